@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Add up meson's test logs: results.py NAME=testlog.json ...
+
+Prints a line a suite, then what failed and what was skipped, by name, and last of all
+`N passed, N failed, N skipped`.  Counts checks inside a test program where its output tells them
+(Check, TAP, unittest, pytest), the program as one test otherwise.  Exit status 1 if anything failed or
+nothing ran at all.
+"""
+import json
+import re
+import sys
+
+CHECK = re.compile(r"^\d+%: Checks: (\d+), Failures: (\d+), Errors: (\d+)", re.M)
+TAP = re.compile(r"^(not )?ok\b[ \t]*\d*[ \t]*-?[ \t]*([^#\n]*)(#[ \t]*skip\S*[ \t]*(.*))?", re.M | re.I)
+UNITTEST = re.compile(r"^Ran (\d+) tests? in .*\n+(?:OK|FAILED)(?: \(([^)]*)\))?", re.M)
+PYTEST = re.compile(r"^=* ?((?:\d+ \w+(?:, )?)+) in [\d.]+s", re.M)
+PYTHON_SKIP = re.compile(r"^(\S+ \([\w.]+\)).* \.\.\. skipped '(.*)'$", re.M)
+
+
+def tally(text):
+    """Return (passed, failed, [(name, reason) skipped]) inside one program's output, or None."""
+    passed = failed = 0
+    skipped = []
+    found = False
+    for total, failures, errors in CHECK.findall(text):
+        found = True
+        failed += int(failures) + int(errors)
+        passed += int(total) - int(failures) - int(errors)
+    if re.search(r"^1\.\.\d+", text, re.M):
+        for bad, name, skip, reason in TAP.findall(text):
+            found = True
+            if skip:
+                skipped.append((name.strip(), reason.strip()))
+            elif bad:
+                failed += 1
+            else:
+                passed += 1
+    for match in UNITTEST.finditer(text):
+        found = True
+        counts = dict(re.findall(r"([\w ]+?)=(\d+)", match.group(2) or ""))
+        counts = {key.strip(): int(value) for key, value in counts.items()}
+        bad = counts.get("failures", 0) + counts.get("errors", 0) + counts.get("unexpected successes", 0)
+        n_skipped = counts.get("skipped", 0)
+        named = PYTHON_SKIP.findall(text)
+        skipped += named if len(named) == n_skipped else [("(unnamed)", "")] * n_skipped
+        failed += bad
+        passed += int(match.group(1)) - bad - n_skipped
+    for match in PYTEST.finditer(text):
+        found = True
+        counts = {word: int(n) for n, word in re.findall(r"(\d+) (\w+)", match.group(1))}
+        failed += sum(counts.get(word, 0) for word in ("failed", "error", "errors", "xpassed"))
+        passed += counts.get("passed", 0) + counts.get("xfailed", 0)
+        skipped += [("(unnamed)", "")] * counts.get("skipped", 0)
+    return (passed, failed, skipped) if found else None
+
+
+def split_name(name):
+    """meson's "dmi:unit+tsan / test_ring" -> ("unit", "test_ring")."""
+    suite, _, test = name.rpartition(" / ")
+    return suite.partition(":")[2].split("+")[0] or "other", test or name
+
+
+def main():
+    rows, failures, skips = {}, [], []
+    for argument in sys.argv[1:]:
+        label, _, path = argument.partition("=")
+        try:
+            with open(path, encoding="utf-8", errors="replace") as file:
+                tests = [json.loads(line) for line in file if line.strip()]
+        except OSError as error:
+            failures.append((label, f"no test log: {error.strerror}: {path}"))
+            rows.setdefault(label, [0, 0, 0, 0.0])[1] += 1
+            continue
+        for test in tests:
+            suite, name = split_name(test["name"])
+            if label != "plain":
+                suite = label
+            text = test.get("stdout", "") + "\n" + test.get("stderr", "")
+            result = test["result"]
+            row = rows.setdefault(suite, [0, 0, 0, 0.0])
+            row[3] += test.get("duration", 0.0)
+            if result == "SKIP":
+                reason = text.strip().splitlines()
+                skips.append((f"{suite}/{name}", reason[-1] if reason else ""))
+                row[2] += 1
+                continue
+            passed, failed, skipped = tally(text) or (int(result in ("OK", "EXPECTEDFAIL")), 0, [])
+            if result not in ("OK", "EXPECTEDFAIL"):
+                failed = max(failed, 1)
+                failures.append((f"{suite}/{name}", f"{result.lower()}, exit status {test.get('returncode')}"))
+            elif failed:
+                failures.append((f"{suite}/{name}", f"{failed} inside, though its exit status was 0"))
+            skips += [(f"{suite}/{name}: {inner}", reason) for inner, reason in skipped]
+            row[0] += passed
+            row[1] += failed
+            row[2] += len(skipped)
+
+    print(f"{'suite':<16}{'passed':>8}{'failed':>8}{'skipped':>9}{'seconds':>9}")
+    for suite, (passed, failed, skipped, seconds) in rows.items():
+        print(f"{suite:<16}{passed:>8}{failed:>8}{skipped:>9}{seconds:>9.1f}")
+    for title, items in (("skipped", skips), ("FAILED", failures)):
+        for name, reason in items:
+            print(f"{title}: {name}" + (f": {reason}" if reason else ""))
+    passed, failed, skipped = (sum(row[i] for row in rows.values()) for i in range(3))
+    if passed == 0 and failed == 0:
+        print("FAILED: no test ran")
+        failed = 1
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
