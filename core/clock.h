@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Clocks, in nanoseconds. Any thread; no system call where the vDSO serves. */
+#ifndef CORE_CLOCK_H
+#define CORE_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+static inline uint64_t clock_ns(clockid_t id)
+{
+    struct timespec ts;
+    clock_gettime(id, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+static inline uint64_t clock_mono_ns(void)
+{
+    return clock_ns(CLOCK_MONOTONIC);
+}
+
+static inline uint64_t clock_real_ns(void)
+{
+    return clock_ns(CLOCK_REALTIME);
+}
+
+#endif

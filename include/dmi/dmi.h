@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The public C API of DMI: what an engine, or the adapter of one, may tell libdmi_preload.so.
+ *
+ * All functions are exported by libdmi_preload.so and safe to call from any thread, before and
+ * after CUDA is initialised, and when capture is off: they then do nothing and return
+ * DMI_STATUS_OFF. None blocks on the GPU. Look them up at run time, so that the program runs
+ * without DMI too:  dlsym(RTLD_DEFAULT, "dmi_step_begin").
+ */
+#ifndef DMI_DMI_H
+#define DMI_DMI_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define DMI_STEP_VERSION 1
+
+/* 0 is success, below 0 is -errno, above 0 one of these. */
+enum dmi_status {
+    DMI_OK = 0,
+    DMI_STATUS_OFF = 1,         /* no spec, a broken spec, or capture ended: nothing was noted */
+    DMI_STATUS_BAD_VERSION = 2, /* a struct's size or version is not one that this library knows */
+    DMI_STATUS_TIMEOUT = 3,     /* the bound was reached before all was done */
+};
+
+enum dmi_phase {
+    DMI_PHASE_UNKNOWN = 0,
+    DMI_PHASE_PREFILL = 1, /* prompt tokens */
+    DMI_PHASE_DECODE = 2,  /* generated tokens, one a step */
+    DMI_PHASE_DRAFT = 3,   /* speculative tokens that may be rejected */
+};
+
+enum dmi_span_flags {
+    DMI_SPAN_PADDING = 1 << 0, /* these rows belong to nobody: they fill the batch to a bucket */
+    DMI_SPAN_LAST = 1 << 1,    /* the request's last step */
+};
+
+/* A run of consecutive batch rows that belong to one request. */
+struct dmi_span {
+    const char *request_id; /* UTF-8, at most 255 bytes; borrowed during the call */
+    const char *tags;       /* optional user text (JSON by convention), NULL: none; borrowed */
+    int64_t first_position; /* position within the request of the first row's token, 0-based */
+    uint32_t first_row;     /* row of the batch that holds it */
+    uint32_t n_tokens;      /* rows of the span */
+    uint32_t n_cached;      /* tokens before first_position taken from a prefix cache, not computed */
+    uint32_t phase;         /* enum dmi_phase */
+    uint32_t flags;         /* enum dmi_span_flags */
+    uint32_t reserved;      /* 0 */
+};
+
+/* One forward of the engine: which rows of its batch are whose tokens. */
+struct dmi_step {
+    uint32_t size;                /* sizeof(struct dmi_step) of the caller */
+    uint32_t version;             /* DMI_STEP_VERSION */
+    uint64_t step;                /* the engine's own step number */
+    uint32_t n_rows;              /* rows of the batch, padding included */
+    uint32_t n_spans;             /* entries of @spans */
+    uint32_t span_size;           /* sizeof(struct dmi_span) of the caller: the array's stride */
+    uint32_t flags;               /* 0 */
+    const struct dmi_span *spans; /* borrowed during the call */
+    const char *tags;             /* optional user text for the step, NULL: none; borrowed */
+    int32_t tp_rank, tp_size;     /* tensor parallel coordinates; 0 of 1 where there is none */
+    int32_t pp_rank, pp_size;     /* pipeline parallel */
+    int32_t dp_rank, dp_size;     /* data parallel */
+    int32_t ep_rank, ep_size;     /* expert parallel */
+};
+
+/**
+ * dmi_step_begin() - say whose tokens the rows of the coming forward are
+ * @step: copied before the call returns; spans need not cover all rows
+ *
+ * Holds for every launch that follows in this process, from whatever thread, until the next call.
+ * Where the HookSpec has `forward: {begin: step}`, it also starts a forward.
+ *
+ * Thread: any. Return: 0, DMI_STATUS_OFF, DMI_STATUS_BAD_VERSION, -EINVAL (a span lies outside
+ * n_rows or has no request id), -ENOMEM.
+ */
+int dmi_step_begin(const struct dmi_step *step);
+
+/**
+ * dmi_step_end() - the rows of later launches belong to nobody until the next dmi_step_begin()
+ *
+ * Thread: any. Return: 0 or DMI_STATUS_OFF.
+ */
+int dmi_step_end(void);
+
+/**
+ * dmi_flush() - wait until all that was captured by launches before this call is in a segment
+ * @timeout_ns: bound of the wait, in nanoseconds
+ *
+ * The launches themselves must be able to finish: it does not synchronise the device.
+ * Thread: any without locks that a GPU callback needs. Return: 0, DMI_STATUS_OFF,
+ * DMI_STATUS_TIMEOUT.
+ */
+int dmi_flush(uint64_t timeout_ns);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A parsed HookSpec: which tensors of which launches to take. Immutable after spec_load(), so any
+ * thread may read it; loading and freeing are for one thread. Source: docs/hookspec.md.
+ */
+#ifndef POLICY_SPEC_H
+#define POLICY_SPEC_H
+
+#include "core/err.h"
+#include "policy/expr.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SPEC_VERSION 1
+#define SPEC_MAX_DIMS 4
+#define SPEC_MAX_SITES 1024
+#define SPEC_MAX_KINDS 16
+
+enum spec_when { SPEC_AFTER = 0, SPEC_BEFORE = 1 };
+
+/* What a row of the tensor stands for, which decides the positions that readers give it. */
+enum spec_row {
+    SPEC_ROW_TOKEN = 0,   /* row r is row r of the step's batch */
+    SPEC_ROW_REQUEST = 1, /* one row a request: its last token of the step (logits) */
+    SPEC_ROW_NONE = 2,    /* rows have no token */
+};
+
+enum spec_overload {
+    SPEC_OVERLOAD_DROP = 0,     /* best effort: count and go on */
+    SPEC_OVERLOAD_COMPLETE = 1, /* wait for the drain before the launch, up to wait_ns, then drop */
+};
+
+struct spec_dim {
+    struct expr *count;  /* elements along this dimension */
+    struct expr *stride; /* bytes between them; NULL: packed behind the dimensions after it */
+    bool is_row;         /* exactly one dimension of a site; it comes first in what is stored */
+};
+
+struct spec_site {
+    uint32_t id;       /* index in spec->sites; the site id in descriptors and on disk */
+    char *name;        /* "resid_pre"; may hold "{layer}", else keys are NAME.LAYER */
+    char *kernel;      /* POSIX extended regex on the raw or demangled kernel name */
+    int kind;          /* index in spec->kinds of the forwards it belongs to, -1: all */
+    struct expr_ref pointer; /* where among the launch's parameters the tensor's address lies */
+    struct expr *offset;     /* bytes added to that address; NULL: 0 */
+    uint32_t dtype;          /* enum dmi_dtype */
+    uint32_t n_dims;
+    struct spec_dim dims[SPEC_MAX_DIMS]; /* in the order in which elements are stored, row first */
+    uint32_t first_occurrence, last_occurrence; /* inclusive; those outside are not taken */
+    int64_t expect;     /* matching launches a forward, before the range above; -1: not declared */
+    struct expr *layer; /* from `occ`; NULL: the site has no layer */
+    enum spec_when when;
+    enum spec_row row;
+    double scale; /* stored value = true value * scale; 1 where nothing is said */
+    char *note;   /* convention in words, NULL: none */
+    int line;     /* of the entry, for messages */
+};
+
+/* A way in which a forward begins; occurrences count from there. */
+struct spec_kind {
+    char *name;   /* "decode" */
+    char *kernel; /* regex of the kernel that begins it; NULL: dmi_step_begin() begins it */
+};
+
+/* A tensor that this engine never has in memory, and why. */
+struct spec_absent {
+    char *name;
+    char *why;
+};
+
+struct spec_pair {
+    char *key;
+    char *value;
+};
+
+struct spec {
+    char *path;
+    char *text; /* the file as it was read, NUL-terminated */
+    size_t n_text;
+    char *name;
+    char *model;
+    struct spec_pair *conventions; /* "layer_base": "0", ... for people and manifests */
+    size_t n_conventions;
+    struct spec_pair *vars; /* after -D: decimal values */
+    size_t n_vars;
+    struct spec_kind kinds[SPEC_MAX_KINDS];
+    uint32_t n_kinds;
+    struct spec_site *sites;
+    uint32_t n_sites;
+    struct spec_absent *absent;
+    size_t n_absent;
+    uint64_t ring_bytes;      /* 0: not said */
+    uint32_t ring_slots;      /* 0: not said */
+    enum spec_overload overload;
+    uint64_t overload_wait_ns; /* SPEC_OVERLOAD_COMPLETE's bound; 100 ms unless told otherwise */
+    void *regexes;             /* compiled, private to spec.c */
+};
+
+/* Everything that the parser found wrong, each a line "FILE:LINE:COLUMN: found, expected, mend". */
+struct spec_errors {
+    char **lines;
+    size_t n_lines;
+};
+
+/**
+ * spec_load() - read, check and compile a HookSpec
+ * @vars: "NAME=VALUE" strings that override the file's vars:, as from dmi-run -D or DMI_VARS
+ * @errors: takes all errors that can be seen in one go; free with spec_errors_deinit(), also after
+ *          success
+ * @out: the spec, to be freed with spec_free(); untouched on failure
+ *
+ * Return: 0, -errno (cannot read), or SPEC_E_INVALID with at least one line in @errors.
+ */
+enum { SPEC_E_INVALID = 1 };
+int spec_load(const char *path, const char *const *vars, size_t n_vars, struct spec_errors *errors,
+              struct spec **out);
+
+/* As spec_load() from memory; @path only names the text in messages. */
+int spec_parse(const char *path, const char *text, size_t n_text, const char *const *vars,
+               size_t n_vars, struct spec_errors *errors, struct spec **out);
+
+void spec_free(struct spec *spec);
+void spec_errors_deinit(struct spec_errors *errors);
+
+/* What a kernel's name means to a spec. */
+struct spec_match {
+    int kind;         /* forward that this kernel begins, -1: none */
+    uint32_t n_sites; /* sites whose pattern matches, in spec order, whatever their kind */
+    uint32_t sites[16];
+};
+
+/**
+ * spec_match_kernel() - what is to be done at launches of a kernel
+ * @name: raw name; @demangled: NULL where there is none
+ *
+ * Not for the hot path: the caller caches the result per function handle.
+ * Return: true if the kernel begins a forward or is a site. More than 16 sites on one kernel are
+ * refused by spec_load().
+ */
+bool spec_match_kernel(const struct spec *spec, const char *name, const char *demangled,
+                       struct spec_match *match);
+
+#endif

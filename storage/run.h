@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Writing a run: the folder OUT/<host>-<pid>-<start>/ with manifest.json, counters and segments.
+ *
+ * One run per process. run_open() and run_close() are for one thread; run_append() and run_step()
+ * may be called from several (they serialise where they must); run_problem() from any. No function
+ * is for a launch path: all may block on the disk. Source: docs/format.md.
+ */
+#ifndef STORAGE_RUN_H
+#define STORAGE_RUN_H
+
+#include "core/err.h"
+
+#include <dmi/counters.h>
+#include <dmi/dmi.h>
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define RUN_MAX_DIMS 4
+#define RUN_NO_LAYER (-1)
+
+struct run;
+
+/* An entry of the site dictionary; strings are borrowed until run_open() returns. */
+struct run_site {
+    const char *name;   /* "q"; may hold "{layer}" */
+    const char *kernel; /* the pattern that it was found by */
+    const char *kind;   /* forward kind, NULL: all */
+    const char *note;   /* NULL: none */
+    uint32_t dtype;     /* enum dmi_dtype */
+    uint32_t row;       /* enum spec_row: 0 token, 1 request, 2 none */
+    double scale;       /* stored = true * scale */
+    int64_t expect;     /* matching launches a forward, -1: not declared */
+    int has_layer;
+};
+
+struct run_text {
+    const char *key;
+    const char *value;
+};
+
+struct run_options {
+    const char *out_dir; /* made (one level) if it is not there */
+    const char *spec_path;
+    const char *spec_text; /* copied into the folder as spec.yaml */
+    size_t n_spec_text;
+    const char *model;             /* NULL: not said */
+    const char *library_version;
+    const struct run_site *sites; /* index = site id */
+    uint32_t n_sites;
+    const struct run_text *conventions;
+    size_t n_conventions;
+    const struct run_text *absent; /* tensor name, why it is not in memory */
+    size_t n_absent;
+    uint64_t segment_bytes; /* a new segment starts behind this many; 0: 1 GiB */
+    uint32_t fsync;         /* enum run_fsync */
+};
+
+enum run_fsync {
+    RUN_FSYNC_NEVER = 0, /* the kernel writes when it likes: survives a process, not a power cut */
+    RUN_FSYNC_CLOSE = 1, /* when a segment is closed (the default) */
+    RUN_FSYNC_CHUNK = 2, /* after each chunk */
+};
+
+/* One captured tensor of one launch. */
+struct run_record {
+    uint32_t site;  /* id */
+    int32_t layer;  /* RUN_NO_LAYER: none */
+    uint32_t occurrence; /* within the forward */
+    uint32_t dtype;
+    uint64_t launch;   /* launch sequence of the process, rising */
+    uint64_t forward;  /* forward sequence of the process, from 0 */
+    uint64_t step;     /* sequence of the run_step() that was in force, UINT64_MAX: none */
+    uint64_t time_ns;  /* CLOCK_REALTIME when the launch was handed to the driver */
+    uint32_t device;   /* CUDA ordinal */
+    uint32_t n_dims;   /* 1..RUN_MAX_DIMS */
+    uint32_t dims[RUN_MAX_DIMS]; /* elements; dims[0] is rows */
+    const void *data;            /* packed, row-major, dtype-sized elements; borrowed */
+    size_t n_bytes;              /* product of dims and element size */
+};
+
+/**
+ * run_open() - make a run's folder (0700, files 0600) with manifest, spec copy, counters and the
+ * first segment
+ * @out: to be given to run_close()
+ * Return: 0 or -errno with a sentence in @err; nothing is left behind on failure.
+ */
+int run_open(struct err *err, const struct run_options *options, struct run **out);
+
+/**
+ * run_append() - encode records into one chunk and append it
+ * @records: in launch order
+ * Either the whole chunk is committed (readable after a crash of the process) or nothing is; on
+ * failure the file is cut back, so that a later call may succeed (a disk that was full).
+ * It touches no counters. Return: 0 or -errno.
+ */
+int run_append(struct run *run, const struct run_record *records, size_t n_records);
+
+/**
+ * run_step() - note a dmi_step as step number @sequence; committed with, and before, the next
+ * chunk that is appended
+ * Return: 0, -ENOMEM, -EINVAL.
+ */
+int run_step(struct run *run, uint64_t sequence, const struct dmi_step *step);
+
+/**
+ * run_problem() - a sentence for the manifest: a site that matched nothing, an unsupported graph
+ * The manifest is rewritten at run_flush() and run_close().
+ */
+void run_problem(struct run *run, const char *site, const char *reason, const char *sentence);
+
+/* Writes pending step metadata and the manifest as it stands. Return: 0 or -errno. */
+int run_flush(struct run *run);
+
+/* The shared counters: live until run_close(). */
+struct dmi_counters *run_counters(struct run *run);
+
+/* The run's folder. */
+const char *run_path(const struct run *run);
+
+/**
+ * run_close() - flush, write the footer, mark the counters closed, free
+ * Return: 0 or the first -errno met; @run is gone in any case.
+ */
+int run_close(struct run *run);
+
+#endif
