@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Folders depend one way: include <- core <- {kernels, policy, storage, cupti} <- {preload, tools}."""
+import re
+
+from tap import ROOT, Tap, tracked
+
+BELOW = {
+    "include": set(),
+    "core": {"include"},
+    "kernels": {"include", "core"},
+    "policy": {"include", "core"},
+    "storage": {"include", "core"},
+    "cupti": {"include", "core"},
+    "preload": {"include", "core", "kernels", "policy", "storage", "cupti"},
+    "tools": {"include", "core", "kernels", "policy", "storage", "cupti"},
+}
+# Who may speak CUDA's types at all; the others are "CUDA-free" by DESIGN (docs/architecture.md).
+CUDA = {"kernels", "cupti", "preload"}
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
+
+
+def folder_of(path, name):
+    """The folder of the project that an #include in the file `path` leads to, or None."""
+    first = name.split("/")[0]
+    if first == "dmi":
+        return "include"
+    if "/" in name and first in BELOW:
+        return first
+    if (ROOT / path.parent / name).exists():
+        return path.parts[0]
+    return None
+
+
+def main():
+    tap = Tap()
+    files = [path for path in tracked(".c", ".h", ".S", ".cu", ".def", ".inc") if path.parts[0] in BELOW]
+    for folder, below in BELOW.items():
+        complaints, cuda = [], []
+        for path in files:
+            if path.parts[0] != folder:
+                continue
+            for style, name in INCLUDE.findall((ROOT / path).read_text(encoding="utf-8")):
+                target = folder_of(path, name)
+                if target not in below | {folder, None}:
+                    complaints.append(f"{path} includes {name}")
+                if style == '"' and target is None and not (ROOT / "build").joinpath(name).exists() \
+                        and (ROOT / name).exists():
+                    complaints.append(f"{path} includes {name}, outside the layers")
+                if folder not in CUDA and re.match(r"(cuda|cupti|nvtx|nvToolsExt)", name):
+                    cuda.append(f"{path} includes {name}")
+        tap.ok(f"{folder} includes only {', '.join(sorted(below)) or 'nothing of ours'}", complaints)
+        if folder not in CUDA:
+            tap.ok(f"{folder} knows nothing of CUDA", cuda)
+    tap.done()
+
+
+if __name__ == "__main__":
+    main()

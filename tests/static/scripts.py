@@ -1,0 +1,42 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Python and shell scripts are clean for pyflakes and shellcheck."""
+import shutil
+import subprocess
+
+from tap import ROOT, Tap, tracked
+
+
+def interpreter(path):
+    with open(ROOT / path, "rb") as file:
+        line = file.readline(80)
+    if path.suffix == ".py" or line.startswith(b"#!") and b"python" in line:
+        return "python"
+    if line.startswith(b"#!") and line.rstrip().endswith((b"sh", b"bash")):
+        return "shell"
+    return None
+
+
+def main():
+    tap = Tap()
+    scripts = {"python": [], "shell": []}
+    for path in tracked():
+        kind = interpreter(path)
+        if kind:
+            scripts[kind].append(str(path))
+    for kind, names in (("python", ("pyflakes3", "pyflakes")), ("shell", ("shellcheck",))):
+        program = next((name for name in names if shutil.which(name)), None)
+        title = f"{names[0]} finds nothing in {len(scripts[kind])} {kind} scripts"
+        if not program:
+            tap.skip(title, f"{names[0]} is not installed")
+        elif not scripts[kind]:
+            tap.ok(title)
+        else:
+            done = subprocess.run([program, *scripts[kind]], cwd=ROOT, text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            tap.ok(title, done.stdout.splitlines() or (["failed"] if done.returncode else []))
+    tap.done()
+
+
+if __name__ == "__main__":
+    main()
