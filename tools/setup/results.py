@@ -82,7 +82,7 @@ def main():
             row[3] += test.get("duration", 0.0)
             if result == "SKIP":
                 reason = text.strip().splitlines()
-                skips.append((f"{suite}/{name}", reason[-1] if reason else ""))
+                skips.append((f"{suite}/{name}", re.sub(r"^(1\.\.0 # )?SKIP:? *", "", reason[-1]) if reason else ""))
                 row[2] += 1
                 continue
             passed, failed, skipped = tally(text) or (int(result in ("OK", "EXPECTEDFAIL")), 0, [])
