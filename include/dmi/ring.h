@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What host and device share: descriptors, and the parameter of the copy kernel. Plain structs of
+ * fixed widths that gcc, clang and nvcc lay out alike. Addresses are device addresses.
+ *
+ * A record's way: the host reserves a descriptor slot and payload bytes and launches the copy with
+ * both; the copy gathers the tensor into the payload ring and then publishes the descriptor, whose
+ * ready word becomes the launch sequence. Protocol: kernels/ring.h. Reason: docs/architecture.md.
+ */
+#ifndef DMI_RING_H
+#define DMI_RING_H
+
+#ifdef __CUDACC__
+typedef unsigned long long dmi_u64;
+typedef long long dmi_i64;
+typedef unsigned int dmi_u32;
+#else
+#include <assert.h>
+#include <stdint.h>
+typedef uint64_t dmi_u64;
+typedef int64_t dmi_i64;
+typedef uint32_t dmi_u32;
+#endif
+
+#define DMI_RING_DIMS 4
+#define DMI_SEQ_FIRST 2 /* launch sequences start here: a ready word is never 0 or 1 */
+
+/* 64 bytes, one slot of the descriptor ring in pinned host memory. */
+struct dmi_desc {
+    dmi_u64 ready;   /* launch sequence of the record that stands here; written last, st.release.sys */
+    dmi_u64 payload; /* byte offset in the payload ring */
+    dmi_u64 n_bytes;
+    dmi_u32 site;
+    dmi_u32 n_rows;
+    dmi_u32 occurrence;
+    dmi_u32 flags; /* 0 */
+    dmi_u64 src;   /* address that was read */
+    dmi_u64 reserved[2];
+};
+
+/*
+ * A strided gather: for every i0 < count[0], i1 < count[1], ... in that nesting, run_bytes bytes at
+ * src + i0 * stride[0] + i1 * stride[1] + ... are appended to the destination. Unused dimensions
+ * have count 1.
+ */
+struct dmi_gather {
+    dmi_u64 src;
+    dmi_i64 stride[DMI_RING_DIMS]; /* bytes */
+    dmi_u32 count[DMI_RING_DIMS];
+    dmi_u32 run_bytes;
+    dmi_u32 access; /* bytes an access moves: 1, 2, 4, 8 or 16; divides src, strides and run_bytes */
+};
+
+/* The parameter of dmi_copy_eager. */
+struct dmi_copy {
+    struct dmi_gather gather;
+    struct dmi_desc record; /* what to publish; record.ready is the launch sequence */
+    dmi_u64 payload;        /* address of the payload ring */
+    dmi_u64 desc;           /* address of the descriptor slot */
+    dmi_u64 retired;        /* address of a u32: blocks that are done; 0 before and after */
+};
+
+#ifndef __CUDACC__
+static_assert(sizeof(struct dmi_desc) == 64, "one slot is one cache line");
+static_assert(sizeof(struct dmi_gather) == 64, "shared with device code");
+static_assert(sizeof(struct dmi_copy) == 152, "shared with device code");
+#endif
+
+#endif

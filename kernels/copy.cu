@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The copy kernel: gathers a tensor into the payload ring and publishes its descriptor. It never
+ * waits and cannot overflow: the host reserved slot and bytes before the launch (DESIGN rule 2).
+ *
+ * Memory order (PTX ISA 8, memory consistency model): every thread's payload stores are ordered
+ * before its block's arrival by the barrier; the arrivals are acq_rel on one counter at gpu scope,
+ * so the last one has seen all the others; its release at system scope, on the ready word, is the
+ * one that drain_poll() in kernels/ring.c acquires.
+ */
+#include <dmi/ring.h>
+
+static __device__ __forceinline__ dmi_u32 retire_block(dmi_u32 *counter)
+{
+    dmi_u32 before;
+    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
+    return before;
+}
+
+static __device__ __forceinline__ void publish(struct dmi_desc *slot, const struct dmi_desc *record)
+{
+    slot->payload = record->payload;
+    slot->n_bytes = record->n_bytes;
+    slot->site = record->site;
+    slot->n_rows = record->n_rows;
+    slot->occurrence = record->occurrence;
+    slot->flags = record->flags;
+    slot->src = record->src;
+    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(&slot->ready), "l"(record->ready) : "memory");
+}
+
+struct bytes16 {
+    dmi_u64 low, high;
+} __attribute__((aligned(16)));
+
+template <typename unit>
+static __device__ __forceinline__ void gather(const struct dmi_gather *g, char *dst)
+{
+    dmi_u32 units_a_run = g->run_bytes / (dmi_u32)sizeof(unit);
+    dmi_u32 n_units = units_a_run * g->count[0] * g->count[1] * g->count[2] * g->count[3];
+    dmi_u32 step = gridDim.x * blockDim.x;
+    const char *src = (const char *)g->src;
+
+    for (dmi_u32 i = blockIdx.x * blockDim.x + threadIdx.x; i < n_units; i += step) {
+        dmi_u32 run = i / units_a_run;
+        dmi_i64 at = (dmi_i64)(i - run * units_a_run) * (dmi_i64)sizeof(unit);
+        at += run % g->count[3] * g->stride[3];
+        run /= g->count[3];
+        at += run % g->count[2] * g->stride[2];
+        run /= g->count[2];
+        at += run % g->count[1] * g->stride[1];
+        at += run / g->count[1] * g->stride[0];
+        ((unit *)dst)[i] = *(const unit *)(src + at);
+    }
+}
+
+/* Grid: any number of blocks along x. n_units < 2^31, so that i + step cannot wrap: the host sees to it. */
+extern "C" __global__ void dmi_copy_eager(const __grid_constant__ struct dmi_copy copy)
+{
+    const struct dmi_gather *g = &copy.gather;
+    char *dst = (char *)copy.payload + copy.record.payload;
+
+    switch (g->access) {
+    case 16:
+        gather<struct bytes16>(g, dst);
+        break;
+    case 8:
+        gather<dmi_u64>(g, dst);
+        break;
+    case 4:
+        gather<dmi_u32>(g, dst);
+        break;
+    case 2:
+        gather<unsigned short>(g, dst);
+        break;
+    default:
+        gather<unsigned char>(g, dst);
+        break;
+    }
+
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        dmi_u32 *retired = (dmi_u32 *)copy.retired;
+        if (retire_block(retired) == gridDim.x - 1) {
+            *retired = 0; /* for the slot's next record, whose launch is ordered behind the publish */
+            publish((struct dmi_desc *)copy.desc, &copy.record);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The host's end of Ring2: reservation in front of a launch, and consumption in order behind it.
+ *
+ *   launching threads (serialised by the arena's lock)         the drain (one thread)
+ *   ring_reserve() -> slot, payload bytes                       ring_poll() -> what became of the
+ *   launch the copy; ring_cancel() if it was refused                          oldest slot
+ *                                                               ring_release() -> space is free
+ *
+ * The producer of payload and descriptors is the device (kernels/copy.cu); ring_publish() is its
+ * twin for the host model in the tests. No function here blocks, allocates or makes a call.
+ */
+#ifndef KERNELS_RING_H
+#define KERNELS_RING_H
+
+#include <dmi/ring.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define RING_ALIGN 16u /* payload offsets, so that the copy may use 16-byte accesses */
+#define RING_MIN_SLOTS 2u
+#define RING_MIN_BYTES 64u
+
+enum {
+    RING_E_FULL = 1,      /* no slot or no bytes now: the drain will free some */
+    RING_E_TOO_LARGE = 2, /* more than the ring can ever hold in one piece */
+};
+
+enum ring_state {
+    RING_FREE = 0,
+    RING_RESERVED = 1,  /* the device will publish it */
+    RING_CANCELLED = 2, /* the launch was refused: nobody will */
+};
+
+/* The host's half of a slot: what the reservation promised. @user is the caller's own. */
+struct ring_slot {
+    uint32_t state;     /* enum ring_state; released by ring_cancel(), acquired by ring_poll() */
+    uint32_t site;
+    uint64_t seq;       /* launch sequence; several slots of one launch share it */
+    uint64_t payload;   /* offset in the payload ring */
+    uint64_t n_bytes;
+    uint64_t end;       /* running byte count up to which release of this slot frees the ring */
+};
+
+struct ring {
+    struct dmi_desc *desc;   /* n_slots, zeroed, pinned; the caller's */
+    struct ring_slot *slots; /* n_slots, zeroed; the caller's */
+    uint32_t n_slots;        /* a power of two */
+    uint64_t n_bytes;        /* of the payload ring; a multiple of RING_ALIGN */
+    /* running counts; position = count modulo size */
+    uint64_t head_slot; /* released by ring_reserve(), acquired by ring_poll() */
+    uint64_t head_byte; /* launching threads only */
+    uint64_t tail_slot; /* released by ring_release(), acquired by ring_reserve() */
+    uint64_t tail_byte; /* the same */
+};
+
+/**
+ * ring_init() - a ring over the caller's memory
+ * @n_slots: a power of two, at least RING_MIN_SLOTS
+ * @n_bytes: at least RING_MIN_BYTES, a multiple of RING_ALIGN
+ * Return: 0 or -EINVAL.
+ */
+int ring_init(struct ring *ring, struct dmi_desc *desc, struct ring_slot *slots, uint32_t n_slots,
+              uint64_t n_bytes);
+
+/**
+ * ring_reserve() - one slot and @n_bytes of contiguous payload
+ * @index: the slot's running number; desc[index & (n_slots - 1)] is its descriptor
+ * @payload: offset of the bytes
+ *
+ * Thread: launching, one at a time. Return: 0, RING_E_FULL or RING_E_TOO_LARGE (nothing changed).
+ */
+int ring_reserve(struct ring *ring, uint64_t seq, uint32_t site, uint64_t n_bytes, uint64_t *index,
+                 uint64_t *payload);
+
+/* The copy of this slot was never handed to the device. Thread: any; once, before any publish. */
+void ring_cancel(struct ring *ring, uint64_t index);
+
+enum ring_event {
+    RING_EMPTY = 0,     /* nothing is reserved */
+    RING_PENDING = 1,   /* the oldest slot is not published yet */
+    RING_READY = 2,     /* published: payload may be read */
+    RING_VOID = 3,      /* cancelled */
+    RING_MISMATCH = 4,  /* published, but it does not say what was reserved */
+};
+
+/**
+ * ring_poll() - what has become of slot number @index
+ * @index: tail_slot or one behind it, up to head_slot
+ * Acquires what the device released: payload and descriptor are complete on RING_READY.
+ * Thread: drain.
+ */
+enum ring_event ring_poll(const struct ring *ring, uint64_t index);
+
+/* The slot's two halves. Thread: drain, for slots in [tail_slot, head_slot). */
+static inline struct ring_slot *ring_slot(const struct ring *ring, uint64_t index)
+{
+    return &ring->slots[index & (ring->n_slots - 1)];
+}
+
+static inline struct dmi_desc *ring_desc(const struct ring *ring, uint64_t index)
+{
+    return &ring->desc[index & (ring->n_slots - 1)];
+}
+
+/* Frees all slots before @index, and their bytes. Thread: drain. */
+void ring_release(struct ring *ring, uint64_t index);
+
+/* Slots reserved and not released. Thread: any; exact for neither end while the other works. */
+uint64_t ring_in_flight(const struct ring *ring);
+
+/* What publish() in copy.cu does, for host models of the producer. */
+void ring_publish(struct dmi_desc *slot, const struct dmi_desc *record);
+
+#endif
