@@ -42,7 +42,7 @@ def tokenizer_of(metadata):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("prompt", nargs="?", default="The capital of France is")
-    parser.add_argument("--tokens", type=int, default=11, help="how many to generate")
+    parser.add_argument("--tokens", type=int, default=12, help="how many to generate")
     parser.add_argument("--context", type=int, default=256, help="size of the KV cache, in tokens")
     opt = parser.parse_args()
 
