@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What each function handle means to the spec: a cache that a launch reads without lock, call or
+ * allocation. Handles are reused by the driver: an entry ends with its module or library.
+ */
+#ifndef PRELOAD_FUNCS_H
+#define PRELOAD_FUNCS_H
+
+#include "policy/spec.h"
+#include "preload/params.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* A kernel that the spec names. Never freed: a launch may be looking at it. */
+struct func {
+    char *name;
+    struct spec_match match;
+    struct params_layout *layout; /* NULL: the driver does not tell */
+};
+
+enum func_type { FUNC_FUNCTION, FUNC_KERNEL }; /* CUfunction, or CUkernel cast to one */
+
+/* The entry of kernels that the spec does not name. */
+extern const struct func func_unmatched;
+
+/**
+ * funcs_find() - the entry of @handle
+ * Return: NULL if it is not cached (ask funcs_add()), &func_unmatched, or what to do.
+ * Thread: any. Acquires what funcs_add() released.
+ */
+const struct func *funcs_find(const void *handle);
+
+/**
+ * funcs_add() - look @handle up in the spec and cache the outcome
+ * @name: raw kernel name; NULL: asked of the driver
+ * @owner: module or library that it ends with; NULL: unknown, so it ends with any
+ * Thread: any; takes a lock, allocates, calls the driver. Return: never NULL.
+ */
+const struct func *funcs_add(const struct spec *spec, const void *handle, enum func_type type,
+                             const char *name, const void *owner);
+
+/* Forgets the handles of a module or library, before the driver unloads it. Thread: any. */
+void funcs_drop_owner(const void *owner);
+
+/* The owner noted for @handle, NULL: none. Thread: any. */
+const void *funcs_owner(const void *handle);
+
+/* All entries end: the child after fork, which has no driver state. */
+void funcs_reset(void);
+
+#endif

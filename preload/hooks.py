@@ -1,0 +1,34 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Write dmi_preload.map, the linker's version script, from hooks.def: hooks.py [--check] DEF MAP"""
+import re
+import sys
+
+OTHER = ["dlsym", "_exit", "_Exit", "dmi_step_begin", "dmi_step_end", "dmi_flush"]
+
+
+def script(definitions):
+    hooks = re.findall(r"^HOOK\((\w+)\)$", definitions, flags=re.M)
+    names = "\n".join(f"        {name};" for name in OTHER + hooks)
+    return ("/* Made by preload/hooks.py from hooks.def: do not edit. */\n"
+            f"{{\n    global:\n{names}\n    local:\n        *;\n}};\n")
+
+
+def main():
+    args = [a for a in sys.argv[1:] if a != "--check"]
+    with open(args[0], encoding="utf-8") as file:
+        text = script(file.read())
+    if "--check" in sys.argv:
+        with open(args[1], encoding="utf-8") as file:
+            same = file.read() == text
+        print("ok 1 - the map is what hooks.def gives" if same else
+              f"not ok 1 - run preload/hooks.py {args[0]} {args[1]}")
+        print("1..1")
+        return 0 if same else 1
+    with open(args[1], "w", encoding="utf-8") as file:
+        file.write(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "preload/launch.h"
+
+#include "core/atomic.h"
+#include "core/clock.h"
+#include "preload/forward.h"
+#include "preload/gather.h"
+#include "preload/hooks.h"
+#include "preload/process.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#define COPY_THREADS 256u
+#define COPY_MAX_BLOCKS 1024u
+#define WAIT_POLL_NS 50000
+
+/* What one site wants of this launch, between the three steps of launch_before(). */
+struct want {
+    uint32_t site;
+    uint32_t occurrence;
+    int32_t layer;
+    struct arena_range range; /* what was known of this pointer */
+    struct gather_plan plan;
+    int error; /* enum dmi_drop + 1, 0: may be captured */
+};
+
+struct plan {
+    uint32_t n;
+    struct want want[16];
+    uint64_t forward;
+};
+
+const struct func *launch_lookup(CUfunction function)
+{
+    const struct func *func = funcs_find(function);
+    if (func)
+        return func;
+    if (!process_run())
+        return &func_unmatched;
+    return funcs_add(process.spec, function, FUNC_FUNCTION, NULL, NULL);
+}
+
+/* ------------------------------------------------------- 1. which sites, under the lock */
+
+static void note_occurrences(struct arena *a, const struct func *func, struct plan *plan,
+                             struct launch_job *job)
+{
+    forward_advance(a, func->match.kind);
+    plan->n = 0;
+    plan->forward = a->forward.sequence;
+    for (uint32_t i = 0; i < func->match.n_sites; i++) {
+        uint32_t id = func->match.sites[i];
+        const struct spec_site *site = &process.spec->sites[id];
+        uint32_t occ;
+        if (!forward_occurrence(a, id, &occ))
+            continue;
+        job->noted[job->n_noted++] = id;
+        atomic_add_relaxed(&process.counters->sites[id].launches, 1);
+        struct want *w = &plan->want[plan->n];
+        *w = (struct want){.site = id, .occurrence = occ};
+        w->range = a->sites[id].ranges[occ % ARENA_RANGES];
+        /* those outside the selected occurrences were counted, and are not wanted */
+        if (occ >= site->first_occurrence && occ <= site->last_occurrence)
+            plan->n++;
+    }
+}
+
+/* ------------------------------------------------------- 2. what and where, no lock */
+
+static int fail_want(struct want *w, enum problem problem, enum dmi_drop drop, const char *what)
+{
+    process_problem(w->site, problem, "occurrence %u: %s", w->occurrence, what);
+    w->error = (int)drop + 1;
+    return -1;
+}
+
+/* The allocation that the tensor lies in must be live and hold all of it. */
+static bool within_allocation(struct want *w)
+{
+    uint64_t first = w->plan.first, n = w->plan.n_touched;
+    uint64_t epoch = atomic_load_acquire(&process.memory_epoch);
+    if (!w->range.size || w->range.epoch != epoch || first < w->range.base ||
+        first - w->range.base >= w->range.size) {
+        CUdeviceptr base = 0;
+        size_t size = 0;
+        if (driver_table.cuMemGetAddressRange_v2(&base, &size, first) != CUDA_SUCCESS)
+            return false;
+        w->range = (struct arena_range){.base = base, .size = size, .epoch = epoch};
+    }
+    uint64_t at = first - w->range.base;
+    return at <= w->range.size && n <= w->range.size - at;
+}
+
+static int plan_want(struct want *w, struct expr_env *env)
+{
+    const struct spec_site *site = &process.spec->sites[w->site];
+    env->occ = w->occurrence;
+    int r = gather_plan(site, env, &w->plan);
+    switch (r) {
+    case 0:
+        break;
+    case GATHER_E_PARAM:
+        return fail_want(w, PROBLEM_NO_PARAMS, DMI_DROP_BAD_EXPR,
+                         "the launch has no such parameter, or the driver does not tell the "
+                         "kernel's parameters (param[OFFSET] needs no such help with packed ones)");
+    case GATHER_E_TOO_LARGE:
+        return fail_want(w, PROBLEM_TOO_LARGE, DMI_DROP_TOO_LARGE, "2 GiB or more in one record");
+    case GATHER_E_POINTER:
+        return fail_want(w, PROBLEM_BAD_POINTER, DMI_DROP_BAD_POINTER, "the pointer is null or wild");
+    default:
+        return fail_want(w, PROBLEM_BAD_EXPR, DMI_DROP_BAD_EXPR,
+                         "an expression overflows, divides by zero or gives a senseless size");
+    }
+    w->layer = RUN_NO_LAYER;
+    int64_t layer;
+    if (site->layer) {
+        if (expr_eval(site->layer, env, &layer) || layer < 0 || layer > INT32_MAX)
+            return fail_want(w, PROBLEM_BAD_EXPR, DMI_DROP_BAD_EXPR, "no layer number");
+        w->layer = (int32_t)layer;
+    }
+    if (w->plan.n_bytes && !within_allocation(w))
+        return fail_want(w, PROBLEM_BAD_POINTER, DMI_DROP_BAD_POINTER,
+                         "the tensor lies outside a live device allocation");
+    return 0;
+}
+
+static void plan_all(const struct launch *l, const struct func *func, struct plan *plan)
+{
+    struct params params;
+    params_init(&params, func->layout, l->kernel_params, l->extra);
+    struct expr_env env = {
+        .grid = l->grid,
+        .block = l->block,
+        .shared_bytes = l->shared_bytes,
+        .param = params_read,
+        .param_ctx = &params,
+    };
+    for (uint32_t i = 0; i < plan->n; i++)
+        plan_want(&plan->want[i], &env);
+}
+
+/* ------------------------------------------------------- 3. room in the ring, under the lock */
+
+static void fill_copy(struct arena *a, const struct want *w, uint64_t seq, uint64_t slot,
+                      uint64_t payload, struct dmi_copy *copy)
+{
+    uint64_t at = slot & (a->ring.n_slots - 1);
+    *copy = (struct dmi_copy){
+        .gather = w->plan.gather,
+        .record =
+            {
+                .ready = seq,
+                .payload = payload,
+                .n_bytes = w->plan.n_bytes,
+                .site = w->site,
+                .n_rows = w->plan.dims[0],
+                .occurrence = w->occurrence,
+                .src = w->plan.gather.src,
+            },
+        .payload = a->payload,
+        .desc = a->desc_device + at * sizeof(struct dmi_desc),
+        .retired = a->retired + at * sizeof(uint32_t),
+    };
+}
+
+static void fill_pending(struct arena *a, const struct plan *plan, const struct want *w, uint64_t slot)
+{
+    struct arena_pending *p = &a->pending[slot & (a->ring.n_slots - 1)];
+    p->forward = plan->forward;
+    p->step = atomic_load_acquire(&process.step); /* of dmi_step_begin() */
+    p->time_ns = clock_real_ns();
+    p->layer = w->layer;
+    p->occurrence = w->occurrence;
+    p->dtype = process.spec->sites[w->site].dtype;
+    p->n_dims = w->plan.n_dims;
+    memcpy(p->dims, w->plan.dims, sizeof p->dims);
+}
+
+static int reserve_one(struct arena *a, const struct plan *plan, const struct want *w,
+                       struct launch_item *item)
+{
+    int r = DMI_DROP_CONTEXT_GONE + 1;
+    pthread_mutex_lock(&a->lock);
+    /* acquires arena_stop(), and fail() in drain.c */
+    if (atomic_load_acquire(&a->broken)) {
+        r = DMI_DROP_DEVICE_ERROR + 1;
+    } else if (atomic_load_acquire(&a->state) == ARENA_READY) {
+        uint64_t seq = atomic_add_relaxed(&process.next_launch, 1);
+        uint64_t payload;
+        r = ring_reserve(&a->ring, seq, w->site, w->plan.n_bytes, &item->slot, &payload);
+        if (r == 0) {
+            fill_copy(a, w, seq, item->slot, payload, &item->copy);
+            fill_pending(a, plan, w, item->slot);
+            a->sites[w->site].ranges[w->occurrence % ARENA_RANGES] = w->range;
+        } else {
+            r = (r == RING_E_FULL ? DMI_DROP_RING_FULL : DMI_DROP_TOO_LARGE) + 1;
+        }
+    }
+    pthread_mutex_unlock(&a->lock);
+    return r;
+}
+
+/* Return: 0 or enum dmi_drop + 1. Waits only where the spec asks for completeness, and bounded. */
+static int reserve(struct arena *a, const struct plan *plan, const struct want *w,
+                   struct launch_item *item)
+{
+    int r = reserve_one(a, plan, w, item);
+    if (r != DMI_DROP_RING_FULL + 1 || process.spec->overload != SPEC_OVERLOAD_COMPLETE)
+        return r;
+    uint64_t end = clock_mono_ns() + process.spec->overload_wait_ns;
+    while (r == DMI_DROP_RING_FULL + 1 && clock_mono_ns() < end) {
+        struct timespec pause = {.tv_nsec = WAIT_POLL_NS};
+        nanosleep(&pause, NULL);
+        r = reserve_one(a, plan, w, item);
+    }
+    return r;
+}
+
+static void admit(struct arena *a, const struct plan *plan, const struct want *w,
+                  struct launch_job *job)
+{
+    uint64_t rows = w->plan.dims[0], bytes = w->plan.n_bytes;
+    if (!w->error && !bytes)
+        return; /* a launch without rows has nothing to record */
+    struct launch_item *item = &job->items[job->n_items++];
+    *item = (struct launch_item){.site = w->site, .rows = rows, .n_bytes = bytes};
+    /* before the launch, so that a kill in between shows as lost, not as never asked for */
+    process_count(&process.counters->sites[w->site].expected, 1, 1, rows, bytes);
+    int drop = w->error ? w->error : reserve(a, plan, w, item);
+    item->reserved = drop == 0;
+    item->drop = drop;
+    if (drop)
+        process_drop(w->site, (enum dmi_drop)(drop - 1), rows, bytes);
+    if (drop == DMI_DROP_TOO_LARGE + 1)
+        process_problem(w->site, PROBLEM_TOO_LARGE, "a record of %llu bytes does not fit the ring of %llu",
+                        (unsigned long long)bytes, (unsigned long long)a->ring.n_bytes);
+}
+
+/* ------------------------------------------------------- the copies */
+
+static void launch_copy(const struct launch *l, struct arena *a, struct launch_item *item)
+{
+    uint64_t blocks = (item->n_bytes / item->copy.gather.access + COPY_THREADS - 1) / COPY_THREADS;
+    if (blocks > COPY_MAX_BLOCKS)
+        blocks = COPY_MAX_BLOCKS;
+    if (!blocks)
+        blocks = 1;
+    void *params[] = {&item->copy};
+    __typeof__(cuLaunchKernel) *launch =
+        l->per_thread ? driver_table.cuLaunchKernel_ptsz : driver_table.cuLaunchKernel;
+    CUresult r = launch(a->copy, (unsigned)blocks, 1, 1, COPY_THREADS, 1, 1, 0, l->stream, params, NULL);
+    if (r == CUDA_SUCCESS)
+        return;
+    ring_cancel(&a->ring, item->slot);
+    item->reserved = false;
+    item->drop = DMI_DROP_COPY_FAILED + 1;
+    process_drop(item->site, DMI_DROP_COPY_FAILED, item->rows, item->n_bytes);
+    process_problem(item->site, PROBLEM_COPY_FAILED, "the driver refused our copy kernel: error %d", (int)r);
+}
+
+static bool is_before(const struct launch_item *item)
+{
+    return process.spec->sites[item->site].when == SPEC_BEFORE;
+}
+
+static bool capturing(const struct launch *l)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    __typeof__(cuStreamIsCapturing) *query =
+        l->per_thread ? driver_table.cuStreamIsCapturing_ptsz : driver_table.cuStreamIsCapturing;
+    if (!query)
+        return false;
+    /* an error here means that the launch itself would break somebody's capture: keep out of it */
+    return query(l->stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+static void tell_unsupported(const struct func *func, const char *why)
+{
+    for (uint32_t i = 0; i < func->match.n_sites; i++)
+        process_problem(func->match.sites[i], PROBLEM_UNSUPPORTED, "kernel %s: %s", func->name, why);
+}
+
+void launch_before(const struct launch *l, const struct func *func, struct launch_job *job)
+{
+    int saved = errno;
+    struct plan plan;
+    /*
+     * Read by process_finish() after it disarmed: either it sees us and waits, or we see that it
+     * did. Both sides need the full order of the read-modify-write.
+     */
+    __atomic_fetch_add(&process.active, 1, __ATOMIC_SEQ_CST);
+    job->n_items = job->n_noted = 0;
+    job->arena = NULL;
+    if (!__atomic_load_n(&process.armed, __ATOMIC_SEQ_CST)) {
+        errno = saved;
+        return;
+    }
+    if (capturing(l)) {
+        tell_unsupported(func, "launched while its stream is captured into a graph: not captured");
+        errno = saved;
+        return;
+    }
+    struct arena *a = arena_current();
+    if (!a || atomic_load_acquire(&a->state) != ARENA_READY) {
+        tell_unsupported(func, "this context has no ring: not captured");
+        errno = saved;
+        return;
+    }
+    job->arena = a;
+    atomic_add_relaxed(&process.counters->launches_matched, 1);
+    pthread_mutex_lock(&a->lock);
+    note_occurrences(a, func, &plan, job);
+    pthread_mutex_unlock(&a->lock);
+    plan_all(l, func, &plan);
+    for (uint32_t i = 0; i < plan.n; i++)
+        admit(a, &plan, &plan.want[i], job);
+    for (uint32_t i = 0; i < job->n_items; i++)
+        if (job->items[i].reserved && is_before(&job->items[i]))
+            launch_copy(l, a, &job->items[i]);
+    errno = saved;
+}
+
+/* The driver refused the launch: it is as if nobody had asked for its records. */
+static void take_back(struct launch_job *job)
+{
+    struct arena *a = job->arena;
+    pthread_mutex_lock(&a->lock);
+    for (uint32_t i = 0; i < job->n_noted; i++) {
+        forward_take_back(a, job->noted[i]);
+        atomic_sub_relaxed(&process.counters->sites[job->noted[i]].launches, 1);
+    }
+    pthread_mutex_unlock(&a->lock);
+    for (uint32_t i = 0; i < job->n_items; i++) {
+        struct launch_item *item = &job->items[i];
+        struct dmi_site_counters *c = &process.counters->sites[item->site];
+        if (item->reserved && is_before(item))
+            continue; /* the copy is on its way: the tensor was there, and is recorded */
+        if (item->reserved)
+            ring_cancel(&a->ring, item->slot);
+        else
+            process_count(&c->dropped[item->drop - 1], -1, 1, item->rows, item->n_bytes);
+        process_count(&c->expected, -1, 1, item->rows, item->n_bytes);
+    }
+}
+
+void launch_after(const struct launch *l, struct launch_job *job, CUresult result)
+{
+    int saved = errno;
+    if (job->arena && result != CUDA_SUCCESS)
+        take_back(job);
+    for (uint32_t i = 0; i < job->n_items && result == CUDA_SUCCESS; i++)
+        if (job->items[i].reserved && !is_before(&job->items[i]))
+            launch_copy(l, job->arena, &job->items[i]);
+    atomic_sub_relaxed(&process.active, 1);
+    errno = saved;
+}
