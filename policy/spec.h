@@ -34,7 +34,7 @@ enum spec_overload {
 
 struct spec_dim {
     struct expr *count;  /* elements along this dimension */
-    struct expr *stride; /* bytes between them; NULL: packed behind the dimensions after it */
+    struct expr *stride; /* bytes between them; where the file gives none: what "packed" comes to */
     bool is_row;         /* exactly one dimension of a site; it comes first in what is stored */
 };
 
@@ -68,6 +68,7 @@ struct spec_kind {
 struct spec_absent {
     char *name;
     char *why;
+    int kind; /* index in spec->kinds of the forwards that lack it, -1: all */
 };
 
 struct spec_pair {
@@ -98,6 +99,9 @@ struct spec {
     void *regexes;             /* compiled, private to spec.c */
 };
 
+#define SPEC_MAX_BYTES (1u << 20) /* of a file */
+#define SPEC_MAX_VARS 256
+
 /* Everything that the parser found wrong, each a line "FILE:LINE:COLUMN: found, expected, mend". */
 struct spec_errors {
     char **lines;
@@ -121,14 +125,24 @@ int spec_load(const char *path, const char *const *vars, size_t n_vars, struct s
 int spec_parse(const char *path, const char *text, size_t n_text, const char *const *vars,
                size_t n_vars, struct spec_errors *errors, struct spec **out);
 
+/**
+ * spec_split_vars() - "a=1,b=2" (DMI_VARS) to the strings that spec_load() takes
+ * @text: commas in it become NULs; empty entries are skipped
+ * @max: entries of @out
+ * Return: how many; SIZE_MAX if there are more than @max.
+ */
+size_t spec_split_vars(char *text, const char **out, size_t max);
+
 void spec_free(struct spec *spec);
 void spec_errors_deinit(struct spec_errors *errors);
+
+#define SPEC_MAX_MATCHES 16
 
 /* What a kernel's name means to a spec. */
 struct spec_match {
     int kind;         /* forward that this kernel begins, -1: none */
     uint32_t n_sites; /* sites whose pattern matches, in spec order, whatever their kind */
-    uint32_t sites[16];
+    uint32_t sites[SPEC_MAX_MATCHES];
 };
 
 /**
@@ -136,8 +150,8 @@ struct spec_match {
  * @name: raw name; @demangled: NULL where there is none
  *
  * Not for the hot path: the caller caches the result per function handle.
- * Return: true if the kernel begins a forward or is a site. More than 16 sites on one kernel are
- * refused by spec_load().
+ * Return: true if the kernel begins a forward or is a site. spec_load() refuses what it can
+ * see to give one kernel more than SPEC_MAX_MATCHES sites; of those it cannot see, the first count.
  */
 bool spec_match_kernel(const struct spec *spec, const char *name, const char *demangled,
                        struct spec_match *match);

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* "Did you mean": the nearest of a few words to one that was misspelt. Pure functions, any thread. */
+#ifndef POLICY_NEAREST_H
+#define POLICY_NEAREST_H
+
+#include <stddef.h>
+
+/**
+ * nearest_word() - the candidate with the fewest edits (insertions, deletions, substitutions and
+ * swaps of neighbours; case is ignored) to make it of @word
+ * Return: its index, or -1 where none is near enough to be worth a mention.
+ */
+int nearest_word(const char *word, size_t n_word, const char *const *candidates, size_t n);
+
+/* Writes `; did you mean "X"?`, or nothing, to @buffer. */
+void nearest_hint(const char *word, size_t n_word, const char *const *candidates, size_t n,
+                  char *buffer, size_t n_buffer);
+
+#endif

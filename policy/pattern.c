@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "policy/pattern.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static int fail(struct pattern_error *error, size_t offset, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static int fail(struct pattern_error *error, size_t offset, const char *fmt, ...)
+{
+    error->offset = offset;
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(error->msg, sizeof error->msg, fmt, ap);
+    va_end(ap);
+    return PATTERN_E_INVALID;
+}
+
+/* Behind the bracket expression that begins at @p; at the end of the text if it is not closed. */
+static const char *skip_bracket(const char *p)
+{
+    p++;
+    if (*p == '^')
+        p++;
+    if (*p == ']')
+        p++;
+    while (*p && *p != ']') {
+        if (p[0] == '[' && (p[1] == '.' || p[1] == ':' || p[1] == '=')) {
+            char close[] = {p[1], ']', 0};
+            const char *end = strstr(p + 2, close);
+            p = end ? end + 2 : p + 1;
+        } else {
+            p++;
+        }
+    }
+    return *p ? p + 1 : p;
+}
+
+/* The larger bound of `{M}`, `{M,}`, `{,N}`, `{M,N}` at @p; *@end is behind it. 1 if it is no bound. */
+static unsigned long largest_bound(const char *p, const char **end)
+{
+    unsigned long bounds[2] = {0, 0};
+    int i = 0;
+    const char *q = p + 1;
+    for (; (*q >= '0' && *q <= '9') || (*q == ',' && i == 0); q++) {
+        if (*q == ',')
+            i = 1;
+        else if (bounds[i] <= PATTERN_MAX_SIZE)
+            bounds[i] = bounds[i] * 10 + (unsigned long)(*q - '0');
+    }
+    if (*q != '}' || q == p + 1) {
+        *end = p + 1;
+        return 1;
+    }
+    *end = q + 1;
+    unsigned long most = bounds[0] > bounds[1] ? bounds[0] : bounds[1];
+    return most ? most : 1;
+}
+
+/* An upper limit of what regcomp() makes of the pattern, before it does. */
+static int check_size(const char *text, struct pattern_error *error)
+{
+    unsigned long before[PATTERN_MAX_DEPTH + 1] = {0}; /* size of a group up to its last atom */
+    unsigned long atom[PATTERN_MAX_DEPTH + 1] = {0};   /* size of that atom */
+    unsigned depth = 0;
+    for (const char *p = text; *p;) {
+        const char *start = p;
+        unsigned long times = 0; /* of a bound; 0: an atom of size 1 */
+        if (*p == '\\') {
+            if (p[1] >= '1' && p[1] <= '9')
+                return fail(error, (size_t)(p - text), "found the back reference \"\\%c\"; expected "
+                                                       "a pattern without", p[1]);
+            p += p[1] ? 2 : 1;
+        } else if (*p == '[') {
+            p = skip_bracket(p);
+        } else if (*p == '(') {
+            if (depth == PATTERN_MAX_DEPTH)
+                return fail(error, (size_t)(p - text), "found more than %d nested parentheses; "
+                                                       "expected fewer", PATTERN_MAX_DEPTH);
+            before[depth] += atom[depth];
+            depth++;
+            before[depth] = atom[depth] = 0;
+            p++;
+            continue;
+        } else if (*p == ')' && depth) {
+            unsigned long size = before[depth] + atom[depth];
+            atom[--depth] = size ? size : 1;
+            p++;
+            continue;
+        } else if (*p == '{') {
+            times = largest_bound(p, &p);
+        } else {
+            p++;
+        }
+        if (times) {
+            atom[depth] *= times;
+        } else {
+            before[depth] += atom[depth];
+            atom[depth] = 1;
+        }
+        if (before[depth] + atom[depth] > PATTERN_MAX_SIZE)
+            return fail(error, (size_t)(start - text), "found repetitions that make more than %d "
+                                                       "characters; expected fewer",
+                        PATTERN_MAX_SIZE);
+    }
+    return 0;
+}
+
+int pattern_compile(const char *text, regex_t *out, struct pattern_error *error)
+{
+    if (!*text)
+        return fail(error, 0, "found an empty pattern; expected a regular expression (\".*\" for "
+                              "every kernel)");
+    if (strlen(text) > PATTERN_MAX_TEXT)
+        return fail(error, PATTERN_MAX_TEXT, "found %zu bytes; expected at most %d", strlen(text),
+                    PATTERN_MAX_TEXT);
+    int rc = check_size(text, error);
+    if (rc)
+        return rc;
+    rc = regcomp(out, text, REG_EXTENDED | REG_NOSUB);
+    if (!rc)
+        return 0;
+    if (rc == REG_ESPACE)
+        return -ENOMEM;
+    char why[96];
+    regerror(rc, out, why, sizeof why);
+    return fail(error, 0, "found \"%.60s\": %s; expected a POSIX extended regular expression", text,
+                why);
+}
+
+bool pattern_matches(const regex_t *re, const char *name)
+{
+    return regexec(re, name, 0, NULL, 0) == 0;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * POSIX extended regexes of HookSpecs, with bounds that keep compilation and matching cheap: glibc
+ * writes repetitions out, so that 20 characters can ask for gigabytes, and back references make
+ * matching exponential. Compiling: one thread; matching: any.
+ */
+#ifndef POLICY_PATTERN_H
+#define POLICY_PATTERN_H
+
+#include <regex.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#define PATTERN_MAX_TEXT 1024
+#define PATTERN_MAX_SIZE 4096 /* characters once all repetitions are written out */
+#define PATTERN_MAX_DEPTH 16
+
+struct pattern_error {
+    size_t offset; /* in the pattern */
+    char msg[192];
+};
+
+enum { PATTERN_E_INVALID = 1 };
+
+/**
+ * pattern_compile() - compile @text for pattern_matches()
+ * @out: to be freed with regfree() after success
+ * Return: 0, PATTERN_E_INVALID (see @error), -ENOMEM.
+ */
+int pattern_compile(const char *text, regex_t *out, struct pattern_error *error);
+
+/* true if @re matches somewhere in @name */
+bool pattern_matches(const regex_t *re, const char *name);
+
+#endif
