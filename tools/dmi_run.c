@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dmi-run: check a HookSpec, then become the command with libdmi_preload.so in front of it. Whatever
+ * hinders the capture is said on stderr, and the command runs all the same, uninstrumented.
+ */
+#include "core/cleanup.h"
+#include "policy/spec.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define EXIT_USAGE 2 /* also: --check or --strict and the capture would not work */
+#define EXIT_NOT_EXECUTABLE 126
+#define EXIT_NOT_FOUND 127
+#define LIBRARY "libdmi_preload.so"
+
+struct options {
+    const char *spec;
+    const char *out;
+    const char *log;
+    const char *ring_bytes;
+    char ring_number[32]; /* ring_bytes without K, M, G */
+    const char *vars[SPEC_MAX_VARS];
+    size_t n_vars;
+    bool check, strict;
+    char **command; /* NULL-terminated, borrowed from argv */
+};
+
+static const char usage[] =
+    "Usage: dmi-run --spec FILE [OPTION]... [--] COMMAND [ARGUMENT]...\n"
+    "Run COMMAND and store the tensors that a HookSpec names.\n"
+    "\n"
+    "  --spec FILE        the HookSpec (else $DMI_SPEC)\n"
+    "  --out DIR          folder for the runs (else $DMI_OUT, else dmi-out); made if missing\n"
+    "  -D NAME=VALUE      set a variable of the spec's vars:; may be given several times\n"
+    "  --log DEST         log lines to stderr, none, or a file (else $DMI_LOG, else stderr)\n"
+    "  --ring-bytes N     size of the ring in device memory; K, M, G may stand behind N\n"
+    "  --check            only check the spec; run nothing\n"
+    "  --strict           do not run COMMAND if the capture cannot work\n"
+    "  --help, --version\n"
+    "\n"
+    "COMMAND inherits everything, and so do its children; each process that launches CUDA kernels\n"
+    "makes a folder of its own in DIR. Look into it with dmi-dump.\n"
+    "Exit status: COMMAND's; 126 or 127 if it cannot be run; 2 for wrong usage, and for a bad spec\n"
+    "with --check or --strict. Without --strict a bad spec is reported and COMMAND runs without\n"
+    "capture.\n";
+
+static void say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+static void say(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    fputs("dmi-run: ", stderr);
+    vfprintf(stderr, fmt, ap);
+    fputc('\n', stderr);
+    va_end(ap);
+}
+
+/* Return: false if @text is no size; else its bytes in decimal are written to @out. */
+static bool read_size(const char *text, char *out, size_t n_out)
+{
+    char *end;
+    errno = 0;
+    if (*text < '0' || *text > '9')
+        return false;
+    unsigned long long n = strtoull(text, &end, 10);
+    unsigned shift = *end == 'K' ? 10 : *end == 'M' ? 20 : *end == 'G' ? 30 : 0;
+    if (errno || end[shift ? 1 : 0] || !n || n > (unsigned long long)LLONG_MAX >> shift)
+        return false;
+    snprintf(out, n_out, "%llu", n << shift);
+    return true;
+}
+
+/* Return: -1 to go on, else the status to exit with. */
+static int read_options(int argc, char **argv, struct options *o)
+{
+    enum { SPEC = 256, OUT, LOG, RING_BYTES, CHECK, STRICT, VERSION };
+    static const struct option longs[] = {
+        {"spec", required_argument, NULL, SPEC},
+        {"out", required_argument, NULL, OUT},
+        {"define", required_argument, NULL, 'D'},
+        {"log", required_argument, NULL, LOG},
+        {"ring-bytes", required_argument, NULL, RING_BYTES},
+        {"check", no_argument, NULL, CHECK},
+        {"strict", no_argument, NULL, STRICT},
+        {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, VERSION},
+        {NULL, 0, NULL, 0},
+    };
+    int c;
+    /* '+': the command's own options are none of ours */
+    while ((c = getopt_long(argc, argv, "+D:h", longs, NULL)) != -1) {
+        switch (c) {
+        case SPEC: o->spec = optarg; break;
+        case OUT: o->out = optarg; break;
+        case LOG: o->log = optarg; break;
+        case CHECK: o->check = true; break;
+        case STRICT: o->strict = true; break;
+        case RING_BYTES:
+            o->ring_bytes = o->ring_number;
+            if (read_size(optarg, o->ring_number, sizeof o->ring_number))
+                break;
+            say("--ring-bytes %s: expected a number of bytes, K, M or G may stand behind it", optarg);
+            return EXIT_USAGE;
+        case 'D':
+            if (o->n_vars == SPEC_MAX_VARS) {
+                say("more than %d -D", SPEC_MAX_VARS);
+                return EXIT_USAGE;
+            }
+            o->vars[o->n_vars++] = optarg;
+            break;
+        case 'h': fputs(usage, stdout); return 0;
+        case VERSION: puts("dmi-run " DMI_VERSION); return 0;
+        default: fputs("Try: dmi-run --help\n", stderr); return EXIT_USAGE;
+        }
+    }
+    o->command = argv + optind;
+    return -1;
+}
+
+/* What the options leave open comes from the environment. Return: -1, or the status to exit with. */
+static int complete_options(struct options *o)
+{
+    if (!o->spec)
+        o->spec = getenv("DMI_SPEC");
+    if (!o->out)
+        o->out = getenv("DMI_OUT");
+    if (!o->out || !*o->out)
+        o->out = "dmi-out";
+    if (!o->spec || !*o->spec) {
+        say("no HookSpec: expected --spec FILE");
+    } else if (!*o->command && !o->check) {
+        say("no command: expected dmi-run --spec %s -- COMMAND", o->spec);
+    } else if (*o->command && o->check) {
+        say("--check runs no command: leave out \"%s\", or --check", *o->command);
+    } else {
+        return -1;
+    }
+    fputs("Try: dmi-run --help\n", stderr);
+    return EXIT_USAGE;
+}
+
+/* Prints what is wrong with the spec. Return: true if nothing is. */
+static bool spec_is_good(const struct options *o, const char *const *vars, size_t n_vars)
+{
+    struct spec_errors errors = {0};
+    struct spec *spec = NULL;
+    int rc = spec_load(o->spec, vars, n_vars, &errors, &spec);
+    for (size_t i = 0; i < errors.n_lines; i++)
+        fprintf(stderr, "%s\n", errors.lines[i]);
+    if (rc < 0)
+        fprintf(stderr, "%s: cannot read the HookSpec: %s\n", o->spec, strerror(-rc));
+    else if (rc)
+        say("%s: %zu error%s", o->spec, errors.n_lines, errors.n_lines == 1 ? "" : "s");
+    else if (o->check)
+        printf("%s: HookSpec \"%s\": %u site%s, %u kind%s of forward: no error\n", o->spec, spec->name,
+               spec->n_sites, spec->n_sites == 1 ? "" : "s", spec->n_kinds,
+               spec->n_kinds == 1 ? "" : "s");
+    spec_errors_deinit(&errors);
+    spec_free(spec);
+    return rc == 0;
+}
+
+/* The library beside this program: in a build folder, or where it was installed. NULL: none there. */
+static char *find_library(void)
+{
+    static const char *const places[] = {"../preload/" LIBRARY, "../" DMI_LIBDIR "/dmi/" LIBRARY,
+                                         "../lib/dmi/" LIBRARY};
+    const char *given = getenv("DMI_PRELOAD_PATH");
+    if (given && *given)
+        return realpath(given, NULL);
+    char self[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (n < 0)
+        return NULL;
+    self[n] = 0;
+    *strrchr(self, '/') = 0;
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        _cleanup_(freep) char *path = NULL;
+        if (asprintf(&path, "%s/%s", self, places[i]) < 0)
+            return NULL;
+        char *found = realpath(path, NULL);
+        if (found)
+            return found;
+    }
+    return NULL;
+}
+
+/* Makes @path and what is missing above it. Return: 0 or -errno. */
+static int make_folder(const char *path)
+{
+    _cleanup_(freep) char *part = strdup(path);
+    if (!part)
+        return -ENOMEM;
+    for (char *p = part + 1; *p; p++)
+        if (*p == '/' && p[-1] != '/') {
+            *p = 0;
+            if (mkdir(part, 0777) && errno != EEXIST)
+                return -errno;
+            *p = '/';
+        }
+    /* what engines compute may tell what users wrote: for the user's eyes only */
+    if (mkdir(part, 0700) && errno != EEXIST)
+        return -errno;
+    struct stat st;
+    if (stat(part, &st))
+        return -errno;
+    return S_ISDIR(st.st_mode) ? 0 : -ENOTDIR;
+}
+
+/* true if @list (separated by colons or spaces, as the loader reads it) holds @path */
+static bool list_holds(const char *list, const char *path)
+{
+    size_t n = strlen(path);
+    for (const char *p = list; (p = strstr(p, path)); p += n)
+        if ((p == list || strchr(": ", p[-1])) && strchr(": ", p[n]))
+            return true;
+    return false;
+}
+
+static bool set(const char *name, const char *value)
+{
+    if (value && setenv(name, value, 1)) {
+        say("cannot set %s: %s", name, strerror(errno));
+        return false;
+    }
+    return true;
+}
+
+static bool set_preload(const char *library)
+{
+    if (strpbrk(library, ": ")) {
+        say("%s: a path with a space or colon cannot be preloaded; copy the library elsewhere and "
+            "set DMI_PRELOAD_PATH", library);
+        return false;
+    }
+    const char *old = getenv("LD_PRELOAD");
+    if (!old || !*old)
+        return set("LD_PRELOAD", library);
+    if (list_holds(old, library))
+        return true;
+    _cleanup_(freep) char *both = NULL;
+    return asprintf(&both, "%s:%s", library, old) >= 0 && set("LD_PRELOAD", both);
+}
+
+static bool set_vars(const char *const *vars, size_t n_vars)
+{
+    size_t n = 1;
+    for (size_t i = 0; i < n_vars; i++)
+        n += strlen(vars[i]) + 1;
+    _cleanup_(freep) char *all = calloc(1, n);
+    if (!all)
+        return false;
+    for (size_t i = 0; i < n_vars; i++) {
+        strcat(all, i ? "," : "");
+        strcat(all, vars[i]);
+    }
+    return !n_vars || set("DMI_VARS", all);
+}
+
+/* Prepares the environment for a capture. Return: false where that is impossible (told). */
+static bool arm(const struct options *o, const char *const *vars, size_t n_vars)
+{
+    int rc = make_folder(o->out);
+    if (rc) {
+        say("%s: cannot make the folder for the runs: %s", o->out, strerror(-rc));
+        return false;
+    }
+    _cleanup_(freep) char *library = find_library();
+    if (!library) {
+        say("cannot find " LIBRARY " %s", getenv("DMI_PRELOAD_PATH")
+                                              ? "where DMI_PRELOAD_PATH says"
+                                              : "beside this program; set DMI_PRELOAD_PATH");
+        return false;
+    }
+    /* the command may change its folder before it starts CUDA */
+    _cleanup_(freep) char *spec = realpath(o->spec, NULL);
+    _cleanup_(freep) char *out = realpath(o->out, NULL);
+    if (!spec || !out) {
+        say("%s: %s", spec ? o->out : o->spec, strerror(errno));
+        return false;
+    }
+    bool to_file = o->log && *o->log && strcmp(o->log, "stderr") && strcmp(o->log, "none");
+    _cleanup_(freep) char *here = to_file && *o->log != '/' ? getcwd(NULL, 0) : NULL;
+    _cleanup_(freep) char *log = NULL;
+    if (here && asprintf(&log, "%s/%s", here, o->log) < 0)
+        return false;
+    return set("DMI_SPEC", spec) && set("DMI_OUT", out) && set_vars(vars, n_vars) &&
+           set("DMI_LOG", log ? log : o->log) && set("DMI_RING_BYTES", o->ring_bytes) &&
+           set_preload(library);
+}
+
+int main(int argc, char **argv)
+{
+    struct options o = {0};
+    int status = read_options(argc, argv, &o);
+    if (status < 0)
+        status = complete_options(&o);
+    if (status >= 0)
+        return status;
+
+    /* -D behind DMI_VARS: the later one counts */
+    const char *vars[2 * SPEC_MAX_VARS];
+    _cleanup_(freep) char *from_env = strdup(getenv("DMI_VARS") ? getenv("DMI_VARS") : "");
+    size_t n_vars = from_env ? spec_split_vars(from_env, vars, SPEC_MAX_VARS) : SIZE_MAX;
+    if (n_vars == SIZE_MAX) {
+        say("DMI_VARS holds more than %d variables", SPEC_MAX_VARS);
+        n_vars = 0;
+    }
+    memcpy(vars + n_vars, o.vars, o.n_vars * sizeof *vars);
+    n_vars += o.n_vars;
+
+    bool good = spec_is_good(&o, vars, n_vars);
+    if (o.check)
+        return good ? 0 : EXIT_USAGE;
+    if (!good || !arm(&o, vars, n_vars)) {
+        if (o.strict) {
+            say("not running \"%s\" (--strict)", *o.command);
+            return EXIT_USAGE;
+        }
+        say("running \"%s\" without capture", *o.command);
+    }
+    execvp(*o.command, o.command);
+    int why = errno;
+    say("%s: %s", *o.command, strerror(why));
+    return why == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE;
+}
