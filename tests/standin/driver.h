@@ -1,0 +1,535 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * driver.h - what the files of the stand-in driver share
+ *
+ * The stand-in is a test double for the CUDA Driver API: a libcuda.so.1 that executes the PTX it is
+ * given on the CPU. README.md says what it does and does not do. It never pretends to the NVIDIA
+ * runtime: cuGetExportTable() has nothing to give.
+ *
+ * Locking: driver.lock protects every object, list and table. impl_*() functions take it with
+ * DRIVER_LOCKED; what they call says "lock held" where it matters. Workers execute without it.
+ */
+#ifndef STANDIN_DRIVER_H
+#define STANDIN_DRIVER_H
+
+#define __CUDA_API_VERSION_INTERNAL
+#include <cuda.h>
+#include <cudaProfiler.h>
+#include <cudaTypedefs.h>
+#include <assert.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "entries.h"
+
+#define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
+
+enum { DRIVER_VERSION = 13000, MAX_DEVICES = 8, MAX_PARAM_BYTES = 32764 };
+
+/* ---- entries and log ---- */
+
+/** struct entry - one exported symbol; the table is generated from driver.def */
+struct entry {
+    const char *symbol;
+    const char *name; /* what cuGetProcAddress() is asked for */
+    void (*fn)(void);
+    int version; /* first CUDA version that has it, 1000 * major + 10 * minor */
+    int per_thread;
+    int always; /* callable before cuInit() and after exit handlers */
+};
+extern const struct entry entry_table[N_ENTRIES];
+
+/** struct entry_frame - one call in progress; nests when a host function calls the driver */
+struct entry_frame {
+    enum entry_id id;
+    int saved_per_thread;
+    uint64_t start_ns;
+};
+
+CUresult entry_enter(struct entry_frame *frame, enum entry_id id);
+CUresult entry_leave(struct entry_frame *frame, CUresult res);
+CUresult entry_not_supported(enum entry_id id);
+
+void log_open(const char *path);
+bool log_enabled(void);
+/** log_detail() - add `"key":value` text to the record of the API call in progress on this thread */
+void log_detail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/** log_call() - one record for an API call that returns now */
+void log_call(const char *symbol, CUresult res, uint64_t start_ns);
+
+/* ---- configuration, read once ---- */
+
+struct config {
+    const char *log;
+    const char *dump;
+    const char *dump_file;
+    const char *fail;
+    uint64_t delay_seed; /* 0: no delays */
+    uint64_t delay_max_ns;
+    uint64_t pause_one_in; /* kernels pause at one store in so many; 0: never */
+    uint64_t dtoh_bps; /* bytes a second; 0: as fast as memcpy */
+    uint64_t dtoh_latency_ns;
+    uint64_t memory_bytes;
+    int sm; /* compute capability, 10 * major + minor */
+    int n_devices;
+    int n_threads;
+};
+
+/* ---- objects ---- */
+
+enum object_kind {
+    OBJECT_CONTEXT = 1,
+    OBJECT_STREAM,
+    OBJECT_EVENT,
+    OBJECT_MODULE,
+    OBJECT_LIBRARY,
+    OBJECT_KERNEL,
+    OBJECT_FUNCTION,
+    OBJECT_GRAPH,
+    OBJECT_NODE,
+    OBJECT_EXEC,
+    OBJECT_USER,
+    OBJECT_POOL,
+    OBJECT_ARRAY,
+    N_OBJECT_KINDS,
+};
+
+/** struct object - first member of everything that a handle points to */
+struct object {
+    uint32_t magic; /* OBJECT_MAGIC + kind while alive */
+    uint32_t size;
+    struct object *next_free;
+};
+#define OBJECT_MAGIC 0x5d310000u
+
+/**
+ * object_new() - a zeroed object; lock held
+ * Freed objects of a kind are handed out again last in, first out, and never returned to the heap: a
+ * stale handle is recognised, and a new object readily gets the address of an old one, as with a
+ * driver.
+ */
+void *object_new(enum object_kind kind, size_t size);
+void object_free(void *object);
+bool object_is(const void *object, enum object_kind kind);
+
+struct context;
+struct stream;
+struct event;
+struct function;
+struct graph;
+struct graph_node;
+struct graph_exec;
+struct op;
+struct capture;
+
+struct context {
+    struct object object;
+    struct context *next;
+    unsigned long long id;
+    int device;
+    unsigned flags;
+    unsigned api_version;
+    bool primary;
+    int n_refs;            /* cuCtxAttach, primary retains */
+    CUresult sticky;       /* set by a failed operation; every later call returns it */
+    struct stream *legacy; /* the NULL stream */
+    struct stream *streams;
+    struct module *modules;
+    struct event *events;
+    size_t limits[16];
+    CUfunc_cache cache_config;
+    CUsharedconfig shared_config;
+    uint64_t peers; /* bit per device whose memory is enabled */
+};
+
+struct device {
+    struct context *primary;
+    unsigned primary_flags;
+    uint64_t used_bytes;
+    struct pool *default_pool;
+    struct pool *current_pool;
+    int memfd;
+    uint64_t link_free_ns; /* when the link to the host has carried what was queued on it */
+};
+
+/** struct driver - the whole state of the process */
+extern struct driver {
+    pthread_mutex_t lock;
+    atomic_bool ready;        /* cuInit() succeeded */
+    atomic_bool ended;        /* exit handlers ran */
+    atomic_bool forked;       /* we are the child of a process that had called cuInit() */
+    struct config config;
+    struct device devices[MAX_DEVICES];
+    struct context *contexts;
+    unsigned long long n_contexts_made;
+} driver;
+
+/** struct tls - per-thread state, small and zero-initialised */
+struct tls {
+    int per_thread;      /* what a NULL stream means in the call in progress */
+    bool in_callback;    /* on the host thread, inside a user's function */
+    int depth;           /* of API calls */
+    uint64_t id;         /* of the thread, for per-thread default streams */
+    unsigned n_stack;
+    struct context *stack[64];
+    CUstreamCaptureMode capture_mode;
+    char *detail;
+    size_t n_detail, cap_detail;
+};
+extern _Thread_local struct tls tls __attribute__((tls_model("initial-exec")));
+
+static inline void driver_unlock(int *unused)
+{
+    (void)unused;
+    pthread_mutex_unlock(&driver.lock);
+}
+#define DRIVER_LOCKED                                                                              \
+    __attribute__((cleanup(driver_unlock), unused)) int driver_locked_ =                           \
+        pthread_mutex_lock(&driver.lock)
+
+uint64_t clock_ns(void);
+/** random_next() - splitmix64 over @state */
+uint64_t random_next(uint64_t *state);
+
+/* ---- contexts ---- */
+
+/** context_current() - the calling thread's context, or the error that its calls must return; lock held */
+CUresult context_current(struct context **ctx);
+/** context_or_sticky() - check a context given by handle, NULL meaning the current one; lock held */
+CUresult context_resolve(CUcontext handle, struct context **ctx);
+struct context *context_new(int device, unsigned flags, bool primary);
+void context_destroy(struct context *ctx);
+/** context_drain() - wait until what was submitted to @ctx so far is done; lock held, dropped while waiting */
+void context_drain(struct context *ctx);
+
+/* ---- work: what an operation or a graph node does ---- */
+
+enum work_kind {
+    WORK_NOP,
+    WORK_KERNEL,
+    WORK_COPY,
+    WORK_SET,
+    WORK_HOST,
+    WORK_CALLBACK,
+    WORK_FREE,        /* of a pool allocation, in stream order */
+    WORK_WRITE_VALUE,
+    WORK_WAIT_VALUE,
+    WORK_EVENT_RECORD, /* graph nodes only: becomes an event's marker when launched */
+    WORK_EVENT_WAIT,   /* graph nodes only */
+    WORK_CHILD,        /* graph nodes only */
+    WORK_EMPTY,
+    WORK_ALLOC,        /* graph nodes only */
+};
+
+struct kernel_work {
+    struct function *function;
+    unsigned grid[3], block[3], cluster[3];
+    unsigned shared_bytes;
+    bool cooperative;
+    int priority;
+    size_t n_params_bytes;
+    unsigned char *params; /* packed as the kernel declares them */
+    void **values;         /* what cuGraphKernelNodeGetParams() returns: pointers into params */
+    void *extra[5];
+    size_t extra_size;
+    bool from_extra;       /* the caller gave `extra` */
+};
+
+/** struct copy_side - one end of a copy: byte address, pitches; @array when it is one */
+struct copy_side {
+    CUmemorytype type; /* as the caller wrote it */
+    uint64_t address;
+    size_t pitch, height;
+    size_t x, y, z;
+    struct array *array;
+};
+
+struct copy_work {
+    struct copy_side src, dst;
+    size_t width, height, depth;
+    CUDA_MEMCPY3D params; /* as given, for node queries */
+    void *staged;         /* owned copy of a pageable source */
+    bool to_host;         /* device to host: takes the modelled link's time */
+};
+
+struct set_work {
+    uint64_t address;
+    size_t pitch, width, height;
+    unsigned element, value;
+};
+
+/** struct work - immutable once submitted; shared by operations, nodes and execs */
+struct work {
+    atomic_int refs;
+    enum work_kind kind;
+    struct context *ctx; /* borrowed */
+    union {
+        struct kernel_work kernel;
+        struct copy_work copy;
+        struct set_work set;
+        struct {
+            CUhostFn fn;
+            void *data;
+        } host;
+        struct {
+            CUstreamCallback fn;
+            void *data;
+            CUstream stream;
+        } callback;
+        struct {
+            uint64_t address;
+        } free;
+        struct {
+            uint64_t address;
+            uint64_t value;
+            unsigned flags;
+            bool wide;
+        } value;
+        struct {
+            struct event *event;
+        } event;
+        struct {
+            struct graph *graph;
+        } child;
+    };
+};
+
+struct work *work_new(enum work_kind kind, struct context *ctx);
+struct work *work_ref(struct work *work);
+void work_unref(struct work *work);
+/** work_execute() - do it, on a worker; never with the lock held. Return: error that becomes sticky */
+CUresult work_execute(struct work *work, struct op *op);
+
+/* ---- queue: operations, their order, the workers ---- */
+
+/** struct op - a piece of work queued to run once those it depends on are done */
+struct op {
+    int refs;
+    int n_pending;
+    bool done;
+    int n_waiters;
+    struct work *work;
+    struct context *ctx; /* borrowed: a context drains before it goes */
+    struct op **dependents;
+    int n_dependents, cap_dependents;
+    struct op *inline_dependents[3];
+    struct op *next_ready;
+    uint64_t seq;        /* of launches, 0 for others */
+    uint64_t order;
+    uint64_t end_ns;
+    void (*on_done)(struct op *op, void *data); /* lock held */
+    void *on_done_data;
+};
+
+/* All lock held, but for queue_wait() dropping it while it waits. */
+struct op *op_new(struct context *ctx, struct work *work);
+void op_depend(struct op *op, struct op *on);
+void op_commit(struct op *op);
+struct op *op_ref(struct op *op);
+void op_unref(struct op *op);
+void queue_wait(struct op *op);
+CUresult queue_start(void);
+void queue_stop(void);
+void queue_fork_child(void);
+
+/* ---- streams and events ---- */
+
+struct stream {
+    struct object object;
+    struct stream *next;
+    struct context *ctx;
+    unsigned flags;
+    int priority;
+    unsigned long long id;
+    uint64_t thread; /* owner of a per-thread default stream */
+    struct op *tail;
+    bool destroyed;
+    struct capture *capture;
+};
+
+struct event {
+    struct object object;
+    struct event *next;
+    struct context *ctx;
+    unsigned flags;
+    struct op *marker; /* NULL: never recorded */
+    struct capture *capture;
+    struct graph_node **capture_deps;
+    size_t n_capture_deps;
+};
+
+/** stream_resolve() - handle to stream, with the special handles; lock held */
+CUresult stream_resolve(CUstream handle, struct stream **stream);
+/** stream_submit() - queue @work (reference taken over) behind what @stream holds; lock held.
+ *  Return: the operation, borrowed until the lock is dropped (op_ref() it to wait) */
+struct op *stream_submit(struct stream *stream, struct work *work);
+/** stream_open() - an uncommitted operation ordered behind @stream's work, and its new tail; lock held */
+struct op *stream_open(struct stream *stream, struct work *work);
+/** stream_wait() - wait for all work queued on @stream so far; lock held, dropped while waiting */
+CUresult stream_wait(struct stream *stream);
+bool stream_idle(struct stream *stream);
+void event_set_marker(struct event *event, struct op *op);
+void event_destroy(struct event *event);
+
+/* ---- capture ---- */
+
+/** capture_unsafe() - CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED if a call that synchronises is forbidden now; lock held */
+CUresult capture_unsafe(void);
+/** capture_legacy() - the same for work on the legacy stream, which would wait for capturing ones */
+CUresult capture_implicit(struct context *ctx);
+/** capture_add() - add @work (reference taken over) as a node behind the stream's capture; lock held */
+CUresult capture_add(struct stream *stream, struct work *work);
+/** capture_invalidate() - a forbidden call was made on a capturing stream; lock held */
+void capture_invalidate(struct stream *stream);
+CUresult capture_event_record(struct stream *stream, struct event *event, unsigned flags);
+CUresult capture_event_wait(struct stream *stream, struct event *event, unsigned flags);
+CUresult capture_event_misused(struct event *event);
+/** stream_do() - submit to a stream, or capture; reference taken over. *out (may be NULL) gets the op */
+CUresult stream_do(struct stream *stream, struct work *work, struct op **out);
+
+/* ---- memory ---- */
+
+enum alloc_kind {
+    ALLOC_DEVICE,
+    ALLOC_POOL,
+    ALLOC_MANAGED,
+    ALLOC_HOST,
+    ALLOC_REGISTERED,
+    ALLOC_GLOBAL, /* a module's variables */
+    ALLOC_RESERVED, /* address range without memory (cuMemAddressReserve) */
+    ALLOC_MAPPED,
+};
+
+struct alloc {
+    uint64_t address;
+    size_t size;
+    size_t mapped; /* bytes of pages behind it */
+    enum alloc_kind kind;
+    int device;
+    unsigned flags;
+    struct context *ctx;
+    unsigned long long id;
+    struct pool *pool;
+    bool freed; /* a pool's: given back in stream order already, memory not reusable yet */
+    uint64_t handle;
+};
+
+/* Kernels and copies reach device address A at A + ALIAS_DELTA; the host cannot touch A itself. */
+#define DEVICE_BASE  0x700000000000ull
+#define DEVICE_SPAN  0x010000000000ull
+#define ALIAS_DELTA  (-0x400000000000ll)
+
+CUresult memory_init(void);
+CUresult memory_alloc(int device, struct context *ctx, size_t size, enum alloc_kind kind, uint64_t *address);
+CUresult memory_free(uint64_t address);
+/** memory_find() - the allocation that holds @address, or NULL; lock held */
+struct alloc *memory_find(uint64_t address);
+/** memory_is_device() - does @address lie in the window that the host must not touch */
+static inline bool memory_is_device(uint64_t address)
+{
+    return address >= DEVICE_BASE && address < DEVICE_BASE + MAX_DEVICES * DEVICE_SPAN;
+}
+/** memory_check() - may a copy of @n bytes at @address be queued; lock held */
+CUresult memory_check(uint64_t address, size_t n, bool *pinned);
+/** memory_host() - where this process reads and writes @address */
+static inline void *memory_host(uint64_t address)
+{
+    return (void *)(uintptr_t)(memory_is_device(address) ? address + ALIAS_DELTA : address);
+}
+/** memory_host_ok() - may a kernel touch host memory there: it is pinned; any thread, no lock */
+bool memory_host_ok(uint64_t address, size_t n);
+void memory_free_context(struct context *ctx);
+void memory_pool_release(uint64_t address);
+
+/* ---- modules ---- */
+
+/** struct image - code from one load, shared by the modules that contexts make of it */
+struct image;
+
+struct kernel_param {
+    size_t offset, size;
+};
+
+/** struct kernel_info - what a kernel's declaration says; owned by the image */
+struct kernel_info {
+    const char *name;
+    unsigned n_params;
+    const struct kernel_param *params;
+    size_t params_bytes;
+    unsigned static_shared;
+    unsigned local_bytes;
+    int max_threads; /* .maxntid, 0 if not given */
+    int registers;
+};
+
+struct function {
+    struct object object; /* OBJECT_FUNCTION */
+    struct module *module;
+    struct function *next;
+    struct kernel *kernel; /* the CUkernel that it came from, or NULL */
+    const struct kernel_info *info;
+    unsigned index; /* in the image */
+    const char *name;
+    int max_dynamic_shared;
+    int attributes[CU_FUNC_ATTRIBUTE_MAX];
+    CUfunc_cache cache_config;
+    /* cuFuncSetBlockShape() and friends, for the oldest clients */
+    unsigned set_block[3];
+    unsigned set_shared;
+    size_t set_params_bytes;
+    unsigned char *set_params;
+};
+
+struct module {
+    struct object object;
+    struct module *next;
+    struct context *ctx;
+    struct library *library;
+    struct image *image;
+    struct function *functions;
+    uint64_t globals; /* device address of the block of module variables, 0 if it has none */
+};
+
+struct kernel {
+    struct object object; /* OBJECT_KERNEL */
+    struct kernel *next;
+    struct library *library;
+    unsigned index;
+    const struct kernel_info *info;
+    int attributes[CU_FUNC_ATTRIBUTE_MAX];
+};
+
+/** function_resolve() - CUfunction, or CUkernel cast to it; lock held */
+CUresult function_resolve(CUfunction handle, struct context *ctx, struct function **function);
+void module_destroy(struct module *module);
+
+/* ---- launch ---- */
+
+/** kernel_work_new() - check and copy a launch's arguments; lock held */
+CUresult kernel_work_new(struct context *ctx, CUfunction handle, const unsigned grid[3],
+                         const unsigned block[3], unsigned shared_bytes, void **params, void **extra,
+                         struct work **out);
+CUresult kernel_run(struct kernel_work *kernel, struct op *op);
+void kernel_attribute(struct kernel_work *kernel, CUlaunchAttributeID id, const CUlaunchAttributeValue *value);
+/** launch_log() - one record for a kernel that was queued; lock held */
+uint64_t launch_log(struct kernel_work *kernel, struct stream *stream, uint64_t exec, int node);
+
+/* ---- dump ---- */
+void dump_open(const char *rules, const char *path);
+/** dump_launch() - write what the rules want of this launch; @after: it has run */
+void dump_launch(const struct kernel_work *kernel, uint64_t seq, bool after);
+
+/** guarded() - run fn(data); false if it touched memory that is not there */
+bool guarded(void (*fn)(void *data), void *data);
+CUresult guard_init(void);
+
+CUresult copy_execute(struct copy_work *copy, struct op *op);
+CUresult copy_work_from_params(const CUDA_MEMCPY3D *params, struct copy_work *copy);
+CUresult copy_work_check(struct copy_work *copy);
+CUresult set_execute(struct set_work *set);
+CUresult set_work_check(const struct set_work *set);
+
+#endif

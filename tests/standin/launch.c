@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * launch.c - cuLaunchKernel and its relatives: arguments checked and copied when called
+ */
+#include "driver.h"
+#include "image.h"
+#include "impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_THREADS = 1024, MAX_STATIC_SHARED = 49152, MAX_OPTIN_SHARED = 166912 };
+
+static CUresult check_shape(const struct function *function, const unsigned grid[3], const unsigned block[3],
+                            unsigned shared_bytes)
+{
+    const struct kernel_info *info = function->info;
+    int max_threads = info->max_threads ? info->max_threads : MAX_THREADS;
+    uint64_t threads = (uint64_t)block[0] * block[1] * block[2];
+
+    if (!grid[0] || !grid[1] || !grid[2] || !block[0] || !block[1] || !block[2])
+        return CUDA_ERROR_INVALID_VALUE;
+    if (grid[0] > 2147483647u || grid[1] > 65535 || grid[2] > 65535)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (block[0] > 1024 || block[1] > 1024 || block[2] > 64 || threads > (uint64_t)max_threads)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (shared_bytes > MAX_OPTIN_SHARED || info->static_shared + shared_bytes > MAX_OPTIN_SHARED)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (info->static_shared + shared_bytes > MAX_STATIC_SHARED &&
+        shared_bytes > (unsigned)function->max_dynamic_shared)
+        return CUDA_ERROR_INVALID_VALUE;
+    return CUDA_SUCCESS;
+}
+
+/* `extra` holds one packed buffer; a short one is a mistake that a driver reports, a long one too. */
+static CUresult params_from_extra(const struct function *function, void **extra, struct kernel_work *kernel)
+{
+    const void *buffer = NULL;
+    size_t size = 0;
+    bool have_size = false;
+
+    for (int i = 0; extra[i] != CU_LAUNCH_PARAM_END; i += 2) {
+        if (extra[i] == CU_LAUNCH_PARAM_BUFFER_POINTER) {
+            buffer = extra[i + 1];
+        } else if (extra[i] == CU_LAUNCH_PARAM_BUFFER_SIZE) {
+            if (!extra[i + 1])
+                return CUDA_ERROR_INVALID_VALUE;
+            size = *(const size_t *)extra[i + 1];
+            have_size = true;
+        } else {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    if (!have_size || (size && !buffer) || size < function->info->params_bytes || size > MAX_PARAM_BYTES)
+        return CUDA_ERROR_INVALID_VALUE;
+    /* Trailing padding of the caller's struct is not part of the parameters. */
+    if (size > ((function->info->params_bytes + 15) & ~(size_t)15))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (function->info->params_bytes)
+        memcpy(kernel->params, buffer, function->info->params_bytes);
+    kernel->from_extra = true;
+    kernel->extra_size = function->info->params_bytes;
+    kernel->extra[0] = CU_LAUNCH_PARAM_BUFFER_POINTER;
+    kernel->extra[1] = kernel->params;
+    kernel->extra[2] = CU_LAUNCH_PARAM_BUFFER_SIZE;
+    kernel->extra[3] = &kernel->extra_size;
+    kernel->extra[4] = CU_LAUNCH_PARAM_END;
+    return CUDA_SUCCESS;
+}
+
+CUresult kernel_work_new(struct context *ctx, CUfunction handle, const unsigned grid[3],
+                         const unsigned block[3], unsigned shared_bytes, void **params, void **extra,
+                         struct work **out)
+{
+    const struct kernel_info *info;
+    struct function *function;
+    struct kernel_work *kernel;
+    struct work *work;
+    CUresult res;
+
+    res = function_resolve(handle, ctx, &function);
+    if (res != CUDA_SUCCESS)
+        return res;
+    info = function->info;
+    res = check_shape(function, grid, block, shared_bytes);
+    if (res != CUDA_SUCCESS)
+        return res;
+    if ((params && extra) || (!params && !extra && info->n_params))
+        return CUDA_ERROR_INVALID_VALUE;
+    work = work_new(WORK_KERNEL, ctx);
+    if (!work)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    kernel = &work->kernel;
+    kernel->function = function;
+    memcpy(kernel->grid, grid, sizeof(kernel->grid));
+    memcpy(kernel->block, block, sizeof(kernel->block));
+    kernel->shared_bytes = shared_bytes;
+    kernel->n_params_bytes = info->params_bytes;
+    kernel->params = calloc(1, info->params_bytes + 16);
+    kernel->values = calloc(info->n_params + 1, sizeof(void *));
+    if (!kernel->params || !kernel->values) {
+        work_unref(work);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (extra)
+        res = params_from_extra(function, extra, kernel);
+    for (unsigned i = 0; i < info->n_params; i++) {
+        kernel->values[i] = kernel->params + info->params[i].offset;
+        if (params && !params[i])
+            res = CUDA_ERROR_INVALID_VALUE;
+        if (params && res == CUDA_SUCCESS)
+            memcpy(kernel->values[i], params[i], info->params[i].size);
+    }
+    if (res != CUDA_SUCCESS) {
+        work_unref(work);
+        return res;
+    }
+    *out = work;
+    return CUDA_SUCCESS;
+}
+
+/** kernel_attribute() - apply a launch or node attribute; unknown ones change nothing here */
+void kernel_attribute(struct kernel_work *kernel, CUlaunchAttributeID id, const CUlaunchAttributeValue *value)
+{
+    switch (id) {
+    case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+        kernel->cooperative = value->cooperative != 0;
+        break;
+    case CU_LAUNCH_ATTRIBUTE_PRIORITY:
+        kernel->priority = value->priority;
+        break;
+    case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+        kernel->cluster[0] = value->clusterDim.x;
+        kernel->cluster[1] = value->clusterDim.y;
+        kernel->cluster[2] = value->clusterDim.z;
+        break;
+    default:
+        break;
+    }
+}
+
+/* Clusters are not executed; one block a cluster is the same as none. */
+static CUresult attributes_check(const CUlaunchAttribute *attrs, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        if (attrs[i].id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) {
+            const CUlaunchAttributeValue *v = &attrs[i].value;
+
+            if (v->clusterDim.x > 1 || v->clusterDim.y > 1 || v->clusterDim.z > 1)
+                return CUDA_ERROR_NOT_SUPPORTED;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult launch(CUfunction f, const unsigned grid[3], const unsigned block[3], unsigned shared_bytes,
+                       CUstream handle, void **params, void **extra, const CUlaunchAttribute *attrs,
+                       unsigned n_attrs)
+{
+    struct stream *stream;
+    struct work *work;
+    CUresult res;
+    DRIVER_LOCKED;
+
+    res = stream_resolve(handle, &stream);
+    if (res != CUDA_SUCCESS)
+        return res;
+    res = attributes_check(attrs, n_attrs);
+    if (res == CUDA_SUCCESS)
+        res = kernel_work_new(stream->ctx, f, grid, block, shared_bytes, params, extra, &work);
+    if (res != CUDA_SUCCESS)
+        return res;
+    for (unsigned i = 0; i < n_attrs; i++)
+        kernel_attribute(&work->kernel, attrs[i].id, &attrs[i].value);
+    if (stream->capture)
+        return capture_add(stream, work);
+    if (stream == stream->ctx->legacy) {
+        res = capture_implicit(stream->ctx);
+        if (res != CUDA_SUCCESS) {
+            work_unref(work);
+            return res;
+        }
+    }
+    uint64_t seq = launch_log(&work->kernel, stream, 0, -1);
+    struct op *op = stream_open(stream, work);
+
+    if (!op) {
+        work_unref(work);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    op->seq = seq;
+    op_commit(op);
+    return CUDA_SUCCESS;
+}
+
+CUresult impl_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ,
+                             unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,
+                             unsigned int sharedMemBytes, CUstream hStream, void **kernelParams, void **extra)
+{
+    return launch(f, (unsigned[]){ gridDimX, gridDimY, gridDimZ }, (unsigned[]){ blockDimX, blockDimY, blockDimZ },
+                  sharedMemBytes, hStream, kernelParams, extra, NULL, 0);
+}
+
+CUresult impl_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **kernelParams, void **extra)
+{
+    if (!config || (config->numAttrs && !config->attrs))
+        return CUDA_ERROR_INVALID_VALUE;
+    return launch(f, (unsigned[]){ config->gridDimX, config->gridDimY, config->gridDimZ },
+                  (unsigned[]){ config->blockDimX, config->blockDimY, config->blockDimZ }, config->sharedMemBytes,
+                  config->hStream, kernelParams, extra, config->attrs, config->numAttrs);
+}
+
+CUresult impl_cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
+                                        unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
+                                        unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
+                                        void **kernelParams)
+{
+    CUlaunchAttribute attr = { .id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE, .value.cooperative = 1 };
+
+    return launch(f, (unsigned[]){ gridDimX, gridDimY, gridDimZ }, (unsigned[]){ blockDimX, blockDimY, blockDimZ },
+                  sharedMemBytes, hStream, kernelParams, NULL, &attr, 1);
+}
+
+CUresult kernel_run(struct kernel_work *kernel, struct op *op)
+{
+    struct function *function = kernel->function;
+    CUresult res;
+
+    dump_launch(kernel, op->seq, false);
+    res = image_run(function->module->image, function->index, kernel, 0, 0);
+    if (res == CUDA_SUCCESS)
+        dump_launch(kernel, op->seq, true);
+    return res;
+}
+
+/* ---- the launch interface of CUDA 2 and 3, which PyCUDA still has ---- */
+
+CUresult impl_cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z)
+{
+    struct function *function;
+    struct context *ctx;
+    CUresult res;
+    DRIVER_LOCKED;
+
+    res = context_current(&ctx);
+    if (res == CUDA_SUCCESS)
+        res = function_resolve(hfunc, ctx, &function);
+    if (res != CUDA_SUCCESS)
+        return res;
+    if (x <= 0 || y <= 0 || z <= 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    function->set_block[0] = (unsigned)x;
+    function->set_block[1] = (unsigned)y;
+    function->set_block[2] = (unsigned)z;
+    return CUDA_SUCCESS;
+}
+
+CUresult impl_cuFuncSetSharedSize(CUfunction hfunc, unsigned int bytes)
+{
+    struct function *function;
+    struct context *ctx;
+    CUresult res;
+    DRIVER_LOCKED;
+
+    res = context_current(&ctx);
+    if (res == CUDA_SUCCESS)
+        res = function_resolve(hfunc, ctx, &function);
+    if (res == CUDA_SUCCESS)
+        function->set_shared = bytes;
+    return res;
+}
+
+CUresult impl_cuParamSetSize(CUfunction hfunc, unsigned int numbytes)
+{
+    struct function *function;
+    struct context *ctx;
+    unsigned char *grown;
+    CUresult res;
+    DRIVER_LOCKED;
+
+    res = context_current(&ctx);
+    if (res == CUDA_SUCCESS)
+        res = function_resolve(hfunc, ctx, &function);
+    if (res != CUDA_SUCCESS)
+        return res;
+    if (numbytes > MAX_PARAM_BYTES)
+        return CUDA_ERROR_INVALID_VALUE;
+    grown = realloc(function->set_params, MAX_PARAM_BYTES);
+    if (!grown)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    function->set_params = grown;
+    function->set_params_bytes = numbytes;
+    return CUDA_SUCCESS;
+}
+
+CUresult impl_cuParamSetv(CUfunction hfunc, int offset, void *ptr, unsigned int numbytes)
+{
+    struct function *function;
+    struct context *ctx;
+    CUresult res;
+    DRIVER_LOCKED;
+
+    res = context_current(&ctx);
+    if (res == CUDA_SUCCESS)
+        res = function_resolve(hfunc, ctx, &function);
+    if (res != CUDA_SUCCESS)
+        return res;
+    if (offset < 0 || !ptr || numbytes > MAX_PARAM_BYTES || (unsigned)offset > MAX_PARAM_BYTES - numbytes)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!function->set_params)
+        function->set_params = calloc(1, MAX_PARAM_BYTES);
+    if (!function->set_params)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    memcpy(function->set_params + offset, ptr, numbytes);
+    return CUDA_SUCCESS;
+}
+
+CUresult impl_cuParamSeti(CUfunction hfunc, int offset, unsigned int value)
+{
+    return impl_cuParamSetv(hfunc, offset, &value, sizeof(value));
+}
+
+CUresult impl_cuParamSetf(CUfunction hfunc, int offset, float value)
+{
+    return impl_cuParamSetv(hfunc, offset, &value, sizeof(value));
+}
+
+CUresult impl_cuLaunchGridAsync(CUfunction hfunc, int grid_width, int grid_height, CUstream hStream)
+{
+    struct function *function;
+    unsigned block[3], shared;
+    size_t bytes;
+    void *buffer;
+
+    if (!object_is(hfunc, OBJECT_FUNCTION) || grid_width <= 0 || grid_height <= 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    function = (struct function *)hfunc;
+    memcpy(block, function->set_block, sizeof(block));
+    shared = function->set_shared;
+    bytes = function->set_params_bytes;
+    buffer = function->set_params;
+    return launch(hfunc, (unsigned[]){ (unsigned)grid_width, (unsigned)grid_height, 1 }, block, shared, hStream, NULL,
+                  (void *[]){ CU_LAUNCH_PARAM_BUFFER_POINTER, buffer, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
+                              CU_LAUNCH_PARAM_END },
+                  NULL, 0);
+}
+
+CUresult impl_cuLaunchGrid(CUfunction f, int grid_width, int grid_height)
+{
+    return impl_cuLaunchGridAsync(f, grid_width, grid_height, NULL);
+}
+
+CUresult impl_cuLaunch(CUfunction f)
+{
+    return impl_cuLaunchGridAsync(f, 1, 1, NULL);
+}

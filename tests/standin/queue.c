@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * queue.c - operations wait for those they depend on, then run on worker threads
+ *
+ * Streams, events and graphs are all the same thing here: edges between operations. A stream is the
+ * chain of its operations; an event is a reference to one; a graph launch is a bundle between two.
+ * With a delay seed each operation starts after a random pause, and of those ready any may be next.
+ * Functions of the user run on one thread of their own, as they do with a driver, so that a function
+ * that blocks stops no kernel.
+ */
+#include "driver.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static struct ready_list {
+    struct op *head, **tail;
+    unsigned n;
+    unsigned n_idle;
+    pthread_cond_t cond;
+} ready = { .tail = &ready.head, .cond = PTHREAD_COND_INITIALIZER },
+  ready_host = { .tail = &ready_host.head, .cond = PTHREAD_COND_INITIALIZER };
+
+static pthread_cond_t done_cond = PTHREAD_COND_INITIALIZER;
+static bool started, stopping;
+static unsigned n_running;
+static uint64_t n_ops;
+static uint64_t pick_state;
+
+struct op *op_ref(struct op *op)
+{
+    op->refs++;
+    return op;
+}
+
+static struct op *op_cache;
+
+void op_unref(struct op *op)
+{
+    if (!op || --op->refs > 0)
+        return;
+    work_unref(op->work);
+    if (op->dependents != op->inline_dependents)
+        free(op->dependents);
+    op->next_ready = op_cache;
+    op_cache = op;
+}
+
+/* An operation that nothing can run before op_commit(); the caller owns one reference. */
+struct op *op_new(struct context *ctx, struct work *work)
+{
+    struct op *op = op_cache;
+
+    if (op) {
+        op_cache = op->next_ready;
+        memset(op, 0, sizeof(*op));
+    } else {
+        op = calloc(1, sizeof(*op));
+        if (!op)
+            return NULL;
+    }
+    op->refs = 1;
+    op->n_pending = 1;
+    op->ctx = ctx;
+    op->work = work;
+    op->dependents = op->inline_dependents;
+    op->cap_dependents = (int)ARRAY_SIZE(op->inline_dependents);
+    op->order = ++n_ops;
+    return op;
+}
+
+/** op_depend() - @op runs only after @on; both uncommitted or queued; @on may be NULL or done */
+void op_depend(struct op *op, struct op *on)
+{
+    if (!on || on->done || on == op)
+        return;
+    /* The same edge again, as joins make them, costs a check of the last only. */
+    if (on->n_dependents > 0 && on->dependents[on->n_dependents - 1] == op)
+        return;
+    if (on->n_dependents == on->cap_dependents) {
+        int cap = 2 * on->cap_dependents;
+        struct op **grown = malloc((size_t)cap * sizeof(struct op *));
+
+        if (!grown)
+            return;
+        memcpy(grown, on->dependents, (size_t)on->n_dependents * sizeof(struct op *));
+        if (on->dependents != on->inline_dependents)
+            free(on->dependents);
+        on->dependents = grown;
+        on->cap_dependents = cap;
+    }
+    on->dependents[on->n_dependents++] = op_ref(op);
+    op->n_pending++;
+}
+
+static bool is_host(const struct op *op)
+{
+    return op->work && (op->work->kind == WORK_HOST || op->work->kind == WORK_CALLBACK);
+}
+
+static void op_complete(struct op *op);
+
+static void make_ready(struct op *op)
+{
+    struct ready_list *list = is_host(op) ? &ready_host : &ready;
+
+    op->next_ready = NULL;
+    *list->tail = op;
+    list->tail = &op->next_ready;
+    list->n++;
+    if (list->n_idle)
+        pthread_cond_signal(&list->cond);
+}
+
+/* Nothing to run and nothing to delay: done at once, without a trip through a worker. */
+static bool is_marker(const struct op *op)
+{
+    return !op->work || op->work->kind == WORK_NOP || op->work->kind == WORK_EMPTY;
+}
+
+static void op_release(struct op *op)
+{
+    if (--op->n_pending > 0)
+        return;
+    if (is_marker(op))
+        op_complete(op);
+    else
+        make_ready(op_ref(op));
+}
+
+/* Completion cascades through markers; depth is bounded by making them iterate over a list. */
+static void op_complete(struct op *first)
+{
+    static struct op *pending; /* lock held throughout: one cascade at a time */
+    static bool cascading;
+
+    first->next_ready = pending;
+    pending = op_ref(first);
+    if (cascading)
+        return;
+    cascading = true;
+    while (pending) {
+        struct op *op = pending;
+        struct op **dependents = op->dependents;
+        int n = op->n_dependents;
+
+        pending = op->next_ready;
+        op->done = true;
+        op->end_ns = clock_ns();
+        op->n_dependents = 0;
+        if (op->on_done)
+            op->on_done(op, op->on_done_data);
+        if (op->n_waiters)
+            pthread_cond_broadcast(&done_cond);
+        for (int i = 0; i < n; i++) {
+            op_release(dependents[i]);
+            op_unref(dependents[i]);
+        }
+        op_unref(op);
+    }
+    cascading = false;
+}
+
+/** op_commit() - all edges are known; drops the maker's reference */
+void op_commit(struct op *op)
+{
+    if (!started && !is_marker(op))
+        queue_start();
+    op_release(op);
+    op_unref(op);
+}
+
+static struct op *take(struct ready_list *list)
+{
+    struct op **link = &list->head;
+    struct op *op;
+
+    if (driver.config.delay_seed && list->n > 1) {
+        for (uint64_t skip = random_next(&pick_state) % list->n; skip; skip--)
+            link = &(*link)->next_ready;
+    }
+    op = *link;
+    *link = op->next_ready;
+    if (!*link)
+        list->tail = link;
+    list->n--;
+    return op;
+}
+
+static void delay(const struct op *op)
+{
+    uint64_t state = driver.config.delay_seed * 0x100000001b3u + op->order;
+    uint64_t ns;
+
+    if (!driver.config.delay_seed || !driver.config.delay_max_ns)
+        return;
+    /* Mostly short, sometimes long: products of two draws. */
+    ns = random_next(&state) % (driver.config.delay_max_ns + 1);
+    if (random_next(&state) % 4)
+        ns /= 16;
+    nanosleep(&(struct timespec){ .tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u) },
+              NULL);
+}
+
+static void *worker(void *data)
+{
+    struct ready_list *list = data;
+
+    pthread_mutex_lock(&driver.lock);
+    for (;;) {
+        struct op *op;
+        CUresult res = CUDA_SUCCESS;
+        bool skip;
+
+        while (!list->head && !stopping) {
+            list->n_idle++;
+            pthread_cond_wait(&list->cond, &driver.lock);
+            list->n_idle--;
+        }
+        if (stopping)
+            break;
+        op = take(list);
+        skip = op->ctx->sticky != CUDA_SUCCESS && op->work->kind != WORK_CALLBACK;
+        n_running++;
+        pthread_mutex_unlock(&driver.lock);
+        if (!skip) {
+            delay(op);
+            res = work_execute(op->work, op);
+        }
+        pthread_mutex_lock(&driver.lock);
+        n_running--;
+        if (res != CUDA_SUCCESS && op->ctx->sticky == CUDA_SUCCESS)
+            op->ctx->sticky = res;
+        op_complete(op);
+        op_unref(op);
+    }
+    pthread_cond_broadcast(&done_cond);
+    pthread_mutex_unlock(&driver.lock);
+    return NULL;
+}
+
+static bool thread_start(struct ready_list *list, const char *name)
+{
+    pthread_t thread;
+    sigset_t all, old;
+    bool ok;
+
+    /* The host's signals are not for us; faults of kernels are. */
+    sigfillset(&all);
+    sigdelset(&all, SIGSEGV);
+    sigdelset(&all, SIGBUS);
+    sigdelset(&all, SIGFPE);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    ok = pthread_create(&thread, NULL, worker, list) == 0;
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (ok) {
+        pthread_setname_np(thread, name);
+        pthread_detach(thread);
+    }
+    return ok;
+}
+
+/** queue_start() - start the workers at the first operation; lock held */
+CUresult queue_start(void)
+{
+    bool ok = true;
+
+    if (started)
+        return CUDA_SUCCESS;
+    started = true;
+    pick_state = driver.config.delay_seed;
+    for (int i = 0; i < driver.config.n_threads; i++)
+        ok &= thread_start(&ready, "standin-worker");
+    ok &= thread_start(&ready_host, "standin-host");
+    return ok ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
+}
+
+/** queue_stop() - start no further operation; wait a moment for those that run, never for long */
+void queue_stop(void)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 1;
+    pthread_mutex_lock(&driver.lock);
+    stopping = true;
+    pthread_cond_broadcast(&ready.cond);
+    pthread_cond_broadcast(&ready_host.cond);
+    while (n_running > 0) {
+        if (pthread_cond_timedwait(&done_cond, &driver.lock, &until) != 0)
+            break;
+    }
+    pthread_cond_broadcast(&done_cond);
+    pthread_mutex_unlock(&driver.lock);
+}
+
+void queue_fork_child(void)
+{
+    started = false;
+    stopping = true;
+}
+
+/** queue_wait() - until @op is done; drops the lock meanwhile. Also returns when the process exits. */
+void queue_wait(struct op *op)
+{
+    op_ref(op);
+    op->n_waiters++;
+    while (!op->done && !stopping)
+        pthread_cond_wait(&done_cond, &driver.lock);
+    op->n_waiters--;
+    op_unref(op);
+}
