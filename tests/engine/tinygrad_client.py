@@ -139,7 +139,7 @@ def main():
                         default=pathlib.Path(__file__).resolve().parents[1] / "reference" / "requests.json")
     parser.add_argument("--ids", help="comma-separated; all if not given")
     parser.add_argument("--out", type=pathlib.Path, required=True, help="where the answers go")
-    parser.add_argument("--context", type=int, default=512, help="size of the KV cache, in tokens")
+    parser.add_argument("--context", type=int, default=256, help="size of the KV cache, in tokens")
     parser.add_argument("--limit", type=int, default=1 << 30, help="forced tokens a request, at most")
     parser.add_argument("--logits", action="store_true", help="record a hash of every forward's logits (not with graphs)")
     parser.add_argument("--announce", action="store_true", help="say whose tokens each forward computes")

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the engine tests share: running programs under the library, and reading what they left.
+
+Where things are comes from the environment that meson.build sets: DMI_TEST_BUILD (build folder).
+Nothing here imports from the library's own code: counters are read by the layout that
+include/dmi/counters.h gives, so that a mistake in a tool cannot hide one in the library.
+"""
+import json
+import os
+import pathlib
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("DMI_TEST_BUILD", ROOT / "build" / "meson"))
+DMI_RUN, DMI_DUMP = BUILD / "tools" / "dmi-run", BUILD / "tools" / "dmi-dump"
+PRELOAD = BUILD / "preload" / "libdmi_preload.so"
+STANDIN = BUILD / "tests" / "standin"
+DROP_REASONS = ("ring_full", "too_large", "bad_pointer", "bad_expr", "copy_failed", "not_run", "device_error", "unsupported",
+                "write_failed", "exit_timeout", "context_gone", "mismatch", "no_memory")
+
+sys.path.insert(0, str(ROOT / "tests" / "reference"))
+sys.path.insert(0, str(ROOT / "tests" / "standin"))
+
+
+class Checks:
+    """Says what was checked; remembers whether any of it failed."""
+
+    def __init__(self):
+        self.n_passed = self.n_failed = 0
+
+    def check(self, holds, what, detail=""):
+        print(f"{'ok    ' if holds else 'FAILED'} {what}" + (f": {detail}" if detail else ""), flush=True)
+        self.n_passed += bool(holds)
+        self.n_failed += not holds
+        return holds
+
+    def exit(self):
+        print(f"{self.n_passed} passed, {self.n_failed} failed")
+        sys.exit(1 if self.n_failed else 0)
+
+
+def skip(reason):
+    print(f"skipped: {reason}")
+    sys.exit(77)
+
+
+def need(*paths):
+    for path in paths:
+        if not path.exists():
+            skip(f"{path} was not built")
+
+
+def workspace():
+    """A folder that goes away with the process, unless DMI_TEST_KEEP is set."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="dmi-engine-"))
+    if os.environ.get("DMI_TEST_KEEP"):
+        print(f"kept: {folder}")
+    else:
+        import atexit
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def environment(**more):
+    """The caller's environment, less what would steer the library or the stand-in, plus @more."""
+    env = {k: v for k, v in os.environ.items()
+           if not k.startswith("DMI_") or k in ("DMI_STANDIN_CACHE", "DMI_DRIVER")}
+    env.pop("LD_PRELOAD", None)
+    env["LD_LIBRARY_PATH"] = str(STANDIN)
+    env.update({k: str(v) for k, v in more.items()})
+    return env
+
+
+def run(command, env=None, timeout=600, check=True, **options):
+    """subprocess.run with text output; a failure shows what the program said."""
+    result = subprocess.run([str(word) for word in command], env=env, timeout=timeout, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True, **options)
+    if check and result.returncode != 0:
+        print(result.stdout[-4000:], result.stderr[-4000:], sep="\n")
+        raise SystemExit(f"{' '.join(map(str, command))}: exit code {result.returncode}")
+    return result
+
+
+def only_run(out):
+    """The one run folder in an --out folder."""
+    runs = [path for path in pathlib.Path(out).iterdir() if (path / "counters").exists()]
+    if len(runs) != 1:
+        raise SystemExit(f"{out} holds {len(runs)} runs, one was expected: {sorted(p.name for p in pathlib.Path(out).iterdir())}")
+    return runs[0]
+
+
+class Tally:
+    """struct dmi_tally: records, rows, bytes"""
+
+    def __init__(self, records=0, rows=0, n_bytes=0):
+        self.records, self.rows, self.bytes = records, rows, n_bytes
+
+    def tuple(self):
+        return self.records, self.rows, self.bytes
+
+    def __add__(self, other):
+        return Tally(*(a + b for a, b in zip(self.tuple(), other.tuple())))
+
+    def __eq__(self, other):
+        return self.tuple() == other.tuple()
+
+    def __repr__(self):
+        return "{} records, {} rows, {} bytes".format(*self.tuple())
+
+
+class Counters:
+    """The file `counters` of a run (include/dmi/counters.h); sites in the spec's order."""
+
+    HEADER = struct.Struct("<QII16sQQQQQQ48x")
+    CLOSED = 2
+
+    def __init__(self, folder):
+        data = (folder / "counters").read_bytes()
+        (magic, self.version, n_sites, self.uuid, self.state, self.pid, _, self.forwards, self.launches_matched,
+         self.steps) = self.HEADER.unpack_from(data)
+        if magic != int.from_bytes(b"DMICNT1\0", "little") and magic != 0x31544e43494d44:
+            raise SystemExit(f"{folder}/counters: wrong magic {magic:#x}")
+        self.expected, self.captured, self.dropped, self.launches = [], [], [], []
+        for i in range(n_sites):
+            fields = struct.unpack_from("<64Q", data, self.HEADER.size + 512 * i)
+            tallies = [Tally(*fields[j:j + 3]) for j in range(0, 54, 3)]
+            self.expected.append(tallies[0])
+            self.captured.append(tallies[1])
+            self.dropped.append({reason: t for reason, t in zip(DROP_REASONS, tallies[2:]) if t.tuple() != (0, 0, 0)})
+            self.launches.append(fields[54])
+
+    def dropped_sum(self, site):
+        return sum(self.dropped[site].values(), Tally())
+
+
+def export(out, path):
+    """{key: array} of all that a run holds, by way of `dmi-dump export`."""
+    from safetensors.numpy import load_file
+    run([DMI_DUMP, "export", "--format", "safetensors", out, "-o", path])
+    return load_file(path)
+
+
+def dump_json(*words, check=True):
+    result = run([DMI_DUMP, *words, "--json"], check=check)
+    return json.loads(result.stdout)

