@@ -4,7 +4,7 @@
 
 Prints a line a suite, then what failed and what was skipped, by name, and last of all
 `N passed, N failed, N skipped`.  Counts checks inside a test program where its output tells them
-(Check, TAP, unittest, pytest), the program as one test otherwise.  Exit status 1 if anything failed or
+(Check, TAP, unittest, pytest, or a line `N passed, N failed`), the program as one test otherwise.  Exit status 1 if anything failed or
 nothing ran at all.
 """
 import json
@@ -14,6 +14,7 @@ import sys
 CHECK = re.compile(r"^\d+%: Checks: (\d+), Failures: (\d+), Errors: (\d+)", re.M)
 TAP = re.compile(r"^(not )?ok\b[ \t]*\d*[ \t]*-?[ \t]*([^#\n]*)(#[ \t]*skip\S*[ \t]*(.*))?", re.M | re.I)
 UNITTEST = re.compile(r"^Ran (\d+) tests? in .*\n+(?:OK|FAILED)(?: \(([^)]*)\))?", re.M)
+TOTALS = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$", re.M)
 PYTEST = re.compile(r"^=* ?((?:\d+ \w+(?:, )?)+) in [\d.]+s", re.M)
 PYTHON_SKIP = re.compile(r"^(\S+ \([\w.]+\)).* \.\.\. skipped '(.*)'$", re.M)
 
@@ -46,6 +47,11 @@ def tally(text):
         skipped += named if len(named) == n_skipped else [("(unnamed)", "")] * n_skipped
         failed += bad
         passed += int(match.group(1)) - bad - n_skipped
+    for good, bad, left_out in TOTALS.findall(text):
+        found = True
+        passed += int(good)
+        failed += int(bad)
+        skipped += [("(unnamed)", "")] * int(left_out or 0)
     for match in PYTEST.finditer(text):
         found = True
         counts = {word: int(n) for n, word in re.findall(r"(\d+) (\w+)", match.group(1))}
@@ -82,7 +88,7 @@ def main():
             row[3] += test.get("duration", 0.0)
             if result == "SKIP":
                 reason = text.strip().splitlines()
-                skips.append((f"{suite}/{name}", re.sub(r"^(1\.\.0 # )?SKIP:? *", "", reason[-1]) if reason else ""))
+                skips.append((f"{suite}/{name}", re.sub(r"(?i)^(1\.\.0 # )?skip(ped)?:? *", "", reason[-1]) if reason else ""))
                 row[2] += 1
                 continue
             passed, failed, skipped = tally(text) or (int(result in ("OK", "EXPECTEDFAIL")), 0, [])
