@@ -75,16 +75,18 @@ static void complain(struct loader *l, const struct tree_node *node, const char 
     report_add(&l->report, node->line, node->column, "%s", what);
 }
 
-/* As complain(), about the character @offset of a scalar (its text is ASCII up to there). */
+/* As complain(), about the byte @offset of a scalar. */
 static void complain_inside(struct loader *l, const struct tree_node *node, size_t offset,
                             const char *what)
 {
-    uint32_t column = node->column;
+    uint32_t column = node->column, n_before = 0;
     char place[48] = "";
+    for (size_t i = 0; i < offset && i < node->n_text; i++)
+        n_before += ((unsigned char)node->text[i] & 0xc0) != 0x80; /* characters, not bytes */
     if (node->text_column)
-        column = node->text_column + (uint32_t)offset;
+        column = node->text_column + n_before;
     else
-        snprintf(place, sizeof place, "at character %zu of the text: ", offset + 1);
+        snprintf(place, sizeof place, "at character %u of the text: ", n_before + 1);
     report_add(&l->report, node->line, column, "%s%s", place, what);
 }
 
@@ -137,12 +139,13 @@ static void join_names(const char *const *names, size_t n, char *buffer, size_t 
 
 /* ----------------------------------------------------------------------------------------- maps */
 
-static void unknown_key(struct loader *l, const struct tree_node *key, const char *what,
-                        const struct key *keys, size_t n_keys)
+/* Return: the key that was probably meant, or -1. */
+static int unknown_key(struct loader *l, const struct tree_node *key, const char *what,
+                       const struct key *keys, size_t n_keys)
 {
     if (l->report.n_lines >= REPORT_MAX) {
         l->report.n_more++;
-        return;
+        return -1;
     }
     const char *names[KEYS_MAX];
     for (size_t i = 0; i < n_keys; i++)
@@ -152,6 +155,7 @@ static void unknown_key(struct loader *l, const struct tree_node *key, const cha
     nearest_hint(key->text, key->n_text, names, n_keys, hint, sizeof hint);
     complain(l, key, "found the unknown key %s in %s; expected %s%s",
              report_quote(key->text, key->n_text, was, sizeof was), what, all, hint);
+    return nearest_word(key->text, key->n_text, names, n_keys);
 }
 
 /**
@@ -163,6 +167,7 @@ static bool take_map(struct loader *l, const struct tree_node *node, const char 
                      const struct key *keys, size_t n_keys, const struct tree_node **values)
 {
     const struct tree_node *seen[KEYS_MAX] = {NULL};
+    bool misspelt[KEYS_MAX] = {false}; /* told once, so not missed as well */
     char was[128];
     memset(values, 0, n_keys * sizeof *values);
     if (node->kind != TREE_MAP) {
@@ -186,7 +191,9 @@ static bool take_map(struct loader *l, const struct tree_node *node, const char 
         while (k < n_keys && strcmp(keys[k].name, key->text))
             k++;
         if (k == n_keys) {
-            unknown_key(l, key, what, keys, n_keys);
+            int meant = unknown_key(l, key, what, keys, n_keys);
+            if (meant >= 0)
+                misspelt[meant] = true;
         } else if (seen[k]) {
             complain(l, key, "found the key \"%s\" a second time in %s; expected it once (first at "
                              "%u:%u)", keys[k].name, what, seen[k]->line, seen[k]->column);
@@ -196,7 +203,7 @@ static bool take_map(struct loader *l, const struct tree_node *node, const char 
         }
     }
     for (size_t k = 0; k < n_keys; k++)
-        if (keys[k].required && !seen[k])
+        if (keys[k].required && !seen[k] && !misspelt[k])
             complain(l, node, "found no \"%s\" in %s; expected \"%s: ...\"", keys[k].name, what,
                      keys[k].name);
     return true;
@@ -346,15 +353,11 @@ static bool take_name(struct loader *l, const struct tree_node *node, bool layer
             had_layer = true;
             p += 6;
         } else if (!is_name_character(*p)) {
-            char what[160];
-            bool printable = *p > ' ' && *p < 127;
-            snprintf(what, sizeof what, "found %s%c%s in a name; expected letters, digits, _ - .%s",
-                     printable ? "'" : "a ", printable ? *p : '?', printable ? "'" : " character",
+            char what[160], bad[16];
+            snprintf(bad, sizeof bad, *p >= ' ' && *p < 127 ? "'%c'" : "byte 0x%02x",
+                     (unsigned char)*p);
+            snprintf(what, sizeof what, "found %s in a name; expected letters, digits, _ - .%s", bad,
                      layers ? " or \"{layer}\", once" : "");
-            if (!printable)
-                snprintf(what, sizeof what, "found byte 0x%02x in a name; expected letters, digits, "
-                                            "_ - .%s", (unsigned char)*p,
-                         layers ? " or \"{layer}\", once" : "");
             complain_inside(l, node, (size_t)(p - node->text), what);
             return false;
         }
@@ -863,15 +866,18 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* All layers of a site whose occurrences are known. */
+/* The layer, if it is a constant, and all layers of a site whose occurrences are known. */
 static void check_layers(struct loader *l, const struct tree_node *node, const struct spec_site *site)
 {
     static const uint32_t zero[3];
     struct expr_env env = {.grid = zero, .block = zero};
-    if (site->last_occurrence > OCCURRENCE_MAX ||
-        site->last_occurrence - site->first_occurrence >= LAYERS_CHECKED)
+    size_t n = 1;
+    if (site->last_occurrence <= OCCURRENCE_MAX)
+        n += site->last_occurrence - site->first_occurrence;
+    else if (!expr_is_constant(site->layer))
         return;
-    size_t n = site->last_occurrence - site->first_occurrence + 1;
+    if (n > LAYERS_CHECKED)
+        return;
     _cleanup_(freep) int64_t *layers = calloc(n, sizeof *layers);
     if (!layers) {
         l->no_memory = true;

@@ -221,8 +221,12 @@ int tree_parse(const char *text, size_t n_text, struct tree *out, struct tree_er
     if (!yaml_parser_initialize(&parser))
         return -ENOMEM;
     yaml_parser_set_encoding(&parser, YAML_UTF8_ENCODING);
-    yaml_parser_set_input_string(&parser, (const unsigned char *)text, n_text);
     int rc = 0;
+    if (n_text >= 3 && !memcmp(text, "\xef\xbb\xbf", 3)) { /* libyaml minds its own byte order mark */
+        text += 3;
+        n_text -= 3;
+    }
+    yaml_parser_set_input_string(&parser, (const unsigned char *)text, n_text);
     for (bool done = false; !done && !rc;) {
         yaml_event_t event;
         if (!yaml_parser_parse(&parser, &event)) {

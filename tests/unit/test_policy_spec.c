@@ -1,0 +1,709 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "policy/spec.h"
+
+#include <dmi/dtype.h>
+
+#include <check.h>
+#include <errno.h>
+#include <locale.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Lines 1 and 2, and a site of five lines (its keys in column 3) that is right. */
+#define HEAD "hookspec: 1\nsites:\n"
+#define REST "  pointer: arg[0]\n  dtype: f32\n  dims: [{row: true, count: 4}]\n"
+#define SITE "- name: q\n  kernel: k\n" REST
+#define GOOD HEAD SITE /* lines 1 to 7 */
+#define FORWARD "forward: [{kind: a, begin: {kernel: ka}}, {kind: b, begin: step}]\n"
+
+static int parse(const char *text, struct spec_errors *errors, struct spec **spec)
+{
+    *spec = NULL;
+    return spec_parse("f.yaml", text, strlen(text), NULL, 0, errors, spec);
+}
+
+/* Each text has one error, and that at this place. */
+static const struct {
+    const char *text;
+    const char *place; /* "" for the file as a whole */
+    const char *parts[3];
+} error_rows[] = {
+    /* --- YAML itself */
+    {"", "1:1", {"empty file", "expected \"hookspec: 1\""}},
+    {"# nothing\n", "1:1", {"empty file"}},
+    {"hookspec: 1\nsites: [\n", "3:1", {"not YAML", "node content"}},
+    {"hookspec: 1\n\tsites: 1\n", "2:1", {"not YAML"}},
+    {"hookspec: 'a\n", "2:1", {"not YAML", "quoted scalar"}},
+    {"hookspec: 1\nname: \xff\xfe\n", "2:7", {"not YAML", "UTF-8"}},
+    {"hookspec: 1\nname: a\x01z\n", "2:8", {"not YAML"}},
+    {GOOD "name: \"a\\0b\"\n", "8:7", {"NUL"}},
+    {GOOD "name: &x q\n", "8:7", {"anchor \"&x\"", "no anchors"}},
+    {GOOD "name: *x\n", "8:7", {"alias \"*x\""}},
+    {GOOD "name: !!str q\n", "8:7", {"tag"}},
+    {GOOD "---\nhookspec: 1\n", "8:1", {"second document"}},
+    {"[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]", "1:17", {"levels of nesting"}},
+    {"- 1\n", "1:1", {"found a list", "a HookSpec", "hookspec, name"}},
+    {"hookspec\n", "1:1", {"found \"hookspec\"", "mapping"}},
+    /* --- version */
+    {"sites:\n" SITE, "1:1", {"no \"hookspec\" in a HookSpec"}},
+    {"sites:\n" SITE "hookspec: 1\n", "7:1", {"behind other keys", "first"}},
+    {"hookspec: 2\nsitez: 3\n", "1:11", {"version \"2\"", "expected 1"}},
+    {"hookspec: one\nsites: 3\n", "1:11", {"version \"one\""}},
+    {"hookspec:\nsites: 3\n", "1:10", {"version nothing"}},
+    /* --- keys */
+    {GOOD "site: 3\n", "8:1", {"unknown key \"site\" in a HookSpec", "expected hookspec, name, model",
+                               "did you mean \"sites\"?"}},
+    {GOOD "zzz: 3\n", "8:1", {"unknown key \"zzz\" in a HookSpec"}},
+    {GOOD "<<: 3\n", "8:1", {"unknown key \"<<\""}},
+    {GOOD "? [a]\n: 3\n", "8:3", {"found a list as a key"}},
+    {GOOD "name: a\nname: b\n", "9:1", {"\"name\" a second time", "first at 8:1"}},
+    {"hookspec: 1\n", "1:1", {"no \"sites\""}},
+    {"hookspec: 1\nsites: []\n", "2:8", {"found no site"}},
+    {"hookspec: 1\nsites: 3\n", "2:8", {"found \"3\"", "a list of sites"}},
+    {"hookspec: 1\nsites:\n", "2:7", {"found nothing", "a list of sites"}},
+    {HEAD "- 3\n", "3:3", {"found \"3\"", "a site", "name, forward, kernel"}},
+    {GOOD "name:\n", "8:6", {"found nothing", "a text"}},
+    {GOOD "name: [1]\n", "8:7", {"found a list"}},
+    {GOOD "model: ''\n", "8:8", {"expected a text"}},
+    /* --- vars */
+    {GOOD "vars: 3\n", "8:7", {"mapping of names to integers"}},
+    {GOOD "vars: {a: b}\n", "8:11", {"found \"b\"", "integer of 64 bits"}},
+    {GOOD "vars: {a: 1.5}\n", "8:11", {"integer of 64 bits"}},
+    {GOOD "vars: {a: 9223372036854775808}\n", "8:11", {"integer of 64 bits"}},
+    {GOOD "vars: {a: [1]}\n", "8:11", {"found a list"}},
+    {GOOD "vars: {1a: 1}\n", "8:8", {"\"1a\" as a variable's name"}},
+    {GOOD "vars: {a-b: 1}\n", "8:8", {"as a variable's name"}},
+    {GOOD "vars: {occ: 1}\n", "8:8", {"\"occ\"", "means something"}},
+    {GOOD "vars: {a: 1, a: 2}\n", "8:14", {"\"a\" a second time"}},
+    /* --- convention */
+    {GOOD "convention: [a]\n", "8:13", {"mapping of words to texts"}},
+    {GOOD "convention: {layer_base: one}\n", "8:26", {"integer from 0"}},
+    {GOOD "convention: {a: 1, a: 2}\n", "8:20", {"second time"}},
+    {GOOD "convention: {a: [1]}\n", "8:17", {"found a list"}},
+    {GOOD "convention: {'a b': 1}\n", "8:16", {"found ' ' in a name"}},
+    /* --- ring, overload */
+    {GOOD "ring: {byte: 1M}\n", "8:8", {"unknown key \"byte\" in ring", "did you mean \"bytes\"?"}},
+    {GOOD "ring: {bytes: 1X}\n", "8:15", {"found \"1X\"", "K, M or G"}},
+    {GOOD "ring: {bytes: -1M}\n", "8:15", {"found \"-1M\""}},
+    {GOOD "ring: {bytes: 1K}\n", "8:15", {"from 4096"}},
+    {GOOD "ring: {bytes: 9999999999G}\n", "8:15", {"found \"9999999999G\""}},
+    {GOOD "ring: {bytes: 4100}\n", "8:15", {"multiple of 16"}},
+    {GOOD "ring: {slots: 100}\n", "8:15", {"power of two"}},
+    {GOOD "ring: {slots: 1}\n", "8:15", {"from 2 to"}},
+    {GOOD "overload: {}\n", "8:11", {"no \"mode\" in overload"}},
+    {GOOD "overload: {mode: dorp}\n", "8:18", {"found \"dorp\"; expected one of drop, complete",
+                                              "did you mean \"drop\"?"}},
+    {GOOD "overload: {mode: drop, wait_ms: -1}\n", "8:33", {"integer from 0 to 60000"}},
+    /* --- forward */
+    {GOOD "forward: {kind: a, begin: step}\n", "8:10", {"found a mapping", "a list of"}},
+    {GOOD "forward: [{kind: a}]\n", "8:11", {"no \"begin\""}},
+    {GOOD "forward: [{begin: step}]\n", "8:11", {"no \"kind\""}},
+    {GOOD "forward: [{kind: a, begin: steps}]\n", "8:28", {"found \"steps\"; expected step or"}},
+    {GOOD "forward: [{kind: a, begin: {kernal: k}}]\n", "8:29",
+     {"unknown key \"kernal\" in begin", "did you mean \"kernel\"?"}},
+    {GOOD "forward: [{kind: a, begin: {kernel: '('}}]\n", "8:38", {"Unmatched ("}},
+    {GOOD "forward: [{kind: a, begin: {kernel: k}}, {kind: a, begin: step}]\n", "8:49",
+     {"kind \"a\" a second time"}},
+    {GOOD "forward: [{kind: a, begin: step}, {kind: b, begin: step}]\n", "8:52",
+     {"second forward that begins with a step"}},
+    {GOOD "forward: [{kind: a, begin: {kernel: k}}, {kind: b, begin: {kernel: k}}]\n", "8:68",
+     {"pattern that begins \"a\" again"}},
+    /* --- sites */
+    {HEAD "- name: q\n" REST, "3:3", {"no \"kernel\" in a site"}},
+    {HEAD "- kernel: k\n" REST, "3:3", {"no \"name\" in a site"}},
+    {HEAD "- name: a b\n  kernel: k\n" REST, "3:10", {"found ' ' in a name"}},
+    {HEAD "- name: \"a\\u00e4\"\n  kernel: k\n" REST, "3:9", {"at character 2", "byte 0xc3"}},
+    {HEAD "- name: 'a/b'\n  kernel: k\n" REST, "3:11", {"found '/' in a name"}},
+    {HEAD "- name: 'a{layer}{layer}'\n  kernel: k\n" REST "  layer: 0\n", "3:18", {"found '{'"}},
+    {HEAD "- name: 'a{layer}'\n  kernel: k\n" REST, "3:9", {"without \"layer\""}},
+    {HEAD "- name: q\n  kernal: k\n" REST, "4:3",
+     {"unknown key \"kernal\" in a site", "did you mean \"kernel\"?"}},
+    {HEAD "- name: q\n  kernel: 'a[b'\n" REST, "4:12", {"a[b", "Unmatched ["}},
+    {HEAD "- name: q\n  kernel: 'a\\1'\n" REST, "4:13", {"back reference \"\\1\""}},
+    {HEAD "- name: q\n  kernel: '\xc3\xa4\\1'\n" REST, "4:13", {"back reference"}},
+    {HEAD "- name: q\n  kernel: '(a{99}){99}'\n" REST, "4:19", {"repetitions"}},
+    {HEAD "- name: q\n  kernel: ''\n" REST, "4:11", {"regular expression"}},
+    {HEAD "- name: q\n  kernel: [k]\n" REST, "4:11", {"found a list"}},
+    {GOOD "  forward: a\n", "8:12", {"no forward: section"}},
+    {GOOD "  forward: aa\n" FORWARD, "8:12", {"found \"aa\"; expected one of a, b",
+                                             "did you mean \"a\"?"}},
+    {GOOD "  when: befor\n", "8:9", {"one of after, before", "did you mean \"before\"?"}},
+    {GOOD "  row: tokn\n", "8:8", {"did you mean \"token\"?"}},
+    {GOOD "  scale: big\n", "8:10", {"found \"big\"", "not 0"}},
+    {GOOD "  scale: 0\n", "8:10", {"not 0"}},
+    {GOOD "  scale: 1e999\n", "8:10", {"finite"}},
+    {GOOD "  scale: nan\n", "8:10", {"finite"}},
+    {GOOD "  scale: 0x10\n", "8:10", {"decimal"}},
+    {GOOD "  offset: 4 *\n", "8:14", {"found the end"}},
+    {GOOD "  offset: '4 + x'\n", "8:16", {"found \"x\"; expected a variable"}},
+    {GOOD "  offset: >\n    4 +\n    x\n", "8:11", {"at character 5 of the text", "found \"x\""}},
+    {GOOD "  offset: \"4 +\\x20 x\"\n", "8:11", {"at character 6 of the text"}},
+    {GOOD "  offset: [4]\n", "8:11", {"found a list; expected an expression"}},
+    {GOOD "  occurrences: 3\n" FORWARD, "8:16", {"found \"3\"", "expect, from, to"}},
+    {GOOD "  occurrences: {expect: 3}\n", "8:16", {"no forward: section"}},
+    {GOOD "  occurrences: {expect: 0}\n" FORWARD, "8:25", {"integer from 1"}},
+    {GOOD "  occurrences: {expect: 3, from: 3}\n" FORWARD, "8:34", {"integer from 0 to 2"}},
+    {GOOD "  occurrences: {expect: 3, to: 3}\n" FORWARD, "8:32", {"integer from 0 to 2"}},
+    {GOOD "  occurrences: {from: 3, to: 2}\n" FORWARD, "8:30", {"\"to\" below \"from\""}},
+    {GOOD "  layer: grid.x\n" FORWARD, "8:10", {"depends on the launch"}},
+    {GOOD "  layer: occ\n", "8:10", {"no forward: section"}},
+    {GOOD "  layer: -1\n", "8:10", {"found layer -1 for occurrence 0"}},
+    {GOOD "  occurrences: {expect: 4}\n  layer: occ / 2\n" FORWARD, "9:10",
+     {"found layer 0 for several occurrences"}},
+    {GOOD "  occurrences: {expect: 4}\n  layer: 8 / (occ - 2)\n" FORWARD, "9:10",
+     {"found layer -4 for occurrence 0"}},
+    {GOOD "  occurrences: {expect: 4, from: 2}\n  layer: 8 / (occ - 2)\n" FORWARD, "9:10",
+     {"no layer for occurrence 2: division by zero"}},
+    {GOOD SITE, "8:3", {"site \"q\" again", "line 3"}},
+    {GOOD SITE "  forward: b\n" FORWARD, "8:3", {"site \"q\" again"}},
+    /* --- dtype, pointer */
+    {HEAD "- name: q\n  kernel: k\n  pointer: arg[0]\n  dtype: f31\n  dims: [{row: true, count: 4}]\n",
+     "6:10", {"found \"f31\"; expected one of f32, f16", "did you mean \"f32\"?"}},
+    {HEAD "- name: q\n  kernel: k\n  pointer: arg[0]\n  dtype: bfloat16\n"
+          "  dims: [{row: true, count: 4}]\n",
+     "6:10", {"did you mean \"bf16\"?"}},
+    {HEAD "- name: q\n  kernel: k\n  pointer: arg[0]\n  dtype: Float32\n"
+          "  dims: [{row: true, count: 4}]\n",
+     "6:10", {"did you mean \"f32\"?"}},
+    {HEAD "- name: q\n  kernel: k\n  pointer: ar[0]\n  dtype: f32\n  dims: [{row: true, count: 4}]\n",
+     "5:12", {"found \"ar\"", "did you mean \"arg\"?"}},
+    {HEAD "- name: q\n  kernel: k\n  pointer: 'arg[0] + 8'\n  dtype: f32\n"
+          "  dims: [{row: true, count: 4}]\n",
+     "5:20", {"found \"+\"", "offset:"}},
+#define DIMS(text) HEAD "- name: q\n  kernel: k\n  pointer: arg[0]\n  dtype: f32\n  dims: " text "\n"
+    {DIMS("4"), "7:9", {"a list of one to four"}},
+    {DIMS("[]"), "7:9", {"found no dimension"}},
+    {DIMS("[4]"), "7:10", {"found \"4\"", "a dimension", "row, count, stride"}},
+    {DIMS("[{count: 4}]"), "7:9", {"no dimension with row: true"}},
+    {DIMS("[{row: true, count: 4}, {row: true, count: 4}]"), "7:33", {"second dimension with row"}},
+    {DIMS("[{row: yes, count: 4}]"), "7:16", {"found \"yes\"; expected true or false"}},
+    {DIMS("[{row: true}]"), "7:10", {"no \"count\""}},
+    {DIMS("[{row: true, count: 0}]"), "7:29", {"found the value 0; expected 1 to"}},
+    {DIMS("[{row: true, count: 4294967296}]"), "7:29", {"expected 1 to 4294967295"}},
+    {DIMS("[{row: true, count: 4, stride: -4}]"), "7:40", {"found the value -4"}},
+    {DIMS("[{row: true, count: 4, strid: 4}]"), "7:32", {"did you mean \"stride\"?"}},
+    {DIMS("[{row: true, count: 4}, {count: 2, stride: 999}]"), "7:10",
+     {"no \"stride\", though the stride at 7:52"}},
+    {DIMS("[{row: true, count: 4294967295}, {count: 4294967295}, {count: 4}]"), "7:10",
+     {"do not fit in 64 bits"}},
+    {DIMS("[{row: true, count: 1}, {count: 1}, {count: 1}, {count: 1}, {count: 1}]"), "7:9",
+     {"found 5 entries; expected at most 4"}},
+    /* --- absent */
+    {GOOD "absent: {a: b}\n", "8:9", {"a list of {name: NAME, why: TEXT}"}},
+    {GOOD "absent: [{name: a}]\n", "8:10", {"no \"why\""}},
+    {GOOD "absent: [{name: q, why: it}]\n", "8:17", {"listed as absent", "line 3"}},
+    {GOOD "absent: [{name: a, why: it, forward: c}]\n" FORWARD, "8:38", {"one of a, b"}},
+};
+
+START_TEST(error_has_its_place_and_says_what_was_expected)
+{
+    const char *text = error_rows[_i].text;
+    struct spec_errors errors;
+    struct spec *spec;
+    ck_assert_int_eq(parse(text, &errors, &spec), SPEC_E_INVALID);
+    ck_assert_ptr_null(spec);
+    ck_assert_uint_ge(errors.n_lines, 1);
+    char place[64];
+    snprintf(place, sizeof place, "f.yaml:%s: ", error_rows[_i].place);
+    ck_assert_msg(!strncmp(errors.lines[0], place, strlen(place)), "%s\n-> %s, expected at %s", text,
+                  errors.lines[0], place);
+    for (size_t i = 0; i < 3 && error_rows[_i].parts[i]; i++)
+        ck_assert_msg(strstr(errors.lines[0], error_rows[_i].parts[i]), "%s\n-> %s lacks \"%s\"", text,
+                      errors.lines[0], error_rows[_i].parts[i]);
+    spec_errors_deinit(&errors);
+}
+END_TEST
+
+/* No consequential errors: what was misspelt is not also missed, and so on. */
+START_TEST(one_mistake_makes_one_line)
+{
+    const char *text = error_rows[_i].text;
+    struct spec_errors errors;
+    struct spec *spec;
+    parse(text, &errors, &spec);
+    ck_assert_msg(errors.n_lines == 1, "%s\n-> %s\n-> %s", text, errors.lines[0],
+                  errors.n_lines > 1 ? errors.lines[1] : "");
+    spec_errors_deinit(&errors);
+}
+END_TEST
+
+static const char whole[] =
+    "hookspec: 1\n"
+    "name: tinygrad-smollm2\n"
+    "model: SmolLM2-135M-Instruct\n"
+    "vars: {max_context: 512, width: 0x40}\n"
+    "convention: {layer_base: 0, resid: before the norm}\n"
+    "ring: {bytes: 64M, slots: 8K}\n"
+    "overload: {mode: complete, wait_ms: 250}\n"
+    "forward:\n"
+    "  - {kind: decode, begin: {kernel: '^r_576_16_16$'}}\n"
+    "  - {kind: prefill, begin: step}\n"
+    "sites:\n"
+    "  - name: 'h.{layer}.q'\n"
+    "    forward: prefill\n"
+    "    kernel: '^r_9_2$'\n"
+    "    pointer: arg[2][24]\n"
+    "    offset: arg[5].i32 * 256\n"
+    "    dtype: bf16\n"
+    "    dims:\n"
+    "      - {count: 9}\n"
+    "      - {row: true, count: 'arg[3].i32'}\n"
+    "      - {count: width}\n"
+    "    occurrences: {expect: 30, from: 1, to: 28}\n"
+    "    layer: occ - 1\n"
+    "    when: before\n"
+    "    row: request\n"
+    "    scale: 1e12\n"
+    "    note: divided\n"
+    "  - name: x\n"
+    "    kernel: y\n"
+    "    pointer: param[16]\n"
+    "    dtype: i64\n"
+    "    dims: [{row: true, count: 1}]\n"
+    "absent:\n"
+    "  - {name: attn_out, why: fused}\n"
+    "  - {name: x2, why: fused too, forward: decode}\n";
+
+static int64_t value_of(const struct expr *e)
+{
+    static const uint32_t three[3] = {1, 1, 1};
+    struct expr_env env = {.grid = three, .block = three, .occ = 5};
+    int64_t v = -1;
+    ck_assert_int_eq(expr_eval(e, &env, &v), 0);
+    return v;
+}
+
+/* arg[3].i32 is 7 */
+static int seven(void *ctx, struct expr_ref ref, void *dst, size_t n)
+{
+    (void)ctx;
+    int32_t v = 7;
+    if (ref.arg != 3 || n != sizeof v)
+        return -1;
+    memcpy(dst, &v, n);
+    return 0;
+}
+
+START_TEST(everything_that_a_spec_says_is_in_the_struct)
+{
+    struct spec_errors errors;
+    struct spec *s;
+    int rc = parse(whole, &errors, &s);
+    ck_assert_msg(rc == 0, "%s", errors.n_lines ? errors.lines[0] : "?");
+    ck_assert_uint_eq(errors.n_lines, 0);
+    ck_assert_str_eq(s->path, "f.yaml");
+    ck_assert_str_eq(s->text, whole);
+    ck_assert_uint_eq(s->n_text, strlen(whole));
+    ck_assert_str_eq(s->name, "tinygrad-smollm2");
+    ck_assert_str_eq(s->model, "SmolLM2-135M-Instruct");
+    ck_assert_uint_eq(s->n_vars, 2);
+    ck_assert_str_eq(s->vars[1].key, "width");
+    ck_assert_str_eq(s->vars[1].value, "64");
+    ck_assert_uint_eq(s->n_conventions, 2);
+    ck_assert_str_eq(s->conventions[1].key, "resid");
+    ck_assert_str_eq(s->conventions[1].value, "before the norm");
+    ck_assert_uint_eq(s->ring_bytes, 64 << 20);
+    ck_assert_uint_eq(s->ring_slots, 8192);
+    ck_assert_int_eq(s->overload, SPEC_OVERLOAD_COMPLETE);
+    ck_assert_uint_eq(s->overload_wait_ns, 250000000);
+    ck_assert_uint_eq(s->n_kinds, 2);
+    ck_assert_str_eq(s->kinds[0].name, "decode");
+    ck_assert_str_eq(s->kinds[0].kernel, "^r_576_16_16$");
+    ck_assert_str_eq(s->kinds[1].name, "prefill");
+    ck_assert_ptr_null(s->kinds[1].kernel);
+    ck_assert_uint_eq(s->n_absent, 2);
+    ck_assert_str_eq(s->absent[0].name, "attn_out");
+    ck_assert_str_eq(s->absent[0].why, "fused");
+    ck_assert_int_eq(s->absent[0].kind, -1);
+    ck_assert_int_eq(s->absent[1].kind, 0);
+
+    ck_assert_uint_eq(s->n_sites, 2);
+    const struct spec_site *q = &s->sites[0];
+    ck_assert_uint_eq(q->id, 0);
+    ck_assert_str_eq(q->name, "h.{layer}.q");
+    ck_assert_str_eq(q->kernel, "^r_9_2$");
+    ck_assert_int_eq(q->kind, 1);
+    ck_assert_int_eq(q->pointer.arg, 2);
+    ck_assert_uint_eq(q->pointer.offset, 24);
+    ck_assert(!expr_is_constant(q->offset));
+    ck_assert_uint_eq(q->dtype, DMI_DTYPE_BF16);
+    ck_assert_uint_eq(q->first_occurrence, 1);
+    ck_assert_uint_eq(q->last_occurrence, 28);
+    ck_assert_int_eq(q->expect, 30);
+    ck_assert_int_eq(value_of(q->layer), 4);
+    ck_assert_int_eq(q->when, SPEC_BEFORE);
+    ck_assert_int_eq(q->row, SPEC_ROW_REQUEST);
+    ck_assert(q->scale == 1e12);
+    ck_assert_str_eq(q->note, "divided");
+    ck_assert_int_eq(q->line, 12);
+    /* the row first, then the others as they stood; strides packed in the file's order */
+    ck_assert_uint_eq(q->n_dims, 3);
+    ck_assert(q->dims[0].is_row && !q->dims[1].is_row && !q->dims[2].is_row);
+    ck_assert_int_eq(value_of(q->dims[0].stride), 128);
+    ck_assert_int_eq(value_of(q->dims[1].count), 9);
+    ck_assert_int_eq(value_of(q->dims[2].count), 64);
+    ck_assert_int_eq(value_of(q->dims[2].stride), 2);
+    static const uint32_t one[3] = {1, 1, 1};
+    struct expr_env env = {.grid = one, .block = one, .param = seven};
+    int64_t stride;
+    ck_assert_int_eq(expr_eval(q->dims[1].stride, &env, &stride), 0);
+    ck_assert_int_eq(stride, 7 * 64 * 2);
+
+    const struct spec_site *x = &s->sites[1];
+    ck_assert_uint_eq(x->id, 1);
+    ck_assert_int_eq(x->kind, -1);
+    ck_assert_int_eq(x->pointer.arg, -1);
+    ck_assert_uint_eq(x->pointer.offset, 16);
+    ck_assert_ptr_null(x->offset);
+    ck_assert_uint_eq(x->first_occurrence, 0);
+    ck_assert_uint_eq(x->last_occurrence, UINT32_MAX);
+    ck_assert_int_eq(x->expect, -1);
+    ck_assert_ptr_null(x->layer);
+    ck_assert_int_eq(x->when, SPEC_AFTER);
+    ck_assert_int_eq(x->row, SPEC_ROW_TOKEN);
+    ck_assert(x->scale == 1);
+    ck_assert_ptr_null(x->note);
+    spec_free(s);
+}
+END_TEST
+
+/* What no one would call an error. */
+static const char *const good_texts[] = {
+    GOOD,
+    "\xef\xbb\xbf" GOOD,
+    "---\n" GOOD "...\n",
+    GOOD "forward: []\n",
+    "{\"hookspec\": 1, \"sites\": [{\"name\": \"q\", \"kernel\": \"k\", \"pointer\": \"arg[0]\",\n"
+    " \"dtype\": \"f32\", \"scale\": 0.5, \"dims\": [{\"row\": true, \"count\": 4}]}]}",
+    "hookspec: 0x1\r\nsites:\r\n- {name: q, kernel: k, pointer: 'arg[0]', dtype: f32, "
+    "dims: [{row: true, count: 4}]}\r\n",
+    /* the same name in two kinds of forward, for two kernels, for other layers of one launch */
+    GOOD "  forward: a\n" SITE "  forward: b\n" FORWARD,
+    GOOD "- name: q\n  kernel: k2\n" REST,
+    GOOD "  occurrences: {to: 4}\n" SITE "  occurrences: {from: 5}\n" FORWARD,
+    GOOD "  layer: occ * 2\n" SITE "  layer: occ * 2 + 1\n" FORWARD,
+    GOOD "  forward: a\n" FORWARD "absent: [{name: q, why: fused, forward: b}]\n",
+    /* explicit strides that are the packed ones leave no doubt */
+    DIMS("[{row: true, count: grid.x}, {count: 4, stride: 256}, {count: 64, stride: 4}]"),
+    DIMS("[{row: true, count: grid.x, stride: 0}]"),
+    DIMS("[{count: 3, stride: 9999}, {row: true, count: 4}]"),
+    GOOD "  layer: 3\n",
+    GOOD "  scale: -2.5e-3\n",
+    GOOD "name: 'it''s a \xc3\xa4'\n",
+    GOOD "overload: {mode: drop}\nring: {bytes: 4096, slots: 2}\n",
+};
+
+START_TEST(right_spec_is_accepted)
+{
+    struct spec_errors errors;
+    struct spec *spec;
+    int rc = parse(good_texts[_i], &errors, &spec);
+    ck_assert_msg(rc == 0, "%s\n-> %s", good_texts[_i], errors.n_lines ? errors.lines[0] : "?");
+    spec_free(spec);
+    spec_errors_deinit(&errors);
+}
+END_TEST
+
+START_TEST(all_errors_come_in_one_go_in_order)
+{
+    static const char text[] = "hookspec: 1\n"
+                               "nam: x\n"
+                               "vars: {a: b}\n"
+                               "overload: {mode: no}\n"
+                               "sites:\n"
+                               "- name: q\n"
+                               "  kernel: '('\n"
+                               "  pointer: arg\n"
+                               "  offset: 1 +\n"
+                               "  dtype: f33\n"
+                               "  dims: [{count: a}, {row: true, count: b}]\n"
+                               "  when: now\n"
+                               "- name: q\n";
+    static const char *const places[] = {
+        "f.yaml:2:1: ", "f.yaml:3:11: ", "f.yaml:4:18: ", "f.yaml:7:12: ", "f.yaml:8:15: ",
+        "f.yaml:9:14: ", "f.yaml:10:10: ", "f.yaml:11:41: ", "f.yaml:12:9: ", "f.yaml:13:3: ",
+        "f.yaml:13:3: ", "f.yaml:13:3: ", "f.yaml:13:3: "};
+    struct spec_errors errors;
+    struct spec *spec;
+    ck_assert_int_eq(parse(text, &errors, &spec), SPEC_E_INVALID);
+    ck_assert_uint_eq(errors.n_lines, sizeof places / sizeof *places);
+    for (size_t i = 0; i < errors.n_lines; i++)
+        ck_assert_msg(!strncmp(errors.lines[i], places[i], strlen(places[i])), "%zu: %s", i,
+                      errors.lines[i]);
+    spec_errors_deinit(&errors);
+}
+END_TEST
+
+START_TEST(flood_of_errors_is_cut)
+{
+    static char text[100000] = "hookspec: 1\nsites: [";
+    for (int i = 0; i < 300; i++)
+        strcat(text, "3,");
+    strcat(text, "3]\n");
+    struct spec_errors errors;
+    struct spec *spec;
+    ck_assert_int_eq(parse(text, &errors, &spec), SPEC_E_INVALID);
+    ck_assert_uint_eq(errors.n_lines, 101);
+    ck_assert_ptr_nonnull(strstr(errors.lines[100], "201 more errors"));
+    spec_errors_deinit(&errors);
+}
+END_TEST
+
+static const struct {
+    const char *vars[3];
+    int rc;
+    const char *expected; /* value of a, or a part of the message */
+} var_rows[] = {
+    {{NULL}, 0, "1"},
+    {{"a=5"}, 0, "5"},
+    {{"a=0x10"}, 0, "16"},
+    {{"a=-5"}, 0, "-5"},
+    {{"a=5", "a=6"}, 0, "6"},
+    {{"b=7"}, 0, "1"},
+    {{"ab=5"}, SPEC_E_INVALID, "\"ab=5\", set from outside (-D, DMI_VARS), of which vars: says nothing; "
+                               "expected a, b; did you mean \"a\"?"},
+    {{"a"}, SPEC_E_INVALID, "expected NAME=INTEGER"},
+    {{"=5"}, SPEC_E_INVALID, "expected NAME=INTEGER"},
+    {{""}, SPEC_E_INVALID, "expected NAME=INTEGER"},
+    {{"a="}, SPEC_E_INVALID, "an integer of 64 bits"},
+    {{"a=5x"}, SPEC_E_INVALID, "an integer of 64 bits"},
+    {{"a=9223372036854775808"}, SPEC_E_INVALID, "an integer of 64 bits"},
+};
+
+START_TEST(variables_are_set_from_outside)
+{
+    static const char text[] = GOOD "vars: {a: 1, b: 2}\n";
+    struct spec_errors errors;
+    struct spec *spec = NULL;
+    size_t n = 0;
+    while (n < 3 && var_rows[_i].vars[n])
+        n++;
+    int rc = spec_parse("f", text, strlen(text), var_rows[_i].vars, n, &errors, &spec);
+    ck_assert_int_eq(rc, var_rows[_i].rc);
+    if (rc) {
+        ck_assert_uint_eq(errors.n_lines, 1);
+        ck_assert_msg(strstr(errors.lines[0], var_rows[_i].expected), "%s", errors.lines[0]);
+    } else {
+        ck_assert_str_eq(spec->vars[0].value, var_rows[_i].expected);
+    }
+    spec_free(spec);
+    spec_errors_deinit(&errors);
+}
+END_TEST
+
+START_TEST(variables_of_the_environment_are_split)
+{
+    const char *out[3];
+    char text[] = ",a=1,,b=2,";
+    ck_assert_uint_eq(spec_split_vars(text, out, 3), 2);
+    ck_assert_str_eq(out[0], "a=1");
+    ck_assert_str_eq(out[1], "b=2");
+    char many[] = "a,b,c,d";
+    ck_assert_uint_eq(spec_split_vars(many, out, 3), SIZE_MAX);
+    char none[] = "";
+    ck_assert_uint_eq(spec_split_vars(none, out, 3), 0);
+}
+END_TEST
+
+static const struct {
+    const char *name, *demangled;
+    int kind;
+    uint32_t n_sites, sites[4];
+} match_rows[] = {
+    {"begin_a", NULL, 0, 0, {0}},
+    {"xbegin_a", NULL, -1, 0, {0}},
+    {"begin_b_7", NULL, 1, 1, {3}},
+    {"gemm", NULL, -1, 2, {0, 1}},
+    {"gemm2", NULL, -1, 1, {1}},
+    {"_Z4normPf", "norm(float*)", -1, 1, {2}},
+    {"_Z4normPf", NULL, -1, 0, {0}},
+    {"norm(float*)", "nothing", -1, 1, {2}},
+    {"", NULL, -1, 0, {0}},
+    {"nobody", "nobody()", -1, 0, {0}},
+};
+
+START_TEST(kernel_is_matched_by_raw_and_demangled_name)
+{
+    static const char text[] =
+        "hookspec: 1\n"
+        "forward: [{kind: a, begin: {kernel: ^begin_a$}}, {kind: s, begin: step},\n"
+        "  {kind: b, begin: {kernel: '^begin_b_[0-9]+$'}}]\n"
+        "sites:\n"
+        "- {name: s0, kernel: '^gemm$', pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 1}]}\n"
+        "- {name: s1, kernel: '^gemm', pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 1}]}\n"
+        "- {name: s2, kernel: '^norm\\(float\\*\\)$', pointer: 'arg[0]', dtype: f32, dims: [{row: true, "
+        "count: 1}]}\n"
+        "- {name: s3, kernel: '_7$|_8$', pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 1}]}\n";
+    struct spec_errors errors;
+    struct spec *spec;
+    struct spec_match match;
+    int rc = parse(text, &errors, &spec);
+    ck_assert_msg(rc == 0, "%s", errors.n_lines ? errors.lines[0] : "?");
+    bool any = spec_match_kernel(spec, match_rows[_i].name, match_rows[_i].demangled, &match);
+    int kind = match_rows[_i].kind == 1 ? 2 : match_rows[_i].kind;
+    ck_assert_int_eq(match.kind, kind);
+    ck_assert_uint_eq(match.n_sites, match_rows[_i].n_sites);
+    for (uint32_t i = 0; i < match.n_sites; i++)
+        ck_assert_uint_eq(match.sites[i], match_rows[_i].sites[i]);
+    ck_assert_int_eq(any, kind >= 0 || match.n_sites);
+    spec_free(spec);
+}
+END_TEST
+
+/* @n sites on @kernel, with distinct names */
+static char *crowd(const char *kernel, int n, const char *last_kernel)
+{
+    char *text = calloc(1, 200 * (size_t)n + 100);
+    strcpy(text, "hookspec: 1\nsites:\n");
+    for (int i = 0; i < n; i++)
+        sprintf(text + strlen(text),
+                "- {name: s%d, kernel: '%s', pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 1}]}\n",
+                i, i == n - 1 ? last_kernel : kernel);
+    return text;
+}
+
+START_TEST(more_than_sixteen_sites_on_one_kernel_are_refused)
+{
+    static const struct {
+        const char *kernel, *last;
+        int n, errors;
+    } rows[] = {
+        {"^k$", "^k$", 16, 0}, {"^k$", "^k$", 17, 1}, {"^k$", "k", 17, 1},
+        {"k", "^k$", 17, 2},   {"k", "^x$", 17, 0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct spec_errors errors;
+        struct spec *spec;
+        char *text = crowd(rows[i].kernel, rows[i].n, rows[i].last);
+        parse(text, &errors, &spec);
+        ck_assert_msg(!errors.n_lines == !rows[i].errors, "row %zu: %zu errors: %s", i, errors.n_lines,
+                      errors.n_lines ? errors.lines[0] : "");
+        if (errors.n_lines)
+            ck_assert_msg(!strncmp(errors.lines[0], "f.yaml:19:3: ", 13) &&
+                              strstr(errors.lines[0], "more than 16 sites"), "%s", errors.lines[0]);
+        free(text);
+        spec_free(spec);
+        spec_errors_deinit(&errors);
+    }
+}
+END_TEST
+
+START_TEST(crowd_that_could_not_be_seen_gives_the_first_sixteen)
+{
+    struct spec_errors errors;
+    struct spec *spec;
+    struct spec_match match;
+    char *text = crowd("^k", 17, "^.$");
+    ck_assert_int_eq(parse(text, &errors, &spec), 0);
+    ck_assert(spec_match_kernel(spec, "k", NULL, &match));
+    ck_assert_uint_eq(match.n_sites, SPEC_MAX_MATCHES);
+    ck_assert_uint_eq(match.sites[15], 15);
+    free(text);
+    spec_free(spec);
+}
+END_TEST
+
+START_TEST(file_is_read_and_named_in_messages)
+{
+    char path[] = "/tmp/test_policy_XXXXXX";
+    int fd = mkstemp(path);
+    struct spec_errors errors;
+    struct spec *spec = NULL;
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(write(fd, GOOD, strlen(GOOD)), (ssize_t)strlen(GOOD));
+    ck_assert_int_eq(spec_load(path, NULL, 0, &errors, &spec), 0);
+    ck_assert_str_eq(spec->text, GOOD);
+    ck_assert_str_eq(spec->name, strrchr(path, '/') + 1); /* none was given */
+    spec_free(spec);
+    spec = NULL;
+    ck_assert_int_eq(write(fd, "x: y\n", 5), 5);
+    ck_assert_int_eq(spec_load(path, NULL, 0, &errors, &spec), SPEC_E_INVALID);
+    ck_assert_int_eq(strncmp(errors.lines[0], path, strlen(path)), 0);
+    ck_assert_ptr_null(spec);
+    spec_errors_deinit(&errors);
+    ck_assert_int_eq(ftruncate(fd, SPEC_MAX_BYTES + 1), 0);
+    ck_assert_int_eq(spec_load(path, NULL, 0, &errors, &spec), SPEC_E_INVALID);
+    ck_assert_ptr_nonnull(strstr(errors.lines[0], "1 MiB"));
+    spec_errors_deinit(&errors);
+    close(fd);
+    unlink(path);
+    ck_assert_int_eq(spec_load(path, NULL, 0, &errors, &spec), -ENOENT);
+    ck_assert_uint_eq(errors.n_lines, 0);
+}
+END_TEST
+
+START_TEST(what_is_no_file_neither_blocks_nor_is_read)
+{
+    char folder[] = "/tmp/test_policy_XXXXXX", fifo[64];
+    struct spec_errors errors;
+    struct spec *spec = NULL;
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    ck_assert_int_eq(spec_load(folder, NULL, 0, &errors, &spec), SPEC_E_INVALID);
+    ck_assert_ptr_nonnull(strstr(errors.lines[0], "folder"));
+    spec_errors_deinit(&errors);
+    snprintf(fifo, sizeof fifo, "%s/fifo", folder);
+    ck_assert_int_eq(mkfifo(fifo, 0600), 0);
+    ck_assert_int_eq(spec_load(fifo, NULL, 0, &errors, &spec), SPEC_E_INVALID);
+    ck_assert_ptr_nonnull(strstr(errors.lines[0], "pipe"));
+    spec_errors_deinit(&errors);
+    unlink(fifo);
+    rmdir(folder);
+}
+END_TEST
+
+/* The host may have called setlocale(). Skipped where the machine has no such locale. */
+START_TEST(numbers_do_not_depend_on_the_locale)
+{
+    struct spec_errors errors;
+    struct spec *spec;
+    if (!setlocale(LC_ALL, "de_DE.UTF-8") && !setlocale(LC_ALL, "fr_FR.UTF-8"))
+        return;
+    ck_assert_int_eq(parse(GOOD "  scale: 2.5\n", &errors, &spec), 0);
+    ck_assert(spec->sites[0].scale == 2.5);
+    spec_free(spec);
+}
+END_TEST
+
+START_TEST(hostile_text_reaches_messages_defused)
+{
+    struct spec_errors errors;
+    struct spec *spec;
+    ck_assert_int_eq(parse(GOOD "\"k\\e[31m\\n%s%n\": 3\n", &errors, &spec), SPEC_E_INVALID);
+    ck_assert_uint_eq(errors.n_lines, 1);
+    for (const char *p = errors.lines[0]; *p; p++)
+        ck_assert_msg((unsigned char)*p >= ' ', "%s", errors.lines[0]);
+    ck_assert_ptr_nonnull(strstr(errors.lines[0], "\"k [31m %s%n\""));
+    spec_errors_deinit(&errors);
+}
+END_TEST
+
+int main(void)
+{
+#define ROWS(table) (int)(sizeof(table) / sizeof *(table))
+    Suite *suite = suite_create("policy/spec");
+    TCase *tc = tcase_create("spec");
+    tcase_add_loop_test(tc, error_has_its_place_and_says_what_was_expected, 0, ROWS(error_rows));
+    tcase_add_loop_test(tc, one_mistake_makes_one_line, 0, ROWS(error_rows));
+    tcase_add_test(tc, everything_that_a_spec_says_is_in_the_struct);
+    tcase_add_loop_test(tc, right_spec_is_accepted, 0, ROWS(good_texts));
+    tcase_add_test(tc, all_errors_come_in_one_go_in_order);
+    tcase_add_test(tc, flood_of_errors_is_cut);
+    tcase_add_loop_test(tc, variables_are_set_from_outside, 0, ROWS(var_rows));
+    tcase_add_test(tc, variables_of_the_environment_are_split);
+    tcase_add_loop_test(tc, kernel_is_matched_by_raw_and_demangled_name, 0, ROWS(match_rows));
+    tcase_add_test(tc, more_than_sixteen_sites_on_one_kernel_are_refused);
+    tcase_add_test(tc, crowd_that_could_not_be_seen_gives_the_first_sixteen);
+    tcase_add_test(tc, file_is_read_and_named_in_messages);
+    tcase_add_test(tc, what_is_no_file_neither_blocks_nor_is_read);
+    tcase_add_test(tc, numbers_do_not_depend_on_the_locale);
+    tcase_add_test(tc, hostile_text_reaches_messages_defused);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
