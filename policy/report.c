@@ -27,6 +27,17 @@ static char *add_line(struct report *report, uint32_t line, uint32_t column, cha
     return text;
 }
 
+/* What a terminal would obey becomes a space. */
+static void defuse(char *text)
+{
+    for (unsigned char *p = (unsigned char *)text; *p; p++) {
+        if (p[0] == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0) /* U+0080 to U+009F, in UTF-8 */
+            p[0] = p[1] = ' ';
+        else if (*p < ' ' || *p == 127)
+            *p = ' ';
+    }
+}
+
 void report_add(struct report *report, uint32_t line, uint32_t column, const char *fmt, ...)
 {
     if (report->n_lines >= REPORT_MAX) {
@@ -39,6 +50,7 @@ void report_add(struct report *report, uint32_t line, uint32_t column, const cha
     vsnprintf(what, sizeof what, fmt, ap);
     va_end(ap);
     char *text = NULL;
+    defuse(what); /* names and texts of the file are in it */
     int n = line ? asprintf(&text, "%s:%u:%u: %s", report->path, line, column, what)
                  : asprintf(&text, "%s: %s", report->path, what);
     if (n < 0 || !add_line(report, line, column, text)) {
@@ -95,9 +107,6 @@ const char *report_quote(const char *text, size_t n_text, char *buffer, size_t n
         while (shown && ((unsigned char)text[shown] & 0xc0) == 0x80) /* not within a character */
             shown--;
     }
-    int n = snprintf(buffer, n_buffer, "\"%.*s%s\"", (int)shown, text, shown < n_text ? "..." : "");
-    for (int i = 0; i < n && (size_t)i + 1 < n_buffer; i++)
-        if ((unsigned char)buffer[i] < ' ' || buffer[i] == 127)
-            buffer[i] = ' ';
+    snprintf(buffer, n_buffer, "\"%.*s%s\"", (int)shown, text, shown < n_text ? "..." : "");
     return buffer;
 }

@@ -20,7 +20,9 @@ struct report {
     bool no_memory;
 };
 
-/* @line 0: the file as a whole. Without memory it only notes so. */
+/*
+ * @line 0: the file as a whole. Control characters become spaces. Without memory it only notes so.
+ */
 void report_add(struct report *report, uint32_t line, uint32_t column, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
@@ -31,7 +33,7 @@ void report_add(struct report *report, uint32_t line, uint32_t column, const cha
  */
 int report_finish(struct report *report, char ***lines, size_t *n_lines);
 
-/* Copies at most 40 characters of @text, in quotes, with what a terminal would obey replaced. */
+/* Copies at most 40 characters of @text, in quotes. */
 const char *report_quote(const char *text, size_t n_text, char *buffer, size_t n_buffer);
 
 #endif

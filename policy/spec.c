@@ -844,9 +844,6 @@ static void take_occurrences(struct loader *l, const struct tree_node *node, str
     int64_t n;
     if (!take_map(l, node, "occurrences", keys, N_OF(keys), v))
         return;
-    if (!l->spec->n_kinds)
-        complain(l, node, "found occurrences, but no forward: section; expected one, since they are "
-                          "counted within a forward");
     if (v[0] && take_integer(l, v[0], 1, OCCURRENCE_MAX, &n)) {
         site->expect = n;
         site->last_occurrence = (uint32_t)(n - 1);
@@ -917,9 +914,6 @@ static void take_layer(struct loader *l, const struct tree_node *node, struct sp
                           "and variables");
         return;
     }
-    if ((expr_uses(site->layer) & EXPR_USES_OCC) && !l->spec->n_kinds)
-        complain(l, node, "found occ, but no forward: section; expected one, since occurrences are "
-                          "counted within a forward");
     check_layers(l, node, site);
 }
 
