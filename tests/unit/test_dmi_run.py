@@ -3,13 +3,15 @@
 """What dmi-run does with options, specs and environment: test_dmi_run.py DMI-RUN"""
 import os
 import pathlib
+import re
 import shutil
 import stat
 import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "static"))
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/static"))
 from tap import Tap  # noqa: E402
 
 GOOD = """hookspec: 1
@@ -137,6 +139,31 @@ def hindered(tap, case):
               (part in done.stderr and "not running" in done.stderr, done.stderr))
 
 
+def documents(tap, case):
+    for path in sorted((ROOT / "specs").glob("*.yaml")):
+        done = case.run("--spec", path, "--check")
+        check(tap, f"specs/{path.name} has no error", (done.returncode == 0, done.stderr))
+    blocks = re.findall(r"^```yaml\n(.*?)^```", (ROOT / "docs/hookspec.md").read_text(encoding="utf-8"), re.M | re.S)
+    whole = next(block for block in blocks if block.startswith("hookspec:"))
+    kinds = "".join(f"  - {{kind: {kind}, begin: {{kernel: '{kind}'}}}}\n" for kind in ("decode", "x"))
+    lines = ["hookspec: 1\nvars: {heads: 9, max_context: 512}\nforward:\n" + kinds + "sites:\n"]
+    head = "    kernel: k\n    pointer: arg[0]\n    dtype: f32\n"
+    for block in blocks:  # pieces of a spec become a whole one
+        if block.startswith("  - name:"):
+            lines.append(block)
+        elif block.startswith("dims:"):
+            for dims in re.split(r"^(?=dims:)", block, flags=re.M)[1:]:
+                lines.append(f"  - name: d{len(lines)}\n{head}" + re.sub("^", "    ", dims.rstrip(), flags=re.M) + "\n")
+        elif block.startswith("occurrences:"):
+            for line in block.splitlines():
+                lines.append(f"  - name: o{len(lines)}\n{head}    dims: [{{row: true, count: 1}}]\n    {line}\n")
+    for name, text, sites in (("doc.yaml", whole, 1), ("pieces.yaml", "".join(lines), len(lines) - 1)):
+        (case.folder / name).write_text(text, encoding="utf-8")
+        done = case.run("--spec", name, "--check")
+        check(tap, f"docs/hookspec.md: the examples ({name}) have no error",
+              (done.returncode == 0 and f": {sites} site" in done.stdout, done.stderr + done.stdout + text))
+
+
 def executing(tap, case):
     done = case.run("--spec", "good.yaml", "--", "no-such-program-here")
     check(tap, "a command that does not exist is 127",
@@ -154,7 +181,7 @@ def main():
         (folder / "bad.yaml").write_text(BAD)
         case = Case(str(pathlib.Path(sys.argv[1]).resolve()), folder, any_library(folder))
         tap = Tap()
-        for part in (usage, checking, arming, hindered, executing):
+        for part in (usage, checking, arming, hindered, documents, executing):
             part(tap, case)
         tap.done()
 
