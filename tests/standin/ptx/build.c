@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "build.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+extern char **environ;
+
+/* rt.h as text; RT_H is its path, given by meson.build */
+__asm__(".section .rodata\n"
+        "rt_text:\n"
+        ".incbin \"" RT_H "\"\n"
+        "rt_text_end:\n"
+        ".byte 0\n"
+        ".previous\n");
+extern const char rt_text[] __attribute__((visibility("hidden")));
+extern const char rt_text_end[] __attribute__((visibility("hidden")));
+
+static char *const flags[] = {"-std=gnu17", "-O2", "-march=native", "-ffp-contract=off", "-fno-strict-aliasing", "-fwrapv",
+                              "-fno-math-errno", "-fno-trapping-math", "-fno-stack-protector", "-w", "-shared", "-fPIC", NULL};
+
+static void hash_file_facts(XXH64_state_t *h, const char *path)
+{
+    struct stat st;
+    if (stat(path, &st))
+        return;
+    XXH64_update(h, path, strlen(path));
+    XXH64_update(h, &st.st_size, sizeof st.st_size);
+    XXH64_update(h, &st.st_mtim, sizeof st.st_mtim);
+}
+
+/* The compiler's binary by place, size and date: asking it for its version would cost a process. */
+static void hash_compiler(XXH64_state_t *h)
+{
+    const char *path = getenv("PATH");
+    char name[PATH_MAX], real[PATH_MAX];
+    for (const char *dir = path ? path : "/usr/bin"; dir; dir = strchr(dir, ':') ? strchr(dir, ':') + 1 : NULL) {
+        snprintf(name, sizeof name, "%.*s/cc", (int)strcspn(dir, ":"), dir);
+        if (realpath(name, real)) {
+            hash_file_facts(h, real);
+            return;
+        }
+    }
+}
+
+/* -march=native makes code for this CPU only. */
+static void hash_cpu(XXH64_state_t *h)
+{
+    char line[8192];
+    FILE *f = fopen("/proc/cpuinfo", "re");
+    while (f && fgets(line, sizeof line, f) && line[0] != '\n')
+        if (!strncmp(line, "model name", 10) || !strncmp(line, "flags", 5) || !strncmp(line, "Features", 8))
+            XXH64_update(h, line, strlen(line));
+    if (f)
+        fclose(f);
+}
+
+static unsigned long long cache_key(const char *text, size_t n)
+{
+    XXH64_state_t *h = XXH64_createState();
+    if (!h)
+        return 0;
+    XXH64_reset(h, 1);
+    XXH64_update(h, rt_text, (size_t)(rt_text_end - rt_text));
+    XXH64_update(h, text, n);
+    for (char *const *f = flags; *f; f++)
+        XXH64_update(h, *f, strlen(*f));
+    hash_compiler(h);
+    hash_cpu(h);
+    unsigned long long key = XXH64_digest(h);
+    XXH64_freeState(h);
+    return key;
+}
+
+static int make_folders(char *path)
+{
+    for (char *at = path + 1; *at; at++)
+        if (*at == '/') {
+            *at = 0;
+            if (mkdir(path, 0700) && errno != EEXIST) {
+                *at = '/';
+                return -1;
+            }
+            *at = '/';
+        }
+    return mkdir(path, 0700) && errno != EEXIST ? -1 : 0;
+}
+
+static int cache_folder(char *path, size_t n)
+{
+    const char *set = getenv("DMI_STANDIN_CACHE"), *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (set && *set)
+        snprintf(path, n, "%s", set);
+    else if (xdg && *xdg)
+        snprintf(path, n, "%s/dmi-standin", xdg);
+    else
+        snprintf(path, n, "%s/.cache/dmi-standin", home && *home ? home : "/tmp");
+    return make_folders(path);
+}
+
+static int write_all(const char *path, const char *text, size_t n)
+{
+    FILE *f = fopen(path, "we");
+    if (!f)
+        return -1;
+    size_t n_rt = (size_t)(rt_text_end - rt_text);
+    int bad = fwrite(rt_text, 1, n_rt, f) != n_rt || fwrite(text, 1, n, f) != n;
+    return fclose(f) || bad ? -1 : 0;
+}
+
+/* Return: the compiler's exit status, -1 if it could not be started */
+static int compile(const char *source, const char *object, const char *messages)
+{
+    char *argv[32] = {"cc"};
+    size_t n = 1;
+    for (char *const *f = flags; *f; f++)
+        argv[n++] = *f;
+    argv[n++] = "-o";
+    argv[n++] = (char *)object;
+    argv[n++] = (char *)source;
+    argv[n++] = "-lm";
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&actions, 1, messages, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    posix_spawn_file_actions_adddup2(&actions, 1, 2);
+    pid_t pid;
+    int status = -1;
+    int r = posix_spawnp(&pid, "cc", &actions, NULL, argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    if (r)
+        return -1;
+    while (waitpid(pid, &status, 0) < 0)
+        if (errno != EINTR)
+            return -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void read_messages(const char *path, char *log, size_t n_log)
+{
+    FILE *f = fopen(path, "re");
+    if (!n_log)
+        return;
+    size_t n = f ? fread(log, 1, n_log - 1, f) : 0;
+    log[n] = 0;
+    if (f)
+        fclose(f);
+    if (!n)
+        snprintf(log, n_log, "the C compiler `cc` could not be started");
+}
+
+static void *load(const char *path)
+{
+    return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+}
+
+void *build_shared(const char *text, size_t n_text, char *log, size_t n_log)
+{
+    char folder[PATH_MAX - 128], object[PATH_MAX], source[PATH_MAX], temporary[PATH_MAX], messages[PATH_MAX];
+    if (cache_folder(folder, sizeof folder)) {
+        snprintf(log, n_log, "%s: %s", folder, strerror(errno));
+        return NULL;
+    }
+    unsigned long long key = cache_key(text, n_text);
+    snprintf(object, sizeof object, "%s/%016llx.so", folder, key);
+    void *handle = access(object, R_OK) ? NULL : load(object);
+    if (handle)
+        return handle;
+    /* several processes and threads may build the same: each its own files, the last rename wins */
+    static unsigned serial;
+    unsigned mine = __atomic_fetch_add(&serial, 1, __ATOMIC_RELAXED);
+    snprintf(source, sizeof source, "%s/%016llx.%d.%u.c", folder, key, (int)getpid(), mine);
+    snprintf(temporary, sizeof temporary, "%s/%016llx.%d.%u.so", folder, key, (int)getpid(), mine);
+    snprintf(messages, sizeof messages, "%s/%016llx.%d.%u.log", folder, key, (int)getpid(), mine);
+    if (write_all(source, text, n_text)) {
+        snprintf(log, n_log, "%s: %s", source, strerror(errno));
+    } else if (compile(source, temporary, messages)) {
+        read_messages(messages, log, n_log);
+    } else if (rename(temporary, object)) {
+        snprintf(log, n_log, "%s: %s", object, strerror(errno));
+    } else {
+        handle = load(object);
+        if (!handle)
+            snprintf(log, n_log, "%s", dlerror());
+    }
+    if (!getenv("DMI_STANDIN_KEEP_C"))
+        unlink(source);
+    unlink(temporary);
+    unlink(messages);
+    return handle;
+}

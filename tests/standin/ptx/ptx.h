@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * PTX modules, executed on the CPU: text -> C (parse.c, live.c, emit.c) -> the system's C compiler
+ * -> a shared object, cached by content (build.c) -> blocks of threads (run.c).
+ *
+ * It knows nothing of streams, contexts or the Driver API. Loading is for any thread; a loaded
+ * module is immutable but for ptx_module_bind(), which precedes its first launch.
+ */
+#ifndef STANDIN_PTX_PTX_H
+#define STANDIN_PTX_PTX_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Where device memory is. Set once, before the first launch; the same for all modules. */
+struct ptx_memory {
+    uint64_t device_base, device_size; /* addresses that kernels are given */
+    int64_t alias_delta;               /* what is added to them to read and write */
+    /* true if a kernel may touch [address, address + n) of host memory (pinned and mapped) */
+    bool (*host_ok)(uint64_t address, size_t n);
+};
+void ptx_set_memory(const struct ptx_memory *memory);
+
+enum ptx_status {
+    PTX_OK = 0,
+    PTX_E_SYNTAX,      /* not PTX: the log says where */
+    PTX_E_UNSUPPORTED, /* an instruction that the translator lacks: kernel, line, opcode in the log */
+    PTX_E_COMPILE,     /* the system's compiler failed: its messages in the log */
+    PTX_E_MEMORY,
+    PTX_E_FAULT, /* launch: an address that the kernel may not touch */
+    PTX_E_TRAP,  /* launch: trap, or a barrier that some threads never reached */
+};
+
+struct ptx_module;
+struct ptx_kernel;
+
+/* What a kernel says of itself; valid while its module lives. */
+struct ptx_param_info {
+    size_t offset, size, align; /* bytes, in the packed buffer */
+};
+struct ptx_kernel_info {
+    const char *name;
+    unsigned n_params;
+    const struct ptx_param_info *params;
+    size_t params_bytes;
+    unsigned static_shared; /* bytes a block */
+    unsigned local_bytes;   /* a thread */
+    unsigned max_threads;   /* a block: .maxntid or .reqntid; 0: not said */
+    unsigned registers;     /* 32-bit ones, roughly: there is no allocator here */
+};
+
+/* A module-scope variable (.global or .const). */
+struct ptx_global {
+    const char *name;
+    size_t size, align;
+    bool constant;
+    bool external;
+    const unsigned char *init; /* @size bytes, NULL: zero */
+};
+
+struct ptx_options {
+    bool pausable; /* call ptx_pause between any two global stores or atomics */
+};
+/* Called by modules loaded as pausable; NULL: not called. Set before launches begin. */
+extern void (*ptx_pause)(void);
+
+/**
+ * ptx_module_load() - translate, compile (or take from the cache) and load
+ * @text: @n_text bytes, need not be NUL-terminated; may be hostile
+ * @log: takes a message on failure; @n_log may be 0
+ */
+int ptx_module_load(const char *text, size_t n_text, const struct ptx_options *options,
+                    struct ptx_module **out, char *log, size_t n_log);
+void ptx_module_free(struct ptx_module *module);
+
+size_t ptx_module_n_kernels(const struct ptx_module *module);
+const struct ptx_kernel *ptx_module_kernel(const struct ptx_module *module, size_t i);
+const struct ptx_kernel_info *ptx_kernel_info(const struct ptx_kernel *kernel);
+
+size_t ptx_module_n_globals(const struct ptx_module *module);
+const struct ptx_global *ptx_module_global(const struct ptx_module *module, size_t i);
+/* Variable @i lives at @address. Its initial bytes are for the caller to write there. */
+void ptx_module_bind(struct ptx_module *module, size_t i, uint64_t address);
+/* Addresses of variables that stand within other variables' initial bytes: call after all binds. */
+void ptx_module_init_addresses(const struct ptx_module *module,
+                               void (*write)(void *ctx, uint64_t address, uint64_t value), void *ctx);
+
+struct ptx_grid {
+    unsigned grid[3], block[3];
+    unsigned dynamic_shared;
+    uint64_t first_block, n_blocks; /* linear, x fastest; n_blocks 0: all from first_block on */
+};
+
+struct ptx_fault {
+    uint64_t address;
+    const char *kernel;
+};
+
+/**
+ * ptx_launch() - run blocks of a kernel to their end, in the calling thread
+ * @params: params_bytes of the packed parameter buffer
+ * Several threads may run the same kernel, or parts of one grid, at once. A fault leaves through
+ * longjmp to here; SIGSEGV in the alias mapping does so too once ptx_signal() is asked by the
+ * process's handler.
+ * Return: PTX_OK, PTX_E_FAULT, PTX_E_TRAP, PTX_E_MEMORY.
+ */
+int ptx_launch(const struct ptx_kernel *kernel, const struct ptx_grid *grid, const void *params,
+               struct ptx_fault *fault);
+
+/* From a SIGSEGV/SIGBUS/SIGFPE handler: does not return if this thread runs a kernel. */
+void ptx_signal(uint64_t address);
+
+#endif

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Loaded modules, and the launch of blocks. */
+#include "build.h"
+#include "ir.h"
+
+#define RT_ENV_ONLY
+#include "rt.h"
+
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct ptx_kernel {
+    struct ptx_kernel_info info;
+    struct ptx_module *module;
+    void (*run)(const struct rt_env *env);
+    uint64_t frame_bytes;
+};
+
+struct ptx_module {
+    struct module_ir ir; /* names, parameters, initial bytes: all in its arena */
+    void *object;
+    struct ptx_kernel *kernels;
+    size_t n_kernels;
+    uint64_t *addresses; /* of variables */
+};
+
+static struct ptx_memory memory;
+void (*ptx_pause)(void);
+
+void ptx_set_memory(const struct ptx_memory *m)
+{
+    memory = *m;
+}
+
+/* ------------------------------------------------------------------------- loading */
+
+static int translate(struct ptx_module *m, const char *text, size_t n_text, bool pausable, struct text *out)
+{
+    if (setjmp(m->ir.on_error))
+        return m->ir.status;
+    ptx_parse(&m->ir, text, n_text);
+    ptx_emit(&m->ir, out, pausable);
+    return PTX_OK;
+}
+
+static int bind_kernels(struct ptx_module *m)
+{
+    size_t n = 0;
+    for (struct function_ir *f = m->ir.functions; f; f = f->next)
+        n += f->is_kernel;
+    m->kernels = calloc(n + 1, sizeof *m->kernels);
+    m->addresses = calloc(m->ir.n_globals + 1, sizeof *m->addresses);
+    if (!m->kernels || !m->addresses)
+        return PTX_E_MEMORY;
+    for (struct function_ir *f = m->ir.functions; f; f = f->next) {
+        if (!f->is_kernel)
+            continue;
+        char name[1100];
+        struct ptx_kernel *k = &m->kernels[m->n_kernels++];
+        snprintf(name, sizeof name, "k_%s", f->name);
+        k->run = (void (*)(const struct rt_env *))dlsym(m->object, name);
+        snprintf(name, sizeof name, "frame_bytes_%s", f->name);
+        const uint64_t *frame = dlsym(m->object, name);
+        if (!k->run || !frame)
+            return PTX_E_COMPILE;
+        k->frame_bytes = *frame;
+        k->module = m;
+        k->info = (struct ptx_kernel_info){
+            .name = f->name,
+            .n_params = f->n_params,
+            .params = f->param_info,
+            .params_bytes = f->params_bytes,
+            .static_shared = (unsigned)m->ir.shared_bytes,
+            .local_bytes = (unsigned)f->total_local,
+            .max_threads = f->max_threads,
+            .registers = f->n_regs > 255 ? 255 : f->n_regs,
+        };
+    }
+    return PTX_OK;
+}
+
+int ptx_module_load(const char *text, size_t n_text, const struct ptx_options *options, struct ptx_module **out,
+                    char *log, size_t n_log)
+{
+    char ignored[1];
+    if (!log || !n_log) {
+        log = ignored;
+        n_log = sizeof ignored;
+    }
+    log[0] = 0;
+    struct ptx_module *m = calloc(1, sizeof *m);
+    struct text c = {.data = malloc(1 << 16), .cap = 1 << 16};
+    if (!m || !c.data) {
+        free(m);
+        free(c.data);
+        return PTX_E_MEMORY;
+    }
+    int r = translate(m, text, n_text, options && options->pausable, &c);
+    if (r) {
+        snprintf(log, n_log, "%s", m->ir.message);
+    } else {
+        m->object = build_shared(c.data, c.n, log, n_log);
+        r = m->object ? bind_kernels(m) : PTX_E_COMPILE;
+    }
+    free(c.data);
+    if (r) {
+        ptx_module_free(m);
+        return r;
+    }
+    *out = m;
+    return PTX_OK;
+}
+
+void ptx_module_free(struct ptx_module *m)
+{
+    if (!m)
+        return;
+    if (m->object)
+        dlclose(m->object);
+    ir_free(&m->ir);
+    free(m->kernels);
+    free(m->addresses);
+    free(m);
+}
+
+size_t ptx_module_n_kernels(const struct ptx_module *m)
+{
+    return m->n_kernels;
+}
+
+const struct ptx_kernel *ptx_module_kernel(const struct ptx_module *m, size_t i)
+{
+    return &m->kernels[i];
+}
+
+const struct ptx_kernel_info *ptx_kernel_info(const struct ptx_kernel *kernel)
+{
+    return &kernel->info;
+}
+
+size_t ptx_module_n_globals(const struct ptx_module *m)
+{
+    return m->ir.n_globals;
+}
+
+const struct ptx_global *ptx_module_global(const struct ptx_module *m, size_t i)
+{
+    return &m->ir.globals[i];
+}
+
+void ptx_module_bind(struct ptx_module *m, size_t i, uint64_t address)
+{
+    m->addresses[i] = address;
+}
+
+void ptx_module_init_addresses(const struct ptx_module *m, void (*write)(void *ctx, uint64_t address, uint64_t value),
+                               void *ctx)
+{
+    for (size_t i = 0; i < m->ir.n_fixups; i++) {
+        const struct fixup *f = &m->ir.fixups[i];
+        write(ctx, m->addresses[f->global] + f->at, m->addresses[f->target] + (uint64_t)f->addend);
+    }
+}
+
+/* ------------------------------------------------------------------------- running */
+
+/* The launch that this thread runs, if any: where a fault leaves to. */
+static _Thread_local struct {
+    sigjmp_buf *leave;
+    uint64_t address;
+    int status;
+} running __attribute__((tls_model("initial-exec")));
+
+static _Noreturn void on_fault(u64 address)
+{
+    running.address = address;
+    running.status = PTX_E_FAULT;
+    siglongjmp(*running.leave, 1);
+}
+
+static _Noreturn void on_trap(void)
+{
+    running.status = PTX_E_TRAP;
+    siglongjmp(*running.leave, 1);
+}
+
+void ptx_signal(uint64_t address)
+{
+    if (!running.leave)
+        return;
+    uint64_t device = address - (uint64_t)memory.alias_delta;
+    on_fault(device - memory.device_base < memory.device_size ? device : address);
+}
+
+static int host_ok(u64 address, size_t n)
+{
+    return memory.host_ok && memory.host_ok(address, n);
+}
+
+/* What one thread runs blocks with, kept from launch to launch. */
+struct workspace {
+    u8 *bytes;
+    size_t size;
+};
+
+static _Thread_local struct workspace workspace __attribute__((tls_model("initial-exec")));
+
+static u8 *workspace_get(size_t n)
+{
+    if (workspace.size < n) {
+        free(workspace.bytes);
+        workspace.bytes = aligned_alloc(64, (n + 63) & ~(size_t)63);
+        workspace.size = workspace.bytes ? n : 0;
+    }
+    return workspace.bytes;
+}
+
+static void run_blocks(const struct ptx_kernel *k, const struct ptx_grid *grid, struct rt_env *env, size_t n_frames)
+{
+    uint64_t total = (uint64_t)grid->grid[0] * grid->grid[1] * grid->grid[2];
+    uint64_t first = grid->first_block, end = grid->n_blocks ? first + grid->n_blocks : total;
+    end = end < total ? end : total;
+    for (uint64_t b = first; b < end; b++) {
+        env->block_at[0] = (u32)(b % env->grid[0]);
+        env->block_at[1] = (u32)(b / env->grid[0] % env->grid[1]);
+        env->block_at[2] = (u32)(b / env->grid[0] / env->grid[1]);
+        if (n_frames)
+            memset(env->frames, 0, n_frames);
+        if (env->n_shared) /* what shared memory holds at first is nobody's business: NaN shows who looks */
+            memset(env->shared, 0xff, env->n_shared);
+        k->run(env);
+    }
+}
+
+int ptx_launch(const struct ptx_kernel *k, const struct ptx_grid *grid, const void *params, struct ptx_fault *fault)
+{
+    size_t n_threads = (size_t)grid->block[0] * grid->block[1] * grid->block[2];
+    size_t statics = (k->info.static_shared + 15) & ~15u;
+    size_t n_shared = (statics + grid->dynamic_shared + 63) & ~(size_t)63;
+    size_t n_frames = (n_threads * k->frame_bytes + 63) & ~(size_t)63;
+    size_t n_params = (k->info.params_bytes + 63) & ~(size_t)63;
+    u8 *bytes = workspace_get(n_shared + n_frames + n_params + n_threads * k->info.local_bytes + 64);
+    if (!bytes)
+        return PTX_E_MEMORY;
+    if (k->info.params_bytes)
+        memcpy(bytes + n_shared + n_frames, params, k->info.params_bytes);
+    struct rt_env env = {
+        .device_base = memory.device_base,
+        .device_size = memory.device_size,
+        .alias_delta = memory.alias_delta,
+        .host_ok = host_ok,
+        .fault = on_fault,
+        .trap = on_trap,
+        .pause = ptx_pause,
+        .globals = k->module->addresses,
+        .params = bytes + n_shared + n_frames,
+        .n_params = k->info.params_bytes,
+        .shared = bytes,
+        .n_shared = n_shared,
+        .static_shared = statics,
+        .dynamic_shared = grid->dynamic_shared,
+        .frames = bytes + n_shared,
+        .local = bytes + n_shared + n_frames + n_params,
+        .grid = {grid->grid[0], grid->grid[1], grid->grid[2]},
+        .block = {grid->block[0], grid->block[1], grid->block[2]},
+    };
+    sigjmp_buf leave;
+    sigjmp_buf *const outer = running.leave;
+    running.status = PTX_OK;
+    if (!sigsetjmp(leave, 1)) {
+        running.leave = &leave;
+        run_blocks(k, grid, &env, n_frames);
+    } else if (fault) {
+        *fault = (struct ptx_fault){.address = running.address, .kernel = k->info.name};
+    }
+    running.leave = outer;
+    return running.status;
+}
