@@ -1,14 +1,559 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * capture.c - stream capture
+ * capture.c - stream capture: what is queued becomes nodes, events carry forks and joins
+ *
+ * A capture begins on one stream; others join by waiting for an event recorded in it and must be joined
+ * back before it ends. Calls that a capture cannot tolerate make it invalid: which ones depends on the
+ * modes of the captures and of the calling thread.
+ * Source: cuStreamBeginCapture_v2(), cuThreadExchangeStreamCaptureMode() in the driver API reference
  */
-#include "driver.h"
+#include "graph.h"
 #include "impl.h"
 
-CUresult capture_unsafe(void) { return CUDA_SUCCESS; }
-CUresult capture_implicit(struct context *ctx) { (void)ctx; return CUDA_SUCCESS; }
-CUresult capture_add(struct stream *stream, struct work *work) { (void)stream; work_unref(work); return CUDA_ERROR_NOT_SUPPORTED; }
-void capture_invalidate(struct stream *stream) { (void)stream; }
-CUresult capture_event_record(struct stream *stream, struct event *event, unsigned flags) { (void)stream; (void)event; (void)flags; return CUDA_ERROR_NOT_SUPPORTED; }
-CUresult capture_event_wait(struct stream *stream, struct event *event, unsigned flags) { (void)stream; (void)event; (void)flags; return CUDA_ERROR_NOT_SUPPORTED; }
-CUresult capture_event_misused(struct event *event) { (void)event; return CUDA_ERROR_NOT_SUPPORTED; }
+#include <stdlib.h>
+#include <string.h>
+
+/** struct capture_deps - nodes that the next one comes behind */
+struct capture_deps {
+    size_t n, cap;
+    CUgraphNode *nodes;
+    CUgraphEdgeData *data;
+};
+
+struct capture {
+    struct capture *next;
+    unsigned long long id;
+    CUstreamCaptureMode mode;
+    uint64_t thread;
+    struct stream *origin;
+    struct graph *graph;
+    bool own_graph; /* made by it, not given by cuStreamBeginCaptureToGraph() */
+    bool invalid;
+};
+
+static struct capture *captures;
+static unsigned long long n_captures;
+
+/* ---- dependency sets ---- */
+
+void capture_deps_free(struct capture_deps *deps)
+{
+    if (!deps)
+        return;
+    free(deps->nodes);
+    free(deps->data);
+    free(deps);
+}
+
+static bool deps_add(struct capture_deps *deps, CUgraphNode node, const CUgraphEdgeData *data)
+{
+    static const CUgraphEdgeData plain;
+
+    for (size_t i = 0; i < deps->n; i++) {
+        if (deps->nodes[i] == node)
+            return true;
+    }
+    if (deps->n == deps->cap) {
+        size_t cap = deps->cap ? 2 * deps->cap : 4;
+        CUgraphNode *nodes = realloc(deps->nodes, cap * sizeof(*nodes));
+        CUgraphEdgeData *edges;
+
+        if (!nodes)
+            return false;
+        deps->nodes = nodes;
+        edges = realloc(deps->data, cap * sizeof(*edges));
+        if (!edges)
+            return false;
+        deps->data = edges;
+        deps->cap = cap;
+    }
+    deps->nodes[deps->n] = node;
+    deps->data[deps->n++] = data ? *data : plain;
+    return true;
+}
+
+static struct capture_deps *deps_copy(const struct capture_deps *from)
+{
+    struct capture_deps *deps = calloc(1, sizeof(*deps));
+
+    for (size_t i = 0; deps && from && i < from->n; i++) {
+        if (!deps_add(deps, from->nodes[i], &from->data[i])) {
+            capture_deps_free(deps);
+            return NULL;
+        }
+    }
+    return deps;
+}
+
+/* ---- what is forbidden ---- */
+
+static CUresult capture_check(struct capture *capture)
+{
+    return capture->invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
+}
+
+void capture_invalidate(struct stream *stream)
+{
+    if (stream->capture)
+        stream->capture->invalid = true;
+}
+
+CUresult capture_unsafe(void)
+{
+    CUresult res = CUDA_SUCCESS;
+
+    if (!captures || tls.capture_mode == CU_STREAM_CAPTURE_MODE_RELAXED)
+        return CUDA_SUCCESS;
+    for (struct capture *c = captures; c; c = c->next) {
+        bool mine = c->thread == thread_id() && c->mode != CU_STREAM_CAPTURE_MODE_RELAXED;
+        bool global = c->mode == CU_STREAM_CAPTURE_MODE_GLOBAL && tls.capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+        if (mine || global) {
+            c->invalid = true;
+            res = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        }
+    }
+    return res;
+}
+
+/* The legacy stream would wait for a blocking stream that captures and so never gets there. */
+CUresult capture_implicit(struct context *ctx)
+{
+    CUresult res = CUDA_SUCCESS;
+
+    if (!captures)
+        return CUDA_SUCCESS;
+    for (struct stream *s = ctx->streams; s; s = s->next) {
+        if (s->capture && !(s->flags & CU_STREAM_NON_BLOCKING)) {
+            s->capture->invalid = true;
+            res = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+        }
+    }
+    return res;
+}
+
+/* ---- nodes ---- */
+
+static CUresult add_behind(struct stream *stream, CUgraphNodeType type, struct work *work, struct graph_node **out)
+{
+    struct capture_deps *deps = stream->deps;
+    struct graph_node *node;
+    CUresult res = capture_check(stream->capture);
+
+    if (res != CUDA_SUCCESS) {
+        work_unref(work);
+        return res;
+    }
+    res = graph_add(stream->capture->graph, type, work, (struct graph_node *const *)deps->nodes, deps->data, deps->n,
+                    &node);
+    if (res != CUDA_SUCCESS) {
+        stream->capture->invalid = true;
+        return res;
+    }
+    deps->n = 0;
+    if (!deps_add(deps, (CUgraphNode)node, NULL))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (out)
+        *out = node;
+    log_detail("\"captured\":%llu,\"node\":%llu", stream->capture->id, (unsigned long long)node->uid);
+    return CUDA_SUCCESS;
+}
+
+CUresult capture_add(struct stream *stream, struct work *work)
+{
+    return add_behind(stream, graph_work_type(work), work, NULL);
+}
+
+CUresult capture_add_exec(struct stream *stream, struct graph_exec *exec)
+{
+    struct graph_node *node;
+    struct graph *child = exec_to_graph(exec);
+    CUresult res;
+
+    if (!child)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    res = add_behind(stream, CU_GRAPH_NODE_TYPE_GRAPH, NULL, &node);
+    if (res != CUDA_SUCCESS) {
+        graph_free(child);
+        return res;
+    }
+    child->owner = node;
+    node->child = child;
+    return CUDA_SUCCESS;
+}
+
+/* ---- events: forks and joins ---- */
+
+CUresult capture_event_record(struct stream *stream, struct event *event, unsigned flags)
+{
+    struct capture_deps *deps;
+    CUresult res = capture_check(stream->capture);
+
+    if (res != CUDA_SUCCESS)
+        return res;
+    if (flags & CU_EVENT_RECORD_EXTERNAL) {
+        struct work *work;
+
+        res = node_work_event((CUevent)event, true, &work);
+        return res != CUDA_SUCCESS ? res : capture_add(stream, work);
+    }
+    deps = deps_copy(stream->deps);
+    if (!deps)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    capture_deps_free(event->deps);
+    event->deps = deps;
+    event->capture = stream->capture;
+    return CUDA_SUCCESS;
+}
+
+CUresult capture_event_wait(struct stream *stream, struct event *event, unsigned flags)
+{
+    struct capture *capture = stream->capture;
+    CUresult res;
+
+    if (capture) {
+        res = capture_check(capture);
+        if (res != CUDA_SUCCESS)
+            return res;
+    }
+    if (capture && (flags & CU_EVENT_WAIT_EXTERNAL)) {
+        struct work *work;
+
+        res = node_work_event((CUevent)event, false, &work);
+        return res != CUDA_SUCCESS ? res : capture_add(stream, work);
+    }
+    if (!event->capture) {
+        capture->invalid = true;
+        return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+    }
+    res = capture_check(event->capture);
+    if (res != CUDA_SUCCESS)
+        return res;
+    if (capture && capture != event->capture) {
+        capture->invalid = true;
+        event->capture->invalid = true;
+        return CUDA_ERROR_STREAM_CAPTURE_MERGE;
+    }
+    if (!capture) {
+        if (stream == stream->ctx->legacy) {
+            event->capture->invalid = true;
+            return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+        }
+        stream->deps = calloc(1, sizeof(*stream->deps));
+        if (!stream->deps)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        stream->capture = event->capture;
+    }
+    for (size_t i = 0; i < event->deps->n; i++) {
+        if (!deps_add(stream->deps, event->deps->nodes[i], &event->deps->data[i]))
+            return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return CUDA_SUCCESS;
+}
+
+/* ---- begin and end ---- */
+
+static void stream_leave(struct stream *stream)
+{
+    capture_deps_free(stream->deps);
+    stream->deps = NULL;
+    stream->capture = NULL;
+}
+
+/* Streams and events let go of @capture; its graph is handed to nobody here. */
+static void capture_free(struct capture *capture)
+{
+    struct capture **link = &captures;
+
+    for (struct context *ctx = driver.contexts; ctx; ctx = ctx->next) {
+        for (struct stream *s = ctx->streams; s; s = s->next) {
+            if (s->capture == capture)
+                stream_leave(s);
+        }
+        for (struct event *e = ctx->events; e; e = e->next) {
+            if (e->capture == capture) {
+                capture_deps_free(e->deps);
+                e->deps = NULL;
+                e->capture = NULL;
+            }
+        }
+    }
+    while (*link != capture)
+        link = &(*link)->next;
+    *link = capture->next;
+    capture->graph->lent = false;
+    free(capture);
+}
+
+void capture_forget(struct stream *stream)
+{
+    struct capture *capture = stream->capture;
+
+    if (!capture)
+        return;
+    capture->invalid = true;
+    if (capture->origin == stream) {
+        struct graph *graph = capture->own_graph ? capture->graph : NULL;
+
+        capture_free(capture);
+        if (graph)
+            graph_free(graph);
+    } else {
+        stream_leave(stream);
+    }
+}
+
+static CUresult begin(CUstream hStream, CUgraph hGraph, const CUgraphNode *deps, const CUgraphEdgeData *data, size_t n,
+                      CUstreamCaptureMode mode)
+{
+    struct stream *stream;
+    struct capture *capture;
+    CUresult res;
+    DRIVER_LOCKED;
+
+    if ((unsigned)mode > CU_STREAM_CAPTURE_MODE_RELAXED || (n && !deps) || (hGraph && !graph_is(hGraph)))
+        return CUDA_ERROR_INVALID_VALUE;
+    res = stream_resolve(hStream, &stream);
+    if (res != CUDA_SUCCESS)
+        return res;
+    if (stream == stream->ctx->legacy)
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    if (stream->capture)
+        return CUDA_ERROR_ILLEGAL_STATE;
+    for (size_t i = 0; i < n; i++) {
+        if (!object_is(deps[i], OBJECT_NODE) || (CUgraph)((struct graph_node *)deps[i])->graph != hGraph)
+            return CUDA_ERROR_INVALID_VALUE;
+    }
+    capture = calloc(1, sizeof(*capture));
+    stream->deps = calloc(1, sizeof(*stream->deps));
+    if (capture)
+        capture->graph = hGraph ? (struct graph *)hGraph : graph_new();
+    for (size_t i = 0; stream->deps && i < n; i++) {
+        if (!deps_add(stream->deps, deps[i], data ? &data[i] : NULL)) {
+            capture_deps_free(stream->deps);
+            stream->deps = NULL;
+        }
+    }
+    if (!capture || !capture->graph || !stream->deps) {
+        capture_deps_free(stream->deps);
+        stream->deps = NULL;
+        free(capture);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    capture->id = ++n_captures;
+    capture->mode = mode;
+    capture->thread = thread_id();
+    capture->origin = stream;
+    capture->own_graph = !hGraph;
+    capture->graph->lent = !hGraph;
+    capture->next = captures;
+    captures = capture;
+    stream->capture = capture;
+    log_detail("\"stream\":%llu,\"capture\":%llu,\"graph\":%llu", stream->id, capture->id, capture->graph->id);
+    return CUDA_SUCCESS;
+}
+
+CUresult impl_cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode)
+{
+    return begin(hStream, NULL, NULL, NULL, 0, mode);
+}
+
+CUresult impl_cuStreamBeginCapture(CUstream hStream)
+{
+    return begin(hStream, NULL, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
+CUresult impl_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies,
+                                          const CUgraphEdgeData *dependencyData, size_t numDependencies,
+                                          CUstreamCaptureMode mode)
+{
+    if (!hGraph)
+        return CUDA_ERROR_INVALID_VALUE;
+    return begin(hStream, hGraph, dependencies, dependencyData, numDependencies, mode);
+}
+
+/* Marks @node and all before it; index 1 is the mark. */
+static void mark_ancestors(struct graph_node *node)
+{
+    if (node->index == 1)
+        return;
+    node->index = 1;
+    for (size_t i = 0; i < node->in.n; i++)
+        mark_ancestors(node->in.edges[i].node);
+}
+
+/* Whatever other streams of the capture did last must lie before what the first stream did last. */
+static bool all_joined(struct capture *capture)
+{
+    for (struct graph_node *node = capture->graph->first; node; node = node->next)
+        node->index = 0;
+    for (size_t i = 0; i < capture->origin->deps->n; i++)
+        mark_ancestors((struct graph_node *)capture->origin->deps->nodes[i]);
+    for (struct context *ctx = driver.contexts; ctx; ctx = ctx->next) {
+        for (struct stream *s = ctx->streams; s; s = s->next) {
+            for (size_t i = 0; s->capture == capture && i < s->deps->n; i++) {
+                if (((struct graph_node *)s->deps->nodes[i])->index != 1)
+                    return false;
+            }
+        }
+    }
+    return true;
+}
+
+CUresult impl_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
+{
+    struct stream *stream;
+    struct capture *capture;
+    struct graph *graph;
+    bool own;
+    CUresult res;
+    DRIVER_LOCKED;
+
+    if (!phGraph)
+        return CUDA_ERROR_INVALID_VALUE;
+    *phGraph = NULL;
+    res = stream_resolve(hStream, &stream);
+    if (res != CUDA_SUCCESS)
+        return res;
+    capture = stream->capture;
+    if (!capture)
+        return CUDA_ERROR_ILLEGAL_STATE;
+    if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != thread_id())
+        return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+    if (capture->origin != stream) {
+        capture->invalid = true;
+        return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
+    }
+    if (capture->invalid)
+        res = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    else if (!all_joined(capture))
+        res = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+    graph = capture->graph;
+    own = capture->own_graph;
+    log_detail("\"capture\":%llu,\"graph\":%llu,\"nodes\":%zu", capture->id, graph->id, graph->n_nodes);
+    capture_free(capture);
+    if (res == CUDA_SUCCESS)
+        *phGraph = (CUgraph)graph;
+    else if (own)
+        graph_free(graph);
+    return res;
+}
+
+/* ---- queries ---- */
+
+static CUresult info(CUstream hStream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
+                     const CUgraphNode **deps, const CUgraphEdgeData **data, size_t *n)
+{
+    static const CUgraphEdgeData plain;
+    struct stream *stream;
+    CUresult res;
+    DRIVER_LOCKED;
+
+    if (!status)
+        return CUDA_ERROR_INVALID_VALUE;
+    res = stream_resolve(hStream, &stream);
+    if (res != CUDA_SUCCESS)
+        return res;
+    if (stream == stream->ctx->legacy) {
+        for (struct stream *s = stream->ctx->streams; s; s = s->next) {
+            if (s->capture && !(s->flags & CU_STREAM_NON_BLOCKING))
+                return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+        }
+    }
+    *status = !stream->capture          ? CU_STREAM_CAPTURE_STATUS_NONE
+              : stream->capture->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+                                         : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    if (*status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
+        return CUDA_SUCCESS;
+    if (id)
+        *id = stream->capture->id;
+    if (graph)
+        *graph = (CUgraph)stream->capture->graph;
+    if (deps && !data) {
+        for (size_t i = 0; i < stream->deps->n; i++) {
+            if (memcmp(&stream->deps->data[i], &plain, sizeof(plain)) != 0)
+                return CUDA_ERROR_LOSSY_QUERY;
+        }
+    }
+    if (deps)
+        *deps = stream->deps->nodes;
+    if (data)
+        *data = stream->deps->data;
+    if (n)
+        *n = stream->deps->n;
+    return CUDA_SUCCESS;
+}
+
+CUresult impl_cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus *captureStatus)
+{
+    return info(hStream, captureStatus, NULL, NULL, NULL, NULL, NULL);
+}
+
+CUresult impl_cuStreamGetCaptureInfo(CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out)
+{
+    return info(hStream, captureStatus_out, id_out, NULL, NULL, NULL, NULL);
+}
+
+CUresult impl_cuStreamGetCaptureInfo_v2(CUstream hStream, CUstreamCaptureStatus *captureStatus_out,
+                                        cuuint64_t *id_out, CUgraph *graph_out, const CUgraphNode **dependencies_out,
+                                        size_t *numDependencies_out)
+{
+    return info(hStream, captureStatus_out, id_out, graph_out, dependencies_out, NULL, numDependencies_out);
+}
+
+CUresult impl_cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *captureStatus_out,
+                                        cuuint64_t *id_out, CUgraph *graph_out, const CUgraphNode **dependencies_out,
+                                        const CUgraphEdgeData **edgeData_out, size_t *numDependencies_out)
+{
+    return info(hStream, captureStatus_out, id_out, graph_out, dependencies_out, edgeData_out,
+                numDependencies_out);
+}
+
+CUresult impl_cuStreamUpdateCaptureDependencies_v2(CUstream hStream, CUgraphNode *dependencies,
+                                                   const CUgraphEdgeData *dependencyData, size_t numDependencies,
+                                                   unsigned int flags)
+{
+    struct stream *stream;
+    CUresult res;
+    DRIVER_LOCKED;
+
+    if (flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES || (numDependencies && !dependencies))
+        return CUDA_ERROR_INVALID_VALUE;
+    res = stream_resolve(hStream, &stream);
+    if (res != CUDA_SUCCESS)
+        return res;
+    if (!stream->capture)
+        return CUDA_ERROR_ILLEGAL_STATE;
+    res = capture_check(stream->capture);
+    if (res != CUDA_SUCCESS)
+        return res;
+    for (size_t i = 0; i < numDependencies; i++) {
+        if (!object_is(dependencies[i], OBJECT_NODE) ||
+            ((struct graph_node *)dependencies[i])->graph != stream->capture->graph)
+            return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES)
+        stream->deps->n = 0;
+    for (size_t i = 0; i < numDependencies; i++) {
+        if (!deps_add(stream->deps, dependencies[i], dependencyData ? &dependencyData[i] : NULL))
+            return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult impl_cuStreamUpdateCaptureDependencies(CUstream hStream, CUgraphNode *dependencies, size_t numDependencies,
+                                                unsigned int flags)
+{
+    return impl_cuStreamUpdateCaptureDependencies_v2(hStream, dependencies, NULL, numDependencies, flags);
+}
+
+CUresult impl_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
+{
+    CUstreamCaptureMode old = tls.capture_mode;
+
+    if (!mode || (unsigned)*mode > CU_STREAM_CAPTURE_MODE_RELAXED)
+        return CUDA_ERROR_INVALID_VALUE;
+    tls.capture_mode = *mode;
+    *mode = old;
+    return CUDA_SUCCESS;
+}

@@ -66,8 +66,7 @@ void context_destroy(struct context *ctx)
     while (ctx->streams) {
         struct stream *stream = ctx->streams;
 
-        if (stream->capture)
-            capture_invalidate(stream);
+        capture_forget(stream);
         ctx->streams = stream->next;
         op_unref(stream->tail);
         object_free(stream);

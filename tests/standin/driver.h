@@ -124,6 +124,7 @@ struct graph_node;
 struct graph_exec;
 struct op;
 struct capture;
+struct capture_deps;
 
 struct context {
     struct object object;
@@ -190,6 +191,8 @@ static inline void driver_unlock(int *unused)
     __attribute__((cleanup(driver_unlock), unused)) int driver_locked_ =                           \
         pthread_mutex_lock(&driver.lock)
 
+/** thread_id() - small number of the calling thread, never 0, never reused */
+uint64_t thread_id(void);
 uint64_t clock_ns(void);
 /** random_next() - splitmix64 over @state */
 uint64_t random_next(uint64_t *state);
@@ -236,6 +239,7 @@ struct kernel_work {
     void *extra[5];
     size_t extra_size;
     bool from_extra;       /* the caller gave `extra` */
+    CUkernel kern;         /* a node made from a CUkernel reports it as such */
 };
 
 /** struct copy_side - one end of a copy: byte address, pitches; @array when it is one */
@@ -347,7 +351,8 @@ struct stream {
     uint64_t thread; /* owner of a per-thread default stream */
     struct op *tail;
     bool destroyed;
-    struct capture *capture;
+    struct capture *capture; /* in which what is queued here becomes nodes; NULL: none */
+    struct capture_deps *deps; /* what the next node comes behind */
 };
 
 struct event {
@@ -356,9 +361,8 @@ struct event {
     struct context *ctx;
     unsigned flags;
     struct op *marker; /* NULL: never recorded */
-    struct capture *capture;
-    struct graph_node **capture_deps;
-    size_t n_capture_deps;
+    struct capture *capture; /* last recorded on a capturing stream */
+    struct capture_deps *deps;
 };
 
 /** stream_resolve() - handle to stream, with the special handles; lock held */
@@ -378,15 +382,19 @@ void event_destroy(struct event *event);
 
 /** capture_unsafe() - CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED if a call that synchronises is forbidden now; lock held */
 CUresult capture_unsafe(void);
-/** capture_legacy() - the same for work on the legacy stream, which would wait for capturing ones */
+/** capture_implicit() - the same for work on the legacy stream, which would wait for capturing ones */
 CUresult capture_implicit(struct context *ctx);
 /** capture_add() - add @work (reference taken over) as a node behind the stream's capture; lock held */
 CUresult capture_add(struct stream *stream, struct work *work);
 /** capture_invalidate() - a forbidden call was made on a capturing stream; lock held */
 void capture_invalidate(struct stream *stream);
+/** capture_forget() - @stream goes, whatever it took part in; lock held */
+void capture_forget(struct stream *stream);
+void capture_deps_free(struct capture_deps *deps);
+/** capture_add_exec() - embed what @exec would run as a child graph; lock held */
+CUresult capture_add_exec(struct stream *stream, struct graph_exec *exec);
 CUresult capture_event_record(struct stream *stream, struct event *event, unsigned flags);
 CUresult capture_event_wait(struct stream *stream, struct event *event, unsigned flags);
-CUresult capture_event_misused(struct event *event);
 /** stream_do() - submit to a stream, or capture; reference taken over. *out (may be NULL) gets the op */
 CUresult stream_do(struct stream *stream, struct work *work, struct op **out);
 

@@ -13,9 +13,8 @@ void event_set_marker(struct event *event, struct op *op)
     op_ref(op);
     op_unref(event->marker);
     event->marker = op;
-    free(event->capture_deps);
-    event->capture_deps = NULL;
-    event->n_capture_deps = 0;
+    capture_deps_free(event->deps);
+    event->deps = NULL;
     event->capture = NULL;
 }
 
@@ -59,7 +58,7 @@ void event_destroy(struct event *event)
     if (*link)
         *link = event->next;
     op_unref(event->marker);
-    free(event->capture_deps);
+    capture_deps_free(event->deps);
     object_free(event);
 }
 
@@ -121,7 +120,10 @@ CUresult impl_cuEventQuery(CUevent hEvent)
     if (res != CUDA_SUCCESS)
         return res;
     if (event->capture)
-        return capture_event_misused(event);
+        return CUDA_ERROR_CAPTURED_EVENT;
+    res = capture_unsafe();
+    if (res != CUDA_SUCCESS)
+        return res;
     return !event->marker || event->marker->done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
@@ -136,7 +138,10 @@ CUresult impl_cuEventSynchronize(CUevent hEvent)
     if (res != CUDA_SUCCESS)
         return res;
     if (event->capture)
-        return capture_event_misused(event);
+        return CUDA_ERROR_CAPTURED_EVENT;
+    res = capture_unsafe();
+    if (res != CUDA_SUCCESS)
+        return res;
     ctx = event->ctx;
     if (event->marker)
         queue_wait(event->marker);

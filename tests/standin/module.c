@@ -169,6 +169,8 @@ static CUresult load(CUmodule *out, const void *data, unsigned n_options, CUjit_
         DRIVER_LOCKED;
 
         res = context_current(&ctx);
+        if (res == CUDA_SUCCESS)
+            res = capture_unsafe();
     }
     if (res == CUDA_SUCCESS)
         res = image_make(data, n_options, options, values, &image, NULL, NULL);

@@ -28,6 +28,13 @@ static struct stream *stream_new(struct context *ctx, unsigned flags, int priori
     return stream;
 }
 
+uint64_t thread_id(void)
+{
+    if (!tls.id)
+        tls.id = atomic_fetch_add(&n_threads_seen, 1) + 1;
+    return tls.id;
+}
+
 /* The tail is dropped once it is done, so that idle streams cost nothing. */
 static struct op *stream_tail(struct stream *stream)
 {
@@ -77,8 +84,7 @@ CUresult stream_resolve(CUstream handle, struct stream **out)
         *out = ctx->legacy;
         return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (!tls.id)
-        tls.id = atomic_fetch_add(&n_threads_seen, 1) + 1;
+    thread_id();
     for (stream = ctx->streams; stream; stream = stream->next) {
         if (stream->thread == tls.id)
             break;
@@ -241,8 +247,7 @@ CUresult impl_cuStreamDestroy_v2(CUstream hStream)
         return CUDA_ERROR_INVALID_HANDLE;
     if (stream == stream->ctx->legacy || stream->thread)
         return CUDA_ERROR_INVALID_HANDLE;
-    if (stream->capture)
-        capture_invalidate(stream);
+    capture_forget(stream);
     stream->destroyed = true;
     reap(stream->ctx);
     return CUDA_SUCCESS;
@@ -266,12 +271,8 @@ CUresult impl_cuStreamSynchronize(CUstream hStream)
         capture_invalidate(stream);
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
-    if (stream == stream->ctx->legacy) {
-        res = capture_implicit(stream->ctx);
-        if (res != CUDA_SUCCESS)
-            return res;
-    }
-    return stream_wait(stream);
+    res = stream == stream->ctx->legacy ? capture_implicit(stream->ctx) : capture_unsafe();
+    return res != CUDA_SUCCESS ? res : stream_wait(stream);
 }
 
 CUresult impl_cuStreamQuery(CUstream hStream)
@@ -287,11 +288,9 @@ CUresult impl_cuStreamQuery(CUstream hStream)
         capture_invalidate(stream);
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
-    if (stream == stream->ctx->legacy) {
-        res = capture_implicit(stream->ctx);
-        if (res != CUDA_SUCCESS)
-            return res;
-    }
+    res = stream == stream->ctx->legacy ? capture_implicit(stream->ctx) : capture_unsafe();
+    if (res != CUDA_SUCCESS)
+        return res;
     return stream_idle(stream) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 

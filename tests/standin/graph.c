@@ -1,0 +1,1266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * graph.c - building graphs and asking them about themselves
+ */
+#include "graph.h"
+#include "impl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t n_uids;
+static unsigned long long n_graphs;
+
+struct user_object {
+    struct object object;
+    unsigned refs;
+    void *ptr;
+    CUhostFn destroy;
+};
+
+/* ---- user objects ---- */
+
+/* Destructors belong to no context, so their operations have one of their own that never fails. */
+static struct context no_context;
+
+void user_retain(struct user_object *object, unsigned n)
+{
+    object->refs += n;
+}
+
+void user_release(struct user_object *object, unsigned n)
+{
+    struct work *work;
+    struct op *op;
+
+    object->refs -= n < object->refs ? n : object->refs;
+    if (object->refs)
+        return;
+    work = work_new(WORK_HOST, &no_context);
+    if (work) {
+        work->host.fn = object->destroy;
+        work->host.data = object->ptr;
+        op = op_new(&no_context, work);
+        if (op)
+            op_commit(op);
+        else
+            work_unref(work);
+    }
+    object_free(object);
+}
+
+CUresult impl_cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostFn destroy, unsigned int initialRefcount,
+                                 unsigned int flags)
+{
+    struct user_object *object;
+    DRIVER_LOCKED;
+
+    if (!object_out || !destroy || !initialRefcount || flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC)
+        return CUDA_ERROR_INVALID_VALUE;
+    object = object_new(OBJECT_USER, sizeof(*object));
+    if (!object)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    object->refs = initialRefcount;
+    object->ptr = ptr;
+    object->destroy = destroy;
+    *object_out = (CUuserObject)object;
+    return CUDA_SUCCESS;
+}
+
+CUresult impl_cuUserObjectRetain(CUuserObject object, unsigned int count)
+{
+    DRIVER_LOCKED;
+
+    if (!object_is(object, OBJECT_USER) || !count)
+        return CUDA_ERROR_INVALID_VALUE;
+    user_retain((struct user_object *)object, count);
+    return CUDA_SUCCESS;
+}
+
+CUresult impl_cuUserObjectRelease(CUuserObject object, unsigned int count)
+{
+    DRIVER_LOCKED;
+
+    if (!object_is(object, OBJECT_USER) || !count)
+        return CUDA_ERROR_INVALID_VALUE;
+    user_release((struct user_object *)object, count);
+    return CUDA_SUCCESS;
+}
+
+static CUresult graph_retain_user(struct graph *graph, struct user_object *object, unsigned count)
+{
+    struct user_ref *grown;
+
+    for (size_t i = 0; i < graph->n_users; i++) {
+        if (graph->users[i].object == object) {
+            graph->users[i].count += count;
+            return CUDA_SUCCESS;
+        }
+    }
+    grown = realloc(graph->users, (graph->n_users + 1) * sizeof(*grown));
+    if (!grown)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    graph->users = grown;
+    graph->users[graph->n_users++] = (struct user_ref){ object, count };
+    return CUDA_SUCCESS;
+}
+
+CUresult impl_cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned int count, unsigned int flags)
+{
+    CUresult res;
+    DRIVER_LOCKED;
+
+    if (!graph_is(graph) || !object_is(object, OBJECT_USER) || !count || (flags & ~(unsigned)CU_GRAPH_USER_OBJECT_MOVE))
+        return CUDA_ERROR_INVALID_VALUE;
+    res = graph_retain_user((struct graph *)graph, (struct user_object *)object, count);
+    if (res == CUDA_SUCCESS && !(flags & CU_GRAPH_USER_OBJECT_MOVE))
+        user_retain((struct user_object *)object, count);
+    return res;
+}
+
+CUresult impl_cuGraphReleaseUserObject(CUgraph handle, CUuserObject object, unsigned int count)
+{
+    struct graph *graph = (struct graph *)handle;
+    DRIVER_LOCKED;
+
+    if (!graph_is(handle) || !object_is(object, OBJECT_USER) || !count)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < graph->n_users; i++) {
+        if (graph->users[i].object != (struct user_object *)object || graph->users[i].count < count)
+            continue;
+        graph->users[i].count -= count;
+        if (!graph->users[i].count)
+            graph->users[i] = graph->users[--graph->n_users];
+        user_release((struct user_object *)object, count);
+        return CUDA_SUCCESS;
+    }
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+/* ---- structure ---- */
+
+struct graph *graph_new(void)
+{
+    struct graph *graph = object_new(OBJECT_GRAPH, sizeof(*graph));
+
+    if (graph)
+        graph->id = ++n_graphs;
+    return graph;
+}
+
+bool graph_is(CUgraph handle)
+{
+    return object_is(handle, OBJECT_GRAPH);
+}
+
+static bool node_is(CUgraphNode handle)
+{
+    return object_is(handle, OBJECT_NODE);
+}
+
+static void list_remove(struct edge_list *list, size_t i)
+{
+    memmove(list->edges + i, list->edges + i + 1, (list->n - i - 1) * sizeof(*list->edges));
+    list->n--;
+}
+
+static void list_drop(struct edge_list *list, const struct graph_node *node)
+{
+    for (size_t i = list->n; i-- > 0;) {
+        if (list->edges[i].node == node)
+            list_remove(list, i);
+    }
+}
+
+static bool list_add(struct edge_list *list, struct graph_node *node, const CUgraphEdgeData *data)
+{
+    static const CUgraphEdgeData plain;
+
+    if (list->n == list->cap) {
+        size_t cap = list->cap ? 2 * list->cap : 4;
+        struct graph_edge *grown = realloc(list->edges, cap * sizeof(*grown));
+
+        if (!grown)
+            return false;
+        list->edges = grown;
+        list->cap = cap;
+    }
+    list->edges[list->n++] = (struct graph_edge){ node, data ? *data : plain };
+    return true;
+}
+
+static bool edge_equal(const CUgraphEdgeData *a, const CUgraphEdgeData *b)
+{
+    return memcmp(a, b, sizeof(*a)) == 0;
+}
+
+static CUresult edge_check(const struct graph_node *from, const struct graph_node *to, const CUgraphEdgeData *data)
+{
+    static const unsigned char zero[sizeof(data->reserved)];
+
+    if (!data)
+        return CUDA_SUCCESS;
+    if (data->to_port || memcmp(data->reserved, zero, sizeof(zero)) != 0 || data->type > 1 || data->from_port > 2)
+        return CUDA_ERROR_INVALID_VALUE;
+    if ((data->from_port || data->type) &&
+        (from->type != CU_GRAPH_NODE_TYPE_KERNEL || (data->type && to->type != CU_GRAPH_NODE_TYPE_KERNEL)))
+        return CUDA_ERROR_INVALID_VALUE;
+    return CUDA_SUCCESS;
+}
+
+CUresult graph_connect(struct graph_node *from, struct graph_node *to, const CUgraphEdgeData *data)
+{
+    CUresult res;
+
+    if (from == to || from->graph != to->graph)
+        return CUDA_ERROR_INVALID_VALUE;
+    res = edge_check(from, to, data);
+    if (res != CUDA_SUCCESS)
+        return res;
+    for (size_t i = 0; i < to->in.n; i++) {
+        if (to->in.edges[i].node == from)
+            return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!list_add(&to->in, from, data) || !list_add(&from->out, to, data))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    return CUDA_SUCCESS;
+}
+
+static void node_free(struct graph_node *node)
+{
+    struct graph *graph = node->graph;
+
+    for (size_t i = 0; i < node->in.n; i++)
+        list_drop(&node->in.edges[i].node->out, node);
+    for (size_t i = 0; i < node->out.n; i++)
+        list_drop(&node->out.edges[i].node->in, node);
+    if (node->prev)
+        node->prev->next = node->next;
+    else
+        graph->first = node->next;
+    if (node->next)
+        node->next->prev = node->prev;
+    else
+        graph->last = node->prev;
+    graph->n_nodes--;
+    free(node->in.edges);
+    free(node->out.edges);
+    work_unref(node->work);
+    if (node->child)
+        graph_free(node->child);
+    object_free(node);
+}
+
+void graph_free(struct graph *graph)
+{
+    while (graph->first)
+        node_free(graph->first);
+    for (size_t i = 0; i < graph->n_users; i++)
+        user_release(graph->users[i].object, graph->users[i].count);
+    free(graph->users);
+    object_free(graph);
+}
+
+CUresult graph_add(struct graph *graph, CUgraphNodeType type, struct work *work, struct graph_node *const *deps,
+                   const CUgraphEdgeData *data, size_t n_deps, struct graph_node **out)
+{
+    struct graph_node *node;
+    CUresult res = CUDA_SUCCESS;
+
+    if (n_deps && !deps) {
+        work_unref(work);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (size_t i = 0; i < n_deps; i++) {
+        if (!node_is((CUgraphNode)deps[i]) || deps[i]->graph != graph) {
+            work_unref(work);
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    node = object_new(OBJECT_NODE, sizeof(*node));
+    if (!node) {
+        work_unref(work);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    node->graph = graph;
+    node->uid = ++n_uids;
+    node->type = type;
+    node->work = work;
+    node->prev = graph->last;
+    if (graph->last)
+        graph->last->next = node;
+    else
+        graph->first = node;
+    graph->last = node;
+    graph->n_nodes++;
+    for (size_t i = 0; i < n_deps && res == CUDA_SUCCESS; i++)
+        res = graph_connect(deps[i], node, data ? &data[i] : NULL);
+    if (res != CUDA_SUCCESS) {
+        node_free(node);
+        return res;
+    }
+    *out = node;
+    return CUDA_SUCCESS;
+}
+
+struct graph *graph_clone(struct graph *graph)
+{
+    struct graph *clone = graph_new();
+    struct graph_node **nodes = calloc(graph->n_nodes + 1, sizeof(*nodes));
+    size_t i = 0;
+    CUresult res = clone && nodes ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+
+    for (struct graph_node *node = graph->first; node && res == CUDA_SUCCESS; node = node->next, i++) {
+        node->index = i;
+        res = graph_add(clone, node->type, work_ref(node->work), NULL, NULL, 0, &nodes[i]);
+        if (res != CUDA_SUCCESS)
+            break;
+        nodes[i]->origin = node->uid;
+        if (node->child) {
+            nodes[i]->child = graph_clone(node->child);
+            if (!nodes[i]->child)
+                res = CUDA_ERROR_OUT_OF_MEMORY;
+            else
+                nodes[i]->child->owner = nodes[i];
+        }
+    }
+    for (struct graph_node *node = graph->first; node && res == CUDA_SUCCESS; node = node->next) {
+        for (size_t j = 0; j < node->in.n && res == CUDA_SUCCESS; j++)
+            res = graph_connect(nodes[node->in.edges[j].node->index], nodes[node->index], &node->in.edges[j].data);
+    }
+    for (size_t j = 0; j < graph->n_users && res == CUDA_SUCCESS; j++) {
+        res = graph_retain_user(clone, graph->users[j].object, graph->users[j].count);
+        if (res == CUDA_SUCCESS)
+            user_retain(graph->users[j].object, graph->users[j].count);
+    }
+    free(nodes);
+    if (res != CUDA_SUCCESS && clone) {
+        graph_free(clone);
+        clone = NULL;
+    }
+    return clone;
+}
+
+CUgraphNodeType graph_work_type(const struct work *work)
+{
+    switch (work->kind) {
+    case WORK_KERNEL: return CU_GRAPH_NODE_TYPE_KERNEL;
+    case WORK_COPY: return CU_GRAPH_NODE_TYPE_MEMCPY;
+    case WORK_SET: return CU_GRAPH_NODE_TYPE_MEMSET;
+    case WORK_HOST: return CU_GRAPH_NODE_TYPE_HOST;
+    case WORK_EVENT_RECORD: return CU_GRAPH_NODE_TYPE_EVENT_RECORD;
+    case WORK_EVENT_WAIT: return CU_GRAPH_NODE_TYPE_WAIT_EVENT;
+    case WORK_WRITE_VALUE:
+    case WORK_WAIT_VALUE: return CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
+    default: return CU_GRAPH_NODE_TYPE_EMPTY;
+    }
+}
+
+/* ---- entries: graphs ---- */
+
+CUresult impl_cuGraphCreate(CUgraph *phGraph, unsigned int flags)
+{
+    struct graph *graph;
+    DRIVER_LOCKED;
+
+    if (!phGraph || flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    graph = graph_new();
+    if (!graph)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *phGraph = (CUgraph)graph;
+    return CUDA_SUCCESS;
+}
+
+CUresult impl_cuGraphDestroy(CUgraph hGraph)
+{
+    struct graph *graph = (struct graph *)hGraph;
+    DRIVER_LOCKED;
+
+    if (!graph_is(hGraph) || graph->owner)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (graph->lent)
+        return CUDA_ERROR_ILLEGAL_STATE;
+    graph_free(graph);
+    return CUDA_SUCCESS;
+}
+
+CUresult impl_cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
+{
+    struct graph *clone;
+    DRIVER_LOCKED;
+
+    if (!phGraphClone || !graph_is(originalGraph))
+        return CUDA_ERROR_INVALID_VALUE;
+    clone = graph_clone((struct graph *)originalGraph);
+    if (!clone)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *phGraphClone = (CUgraph)clone;
+    return CUDA_SUCCESS;
+}
+
+static struct graph_node *find_origin(struct graph *graph, uint64_t uid)
+{
+    for (struct graph_node *node = graph->first; node; node = node->next) {
+        struct graph_node *inner;
+
+        if (node->origin == uid)
+            return node;
+        inner = node->child ? find_origin(node->child, uid) : NULL;
+        if (inner)
+            return inner;
+    }
+    return NULL;
+}
+
+CUresult impl_cuGraphNodeFindInClone(CUgraphNode *phNode, CUgraphNode hOriginalNode, CUgraph hClonedGraph)
+{
+    struct graph_node *found;
+    DRIVER_LOCKED;
+
+    if (!phNode || !node_is(hOriginalNode) || !graph_is(hClonedGraph))
+        return CUDA_ERROR_INVALID_VALUE;
+    found = find_origin((struct graph *)hClonedGraph, ((struct graph_node *)hOriginalNode)->uid);
+    if (!found)
+        return CUDA_ERROR_INVALID_VALUE;
+    *phNode = (CUgraphNode)found;
+    return CUDA_SUCCESS;
+}
+
+/* ---- entries: adding and removing ---- */
+
+static CUresult add(CUgraphNode *out, CUgraph graph, const CUgraphNode *deps, const CUgraphEdgeData *data, size_t n,
+                    CUgraphNodeType type, struct work *work)
+{
+    struct graph_node *node;
+    CUresult res;
+
+    if (!out || !graph_is(graph)) {
+        work_unref(work);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    res = graph_add((struct graph *)graph, type, work, (struct graph_node *const *)deps, data, n, &node);
+    if (res == CUDA_SUCCESS) {
+        *out = (CUgraphNode)node;
+        log_detail("\"graph\":%llu,\"node\":%llu,\"type\":%d", ((struct graph *)graph)->id,
+                   (unsigned long long)node->uid, (int)type);
+    }
+    return res;
+}
+
+CUresult impl_cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+                                      size_t numDependencies, const CUDA_KERNEL_NODE_PARAMS_v2 *nodeParams)
+{
+    struct work *work;
+    CUresult res;
+    DRIVER_LOCKED;
+
+    res = node_work_kernel(nodeParams, true, &work);
+    return res != CUDA_SUCCESS ? res
+                               : add(phGraphNode, hGraph, dependencies, NULL, numDependencies,
+                                     CU_GRAPH_NODE_TYPE_KERNEL, work);
+}
+
+/* The first version lacks the last two members. */
+static CUDA_KERNEL_NODE_PARAMS_v2 kernel_v2(const CUDA_KERNEL_NODE_PARAMS_v1 *params)
+{
+    CUDA_KERNEL_NODE_PARAMS_v2 v2 = { 0 };
+
+    memcpy(&v2, params, sizeof(*params));
+    return v2;
+}
+
+CUresult impl_cuGraphAddKernelNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+                                   size_t numDependencies, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
+{
+    CUDA_KERNEL_NODE_PARAMS_v2 params;
+
+    if (!nodeParams)
+        return CUDA_ERROR_INVALID_VALUE;
+    params = kernel_v2(nodeParams);
+    return impl_cuGraphAddKernelNode_v2(phGraphNode, hGraph, dependencies, numDependencies, &params);
+}
+
+CUresult impl_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+                                   size_t numDependencies, const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
+{
+    struct work *work;
+    CUresult res;
+    DRIVER_LOCKED;
+
+    res = node_work_copy(copyParams, ctx, &work);
+    return res != CUDA_SUCCESS ? res
+                               : add(phGraphNode, hGraph, dependencies, NULL, numDependencies,
+                                     CU_GRAPH_NODE_TYPE_MEMCPY, work);
+}
+
+CUresult impl_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+                                   size_t numDependencies, const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
+{
+    struct work *work;
+    CUresult res;
+    DRIVER_LOCKED;
+
+    res = node_work_set(memsetParams, ctx, &work);
+    return res != CUDA_SUCCESS ? res
+                               : add(phGraphNode, hGraph, dependencies, NULL, numDependencies,
+                                     CU_GRAPH_NODE_TYPE_MEMSET, work);
+}
+
+CUresult impl_cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+                                 size_t numDependencies, const CUDA_HOST_NODE_PARAMS *nodeParams)
+{
+    struct work *work;
+    CUresult res;
+    DRIVER_LOCKED;
+
+    if (!nodeParams)
+        return CUDA_ERROR_INVALID_VALUE;
+    res = node_work_host(nodeParams->fn, nodeParams->userData, &work);
+    return res != CUDA_SUCCESS ? res
+                               : add(phGraphNode, hGraph, dependencies, NULL, numDependencies,
+                                     CU_GRAPH_NODE_TYPE_HOST, work);
+}
+
+CUresult impl_cuGraphAddEmptyNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+                                  size_t numDependencies)
+{
+    DRIVER_LOCKED;
+
+    return add(phGraphNode, hGraph, dependencies, NULL, numDependencies, CU_GRAPH_NODE_TYPE_EMPTY, NULL);
+}
+
+CUresult impl_cuGraphAddEventRecordNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+                                        size_t numDependencies, CUevent event)
+{
+    struct work *work;
+    CUresult res;
+    DRIVER_LOCKED;
+
+    res = node_work_event(event, true, &work);
+    return res != CUDA_SUCCESS ? res
+                               : add(phGraphNode, hGraph, dependencies, NULL, numDependencies,
+                                     CU_GRAPH_NODE_TYPE_EVENT_RECORD, work);
+}
+
+CUresult impl_cuGraphAddEventWaitNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+                                      size_t numDependencies, CUevent event)
+{
+    struct work *work;
+    CUresult res;
+    DRIVER_LOCKED;
+
+    res = node_work_event(event, false, &work);
+    return res != CUDA_SUCCESS ? res
+                               : add(phGraphNode, hGraph, dependencies, NULL, numDependencies,
+                                     CU_GRAPH_NODE_TYPE_WAIT_EVENT, work);
+}
+
+static CUresult add_child(CUgraphNode *out, CUgraph graph, const CUgraphNode *deps, const CUgraphEdgeData *data,
+                          size_t n, CUgraph child)
+{
+    struct graph *clone;
+    CUresult res;
+
+    if (!graph_is(child) || child == graph)
+        return CUDA_ERROR_INVALID_VALUE;
+    clone = graph_clone((struct graph *)child);
+    if (!clone)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    res = add(out, graph, deps, data, n, CU_GRAPH_NODE_TYPE_GRAPH, NULL);
+    if (res != CUDA_SUCCESS) {
+        graph_free(clone);
+        return res;
+    }
+    clone->owner = (struct graph_node *)*out;
+    clone->owner->child = clone;
+    return CUDA_SUCCESS;
+}
+
+CUresult impl_cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+                                       size_t numDependencies, CUgraph childGraph)
+{
+    DRIVER_LOCKED;
+
+    return add_child(phGraphNode, hGraph, dependencies, NULL, numDependencies, childGraph);
+}
+
+/** node_params_work() - the union of cuGraphAddNode() and cuGraphNodeSetParams() as work */
+static CUresult node_params_work(const CUgraphNodeParams *params, struct work **work)
+{
+    switch (params->type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+        return node_work_kernel((const CUDA_KERNEL_NODE_PARAMS_v2 *)&params->kernel, true, work);
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+        return node_work_copy(&params->memcpy.copyParams, params->memcpy.copyCtx, work);
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+        return node_work_set((const CUDA_MEMSET_NODE_PARAMS *)&params->memset, params->memset.ctx, work);
+    case CU_GRAPH_NODE_TYPE_HOST: return node_work_host(params->host.fn, params->host.userData, work);
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD: return node_work_event(params->eventRecord.event, true, work);
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT: return node_work_event(params->eventWait.event, false, work);
+    case CU_GRAPH_NODE_TYPE_EMPTY: *work = NULL; return CUDA_SUCCESS;
+    default: return CUDA_ERROR_NOT_SUPPORTED;
+    }
+}
+
+CUresult impl_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+                                const CUgraphEdgeData *dependencyData, size_t numDependencies,
+                                CUgraphNodeParams *nodeParams)
+{
+    struct work *work;
+    CUresult res;
+    DRIVER_LOCKED;
+
+    if (!nodeParams)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (nodeParams->type == CU_GRAPH_NODE_TYPE_GRAPH) {
+        res = add_child(phGraphNode, hGraph, dependencies, dependencyData, numDependencies, nodeParams->graph.graph);
+        if (res == CUDA_SUCCESS)
+            nodeParams->graph.graph = (CUgraph)((struct graph_node *)*phGraphNode)->child;
+        return res;
+    }
+    res = node_params_work(nodeParams, &work);
+    return res != CUDA_SUCCESS
+               ? res
+               : add(phGraphNode, hGraph, dependencies, dependencyData, numDependencies, nodeParams->type, work);
+}
+
+CUresult impl_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+                             size_t numDependencies, CUgraphNodeParams *nodeParams)
+{
+    return impl_cuGraphAddNode_v2(phGraphNode, hGraph, dependencies, NULL, numDependencies, nodeParams);
+}
+
+CUresult impl_cuGraphDestroyNode(CUgraphNode hNode)
+{
+    DRIVER_LOCKED;
+
+    if (!node_is(hNode) || ((struct graph_node *)hNode)->graph->owner)
+        return CUDA_ERROR_INVALID_VALUE;
+    node_free((struct graph_node *)hNode);
+    return CUDA_SUCCESS;
+}
+
+CUresult impl_cuGraphAddDependencies_v2(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to,
+                                        const CUgraphEdgeData *edgeData, size_t numDependencies)
+{
+    CUresult res = CUDA_SUCCESS;
+    DRIVER_LOCKED;
+
+    if (!graph_is(hGraph) || (numDependencies && (!from || !to)))
+        return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < numDependencies; i++) {
+        if (!node_is(from[i]) || !node_is(to[i]) || (CUgraph)((struct graph_node *)from[i])->graph != hGraph)
+            return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (size_t i = 0; i < numDependencies && res == CUDA_SUCCESS; i++)
+        res = graph_connect((struct graph_node *)from[i], (struct graph_node *)to[i], edgeData ? &edgeData[i] : NULL);
+    return res;
+}
+
+CUresult impl_cuGraphAddDependencies(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to,
+                                     size_t numDependencies)
+{
+    return impl_cuGraphAddDependencies_v2(hGraph, from, to, NULL, numDependencies);
+}
+
+static struct graph_edge *find_edge(struct edge_list *list, const struct graph_node *node)
+{
+    for (size_t i = 0; i < list->n; i++) {
+        if (list->edges[i].node == node)
+            return &list->edges[i];
+    }
+    return NULL;
+}
+
+/* All or nothing: an edge that does not exist, or holds data that was not named, changes nothing. */
+CUresult impl_cuGraphRemoveDependencies_v2(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to,
+                                           const CUgraphEdgeData *edgeData, size_t numDependencies)
+{
+    static const CUgraphEdgeData plain;
+    DRIVER_LOCKED;
+
+    if (!graph_is(hGraph) || (numDependencies && (!from || !to)))
+        return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < numDependencies; i++) {
+        struct graph_edge *edge;
+
+        if (!node_is(from[i]) || !node_is(to[i]) || (CUgraph)((struct graph_node *)to[i])->graph != hGraph)
+            return CUDA_ERROR_INVALID_VALUE;
+        edge = find_edge(&((struct graph_node *)to[i])->in, (struct graph_node *)from[i]);
+        if (!edge)
+            return CUDA_ERROR_INVALID_VALUE;
+        if (!edge_equal(&edge->data, edgeData ? &edgeData[i] : &plain))
+            return edgeData ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_LOSSY_QUERY;
+    }
+    for (size_t i = 0; i < numDependencies; i++) {
+        list_drop(&((struct graph_node *)to[i])->in, (struct graph_node *)from[i]);
+        list_drop(&((struct graph_node *)from[i])->out, (struct graph_node *)to[i]);
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult impl_cuGraphRemoveDependencies(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to,
+                                        size_t numDependencies)
+{
+    return impl_cuGraphRemoveDependencies_v2(hGraph, from, to, NULL, numDependencies);
+}
+
+/* ---- entries: queries. Without an array the count alone; an array too long is padded with NULL ---- */
+
+static CUresult put_nodes(struct graph *graph, bool roots, CUgraphNode *nodes, size_t *count)
+{
+    size_t n = 0, room = nodes ? *count : 0;
+
+    for (struct graph_node *node = graph->first; node; node = node->next) {
+        if (roots && node->in.n)
+            continue;
+        if (n < room)
+            nodes[n] = (CUgraphNode)node;
+        n++;
+    }
+    for (size_t i = n; i < room; i++)
+        nodes[i] = NULL;
+    *count = nodes && n > room ? room : n;
+    return CUDA_SUCCESS;
+}
+
+CUresult impl_cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes, size_t *numNodes)
+{
+    DRIVER_LOCKED;
+
+    if (!graph_is(hGraph) || !numNodes)
+        return CUDA_ERROR_INVALID_VALUE;
+    return put_nodes((struct graph *)hGraph, false, nodes, numNodes);
+}
+
+CUresult impl_cuGraphGetRootNodes(CUgraph hGraph, CUgraphNode *rootNodes, size_t *numRootNodes)
+{
+    DRIVER_LOCKED;
+
+    if (!graph_is(hGraph) || !numRootNodes)
+        return CUDA_ERROR_INVALID_VALUE;
+    return put_nodes((struct graph *)hGraph, true, rootNodes, numRootNodes);
+}
+
+CUresult impl_cuGraphGetEdges_v2(CUgraph hGraph, CUgraphNode *from, CUgraphNode *to, CUgraphEdgeData *edgeData,
+                                 size_t *numEdges)
+{
+    static const CUgraphEdgeData plain;
+    struct graph *graph = (struct graph *)hGraph;
+    size_t n = 0, room;
+    DRIVER_LOCKED;
+
+    if (!graph_is(hGraph) || !numEdges || !from != !to || (edgeData && !from))
+        return CUDA_ERROR_INVALID_VALUE;
+    room = from ? *numEdges : 0;
+    for (struct graph_node *node = graph->first; node; node = node->next) {
+        for (size_t i = 0; i < node->out.n; i++, n++) {
+            if (n >= room)
+                continue;
+            if (!edgeData && !edge_equal(&node->out.edges[i].data, &plain))
+                return CUDA_ERROR_LOSSY_QUERY;
+            from[n] = (CUgraphNode)node;
+            to[n] = (CUgraphNode)node->out.edges[i].node;
+            if (edgeData)
+                edgeData[n] = node->out.edges[i].data;
+        }
+    }
+    for (size_t i = n; i < room; i++) {
+        from[i] = to[i] = NULL;
+        if (edgeData)
+            edgeData[i] = plain;
+    }
+    *numEdges = from && n > room ? room : n;
+    return CUDA_SUCCESS;
+}
+
+CUresult impl_cuGraphGetEdges(CUgraph hGraph, CUgraphNode *from, CUgraphNode *to, size_t *numEdges)
+{
+    return impl_cuGraphGetEdges_v2(hGraph, from, to, NULL, numEdges);
+}
+
+static CUresult put_edges(const struct edge_list *list, CUgraphNode *nodes, CUgraphEdgeData *data, size_t *count)
+{
+    static const CUgraphEdgeData plain;
+    size_t room = nodes ? *count : 0;
+
+    for (size_t i = 0; i < room; i++) {
+        if (i < list->n && !data && !edge_equal(&list->edges[i].data, &plain))
+            return CUDA_ERROR_LOSSY_QUERY;
+        nodes[i] = i < list->n ? (CUgraphNode)list->edges[i].node : NULL;
+        if (data)
+            data[i] = i < list->n ? list->edges[i].data : plain;
+    }
+    *count = nodes && list->n > room ? room : list->n;
+    return CUDA_SUCCESS;
+}
+
+CUresult impl_cuGraphNodeGetDependencies_v2(CUgraphNode hNode, CUgraphNode *dependencies, CUgraphEdgeData *edgeData,
+                                            size_t *numDependencies)
+{
+    DRIVER_LOCKED;
+
+    if (!node_is(hNode) || !numDependencies || (edgeData && !dependencies))
+        return CUDA_ERROR_INVALID_VALUE;
+    return put_edges(&((struct graph_node *)hNode)->in, dependencies, edgeData, numDependencies);
+}
+
+CUresult impl_cuGraphNodeGetDependencies(CUgraphNode hNode, CUgraphNode *dependencies, size_t *numDependencies)
+{
+    return impl_cuGraphNodeGetDependencies_v2(hNode, dependencies, NULL, numDependencies);
+}
+
+CUresult impl_cuGraphNodeGetDependentNodes_v2(CUgraphNode hNode, CUgraphNode *dependentNodes,
+                                              CUgraphEdgeData *edgeData, size_t *numDependentNodes)
+{
+    DRIVER_LOCKED;
+
+    if (!node_is(hNode) || !numDependentNodes || (edgeData && !dependentNodes))
+        return CUDA_ERROR_INVALID_VALUE;
+    return put_edges(&((struct graph_node *)hNode)->out, dependentNodes, edgeData, numDependentNodes);
+}
+
+CUresult impl_cuGraphNodeGetDependentNodes(CUgraphNode hNode, CUgraphNode *dependentNodes, size_t *numDependentNodes)
+{
+    return impl_cuGraphNodeGetDependentNodes_v2(hNode, dependentNodes, NULL, numDependentNodes);
+}
+
+CUresult impl_cuGraphNodeGetType(CUgraphNode hNode, CUgraphNodeType *type)
+{
+    DRIVER_LOCKED;
+
+    if (!node_is(hNode) || !type)
+        return CUDA_ERROR_INVALID_VALUE;
+    *type = ((struct graph_node *)hNode)->type;
+    return CUDA_SUCCESS;
+}
+
+CUresult impl_cuGraphChildGraphNodeGetGraph(CUgraphNode hNode, CUgraph *phGraph)
+{
+    DRIVER_LOCKED;
+
+    if (!node_is(hNode) || !phGraph || !((struct graph_node *)hNode)->child)
+        return CUDA_ERROR_INVALID_VALUE;
+    *phGraph = (CUgraph)((struct graph_node *)hNode)->child;
+    return CUDA_SUCCESS;
+}
+
+/* ---- entries: a node's parameters ---- */
+
+CUresult node_work_kernel(const CUDA_KERNEL_NODE_PARAMS_v2 *p, bool v2, struct work **out)
+{
+    struct context *ctx = NULL;
+    CUfunction func;
+    CUresult res;
+
+    if (!p)
+        return CUDA_ERROR_INVALID_VALUE;
+    func = p->func;
+    if (!func && v2 && p->kern) {
+        res = context_resolve(p->ctx, &ctx);
+        if (res != CUDA_SUCCESS)
+            return res;
+        func = (CUfunction)p->kern;
+    } else if (object_is(func, OBJECT_FUNCTION)) {
+        ctx = ((struct function *)func)->module->ctx;
+    } else {
+        res = context_current(&ctx);
+        if (res != CUDA_SUCCESS)
+            return res;
+    }
+    res = kernel_work_new(ctx, func, (unsigned[]){ p->gridDimX, p->gridDimY, p->gridDimZ },
+                          (unsigned[]){ p->blockDimX, p->blockDimY, p->blockDimZ }, p->sharedMemBytes,
+                          p->kernelParams, p->extra, out);
+    if (res == CUDA_SUCCESS && !p->func)
+        (*out)->kernel.kern = p->kern;
+    return res;
+}
+
+CUresult node_work_copy(const CUDA_MEMCPY3D *params, CUcontext handle, struct work **out)
+{
+    struct copy_work copy;
+    struct context *ctx;
+    CUresult res;
+
+    if (!params)
+        return CUDA_ERROR_INVALID_VALUE;
+    res = context_resolve(handle, &ctx);
+    if (res == CUDA_SUCCESS)
+        res = copy_work_from_params(params, &copy);
+    if (res == CUDA_SUCCESS)
+        res = copy_work_check(&copy);
+    if (res != CUDA_SUCCESS)
+        return res;
+    *out = work_new(WORK_COPY, ctx);
+    if (!*out)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    (*out)->copy = copy;
+    return CUDA_SUCCESS;
+}
+
+CUresult node_work_set(const CUDA_MEMSET_NODE_PARAMS *p, CUcontext handle, struct work **out)
+{
+    struct set_work set;
+    struct context *ctx;
+    CUresult res;
+
+    if (!p)
+        return CUDA_ERROR_INVALID_VALUE;
+    set = (struct set_work){ .address = p->dst, .pitch = p->pitch, .width = p->width, .height = p->height,
+                             .element = p->elementSize, .value = p->value };
+    res = context_resolve(handle, &ctx);
+    if (res == CUDA_SUCCESS)
+        res = set_work_check(&set);
+    if (res != CUDA_SUCCESS)
+        return res;
+    *out = work_new(WORK_SET, ctx);
+    if (!*out)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    (*out)->set = set;
+    return CUDA_SUCCESS;
+}
+
+CUresult node_work_host(CUhostFn fn, void *data, struct work **out)
+{
+    if (!fn)
+        return CUDA_ERROR_INVALID_VALUE;
+    *out = work_new(WORK_HOST, NULL);
+    if (!*out)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    (*out)->host.fn = fn;
+    (*out)->host.data = data;
+    return CUDA_SUCCESS;
+}
+
+CUresult node_work_event(CUevent event, bool record, struct work **out)
+{
+    if (!object_is(event, OBJECT_EVENT))
+        return CUDA_ERROR_INVALID_HANDLE;
+    *out = work_new(record ? WORK_EVENT_RECORD : WORK_EVENT_WAIT, ((struct event *)event)->ctx);
+    if (!*out)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    (*out)->event.event = (struct event *)event;
+    return CUDA_SUCCESS;
+}
+
+static CUresult node_of(CUgraphNode handle, CUgraphNodeType type, const void *params, struct graph_node **node)
+{
+    if (!params || !node_is(handle) || ((struct graph_node *)handle)->type != type)
+        return CUDA_ERROR_INVALID_VALUE;
+    *node = (struct graph_node *)handle;
+    return CUDA_SUCCESS;
+}
+
+static CUresult node_set(CUgraphNode handle, CUgraphNodeType type, CUresult made, struct work *work)
+{
+    struct graph_node *node;
+
+    if (made != CUDA_SUCCESS)
+        return made;
+    made = node_of(handle, type, work, &node);
+    if (made != CUDA_SUCCESS) {
+        work_unref(work);
+        return made;
+    }
+    if (type == CU_GRAPH_NODE_TYPE_KERNEL) {
+        work->kernel.cooperative = node->work->kernel.cooperative;
+        work->kernel.priority = node->work->kernel.priority;
+        memcpy(work->kernel.cluster, node->work->kernel.cluster, sizeof(work->kernel.cluster));
+    }
+    work_unref(node->work);
+    node->work = work;
+    return CUDA_SUCCESS;
+}
+
+static void kernel_params_out(struct kernel_work *kernel, CUDA_KERNEL_NODE_PARAMS_v2 *p)
+{
+    *p = (CUDA_KERNEL_NODE_PARAMS_v2){
+        .func = kernel->kern ? NULL : (CUfunction)kernel->function,
+        .gridDimX = kernel->grid[0], .gridDimY = kernel->grid[1], .gridDimZ = kernel->grid[2],
+        .blockDimX = kernel->block[0], .blockDimY = kernel->block[1], .blockDimZ = kernel->block[2],
+        .sharedMemBytes = kernel->shared_bytes,
+        .kernelParams = kernel->from_extra ? NULL : kernel->values,
+        .extra = kernel->from_extra ? kernel->extra : NULL,
+        .kern = kernel->kern,
+        .ctx = kernel->kern ? (CUcontext)kernel->function->module->ctx : NULL,
+    };
+}
+
+CUresult impl_cuGraphKernelNodeGetParams_v2(CUgraphNode hNode, CUDA_KERNEL_NODE_PARAMS_v2 *nodeParams)
+{
+    struct graph_node *node;
+    CUresult res;
+    DRIVER_LOCKED;
+
+    res = node_of(hNode, CU_GRAPH_NODE_TYPE_KERNEL, nodeParams, &node);
+    if (res == CUDA_SUCCESS)
+        kernel_params_out(&node->work->kernel, nodeParams);
+    return res;
+}
+
+CUresult impl_cuGraphKernelNodeGetParams(CUgraphNode hNode, CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
+{
+    struct graph_node *node;
+    CUDA_KERNEL_NODE_PARAMS_v2 v2;
+    CUresult res;
+    DRIVER_LOCKED;
+
+    res = node_of(hNode, CU_GRAPH_NODE_TYPE_KERNEL, nodeParams, &node);
+    if (res != CUDA_SUCCESS)
+        return res;
+    kernel_params_out(&node->work->kernel, &v2);
+    v2.func = (CUfunction)node->work->kernel.function;
+    memcpy(nodeParams, &v2, sizeof(*nodeParams));
+    return CUDA_SUCCESS;
+}
+
+CUresult impl_cuGraphKernelNodeSetParams_v2(CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS_v2 *nodeParams)
+{
+    struct work *work = NULL;
+    DRIVER_LOCKED;
+
+    return node_set(hNode, CU_GRAPH_NODE_TYPE_KERNEL, node_work_kernel(nodeParams, true, &work), work);
+}
+
+CUresult impl_cuGraphKernelNodeSetParams(CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
+{
+    CUDA_KERNEL_NODE_PARAMS_v2 v2;
+
+    if (!nodeParams)
+        return CUDA_ERROR_INVALID_VALUE;
+    v2 = kernel_v2(nodeParams);
+    return impl_cuGraphKernelNodeSetParams_v2(hNode, &v2);
+}
+
+/* Work is shared and immutable: an attribute changes a copy. */
+static struct work *kernel_copy(const struct kernel_work *kernel, struct context *ctx)
+{
+    struct work *work;
+
+    if (kernel_work_new(ctx, (CUfunction)kernel->function, kernel->grid, kernel->block, kernel->shared_bytes,
+                        kernel->values, NULL, &work) != CUDA_SUCCESS)
+        return NULL;
+    work->kernel.cooperative = kernel->cooperative;
+    work->kernel.priority = kernel->priority;
+    work->kernel.kern = kernel->kern;
+    memcpy(work->kernel.cluster, kernel->cluster, sizeof(kernel->cluster));
+    return work;
+}
+
+CUresult impl_cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAttrID attr,
+                                            const CUkernelNodeAttrValue *value)
+{
+    struct graph_node *node;
+    struct work *work;
+    CUresult res;
+    DRIVER_LOCKED;
+
+    res = node_of(hNode, CU_GRAPH_NODE_TYPE_KERNEL, value, &node);
+    if (res != CUDA_SUCCESS)
+        return res;
+    work = kernel_copy(&node->work->kernel, node->work->ctx);
+    if (!work)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    kernel_attribute(&work->kernel, attr, value);
+    work_unref(node->work);
+    node->work = work;
+    return CUDA_SUCCESS;
+}
+
+CUresult impl_cuGraphKernelNodeGetAttribute(CUgraphNode hNode, CUkernelNodeAttrID attr,
+                                            CUkernelNodeAttrValue *value_out)
+{
+    struct graph_node *node;
+    CUresult res;
+    DRIVER_LOCKED;
+
+    res = node_of(hNode, CU_GRAPH_NODE_TYPE_KERNEL, value_out, &node);
+    if (res != CUDA_SUCCESS)
+        return res;
+    memset(value_out, 0, sizeof(*value_out));
+    if (attr == CU_LAUNCH_ATTRIBUTE_COOPERATIVE)
+        value_out->cooperative = node->work->kernel.cooperative;
+    else if (attr == CU_LAUNCH_ATTRIBUTE_PRIORITY)
+        value_out->priority = node->work->kernel.priority;
+    else if (attr == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
+        memcpy(&value_out->clusterDim, node->work->kernel.cluster, sizeof(node->work->kernel.cluster));
+    return CUDA_SUCCESS;
+}
+
+CUresult impl_cuGraphKernelNodeCopyAttributes(CUgraphNode dst, CUgraphNode src)
+{
+    struct graph_node *to, *from;
+    struct work *work;
+    CUresult res;
+    DRIVER_LOCKED;
+
+    res = node_of(dst, CU_GRAPH_NODE_TYPE_KERNEL, dst, &to);
+    if (res == CUDA_SUCCESS)
+        res = node_of(src, CU_GRAPH_NODE_TYPE_KERNEL, src, &from);
+    if (res != CUDA_SUCCESS)
+        return res;
+    work = kernel_copy(&to->work->kernel, to->work->ctx);
+    if (!work)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    work->kernel.cooperative = from->work->kernel.cooperative;
+    work->kernel.priority = from->work->kernel.priority;
+    memcpy(work->kernel.cluster, from->work->kernel.cluster, sizeof(work->kernel.cluster));
+    work_unref(to->work);
+    to->work = work;
+    return CUDA_SUCCESS;
+}
+
+CUresult impl_cuGraphMemcpyNodeGetParams(CUgraphNode hNode, CUDA_MEMCPY3D *nodeParams)
+{
+    struct graph_node *node;
+    CUresult res;
+    DRIVER_LOCKED;
+
+    res = node_of(hNode, CU_GRAPH_NODE_TYPE_MEMCPY, nodeParams, &node);
+    if (res == CUDA_SUCCESS)
+        *nodeParams = node->work->copy.params;
+    return res;
+}
+
+CUresult impl_cuGraphMemcpyNodeSetParams(CUgraphNode hNode, const CUDA_MEMCPY3D *nodeParams)
+{
+    struct graph_node *node;
+    struct work *work = NULL;
+    CUresult res;
+    DRIVER_LOCKED;
+
+    res = node_of(hNode, CU_GRAPH_NODE_TYPE_MEMCPY, nodeParams, &node);
+    if (res != CUDA_SUCCESS)
+        return res;
+    return node_set(hNode, CU_GRAPH_NODE_TYPE_MEMCPY,
+                    node_work_copy(nodeParams, (CUcontext)node->work->ctx, &work), work);
+}
+
+CUresult impl_cuGraphMemsetNodeGetParams(CUgraphNode hNode, CUDA_MEMSET_NODE_PARAMS *p)
+{
+    struct graph_node *node;
+    CUresult res;
+    DRIVER_LOCKED;
+
+    res = node_of(hNode, CU_GRAPH_NODE_TYPE_MEMSET, p, &node);
+    if (res == CUDA_SUCCESS) {
+        const struct set_work *set = &node->work->set;
+
+        *p = (CUDA_MEMSET_NODE_PARAMS){ .dst = set->address, .pitch = set->pitch, .value = set->value,
+                                        .elementSize = set->element, .width = set->width, .height = set->height };
+    }
+    return res;
+}
+
+CUresult impl_cuGraphMemsetNodeSetParams(CUgraphNode hNode, const CUDA_MEMSET_NODE_PARAMS *nodeParams)
+{
+    struct graph_node *node;
+    struct work *work = NULL;
+    CUresult res;
+    DRIVER_LOCKED;
+
+    res = node_of(hNode, CU_GRAPH_NODE_TYPE_MEMSET, nodeParams, &node);
+    if (res != CUDA_SUCCESS)
+        return res;
+    return node_set(hNode, CU_GRAPH_NODE_TYPE_MEMSET,
+                    node_work_set(nodeParams, (CUcontext)node->work->ctx, &work), work);
+}
+
+CUresult impl_cuGraphHostNodeGetParams(CUgraphNode hNode, CUDA_HOST_NODE_PARAMS *nodeParams)
+{
+    struct graph_node *node;
+    CUresult res;
+    DRIVER_LOCKED;
+
+    res = node_of(hNode, CU_GRAPH_NODE_TYPE_HOST, nodeParams, &node);
+    if (res == CUDA_SUCCESS)
+        *nodeParams = (CUDA_HOST_NODE_PARAMS){ .fn = node->work->host.fn, .userData = node->work->host.data };
+    return res;
+}
+
+CUresult impl_cuGraphHostNodeSetParams(CUgraphNode hNode, const CUDA_HOST_NODE_PARAMS *nodeParams)
+{
+    struct work *work = NULL;
+    DRIVER_LOCKED;
+
+    if (!nodeParams)
+        return CUDA_ERROR_INVALID_VALUE;
+    return node_set(hNode, CU_GRAPH_NODE_TYPE_HOST, node_work_host(nodeParams->fn, nodeParams->userData, &work), work);
+}
+
+static CUresult event_get(CUgraphNode hNode, CUgraphNodeType type, CUevent *event_out)
+{
+    struct graph_node *node;
+    CUresult res;
+    DRIVER_LOCKED;
+
+    res = node_of(hNode, type, event_out, &node);
+    if (res == CUDA_SUCCESS)
+        *event_out = (CUevent)node->work->event.event;
+    return res;
+}
+
+static CUresult event_set(CUgraphNode hNode, CUgraphNodeType type, CUevent event)
+{
+    struct work *work = NULL;
+    DRIVER_LOCKED;
+
+    return node_set(hNode, type, node_work_event(event, type == CU_GRAPH_NODE_TYPE_EVENT_RECORD, &work), work);
+}
+
+CUresult impl_cuGraphEventRecordNodeGetEvent(CUgraphNode hNode, CUevent *event_out)
+{
+    return event_get(hNode, CU_GRAPH_NODE_TYPE_EVENT_RECORD, event_out);
+}
+
+CUresult impl_cuGraphEventRecordNodeSetEvent(CUgraphNode hNode, CUevent event)
+{
+    return event_set(hNode, CU_GRAPH_NODE_TYPE_EVENT_RECORD, event);
+}
+
+CUresult impl_cuGraphEventWaitNodeGetEvent(CUgraphNode hNode, CUevent *event_out)
+{
+    return event_get(hNode, CU_GRAPH_NODE_TYPE_WAIT_EVENT, event_out);
+}
+
+CUresult impl_cuGraphEventWaitNodeSetEvent(CUgraphNode hNode, CUevent event)
+{
+    return event_set(hNode, CU_GRAPH_NODE_TYPE_WAIT_EVENT, event);
+}
+
+CUresult impl_cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams *nodeParams)
+{
+    struct work *work = NULL;
+    DRIVER_LOCKED;
+
+    if (!nodeParams || nodeParams->type == CU_GRAPH_NODE_TYPE_EMPTY)
+        return CUDA_ERROR_INVALID_VALUE;
+    return node_set(hNode, nodeParams->type, node_params_work(nodeParams, &work), work);
+}
+
+CUresult impl_cuGraphDebugDotPrint(CUgraph hGraph, const char *path, unsigned int flags)
+{
+    struct graph *graph = (struct graph *)hGraph;
+    FILE *out;
+    DRIVER_LOCKED;
+
+    (void)flags;
+    if (!graph_is(hGraph) || !path)
+        return CUDA_ERROR_INVALID_VALUE;
+    out = fopen(path, "we");
+    if (!out)
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    fprintf(out, "digraph dot {\n");
+    for (struct graph_node *node = graph->first; node; node = node->next) {
+        fprintf(out, "  n%llu [label=\"%s\"];\n", (unsigned long long)node->uid,
+                node->type == CU_GRAPH_NODE_TYPE_KERNEL ? node->work->kernel.function->name : "");
+        for (size_t i = 0; i < node->out.n; i++)
+            fprintf(out, "  n%llu -> n%llu;\n", (unsigned long long)node->uid,
+                    (unsigned long long)node->out.edges[i].node->uid);
+    }
+    fprintf(out, "}\n");
+    fclose(out);
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,772 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * graph_exec.c - executable graphs: instantiate, update, launch
+ *
+ * An exec has nodes of its own in an order that respects its edges, each with its work; nodes are found
+ * by the template's node handles. A launch takes the works as they are then: a later change of
+ * parameters does not reach launches that are queued. Branches are independent operations, so they run
+ * in any order; launches of one exec run one after another.
+ */
+#include "graph.h"
+#include "impl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct exec_node {
+    uint64_t uid; /* of the template's node */
+    CUgraphNodeType type;
+    struct work *work;
+    bool enabled;
+    size_t n_deps;
+    size_t *deps; /* indices of nodes before this one, in edge order */
+    CUgraphEdgeData *data;
+    bool leaf;
+    struct exec_body *child;
+};
+
+struct exec_body {
+    size_t n;
+    struct exec_node *nodes;
+    size_t *by_creation; /* indices into nodes */
+};
+
+struct graph_exec {
+    struct object object;
+    struct exec_body *body;
+    unsigned long long id;
+    cuuint64_t flags;
+    struct op *last; /* end of the last launch */
+    struct user_ref *users;
+    size_t n_users;
+};
+
+static unsigned long long n_execs;
+
+static void body_free(struct exec_body *body)
+{
+    if (!body)
+        return;
+    for (size_t i = 0; i < body->n; i++) {
+        work_unref(body->nodes[i].work);
+        free(body->nodes[i].deps);
+        free(body->nodes[i].data);
+        body_free(body->nodes[i].child);
+    }
+    free(body->nodes);
+    free(body->by_creation);
+    free(body);
+}
+
+/* Nodes in an order that respects the edges; INVALID_VALUE and the node where there is a cycle. */
+static CUresult body_make(struct graph *graph, struct exec_body **out, struct graph_node **error)
+{
+    struct exec_body *body = calloc(1, sizeof(*body));
+    struct graph_node **order = calloc(graph->n_nodes + 1, sizeof(*order));
+    size_t *missing = calloc(graph->n_nodes + 1, sizeof(*missing));
+    size_t n = 0, i = 0;
+    CUresult res = CUDA_SUCCESS;
+
+    *out = NULL;
+    *error = NULL;
+    if (body) {
+        body->nodes = calloc(graph->n_nodes + 1, sizeof(*body->nodes));
+        body->by_creation = calloc(graph->n_nodes + 1, sizeof(size_t));
+    }
+    if (!body || !order || !missing || !body->nodes || !body->by_creation) {
+        res = CUDA_ERROR_OUT_OF_MEMORY;
+        goto out;
+    }
+    for (struct graph_node *node = graph->first; node; node = node->next, i++) {
+        node->index = i;
+        missing[i] = node->in.n;
+        if (!node->in.n)
+            order[n++] = node;
+    }
+    for (size_t done = 0; done < n; done++) {
+        for (size_t j = 0; j < order[done]->out.n; j++) {
+            struct graph_node *next = order[done]->out.edges[j].node;
+
+            if (--missing[next->index] == 0)
+                order[n++] = next;
+        }
+    }
+    if (n < graph->n_nodes) {
+        for (struct graph_node *node = graph->first; node && !*error; node = node->next) {
+            if (missing[node->index])
+                *error = node;
+        }
+        res = CUDA_ERROR_INVALID_VALUE;
+        goto out;
+    }
+    for (i = 0; i < n; i++) {
+        body->by_creation[order[i]->index] = i;
+        order[i]->index = i;
+    }
+    body->n = n;
+    for (i = 0; i < n; i++) {
+        struct exec_node *node = &body->nodes[i];
+
+        node->uid = order[i]->uid;
+        node->type = order[i]->type;
+        node->work = work_ref(order[i]->work);
+        node->enabled = true;
+        node->leaf = order[i]->out.n == 0;
+        node->n_deps = order[i]->in.n;
+        node->deps = calloc(node->n_deps + 1, sizeof(size_t));
+        node->data = calloc(node->n_deps + 1, sizeof(CUgraphEdgeData));
+        if (!node->deps || !node->data) {
+            res = CUDA_ERROR_OUT_OF_MEMORY;
+            goto out;
+        }
+        for (size_t j = 0; j < node->n_deps; j++) {
+            node->deps[j] = order[i]->in.edges[j].node->index;
+            node->data[j] = order[i]->in.edges[j].data;
+        }
+        if (order[i]->child) {
+            res = body_make(order[i]->child, &node->child, error);
+            if (res != CUDA_SUCCESS)
+                goto out;
+        }
+    }
+out:
+    free(order);
+    free(missing);
+    if (res != CUDA_SUCCESS) {
+        body_free(body);
+        return res;
+    }
+    *out = body;
+    return CUDA_SUCCESS;
+}
+
+/* ---- instantiate: four ABIs ---- */
+
+static CUresult instantiate(CUgraphExec *out, CUgraph handle, cuuint64_t flags, CUgraphNode *error_out)
+{
+    struct graph *graph = (struct graph *)handle;
+    struct graph_exec *exec;
+    struct graph_node *error = NULL;
+    CUresult res;
+    DRIVER_LOCKED;
+
+    if (error_out)
+        *error_out = NULL;
+    if (!out || !graph_is(handle))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (flags & ~(cuuint64_t)(CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
+                              CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH |
+                              CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if (graph->lent)
+        return CUDA_ERROR_ILLEGAL_STATE;
+    exec = object_new(OBJECT_EXEC, sizeof(*exec));
+    if (!exec)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    res = body_make(graph, &exec->body, &error);
+    if (res == CUDA_SUCCESS && graph->n_users) {
+        exec->users = calloc(graph->n_users, sizeof(*exec->users));
+        if (!exec->users)
+            res = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (res != CUDA_SUCCESS) {
+        if (error_out)
+            *error_out = (CUgraphNode)error;
+        body_free(exec->body);
+        object_free(exec);
+        return res;
+    }
+    for (size_t i = 0; i < graph->n_users; i++) {
+        exec->users[i] = graph->users[i];
+        user_retain(graph->users[i].object, graph->users[i].count);
+    }
+    exec->n_users = graph->n_users;
+    exec->id = ++n_execs;
+    exec->flags = flags;
+    *out = (CUgraphExec)exec;
+    log_detail("\"graph\":%llu,\"exec\":%llu,\"nodes\":%zu", graph->id, exec->id, graph->n_nodes);
+    return CUDA_SUCCESS;
+}
+
+CUresult impl_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph, unsigned long long flags)
+{
+    return instantiate(phGraphExec, hGraph, flags, NULL);
+}
+
+CUresult impl_cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode,
+                                    char *logBuffer, size_t bufferSize)
+{
+    CUresult res = instantiate(phGraphExec, hGraph, 0, phErrorNode);
+
+    if (logBuffer && bufferSize)
+        snprintf(logBuffer, bufferSize, "%s", res == CUDA_SUCCESS ? "" : "the graph cannot be instantiated");
+    return res;
+}
+
+CUresult impl_cuGraphInstantiate(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode, char *logBuffer,
+                                 size_t bufferSize)
+{
+    return impl_cuGraphInstantiate_v2(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize);
+}
+
+CUresult impl_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
+                                           CUDA_GRAPH_INSTANTIATE_PARAMS *p)
+{
+    CUresult res;
+
+    if (!p)
+        return CUDA_ERROR_INVALID_VALUE;
+    res = instantiate(phGraphExec, hGraph, p->flags, &p->hErrNode_out);
+    p->result_out = res == CUDA_SUCCESS    ? CUDA_GRAPH_INSTANTIATE_SUCCESS
+                    : p->hErrNode_out      ? CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE
+                                           : CUDA_GRAPH_INSTANTIATE_ERROR;
+    return res;
+}
+
+CUresult impl_cuGraphExecGetFlags(CUgraphExec hGraphExec, cuuint64_t *flags)
+{
+    DRIVER_LOCKED;
+
+    if (!object_is(hGraphExec, OBJECT_EXEC) || !flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    *flags = ((struct graph_exec *)hGraphExec)->flags;
+    return CUDA_SUCCESS;
+}
+
+/* ---- launch ---- */
+
+static void user_refs_drop(struct user_ref *users, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        user_release(users[i].object, users[i].count);
+    free(users);
+}
+
+struct launch {
+    struct graph_exec *exec;
+    struct stream *stream;
+    struct op *begin;
+    int n_nodes; /* of kernels, as logged */
+};
+
+/*
+ * Operations for @body's nodes, committed behind @begin, which is not: nothing runs yet. @end waits for
+ * all of its leaves.
+ */
+static CUresult body_launch(struct launch *launch, struct exec_body *body, struct op *begin, struct op *end)
+{
+    struct op **ops = calloc(body->n + 1, sizeof(*ops));
+    struct context *ctx = launch->stream->ctx;
+    size_t i;
+    CUresult res = CUDA_SUCCESS;
+
+    if (!ops)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    for (i = 0; i < body->n; i++) {
+        struct exec_node *node = &body->nodes[i];
+        struct work *work = node->enabled ? work_ref(node->work) : NULL;
+        struct op *first;
+
+        if (work && (work->kind == WORK_EVENT_RECORD || work->kind == WORK_EVENT_WAIT)) {
+            work_unref(work);
+            work = NULL;
+        }
+        first = op_new(work && work->ctx ? work->ctx : ctx, work);
+        ops[i] = first;
+        if (!first) {
+            work_unref(work);
+            res = CUDA_ERROR_OUT_OF_MEMORY;
+            break;
+        }
+        for (size_t j = 0; j < node->n_deps; j++)
+            op_depend(first, ops[node->deps[j]]);
+        if (!node->n_deps)
+            op_depend(first, begin);
+        if (node->work && node->work->kind == WORK_EVENT_WAIT)
+            op_depend(first, node->work->event.event->marker);
+        if (work && work->kind == WORK_KERNEL)
+            first->seq = launch_log(&work->kernel, launch->stream, launch->exec->id, (int)i);
+        if (node->child) { /* between two markers */
+            struct op *last = op_new(ctx, NULL);
+
+            if (last) {
+                op_depend(last, first);
+                res = body_launch(launch, node->child, first, last);
+                ops[i] = op_ref(last);
+                op_commit(last);
+                op_commit(first);
+                continue;
+            }
+            res = CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        if (node->work && node->work->kind == WORK_EVENT_RECORD)
+            event_set_marker(node->work->event.event, first);
+        op_ref(first);
+        op_commit(first);
+    }
+    for (size_t j = 0; j < i; j++) {
+        if (body->nodes[j].leaf)
+            op_depend(end, ops[j]);
+        op_unref(ops[j]);
+    }
+    free(ops);
+    return res;
+}
+
+CUresult impl_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
+{
+    struct graph_exec *exec = (struct graph_exec *)hGraph;
+    struct launch launch = { .exec = exec };
+    struct op *end;
+    CUresult res;
+    DRIVER_LOCKED;
+
+    if (!object_is(exec, OBJECT_EXEC))
+        return CUDA_ERROR_INVALID_VALUE;
+    res = stream_resolve(hStream, &launch.stream);
+    if (res != CUDA_SUCCESS)
+        return res;
+    if (launch.stream->capture)
+        return capture_add_exec(launch.stream, exec);
+    if (launch.stream == launch.stream->ctx->legacy) {
+        res = capture_implicit(launch.stream->ctx);
+        if (res != CUDA_SUCCESS)
+            return res;
+    }
+    log_detail("\"exec\":%llu,\"stream\":%llu", exec->id, launch.stream->id);
+    end = op_new(launch.stream->ctx, NULL);
+    launch.begin = end ? stream_open(launch.stream, NULL) : NULL;
+    if (!launch.begin) {
+        op_unref(end);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    op_depend(launch.begin, exec->last);
+    op_depend(end, launch.begin);
+    res = body_launch(&launch, exec->body, launch.begin, end);
+    op_unref(launch.stream->tail);
+    launch.stream->tail = op_ref(end);
+    op_unref(exec->last);
+    exec->last = op_ref(end);
+    op_commit(end);
+    op_commit(launch.begin);
+    return res;
+}
+
+CUresult impl_cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream)
+{
+    struct stream *stream;
+    DRIVER_LOCKED;
+
+    if (!object_is(hGraphExec, OBJECT_EXEC))
+        return CUDA_ERROR_INVALID_VALUE;
+    return stream_resolve(hStream, &stream);
+}
+
+static void exec_done(struct op *op, void *data)
+{
+    struct graph_exec *exec = data;
+
+    (void)op;
+    user_refs_drop(exec->users, exec->n_users);
+    free(exec);
+}
+
+/* Queued launches go on; what they hold is let go when they are done. */
+CUresult impl_cuGraphExecDestroy(CUgraphExec hGraphExec)
+{
+    struct graph_exec *exec = (struct graph_exec *)hGraphExec;
+    DRIVER_LOCKED;
+
+    if (!object_is(exec, OBJECT_EXEC))
+        return CUDA_ERROR_INVALID_VALUE;
+    body_free(exec->body);
+    if (exec->n_users && exec->last && !exec->last->done) {
+        struct graph_exec *ghost = malloc(sizeof(*ghost));
+
+        if (ghost) {
+            *ghost = *exec;
+            exec->last->on_done = exec_done;
+            exec->last->on_done_data = ghost;
+        }
+    } else {
+        user_refs_drop(exec->users, exec->n_users);
+    }
+    op_unref(exec->last);
+    object_free(exec);
+    return CUDA_SUCCESS;
+}
+
+static struct graph *body_to_graph(struct exec_body *body)
+{
+    struct graph *graph = graph_new();
+    struct graph_node **nodes = calloc(body->n + 1, sizeof(*nodes));
+    CUresult res = graph && nodes ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+
+    for (size_t i = 0; i < body->n && res == CUDA_SUCCESS; i++) {
+        struct exec_node *node = &body->nodes[body->by_creation[i]];
+        struct graph_node **made = &nodes[body->by_creation[i]];
+
+        res = graph_add(graph, node->enabled ? node->type : CU_GRAPH_NODE_TYPE_EMPTY,
+                        node->enabled ? work_ref(node->work) : NULL, NULL, NULL, 0, made);
+        if (res == CUDA_SUCCESS && node->child) {
+            (*made)->child = body_to_graph(node->child);
+            if ((*made)->child)
+                (*made)->child->owner = *made;
+            else
+                res = CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    for (size_t i = 0; i < body->n && res == CUDA_SUCCESS; i++) {
+        for (size_t j = 0; j < body->nodes[i].n_deps && res == CUDA_SUCCESS; j++) {
+            bool plain = !body->nodes[body->nodes[i].deps[j]].enabled || !body->nodes[i].enabled;
+
+            res = graph_connect(nodes[body->nodes[i].deps[j]], nodes[i], plain ? NULL : &body->nodes[i].data[j]);
+        }
+    }
+    free(nodes);
+    if (res != CUDA_SUCCESS && graph) {
+        graph_free(graph);
+        graph = NULL;
+    }
+    return graph;
+}
+
+struct graph *exec_to_graph(struct graph_exec *exec)
+{
+    return body_to_graph(exec->body);
+}
+
+/* ---- changing single nodes of an exec ---- */
+
+static struct exec_node *body_find(struct exec_body *body, uint64_t uid)
+{
+    for (size_t i = 0; i < body->n; i++) {
+        struct exec_node *found;
+
+        if (body->nodes[i].uid == uid)
+            return &body->nodes[i];
+        found = body->nodes[i].child ? body_find(body->nodes[i].child, uid) : NULL;
+        if (found)
+            return found;
+    }
+    return NULL;
+}
+
+/* Almost always asked in creation order: look behind the last hit first. */
+static struct exec_node *exec_find(CUgraphExec hExec, CUgraphNode hNode)
+{
+    static size_t hint;
+    struct exec_body *body;
+    uint64_t uid;
+
+    if (!object_is(hExec, OBJECT_EXEC) || !object_is(hNode, OBJECT_NODE))
+        return NULL;
+    body = ((struct graph_exec *)hExec)->body;
+    uid = ((struct graph_node *)hNode)->uid;
+    for (size_t i = 0; i < 4 && hint + i < body->n; i++) {
+        if (body->nodes[hint + i].uid == uid)
+            return &body->nodes[hint += i];
+    }
+    for (size_t i = 0; i < body->n; i++) {
+        if (body->nodes[i].uid == uid)
+            return &body->nodes[hint = i];
+    }
+    return body_find(body, uid);
+}
+
+/* The node keeps its context, and a kernel node its attributes. */
+static CUresult exec_set(CUgraphExec hExec, CUgraphNode hNode, CUgraphNodeType type, CUresult made, struct work *work)
+{
+    struct exec_node *node;
+
+    if (made != CUDA_SUCCESS)
+        return made;
+    node = exec_find(hExec, hNode);
+    if (!node || node->type != type || (node->work && node->work->ctx != work->ctx && work->ctx)) {
+        work_unref(work);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (type == CU_GRAPH_NODE_TYPE_KERNEL) {
+        work->kernel.cooperative = node->work->kernel.cooperative;
+        work->kernel.priority = node->work->kernel.priority;
+        memcpy(work->kernel.cluster, node->work->kernel.cluster, sizeof(work->kernel.cluster));
+        log_detail("\"exec\":%llu,\"node\":%llu,\"kernel\":\"%.200s\"", ((struct graph_exec *)hExec)->id,
+                   (unsigned long long)node->uid, work->kernel.function->name);
+    }
+    work_unref(node->work);
+    node->work = work;
+    return CUDA_SUCCESS;
+}
+
+CUresult impl_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                                const CUDA_KERNEL_NODE_PARAMS_v2 *nodeParams)
+{
+    struct work *work = NULL;
+    DRIVER_LOCKED;
+
+    return exec_set(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_KERNEL, node_work_kernel(nodeParams, true, &work), work);
+}
+
+CUresult impl_cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                             const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
+{
+    CUDA_KERNEL_NODE_PARAMS_v2 v2 = { 0 };
+
+    if (!nodeParams)
+        return CUDA_ERROR_INVALID_VALUE;
+    memcpy(&v2, nodeParams, sizeof(*nodeParams));
+    return impl_cuGraphExecKernelNodeSetParams_v2(hGraphExec, hNode, &v2);
+}
+
+CUresult impl_cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                             const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
+{
+    struct work *work = NULL;
+    DRIVER_LOCKED;
+
+    return exec_set(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_MEMCPY, node_work_copy(copyParams, ctx, &work), work);
+}
+
+CUresult impl_cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                             const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
+{
+    struct work *work = NULL;
+    DRIVER_LOCKED;
+
+    return exec_set(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_MEMSET, node_work_set(memsetParams, ctx, &work), work);
+}
+
+CUresult impl_cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                           const CUDA_HOST_NODE_PARAMS *nodeParams)
+{
+    struct work *work = NULL;
+    DRIVER_LOCKED;
+
+    if (!nodeParams)
+        return CUDA_ERROR_INVALID_VALUE;
+    return exec_set(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_HOST,
+                    node_work_host(nodeParams->fn, nodeParams->userData, &work), work);
+}
+
+CUresult impl_cuGraphExecEventRecordNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode, CUevent event)
+{
+    struct work *work = NULL;
+    DRIVER_LOCKED;
+
+    return exec_set(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_EVENT_RECORD, node_work_event(event, true, &work), work);
+}
+
+CUresult impl_cuGraphExecEventWaitNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode, CUevent event)
+{
+    struct work *work = NULL;
+    DRIVER_LOCKED;
+
+    return exec_set(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_WAIT_EVENT, node_work_event(event, false, &work), work);
+}
+
+CUresult impl_cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUgraphNodeParams *p)
+{
+    if (!p)
+        return CUDA_ERROR_INVALID_VALUE;
+    switch (p->type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+        return impl_cuGraphExecKernelNodeSetParams_v2(hGraphExec, hNode, (const CUDA_KERNEL_NODE_PARAMS_v2 *)&p->kernel);
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+        return impl_cuGraphExecMemcpyNodeSetParams(hGraphExec, hNode, &p->memcpy.copyParams, p->memcpy.copyCtx);
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+        return impl_cuGraphExecMemsetNodeSetParams(hGraphExec, hNode, (const CUDA_MEMSET_NODE_PARAMS *)&p->memset,
+                                                   p->memset.ctx);
+    case CU_GRAPH_NODE_TYPE_HOST:
+        return impl_cuGraphExecHostNodeSetParams(hGraphExec, hNode, (const CUDA_HOST_NODE_PARAMS *)&p->host);
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+        return impl_cuGraphExecEventRecordNodeSetEvent(hGraphExec, hNode, p->eventRecord.event);
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+        return impl_cuGraphExecEventWaitNodeSetEvent(hGraphExec, hNode, p->eventWait.event);
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+        return impl_cuGraphExecChildGraphNodeSetParams(hGraphExec, hNode, p->graph.graph);
+    default:
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+}
+
+CUresult impl_cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int isEnabled)
+{
+    struct exec_node *node;
+    DRIVER_LOCKED;
+
+    node = exec_find(hGraphExec, hNode);
+    if (!node || (node->type != CU_GRAPH_NODE_TYPE_KERNEL && node->type != CU_GRAPH_NODE_TYPE_MEMSET &&
+                  node->type != CU_GRAPH_NODE_TYPE_MEMCPY))
+        return CUDA_ERROR_INVALID_VALUE;
+    node->enabled = isEnabled != 0;
+    return CUDA_SUCCESS;
+}
+
+CUresult impl_cuGraphNodeGetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int *isEnabled)
+{
+    struct exec_node *node;
+    DRIVER_LOCKED;
+
+    node = exec_find(hGraphExec, hNode);
+    if (!node || !isEnabled || (node->type != CU_GRAPH_NODE_TYPE_KERNEL && node->type != CU_GRAPH_NODE_TYPE_MEMSET &&
+                                node->type != CU_GRAPH_NODE_TYPE_MEMCPY))
+        return CUDA_ERROR_INVALID_VALUE;
+    *isEnabled = node->enabled;
+    return CUDA_SUCCESS;
+}
+
+/* ---- updating a whole exec from a graph of the same shape ---- */
+
+static CUgraphNode nth_node(struct graph *graph, size_t n)
+{
+    struct graph_node *node = graph->first;
+
+    while (node && n--)
+        node = node->next;
+    return (CUgraphNode)node;
+}
+
+/*
+ * Nodes are paired in order of creation, their dependencies in edge order. Nothing is changed unless
+ * all fits: the checks run first, over children too.
+ * Source: cuGraphExecUpdate() in the driver API reference, "results and error nodes"
+ */
+static CUgraphExecUpdateResult body_compare(struct exec_body *old, struct exec_body *new, struct graph *graph,
+                                            CUgraphNode *error, CUgraphNode *error_from)
+{
+    size_t old_leaves = 0, new_leaves = 0, last_leaf = 0;
+
+    *error = *error_from = NULL;
+    if (old->n != new->n)
+        return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+    for (size_t i = 0; i < new->n; i++) {
+        old_leaves += old->nodes[old->by_creation[i]].leaf;
+        if (new->nodes[new->by_creation[i]].leaf) {
+            new_leaves++;
+            last_leaf = i;
+        }
+    }
+    if (new_leaves > old_leaves) {
+        *error = nth_node(graph, last_leaf);
+        return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+    }
+    for (size_t i = 0; i < new->n; i++) {
+        struct exec_node *a = &old->nodes[old->by_creation[i]], *b = &new->nodes[new->by_creation[i]];
+        CUgraphNode node = nth_node(graph, i);
+
+        if (a->n_deps != b->n_deps) {
+            *error = node;
+            return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+        }
+        for (size_t j = 0; j < b->n_deps; j++) {
+            size_t from = 0;
+
+            while (new->by_creation[from] != b->deps[j])
+                from++;
+            if (old->by_creation[from] != a->deps[j] || memcmp(&a->data[j], &b->data[j], sizeof(a->data[j])) != 0) {
+                *error = node;
+                *error_from = nth_node(graph, from);
+                return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+            }
+        }
+        *error = node;
+        if (a->type != b->type)
+            return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
+        if (a->type == CU_GRAPH_NODE_TYPE_KERNEL) {
+            if (a->work->ctx != b->work->ctx)
+                return CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE;
+            if (a->work->kernel.cooperative != b->work->kernel.cooperative)
+                return CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED;
+        } else if (a->work && b->work && a->work->ctx != b->work->ctx && a->work->kind != WORK_HOST) {
+            return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+        }
+        if (a->child) {
+            CUgraphExecUpdateResult result = body_compare(a->child, b->child, ((struct graph_node *)node)->child,
+                                                          error, error_from);
+
+            if (result != CU_GRAPH_EXEC_UPDATE_SUCCESS)
+                return result;
+        }
+        *error = NULL;
+    }
+    return CU_GRAPH_EXEC_UPDATE_SUCCESS;
+}
+
+static void body_take(struct exec_body *old, struct exec_body *new)
+{
+    for (size_t i = 0; i < new->n; i++) {
+        struct exec_node *a = &old->nodes[old->by_creation[i]], *b = &new->nodes[new->by_creation[i]];
+
+        work_unref(a->work);
+        a->work = work_ref(b->work);
+        if (a->child)
+            body_take(a->child, b->child);
+    }
+}
+
+CUresult impl_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphExecUpdateResultInfo *info)
+{
+    struct graph_exec *exec = (struct graph_exec *)hGraphExec;
+    struct exec_body *body;
+    struct graph_node *cycle;
+    CUresult res;
+    DRIVER_LOCKED;
+
+    if (!info)
+        return CUDA_ERROR_INVALID_VALUE;
+    *info = (CUgraphExecUpdateResultInfo){ .result = CU_GRAPH_EXEC_UPDATE_ERROR };
+    if (!object_is(exec, OBJECT_EXEC) || !graph_is(hGraph))
+        return CUDA_ERROR_INVALID_VALUE;
+    res = body_make((struct graph *)hGraph, &body, &cycle);
+    if (res != CUDA_SUCCESS) {
+        info->errorNode = (CUgraphNode)cycle;
+        return res;
+    }
+    info->result = body_compare(exec->body, body, (struct graph *)hGraph, &info->errorNode, &info->errorFromNode);
+    if (info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS)
+        body_take(exec->body, body);
+    body_free(body);
+    log_detail("\"exec\":%llu,\"graph\":%llu,\"update\":%d", exec->id, ((struct graph *)hGraph)->id, (int)info->result);
+    return info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+}
+
+CUresult impl_cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode *hErrorNode_out,
+                                CUgraphExecUpdateResult *updateResult_out)
+{
+    CUgraphExecUpdateResultInfo info;
+    CUresult res;
+
+    if (!updateResult_out)
+        return CUDA_ERROR_INVALID_VALUE;
+    res = impl_cuGraphExecUpdate_v2(hGraphExec, hGraph, &info);
+    *updateResult_out = info.result;
+    if (hErrorNode_out)
+        *hErrorNode_out = info.errorNode;
+    return res;
+}
+
+CUresult impl_cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUgraph childGraph)
+{
+    struct exec_node *node;
+    struct exec_body *body;
+    struct graph_node *cycle;
+    CUgraphNode error, from;
+    CUresult res;
+    DRIVER_LOCKED;
+
+    node = exec_find(hGraphExec, hNode);
+    if (!node || !node->child || !graph_is(childGraph))
+        return CUDA_ERROR_INVALID_VALUE;
+    res = body_make((struct graph *)childGraph, &body, &cycle);
+    if (res != CUDA_SUCCESS)
+        return res;
+    if (body_compare(node->child, body, (struct graph *)childGraph, &error, &from) == CU_GRAPH_EXEC_UPDATE_SUCCESS)
+        body_take(node->child, body);
+    else
+        res = CUDA_ERROR_INVALID_VALUE;
+    body_free(body);
+    return res;
+}
