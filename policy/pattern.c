@@ -56,12 +56,14 @@ static unsigned long largest_bound(const char *p, const char **end)
         return 1;
     }
     *end = q + 1;
+    if (i && q[-1] == ',') /* no upper bound: one copy more, starred */
+        return bounds[0] + 1;
     unsigned long most = bounds[0] > bounds[1] ? bounds[0] : bounds[1];
     return most ? most : 1;
 }
 
 /* An upper limit of what regcomp() makes of the pattern, before it does. */
-static int check_size(const char *text, struct pattern_error *error)
+static int check_size(const char *text, size_t *size, struct pattern_error *error)
 {
     unsigned long before[PATTERN_MAX_DEPTH + 1] = {0}; /* size of a group up to its last atom */
     unsigned long atom[PATTERN_MAX_DEPTH + 1] = {0};   /* size of that atom */
@@ -86,12 +88,14 @@ static int check_size(const char *text, struct pattern_error *error)
             p++;
             continue;
         } else if (*p == ')' && depth) {
-            unsigned long size = before[depth] + atom[depth];
-            atom[--depth] = size ? size : 1;
+            unsigned long inside = before[depth] + atom[depth];
+            atom[--depth] = inside ? inside : 1;
             p++;
             continue;
         } else if (*p == '{') {
             times = largest_bound(p, &p);
+        } else if (*p == '*' || *p == '?' || *p == '+') {
+            times = *p++ == '+' ? 2 : 1; /* glibc writes x+ out as xx*, so x++++ is 16 of them */
         } else {
             p++;
         }
@@ -106,10 +110,11 @@ static int check_size(const char *text, struct pattern_error *error)
                                                        "characters; expected fewer",
                         PATTERN_MAX_SIZE);
     }
+    *size = before[0] + atom[0];
     return 0;
 }
 
-int pattern_compile(const char *text, regex_t *out, struct pattern_error *error)
+int pattern_compile(const char *text, size_t *room, regex_t *out, struct pattern_error *error)
 {
     if (!*text)
         return fail(error, 0, "found an empty pattern; expected a regular expression (\".*\" for "
@@ -117,9 +122,14 @@ int pattern_compile(const char *text, regex_t *out, struct pattern_error *error)
     if (strlen(text) > PATTERN_MAX_TEXT)
         return fail(error, PATTERN_MAX_TEXT, "found %zu bytes; expected at most %d", strlen(text),
                     PATTERN_MAX_TEXT);
-    int rc = check_size(text, error);
+    size_t size = 0;
+    int rc = check_size(text, &size, error);
     if (rc)
         return rc;
+    if (size > *room)
+        return fail(error, 0, "found patterns that together make more than %d characters; expected "
+                              "fewer", PATTERN_MAX_TOTAL);
+    *room -= size;
     rc = regcomp(out, text, REG_EXTENDED | REG_NOSUB);
     if (!rc)
         return 0;

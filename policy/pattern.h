@@ -14,6 +14,7 @@
 #define PATTERN_MAX_TEXT 1024
 #define PATTERN_MAX_SIZE 4096 /* characters once all repetitions are written out */
 #define PATTERN_MAX_DEPTH 16
+#define PATTERN_MAX_TOTAL 131072 /* as PATTERN_MAX_SIZE, for all patterns of a spec */
 
 struct pattern_error {
     size_t offset; /* in the pattern */
@@ -24,10 +25,11 @@ enum { PATTERN_E_INVALID = 1 };
 
 /**
  * pattern_compile() - compile @text for pattern_matches()
+ * @room: characters that may still be written out; what this pattern takes is subtracted
  * @out: to be freed with regfree() after success
  * Return: 0, PATTERN_E_INVALID (see @error), -ENOMEM.
  */
-int pattern_compile(const char *text, regex_t *out, struct pattern_error *error);
+int pattern_compile(const char *text, size_t *room, regex_t *out, struct pattern_error *error);
 
 /* true if @re matches somewhere in @name */
 bool pattern_matches(const regex_t *re, const char *name);

@@ -51,6 +51,7 @@ struct loader {
     struct report report;
     struct expr_var vars[SPEC_MAX_VARS];
     size_t n_vars;
+    size_t pattern_room;
     bool no_memory;
 };
 
@@ -460,7 +461,7 @@ static bool take_pattern(struct loader *l, const struct tree_node *node, char **
         i++;
     if (i == all->n) {
         struct pattern_error error;
-        int rc = pattern_compile(node->text, &all->compiled[i], &error);
+        int rc = pattern_compile(node->text, &l->pattern_room, &all->compiled[i], &error);
         if (rc == PATTERN_E_INVALID)
             complain_inside(l, node, error.offset, error.msg);
         else if (rc)
@@ -1280,6 +1281,7 @@ static int parse_text(struct spec *spec, const char *const *vars, size_t n_vars,
         return -ENOMEM;
     l->spec = spec;
     l->report.path = spec->path;
+    l->pattern_room = PATTERN_MAX_TOTAL;
     struct tree tree;
     struct tree_error error;
     int rc = tree_parse(spec->text, spec->n_text, &tree, &error);

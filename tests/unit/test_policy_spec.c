@@ -125,6 +125,11 @@ static const struct {
     {HEAD "- name: q\n  kernel: 'a\\1'\n" REST, "4:13", {"back reference \"\\1\""}},
     {HEAD "- name: q\n  kernel: '\xc3\xa4\\1'\n" REST, "4:13", {"back reference"}},
     {HEAD "- name: q\n  kernel: '(a{99}){99}'\n" REST, "4:19", {"repetitions"}},
+    {HEAD "- name: q\n  kernel: 'a+++++++++++++'\n" REST, "4:25", {"repetitions"}},
+    {HEAD "- name: q\n  kernel: '(a{99})*{99}'\n" REST, "4:20", {"repetitions"}},
+    {HEAD "- name: q\n  kernel: '(((a{9,}){9,}){9,}){9,}'\n" REST, "4:31", {"repetitions"}},
+    {HEAD "- name: q\n  kernel: '(((((((((((((((((a)))))))))))))))))'\n" REST, "4:28",
+     {"nested parentheses"}},
     {HEAD "- name: q\n  kernel: ''\n" REST, "4:11", {"regular expression"}},
     {HEAD "- name: q\n  kernel: [k]\n" REST, "4:11", {"found a list"}},
     {GOOD "  forward: a\n", "8:12", {"no forward: section"}},
@@ -392,6 +397,7 @@ static const char *const good_texts[] = {
     DIMS("[{row: true, count: grid.x, stride: 0}]"),
     DIMS("[{count: 3, stride: 9999}, {row: true, count: 4}]"),
     GOOD "  layer: 3\n",
+    HEAD "- name: q\n  kernel: '^(a|b[[:digit:]]+)*_[]x^-]{2,}(c{63}){64}\\($'\n" REST,
     GOOD "  scale: -2.5e-3\n",
     GOOD "name: 'it''s a \xc3\xa4'\n",
     GOOD "overload: {mode: drop}\nring: {bytes: 4096, slots: 2}\n",
@@ -592,6 +598,25 @@ START_TEST(more_than_sixteen_sites_on_one_kernel_are_refused)
 }
 END_TEST
 
+START_TEST(patterns_that_are_large_together_are_refused)
+{
+    struct spec_errors errors;
+    struct spec *spec;
+    char *text = calloc(1, 100000);
+    strcpy(text, "hookspec: 1\nsites:\n");
+    for (int i = 0; i < 40; i++)
+        sprintf(text + strlen(text),
+                "- {name: s%d, kernel: 'k%d.{4090}', pointer: 'arg[0]', dtype: f32, dims: [{row: true, "
+                "count: 1}]}\n", i, i);
+    ck_assert_int_eq(parse(text, &errors, &spec), SPEC_E_INVALID);
+    ck_assert_uint_eq(errors.n_lines, 40 - 32);
+    ck_assert_msg(!strncmp(errors.lines[0], "f.yaml:35:24: found patterns that together", 42), "%s",
+                  errors.lines[0]);
+    free(text);
+    spec_errors_deinit(&errors);
+}
+END_TEST
+
 START_TEST(crowd_that_could_not_be_seen_gives_the_first_sixteen)
 {
     struct spec_errors errors;
@@ -696,6 +721,7 @@ int main(void)
     tcase_add_test(tc, variables_of_the_environment_are_split);
     tcase_add_loop_test(tc, kernel_is_matched_by_raw_and_demangled_name, 0, ROWS(match_rows));
     tcase_add_test(tc, more_than_sixteen_sites_on_one_kernel_are_refused);
+    tcase_add_test(tc, patterns_that_are_large_together_are_refused);
     tcase_add_test(tc, crowd_that_could_not_be_seen_gives_the_first_sixteen);
     tcase_add_test(tc, file_is_read_and_named_in_messages);
     tcase_add_test(tc, what_is_no_file_neither_blocks_nor_is_read);
