@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The structs of a segment file, version 1, as they lie on disk: little-endian, no padding.
+ * Source and meaning: docs/format.md; the numbers of its sections stand beside each struct.
+ */
+#ifndef DMI_FORMAT_H
+#define DMI_FORMAT_H
+
+#include <assert.h>
+#include <stdint.h>
+
+#define DMI_FORMAT_VERSION 1
+
+#define DMI_SEGMENT_MAGIC 0x0031474553494d44ull /* "DMISEG1" and a zero byte */
+#define DMI_CHUNK_MAGIC   0x63494d44u           /* "DMIc" */
+#define DMI_TRAILER_MAGIC 0x0031444e45494d44ull /* "DMIEND1" and a zero byte */
+
+#define DMI_BLOCK_BYTES  65536u /* raw bytes of a group that are encoded together */
+#define DMI_MAX_META     (256u << 20)
+#define DMI_MAX_PAYLOAD  (1ull << 40)
+#define DMI_NO_STEP      UINT64_MAX
+#define DMI_NO_LAYER     (-1)
+#define DMI_CHUNK_ALIGN  8u
+#define DMI_MAX_DIMS     4
+#define DMI_SEGMENT_NAME "seg-%06u.dmi"
+
+/* 2. Segment header: the first 128 bytes of a segment. */
+struct dmi_segment_header {
+    uint64_t magic;
+    uint32_t version;
+    uint32_t n_bytes; /* of this header */
+    uint8_t run_uuid[16];
+    uint32_t segment; /* number, as in the file's name */
+    uint32_t flags;   /* 0 */
+    uint64_t created_ns;     /* CLOCK_REALTIME */
+    uint64_t first_sequence; /* of the segment's first chunk */
+    uint64_t reserved[8];    /* 0 */
+    uint64_t hash;           /* XXH64 of the bytes before it */
+};
+
+enum dmi_chunk_type {
+    DMI_CHUNK_SITES = 1,   /* the site dictionary: JSON; first chunk of every segment */
+    DMI_CHUNK_STEPS = 2,   /* step metadata */
+    DMI_CHUNK_RECORDS = 3, /* tensors */
+    DMI_CHUNK_FOOTER = 4,  /* index; last chunk of a closed segment */
+};
+
+/* 3. Chunk header; @n_meta bytes of metadata and @n_payload bytes of payload follow, each padded
+ * with zeros to a multiple of 8. */
+struct dmi_chunk_header {
+    uint32_t magic;
+    uint16_t version;
+    uint16_t type;      /* enum dmi_chunk_type */
+    uint64_t sequence;  /* of the chunk in the run, from 0, without gaps */
+    uint64_t n_meta;    /* without padding */
+    uint64_t n_payload; /* without padding */
+    uint64_t run;       /* the first 8 bytes of the run's UUID */
+    uint64_t meta_hash; /* XXH64 of the metadata */
+    uint64_t reserved;  /* 0 */
+    uint64_t hash;      /* XXH64 of the 56 bytes before it */
+};
+
+/* 5. Metadata of a RECORDS chunk: this, then the tables of records, groups and planes. */
+struct dmi_records_head {
+    uint32_t n_records;
+    uint32_t n_groups;
+    uint32_t n_planes;
+    uint32_t reserved; /* 0 */
+};
+
+struct dmi_record {
+    uint32_t site;
+    int32_t layer; /* DMI_NO_LAYER: none */
+    uint32_t occurrence;
+    uint16_t dtype;
+    uint8_t n_dims; /* 1..4 */
+    uint8_t reserved; /* 0 */
+    uint32_t dims[DMI_MAX_DIMS]; /* elements; those behind n_dims are 0 */
+    uint64_t launch;
+    uint64_t forward;
+    uint64_t step; /* sequence of a step of a STEPS chunk; DMI_NO_STEP: none */
+    uint64_t time_ns;
+    uint32_t device;
+    uint32_t group;
+    uint64_t offset;  /* of the record in the group's raw bytes */
+    uint64_t n_bytes; /* raw */
+    uint64_t hash;    /* XXH64 of the raw bytes */
+};
+
+enum dmi_encoding {
+    DMI_ENCODING_RAW = 0,     /* elements as they are: one plane */
+    DMI_ENCODING_PLANES = 1,  /* byte planes, the least significant byte's first */
+    DMI_ENCODING_ROTATED = 2, /* each element rotated left by one bit, then byte planes */
+};
+
+struct dmi_group {
+    uint16_t encoding;      /* enum dmi_encoding */
+    uint16_t element_bytes; /* 1, 2, 4, 8: the number of planes unless DMI_ENCODING_RAW */
+    uint32_t first_plane;   /* index in the table of planes */
+    uint64_t n_raw;         /* bytes */
+    uint64_t offset;        /* of the group's first stored byte in the payload */
+    uint64_t n_stored;      /* bytes */
+};
+
+enum dmi_codec {
+    DMI_CODEC_RAW = 0,
+    DMI_CODEC_ZSTD = 1, /* one zstd frame (RFC 8878), no dictionary */
+};
+
+/* One plane of one block. Blocks in order, the planes of a block in order. */
+struct dmi_plane {
+    uint8_t codec;       /* enum dmi_codec */
+    uint8_t reserved[3]; /* 0 */
+    uint32_t n_stored;   /* bytes */
+    uint64_t hash;       /* XXH64 of the stored bytes */
+};
+
+/* 6. An entry of a STEPS chunk: this, the spans, the strings, zeros up to a multiple of 8. */
+struct dmi_step_entry {
+    uint32_t n_bytes; /* of the whole entry */
+    uint32_t n_spans;
+    uint64_t sequence; /* what records name in `step` */
+    uint64_t step;     /* the engine's own number */
+    uint64_t time_ns;
+    uint32_t n_rows;
+    uint32_t flags;
+    int32_t ranks[8];     /* tp rank, size, pp rank, size, dp, ep */
+    uint32_t tags_offset; /* of the string, from the entry's start */
+    uint32_t tags_bytes;  /* 0: none */
+};
+
+struct dmi_span_entry {
+    uint32_t id_offset;
+    uint32_t id_bytes;
+    uint32_t tags_offset;
+    uint32_t tags_bytes;
+    int64_t first_position;
+    uint32_t first_row;
+    uint32_t n_tokens;
+    uint32_t n_cached;
+    uint32_t phase;
+    uint32_t flags;
+    uint32_t reserved; /* 0 */
+};
+
+/* 7. Metadata of a FOOTER chunk: this, then chunks, entries, spans, strings. */
+struct dmi_footer {
+    uint32_t n_chunks; /* before the footer */
+    uint32_t n_entries;
+    uint32_t n_spans;
+    uint32_t n_string_bytes;
+    uint64_t first_sequence;
+    uint64_t reserved; /* 0 */
+};
+
+struct dmi_footer_chunk {
+    uint64_t offset; /* of the chunk's header in the file */
+    uint32_t type;
+    uint32_t n_records;
+};
+
+/* Sorted by site, layer, launch. */
+struct dmi_footer_entry {
+    uint32_t site;
+    int32_t layer;
+    uint32_t chunk;  /* index in the table of chunks */
+    uint32_t record; /* index in that chunk */
+    uint64_t step;
+    uint64_t launch;
+};
+
+struct dmi_footer_span {
+    uint32_t id_offset; /* in the strings */
+    uint32_t id_bytes;
+    uint64_t sequence; /* of the step */
+    int64_t first_position;
+    uint32_t first_row;
+    uint32_t n_tokens;
+};
+
+/* 7. The last 32 bytes of a closed segment. */
+struct dmi_trailer {
+    uint64_t footer_offset;
+    uint64_t n_file; /* bytes of the whole file */
+    uint64_t hash;   /* XXH64 of the 16 bytes before it and the run's UUID */
+    uint64_t magic;
+};
+
+static_assert(sizeof(struct dmi_segment_header) == 128, "on-disk layout");
+static_assert(sizeof(struct dmi_chunk_header) == 64, "on-disk layout");
+static_assert(sizeof(struct dmi_records_head) == 16, "on-disk layout");
+static_assert(sizeof(struct dmi_record) == 96, "on-disk layout");
+static_assert(sizeof(struct dmi_group) == 32, "on-disk layout");
+static_assert(sizeof(struct dmi_plane) == 16, "on-disk layout");
+static_assert(sizeof(struct dmi_step_entry) == 80, "on-disk layout");
+static_assert(sizeof(struct dmi_span_entry) == 48, "on-disk layout");
+static_assert(sizeof(struct dmi_footer) == 32, "on-disk layout");
+static_assert(sizeof(struct dmi_footer_chunk) == 16, "on-disk layout");
+static_assert(sizeof(struct dmi_footer_entry) == 32, "on-disk layout");
+static_assert(sizeof(struct dmi_footer_span) == 32, "on-disk layout");
+static_assert(sizeof(struct dmi_trailer) == 32, "on-disk layout");
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "these structs are read and written as they are: little-endian machines only"
+#endif
+
+#endif

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "storage/chunk.h"
+
+#include "core/cleanup.h"
+#include "storage/hash.h"
+
+#include <dmi/dtype.h>
+
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+
+void chunk_deinit(struct chunk *chunk)
+{
+    free(chunk->meta);
+    free(chunk->payload);
+    *chunk = (struct chunk){0};
+}
+
+uint64_t chunk_bytes(const struct dmi_chunk_header *header)
+{
+    return sizeof *header + chunk_pad(header->n_meta) + chunk_pad(header->n_payload);
+}
+
+void chunk_from_meta(struct chunk *chunk, uint16_t type, uint8_t *meta, size_t n_meta)
+{
+    *chunk = (struct chunk){.meta = meta};
+    chunk->header.type = type;
+    chunk->header.n_meta = n_meta;
+}
+
+void chunk_seal(struct chunk *chunk, uint64_t sequence, const uint8_t run_uuid[16])
+{
+    struct dmi_chunk_header *h = &chunk->header;
+    h->magic = DMI_CHUNK_MAGIC;
+    h->version = DMI_FORMAT_VERSION;
+    h->sequence = sequence;
+    memcpy(&h->run, run_uuid, sizeof h->run);
+    h->meta_hash = hash_bytes(chunk->meta, h->n_meta);
+    h->hash = hash_bytes(h, offsetof(struct dmi_chunk_header, hash));
+}
+
+void chunk_pieces(const struct chunk *chunk, struct iovec pieces[3])
+{
+    pieces[0] = (struct iovec){(void *)(uintptr_t)&chunk->header, sizeof chunk->header};
+    pieces[1] = (struct iovec){chunk->meta, chunk_pad(chunk->header.n_meta)};
+    pieces[2] = (struct iovec){chunk->payload, chunk_pad(chunk->header.n_payload)};
+}
+
+static int check_record(const struct run_record *r)
+{
+    uint64_t n = dmi_dtype_bytes(r->dtype);
+    if (!n || r->n_dims < 1 || r->n_dims > DMI_MAX_DIMS || (r->n_bytes && !r->data))
+        return -EINVAL;
+    for (uint32_t d = 0; d < r->n_dims; d++)
+        if (__builtin_mul_overflow(n, (uint64_t)r->dims[d], &n))
+            return -EINVAL;
+    if (n != r->n_bytes)
+        return -EINVAL;
+    return n > DMI_MAX_PAYLOAD ? -E2BIG : 0;
+}
+
+/* Records of one element size and encoding share a group; there are few, so a table by both. */
+struct layout {
+    uint32_t group_of[DMI_ENCODING_ROTATED + 1][9]; /* index + 1; 0: none */
+    struct dmi_group groups[(DMI_ENCODING_ROTATED + 1) * 4];
+    uint32_t n_groups;
+    uint32_t n_planes;
+    uint64_t n_raw;
+};
+
+static int lay_out(struct layout *l, const struct run_record *records, size_t n_records)
+{
+    for (size_t i = 0; i < n_records; i++) {
+        int r = check_record(&records[i]);
+        if (r)
+            return r;
+        uint32_t encoding = codec_encoding(records[i].dtype);
+        uint32_t element = dmi_dtype_bytes(records[i].dtype);
+        uint32_t *slot = &l->group_of[encoding][element];
+        if (!*slot) {
+            l->groups[l->n_groups] = (struct dmi_group){.encoding = (uint16_t)encoding,
+                                                        .element_bytes = (uint16_t)element};
+            *slot = ++l->n_groups;
+        }
+        l->groups[*slot - 1].n_raw += records[i].n_bytes;
+        l->n_raw += records[i].n_bytes;
+        if (l->n_raw > DMI_MAX_PAYLOAD)
+            return -E2BIG;
+    }
+    uint64_t n_planes = 0;
+    for (uint32_t g = 0; g < l->n_groups; g++) {
+        struct dmi_group *group = &l->groups[g];
+        group->first_plane = (uint32_t)n_planes;
+        n_planes += (group->n_raw + DMI_BLOCK_BYTES - 1) / DMI_BLOCK_BYTES *
+                    codec_planes(group->encoding, group->element_bytes);
+    }
+    if (n_records > DMI_MAX_META / 2 / sizeof(struct dmi_record) ||
+        n_planes > DMI_MAX_META / 2 / sizeof(struct dmi_plane))
+        return -E2BIG;
+    l->n_planes = (uint32_t)n_planes;
+    return 0;
+}
+
+/* Hands out a group's raw bytes in file order, though they lie in many records. */
+struct cursor {
+    const struct run_record *records;
+    const struct dmi_record *placed;
+    size_t n_records, at;
+    uint32_t group;
+    size_t offset; /* within records[at] */
+};
+
+static void cursor_read(struct cursor *c, uint8_t *out, size_t n)
+{
+    while (n) {
+        while (c->placed[c->at].group != c->group || c->offset == c->records[c->at].n_bytes) {
+            c->at++;
+            c->offset = 0;
+        }
+        size_t part = c->records[c->at].n_bytes - c->offset;
+        if (part > n)
+            part = n;
+        memcpy(out, (const uint8_t *)c->records[c->at].data + c->offset, part);
+        c->offset += part;
+        out += part;
+        n -= part;
+    }
+}
+
+static void place(struct layout *l, struct dmi_record *out, const struct run_record *records,
+                  size_t n_records)
+{
+    uint64_t used[sizeof l->groups / sizeof l->groups[0]] = {0};
+    for (size_t i = 0; i < n_records; i++) {
+        const struct run_record *r = &records[i];
+        uint32_t g = l->group_of[codec_encoding(r->dtype)][dmi_dtype_bytes(r->dtype)] - 1;
+        out[i] = (struct dmi_record){
+            .site = r->site,
+            .layer = r->layer,
+            .occurrence = r->occurrence,
+            .dtype = (uint16_t)r->dtype,
+            .n_dims = (uint8_t)r->n_dims,
+            .launch = r->launch,
+            .forward = r->forward,
+            .step = r->step,
+            .time_ns = r->time_ns,
+            .device = r->device,
+            .group = g,
+            .offset = used[g],
+            .n_bytes = r->n_bytes,
+            .hash = hash_bytes(r->data, r->n_bytes),
+        };
+        memcpy(out[i].dims, r->dims, r->n_dims * sizeof r->dims[0]);
+        used[g] += r->n_bytes;
+    }
+}
+
+static int encode_groups(struct chunk *chunk, struct codec *codec, struct layout *l,
+                         struct dmi_plane *planes, const struct dmi_record *placed,
+                         const struct run_record *records, size_t n_records)
+{
+    uint8_t *payload = malloc(l->n_raw + codec_bound(DMI_BLOCK_BYTES));
+    _cleanup_(freep) uint8_t *block = malloc(DMI_BLOCK_BYTES);
+    if (!payload || !block) {
+        free(payload);
+        return -ENOMEM;
+    }
+    uint64_t used = 0;
+    for (uint32_t g = 0; g < l->n_groups; g++) {
+        struct dmi_group *group = &l->groups[g];
+        struct cursor cursor = {
+            .records = records, .placed = placed, .n_records = n_records, .group = g};
+        uint32_t step = codec_planes(group->encoding, group->element_bytes);
+        struct dmi_plane *plane = planes + group->first_plane;
+        group->offset = used;
+        for (uint64_t left = group->n_raw; left; plane += step) {
+            size_t n = left < DMI_BLOCK_BYTES ? (size_t)left : DMI_BLOCK_BYTES;
+            cursor_read(&cursor, block, n);
+            used += codec_encode(codec, group->encoding, group->element_bytes, block, n,
+                                 payload + used, plane);
+            left -= n;
+        }
+        group->n_stored = used - group->offset;
+    }
+    memset(payload + used, 0, chunk_pad(used) - used);
+    chunk->payload = payload;
+    chunk->header.n_payload = used;
+    return 0;
+}
+
+int chunk_records(struct chunk *chunk, struct codec *codec, const struct run_record *records,
+                  size_t n_records)
+{
+    struct layout l = {0};
+    int r = lay_out(&l, records, n_records);
+    if (r)
+        return r;
+    struct dmi_records_head head = {
+        .n_records = (uint32_t)n_records, .n_groups = l.n_groups, .n_planes = l.n_planes};
+    size_t n_table = n_records * sizeof(struct dmi_record);
+    size_t n_groups = l.n_groups * sizeof(struct dmi_group);
+    size_t n_meta = sizeof head + n_table + n_groups + l.n_planes * sizeof(struct dmi_plane);
+    _cleanup_(freep) uint8_t *meta = malloc(n_meta);
+    if (!meta)
+        return -ENOMEM;
+    struct dmi_record *placed = (struct dmi_record *)(meta + sizeof head);
+    struct dmi_plane *planes = (struct dmi_plane *)(meta + sizeof head + n_table + n_groups);
+    chunk_from_meta(chunk, DMI_CHUNK_RECORDS, NULL, n_meta);
+    memcpy(meta, &head, sizeof head);
+    place(&l, placed, records, n_records);
+    r = encode_groups(chunk, codec, &l, planes, placed, records, n_records);
+    if (r)
+        return r;
+    memcpy(meta + sizeof head + n_table, l.groups, n_groups);
+    chunk->meta = steal_ptr(meta);
+    return 0;
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Blocks of payload: rotation, byte planes, zstd with literals only. A struct codec is for one
+ * thread at a time; it never touches files. Source: docs/format.md 5.
+ */
+#ifndef STORAGE_CODEC_H
+#define STORAGE_CODEC_H
+
+#include <dmi/format.h>
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define CODEC_MAX_PLANES 8
+
+struct codec;
+
+/* Return: NULL where there is no memory. */
+struct codec *codec_new(void);
+void codec_free(struct codec *codec);
+void codec_freep(struct codec **codec);
+
+/* The encoding that pays for a dtype (docs/measurements.md, "Codec"). */
+uint32_t codec_encoding(uint32_t dtype);
+
+/* Planes of a block; 0 for an encoding or element size that is not known. */
+uint32_t codec_planes(uint32_t encoding, uint32_t element_bytes);
+
+/* Bytes of room that codec_encode() needs for a block of @n_raw bytes. */
+size_t codec_bound(size_t n_raw);
+
+/**
+ * codec_encode() - encode a block
+ * @n_raw: at most DMI_BLOCK_BYTES, a multiple of @element_bytes
+ * @out: at least codec_bound(@n_raw) bytes; what is used never exceeds @n_raw
+ * @planes: codec_planes() entries, filled
+ * Return: bytes used of @out.
+ */
+size_t codec_encode(struct codec *codec, uint32_t encoding, uint32_t element_bytes,
+                    const void *raw, size_t n_raw, void *out, struct dmi_plane *planes);
+
+/**
+ * codec_decode() - the reverse; checks every plane
+ * @stored: the planes' bytes one behind the other; @n_stored must be their sum
+ * Return: 0, -EBADMSG (a checksum or a frame is wrong; *@bad_plane says which), -EINVAL (senseless
+ * numbers). @raw is undefined on failure.
+ */
+int codec_decode(struct codec *codec, uint32_t encoding, uint32_t element_bytes,
+                 const struct dmi_plane *planes, const void *stored, size_t n_stored, void *raw,
+                 size_t n_raw, uint32_t *bad_plane);
+
+#endif

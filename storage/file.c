@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "storage/file.h"
+
+#include "core/cleanup.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int note_identity(struct file *file)
+{
+    struct stat st;
+    if (fstat(file->fd, &st))
+        return -errno;
+    file->dev = st.st_dev;
+    file->ino = st.st_ino;
+    return 0;
+}
+
+int file_create(struct file *file, const char *path)
+{
+    *file = (struct file){.fd = -1};
+    char *copy = strdup(path);
+    if (!copy)
+        return -ENOMEM;
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) {
+        int r = -errno;
+        free(copy);
+        return r;
+    }
+    *file = (struct file){.fd = fd, .path = copy};
+    int r = note_identity(file);
+    if (r) {
+        unlink(path);
+        file_deinit(file);
+    }
+    return r;
+}
+
+static int is_ours(const struct file *file, int fd)
+{
+    struct stat st;
+    return fd >= 0 && !fstat(fd, &st) && st.st_dev == file->dev && st.st_ino == file->ino;
+}
+
+/* The host may have closed our descriptor, and its number may now be a file of the host's. */
+static int ensure_open(struct file *file)
+{
+    if (is_ours(file, file->fd))
+        return 0;
+    file->fd = -1; /* not closed: it is not ours any more */
+    if (!file->path)
+        return -EBADF;
+    int fd = open(file->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return -errno;
+    if (!is_ours(file, fd)) {
+        close(fd);
+        return -ESTALE;
+    }
+    file->fd = fd;
+    return 0;
+}
+
+int file_write_at(struct file *file, struct iovec *pieces, int n_pieces, uint64_t offset)
+{
+    int r = ensure_open(file);
+    if (r)
+        return r;
+    uint64_t end = offset;
+    for (int i = 0; i < n_pieces; i++)
+        end += pieces[i].iov_len;
+    struct rlimit limit;
+    if (!getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur != RLIM_INFINITY &&
+        end > limit.rlim_cur)
+        return -EFBIG;
+    while (n_pieces) {
+        if (!pieces->iov_len) {
+            pieces++;
+            n_pieces--;
+            continue;
+        }
+        ssize_t n = pwritev(file->fd, pieces, n_pieces < IOV_MAX ? n_pieces : IOV_MAX,
+                            (off_t)offset);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return n < 0 ? -errno : -EIO;
+        offset += (uint64_t)n;
+        size_t done = (size_t)n;
+        while (n_pieces && done >= pieces->iov_len) {
+            done -= pieces->iov_len;
+            pieces++;
+            n_pieces--;
+        }
+        if (done) {
+            pieces->iov_base = (char *)pieces->iov_base + done;
+            pieces->iov_len -= done;
+        }
+    }
+    return 0;
+}
+
+int file_cut(struct file *file, uint64_t n_bytes)
+{
+    int r = ensure_open(file);
+    if (r)
+        return r;
+    while (ftruncate(file->fd, (off_t)n_bytes))
+        if (errno != EINTR)
+            return -errno;
+    return 0;
+}
+
+int file_sync(struct file *file)
+{
+    int r = ensure_open(file);
+    if (r)
+        return r;
+    return fdatasync(file->fd) ? -errno : 0;
+}
+
+void file_deinit(struct file *file)
+{
+    if (is_ours(file, file->fd))
+        close(file->fd);
+    free(file->path);
+    *file = (struct file){.fd = -1};
+}
+
+static void file_deinit_p(struct file *file)
+{
+    file_deinit(file);
+}
+
+int file_replace(const char *path, const void *data, size_t n_bytes, int sync)
+{
+    char tmp[PATH_MAX];
+    if ((size_t)snprintf(tmp, sizeof tmp, "%s.tmp", path) >= sizeof tmp)
+        return -ENAMETOOLONG;
+    if (unlink(tmp) && errno != ENOENT)
+        return -errno;
+    _cleanup_(file_deinit_p) struct file file = {.fd = -1};
+    int r = file_create(&file, tmp);
+    if (r)
+        return r;
+    struct iovec piece = {.iov_base = (void *)(uintptr_t)data, .iov_len = n_bytes};
+    r = file_write_at(&file, &piece, 1, 0);
+    if (!r && sync)
+        r = file_sync(&file);
+    if (!r && rename(tmp, path))
+        r = -errno;
+    if (r)
+        unlink(tmp);
+    return r;
+}

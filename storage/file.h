@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Files that live in somebody else's process: descriptors may be closed or reused under us (the
+ * host owns the table), and a write beyond RLIMIT_FSIZE would raise SIGXFSZ. One thread a file.
+ */
+#ifndef STORAGE_FILE_H
+#define STORAGE_FILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+struct file {
+    int fd; /* -1: none */
+    char *path;
+    dev_t dev;
+    ino_t ino;
+};
+
+/* Makes @path (0600), which must not exist. Return: 0 or -errno. */
+int file_create(struct file *file, const char *path);
+
+/**
+ * file_write_at() - write all pieces one behind the other at @offset
+ * @pieces: used up
+ * Retries short writes and EINTR. Return: 0 or -errno; then any part may have been written.
+ */
+int file_write_at(struct file *file, struct iovec *pieces, int n_pieces, uint64_t offset);
+
+/* Cuts back to @n_bytes. Return: 0 or -errno. */
+int file_cut(struct file *file, uint64_t n_bytes);
+int file_sync(struct file *file);
+void file_deinit(struct file *file);
+
+/* Writes @path whole through PATH.tmp and a rename (0600). @sync: fsync before it. */
+int file_replace(const char *path, const void *data, size_t n_bytes, int sync);
+
+#endif

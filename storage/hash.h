@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The checksum of every file of a run: XXH64, seed 0. Pure: any thread. */
+#ifndef STORAGE_HASH_H
+#define STORAGE_HASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+uint64_t hash_bytes(const void *data, size_t n_bytes);
+
+/* Of two pieces, as if they lay one behind the other; the first has at most 64 bytes. */
+uint64_t hash_two(const void *a, size_t n_a, const void *b, size_t n_b);
+
+#endif

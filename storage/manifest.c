@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "storage/manifest.h"
+
+#include "core/cleanup.h"
+#include "storage/hash.h"
+
+#include <dmi/dtype.h>
+#include <dmi/format.h>
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#define MAX_PROBLEMS 1000
+
+static void add_pairs(struct text *t, const char *key, const struct run_text *pairs, size_t n)
+{
+    text_printf(t, ",\n  \"%s\": {", key);
+    for (size_t i = 0; i < n; i++) {
+        text_printf(t, "%s\n    ", i ? "," : "");
+        text_json(t, pairs[i].key);
+        text_printf(t, ": ");
+        text_json(t, pairs[i].value);
+    }
+    text_printf(t, "%s}", n ? "\n  " : "");
+}
+
+static void add_site(struct text *t, const struct run_site *s, uint32_t id)
+{
+    static const char *const rows[] = {"token", "request", "none"};
+    const struct dmi_dtype_info *info = dmi_dtype_info(s->dtype);
+    text_printf(t, "%s\n    {\"id\": %u, \"name\": ", id ? "," : "", id);
+    text_json(t, s->name ? s->name : "");
+    text_printf(t, ", \"dtype\": \"%s\", \"row\": \"%s\", \"has_layer\": %s, \"scale\": ",
+                info ? info->name : "none", s->row < 3 ? rows[s->row] : "none",
+                s->has_layer ? "true" : "false");
+    text_json_double(t, s->scale);
+    text_printf(t, ", \"expect\": %" PRId64 ", \"kind\": ", s->expect);
+    text_json(t, s->kind);
+    text_printf(t, ", \"kernel\": ");
+    text_json(t, s->kernel);
+    text_printf(t, ", \"note\": ");
+    text_json(t, s->note);
+    text_printf(t, "}");
+}
+
+void manifest_sites(struct text *text, const struct run_options *options)
+{
+    text_printf(text, "{\n  \"model\": ");
+    text_json(text, options->model);
+    add_pairs(text, "conventions", options->conventions, options->n_conventions);
+    text_printf(text, ",\n  \"sites\": [");
+    for (uint32_t i = 0; i < options->n_sites; i++)
+        add_site(text, &options->sites[i], i);
+    text_printf(text, "%s]", options->n_sites ? "\n  " : "");
+    add_pairs(text, "absent", options->absent, options->n_absent);
+    text_printf(text, "\n}");
+}
+
+static void add_uuid(struct text *t, const uint8_t uuid[16])
+{
+    for (int i = 0; i < 16; i++)
+        text_printf(t, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid[i]);
+}
+
+void manifest_write(struct text *text, const struct manifest *m)
+{
+    text_printf(text, "{\n\"format\": \"dmi-run\",\n\"version\": %d,\n", DMI_FORMAT_VERSION);
+    size_t key = text->n;
+    text_printf(text, MANIFEST_CHECKSUM_KEY MANIFEST_CHECKSUM_ZERO "\",\n\"uuid\": \"");
+    add_uuid(text, m->run_uuid);
+    text_printf(text, "\",\n\"host\": ");
+    text_json(text, m->host);
+    text_printf(text,
+                ",\n\"pid\": %" PRIu64 ",\n\"start_realtime_ns\": %" PRIu64
+                ",\n\"library_version\": ",
+                m->pid, m->start_ns);
+    text_json(text, m->library_version);
+    text_printf(text, ",\n\"state\": \"%s\",\n\"spec\": {\"path\": ",
+                m->closed ? "closed" : "running");
+    text_json(text, m->spec_path);
+    text_printf(text, ", \"file\": \"spec.yaml\", \"bytes\": %" PRIu64
+                ", \"xxh64\": \"%016" PRIx64 "\"},\n\"counters\": {\"file\": \"counters\", "
+                "\"bytes\": %" PRIu64,
+                m->n_spec, m->spec_hash, m->n_counters);
+    if (m->closed)
+        text_printf(text, ", \"xxh64\": \"%016" PRIx64 "\"", m->counters_hash);
+    text_printf(text, "},\n\"segments\": [");
+    for (size_t i = 0; i < m->n_segments; i++) {
+        const struct manifest_segment *s = &m->segments[i];
+        text_printf(text, "%s\n  {\"file\": \"" DMI_SEGMENT_NAME "\", \"closed\": %s", i ? "," : "",
+                    (unsigned)i, s->closed ? "true" : "false");
+        if (s->closed)
+            text_printf(text,
+                        ", \"bytes\": %" PRIu64 ", \"chunks\": %" PRIu64 ", \"records\": %" PRIu64,
+                        s->n_bytes, s->n_chunks, s->n_records);
+        text_printf(text, "}");
+    }
+    text_printf(text, "%s],\n\"problems\": [", m->n_segments ? "\n" : "");
+    for (size_t i = 0; i < m->n_problems; i++) {
+        const struct manifest_problem *p = &m->problems[i];
+        text_printf(text, "%s\n  {\"site\": ", i ? "," : "");
+        text_json(text, p->site);
+        text_printf(text, ", \"reason\": ");
+        text_json(text, p->reason);
+        text_printf(text, ", \"times\": %" PRIu64 ", \"sentence\": ", p->n);
+        text_json(text, p->sentence);
+        text_printf(text, "}");
+    }
+    text_printf(text, "%s],\n\"dictionary\": ", m->n_problems ? "\n" : "");
+    text_add(text, m->sites, strlen(m->sites));
+    text_printf(text, "\n}\n");
+    if (text->failed)
+        return;
+    char sum[17];
+    snprintf(sum, sizeof sum, "%016" PRIx64, hash_bytes(text->data, text->n));
+    memcpy(text->data + key + strlen(MANIFEST_CHECKSUM_KEY), sum, 16);
+}
+
+static bool same(const char *a, const char *b)
+{
+    return a == b || (a && b && !strcmp(a, b));
+}
+
+static int copy_of(const char *s, char **out)
+{
+    *out = NULL;
+    if (s && !(*out = strdup(s)))
+        return -ENOMEM;
+    return 0;
+}
+
+int manifest_add_problem(struct manifest *m, const char *site, const char *reason,
+                         const char *sentence)
+{
+    for (size_t i = 0; i < m->n_problems; i++) {
+        struct manifest_problem *p = &m->problems[i];
+        if (same(p->site, site) && same(p->reason, reason) && same(p->sentence, sentence)) {
+            p->n++;
+            return 0;
+        }
+    }
+    if (m->n_problems == MAX_PROBLEMS)
+        return 0;
+    struct manifest_problem *grown = realloc(m->problems, (m->n_problems + 1) * sizeof *grown);
+    if (!grown)
+        return -ENOMEM;
+    m->problems = grown;
+    struct manifest_problem p = {.n = 1};
+    if (copy_of(site, &p.site) || copy_of(reason, &p.reason) || copy_of(sentence, &p.sentence)) {
+        free(p.site);
+        free(p.reason);
+        free(p.sentence);
+        return -ENOMEM;
+    }
+    m->problems[m->n_problems++] = p;
+    return 0;
+}
+
+void manifest_deinit(struct manifest *m)
+{
+    for (size_t i = 0; i < m->n_problems; i++) {
+        free(m->problems[i].site);
+        free(m->problems[i].reason);
+        free(m->problems[i].sentence);
+    }
+    free(m->problems);
+    free(m->segments);
+    free(m->spec_path);
+    free(m->library_version);
+    free(m->sites);
+    *m = (struct manifest){0};
+}

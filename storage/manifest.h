@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The JSON of a run: the site dictionary (in every segment and in the manifest) and the manifest.
+ * Pure text building; any thread, the caller locks what it passes. Source: docs/format.md 4, 8.
+ */
+#ifndef STORAGE_MANIFEST_H
+#define STORAGE_MANIFEST_H
+
+#include "storage/run.h"
+#include "storage/text.h"
+
+#include <stdbool.h>
+
+/* What stands for the manifest's own checksum while it is computed. */
+#define MANIFEST_CHECKSUM_KEY "\"checksum\": \""
+#define MANIFEST_CHECKSUM_ZERO "0000000000000000"
+
+struct manifest_segment {
+    uint64_t n_bytes;  /* 0 while it is open */
+    uint64_t n_chunks; /* footer included */
+    uint64_t n_records;
+    bool closed;
+};
+
+struct manifest_problem {
+    char *site, *reason, *sentence; /* owned; site may be NULL */
+    uint64_t n;                     /* times it was told */
+};
+
+struct manifest {
+    uint8_t run_uuid[16];
+    char host[256];
+    uint64_t pid, start_ns;
+    char *spec_path; /* owned; NULL: none */
+    char *library_version;
+    char *sites; /* the dictionary as JSON, owned */
+    uint64_t n_spec;
+    uint64_t spec_hash;
+    struct manifest_segment *segments;
+    size_t n_segments, segments_room;
+    struct manifest_problem *problems;
+    size_t n_problems;
+    bool closed;
+    uint64_t n_counters;
+    uint64_t counters_hash; /* of the closed file */
+};
+
+/* Model, conventions, sites and what is absent, as one JSON object. */
+void manifest_sites(struct text *text, const struct run_options *options);
+
+/* The manifest, its checksum filled in. */
+void manifest_write(struct text *text, const struct manifest *manifest);
+
+/* Return: 0 or -ENOMEM; a problem told before only counts. At most 1000 are kept. */
+int manifest_add_problem(struct manifest *manifest, const char *site, const char *reason,
+                         const char *sentence);
+
+void manifest_deinit(struct manifest *manifest);
+
+#endif

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A segment file that is being written: chunks are appended whole or not at all, and the index for
+ * its footer grows in memory. The caller locks. Source: docs/format.md 2, 7.
+ */
+#ifndef STORAGE_SEGMENT_H
+#define STORAGE_SEGMENT_H
+
+#include "storage/chunk.h"
+#include "storage/file.h"
+#include "storage/text.h"
+
+#include <stdbool.h>
+
+struct segment {
+    struct file file;
+    uint32_t number;
+    uint8_t run_uuid[16];
+    uint64_t end; /* bytes committed */
+    uint64_t first_sequence;
+    uint64_t n_records;
+    struct text chunks;  /* of struct dmi_footer_chunk */
+    struct text entries; /* of struct dmi_footer_entry */
+    struct text spans;   /* of struct dmi_footer_span */
+    struct text strings;
+    bool closed;
+};
+
+/**
+ * segment_open() - make DIR/seg-NUMBER.dmi with its header and the site dictionary
+ * @sites: JSON of the dictionary
+ * Uses one sequence number. Return: 0 or -errno; no file is left behind on failure.
+ */
+int segment_open(struct segment *segment, const char *dir, uint32_t number,
+                 const uint8_t run_uuid[16], uint64_t sequence, const char *sites);
+
+/**
+ * segment_append() - write chunks as one commit
+ * They get the numbers @sequence and up. Return: 0 or -errno; the file is then as it was.
+ */
+int segment_append(struct segment *segment, struct chunk *chunks, size_t n_chunks,
+                   uint64_t sequence, bool sync);
+
+/* Writes footer (one sequence number) and trailer. Return: 0 or -errno; may be tried again. */
+int segment_close(struct segment *segment, uint64_t sequence, bool sync);
+
+/* Chunks so far, the footer included once closed. */
+uint64_t segment_chunks(const struct segment *segment);
+
+void segment_deinit(struct segment *segment);
+
+#endif
