@@ -76,7 +76,7 @@ static int apply(uint8_t kind, int64_t a, int64_t b, int64_t *out)
 
 static int read_param(const struct op *op, const struct expr_env *env, int64_t *out)
 {
-    unsigned char raw[8] = {0};
+    unsigned char raw[8] = { 0 };
     if (!env->param || env->param(env->param_ctx, op->ref, raw, op->n_bytes) != 0)
         return EXPR_E_PARAM;
     uint64_t u = 0;
@@ -113,6 +113,7 @@ int expr_eval(const struct expr *e, const struct expr_env *env, int64_t *out)
         case OP_PARAM: rc = read_param(op, env, &stack[top++]); break;
         case OP_NEG: rc = apply(OP_SUB, 0, stack[top - 1], &stack[top - 1]); break;
         default:
+            /* two operands */
             top--;
             rc = apply(op->kind, stack[top - 1], stack[top], &stack[top - 1]);
         }
@@ -232,10 +233,10 @@ int expr_product(const struct expr *const *factors, size_t n_factors, int64_t sc
     struct op *ops = calloc(n, sizeof *ops);
     if (!ops)
         return -ENOMEM;
-    struct builder b = {.ops = ops, .max_ops = (uint32_t)n};
+    struct builder b = { .ops = ops, .max_ops = (uint32_t)n };
     int rc = 0;
     /* Constants first, so that they fold into one. */
-    rc = emit(&b, (struct op){.kind = OP_CONST, .imm = scale});
+    rc = emit(&b, (struct op){ .kind = OP_CONST, .imm = scale });
     for (int constants = 1; constants >= 0; constants--)
         for (size_t i = 0; i < n_factors && !rc; i++) {
             const struct expr *f = factors[i];
@@ -244,7 +245,7 @@ int expr_product(const struct expr *const *factors, size_t n_factors, int64_t sc
             for (uint32_t k = 0; k < f->n_ops && !rc; k++)
                 rc = emit(&b, f->ops[k]);
             if (!rc)
-                rc = emit(&b, (struct op){.kind = OP_MUL});
+                rc = emit(&b, (struct op){ .kind = OP_MUL });
         }
     if (!rc)
         rc = build(&b, out);
@@ -353,8 +354,10 @@ static int next(struct parser *p)
         return 0;
     }
     if (c > ' ' && c < 127)
-        return fail(p, p->at, "found '%c', which no expression holds; expected + - * / %% ( ) , a "
-                              "number or a name", c);
+        return fail(p, p->at,
+                    "found '%c', which no expression holds; expected + - * / %% ( ) , a "
+                    "number or a name",
+                    c);
     return fail(p, p->at, "found a byte 0x%02x, which no expression holds", (unsigned char)c);
 }
 
@@ -435,7 +438,7 @@ static int parse_place(struct parser *p, struct expr_ref *ref)
     int rc = next(p);
     if (rc)
         return rc;
-    *ref = (struct expr_ref){.arg = -1};
+    *ref = (struct expr_ref){ .arg = -1 };
     if (!is_arg)
         return parse_index(p, "\"[\" and a byte offset", EXPR_MAX_OFFSET, &ref->offset);
     rc = parse_index(p, "\"[\" and a parameter index", EXPR_MAX_ARG, &value);
@@ -445,8 +448,8 @@ static int parse_place(struct parser *p, struct expr_ref *ref)
     return rc;
 }
 
-static const char *const axis_names[] = {"x", "y", "z"};
-static const char *const type_names[] = {"i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"};
+static const char *const axis_names[] = { "x", "y", "z" };
+static const char *const type_names[] = { "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64" };
 
 /* `.NAME`, NAME one of @names; *@out is its index */
 static int parse_member(struct parser *p, const char *const *names, size_t n, const char *what,
@@ -477,10 +480,11 @@ static int parse_call(struct parser *p)
     while (!rc) {
         rc = parse_sum(p);
         if (!rc && ++n > 1)
-            rc = put(p, start, (struct op){.kind = kind});
+            rc = put(p, start, (struct op){ .kind = kind });
         if (rc || !at_sign(p, ','))
             break;
-        rc = kind == OP_CEIL_DIV && n == 2 ? expected(p, "\")\": ceil_div takes two values") : next(p);
+        rc = kind == OP_CEIL_DIV && n == 2 ? expected(p, "\")\": ceil_div takes two values")
+                                           : next(p);
     }
     if (!rc && n < 2)
         rc = expected(p, "\",\" and a second value");
@@ -489,8 +493,8 @@ static int parse_call(struct parser *p)
 
 static int unknown_name(struct parser *p)
 {
-    static const char *const words[] = {"grid", "block", "shared", "occ", "arg",
-                                        "param", "min", "max", "ceil_div"};
+    static const char *const words[] = { "grid",  "block", "shared", "occ",     "arg",
+                                         "param", "min",   "max",    "ceil_div" };
     const char *names[sizeof words / sizeof *words + 64];
     size_t n = 0;
     for (; n < sizeof words / sizeof *words; n++)
@@ -499,8 +503,9 @@ static int unknown_name(struct parser *p)
         names[n++] = p->vars[i].name;
     char was[64], hint[96] = "";
     nearest_hint(p->text + p->start, p->at - p->start, names, n, hint, sizeof hint);
-    return fail(p, p->start, "found %s; expected a variable of vars:, grid, block, shared, occ, "
-                             "arg, param, min, max or ceil_div%s",
+    return fail(p, p->start,
+                "found %s; expected a variable of vars:, grid, block, shared, occ, "
+                "arg, param, min, max or ceil_div%s",
                 found(p, was, sizeof was), hint);
 }
 
@@ -514,10 +519,10 @@ static int parse_name(struct parser *p)
         int rc = next(p);
         if (!rc)
             rc = parse_member(p, axis_names, 3, "\".x\", \".y\" or \".z\"", &member);
-        return rc ? rc : put(p, start, (struct op){.kind = kind, .imm = (int64_t)member});
+        return rc ? rc : put(p, start, (struct op){ .kind = kind, .imm = (int64_t)member });
     }
     if (at_name(p, "arg") || at_name(p, "param")) {
-        struct op op = {.kind = OP_PARAM};
+        struct op op = { .kind = OP_PARAM };
         struct expr_ref ref;
         int rc = parse_place(p, &ref);
         if (!rc)
@@ -528,7 +533,7 @@ static int parse_name(struct parser *p)
         op.is_signed = member < 4;
         return rc ? rc : put(p, start, op);
     }
-    struct op op = {.kind = OP_CONST};
+    struct op op = { .kind = OP_CONST };
     if (at_name(p, "shared")) {
         op.kind = OP_SHARED;
     } else if (at_name(p, "occ")) {
@@ -554,7 +559,7 @@ static int parse_value(struct parser *p)
     p->depth++;
     int rc;
     if (p->token == TOKEN_NUMBER) {
-        struct op op = {.kind = OP_CONST, .imm = p->number};
+        struct op op = { .kind = OP_CONST, .imm = p->number };
         rc = next(p);
         if (!rc)
             rc = put(p, start, op);
@@ -571,7 +576,7 @@ static int parse_value(struct parser *p)
         if (!rc)
             rc = parse_value(p);
         if (!rc)
-            rc = put(p, start, (struct op){.kind = OP_NEG});
+            rc = put(p, start, (struct op){ .kind = OP_NEG });
     } else {
         rc = expected(p, "a number, a name, \"-\" or \"(\"");
     }
@@ -589,7 +594,7 @@ static int parse_term(struct parser *p)
         if (!rc)
             rc = parse_value(p);
         if (!rc)
-            rc = put(p, start, (struct op){.kind = kind});
+            rc = put(p, start, (struct op){ .kind = kind });
     }
     return rc;
 }
@@ -604,7 +609,7 @@ static int parse_sum(struct parser *p)
         if (!rc)
             rc = parse_term(p);
         if (!rc)
-            rc = put(p, start, (struct op){.kind = kind});
+            rc = put(p, start, (struct op){ .kind = kind });
     }
     return rc;
 }
@@ -612,7 +617,9 @@ static int parse_sum(struct parser *p)
 static int parser_init(struct parser *p, struct op *ops, const char *text, size_t n_text,
                        const struct expr_var *vars, size_t n_vars, struct expr_error *error)
 {
-    *p = (struct parser){.text = text, .n = n_text, .vars = vars, .n_vars = n_vars, .error = error};
+    *p = (struct parser){
+        .text = text, .n = n_text, .vars = vars, .n_vars = n_vars, .error = error
+    };
     p->b.ops = ops;
     p->b.max_ops = EXPR_MAX_OPS;
     if (n_text > EXPR_MAX_TEXT)
@@ -639,7 +646,7 @@ int expr_parse(const char *text, size_t n_text, const struct expr_var *vars, siz
 int expr_parse_ref(const char *text, size_t n_text, const struct expr_var *vars, size_t n_vars,
                    struct expr_error *error, struct expr_ref *out)
 {
-    static const char *const words[] = {"arg", "param"};
+    static const char *const words[] = { "arg", "param" };
     struct parser p;
     struct op ops[EXPR_MAX_OPS];
     struct expr_ref ref;
@@ -650,8 +657,10 @@ int expr_parse_ref(const char *text, size_t n_text, const struct expr_var *vars,
         char was[64], hint[64] = "";
         if (p.token == TOKEN_NAME)
             nearest_hint(p.text + p.start, p.at - p.start, words, 2, hint, sizeof hint);
-        return fail(&p, p.start, "found %s; expected arg[INDEX], arg[INDEX][OFFSET] or "
-                                 "param[OFFSET]%s", found(&p, was, sizeof was), hint);
+        return fail(&p, p.start,
+                    "found %s; expected arg[INDEX], arg[INDEX][OFFSET] or "
+                    "param[OFFSET]%s",
+                    found(&p, was, sizeof was), hint);
     }
     rc = parse_place(&p, &ref);
     if (!rc && p.token != TOKEN_END)

@@ -56,10 +56,10 @@ unsigned expr_uses(const struct expr *e);
 
 void expr_free(struct expr *e);
 
-#define EXPR_MAX_TEXT 4096u  /* bytes */
-#define EXPR_MAX_OPS 512u    /* numbers, names and operators, after constants were folded */
-#define EXPR_MAX_DEPTH 64u   /* nested parentheses, signs and calls */
-#define EXPR_MAX_ARG 255u    /* highest parameter index */
+#define EXPR_MAX_TEXT   4096u  /* bytes */
+#define EXPR_MAX_OPS    512u   /* numbers, names and operators, after constants were folded */
+#define EXPR_MAX_DEPTH  64u    /* nested parentheses, signs and calls */
+#define EXPR_MAX_ARG    255u   /* highest parameter index */
 #define EXPR_MAX_OFFSET 32767u /* bytes: no driver takes more parameters than 32,764 bytes */
 
 /* A variable, replaced by its value while parsing. */

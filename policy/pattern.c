@@ -29,7 +29,7 @@ static const char *skip_bracket(const char *p)
         p++;
     while (*p && *p != ']') {
         if (p[0] == '[' && (p[1] == '.' || p[1] == ':' || p[1] == '=')) {
-            char close[] = {p[1], ']', 0};
+            char close[] = { p[1], ']', 0 };
             const char *end = strstr(p + 2, close);
             p = end ? end + 2 : p + 1;
         } else {
@@ -42,7 +42,7 @@ static const char *skip_bracket(const char *p)
 /* The larger bound of `{M}`, `{M,}`, `{,N}`, `{M,N}` at @p; *@end is behind it. 1 if it is no bound. */
 static unsigned long largest_bound(const char *p, const char **end)
 {
-    unsigned long bounds[2] = {0, 0};
+    unsigned long bounds[2] = { 0, 0 };
     int i = 0;
     const char *q = p + 1;
     for (; (*q >= '0' && *q <= '9') || (*q == ',' && i == 0); q++) {
@@ -65,23 +65,27 @@ static unsigned long largest_bound(const char *p, const char **end)
 /* An upper limit of what regcomp() makes of the pattern, before it does. */
 static int check_size(const char *text, size_t *size, struct pattern_error *error)
 {
-    unsigned long before[PATTERN_MAX_DEPTH + 1] = {0}; /* size of a group up to its last atom */
-    unsigned long atom[PATTERN_MAX_DEPTH + 1] = {0};   /* size of that atom */
+    unsigned long before[PATTERN_MAX_DEPTH + 1] = { 0 }; /* size of a group up to its last atom */
+    unsigned long atom[PATTERN_MAX_DEPTH + 1] = { 0 };   /* size of that atom */
     unsigned depth = 0;
     for (const char *p = text; *p;) {
         const char *start = p;
         unsigned long times = 0; /* of a bound; 0: an atom of size 1 */
         if (*p == '\\') {
             if (p[1] >= '1' && p[1] <= '9')
-                return fail(error, (size_t)(p - text), "found the back reference \"\\%c\"; expected "
-                                                       "a pattern without", p[1]);
+                return fail(error, (size_t)(p - text),
+                            "found the back reference \"\\%c\"; expected "
+                            "a pattern without",
+                            p[1]);
             p += p[1] ? 2 : 1;
         } else if (*p == '[') {
             p = skip_bracket(p);
         } else if (*p == '(') {
             if (depth == PATTERN_MAX_DEPTH)
-                return fail(error, (size_t)(p - text), "found more than %d nested parentheses; "
-                                                       "expected fewer", PATTERN_MAX_DEPTH);
+                return fail(error, (size_t)(p - text),
+                            "found more than %d nested parentheses; "
+                            "expected fewer",
+                            PATTERN_MAX_DEPTH);
             before[depth] += atom[depth];
             depth++;
             before[depth] = atom[depth] = 0;
@@ -106,8 +110,9 @@ static int check_size(const char *text, size_t *size, struct pattern_error *erro
             atom[depth] = 1;
         }
         if (before[depth] + atom[depth] > PATTERN_MAX_SIZE)
-            return fail(error, (size_t)(start - text), "found repetitions that make more than %d "
-                                                       "characters; expected fewer",
+            return fail(error, (size_t)(start - text),
+                        "found repetitions that make more than %d "
+                        "characters; expected fewer",
                         PATTERN_MAX_SIZE);
     }
     *size = before[0] + atom[0];
@@ -117,8 +122,9 @@ static int check_size(const char *text, size_t *size, struct pattern_error *erro
 int pattern_compile(const char *text, size_t *room, regex_t *out, struct pattern_error *error)
 {
     if (!*text)
-        return fail(error, 0, "found an empty pattern; expected a regular expression (\".*\" for "
-                              "every kernel)");
+        return fail(error, 0,
+                    "found an empty pattern; expected a regular expression (\".*\" for "
+                    "every kernel)");
     if (strlen(text) > PATTERN_MAX_TEXT)
         return fail(error, PATTERN_MAX_TEXT, "found %zu bytes; expected at most %d", strlen(text),
                     PATTERN_MAX_TEXT);
@@ -127,8 +133,10 @@ int pattern_compile(const char *text, size_t *room, regex_t *out, struct pattern
     if (rc)
         return rc;
     if (size > *room)
-        return fail(error, 0, "found patterns that together make more than %d characters; expected "
-                              "fewer", PATTERN_MAX_TOTAL);
+        return fail(error, 0,
+                    "found patterns that together make more than %d characters; expected "
+                    "fewer",
+                    PATTERN_MAX_TOTAL);
     *room -= size;
     rc = regcomp(out, text, REG_EXTENDED | REG_NOSUB);
     if (!rc)

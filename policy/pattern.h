@@ -11,8 +11,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define PATTERN_MAX_TEXT 1024
-#define PATTERN_MAX_SIZE 4096 /* characters once all repetitions are written out */
+#define PATTERN_MAX_TEXT  1024
+#define PATTERN_MAX_SIZE  4096 /* characters once all repetitions are written out */
 #define PATTERN_MAX_DEPTH 16
 #define PATTERN_MAX_TOTAL 131072 /* as PATTERN_MAX_SIZE, for all patterns of a spec */
 

@@ -22,7 +22,7 @@ static char *add_line(struct report *report, uint32_t line, uint32_t column, cha
     if (!lines)
         return NULL;
     report->lines = lines;
-    lines[report->n_lines] = (struct report_line){line, column, report->n_lines, text};
+    lines[report->n_lines] = (struct report_line){ line, column, report->n_lines, text };
     report->n_lines++;
     return text;
 }
@@ -95,7 +95,7 @@ int report_finish(struct report *report, char ***lines, size_t *n_lines)
     } else {
         free(out);
     }
-    *report = (struct report){.path = report->path};
+    *report = (struct report){ .path = report->path };
     return rc;
 }
 

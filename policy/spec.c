@@ -25,16 +25,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define NAME_MAX_BYTES 128
-#define TEXT_MAX_BYTES 4096
-#define PAIRS_MAX 64
-#define OCCURRENCE_MAX 0xfffffffeu
-#define LAYERS_CHECKED 4096 /* occurrences whose layers are computed beforehand */
+#define NAME_MAX_BYTES  128
+#define TEXT_MAX_BYTES  4096
+#define PAIRS_MAX       64
+#define OCCURRENCE_MAX  0xfffffffeu
+#define LAYERS_CHECKED  4096 /* occurrences whose layers are computed beforehand */
 #define DEFAULT_WAIT_MS 100
-#define MAX_WAIT_MS 60000
+#define MAX_WAIT_MS     60000
 
 /* Instead of a pattern's index, in of_kind: */
-#define NO_PATTERN UINT16_MAX
+#define NO_PATTERN       UINT16_MAX
 #define BEGINS_WITH_STEP (UINT16_MAX - 1)
 
 /* Patterns that several sites share are compiled and matched once. */
@@ -60,7 +60,7 @@ struct key {
     bool required;
 };
 
-#define KEYS_MAX 16
+#define KEYS_MAX    16
 #define N_OF(array) (sizeof(array) / sizeof *(array))
 
 static void complain(struct loader *l, const struct tree_node *node, const char *fmt, ...)
@@ -167,8 +167,8 @@ static int unknown_key(struct loader *l, const struct tree_node *key, const char
 static bool take_map(struct loader *l, const struct tree_node *node, const char *what,
                      const struct key *keys, size_t n_keys, const struct tree_node **values)
 {
-    const struct tree_node *seen[KEYS_MAX] = {NULL};
-    bool misspelt[KEYS_MAX] = {false}; /* told once, so not missed as well */
+    const struct tree_node *seen[KEYS_MAX] = { NULL };
+    bool misspelt[KEYS_MAX] = { false }; /* told once, so not missed as well */
     char was[128];
     memset(values, 0, n_keys * sizeof *values);
     if (node->kind != TREE_MAP) {
@@ -196,8 +196,10 @@ static bool take_map(struct loader *l, const struct tree_node *node, const char 
             if (meant >= 0)
                 misspelt[meant] = true;
         } else if (seen[k]) {
-            complain(l, key, "found the key \"%s\" a second time in %s; expected it once (first at "
-                             "%u:%u)", keys[k].name, what, seen[k]->line, seen[k]->column);
+            complain(l, key,
+                     "found the key \"%s\" a second time in %s; expected it once (first at "
+                     "%u:%u)",
+                     keys[k].name, what, seen[k]->line, seen[k]->column);
         } else {
             seen[k] = key;
             values[k] = node->items[i + 1];
@@ -288,8 +290,9 @@ static bool take_size(struct loader *l, const struct tree_node *node, uint64_t m
             return true;
         }
     }
-    complain(l, node, "found %s; expected a number from %llu to %llu, K, M or G (1024, 1024^2, "
-                      "1024^3) may stand behind it",
+    complain(l, node,
+             "found %s; expected a number from %llu to %llu, K, M or G (1024, 1024^2, "
+             "1024^3) may stand behind it",
              found(node, was, sizeof was), (unsigned long long)min, (unsigned long long)max);
     return false;
 }
@@ -357,8 +360,8 @@ static bool take_name(struct loader *l, const struct tree_node *node, bool layer
             char what[160], bad[16];
             snprintf(bad, sizeof bad, *p >= ' ' && *p < 127 ? "'%c'" : "byte 0x%02x",
                      (unsigned char)*p);
-            snprintf(what, sizeof what, "found %s in a name; expected letters, digits, _ - .%s", bad,
-                     layers ? " or \"{layer}\", once" : "");
+            snprintf(what, sizeof what, "found %s in a name; expected letters, digits, _ - .%s",
+                     bad, layers ? " or \"{layer}\", once" : "");
             complain_inside(l, node, (size_t)(p - node->text), what);
             return false;
         }
@@ -380,7 +383,8 @@ static bool take_scale(struct loader *l, const struct tree_node *node, double *o
         char *end;
         double v = strtod_l(node->text, &end, c);
         freelocale(c);
-        if (!*end && isfinite(v) && v != 0 && strspn(node->text, "+-0123456789.eE") == node->n_text) {
+        if (!*end && isfinite(v) && v != 0 &&
+            strspn(node->text, "+-0123456789.eE") == node->n_text) {
             *out = v;
             return true;
         }
@@ -396,16 +400,19 @@ static bool take_dtype(struct loader *l, const struct tree_node *node, uint32_t 
         const char *other;
         uint32_t dtype;
     } spellings[] = {
-        {"float", DMI_DTYPE_F32},      {"float32", DMI_DTYPE_F32},   {"fp32", DMI_DTYPE_F32},
-        {"half", DMI_DTYPE_F16},       {"float16", DMI_DTYPE_F16},   {"fp16", DMI_DTYPE_F16},
-        {"bfloat16", DMI_DTYPE_BF16},  {"float64", DMI_DTYPE_F64},   {"double", DMI_DTYPE_F64},
-        {"fp64", DMI_DTYPE_F64},       {"int8", DMI_DTYPE_I8},       {"int16", DMI_DTYPE_I16},
-        {"int", DMI_DTYPE_I32},        {"int32", DMI_DTYPE_I32},     {"long", DMI_DTYPE_I64},
-        {"int64", DMI_DTYPE_I64},      {"uint8", DMI_DTYPE_U8},      {"uint16", DMI_DTYPE_U16},
-        {"uint32", DMI_DTYPE_U32},     {"uint64", DMI_DTYPE_U64},    {"boolean", DMI_DTYPE_BOOL},
-        {"float8_e4m3fn", DMI_DTYPE_F8E4M3}, {"fp8", DMI_DTYPE_F8E4M3},
-        {"f8_e4m3", DMI_DTYPE_F8E4M3}, {"f8_e5m2", DMI_DTYPE_F8E5M2},
-        {"float8_e5m2", DMI_DTYPE_F8E5M2},
+        { "float", DMI_DTYPE_F32 },      { "float32", DMI_DTYPE_F32 },
+        { "fp32", DMI_DTYPE_F32 },       { "half", DMI_DTYPE_F16 },
+        { "float16", DMI_DTYPE_F16 },    { "fp16", DMI_DTYPE_F16 },
+        { "bfloat16", DMI_DTYPE_BF16 },  { "float64", DMI_DTYPE_F64 },
+        { "double", DMI_DTYPE_F64 },     { "fp64", DMI_DTYPE_F64 },
+        { "int8", DMI_DTYPE_I8 },        { "int16", DMI_DTYPE_I16 },
+        { "int", DMI_DTYPE_I32 },        { "int32", DMI_DTYPE_I32 },
+        { "long", DMI_DTYPE_I64 },       { "int64", DMI_DTYPE_I64 },
+        { "uint8", DMI_DTYPE_U8 },       { "uint16", DMI_DTYPE_U16 },
+        { "uint32", DMI_DTYPE_U32 },     { "uint64", DMI_DTYPE_U64 },
+        { "boolean", DMI_DTYPE_BOOL },   { "float8_e4m3fn", DMI_DTYPE_F8E4M3 },
+        { "fp8", DMI_DTYPE_F8E4M3 },     { "f8_e4m3", DMI_DTYPE_F8E4M3 },
+        { "f8_e5m2", DMI_DTYPE_F8E5M2 }, { "float8_e5m2", DMI_DTYPE_F8E5M2 },
     };
     const char *names[DMI_DTYPE_COUNT];
     size_t n = 0;
@@ -451,7 +458,8 @@ static void take_pointer(struct loader *l, const struct tree_node *node, struct 
 }
 
 /* Compiles the pattern, or finds it compiled; *@index is its place in regexes. */
-static bool take_pattern(struct loader *l, const struct tree_node *node, char **text, uint16_t *index)
+static bool take_pattern(struct loader *l, const struct tree_node *node, char **text,
+                         uint16_t *index)
 {
     struct regexes *all = l->spec->regexes;
     if (!is_text(l, node, "a POSIX extended regular expression on the kernel's name"))
@@ -520,8 +528,8 @@ static void take_convention(struct loader *l, const struct tree_node *node)
 
 static bool is_reserved(const char *name)
 {
-    static const char *const words[] = {"grid", "block", "shared", "occ", "arg",
-                                        "param", "min", "max", "ceil_div"};
+    static const char *const words[] = { "grid",  "block", "shared", "occ",     "arg",
+                                         "param", "min",   "max",    "ceil_div" };
     for (size_t i = 0; i < N_OF(words); i++)
         if (!strcmp(words[i], name))
             return true;
@@ -536,22 +544,27 @@ static void take_var(struct loader *l, const struct tree_node *key, const struct
     for (size_t i = 0; good && i < key->n_text; i++)
         good = is_name_character(key->text[i]) && key->text[i] != '-' && key->text[i] != '.';
     if (!good) {
-        complain(l, key, "found %s as a variable's name; expected letters, digits and _, no digit "
-                         "first", found(key, was, sizeof was));
+        complain(l, key,
+                 "found %s as a variable's name; expected letters, digits and _, no digit "
+                 "first",
+                 found(key, was, sizeof was));
         return;
     }
     if (is_reserved(key->text)) {
-        complain(l, key, "found the variable \"%s\"; expected another name: it means something in "
-                         "expressions", key->text);
+        complain(l, key,
+                 "found the variable \"%s\"; expected another name: it means something in "
+                 "expressions",
+                 key->text);
         return;
     }
     for (size_t i = 0; i < l->n_vars; i++)
         if (!strcmp(l->vars[i].name, key->text)) {
-            complain(l, key, "found the variable \"%s\" a second time; expected it once", key->text);
+            complain(l, key, "found the variable \"%s\" a second time; expected it once",
+                     key->text);
             return;
         }
     /* declared even if its value is wrong, so that its uses are no errors of their own */
-    l->vars[l->n_vars] = (struct expr_var){.name = key->text, .value = 1};
+    l->vars[l->n_vars] = (struct expr_var){ .name = key->text, .value = 1 };
     take_integer(l, value, INT64_MIN, INT64_MAX, &l->vars[l->n_vars].value);
     l->n_vars++;
 }
@@ -560,7 +573,8 @@ static void take_vars(struct loader *l, const struct tree_node *node)
 {
     char was[128];
     if (node->kind != TREE_MAP) {
-        complain(l, node, "found %s; expected a mapping of names to integers, as {max_context: 512}",
+        complain(l, node,
+                 "found %s; expected a mapping of names to integers, as {max_context: 512}",
                  found(node, was, sizeof was));
         return;
     }
@@ -580,23 +594,29 @@ static void override_var(struct loader *l, const char *assignment)
     size_t n = equals ? (size_t)(equals - assignment) : strlen(assignment);
     report_quote(assignment, strlen(assignment), was, sizeof was);
     size_t i = 0;
-    while (i < l->n_vars && (strlen(l->vars[i].name) != n || memcmp(l->vars[i].name, assignment, n)))
+    while (i < l->n_vars &&
+           (strlen(l->vars[i].name) != n || memcmp(l->vars[i].name, assignment, n)))
         i++;
     if (!equals || !n) {
-        report_add(&l->report, 0, 0, "found %s among the variables that are set from outside "
-                                     "(-D, DMI_VARS); expected NAME=INTEGER", was);
+        report_add(&l->report, 0, 0,
+                   "found %s among the variables that are set from outside "
+                   "(-D, DMI_VARS); expected NAME=INTEGER",
+                   was);
     } else if (i == l->n_vars) {
         const char *names[SPEC_MAX_VARS];
         for (size_t k = 0; k < l->n_vars; k++)
             names[k] = l->vars[k].name;
         join_names(names, l->n_vars, all, sizeof all);
         nearest_hint(assignment, n, names, l->n_vars, hint, sizeof hint);
-        report_add(&l->report, 0, 0, "found %s, set from outside (-D, DMI_VARS), of which vars: says "
-                                     "nothing; expected %s%s", was,
-                   l->n_vars ? all : "no variables: the spec declares none", hint);
+        report_add(&l->report, 0, 0,
+                   "found %s, set from outside (-D, DMI_VARS), of which vars: says "
+                   "nothing; expected %s%s",
+                   was, l->n_vars ? all : "no variables: the spec declares none", hint);
     } else if (!parse_integer(equals + 1, &l->vars[i].value)) {
-        report_add(&l->report, 0, 0, "found %s, set from outside (-D, DMI_VARS); expected an integer "
-                                     "of 64 bits, decimal or 0x..., behind \"=\"", was);
+        report_add(&l->report, 0, 0,
+                   "found %s, set from outside (-D, DMI_VARS); expected an integer "
+                   "of 64 bits, decimal or 0x..., behind \"=\"",
+                   was);
     }
 }
 
@@ -611,14 +631,14 @@ static void keep_vars(struct loader *l)
     for (size_t i = 0; i < l->n_vars; i++) {
         char value[32];
         snprintf(value, sizeof value, "%lld", (long long)l->vars[i].value);
-        spec->vars[i] = (struct spec_pair){copy(l, l->vars[i].name), copy(l, value)};
+        spec->vars[i] = (struct spec_pair){ copy(l, l->vars[i].name), copy(l, value) };
         spec->n_vars++;
     }
 }
 
 static void take_ring(struct loader *l, const struct tree_node *node)
 {
-    static const struct key keys[] = {{"bytes", false}, {"slots", false}};
+    static const struct key keys[] = { { "bytes", false }, { "slots", false } };
     const struct tree_node *v[N_OF(keys)];
     char was[128];
     if (!take_map(l, node, "ring", keys, N_OF(keys), v))
@@ -638,9 +658,10 @@ static void take_ring(struct loader *l, const struct tree_node *node)
 
 static void take_overload(struct loader *l, const struct tree_node *node)
 {
-    static const struct key keys[] = {{"mode", true}, {"wait_ms", false}};
+    static const struct key keys[] = { { "mode", true }, { "wait_ms", false } };
     static const char *const modes[] = {
-        [SPEC_OVERLOAD_DROP] = "drop", [SPEC_OVERLOAD_COMPLETE] = "complete"};
+        [SPEC_OVERLOAD_DROP] = "drop", [SPEC_OVERLOAD_COMPLETE] = "complete"
+    };
     const struct tree_node *v[N_OF(keys)];
     if (!take_map(l, node, "overload", keys, N_OF(keys), v))
         return;
@@ -680,21 +701,23 @@ static bool take_kind_name(struct loader *l, const struct tree_node *node, int *
 
 static void take_begin(struct loader *l, const struct tree_node *node, uint32_t index)
 {
-    static const struct key keys[] = {{"kernel", true}};
+    static const struct key keys[] = { { "kernel", true } };
     struct spec *spec = l->spec;
     struct regexes *all = spec->regexes;
     const struct tree_node *v[N_OF(keys)];
     if (node->kind == TREE_SCALAR && !strcmp(node->text, "step")) {
         for (uint32_t i = 0; i < index; i++)
             if (all->of_kind[i] == BEGINS_WITH_STEP)
-                complain(l, node, "found a second forward that begins with a step; expected one: "
-                                  "dmi_step_begin() cannot tell them apart");
+                complain(l, node,
+                         "found a second forward that begins with a step; expected one: "
+                         "dmi_step_begin() cannot tell them apart");
         all->of_kind[index] = BEGINS_WITH_STEP;
         return;
     }
     if (node->kind == TREE_SCALAR) {
         char was[128];
-        complain(l, node, "found %s; expected step or {kernel: PATTERN}", found(node, was, sizeof was));
+        complain(l, node, "found %s; expected step or {kernel: PATTERN}",
+                 found(node, was, sizeof was));
         return;
     }
     if (!take_map(l, node, "begin", keys, N_OF(keys), v) || !v[0] ||
@@ -702,14 +725,15 @@ static void take_begin(struct loader *l, const struct tree_node *node, uint32_t 
         return;
     for (uint32_t i = 0; i < index; i++)
         if (all->of_kind[i] == all->of_kind[index])
-            complain(l, v[0], "found the pattern that begins \"%s\" again; expected another: one "
-                              "kernel begins one kind of forward",
+            complain(l, v[0],
+                     "found the pattern that begins \"%s\" again; expected another: one "
+                     "kernel begins one kind of forward",
                      spec->kinds[i].name ? spec->kinds[i].name : "?");
 }
 
 static void take_forward(struct loader *l, const struct tree_node *node)
 {
-    static const struct key keys[] = {{"kind", true}, {"begin", true}};
+    static const struct key keys[] = { { "kind", true }, { "begin", true } };
     struct spec *spec = l->spec;
     if (!take_list(l, node, "a list of {kind: NAME, begin: ...}", SPEC_MAX_KINDS))
         return;
@@ -723,8 +747,10 @@ static void take_forward(struct loader *l, const struct tree_node *node)
         if (v[0] && take_name(l, v[0], false, &kind->name))
             for (uint32_t k = 0; k < index; k++)
                 if (spec->kinds[k].name && !strcmp(spec->kinds[k].name, kind->name))
-                    complain(l, v[0], "found the kind \"%s\" a second time; expected it once: one "
-                                      "pattern may name several kernels, as '^(a|b)$'", kind->name);
+                    complain(l, v[0],
+                             "found the kind \"%s\" a second time; expected it once: one "
+                             "pattern may name several kernels, as '^(a|b)$'",
+                             kind->name);
         if (v[1])
             take_begin(l, v[1], index);
     }
@@ -750,7 +776,7 @@ static bool check_constant(struct loader *l, const struct tree_node *node, const
 
 static bool take_dim(struct loader *l, const struct tree_node *node, struct raw_dim *raw)
 {
-    static const struct key keys[] = {{"row", false}, {"count", true}, {"stride", false}};
+    static const struct key keys[] = { { "row", false }, { "count", true }, { "stride", false } };
     const struct tree_node *v[N_OF(keys)];
     raw->node = node;
     if (!take_map(l, node, "a dimension", keys, N_OF(keys), v))
@@ -795,8 +821,9 @@ static void pack_dims(struct loader *l, struct raw_dim *raws, size_t n, uint32_t
         } else {
             raw->dim.stride = packed;
             if (loose)
-                complain(l, raw->node, "found no \"stride\", though the stride at %u:%u is not the "
-                                       "packed one; expected \"stride: BYTES\" here too",
+                complain(l, raw->node,
+                         "found no \"stride\", though the stride at %u:%u is not the "
+                         "packed one; expected \"stride: BYTES\" here too",
                          loose->stride->line, loose->stride->column);
         }
     }
@@ -811,7 +838,7 @@ static void pack_dims(struct loader *l, struct raw_dim *raws, size_t n, uint32_t
 
 static void take_dims(struct loader *l, const struct tree_node *node, struct spec_site *site)
 {
-    struct raw_dim raws[SPEC_MAX_DIMS] = {0};
+    struct raw_dim raws[SPEC_MAX_DIMS] = { 0 };
     if (!take_list(l, node, "a list of one to four {count: N, stride: BYTES}", SPEC_MAX_DIMS))
         return;
     size_t n = node->n_items, n_rows = 0, row = 0;
@@ -828,8 +855,9 @@ static void take_dims(struct loader *l, const struct tree_node *node, struct spe
             complain(l, node->items[i], "found a second dimension with row: true; expected one");
     }
     if (good && !n_rows)
-        complain(l, node, "found no dimension with row: true; expected one: that along which tokens "
-                          "or requests lie");
+        complain(l, node,
+                 "found no dimension with row: true; expected one: that along which tokens "
+                 "or requests lie");
     if (good && site->dtype)
         pack_dims(l, raws, n, site->dtype);
     /* stored order: the row first, the others as they are */
@@ -840,7 +868,7 @@ static void take_dims(struct loader *l, const struct tree_node *node, struct spe
 
 static void take_occurrences(struct loader *l, const struct tree_node *node, struct spec_site *site)
 {
-    static const struct key keys[] = {{"expect", false}, {"from", false}, {"to", false}};
+    static const struct key keys[] = { { "expect", false }, { "from", false }, { "to", false } };
     const struct tree_node *v[N_OF(keys)];
     int64_t n;
     if (!take_map(l, node, "occurrences", keys, N_OF(keys), v))
@@ -855,7 +883,8 @@ static void take_occurrences(struct loader *l, const struct tree_node *node, str
     if (v[2] && take_integer(l, v[2], 0, max, &n))
         site->last_occurrence = (uint32_t)n;
     if (site->first_occurrence > site->last_occurrence)
-        complain(l, v[2], "found \"to\" below \"from\"; expected %u or more", site->first_occurrence);
+        complain(l, v[2], "found \"to\" below \"from\"; expected %u or more",
+                 site->first_occurrence);
 }
 
 static int by_value(const void *a, const void *b)
@@ -865,10 +894,11 @@ static int by_value(const void *a, const void *b)
 }
 
 /* The layer, if it is a constant, and all layers of a site whose occurrences are known. */
-static void check_layers(struct loader *l, const struct tree_node *node, const struct spec_site *site)
+static void check_layers(struct loader *l, const struct tree_node *node,
+                         const struct spec_site *site)
 {
     static const uint32_t zero[3];
-    struct expr_env env = {.grid = zero, .block = zero};
+    struct expr_env env = { .grid = zero, .block = zero };
     size_t n = 1;
     if (site->last_occurrence <= OCCURRENCE_MAX)
         n += site->last_occurrence - site->first_occurrence;
@@ -898,9 +928,10 @@ static void check_layers(struct loader *l, const struct tree_node *node, const s
     qsort(layers, n, sizeof *layers, by_value);
     for (size_t i = 1; i < n; i++)
         if (layers[i] == layers[i - 1]) {
-            complain(l, node, "found layer %lld for several occurrences; expected a layer of its own "
-                              "for each of %u to %u", (long long)layers[i], site->first_occurrence,
-                     site->last_occurrence);
+            complain(l, node,
+                     "found layer %lld for several occurrences; expected a layer of its own "
+                     "for each of %u to %u",
+                     (long long)layers[i], site->first_occurrence, site->last_occurrence);
             return;
         }
 }
@@ -911,18 +942,19 @@ static void take_layer(struct loader *l, const struct tree_node *node, struct sp
     if (!site->layer)
         return;
     if (expr_uses(site->layer) & EXPR_USES_LAUNCH) {
-        complain(l, node, "found a layer that depends on the launch; expected an expression of occ "
-                          "and variables");
+        complain(l, node,
+                 "found a layer that depends on the launch; expected an expression of occ "
+                 "and variables");
         return;
     }
     check_layers(l, node, site);
 }
 
 static const struct key site_keys[] = {
-    {"name", true},         {"forward", false}, {"kernel", true}, {"pointer", true},
-    {"offset", false},      {"dtype", true},    {"dims", true},   {"occurrences", false},
-    {"layer", false},       {"when", false},    {"row", false},   {"scale", false},
-    {"note", false},
+    { "name", true },    { "forward", false }, { "kernel", true }, { "pointer", true },
+    { "offset", false }, { "dtype", true },    { "dims", true },   { "occurrences", false },
+    { "layer", false },  { "when", false },    { "row", false },   { "scale", false },
+    { "note", false },
 };
 
 enum site_key {
@@ -943,9 +975,10 @@ enum site_key {
 
 static void take_site(struct loader *l, const struct tree_node *node, struct spec_site *site)
 {
-    static const char *const whens[] = {[SPEC_AFTER] = "after", [SPEC_BEFORE] = "before"};
+    static const char *const whens[] = { [SPEC_AFTER] = "after", [SPEC_BEFORE] = "before" };
     static const char *const rows[] = {
-        [SPEC_ROW_TOKEN] = "token", [SPEC_ROW_REQUEST] = "request", [SPEC_ROW_NONE] = "none"};
+        [SPEC_ROW_TOKEN] = "token", [SPEC_ROW_REQUEST] = "request", [SPEC_ROW_NONE] = "none"
+    };
     struct regexes *all = l->spec->regexes;
     const struct tree_node *v[N_OF(site_keys)];
     site->line = (int)node->line;
@@ -968,8 +1001,9 @@ static void take_site(struct loader *l, const struct tree_node *node, struct spe
     if (v[SITE_LAYER])
         take_layer(l, v[SITE_LAYER], site);
     if (named && strstr(site->name, "{layer}") && !v[SITE_LAYER])
-        complain(l, v[SITE_NAME], "found \"{layer}\" in the name of a site without \"layer\"; "
-                                  "expected \"layer: EXPRESSION\" too");
+        complain(l, v[SITE_NAME],
+                 "found \"{layer}\" in the name of a site without \"layer\"; "
+                 "expected \"layer: EXPRESSION\" too");
     int word = v[SITE_WHEN] ? take_word(l, v[SITE_WHEN], whens, N_OF(whens)) : -1;
     if (word >= 0)
         site->when = (enum spec_when)word;
@@ -1018,8 +1052,10 @@ static void check_crowd(struct loader *l, const struct tree_node *list)
             if (own != p && !(literal && pattern_matches(&all->compiled[own], name)))
                 continue;
             if (++n == SPEC_MAX_MATCHES + 1)
-                complain(l, list->items[s], "found more than %d sites on the kernel \"%.100s\"; "
-                                            "expected fewer", SPEC_MAX_MATCHES, all->texts[p]);
+                complain(l, list->items[s],
+                         "found more than %d sites on the kernel \"%.100s\"; "
+                         "expected fewer",
+                         SPEC_MAX_MATCHES, all->texts[p]);
         }
     }
 }
@@ -1039,14 +1075,16 @@ static void take_sites(struct loader *l, const struct tree_node *node)
     for (size_t i = 0; i < node->n_items; i++) {
         struct spec_site *site = &spec->sites[i];
         *site = (struct spec_site){
-            .id = (uint32_t)i, .kind = -1, .expect = -1, .last_occurrence = UINT32_MAX, .scale = 1};
+            .id = (uint32_t)i, .kind = -1, .expect = -1, .last_occurrence = UINT32_MAX, .scale = 1
+        };
         spec->n_sites++;
         take_site(l, node->items[i], site);
         for (size_t k = 0; k < i; k++)
             if (collide(&spec->sites[k], site)) {
-                complain(l, node->items[i], "found the site \"%s\" again for the same kernel, forward "
-                                            "and occurrences (first at line %d); expected them, the "
-                                            "name or the layer to differ",
+                complain(l, node->items[i],
+                         "found the site \"%s\" again for the same kernel, forward "
+                         "and occurrences (first at line %d); expected them, the "
+                         "name or the layer to differ",
                          site->name, spec->sites[k].line);
                 break;
             }
@@ -1056,7 +1094,7 @@ static void take_sites(struct loader *l, const struct tree_node *node)
 
 static void take_absent(struct loader *l, const struct tree_node *node)
 {
-    static const struct key keys[] = {{"name", true}, {"why", true}, {"forward", false}};
+    static const struct key keys[] = { { "name", true }, { "why", true }, { "forward", false } };
     struct spec *spec = l->spec;
     if (!take_list(l, node, "a list of {name: NAME, why: TEXT}", SPEC_MAX_SITES))
         return;
@@ -1081,8 +1119,9 @@ static void take_absent(struct loader *l, const struct tree_node *node)
             if (!site->name || strcmp(site->name, absent->name) ||
                 (absent->kind >= 0 && site->kind >= 0 && absent->kind != site->kind))
                 continue;
-            complain(l, v[0], "found \"%s\" listed as absent, though the site at line %d captures it; "
-                              "expected \"forward: KIND\" in both, or one of the two",
+            complain(l, v[0],
+                     "found \"%s\" listed as absent, though the site at line %d captures it; "
+                     "expected \"forward: KIND\" in both, or one of the two",
                      absent->name, site->line);
             break;
         }
@@ -1090,9 +1129,9 @@ static void take_absent(struct loader *l, const struct tree_node *node)
 }
 
 static const struct key top_keys[] = {
-    {"hookspec", true}, {"name", false},     {"model", false},   {"vars", false},
-    {"convention", false}, {"ring", false},  {"overload", false}, {"forward", false},
-    {"sites", true},    {"absent", false},
+    { "hookspec", true },    { "name", false },   { "model", false },    { "vars", false },
+    { "convention", false }, { "ring", false },   { "overload", false }, { "forward", false },
+    { "sites", true },       { "absent", false },
 };
 
 enum top_key {
@@ -1247,7 +1286,7 @@ void spec_errors_deinit(struct spec_errors *errors)
     for (size_t i = 0; i < errors->n_lines; i++)
         free(errors->lines[i]);
     free(errors->lines);
-    *errors = (struct spec_errors){0};
+    *errors = (struct spec_errors){ 0 };
 }
 
 /* Takes ownership of @text, which may be NULL. */
@@ -1290,7 +1329,8 @@ static int parse_text(struct spec *spec, const char *const *vars, size_t n_vars,
     else if (rc)
         l->no_memory = true;
     else if (!tree.root)
-        report_add(&l->report, 1, 1, "found an empty file; expected \"hookspec: %d\"", SPEC_VERSION);
+        report_add(&l->report, 1, 1, "found an empty file; expected \"hookspec: %d\"",
+                   SPEC_VERSION);
     else
         take_spec(l, tree.root, vars, n_vars);
     tree_deinit(&tree);
@@ -1315,7 +1355,7 @@ static int load_text(const char *path, char *text, size_t n_text, const char *co
 
 static int one_error(const char *path, struct spec_errors *errors, const char *what)
 {
-    struct report report = {.path = path};
+    struct report report = { .path = path };
     report_add(&report, 0, 0, "%s", what);
     int rc = report_finish(&report, &errors->lines, &errors->n_lines);
     return rc ? rc : SPEC_E_INVALID;
@@ -1324,7 +1364,7 @@ static int one_error(const char *path, struct spec_errors *errors, const char *w
 int spec_parse(const char *path, const char *text, size_t n_text, const char *const *vars,
                size_t n_vars, struct spec_errors *errors, struct spec **out)
 {
-    *errors = (struct spec_errors){0};
+    *errors = (struct spec_errors){ 0 };
     if (n_text > SPEC_MAX_BYTES)
         return one_error(path, errors, "found a file of more than 1 MiB; expected a HookSpec");
     char *own = malloc(n_text + 1);
@@ -1339,17 +1379,17 @@ int spec_parse(const char *path, const char *text, size_t n_text, const char *co
 int spec_load(const char *path, const char *const *vars, size_t n_vars, struct spec_errors *errors,
               struct spec **out)
 {
-    *errors = (struct spec_errors){0};
+    *errors = (struct spec_errors){ 0 };
     /* O_NONBLOCK: a FIFO without a writer must not stop the host */
     _cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     struct stat st;
     if (fd < 0 || fstat(fd, &st))
         return -errno;
     if (!S_ISREG(st.st_mode))
-        return one_error(path, errors, S_ISDIR(st.st_mode)
-                                           ? "found a folder; expected a file"
-                                           : "found a pipe or device; expected a file, which "
-                                             "processes that start later can read again");
+        return one_error(path, errors,
+                         S_ISDIR(st.st_mode) ? "found a folder; expected a file"
+                                             : "found a pipe or device; expected a file, which "
+                                               "processes that start later can read again");
     _cleanup_(freep) char *text = malloc(SPEC_MAX_BYTES + 2);
     if (!text)
         return -ENOMEM;
@@ -1388,7 +1428,7 @@ bool spec_match_kernel(const struct spec *spec, const char *name, const char *de
     for (size_t i = 0; i < all->n; i++)
         hit[i] = pattern_matches(&all->compiled[i], name) ||
                  (demangled && pattern_matches(&all->compiled[i], demangled));
-    *match = (struct spec_match){.kind = -1};
+    *match = (struct spec_match){ .kind = -1 };
     for (uint32_t i = 0; i < spec->n_kinds && match->kind < 0; i++)
         if (spec->kinds[i].kernel && hit[all->of_kind[i]])
             match->kind = (int)i;

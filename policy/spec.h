@@ -13,8 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SPEC_VERSION 1
-#define SPEC_MAX_DIMS 4
+#define SPEC_VERSION   1
+#define SPEC_MAX_DIMS  4
 #define SPEC_MAX_SITES 1024
 #define SPEC_MAX_KINDS 16
 
@@ -39,10 +39,10 @@ struct spec_dim {
 };
 
 struct spec_site {
-    uint32_t id;       /* index in spec->sites; the site id in descriptors and on disk */
-    char *name;        /* "resid_pre"; may hold "{layer}", else keys are NAME.LAYER */
-    char *kernel;      /* POSIX extended regex on the raw or demangled kernel name */
-    int kind;          /* index in spec->kinds of the forwards it belongs to, -1: all */
+    uint32_t id;             /* index in spec->sites; the site id in descriptors and on disk */
+    char *name;              /* "resid_pre"; may hold "{layer}", else keys are NAME.LAYER */
+    char *kernel;            /* POSIX extended regex on the raw or demangled kernel name */
+    int kind;                /* index in spec->kinds of the forwards it belongs to, -1: all */
     struct expr_ref pointer; /* where among the launch's parameters the tensor's address lies */
     struct expr *offset;     /* bytes added to that address; NULL: 0 */
     uint32_t dtype;          /* enum dmi_dtype */
@@ -92,15 +92,15 @@ struct spec {
     uint32_t n_sites;
     struct spec_absent *absent;
     size_t n_absent;
-    uint64_t ring_bytes;      /* 0: not said */
-    uint32_t ring_slots;      /* 0: not said */
+    uint64_t ring_bytes; /* 0: not said */
+    uint32_t ring_slots; /* 0: not said */
     enum spec_overload overload;
     uint64_t overload_wait_ns; /* SPEC_OVERLOAD_COMPLETE's bound; 100 ms unless told otherwise */
     void *regexes;             /* compiled, private to spec.c */
 };
 
 #define SPEC_MAX_BYTES (1u << 20) /* of a file */
-#define SPEC_MAX_VARS 256
+#define SPEC_MAX_VARS  256
 
 /* Everything that the parser found wrong, each a line "FILE:LINE:COLUMN: found, expected, mend". */
 struct spec_errors {

@@ -25,7 +25,7 @@ static void *take(struct tree *tree, size_t n)
         block = malloc(sizeof *block + size);
         if (!block)
             return NULL;
-        *block = (struct block){.next = tree->blocks, .size = size};
+        *block = (struct block){ .next = tree->blocks, .size = size };
         tree->blocks = block;
     }
     void *p = block->bytes + block->used;
@@ -39,7 +39,7 @@ void tree_deinit(struct tree *tree)
         next = block->next;
         free(block);
     }
-    *tree = (struct tree){0};
+    *tree = (struct tree){ 0 };
 }
 
 /* A list or map that is not closed yet. */
@@ -113,9 +113,11 @@ static int add_scalar(struct reader *r, const yaml_event_t *event, struct tree_n
     node->plain = style == YAML_PLAIN_SCALAR_STYLE;
     if (memchr(node->text, 0, n))
         return fail(r, &event->start_mark, "found a NUL character in a text; expected none");
-    size_t quotes = style == YAML_SINGLE_QUOTED_SCALAR_STYLE || style == YAML_DOUBLE_QUOTED_SCALAR_STYLE;
+    size_t quotes =
+        style == YAML_SINGLE_QUOTED_SCALAR_STYLE || style == YAML_DOUBLE_QUOTED_SCALAR_STYLE;
     if (event->start_mark.line == event->end_mark.line &&
-        event->end_mark.column - event->start_mark.column == n_characters(node->text, n) + 2 * quotes)
+        event->end_mark.column - event->start_mark.column ==
+            n_characters(node->text, n) + 2 * quotes)
         node->text_column = (uint32_t)(event->start_mark.column + quotes) + 1;
     return 0;
 }
@@ -138,15 +140,18 @@ static int add(struct reader *r, const yaml_event_t *event)
         tag = event->data.mapping_start.tag;
     }
     if (anchor)
-        return fail(r, mark, "found the anchor \"&%.40s\"; expected none: HookSpecs have no anchors "
-                             "and aliases, write the value out", (const char *)anchor);
+        return fail(r, mark,
+                    "found the anchor \"&%.40s\"; expected none: HookSpecs have no anchors "
+                    "and aliases, write the value out",
+                    (const char *)anchor);
     if (tag)
         return fail(r, mark, "found the tag \"%.40s\"; expected none: the key decides the type",
                     (const char *)tag);
     if (++r->n_nodes > TREE_MAX_NODES)
         return fail(r, mark, "found more than %d values; expected fewer", TREE_MAX_NODES);
     if (kind != TREE_SCALAR && r->depth == TREE_MAX_DEPTH)
-        return fail(r, mark, "found more than %d levels of nesting; expected fewer", TREE_MAX_DEPTH);
+        return fail(r, mark, "found more than %d levels of nesting; expected fewer",
+                    TREE_MAX_DEPTH);
     struct tree_node *node = take(r->tree, sizeof *node);
     if (!node)
         return -ENOMEM;
@@ -157,14 +162,14 @@ static int add(struct reader *r, const yaml_event_t *event)
     if (!rc)
         rc = append(r, node);
     if (!rc && kind != TREE_SCALAR)
-        r->levels[r->depth++] = (struct level){.node = node};
+        r->levels[r->depth++] = (struct level){ .node = node };
     return rc;
 }
 
 /* The reader counts bytes where it finds no valid character, and gives no mark. */
 static yaml_mark_t mark_of_byte(const char *text, size_t n_text, size_t offset)
 {
-    yaml_mark_t mark = {0};
+    yaml_mark_t mark = { 0 };
     for (size_t i = 0; i < n_text && i < offset; i++) {
         if (text[i] == '\n') {
             mark.line++;
@@ -176,7 +181,8 @@ static yaml_mark_t mark_of_byte(const char *text, size_t n_text, size_t offset)
     return mark;
 }
 
-static int syntax_error(struct reader *r, const yaml_parser_t *parser, const char *text, size_t n_text)
+static int syntax_error(struct reader *r, const yaml_parser_t *parser, const char *text,
+                        size_t n_text)
 {
     if (parser->error == YAML_MEMORY_ERROR)
         return -ENOMEM;
@@ -187,9 +193,11 @@ static int syntax_error(struct reader *r, const yaml_parser_t *parser, const cha
     }
     if (parser->context && parser->context_mark.line != parser->problem_mark.line)
         return fail(r, &parser->problem_mark, "not YAML: %s (%s that began at %zu:%zu)", problem,
-                    parser->context, parser->context_mark.line + 1, parser->context_mark.column + 1);
-    return fail(r, &parser->problem_mark, "not YAML: %s%s%s%s", problem, parser->context ? " (" : "",
-                parser->context ? parser->context : "", parser->context ? ")" : "");
+                    parser->context, parser->context_mark.line + 1,
+                    parser->context_mark.column + 1);
+    return fail(r, &parser->problem_mark, "not YAML: %s%s%s%s", problem,
+                parser->context ? " (" : "", parser->context ? parser->context : "",
+                parser->context ? ")" : "");
 }
 
 static int take_event(struct reader *r, const yaml_event_t *event, bool *done)
@@ -206,8 +214,9 @@ static int take_event(struct reader *r, const yaml_event_t *event, bool *done)
     case YAML_SEQUENCE_END_EVENT:
     case YAML_MAPPING_END_EVENT: r->depth--; return 0;
     case YAML_ALIAS_EVENT:
-        return fail(r, &event->start_mark, "found the alias \"*%.40s\"; expected a value: HookSpecs "
-                                           "have no anchors and aliases, write the value out",
+        return fail(r, &event->start_mark,
+                    "found the alias \"*%.40s\"; expected a value: HookSpecs "
+                    "have no anchors and aliases, write the value out",
                     (const char *)event->data.alias.anchor);
     default: return 0;
     }
@@ -216,13 +225,14 @@ static int take_event(struct reader *r, const yaml_event_t *event, bool *done)
 int tree_parse(const char *text, size_t n_text, struct tree *out, struct tree_error *error)
 {
     yaml_parser_t parser;
-    struct reader r = {.tree = out, .error = error};
-    *out = (struct tree){0};
+    struct reader r = { .tree = out, .error = error };
+    *out = (struct tree){ 0 };
     if (!yaml_parser_initialize(&parser))
         return -ENOMEM;
     yaml_parser_set_encoding(&parser, YAML_UTF8_ENCODING);
     int rc = 0;
-    if (n_text >= 3 && !memcmp(text, "\xef\xbb\xbf", 3)) { /* libyaml minds its own byte order mark */
+    if (n_text >= 3 &&
+        !memcmp(text, "\xef\xbb\xbf", 3)) { /* libyaml minds its own byte order mark */
         text += 3;
         n_text -= 3;
     }

@@ -22,8 +22,8 @@ struct tree_node {
     /* TREE_SCALAR; NUL-terminated, no other NUL inside */
     char *text;
     size_t n_text;
-    bool plain;            /* written without quotes */
-    uint32_t text_column;  /* of text[0]; 0: spread over lines or with escapes, so not one to one */
+    bool plain;           /* written without quotes */
+    uint32_t text_column; /* of text[0]; 0: spread over lines or with escapes, so not one to one */
     /* TREE_LIST, TREE_MAP: a map's items are key, value, key, value... */
     struct tree_node **items;
     size_t n_items;

@@ -17,10 +17,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define EXIT_USAGE 2 /* also: --check or --strict and the capture would not work */
+#define EXIT_USAGE          2 /* also: --check or --strict and the capture would not work */
 #define EXIT_NOT_EXECUTABLE 126
-#define EXIT_NOT_FOUND 127
-#define LIBRARY "libdmi_preload.so"
+#define EXIT_NOT_FOUND      127
+#define LIBRARY             "libdmi_preload.so"
 
 struct options {
     const char *spec;
@@ -49,7 +49,8 @@ static const char usage[] =
     "\n"
     "COMMAND inherits everything, and so do its children; each process that launches CUDA kernels\n"
     "makes a folder of its own in DIR. Look into it with dmi-dump.\n"
-    "Exit status: COMMAND's; 126 or 127 if it cannot be run; 2 for wrong usage, and for a bad spec\n"
+    "Exit status: COMMAND's; 126 or 127 if it cannot be run; 2 for wrong usage, and for a bad "
+    "spec\n"
     "with --check or --strict. Without --strict a bad spec is reported and COMMAND runs without\n"
     "capture.\n";
 
@@ -85,16 +86,16 @@ static int read_options(int argc, char **argv, struct options *o)
 {
     enum { SPEC = 256, OUT, LOG, RING_BYTES, CHECK, STRICT, VERSION };
     static const struct option longs[] = {
-        {"spec", required_argument, NULL, SPEC},
-        {"out", required_argument, NULL, OUT},
-        {"define", required_argument, NULL, 'D'},
-        {"log", required_argument, NULL, LOG},
-        {"ring-bytes", required_argument, NULL, RING_BYTES},
-        {"check", no_argument, NULL, CHECK},
-        {"strict", no_argument, NULL, STRICT},
-        {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, VERSION},
-        {NULL, 0, NULL, 0},
+        { "spec", required_argument, NULL, SPEC },
+        { "out", required_argument, NULL, OUT },
+        { "define", required_argument, NULL, 'D' },
+        { "log", required_argument, NULL, LOG },
+        { "ring-bytes", required_argument, NULL, RING_BYTES },
+        { "check", no_argument, NULL, CHECK },
+        { "strict", no_argument, NULL, STRICT },
+        { "help", no_argument, NULL, 'h' },
+        { "version", no_argument, NULL, VERSION },
+        { NULL, 0, NULL, 0 },
     };
     int c;
     /* '+': the command's own options are none of ours */
@@ -109,7 +110,8 @@ static int read_options(int argc, char **argv, struct options *o)
             o->ring_bytes = o->ring_number;
             if (read_size(optarg, o->ring_number, sizeof o->ring_number))
                 break;
-            say("--ring-bytes %s: expected a number of bytes, K, M or G may stand behind it", optarg);
+            say("--ring-bytes %s: expected a number of bytes, K, M or G may stand behind it",
+                optarg);
             return EXIT_USAGE;
         case 'D':
             if (o->n_vars == SPEC_MAX_VARS) {
@@ -152,7 +154,7 @@ static int complete_options(struct options *o)
 /* Prints what is wrong with the spec. Return: true if nothing is. */
 static bool spec_is_good(const struct options *o, const char *const *vars, size_t n_vars)
 {
-    struct spec_errors errors = {0};
+    struct spec_errors errors = { 0 };
     struct spec *spec = NULL;
     int rc = spec_load(o->spec, vars, n_vars, &errors, &spec);
     for (size_t i = 0; i < errors.n_lines; i++)
@@ -162,8 +164,8 @@ static bool spec_is_good(const struct options *o, const char *const *vars, size_
     else if (rc)
         say("%s: %zu error%s", o->spec, errors.n_lines, errors.n_lines == 1 ? "" : "s");
     else if (o->check)
-        printf("%s: HookSpec \"%s\": %u site%s, %u kind%s of forward: no error\n", o->spec, spec->name,
-               spec->n_sites, spec->n_sites == 1 ? "" : "s", spec->n_kinds,
+        printf("%s: HookSpec \"%s\": %u site%s, %u kind%s of forward: no error\n", o->spec,
+               spec->name, spec->n_sites, spec->n_sites == 1 ? "" : "s", spec->n_kinds,
                spec->n_kinds == 1 ? "" : "s");
     spec_errors_deinit(&errors);
     spec_free(spec);
@@ -173,8 +175,8 @@ static bool spec_is_good(const struct options *o, const char *const *vars, size_
 /* The library beside this program: in a build folder, or where it was installed. NULL: none there. */
 static char *find_library(void)
 {
-    static const char *const places[] = {"../preload/" LIBRARY, "../" DMI_LIBDIR "/dmi/" LIBRARY,
-                                         "../lib/dmi/" LIBRARY};
+    static const char *const places[] = { "../preload/" LIBRARY, "../" DMI_LIBDIR "/dmi/" LIBRARY,
+                                          "../lib/dmi/" LIBRARY };
     const char *given = getenv("DMI_PRELOAD_PATH");
     if (given && *given)
         return realpath(given, NULL);
@@ -240,7 +242,8 @@ static bool set_preload(const char *library)
 {
     if (strpbrk(library, ": ")) {
         say("%s: a path with a space or colon cannot be preloaded; copy the library elsewhere and "
-            "set DMI_PRELOAD_PATH", library);
+            "set DMI_PRELOAD_PATH",
+            library);
         return false;
     }
     const char *old = getenv("LD_PRELOAD");
@@ -301,7 +304,7 @@ static bool arm(const struct options *o, const char *const *vars, size_t n_vars)
 
 int main(int argc, char **argv)
 {
-    struct options o = {0};
+    struct options o = { 0 };
     int status = read_options(argc, argv, &o);
     if (status < 0)
         status = complete_options(&o);

@@ -28,8 +28,10 @@ static int threes(void *ctx, struct expr_ref ref, void *dst, size_t n)
 
 static int evaluate(const struct expr *e, int64_t *out)
 {
-    static const uint32_t grid[3] = {3, 2, 1}, block[3] = {32, 1, 1};
-    struct expr_env env = {.grid = grid, .block = block, .shared_bytes = 48, .occ = 0, .param = threes};
+    static const uint32_t grid[3] = { 3, 2, 1 }, block[3] = { 32, 1, 1 };
+    struct expr_env env = {
+        .grid = grid, .block = block, .shared_bytes = 48, .occ = 0, .param = threes
+    };
     int rc = expr_eval(e, &env, out);
     require(rc >= 0 && rc <= EXPR_E_PARAM);
     return rc;
@@ -66,8 +68,8 @@ static char *unfolded(const char *text, size_t n, size_t *n_out)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-    static const struct expr_var vars[] = {{"a", 7}, {"big", INT64_MAX}};
-    struct expr_error error = {.offset = SIZE_MAX};
+    static const struct expr_var vars[] = { { "a", 7 }, { "big", INT64_MAX } };
+    struct expr_error error = { .offset = SIZE_MAX };
     struct expr_ref ref;
     struct expr *e = NULL, *slow = NULL, *product = NULL;
     int64_t v = 0, slow_v = 0;
@@ -87,7 +89,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     text = unfolded((const char *)data, n, &n_text);
     if (text && expr_parse(text, n_text, vars, 2, &error, &slow) == 0)
         require(evaluate(slow, &slow_v) == rc && slow_v == v);
-    const struct expr *factors[] = {e, e};
+    const struct expr *factors[] = { e, e };
     if (expr_product(factors, 2, 4, &product) == 0)
         evaluate(product, &v);
     free(text);

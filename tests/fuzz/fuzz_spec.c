@@ -27,8 +27,10 @@ static int threes(void *ctx, struct expr_ref ref, void *dst, size_t n)
 
 static void use_expr(const struct expr *e, int64_t min)
 {
-    static const uint32_t grid[3] = {3, 2, 1}, block[3] = {32, 1, 1};
-    struct expr_env env = {.grid = grid, .block = block, .shared_bytes = 48, .occ = 1, .param = threes};
+    static const uint32_t grid[3] = { 3, 2, 1 }, block[3] = { 32, 1, 1 };
+    struct expr_env env = {
+        .grid = grid, .block = block, .shared_bytes = 48, .occ = 1, .param = threes
+    };
     int64_t v = 0;
     if (!e)
         return;
@@ -58,7 +60,8 @@ static void use_site(const struct spec *spec, const struct spec_site *site)
 
 static void use_spec(const struct spec *spec)
 {
-    static const char *const kernels[] = {"k", "r_9_2_32_16_18_2", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab", ""};
+    static const char *const kernels[] = { "k", "r_9_2_32_16_18_2",
+                                           "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab", "" };
     struct spec_match match;
     require(spec->name && spec->n_sites >= 1 && spec->n_sites <= SPEC_MAX_SITES);
     for (uint32_t i = 0; i < spec->n_sites; i++) {
@@ -77,7 +80,7 @@ static void use_spec(const struct spec *spec)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-    static const char *const vars[] = {"a=7"};
+    static const char *const vars[] = { "a=7" };
     struct spec_errors errors;
     struct spec *spec = NULL;
     int rc = spec_parse("f", (const char *)data, n, vars, n & 1, &errors, &spec);

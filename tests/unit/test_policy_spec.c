@@ -13,10 +13,10 @@
 #include <unistd.h>
 
 /* Lines 1 and 2, and a site of five lines (its keys in column 3) that is right. */
-#define HEAD "hookspec: 1\nsites:\n"
-#define REST "  pointer: arg[0]\n  dtype: f32\n  dims: [{row: true, count: 4}]\n"
-#define SITE "- name: q\n  kernel: k\n" REST
-#define GOOD HEAD SITE /* lines 1 to 7 */
+#define HEAD    "hookspec: 1\nsites:\n"
+#define REST    "  pointer: arg[0]\n  dtype: f32\n  dims: [{row: true, count: 4}]\n"
+#define SITE    "- name: q\n  kernel: k\n" REST
+#define GOOD    HEAD SITE /* lines 1 to 7 */
 #define FORWARD "forward: [{kind: a, begin: {kernel: ka}}, {kind: b, begin: step}]\n"
 
 static int parse(const char *text, struct spec_errors *errors, struct spec **spec)
@@ -32,173 +32,207 @@ static const struct {
     const char *parts[3];
 } error_rows[] = {
     /* --- YAML itself */
-    {"", "1:1", {"empty file", "expected \"hookspec: 1\""}},
-    {"# nothing\n", "1:1", {"empty file"}},
-    {"hookspec: 1\nsites: [\n", "3:1", {"not YAML", "node content"}},
-    {"hookspec: 1\n\tsites: 1\n", "2:1", {"not YAML"}},
-    {"hookspec: 'a\n", "2:1", {"not YAML", "quoted scalar"}},
-    {"hookspec: 1\nname: \xff\xfe\n", "2:7", {"not YAML", "UTF-8"}},
-    {"hookspec: 1\nname: a\x01z\n", "2:8", {"not YAML"}},
-    {GOOD "name: \"a\\0b\"\n", "8:7", {"NUL"}},
-    {GOOD "name: &x q\n", "8:7", {"anchor \"&x\"", "no anchors"}},
-    {GOOD "name: *x\n", "8:7", {"alias \"*x\""}},
-    {GOOD "name: !!str q\n", "8:7", {"tag"}},
-    {GOOD "---\nhookspec: 1\n", "8:1", {"second document"}},
-    {"[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]", "1:17", {"levels of nesting"}},
-    {"- 1\n", "1:1", {"found a list", "a HookSpec", "hookspec, name"}},
-    {"hookspec\n", "1:1", {"found \"hookspec\"", "mapping"}},
+    { "", "1:1", { "empty file", "expected \"hookspec: 1\"" } },
+    { "# nothing\n", "1:1", { "empty file" } },
+    { "hookspec: 1\nsites: [\n", "3:1", { "not YAML", "node content" } },
+    { "hookspec: 1\n\tsites: 1\n", "2:1", { "not YAML" } },
+    { "hookspec: 'a\n", "2:1", { "not YAML", "quoted scalar" } },
+    { "hookspec: 1\nname: \xff\xfe\n", "2:7", { "not YAML", "UTF-8" } },
+    { "hookspec: 1\nname: a\x01z\n", "2:8", { "not YAML" } },
+    { GOOD "name: \"a\\0b\"\n", "8:7", { "NUL" } },
+    { GOOD "name: &x q\n", "8:7", { "anchor \"&x\"", "no anchors" } },
+    { GOOD "name: *x\n", "8:7", { "alias \"*x\"" } },
+    { GOOD "name: !!str q\n", "8:7", { "tag" } },
+    { GOOD "---\nhookspec: 1\n", "8:1", { "second document" } },
+    { "[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]", "1:17", { "levels of nesting" } },
+    { "- 1\n", "1:1", { "found a list", "a HookSpec", "hookspec, name" } },
+    { "hookspec\n", "1:1", { "found \"hookspec\"", "mapping" } },
     /* --- version */
-    {"sites:\n" SITE, "1:1", {"no \"hookspec\" in a HookSpec"}},
-    {"sites:\n" SITE "hookspec: 1\n", "7:1", {"behind other keys", "first"}},
-    {"hookspec: 2\nsitez: 3\n", "1:11", {"version \"2\"", "expected 1"}},
-    {"hookspec: one\nsites: 3\n", "1:11", {"version \"one\""}},
-    {"hookspec:\nsites: 3\n", "1:10", {"version nothing"}},
+    { "sites:\n" SITE, "1:1", { "no \"hookspec\" in a HookSpec" } },
+    { "sites:\n" SITE "hookspec: 1\n", "7:1", { "behind other keys", "first" } },
+    { "hookspec: 2\nsitez: 3\n", "1:11", { "version \"2\"", "expected 1" } },
+    { "hookspec: one\nsites: 3\n", "1:11", { "version \"one\"" } },
+    { "hookspec:\nsites: 3\n", "1:10", { "version nothing" } },
     /* --- keys */
-    {GOOD "site: 3\n", "8:1", {"unknown key \"site\" in a HookSpec", "expected hookspec, name, model",
-                               "did you mean \"sites\"?"}},
-    {GOOD "zzz: 3\n", "8:1", {"unknown key \"zzz\" in a HookSpec"}},
-    {GOOD "<<: 3\n", "8:1", {"unknown key \"<<\""}},
-    {GOOD "? [a]\n: 3\n", "8:3", {"found a list as a key"}},
-    {GOOD "name: a\nname: b\n", "9:1", {"\"name\" a second time", "first at 8:1"}},
-    {"hookspec: 1\n", "1:1", {"no \"sites\""}},
-    {"hookspec: 1\nsites: []\n", "2:8", {"found no site"}},
-    {"hookspec: 1\nsites: 3\n", "2:8", {"found \"3\"", "a list of sites"}},
-    {"hookspec: 1\nsites:\n", "2:7", {"found nothing", "a list of sites"}},
-    {HEAD "- 3\n", "3:3", {"found \"3\"", "a site", "name, forward, kernel"}},
-    {GOOD "name:\n", "8:6", {"found nothing", "a text"}},
-    {GOOD "name: [1]\n", "8:7", {"found a list"}},
-    {GOOD "model: ''\n", "8:8", {"expected a text"}},
+    { GOOD "site: 3\n",
+      "8:1",
+      { "unknown key \"site\" in a HookSpec", "expected hookspec, name, model",
+        "did you mean \"sites\"?" } },
+    { GOOD "zzz: 3\n", "8:1", { "unknown key \"zzz\" in a HookSpec" } },
+    { GOOD "<<: 3\n", "8:1", { "unknown key \"<<\"" } },
+    { GOOD "? [a]\n: 3\n", "8:3", { "found a list as a key" } },
+    { GOOD "name: a\nname: b\n", "9:1", { "\"name\" a second time", "first at 8:1" } },
+    { "hookspec: 1\n", "1:1", { "no \"sites\"" } },
+    { "hookspec: 1\nsites: []\n", "2:8", { "found no site" } },
+    { "hookspec: 1\nsites: 3\n", "2:8", { "found \"3\"", "a list of sites" } },
+    { "hookspec: 1\nsites:\n", "2:7", { "found nothing", "a list of sites" } },
+    { HEAD "- 3\n", "3:3", { "found \"3\"", "a site", "name, forward, kernel" } },
+    { GOOD "name:\n", "8:6", { "found nothing", "a text" } },
+    { GOOD "name: [1]\n", "8:7", { "found a list" } },
+    { GOOD "model: ''\n", "8:8", { "expected a text" } },
     /* --- vars */
-    {GOOD "vars: 3\n", "8:7", {"mapping of names to integers"}},
-    {GOOD "vars: {a: b}\n", "8:11", {"found \"b\"", "integer of 64 bits"}},
-    {GOOD "vars: {a: 1.5}\n", "8:11", {"integer of 64 bits"}},
-    {GOOD "vars: {a: 9223372036854775808}\n", "8:11", {"integer of 64 bits"}},
-    {GOOD "vars: {a: [1]}\n", "8:11", {"found a list"}},
-    {GOOD "vars: {1a: 1}\n", "8:8", {"\"1a\" as a variable's name"}},
-    {GOOD "vars: {a-b: 1}\n", "8:8", {"as a variable's name"}},
-    {GOOD "vars: {occ: 1}\n", "8:8", {"\"occ\"", "means something"}},
-    {GOOD "vars: {a: 1, a: 2}\n", "8:14", {"\"a\" a second time"}},
+    { GOOD "vars: 3\n", "8:7", { "mapping of names to integers" } },
+    { GOOD "vars: {a: b}\n", "8:11", { "found \"b\"", "integer of 64 bits" } },
+    { GOOD "vars: {a: 1.5}\n", "8:11", { "integer of 64 bits" } },
+    { GOOD "vars: {a: 9223372036854775808}\n", "8:11", { "integer of 64 bits" } },
+    { GOOD "vars: {a: [1]}\n", "8:11", { "found a list" } },
+    { GOOD "vars: {1a: 1}\n", "8:8", { "\"1a\" as a variable's name" } },
+    { GOOD "vars: {a-b: 1}\n", "8:8", { "as a variable's name" } },
+    { GOOD "vars: {occ: 1}\n", "8:8", { "\"occ\"", "means something" } },
+    { GOOD "vars: {a: 1, a: 2}\n", "8:14", { "\"a\" a second time" } },
     /* --- convention */
-    {GOOD "convention: [a]\n", "8:13", {"mapping of words to texts"}},
-    {GOOD "convention: {layer_base: one}\n", "8:26", {"integer from 0"}},
-    {GOOD "convention: {a: 1, a: 2}\n", "8:20", {"second time"}},
-    {GOOD "convention: {a: [1]}\n", "8:17", {"found a list"}},
-    {GOOD "convention: {'a b': 1}\n", "8:16", {"found ' ' in a name"}},
+    { GOOD "convention: [a]\n", "8:13", { "mapping of words to texts" } },
+    { GOOD "convention: {layer_base: one}\n", "8:26", { "integer from 0" } },
+    { GOOD "convention: {a: 1, a: 2}\n", "8:20", { "second time" } },
+    { GOOD "convention: {a: [1]}\n", "8:17", { "found a list" } },
+    { GOOD "convention: {'a b': 1}\n", "8:16", { "found ' ' in a name" } },
     /* --- ring, overload */
-    {GOOD "ring: {byte: 1M}\n", "8:8", {"unknown key \"byte\" in ring", "did you mean \"bytes\"?"}},
-    {GOOD "ring: {bytes: 1X}\n", "8:15", {"found \"1X\"", "K, M or G"}},
-    {GOOD "ring: {bytes: -1M}\n", "8:15", {"found \"-1M\""}},
-    {GOOD "ring: {bytes: 1K}\n", "8:15", {"from 4096"}},
-    {GOOD "ring: {bytes: 9999999999G}\n", "8:15", {"found \"9999999999G\""}},
-    {GOOD "ring: {bytes: 4100}\n", "8:15", {"multiple of 16"}},
-    {GOOD "ring: {slots: 100}\n", "8:15", {"power of two"}},
-    {GOOD "ring: {slots: 1}\n", "8:15", {"from 2 to"}},
-    {GOOD "overload: {}\n", "8:11", {"no \"mode\" in overload"}},
-    {GOOD "overload: {mode: dorp}\n", "8:18", {"found \"dorp\"; expected one of drop, complete",
-                                              "did you mean \"drop\"?"}},
-    {GOOD "overload: {mode: drop, wait_ms: -1}\n", "8:33", {"integer from 0 to 60000"}},
+    { GOOD "ring: {byte: 1M}\n",
+      "8:8",
+      { "unknown key \"byte\" in ring", "did you mean \"bytes\"?" } },
+    { GOOD "ring: {bytes: 1X}\n", "8:15", { "found \"1X\"", "K, M or G" } },
+    { GOOD "ring: {bytes: -1M}\n", "8:15", { "found \"-1M\"" } },
+    { GOOD "ring: {bytes: 1K}\n", "8:15", { "from 4096" } },
+    { GOOD "ring: {bytes: 9999999999G}\n", "8:15", { "found \"9999999999G\"" } },
+    { GOOD "ring: {bytes: 4100}\n", "8:15", { "multiple of 16" } },
+    { GOOD "ring: {slots: 100}\n", "8:15", { "power of two" } },
+    { GOOD "ring: {slots: 1}\n", "8:15", { "from 2 to" } },
+    { GOOD "overload: {}\n", "8:11", { "no \"mode\" in overload" } },
+    { GOOD "overload: {mode: dorp}\n",
+      "8:18",
+      { "found \"dorp\"; expected one of drop, complete", "did you mean \"drop\"?" } },
+    { GOOD "overload: {mode: drop, wait_ms: -1}\n", "8:33", { "integer from 0 to 60000" } },
     /* --- forward */
-    {GOOD "forward: {kind: a, begin: step}\n", "8:10", {"found a mapping", "a list of"}},
-    {GOOD "forward: [{kind: a}]\n", "8:11", {"no \"begin\""}},
-    {GOOD "forward: [{begin: step}]\n", "8:11", {"no \"kind\""}},
-    {GOOD "forward: [{kind: a, begin: steps}]\n", "8:28", {"found \"steps\"; expected step or"}},
-    {GOOD "forward: [{kind: a, begin: {kernal: k}}]\n", "8:29",
-     {"unknown key \"kernal\" in begin", "did you mean \"kernel\"?"}},
-    {GOOD "forward: [{kind: a, begin: {kernel: '('}}]\n", "8:38", {"Unmatched ("}},
-    {GOOD "forward: [{kind: a, begin: {kernel: k}}, {kind: a, begin: step}]\n", "8:49",
-     {"kind \"a\" a second time"}},
-    {GOOD "forward: [{kind: a, begin: step}, {kind: b, begin: step}]\n", "8:52",
-     {"second forward that begins with a step"}},
-    {GOOD "forward: [{kind: a, begin: {kernel: k}}, {kind: b, begin: {kernel: k}}]\n", "8:68",
-     {"pattern that begins \"a\" again"}},
+    { GOOD "forward: {kind: a, begin: step}\n", "8:10", { "found a mapping", "a list of" } },
+    { GOOD "forward: [{kind: a}]\n", "8:11", { "no \"begin\"" } },
+    { GOOD "forward: [{begin: step}]\n", "8:11", { "no \"kind\"" } },
+    { GOOD "forward: [{kind: a, begin: steps}]\n",
+      "8:28",
+      { "found \"steps\"; expected step or" } },
+    { GOOD "forward: [{kind: a, begin: {kernal: k}}]\n",
+      "8:29",
+      { "unknown key \"kernal\" in begin", "did you mean \"kernel\"?" } },
+    { GOOD "forward: [{kind: a, begin: {kernel: '('}}]\n", "8:38", { "Unmatched (" } },
+    { GOOD "forward: [{kind: a, begin: {kernel: k}}, {kind: a, begin: step}]\n",
+      "8:49",
+      { "kind \"a\" a second time" } },
+    { GOOD "forward: [{kind: a, begin: step}, {kind: b, begin: step}]\n",
+      "8:52",
+      { "second forward that begins with a step" } },
+    { GOOD "forward: [{kind: a, begin: {kernel: k}}, {kind: b, begin: {kernel: k}}]\n",
+      "8:68",
+      { "pattern that begins \"a\" again" } },
     /* --- sites */
-    {HEAD "- name: q\n" REST, "3:3", {"no \"kernel\" in a site"}},
-    {HEAD "- kernel: k\n" REST, "3:3", {"no \"name\" in a site"}},
-    {HEAD "- name: a b\n  kernel: k\n" REST, "3:10", {"found ' ' in a name"}},
-    {HEAD "- name: \"a\\u00e4\"\n  kernel: k\n" REST, "3:9", {"at character 2", "byte 0xc3"}},
-    {HEAD "- name: 'a/b'\n  kernel: k\n" REST, "3:11", {"found '/' in a name"}},
-    {HEAD "- name: 'a{layer}{layer}'\n  kernel: k\n" REST "  layer: 0\n", "3:18", {"found '{'"}},
-    {HEAD "- name: 'a{layer}'\n  kernel: k\n" REST, "3:9", {"without \"layer\""}},
-    {HEAD "- name: q\n  kernal: k\n" REST, "4:3",
-     {"unknown key \"kernal\" in a site", "did you mean \"kernel\"?"}},
-    {HEAD "- name: q\n  kernel: 'a[b'\n" REST, "4:12", {"a[b", "Unmatched ["}},
-    {HEAD "- name: q\n  kernel: 'a\\1'\n" REST, "4:13", {"back reference \"\\1\""}},
-    {HEAD "- name: q\n  kernel: '\xc3\xa4\\1'\n" REST, "4:13", {"back reference"}},
-    {HEAD "- name: q\n  kernel: '(a{99}){99}'\n" REST, "4:19", {"repetitions"}},
-    {HEAD "- name: q\n  kernel: 'a+++++++++++++'\n" REST, "4:25", {"repetitions"}},
-    {HEAD "- name: q\n  kernel: '(a{99})*{99}'\n" REST, "4:20", {"repetitions"}},
-    {HEAD "- name: q\n  kernel: '(((a{9,}){9,}){9,}){9,}'\n" REST, "4:31", {"repetitions"}},
-    {HEAD "- name: q\n  kernel: '(((((((((((((((((a)))))))))))))))))'\n" REST, "4:28",
-     {"nested parentheses"}},
-    {HEAD "- name: q\n  kernel: ''\n" REST, "4:11", {"regular expression"}},
-    {HEAD "- name: q\n  kernel: [k]\n" REST, "4:11", {"found a list"}},
-    {GOOD "  forward: a\n", "8:12", {"no forward: section"}},
-    {GOOD "  forward: aa\n" FORWARD, "8:12", {"found \"aa\"; expected one of a, b",
-                                             "did you mean \"a\"?"}},
-    {GOOD "  when: befor\n", "8:9", {"one of after, before", "did you mean \"before\"?"}},
-    {GOOD "  row: tokn\n", "8:8", {"did you mean \"token\"?"}},
-    {GOOD "  scale: big\n", "8:10", {"found \"big\"", "not 0"}},
-    {GOOD "  scale: 0\n", "8:10", {"not 0"}},
-    {GOOD "  scale: 1e999\n", "8:10", {"finite"}},
-    {GOOD "  scale: nan\n", "8:10", {"finite"}},
-    {GOOD "  scale: 0x10\n", "8:10", {"decimal"}},
-    {GOOD "  offset: 4 *\n", "8:14", {"found the end"}},
-    {GOOD "  offset: '4 + x'\n", "8:16", {"found \"x\"; expected a variable"}},
-    {GOOD "  offset: >\n    4 +\n    x\n", "8:11", {"at character 5 of the text", "found \"x\""}},
-    {GOOD "  offset: \"4 +\\x20 x\"\n", "8:11", {"at character 6 of the text"}},
-    {GOOD "  offset: [4]\n", "8:11", {"found a list; expected an expression"}},
-    {GOOD "  occurrences: 3\n" FORWARD, "8:16", {"found \"3\"", "expect, from, to"}},
-    {GOOD "  occurrences: {expect: 0}\n" FORWARD, "8:25", {"integer from 1"}},
-    {GOOD "  occurrences: {expect: 3, from: 3}\n" FORWARD, "8:34", {"integer from 0 to 2"}},
-    {GOOD "  occurrences: {expect: 3, to: 3}\n" FORWARD, "8:32", {"integer from 0 to 2"}},
-    {GOOD "  occurrences: {from: 3, to: 2}\n" FORWARD, "8:30", {"\"to\" below \"from\""}},
-    {GOOD "  layer: grid.x\n" FORWARD, "8:10", {"depends on the launch"}},
-    {GOOD "  layer: -1\n", "8:10", {"found layer -1 for occurrence 0"}},
-    {GOOD "  occurrences: {expect: 4}\n  layer: occ / 2\n" FORWARD, "9:10",
-     {"found layer 0 for several occurrences"}},
-    {GOOD "  occurrences: {expect: 4}\n  layer: 8 / (occ - 2)\n" FORWARD, "9:10",
-     {"found layer -4 for occurrence 0"}},
-    {GOOD "  occurrences: {expect: 4, from: 2}\n  layer: 8 / (occ - 2)\n" FORWARD, "9:10",
-     {"no layer for occurrence 2: division by zero"}},
-    {GOOD SITE, "8:3", {"site \"q\" again", "line 3"}},
-    {GOOD SITE "  forward: b\n" FORWARD, "8:3", {"site \"q\" again"}},
+    { HEAD "- name: q\n" REST, "3:3", { "no \"kernel\" in a site" } },
+    { HEAD "- kernel: k\n" REST, "3:3", { "no \"name\" in a site" } },
+    { HEAD "- name: a b\n  kernel: k\n" REST, "3:10", { "found ' ' in a name" } },
+    { HEAD "- name: \"a\\u00e4\"\n  kernel: k\n" REST, "3:9", { "at character 2", "byte 0xc3" } },
+    { HEAD "- name: 'a/b'\n  kernel: k\n" REST, "3:11", { "found '/' in a name" } },
+    { HEAD "- name: 'a{layer}{layer}'\n  kernel: k\n" REST "  layer: 0\n",
+      "3:18",
+      { "found '{'" } },
+    { HEAD "- name: 'a{layer}'\n  kernel: k\n" REST, "3:9", { "without \"layer\"" } },
+    { HEAD "- name: q\n  kernal: k\n" REST,
+      "4:3",
+      { "unknown key \"kernal\" in a site", "did you mean \"kernel\"?" } },
+    { HEAD "- name: q\n  kernel: 'a[b'\n" REST, "4:12", { "a[b", "Unmatched [" } },
+    { HEAD "- name: q\n  kernel: 'a\\1'\n" REST, "4:13", { "back reference \"\\1\"" } },
+    { HEAD "- name: q\n  kernel: '\xc3\xa4\\1'\n" REST, "4:13", { "back reference" } },
+    { HEAD "- name: q\n  kernel: '(a{99}){99}'\n" REST, "4:19", { "repetitions" } },
+    { HEAD "- name: q\n  kernel: 'a+++++++++++++'\n" REST, "4:25", { "repetitions" } },
+    { HEAD "- name: q\n  kernel: '(a{99})*{99}'\n" REST, "4:20", { "repetitions" } },
+    { HEAD "- name: q\n  kernel: '(((a{9,}){9,}){9,}){9,}'\n" REST, "4:31", { "repetitions" } },
+    { HEAD "- name: q\n  kernel: '(((((((((((((((((a)))))))))))))))))'\n" REST,
+      "4:28",
+      { "nested parentheses" } },
+    { HEAD "- name: q\n  kernel: ''\n" REST, "4:11", { "regular expression" } },
+    { HEAD "- name: q\n  kernel: [k]\n" REST, "4:11", { "found a list" } },
+    { GOOD "  forward: a\n", "8:12", { "no forward: section" } },
+    { GOOD "  forward: aa\n" FORWARD,
+      "8:12",
+      { "found \"aa\"; expected one of a, b", "did you mean \"a\"?" } },
+    { GOOD "  when: befor\n", "8:9", { "one of after, before", "did you mean \"before\"?" } },
+    { GOOD "  row: tokn\n", "8:8", { "did you mean \"token\"?" } },
+    { GOOD "  scale: big\n", "8:10", { "found \"big\"", "not 0" } },
+    { GOOD "  scale: 0\n", "8:10", { "not 0" } },
+    { GOOD "  scale: 1e999\n", "8:10", { "finite" } },
+    { GOOD "  scale: nan\n", "8:10", { "finite" } },
+    { GOOD "  scale: 0x10\n", "8:10", { "decimal" } },
+    { GOOD "  offset: 4 *\n", "8:14", { "found the end" } },
+    { GOOD "  offset: '4 + x'\n", "8:16", { "found \"x\"; expected a variable" } },
+    { GOOD "  offset: >\n    4 +\n    x\n",
+      "8:11",
+      { "at character 5 of the text", "found \"x\"" } },
+    { GOOD "  offset: \"4 +\\x20 x\"\n", "8:11", { "at character 6 of the text" } },
+    { GOOD "  offset: [4]\n", "8:11", { "found a list; expected an expression" } },
+    { GOOD "  occurrences: 3\n" FORWARD, "8:16", { "found \"3\"", "expect, from, to" } },
+    { GOOD "  occurrences: {expect: 0}\n" FORWARD, "8:25", { "integer from 1" } },
+    { GOOD "  occurrences: {expect: 3, from: 3}\n" FORWARD, "8:34", { "integer from 0 to 2" } },
+    { GOOD "  occurrences: {expect: 3, to: 3}\n" FORWARD, "8:32", { "integer from 0 to 2" } },
+    { GOOD "  occurrences: {from: 3, to: 2}\n" FORWARD, "8:30", { "\"to\" below \"from\"" } },
+    { GOOD "  layer: grid.x\n" FORWARD, "8:10", { "depends on the launch" } },
+    { GOOD "  layer: -1\n", "8:10", { "found layer -1 for occurrence 0" } },
+    { GOOD "  occurrences: {expect: 4}\n  layer: occ / 2\n" FORWARD,
+      "9:10",
+      { "found layer 0 for several occurrences" } },
+    { GOOD "  occurrences: {expect: 4}\n  layer: 8 / (occ - 2)\n" FORWARD,
+      "9:10",
+      { "found layer -4 for occurrence 0" } },
+    { GOOD "  occurrences: {expect: 4, from: 2}\n  layer: 8 / (occ - 2)\n" FORWARD,
+      "9:10",
+      { "no layer for occurrence 2: division by zero" } },
+    { GOOD SITE, "8:3", { "site \"q\" again", "line 3" } },
+    { GOOD SITE "  forward: b\n" FORWARD, "8:3", { "site \"q\" again" } },
     /* --- dtype, pointer */
-    {HEAD "- name: q\n  kernel: k\n  pointer: arg[0]\n  dtype: f31\n  dims: [{row: true, count: 4}]\n",
-     "6:10", {"found \"f31\"; expected one of f32, f16", "did you mean \"f32\"?"}},
-    {HEAD "- name: q\n  kernel: k\n  pointer: arg[0]\n  dtype: bfloat16\n"
-          "  dims: [{row: true, count: 4}]\n",
-     "6:10", {"did you mean \"bf16\"?"}},
-    {HEAD "- name: q\n  kernel: k\n  pointer: arg[0]\n  dtype: Float32\n"
-          "  dims: [{row: true, count: 4}]\n",
-     "6:10", {"did you mean \"f32\"?"}},
-    {HEAD "- name: q\n  kernel: k\n  pointer: ar[0]\n  dtype: f32\n  dims: [{row: true, count: 4}]\n",
-     "5:12", {"found \"ar\"", "did you mean \"arg\"?"}},
-    {HEAD "- name: q\n  kernel: k\n  pointer: 'arg[0] + 8'\n  dtype: f32\n"
-          "  dims: [{row: true, count: 4}]\n",
-     "5:20", {"found \"+\"", "offset:"}},
-#define DIMS(text) HEAD "- name: q\n  kernel: k\n  pointer: arg[0]\n  dtype: f32\n  dims: " text "\n"
-    {DIMS("4"), "7:9", {"a list of one to four"}},
-    {DIMS("[]"), "7:9", {"found no dimension"}},
-    {DIMS("[4]"), "7:10", {"found \"4\"", "a dimension", "row, count, stride"}},
-    {DIMS("[{count: 4}]"), "7:9", {"no dimension with row: true"}},
-    {DIMS("[{row: true, count: 4}, {row: true, count: 4}]"), "7:33", {"second dimension with row"}},
-    {DIMS("[{row: yes, count: 4}]"), "7:16", {"found \"yes\"; expected true or false"}},
-    {DIMS("[{row: true}]"), "7:10", {"no \"count\""}},
-    {DIMS("[{row: true, count: 0}]"), "7:29", {"found the value 0; expected 1 to"}},
-    {DIMS("[{row: true, count: 4294967296}]"), "7:29", {"expected 1 to 4294967295"}},
-    {DIMS("[{row: true, count: 4, stride: -4}]"), "7:40", {"found the value -4"}},
-    {DIMS("[{row: true, count: 4, strid: 4}]"), "7:32", {"did you mean \"stride\"?"}},
-    {DIMS("[{row: true, count: 4}, {count: 2, stride: 999}]"), "7:10",
-     {"no \"stride\", though the stride at 7:52"}},
-    {DIMS("[{row: true, count: 4294967295}, {count: 4294967295}, {count: 4}]"), "7:10",
-     {"do not fit in 64 bits"}},
-    {DIMS("[{row: true, count: 1}, {count: 1}, {count: 1}, {count: 1}, {count: 1}]"), "7:9",
-     {"found 5 entries; expected at most 4"}},
+    { HEAD
+      "- name: q\n  kernel: k\n  pointer: arg[0]\n  dtype: f31\n  dims: [{row: true, count: 4}]\n",
+      "6:10",
+      { "found \"f31\"; expected one of f32, f16", "did you mean \"f32\"?" } },
+    { HEAD "- name: q\n  kernel: k\n  pointer: arg[0]\n  dtype: bfloat16\n"
+           "  dims: [{row: true, count: 4}]\n",
+      "6:10",
+      { "did you mean \"bf16\"?" } },
+    { HEAD "- name: q\n  kernel: k\n  pointer: arg[0]\n  dtype: Float32\n"
+           "  dims: [{row: true, count: 4}]\n",
+      "6:10",
+      { "did you mean \"f32\"?" } },
+    { HEAD
+      "- name: q\n  kernel: k\n  pointer: ar[0]\n  dtype: f32\n  dims: [{row: true, count: 4}]\n",
+      "5:12",
+      { "found \"ar\"", "did you mean \"arg\"?" } },
+    { HEAD "- name: q\n  kernel: k\n  pointer: 'arg[0] + 8'\n  dtype: f32\n"
+           "  dims: [{row: true, count: 4}]\n",
+      "5:20",
+      { "found \"+\"", "offset:" } },
+#define DIMS(text)                                                                                 \
+    HEAD "- name: q\n  kernel: k\n  pointer: arg[0]\n  dtype: f32\n  dims: " text "\n"
+    { DIMS("4"), "7:9", { "a list of one to four" } },
+    { DIMS("[]"), "7:9", { "found no dimension" } },
+    { DIMS("[4]"), "7:10", { "found \"4\"", "a dimension", "row, count, stride" } },
+    { DIMS("[{count: 4}]"), "7:9", { "no dimension with row: true" } },
+    { DIMS("[{row: true, count: 4}, {row: true, count: 4}]"),
+      "7:33",
+      { "second dimension with row" } },
+    { DIMS("[{row: yes, count: 4}]"), "7:16", { "found \"yes\"; expected true or false" } },
+    { DIMS("[{row: true}]"), "7:10", { "no \"count\"" } },
+    { DIMS("[{row: true, count: 0}]"), "7:29", { "found the value 0; expected 1 to" } },
+    { DIMS("[{row: true, count: 4294967296}]"), "7:29", { "expected 1 to 4294967295" } },
+    { DIMS("[{row: true, count: 4, stride: -4}]"), "7:40", { "found the value -4" } },
+    { DIMS("[{row: true, count: 4, strid: 4}]"), "7:32", { "did you mean \"stride\"?" } },
+    { DIMS("[{row: true, count: 4}, {count: 2, stride: 999}]"),
+      "7:10",
+      { "no \"stride\", though the stride at 7:52" } },
+    { DIMS("[{row: true, count: 4294967295}, {count: 4294967295}, {count: 4}]"),
+      "7:10",
+      { "do not fit in 64 bits" } },
+    { DIMS("[{row: true, count: 1}, {count: 1}, {count: 1}, {count: 1}, {count: 1}]"),
+      "7:9",
+      { "found 5 entries; expected at most 4" } },
     /* --- absent */
-    {GOOD "absent: {a: b}\n", "8:9", {"a list of {name: NAME, why: TEXT}"}},
-    {GOOD "absent: [{name: a}]\n", "8:10", {"no \"why\""}},
-    {GOOD "absent: [{name: q, why: it}]\n", "8:17", {"listed as absent", "line 3"}},
-    {GOOD "absent: [{name: a, why: it, forward: c}]\n" FORWARD, "8:38", {"one of a, b"}},
+    { GOOD "absent: {a: b}\n", "8:9", { "a list of {name: NAME, why: TEXT}" } },
+    { GOOD "absent: [{name: a}]\n", "8:10", { "no \"why\"" } },
+    { GOOD "absent: [{name: q, why: it}]\n", "8:17", { "listed as absent", "line 3" } },
+    { GOOD "absent: [{name: a, why: it, forward: c}]\n" FORWARD, "8:38", { "one of a, b" } },
 };
 
 START_TEST(error_has_its_place_and_says_what_was_expected)
@@ -211,11 +245,11 @@ START_TEST(error_has_its_place_and_says_what_was_expected)
     ck_assert_uint_ge(errors.n_lines, 1);
     char place[64];
     snprintf(place, sizeof place, "f.yaml:%s: ", error_rows[_i].place);
-    ck_assert_msg(!strncmp(errors.lines[0], place, strlen(place)), "%s\n-> %s, expected at %s", text,
-                  errors.lines[0], place);
+    ck_assert_msg(!strncmp(errors.lines[0], place, strlen(place)), "%s\n-> %s, expected at %s",
+                  text, errors.lines[0], place);
     for (size_t i = 0; i < 3 && error_rows[_i].parts[i]; i++)
-        ck_assert_msg(strstr(errors.lines[0], error_rows[_i].parts[i]), "%s\n-> %s lacks \"%s\"", text,
-                      errors.lines[0], error_rows[_i].parts[i]);
+        ck_assert_msg(strstr(errors.lines[0], error_rows[_i].parts[i]), "%s\n-> %s lacks \"%s\"",
+                      text, errors.lines[0], error_rows[_i].parts[i]);
     spec_errors_deinit(&errors);
 }
 END_TEST
@@ -233,47 +267,46 @@ START_TEST(one_mistake_makes_one_line)
 }
 END_TEST
 
-static const char whole[] =
-    "hookspec: 1\n"
-    "name: tinygrad-smollm2\n"
-    "model: SmolLM2-135M-Instruct\n"
-    "vars: {max_context: 512, width: 0x40}\n"
-    "convention: {layer_base: 0, resid: before the norm}\n"
-    "ring: {bytes: 64M, slots: 8K}\n"
-    "overload: {mode: complete, wait_ms: 250}\n"
-    "forward:\n"
-    "  - {kind: decode, begin: {kernel: '^r_576_16_16$'}}\n"
-    "  - {kind: prefill, begin: step}\n"
-    "sites:\n"
-    "  - name: 'h.{layer}.q'\n"
-    "    forward: prefill\n"
-    "    kernel: '^r_9_2$'\n"
-    "    pointer: arg[2][24]\n"
-    "    offset: arg[5].i32 * 256\n"
-    "    dtype: bf16\n"
-    "    dims:\n"
-    "      - {count: 9}\n"
-    "      - {row: true, count: 'arg[3].i32'}\n"
-    "      - {count: width}\n"
-    "    occurrences: {expect: 30, from: 1, to: 28}\n"
-    "    layer: occ - 1\n"
-    "    when: before\n"
-    "    row: request\n"
-    "    scale: 1e12\n"
-    "    note: divided\n"
-    "  - name: x\n"
-    "    kernel: y\n"
-    "    pointer: param[16]\n"
-    "    dtype: i64\n"
-    "    dims: [{row: true, count: 1}]\n"
-    "absent:\n"
-    "  - {name: attn_out, why: fused}\n"
-    "  - {name: x2, why: fused too, forward: decode}\n";
+static const char whole[] = "hookspec: 1\n"
+                            "name: tinygrad-smollm2\n"
+                            "model: SmolLM2-135M-Instruct\n"
+                            "vars: {max_context: 512, width: 0x40}\n"
+                            "convention: {layer_base: 0, resid: before the norm}\n"
+                            "ring: {bytes: 64M, slots: 8K}\n"
+                            "overload: {mode: complete, wait_ms: 250}\n"
+                            "forward:\n"
+                            "  - {kind: decode, begin: {kernel: '^r_576_16_16$'}}\n"
+                            "  - {kind: prefill, begin: step}\n"
+                            "sites:\n"
+                            "  - name: 'h.{layer}.q'\n"
+                            "    forward: prefill\n"
+                            "    kernel: '^r_9_2$'\n"
+                            "    pointer: arg[2][24]\n"
+                            "    offset: arg[5].i32 * 256\n"
+                            "    dtype: bf16\n"
+                            "    dims:\n"
+                            "      - {count: 9}\n"
+                            "      - {row: true, count: 'arg[3].i32'}\n"
+                            "      - {count: width}\n"
+                            "    occurrences: {expect: 30, from: 1, to: 28}\n"
+                            "    layer: occ - 1\n"
+                            "    when: before\n"
+                            "    row: request\n"
+                            "    scale: 1e12\n"
+                            "    note: divided\n"
+                            "  - name: x\n"
+                            "    kernel: y\n"
+                            "    pointer: param[16]\n"
+                            "    dtype: i64\n"
+                            "    dims: [{row: true, count: 1}]\n"
+                            "absent:\n"
+                            "  - {name: attn_out, why: fused}\n"
+                            "  - {name: x2, why: fused too, forward: decode}\n";
 
 static int64_t value_of(const struct expr *e)
 {
-    static const uint32_t three[3] = {1, 1, 1};
-    struct expr_env env = {.grid = three, .block = three, .occ = 5};
+    static const uint32_t three[3] = { 1, 1, 1 };
+    struct expr_env env = { .grid = three, .block = three, .occ = 5 };
     int64_t v = -1;
     ck_assert_int_eq(expr_eval(e, &env, &v), 0);
     return v;
@@ -349,8 +382,8 @@ START_TEST(everything_that_a_spec_says_is_in_the_struct)
     ck_assert_int_eq(value_of(q->dims[1].count), 9);
     ck_assert_int_eq(value_of(q->dims[2].count), 64);
     ck_assert_int_eq(value_of(q->dims[2].stride), 2);
-    static const uint32_t one[3] = {1, 1, 1};
-    struct expr_env env = {.grid = one, .block = one, .param = seven};
+    static const uint32_t one[3] = { 1, 1, 1 };
+    struct expr_env env = { .grid = one, .block = one, .param = seven };
     int64_t stride;
     ck_assert_int_eq(expr_eval(q->dims[1].stride, &env, &stride), 0);
     ck_assert_int_eq(stride, 7 * 64 * 2);
@@ -430,9 +463,10 @@ START_TEST(all_errors_come_in_one_go_in_order)
                                "  when: now\n"
                                "- name: q\n";
     static const char *const places[] = {
-        "f.yaml:2:1: ", "f.yaml:3:11: ", "f.yaml:4:18: ", "f.yaml:7:12: ", "f.yaml:8:15: ",
+        "f.yaml:2:1: ",  "f.yaml:3:11: ",  "f.yaml:4:18: ",  "f.yaml:7:12: ", "f.yaml:8:15: ",
         "f.yaml:9:14: ", "f.yaml:10:10: ", "f.yaml:11:41: ", "f.yaml:12:9: ", "f.yaml:13:3: ",
-        "f.yaml:13:3: ", "f.yaml:13:3: ", "f.yaml:13:3: "};
+        "f.yaml:13:3: ", "f.yaml:13:3: ",  "f.yaml:13:3: "
+    };
     struct spec_errors errors;
     struct spec *spec;
     ck_assert_int_eq(parse(text, &errors, &spec), SPEC_E_INVALID);
@@ -464,20 +498,22 @@ static const struct {
     int rc;
     const char *expected; /* value of a, or a part of the message */
 } var_rows[] = {
-    {{NULL}, 0, "1"},
-    {{"a=5"}, 0, "5"},
-    {{"a=0x10"}, 0, "16"},
-    {{"a=-5"}, 0, "-5"},
-    {{"a=5", "a=6"}, 0, "6"},
-    {{"b=7"}, 0, "1"},
-    {{"ab=5"}, SPEC_E_INVALID, "\"ab=5\", set from outside (-D, DMI_VARS), of which vars: says nothing; "
-                               "expected a, b; did you mean \"a\"?"},
-    {{"a"}, SPEC_E_INVALID, "expected NAME=INTEGER"},
-    {{"=5"}, SPEC_E_INVALID, "expected NAME=INTEGER"},
-    {{""}, SPEC_E_INVALID, "expected NAME=INTEGER"},
-    {{"a="}, SPEC_E_INVALID, "an integer of 64 bits"},
-    {{"a=5x"}, SPEC_E_INVALID, "an integer of 64 bits"},
-    {{"a=9223372036854775808"}, SPEC_E_INVALID, "an integer of 64 bits"},
+    { { NULL }, 0, "1" },
+    { { "a=5" }, 0, "5" },
+    { { "a=0x10" }, 0, "16" },
+    { { "a=-5" }, 0, "-5" },
+    { { "a=5", "a=6" }, 0, "6" },
+    { { "b=7" }, 0, "1" },
+    { { "ab=5" },
+      SPEC_E_INVALID,
+      "\"ab=5\", set from outside (-D, DMI_VARS), of which vars: says nothing; "
+      "expected a, b; did you mean \"a\"?" },
+    { { "a" }, SPEC_E_INVALID, "expected NAME=INTEGER" },
+    { { "=5" }, SPEC_E_INVALID, "expected NAME=INTEGER" },
+    { { "" }, SPEC_E_INVALID, "expected NAME=INTEGER" },
+    { { "a=" }, SPEC_E_INVALID, "an integer of 64 bits" },
+    { { "a=5x" }, SPEC_E_INVALID, "an integer of 64 bits" },
+    { { "a=9223372036854775808" }, SPEC_E_INVALID, "an integer of 64 bits" },
 };
 
 START_TEST(variables_are_set_from_outside)
@@ -520,16 +556,11 @@ static const struct {
     int kind;
     uint32_t n_sites, sites[4];
 } match_rows[] = {
-    {"begin_a", NULL, 0, 0, {0}},
-    {"xbegin_a", NULL, -1, 0, {0}},
-    {"begin_b_7", NULL, 1, 1, {3}},
-    {"gemm", NULL, -1, 2, {0, 1}},
-    {"gemm2", NULL, -1, 1, {1}},
-    {"_Z4normPf", "norm(float*)", -1, 1, {2}},
-    {"_Z4normPf", NULL, -1, 0, {0}},
-    {"norm(float*)", "nothing", -1, 1, {2}},
-    {"", NULL, -1, 0, {0}},
-    {"nobody", "nobody()", -1, 0, {0}},
+    { "begin_a", NULL, 0, 0, { 0 } },    { "xbegin_a", NULL, -1, 0, { 0 } },
+    { "begin_b_7", NULL, 1, 1, { 3 } },  { "gemm", NULL, -1, 2, { 0, 1 } },
+    { "gemm2", NULL, -1, 1, { 1 } },     { "_Z4normPf", "norm(float*)", -1, 1, { 2 } },
+    { "_Z4normPf", NULL, -1, 0, { 0 } }, { "norm(float*)", "nothing", -1, 1, { 2 } },
+    { "", NULL, -1, 0, { 0 } },          { "nobody", "nobody()", -1, 0, { 0 } },
 };
 
 START_TEST(kernel_is_matched_by_raw_and_demangled_name)
@@ -539,11 +570,15 @@ START_TEST(kernel_is_matched_by_raw_and_demangled_name)
         "forward: [{kind: a, begin: {kernel: ^begin_a$}}, {kind: s, begin: step},\n"
         "  {kind: b, begin: {kernel: '^begin_b_[0-9]+$'}}]\n"
         "sites:\n"
-        "- {name: s0, kernel: '^gemm$', pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 1}]}\n"
-        "- {name: s1, kernel: '^gemm', pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 1}]}\n"
-        "- {name: s2, kernel: '^norm\\(float\\*\\)$', pointer: 'arg[0]', dtype: f32, dims: [{row: true, "
+        "- {name: s0, kernel: '^gemm$', pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: "
+        "1}]}\n"
+        "- {name: s1, kernel: '^gemm', pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: "
+        "1}]}\n"
+        "- {name: s2, kernel: '^norm\\(float\\*\\)$', pointer: 'arg[0]', dtype: f32, dims: [{row: "
+        "true, "
         "count: 1}]}\n"
-        "- {name: s3, kernel: '_7$|_8$', pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 1}]}\n";
+        "- {name: s3, kernel: '_7$|_8$', pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: "
+        "1}]}\n";
     struct spec_errors errors;
     struct spec *spec;
     struct spec_match match;
@@ -567,7 +602,8 @@ static char *crowd(const char *kernel, int n, const char *last_kernel)
     strcpy(text, "hookspec: 1\nsites:\n");
     for (int i = 0; i < n; i++)
         sprintf(text + strlen(text),
-                "- {name: s%d, kernel: '%s', pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 1}]}\n",
+                "- {name: s%d, kernel: '%s', pointer: 'arg[0]', dtype: f32, dims: [{row: true, "
+                "count: 1}]}\n",
                 i, i == n - 1 ? last_kernel : kernel);
     return text;
 }
@@ -578,19 +614,20 @@ START_TEST(more_than_sixteen_sites_on_one_kernel_are_refused)
         const char *kernel, *last;
         int n, errors;
     } rows[] = {
-        {"^k$", "^k$", 16, 0}, {"^k$", "^k$", 17, 1}, {"^k$", "k", 17, 1},
-        {"k", "^k$", 17, 2},   {"k", "^x$", 17, 0},
+        { "^k$", "^k$", 16, 0 }, { "^k$", "^k$", 17, 1 }, { "^k$", "k", 17, 1 },
+        { "k", "^k$", 17, 2 },   { "k", "^x$", 17, 0 },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct spec_errors errors;
         struct spec *spec;
         char *text = crowd(rows[i].kernel, rows[i].n, rows[i].last);
         parse(text, &errors, &spec);
-        ck_assert_msg(!errors.n_lines == !rows[i].errors, "row %zu: %zu errors: %s", i, errors.n_lines,
-                      errors.n_lines ? errors.lines[0] : "");
+        ck_assert_msg(!errors.n_lines == !rows[i].errors, "row %zu: %zu errors: %s", i,
+                      errors.n_lines, errors.n_lines ? errors.lines[0] : "");
         if (errors.n_lines)
             ck_assert_msg(!strncmp(errors.lines[0], "f.yaml:19:3: ", 13) &&
-                              strstr(errors.lines[0], "more than 16 sites"), "%s", errors.lines[0]);
+                              strstr(errors.lines[0], "more than 16 sites"),
+                          "%s", errors.lines[0]);
         free(text);
         spec_free(spec);
         spec_errors_deinit(&errors);
@@ -605,9 +642,11 @@ START_TEST(patterns_that_are_large_together_are_refused)
     char *text = calloc(1, 100000);
     strcpy(text, "hookspec: 1\nsites:\n");
     for (int i = 0; i < 40; i++)
-        sprintf(text + strlen(text),
-                "- {name: s%d, kernel: 'k%d.{4090}', pointer: 'arg[0]', dtype: f32, dims: [{row: true, "
-                "count: 1}]}\n", i, i);
+        sprintf(
+            text + strlen(text),
+            "- {name: s%d, kernel: 'k%d.{4090}', pointer: 'arg[0]', dtype: f32, dims: [{row: true, "
+            "count: 1}]}\n",
+            i, i);
     ck_assert_int_eq(parse(text, &errors, &spec), SPEC_E_INVALID);
     ck_assert_uint_eq(errors.n_lines, 40 - 32);
     ck_assert_msg(!strncmp(errors.lines[0], "f.yaml:35:24: found patterns that together", 42), "%s",
