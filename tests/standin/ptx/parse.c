@@ -599,8 +599,13 @@ static struct operand word_operand(struct parser *p)
         if (strcmp(second, "_") && (!o.other || o.other->kind != SYM_REG))
             syntax(p, "a predicate");
     }
+    if (o.kind == O_SYM && accept(p, "[")) {
+        /* name[3]: the address of that element */
+        o.value = (int64_t)(take_int(p) * type_bytes(s->type));
+        expect(p, "]");
+    }
     if (o.kind == O_SYM && accept(p, "+"))
-        o.value = (int64_t)take_int(p);
+        o.value += (int64_t)take_int(p);
     return o;
 }
 
