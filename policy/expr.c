@@ -7,6 +7,7 @@
 
 #include "policy/nearest.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -76,12 +77,10 @@ static int apply(uint8_t kind, int64_t a, int64_t b, int64_t *out)
 
 static int read_param(const struct op *op, const struct expr_env *env, int64_t *out)
 {
-    unsigned char raw[8] = { 0 };
-    if (!env->param || env->param(env->param_ctx, op->ref, raw, op->n_bytes) != 0)
+    uint64_t u = 0; /* the device, and every host that has one, is little-endian */
+    static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the first bytes are the low ones");
+    if (!env->param || env->param(env->param_ctx, op->ref, &u, op->n_bytes) != 0)
         return EXPR_E_PARAM;
-    uint64_t u = 0;
-    for (unsigned i = 0; i < op->n_bytes; i++)
-        u |= (uint64_t)raw[i] << (8 * i);
     if (op->is_signed) {
         unsigned shift = 64 - 8 * op->n_bytes;
         *out = (int64_t)(u << shift) >> shift;

@@ -16,6 +16,13 @@
 #define PATTERN_MAX_DEPTH 16
 #define PATTERN_MAX_TOTAL 131072 /* as PATTERN_MAX_SIZE, for all patterns of a spec */
 
+/* One compiled pattern; immutable, so any thread may match with it. */
+struct pattern {
+    char *text;
+    bool literal; /* ^NAME$: compared, not searched, and @re is not in use */
+    regex_t re;
+};
+
 struct pattern_error {
     size_t offset; /* in the pattern */
     char msg[192];
@@ -26,12 +33,15 @@ enum { PATTERN_E_INVALID = 1 };
 /**
  * pattern_compile() - compile @text for pattern_matches()
  * @room: characters that may still be written out; what this pattern takes is subtracted
- * @out: to be freed with regfree() after success
+ * @out: to be freed with pattern_deinit() after success
  * Return: 0, PATTERN_E_INVALID (see @error), -ENOMEM.
  */
-int pattern_compile(const char *text, size_t *room, regex_t *out, struct pattern_error *error);
+int pattern_compile(const char *text, size_t *room, struct pattern *out,
+                    struct pattern_error *error);
 
-/* true if @re matches somewhere in @name */
-bool pattern_matches(const regex_t *re, const char *name);
+void pattern_deinit(struct pattern *pattern);
+
+/* true if the pattern matches somewhere in @name */
+bool pattern_matches(const struct pattern *pattern, const char *name);
 
 #endif

@@ -29,7 +29,8 @@
 #define TEXT_MAX_BYTES  4096
 #define PAIRS_MAX       64
 #define OCCURRENCE_MAX  0xfffffffeu
-#define LAYERS_CHECKED  4096 /* occurrences whose layers are computed beforehand */
+#define LAYERS_CHECKED  4096  /* occurrences whose layers are computed beforehand */
+#define CROWD_MAX_WORK  65536 /* searches that check_crowd() may do */
 #define DEFAULT_WAIT_MS 100
 #define MAX_WAIT_MS     60000
 
@@ -39,8 +40,7 @@
 
 /* Patterns that several sites share are compiled and matched once. */
 struct regexes {
-    regex_t *compiled;
-    const char **texts; /* borrowed from sites and kinds */
+    struct pattern *patterns;
     size_t n;
     uint16_t of_site[SPEC_MAX_SITES];
     uint16_t of_kind[SPEC_MAX_KINDS];
@@ -465,30 +465,22 @@ static bool take_pattern(struct loader *l, const struct tree_node *node, char **
     if (!is_text(l, node, "a POSIX extended regular expression on the kernel's name"))
         return false;
     size_t i = 0;
-    while (i < all->n && strcmp(all->texts[i], node->text))
+    while (i < all->n && strcmp(all->patterns[i].text, node->text))
         i++;
     if (i == all->n) {
         struct pattern_error error;
-        int rc = pattern_compile(node->text, &l->pattern_room, &all->compiled[i], &error);
+        int rc = pattern_compile(node->text, &l->pattern_room, &all->patterns[i], &error);
         if (rc == PATTERN_E_INVALID)
             complain_inside(l, node, error.offset, error.msg);
         else if (rc)
             l->no_memory = true;
         if (rc)
             return false;
-    }
-    *text = copy(l, node->text);
-    if (!*text) {
-        if (i == all->n)
-            regfree(&all->compiled[i]);
-        return false;
-    }
-    if (i == all->n) {
-        all->texts[i] = *text;
         all->n++;
     }
     *index = (uint16_t)i;
-    return true;
+    *text = copy(l, node->text);
+    return *text != NULL;
 }
 
 /* ------------------------------------------------------------------------------------- sections */
@@ -1025,37 +1017,33 @@ static bool collide(const struct spec_site *a, const struct spec_site *b)
            expr_same(a->layer, b->layer);
 }
 
-/* The kernel's name, if @pattern is ^NAME$ and matches nothing else. */
-static bool literal_name(const char *pattern, char *name, size_t n_name)
-{
-    size_t n = strlen(pattern);
-    if (n < 3 || n >= n_name || pattern[0] != '^' || pattern[n - 1] != '$')
-        return false;
-    memcpy(name, pattern + 1, n - 2);
-    name[n - 2] = 0;
-    return strpbrk(name, "\\[](){}|.*+?^$") == NULL;
-}
-
-/* No kernel that the patterns name may have more sites than a match holds. */
+/*
+ * No kernel that the patterns name may have more sites than a match holds. A pattern that is one name
+ * tells which others match it, too; others are seen with their like only.
+ */
 static void check_crowd(struct loader *l, const struct tree_node *list)
 {
     struct spec *spec = l->spec;
     const struct regexes *all = spec->regexes;
+    size_t work = 0;
     for (size_t p = 0; p < all->n; p++) {
-        char name[PATTERN_MAX_TEXT + 1];
-        bool literal = literal_name(all->texts[p], name, sizeof name);
+        const struct pattern *pattern = &all->patterns[p];
+        char name[PATTERN_MAX_TEXT + 1] = "";
+        if (pattern->literal && work < CROWD_MAX_WORK)
+            memcpy(name, pattern->text + 1, strlen(pattern->text) - 2);
         uint32_t n = 0;
         for (uint32_t s = 0; s < spec->n_sites; s++) {
             if (!spec->sites[s].kernel)
                 continue;
-            uint16_t own = all->of_site[s];
-            if (own != p && !(literal && pattern_matches(&all->compiled[own], name)))
+            const struct pattern *other = &all->patterns[all->of_site[s]];
+            work += !other->literal && *name;
+            if (other != pattern && (other->literal || !*name || !pattern_matches(other, name)))
                 continue;
             if (++n == SPEC_MAX_MATCHES + 1)
                 complain(l, list->items[s],
                          "found more than %d sites on the kernel \"%.100s\"; "
                          "expected fewer",
-                         SPEC_MAX_MATCHES, all->texts[p]);
+                         SPEC_MAX_MATCHES, pattern->text);
         }
     }
 }
@@ -1246,9 +1234,8 @@ static void free_regexes(struct regexes *all)
     if (!all)
         return;
     for (size_t i = 0; i < all->n; i++)
-        regfree(&all->compiled[i]);
-    free(all->compiled);
-    free(all->texts);
+        pattern_deinit(&all->patterns[i]);
+    free(all->patterns);
     free(all);
 }
 
@@ -1304,9 +1291,8 @@ static struct spec *spec_new(const char *path, char *text, size_t n_text)
     struct regexes *all = spec->regexes = calloc(1, sizeof *all);
     if (!text || !spec->path || !all)
         return NULL;
-    all->compiled = calloc(SPEC_MAX_SITES + SPEC_MAX_KINDS, sizeof *all->compiled);
-    all->texts = calloc(SPEC_MAX_SITES + SPEC_MAX_KINDS, sizeof *all->texts);
-    if (!all->compiled || !all->texts)
+    all->patterns = calloc(SPEC_MAX_SITES + SPEC_MAX_KINDS, sizeof *all->patterns);
+    if (!all->patterns)
         return NULL;
     return steal_ptr(spec);
 }
@@ -1426,8 +1412,8 @@ bool spec_match_kernel(const struct spec *spec, const char *name, const char *de
     const struct regexes *all = spec->regexes;
     bool hit[SPEC_MAX_SITES + SPEC_MAX_KINDS];
     for (size_t i = 0; i < all->n; i++)
-        hit[i] = pattern_matches(&all->compiled[i], name) ||
-                 (demangled && pattern_matches(&all->compiled[i], demangled));
+        hit[i] = pattern_matches(&all->patterns[i], name) ||
+                 (demangled && pattern_matches(&all->patterns[i], demangled));
     *match = (struct spec_match){ .kind = -1 };
     for (uint32_t i = 0; i < spec->n_kinds && match->kind < 0; i++)
         if (spec->kinds[i].kernel && hit[all->of_kind[i]])
