@@ -953,9 +953,10 @@ static CUresult node_of(CUgraphNode handle, CUgraphNodeType type, const void *pa
     return CUDA_SUCCESS;
 }
 
-static CUresult node_set(CUgraphNode handle, CUgraphNodeType type, CUresult made, struct work *work)
+static CUresult node_set(CUgraphNode handle, CUgraphNodeType type, CUresult made, struct work *const *made_work)
 {
     struct graph_node *node;
+    struct work *work = *made_work;
 
     if (made != CUDA_SUCCESS)
         return made;
@@ -1021,7 +1022,7 @@ CUresult impl_cuGraphKernelNodeSetParams_v2(CUgraphNode hNode, const CUDA_KERNEL
     struct work *work = NULL;
     DRIVER_LOCKED;
 
-    return node_set(hNode, CU_GRAPH_NODE_TYPE_KERNEL, node_work_kernel(nodeParams, true, &work), work);
+    return node_set(hNode, CU_GRAPH_NODE_TYPE_KERNEL, node_work_kernel(nodeParams, true, &work), &work);
 }
 
 CUresult impl_cuGraphKernelNodeSetParams(CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
@@ -1135,7 +1136,7 @@ CUresult impl_cuGraphMemcpyNodeSetParams(CUgraphNode hNode, const CUDA_MEMCPY3D 
     if (res != CUDA_SUCCESS)
         return res;
     return node_set(hNode, CU_GRAPH_NODE_TYPE_MEMCPY,
-                    node_work_copy(nodeParams, (CUcontext)node->work->ctx, &work), work);
+                    node_work_copy(nodeParams, (CUcontext)node->work->ctx, &work), &work);
 }
 
 CUresult impl_cuGraphMemsetNodeGetParams(CUgraphNode hNode, CUDA_MEMSET_NODE_PARAMS *p)
@@ -1165,7 +1166,7 @@ CUresult impl_cuGraphMemsetNodeSetParams(CUgraphNode hNode, const CUDA_MEMSET_NO
     if (res != CUDA_SUCCESS)
         return res;
     return node_set(hNode, CU_GRAPH_NODE_TYPE_MEMSET,
-                    node_work_set(nodeParams, (CUcontext)node->work->ctx, &work), work);
+                    node_work_set(nodeParams, (CUcontext)node->work->ctx, &work), &work);
 }
 
 CUresult impl_cuGraphHostNodeGetParams(CUgraphNode hNode, CUDA_HOST_NODE_PARAMS *nodeParams)
@@ -1187,7 +1188,7 @@ CUresult impl_cuGraphHostNodeSetParams(CUgraphNode hNode, const CUDA_HOST_NODE_P
 
     if (!nodeParams)
         return CUDA_ERROR_INVALID_VALUE;
-    return node_set(hNode, CU_GRAPH_NODE_TYPE_HOST, node_work_host(nodeParams->fn, nodeParams->userData, &work), work);
+    return node_set(hNode, CU_GRAPH_NODE_TYPE_HOST, node_work_host(nodeParams->fn, nodeParams->userData, &work), &work);
 }
 
 static CUresult event_get(CUgraphNode hNode, CUgraphNodeType type, CUevent *event_out)
@@ -1207,7 +1208,7 @@ static CUresult event_set(CUgraphNode hNode, CUgraphNodeType type, CUevent event
     struct work *work = NULL;
     DRIVER_LOCKED;
 
-    return node_set(hNode, type, node_work_event(event, type == CU_GRAPH_NODE_TYPE_EVENT_RECORD, &work), work);
+    return node_set(hNode, type, node_work_event(event, type == CU_GRAPH_NODE_TYPE_EVENT_RECORD, &work), &work);
 }
 
 CUresult impl_cuGraphEventRecordNodeGetEvent(CUgraphNode hNode, CUevent *event_out)
@@ -1237,7 +1238,7 @@ CUresult impl_cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams *nodePar
 
     if (!nodeParams || nodeParams->type == CU_GRAPH_NODE_TYPE_EMPTY)
         return CUDA_ERROR_INVALID_VALUE;
-    return node_set(hNode, nodeParams->type, node_params_work(nodeParams, &work), work);
+    return node_set(hNode, nodeParams->type, node_params_work(nodeParams, &work), &work);
 }
 
 CUresult impl_cuGraphDebugDotPrint(CUgraph hGraph, const char *path, unsigned int flags)

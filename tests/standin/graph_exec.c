@@ -478,9 +478,10 @@ static struct exec_node *exec_find(CUgraphExec hExec, CUgraphNode hNode)
 }
 
 /* The node keeps its context, and a kernel node its attributes. */
-static CUresult exec_set(CUgraphExec hExec, CUgraphNode hNode, CUgraphNodeType type, CUresult made, struct work *work)
+static CUresult exec_set(CUgraphExec hExec, CUgraphNode hNode, CUgraphNodeType type, CUresult made, struct work *const *made_work)
 {
     struct exec_node *node;
+    struct work *work = *made_work;
 
     if (made != CUDA_SUCCESS)
         return made;
@@ -507,7 +508,7 @@ CUresult impl_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphN
     struct work *work = NULL;
     DRIVER_LOCKED;
 
-    return exec_set(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_KERNEL, node_work_kernel(nodeParams, true, &work), work);
+    return exec_set(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_KERNEL, node_work_kernel(nodeParams, true, &work), &work);
 }
 
 CUresult impl_cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
@@ -527,7 +528,7 @@ CUresult impl_cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode
     struct work *work = NULL;
     DRIVER_LOCKED;
 
-    return exec_set(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_MEMCPY, node_work_copy(copyParams, ctx, &work), work);
+    return exec_set(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_MEMCPY, node_work_copy(copyParams, ctx, &work), &work);
 }
 
 CUresult impl_cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
@@ -536,7 +537,7 @@ CUresult impl_cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode
     struct work *work = NULL;
     DRIVER_LOCKED;
 
-    return exec_set(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_MEMSET, node_work_set(memsetParams, ctx, &work), work);
+    return exec_set(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_MEMSET, node_work_set(memsetParams, ctx, &work), &work);
 }
 
 CUresult impl_cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
@@ -548,7 +549,7 @@ CUresult impl_cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNode h
     if (!nodeParams)
         return CUDA_ERROR_INVALID_VALUE;
     return exec_set(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_HOST,
-                    node_work_host(nodeParams->fn, nodeParams->userData, &work), work);
+                    node_work_host(nodeParams->fn, nodeParams->userData, &work), &work);
 }
 
 CUresult impl_cuGraphExecEventRecordNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode, CUevent event)
@@ -556,7 +557,7 @@ CUresult impl_cuGraphExecEventRecordNodeSetEvent(CUgraphExec hGraphExec, CUgraph
     struct work *work = NULL;
     DRIVER_LOCKED;
 
-    return exec_set(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_EVENT_RECORD, node_work_event(event, true, &work), work);
+    return exec_set(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_EVENT_RECORD, node_work_event(event, true, &work), &work);
 }
 
 CUresult impl_cuGraphExecEventWaitNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode, CUevent event)
@@ -564,7 +565,7 @@ CUresult impl_cuGraphExecEventWaitNodeSetEvent(CUgraphExec hGraphExec, CUgraphNo
     struct work *work = NULL;
     DRIVER_LOCKED;
 
-    return exec_set(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_WAIT_EVENT, node_work_event(event, false, &work), work);
+    return exec_set(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_WAIT_EVENT, node_work_event(event, false, &work), &work);
 }
 
 CUresult impl_cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUgraphNodeParams *p)
