@@ -1,0 +1,583 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * driver_calls.c - an engine that does what a text says
+ *
+ * driver_calls SCRIPT [WAY]: runs the script's lines, each one driver call or one way to start, stop or
+ * split the process, and prints what each call returned, errno, and a digest of what it read back. It
+ * knows nothing of DMI but the public functions of <dmi/dmi.h>, looked up as that header says. So the
+ * same script with and without the library must print the same.
+ *
+ * WAY is how entry points are found: dlopen (default), default (RTLD_DEFAULT), proc1, proc2
+ * (cuGetProcAddress), ptsz (proc2 with per-thread default stream), chain (a cuGetProcAddress that
+ * cuGetProcAddress returned), link (the program driver_calls_link).
+ *
+ * Names are variables that hold 64-bit handles. %i in a line is the repetition, %t the thread.
+ */
+#define __CUDA_API_VERSION_INTERNAL
+#include <cuda.h>
+#include <dmi/dmi.h>
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+extern char **environ;
+
+/* ---- kernels ---- */
+
+#define HEAD ".version 6.4\n.target sm_75\n.address_size 64\n"
+/* out[i] = seed * 65536 + i for i < n, one block of any size */
+#define FILL(name)                                                                                 \
+    ".visible .entry " name "(.param .u64 " name "_p, .param .u32 " name "_n, .param .u32 " name   \
+    "_s, .param .u64 " name "_x)\n{\n.reg .b32 %r<8>;\n.reg .b64 %d<4>;\n.reg .pred %q;\n"         \
+    "ld.param.u64 %d1, [" name "_p];\nld.param.u32 %r1, [" name "_n];\nld.param.u32 %r5, [" name   \
+    "_s];\nmov.u32 %r2, %ctaid.x;\nmov.u32 %r3, %ntid.x;\nmul.lo.u32 %r2, %r2, %r3;\n"             \
+    "mov.u32 %r4, %tid.x;\nadd.u32 %r2, %r2, %r4;\nsetp.ge.u32 %q, %r2, %r1;\n@%q ret;\n"          \
+    "shl.b32 %r5, %r5, 16;\nadd.u32 %r5, %r5, %r2;\nmul.wide.u32 %d2, %r2, 4;\n"                   \
+    "add.u64 %d3, %d1, %d2;\nst.global.u32 [%d3], %r5;\nret;\n}\n"
+/* writes nothing: its arguments only describe a tensor that is there */
+#define VIEW(name)                                                                                 \
+    ".visible .entry " name "(.param .u64 " name "_p, .param .u32 " name "_a, .param .u32 " name   \
+    "_b, .param .u64 " name "_c)\n{\nret;\n}\n"
+
+static const char ptx_fill[] = HEAD FILL("first") FILL("block") FILL("other") FILL("last");
+static const char ptx_again[] = HEAD FILL("other") FILL("last") FILL("first") FILL("block");
+static const char ptx_view[] = HEAD VIEW("view0") VIEW("view1") VIEW("view2") VIEW("view3") VIEW("view4")
+    VIEW("view5") VIEW("view6") VIEW("view7") VIEW("view8") VIEW("view9") VIEW("view10") VIEW("view11");
+
+static const char *ptx_of(const char *name)
+{
+    return !strcmp(name, "view") ? ptx_view : !strcmp(name, "again") ? ptx_again : ptx_fill;
+}
+
+/* ---- entry points ---- */
+
+
+static const char *way = "dlopen";
+static void *library;
+
+struct entry {
+    const char *symbol;  /* exported */
+    const char *name;    /* to ask the resolver for */
+    int version;
+    void *linked;
+    void *found;
+};
+
+#ifdef LINKED
+#define LINK(symbol) (void *)(uintptr_t)symbol
+#else
+#define LINK(symbol) NULL
+#endif
+#define E(symbol, name, version) {#symbol, #name, version, LINK(symbol), NULL}
+static struct entry entries[] = {
+    E(cuInit, cuInit, 2000),
+    E(cuDeviceGet, cuDeviceGet, 2000),
+    E(cuCtxCreate_v2, cuCtxCreate, 3020),
+    E(cuCtxDestroy_v2, cuCtxDestroy, 4000),
+    E(cuCtxDetach, cuCtxDetach, 2000),
+    E(cuCtxSetCurrent, cuCtxSetCurrent, 4000),
+    E(cuCtxSynchronize, cuCtxSynchronize, 2000),
+    E(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000),
+    E(cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease, 11000),
+    E(cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxReset, 11000),
+    E(cuModuleLoadData, cuModuleLoadData, 2000),
+    E(cuModuleGetFunction, cuModuleGetFunction, 2000),
+    E(cuModuleUnload, cuModuleUnload, 2000),
+    E(cuLibraryLoadData, cuLibraryLoadData, 12000),
+    E(cuLibraryGetKernel, cuLibraryGetKernel, 12000),
+    E(cuLibraryUnload, cuLibraryUnload, 12000),
+    E(cuKernelGetFunction, cuKernelGetFunction, 12000),
+    E(cuMemAlloc_v2, cuMemAlloc, 3020),
+    E(cuMemFree_v2, cuMemFree, 3020),
+    E(cuMemcpyHtoD_v2, cuMemcpyHtoD, 3020),
+    E(cuMemcpyDtoH_v2, cuMemcpyDtoH, 3020),
+    E(cuStreamCreate, cuStreamCreate, 2000),
+    E(cuStreamDestroy_v2, cuStreamDestroy, 4000),
+    E(cuStreamSynchronize, cuStreamSynchronize, 2000),
+    E(cuStreamBeginCapture_v2, cuStreamBeginCapture, 10010),
+    E(cuStreamEndCapture, cuStreamEndCapture, 10000),
+    E(cuLaunchKernel, cuLaunchKernel, 4000),
+    E(cuLaunchKernelEx, cuLaunchKernelEx, 11060),
+    E(cuLaunchCooperativeKernel, cuLaunchCooperativeKernel, 9000),
+};
+
+static void *resolver_of(void *lib, const char *symbol)
+{
+    void *found = dlsym(lib, symbol);
+    if (!found) {
+        fprintf(stderr, "driver_calls: libcuda has no %s\n", symbol);
+        exit(2);
+    }
+    return found;
+}
+
+static void *resolve(const struct entry *e)
+{
+    void *found = NULL;
+    if (!strcmp(way, "link"))
+        return e->linked;
+    if (!strcmp(way, "default"))
+        return dlsym(RTLD_DEFAULT, e->symbol);
+    if (!strcmp(way, "dlopen"))
+        return dlsym(library, e->symbol);
+    bool ptsz = !strcmp(way, "ptsz");
+    if (!strcmp(way, "proc1")) {
+        __typeof__(cuGetProcAddress) *ask = resolver_of(library, "cuGetProcAddress");
+        return ask(e->name, &found, e->version, 0) == CUDA_SUCCESS ? found : NULL;
+    }
+    __typeof__(cuGetProcAddress_v2) *ask = resolver_of(library, "cuGetProcAddress_v2");
+    if (!strcmp(way, "chain")) {
+        void *again = NULL;
+        if (ask("cuGetProcAddress", &again, 12000, 0, NULL) != CUDA_SUCCESS || !again)
+            return NULL;
+        ask = again;
+    }
+    return ask(e->name, &found, e->version, ptsz ? 2 : 0, NULL) == CUDA_SUCCESS ? found : NULL;
+}
+
+static void *entry(const char *symbol)
+{
+    for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++) {
+        struct entry *e = &entries[i];
+        if (strcmp(e->symbol, symbol))
+            continue;
+        if (!e->found)
+            e->found = resolve(e);
+        if (!e->found) {
+            fprintf(stderr, "driver_calls: no %s by way of %s\n", symbol, way);
+            exit(2);
+        }
+        return e->found;
+    }
+    abort();
+}
+
+#define CALL(name, ...) ((__typeof__(name) *)entry(#name))(__VA_ARGS__)
+
+/* ---- variables ---- */
+
+static struct {
+    char name[24];
+    uint64_t value;
+} vars[512];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static uint64_t *var(const char *name)
+{
+    pthread_mutex_lock(&lock);
+    uint64_t *found = NULL;
+    for (size_t i = 0; i < sizeof vars / sizeof vars[0] && !found; i++) {
+        if (!vars[i].name[0])
+            snprintf(vars[i].name, sizeof vars[i].name, "%s", name);
+        if (!strcmp(vars[i].name, name))
+            found = &vars[i].value;
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+/* "12", "0x10", "p", "p+64", "p-8" */
+static uint64_t value(const char *text)
+{
+    char name[32];
+    size_t n = strcspn(text, "+-");
+    if ((text[0] >= '0' && text[0] <= '9') || text[0] == '-')
+        return strtoull(text, NULL, 0);
+    snprintf(name, sizeof name, "%.*s", (int)n, text);
+    uint64_t base = *var(name);
+    return text[n] ? base + (uint64_t)strtoll(text + n, NULL, 0) : base;
+}
+
+static void *handle(const char *text)
+{
+    return text && strcmp(text, "0") ? (void *)(uintptr_t)value(text) : NULL;
+}
+
+static uint32_t number(const char *text)
+{
+    return text ? (uint32_t)strtoul(text, NULL, 0) : 0;
+}
+
+/* ---- lines ---- */
+
+enum { MAX_WORDS = 24, MAX_LINES = 2000 };
+
+static char *lines[MAX_LINES];
+static int n_lines;
+static bool quiet; /* inside of threads the order of prints is not the script's */
+
+struct where {
+    long i, t;
+};
+
+static void told(const char *what, int result)
+{
+    int e = errno;
+    if (!quiet || result) {
+        printf("%s %d %d\n", what, result, e);
+        fflush(stdout);
+    }
+    errno = 0;
+}
+
+static unsigned char pattern(uint64_t seed, uint64_t at)
+{
+    uint64_t z = (at + seed * 1000003) * 0x9E3779B97F4A7C15u;
+    return (unsigned char)(z >> 56);
+}
+
+/* launch F STREAM GRID BLOCK PTR N SEED [X], parameters as the kernels above have them */
+static CUresult launch(const char *how, char **w)
+{
+    CUfunction f = handle(w[1]);
+    CUstream stream = handle(w[2]);
+    unsigned grid = number(w[3]), block = number(w[4]);
+    uint64_t p = value(w[5]), x = w[8] ? value(w[8]) : 0;
+    uint32_t n = (uint32_t)value(w[6]), seed = (uint32_t)value(w[7]);
+    void *params[] = {&p, &n, &seed, &x};
+    struct {
+        uint64_t p;
+        uint32_t n, seed;
+        uint64_t x;
+    } packed = {p, n, seed, x};
+    size_t n_packed = sizeof packed;
+    void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &n_packed,
+                     CU_LAUNCH_PARAM_END};
+    errno = 0;
+    if (!strcmp(how, "launchpacked"))
+        return CALL(cuLaunchKernel, f, grid, 1, 1, block, 1, 1, 0, stream, NULL, extra);
+    if (!strcmp(how, "launchcoop"))
+        return CALL(cuLaunchCooperativeKernel, f, grid, 1, 1, block, 1, 1, 0, stream, params);
+    if (!strcmp(how, "launchex") || !strcmp(how, "launchexpacked")) {
+        CUlaunchConfig config = {grid, 1, 1, block, 1, 1, 0, stream, NULL, 0};
+        if (!strcmp(how, "launchex"))
+            return CALL(cuLaunchKernelEx, &config, f, params, NULL);
+        return CALL(cuLaunchKernelEx, &config, f, NULL, extra);
+    }
+    return CALL(cuLaunchKernel, f, grid, 1, 1, block, 1, 1, 0, stream, params, NULL);
+}
+
+static CUresult digest(char **w)
+{
+    size_t n = value(w[2]);
+    unsigned char *bytes = malloc(n + 1);
+    CUresult r = bytes ? CALL(cuMemcpyDtoH_v2, bytes, (CUdeviceptr)value(w[1]), n) : CUDA_ERROR_OUT_OF_MEMORY;
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (size_t i = 0; r == CUDA_SUCCESS && i < n; i++)
+        hash = (hash ^ bytes[i]) * 0x100000001b3u;
+    if (r == CUDA_SUCCESS)
+        printf("digest %016llx\n", (unsigned long long)hash);
+    free(bytes);
+    return r;
+}
+
+static CUresult write_pattern(char **w)
+{
+    size_t n = value(w[2]);
+    unsigned char *bytes = malloc(n + 1);
+    for (size_t i = 0; bytes && i < n; i++)
+        bytes[i] = pattern(value(w[3]), i);
+    CUresult r = bytes ? CALL(cuMemcpyHtoD_v2, (CUdeviceptr)value(w[1]), bytes, n) : CUDA_ERROR_OUT_OF_MEMORY;
+    free(bytes);
+    return r;
+}
+
+/* step NUMBER ROWS [REQUEST:FIRST_ROW:N:POSITION]... */
+static int step(char **w)
+{
+    struct dmi_span spans[MAX_WORDS] = {0};
+    char ids[MAX_WORDS][32];
+    struct dmi_step s = {.size = sizeof s, .version = DMI_STEP_VERSION, .step = value(w[1]),
+                         .n_rows = number(w[2]), .span_size = sizeof spans[0], .spans = spans,
+                         .tp_size = 1, .pp_size = 1, .dp_size = 1, .ep_size = 1};
+    for (char **word = w + 3; *word; word++) {
+        struct dmi_span *span = &spans[s.n_spans];
+        unsigned first, n;
+        long long position;
+        if (sscanf(*word, "%31[^:]:%u:%u:%lld", ids[s.n_spans], &first, &n, &position) != 4)
+            continue;
+        *span = (struct dmi_span){.request_id = ids[s.n_spans], .first_position = position,
+                                  .first_row = first, .n_tokens = n, .phase = DMI_PHASE_PREFILL};
+        s.n_spans++;
+    }
+    int (*begin)(const struct dmi_step *) = dlsym(RTLD_DEFAULT, "dmi_step_begin");
+    return begin ? begin(&s) : DMI_STATUS_OFF;
+}
+
+static int dmi_end(void)
+{
+    int (*end)(void) = dlsym(RTLD_DEFAULT, "dmi_step_end");
+    return end ? end() : DMI_STATUS_OFF;
+}
+
+static int dmi_wait(const char *ms)
+{
+    int (*flush)(uint64_t) = dlsym(RTLD_DEFAULT, "dmi_flush");
+    return flush ? flush(value(ms) * 1000000u) : DMI_STATUS_OFF;
+}
+
+static int find(int from, const char *word)
+{
+    for (int i = from; i < n_lines; i++)
+        if (!strcmp(lines[i], word))
+            return i;
+    fprintf(stderr, "driver_calls: no %s\n", word);
+    exit(2);
+}
+
+static void run(int from, int to, struct where at);
+
+struct job {
+    int from, to;
+    struct where at;
+};
+
+static void *thread_main(void *arg)
+{
+    struct job *job = arg;
+    run(job->from, job->to, job->at);
+    return NULL;
+}
+
+static void threads(long n, int from, int to, struct where at)
+{
+    pthread_t ids[64];
+    struct job jobs[64];
+    quiet = true;
+    for (long t = 0; t < n && t < 64; t++) {
+        jobs[t] = (struct job){from, to, {at.i, t}};
+        pthread_create(&ids[t], NULL, thread_main, &jobs[t]);
+    }
+    for (long t = 0; t < n && t < 64; t++)
+        pthread_join(ids[t], NULL);
+    quiet = false;
+}
+
+static void *exit_main(void *arg)
+{
+    exit((int)(intptr_t)arg);
+}
+
+static void status_told(const char *what, pid_t pid)
+{
+    int status = 0;
+    waitpid(pid, &status, 0);
+    told(what, WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
+}
+
+/* Return: the next line. */
+static int process_line(const char *op, char **w, int line, struct where at)
+{
+    if (!strcmp(op, "repeat")) {
+        int end = find(line, "endrepeat");
+        for (long i = 0; i < (long)number(w[1]); i++)
+            run(line + 1, end, (struct where){i, at.t});
+        return end + 1;
+    }
+    if (!strcmp(op, "threads")) {
+        int end = find(line, "endthreads");
+        threads((long)number(w[1]), line + 1, end, at);
+        return end + 1;
+    }
+    if (!strcmp(op, "fork")) { /* the child runs up to endfork, and exits with 0 unless it says otherwise */
+        int end = find(line, "endfork");
+        fflush(NULL);
+        pid_t pid = fork();
+        if (pid == 0) {
+            run(line + 1, end, at);
+            exit(0);
+        }
+        status_told("child", pid);
+        return end + 1;
+    }
+    if (!strcmp(op, "vfork")) {
+        pid_t pid = vfork();
+        if (pid == 0)
+            _exit(7);
+        status_told("vfork", pid);
+    } else if (!strcmp(op, "spawn")) {
+        pid_t pid;
+        int r = posix_spawnp(&pid, w[1], NULL, NULL, w + 1, environ);
+        if (!r)
+            status_told("spawn", pid);
+    } else if (!strcmp(op, "exec")) {
+        fflush(NULL);
+        execvp(w[1], w + 1);
+    } else if (!strcmp(op, "exit")) {
+        exit((int)number(w[1]));
+    } else if (!strcmp(op, "_exit")) {
+        fflush(NULL);
+        _exit((int)number(w[1]));
+    } else if (!strcmp(op, "_Exit")) {
+        fflush(NULL);
+        _Exit((int)number(w[1]));
+    } else if (!strcmp(op, "threadexit")) {
+        pthread_t id;
+        pthread_create(&id, NULL, exit_main, (void *)(intptr_t)number(w[1]));
+        pthread_join(id, NULL);
+    } else if (!strcmp(op, "kill9")) {
+        fflush(NULL);
+        kill(getpid(), SIGKILL);
+    } else if (!strcmp(op, "close")) {
+        dlclose(library);
+    } else if (!strcmp(op, "sleep")) {
+        struct timespec pause = {(time_t)(number(w[1]) / 1000), (long)(number(w[1]) % 1000) * 1000000};
+        nanosleep(&pause, NULL);
+    } else {
+        return -1;
+    }
+    return line + 1;
+}
+
+/* Return: the result, or -1 where the word means nothing here. */
+static int driver_line(const char *op, char **w)
+{
+#define OUT(type) ((type *)(void *)var(w[1]))
+    if (!strcmp(op, "init"))
+        return CALL(cuInit, number(w[1]));
+    if (!strcmp(op, "device"))
+        return CALL(cuDeviceGet, OUT(CUdevice), (int)number(w[2]));
+    if (!strcmp(op, "ctx"))
+        return CALL(cuCtxCreate_v2, OUT(CUcontext), 0, (CUdevice)value(w[2]));
+    if (!strcmp(op, "ctxdestroy"))
+        return CALL(cuCtxDestroy_v2, handle(w[1]));
+    if (!strcmp(op, "ctxdetach"))
+        return CALL(cuCtxDetach, handle(w[1]));
+    if (!strcmp(op, "setctx"))
+        return CALL(cuCtxSetCurrent, handle(w[1]));
+    if (!strcmp(op, "sync"))
+        return CALL(cuCtxSynchronize);
+    if (!strcmp(op, "retain"))
+        return CALL(cuDevicePrimaryCtxRetain, OUT(CUcontext), (CUdevice)value(w[2]));
+    if (!strcmp(op, "release"))
+        return CALL(cuDevicePrimaryCtxRelease_v2, (CUdevice)value(w[1]));
+    if (!strcmp(op, "reset"))
+        return CALL(cuDevicePrimaryCtxReset_v2, (CUdevice)value(w[1]));
+    if (!strcmp(op, "module"))
+        return CALL(cuModuleLoadData, OUT(CUmodule), ptx_of(w[2]));
+    if (!strcmp(op, "func"))
+        return CALL(cuModuleGetFunction, OUT(CUfunction), handle(w[2]), w[3]);
+    if (!strcmp(op, "unload"))
+        return CALL(cuModuleUnload, handle(w[1]));
+    if (!strcmp(op, "library"))
+        return CALL(cuLibraryLoadData, OUT(CUlibrary), ptx_of(w[2]), NULL, NULL, 0, NULL, NULL, 0);
+    if (!strcmp(op, "kernel"))
+        return CALL(cuLibraryGetKernel, OUT(CUkernel), handle(w[2]), w[3]);
+    if (!strcmp(op, "libunload"))
+        return CALL(cuLibraryUnload, handle(w[1]));
+    if (!strcmp(op, "kfunc"))
+        return CALL(cuKernelGetFunction, OUT(CUfunction), handle(w[2]));
+    if (!strcmp(op, "alloc"))
+        return CALL(cuMemAlloc_v2, OUT(CUdeviceptr), (size_t)value(w[2]));
+    if (!strcmp(op, "free"))
+        return CALL(cuMemFree_v2, (CUdeviceptr)value(w[1]));
+    if (!strcmp(op, "write"))
+        return write_pattern(w);
+    if (!strcmp(op, "digest"))
+        return digest(w);
+    if (!strcmp(op, "stream"))
+        return CALL(cuStreamCreate, OUT(CUstream), 1);
+    if (!strcmp(op, "streamdestroy"))
+        return CALL(cuStreamDestroy_v2, handle(w[1]));
+    if (!strcmp(op, "ssync"))
+        return CALL(cuStreamSynchronize, handle(w[1]));
+    if (!strcmp(op, "capture"))
+        return CALL(cuStreamBeginCapture_v2, handle(w[1]), CU_STREAM_CAPTURE_MODE_GLOBAL);
+    if (!strcmp(op, "endcapture"))
+        return CALL(cuStreamEndCapture, handle(w[2]), OUT(CUgraph));
+    if (!strncmp(op, "launch", 6))
+        return launch(op, w);
+    return -1;
+}
+
+static int dmi_line(const char *op, char **w)
+{
+    if (!strcmp(op, "step"))
+        return step(w);
+    if (!strcmp(op, "stepend"))
+        return dmi_end();
+    if (!strcmp(op, "flush"))
+        return dmi_wait(w[1]);
+    return -100;
+}
+
+/* %i and %t become numbers, words are cut apart. */
+static int split(const char *line, struct where at, char *text, size_t room, char **words)
+{
+    size_t n = 0;
+    for (const char *p = line; *p && n + 24 < room; p++) {
+        if (*p == '%' && (p[1] == 'i' || p[1] == 't'))
+            n += (size_t)snprintf(text + n, room - n, "%ld", *++p == 'i' ? at.i : at.t);
+        else
+            text[n++] = *p;
+    }
+    text[n] = 0;
+    int count = 0;
+    char *save = NULL;
+    for (char *w = strtok_r(text, " ", &save); w && count < MAX_WORDS - 1; w = strtok_r(NULL, " ", &save))
+        words[count++] = w;
+    return count;
+}
+
+static void run(int from, int to, struct where at)
+{
+    char text[512];
+    for (int line = from; line < to;) {
+        char *words[MAX_WORDS] = {0};
+        if (!split(lines[line], at, text, sizeof text, words)) {
+            line++;
+            continue;
+        }
+        int next = process_line(words[0], words, line, at);
+        if (next >= 0) {
+            line = next;
+            continue;
+        }
+        errno = 4242; /* of the host: a call that succeeds leaves it alone */
+        int r = dmi_line(words[0], words);
+        if (r == -100)
+            r = driver_line(words[0], words);
+        if (r == -1) {
+            fprintf(stderr, "driver_calls: what is \"%s\"?\n", lines[line]);
+            exit(2);
+        }
+        told(words[0], r);
+        line++;
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static char text[1 << 18];
+    FILE *f = argc > 1 ? fopen(argv[1], "r") : NULL;
+    if (!f)
+        return 2;
+    size_t n = fread(text, 1, sizeof text - 1, f);
+    fclose(f);
+    text[n] = 0;
+    char *save = NULL;
+    for (char *l = strtok_r(text, "\n", &save); l && n_lines < MAX_LINES; l = strtok_r(NULL, "\n", &save))
+        lines[n_lines++] = l;
+    if (argc > 2)
+        way = argv[2];
+    if (strcmp(way, "link")) {
+        library = dlopen("libcuda.so.1", RTLD_NOW | (!strcmp(way, "default") ? RTLD_GLOBAL : 0));
+        if (!library) {
+            fprintf(stderr, "driver_calls: %s\n", dlerror());
+            return 77;
+        }
+    }
+    run(0, n_lines, (struct where){0, 0});
+    return 0;
+}
