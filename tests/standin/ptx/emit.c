@@ -240,6 +240,8 @@ static const char *convert_bits(struct emitter *e, const char *expr, enum type f
 static const char *immediate(struct emitter *e, const struct operand *o, enum type t)
 {
     unsigned long long bits = (unsigned long long)o->value;
+    if (t == T_PRED)
+        return o->value ? "1" : "0";
     if (o->kind == O_INT)
         return is_float(t) ? say(e, "((%s)%lldll)", ctype(t), (long long)o->value)
                            : say(e, "((%s)0x%llxull)", ctype(t), bits);
@@ -616,15 +618,21 @@ static const char *widen(struct emitter *e, enum type t, const char *bits)
 static const char *small_op(struct emitter *e, enum type t, const char *op, const char *a, const char *b, const char *c)
 {
     bool half = t == T_F16 || t == T_F16X2;
+    if (!strcmp(op, "neg"))
+        return say(e, "(u16)(%s ^ 0x8000)", a);
+    if (!strcmp(op, "abs"))
+        return say(e, "(u16)(%s & 0x7fff)", a);
+    bool flush = half && has(e, "ftz");
+    if (flush) {
+        a = say(e, "hftz(%s)", a);
+        b = b ? say(e, "hftz(%s)", b) : NULL;
+        c = c ? say(e, "hftz(%s)", c) : NULL;
+    }
     const char *x = widen(e, t, a), *y = b ? widen(e, t, b) : NULL, *z = c ? widen(e, t, c) : NULL, *v;
     if (!strcmp(op, "fma"))
-        v = say(e, "fma((double)%s, (double)%s, (double)%s)", x, y, z);
+        v = say(e, "fma_odd((double)%s, (double)%s, (double)%s)", x, y, z);
     else if (!strcmp(op, "min") || !strcmp(op, "max"))
         v = say(e, "%s%s_f32(%s, %s)", op, has(e, "NaN") ? "nan" : "", x, y);
-    else if (!strcmp(op, "neg"))
-        return say(e, "(u16)(%s ^ 0x8000)", a);
-    else if (!strcmp(op, "abs"))
-        return say(e, "(u16)(%s & 0x7fff)", a);
     else if (!strcmp(op, "ex2"))
         v = say(e, "exp2f(%s)", x);
     else if (!strcmp(op, "tanh"))
@@ -635,7 +643,8 @@ static const char *small_op(struct emitter *e, enum type t, const char *op, cons
         v = say(e, "max_f64(%s, 0.0)", v);
     if (has(e, "sat"))
         v = say(e, "satd(%s)", v);
-    return half ? say(e, "d2h(%s)", v) : say(e, "f2bf((float)%s)", v);
+    v = say(e, half ? "d2h(%s)" : "d2bf(%s)", v);
+    return flush ? say(e, "hftz(%s)", v) : v;
 }
 
 static void emit_small(struct emitter *e, enum type t, const char *op, unsigned n)
@@ -1036,17 +1045,49 @@ static const char *comparison_name(struct emitter *e)
     unsupported(e);
 }
 
-/* Compares as f32 what is f16 or bf16: exact. */
+/* f16 and bf16 bit patterns compare as f32: exact. */
+static const char *compare_small(struct emitter *e, enum type t, const char *a, const char *b)
+{
+    bool flush = has(e, "ftz") && (t == T_F16 || t == T_F16X2);
+    return comparison(e, comparison_name(e), T_F32, widen(e, t, flush ? say(e, "hftz(%s)", a) : a),
+                      widen(e, t, flush ? say(e, "hftz(%s)", b) : b));
+}
+
+/* Half @k of a packed pair */
+static const char *half_of(struct emitter *e, unsigned n, unsigned k)
+{
+    return say(e, "(u16)(%s >> %u)", arg(e, n, T_B32), 16 * k);
+}
+
 static const char *compare(struct emitter *e, enum type t, unsigned first)
 {
     const char *name = comparison_name(e);
     if (is_pair(t))
         unsupported(e);
     if (is_small_float(t))
-        return comparison(e, name, T_F32, widen(e, t, arg(e, first, T_B16)), widen(e, t, arg(e, first + 1, T_B16)));
+        return compare_small(e, t, arg(e, first, T_B16), arg(e, first + 1, T_B16));
     if (is_float(t))
         return comparison(e, name, t, float_arg(e, first, t), float_arg(e, first + 1, t));
     return comparison(e, name, t, arg(e, first, t), arg(e, first + 1, t));
+}
+
+static const char *boolean_operator(const struct emitter *e)
+{
+    return has(e, "and") ? "&" : has(e, "or") ? "|" : "^";
+}
+
+/* setp on pairs: p is what the lower halves say, q the upper */
+static void emit_setp_pair(struct emitter *e, enum type t)
+{
+    const struct operand *dst = &e->i->operand[0];
+    put(e, "{ u8 lo = %s, hi = %s;", compare_small(e, t, half_of(e, 1, 0), half_of(e, 2, 0)),
+        compare_small(e, t, half_of(e, 1, 1), half_of(e, 2, 1)));
+    if (e->i->n_operands > 3)
+        put(e, " u8 c = %s; lo = lo %s c; hi = hi %s c;", arg(e, 3, T_PRED), boolean_operator(e), boolean_operator(e));
+    write_to(e, dst, T_PRED, "lo");
+    if (dst->other)
+        put(e, " r%u = hi;", dst->other->index);
+    put(e, " }\n");
 }
 
 static void emit_setp(struct emitter *e)
@@ -1054,10 +1095,14 @@ static void emit_setp(struct emitter *e)
     only(e, "eq ne lt le gt ge lo ls hi hs equ neu ltu leu gtu geu num nan and or xor ftz");
     enum type t = the_type(e);
     const struct operand *dst = &e->i->operand[0];
+    if (is_pair(t)) {
+        emit_setp_pair(e, t);
+        return;
+    }
     put(e, "{ u8 q = %s;", compare(e, t, 1));
     const char *p = "q", *not_p = "!q";
     if (e->i->n_operands > 3) {
-        const char *op = has(e, "and") ? "&" : has(e, "or") ? "|" : "^";
+        const char *op = boolean_operator(e);
         put(e, " u8 c = %s;", arg(e, 3, T_PRED));
         p = say(e, "q %s c", op);
         not_p = say(e, "!q %s c", op);
@@ -1072,16 +1117,36 @@ static void emit_setp(struct emitter *e)
     put(e, " }\n");
 }
 
+/* set on pairs: each half all ones, or 1.0 */
+static void emit_set_pair(struct emitter *e, enum type d, enum type s)
+{
+    unsigned one = d == T_F16X2 ? 0x3c00 : d == T_BF16X2 ? 0x3f80 : 0xffff;
+    put(e, "{ u8 c = %s; (void)c; u32 v = 0;", e->i->n_operands > 3 ? arg(e, 3, T_PRED) : "0");
+    for (unsigned k = 0; k < 2; k++) {
+        const char *x = compare_small(e, s, half_of(e, 1, k), half_of(e, 2, k));
+        if (e->i->n_operands > 3)
+            x = say(e, "(%s %s c)", x, boolean_operator(e));
+        put(e, " if (%s) v |= 0x%xu;", x, one << (16 * k));
+    }
+    result(e, T_B32, "v");
+    put(e, " }\n");
+}
+
 static void emit_set(struct emitter *e)
 {
     only(e, "eq ne lt le gt ge lo ls hi hs equ neu ltu leu gtu geu num nan and or xor ftz");
     enum type d = nth_type(e, 0), s = nth_type(e, 1);
     if (s == T_NONE)
         unsupported(e);
+    if (is_pair(s)) {
+        emit_set_pair(e, d, s);
+        return;
+    }
     const char *x = compare(e, s, 1);
     if (e->i->n_operands > 3)
-        x = say(e, "(%s %s %s)", x, has(e, "and") ? "&" : has(e, "or") ? "|" : "^", arg(e, 3, T_PRED));
-    result(e, d, d == T_F32 ? say(e, "(%s ? 1.0f : 0.0f)", x) : say(e, "(%s ? (%s)-1 : 0)", x, ctype(d)));
+        x = say(e, "(%s %s %s)", x, boolean_operator(e), arg(e, 3, T_PRED));
+    const char *one = d == T_F32 ? "1.0f" : d == T_F16 ? "0x3c00" : d == T_BF16 ? "0x3f80" : say(e, "(%s)-1", ctype(d));
+    result(e, d, say(e, "(%s ? %s : 0)", x, one));
 }
 
 static void emit_select(struct emitter *e)
@@ -1115,7 +1180,9 @@ static void cvt_to_int(struct emitter *e, enum type d, enum type s)
 {
     const char *x = is_small_float(s) ? arg(e, 1, T_B16) : float_arg(e, 1, s);
     const char *round = has(e, "rni") ? "nearbyint" : has(e, "rmi") ? "floor" : has(e, "rpi") ? "ceil" : "trunc";
-    result(e, d, say(e, "f64_to_%s(%s(%s))", int_name(e, d), round, to_double(e, s, x)));
+    /* PTX ISA, cvt: NaN is 0, but 1 << (bits - 1) where either type has 64 bits */
+    const char *nan = s == T_F64 || type_bytes(d) == 8 ? say(e, "(%s)(1ull << %u)", ctype(d), type_bytes(d) * 8 - 1) : "0";
+    result(e, d, say(e, "f64_to_%s(%s(%s), %s)", int_name(e, d), round, to_double(e, s, x), nan));
 }
 
 static void cvt_int_to_int(struct emitter *e, enum type d, enum type s)
@@ -1137,9 +1204,7 @@ static void cvt_int_to_int(struct emitter *e, enum type d, enum type s)
 /* cvt.rn.f16x2.f32 d, a, b: a goes to the upper half */
 static void cvt_pair(struct emitter *e, enum type d)
 {
-    const char *fn = d == T_F16X2 ? "f2h" : has(e, "rz") ? "f2bf_rz" : "f2bf";
-    if (d == T_F16X2 && has(e, "rz"))
-        unsupported(e);
+    const char *fn = d == T_F16X2 ? (has(e, "rz") ? "f2h_rz" : "f2h") : has(e, "rz") ? "f2bf_rz" : "f2bf";
     const char *a = arg(e, 1, T_F32), *b = arg(e, 2, T_F32);
     if (has(e, "relu")) {
         a = say(e, "max_f32(%s, 0.0f)", a);
@@ -1155,7 +1220,7 @@ static void cvt_to_float(struct emitter *e, enum type d, enum type s)
     if (from_int) {
         const char *v = arg(e, 1, s), *wide = is_signed(s) ? "s64" : "u64";
         if (d == T_F16 || d == T_BF16)
-            x = say(e, "(double)%s", v); /* 64-bit integers are rounded twice: far above either's range */
+            x = say(e, type_bytes(s) == 8 ? "sticky_%s(%s)" : "(double)%.0s%s", wide, v);
         else if (mode)
             x = say(e, "rnd_%s_%s(%s, (%s)%s)", wide, d == T_F32 ? "f32" : "f64", mode, wide, v);
         else
@@ -1175,9 +1240,11 @@ static void cvt_to_float(struct emitter *e, enum type d, enum type s)
             x = say(e, "max_f64(%s, 0.0)", x);
         if (has(e, "sat"))
             x = say(e, "satd(%s)", x);
-        if (mode && !(d == T_BF16 && has(e, "rz")))
+        if (mode && d == T_BF16 && !(has(e, "rz") && s == T_F32))
             unsupported(e);
-        result(e, T_B16, d == T_F16 ? say(e, "d2h(%s)", x) : say(e, mode ? "f2bf_rz((float)%s)" : "f2bf((float)%s)", x));
+        result(e, T_B16, d == T_BF16 ? say(e, mode ? "f2bf_rz(%s)" : "d2bf(%s)", x)
+                         : mode      ? say(e, "d2h_to(%s, %s)", mode, x)
+                                     : say(e, "d2h(%s)", x));
         return;
     }
     result(e, d, finish_float(e, d, say(e, "(%s)%s", ctype(d), x)));
@@ -1210,87 +1277,135 @@ static void emit_cvt(struct emitter *e)
 
 static void save_restore(struct emitter *e, bool save)
 {
-    for (unsigned r = 0; r < e->f->n_regs; r++)
-        if (e->i->live && e->i->live[r / 64] >> (r % 64) & 1)
+    for (size_t w = 0; e->i->live && w <= e->f->n_regs / 64; w++)
+        for (uint64_t left = e->i->live[w]; left; left &= left - 1) {
+            unsigned r = (unsigned)(w * 64) + (unsigned)__builtin_ctzll(left);
             put(e, save ? " F->s%u = r%u;" : " r%u = F->s%u;", r, r);
+        }
 }
 
-/* The thread stops here and resumes behind it. @show: what peers may read, NULL: nothing */
-static void wait_here(struct emitter *e, const char *kind, const char *show)
+/* The thread stops here and resumes behind it; what it brings and for whom it waits is in F->h. */
+static void wait_here(struct emitter *e, const char *kind)
 {
     if (!e->f->is_kernel)
         ir_fail(e->m, PTX_E_UNSUPPORTED, "function %s, line %d: %s in a function that is called is not supported",
                 e->f->name, e->i->line, e->i->opcode);
     unsigned k = ++e->n_waits;
     put(e, "{");
-    if (show)
-        put(e, " F->h.value[pass & 1] = (u64)(%s);", show);
     save_restore(e, true);
     put(e, " F->h.pc = %u; F->h.wait = %s; goto next_thread; W%u:;", k, kind, k);
     save_restore(e, false);
     put(e, " }\n");
 }
 
-#define PEERS "frames, stride, T, n_threads, ~pass & 1"
+/* Shows @value to the lanes named by operand @mask; without one, to those at the same instruction. */
+static void meet_warp(struct emitter *e, const char *value, unsigned mask)
+{
+    put(e, "F->h.brings = (u64)(%s); ", value);
+    if (mask < e->i->n_operands) {
+        put(e, "F->h.mask = %s; ", arg(e, mask, T_U32));
+        wait_here(e, "WAIT_WARP");
+    } else {
+        wait_here(e, "WAIT_ACTIVE");
+    }
+}
 
-static void emit_warp(struct emitter *e)
+static void emit_shfl(struct emitter *e)
 {
     const struct operand *dst = &e->i->operand[0];
+    int mode = has(e, "up") ? 0 : has(e, "down") ? 1 : has(e, "bfly") ? 2 : 3;
+    only(e, "up down bfly idx");
+    meet_warp(e, arg(e, 1, T_B32), 4);
+    put(e, "{ u32 ok, v = warp_shfl(&B, T->linear, %d, %s, %s, %s, &ok);", mode, arg(e, 1, T_B32), arg(e, 2, T_U32),
+        arg(e, 3, T_U32));
+    write_to(e, dst, T_B32, "v");
+    if (dst->other)
+        put(e, " r%u = ok != 0;", dst->other->index);
+    put(e, " (void)ok; }\n");
+}
+
+static void emit_vote(struct emitter *e)
+{
+    int mode = has(e, "any") ? 0 : has(e, "all") ? 1 : has(e, "uni") ? 2 : 3;
+    only(e, "all any uni ballot");
+    meet_warp(e, arg(e, 1, T_PRED), 2);
+    result(e, mode == 3 ? T_B32 : T_PRED, say(e, "warp_vote(&B, T->linear, %d)", mode));
+}
+
+static void emit_match(struct emitter *e)
+{
+    const struct operand *dst = &e->i->operand[0];
+    enum type t = the_type(e);
+    only(e, "any all");
+    meet_warp(e, arg(e, 1, t), 2);
+    put(e, "{ u32 same, v = warp_match(&B, T->linear, %s, %d, &same);", arg(e, 1, t), has(e, "all"));
+    write_to(e, dst, T_B32, "v");
+    if (dst->other)
+        put(e, " r%u = same != 0;", dst->other->index);
+    put(e, " (void)same; }\n");
+}
+
+static void emit_redux(struct emitter *e)
+{
+    bool s = is_signed(the_type(e));
+    int op = has(e, "add") ? 0 : has(e, "min") ? (s ? 3 : 1) : has(e, "max") ? (s ? 4 : 2) : has(e, "and") ? 5 : has(e, "or") ? 6 : 7;
+    only(e, "add min max and or xor");
+    if (type_bytes(the_type(e)) != 4 || the_type(e) == T_F32)
+        unsupported(e);
+    meet_warp(e, arg(e, 1, T_B32), 2);
+    result(e, T_B32, say(e, "warp_redux(&B, T->linear, %d)", op));
+}
+
+static void emit_activemask(struct emitter *e)
+{
     need(e, 1);
-    if (op_is(e, "shfl")) {
-        only(e, "up down bfly idx");
-        wait_here(e, "WAIT_WARP", arg(e, 1, T_B32));
-        int mode = has(e, "up") ? 0 : has(e, "down") ? 1 : has(e, "bfly") ? 2 : 3;
-        put(e, "{ u32 ok, v = warp_shfl(" PEERS ", %d, %s, %s, %s, &ok);", mode, arg(e, 1, T_B32), arg(e, 2, T_U32), arg(e, 3, T_U32));
-        write_to(e, dst, T_B32, "v");
-        put(e, dst->other ? " r%u = ok != 0; }\n" : " (void)ok; }\n", dst->other ? dst->other->index : 0);
-    } else if (op_is(e, "vote")) {
-        only(e, "all any uni ballot");
-        const char *mask = e->i->n_operands > 2 ? arg(e, 2, T_U32) : "~0u";
-        wait_here(e, "WAIT_WARP", arg(e, 1, T_PRED));
-        int mode = has(e, "any") ? 0 : has(e, "all") ? 1 : has(e, "uni") ? 2 : 3;
-        write_to(e, dst, mode == 3 ? T_B32 : T_PRED, say(e, "warp_vote(" PEERS ", %s, %d)", mask, mode));
-    } else if (op_is(e, "match")) {
-        only(e, "any all");
-        enum type t = the_type(e);
-        wait_here(e, "WAIT_WARP", arg(e, 1, t));
-        put(e, "{ u32 ok, v = warp_match(" PEERS ", %s, %s, %d, &ok);", arg(e, 2, T_U32), arg(e, 1, t), has(e, "all"));
-        write_to(e, dst, T_B32, "v");
-        put(e, dst->other ? " r%u = ok != 0; }\n" : " (void)ok; }\n", dst->other ? dst->other->index : 0);
-    } else if (op_is(e, "redux")) {
-        only(e, "add min max and or xor");
-        bool s = is_signed(the_type(e));
-        int op = has(e, "add") ? 0 : has(e, "min") ? (s ? 3 : 1) : has(e, "max") ? (s ? 4 : 2) : has(e, "and") ? 5 : has(e, "or") ? 6 : 7;
-        wait_here(e, "WAIT_WARP", arg(e, 1, T_B32));
-        write_to(e, dst, T_B32, say(e, "warp_redux(" PEERS ", %s, %d)", arg(e, 2, T_U32), op));
-    } else {
-        wait_here(e, "WAIT_WARP", "0");
-        write_to(e, dst, T_B32, "warp_active(" PEERS ")");
-    }
-    put(e, "\n");
+    only(e, "");
+    put(e, "F->h.brings = 0; ");
+    wait_here(e, "WAIT_ACTIVE");
+    result(e, T_B32, "F->h.group");
+}
+
+/* Barrier @id, which takes as many threads as operand @expected says; 0: all. */
+static void name_barrier(struct emitter *e, const char *id, const char *expected)
+{
+    put(e, "F->h.barrier = %s; F->h.expected = (u16)(%s); ", id, expected);
+}
+
+/* bar.red.OP d, a{, b}, p */
+static void emit_barrier_red(struct emitter *e)
+{
+    unsigned last = e->i->n_operands - 1;
+    need(e, 3);
+    name_barrier(e, say(e, "%s & 15", arg(e, 1, T_U32)), last > 2 ? arg(e, 2, T_U32) : "0");
+    put(e, "F->h.brings = %s != 0; ", arg(e, last, T_PRED));
+    wait_here(e, "WAIT_BARRIER");
+    if (has(e, "popc"))
+        result(e, T_U32, "(u32)F->h.brought");
+    else
+        result(e, T_PRED, has(e, "and") ? "(u32)F->h.brought == F->h.brought >> 32" : "(u32)F->h.brought != 0");
 }
 
 static void emit_barrier(struct emitter *e)
 {
+    only(e, "red popc and or arrive warp wait");
     if (has(e, "warp")) {
-        wait_here(e, "WAIT_WARP", "0");
-        return;
+        meet_warp(e, "0", 0);
+    } else if (op_is(e, "barrier") && has(e, "cluster")) {
+        /* a cluster of one block: to arrive is nothing, to wait is to wait for the block */
+        name_barrier(e, "CLUSTER_BARRIER", "0");
+        if (has(e, "wait"))
+            wait_here(e, "WAIT_BARRIER");
+    } else if (has(e, "red")) {
+        emit_barrier_red(e);
+    } else if (has(e, "arrive")) {
+        need(e, 2);
+        put(e, "B.arrived[%s & 15]++;\n", arg(e, 0, T_U32));
+    } else {
+        need(e, 1);
+        name_barrier(e, say(e, "%s & 15", arg(e, 0, T_U32)), e->i->n_operands > 1 ? arg(e, 1, T_U32) : "0");
+        put(e, "F->h.brings = 0; ");
+        wait_here(e, "WAIT_BARRIER");
     }
-    only(e, "red popc and or arrive warp");
-    if (has(e, "arrive"))
-        unsupported(e);
-    if (!has(e, "red")) {
-        wait_here(e, "WAIT_BARRIER", NULL);
-        return;
-    }
-    /* d, a{, b}, p: the predicate is the last operand */
-    const struct operand *p = &e->i->operand[e->i->n_operands - 1];
-    put(e, "red[0] += %s != 0; red[2]++; ", read_as(e, p, T_PRED));
-    wait_here(e, "WAIT_BARRIER", NULL);
-    if (has(e, "popc"))
-        result(e, T_U32, "red[3]");
-    else
-        result(e, T_PRED, has(e, "and") ? "red[3] == red[5]" : "red[3] != 0");
 }
 
 static void emit_call(struct emitter *e)
@@ -1374,8 +1489,8 @@ static const struct {
     {"dp4a", emit_bits}, {"dp2a", emit_bits}, {"sad", emit_bits}, {"setp", emit_setp}, {"set", emit_set},
     {"selp", emit_select}, {"slct", emit_select}, {"cvt", emit_cvt}, {"bra", emit_branch}, {"brx", emit_branch},
     {"call", emit_call}, {"ret", emit_exit}, {"exit", emit_exit}, {"trap", emit_exit}, {"bar", emit_barrier},
-    {"barrier", emit_barrier}, {"shfl", emit_warp}, {"vote", emit_warp}, {"match", emit_warp}, {"redux", emit_warp},
-    {"activemask", emit_warp}, {"membar", emit_fence}, {"fence", emit_fence}, {"prefetch", emit_nothing},
+    {"barrier", emit_barrier}, {"shfl", emit_shfl}, {"vote", emit_vote}, {"match", emit_match}, {"redux", emit_redux},
+    {"activemask", emit_activemask}, {"membar", emit_fence}, {"fence", emit_fence}, {"prefetch", emit_nothing},
     {"prefetchu", emit_nothing}, {"nanosleep", emit_nothing}, {"griddepcontrol", emit_nothing},
     {"discard", emit_nothing}, {"pmevent", emit_nothing}, {"brkpt", emit_nothing}, {"applypriority", emit_nothing},
 };
@@ -1404,11 +1519,9 @@ static void emit_instruction(struct emitter *e)
 
 static bool kernel_waits(const struct function_ir *f)
 {
-    static const char *const words[] = {"bar", "barrier", "shfl", "vote", "match", "redux", "activemask"};
     for (size_t i = 0; i < f->n_body; i++)
-        for (size_t k = 0; k < sizeof words / sizeof words[0]; k++)
-            if (!f->body[i]->label && !strcmp(f->body[i]->part[0], words[k]))
-                return true;
+        if (instruction_waits(f->body[i]))
+            return true;
     return false;
 }
 
@@ -1438,13 +1551,15 @@ static void emit_body(struct emitter *e)
 /* Registers that some wait keeps: the thread's frame. */
 static void emit_frame(struct emitter *e)
 {
+    size_t words = e->f->n_regs / 64 + 1;
+    uint64_t *kept = ir_alloc(e->m, words * sizeof *kept);
+    for (size_t i = 0; i < e->f->n_body; i++)
+        for (size_t w = 0; e->f->body[i]->live && w < words; w++)
+            kept[w] |= e->f->body[i]->live[w];
     put(e, "struct frame_%s { struct rt_frame h;", e->f->name);
     for (unsigned r = 0; r < e->f->n_regs; r++)
-        for (size_t i = 0; i < e->f->n_body; i++)
-            if (e->f->body[i]->live && e->f->body[i]->live[r / 64] >> (r % 64) & 1) {
-                put(e, " %s s%u;", storage(e->f->regs[r]->type), r);
-                break;
-            }
+        if (kept[r / 64] >> (r % 64) & 1)
+            put(e, " %s s%u;", storage(e->f->regs[r]->type), r);
     put(e, " };\n");
 }
 
@@ -1466,12 +1581,11 @@ static void emit_kernel(struct emitter *e)
            "struct thread_id id = {0}; struct thread_id *const T = &id;\n"
            "id.n_local = LOCAL_BYTES;\n");
     if (waits)
-        put(e, "u8 *const frames = E->frames; const u64 stride = sizeof(struct frame_%s); (void)stride;\n"
-               "u32 pass = 0, red[6] = {0}; (void)red;\nagain:\npass++;\n", f->name);
+        put(e, "struct rt_block B = {.frames = E->frames, .stride = sizeof(struct frame_%s), .n = n_threads};\nagain:\n", f->name);
     put(e, "for (id.linear = 0, id.x = 0, id.y = 0, id.z = 0; id.linear < n_threads; id.linear++) {\n"
            "id.local = E->local + id.linear * LOCAL_BYTES;\n");
     if (waits)
-        put(e, "struct frame_%s *const F = (void *)(frames + id.linear * stride);\n", f->name);
+        put(e, "struct frame_%s *const F = (void *)(E->frames + id.linear * sizeof(*F));\n", f->name);
     declare_registers(e);
     if (waits)
         put(e, "if (F->h.wait) goto next_thread;\nif (F->h.pc) goto resume;\n");
@@ -1485,7 +1599,7 @@ static void emit_kernel(struct emitter *e)
     }
     put(e, "if (++id.x == E->block[0]) { id.x = 0; if (++id.y == E->block[1]) { id.y = 0; id.z++; } }\n}\n");
     if (waits)
-        put(e, "if (schedule(frames, stride, n_threads, red)) goto again;\n");
+        put(e, "switch (schedule(&B)) { case 1: goto again; case 2: E->trap(); }\n");
     put(e, "}\n");
 }
 
@@ -1510,17 +1624,25 @@ static void emit_function(struct emitter *e)
 }
 
 /* Local memory a thread: the deepest chain of calls; recursion has no bound and is refused. */
-static size_t local_need(struct emitter *e, const struct function_ir *f, int depth)
+static size_t local_need(struct emitter *e, struct function_ir *f)
 {
     size_t most = 0;
-    if (depth > 32)
-        ir_fail(e->m, PTX_E_UNSUPPORTED, "function %s: calls nest too deep (recursion is not supported)", f->name);
+    if (f->total_local)
+        return f->total_local - 1; /* known */
+    if (f->visiting)
+        ir_fail(e->m, PTX_E_UNSUPPORTED, "function %s, line %d: recursion is not supported", f->name, f->line);
+    f->visiting = true;
     for (size_t i = 0; i < f->n_body; i++) {
-        const struct function_ir *callee = f->body[i]->callee ? f->body[i]->callee->function : NULL;
-        size_t n = callee ? local_need(e, callee, depth + 1) : 0;
+        struct function_ir *callee = f->body[i]->callee ? f->body[i]->callee->function : NULL;
+        size_t n = callee ? local_need(e, callee) : 0;
         most = n > most ? n : most;
     }
-    return ((f->local_bytes + 15) & ~(size_t)15) + most;
+    f->visiting = false;
+    most += (f->local_bytes + 15) & ~(size_t)15;
+    if (most > 512u << 10)
+        ir_fail(e->m, PTX_E_UNSUPPORTED, "function %s, line %d: more local memory than a thread has", f->name, f->line);
+    f->total_local = most + 1;
+    return most;
 }
 
 void ptx_emit(struct module_ir *m, struct text *out, bool pausable)
@@ -1536,8 +1658,7 @@ void ptx_emit(struct module_ir *m, struct text *out, bool pausable)
         e.n_waits = 0;
         e.n_scratch = 0;
         if (f->is_kernel) {
-            f->total_local = local_need(&e, f, 0);
-            put(&e, "#undef LOCAL_BYTES\n#define LOCAL_BYTES %zuull\n", f->total_local);
+            put(&e, "#undef LOCAL_BYTES\n#define LOCAL_BYTES %zuull\n", local_need(&e, f));
             emit_kernel(&e);
         } else {
             emit_function(&e);

@@ -100,7 +100,8 @@ struct function_ir {
     struct symbol **locals; /* .local and .param variables of the body */
     unsigned n_locals, cap_locals;
     size_t local_bytes, frame_params; /* its own .local, and its .param variables */
-    size_t total_local;               /* with what it calls; kernels only */
+    size_t total_local;               /* with what it calls, plus 1; 0: not known yet */
+    bool visiting;                    /* in the search for that */
     unsigned max_threads;
     struct instruction **body;
     size_t n_body, cap_body;
@@ -159,5 +160,6 @@ void ir_free(struct module_ir *m);
 
 /* Operands that an instruction writes and reads: shared by live.c and emit.c. */
 unsigned written_operands(const struct instruction *i); /* how many, from the front */
+bool instruction_waits(const struct instruction *i);    /* other threads of the block run meanwhile */
 
 #endif

@@ -135,7 +135,7 @@ static void find_blocks(struct flow *flow)
     }
 }
 
-static bool waits(const struct instruction *i)
+bool instruction_waits(const struct instruction *i)
 {
     static const char *const words[] = {"bar", "barrier", "shfl", "vote", "match", "redux", "activemask"};
     for (size_t k = 0; k < sizeof words / sizeof words[0]; k++)
@@ -170,7 +170,7 @@ void ptx_liveness(struct module_ir *m, struct function_ir *f)
         for (size_t i = flow.blocks[b].end; i-- > flow.blocks[b].first;) {
             struct instruction *ins = f->body[i];
             /* what it reads is needed when the thread goes on: warp operations finish then */
-            uint64_t *keep = waits(ins) ? ir_alloc(m, flow.words * sizeof *keep) : NULL;
+            uint64_t *keep = instruction_waits(ins) ? ir_alloc(m, flow.words * sizeof *keep) : NULL;
             if (keep)
                 memcpy(keep, live, flow.words * sizeof *keep);
             step_back(ins, live);

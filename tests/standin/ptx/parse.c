@@ -2,8 +2,8 @@
 /* PTX text to IR: one pass, recursive descent; labels and callees are bound as they are named. */
 #include "ir.h"
 
-#include <ctype.h>
 #include <errno.h>
+#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,9 +119,20 @@ static _Noreturn void syntax(struct parser *p, const char *expected)
     ir_fail(p->m, PTX_E_SYNTAX, "line %d: found '%.*s', expected %s", p->line, n, p->text, expected);
 }
 
+/* Not <ctype.h>: the host program may have set any locale. */
+static bool digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
 static bool word_char(char c)
 {
-    return isalnum((unsigned char)c) || c == '_' || c == '$' || c == '%';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || digit(c) || c == '_' || c == '$' || c == '%';
+}
+
+static bool blank(char c)
+{
+    return c == ' ' || (c >= '\t' && c <= '\r') || !c;
 }
 
 static void skip_blank(struct parser *p)
@@ -130,7 +141,7 @@ static void skip_blank(struct parser *p)
         if (*p->at == '\n') {
             p->line++;
             p->at++;
-        } else if (isspace((unsigned char)*p->at) || !*p->at) {
+        } else if (blank(*p->at)) {
             p->at++;
         } else if (p->end - p->at >= 2 && p->at[0] == '/' && p->at[1] == '/') {
             while (p->at < p->end && *p->at != '\n')
@@ -144,6 +155,16 @@ static void skip_blank(struct parser *p)
             return;
         }
     }
+}
+
+/* strtod() with a decimal point, whatever the host's locale writes there */
+static double decimal(const char *text, char **end)
+{
+    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    double d = c ? strtod_l(text, end, c) : strtod(text, end);
+    if (c)
+        freelocale(c);
+    return d;
 }
 
 static void number(struct parser *p)
@@ -170,7 +191,7 @@ static void number(struct parser *p)
         p->token = TOK_DOUBLE;
         p->value = strtoull(buffer + 2, &end, 16);
     } else if (strpbrk(buffer, ".eE") && !(buffer[0] == '0' && (buffer[1] == 'x' || buffer[1] == 'X'))) {
-        double d = strtod(buffer, &end);
+        double d = decimal(buffer, &end);
         p->token = TOK_DOUBLE;
         memcpy(&p->value, &d, sizeof d);
     } else {
@@ -194,7 +215,7 @@ static void next(struct parser *p)
         return;
     }
     char c = *p->at;
-    if (isdigit((unsigned char)c)) {
+    if (digit(c)) {
         number(p);
         return;
     }
@@ -362,18 +383,23 @@ static struct declaration take_declaration(struct parser *p)
 {
     struct declaration d = {.align = 0};
     size_t lanes = 1;
+    bool pointee = false; /* behind .ptr stands what the parameter points to: hints, not its own layout */
     for (;;) {
         if (accept(p, ".align")) {
-            d.align = take_int(p);
-            if (!d.align || d.align > 4096 || (d.align & (d.align - 1)))
+            size_t align = take_int(p);
+            if (!align || align > 4096 || (align & (align - 1)))
                 syntax(p, "a power of two");
+            if (!pointee)
+                d.align = align;
         } else if (accept(p, ".v2"))
             lanes = 2;
         else if (accept(p, ".v4"))
             lanes = 4;
-        else if (accept(p, ".ptr") || accept(p, ".global") || accept(p, ".const") || accept(p, ".shared") ||
-                 accept(p, ".local") || accept(p, ".generic"))
-            ; /* what a pointer parameter points to: a hint */
+        else if (accept(p, ".ptr"))
+            pointee = true;
+        else if (accept(p, ".global") || accept(p, ".const") || accept(p, ".shared") || accept(p, ".local") ||
+                 accept(p, ".generic"))
+            ;
         else if (p->token == TOK_DIRECTIVE && type_named(p->text + 1, p->n - 1) != T_NONE)
             d.type = take_type(p);
         else
@@ -507,8 +533,8 @@ static void local_declaration(struct parser *p, enum space space)
     s->type = d.type;
     s->offset = align_up(*block, d.align > 16 ? d.align : 16);
     *block = s->offset + d.size;
-    if (*block > 1u << 26)
-        syntax(p, "less local memory");
+    if (*block > (space == SPACE_LOCAL ? 512u << 10 : 64u << 10)) /* the ISA's bound; these lie on C's stack */
+        syntax(p, "less memory");
     expect(p, ";");
 }
 
@@ -890,6 +916,16 @@ static void function_attributes(struct parser *p, struct function_ir *f)
     }
 }
 
+/* A name that no declaration explained was taken for a label further down: by now it must stand. */
+static void check_names(struct parser *p, const struct function_ir *f, const struct instruction *i,
+                        const struct symbol *s)
+{
+    if (s && s->kind == SYM_LABEL && !s->offset)
+        ir_fail(p->m, PTX_E_SYNTAX, "kernel %s, line %d: %s: nothing is called %s", f->name, i->line, i->opcode, s->name);
+    for (unsigned t = 0; s && s->kind == SYM_TARGETS && t < s->n_targets; t++)
+        check_names(p, f, i, s->targets[t]);
+}
+
 static void function(struct parser *p, bool is_kernel)
 {
     struct module_ir *m = p->m;
@@ -921,15 +957,9 @@ static void function(struct parser *p, bool is_kernel)
     block(p);
     p->scope = &m->scope;
     p->f = NULL;
-    for (size_t i = 0; i < f->n_body; i++) {
-        struct instruction *ins = f->body[i];
-        for (unsigned o = 0; o < ins->n_operands; o++) {
-            struct symbol *label = ins->operand[o].sym;
-            if (ins->operand[o].kind == O_SYM && label->kind == SYM_LABEL && !label->offset)
-                ir_fail(m, PTX_E_SYNTAX, "kernel %s, line %d: %s: nothing is called %s", f->name, ins->line,
-                        ins->opcode, label->name);
-        }
-    }
+    for (size_t i = 0; i < f->n_body; i++)
+        for (unsigned o = 0; o < f->body[i]->n_operands; o++)
+            check_names(p, f, f->body[i], f->body[i]->operand[o].sym);
     *m->last_function = f;
     m->last_function = &f->next;
 }

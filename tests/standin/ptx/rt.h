@@ -76,6 +76,42 @@ INLINE u16 f2bf(float f)
 }
 INLINE u16 f2bf_rz(float f) { return f != f ? 0x7fff : (u16)(b32f(f) >> 16); }
 
+/* Nearest double to nearest float would round twice: the float's last bit says that something was cut. */
+INLINE u16 d2bf(double d)
+{
+    float f = (float)d;
+    u32 b = b32f(f);
+    if (f - f == 0 && (double)f != d) {
+        if (fabs((double)f) > fabs(d)) b--;
+        b |= 1;
+    }
+    return f2bf(f32b(b));
+}
+/* 64-bit integers as doubles of which no bit is lost to a first rounding */
+INLINE double sticky_u64(u64 v) { return v >> 53 ? (double)(v >> 11 << 11 | (u64)((v & 2047) != 0) << 11) : (double)v; }
+INLINE double sticky_s64(s64 v) { return v < 0 ? -sticky_u64(0 - (u64)v) : sticky_u64((u64)v); }
+/* a * b + c of values with few bits: exact product, then a sum whose last bit says that something was cut */
+INLINE double fma_odd(double a, double b, double c)
+{
+    double p = a * b, s = p + c, t = s - p, err = (p - (s - t)) + (c - t);
+    u64 u = b64f(s);
+    if (err != 0 && err == err && !(u & 1) && s - s == 0) u += (err > 0) == (s > 0) ? 1 : -1;
+    return f64b(u);
+}
+/* The f16 next to the nearest one, where the direction asks for it */
+SLOW u16 d2h_to(int mode, double d)
+{
+    u16 h = d2h(d);
+    double v = (double)h2f(h);
+    if (d != d || v == d || d - d != 0) return h;
+    int up = mode == FE_UPWARD || (mode == FE_TOWARDZERO && d < 0);
+    if (up ? v < d : v > d) h = (u16)((h & 0x7fff) == 0 ? (up ? 1 : 0x8001) : (h & 0x8000) == (up ? 0 : 0x8000) ? h + 1 : h - 1);
+    return h;
+}
+
+INLINE u16 hftz(u16 h) { return h & 0x7c00 ? h : h & 0x8000; }
+INLINE u16 f2h_rz(float f) { return d2h_to(FE_TOWARDZERO, f); }
+
 /* NaN results are the canonical one (PTX ISA, "Floating-Point": payloads are not preserved) */
 INLINE float cn(float f) { return likely(f == f) ? f : f32b(0x7fffffff); }
 INLINE double cnd(double f) { return likely(f == f) ? f : f64b(0x7fffffffffffffffull); }
@@ -152,11 +188,11 @@ ROUNDED_INT(rnd_u64_f64, double, u64)
 MINMAX(float, f32, u32, f32b(0x7fffffff))
 MINMAX(double, f64, u64, f64b(0x7fffffffffffffffull))
 
-/* ---- conversions to integers: saturate; NaN is 0 ---- */
+/* ---- conversions to integers: saturate; the caller says what NaN is ---- */
 #define TO_INT(I, name, lo, hi, lod, hid)                                                          \
-    INLINE I f64_to_##name(double f)                                                               \
+    INLINE I f64_to_##name(double f, I nan)                                                        \
     {                                                                                              \
-        if (unlikely(f != f)) return 0;                                                            \
+        if (unlikely(f != f)) return nan;                                                          \
         return f <= lod ? lo : f >= hid ? hi : (I)f;                                               \
     }
 TO_INT(s8, s8, INT8_MIN, INT8_MAX, -128.0, 127.0)
@@ -171,12 +207,12 @@ TO_INT(u64, u64, 0, UINT64_MAX, 0.0, 0x1p64)
 /* ---- integers ---- */
 #define DIVREM(U, S, n, MIN)                                                                       \
     INLINE U div_u##n(U a, U b) { return likely(b) ? (U)(a / b) : (U)-1; }                         \
-    INLINE U rem_u##n(U a, U b) { return likely(b) ? (U)(a % b) : a; }                             \
+    INLINE U rem_u##n(U a, U b) { return likely(b) ? (U)(a % b) : (U)-1; }                             \
     INLINE S div_s##n(S a, S b)                                                                    \
     {                                                                                              \
         return unlikely(!b) ? (S)-1 : unlikely(b == -1) ? (S)(0 - (U)a) : (S)(a / b);              \
     }                                                                                              \
-    INLINE S rem_s##n(S a, S b) { return unlikely(!b) ? a : unlikely(b == -1) ? 0 : (S)(a % b); }  \
+    INLINE S rem_s##n(S a, S b) { return unlikely(!b) ? (S)-1 : unlikely(b == -1) ? 0 : (S)(a % b); }  \
     INLINE U shl_b##n(U a, u32 b) { return b < n ? (U)(a << b) : 0; }                              \
     INLINE U shr_u##n(U a, u32 b) { return b < n ? (U)(a >> b) : 0; }                              \
     INLINE S shr_s##n(S a, u32 b) { return (S)(a >> (b < n ? b : n - 1)); }                        \
@@ -337,7 +373,7 @@ SLOW void *slow_address(const struct rt_env *E, const struct thread_id *T, u64 a
 #define AT_LOCAL(a, n)                                                                             \
     ({                                                                                             \
         u64 _a = (a);                                                                              \
-        if (unlikely(_a >= T->n_local || (n) > T->n_local - _a))                                   \
+        if (unlikely(_a >= T->n_local || (n) > T->n_local - _a || (_a & ((n) - 1))))                                   \
             E->fault(LOCAL_BASE + _a);                                                             \
         (void *)(T->local + _a);                                                                   \
     })
@@ -391,109 +427,167 @@ RMW(add_f16x2, u32, (u32)f2h(h2f((u16)old) + h2f((u16)b)) | (u32)f2h(h2f((u16)(o
 RMW(add_bf16x2, u32, (u32)f2bf(bf2f((u16)old) + bf2f((u16)b)) | (u32)f2bf(bf2f((u16)(old >> 16)) + bf2f((u16)(b >> 16))) << 16)
 
 /* ---- threads that wait for each other ---- */
-enum { WAIT_NONE = 0, WAIT_BARRIER = 1, WAIT_WARP = 2, WAIT_DONE = 3 };
+enum { WAIT_NONE, WAIT_BARRIER, WAIT_WARP, WAIT_ACTIVE, WAIT_DONE };
+enum { CLUSTER_BARRIER = 16, N_BARRIERS };
 /* Each thread's frame begins so; its saved registers follow. */
 struct rt_frame {
-    u32 pc;
-    u8 wait;
-    u8 present; /* it was at a warp operation when the last pass ended */
-    u16 unused;
-    u64 value[2]; /* what it shows its warp, by the parity of the pass in which it does */
+    u32 pc;       /* where it goes on: number of the wait */
+    u8 wait;      /* for what */
+    u8 barrier;   /* WAIT_BARRIER: which */
+    u16 expected; /* WAIT_BARRIER: how many threads it takes, 0: all of the block that have not ended */
+    u32 mask;     /* WAIT_WARP: lanes that must come, but those that have ended */
+    u32 group;    /* lanes that came */
+    u64 brings;   /* value for the others */
+    u64 brought;  /* the same while the others may read it; for barriers threads << 32 | how many brought 1 */
 };
-/* Between two passes over the threads: who may go on? 0: all are done; 1: go on; 2: never. */
-SLOW int schedule(u8 *frames, u64 stride, u32 n, u32 *red)
+struct rt_block {
+    u8 *frames;
+    u64 stride;
+    u32 n;
+    u32 arrived[N_BARRIERS]; /* by bar.arrive */
+};
+INLINE struct rt_frame *frame_at(const struct rt_block *b, u32 t)
 {
-    u32 waiting_warp = 0, waiting_barrier = 0;
-    for (u32 t = 0; t < n; t++) {
-        const struct rt_frame *f = (const void *)(frames + t * stride);
-        waiting_warp += f->wait == WAIT_WARP;
-        waiting_barrier += f->wait == WAIT_BARRIER;
+    return (void *)(b->frames + t * b->stride);
+}
+SLOW void release(const struct rt_block *b, u32 first, u32 lanes)
+{
+    for (u32 left = lanes; left; left &= left - 1) {
+        struct rt_frame *f = frame_at(b, first + (u32)__builtin_ctz(left));
+        f->wait = WAIT_NONE;
+        f->group = lanes;
+        f->brought = f->brings;
     }
-    if (!waiting_warp && !waiting_barrier)
-        return 0;
-    u8 go = waiting_warp ? WAIT_WARP : WAIT_BARRIER;
-    for (u32 t = 0; t < n; t++) {
-        struct rt_frame *f = (void *)(frames + t * stride);
-        f->present = f->wait == WAIT_WARP;
-        if (f->wait == go)
-            f->wait = WAIT_NONE;
+}
+/* Lanes of a warp meet when all that are named in the mask have come, with the same mask. */
+SLOW int meet_masked(const struct rt_block *b, u32 first, u32 n_lanes)
+{
+    int moved = 0;
+    for (u32 l = 0; l < n_lanes; l++) {
+        const struct rt_frame *f = frame_at(b, first + l);
+        if (f->wait != WAIT_WARP) continue;
+        u32 group = 1u << l, missing = 0;
+        for (u32 k = 0; k < n_lanes; k++) {
+            const struct rt_frame *peer = frame_at(b, first + k);
+            if (!(f->mask >> k & 1) || peer->wait == WAIT_DONE) continue;
+            if (peer->wait == WAIT_WARP && peer->mask == f->mask) group |= 1u << k;
+            else missing = 1;
+        }
+        if (missing) continue;
+        release(b, first, group);
+        moved = 1;
     }
-    if (go == WAIT_BARRIER) {
-        red[3] = red[0]; red[4] = red[1]; red[5] = red[2]; /* results of this barrier */
-        red[0] = 0; red[1] = 0; red[2] = 0;                /* popc, or, threads */
+    return moved;
+}
+/* activemask and the operations without a mask: whoever is at the same instruction when all else rests. */
+SLOW int meet_active(const struct rt_block *b, u32 first, u32 n_lanes)
+{
+    int moved = 0;
+    for (u32 l = 0; l < n_lanes; l++) {
+        const struct rt_frame *f = frame_at(b, first + l);
+        u32 group = 0;
+        if (f->wait != WAIT_ACTIVE) continue;
+        for (u32 k = l; k < n_lanes; k++) {
+            const struct rt_frame *peer = frame_at(b, first + k);
+            if (peer->wait == WAIT_ACTIVE && peer->pc == f->pc) group |= 1u << k;
+        }
+        release(b, first, group);
+        moved = 1;
+    }
+    return moved;
+}
+SLOW int meet_barrier(struct rt_block *b, u32 id, u32 alive)
+{
+    u32 waiting = 0, expected = 0, ones = 0;
+    for (u32 t = 0; t < b->n; t++) {
+        const struct rt_frame *f = frame_at(b, t);
+        if (f->wait != WAIT_BARRIER || f->barrier != id) continue;
+        waiting++;
+        ones += f->brings != 0;
+        if (f->expected > expected) expected = f->expected;
+    }
+    if (!waiting || waiting + b->arrived[id] < (expected ? expected : alive)) return 0;
+    b->arrived[id] = 0;
+    for (u32 t = 0; t < b->n; t++) {
+        struct rt_frame *f = frame_at(b, t);
+        if (f->wait != WAIT_BARRIER || f->barrier != id) continue;
+        f->wait = WAIT_NONE;
+        f->brought = (u64)waiting << 32 | ones;
     }
     return 1;
 }
-#define PEER(lane) ((const struct rt_frame *)(frames + ((T->linear & ~31u) + (lane)) * stride))
-#define LANES ((T->linear & ~31u) + 32 <= n_threads ? 32u : n_threads - (T->linear & ~31u))
-SLOW u32 warp_shfl(const u8 *frames, u64 stride, const struct thread_id *T, u32 n_threads, u32 turn, u32 mode,
-                   u32 a, u32 b, u32 c, u32 *ok)
+/* Between two passes over the threads: who may go on? 0: all have ended; 1: go on; 2: nobody ever will. */
+SLOW int schedule(struct rt_block *b)
 {
-    u32 lane = T->linear & 31, bval = b & 31, cval = c & 31, segmask = c >> 8 & 31;
+    u32 count[WAIT_DONE + 1] = {0}, barriers = 0;
+    int moved = 0, rested = 0;
+    for (u32 t = 0; t < b->n; t++) {
+        const struct rt_frame *f = frame_at(b, t);
+        count[f->wait]++;
+        if (f->wait == WAIT_BARRIER) barriers |= 1u << f->barrier;
+    }
+    if (count[WAIT_DONE] == b->n) return 0;
+    for (u32 first = 0; count[WAIT_WARP] && first < b->n; first += 32)
+        moved |= meet_masked(b, first, b->n - first < 32 ? b->n - first : 32);
+    for (u32 id = 0; id < N_BARRIERS; id++)
+        if (barriers >> id & 1) moved |= meet_barrier(b, id, b->n - count[WAIT_DONE]);
+    for (u32 first = 0; !moved && count[WAIT_ACTIVE] && first < b->n; first += 32)
+        rested |= meet_active(b, first, b->n - first < 32 ? b->n - first : 32);
+    return moved || rested ? 1 : 2;
+}
+/* What lane @l of this thread's warp brought; only for lanes of its group */
+INLINE u64 peer(const struct rt_block *b, u32 linear, u32 l)
+{
+    return frame_at(b, (linear & ~31u) + l)->brought;
+}
+/* 0 up, 1 down, 2 bfly, 3 idx; a lane that did not come gives the thread's own value */
+SLOW u32 warp_shfl(const struct rt_block *blk, u32 linear, u32 mode, u32 a, u32 b, u32 c, u32 *ok)
+{
+    u32 lane = linear & 31, bval = b & 31, cval = c & 31, segmask = c >> 8 & 31;
     u32 max = (lane & segmask) | (cval & ~segmask), min = lane & segmask, j;
     switch (mode) {
-    case 0: j = lane - bval; *ok = (s32)j >= (s32)max; break;         /* up */
-    case 1: j = lane + bval; *ok = j <= max; break;                   /* down */
-    case 2: j = lane ^ bval; *ok = j <= max; break;                   /* bfly */
-    default: j = min | (bval & ~segmask); *ok = j <= max; break;      /* idx */
+    case 0: j = lane - bval; *ok = (s32)j >= (s32)max; break;
+    case 1: j = lane + bval; *ok = j <= max; break;
+    case 2: j = lane ^ bval; *ok = j <= max; break;
+    default: j = min | (bval & ~segmask); *ok = j <= max; break;
     }
-    if (!*ok || j >= LANES)
-        return a;
-    return (u32)PEER(j)->value[turn];
+    if (!*ok || !(frame_at(blk, linear)->group >> j & 1)) return a;
+    return (u32)peer(blk, linear, j);
 }
 /* 0 any, 1 all, 2 uni, 3 ballot */
-SLOW u32 warp_vote(const u8 *frames, u64 stride, const struct thread_id *T, u32 n_threads, u32 turn, u32 mask, int mode)
+SLOW u32 warp_vote(const struct rt_block *b, u32 linear, int mode)
 {
-    u32 ballot = 0, present = 0;
-    for (u32 l = 0; l < LANES; l++)
-        if (mask >> l & 1 && PEER(l)->present) {
-            present |= 1u << l;
-            ballot |= (u32)(PEER(l)->value[turn] & 1) << l;
-        }
-    return mode == 0 ? ballot != 0 : mode == 1 ? ballot == present : mode == 2 ? !ballot || ballot == present : ballot;
+    u32 group = frame_at(b, linear)->group, ballot = 0;
+    for (u32 l = 0; l < 32; l++)
+        if (group >> l & 1) ballot |= (u32)(peer(b, linear, l) & 1) << l;
+    return mode == 0 ? ballot != 0 : mode == 1 ? ballot == group : mode == 2 ? !ballot || ballot == group : ballot;
 }
-SLOW u32 warp_match(const u8 *frames, u64 stride, const struct thread_id *T, u32 n_threads, u32 turn, u32 mask, u64 v, int all, u32 *p)
+SLOW u32 warp_match(const struct rt_block *b, u32 linear, u64 v, int all, u32 *p)
 {
-    u32 same = 0, present = 0;
-    for (u32 l = 0; l < LANES; l++)
-        if (mask >> l & 1 && PEER(l)->present) {
-            present |= 1u << l;
-            same |= (u32)(PEER(l)->value[turn] == v) << l;
-        }
-    *p = same == present;
-    return !all ? same : *p ? present : 0;
+    u32 group = frame_at(b, linear)->group, same = 0;
+    for (u32 l = 0; l < 32; l++)
+        if (group >> l & 1) same |= (u32)(peer(b, linear, l) == v) << l;
+    *p = same == group;
+    return !all ? same : *p ? group : 0;
 }
 /* 0 add, 1 min u, 2 max u, 3 min s, 4 max s, 5 and, 6 or, 7 xor */
-SLOW u32 warp_redux(const u8 *frames, u64 stride, const struct thread_id *T, u32 n_threads, u32 turn, u32 mask, int op)
+SLOW u32 warp_redux(const struct rt_block *b, u32 linear, int op)
 {
-    u32 r = 0, first = 1;
-    for (u32 l = 0; l < LANES; l++) {
-        if (!(mask >> l & 1) || !PEER(l)->present)
-            continue;
-        u32 v = (u32)PEER(l)->value[turn];
-        if (first)
-            r = v;
-        else
-            switch (op) {
-            case 0: r += v; break;
-            case 1: r = r < v ? r : v; break;
-            case 2: r = r > v ? r : v; break;
-            case 3: r = (s32)r < (s32)v ? r : v; break;
-            case 4: r = (s32)r > (s32)v ? r : v; break;
-            case 5: r &= v; break;
-            case 6: r |= v; break;
-            default: r ^= v; break;
-            }
-        first = 0;
+    u32 group = frame_at(b, linear)->group, first = (u32)__builtin_ctz(group), r = (u32)peer(b, linear, first);
+    for (u32 l = first + 1; l < 32; l++) {
+        if (!(group >> l & 1)) continue;
+        u32 v = (u32)peer(b, linear, l);
+        switch (op) {
+        case 0: r += v; break;
+        case 1: r = r < v ? r : v; break;
+        case 2: r = r > v ? r : v; break;
+        case 3: r = (s32)r < (s32)v ? r : v; break;
+        case 4: r = (s32)r > (s32)v ? r : v; break;
+        case 5: r &= v; break;
+        case 6: r |= v; break;
+        default: r ^= v; break;
+        }
     }
-    return r;
-}
-SLOW u32 warp_active(const u8 *frames, u64 stride, const struct thread_id *T, u32 n_threads, u32 turn)
-{
-    u32 r = 0;
-    (void)turn;
-    for (u32 l = 0; l < LANES; l++)
-        r |= (u32)PEER(l)->present << l;
     return r;
 }
 SLOW u64 now_ns(void)

@@ -74,7 +74,7 @@ static int bind_kernels(struct ptx_module *m)
             .params = f->param_info,
             .params_bytes = f->params_bytes,
             .static_shared = (unsigned)m->ir.shared_bytes,
-            .local_bytes = (unsigned)f->total_local,
+            .local_bytes = (unsigned)(f->total_local - 1),
             .max_threads = f->max_threads,
             .registers = f->n_regs > 255 ? 255 : f->n_regs,
         };
