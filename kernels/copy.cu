@@ -54,12 +54,8 @@ static __device__ __forceinline__ void gather(const struct dmi_gather *g, char *
     }
 }
 
-/* Grid: any number of blocks along x. n_units < 2^31, so that i + step cannot wrap: the host sees to it. */
-extern "C" __global__ void dmi_copy_eager(const __grid_constant__ struct dmi_copy copy)
+static __device__ __forceinline__ void gather_any(const struct dmi_gather *g, char *dst)
 {
-    const struct dmi_gather *g = &copy.gather;
-    char *dst = (char *)copy.payload + copy.record.payload;
-
     switch (g->access) {
     case 16:
         gather<struct bytes16>(g, dst);
@@ -77,13 +73,66 @@ extern "C" __global__ void dmi_copy_eager(const __grid_constant__ struct dmi_cop
         gather<unsigned char>(g, dst);
         break;
     }
+}
 
+/* The last block to come here publishes. */
+static __device__ __forceinline__ void finish(dmi_u32 *retired, struct dmi_desc *slot, const struct dmi_desc *record)
+{
     __syncthreads();
-    if (threadIdx.x == 0) {
-        dmi_u32 *retired = (dmi_u32 *)copy.retired;
-        if (retire_block(retired) == gridDim.x - 1) {
-            *retired = 0; /* for the slot's next record, whose launch is ordered behind the publish */
-            publish((struct dmi_desc *)copy.desc, &copy.record);
-        }
+    if (threadIdx.x == 0 && retire_block(retired) == gridDim.x - 1) {
+        *retired = 0; /* for the slot's next record, whose launch is ordered behind the publish */
+        publish(slot, record);
     }
+}
+
+/* Grid: any number of blocks along x. n_units < 2^31, so that i + step cannot wrap: the host sees to it. */
+extern "C" __global__ void dmi_copy_eager(const __grid_constant__ struct dmi_copy copy)
+{
+    gather_any(&copy.gather, (char *)copy.payload + copy.record.payload);
+    finish((dmi_u32 *)copy.retired, (struct dmi_desc *)copy.desc, &copy.record);
+}
+
+/* First in its graph: leaves the launch's ticket where the copies find it. Grid: one block. */
+extern "C" __global__ void dmi_open(const __grid_constant__ struct dmi_open open)
+{
+    struct dmi_ticket *state = (struct dmi_ticket *)open.state;
+    for (dmi_u32 i = threadIdx.x; i < open.ticket.n_copies; i += blockDim.x) {
+        state->offset16[i] = open.ticket.offset16[i];
+        state->slot[i] = open.ticket.slot[i];
+    }
+    if (threadIdx.x == 0) {
+        state->seq = open.ticket.seq;
+        state->n_copies = open.ticket.n_copies;
+        state->close_slot = open.ticket.close_slot;
+    }
+}
+
+/* Behind its site in a graph; the state was written by dmi_open, on which everything there depends. */
+extern "C" __global__ void dmi_copy_graph(const __grid_constant__ struct dmi_graph_copy copy)
+{
+    const struct dmi_ticket *state = (const struct dmi_ticket *)copy.state;
+    if (copy.number >= state->n_copies || state->offset16[copy.number] == DMI_NOT_WANTED)
+        return;
+    dmi_u32 slot = state->slot[copy.number];
+    struct dmi_desc record = {};
+    record.ready = state->seq;
+    record.payload = (dmi_u64)state->offset16[copy.number] * 16;
+    record.n_bytes = copy.n_bytes;
+    record.site = copy.site;
+    record.n_rows = copy.n_rows;
+    record.src = copy.gather.src;
+    gather_any(&copy.gather, (char *)copy.payload + record.payload);
+    finish((dmi_u32 *)copy.retired + slot, (struct dmi_desc *)copy.desc + slot, &record);
+}
+
+/* Last in its graph: what this launch has not published by now, it never will. Grid: one thread. */
+extern "C" __global__ void dmi_close(const __grid_constant__ struct dmi_close close)
+{
+    const struct dmi_ticket *state = (const struct dmi_ticket *)close.state;
+    if (!state->n_copies)
+        return;
+    struct dmi_desc record = {};
+    record.ready = state->seq;
+    record.site = DMI_SITE_CLOSE;
+    publish((struct dmi_desc *)close.desc + state->close_slot, &record);
 }

@@ -22,13 +22,19 @@ static uint64_t place(const struct ring *ring, uint64_t n_bytes)
     return at + n_bytes <= ring->n_bytes ? ring->head_byte : ring->head_byte + ring->n_bytes - at;
 }
 
-int ring_reserve(struct ring *ring, uint64_t seq, uint32_t site, uint64_t n_bytes, uint64_t *index,
-                 uint64_t *payload)
+static uint64_t padded(uint64_t n_bytes)
 {
-    if (n_bytes > ring->n_bytes)
-        return RING_E_TOO_LARGE;
-    uint64_t padded = (n_bytes + RING_ALIGN - 1) & ~(uint64_t)(RING_ALIGN - 1);
+    return (n_bytes + RING_ALIGN - 1) & ~(uint64_t)(RING_ALIGN - 1);
+}
 
+/*
+ * Where @n_bytes may begin, as a running count, if there is room for them and for @n_slots.
+ * Return: 0, RING_E_FULL, RING_E_TOO_LARGE.
+ */
+static int find_room(struct ring *ring, uint32_t n_slots, uint64_t n_bytes, uint64_t *begin)
+{
+    if (n_bytes > ring->n_bytes || n_slots > ring->n_slots)
+        return RING_E_TOO_LARGE;
     /* acquires ring_release(): the drain has read what stood in the space that we take */
     uint64_t tail_slot = atomic_load_acquire(&ring->tail_slot);
     uint64_t tail_byte = atomic_load_acquire(&ring->tail_byte);
@@ -42,24 +48,80 @@ int ring_reserve(struct ring *ring, uint64_t seq, uint32_t site, uint64_t n_byte
         ring->head_byte = tail_byte;
         atomic_store_relaxed(&ring->tail_byte, tail_byte);
     }
-    uint64_t begin = place(ring, padded);
-    if (head_slot - tail_slot >= ring->n_slots)
+    *begin = place(ring, n_bytes);
+    if (head_slot - tail_slot + n_slots > ring->n_slots || *begin + n_bytes - tail_byte > ring->n_bytes)
         return RING_E_FULL;
-    if (begin + padded - tail_byte > ring->n_bytes)
-        return RING_E_FULL;
+    return 0;
+}
 
-    struct ring_slot *slot = ring_slot(ring, head_slot);
-    slot->site = site;
-    slot->seq = seq;
-    slot->payload = begin % ring->n_bytes;
-    slot->n_bytes = n_bytes;
-    slot->end = begin + padded;
-    atomic_store_relaxed(&slot->state, RING_RESERVED);
-    ring->head_byte = begin + padded;
-    *index = head_slot;
-    *payload = slot->payload;
+/* The host's half of the slot behind the head; visible once the head moves. */
+static void fill_slot(struct ring *ring, uint64_t index, struct ring_slot slot)
+{
+    struct ring_slot *to = ring_slot(ring, index);
+    uint32_t state = RING_RESERVED;
+    to->site = slot.site;
+    to->seq = slot.seq;
+    to->payload = slot.payload;
+    to->n_bytes = slot.n_bytes;
+    to->end = slot.end;
+    to->close = slot.close;
+    atomic_store_relaxed(&to->state, (uint32_t)RING_RESERVED);
+}
+
+int ring_reserve(struct ring *ring, uint64_t seq, uint32_t site, uint64_t n_bytes, uint64_t *index,
+                 uint64_t *payload)
+{
+    uint64_t begin;
+    if (n_bytes > ring->n_bytes)
+        return RING_E_TOO_LARGE; /* before padding could wrap */
+    int r = find_room(ring, 1, padded(n_bytes), &begin);
+    if (r)
+        return r;
+    *index = ring->head_slot;
+    *payload = begin % ring->n_bytes;
+    ring->head_byte = begin + padded(n_bytes);
+    fill_slot(ring, *index,
+              (struct ring_slot){.site = site,
+                                 .seq = seq,
+                                 .payload = *payload,
+                                 .n_bytes = n_bytes,
+                                 .end = ring->head_byte,
+                                 .close = RING_NO_CLOSE});
     /* acquired by ring_poll() */
-    atomic_store_release(&ring->head_slot, head_slot + 1);
+    atomic_store_release(&ring->head_slot, *index + 1);
+    return 0;
+}
+
+int ring_reserve_launch(struct ring *ring, uint64_t seq, const uint32_t *sites, const uint64_t *sizes,
+                        uint32_t n, uint64_t *index, uint64_t *payloads)
+{
+    uint64_t total = 0, begin;
+    for (uint32_t i = 0; i < n; i++) {
+        if (sizes[i] > ring->n_bytes - total)
+            return RING_E_TOO_LARGE;
+        total += padded(sizes[i]);
+        if (total > ring->n_bytes)
+            return RING_E_TOO_LARGE;
+    }
+    int r = find_room(ring, n + 1, total, &begin);
+    if (r)
+        return r;
+    *index = ring->head_slot;
+    struct ring_slot slot = {.seq = seq, .end = begin, .close = *index + n};
+    for (uint32_t i = 0; i < n; i++) {
+        slot.site = sites[i];
+        slot.n_bytes = sizes[i];
+        slot.payload = payloads[i] = slot.end % ring->n_bytes;
+        slot.end += padded(sizes[i]);
+        fill_slot(ring, *index + i, slot);
+    }
+    slot.site = DMI_SITE_CLOSE;
+    slot.n_bytes = slot.payload = 0;
+    slot.close = RING_NO_CLOSE;
+    fill_slot(ring, *index + n, slot);
+    ring->head_byte = slot.end;
+    /* acquired by ring_poll() */
+    atomic_store_release(&ring->head_slot, *index + n + 1);
     return 0;
 }
 
@@ -67,6 +129,15 @@ void ring_cancel(struct ring *ring, uint64_t index)
 {
     /* acquired by ring_poll() */
     atomic_store_release(&ring_slot(ring, index)->state, RING_CANCELLED);
+}
+
+/* Has the launch that @slot belongs to said that it is over? */
+static bool launch_is_over(const struct ring *ring, const struct ring_slot *slot)
+{
+    if (slot->close == RING_NO_CLOSE)
+        return false;
+    /* acquires dmi_close's publish(): whatever its launch published is visible behind it */
+    return atomic_load_acquire(&ring_desc(ring, slot->close)->ready) == slot->seq;
 }
 
 enum ring_event ring_poll(const struct ring *ring, uint64_t index)
@@ -79,11 +150,14 @@ enum ring_event ring_poll(const struct ring *ring, uint64_t index)
     /* acquires ring_cancel() */
     if (atomic_load_acquire(&slot->state) == RING_CANCELLED)
         return RING_VOID;
+    bool over = launch_is_over(ring, slot);
     /* acquires publish() in copy.cu, or ring_publish() */
     uint64_t ready = atomic_load_acquire(&desc->ready);
     if (ready != slot->seq)
         /* what stands there is older (a slot's last record), or nobody's */
-        return ready < slot->seq ? RING_PENDING : RING_MISMATCH;
+        return ready > slot->seq ? RING_MISMATCH : over ? RING_NOT_RUN : RING_PENDING;
+    if (slot->site == DMI_SITE_CLOSE)
+        return RING_VOID;
     if (desc->site != slot->site || desc->n_bytes != slot->n_bytes || desc->payload != slot->payload)
         return RING_MISMATCH;
     return RING_READY;

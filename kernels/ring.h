@@ -21,6 +21,7 @@
 
 #define RING_ALIGN 16u /* payload offsets, so that the copy may use 16-byte accesses */
 #define RING_MIN_SLOTS 2u
+#define RING_NO_CLOSE UINT64_MAX
 #define RING_MIN_BYTES 64u
 
 enum {
@@ -42,6 +43,7 @@ struct ring_slot {
     uint64_t payload;   /* offset in the payload ring */
     uint64_t n_bytes;
     uint64_t end;       /* running byte count up to which release of this slot frees the ring */
+    uint64_t close;     /* running number of the slot that ends this launch, RING_NO_CLOSE: none */
 };
 
 struct ring {
@@ -75,6 +77,18 @@ int ring_init(struct ring *ring, struct dmi_desc *desc, struct ring_slot *slots,
 int ring_reserve(struct ring *ring, uint64_t seq, uint32_t site, uint64_t n_bytes, uint64_t *index,
                  uint64_t *payload);
 
+/**
+ * ring_reserve_launch() - slots and contiguous payload for all records of one launch of a graph, and
+ * behind them the slot in which dmi_close tells that the launch is over
+ * @sites: @sizes: of each record, in bytes
+ * @index: running number of the first slot; the others follow, the last is the closing one
+ * @payloads: offset of each record's bytes
+ *
+ * Thread: launching, one at a time. Return: 0, RING_E_FULL or RING_E_TOO_LARGE (nothing changed).
+ */
+int ring_reserve_launch(struct ring *ring, uint64_t seq, const uint32_t *sites, const uint64_t *sizes,
+                        uint32_t n, uint64_t *index, uint64_t *payloads);
+
 /* The copy of this slot was never handed to the device. Thread: any; once, before any publish. */
 void ring_cancel(struct ring *ring, uint64_t index);
 
@@ -82,8 +96,9 @@ enum ring_event {
     RING_EMPTY = 0,     /* nothing is reserved */
     RING_PENDING = 1,   /* the oldest slot is not published yet */
     RING_READY = 2,     /* published: payload may be read */
-    RING_VOID = 3,      /* cancelled */
+    RING_VOID = 3,      /* cancelled, or the end of a launch: nothing to take */
     RING_MISMATCH = 4,  /* published, but it does not say what was reserved */
+    RING_NOT_RUN = 5,   /* its launch is over and has not published it */
 };
 
 /**

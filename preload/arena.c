@@ -14,7 +14,7 @@
 #include <time.h>
 
 #define DEFAULT_SLOTS 8192u
-#define MAX_SLOTS (1u << 20)
+#define MAX_SLOTS (1u << 16) /* a ticket names slots in 16 bits */
 #define MAX_DEFAULT_BYTES (256ull << 20)
 #define MIN_DEFAULT_BYTES (8ull << 20)
 #define FREE_SHARE 32 /* of the free device memory, where nobody said how much */

@@ -162,6 +162,8 @@ static void describe(const struct arena *a, uint64_t index, struct run_record *r
 static void drop_slot(const struct arena *a, uint64_t index, enum dmi_drop reason)
 {
     const struct ring_slot *slot = ring_slot(&a->ring, index);
+    if (slot->site == DMI_SITE_CLOSE)
+        return; /* the end of a launch is no record */
     process_drop(slot->site, reason, a->pending[index & (a->ring.n_slots - 1)].dims[0], slot->n_bytes);
 }
 
@@ -222,6 +224,8 @@ static CUresult collect(struct arena *a, struct batch *b)
         uint64_t padded = (slot->n_bytes + RING_ALIGN - 1) & ~(uint64_t)(RING_ALIGN - 1);
         if (event == RING_MISMATCH) {
             drop_slot(a, index, DMI_DROP_MISMATCH);
+        } else if (event == RING_NOT_RUN) {
+            drop_slot(a, index, DMI_DROP_NOT_RUN);
         } else if (event == RING_READY && padded > a->staging->batch_bytes) {
             if (b->n)
                 break; /* alone in the next batch */

@@ -51,7 +51,7 @@ struct dmi_gather {
     dmi_u32 access; /* bytes an access moves: 1, 2, 4, 8 or 16; divides src, strides and run_bytes */
 };
 
-/* The parameter of dmi_copy_eager. */
+/* The parameter of dmi_copy_eager: the copy behind one launch. */
 struct dmi_copy {
     struct dmi_gather gather;
     struct dmi_desc record; /* what to publish; record.ready is the launch sequence */
@@ -60,7 +60,48 @@ struct dmi_copy {
     dmi_u64 retired;        /* address of a u32: blocks that are done; 0 before and after */
 };
 
+/* What stands for the site in the descriptor with which dmi_close ends the launch of a graph. */
+#define DMI_SITE_CLOSE 0xffffffffu
+#define DMI_GRAPH_COPIES 640      /* copies that one graph exec may hold: a ticket fits 4 KiB of parameters */
+#define DMI_NOT_WANTED 0xffffffffu
+
+/*
+ * The ticket of one launch of a graph exec: a parameter of dmi_open, which leaves it in the exec's own
+ * state, where the copies find it. n_copies 0 is the empty ticket: nothing is copied or published.
+ */
+struct dmi_ticket {
+    dmi_u64 seq;
+    dmi_u32 n_copies;
+    dmi_u32 close_slot;                 /* position in the descriptor ring */
+    dmi_u32 offset16[DMI_GRAPH_COPIES]; /* payload offset in units of 16 bytes, or DMI_NOT_WANTED */
+    unsigned short slot[DMI_GRAPH_COPIES];
+};
+
+struct dmi_open {
+    dmi_u64 state; /* address of the exec's struct dmi_ticket */
+    struct dmi_ticket ticket;
+};
+
+/* A copy within a graph: which of the ticket's places is its own, and what it reads. */
+struct dmi_graph_copy {
+    struct dmi_gather gather;
+    dmi_u64 state;
+    dmi_u64 payload, desc, retired; /* addresses of the rings' first bytes, slots and counters */
+    dmi_u64 n_bytes;
+    dmi_u32 number; /* in the ticket */
+    dmi_u32 site;
+    dmi_u32 n_rows;
+    dmi_u32 reserved;
+};
+
+struct dmi_close {
+    dmi_u64 state;
+    dmi_u64 desc;
+};
+
 #ifndef __CUDACC__
+static_assert(sizeof(struct dmi_open) <= 4096, "kernel parameters of drivers before 12.1");
+static_assert(sizeof(struct dmi_graph_copy) == 120, "shared with device code");
 static_assert(sizeof(struct dmi_desc) == 64, "one slot is one cache line");
 static_assert(sizeof(struct dmi_gather) == 64, "shared with device code");
 static_assert(sizeof(struct dmi_copy) == 152, "shared with device code");
