@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "build.h"
+#define RT_ENV_ONLY
+#include "rt.h" /* so that make and ninja know: its text is part of this object */
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -618,6 +618,11 @@ static const char *widen(struct emitter *e, enum type t, const char *bits)
 static const char *small_op(struct emitter *e, enum type t, const char *op, const char *a, const char *b, const char *c)
 {
     bool half = t == T_F16 || t == T_F16X2;
+    if (has(e, "ftz") && half) {
+        a = say(e, "ftzh(%s)", a);
+        b = b ? say(e, "ftzh(%s)", b) : NULL;
+        c = c ? say(e, "ftzh(%s)", c) : NULL;
+    }
     if (!strcmp(op, "neg"))
         return say(e, "(u16)(%s ^ 0x8000)", a);
     if (!strcmp(op, "abs"))

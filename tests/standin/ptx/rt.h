@@ -116,6 +116,7 @@ INLINE u16 f2h_rz(float f) { return d2h_to(FE_TOWARDZERO, f); }
 INLINE float cn(float f) { return likely(f == f) ? f : f32b(0x7fffffff); }
 INLINE double cnd(double f) { return likely(f == f) ? f : f64b(0x7fffffffffffffffull); }
 INLINE float ftz(float f) { return fabsf(f) < 0x1p-126f ? copysignf(0.0f, f) : f; }
+INLINE u16 ftzh(u16 b) { return b & 0x7c00 ? b : (u16)(b & 0x8000); }
 INLINE float sat(float f) { return f > 0.0f ? (f < 1.0f ? f : 1.0f) : 0.0f; }
 INLINE double satd(double f) { return f > 0.0 ? (f < 1.0 ? f : 1.0) : 0.0; }
 
