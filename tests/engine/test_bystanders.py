@@ -17,7 +17,7 @@ COUNT = "import os; print(len(os.listdir('/proc/self/task')))"
 
 
 def main():
-    bystander = pathlib.Path(sys.argv[1])
+    bystander = pathlib.Path(sys.argv[1]).resolve()
     harness.need(PRELOAD, bystander)
     checks, folder = Checks(), harness.workspace()
     source = folder / "hello.c"

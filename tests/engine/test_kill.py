@@ -110,6 +110,7 @@ def main():
     parser.add_argument("--kills", type=int, default=8)
     parser.add_argument("--seed", type=int, default=1)
     opt = parser.parse_args()
+    opt.client = opt.client.resolve()
     harness.need(DMI_RUN, DMI_DUMP, PRELOAD, STANDIN / "libcuda.so.1", opt.client)
     checks, chance, total = Checks(), random.Random(opt.seed), np.zeros(4, dtype=int)
     for i in range(opt.kills):

@@ -29,7 +29,11 @@ from harness import DMI_RUN, PRELOAD, ROOT, STANDIN, Checks, Tally
 
 TENSOR_BOUND, ROW_BOUND = 3e-3, 2e-2
 HALF = 2.0 ** -11  # what float16 may have moved the reference by: taken off the bounds
-QUICK = [("france", 11), ("one", 3), ("chat-short", 3)]
+# (request, forced tokens): the first chunk of a prompt is run eagerly, the second one captured by tinygrad's
+# JIT, later ones replayed; likewise the first, second and later tokens.
+QUICK = [("france", 11), ("chat-short", 1), ("one", 1)]
+OUTPUTS = [("one", 3), ("france", 1)]
+RING = [("one", 2)]
 SPEC = ROOT / "specs" / "tinygrad-smollm2.yaml"
 CLIENT = ROOT / "tests" / "engine" / "tinygrad_client.py"
 REFERENCE = ROOT / "tests" / "reference"
@@ -39,22 +43,20 @@ LOGITS_RULE = "after 0 196608 r_512_32_3_18_32(n[0-9]+)?"
 class Server:
     """Runs of the test client in a folder of their own each."""
 
-    def __init__(self, folder, python, plan):
+    def __init__(self, folder, python):
         self.folder, self.python = folder, python
-        # The client cuts every request to the same length: a plan with several is several requests files.
-        requests = json.loads((REFERENCE / "requests.json").read_text())["requests"]
-        by_id = {request["id"]: request for request in requests}
-        self.requests = [{**by_id[name], "forced_tokens": by_id[name]["forced_tokens"][:limit]} for name, limit in plan]
-        self.file = folder / "requests.json"
-        self.file.write_text(json.dumps({"requests": self.requests}))
+        self.by_id = {r["id"]: r for r in json.loads((REFERENCE / "requests.json").read_text())["requests"]}
 
-    def serve(self, name, prefix=(), collect=False, ids=None, **more):
-        """Serve all requests; (folder, digests of dumps or None)"""
+    def requests(self, plan):
+        """The reference requests of @plan, their forced tokens cut as it says."""
+        return [{**self.by_id[name], "forced_tokens": self.by_id[name]["forced_tokens"][:n]} for name, n in plan]
+
+    def serve(self, name, plan, prefix=(), collect=False, **more):
+        """Serve the requests of @plan; (folder, digests of dumps or None)"""
         folder = self.folder / name
         folder.mkdir()
-        command = [*prefix, self.python, CLIENT, "--announce", "--requests", self.file, "--out", folder / "answers"]
-        if ids:
-            command += ["--ids", ids]
+        (folder / "requests").write_text(json.dumps({"requests": self.requests(plan)}))
+        command = [*prefix, self.python, CLIENT, "--announce", "--requests", folder / "requests", "--out", folder / "answers"]
         env = harness.environment(DEV="CUDA:PTX", JIT=os.environ.get("JIT", "2"), DMI_STANDIN_LOG=folder / "calls",
                                   CACHEDB=os.environ.get("CACHEDB", self.folder / "cache.db"), **more)
         collector = None
@@ -88,6 +90,8 @@ def forwards_of(folder):
 
 def check_accounting(checks, what, folder, run, wants, complete):
     counters = harness.Counters(run)
+    named = [(s["kind"], s["name"]) for s in json.loads((run / "manifest.json").read_text())["dictionary"]["sites"]]
+    checks.check(named == [(s.forward, s.name) for s in sites.SITES], f"{what}: the manifest names the spec's {len(named)} sites")
     want = [Tally() for _ in sites.SITES]
     for w in wants:
         site = sites.SITES[w.site]
@@ -191,7 +195,10 @@ def check_reference(checks, keys, exported, requests):
         print(f"       {n_rows} rows compared ({kind})")
 
 
-def check_outputs(checks, server, plain):
+def check_outputs(checks, server, plan):
+    plain, _ = server.serve("absent", plan)
+    folder, _ = server.serve("capturing", plan, [DMI_RUN, "--spec", SPEC, "--out", server.folder / "outputs", "--"])
+    same_output(checks, "capturing everything", plain, folder)
     broken = server.folder / "broken.yaml"
     text = SPEC.read_text()
     broken.write_text(re.sub(r"dtype: f32", "dtype: f33", text, count=1))
@@ -200,7 +207,7 @@ def check_outputs(checks, server, plain):
         "with a broken spec": dict(LD_PRELOAD=PRELOAD, DMI_SPEC=broken, DMI_OUT=server.folder / "broken-out"),
     }
     for name, env in modes.items():
-        folder, _ = server.serve(name.replace(" ", "-"), **env)
+        folder, _ = server.serve(name.replace(" ", "-"), plan, **env)
         same_output(checks, name, plain, folder)
     out = server.folder / "broken-out"
     checks.check(not out.exists() or not any(out.iterdir()), "with a broken spec: no run was written")
@@ -224,15 +231,15 @@ def main():
         if importlib.util.find_spec(package) is None:
             harness.skip(f"the package {package} is not installed")
     harness.need(DMI_RUN, harness.DMI_DUMP, PRELOAD, STANDIN / "libcuda.so.1")
-    names = [r["id"] for r in json.loads((REFERENCE / "requests.json").read_text())["requests"]]
-    plan = [(name, 1 << 30) for name in names] if opt.long else QUICK
-    checks, server = Checks(), Server(harness.workspace(), sys.executable, plan)
+    checks, server = Checks(), Server(harness.workspace(), sys.executable)
+    whole = [(name, 1 << 30) for name in server.by_id]
 
     def part(name):
         return opt.part in (None, name)
 
     if part("capture"):
-        folder, digests = server.serve("capture", [DMI_RUN, "--spec", SPEC, "--out", server.folder / "run", "--"], collect=True)
+        plan = whole if opt.long else QUICK
+        folder, digests = server.serve("capture", plan, [DMI_RUN, "--spec", SPEC, "--out", server.folder / "run", "--"], collect=True)
         run = harness.only_run(server.folder / "run")
         wants, kinds = sites.wanted(launches_of(folder))
         forwards = forwards_of(folder)
@@ -244,18 +251,15 @@ def main():
         keys = expected_rows(wants, forwards)
         exported = harness.export(server.folder / "run", folder / "export.safetensors")
         check_bits(checks, keys, exported, digests)
-        check_reference(checks, keys, exported, server.requests)
+        check_reference(checks, keys, exported, server.requests(plan))
         harness.run([harness.DMI_DUMP, "verify", server.folder / "run"])
         checks.check(True, "dmi-dump verify finds nothing wrong")
     if part("outputs"):
-        plain, _ = server.serve("absent")
-        folder, _ = server.serve("capturing", [DMI_RUN, "--spec", SPEC, "--out", server.folder / "outputs", "--"])
-        same_output(checks, "capturing everything", plain, folder)
-        check_outputs(checks, server, plain)
+        check_outputs(checks, server, whole if opt.long else OUTPUTS)
     if part("ring"):
         spec = server.folder / "drop.yaml"
         spec.write_text(SPEC.read_text().replace("mode: complete", "mode: drop"))
-        folder, _ = server.serve("ring", [DMI_RUN, "--spec", spec, "--out", server.folder / "small", "--"], ids="one",
+        folder, _ = server.serve("ring", RING, [DMI_RUN, "--spec", spec, "--out", server.folder / "small", "--"],
                                  DMI_RING_BYTES=65536)
         wants, _ = sites.wanted(launches_of(folder))
         check_accounting(checks, "ring of 64 KiB", folder, harness.only_run(server.folder / "small"), wants, complete=False)

@@ -151,7 +151,10 @@ def main():
         raise SystemExit(f"no such request: {', '.join(unknown)}")
 
     started = time.monotonic()
+    from tinygrad import Tensor
     from tinygrad.llm.model import Transformer
+    # tinygrad adds sampling noise even at temperature 0; by default it is seeded with the time of day.
+    Tensor.manual_seed(1)
     model, _ = Transformer.from_gguf(model_path(), max_context=opt.context)
     announcer, logits, n_steps = Announcer(opt.announce), LogitsReader() if opt.logits else None, 0
     print(f"model opened after {time.monotonic() - started:.1f} s", file=sys.stderr, flush=True)
