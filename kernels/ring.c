@@ -58,7 +58,6 @@ static int find_room(struct ring *ring, uint32_t n_slots, uint64_t n_bytes, uint
 static void fill_slot(struct ring *ring, uint64_t index, struct ring_slot slot)
 {
     struct ring_slot *to = ring_slot(ring, index);
-    uint32_t state = RING_RESERVED;
     to->site = slot.site;
     to->seq = slot.seq;
     to->payload = slot.payload;

@@ -40,7 +40,7 @@ void arena_each(void (*fn)(struct arena *arena, void *ctx), void *ctx)
 {
     for (int i = 0; i < ARENA_MAX; i++) {
         int state = atomic_load_acquire(&arenas[i].state);
-        if (state == ARENA_READY || state == ARENA_STOPPED)
+        if (state >= ARENA_READY)
             fn(&arenas[i], ctx);
     }
 }
@@ -129,9 +129,8 @@ static CUresult make_device_side(struct arena *a, const char **step)
 #undef TRY
     struct ring_slot *slots = calloc(n_slots, sizeof *slots);
     a->pending = calloc(n_slots, sizeof *a->pending);
-    a->sites = calloc(process.spec->n_sites + 1, sizeof *a->sites);
     *step = "host memory of the ring";
-    if (!slots || !a->pending || !a->sites) {
+    if (!slots || !a->pending) {
         free(slots);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -159,7 +158,6 @@ static void give_back(struct arena *a)
     drain_free(a);
     free(a->ring.slots);
     free(a->pending);
-    free(a->sites);
 }
 
 static void make(struct arena *a)
@@ -168,11 +166,12 @@ static void make(struct arena *a)
     pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
     a->lock = unlocked;
     a->forward = (struct arena_forward){.kind = -1};
+    a->sites = calloc(process.spec->n_sites + 1, sizeof *a->sites);
     /* the calling thread may be capturing in a mode that forbids these calls to it */
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     bool exchanged = driver_table.cuThreadExchangeStreamCaptureMode &&
                      driver_table.cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS;
-    CUresult r = make_device_side(a, &step);
+    CUresult r = a->sites ? make_device_side(a, &step) : CUDA_ERROR_OUT_OF_MEMORY;
     if (exchanged)
         driver_table.cuThreadExchangeStreamCaptureMode(&mode);
     if (r != CUDA_SUCCESS) {
@@ -254,10 +253,12 @@ void arena_forget(struct arena *a)
         munmap(a->desc_map, a->n_desc_map);
         free(a->ring.slots);
         free(a->pending);
-        free(a->sites);
         state = ARENA_FAILED;
     }
     /* one whose threads did not end stays as it is: they still look at it */
-    if (state == ARENA_FAILED)
+    if (state == ARENA_FAILED) {
+        free(a->sites);
+        a->sites = NULL;
         atomic_store_release(&a->state, ARENA_FREE); /* to claim() */
+    }
 }

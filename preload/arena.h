@@ -85,7 +85,7 @@ enum arena_state {
     ARENA_FREE = 0,
     ARENA_MAKING = 1,
     ARENA_READY = 2,
-    ARENA_FAILED = 3, /* no ring could be made here: told once, all records are counted drops */
+    ARENA_FAILED = 3, /* no ring could be made here: told once, its records are counted drops */
     ARENA_STOPPED = 4,
 };
 
@@ -112,7 +112,7 @@ void arena_resume(struct arena *arena);
 /* The context is gone and its handle may be reused. After arena_stop(). */
 void arena_forget(struct arena *arena);
 
-/* Calls @fn for every arena that was ever ready. Thread: any. */
+/* Calls @fn for every arena that was made, or failed to be. Thread: any. */
 void arena_each(void (*fn)(struct arena *arena, void *ctx), void *ctx);
 
 /* After fork, in the child: the parent's threads and contexts are not ours. */

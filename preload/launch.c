@@ -186,6 +186,8 @@ static int reserve_one(struct arena *a, const struct plan *plan, const struct wa
     /* acquires arena_stop(), and fail() in drain.c */
     if (atomic_load_acquire(&a->broken)) {
         r = DMI_DROP_DEVICE_ERROR + 1;
+    } else if (atomic_load_acquire(&a->state) == ARENA_FAILED) {
+        r = DMI_DROP_UNSUPPORTED + 1;
     } else if (atomic_load_acquire(&a->state) == ARENA_READY) {
         uint64_t seq = atomic_add_relaxed(&process.next_launch, 1);
         uint64_t payload;
@@ -233,6 +235,8 @@ static void admit(struct arena *a, const struct plan *plan, const struct want *w
     item->drop = drop;
     if (drop)
         process_drop(w->site, (enum dmi_drop)(drop - 1), rows, bytes);
+    if (drop == DMI_DROP_UNSUPPORTED + 1)
+        process_problem(w->site, PROBLEM_UNSUPPORTED, "this context has no ring: not captured");
     if (drop == DMI_DROP_TOO_LARGE + 1)
         process_problem(w->site, PROBLEM_TOO_LARGE, "a record of %llu bytes does not fit the ring of %llu",
                         (unsigned long long)bytes, (unsigned long long)a->ring.n_bytes);
@@ -303,8 +307,8 @@ void launch_before(const struct launch *l, const struct func *func, struct launc
         return;
     }
     struct arena *a = arena_current();
-    if (!a || atomic_load_acquire(&a->state) != ARENA_READY) {
-        tell_unsupported(func, "this context has no ring: not captured");
+    if (!a || !a->sites) {
+        tell_unsupported(func, "no place for this context's state: not captured, not counted");
         errno = saved;
         return;
     }
