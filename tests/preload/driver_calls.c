@@ -225,7 +225,8 @@ static void told(const char *what, int result)
 {
     int e = errno;
     if (!quiet || result) {
-        printf("%s %d %d\n", what, result, e);
+        /* loading PTX may start a compiler: errno is then its business */
+        printf("%s %d %d\n", what, result, !strcmp(what, "module") || !strcmp(what, "library") ? 0 : e);
         fflush(stdout);
     }
     errno = 0;

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A reader of runs written from docs/format.md (and include/dmi/format.h) alone, so that a mistake in storage/
+cannot hide itself. Slow, and without checksums: those are the storage suite's."""
+import ctypes
+import ctypes.util
+import struct
+
+HEADER, CHUNK = 128, struct.Struct("<IHHQQQQQQQ")
+RECORD = struct.Struct("<IiIHBB4IQQQQIIQQQ")
+GROUP, PLANE = struct.Struct("<HHIQQQ"), struct.Struct("<B3xIQ")
+STEP, SPAN = struct.Struct("<IIQQQII8iII"), struct.Struct("<IIIIqIIIIII")
+BLOCK = 65536
+SITES, STEPS, RECORDS, FOOTER = 1, 2, 3, 4
+
+zstd = ctypes.CDLL(ctypes.util.find_library("zstd") or "libzstd.so.1")
+zstd.ZSTD_decompress.restype = ctypes.c_size_t
+zstd.ZSTD_decompress.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t]
+
+
+class Record:
+    """One captured tensor: data holds its packed bytes, row dimension first."""
+
+    def __init__(self, fields, data):
+        (self.site, self.layer, self.occurrence, self.dtype, n_dims, _, d0, d1, d2, d3, self.launch, self.forward, self.step,
+         self.time_ns, self.device, _, _, self.n_bytes, _) = fields
+        self.dims = (d0, d1, d2, d3)[:n_dims]
+        self.data = data
+        if self.step == 2**64 - 1:
+            self.step = None
+
+    @property
+    def words(self):
+        return struct.unpack(f"<{len(self.data) // 4}I", self.data)
+
+
+def inflate(data, room):
+    out = ctypes.create_string_buffer(room)
+    n = zstd.ZSTD_decompress(out, room, data, len(data))
+    if n != room:
+        raise ValueError("a plane does not inflate to its size")
+    return out.raw
+
+
+def decode_group(group, planes, payload):
+    encoding, width, first, n_raw, offset, _ = group
+    at, out = offset, bytearray()
+    n_planes = width if encoding else 1
+    for begin in range(0, n_raw, BLOCK):
+        n = min(BLOCK, n_raw - begin)
+        block = bytearray(n)
+        for i in range(n_planes):
+            codec, n_stored, _ = planes[first]
+            first += 1
+            stored = payload[at:at + n_stored]
+            at += n_stored
+            block[i::n_planes] = inflate(stored, n // n_planes) if codec else stored
+        if encoding == 2:
+            bits = 8 * width
+            kind = {2: "H", 4: "I", 8: "Q"}[width]
+            values = struct.unpack(f"<{n // width}{kind}", block)
+            block = struct.pack(f"<{n // width}{kind}", *(v >> 1 | (v & 1) << bits - 1 for v in values))
+        out += block
+    return bytes(out)
+
+
+def decode_records(meta, payload):
+    n_records, n_groups, n_planes, _ = struct.unpack_from("<IIII", meta)
+    at = 16
+    records = [RECORD.unpack_from(meta, at + i * RECORD.size) for i in range(n_records)]
+    at += n_records * RECORD.size
+    groups = [GROUP.unpack_from(meta, at + i * GROUP.size) for i in range(n_groups)]
+    at += n_groups * GROUP.size
+    planes = [PLANE.unpack_from(meta, at + i * PLANE.size) for i in range(n_planes)]
+    raw = [decode_group(group, planes, payload) for group in groups]
+    return [Record(r, raw[r[-4]][r[-3]:r[-3] + r[-2]]) for r in records]
+
+
+def decode_steps(meta):
+    """{sequence: (engine's step number, [(request, first row, tokens, first position)])}"""
+    at, steps = 0, {}
+    while at < len(meta):
+        head = STEP.unpack_from(meta, at)
+        spans = []
+        for i in range(head[1]):
+            s = SPAN.unpack_from(meta, at + STEP.size + i * SPAN.size)
+            spans.append((meta[at + s[0]:at + s[0] + s[1]].decode(), s[5], s[6], s[4]))
+        steps[head[2]] = (head[3], spans)
+        at += head[0]
+    return steps
+
+
+def read_run(folder):
+    """([Record], {steps}) of a run's folder, in the order in which they were written."""
+    records, steps = [], {}
+    for path in sorted(folder.glob("seg-*.dmi")):
+        data = path.read_bytes()
+        at = HEADER
+        while at + CHUNK.size <= len(data):
+            magic, _, kind, _, n_meta, n_payload, *_ = CHUNK.unpack_from(data, at)
+            if magic != 0x63494d44:
+                break
+            meta_at = at + CHUNK.size
+            payload_at = meta_at + (n_meta + 7) // 8 * 8
+            end = payload_at + (n_payload + 7) // 8 * 8
+            if end > len(data):
+                break
+            meta, payload = data[meta_at:meta_at + n_meta], data[payload_at:payload_at + n_payload]
+            if kind == RECORDS:
+                records += decode_records(meta, payload)
+            elif kind == STEPS:
+                steps |= decode_steps(meta)
+            at = end
+    return records, steps

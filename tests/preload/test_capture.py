@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""When and where tensors are taken: before and after, several sites, occurrences, layers, forwards, steps."""
+from kit import START, Bench, filled, pattern, site, spec
+
+bench = Bench()
+LAUNCH = "launch {} 0 1 64 p 64 {}"
+
+
+def launches(*pairs):
+    return [LAUNCH.format(name, seed) for name, seed in pairs]
+
+
+def before_and_after():
+    text = spec(site("was", when="before"), site("is", when="after"))
+    script = START + ["write p 256 9", "sync"] + launches(("block", 1), ("block", 2), ("block", 3)) + ["digest p 256"]
+    r = bench.alike("before and after", script, text)
+    run = bench.captured("after", r, [filled(s, 64) for s in (1, 2, 3)], site=1)
+    if run:
+        was = [x.words for x in run.of(0)]
+        bench.check(was[1:] == [filled(s, 64) for s in (1, 2)], "before: what the launch before it wrote", was)
+        bench.check(run.of(0)[0].data == pattern(9, 256), "before the first launch: what was copied there")
+        bench.check([x.layer for x in run.of(0)] == [-1] * 3, "a site without layers has none")
+
+
+def several_sites():
+    text = spec(site("whole", occurrences="{to: 0}"), site("half", dims="[{row: true, count: 'arg[1].u32 / 2'}]"),
+                site("tail", offset="4 * (arg[1].u32 - 1)", dims="[{row: true, count: 1}]"),
+                site("whole", dims="[{row: true, count: 2}]", occurrences="{from: 1}"))
+    r = bench.alike("several sites", START + launches(("block", 1), ("block", 2)) + ["sync"], text)
+    run = bench.captured("whole", r, [filled(1, 64)], site=0)
+    if run:
+        bench.check([x.words for x in run.of(1)] == [filled(1, 32), filled(2, 32)], "half of it")
+        bench.check([x.words for x in run.of(2)] == [filled(1, 64)[63:], filled(2, 64)[63:]], "its last element")
+        bench.check([x.words for x in run.of(3)] == [filled(2, 2)], "a name used twice, with other occurrences")
+        bench.check(run.counters.launches == [2, 2, 2, 2], "launches that matched are counted", run.counters.launches)
+
+
+def occurrences_and_layers():
+    head = "vars: {base: 10}\nforward:\n  - {kind: step, begin: {kernel: '^first$'}}"
+    text = spec(site("mid", occurrences="{expect: 4, from: 1, to: 2}", layer="base + 2 * occ"),
+                site("end", occurrences="{expect: 4, from: 3}", layer="occ"),
+                site("start", kernel="^first$", forward="step"), head=head)
+    forward = [("first", 90), ("block", 1), ("block", 2), ("block", 3), ("block", 4)]
+    r = bench.alike("occurrences", START + launches(("block", 77)) + launches(*forward, *forward) + ["sync"], text)
+    run = bench.captured("occurrences 1 and 2", r, [filled(s, 64) for s in (2, 3, 2, 3)], site=0)
+    if run:
+        bench.check([(x.layer, x.occurrence, x.forward) for x in run.of(0)] == [(12, 1, 0), (14, 2, 0), (12, 1, 1), (14, 2, 1)],
+                    "layer, occurrence and forward", [(x.layer, x.occurrence, x.forward) for x in run.of(0)])
+        bench.check([(x.layer, x.words) for x in run.of(1)] == [(3, filled(4, 64))] * 2, "an open range")
+        bench.check([x.words for x in run.of(2)] == [filled(90, 64)] * 2, "the kernel that begins a forward is its first")
+        bench.check(run.counters.forwards == 2, "forwards are counted", run.counters.forwards)
+        bench.check("declared" not in r.stderr, "the declared number of launches is met: nothing is told", r.stderr)
+    short = START + launches(*forward[:-1], *forward, *forward, ("block", 5)) + ["sync"]
+    r = bench.run(short, text)
+    bench.check(r.stderr.count("mid") == 1 and "matched 3 launches in forward 0, 4 are declared" in r.stderr,
+                "a forward with fewer launches than declared is told, once", r.stderr)
+
+
+def kinds():
+    head = "forward:\n  - {kind: prefill, begin: {kernel: '^first$'}}\n  - {kind: decode, begin: {kernel: '^last$'}}"
+    text = spec(site("p", forward="prefill", layer="occ"), site("d", forward="decode", layer="occ"), site("both", kernel="^other$"),
+                head=head)
+    script = START + launches(("block", 1), ("first", 2), ("block", 3), ("block", 4), ("other", 5), ("last", 6), ("block", 7),
+                              ("other", 8), ("last", 9), ("block", 10)) + ["sync"]
+    r = bench.alike("forward kinds", script, text)
+    run = bench.captured("prefill", r, [filled(3, 64), filled(4, 64)], site=0)
+    if run:
+        bench.check([(x.layer, x.forward, x.words) for x in run.of(1)] == [(0, 1, filled(7, 64)), (0, 2, filled(10, 64))],
+                    "decode: occurrences begin anew")
+        bench.check([x.words for x in run.of(2)] == [filled(5, 64), filled(8, 64)], "a site of all kinds")
+
+
+def steps():
+    head = "forward:\n  - {kind: step, begin: step}"
+    text = spec(site("out", layer="occ", forward="step"), head=head)
+    script = START + launches(("block", 1)) + ["step 100 64 a:0:60:5 b:60:4:0"] + launches(("block", 2), ("block", 3)) + \
+        ["step 101 64 b:0:64:4"] + launches(("block", 4)) + ["stepend"] + launches(("block", 5)) + ["flush 5000", "sync"]
+    r = bench.run(script, text)
+    run = bench.captured("steps", r, [filled(s, 64) for s in (2, 3, 4, 5)])
+    if run:
+        bench.check([(x.forward, x.layer, x.step) for x in run.of(0)] == [(0, 0, 0), (0, 1, 0), (1, 0, 1), (1, 1, None)],
+                    "dmi_step_begin begins a forward and names its rows", [(x.forward, x.layer, x.step) for x in run.of(0)])
+        bench.check(run.steps == {0: (100, [("a", 0, 60, 5), ("b", 60, 4, 0)]), 1: (101, [("b", 0, 64, 4)])},
+                    "request ids and positions are recorded", run.steps)
+        bench.check(run.counters.steps == 2, "steps are counted", run.counters.steps)
+        said = [line for line in r.stdout.splitlines() if line.split()[0] in ("step", "stepend", "flush")]
+        bench.check([line.split()[1] for line in said] == ["0", "0", "0", "0"], "the calls succeed", said)
+        bench.check(all(line.split()[2] == "4242" for line in said), "the calls leave errno alone", said)
+
+
+def step_errors():
+    text = spec(site())
+    script = START + launches(("block", 1)) + ["step 1 4 a:0:5:0", "step 1 4 a:5:0:0", "step 1 4 a:4:0:0", "step 1 4"] + ["sync"]
+    r = bench.run(script, text)
+    said = [line.split()[1] for line in r.stdout.splitlines() if line.startswith("step ")]
+    bench.check(said == ["-22", "-22", "0", "0"], "a span outside of the batch's rows is refused", said)
+
+
+def flush():
+    text = spec(site())
+    script = START + ["repeat 40", "launch block 0 1 64 p 64 %i", "endrepeat", "flush 20000", "kill9"]
+    r = bench.run(script, text)
+    run = r.run()
+    bench.check(r.code == -9 and [x.words for x in run.of(0)] == [filled(s, 64) for s in range(40)],
+                "dmi_flush: what was launched before it survives kill -9", f"{r.code} {len(run.of(0))}")
+    script = START + ["repeat 40", "launch block 0 1 64 p 64 %i", "endrepeat", "flush 1", "sync"]
+    r = bench.run(script, text, DMI_STANDIN_DTOH_LATENCY_NS=50000000)
+    bench.check("flush 3 4242" in r.stdout, "dmi_flush: a bound that is too short is DMI_STATUS_TIMEOUT", r.stdout[-200:])
+    bench.captured("after the timeout", r, [filled(s, 64) for s in range(40)])
+
+
+def off():
+    calls = ["step 1 4 a:0:4:0", "stepend", "flush 10"]
+    for what, script, text in (("before cuInit", calls, spec(site())), ("without a spec", START + calls, None),
+                               ("with a broken spec", START + calls, "hookspec: 1\nsites: 7\n"),
+                               ("without the library", calls, False)):
+        r = bench.run(script, text or None, preload=text is not False)
+        said = [line for line in r.stdout.splitlines() if line.split()[0] in ("step", "stepend", "flush")]
+        bench.check(said == ["step 1 4242", "stepend 1 4242", "flush 1 4242"], f"dmi_*() {what} return DMI_STATUS_OFF", said)
+        bench.check(not r.folders, f"{what}: no run is written", r.folders)
+
+
+def empty_and_grid():
+    text = spec(site("g", dims="[{row: true, count: 'grid.x'}, {count: 'block.x'}]"))
+    script = START + ["launch block 0 1 64 p 64 1", "launch block 0 3 32 p 96 2", "launch block 0 4 16 p 64 3", "sync"]
+    r = bench.alike("rows from the grid", script, text)
+    run = bench.captured("rows from the grid", r, [filled(1, 64), filled(2, 96), filled(3, 64)])
+    if run:
+        bench.check([x.dims for x in run.of(0)] == [(1, 64), (3, 32), (4, 16)], "rows are those of each launch")
+    r = bench.run(START + launches(("block", 1)) + ["launch block 0 1 64 p 0 2"] + launches(("block", 3)) + ["sync"], spec(site()))
+    run = bench.captured("a launch without rows", r, [filled(1, 64), filled(3, 64)])
+    if run:
+        bench.check(run.counters.expected[0].records == 2 and run.counters.launches[0] == 3, "it is launched, and expects nothing")
+
+
+for test in (before_and_after, several_sites, occurrences_and_layers, kinds, steps, step_errors, flush, off, empty_and_grid):
+    print(f"# {test.__name__}")
+    test()
+bench.checks.exit()
