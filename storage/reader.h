@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reading a run: what is whole is read, what is not is named. Files may be hostile, damaged, or
+ * still growing; nothing in them is trusted before its checksum and its bounds were checked. A
+ * struct reader is for one thread at a time; what it hands out is borrowed until reader_close().
+ * For tools: the capturing library links none of this. Source: docs/format.md.
+ */
+#ifndef STORAGE_READER_H
+#define STORAGE_READER_H
+
+#include "core/err.h"
+
+#include <dmi/counters.h>
+#include <dmi/format.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct reader;
+
+struct reader_site {
+    uint32_t id;
+    const char *name;
+    const char *kernel, *kind, *note; /* NULL: none */
+    uint32_t dtype;
+    uint32_t row; /* 0 token, 1 request, 2 none */
+    double scale;
+    int64_t expect;
+    bool has_layer;
+};
+
+struct reader_step {
+    const struct dmi_step_entry *entry;
+    const struct dmi_span_entry *spans; /* entry->n_spans; offsets checked */
+};
+
+struct reader_record {
+    struct dmi_record at; /* checked: sizes agree, site exists */
+    uint32_t chunk;       /* index, private */
+    const struct reader_step *step; /* NULL: none, or not in the files */
+};
+
+struct reader_pair {
+    const char *key, *value;
+};
+
+struct reader_problem {
+    const char *site, *reason, *sentence;
+    uint64_t times;
+};
+
+enum reader_state {
+    READER_CLOSED = 0,  /* closed cleanly */
+    READER_RUNNING = 1, /* a process still writes it */
+    READER_KILLED = 2,  /* it ended without closing */
+};
+
+struct reader_run {
+    const char *path; /* of the folder, or of a lone segment */
+    enum reader_state state;
+    char uuid[37];
+    const char *model, *host, *library_version, *spec_path; /* NULL: not said */
+    uint64_t pid, start_ns;
+    const struct reader_pair *conventions, *absent;
+    size_t n_conventions, n_absent;
+    const struct reader_problem *problems;
+    size_t n_problems;
+    size_t n_segments;
+    uint64_t n_file_bytes; /* of all segments */
+    uint64_t n_torn;       /* bytes of a torn tail */
+    const struct dmi_counters *counters; /* a copy; NULL: none that can be read */
+};
+
+/* Something that a reader should know. */
+struct reader_finding {
+    bool damage;       /* false: worth a note, nothing is wrong (a torn tail after a kill) */
+    const char *file;  /* name within the run's folder */
+    int64_t chunk;     /* sequence number, -1: none */
+    uint64_t offset;   /* in the file */
+    const char *text;
+};
+
+/**
+ * reader_open() - read the structure of a run: all but the payload
+ * @path: a run's folder, a folder that holds exactly one, or a single segment file
+ *
+ * Damage does not make it fail: see reader_finding(). It fails where there is no run, there are
+ * several, or nothing in them can be read. Return: 0 or -errno with a sentence in @err.
+ */
+int reader_open(struct err *err, const char *path, struct reader **out);
+void reader_close(struct reader *reader);
+void reader_closep(struct reader **reader);
+
+const struct reader_run *reader_run(const struct reader *reader);
+
+size_t reader_n_sites(const struct reader *reader);
+const struct reader_site *reader_site(const struct reader *reader, size_t i);
+
+/* In launch order. */
+size_t reader_n_records(const struct reader *reader);
+const struct reader_record *reader_record(const struct reader *reader, size_t i);
+
+/* In order of their sequence. */
+size_t reader_n_steps(const struct reader *reader);
+const struct reader_step *reader_step(const struct reader *reader, size_t i);
+
+/* A span's request id, which may hold any byte. */
+const char *reader_span_id(const struct reader_step *step, uint32_t span, size_t *n_bytes);
+
+/* What to look for; what is left at its neutral value is not asked for. */
+struct reader_query {
+    const char *site;       /* name, NULL: any */
+    bool by_layer;          /* then only @layer */
+    int32_t layer;
+    const char *request;    /* NULL: any */
+    size_t n_request;
+    int64_t first_position; /* of the token range, with @request */
+    int64_t end_position;   /* behind its last; <= first_position: no bound */
+};
+
+/* Return: index of the first matching record at or behind @from, or reader_n_records(). */
+size_t reader_find(const struct reader *reader, const struct reader_query *query, size_t from);
+
+/**
+ * reader_decode() - a record's raw bytes
+ * @out: record->at.n_bytes bytes
+ * Checks the checksums of all it touches. Return: 0, -EBADMSG, -EIO, -ENOMEM; @err says which
+ * plane of which block, and where in the file.
+ */
+int reader_decode(struct err *err, struct reader *reader, const struct reader_record *record,
+                  void *out);
+
+/* Stored bytes of a record: its share of its group's, metadata left out. */
+double reader_stored_bytes(const struct reader *reader, const struct reader_record *record);
+
+/**
+ * reader_verify() - decode everything, check every byte of every file
+ * What it finds is added to the findings. Return: 0, or -errno if it could not go on.
+ */
+int reader_verify(struct reader *reader);
+
+size_t reader_n_findings(const struct reader *reader);
+const struct reader_finding *reader_finding(const struct reader *reader, size_t i);
+
+/* The sum of a site entry: expected against what lies in the segments. */
+struct reader_account {
+    struct dmi_tally expected, counted, found; /* as counted by the process, as found in segments */
+    struct dmi_tally dropped;
+    struct dmi_tally lost; /* neither captured nor dropped: lost_at_kill, or still in flight */
+    bool holds;            /* captured + dropped (+ lost, where not closed) = expected */
+    uint64_t launches;
+};
+
+/* Return: false where there are no counters; then only @found is filled. */
+bool reader_account(const struct reader *reader, uint32_t site, struct reader_account *account);
+
+#endif

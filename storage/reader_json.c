@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* manifest.json, the site dictionary, counters and spec.yaml of a run. */
+#include "core/cleanup.h"
+#include "storage/hash.h"
+#include "storage/manifest.h"
+#include "storage/reader_private.h"
+
+#include <dmi/dtype.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+
+#define MAX_JSON_BYTES (256u << 20)
+
+static json_t *parse(const char *text, size_t n)
+{
+    json_error_t error;
+    json_t *v = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+    if (v && !json_is_object(v)) {
+        json_decref(v);
+        v = NULL;
+    }
+    return v;
+}
+
+static const char *text_of(const json_t *object, const char *key)
+{
+    return json_string_value(json_object_get(object, key));
+}
+
+static uint64_t number_of(const json_t *object, const char *key)
+{
+    return (uint64_t)json_integer_value(json_object_get(object, key));
+}
+
+static bool flag_of(const json_t *object, const char *key)
+{
+    return json_is_true(json_object_get(object, key));
+}
+
+/* The checksum covers the file with its own sixteen digits as zeros. */
+static bool checksum_holds(uint8_t *data, size_t n)
+{
+    static const char key[] = MANIFEST_CHECKSUM_KEY;
+    uint8_t *at = memmem(data, n, key, sizeof key - 1);
+    if (!at || (size_t)(data + n - at) < sizeof key - 1 + 16)
+        return false;
+    at += sizeof key - 1;
+    char said[17] = {0}, is[17];
+    memcpy(said, at, 16);
+    memcpy(at, MANIFEST_CHECKSUM_ZERO, 16);
+    snprintf(is, sizeof is, "%016" PRIx64, hash_bytes(data, n));
+    memcpy(at, said, 16);
+    return !strcmp(said, is);
+}
+
+static bool parse_uuid(const char *s, uint8_t out[16])
+{
+    unsigned v[16];
+    if (!s || strlen(s) != 36 ||
+        sscanf(s, "%2x%2x%2x%2x-%2x%2x-%2x%2x-%2x%2x-%2x%2x%2x%2x%2x%2x", &v[0], &v[1], &v[2],
+               &v[3], &v[4], &v[5], &v[6], &v[7], &v[8], &v[9], &v[10], &v[11], &v[12], &v[13],
+               &v[14], &v[15]) != 16)
+        return false;
+    for (int i = 0; i < 16; i++)
+        out[i] = (uint8_t)v[i];
+    return true;
+}
+
+int reader_take_manifest(struct reader *r)
+{
+    _cleanup_(freep) uint8_t *data = NULL;
+    size_t n;
+    int res = reader_load(r, "manifest.json", MAX_JSON_BYTES, &data, &n);
+    if (res == -ENOMEM)
+        return res;
+    if (res) {
+        reader_note(r, true, "manifest.json", -1, 0, "missing or unreadable: %s", strerror(-res));
+        return 0;
+    }
+    if (!checksum_holds(data, n)) {
+        reader_note(r, true, "manifest.json", -1, 0,
+                    "does not match its checksum; what it says is not used");
+        return 0;
+    }
+    json_t *m = parse((const char *)data, n);
+    const char *format = text_of(m, "format");
+    if (!m || !format || strcmp(format, "dmi-run") || number_of(m, "version") != DMI_FORMAT_VERSION ||
+        !parse_uuid(text_of(m, "uuid"), r->uuid)) {
+        reader_note(r, true, "manifest.json", -1, 0, "is no manifest of format version %d",
+                    DMI_FORMAT_VERSION);
+        json_decref(m);
+        return 0;
+    }
+    r->manifest = m;
+    r->have_uuid = true;
+    return 0;
+}
+
+/* ------------------------------------------------------------------------- the dictionary */
+
+static uint32_t row_of(const char *name)
+{
+    return !name || !strcmp(name, "token") ? 0 : !strcmp(name, "request") ? 1 : 2;
+}
+
+static bool fill_sites(struct reader *r, const json_t *list)
+{
+    size_t n = json_array_size(list);
+    struct reader_site *sites = calloc(n + 1, sizeof *sites);
+    if (!sites)
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *o = json_array_get(list, i);
+        const char *dtype = text_of(o, "dtype"), *name = text_of(o, "name");
+        const json_t *scale = json_object_get(o, "scale");
+        if (!name || !dtype || number_of(o, "id") != i) {
+            free(sites);
+            return false;
+        }
+        sites[i] = (struct reader_site){
+            .id = (uint32_t)i,
+            .name = name,
+            .kernel = text_of(o, "kernel"),
+            .kind = text_of(o, "kind"),
+            .note = text_of(o, "note"),
+            .dtype = dmi_dtype_from_name(dtype),
+            .row = row_of(text_of(o, "row")),
+            .scale = json_is_number(scale) ? json_number_value(scale) : 1.0,
+            .expect = json_integer_value(json_object_get(o, "expect")),
+            .has_layer = flag_of(o, "has_layer"),
+        };
+    }
+    r->sites = sites;
+    r->n_sites = n;
+    return true;
+}
+
+int reader_take_dictionary(struct reader *r, const char *file, const char *json, size_t n)
+{
+    uint64_t hash = hash_bytes(json, n);
+    if (r->dictionary) {
+        if (hash != r->dictionary_hash)
+            reader_note(r, true, file, -1, sizeof(struct dmi_segment_header),
+                        "the site dictionary differs from that of the first segment");
+        return 0;
+    }
+    json_t *d = parse(json, n);
+    if (!d || !fill_sites(r, json_object_get(d, "sites"))) {
+        reader_note(r, true, file, -1, sizeof(struct dmi_segment_header),
+                    "the site dictionary is not what docs/format.md 4 says");
+        json_decref(d);
+        return 0;
+    }
+    r->dictionary = d;
+    r->dictionary_hash = hash;
+    return 0;
+}
+
+/* ------------------------------------------------------------------------- the run */
+
+static int fill_pairs(const json_t *object, const struct reader_pair **out, size_t *n_out)
+{
+    struct reader_pair *pairs = calloc(json_object_size(object) + 1, sizeof *pairs);
+    if (!pairs)
+        return -ENOMEM;
+    size_t n = 0;
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)object, key, value)
+    {
+        const char *s = json_string_value(value);
+        pairs[n++] = (struct reader_pair){key, s ? s : ""};
+    }
+    *out = pairs;
+    *n_out = n;
+    return 0;
+}
+
+static int fill_problems(struct reader *r)
+{
+    const json_t *list = json_object_get(r->manifest, "problems");
+    size_t n = json_array_size(list);
+    struct reader_problem *problems = calloc(n + 1, sizeof *problems);
+    if (!problems)
+        return -ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *o = json_array_get(list, i);
+        const char *reason = text_of(o, "reason"), *sentence = text_of(o, "sentence");
+        problems[i] = (struct reader_problem){text_of(o, "site"), reason ? reason : "",
+                                              sentence ? sentence : "", number_of(o, "times")};
+    }
+    r->run.problems = problems;
+    r->run.n_problems = n;
+    return 0;
+}
+
+int reader_fill_run(struct reader *r)
+{
+    struct reader_run *run = &r->run;
+    for (int i = 0; i < 16; i++)
+        sprintf(run->uuid + strlen(run->uuid), "%s%02x",
+                i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", r->uuid[i]);
+    run->model = text_of(r->dictionary, "model");
+    run->host = text_of(r->manifest, "host");
+    run->library_version = text_of(r->manifest, "library_version");
+    run->spec_path = text_of(json_object_get(r->manifest, "spec"), "path");
+    run->pid = number_of(r->manifest, "pid");
+    run->start_ns = number_of(r->manifest, "start_realtime_ns");
+    int res = fill_pairs(json_object_get(r->dictionary, "conventions"), &run->conventions,
+                         &run->n_conventions);
+    if (!res)
+        res = fill_pairs(json_object_get(r->dictionary, "absent"), &run->absent, &run->n_absent);
+    return res ? res : fill_problems(r);
+}
+
+/* ------------------------------------------------------------------------- other files */
+
+static bool still_written(const struct reader *r)
+{
+    _cleanup_(closep) int fd = openat(r->dir, "counters", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+    return fd >= 0 && !fcntl(fd, F_GETLK, &lock) && lock.l_type == F_WRLCK;
+}
+
+static bool counters_hash_holds(const uint8_t *data, size_t n, const char *said)
+{
+    char is[17];
+    snprintf(is, sizeof is, "%016" PRIx64, hash_bytes(data, n));
+    return said && !strcmp(is, said);
+}
+
+static int check_counters(struct reader *r, bool manifest_closed)
+{
+    uint8_t *data = NULL;
+    size_t n;
+    int res = reader_load(r, "counters", MAX_JSON_BYTES, &data, &n);
+    if (res == -ENOMEM)
+        return res;
+    if (res) {
+        reader_note(r, true, "counters", -1, 0, "missing or unreadable: %s", strerror(-res));
+        return 0;
+    }
+    struct dmi_counters *c = (struct dmi_counters *)data;
+    const json_t *said = json_object_get(r->manifest, "counters");
+    if (n < sizeof *c || c->magic != DMI_COUNTERS_MAGIC || c->version != DMI_COUNTERS_VERSION ||
+        n != sizeof *c + (uint64_t)c->n_sites * sizeof c->sites[0] || c->n_sites != r->n_sites ||
+        (r->have_uuid && memcmp(c->run_uuid, r->uuid, 16)) ||
+        (c->state != DMI_COUNTERS_RUNNING && c->state != DMI_COUNTERS_CLOSED)) {
+        reader_note(r, true, "counters", -1, 0, "damaged or of another run; not used");
+        free(data);
+        return 0;
+    }
+    r->counters = c;
+    if (manifest_closed) {
+        /* a kill between the manifest's last writing and this mark is no damage */
+        uint64_t state = c->state;
+        c->state = DMI_COUNTERS_CLOSED;
+        if (!counters_hash_holds(data, n, text_of(said, "xxh64")))
+            reader_note(r, true, "counters", -1, 0, "do not match the checksum in the manifest");
+        else if (state != DMI_COUNTERS_CLOSED)
+            reader_note(r, false, "counters", -1, 0,
+                        "the process was killed in the last instant of closing: all is there");
+    }
+    r->run.counters = c;
+    return 0;
+}
+
+static int check_spec(struct reader *r)
+{
+    _cleanup_(freep) uint8_t *data = NULL;
+    size_t n;
+    const json_t *said = json_object_get(r->manifest, "spec");
+    int res = reader_load(r, "spec.yaml", MAX_JSON_BYTES, &data, &n);
+    if (res == -ENOMEM)
+        return res;
+    if (res)
+        reader_note(r, true, "spec.yaml", -1, 0, "missing or unreadable: %s", strerror(-res));
+    else if (n != number_of(said, "bytes") || !counters_hash_holds(data, n, text_of(said, "xxh64")))
+        reader_note(r, true, "spec.yaml", -1, 0, "does not match the checksum in the manifest");
+    return 0;
+}
+
+static const struct reader_segment *segment_numbered(const struct reader *r, size_t number)
+{
+    for (size_t i = 0; i < r->n_segments; i++)
+        if (r->segments[i].number == number)
+            return &r->segments[i];
+    return NULL;
+}
+
+static void check_segment_list(struct reader *r)
+{
+    const json_t *list = json_object_get(r->manifest, "segments");
+    size_t n = json_array_size(list);
+    for (size_t i = 0; i < r->n_segments; i++)
+        if (r->segments[i].number >= n && n < r->segments[i].number + 1u)
+            n = r->segments[i].number + 1u;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *said = json_array_get(list, i);
+        const struct reader_segment *s = segment_numbered(r, i);
+        char name[32];
+        snprintf(name, sizeof name, DMI_SEGMENT_NAME, (unsigned)i);
+        if (!s) {
+            reader_note(r, true, name, -1, 0, "missing: the run has this segment, the folder not");
+            continue;
+        }
+        if (!flag_of(said, "closed"))
+            continue;
+        if (s->n_bytes != number_of(said, "bytes"))
+            reader_note(r, true, name, -1, s->n_bytes,
+                        "%s: %" PRIu64 " bytes, the manifest says %" PRIu64,
+                        s->n_bytes < number_of(said, "bytes") ? "truncated" : "grown", s->n_bytes,
+                        number_of(said, "bytes"));
+        else if (s->n_chunks != number_of(said, "chunks") ||
+                 s->n_records != number_of(said, "records"))
+            reader_note(r, true, name, -1, 0,
+                        "%" PRIu64 " chunks with %" PRIu64 " records can be read, the manifest "
+                        "says %" PRIu64 " with %" PRIu64,
+                        s->n_chunks, s->n_records, number_of(said, "chunks"),
+                        number_of(said, "records"));
+    }
+}
+
+int reader_check_files(struct reader *r)
+{
+    const char *state = text_of(r->manifest, "state");
+    bool closed = state && !strcmp(state, "closed");
+    int res = check_counters(r, closed);
+    if (!res && r->manifest)
+        res = check_spec(r);
+    if (res)
+        return res;
+    check_segment_list(r);
+    if (!r->manifest)
+        closed = r->counters && r->counters->state == DMI_COUNTERS_CLOSED;
+    r->run.state = closed             ? READER_CLOSED
+                   : still_written(r) ? READER_RUNNING
+                                      : READER_KILLED;
+    return 0;
+}
