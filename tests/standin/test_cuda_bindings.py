@@ -25,7 +25,7 @@ try:
     from cuda.bindings import driver as cu
 except ImportError as error:
     print(f"1..0 # SKIP {error}")
-    sys.exit(77)
+    sys.exit(0)
 
 import standin_log  # noqa: E402
 
@@ -220,7 +220,7 @@ def main():
     nvcc = os.environ.get("NVCC") or shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
     if not os.path.exists(nvcc):
         print("1..0 # SKIP no nvcc")
-        return 77
+        return 0
     client = Client(compile_fatbin(nvcc))
     tests = [(name, fn) for name, fn in globals().items() if re.match("test_", name)]
     failed = 0
