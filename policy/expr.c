@@ -133,14 +133,6 @@ int expr_is_constant(const struct expr *e)
     return e->uses == 0;
 }
 
-int expr_uses_occurrence(const struct expr *e)
-{
-    for (uint32_t i = 0; i < e->n_ops; i++)
-        if (e->ops[i].kind == OP_OCC)
-            return 1;
-    return 0;
-}
-
 int64_t expr_constant(const struct expr *e)
 {
     /* What uses nothing was folded, whatever its form. */

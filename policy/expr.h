@@ -54,9 +54,6 @@ enum {
 };
 unsigned expr_uses(const struct expr *e);
 
-/* true if its value depends on the occurrence, which a graph knows only when it is launched */
-int expr_uses_occurrence(const struct expr *e);
-
 void expr_free(struct expr *e);
 
 #define EXPR_MAX_TEXT   4096u  /* bytes */
