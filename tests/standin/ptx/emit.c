@@ -254,6 +254,13 @@ static const char *immediate(struct emitter *e, const struct operand *o, enum ty
                         : say(e, "((%s)0x%llxull)", ctype(t), bits);
 }
 
+/* A register whose NaNs are made canonical where their bits can be seen, not where they arise (live.c). */
+static const char *seen(struct emitter *e, const struct symbol *s)
+{
+    const char *name = say(e, "r%u", s->index);
+    return !s->lazy_nan ? name : say(e, s->type == T_F32 ? "cn(%s)" : "cnd(%s)", name);
+}
+
 /* The value of an operand as a C expression of type ctype(@t). */
 static const char *read_as(struct emitter *e, const struct operand *o, enum type t)
 {
@@ -262,7 +269,7 @@ static const char *read_as(struct emitter *e, const struct operand *o, enum type
     case O_REG:
         if (t == T_PRED)
             return o->negated ? say(e, "(!r%u)", o->sym->index) : say(e, "r%u", o->sym->index);
-        x = convert_bits(e, say(e, "r%u", o->sym->index), o->sym->type, t);
+        x = convert_bits(e, seen(e, o->sym), o->sym->type, t);
         break;
     case O_INT:
     case O_F32:
@@ -284,6 +291,16 @@ static const char *arg(struct emitter *e, unsigned n, enum type t)
 {
     need(e, n + 1);
     return read_as(e, &e->i->operand[n], t);
+}
+
+/* The same for arithmetic, to which any NaN is as good as another. */
+static const char *raw_arg(struct emitter *e, unsigned n, enum type t)
+{
+    need(e, n + 1);
+    const struct operand *o = &e->i->operand[n];
+    if (o->kind != O_REG || o->sym->type != t || o->negated || !is_float(t))
+        return read_as(e, o, t);
+    return say(e, "r%u", o->sym->index);
 }
 
 /* The register takes @expr, a value of C type ctype(@t); signed values extend, as PTX asks of ld and cvt. */
@@ -573,6 +590,8 @@ static void emit_mov(struct emitter *e)
         for (unsigned k = 0; k < dst->n_parts; k++)
             write_to(e, &dst->parts[k], part, say(e, "(%s)(v >> %u)", ctype(part), k * each));
         put(e, " }\n");
+    } else if (dst->kind == O_REG && dst->sym->lazy_nan && src->kind == O_REG) {
+        put(e, "r%u = r%u;\n", dst->sym->index, src->sym->index);
     } else {
         result(e, t, read_as(e, src, t));
     }
@@ -588,7 +607,9 @@ static const char *rounding(struct emitter *e)
 /* f32 and f64 results: flush, saturate, canonical NaN */
 static const char *finish_float(struct emitter *e, enum type t, const char *expr)
 {
-    expr = say(e, t == T_F32 ? "cn(%s)" : "cnd(%s)", expr);
+    const struct operand *dst = &e->i->operand[0];
+    if (dst->kind != O_REG || dst->sym->type != t || !dst->sym->lazy_nan)
+        expr = say(e, t == T_F32 ? "cn(%s)" : "cnd(%s)", expr);
     if (has(e, "ftz") && t == T_F32)
         expr = say(e, "ftz(%s)", expr);
     if (has(e, "relu"))
@@ -600,7 +621,7 @@ static const char *finish_float(struct emitter *e, enum type t, const char *expr
 
 static const char *float_arg(struct emitter *e, unsigned n, enum type t)
 {
-    const char *x = arg(e, n, t);
+    const char *x = raw_arg(e, n, t);
     return has(e, "ftz") && t == T_F32 ? say(e, "ftz(%s)", x) : x;
 }
 
@@ -867,7 +888,9 @@ static void emit_neg_abs(struct emitter *e)
         emit_small(e, t, op, 1);
     } else if (is_float(t)) {
         only(e, "ftz");
-        const char *x = float_arg(e, 1, t);
+        const char *x = arg(e, 1, t);
+        if (has(e, "ftz") && t == T_F32)
+            x = say(e, "ftz(%s)", x);
         result(e, t, op[0] == 'n' ? say(e, "(-%s)", x) : say(e, t == T_F32 ? "fabsf(%s)" : "fabs(%s)", x));
     } else if (op[0] == 'n') {
         only(e, "");
@@ -1662,6 +1685,7 @@ void ptx_emit(struct module_ir *m, struct text *out, bool pausable)
         e.f = f;
         e.n_waits = 0;
         e.n_scratch = 0;
+        ptx_lazy_nans(f);
         if (f->is_kernel) {
             put(&e, "#undef LOCAL_BYTES\n#define LOCAL_BYTES %zuull\n", local_need(&e, f));
             emit_kernel(&e);

@@ -35,6 +35,7 @@ struct symbol {
     enum type type;
     /* registers */
     unsigned index; /* within the function: number of the register, or of the label */
+    bool lazy_nan;  /* live.c: only arithmetic writes it */
     /* variables */
     enum space space;
     size_t size, align, offset; /* bytes; offset within its space's block */
@@ -151,6 +152,7 @@ _Noreturn void ir_fail(struct module_ir *m, int status, const char *fmt, ...)
 /* All leave through ir_fail() on error; module.c catches. */
 void ptx_parse(struct module_ir *m, const char *text, size_t n);
 void ptx_liveness(struct module_ir *m, struct function_ir *f);
+void ptx_lazy_nans(struct function_ir *f);
 struct text {
     char *data;
     size_t n, cap;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which registers a thread must keep while it waits: those read on some way from a barrier or warp
- * operation on, before they are written. Classic backward data flow over basic blocks.
+ * What is known of registers. Those that a thread must keep while it waits: read on some way from a
+ * barrier or warp operation on, before they are written (classic backward data flow over basic
+ * blocks). And those in which any NaN may stand for the canonical one.
  */
 #include "ir.h"
 
@@ -179,5 +180,68 @@ void ptx_liveness(struct module_ir *m, struct function_ir *f)
                 ins->live = keep;
             }
         }
+    }
+}
+
+/* ------------------------------------------------------------------------- NaNs */
+
+static bool is_arithmetic(const struct instruction *i)
+{
+    static const char *const words[] = {"add", "sub", "mul", "fma", "mad", "div", "rcp", "sqrt", "rsqrt", "ex2", "lg2",
+                                        "sin", "cos", "tanh", "cvt", "min", "max"};
+    for (size_t k = 0; k < sizeof words / sizeof words[0]; k++)
+        if (part_is(i, 0, words[k]))
+            return true;
+    return false;
+}
+
+/* A plain copy keeps a register lazy if its source is, or is a number. */
+static bool copies_lazily(const struct instruction *i, const struct symbol *to)
+{
+    const struct operand *from = &i->operand[1];
+    if (!part_is(i, 0, "mov") || i->operand[0].kind != O_REG || i->n_operands != 2)
+        return false;
+    if (from->kind == O_REG)
+        return from->sym->lazy_nan && from->sym->type == to->type && !from->negated;
+    return from->kind == O_F32 && to->type == T_F32 && ((uint64_t)from->value & 0x7fffffff) <= 0x7f800000;
+}
+
+static bool spoil(const struct instruction *i, struct symbol *s)
+{
+    if (!s || s->kind != SYM_REG || !s->lazy_nan || is_arithmetic(i) || copies_lazily(i, s))
+        return false;
+    s->lazy_nan = false;
+    return true;
+}
+
+static bool spoil_operand(const struct instruction *i, const struct operand *o)
+{
+    bool changed = o->kind == O_REG && spoil(i, o->sym);
+    for (unsigned k = 0; k < o->n_parts; k++)
+        changed |= spoil_operand(i, &o->parts[k]);
+    return changed;
+}
+
+/*
+ * Arithmetic gives the canonical NaN; the CPU's own differs. To correct each result lengthens every
+ * chain of additions, so a float register that nothing but arithmetic writes is corrected only where
+ * its bits are seen: stored, moved, selected.
+ */
+void ptx_lazy_nans(struct function_ir *f)
+{
+    for (unsigned r = 0; r < f->n_regs; r++)
+        f->regs[r]->lazy_nan = f->regs[r]->type == T_F32 || f->regs[r]->type == T_F64;
+    int rounds = 0;
+    for (bool changed = true; changed;) {
+        changed = false;
+        if (++rounds > 100) { /* nobody writes such chains of copies */
+            for (unsigned r = 0; r < f->n_regs; r++)
+                f->regs[r]->lazy_nan = false;
+            return;
+        }
+        for (size_t i = 0; i < f->n_body; i++)
+            if (!f->body[i]->label)
+                changed |= spoil_operand(f->body[i], &f->body[i]->operand[0]) |
+                           spoil_operand(f->body[i], &f->body[i]->call_return);
     }
 }
