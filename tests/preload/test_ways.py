@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Every way in: each hook is found by each way of asking, everything else is answered as without the library,
+and launches made through each way, in each form, are captured."""
+import re
+
+from kit import BUILD, ROOT, START, Bench, filled, site, spec
+
+bench = Bench()
+PEER = BUILD / "tests" / "preload" / "libpeer.so"
+RESOLVE, RESOLVE_LINK = BUILD / "tests" / "preload" / "resolve", BUILD / "tests" / "preload" / "resolve_link"
+
+HOOKS = re.findall(r"^HOOK\((\w+)\)", (ROOT / "preload/hooks.def").read_text(), re.M)
+USES = re.findall(r"^USE\((\w+)\)", (ROOT / "preload/hooks.def").read_text(), re.M)
+ENTRIES = re.findall(r"^DRIVER_ENTRY\((\w+), (\w+), (\d+), (\w+)\)", (ROOT / "tests/standin/driver.def").read_text(), re.M)
+STRANGE = ["cuNothing", "cuLaunchKernel_v99", "cuInit_v2", "cudaLaunchKernel", "printf", "cu", "c"]
+
+
+def queries(ways):
+    names = HOOKS + USES + STRANGE + [e[0] for e in ENTRIES if e[0] not in HOOKS + USES][::7]
+    return [f"{way} {name}" for way in ways for name in names]
+
+
+def resolver_queries():
+    hooked = {name for symbol, name, _, _ in ENTRIES if symbol in HOOKS}
+    lines = []
+    for name in sorted(hooked):
+        versions = {int(v) for _, n, v, _ in ENTRIES if n == name}
+        versions |= {v - 1 for v in versions} | {1000, 11030, 12000, 13000, 99000}
+        lines += [f"{way} {name} {version} {flags}" for way in ("proc1", "proc2", "proc2chain", "proc1chain", "proc2quiet")
+                  for version in sorted(versions) for flags in (0, 1, 2, 3)]
+    lines += [f"proc2 {name} 13000 {flags}" for flags in (0, 2) for name in sorted({e[1] for e in ENTRIES} - hooked)]
+    lines += [f"{way} {name} {version} {flags}" for way in ("proc1", "proc2") for version in (13000, 99000) for flags in (0, 2, 4, 64)
+              for name in ("cuLaunchKernel_v2", "cuLaunchKernel_ptsz", "cuBrandNew", "cuInit", "cuMemFree_v2")]
+    return lines
+
+
+def table(what, mode, lines, client=RESOLVE, before=(), after=(), hidden=(), ours=True, outside=False):
+    """Compares the answers with those that the same program gets without the library. @hidden: ways where the driver's
+    own is the right answer even with the library. @outside: a driver is there, but not in the scope that is asked."""
+    path = bench.folder / f"queries-{bench.n}"
+    path.write_text("\n".join(lines) + "\n")
+    command = [client, mode, path]
+    without = bench.run([], preload=False, command=command, before=before, after=after)
+    with_it = bench.run([], spec(site()), command=command, before=before, after=after)
+    a, b = without.stdout.splitlines(), with_it.stdout.splitlines()
+    bench.check(without.code == with_it.code == 0 and len(a) == len(b) == len(lines), f"{what}: {len(lines)} questions are answered",
+                f"{without.code} {with_it.code} {len(a)} {len(b)} {with_it.stderr[-500:]}")
+    wrong, hooks = [], set()
+    for x, y in zip(a, b):
+        query, object_, symbol, *rest = x.split("\t")
+        if object_ == "libcuda.so.1" and symbol in HOOKS and query.split()[0] not in hidden:
+            hooks.add(symbol)
+            object_ = "libdmi_preload.so"
+        if outside and query.split()[1] in HOOKS:
+            # Only glibc knows the caller's scopes, so it is jumped to wherever there is a driver, and finds us.
+            object_, symbol, rest[-1] = "libdmi_preload.so", query.split()[1], ""
+        if y.split("\t")[3:] != rest and object_ == "nothing" and rest[-1].endswith(query.split()[1]):
+            # the object that a message begins with may be ours, where glibc was asked from there
+            rest[-1] = re.sub(r"^[^:]*", str(BUILD / "preload" / "libdmi_preload.so"), rest[-1])
+        if y.split("\t") != [query, object_, symbol, *rest]:
+            wrong.append((x, y))
+    bench.check(not wrong, f"{what}: the answers are right", f"{len(wrong)} are not: {wrong[:4]}")
+    if ours:
+        bench.check(hooks == set(HOOKS), f"{what}: all {len(HOOKS)} hooks were asked for", set(HOOKS) ^ hooks)
+    bench.check(not with_it.folders and not with_it.stderr, f"{what}: asking leaves nothing behind", with_it.stderr)
+
+
+def resolution():
+    table("dlsym, local driver", "local", queries(["dlsym"]))
+    table("dlsym, global driver", "global", queries(["dlsym", "default", "next"]))
+    table("RTLD_DEFAULT and RTLD_NEXT, local driver", "local", queries(["default", "next"]), ours=False, outside=True)
+    table("no driver", "none", queries(["default", "next"]), ours=False)
+    table("linked", "linked", queries(["default", "next"]) + [f"link {name}" for name in HOOKS + USES], client=RESOLVE_LINK)
+    table("peer in front", "linked", queries(["peer_next", "peer_default"]), client=RESOLVE_LINK, before=[PEER])
+    table("peer behind", "linked", queries(["peer_next", "peer_default"]), client=RESOLVE_LINK, after=[PEER], hidden=["peer_next"])
+    table("peer in front, no driver", "none", queries(["peer_next", "peer_default"]), before=[PEER], ours=False)
+    table("cuGetProcAddress", "local", resolver_queries())
+    table("cuGetProcAddress, linked", "linked", resolver_queries(), client=RESOLVE_LINK)
+
+
+def launches():
+    text = spec(site())
+    forms = ["launch", "launchpacked", "launchex", "launchexpacked", "launchcoop"]
+    library = ["library l fill", "kernel k l block", "kfunc kf k"]
+    for way in ("dlopen", "default", "proc1", "proc2", "ptsz", "chain", "link"):
+        script = START + library + ["stream s"]
+        script += [f"{form} {f} {s} 1 64 p 64 {seed}" for seed, (form, f, s) in
+                   enumerate((form, f, s) for f in ("block", "k", "kf") for s in ("0", "s") for form in forms)]
+        # launches of two streams into one buffer: each must be seen before the next comes
+        script = [line for launch in script for line in ([launch, "sync"] if launch.startswith("launch") else [launch])]
+        r = bench.alike(f"launches by way of {way}", script + ["digest p 256"], text, way=way)
+        bench.captured(f"launches by way of {way}", r, [filled(seed, 64) for seed in range(30)])
+    for what, peers in (("in front", {"before": [PEER]}), ("behind", {"after": [PEER]})):
+        r = bench.alike(f"a peer {what}", START + ["launch block 0 1 64 p 64 5", "sync"], text, way="link", **peers)
+        bench.captured(f"a peer {what}", r, [filled(5, 64)])
+
+
+for test in (resolution, launches):
+    print(f"# {test.__name__}")
+    test()
+bench.checks.exit()
