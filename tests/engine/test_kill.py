@@ -101,7 +101,7 @@ def check_run(folder, rows, launches):
 
 
 def lost_of(stats, site):
-    return sum(entry["lost_at_kill"]["records"] for entry in stats["sites"] if entry["name"] == site)
+    return sum(entry["lost_at_kill"]["records"] for entry in stats["sites"] if entry["site"] == site)
 
 
 def main():
