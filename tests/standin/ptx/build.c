@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <spawn.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -161,6 +162,61 @@ static void read_messages(const char *path, char *log, size_t n_log)
         snprintf(log, n_log, "the C compiler `cc` could not be started");
 }
 
+/*
+ * Behind the object stands the hash of its bytes: ld.so maps a file that is cut off and dies of it.
+ * Trailing bytes are no part of an ELF file's segments.
+ */
+struct seal {
+    unsigned long long magic, hash;
+};
+#define SEAL_MAGIC 0x6c616573782d7470ull /* "pt-xseal" */
+
+static int file_bytes(const char *path, unsigned char **bytes, size_t *n)
+{
+    struct stat st;
+    FILE *f = fopen(path, "re");
+    *bytes = NULL;
+    if (!f)
+        return -1;
+    if (!fstat(fileno(f), &st) && S_ISREG(st.st_mode) && st.st_size > 0 && st.st_size < 1 << 30) {
+        *n = (size_t)st.st_size;
+        *bytes = malloc(*n);
+    }
+    int bad = !*bytes || fread(*bytes, 1, *n, f) != *n;
+    fclose(f);
+    return bad ? -1 : 0;
+}
+
+static int seal(const char *path)
+{
+    unsigned char *bytes;
+    size_t n;
+    struct seal s = {.magic = SEAL_MAGIC};
+    int bad = file_bytes(path, &bytes, &n);
+    if (!bad) {
+        s.hash = XXH64(bytes, n, 1);
+        FILE *f = fopen(path, "ae");
+        bad = !f || fwrite(&s, 1, sizeof s, f) != sizeof s;
+        bad = (f && fclose(f)) || bad;
+    }
+    free(bytes);
+    return bad ? -1 : 0;
+}
+
+static bool sealed(const char *path)
+{
+    unsigned char *bytes;
+    size_t n;
+    struct seal s = {0};
+    bool ok = !file_bytes(path, &bytes, &n) && n > sizeof s;
+    if (ok) {
+        memcpy(&s, bytes + n - sizeof s, sizeof s);
+        ok = s.magic == SEAL_MAGIC && s.hash == XXH64(bytes, n - sizeof s, 1);
+    }
+    free(bytes);
+    return ok;
+}
+
 static void *load(const char *path)
 {
     return dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -175,7 +231,7 @@ void *build_shared(const char *text, size_t n_text, char *log, size_t n_log)
     }
     unsigned long long key = cache_key(text, n_text);
     snprintf(object, sizeof object, "%s/%016llx.so", folder, key);
-    void *handle = access(object, R_OK) ? NULL : load(object);
+    void *handle = sealed(object) ? load(object) : NULL;
     if (handle)
         return handle;
     /* several processes and threads may build the same: each its own files, the last rename wins */
@@ -188,7 +244,7 @@ void *build_shared(const char *text, size_t n_text, char *log, size_t n_log)
         snprintf(log, n_log, "%s: %s", source, strerror(errno));
     } else if (compile(source, temporary, messages)) {
         read_messages(messages, log, n_log);
-    } else if (rename(temporary, object)) {
+    } else if (seal(temporary) || rename(temporary, object)) {
         snprintf(log, n_log, "%s: %s", object, strerror(errno));
     } else {
         handle = load(object);

@@ -1445,7 +1445,7 @@ static void emit_call(struct emitter *e)
                 e->f->name, i->line, callee->name);
     if (i->call_return.kind != O_SINK && (i->call_return.kind != O_SYM || i->call_return.sym->space != SPACE_PARAM))
         unsupported(e);
-    put(e, "f_%s(E, T, local_at + %zu, %s", callee->name, (e->f->local_bytes + 15) & ~(size_t)15,
+    put(e, "f_%s(E, T, local_at + %zu, %s", callee->c_name, (e->f->local_bytes + 15) & ~(size_t)15,
         i->call_return.kind == O_SINK ? "NULL" : say(e, "C + %zu", i->call_return.sym->offset));
     for (unsigned k = 0; k < i->n_call_arguments; k++) {
         const struct operand *o = &i->call_arguments[k];
@@ -1584,7 +1584,7 @@ static void emit_frame(struct emitter *e)
     for (size_t i = 0; i < e->f->n_body; i++)
         for (size_t w = 0; e->f->body[i]->live && w < words; w++)
             kept[w] |= e->f->body[i]->live[w];
-    put(e, "struct frame_%s { struct rt_frame h;", e->f->name);
+    put(e, "struct frame_%s { struct rt_frame h;", e->f->c_name);
     for (unsigned r = 0; r < e->f->n_regs; r++)
         if (kept[r / 64] >> (r % 64) & 1)
             put(e, " %s s%u;", storage(e->f->regs[r]->type), r);
@@ -1600,20 +1600,20 @@ static void emit_kernel(struct emitter *e)
     if (waits)
         emit_frame(e);
     else
-        put(e, "struct frame_%s { u8 none; };\n", f->name);
-    put(e, "const u64 frame_bytes_%s = %s;\n", f->name, waits ? say(e, "sizeof(struct frame_%s)", f->name) : "0");
-    put(e, "void k_%s(const struct rt_env *E)\n{\n", f->name);
+        put(e, "struct frame_%s { u8 none; };\n", f->c_name);
+    put(e, "const u64 frame_bytes_%s = %s;\n", f->c_name, waits ? say(e, "sizeof(struct frame_%s)", f->c_name) : "0");
+    put(e, "void k_%s(const struct rt_env *E)\n{\n", f->c_name);
     emit_window(e);
     put(e, "const u8 *const P = E->params; (void)P; const u64 local_at = 0; (void)local_at;\n"
            "const u32 n_threads = E->block[0] * E->block[1] * E->block[2];\n"
            "struct thread_id id = {0}; struct thread_id *const T = &id;\n"
            "id.n_local = LOCAL_BYTES;\n");
     if (waits)
-        put(e, "struct rt_block B = {.frames = E->frames, .stride = sizeof(struct frame_%s), .n = n_threads};\nagain:\n", f->name);
+        put(e, "struct rt_block B = {.frames = E->frames, .stride = sizeof(struct frame_%s), .n = n_threads};\nagain:\n", f->c_name);
     put(e, "for (id.linear = 0, id.x = 0, id.y = 0, id.z = 0; id.linear < n_threads; id.linear++) {\n"
            "id.local = E->local + id.linear * LOCAL_BYTES;\n");
     if (waits)
-        put(e, "struct frame_%s *const F = (void *)(E->frames + id.linear * sizeof(*F));\n", f->name);
+        put(e, "struct frame_%s *const F = (void *)(E->frames + id.linear * sizeof(*F));\n", f->c_name);
     declare_registers(e);
     if (waits)
         put(e, "if (F->h.wait) goto next_thread;\nif (F->h.pc) goto resume;\n");
@@ -1633,7 +1633,7 @@ static void emit_kernel(struct emitter *e)
 
 static void emit_prototype(struct emitter *e, const struct function_ir *f)
 {
-    put(e, "static __attribute__((unused)) void f_%s(const struct rt_env *E, struct thread_id *T, u64 local_at, u8 *R", f->name);
+    put(e, "static __attribute__((unused)) void f_%s(const struct rt_env *E, struct thread_id *T, u64 local_at, u8 *R", f->c_name);
     for (unsigned k = 0; k < f->n_params; k++)
         put(e, ", u8 *A%u", k);
     put(e, ")");

@@ -88,6 +88,7 @@ struct instruction {
 struct function_ir {
     struct function_ir *next;
     const char *name;
+    const char *c_name; /* a number, and what of the name C takes */
     bool is_kernel, has_body;
     int line;
     struct symbol **params; /* in order */
@@ -118,6 +119,7 @@ struct fixup {
 
 struct module_ir {
     struct function_ir *functions, **last_function;
+    unsigned n_functions;
     struct ptx_global *globals;
     size_t n_globals, cap_globals;
     struct fixup *fixups;

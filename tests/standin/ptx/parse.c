@@ -438,7 +438,7 @@ static struct symbol *global_named(struct parser *p, const char *name)
 {
     struct symbol *s = find(&p->m->scope, name);
     if (!s || s->global < 0)
-        syntax(p, "a number or the name of a variable");
+        ir_fail(p->m, PTX_E_SYNTAX, "line %d: %s is no number and no variable", p->line, name);
     return s;
 }
 
@@ -773,7 +773,10 @@ static void branch_targets(struct parser *p, char *name)
     do {
         if (s->n_targets == 1024)
             syntax(p, "at most 1024 targets");
-        s->targets[s->n_targets++] = label_named(p, take_word(p, "a label"));
+        char *target = take_word(p, "a label");
+        s->targets[s->n_targets] = label_named(p, target);
+        if (s->targets[s->n_targets++]->kind != SYM_LABEL)
+            ir_fail(p->m, PTX_E_SYNTAX, "line %d: %s is no label", p->line, target);
     } while (accept(p, ","));
     expect(p, ";");
 }
@@ -926,6 +929,16 @@ static void check_names(struct parser *p, const struct function_ir *f, const str
         check_names(p, f, i, s->targets[t]);
 }
 
+/* The number keeps it unique, the rest is for debuggers and profilers. */
+static char *name_for_c(struct module_ir *m, const char *name)
+{
+    char text[128];
+    snprintf(text, sizeof text, "%u_%s", m->n_functions++, name);
+    for (char *c = text; *c; c++)
+        *c = word_char(*c) && *c != '$' && *c != '%' ? *c : '_';
+    return ir_strndup(m, text, strlen(text));
+}
+
 static void function(struct parser *p, bool is_kernel)
 {
     struct module_ir *m = p->m;
@@ -960,6 +973,7 @@ static void function(struct parser *p, bool is_kernel)
     for (size_t i = 0; i < f->n_body; i++)
         for (unsigned o = 0; o < f->body[i]->n_operands; o++)
             check_names(p, f, f->body[i], f->body[i]->operand[o].sym);
+    f->c_name = name_for_c(m, f->name);
     *m->last_function = f;
     m->last_function = &f->next;
 }
@@ -979,8 +993,9 @@ static void module_statement(struct parser *p)
             next(p);
         while (accept(p, ","));
     } else if (accept(p, ".address_size")) {
-        if (take_int(p) != 64)
+        if (!is(p, "64"))
             ir_fail(p->m, PTX_E_UNSUPPORTED, "line %d: only 64-bit addresses", p->line);
+        next(p);
     } else if (accept(p, ".entry"))
         function(p, true);
     else if (accept(p, ".func"))

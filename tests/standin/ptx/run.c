@@ -58,11 +58,11 @@ static int bind_kernels(struct ptx_module *m)
     for (struct function_ir *f = m->ir.functions; f; f = f->next) {
         if (!f->is_kernel)
             continue;
-        char name[1100];
+        char name[200];
         struct ptx_kernel *k = &m->kernels[m->n_kernels++];
-        snprintf(name, sizeof name, "k_%s", f->name);
+        snprintf(name, sizeof name, "k_%s", f->c_name);
         k->run = (void (*)(const struct rt_env *))dlsym(m->object, name);
-        snprintf(name, sizeof name, "frame_bytes_%s", f->name);
+        snprintf(name, sizeof name, "frame_bytes_%s", f->c_name);
         const uint64_t *frame = dlsym(m->object, name);
         if (!k->run || !frame)
             return PTX_E_COMPILE;
