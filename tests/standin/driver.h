@@ -335,6 +335,8 @@ void op_commit(struct op *op);
 struct op *op_ref(struct op *op);
 void op_unref(struct op *op);
 void queue_wait(struct op *op);
+CUresult queue_share(uint64_t n_blocks, uint64_t chunk, CUresult (*run)(uint64_t first, uint64_t n, void *data),
+                     void *data);
 CUresult queue_start(void);
 void queue_stop(void);
 void queue_fork_child(void);
@@ -483,7 +485,7 @@ struct function {
     const char *name;
     int max_dynamic_shared;
     int attributes[CU_FUNC_ATTRIBUTE_MAX];
-    CUfunc_cache cache_config;
+    atomic_ullong block_ns; /* what a block took when it was last run, for sharing grids out */
     /* cuFuncSetBlockShape() and friends, for the oldest clients */
     unsigned set_block[3];
     unsigned set_shared;

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { SHARE_MIN_NS = 60000, SHARE_CHUNK_NS = 20000 };
 enum { MAX_THREADS = 1024, MAX_STATIC_SHARED = 49152, MAX_OPTIN_SHARED = 166912 };
 
 static CUresult check_shape(const struct function *function, const unsigned grid[3], const unsigned block[3],
@@ -221,13 +222,47 @@ CUresult impl_cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, uns
                   sharedMemBytes, hStream, kernelParams, NULL, &attr, 1);
 }
 
-CUresult kernel_run(struct kernel_work *kernel, struct op *op)
+static CUresult run_blocks(uint64_t first, uint64_t n, void *data)
+{
+    const struct kernel_work *kernel = data;
+
+    return image_run(kernel->function->module->image, kernel->function->index, kernel, first, n);
+}
+
+/*
+ * A grid is shared out when it is worth waking others for: by what its blocks cost the last time. Under a
+ * delay seed every grid is, block by block, so that blocks meet in all orders.
+ */
+static CUresult run_grid(struct kernel_work *kernel)
 {
     struct function *function = kernel->function;
+    uint64_t n_blocks = (uint64_t)kernel->grid[0] * kernel->grid[1] * kernel->grid[2];
+    uint64_t block_ns = atomic_load_explicit(&function->block_ns, memory_order_relaxed);
+    uint64_t chunk, start;
+    CUresult res;
+
+    if (n_blocks > 1 && driver.config.n_threads > 1) {
+        if (driver.config.delay_seed)
+            return queue_share(n_blocks, 1, run_blocks, kernel);
+        if (block_ns * n_blocks > SHARE_MIN_NS) {
+            chunk = SHARE_CHUNK_NS / (block_ns + 1) + 1;
+            if (chunk * 2 > n_blocks)
+                chunk = (n_blocks + 1) / 2;
+            return queue_share(n_blocks, chunk, run_blocks, kernel);
+        }
+    }
+    start = clock_ns();
+    res = run_blocks(0, n_blocks, kernel);
+    atomic_store_explicit(&function->block_ns, (clock_ns() - start) / n_blocks, memory_order_relaxed);
+    return res;
+}
+
+CUresult kernel_run(struct kernel_work *kernel, struct op *op)
+{
     CUresult res;
 
     dump_launch(kernel, op->seq, false);
-    res = image_run(function->module->image, function->index, kernel, 0, 0);
+    res = run_grid(kernel);
     if (res == CUDA_SUCCESS)
         dump_launch(kernel, op->seq, true);
     return res;

@@ -23,6 +23,19 @@ static struct ready_list {
 } ready = { .tail = &ready.head, .cond = PTHREAD_COND_INITIALIZER },
   ready_host = { .tail = &ready_host.head, .cond = PTHREAD_COND_INITIALIZER };
 
+/* A grid whose blocks several workers run; lives on the stack of the one that began it. */
+struct share {
+    struct share *next;
+    atomic_ullong next_block;
+    uint64_t n_blocks, chunk;
+    CUresult (*run)(uint64_t first, uint64_t n, void *data);
+    void *data;
+    atomic_int result;
+    unsigned n_active; /* helpers in it */
+    pthread_cond_t left;
+};
+static struct share *shares;
+
 static pthread_cond_t done_cond = PTHREAD_COND_INITIALIZER;
 static bool started, stopping;
 static unsigned n_running;
@@ -204,6 +217,71 @@ static void delay(const struct op *op)
               NULL);
 }
 
+static void share_run(struct share *share)
+{
+    for (;;) {
+        uint64_t first = atomic_fetch_add(&share->next_block, share->chunk);
+        uint64_t n = share->chunk;
+        CUresult res;
+
+        if (first >= share->n_blocks || atomic_load(&share->result) != CUDA_SUCCESS)
+            return;
+        if (n > share->n_blocks - first)
+            n = share->n_blocks - first;
+        res = share->run(first, n, share->data);
+        if (res != CUDA_SUCCESS)
+            atomic_store(&share->result, (int)res);
+    }
+}
+
+/**
+ * queue_share() - run(first, n, data) over all of @n_blocks, with whatever workers are idle; no lock held
+ * @chunk: how many at a time
+ * Return: the first error that any part met.
+ */
+CUresult queue_share(uint64_t n_blocks, uint64_t chunk, CUresult (*run)(uint64_t first, uint64_t n, void *data),
+                     void *data)
+{
+    struct share share = { .n_blocks = n_blocks, .chunk = chunk, .run = run, .data = data };
+    struct share **link;
+
+    pthread_cond_init(&share.left, NULL);
+    pthread_mutex_lock(&driver.lock);
+    share.next = shares;
+    shares = &share;
+    for (uint64_t n = ready.n_idle < n_blocks ? ready.n_idle : n_blocks; n; n--)
+        pthread_cond_signal(&ready.cond);
+    pthread_mutex_unlock(&driver.lock);
+    share_run(&share);
+    pthread_mutex_lock(&driver.lock);
+    for (link = &shares; *link != &share;)
+        link = &(*link)->next;
+    *link = share.next;
+    while (share.n_active)
+        pthread_cond_wait(&share.left, &driver.lock);
+    pthread_mutex_unlock(&driver.lock);
+    pthread_cond_destroy(&share.left);
+    return (CUresult)atomic_load(&share.result);
+}
+
+/* Help with a grid that has blocks left; lock held, dropped meanwhile. Return: whether there was one. */
+static bool help(void)
+{
+    struct share *share = shares;
+
+    while (share && atomic_load(&share->next_block) >= share->n_blocks)
+        share = share->next;
+    if (!share)
+        return false;
+    share->n_active++;
+    pthread_mutex_unlock(&driver.lock);
+    share_run(share);
+    pthread_mutex_lock(&driver.lock);
+    if (--share->n_active == 0)
+        pthread_cond_signal(&share->left);
+    return true;
+}
+
 static void *worker(void *data)
 {
     struct ready_list *list = data;
@@ -215,6 +293,8 @@ static void *worker(void *data)
         bool skip;
 
         while (!list->head && !stopping) {
+            if (list == &ready && help())
+                continue;
             list->n_idle++;
             pthread_cond_wait(&list->cond, &driver.lock);
             list->n_idle--;
