@@ -183,13 +183,17 @@ static int open_folder(struct err *err, struct reader *r)
     r->dir = open(r->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (r->dir < 0)
         return err_set_errno(err, errno, "cannot open %s", r->path);
+    /* first: a segment that is made meanwhile is then in the folder, and not yet in the manifest */
+    int res = reader_take_manifest(r);
+    if (res)
+        return err_set_errno(err, -res, "cannot open %s", r->path);
     _cleanup_(closedirp) DIR *dir = opendir(r->path);
     if (!dir)
         return err_set_errno(err, errno, "cannot open %s", r->path);
     const struct dirent *e;
     while ((e = readdir(dir))) {
         uint32_t number;
-        int res = is_segment_name(e->d_name, &number)
+        res = is_segment_name(e->d_name, &number)
                       ? add_segment(err, r, r->dir, e->d_name, number)
                       : 0;
         if (res)
@@ -197,7 +201,7 @@ static int open_folder(struct err *err, struct reader *r)
     }
     if (r->n_segments)
         qsort(r->segments, r->n_segments, sizeof *r->segments, segment_order);
-    return reader_take_manifest(r);
+    return 0;
 }
 
 static void check_segment_header(struct reader *r, struct reader_segment *s)
@@ -366,7 +370,14 @@ static int read_structure(struct err *err, struct reader *r)
     return 0;
 }
 
-int reader_open(struct err *err, const char *path, struct reader **out)
+/* Closed between our reading its manifest and its counters. */
+static bool closed_meanwhile(const struct reader *r)
+{
+    return r->dir >= 0 && r->manifest && r->run.state != READER_CLOSED && r->counters &&
+           r->counters->state == DMI_COUNTERS_CLOSED;
+}
+
+static int open_once(struct err *err, const char *path, struct reader **out)
 {
     _cleanup_(reader_closep) struct reader *r = calloc(1, sizeof *r);
     if (!r)
@@ -399,6 +410,20 @@ int reader_open(struct err *err, const char *path, struct reader **out)
         return err_set_errno(err, -res, "cannot open %s", path);
     *out = steal_ptr(r);
     return 0;
+}
+
+int reader_open(struct err *err, const char *path, struct reader **out)
+{
+    struct reader *r = NULL;
+    int res = open_once(err, path, &r);
+    for (int again = 0; !res && again < 3 && closed_meanwhile(r); again++) {
+        reader_close(r);
+        r = NULL;
+        res = open_once(err, path, &r);
+    }
+    if (!res)
+        *out = r;
+    return res;
 }
 
 void reader_close(struct reader *r)
@@ -556,7 +581,10 @@ bool reader_account(const struct reader *r, uint32_t site, struct reader_account
     bool exact = !a->lost.records && !a->lost.rows && !a->lost.bytes &&
                  a->counted.records == f->records && a->counted.rows == f->rows &&
                  a->counted.bytes == f->bytes;
-    a->holds = r->run.state == READER_CLOSED ? exact : enough;
+    /* of a run that goes on, files and counters were not read at one moment */
+    a->holds = r->run.state == READER_CLOSED    ? exact
+               : r->run.state == READER_RUNNING ? true
+                                                : enough;
     return true;
 }
 

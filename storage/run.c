@@ -83,39 +83,75 @@ static void host_name(char *out, size_t n)
         *out = 'h';
 }
 
+/* A hidden folder, which gets its name when all is in it: readers never see half a run. */
 static int make_folder(struct err *err, struct run *run, const char *out_dir)
 {
     if (mkdir(out_dir, 0700) && errno != EEXIST)
         return err_set_errno(err, errno, "cannot make the folder %s", out_dir);
-    time_t seconds = (time_t)(run->manifest.start_ns / 1000000000u);
+    /* absolute: the host may change its working directory while we write */
+    _cleanup_(freep) char *parent = realpath(out_dir, NULL);
+    char *path = NULL;
+    if (!parent)
+        return err_set_errno(err, errno, "cannot resolve %s", out_dir);
+    if (asprintf(&path, "%s/.dmi-XXXXXX", parent) < 0)
+        return err_set_errno(err, ENOMEM, "cannot name a run's folder");
+    if (!mkdtemp(path)) { /* 0700 */
+        int r = err_set_errno(err, errno, "cannot make a folder in %s", out_dir);
+        free(path);
+        return r;
+    }
+    run->path = path;
+    return 0;
+}
+
+static int rename_files(struct run *run, const char *path)
+{
+    char *counters = NULL, *segment = NULL;
+    if (asprintf(&counters, "%s/counters", path) < 0)
+        return -ENOMEM;
+    if (asprintf(&segment, "%s/" DMI_SEGMENT_NAME, path, 0u) < 0) {
+        free(counters);
+        return -ENOMEM;
+    }
+    free(run->counters_file.path);
+    free(run->segment.file.path);
+    run->counters_file.path = counters;
+    run->segment.file.path = segment;
+    return 0;
+}
+
+/* Gives the folder its name. */
+static int publish(struct err *err, struct run *run)
+{
+    const struct manifest *m = &run->manifest;
+    time_t seconds = (time_t)(m->start_ns / 1000000000u);
     struct tm tm = {0};
     gmtime_r(&seconds, &tm);
     char start[64];
     size_t n = strftime(start, sizeof start, "%Y%m%dT%H%M%S", &tm);
-    snprintf(start + n, sizeof start - n, ".%06uZ",
-             (unsigned)(run->manifest.start_ns % 1000000000u / 1000u));
+    snprintf(start + n, sizeof start - n, ".%06uZ", (unsigned)(m->start_ns % 1000000000u / 1000u));
+    int n_parent = (int)(strrchr(run->path, '/') - run->path);
     /* two runs of one pid in one microsecond: a process that forked and died, or a test */
     for (int again = 0; again < 100; again++) {
         char suffix[16] = "";
         if (again)
             snprintf(suffix, sizeof suffix, "-%d", again);
         _cleanup_(freep) char *path = NULL;
-        if (asprintf(&path, "%s/%s-%llu-%s%s", out_dir, run->manifest.host,
-                     (unsigned long long)run->manifest.pid, start, suffix) < 0) {
+        if (asprintf(&path, "%.*s/%s-%llu-%s%s", n_parent, run->path, m->host,
+                     (unsigned long long)m->pid, start, suffix) < 0) {
             path = NULL;
             return err_set_errno(err, ENOMEM, "cannot name a run's folder");
         }
-        if (!mkdir(path, 0700)) {
-            /* the host may change its working directory while we write */
-            run->path = realpath(path, NULL);
-            if (!run->path)
-                rmdir(path);
-            return run->path ? 0 : err_set_errno(err, errno, "cannot resolve %s", path);
+        if (!rename(run->path, path)) {
+            free(run->path);
+            run->path = steal_ptr(path);
+            int r = rename_files(run, run->path);
+            return r ? err_set_errno(err, -r, "cannot name a run's folder") : 0;
         }
-        if (errno != EEXIST)
+        if (errno != EEXIST && errno != ENOTEMPTY)
             return err_set_errno(err, errno, "cannot make the folder %s", path);
     }
-    return err_set_errno(err, EEXIST, "cannot make a folder in %s", out_dir);
+    return err_set_errno(err, EEXIST, "cannot make a folder beside %s", run->path);
 }
 
 static char *path_of(const struct run *run, const char *name)
@@ -283,10 +319,12 @@ int run_open(struct err *err, const struct run_options *options, struct run **ou
             what = "seg-000000.dmi", r = add_segment(run, 0);
         if (!r)
             what = "manifest.json", r = write_manifest(run, false);
-        if (r) {
-            err_set_errno(err, -r, "cannot write %s/%s", run->path, what);
+        if (r)
+            err_set_errno(err, -r, "cannot write %s in %s", what, options->out_dir);
+        else
+            r = publish(err, run);
+        if (r)
             remove_files(run);
-        }
     }
     if (r) {
         if (fresh)
