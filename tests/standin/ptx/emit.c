@@ -208,11 +208,11 @@ static const char *address_of(struct emitter *e, const struct symbol *s)
         unsupported(e);
     switch (s->space) {
     case SPACE_SHARED:
-        return s->external ? "E->static_shared" : say(e, "%zuull", s->offset);
+        return s->external ? "E->static_shared" : say(e, "%zuull", s->offset + (s->of_kernel ? e->f->shared_base : 0));
     case SPACE_LOCAL:
         return say(e, "(local_at + %zuull)", s->offset);
     case SPACE_PARAM:
-        if (s->argument != -1 || !e->f->is_kernel)
+        if (!s->kernel_param)
             unsupported(e);
         return say(e, "(PARAM_BASE + %zuull)", s->offset);
     default:
@@ -364,11 +364,8 @@ static const char *pointer(struct emitter *e, const struct operand *o, enum spac
             return say(e, "(void *)(R + %lld)", (long long)o->value);
         if (s->argument >= 0)
             return say(e, "(void *)(A%d + %lld)", s->argument, (long long)o->value);
-        if (e->f->is_kernel && space == SPACE_PARAM) {
-            for (unsigned k = 0; k < e->f->n_params; k++)
-                if (e->f->params[k] == s)
-                    return say(e, "(void *)(P + %zu)", s->offset + (size_t)o->value);
-        }
+        if (s->kernel_param)
+            return say(e, "(void *)(P + %zu)", s->offset + (size_t)o->value);
         return say(e, "(void *)(C + %zu)", s->offset + (size_t)o->value);
     }
     const char *base;
@@ -1545,20 +1542,12 @@ static void emit_instruction(struct emitter *e)
 
 /* ------------------------------------------------------------------------- functions */
 
-static bool kernel_waits(const struct function_ir *f)
-{
-    for (size_t i = 0; i < f->n_body; i++)
-        if (instruction_waits(f->body[i]))
-            return true;
-    return false;
-}
-
 static void declare_registers(struct emitter *e)
 {
     for (unsigned r = 0; r < e->f->n_regs; r++)
         put(e, "%s r%u = 0; (void)r%u;\n", storage(e->f->regs[r]->type), r, r);
     put(e, "u32 CF = 0; (void)CF;\n");
-    if (e->f->frame_params)
+    if (e->f->frame_params && !e->f->waits)
         put(e, "_Alignas(16) u8 C[%zu]; (void)C;\n", e->f->frame_params);
 }
 
@@ -1588,18 +1577,19 @@ static void emit_frame(struct emitter *e)
     for (unsigned r = 0; r < e->f->n_regs; r++)
         if (kept[r / 64] >> (r % 64) & 1)
             put(e, " %s s%u;", storage(e->f->regs[r]->type), r);
+    if (e->f->frame_params) /* what a call passes is the thread's own, too */
+        put(e, " _Alignas(16) u8 c[%zu];", e->f->frame_params);
     put(e, " };\n");
 }
 
 static void emit_kernel(struct emitter *e)
 {
     const struct function_ir *f = e->f;
-    bool waits = kernel_waits(f);
-    if (waits)
+    bool waits = f->waits;
+    if (waits) {
         ptx_liveness(e->m, e->f);
-    if (waits)
         emit_frame(e);
-    else
+    } else
         put(e, "struct frame_%s { u8 none; };\n", f->c_name);
     put(e, "const u64 frame_bytes_%s = %s;\n", f->c_name, waits ? say(e, "sizeof(struct frame_%s)", f->c_name) : "0");
     put(e, "void k_%s(const struct rt_env *E)\n{\n", f->c_name);
@@ -1614,6 +1604,8 @@ static void emit_kernel(struct emitter *e)
            "id.local = E->local + id.linear * LOCAL_BYTES;\n");
     if (waits)
         put(e, "struct frame_%s *const F = (void *)(E->frames + id.linear * sizeof(*F));\n", f->c_name);
+    if (waits && f->frame_params)
+        put(e, "u8 *const C = F->c; (void)C;\n");
     declare_registers(e);
     if (waits)
         put(e, "if (F->h.wait) goto next_thread;\nif (F->h.pc) goto resume;\n");
@@ -1651,33 +1643,11 @@ static void emit_function(struct emitter *e)
     put(e, "}\n");
 }
 
-/* Local memory a thread: the deepest chain of calls; recursion has no bound and is refused. */
-static size_t local_need(struct emitter *e, struct function_ir *f)
-{
-    size_t most = 0;
-    if (f->total_local)
-        return f->total_local - 1; /* known */
-    if (f->visiting)
-        ir_fail(e->m, PTX_E_UNSUPPORTED, "function %s, line %d: recursion is not supported", f->name, f->line);
-    f->visiting = true;
-    for (size_t i = 0; i < f->n_body; i++) {
-        struct function_ir *callee = f->body[i]->callee ? f->body[i]->callee->function : NULL;
-        size_t n = callee ? local_need(e, callee) : 0;
-        most = n > most ? n : most;
-    }
-    f->visiting = false;
-    most += (f->local_bytes + 15) & ~(size_t)15;
-    if (most > 512u << 10)
-        ir_fail(e->m, PTX_E_UNSUPPORTED, "function %s, line %d: more local memory than a thread has", f->name, f->line);
-    f->total_local = most + 1;
-    return most;
-}
-
 void ptx_emit(struct module_ir *m, struct text *out, bool pausable)
 {
     struct emitter e = {.m = m, .out = out, .pausable = pausable, .scratch = ir_alloc(m, SCRATCH)};
     for (struct function_ir *f = m->functions; f; f = f->next)
-        if (!f->is_kernel) {
+        if (!f->is_kernel && !f->waits) {
             emit_prototype(&e, f);
             put(&e, ";\n");
         }
@@ -1687,9 +1657,9 @@ void ptx_emit(struct module_ir *m, struct text *out, bool pausable)
         e.n_scratch = 0;
         ptx_lazy_nans(f);
         if (f->is_kernel) {
-            put(&e, "#undef LOCAL_BYTES\n#define LOCAL_BYTES %zuull\n", local_need(&e, f));
+            put(&e, "#undef LOCAL_BYTES\n#define LOCAL_BYTES %zuull\n", f->total_local);
             emit_kernel(&e);
-        } else {
+        } else if (!f->waits) { /* else it stands where it is called */
             emit_function(&e);
         }
     }

@@ -40,6 +40,8 @@ struct symbol {
     enum space space;
     size_t size, align, offset; /* bytes; offset within its space's block */
     bool external;
+    bool of_kernel;    /* .shared of one kernel's body, not of the module */
+    bool kernel_param; /* a kernel's own parameter */
     int global;     /* index in module->globals, -1: none */
     int argument;   /* .func parameter number, -1: none; returns have -2 - number */
     /* branch target lists */
@@ -102,8 +104,13 @@ struct function_ir {
     struct symbol **locals; /* .local and .param variables of the body */
     unsigned n_locals, cap_locals;
     size_t local_bytes, frame_params; /* its own .local, and its .param variables */
-    size_t total_local;               /* with what it calls, plus 1; 0: not known yet */
-    bool visiting;                    /* in the search for that */
+    size_t shared_bytes; /* its own .shared; kernels only */
+    /* calls.c */
+    bool visiting, settled;
+    bool waits;         /* threads wait for each other in it or in what it calls */
+    bool shares_module; /* .shared of the module is named */
+    size_t total_local; /* bytes a thread, with what it calls */
+    size_t shared_base, static_shared; /* kernels only: where shared_bytes begin; the sum */
     unsigned max_threads;
     struct instruction **body;
     size_t n_body, cap_body;
@@ -124,7 +131,8 @@ struct module_ir {
     size_t n_globals, cap_globals;
     struct fixup *fixups;
     size_t n_fixups, cap_fixups;
-    size_t shared_bytes; /* module-scope .shared */
+    size_t shared_bytes; /* .shared of the module and of device functions */
+    size_t extern_align; /* the strictest of its .extern .shared arrays */
     struct scope scope;
     /* memory and errors */
     struct chunk *chunks;
@@ -151,8 +159,9 @@ _Noreturn void ir_fail(struct module_ir *m, int status, const char *fmt, ...)
         (array)[(n)++] = (value);                                                                  \
     } while (0)
 
-/* All leave through ir_fail() on error; module.c catches. */
+/* All leave through ir_fail() on error; run.c catches. In this order. */
 void ptx_parse(struct module_ir *m, const char *text, size_t n);
+void ptx_calls(struct module_ir *m);
 void ptx_liveness(struct module_ir *m, struct function_ir *f);
 void ptx_lazy_nans(struct function_ir *f);
 struct text {

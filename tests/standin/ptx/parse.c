@@ -514,8 +514,15 @@ static void shared_declaration(struct parser *p, bool external)
     s->size = d.size;
     s->type = d.type;
     s->external = external || (d.open && !d.size);
-    if (!s->external) {
-        /* one block for the module: any function may name any of it */
+    if (s->external) {
+        if (d.align > p->m->extern_align)
+            p->m->extern_align = d.align;
+    } else if (p->f && p->f->is_kernel) {
+        s->of_kernel = true;
+        s->offset = align_up(p->f->shared_bytes, d.align);
+        p->f->shared_bytes = s->offset + d.size;
+    } else {
+        /* any function may name it */
         s->offset = align_up(p->m->shared_bytes, d.align);
         p->m->shared_bytes = s->offset + d.size;
     }
@@ -887,6 +894,7 @@ static void parameters(struct parser *p, struct function_ir *f, struct scope *sc
         s->offset = align_up(f->params_bytes, s->align);
         f->params_bytes = s->offset + s->size;
         f->param_info[i] = (struct ptx_param_info){s->offset, s->size, s->align};
+        s->kernel_param = f->is_kernel;
         if (f->is_kernel)
             s->argument = -1;
     }

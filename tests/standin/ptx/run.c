@@ -7,6 +7,8 @@
 #include "rt.h"
 
 #include <dlfcn.h>
+#include <fenv.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,6 +44,7 @@ static int translate(struct ptx_module *m, const char *text, size_t n_text, bool
     if (setjmp(m->ir.on_error))
         return m->ir.status;
     ptx_parse(&m->ir, text, n_text);
+    ptx_calls(&m->ir);
     ptx_emit(&m->ir, out, pausable);
     return PTX_OK;
 }
@@ -73,8 +76,8 @@ static int bind_kernels(struct ptx_module *m)
             .n_params = f->n_params,
             .params = f->param_info,
             .params_bytes = f->params_bytes,
-            .static_shared = (unsigned)m->ir.shared_bytes,
-            .local_bytes = (unsigned)(f->total_local - 1),
+            .static_shared = (unsigned)f->static_shared,
+            .local_bytes = (unsigned)f->total_local,
             .max_threads = f->max_threads,
             .registers = f->n_regs > 255 ? 255 : f->n_regs,
         };
@@ -200,21 +203,32 @@ static int host_ok(u64 address, size_t n)
     return memory.host_ok && memory.host_ok(address, n);
 }
 
-/* What one thread runs blocks with, kept from launch to launch. */
+/* What one thread runs blocks with, kept from launch to launch; freed when the thread ends. */
 struct workspace {
     u8 *bytes;
     size_t size;
 };
 
 static _Thread_local struct workspace workspace __attribute__((tls_model("initial-exec")));
+static pthread_once_t workspace_once = PTHREAD_ONCE_INIT;
+static pthread_key_t workspace_key;
+static bool workspace_key_made;
+
+static void workspace_make_key(void)
+{
+    workspace_key_made = !pthread_key_create(&workspace_key, free);
+}
 
 static u8 *workspace_get(size_t n)
 {
-    if (workspace.size < n) {
-        free(workspace.bytes);
-        workspace.bytes = aligned_alloc(64, (n + 63) & ~(size_t)63);
-        workspace.size = workspace.bytes ? n : 0;
-    }
+    if (workspace.size >= n)
+        return workspace.bytes;
+    pthread_once(&workspace_once, workspace_make_key);
+    free(workspace.bytes);
+    workspace.bytes = aligned_alloc(64, (n + 63) & ~(size_t)63);
+    workspace.size = workspace.bytes ? n : 0;
+    if (workspace_key_made)
+        pthread_setspecific(workspace_key, workspace.bytes);
     return workspace.bytes;
 }
 
@@ -235,18 +249,49 @@ static void run_blocks(const struct ptx_kernel *k, const struct ptx_grid *grid, 
     }
 }
 
+static size_t align_up(size_t n, size_t align)
+{
+    return (n + align - 1) & ~(align - 1);
+}
+
+/* The dynamic part begins behind the static one, as strictly aligned as any array that may lie there. */
+static size_t dynamic_at(const struct ptx_kernel *k)
+{
+    size_t align = k->module->ir.extern_align;
+    return align_up(k->info.static_shared, align > 16 ? align : 16);
+}
+
+/* Runs the blocks in the numeric mode that translated code expects: the host may have set its own. */
+static void run_guarded(const struct ptx_kernel *k, const struct ptx_grid *grid, struct rt_env *env, size_t n_frames,
+                        struct ptx_fault *fault)
+{
+    sigjmp_buf leave, *const outer = running.leave;
+    fenv_t host;
+
+    fegetenv(&host);
+    fesetenv(FE_DFL_ENV);
+    running.status = PTX_OK;
+    if (!sigsetjmp(leave, 1)) {
+        running.leave = &leave;
+        run_blocks(k, grid, env, n_frames);
+    } else if (fault) {
+        *fault = (struct ptx_fault){.address = running.address, .kernel = k->info.name};
+    }
+    running.leave = outer;
+    fesetenv(&host);
+}
+
 int ptx_launch(const struct ptx_kernel *k, const struct ptx_grid *grid, const void *params, struct ptx_fault *fault)
 {
     size_t n_threads = (size_t)grid->block[0] * grid->block[1] * grid->block[2];
-    size_t statics = (k->info.static_shared + 15) & ~15u;
-    size_t n_shared = (statics + grid->dynamic_shared + 63) & ~(size_t)63;
-    size_t n_frames = (n_threads * k->frame_bytes + 63) & ~(size_t)63;
-    size_t n_params = (k->info.params_bytes + 63) & ~(size_t)63;
+    size_t statics = dynamic_at(k), n_shared = align_up(statics + grid->dynamic_shared, 64);
+    size_t n_frames = align_up(n_threads * k->frame_bytes, 64), n_params = align_up(k->info.params_bytes, 64);
     u8 *bytes = workspace_get(n_shared + n_frames + n_params + n_threads * k->info.local_bytes + 64);
     if (!bytes)
         return PTX_E_MEMORY;
+    u8 *frames = bytes + n_shared, *param = frames + n_frames, *local = param + n_params;
     if (k->info.params_bytes)
-        memcpy(bytes + n_shared + n_frames, params, k->info.params_bytes);
+        memcpy(param, params, k->info.params_bytes);
     struct rt_env env = {
         .device_base = memory.device_base,
         .device_size = memory.device_size,
@@ -256,26 +301,17 @@ int ptx_launch(const struct ptx_kernel *k, const struct ptx_grid *grid, const vo
         .trap = on_trap,
         .pause = ptx_pause,
         .globals = k->module->addresses,
-        .params = bytes + n_shared + n_frames,
+        .params = param,
         .n_params = k->info.params_bytes,
         .shared = bytes,
-        .n_shared = n_shared,
+        .n_shared = grid->dynamic_shared ? statics + grid->dynamic_shared : k->info.static_shared,
         .static_shared = statics,
         .dynamic_shared = grid->dynamic_shared,
-        .frames = bytes + n_shared,
-        .local = bytes + n_shared + n_frames + n_params,
+        .frames = frames,
+        .local = local,
         .grid = {grid->grid[0], grid->grid[1], grid->grid[2]},
         .block = {grid->block[0], grid->block[1], grid->block[2]},
     };
-    sigjmp_buf leave;
-    sigjmp_buf *const outer = running.leave;
-    running.status = PTX_OK;
-    if (!sigsetjmp(leave, 1)) {
-        running.leave = &leave;
-        run_blocks(k, grid, &env, n_frames);
-    } else if (fault) {
-        *fault = (struct ptx_fault){.address = running.address, .kernel = k->info.name};
-    }
-    running.leave = outer;
+    run_guarded(k, grid, &env, n_frames, fault);
     return running.status;
 }
