@@ -128,11 +128,12 @@ extern "C" __global__ void dmi_copy_graph(const __grid_constant__ struct dmi_gra
 /* Last in its graph: what this launch has not published by now, it never will. Grid: one thread. */
 extern "C" __global__ void dmi_close(const __grid_constant__ struct dmi_close close)
 {
-    const struct dmi_ticket *state = (const struct dmi_ticket *)close.state;
+    struct dmi_ticket *state = (struct dmi_ticket *)close.state;
     if (!state->n_copies)
         return;
     struct dmi_desc record = {};
     record.ready = state->seq;
     record.site = DMI_SITE_CLOSE;
+    state->n_copies = 0; /* a ticket is used once: where open is switched off, nothing is copied */
     publish((struct dmi_desc *)close.desc + state->close_slot, &record);
 }

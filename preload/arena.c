@@ -4,6 +4,7 @@
 #include "core/atomic.h"
 #include "core/clock.h"
 #include "core/log.h"
+#include "preload/execs.h"
 #include "preload/hooks.h"
 #include "preload/process.h"
 
@@ -121,6 +122,9 @@ static CUresult make_device_side(struct arena *a, const char **step)
     TRY(driver_table.cuCtxGetDevice(&a->device));
     TRY(driver_table.cuModuleLoadData(&a->module, dmi_fatbin));
     TRY(driver_table.cuModuleGetFunction(&a->copy, a->module, "dmi_copy_eager"));
+    TRY(driver_table.cuModuleGetFunction(&a->copy_graph, a->module, "dmi_copy_graph"));
+    TRY(driver_table.cuModuleGetFunction(&a->open, a->module, "dmi_open"));
+    TRY(driver_table.cuModuleGetFunction(&a->close, a->module, "dmi_close"));
     TRY(driver_table.cuStreamCreate(&a->stream, CU_STREAM_NON_BLOCKING));
     TRY(map_descriptors(a, n_slots));
     TRY(driver_table.cuMemAlloc_v2(&a->retired, (size_t)n_slots * sizeof(uint32_t)));
@@ -247,6 +251,7 @@ void arena_resume(struct arena *a)
 void arena_forget(struct arena *a)
 {
     int state = atomic_load_acquire(&a->state);
+    execs_forget_arena(a);
     atomic_store_relaxed(&a->context, (CUcontext)NULL);
     if (state == ARENA_STOPPED && !a->drain_runs && !a->encoder_runs) {
         drain_free(a);

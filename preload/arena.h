@@ -63,7 +63,7 @@ struct arena {
 
     /* fixed once made */
     CUmodule module;
-    CUfunction copy;
+    CUfunction copy, copy_graph, open, close;
     CUdeviceptr payload;
     CUdeviceptr desc_device; /* the descriptors as kernels see them */
     CUdeviceptr retired;     /* per slot a u32 */

@@ -5,6 +5,7 @@
 #include "core/clock.h"
 #include "preload/forward.h"
 #include "preload/gather.h"
+#include "preload/graphs.h"
 #include "preload/hooks.h"
 #include "preload/process.h"
 
@@ -12,19 +13,8 @@
 #include <string.h>
 #include <time.h>
 
-#define COPY_THREADS 256u
 #define COPY_MAX_BLOCKS 1024u
 #define WAIT_POLL_NS 50000
-
-/* What one site wants of this launch, between the three steps of launch_before(). */
-struct want {
-    uint32_t site;
-    uint32_t occurrence;
-    int32_t layer;
-    struct arena_range range; /* what was known of this pointer */
-    struct gather_plan plan;
-    int error; /* enum dmi_drop + 1, 0: may be captured */
-};
 
 struct plan {
     uint32_t n;
@@ -69,11 +59,10 @@ static void note_occurrences(struct arena *a, const struct func *func, struct pl
 
 /* ------------------------------------------------------- 2. what and where, no lock */
 
-static int fail_want(struct want *w, enum problem problem, enum dmi_drop drop, const char *what)
+static void fail_want(struct want *w, enum problem problem, enum dmi_drop drop, const char *what)
 {
     process_problem(w->site, problem, "occurrence %u: %s", w->occurrence, what);
     w->error = (int)drop + 1;
-    return -1;
 }
 
 /* The allocation that the tensor lies in must be live and hold all of it. */
@@ -93,37 +82,48 @@ static bool within_allocation(struct want *w)
     return at <= w->range.size && n <= w->range.size - at;
 }
 
-static int plan_want(struct want *w, struct expr_env *env)
+void want_check_memory(struct want *w)
+{
+    if (!w->error && w->plan.n_bytes && !within_allocation(w))
+        fail_want(w, PROBLEM_BAD_POINTER, DMI_DROP_BAD_POINTER, "the tensor lies outside a live device allocation");
+}
+
+void want_layer(struct want *w, struct expr_env *env)
 {
     const struct spec_site *site = &process.spec->sites[w->site];
+    int64_t layer;
+    w->layer = RUN_NO_LAYER;
     env->occ = w->occurrence;
-    int r = gather_plan(site, env, &w->plan);
-    switch (r) {
+    if (w->error || !site->layer)
+        return;
+    if (expr_eval(site->layer, env, &layer) || layer < 0 || layer > INT32_MAX)
+        fail_want(w, PROBLEM_BAD_EXPR, DMI_DROP_BAD_EXPR, "no layer number");
+    else
+        w->layer = (int32_t)layer;
+}
+
+void want_plan(struct want *w, struct expr_env *env)
+{
+    env->occ = w->occurrence;
+    switch (gather_plan(&process.spec->sites[w->site], env, &w->plan)) {
     case 0:
+        want_check_memory(w);
         break;
     case GATHER_E_PARAM:
-        return fail_want(w, PROBLEM_NO_PARAMS, DMI_DROP_BAD_EXPR,
-                         "the launch has no such parameter, or the driver does not tell the "
-                         "kernel's parameters (param[OFFSET] needs no such help with packed ones)");
+        fail_want(w, PROBLEM_NO_PARAMS, DMI_DROP_BAD_EXPR,
+                  "the launch has no such parameter, or the driver does not tell the kernel's "
+                  "parameters (param[OFFSET] needs no such help with packed ones)");
+        break;
     case GATHER_E_TOO_LARGE:
-        return fail_want(w, PROBLEM_TOO_LARGE, DMI_DROP_TOO_LARGE, "2 GiB or more in one record");
+        fail_want(w, PROBLEM_TOO_LARGE, DMI_DROP_TOO_LARGE, "2 GiB or more in one record");
+        break;
     case GATHER_E_POINTER:
-        return fail_want(w, PROBLEM_BAD_POINTER, DMI_DROP_BAD_POINTER, "the pointer is null or wild");
+        fail_want(w, PROBLEM_BAD_POINTER, DMI_DROP_BAD_POINTER, "the pointer is null or wild");
+        break;
     default:
-        return fail_want(w, PROBLEM_BAD_EXPR, DMI_DROP_BAD_EXPR,
-                         "an expression overflows, divides by zero or gives a senseless size");
+        fail_want(w, PROBLEM_BAD_EXPR, DMI_DROP_BAD_EXPR,
+                  "an expression overflows, divides by zero or gives a senseless size");
     }
-    w->layer = RUN_NO_LAYER;
-    int64_t layer;
-    if (site->layer) {
-        if (expr_eval(site->layer, env, &layer) || layer < 0 || layer > INT32_MAX)
-            return fail_want(w, PROBLEM_BAD_EXPR, DMI_DROP_BAD_EXPR, "no layer number");
-        w->layer = (int32_t)layer;
-    }
-    if (w->plan.n_bytes && !within_allocation(w))
-        return fail_want(w, PROBLEM_BAD_POINTER, DMI_DROP_BAD_POINTER,
-                         "the tensor lies outside a live device allocation");
-    return 0;
 }
 
 static void plan_all(const struct launch *l, const struct func *func, struct plan *plan)
@@ -137,8 +137,10 @@ static void plan_all(const struct launch *l, const struct func *func, struct pla
         .param = params_read,
         .param_ctx = &params,
     };
-    for (uint32_t i = 0; i < plan->n; i++)
-        plan_want(&plan->want[i], &env);
+    for (uint32_t i = 0; i < plan->n; i++) {
+        want_plan(&plan->want[i], &env);
+        want_layer(&plan->want[i], &env);
+    }
 }
 
 /* ------------------------------------------------------- 3. room in the ring, under the lock */
@@ -165,10 +167,10 @@ static void fill_copy(struct arena *a, const struct want *w, uint64_t seq, uint6
     };
 }
 
-static void fill_pending(struct arena *a, const struct plan *plan, const struct want *w, uint64_t slot)
+void want_fill_pending(struct arena *a, const struct want *w, uint64_t forward, uint64_t slot)
 {
     struct arena_pending *p = &a->pending[slot & (a->ring.n_slots - 1)];
-    p->forward = plan->forward;
+    p->forward = forward;
     p->step = atomic_load_acquire(&process.step); /* of dmi_step_begin() */
     p->time_ns = clock_real_ns();
     p->layer = w->layer;
@@ -194,7 +196,7 @@ static int reserve_one(struct arena *a, const struct plan *plan, const struct wa
         r = ring_reserve(&a->ring, seq, w->site, w->plan.n_bytes, &item->slot, &payload);
         if (r == 0) {
             fill_copy(a, w, seq, item->slot, payload, &item->copy);
-            fill_pending(a, plan, w, item->slot);
+            want_fill_pending(a, w, plan->forward, item->slot);
             a->sites[w->site].ranges[w->occurrence % ARENA_RANGES] = w->range;
         } else {
             r = (r == RING_E_FULL ? DMI_DROP_RING_FULL : DMI_DROP_TOO_LARGE) + 1;
@@ -204,57 +206,72 @@ static int reserve_one(struct arena *a, const struct plan *plan, const struct wa
     return r;
 }
 
+bool launch_wait(uint64_t *end_ns)
+{
+    if (process.spec->overload != SPEC_OVERLOAD_COMPLETE)
+        return false;
+    uint64_t now = clock_mono_ns();
+    if (!*end_ns)
+        *end_ns = now + process.spec->overload_wait_ns;
+    struct timespec pause = {.tv_nsec = WAIT_POLL_NS};
+    return now < *end_ns && (nanosleep(&pause, NULL), true);
+}
+
 /* Return: 0 or enum dmi_drop + 1. Waits only where the spec asks for completeness, and bounded. */
 static int reserve(struct arena *a, const struct plan *plan, const struct want *w,
                    struct launch_item *item)
 {
-    int r = reserve_one(a, plan, w, item);
-    if (r != DMI_DROP_RING_FULL + 1 || process.spec->overload != SPEC_OVERLOAD_COMPLETE)
-        return r;
-    uint64_t end = clock_mono_ns() + process.spec->overload_wait_ns;
-    while (r == DMI_DROP_RING_FULL + 1 && clock_mono_ns() < end) {
-        struct timespec pause = {.tv_nsec = WAIT_POLL_NS};
-        nanosleep(&pause, NULL);
+    uint64_t end = 0;
+    int r;
+    do
         r = reserve_one(a, plan, w, item);
-    }
+    while (r == DMI_DROP_RING_FULL + 1 && launch_wait(&end));
     return r;
+}
+
+void want_expect(const struct want *w)
+{
+    process_count(&process.counters->sites[w->site].expected, 1, 1, w->plan.dims[0], w->plan.n_bytes);
+}
+
+void want_drop(const struct arena *a, const struct want *w, int drop)
+{
+    process_drop(w->site, (enum dmi_drop)(drop - 1), w->plan.dims[0], w->plan.n_bytes);
+    if (drop == DMI_DROP_UNSUPPORTED + 1)
+        process_problem(w->site, PROBLEM_UNSUPPORTED, "this context has no ring: not captured");
+    if (drop == DMI_DROP_TOO_LARGE + 1)
+        process_problem(w->site, PROBLEM_TOO_LARGE, "a record of %llu bytes does not fit the ring of %llu",
+                        (unsigned long long)w->plan.n_bytes, (unsigned long long)a->ring.n_bytes);
 }
 
 static void admit(struct arena *a, const struct plan *plan, const struct want *w,
                   struct launch_job *job)
 {
-    uint64_t rows = w->plan.dims[0], bytes = w->plan.n_bytes;
-    if (!w->error && !bytes)
+    if (!w->error && !w->plan.n_bytes)
         return; /* a launch without rows has nothing to record */
     struct launch_item *item = &job->items[job->n_items++];
-    *item = (struct launch_item){.site = w->site, .rows = rows, .n_bytes = bytes};
-    /* before the launch, so that a kill in between shows as lost, not as never asked for */
-    process_count(&process.counters->sites[w->site].expected, 1, 1, rows, bytes);
-    int drop = w->error ? w->error : reserve(a, plan, w, item);
-    item->reserved = drop == 0;
-    item->drop = drop;
-    if (drop)
-        process_drop(w->site, (enum dmi_drop)(drop - 1), rows, bytes);
-    if (drop == DMI_DROP_UNSUPPORTED + 1)
-        process_problem(w->site, PROBLEM_UNSUPPORTED, "this context has no ring: not captured");
-    if (drop == DMI_DROP_TOO_LARGE + 1)
-        process_problem(w->site, PROBLEM_TOO_LARGE, "a record of %llu bytes does not fit the ring of %llu",
-                        (unsigned long long)bytes, (unsigned long long)a->ring.n_bytes);
+    *item = (struct launch_item){.site = w->site, .rows = w->plan.dims[0], .n_bytes = w->plan.n_bytes};
+    want_expect(w);
+    item->drop = w->error ? w->error : reserve(a, plan, w, item);
+    item->reserved = item->drop == 0;
+    if (item->drop)
+        want_drop(a, w, item->drop);
+}
+
+uint32_t copy_blocks(uint64_t n_bytes, uint32_t access)
+{
+    uint64_t blocks = (n_bytes / access + COPY_THREADS - 1) / COPY_THREADS;
+    return blocks > COPY_MAX_BLOCKS ? COPY_MAX_BLOCKS : blocks ? (uint32_t)blocks : 1;
 }
 
 /* ------------------------------------------------------- the copies */
 
 static void launch_copy(const struct launch *l, struct arena *a, struct launch_item *item)
 {
-    uint64_t blocks = (item->n_bytes / item->copy.gather.access + COPY_THREADS - 1) / COPY_THREADS;
-    if (blocks > COPY_MAX_BLOCKS)
-        blocks = COPY_MAX_BLOCKS;
-    if (!blocks)
-        blocks = 1;
     void *params[] = {&item->copy};
     __typeof__(cuLaunchKernel) *launch =
         l->per_thread ? driver_table.cuLaunchKernel_ptsz : driver_table.cuLaunchKernel;
-    CUresult r = launch(a->copy, (unsigned)blocks, 1, 1, COPY_THREADS, 1, 1, 0, l->stream, params, NULL);
+    CUresult r = launch(a->copy, copy_blocks(item->n_bytes, item->copy.gather.access), 1, 1, COPY_THREADS, 1, 1, 0, l->stream, params, NULL);
     if (r == CUDA_SUCCESS)
         return;
     ring_cancel(&a->ring, item->slot);
@@ -269,15 +286,27 @@ static bool is_before(const struct launch_item *item)
     return process.spec->sites[item->site].when == SPEC_BEFORE;
 }
 
-static bool capturing(const struct launch *l)
+bool launch_is_captured(CUstream stream, bool per_thread)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     __typeof__(cuStreamIsCapturing) *query =
-        l->per_thread ? driver_table.cuStreamIsCapturing_ptsz : driver_table.cuStreamIsCapturing;
-    if (!query)
-        return false;
+        per_thread ? driver_table.cuStreamIsCapturing_ptsz : driver_table.cuStreamIsCapturing;
     /* an error here means that the launch itself would break somebody's capture: keep out of it */
-    return query(l->stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
+    return query && (query(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE);
+}
+
+/* The node that a launch on a capturing stream has become: what the stream's next one waits for. */
+static void note_captured(const struct launch *l)
+{
+    CUstreamCaptureStatus status;
+    CUgraph graph = NULL;
+    const CUgraphNode *nodes = NULL;
+    size_t n = 0;
+    __typeof__(cuStreamGetCaptureInfo_v2) *info =
+        l->per_thread ? driver_table.cuStreamGetCaptureInfo_v2_ptsz : driver_table.cuStreamGetCaptureInfo_v2;
+    if (info && info(l->stream, &status, NULL, &graph, &nodes, &n) == CUDA_SUCCESS &&
+        status == CU_STREAM_CAPTURE_STATUS_ACTIVE && graph && n == 1)
+        graphs_note(graph, nodes[0], false);
 }
 
 static void tell_unsupported(const struct func *func, const char *why)
@@ -297,14 +326,15 @@ void launch_before(const struct launch *l, const struct func *func, struct launc
     __atomic_fetch_add(&process.active, 1, __ATOMIC_SEQ_CST);
     job->n_items = job->n_noted = 0;
     job->arena = NULL;
+    job->captured = false;
     if (!__atomic_load_n(&process.armed, __ATOMIC_SEQ_CST)) {
         errno = saved;
         return;
     }
-    if (capturing(l)) {
-        tell_unsupported(func, "launched while its stream is captured into a graph: not captured");
+    job->captured = launch_is_captured(l->stream, l->per_thread);
+    if (job->captured) {
         errno = saved;
-        return;
+        return; /* nothing runs now: its copies are added when the graph is instantiated */
     }
     struct arena *a = arena_current();
     if (!a || !a->sites) {
@@ -352,6 +382,8 @@ static void take_back(struct launch_job *job)
 void launch_after(const struct launch *l, struct launch_job *job, CUresult result)
 {
     int saved = errno;
+    if (job->captured && result == CUDA_SUCCESS)
+        note_captured(l);
     if (job->arena && result != CUDA_SUCCESS)
         take_back(job);
     for (uint32_t i = 0; i < job->n_items && result == CUDA_SUCCESS; i++)

@@ -6,8 +6,10 @@
 #include "core/clock.h"
 #include "core/log.h"
 #include "preload/arena.h"
+#include "preload/execs.h"
 #include "preload/forward.h"
 #include "preload/funcs.h"
+#include "preload/graphs.h"
 
 #include <dmi/ring.h>
 
@@ -108,6 +110,8 @@ static void in_child(void)
     process = (struct process){.step = UINT64_MAX, .lock = unlocked};
     arena_reset();
     funcs_reset();
+    graphs_reset();
+    execs_reset();
 }
 
 void process_start(void)
