@@ -20,6 +20,8 @@ class Tap:
         print(f"{'not ' if complaints else ''}ok {self.n} - {name}")
         for complaint in complaints:
             print(f"# {complaint}")
+            # meson keeps the stdout of a TAP program to itself
+            print(f"{name}: {complaint}", file=sys.stderr)
 
     def skip(self, name, reason):
         self.n += 1
