@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A segment file, or anything: the reader must refuse what is not so, and read the rest. The input's
+ * checksums are made right first wherever its numbers allow it, or no mutation would get behind them.
+ */
+#include "core/cleanup.h"
+#include "storage/hash.h"
+#include "storage/reader.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define MOST_RAW (16u << 20) /* of a record that is decoded here: a fuzzer's memory is small */
+
+static void mend_planes(uint8_t *meta, uint64_t n_meta, const uint8_t *payload, uint64_t n_payload)
+{
+    struct dmi_records_head head;
+    if (n_meta < sizeof head)
+        return;
+    memcpy(&head, meta, sizeof head);
+    uint64_t at = sizeof head + (uint64_t)head.n_records * sizeof(struct dmi_record) +
+                  (uint64_t)head.n_groups * sizeof(struct dmi_group);
+    uint64_t used = 0;
+    for (; at <= n_meta && n_meta - at >= sizeof(struct dmi_plane); at += sizeof(struct dmi_plane)) {
+        struct dmi_plane plane;
+        memcpy(&plane, meta + at, sizeof plane);
+        if (plane.n_stored > n_payload - used)
+            return;
+        plane.hash = hash_bytes(payload + used, plane.n_stored);
+        used += plane.n_stored;
+        memcpy(meta + at, &plane, sizeof plane);
+    }
+}
+
+static void mend(uint8_t *data, size_t n)
+{
+    struct dmi_segment_header segment;
+    if (n < sizeof segment)
+        return;
+    memcpy(&segment, data, sizeof segment);
+    segment.hash = hash_bytes(&segment, offsetof(struct dmi_segment_header, hash));
+    memcpy(data, &segment, sizeof segment);
+    size_t at = sizeof segment;
+    while (n - at >= sizeof(struct dmi_chunk_header)) {
+        struct dmi_chunk_header h;
+        memcpy(&h, data + at, sizeof h);
+        size_t left = n - at - sizeof h;
+        if (h.magic != DMI_CHUNK_MAGIC || h.n_meta > left || (h.n_meta + 7) / 8 * 8 > left)
+            break;
+        uint8_t *meta = data + at + sizeof h;
+        left -= (h.n_meta + 7) / 8 * 8;
+        if (h.n_payload > left || (h.n_payload + 7) / 8 * 8 > left)
+            break;
+        if (h.type == DMI_CHUNK_RECORDS)
+            mend_planes(meta, h.n_meta, meta + (h.n_meta + 7) / 8 * 8, h.n_payload);
+        memcpy(&h.run, segment.run_uuid, sizeof h.run);
+        h.meta_hash = hash_bytes(meta, h.n_meta);
+        h.hash = hash_bytes(&h, offsetof(struct dmi_chunk_header, hash));
+        memcpy(data + at, &h, sizeof h);
+        at += sizeof h + (h.n_meta + 7) / 8 * 8 + (h.n_payload + 7) / 8 * 8;
+    }
+    struct dmi_trailer trailer;
+    if (n - at == sizeof trailer) {
+        memcpy(&trailer, data + at, sizeof trailer);
+        trailer.hash = hash_two(&trailer, offsetof(struct dmi_trailer, hash), segment.run_uuid,
+                                sizeof segment.run_uuid);
+        memcpy(data + at, &trailer, sizeof trailer);
+    }
+}
+
+static void read_all(const char *path)
+{
+    struct err err = {0};
+    _cleanup_(reader_closep) struct reader *reader = NULL;
+    if (reader_open(&err, path, &reader))
+        return;
+    struct reader_query query = {.request = "b", .n_request = 1, .first_position = INT64_MIN,
+                                 .end_position = INT64_MAX};
+    reader_find(reader, &query, 0);
+    uint64_t most = 0;
+    for (size_t i = 0; i < reader_n_records(reader); i++)
+        if (reader_record(reader, i)->at.n_bytes > most)
+            most = reader_record(reader, i)->at.n_bytes;
+    if (most <= MOST_RAW)
+        reader_verify(reader);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+    _cleanup_(closep) int fd = memfd_create("segment", MFD_CLOEXEC);
+    _cleanup_(freep) uint8_t *copy = malloc(n + 1);
+    char path[64];
+    if (fd < 0 || !copy || pwrite(fd, data, n, 0) != (ssize_t)n)
+        return 0;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    read_all(path);
+    memcpy(copy, data, n);
+    mend(copy, n);
+    if (pwrite(fd, copy, n, 0) == (ssize_t)n)
+        read_all(path);
+    return 0;
+}
