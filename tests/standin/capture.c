@@ -285,20 +285,29 @@ static void capture_free(struct capture *capture)
     free(capture);
 }
 
-void capture_forget(struct stream *stream)
+/*
+ * The stream that began a capture ends it by going. Others may go before the end: what they captured
+ * stays, and must be joined all the same, so they are kept until then.
+ */
+void capture_forget_origin(struct stream *stream)
 {
     struct capture *capture = stream->capture;
+    struct graph *graph;
 
-    if (!capture)
+    if (!capture || capture->origin != stream)
         return;
-    capture->invalid = true;
-    if (capture->origin == stream) {
-        struct graph *graph = capture->own_graph ? capture->graph : NULL;
+    graph = capture->own_graph ? capture->graph : NULL;
+    capture_free(capture);
+    if (graph)
+        graph_free(graph);
+}
 
-        capture_free(capture);
-        if (graph)
-            graph_free(graph);
-    } else {
+/** capture_forget() - the stream's context goes with all of its streams */
+void capture_forget(struct stream *stream)
+{
+    capture_forget_origin(stream);
+    if (stream->capture) {
+        stream->capture->invalid = true;
         stream_leave(stream);
     }
 }

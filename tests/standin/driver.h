@@ -392,6 +392,7 @@ CUresult capture_add(struct stream *stream, struct work *work);
 void capture_invalidate(struct stream *stream);
 /** capture_forget() - @stream goes, whatever it took part in; lock held */
 void capture_forget(struct stream *stream);
+void capture_forget_origin(struct stream *stream);
 void capture_deps_free(struct capture_deps *deps);
 /** capture_add_exec() - embed what @exec would run as a child graph; lock held */
 CUresult capture_add_exec(struct stream *stream, struct graph_exec *exec);

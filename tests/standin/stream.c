@@ -52,7 +52,7 @@ static void reap(struct context *ctx)
     while (*link) {
         struct stream *stream = *link;
 
-        if (stream->destroyed && !stream_tail(stream)) {
+        if (stream->destroyed && !stream->capture && !stream_tail(stream)) {
             *link = stream->next;
             object_free(stream);
         } else {
@@ -247,7 +247,7 @@ CUresult impl_cuStreamDestroy_v2(CUstream hStream)
         return CUDA_ERROR_INVALID_HANDLE;
     if (stream == stream->ctx->legacy || stream->thread)
         return CUDA_ERROR_INVALID_HANDLE;
-    capture_forget(stream);
+    capture_forget_origin(stream);
     stream->destroyed = true;
     reap(stream->ctx);
     return CUDA_SUCCESS;
