@@ -18,6 +18,7 @@ import importlib.util
 import json
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -210,23 +211,19 @@ def same_output(checks, name, plain, folder, logits):
                  f"{name}: same logits, {len(logits)} forwards, bit for bit")
 
 
-def check_outputs(checks, server, plain, plan):
-    broken, out = server.folder / "broken.yaml", server.folder / "broken-out"
-    broken.write_text(SPEC.read_text().replace("dtype: f32", "dtype: f33", 1))
-    modes = {
-        "loaded without a spec": dict(LD_PRELOAD=PRELOAD),
-        "with a broken spec": dict(LD_PRELOAD=PRELOAD, DMI_SPEC=broken, DMI_OUT=out),
-    }
-    for name, env in modes.items():
-        folder, _ = server.serve(name.replace(" ", "-"), plan, **env)
-        same_output(checks, name, plain, folder, logits_of(folder))
+def check_outputs(checks, name, plain, served):
+    folder, _ = served
+    same_output(checks, name, plain, folder, logits_of(folder))
+
+
+def check_broken(checks, server, served):
+    out = server.folder / "broken-out"
     checks.check(not out.exists() or not any(out.iterdir()), "with a broken spec: no run was written")
-    checks.check("broken.yaml:" in (server.folder / "with-a-broken-spec" / "stderr").read_text(),
-                 "with a broken spec: its error is said on stderr")
+    checks.check("broken.yaml:" in (served[0] / "stderr").read_text(), "with a broken spec: its error is said on stderr")
 
 
-def check_capture(checks, server, plain, plan):
-    folder, digests = server.serve("capture", plan, [DMI_RUN, "--spec", SPEC, "--out", server.folder / "run", "--"], collect=True)
+def check_capture(checks, server, plain, plan, served):
+    folder, digests = served
     run = harness.only_run(server.folder / "run")
     wants, kinds = sites.wanted(launches_of(folder))
     forwards = forwards_of(folder)
@@ -270,22 +267,32 @@ def main():
     checks, server = Checks(), Server(harness.workspace(), sys.executable)
     whole = [(name, 1 << 30) for name in server.by_id]
 
-    def part(name):
-        return opt.part in (None, name)
+    plan, shorter = (whole, whole) if opt.long else (QUICK, BEGINNING)
+    broken, small = server.folder / "broken.yaml", server.folder / "drop.yaml"
+    broken.write_text(SPEC.read_text().replace("dtype: f32", "dtype: f33", 1))
+    small.write_text(SPEC.read_text().replace("mode: complete", "mode: drop"))
 
-    plan = whole if opt.long else QUICK
-    if part("capture") or part("outputs"):
-        plain, _ = server.serve("absent", plan)
-    if part("capture"):
-        check_capture(checks, server, plain, plan)
-    if part("outputs"):
-        check_outputs(checks, server, plain, whole if opt.long else BEGINNING)
-    if part("ring"):
-        spec = server.folder / "drop.yaml"
-        spec.write_text(SPEC.read_text().replace("mode: complete", "mode: drop"))
-        folder, _ = server.serve("ring", BEGINNING, [DMI_RUN, "--spec", spec, "--out", server.folder / "small", "--"],
-                                 DMI_RING_BYTES=65536)
-        wants, _ = sites.wanted(launches_of(folder))
+    def under(spec, out):
+        return [DMI_RUN, "--spec", spec, "--out", server.folder / out, "--"]
+
+    # Two at a time: most of each is tinygrad's own work, on one thread.
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        def start(wanted, *args, **more):
+            return pool.submit(server.serve, *args, **more) if opt.part in (None, *wanted) else None
+        capture = start(["capture"], "capture", plan, under(SPEC, "run"), collect=True)
+        absent = start(["capture", "outputs"], "absent", plan)
+        loaded = start(["outputs"], "loaded", shorter, LD_PRELOAD=PRELOAD)
+        unfit = start(["outputs"], "broken", shorter, LD_PRELOAD=PRELOAD, DMI_SPEC=broken, DMI_OUT=server.folder / "broken-out")
+        ring = start(["ring"], "ring", BEGINNING, under(small, "small"), DMI_RING_BYTES=65536)
+    plain = absent.result()[0] if absent else None
+    if capture:
+        check_capture(checks, server, plain, plan, capture.result())
+    if loaded:
+        check_outputs(checks, "loaded without a spec", plain, loaded.result())
+        check_outputs(checks, "with a broken spec", plain, unfit.result())
+        check_broken(checks, server, unfit.result())
+    if ring:
+        wants, _ = sites.wanted(launches_of(ring.result()[0]))
         check_accounting(checks, "ring of 64 KiB", harness.only_run(server.folder / "small"), wants, complete=False)
     checks.exit()
 
