@@ -172,6 +172,11 @@ CUresult capture_add_exec(struct stream *stream, struct graph_exec *exec)
 
     if (!child)
         return CUDA_ERROR_OUT_OF_MEMORY;
+    if (graph_has_memory(child)) {
+        stream->capture->invalid = true;
+        graph_free(child);
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
     res = add_behind(stream, CU_GRAPH_NODE_TYPE_GRAPH, NULL, &node);
     if (res != CUDA_SUCCESS) {
         graph_free(child);

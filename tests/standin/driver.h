@@ -224,7 +224,8 @@ enum work_kind {
     WORK_EVENT_WAIT,   /* graph nodes only */
     WORK_CHILD,        /* graph nodes only */
     WORK_EMPTY,
-    WORK_ALLOC,        /* graph nodes only */
+    WORK_ALLOC,      /* graph nodes only: the memory lives as long as the work */
+    WORK_ALLOC_FREE, /* graph nodes only */
 };
 
 struct kernel_work {
@@ -286,6 +287,10 @@ struct work {
         struct {
             uint64_t address;
         } free;
+        struct {
+            uint64_t address;
+            size_t bytes;
+        } alloc;
         struct {
             uint64_t address;
             uint64_t value;

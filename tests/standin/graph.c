@@ -351,10 +351,26 @@ CUgraphNodeType graph_work_type(const struct work *work)
     case WORK_HOST: return CU_GRAPH_NODE_TYPE_HOST;
     case WORK_EVENT_RECORD: return CU_GRAPH_NODE_TYPE_EVENT_RECORD;
     case WORK_EVENT_WAIT: return CU_GRAPH_NODE_TYPE_WAIT_EVENT;
+    case WORK_ALLOC: return CU_GRAPH_NODE_TYPE_MEM_ALLOC;
+    case WORK_ALLOC_FREE: return CU_GRAPH_NODE_TYPE_MEM_FREE;
     case WORK_WRITE_VALUE:
     case WORK_WAIT_VALUE: return CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
     default: return CU_GRAPH_NODE_TYPE_EMPTY;
     }
+}
+
+static bool is_memory(const struct graph_node *node)
+{
+    return node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || node->type == CU_GRAPH_NODE_TYPE_MEM_FREE;
+}
+
+bool graph_has_memory(const struct graph *graph)
+{
+    for (const struct graph_node *node = graph->first; node; node = node->next) {
+        if (is_memory(node) || (node->child && graph_has_memory(node->child)))
+            return true;
+    }
+    return false;
 }
 
 /* ---- entries: graphs ---- */
@@ -393,6 +409,8 @@ CUresult impl_cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
 
     if (!phGraphClone || !graph_is(originalGraph))
         return CUDA_ERROR_INVALID_VALUE;
+    if (graph_has_memory((struct graph *)originalGraph))
+        return CUDA_ERROR_NOT_SUPPORTED;
     clone = graph_clone((struct graph *)originalGraph);
     if (!clone)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -565,6 +583,8 @@ static CUresult add_child(CUgraphNode *out, CUgraph graph, const CUgraphNode *de
 
     if (!graph_is(child) || child == graph)
         return CUDA_ERROR_INVALID_VALUE;
+    if (graph_has_memory((struct graph *)child))
+        return CUDA_ERROR_NOT_SUPPORTED;
     clone = graph_clone((struct graph *)child);
     if (!clone)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -638,6 +658,8 @@ CUresult impl_cuGraphDestroyNode(CUgraphNode hNode)
 
     if (!node_is(hNode) || ((struct graph_node *)hNode)->graph->owner)
         return CUDA_ERROR_INVALID_VALUE;
+    if (graph_has_memory(((struct graph_node *)hNode)->graph))
+        return CUDA_ERROR_NOT_SUPPORTED;
     node_free((struct graph_node *)hNode);
     return CUDA_SUCCESS;
 }
@@ -683,6 +705,8 @@ CUresult impl_cuGraphRemoveDependencies_v2(CUgraph hGraph, const CUgraphNode *fr
 
     if (!graph_is(hGraph) || (numDependencies && (!from || !to)))
         return CUDA_ERROR_INVALID_VALUE;
+    if (numDependencies && graph_has_memory((struct graph *)hGraph))
+        return CUDA_ERROR_NOT_SUPPORTED;
     for (size_t i = 0; i < numDependencies; i++) {
         struct graph_edge *edge;
 
@@ -943,6 +967,75 @@ CUresult node_work_event(CUevent event, bool record, struct work **out)
         return CUDA_ERROR_OUT_OF_MEMORY;
     (*out)->event.event = (struct event *)event;
     return CUDA_SUCCESS;
+}
+
+/* The address is known when the node is made; the memory is there from then until nobody holds the work. */
+CUresult node_work_alloc(struct context *ctx, int device, size_t bytes, struct work **out)
+{
+    uint64_t address;
+    CUresult res;
+
+    if (device < 0 || device >= driver.config.n_devices)
+        return CUDA_ERROR_INVALID_DEVICE;
+    res = memory_alloc(device, NULL, bytes, ALLOC_POOL, &address);
+    if (res != CUDA_SUCCESS)
+        return res;
+    *out = work_new(WORK_ALLOC, ctx);
+    if (!*out) {
+        memory_free(address);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    (*out)->alloc.address = address;
+    (*out)->alloc.bytes = bytes;
+    return CUDA_SUCCESS;
+}
+
+CUresult node_work_free(struct context *ctx, uint64_t address, struct work **out)
+{
+    struct alloc *alloc = memory_find(address);
+
+    if (!alloc || alloc->address != address || alloc->kind != ALLOC_POOL)
+        return CUDA_ERROR_INVALID_VALUE;
+    *out = work_new(WORK_ALLOC_FREE, ctx);
+    if (!*out)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    (*out)->alloc.address = address;
+    return CUDA_SUCCESS;
+}
+
+CUresult impl_cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+                                     size_t numDependencies, CUDA_MEM_ALLOC_NODE_PARAMS *nodeParams)
+{
+    struct context *ctx;
+    struct work *work;
+    CUresult res;
+    DRIVER_LOCKED;
+
+    if (!nodeParams || !nodeParams->bytesize || nodeParams->poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+        return CUDA_ERROR_INVALID_VALUE;
+    res = context_current(&ctx);
+    if (res == CUDA_SUCCESS)
+        res = node_work_alloc(ctx, nodeParams->poolProps.location.id, nodeParams->bytesize, &work);
+    if (res != CUDA_SUCCESS)
+        return res;
+    nodeParams->dptr = work->alloc.address;
+    return add(phGraphNode, hGraph, dependencies, NULL, numDependencies, CU_GRAPH_NODE_TYPE_MEM_ALLOC, work);
+}
+
+CUresult impl_cuGraphAddMemFreeNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+                                    size_t numDependencies, CUdeviceptr dptr)
+{
+    struct context *ctx;
+    struct work *work;
+    CUresult res;
+    DRIVER_LOCKED;
+
+    res = context_current(&ctx);
+    if (res == CUDA_SUCCESS)
+        res = node_work_free(ctx, dptr, &work);
+    return res != CUDA_SUCCESS ? res
+                               : add(phGraphNode, hGraph, dependencies, NULL, numDependencies,
+                                     CU_GRAPH_NODE_TYPE_MEM_FREE, work);
 }
 
 static CUresult node_of(CUgraphNode handle, CUgraphNodeType type, const void *params, struct graph_node **node)
@@ -1229,6 +1322,35 @@ CUresult impl_cuGraphEventWaitNodeGetEvent(CUgraphNode hNode, CUevent *event_out
 CUresult impl_cuGraphEventWaitNodeSetEvent(CUgraphNode hNode, CUevent event)
 {
     return event_set(hNode, CU_GRAPH_NODE_TYPE_WAIT_EVENT, event);
+}
+
+CUresult impl_cuGraphMemAllocNodeGetParams(CUgraphNode hNode, CUDA_MEM_ALLOC_NODE_PARAMS *params_out)
+{
+    struct graph_node *node;
+    CUresult res;
+    DRIVER_LOCKED;
+
+    res = node_of(hNode, CU_GRAPH_NODE_TYPE_MEM_ALLOC, params_out, &node);
+    if (res == CUDA_SUCCESS)
+        *params_out = (CUDA_MEM_ALLOC_NODE_PARAMS){
+            .poolProps = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                           .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = node->work->ctx->device } },
+            .bytesize = node->work->alloc.bytes,
+            .dptr = node->work->alloc.address,
+        };
+    return res;
+}
+
+CUresult impl_cuGraphMemFreeNodeGetParams(CUgraphNode hNode, CUdeviceptr *dptr_out)
+{
+    struct graph_node *node;
+    CUresult res;
+    DRIVER_LOCKED;
+
+    res = node_of(hNode, CU_GRAPH_NODE_TYPE_MEM_FREE, dptr_out, &node);
+    if (res == CUDA_SUCCESS)
+        *dptr_out = node->work->alloc.address;
+    return res;
 }
 
 CUresult impl_cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams *nodeParams)

@@ -54,7 +54,7 @@ bool graph_is(CUgraph handle);
 CUresult graph_add(struct graph *graph, CUgraphNodeType type, struct work *work, struct graph_node *const *deps,
                    const CUgraphEdgeData *data, size_t n_deps, struct graph_node **out);
 CUresult graph_connect(struct graph_node *from, struct graph_node *to, const CUgraphEdgeData *data);
-/** graph_has_alloc() - work of @type as nodes: what a piece of work is called in a graph */
+/** graph_work_type() - the type of node that a piece of work makes */
 CUgraphNodeType graph_work_type(const struct work *work);
 
 /** node_work_*() - a node's parameters, checked, as work */
@@ -63,6 +63,11 @@ CUresult node_work_copy(const CUDA_MEMCPY3D *params, CUcontext ctx, struct work 
 CUresult node_work_set(const CUDA_MEMSET_NODE_PARAMS *params, CUcontext ctx, struct work **out);
 CUresult node_work_host(CUhostFn fn, void *data, struct work **out);
 CUresult node_work_event(CUevent event, bool record, struct work **out);
+
+CUresult node_work_alloc(struct context *ctx, int device, size_t bytes, struct work **out);
+CUresult node_work_free(struct context *ctx, uint64_t address, struct work **out);
+/** graph_has_memory() - does @graph, or a child, hold memory nodes: then it can be neither cloned nor cut */
+bool graph_has_memory(const struct graph *graph);
 
 /** user_release() - drop @n references; the destructor runs on the host thread */
 void user_release(struct user_object *object, unsigned n);

@@ -252,6 +252,20 @@ struct launch {
     int n_nodes; /* of kernels, as logged */
 };
 
+/* A kernel whose grid is still empty can be a node, and cannot be launched. */
+static bool body_has_empty_grid(const struct exec_body *body)
+{
+    for (size_t i = 0; i < body->n; i++) {
+        const struct exec_node *node = &body->nodes[i];
+        if (node->child && body_has_empty_grid(node->child))
+            return true;
+        if (node->type == CU_GRAPH_NODE_TYPE_KERNEL && node->enabled &&
+            (!node->work->kernel.grid[0] || !node->work->kernel.grid[1] || !node->work->kernel.grid[2]))
+            return true;
+    }
+    return false;
+}
+
 /*
  * Operations for @body's nodes, committed behind @begin, which is not: nothing runs yet. @end waits for
  * all of its leaves.
@@ -270,7 +284,8 @@ static CUresult body_launch(struct launch *launch, struct exec_body *body, struc
         struct work *work = node->enabled ? work_ref(node->work) : NULL;
         struct op *first;
 
-        if (work && (work->kind == WORK_EVENT_RECORD || work->kind == WORK_EVENT_WAIT)) {
+        if (work && (work->kind == WORK_EVENT_RECORD || work->kind == WORK_EVENT_WAIT || work->kind == WORK_ALLOC ||
+                     work->kind == WORK_ALLOC_FREE)) {
             work_unref(work);
             work = NULL;
         }
@@ -324,7 +339,7 @@ CUresult impl_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
     CUresult res;
     DRIVER_LOCKED;
 
-    if (!object_is(exec, OBJECT_EXEC))
+    if (!object_is(exec, OBJECT_EXEC) || body_has_empty_grid(exec->body))
         return CUDA_ERROR_INVALID_VALUE;
     res = stream_resolve(hStream, &launch.stream);
     if (res != CUDA_SUCCESS)

@@ -19,7 +19,8 @@ static CUresult check_shape(const struct function *function, const unsigned grid
     int max_threads = info->max_threads ? info->max_threads : MAX_THREADS;
     uint64_t threads = (uint64_t)block[0] * block[1] * block[2];
 
-    if (!grid[0] || !grid[1] || !grid[2] || !block[0] || !block[1] || !block[2])
+    /* An empty grid is refused where it is launched: a node may have one until its parameters are set anew. */
+    if (!block[0] || !block[1] || !block[2])
         return CUDA_ERROR_INVALID_VALUE;
     if (grid[0] > 2147483647u || grid[1] > 65535 || grid[2] > 65535)
         return CUDA_ERROR_INVALID_VALUE;
@@ -166,6 +167,8 @@ static CUresult launch(CUfunction f, const unsigned grid[3], const unsigned bloc
     res = stream_resolve(handle, &stream);
     if (res != CUDA_SUCCESS)
         return res;
+    if (!grid[0] || !grid[1] || !grid[2])
+        return CUDA_ERROR_INVALID_VALUE;
     res = attributes_check(attrs, n_attrs);
     if (res == CUDA_SUCCESS)
         res = kernel_work_new(stream->ctx, f, grid, block, shared_bytes, params, extra, &work);

@@ -9,7 +9,7 @@
  * Every allocation has pages of its own and an unmapped page behind it. Fresh memory holds NaNs
  * (0xff), memory given back to a pool 0xdb; freed memory is gone.
  */
-#include "driver.h"
+#include "graph.h"
 #include "impl.h"
 
 #include <stdlib.h>
@@ -793,8 +793,13 @@ static CUresult pool_alloc(CUdeviceptr *dptr, size_t bytesize, struct pool *pool
     if (res != CUDA_SUCCESS)
         return res;
     if (stream->capture) {
-        capture_invalidate(stream);
-        return CUDA_ERROR_NOT_SUPPORTED; /* memory nodes */
+        struct work *work;
+
+        res = node_work_alloc(stream->ctx, pool ? pool->device : stream->ctx->device, bytesize, &work);
+        if (res != CUDA_SUCCESS)
+            return res;
+        *dptr = work->alloc.address;
+        return capture_add(stream, work);
     }
     if (!pool) {
         default_pool(stream->ctx->device);
@@ -860,8 +865,8 @@ CUresult impl_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
         (alloc->kind != ALLOC_POOL && alloc->kind != ALLOC_DEVICE))
         return CUDA_ERROR_INVALID_VALUE;
     if (stream->capture) {
-        capture_invalidate(stream);
-        return CUDA_ERROR_NOT_SUPPORTED;
+        res = node_work_free(stream->ctx, dptr, &work);
+        return res != CUDA_SUCCESS ? res : capture_add(stream, work);
     }
     alloc->freed = true;
     log_detail("\"ptr\":%llu,\"bytes\":%zu", (unsigned long long)dptr, alloc->size);

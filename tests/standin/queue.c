@@ -363,7 +363,11 @@ void queue_stop(void)
     struct timespec until;
 
     clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += 1;
+    until.tv_nsec += 300000000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_nsec -= 1000000000;
+        until.tv_sec++;
+    }
     pthread_mutex_lock(&driver.lock);
     stopping = true;
     pthread_cond_broadcast(&ready.cond);

@@ -419,6 +419,40 @@ START_TEST(nodes_of_every_kind_through_the_general_form)
 }
 END_TEST
 
+START_TEST(memory_nodes_tie_a_graph_together)
+{
+    CUstream stream = new_stream();
+    CUdeviceptr p, out = test_zeros(256);
+    CUgraph graph, clone;
+    CUgraphExec exec;
+    CUgraphNode nodes[4], copy[2];
+    CUgraphNodeType type;
+    size_t n = 4;
+
+    ok(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    ok(cuMemAllocAsync(&p, 256, stream));
+    ok(cuMemsetD32Async(p, 3, 64, stream));
+    ok(cuMemcpyDtoDAsync_v2(out, p, 256, stream));
+    ok(cuMemFreeAsync(p, stream));
+    ok(cuStreamEndCapture(stream, &graph));
+    ok(cuGraphGetNodes(graph, nodes, &n));
+    ck_assert_uint_eq(n, 4);
+    ok(cuGraphNodeGetType(nodes[0], &type));
+    ck_assert_int_eq(type, CU_GRAPH_NODE_TYPE_MEM_ALLOC);
+    fails(cuGraphDestroyNode(nodes[1]), CUDA_ERROR_NOT_SUPPORTED);
+    copy[0] = nodes[1];
+    copy[1] = nodes[2];
+    fails((cuGraphRemoveDependencies)(graph, copy, copy + 1, 1), CUDA_ERROR_NOT_SUPPORTED);
+    fails(cuGraphClone(&clone, graph), CUDA_ERROR_NOT_SUPPORTED);
+    exec = instantiate(graph);
+    ok(cuGraphDestroy(graph));
+    ok(cuGraphLaunch(exec, stream));
+    ok(cuStreamSynchronize(stream));
+    ck_assert_uint_eq(test_read(out), 3);
+    ok(cuGraphExecDestroy(exec));
+}
+END_TEST
+
 /* ---- capture ---- */
 
 START_TEST(capture_makes_nodes_and_runs_nothing)
@@ -661,6 +695,7 @@ int main(void)
     tcase_add_test(graphs, user_objects_go_when_nobody_holds_them);
     tcase_add_test(graphs, host_and_event_nodes_run);
     tcase_add_test(graphs, nodes_of_every_kind_through_the_general_form);
+    tcase_add_test(graphs, memory_nodes_tie_a_graph_together);
     suite_add_tcase(suite, graphs);
 
     tcase_add_checked_fixture(capture, test_setup_module, NULL);

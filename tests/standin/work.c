@@ -27,6 +27,7 @@ struct work *work_ref(struct work *work)
     return work;
 }
 
+/* Lock held: the last reference to a memory node frees its memory. */
 void work_unref(struct work *work)
 {
     if (!work || atomic_fetch_sub(&work->refs, 1) > 1)
@@ -36,6 +37,8 @@ void work_unref(struct work *work)
         free(work->kernel.values);
     } else if (work->kind == WORK_COPY) {
         free(work->copy.staged);
+    } else if (work->kind == WORK_ALLOC) {
+        memory_free(work->alloc.address);
     }
     free(work);
 }
