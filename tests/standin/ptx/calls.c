@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define MAX_DEPTH 64
-#define MAX_BODY 2000000 /* instructions; inlining multiplies */
+#define MAX_BODY 500000 /* instructions; inlining multiplies */
 #define MAX_LOCAL (512u << 10)
 #define MAX_SHARED (227u << 10)
 
@@ -120,6 +120,16 @@ static void graft_operand(struct graft *g, struct operand *o)
     }
 }
 
+static void graft_arguments(struct graft *g, struct instruction *i)
+{
+    struct operand *copy = ir_alloc(g->m, (i->n_call_arguments + 1) * sizeof *copy);
+    for (unsigned k = 0; k < i->n_call_arguments; k++) {
+        copy[k] = i->call_arguments[k];
+        graft_operand(g, &copy[k]);
+    }
+    i->call_arguments = copy;
+}
+
 static void push(struct graft *g, struct instruction *i)
 {
     if (g->n_body >= MAX_BODY)
@@ -151,8 +161,7 @@ static void push_copy(struct graft *g, const struct instruction *from)
     for (unsigned o = 0; o < i->n_operands; o++)
         graft_operand(g, &i->operand[o]);
     graft_operand(g, &i->call_return);
-    for (unsigned o = 0; o < i->n_call_arguments; o++)
-        graft_operand(g, &i->call_arguments[o]);
+    graft_arguments(g, i);
     if (!i->label && !strcmp(i->part[0], "ret"))
         push_branch(g, i->line, i->guard, i->guard_negated, g->end);
     else

@@ -30,13 +30,13 @@ static void put(struct emitter *e, const char *fmt, ...)
     for (;;) {
         va_list ap;
         va_start(ap, fmt);
-        int n = vsnprintf(t->data + t->n, t->cap - t->n, fmt, ap);
+        int n = vsnprintf(t->data ? t->data + t->n : NULL, t->cap - t->n, fmt, ap);
         va_end(ap);
         if (t->n + (size_t)n < t->cap) {
             t->n += (size_t)n;
             return;
         }
-        size_t cap = t->cap * 2 + (size_t)n;
+        size_t cap = t->cap * 2 + (size_t)n + 4096;
         char *data = cap > 1u << 30 ? NULL : realloc(t->data, cap);
         if (!data)
             ir_fail(e->m, PTX_E_MEMORY, "no memory for the translation");

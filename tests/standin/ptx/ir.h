@@ -80,7 +80,7 @@ struct instruction {
     unsigned n_operands;
     struct symbol *label;    /* this is a label, not an instruction */
     /* call */
-    struct operand call_return, call_arguments[64];
+    struct operand call_return, *call_arguments;
     unsigned n_call_arguments;
     struct symbol *callee;
     /* live.c */
@@ -169,6 +169,14 @@ struct text {
     size_t n, cap;
 };
 void ptx_emit(struct module_ir *m, struct text *out, bool pausable);
+
+/**
+ * ptx_translate() - all of the above: PTX text to C
+ * @m: zeroed; to be freed with ir_free() whatever comes of it
+ * @out: zeroed; its data is the caller's to free
+ * Return: PTX_OK, or another enum ptx_status with @m->message set
+ */
+int ptx_translate(struct module_ir *m, const char *text, size_t n, bool pausable, struct text *out);
 void ir_free(struct module_ir *m);
 
 /* Operands that an instruction writes and reads: shared by live.c and emit.c. */

@@ -713,11 +713,14 @@ static void call_operands(struct parser *p, struct instruction *i)
         ir_fail(p->m, PTX_E_UNSUPPORTED, "kernel %s, line %d: %s: %s is no known function", p->f->name, i->line,
                 i->opcode, name);
     if (accept(p, ",") && accept(p, "(") && !accept(p, ")")) {
+        size_t n = 0, cap = 0;
         do {
-            if (i->n_call_arguments == 64)
-                syntax(p, "at most 64 arguments");
-            i->call_arguments[i->n_call_arguments++] = take_operand(p);
+            struct operand o = take_operand(p);
+            IR_PUSH(p->m, i->call_arguments, n, cap, o);
+            if (n > 1024)
+                syntax(p, "fewer arguments");
         } while (accept(p, ","));
+        i->n_call_arguments = (unsigned)n;
         expect(p, ")");
     }
     expect(p, ";");

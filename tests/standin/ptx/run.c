@@ -39,13 +39,13 @@ void ptx_set_memory(const struct ptx_memory *m)
 
 /* ------------------------------------------------------------------------- loading */
 
-static int translate(struct ptx_module *m, const char *text, size_t n_text, bool pausable, struct text *out)
+int ptx_translate(struct module_ir *ir, const char *text, size_t n_text, bool pausable, struct text *out)
 {
-    if (setjmp(m->ir.on_error))
-        return m->ir.status;
-    ptx_parse(&m->ir, text, n_text);
-    ptx_calls(&m->ir);
-    ptx_emit(&m->ir, out, pausable);
+    if (setjmp(ir->on_error))
+        return ir->status;
+    ptx_parse(ir, text, n_text);
+    ptx_calls(ir);
+    ptx_emit(ir, out, pausable);
     return PTX_OK;
 }
 
@@ -95,13 +95,10 @@ int ptx_module_load(const char *text, size_t n_text, const struct ptx_options *o
     }
     log[0] = 0;
     struct ptx_module *m = calloc(1, sizeof *m);
-    struct text c = {.data = malloc(1 << 16), .cap = 1 << 16};
-    if (!m || !c.data) {
-        free(m);
-        free(c.data);
+    struct text c = {.data = NULL};
+    if (!m)
         return PTX_E_MEMORY;
-    }
-    int r = translate(m, text, n_text, options && options->pausable, &c);
+    int r = ptx_translate(&m->ir, text, n_text, options && options->pausable, &c);
     if (r) {
         snprintf(log, n_log, "%s", m->ir.message);
     } else {
