@@ -242,6 +242,16 @@ bool arena_stop(struct arena *a, uint64_t timeout_ns, enum dmi_drop reason)
     return drain_stop(a, timeout_ns, reason);
 }
 
+void arena_detach(struct arena *a)
+{
+    atomic_store_relaxed(&a->context, (CUcontext)NULL);
+}
+
+void arena_attach(struct arena *a, CUcontext context)
+{
+    atomic_store_relaxed(&a->context, context);
+}
+
 void arena_resume(struct arena *a)
 {
     if (atomic_load_acquire(&a->state) == ARENA_STOPPED && !a->drain_runs && !drain_start(a))

@@ -106,6 +106,13 @@ struct arena *arena_find(CUcontext context);
  */
 bool arena_stop(struct arena *arena, uint64_t timeout_ns, enum dmi_drop reason);
 
+/*
+ * Whoever is given the context's handle from here on finds no arena under it; and its opposite, where
+ * the context did not end. After arena_stop().
+ */
+void arena_detach(struct arena *arena);
+void arena_attach(struct arena *arena, CUcontext context);
+
 /* The context lives on after all: threads start again. */
 void arena_resume(struct arena *arena);
 

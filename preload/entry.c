@@ -224,6 +224,7 @@ static struct arena *context_ends(CUcontext context)
     if (!armed() || !context)
         return NULL;
     int saved = errno;
+    funcs_drop_functions();
     struct arena *a = arena_find(context);
     if (a)
         arena_stop(a, process.exit_ns, DMI_DROP_CONTEXT_GONE);
@@ -249,7 +250,12 @@ static void context_ended(struct arena *a, bool gone)
     {                                                                                              \
         __typeof__(name) *real = REAL(name);                                                       \
         struct arena *a = context_ends(context);                                                   \
+        /* once the call returns, another thread may be given the same handle */                   \
+        if (a)                                                                                     \
+            arena_detach(a);                                                                       \
         CUresult r = real(context);                                                                \
+        if (a && r != CUDA_SUCCESS)                                                                \
+            arena_attach(a, context);                                                              \
         context_ended(a, r == CUDA_SUCCESS);                                                       \
         return r;                                                                                  \
     }
@@ -281,16 +287,17 @@ static bool primary_is_gone(CUdevice device)
     return driver_table.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || !active;
 }
 
-#define PRIMARY_ENDS(name)                                                                         \
+/* A reset leaves nothing in it, also where it stays active. */
+#define PRIMARY_ENDS(name, is_gone)                                                                \
     EXPORT CUresult CUDAAPI name(CUdevice device)                                                  \
     {                                                                                              \
         __typeof__(name) *real = REAL(name);                                                       \
         struct arena *a = context_ends(primary_context(device));                                   \
         CUresult r = real(device);                                                                 \
-        context_ended(a, a && r == CUDA_SUCCESS && primary_is_gone(device));                       \
+        context_ended(a, a && r == CUDA_SUCCESS && (is_gone));                                     \
         return r;                                                                                  \
     }
-PRIMARY_ENDS(cuDevicePrimaryCtxRelease)
-PRIMARY_ENDS(cuDevicePrimaryCtxRelease_v2)
-PRIMARY_ENDS(cuDevicePrimaryCtxReset)
-PRIMARY_ENDS(cuDevicePrimaryCtxReset_v2)
+PRIMARY_ENDS(cuDevicePrimaryCtxRelease, primary_is_gone(device))
+PRIMARY_ENDS(cuDevicePrimaryCtxRelease_v2, primary_is_gone(device))
+PRIMARY_ENDS(cuDevicePrimaryCtxReset, true)
+PRIMARY_ENDS(cuDevicePrimaryCtxReset_v2, true)

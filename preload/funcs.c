@@ -212,6 +212,17 @@ void funcs_drop_owner(const void *owner)
     pthread_mutex_unlock(&table.lock);
 }
 
+void funcs_drop_functions(void)
+{
+    pthread_mutex_lock(&table.lock);
+    for (uint32_t i = 0; table.entries && i < TABLE_SIZE; i++) {
+        struct entry *e = &table.entries[i];
+        if (e->handle && e->func && e->type == FUNC_FUNCTION)
+            atomic_store_release(&e->func, (const struct func *)NULL); /* to funcs_find() */
+    }
+    pthread_mutex_unlock(&table.lock);
+}
+
 const void *funcs_owner(const void *handle)
 {
     pthread_mutex_lock(&table.lock);

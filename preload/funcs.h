@@ -43,6 +43,12 @@ const struct func *funcs_add(const struct spec *spec, const void *handle, enum f
 /* Forgets the handles of a module or library, before the driver unloads it. Thread: any. */
 void funcs_drop_owner(const void *owner);
 
+/*
+ * Forgets all CUfunctions, before a context and the modules in it end: which ones those are only the
+ * driver knows. Kernels of libraries belong to no context. Thread: any.
+ */
+void funcs_drop_functions(void);
+
 /* The owner noted for @handle, NULL: none. Thread: any. */
 const void *funcs_owner(const void *handle);
 
