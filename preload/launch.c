@@ -295,24 +295,29 @@ bool launch_is_captured(CUstream stream, bool per_thread)
     return query && (query(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE);
 }
 
+static void tell_unsupported(const struct func *func, const char *why)
+{
+    for (uint32_t i = 0; i < func->match.n_sites; i++)
+        process_problem(func->match.sites[i], PROBLEM_UNSUPPORTED, "kernel %s: %s", func->name, why);
+}
+
 /* The node that a launch on a capturing stream has become: what the stream's next one waits for. */
 static void note_captured(const struct launch *l)
 {
-    CUstreamCaptureStatus status;
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     CUgraph graph = NULL;
     const CUgraphNode *nodes = NULL;
     size_t n = 0;
     __typeof__(cuStreamGetCaptureInfo_v2) *info =
         l->per_thread ? driver_table.cuStreamGetCaptureInfo_v2_ptsz : driver_table.cuStreamGetCaptureInfo_v2;
-    if (info && info(l->stream, &status, NULL, &graph, &nodes, &n) == CUDA_SUCCESS &&
-        status == CU_STREAM_CAPTURE_STATUS_ACTIVE && graph && n == 1)
+    if (!info || info(l->stream, &status, NULL, &graph, &nodes, &n) != CUDA_SUCCESS ||
+        status != CU_STREAM_CAPTURE_STATUS_ACTIVE) {
+        const struct func *func = funcs_find(l->function);
+        if (func)
+            tell_unsupported(func, "the driver did not say what became of its launch: not captured, not counted");
+    } else if (graph && n == 1) {
         graphs_note(graph, nodes[0], false);
-}
-
-static void tell_unsupported(const struct func *func, const char *why)
-{
-    for (uint32_t i = 0; i < func->match.n_sites; i++)
-        process_problem(func->match.sites[i], PROBLEM_UNSUPPORTED, "kernel %s: %s", func->name, why);
+    }
 }
 
 void launch_before(const struct launch *l, const struct func *func, struct launch_job *job)
@@ -338,7 +343,8 @@ void launch_before(const struct launch *l, const struct func *func, struct launc
     }
     struct arena *a = arena_current();
     if (!a || !a->sites) {
-        tell_unsupported(func, "no place for this context's state: not captured, not counted");
+        if (atomic_load_acquire(&process.armed)) /* else the run could not be made, and that was told */
+            tell_unsupported(func, "no place for this context's state: not captured, not counted");
         errno = saved;
         return;
     }

@@ -15,6 +15,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -152,6 +153,36 @@ void process_start(void)
 
 /* ------------------------------------------------------------------------- the run */
 
+/*
+ * A write behind RLIMIT_FSIZE raises SIGXFSZ in the writing thread, which ends a process that has not
+ * said otherwise. Our own threads block all signals; in the host's threads it is blocked while we write.
+ */
+struct quiet {
+    sigset_t before, before_pending;
+};
+
+static void quiet_begin(struct quiet *q)
+{
+    sigset_t xfsz;
+    sigemptyset(&xfsz);
+    sigaddset(&xfsz, SIGXFSZ);
+    sigpending(&q->before_pending);
+    pthread_sigmask(SIG_BLOCK, &xfsz, &q->before);
+}
+
+static void quiet_end(const struct quiet *q)
+{
+    sigset_t xfsz, pending;
+    sigemptyset(&xfsz);
+    sigaddset(&xfsz, SIGXFSZ);
+    sigpending(&pending);
+    if (sigismember(&pending, SIGXFSZ) && !sigismember(&q->before_pending, SIGXFSZ)) {
+        struct timespec none = {0};
+        sigtimedwait(&xfsz, NULL, &none); /* ours: the host never hears of it */
+    }
+    pthread_sigmask(SIG_SETMASK, &q->before, NULL);
+}
+
 static int open_run(struct err *err, struct run **run)
 {
     const struct spec *spec = process.spec;
@@ -213,7 +244,11 @@ struct run *process_run(void)
     pthread_mutex_lock(&process.lock);
     if (!process.run && process.state == PROCESS_STARTED && process.armed) {
         struct err err = {0};
-        if (open_run(&err, &run)) {
+        struct quiet quiet;
+        quiet_begin(&quiet);
+        int r = open_run(&err, &run);
+        quiet_end(&quiet);
+        if (r) {
             log_line("no run can be written, this process runs without capture: %s", err.msg);
             atomic_store_release(&process.armed, 0);
         } else {
@@ -296,8 +331,10 @@ static void stop_arena(struct arena *arena, void *ctx)
 
 static void tell_unmatched(void)
 {
+    const uint32_t met = 1u << PROBLEM_UNSUPPORTED; /* launches that matched, but were not looked into */
     for (uint32_t i = 0; i < process.spec->n_sites; i++)
-        if (!atomic_load_relaxed(&process.counters->sites[i].launches))
+        if (!atomic_load_relaxed(&process.counters->sites[i].launches) &&
+            !(atomic_load_relaxed(&process.reported[i]) & met))
             process_problem(i, PROBLEM_NO_MATCH, "no launch matched the kernel pattern %s",
                             process.spec->sites[i].kernel);
 }
@@ -325,7 +362,10 @@ void process_finish(void)
      * one, which readers take as it is.
      */
     if (deadline.all) {
+        struct quiet quiet;
+        quiet_begin(&quiet);
         int r = run_close(process.run);
+        quiet_end(&quiet);
         process.run = NULL;
         process.counters = NULL;
         if (r)
