@@ -27,6 +27,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -328,11 +329,17 @@ static int dmi_wait(const char *ms)
     return flush ? flush(value(ms) * 1000000u) : DMI_STATUS_OFF;
 }
 
+/* The line that ends what line @from begins; "endfork" ends "fork". */
 static int find(int from, const char *word)
 {
-    for (int i = from; i < n_lines; i++)
-        if (!strcmp(lines[i], word))
+    int depth = 0;
+    for (int i = from; i < n_lines; i++) {
+        size_t n = strlen(word + 3);
+        if (!strncmp(lines[i], word + 3, n) && (!lines[i][n] || lines[i][n] == ' '))
+            depth++;
+        else if (!strcmp(lines[i], word) && --depth == 0)
             return i;
+    }
     fprintf(stderr, "driver_calls: no %s\n", word);
     exit(2);
 }
@@ -430,6 +437,9 @@ static int process_line(const char *op, char **w, int line, struct where at)
     } else if (!strcmp(op, "kill9")) {
         fflush(NULL);
         kill(getpid(), SIGKILL);
+    } else if (!strcmp(op, "limit")) { /* bytes a file may have; SIGXFSZ as it is */
+        struct rlimit limit = {value(w[1]), value(w[1])};
+        setrlimit(RLIMIT_FSIZE, &limit);
     } else if (!strcmp(op, "close")) {
         dlclose(library);
     } else if (!strcmp(op, "sleep")) {

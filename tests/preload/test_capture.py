@@ -12,7 +12,7 @@ def launches(*pairs):
 
 
 def before_and_after():
-    text = spec(site("was", when="before"), site("is", when="after"))
+    text = spec(site("was", when="before"), site("is", when="after"), head="# default ring")
     script = START + ["write p 256 9", "sync"] + launches(("block", 1), ("block", 2), ("block", 3)) + ["digest p 256"]
     r = bench.alike("before and after", script, text)
     run = bench.captured("after", r, [filled(s, 64) for s in (1, 2, 3)], site=1)
@@ -135,6 +135,5 @@ def empty_and_grid():
 
 
 for test in (before_and_after, several_sites, occurrences_and_layers, kinds, steps, step_errors, flush, off, empty_and_grid):
-    print(f"# {test.__name__}")
-    test()
+    bench.part(test)
 bench.checks.exit()

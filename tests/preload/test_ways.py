@@ -97,6 +97,5 @@ def launches():
 
 
 for test in (resolution, launches):
-    print(f"# {test.__name__}")
-    test()
+    bench.part(test)
 bench.checks.exit()

@@ -1,0 +1,212 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever fails under us, the host does not notice, and what is lost is counted."""
+import os
+import re
+import sys
+
+from kit import ROOT, START, Bench, Tally, filled, site, spec
+
+bench = Bench()
+USES = re.findall(r"^USE\((\w+)\)", (ROOT / "preload/hooks.def").read_text(), re.M)
+HOOKS = re.findall(r"^HOOK\((\w+)\)", (ROOT / "preload/hooks.def").read_text(), re.M)
+# what driver_calls itself calls: with the library there are more calls, so "the Nth" is another one
+CLIENT_CALLS = set(re.findall(r"CALL\((\w+)", (ROOT / "tests/preload/driver_calls.c").read_text()))
+
+SCRIPT = START + ["stream s", "launch first 0 1 64 p 64 1", "sync", "launch block 0 1 64 p+4096 64 2", "sync", "launchpacked block s 1 64 p+8192 64 3",
+                  "sync", "launchex block s 1 64 p+8192 64 4", "sync", "digest p 16384", "free p", "unload m", "ctxdestroy c"]
+TEXT = spec(site("out"), site("before", when="before"))
+
+
+def forced(name, nth, result):
+    return {"DMI_STANDIN_FAIL": f"{name}:{nth}:{result}"}
+
+
+def balanced(what, r, expected):
+    """One run at most, in which @expected records are accounted for."""
+    if not r.folders:
+        return "no run"
+    run = r.run()
+    wrong = run.balance() or "" if [t.records for t in run.counters.expected] == expected else \
+        f"{[t.records for t in run.counters.expected]} records were expected, not {expected}"
+    for record in run.of(0):
+        if record.words not in [filled(s, 64) for s in range(5)]:
+            wrong = f"a record holds what nobody wrote: {record.words[:4]}"
+    return f"{what}: {wrong} {run.counters.dropped} {r.stderr[-300:]}" if wrong else ""
+
+
+def our_calls_fail():
+    """Calls that only we make: the host must notice nothing at all."""
+    clean = bench.run(SCRIPT, preload=False)
+    # without an answer from these, a launch cannot even be numbered: it is told, and not counted
+    blind = {"cuCtxGetCurrent", "cuStreamIsCapturing"}
+    for result in (2, 700, 999) if "--long" in sys.argv else (999,):
+        for name in [n for n in USES if n not in CLIENT_CALLS]:
+            wrong = []
+            for nth in ("0", "1", "2", "3"):
+                r = bench.run(SCRIPT, TEXT, **forced(name, nth, result))
+                if r.said() != clean.said():
+                    wrong.append(f"call {nth}: {r.said()} {r.stderr[-400:]}")
+                if name not in blind:
+                    wrong.append(balanced(f"call {nth}", r, [3, 3]))
+                elif not r.folders or r.run().balance() or "not captured" not in r.stderr or "no launch matched" in r.stderr:
+                    wrong.append(f"call {nth}: {r.folders} {r.stderr}")
+            wrong = [w for w in wrong if w]
+            bench.check(not wrong, f"{name} fails with {result}: the host notices nothing, all is counted", "; ".join(wrong))
+
+
+def shared_calls_fail():
+    """Calls that the host makes as well: failing ours must not reach it, failing its own must reach it as it is."""
+    import standin_log
+
+    def log(preload):
+        path = bench.folder / f"calls-{bench.n + 1}"
+        bench.run(SCRIPT, TEXT if preload else None, preload=preload, DMI_STANDIN_LOG=path)
+        return [c["name"] for c in standin_log.Log(path).calls]
+    with_us, without = log(True), log(False)
+    names = [n for n in sorted(set(without)) if n in CLIENT_CALLS]
+    for name in names:
+        results, wrong = {}, []
+        for nth in range(1, without.count(name) + 1):
+            r = bench.run(SCRIPT, preload=False, **forced(name, nth, 999))
+            results[r.said()] = nth
+        clean = bench.run(SCRIPT, preload=False)
+        for nth in range(1, min(with_us.count(name), 9) + 1):
+            r = bench.run(SCRIPT, TEXT, **forced(name, nth, 999))
+            if r.said() not in results and r.said() != clean.said():
+                wrong.append(f"call {nth}: {r.said()} {r.stderr[-400:]}")
+            if r.folders and r.run().balance():
+                wrong.append(f"call {nth}: {r.run().balance()}")
+        bench.check(not wrong, f"{name} fails once: the host sees its own call's failure or nothing", "; ".join(wrong))
+
+
+def bad_pointers():
+    script = START + ["alloc q 256", "launch block 0 1 1 q 64 1", "launch block 0 1 1 q 65 2", "launch block 0 1 1 q 100000 3",
+                      "free q", "launch block 0 1 64 q 0 4", "launch other 0 1 64 q 64 0", "sync"]
+    # block writes one element only, so that the kernel itself is sound; other is not launched with a bad pointer
+    script = [line for line in script if not line.startswith("launch other")]
+    r = bench.alike("a tensor that reaches outside of its allocation", script, spec(site()))
+    run = r.run()
+    c = run.counters
+    bench.check(c.expected[0].records == 3 and c.captured[0].records == 1 and c.dropped[0] == {"bad_pointer": Tally(2, 100065, 400260)},
+                "is dropped and counted", f"{c.expected} {c.captured} {c.dropped}")
+    bench.check(r.stderr.count("outside a live device allocation") == 1, "is told once", r.stderr)
+    bench.check(any(p.get("reason") == "bad_pointer" for p in run.manifest.get("problems", [])), "stands in the manifest",
+                run.manifest.get("problems"))
+    # the kernels view* touch nothing: any pointer is sound to the host
+    view = ["init 0", "device d 0", "ctx c d", "module m view", "func v m view0", "alloc p 4096", "launch v 0 1 1 p 16 0",
+            "alloc q 4194304", "free q"]
+    view += [f"launch v 0 1 1 {p} 16 0" for p in ("p", "q", "0", "1", "p-16", "0xfffffffffffffff0", "p+4096", "p+4032")] + ["sync"]
+    r = bench.alike("wild pointers", view, spec(site(kernel="^view0$")))
+    c = r.run().counters
+    bench.check(c.captured[0].records == 3 and c.dropped[0].get("bad_pointer", Tally()).records == 6, "wild pointers are dropped and counted",
+                f"{c.captured} {c.dropped}")
+    bench.check(not r.run().balance(), "wild pointers: accounted for", r.run().balance())
+
+
+def freed_and_reused():
+    """An allocation known from an earlier launch ends: its bounds are asked for anew."""
+    view = ["init 0", "device d 0", "ctx c d", "module m view", "func v m view0", "alloc p 65536", "launch v 0 1 1 p 16384 0", "sync",
+            "free p", "alloc q 4096", "launch v 0 1 1 p 16384 0", "launch v 0 1 1 q 1024 0", "sync"]
+    r = bench.alike("a freed allocation", view, spec(site(kernel="^view0$")))
+    c = r.run().counters
+    bench.check(c.captured[0].records == 2 and c.dropped[0].get("bad_pointer", Tally()).records == 1, "is not read", f"{c.captured} {c.dropped}")
+
+
+def bad_expressions():
+    cases = {"a division by zero": "{row: true, count: 'arg[1].u32 / arg[2].u32'}", "an overflow": "{row: true, count: 'arg[1].u32 * 0x7fffffffffffffff'}",
+             "a negative count": "{row: true, count: 'arg[2].i32 - 1'}", "no such parameter": "{row: true, count: 'arg[9].i32'}",
+             "outside of the parameter": "{row: true, count: 'arg[1][1].i32'}"}
+    sites = [site(f"s{i}", dims=f"[{dims}]") for i, dims in enumerate(cases.values())]
+    r = bench.alike("bad expressions", START + ["launch block 0 1 64 p 64 0", "launch block 0 1 64 p 64 0", "sync"], spec(*sites, site("good")))
+    c = r.run().counters
+    for i, what in enumerate(cases):
+        bench.check(c.expected[i].records == 2 and c.dropped[i].get("bad_expr", Tally()).records == 2, f"{what}: counted",
+                    f"{c.expected[i]} {c.dropped[i]} {r.stderr}")
+        bench.check(r.stderr.count(f"site s{i} ") == 1, f"{what}: told once", r.stderr)
+    bench.check(c.captured[5].records == 2, "the good site beside them is captured", c.captured[5])
+    bench.check(not r.run().balance(), "bad expressions: accounted for", r.run().balance())
+
+
+def rings():
+    head = "ring: {bytes: 4096, slots: 2}"
+    script = START + ["repeat 30", "launch block 0 8 256 p 2048 %i", "launch other 0 1 64 p+65536 64 %i", "endrepeat", "sync", "digest p 100000"]
+    r = bench.alike("records larger than the ring", script, spec(site(), site("small", kernel="^other$"), head=head))
+    run = r.run()
+    bench.check(run.counters.dropped[0] == {"too_large": Tally(30, 30 * 2048, 30 * 8192)}, "are counted", run.counters.dropped[0])
+    bench.check(run.counters.expected[1].records == 30 and not run.balance(), "small ones beside them are accounted for", run.balance())
+    script = START + ["repeat 200", "launch block 0 1 64 p 64 %i", "endrepeat", "sync", "digest p 256"]
+    r = bench.alike("a ring too small", script, spec(site(), head=head), DMI_STANDIN_DTOH_LATENCY_NS=2000000)
+    run = r.run()
+    c = run.counters
+    bench.check(c.expected[0].records == 200 and c.dropped[0].get("ring_full", Tally()).records > 0 and c.captured[0].records > 0 and
+                not run.balance(), "drops are counted, the rest is captured", f"{c.expected} {c.captured} {c.dropped} {run.balance()}")
+    bench.check(all(x.words in [filled(s, 64) for s in range(200)] for x in run.of(0)), "what was captured is whole")
+
+
+def disks():
+    script = START + ["repeat 60", "launch block 0 8 256 p 2048 %i", "endrepeat", "sync", "digest p 8192"]
+    clean = bench.run(script, preload=False)
+    for what, options in {
+        "OUT is a file": {"DMI_OUT": "/etc/hostname"}, "OUT cannot be made": {"DMI_OUT": "/proc/nothing/here"},
+        "OUT is on a read-only file system": {"DMI_OUT": "/sys/kernel"},
+    }.items():
+        r = bench.run(script, spec(site()), **options)
+        bench.check(r.said() == clean.said(), f"{what}: the host notices nothing", f"{r.said()} {r.stderr}")
+        bench.check(r.stderr.count("dmi:") == 1 and "without capture" in r.stderr, f"{what}: told once", r.stderr)
+    for limit in (0, 1 << 12, 1 << 14, 1 << 16, 1 << 18):
+        i = next(i for i, line in enumerate(script) if line.startswith("repeat"))
+        # its limit stands before the first launch, at which a run is made; the signal would end the process
+        r = bench.run(script[:i] + [f"limit {limit}"] + script[i:], spec(site()))
+        bench.check(r.said() == clean.said(), f"files end at {limit} bytes: the host notices nothing", f"{r.said()} {r.stderr}")
+        if r.folders and (r.folders[0] / "counters").exists():
+            run = r.run()
+            c = run.counters
+            bench.check(c.expected[0].records == 60 and c.captured[0] + c.dropped_sum(0) == c.expected[0] and
+                        len(run.of(0)) == c.captured[0].records, f"files end at {limit} bytes: all is counted",
+                        f"{c.expected} {c.captured} {c.dropped} {len(run.of(0))} {r.stderr}")
+
+
+def specs():
+    script = START + ["launch block 0 1 64 p 64 1", "sync", "digest p 256", "exit 3"]
+    clean = bench.run(script, preload=False)
+    for what, text, lines in (("no spec", None, 0), ("a broken spec", "hookspec: 1\nsites: [", None), ("an empty spec", "", None),
+                              ("a spec of another version", "hookspec: 99\n", None), ("not YAML at all", "\x7fELF\x01", None)):
+        r = bench.run(script, text)
+        bench.check(r.said() == clean.said() and r.code == 3, f"{what}: the host notices nothing", f"{r.said()} {r.stderr}")
+        bench.check(not r.folders, f"{what}: no file", r.folders)
+        bench.check(r.stderr == "" if lines == 0 else "without capture" in r.stderr, f"{what}: what is told", r.stderr)
+    r = bench.run(script, None, DMI_SPEC="/no/such/file")
+    bench.check(r.said() == clean.said() and "/no/such/file" in r.stderr, "a spec that is not there", r.stderr)
+    r = bench.run(script, spec(site(name="x", dims="[{row: true, count: nonsense}]")))
+    bench.check(r.said() == clean.said() and "spec.yaml:9:" in r.stderr, "an error in a spec has a place", r.stderr)
+
+
+def bad_launches():
+    """What the driver refuses is nobody's record."""
+    script = START + ["launch block 0 0 64 p 64 1", "launch block 0 1 4096 p 64 1", "launch block 0 1 64 p 64 2", "launch 0 0 1 64 p 64 1",
+                      "launchex block 0 0 64 p 64 1", "launchcoop block 0 0 64 p 64 1", "launch block 0 1 64 p 64 3", "sync"]
+    r = bench.alike("launches that are refused", script, spec(site(layer="occ")))
+    run = bench.captured("launches that are refused", r, [filled(2, 64), filled(3, 64)])
+    if run:
+        bench.check([x.layer for x in run.of(0)] == [0, 1] and run.counters.expected[0].records == 2,
+                    "are no occurrence and expect nothing", f"{[x.layer for x in run.of(0)]} {run.counters.expected}")
+
+
+def sticky():
+    """The host's own kernel faults: its error is its own, and our records in flight are counted."""
+    script = START + ["launch block 0 1 64 p 64 1", "flush 9000", "launch other 0 1 64 1 64 2", "sync", "launch block 0 1 64 p 64 3", "sync", "digest p 64",
+                      "launch block 0 1 64 p 64 4", "sync"]
+    clean = bench.run(script, preload=False)
+    r = bench.run(script, spec(site()))
+    bench.check([line.split()[1] for line in r.stdout.splitlines()][-5:] == [line.split()[1] for line in clean.stdout.splitlines()][-5:],
+                "a sticky error: the host sees its own", f"{r.stdout[-200:]} {clean.stdout[-200:]}")
+    run = r.run()
+    c = run.counters
+    bench.check(c.captured[0].records >= 1 and not run.balance(), "a sticky error: accounted for", f"{c.expected} {c.captured} {c.dropped} {run.balance()} {r.stderr}")
+
+
+os.environ.setdefault("LC_ALL", "C")
+for test in (our_calls_fail, shared_calls_fail, bad_pointers, freed_and_reused, bad_expressions, rings, disks, specs, bad_launches, sticky):
+    bench.part(test)
+bench.checks.exit()
