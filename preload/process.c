@@ -24,7 +24,6 @@
 #include <unistd.h>
 
 #define EXIT_MS 5000 /* unless DMI_EXIT_MS says otherwise */
-#define MAX_VARS 64
 
 enum process_state {
     PROCESS_NEW = 0,
@@ -71,30 +70,26 @@ static enum run_fsync env_fsync(void)
     return RUN_FSYNC_CLOSE;
 }
 
-/* DMI_VARS ("a=1,b=2") cut into its parts, in place. Return: their number. */
-static size_t split_vars(char *text, const char **vars)
-{
-    size_t n = 0;
-    char *save = NULL;
-    for (char *word = strtok_r(text, ",", &save); word && n < MAX_VARS;
-         word = strtok_r(NULL, ",", &save))
-        vars[n++] = word;
-    return n;
-}
-
 static struct spec *load_spec(const char *path)
 {
-    const char *vars[MAX_VARS];
+    const char *vars[SPEC_MAX_VARS];
     const char *env_vars = getenv("DMI_VARS");
     _cleanup_(freep) char *text = strdup(env_vars ? env_vars : "");
     if (!text)
         return NULL;
     struct spec_errors errors = {0};
     struct spec *spec = NULL;
-    int r = spec_load(path, vars, split_vars(text, vars), &errors, &spec);
+    size_t n_vars = spec_split_vars(text, vars, SPEC_MAX_VARS);
+    if (n_vars == SIZE_MAX) {
+        log_line("DMI_VARS names more than %u variables: none is set", (unsigned)SPEC_MAX_VARS);
+        n_vars = 0;
+    }
+    int r = spec_load(path, vars, n_vars, &errors, &spec);
     for (size_t i = 0; i < errors.n_lines; i++)
         log_line("%s", errors.lines[i]);
-    if (r)
+    if (r < 0 && !errors.n_lines)
+        log_line("%s: %s; this process runs without capture", path, strerror(-r));
+    else if (r)
         log_line("%s: %zu error%s; this process runs without capture", path, errors.n_lines,
                  errors.n_lines == 1 ? "" : "s");
     spec_errors_deinit(&errors);
