@@ -3,7 +3,6 @@
  * What the environment changes: failing calls, the log, the link to the host, devices, pauses. The
  * configuration is read at a process's first call, so each test needs a process: CK_FORK=no skips them.
  */
-#define __CUDA_API_VERSION_INTERNAL
 #include "test_standin.h"
 
 #include <dirent.h>

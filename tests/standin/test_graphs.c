@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Graphs built by hand and captured, execs and their changes, capture's rules. */
-#define __CUDA_API_VERSION_INTERNAL
 #include "test_standin.h"
 
 #include <pthread.h>

@@ -3,7 +3,6 @@
  * cuGetProcAddress against the toolkit: oracle.inc holds what cudaTypedefs.h says of names and versions,
  * made by gen_oracle.py independently of driver.def; the address must be the exported symbol's.
  */
-#define __CUDA_API_VERSION_INTERNAL
 #include "test_standin.h"
 
 #include <dlfcn.h>

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Contexts, memory, modules, launches, streams, events, errors that stick, fork and exit. */
-#define __CUDA_API_VERSION_INTERNAL
 #include "test_standin.h"
 
 #include <pthread.h>

@@ -7,6 +7,9 @@
 #ifndef TESTS_STANDIN_TEST_STANDIN_H
 #define TESTS_STANDIN_TEST_STANDIN_H
 
+#ifndef __CUDA_API_VERSION_INTERNAL
+#define __CUDA_API_VERSION_INTERNAL /* every variant by its own name */
+#endif
 #include <check.h>
 #include <cuda.h>
 #include <stdint.h>
