@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reading safetensors files. Source: https://github.com/huggingface/safetensors, "Format". */
+#include "core/cleanup.h"
+#include "tools/dmi_dump.h"
+
+#include <dmi/dtype.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+static uint32_t dtype_of(const char *name)
+{
+    for (uint32_t d = 1; name && d < DMI_DTYPE_COUNT; d++)
+        if (!strcmp(dmi_dtype_info(d)->safetensors, name))
+            return d;
+    return DMI_DTYPE_NONE;
+}
+
+static int entry_order(const void *pa, const void *pb)
+{
+    return strcmp(((const struct st_entry *)pa)->key, ((const struct st_entry *)pb)->key);
+}
+
+/* Fills one entry from its JSON. Return: false if it is not what the format says. */
+static bool take_entry(struct st_entry *e, const char *key, const json_t *o, const char *data,
+                       uint64_t n_data)
+{
+    const json_t *shape = json_object_get(o, "shape"), *span = json_object_get(o, "data_offsets");
+    uint64_t first = (uint64_t)json_integer_value(json_array_get(span, 0));
+    uint64_t end = (uint64_t)json_integer_value(json_array_get(span, 1));
+    e->dtype = dtype_of(json_string_value(json_object_get(o, "dtype")));
+    e->n_dims = (uint32_t)json_array_size(shape);
+    if (!e->dtype || e->n_dims > 8 || first > end || end > n_data || json_array_size(span) != 2)
+        return false;
+    uint64_t n = dmi_dtype_bytes(e->dtype);
+    for (uint32_t d = 0; d < e->n_dims; d++) {
+        e->dims[d] = (uint64_t)json_integer_value(json_array_get(shape, d));
+        if (__builtin_mul_overflow(n, e->dims[d], &n))
+            return false;
+    }
+    e->data = data + first;
+    e->n_bytes = end - first;
+    return n == e->n_bytes && (e->key = strdup(key));
+}
+
+static int take_header(struct err *err, const char *path, struct safetensors *st)
+{
+    uint64_t n_header;
+    if (st->n_map < 8)
+        return err_set(err, -EINVAL, "%s is no safetensors file: too short", path);
+    memcpy(&n_header, st->map, 8);
+    if (n_header > st->n_map - 8 || n_header > (100u << 20))
+        return err_set(err, -EINVAL, "%s is no safetensors file: its header would be %" PRIu64
+                                     " bytes long", path, n_header);
+    json_error_t error;
+    json_t *header = json_loadb((const char *)st->map + 8, n_header, JSON_REJECT_DUPLICATES, &error);
+    if (!json_is_object(header)) {
+        json_decref(header);
+        return err_set(err, -EINVAL, "%s is no safetensors file: %s", path, error.text);
+    }
+    int r = 0;
+    st->entries = calloc(json_object_size(header) + 1, sizeof *st->entries);
+    const char *key;
+    json_t *value;
+    if (!st->entries)
+        r = err_set_errno(err, ENOMEM, "cannot read %s", path);
+    else
+        json_object_foreach(header, key, value)
+        {
+            if (!strcmp(key, "__metadata__"))
+                continue;
+            if (take_entry(&st->entries[st->n], key, value, (const char *)st->map + 8 + n_header,
+                           st->n_map - 8 - n_header)) {
+                st->n++;
+            } else {
+                r = err_set(err, -EINVAL, "%s: the entry %s lies outside the file, or its dtype or "
+                                          "shape is not known", path, key);
+                break;
+            }
+        }
+    json_decref(header);
+    if (!r)
+        qsort(st->entries, st->n, sizeof *st->entries, entry_order);
+    return r;
+}
+
+int safetensors_open(struct err *err, const char *path, struct safetensors *out)
+{
+    *out = (struct safetensors){0};
+    _cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat s;
+    if (fd < 0 || fstat(fd, &s))
+        return err_set_errno(err, errno, "cannot open %s", path);
+    if (!S_ISREG(s.st_mode) || s.st_size < 8)
+        return err_set(err, -EINVAL, "%s is no safetensors file", path);
+    void *map = mmap(NULL, (size_t)s.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (map == MAP_FAILED)
+        return err_set_errno(err, errno, "cannot map %s", path);
+    out->map = map;
+    out->n_map = (size_t)s.st_size;
+    int r = take_header(err, path, out);
+    if (r)
+        safetensors_deinit(out);
+    return r;
+}
+
+void safetensors_deinit(struct safetensors *st)
+{
+    for (size_t i = 0; i < st->n; i++)
+        free(st->entries[i].key);
+    free(st->entries);
+    if (st->map)
+        munmap(st->map, st->n_map);
+    *st = (struct safetensors){0};
+}
+
+const struct st_entry *safetensors_find(const struct safetensors *st, const char *key)
+{
+    struct st_entry probe = {.key = (char *)(uintptr_t)key};
+    return bsearch(&probe, st->entries, st->n, sizeof probe, entry_order);
+}
