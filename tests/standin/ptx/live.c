@@ -241,7 +241,7 @@ void ptx_lazy_nans(struct function_ir *f)
         }
         for (size_t i = 0; i < f->n_body; i++)
             if (!f->body[i]->label)
-                changed |= spoil_operand(f->body[i], &f->body[i]->operand[0]) |
-                           spoil_operand(f->body[i], &f->body[i]->call_return);
+                for (unsigned o = 0; o < 2; o++)
+                    changed |= spoil_operand(f->body[i], o ? &f->body[i]->call_return : &f->body[i]->operand[0]);
     }
 }

@@ -174,14 +174,14 @@ static _Thread_local struct {
     int status;
 } running __attribute__((tls_model("initial-exec")));
 
-static _Noreturn void on_fault(u64 address)
+static __attribute__((noreturn)) void on_fault(u64 address)
 {
     running.address = address;
     running.status = PTX_E_FAULT;
     siglongjmp(*running.leave, 1);
 }
 
-static _Noreturn void on_trap(void)
+static __attribute__((noreturn)) void on_trap(void)
 {
     running.status = PTX_E_TRAP;
     siglongjmp(*running.leave, 1);
