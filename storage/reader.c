@@ -213,7 +213,9 @@ static void check_segment_header(struct reader *r, struct reader_segment *s)
         s->n_torn = s->n_bytes;
         return;
     }
-    if (h.magic != DMI_SEGMENT_MAGIC || h.n_bytes != sizeof h ||
+    static const uint64_t zero[sizeof h.reserved / 8];
+    if (h.magic != DMI_SEGMENT_MAGIC || h.n_bytes != sizeof h || h.flags ||
+        memcmp(h.reserved, zero, sizeof zero) ||
         h.hash != hash_bytes(&h, offsetof(struct dmi_segment_header, hash))) {
         reader_note(r, true, s->name, -1, 0, "the segment's header is damaged, or this is no "
                                              "segment");

@@ -181,7 +181,8 @@ static bool step_is_sound(const struct dmi_step_entry *e, uint64_t left)
     const struct dmi_span_entry *spans = (const struct dmi_span_entry *)(e + 1);
     for (uint32_t i = 0; i < e->n_spans; i++)
         if (!inside(spans[i].id_offset, spans[i].id_bytes, first, e->n_bytes) ||
-            !inside(spans[i].tags_offset, spans[i].tags_bytes, first, e->n_bytes))
+            !inside(spans[i].tags_offset, spans[i].tags_bytes, first, e->n_bytes) ||
+            spans[i].reserved)
             return false;
     return inside(e->tags_offset, e->tags_bytes, first, e->n_bytes);
 }
