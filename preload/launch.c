@@ -217,18 +217,6 @@ bool launch_wait(uint64_t *end_ns)
     return now < *end_ns && (nanosleep(&pause, NULL), true);
 }
 
-/* Return: 0 or enum dmi_drop + 1. Waits only where the spec asks for completeness, and bounded. */
-static int reserve(struct arena *a, const struct plan *plan, const struct want *w,
-                   struct launch_item *item)
-{
-    uint64_t end = 0;
-    int r;
-    do
-        r = reserve_one(a, plan, w, item);
-    while (r == DMI_DROP_RING_FULL + 1 && launch_wait(&end));
-    return r;
-}
-
 void want_expect(const struct want *w)
 {
     process_count(&process.counters->sites[w->site].expected, 1, 1, w->plan.dims[0], w->plan.n_bytes);
@@ -244,18 +232,66 @@ void want_drop(const struct arena *a, const struct want *w, int drop)
                         (unsigned long long)w->plan.n_bytes, (unsigned long long)a->ring.n_bytes);
 }
 
-static void admit(struct arena *a, const struct plan *plan, const struct want *w,
-                  struct launch_job *job)
+/* Everything of one launch fits into an empty ring. */
+static bool fits_at_all(const struct arena *a, const struct launch_job *job)
 {
-    if (!w->error && !w->plan.n_bytes)
-        return; /* a launch without rows has nothing to record */
-    struct launch_item *item = &job->items[job->n_items++];
-    *item = (struct launch_item){.site = w->site, .rows = w->plan.dims[0], .n_bytes = w->plan.n_bytes};
-    want_expect(w);
-    item->drop = w->error ? w->error : reserve(a, plan, w, item);
-    item->reserved = item->drop == 0;
-    if (item->drop)
-        want_drop(a, w, item->drop);
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < job->n_items; i++)
+        bytes += (job->items[i].n_bytes + RING_ALIGN - 1) & ~(uint64_t)(RING_ALIGN - 1);
+    return bytes <= a->ring.n_bytes && job->n_items <= a->ring.n_slots;
+}
+
+/* Return: false if there was no room for one of them, and @stop said that this is worth stopping for. */
+static bool reserve_items(struct arena *a, const struct plan *plan, const struct want *const *wants,
+                          struct launch_job *job, bool stop)
+{
+    for (uint32_t i = 0; i < job->n_items; i++) {
+        struct launch_item *item = &job->items[i];
+        if (wants[i]->error)
+            continue;
+        item->drop = reserve_one(a, plan, wants[i], item);
+        item->reserved = item->drop == 0;
+        if (stop && item->drop == DMI_DROP_RING_FULL + 1)
+            return false;
+    }
+    return true;
+}
+
+static void give_back(struct arena *a, struct launch_job *job)
+{
+    for (uint32_t i = 0; i < job->n_items; i++) {
+        if (job->items[i].reserved)
+            ring_cancel(&a->ring, job->items[i].slot);
+        job->items[i].reserved = false;
+    }
+}
+
+/*
+ * Room for all that this launch wants. Waits only where the spec asks for completeness, bounded, and
+ * holding nothing: a slot that was reserved and not launched stalls the drain, so threads that waited
+ * with slots in their hands would wait for each other.
+ */
+static void admit(struct arena *a, const struct plan *plan, struct launch_job *job)
+{
+    const struct want *wants[16];
+    uint64_t end = 0;
+    for (uint32_t i = 0; i < plan->n; i++) {
+        const struct want *w = &plan->want[i];
+        if (!w->error && !w->plan.n_bytes)
+            continue; /* a launch without rows has nothing to record */
+        wants[job->n_items] = w;
+        job->items[job->n_items++] = (struct launch_item){
+            .site = w->site, .rows = w->plan.dims[0], .n_bytes = w->plan.n_bytes, .drop = w->error};
+        want_expect(w);
+    }
+    bool wait = process.spec->overload == SPEC_OVERLOAD_COMPLETE && fits_at_all(a, job);
+    while (!reserve_items(a, plan, wants, job, wait)) {
+        give_back(a, job);
+        wait = launch_wait(&end);
+    }
+    for (uint32_t i = 0; i < job->n_items; i++)
+        if (job->items[i].drop)
+            want_drop(a, wants[i], job->items[i].drop);
 }
 
 uint32_t copy_blocks(uint64_t n_bytes, uint32_t access)
@@ -354,8 +390,7 @@ void launch_before(const struct launch *l, const struct func *func, struct launc
     note_occurrences(a, func, &plan, job);
     pthread_mutex_unlock(&a->lock);
     plan_all(l, func, &plan);
-    for (uint32_t i = 0; i < plan.n; i++)
-        admit(a, &plan, &plan.want[i], job);
+    admit(a, &plan, job);
     for (uint32_t i = 0; i < job->n_items; i++)
         if (job->items[i].reserved && is_before(&job->items[i]))
             launch_copy(l, a, &job->items[i]);
