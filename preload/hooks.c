@@ -100,6 +100,14 @@ void *hooks_wrap(void *fn)
     return fn;
 }
 
+static bool is_wrapper(const void *fn)
+{
+    for (size_t i = 0; i < COUNT(hooks); i++)
+        if (fn == hooks[i].wrapper)
+            return true;
+    return false;
+}
+
 bool hooks_has_name(const char *name)
 {
     if (name[0] != 'c' || name[1] != 'u')
@@ -134,6 +142,11 @@ bool dlsym_route(void *handle, const char *name, void **answer)
         return *answer == NULL;
     }
     void *found = hooks_real_dlsym(handle, name);
+    if (is_wrapper(found) && !hooks_resolve()) {
+        /* a handle of the global scope, as dlopen(NULL) gives: the same */
+        *answer = hooks_real_dlsym(RTLD_NEXT, name);
+        return true;
+    }
     *answer = hooks_wrap(found);
     return found && *answer != found;
 }
