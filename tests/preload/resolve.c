@@ -91,6 +91,7 @@ int main(int argc, char **argv)
         if (!lib)
             return 77;
     }
+    void *self = dlopen(NULL, RTLD_NOW);
     while (fgets(line, sizeof line, f)) {
         char way[32], name[128];
         int version = 0, result = 0, status = -1;
@@ -105,6 +106,8 @@ int main(int argc, char **argv)
             found = dlsym(lib, name);
         else if (!strcmp(way, "default"))
             found = dlsym(RTLD_DEFAULT, name);
+        else if (!strcmp(way, "self"))
+            found = dlsym(self, name);
         else if (!strcmp(way, "next"))
             found = dlsym(RTLD_NEXT, name);
         else if (!strcmp(way, "link"))

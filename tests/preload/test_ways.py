@@ -68,10 +68,10 @@ def table(what, mode, lines, client=RESOLVE, before=(), after=(), hidden=(), our
 
 def resolution():
     table("dlsym, local driver", "local", queries(["dlsym"]))
-    table("dlsym, global driver", "global", queries(["dlsym", "default", "next"]))
-    table("RTLD_DEFAULT and RTLD_NEXT, local driver", "local", queries(["default", "next"]), ours=False, outside=True)
-    table("no driver", "none", queries(["default", "next"]), ours=False)
-    table("linked", "linked", queries(["default", "next"]) + [f"link {name}" for name in HOOKS + USES], client=RESOLVE_LINK)
+    table("dlsym, global driver", "global", queries(["dlsym", "default", "next", "self"]))
+    table("RTLD_DEFAULT and RTLD_NEXT, local driver", "local", queries(["default", "next", "self"]), ours=False, outside=True)
+    table("no driver", "none", queries(["default", "next", "self"]), ours=False)
+    table("linked", "linked", queries(["default", "next", "self"]) + [f"link {name}" for name in HOOKS + USES], client=RESOLVE_LINK)
     table("peer in front", "linked", queries(["peer_next", "peer_default"]), client=RESOLVE_LINK, before=[PEER])
     table("peer behind", "linked", queries(["peer_next", "peer_default"]), client=RESOLVE_LINK, after=[PEER], hidden=["peer_next"])
     table("peer in front, no driver", "none", queries(["peer_next", "peer_default"]), before=[PEER], ours=False)
