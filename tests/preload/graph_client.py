@@ -1,0 +1,243 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Graphs through cuda.bindings: graph_client.py SCENARIO.  Knows nothing of DMI; says what it read back.
+
+Every kernel writes out[i] = seed * 65536 + i for i < n, so a copy tells which launch it was taken from.
+"""
+import ctypes
+import hashlib
+import sys
+
+from cuda.bindings import driver as cu
+
+
+def fill(name):
+    return f"""
+.visible .entry {name}(.param .u64 {name}_p, .param .u32 {name}_n, .param .u32 {name}_s)
+{{
+.reg .b32 %r<8>; .reg .b64 %d<4>; .reg .pred %q;
+ld.param.u64 %d1, [{name}_p]; ld.param.u32 %r1, [{name}_n]; ld.param.u32 %r5, [{name}_s];
+mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x; mul.lo.u32 %r2, %r2, %r3; mov.u32 %r4, %tid.x; add.u32 %r2, %r2, %r4;
+setp.ge.u32 %q, %r2, %r1; @%q ret;
+shl.b32 %r5, %r5, 16; add.u32 %r5, %r5, %r2; mul.wide.u32 %d2, %r2, 4; add.u64 %d3, %d1, %d2; st.global.u32 [%d3], %r5;
+ret;
+}}
+"""
+
+
+PTX = ".version 6.4\n.target sm_75\n.address_size 64\n" + fill("first") + fill("block") + fill("other")
+TYPES = (ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32)
+BYTES = 4096
+
+
+def ok(answer):
+    if answer[0] != cu.CUresult.CUDA_SUCCESS:
+        raise SystemExit(f"graph_client: {answer[0]!r}")
+    return answer[1] if len(answer) == 2 else answer[1:]
+
+
+class Client:
+    def __init__(self):
+        ok(cu.cuInit(0))
+        self.context = ok(cu.cuCtxCreate(None, 0, ok(cu.cuDeviceGet(0))))
+        self.module = ok(cu.cuModuleLoadData(PTX.encode()))
+        self.f = {n: ok(cu.cuModuleGetFunction(self.module, n.encode())) for n in ("first", "block", "other")}
+        self.buffers = [ok(cu.cuMemAlloc(BYTES)) for _ in range(6)]
+        self.streams = [ok(cu.cuStreamCreate(1)) for _ in range(4)]
+
+    def launch(self, name, stream, buffer, n, seed):
+        args = ((int(self.buffers[buffer]), n, seed), TYPES)
+        ok(cu.cuLaunchKernel(self.f[name], max(1, (n + 63) // 64), 1, 1, 64, 1, 1, 0, stream, args, 0))
+
+    def params(self, name, buffer, n, seed):
+        p = cu.CUDA_KERNEL_NODE_PARAMS()
+        p.func = self.f[name]
+        p.gridDimX, p.gridDimY, p.gridDimZ = max(1, (n + 63) // 64), 1, 1
+        p.blockDimX, p.blockDimY, p.blockDimZ = 64, 1, 1
+        p.kernelParams = ((int(self.buffers[buffer]), n, seed), TYPES)
+        return p
+
+    def capture(self, body):
+        s = self.streams[0]
+        ok(cu.cuStreamBeginCapture(s, cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL))
+        body(s)
+        return ok(cu.cuStreamEndCapture(s))
+
+    def sync(self):
+        ok(cu.cuCtxSynchronize())
+
+    def say(self, *words):
+        print(*words, flush=True)
+
+    def digest(self):
+        self.sync()
+        for i, b in enumerate(self.buffers):
+            host = bytearray(BYTES)
+            ok(cu.cuMemcpyDtoH(host, b, 256))
+            self.say("buffer", i, hashlib.sha256(host).hexdigest()[:16])
+
+    def zero(self):
+        for b in self.buffers:
+            ok(cu.cuMemsetD8(b, 0, BYTES))
+
+
+def forward(c, s, layers, buffer=0, n=64):
+    """first, then a site and what overwrites it at once, in one buffer."""
+    c.launch("first", s, 1, 8, 99)
+    for layer in range(layers):
+        c.launch("block", s, buffer, n, layer + 1)
+        c.launch("other", s, buffer, n, 100 + layer)
+
+
+def reuse(c):
+    graph = c.capture(lambda s: forward(c, s, 4))
+    exe = ok(cu.cuGraphInstantiate(graph, 0))
+    ok(cu.cuGraphDestroy(graph))
+    for _ in range(5):
+        ok(cu.cuGraphLaunch(exe, c.streams[0]))
+
+
+def fork_join(c):
+    def body(s):
+        fork, join = ok(cu.cuEventCreate(2)), ok(cu.cuEventCreate(2))
+        c.launch("first", s, 1, 8, 99)
+        ok(cu.cuEventRecord(fork, s))
+        ok(cu.cuStreamWaitEvent(c.streams[1], fork, 0))
+        c.launch("block", s, 0, 64, 1)
+        c.launch("block", c.streams[1], 2, 64, 2)
+        c.launch("other", c.streams[1], 2, 64, 50)
+        ok(cu.cuEventRecord(join, c.streams[1]))
+        ok(cu.cuStreamWaitEvent(s, join, 0))
+        c.launch("block", s, 0, 64, 3)
+    exe = ok(cu.cuGraphInstantiate(c.capture(body), 0))
+    for _ in range(10):
+        ok(cu.cuGraphLaunch(exe, c.streams[0]))
+
+
+def by_hand(c, names):
+    """A chain of kernels. Return: graph, nodes."""
+    graph = ok(cu.cuGraphCreate(0))
+    nodes, behind = [], []
+    for i, (name, buffer, n, seed) in enumerate(names):
+        node = ok(cu.cuGraphAddKernelNode(graph, behind or None, len(behind), c.params(name, buffer, n, seed)))
+        nodes.append(node)
+        behind = [node]
+    return graph, nodes
+
+
+CHAIN = [("first", 1, 8, 99), ("block", 0, 64, 1), ("other", 0, 64, 60), ("block", 0, 64, 2), ("other", 0, 64, 61)]
+
+
+def two_execs(c):
+    graph, nodes = by_hand(c, CHAIN)
+    a, b = ok(cu.cuGraphInstantiate(graph, 0)), ok(cu.cuGraphInstantiate(graph, 0))
+    ok(cu.cuGraphExecKernelNodeSetParams(b, nodes[1], c.params("block", 2, 32, 7)))
+    for _ in range(3):
+        ok(cu.cuGraphLaunch(a, c.streams[0]))
+        ok(cu.cuGraphLaunch(b, c.streams[0]))
+
+
+def rows(c, replays=200):
+    graph, nodes = by_hand(c, CHAIN)
+    exe = ok(cu.cuGraphInstantiate(graph, 0))
+    for i in range(replays):
+        n = 1 + i * 7 % 64
+        ok(cu.cuGraphExecKernelNodeSetParams(exe, nodes[1], c.params("block", 0, n, i)))
+        ok(cu.cuGraphLaunch(exe, c.streams[0]))
+
+
+def piecewise(c):
+    s = c.streams[0]
+    early = ok(cu.cuGraphInstantiate(c.capture(lambda s: [c.launch("block", s, 0, 64, k) for k in (1, 2)]), 0))
+    late = ok(cu.cuGraphInstantiate(c.capture(lambda s: c.launch("block", s, 0, 64, 4)), 0))
+    for _ in range(4):
+        c.launch("first", s, 1, 8, 99)
+        ok(cu.cuGraphLaunch(early, s))
+        c.launch("block", s, 0, 64, 3)
+        ok(cu.cuGraphLaunch(late, s))
+
+
+def in_flight(c):
+    execs = []
+    for k in range(4):
+        graph, _ = by_hand(c, [("block", 2 + k, 64, 10 + k), ("other", 2 + k, 64, 60)])
+        execs.append(ok(cu.cuGraphInstantiate(graph, 0)))
+    for _ in range(20):
+        for k, exe in enumerate(execs):
+            ok(cu.cuGraphLaunch(exe, c.streams[k]))
+
+
+def update(c):
+    exe = ok(cu.cuGraphInstantiate(by_hand(c, CHAIN)[0], 0))
+    ok(cu.cuGraphLaunch(exe, c.streams[0]))
+    other = [(n, b, r, s + 20 if n == "block" else s) for n, b, r, s in CHAIN]
+    c.say(cu.cuGraphExecUpdate(exe, by_hand(c, other)[0])[0])
+    ok(cu.cuGraphLaunch(exe, c.streams[0]))
+    c.say(cu.cuGraphExecUpdate(exe, by_hand(c, CHAIN[:3])[0])[0])  # another topology: refused
+    ok(cu.cuGraphLaunch(exe, c.streams[0]))
+    swapped = [CHAIN[0], ("other", 0, 64, 1), CHAIN[2], CHAIN[3], CHAIN[4]]
+    c.say(cu.cuGraphExecUpdate(exe, by_hand(c, swapped)[0])[0])    # a site became another kernel
+    ok(cu.cuGraphLaunch(exe, c.streams[0]))
+
+
+def enable(c):
+    graph, nodes = by_hand(c, CHAIN)
+    exe = ok(cu.cuGraphInstantiate(graph, 0))
+    for on in (1, 0, 1):
+        ok(cu.cuGraphNodeSetEnabled(exe, nodes[1], on))
+        c.say(ok(cu.cuGraphNodeGetEnabled(exe, nodes[1])))
+        ok(cu.cuGraphLaunch(exe, c.streams[0]))
+
+
+def child(c):
+    inner, _ = by_hand(c, CHAIN[1:])
+    graph = ok(cu.cuGraphCreate(0))
+    start = ok(cu.cuGraphAddKernelNode(graph, None, 0, c.params("first", 1, 8, 99)))
+    node = ok(cu.cuGraphAddChildGraphNode(graph, [start], 1, inner))
+    ok(cu.cuGraphAddKernelNode(graph, [node], 1, c.params("block", 3, 16, 5)))
+    exe = ok(cu.cuGraphInstantiate(ok(cu.cuGraphClone(graph)), 0))
+    for _ in range(3):
+        ok(cu.cuGraphLaunch(exe, c.streams[0]))
+
+
+def queries(c):
+    graph, nodes = by_hand(c, CHAIN)
+    exe = ok(cu.cuGraphInstantiate(graph, 0))
+    ok(cu.cuGraphLaunch(exe, c.streams[0]))
+    c.say("nodes", ok(cu.cuGraphGetNodes(graph))[1], "roots", ok(cu.cuGraphGetRootNodes(graph))[1])
+    c.say("edges", ok(cu.cuGraphGetEdges(graph))[3])
+    for node in nodes:
+        c.say("in", ok(cu.cuGraphNodeGetDependencies(node))[2], "out", ok(cu.cuGraphNodeGetDependentNodes(node))[2])
+    p = ok(cu.cuGraphKernelNodeGetParams(nodes[1]))
+    c.say("grid", p.gridDimX, "block", p.blockDimX, "function", int(p.func) == int(c.f["block"]))
+
+
+def embedded(c):
+    exe = ok(cu.cuGraphInstantiate(by_hand(c, CHAIN)[0], 0))
+    ok(cu.cuGraphLaunch(exe, c.streams[0]))
+    c.sync()
+    outer = ok(cu.cuGraphInstantiate(c.capture(lambda s: ok(cu.cuGraphLaunch(exe, s))), 0))
+    for _ in range(3):
+        ok(cu.cuGraphLaunch(outer, c.streams[0]))
+    c.sync()
+    ok(cu.cuGraphLaunch(exe, c.streams[0]))
+
+
+def destroyed(c):
+    for i in range(20):
+        graph, _ = by_hand(c, [("block", 0, 64, i)])
+        exe = ok(cu.cuGraphInstantiate(graph, 0))
+        ok(cu.cuGraphLaunch(exe, c.streams[0]))
+        ok(cu.cuGraphExecDestroy(exe))  # while it may still run
+        ok(cu.cuGraphDestroy(graph))
+
+
+SCENARIOS = {f.__name__: f for f in (reuse, fork_join, two_execs, rows, piecewise, in_flight, update, enable, child, queries,
+                                     embedded, destroyed)}
+
+if __name__ == "__main__":
+    client = Client()
+    client.zero()
+    client.sync()
+    SCENARIOS[sys.argv[1]](client)
+    client.digest()
