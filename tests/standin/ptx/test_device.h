@@ -17,11 +17,11 @@
 
 #include "ptx.h"
 
-#define DEVICE_BASE 0x7f0000000000ull
+#define DEVICE_BASE  0x7f0000000000ull
 #define DEVICE_BYTES (16u << 20)
-#define PTX_HEAD ".version 8.0\n.target sm_90\n.address_size 64\n"
+#define PTX_HEAD     ".version 8.0\n.target sm_90\n.address_size 64\n"
 
-static unsigned char *device_memory;     /* where the host sees DEVICE_BASE */
+static unsigned char *device_memory;               /* where the host sees DEVICE_BASE */
 static uint64_t device_host_ok, device_host_bytes; /* what kernels may touch of the host's memory */
 
 /* Also before the tests begin, where Check cannot fail. */
@@ -36,14 +36,16 @@ static uint64_t device_host_ok, device_host_bytes; /* what kernels may touch of 
 
 static bool device_may_touch_host(uint64_t address, size_t n)
 {
-    return address - device_host_ok < device_host_bytes && n <= device_host_bytes - (address - device_host_ok);
+    return address - device_host_ok < device_host_bytes &&
+           n <= device_host_bytes - (address - device_host_ok);
 }
 
 static inline void device_init(void)
 {
     if (device_memory)
         return;
-    device_memory = mmap(NULL, DEVICE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    device_memory =
+        mmap(NULL, DEVICE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     DEVICE_MUST(device_memory != MAP_FAILED, "no memory");
     struct ptx_memory memory = {
         .device_base = DEVICE_BASE,
@@ -88,7 +90,8 @@ static inline struct ptx_module *device_load(const char *text)
     return module;
 }
 
-static inline const struct ptx_kernel *device_kernel(const struct ptx_module *module, const char *name)
+static inline const struct ptx_kernel *device_kernel(const struct ptx_module *module,
+                                                     const char *name)
 {
     for (size_t i = 0; i < ptx_module_n_kernels(module); i++)
         if (!strcmp(ptx_kernel_info(ptx_module_kernel(module, i))->name, name))
@@ -97,9 +100,10 @@ static inline const struct ptx_kernel *device_kernel(const struct ptx_module *mo
     return NULL;
 }
 
-static inline int device_run(const struct ptx_kernel *kernel, unsigned n_blocks, unsigned n_threads, const void *params)
+static inline int device_run(const struct ptx_kernel *kernel, unsigned n_blocks, unsigned n_threads,
+                             const void *params)
 {
-    struct ptx_grid grid = {.grid = {n_blocks, 1, 1}, .block = {n_threads, 1, 1}};
+    struct ptx_grid grid = { .grid = { n_blocks, 1, 1 }, .block = { n_threads, 1, 1 } };
     return ptx_launch(kernel, &grid, params, NULL);
 }
 

@@ -9,7 +9,9 @@
 #include <pthread.h>
 #include <sys/stat.h>
 
-#define ENTRY(body) PTX_HEAD ".visible .entry k(.param .u64 p)\n{\n.reg .pred %p<4>; .reg .b32 %r<4>; .reg .b64 %d<4>; .reg .f32 %f<4>;\n" body "\nret;\n}\n"
+#define ENTRY(body)                                                                                \
+    PTX_HEAD ".visible .entry k(.param .u64 p)\n{\n.reg .pred %p<4>; .reg .b32 %r<4>; .reg .b64 "  \
+             "%d<4>; .reg .f32 %f<4>;\n" body "\nret;\n}\n"
 
 static const struct {
     const char *text;
@@ -17,54 +19,75 @@ static const struct {
     const char *message[3]; /* each is part of the log */
 } bad[] = {
     /* what the translator lacks: kernel, line, opcode */
-    {ENTRY("add.u32 %r1, %r1, 1;\nfrobnicate.b32 %r1, %r2;"), PTX_E_UNSUPPORTED, {"kernel k", "line 8", "frobnicate.b32"}},
-    {ENTRY("add.wrong.u32 %r1, %r1, 1;"), PTX_E_UNSUPPORTED, {"kernel k", "line 7", "add.wrong.u32"}},
-    {ENTRY("wmma.load.a.sync.aligned.row.m16n16k16.f16 {%r1}, [%d1];"), PTX_E_UNSUPPORTED, {"kernel k", "line 7", "wmma.load"}},
-    {ENTRY("tex.2d.v4.f32.f32 {%f1, %f2, %f3, %f1}, [%d1, {%f1, %f2}];"), 0, {"line 7"}},
-    {ENTRY("mov.u32 %r1, %no_such_thing;"), PTX_E_UNSUPPORTED, {"kernel k", "line 7", "no_such_thing"}},
-    {ENTRY("call missing, (%r1);"), PTX_E_UNSUPPORTED, {"kernel k", "line 7", "missing"}},
-    {PTX_HEAD ".extern .func (.param .b32 r) vprintf(.param .b64 a, .param .b64 b);\n.visible .entry k()\n{ .reg .b32 %r1;\n"
-              "{ .param .b64 a; .param .b64 b; .param .b32 r;\ncall.uni (r), vprintf, (a, b); }\nret; }\n",
-     PTX_E_UNSUPPORTED, {"kernel k", "line 8", "vprintf"}},
-    {PTX_HEAD ".visible .func f()\n{\ncall f;\nret;\n}\n.visible .entry k()\n{ call f; ret; }\n", PTX_E_UNSUPPORTED, {"recursion"}},
+    { ENTRY("add.u32 %r1, %r1, 1;\nfrobnicate.b32 %r1, %r2;"),
+      PTX_E_UNSUPPORTED,
+      { "kernel k", "line 8", "frobnicate.b32" } },
+    { ENTRY("add.wrong.u32 %r1, %r1, 1;"),
+      PTX_E_UNSUPPORTED,
+      { "kernel k", "line 7", "add.wrong.u32" } },
+    { ENTRY("wmma.load.a.sync.aligned.row.m16n16k16.f16 {%r1}, [%d1];"),
+      PTX_E_UNSUPPORTED,
+      { "kernel k", "line 7", "wmma.load" } },
+    { ENTRY("tex.2d.v4.f32.f32 {%f1, %f2, %f3, %f1}, [%d1, {%f1, %f2}];"), 0, { "line 7" } },
+    { ENTRY("mov.u32 %r1, %no_such_thing;"),
+      PTX_E_UNSUPPORTED,
+      { "kernel k", "line 7", "no_such_thing" } },
+    { ENTRY("call missing, (%r1);"), PTX_E_UNSUPPORTED, { "kernel k", "line 7", "missing" } },
+    { PTX_HEAD
+      ".extern .func (.param .b32 r) vprintf(.param .b64 a, .param .b64 b);\n.visible .entry "
+      "k()\n{ .reg .b32 %r1;\n"
+      "{ .param .b64 a; .param .b64 b; .param .b32 r;\ncall.uni (r), vprintf, (a, b); }\nret; }\n",
+      PTX_E_UNSUPPORTED,
+      { "kernel k", "line 8", "vprintf" } },
+    { PTX_HEAD ".visible .func f()\n{\ncall f;\nret;\n}\n.visible .entry k()\n{ call f; ret; }\n",
+      PTX_E_UNSUPPORTED,
+      { "recursion" } },
     /* what is no PTX: the line and what was found there */
-    {"", PTX_E_SYNTAX, {"line 1"}},
-    {"hello", PTX_E_SYNTAX, {"line 1", "hello"}},
-    {"\177ELF\002\001\001", PTX_E_SYNTAX, {"line 1"}},
-    {".version 8.0\n.target sm_90\n.address_size 32\n", PTX_E_UNSUPPORTED, {"line 3", "64-bit"}},
-    {PTX_HEAD "\n.visible .entry k(", PTX_E_SYNTAX, {"line 5"}},
-    {ENTRY("add.u32 %r1, %r1"), PTX_E_SYNTAX, {"line 8", "ret"}},
-    {ENTRY("add.u32 %r1;"), PTX_E_SYNTAX, {"kernel k", "line 7", "add.u32"}},
-    {ENTRY("bra NOWHERE;"), PTX_E_SYNTAX, {"kernel k", "line 7", "NOWHERE"}},
-    {ENTRY("T: .branchtargets NOWHERE; brx.idx %r1, T;"), PTX_E_SYNTAX, {"NOWHERE"}},
-    {ENTRY("T: .branchtargets T; brx.idx %r1, T;"), 0, {"T"}},
-    {ENTRY("L: L: ret;"), PTX_E_SYNTAX, {"line 7", "L"}},
-    {ENTRY("@%q1 bra L; L:"), PTX_E_SYNTAX, {"line 7", "%q1"}},
-    {ENTRY("ld.global.u32 %r1, [undeclared];"), PTX_E_SYNTAX, {"line 7", "undeclared"}},
-    {ENTRY("ld.global.v4.u32 {%r1, %r2}, [%d1];"), PTX_E_SYNTAX, {"line 7", "v4"}},
-    {ENTRY("ld.param.u64 %d1, [p+4];"), PTX_E_SYNTAX, {"line 7", "outside p"}},
-    {ENTRY(".reg .b32 x<99999999>;"), PTX_E_SYNTAX, {"line 7"}},
-    {ENTRY("mov.u32 %r1, 12ab;"), PTX_E_SYNTAX, {"line 7", "12ab"}},
-    {PTX_HEAD ".global .b32 x[99999999999];\n", PTX_E_SYNTAX, {"line 4"}},
-    {PTX_HEAD ".global .align 3 .b32 x;\n", PTX_E_SYNTAX, {"line 4"}},
-    {PTX_HEAD ".global .u64 x = y;\n", PTX_E_SYNTAX, {"line 4", "y"}},
-    {PTX_HEAD ".visible .entry k() { ret; }\n.visible .entry k() { ret; }\n", PTX_E_SYNTAX, {"line 5", "k is declared twice"}},
-    {PTX_HEAD "/* never closed", 0, {NULL}},
+    { "", PTX_E_SYNTAX, { "line 1" } },
+    { "hello", PTX_E_SYNTAX, { "line 1", "hello" } },
+    { "\177ELF\002\001\001", PTX_E_SYNTAX, { "line 1" } },
+    { ".version 8.0\n.target sm_90\n.address_size 32\n",
+      PTX_E_UNSUPPORTED,
+      { "line 3", "64-bit" } },
+    { PTX_HEAD "\n.visible .entry k(", PTX_E_SYNTAX, { "line 5" } },
+    { ENTRY("add.u32 %r1, %r1"), PTX_E_SYNTAX, { "line 8", "ret" } },
+    { ENTRY("add.u32 %r1;"), PTX_E_SYNTAX, { "kernel k", "line 7", "add.u32" } },
+    { ENTRY("bra NOWHERE;"), PTX_E_SYNTAX, { "kernel k", "line 7", "NOWHERE" } },
+    { ENTRY("T: .branchtargets NOWHERE; brx.idx %r1, T;"), PTX_E_SYNTAX, { "NOWHERE" } },
+    { ENTRY("T: .branchtargets T; brx.idx %r1, T;"), 0, { "T" } },
+    { ENTRY("L: L: ret;"), PTX_E_SYNTAX, { "line 7", "L" } },
+    { ENTRY("@%q1 bra L; L:"), PTX_E_SYNTAX, { "line 7", "%q1" } },
+    { ENTRY("ld.global.u32 %r1, [undeclared];"), PTX_E_SYNTAX, { "line 7", "undeclared" } },
+    { ENTRY("ld.global.v4.u32 {%r1, %r2}, [%d1];"), PTX_E_SYNTAX, { "line 7", "v4" } },
+    { ENTRY("ld.param.u64 %d1, [p+4];"), PTX_E_SYNTAX, { "line 7", "outside p" } },
+    { ENTRY(".reg .b32 x<99999999>;"), PTX_E_SYNTAX, { "line 7" } },
+    { ENTRY("mov.u32 %r1, 12ab;"), PTX_E_SYNTAX, { "line 7", "12ab" } },
+    { PTX_HEAD ".global .b32 x[99999999999];\n", PTX_E_SYNTAX, { "line 4" } },
+    { PTX_HEAD ".global .align 3 .b32 x;\n", PTX_E_SYNTAX, { "line 4" } },
+    { PTX_HEAD ".global .u64 x = y;\n", PTX_E_SYNTAX, { "line 4", "y" } },
+    { PTX_HEAD ".visible .entry k() { ret; }\n.visible .entry k() { ret; }\n",
+      PTX_E_SYNTAX,
+      { "line 5", "k is declared twice" } },
+    { PTX_HEAD "/* never closed", 0, { NULL } },
 };
 
 START_TEST(what_cannot_load_says_where_and_why)
 {
     struct ptx_module *module = NULL;
     char log[1024] = "";
-    int status = ptx_module_load(bad[_i].text, strlen(bad[_i].text), NULL, &module, log, sizeof log);
+    int status =
+        ptx_module_load(bad[_i].text, strlen(bad[_i].text), NULL, &module, log, sizeof log);
     if (status == PTX_OK && !bad[_i].status && !bad[_i].message[0]) {
         ptx_module_free(module); /* only that it ends */
         return;
     }
-    ck_assert_msg(status == bad[_i].status || (!bad[_i].status && status), "row %d: status %d, %s", _i, status, log);
+    ck_assert_msg(status == bad[_i].status || (!bad[_i].status && status), "row %d: status %d, %s",
+                  _i, status, log);
     for (int k = 0; k < 3 && bad[_i].message[k]; k++)
-        ck_assert_msg(strstr(log, bad[_i].message[k]), "row %d: '%s' lacks '%s'", _i, log, bad[_i].message[k]);
-    ck_assert_int_eq(ptx_module_load(bad[_i].text, strlen(bad[_i].text), NULL, &module, NULL, 0), status);
+        ck_assert_msg(strstr(log, bad[_i].message[k]), "row %d: '%s' lacks '%s'", _i, log,
+                      bad[_i].message[k]);
+    ck_assert_int_eq(ptx_module_load(bad[_i].text, strlen(bad[_i].text), NULL, &module, NULL, 0),
+                     status);
 }
 END_TEST
 
@@ -72,13 +95,17 @@ END_TEST
 static const char furniture[] =
     "//\n// comment\n/* and\n another */\n.version 9.0 .target sm_75, debug\n.address_size 64\n"
     ".file 1 \"/a/b c.cu\", 1700000000, 1234\n"
-    ".extern .func (.param .b32 func_retval0) vprintf\n(\n.param .b64 vprintf_param_0,\n.param .b64 vprintf_param_1\n)\n;\n"
+    ".extern .func (.param .b32 func_retval0) vprintf\n(\n.param .b64 vprintf_param_0,\n.param "
+    ".b64 vprintf_param_1\n)\n;\n"
     ".weak .func unused() .noreturn { trap; }\n"
-    ".visible .entry _ZN2at6nativeE$name(\n\t.param .u64 .ptr .global .align 16 a_0,\n\t.param .align 4 .b8 a_1[12]\n)\n"
+    ".visible .entry _ZN2at6nativeE$name(\n\t.param .u64 .ptr .global .align 16 a_0,\n\t.param "
+    ".align 4 .b8 a_1[12]\n)\n"
     ".maxntid 128, 1, 1\n.reqntid 128\n.minnctapersm 2\n.maxnreg 64\n.pragma \"nounroll\";\n"
-    "{\n\t.reg .pred \t%p<2>;\n\t.reg .b32 %r<3>, x;\n\t.loc\t1 5 3\n\t.loc 1 5 3, function_name $L__info_string0, inlined_at 1 3 2\n"
+    "{\n\t.reg .pred \t%p<2>;\n\t.reg .b32 %r<3>, x;\n\t.loc\t1 5 3\n\t.loc 1 5 3, function_name "
+    "$L__info_string0, inlined_at 1 3 2\n"
     "\t.pragma \"used_bytes_mask 4095\";\n"
-    "$L__BB0_1:\n\t// begin inline asm\n\t{ mov.u32 x, %tid.x; }\n\t// end inline asm\n\tsetp.ne.s32 %p1, x, 0; @%p1 bra $L__BB0_2;\n$L__BB0_2:\n\tret;\n}\n"
+    "$L__BB0_1:\n\t// begin inline asm\n\t{ mov.u32 x, %tid.x; }\n\t// end inline "
+    "asm\n\tsetp.ne.s32 %p1, x, 0; @%p1 bra $L__BB0_2;\n$L__BB0_2:\n\tret;\n}\n"
     ".section .debug_str\n{\n$L__info_string0:\n.b8 95, 90, 0\n}\n";
 
 START_TEST(what_compilers_write_around_instructions_is_read)
@@ -92,10 +119,12 @@ END_TEST
 
 START_TEST(names_may_be_words_of_c)
 {
-    struct ptx_module *module = device_load(PTX_HEAD ".global .u32 int = 3;\n.visible .entry while(.param .u64 for)\n"
-                                                     "{ .reg .b32 return, E, T, double; .reg .b64 if; ld.param.u64 if, [for]; goto: mov.u32 return, 1; ld.global.u32 E, [int];\n"
-                                                     "add.u32 return, return, E; st.global.u32 [if], return; ret; }\n"
-                                                     ".visible .entry main() { ret; }\n.visible .entry %weird$() { ret; }\n");
+    struct ptx_module *module = device_load(
+        PTX_HEAD ".global .u32 int = 3;\n.visible .entry while(.param .u64 for)\n"
+                 "{ .reg .b32 return, E, T, double; .reg .b64 if; ld.param.u64 if, [for]; goto: "
+                 "mov.u32 return, 1; ld.global.u32 E, [int];\n"
+                 "add.u32 return, return, E; st.global.u32 [if], return; ret; }\n"
+                 ".visible .entry main() { ret; }\n.visible .entry %weird$() { ret; }\n");
     uint64_t out = DEVICE_BASE + 64;
     ptx_module_bind(module, 0, DEVICE_BASE + 128);
     memcpy(device_at(DEVICE_BASE + 128), ptx_module_global(module, 0)->init, 4);
@@ -114,7 +143,8 @@ START_TEST(the_text_need_not_end_in_a_zero)
     struct ptx_module *module = NULL;
     ck_assert_int_eq(mprotect(at + (pages - 1) * page, page, PROT_NONE), 0);
     memcpy(at + (pages - 1) * page - n, text, n);
-    ck_assert_int_eq(ptx_module_load(at + (pages - 1) * page - n, n, NULL, &module, NULL, 0), PTX_OK);
+    ck_assert_int_eq(ptx_module_load(at + (pages - 1) * page - n, n, NULL, &module, NULL, 0),
+                     PTX_OK);
     ptx_module_free(module);
     munmap(at, pages * page);
 }
@@ -142,7 +172,8 @@ static void clear_cache(void)
         unlink(last_object);
 }
 
-static const char counted[] = ENTRY("ld.param.u64 %d1, [p]; mov.u32 %r1, 4711; st.global.u32 [%d1], %r1;");
+static const char counted[] =
+    ENTRY("ld.param.u64 %d1, [p]; mov.u32 %r1, 4711; st.global.u32 [%d1], %r1;");
 
 static void check_counted(struct ptx_module *module)
 {
@@ -202,10 +233,12 @@ START_TEST(a_compiler_that_fails_is_heard)
     struct ptx_module *module;
     char log[1024];
     compiler_is("echo no such luck >&2; exit 1");
-    ck_assert_int_eq(ptx_module_load(counted, strlen(counted), NULL, &module, log, sizeof log), PTX_E_COMPILE);
+    ck_assert_int_eq(ptx_module_load(counted, strlen(counted), NULL, &module, log, sizeof log),
+                     PTX_E_COMPILE);
     ck_assert_ptr_nonnull(strstr(log, "no such luck"));
     compiler_is(NULL);
-    ck_assert_int_eq(ptx_module_load(counted, strlen(counted), NULL, &module, log, sizeof log), PTX_E_COMPILE);
+    ck_assert_int_eq(ptx_module_load(counted, strlen(counted), NULL, &module, log, sizeof log),
+                     PTX_E_COMPILE);
     ck_assert_ptr_nonnull(strstr(log, "cc"));
 }
 END_TEST
@@ -229,7 +262,7 @@ START_TEST(a_spoilt_cache_file_is_built_again)
             fwrite("not an object", 1, 13, f);
         else if (how == 1)
             fwrite(bytes, 1, (size_t)st.st_size / 2, f); /* cut off */
-        fclose(f); /* how 2: empty */
+        fclose(f);                                       /* how 2: empty */
         free(bytes);
         check_counted(device_load(counted));
     }
@@ -241,7 +274,8 @@ START_TEST(an_unusable_cache_folder_is_named)
     struct ptx_module *module;
     char log[1024];
     setenv("DMI_STANDIN_CACHE", "/dev/null/here", 1);
-    ck_assert_int_ne(ptx_module_load(counted, strlen(counted), NULL, &module, log, sizeof log), PTX_OK);
+    ck_assert_int_ne(ptx_module_load(counted, strlen(counted), NULL, &module, log, sizeof log),
+                     PTX_OK);
     ck_assert_ptr_nonnull(strstr(log, "/dev/null/here"));
 }
 END_TEST
@@ -281,10 +315,14 @@ static void count_pause(void)
 
 START_TEST(pausable_modules_pause_between_stores)
 {
-    static const char text[] = ENTRY("ld.param.u64 %d1, [p]; st.global.u32 [%d1], 1; st.global.u32 [%d1+4], 2; st.release.sys.global.u32 [%d1+8], 3; red.global.add.u32 [%d1], 5;");
+    static const char text[] =
+        ENTRY("ld.param.u64 %d1, [p]; st.global.u32 [%d1], 1; st.global.u32 [%d1+4], 2; "
+              "st.release.sys.global.u32 [%d1+8], 3; red.global.add.u32 [%d1], 5;");
     struct ptx_module *module;
     uint64_t out = DEVICE_BASE + 64;
-    ck_assert_int_eq(ptx_module_load(text, strlen(text), &(struct ptx_options){.pausable = true}, &module, NULL, 0), PTX_OK);
+    ck_assert_int_eq(ptx_module_load(text, strlen(text), &(struct ptx_options){ .pausable = true },
+                                     &module, NULL, 0),
+                     PTX_OK);
     device_init();
     ck_assert_int_eq(device_run(ptx_module_kernel(module, 0), 1, 1, &out), PTX_OK);
     ck_assert_uint_eq(n_pauses, 0);
@@ -300,7 +338,8 @@ START_TEST(numbers_are_read_in_any_locale)
 {
     if (!setlocale(LC_ALL, "de_DE.UTF-8") && !setlocale(LC_ALL, "de_DE.utf8"))
         return; /* not on this machine; the parser takes none from the host */
-    struct ptx_module *module = device_load(ENTRY("ld.param.u64 %d1, [p]; mov.f32 %f1, 2.5; st.global.f32 [%d1], %f1;"));
+    struct ptx_module *module =
+        device_load(ENTRY("ld.param.u64 %d1, [p]; mov.f32 %f1, 2.5; st.global.f32 [%d1], %f1;"));
     uint64_t out = DEVICE_BASE + 64;
     ck_assert_int_eq(device_run(ptx_module_kernel(module, 0), 1, 1, &out), PTX_OK);
     ck_assert_uint_eq(*(uint32_t *)device_at(out), 0x40200000);
@@ -313,7 +352,8 @@ int main(void)
     device_fresh_cache();
     Suite *s = suite_create("ptx_load");
     TCase *t = tcase_create("load");
-    tcase_add_loop_test(t, what_cannot_load_says_where_and_why, 0, (int)(sizeof bad / sizeof bad[0]));
+    tcase_add_loop_test(t, what_cannot_load_says_where_and_why, 0,
+                        (int)(sizeof bad / sizeof bad[0]));
     tcase_add_test(t, what_compilers_write_around_instructions_is_read);
     tcase_add_test(t, names_may_be_words_of_c);
     tcase_add_test(t, the_text_need_not_end_in_a_zero);

@@ -56,9 +56,12 @@ static struct ptx_module *load(const char *name)
     return m;
 }
 
-static void run(const char *name, unsigned n_blocks, unsigned n_threads, unsigned dynamic, const void *params)
+static void run(const char *name, unsigned n_blocks, unsigned n_threads, unsigned dynamic,
+                const void *params)
 {
-    struct ptx_grid grid = {.grid = {n_blocks, 1, 1}, .block = {n_threads, 1, 1}, .dynamic_shared = dynamic};
+    struct ptx_grid grid = { .grid = { n_blocks, 1, 1 },
+                             .block = { n_threads, 1, 1 },
+                             .dynamic_shared = dynamic };
     const struct ptx_module *in = module;
     for (size_t i = 0; i < ptx_module_n_kernels(module90); i++)
         if (!strcmp(ptx_kernel_info(ptx_module_kernel(module90, i))->name, name))
@@ -90,7 +93,8 @@ static float *random_floats(size_t n, float low, float high)
 }
 
 #define ASSERT_NEAR(got, want, tolerance)                                                          \
-    ck_assert_msg(fabs((double)(got) - (double)(want)) <= (tolerance) * (fabs((double)(want)) + 1), \
+    ck_assert_msg(fabs((double)(got) - (double)(want)) <=                                          \
+                      (tolerance) * (fabs((double)(want)) + 1),                                    \
                   "%d: %.9g, expected %.9g", (int)i, (double)(got), (double)(want))
 
 START_TEST(integers_of_64_bits)
@@ -102,7 +106,10 @@ START_TEST(integers_of_64_bits)
         a[i] = (int64_t)random_bits() >> (i % 60);
         b[i] = ((int64_t)random_bits() >> (i % 50)) | 1;
     }
-    struct { uint64_t in, out; int n; } p = {put(in, sizeof in), take(sizeof got), N};
+    struct {
+        uint64_t in, out;
+        int n;
+    } p = { put(in, sizeof in), take(sizeof got), N };
     run("collatz", 3, 128, 0, &p);
     memcpy(got, device_at(p.out), sizeof got);
     for (int i = 0; i < N; i++) {
@@ -111,7 +118,10 @@ START_TEST(integers_of_64_bits)
             x = x % 2 ? 3 * x + 1 : x / 2;
         ck_assert_uint_eq(got[i], steps * 1000003 / (in[i] % 7 + 1));
     }
-    struct { uint64_t a, b, q, r; int n; } d = {put(a, sizeof a), put(b, sizeof b), take(sizeof q), take(sizeof r), N};
+    struct {
+        uint64_t a, b, q, r;
+        int n;
+    } d = { put(a, sizeof a), put(b, sizeof b), take(sizeof q), take(sizeof r), N };
     run("divide", 3, 128, 0, &d);
     memcpy(q, device_at(d.q), sizeof q);
     memcpy(r, device_at(d.r), sizeof r);
@@ -145,7 +155,10 @@ START_TEST(switches_take_the_right_case)
     float got[N], *x = random_floats(N, 0.1f, 9);
     for (int i = 0; i < N; i++)
         op[i] = i % 12 - (i % 12 == 11 ? 50 : 0);
-    struct { uint64_t op, x; int n; } p = {put(op, sizeof op), put(x, sizeof got), N};
+    struct {
+        uint64_t op, x;
+        int n;
+    } p = { put(op, sizeof op), put(x, sizeof got), N };
     run("dispatch", 5, 64, 0, &p);
     memcpy(got, device_at(p.x), sizeof got);
     for (int i = 0; i < N; i++)
@@ -157,12 +170,13 @@ END_TEST
 struct small {
     int mantissa, lowest, bias;
 };
-static const struct small f16 = {10, -14, 15}, bf16 = {7, -126, 127};
+static const struct small f16 = { 10, -14, 15 }, bf16 = { 7, -126, 127 };
 
 static double small_value(struct small s, uint16_t bits)
 {
     int e = (bits & 0x7fff) >> s.mantissa, m = bits & ((1 << s.mantissa) - 1);
-    double v = e ? ldexp(m + (1 << s.mantissa), e - s.bias - s.mantissa) : ldexp(m, s.lowest - s.mantissa);
+    double v =
+        e ? ldexp(m + (1 << s.mantissa), e - s.bias - s.mantissa) : ldexp(m, s.lowest - s.mantissa);
     return bits & 0x8000 ? -v : v;
 }
 
@@ -200,7 +214,10 @@ START_TEST(half_precision_rounds_once)
         a[i] = random_small(f16);
         b[i] = random_small(f16);
     }
-    struct { uint64_t a, b, out; int n; } p = {put(a, sizeof a), put(b, sizeof b), take(sizeof got), 2 * N};
+    struct {
+        uint64_t a, b, out;
+        int n;
+    } p = { put(a, sizeof a), put(b, sizeof b), take(sizeof got), 2 * N };
     run("half_math", 5, 128, 0, &p);
     memcpy(got, device_at(p.out), sizeof got);
     for (int i = 0; i < 2 * N; i++) {
@@ -224,11 +241,17 @@ START_TEST(bfloat16_rounds_once)
         a[i] = random_small(bf16);
         b[i] = random_small(bf16);
     }
-    struct { uint64_t a, b, out; int n; } p = {put(a, sizeof a), put(b, sizeof b), take(sizeof got), 2 * N};
+    struct {
+        uint64_t a, b, out;
+        int n;
+    } p = { put(a, sizeof a), put(b, sizeof b), take(sizeof got), 2 * N };
     run("bf16_math", 5, 128, 0, &p);
     memcpy(got, device_at(p.out), sizeof got);
     for (int i = 0; i < 2 * N; i++)
-        ck_assert_uint_eq(got[i], small_bits(bf16, (double)(float)(small_value(bf16, a[i]) * small_value(bf16, b[i]) + 1)));
+        ck_assert_uint_eq(
+            got[i],
+            small_bits(bf16,
+                       (double)(float)(small_value(bf16, a[i]) * small_value(bf16, b[i]) + 1)));
     run("bf16_native", 5, 128, 0, &p);
     memcpy(got, device_at(p.out), sizeof got);
     for (int i = 0; i < 2 * N; i++) {
@@ -251,7 +274,10 @@ START_TEST(pairs_are_packed_and_warps_reduced)
     float *x = random_floats(2 * N, -70000, 70000);
     uint16_t b[2 * N], h[2 * N];
     uint32_t sum[N];
-    struct { uint64_t x, b, h, sum; int n; } p = {put(x, 2 * N * 4), take(sizeof b), take(sizeof h), take(sizeof sum), N};
+    struct {
+        uint64_t x, b, h, sum;
+        int n;
+    } p = { put(x, 2 * N * 4), take(sizeof b), take(sizeof h), take(sizeof sum), N };
     run("pack", 3, 128, 0, &p);
     memcpy(b, device_at(p.b), sizeof b);
     memcpy(h, device_at(p.h), sizeof h);
@@ -271,7 +297,10 @@ START_TEST(blocks_reduce)
     double want = 0;
     for (int i = 0; i < 10000; i++)
         want += (double)x[i];
-    struct { uint64_t x, out; int n; } p = {put(x, 40000), take(4), 10000};
+    struct {
+        uint64_t x, out;
+        int n;
+    } p = { put(x, 40000), take(4), 10000 };
     run("block_sum", 7, 256, 0, &p);
     memcpy(&got, device_at(p.out), 4);
     int i = 0;
@@ -285,8 +314,15 @@ START_TEST(norms_and_softmax)
     static float got[ROWS * WIDTH], x[ROWS * WIDTH], w[WIDTH];
     memcpy(x, random_floats(ROWS * WIDTH, -5, 5), sizeof x);
     memcpy(w, random_floats(WIDTH, 0, 2), sizeof w);
-    struct { uint64_t x, w, out; int width; float eps; } p = {put(x, sizeof x), put(w, sizeof w), take(sizeof got), WIDTH, 1e-5f};
-    struct { uint64_t x, out; int width; } s = {p.x, take(sizeof got), WIDTH};
+    struct {
+        uint64_t x, w, out;
+        int width;
+        float eps;
+    } p = { put(x, sizeof x), put(w, sizeof w), take(sizeof got), WIDTH, 1e-5f };
+    struct {
+        uint64_t x, out;
+        int width;
+    } s = { p.x, take(sizeof got), WIDTH };
     run("rms_norm", ROWS, 192, 32 * 4, &p);
     memcpy(got, device_at(p.out), sizeof got);
     for (int row = 0; row < ROWS; row++) {
@@ -294,7 +330,9 @@ START_TEST(norms_and_softmax)
         for (int i = 0; i < WIDTH; i++)
             squares += (double)x[row * WIDTH + i] * (double)x[row * WIDTH + i];
         for (int i = 0; i < WIDTH; i++)
-            ASSERT_NEAR(got[row * WIDTH + i], (double)x[row * WIDTH + i] / sqrt(squares / WIDTH + 1e-5) * (double)w[i], 1e-5);
+            ASSERT_NEAR(got[row * WIDTH + i],
+                        (double)x[row * WIDTH + i] / sqrt(squares / WIDTH + 1e-5) * (double)w[i],
+                        1e-5);
     }
     run("softmax", ROWS, 32, 0, &s);
     memcpy(got, device_at(s.out), sizeof got);
@@ -312,7 +350,7 @@ START_TEST(atomics_count_all)
 {
     enum { M = 5000 };
     static uint8_t x[M];
-    uint32_t bins[16], want[16] = {0}, most[16] = {0};
+    uint32_t bins[16], want[16] = { 0 }, most[16] = { 0 };
     uint64_t total, want_total = 0;
     double sum;
     for (int i = 0; i < M; i++)
@@ -326,7 +364,10 @@ START_TEST(atomics_count_all)
         for (int k = 0; k < 16; k++)
             most[k] = want[k] > most[k] ? want[k] : most[k];
     }
-    struct { uint64_t x, bins, total, sum; int n; } p = {put(x, sizeof x), take(sizeof bins), take(8), take(8), M};
+    struct {
+        uint64_t x, bins, total, sum;
+        int n;
+    } p = { put(x, sizeof x), take(sizeof bins), take(8), take(8), M };
     run("histogram", (M + 255) / 256, 256, 0, &p);
     memcpy(bins, device_at(p.bins), sizeof bins);
     memcpy(&total, device_at(p.total), 8);
@@ -340,10 +381,17 @@ END_TEST
 
 START_TEST(called_functions_and_local_arrays)
 {
-    struct point { float x, y; int index[3]; } origin = {1, 2, {100, 200, 300}};
-    int order[8] = {3, 1, 4, 0, 7, 6, 2, 5};
+    struct point {
+        float x, y;
+        int index[3];
+    } origin = { 1, 2, { 100, 200, 300 } };
+    int order[8] = { 3, 1, 4, 0, 7, 6, 2, 5 };
     float got[N];
-    struct { uint64_t order, out; struct point origin; int n; } p = {put(order, sizeof order), take(sizeof got), origin, N};
+    struct {
+        uint64_t order, out;
+        struct point origin;
+        int n;
+    } p = { put(order, sizeof order), take(sizeof got), origin, N };
     run("locals", 3, 128, 0, &p);
     memcpy(got, device_at(p.out), sizeof got);
     for (int t = 0; t < N; t++) {
@@ -367,13 +415,16 @@ END_TEST
 
 START_TEST(module_variables_hold_values_and_pointers)
 {
-    static const char *const names[] = {"first", "second"};
-    static const float table[] = {1, 2, 4, 8};
+    static const char *const names[] = { "first", "second" };
+    static const float table[] = { 1, 2, 4, 8 };
     int which[N];
     float got[N];
     for (int i = 0; i < N; i++)
         which[i] = (int)(random_bits() & 3);
-    struct { uint64_t which, out; int n; } p = {put(which, sizeof which), take(sizeof got), N};
+    struct {
+        uint64_t which, out;
+        int n;
+    } p = { put(which, sizeof which), take(sizeof got), N };
     run("variables", 3, 128, 0, &p);
     memcpy(got, device_at(p.out), sizeof got);
     for (int i = 0; i < N; i++)
@@ -391,8 +442,16 @@ START_TEST(numbers_are_converted)
     float f32[N];
     for (int i = 0; i < N; i++)
         x[i] = ldexp((double)(int64_t)random_bits(), -64 + i % 32);
-    struct { uint64_t x, i32, u32, i64, u8, f32; int n; } p = {put(x, sizeof x), take(sizeof i32), take(sizeof u32),
-                                                               take(sizeof i64), take(sizeof u8), take(sizeof f32), N};
+    struct {
+        uint64_t x, i32, u32, i64, u8, f32;
+        int n;
+    } p = { put(x, sizeof x),
+            take(sizeof i32),
+            take(sizeof u32),
+            take(sizeof i64),
+            take(sizeof u8),
+            take(sizeof f32),
+            N };
     run("conversions", 3, 128, 0, &p);
     memcpy(i32, device_at(p.i32), sizeof i32);
     memcpy(u32, device_at(p.u32), sizeof u32);
@@ -418,7 +477,8 @@ static uint32_t bits_of(uint32_t v)
     permuted = (v & 255) | (w & 255) << 8 | (v >> 8 & 255) << 16 | (w >> 8 & 255) << 24;
     uint32_t sum = (uint32_t)__builtin_popcount(v) + ((uint32_t)(v ? __builtin_clz(v) : 32) << 6) +
                    ((uint32_t)__builtin_ffs((int)v) << 12);
-    uint32_t hi = (uint32_t)((int64_t)(int32_t)v * 77777 >> 32), uhi = (uint32_t)((uint64_t)v * v >> 32);
+    uint32_t hi = (uint32_t)((int64_t)(int32_t)v * 77777 >> 32),
+             uhi = (uint32_t)((uint64_t)v * v >> 32);
     uint32_t shift = v & 31, funnel = shift ? (v >> 3) << shift | v >> (32 - shift) : v >> 3;
     int64_t sad = (int64_t)(int32_t)v - 5;
     return sum ^ reversed ^ permuted ^ funnel ^ hi ^ uhi ^ (uint32_t)((sad < 0 ? -sad : sad) + 6) ^
@@ -431,7 +491,10 @@ START_TEST(bits_are_moved)
     for (int i = 0; i < N; i++)
         x[i] = (uint32_t)random_bits() >> (i % 33 & 31);
     x[0] = 0;
-    struct { uint64_t x, out; int n; } p = {put(x, sizeof x), take(sizeof got), N};
+    struct {
+        uint64_t x, out;
+        int n;
+    } p = { put(x, sizeof x), take(sizeof got), N };
     run("bits", 3, 128, 0, &p);
     memcpy(got, device_at(p.out), sizeof got);
     for (int i = 0; i < N; i++)
@@ -442,12 +505,17 @@ END_TEST
 START_TEST(expansions_of_transcendentals)
 {
     float *x = random_floats(N, -3, 3), got[N];
-    struct { uint64_t x, out; int n; } p = {put(x, sizeof got), take(sizeof got), N};
+    struct {
+        uint64_t x, out;
+        int n;
+    } p = { put(x, sizeof got), take(sizeof got), N };
     run("transcendental", 3, 128, 0, &p);
     memcpy(got, device_at(p.out), sizeof got);
     for (int i = 0; i < N; i++) {
         double v = (double)x[i], phase = (double)(x[i] * 100);
-        ASSERT_NEAR(got[i], exp(v) + log(fabs(v) + 1) + sin(phase) + pow(fabs(v), 1.3) + erf(v) + tanh(v), 2e-6);
+        ASSERT_NEAR(got[i],
+                    exp(v) + log(fabs(v) + 1) + sin(phase) + pow(fabs(v), 1.3) + erf(v) + tanh(v),
+                    2e-6);
     }
 }
 END_TEST
@@ -458,7 +526,10 @@ START_TEST(warps_vote_and_blocks_count)
     uint32_t got[N];
     for (int i = 0; i < N; i++)
         x[i] = (int)(random_bits() % 97);
-    struct { uint64_t x, out; int n; } p = {put(x, sizeof x), take(sizeof got), N};
+    struct {
+        uint64_t x, out;
+        int n;
+    } p = { put(x, sizeof x), take(sizeof got), N };
     run("warp_votes", 3, 128, 0, &p);
     memcpy(got, device_at(p.out), sizeof got);
     for (int i = 0; i < N; i++) {
@@ -475,7 +546,8 @@ START_TEST(warps_vote_and_blocks_count)
             is50 |= v == 50;
             below += v < 10;
         }
-        want = (x[i] & 1 ? odd ^ odd << 1 : odd) ^ any << 3 ^ 1u << 5 ^ same ^ (uint32_t)(is50 + below * 2 + 4096);
+        want = (x[i] & 1 ? odd ^ odd << 1 : odd) ^ any << 3 ^ 1u << 5 ^ same ^
+               (uint32_t)(is50 + below * 2 + 4096);
         ck_assert_msg(got[i] == want, "%d: %x, expected %x", i, got[i], want);
     }
 }
@@ -487,7 +559,9 @@ START_TEST(called_functions_may_wait)
     double want = 0;
     for (int k = 0; k < 256; k++)
         want += 3 * (double)x[k];
-    struct { uint64_t x, out; } p = {put(x, 1024), take(4)};
+    struct {
+        uint64_t x, out;
+    } p = { put(x, 1024), take(4) };
     run("called_sum", 1, 256, 0, &p);
     memcpy(&got, device_at(p.out), 4);
     int i = 0;

@@ -8,42 +8,39 @@
 
 #include <math.h>
 
-/* bits of a float, of a double */
-#define F(x) (((union { float f; uint32_t u; }){.f = (x)}).u)
-#define D(x) (((union { double d; uint64_t u; }){.d = (x)}).u)
-#define NAN32 0x7fffffffu
-#define NAN64 0x7fffffffffffffffull
-#define QNAN 0x7fc00001u /* some other NaN */
-#define INF32 0x7f800000u
+/* Bits, written as what they mean where that reads better. */
+union bits {
+    uint64_t u;
+    float f;
+    double d;
+};
+/* clang-format off */
+#define F(x) {.f = (x)}
+#define D(x) {.d = (x)}
+/* clang-format on */
+#define NAN32  0x7fffffffu
+#define NAN64  0x7fffffffffffffffull
+#define QNAN   0x7fc00001u /* some other NaN */
+#define INF32  0x7f800000u
 #define NINF32 0xff800000u
-#define SUB32 0x00000001u
-#define M1 0xffffffffffffffffull
-#define ANY 0x5ca1ab1e5ca1ab1eull /* the ISA leaves it open */
+#define SUB32  0x00000001u
+#define M1     0xffffffffffffffffull
+#define ANY    0x5ca1ab1e5ca1ab1eull /* the ISA leaves it open */
 
 struct row {
     char out;         /* r h d f g p */
     const char *code; /* NULL: as in the row above */
-    uint64_t in[4];
-    uint64_t want;
+    union bits in[4], want;
 };
 
-static struct row *rows;
-static size_t n_rows;
-static struct ptx_module *module;
-static const struct ptx_kernel **kernels;
-
-static void make_rows(void)
-{
-    const struct row all[] = { /* not static: the bits of a float are no constant in C */
+#pragma GCC diagnostic ignored "-Wmissing-braces"
+static const struct row rows[] = {
 #include "test_ptx_rows.inc"
-    };
-    n_rows = sizeof all / sizeof all[0];
-    rows = malloc(sizeof all);
-    kernels = calloc(n_rows, sizeof *kernels);
-    if (!rows || !kernels)
-        abort();
-    memcpy(rows, all, sizeof all);
-}
+};
+#define N_ROWS (sizeof rows / sizeof rows[0])
+
+static struct ptx_module *module;
+static const struct ptx_kernel *kernels[N_ROWS];
 
 static const char prologue[] =
     ".visible .entry k%zu(.param .u64 buf)\n{\n"
@@ -78,7 +75,7 @@ static void load_rows(void)
     FILE *f = open_memstream(&text, &n);
     fputs(PTX_HEAD, f);
     fputs(".visible .const .align 8 .u64 table[2] = {0x1122334455667788, 7};\n", f);
-    for (size_t i = 0; i < n_rows; i++)
+    for (size_t i = 0; i < N_ROWS; i++)
         if (rows[i].code)
             put_kernel(f, i, rows[i].code, rows[i].out);
     fclose(f);
@@ -87,7 +84,7 @@ static void load_rows(void)
     ptx_module_bind(module, 0, DEVICE_BASE + 4096);
     memcpy(device_at(DEVICE_BASE + 4096), ptx_module_global(module, 0)->init, 16);
     size_t k = 0;
-    for (size_t i = 0; i < n_rows; i++)
+    for (size_t i = 0; i < N_ROWS; i++)
         kernels[i] = rows[i].code ? ptx_module_kernel(module, k++) : kernels[i - 1];
     DEVICE_MUST(k == ptx_module_n_kernels(module), "kernels are missing");
 }
@@ -95,28 +92,28 @@ static void load_rows(void)
 START_TEST(each_row_gives_what_the_isa_says)
 {
     size_t i = (size_t)_i, named = i;
-    uint64_t buffer[16] = {0}, got, address = DEVICE_BASE + 256;
+    uint64_t buffer[16] = { 0 }, got, address = DEVICE_BASE + 256;
     while (!rows[named].code)
         named--;
     memcpy(buffer, rows[i].in, sizeof rows[i].in);
     memcpy(device_at(address), buffer, sizeof buffer);
     ck_assert_int_eq(device_run(kernels[i], 1, 1, &address), PTX_OK);
     memcpy(&got, device_at(address + 64), 8);
-    ck_assert_msg(got == rows[i].want || rows[i].want == ANY,
-                  "%s on %llx %llx %llx %llx: %llx, expected %llx", rows[named].code, (unsigned long long)rows[i].in[0],
-                  (unsigned long long)rows[i].in[1], (unsigned long long)rows[i].in[2],
-                  (unsigned long long)rows[i].in[3], (unsigned long long)got, (unsigned long long)rows[i].want);
+    ck_assert_msg(got == rows[i].want.u || rows[i].want.u == ANY,
+                  "%s on %llx %llx %llx %llx: %llx, expected %llx", rows[named].code,
+                  (unsigned long long)rows[i].in[0].u, (unsigned long long)rows[i].in[1].u,
+                  (unsigned long long)rows[i].in[2].u, (unsigned long long)rows[i].in[3].u,
+                  (unsigned long long)got, (unsigned long long)rows[i].want.u);
 }
 END_TEST
 
 int main(void)
 {
     device_fresh_cache();
-    make_rows();
     load_rows();
     Suite *s = suite_create("ptx_table");
     TCase *t = tcase_create("rows");
-    tcase_add_loop_test(t, each_row_gives_what_the_isa_says, 0, (int)n_rows);
+    tcase_add_loop_test(t, each_row_gives_what_the_isa_says, 0, (int)N_ROWS);
     suite_add_tcase(s, t);
     SRunner *runner = srunner_create(s);
     /* the rows cannot harm each other, and a process for each costs more than all of them */
@@ -125,8 +122,6 @@ int main(void)
     int failed = srunner_ntests_failed(runner);
     srunner_free(runner);
     ptx_module_free(module);
-    free(rows);
-    free(kernels);
     device_remove_cache();
     return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
