@@ -181,6 +181,49 @@ START_TEST(a_record_as_large_as_the_ring_fits_whenever_it_is_empty)
 END_TEST
 
 /* Random sizes and fates against a list: pieces lie inside, aligned, and never overlap another in flight. */
+START_TEST(what_a_launch_has_not_published_when_it_is_over_was_not_run)
+{
+    struct ring ring = make(8, 1024);
+    const uint32_t sites[] = {3, 4, 5};
+    const uint64_t sizes[] = {100, 20, 64};
+    uint64_t first, payloads[3];
+    ck_assert_int_eq(ring_reserve_launch(&ring, 9, sites, sizes, 3, &first, payloads), 0);
+    ck_assert_uint_eq(payloads[1], 112);
+    ck_assert_uint_eq(payloads[2], 144);
+    publish(&ring, first + 1);
+    ck_assert_int_eq(ring_poll(&ring, first), RING_PENDING);
+    ck_assert_int_eq(ring_poll(&ring, first + 1), RING_READY);
+    ck_assert_int_eq(ring_poll(&ring, first + 3), RING_PENDING);
+    publish(&ring, first + 3); /* the launch is over */
+    ck_assert_int_eq(ring_poll(&ring, first), RING_NOT_RUN);
+    ck_assert_int_eq(ring_poll(&ring, first + 1), RING_READY);
+    ck_assert_int_eq(ring_poll(&ring, first + 2), RING_NOT_RUN);
+    ck_assert_int_eq(ring_poll(&ring, first + 3), RING_VOID);
+    ring_release(&ring, first + 4);
+    ck_assert_uint_eq(ring_in_flight(&ring), 0);
+}
+END_TEST
+
+START_TEST(a_launch_is_reserved_whole_or_not_at_all)
+{
+    struct ring ring = make(4, 256);
+    const uint32_t sites[] = {0, 1, 2, 3};
+    const uint64_t sizes[] = {100, 100, 100, 1}, huge[] = {UINT64_MAX, 100};
+    uint64_t first, payloads[4], index, at;
+    ck_assert_int_eq(ring_reserve_launch(&ring, 2, sites, sizes, 4, &first, payloads), RING_E_TOO_LARGE); /* slots */
+    ck_assert_int_eq(ring_reserve_launch(&ring, 2, sites, sizes, 3, &first, payloads), RING_E_TOO_LARGE); /* bytes */
+    ck_assert_int_eq(ring_reserve_launch(&ring, 2, sites, huge, 2, &first, payloads), RING_E_TOO_LARGE);
+    ck_assert_uint_eq(ring_in_flight(&ring), 0);
+    ck_assert_int_eq(ring_reserve(&ring, 2, 0, 100, &index, &at), 0);
+    ck_assert_int_eq(ring_reserve_launch(&ring, 3, sites, sizes, 2, &first, payloads), RING_E_FULL);
+    ck_assert_uint_eq(ring_in_flight(&ring), 1);
+    ring_cancel(&ring, index);
+    ring_release(&ring, index + 1);
+    ck_assert_int_eq(ring_reserve_launch(&ring, 4, sites, sizes, 2, &first, payloads), 0);
+    ck_assert_uint_eq(ring_in_flight(&ring), 3);
+}
+END_TEST
+
 START_TEST(records_in_flight_never_overlap)
 {
     uint64_t state = (uint64_t)_i;
@@ -412,6 +455,8 @@ int main(void)
     tcase_add_test(plain, more_than_the_ring_is_refused_and_nothing_changes);
     tcase_add_test(plain, a_full_ring_refuses_and_nothing_changes);
     tcase_add_test(plain, a_record_as_large_as_the_ring_fits_whenever_it_is_empty);
+    tcase_add_test(plain, what_a_launch_has_not_published_when_it_is_over_was_not_run);
+    tcase_add_test(plain, a_launch_is_reserved_whole_or_not_at_all);
     tcase_add_loop_test(plain, records_in_flight_never_overlap, 0, 50);
     suite_add_tcase(suite, plain);
     TCase *threads = tcase_create("threads");
