@@ -4,7 +4,7 @@
 import os
 import time
 
-from kit import CLIENT, START, Bench, Tally, filled, site, spec
+from kit import CLIENT, START, Bench, filled, site, spec
 
 bench = Bench()
 TEXT = spec(site())
