@@ -23,6 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#define FINISH_GRACE_NS 2000000000u /* for closing the files behind the last flush */
 #define EXIT_MS 5000 /* unless DMI_EXIT_MS says otherwise */
 
 enum process_state {
@@ -334,14 +335,33 @@ static void tell_unmatched(void)
                             process.spec->sites[i].kernel);
 }
 
+/*
+ * Another thread leaves at the same time: it must not end the process under the last flush. The
+ * flush is bounded, and so is this; a handler that exits within it does not wait for itself.
+ */
+static void wait_for_finisher(void)
+{
+    uint64_t end = clock_mono_ns() + process.exit_ns + FINISH_GRACE_NS;
+    int saved = errno;
+    while (!atomic_load_acquire(&process.finished) && /* of process_finish() */
+           atomic_load_relaxed(&process.finisher) != gettid() && clock_mono_ns() < end) {
+        struct timespec pause = {.tv_nsec = 500000};
+        nanosleep(&pause, NULL);
+    }
+    errno = saved;
+}
+
 void process_finish(void)
 {
     /* a vfork child calls _exit with our memory and its own pid: the run goes on without it */
     if (!atomic_load_acquire(&process.run) || getpid() != process.pid)
         return;
     int started = PROCESS_STARTED;
-    if (!atomic_cas_acq_rel(&process.state, &started, PROCESS_FINISHED))
+    if (!atomic_cas_acq_rel(&process.state, &started, PROCESS_FINISHED)) {
+        wait_for_finisher();
         return;
+    }
+    atomic_store_relaxed(&process.finisher, gettid());
     int saved = errno;
     tell_unmatched();
     __atomic_store_n(&process.armed, 0, __ATOMIC_SEQ_CST); /* see launch_before() */
@@ -370,5 +390,6 @@ void process_finish(void)
                  "lost_at_kill",
                  (unsigned long long)(process.exit_ns / 1000000));
     }
+    atomic_store_release(&process.finished, 1); /* to wait_for_finisher() */
     errno = saved;
 }

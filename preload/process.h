@@ -25,6 +25,8 @@ struct process {
     uint32_t ring_slots;   /* the same */
     uint32_t active;       /* launches between launch_before() and launch_after() */
     uint64_t exit_ns;      /* bound of the last flush */
+    pid_t finisher;        /* thread that does it */
+    int finished;          /* 1: it is over. Released and acquired by process_finish() */
     uint64_t next_launch;  /* launch sequence; any thread */
     uint64_t next_forward; /* any thread */
     uint64_t next_step;    /* any thread */
