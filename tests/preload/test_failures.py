@@ -3,6 +3,7 @@
 """Whatever fails under us, the host does not notice, and what is lost is counted."""
 import os
 import re
+import subprocess
 import sys
 
 from kit import ROOT, START, Bench, Tally, filled, site, spec
@@ -40,7 +41,7 @@ def our_calls_fail():
     clean = bench.run(SCRIPT, preload=False)
     # without an answer from these, a launch cannot even be numbered: it is told, and not counted
     blind = {"cuCtxGetCurrent", "cuStreamIsCapturing"}
-    for result in (2, 700, 999) if "--long" in sys.argv else (999,):
+    for result in (1, 2, 4, 201, 700, 801) if "--long" in sys.argv else (999,):
         for name in [n for n in USES if n not in CLIENT_CALLS]:
             wrong = []
             for nth in ("0", "1", "2", "3"):
@@ -167,6 +168,36 @@ def disks():
                         f"{c.expected} {c.captured} {c.dropped} {len(run.of(0))} {r.stderr}")
 
 
+def full_disk():
+    """A file system with no room, if we may make one."""
+    folder = bench.folder / "small"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", folder], capture_output=True).returncode:
+        print("not run: a full disk, no file system can be mounted here")
+        return
+    try:
+        script = START + ["repeat 60", "launch block 0 8 256 p 2048 %i", "endrepeat", "sync", "digest p 8192"]
+        # noise does not compress: what is written is as large as what is captured
+        script[-4:-4] = ["write p+65536 65536 3"]
+        text = spec(site(dims="[{row: true, count: 'arg[1].u32'}]", offset="65536"))
+        for used in (0, 100, 124, 128):
+            (folder / "filler").write_bytes(b"x" * used * 1024)
+            r = bench.alike(f"a disk with {128 - used} KiB", script, text, DMI_OUT=folder / "out")
+            if r.folders and (r.folders[0] / "counters").exists():
+                c, held = r.run().counters, r.run().of(0)
+                bench.check(c.expected[0].records == 60 and c.captured[0] + c.dropped_sum(0) == c.expected[0] and
+                            len(held) == c.captured[0].records and (used or c.dropped[0].get("write_failed")),
+                            f"a disk with {128 - used} KiB: all is counted", f"{c.expected} {c.captured} {c.dropped} {len(held)} {r.stderr}")
+            else:
+                bench.check(r.stderr.count("dmi:") == 1, f"a disk with {128 - used} KiB: told once", r.stderr)
+            for path in folder.glob("out/*/*"):
+                path.unlink()
+            for path in folder.glob("out/*"):
+                path.rmdir()
+    finally:
+        subprocess.run(["umount", folder], check=False)
+
+
 def specs():
     script = START + ["launch block 0 1 64 p 64 1", "sync", "digest p 256", "exit 3"]
     clean = bench.run(script, preload=False)
@@ -207,6 +238,6 @@ def sticky():
 
 
 os.environ.setdefault("LC_ALL", "C")
-for test in (our_calls_fail, shared_calls_fail, bad_pointers, freed_and_reused, bad_expressions, rings, disks, specs, bad_launches, sticky):
+for test in (our_calls_fail, shared_calls_fail, bad_pointers, freed_and_reused, bad_expressions, rings, disks, full_disk, specs, bad_launches, sticky):
     bench.part(test)
 bench.checks.exit()

@@ -134,6 +134,15 @@ def ends():
                       "dlclose": ["sync", "close", "exit 9"], "after the context": ["ctxdestroy c", "exit 10"], "after a sync": ["sync", "_exit 11"]}.items():
         r = bench.alike(what, START + launches + end, TEXT, DMI_STANDIN_DTOH_LATENCY_NS=1000000)
         all_of(what, r, expected)
+    # whoever is first to leave does so while the others launch, or leave as well
+    race = START + ["threads 4", "setctx c", "stream s%t", "repeat 30", "launch block s%t 1 64 p+%t000 64 1%t0%i", "endrepeat", "_exit 3", "endthreads"]
+    wrong = []
+    for seed in range(1, 9):
+        r = bench.run(race, TEXT, DMI_STANDIN_DELAY_SEED=seed)
+        balance = r.run().balance() if r.folders else "no run"
+        if r.said()[0] != 3 or balance:
+            wrong.append(f"seed {seed}: {r.code} {balance} {r.stderr[-300:]} {r.stdout[-200:]}")
+    bench.check(not wrong, "_exit while others launch: accounted for", wrong)
     r = bench.run(START + launches + ["kill9"], TEXT, **SLOW)
     c = r.run().counters
     held = len(r.run().of(0))
