@@ -456,7 +456,8 @@ int dump_export(struct reader *reader, const struct options *o)
     int r = export_to(&err, &x, format);
     if (r)
         fprintf(stderr, "dmi-dump: %s\n", err.msg);
-    if (r && x.fd >= 0 && !strcmp(format->name, "safetensors"))
+    struct stat st;
+    if (r && x.fd >= 0 && !fstat(x.fd, &st) && S_ISREG(st.st_mode))
         unlink(x.output); /* half a file would read as a whole one */
     closep(&x.fd);
     size_t n_damage = report_findings(reader, NULL);

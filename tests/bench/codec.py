@@ -4,6 +4,7 @@
 
     tests/bench/codec.py BENCH_CODEC FILE.safetensors|RUN...
 """
+import importlib.util
 import pathlib
 import subprocess
 import sys
@@ -45,9 +46,7 @@ def main():
             raise SystemExit(77)
     with tempfile.TemporaryDirectory() as folder:
         status = subprocess.run([sys.argv[1], "--dump", folder, *sys.argv[2:]], check=False).returncode
-        try:
-            import zipnn  # noqa: F401
-        except ImportError:
+        if importlib.util.find_spec("zipnn") is None:
             print("ZipNN is not installed (pip install zipnn): no figures for it")
             raise SystemExit(status)
         for path in sorted(pathlib.Path(folder).glob("*.bin")):
