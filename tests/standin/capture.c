@@ -106,7 +106,8 @@ CUresult capture_unsafe(void)
         return CUDA_SUCCESS;
     for (struct capture *c = captures; c; c = c->next) {
         bool mine = c->thread == thread_id() && c->mode != CU_STREAM_CAPTURE_MODE_RELAXED;
-        bool global = c->mode == CU_STREAM_CAPTURE_MODE_GLOBAL && tls.capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+        bool global = c->mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
+                      tls.capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
 
         if (mine || global) {
             c->invalid = true;
@@ -134,7 +135,8 @@ CUresult capture_implicit(struct context *ctx)
 
 /* ---- nodes ---- */
 
-static CUresult add_behind(struct stream *stream, CUgraphNodeType type, struct work *work, struct graph_node **out)
+static CUresult add_behind(struct stream *stream, CUgraphNodeType type, struct work *work,
+                           struct graph_node **out)
 {
     struct capture_deps *deps = stream->deps;
     struct graph_node *node;
@@ -144,8 +146,8 @@ static CUresult add_behind(struct stream *stream, CUgraphNodeType type, struct w
         work_unref(work);
         return res;
     }
-    res = graph_add(stream->capture->graph, type, work, (struct graph_node *const *)deps->nodes, deps->data, deps->n,
-                    &node);
+    res = graph_add(stream->capture->graph, type, work, (struct graph_node *const *)deps->nodes,
+                    deps->data, deps->n, &node);
     if (res != CUDA_SUCCESS) {
         stream->capture->invalid = true;
         return res;
@@ -155,7 +157,8 @@ static CUresult add_behind(struct stream *stream, CUgraphNodeType type, struct w
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (out)
         *out = node;
-    log_detail("\"captured\":%llu,\"node\":%llu", stream->capture->id, (unsigned long long)node->uid);
+    log_detail("\"captured\":%llu,\"node\":%llu", stream->capture->id,
+               (unsigned long long)node->uid);
     return CUDA_SUCCESS;
 }
 
@@ -317,15 +320,16 @@ void capture_forget(struct stream *stream)
     }
 }
 
-static CUresult begin(CUstream hStream, CUgraph hGraph, const CUgraphNode *deps, const CUgraphEdgeData *data, size_t n,
-                      CUstreamCaptureMode mode)
+static CUresult begin(CUstream hStream, CUgraph hGraph, const CUgraphNode *deps,
+                      const CUgraphEdgeData *data, size_t n, CUstreamCaptureMode mode)
 {
     struct stream *stream;
     struct capture *capture;
     CUresult res;
     DRIVER_LOCKED;
 
-    if ((unsigned)mode > CU_STREAM_CAPTURE_MODE_RELAXED || (n && !deps) || (hGraph && !graph_is(hGraph)))
+    if ((unsigned)mode > CU_STREAM_CAPTURE_MODE_RELAXED || (n && !deps) ||
+        (hGraph && !graph_is(hGraph)))
         return CUDA_ERROR_INVALID_VALUE;
     res = stream_resolve(hStream, &stream);
     if (res != CUDA_SUCCESS)
@@ -335,7 +339,8 @@ static CUresult begin(CUstream hStream, CUgraph hGraph, const CUgraphNode *deps,
     if (stream->capture)
         return CUDA_ERROR_ILLEGAL_STATE;
     for (size_t i = 0; i < n; i++) {
-        if (!object_is(deps[i], OBJECT_NODE) || (CUgraph)((struct graph_node *)deps[i])->graph != hGraph)
+        if (!object_is(deps[i], OBJECT_NODE) ||
+            (CUgraph)((struct graph_node *)deps[i])->graph != hGraph)
             return CUDA_ERROR_INVALID_VALUE;
     }
     capture = calloc(1, sizeof(*capture));
@@ -363,7 +368,8 @@ static CUresult begin(CUstream hStream, CUgraph hGraph, const CUgraphNode *deps,
     capture->next = captures;
     captures = capture;
     stream->capture = capture;
-    log_detail("\"stream\":%llu,\"capture\":%llu,\"graph\":%llu", stream->id, capture->id, capture->graph->id);
+    log_detail("\"stream\":%llu,\"capture\":%llu,\"graph\":%llu", stream->id, capture->id,
+               capture->graph->id);
     return CUDA_SUCCESS;
 }
 
@@ -377,9 +383,10 @@ CUresult impl_cuStreamBeginCapture(CUstream hStream)
     return begin(hStream, NULL, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_GLOBAL);
 }
 
-CUresult impl_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies,
-                                          const CUgraphEdgeData *dependencyData, size_t numDependencies,
-                                          CUstreamCaptureMode mode)
+CUresult impl_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
+                                          const CUgraphNode *dependencies,
+                                          const CUgraphEdgeData *dependencyData,
+                                          size_t numDependencies, CUstreamCaptureMode mode)
 {
     if (!hGraph)
         return CUDA_ERROR_INVALID_VALUE;
@@ -444,7 +451,8 @@ CUresult impl_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
         res = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
     graph = capture->graph;
     own = capture->own_graph;
-    log_detail("\"capture\":%llu,\"graph\":%llu,\"nodes\":%zu", capture->id, graph->id, graph->n_nodes);
+    log_detail("\"capture\":%llu,\"graph\":%llu,\"nodes\":%zu", capture->id, graph->id,
+               graph->n_nodes);
     capture_free(capture);
     if (res == CUDA_SUCCESS)
         *phGraph = (CUgraph)graph;
@@ -455,8 +463,9 @@ CUresult impl_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
 
 /* ---- queries ---- */
 
-static CUresult info(CUstream hStream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
-                     const CUgraphNode **deps, const CUgraphEdgeData **data, size_t *n)
+static CUresult info(CUstream hStream, CUstreamCaptureStatus *status, cuuint64_t *id,
+                     CUgraph *graph, const CUgraphNode **deps, const CUgraphEdgeData **data,
+                     size_t *n)
 {
     static const CUgraphEdgeData plain;
     struct stream *stream;
@@ -474,7 +483,7 @@ static CUresult info(CUstream hStream, CUstreamCaptureStatus *status, cuuint64_t
                 return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
         }
     }
-    *status = !stream->capture          ? CU_STREAM_CAPTURE_STATUS_NONE
+    *status = !stream->capture           ? CU_STREAM_CAPTURE_STATUS_NONE
               : stream->capture->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
                                          : CU_STREAM_CAPTURE_STATUS_ACTIVE;
     if (*status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
@@ -503,29 +512,34 @@ CUresult impl_cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus *captu
     return info(hStream, captureStatus, NULL, NULL, NULL, NULL, NULL);
 }
 
-CUresult impl_cuStreamGetCaptureInfo(CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out)
+CUresult impl_cuStreamGetCaptureInfo(CUstream hStream, CUstreamCaptureStatus *captureStatus_out,
+                                     cuuint64_t *id_out)
 {
     return info(hStream, captureStatus_out, id_out, NULL, NULL, NULL, NULL);
 }
 
 CUresult impl_cuStreamGetCaptureInfo_v2(CUstream hStream, CUstreamCaptureStatus *captureStatus_out,
-                                        cuuint64_t *id_out, CUgraph *graph_out, const CUgraphNode **dependencies_out,
+                                        cuuint64_t *id_out, CUgraph *graph_out,
+                                        const CUgraphNode **dependencies_out,
                                         size_t *numDependencies_out)
 {
-    return info(hStream, captureStatus_out, id_out, graph_out, dependencies_out, NULL, numDependencies_out);
+    return info(hStream, captureStatus_out, id_out, graph_out, dependencies_out, NULL,
+                numDependencies_out);
 }
 
 CUresult impl_cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *captureStatus_out,
-                                        cuuint64_t *id_out, CUgraph *graph_out, const CUgraphNode **dependencies_out,
-                                        const CUgraphEdgeData **edgeData_out, size_t *numDependencies_out)
+                                        cuuint64_t *id_out, CUgraph *graph_out,
+                                        const CUgraphNode **dependencies_out,
+                                        const CUgraphEdgeData **edgeData_out,
+                                        size_t *numDependencies_out)
 {
     return info(hStream, captureStatus_out, id_out, graph_out, dependencies_out, edgeData_out,
                 numDependencies_out);
 }
 
 CUresult impl_cuStreamUpdateCaptureDependencies_v2(CUstream hStream, CUgraphNode *dependencies,
-                                                   const CUgraphEdgeData *dependencyData, size_t numDependencies,
-                                                   unsigned int flags)
+                                                   const CUgraphEdgeData *dependencyData,
+                                                   size_t numDependencies, unsigned int flags)
 {
     struct stream *stream;
     CUresult res;
@@ -555,10 +569,11 @@ CUresult impl_cuStreamUpdateCaptureDependencies_v2(CUstream hStream, CUgraphNode
     return CUDA_SUCCESS;
 }
 
-CUresult impl_cuStreamUpdateCaptureDependencies(CUstream hStream, CUgraphNode *dependencies, size_t numDependencies,
-                                                unsigned int flags)
+CUresult impl_cuStreamUpdateCaptureDependencies(CUstream hStream, CUgraphNode *dependencies,
+                                                size_t numDependencies, unsigned int flags)
 {
-    return impl_cuStreamUpdateCaptureDependencies_v2(hStream, dependencies, NULL, numDependencies, flags);
+    return impl_cuStreamUpdateCaptureDependencies_v2(hStream, dependencies, NULL, numDependencies,
+                                                     flags);
 }
 
 CUresult impl_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)

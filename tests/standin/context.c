@@ -128,8 +128,8 @@ CUresult impl_cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, 
     return context_create(pctx, flags, dev, 3020);
 }
 
-CUresult impl_cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags,
-                             CUdevice dev)
+CUresult impl_cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams,
+                             unsigned int flags, CUdevice dev)
 {
     if (ctxCreateParams && (ctxCreateParams->execAffinityParams || ctxCreateParams->cigParams))
         return CUDA_ERROR_NOT_SUPPORTED;
@@ -299,7 +299,7 @@ CUresult impl_cuCtxSynchronize_v2(CUcontext ctx)
     DRIVER_LOCKED;                                                                                 \
     res = context_resolve(handle, &ctx);                                                           \
     if (res != CUDA_SUCCESS)                                                                       \
-        return res
+    return res
 
 CUresult impl_cuCtxGetFlags(unsigned int *flags)
 {

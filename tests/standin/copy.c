@@ -27,8 +27,9 @@ static void copy_rows(void *data)
 
     for (size_t z = 0; z < copy->depth; z++) {
         for (size_t y = 0; y < copy->height; y++) {
-            const void *from = copy->staged ? (const char *)copy->staged + (z * copy->height + y) * copy->width
-                                            : memory_host(side_row(&copy->src, y, z));
+            const void *from =
+                copy->staged ? (const char *)copy->staged + (z * copy->height + y) * copy->width
+                             : memory_host(side_row(&copy->src, y, z));
 
             memmove(memory_host(side_row(&copy->dst, y, z)), from, copy->width);
         }
@@ -52,7 +53,8 @@ static void link_take(size_t n, int device)
     pthread_mutex_unlock(&driver.lock);
     clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME,
                     &(struct timespec){ .tv_sec = (time_t)(until / 1000000000u),
-                                        .tv_nsec = (long)(until % 1000000000u) }, NULL);
+                                        .tv_nsec = (long)(until % 1000000000u) },
+                    NULL);
 }
 
 CUresult copy_execute(struct copy_work *copy, struct op *op)
@@ -137,7 +139,8 @@ static CUresult copy_submit(const struct copy_work *copy, CUstream handle, bool 
     dst_host = !memory_is_device(copy->dst.address);
     work->copy.to_host = dst_host && !src_host;
     log_detail("\"dst\":%llu,\"src\":%llu,\"bytes\":%zu,\"stream\":%llu",
-               (unsigned long long)side_row(&copy->dst, 0, 0), (unsigned long long)side_row(&copy->src, 0, 0),
+               (unsigned long long)side_row(&copy->dst, 0, 0),
+               (unsigned long long)side_row(&copy->src, 0, 0),
                copy->width * copy->height * copy->depth, stream->id);
     if (!stream->capture && src_host && !src_pinned) {
         size_t bytes = copy->width * copy->height * copy->depth;
@@ -171,8 +174,8 @@ static CUresult copy_submit(const struct copy_work *copy, CUstream handle, bool 
     return res;
 }
 
-static CUresult copy_linear(uint64_t dst, CUmemorytype dst_type, uint64_t src, CUmemorytype src_type, size_t n,
-                            CUstream stream, bool sync)
+static CUresult copy_linear(uint64_t dst, CUmemorytype dst_type, uint64_t src,
+                            CUmemorytype src_type, size_t n, CUstream stream, bool sync)
 {
     struct copy_work copy = {
         .src = { .type = src_type, .address = src, .pitch = n, .height = 1 },
@@ -180,8 +183,15 @@ static CUresult copy_linear(uint64_t dst, CUmemorytype dst_type, uint64_t src, C
         .width = n,
         .height = 1,
         .depth = 1,
-        .params = { .srcMemoryType = src_type, .dstMemoryType = dst_type, .WidthInBytes = n, .Height = 1,
-                    .Depth = 1, .srcPitch = n, .dstPitch = n, .srcHeight = 1, .dstHeight = 1 },
+        .params = { .srcMemoryType = src_type,
+                    .dstMemoryType = dst_type,
+                    .WidthInBytes = n,
+                    .Height = 1,
+                    .Depth = 1,
+                    .srcPitch = n,
+                    .dstPitch = n,
+                    .srcHeight = 1,
+                    .dstHeight = 1 },
     };
     DRIVER_LOCKED;
 
@@ -220,12 +230,14 @@ CUresult impl_cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount)
     return copy_linear(dst, UNIFIED, src, UNIFIED, ByteCount, NULL, true);
 }
 
-CUresult impl_cuMemcpyHtoDAsync_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount, CUstream hStream)
+CUresult impl_cuMemcpyHtoDAsync_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount,
+                                   CUstream hStream)
 {
     return copy_linear(dstDevice, DEVICE, (uintptr_t)srcHost, HOST, ByteCount, hStream, false);
 }
 
-CUresult impl_cuMemcpyDtoHAsync_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream)
+CUresult impl_cuMemcpyDtoHAsync_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount,
+                                   CUstream hStream)
 {
     return copy_linear((uintptr_t)dstHost, HOST, srcDevice, DEVICE, ByteCount, hStream, false);
 }
@@ -326,15 +338,27 @@ static CUresult copy_2d(const CUDA_MEMCPY2D *p, CUstream stream, bool sync)
 {
     if (!p)
         return CUDA_ERROR_INVALID_VALUE;
-    return copy_3d(&(CUDA_MEMCPY3D){
-                       .srcXInBytes = p->srcXInBytes, .srcY = p->srcY, .srcMemoryType = p->srcMemoryType,
-                       .srcHost = p->srcHost, .srcDevice = p->srcDevice, .srcArray = p->srcArray,
-                       .srcPitch = p->srcPitch, .dstXInBytes = p->dstXInBytes, .dstY = p->dstY,
-                       .dstMemoryType = p->dstMemoryType, .dstHost = p->dstHost, .dstDevice = p->dstDevice,
-                       .dstArray = p->dstArray, .dstPitch = p->dstPitch, .WidthInBytes = p->WidthInBytes,
-                       .Height = p->Height, .Depth = 1,
-                   },
-                   stream, sync);
+    return copy_3d(
+        &(CUDA_MEMCPY3D){
+            .srcXInBytes = p->srcXInBytes,
+            .srcY = p->srcY,
+            .srcMemoryType = p->srcMemoryType,
+            .srcHost = p->srcHost,
+            .srcDevice = p->srcDevice,
+            .srcArray = p->srcArray,
+            .srcPitch = p->srcPitch,
+            .dstXInBytes = p->dstXInBytes,
+            .dstY = p->dstY,
+            .dstMemoryType = p->dstMemoryType,
+            .dstHost = p->dstHost,
+            .dstDevice = p->dstDevice,
+            .dstArray = p->dstArray,
+            .dstPitch = p->dstPitch,
+            .WidthInBytes = p->WidthInBytes,
+            .Height = p->Height,
+            .Depth = 1,
+        },
+        stream, sync);
 }
 
 CUresult impl_cuMemcpy2D_v2(const CUDA_MEMCPY2D *pCopy)
@@ -366,16 +390,33 @@ static CUresult copy_3d_peer(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool 
 {
     if (!p)
         return CUDA_ERROR_INVALID_VALUE;
-    return copy_3d(&(CUDA_MEMCPY3D){
-                       .srcXInBytes = p->srcXInBytes, .srcY = p->srcY, .srcZ = p->srcZ, .srcLOD = p->srcLOD,
-                       .srcMemoryType = p->srcMemoryType, .srcHost = p->srcHost, .srcDevice = p->srcDevice,
-                       .srcArray = p->srcArray, .srcPitch = p->srcPitch, .srcHeight = p->srcHeight,
-                       .dstXInBytes = p->dstXInBytes, .dstY = p->dstY, .dstZ = p->dstZ, .dstLOD = p->dstLOD,
-                       .dstMemoryType = p->dstMemoryType, .dstHost = p->dstHost, .dstDevice = p->dstDevice,
-                       .dstArray = p->dstArray, .dstPitch = p->dstPitch, .dstHeight = p->dstHeight,
-                       .WidthInBytes = p->WidthInBytes, .Height = p->Height, .Depth = p->Depth,
-                   },
-                   stream, sync);
+    return copy_3d(
+        &(CUDA_MEMCPY3D){
+            .srcXInBytes = p->srcXInBytes,
+            .srcY = p->srcY,
+            .srcZ = p->srcZ,
+            .srcLOD = p->srcLOD,
+            .srcMemoryType = p->srcMemoryType,
+            .srcHost = p->srcHost,
+            .srcDevice = p->srcDevice,
+            .srcArray = p->srcArray,
+            .srcPitch = p->srcPitch,
+            .srcHeight = p->srcHeight,
+            .dstXInBytes = p->dstXInBytes,
+            .dstY = p->dstY,
+            .dstZ = p->dstZ,
+            .dstLOD = p->dstLOD,
+            .dstMemoryType = p->dstMemoryType,
+            .dstHost = p->dstHost,
+            .dstDevice = p->dstDevice,
+            .dstArray = p->dstArray,
+            .dstPitch = p->dstPitch,
+            .dstHeight = p->dstHeight,
+            .WidthInBytes = p->WidthInBytes,
+            .Height = p->Height,
+            .Depth = p->Depth,
+        },
+        stream, sync);
 }
 
 CUresult impl_cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *pCopy)
@@ -399,17 +440,22 @@ CUresult set_work_check(const struct set_work *set)
 
     if (set->element != 1 && set->element != 2 && set->element != 4)
         return CUDA_ERROR_INVALID_VALUE;
-    if (!set->width || !set->height || (set->height > 1 && set->pitch < row) || set->address % set->element)
+    if (!set->width || !set->height || (set->height > 1 && set->pitch < row) ||
+        set->address % set->element)
         return CUDA_ERROR_INVALID_VALUE;
     res = memory_check(set->address, (set->height - 1) * set->pitch + row, &pinned);
     return res != CUDA_SUCCESS ? res : pinned ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-static CUresult set_submit(uint64_t dst, size_t pitch, unsigned element, unsigned value, size_t width,
-                           size_t height, CUstream handle, bool sync)
+static CUresult set_submit(uint64_t dst, size_t pitch, unsigned element, unsigned value,
+                           size_t width, size_t height, CUstream handle, bool sync)
 {
-    struct set_work set = { .address = dst, .pitch = pitch, .width = width, .height = height,
-                            .element = element, .value = value };
+    struct set_work set = { .address = dst,
+                            .pitch = pitch,
+                            .width = width,
+                            .height = height,
+                            .element = element,
+                            .value = value };
     struct stream *stream;
     struct work *work;
     struct op *op;
@@ -455,18 +501,20 @@ CUresult impl_cuMemsetD32_v2(CUdeviceptr dstDevice, unsigned int ui, size_t N)
     return set_submit(dstDevice, 4 * N, 4, ui, N, 1, NULL, true);
 }
 
-CUresult impl_cuMemsetD2D8_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height)
+CUresult impl_cuMemsetD2D8_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc,
+                              size_t Width, size_t Height)
 {
     return set_submit(dstDevice, dstPitch, 1, uc, Width, Height, NULL, true);
 }
 
-CUresult impl_cuMemsetD2D16_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width,
-                               size_t Height)
+CUresult impl_cuMemsetD2D16_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us,
+                               size_t Width, size_t Height)
 {
     return set_submit(dstDevice, dstPitch, 2, us, Width, Height, NULL, true);
 }
 
-CUresult impl_cuMemsetD2D32_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height)
+CUresult impl_cuMemsetD2D32_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui,
+                               size_t Width, size_t Height)
 {
     return set_submit(dstDevice, dstPitch, 4, ui, Width, Height, NULL, true);
 }
@@ -486,20 +534,20 @@ CUresult impl_cuMemsetD32Async(CUdeviceptr dstDevice, unsigned int ui, size_t N,
     return set_submit(dstDevice, 4 * N, 4, ui, N, 1, hStream, false);
 }
 
-CUresult impl_cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width,
-                                size_t Height, CUstream hStream)
+CUresult impl_cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc,
+                                size_t Width, size_t Height, CUstream hStream)
 {
     return set_submit(dstDevice, dstPitch, 1, uc, Width, Height, hStream, false);
 }
 
-CUresult impl_cuMemsetD2D16Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width,
-                                 size_t Height, CUstream hStream)
+CUresult impl_cuMemsetD2D16Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us,
+                                 size_t Width, size_t Height, CUstream hStream)
 {
     return set_submit(dstDevice, dstPitch, 2, us, Width, Height, hStream, false);
 }
 
-CUresult impl_cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width,
-                                 size_t Height, CUstream hStream)
+CUresult impl_cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui,
+                                 size_t Width, size_t Height, CUstream hStream)
 {
     return set_submit(dstDevice, dstPitch, 4, ui, Width, Height, hStream, false);
 }

@@ -75,16 +75,11 @@ static const int attributes[CU_DEVICE_ATTRIBUTE_MAX] = {
 static int attribute(CUdevice_attribute attrib, CUdevice dev)
 {
     switch (attrib) {
-    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
-        return driver.config.sm / 10;
-    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
-        return driver.config.sm % 10;
-    case CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH:
-        return 1;
-    case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
-        return dev + 1;
-    default:
-        return attributes[attrib];
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: return driver.config.sm / 10;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: return driver.config.sm % 10;
+    case CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH: return 1;
+    case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID: return dev + 1;
+    default: return attributes[attrib];
     }
 }
 

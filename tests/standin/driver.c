@@ -54,9 +54,12 @@ static uint64_t env_number(const char *name, uint64_t fallback)
     errno = 0;
     value = strtoull(text, &end, 0);
     switch (*end) {
-    case 'k': case 'K': value <<= 10; break;
-    case 'm': case 'M': value <<= 20; break;
-    case 'g': case 'G': value <<= 30; break;
+    case 'k':
+    case 'K': value <<= 10; break;
+    case 'm':
+    case 'M': value <<= 20; break;
+    case 'g':
+    case 'G': value <<= 30; break;
     default: break;
     }
     return errno || end == text ? fallback : value;
@@ -295,7 +298,9 @@ CUresult impl_cuGetErrorString(CUresult error, const char **pStr)
         else if (!*text) {
             name += strlen("CUDA_ERROR_");
             for (size_t j = 0; name[j] && j < sizeof(texts[0]) - 1; j++)
-                text[j] = name[j] == '_' ? ' ' : (char)(name[j] + ('a' - 'A') * (name[j] >= 'A' && name[j] <= 'Z'));
+                text[j] = name[j] == '_'
+                              ? ' '
+                              : (char)(name[j] + ('a' - 'A') * (name[j] >= 'A' && name[j] <= 'Z'));
         }
     }
     return *pStr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;

@@ -70,7 +70,7 @@ struct config {
     uint64_t delay_seed; /* 0: no delays */
     uint64_t delay_max_ns;
     uint64_t pause_one_in; /* kernels pause at one store in so many; 0: never */
-    uint64_t dtoh_bps; /* bytes a second; 0: as fast as memcpy */
+    uint64_t dtoh_bps;     /* bytes a second; 0: as fast as memcpy */
     uint64_t dtoh_latency_ns;
     uint64_t memory_bytes;
     int sm; /* compute capability, 10 * major + minor */
@@ -159,9 +159,9 @@ struct device {
 /** struct driver - the whole state of the process */
 extern struct driver {
     pthread_mutex_t lock;
-    atomic_bool ready;        /* cuInit() succeeded */
-    atomic_bool ended;        /* exit handlers ran */
-    atomic_bool forked;       /* we are the child of a process that had called cuInit() */
+    atomic_bool ready;  /* cuInit() succeeded */
+    atomic_bool ended;  /* exit handlers ran */
+    atomic_bool forked; /* we are the child of a process that had called cuInit() */
     struct config config;
     struct device devices[MAX_DEVICES];
     struct context *contexts;
@@ -170,10 +170,10 @@ extern struct driver {
 
 /** struct tls - per-thread state, small and zero-initialised */
 struct tls {
-    int per_thread;      /* what a NULL stream means in the call in progress */
-    bool in_callback;    /* on the host thread, inside a user's function */
-    int depth;           /* of API calls */
-    uint64_t id;         /* of the thread, for per-thread default streams */
+    int per_thread;   /* what a NULL stream means in the call in progress */
+    bool in_callback; /* on the host thread, inside a user's function */
+    int depth;        /* of API calls */
+    uint64_t id;      /* of the thread, for per-thread default streams */
     unsigned n_stack;
     struct context *stack[64];
     CUstreamCaptureMode capture_mode;
@@ -217,7 +217,7 @@ enum work_kind {
     WORK_SET,
     WORK_HOST,
     WORK_CALLBACK,
-    WORK_FREE,        /* of a pool allocation, in stream order */
+    WORK_FREE, /* of a pool allocation, in stream order */
     WORK_WRITE_VALUE,
     WORK_WAIT_VALUE,
     WORK_EVENT_RECORD, /* graph nodes only: becomes an event's marker when launched */
@@ -239,8 +239,8 @@ struct kernel_work {
     void **values;         /* what cuGraphKernelNodeGetParams() returns: pointers into params */
     void *extra[5];
     size_t extra_size;
-    bool from_extra;       /* the caller gave `extra` */
-    CUkernel kern;         /* a node made from a CUkernel reports it as such */
+    bool from_extra; /* the caller gave `extra` */
+    CUkernel kern;   /* a node made from a CUkernel reports it as such */
 };
 
 /** struct copy_side - one end of a copy: byte address, pitches; @array when it is one */
@@ -326,7 +326,7 @@ struct op {
     int n_dependents, cap_dependents;
     struct op *inline_dependents[3];
     struct op *next_ready;
-    uint64_t seq;        /* of launches, 0 for others */
+    uint64_t seq; /* of launches, 0 for others */
     uint64_t order;
     uint64_t end_ns;
     void (*on_done)(struct op *op, void *data); /* lock held */
@@ -340,8 +340,8 @@ void op_commit(struct op *op);
 struct op *op_ref(struct op *op);
 void op_unref(struct op *op);
 void queue_wait(struct op *op);
-CUresult queue_share(uint64_t n_blocks, uint64_t chunk, CUresult (*run)(uint64_t first, uint64_t n, void *data),
-                     void *data);
+CUresult queue_share(uint64_t n_blocks, uint64_t chunk,
+                     CUresult (*run)(uint64_t first, uint64_t n, void *data), void *data);
 CUresult queue_start(void);
 void queue_stop(void);
 void queue_fork_child(void);
@@ -358,7 +358,7 @@ struct stream {
     uint64_t thread; /* owner of a per-thread default stream */
     struct op *tail;
     bool destroyed;
-    struct capture *capture; /* in which what is queued here becomes nodes; NULL: none */
+    struct capture *capture;   /* in which what is queued here becomes nodes; NULL: none */
     struct capture_deps *deps; /* what the next node comes behind */
 };
 
@@ -367,7 +367,7 @@ struct event {
     struct event *next;
     struct context *ctx;
     unsigned flags;
-    struct op *marker; /* NULL: never recorded */
+    struct op *marker;       /* NULL: never recorded */
     struct capture *capture; /* last recorded on a capturing stream */
     struct capture_deps *deps;
 };
@@ -414,7 +414,7 @@ enum alloc_kind {
     ALLOC_MANAGED,
     ALLOC_HOST,
     ALLOC_REGISTERED,
-    ALLOC_GLOBAL, /* a module's variables */
+    ALLOC_GLOBAL,   /* a module's variables */
     ALLOC_RESERVED, /* address range without memory (cuMemAddressReserve) */
     ALLOC_MAPPED,
 };
@@ -434,12 +434,13 @@ struct alloc {
 };
 
 /* Kernels and copies reach device address A at A + ALIAS_DELTA; the host cannot touch A itself. */
-#define DEVICE_BASE  0x700000000000ull
-#define DEVICE_SPAN  0x010000000000ull
-#define ALIAS_DELTA  (-0x400000000000ll)
+#define DEVICE_BASE 0x700000000000ull
+#define DEVICE_SPAN 0x010000000000ull
+#define ALIAS_DELTA (-0x400000000000ll)
 
 CUresult memory_init(void);
-CUresult memory_alloc(int device, struct context *ctx, size_t size, enum alloc_kind kind, uint64_t *address);
+CUresult memory_alloc(int device, struct context *ctx, size_t size, enum alloc_kind kind,
+                      uint64_t *address);
 CUresult memory_free(uint64_t address);
 /** memory_find() - the allocation that holds @address, or NULL; lock held */
 struct alloc *memory_find(uint64_t address);
@@ -526,10 +527,11 @@ void module_destroy(struct module *module);
 
 /** kernel_work_new() - check and copy a launch's arguments; lock held */
 CUresult kernel_work_new(struct context *ctx, CUfunction handle, const unsigned grid[3],
-                         const unsigned block[3], unsigned shared_bytes, void **params, void **extra,
-                         struct work **out);
+                         const unsigned block[3], unsigned shared_bytes, void **params,
+                         void **extra, struct work **out);
 CUresult kernel_run(struct kernel_work *kernel, struct op *op);
-void kernel_attribute(struct kernel_work *kernel, CUlaunchAttributeID id, const CUlaunchAttributeValue *value);
+void kernel_attribute(struct kernel_work *kernel, CUlaunchAttributeID id,
+                      const CUlaunchAttributeValue *value);
 /** launch_log() - one record for a kernel that was queued; lock held */
 uint64_t launch_log(struct kernel_work *kernel, struct stream *stream, uint64_t exec, int node);
 

@@ -37,9 +37,9 @@ struct dump_record {
     uint32_t magic; /* "DMP1" */
     uint16_t rule;
     uint16_t after;
-    uint64_t seq;     /* of the launch, as in the call log */
+    uint64_t seq; /* of the launch, as in the call log */
     uint64_t pointer;
-    uint64_t bytes;   /* that follow; 0 when the pointer was in no allocation */
+    uint64_t bytes; /* that follow; 0 when the pointer was in no allocation */
 };
 static_assert(sizeof(struct dump_record) == 32, "read by standin_log.py");
 #define DUMP_MAGIC 0x31504d44u
@@ -50,7 +50,8 @@ static void rule_parse(char *text)
     char when[8], bytes[24], pattern[1024];
     int start = 0;
 
-    if (n_rules == ARRAY_SIZE(rules) || sscanf(text, " %7s %u %23s %n", when, &rule->offset, bytes, &start) < 3 || !start)
+    if (n_rules == ARRAY_SIZE(rules) ||
+        sscanf(text, " %7s %u %23s %n", when, &rule->offset, bytes, &start) < 3 || !start)
         return;
     rule->after = strcmp(when, "before") != 0;
     rule->bytes = strcmp(bytes, "all") == 0 ? SIZE_MAX : strtoull(bytes, NULL, 0);
@@ -88,7 +89,8 @@ void dump_open(const char *text, const char *path)
 
 static void dump_write(struct dump_record *record, const void *data)
 {
-    struct iovec parts[2] = { { record, sizeof(*record) }, { (void *)(uintptr_t)data, record->bytes } };
+    struct iovec parts[2] = { { record, sizeof(*record) },
+                              { (void *)(uintptr_t)data, record->bytes } };
     ssize_t done;
 
     do
@@ -102,7 +104,9 @@ void dump_launch(const struct kernel_work *kernel, uint64_t seq, bool after)
         return;
     for (unsigned i = 0; i < n_rules; i++) {
         struct dump_rule *rule = &rules[i];
-        struct dump_record record = { .magic = DUMP_MAGIC, .rule = (uint16_t)i, .after = after, .seq = seq };
+        struct dump_record record = {
+            .magic = DUMP_MAGIC, .rule = (uint16_t)i, .after = after, .seq = seq
+        };
         struct alloc *alloc;
 
         if (rule->after != after || rule->offset + 8 > kernel->n_params_bytes ||

@@ -33,7 +33,8 @@ CUresult impl_cuEventCreate(CUevent *phEvent, unsigned int Flags)
     CUresult res;
     DRIVER_LOCKED;
 
-    if (!phEvent || (Flags & ~7u) || ((Flags & CU_EVENT_INTERPROCESS) && !(Flags & CU_EVENT_DISABLE_TIMING)))
+    if (!phEvent || (Flags & ~7u) ||
+        ((Flags & CU_EVENT_INTERPROCESS) && !(Flags & CU_EVENT_DISABLE_TIMING)))
         return CUDA_ERROR_INVALID_VALUE;
     res = context_current(&ctx);
     if (res != CUDA_SUCCESS)
@@ -167,7 +168,8 @@ CUresult impl_cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUeven
         return CUDA_ERROR_INVALID_HANDLE;
     if (!start->marker->done || !end->marker->done)
         return CUDA_ERROR_NOT_READY;
-    *pMilliseconds = (float)((double)((int64_t)(end->marker->end_ns - start->marker->end_ns)) * 1e-6);
+    *pMilliseconds =
+        (float)((double)((int64_t)(end->marker->end_ns - start->marker->end_ns)) * 1e-6);
     return CUDA_SUCCESS;
 }
 

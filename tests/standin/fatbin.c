@@ -57,8 +57,8 @@ static CUresult scan(const unsigned char *image, int sm, const char **text, size
         if (entry.header_bytes < sizeof(entry) || entry.header_bytes > end - at ||
             entry.bytes > end - at - entry.header_bytes)
             return CUDA_ERROR_INVALID_IMAGE;
-        if (entry.kind == KIND_PTX && !(entry.flags & (FLAG_LZ4 | FLAG_ZSTD)) && entry.arch <= (uint32_t)sm &&
-            entry.arch >= best && entry.bytes > 0) {
+        if (entry.kind == KIND_PTX && !(entry.flags & (FLAG_LZ4 | FLAG_ZSTD)) &&
+            entry.arch <= (uint32_t)sm && entry.arch >= best && entry.bytes > 0) {
             best = entry.arch;
             *text = (const char *)image + at + entry.header_bytes;
             *n_text = strnlen(*text, entry.bytes);

@@ -50,8 +50,8 @@ void user_release(struct user_object *object, unsigned n)
     object_free(object);
 }
 
-CUresult impl_cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostFn destroy, unsigned int initialRefcount,
-                                 unsigned int flags)
+CUresult impl_cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostFn destroy,
+                                 unsigned int initialRefcount, unsigned int flags)
 {
     struct user_object *object;
     DRIVER_LOCKED;
@@ -106,12 +106,14 @@ static CUresult graph_retain_user(struct graph *graph, struct user_object *objec
     return CUDA_SUCCESS;
 }
 
-CUresult impl_cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned int count, unsigned int flags)
+CUresult impl_cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned int count,
+                                      unsigned int flags)
 {
     CUresult res;
     DRIVER_LOCKED;
 
-    if (!graph_is(graph) || !object_is(object, OBJECT_USER) || !count || (flags & ~(unsigned)CU_GRAPH_USER_OBJECT_MOVE))
+    if (!graph_is(graph) || !object_is(object, OBJECT_USER) || !count ||
+        (flags & ~(unsigned)CU_GRAPH_USER_OBJECT_MOVE))
         return CUDA_ERROR_INVALID_VALUE;
     res = graph_retain_user((struct graph *)graph, (struct user_object *)object, count);
     if (res == CUDA_SUCCESS && !(flags & CU_GRAPH_USER_OBJECT_MOVE))
@@ -195,16 +197,18 @@ static bool edge_equal(const CUgraphEdgeData *a, const CUgraphEdgeData *b)
     return memcmp(a, b, sizeof(*a)) == 0;
 }
 
-static CUresult edge_check(const struct graph_node *from, const struct graph_node *to, const CUgraphEdgeData *data)
+static CUresult edge_check(const struct graph_node *from, const struct graph_node *to,
+                           const CUgraphEdgeData *data)
 {
     static const unsigned char zero[sizeof(data->reserved)];
 
     if (!data)
         return CUDA_SUCCESS;
-    if (data->to_port || memcmp(data->reserved, zero, sizeof(zero)) != 0 || data->type > 1 || data->from_port > 2)
+    if (data->to_port || memcmp(data->reserved, zero, sizeof(zero)) != 0 || data->type > 1 ||
+        data->from_port > 2)
         return CUDA_ERROR_INVALID_VALUE;
-    if ((data->from_port || data->type) &&
-        (from->type != CU_GRAPH_NODE_TYPE_KERNEL || (data->type && to->type != CU_GRAPH_NODE_TYPE_KERNEL)))
+    if ((data->from_port || data->type) && (from->type != CU_GRAPH_NODE_TYPE_KERNEL ||
+                                            (data->type && to->type != CU_GRAPH_NODE_TYPE_KERNEL)))
         return CUDA_ERROR_INVALID_VALUE;
     return CUDA_SUCCESS;
 }
@@ -262,8 +266,9 @@ void graph_free(struct graph *graph)
     object_free(graph);
 }
 
-CUresult graph_add(struct graph *graph, CUgraphNodeType type, struct work *work, struct graph_node *const *deps,
-                   const CUgraphEdgeData *data, size_t n_deps, struct graph_node **out)
+CUresult graph_add(struct graph *graph, CUgraphNodeType type, struct work *work,
+                   struct graph_node *const *deps, const CUgraphEdgeData *data, size_t n_deps,
+                   struct graph_node **out)
 {
     struct graph_node *node;
     CUresult res = CUDA_SUCCESS;
@@ -311,7 +316,8 @@ struct graph *graph_clone(struct graph *graph)
     size_t i = 0;
     CUresult res = clone && nodes ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 
-    for (struct graph_node *node = graph->first; node && res == CUDA_SUCCESS; node = node->next, i++) {
+    for (struct graph_node *node = graph->first; node && res == CUDA_SUCCESS;
+         node = node->next, i++) {
         node->index = i;
         res = graph_add(clone, node->type, work_ref(node->work), NULL, NULL, 0, &nodes[i]);
         if (res != CUDA_SUCCESS)
@@ -327,7 +333,8 @@ struct graph *graph_clone(struct graph *graph)
     }
     for (struct graph_node *node = graph->first; node && res == CUDA_SUCCESS; node = node->next) {
         for (size_t j = 0; j < node->in.n && res == CUDA_SUCCESS; j++)
-            res = graph_connect(nodes[node->in.edges[j].node->index], nodes[node->index], &node->in.edges[j].data);
+            res = graph_connect(nodes[node->in.edges[j].node->index], nodes[node->index],
+                                &node->in.edges[j].data);
     }
     for (size_t j = 0; j < graph->n_users && res == CUDA_SUCCESS; j++) {
         res = graph_retain_user(clone, graph->users[j].object, graph->users[j].count);
@@ -432,7 +439,8 @@ static struct graph_node *find_origin(struct graph *graph, uint64_t uid)
     return NULL;
 }
 
-CUresult impl_cuGraphNodeFindInClone(CUgraphNode *phNode, CUgraphNode hOriginalNode, CUgraph hClonedGraph)
+CUresult impl_cuGraphNodeFindInClone(CUgraphNode *phNode, CUgraphNode hOriginalNode,
+                                     CUgraph hClonedGraph)
 {
     struct graph_node *found;
     DRIVER_LOCKED;
@@ -448,8 +456,8 @@ CUresult impl_cuGraphNodeFindInClone(CUgraphNode *phNode, CUgraphNode hOriginalN
 
 /* ---- entries: adding and removing ---- */
 
-static CUresult add(CUgraphNode *out, CUgraph graph, const CUgraphNode *deps, const CUgraphEdgeData *data, size_t n,
-                    CUgraphNodeType type, struct work *work)
+static CUresult add(CUgraphNode *out, CUgraph graph, const CUgraphNode *deps,
+                    const CUgraphEdgeData *data, size_t n, CUgraphNodeType type, struct work *work)
 {
     struct graph_node *node;
     CUresult res;
@@ -458,7 +466,8 @@ static CUresult add(CUgraphNode *out, CUgraph graph, const CUgraphNode *deps, co
         work_unref(work);
         return CUDA_ERROR_INVALID_VALUE;
     }
-    res = graph_add((struct graph *)graph, type, work, (struct graph_node *const *)deps, data, n, &node);
+    res = graph_add((struct graph *)graph, type, work, (struct graph_node *const *)deps, data, n,
+                    &node);
     if (res == CUDA_SUCCESS) {
         *out = (CUgraphNode)node;
         log_detail("\"graph\":%llu,\"node\":%llu,\"type\":%d", ((struct graph *)graph)->id,
@@ -467,8 +476,9 @@ static CUresult add(CUgraphNode *out, CUgraph graph, const CUgraphNode *deps, co
     return res;
 }
 
-CUresult impl_cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
-                                      size_t numDependencies, const CUDA_KERNEL_NODE_PARAMS_v2 *nodeParams)
+CUresult impl_cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                      const CUgraphNode *dependencies, size_t numDependencies,
+                                      const CUDA_KERNEL_NODE_PARAMS_v2 *nodeParams)
 {
     struct work *work;
     CUresult res;
@@ -489,19 +499,22 @@ static CUDA_KERNEL_NODE_PARAMS_v2 kernel_v2(const CUDA_KERNEL_NODE_PARAMS_v1 *pa
     return v2;
 }
 
-CUresult impl_cuGraphAddKernelNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
-                                   size_t numDependencies, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
+CUresult impl_cuGraphAddKernelNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                   const CUgraphNode *dependencies, size_t numDependencies,
+                                   const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
 {
     CUDA_KERNEL_NODE_PARAMS_v2 params;
 
     if (!nodeParams)
         return CUDA_ERROR_INVALID_VALUE;
     params = kernel_v2(nodeParams);
-    return impl_cuGraphAddKernelNode_v2(phGraphNode, hGraph, dependencies, numDependencies, &params);
+    return impl_cuGraphAddKernelNode_v2(phGraphNode, hGraph, dependencies, numDependencies,
+                                        &params);
 }
 
-CUresult impl_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
-                                   size_t numDependencies, const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
+CUresult impl_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                   const CUgraphNode *dependencies, size_t numDependencies,
+                                   const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
 {
     struct work *work;
     CUresult res;
@@ -513,8 +526,9 @@ CUresult impl_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph, con
                                      CU_GRAPH_NODE_TYPE_MEMCPY, work);
 }
 
-CUresult impl_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
-                                   size_t numDependencies, const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
+CUresult impl_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                   const CUgraphNode *dependencies, size_t numDependencies,
+                                   const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
 {
     struct work *work;
     CUresult res;
@@ -526,8 +540,9 @@ CUresult impl_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph, con
                                      CU_GRAPH_NODE_TYPE_MEMSET, work);
 }
 
-CUresult impl_cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
-                                 size_t numDependencies, const CUDA_HOST_NODE_PARAMS *nodeParams)
+CUresult impl_cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                 const CUgraphNode *dependencies, size_t numDependencies,
+                                 const CUDA_HOST_NODE_PARAMS *nodeParams)
 {
     struct work *work;
     CUresult res;
@@ -541,16 +556,18 @@ CUresult impl_cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph, const
                                      CU_GRAPH_NODE_TYPE_HOST, work);
 }
 
-CUresult impl_cuGraphAddEmptyNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
-                                  size_t numDependencies)
+CUresult impl_cuGraphAddEmptyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                  const CUgraphNode *dependencies, size_t numDependencies)
 {
     DRIVER_LOCKED;
 
-    return add(phGraphNode, hGraph, dependencies, NULL, numDependencies, CU_GRAPH_NODE_TYPE_EMPTY, NULL);
+    return add(phGraphNode, hGraph, dependencies, NULL, numDependencies, CU_GRAPH_NODE_TYPE_EMPTY,
+               NULL);
 }
 
-CUresult impl_cuGraphAddEventRecordNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
-                                        size_t numDependencies, CUevent event)
+CUresult impl_cuGraphAddEventRecordNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                        const CUgraphNode *dependencies, size_t numDependencies,
+                                        CUevent event)
 {
     struct work *work;
     CUresult res;
@@ -562,8 +579,9 @@ CUresult impl_cuGraphAddEventRecordNode(CUgraphNode *phGraphNode, CUgraph hGraph
                                      CU_GRAPH_NODE_TYPE_EVENT_RECORD, work);
 }
 
-CUresult impl_cuGraphAddEventWaitNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
-                                      size_t numDependencies, CUevent event)
+CUresult impl_cuGraphAddEventWaitNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                      const CUgraphNode *dependencies, size_t numDependencies,
+                                      CUevent event)
 {
     struct work *work;
     CUresult res;
@@ -575,8 +593,8 @@ CUresult impl_cuGraphAddEventWaitNode(CUgraphNode *phGraphNode, CUgraph hGraph, 
                                      CU_GRAPH_NODE_TYPE_WAIT_EVENT, work);
 }
 
-static CUresult add_child(CUgraphNode *out, CUgraph graph, const CUgraphNode *deps, const CUgraphEdgeData *data,
-                          size_t n, CUgraph child)
+static CUresult add_child(CUgraphNode *out, CUgraph graph, const CUgraphNode *deps,
+                          const CUgraphEdgeData *data, size_t n, CUgraph child)
 {
     struct graph *clone;
     CUresult res;
@@ -598,8 +616,9 @@ static CUresult add_child(CUgraphNode *out, CUgraph graph, const CUgraphNode *de
     return CUDA_SUCCESS;
 }
 
-CUresult impl_cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
-                                       size_t numDependencies, CUgraph childGraph)
+CUresult impl_cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                       const CUgraphNode *dependencies, size_t numDependencies,
+                                       CUgraph childGraph)
 {
     DRIVER_LOCKED;
 
@@ -615,16 +634,21 @@ static CUresult node_params_work(const CUgraphNodeParams *params, struct work **
     case CU_GRAPH_NODE_TYPE_MEMCPY:
         return node_work_copy(&params->memcpy.copyParams, params->memcpy.copyCtx, work);
     case CU_GRAPH_NODE_TYPE_MEMSET:
-        return node_work_set((const CUDA_MEMSET_NODE_PARAMS *)&params->memset, params->memset.ctx, work);
-    case CU_GRAPH_NODE_TYPE_HOST: return node_work_host(params->host.fn, params->host.userData, work);
-    case CU_GRAPH_NODE_TYPE_EVENT_RECORD: return node_work_event(params->eventRecord.event, true, work);
-    case CU_GRAPH_NODE_TYPE_WAIT_EVENT: return node_work_event(params->eventWait.event, false, work);
+        return node_work_set((const CUDA_MEMSET_NODE_PARAMS *)&params->memset, params->memset.ctx,
+                             work);
+    case CU_GRAPH_NODE_TYPE_HOST:
+        return node_work_host(params->host.fn, params->host.userData, work);
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+        return node_work_event(params->eventRecord.event, true, work);
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+        return node_work_event(params->eventWait.event, false, work);
     case CU_GRAPH_NODE_TYPE_EMPTY: *work = NULL; return CUDA_SUCCESS;
     default: return CUDA_ERROR_NOT_SUPPORTED;
     }
 }
 
-CUresult impl_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+CUresult impl_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                const CUgraphNode *dependencies,
                                 const CUgraphEdgeData *dependencyData, size_t numDependencies,
                                 CUgraphNodeParams *nodeParams)
 {
@@ -635,21 +659,24 @@ CUresult impl_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, const 
     if (!nodeParams)
         return CUDA_ERROR_INVALID_VALUE;
     if (nodeParams->type == CU_GRAPH_NODE_TYPE_GRAPH) {
-        res = add_child(phGraphNode, hGraph, dependencies, dependencyData, numDependencies, nodeParams->graph.graph);
+        res = add_child(phGraphNode, hGraph, dependencies, dependencyData, numDependencies,
+                        nodeParams->graph.graph);
         if (res == CUDA_SUCCESS)
             nodeParams->graph.graph = (CUgraph)((struct graph_node *)*phGraphNode)->child;
         return res;
     }
     res = node_params_work(nodeParams, &work);
-    return res != CUDA_SUCCESS
-               ? res
-               : add(phGraphNode, hGraph, dependencies, dependencyData, numDependencies, nodeParams->type, work);
+    return res != CUDA_SUCCESS ? res
+                               : add(phGraphNode, hGraph, dependencies, dependencyData,
+                                     numDependencies, nodeParams->type, work);
 }
 
-CUresult impl_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
-                             size_t numDependencies, CUgraphNodeParams *nodeParams)
+CUresult impl_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                             const CUgraphNode *dependencies, size_t numDependencies,
+                             CUgraphNodeParams *nodeParams)
 {
-    return impl_cuGraphAddNode_v2(phGraphNode, hGraph, dependencies, NULL, numDependencies, nodeParams);
+    return impl_cuGraphAddNode_v2(phGraphNode, hGraph, dependencies, NULL, numDependencies,
+                                  nodeParams);
 }
 
 CUresult impl_cuGraphDestroyNode(CUgraphNode hNode)
@@ -664,8 +691,9 @@ CUresult impl_cuGraphDestroyNode(CUgraphNode hNode)
     return CUDA_SUCCESS;
 }
 
-CUresult impl_cuGraphAddDependencies_v2(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to,
-                                        const CUgraphEdgeData *edgeData, size_t numDependencies)
+CUresult impl_cuGraphAddDependencies_v2(CUgraph hGraph, const CUgraphNode *from,
+                                        const CUgraphNode *to, const CUgraphEdgeData *edgeData,
+                                        size_t numDependencies)
 {
     CUresult res = CUDA_SUCCESS;
     DRIVER_LOCKED;
@@ -673,11 +701,13 @@ CUresult impl_cuGraphAddDependencies_v2(CUgraph hGraph, const CUgraphNode *from,
     if (!graph_is(hGraph) || (numDependencies && (!from || !to)))
         return CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < numDependencies; i++) {
-        if (!node_is(from[i]) || !node_is(to[i]) || (CUgraph)((struct graph_node *)from[i])->graph != hGraph)
+        if (!node_is(from[i]) || !node_is(to[i]) ||
+            (CUgraph)((struct graph_node *)from[i])->graph != hGraph)
             return CUDA_ERROR_INVALID_VALUE;
     }
     for (size_t i = 0; i < numDependencies && res == CUDA_SUCCESS; i++)
-        res = graph_connect((struct graph_node *)from[i], (struct graph_node *)to[i], edgeData ? &edgeData[i] : NULL);
+        res = graph_connect((struct graph_node *)from[i], (struct graph_node *)to[i],
+                            edgeData ? &edgeData[i] : NULL);
     return res;
 }
 
@@ -697,8 +727,9 @@ static struct graph_edge *find_edge(struct edge_list *list, const struct graph_n
 }
 
 /* All or nothing: an edge that does not exist, or holds data that was not named, changes nothing. */
-CUresult impl_cuGraphRemoveDependencies_v2(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to,
-                                           const CUgraphEdgeData *edgeData, size_t numDependencies)
+CUresult impl_cuGraphRemoveDependencies_v2(CUgraph hGraph, const CUgraphNode *from,
+                                           const CUgraphNode *to, const CUgraphEdgeData *edgeData,
+                                           size_t numDependencies)
 {
     static const CUgraphEdgeData plain;
     DRIVER_LOCKED;
@@ -710,7 +741,8 @@ CUresult impl_cuGraphRemoveDependencies_v2(CUgraph hGraph, const CUgraphNode *fr
     for (size_t i = 0; i < numDependencies; i++) {
         struct graph_edge *edge;
 
-        if (!node_is(from[i]) || !node_is(to[i]) || (CUgraph)((struct graph_node *)to[i])->graph != hGraph)
+        if (!node_is(from[i]) || !node_is(to[i]) ||
+            (CUgraph)((struct graph_node *)to[i])->graph != hGraph)
             return CUDA_ERROR_INVALID_VALUE;
         edge = find_edge(&((struct graph_node *)to[i])->in, (struct graph_node *)from[i]);
         if (!edge)
@@ -725,8 +757,8 @@ CUresult impl_cuGraphRemoveDependencies_v2(CUgraph hGraph, const CUgraphNode *fr
     return CUDA_SUCCESS;
 }
 
-CUresult impl_cuGraphRemoveDependencies(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to,
-                                        size_t numDependencies)
+CUresult impl_cuGraphRemoveDependencies(CUgraph hGraph, const CUgraphNode *from,
+                                        const CUgraphNode *to, size_t numDependencies)
 {
     return impl_cuGraphRemoveDependencies_v2(hGraph, from, to, NULL, numDependencies);
 }
@@ -768,8 +800,8 @@ CUresult impl_cuGraphGetRootNodes(CUgraph hGraph, CUgraphNode *rootNodes, size_t
     return put_nodes((struct graph *)hGraph, true, rootNodes, numRootNodes);
 }
 
-CUresult impl_cuGraphGetEdges_v2(CUgraph hGraph, CUgraphNode *from, CUgraphNode *to, CUgraphEdgeData *edgeData,
-                                 size_t *numEdges)
+CUresult impl_cuGraphGetEdges_v2(CUgraph hGraph, CUgraphNode *from, CUgraphNode *to,
+                                 CUgraphEdgeData *edgeData, size_t *numEdges)
 {
     static const CUgraphEdgeData plain;
     struct graph *graph = (struct graph *)hGraph;
@@ -805,7 +837,8 @@ CUresult impl_cuGraphGetEdges(CUgraph hGraph, CUgraphNode *from, CUgraphNode *to
     return impl_cuGraphGetEdges_v2(hGraph, from, to, NULL, numEdges);
 }
 
-static CUresult put_edges(const struct edge_list *list, CUgraphNode *nodes, CUgraphEdgeData *data, size_t *count)
+static CUresult put_edges(const struct edge_list *list, CUgraphNode *nodes, CUgraphEdgeData *data,
+                          size_t *count)
 {
     static const CUgraphEdgeData plain;
     size_t room = nodes ? *count : 0;
@@ -821,8 +854,8 @@ static CUresult put_edges(const struct edge_list *list, CUgraphNode *nodes, CUgr
     return CUDA_SUCCESS;
 }
 
-CUresult impl_cuGraphNodeGetDependencies_v2(CUgraphNode hNode, CUgraphNode *dependencies, CUgraphEdgeData *edgeData,
-                                            size_t *numDependencies)
+CUresult impl_cuGraphNodeGetDependencies_v2(CUgraphNode hNode, CUgraphNode *dependencies,
+                                            CUgraphEdgeData *edgeData, size_t *numDependencies)
 {
     DRIVER_LOCKED;
 
@@ -831,7 +864,8 @@ CUresult impl_cuGraphNodeGetDependencies_v2(CUgraphNode hNode, CUgraphNode *depe
     return put_edges(&((struct graph_node *)hNode)->in, dependencies, edgeData, numDependencies);
 }
 
-CUresult impl_cuGraphNodeGetDependencies(CUgraphNode hNode, CUgraphNode *dependencies, size_t *numDependencies)
+CUresult impl_cuGraphNodeGetDependencies(CUgraphNode hNode, CUgraphNode *dependencies,
+                                         size_t *numDependencies)
 {
     return impl_cuGraphNodeGetDependencies_v2(hNode, dependencies, NULL, numDependencies);
 }
@@ -843,10 +877,12 @@ CUresult impl_cuGraphNodeGetDependentNodes_v2(CUgraphNode hNode, CUgraphNode *de
 
     if (!node_is(hNode) || !numDependentNodes || (edgeData && !dependentNodes))
         return CUDA_ERROR_INVALID_VALUE;
-    return put_edges(&((struct graph_node *)hNode)->out, dependentNodes, edgeData, numDependentNodes);
+    return put_edges(&((struct graph_node *)hNode)->out, dependentNodes, edgeData,
+                     numDependentNodes);
 }
 
-CUresult impl_cuGraphNodeGetDependentNodes(CUgraphNode hNode, CUgraphNode *dependentNodes, size_t *numDependentNodes)
+CUresult impl_cuGraphNodeGetDependentNodes(CUgraphNode hNode, CUgraphNode *dependentNodes,
+                                           size_t *numDependentNodes)
 {
     return impl_cuGraphNodeGetDependentNodes_v2(hNode, dependentNodes, NULL, numDependentNodes);
 }
@@ -895,8 +931,8 @@ CUresult node_work_kernel(const CUDA_KERNEL_NODE_PARAMS_v2 *p, bool v2, struct w
             return res;
     }
     res = kernel_work_new(ctx, func, (unsigned[]){ p->gridDimX, p->gridDimY, p->gridDimZ },
-                          (unsigned[]){ p->blockDimX, p->blockDimY, p->blockDimZ }, p->sharedMemBytes,
-                          p->kernelParams, p->extra, out);
+                          (unsigned[]){ p->blockDimX, p->blockDimY, p->blockDimZ },
+                          p->sharedMemBytes, p->kernelParams, p->extra, out);
     if (res == CUDA_SUCCESS && !p->func)
         (*out)->kernel.kern = p->kern;
     return res;
@@ -932,8 +968,12 @@ CUresult node_work_set(const CUDA_MEMSET_NODE_PARAMS *p, CUcontext handle, struc
 
     if (!p)
         return CUDA_ERROR_INVALID_VALUE;
-    set = (struct set_work){ .address = p->dst, .pitch = p->pitch, .width = p->width, .height = p->height,
-                             .element = p->elementSize, .value = p->value };
+    set = (struct set_work){ .address = p->dst,
+                             .pitch = p->pitch,
+                             .width = p->width,
+                             .height = p->height,
+                             .element = p->elementSize,
+                             .value = p->value };
     res = context_resolve(handle, &ctx);
     if (res == CUDA_SUCCESS)
         res = set_work_check(&set);
@@ -1003,15 +1043,17 @@ CUresult node_work_free(struct context *ctx, uint64_t address, struct work **out
     return CUDA_SUCCESS;
 }
 
-CUresult impl_cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
-                                     size_t numDependencies, CUDA_MEM_ALLOC_NODE_PARAMS *nodeParams)
+CUresult impl_cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                     const CUgraphNode *dependencies, size_t numDependencies,
+                                     CUDA_MEM_ALLOC_NODE_PARAMS *nodeParams)
 {
     struct context *ctx;
     struct work *work;
     CUresult res;
     DRIVER_LOCKED;
 
-    if (!nodeParams || !nodeParams->bytesize || nodeParams->poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+    if (!nodeParams || !nodeParams->bytesize ||
+        nodeParams->poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
         return CUDA_ERROR_INVALID_VALUE;
     res = context_current(&ctx);
     if (res == CUDA_SUCCESS)
@@ -1019,11 +1061,13 @@ CUresult impl_cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph, c
     if (res != CUDA_SUCCESS)
         return res;
     nodeParams->dptr = work->alloc.address;
-    return add(phGraphNode, hGraph, dependencies, NULL, numDependencies, CU_GRAPH_NODE_TYPE_MEM_ALLOC, work);
+    return add(phGraphNode, hGraph, dependencies, NULL, numDependencies,
+               CU_GRAPH_NODE_TYPE_MEM_ALLOC, work);
 }
 
-CUresult impl_cuGraphAddMemFreeNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
-                                    size_t numDependencies, CUdeviceptr dptr)
+CUresult impl_cuGraphAddMemFreeNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                    const CUgraphNode *dependencies, size_t numDependencies,
+                                    CUdeviceptr dptr)
 {
     struct context *ctx;
     struct work *work;
@@ -1038,7 +1082,8 @@ CUresult impl_cuGraphAddMemFreeNode(CUgraphNode *phGraphNode, CUgraph hGraph, co
                                      CU_GRAPH_NODE_TYPE_MEM_FREE, work);
 }
 
-static CUresult node_of(CUgraphNode handle, CUgraphNodeType type, const void *params, struct graph_node **node)
+static CUresult node_of(CUgraphNode handle, CUgraphNodeType type, const void *params,
+                        struct graph_node **node)
 {
     if (!params || !node_is(handle) || ((struct graph_node *)handle)->type != type)
         return CUDA_ERROR_INVALID_VALUE;
@@ -1046,7 +1091,8 @@ static CUresult node_of(CUgraphNode handle, CUgraphNodeType type, const void *pa
     return CUDA_SUCCESS;
 }
 
-static CUresult node_set(CUgraphNode handle, CUgraphNodeType type, CUresult made, struct work *const *made_work)
+static CUresult node_set(CUgraphNode handle, CUgraphNodeType type, CUresult made,
+                         struct work *const *made_work)
 {
     struct graph_node *node;
     struct work *work = *made_work;
@@ -1072,8 +1118,12 @@ static void kernel_params_out(struct kernel_work *kernel, CUDA_KERNEL_NODE_PARAM
 {
     *p = (CUDA_KERNEL_NODE_PARAMS_v2){
         .func = kernel->kern ? NULL : (CUfunction)kernel->function,
-        .gridDimX = kernel->grid[0], .gridDimY = kernel->grid[1], .gridDimZ = kernel->grid[2],
-        .blockDimX = kernel->block[0], .blockDimY = kernel->block[1], .blockDimZ = kernel->block[2],
+        .gridDimX = kernel->grid[0],
+        .gridDimY = kernel->grid[1],
+        .gridDimZ = kernel->grid[2],
+        .blockDimX = kernel->block[0],
+        .blockDimY = kernel->block[1],
+        .blockDimZ = kernel->block[2],
         .sharedMemBytes = kernel->shared_bytes,
         .kernelParams = kernel->from_extra ? NULL : kernel->values,
         .extra = kernel->from_extra ? kernel->extra : NULL,
@@ -1082,7 +1132,8 @@ static void kernel_params_out(struct kernel_work *kernel, CUDA_KERNEL_NODE_PARAM
     };
 }
 
-CUresult impl_cuGraphKernelNodeGetParams_v2(CUgraphNode hNode, CUDA_KERNEL_NODE_PARAMS_v2 *nodeParams)
+CUresult impl_cuGraphKernelNodeGetParams_v2(CUgraphNode hNode,
+                                            CUDA_KERNEL_NODE_PARAMS_v2 *nodeParams)
 {
     struct graph_node *node;
     CUresult res;
@@ -1110,15 +1161,18 @@ CUresult impl_cuGraphKernelNodeGetParams(CUgraphNode hNode, CUDA_KERNEL_NODE_PAR
     return CUDA_SUCCESS;
 }
 
-CUresult impl_cuGraphKernelNodeSetParams_v2(CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS_v2 *nodeParams)
+CUresult impl_cuGraphKernelNodeSetParams_v2(CUgraphNode hNode,
+                                            const CUDA_KERNEL_NODE_PARAMS_v2 *nodeParams)
 {
     struct work *work = NULL;
     DRIVER_LOCKED;
 
-    return node_set(hNode, CU_GRAPH_NODE_TYPE_KERNEL, node_work_kernel(nodeParams, true, &work), &work);
+    return node_set(hNode, CU_GRAPH_NODE_TYPE_KERNEL, node_work_kernel(nodeParams, true, &work),
+                    &work);
 }
 
-CUresult impl_cuGraphKernelNodeSetParams(CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
+CUresult impl_cuGraphKernelNodeSetParams(CUgraphNode hNode,
+                                         const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
 {
     CUDA_KERNEL_NODE_PARAMS_v2 v2;
 
@@ -1133,8 +1187,8 @@ static struct work *kernel_copy(const struct kernel_work *kernel, struct context
 {
     struct work *work;
 
-    if (kernel_work_new(ctx, (CUfunction)kernel->function, kernel->grid, kernel->block, kernel->shared_bytes,
-                        kernel->values, NULL, &work) != CUDA_SUCCESS)
+    if (kernel_work_new(ctx, (CUfunction)kernel->function, kernel->grid, kernel->block,
+                        kernel->shared_bytes, kernel->values, NULL, &work) != CUDA_SUCCESS)
         return NULL;
     work->kernel.cooperative = kernel->cooperative;
     work->kernel.priority = kernel->priority;
@@ -1179,7 +1233,8 @@ CUresult impl_cuGraphKernelNodeGetAttribute(CUgraphNode hNode, CUkernelNodeAttrI
     else if (attr == CU_LAUNCH_ATTRIBUTE_PRIORITY)
         value_out->priority = node->work->kernel.priority;
     else if (attr == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
-        memcpy(&value_out->clusterDim, node->work->kernel.cluster, sizeof(node->work->kernel.cluster));
+        memcpy(&value_out->clusterDim, node->work->kernel.cluster,
+               sizeof(node->work->kernel.cluster));
     return CUDA_SUCCESS;
 }
 
@@ -1242,13 +1297,18 @@ CUresult impl_cuGraphMemsetNodeGetParams(CUgraphNode hNode, CUDA_MEMSET_NODE_PAR
     if (res == CUDA_SUCCESS) {
         const struct set_work *set = &node->work->set;
 
-        *p = (CUDA_MEMSET_NODE_PARAMS){ .dst = set->address, .pitch = set->pitch, .value = set->value,
-                                        .elementSize = set->element, .width = set->width, .height = set->height };
+        *p = (CUDA_MEMSET_NODE_PARAMS){ .dst = set->address,
+                                        .pitch = set->pitch,
+                                        .value = set->value,
+                                        .elementSize = set->element,
+                                        .width = set->width,
+                                        .height = set->height };
     }
     return res;
 }
 
-CUresult impl_cuGraphMemsetNodeSetParams(CUgraphNode hNode, const CUDA_MEMSET_NODE_PARAMS *nodeParams)
+CUresult impl_cuGraphMemsetNodeSetParams(CUgraphNode hNode,
+                                         const CUDA_MEMSET_NODE_PARAMS *nodeParams)
 {
     struct graph_node *node;
     struct work *work = NULL;
@@ -1270,7 +1330,8 @@ CUresult impl_cuGraphHostNodeGetParams(CUgraphNode hNode, CUDA_HOST_NODE_PARAMS 
 
     res = node_of(hNode, CU_GRAPH_NODE_TYPE_HOST, nodeParams, &node);
     if (res == CUDA_SUCCESS)
-        *nodeParams = (CUDA_HOST_NODE_PARAMS){ .fn = node->work->host.fn, .userData = node->work->host.data };
+        *nodeParams =
+            (CUDA_HOST_NODE_PARAMS){ .fn = node->work->host.fn, .userData = node->work->host.data };
     return res;
 }
 
@@ -1281,7 +1342,8 @@ CUresult impl_cuGraphHostNodeSetParams(CUgraphNode hNode, const CUDA_HOST_NODE_P
 
     if (!nodeParams)
         return CUDA_ERROR_INVALID_VALUE;
-    return node_set(hNode, CU_GRAPH_NODE_TYPE_HOST, node_work_host(nodeParams->fn, nodeParams->userData, &work), &work);
+    return node_set(hNode, CU_GRAPH_NODE_TYPE_HOST,
+                    node_work_host(nodeParams->fn, nodeParams->userData, &work), &work);
 }
 
 static CUresult event_get(CUgraphNode hNode, CUgraphNodeType type, CUevent *event_out)
@@ -1301,7 +1363,8 @@ static CUresult event_set(CUgraphNode hNode, CUgraphNodeType type, CUevent event
     struct work *work = NULL;
     DRIVER_LOCKED;
 
-    return node_set(hNode, type, node_work_event(event, type == CU_GRAPH_NODE_TYPE_EVENT_RECORD, &work), &work);
+    return node_set(hNode, type,
+                    node_work_event(event, type == CU_GRAPH_NODE_TYPE_EVENT_RECORD, &work), &work);
 }
 
 CUresult impl_cuGraphEventRecordNodeGetEvent(CUgraphNode hNode, CUevent *event_out)
@@ -1324,7 +1387,8 @@ CUresult impl_cuGraphEventWaitNodeSetEvent(CUgraphNode hNode, CUevent event)
     return event_set(hNode, CU_GRAPH_NODE_TYPE_WAIT_EVENT, event);
 }
 
-CUresult impl_cuGraphMemAllocNodeGetParams(CUgraphNode hNode, CUDA_MEM_ALLOC_NODE_PARAMS *params_out)
+CUresult impl_cuGraphMemAllocNodeGetParams(CUgraphNode hNode,
+                                           CUDA_MEM_ALLOC_NODE_PARAMS *params_out)
 {
     struct graph_node *node;
     CUresult res;
@@ -1334,7 +1398,8 @@ CUresult impl_cuGraphMemAllocNodeGetParams(CUgraphNode hNode, CUDA_MEM_ALLOC_NOD
     if (res == CUDA_SUCCESS)
         *params_out = (CUDA_MEM_ALLOC_NODE_PARAMS){
             .poolProps = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-                           .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = node->work->ctx->device } },
+                           .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE,
+                                         .id = node->work->ctx->device } },
             .bytesize = node->work->alloc.bytes,
             .dptr = node->work->alloc.address,
         };

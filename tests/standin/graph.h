@@ -24,10 +24,10 @@ struct graph_node {
     uint64_t uid;                   /* never reused, as handles are */
     uint64_t origin;                /* uid of the node that this is a clone of, or 0 */
     CUgraphNodeType type;
-    struct work *work;              /* NULL for child graphs and empty nodes */
-    struct graph *child;            /* owned */
+    struct work *work;   /* NULL for child graphs and empty nodes */
+    struct graph *child; /* owned */
     struct edge_list in, out;
-    size_t index;                   /* scratch of the algorithms */
+    size_t index; /* scratch of the algorithms */
 };
 
 struct user_ref {
@@ -51,8 +51,9 @@ void graph_free(struct graph *graph);
 struct graph *graph_clone(struct graph *graph);
 bool graph_is(CUgraph handle);
 /** graph_add() - a node behind @deps; @work's reference is taken over in every case */
-CUresult graph_add(struct graph *graph, CUgraphNodeType type, struct work *work, struct graph_node *const *deps,
-                   const CUgraphEdgeData *data, size_t n_deps, struct graph_node **out);
+CUresult graph_add(struct graph *graph, CUgraphNodeType type, struct work *work,
+                   struct graph_node *const *deps, const CUgraphEdgeData *data, size_t n_deps,
+                   struct graph_node **out);
 CUresult graph_connect(struct graph_node *from, struct graph_node *to, const CUgraphEdgeData *data);
 /** graph_work_type() - the type of node that a piece of work makes */
 CUgraphNodeType graph_work_type(const struct work *work);

@@ -143,7 +143,8 @@ out:
 
 /* ---- instantiate: four ABIs ---- */
 
-static CUresult instantiate(CUgraphExec *out, CUgraph handle, cuuint64_t flags, CUgraphNode *error_out)
+static CUresult instantiate(CUgraphExec *out, CUgraph handle, cuuint64_t flags,
+                            CUgraphNode *error_out)
 {
     struct graph *graph = (struct graph *)handle;
     struct graph_exec *exec;
@@ -155,7 +156,8 @@ static CUresult instantiate(CUgraphExec *out, CUgraph handle, cuuint64_t flags, 
         *error_out = NULL;
     if (!out || !graph_is(handle))
         return CUDA_ERROR_INVALID_VALUE;
-    if (flags & ~(cuuint64_t)(CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
+    if (flags & ~(cuuint64_t)(CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |
+                              CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
                               CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH |
                               CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY))
         return CUDA_ERROR_INVALID_VALUE;
@@ -191,23 +193,25 @@ static CUresult instantiate(CUgraphExec *out, CUgraph handle, cuuint64_t flags, 
     return CUDA_SUCCESS;
 }
 
-CUresult impl_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph, unsigned long long flags)
+CUresult impl_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph,
+                                          unsigned long long flags)
 {
     return instantiate(phGraphExec, hGraph, flags, NULL);
 }
 
-CUresult impl_cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode,
-                                    char *logBuffer, size_t bufferSize)
+CUresult impl_cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph,
+                                    CUgraphNode *phErrorNode, char *logBuffer, size_t bufferSize)
 {
     CUresult res = instantiate(phGraphExec, hGraph, 0, phErrorNode);
 
     if (logBuffer && bufferSize)
-        snprintf(logBuffer, bufferSize, "%s", res == CUDA_SUCCESS ? "" : "the graph cannot be instantiated");
+        snprintf(logBuffer, bufferSize, "%s",
+                 res == CUDA_SUCCESS ? "" : "the graph cannot be instantiated");
     return res;
 }
 
-CUresult impl_cuGraphInstantiate(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode, char *logBuffer,
-                                 size_t bufferSize)
+CUresult impl_cuGraphInstantiate(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode,
+                                 char *logBuffer, size_t bufferSize)
 {
     return impl_cuGraphInstantiate_v2(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize);
 }
@@ -220,9 +224,9 @@ CUresult impl_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGr
     if (!p)
         return CUDA_ERROR_INVALID_VALUE;
     res = instantiate(phGraphExec, hGraph, p->flags, &p->hErrNode_out);
-    p->result_out = res == CUDA_SUCCESS    ? CUDA_GRAPH_INSTANTIATE_SUCCESS
-                    : p->hErrNode_out      ? CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE
-                                           : CUDA_GRAPH_INSTANTIATE_ERROR;
+    p->result_out = res == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS
+                    : p->hErrNode_out   ? CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE
+                                        : CUDA_GRAPH_INSTANTIATE_ERROR;
     return res;
 }
 
@@ -260,7 +264,8 @@ static bool body_has_empty_grid(const struct exec_body *body)
         if (node->child && body_has_empty_grid(node->child))
             return true;
         if (node->type == CU_GRAPH_NODE_TYPE_KERNEL && node->enabled &&
-            (!node->work->kernel.grid[0] || !node->work->kernel.grid[1] || !node->work->kernel.grid[2]))
+            (!node->work->kernel.grid[0] || !node->work->kernel.grid[1] ||
+             !node->work->kernel.grid[2]))
             return true;
     }
     return false;
@@ -270,7 +275,8 @@ static bool body_has_empty_grid(const struct exec_body *body)
  * Operations for @body's nodes, committed behind @begin, which is not: nothing runs yet. @end waits for
  * all of its leaves.
  */
-static CUresult body_launch(struct launch *launch, struct exec_body *body, struct op *begin, struct op *end)
+static CUresult body_launch(struct launch *launch, struct exec_body *body, struct op *begin,
+                            struct op *end)
 {
     struct op **ops = calloc(body->n + 1, sizeof(*ops));
     struct context *ctx = launch->stream->ctx;
@@ -284,8 +290,8 @@ static CUresult body_launch(struct launch *launch, struct exec_body *body, struc
         struct work *work = node->enabled ? work_ref(node->work) : NULL;
         struct op *first;
 
-        if (work && (work->kind == WORK_EVENT_RECORD || work->kind == WORK_EVENT_WAIT || work->kind == WORK_ALLOC ||
-                     work->kind == WORK_ALLOC_FREE)) {
+        if (work && (work->kind == WORK_EVENT_RECORD || work->kind == WORK_EVENT_WAIT ||
+                     work->kind == WORK_ALLOC || work->kind == WORK_ALLOC_FREE)) {
             work_unref(work);
             work = NULL;
         }
@@ -438,7 +444,8 @@ static struct graph *body_to_graph(struct exec_body *body)
         for (size_t j = 0; j < body->nodes[i].n_deps && res == CUDA_SUCCESS; j++) {
             bool plain = !body->nodes[body->nodes[i].deps[j]].enabled || !body->nodes[i].enabled;
 
-            res = graph_connect(nodes[body->nodes[i].deps[j]], nodes[i], plain ? NULL : &body->nodes[i].data[j]);
+            res = graph_connect(nodes[body->nodes[i].deps[j]], nodes[i],
+                                plain ? NULL : &body->nodes[i].data[j]);
         }
     }
     free(nodes);
@@ -493,7 +500,8 @@ static struct exec_node *exec_find(CUgraphExec hExec, CUgraphNode hNode)
 }
 
 /* The node keeps its context, and a kernel node its attributes. */
-static CUresult exec_set(CUgraphExec hExec, CUgraphNode hNode, CUgraphNodeType type, CUresult made, struct work *const *made_work)
+static CUresult exec_set(CUgraphExec hExec, CUgraphNode hNode, CUgraphNodeType type, CUresult made,
+                         struct work *const *made_work)
 {
     struct exec_node *node;
     struct work *work = *made_work;
@@ -509,8 +517,9 @@ static CUresult exec_set(CUgraphExec hExec, CUgraphNode hNode, CUgraphNodeType t
         work->kernel.cooperative = node->work->kernel.cooperative;
         work->kernel.priority = node->work->kernel.priority;
         memcpy(work->kernel.cluster, node->work->kernel.cluster, sizeof(work->kernel.cluster));
-        log_detail("\"exec\":%llu,\"node\":%llu,\"kernel\":\"%.200s\"", ((struct graph_exec *)hExec)->id,
-                   (unsigned long long)node->uid, work->kernel.function->name);
+        log_detail("\"exec\":%llu,\"node\":%llu,\"kernel\":\"%.200s\"",
+                   ((struct graph_exec *)hExec)->id, (unsigned long long)node->uid,
+                   work->kernel.function->name);
     }
     work_unref(node->work);
     node->work = work;
@@ -523,7 +532,8 @@ CUresult impl_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphN
     struct work *work = NULL;
     DRIVER_LOCKED;
 
-    return exec_set(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_KERNEL, node_work_kernel(nodeParams, true, &work), &work);
+    return exec_set(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_KERNEL,
+                    node_work_kernel(nodeParams, true, &work), &work);
 }
 
 CUresult impl_cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
@@ -543,16 +553,19 @@ CUresult impl_cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode
     struct work *work = NULL;
     DRIVER_LOCKED;
 
-    return exec_set(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_MEMCPY, node_work_copy(copyParams, ctx, &work), &work);
+    return exec_set(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_MEMCPY,
+                    node_work_copy(copyParams, ctx, &work), &work);
 }
 
 CUresult impl_cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                             const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
+                                             const CUDA_MEMSET_NODE_PARAMS *memsetParams,
+                                             CUcontext ctx)
 {
     struct work *work = NULL;
     DRIVER_LOCKED;
 
-    return exec_set(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_MEMSET, node_work_set(memsetParams, ctx, &work), &work);
+    return exec_set(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_MEMSET,
+                    node_work_set(memsetParams, ctx, &work), &work);
 }
 
 CUresult impl_cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
@@ -567,68 +580,79 @@ CUresult impl_cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNode h
                     node_work_host(nodeParams->fn, nodeParams->userData, &work), &work);
 }
 
-CUresult impl_cuGraphExecEventRecordNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode, CUevent event)
+CUresult impl_cuGraphExecEventRecordNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                                 CUevent event)
 {
     struct work *work = NULL;
     DRIVER_LOCKED;
 
-    return exec_set(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_EVENT_RECORD, node_work_event(event, true, &work), &work);
+    return exec_set(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_EVENT_RECORD,
+                    node_work_event(event, true, &work), &work);
 }
 
-CUresult impl_cuGraphExecEventWaitNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode, CUevent event)
+CUresult impl_cuGraphExecEventWaitNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                               CUevent event)
 {
     struct work *work = NULL;
     DRIVER_LOCKED;
 
-    return exec_set(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_WAIT_EVENT, node_work_event(event, false, &work), &work);
+    return exec_set(hGraphExec, hNode, CU_GRAPH_NODE_TYPE_WAIT_EVENT,
+                    node_work_event(event, false, &work), &work);
 }
 
-CUresult impl_cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUgraphNodeParams *p)
+CUresult impl_cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                       CUgraphNodeParams *p)
 {
     if (!p)
         return CUDA_ERROR_INVALID_VALUE;
     switch (p->type) {
     case CU_GRAPH_NODE_TYPE_KERNEL:
-        return impl_cuGraphExecKernelNodeSetParams_v2(hGraphExec, hNode, (const CUDA_KERNEL_NODE_PARAMS_v2 *)&p->kernel);
+        return impl_cuGraphExecKernelNodeSetParams_v2(
+            hGraphExec, hNode, (const CUDA_KERNEL_NODE_PARAMS_v2 *)&p->kernel);
     case CU_GRAPH_NODE_TYPE_MEMCPY:
-        return impl_cuGraphExecMemcpyNodeSetParams(hGraphExec, hNode, &p->memcpy.copyParams, p->memcpy.copyCtx);
+        return impl_cuGraphExecMemcpyNodeSetParams(hGraphExec, hNode, &p->memcpy.copyParams,
+                                                   p->memcpy.copyCtx);
     case CU_GRAPH_NODE_TYPE_MEMSET:
-        return impl_cuGraphExecMemsetNodeSetParams(hGraphExec, hNode, (const CUDA_MEMSET_NODE_PARAMS *)&p->memset,
-                                                   p->memset.ctx);
+        return impl_cuGraphExecMemsetNodeSetParams(
+            hGraphExec, hNode, (const CUDA_MEMSET_NODE_PARAMS *)&p->memset, p->memset.ctx);
     case CU_GRAPH_NODE_TYPE_HOST:
-        return impl_cuGraphExecHostNodeSetParams(hGraphExec, hNode, (const CUDA_HOST_NODE_PARAMS *)&p->host);
+        return impl_cuGraphExecHostNodeSetParams(hGraphExec, hNode,
+                                                 (const CUDA_HOST_NODE_PARAMS *)&p->host);
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
         return impl_cuGraphExecEventRecordNodeSetEvent(hGraphExec, hNode, p->eventRecord.event);
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
         return impl_cuGraphExecEventWaitNodeSetEvent(hGraphExec, hNode, p->eventWait.event);
     case CU_GRAPH_NODE_TYPE_GRAPH:
         return impl_cuGraphExecChildGraphNodeSetParams(hGraphExec, hNode, p->graph.graph);
-    default:
-        return CUDA_ERROR_NOT_SUPPORTED;
+    default: return CUDA_ERROR_NOT_SUPPORTED;
     }
 }
 
-CUresult impl_cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int isEnabled)
+CUresult impl_cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                    unsigned int isEnabled)
 {
     struct exec_node *node;
     DRIVER_LOCKED;
 
     node = exec_find(hGraphExec, hNode);
-    if (!node || (node->type != CU_GRAPH_NODE_TYPE_KERNEL && node->type != CU_GRAPH_NODE_TYPE_MEMSET &&
-                  node->type != CU_GRAPH_NODE_TYPE_MEMCPY))
+    if (!node ||
+        (node->type != CU_GRAPH_NODE_TYPE_KERNEL && node->type != CU_GRAPH_NODE_TYPE_MEMSET &&
+         node->type != CU_GRAPH_NODE_TYPE_MEMCPY))
         return CUDA_ERROR_INVALID_VALUE;
     node->enabled = isEnabled != 0;
     return CUDA_SUCCESS;
 }
 
-CUresult impl_cuGraphNodeGetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int *isEnabled)
+CUresult impl_cuGraphNodeGetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                    unsigned int *isEnabled)
 {
     struct exec_node *node;
     DRIVER_LOCKED;
 
     node = exec_find(hGraphExec, hNode);
-    if (!node || !isEnabled || (node->type != CU_GRAPH_NODE_TYPE_KERNEL && node->type != CU_GRAPH_NODE_TYPE_MEMSET &&
-                                node->type != CU_GRAPH_NODE_TYPE_MEMCPY))
+    if (!node || !isEnabled ||
+        (node->type != CU_GRAPH_NODE_TYPE_KERNEL && node->type != CU_GRAPH_NODE_TYPE_MEMSET &&
+         node->type != CU_GRAPH_NODE_TYPE_MEMCPY))
         return CUDA_ERROR_INVALID_VALUE;
     *isEnabled = node->enabled;
     return CUDA_SUCCESS;
@@ -650,8 +674,9 @@ static CUgraphNode nth_node(struct graph *graph, size_t n)
  * all fits: the checks run first, over children too.
  * Source: cuGraphExecUpdate() in the driver API reference, "results and error nodes"
  */
-static CUgraphExecUpdateResult body_compare(struct exec_body *old, struct exec_body *new, struct graph *graph,
-                                            CUgraphNode *error, CUgraphNode *error_from)
+static CUgraphExecUpdateResult body_compare(struct exec_body *old, struct exec_body *new,
+                                            struct graph *graph, CUgraphNode *error,
+                                            CUgraphNode *error_from)
 {
     size_t old_leaves = 0, new_leaves = 0, last_leaf = 0;
 
@@ -670,7 +695,8 @@ static CUgraphExecUpdateResult body_compare(struct exec_body *old, struct exec_b
         return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
     }
     for (size_t i = 0; i < new->n; i++) {
-        struct exec_node *a = &old->nodes[old->by_creation[i]], *b = &new->nodes[new->by_creation[i]];
+        struct exec_node *a = &old->nodes[old->by_creation[i]],
+                         *b = &new->nodes[new->by_creation[i]];
         CUgraphNode node = nth_node(graph, i);
 
         if (a->n_deps != b->n_deps) {
@@ -682,7 +708,8 @@ static CUgraphExecUpdateResult body_compare(struct exec_body *old, struct exec_b
 
             while (new->by_creation[from] != b->deps[j])
                 from++;
-            if (old->by_creation[from] != a->deps[j] || memcmp(&a->data[j], &b->data[j], sizeof(a->data[j])) != 0) {
+            if (old->by_creation[from] != a->deps[j] ||
+                memcmp(&a->data[j], &b->data[j], sizeof(a->data[j])) != 0) {
                 *error = node;
                 *error_from = nth_node(graph, from);
                 return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
@@ -696,12 +723,13 @@ static CUgraphExecUpdateResult body_compare(struct exec_body *old, struct exec_b
                 return CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE;
             if (a->work->kernel.cooperative != b->work->kernel.cooperative)
                 return CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED;
-        } else if (a->work && b->work && a->work->ctx != b->work->ctx && a->work->kind != WORK_HOST) {
+        } else if (a->work && b->work && a->work->ctx != b->work->ctx &&
+                   a->work->kind != WORK_HOST) {
             return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
         }
         if (a->child) {
-            CUgraphExecUpdateResult result = body_compare(a->child, b->child, ((struct graph_node *)node)->child,
-                                                          error, error_from);
+            CUgraphExecUpdateResult result = body_compare(
+                a->child, b->child, ((struct graph_node *)node)->child, error, error_from);
 
             if (result != CU_GRAPH_EXEC_UPDATE_SUCCESS)
                 return result;
@@ -714,7 +742,8 @@ static CUgraphExecUpdateResult body_compare(struct exec_body *old, struct exec_b
 static void body_take(struct exec_body *old, struct exec_body *new)
 {
     for (size_t i = 0; i < new->n; i++) {
-        struct exec_node *a = &old->nodes[old->by_creation[i]], *b = &new->nodes[new->by_creation[i]];
+        struct exec_node *a = &old->nodes[old->by_creation[i]],
+                         *b = &new->nodes[new->by_creation[i]];
 
         work_unref(a->work);
         a->work = work_ref(b->work);
@@ -723,7 +752,8 @@ static void body_take(struct exec_body *old, struct exec_body *new)
     }
 }
 
-CUresult impl_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphExecUpdateResultInfo *info)
+CUresult impl_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
+                                   CUgraphExecUpdateResultInfo *info)
 {
     struct graph_exec *exec = (struct graph_exec *)hGraphExec;
     struct exec_body *body;
@@ -741,12 +771,15 @@ CUresult impl_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CUgra
         info->errorNode = (CUgraphNode)cycle;
         return res;
     }
-    info->result = body_compare(exec->body, body, (struct graph *)hGraph, &info->errorNode, &info->errorFromNode);
+    info->result = body_compare(exec->body, body, (struct graph *)hGraph, &info->errorNode,
+                                &info->errorFromNode);
     if (info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS)
         body_take(exec->body, body);
     body_free(body);
-    log_detail("\"exec\":%llu,\"graph\":%llu,\"update\":%d", exec->id, ((struct graph *)hGraph)->id, (int)info->result);
-    return info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+    log_detail("\"exec\":%llu,\"graph\":%llu,\"update\":%d", exec->id, ((struct graph *)hGraph)->id,
+               (int)info->result);
+    return info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS ? CUDA_SUCCESS
+                                                        : CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
 }
 
 CUresult impl_cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode *hErrorNode_out,
@@ -764,7 +797,8 @@ CUresult impl_cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphN
     return res;
 }
 
-CUresult impl_cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUgraph childGraph)
+CUresult impl_cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                                 CUgraph childGraph)
 {
     struct exec_node *node;
     struct exec_body *body;
@@ -779,7 +813,8 @@ CUresult impl_cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraph
     res = body_make((struct graph *)childGraph, &body, &cycle);
     if (res != CUDA_SUCCESS)
         return res;
-    if (body_compare(node->child, body, (struct graph *)childGraph, &error, &from) == CU_GRAPH_EXEC_UPDATE_SUCCESS)
+    if (body_compare(node->child, body, (struct graph *)childGraph, &error, &from) ==
+        CU_GRAPH_EXEC_UPDATE_SUCCESS)
         body_take(node->child, body);
     else
         res = CUDA_ERROR_INVALID_VALUE;

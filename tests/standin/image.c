@@ -80,7 +80,8 @@ static bool image_describe(struct image *image)
             .registers = (int)from->registers,
         };
         for (unsigned j = 0; j < from->n_params; j++, at++)
-            image->params[at] = (struct kernel_param){ from->params[j].offset, from->params[j].size };
+            image->params[at] =
+                (struct kernel_param){ from->params[j].offset, from->params[j].size };
     }
     for (size_t i = 0; i < ptx_module_n_globals(image->ptx); i++) {
         const struct ptx_global *global = ptx_module_global(image->ptx, i);
@@ -93,7 +94,8 @@ static bool image_describe(struct image *image)
     return true;
 }
 
-CUresult image_load(const char *text, size_t n_text, struct image **out, char *message, size_t n_message)
+CUresult image_load(const char *text, size_t n_text, struct image **out, char *message,
+                    size_t n_message)
 {
     struct ptx_options options = { .pausable = driver.config.pause_one_in != 0 };
     struct image *image = calloc(1, sizeof(*image));
@@ -185,10 +187,12 @@ CUresult image_run(const struct image *image, unsigned index, const struct kerne
                    uint64_t first_block, uint64_t n_blocks)
 {
     struct ptx_fault fault = { 0 };
-    struct ptx_grid grid = { .dynamic_shared = kernel->shared_bytes, .first_block = first_block,
+    struct ptx_grid grid = { .dynamic_shared = kernel->shared_bytes,
+                             .first_block = first_block,
                              .n_blocks = n_blocks };
 
     memcpy(grid.grid, kernel->grid, sizeof(grid.grid));
     memcpy(grid.block, kernel->block, sizeof(grid.block));
-    return status_result(ptx_launch(ptx_module_kernel(image->ptx, index), &grid, kernel->params, &fault));
+    return status_result(
+        ptx_launch(ptx_module_kernel(image->ptx, index), &grid, kernel->params, &fault));
 }

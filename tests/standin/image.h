@@ -14,7 +14,8 @@ void image_init(void);
  * image_load() - translate and load PTX; any thread, lock not held
  * The first time it takes a compiler's time, then the cache's. On failure @message says where.
  */
-CUresult image_load(const char *text, size_t n_text, struct image **image, char *message, size_t n_message);
+CUresult image_load(const char *text, size_t n_text, struct image **image, char *message,
+                    size_t n_message);
 struct image *image_ref(struct image *image);
 void image_unref(struct image *image);
 

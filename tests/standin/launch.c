@@ -12,8 +12,8 @@
 enum { SHARE_MIN_NS = 60000, SHARE_CHUNK_NS = 20000 };
 enum { MAX_THREADS = 1024, MAX_STATIC_SHARED = 49152, MAX_OPTIN_SHARED = 166912 };
 
-static CUresult check_shape(const struct function *function, const unsigned grid[3], const unsigned block[3],
-                            unsigned shared_bytes)
+static CUresult check_shape(const struct function *function, const unsigned grid[3],
+                            const unsigned block[3], unsigned shared_bytes)
 {
     const struct kernel_info *info = function->info;
     int max_threads = info->max_threads ? info->max_threads : MAX_THREADS;
@@ -35,7 +35,8 @@ static CUresult check_shape(const struct function *function, const unsigned grid
 }
 
 /* `extra` holds one packed buffer; a short one is a mistake that a driver reports, a long one too. */
-static CUresult params_from_extra(const struct function *function, void **extra, struct kernel_work *kernel)
+static CUresult params_from_extra(const struct function *function, void **extra,
+                                  struct kernel_work *kernel)
 {
     const void *buffer = NULL;
     size_t size = 0;
@@ -53,7 +54,8 @@ static CUresult params_from_extra(const struct function *function, void **extra,
             return CUDA_ERROR_INVALID_VALUE;
         }
     }
-    if (!have_size || (size && !buffer) || size < function->info->params_bytes || size > MAX_PARAM_BYTES)
+    if (!have_size || (size && !buffer) || size < function->info->params_bytes ||
+        size > MAX_PARAM_BYTES)
         return CUDA_ERROR_INVALID_VALUE;
     /* Trailing padding of the caller's struct is not part of the parameters. */
     if (size > ((function->info->params_bytes + 15) & ~(size_t)15))
@@ -71,8 +73,8 @@ static CUresult params_from_extra(const struct function *function, void **extra,
 }
 
 CUresult kernel_work_new(struct context *ctx, CUfunction handle, const unsigned grid[3],
-                         const unsigned block[3], unsigned shared_bytes, void **params, void **extra,
-                         struct work **out)
+                         const unsigned block[3], unsigned shared_bytes, void **params,
+                         void **extra, struct work **out)
 {
     const struct kernel_info *info;
     struct function *function;
@@ -122,22 +124,18 @@ CUresult kernel_work_new(struct context *ctx, CUfunction handle, const unsigned 
 }
 
 /** kernel_attribute() - apply a launch or node attribute; unknown ones change nothing here */
-void kernel_attribute(struct kernel_work *kernel, CUlaunchAttributeID id, const CUlaunchAttributeValue *value)
+void kernel_attribute(struct kernel_work *kernel, CUlaunchAttributeID id,
+                      const CUlaunchAttributeValue *value)
 {
     switch (id) {
-    case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
-        kernel->cooperative = value->cooperative != 0;
-        break;
-    case CU_LAUNCH_ATTRIBUTE_PRIORITY:
-        kernel->priority = value->priority;
-        break;
+    case CU_LAUNCH_ATTRIBUTE_COOPERATIVE: kernel->cooperative = value->cooperative != 0; break;
+    case CU_LAUNCH_ATTRIBUTE_PRIORITY: kernel->priority = value->priority; break;
     case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
         kernel->cluster[0] = value->clusterDim.x;
         kernel->cluster[1] = value->clusterDim.y;
         kernel->cluster[2] = value->clusterDim.z;
         break;
-    default:
-        break;
+    default: break;
     }
 }
 
@@ -155,9 +153,9 @@ static CUresult attributes_check(const CUlaunchAttribute *attrs, unsigned n)
     return CUDA_SUCCESS;
 }
 
-static CUresult launch(CUfunction f, const unsigned grid[3], const unsigned block[3], unsigned shared_bytes,
-                       CUstream handle, void **params, void **extra, const CUlaunchAttribute *attrs,
-                       unsigned n_attrs)
+static CUresult launch(CUfunction f, const unsigned grid[3], const unsigned block[3],
+                       unsigned shared_bytes, CUstream handle, void **params, void **extra,
+                       const CUlaunchAttribute *attrs, unsigned n_attrs)
 {
     struct stream *stream;
     struct work *work;
@@ -197,32 +195,38 @@ static CUresult launch(CUfunction f, const unsigned grid[3], const unsigned bloc
     return CUDA_SUCCESS;
 }
 
-CUresult impl_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ,
-                             unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,
-                             unsigned int sharedMemBytes, CUstream hStream, void **kernelParams, void **extra)
+CUresult impl_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
+                             unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
+                             unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
+                             void **kernelParams, void **extra)
 {
-    return launch(f, (unsigned[]){ gridDimX, gridDimY, gridDimZ }, (unsigned[]){ blockDimX, blockDimY, blockDimZ },
-                  sharedMemBytes, hStream, kernelParams, extra, NULL, 0);
+    return launch(f, (unsigned[]){ gridDimX, gridDimY, gridDimZ },
+                  (unsigned[]){ blockDimX, blockDimY, blockDimZ }, sharedMemBytes, hStream,
+                  kernelParams, extra, NULL, 0);
 }
 
-CUresult impl_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **kernelParams, void **extra)
+CUresult impl_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **kernelParams,
+                               void **extra)
 {
     if (!config || (config->numAttrs && !config->attrs))
         return CUDA_ERROR_INVALID_VALUE;
     return launch(f, (unsigned[]){ config->gridDimX, config->gridDimY, config->gridDimZ },
-                  (unsigned[]){ config->blockDimX, config->blockDimY, config->blockDimZ }, config->sharedMemBytes,
-                  config->hStream, kernelParams, extra, config->attrs, config->numAttrs);
+                  (unsigned[]){ config->blockDimX, config->blockDimY, config->blockDimZ },
+                  config->sharedMemBytes, config->hStream, kernelParams, extra, config->attrs,
+                  config->numAttrs);
 }
 
 CUresult impl_cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
-                                        unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
-                                        unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
+                                        unsigned int gridDimZ, unsigned int blockDimX,
+                                        unsigned int blockDimY, unsigned int blockDimZ,
+                                        unsigned int sharedMemBytes, CUstream hStream,
                                         void **kernelParams)
 {
     CUlaunchAttribute attr = { .id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE, .value.cooperative = 1 };
 
-    return launch(f, (unsigned[]){ gridDimX, gridDimY, gridDimZ }, (unsigned[]){ blockDimX, blockDimY, blockDimZ },
-                  sharedMemBytes, hStream, kernelParams, NULL, &attr, 1);
+    return launch(f, (unsigned[]){ gridDimX, gridDimY, gridDimZ },
+                  (unsigned[]){ blockDimX, blockDimY, blockDimZ }, sharedMemBytes, hStream,
+                  kernelParams, NULL, &attr, 1);
 }
 
 static CUresult run_blocks(uint64_t first, uint64_t n, void *data)
@@ -256,7 +260,8 @@ static CUresult run_grid(struct kernel_work *kernel)
     }
     start = clock_ns();
     res = run_blocks(0, n_blocks, kernel);
-    atomic_store_explicit(&function->block_ns, (clock_ns() - start) / n_blocks, memory_order_relaxed);
+    atomic_store_explicit(&function->block_ns, (clock_ns() - start) / n_blocks,
+                          memory_order_relaxed);
     return res;
 }
 
@@ -343,7 +348,8 @@ CUresult impl_cuParamSetv(CUfunction hfunc, int offset, void *ptr, unsigned int 
         res = function_resolve(hfunc, ctx, &function);
     if (res != CUDA_SUCCESS)
         return res;
-    if (offset < 0 || !ptr || numbytes > MAX_PARAM_BYTES || (unsigned)offset > MAX_PARAM_BYTES - numbytes)
+    if (offset < 0 || !ptr || numbytes > MAX_PARAM_BYTES ||
+        (unsigned)offset > MAX_PARAM_BYTES - numbytes)
         return CUDA_ERROR_INVALID_VALUE;
     if (!function->set_params)
         function->set_params = calloc(1, MAX_PARAM_BYTES);
@@ -377,9 +383,10 @@ CUresult impl_cuLaunchGridAsync(CUfunction hfunc, int grid_width, int grid_heigh
     shared = function->set_shared;
     bytes = function->set_params_bytes;
     buffer = function->set_params;
-    return launch(hfunc, (unsigned[]){ (unsigned)grid_width, (unsigned)grid_height, 1 }, block, shared, hStream, NULL,
-                  (void *[]){ CU_LAUNCH_PARAM_BUFFER_POINTER, buffer, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
-                              CU_LAUNCH_PARAM_END },
+    return launch(hfunc, (unsigned[]){ (unsigned)grid_width, (unsigned)grid_height, 1 }, block,
+                  shared, hStream, NULL,
+                  (void *[]){ CU_LAUNCH_PARAM_BUFFER_POINTER, buffer, CU_LAUNCH_PARAM_BUFFER_SIZE,
+                              &bytes, CU_LAUNCH_PARAM_END },
                   NULL, 0);
 }
 

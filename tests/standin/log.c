@@ -72,7 +72,8 @@ void log_detail(const char *fmt, ...)
         char *grown;
 
         va_start(args, fmt);
-        n = vsnprintf(room > 2 ? tls.detail + tls.n_detail + 1 : NULL, room > 2 ? room - 1 : 0, fmt, args);
+        n = vsnprintf(room > 2 ? tls.detail + tls.n_detail + 1 : NULL, room > 2 ? room - 1 : 0, fmt,
+                      args);
         va_end(args);
         if (n < 0)
             return;
@@ -101,7 +102,9 @@ void log_call(const char *symbol, CUresult res, uint64_t start_ns)
         if (!text)
             return;
     }
-    n = snprintf(text, room, "{\"ev\":\"call\",\"pid\":%d,\"tid\":%ld,\"t\":%llu,\"ns\":%llu,\"name\":\"%s\",\"result\":%d%.*s}\n",
+    n = snprintf(text, room,
+                 "{\"ev\":\"call\",\"pid\":%d,\"tid\":%ld,\"t\":%llu,\"ns\":%llu,\"name\":\"%s\","
+                 "\"result\":%d%.*s}\n",
                  (int)getpid(), syscall(SYS_gettid), (unsigned long long)start_ns,
                  (unsigned long long)(clock_ns() - start_ns), symbol, (int)res, (int)tls.n_detail,
                  tls.detail ? tls.detail : "");
@@ -134,14 +137,16 @@ uint64_t launch_log(struct kernel_work *kernel, struct stream *stream, uint64_t 
     } else {
         room = sizeof(small);
     }
-    n = snprintf(text, room,
-                 "{\"ev\":\"launch\",\"pid\":%d,\"tid\":%ld,\"t\":%llu,\"seq\":%llu,\"kernel\":\"%s\",\"ctx\":%llu,"
-                 "\"stream\":%llu,\"grid\":[%u,%u,%u],\"block\":[%u,%u,%u],\"shared\":%u,\"exec\":%llu,"
-                 "\"node\":%d,\"params\":\"",
-                 (int)getpid(), syscall(SYS_gettid), (unsigned long long)clock_ns(),
-                 (unsigned long long)seq, kernel->function->name, stream->ctx->id, stream->id,
-                 kernel->grid[0], kernel->grid[1], kernel->grid[2], kernel->block[0], kernel->block[1],
-                 kernel->block[2], kernel->shared_bytes, (unsigned long long)exec, node);
+    n = snprintf(
+        text, room,
+        "{\"ev\":\"launch\",\"pid\":%d,\"tid\":%ld,\"t\":%llu,\"seq\":%llu,\"kernel\":\"%s\","
+        "\"ctx\":%llu,"
+        "\"stream\":%llu,\"grid\":[%u,%u,%u],\"block\":[%u,%u,%u],\"shared\":%u,\"exec\":%llu,"
+        "\"node\":%d,\"params\":\"",
+        (int)getpid(), syscall(SYS_gettid), (unsigned long long)clock_ns(), (unsigned long long)seq,
+        kernel->function->name, stream->ctx->id, stream->id, kernel->grid[0], kernel->grid[1],
+        kernel->grid[2], kernel->block[0], kernel->block[1], kernel->block[2], kernel->shared_bytes,
+        (unsigned long long)exec, node);
     for (size_t i = 0; i < kernel->n_params_bytes; i++) {
         text[n++] = digits[kernel->params[i] >> 4];
         text[n++] = digits[kernel->params[i] & 15];

@@ -39,7 +39,7 @@ struct pool {
 /* The pinned ranges once more, for kernels, which must not wait for driver.lock. */
 static struct host_range {
     uint64_t first, end;
-} *host_ranges;
+} * host_ranges;
 static size_t n_host_ranges, cap_host_ranges;
 static atomic_ulong host_generation = 1;
 static pthread_rwlock_t host_lock = PTHREAD_RWLOCK_INITIALIZER;
@@ -77,7 +77,8 @@ static void host_range_remove(uint64_t first)
     while (i < n_host_ranges && host_ranges[i].first != first)
         i++;
     if (i < n_host_ranges) {
-        memmove(host_ranges + i, host_ranges + i + 1, (n_host_ranges - i - 1) * sizeof(*host_ranges));
+        memmove(host_ranges + i, host_ranges + i + 1,
+                (n_host_ranges - i - 1) * sizeof(*host_ranges));
         n_host_ranges--;
     }
     atomic_fetch_add(&host_generation, 1);
@@ -104,7 +105,8 @@ bool memory_host_ok(uint64_t address, size_t n)
         else
             hi = mid;
     }
-    if (lo < n_host_ranges && host_ranges[lo].first <= address && address + n <= host_ranges[lo].end) {
+    if (lo < n_host_ranges && host_ranges[lo].first <= address &&
+        address + n <= host_ranges[lo].end) {
         last = host_ranges[lo];
         last_generation = atomic_load(&host_generation);
         ok = true;
@@ -122,10 +124,12 @@ CUresult memory_init(void)
 {
     for (int i = 0; i < driver.config.n_devices; i++) {
         uint64_t base = DEVICE_BASE + (uint64_t)i * DEVICE_SPAN;
-        void *window = mmap((void *)(uintptr_t)base, DEVICE_SPAN, PROT_NONE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
-        void *alias = mmap((void *)(uintptr_t)(base + ALIAS_DELTA), DEVICE_SPAN, PROT_NONE,
-                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+        void *window =
+            mmap((void *)(uintptr_t)base, DEVICE_SPAN, PROT_NONE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+        void *alias =
+            mmap((void *)(uintptr_t)(base + ALIAS_DELTA), DEVICE_SPAN, PROT_NONE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
 
         if (window != (void *)(uintptr_t)base || alias != (void *)(uintptr_t)(base + ALIAS_DELTA))
             return CUDA_ERROR_OPERATING_SYSTEM;
@@ -228,7 +232,8 @@ static void poison(uint64_t address, size_t n, int byte)
     }
 }
 
-CUresult memory_alloc(int device, struct context *ctx, size_t size, enum alloc_kind kind, uint64_t *address)
+CUresult memory_alloc(int device, struct context *ctx, size_t size, enum alloc_kind kind,
+                      uint64_t *address)
 {
     struct device *dev = &driver.devices[device];
     size_t mapped = round_page(size);
@@ -244,8 +249,8 @@ CUresult memory_alloc(int device, struct context *ctx, size_t size, enum alloc_k
     if (!at)
         return CUDA_ERROR_OUT_OF_MEMORY;
     offset = (off_t)(at - DEVICE_BASE - (uint64_t)device * DEVICE_SPAN);
-    if (mmap((void *)(uintptr_t)(at + ALIAS_DELTA), mapped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
-             dev->memfd, offset) == MAP_FAILED)
+    if (mmap((void *)(uintptr_t)(at + ALIAS_DELTA), mapped, PROT_READ | PROT_WRITE,
+             MAP_SHARED | MAP_FIXED, dev->memfd, offset) == MAP_FAILED)
         return CUDA_ERROR_OUT_OF_MEMORY;
     madvise((void *)(uintptr_t)(at + ALIAS_DELTA), mapped, MADV_DONTFORK);
     alloc = table_add(at, size, mapped, kind);
@@ -278,12 +283,8 @@ static void alloc_drop(struct alloc *alloc)
         host_range_remove(alloc->address);
         munmap((void *)(uintptr_t)alloc->address, alloc->mapped);
         break;
-    case ALLOC_REGISTERED:
-        host_range_remove(alloc->address);
-        break;
-    default:
-        device_unmap(alloc);
-        break;
+    case ALLOC_REGISTERED: host_range_remove(alloc->address); break;
+    default: device_unmap(alloc); break;
     }
     if (alloc->pool && --alloc->pool->n_live == 0 && alloc->pool->destroyed)
         object_free(alloc->pool);
@@ -349,8 +350,8 @@ CUresult impl_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
     return CUDA_SUCCESS;
 }
 
-CUresult impl_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height,
-                                 unsigned int ElementSizeBytes)
+CUresult impl_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes,
+                                 size_t Height, unsigned int ElementSizeBytes)
 {
     size_t pitch = (WidthInBytes + 511) & ~(size_t)511;
 
@@ -426,7 +427,8 @@ CUresult impl_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdevic
 
 /* ---- entries: host memory ---- */
 
-static CUresult host_alloc(struct context *ctx, size_t size, enum alloc_kind kind, unsigned flags, uint64_t *out)
+static CUresult host_alloc(struct context *ctx, size_t size, enum alloc_kind kind, unsigned flags,
+                           uint64_t *out)
 {
     size_t mapped = round_page(size);
     struct alloc *alloc;
@@ -633,48 +635,38 @@ static CUresult pointer_attribute(void *data, CUpointer_attribute attribute, CUd
             *(CUcontext *)data = (CUcontext)alloc->ctx;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-        *(unsigned *)data = device || alloc->kind == ALLOC_MANAGED ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+        *(unsigned *)data =
+            device || alloc->kind == ALLOC_MANAGED ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
         return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-        *(CUdeviceptr *)data = ptr;
-        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: *(CUdeviceptr *)data = ptr; return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
         if (device)
             return CUDA_ERROR_INVALID_VALUE;
         *(void **)data = (void *)(uintptr_t)ptr;
         return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-        *(unsigned *)data = 0;
-        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: *(unsigned *)data = 0; return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
         *(unsigned long long *)data = alloc->id;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
         *(unsigned *)data = alloc->kind == ALLOC_MANAGED;
         return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-        *(int *)data = alloc->device;
-        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: *(int *)data = alloc->device; return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
         *(unsigned *)data = 0;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
         *(CUdeviceptr *)data = alloc->address;
         return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-        *(size_t *)data = alloc->size;
-        return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_MAPPED:
-        *(unsigned *)data = 1;
-        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE: *(size_t *)data = alloc->size; return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MAPPED: *(unsigned *)data = 1; return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
         *(unsigned long long *)data = 0;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
         *(CUmemoryPool *)data = alloc->kind == ALLOC_POOL ? (CUmemoryPool)alloc->pool : NULL;
         return CUDA_SUCCESS;
-    default:
-        return CUDA_ERROR_INVALID_VALUE;
+    default: return CUDA_ERROR_INVALID_VALUE;
     }
 }
 
@@ -699,16 +691,14 @@ static size_t attribute_size(CUpointer_attribute attribute)
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-    case CU_POINTER_ATTRIBUTE_MAPPED:
-        return 4;
-    default:
-        return 8;
+    case CU_POINTER_ATTRIBUTE_MAPPED: return 4;
+    default: return 8;
     }
 }
 
 /* Unknown pointers are not an error here: their attributes read 0 (device ordinal -2). */
-CUresult impl_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes, void **data,
-                                     CUdeviceptr ptr)
+CUresult impl_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes,
+                                     void **data, CUdeviceptr ptr)
 {
     struct context *ctx;
     CUresult res;
@@ -729,7 +719,8 @@ CUresult impl_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attri
     return CUDA_SUCCESS;
 }
 
-CUresult impl_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr)
+CUresult impl_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
+                                    CUdeviceptr ptr)
 {
     DRIVER_LOCKED;
 
@@ -748,7 +739,8 @@ CUresult impl_cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice,
     return memory_check(devPtr, count, &pinned);
 }
 
-CUresult impl_cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice dstDevice, CUstream hStream)
+CUresult impl_cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice dstDevice,
+                                 CUstream hStream)
 {
     struct stream *stream;
     CUresult res;
@@ -795,7 +787,8 @@ static CUresult pool_alloc(CUdeviceptr *dptr, size_t bytesize, struct pool *pool
     if (stream->capture) {
         struct work *work;
 
-        res = node_work_alloc(stream->ctx, pool ? pool->device : stream->ctx->device, bytesize, &work);
+        res = node_work_alloc(stream->ctx, pool ? pool->device : stream->ctx->device, bytesize,
+                              &work);
         if (res != CUDA_SUCCESS)
             return res;
         *dptr = work->alloc.address;
@@ -828,11 +821,13 @@ CUresult impl_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStre
     return pool_alloc(dptr, bytesize, NULL, hStream);
 }
 
-CUresult impl_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream)
+CUresult impl_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
+                                      CUstream hStream)
 {
     DRIVER_LOCKED;
 
-    return pool ? pool_alloc(dptr, bytesize, (struct pool *)pool, hStream) : CUDA_ERROR_INVALID_VALUE;
+    return pool ? pool_alloc(dptr, bytesize, (struct pool *)pool, hStream)
+                : CUDA_ERROR_INVALID_VALUE;
 }
 
 void memory_pool_release(uint64_t address)
@@ -984,22 +979,15 @@ CUresult impl_cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute att
     switch (attr) {
     case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
     case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
-    case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
-        *(int *)value = 1;
-        return CUDA_SUCCESS;
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES: *(int *)value = 1; return CUDA_SUCCESS;
     case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
         *(uint64_t *)value = pool->threshold;
         return CUDA_SUCCESS;
     case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
-    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
-        *(uint64_t *)value = pool->used;
-        return CUDA_SUCCESS;
+    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT: *(uint64_t *)value = pool->used; return CUDA_SUCCESS;
     case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
-    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
-        *(uint64_t *)value = pool->used_high;
-        return CUDA_SUCCESS;
-    default:
-        return CUDA_ERROR_INVALID_VALUE;
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH: *(uint64_t *)value = pool->used_high; return CUDA_SUCCESS;
+    default: return CUDA_ERROR_INVALID_VALUE;
     }
 }
 
@@ -1009,7 +997,8 @@ CUresult impl_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, 
     return object_is(pool, OBJECT_POOL) && map ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult impl_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool memPool, CUmemLocation *location)
+CUresult impl_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool memPool,
+                                 CUmemLocation *location)
 {
     if (!flags || !location || !object_is(memPool, OBJECT_POOL))
         return CUDA_ERROR_INVALID_VALUE;

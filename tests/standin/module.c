@@ -37,7 +37,8 @@ struct jit_log {
     void **size_out; /* the option's value becomes the number of bytes written */
 };
 
-static void jit_logs(unsigned n, CUjit_option *options, void **values, struct jit_log *error, struct jit_log *info)
+static void jit_logs(unsigned n, CUjit_option *options, void **values, struct jit_log *error,
+                     struct jit_log *info)
 {
     memset(error, 0, sizeof(*error));
     memset(info, 0, sizeof(*info));
@@ -75,8 +76,9 @@ static void jit_log_write(struct jit_log *log, const char *text)
 }
 
 /* The lock is not held: making code takes seconds, and other threads may use the driver meanwhile. */
-static CUresult image_make(const void *data, unsigned n_options, CUjit_option *options, void **values,
-                           struct image **image, const char **text_out, size_t *n_text_out)
+static CUresult image_make(const void *data, unsigned n_options, CUjit_option *options,
+                           void **values, struct image **image, const char **text_out,
+                           size_t *n_text_out)
 {
     struct jit_log error, info;
     const char *text = NULL;
@@ -108,7 +110,8 @@ static CUresult image_make(const void *data, unsigned n_options, CUjit_option *o
 
 /* ---- modules ---- */
 
-static CUresult module_new(struct context *ctx, struct image *image, struct library *library, struct module **out)
+static CUresult module_new(struct context *ctx, struct image *image, struct library *library,
+                           struct module **out)
 {
     struct module *module = object_new(OBJECT_MODULE, sizeof(*module));
     size_t n_globals = image_globals_size(image);
@@ -156,7 +159,8 @@ void module_destroy(struct module *module)
     object_free(module);
 }
 
-static CUresult load(CUmodule *out, const void *data, unsigned n_options, CUjit_option *options, void **values)
+static CUresult load(CUmodule *out, const void *data, unsigned n_options, CUjit_option *options,
+                     void **values)
 {
     struct context *ctx;
     struct image *image;
@@ -321,7 +325,8 @@ CUresult impl_cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const char *
     if (!function)
         return CUDA_ERROR_OUT_OF_MEMORY;
     *hfunc = (CUfunction)function;
-    log_detail("\"kernel\":\"%.200s\",\"function\":%llu", name, (unsigned long long)(uintptr_t)function);
+    log_detail("\"kernel\":\"%.200s\",\"function\":%llu", name,
+               (unsigned long long)(uintptr_t)function);
     return CUDA_SUCCESS;
 }
 
@@ -337,7 +342,8 @@ CUresult impl_cuModuleGetFunctionCount(unsigned int *count, CUmodule mod)
     return CUDA_SUCCESS;
 }
 
-CUresult impl_cuModuleEnumerateFunctions(CUfunction *functions, unsigned int numFunctions, CUmodule mod)
+CUresult impl_cuModuleEnumerateFunctions(CUfunction *functions, unsigned int numFunctions,
+                                         CUmodule mod)
 {
     struct module *module = (struct module *)mod;
     DRIVER_LOCKED;
@@ -364,7 +370,8 @@ static CUresult global(struct module *module, CUdeviceptr *dptr, size_t *bytes, 
     return CUDA_SUCCESS;
 }
 
-CUresult impl_cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule hmod, const char *name)
+CUresult impl_cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule hmod,
+                                   const char *name)
 {
     DRIVER_LOCKED;
 
@@ -377,8 +384,8 @@ CUresult impl_cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule hm
 
 /* ---- libraries ---- */
 
-static CUresult library_load(CUlibrary *out, const void *code, unsigned n_options, CUjit_option *options,
-                             void **values)
+static CUresult library_load(CUlibrary *out, const void *code, unsigned n_options,
+                             CUjit_option *options, void **values)
 {
     struct library *library;
     struct image *image;
@@ -416,10 +423,10 @@ CUresult impl_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_opti
     return library_load(library, code, numJitOptions, jitOptions, jitOptionsValues);
 }
 
-CUresult impl_cuLibraryLoadFromFile(CUlibrary *library, const char *fileName, CUjit_option *jitOptions,
-                                    void **jitOptionsValues, unsigned int numJitOptions,
-                                    CUlibraryOption *libraryOptions, void **libraryOptionValues,
-                                    unsigned int numLibraryOptions)
+CUresult impl_cuLibraryLoadFromFile(CUlibrary *library, const char *fileName,
+                                    CUjit_option *jitOptions, void **jitOptionsValues,
+                                    unsigned int numJitOptions, CUlibraryOption *libraryOptions,
+                                    void **libraryOptionValues, unsigned int numLibraryOptions)
 {
     char *data;
     CUresult res;
@@ -582,7 +589,8 @@ CUresult impl_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int numKerne
     return CUDA_SUCCESS;
 }
 
-CUresult impl_cuLibraryGetGlobal(CUdeviceptr *dptr, size_t *bytes, CUlibrary handle, const char *name)
+CUresult impl_cuLibraryGetGlobal(CUdeviceptr *dptr, size_t *bytes, CUlibrary handle,
+                                 const char *name)
 {
     struct context *ctx;
     struct module *module;
@@ -601,7 +609,8 @@ CUresult impl_cuLibraryGetGlobal(CUdeviceptr *dptr, size_t *bytes, CUlibrary han
 
 /* ---- functions and kernels: one answers for the other where the driver allows it ---- */
 
-static CUresult kernel_function(struct kernel *kernel, struct context *ctx, struct function **function)
+static CUresult kernel_function(struct kernel *kernel, struct context *ctx,
+                                struct function **function)
 {
     struct module *module;
     CUresult res = library_module(kernel->library, ctx, &module);
@@ -613,7 +622,8 @@ static CUresult kernel_function(struct kernel *kernel, struct context *ctx, stru
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (!(*function)->kernel) {
         (*function)->kernel = kernel;
-        (*function)->max_dynamic_shared = kernel->attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES];
+        (*function)->max_dynamic_shared =
+            kernel->attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES];
     }
     return CUDA_SUCCESS;
 }
@@ -626,7 +636,8 @@ CUresult function_resolve(CUfunction handle, struct context *ctx, struct functio
         CUresult res = kernel_function((struct kernel *)handle, ctx, function);
 
         if (res == CUDA_SUCCESS) {
-            int dynamic = ((struct kernel *)handle)->attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES];
+            int dynamic = ((struct kernel *)handle)
+                              ->attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES];
 
             if (dynamic > (*function)->max_dynamic_shared)
                 (*function)->max_dynamic_shared = dynamic;
@@ -698,7 +709,8 @@ CUresult impl_cuKernelGetName(const char **name, CUkernel hfunc)
     return CUDA_SUCCESS;
 }
 
-static CUresult param_info(const struct kernel_info *info, size_t index, size_t *offset, size_t *size)
+static CUresult param_info(const struct kernel_info *info, size_t index, size_t *offset,
+                           size_t *size)
 {
     if (!offset || index >= info->n_params)
         return CUDA_ERROR_INVALID_VALUE;
@@ -708,14 +720,16 @@ static CUresult param_info(const struct kernel_info *info, size_t index, size_t 
     return CUDA_SUCCESS;
 }
 
-CUresult impl_cuFuncGetParamInfo(CUfunction func, size_t paramIndex, size_t *paramOffset, size_t *paramSize)
+CUresult impl_cuFuncGetParamInfo(CUfunction func, size_t paramIndex, size_t *paramOffset,
+                                 size_t *paramSize)
 {
     if (!object_is(func, OBJECT_FUNCTION))
         return CUDA_ERROR_INVALID_HANDLE;
     return param_info(((struct function *)func)->info, paramIndex, paramOffset, paramSize);
 }
 
-CUresult impl_cuKernelGetParamInfo(CUkernel kernel, size_t paramIndex, size_t *paramOffset, size_t *paramSize)
+CUresult impl_cuKernelGetParamInfo(CUkernel kernel, size_t paramIndex, size_t *paramOffset,
+                                   size_t *paramSize)
 {
     if (!object_is(kernel, OBJECT_KERNEL))
         return CUDA_ERROR_INVALID_HANDLE;
@@ -737,12 +751,15 @@ CUresult impl_cuFuncLoad(CUfunction function)
     return object_is(function, OBJECT_FUNCTION) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-static CUresult attribute_get(const struct kernel_info *info, const int *set, CUfunction_attribute attrib, int *pi)
+static CUresult attribute_get(const struct kernel_info *info, const int *set,
+                              CUfunction_attribute attrib, int *pi)
 {
     if (!pi || attrib < 0 || attrib >= CU_FUNC_ATTRIBUTE_MAX)
         return CUDA_ERROR_INVALID_VALUE;
     switch (attrib) {
-    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK: *pi = info->max_threads ? info->max_threads : 1024; break;
+    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
+        *pi = info->max_threads ? info->max_threads : 1024;
+        break;
     case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES: *pi = (int)info->static_shared; break;
     case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES: *pi = (int)info->local_bytes; break;
     case CU_FUNC_ATTRIBUTE_NUM_REGS: *pi = info->registers ? info->registers : 16; break;
@@ -756,7 +773,8 @@ static CUresult attribute_get(const struct kernel_info *info, const int *set, CU
     return CUDA_SUCCESS;
 }
 
-static CUresult attribute_set(const struct kernel_info *info, int *set, CUfunction_attribute attrib, int value)
+static CUresult attribute_set(const struct kernel_info *info, int *set, CUfunction_attribute attrib,
+                              int value)
 {
     switch (attrib) {
     case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
@@ -772,10 +790,8 @@ static CUresult attribute_set(const struct kernel_info *info, int *set, CUfuncti
     case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT:
     case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH:
     case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
-    case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
-        break;
-    default:
-        return CUDA_ERROR_INVALID_VALUE;
+    case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE: break;
+    default: return CUDA_ERROR_INVALID_VALUE;
     }
     set[attrib] = value;
     return CUDA_SUCCESS;
@@ -791,7 +807,8 @@ CUresult impl_cuFuncGetAttribute(int *pi, CUfunction_attribute attrib, CUfunctio
     res = context_current(&ctx);
     if (res == CUDA_SUCCESS)
         res = function_resolve(hfunc, ctx, &function);
-    return res != CUDA_SUCCESS ? res : attribute_get(function->info, function->attributes, attrib, pi);
+    return res != CUDA_SUCCESS ? res
+                               : attribute_get(function->info, function->attributes, attrib, pi);
 }
 
 CUresult impl_cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int value)
@@ -814,18 +831,21 @@ CUresult impl_cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, 
 CUresult impl_cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache config)
 {
     (void)config;
-    return object_is(hfunc, OBJECT_FUNCTION) || object_is(hfunc, OBJECT_KERNEL) ? CUDA_SUCCESS
-                                                                               : CUDA_ERROR_INVALID_HANDLE;
+    return object_is(hfunc, OBJECT_FUNCTION) || object_is(hfunc, OBJECT_KERNEL)
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult impl_cuFuncSetSharedMemConfig(CUfunction hfunc, CUsharedconfig config)
 {
     (void)config;
-    return object_is(hfunc, OBJECT_FUNCTION) || object_is(hfunc, OBJECT_KERNEL) ? CUDA_SUCCESS
-                                                                               : CUDA_ERROR_INVALID_HANDLE;
+    return object_is(hfunc, OBJECT_FUNCTION) || object_is(hfunc, OBJECT_KERNEL)
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_INVALID_HANDLE;
 }
 
-CUresult impl_cuKernelGetAttribute(int *pi, CUfunction_attribute attrib, CUkernel kernel, CUdevice dev)
+CUresult impl_cuKernelGetAttribute(int *pi, CUfunction_attribute attrib, CUkernel kernel,
+                                   CUdevice dev)
 {
     DRIVER_LOCKED;
 
@@ -833,10 +853,12 @@ CUresult impl_cuKernelGetAttribute(int *pi, CUfunction_attribute attrib, CUkerne
         return CUDA_ERROR_INVALID_DEVICE;
     if (!object_is(kernel, OBJECT_KERNEL))
         return CUDA_ERROR_INVALID_HANDLE;
-    return attribute_get(((struct kernel *)kernel)->info, ((struct kernel *)kernel)->attributes, attrib, pi);
+    return attribute_get(((struct kernel *)kernel)->info, ((struct kernel *)kernel)->attributes,
+                         attrib, pi);
 }
 
-CUresult impl_cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel, CUdevice dev)
+CUresult impl_cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel,
+                                   CUdevice dev)
 {
     DRIVER_LOCKED;
 
@@ -844,7 +866,8 @@ CUresult impl_cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkerne
         return CUDA_ERROR_INVALID_DEVICE;
     if (!object_is(kernel, OBJECT_KERNEL))
         return CUDA_ERROR_INVALID_HANDLE;
-    return attribute_set(((struct kernel *)kernel)->info, ((struct kernel *)kernel)->attributes, attrib, val);
+    return attribute_set(((struct kernel *)kernel)->info, ((struct kernel *)kernel)->attributes,
+                         attrib, val);
 }
 
 CUresult impl_cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice dev)
@@ -866,8 +889,10 @@ static int occupancy(const struct function *function, int block, size_t dynamic)
     return n > 32 ? 32 : n;
 }
 
-CUresult impl_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *numBlocks, CUfunction func, int blockSize,
-                                                                   size_t dynamicSMemSize, unsigned int flags)
+CUresult impl_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *numBlocks, CUfunction func,
+                                                                   int blockSize,
+                                                                   size_t dynamicSMemSize,
+                                                                   unsigned int flags)
 {
     struct function *function;
     struct context *ctx;
@@ -885,16 +910,17 @@ CUresult impl_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *numBlock
     return res;
 }
 
-CUresult impl_cuOccupancyMaxActiveBlocksPerMultiprocessor(int *numBlocks, CUfunction func, int blockSize,
-                                                          size_t dynamicSMemSize)
+CUresult impl_cuOccupancyMaxActiveBlocksPerMultiprocessor(int *numBlocks, CUfunction func,
+                                                          int blockSize, size_t dynamicSMemSize)
 {
-    return impl_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(numBlocks, func, blockSize, dynamicSMemSize, 0);
+    return impl_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(numBlocks, func, blockSize,
+                                                                     dynamicSMemSize, 0);
 }
 
-CUresult impl_cuOccupancyMaxPotentialBlockSizeWithFlags(int *minGridSize, int *blockSize, CUfunction func,
-                                                        CUoccupancyB2DSize blockSizeToDynamicSMemSize,
-                                                        size_t dynamicSMemSize, int blockSizeLimit,
-                                                        unsigned int flags)
+CUresult impl_cuOccupancyMaxPotentialBlockSizeWithFlags(
+    int *minGridSize, int *blockSize, CUfunction func,
+    CUoccupancyB2DSize blockSizeToDynamicSMemSize, size_t dynamicSMemSize, int blockSizeLimit,
+    unsigned int flags)
 {
     struct function *function;
     struct context *ctx;
@@ -917,7 +943,8 @@ CUresult impl_cuOccupancyMaxPotentialBlockSizeWithFlags(int *minGridSize, int *b
     if (blockSizeLimit > 0 && blockSizeLimit < limit)
         limit = blockSizeLimit;
     for (int block = limit; block > 0; block -= 32) {
-        size_t dynamic = blockSizeToDynamicSMemSize ? blockSizeToDynamicSMemSize(block) : dynamicSMemSize;
+        size_t dynamic =
+            blockSizeToDynamicSMemSize ? blockSizeToDynamicSMemSize(block) : dynamicSMemSize;
         int n = occupancy(function, block, dynamic);
 
         if (n * block > best) {
@@ -933,12 +960,13 @@ CUresult impl_cuOccupancyMaxPotentialBlockSize(int *minGridSize, int *blockSize,
                                                CUoccupancyB2DSize blockSizeToDynamicSMemSize,
                                                size_t dynamicSMemSize, int blockSizeLimit)
 {
-    return impl_cuOccupancyMaxPotentialBlockSizeWithFlags(minGridSize, blockSize, func, blockSizeToDynamicSMemSize,
+    return impl_cuOccupancyMaxPotentialBlockSizeWithFlags(minGridSize, blockSize, func,
+                                                          blockSizeToDynamicSMemSize,
                                                           dynamicSMemSize, blockSizeLimit, 0);
 }
 
-CUresult impl_cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize, CUfunction func, int numBlocks,
-                                                      int blockSize)
+CUresult impl_cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize, CUfunction func,
+                                                      int numBlocks, int blockSize)
 {
     struct function *function;
     struct context *ctx;
@@ -955,7 +983,9 @@ CUresult impl_cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize, C
     if (res != CUDA_SUCCESS)
         return res;
     room = 167936 / (size_t)numBlocks;
-    *dynamicSmemSize = room > 1024 + function->info->static_shared ? room - 1024 - function->info->static_shared : 0;
+    *dynamicSmemSize = room > 1024 + function->info->static_shared
+                           ? room - 1024 - function->info->static_shared
+                           : 0;
     if (*dynamicSmemSize > 166912)
         *dynamicSmemSize = 166912;
     return CUDA_SUCCESS;

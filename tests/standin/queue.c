@@ -213,7 +213,8 @@ static void delay(const struct op *op)
     ns = random_next(&state) % (driver.config.delay_max_ns + 1);
     if (random_next(&state) % 4)
         ns /= 16;
-    nanosleep(&(struct timespec){ .tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u) },
+    nanosleep(&(struct timespec){ .tv_sec = (time_t)(ns / 1000000000u),
+                                  .tv_nsec = (long)(ns % 1000000000u) },
               NULL);
 }
 
@@ -239,8 +240,8 @@ static void share_run(struct share *share)
  * @chunk: how many at a time
  * Return: the first error that any part met.
  */
-CUresult queue_share(uint64_t n_blocks, uint64_t chunk, CUresult (*run)(uint64_t first, uint64_t n, void *data),
-                     void *data)
+CUresult queue_share(uint64_t n_blocks, uint64_t chunk,
+                     CUresult (*run)(uint64_t first, uint64_t n, void *data), void *data)
 {
     struct share share = { .n_blocks = n_blocks, .chunk = chunk, .run = run, .data = data };
     struct share **link;

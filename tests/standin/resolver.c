@@ -39,14 +39,16 @@ CUresult impl_cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersio
 
     if (!symbol || !pfn || flags > 2 + 1)
         return CUDA_ERROR_INVALID_VALUE;
-    entry = find(symbol, cudaVersion, flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, &known);
+    entry =
+        find(symbol, cudaVersion, flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, &known);
     *pfn = entry ? (void *)(uintptr_t)entry->fn : NULL;
     if (symbolStatus)
         *symbolStatus = entry   ? CU_GET_PROC_ADDRESS_SUCCESS
                         : known ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
                                 : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
     log_detail("\"symbol\":\"%.80s\",\"version\":%d,\"flags\":%llu,\"found\":\"%s\"",
-               known ? symbol : "?", cudaVersion, (unsigned long long)flags, entry ? entry->symbol : "");
+               known ? symbol : "?", cudaVersion, (unsigned long long)flags,
+               entry ? entry->symbol : "");
     return CUDA_SUCCESS;
 }
 
@@ -57,9 +59,11 @@ CUresult impl_cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, 
 
     if (!symbol || !pfn || flags > 2 + 1)
         return CUDA_ERROR_INVALID_VALUE;
-    entry = find(symbol, cudaVersion, flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, &known);
+    entry =
+        find(symbol, cudaVersion, flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, &known);
     log_detail("\"symbol\":\"%.80s\",\"version\":%d,\"flags\":%llu,\"found\":\"%s\"",
-               known ? symbol : "?", cudaVersion, (unsigned long long)flags, entry ? entry->symbol : "");
+               known ? symbol : "?", cudaVersion, (unsigned long long)flags,
+               entry ? entry->symbol : "");
     if (!entry)
         return CUDA_ERROR_NOT_FOUND;
     *pfn = (void *)(uintptr_t)entry->fn;

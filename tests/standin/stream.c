@@ -300,7 +300,7 @@ CUresult impl_cuStreamQuery(CUstream hStream)
     DRIVER_LOCKED;                                                                                 \
     res = stream_resolve(handle, &stream);                                                         \
     if (res != CUDA_SUCCESS)                                                                       \
-        return res
+    return res
 
 CUresult impl_cuStreamGetPriority(CUstream hStream, int *priority)
 {
@@ -358,7 +358,8 @@ CUresult impl_cuStreamGetDevice(CUstream hStream, CUdevice *device)
     return CUDA_SUCCESS;
 }
 
-CUresult impl_cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr, const CUstreamAttrValue *value)
+CUresult impl_cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr,
+                                   const CUstreamAttrValue *value)
 {
     STREAM_QUERY(hStream, stream);
     if (!value)
@@ -368,7 +369,8 @@ CUresult impl_cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr, const 
     return CUDA_SUCCESS;
 }
 
-CUresult impl_cuStreamGetAttribute(CUstream hStream, CUstreamAttrID attr, CUstreamAttrValue *value_out)
+CUresult impl_cuStreamGetAttribute(CUstream hStream, CUstreamAttrID attr,
+                                   CUstreamAttrValue *value_out)
 {
     STREAM_QUERY(hStream, stream);
     if (!value_out)
@@ -391,7 +393,8 @@ CUresult impl_cuStreamCopyAttributes(CUstream dst, CUstream src)
     return CUDA_SUCCESS;
 }
 
-CUresult impl_cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t length, unsigned int flags)
+CUresult impl_cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t length,
+                                     unsigned int flags)
 {
     STREAM_QUERY(hStream, stream);
     (void)length;
@@ -437,14 +440,15 @@ CUresult impl_cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, v
     return stream_do(stream, work, NULL);
 }
 
-static CUresult value_op(CUstream handle, enum work_kind kind, CUdeviceptr addr, cuuint64_t value, bool wide,
-                         unsigned flags)
+static CUresult value_op(CUstream handle, enum work_kind kind, CUdeviceptr addr, cuuint64_t value,
+                         bool wide, unsigned flags)
 {
     struct work *work;
     bool pinned;
 
     STREAM_QUERY(handle, stream);
-    if (addr % (wide ? 8 : 4) || memory_check(addr, wide ? 8 : 4, &pinned) != CUDA_SUCCESS || !pinned)
+    if (addr % (wide ? 8 : 4) || memory_check(addr, wide ? 8 : 4, &pinned) != CUDA_SUCCESS ||
+        !pinned)
         return CUDA_ERROR_INVALID_VALUE;
     work = work_new(kind, stream->ctx);
     if (work) {
@@ -456,22 +460,26 @@ static CUresult value_op(CUstream handle, enum work_kind kind, CUdeviceptr addr,
     return stream_do(stream, work, NULL);
 }
 
-CUresult impl_cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
+CUresult impl_cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,
+                                      unsigned int flags)
 {
     return value_op(stream, WORK_WRITE_VALUE, addr, value, false, flags);
 }
 
-CUresult impl_cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
+CUresult impl_cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value,
+                                      unsigned int flags)
 {
     return value_op(stream, WORK_WRITE_VALUE, addr, value, true, flags);
 }
 
-CUresult impl_cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
+CUresult impl_cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,
+                                     unsigned int flags)
 {
     return value_op(stream, WORK_WAIT_VALUE, addr, value, false, flags);
 }
 
-CUresult impl_cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
+CUresult impl_cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value,
+                                     unsigned int flags)
 {
     return value_op(stream, WORK_WAIT_VALUE, addr, value, true, flags);
 }

@@ -73,7 +73,8 @@ START_TEST(the_log_has_calls_launches_and_what_is_missing)
     ok(cuCtxSynchronize());
     text = read_file();
     ck_assert_ptr_nonnull(strstr(text, "\"name\":\"cuCtxCreate_v2\",\"result\":0"));
-    ck_assert_ptr_nonnull(strstr(text, "\"name\":\"cuImportExternalMemory\",\"result\":801,\"not_implemented\":true"));
+    ck_assert_ptr_nonnull(strstr(
+        text, "\"name\":\"cuImportExternalMemory\",\"result\":801,\"not_implemented\":true"));
     snprintf(want, sizeof(want), "\"ptr\":%llu,\"bytes\":256", (unsigned long long)p);
     ck_assert_ptr_nonnull(strstr(text, want));
     ck_assert_ptr_nonnull(strstr(text, "\"seq\":1,\"kernel\":\"add\""));

@@ -107,8 +107,15 @@ START_TEST(lying_headers_are_refused)
         size_t at, n;
         uint64_t value;
     } lies[] = {
-        { 6, 2, 0 },      { 6, 2, 15 },          { 8, 8, UINT64_MAX }, { 8, 8, 1ull << 40 }, { 16 + 4, 4, 0 },
-        { 16 + 4, 4, 47 }, { 16 + 4, 4, 1u << 30 }, { 16 + 8, 8, 4000 },  { 16 + 8, 8, UINT64_MAX },
+        { 6, 2, 0 },
+        { 6, 2, 15 },
+        { 8, 8, UINT64_MAX },
+        { 8, 8, 1ull << 40 },
+        { 16 + 4, 4, 0 },
+        { 16 + 4, 4, 47 },
+        { 16 + 4, 4, 1u << 30 },
+        { 16 + 8, 8, 4000 },
+        { 16 + 8, 8, UINT64_MAX },
     };
 
     for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++) {

@@ -5,16 +5,24 @@
 #include <pthread.h>
 #include <unistd.h>
 
-static CUDA_KERNEL_NODE_PARAMS_v2 add_params(CUdeviceptr *p, uint32_t *n, uint32_t *v, void **params)
+static CUDA_KERNEL_NODE_PARAMS_v2 add_params(CUdeviceptr *p, uint32_t *n, uint32_t *v,
+                                             void **params)
 {
     params[0] = p;
     params[1] = n;
     params[2] = v;
-    return (CUDA_KERNEL_NODE_PARAMS_v2){ .func = test_function("add"), .gridDimX = 1, .gridDimY = 1, .gridDimZ = 1,
-                                         .blockDimX = 64, .blockDimY = 1, .blockDimZ = 1, .kernelParams = params };
+    return (CUDA_KERNEL_NODE_PARAMS_v2){ .func = test_function("add"),
+                                         .gridDimX = 1,
+                                         .gridDimY = 1,
+                                         .gridDimZ = 1,
+                                         .blockDimX = 64,
+                                         .blockDimY = 1,
+                                         .blockDimZ = 1,
+                                         .kernelParams = params };
 }
 
-static CUgraphNode add_node(CUgraph graph, CUdeviceptr p, uint32_t v, const CUgraphNode *deps, size_t n_deps)
+static CUgraphNode add_node(CUgraph graph, CUdeviceptr p, uint32_t v, const CUgraphNode *deps,
+                            size_t n_deps)
 {
     uint32_t n = 64;
     void *params[3];
@@ -48,14 +56,18 @@ START_TEST(a_graph_runs_its_nodes_in_order)
     CUgraphNode set, add, copy, empty;
     CUstream stream = new_stream();
     CUgraphExec exec;
-    CUDA_MEMCPY3D copy_params = { .srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = p,
-                                  .dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = q, .WidthInBytes = 256,
-                                  .Height = 1, .Depth = 1 };
+    CUDA_MEMCPY3D copy_params = { .srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                                  .srcDevice = p,
+                                  .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                                  .dstDevice = q,
+                                  .WidthInBytes = 256,
+                                  .Height = 1,
+                                  .Depth = 1 };
 
     ok(cuGraphCreate(&graph, 0));
     ok(cuGraphAddMemsetNode(&set, graph, NULL, 0,
-                            &(CUDA_MEMSET_NODE_PARAMS){ .dst = p, .elementSize = 4, .value = 10, .width = 64,
-                                                        .height = 1 },
+                            &(CUDA_MEMSET_NODE_PARAMS){
+                                .dst = p, .elementSize = 4, .value = 10, .width = 64, .height = 1 },
                             test_ctx));
     add = add_node(graph, p, 5, &set, 1);
     ok(cuGraphAddEmptyNode(&empty, graph, &add, 1));
@@ -80,7 +92,8 @@ START_TEST(all_instantiate_forms_agree)
     CUgraphExec exec[4];
     CUgraphNode error;
     char log[64];
-    CUDA_GRAPH_INSTANTIATE_PARAMS params = { .flags = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH };
+    CUDA_GRAPH_INSTANTIATE_PARAMS params = { .flags =
+                                                 CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH };
 
     ok(cuGraphCreate(&graph, 0));
     add_node(graph, p, 1, NULL, 0);
@@ -160,7 +173,8 @@ START_TEST(programmatic_edges_need_the_queries_that_show_them)
     CUgraph graph;
     CUgraphNode a, b, nodes[2];
     CUgraphEdgeData data = { .from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC,
-                             .type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC }, seen[2];
+                             .type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC },
+                    seen[2];
     size_t n = 2;
 
     ok(cuGraphCreate(&graph, 0));
@@ -325,8 +339,14 @@ START_TEST(launches_of_one_exec_do_not_overlap)
     CUgraphExec exec;
     uint32_t n = 200000;
     void *params[] = { &p, &n };
-    CUDA_KERNEL_NODE_PARAMS_v2 slow = { .func = test_function("slow"), .gridDimX = 1, .gridDimY = 1, .gridDimZ = 1,
-                                        .blockDimX = 1, .blockDimY = 1, .blockDimZ = 1, .kernelParams = params };
+    CUDA_KERNEL_NODE_PARAMS_v2 slow = { .func = test_function("slow"),
+                                        .gridDimX = 1,
+                                        .gridDimY = 1,
+                                        .gridDimZ = 1,
+                                        .blockDimX = 1,
+                                        .blockDimY = 1,
+                                        .blockDimZ = 1,
+                                        .kernelParams = params };
     CUstream streams[3] = { new_stream(), new_stream(), new_stream() };
 
     ok(cuGraphCreate(&graph, 0));
@@ -379,7 +399,8 @@ START_TEST(host_and_event_nodes_run)
 
     ok(cuEventCreate(&event, 0));
     ok(cuGraphCreate(&graph, 0));
-    ok(cuGraphAddHostNode(&host, graph, NULL, 0, &(CUDA_HOST_NODE_PARAMS){ .fn = count, .userData = &called }));
+    ok(cuGraphAddHostNode(&host, graph, NULL, 0,
+                          &(CUDA_HOST_NODE_PARAMS){ .fn = count, .userData = &called }));
     ok(cuGraphAddEventRecordNode(&record, graph, &host, 1, event));
     ok(cuGraphLaunch(instantiate(graph), NULL));
     ok(cuEventSynchronize(event));
@@ -539,7 +560,8 @@ START_TEST(what_capture_cannot_hold_is_an_error_by_name)
     ok(cuEventCreate(&event, 0));
     ok(cuEventCreate(&plain, 0));
     ok(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
-    fails(cuStreamBeginCapture_v2(NULL, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    fails(cuStreamBeginCapture_v2(NULL, CU_STREAM_CAPTURE_MODE_GLOBAL),
+          CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     fails(cuStreamEndCapture(a, &graph), CUDA_ERROR_ILLEGAL_STATE);
 
     ok(cuStreamBeginCapture_v2(a, CU_STREAM_CAPTURE_MODE_GLOBAL));

@@ -46,13 +46,15 @@ START_TEST(every_typedef_resolves_to_its_export)
         CUdriverProcAddressQueryResult status;
         void *pfn = NULL;
 
-        ok(cuGetProcAddress_v2(oracle[i].name, &pfn, oracle[i].version, oracle[i].per_thread ? 2 : 0, &status));
+        ok(cuGetProcAddress_v2(oracle[i].name, &pfn, oracle[i].version,
+                               oracle[i].per_thread ? 2 : 0, &status));
         ck_assert_msg(pfn != NULL && status == 0, "%s at %d", oracle[i].name, oracle[i].version);
         if (oracle[i].per_thread)
-            ck_assert_msg(is_per_thread(oracle[i].name, pfn), "%s at %d", oracle[i].name, oracle[i].version);
-        else
-            ck_assert_msg(pfn == exported(oracle[i].name, oracle[i].nth, ""), "%s at %d", oracle[i].name,
+            ck_assert_msg(is_per_thread(oracle[i].name, pfn), "%s at %d", oracle[i].name,
                           oracle[i].version);
+        else
+            ck_assert_msg(pfn == exported(oracle[i].name, oracle[i].nth, ""), "%s at %d",
+                          oracle[i].name, oracle[i].version);
     }
 }
 END_TEST
@@ -78,7 +80,8 @@ END_TEST
 
 START_TEST(unknown_and_suffixed_names_are_not_found)
 {
-    static const char *const names[] = { "cuMemAlloc_v2", "cuLaunchKernel_ptsz", "cuNothing", "", "memcpy" };
+    static const char *const names[] = { "cuMemAlloc_v2", "cuLaunchKernel_ptsz", "cuNothing", "",
+                                         "memcpy" };
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SUCCESS;

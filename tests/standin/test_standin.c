@@ -149,7 +149,8 @@ START_TEST(ranges_are_known_from_any_pointer_inside)
     ck_assert_uint_eq(type, CU_MEMORYTYPE_DEVICE);
     ok(cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, p + 5));
     ck_assert_int_eq(ordinal, 0);
-    fails(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)(uintptr_t)&type),
+    fails(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                (CUdeviceptr)(uintptr_t)&type),
           CUDA_ERROR_INVALID_VALUE);
 }
 END_TEST
@@ -199,13 +200,21 @@ START_TEST(two_dimensional_copies_keep_their_pitches)
 
     for (size_t i = 0; i < sizeof(rows); i++)
         rows[i] = (unsigned char)(i + 1);
-    ok(cuMemcpy2D_v2(&(CUDA_MEMCPY2D){ .srcMemoryType = CU_MEMORYTYPE_HOST, .srcHost = rows, .srcPitch = 4,
-                                       .dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = p, .dstPitch = 16,
-                                       .dstXInBytes = 2, .dstY = 1, .WidthInBytes = 4, .Height = 3 }));
+    ok(cuMemcpy2D_v2(&(CUDA_MEMCPY2D){ .srcMemoryType = CU_MEMORYTYPE_HOST,
+                                       .srcHost = rows,
+                                       .srcPitch = 4,
+                                       .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                                       .dstDevice = p,
+                                       .dstPitch = 16,
+                                       .dstXInBytes = 2,
+                                       .dstY = 1,
+                                       .WidthInBytes = 4,
+                                       .Height = 3 }));
     ok(cuMemcpyDtoH_v2(back, p, sizeof(back)));
     for (int y = 0; y < 8; y++) {
         for (int x = 0; x < 16; x++)
-            ck_assert_uint_eq(back[y * 16 + x], x >= 2 && x < 6 && y >= 1 && y < 4 ? (y - 1) * 4 + x - 1 : 0);
+            ck_assert_uint_eq(back[y * 16 + x],
+                              x >= 2 && x < 6 && y >= 1 && y < 4 ? (y - 1) * 4 + x - 1 : 0);
     }
 }
 END_TEST
@@ -338,7 +347,8 @@ START_TEST(a_kernel_of_a_library_launches_as_a_function)
     ok(cuLaunchKernel(function, 1, 1, 1, 64, 1, 1, 0, NULL, params, NULL));
     ck_assert_uint_eq(test_read(p), 18);
     ok(cuLibraryUnload(library));
-    fails(cuLaunchKernel((CUfunction)kernel, 1, 1, 1, 64, 1, 1, 0, NULL, params, NULL), CUDA_ERROR_INVALID_HANDLE);
+    fails(cuLaunchKernel((CUfunction)kernel, 1, 1, 1, 64, 1, 1, 0, NULL, params, NULL),
+          CUDA_ERROR_INVALID_HANDLE);
 }
 END_TEST
 
@@ -388,14 +398,18 @@ START_TEST(impossible_launches_are_refused)
     CUfunction add = test_function("add");
 
     fails(cuLaunchKernel(add, 0, 1, 1, 1, 1, 1, 0, NULL, params, NULL), CUDA_ERROR_INVALID_VALUE);
-    fails(cuLaunchKernel(add, 1, 70000, 1, 1, 1, 1, 0, NULL, params, NULL), CUDA_ERROR_INVALID_VALUE);
-    fails(cuLaunchKernel(add, 1, 1, 1, 1025, 1, 1, 0, NULL, params, NULL), CUDA_ERROR_INVALID_VALUE);
+    fails(cuLaunchKernel(add, 1, 70000, 1, 1, 1, 1, 0, NULL, params, NULL),
+          CUDA_ERROR_INVALID_VALUE);
+    fails(cuLaunchKernel(add, 1, 1, 1, 1025, 1, 1, 0, NULL, params, NULL),
+          CUDA_ERROR_INVALID_VALUE);
     fails(cuLaunchKernel(add, 1, 1, 1, 64, 64, 1, 0, NULL, params, NULL), CUDA_ERROR_INVALID_VALUE);
-    fails(cuLaunchKernel(add, 1, 1, 1, 1, 1, 1, 60000, NULL, params, NULL), CUDA_ERROR_INVALID_VALUE);
+    fails(cuLaunchKernel(add, 1, 1, 1, 1, 1, 1, 60000, NULL, params, NULL),
+          CUDA_ERROR_INVALID_VALUE);
     ok(cuFuncSetAttribute(add, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 60000));
     ok(cuLaunchKernel(add, 1, 1, 1, 1, 1, 1, 60000, NULL, params, NULL));
     fails(cuLaunchKernel(NULL, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL), CUDA_ERROR_INVALID_VALUE);
-    fails(cuLaunchKernel((CUfunction)test_module, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL), CUDA_ERROR_INVALID_HANDLE);
+    fails(cuLaunchKernel((CUfunction)test_module, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL),
+          CUDA_ERROR_INVALID_HANDLE);
 }
 END_TEST
 
@@ -410,7 +424,8 @@ START_TEST(what_is_not_ptx_is_refused)
     fails(cuModuleLoadData(&module, elf), CUDA_ERROR_NO_BINARY_FOR_GPU);
     fails(cuModuleLoadData(&module, ""), CUDA_ERROR_INVALID_IMAGE);
     fails(cuModuleLoadDataEx(&module,
-                             ".version 6.4\n.target sm_75\n.address_size 64\n.entry k()\n{\n frobnicate.u32 %r1;\n}\n",
+                             ".version 6.4\n.target sm_75\n.address_size 64\n.entry k()\n{\n "
+                             "frobnicate.u32 %r1;\n}\n",
                              2, options, values),
           CUDA_ERROR_INVALID_PTX);
     ck_assert_msg(strstr(log, "frobnicate") != NULL, "log: %s", log);
@@ -620,7 +635,8 @@ START_TEST(an_illegal_access_stays_with_the_context)
     ok(test_launch_poke(p + (1 << 20), 1, NULL));
     fails(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
     fails(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
-    fails(cuLaunchKernel(poke, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL), CUDA_ERROR_ILLEGAL_ADDRESS);
+    fails(cuLaunchKernel(poke, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL),
+          CUDA_ERROR_ILLEGAL_ADDRESS);
     fails(cuMemcpyDtoH_v2(&value, p, 4), CUDA_ERROR_ILLEGAL_ADDRESS);
     fails(cuMemAlloc_v2(&q, 16), CUDA_ERROR_ILLEGAL_ADDRESS);
     fails(cuEventQuery(event), CUDA_ERROR_ILLEGAL_ADDRESS);
@@ -663,7 +679,10 @@ START_TEST(the_child_of_a_fork_is_refused_and_does_not_hang)
         int n;
 
         alarm(10);
-        _exit(cuDeviceGetCount(&n) == CUDA_ERROR_NOT_INITIALIZED && cuInit(0) == CUDA_ERROR_NOT_INITIALIZED ? 0 : 1);
+        _exit(cuDeviceGetCount(&n) == CUDA_ERROR_NOT_INITIALIZED &&
+                      cuInit(0) == CUDA_ERROR_NOT_INITIALIZED
+                  ? 0
+                  : 1);
     }
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     ck_assert_int_eq(status, 0);
@@ -702,7 +721,8 @@ END_TEST
 int main(void)
 {
     Suite *suite = suite_create("standin");
-    TCase *bare = tcase_create("bare"), *memory = tcase_create("memory"), *module = tcase_create("module");
+    TCase *bare = tcase_create("bare"), *memory = tcase_create("memory"),
+          *module = tcase_create("module");
 
     tcase_add_test(bare, calls_before_init_are_refused);
     tcase_add_test(bare, calls_without_a_context_are_refused);

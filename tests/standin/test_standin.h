@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ok(call) ck_assert_int_eq((call), CUDA_SUCCESS)
+#define ok(call)            ck_assert_int_eq((call), CUDA_SUCCESS)
 #define fails(call, result) ck_assert_int_eq((call), (result))
 
 /*
@@ -43,7 +43,8 @@ static const char test_ptx[] =
     " ld.param.u64 %d1, [p]; ld.param.u32 %r1, [n]; mov.u32 %r2, 0;\n"
     "again: st.volatile.global.u32 [%d1], %r2; add.u32 %r2, %r2, 1;\n"
     " setp.lt.u32 %q, %r2, %r1; @%q bra again; st.volatile.global.u32 [%d1], %r2; ret;\n}\n"
-    ".visible .entry bump()\n{\n .reg .b32 %r<2>;\n atom.global.add.u32 %r1, [counter], 1; ret;\n}\n";
+    ".visible .entry bump()\n{\n .reg .b32 %r<2>;\n atom.global.add.u32 %r1, [counter], 1; "
+    "ret;\n}\n";
 
 static CUcontext test_ctx __attribute__((unused));
 static CUmodule test_module __attribute__((unused));
@@ -72,7 +73,8 @@ static inline CUresult test_launch_add(CUdeviceptr p, uint32_t n, uint32_t v, CU
 {
     void *params[] = { &p, &n, &v };
 
-    return cuLaunchKernel(test_function("add"), (n + 63) / 64, 1, 1, 64, 1, 1, 0, stream, params, NULL);
+    return cuLaunchKernel(test_function("add"), (n + 63) / 64, 1, 1, 64, 1, 1, 0, stream, params,
+                          NULL);
 }
 
 static inline CUresult test_launch_poke(CUdeviceptr p, uint32_t v, CUstream stream)

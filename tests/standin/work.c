@@ -67,7 +67,8 @@ static void value_wait(void *data)
 
         switch (work->value.flags & 3) {
         case CU_STREAM_WAIT_VALUE_GEQ:
-            met = work->value.wide ? (int64_t)(v - want) >= 0 : (int32_t)((uint32_t)v - (uint32_t)want) >= 0;
+            met = work->value.wide ? (int64_t)(v - want) >= 0
+                                   : (int32_t)((uint32_t)v - (uint32_t)want) >= 0;
             break;
         case CU_STREAM_WAIT_VALUE_EQ: met = v == want; break;
         case CU_STREAM_WAIT_VALUE_AND: met = (v & want) != 0; break;
@@ -81,12 +82,9 @@ static void value_wait(void *data)
 CUresult work_execute(struct work *work, struct op *op)
 {
     switch (work->kind) {
-    case WORK_KERNEL:
-        return kernel_run(&work->kernel, op);
-    case WORK_COPY:
-        return copy_execute(&work->copy, op);
-    case WORK_SET:
-        return set_execute(&work->set);
+    case WORK_KERNEL: return kernel_run(&work->kernel, op);
+    case WORK_COPY: return copy_execute(&work->copy, op);
+    case WORK_SET: return set_execute(&work->set);
     case WORK_HOST:
         tls.in_callback = true;
         work->host.fn(work->host.data);
@@ -97,14 +95,11 @@ CUresult work_execute(struct work *work, struct op *op)
         work->callback.fn(work->callback.stream, op->ctx->sticky, work->callback.data);
         tls.in_callback = false;
         return CUDA_SUCCESS;
-    case WORK_FREE:
-        memory_pool_release(work->free.address);
-        return CUDA_SUCCESS;
+    case WORK_FREE: memory_pool_release(work->free.address); return CUDA_SUCCESS;
     case WORK_WRITE_VALUE:
         return guarded(value_write, work) ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
     case WORK_WAIT_VALUE:
         return guarded(value_wait, work) ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
-    default:
-        return CUDA_SUCCESS;
+    default: return CUDA_SUCCESS;
     }
 }
