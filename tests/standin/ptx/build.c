@@ -30,8 +30,19 @@ __asm__(".section .rodata\n"
 extern const char rt_text[] __attribute__((visibility("hidden")));
 extern const char rt_text_end[] __attribute__((visibility("hidden")));
 
-static char *const flags[] = {"-std=gnu17", "-O2", "-march=native", "-ffp-contract=off", "-fno-strict-aliasing", "-fwrapv",
-                              "-fno-math-errno", "-fno-trapping-math", "-fno-stack-protector", "-w", "-shared", "-fPIC", NULL};
+static char *const flags[] = { "-std=gnu17",
+                               "-O2",
+                               "-march=native",
+                               "-ffp-contract=off",
+                               "-fno-strict-aliasing",
+                               "-fwrapv",
+                               "-fno-math-errno",
+                               "-fno-trapping-math",
+                               "-fno-stack-protector",
+                               "-w",
+                               "-shared",
+                               "-fPIC",
+                               NULL };
 
 static void hash_file_facts(XXH64_state_t *h, const char *path)
 {
@@ -48,7 +59,8 @@ static void hash_compiler(XXH64_state_t *h)
 {
     const char *path = getenv("PATH");
     char name[PATH_MAX], real[PATH_MAX];
-    for (const char *dir = path ? path : "/usr/bin"; dir; dir = strchr(dir, ':') ? strchr(dir, ':') + 1 : NULL) {
+    for (const char *dir = path ? path : "/usr/bin"; dir;
+         dir = strchr(dir, ':') ? strchr(dir, ':') + 1 : NULL) {
         snprintf(name, sizeof name, "%.*s/cc", (int)strcspn(dir, ":"), dir);
         if (realpath(name, real)) {
             hash_file_facts(h, real);
@@ -63,7 +75,8 @@ static void hash_cpu(XXH64_state_t *h)
     char line[8192];
     FILE *f = fopen("/proc/cpuinfo", "re");
     while (f && fgets(line, sizeof line, f) && line[0] != '\n')
-        if (!strncmp(line, "model name", 10) || !strncmp(line, "flags", 5) || !strncmp(line, "Features", 8))
+        if (!strncmp(line, "model name", 10) || !strncmp(line, "flags", 5) ||
+            !strncmp(line, "Features", 8))
             XXH64_update(h, line, strlen(line));
     if (f)
         fclose(f);
@@ -102,7 +115,8 @@ static int make_folders(char *path)
 
 static int cache_folder(char *path, size_t n)
 {
-    const char *set = getenv("DMI_STANDIN_CACHE"), *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    const char *set = getenv("DMI_STANDIN_CACHE"), *xdg = getenv("XDG_CACHE_HOME"),
+               *home = getenv("HOME");
     if (set && *set)
         snprintf(path, n, "%s", set);
     else if (xdg && *xdg)
@@ -151,7 +165,7 @@ static int spawn_cc(pid_t *pid, char *const argv[], const char *messages)
 /* Return: the compiler's exit status, -1 if it could not be started */
 static int compile(const char *source, const char *object, const char *messages)
 {
-    char *argv[32] = {"cc"};
+    char *argv[32] = { "cc" };
     size_t n = 1;
     pid_t pid;
     int status = -1;
@@ -216,7 +230,7 @@ static int seal(const char *path)
 {
     unsigned char *bytes;
     size_t n;
-    struct seal s = {.magic = SEAL_MAGIC};
+    struct seal s = { .magic = SEAL_MAGIC };
     int bad = file_bytes(path, &bytes, &n);
     if (!bad) {
         s.hash = XXH64(bytes, n, 1);
@@ -232,7 +246,7 @@ static bool sealed(const char *path)
 {
     unsigned char *bytes;
     size_t n;
-    struct seal s = {0};
+    struct seal s = { 0 };
     bool ok = !file_bytes(path, &bytes, &n) && n > sizeof s;
     if (ok) {
         memcpy(&s, bytes + n - sizeof s, sizeof s);
@@ -249,7 +263,8 @@ static void *load(const char *path)
 
 void *build_shared(const char *text, size_t n_text, char *log, size_t n_log)
 {
-    char folder[PATH_MAX - 128], object[PATH_MAX], source[PATH_MAX], temporary[PATH_MAX], messages[PATH_MAX];
+    char folder[PATH_MAX - 128], object[PATH_MAX], source[PATH_MAX], temporary[PATH_MAX],
+        messages[PATH_MAX];
     if (cache_folder(folder, sizeof folder)) {
         snprintf(log, n_log, "%s: %s", folder, strerror(errno));
         return NULL;

@@ -8,9 +8,9 @@
 
 #include <string.h>
 
-#define MAX_DEPTH 64
-#define MAX_BODY 500000 /* instructions; inlining multiplies */
-#define MAX_LOCAL (512u << 10)
+#define MAX_DEPTH  64
+#define MAX_BODY   500000 /* instructions; inlining multiplies */
+#define MAX_LOCAL  (512u << 10)
 #define MAX_SHARED (227u << 10)
 
 static size_t align_up(size_t n, size_t align)
@@ -92,18 +92,14 @@ static struct symbol *graft_symbol(struct graft *g, struct symbol *s)
     if (!s)
         return NULL;
     switch (s->kind) {
-    case SYM_REG:
-        return graft_register(g, s);
-    case SYM_VAR:
-        return graft_variable(g, s);
-    case SYM_TARGETS:
-        return graft_targets(g, s);
+    case SYM_REG: return graft_register(g, s);
+    case SYM_VAR: return graft_variable(g, s);
+    case SYM_TARGETS: return graft_targets(g, s);
     case SYM_LABEL:
         if (!g->labels[s->index])
             g->labels[s->index] = new_label(g->m, g->to);
         return g->labels[s->index];
-    default:
-        return s;
+    default: return s;
     }
 }
 
@@ -133,12 +129,14 @@ static void graft_arguments(struct graft *g, struct instruction *i)
 static void push(struct graft *g, struct instruction *i)
 {
     if (g->n_body >= MAX_BODY)
-        ir_fail(g->m, PTX_E_UNSUPPORTED, "function %s, line %d: calls multiply beyond %d instructions", g->to->name,
+        ir_fail(g->m, PTX_E_UNSUPPORTED,
+                "function %s, line %d: calls multiply beyond %d instructions", g->to->name,
                 g->call->line, MAX_BODY);
     IR_PUSH(g->m, g->body, g->n_body, g->cap_body, i);
 }
 
-static void push_branch(struct graft *g, int line, struct symbol *guard, bool negated, struct symbol *to)
+static void push_branch(struct graft *g, int line, struct symbol *guard, bool negated,
+                        struct symbol *to)
 {
     struct instruction *i = ir_alloc(g->m, sizeof *i);
     i->line = line;
@@ -193,7 +191,8 @@ static void graft_call(struct graft *g, const struct instruction *call)
     g->to->local_bytes = g->local_base + g->from->local_bytes;
     g->to->frame_params = g->param_base + g->from->frame_params;
     if (g->to->local_bytes > MAX_LOCAL || g->to->frame_params > 64u << 10)
-        ir_fail(g->m, PTX_E_UNSUPPORTED, "function %s, line %d: calls take too much memory", g->to->name, call->line);
+        ir_fail(g->m, PTX_E_UNSUPPORTED, "function %s, line %d: calls take too much memory",
+                g->to->name, call->line);
 }
 
 /* Calls as compilers write them: arguments and result are .param variables of the caller. */
@@ -209,13 +208,14 @@ static bool can_graft(const struct instruction *i)
             o->sym->size < callee->params[k]->size)
             return false;
     }
-    return !callee->result || (r->kind == O_SYM && r->sym->kind == SYM_VAR && r->sym->space == SPACE_PARAM &&
-                               r->sym->size >= callee->result->size);
+    return !callee->result ||
+           (r->kind == O_SYM && r->sym->kind == SYM_VAR && r->sym->space == SPACE_PARAM &&
+            r->sym->size >= callee->result->size);
 }
 
 static void inline_waiting_calls(struct module_ir *m, struct function_ir *f)
 {
-    struct graft g = {.m = m, .to = f, .call = f->body[0]};
+    struct graft g = { .m = m, .to = f, .call = f->body[0] };
     for (size_t i = 0; i < f->n_body; i++) {
         struct instruction *ins = f->body[i];
         if (ins->callee && ins->callee->function->waits && can_graft(ins))
@@ -247,9 +247,11 @@ static void settle(struct module_ir *m, struct function_ir *f, int depth)
     if (f->settled)
         return;
     if (f->visiting)
-        ir_fail(m, PTX_E_UNSUPPORTED, "function %s, line %d: recursion is not supported", f->name, f->line);
+        ir_fail(m, PTX_E_UNSUPPORTED, "function %s, line %d: recursion is not supported", f->name,
+                f->line);
     if (depth > MAX_DEPTH)
-        ir_fail(m, PTX_E_UNSUPPORTED, "function %s, line %d: calls nest too deep", f->name, f->line);
+        ir_fail(m, PTX_E_UNSUPPORTED, "function %s, line %d: calls nest too deep", f->name,
+                f->line);
     f->visiting = true;
     for (size_t i = 0; i < f->n_body; i++) {
         struct function_ir *callee = f->body[i]->callee ? f->body[i]->callee->function : NULL;
@@ -268,7 +270,8 @@ static void settle(struct module_ir *m, struct function_ir *f, int depth)
     f->waits |= calls_wait;
     f->total_local = align_up(f->local_bytes, 16) + deepest;
     if (f->total_local > MAX_LOCAL)
-        ir_fail(m, PTX_E_UNSUPPORTED, "function %s, line %d: more local memory than a thread has", f->name, f->line);
+        ir_fail(m, PTX_E_UNSUPPORTED, "function %s, line %d: more local memory than a thread has",
+                f->name, f->line);
     f->visiting = false;
     f->settled = true;
 }
@@ -282,7 +285,8 @@ void ptx_calls(struct module_ir *m)
         f->shared_base = f->shares_module ? align_up(m->shared_bytes, 128) : 0;
         f->static_shared = f->shared_base + f->shared_bytes;
         if (f->static_shared > MAX_SHARED)
-            ir_fail(m, PTX_E_UNSUPPORTED, "kernel %s, line %d: %zu bytes of shared memory, %u are the most", f->name,
+            ir_fail(m, PTX_E_UNSUPPORTED,
+                    "kernel %s, line %d: %zu bytes of shared memory, %u are the most", f->name,
                     f->line, f->static_shared, MAX_SHARED);
     }
 }

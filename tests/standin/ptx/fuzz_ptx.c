@@ -13,8 +13,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-    struct module_ir ir = {0};
-    struct text c = {.data = NULL};
+    struct module_ir ir = { 0 };
+    struct text c = { .data = NULL };
     int status = ptx_translate(&ir, (const char *)data, n, true, &c);
 
     if (status != PTX_OK && !ir.message[0])

@@ -12,12 +12,27 @@
 #include "ptx.h"
 
 enum type {
-    T_NONE, T_PRED,
-    T_B8, T_B16, T_B32, T_B64, T_B128,
-    T_U8, T_U16, T_U32, T_U64,
-    T_S8, T_S16, T_S32, T_S64,
-    T_F16, T_BF16, T_F32, T_F64,
-    T_F16X2, T_BF16X2,
+    T_NONE,
+    T_PRED,
+    T_B8,
+    T_B16,
+    T_B32,
+    T_B64,
+    T_B128,
+    T_U8,
+    T_U16,
+    T_U32,
+    T_U64,
+    T_S8,
+    T_S16,
+    T_S32,
+    T_S64,
+    T_F16,
+    T_BF16,
+    T_F32,
+    T_F64,
+    T_F16X2,
+    T_BF16X2,
     T_COUNT
 };
 unsigned type_bytes(enum type type);
@@ -42,8 +57,8 @@ struct symbol {
     bool external;
     bool of_kernel;    /* .shared of one kernel's body, not of the module */
     bool kernel_param; /* a kernel's own parameter */
-    int global;     /* index in module->globals, -1: none */
-    int argument;   /* .func parameter number, -1: none; returns have -2 - number */
+    int global;        /* index in module->globals, -1: none */
+    int argument;      /* .func parameter number, -1: none; returns have -2 - number */
     /* branch target lists */
     struct symbol **targets;
     unsigned n_targets;
@@ -58,16 +73,16 @@ struct scope {
 enum operand_kind { O_REG, O_INT, O_F32, O_F64, O_SYM, O_SPECIAL, O_MEM, O_VEC, O_SINK };
 struct operand {
     enum operand_kind kind;
-    bool negated;       /* !p as a source, or -x */
-    struct symbol *sym; /* O_REG, O_SYM; O_MEM: the base, NULL: absolute */
-    int64_t value;      /* O_INT, O_MEM: offset; O_F32, O_F64: the bits */
-    const char *word;   /* O_SPECIAL: tid.x */
-    struct symbol *other; /* p|q: q */
+    bool negated;          /* !p as a source, or -x */
+    struct symbol *sym;    /* O_REG, O_SYM; O_MEM: the base, NULL: absolute */
+    int64_t value;         /* O_INT, O_MEM: offset; O_F32, O_F64: the bits */
+    const char *word;      /* O_SPECIAL: tid.x */
+    struct symbol *other;  /* p|q: q */
     struct operand *parts; /* O_VEC */
     unsigned n_parts;
 };
 
-#define MAX_PARTS 16
+#define MAX_PARTS    16
 #define MAX_OPERANDS 8
 struct instruction {
     int line;
@@ -78,7 +93,7 @@ struct instruction {
     bool guard_negated;
     struct operand operand[MAX_OPERANDS];
     unsigned n_operands;
-    struct symbol *label;    /* this is a label, not an instruction */
+    struct symbol *label; /* this is a label, not an instruction */
     /* call */
     struct operand call_return, *call_arguments;
     unsigned n_call_arguments;
@@ -104,12 +119,12 @@ struct function_ir {
     struct symbol **locals; /* .local and .param variables of the body */
     unsigned n_locals, cap_locals;
     size_t local_bytes, frame_params; /* its own .local, and its .param variables */
-    size_t shared_bytes; /* its own .shared; kernels only */
+    size_t shared_bytes;              /* its own .shared; kernels only */
     /* calls.c */
     bool visiting, settled;
-    bool waits;         /* threads wait for each other in it or in what it calls */
-    bool shares_module; /* .shared of the module is named */
-    size_t total_local; /* bytes a thread, with what it calls */
+    bool waits;                        /* threads wait for each other in it or in what it calls */
+    bool shares_module;                /* .shared of the module is named */
+    size_t total_local;                /* bytes a thread, with what it calls */
     size_t shared_base, static_shared; /* kernels only: where shared_bytes begin; the sum */
     unsigned max_threads;
     struct instruction **body;
@@ -181,6 +196,6 @@ void ir_free(struct module_ir *m);
 
 /* Operands that an instruction writes and reads: shared by live.c and emit.c. */
 unsigned written_operands(const struct instruction *i); /* how many, from the front */
-bool instruction_waits(const struct instruction *i);    /* other threads of the block run meanwhile */
+bool instruction_waits(const struct instruction *i); /* other threads of the block run meanwhile */
 
 #endif

@@ -15,9 +15,12 @@ static bool part_is(const struct instruction *i, unsigned n, const char *text)
 
 unsigned written_operands(const struct instruction *i)
 {
-    static const char *const none[] = {"st", "red", "bra", "brx", "bar", "barrier", "ret", "exit", "trap", "membar",
-                                       "fence", "prefetch", "prefetchu", "nanosleep", "griddepcontrol", "discard",
-                                       "brkpt", "pmevent", "applypriority", "createpolicy"};
+    static const char *const none[] = {
+        "st",      "red",      "bra",       "brx",           "bar",
+        "barrier", "ret",      "exit",      "trap",          "membar",
+        "fence",   "prefetch", "prefetchu", "nanosleep",     "griddepcontrol",
+        "discard", "brkpt",    "pmevent",   "applypriority", "createpolicy"
+    };
     if (i->label)
         return 0;
     for (size_t k = 0; k < sizeof none / sizeof none[0]; k++)
@@ -68,8 +71,8 @@ static void step_back(const struct instruction *i, uint64_t *live)
 
 static bool ends_block(const struct instruction *i)
 {
-    return part_is(i, 0, "bra") || part_is(i, 0, "brx") || part_is(i, 0, "ret") || part_is(i, 0, "exit") ||
-           part_is(i, 0, "trap");
+    return part_is(i, 0, "bra") || part_is(i, 0, "brx") || part_is(i, 0, "ret") ||
+           part_is(i, 0, "exit") || part_is(i, 0, "trap");
 }
 
 struct block {
@@ -125,12 +128,12 @@ static void find_blocks(struct flow *flow)
         bool last = i == f->n_body;
         const struct instruction *ins = last ? NULL : f->body[i];
         if (last || ins->label) {
-            flow->blocks[flow->n_blocks++] = (struct block){first, i, NULL};
+            flow->blocks[flow->n_blocks++] = (struct block){ first, i, NULL };
             first = i;
             if (!last)
                 flow->block_of_label[ins->label->index] = flow->n_blocks;
         } else if (ends_block(ins)) {
-            flow->blocks[flow->n_blocks++] = (struct block){first, i + 1, NULL};
+            flow->blocks[flow->n_blocks++] = (struct block){ first, i + 1, NULL };
             first = i + 1;
         }
     }
@@ -138,7 +141,8 @@ static void find_blocks(struct flow *flow)
 
 bool instruction_waits(const struct instruction *i)
 {
-    static const char *const words[] = {"bar", "barrier", "shfl", "vote", "match", "redux", "activemask"};
+    static const char *const words[] = { "bar",   "barrier", "shfl",      "vote",
+                                         "match", "redux",   "activemask" };
     for (size_t k = 0; k < sizeof words / sizeof words[0]; k++)
         if (part_is(i, 0, words[k]))
             return true;
@@ -147,7 +151,7 @@ bool instruction_waits(const struct instruction *i)
 
 void ptx_liveness(struct module_ir *m, struct function_ir *f)
 {
-    struct flow flow = {.m = m, .f = f, .words = f->n_regs / 64 + 1};
+    struct flow flow = { .m = m, .f = f, .words = f->n_regs / 64 + 1 };
     find_blocks(&flow);
     if (flow.n_blocks * flow.words > 1u << 26)
         ir_fail(m, PTX_E_UNSUPPORTED, "kernel %s is too large", f->name);
@@ -187,8 +191,9 @@ void ptx_liveness(struct module_ir *m, struct function_ir *f)
 
 static bool is_arithmetic(const struct instruction *i)
 {
-    static const char *const words[] = {"add", "sub", "mul", "fma", "mad", "div", "rcp", "sqrt", "rsqrt", "ex2", "lg2",
-                                        "sin", "cos", "tanh", "cvt", "min", "max"};
+    static const char *const words[] = { "add", "sub",  "mul",   "fma", "mad", "div",
+                                         "rcp", "sqrt", "rsqrt", "ex2", "lg2", "sin",
+                                         "cos", "tanh", "cvt",   "min", "max" };
     for (size_t k = 0; k < sizeof words / sizeof words[0]; k++)
         if (part_is(i, 0, words[k]))
             return true;
@@ -203,7 +208,8 @@ static bool copies_lazily(const struct instruction *i, const struct symbol *to)
         return false;
     if (from->kind == O_REG)
         return from->sym->lazy_nan && from->sym->type == to->type && !from->negated;
-    return from->kind == O_F32 && to->type == T_F32 && ((uint64_t)from->value & 0x7fffffff) <= 0x7f800000;
+    return from->kind == O_F32 && to->type == T_F32 &&
+           ((uint64_t)from->value & 0x7fffffff) <= 0x7f800000;
 }
 
 static bool spoil(const struct instruction *i, struct symbol *s)
@@ -242,6 +248,7 @@ void ptx_lazy_nans(struct function_ir *f)
         for (size_t i = 0; i < f->n_body; i++)
             if (!f->body[i]->label)
                 for (unsigned o = 0; o < 2; o++)
-                    changed |= spoil_operand(f->body[i], o ? &f->body[i]->call_return : &f->body[i]->operand[0]);
+                    changed |= spoil_operand(f->body[i], o ? &f->body[i]->call_return
+                                                           : &f->body[i]->operand[0]);
     }
 }

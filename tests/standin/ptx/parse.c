@@ -9,8 +9,8 @@
 #include <string.h>
 
 #define MAX_IR_BYTES (1u << 30) /* a hostile text must not eat the machine */
-#define MAX_REGS 200000
-#define MAX_DEPTH 64
+#define MAX_REGS     200000
+#define MAX_DEPTH    64
 
 /* ------------------------------------------------------------------------- memory, errors */
 
@@ -73,12 +73,13 @@ static const struct {
     const char *name;
     unsigned n_bytes;
 } types[T_COUNT] = {
-    [T_NONE] = {"", 0},      [T_PRED] = {"pred", 1},  [T_B8] = {"b8", 1},       [T_B16] = {"b16", 2},
-    [T_B32] = {"b32", 4},    [T_B64] = {"b64", 8},    [T_B128] = {"b128", 16},  [T_U8] = {"u8", 1},
-    [T_U16] = {"u16", 2},    [T_U32] = {"u32", 4},    [T_U64] = {"u64", 8},     [T_S8] = {"s8", 1},
-    [T_S16] = {"s16", 2},    [T_S32] = {"s32", 4},    [T_S64] = {"s64", 8},     [T_F16] = {"f16", 2},
-    [T_BF16] = {"bf16", 2},  [T_F32] = {"f32", 4},    [T_F64] = {"f64", 8},     [T_F16X2] = {"f16x2", 4},
-    [T_BF16X2] = {"bf16x2", 4},
+    [T_NONE] = { "", 0 },      [T_PRED] = { "pred", 1 },   [T_B8] = { "b8", 1 },
+    [T_B16] = { "b16", 2 },    [T_B32] = { "b32", 4 },     [T_B64] = { "b64", 8 },
+    [T_B128] = { "b128", 16 }, [T_U8] = { "u8", 1 },       [T_U16] = { "u16", 2 },
+    [T_U32] = { "u32", 4 },    [T_U64] = { "u64", 8 },     [T_S8] = { "s8", 1 },
+    [T_S16] = { "s16", 2 },    [T_S32] = { "s32", 4 },     [T_S64] = { "s64", 8 },
+    [T_F16] = { "f16", 2 },    [T_BF16] = { "bf16", 2 },   [T_F32] = { "f32", 4 },
+    [T_F64] = { "f64", 8 },    [T_F16X2] = { "f16x2", 4 }, [T_BF16X2] = { "bf16x2", 4 },
 };
 
 unsigned type_bytes(enum type type)
@@ -96,7 +97,16 @@ enum type type_named(const char *word, size_t n)
 
 /* ------------------------------------------------------------------------- tokens */
 
-enum token { TOK_END, TOK_WORD, TOK_DIRECTIVE, TOK_INT, TOK_FLOAT, TOK_DOUBLE, TOK_STRING, TOK_PUNCT };
+enum token {
+    TOK_END,
+    TOK_WORD,
+    TOK_DIRECTIVE,
+    TOK_INT,
+    TOK_FLOAT,
+    TOK_DOUBLE,
+    TOK_STRING,
+    TOK_PUNCT
+};
 
 struct parser {
     struct module_ir *m;
@@ -116,7 +126,8 @@ static _Noreturn void syntax(struct parser *p, const char *expected)
     int n = p->n > 40 ? 40 : (int)p->n;
     if (p->token == TOK_END)
         ir_fail(p->m, PTX_E_SYNTAX, "line %d: the text ends, expected %s", p->line, expected);
-    ir_fail(p->m, PTX_E_SYNTAX, "line %d: found '%.*s', expected %s", p->line, n, p->text, expected);
+    ir_fail(p->m, PTX_E_SYNTAX, "line %d: found '%.*s', expected %s", p->line, n, p->text,
+            expected);
 }
 
 /* Not <ctype.h>: the host program may have set any locale. */
@@ -127,7 +138,8 @@ static bool digit(char c)
 
 static bool word_char(char c)
 {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || digit(c) || c == '_' || c == '$' || c == '%';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || digit(c) || c == '_' || c == '$' ||
+           c == '%';
 }
 
 static bool blank(char c)
@@ -173,8 +185,9 @@ static void number(struct parser *p)
     size_t n = 0;
     const char *s = p->at;
     while (s + n < p->end && n < sizeof buffer - 1 &&
-           (word_char(s[n]) || s[n] == '.' || ((s[n] == '+' || s[n] == '-') && n && (s[n - 1] == 'e' || s[n - 1] == 'E') &&
-                                               !(s[0] == '0' && n > 1 && (s[1] == 'x' || s[1] == 'X'))))) {
+           (word_char(s[n]) || s[n] == '.' ||
+            ((s[n] == '+' || s[n] == '-') && n && (s[n - 1] == 'e' || s[n - 1] == 'E') &&
+             !(s[0] == '0' && n > 1 && (s[1] == 'x' || s[1] == 'X'))))) {
         buffer[n] = s[n];
         n++;
     }
@@ -190,7 +203,8 @@ static void number(struct parser *p)
     } else if (buffer[0] == '0' && (buffer[1] == 'd' || buffer[1] == 'D')) {
         p->token = TOK_DOUBLE;
         p->value = strtoull(buffer + 2, &end, 16);
-    } else if (strpbrk(buffer, ".eE") && !(buffer[0] == '0' && (buffer[1] == 'x' || buffer[1] == 'X'))) {
+    } else if (strpbrk(buffer, ".eE") &&
+               !(buffer[0] == '0' && (buffer[1] == 'x' || buffer[1] == 'X'))) {
         double d = decimal(buffer, &end);
         p->token = TOK_DOUBLE;
         memcpy(&p->value, &d, sizeof d);
@@ -229,9 +243,10 @@ static void next(struct parser *p)
     } else if (c == '.' || word_char(c)) {
         p->token = c == '.' ? TOK_DIRECTIVE : TOK_WORD;
         p->at++;
-        while (p->at < p->end && (word_char(*p->at) || (p->token == TOK_WORD && (*p->at == '.' || *p->at == ':') &&
-                                                        p->at + 1 < p->end &&
-                                                        (*p->at == '.' ? word_char(p->at[1]) : p->at[1] == ':'))))
+        while (p->at < p->end &&
+               (word_char(*p->at) ||
+                (p->token == TOK_WORD && (*p->at == '.' || *p->at == ':') && p->at + 1 < p->end &&
+                 (*p->at == '.' ? word_char(p->at[1]) : p->at[1] == ':'))))
             p->at += *p->at == ':' ? 2 : 1; /* "tex::op" is one word, "label:" is not */
     } else {
         p->token = TOK_PUNCT;
@@ -305,7 +320,8 @@ static struct symbol *find(const struct scope *scope, const char *name)
     return NULL;
 }
 
-static struct symbol *declare(struct parser *p, struct scope *scope, const char *name, enum symbol_kind kind)
+static struct symbol *declare(struct parser *p, struct scope *scope, const char *name,
+                              enum symbol_kind kind)
 {
     struct symbol *s = ir_alloc(p->m, sizeof *s);
     unsigned b = bucket(name);
@@ -381,9 +397,10 @@ struct declaration {
 
 static struct declaration take_declaration(struct parser *p)
 {
-    struct declaration d = {.align = 0};
+    struct declaration d = { .align = 0 };
     size_t lanes = 1;
-    bool pointee = false; /* behind .ptr stands what the parameter points to: hints, not its own layout */
+    bool pointee =
+        false; /* behind .ptr stands what the parameter points to: hints, not its own layout */
     for (;;) {
         if (accept(p, ".align")) {
             size_t align = take_int(p);
@@ -397,8 +414,8 @@ static struct declaration take_declaration(struct parser *p)
             lanes = 4;
         else if (accept(p, ".ptr"))
             pointee = true;
-        else if (accept(p, ".global") || accept(p, ".const") || accept(p, ".shared") || accept(p, ".local") ||
-                 accept(p, ".generic"))
+        else if (accept(p, ".global") || accept(p, ".const") || accept(p, ".shared") ||
+                 accept(p, ".local") || accept(p, ".generic"))
             ;
         else if (p->token == TOK_DIRECTIVE && type_named(p->text + 1, p->n - 1) != T_NONE)
             d.type = take_type(p);
@@ -443,7 +460,8 @@ static struct symbol *global_named(struct parser *p, const char *name)
 }
 
 /* = {1, {2, 3}, symbol+4, generic(symbol)} */
-static void initialiser(struct parser *p, unsigned char *to, size_t size, size_t *at, enum type type, int global)
+static void initialiser(struct parser *p, unsigned char *to, size_t size, size_t *at,
+                        enum type type, int global)
 {
     size_t unit = type_bytes(type);
     if (++p->depth > MAX_DEPTH)
@@ -464,7 +482,9 @@ static void initialiser(struct parser *p, unsigned char *to, size_t size, size_t
                 v = 0;
                 memcpy(&v, &f, sizeof f);
             } else if (negative) {
-                v = p->token == TOK_INT ? -v : p->token == TOK_FLOAT ? v ^ 0x80000000u : v ^ (1ull << 63);
+                v = p->token == TOK_INT     ? -v
+                    : p->token == TOK_FLOAT ? v ^ 0x80000000u
+                                            : v ^ (1ull << 63);
             }
             next(p);
             put_bytes(to, size, *at, v, unit);
@@ -474,7 +494,10 @@ static void initialiser(struct parser *p, unsigned char *to, size_t size, size_t
             if (generic)
                 expect(p, ")");
             int64_t addend = accept(p, "+") ? (int64_t)take_int(p) : 0;
-            struct fixup fix = {.global = global, .at = *at, .target = global_named(p, name)->global, .addend = addend};
+            struct fixup fix = { .global = global,
+                                 .at = *at,
+                                 .target = global_named(p, name)->global,
+                                 .addend = addend };
             if (unit != 8 || *at + 8 > size)
                 syntax(p, "a 64-bit variable for an address");
             IR_PUSH(p->m, p->m->fixups, p->m->n_fixups, p->m->cap_fixups, fix);
@@ -492,7 +515,9 @@ static void global_declaration(struct parser *p, bool constant, bool external)
     s->space = constant ? SPACE_CONST : SPACE_GLOBAL;
     s->type = d.type;
     s->global = (int)m->n_globals;
-    struct ptx_global g = {.name = d.name, .size = d.size, .align = d.align, .constant = constant, .external = external};
+    struct ptx_global g = {
+        .name = d.name, .size = d.size, .align = d.align, .constant = constant, .external = external
+    };
     IR_PUSH(m, m->globals, m->n_globals, m->cap_globals, g);
     if (accept(p, "=")) {
         if (d.open && !d.size)
@@ -540,7 +565,8 @@ static void local_declaration(struct parser *p, enum space space)
     s->type = d.type;
     s->offset = align_up(*block, d.align > 16 ? d.align : 16);
     *block = s->offset + d.size;
-    if (*block > (space == SPACE_LOCAL ? 512u << 10 : 64u << 10)) /* the ISA's bound; these lie on C's stack */
+    if (*block > (space == SPACE_LOCAL ? 512u << 10
+                                       : 64u << 10)) /* the ISA's bound; these lie on C's stack */
         syntax(p, "less memory");
     expect(p, ";");
 }
@@ -566,7 +592,7 @@ static struct operand take_operand(struct parser *p);
 
 static struct operand memory_operand(struct parser *p)
 {
-    struct operand o = {.kind = O_MEM};
+    struct operand o = { .kind = O_MEM };
     if (p->token == TOK_INT) {
         o.value = (int64_t)take_int(p);
     } else {
@@ -588,7 +614,7 @@ static struct operand memory_operand(struct parser *p)
 
 static struct operand vector_operand(struct parser *p)
 {
-    struct operand o = {.kind = O_VEC, .parts = ir_alloc(p->m, 8 * sizeof *o.parts)};
+    struct operand o = { .kind = O_VEC, .parts = ir_alloc(p->m, 8 * sizeof *o.parts) };
     if (++p->depth > MAX_DEPTH)
         syntax(p, "fewer braces");
     do {
@@ -604,7 +630,7 @@ static struct operand vector_operand(struct parser *p)
 static struct operand word_operand(struct parser *p)
 {
     char *name = take_word(p, "an operand");
-    struct operand o = {.kind = O_SYM};
+    struct operand o = { .kind = O_SYM };
     if (!strcmp(name, "_")) {
         o.kind = O_SINK;
         return o;
@@ -644,7 +670,7 @@ static struct operand word_operand(struct parser *p)
 
 static struct operand take_operand(struct parser *p)
 {
-    struct operand o = {0};
+    struct operand o = { 0 };
     if (accept(p, "["))
         return memory_operand(p);
     if (accept(p, "{"))
@@ -664,7 +690,9 @@ static struct operand take_operand(struct parser *p)
     case TOK_FLOAT:
     case TOK_DOUBLE:
         o.kind = p->token == TOK_FLOAT ? O_F32 : O_F64;
-        o.value = (int64_t)(p->value ^ (!negative ? 0 : p->token == TOK_FLOAT ? 0x80000000u : 1ull << 63));
+        o.value = (int64_t)(p->value ^ (!negative               ? 0
+                                        : p->token == TOK_FLOAT ? 0x80000000u
+                                                                : 1ull << 63));
         next(p);
         return o;
     default:
@@ -710,8 +738,8 @@ static void call_operands(struct parser *p, struct instruction *i)
     char *name = take_word(p, "a function's name");
     i->callee = find(&p->m->scope, name);
     if (!i->callee || i->callee->kind != SYM_FUNC)
-        ir_fail(p->m, PTX_E_UNSUPPORTED, "kernel %s, line %d: %s: %s is no known function", p->f->name, i->line,
-                i->opcode, name);
+        ir_fail(p->m, PTX_E_UNSUPPORTED, "kernel %s, line %d: %s: %s is no known function",
+                p->f->name, i->line, i->opcode, name);
     if (accept(p, ",") && accept(p, "(") && !accept(p, ")")) {
         size_t n = 0, cap = 0;
         do {
@@ -896,7 +924,7 @@ static void parameters(struct parser *p, struct function_ir *f, struct scope *sc
         struct symbol *s = f->params[i];
         s->offset = align_up(f->params_bytes, s->align);
         f->params_bytes = s->offset + s->size;
-        f->param_info[i] = (struct ptx_param_info){s->offset, s->size, s->align};
+        f->param_info[i] = (struct ptx_param_info){ s->offset, s->size, s->align };
         s->kernel_param = f->is_kernel;
         if (f->is_kernel)
             s->argument = -1;
@@ -918,8 +946,9 @@ static void function_attributes(struct parser *p, struct function_ir *f)
     for (;;) {
         if (accept(p, ".maxntid") || accept(p, ".reqntid"))
             f->max_threads = tuning(p);
-        else if (accept(p, ".minnctapersm") || accept(p, ".maxnctapersm") || accept(p, ".maxnreg") ||
-                 accept(p, ".reqnctapercluster") || accept(p, ".maxclusterrank"))
+        else if (accept(p, ".minnctapersm") || accept(p, ".maxnctapersm") ||
+                 accept(p, ".maxnreg") || accept(p, ".reqnctapercluster") ||
+                 accept(p, ".maxclusterrank"))
             tuning(p);
         else if (accept(p, ".noreturn") || accept(p, ".explicitcluster"))
             ;
@@ -935,7 +964,8 @@ static void check_names(struct parser *p, const struct function_ir *f, const str
                         const struct symbol *s)
 {
     if (s && s->kind == SYM_LABEL && !s->offset)
-        ir_fail(p->m, PTX_E_SYNTAX, "kernel %s, line %d: %s: nothing is called %s", f->name, i->line, i->opcode, s->name);
+        ir_fail(p->m, PTX_E_SYNTAX, "kernel %s, line %d: %s: nothing is called %s", f->name,
+                i->line, i->opcode, s->name);
     for (unsigned t = 0; s && s->kind == SYM_TARGETS && t < s->n_targets; t++)
         check_names(p, f, i, s->targets[t]);
 }
@@ -992,7 +1022,8 @@ static void function(struct parser *p, bool is_kernel)
 static void module_statement(struct parser *p)
 {
     bool external = false;
-    while (accept(p, ".visible") || accept(p, ".weak") || accept(p, ".common") || (is(p, ".extern") && (external = true)))
+    while (accept(p, ".visible") || accept(p, ".weak") || accept(p, ".common") ||
+           (is(p, ".extern") && (external = true)))
         if (external && is(p, ".extern"))
             next(p);
     if (accept(p, ".version")) {
@@ -1033,7 +1064,7 @@ static void module_statement(struct parser *p)
 
 void ptx_parse(struct module_ir *m, const char *text, size_t n)
 {
-    struct parser p = {.m = m, .at = text, .end = text + n, .line = 1, .scope = &m->scope};
+    struct parser p = { .m = m, .at = text, .end = text + n, .line = 1, .scope = &m->scope };
     scope_init(m, &m->scope, NULL);
     m->last_function = &m->functions;
     next(&p);

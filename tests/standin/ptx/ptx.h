@@ -84,7 +84,8 @@ const struct ptx_global *ptx_module_global(const struct ptx_module *module, size
 void ptx_module_bind(struct ptx_module *module, size_t i, uint64_t address);
 /* Addresses of variables that stand within other variables' initial bytes: call after all binds. */
 void ptx_module_init_addresses(const struct ptx_module *module,
-                               void (*write)(void *ctx, uint64_t address, uint64_t value), void *ctx);
+                               void (*write)(void *ctx, uint64_t address, uint64_t value),
+                               void *ctx);
 
 struct ptx_grid {
     unsigned grid[3], block[3];

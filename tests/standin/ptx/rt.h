@@ -24,9 +24,9 @@ typedef __int128 s128;
 
 /* Generic addresses of the spaces that have no memory of their own in the device's address range. */
 #define SHARED_BASE 0x100000000000ull
-#define LOCAL_BASE 0x110000000000ull
-#define PARAM_BASE 0x120000000000ull
-#define WINDOW 0x10000000000ull
+#define LOCAL_BASE  0x110000000000ull
+#define PARAM_BASE  0x120000000000ull
+#define WINDOW      0x10000000000ull
 
 struct rt_env {
     u64 device_base, device_size;
@@ -48,10 +48,10 @@ struct rt_env {
 
 #ifndef RT_ENV_ONLY
 
-#define likely(x) __builtin_expect(!!(x), 1)
+#define likely(x)   __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
-#define INLINE static inline __attribute__((always_inline, unused))
-#define SLOW static __attribute__((noinline, unused))
+#define INLINE      static inline __attribute__((always_inline, unused))
+#define SLOW        static __attribute__((noinline, unused))
 
 struct thread_id {
     u32 x, y, z, linear;
@@ -59,6 +59,7 @@ struct thread_id {
     u64 n_local;
 };
 
+/* clang-format off */
 /* ---- bits ---- */
 INLINE float f32b(u32 b) { float f; memcpy(&f, &b, 4); return f; }
 INLINE u32 b32f(float f) { u32 b; memcpy(&b, &f, 4); return b; }
@@ -591,6 +592,8 @@ SLOW u32 warp_redux(const struct rt_block *b, u32 linear, int op)
     }
     return r;
 }
+/* clang-format on */
+
 SLOW u64 now_ns(void)
 {
     struct timespec ts;

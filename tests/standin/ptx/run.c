@@ -39,7 +39,8 @@ void ptx_set_memory(const struct ptx_memory *m)
 
 /* ------------------------------------------------------------------------- loading */
 
-int ptx_translate(struct module_ir *ir, const char *text, size_t n_text, bool pausable, struct text *out)
+int ptx_translate(struct module_ir *ir, const char *text, size_t n_text, bool pausable,
+                  struct text *out)
 {
     if (setjmp(ir->on_error))
         return ir->status;
@@ -85,8 +86,8 @@ static int bind_kernels(struct ptx_module *m)
     return PTX_OK;
 }
 
-int ptx_module_load(const char *text, size_t n_text, const struct ptx_options *options, struct ptx_module **out,
-                    char *log, size_t n_log)
+int ptx_module_load(const char *text, size_t n_text, const struct ptx_options *options,
+                    struct ptx_module **out, char *log, size_t n_log)
 {
     char ignored[1];
     if (!log || !n_log) {
@@ -95,7 +96,7 @@ int ptx_module_load(const char *text, size_t n_text, const struct ptx_options *o
     }
     log[0] = 0;
     struct ptx_module *m = calloc(1, sizeof *m);
-    struct text c = {.data = NULL};
+    struct text c = { .data = NULL };
     if (!m)
         return PTX_E_MEMORY;
     int r = ptx_translate(&m->ir, text, n_text, options && options->pausable, &c);
@@ -156,7 +157,8 @@ void ptx_module_bind(struct ptx_module *m, size_t i, uint64_t address)
     m->addresses[i] = address;
 }
 
-void ptx_module_init_addresses(const struct ptx_module *m, void (*write)(void *ctx, uint64_t address, uint64_t value),
+void ptx_module_init_addresses(const struct ptx_module *m,
+                               void (*write)(void *ctx, uint64_t address, uint64_t value),
                                void *ctx)
 {
     for (size_t i = 0; i < m->ir.n_fixups; i++) {
@@ -229,7 +231,8 @@ static u8 *workspace_get(size_t n)
     return workspace.bytes;
 }
 
-static void run_blocks(const struct ptx_kernel *k, const struct ptx_grid *grid, struct rt_env *env, size_t n_frames)
+static void run_blocks(const struct ptx_kernel *k, const struct ptx_grid *grid, struct rt_env *env,
+                       size_t n_frames)
 {
     uint64_t total = (uint64_t)grid->grid[0] * grid->grid[1] * grid->grid[2];
     uint64_t first = grid->first_block, end = grid->n_blocks ? first + grid->n_blocks : total;
@@ -259,8 +262,8 @@ static size_t dynamic_at(const struct ptx_kernel *k)
 }
 
 /* Runs the blocks in the numeric mode that translated code expects: the host may have set its own. */
-static void run_guarded(const struct ptx_kernel *k, const struct ptx_grid *grid, struct rt_env *env, size_t n_frames,
-                        struct ptx_fault *fault)
+static void run_guarded(const struct ptx_kernel *k, const struct ptx_grid *grid, struct rt_env *env,
+                        size_t n_frames, struct ptx_fault *fault)
 {
     sigjmp_buf leave, *const outer = running.leave;
     fenv_t host;
@@ -272,18 +275,21 @@ static void run_guarded(const struct ptx_kernel *k, const struct ptx_grid *grid,
         running.leave = &leave;
         run_blocks(k, grid, env, n_frames);
     } else if (fault) {
-        *fault = (struct ptx_fault){.address = running.address, .kernel = k->info.name};
+        *fault = (struct ptx_fault){ .address = running.address, .kernel = k->info.name };
     }
     running.leave = outer;
     fesetenv(&host);
 }
 
-int ptx_launch(const struct ptx_kernel *k, const struct ptx_grid *grid, const void *params, struct ptx_fault *fault)
+int ptx_launch(const struct ptx_kernel *k, const struct ptx_grid *grid, const void *params,
+               struct ptx_fault *fault)
 {
     size_t n_threads = (size_t)grid->block[0] * grid->block[1] * grid->block[2];
     size_t statics = dynamic_at(k), n_shared = align_up(statics + grid->dynamic_shared, 64);
-    size_t n_frames = align_up(n_threads * k->frame_bytes, 64), n_params = align_up(k->info.params_bytes, 64);
-    u8 *bytes = workspace_get(n_shared + n_frames + n_params + n_threads * k->info.local_bytes + 64);
+    size_t n_frames = align_up(n_threads * k->frame_bytes, 64),
+           n_params = align_up(k->info.params_bytes, 64);
+    u8 *bytes =
+        workspace_get(n_shared + n_frames + n_params + n_threads * k->info.local_bytes + 64);
     if (!bytes)
         return PTX_E_MEMORY;
     u8 *frames = bytes + n_shared, *param = frames + n_frames, *local = param + n_params;
@@ -306,8 +312,8 @@ int ptx_launch(const struct ptx_kernel *k, const struct ptx_grid *grid, const vo
         .dynamic_shared = grid->dynamic_shared,
         .frames = frames,
         .local = local,
-        .grid = {grid->grid[0], grid->grid[1], grid->grid[2]},
-        .block = {grid->block[0], grid->block[1], grid->block[2]},
+        .grid = { grid->grid[0], grid->grid[1], grid->grid[2] },
+        .block = { grid->block[0], grid->block[1], grid->block[2] },
     };
     run_guarded(k, grid, &env, n_frames, fault);
     return running.status;

@@ -6,7 +6,8 @@
 #define KERNEL(name, body)                                                                         \
     ".visible .entry " name "(.param .u64 out)\n{\n"                                               \
     ".reg .pred %p<4>; .reg .b32 %r<8>, %t, %x; .reg .b64 %d<4>;\n"                                \
-    "ld.param.u64 %d1, [out]; mov.u32 %t, %tid.x; mul.wide.u32 %d2, %t, 4; add.s64 %d1, %d1, %d2;\n" \
+    "ld.param.u64 %d1, [out]; mov.u32 %t, %tid.x; mul.wide.u32 %d2, %t, 4; add.s64 %d1, %d1, "     \
+    "%d2;\n"                                                                                       \
     "mov.u32 %x, 0;\n" body "\nst.global.u32 [%d1], %x; ret;\n}\n"
 
 /* { x = f(a) } as a compiler writes it */
@@ -19,31 +20,42 @@ static const char text[] = PTX_HEAD
     /* the value of the neighbour to the right, by way of memory and a barrier */
     ".func (.param .b32 r) neighbour(.param .b32 v)\n{\n"
     ".reg .b32 %r<8>; .shared .align 4 .b32 tile[64];\n"
-    "ld.param.b32 %r1, [v]; mov.u32 %r2, %tid.x; mov.u32 %r3, tile; shl.b32 %r4, %r2, 2; add.u32 %r4, %r3, %r4;\n"
-    "bar.sync 0; st.shared.u32 [%r4], %r1; bar.sync 0; add.u32 %r5, %r2, 1; and.b32 %r5, %r5, 63; shl.b32 %r5, %r5, 2;\n"
+    "ld.param.b32 %r1, [v]; mov.u32 %r2, %tid.x; mov.u32 %r3, tile; shl.b32 %r4, %r2, 2; add.u32 "
+    "%r4, %r3, %r4;\n"
+    "bar.sync 0; st.shared.u32 [%r4], %r1; bar.sync 0; add.u32 %r5, %r2, 1; and.b32 %r5, %r5, 63; "
+    "shl.b32 %r5, %r5, 2;\n"
     "add.u32 %r5, %r3, %r5; ld.shared.u32 %r6, [%r5]; st.param.b32 [r], %r6; ret;\n}\n"
     /* twice as far, with a value of its own kept in local memory over both waits */
     ".func (.param .b32 r) next_but_one(.param .b32 v)\n{\n"
     ".reg .b32 %r<8>; .reg .pred %p1; .local .align 4 .b32 kept[2];\n"
-    "ld.param.b32 %r1, [v]; st.local.u32 [kept+4], %r1;\n" CALL("", "neighbour", "%r1", "%r2")
-    CALL("", "neighbour", "%r2", "%r3")
-    "ld.local.u32 %r4, [kept+4]; shl.b32 %r4, %r4, 16; add.u32 %r3, %r3, %r4; st.param.b32 [r], %r3;\n"
-    "setp.eq.u32 %p1, %r1, 1; @%p1 ret; add.u32 %r3, %r3, 1000; st.param.b32 [r], %r3; ret;\n}\n"
-    ".func (.param .b32 r) warp_sum(.param .b32 v)\n{\n.reg .b32 %r<4>;\n"
-    "ld.param.b32 %r1, [v]; redux.sync.add.u32 %r2, %r1, -1; st.param.b32 [r], %r2; ret;\n}\n"
-    ".func (.param .b32 r) square(.param .b32 v)\n{\n.reg .b32 %r<4>; .local .align 16 .b8 depot[64];\n"
-    "ld.param.b32 %r1, [v]; st.local.u32 [depot+60], %r1; mul.lo.u32 %r1, %r1, %r1; st.param.b32 [r], %r1; ret;\n}\n"
-    KERNEL("once", CALL("", "neighbour", "%t", "%x"))
-    KERNEL("nested", CALL("", "next_but_one", "%t", "%x"))
-    KERNEL("loop", "mov.u32 %r1, 0; mov.u32 %x, %t;\nL:" CALL("", "neighbour", "%x", "%x")
-                   "add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 5; @%p1 bra L;")
+    "ld.param.b32 %r1, [v]; st.local.u32 [kept+4], %r1;\n" CALL("", "neighbour", "%r1", "%r2") CALL(
+        "", "neighbour", "%r2",
+        "%r3") "ld.local.u32 %r4, [kept+4]; shl.b32 %r4, %r4, 16; add.u32 %r3, %r3, %r4; "
+               "st.param.b32 [r], %r3;\n"
+               "setp.eq.u32 %p1, %r1, 1; @%p1 ret; add.u32 %r3, %r3, 1000; st.param.b32 [r], %r3; "
+               "ret;\n}\n"
+               ".func (.param .b32 r) warp_sum(.param .b32 v)\n{\n.reg .b32 %r<4>;\n"
+               "ld.param.b32 %r1, [v]; redux.sync.add.u32 %r2, %r1, -1; st.param.b32 [r], %r2; "
+               "ret;\n}\n"
+               ".func (.param .b32 r) square(.param .b32 v)\n{\n.reg .b32 %r<4>; .local .align 16 "
+               ".b8 depot[64];\n"
+               "ld.param.b32 %r1, [v]; st.local.u32 [depot+60], %r1; mul.lo.u32 %r1, %r1, %r1; "
+               "st.param.b32 [r], %r1; ret;\n}\n" KERNEL("once", CALL("", "neighbour", "%t", "%x"))
+                   KERNEL("nested", CALL("", "next_but_one", "%t", "%x"))
+                       KERNEL("loop",
+                              "mov.u32 %r1, 0; mov.u32 %x, %t;\nL:" CALL(
+                                  "", "neighbour", "%x",
+                                  "%x") "add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 5; @%p1 bra L;")
     /* the second warp calls, the first does not */
-    KERNEL("guarded", "setp.ge.u32 %p1, %t, 32; mov.u32 %x, 7;\n"
-                      "{ .param .b32 p0; .param .b32 back; st.param.b32 [p0], %t; st.param.b32 [back], %x;\n"
-                      "@%p1 call.uni (back), warp_sum, (p0); ld.param.b32 %x, [back]; }\n")
-    KERNEL("plain", ".shared .align 4 .b32 mine[8];\n" CALL("", "square", "%t", "%x"))
-    KERNEL("large", ".shared .align 4 .b32 mine[1000];\n st.shared.u32 [mine+3996], %t; ld.shared.u32 %x, [mine+3996];")
-    KERNEL("both", ".shared .align 4 .b32 mine[64];\n mov.u32 %r1, mine; mov.u32 %r2, module_tile; sub.u32 %x, %r1, %r2;");
+    KERNEL("guarded",
+           "setp.ge.u32 %p1, %t, 32; mov.u32 %x, 7;\n"
+           "{ .param .b32 p0; .param .b32 back; st.param.b32 [p0], %t; st.param.b32 [back], %x;\n"
+           "@%p1 call.uni (back), warp_sum, (p0); ld.param.b32 %x, [back]; }\n")
+        KERNEL("plain", ".shared .align 4 .b32 mine[8];\n" CALL("", "square", "%t", "%x"))
+            KERNEL("large", ".shared .align 4 .b32 mine[1000];\n st.shared.u32 [mine+3996], %t; "
+                            "ld.shared.u32 %x, [mine+3996];")
+                KERNEL("both", ".shared .align 4 .b32 mine[64];\n mov.u32 %r1, mine; mov.u32 %r2, "
+                               "module_tile; sub.u32 %x, %r1, %r2;");
 
 static const struct ptx_module *module;
 
@@ -126,8 +138,11 @@ END_TEST
 START_TEST(recursion_is_refused_by_name)
 {
     char log[512] = "";
-    ck_assert_int_eq(load(PTX_HEAD ".func f();\n.func g() { call f; ret; }\n.func f() { call g; ret; }\n"
-                                   ".entry k() { call f; ret; }\n", log, sizeof log), PTX_E_UNSUPPORTED);
+    ck_assert_int_eq(load(PTX_HEAD
+                          ".func f();\n.func g() { call f; ret; }\n.func f() { call g; ret; }\n"
+                          ".entry k() { call f; ret; }\n",
+                          log, sizeof log),
+                     PTX_E_UNSUPPORTED);
     ck_assert_ptr_nonnull(strstr(log, "recursion"));
 }
 END_TEST
@@ -151,7 +166,9 @@ END_TEST
 START_TEST(too_much_shared_memory_is_refused)
 {
     char log[512] = "";
-    ck_assert_int_eq(load(PTX_HEAD ".entry big() { .shared .b8 x[300000]; st.shared.u8 [x], 0; ret; }\n", log, sizeof log),
+    ck_assert_int_eq(load(PTX_HEAD
+                          ".entry big() { .shared .b8 x[300000]; st.shared.u8 [x], 0; ret; }\n",
+                          log, sizeof log),
                      PTX_E_UNSUPPORTED);
     ck_assert_ptr_nonnull(strstr(log, "big"));
 }
