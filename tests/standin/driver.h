@@ -340,7 +340,7 @@ void op_commit(struct op *op);
 struct op *op_ref(struct op *op);
 void op_unref(struct op *op);
 void queue_wait(struct op *op);
-CUresult queue_share(uint64_t n_blocks, uint64_t chunk,
+CUresult queue_share(uint64_t first, uint64_t n_blocks, uint64_t chunk,
                      CUresult (*run)(uint64_t first, uint64_t n, void *data), void *data);
 CUresult queue_start(void);
 void queue_stop(void);

@@ -237,30 +237,39 @@ static CUresult run_blocks(uint64_t first, uint64_t n, void *data)
 }
 
 /*
- * A grid is shared out when it is worth waking others for: by what its blocks cost the last time. Under a
- * delay seed every grid is, block by block, so that blocks meet in all orders.
+ * A grid is shared out when that is worth waking others for: by what a block cost last time, or, the
+ * first time, what its first block costs. Under a delay seed every grid is, block by block, so that
+ * blocks meet in all orders.
  */
 static CUresult run_grid(struct kernel_work *kernel)
 {
     struct function *function = kernel->function;
     uint64_t n_blocks = (uint64_t)kernel->grid[0] * kernel->grid[1] * kernel->grid[2];
     uint64_t block_ns = atomic_load_explicit(&function->block_ns, memory_order_relaxed);
-    uint64_t chunk, start;
+    uint64_t first = 0, start, chunk;
     CUresult res;
 
-    if (n_blocks > 1 && driver.config.n_threads > 1) {
-        if (driver.config.delay_seed)
-            return queue_share(n_blocks, 1, run_blocks, kernel);
-        if (block_ns * n_blocks > SHARE_MIN_NS) {
-            chunk = SHARE_CHUNK_NS / (block_ns + 1) + 1;
-            if (chunk * 2 > n_blocks)
-                chunk = (n_blocks + 1) / 2;
-            return queue_share(n_blocks, chunk, run_blocks, kernel);
-        }
-    }
+    if (driver.config.delay_seed && n_blocks > 1)
+        return queue_share(0, n_blocks, 1, run_blocks, kernel);
     start = clock_ns();
-    res = run_blocks(0, n_blocks, kernel);
-    atomic_store_explicit(&function->block_ns, (clock_ns() - start) / n_blocks,
+    if (!block_ns && n_blocks > 1) {
+        res = run_blocks(0, 1, kernel);
+        if (res != CUDA_SUCCESS)
+            return res;
+        first = 1;
+        block_ns = clock_ns() - start + 1;
+    }
+    if (driver.config.n_threads > 1 && n_blocks - first > 1 &&
+        block_ns * (n_blocks - first) > SHARE_MIN_NS) {
+        chunk = SHARE_CHUNK_NS / (block_ns + 1) + 1;
+        if (chunk * 2 > n_blocks - first)
+            chunk = (n_blocks - first + 1) / 2;
+        res = queue_share(first, n_blocks, chunk, run_blocks, kernel);
+        atomic_store_explicit(&function->block_ns, block_ns, memory_order_relaxed);
+        return res;
+    }
+    res = run_blocks(first, n_blocks - first, kernel);
+    atomic_store_explicit(&function->block_ns, (clock_ns() - start) / n_blocks + 1,
                           memory_order_relaxed);
     return res;
 }

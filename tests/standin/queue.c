@@ -236,14 +236,16 @@ static void share_run(struct share *share)
 }
 
 /**
- * queue_share() - run(first, n, data) over all of @n_blocks, with whatever workers are idle; no lock held
+ * queue_share() - run(first, n, data) over blocks @first to @n_blocks, with whatever workers are idle; no lock held
  * @chunk: how many at a time
  * Return: the first error that any part met.
  */
-CUresult queue_share(uint64_t n_blocks, uint64_t chunk,
+CUresult queue_share(uint64_t first, uint64_t n_blocks, uint64_t chunk,
                      CUresult (*run)(uint64_t first, uint64_t n, void *data), void *data)
 {
-    struct share share = { .n_blocks = n_blocks, .chunk = chunk, .run = run, .data = data };
+    struct share share = {
+        .next_block = first, .n_blocks = n_blocks, .chunk = chunk, .run = run, .data = data
+    };
     struct share **link;
 
     pthread_cond_init(&share.left, NULL);
