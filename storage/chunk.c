@@ -14,7 +14,7 @@ void chunk_deinit(struct chunk *chunk)
 {
     free(chunk->meta);
     free(chunk->payload);
-    *chunk = (struct chunk){0};
+    *chunk = (struct chunk){ 0 };
 }
 
 uint64_t chunk_bytes(const struct dmi_chunk_header *header)
@@ -24,7 +24,7 @@ uint64_t chunk_bytes(const struct dmi_chunk_header *header)
 
 void chunk_from_meta(struct chunk *chunk, uint16_t type, uint8_t *meta, size_t n_meta)
 {
-    *chunk = (struct chunk){.meta = meta};
+    *chunk = (struct chunk){ .meta = meta };
     chunk->header.type = type;
     chunk->header.n_meta = n_meta;
 }
@@ -42,9 +42,9 @@ void chunk_seal(struct chunk *chunk, uint64_t sequence, const uint8_t run_uuid[1
 
 void chunk_pieces(const struct chunk *chunk, struct iovec pieces[3])
 {
-    pieces[0] = (struct iovec){(void *)(uintptr_t)&chunk->header, sizeof chunk->header};
-    pieces[1] = (struct iovec){chunk->meta, chunk_pad(chunk->header.n_meta)};
-    pieces[2] = (struct iovec){chunk->payload, chunk_pad(chunk->header.n_payload)};
+    pieces[0] = (struct iovec){ (void *)(uintptr_t)&chunk->header, sizeof chunk->header };
+    pieces[1] = (struct iovec){ chunk->meta, chunk_pad(chunk->header.n_meta) };
+    pieces[2] = (struct iovec){ chunk->payload, chunk_pad(chunk->header.n_payload) };
 }
 
 static int check_record(const struct run_record *r)
@@ -79,8 +79,8 @@ static int lay_out(struct layout *l, const struct run_record *records, size_t n_
         uint32_t element = dmi_dtype_bytes(records[i].dtype);
         uint32_t *slot = &l->group_of[encoding][element];
         if (!*slot) {
-            l->groups[l->n_groups] = (struct dmi_group){.encoding = (uint16_t)encoding,
-                                                        .element_bytes = (uint16_t)element};
+            l->groups[l->n_groups] = (struct dmi_group){ .encoding = (uint16_t)encoding,
+                                                         .element_bytes = (uint16_t)element };
             *slot = ++l->n_groups;
         }
         l->groups[*slot - 1].n_raw += records[i].n_bytes;
@@ -131,7 +131,7 @@ static void cursor_read(struct cursor *c, uint8_t *out, size_t n)
 static void place(struct layout *l, struct dmi_record *out, const struct run_record *records,
                   size_t n_records)
 {
-    uint64_t used[sizeof l->groups / sizeof l->groups[0]] = {0};
+    uint64_t used[sizeof l->groups / sizeof l->groups[0]] = { 0 };
     for (size_t i = 0; i < n_records; i++) {
         const struct run_record *r = &records[i];
         uint32_t g = l->group_of[codec_encoding(r->dtype)][dmi_dtype_bytes(r->dtype)] - 1;
@@ -170,7 +170,8 @@ static int encode_groups(struct chunk *chunk, struct codec *codec, struct layout
     for (uint32_t g = 0; g < l->n_groups; g++) {
         struct dmi_group *group = &l->groups[g];
         struct cursor cursor = {
-            .records = records, .placed = placed, .n_records = n_records, .group = g};
+            .records = records, .placed = placed, .n_records = n_records, .group = g
+        };
         uint32_t step = codec_planes(group->encoding, group->element_bytes);
         struct dmi_plane *plane = planes + group->first_plane;
         group->offset = used;
@@ -192,12 +193,13 @@ static int encode_groups(struct chunk *chunk, struct codec *codec, struct layout
 int chunk_records(struct chunk *chunk, struct codec *codec, const struct run_record *records,
                   size_t n_records)
 {
-    struct layout l = {0};
+    struct layout l = { 0 };
     int r = lay_out(&l, records, n_records);
     if (r)
         return r;
-    struct dmi_records_head head = {
-        .n_records = (uint32_t)n_records, .n_groups = l.n_groups, .n_planes = l.n_planes};
+    struct dmi_records_head head = { .n_records = (uint32_t)n_records,
+                                     .n_groups = l.n_groups,
+                                     .n_planes = l.n_planes };
     size_t n_table = n_records * sizeof(struct dmi_record);
     size_t n_groups = l.n_groups * sizeof(struct dmi_group);
     size_t n_meta = sizeof head + n_table + n_groups + l.n_planes * sizeof(struct dmi_plane);

@@ -54,10 +54,8 @@ uint32_t codec_encoding(uint32_t dtype)
     case DMI_DTYPE_F32:
     case DMI_DTYPE_F16:
     case DMI_DTYPE_BF16:
-    case DMI_DTYPE_F64:
-        return DMI_ENCODING_ROTATED;
-    default:
-        return dmi_dtype_bytes(dtype) > 1 ? DMI_ENCODING_PLANES : DMI_ENCODING_RAW;
+    case DMI_DTYPE_F64: return DMI_ENCODING_ROTATED;
+    default: return dmi_dtype_bytes(dtype) > 1 ? DMI_ENCODING_PLANES : DMI_ENCODING_RAW;
     }
 }
 
@@ -96,8 +94,10 @@ size_t codec_bound(size_t n_raw)
         for (size_t i = 0; i < n; i++) {                                                           \
             uint##BITS##_t v = 0;                                                                  \
             for (size_t p = 0; p < sizeof v; p++)                                                  \
-                v = (uint##BITS##_t)(v | (uint##BITS##_t)((uint##BITS##_t)in[p * n + i] << (8 * p))); \
-            v = (uint##BITS##_t)(rot ? (uint##BITS##_t)(v >> 1) | (uint##BITS##_t)(v << (BITS - 1)) : v); \
+                v = (uint##BITS##_t)(v |                                                           \
+                                     (uint##BITS##_t)((uint##BITS##_t)in[p * n + i] << (8 * p)));  \
+            v = (uint##BITS##_t)(                                                                  \
+                rot ? (uint##BITS##_t)(v >> 1) | (uint##BITS##_t)(v << (BITS - 1)) : v);           \
             memcpy(out + i * sizeof v, &v, sizeof v);                                              \
         }                                                                                          \
     }
@@ -153,9 +153,9 @@ static ZSTD_CCtx *compressor(struct codec *c)
 
 /*
  * Whether a plane is worth a try. A mantissa's bytes are all but uniform, and zstd needs as long to
- * give up on them as to hash them seven times: a sample of @SAMPLES bytes tells. Its number of equal
- * pairs has mean n + n(n-1)/256 and deviation n/sqrt(128) if bytes are uniform; a plane that would
- * shrink by 1.6%, the least that zstd accepts, is at least seven deviations above it.
+ * give up on them as several hashes of them take: a sample of SAMPLES bytes tells. Its number of
+ * equal pairs has mean n + n(n-1)/256 and deviation n/sqrt(128) if bytes are uniform; a plane that
+ * would shrink by 1.6%, the least that zstd accepts, lies well above four deviations.
  */
 #define SAMPLES 1024u
 #define RUNS    16u
@@ -164,7 +164,7 @@ static int may_shrink(const uint8_t *plane, size_t n)
 {
     if (n < 4 * SAMPLES)
         return 1;
-    uint32_t count[256] = {0}, pairs = 0;
+    uint32_t count[256] = { 0 }, pairs = 0;
     for (uint32_t run = 0; run < RUNS; run++) {
         const uint8_t *from = plane + run * (n / RUNS);
         for (uint32_t i = 0; i < SAMPLES / RUNS; i++)
@@ -175,8 +175,8 @@ static int may_shrink(const uint8_t *plane, size_t n)
     return pairs > SAMPLES + SAMPLES * (SAMPLES - 1) / 256 + 4 * 91;
 }
 
-size_t codec_encode(struct codec *codec, uint32_t encoding, uint32_t element_bytes,
-                    const void *raw, size_t n_raw, void *out, struct dmi_plane *planes)
+size_t codec_encode(struct codec *codec, uint32_t encoding, uint32_t element_bytes, const void *raw,
+                    size_t n_raw, void *out, struct dmi_plane *planes)
 {
     uint32_t n_planes = codec_planes(encoding, element_bytes);
     if (!n_planes || n_raw > DMI_BLOCK_BYTES || n_raw % element_bytes)
@@ -199,7 +199,7 @@ size_t codec_encode(struct codec *codec, uint32_t encoding, uint32_t element_byt
         size_t n = n_plane;
         if (z && may_shrink(src, n_plane))
             n = ZSTD_compress2(z, dst, codec_bound(n_raw) - used, src, n_plane);
-        planes[p] = (struct dmi_plane){.codec = DMI_CODEC_ZSTD};
+        planes[p] = (struct dmi_plane){ .codec = DMI_CODEC_ZSTD };
         if (ZSTD_isError(n) || n >= n_plane) {
             memcpy(dst, src, n_plane);
             planes[p].codec = DMI_CODEC_RAW;
@@ -234,8 +234,8 @@ int codec_decode(struct codec *codec, uint32_t encoding, uint32_t element_bytes,
         if (hash_bytes(src, planes[p].n_stored) != planes[p].hash)
             return -EBADMSG;
         if (planes[p].codec == DMI_CODEC_ZSTD) {
-            size_t n = ZSTD_decompressDCtx(codec->decompress, dst, n_plane, src,
-                                           planes[p].n_stored);
+            size_t n =
+                ZSTD_decompressDCtx(codec->decompress, dst, n_plane, src, planes[p].n_stored);
             if (ZSTD_isError(n) || n != n_plane)
                 return -EBADMSG;
         } else if (planes[p].codec == DMI_CODEC_RAW && planes[p].n_stored == n_plane) {

@@ -36,8 +36,8 @@ size_t codec_bound(size_t n_raw);
  * @planes: codec_planes() entries, filled
  * Return: bytes used of @out.
  */
-size_t codec_encode(struct codec *codec, uint32_t encoding, uint32_t element_bytes,
-                    const void *raw, size_t n_raw, void *out, struct dmi_plane *planes);
+size_t codec_encode(struct codec *codec, uint32_t encoding, uint32_t element_bytes, const void *raw,
+                    size_t n_raw, void *out, struct dmi_plane *planes);
 
 /**
  * codec_decode() - the reverse; checks every plane

@@ -24,7 +24,7 @@ static int note_identity(struct file *file)
 
 int file_create(struct file *file, const char *path)
 {
-    *file = (struct file){.fd = -1};
+    *file = (struct file){ .fd = -1 };
     char *copy = strdup(path);
     if (!copy)
         return -ENOMEM;
@@ -34,7 +34,7 @@ int file_create(struct file *file, const char *path)
         free(copy);
         return r;
     }
-    *file = (struct file){.fd = fd, .path = copy};
+    *file = (struct file){ .fd = fd, .path = copy };
     int r = note_identity(file);
     if (r) {
         unlink(path);
@@ -77,8 +77,7 @@ int file_write_at(struct file *file, struct iovec *pieces, int n_pieces, uint64_
     for (int i = 0; i < n_pieces; i++)
         end += pieces[i].iov_len;
     struct rlimit limit;
-    if (!getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur != RLIM_INFINITY &&
-        end > limit.rlim_cur)
+    if (!getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur != RLIM_INFINITY && end > limit.rlim_cur)
         return -EFBIG;
     while (n_pieces) {
         if (!pieces->iov_len) {
@@ -86,8 +85,8 @@ int file_write_at(struct file *file, struct iovec *pieces, int n_pieces, uint64_
             n_pieces--;
             continue;
         }
-        ssize_t n = pwritev(file->fd, pieces, n_pieces < IOV_MAX ? n_pieces : IOV_MAX,
-                            (off_t)offset);
+        ssize_t n =
+            pwritev(file->fd, pieces, n_pieces < IOV_MAX ? n_pieces : IOV_MAX, (off_t)offset);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
@@ -131,7 +130,7 @@ void file_deinit(struct file *file)
     if (is_ours(file, file->fd))
         close(file->fd);
     free(file->path);
-    *file = (struct file){.fd = -1};
+    *file = (struct file){ .fd = -1 };
 }
 
 static void file_deinit_p(struct file *file)
@@ -146,11 +145,11 @@ int file_replace(const char *path, const void *data, size_t n_bytes, int sync)
         return -ENAMETOOLONG;
     if (unlink(tmp) && errno != ENOENT)
         return -errno;
-    _cleanup_(file_deinit_p) struct file file = {.fd = -1};
+    _cleanup_(file_deinit_p) struct file file = { .fd = -1 };
     int r = file_create(&file, tmp);
     if (r)
         return r;
-    struct iovec piece = {.iov_base = (void *)(uintptr_t)data, .iov_len = n_bytes};
+    struct iovec piece = { .iov_base = (void *)(uintptr_t)data, .iov_len = n_bytes };
     r = file_write_at(&file, &piece, 1, 0);
     if (!r && sync)
         r = file_sync(&file);

@@ -27,7 +27,7 @@ static void add_pairs(struct text *t, const char *key, const struct run_text *pa
 
 static void add_site(struct text *t, const struct run_site *s, uint32_t id)
 {
-    static const char *const rows[] = {"token", "request", "none"};
+    static const char *const rows[] = { "token", "request", "none" };
     const struct dmi_dtype_info *info = dmi_dtype_info(s->dtype);
     text_printf(t, "%s\n    {\"id\": %u, \"name\": ", id ? "," : "", id);
     text_json(t, s->name ? s->name : "");
@@ -76,11 +76,12 @@ void manifest_write(struct text *text, const struct manifest *m)
                 ",\n\"library_version\": ",
                 m->pid, m->start_ns);
     text_json(text, m->library_version);
-    text_printf(text, ",\n\"state\": \"%s\",\n\"spec\": {\"path\": ",
-                m->closed ? "closed" : "running");
+    text_printf(text,
+                ",\n\"state\": \"%s\",\n\"spec\": {\"path\": ", m->closed ? "closed" : "running");
     text_json(text, m->spec_path);
-    text_printf(text, ", \"file\": \"spec.yaml\", \"bytes\": %" PRIu64
-                ", \"xxh64\": \"%016" PRIx64 "\"},\n\"counters\": {\"file\": \"counters\", "
+    text_printf(text,
+                ", \"file\": \"spec.yaml\", \"bytes\": %" PRIu64 ", \"xxh64\": \"%016" PRIx64
+                "\"},\n\"counters\": {\"file\": \"counters\", "
                 "\"bytes\": %" PRIu64,
                 m->n_spec, m->spec_hash, m->n_counters);
     if (m->closed)
@@ -146,7 +147,7 @@ int manifest_add_problem(struct manifest *m, const char *site, const char *reaso
     if (!grown)
         return -ENOMEM;
     m->problems = grown;
-    struct manifest_problem p = {.n = 1};
+    struct manifest_problem p = { .n = 1 };
     if (copy_of(site, &p.site) || copy_of(reason, &p.reason) || copy_of(sentence, &p.sentence)) {
         free(p.site);
         free(p.reason);
@@ -169,5 +170,5 @@ void manifest_deinit(struct manifest *m)
     free(m->spec_path);
     free(m->library_version);
     free(m->sites);
-    *m = (struct manifest){0};
+    *m = (struct manifest){ 0 };
 }

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 
 /* What stands for the manifest's own checksum while it is computed. */
-#define MANIFEST_CHECKSUM_KEY "\"checksum\": \""
+#define MANIFEST_CHECKSUM_KEY  "\"checksum\": \""
 #define MANIFEST_CHECKSUM_ZERO "0000000000000000"
 
 struct manifest_segment {

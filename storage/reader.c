@@ -31,11 +31,9 @@ void reader_note(struct reader *r, bool damage, const char *file, int64_t chunk,
     if (vasprintf(&text, fmt, ap) < 0)
         text = NULL;
     va_end(ap);
-    r->findings[r->n_findings++] = (struct reader_finding){.damage = damage,
-                                                           .file = strdup(file),
-                                                           .chunk = chunk,
-                                                           .offset = offset,
-                                                           .text = text};
+    r->findings[r->n_findings++] = (struct reader_finding){
+        .damage = damage, .file = strdup(file), .chunk = chunk, .offset = offset, .text = text
+    };
 }
 
 int reader_grow(void **array, size_t n, size_t *room, size_t size)
@@ -141,8 +139,10 @@ static int descend(struct err *err, const char *path, char **out)
         snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", e->d_name);
     }
     if (!n)
-        return err_set(err, -ENOENT, "%s is no run: no manifest.json and no seg-*.dmi in it, nor in "
-                                     "a folder of it", path);
+        return err_set(err, -ENOENT,
+                       "%s is no run: no manifest.json and no seg-*.dmi in it, nor in "
+                       "a folder of it",
+                       path);
     if (n > 1)
         return err_set(err, -ENOTUNIQ, "%s holds %zu runs, name one of them: %s", path, n, names);
     return asprintf(out, "%s/%s", path, found) < 0
@@ -166,8 +166,9 @@ static int add_segment(struct err *err, struct reader *r, int dir, const char *n
         return err_set_errno(err, ENOMEM, "cannot open %s", name);
     r->segments = grown;
     struct reader_segment *s = &grown[r->n_segments++];
-    *s = (struct reader_segment){.number = number, .fd = steal_fd(&fd),
-                                 .n_bytes = (uint64_t)st.st_size};
+    *s = (struct reader_segment){ .number = number,
+                                  .fd = steal_fd(&fd),
+                                  .n_bytes = (uint64_t)st.st_size };
     snprintf(s->name, sizeof s->name, "%s", name);
     return 0;
 }
@@ -193,9 +194,8 @@ static int open_folder(struct err *err, struct reader *r)
     const struct dirent *e;
     while ((e = readdir(dir))) {
         uint32_t number;
-        res = is_segment_name(e->d_name, &number)
-                      ? add_segment(err, r, r->dir, e->d_name, number)
-                      : 0;
+        res = is_segment_name(e->d_name, &number) ? add_segment(err, r, r->dir, e->d_name, number)
+                                                  : 0;
         if (res)
             return res;
     }
@@ -217,8 +217,9 @@ static void check_segment_header(struct reader *r, struct reader_segment *s)
     if (h.magic != DMI_SEGMENT_MAGIC || h.n_bytes != sizeof h || h.flags ||
         memcmp(h.reserved, zero, sizeof zero) ||
         h.hash != hash_bytes(&h, offsetof(struct dmi_segment_header, hash))) {
-        reader_note(r, true, s->name, -1, 0, "the segment's header is damaged, or this is no "
-                                             "segment");
+        reader_note(r, true, s->name, -1, 0,
+                    "the segment's header is damaged, or this is no "
+                    "segment");
         return;
     }
     if (h.version != DMI_FORMAT_VERSION) {
@@ -273,7 +274,8 @@ static void judge_segments(struct reader *r)
             reader_note(r, false, s->name, (int64_t)s->next_sequence, s->n_bytes - s->n_torn,
                         r->run.state == READER_RUNNING
                             ? "%" PRIu64 " bytes are just being written"
-                            : "torn tail of %" PRIu64 " bytes: the process was killed while writing",
+                            : "torn tail of %" PRIu64
+                              " bytes: the process was killed while writing",
                         s->n_torn);
         } else if (must_be_closed && !s->closed) {
             reader_note(r, true, s->name, (int64_t)s->next_sequence, s->n_bytes - s->n_torn,
@@ -352,9 +354,10 @@ static int read_structure(struct err *err, struct reader *r)
 {
     int res = walk_all(r);
     if (!res && !r->dictionary)
-        return err_set(err, -ENODATA, "%s: no site dictionary can be read, so no record means "
-                                      "anything%s%s", r->path,
-                       r->n_findings ? "; first of all: " : "",
+        return err_set(err, -ENODATA,
+                       "%s: no site dictionary can be read, so no record means "
+                       "anything%s%s",
+                       r->path, r->n_findings ? "; first of all: " : "",
                        r->n_findings && r->findings[0].text ? r->findings[0].text : "");
     if (!res)
         res = put_in_order(r);
@@ -561,7 +564,7 @@ double reader_stored_bytes(const struct reader *r, const struct reader_record *r
 
 bool reader_account(const struct reader *r, uint32_t site, struct reader_account *a)
 {
-    *a = (struct reader_account){.found = r->found[site]};
+    *a = (struct reader_account){ .found = r->found[site] };
     if (!r->counters || site >= r->counters->n_sites)
         return false;
     const struct dmi_site_counters *c = &r->counters->sites[site];
@@ -671,8 +674,7 @@ int reader_decode(struct err *err, struct reader *r, const struct reader_record 
         return err_set(err, -EBADMSG,
                        "%s, chunk %" PRIu64 ", offset %" PRIu64 ": the record of launch %" PRIu64
                        " does not match its checksum though its planes do",
-                       r->segments[c->segment].name, c->header.sequence, c->offset,
-                       rec->at.launch);
+                       r->segments[c->segment].name, c->header.sequence, c->offset, rec->at.launch);
     }
     return 0;
 }
@@ -684,7 +686,7 @@ static void verify_padding(struct reader *r, const struct reader_chunk *c)
     const struct reader_segment *s = &r->segments[c->segment];
     uint64_t n = chunk_pad(c->header.n_payload) - c->header.n_payload;
     uint64_t at = c->offset + sizeof c->header + chunk_pad(c->header.n_meta) + c->header.n_payload;
-    uint8_t pad[DMI_CHUNK_ALIGN] = {0}, zero[DMI_CHUNK_ALIGN] = {0};
+    uint8_t pad[DMI_CHUNK_ALIGN] = { 0 }, zero[DMI_CHUNK_ALIGN] = { 0 };
     if (reader_pread(s->fd, pad, n, at) || memcmp(pad, zero, n))
         reader_note(r, true, s->name, (int64_t)c->header.sequence, at,
                     "the padding behind the payload is not zero");
@@ -697,7 +699,7 @@ static int verify_chunk(struct reader *r, uint32_t index, uint8_t **buffer, size
         (const struct dmi_record *)(c->meta + sizeof(struct dmi_records_head));
     char told[sizeof((struct err *)0)->msg] = "";
     for (uint32_t i = 0; i < c->n_records; i++) {
-        struct reader_record rec = {.at = records[i], .chunk = index};
+        struct reader_record rec = { .at = records[i], .chunk = index };
         if (rec.at.n_bytes > *room) {
             uint8_t *grown = realloc(*buffer, rec.at.n_bytes);
             if (!grown)
@@ -705,7 +707,7 @@ static int verify_chunk(struct reader *r, uint32_t index, uint8_t **buffer, size
             *buffer = grown;
             *room = rec.at.n_bytes;
         }
-        struct err err = {0};
+        struct err err = { 0 };
         int res = reader_decode(&err, r, &rec, *buffer);
         if (res == -ENOMEM)
             return res;

@@ -36,8 +36,8 @@ struct reader_step {
 };
 
 struct reader_record {
-    struct dmi_record at; /* checked: sizes agree, site exists */
-    uint32_t chunk;       /* index, private */
+    struct dmi_record at;           /* checked: sizes agree, site exists */
+    uint32_t chunk;                 /* index, private */
     const struct reader_step *step; /* NULL: none, or not in the files */
 };
 
@@ -67,17 +67,17 @@ struct reader_run {
     const struct reader_problem *problems;
     size_t n_problems;
     size_t n_segments;
-    uint64_t n_file_bytes; /* of all segments */
-    uint64_t n_torn;       /* bytes of a torn tail */
+    uint64_t n_file_bytes;               /* of all segments */
+    uint64_t n_torn;                     /* bytes of a torn tail */
     const struct dmi_counters *counters; /* a copy; NULL: none that can be read */
 };
 
 /* Something that a reader should know. */
 struct reader_finding {
-    bool damage;       /* false: worth a note, nothing is wrong (a torn tail after a kill) */
-    const char *file;  /* name within the run's folder */
-    int64_t chunk;     /* sequence number, -1: none */
-    uint64_t offset;   /* in the file */
+    bool damage;      /* false: worth a note, nothing is wrong (a torn tail after a kill) */
+    const char *file; /* name within the run's folder */
+    int64_t chunk;    /* sequence number, -1: none */
+    uint64_t offset;  /* in the file */
     const char *text;
 };
 
@@ -110,10 +110,10 @@ const char *reader_span_id(const struct reader_step *step, uint32_t span, size_t
 
 /* What to look for; what is left at its neutral value is not asked for. */
 struct reader_query {
-    const char *site;       /* name, NULL: any */
-    bool by_layer;          /* then only @layer */
+    const char *site; /* name, NULL: any */
+    bool by_layer;    /* then only @layer */
     int32_t layer;
-    const char *request;    /* NULL: any */
+    const char *request; /* NULL: any */
     size_t n_request;
     int64_t first_position; /* of the token range, with @request */
     int64_t end_position;   /* behind its last; <= first_position: no bound */

@@ -48,7 +48,7 @@ static bool checksum_holds(uint8_t *data, size_t n)
     if (!at || (size_t)(data + n - at) < sizeof key - 1 + 16)
         return false;
     at += sizeof key - 1;
-    char said[17] = {0}, is[17];
+    char said[17] = { 0 }, is[17];
     memcpy(said, at, 16);
     memcpy(at, MANIFEST_CHECKSUM_ZERO, 16);
     snprintf(is, sizeof is, "%016" PRIx64, hash_bytes(data, n));
@@ -87,8 +87,8 @@ int reader_take_manifest(struct reader *r)
     }
     json_t *m = parse((const char *)data, n);
     const char *format = text_of(m, "format");
-    if (!m || !format || strcmp(format, "dmi-run") || number_of(m, "version") != DMI_FORMAT_VERSION ||
-        !parse_uuid(text_of(m, "uuid"), r->uuid)) {
+    if (!m || !format || strcmp(format, "dmi-run") ||
+        number_of(m, "version") != DMI_FORMAT_VERSION || !parse_uuid(text_of(m, "uuid"), r->uuid)) {
         reader_note(r, true, "manifest.json", -1, 0, "is no manifest of format version %d",
                     DMI_FORMAT_VERSION);
         json_decref(m);
@@ -172,7 +172,7 @@ static int fill_pairs(const json_t *object, const struct reader_pair **out, size
     json_object_foreach((json_t *)(uintptr_t)object, key, value)
     {
         const char *s = json_string_value(value);
-        pairs[n++] = (struct reader_pair){key, s ? s : ""};
+        pairs[n++] = (struct reader_pair){ key, s ? s : "" };
     }
     *out = pairs;
     *n_out = n;
@@ -189,8 +189,8 @@ static int fill_problems(struct reader *r)
     for (size_t i = 0; i < n; i++) {
         const json_t *o = json_array_get(list, i);
         const char *reason = text_of(o, "reason"), *sentence = text_of(o, "sentence");
-        problems[i] = (struct reader_problem){text_of(o, "site"), reason ? reason : "",
-                                              sentence ? sentence : "", number_of(o, "times")};
+        problems[i] = (struct reader_problem){ text_of(o, "site"), reason ? reason : "",
+                                               sentence ? sentence : "", number_of(o, "times") };
     }
     r->run.problems = problems;
     r->run.n_problems = n;
@@ -221,7 +221,7 @@ int reader_fill_run(struct reader *r)
 static bool still_written(const struct reader *r)
 {
     _cleanup_(closep) int fd = openat(r->dir, "counters", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+    struct flock lock = { .l_type = F_RDLCK, .l_whence = SEEK_SET };
     return fd >= 0 && !fcntl(fd, F_GETLK, &lock) && lock.l_type == F_WRLCK;
 }
 
@@ -336,8 +336,6 @@ int reader_check_files(struct reader *r)
     check_segment_list(r);
     if (!r->manifest)
         closed = r->counters && r->counters->state == DMI_COUNTERS_CLOSED;
-    r->run.state = closed             ? READER_CLOSED
-                   : still_written(r) ? READER_RUNNING
-                                      : READER_KILLED;
+    r->run.state = closed ? READER_CLOSED : still_written(r) ? READER_RUNNING : READER_KILLED;
     return 0;
 }

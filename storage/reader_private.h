@@ -64,7 +64,7 @@ struct reader {
         size_t n;
         uint8_t raw[DMI_BLOCK_BYTES];
         uint8_t stored[DMI_BLOCK_BYTES];
-    } *cache;
+    } * cache;
 };
 
 void reader_note(struct reader *reader, bool damage, const char *file, int64_t chunk,

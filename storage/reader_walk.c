@@ -37,8 +37,8 @@ static uint64_t scan(const struct reader *r, const struct reader_segment *s, uin
     _cleanup_(freep) uint8_t *buffer = malloc(SCAN_BYTES + sizeof(struct dmi_chunk_header));
     const size_t n_header = sizeof(struct dmi_chunk_header);
     while (buffer && from + n_header <= end) {
-        size_t n = end - from < SCAN_BYTES + n_header ? (size_t)(end - from)
-                                                      : SCAN_BYTES + n_header;
+        size_t n =
+            end - from < SCAN_BYTES + n_header ? (size_t)(end - from) : SCAN_BYTES + n_header;
         if (reader_pread(s->fd, buffer, n, from))
             break;
         size_t at = 0;
@@ -160,7 +160,7 @@ static int take_records(struct reader *r, uint32_t chunk, const char **wrong)
     for (uint32_t i = 0; i < head.n_records; i++) {
         if (reader_grow((void **)&r->records, r->n_records, &r->records_room, sizeof *r->records))
             return -ENOMEM;
-        r->records[r->n_records++] = (struct reader_record){.at = records[i], .chunk = chunk};
+        r->records[r->n_records++] = (struct reader_record){ .at = records[i], .chunk = chunk };
     }
     return 0;
 }
@@ -200,7 +200,7 @@ static int take_steps(struct reader *r, uint32_t chunk, const char **wrong)
         if (reader_grow((void **)&r->steps, r->n_steps, &r->steps_room, sizeof *r->steps))
             return -ENOMEM;
         r->steps[r->n_steps++] =
-            (struct reader_step){.entry = e, .spans = (const struct dmi_span_entry *)(e + 1)};
+            (struct reader_step){ .entry = e, .spans = (const struct dmi_span_entry *)(e + 1) };
         at += e->n_bytes;
     }
     *wrong = NULL;
@@ -267,7 +267,7 @@ static int take_chunk(struct reader *r, struct reader_segment *s,
     _cleanup_(freep) uint8_t *meta = malloc(n + 1);
     if (!meta || reader_grow((void **)&r->chunks, r->n_chunks, &r->chunks_room, sizeof *r->chunks))
         return -ENOMEM;
-    const char *what[] = {"", "site dictionary", "steps", "records", "footer"};
+    const char *what[] = { "", "site dictionary", "steps", "records", "footer" };
     if (reader_pread(s->fd, meta, n, offset + sizeof *header) ||
         hash_bytes(meta, header->n_meta) != header->meta_hash ||
         !is_zero(meta + header->n_meta, n - header->n_meta)) {
@@ -277,10 +277,9 @@ static int take_chunk(struct reader *r, struct reader_segment *s,
         meta = NULL;
     }
     uint32_t index = (uint32_t)r->n_chunks++;
-    r->chunks[index] = (struct reader_chunk){.segment = (uint32_t)(s - r->segments),
-                                             .offset = offset,
-                                             .header = *header,
-                                             .meta = meta};
+    r->chunks[index] = (struct reader_chunk){
+        .segment = (uint32_t)(s - r->segments), .offset = offset, .header = *header, .meta = meta
+    };
     s->n_chunks++;
     if (!meta)
         return 0;
@@ -295,16 +294,12 @@ static int take_chunk(struct reader *r, struct reader_segment *s,
         else
             res = reader_take_dictionary(r, s->name, (const char *)c->meta, header->n_meta);
         break;
-    case DMI_CHUNK_STEPS:
-        res = take_steps(r, index, &wrong);
-        break;
+    case DMI_CHUNK_STEPS: res = take_steps(r, index, &wrong); break;
     case DMI_CHUNK_RECORDS:
         res = take_records(r, index, &wrong);
         s->n_records += c->n_records;
         break;
-    case DMI_CHUNK_FOOTER:
-        wrong = check_footer(r, s, c);
-        break;
+    case DMI_CHUNK_FOOTER: wrong = check_footer(r, s, c); break;
     }
     if (wrong)
         reader_note(r, true, s->name, (int64_t)header->sequence, offset + sizeof *header,
@@ -332,8 +327,7 @@ static void check_sequence(struct reader *r, struct reader_segment *s, uint64_t 
                     sequence - s->next_sequence, s->next_sequence, sequence - 1);
     else if (sequence < s->next_sequence)
         reader_note(r, true, s->name, (int64_t)sequence, offset,
-                    "the chunk is out of order: number %" PRIu64 " was expected",
-                    s->next_sequence);
+                    "the chunk is out of order: number %" PRIu64 " was expected", s->next_sequence);
 }
 
 int reader_walk(struct reader *r, uint32_t segment)
@@ -379,7 +373,8 @@ int reader_walk(struct reader *r, uint32_t segment)
     s->closed = have_trailer && have_footer && at == end;
     if (s->closed) {
         if (r->chunks[r->n_chunks - 1].offset != trailer.footer_offset)
-            reader_note(r, true, s->name, -1, end, "the trailer points elsewhere than to the footer");
+            reader_note(r, true, s->name, -1, end,
+                        "the trailer points elsewhere than to the footer");
     } else if (have_trailer) {
         reader_note(r, true, s->name, (int64_t)s->next_sequence, at,
                     "the last %" PRIu64 " bytes before the trailer hold no readable chunk: footer "
@@ -388,7 +383,8 @@ int reader_walk(struct reader *r, uint32_t segment)
         s->next_sequence++;
         s->closed = true;
     } else if (have_footer && behind_footer == at) {
-        reader_note(r, true, s->name, -1, at, "the segment has a footer but its trailer is damaged");
+        reader_note(r, true, s->name, -1, at,
+                    "the segment has a footer but its trailer is damaged");
         s->closed = true;
     } else {
         s->n_torn = end - at;

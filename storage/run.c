@@ -125,7 +125,7 @@ static int publish(struct err *err, struct run *run)
 {
     const struct manifest *m = &run->manifest;
     time_t seconds = (time_t)(m->start_ns / 1000000000u);
-    struct tm tm = {0};
+    struct tm tm = { 0 };
     gmtime_r(&seconds, &tm);
     char start[64];
     size_t n = strftime(start, sizeof start, "%Y%m%dT%H%M%S", &tm);
@@ -178,7 +178,7 @@ static int make_counters(struct run *run, uint32_t n_sites)
     if (r)
         return r;
     /* written, not only sized: a store to a hole on a full disk would be a SIGBUS in the host */
-    struct iovec piece = {zero, n};
+    struct iovec piece = { zero, n };
     r = file_write_at(&run->counters_file, &piece, 1, 0);
     if (r)
         return r;
@@ -191,7 +191,7 @@ static int make_counters(struct run *run, uint32_t n_sites)
      * A lock of this process, which ends with it and which children do not inherit: readers tell a
      * run that goes on from one that was killed. Some network file systems have none: then not.
      */
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
     if (fcntl(run->counters_file.fd, F_SETLK, &lock)) {
         /* readers will say "killed, or still running" */
     }
@@ -203,7 +203,7 @@ static int write_manifest(struct run *run, bool sync)
     _cleanup_(freep) char *path = path_of(run, "manifest.json");
     if (!path)
         return -ENOMEM;
-    _cleanup_(text_deinit) struct text text = {0};
+    _cleanup_(text_deinit) struct text text = { 0 };
     manifest_write(&text, &run->manifest);
     if (text.failed)
         return -ENOMEM;
@@ -227,7 +227,7 @@ static int write_spec(struct run *run, const struct run_options *o)
 static int copy_options(struct run *run, const struct run_options *o)
 {
     struct manifest *m = &run->manifest;
-    struct text sites = {0};
+    struct text sites = { 0 };
     manifest_sites(&sites, o);
     m->sites = sites.data;
     if (sites.failed)
@@ -261,7 +261,7 @@ static int add_segment(struct run *run, uint32_t number)
     int r = segment_open(&next, run->path, number, m->run_uuid, run->next_sequence, m->sites);
     if (r)
         return r;
-    m->segments[number] = (struct manifest_segment){0};
+    m->segments[number] = (struct manifest_segment){ 0 };
     m->n_segments = number + 1;
     run->next_sequence++;
     segment_deinit(&run->segment);
@@ -287,8 +287,8 @@ static void free_run(struct run *run)
 
 static void remove_files(const struct run *run)
 {
-    static const char *const names[] = {"manifest.json", "manifest.json.tmp", "spec.yaml",
-                                        "spec.yaml.tmp", "counters",          "seg-000000.dmi"};
+    static const char *const names[] = { "manifest.json", "manifest.json.tmp", "spec.yaml",
+                                         "spec.yaml.tmp", "counters",          "seg-000000.dmi" };
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         _cleanup_(freep) char *path = path_of(run, names[i]);
         if (path)
@@ -356,9 +356,10 @@ static size_t text_length(const char *s, size_t most)
 /* The caller's array has its own stride: an older or newer struct dmi_span. */
 static void read_span(const struct dmi_step *step, uint32_t i, struct dmi_span *out)
 {
-    *out = (struct dmi_span){0};
+    *out = (struct dmi_span){ 0 };
     size_t stride = step->span_size ? step->span_size : sizeof *out;
-    memcpy(out, (const char *)step->spans + i * stride, stride < sizeof *out ? stride : sizeof *out);
+    memcpy(out, (const char *)step->spans + i * stride,
+           stride < sizeof *out ? stride : sizeof *out);
 }
 
 static void add_string(struct text *t, const char *s, size_t n, size_t start, uint32_t *offset,
@@ -375,8 +376,8 @@ int run_step(struct run *run, uint64_t sequence, const struct dmi_step *step)
         return -EINVAL;
     if (step->span_size && step->span_size < offsetof(struct dmi_span, reserved))
         return -EINVAL;
-    const int32_t ranks[8] = {step->tp_rank, step->tp_size, step->pp_rank, step->pp_size,
-                              step->dp_rank, step->dp_size, step->ep_rank, step->ep_size};
+    const int32_t ranks[8] = { step->tp_rank, step->tp_size, step->pp_rank, step->pp_size,
+                               step->dp_rank, step->dp_size, step->ep_rank, step->ep_size };
     struct dmi_step_entry entry = {
         .n_spans = step->n_spans,
         .sequence = sequence,
@@ -390,7 +391,7 @@ int run_step(struct run *run, uint64_t sequence, const struct dmi_step *step)
     struct text *t = &run->steps;
     size_t start = t->n;
     text_add(t, (const char *)&entry, sizeof entry);
-    struct dmi_span_entry none = {0};
+    struct dmi_span_entry none = { 0 };
     for (uint32_t i = 0; i < step->n_spans; i++)
         text_add(t, (const char *)&none, sizeof none);
     for (uint32_t i = 0; i < step->n_spans; i++) {
@@ -490,7 +491,7 @@ static int commit(struct run *run, struct chunk *records)
             return r;
         run->manifest_stale = true;
     }
-    struct chunk chunks[2] = {0};
+    struct chunk chunks[2] = { 0 };
     size_t n = 0;
     if (run->steps.n)
         chunk_from_meta(&chunks[n++], DMI_CHUNK_STEPS, (uint8_t *)run->steps.data, run->steps.n);
@@ -498,8 +499,8 @@ static int commit(struct run *run, struct chunk *records)
         chunks[n++] = *records;
     if (!n)
         return 0;
-    int r = segment_append(&run->segment, chunks, n, run->next_sequence,
-                           run->fsync == RUN_FSYNC_CHUNK);
+    int r =
+        segment_append(&run->segment, chunks, n, run->next_sequence, run->fsync == RUN_FSYNC_CHUNK);
     if (r)
         return r;
     run->next_sequence += n;
@@ -521,7 +522,7 @@ int run_append(struct run *run, const struct run_record *records, size_t n_recor
     struct codec *codec = take_codec(run);
     if (!codec && !(codec = codec_new()))
         return -ENOMEM;
-    struct chunk chunk = {0};
+    struct chunk chunk = { 0 };
     int r = chunk_records(&chunk, codec, records, n_records); /* the long part, not locked */
     give_codec(run, codec);
     if (!r) {

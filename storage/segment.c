@@ -23,7 +23,7 @@ int segment_open(struct segment *s, const char *dir, uint32_t number, const uint
     char path[PATH_MAX];
     if ((size_t)snprintf(path, sizeof path, "%s/" DMI_SEGMENT_NAME, dir, number) >= sizeof path)
         return -ENAMETOOLONG;
-    *s = (struct segment){.file = {.fd = -1}, .number = number, .first_sequence = sequence};
+    *s = (struct segment){ .file = { .fd = -1 }, .number = number, .first_sequence = sequence };
     memcpy(s->run_uuid, run_uuid, sizeof s->run_uuid);
     int r = file_create(&s->file, path);
     if (r)
@@ -38,11 +38,11 @@ int segment_open(struct segment *s, const char *dir, uint32_t number, const uint
     };
     memcpy(header.run_uuid, run_uuid, sizeof header.run_uuid);
     header.hash = hash_bytes(&header, offsetof(struct dmi_segment_header, hash));
-    struct iovec piece = {&header, sizeof header};
+    struct iovec piece = { &header, sizeof header };
     r = file_write_at(&s->file, &piece, 1, 0);
     if (!r) {
         s->end = sizeof header;
-        struct chunk chunk = {0};
+        struct chunk chunk = { 0 };
         uint8_t *meta = meta_copy(sites, strlen(sites));
         chunk_from_meta(&chunk, DMI_CHUNK_SITES, meta, strlen(sites));
         r = meta ? segment_append(s, &chunk, 1, sequence, false) : -ENOMEM;
@@ -58,7 +58,7 @@ int segment_open(struct segment *s, const char *dir, uint32_t number, const uint
 /* What the footer will say of a chunk; what was added is taken back by the caller on failure. */
 static void index_chunk(struct segment *s, const struct chunk *chunk, uint64_t offset)
 {
-    struct dmi_footer_chunk row = {.offset = offset, .type = chunk->header.type};
+    struct dmi_footer_chunk row = { .offset = offset, .type = chunk->header.type };
     if (row.type == DMI_CHUNK_RECORDS) {
         struct dmi_records_head head;
         memcpy(&head, chunk->meta, sizeof head);
@@ -67,12 +67,12 @@ static void index_chunk(struct segment *s, const struct chunk *chunk, uint64_t o
         for (uint32_t i = 0; i < head.n_records; i++) {
             struct dmi_record rec;
             memcpy(&rec, chunk->meta + sizeof head + i * sizeof rec, sizeof rec);
-            struct dmi_footer_entry entry = {.site = rec.site,
-                                             .layer = rec.layer,
-                                             .chunk = number,
-                                             .record = i,
-                                             .step = rec.step,
-                                             .launch = rec.launch};
+            struct dmi_footer_entry entry = { .site = rec.site,
+                                              .layer = rec.layer,
+                                              .chunk = number,
+                                              .record = i,
+                                              .step = rec.step,
+                                              .launch = rec.launch };
             text_add(&s->entries, (const char *)&entry, sizeof entry);
         }
     } else if (row.type == DMI_CHUNK_STEPS) {
@@ -82,12 +82,12 @@ static void index_chunk(struct segment *s, const struct chunk *chunk, uint64_t o
             for (uint32_t i = 0; i < step.n_spans; i++) {
                 struct dmi_span_entry span;
                 memcpy(&span, chunk->meta + at + sizeof step + i * sizeof span, sizeof span);
-                struct dmi_footer_span row_span = {.id_offset = (uint32_t)s->strings.n,
-                                                   .id_bytes = span.id_bytes,
-                                                   .sequence = step.sequence,
-                                                   .first_position = span.first_position,
-                                                   .first_row = span.first_row,
-                                                   .n_tokens = span.n_tokens};
+                struct dmi_footer_span row_span = { .id_offset = (uint32_t)s->strings.n,
+                                                    .id_bytes = span.id_bytes,
+                                                    .sequence = step.sequence,
+                                                    .first_position = span.first_position,
+                                                    .first_row = span.first_row,
+                                                    .n_tokens = span.n_tokens };
                 text_add(&s->strings, (const char *)chunk->meta + at + span.id_offset,
                          span.id_bytes);
                 text_add(&s->spans, (const char *)&row_span, sizeof row_span);
@@ -106,7 +106,7 @@ int segment_append(struct segment *s, struct chunk *chunks, size_t n_chunks, uin
     struct iovec pieces[3 * MAX_COMMIT];
     if (n_chunks > MAX_COMMIT)
         return -EINVAL;
-    size_t was[4] = {s->chunks.n, s->entries.n, s->spans.n, s->strings.n};
+    size_t was[4] = { s->chunks.n, s->entries.n, s->spans.n, s->strings.n };
     uint64_t end = s->end, n_records = 0;
     for (size_t i = 0; i < n_chunks; i++) {
         chunk_seal(&chunks[i], sequence + i, s->run_uuid);
@@ -168,9 +168,9 @@ int segment_close(struct segment *s, uint64_t sequence, bool sync)
         .n_string_bytes = (uint32_t)s->strings.n,
         .first_sequence = s->first_sequence,
     };
-    struct text meta = {0};
+    struct text meta = { 0 };
     text_add(&meta, (const char *)&footer, sizeof footer);
-    const struct text *const tables[] = {&s->chunks, &s->entries, &s->spans, &s->strings};
+    const struct text *const tables[] = { &s->chunks, &s->entries, &s->spans, &s->strings };
     for (size_t i = 0; i < 4; i++)
         text_add(&meta, tables[i]->n ? tables[i]->data : "", tables[i]->n);
     size_t n_meta = meta.n;
@@ -182,13 +182,13 @@ int segment_close(struct segment *s, uint64_t sequence, bool sync)
     struct chunk chunk;
     chunk_from_meta(&chunk, DMI_CHUNK_FOOTER, (uint8_t *)meta.data, n_meta);
     chunk_seal(&chunk, sequence, s->run_uuid);
-    struct dmi_trailer trailer = {.footer_offset = s->end, .magic = DMI_TRAILER_MAGIC};
+    struct dmi_trailer trailer = { .footer_offset = s->end, .magic = DMI_TRAILER_MAGIC };
     trailer.n_file = s->end + chunk_bytes(&chunk.header) + sizeof trailer;
-    trailer.hash = hash_two(&trailer, offsetof(struct dmi_trailer, hash), s->run_uuid,
-                            sizeof s->run_uuid);
+    trailer.hash =
+        hash_two(&trailer, offsetof(struct dmi_trailer, hash), s->run_uuid, sizeof s->run_uuid);
     struct iovec pieces[4];
     chunk_pieces(&chunk, pieces);
-    pieces[3] = (struct iovec){&trailer, sizeof trailer};
+    pieces[3] = (struct iovec){ &trailer, sizeof trailer };
     int r = file_write_at(&s->file, pieces, 4, s->end);
     if (!r && sync)
         r = file_sync(&s->file);

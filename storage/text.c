@@ -10,7 +10,7 @@
 void text_deinit(struct text *text)
 {
     free(text->data);
-    *text = (struct text){0};
+    *text = (struct text){ 0 };
 }
 
 static int reserve(struct text *t, size_t more)
@@ -68,9 +68,9 @@ static size_t utf8_length(const unsigned char *s, size_t n)
     static const struct {
         unsigned char first, last, low, high, n; /* bounds of byte 1 and byte 2, length */
     } forms[] = {
-        {0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3}, {0xe1, 0xec, 0x80, 0xbf, 3},
-        {0xed, 0xed, 0x80, 0x9f, 3}, {0xee, 0xef, 0x80, 0xbf, 3}, {0xf0, 0xf0, 0x90, 0xbf, 4},
-        {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4},
+        { 0xc2, 0xdf, 0x80, 0xbf, 2 }, { 0xe0, 0xe0, 0xa0, 0xbf, 3 }, { 0xe1, 0xec, 0x80, 0xbf, 3 },
+        { 0xed, 0xed, 0x80, 0x9f, 3 }, { 0xee, 0xef, 0x80, 0xbf, 3 }, { 0xf0, 0xf0, 0x90, 0xbf, 4 },
+        { 0xf1, 0xf3, 0x80, 0xbf, 4 }, { 0xf4, 0xf4, 0x80, 0x8f, 4 },
     };
     if (s[0] < 0x80)
         return 1;
@@ -97,7 +97,7 @@ void text_json_n(struct text *text, const char *s, size_t n)
             text_add(text, "\\ufffd", 6);
             i++;
         } else if (c == '"' || c == '\\') {
-            char esc[2] = {'\\', (char)c};
+            char esc[2] = { '\\', (char)c };
             text_add(text, esc, 2);
             i++;
         } else if (c < 0x20 || c == 0x7f) {

@@ -18,7 +18,8 @@ static const char usage_text[] =
     "dmi-dump show   SITE RUN             values of a site\n"
     "dmi-dump stats  RUN                  sizes, ratio, and whether captured + dropped = expected\n"
     "dmi-dump verify RUN                  every checksum, every file, the accounting\n"
-    "dmi-dump verify RUN --against REF    compare with a safetensors file of reference activations\n"
+    "dmi-dump verify RUN --against REF    compare with a safetensors file of reference "
+    "activations\n"
     "dmi-dump export RUN --format F -o O  safetensors (a file) or npy (a folder of files)\n"
     "\n"
     "RUN is a run's folder, the --out folder that holds exactly one, or one segment file.\n"
@@ -39,7 +40,8 @@ static const char usage_text[] =
     "  --format F, -f      export: safetensors (default) or npy\n"
     "  --output PATH, -o   export: where to (default: RUN's name in the current folder)\n"
     "\n"
-    "Exit status: 0 all well; 1 damage, a sum that does not hold, or a difference; 2 wrong usage or\n"
+    "Exit status: 0 all well; 1 damage, a sum that does not hold, or a difference; 2 wrong usage "
+    "or\n"
     "nothing readable.\n";
 
 /* ------------------------------------------------------------------------- common */
@@ -112,7 +114,7 @@ static bool tensor_wanted(const struct options *o, const struct tensor *t)
 
 static const char *bytes_text(double n, char out[24])
 {
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB" };
     int u = 0;
     while (n >= 1024 && u < 4) {
         n /= 1024;
@@ -271,14 +273,17 @@ static void list_records(const struct reader *reader, const struct options *o, s
         if (rec->step)
             snprintf(step, sizeof step, "%" PRIu64, rec->step->entry->step);
         if (json) {
-            text_printf(json, "%s\n    {\"launch\": %" PRIu64 ", \"forward\": %" PRIu64
-                        ", \"step\": %s, \"site\": ", first ? "" : ",", rec->at.launch,
-                        rec->at.forward, rec->step ? step : "null");
+            text_printf(json,
+                        "%s\n    {\"launch\": %" PRIu64 ", \"forward\": %" PRIu64
+                        ", \"step\": %s, \"site\": ",
+                        first ? "" : ",", rec->at.launch, rec->at.forward,
+                        rec->step ? step : "null");
             text_json(json, site->name);
             text_printf(json, ", \"site_id\": %u, \"layer\": ", site->id);
             rec->at.layer == DMI_NO_LAYER ? text_printf(json, "null")
                                           : text_printf(json, "%d", rec->at.layer);
-            text_printf(json, ", \"occurrence\": %u, \"dtype\": \"%s\", \"shape\": [%s], "
+            text_printf(json,
+                        ", \"occurrence\": %u, \"dtype\": \"%s\", \"shape\": [%s], "
                         "\"device\": %u, \"time_ns\": %" PRIu64 ", \"bytes\": %" PRIu64 "}",
                         rec->at.occurrence, dmi_dtype_info(rec->at.dtype)->name, shape,
                         rec->at.device, rec->at.time_ns, rec->at.n_bytes);
@@ -288,8 +293,8 @@ static void list_records(const struct reader *reader, const struct options *o, s
                 ? snprintf(name, sizeof name, "%s", site->name)
                 : snprintf(name, sizeof name, "%s.%d", site->name, rec->at.layer);
             printf("%10" PRIu64 " %8" PRIu64 " %8s  %-20s %-6s %-18s %6u  %" PRIu64 "\n",
-                   rec->at.launch, rec->at.forward, step, name,
-                   dmi_dtype_info(rec->at.dtype)->name, shape, rec->at.device, rec->at.time_ns);
+                   rec->at.launch, rec->at.forward, step, name, dmi_dtype_info(rec->at.dtype)->name,
+                   shape, rec->at.device, rec->at.time_ns);
         }
         first = false;
     }
@@ -340,7 +345,7 @@ static void list_sites(const struct reader *reader, const struct tensors *ts, st
         if (first_of_name(reader, s) != s)
             continue;
         const struct reader_site *site = reader_site(reader, s);
-        struct layers layers = {0};
+        struct layers layers = { 0 };
         uint64_t n_rows = 0;
         const struct tensor *any = NULL;
         for (size_t i = 0; i < ts->n; i++) {
@@ -354,7 +359,7 @@ static void list_sites(const struct reader *reader, const struct tensors *ts, st
         layers_text(&layers, ranges, sizeof ranges);
         if (any)
             print_shape(shape, sizeof shape, any);
-        static const char *const meanings[] = {"token", "request", "none"};
+        static const char *const meanings[] = { "token", "request", "none" };
         const char *dtype = dmi_dtype_info(site->dtype) ? dmi_dtype_info(site->dtype)->name : "?";
         if (json) {
             text_printf(json, "%s\n    {\"site\": ", first ? "" : ",");
@@ -364,9 +369,10 @@ static void list_sites(const struct reader *reader, const struct tensors *ts, st
                 if (layers.all[i] != DMI_NO_LAYER)
                     text_printf(json, "%s%d", i && layers.all[0] != DMI_NO_LAYER ? ", " : "",
                                 layers.all[i]);
-            text_printf(json, "], \"dtype\": \"%s\", \"width\": %" PRIu64 ", \"rows\": %" PRIu64
-                        ", \"row\": \"%s\", \"scale\": ", dtype, any ? any->width : 0, n_rows,
-                        meanings[site->row]);
+            text_printf(json,
+                        "], \"dtype\": \"%s\", \"width\": %" PRIu64 ", \"rows\": %" PRIu64
+                        ", \"row\": \"%s\", \"scale\": ",
+                        dtype, any ? any->width : 0, n_rows, meanings[site->row]);
             text_json_double(json, site->scale);
             text_printf(json, ", \"note\": ");
             text_json(json, site->note);
@@ -391,7 +397,7 @@ static int dump_list(struct reader *reader, const struct options *o)
         return DUMP_USAGE;
     }
     const struct reader_run *run = reader_run(reader);
-    struct text json = {0}, *to = o->json ? &json : NULL;
+    struct text json = { 0 }, *to = o->json ? &json : NULL;
     if (o->json) {
         json_run(&json, run);
         json_pairs(&json, "conventions", run->conventions, run->n_conventions);
@@ -433,9 +439,9 @@ struct shown {
     bool first;
 };
 
-static void show_row(const struct tensor *t, const struct reader_record *rec,
-                     const struct piece *p, uint32_t row, const double *v, uint64_t index,
-                     const struct options *o, struct text *json, struct shown *shown)
+static void show_row(const struct tensor *t, const struct reader_record *rec, const struct piece *p,
+                     uint32_t row, const double *v, uint64_t index, const struct options *o,
+                     struct text *json, struct shown *shown)
 {
     double norm = 0, least = INFINITY, most = -INFINITY;
     uint64_t n_nan = 0;
@@ -506,7 +512,7 @@ static int show_piece(struct reader *reader, const struct tensor *t, const struc
     _cleanup_(freep) double *values = calloc(width + 1, sizeof *values);
     if (!raw || !values)
         return -ENOMEM;
-    struct err err = {0};
+    struct err err = { 0 };
     if (reader_decode(&err, reader, rec, raw)) {
         fprintf(stderr, "dmi-dump: DAMAGED: %s\n", err.msg);
         shown->n_failed++;
@@ -532,11 +538,11 @@ static int dump_show(struct reader *reader, const struct options *given)
 {
     struct options o = *given;
     if (!o.by_rows)
-        o.rows = (struct range){0, 4};
+        o.rows = (struct range){ 0, 4 };
     struct tensors ts;
     int r = tensors_build(reader, NULL, &ts);
-    struct text json = {0};
-    struct shown shown = {.first = true};
+    struct text json = { 0 };
+    struct shown shown = { .first = true };
     bool any = false;
     if (o.json)
         text_printf(&json, "[");
@@ -572,8 +578,10 @@ static int dump_show(struct reader *reader, const struct options *given)
         return DUMP_FAILED;
     }
     if (!shown.n_rows)
-        fprintf(stderr, "dmi-dump: no row fits --step, --forward and --rows (%" PRIu64
-                " rows before --rows)\n", shown.n_matching);
+        fprintf(stderr,
+                "dmi-dump: no row fits --step, --forward and --rows (%" PRIu64
+                " rows before --rows)\n",
+                shown.n_matching);
     return shown.n_failed || !shown.n_rows ? DUMP_FAILED : DUMP_OK;
 }
 
@@ -622,8 +630,9 @@ static void gather_stats(const struct reader *reader, struct site_stats *stats)
 
 static void json_tally(struct text *t, const char *key, const struct dmi_tally *v)
 {
-    text_printf(t, ", \"%s\": {\"records\": %" PRIu64 ", \"rows\": %" PRIu64 ", \"bytes\": %" PRIu64
-                "}", key, v->records, v->rows, v->bytes);
+    text_printf(
+        t, ", \"%s\": {\"records\": %" PRIu64 ", \"rows\": %" PRIu64 ", \"bytes\": %" PRIu64 "}",
+        key, v->records, v->rows, v->bytes);
 }
 
 static void stats_json(struct text *t, const char *name, const struct site_stats *s,
@@ -631,7 +640,8 @@ static void stats_json(struct text *t, const char *name, const struct site_stats
 {
     text_printf(t, "{\"site\": ");
     text_json(t, name);
-    text_printf(t, ", \"layers\": %zu, \"records\": %" PRIu64 ", \"rows\": %" PRIu64
+    text_printf(t,
+                ", \"layers\": %zu, \"records\": %" PRIu64 ", \"rows\": %" PRIu64
                 ", \"raw_bytes\": %" PRIu64 ", \"stored_bytes\": %.0f, \"ratio\": ",
                 s->layers.n, s->sum.found.records, s->sum.found.rows, s->sum.found.bytes,
                 s->stored);
@@ -680,11 +690,12 @@ static int dump_stats(struct reader *reader, const struct options *o)
     }
     gather_stats(reader, stats);
     const char *lost_name = run->state == READER_RUNNING ? "in_flight" : "lost_at_kill";
-    struct site_stats total = {.holds = true};
-    struct text json = {0};
+    struct site_stats total = { .holds = true };
+    struct text json = { 0 };
     if (o->json) {
         json_run(&json, run);
-        text_printf(&json, ",\n  \"forwards\": %" PRIu64 ", \"launches_matched\": %" PRIu64
+        text_printf(&json,
+                    ",\n  \"forwards\": %" PRIu64 ", \"launches_matched\": %" PRIu64
                     ", \"steps\": %" PRIu64 ",\n  \"sites\": [",
                     run->counters ? run->counters->forwards : 0,
                     run->counters ? run->counters->launches_matched : 0,
@@ -720,7 +731,8 @@ static int dump_stats(struct reader *reader, const struct options *o)
         text_printf(&json, "],\n  \"total\": ");
         stats_json(&json, "total", &total, lost_name);
         json_problems(&json, run);
-        text_printf(&json, ",\n  \"holds\": %s,\n  \"findings\": [", total.holds ? "true" : "false");
+        text_printf(&json, ",\n  \"holds\": %s,\n  \"findings\": [",
+                    total.holds ? "true" : "false");
     } else {
         stats_line("total", &total);
         putchar('\n');
@@ -756,7 +768,7 @@ static int dump_stats(struct reader *reader, const struct options *o)
 
 static int dump_verify(struct reader *reader, const struct options *o)
 {
-    struct text json = {0}, *to = o->json ? &json : NULL;
+    struct text json = { 0 }, *to = o->json ? &json : NULL;
     if (o->json)
         json_run(&json, reader_run(reader));
     if (reader_verify(reader)) {
@@ -795,7 +807,7 @@ static bool parse_range(const char *s, struct range *out)
 {
     char *end;
     errno = 0;
-    *out = (struct range){0, INT64_MAX};
+    *out = (struct range){ 0, INT64_MAX };
     if (*s != ':') {
         out->first = strtoll(s, &end, 10);
         if (end == s || errno)
@@ -814,28 +826,41 @@ static bool parse_range(const char *s, struct range *out)
     return end != s + 1 && !*end && !errno && out->end >= out->first;
 }
 
-enum { OPT_JSON = 256, OPT_SITE, OPT_LAYER, OPT_STEP, OPT_FORWARD, OPT_ROWS, OPT_REQUEST, OPT_ALL,
-       OPT_RECORDS, OPT_TENSORS, OPT_AGAINST, OPT_TOLERANCE, OPT_ROW_TOLERANCE };
+enum {
+    OPT_JSON = 256,
+    OPT_SITE,
+    OPT_LAYER,
+    OPT_STEP,
+    OPT_FORWARD,
+    OPT_ROWS,
+    OPT_REQUEST,
+    OPT_ALL,
+    OPT_RECORDS,
+    OPT_TENSORS,
+    OPT_AGAINST,
+    OPT_TOLERANCE,
+    OPT_ROW_TOLERANCE
+};
 
 static const struct option long_options[] = {
-    {"json", no_argument, NULL, OPT_JSON},
-    {"site", required_argument, NULL, OPT_SITE},
-    {"layer", required_argument, NULL, OPT_LAYER},
-    {"layers", required_argument, NULL, OPT_LAYER},
-    {"step", required_argument, NULL, OPT_STEP},
-    {"forward", required_argument, NULL, OPT_FORWARD},
-    {"rows", required_argument, NULL, OPT_ROWS},
-    {"request", required_argument, NULL, OPT_REQUEST},
-    {"all", no_argument, NULL, OPT_ALL},
-    {"records", no_argument, NULL, OPT_RECORDS},
-    {"tensors", no_argument, NULL, OPT_TENSORS},
-    {"against", required_argument, NULL, OPT_AGAINST},
-    {"tolerance", required_argument, NULL, OPT_TOLERANCE},
-    {"row-tolerance", required_argument, NULL, OPT_ROW_TOLERANCE},
-    {"format", required_argument, NULL, 'f'},
-    {"output", required_argument, NULL, 'o'},
-    {"help", no_argument, NULL, 'h'},
-    {0},
+    { "json", no_argument, NULL, OPT_JSON },
+    { "site", required_argument, NULL, OPT_SITE },
+    { "layer", required_argument, NULL, OPT_LAYER },
+    { "layers", required_argument, NULL, OPT_LAYER },
+    { "step", required_argument, NULL, OPT_STEP },
+    { "forward", required_argument, NULL, OPT_FORWARD },
+    { "rows", required_argument, NULL, OPT_ROWS },
+    { "request", required_argument, NULL, OPT_REQUEST },
+    { "all", no_argument, NULL, OPT_ALL },
+    { "records", no_argument, NULL, OPT_RECORDS },
+    { "tensors", no_argument, NULL, OPT_TENSORS },
+    { "against", required_argument, NULL, OPT_AGAINST },
+    { "tolerance", required_argument, NULL, OPT_TOLERANCE },
+    { "row-tolerance", required_argument, NULL, OPT_ROW_TOLERANCE },
+    { "format", required_argument, NULL, 'f' },
+    { "output", required_argument, NULL, 'o' },
+    { "help", no_argument, NULL, 'h' },
+    { 0 },
 };
 
 static int usage(const char *fmt, const char *what)
@@ -889,19 +914,20 @@ static const struct command {
     int (*run)(struct reader *, const struct options *);
     bool takes_site;
 } commands[] = {
-    {"list", dump_list, false},     {"show", dump_show, true},      {"stats", dump_stats, false},
-    {"verify", dump_verify, false}, {"export", dump_export, false},
+    { "list", dump_list, false },     { "show", dump_show, true },
+    { "stats", dump_stats, false },   { "verify", dump_verify, false },
+    { "export", dump_export, false },
 };
 
 int main(int argc, char **argv)
 {
-    struct options o = {.layers = {0, INT64_MAX},
-                        .steps = {0, INT64_MAX},
-                        .forwards = {0, INT64_MAX},
-                        .rows = {0, INT64_MAX},
-                        .format = "safetensors",
-                        .tolerance = 3e-3,
-                        .row_tolerance = 2e-2};
+    struct options o = { .layers = { 0, INT64_MAX },
+                         .steps = { 0, INT64_MAX },
+                         .forwards = { 0, INT64_MAX },
+                         .rows = { 0, INT64_MAX },
+                         .format = "safetensors",
+                         .tolerance = 3e-3,
+                         .row_tolerance = 2e-2 };
     int status = parse_arguments(argc, argv, &o);
     if (status >= 0)
         return status;
@@ -927,7 +953,7 @@ int main(int argc, char **argv)
     o.run = argv[optind++];
     if (optind < argc)
         return usage("'%s' is one argument too many", argv[optind]);
-    struct err err = {0};
+    struct err err = { 0 };
     _cleanup_(reader_closep) struct reader *reader = NULL;
     if (reader_open(&err, o.run, &reader)) {
         fprintf(stderr, "dmi-dump: %s\n", err.msg);

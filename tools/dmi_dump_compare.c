@@ -19,7 +19,7 @@ struct compared {
     const struct st_entry *ref; /* NULL: not in the reference */
     bool sketch, bad_shape;
     uint64_t n_compared, n_beyond; /* rows; rows whose position the reference lacks */
-    double err2, base2; /* sums over rows; base: the reference, for a sketch the captured row */
+    double err2, base2;     /* sums over rows; base: the reference, for a sketch the captured row */
     double ref2, cap2, dot; /* for the cosine, of sketches where it is one */
     double worst_row;
     int64_t worst_position;
@@ -144,7 +144,7 @@ static int compare_piece(struct comparer *c, const struct tensor *t, struct comp
     const struct reader_record *rec = reader_record(c->reader, p->record);
     if (reserve(c, rec->at.n_bytes + 1, t->width > SKETCH_COLUMNS ? t->width : SKETCH_COLUMNS))
         return -ENOMEM;
-    struct err err = {0};
+    struct err err = { 0 };
     int res = reader_decode(&err, c->reader, rec, c->raw);
     if (res) {
         c->n_unreadable++;
@@ -188,9 +188,9 @@ static int compare_all(struct comparer *c)
         return -ENOMEM;
     size_t at = 0;
     for (size_t i = 0; i < c->tensors->n; i++)
-        for (size_t p = 0; c->results[i].ref && !c->results[i].bad_shape &&
-                           p < c->tensors->all[i].n_pieces; p++)
-            work[at++] = (struct work){c->tensors->all[i].pieces[p].record, i, p};
+        for (size_t p = 0;
+             c->results[i].ref && !c->results[i].bad_shape && p < c->tensors->all[i].n_pieces; p++)
+            work[at++] = (struct work){ c->tensors->all[i].pieces[p].record, i, p };
     qsort(work, n, sizeof *work, work_order);
     for (size_t i = 0; i < n; i++) {
         const struct tensor *t = &c->tensors->all[work[i].tensor];
@@ -253,7 +253,7 @@ struct site_sum {
 static void sum_site(const struct comparer *c, const struct reader_site *site,
                      const struct options *o, struct site_sum *s)
 {
-    *s = (struct site_sum){.least_cosine = 1};
+    *s = (struct site_sum){ .least_cosine = 1 };
     int32_t last_layer = INT32_MIN;
     for (size_t i = 0; i < c->tensors->n; i++) {
         const struct tensor *t = &c->tensors->all[i];
@@ -310,8 +310,9 @@ static void print_sites(const struct comparer *c, const struct options *o, struc
         if (json) {
             text_printf(json, "%s\n    {\"site\": ", first ? "" : ",");
             text_json(json, site->name);
-            text_printf(json, ", \"layers\": %" PRIu64 ", \"tensors\": %" PRIu64 ", \"rows\": %"
-                        PRIu64 ", \"reference_rows\": %" PRIu64 ", \"worst_error\": ",
+            text_printf(json,
+                        ", \"layers\": %" PRIu64 ", \"tensors\": %" PRIu64 ", \"rows\": %" PRIu64
+                        ", \"reference_rows\": %" PRIu64 ", \"worst_error\": ",
                         s.n_layers, s.n_tensors, s.n_rows, s.n_ref_rows);
             text_json_double(json, s.worst);
             text_printf(json, ", \"worst_row\": ");
@@ -325,8 +326,8 @@ static void print_sites(const struct comparer *c, const struct options *o, struc
         } else {
             char rows[48];
             snprintf(rows, sizeof rows, "%" PRIu64 "/%" PRIu64, s.n_rows, s.n_ref_rows);
-            printf("%-16s %7" PRIu64 " %8" PRIu64 " %15s %11.2e %11.2e %12.7f  %s%s%s\n", site->name,
-                   s.n_layers, s.n_tensors, rows, s.worst, s.worst_row, s.least_cosine,
+            printf("%-16s %7" PRIu64 " %8" PRIu64 " %15s %11.2e %11.2e %12.7f  %s%s%s\n",
+                   site->name, s.n_layers, s.n_tensors, rows, s.worst, s.worst_row, s.least_cosine,
                    s.worst_at ? s.worst_at->key : "-", s.sketch ? " (sketch)" : "",
                    s.n_failed ? "  DIFFERS" : "");
         }
@@ -347,7 +348,8 @@ static void json_tensor(struct text *json, const struct tensor *t, const struct 
     text_json_double(json, r->worst_row);
     text_printf(json, ", \"worst_position\": %" PRId64 ", \"cosine\": ", r->worst_position);
     text_json_double(json, r->bad_shape || !r->n_compared ? NAN : cosine(r));
-    text_printf(json, ", \"rows\": %" PRIu64 ", \"reference_rows\": %" PRIu64
+    text_printf(json,
+                ", \"rows\": %" PRIu64 ", \"reference_rows\": %" PRIu64
                 ", \"rows_beyond_reference\": %" PRIu64 ", \"sketch\": %s, \"passes\": %s}",
                 r->n_compared, r->ref->n_dims ? r->ref->dims[0] : 0, r->n_beyond,
                 r->sketch ? "true" : "false", passed ? "true" : "false");
@@ -375,11 +377,12 @@ static uint64_t print_failures(const struct comparer *c, const struct options *o
                        t->key, t->width, t->mixed ? " (and changing)" : "");
             else if (!r->n_compared)
                 printf("DIFFERS %s: no row could be compared (%" PRIu64
-                       " rows lie beyond the reference)\n", t->key, r->n_beyond);
+                       " rows lie beyond the reference)\n",
+                       t->key, r->n_beyond);
             else
                 printf("DIFFERS %s: error %.2e of its norm, worst row %.2e at position %" PRId64
-                       ", cosine %.7f\n", t->key, relative_error(r), r->worst_row,
-                       r->worst_position, cosine(r));
+                       ", cosine %.7f\n",
+                       t->key, relative_error(r), r->worst_row, r->worst_position, cosine(r));
         }
     }
     if (json)
@@ -466,7 +469,7 @@ static int key_pointer_order(const void *pa, const void *pb)
 static int report_one_sided(const struct comparer *c, const struct safetensors *st,
                             struct text *json)
 {
-    _cleanup_(names_deinit) struct names absent = {0}, extra = {0};
+    _cleanup_(names_deinit) struct names absent = { 0 }, extra = { 0 };
     _cleanup_(freep) const char **keys = calloc(c->tensors->n + 1, sizeof *keys);
     if (!keys)
         return -ENOMEM;
@@ -482,8 +485,7 @@ static int report_one_sided(const struct comparer *c, const struct safetensors *
     qsort(keys, c->tensors->n, sizeof *keys, key_pointer_order);
     for (size_t i = 0; !r && i < st->n; i++) {
         const char *key = st->entries[i].key;
-        if (c->tensors->n &&
-            bsearch(&key, keys, c->tensors->n, sizeof *keys, key_pointer_order))
+        if (c->tensors->n && bsearch(&key, keys, c->tensors->n, sizeof *keys, key_pointer_order))
             continue;
         size_t n = site_part(key, &site);
         r = names_add(&absent, site, n);
@@ -511,15 +513,17 @@ static int report(struct comparer *c, const struct safetensors *st, const struct
         return -ENOMEM;
     bool good = n_compared && !n_failed && !c->n_unreadable && !c->tensors->n_short;
     if (json) {
-        text_printf(json, ",\n  \"compared\": %" PRIu64 ", \"failed\": %" PRIu64
-                    ", \"short_records\": %" PRIu64 ", \"unreadable_records\": %" PRIu64
-                    ", \"agrees\": %s", n_compared, n_failed, c->tensors->n_short,
-                    c->n_unreadable, good ? "true" : "false");
+        text_printf(
+            json,
+            ",\n  \"compared\": %" PRIu64 ", \"failed\": %" PRIu64 ", \"short_records\": %" PRIu64
+            ", \"unreadable_records\": %" PRIu64 ", \"agrees\": %s",
+            n_compared, n_failed, c->tensors->n_short, c->n_unreadable, good ? "true" : "false");
         return good ? DUMP_OK : DUMP_FAILED;
     }
     if (c->tensors->n_short)
         printf("%" PRIu64 " records have fewer rows than their forward has tokens: rows are "
-               "missing.\n", c->tensors->n_short);
+               "missing.\n",
+               c->tensors->n_short);
     if (!n_compared)
         printf("Nothing could be compared: no tensor of the run has a name that %s knows. %s\n",
                o->against,
@@ -528,25 +532,28 @@ static int report(struct comparer *c, const struct safetensors *st, const struct
                    : "The run has no request ids: say with --request which of the reference's "
                      "requests it is.");
     else if (good)
-        printf("All %" PRIu64 " tensors agree with the reference: error <= %g of the norm, <= %g in "
-               "any row.\n", n_compared, o->tolerance, o->row_tolerance);
+        printf("All %" PRIu64
+               " tensors agree with the reference: error <= %g of the norm, <= %g in "
+               "any row.\n",
+               n_compared, o->tolerance, o->row_tolerance);
     else
         printf("%" PRIu64 " of %" PRIu64 " tensors differ from the reference (allowed: %g of the "
-               "norm, %g in any row).\n", n_failed, n_compared, o->tolerance, o->row_tolerance);
+               "norm, %g in any row).\n",
+               n_failed, n_compared, o->tolerance, o->row_tolerance);
     return good ? DUMP_OK : DUMP_FAILED;
 }
 
 int dump_compare(struct reader *reader, const struct options *o, struct text *json)
 {
-    struct err err = {0};
-    _cleanup_(safetensors_deinit) struct safetensors st = {0};
+    struct err err = { 0 };
+    _cleanup_(safetensors_deinit) struct safetensors st = { 0 };
     if (safetensors_open(&err, o->against, &st)) {
         fprintf(stderr, "dmi-dump: %s\n", err.msg);
         return DUMP_USAGE;
     }
     _cleanup_(freep) char *only = only_request(&st);
-    _cleanup_(tensors_deinit) struct tensors ts = {0};
-    struct comparer c = {.reader = reader, .tensors = &ts};
+    _cleanup_(tensors_deinit) struct tensors ts = { 0 };
+    struct comparer c = { .reader = reader, .tensors = &ts };
     int status = DUMP_USAGE;
     int r = tensors_build(reader, o->request ? o->request : only, &ts);
     if (!r && !(c.results = calloc(ts.n + 1, sizeof *c.results)))

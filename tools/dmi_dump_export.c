@@ -33,7 +33,7 @@ struct exporter {
     struct target *targets;
     size_t n_targets;
     uint64_t n_bytes;
-    int fd;  /* safetensors: the file; npy: the folder */
+    int fd; /* safetensors: the file; npy: the folder */
     bool made_folder;
 };
 
@@ -79,7 +79,7 @@ static void add_positions(struct text *t, const struct tensor *tensor)
 /* What a reader must know of one tensor, as a JSON object. */
 static void add_facts(struct text *t, const struct tensor *tensor)
 {
-    static const char *const meanings[] = {"token", "request", "none"};
+    static const char *const meanings[] = { "token", "request", "none" };
     text_printf(t, "{\"site\": ");
     text_json(t, tensor->site->name);
     text_printf(t, ", \"layer\": ");
@@ -128,10 +128,12 @@ static void add_as_string(struct text *t, const char *key, struct text *inner)
 static int safetensors_begin(struct err *err, struct exporter *x)
 {
     const struct reader_run *run = reader_run(x->reader);
-    _cleanup_(text_deinit) struct text t = {0};
-    struct text inner = {0};
-    text_printf(&t, "{\"__metadata__\": {\"format\": \"pt\", \"producer\": \"dmi-dump\", "
-                    "\"run\": \"%s\"", run->uuid);
+    _cleanup_(text_deinit) struct text t = { 0 };
+    struct text inner = { 0 };
+    text_printf(&t,
+                "{\"__metadata__\": {\"format\": \"pt\", \"producer\": \"dmi-dump\", "
+                "\"run\": \"%s\"",
+                run->uuid);
     if (run->model) {
         text_printf(&t, ", \"model\": ");
         text_json(&t, run->model);
@@ -155,7 +157,8 @@ static int safetensors_begin(struct err *err, struct exporter *x)
         struct target *target = &x->targets[i];
         text_printf(&t, ", ");
         text_json(&t, target->tensor->key);
-        text_printf(&t, ": {\"dtype\": \"%s\", \"shape\": [%" PRIu64 ", %" PRIu64
+        text_printf(&t,
+                    ": {\"dtype\": \"%s\", \"shape\": [%" PRIu64 ", %" PRIu64
                     "], \"data_offsets\": [%" PRIu64 ", %" PRIu64 "]}",
                     dmi_dtype_info(target->tensor->dtype)->safetensors, target->tensor->n_rows,
                     target->tensor->width, at, at + target->n_bytes);
@@ -199,7 +202,7 @@ static int safetensors_finish(struct err *err, struct exporter *x)
 /* A file name of a key: what is not harmless becomes %XX, and long ones end in a hash. */
 static char *file_name(const char *key)
 {
-    struct text t = {0};
+    struct text t = { 0 };
     for (const char *c = key; *c; c++) {
         bool harmless = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') ||
                         (*c >= '0' && *c <= '9') || *c == '_' || *c == '-' ||
@@ -226,9 +229,10 @@ static const char *npy_type(uint32_t dtype)
 /* Source: numpy.lib.format, version 1.0. */
 static int npy_begin_file(struct exporter *x, struct target *target)
 {
-    _cleanup_(text_deinit) struct text t = {0};
+    _cleanup_(text_deinit) struct text t = { 0 };
     text_add(&t, "\x93NUMPY\x01\x00\x00\x00", 10);
-    text_printf(&t, "{'descr': '%s', 'fortran_order': False, 'shape': (%" PRIu64 ", %" PRIu64 "), }",
+    text_printf(&t,
+                "{'descr': '%s', 'fortran_order': False, 'shape': (%" PRIu64 ", %" PRIu64 "), }",
                 npy_type(target->tensor->dtype), target->tensor->n_rows, target->tensor->width);
     while ((t.n + 1) % 64)
         text_add(&t, " ", 1);
@@ -239,8 +243,8 @@ static int npy_begin_file(struct exporter *x, struct target *target)
     uint16_t n_header = (uint16_t)(t.n - 10);
     memcpy(t.data + 8, &n_header, 2);
     target->offset = t.n;
-    _cleanup_(closep) int fd = openat(x->fd, target->file,
-                                      O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    _cleanup_(closep) int fd =
+        openat(x->fd, target->file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return -errno;
     int r = write_at(fd, t.data, t.n, 0);
@@ -266,8 +270,9 @@ static int npy_begin(struct err *err, struct exporter *x)
         bits |= !dmi_dtype_info(x->targets[i].tensor->dtype)->npy;
     }
     if (bits)
-        fprintf(stderr, "dmi-dump: numpy has no bf16 and no 8-bit floats: their bits are written as "
-                        "unsigned integers; export as safetensors to keep the type\n");
+        fprintf(stderr,
+                "dmi-dump: numpy has no bf16 and no 8-bit floats: their bits are written as "
+                "unsigned integers; export as safetensors to keep the type\n");
     return 0;
 }
 
@@ -281,7 +286,7 @@ static int npy_write(struct exporter *x, const struct target *t, const void *dat
 static int npy_finish(struct err *err, struct exporter *x)
 {
     const struct reader_run *run = reader_run(x->reader);
-    _cleanup_(text_deinit) struct text t = {0};
+    _cleanup_(text_deinit) struct text t = { 0 };
     text_printf(&t, "{\n\"run\": \"%s\",\n\"model\": ", run->uuid);
     text_json(&t, run->model);
     text_printf(&t, ",\n\"conventions\": ");
@@ -308,8 +313,8 @@ static int npy_finish(struct err *err, struct exporter *x)
 }
 
 static const struct format formats[] = {
-    {"safetensors", safetensors_begin, safetensors_write, safetensors_finish},
-    {"npy", npy_begin, npy_write, npy_finish},
+    { "safetensors", safetensors_begin, safetensors_write, safetensors_finish },
+    { "npy", npy_begin, npy_write, npy_finish },
 };
 
 /* ------------------------------------------------------------------------- rows */
@@ -338,8 +343,8 @@ static struct move *plan(const struct exporter *x, size_t *n_moves)
         uint64_t n_row = t->width * dmi_dtype_bytes(t->dtype), to = 0;
         for (size_t p = 0; p < t->n_pieces; p++) {
             const struct piece *piece = &t->pieces[p];
-            moves[n++] = (struct move){piece->record, i, piece->first_row * n_row, to,
-                                       piece->n_rows * n_row};
+            moves[n++] = (struct move){ piece->record, i, piece->first_row * n_row, to,
+                                        piece->n_rows * n_row };
             to += piece->n_rows * n_row;
         }
     }
@@ -394,14 +399,15 @@ static int choose(struct exporter *x, size_t *n_mixed)
         if (!wanted(x->options, t))
             continue;
         if (t->mixed) {
-            fprintf(stderr, "dmi-dump: %s is left out: its dtype or width changes from record to "
-                            "record, so it is not one tensor (dmi-dump list --records --site %s)\n",
+            fprintf(stderr,
+                    "dmi-dump: %s is left out: its dtype or width changes from record to "
+                    "record, so it is not one tensor (dmi-dump list --records --site %s)\n",
                     t->key, t->site->name);
             ++*n_mixed;
             continue;
         }
         uint64_t n = t->n_rows * t->width * dmi_dtype_bytes(t->dtype);
-        x->targets[x->n_targets++] = (struct target){.tensor = t, .n_bytes = n};
+        x->targets[x->n_targets++] = (struct target){ .tensor = t, .n_bytes = n };
         x->n_bytes += n;
     }
     return 0;
@@ -418,7 +424,9 @@ static char *default_output(const struct exporter *x, const char *format)
     const char *name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
     char *out = NULL;
     return asprintf(&out, "%s%s%s", *name && *name != '.' ? name : "run",
-                    strcmp(format, "npy") ? "." : "-", format) < 0 ? NULL : out;
+                    strcmp(format, "npy") ? "." : "-", format) < 0
+               ? NULL
+               : out;
 }
 
 static int export_to(struct err *err, struct exporter *x, const struct format *format)
@@ -441,8 +449,8 @@ int dump_export(struct reader *reader, const struct options *o)
         fprintf(stderr, "dmi-dump: no format '%s': safetensors, npy\n", o->format);
         return DUMP_USAGE;
     }
-    _cleanup_(tensors_deinit) struct tensors ts = {0};
-    struct exporter x = {.reader = reader, .tensors = &ts, .options = o, .fd = -1};
+    _cleanup_(tensors_deinit) struct tensors ts = { 0 };
+    struct exporter x = { .reader = reader, .tensors = &ts, .options = o, .fd = -1 };
     size_t n_mixed = 0;
     _cleanup_(freep) char *automatic = NULL;
     if (tensors_build(reader, NULL, &ts) || choose(&x, &n_mixed) ||
@@ -452,7 +460,7 @@ int dump_export(struct reader *reader, const struct options *o)
         return DUMP_USAGE;
     }
     x.output = o->output ? o->output : automatic;
-    struct err err = {0};
+    struct err err = { 0 };
     int r = export_to(&err, &x, format);
     if (r)
         fprintf(stderr, "dmi-dump: %s\n", err.msg);
@@ -462,11 +470,13 @@ int dump_export(struct reader *reader, const struct options *o)
     closep(&x.fd);
     size_t n_damage = report_findings(reader, NULL);
     if (!r && o->json) {
-        struct text t = {0};
+        struct text t = { 0 };
         text_printf(&t, "{\"output\": ");
         text_json(&t, x.output);
-        text_printf(&t, ", \"format\": \"%s\", \"tensors\": %zu, \"bytes\": %" PRIu64
-                    ", \"left_out\": %zu}", format->name, x.n_targets, x.n_bytes, n_mixed);
+        text_printf(&t,
+                    ", \"format\": \"%s\", \"tensors\": %zu, \"bytes\": %" PRIu64
+                    ", \"left_out\": %zu}",
+                    format->name, x.n_targets, x.n_bytes, n_mixed);
         if (!t.failed)
             puts(t.data);
         text_deinit(&t);

@@ -55,10 +55,12 @@ static int take_header(struct err *err, const char *path, struct safetensors *st
         return err_set(err, -EINVAL, "%s is no safetensors file: too short", path);
     memcpy(&n_header, st->map, 8);
     if (n_header > st->n_map - 8 || n_header > (100u << 20))
-        return err_set(err, -EINVAL, "%s is no safetensors file: its header would be %" PRIu64
-                                     " bytes long", path, n_header);
+        return err_set(err, -EINVAL,
+                       "%s is no safetensors file: its header would be %" PRIu64 " bytes long",
+                       path, n_header);
     json_error_t error;
-    json_t *header = json_loadb((const char *)st->map + 8, n_header, JSON_REJECT_DUPLICATES, &error);
+    json_t *header =
+        json_loadb((const char *)st->map + 8, n_header, JSON_REJECT_DUPLICATES, &error);
     if (!json_is_object(header)) {
         json_decref(header);
         return err_set(err, -EINVAL, "%s is no safetensors file: %s", path, error.text);
@@ -78,8 +80,10 @@ static int take_header(struct err *err, const char *path, struct safetensors *st
                            st->n_map - 8 - n_header)) {
                 st->n++;
             } else {
-                r = err_set(err, -EINVAL, "%s: the entry %s lies outside the file, or its dtype or "
-                                          "shape is not known", path, key);
+                r = err_set(err, -EINVAL,
+                            "%s: the entry %s lies outside the file, or its dtype or "
+                            "shape is not known",
+                            path, key);
                 break;
             }
         }
@@ -91,7 +95,7 @@ static int take_header(struct err *err, const char *path, struct safetensors *st
 
 int safetensors_open(struct err *err, const char *path, struct safetensors *out)
 {
-    *out = (struct safetensors){0};
+    *out = (struct safetensors){ 0 };
     _cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
     struct stat s;
     if (fd < 0 || fstat(fd, &s))
@@ -116,11 +120,11 @@ void safetensors_deinit(struct safetensors *st)
     free(st->entries);
     if (st->map)
         munmap(st->map, st->n_map);
-    *st = (struct safetensors){0};
+    *st = (struct safetensors){ 0 };
 }
 
 const struct st_entry *safetensors_find(const struct safetensors *st, const char *key)
 {
-    struct st_entry probe = {.key = (char *)(uintptr_t)key};
+    struct st_entry probe = { .key = (char *)(uintptr_t)key };
     return bsearch(&probe, st->entries, st->n, sizeof probe, entry_order);
 }

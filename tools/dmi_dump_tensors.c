@@ -43,7 +43,7 @@ static int count_forwards(struct build *b)
     for (size_t i = 0; i < n; i++) {
         const struct reader_record *rec = reader_record(b->reader, i);
         bool token = reader_site(b->reader, rec->at.site)->row == 0;
-        f[i] = (struct forward){rec->at.forward, token ? rec->at.dims[0] : 0, 0};
+        f[i] = (struct forward){ rec->at.forward, token ? rec->at.dims[0] : 0, 0 };
     }
     qsort(f, n, sizeof *f, forward_order);
     for (size_t i = 0; i < n; i++) {
@@ -64,7 +64,7 @@ static int count_forwards(struct build *b)
 
 static const struct forward *forward_of(const struct build *b, uint64_t number)
 {
-    struct forward key = {.number = number};
+    struct forward key = { .number = number };
     return bsearch(&key, b->forwards, b->n_forwards, sizeof key, forward_order);
 }
 
@@ -72,7 +72,7 @@ static const struct forward *forward_of(const struct build *b, uint64_t number)
 
 static void add_utf8(struct text *t, const char *s, size_t n)
 {
-    struct text quoted = {0};
+    struct text quoted = { 0 };
     text_json_n(&quoted, s, n);
     /* JSON's escapes of the replacement character and of controls, spelt out in UTF-8 */
     for (size_t i = 1; !quoted.failed && i + 1 < quoted.n; i++) {
@@ -161,7 +161,7 @@ static struct tensor *find_tensor(struct build *b, const char *request, size_t n
         b->out->all = grown;
         b->out->room = room;
     }
-    struct text key = {0};
+    struct text key = { 0 };
     if (request) {
         add_utf8(&key, request, n_request);
         text_add(&key, "/", 1);
@@ -173,12 +173,12 @@ static struct tensor *find_tensor(struct build *b, const char *request, size_t n
         return NULL;
     }
     struct tensor *t = &b->out->all[b->out->n++];
-    *t = (struct tensor){.key = key.data,
-                         .name = key.data + n_prefix,
-                         .request = request,
-                         .n_request = n_request,
-                         .site = site,
-                         .layer = layer};
+    *t = (struct tensor){ .key = key.data,
+                          .name = key.data + n_prefix,
+                          .request = request,
+                          .n_request = n_request,
+                          .site = site,
+                          .layer = layer };
     b->slots[at] = b->out->n;
     return t;
 }
@@ -187,8 +187,8 @@ static int add_piece(struct build *b, size_t index, const char *request, size_t 
                      uint32_t first_row, uint32_t n_rows, int64_t position)
 {
     const struct reader_record *rec = reader_record(b->reader, index);
-    struct tensor *t = find_tensor(b, request, n_request, reader_site(b->reader, rec->at.site),
-                                   rec->at.layer);
+    struct tensor *t =
+        find_tensor(b, request, n_request, reader_site(b->reader, rec->at.site), rec->at.layer);
     if (!t)
         return -ENOMEM;
     uint64_t width = 1;
@@ -210,7 +210,7 @@ static int add_piece(struct build *b, size_t index, const char *request, size_t 
         t->pieces = grown;
         t->room = room;
     }
-    t->pieces[t->n_pieces++] = (struct piece){index, first_row, n_rows, position};
+    t->pieces[t->n_pieces++] = (struct piece){ index, first_row, n_rows, position };
     t->n_rows += n_rows;
     return 0;
 }
@@ -341,8 +341,8 @@ static int make_unique(struct tensors *out)
 
 int tensors_build(const struct reader *reader, const char *implied, struct tensors *out)
 {
-    *out = (struct tensors){.by_request = reader_n_steps(reader) > 0};
-    struct build b = {.reader = reader, .out = out, .implied = implied};
+    *out = (struct tensors){ .by_request = reader_n_steps(reader) > 0 };
+    struct build b = { .reader = reader, .out = out, .implied = implied };
     int r = count_forwards(&b);
     for (size_t i = 0; !r && i < reader_n_records(reader); i++)
         r = join_record(&b, i);
@@ -367,7 +367,7 @@ void tensors_deinit(struct tensors *tensors)
         free(tensors->all[i].pieces);
     }
     free(tensors->all);
-    *tensors = (struct tensors){0};
+    *tensors = (struct tensors){ 0 };
 }
 
 /* ------------------------------------------------------------------------- elements */

@@ -30,8 +30,8 @@ struct dmi_segment_header {
     uint32_t version;
     uint32_t n_bytes; /* of this header */
     uint8_t run_uuid[16];
-    uint32_t segment; /* number, as in the file's name */
-    uint32_t flags;   /* 0 */
+    uint32_t segment;        /* number, as in the file's name */
+    uint32_t flags;          /* 0 */
     uint64_t created_ns;     /* CLOCK_REALTIME */
     uint64_t first_sequence; /* of the segment's first chunk */
     uint64_t reserved[8];    /* 0 */
@@ -73,8 +73,8 @@ struct dmi_record {
     int32_t layer; /* DMI_NO_LAYER: none */
     uint32_t occurrence;
     uint16_t dtype;
-    uint8_t n_dims; /* 1..4 */
-    uint8_t reserved; /* 0 */
+    uint8_t n_dims;              /* 1..4 */
+    uint8_t reserved;            /* 0 */
     uint32_t dims[DMI_MAX_DIMS]; /* elements; those behind n_dims are 0 */
     uint64_t launch;
     uint64_t forward;

@@ -68,9 +68,9 @@ static int convert(const struct buffer *f32, struct buffer *bf16)
 
 enum method { ZSTD_1, PLANES_ZSTD_1, PLANES, ROTATED, METHODS };
 
-static const char *const method_names[METHODS] = {
-    "plain zstd -1, 64 KiB", "byte planes, zstd -1", "byte planes, literals only",
-    "rotated, byte planes, literals only"};
+static const char *const method_names[METHODS] = { "plain zstd -1, 64 KiB", "byte planes, zstd -1",
+                                                   "byte planes, literals only",
+                                                   "rotated, byte planes, literals only" };
 
 struct coded {
     uint8_t *stored;
@@ -123,8 +123,7 @@ static size_t encode_block(struct bench *b, enum method m, uint32_t element, con
                            size_t n, uint8_t *out, struct dmi_plane *planes)
 {
     switch (m) {
-    case ZSTD_1:
-        return zstd_pieces(b, in, n, 1, out, planes);
+    case ZSTD_1: return zstd_pieces(b, in, n, 1, out, planes);
     case PLANES_ZSTD_1:
         split(in, b->block, n, element);
         return zstd_pieces(b, b->block, n, element, out, planes);
@@ -195,7 +194,7 @@ static void count_planes(struct bench *b, const struct dmi_plane *planes, uint32
 static struct figures measure(struct bench *b, enum method m, const struct buffer *raw,
                               uint32_t element)
 {
-    struct figures f = {0};
+    struct figures f = { 0 };
     size_t n_blocks = (raw->n + DMI_BLOCK_BYTES - 1) / DMI_BLOCK_BYTES;
     _cleanup_(freep) struct dmi_plane *planes = calloc(n_blocks + 1, 8 * sizeof *planes);
     _cleanup_(freep) uint8_t *stored = malloc(raw->n + codec_bound(DMI_BLOCK_BYTES));
@@ -254,8 +253,9 @@ static int bench_dtype(struct bench *b, const char *name, const struct buffer *r
         return 0;
     int wrong = 0;
     double base = 0;
-    printf("%s, %.1f MB, 64 KiB blocks (rates: raw bytes a second of CPU time; ours include XXH64)\n", name,
-           (double)raw->n / 1e6);
+    printf(
+        "%s, %.1f MB, 64 KiB blocks (rates: raw bytes a second of CPU time; ours include XXH64)\n",
+        name, (double)raw->n / 1e6);
     printf("  %-38s %7s %12s %12s %10s\n", "how", "ratio", "encode GB/s", "decode GB/s",
            "x zstd -1");
     for (int m = 0; m < METHODS; m++) {
@@ -287,8 +287,8 @@ static int add_tensor(struct buffer *f32, struct buffer *bf16, uint32_t dtype, c
 
 static int take_safetensors(const char *path, struct buffer *f32, struct buffer *bf16)
 {
-    struct err err = {0};
-    _cleanup_(safetensors_deinit) struct safetensors st = {0};
+    struct err err = { 0 };
+    _cleanup_(safetensors_deinit) struct safetensors st = { 0 };
     if (safetensors_open(&err, path, &st)) {
         fprintf(stderr, "bench_codec: %s\n", err.msg);
         return -1;
@@ -301,7 +301,7 @@ static int take_safetensors(const char *path, struct buffer *f32, struct buffer 
 
 static int take_run(const char *path, struct buffer *f32, struct buffer *bf16)
 {
-    struct err err = {0};
+    struct err err = { 0 };
     _cleanup_(reader_closep) struct reader *reader = NULL;
     if (reader_open(&err, path, &reader)) {
         fprintf(stderr, "bench_codec: %s\n", err.msg);
@@ -331,7 +331,7 @@ static int dump(const char *folder, const char *name, const struct buffer *b)
 
 int main(int argc, char **argv)
 {
-    struct buffer f32 = {0}, bf16 = {0};
+    struct buffer f32 = { 0 }, bf16 = { 0 };
     const char *dump_to = NULL;
     int first = 1;
     if (argc > 2 && !strcmp(argv[1], "--dump")) {

@@ -22,7 +22,8 @@ static void mend_planes(uint8_t *meta, uint64_t n_meta, const uint8_t *payload, 
     uint64_t at = sizeof head + (uint64_t)head.n_records * sizeof(struct dmi_record) +
                   (uint64_t)head.n_groups * sizeof(struct dmi_group);
     uint64_t used = 0;
-    for (; at <= n_meta && n_meta - at >= sizeof(struct dmi_plane); at += sizeof(struct dmi_plane)) {
+    for (; at <= n_meta && n_meta - at >= sizeof(struct dmi_plane);
+         at += sizeof(struct dmi_plane)) {
         struct dmi_plane plane;
         memcpy(&plane, meta + at, sizeof plane);
         if (plane.n_stored > n_payload - used)
@@ -71,12 +72,13 @@ static void mend(uint8_t *data, size_t n)
 
 static void read_all(const char *path)
 {
-    struct err err = {0};
+    struct err err = { 0 };
     _cleanup_(reader_closep) struct reader *reader = NULL;
     if (reader_open(&err, path, &reader))
         return;
-    struct reader_query query = {.request = "b", .n_request = 1, .first_position = INT64_MIN,
-                                 .end_position = INT64_MAX};
+    struct reader_query query = {
+        .request = "b", .n_request = 1, .first_position = INT64_MIN, .end_position = INT64_MAX
+    };
     reader_find(reader, &query, 0);
     uint64_t most = 0;
     for (size_t i = 0; i < reader_n_records(reader); i++)

@@ -29,36 +29,77 @@ static const struct {
     struct token tokens[6];
     struct dmi_span spans[3];
 } forwards[] = {
-    {6, 3, {{1, 0}, {1, 1}, {1, 2}, {2, 7}, {2, 8}, {0, 0}},
-     {{.request_id = "france", .n_tokens = 3, .phase = DMI_PHASE_PREFILL},
-      {.request_id = "../../x\n", .first_position = 7, .first_row = 3, .n_tokens = 2, .n_cached = 7,
-       .phase = DMI_PHASE_PREFILL},
-      {.request_id = "pad", .first_row = 5, .n_tokens = 1, .flags = DMI_SPAN_PADDING}}},
-    {2, 2, {{2, 9}, {1, 3}},
-     {{.request_id = "../../x\n", .first_position = 9, .n_tokens = 1, .phase = DMI_PHASE_DECODE},
-      {.request_id = "france", .first_position = 3, .first_row = 1, .n_tokens = 1}}},
-    {2, 2, {{1, 4}, {2, 10}},
-     {{.request_id = "france", .first_position = 4, .n_tokens = 1},
-      {.request_id = "../../x\n", .first_position = 10, .first_row = 1, .n_tokens = 1,
-       .flags = DMI_SPAN_LAST}}},
-    {1, 1, {{1, 5}},
-     {{.request_id = "france", .first_position = 5, .n_tokens = 1, .flags = DMI_SPAN_LAST}}},
+    { 6,
+      3,
+      { { 1, 0 }, { 1, 1 }, { 1, 2 }, { 2, 7 }, { 2, 8 }, { 0, 0 } },
+      { { .request_id = "france", .n_tokens = 3, .phase = DMI_PHASE_PREFILL },
+        { .request_id = "../../x\n",
+          .first_position = 7,
+          .first_row = 3,
+          .n_tokens = 2,
+          .n_cached = 7,
+          .phase = DMI_PHASE_PREFILL },
+        { .request_id = "pad", .first_row = 5, .n_tokens = 1, .flags = DMI_SPAN_PADDING } } },
+    { 2,
+      2,
+      { { 2, 9 }, { 1, 3 } },
+      { { .request_id = "../../x\n",
+          .first_position = 9,
+          .n_tokens = 1,
+          .phase = DMI_PHASE_DECODE },
+        { .request_id = "france", .first_position = 3, .first_row = 1, .n_tokens = 1 } } },
+    { 2,
+      2,
+      { { 1, 4 }, { 2, 10 } },
+      { { .request_id = "france", .first_position = 4, .n_tokens = 1 },
+        { .request_id = "../../x\n",
+          .first_position = 10,
+          .first_row = 1,
+          .n_tokens = 1,
+          .flags = DMI_SPAN_LAST } } },
+    { 1,
+      1,
+      { { 1, 5 } },
+      { { .request_id = "france", .first_position = 5, .n_tokens = 1, .flags = DMI_SPAN_LAST } } },
 };
 
 enum { Q_PREFILL, Q_DECODE, H, IDS, LOGITS, BIAS, SITES };
 
 static const struct run_site sites[SITES] = {
-    [Q_PREFILL] = {.name = "q", .kernel = "p.*", .kind = "prefill", .dtype = DMI_DTYPE_F32,
-                   .scale = 1, .expect = 2, .has_layer = 1},
-    [Q_DECODE] = {.name = "q", .kernel = "d.*", .kind = "decode", .dtype = DMI_DTYPE_F32,
-                  .scale = 1, .expect = 2, .has_layer = 1},
-    [H] = {.name = "blocks.{layer}.h", .kernel = "h", .dtype = DMI_DTYPE_BF16, .scale = 1,
-           .expect = 2, .has_layer = 1, .note = "after the norm"},
-    [IDS] = {.name = "ids", .kernel = "i", .dtype = DMI_DTYPE_I32, .scale = 1, .expect = 1},
-    [LOGITS] = {.name = "logits", .kernel = "l", .dtype = DMI_DTYPE_F32, .row = 1, .scale = 4,
-                .expect = 1},
-    [BIAS] = {.name = "bias", .kernel = "b", .dtype = DMI_DTYPE_F32, .row = 2, .scale = 1,
-              .expect = 1},
+    [Q_PREFILL] = { .name = "q",
+                    .kernel = "p.*",
+                    .kind = "prefill",
+                    .dtype = DMI_DTYPE_F32,
+                    .scale = 1,
+                    .expect = 2,
+                    .has_layer = 1 },
+    [Q_DECODE] = { .name = "q",
+                   .kernel = "d.*",
+                   .kind = "decode",
+                   .dtype = DMI_DTYPE_F32,
+                   .scale = 1,
+                   .expect = 2,
+                   .has_layer = 1 },
+    [H] = { .name = "blocks.{layer}.h",
+            .kernel = "h",
+            .dtype = DMI_DTYPE_BF16,
+            .scale = 1,
+            .expect = 2,
+            .has_layer = 1,
+            .note = "after the norm" },
+    [IDS] = { .name = "ids", .kernel = "i", .dtype = DMI_DTYPE_I32, .scale = 1, .expect = 1 },
+    [LOGITS] = { .name = "logits",
+                 .kernel = "l",
+                 .dtype = DMI_DTYPE_F32,
+                 .row = 1,
+                 .scale = 4,
+                 .expect = 1 },
+    [BIAS] = { .name = "bias",
+               .kernel = "b",
+               .dtype = DMI_DTYPE_F32,
+               .row = 2,
+               .scale = 1,
+               .expect = 1 },
 };
 
 struct writer {
@@ -91,13 +132,21 @@ static int put(struct writer *w, uint32_t site, int32_t layer, const struct toke
                 memcpy(to, &f, 4);
         }
     struct run_record record = {
-        .site = site, .layer = layer, .occurrence = layer < 0 ? 0 : (uint32_t)layer,
-        .dtype = sites[site].dtype, .launch = w->launch++, .forward = w->forward,
-        .step = w->anonymous ? UINT64_MAX : w->forward, .time_ns = 1000, .n_dims = b == 1 ? 2 : 3,
-        .dims = {n_rows, a, b == 1 ? 0 : b}, .data = data, .n_bytes = n_rows * width * element,
+        .site = site,
+        .layer = layer,
+        .occurrence = layer < 0 ? 0 : (uint32_t)layer,
+        .dtype = sites[site].dtype,
+        .launch = w->launch++,
+        .forward = w->forward,
+        .step = w->anonymous ? UINT64_MAX : w->forward,
+        .time_ns = 1000,
+        .n_dims = b == 1 ? 2 : 3,
+        .dims = { n_rows, a, b == 1 ? 0 : b },
+        .data = data,
+        .n_bytes = n_rows * width * element,
     };
     struct dmi_site_counters *c = &run_counters(w->run)->sites[site];
-    struct dmi_tally more = {1, n_rows, record.n_bytes};
+    struct dmi_tally more = { 1, n_rows, record.n_bytes };
     c->expected.records += more.records, c->expected.rows += more.rows;
     c->expected.bytes += more.bytes;
     int r = run_append(w->run, &record, 1);
@@ -123,26 +172,33 @@ static int put_forward(struct writer *w)
     }
     r |= put(w, IDS, RUN_NO_LAYER, tokens, n, 1, 1);
     r |= put(w, LOGITS, RUN_NO_LAYER, last, n_last, 32, 1);
-    r |= put(w, BIAS, RUN_NO_LAYER, (struct token[]){{3, 0}}, 1, 8, 1);
+    r |= put(w, BIAS, RUN_NO_LAYER, (struct token[]){ { 3, 0 } }, 1, 8, 1);
     run_counters(w->run)->forwards++;
     return r;
 }
 
 int main(int argc, char **argv)
 {
-    struct writer w = {.launch = 2};
+    struct writer w = { .launch = 2 };
     int two_widths = 0;
     for (int i = 2; i < argc; i++) {
         w.anonymous |= !strcmp(argv[i], "anonymous");
         w.kill |= !strcmp(argv[i], "killed");
         two_widths |= !strcmp(argv[i], "two-widths");
     }
-    const struct run_text conventions[] = {{"layer_base", "0"}}, absent[] = {{"v", "fused away"}};
-    struct run_options options = {.out_dir = argc > 1 ? argv[1] : "out", .model = "formula",
-                                  .sites = sites, .n_sites = SITES, .conventions = conventions,
-                                  .n_conventions = 1, .absent = absent, .n_absent = 1,
-                                  .spec_text = "", .segment_bytes = 8192};
-    struct err err = {0};
+    const struct run_text conventions[] = { { "layer_base", "0" } },
+                          absent[] = { { "v", "fused away" } };
+    struct run_options options = { .out_dir = argc > 1 ? argv[1] : "out",
+                                   .model = "formula",
+                                   .sites = sites,
+                                   .n_sites = SITES,
+                                   .conventions = conventions,
+                                   .n_conventions = 1,
+                                   .absent = absent,
+                                   .n_absent = 1,
+                                   .spec_text = "",
+                                   .segment_bytes = 8192 };
+    struct err err = { 0 };
     if (run_open(&err, &options, &w.run)) {
         fprintf(stderr, "make_run: %s\n", err.msg);
         return 1;
@@ -150,17 +206,19 @@ int main(int argc, char **argv)
     puts(run_path(w.run));
     int r = 0;
     for (; w.forward < sizeof forwards / sizeof forwards[0]; w.forward++) {
-        const struct dmi_step step = {.size = sizeof step, .version = 1, .step = 40 + w.forward,
-                                      .n_rows = forwards[w.forward].n_tokens,
-                                      .n_spans = forwards[w.forward].n_spans,
-                                      .span_size = sizeof(struct dmi_span),
-                                      .spans = forwards[w.forward].spans};
+        const struct dmi_step step = { .size = sizeof step,
+                                       .version = 1,
+                                       .step = 40 + w.forward,
+                                       .n_rows = forwards[w.forward].n_tokens,
+                                       .n_spans = forwards[w.forward].n_spans,
+                                       .span_size = sizeof(struct dmi_span),
+                                       .spans = forwards[w.forward].spans };
         if (!w.anonymous)
             r |= run_step(w.run, w.forward, &step);
         r |= put_forward(&w);
     }
     if (two_widths)
-        r |= put(&w, BIAS, RUN_NO_LAYER, (struct token[]){{3, 0}}, 1, 4, 1);
+        r |= put(&w, BIAS, RUN_NO_LAYER, (struct token[]){ { 3, 0 } }, 1, 4, 1);
     if (w.kill) {
         run_counters(w.run)->sites[H].expected.records += 3; /* in flight when it dies */
         run_counters(w.run)->sites[H].expected.rows += 3;

@@ -38,22 +38,22 @@ struct run *kit_open(const char *out, uint64_t segment_bytes)
 {
     struct run_site sites[DMI_DTYPE_COUNT];
     for (uint32_t d = 1; d < DMI_DTYPE_COUNT; d++)
-        sites[d - 1] = (struct run_site){.name = dmi_dtype_info(d)->name,
-                                         .kernel = "k_.*\"\n",
-                                         .dtype = d,
-                                         .scale = 1,
-                                         .expect = -1,
-                                         .has_layer = 1};
-    sites[DMI_DTYPE_COUNT - 1] = (struct run_site){.name = "logits",
-                                                   .kernel = "z",
-                                                   .kind = "decode",
-                                                   .note = "times 1e12",
-                                                   .dtype = DMI_DTYPE_F32,
-                                                   .row = 1,
-                                                   .scale = 1e12,
-                                                   .expect = 1};
-    const struct run_text conventions[] = {{"layer_base", "0"}};
-    const struct run_text absent[] = {{"mlp_out", "fused away"}};
+        sites[d - 1] = (struct run_site){ .name = dmi_dtype_info(d)->name,
+                                          .kernel = "k_.*\"\n",
+                                          .dtype = d,
+                                          .scale = 1,
+                                          .expect = -1,
+                                          .has_layer = 1 };
+    sites[DMI_DTYPE_COUNT - 1] = (struct run_site){ .name = "logits",
+                                                    .kernel = "z",
+                                                    .kind = "decode",
+                                                    .note = "times 1e12",
+                                                    .dtype = DMI_DTYPE_F32,
+                                                    .row = 1,
+                                                    .scale = 1e12,
+                                                    .expect = 1 };
+    const struct run_text conventions[] = { { "layer_base", "0" } };
+    const struct run_text absent[] = { { "mlp_out", "fused away" } };
     struct run_options options = {
         .out_dir = out,
         .spec_path = "kit.yaml",
@@ -69,7 +69,7 @@ struct run *kit_open(const char *out, uint64_t segment_bytes)
         .n_absent = 1,
         .segment_bytes = segment_bytes,
     };
-    struct err err = {0};
+    struct err err = { 0 };
     struct run *run = NULL;
     int r = run_open(&err, &options, &run);
     ck_assert_msg(r == 0, "%s", err.msg);
@@ -106,18 +106,18 @@ static void fill_records(struct run_record records[2], uint64_t number, uint32_t
 {
     kit_fill(f32, DMI_DTYPE_F32, 4 * width, 2 * number);
     kit_fill(logits, DMI_DTYPE_F32, 16, 2 * number + 1);
-    records[0] = (struct run_record){.site = 0,
-                                     .layer = (int32_t)(number % 3),
-                                     .occurrence = (uint32_t)(number % 3),
-                                     .dtype = DMI_DTYPE_F32,
-                                     .launch = 2 + 2 * number,
-                                     .forward = number,
-                                     .step = number,
-                                     .time_ns = 1000 + number,
-                                     .n_dims = 2,
-                                     .dims = {4, width},
-                                     .data = f32,
-                                     .n_bytes = 16u * width};
+    records[0] = (struct run_record){ .site = 0,
+                                      .layer = (int32_t)(number % 3),
+                                      .occurrence = (uint32_t)(number % 3),
+                                      .dtype = DMI_DTYPE_F32,
+                                      .launch = 2 + 2 * number,
+                                      .forward = number,
+                                      .step = number,
+                                      .time_ns = 1000 + number,
+                                      .n_dims = 2,
+                                      .dims = { 4, width },
+                                      .data = f32,
+                                      .n_bytes = 16u * width };
     records[1] = records[0];
     records[1].site = DMI_DTYPE_COUNT - 1;
     records[1].layer = RUN_NO_LAYER;
@@ -130,13 +130,22 @@ static void fill_records(struct run_record records[2], uint64_t number, uint32_t
 int kit_forward(struct run *run, uint64_t number, uint32_t width)
 {
     const struct dmi_span spans[] = {
-        {.request_id = "../../x\n", .tags = "{\"user\": 1}", .first_position = (int64_t)number * 3,
-         .n_tokens = 3, .phase = DMI_PHASE_PREFILL},
-        {.request_id = "b", .first_position = (int64_t)number, .first_row = 3, .n_tokens = 1},
+        { .request_id = "../../x\n",
+          .tags = "{\"user\": 1}",
+          .first_position = (int64_t)number * 3,
+          .n_tokens = 3,
+          .phase = DMI_PHASE_PREFILL },
+        { .request_id = "b", .first_position = (int64_t)number, .first_row = 3, .n_tokens = 1 },
     };
-    const struct dmi_step step = {.size = sizeof step, .version = 1, .step = 100 + number,
-                                  .n_rows = 4, .n_spans = 2, .span_size = sizeof spans[0],
-                                  .spans = spans, .tags = "t", .tp_size = 1};
+    const struct dmi_step step = { .size = sizeof step,
+                                   .version = 1,
+                                   .step = 100 + number,
+                                   .n_rows = 4,
+                                   .n_spans = 2,
+                                   .span_size = sizeof spans[0],
+                                   .spans = spans,
+                                   .tags = "t",
+                                   .tp_size = 1 };
     int r = run_step(run, number, &step);
     if (r)
         return r;
@@ -160,7 +169,7 @@ int kit_forward(struct run *run, uint64_t number, uint32_t width)
 
 struct reader *kit_read(const char *path, bool verify)
 {
-    struct err err = {0};
+    struct err err = { 0 };
     struct reader *reader = NULL;
     int r = reader_open(&err, path, &reader);
     ck_assert_msg(r == 0, "%s", err.msg);
@@ -191,7 +200,7 @@ bool kit_holds(struct reader *reader, uint32_t width)
         struct run_record records[2];
         fill_records(records, rec->at.forward, width, should, logits);
         const struct run_record *want = &records[rec->at.site != 0];
-        struct err err = {0};
+        struct err err = { 0 };
         holds = !reader_decode(&err, reader, rec, is) && rec->at.n_bytes == want->n_bytes &&
                 rec->at.launch == want->launch && rec->at.layer == want->layer &&
                 rec->at.time_ns == want->time_ns && !memcmp(is, want->data, want->n_bytes) &&

@@ -17,7 +17,7 @@ static uint8_t raw[DMI_BLOCK_BYTES], again[DMI_BLOCK_BYTES];
 
 START_TEST(every_dtype_and_size_comes_back)
 {
-    static const size_t counts[] = {0, 1, 2, 3, 7, 8, 63, 64, 65, 1000, 8191, 8192};
+    static const size_t counts[] = { 0, 1, 2, 3, 7, 8, 63, 64, 65, 1000, 8191, 8192 };
     uint32_t dtype = (uint32_t)_i + 1, element = dmi_dtype_bytes(dtype);
     struct codec *codec = codec_new();
     for (uint32_t encoding = 0; encoding <= DMI_ENCODING_ROTATED; encoding++) {
@@ -42,15 +42,16 @@ END_TEST
 
 START_TEST(special_values_keep_their_bits)
 {
-    static const uint32_t bits[] = {0x7f800000, 0xff800000, 0x7fc00000, 0x7f800001, 0xffffffff,
-                                    0x80000000, 0x00000001, 0x00000000, 0x7f7fffff, 0x00800000};
+    static const uint32_t bits[] = { 0x7f800000, 0xff800000, 0x7fc00000, 0x7f800001, 0xffffffff,
+                                     0x80000000, 0x00000001, 0x00000000, 0x7f7fffff, 0x00800000 };
     struct codec *codec = codec_new();
     struct dmi_plane planes[CODEC_MAX_PLANES];
     uint8_t out[4096];
     uint32_t bad, back[10];
     size_t used = codec_encode(codec, DMI_ENCODING_ROTATED, 4, bits, sizeof bits, out, planes);
-    ck_assert_int_eq(codec_decode(codec, DMI_ENCODING_ROTATED, 4, planes, out, used, back,
-                                  sizeof back, &bad), 0);
+    ck_assert_int_eq(
+        codec_decode(codec, DMI_ENCODING_ROTATED, 4, planes, out, used, back, sizeof back, &bad),
+        0);
     ck_assert_mem_eq(bits, back, sizeof bits);
     codec_free(codec);
 }
@@ -59,8 +60,8 @@ END_TEST
 START_TEST(a_rotated_element_is_the_one_of_the_document)
 {
     /* docs/format.md 5.2: 0x3f80 rotated left is 0x7f00, 0xbf81 is 0x7f03 */
-    const uint16_t values[2] = {0x3f80, 0xbf81};
-    const uint8_t expected[4] = {0x00, 0x03, 0x7f, 0x7f};
+    const uint16_t values[2] = { 0x3f80, 0xbf81 };
+    const uint8_t expected[4] = { 0x00, 0x03, 0x7f, 0x7f };
     struct codec *codec = codec_new();
     struct dmi_plane planes[2];
     uint8_t out[1024];
@@ -97,8 +98,9 @@ START_TEST(a_changed_bit_is_found)
     for (size_t bit = 0; bit < 8 * used; bit += 37) {
         uint32_t bad;
         out[bit / 8] ^= (uint8_t)(1u << bit % 8);
-        ck_assert_int_eq(codec_decode(codec, DMI_ENCODING_ROTATED, 4, planes, out, used, again,
-                                      4000, &bad), -EBADMSG);
+        ck_assert_int_eq(
+            codec_decode(codec, DMI_ENCODING_ROTATED, 4, planes, out, used, again, 4000, &bad),
+            -EBADMSG);
         out[bit / 8] ^= (uint8_t)(1u << bit % 8);
     }
     free(out);
@@ -114,25 +116,25 @@ START_TEST(senseless_numbers_are_refused)
         uint32_t plane_stored;
         uint8_t codec;
     } rows[] = {
-        {3, 4, 16, 16, 4, 0},                        /* no such encoding */
-        {1, 3, 15, 15, 5, 0},                        /* no such element */
-        {1, 4, 15, 15, 4, 0},                        /* not a multiple */
-        {1, 4, DMI_BLOCK_BYTES + 4, 16, 4, 0},       /* larger than a block */
-        {1, 4, 16, 16, 5, 0},                        /* raw plane of another size */
-        {1, 4, 16, 16, 4, 2},                        /* no such codec */
-        {1, 4, 16, 8, 4, 0},                         /* planes beyond the stored bytes */
-        {1, 4, 16, 20, 4, 0},                        /* stored bytes beyond the planes */
-        {0, 1, 64, 3, 3, 1},                         /* no zstd frame */
+        { 3, 4, 16, 16, 4, 0 },                  /* no such encoding */
+        { 1, 3, 15, 15, 5, 0 },                  /* no such element */
+        { 1, 4, 15, 15, 4, 0 },                  /* not a multiple */
+        { 1, 4, DMI_BLOCK_BYTES + 4, 16, 4, 0 }, /* larger than a block */
+        { 1, 4, 16, 16, 5, 0 },                  /* raw plane of another size */
+        { 1, 4, 16, 16, 4, 2 },                  /* no such codec */
+        { 1, 4, 16, 8, 4, 0 },                   /* planes beyond the stored bytes */
+        { 1, 4, 16, 20, 4, 0 },                  /* stored bytes beyond the planes */
+        { 0, 1, 64, 3, 3, 1 },                   /* no zstd frame */
     };
     struct codec *codec = codec_new();
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        uint8_t stored[64] = {0};
+        uint8_t stored[64] = { 0 };
         struct dmi_plane planes[CODEC_MAX_PLANES];
         uint32_t bad;
         for (int p = 0; p < CODEC_MAX_PLANES; p++)
-            planes[p] = (struct dmi_plane){.codec = rows[i].codec,
-                                           .n_stored = rows[i].plane_stored,
-                                           .hash = hash_bytes(stored, rows[i].plane_stored)};
+            planes[p] = (struct dmi_plane){ .codec = rows[i].codec,
+                                            .n_stored = rows[i].plane_stored,
+                                            .hash = hash_bytes(stored, rows[i].plane_stored) };
         int r = codec_decode(codec, rows[i].encoding, rows[i].element, planes, stored,
                              rows[i].n_stored, again, rows[i].n_raw, &bad);
         ck_assert_msg(r == -EINVAL || r == -EBADMSG, "row %zu: %d", i, r);
@@ -148,18 +150,18 @@ START_TEST(json_strings_are_escaped_and_always_utf8)
         size_t n;
         const char *out;
     } rows[] = {
-        {"plain", 5, "\"plain\""},
-        {"a\"b\\c", 5, "\"a\\\"b\\\\c\""},
-        {"\n\t\0", 3, "\"\\u000a\\u0009\\u0000\""},
-        {"\xc3\xa9", 2, "\"\xc3\xa9\""},
-        {"\xff", 1, "\"\\ufffd\""},
-        {"\xc3", 1, "\"\\ufffd\""},                     /* cut off */
-        {"\xed\xa0\x80", 3, "\"\\ufffd\\ufffd\\ufffd\""}, /* a surrogate */
-        {"\xf0\x9f\x98\x80", 4, "\"\xf0\x9f\x98\x80\""},
-        {"\xc0\xaf", 2, "\"\\ufffd\\ufffd\""},           /* overlong */
+        { "plain", 5, "\"plain\"" },
+        { "a\"b\\c", 5, "\"a\\\"b\\\\c\"" },
+        { "\n\t\0", 3, "\"\\u000a\\u0009\\u0000\"" },
+        { "\xc3\xa9", 2, "\"\xc3\xa9\"" },
+        { "\xff", 1, "\"\\ufffd\"" },
+        { "\xc3", 1, "\"\\ufffd\"" },                       /* cut off */
+        { "\xed\xa0\x80", 3, "\"\\ufffd\\ufffd\\ufffd\"" }, /* a surrogate */
+        { "\xf0\x9f\x98\x80", 4, "\"\xf0\x9f\x98\x80\"" },
+        { "\xc0\xaf", 2, "\"\\ufffd\\ufffd\"" }, /* overlong */
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct text t = {0};
+        struct text t = { 0 };
         text_json_n(&t, rows[i].in, rows[i].n);
         ck_assert_str_eq(t.data, rows[i].out);
         text_deinit(&t);
@@ -169,16 +171,16 @@ END_TEST
 
 START_TEST(json_numbers_read_back_the_same)
 {
-    static const double values[] = {0, 1, -1, 0.1, 1e12, 1e-300, 3.141592653589793, -2.5e17};
+    static const double values[] = { 0, 1, -1, 0.1, 1e12, 1e-300, 3.141592653589793, -2.5e17 };
     setlocale(LC_ALL, "de_DE.UTF-8"); /* a comma for the point, where that locale exists */
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
-        struct text t = {0};
+        struct text t = { 0 };
         text_json_double(&t, values[i]);
         setlocale(LC_ALL, "C");
         ck_assert_double_eq(strtod(t.data, NULL), values[i]);
         text_deinit(&t);
     }
-    struct text t = {0};
+    struct text t = { 0 };
     text_json_double(&t, NAN);
     ck_assert_str_eq(t.data, "null");
     text_deinit(&t);

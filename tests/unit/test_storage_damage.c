@@ -119,17 +119,18 @@ START_TEST(each_of_1000_flipped_bits_is_found_and_named)
             part_of(data, n, bit / 8, &first, &end);
         data[bit / 8] ^= (uint8_t)(1u << bit % 8);
         kit_store(folder, name, data, n);
-        struct err err = {0};
+        struct err err = { 0 };
         struct reader *reader = NULL;
         ck_assert_msg(!reader_open(&err, folder, &reader), "%s", err.msg);
         ck_assert_int_eq(reader_verify(reader), 0);
-        ck_assert_msg(kit_damage(reader, NULL) > 0, "flip %d: %s, byte %" PRIu64 " bit %" PRIu64
-                      " was not found", flip, name, bit / 8, bit % 8);
+        ck_assert_msg(kit_damage(reader, NULL) > 0,
+                      "flip %d: %s, byte %" PRIu64 " bit %" PRIu64 " was not found", flip, name,
+                      bit / 8, bit % 8);
         ck_assert_msg(named(reader, name, first, segment ? end : 0),
                       "flip %d: %s, byte %" PRIu64 " of %zu was found elsewhere (part %" PRIu64
-                      " to %" PRIu64 "): %s +%" PRIu64 " %s", flip, name, bit / 8, n, first, end,
-                      reader_finding(reader, 0)->file, reader_finding(reader, 0)->offset,
-                      reader_finding(reader, 0)->text);
+                      " to %" PRIu64 "): %s +%" PRIu64 " %s",
+                      flip, name, bit / 8, n, first, end, reader_finding(reader, 0)->file,
+                      reader_finding(reader, 0)->offset, reader_finding(reader, 0)->text);
         reader_close(reader);
         data[bit / 8] ^= (uint8_t)(1u << bit % 8);
         kit_store(folder, name, data, n);
@@ -213,7 +214,8 @@ START_TEST(a_truncated_closed_file_is_damage)
         for (size_t cut = 0; cut < n; cut += 31) {
             kit_store(folder, name, data, cut);
             _cleanup_(reader_closep) struct reader *reader = kit_read(folder, true);
-            ck_assert_msg(named(reader, name, 0, 0), "%s cut to %zu bytes was not named", name, cut);
+            ck_assert_msg(named(reader, name, 0, 0), "%s cut to %zu bytes was not named", name,
+                          cut);
         }
         kit_store(folder, name, data, n);
     }
@@ -236,8 +238,8 @@ END_TEST
 
 START_TEST(a_missing_file_is_named)
 {
-    static const char *const names[] = {"seg-000000.dmi", "seg-000001.dmi", "manifest.json",
-                                        "counters", "spec.yaml", NULL};
+    static const char *const names[] = { "seg-000000.dmi", "seg-000001.dmi", "manifest.json",
+                                         "counters",       "spec.yaml",      NULL };
     make_closed(12, 4000);
     size_t n_segments;
     {
@@ -314,7 +316,8 @@ START_TEST(a_damaged_footer_is_told_and_everything_read_by_scanning)
     _cleanup_(freep) uint8_t *data = kit_load(folder, "seg-000000.dmi", &n);
     struct dmi_trailer trailer;
     memcpy(&trailer, data + n - sizeof trailer, sizeof trailer);
-    const size_t places[] = {trailer.footer_offset + 4, trailer.footer_offset + 70, n - 30, n - 3};
+    const size_t places[] = { trailer.footer_offset + 4, trailer.footer_offset + 70, n - 30,
+                              n - 3 };
     for (size_t i = 0; i < 4; i++) {
         data[places[i]] ^= 0x10;
         kit_store(folder, "seg-000000.dmi", data, n);
@@ -361,16 +364,16 @@ START_TEST(a_lone_segment_and_an_out_folder_can_be_opened)
     ck_assert_uint_eq(reader_n_records(whole), 6);
     struct run *run = kit_open(out, 0);
     run_close(run);
-    struct err err = {0};
+    struct err err = { 0 };
     struct reader *none = NULL;
     ck_assert_int_eq(reader_open(&err, out, &none), -ENOTUNIQ);
     ck_assert_ptr_nonnull(strstr(err.msg, "2 runs"));
-    err = (struct err){0};
+    err = (struct err){ 0 };
     char folder_beside[4096];
     snprintf(folder_beside, sizeof folder_beside, "%s/empty", folder);
     ck_assert_int_eq(mkdir(folder_beside, 0700), 0);
     ck_assert_int_eq(reader_open(&err, folder_beside, &none), -ENOENT);
-    err = (struct err){0};
+    err = (struct err){ 0 };
     ck_assert_int_eq(reader_open(&err, "/nonexistent", &none), -ENOENT);
 }
 END_TEST
@@ -383,20 +386,25 @@ START_TEST(records_are_found_by_site_layer_request_and_position)
         struct reader_query query;
         size_t n;
     } rows[] = {
-        {{.site = NULL}, 18},
-        {{.site = "logits"}, 9},
-        {{.site = "f32", .by_layer = true, .layer = 1}, 3},
-        {{.site = "f32", .request = "b", .n_request = 1}, 9},
-        {{.site = "f32", .request = "b", .n_request = 1, .first_position = 2, .end_position = 4}, 2},
-        {{.site = "f32", .request = "../../x\n", .n_request = 8, .first_position = 5,
-          .end_position = 7}, 2},
-        {{.request = "nobody", .n_request = 6}, 0},
-        {{.site = "q"}, 0},
+        { { .site = NULL }, 18 },
+        { { .site = "logits" }, 9 },
+        { { .site = "f32", .by_layer = true, .layer = 1 }, 3 },
+        { { .site = "f32", .request = "b", .n_request = 1 }, 9 },
+        { { .site = "f32", .request = "b", .n_request = 1, .first_position = 2, .end_position = 4 },
+          2 },
+        { { .site = "f32",
+            .request = "../../x\n",
+            .n_request = 8,
+            .first_position = 5,
+            .end_position = 7 },
+          2 },
+        { { .request = "nobody", .n_request = 6 }, 0 },
+        { { .site = "q" }, 0 },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         size_t n = 0;
-        for (size_t at = 0; (at = reader_find(reader, &rows[i].query, at)) <
-                            reader_n_records(reader); at++)
+        for (size_t at = 0;
+             (at = reader_find(reader, &rows[i].query, at)) < reader_n_records(reader); at++)
             n++;
         ck_assert_msg(n == rows[i].n, "row %zu: %zu", i, n);
     }
@@ -437,7 +445,7 @@ START_TEST(golden_invalid_segments_are_refused)
         if (e->d_name[0] == '.')
             continue;
         snprintf(path, sizeof path, "%s/invalid/%s", golden_dir(), e->d_name);
-        struct err err = {0};
+        struct err err = { 0 };
         _cleanup_(reader_closep) struct reader *reader = NULL;
         n++;
         if (reader_open(&err, path, &reader))
@@ -476,35 +484,89 @@ static struct dmi_plane *plane_of(uint8_t *chunk)
     return (struct dmi_plane *)(group_of(chunk) + head_of(chunk)->n_groups);
 }
 
-static void bad_dtype(uint8_t *c) { record_of(c, 0)->dtype = 99; }
-static void bad_dims(uint8_t *c) { record_of(c, 0)->dims[0] = 0xffffffff; }
-static void bad_n_dims(uint8_t *c) { record_of(c, 0)->n_dims = 9; }
-static void bad_site(uint8_t *c) { record_of(c, 1)->site = 4000; }
-static void bad_group(uint8_t *c) { record_of(c, 1)->group = 7; }
-static void bad_offset(uint8_t *c) { record_of(c, 1)->offset = 1ull << 60; }
-static void bad_n_bytes(uint8_t *c) { record_of(c, 1)->n_bytes = 1ull << 60; }
-static void bad_record_hash(uint8_t *c) { record_of(c, 0)->hash ^= 1; }
-static void bad_encoding(uint8_t *c) { group_of(c)->encoding = 77; }
-static void bad_element(uint8_t *c) { group_of(c)->element_bytes = 3; }
-static void bad_n_raw(uint8_t *c) { group_of(c)->n_raw += 65536; }
-static void bad_first_plane(uint8_t *c) { group_of(c)->first_plane = 0xfffffff0; }
-static void bad_n_stored(uint8_t *c) { group_of(c)->n_stored = 1ull << 50; }
-static void bad_plane_size(uint8_t *c) { plane_of(c)->n_stored = 0xffffffff; }
-static void bad_codec(uint8_t *c) { plane_of(c)->codec = 9; }
-static void bad_frame(uint8_t *c) { plane_of(c)->codec ^= 1; }
-static void bad_records(uint8_t *c) { head_of(c)->n_records = 0xffffffff; }
-static void bad_planes(uint8_t *c) { head_of(c)->n_planes = 0xffffffff; }
+static void bad_dtype(uint8_t *c)
+{
+    record_of(c, 0)->dtype = 99;
+}
+static void bad_dims(uint8_t *c)
+{
+    record_of(c, 0)->dims[0] = 0xffffffff;
+}
+static void bad_n_dims(uint8_t *c)
+{
+    record_of(c, 0)->n_dims = 9;
+}
+static void bad_site(uint8_t *c)
+{
+    record_of(c, 1)->site = 4000;
+}
+static void bad_group(uint8_t *c)
+{
+    record_of(c, 1)->group = 7;
+}
+static void bad_offset(uint8_t *c)
+{
+    record_of(c, 1)->offset = 1ull << 60;
+}
+static void bad_n_bytes(uint8_t *c)
+{
+    record_of(c, 1)->n_bytes = 1ull << 60;
+}
+static void bad_record_hash(uint8_t *c)
+{
+    record_of(c, 0)->hash ^= 1;
+}
+static void bad_encoding(uint8_t *c)
+{
+    group_of(c)->encoding = 77;
+}
+static void bad_element(uint8_t *c)
+{
+    group_of(c)->element_bytes = 3;
+}
+static void bad_n_raw(uint8_t *c)
+{
+    group_of(c)->n_raw += 65536;
+}
+static void bad_first_plane(uint8_t *c)
+{
+    group_of(c)->first_plane = 0xfffffff0;
+}
+static void bad_n_stored(uint8_t *c)
+{
+    group_of(c)->n_stored = 1ull << 50;
+}
+static void bad_plane_size(uint8_t *c)
+{
+    plane_of(c)->n_stored = 0xffffffff;
+}
+static void bad_codec(uint8_t *c)
+{
+    plane_of(c)->codec = 9;
+}
+static void bad_frame(uint8_t *c)
+{
+    plane_of(c)->codec ^= 1;
+}
+static void bad_records(uint8_t *c)
+{
+    head_of(c)->n_records = 0xffffffff;
+}
+static void bad_planes(uint8_t *c)
+{
+    head_of(c)->n_planes = 0xffffffff;
+}
 
 static const struct wrong wrongs[] = {
-    {"dtype", bad_dtype},           {"dims", bad_dims},
-    {"n_dims", bad_n_dims},         {"site", bad_site},
-    {"group", bad_group},           {"offset", bad_offset},
-    {"n_bytes", bad_n_bytes},       {"record_hash", bad_record_hash},
-    {"encoding", bad_encoding},     {"element", bad_element},
-    {"n_raw", bad_n_raw},           {"first_plane", bad_first_plane},
-    {"n_stored", bad_n_stored},     {"plane_size", bad_plane_size},
-    {"codec", bad_codec},           {"frame", bad_frame},
-    {"n_records", bad_records},     {"n_planes", bad_planes},
+    { "dtype", bad_dtype },       { "dims", bad_dims },
+    { "n_dims", bad_n_dims },     { "site", bad_site },
+    { "group", bad_group },       { "offset", bad_offset },
+    { "n_bytes", bad_n_bytes },   { "record_hash", bad_record_hash },
+    { "encoding", bad_encoding }, { "element", bad_element },
+    { "n_raw", bad_n_raw },       { "first_plane", bad_first_plane },
+    { "n_stored", bad_n_stored }, { "plane_size", bad_plane_size },
+    { "codec", bad_codec },       { "frame", bad_frame },
+    { "n_records", bad_records }, { "n_planes", bad_planes },
 };
 
 /* The first RECORDS chunk of a segment. */

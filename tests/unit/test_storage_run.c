@@ -29,7 +29,7 @@ static struct {
     size_t most;    /* bytes a call, 0: all */
     int interrupts; /* every other call fails with EINTR */
     int calls;
-} disk = {.room = -1, .error = ENOSPC};
+} disk = { .room = -1, .error = ENOSPC };
 
 ssize_t pwritev(int fd, const struct iovec *pieces, int n, off_t offset)
 {
@@ -120,15 +120,19 @@ END_TEST
 
 START_TEST(all_dtypes_and_dims_share_a_chunk)
 {
-    static const uint32_t dims[4][4] = {{5}, {3, 7}, {2, 3, 5}, {2, 3, 4, 5}};
+    static const uint32_t dims[4][4] = { { 5 }, { 3, 7 }, { 2, 3, 5 }, { 2, 3, 4, 5 } };
     struct run_record records[(DMI_DTYPE_COUNT - 1) * 4];
     size_t n = 0;
     for (uint32_t dtype = 1; dtype < DMI_DTYPE_COUNT; dtype++)
         for (uint32_t d = 0; d < 4; d++) {
             struct run_record *r = &records[n];
             size_t elements = 1;
-            *r = (struct run_record){.site = dtype - 1, .layer = (int32_t)d, .dtype = dtype,
-                                     .launch = 100 + n, .step = UINT64_MAX, .n_dims = d + 1};
+            *r = (struct run_record){ .site = dtype - 1,
+                                      .layer = (int32_t)d,
+                                      .dtype = dtype,
+                                      .launch = 100 + n,
+                                      .step = UINT64_MAX,
+                                      .n_dims = d + 1 };
             for (uint32_t k = 0; k <= d; k++)
                 elements *= r->dims[k] = dims[d][k];
             r->n_bytes = elements * dmi_dtype_bytes(dtype);
@@ -143,7 +147,7 @@ START_TEST(all_dtypes_and_dims_share_a_chunk)
     ck_assert_uint_eq(reader_n_records(reader), n);
     for (size_t i = 0; i < n; i++) {
         const struct reader_record *rec = reader_record(reader, i);
-        struct err err = {0};
+        struct err err = { 0 };
         char back[1024];
         ck_assert_uint_eq(rec->at.launch, 100 + i);
         ck_assert_uint_eq(rec->at.n_dims, records[i].n_dims);
@@ -158,22 +162,26 @@ END_TEST
 
 START_TEST(records_larger_than_a_block_and_empty_ones)
 {
-    static const size_t sizes[] = {0, 3 * DMI_BLOCK_BYTES, 4, 2 * DMI_BLOCK_BYTES + 8, 0};
+    static const size_t sizes[] = { 0, 3 * DMI_BLOCK_BYTES, 4, 2 * DMI_BLOCK_BYTES + 8, 0 };
     struct run *run = kit_open(out, 0);
     struct run_record records[5];
     for (uint32_t i = 0; i < 5; i++) {
         void *data = malloc(sizes[i] + 1);
         kit_fill(data, DMI_DTYPE_F32, sizes[i] / 4, i);
-        records[i] = (struct run_record){.site = 0, .dtype = DMI_DTYPE_F32, .launch = i,
-                                         .step = UINT64_MAX, .n_dims = 1,
-                                         .dims = {(uint32_t)(sizes[i] / 4)}, .data = data,
-                                         .n_bytes = sizes[i]};
+        records[i] = (struct run_record){ .site = 0,
+                                          .dtype = DMI_DTYPE_F32,
+                                          .launch = i,
+                                          .step = UINT64_MAX,
+                                          .n_dims = 1,
+                                          .dims = { (uint32_t)(sizes[i] / 4) },
+                                          .data = data,
+                                          .n_bytes = sizes[i] };
     }
     ck_assert_int_eq(run_append(run, records, 5), 0);
     ck_assert_int_eq(run_close(run), 0);
     _cleanup_(reader_closep) struct reader *reader = kit_read(out, false);
     for (uint32_t i = 5; i-- > 0;) {
-        struct err err = {0};
+        struct err err = { 0 };
         char *back = malloc(sizes[i] + 1);
         ck_assert_int_eq(reader_decode(&err, reader, reader_record(reader, i), back), 0);
         ck_assert_mem_eq(back, records[i].data, sizes[i]);
@@ -185,9 +193,14 @@ END_TEST
 
 START_TEST(records_that_contradict_themselves_are_refused)
 {
-    float data[8] = {0};
-    const struct run_record good = {.site = 0, .dtype = DMI_DTYPE_F32, .step = UINT64_MAX,
-                                    .n_dims = 2, .dims = {2, 4}, .data = data, .n_bytes = 32};
+    float data[8] = { 0 };
+    const struct run_record good = { .site = 0,
+                                     .dtype = DMI_DTYPE_F32,
+                                     .step = UINT64_MAX,
+                                     .n_dims = 2,
+                                     .dims = { 2, 4 },
+                                     .data = data,
+                                     .n_bytes = 32 };
     struct run_record bad[7];
     for (int i = 0; i < 7; i++)
         bad[i] = good;
@@ -226,7 +239,8 @@ START_TEST(files_are_for_their_owner_alone)
     struct stat st;
     ck_assert_int_eq(stat(run_path(run), &st), 0);
     ck_assert_uint_eq(st.st_mode & 0777, 0700);
-    static const char *const names[] = {"manifest.json", "counters", "spec.yaml", "seg-000000.dmi"};
+    static const char *const names[] = { "manifest.json", "counters", "spec.yaml",
+                                         "seg-000000.dmi" };
     for (int i = 0; i < 4; i++) {
         char path[4096];
         snprintf(path, sizeof path, "%s/%s", run_path(run), names[i]);
@@ -294,10 +308,10 @@ START_TEST(nothing_is_left_of_a_run_that_could_not_be_opened)
 {
     _cleanup_(freep) char *fresh = NULL;
     ck_assert_int_gt(asprintf(&fresh, "%s/fresh", out), 0);
-    struct run_site site = {.name = "q", .dtype = DMI_DTYPE_F32, .scale = 1};
-    struct run_options options = {.out_dir = fresh, .sites = &site, .n_sites = 1};
+    struct run_site site = { .name = "q", .dtype = DMI_DTYPE_F32, .scale = 1 };
+    struct run_options options = { .out_dir = fresh, .sites = &site, .n_sites = 1 };
     for (int64_t room = 0; room < 2000; room += 13) {
-        struct err err = {0};
+        struct err err = { 0 };
         struct run *run = NULL;
         disk.room = room;
         int r = run_open(&err, &options, &run);
@@ -317,7 +331,7 @@ END_TEST
 START_TEST(a_file_size_limit_is_an_error_and_no_signal)
 {
     struct run *run = kit_open(out, 0);
-    struct rlimit limit = {20000, 20000};
+    struct rlimit limit = { 20000, 20000 };
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
     int r = 0;
     for (uint64_t i = 0; !r && i < 200; i++)
@@ -393,13 +407,18 @@ static void *append_some(void *arg)
     float data[64];
     for (uint64_t i = 0; i < PER_THREAD; i++) {
         kit_fill(data, DMI_DTYPE_F32, 64, job->first + i);
-        struct run_record r = {.site = 0, .dtype = DMI_DTYPE_F32, .launch = job->first + i,
-                               .step = UINT64_MAX, .n_dims = 2, .dims = {1, 64}, .data = data,
-                               .n_bytes = sizeof data};
+        struct run_record r = { .site = 0,
+                                .dtype = DMI_DTYPE_F32,
+                                .launch = job->first + i,
+                                .step = UINT64_MAX,
+                                .n_dims = 2,
+                                .dims = { 1, 64 },
+                                .data = data,
+                                .n_bytes = sizeof data };
         if (run_append(job->run, &r, 1))
             return job;
         if (i % 10 == 0) {
-            struct dmi_step step = {.size = sizeof step, .version = 1, .step = i};
+            struct dmi_step step = { .size = sizeof step, .version = 1, .step = i };
             run_step(job->run, job->first + i, &step);
             run_problem(job->run, "f32", "reason", "sentence");
             run_flush(job->run);
@@ -414,7 +433,7 @@ START_TEST(threads_may_append_at_the_same_time)
     pthread_t threads[THREADS];
     struct job jobs[THREADS];
     for (uint64_t t = 0; t < THREADS; t++) {
-        jobs[t] = (struct job){run, t * PER_THREAD};
+        jobs[t] = (struct job){ run, t * PER_THREAD };
         ck_assert_int_eq(pthread_create(&threads[t], NULL, append_some, &jobs[t]), 0);
     }
     for (int t = 0; t < THREADS; t++) {
@@ -423,8 +442,8 @@ START_TEST(threads_may_append_at_the_same_time)
         ck_assert_ptr_null(failed);
     }
     struct dmi_tally *t = &run_counters(run)->sites[0].expected;
-    *t = (struct dmi_tally){THREADS * PER_THREAD, THREADS * PER_THREAD,
-                            THREADS * PER_THREAD * 256};
+    *t = (struct dmi_tally){ THREADS * PER_THREAD, THREADS * PER_THREAD,
+                             THREADS * PER_THREAD * 256 };
     run_counters(run)->sites[0].captured = *t;
     ck_assert_int_eq(run_close(run), 0);
     _cleanup_(reader_closep) struct reader *reader = kit_read(out, true);
@@ -433,7 +452,7 @@ START_TEST(threads_may_append_at_the_same_time)
     ck_assert_uint_eq(reader_n_records(reader), THREADS * PER_THREAD);
     for (size_t i = 0; i < reader_n_records(reader); i++) {
         float data[64], should[64];
-        struct err err = {0};
+        struct err err = { 0 };
         ck_assert_uint_eq(reader_record(reader, i)->at.launch, i);
         ck_assert_int_eq(reader_decode(&err, reader, reader_record(reader, i), data), 0);
         kit_fill(should, DMI_DTYPE_F32, 64, i);
@@ -456,7 +475,7 @@ START_TEST(a_reader_sees_whole_chunks_while_the_writer_writes)
     int status = 0;
     bool running_seen = false;
     while (!waitpid(writer, &status, WNOHANG)) {
-        struct err err = {0};
+        struct err err = { 0 };
         struct reader *reader = NULL;
         if (reader_open(&err, out, &reader))
             continue; /* before its first segment */
