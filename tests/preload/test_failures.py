@@ -15,7 +15,7 @@ HOOKS = re.findall(r"^HOOK\((\w+)\)", (ROOT / "preload/hooks.def").read_text(), 
 CLIENT_CALLS = set(re.findall(r"CALL\((\w+)", (ROOT / "tests/preload/driver_calls.c").read_text()))
 
 SCRIPT = START + ["stream s", "launch first 0 1 64 p 64 1", "sync", "launch block 0 1 64 p+4096 64 2", "sync", "launchpacked block s 1 64 p+8192 64 3",
-                  "sync", "launchex block s 1 64 p+8192 64 4", "sync", "digest p 16384", "free p", "unload m", "ctxdestroy c"]
+                  "sync", "launchex block s 1 64 p+8192 64 4", "sync", "ssync s", "sync", "digest p 16384", "free p", "unload m", "ctxdestroy c"]
 TEXT = spec(site("out"), site("before", when="before"))
 
 
