@@ -85,11 +85,16 @@ def run(command, env=None, timeout=600, check=True, **options):
     return result
 
 
+def runs_of(out):
+    """The runs in an --out folder. A hidden folder is one whose making was interrupted: nothing was captured yet."""
+    return [path for path in pathlib.Path(out).glob("*") if not path.name.startswith(".") and (path / "counters").exists()]
+
+
 def only_run(out):
     """The one run folder in an --out folder."""
-    runs = [path for path in pathlib.Path(out).iterdir() if (path / "counters").exists()]
+    runs = runs_of(out)
     if len(runs) != 1:
-        raise SystemExit(f"{out} holds {len(runs)} runs, one was expected: {sorted(p.name for p in pathlib.Path(out).iterdir())}")
+        raise SystemExit(f"{out} holds {len(runs)} runs, one was expected")
     return runs[0]
 
 

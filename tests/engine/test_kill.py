@@ -65,7 +65,7 @@ def check_run(folder, rows, launches):
     complaints, total = [], np.zeros(4, dtype=int)
     out = folder / "out"
     launched = [sum(launch["kernel"] == kernel for launch in launches) for kernel in KERNELS]
-    runs = [path for path in out.iterdir() if (path / "counters").exists()] if out.exists() else []
+    runs = harness.runs_of(out)
     if not runs:
         return ([] if sum(launched) <= 1 else [f"{sum(launched)} launches and no run"]), total
     counters = harness.Counters(runs[0])
@@ -112,7 +112,11 @@ def main():
     opt = parser.parse_args()
     opt.client = opt.client.resolve()
     harness.need(DMI_RUN, DMI_DUMP, PRELOAD, STANDIN / "libcuda.so.1", opt.client)
-    checks, chance, total = Checks(), random.Random(opt.seed), np.zeros(4, dtype=int)
+    checks, chance, total, n_read = Checks(), random.Random(opt.seed), np.zeros(4, dtype=int), 0
+    # Once to its end: all kernels are then in the driver's cache. While one is compiled nothing is launched.
+    folder = harness.workspace()
+    harness.run([DMI_RUN, "--spec", SPEC, "--out", folder / "out", "--", opt.client, "1"],
+                env=harness.environment(DMI_STANDIN_LOG=folder / "calls"))
     for i in range(opt.kills):
         folder, rows = harness.workspace(), chance.choice((1, 4, 32))
         # Half of them early: while the library makes its arena and the first segment.
@@ -121,8 +125,9 @@ def main():
         complaints, sums = check_run(folder, rows, launches)
         checks.check(not complaints, f"kill {i}: {rows} rows, after {delay:.3f} s, {len(launches)} launches", "; ".join(complaints))
         total += sums
+        n_read += sums[1] > 0
     print("       {} expected = {} read back + {} dropped + {} lost at the kill".format(*total))
-    checks.check(total[1] > 0, "some kills came late enough for records to be read back")
+    checks.check(n_read >= opt.kills // 4, f"{n_read} of {opt.kills} kills came late enough for records to be read back")
     checks.exit()
 
 
