@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 
-from kit import BUILD, PRELOAD, ROOT, Bench, filled, site, spec
+from kit import BUILD, ROOT, Bench, filled, site, spec
 
 import standin_log
 
