@@ -188,8 +188,9 @@ static void print_run(const struct reader *reader)
 static void print_problems(const struct reader_run *run)
 {
     for (size_t i = 0; i < run->n_problems; i++)
-        printf("problem: %s%s%s: %s (%" PRIu64 "x)\n", run->problems[i].site ? "site " : "",
-               run->problems[i].site ? run->problems[i].site : "", run->problems[i].reason,
+        printf("problem: %s%s%s%s: %s (%" PRIu64 "x)\n", run->problems[i].site ? "site " : "",
+               run->problems[i].site ? run->problems[i].site : "",
+               run->problems[i].site ? ", " : "", run->problems[i].reason,
                run->problems[i].sentence, run->problems[i].times);
 }
 

@@ -219,11 +219,15 @@ static char *only_request(const struct safetensors *st)
     return n ? strndup(first, n) : NULL;
 }
 
-static void match(struct comparer *c, const struct safetensors *st)
+/* @chosen: only this request, NULL: all */
+static void match(struct comparer *c, const struct safetensors *st, const char *chosen)
 {
     for (size_t i = 0; i < c->tensors->n; i++) {
         const struct tensor *t = &c->tensors->all[i];
         struct compared *r = &c->results[i];
+        if (chosen && c->tensors->by_request &&
+            (t->n_request != strlen(chosen) || memcmp(t->request, chosen, t->n_request)))
+            continue;
         r->ref = safetensors_find(st, t->key);
         if (!r->ref)
             continue;
@@ -258,7 +262,7 @@ static void sum_site(const struct comparer *c, const struct reader_site *site,
     for (size_t i = 0; i < c->tensors->n; i++) {
         const struct tensor *t = &c->tensors->all[i];
         const struct compared *r = &c->results[i];
-        if (t->site != site || !r->ref)
+        if (t->order != site->id || !r->ref)
             continue;
         s->n_tensors++;
         s->n_failed += !passes(r, o);
@@ -466,10 +470,22 @@ static int key_pointer_order(const void *pa, const void *pb)
     return strcmp(*(const char *const *)pa, *(const char *const *)pb);
 }
 
+/* Whether the run holds anything of the request that a key of the reference begins with. */
+static bool is_served(const struct tensors *ts, const char *key, size_t n_request)
+{
+    if (!n_request)
+        return true;
+    for (size_t i = 0; i < ts->n; i++)
+        if (ts->all[i].request && (size_t)(ts->all[i].name - ts->all[i].key) == n_request + 1 &&
+            !memcmp(ts->all[i].key, key, n_request))
+            return true;
+    return false;
+}
+
 static int report_one_sided(const struct comparer *c, const struct safetensors *st,
                             struct text *json)
 {
-    _cleanup_(names_deinit) struct names absent = { 0 }, extra = { 0 };
+    _cleanup_(names_deinit) struct names absent = { 0 }, extra = { 0 }, unserved = { 0 };
     _cleanup_(freep) const char **keys = calloc(c->tensors->n + 1, sizeof *keys);
     if (!keys)
         return -ENOMEM;
@@ -488,10 +504,14 @@ static int report_one_sided(const struct comparer *c, const struct safetensors *
         if (c->tensors->n && bsearch(&key, keys, c->tensors->n, sizeof *keys, key_pointer_order))
             continue;
         size_t n = site_part(key, &site);
-        r = names_add(&absent, site, n);
+        size_t n_request = site > key ? (size_t)(site - key - 1) : 0;
+        r = is_served(c->tensors, key, n_request) ? names_add(&absent, site, n)
+                                                  : names_add(&unserved, key, n_request);
     }
     if (r)
         return r;
+    print_one_sided("Requests of the reference that the run does not hold (tensors): ",
+                    "requests_not_in_run", unserved.all, unserved.counts, unserved.n, json);
     print_one_sided("In the reference, not captured (tensors): ", "not_captured", absent.all,
                     absent.counts, absent.n, json);
     print_one_sided("Captured, not in the reference (tensors): ", "not_in_reference", extra.all,
@@ -559,7 +579,7 @@ int dump_compare(struct reader *reader, const struct options *o, struct text *js
     if (!r && !(c.results = calloc(ts.n + 1, sizeof *c.results)))
         r = -ENOMEM;
     if (!r) {
-        match(&c, &st);
+        match(&c, &st, o->request);
         r = compare_all(&c);
     }
     if (!r)

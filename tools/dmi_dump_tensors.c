@@ -142,6 +142,14 @@ static int rehash(struct build *b)
     return 0;
 }
 
+static uint32_t first_of_name(const struct reader *reader, const struct reader_site *site)
+{
+    uint32_t i = 0;
+    while (i < site->id && strcmp(reader_site(reader, i)->name, site->name))
+        i++;
+    return i;
+}
+
 static struct tensor *find_tensor(struct build *b, const char *request, size_t n_request,
                                   const struct reader_site *site, int32_t layer)
 {
@@ -178,6 +186,7 @@ static struct tensor *find_tensor(struct build *b, const char *request, size_t n
                           .request = request,
                           .n_request = n_request,
                           .site = site,
+                          .order = first_of_name(b->reader, site),
                           .layer = layer };
     b->slots[at] = b->out->n;
     return t;
@@ -304,8 +313,8 @@ static int tensor_order(const void *pa, const void *pb)
     int c = n ? memcmp(a->request, b->request, n) : 0;
     if (c || a->n_request != b->n_request)
         return c ? c : a->n_request < b->n_request ? -1 : 1;
-    if (a->site != b->site)
-        return a->site->id < b->site->id ? -1 : 1;
+    if (a->order != b->order)
+        return a->order < b->order ? -1 : 1;
     return a->layer < b->layer ? -1 : a->layer > b->layer;
 }
 

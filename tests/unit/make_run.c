@@ -63,7 +63,7 @@ static const struct {
       { { .request_id = "france", .first_position = 5, .n_tokens = 1, .flags = DMI_SPAN_LAST } } },
 };
 
-enum { Q_PREFILL, Q_DECODE, H, IDS, LOGITS, BIAS, SITES };
+enum { Q_PREFILL, Q_DECODE, Q_LAYER_1, H, IDS, LOGITS, BIAS, SITES };
 
 static const struct run_site sites[SITES] = {
     [Q_PREFILL] = { .name = "q",
@@ -80,6 +80,12 @@ static const struct run_site sites[SITES] = {
                    .scale = 1,
                    .expect = 2,
                    .has_layer = 1 },
+    [Q_LAYER_1] = { .name = "q",
+                    .kernel = "second",
+                    .dtype = DMI_DTYPE_F32,
+                    .scale = 1,
+                    .expect = 1,
+                    .has_layer = 1 },
     [H] = { .name = "blocks.{layer}.h",
             .kernel = "h",
             .dtype = DMI_DTYPE_BF16,
@@ -167,7 +173,7 @@ static int put_forward(struct writer *w)
             last[n_last++] = tokens[spans[s].first_row + spans[s].n_tokens - 1];
     int r = 0;
     for (int32_t layer = 0; layer < 2; layer++) {
-        r |= put(w, w->forward ? Q_DECODE : Q_PREFILL, layer, tokens, n, 2, 8);
+        r |= put(w, layer ? Q_LAYER_1 : w->forward ? Q_DECODE : Q_PREFILL, layer, tokens, n, 2, 8);
         r |= put(w, H, layer, tokens, n, 8, 1);
     }
     r |= put(w, IDS, RUN_NO_LAYER, tokens, n, 1, 1);

@@ -173,7 +173,7 @@ def counting(case, out):
     case.check("verify: a killed run is sound", case.dump("verify", killed).returncode == 0)
     counters = next(killed.glob("*/counters"))
     data = bytearray(counters.read_bytes())
-    data[128:136] = struct.pack("<Q", 1)  # site 0 expected fewer records than there are
+    data[128:136] = struct.pack("<Q", 0)  # site 0 expected fewer records than there are
     counters.write_bytes(data)
     done = case.dump("stats", killed)
     case.check("stats: a sum that does not hold is told and is 1", done.returncode == 1 and
@@ -252,13 +252,22 @@ def comparing(case, out):
     ref = {key: full_rows(*key.rsplit("/", 1)) for key in keys}
     ref["france/mlp_out.3"] = [[1.0]]
     write_safetensors(path, ref)
+    ref["elsewhere/q.0"] = ref["elsewhere/q.1"] = [[1.0]]
+    write_safetensors(path, ref)
     facts, status = case.json("verify", out, "--against", path)
+    del ref["elsewhere/q.0"], ref["elsewhere/q.1"]
     rows = {t["key"]: t for t in facts["tensors"]}
     case.check("verify --against: agrees, by position, scale applied", status == 0 and facts["agrees"] and
                facts["compared"] == 6 and rows[f"{X}/logits"]["error"] == 0 and rows[f"{X}/logits"]["rows"] == 3 and
                rows["france/q.1"]["rows"] == 6 and rows["france/q.1"]["cosine"] > 0.999999, facts)
     case.check("verify --against: what only one side has", facts["not_captured"] == {"mlp_out": 1} and
+               facts["requests_not_in_run"] == {"elsewhere": 2} and
                set(facts["not_in_reference"]) == {"blocks.0.h", "blocks.1.h", "ids", "bias"}, facts)
+    case.check("verify --against: the table merges entries of one name", [
+        (s["site"], s["layers"], s["tensors"], s["rows"]) for s in facts["sites"]] ==
+        [("q", 2, 4, 20), ("logits", 1, 2, 7)], facts["sites"])
+    only, status = case.json("verify", out, "--against", path, "--request", "france")
+    case.check("verify --against --request: only that", status == 0 and only["compared"] == 3, only)
     sketched = {key: [sketch(row) for row in rows_] for key, rows_ in ref.items() if "mlp" not in key}
     write_safetensors(path, sketched)
     facts, status = case.json("verify", out, "--against", path)
