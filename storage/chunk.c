@@ -104,7 +104,7 @@ static int lay_out(struct layout *l, const struct run_record *records, size_t n_
 
 /* Hands out a group's raw bytes in file order, though they lie in many records. */
 struct cursor {
-    const struct run_record *records;
+    const struct run_record *const *records;
     const struct dmi_record *placed;
     size_t n_records, at;
     uint32_t group;
@@ -114,26 +114,26 @@ struct cursor {
 static void cursor_read(struct cursor *c, uint8_t *out, size_t n)
 {
     while (n) {
-        while (c->placed[c->at].group != c->group || c->offset == c->records[c->at].n_bytes) {
+        while (c->placed[c->at].group != c->group || c->offset == c->records[c->at]->n_bytes) {
             c->at++;
             c->offset = 0;
         }
-        size_t part = c->records[c->at].n_bytes - c->offset;
+        size_t part = c->records[c->at]->n_bytes - c->offset;
         if (part > n)
             part = n;
-        memcpy(out, (const uint8_t *)c->records[c->at].data + c->offset, part);
+        memcpy(out, (const uint8_t *)c->records[c->at]->data + c->offset, part);
         c->offset += part;
         out += part;
         n -= part;
     }
 }
 
-static void place(struct layout *l, struct dmi_record *out, const struct run_record *records,
+static void place(struct layout *l, struct dmi_record *out, const struct run_record *const *records,
                   size_t n_records)
 {
     uint64_t used[sizeof l->groups / sizeof l->groups[0]] = { 0 };
     for (size_t i = 0; i < n_records; i++) {
-        const struct run_record *r = &records[i];
+        const struct run_record *r = records[i];
         uint32_t g = l->group_of[codec_encoding(r->dtype)][dmi_dtype_bytes(r->dtype)] - 1;
         out[i] = (struct dmi_record){
             .site = r->site,
@@ -158,7 +158,7 @@ static void place(struct layout *l, struct dmi_record *out, const struct run_rec
 
 static int encode_groups(struct chunk *chunk, struct codec *codec, struct layout *l,
                          struct dmi_plane *planes, const struct dmi_record *placed,
-                         const struct run_record *records, size_t n_records)
+                         const struct run_record *const *records, size_t n_records)
 {
     uint8_t *payload = malloc(l->n_raw + codec_bound(DMI_BLOCK_BYTES));
     _cleanup_(freep) uint8_t *block = malloc(DMI_BLOCK_BYTES);
@@ -190,6 +190,20 @@ static int encode_groups(struct chunk *chunk, struct codec *codec, struct layout
     return 0;
 }
 
+/* By site and layer: neighbours in a block then have exponents alike, which is what shrinks. */
+static int storage_order(const void *pa, const void *pb)
+{
+    const struct run_record *a = *(const struct run_record *const *)pa;
+    const struct run_record *b = *(const struct run_record *const *)pb;
+    if (a->site != b->site)
+        return a->site < b->site ? -1 : 1;
+    if (a->layer != b->layer)
+        return a->layer < b->layer ? -1 : 1;
+    if (a->launch != b->launch)
+        return a->launch < b->launch ? -1 : 1;
+    return a < b ? -1 : a > b;
+}
+
 int chunk_records(struct chunk *chunk, struct codec *codec, const struct run_record *records,
                   size_t n_records)
 {
@@ -204,14 +218,18 @@ int chunk_records(struct chunk *chunk, struct codec *codec, const struct run_rec
     size_t n_groups = l.n_groups * sizeof(struct dmi_group);
     size_t n_meta = sizeof head + n_table + n_groups + l.n_planes * sizeof(struct dmi_plane);
     _cleanup_(freep) uint8_t *meta = malloc(n_meta);
-    if (!meta)
+    _cleanup_(freep) const struct run_record **sorted = malloc(n_records * sizeof *sorted);
+    if (!meta || !sorted)
         return -ENOMEM;
+    for (size_t i = 0; i < n_records; i++)
+        sorted[i] = &records[i];
+    qsort(sorted, n_records, sizeof *sorted, storage_order);
     struct dmi_record *placed = (struct dmi_record *)(meta + sizeof head);
     struct dmi_plane *planes = (struct dmi_plane *)(meta + sizeof head + n_table + n_groups);
     chunk_from_meta(chunk, DMI_CHUNK_RECORDS, NULL, n_meta);
     memcpy(meta, &head, sizeof head);
-    place(&l, placed, records, n_records);
-    r = encode_groups(chunk, codec, &l, planes, placed, records, n_records);
+    place(&l, placed, sorted, n_records);
+    r = encode_groups(chunk, codec, &l, planes, placed, sorted, n_records);
     if (r)
         return r;
     memcpy(meta + sizeof head + n_table, l.groups, n_groups);

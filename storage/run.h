@@ -90,7 +90,7 @@ int run_open(struct err *err, const struct run_options *options, struct run **ou
 
 /**
  * run_append() - encode records into one chunk and append it
- * @records: in launch order
+ * @records: in any order
  * Either the whole chunk is committed (readable after a crash of the process) or nothing is; on
  * failure the file is cut back, so that a later call may succeed (a disk that was full).
  * It touches no counters. Return: 0 or -errno.

@@ -299,6 +299,20 @@ static int take_safetensors(const char *path, struct buffer *f32, struct buffer 
     return 0;
 }
 
+/* As the writer orders what it gets in one batch, a forward here. */
+static int storage_order(const void *pa, const void *pb)
+{
+    const struct dmi_record *a = &(*(const struct reader_record *const *)pa)->at;
+    const struct dmi_record *b = &(*(const struct reader_record *const *)pb)->at;
+    if (a->forward != b->forward)
+        return a->forward < b->forward ? -1 : 1;
+    if (a->site != b->site)
+        return a->site < b->site ? -1 : 1;
+    if (a->layer != b->layer)
+        return a->layer < b->layer ? -1 : 1;
+    return a->launch < b->launch ? -1 : a->launch > b->launch;
+}
+
 static int take_run(const char *path, struct buffer *f32, struct buffer *bf16)
 {
     struct err err = { 0 };
@@ -307,8 +321,15 @@ static int take_run(const char *path, struct buffer *f32, struct buffer *bf16)
         fprintf(stderr, "bench_codec: %s\n", err.msg);
         return -1;
     }
-    for (size_t i = 0; i < reader_n_records(reader); i++) {
-        const struct reader_record *rec = reader_record(reader, i);
+    size_t n = reader_n_records(reader);
+    _cleanup_(freep) const struct reader_record **sorted = calloc(n + 1, sizeof *sorted);
+    if (!sorted)
+        return -1;
+    for (size_t i = 0; i < n; i++)
+        sorted[i] = reader_record(reader, i);
+    qsort(sorted, n, sizeof *sorted, storage_order);
+    for (size_t i = 0; i < n; i++) {
+        const struct reader_record *rec = sorted[i];
         _cleanup_(freep) void *data = malloc(rec->at.n_bytes + 1);
         if (!data || reader_decode(&err, reader, rec, data)) {
             fprintf(stderr, "bench_codec: %s\n", data ? err.msg : "no memory");
