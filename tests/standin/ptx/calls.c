@@ -195,22 +195,23 @@ static void graft_call(struct graft *g, const struct instruction *call)
                 g->to->name, call->line);
 }
 
-/* Calls as compilers write them: arguments and result are .param variables of the caller. */
-static bool can_graft(const struct instruction *i)
+/* A .param variable of the caller's own, with room for what the callee's takes */
+static bool passes(const struct operand *o, const struct symbol *formal)
+{
+    return o->kind == O_SYM && o->sym->kind == SYM_VAR && o->sym->space == SPACE_PARAM &&
+           o->sym->argument == -1 && !o->sym->kernel_param && o->sym->size >= formal->size;
+}
+
+bool call_fits(const struct instruction *i)
 {
     const struct function_ir *callee = i->callee->function;
-    const struct operand *r = &i->call_return;
     if (!callee->has_body || callee->is_kernel || i->n_call_arguments != callee->n_params)
         return false;
-    for (unsigned k = 0; k < i->n_call_arguments; k++) {
-        const struct operand *o = &i->call_arguments[k];
-        if (o->kind != O_SYM || o->sym->kind != SYM_VAR || o->sym->space != SPACE_PARAM ||
-            o->sym->size < callee->params[k]->size)
+    for (unsigned k = 0; k < i->n_call_arguments; k++)
+        if (!passes(&i->call_arguments[k], callee->params[k]))
             return false;
-    }
-    return !callee->result ||
-           (r->kind == O_SYM && r->sym->kind == SYM_VAR && r->sym->space == SPACE_PARAM &&
-            r->sym->size >= callee->result->size);
+    return callee->result ? passes(&i->call_return, callee->result)
+                          : i->call_return.kind == O_SINK;
 }
 
 static void inline_waiting_calls(struct module_ir *m, struct function_ir *f)
@@ -218,7 +219,7 @@ static void inline_waiting_calls(struct module_ir *m, struct function_ir *f)
     struct graft g = { .m = m, .to = f, .call = f->body[0] };
     for (size_t i = 0; i < f->n_body; i++) {
         struct instruction *ins = f->body[i];
-        if (ins->callee && ins->callee->function->waits && can_graft(ins))
+        if (ins->callee && ins->callee->function->waits && call_fits(ins))
             graft_call(&g, ins);
         else
             push(&g, ins);

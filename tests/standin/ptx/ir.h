@@ -196,6 +196,8 @@ void ir_free(struct module_ir *m);
 
 /* Operands that an instruction writes and reads: shared by live.c and emit.c. */
 unsigned written_operands(const struct instruction *i); /* how many, from the front */
+/* Is this call written as compilers do: arguments and result in .param variables that fit? */
+bool call_fits(const struct instruction *i);
 bool instruction_waits(const struct instruction *i); /* other threads of the block run meanwhile */
 
 #endif

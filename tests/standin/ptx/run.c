@@ -103,7 +103,7 @@ int ptx_module_load(const char *text, size_t n_text, const struct ptx_options *o
     if (r) {
         snprintf(log, n_log, "%s", m->ir.message);
     } else {
-        m->object = build_shared(c.data, c.n, log, n_log);
+        m->object = build_shared(c.data ? c.data : "", c.n, log, n_log);
         r = m->object ? bind_kernels(m) : PTX_E_COMPILE;
     }
     free(c.data);
