@@ -15,12 +15,6 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* Acquires process_start(): the spec that it published may be read. */
-static inline bool armed(void)
-{
-    return __builtin_expect(atomic_load_acquire(&process.armed), 0);
-}
-
 /* ------------------------------------------------------------------------- start, resolver */
 
 EXPORT CUresult CUDAAPI cuInit(unsigned int flags)
@@ -62,7 +56,7 @@ EXPORT CUresult CUDAAPI cuGetProcAddress_v2(const char *symbol, void **pfn, int 
 /* The entry of a launch that must be looked at, NULL: none. */
 static inline const struct func *interesting(CUfunction f)
 {
-    if (!armed())
+    if (!process_armed())
         return NULL;
     const struct func *func = funcs_find(f);
     if (__builtin_expect(!func, 0)) {
@@ -150,7 +144,7 @@ static void note_function(const void *handle, enum func_type type, const char *n
 EXPORT CUresult CUDAAPI cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
 {
     CUresult r = REAL(cuModuleGetFunction)(function, module, name);
-    if (r == CUDA_SUCCESS && armed() && function)
+    if (r == CUDA_SUCCESS && process_armed() && function)
         note_function(*function, FUNC_FUNCTION, name, module);
     return r;
 }
@@ -158,7 +152,7 @@ EXPORT CUresult CUDAAPI cuModuleGetFunction(CUfunction *function, CUmodule modul
 EXPORT CUresult CUDAAPI cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name)
 {
     CUresult r = REAL(cuLibraryGetKernel)(kernel, library, name);
-    if (r == CUDA_SUCCESS && armed() && kernel)
+    if (r == CUDA_SUCCESS && process_armed() && kernel)
         note_function(*kernel, FUNC_KERNEL, name, library);
     return r;
 }
@@ -166,7 +160,7 @@ EXPORT CUresult CUDAAPI cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, 
 EXPORT CUresult CUDAAPI cuLibraryEnumerateKernels(CUkernel *kernels, unsigned n, CUlibrary library)
 {
     CUresult r = REAL(cuLibraryEnumerateKernels)(kernels, n, library);
-    for (unsigned i = 0; r == CUDA_SUCCESS && armed() && kernels && i < n; i++)
+    for (unsigned i = 0; r == CUDA_SUCCESS && process_armed() && kernels && i < n; i++)
         note_function(kernels[i], FUNC_KERNEL, NULL, library);
     return r;
 }
@@ -174,7 +168,7 @@ EXPORT CUresult CUDAAPI cuLibraryEnumerateKernels(CUkernel *kernels, unsigned n,
 EXPORT CUresult CUDAAPI cuKernelGetFunction(CUfunction *function, CUkernel kernel)
 {
     CUresult r = REAL(cuKernelGetFunction)(function, kernel);
-    if (r == CUDA_SUCCESS && armed() && function)
+    if (r == CUDA_SUCCESS && process_armed() && function)
         note_function(*function, FUNC_FUNCTION, NULL, funcs_owner(kernel));
     return r;
 }
@@ -183,7 +177,7 @@ EXPORT CUresult CUDAAPI cuKernelGetFunction(CUfunction *function, CUkernel kerne
 EXPORT CUresult CUDAAPI cuModuleUnload(CUmodule module)
 {
     __typeof__(cuModuleUnload) *real = REAL(cuModuleUnload);
-    if (armed())
+    if (process_armed())
         funcs_drop_owner(module);
     return real(module);
 }
@@ -191,7 +185,7 @@ EXPORT CUresult CUDAAPI cuModuleUnload(CUmodule module)
 EXPORT CUresult CUDAAPI cuLibraryUnload(CUlibrary library)
 {
     __typeof__(cuLibraryUnload) *real = REAL(cuLibraryUnload);
-    if (armed())
+    if (process_armed())
         funcs_drop_owner(library);
     return real(library);
 }
@@ -203,7 +197,7 @@ EXPORT CUresult CUDAAPI cuLibraryUnload(CUlibrary library)
     EXPORT CUresult CUDAAPI name declare                                                           \
     {                                                                                              \
         CUresult r = REAL(name) pass;                                                              \
-        if (armed())                                                                               \
+        if (process_armed())                                                                               \
             atomic_add_acq_rel(&process.memory_epoch, 1);                                          \
         return r;                                                                                  \
     }
@@ -221,7 +215,7 @@ ENDS_MEMORY(cuIpcCloseMemHandle, (CUdeviceptr p), (p))
 /* Our threads use the context: they end before it does. */
 static struct arena *context_ends(CUcontext context)
 {
-    if (!armed() || !context)
+    if (!process_armed() || !context)
         return NULL;
     int saved = errno;
     funcs_drop_functions();
@@ -269,7 +263,7 @@ static CUcontext primary_context(CUdevice device)
     unsigned flags = 0;
     int active = 0;
     CUcontext context = NULL;
-    if (!armed() || driver_table.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS ||
+    if (!process_armed() || driver_table.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS ||
         !active)
         return NULL;
     /* the only way to its handle; the reference is given back at once */

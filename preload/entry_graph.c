@@ -15,17 +15,11 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* Acquires process_start(): the spec that it published may be read. */
-static inline bool armed(void)
-{
-    return __builtin_expect(atomic_load_acquire(&process.armed), 0);
-}
-
 /* ------------------------------------------------------------------------- building */
 
 static void note_kernel(CUgraph graph, CUgraphNode node, CUfunction function)
 {
-    if (!armed() || !function)
+    if (!process_armed() || !function)
         return;
     int saved = errno;
     if (launch_lookup(function) != &func_unmatched)
@@ -35,7 +29,7 @@ static void note_kernel(CUgraph graph, CUgraphNode node, CUfunction function)
 
 static void note_child(CUgraph graph, CUgraphNode node, CUgraph child)
 {
-    if (!armed())
+    if (!process_armed())
         return;
     int saved = errno;
     graphs_note_child(graph, node, child);
@@ -98,7 +92,7 @@ EXPORT CUresult CUDAAPI cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph grap
 EXPORT CUresult CUDAAPI cuGraphClone(CUgraph *clone, CUgraph graph)
 {
     CUresult r = REAL(cuGraphClone)(clone, graph);
-    if (r == CUDA_SUCCESS && armed()) {
+    if (r == CUDA_SUCCESS && process_armed()) {
         int saved = errno;
         graphs_note_clone(graph, *clone);
         errno = saved;
@@ -110,7 +104,7 @@ EXPORT CUresult CUDAAPI cuGraphClone(CUgraph *clone, CUgraph graph)
 EXPORT CUresult CUDAAPI cuGraphDestroyNode(CUgraphNode node)
 {
     __typeof__(cuGraphDestroyNode) *real = REAL(cuGraphDestroyNode);
-    if (armed())
+    if (process_armed())
         graphs_forget_node(node);
     return real(node);
 }
@@ -118,7 +112,7 @@ EXPORT CUresult CUDAAPI cuGraphDestroyNode(CUgraphNode node)
 EXPORT CUresult CUDAAPI cuGraphDestroy(CUgraph graph)
 {
     __typeof__(cuGraphDestroy) *real = REAL(cuGraphDestroy);
-    if (armed())
+    if (process_armed())
         graphs_forget(graph);
     return real(graph);
 }
@@ -128,7 +122,7 @@ EXPORT CUresult CUDAAPI cuGraphDestroy(CUgraph graph)
 /* A clone of ours to be instantiated in @graph's place, NULL: none. */
 static struct exec *prepare(CUgraph graph, unsigned long long flags)
 {
-    if (!armed() || !graph || (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH))
+    if (!process_armed() || !graph || (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH))
         return NULL;
     int saved = errno;
     struct exec *x = execs_prepare(graph);
@@ -229,7 +223,7 @@ EXPORT CUresult CUDAAPI cuGraphExecKernelNodeSetParams(CUgraphExec handle, CUgra
 {
     struct exec *x = execs_find(handle);
     CUresult r = REAL(cuGraphExecKernelNodeSetParams)(handle, execs_node(x, node), params);
-    if (x && r == CUDA_SUCCESS && armed()) {
+    if (x && r == CUDA_SUCCESS && process_armed()) {
         CUDA_KERNEL_NODE_PARAMS_v2 k = {
             .func = params->func,
             .gridDimX = params->gridDimX,
@@ -252,7 +246,7 @@ EXPORT CUresult CUDAAPI cuGraphExecKernelNodeSetParams_v2(CUgraphExec handle, CU
 {
     struct exec *x = execs_find(handle);
     CUresult r = REAL(cuGraphExecKernelNodeSetParams_v2)(handle, execs_node(x, node), params);
-    if (x && r == CUDA_SUCCESS && armed())
+    if (x && r == CUDA_SUCCESS && process_armed())
         execs_kernel_changed(x, node, params);
     return r;
 }
@@ -261,7 +255,7 @@ EXPORT CUresult CUDAAPI cuGraphExecNodeSetParams(CUgraphExec handle, CUgraphNode
 {
     struct exec *x = execs_find(handle);
     CUresult r = REAL(cuGraphExecNodeSetParams)(handle, execs_node(x, node), params);
-    if (x && r == CUDA_SUCCESS && armed() && params->type == CU_GRAPH_NODE_TYPE_KERNEL) {
+    if (x && r == CUDA_SUCCESS && process_armed() && params->type == CU_GRAPH_NODE_TYPE_KERNEL) {
         const CUDA_KERNEL_NODE_PARAMS_v3 *p = &params->kernel;
         CUDA_KERNEL_NODE_PARAMS_v2 k = {
             .func = p->func ? p->func : (CUfunction)p->kern,

@@ -6,6 +6,7 @@
 #ifndef PRELOAD_PROCESS_H
 #define PRELOAD_PROCESS_H
 
+#include "core/atomic.h"
 #include "policy/spec.h"
 #include "storage/run.h"
 
@@ -40,6 +41,12 @@ struct process {
 };
 
 extern struct process process;
+
+/* Is there a spec to follow? Acquires process_start(): the spec that it published may be read. */
+static inline bool process_armed(void)
+{
+    return __builtin_expect(atomic_load_acquire(&process.armed), 0);
+}
 
 /* What may be wrong with a site, each told once. */
 enum problem {

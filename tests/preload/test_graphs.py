@@ -12,8 +12,9 @@ if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.bi
 
 CLIENT = pathlib.Path(__file__).with_name("graph_client.py")
 HEAD = "forward:\n  - {kind: step, begin: {kernel: '^first$'}}"
-FORWARDS = spec(site("block", layer="occ"), head=HEAD)
-ANY = spec(site("block"))
+ROOM = "ring: {bytes: 4M, slots: 8192}\n"  # for all launches of a scenario: nothing may be dropped
+FORWARDS = spec(site("block", layer="occ"), head=ROOM + HEAD)
+ANY = spec(site("block"), head=ROOM)
 SEEDS = ["", "1", "2", "3"]
 
 bench = Bench()

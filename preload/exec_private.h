@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What execs.c, surgery.c and exec_launch.c share of an exec. Nobody else includes this. */
+#ifndef PRELOAD_EXEC_PRIVATE_H
+#define PRELOAD_EXEC_PRIVATE_H
+
+#include "preload/execs.h"
+#include "preload/funcs.h"
+#include "preload/launch.h"
+
+#include <dmi/ring.h>
+
+/* A copy node of ours, for one site of one kernel node. */
+struct copy {
+    CUgraphNode node;
+    struct want want; /* site, plan, range, error; occurrence and layer are the launch's */
+    bool dead;        /* in an update: there is no site here any more */
+    bool live;        /* scratch of a launch: reserved */
+    int drop;         /* scratch of a launch: enum dmi_drop + 1 that it was counted under */
+    bool expected;    /* scratch of a launch */
+    bool noted;       /* scratch of a launch: it took an occurrence */
+};
+
+/* A kernel node that the spec names, in the order in which occurrences are counted. */
+struct entry {
+    CUgraphNode host, node; /* the host's graph's; the clone's */
+    size_t position;        /* among the nodes of its graph */
+    bool enabled;
+    const struct func *func;
+    uint32_t first_copy, n_copies;
+};
+
+/* From nodes of the host's graph to the clone's, sorted by the host's. */
+struct twin {
+    CUgraphNode host, node;
+};
+
+struct exec {
+    CUgraphExec handle;
+    CUgraph clone;
+    struct arena *arena;
+    CUdeviceptr state; /* struct dmi_ticket */
+    CUgraphNode open, close;
+    struct entry *entries;
+    uint32_t n_entries;
+    struct copy *copies;
+    uint32_t n_copies;
+    struct twin *twins;
+    size_t n_twins;
+    uint64_t epoch; /* process.memory_epoch when pointers were last checked */
+    bool empty;     /* open holds the empty ticket */
+    uint64_t last_slot; /* behind the last launch's */
+    struct exec *next_state; /* arena's list of states that may be used again */
+    /* scratch of a launch */
+    uint64_t forward[DMI_GRAPH_COPIES];
+    uint32_t sites[DMI_GRAPH_COPIES];
+    uint64_t sizes[DMI_GRAPH_COPIES], payloads[DMI_GRAPH_COPIES];
+    struct dmi_open ticket;
+};
+
+/* execs.c: the exec's state in device memory, and its end. */
+CUresult exec_state_new(struct exec *x);
+void exec_state_give_back(const struct exec *x);
+void exec_free(struct exec *x);
+int exec_twin_compare(const void *a, const void *b);
+/* Sites that came into the exec's graph later, for which it holds no copy. */
+void exec_tell_new_sites(const struct exec *x, const struct entry *e, const struct func *func);
+
+/* surgery.c: what a copy reads, as the spec and the node's parameters say, and as its kernel wants it. */
+const struct func *exec_func_of(const CUDA_KERNEL_NODE_PARAMS_v2 *k); /* NULL: no site */
+void exec_plan_copy(struct copy *c, const struct func *func, const CUDA_KERNEL_NODE_PARAMS_v2 *k);
+void exec_fill_copy(const struct exec *x, const struct copy *c, struct dmi_graph_copy *param);
+uint32_t exec_copy_blocks(const struct dmi_graph_copy *param);
+/* New parameters for a node of ours in the exec. */
+CUresult exec_set_params(struct exec *x, CUgraphNode node, CUfunction f, uint32_t blocks, uint32_t threads, void *param);
+
+#endif

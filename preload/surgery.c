@@ -1,0 +1,520 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From the host's graph to a clone with copies: which nodes are sites, what their copies read, and where
+ * open, copies and close go.
+ */
+#include "preload/exec_private.h"
+
+#include "core/atomic.h"
+#include "core/cleanup.h"
+#include "preload/graphs.h"
+#include "preload/hooks.h"
+#include "preload/params.h"
+#include "preload/process.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* All nodes of @graph, with those of child graphs; @copy is its clone, not yet added to. */
+static bool collect_twins(struct exec *x, CUgraph graph, CUgraph copy)
+{
+    size_t n = 0;
+    if (driver_table.cuGraphGetNodes(graph, NULL, &n) != CUDA_SUCCESS)
+        return false;
+    _cleanup_(freep) CUgraphNode *nodes = calloc(n + 1, sizeof *nodes);
+    struct twin *grown = realloc(x->twins, (x->n_twins + n + 1) * sizeof *grown);
+    if (grown)
+        x->twins = grown;
+    if (!nodes || !grown || driver_table.cuGraphGetNodes(graph, nodes, &n) != CUDA_SUCCESS)
+        return false;
+    size_t first = x->n_twins;
+    for (size_t i = 0; i < n; i++) {
+        struct twin *t = &x->twins[x->n_twins++];
+        t->host = nodes[i];
+        if (driver_table.cuGraphNodeFindInClone(&t->node, nodes[i], copy) != CUDA_SUCCESS)
+            return false;
+    }
+    for (size_t i = 0; i < n; i++) {
+        CUgraphNodeType type;
+        CUgraph inner, inner_copy;
+        if (driver_table.cuGraphNodeGetType(nodes[i], &type) != CUDA_SUCCESS)
+            return false;
+        if (type != CU_GRAPH_NODE_TYPE_GRAPH)
+            continue;
+        if (driver_table.cuGraphChildGraphNodeGetGraph(nodes[i], &inner) != CUDA_SUCCESS ||
+            driver_table.cuGraphChildGraphNodeGetGraph(x->twins[first + i].node, &inner_copy) != CUDA_SUCCESS ||
+            !collect_twins(x, inner, inner_copy))
+            return false;
+    }
+    return true;
+}
+
+static CUresult add_edge(CUgraph graph, CUgraphNode from, CUgraphNode to)
+{
+    if (driver_table.cuGraphAddDependencies_v2)
+        return driver_table.cuGraphAddDependencies_v2(graph, &from, &to, NULL, 1);
+    return driver_table.cuGraphAddDependencies(graph, &from, &to, 1);
+}
+
+/* Nodes behind (or, with @before, in front of) @node; free() them. Return: NULL on error. */
+static CUgraphNode *neighbours(CUgraphNode node, bool before, size_t *n)
+{
+    *n = 0;
+    /* the newer query tells edge data, without which the older one refuses graphs that have some */
+    __typeof__(cuGraphNodeGetDependencies_v2) *ask =
+        before ? driver_table.cuGraphNodeGetDependencies_v2 : driver_table.cuGraphNodeGetDependentNodes_v2;
+    __typeof__(cuGraphNodeGetDependencies) *ask_old =
+        before ? driver_table.cuGraphNodeGetDependencies : driver_table.cuGraphNodeGetDependentNodes;
+    if ((ask ? ask(node, NULL, NULL, n) : ask_old(node, NULL, n)) != CUDA_SUCCESS)
+        return NULL;
+    CUgraphNode *nodes = calloc(*n + 1, sizeof *nodes);
+    _cleanup_(freep) CUgraphEdgeData *data = calloc(*n + 1, sizeof *data);
+    if (nodes && data && *n && (ask ? ask(node, nodes, data, n) : ask_old(node, nodes, n)) != CUDA_SUCCESS) {
+        free(nodes);
+        return NULL;
+    }
+    return nodes;
+}
+
+/* A kernel of ours as the driver wants it described; @params holds the one parameter's address. */
+static CUDA_KERNEL_NODE_PARAMS_v2 kernel_params(CUfunction f, uint32_t blocks, uint32_t threads, void **params)
+{
+    return (CUDA_KERNEL_NODE_PARAMS_v2){
+        .func = f,
+        .gridDimX = blocks,
+        .gridDimY = 1,
+        .gridDimZ = 1,
+        .blockDimX = threads,
+        .blockDimY = 1,
+        .blockDimZ = 1,
+        .kernelParams = params,
+    };
+}
+
+CUresult exec_set_params(struct exec *x, CUgraphNode node, CUfunction f, uint32_t blocks, uint32_t threads, void *param)
+{
+    void *params[] = {param};
+    CUDA_KERNEL_NODE_PARAMS_v2 k = kernel_params(f, blocks, threads, params);
+    return driver_table.cuGraphExecKernelNodeSetParams_v2(x->handle, node, &k);
+}
+
+static CUresult add_kernel(CUgraph graph, CUgraphNode *node, const CUgraphNode *deps, size_t n_deps, CUfunction f,
+                           uint32_t blocks, uint32_t threads, void *param)
+{
+    void *params[] = {param};
+    CUDA_KERNEL_NODE_PARAMS_v2 k = kernel_params(f, blocks, threads, params);
+    return driver_table.cuGraphAddKernelNode_v2(node, graph, deps, n_deps, &k);
+}
+
+void exec_fill_copy(const struct exec *x, const struct copy *c, struct dmi_graph_copy *param)
+{
+    const struct arena *a = x->arena;
+    *param = (struct dmi_graph_copy){
+        .gather = c->want.plan.gather,
+        .state = x->state,
+        .payload = a->payload,
+        .desc = a->desc_device,
+        .retired = a->retired,
+        .n_bytes = c->want.plan.n_bytes,
+        .number = (uint32_t)(c - x->copies),
+        .site = c->want.site,
+        .n_rows = c->want.plan.dims[0],
+    };
+    if (!param->gather.access)
+        /* nothing to read now (an error, no rows, no site): a place that a later update may fill */
+        param->gather = (struct dmi_gather){.count = {1, 1, 1, 1}, .run_bytes = 1, .access = 1};
+}
+
+uint32_t exec_copy_blocks(const struct dmi_graph_copy *param)
+{
+    return copy_blocks(param->n_bytes, param->gather.access);
+}
+
+/* The copy stands between the site and whatever it is ordered against. */
+static CUresult add_copy(struct exec *x, CUgraph graph, const struct entry *e, struct copy *c)
+{
+    bool before = process.spec->sites[c->want.site].when == SPEC_BEFORE;
+    struct dmi_graph_copy param;
+    size_t n;
+    _cleanup_(freep) CUgraphNode *others = neighbours(e->node, before, &n);
+    if (!others)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    exec_fill_copy(x, c, &param);
+    CUresult r = add_kernel(graph, &c->node, before ? others : &e->node, before ? n : 1, x->arena->copy_graph,
+                            exec_copy_blocks(&param), COPY_THREADS, &param);
+    if (before)
+        return r == CUDA_SUCCESS ? add_edge(graph, c->node, e->node) : r;
+    for (size_t i = 0; i < n && r == CUDA_SUCCESS; i++)
+        r = add_edge(graph, c->node, others[i]);
+    return r;
+}
+
+/* Occurrences are known at launch only: what is read may not hang on them. */
+static bool needs_occurrence(const struct spec_site *s)
+{
+    unsigned uses = s->offset ? expr_uses(s->offset) : 0;
+    for (uint32_t i = 0; i < s->n_dims; i++)
+        uses |= expr_uses(s->dims[i].count) | expr_uses(s->dims[i].stride);
+    return uses & EXPR_USES_OCC;
+}
+
+void exec_plan_copy(struct copy *c, const struct func *func, const CUDA_KERNEL_NODE_PARAMS_v2 *k)
+{
+    const struct spec_site *site = &process.spec->sites[c->want.site];
+    struct params params;
+    uint32_t grid[3] = {k->gridDimX, k->gridDimY, k->gridDimZ};
+    uint32_t block[3] = {k->blockDimX, k->blockDimY, k->blockDimZ};
+    params_init(&params, func->layout, k->kernelParams, k->kernelParams ? NULL : k->extra);
+    struct expr_env env = {.grid = grid, .block = block, .shared_bytes = k->sharedMemBytes, .param = params_read, .param_ctx = &params};
+    c->want = (struct want){.site = c->want.site};
+    if (needs_occurrence(site)) {
+        process_problem(c->want.site, PROBLEM_UNSUPPORTED, "kernel %s is in a graph, where offsets and sizes may not use occ", func->name);
+        c->want.error = DMI_DROP_UNSUPPORTED + 1;
+        return;
+    }
+    want_plan(&c->want, &env);
+}
+
+const struct func *exec_func_of(const CUDA_KERNEL_NODE_PARAMS_v2 *k)
+{
+    const struct func *func = launch_lookup(k->func ? k->func : (CUfunction)k->kern);
+    return func == &func_unmatched ? NULL : func;
+}
+
+static bool grow(struct exec *x, uint32_t n_copies)
+{
+    struct entry *entries = realloc(x->entries, (x->n_entries + 1) * sizeof *entries);
+    if (entries)
+        x->entries = entries;
+    struct copy *copies = realloc(x->copies, (x->n_copies + n_copies + 1) * sizeof *copies);
+    if (copies)
+        x->copies = copies;
+    return entries && copies;
+}
+
+static size_t position_of(const CUgraphNode *nodes, size_t n, CUgraphNode node)
+{
+    for (size_t i = 0; i < n; i++)
+        if (nodes[i] == node)
+            return i;
+    return n;
+}
+
+/* Entries and copies of @graph's kernels, in order, without adding a node yet. */
+static CUresult plan_graph(struct exec *x, CUgraph graph)
+{
+    size_t n_items, n_nodes = 0;
+    _cleanup_(freep) struct graph_item *items = graphs_items(graph, &n_items);
+    driver_table.cuGraphGetNodes(graph, NULL, &n_nodes);
+    _cleanup_(freep) CUgraphNode *nodes = calloc(n_nodes + 1, sizeof *nodes);
+    if (!nodes)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    driver_table.cuGraphGetNodes(graph, nodes, &n_nodes);
+    for (size_t i = 0; i < n_items; i++) {
+        CUgraph inner;
+        if (items[i].is_child) {
+            CUresult r = driver_table.cuGraphChildGraphNodeGetGraph(items[i].node, &inner);
+            if (r == CUDA_SUCCESS)
+                r = plan_graph(x, inner);
+            if (r != CUDA_SUCCESS)
+                return r;
+            continue;
+        }
+        CUDA_KERNEL_NODE_PARAMS_v2 k;
+        CUresult r = driver_table.cuGraphKernelNodeGetParams_v2(items[i].node, &k);
+        if (r != CUDA_SUCCESS)
+            return r;
+        const struct func *func = exec_func_of(&k);
+        if (!func)
+            continue;
+        if (!grow(x, func->match.n_sites) || x->n_copies + func->match.n_sites > DMI_GRAPH_COPIES)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        x->entries[x->n_entries++] = (struct entry){
+            .host = items[i].node,
+            .node = execs_node(x, items[i].node),
+            .position = position_of(nodes, n_nodes, items[i].node),
+            .enabled = true,
+            .func = func,
+            .first_copy = x->n_copies,
+            .n_copies = func->match.n_sites,
+        };
+        for (uint32_t s = 0; s < func->match.n_sites; s++) {
+            struct copy *c = &x->copies[x->n_copies++];
+            *c = (struct copy){.want.site = func->match.sites[s]};
+            exec_plan_copy(c, func, &k);
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+/* The clone's graph in which a node of the host's lies: the clone itself, or a child graph of it. */
+static CUgraph graph_of(CUgraph clone, CUgraphNode node)
+{
+    size_t n = 0;
+    if (driver_table.cuGraphGetNodes(clone, NULL, &n) != CUDA_SUCCESS)
+        return NULL;
+    _cleanup_(freep) CUgraphNode *nodes = calloc(n + 1, sizeof *nodes);
+    if (!nodes || driver_table.cuGraphGetNodes(clone, nodes, &n) != CUDA_SUCCESS)
+        return NULL;
+    if (position_of(nodes, n, node) < n)
+        return clone;
+    for (size_t i = 0; i < n; i++) {
+        CUgraphNodeType type;
+        CUgraph inner, found;
+        if (driver_table.cuGraphNodeGetType(nodes[i], &type) == CUDA_SUCCESS && type == CU_GRAPH_NODE_TYPE_GRAPH &&
+            driver_table.cuGraphChildGraphNodeGetGraph(nodes[i], &inner) == CUDA_SUCCESS && (found = graph_of(inner, node)))
+            return found;
+    }
+    return NULL;
+}
+
+/* open in front of every root that was there, close behind every leaf that is there then */
+static CUresult add_open_close(struct exec *x)
+{
+    size_t n = 0, n_leaves = 0;
+    CUresult r = driver_table.cuGraphGetRootNodes(x->clone, NULL, &n);
+    _cleanup_(freep) CUgraphNode *nodes = calloc(n + 1, sizeof *nodes);
+    if (r == CUDA_SUCCESS && nodes)
+        r = driver_table.cuGraphGetRootNodes(x->clone, nodes, &n);
+    if (r != CUDA_SUCCESS || !nodes)
+        return r != CUDA_SUCCESS ? r : CUDA_ERROR_OUT_OF_MEMORY;
+    x->ticket = (struct dmi_open){.state = x->state};
+    x->empty = true;
+    r = add_kernel(x->clone, &x->open, NULL, 0, x->arena->open, 1, COPY_THREADS, &x->ticket);
+    for (size_t i = 0; i < n && r == CUDA_SUCCESS; i++)
+        r = add_edge(x->clone, x->open, nodes[i]);
+    if (r != CUDA_SUCCESS)
+        return r;
+    n = 0;
+    r = driver_table.cuGraphGetNodes(x->clone, NULL, &n);
+    _cleanup_(freep) CUgraphNode *all = calloc(n + 1, sizeof *all);
+    if (r == CUDA_SUCCESS && all)
+        r = driver_table.cuGraphGetNodes(x->clone, all, &n);
+    if (r != CUDA_SUCCESS || !all)
+        return r != CUDA_SUCCESS ? r : CUDA_ERROR_OUT_OF_MEMORY;
+    for (size_t i = 0; i < n; i++) {
+        size_t behind;
+        CUgraphNode *others = neighbours(all[i], false, &behind);
+        free(others);
+        if (others && !behind)
+            all[n_leaves++] = all[i];
+    }
+    struct dmi_close param = {.state = x->state, .desc = x->arena->desc_device};
+    return add_kernel(x->clone, &x->close, all, n_leaves, x->arena->close, 1, 1, &param);
+}
+
+static CUresult add_copies(struct exec *x)
+{
+    for (uint32_t i = 0; i < x->n_entries; i++) {
+        const struct entry *e = &x->entries[i];
+        CUgraph graph = e->n_copies ? graph_of(x->clone, e->node) : NULL;
+        for (uint32_t c = 0; c < e->n_copies; c++) {
+            CUresult r = graph ? add_copy(x, graph, e, &x->copies[e->first_copy + c]) : CUDA_ERROR_INVALID_VALUE;
+            if (r != CUDA_SUCCESS)
+                return r;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+/*
+ * Kernels of the spec that were not noted: their graph was made where we could not see, or they became
+ * sites by new parameters. Their order among the others is unknown.
+ */
+static void tell_unseen(CUgraph graph, const struct graph_item *items, size_t n_items)
+{
+    size_t n = 0;
+    if (driver_table.cuGraphGetNodes(graph, NULL, &n) != CUDA_SUCCESS)
+        return;
+    _cleanup_(freep) CUgraphNode *nodes = calloc(n + 1, sizeof *nodes);
+    if (!nodes || driver_table.cuGraphGetNodes(graph, nodes, &n) != CUDA_SUCCESS)
+        return;
+    for (size_t i = 0; i < n; i++) {
+        CUgraphNodeType type;
+        CUDA_KERNEL_NODE_PARAMS_v2 k;
+        const struct func *func;
+        bool noted = false;
+        for (size_t item = 0; item < n_items && !noted; item++)
+            noted = items[item].node == nodes[i];
+        if (!noted && driver_table.cuGraphNodeGetType(nodes[i], &type) == CUDA_SUCCESS && type == CU_GRAPH_NODE_TYPE_KERNEL &&
+            driver_table.cuGraphKernelNodeGetParams_v2(nodes[i], &k) == CUDA_SUCCESS && (func = exec_func_of(&k)))
+            for (uint32_t s = 0; s < func->match.n_sites; s++)
+                process_problem(func->match.sites[s], PROBLEM_UNSUPPORTED,
+                                "kernel %s came into its graph unseen (made before the library looked, or by new "
+                                "parameters): not captured", func->name);
+    }
+}
+
+static void tell_left_alone(const struct graph_item *items, size_t n, const char *why, CUresult r)
+{
+    for (size_t i = 0; i < n; i++) {
+        CUDA_KERNEL_NODE_PARAMS_v2 k;
+        const struct func *func;
+        if (items[i].is_child || driver_table.cuGraphKernelNodeGetParams_v2(items[i].node, &k) != CUDA_SUCCESS || !(func = exec_func_of(&k)))
+            continue;
+        for (uint32_t s = 0; s < func->match.n_sites; s++)
+            process_problem(func->match.sites[s], PROBLEM_UNSUPPORTED, "kernel %s is in a graph that is left alone: %s (error %d)",
+                            func->name, why, (int)r);
+    }
+}
+
+static CUresult clone_graph(struct exec *x, CUgraph graph)
+{
+    /* graphs that hold memory nodes cannot be cloned, nor can copies be added: they are told */
+    CUresult r = driver_table.cuGraphClone(&x->clone, graph);
+    if (r != CUDA_SUCCESS) {
+        x->clone = NULL;
+        return r;
+    }
+    if (!collect_twins(x, graph, x->clone))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    qsort(x->twins, x->n_twins, sizeof *x->twins, exec_twin_compare);
+    return CUDA_SUCCESS;
+}
+
+static CUresult prepare(struct exec *x, CUgraph graph, const char **why)
+{
+    *why = "it cannot be cloned";
+    CUresult r = clone_graph(x, graph);
+    if (r != CUDA_SUCCESS)
+        return r;
+    *why = "no memory for its state";
+    r = exec_state_new(x);
+    if (r != CUDA_SUCCESS)
+        return r;
+    *why = "its kernels cannot be read, or are too many";
+    r = plan_graph(x, graph);
+    if (r != CUDA_SUCCESS)
+        return r;
+    *why = "copies cannot be added";
+    r = add_copies(x);
+    return r == CUDA_SUCCESS ? add_open_close(x) : r;
+}
+
+struct exec *execs_prepare(CUgraph graph)
+{
+    size_t n;
+    _cleanup_(freep) struct graph_item *items = graphs_items(graph, &n);
+    tell_unseen(graph, items, n);
+    if (!n)
+        return NULL;
+    struct arena *a = arena_current();
+    if (!a || atomic_load_acquire(&a->state) != ARENA_READY) {
+        tell_left_alone(items, n, "this context has no ring", 0);
+        return NULL;
+    }
+    struct exec *x = calloc(1, sizeof *x);
+    if (!x)
+        return NULL;
+    x->arena = a;
+    x->epoch = atomic_load_acquire(&process.memory_epoch);
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    bool exchanged = driver_table.cuThreadExchangeStreamCaptureMode &&
+                     driver_table.cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS;
+    const char *why;
+    CUresult r = prepare(x, graph, &why);
+    if (exchanged)
+        driver_table.cuThreadExchangeStreamCaptureMode(&mode);
+    if (r == CUDA_SUCCESS && x->n_entries)
+        return x;
+    if (r != CUDA_SUCCESS)
+        tell_left_alone(items, n, why, r);
+    exec_state_give_back(x);
+    exec_free(x);
+    return NULL;
+}
+
+/* ------------------------------------------------------------------------- updates */
+
+/* The entry of @x at the same place in its graph as @e in its own. */
+static const struct entry *entry_at(const struct exec *x, size_t position)
+{
+    for (uint32_t i = 0; i < x->n_entries; i++)
+        if (x->entries[i].position == position)
+            return &x->entries[i];
+    return NULL;
+}
+
+/*
+ * The update must have our copies where the exec has them, or the driver finds another topology. Child
+ * graphs are paired by position too: those with sites in them are refused by the driver if they differ.
+ */
+static CUresult fit_to(struct exec *u, const struct exec *x, CUgraph graph)
+{
+    _cleanup_(freep) CUgraphNode *nodes = NULL;
+    size_t n = 0;
+    struct exec planned = *u;
+    CUresult r = plan_graph(&planned, graph);
+    if (r != CUDA_SUCCESS)
+        goto out;
+    u->entries = calloc(x->n_entries + 1, sizeof *u->entries);
+    u->copies = calloc(x->n_copies + 1, sizeof *u->copies);
+    driver_table.cuGraphGetNodes(graph, NULL, &n);
+    nodes = calloc(n + 1, sizeof *nodes);
+    r = CUDA_ERROR_OUT_OF_MEMORY;
+    if (!u->entries || !u->copies || !nodes)
+        goto out;
+    driver_table.cuGraphGetNodes(graph, nodes, &n);
+    u->n_entries = x->n_entries;
+    u->n_copies = x->n_copies;
+    r = CUDA_SUCCESS;
+    for (uint32_t i = 0; i < x->n_entries && r == CUDA_SUCCESS; i++) {
+        const struct entry *old = &x->entries[i], *new = entry_at(&planned, old->position);
+        struct entry *e = &u->entries[i];
+        *e = *old;
+        if (old->position >= n)
+            r = CUDA_ERROR_INVALID_VALUE;
+        else
+            e->node = execs_node(u, nodes[old->position]);
+        e->func = new ? new->func : &func_unmatched;
+        for (uint32_t c = 0; c < old->n_copies; c++) {
+            struct copy *to = &u->copies[old->first_copy + c];
+            *to = (struct copy){.want.site = x->copies[old->first_copy + c].want.site, .dead = true};
+            for (uint32_t k = 0; new && k < new->n_copies; k++)
+                if (planned.copies[new->first_copy + k].want.site == to->want.site)
+                    *to = planned.copies[new->first_copy + k];
+        }
+        exec_tell_new_sites(x, old, e->func);
+    }
+out:
+    free(planned.entries);
+    free(planned.copies);
+    return r;
+}
+
+struct exec *execs_prepare_update(struct exec *x, CUgraph graph)
+{
+    struct exec *u = calloc(1, sizeof *u);
+    if (!u)
+        return NULL;
+    u->arena = x->arena;
+    u->state = x->state;
+    u->epoch = atomic_load_acquire(&process.memory_epoch);
+    CUresult r = clone_graph(u, graph);
+    if (r == CUDA_SUCCESS)
+        r = fit_to(u, x, graph);
+    if (r == CUDA_SUCCESS)
+        r = add_copies(u);
+    if (r == CUDA_SUCCESS)
+        r = add_open_close(u);
+    if (r == CUDA_SUCCESS)
+        return u;
+    exec_free(u);
+    return NULL;
+}
+
+void execs_updated(struct exec *x, struct exec *u, bool success)
+{
+    if (success) {
+        for (uint32_t i = 0; i < x->n_copies; i++) {
+            CUgraphNode node = x->copies[i].node; /* the exec still goes by the nodes it was made from */
+            x->copies[i] = u->copies[i];
+            x->copies[i].node = node;
+        }
+        for (uint32_t i = 0; i < x->n_entries; i++)
+            x->entries[i].func = u->entries[i].func;
+        x->epoch = u->epoch;
+        x->empty = true; /* the update's open came with the empty ticket */
+    }
+    exec_free(u);
+}
