@@ -92,6 +92,12 @@ void emit_redux(struct emitter *e)
     op_result(e, T_B32, emit_say(e, "warp_redux(&B, T->linear, %d)", op));
 }
 
+void emit_step(struct emitter *e)
+{
+    emit_put(e, "F->h.brings = 0; ");
+    wait_here(e, "WAIT_ACTIVE");
+}
+
 void emit_activemask(struct emitter *e)
 {
     op_need(e, 1);

@@ -108,6 +108,8 @@ void emit_ld(struct emitter *e)
     if (t == T_NONE)
         emit_unsupported(e);
     check_lanes(e, dst);
+    if (instruction_in_step(e->i))
+        emit_step(e);
     const char *type = type_c(t);
     unsigned n = type_bytes(t);
     if (space == SPACE_PARAM && src->sym && src->sym->kind == SYM_VAR) {
@@ -151,6 +153,8 @@ void emit_st(struct emitter *e)
     if (t == T_NONE)
         emit_unsupported(e);
     check_lanes(e, src);
+    if (instruction_in_step(e->i))
+        emit_step(e);
     unsigned n = type_bytes(t);
     if (e->pausable && (space == SPACE_GLOBAL || space == SPACE_GENERIC))
         emit_put(e, "PAUSE(); ");

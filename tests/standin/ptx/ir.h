@@ -198,6 +198,7 @@ void ir_free(struct module_ir *m);
 unsigned written_operands(const struct instruction *i); /* how many, from the front */
 /* Is this call written as compilers do: arguments and result in .param variables that fit? */
 bool call_fits(const struct instruction *i);
+bool instruction_in_step(const struct instruction *i);
 bool instruction_waits(const struct instruction *i); /* other threads of the block run meanwhile */
 
 #endif

@@ -139,6 +139,22 @@ static void find_blocks(struct flow *flow)
     }
 }
 
+/*
+ * Code from before __syncwarp() counts on a warp that goes in step: lanes write to volatile shared
+ * memory what others then read. So at such an access the warp's lanes wait for each other.
+ */
+bool instruction_in_step(const struct instruction *i)
+{
+    bool is_volatile = false, is_shared = false;
+    if (!part_is(i, 0, "ld") && !part_is(i, 0, "st"))
+        return false;
+    for (unsigned k = 1; k < i->n_parts; k++) {
+        is_volatile |= !strcmp(i->part[k], "volatile");
+        is_shared |= !strncmp(i->part[k], "shared", 6);
+    }
+    return is_volatile && is_shared;
+}
+
 bool instruction_waits(const struct instruction *i)
 {
     static const char *const words[] = { "bar",   "barrier", "shfl",      "vote",
@@ -146,7 +162,7 @@ bool instruction_waits(const struct instruction *i)
     for (size_t k = 0; k < sizeof words / sizeof words[0]; k++)
         if (part_is(i, 0, words[k]))
             return true;
-    return false;
+    return instruction_in_step(i);
 }
 
 void ptx_liveness(struct module_ir *m, struct function_ir *f)

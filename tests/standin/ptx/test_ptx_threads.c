@@ -11,6 +11,10 @@
     "ld.param.u64 %base, [out]; mov.u32 %t, %tid.x; mul.wide.u32 %d1, %t, 4;\n"                    \
     "add.s64 %out, %base, %d1; mov.u32 %x, 0;\n" body "\nst.global.u32 [%out], %x; ret;\n}\n"
 
+#define STEP(bytes)                                                                                \
+    "ld.volatile.shared.u32 %r5, [%r3]; ld.volatile.shared.u32 %r6, [%r3+" bytes "];\n"            \
+    "add.u32 %r5, %r5, %r6; st.volatile.shared.u32 [%r3], %r5;\n"
+
 static const char text[] = PTX_HEAD
     /* tile[t] = t; barrier; x = tile[n - 1 - t] */
     ".shared .align 4 .b32 tile[256];\n"
@@ -36,13 +40,15 @@ static const char text[] = PTX_HEAD
            "add.u32 %r7, %r7, %r8; st.shared.u32 [%r3], %r7;\n"
            "SKIP: setp.gt.u32 %p2, %r5, 1; @%p2 bra LOOP; bar.sync 0; ld.shared.u32 %x, [tile];")
         KERNEL("popc", "and.b32 %r1, %t, 3; setp.eq.u32 %p1, %r1, 0; barrier.red.popc.u32 %x, 0, "
-                       "%p1;") KERNEL(
-            "all_any",
-            "setp.lt.u32 %p1, %t, 7; bar.red.and.pred %p2, 0, %p1; bar.red.or.pred %p3, 0, %p1;\n"
-            "bar.red.and.pred %p4, 0, !%p1; setp.ge.u32 %p5, %t, 0; bar.red.and.pred %p5, 0, %p5;\n"
-            "selp.b32 %r1, 1, 0, %p2; selp.b32 %r2, 2, 0, %p3; selp.b32 %r3, 4, 0, %p4; selp.b32 "
-            "%r4, 8, 0, %p5;\n"
-            "or.b32 %x, %r1, %r2; or.b32 %x, %x, %r3; or.b32 %x, %x, %r4;")
+                       "%p1;")
+            KERNEL("all_any", "setp.lt.u32 %p1, %t, 7; bar.red.and.pred %p2, 0, %p1; "
+                              "bar.red.or.pred %p3, 0, %p1;\n"
+                              "bar.red.and.pred %p4, 0, !%p1; setp.ge.u32 %p5, %t, 0; "
+                              "bar.red.and.pred %p5, 0, %p5;\n"
+                              "selp.b32 %r1, 1, 0, %p2; selp.b32 %r2, 2, 0, %p3; selp.b32 %r3, 4, "
+                              "0, %p4; selp.b32 "
+                              "%r4, 8, 0, %p5;\n"
+                              "or.b32 %x, %r1, %r2; or.b32 %x, %x, %r3; or.b32 %x, %x, %r4;")
     /* some threads have left: the rest still meet */
     KERNEL("leavers", "setp.ge.u32 %p1, %t, 40; @%p1 exit; bar.sync 0; mov.u32 %x, 1; bar.sync 0;")
     /* half of the threads wait at 1, half at 2, 64 each */
@@ -71,9 +77,9 @@ static const char text[] = PTX_HEAD
     KERNEL(
         "up",
         "shfl.sync.up.b32 %x|%p1, %t, 3, 0, -1; selp.b32 %r1, 1000, 0, %p1; add.u32 %x, %x, %r1;")
-        KERNEL("down", "shfl.sync.down.b32 %x|%p1, %t, 3, 31, -1; selp.b32 %r1, 1000, 0, %p1; "
-                       "add.u32 %x, %x, %r1;") KERNEL("bfly",
-                                                      "shfl.sync.bfly.b32 %x, %t, 5, 31, -1;")
+        KERNEL("down",
+               "shfl.sync.down.b32 %x|%p1, %t, 3, 31, -1; selp.b32 %r1, 1000, 0, %p1; "
+               "add.u32 %x, %x, %r1;") KERNEL("bfly", "shfl.sync.bfly.b32 %x, %t, 5, 31, -1;")
             KERNEL("idx", "shfl.sync.idx.b32 %x, %t, 9, 31, -1;")
                 KERNEL("idx8", "shfl.sync.idx.b32 %x|%p1, %t, 2, 0x181f, -1;") /* segments of 8 */
     KERNEL("down8", "shfl.sync.down.b32 %x|%p1, %t, 3, 0x1807, -1; selp.b32 %r1, 1000, 0, %p1; "
@@ -113,6 +119,12 @@ static const char text[] = PTX_HEAD
                                "add.u32 %x, %x, %r2; add.u32 %x, %x, %r3;")
                             KERNEL("active", "and.b32 %r1, %t, 31; setp.ge.u32 %p1, %r1, 8; @%p1 "
                                              "bra E; activemask.b32 %x; E:")
+    /* the sum of 64 as it was written before __syncwarp(): a warp goes in step */
+    KERNEL("in_step",
+           "mov.u32 %r1, tile; shl.b32 %r2, %t, 2; add.u32 %r3, %r1, %r2; add.u32 %r4, %t, 1;\n"
+           "st.shared.u32 [%r3], %r4; bar.sync 0; setp.ge.u32 %p1, %t, 32; @%p1 bra E;\n" STEP(
+               "128") STEP("64") STEP("32") STEP("16") STEP("8")
+               STEP("4") "ld.volatile.shared.u32 %x, [tile]; E:")
     /* all threads of all blocks count on one word, seen by all with the right total */
     ".visible .entry count(.param .u64 at)\n{ .reg .b64 %a; ld.param.u64 %a, [at]; "
     "red.global.add.u32 [%a], 1; ret; }\n"
@@ -284,6 +296,14 @@ START_TEST(votes_matches_and_reductions_are_by_warp)
 }
 END_TEST
 
+START_TEST(a_warp_goes_in_step_at_volatile_shared_memory)
+{
+    ck_assert_int_eq(run("in_step", 64, 0), PTX_OK);
+    for (unsigned t = 0; t < 32; t++)
+        ck_assert_uint_eq(output()[t], 64 * 65 / 2);
+}
+END_TEST
+
 START_TEST(grids_have_three_dimensions)
 {
     uint64_t out = DEVICE_BASE + 4096;
@@ -367,6 +387,7 @@ int main(void)
     tcase_add_test(t, registers_survive_barriers);
     tcase_add_test(t, shuffles_move_values_between_lanes);
     tcase_add_test(t, votes_matches_and_reductions_are_by_warp);
+    tcase_add_test(t, a_warp_goes_in_step_at_volatile_shared_memory);
     tcase_add_test(t, grids_have_three_dimensions);
     tcase_add_test(t, part_of_a_grid_runs_alone);
     tcase_add_test(t, functions_are_called);
