@@ -79,6 +79,7 @@ def build(work, cuda):
     pip = [venv / "bin" / "python", "-m", "pip", "--disable-pip-version-check"]
     run([*pip, "install", "numpy", "setuptools", "wheel", "pytest", "pytools", "mako", "platformdirs", "siphash24"], log)
     run([*pip, "download", "--no-deps", "--no-binary", "pycuda", f"pycuda=={VERSION}"], log, cwd=work)
+    shutil.rmtree(source, ignore_errors=True)  # of a build that failed: configure.py would take it up again
     run(["tar", "xf", f"pycuda-{VERSION}.tar.gz"], log, cwd=work)
     stubs = next(cuda.glob("**/stubs/libcuda.so"), None)
     if not stubs:  # the stand-in has the same names
