@@ -308,6 +308,11 @@ static int record_order(const void *pa, const void *pb)
     const struct reader_record *a = pa, *b = pb;
     if (a->at.launch != b->at.launch)
         return a->at.launch < b->at.launch ? -1 : 1;
+    /* the records of one launch of a graph */
+    if (a->at.forward != b->at.forward)
+        return a->at.forward < b->at.forward ? -1 : 1;
+    if (a->at.occurrence != b->at.occurrence)
+        return a->at.occurrence < b->at.occurrence ? -1 : 1;
     if (a->at.site != b->at.site)
         return a->at.site < b->at.site ? -1 : 1;
     if (a->chunk != b->chunk)

@@ -90,7 +90,7 @@ def decode_steps(meta):
 
 
 def read_run(folder):
-    """([Record], {steps}) of a run's folder, in the order in which they were written."""
+    """([Record], {steps}) of a run's folder, in the order of their launches, and within a graph's of occurrences."""
     records, steps = [], {}
     for path in sorted(folder.glob("seg-*.dmi")):
         data = path.read_bytes()
@@ -110,4 +110,5 @@ def read_run(folder):
             elif kind == STEPS:
                 steps |= decode_steps(meta)
             at = end
+    records.sort(key=lambda r: (r.launch, r.forward, r.occurrence))
     return records, steps
