@@ -178,6 +178,15 @@ uint64_t ring_in_flight(const struct ring *ring)
     return atomic_load_acquire(&ring->head_slot) - tail;
 }
 
+uint64_t ring_bytes_in_flight(const struct ring *ring)
+{
+    uint64_t head = atomic_load_acquire(&ring->head_slot); /* of ring_reserve() */
+    if (head == ring->tail_slot)
+        return 0;
+    /* the newest slot is not reused before the drain, which is us, releases it */
+    return ring_slot(ring, head - 1)->end - ring->tail_byte;
+}
+
 void ring_publish(struct dmi_desc *slot, const struct dmi_desc *record)
 {
     slot->payload = record->payload;

@@ -126,6 +126,9 @@ void ring_release(struct ring *ring, uint64_t index);
 /* Slots reserved and not released. Thread: any; exact for neither end while the other works. */
 uint64_t ring_in_flight(const struct ring *ring);
 
+/* Payload bytes reserved and not released, padding included. Thread: drain. */
+uint64_t ring_bytes_in_flight(const struct ring *ring);
+
 /* What publish() in copy.cu does, for host models of the producer. */
 void ring_publish(struct dmi_desc *slot, const struct dmi_desc *record);
 

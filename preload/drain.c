@@ -26,6 +26,8 @@
 #define STACK_BYTES (512u << 10)
 #define POLL_BUSY_NS 50000u     /* records are in flight */
 #define POLL_IDLE_NS 1000000u   /* nothing is */
+#define BATCH_NS 20000000u      /* how long records may gather: larger chunks shrink better */
+#define PRESSED_SHARE 8         /* of the ring, from which on nothing is waited for */
 #define HEALTH_NS 20000000u     /* how often a ring that does not move asks for a sticky error */
 
 struct batch {
@@ -277,6 +279,15 @@ static void fail(struct arena *a, struct batch *b, CUresult r)
     drop_all(a, b, DMI_DROP_DEVICE_ERROR);
 }
 
+/* Few records in a roomy ring, and the last batch is not long ago: more may join them. */
+static bool may_gather(const struct arena *a, uint64_t last_batch_ns, uint64_t now)
+{
+    const struct ring *ring = &a->ring;
+    return now - last_batch_ns < BATCH_NS && ring_in_flight(ring) < ring->n_slots / PRESSED_SHARE &&
+           ring_bytes_in_flight(ring) < ring->n_bytes / PRESSED_SHARE &&
+           ring_bytes_in_flight(ring) < a->staging->batch_bytes;
+}
+
 static void *drain_main(void *arg)
 {
     struct arena *a = arg;
@@ -286,9 +297,13 @@ static void *drain_main(void *arg)
     if (driver_table.cuThreadExchangeStreamCaptureMode)
         driver_table.cuThreadExchangeStreamCaptureMode(&mode);
 
-    uint64_t healthy_ns = clock_mono_ns();
+    uint64_t healthy_ns = clock_mono_ns(), batch_ns = 0;
     for (;;) {
         uint64_t stop_ns = atomic_load_acquire(&a->stop_ns); /* of drain_stop() */
+        if (!stop_ns && r == CUDA_SUCCESS && may_gather(a, batch_ns, clock_mono_ns())) {
+            sleep_ns(ring_in_flight(&a->ring) ? POLL_BUSY_NS : POLL_IDLE_NS);
+            continue;
+        }
         struct batch *b = take_idle(s);
         b->end_slot = a->ring.tail_slot;
         if (r == CUDA_SUCCESS)
@@ -307,7 +322,7 @@ static void *drain_main(void *arg)
         if (b->end_slot != a->ring.tail_slot) {
             ring_release(&a->ring, b->end_slot);
             give_full(s, b);
-            healthy_ns = now;
+            healthy_ns = batch_ns = now;
             continue;
         }
         give_idle(s, b);
