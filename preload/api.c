@@ -10,6 +10,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -69,6 +70,24 @@ EXPORT int dmi_step_end(void)
         return DMI_STATUS_OFF;
     atomic_store_release(&process.step, UINT64_MAX); /* to fill_pending() in launch.c */
     return DMI_OK;
+}
+
+EXPORT int dmi_site_enable(const char *pattern, int on)
+{
+    if (!pattern)
+        return -EINVAL;
+    if (!atomic_load_acquire(&process.armed))
+        return DMI_STATUS_OFF;
+    int saved = errno, r = -ENOENT;
+    for (uint32_t i = 0; i < process.spec->n_sites; i++) {
+        if (fnmatch(pattern, process.spec->sites[i].name, 0))
+            continue;
+        atomic_store_relaxed(&process.off[i], !on);
+        r = 0;
+    }
+    atomic_add_acq_rel(&process.switches, 1); /* acquired by follow_switches() in exec_launch.c */
+    errno = saved;
+    return r;
 }
 
 struct flush {

@@ -43,7 +43,8 @@ static void note_occurrences(struct exec *x)
             const struct spec_site *site = &process.spec->sites[c->want.site];
             c->noted = e->enabled && !c->dead && forward_occurrence(a, c->want.site, &c->want.occurrence);
             c->expected = c->noted && c->want.occurrence >= site->first_occurrence &&
-                          c->want.occurrence <= site->last_occurrence && (c->want.error || c->want.plan.n_bytes);
+                          c->want.occurrence <= site->last_occurrence && process_site_on(c->want.site) &&
+                          (c->want.error || c->want.plan.n_bytes);
             c->live = false;
             c->drop = 0;
             x->forward[k] = a->forward.sequence;
@@ -131,13 +132,30 @@ static void fill_ticket(struct exec *x, uint32_t n, uint64_t first, uint64_t seq
     }
 }
 
+/* Switches a node of ours for launches to come. @off: what it is now. */
+static CUresult switch_node(const struct exec *x, CUgraphNode node, bool *off, bool to_off)
+{
+    if (*off == to_off)
+        return CUDA_SUCCESS;
+    CUresult r = driver_table.cuGraphNodeSetEnabled ? driver_table.cuGraphNodeSetEnabled(x->handle, node, !to_off)
+                                                    : CUDA_ERROR_NOT_SUPPORTED;
+    if (r == CUDA_SUCCESS)
+        *off = to_off;
+    return r;
+}
+
 static CUresult set_ticket(struct exec *x)
 {
     CUresult r = exec_set_params(x, x->open, x->arena->open, 1, COPY_THREADS, &x->ticket);
     x->empty = r == CUDA_SUCCESS && !x->ticket.ticket.n_copies;
-    if (r != CUDA_SUCCESS && driver_table.cuGraphNodeSetEnabled)
+    if (r == CUDA_SUCCESS && !x->empty) {
+        r = switch_node(x, x->open, &x->open_off, false);
+        if (r == CUDA_SUCCESS)
+            r = switch_node(x, x->close, &x->close_off, false);
+    }
+    if (r != CUDA_SUCCESS)
         /* an old ticket must not be used twice: without open, the state stays as close left it: empty */
-        driver_table.cuGraphNodeSetEnabled(x->handle, x->open, 0);
+        switch_node(x, x->open, &x->open_off, true);
     return r;
 }
 
@@ -148,6 +166,32 @@ static void set_empty_ticket(struct exec *x)
     x->ticket.ticket.seq = 0;
     x->ticket.ticket.n_copies = 0;
     set_ticket(x);
+}
+
+/*
+ * Copies of sites that are off cost less as disabled nodes than as kernels that do nothing. Only that: the ticket
+ * decides what is copied, so a node that the driver does not disable harms nobody. Of one that it does not
+ * enable again the records come out as not_run.
+ */
+static void follow_switches(struct exec *x)
+{
+    uint64_t switches = atomic_load_acquire(&process.switches); /* of dmi_site_enable() */
+    if (x->switches == switches)
+        return;
+    bool any = false;
+    for (uint32_t k = 0; k < x->n_copies; k++) {
+        struct copy *c = &x->copies[k];
+        bool on = process_site_on(c->want.site);
+        switch_node(x, c->node, &c->off, !on);
+        any = any || on;
+    }
+    if (!any) {
+        set_empty_ticket(x);
+        if (x->empty)
+            switch_node(x, x->open, &x->open_off, true);
+        switch_node(x, x->close, &x->close_off, true); /* set_ticket() switches both on again */
+    }
+    x->switches = switches;
 }
 
 static void cancel(struct exec *x, const struct exec_job *job)
@@ -177,6 +221,7 @@ void execs_launch_before(struct exec *x, CUstream stream, bool per_thread, struc
     }
     struct arena *a = x->arena;
     job->exec = x;
+    follow_switches(x);
     check_memory(x);
     atomic_add_relaxed(&process.counters->launches_matched, 1);
     pthread_mutex_lock(&a->lock);

@@ -18,6 +18,7 @@ struct copy {
     int drop;         /* scratch of a launch: enum dmi_drop + 1 that it was counted under */
     bool expected;    /* scratch of a launch */
     bool noted;       /* scratch of a launch: it took an occurrence */
+    bool off;         /* the node is disabled: dmi_site_enable() */
 };
 
 /* A kernel node that the spec names, in the order in which occurrences are counted. */
@@ -48,6 +49,8 @@ struct exec {
     size_t n_twins;
     uint64_t epoch; /* process.memory_epoch when pointers were last checked */
     bool empty;     /* open holds the empty ticket */
+    bool open_off, close_off; /* the node is disabled */
+    uint64_t switches;        /* process.switches when nodes were last disabled and enabled */
     uint64_t last_slot; /* behind the last launch's */
     struct exec *next_state; /* arena's list of states that may be used again */
     /* scratch of a launch */

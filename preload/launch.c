@@ -51,8 +51,8 @@ static void note_occurrences(struct arena *a, const struct func *func, struct pl
         struct want *w = &plan->want[plan->n];
         *w = (struct want){.site = id, .occurrence = occ};
         w->range = a->sites[id].ranges[occ % ARENA_RANGES];
-        /* those outside the selected occurrences were counted, and are not wanted */
-        if (occ >= site->first_occurrence && occ <= site->last_occurrence)
+        /* those outside the selected occurrences, or switched off, were counted, and are not wanted */
+        if (occ >= site->first_occurrence && occ <= site->last_occurrence && process_site_on(id))
             plan->n++;
     }
 }

@@ -136,10 +136,11 @@ void process_start(void)
             process.next_launch = DMI_SEQ_FIRST;
             process.memory_epoch = 1;
             process.pid = getpid();
-            process.reported = calloc(spec->n_sites ? spec->n_sites : 1, sizeof *process.reported);
+            process.reported = calloc(spec->n_sites + 1, sizeof *process.reported);
+            process.off = calloc(spec->n_sites + 1, sizeof *process.off);
             process.spec = spec;
             /* acquired by every wrapper that looks at the spec */
-            atomic_store_release(&process.armed, process.reported != NULL);
+            atomic_store_release(&process.armed, process.reported && process.off);
         }
         atomic_store_release(&process.state, PROCESS_STARTED);
     }

@@ -38,6 +38,8 @@ struct process {
     struct dmi_counters *counters; /* written before @run */
     pthread_mutex_t lock;          /* opening the run, problems */
     uint32_t *reported;            /* per site: bits of enum problem already told; under the lock */
+    uint8_t *off;                  /* per site: 1: dmi_site_enable() switched it off; any thread */
+    uint64_t switches;             /* rises behind each change of @off; any thread */
 };
 
 extern struct process process;
@@ -46,6 +48,12 @@ extern struct process process;
 static inline bool process_armed(void)
 {
     return __builtin_expect(atomic_load_acquire(&process.armed), 0);
+}
+
+/* Is the capture of a site on? Thread: any. */
+static inline bool process_site_on(uint32_t site)
+{
+    return !atomic_load_relaxed(&process.off[site]);
 }
 
 /* What may be wrong with a site, each told once. */

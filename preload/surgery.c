@@ -507,9 +507,10 @@ void execs_updated(struct exec *x, struct exec *u, bool success)
 {
     if (success) {
         for (uint32_t i = 0; i < x->n_copies; i++) {
-            CUgraphNode node = x->copies[i].node; /* the exec still goes by the nodes it was made from */
+            struct copy old = x->copies[i]; /* the exec still goes by the nodes it was made from */
             x->copies[i] = u->copies[i];
-            x->copies[i].node = node;
+            x->copies[i].node = old.node;
+            x->copies[i].off = old.off;
         }
         for (uint32_t i = 0; i < x->n_entries; i++)
             x->entries[i].func = u->entries[i].func;

@@ -45,7 +45,8 @@ struct dmi_span {
     int64_t first_position; /* position within the request of the first row's token, 0-based */
     uint32_t first_row;     /* row of the batch that holds it */
     uint32_t n_tokens;      /* rows of the span */
-    uint32_t n_cached;      /* tokens before first_position taken from a prefix cache, not computed */
+    uint32_t n_cached;      /* tokens before first_position taken from a prefix cache, not computed; said
+                               once a request, with the first span behind them */
     uint32_t phase;         /* enum dmi_phase */
     uint32_t flags;         /* enum dmi_span_flags */
     uint32_t reserved;      /* 0 */
@@ -86,6 +87,19 @@ int dmi_step_begin(const struct dmi_step *step);
  * Thread: any. Return: 0 or DMI_STATUS_OFF.
  */
 int dmi_step_end(void);
+
+/**
+ * dmi_site_enable() - switch the capture of sites on or off, from the next launch on
+ * @pattern: of the sites' names in the HookSpec, as a shell's (fnmatch(3)): "q", "resid_*", "*"
+ * @on: 0 off, else on; all sites are on at the start
+ *
+ * Occurrences, and with them layers, are counted on. Records of a site that is off are not expected,
+ * and so neither captured nor dropped. In a CUDA graph the copies of sites that are off become
+ * disabled nodes at the graph's next launch; nothing is captured or instantiated anew.
+ *
+ * Thread: any. Return: 0, DMI_STATUS_OFF, -ENOENT (no site of the spec has such a name), -EINVAL.
+ */
+int dmi_site_enable(const char *pattern, int on);
 
 /**
  * dmi_flush() - wait until all that was captured by launches before this call is in a segment

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Graphs through cuda.bindings: graph_client.py SCENARIO.  Knows nothing of DMI; says what it read back.
+"""Graphs through cuda.bindings: graph_client.py SCENARIO.  Says what it read back; only `switched` knows of DMI.
 
 Every kernel writes out[i] = seed * 65536 + i for i < n, so a copy tells which launch it was taken from.
 """
 import ctypes
 import hashlib
+import random
 import sys
 
 from cuda.bindings import driver as cu
@@ -137,7 +138,7 @@ def two_execs(c):
         ok(cu.cuGraphLaunch(b, c.streams[0]))
 
 
-def rows(c, replays=200):
+def rows(c, replays=1000):
     graph, nodes = by_hand(c, CHAIN)
     exe = ok(cu.cuGraphInstantiate(graph, 0))
     for i in range(replays):
@@ -223,6 +224,24 @@ def embedded(c):
     ok(cu.cuGraphLaunch(exe, c.streams[0]))
 
 
+def switches(n=200):
+    """[(pattern, on) or None] for each replay of `switched`; at random, the same in every process."""
+    dice = random.Random(7)
+    return [(dice.choice(["block", "ot*", "*"]), dice.random() < 0.5) if dice.random() < 0.6 else None for _ in range(n)]
+
+
+def switched(c):
+    import dmi
+    graph, nodes = by_hand(c, CHAIN)
+    exe = ok(cu.cuGraphInstantiate(graph, 0))
+    for i, change in enumerate(switches()):
+        if change:
+            dmi.site_enable(*change)
+        ok(cu.cuGraphExecKernelNodeSetParams(exe, nodes[1], c.params("block", 0, 1 + i % 64, i)))
+        ok(cu.cuGraphLaunch(exe, c.streams[0]))
+        c.launch("block", c.streams[0], 3, 16, 1000 + i)
+
+
 def destroyed(c):
     for i in range(20):
         graph, _ = by_hand(c, [("block", 0, 64, i)])
@@ -233,7 +252,7 @@ def destroyed(c):
 
 
 SCENARIOS = {f.__name__: f for f in (reuse, fork_join, two_execs, rows, piecewise, in_flight, update, enable, child, queries,
-                                     embedded, destroyed)}
+                                     embedded, switched, destroyed)}
 
 if __name__ == "__main__":
     client = Client()

@@ -4,11 +4,15 @@
 import importlib.util
 import pathlib
 import sys
+from collections import Counter
 
-from kit import Bench, filled, site, skip, spec
+from kit import ROOT, Bench, filled, site, skip, spec
 
 if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.bindings") is None:
     skip("cuda.bindings is not installed")
+
+from graph_client import switches  # noqa: E402
+from standin_log import Log  # noqa: E402
 
 CLIENT = pathlib.Path(__file__).with_name("graph_client.py")
 HEAD = "forward:\n  - {kind: step, begin: {kernel: '^first$'}}"
@@ -52,9 +56,9 @@ def execs_of_one_template():
 
 def changing_rows():
     expected = []
-    for i in range(200):
+    for i in range(1000):
         expected += [filled(i, 1 + i * 7 % 64), filled(2, 64)]
-    scenario("rows", FORWARDS, expected, [0, 1] * 200)
+    scenario("rows", FORWARDS, expected, [0, 1] * 1000)
 
 
 def one_forward_over_several_graphs():
@@ -87,6 +91,35 @@ def the_hosts_graph_is_its_own():
 def embedded_without_a_ticket():
     run = scenario("embedded", FORWARDS, [filled(1, 64), filled(2, 64)] * 2, [0, 1] * 2)
     del run
+
+
+def sites_switched_between_replays():
+    """dmi_site_enable() at random: what is on is captured, with its layer; a replay of what is off runs no copy."""
+    text = spec(site("block", layer="occ"), site("other", kernel="^other$", layer="occ"), head=ROOM + HEAD)
+    on, blocks, others, n_off = {"block": True, "other": True}, [], [], 0
+    for i, change in enumerate(switches()):
+        if change:
+            on.update({name: change[1] for name in on if change[0] in (name, name[:2] + "*", "*")})
+        if on["block"]:
+            blocks += [(0, filled(i, 1 + i % 64)), (1, filled(2, 64)), (2, filled(1000 + i, 16))]
+        if on["other"]:
+            others += [(0, filled(60, 64)), (1, filled(61, 64))]
+        n_off += not any(on.values())
+    bench.check(n_off > 20 and blocks and others, "switched: replays with all sites off are among them", n_off)
+    for seed in SEEDS:
+        env = {"DMI_STANDIN_DELAY_SEED": seed} if seed else {}
+        log = bench.folder / f"switched-{seed}"
+        result = scenario("switched", text, PYTHONPATH=ROOT / "python", DMI_STANDIN_LOG=log, **env)
+        run = result.run()
+        for site_id, expected in enumerate((blocks, others)):
+            got = [(r.layer, r.words) for r in run.of(site_id)]
+            bench.check(got == expected, f"switched {seed}: site {site_id} holds what was launched while it was on",
+                        f"{len(got)} records, {len(expected)} wanted, {[(l, w[:2]) for l, w in got[:6]]}")
+        bench.check(not run.balance(), f"switched {seed}: the account is whole", run.balance())
+        launches = Counter(launch["kernel"] for launch in Log(log).launches)
+        n = {name: launches[name] for name in ("dmi_open", "dmi_close", "dmi_copy_graph")}
+        bench.check(n == {"dmi_open": 200 - n_off, "dmi_close": 200 - n_off, "dmi_copy_graph": 2 * len(blocks) // 3 + len(others)},
+                    f"switched {seed}: only copies of sites that are on are launched", n)
 
 
 def destroyed_while_running():
@@ -129,7 +162,7 @@ def a_ring_too_small():
 
 for test in (buffers_used_again, forks, execs_of_one_template, changing_rows, one_forward_over_several_graphs,
              several_in_flight, updates, nodes_switched_off, child_graphs, the_hosts_graph_is_its_own,
-             embedded_without_a_ticket, destroyed_while_running, refused_launches_take_everything_back, our_calls_failing,
+             embedded_without_a_ticket, sites_switched_between_replays, destroyed_while_running, refused_launches_take_everything_back, our_calls_failing,
              a_ring_too_small):
     bench.part(test)
 bench.checks.exit()
