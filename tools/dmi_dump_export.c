@@ -453,7 +453,7 @@ int dump_export(struct reader *reader, const struct options *o)
     struct exporter x = { .reader = reader, .tensors = &ts, .options = o, .fd = -1 };
     size_t n_mixed = 0;
     _cleanup_(freep) char *automatic = NULL;
-    if (tensors_build(reader, NULL, &ts) || choose(&x, &n_mixed) ||
+    if (tensors_build(reader, NULL, NULL, &ts) || choose(&x, &n_mixed) ||
         !(automatic = default_output(&x, format->name))) {
         fprintf(stderr, "dmi-dump: no memory\n");
         free(x.targets);

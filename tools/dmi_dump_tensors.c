@@ -21,6 +21,7 @@ struct build {
     const struct reader *reader;
     struct tensors *out;
     const char *implied;
+    const struct alias *alias;
     struct forward *forwards;
     size_t n_forwards;
     size_t *slots; /* hash table of index + 1 */
@@ -224,6 +225,16 @@ static int add_piece(struct build *b, size_t index, const char *request, size_t 
     return 0;
 }
 
+static const char *request_of(const struct build *b, const struct reader_step *step, uint32_t span,
+                              size_t *n_id)
+{
+    const char *id = reader_span_id(step, span, n_id);
+    if (!b->alias || *n_id != b->alias->n_id || memcmp(id, b->alias->id, *n_id))
+        return id;
+    *n_id = strlen(b->alias->name);
+    return b->alias->name;
+}
+
 /* Rows that are tokens: each span takes its own. */
 static int join_tokens(struct build *b, size_t index, const struct reader_record *rec)
 {
@@ -237,7 +248,7 @@ static int join_tokens(struct build *b, size_t index, const struct reader_record
         uint32_t n = span->n_tokens < room ? span->n_tokens : room;
         is_short |= n < span->n_tokens;
         size_t n_id;
-        const char *id = reader_span_id(rec->step, i, &n_id);
+        const char *id = request_of(b, rec->step, i, &n_id);
         int r = n ? add_piece(b, index, id, n_id, span->first_row, n, span->first_position) : 0;
         if (r)
             return r;
@@ -264,7 +275,7 @@ static int join_requests(struct build *b, size_t index, const struct reader_reco
             continue;
         }
         size_t n_id;
-        const char *id = reader_span_id(rec->step, i, &n_id);
+        const char *id = request_of(b, rec->step, i, &n_id);
         int64_t position = (int64_t)((uint64_t)span->first_position + span->n_tokens - 1u);
         int r = add_piece(b, index, id, n_id, row++, 1, position);
         if (r)
@@ -348,10 +359,11 @@ static int make_unique(struct tensors *out)
     return 0;
 }
 
-int tensors_build(const struct reader *reader, const char *implied, struct tensors *out)
+int tensors_build(const struct reader *reader, const char *implied, const struct alias *alias,
+                  struct tensors *out)
 {
     *out = (struct tensors){ .by_request = reader_n_steps(reader) > 0 };
-    struct build b = { .reader = reader, .out = out, .implied = implied };
+    struct build b = { .reader = reader, .out = out, .implied = implied, .alias = alias };
     int r = count_forwards(&b);
     for (size_t i = 0; !r && i < reader_n_records(reader); i++)
         r = join_record(&b, i);

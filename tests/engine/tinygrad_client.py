@@ -9,11 +9,13 @@ request starts at position 0: no cached rows of the one before are taken over, s
 The output file is the same, byte for byte, for the same answers: a line of JSON per forward with the
 token that the model chose and, with --logits, the SHA-256 of the logits' bytes; nothing else.
 
-Without --announce this is a program that has never heard of DMI.  With it, it says through the public
-C API (include/dmi/dmi.h) whose tokens each forward computes, if a library that listens is there.
+Without --announce this is a program that has never heard of DMI.  With it, it says (python/dmi) whose tokens each
+forward computes, if a library that listens is there.
+
+--generate calls tinygrad's own generate() instead, greedily and with its prefix cache: rows of tokens that a
+prompt shares with the one before are not computed.  python/dmi/tinygrad.py then announces the forwards.
 """
 import argparse
-import ctypes
 import hashlib
 import importlib.util
 import json
@@ -23,48 +25,31 @@ import sys
 import time
 
 PREFILL_CHUNK = 32
+PYTHON = str(pathlib.Path(__file__).resolve().parents[2] / "python")
 LOGITS_KERNEL = re.compile(r"^r_512_32_3_18_32(n[0-9]+)?$")
 PHASE_PREFILL, PHASE_DECODE = 1, 2
-SPAN_LAST = 1 << 1
-
-
-class Span(ctypes.Structure):
-    """struct dmi_span"""
-    _fields_ = [("request_id", ctypes.c_char_p), ("tags", ctypes.c_char_p), ("first_position", ctypes.c_int64),
-                ("first_row", ctypes.c_uint32), ("n_tokens", ctypes.c_uint32), ("n_cached", ctypes.c_uint32),
-                ("phase", ctypes.c_uint32), ("flags", ctypes.c_uint32), ("reserved", ctypes.c_uint32)]
-
-
-class Step(ctypes.Structure):
-    """struct dmi_step, version 1"""
-    _fields_ = [("size", ctypes.c_uint32), ("version", ctypes.c_uint32), ("step", ctypes.c_uint64),
-                ("n_rows", ctypes.c_uint32), ("n_spans", ctypes.c_uint32), ("span_size", ctypes.c_uint32),
-                ("flags", ctypes.c_uint32), ("spans", ctypes.POINTER(Span)), ("tags", ctypes.c_char_p),
-                *[(name, ctypes.c_int32) for axis in ("tp", "pp", "dp", "ep") for name in (axis + "_rank", axis + "_size")]]
 
 
 class Announcer:
-    """dmi_step_begin() of whatever library is loaded, or nothing."""
+    """dmi.step_begin(), or nothing."""
 
     def __init__(self, wanted):
-        program = ctypes.CDLL(None)
-        self.begin = getattr(program, "dmi_step_begin", None) if wanted else None
-        self.end = getattr(program, "dmi_step_end", None) if wanted else None
+        if wanted:
+            sys.path.insert(0, PYTHON)
+            import dmi
+        self.dmi = dmi if wanted else None
 
     def step(self, number, request, first, n_tokens, phase, last):
-        if self.begin is None:
+        if self.dmi is None:
             return
-        span = Span(request_id=request.encode(), first_position=first, n_tokens=n_tokens, phase=phase,
-                    flags=SPAN_LAST if last else 0)
-        step = Step(size=ctypes.sizeof(Step), version=1, step=number, n_rows=n_tokens, n_spans=1,
-                    span_size=ctypes.sizeof(Span), spans=ctypes.pointer(span), tp_size=1, pp_size=1, dp_size=1, ep_size=1)
-        status = self.begin(ctypes.byref(step))
-        if status not in (0, 1):
+        span = self.dmi.Span(request, first, n_tokens, phase=phase, flags=self.dmi.LAST if last else 0)
+        status = self.dmi.step_begin(number, [span])
+        if status not in (self.dmi.OK, self.dmi.OFF):
             raise SystemExit(f"dmi_step_begin() answered {status}")
 
     def finish(self):
-        if self.end is not None:
-            self.end()
+        if self.dmi is not None:
+            self.dmi.step_end()
 
 
 class LogitsReader:
@@ -133,6 +118,18 @@ def serve(model, request, limit, announcer, logits, out, first_step):
     return len(steps)
 
 
+def generate(model, request, limit, out):
+    """Let tinygrad serve one request; one line of @out a token that it made. Returns how many."""
+    model.dmi_request = request["id"]
+    tokens = list(request["prompt_tokens"])
+    for made, token in enumerate(model.generate(tokens), 1):
+        out.write(json.dumps({"request": request["id"], "position": len(tokens) - 2, "token": token}) + "\n")
+        if made == limit:
+            break
+    out.flush()
+    return made
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--requests", type=pathlib.Path,
@@ -141,6 +138,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, required=True, help="where the answers go")
     parser.add_argument("--context", type=int, default=256, help="size of the KV cache, in tokens")
     parser.add_argument("--limit", type=int, default=1 << 30, help="forced tokens a request, at most")
+    parser.add_argument("--generate", action="store_true", help="by tinygrad's generate(); --limit tokens are made")
     parser.add_argument("--logits", action="store_true", help="record a hash of every forward's logits (not with graphs)")
     parser.add_argument("--announce", action="store_true", help="say whose tokens each forward computes")
     opt = parser.parse_args()
@@ -156,10 +154,17 @@ def main():
     # tinygrad adds sampling noise even at temperature 0; by default it is seeded with the time of day.
     Tensor.manual_seed(1)
     model, _ = Transformer.from_gguf(model_path(), max_context=opt.context)
+    if opt.generate:
+        sys.path.insert(0, PYTHON)
+        from dmi.tinygrad import attach
+        attach()
     announcer, logits, n_steps = Announcer(opt.announce), LogitsReader() if opt.logits else None, 0
     print(f"model opened after {time.monotonic() - started:.1f} s", file=sys.stderr, flush=True)
     with opt.out.open("w") as out:
         for name in ids:
+            if opt.generate:
+                n_steps += generate(model, requests[name], opt.limit, out)
+                continue
             n_steps += serve(model, requests[name], opt.limit, announcer, logits, out, n_steps)
             print(f"{name}: {n_steps} forwards after {time.monotonic() - started:.1f} s", file=sys.stderr, flush=True)
     announcer.finish()

@@ -137,6 +137,14 @@ def listing(case, out):
     keys = [t["key"] for t in case.json("list", "--tensors", out)[0]["tensors"]]
     case.check("list --tensors: the keys that export uses", sorted(keys) == sorted(expected()), keys)
     case.check("list --records: one each", len(case.json("list", "--records", out)[0]["records"]) == 28)
+    told = {r.pop("request"): r for r in case.json("list", "--requests", out)[0]["requests"]}
+    case.check("list --requests: tokens computed, by phase, and cached", told == {
+        "france": {"steps": 4, "cached": 0, "computed": 6, "prefill": 3, "decode": 0, "other": 3, "end_position": 6},
+        X: {"steps": 3, "cached": 7, "computed": 4, "prefill": 2, "decode": 1, "other": 1, "end_position": 11}}, told)
+    done = case.dump("stats", out)
+    case.check("stats: cached tokens are told, not missed", "2 requests: 10 tokens computed, 7 cached" in done.stdout, done)
+    done = case.dump("list", "--requests", out)
+    case.check("list --requests: a newline in an id makes no line", done.returncode == 0 and "\n../../x? " in done.stdout, done)
     done = case.dump("list", "--tensors", out)
     case.check("a request id with a newline makes no line of its own", done.returncode == 0 and
                "../../x?/q.0" in done.stdout and X not in done.stdout, done)
@@ -266,6 +274,15 @@ def comparing(case, out):
     case.check("verify --against: the table merges entries of one name", [
         (s["site"], s["layers"], s["tensors"], s["rows"]) for s in facts["sites"]] ==
         [("q", 2, 4, 20), ("logits", 1, 2, 7)], facts["sites"])
+    cached = {t["key"]: t["cached_rows"] for t in facts["tensors"]}
+    case.check("verify --against: rows that a prefix cache had are told as cached",
+               cached == {key: 7 * (key.startswith(X) and "logits" not in key) for key in keys}, cached)
+    write_safetensors(path, {"known/" + key: full_rows(X, key) for key in ("q.0", "q.1")})
+    other, status = case.json("verify", out, "--against", path, "--request", f"{X}=known")
+    case.check("verify --against --request ID=NAME: under the reference's name", status == 0 and other["agrees"] and
+               [(t["key"], t["rows"], t["cached_rows"]) for t in other["tensors"]] == [("known/q.0", 4, 7), ("known/q.1", 4, 7)] and
+               list(other["requests_not_in_reference"]) == ["france"], other)
+    write_safetensors(path, ref)
     only, status = case.json("verify", out, "--against", path, "--request", "france")
     case.check("verify --against --request: only that", status == 0 and only["compared"] == 3, only)
     sketched = {key: [sketch(row) for row in rows_] for key, rows_ in ref.items() if "mlp" not in key}

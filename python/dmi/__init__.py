@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a Python program may tell DMI: whose tokens a forward computes, which sites to capture.
+
+These are the functions of include/dmi/dmi.h.  Without libdmi_preload.so in the process they do nothing and
+return OFF, so a program may call them always.  All may be called from any thread; none waits for the GPU but
+flush().  Adapters of engines lie beside this file: dmi.tinygrad.
+"""
+import ctypes
+import enum
+from dataclasses import dataclass
+
+OK, OFF, BAD_VERSION, TIMEOUT = 0, 1, 2, 3  # enum dmi_status; below 0: -errno
+
+
+class Phase(enum.IntEnum):
+    """enum dmi_phase"""
+    UNKNOWN, PREFILL, DECODE, DRAFT = range(4)
+
+
+PADDING, LAST = 1 << 0, 1 << 1  # enum dmi_span_flags
+
+
+@dataclass
+class Span:
+    """Consecutive rows of a batch that belong to one request.
+
+    request         its id, or None for padding
+    first_position  position in the request of the first row's token, from 0
+    n_tokens        rows
+    first_row       row of the batch that holds the first
+    n_cached        tokens before first_position that were taken from a prefix cache instead of computed;
+                    said once a request, with the first span behind them
+    phase, flags    Phase; PADDING, LAST
+    tags            text of the user's own, JSON by convention
+    """
+    request: str | None
+    first_position: int
+    n_tokens: int
+    first_row: int = 0
+    n_cached: int = 0
+    phase: Phase = Phase.UNKNOWN
+    flags: int = 0
+    tags: str | None = None
+
+
+class _Span(ctypes.Structure):
+    """struct dmi_span"""
+    _fields_ = [("request_id", ctypes.c_char_p), ("tags", ctypes.c_char_p), ("first_position", ctypes.c_int64),
+                ("first_row", ctypes.c_uint32), ("n_tokens", ctypes.c_uint32), ("n_cached", ctypes.c_uint32),
+                ("phase", ctypes.c_uint32), ("flags", ctypes.c_uint32), ("reserved", ctypes.c_uint32)]
+
+
+class _Step(ctypes.Structure):
+    """struct dmi_step, version 1"""
+    _fields_ = [("size", ctypes.c_uint32), ("version", ctypes.c_uint32), ("step", ctypes.c_uint64),
+                ("n_rows", ctypes.c_uint32), ("n_spans", ctypes.c_uint32), ("span_size", ctypes.c_uint32),
+                ("flags", ctypes.c_uint32), ("spans", ctypes.POINTER(_Span)), ("tags", ctypes.c_char_p),
+                *[(name, ctypes.c_int32) for axis in ("tp", "pp", "dp", "ep") for name in (axis + "_rank", axis + "_size")]]
+
+
+def _function(name, *types):
+    function = getattr(ctypes.CDLL(None), name, None)
+    if function is not None:
+        function.argtypes, function.restype = types, ctypes.c_int
+    return function
+
+
+_begin = _function("dmi_step_begin", ctypes.POINTER(_Step))
+_end = _function("dmi_step_end")
+_enable = _function("dmi_site_enable", ctypes.c_char_p, ctypes.c_int)
+_flush = _function("dmi_flush", ctypes.c_uint64)
+
+
+def loaded():
+    """Is libdmi_preload.so in this process?"""
+    return _begin is not None
+
+
+def step_begin(step, spans, n_rows=None, tags=None, ranks=((0, 1),) * 4):
+    """Say whose tokens the rows of the coming forward are: dmi_step_begin().
+
+    step   the engine's own number of it
+    spans  list of Span; they need not cover all rows
+    n_rows rows of the batch, padding included; what the spans reach to, if not given
+    ranks  (rank, size) of tensor, pipeline, data and expert parallelism
+    Returns OK, OFF, BAD_VERSION or -errno.
+    """
+    if _begin is None:
+        return OFF
+    entries = (_Span * max(len(spans), 1))()
+    for entry, span in zip(entries, spans):
+        entry.request_id = None if span.request is None else span.request.encode()
+        entry.tags = None if span.tags is None else span.tags.encode()
+        entry.first_position, entry.first_row, entry.n_tokens = span.first_position, span.first_row, span.n_tokens
+        entry.n_cached, entry.phase, entry.flags = span.n_cached, span.phase, span.flags
+    if n_rows is None:
+        n_rows = max((span.first_row + span.n_tokens for span in spans), default=0)
+    given = _Step(ctypes.sizeof(_Step), 1, step, n_rows, len(spans), ctypes.sizeof(_Span), 0, entries,
+                  None if tags is None else tags.encode(), *[n for pair in ranks for n in pair])
+    return _begin(ctypes.byref(given))
+
+
+def step_end():
+    """The rows of later launches belong to nobody until the next step_begin(): dmi_step_end()."""
+    return OFF if _end is None else _end()
+
+
+def site_enable(pattern, on):
+    """Switch the capture of sites on or off between launches: dmi_site_enable().
+
+    pattern  of the sites' names in the HookSpec, as in a shell: q, resid_*, *
+    Returns how many entries of the spec it fits; OFF's meaning is not told apart from one, see loaded().
+    """
+    return 0 if _enable is None else _enable(pattern.encode(), bool(on))
+
+
+def flush(timeout_s=10.0):
+    """Wait until what earlier launches captured is in a segment: dmi_flush()."""
+    return OFF if _flush is None else _flush(int(timeout_s * 1e9))
