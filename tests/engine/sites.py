@@ -117,6 +117,28 @@ for site in SITES:
     site.regex = re.compile(site.kernel)
 
 
+def cut_down(n):
+    """SITES and BEGIN of the same model cut down to its first @n layers, as this process's own from here on."""
+    for site in SITES:
+        last = max(site.layers)
+        site.layers = {occ: layer for occ, layer in site.layers.items() if occ < n} if len(site.layers) > 1 else site.layers
+        if site.name == "resid_pre" and site.expect == LAYERS:
+            site.layers = {i: i + 1 for i in range(n - 1)}
+        elif last in (LAYERS - 1, LAYERS) and len(site.layers) == 1 and None in site.layers.values():
+            site.layers = {n if last == LAYERS else n - 1: None}
+        site.expect = {LAYERS: n, LAYERS + 1: n + 1}.get(site.expect, site.expect)
+
+
+def cut_down_spec(text, n):
+    """The HookSpec's text for that model."""
+    for old, new in ((LAYERS + 1, n + 1), (LAYERS, n)):
+        text = text.replace(f"expect: {old}", f"expect: {new}")
+    for word in ("from", "to"):
+        for old in (LAYERS, LAYERS - 1, LAYERS - 2):
+            text = text.replace(f"{word}: {old}", f"{word}: {n + old - LAYERS}")
+    return text
+
+
 @dataclass
 class Want:
     """A record that a launch must have left."""

@@ -100,7 +100,7 @@ def main():
     enum_text = header[:header.index("} CUresult;")]
     results = re.findall(r"^\s*(CUDA_SUCCESS|CUDA_ERROR_\w+)\s*=\s*(\d+)", enum_text[enum_text.rindex("enum cudaError_enum"):], re.M)
     write("results.inc", spdx + "".join(f"RESULT({n}, {v})\n" for n, v in results))
-    write("libcuda.map", "{\n  global:\n" + "".join(f"    {s};\n" for s, *_ in entries) + "  local:\n    *;\n};\n")
+    write("libcuda.map", "{\n  global:\n    standin_seed;\n" + "".join(f"    {s};\n" for s, *_ in entries) + "  local:\n    *;\n};\n")
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ static bool started, stopping;
 static unsigned n_running;
 static uint64_t n_ops;
 static uint64_t pick_state;
+static _Atomic uint64_t delay_seed; /* pauses; changed by standin_seed() */
 
 struct op *op_ref(struct op *op)
 {
@@ -202,9 +203,22 @@ static struct op *take(struct ready_list *list)
     return op;
 }
 
+/*
+ * Another seed from here on, for many schedules in one process. Not of the Driver API: clients that know the
+ * stand-in look it up by name. Does nothing in a process that began without a seed.
+ */
+__attribute__((visibility("default"))) void standin_seed(unsigned long long seed);
+void standin_seed(unsigned long long seed)
+{
+    pthread_mutex_lock(&driver.lock);
+    atomic_store(&delay_seed, seed);
+    pick_state = seed;
+    pthread_mutex_unlock(&driver.lock);
+}
+
 static void delay(const struct op *op)
 {
-    uint64_t state = driver.config.delay_seed * 0x100000001b3u + op->order;
+    uint64_t state = atomic_load(&delay_seed) * 0x100000001b3u + op->order;
     uint64_t ns;
 
     if (!driver.config.delay_seed || !driver.config.delay_max_ns)
@@ -353,7 +367,10 @@ CUresult queue_start(void)
     if (started)
         return CUDA_SUCCESS;
     started = true;
-    pick_state = driver.config.delay_seed;
+    if (!atomic_load(&delay_seed)) {
+        pick_state = driver.config.delay_seed;
+        atomic_store(&delay_seed, driver.config.delay_seed);
+    }
     for (int i = 0; i < driver.config.n_threads; i++)
         ok &= thread_start(&ready, "standin-worker");
     ok &= thread_start(&ready_host, "standin-host");

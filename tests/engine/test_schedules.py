@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The engine's outputs are the same bits whatever the schedule, and so is what is captured.
+
+A cut-down model, served by tinygrad with its JIT on (the third pass and all later ones run in graphs) many times in
+one process: library absent, loaded without a spec, capturing everything, capturing under another seed of the
+driver's delays each pass, and with sites switched off and on at random between forwards.  Outputs are the
+tokens, the KV caches and, from the driver's dumps, the logits; every record must equal the driver's own dump of
+that buffer at that launch, and exactly those must be there that the call log asks for.
+
+--long takes 100 seeds; without it a few.
+"""
+import argparse
+import fnmatch
+import itertools
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import harness
+import schedules_client
+import sites
+from collector import Collector, digest
+from harness import DMI_RUN, PRELOAD, ROOT, Checks, Tally
+from standin_log import Log, read_dumps
+
+sys.path.insert(0, str(ROOT / "tests" / "preload"))
+import numpy as np  # noqa: E402
+import segments  # noqa: E402
+
+LAYERS = 2
+TOKENS = 3
+CLIENT = ROOT / "tests" / "engine" / "schedules_client.py"
+SPEC = ROOT / "specs" / "tinygrad-smollm2.yaml"
+LOGITS_RULE = "after 0 196608 r_512_32_3_18_32(n[0-9]+)?"
+IS_LOGITS = [site.name == "final_logits" for site in sites.SITES]
+
+
+class Pass:
+    """Runs of the client in folders of their own."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.spec = folder / "spec.yaml"
+        self.spec.write_text(sites.cut_down_spec(SPEC.read_text(), LAYERS))
+
+    def run(self, name, passes, capture=False, seed=None, switch=False, first_seed=1, **more):
+        folder = self.folder / name
+        folder.mkdir()
+        command = [sys.executable, CLIENT, "--layers", LAYERS, "--passes", passes, "--tokens", TOKENS, "--first-seed", first_seed]
+        if switch:
+            command.append("--switch")
+        if capture:
+            command = [DMI_RUN, "--spec", self.spec, "--out", folder / "run", "--", *command]
+        env = harness.environment(DEV="CUDA:PTX", JIT="1", DMI_STANDIN_LOG=folder / "calls", CACHEDB=os.environ.get("CACHEDB", self.folder / "cache.db"),
+                                  **({"DMI_STANDIN_DELAY_SEED": seed} if seed else {}), **more)
+        collector = None
+        if capture:
+            collector = Collector(folder / "dumps", folder / "calls")
+            env.update(DMI_STANDIN_DUMP=collector.rules, DMI_STANDIN_DUMP_FILE=str(folder / "dumps"))
+            collector.start()
+        else:
+            env.update(DMI_STANDIN_DUMP=LOGITS_RULE, DMI_STANDIN_DUMP_FILE=str(folder / "logits"))
+        result = harness.run(command, env=env, timeout=3000)
+        return folder, result.stdout, collector.stop() if collector else None
+
+
+def logits_of(folder, digests):
+    if digests is None:
+        return [digest(np.frombuffer(dump.data, dtype=np.float32)) for dump in read_dumps(folder / "logits")]
+    by_launch = {seq: d for (seq, site), d in digests.items() if IS_LOGITS[site]}
+    return [by_launch[seq] for seq in sorted(by_launch)]
+
+
+def check_outputs(checks, name, n, plain, ran):
+    """Each of @n passes said what the first pass without the library did."""
+    folder, said, digests = ran
+    lines, want = said.splitlines(), plain[1].splitlines()[0]
+    checks.check(len(lines) == n and set(lines) == {want}, f"{name}: tokens and KV caches of {n} passes are those without the library",
+                 f"{len(lines)} lines: {sorted(set(lines) - {want})[:2]}" if set(lines) != {want} else "")
+    # tinygrad's sampling noise is within them: they are the same at the same pass
+    want, logits = logits_of(plain[0], None), logits_of(folder, digests)
+    checks.check(len(logits) == n * TOKENS and logits == want[:len(logits)], f"{name}: and so are the logits of {len(logits)} forwards, bit for bit")
+
+
+def on_in_forward(n_forwards, switch):
+    """[site: is it on?] of each forward."""
+    on = [True] * len(sites.SITES)
+    for change in itertools.islice(schedules_client.switches(), n_forwards):
+        if switch and change:
+            on = [change[1] if fnmatch.fnmatchcase(site.name, change[0]) else old for site, old in zip(sites.SITES, on)]
+        yield list(on)
+
+
+def check_capture(checks, name, ran, switch=False):
+    """Records are those that were asked for, equal in bits to the driver's dumps, and the account is whole."""
+    folder, _, digests = ran
+    run = harness.only_run(folder / "run")
+    launches = Log(folder / "calls").launches
+    wants, forwards = sites.wanted(launches)
+    on = list(on_in_forward(len(forwards), switch))
+    wanted = {(w.forward, w.site, w.occurrence): w for w in wants if on[w.forward][w.site]}
+    records, _ = segments.read_run(run)
+    got = {(r.forward, r.site, r.occurrence): r for r in records}
+    checks.check(len(got) == len(records) and set(got) == set(wanted),
+                 f"{name}: {len(records)} records of {len(forwards)} forwards, those that were asked for"
+                 + (f" ({len(wants) - len(wanted)} were switched off)" if switch else ""),
+                 f"missing {sorted(set(wanted) - set(got))[:3]}, too many {sorted(set(got) - set(wanted))[:3]}"
+                 if set(got) != set(wanted) else "")
+    wrong = []
+    for key in set(got) & set(wanted):
+        record, want = got[key], wanted[key]
+        site = sites.SITES[want.site]
+        rows = np.frombuffer(record.data, dtype=site.dtype).reshape(record.dims[0], -1)
+        layer = None if record.layer < 0 else record.layer
+        if layer != want.layer or digests.get((want.seq, want.site)) != digest(rows):
+            wrong.append(key)
+    checks.check(not wrong, f"{name}: their layers are right, and their bits the driver's", f"{len(wrong)} wrong: {sorted(wrong)[:3]}" if wrong else "")
+    counters = harness.Counters(run)
+    expected, captured = sum(counters.expected, Tally()), sum(counters.captured, Tally())
+    checks.check(expected == captured and captured.records == len(records) and counters.state == counters.CLOSED,
+                 f"{name}: all that was expected is captured: {expected}",
+                 "" if expected == captured else captured)
+    in_graphs = sum(launch["exec"] != 0 for launch in launches if not launch["kernel"].startswith("dmi_"))
+    checks.check(in_graphs > len(launches) // 4, f"{name}: {in_graphs} of the engine's kernels ran in graphs")
+    if switch:
+        check_switches(checks, name, launches, on)
+
+
+def check_switches(checks, name, launches, on):
+    """A graph's copies of sites that are off do not run; one that is on but not wanted (another kind of forward) may."""
+    forward, want = -1, 0
+    for launch in launches:
+        forward += any(begins.fullmatch(launch["kernel"]) is not None for begins in sites.BEGIN.values())
+        if launch["exec"] and forward >= 0:
+            want += sum(on[forward][i] for i, site in enumerate(sites.SITES) if site.regex.fullmatch(launch["kernel"]))
+    copies = sum(launch["kernel"] == "dmi_copy_graph" for launch in launches)
+    checks.check(copies == want, f"{name}: in graphs {copies} copies ran, those of sites that were on", "" if copies == want else want)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--long", action="store_true", help="100 seeds")
+    opt = parser.parse_args()
+    try:
+        import tinygrad  # noqa: F401
+    except ImportError:
+        harness.skip("the package tinygrad is not installed")
+    harness.need(DMI_RUN, PRELOAD, harness.STANDIN / "libcuda.so.1")
+    seeds, switched = (100, 40) if opt.long else (6, 6)
+    sites.cut_down(LAYERS)
+    checks, runs = Checks(), Pass(harness.workspace())
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        plain = pool.submit(runs.run, "absent", max(seeds, switched))
+        seeded = pool.submit(runs.run, "seeded", seeds, capture=True, seed=1)
+        off = pool.submit(runs.run, "switched", switched, capture=True, seed=1001, first_seed=1001, switch=True)
+        idle = pool.submit(runs.run, "idle", 4, LD_PRELOAD=PRELOAD)
+        capturing = pool.submit(runs.run, "capturing", 4, capture=True)
+    plain = plain.result()
+    check_outputs(checks, "absent", max(seeds, switched), plain, plain)
+    check_outputs(checks, "idle", 4, plain, idle.result())
+    check_outputs(checks, "capturing", 4, plain, capturing.result())
+    check_capture(checks, "capturing", capturing.result())
+    check_outputs(checks, f"{seeds} seeds of delays", seeds, plain, seeded.result())
+    check_capture(checks, f"{seeds} seeds of delays", seeded.result())
+    check_outputs(checks, "switched at random", switched, plain, off.result())
+    check_capture(checks, "switched at random", off.result(), switch=True)
+    checks.exit()
+
+
+if __name__ == "__main__":
+    main()
