@@ -10,7 +10,6 @@ import argparse
 import ctypes
 import hashlib
 import json
-import pathlib
 import random
 import sys
 
