@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cuMemGetAddressRange, by which pointers are checked: what it knows, and what it costs. */
+#include "facts.h"
+
+#include <stdio.h>
+
+static CUresult range_of(void *arg, unsigned i)
+{
+    CUdeviceptr base;
+    size_t n;
+    (void)i;
+    return driver.cuMemGetAddressRange_v2(&base, &n, *(CUdeviceptr *)arg);
+}
+
+/* Of @p in an allocation of @n bytes at @start. Return: true if those are its bounds. */
+static bool tell_range(const char *what, CUdeviceptr p, CUdeviceptr start, size_t n)
+{
+    CUdeviceptr base = 0;
+    size_t size = 0;
+    CUresult r = CU(cuMemGetAddressRange_v2, &base, &size, p);
+
+    result(what, r);
+    if (r == CUDA_SUCCESS)
+        says(what, "begins %lld bytes before it, %zu bytes for %zu", (long long)(p - base), size,
+             n);
+    return r == CUDA_SUCCESS && base == start && size >= n;
+}
+
+static void tell_cost(const char *what, CUdeviceptr p)
+{
+    double ns;
+    TRY(time_calls(&ns, rounds(200), 50, range_of, &p));
+    figure(what, ns, "ns");
+}
+
+void ask_address_range(void)
+{
+    CUdeviceptr a, b, p, many;
+    void *host;
+    CUstream stream;
+    double ns;
+
+    TRY(new_stream(&stream));
+    TRY(CU(cuMemAlloc_v2, &a, 100000));
+    holds("of cuMemAlloc's memory it tells the bounds",
+          tell_range("inside of cuMemAlloc's", a + 5000, a, 100000));
+    tell_cost("inside of cuMemAlloc's, a call", a + 5000);
+    TRY(CU(cuMemAllocAsync, &b, 100000, stream));
+    TRY(CU(cuStreamSynchronize, stream));
+    holds("of cuMemAllocAsync's memory it tells the bounds",
+          tell_range("inside of cuMemAllocAsync's", b + 5000, b, 100000));
+    tell_cost("inside of cuMemAllocAsync's, a call", b + 5000);
+    TRY(CU(cuMemFreeAsync, b, stream));
+    tell_range("once it is freed, with the stream idle or not", b + 5000, b, 100000);
+    TRY(CU(cuStreamSynchronize, stream));
+    tell_range("once the release is done", b + 5000, b, 100000);
+    TRY(CU(cuMemFree_v2, a));
+    result("once cuMemFree is done", range_of(&a, 0));
+    TRY(CU(cuMemHostAlloc, &host, 4096, CU_MEMHOSTALLOC_DEVICEMAP));
+    TRY(CU(cuMemHostGetDevicePointer_v2, &p, host, 0));
+    tell_range("pinned host memory", p + 64, p, 4096);
+    p = 64;
+    result("an address that is none", range_of(&p, 0));
+    for (unsigned i = 0; i < 2000; i++)
+        TRY(CU(cuMemAlloc_v2, &many, 4096));
+    TRY(time_calls(&ns, rounds(200), 50, range_of, &many));
+    figure("among 2000 allocations, a call", ns, "ns");
+}
+
+/* As PyTorch's expandable segments do: one reservation, mapped piece by piece. */
+void ask_address_range_mapped(void)
+{
+    CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                 .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE,
+                                               .id = driver.device } };
+    CUmemAccessDesc access = { .location = prop.location,
+                               .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+    CUmemGenericAllocationHandle piece[2];
+    CUdeviceptr p;
+    size_t n = 0;
+
+    TRY(CU(cuMemGetAllocationGranularity, &n, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+    figure("granularity", (double)n / 1024, "KiB");
+    TRY(CU(cuMemAddressReserve, &p, 8 * n, 0, 0, 0));
+    for (int i = 0; i < 2; i++) {
+        TRY(CU(cuMemCreate, &piece[i], n, &prop, 0));
+        TRY(CU(cuMemMap, p + i * n, n, 0, piece[i], 0));
+    }
+    TRY(CU(cuMemSetAccess, p, 2 * n, &access, 1));
+    holds("of a mapped piece it tells a range that holds the piece",
+          tell_range("in the first piece", p + 64, p, n));
+    tell_range("in the second piece", p + n + 64, p + n, n);
+    tell_range("in the reservation, not mapped", p + 2 * n + 64, p, n);
+    tell_cost("in a mapped piece, a call", p + 64);
+}

@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`facts` on the stand-in driver: it asks all it says it asks, ends whatever happens, and can say no.
+
+Usage: test_facts.py FACTS (LD_LIBRARY_PATH leads to the stand-in)
+"""
+import collections
+import os
+import subprocess
+import sys
+import time
+
+FACTS = sys.argv[1]
+# What tests/standin says it does not have, and what a device before compute capability 9.0 lacks.
+NOT_THERE = {"conditional_nodes", "address_range_mapped"}
+PROGRAMMATIC = {"programmatic_edges", "beside_programmatic", "captured_programmatic", "overlap_lost"}
+# Questions whose answer the design relies on: a yes or a no.
+RELIED_ON = {
+    "resolver", "resolver_misses", "queued_params", "running_params", "exec_two_streams", "add_to_captured",
+    "clone_captured", "clone_children", "node_order", "clone_of_clone", "programmatic_edges", "beside_programmatic",
+    "captured_programmatic", "captured_handles", "kernel_functions", "parameter_info", "set_enabled", "template_alive",
+    "original_of_clone", "exec_update", "release_order", "registered_memory", "registered_contexts", "address_range",
+    "capture_info", "capture_modes", "capture_own_thread", "exit_order", "forked_child", "sticky_error", "template_gone",
+}
+Row = collections.namedtuple("Row", "question kind what answer value unit")
+n_failed = 0
+
+
+def check(holds, what, detail=""):
+    global n_failed
+    print(f"{'ok    ' if holds else 'FAILED'} {what}" + ("" if holds else f": {detail}"), flush=True)
+    n_failed += not holds
+
+
+def facts(*words, **env):
+    """Return: exit status, rows, output, seconds"""
+    start = time.monotonic()
+    done = subprocess.run([FACTS, "--tsv", *words], env={**os.environ, **env}, stdout=subprocess.PIPE, text=True, timeout=150)
+    rows = [Row(*line.split("\t")) for line in done.stdout.splitlines() if line.count("\t") == 5]
+    return done.returncode, rows, done.stdout, time.monotonic() - start
+
+
+def questions():
+    listed = subprocess.run([FACTS, "--list"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    return [line.split("\t")[0] for line in listed.splitlines()]
+
+
+def whole():
+    names = questions()
+    status, rows, output, seconds = facts(DMI_STANDIN_SM="90")
+    told = {row.question for row in rows}
+    kinds = collections.defaultdict(set)
+    for row in rows:
+        kinds[row.kind].add(row.question)
+    check(status == 0, "every answer is what the design relies on", f"status {status}: {output[-3000:]}")
+    check(told == set(names), "every question is answered", f"{set(names) ^ told}")
+    check(not kinds["error"] and not kinds["breaks"], "none fails", [r for r in rows if r.kind in ("error", "breaks")])
+    check(kinds["absent"] == NOT_THERE, "what the stand-in lacks says so", kinds["absent"] ^ NOT_THERE)
+    check(all(row.answer == "not implemented here" for row in rows if row.kind == "absent"), "by the same words", rows)
+    check(kinds["holds"] == RELIED_ON, "what the design relies on is asked", kinds["holds"] ^ RELIED_ON)
+    check(not kinds["skip"], "none is skipped on compute capability 9.0", kinds["skip"])
+    check(seconds < 60, "it takes less than a minute", f"{seconds:.0f} s")
+    figures = [row for row in rows if row.kind == "figure"]
+    check(len(figures) > 60 and all(float(row.value) >= 0 or row.question == "replay_of_extra_nodes" for row in figures), "figures are numbers", figures)
+
+
+def older_device():
+    status, rows, output, _ = facts(*PROGRAMMATIC, DMI_STANDIN_SM="80")
+    check(status == 0 and {r.question for r in rows if r.kind == "skip"} == PROGRAMMATIC,
+          "an older device is not asked for programmatic launches", output)
+
+
+def says_no():
+    """Where the driver is not as the design wants it, this comes out."""
+    status, rows, output, _ = facts("clone_children", "device", DMI_STANDIN_FAIL="cuGraphNodeFindInClone:0:1")
+    check(status == 1 and any(r.kind == "breaks" and r.question == "clone_children" for r in rows), "a broken premise is a no", output)
+    check(any(r.question == "device" and r.what == "name" for r in rows), "and the next question is asked", output)
+    status, rows, output, _ = facts("clone_captured", "device", DMI_STANDIN_FAIL="cuGraphClone:0:1")
+    errors = [r for r in rows if r.kind == "error"]
+    check(status == 1 and len(errors) == 1 and errors[0].what == "cuGraphClone" and "CUDA_ERROR_INVALID_VALUE" in errors[0].answer,
+          "a call that fails is told by its name and its error's", output)
+    status, rows, output, _ = facts("queued_params", DMI_STANDIN_FAIL="cuGraphExecKernelNodeSetParams_v2:0:801")
+    check({r.kind for r in rows} >= {"holds", "absent"} and "not implemented here" in output,
+          "a call that is not implemented here says so", output)
+
+
+def never_hangs():
+    status, rows, output, seconds = facts("--limit", "1", "copy_bandwidth", "device", DMI_STANDIN_DTOH_LATENCY_NS="30000000000")
+    late = [r for r in rows if r.kind == "error"]
+    check(status == 1 and len(late) == 1 and late[0].answer == "took more than 1 s", "a question that does not end is ended", output)
+    check(any(r.question == "device" and r.what == "name" for r in rows), "and the next one is asked", output)
+    check(seconds < 20, "in time", f"{seconds:.0f} s")
+    status, rows, output, seconds = facts("--limit", "9", "--total", "1", "copy_bandwidth", "address_range",
+                                          DMI_STANDIN_DTOH_LATENCY_NS="30000000000")
+    check(any(r.question == "address_range" and "not asked" in r.answer for r in rows) and seconds < 20,
+          "when the time for all is over, the others are named", output)
+
+
+def no_device():
+    status, _, output, _ = facts(DMI_STANDIN_DEVICES="0")
+    check(status == 77 and output == "skipped: no CUDA device\n", "without a device it is skipped", (status, output))
+    status, _, output, _ = facts(LD_LIBRARY_PATH="/nonexistent")
+    real = status != 77 and "name" in output  # this machine may have a driver of its own
+    check(status == 77 or real, "without a driver, too", (status, output))
+    status, _, output, _ = facts("nonsense")
+    check(status == 2, "a question that is none is refused", (status, output))
+
+
+def main():
+    for test in (whole, older_device, says_no, never_hangs, no_device):
+        test()
+    sys.exit(1 if n_failed else 0)
+
+
+if __name__ == "__main__":
+    main()
