@@ -128,7 +128,10 @@ static CUresult make_device_side(struct arena *a, const char **step)
     TRY(driver_table.cuStreamCreate(&a->stream, CU_STREAM_NON_BLOCKING));
     TRY(map_descriptors(a, n_slots));
     TRY(driver_table.cuMemAlloc_v2(&a->retired, (size_t)n_slots * sizeof(uint32_t)));
-    TRY(driver_table.cuMemsetD8_v2(a->retired, 0, (size_t)n_slots * sizeof(uint32_t)));
+    /* on our own stream: the NULL stream has the host's work in front of it, and may not be used at all while
+       one of its blocking streams is captured; the copies of other streams would not wait for it either */
+    TRY(driver_table.cuMemsetD8Async(a->retired, 0, (size_t)n_slots * sizeof(uint32_t), a->stream));
+    TRY(driver_table.cuStreamSynchronize(a->stream));
     TRY(alloc_payload(a, &n_bytes));
 #undef TRY
     struct ring_slot *slots = calloc(n_slots, sizeof *slots);

@@ -498,7 +498,7 @@ static int driver_line(const char *op, char **w)
     if (!strcmp(op, "digest"))
         return digest(w);
     if (!strcmp(op, "stream"))
-        return CALL(cuStreamCreate, OUT(CUstream), 1);
+        return CALL(cuStreamCreate, OUT(CUstream), w[2] ? number(w[2]) : CU_STREAM_NON_BLOCKING);
     if (!strcmp(op, "streamdestroy"))
         return CALL(cuStreamDestroy_v2, handle(w[1]));
     if (!strcmp(op, "ssync"))

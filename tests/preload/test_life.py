@@ -99,6 +99,18 @@ def threads_and_streams():
     all_of("a destroyed stream", r, [filled(s, 64) for s in range(10)])
 
 
+def ring_is_made_late():
+    """The ring is made at the first launch of a site, whatever else is going on in the context then."""
+    busy = ["alloc q 4096"] + ["launch other 0 20000 256 q 64 3"] * 30
+    script = START + ["stream s", *busy, "launch block s 1 64 p 64 1", "launch block s 1 64 p 64 2", "ssync s", "sync", "digest p 256"]
+    r = bench.alike("the NULL stream is busy when the ring is made", script, TEXT)
+    all_of("a ring that is made beside a busy NULL stream", r, [filled(1, 64), filled(2, 64)])
+    script = START + ["stream b 0", "stream s", "capture b", "launch other b 1 64 p 64 1", "launch block s 1 64 p 64 2", "launch other b 1 64 p 64 3",
+                      "endcapture g b", "ssync s", "sync", "digest p 256"]
+    r = bench.alike("a blocking stream is captured when the ring is made", script, TEXT)
+    all_of("a ring that is made during a capture", r, [filled(2, 64)])
+
+
 def forks():
     work = ["launch block 0 1 64 p 64 1", "sync"]
     fresh = ["init 0", "device d 0", "ctx c d", "module m fill", "func f m block", "alloc p 4096", "launch f 0 1 64 p 64 9", "sync"]
@@ -170,6 +182,6 @@ def bystanders():
 
 
 os.environ.setdefault("LC_ALL", "C")
-for test in (modules, contexts, primary, devices, threads_and_streams, forks, ends, bystanders):
+for test in (modules, contexts, primary, devices, threads_and_streams, ring_is_made_late, forks, ends, bystanders):
     bench.part(test)
 bench.checks.exit()
