@@ -54,6 +54,18 @@ static struct counts {
 
 /* ------------------------------------------------------------------ the table */
 
+/* What is not as it should be, said again at the end. */
+static char *complaints[256];
+static unsigned n_complaints;
+
+static void complain(const char *how, const struct question *q, char *const *fields)
+{
+    if (n_complaints < LENGTH(complaints) &&
+        asprintf(&complaints[n_complaints], "%s  %s: %s%s%s", how, q->name, fields[1],
+                 *fields[2] ? ": " : "", fields[2]) > 0)
+        n_complaints++;
+}
+
 static void show(const struct question *q, char *line)
 {
     char *fields[5] = { line, "", "", "", "" };
@@ -65,6 +77,10 @@ static void show(const struct question *q, char *line)
     counts.breaks += !strcmp(fields[0], "breaks");
     counts.errors += !strcmp(fields[0], "error");
     counts.absent += !strcmp(fields[0], "absent");
+    if (!strcmp(fields[0], "breaks"))
+        complain("NO", q, fields);
+    if (!strcmp(fields[0], "error"))
+        complain("FAILED", q, fields);
     if (tsv)
         printf("%s\t%s\t%s\t%s\t%s\t%s\n", q->name, fields[0], fields[1], fields[2], fields[3],
                fields[4]);
@@ -296,5 +312,7 @@ int main(int argc, char **argv)
                "not there\n",
                counts.asked, (double)(now_ns() - start) / 1e9, counts.holds, counts.breaks,
                counts.errors, counts.absent);
+    for (unsigned i = 0; i < n_complaints && !tsv; i++)
+        puts(complaints[i]);
     return counts.breaks || counts.errors ? 1 : 0;
 }
