@@ -3,111 +3,47 @@
 
 #include "core/atomic.h"
 #include "core/cleanup.h"
+#include "preload/handles.h"
 #include "preload/hooks.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
-/*
- * Open addressing, fixed size: 64 Ki entries hold far more kernels than any engine launches, the
- * pages are only touched where entries fall, and a table that never moves needs no reclamation.
- */
-#define TABLE_BITS 16
-#define TABLE_SIZE (1u << TABLE_BITS)
-#define MAX_ENTRIES (TABLE_SIZE / 2)
-#define MAX_PROBES 64
-
-struct entry {
-    const void *handle;      /* released by add_entry(), acquired by find_entry(); never removed */
-    const struct func *func; /* NULL: the handle's module was unloaded; released and acquired alike */
+/* What is kept for a handle: made once, never freed, filled anew when the handle comes back. */
+struct known {
+    const struct func *func; /* NULL: its module was unloaded. Released by keep(), acquired by funcs_find() */
     const void *owner;       /* under the lock */
     enum func_type type;     /* under the lock */
 };
 
-static struct {
-    struct entry *entries; /* released by table_get(), acquired by find_entry() */
-    uint32_t n_entries;
-    pthread_mutex_t lock; /* writers only */
-} table = {.lock = PTHREAD_MUTEX_INITIALIZER};
+static struct handles table = HANDLES_INIT;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 const struct func func_unmatched = {.match.kind = -1};
 
-static uint32_t slot_of(const void *handle)
-{
-    /* Fibonacci hashing: handles are pointers, their low bits say little */
-    return (uint32_t)(((uintptr_t)handle * 0x9E3779B97F4A7C15u) >> (64 - TABLE_BITS));
-}
-
-static struct entry *find_entry(struct entry *entries, const void *handle)
-{
-    uint32_t slot = slot_of(handle);
-    for (uint32_t probe = 0; probe < MAX_PROBES; probe++) {
-        struct entry *e = &entries[(slot + probe) & (TABLE_SIZE - 1)];
-        const void *there = atomic_load_acquire(&e->handle); /* of add_entry() */
-        if (there == handle)
-            return e;
-        if (!there)
-            return NULL;
-    }
-    return NULL;
-}
-
 const struct func *funcs_find(const void *handle)
 {
-    struct entry *entries = atomic_load_acquire(&table.entries); /* of table_get() */
-    if (!entries)
-        return NULL;
-    struct entry *e = find_entry(entries, handle);
-    return e ? atomic_load_acquire(&e->func) : NULL; /* of add_entry() */
+    struct known *k = handles_find(&table, handle);
+    return k ? atomic_load_acquire(&k->func) : NULL; /* of keep() */
 }
 
-/* Under the lock. */
-static struct entry *table_get(void)
+/* Where the table is full the handle stays unknown: slow but right. */
+static void keep(const void *handle, const struct func *func, const void *owner, enum func_type type)
 {
-    if (!table.entries) {
-        void *mem = mmap(NULL, TABLE_SIZE * sizeof(struct entry), PROT_READ | PROT_WRITE,
-                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (mem == MAP_FAILED)
-            return NULL;
-        atomic_store_release(&table.entries, (struct entry *)mem); /* to funcs_find() */
+    pthread_mutex_lock(&lock);
+    struct known *k = handles_find(&table, handle);
+    if (!k && (k = calloc(1, sizeof *k)) && handles_set(&table, handle, k) == k) {
+        free(k);
+        k = NULL;
     }
-    return table.entries;
-}
-
-/* Under the lock. NULL where the table is full: that handle stays uncached, slow but right. */
-static struct entry *entry_for(const void *handle)
-{
-    struct entry *entries = table_get();
-    if (!entries)
-        return NULL;
-    struct entry *e = find_entry(entries, handle);
-    if (e || table.n_entries >= MAX_ENTRIES)
-        return e;
-    uint32_t slot = slot_of(handle);
-    for (uint32_t probe = 0; probe < MAX_PROBES; probe++) {
-        e = &entries[(slot + probe) & (TABLE_SIZE - 1)];
-        if (!e->handle) {
-            table.n_entries++;
-            return e;
-        }
+    if (k) {
+        k->owner = owner;
+        k->type = type;
+        atomic_store_release(&k->func, func); /* to funcs_find() */
     }
-    return NULL;
-}
-
-static void add_entry(const void *handle, const struct func *func, const void *owner,
-                      enum func_type type)
-{
-    pthread_mutex_lock(&table.lock);
-    struct entry *e = entry_for(handle);
-    if (e) {
-        e->owner = owner;
-        e->type = type;
-        atomic_store_release(&e->func, func);     /* to funcs_find() */
-        atomic_store_release(&e->handle, handle); /* to find_entry() */
-    }
-    pthread_mutex_unlock(&table.lock);
+    pthread_mutex_unlock(&lock);
 }
 
 static char *name_from_driver(const void *handle, enum func_type type)
@@ -190,52 +126,62 @@ const struct func *funcs_add(const struct spec *spec, const void *handle, enum f
                              const char *name, const void *owner)
 {
     /* asked for again while its module lives: the same function */
-    pthread_mutex_lock(&table.lock);
-    struct entry *e = table.entries ? find_entry(table.entries, handle) : NULL;
-    const struct func *func = e && (!owner || e->owner == owner) ? e->func : NULL;
-    pthread_mutex_unlock(&table.lock);
+    pthread_mutex_lock(&lock);
+    const struct known *k = handles_find(&table, handle);
+    const struct func *func = k && (!owner || k->owner == owner) ? k->func : NULL;
+    pthread_mutex_unlock(&lock);
     if (func)
         return func;
     func = resolve(spec, handle, type, name);
-    add_entry(handle, func, owner, type);
+    keep(handle, func, owner, type);
     return func;
+}
+
+static void drop_if_of(const void *handle, void *value, void *owner)
+{
+    struct known *k = value;
+    (void)handle;
+    if (k->owner == owner || !k->owner)
+        atomic_store_release(&k->func, (const struct func *)NULL); /* to funcs_find() */
 }
 
 void funcs_drop_owner(const void *owner)
 {
-    pthread_mutex_lock(&table.lock);
-    for (uint32_t i = 0; table.entries && i < TABLE_SIZE; i++) {
-        struct entry *e = &table.entries[i];
-        if (e->handle && e->func && (e->owner == owner || !e->owner))
-            atomic_store_release(&e->func, (const struct func *)NULL); /* to funcs_find() */
-    }
-    pthread_mutex_unlock(&table.lock);
+    pthread_mutex_lock(&lock);
+    handles_each(&table, drop_if_of, (void *)owner);
+    pthread_mutex_unlock(&lock);
+}
+
+static void drop_if_function(const void *handle, void *value, void *ctx)
+{
+    struct known *k = value;
+    (void)handle;
+    (void)ctx;
+    if (k->type == FUNC_FUNCTION)
+        atomic_store_release(&k->func, (const struct func *)NULL); /* to funcs_find() */
 }
 
 void funcs_drop_functions(void)
 {
-    pthread_mutex_lock(&table.lock);
-    for (uint32_t i = 0; table.entries && i < TABLE_SIZE; i++) {
-        struct entry *e = &table.entries[i];
-        if (e->handle && e->func && e->type == FUNC_FUNCTION)
-            atomic_store_release(&e->func, (const struct func *)NULL); /* to funcs_find() */
-    }
-    pthread_mutex_unlock(&table.lock);
+    pthread_mutex_lock(&lock);
+    handles_each(&table, drop_if_function, NULL);
+    pthread_mutex_unlock(&lock);
 }
 
 const void *funcs_owner(const void *handle)
 {
-    pthread_mutex_lock(&table.lock);
-    struct entry *e = table.entries ? find_entry(table.entries, handle) : NULL;
-    const void *owner = e && e->func ? e->owner : NULL;
-    pthread_mutex_unlock(&table.lock);
+    pthread_mutex_lock(&lock);
+    const struct known *k = handles_find(&table, handle);
+    const void *owner = k && k->func ? k->owner : NULL;
+    pthread_mutex_unlock(&lock);
     return owner;
 }
 
 void funcs_reset(void)
 {
+    /* another thread of the parent may have held the locks at fork; the table is left mapped: untouched pages */
+    struct handles fresh = HANDLES_INIT;
     pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
-    table.lock = unlocked; /* another thread of the parent may have held it at fork */
-    table.entries = NULL;  /* left mapped: it is the parent's copy, pages untouched */
-    table.n_entries = 0;
+    table = fresh;
+    lock = unlocked;
 }
