@@ -20,7 +20,7 @@ RELIED_ON = {
     "clone_captured", "clone_children", "node_order", "clone_of_clone", "programmatic_edges", "beside_programmatic",
     "captured_programmatic", "captured_handles", "kernel_functions", "parameter_info", "set_enabled", "template_alive",
     "original_of_clone", "exec_update", "release_order", "registered_memory", "registered_contexts", "address_range",
-    "capture_info", "capture_modes", "capture_own_thread", "exit_order", "forked_child", "sticky_error", "template_gone",
+    "capture_info", "capture_modes", "capture_calls", "capture_own_thread", "exit_order", "forked_child", "sticky_error", "template_gone",
 }
 Row = collections.namedtuple("Row", "question kind what answer value unit")
 n_failed = 0

@@ -2,24 +2,8 @@
 /* What can be known, and done, while a stream is captured. */
 #include "facts.h"
 
-#include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-static const char *status_text(CUstreamCaptureStatus status)
-{
-    return status == CU_STREAM_CAPTURE_STATUS_ACTIVE ? "active"
-           : status == CU_STREAM_CAPTURE_STATUS_NONE ? "none"
-                                                     : "invalidated";
-}
-
-static CUstreamCaptureStatus status_of(CUstream stream)
-{
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    CU(cuStreamIsCapturing, stream, &status);
-    return status;
-}
 
 /* Is the one node that the next operation would depend on a kernel that writes @value? */
 static bool is_poke(CUgraphNode node, uint32_t value)
@@ -62,7 +46,7 @@ void ask_capture_info(void)
     }
     holds("cuStreamGetCaptureInfo_v2 tells the node, and its parameters", right_v2 == 4);
     says("so does _v3", right_v3 == 4 ? "yes" : "no");
-    says("the capture is still", "%s", status_text(status_of(stream)));
+    says("the capture is still", "%s", capture_status_text(stream));
     TRY(CU(cuStreamEndCapture, stream, &captured));
     CUgraphNode nodes[4];
     bool there = false;
@@ -70,108 +54,6 @@ void ask_capture_info(void)
     for (int i = 0; i < all && i < 4; i++)
         there = there || nodes[i] == node;
     holds("graph and node are those of the ended capture", graph == captured && there);
-}
-
-/* ------------------------------------------------------------------ modes */
-
-struct other {
-    bool relaxed;
-    CUresult exchange, alloc;
-    CUstreamCaptureMode before;
-};
-
-static void *allocate_main(void *arg)
-{
-    struct other *o = arg;
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    CUdeviceptr p;
-
-    o->alloc = CU(cuCtxSetCurrent, driver.context);
-    if (o->relaxed)
-        o->exchange = CU(cuThreadExchangeStreamCaptureMode, &mode);
-    o->before = mode;
-    if (o->alloc == CUDA_SUCCESS && o->exchange == CUDA_SUCCESS)
-        o->alloc = CU(cuMemAlloc_v2, &p, 4096);
-    return NULL;
-}
-
-static void other_thread(const char *how, bool relaxed)
-{
-    struct other o = { .relaxed = relaxed };
-    CUfunction empty;
-    CUstream stream;
-    CUgraph graph;
-    pthread_t thread;
-    char what[96];
-
-    TRY(kernel(&empty, "empty"));
-    TRY(new_stream(&stream));
-    TRY(CU(cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
-    TRY(launch(empty, 1, 1, stream, NULL));
-    if (pthread_create(&thread, NULL, allocate_main, &o) || pthread_join(thread, NULL))
-        return;
-    snprintf(what, sizeof what, "%s: cuMemAlloc in another thread, global mode", how);
-    result(what, o.alloc);
-    snprintf(what, sizeof what, "%s: the capture is then", how);
-    CUstreamCaptureStatus status = status_of(stream);
-    says(what, "%s", status_text(status));
-    if (relaxed)
-        holds("a relaxed thread allocates, and the capture goes on",
-              o.alloc == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_ACTIVE);
-    snprintf(what, sizeof what, "%s: ending the capture", how);
-    result(what, CU(cuStreamEndCapture, stream, &graph));
-}
-
-void ask_capture_modes(void)
-{
-    other_thread("not relaxed", false);
-    other_thread("relaxed", true);
-}
-
-/* What our arena does when it is made, in the capturing thread. */
-static void own_thread(const char *how, unsigned stream_flags)
-{
-    static unsigned char memory[1 << 16] __attribute__((aligned(4096)));
-    CUfunction empty;
-    CUstream stream, ours;
-    CUgraph graph;
-    CUmodule module;
-    CUdeviceptr p;
-    size_t free_bytes, total;
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    char what[96];
-
-    TRY(kernel(&empty, "empty"));
-    TRY(CU(cuStreamCreate, &stream, stream_flags));
-    TRY(CU(cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
-    TRY(launch(empty, 1, 1, stream, NULL));
-    TRY(CU(cuThreadExchangeStreamCaptureMode, &mode));
-    TRY(CU(cuMemGetInfo_v2, &free_bytes, &total));
-    TRY(CU(cuModuleLoadData, &module, kernels_ptx));
-    TRY(new_stream(&ours));
-    TRY(CU(cuMemHostRegister_v2, memory, sizeof memory, CU_MEMHOSTREGISTER_DEVICEMAP));
-    TRY(CU(cuMemAlloc_v2, &p, 4096));
-    snprintf(what, sizeof what,
-             "%s: memory, a module, a stream and a registration leave the capture active", how);
-    holds(what, status_of(stream) == CU_STREAM_CAPTURE_STATUS_ACTIVE);
-    TRY(CU(cuMemsetD8Async, p, 0, 4096, ours));
-    TRY(CU(cuStreamSynchronize, ours));
-    snprintf(what, sizeof what, "%s: so does work on a stream of our own, waited for", how);
-    holds(what, status_of(stream) == CU_STREAM_CAPTURE_STATUS_ACTIVE);
-    snprintf(what, sizeof what, "%s: cuMemsetD8, on the NULL stream", how);
-    result(what, CU(cuMemsetD8_v2, p, 0, 4096));
-    snprintf(what, sizeof what, "%s: the capture is then", how);
-    says(what, "%s", status_text(status_of(stream)));
-    TRY(CU(cuThreadExchangeStreamCaptureMode, &mode));
-    snprintf(what, sizeof what, "%s: ending the capture", how);
-    result(what, CU(cuStreamEndCapture, stream, &graph));
-    TRY(CU(cuMemHostUnregister, memory));
-}
-
-void ask_capture_own_thread(void)
-{
-    own_thread("non-blocking stream", CU_STREAM_NON_BLOCKING);
-    own_thread("blocking stream", CU_STREAM_DEFAULT);
 }
 
 /* ------------------------------------------------------------------ lazy kernels, embedded graphs */
@@ -210,7 +92,7 @@ static void lazy(const char *how, const char *name, bool relaxed, bool ask_first
     if (relaxed)
         TRY(CU(cuThreadExchangeStreamCaptureMode, &mode));
     snprintf(what, sizeof what, "%s: the capture is then", how);
-    says(what, "%s", status_text(status_of(stream)));
+    says(what, "%s", capture_status_text(stream));
     snprintf(what, sizeof what, "%s: ending the capture", how);
     result(what, CU(cuStreamEndCapture, stream, &graph));
 }

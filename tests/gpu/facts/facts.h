@@ -103,6 +103,9 @@ CUresult new_exec(CUgraphExec *exec, CUgraph graph);
 /** list_nodes() - at most @max; Return: how many there are, -1: the call failed */
 int list_nodes(CUgraph graph, CUgraphNode *nodes, size_t max);
 
+bool capture_is_active(CUstream stream);
+const char *capture_status_text(CUstream stream);
+
 uint64_t now_ns(void);
 double median(double *values, size_t n);
 /** rounds() - @n on a GPU, fewer where kernels run on the CPU */

@@ -106,6 +106,28 @@ int list_nodes(CUgraph graph, CUgraphNode *nodes, size_t max)
     return (int)all;
 }
 
+/* ------------------------------------------------------------------ captures */
+
+static CUstreamCaptureStatus status_of(CUstream stream)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    CU(cuStreamIsCapturing, stream, &status);
+    return status;
+}
+
+bool capture_is_active(CUstream stream)
+{
+    return status_of(stream) == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+}
+
+const char *capture_status_text(CUstream stream)
+{
+    CUstreamCaptureStatus status = status_of(stream);
+    return status == CU_STREAM_CAPTURE_STATUS_ACTIVE ? "active"
+           : status == CU_STREAM_CAPTURE_STATUS_NONE ? "none"
+                                                     : "invalidated";
+}
+
 /* ------------------------------------------------------------------ time */
 
 uint64_t now_ns(void)

@@ -141,6 +141,59 @@ void ask_graph_launch_cost(void)
     }
 }
 
+/* ------------------------------------------------------------------ switched nodes */
+
+#define SWITCHED_NODES 500
+
+/* As when sites are switched between replays: @n nodes before each launch. */
+static CUresult switch_and_launch(unsigned n, CUgraphExec exec, const CUgraphNode *nodes,
+                                  CUstream stream)
+{
+    static double switch_ns[MAX_LAUNCHES], launch_ns[MAX_LAUNCHES];
+    unsigned times = rounds(100);
+    char what[96];
+    uint64_t start = now_ns();
+
+    for (unsigned i = 0; i < times; i++) {
+        uint64_t a = now_ns();
+        for (unsigned k = 0; k < n; k++)
+            PASS(CU(cuGraphNodeSetEnabled, exec, nodes[1 + k * 4], i & 1));
+        uint64_t b = now_ns();
+        PASS(CU(cuGraphLaunch, exec, stream));
+        switch_ns[i] = (double)(b - a);
+        launch_ns[i] = (double)(now_ns() - b);
+    }
+    PASS(CU(cuStreamSynchronize, stream));
+    double us = (double)(now_ns() - start) / 1000 / times;
+    snprintf(what, sizeof what, "%u of 500 nodes switched: the switching", n);
+    figure(what, median(switch_ns, times), "ns");
+    snprintf(what, sizeof what, "%u of 500 nodes switched: cuGraphLaunch behind it", n);
+    figure(what, median(launch_ns, times), "ns");
+    snprintf(what, sizeof what, "%u of 500 nodes switched: from replay to replay", n);
+    figure(what, us, "us");
+    return CUDA_SUCCESS;
+}
+
+void ask_launch_behind_switch(void)
+{
+    static CUgraphNode nodes[SWITCHED_NODES];
+    static const unsigned numbers[] = { 0, 1, 100 };
+    CUfunction empty;
+    CUgraph graph;
+    CUgraphExec exec;
+    CUstream stream;
+
+    TRY(kernel(&empty, "empty"));
+    TRY(new_stream(&stream));
+    TRY(CU(cuGraphCreate, &graph, 0));
+    TRY(add_chain(graph, nodes, SWITCHED_NODES, empty, NULL));
+    TRY(new_exec(&exec, graph));
+    TRY(CU(cuGraphLaunch, exec, stream));
+    TRY(CU(cuStreamSynchronize, stream));
+    for (size_t i = 0; i < LENGTH(numbers); i++)
+        TRY(switch_and_launch(numbers[i], exec, nodes, stream));
+}
+
 /* ------------------------------------------------------------------ upload */
 
 static CUresult first_launch(const char *how, bool upload, bool set)
