@@ -142,8 +142,7 @@ void ask_captured_graph_launch(void)
     if (n < 1)
         return;
     TRY(CU(cuGraphNodeGetType, nodes[0], &type));
-    says("the first is",
-         type == CU_GRAPH_NODE_TYPE_GRAPH ? "a child graph" : "of another type (%d)", (int)type);
+    says("the first is a child graph", type == CU_GRAPH_NODE_TYPE_GRAPH ? "yes" : "no");
     TRY(new_exec(&outer, captured));
     TRY(CU(cuGraphLaunch, outer, stream));
     TRY(CU(cuStreamSynchronize, stream));
