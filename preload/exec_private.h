@@ -24,6 +24,7 @@ struct copy {
 /* A kernel node that the spec names, in the order in which occurrences are counted. */
 struct entry {
     CUgraphNode host, node; /* the host's graph's; the clone's */
+    CUgraph graph;          /* that @node lies in: the clone, or a child graph of it */
     size_t position;        /* among the nodes of its graph */
     bool enabled;
     const struct func *func;
@@ -33,6 +34,7 @@ struct entry {
 /* From nodes of the host's graph to the clone's, sorted by the host's. */
 struct twin {
     CUgraphNode host, node;
+    CUgraph graph; /* that @node lies in */
 };
 
 struct exec {
@@ -65,6 +67,7 @@ CUresult exec_state_new(struct exec *x);
 void exec_state_give_back(const struct exec *x);
 void exec_free(struct exec *x);
 int exec_twin_compare(const void *a, const void *b);
+const struct twin *exec_twin(const struct exec *x, CUgraphNode host); /* NULL: not of its graph */
 /* Sites that came into the exec's graph later, for which it holds no copy. */
 void exec_tell_new_sites(const struct exec *x, const struct entry *e, const struct func *func);
 

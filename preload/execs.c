@@ -108,10 +108,15 @@ int exec_twin_compare(const void *a, const void *b)
     return x->host < y->host ? -1 : x->host > y->host;
 }
 
+const struct twin *exec_twin(const struct exec *x, CUgraphNode host)
+{
+    struct twin key = {.host = host};
+    return bsearch(&key, x->twins, x->n_twins, sizeof key, exec_twin_compare);
+}
+
 CUgraphNode execs_node(const struct exec *x, CUgraphNode node)
 {
-    struct twin key = {.host = node};
-    const struct twin *t = x ? bsearch(&key, x->twins, x->n_twins, sizeof key, exec_twin_compare) : NULL;
+    const struct twin *t = x ? exec_twin(x, node) : NULL;
     return t ? t->node : node;
 }
 

@@ -41,7 +41,7 @@ static void note_free(struct note *note)
     free(note);
 }
 
-void graphs_note(CUgraph graph, CUgraphNode node, bool is_child)
+static void add(CUgraph graph, struct graph_item item)
 {
     pthread_mutex_lock(&lock);
     struct note *note = handles_find(&notes, graph);
@@ -53,8 +53,15 @@ void graphs_note(CUgraph graph, CUgraphNode node, bool is_child)
         }
     }
     if (note)
-        append(note, (struct graph_item){node, is_child});
+        append(note, item);
     pthread_mutex_unlock(&lock);
+}
+
+void graphs_note(CUgraph graph, CUgraphNode node, bool is_child)
+{
+    struct graph_item item = {.node = node, .is_child = is_child};
+    driver_table.cuCtxGetCurrent(&item.context); /* NULL without one: such a node is not captured */
+    add(graph, item);
 }
 
 struct graph_item *graphs_items(CUgraph graph, size_t *n)
@@ -83,7 +90,9 @@ static void carry_over(CUgraph from, CUgraph to)
         CUgraphNode twin;
         if (driver_table.cuGraphNodeFindInClone(&twin, items[i].node, to) != CUDA_SUCCESS)
             continue;
-        graphs_note(to, twin, items[i].is_child);
+        struct graph_item item = items[i];
+        item.node = twin;
+        add(to, item);
         CUgraph inner_from, inner_to;
         if (items[i].is_child &&
             driver_table.cuGraphChildGraphNodeGetGraph(items[i].node, &inner_from) == CUDA_SUCCESS &&

@@ -14,7 +14,8 @@
 
 struct graph_item {
     CUgraphNode node;
-    bool is_child; /* a child graph, else a kernel */
+    bool is_child;     /* a child graph, else a kernel */
+    CUcontext context; /* current when it was noted */
 };
 
 /* A kernel of the spec became a node of @graph. Once per node. */

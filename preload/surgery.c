@@ -15,38 +15,56 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* All nodes of @graph, with those of child graphs; @copy is its clone, not yet added to. */
-static bool collect_twins(struct exec *x, CUgraph graph, CUgraph copy)
+/* What cannot be done to a clone in the host's stead, NULL: nothing. */
+static const char *unfit(CUgraphNode node, CUgraphNodeType type)
 {
+    CUlaunchAttributeValue value = {0};
+    if (type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+        return "it holds a conditional node, whose handle and body are the host's graph's own";
+    if (type != CU_GRAPH_NODE_TYPE_KERNEL)
+        return NULL;
+    if (driver_table.cuGraphKernelNodeGetAttribute &&
+        driver_table.cuGraphKernelNodeGetAttribute(node, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE, &value) == CUDA_SUCCESS &&
+        value.deviceUpdatableKernelNode.deviceUpdatable)
+        return "it holds a node that kernels update, by a handle of the host's graph";
+    return NULL;
+}
+
+/* All nodes of @graph, with those of child graphs; @copy is its clone, not yet added to. Return: NULL or what is wrong. */
+static const char *collect_twins(struct exec *x, CUgraph graph, CUgraph copy)
+{
+    const char *failed = "its nodes and its clone's cannot be paired";
     size_t n = 0;
     if (driver_table.cuGraphGetNodes(graph, NULL, &n) != CUDA_SUCCESS)
-        return false;
+        return failed;
     _cleanup_(freep) CUgraphNode *nodes = calloc(n + 1, sizeof *nodes);
     struct twin *grown = realloc(x->twins, (x->n_twins + n + 1) * sizeof *grown);
     if (grown)
         x->twins = grown;
     if (!nodes || !grown || driver_table.cuGraphGetNodes(graph, nodes, &n) != CUDA_SUCCESS)
-        return false;
+        return failed;
     size_t first = x->n_twins;
     for (size_t i = 0; i < n; i++) {
         struct twin *t = &x->twins[x->n_twins++];
-        t->host = nodes[i];
+        *t = (struct twin){.host = nodes[i], .graph = copy};
         if (driver_table.cuGraphNodeFindInClone(&t->node, nodes[i], copy) != CUDA_SUCCESS)
-            return false;
+            return failed;
     }
     for (size_t i = 0; i < n; i++) {
         CUgraphNodeType type;
         CUgraph inner, inner_copy;
         if (driver_table.cuGraphNodeGetType(nodes[i], &type) != CUDA_SUCCESS)
-            return false;
-        if (type != CU_GRAPH_NODE_TYPE_GRAPH)
-            continue;
-        if (driver_table.cuGraphChildGraphNodeGetGraph(nodes[i], &inner) != CUDA_SUCCESS ||
-            driver_table.cuGraphChildGraphNodeGetGraph(x->twins[first + i].node, &inner_copy) != CUDA_SUCCESS ||
-            !collect_twins(x, inner, inner_copy))
-            return false;
+            return failed;
+        const char *why = unfit(nodes[i], type);
+        if (!why && type == CU_GRAPH_NODE_TYPE_GRAPH) {
+            bool both = driver_table.cuGraphChildGraphNodeGetGraph(nodes[i], &inner) == CUDA_SUCCESS &&
+                        driver_table.cuGraphChildGraphNodeGetGraph(x->twins[first + i].node, &inner_copy) == CUDA_SUCCESS;
+            why = both ? collect_twins(x, inner, inner_copy) : failed;
+        }
+        if (why)
+            return why;
     }
-    return true;
+    return NULL;
 }
 
 static CUresult add_edge(CUgraph graph, CUgraphNode from, CUgraphNode to)
@@ -131,7 +149,7 @@ uint32_t exec_copy_blocks(const struct dmi_graph_copy *param)
 }
 
 /* The copy stands between the site and whatever it is ordered against. */
-static CUresult add_copy(struct exec *x, CUgraph graph, const struct entry *e, struct copy *c)
+static CUresult add_copy(struct exec *x, const struct entry *e, struct copy *c)
 {
     bool before = process.spec->sites[c->want.site].when == SPEC_BEFORE;
     struct dmi_graph_copy param;
@@ -140,12 +158,12 @@ static CUresult add_copy(struct exec *x, CUgraph graph, const struct entry *e, s
     if (!others)
         return CUDA_ERROR_OUT_OF_MEMORY;
     exec_fill_copy(x, c, &param);
-    CUresult r = add_kernel(graph, &c->node, before ? others : &e->node, before ? n : 1, x->arena->copy_graph,
+    CUresult r = add_kernel(e->graph, &c->node, before ? others : &e->node, before ? n : 1, x->arena->copy_graph,
                             exec_copy_blocks(&param), COPY_THREADS, &param);
     if (before)
-        return r == CUDA_SUCCESS ? add_edge(graph, c->node, e->node) : r;
+        return r == CUDA_SUCCESS ? add_edge(e->graph, c->node, e->node) : r;
     for (size_t i = 0; i < n && r == CUDA_SUCCESS; i++)
-        r = add_edge(graph, c->node, others[i]);
+        r = add_edge(e->graph, c->node, others[i]);
     return r;
 }
 
@@ -221,7 +239,8 @@ static CUresult plan_graph(struct exec *x, CUgraph graph)
             continue;
         }
         CUDA_KERNEL_NODE_PARAMS_v2 k;
-        CUresult r = driver_table.cuGraphKernelNodeGetParams_v2(items[i].node, &k);
+        CUresult r = items[i].context == x->arena->context ? driver_table.cuGraphKernelNodeGetParams_v2(items[i].node, &k)
+                                                           : CUDA_ERROR_INVALID_CONTEXT;
         if (r != CUDA_SUCCESS)
             return r;
         const struct func *func = exec_func_of(&k);
@@ -229,9 +248,13 @@ static CUresult plan_graph(struct exec *x, CUgraph graph)
             continue;
         if (!grow(x, func->match.n_sites) || x->n_copies + func->match.n_sites > DMI_GRAPH_COPIES)
             return CUDA_ERROR_OUT_OF_MEMORY;
+        const struct twin *twin = exec_twin(x, items[i].node);
+        if (!twin)
+            return CUDA_ERROR_INVALID_VALUE;
         x->entries[x->n_entries++] = (struct entry){
             .host = items[i].node,
-            .node = execs_node(x, items[i].node),
+            .node = twin->node,
+            .graph = twin->graph,
             .position = position_of(nodes, n_nodes, items[i].node),
             .enabled = true,
             .func = func,
@@ -245,27 +268,6 @@ static CUresult plan_graph(struct exec *x, CUgraph graph)
         }
     }
     return CUDA_SUCCESS;
-}
-
-/* The clone's graph in which a node of the host's lies: the clone itself, or a child graph of it. */
-static CUgraph graph_of(CUgraph clone, CUgraphNode node)
-{
-    size_t n = 0;
-    if (driver_table.cuGraphGetNodes(clone, NULL, &n) != CUDA_SUCCESS)
-        return NULL;
-    _cleanup_(freep) CUgraphNode *nodes = calloc(n + 1, sizeof *nodes);
-    if (!nodes || driver_table.cuGraphGetNodes(clone, nodes, &n) != CUDA_SUCCESS)
-        return NULL;
-    if (position_of(nodes, n, node) < n)
-        return clone;
-    for (size_t i = 0; i < n; i++) {
-        CUgraphNodeType type;
-        CUgraph inner, found;
-        if (driver_table.cuGraphNodeGetType(nodes[i], &type) == CUDA_SUCCESS && type == CU_GRAPH_NODE_TYPE_GRAPH &&
-            driver_table.cuGraphChildGraphNodeGetGraph(nodes[i], &inner) == CUDA_SUCCESS && (found = graph_of(inner, node)))
-            return found;
-    }
-    return NULL;
 }
 
 /* open in front of every root that was there, close behind every leaf that is there then */
@@ -307,9 +309,8 @@ static CUresult add_copies(struct exec *x)
 {
     for (uint32_t i = 0; i < x->n_entries; i++) {
         const struct entry *e = &x->entries[i];
-        CUgraph graph = e->n_copies ? graph_of(x->clone, e->node) : NULL;
         for (uint32_t c = 0; c < e->n_copies; c++) {
-            CUresult r = graph ? add_copy(x, graph, e, &x->copies[e->first_copy + c]) : CUDA_ERROR_INVALID_VALUE;
+            CUresult r = add_copy(x, e, &x->copies[e->first_copy + c]);
             if (r != CUDA_SUCCESS)
                 return r;
         }
@@ -358,31 +359,30 @@ static void tell_left_alone(const struct graph_item *items, size_t n, const char
     }
 }
 
-static CUresult clone_graph(struct exec *x, CUgraph graph)
+static CUresult clone_graph(struct exec *x, CUgraph graph, const char **why)
 {
     /* graphs that hold memory nodes cannot be cloned, nor can copies be added: they are told */
+    *why = "it cannot be cloned";
     CUresult r = driver_table.cuGraphClone(&x->clone, graph);
     if (r != CUDA_SUCCESS) {
         x->clone = NULL;
         return r;
     }
-    if (!collect_twins(x, graph, x->clone))
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    *why = collect_twins(x, graph, x->clone);
     qsort(x->twins, x->n_twins, sizeof *x->twins, exec_twin_compare);
-    return CUDA_SUCCESS;
+    return *why ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
 }
 
 static CUresult prepare(struct exec *x, CUgraph graph, const char **why)
 {
-    *why = "it cannot be cloned";
-    CUresult r = clone_graph(x, graph);
+    CUresult r = clone_graph(x, graph, why);
     if (r != CUDA_SUCCESS)
         return r;
     *why = "no memory for its state";
     r = exec_state_new(x);
     if (r != CUDA_SUCCESS)
         return r;
-    *why = "its kernels cannot be read, or are too many";
+    *why = "its kernels cannot be read, are too many, or another context's";
     r = plan_graph(x, graph);
     if (r != CUDA_SUCCESS)
         return r;
@@ -462,10 +462,13 @@ static CUresult fit_to(struct exec *u, const struct exec *x, CUgraph graph)
         const struct entry *old = &x->entries[i], *new = entry_at(&planned, old->position);
         struct entry *e = &u->entries[i];
         *e = *old;
-        if (old->position >= n)
+        const struct twin *twin = old->position < n ? exec_twin(u, nodes[old->position]) : NULL;
+        if (!twin) {
             r = CUDA_ERROR_INVALID_VALUE;
-        else
-            e->node = execs_node(u, nodes[old->position]);
+            break;
+        }
+        e->node = twin->node;
+        e->graph = twin->graph;
         e->func = new ? new->func : &func_unmatched;
         for (uint32_t c = 0; c < old->n_copies; c++) {
             struct copy *to = &u->copies[old->first_copy + c];
@@ -490,7 +493,8 @@ struct exec *execs_prepare_update(struct exec *x, CUgraph graph)
     u->arena = x->arena;
     u->state = x->state;
     u->epoch = atomic_load_acquire(&process.memory_epoch);
-    CUresult r = clone_graph(u, graph);
+    const char *why;
+    CUresult r = clone_graph(u, graph, &why);
     if (r == CUDA_SUCCESS)
         r = fit_to(u, x, graph);
     if (r == CUDA_SUCCESS)

@@ -242,6 +242,34 @@ def switched(c):
         c.launch("block", c.streams[0], 3, 16, 1000 + i)
 
 
+def updatable(c):
+    graph, nodes = by_hand(c, CHAIN)
+    value = cu.CUkernelNodeAttrValue()
+    value.deviceUpdatableKernelNode.deviceUpdatable = 1
+    ok(cu.cuGraphKernelNodeSetAttribute(nodes[3], cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE, value))
+    ok(cu.cuGraphLaunch(ok(cu.cuGraphInstantiate(graph, 0)), c.streams[0]))
+
+
+def contexts(c):
+    """A graph made in one context, instantiated where another one is current."""
+    other = ok(cu.cuCtxCreate(None, 0, ok(cu.cuDeviceGet(0))))
+    module = ok(cu.cuModuleLoadData(PTX.encode()))
+    mine = c.f["block"]
+    c.f["block"] = ok(cu.cuModuleGetFunction(module, b"block"))
+    c.buffers[2] = ok(cu.cuMemAlloc(BYTES))
+    ok(cu.cuMemsetD8(c.buffers[2], 0, BYTES))
+    graph, _ = by_hand(c, [("block", 2, 64, 1)])
+    stream = ok(cu.cuStreamCreate(1))
+    ok(cu.cuCtxSetCurrent(c.context))
+    exe = ok(cu.cuGraphInstantiate(graph, 0))
+    ok(cu.cuCtxSetCurrent(other))
+    ok(cu.cuGraphLaunch(exe, stream))
+    ok(cu.cuStreamSynchronize(stream))
+    ok(cu.cuCtxSetCurrent(c.context))
+    c.f["block"] = mine
+    c.launch("block", c.streams[0], 3, 16, 9)
+
+
 def destroyed(c):
     for i in range(20):
         graph, _ = by_hand(c, [("block", 0, 64, i)])
@@ -252,7 +280,7 @@ def destroyed(c):
 
 
 SCENARIOS = {f.__name__: f for f in (reuse, fork_join, two_execs, rows, piecewise, in_flight, update, enable, child, queries,
-                                     embedded, switched, destroyed)}
+                                     embedded, switched, updatable, contexts, destroyed)}
 
 if __name__ == "__main__":
     client = Client()

@@ -122,6 +122,19 @@ def sites_switched_between_replays():
                     f"switched {seed}: only copies of sites that are on are launched", n)
 
 
+def left_alone():
+    """Graphs that a clone cannot stand in for run as they are, and their sites are told."""
+    for name, text, expected, why in (("updatable", FORWARDS, [], "node that kernels update"),
+                                      ("contexts", ANY, [filled(9, 16)], "another context's")):
+        result = scenario(name, text)
+        if not bench.check(bool(result.folders), f"{name}: a run was written", result.stderr):
+            continue
+        run = result.run()
+        told = [p for p in run.manifest.get("problems", []) if p["reason"] == "unsupported" and why in p["sentence"]]
+        bench.check([r.words for r in run.of(0)] == expected and not run.balance() and told,
+                    f"{name}: not captured in the graph, and told", f"{len(run.of(0))} {run.balance()} {run.manifest.get('problems')}")
+
+
 def destroyed_while_running():
     scenario("destroyed", ANY, [filled(i, 64) for i in range(20)])
 
@@ -162,7 +175,7 @@ def a_ring_too_small():
 
 for test in (buffers_used_again, forks, execs_of_one_template, changing_rows, one_forward_over_several_graphs,
              several_in_flight, updates, nodes_switched_off, child_graphs, the_hosts_graph_is_its_own,
-             embedded_without_a_ticket, sites_switched_between_replays, destroyed_while_running, refused_launches_take_everything_back, our_calls_failing,
+             embedded_without_a_ticket, sites_switched_between_replays, left_alone, destroyed_while_running, refused_launches_take_everything_back, our_calls_failing,
              a_ring_too_small):
     bench.part(test)
 bench.checks.exit()

@@ -233,6 +233,7 @@ struct kernel_work {
     unsigned grid[3], block[3], cluster[3];
     unsigned shared_bytes;
     bool cooperative;
+    bool updatable; /* by kernels: only kept for who asks */
     int priority;
     size_t n_params_bytes;
     unsigned char *params; /* packed as the kernel declares them */

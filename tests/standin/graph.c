@@ -1191,6 +1191,7 @@ static struct work *kernel_copy(const struct kernel_work *kernel, struct context
                         kernel->shared_bytes, kernel->values, NULL, &work) != CUDA_SUCCESS)
         return NULL;
     work->kernel.cooperative = kernel->cooperative;
+    work->kernel.updatable = kernel->updatable;
     work->kernel.priority = kernel->priority;
     work->kernel.kern = kernel->kern;
     memcpy(work->kernel.cluster, kernel->cluster, sizeof(kernel->cluster));
@@ -1230,6 +1231,8 @@ CUresult impl_cuGraphKernelNodeGetAttribute(CUgraphNode hNode, CUkernelNodeAttrI
     memset(value_out, 0, sizeof(*value_out));
     if (attr == CU_LAUNCH_ATTRIBUTE_COOPERATIVE)
         value_out->cooperative = node->work->kernel.cooperative;
+    else if (attr == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE)
+        value_out->deviceUpdatableKernelNode.deviceUpdatable = node->work->kernel.updatable;
     else if (attr == CU_LAUNCH_ATTRIBUTE_PRIORITY)
         value_out->priority = node->work->kernel.priority;
     else if (attr == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)

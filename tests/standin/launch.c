@@ -129,6 +129,9 @@ void kernel_attribute(struct kernel_work *kernel, CUlaunchAttributeID id,
 {
     switch (id) {
     case CU_LAUNCH_ATTRIBUTE_COOPERATIVE: kernel->cooperative = value->cooperative != 0; break;
+    case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
+        kernel->updatable = value->deviceUpdatableKernelNode.deviceUpdatable != 0;
+        break;
     case CU_LAUNCH_ATTRIBUTE_PRIORITY: kernel->priority = value->priority; break;
     case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
         kernel->cluster[0] = value->clusterDim.x;
