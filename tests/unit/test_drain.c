@@ -6,14 +6,11 @@
  */
 #include "core/atomic.h"
 #include "core/clock.h"
-#include "core/log.h"
 #include "preload/arena.h"
-#include "preload/hooks.h"
-#include "preload/process.h"
+#include "tests/unit/drain_kit.h"
 
 #include <check.h>
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,12 +18,8 @@
 #define MAX_BYTES (512u << 10)
 #define N_SITES 5u
 #define N_DEVICE 2
-#define SECOND 1000000000u
 
 /* ------------------------------------------------------------------------- the world around it */
-
-struct driver driver_table;
-struct process process;
 
 static struct world {
     struct arena arena;
@@ -34,44 +27,14 @@ static struct world {
     struct ring_slot slots[MAX_SLOTS];
     struct arena_pending pending[MAX_SLOTS];
     unsigned char *payload;
-    uint64_t n_copies, fail_copy_at;    /* cuMemcpyDtoHAsync calls; the one from which on they fail */
     uint64_t n_appends, fail_append_at; /* the one run_append() that fails */
     uint64_t last_launch;               /* encoder only */
     uint64_t n_wrong;                   /* records out of order, or whose bytes are not their own */
-    uint64_t n_streams_synced;
 } world;
 
 static unsigned char pattern(uint64_t seq, uint64_t i)
 {
     return (unsigned char)(seq * 37 + i * 3);
-}
-
-static CUresult fake_set_current(CUcontext context)
-{
-    (void)context;
-    return CUDA_SUCCESS;
-}
-
-static CUresult fake_register(void *p, size_t n, unsigned flags)
-{
-    (void)p, (void)n, (void)flags;
-    return CUDA_ERROR_NOT_SUPPORTED; /* only makes copies faster */
-}
-
-static CUresult fake_copy(void *to, CUdeviceptr from, size_t n, CUstream stream)
-{
-    (void)stream;
-    if (atomic_add_relaxed(&world.n_copies, 1) + 1 >= world.fail_copy_at)
-        return CUDA_ERROR_ILLEGAL_ADDRESS;
-    memcpy(to, (const void *)(uintptr_t)from, n);
-    return CUDA_SUCCESS;
-}
-
-static CUresult fake_synchronize(CUstream stream)
-{
-    (void)stream;
-    atomic_add_relaxed(&world.n_streams_synced, 1);
-    return atomic_load_relaxed(&world.n_copies) >= world.fail_copy_at ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_SUCCESS;
 }
 
 int run_append(struct run *run, const struct run_record *records, size_t n_records)
@@ -92,57 +55,16 @@ int run_append(struct run *run, const struct run_record *records, size_t n_recor
     return 0;
 }
 
-void run_problem(struct run *run, const char *site, const char *reason, const char *sentence)
-{
-    (void)run, (void)site, (void)reason, (void)sentence;
-}
-
-void process_count(struct dmi_tally *tally, int sign, uint64_t records, uint64_t rows, uint64_t bytes)
-{
-    ck_assert_int_eq(sign, 1);
-    atomic_add_relaxed(&tally->records, records);
-    atomic_add_relaxed(&tally->rows, rows);
-    atomic_add_relaxed(&tally->bytes, bytes);
-}
-
-void process_drop(uint32_t site, enum dmi_drop reason, uint64_t rows, uint64_t bytes)
-{
-    process_count(&process.counters->sites[site].dropped[reason], 1, 1, rows, bytes);
-}
-
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define __SANITIZE_THREAD__ 1
-#endif
-#endif
-#ifdef __SANITIZE_THREAD__
-/* gcc 12's and clang 14's ThreadSanitizer know pthread_timedjoin_np, but not this one. */
-int pthread_clockjoin_np(pthread_t thread, void **value, clockid_t clock, const struct timespec *end)
-{
-    ck_assert_int_eq(clock, CLOCK_MONOTONIC);
-    uint64_t end_ns = (uint64_t)end->tv_sec * SECOND + (uint64_t)end->tv_nsec;
-    end_ns = end_ns - clock_mono_ns() + clock_real_ns();
-    struct timespec real = {.tv_sec = (time_t)(end_ns / SECOND), .tv_nsec = (long)(end_ns % SECOND)};
-    return pthread_timedjoin_np(thread, value, &real);
-}
-#endif
-
 /* ------------------------------------------------------------------------- fixture */
 
 static struct arena *set_up(uint32_t n_slots, uint64_t n_bytes)
 {
-    log_init("none");
-    driver_table.cuCtxSetCurrent = fake_set_current;
-    driver_table.cuMemHostRegister_v2 = fake_register;
-    driver_table.cuMemcpyDtoHAsync_v2 = fake_copy;
-    driver_table.cuStreamSynchronize = fake_synchronize;
+    kit_reset(N_SITES);
     free(world.payload);
-    free(process.counters);
     memset(&world, 0, sizeof world);
-    world.fail_copy_at = world.fail_append_at = UINT64_MAX;
+    world.fail_append_at = UINT64_MAX;
     world.payload = malloc(n_bytes);
-    process.counters = calloc(1, sizeof *process.counters + N_SITES * sizeof process.counters->sites[0]);
-    ck_assert(world.payload && process.counters);
+    ck_assert(world.payload);
     struct arena *a = &world.arena;
     pthread_mutex_init(&a->lock, NULL);
     a->payload = (CUdeviceptr)(uintptr_t)world.payload;
@@ -179,22 +101,6 @@ static void copy_and_publish(struct arena *a, const struct dmi_desc *record, uin
     ring_publish(ring_desc(&a->ring, index), record);
 }
 
-static uint64_t captured(void)
-{
-    uint64_t n = 0;
-    for (uint32_t i = 0; i < N_SITES; i++)
-        n += process.counters->sites[i].captured.records;
-    return n;
-}
-
-static uint64_t dropped(enum dmi_drop reason)
-{
-    uint64_t n = 0;
-    for (uint32_t i = 0; i < N_SITES; i++)
-        n += process.counters->sites[i].dropped[reason].records;
-    return n;
-}
-
 static void tear_down(struct arena *a)
 {
     drain_free(a);
@@ -211,11 +117,11 @@ START_TEST(what_is_published_is_captured_in_order_with_its_own_bytes)
     for (uint64_t seq = DMI_SEQ_FIRST; seq < 300; seq++) {
         struct dmi_desc record;
         while (reserve(a, seq, 1 + seq * 7 % 5000, &record, &index) == RING_E_FULL)
-            sched_yield();
+            kit_wait();
         copy_and_publish(a, &record, index);
     }
     ck_assert(drain_wait(a, index + 1, 10ull * SECOND));
-    ck_assert_uint_eq(captured(), 298);
+    ck_assert_uint_eq(kit_captured(), 298);
     ck_assert(drain_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
     ck_assert_uint_eq(world.n_wrong, 0);
     tear_down(a);
@@ -231,11 +137,11 @@ START_TEST(a_record_as_large_as_the_ring_is_captured)
         struct dmi_desc record;
         uint64_t index;
         while (reserve(a, seq, seq % 2 ? MAX_BYTES : 100, &record, &index) == RING_E_FULL)
-            sched_yield();
+            kit_wait();
         copy_and_publish(a, &record, index);
     }
     ck_assert(drain_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
-    ck_assert_uint_eq(captured(), 6);
+    ck_assert_uint_eq(kit_captured(), 6);
     ck_assert_uint_eq(world.n_wrong, 0);
     tear_down(a);
 }
@@ -255,8 +161,8 @@ START_TEST(what_is_never_published_is_counted_when_the_time_is_over)
     uint64_t start = clock_mono_ns();
     ck_assert(drain_stop(a, SECOND / 10, DMI_DROP_CONTEXT_GONE));
     ck_assert_uint_lt(clock_mono_ns() - start, 2ull * SECOND);
-    ck_assert_uint_eq(captured(), 1);
-    ck_assert_uint_eq(dropped(DMI_DROP_CONTEXT_GONE), 2);
+    ck_assert_uint_eq(kit_captured(), 1);
+    ck_assert_uint_eq(kit_dropped(DMI_DROP_CONTEXT_GONE), 2);
     ck_assert_uint_eq(world.n_wrong, 0);
     tear_down(a);
 }
@@ -274,8 +180,8 @@ START_TEST(a_descriptor_that_lies_is_counted_and_the_next_ones_are_captured)
         copy_and_publish(a, &record, index);
     }
     ck_assert(drain_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
-    ck_assert_uint_eq(dropped(DMI_DROP_MISMATCH), 1);
-    ck_assert_uint_eq(captured(), 3);
+    ck_assert_uint_eq(kit_dropped(DMI_DROP_MISMATCH), 1);
+    ck_assert_uint_eq(kit_captured(), 3);
     ck_assert_uint_eq(world.n_wrong, 0);
     tear_down(a);
 }
@@ -294,8 +200,8 @@ START_TEST(a_full_disk_drops_its_chunk_and_no_other)
         ck_assert(drain_wait(a, index + 1, 10ull * SECOND)); /* a chunk each */
     }
     ck_assert(drain_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
-    ck_assert_uint_eq(dropped(DMI_DROP_WRITE_FAILED), 1);
-    ck_assert_uint_eq(captured(), 5);
+    ck_assert_uint_eq(kit_dropped(DMI_DROP_WRITE_FAILED), 1);
+    ck_assert_uint_eq(kit_captured(), 5);
     tear_down(a);
 }
 END_TEST
@@ -303,7 +209,7 @@ END_TEST
 START_TEST(a_sticky_error_drops_the_rest_and_stops_reservations)
 {
     struct arena *a = set_up(8, 4096);
-    world.fail_copy_at = 2;
+    kit.fail_copy_at = 2;
     ck_assert_int_eq(drain_start(a), 0);
     struct dmi_desc record;
     uint64_t index;
@@ -318,8 +224,8 @@ START_TEST(a_sticky_error_drops_the_rest_and_stops_reservations)
     ck_assert(drain_wait(a, 3, 10ull * SECOND));
     ck_assert_int_eq(atomic_load_acquire(&a->broken), CUDA_ERROR_ILLEGAL_ADDRESS);
     ck_assert(drain_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
-    ck_assert_uint_eq(captured(), 1);
-    ck_assert_uint_eq(dropped(DMI_DROP_DEVICE_ERROR), 2);
+    ck_assert_uint_eq(kit_captured(), 1);
+    ck_assert_uint_eq(kit_dropped(DMI_DROP_DEVICE_ERROR), 2);
     tear_down(a);
 }
 END_TEST
@@ -335,21 +241,13 @@ START_TEST(it_starts_again_after_a_stop)
         copy_and_publish(a, &record, index);
         ck_assert(drain_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
     }
-    ck_assert_uint_eq(captured(), 10);
+    ck_assert_uint_eq(kit_captured(), 10);
     ck_assert_uint_eq(world.n_wrong, 0);
     tear_down(a);
 }
 END_TEST
 
 /* ------------------------------------------------------------------------- random schedules */
-
-static uint64_t next(uint64_t *state)
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
 
 /* A "stream": runs the copies that are queued on it, in order, when it likes. */
 struct stream {
@@ -378,25 +276,26 @@ static void *stream_main(void *arg)
             copy_and_publish(&world.arena, &record, index);
         else if (closed)
             return NULL;
-        for (uint64_t n = next(&s->seed) % 3; n; n--)
-            sched_yield();
+        else
+            kit_wait();
+        kit_nap(&s->seed);
     }
 }
 
 START_TEST(random_schedules_account_for_every_record)
 {
     uint64_t state = (uint64_t)_i * 7919;
-    struct arena *a = set_up(2u << next(&state) % 6, 4096u << next(&state) % 4);
-    if (next(&state) % 4 == 0)
-        world.fail_append_at = 1 + next(&state) % 6;
-    if (next(&state) % 6 == 0)
-        world.fail_copy_at = 1 + next(&state) % 30;
+    struct arena *a = set_up(2u << kit_next(&state) % 6, 4096u << kit_next(&state) % 4);
+    if (kit_next(&state) % 4 == 0)
+        world.fail_append_at = 1 + kit_next(&state) % 6;
+    if (kit_next(&state) % 6 == 0)
+        kit.fail_copy_at = 1 + kit_next(&state) % 30;
     static struct stream streams[N_DEVICE];
     pthread_t threads[N_DEVICE];
     for (int i = 0; i < N_DEVICE; i++) {
         memset(&streams[i], 0, sizeof streams[i]);
         pthread_mutex_init(&streams[i].lock, NULL);
-        streams[i].seed = next(&state);
+        streams[i].seed = kit_next(&state);
         ck_assert_int_eq(pthread_create(&threads[i], NULL, stream_main, &streams[i]), 0);
     }
     ck_assert_int_eq(drain_start(a), 0);
@@ -404,21 +303,21 @@ START_TEST(random_schedules_account_for_every_record)
     for (uint64_t seq = DMI_SEQ_FIRST; seq < 200; seq++) {
         struct dmi_desc record;
         uint64_t index;
-        uint64_t n_bytes = 1 + next(&state) % (next(&state) % 8 ? 256 : a->ring.n_bytes);
+        uint64_t n_bytes = 1 + kit_next(&state) % (kit_next(&state) % 8 ? 256 : a->ring.n_bytes);
         if (atomic_load_acquire(&a->broken))
             break; /* as launch.c does */
         if (reserve(a, seq, n_bytes, &record, &index)) {
             n_refused++; /* best effort: dropped by the launching side, which counts it */
-            sched_yield();
+            kit_wait();
             continue;
         }
         n_reserved++;
-        if (next(&state) % 10 == 0) {
+        if (kit_next(&state) % 10 == 0) {
             ring_cancel(&a->ring, index);
             n_cancelled++;
             continue;
         }
-        struct stream *s = &streams[next(&state) % N_DEVICE];
+        struct stream *s = &streams[kit_next(&state) % N_DEVICE];
         pthread_mutex_lock(&s->lock);
         uint32_t at = s->n_in++ % (2 * MAX_SLOTS);
         s->work[at].record = record;
@@ -435,11 +334,11 @@ START_TEST(random_schedules_account_for_every_record)
     ck_assert(drain_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
     uint64_t n_dropped = 0;
     for (int reason = 0; reason < DMI_DROP_COUNT; reason++)
-        n_dropped += dropped((enum dmi_drop)reason);
+        n_dropped += kit_dropped((enum dmi_drop)reason);
     ck_assert_uint_eq(world.n_wrong, 0);
-    ck_assert_uint_eq(captured() + n_dropped, n_reserved - n_cancelled);
-    ck_assert_uint_eq(dropped(DMI_DROP_EXIT_TIMEOUT) + dropped(DMI_DROP_MISMATCH), 0);
-    if (world.fail_copy_at == UINT64_MAX && world.fail_append_at == UINT64_MAX)
+    ck_assert_uint_eq(kit_captured() + n_dropped, n_reserved - n_cancelled);
+    ck_assert_uint_eq(kit_dropped(DMI_DROP_EXIT_TIMEOUT) + kit_dropped(DMI_DROP_MISMATCH), 0);
+    if (kit.fail_copy_at == UINT64_MAX && world.fail_append_at == UINT64_MAX)
         ck_assert_uint_eq(n_dropped, 0);
     ck_assert_uint_eq(ring_in_flight(&a->ring), 0);
     tear_down(a);

@@ -13,6 +13,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define MAX_SLOTS 64u
 #define MAX_BYTES 4096u
@@ -180,7 +181,6 @@ START_TEST(a_record_as_large_as_the_ring_fits_whenever_it_is_empty)
 }
 END_TEST
 
-/* Random sizes and fates against a list: pieces lie inside, aligned, and never overlap another in flight. */
 START_TEST(what_a_launch_has_not_published_when_it_is_over_was_not_run)
 {
     struct ring ring = make(8, 1024);
@@ -224,6 +224,7 @@ START_TEST(a_launch_is_reserved_whole_or_not_at_all)
 }
 END_TEST
 
+/* Random sizes and fates against a list: pieces lie inside, aligned, and never overlap another in flight. */
 START_TEST(records_in_flight_never_overlap)
 {
     uint64_t state = (uint64_t)_i;
@@ -300,6 +301,13 @@ static void maybe_yield(uint64_t *state)
         sched_yield();
 }
 
+/* For who waits for another thread: where all only yield, the one that is waited for starves. */
+static void wait_a_little(void)
+{
+    struct timespec pause = {.tv_nsec = 20000};
+    nanosleep(&pause, NULL);
+}
+
 static unsigned char pattern(uint64_t seq, uint64_t i)
 {
     return (unsigned char)(seq * 31 + i);
@@ -330,7 +338,10 @@ static void *launching_main(void *arg)
         m->n_refused += r != 0;
         pthread_mutex_unlock(&m->lock);
         made += r == 0;
-        maybe_yield(&state);
+        if (r)
+            wait_a_little();
+        else
+            maybe_yield(&state);
     }
     pthread_mutex_lock(&m->lock);
     m->n_launching--;
@@ -369,19 +380,24 @@ static void *device_main(void *arg)
                 payload_ring[record.payload + i] = pattern(record.ready, i);
             maybe_yield(&state);
             ring_publish(ring_desc(&m->ring, index), &record);
+            maybe_yield(&state);
+        } else {
+            wait_a_little();
         }
-        maybe_yield(&state);
     }
 }
 
 /* Drains until all is seen. Return: the number of wrong bytes. */
 static uint64_t drain(struct model *m, uint64_t n_total)
 {
-    uint64_t state = m->drain_seed, index = 0, wrong = 0, last_seq = 0;
+    uint64_t state = m->drain_seed, index = 0, wrong = 0, last_seq = 0, n_idle = 0;
     while (index < n_total) {
         enum ring_event event = ring_poll(&m->ring, index);
         if (event == RING_EMPTY || event == RING_PENDING) {
-            sched_yield();
+            if (++n_idle % 16)
+                sched_yield();
+            else
+                wait_a_little();
             continue;
         }
         const struct ring_slot *slot = ring_slot(&m->ring, index);

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/unit/drain_kit.h"
+
+#include "core/clock.h"
+#include "core/log.h"
+
+#include <check.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct driver driver_table;
+struct process process;
+struct kit kit;
+
+/* ------------------------------------------------------------------------- driver */
+
+static CUresult fake_set_current(CUcontext context)
+{
+    (void)context;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_register(void *p, size_t n, unsigned flags)
+{
+    (void)p, (void)n, (void)flags;
+    return CUDA_ERROR_NOT_SUPPORTED; /* only makes copies faster */
+}
+
+static CUresult fake_copy(void *to, CUdeviceptr from, size_t n, CUstream stream)
+{
+    (void)stream;
+    if (atomic_add_relaxed(&kit.n_copies, 1) + 1 >= kit.fail_copy_at)
+        return CUDA_ERROR_ILLEGAL_ADDRESS;
+    memcpy(to, (const void *)(uintptr_t)from, n);
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_synchronize(CUstream stream)
+{
+    (void)stream;
+    return atomic_load_relaxed(&kit.n_copies) >= kit.fail_copy_at ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_SUCCESS;
+}
+
+void kit_reset(uint32_t n_sites)
+{
+    kit_free();
+    log_init("none");
+    memset(&driver_table, 0, sizeof driver_table);
+    driver_table.cuCtxSetCurrent = fake_set_current;
+    driver_table.cuMemHostRegister_v2 = fake_register;
+    driver_table.cuMemcpyDtoHAsync_v2 = fake_copy;
+    driver_table.cuStreamSynchronize = fake_synchronize;
+    kit = (struct kit){.fail_copy_at = UINT64_MAX, .n_sites = n_sites};
+    process = (struct process){0};
+    process.counters = calloc(1, sizeof *process.counters + n_sites * sizeof process.counters->sites[0]);
+    ck_assert(process.counters);
+}
+
+void kit_free(void)
+{
+    free(process.counters);
+    process.counters = NULL;
+}
+
+/* ------------------------------------------------------------------------- counters */
+
+void process_count(struct dmi_tally *tally, int sign, uint64_t records, uint64_t rows, uint64_t bytes)
+{
+    uint64_t s = (uint64_t)(int64_t)sign;
+    atomic_add_relaxed(&tally->records, s * records);
+    atomic_add_relaxed(&tally->rows, s * rows);
+    atomic_add_relaxed(&tally->bytes, s * bytes);
+}
+
+void process_drop(uint32_t site, enum dmi_drop reason, uint64_t rows, uint64_t bytes)
+{
+    process_count(&process.counters->sites[site].dropped[reason], 1, 1, rows, bytes);
+}
+
+void run_problem(struct run *run, const char *site, const char *reason, const char *sentence)
+{
+    (void)run, (void)site, (void)reason, (void)sentence;
+}
+
+uint64_t kit_captured(void)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < kit.n_sites; i++)
+        n += process.counters->sites[i].captured.records;
+    return n;
+}
+
+uint64_t kit_dropped(enum dmi_drop reason)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < kit.n_sites; i++)
+        n += process.counters->sites[i].dropped[reason].records;
+    return n;
+}
+
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define __SANITIZE_THREAD__ 1
+#endif
+#endif
+#ifdef __SANITIZE_THREAD__
+/* gcc 12's and clang 14's ThreadSanitizer know pthread_timedjoin_np, but not this one. */
+int pthread_clockjoin_np(pthread_t thread, void **value, clockid_t clock, const struct timespec *end)
+{
+    ck_assert_int_eq(clock, CLOCK_MONOTONIC);
+    uint64_t end_ns = (uint64_t)end->tv_sec * SECOND + (uint64_t)end->tv_nsec;
+    end_ns = end_ns - clock_mono_ns() + clock_real_ns();
+    struct timespec real = {.tv_sec = (time_t)(end_ns / SECOND), .tv_nsec = (long)(end_ns % SECOND)};
+    return pthread_timedjoin_np(thread, value, &real);
+}
+#endif
+
+/* ------------------------------------------------------------------------- schedules */
+
+uint64_t kit_next(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+static void sleep_ns(long ns)
+{
+    struct timespec pause = {.tv_nsec = ns};
+    nanosleep(&pause, NULL);
+}
+
+void kit_nap(uint64_t *state)
+{
+    if (kit_next(state) % 32 == 0)
+        sleep_ns((long)(kit_next(state) % 100000));
+    for (uint64_t n = kit_next(state) % 4; n; n--)
+        sched_yield();
+}
+
+void kit_wait(void)
+{
+    sleep_ns(20000);
+}

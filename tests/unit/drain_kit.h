@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What tests of the drain stand on: a driver whose copies to the host happen at once, counters, and the
+ * random steps of schedules. Defines process and driver_table in the library's place.
+ */
+#ifndef TESTS_UNIT_DRAIN_KIT_H
+#define TESTS_UNIT_DRAIN_KIT_H
+
+#include "preload/hooks.h"
+#include "preload/process.h"
+
+#include <stdint.h>
+
+#define SECOND 1000000000ull
+
+struct kit {
+    uint64_t n_copies, fail_copy_at; /* cuMemcpyDtoHAsync calls; the one from which on they fail */
+    uint32_t n_sites;
+};
+
+extern struct kit kit;
+
+/* A new world: counters of @n_sites at 0, nothing fails. Thread: one, while no other runs. */
+void kit_reset(uint32_t n_sites);
+void kit_free(void);
+
+/* Records over all sites. Thread: any; exact once the others have ended. */
+uint64_t kit_captured(void);
+uint64_t kit_dropped(enum dmi_drop reason);
+
+/* The next number of a schedule (splitmix64). */
+uint64_t kit_next(uint64_t *state);
+
+/* Up to three times: another thread may go first. Now and then it may take its time. */
+void kit_nap(uint64_t *state);
+
+/* For who waits for another thread: yielding alone starves that thread where others do the same. */
+void kit_wait(void);
+
+#endif
