@@ -124,10 +124,21 @@ int ring_reserve_launch(struct ring *ring, uint64_t seq, const uint32_t *sites, 
     return 0;
 }
 
-void ring_cancel(struct ring *ring, uint64_t index)
+bool ring_cancel(struct ring *ring, uint64_t index)
 {
-    /* acquired by ring_poll() */
-    atomic_store_release(&ring_slot(ring, index)->state, RING_CANCELLED);
+    uint32_t reserved = RING_RESERVED;
+    /* acquires ring_release(): what the drain gave up on may be reserved anew, under another number */
+    if (index < atomic_load_acquire(&ring->tail_slot))
+        return false;
+    /* acquired by ring_poll(), and by ring_give_up() */
+    return atomic_cas_acq_rel(&ring_slot(ring, index)->state, &reserved, RING_CANCELLED);
+}
+
+bool ring_give_up(struct ring *ring, uint64_t index)
+{
+    uint32_t reserved = RING_RESERVED;
+    /* acquired by ring_cancel() */
+    return atomic_cas_acq_rel(&ring_slot(ring, index)->state, &reserved, RING_GIVEN_UP);
 }
 
 /* Has the launch that @slot belongs to said that it is over? */

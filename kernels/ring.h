@@ -33,11 +33,12 @@ enum ring_state {
     RING_FREE = 0,
     RING_RESERVED = 1,  /* the device will publish it */
     RING_CANCELLED = 2, /* the launch was refused: nobody will */
+    RING_GIVEN_UP = 3,  /* the drain waits for it no longer */
 };
 
 /* The host's half of a slot: what the reservation promised. @user is the caller's own. */
 struct ring_slot {
-    uint32_t state;     /* enum ring_state; released by ring_cancel(), acquired by ring_poll() */
+    uint32_t state;     /* enum ring_state; who changes it from RESERVED decides the slot's fate */
     uint32_t site;
     uint64_t seq;       /* launch sequence; several slots of one launch share it */
     uint64_t payload;   /* offset in the payload ring */
@@ -89,8 +90,15 @@ int ring_reserve(struct ring *ring, uint64_t seq, uint32_t site, uint64_t n_byte
 int ring_reserve_launch(struct ring *ring, uint64_t seq, const uint32_t *sites, const uint64_t *sizes,
                         uint32_t n, uint64_t *index, uint64_t *payloads);
 
-/* The copy of this slot was never handed to the device. Thread: any; once, before any publish. */
-void ring_cancel(struct ring *ring, uint64_t index);
+/**
+ * ring_cancel() - the copy of this slot was never handed to the device
+ * Thread: any; once, before any publish. Return: false if the drain has given up on the slot before: its
+ * record is counted, and the slot may be somebody else's.
+ */
+bool ring_cancel(struct ring *ring, uint64_t index);
+
+/* Nobody waits for this slot any more. Thread: drain. Return: false if it was cancelled. */
+bool ring_give_up(struct ring *ring, uint64_t index);
 
 enum ring_event {
     RING_EMPTY = 0,     /* nothing is reserved */

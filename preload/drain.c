@@ -262,7 +262,8 @@ static void drop_all(struct arena *a, struct batch *b, enum dmi_drop reason)
     uint64_t head = atomic_load_acquire(&a->ring.head_slot);
     pthread_mutex_unlock(&a->lock);
     for (uint64_t i = b->end_slot; i < head; i++)
-        if (ring_poll(&a->ring, i) != RING_VOID)
+        /* its launch may be refused right now: either we count its record, or its thread takes it back */
+        if (ring_give_up(&a->ring, i))
             drop_slot(a, i, reason);
     b->end_slot = head;
 }

@@ -47,6 +47,7 @@ static void note_occurrences(struct exec *x)
                           (c->want.error || c->want.plan.n_bytes);
             c->live = false;
             c->drop = 0;
+            c->given_up = false;
             x->forward[k] = a->forward.sequence;
             if (c->noted)
                 atomic_add_relaxed(&process.counters->sites[c->want.site].launches, 1);
@@ -194,10 +195,20 @@ static void follow_switches(struct exec *x)
     x->switches = switches;
 }
 
+/* The launch's slots, which nobody will publish. Records that the drain gave up on before are counted. */
 static void cancel(struct exec *x, const struct exec_job *job)
 {
-    for (uint32_t i = 0; i < job->n_slots; i++)
-        ring_cancel(&x->arena->ring, job->first + i);
+    uint64_t slot = job->first;
+    if (!job->n_slots)
+        return;
+    for (uint32_t k = 0; k < x->n_copies; k++) {
+        struct copy *c = &x->copies[k];
+        if (!c->live)
+            continue;
+        c->given_up = !ring_cancel(&x->arena->ring, slot++);
+        c->live = !c->given_up;
+    }
+    ring_cancel(&x->arena->ring, slot);
 }
 
 static void drop_live(struct exec *x, int reason)
@@ -262,7 +273,7 @@ static void take_back(struct exec *x, const struct exec_job *job)
             forward_take_back(x->arena, c->want.site);
             atomic_sub_relaxed(&counters->launches, 1);
         }
-        if (!c->expected)
+        if (!c->expected || c->given_up)
             continue;
         process_count(&counters->expected, -1, 1, c->want.plan.dims[0], c->want.plan.n_bytes);
         if (c->drop)

@@ -18,6 +18,7 @@ struct copy {
     int drop;         /* scratch of a launch: enum dmi_drop + 1 that it was counted under */
     bool expected;    /* scratch of a launch */
     bool noted;       /* scratch of a launch: it took an occurrence */
+    bool given_up;    /* scratch of a launch: by the drain, which has counted it */
     bool off;         /* the node is disabled: dmi_site_enable() */
 };
 

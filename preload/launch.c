@@ -247,7 +247,7 @@ static bool reserve_items(struct arena *a, const struct plan *plan, const struct
 {
     for (uint32_t i = 0; i < job->n_items; i++) {
         struct launch_item *item = &job->items[i];
-        if (wants[i]->error)
+        if (wants[i]->error || item->given_up)
             continue;
         item->drop = reserve_one(a, plan, wants[i], item);
         item->reserved = item->drop == 0;
@@ -257,13 +257,19 @@ static bool reserve_items(struct arena *a, const struct plan *plan, const struct
     return true;
 }
 
+/* The item's place in the ring, which no copy will fill. Return: false if its record is counted already. */
+static bool cancel(struct arena *a, struct launch_item *item)
+{
+    item->reserved = false;
+    item->given_up = !ring_cancel(&a->ring, item->slot);
+    return !item->given_up;
+}
+
 static void give_back(struct arena *a, struct launch_job *job)
 {
-    for (uint32_t i = 0; i < job->n_items; i++) {
+    for (uint32_t i = 0; i < job->n_items; i++)
         if (job->items[i].reserved)
-            ring_cancel(&a->ring, job->items[i].slot);
-        job->items[i].reserved = false;
-    }
+            cancel(a, &job->items[i]);
 }
 
 /*
@@ -310,10 +316,10 @@ static void launch_copy(const struct launch *l, struct arena *a, struct launch_i
     CUresult r = launch(a->copy, copy_blocks(item->n_bytes, item->copy.gather.access), 1, 1, COPY_THREADS, 1, 1, 0, l->stream, params, NULL);
     if (r == CUDA_SUCCESS)
         return;
-    ring_cancel(&a->ring, item->slot);
-    item->reserved = false;
-    item->drop = DMI_DROP_COPY_FAILED + 1;
-    process_drop(item->site, DMI_DROP_COPY_FAILED, item->rows, item->n_bytes);
+    if (cancel(a, item)) {
+        item->drop = DMI_DROP_COPY_FAILED + 1;
+        process_drop(item->site, DMI_DROP_COPY_FAILED, item->rows, item->n_bytes);
+    }
     process_problem(item->site, PROBLEM_COPY_FAILED, "the driver refused our copy kernel: error %d", (int)r);
 }
 
@@ -412,9 +418,9 @@ static void take_back(struct launch_job *job)
         struct dmi_site_counters *c = &process.counters->sites[item->site];
         if (item->reserved && is_before(item))
             continue; /* the copy is on its way: the tensor was there, and is recorded */
-        if (item->reserved)
-            ring_cancel(&a->ring, item->slot);
-        else
+        if (item->given_up || (item->reserved && !cancel(a, item)))
+            continue; /* a counted drop, for good */
+        if (item->drop)
             process_count(&c->dropped[item->drop - 1], -1, 1, item->rows, item->n_bytes);
         process_count(&c->expected, -1, 1, item->rows, item->n_bytes);
     }

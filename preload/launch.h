@@ -28,6 +28,7 @@ struct launch_item {
     uint64_t rows, n_bytes;
     uint64_t slot;
     bool reserved; /* slot and copy are filled in */
+    bool given_up; /* by the drain, which has counted it */
     int drop;      /* enum dmi_drop + 1 that it was counted under, 0: none */
     struct dmi_copy copy;
 };

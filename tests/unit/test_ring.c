@@ -120,6 +120,27 @@ START_TEST(a_cancelled_slot_is_void_and_its_space_comes_back)
 }
 END_TEST
 
+START_TEST(a_slot_is_cancelled_or_given_up_and_not_both)
+{
+    struct ring ring = make(4, 64);
+    uint64_t index, at;
+    ck_assert_int_eq(ring_reserve(&ring, 2, 0, 16, &index, &at), 0);
+    ck_assert(ring_cancel(&ring, index));
+    ck_assert(!ring_give_up(&ring, index));
+    ck_assert_int_eq(ring_poll(&ring, index), RING_VOID);
+    ck_assert_int_eq(ring_reserve(&ring, 3, 0, 16, &index, &at), 0);
+    ck_assert(ring_give_up(&ring, index));
+    ck_assert(!ring_cancel(&ring, index));
+    ring_release(&ring, index + 1);
+    uint64_t next_index;
+    for (uint64_t seq = 4; seq < 8; seq++)
+        ck_assert_int_eq(ring_reserve(&ring, seq, 0, 16, &next_index, &at), 0);
+    ck_assert(!ring_cancel(&ring, index)); /* its place is another record's by now */
+    for (uint64_t i = index + 1; i <= next_index; i++)
+        ck_assert_int_eq(ring_poll(&ring, i), RING_PENDING);
+}
+END_TEST
+
 START_TEST(a_descriptor_that_differs_from_its_reservation_is_a_mismatch)
 {
     for (int field = 0; field < 4; field++) {
@@ -467,6 +488,7 @@ int main(void)
     tcase_add_test(plain, a_slot_is_pending_until_published_and_free_after_release);
     tcase_add_test(plain, a_slot_s_last_record_is_not_taken_for_its_next);
     tcase_add_test(plain, a_cancelled_slot_is_void_and_its_space_comes_back);
+    tcase_add_test(plain, a_slot_is_cancelled_or_given_up_and_not_both);
     tcase_add_test(plain, a_descriptor_that_differs_from_its_reservation_is_a_mismatch);
     tcase_add_test(plain, more_than_the_ring_is_refused_and_nothing_changes);
     tcase_add_test(plain, a_full_ring_refuses_and_nothing_changes);
