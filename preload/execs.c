@@ -198,7 +198,7 @@ static void refresh(struct exec *x, struct copy *c)
     struct dmi_graph_copy param;
     exec_fill_copy(x, c, &param);
     CUresult r = exec_set_params(x, c->node, x->arena->copy_graph, exec_copy_blocks(&param), COPY_THREADS, &param);
-    if (r != CUDA_SUCCESS)
+    if (r != CUDA_SUCCESS && !c->want.error && c->want.plan.n_bytes) /* else nothing would be copied anyway */
         c->want.error = DMI_DROP_COPY_FAILED + 1;
 }
 
