@@ -90,7 +90,7 @@ def compile_fatbin(nvcc):
         f.write(SOURCE)
     out = os.path.join(WORK, "kernels.fatbin")
     subprocess.run([nvcc, "-fatbin", "--compress-mode=none", "-gencode", "arch=compute_75,code=compute_75",
-                    "-gencode", "arch=compute_90,code=compute_90", "-o", out, path], check=True)
+                    "-gencode", "arch=compute_90,code=compute_90", "-o", out, path], check=True, env={k: v for k, v in os.environ.items() if k != "LD_PRELOAD"})
     with open(out, "rb") as f:
         return f.read()
 
