@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""kill -9 at random moments: what was committed reads back, and the rest is accounted for.
+"""kill -9 and _exit at random moments: what was committed reads back, and the rest is accounted for.
 
 loop_client launches four kernels a forward, forever; every element that it writes says which launch
 wrote it.  After each kill: captured (what the segments hold) + dropped + lost_at_kill = expected, and
-expected is what the driver's call log says was launched, give or take the launch in flight.
+expected is what the driver's call log says was launched, give or take the launch in flight.  With --graphs the
+kernels are nodes of replayed graphs, and of six processes one leaves by _exit from another thread, and one
+by _exit in the middle of its replays: the last flush then loses nothing.
 """
 import argparse
 import pathlib
@@ -22,24 +24,51 @@ SPEC = ROOT / "tests" / "engine" / "loop.yaml"
 SITES = ("input", "output")  # in the spec's order
 KERNELS = ("first", "block")
 COLUMNS, LAYERS = 64, 3
+LEFT = 3  # what loop_client gives to _exit
+# By which way the processes end, in turn; and how many launches of each kernel one driver call makes at most.
+WAYS = {"eager": ("kill",), "graphs": ("kill", "kill", "thread", "kill", "kill", "here")}
+AT_ONCE = {"eager": (1, 1), "graphs": (1, 2)}
 
 
-def killed_run(client, folder, rows, delay):
-    """Run the client, kill it @delay seconds after it began to launch. Returns its call log's launches."""
-    from standin_log import Log
-    env = harness.environment(DMI_STANDIN_LOG=folder / "calls")
-    command = [DMI_RUN, "--spec", SPEC, "--out", folder / "out", "--", client, "0", str(rows)]
-    with open(folder / "stderr", "wb") as stderr:
-        program = subprocess.Popen([str(word) for word in command], env=env, stdout=subprocess.PIPE, stderr=stderr)
-        try:
-            if program.stdout.readline() != b"ready\n":
-                raise SystemExit(f"the client did not start: {(folder / 'stderr').read_text()}")
-            time.sleep(delay)
-        finally:
-            program.send_signal(signal.SIGKILL)
-            program.wait()
-            program.stdout.close()
-    return Log(folder / "calls").launches
+class Run:
+    """One process: the engine's @mode, by which @way it ends, and after how many seconds (or forwards: `here`)."""
+
+    def __init__(self, mode, way, rows, delay):
+        self.mode, self.way, self.rows, self.delay = mode, way, rows, delay
+        self.folder = harness.workspace()
+        self.launches, self.log = [], ""
+
+    def __str__(self):
+        after = f"behind {int(self.delay)} forwards" if self.way == "here" else f"after {self.delay:.3f} s"
+        return f"{self.mode}, {self.way}, {self.rows} rows, {after}, {len(self.launches)} launches"
+
+    def go(self, client):
+        from standin_log import Log
+        env = harness.environment(DMI_STANDIN_LOG=self.folder / "calls", DMI_LOG=self.folder / "log")
+        leave = {"kill": [], "thread": [f"thread:{int(self.delay * 1e6)}"], "here": [f"here:{int(self.delay)}"]}[self.way]
+        command = [DMI_RUN, "--spec", SPEC, "--out", self.folder / "out", "--", client, "0", str(self.rows), self.mode, *leave]
+        with open(self.folder / "stderr", "wb") as stderr:
+            program = subprocess.Popen([str(word) for word in command], env=env, stdout=subprocess.PIPE, stderr=stderr)
+            try:
+                if program.stdout.readline() != b"ready\n":
+                    raise SystemExit(f"the client did not start: {(self.folder / 'stderr').read_text()}")
+                if self.way == "kill":
+                    time.sleep(self.delay)
+                else:
+                    program.wait(timeout=60)
+            finally:
+                program.send_signal(signal.SIGKILL)
+                program.wait()
+                program.stdout.close()
+        self.launches = [launch for launch in Log(self.folder / "calls").launches if launch["kernel"] in KERNELS]
+        if (self.folder / "log").exists():
+            self.log = (self.folder / "log").read_text()
+        wanted = -signal.SIGKILL if self.way == "kill" else LEFT
+        return [] if program.returncode == wanted else [f"exit code {program.returncode}: {(self.folder / 'stderr').read_text()}"]
+
+    def flushed(self):
+        """Did the last flush end within its time?"""
+        return self.way != "kill" and "did not end within" not in self.log
 
 
 def check_rows(site, layer, x, rows):
@@ -60,28 +89,38 @@ def check_rows(site, layer, x, rows):
     return "", len(x)
 
 
-def check_run(folder, rows, launches):
+def check_expected(run, counters):
+    """Complaints: what is expected is what was launched."""
+    complaints, in_flight = [], 0
+    for i, kernel in enumerate(KERNELS):
+        launched = sum(launch["kernel"] == kernel for launch in run.launches)
+        ahead = counters.expected[i].records - launched
+        in_flight += abs(ahead)
+        # Killed: the call in flight may be expected and not logged. _exit: nothing is in flight; while the last flush
+        # runs, another thread goes on launching what is no longer expected.
+        if {"kill": not 0 <= ahead <= AT_ONCE[run.mode][i], "thread": ahead > 0, "here": ahead != 0}[run.way]:
+            complaints.append(f"{kernel}: {counters.expected[i].records} expected, {launched} launched")
+    if run.way == "kill" and in_flight > (1 if run.mode == "eager" else sum(AT_ONCE[run.mode])):
+        complaints.append(f"{in_flight} launches in flight on one thread")
+    if any((launch["exec"] != 0) != (run.mode == "graphs") for launch in run.launches):
+        complaints.append("a launch of the other mode in the call log")
+    return complaints
+
+
+def check_run(run):
     """(complaints, (expected, captured, dropped, lost) in records)"""
-    complaints, total = [], np.zeros(4, dtype=int)
-    out = folder / "out"
-    launched = [sum(launch["kernel"] == kernel for launch in launches) for kernel in KERNELS]
+    total = np.zeros(4, dtype=int)
+    out = run.folder / "out"
     runs = harness.runs_of(out)
     if not runs:
-        return ([] if sum(launched) <= 1 else [f"{sum(launched)} launches and no run"]), total
+        return ([] if len(run.launches) <= 1 else [f"{len(run.launches)} launches and no run"]), total
     counters = harness.Counters(runs[0])
-    in_flight = 0
-    for i, kernel in enumerate(KERNELS):
-        ahead = counters.expected[i].records - launched[i]
-        in_flight += abs(ahead)
-        if ahead not in (0, 1):
-            complaints.append(f"{kernel}: {counters.expected[i].records} expected, {launched[i]} launched")
-    if in_flight > 1:
-        complaints.append(f"{in_flight} launches in flight on one thread")
-    tensors = harness.export(out, folder / "export.safetensors")
+    complaints = check_expected(run, counters)
+    tensors = harness.export(out, run.folder / "export.safetensors")
     captured = dict.fromkeys(SITES, 0)
     for key, x in tensors.items():
         site, _, layer = key.partition(".")
-        wrong, n = check_rows(site, int(layer or 0), x, rows)
+        wrong, n = check_rows(site, int(layer or 0), x, run.rows)
         captured[site] += n
         if wrong:
             complaints.append(f"{key}: {wrong}")
@@ -90,11 +129,13 @@ def check_run(folder, rows, launches):
         dropped, expected = counters.dropped_sum(i).records, counters.expected[i].records
         lost = expected - captured[site] - dropped
         said = lost_of(stats, site)
-        if lost < 0 or said != lost:
+        if lost < 0 or said != lost or (lost and run.flushed()):
             complaints.append(f"{site}: {captured[site]} read back + {dropped} dropped + {said} lost_at_kill is not {expected}")
         if counters.captured[i].records > captured[site]:
             complaints.append(f"{site}: {counters.captured[i].records} counted as captured, {captured[site]} read back")
         total += (expected, captured[site], dropped, lost)
+    if run.flushed() and counters.state != harness.Counters.CLOSED:
+        complaints.append("the last flush has not closed the run")
     if harness.run([DMI_DUMP, "verify", out], check=False).returncode != 0:
         complaints.append("dmi-dump verify finds the run damaged")
     return complaints, total
@@ -109,25 +150,27 @@ def main():
     parser.add_argument("client", type=pathlib.Path)
     parser.add_argument("--kills", type=int, default=8)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--graphs", action="store_const", dest="mode", const="graphs", default="eager")
     opt = parser.parse_args()
     opt.client = opt.client.resolve()
     harness.need(DMI_RUN, DMI_DUMP, PRELOAD, STANDIN / "libcuda.so.1", opt.client)
     checks, chance, total, n_read = Checks(), random.Random(opt.seed), np.zeros(4, dtype=int), 0
     # Once to its end: all kernels are then in the driver's cache. While one is compiled nothing is launched.
     folder = harness.workspace()
-    harness.run([DMI_RUN, "--spec", SPEC, "--out", folder / "out", "--", opt.client, "1"],
+    harness.run([DMI_RUN, "--spec", SPEC, "--out", folder / "out", "--", opt.client, "1", "4", opt.mode],
                 env=harness.environment(DMI_STANDIN_LOG=folder / "calls"))
     for i in range(opt.kills):
-        folder, rows = harness.workspace(), chance.choice((1, 4, 32))
-        # Half of them early: while the library makes its arena and the first segment.
-        delay = chance.uniform(0, 0.02) if i % 2 else chance.uniform(0, 0.5)
-        launches = killed_run(opt.client, folder, rows, delay)
-        complaints, sums = check_run(folder, rows, launches)
-        checks.check(not complaints, f"kill {i}: {rows} rows, after {delay:.3f} s, {len(launches)} launches", "; ".join(complaints))
+        way = WAYS[opt.mode][i % len(WAYS[opt.mode])]
+        # Half of them early: while the library makes its arena, the graphs and the first segment.
+        delay = chance.uniform(0, 0.02) if i // 2 % 2 else chance.uniform(0, 0.5)
+        run = Run(opt.mode, way, chance.choice((1, 4, 32)), chance.randrange(1000) if way == "here" else delay)
+        complaints = run.go(opt.client)
+        wrong, sums = check_run(run)
+        checks.check(not complaints + wrong, f"{i}: {run}", "; ".join(complaints + wrong))
         total += sums
         n_read += sums[1] > 0
     print("       {} expected = {} read back + {} dropped + {} lost at the kill".format(*total))
-    checks.check(n_read >= opt.kills // 4, f"{n_read} of {opt.kills} kills came late enough for records to be read back")
+    checks.check(n_read >= opt.kills // 4, f"{n_read} of {opt.kills} ended late enough for records to be read back")
     checks.exit()
 
 
