@@ -109,9 +109,9 @@ def site_enable(pattern, on):
     """Switch the capture of sites on or off between launches: dmi_site_enable().
 
     pattern  of the sites' names in the HookSpec, as in a shell: q, resid_*, *
-    Returns how many entries of the spec it fits; OFF's meaning is not told apart from one, see loaded().
+    Returns OK, OFF or -errno: -ENOENT where no site of the spec has such a name.
     """
-    return 0 if _enable is None else _enable(pattern.encode(), bool(on))
+    return OFF if _enable is None else _enable(pattern.encode(), bool(on))
 
 
 def flush(timeout_s=10.0):
