@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A suite that nobody here wrote, run without the library, with it, and with a spec that captures.
+
+Every test must have one outcome in all three columns, and of the third every launch is accounted for, by three
+who do not know of each other: the driver's call log says how many there were, the run's counters what became of
+them, and the driver's own dumps what the captured ones held.
+"""
+import bisect
+import collections
+import concurrent.futures
+import os
+import shutil
+import subprocess
+import sys
+import time
+from xml.etree import ElementTree
+
+import harness
+from harness import DMI_DUMP, PRELOAD, ROOT, Counters
+from standin_log import read_dumps, read_log
+
+sys.path.insert(0, str(ROOT / "tests" / "preload"))
+from segments import read_run  # noqa: E402
+
+# What is captured at every launch: site, pointer as the spec says it, where the driver's dumps find it, bytes. A
+# parameter that is no pointer, or one to fewer bytes, is a counted drop.
+SITES = (("first", "arg[0]", 0, 16), ("byte", "arg[0]", 0, 1), ("second", "param[8]", 8, 16))
+SPEC = "\n".join(["hookspec: 1", "name: pointers", "overload: {mode: complete, wait_ms: 10000}", "sites:", *(
+    f"  - {{name: {name}, kernel: '.*', pointer: '{pointer}', dtype: u8, dims: [{{row: true, count: {n}}}], row: none}}"
+    for name, pointer, _, n in SITES)]) + "\n"
+NAMES = ("without", "idle", "captured")
+# A pytest plugin of ours: when each test began, in the clock of the driver's call log.
+MARKS = """
+import os
+import time
+
+
+def pytest_runtest_logstart(nodeid, location):
+    with open(os.environ["COLUMN_MARKS"], "a") as marks:
+        marks.write(f"{time.monotonic_ns()} {nodeid}\\n")
+"""
+
+
+class Column:
+    """One run of the suite: {test: (outcome, message)}, and where it left what."""
+
+    def __init__(self, folder, name):
+        self.name, self.folder = name, folder / name
+        self.out, self.report = self.folder / "out", self.folder / "tests.xml"
+        self.seconds, self.outcomes = 0.0, {}
+
+    def settings(self):
+        """The environment that makes the column what it is."""
+        if self.name == "without":
+            return {}
+        more = {"LD_PRELOAD": PRELOAD, "DMI_LOG": self.folder / "dmi.log", "DMI_OUT": self.out, "DMI_FSYNC": "never"}
+        if self.name == "captured":
+            spec = self.folder / "spec.yaml"
+            spec.write_text(SPEC)
+            more |= {"DMI_SPEC": spec, "DMI_STANDIN_LOG": self.folder / "calls-%p",
+                     "DMI_STANDIN_DUMP": ";".join(f"after {at} {n} .*" for _, _, at, n in SITES),
+                     "DMI_STANDIN_DUMP_FILE": self.folder / "dumps-%p"}
+        return more
+
+    def run(self, command, cwd, env):
+        """pytest's @command, with a report of its own; a suite that dies leaves no outcomes."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+        (self.folder / "column_marks.py").write_text(MARKS)
+        env = harness.environment(**env, **self.settings(), COLUMN_MARKS=self.folder / "marks")
+        env["PYTHONPATH"] = f"{self.folder}:{env.get('PYTHONPATH', '')}"
+        started = time.monotonic()
+        with open(self.folder / "tests.log", "wb") as log:
+            subprocess.run([*map(str, command), "-p", "column_marks", f"--junitxml={self.report}"], cwd=cwd, env=env,
+                           stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False)
+        self.seconds = time.monotonic() - started
+        if self.report.exists():
+            self.outcomes = read_report(self.report)
+
+
+def read_report(path):
+    found = {}
+    for case in ElementTree.parse(path).iter("testcase"):
+        name = f"{case.get('classname')}::{case.get('name')}"
+        found[name] = ("passed", "")
+        for kind in ("failure", "error", "skipped"):
+            if case.find(kind) is not None:
+                found[name] = (kind, case.find(kind).get("message") or "")
+    return found
+
+
+def tests_that_launch(column):
+    """How many of its tests launched a kernel."""
+    marks = column.folder / "marks"
+    starts = [int(line.split()[0]) for line in marks.read_text().splitlines()] if marks.exists() else []
+    found = set()
+    for path in column.folder.glob("calls-*"):
+        found |= {bisect.bisect(starts, r["t"]) for r in read_log(path)
+                  if r["ev"] == "call" and r["name"].startswith("cuLaunch") and r["result"] == 0}
+    return len(found)
+
+
+def run_columns(folder, command, cwd, env):
+    """The first column alone, since what it compiles stays in caches; the other two side by side."""
+    columns = [Column(folder, name) for name in NAMES]
+    columns[0].run(command, cwd, env)
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda column: column.run(command, cwd, env), columns[1:]))
+    return columns
+
+
+class Account:
+    """What became of the launches of all processes of a column."""
+
+    def __init__(self, column):
+        self.expected = self.launches = 0
+        self.by_site = [0] * len(SITES)
+        self.dropped = collections.Counter()
+        self.wrong = []
+        self.runs = harness.runs_of(column.out)
+        for run in self.runs:
+            self.add(run, column)
+        ours = {Counters(run).pid for run in self.runs}
+        for path in column.folder.glob("calls-*"):
+            if int(path.name.split("-")[1]) not in ours and launches_of(path):
+                self.wrong.append(f"process {path.name} launched kernels and left no run")
+
+    def add(self, run, column):
+        counters = Counters(run)
+        launches = launches_of(column.folder / f"calls-{counters.pid}")
+        self.launches += len(launches)
+        if counters.state != Counters.CLOSED:
+            self.wrong.append(f"{run.name} was not closed")
+        for i, (site, *_) in enumerate(SITES):
+            expected, captured = counters.expected[i].records, counters.captured[i].records
+            dropped = {reason: tally.records for reason, tally in counters.dropped[i].items()}
+            self.expected += expected
+            self.by_site[i] += captured
+            self.dropped.update(dropped)
+            if expected != len(launches):
+                self.wrong.append(f"{run.name} {site}: {expected} records expected, {len(launches)} launches in the "
+                                  "driver's log")
+            if captured + sum(dropped.values()) != expected:
+                self.wrong.append(f"{run.name} {site}: {captured} captured + {dropped} dropped is not {expected}")
+        self.compare(run, launches, column.folder / f"dumps-{counters.pid}")
+        verify = harness.run([DMI_DUMP, "verify", run], check=False)
+        if verify.returncode:
+            self.wrong.append(f"dmi-dump verify {run}: {verify.stdout[-300:]}{verify.stderr[-300:]}")
+
+    def compare(self, run, launches, dumps):
+        """The records are what the driver dumped, at exactly those launches that have enough at the pointer."""
+        held = {(dump.rule, dump.seq): dump.data for dump in read_dumps(dumps)} if dumps.exists() else {}
+        records, _ = read_run(run)
+        for i, (site, _, _, n) in enumerate(SITES):
+            wanted = [(launch, held[i, launch["seq"]]) for launch in launches if len(held.get((i, launch["seq"]), b"")) == n]
+            found = [record.data for record in records if record.site == i]
+            if len(found) != len(wanted):
+                self.wrong.append(f"{run.name} {site}: {len(found)} records, {len(wanted)} launches with {n} bytes there")
+            differ = [f"{launch['seq']} of {launch['kernel']}: captured {got.hex()}, the driver dumped {data.hex()}"
+                      for got, (launch, data) in zip(found, wanted) if got != data]
+            if differ:
+                self.wrong.append(f"{run.name} {site}: {len(differ)} differ, the first at launch {differ[0]}")
+
+    def __str__(self):
+        drops = ", ".join(f"{reason} {n}" for reason, n in sorted(self.dropped.items())) or "none"
+        return (f"{self.launches} launches in {len(self.runs)} processes, {len(SITES)} sites: {sum(self.by_site)} records captured "
+                f"+ dropped ({drops}) = {self.expected}")
+
+
+def launches_of(path):
+    """The host's own launches in a call log: ours are left out."""
+    return [r for r in read_log(path) if r["ev"] == "launch" and not r["kernel"].startswith("dmi_")] if path.exists() else []
+
+
+class Tap:
+    """Numbered lines, the plan behind them."""
+
+    def __init__(self):
+        self.n = self.n_failed = 0
+
+    def line(self, good, name, remark=""):
+        self.n += 1
+        self.n_failed += not good
+        remark = " ".join(remark.split())[:600]
+        print(f"{'ok' if good else 'not ok'} {self.n} {name}" + (f" # {remark}" if remark else ""), flush=True)
+        if not good:
+            print(f"{name}: {remark}", file=sys.stderr)  # meson keeps the stdout of a TAP program to itself
+
+    def end(self):
+        print(f"1..{self.n}")
+        return 1 if self.n_failed else 0
+
+
+def judge(columns, cannot):
+    """
+    TAP of a finished run. @cannot: {a test's name: why it cannot pass here}. Return: exit status.
+    """
+    tap, plain = Tap(), columns[0]
+    for name, (outcome, message) in sorted(plain.outcomes.items()):
+        others = {column.name: column.outcomes.get(name, ("absent", "")) for column in columns[1:]}
+        differs = [f"{other} {result[0]}: {result[1][:200]}" for other, result in others.items() if result[0] != outcome]
+        reason = cannot.get(name.split("::")[-1].split("[")[0])
+        if differs:
+            tap.line(False, name, f"{outcome} without the library; {'; '.join(differs)}: see {plain.folder.parent}")
+        elif outcome == "passed":
+            tap.line(not reason, name, f"passes, and is listed as what cannot: {reason}" if reason else "")
+        elif outcome == "skipped" or reason:
+            tap.line(True, name, f"SKIP {reason or message}")
+        else:
+            tap.line(False, name, f"{message}: see {plain.folder}/tests.log")
+    for column in columns:
+        tap.line(bool(column.outcomes) and set(column.outcomes) == set(plain.outcomes), f"the column {column.name} ran whole",
+                 f"{len(column.outcomes)} tests, {column.seconds:.0f} s")
+    tap.line(not harness.runs_of(columns[1].out), "nothing is written without a spec")
+    account = Account(columns[2])
+    tap.line(not account.wrong, "every launch is accounted for", "; ".join(account.wrong[:5]))
+    for (site, *_), n in zip(SITES, account.by_site):
+        tap.line(n > 0, f"the site {site} was captured", f"{n} records")
+    counts = collections.Counter(outcome for outcome, _ in plain.outcomes.values())
+    print(f"# {len(plain.outcomes)} tests, {tests_that_launch(columns[2])} of them launch kernels: {dict(counts)}; seconds: "
+          f"{', '.join(f'{c.name} {c.seconds:.0f}' for c in columns)}")
+    print(f"# {account}", flush=True)
+    return tap.end()
+
+
+def skip(reason):
+    """The whole suite, by name."""
+    print(f"1..0 # SKIP {reason}")
+    raise SystemExit(0)
+
+
+def step(what, command, log, **options):
+    """A step of getting or building a suite: if it fails the suite is skipped, by name."""
+    with open(log, "ab") as out:
+        if subprocess.run([str(w) for w in command], stdout=out, stderr=out, stdin=subprocess.DEVNULL, **options).returncode:
+            skip(f"{what} failed, see {log}")
+
+
+def toolkit():
+    """The folder that holds bin/nvcc: meson's, else the one on PATH."""
+    for nvcc in (os.environ.get("NVCC"), shutil.which("nvcc"), "/usr/local/cuda/bin/nvcc"):
+        if nvcc and os.path.exists(nvcc):
+            return os.path.dirname(os.path.dirname(os.path.realpath(nvcc)))
+    return skip("no nvcc")
