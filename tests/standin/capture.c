@@ -289,7 +289,7 @@ static void capture_free(struct capture *capture)
     while (*link != capture)
         link = &(*link)->next;
     *link = capture->next;
-    capture->graph->lent = false;
+    capture->graph->captured = false;
     free(capture);
 }
 
@@ -329,7 +329,7 @@ static CUresult begin(CUstream hStream, CUgraph hGraph, const CUgraphNode *deps,
     DRIVER_LOCKED;
 
     if ((unsigned)mode > CU_STREAM_CAPTURE_MODE_RELAXED || (n && !deps) ||
-        (hGraph && !graph_is(hGraph)))
+        (hGraph && (!graph_is(hGraph) || ((struct graph *)hGraph)->captured)))
         return CUDA_ERROR_INVALID_VALUE;
     res = stream_resolve(hStream, &stream);
     if (res != CUDA_SUCCESS)
@@ -364,7 +364,7 @@ static CUresult begin(CUstream hStream, CUgraph hGraph, const CUgraphNode *deps,
     capture->thread = thread_id();
     capture->origin = stream;
     capture->own_graph = !hGraph;
-    capture->graph->lent = !hGraph;
+    capture->graph->captured = true;
     capture->next = captures;
     captures = capture;
     stream->capture = capture;

@@ -403,7 +403,7 @@ CUresult impl_cuGraphDestroy(CUgraph hGraph)
 
     if (!graph_is(hGraph) || graph->owner)
         return CUDA_ERROR_INVALID_VALUE;
-    if (graph->lent)
+    if (graph->captured)
         return CUDA_ERROR_ILLEGAL_STATE;
     graph_free(graph);
     return CUDA_SUCCESS;
@@ -593,26 +593,39 @@ CUresult impl_cuGraphAddEventWaitNode(CUgraphNode *phGraphNode, CUgraph hGraph,
                                      CU_GRAPH_NODE_TYPE_WAIT_EVENT, work);
 }
 
-static CUresult add_child(CUgraphNode *out, CUgraph graph, const CUgraphNode *deps,
-                          const CUgraphEdgeData *data, size_t n, CUgraph child)
+/* @graph lies in @in, at any depth. */
+static bool lies_in(const struct graph *graph, const struct graph *in)
 {
-    struct graph *clone;
+    while (graph && graph != in)
+        graph = graph->owner ? graph->owner->graph : NULL;
+    return graph != NULL;
+}
+
+/* The child is cloned, or (@move) becomes the node's own, and may hold memory nodes then. */
+static CUresult add_child(CUgraphNode *out, CUgraph graph, const CUgraphNode *deps,
+                          const CUgraphEdgeData *data, size_t n, CUgraph handle, bool move)
+{
+    struct graph *child = (struct graph *)handle, *inner;
     CUresult res;
 
-    if (!graph_is(child) || child == graph)
+    if (!graph_is(handle) || handle == graph || child->moved)
         return CUDA_ERROR_INVALID_VALUE;
-    if (graph_has_memory((struct graph *)child))
+    if (move && (child->owner || child->captured || lies_in((struct graph *)graph, child)))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!move && graph_has_memory(child))
         return CUDA_ERROR_NOT_SUPPORTED;
-    clone = graph_clone((struct graph *)child);
-    if (!clone)
+    inner = move ? child : graph_clone(child);
+    if (!inner)
         return CUDA_ERROR_OUT_OF_MEMORY;
     res = add(out, graph, deps, data, n, CU_GRAPH_NODE_TYPE_GRAPH, NULL);
     if (res != CUDA_SUCCESS) {
-        graph_free(clone);
+        if (!move)
+            graph_free(inner);
         return res;
     }
-    clone->owner = (struct graph_node *)*out;
-    clone->owner->child = clone;
+    inner->owner = (struct graph_node *)*out;
+    inner->owner->child = inner;
+    inner->moved = move;
     return CUDA_SUCCESS;
 }
 
@@ -622,7 +635,7 @@ CUresult impl_cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 {
     DRIVER_LOCKED;
 
-    return add_child(phGraphNode, hGraph, dependencies, NULL, numDependencies, childGraph);
+    return add_child(phGraphNode, hGraph, dependencies, NULL, numDependencies, childGraph, false);
 }
 
 /** node_params_work() - the union of cuGraphAddNode() and cuGraphNodeSetParams() as work */
@@ -659,8 +672,11 @@ CUresult impl_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
     if (!nodeParams)
         return CUDA_ERROR_INVALID_VALUE;
     if (nodeParams->type == CU_GRAPH_NODE_TYPE_GRAPH) {
+        if ((unsigned)nodeParams->graph.ownership > CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE)
+            return CUDA_ERROR_INVALID_VALUE;
         res = add_child(phGraphNode, hGraph, dependencies, dependencyData, numDependencies,
-                        nodeParams->graph.graph);
+                        nodeParams->graph.graph,
+                        nodeParams->graph.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE);
         if (res == CUDA_SUCCESS)
             nodeParams->graph.graph = (CUgraph)((struct graph_node *)*phGraphNode)->child;
         return res;
@@ -679,14 +695,17 @@ CUresult impl_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph,
                                   nodeParams);
 }
 
+/* Of child graphs too: "Changes to the graph will be reflected in the node" (cuGraphChildGraphNodeGetGraph()). */
 CUresult impl_cuGraphDestroyNode(CUgraphNode hNode)
 {
     DRIVER_LOCKED;
 
-    if (!node_is(hNode) || ((struct graph_node *)hNode)->graph->owner)
+    if (!node_is(hNode))
         return CUDA_ERROR_INVALID_VALUE;
     if (graph_has_memory(((struct graph_node *)hNode)->graph))
         return CUDA_ERROR_NOT_SUPPORTED;
+    if (((struct graph_node *)hNode)->graph->captured)
+        return CUDA_ERROR_ILLEGAL_STATE;
     node_free((struct graph_node *)hNode);
     return CUDA_SUCCESS;
 }
@@ -1043,6 +1062,12 @@ CUresult node_work_free(struct context *ctx, uint64_t address, struct work **out
     return CUDA_SUCCESS;
 }
 
+/* "Allocation and free nodes cannot be added to the returned graph" (cuGraphChildGraphNodeGetGraph()). */
+static bool is_child(CUgraph graph)
+{
+    return graph_is(graph) && ((struct graph *)graph)->owner;
+}
+
 CUresult impl_cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph,
                                      const CUgraphNode *dependencies, size_t numDependencies,
                                      CUDA_MEM_ALLOC_NODE_PARAMS *nodeParams)
@@ -1055,6 +1080,8 @@ CUresult impl_cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph,
     if (!nodeParams || !nodeParams->bytesize ||
         nodeParams->poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
         return CUDA_ERROR_INVALID_VALUE;
+    if (is_child(hGraph))
+        return CUDA_ERROR_NOT_SUPPORTED;
     res = context_current(&ctx);
     if (res == CUDA_SUCCESS)
         res = node_work_alloc(ctx, nodeParams->poolProps.location.id, nodeParams->bytesize, &work);
@@ -1074,6 +1101,8 @@ CUresult impl_cuGraphAddMemFreeNode(CUgraphNode *phGraphNode, CUgraph hGraph,
     CUresult res;
     DRIVER_LOCKED;
 
+    if (is_child(hGraph))
+        return CUDA_ERROR_NOT_SUPPORTED;
     res = context_current(&ctx);
     if (res == CUDA_SUCCESS)
         res = node_work_free(ctx, dptr, &work);

@@ -40,7 +40,8 @@ struct graph {
     struct graph_node *first, *last;
     size_t n_nodes;
     struct graph_node *owner; /* of a child graph: the node that it belongs to */
-    bool lent;                /* being captured: the capture's until it ends */
+    bool captured;            /* into right now: neither it nor its nodes can be destroyed */
+    bool moved;               /* into its owner, not cloned: can be used through it only */
     struct user_ref *users;
     size_t n_users;
     unsigned long long id;

@@ -30,6 +30,8 @@ struct exec_body {
     size_t n;
     struct exec_node *nodes;
     size_t *by_creation; /* indices into nodes */
+    struct user_ref *users;
+    size_t n_users;
 };
 
 struct graph_exec {
@@ -38,13 +40,72 @@ struct graph_exec {
     unsigned long long id;
     cuuint64_t flags;
     struct op *last; /* end of the last launch */
-    struct user_ref *users;
-    size_t n_users;
 };
 
 static unsigned long long n_execs;
 
-static void body_free(struct exec_body *body)
+/* ---- user objects: a body holds references of its own to those of its graph ---- */
+
+struct user_refs {
+    struct user_ref *refs;
+    size_t n;
+};
+
+static CUresult users_hold(struct exec_body *body, const struct graph *graph)
+{
+    if (!graph->n_users)
+        return CUDA_SUCCESS;
+    body->users = calloc(graph->n_users, sizeof(*body->users));
+    if (!body->users)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    body->n_users = graph->n_users;
+    for (size_t i = 0; i < graph->n_users; i++) {
+        body->users[i] = graph->users[i];
+        user_retain(graph->users[i].object, graph->users[i].count);
+    }
+    return CUDA_SUCCESS;
+}
+
+static void users_let_go(struct op *op, void *data)
+{
+    struct user_refs *refs = data;
+
+    (void)op;
+    for (size_t i = 0; i < refs->n; i++)
+        user_release(refs->refs[i].object, refs->refs[i].count);
+    free(refs->refs);
+    free(refs);
+}
+
+/*
+ * References that an update replaced, or an exec held that is destroyed, are held until its launches are over.
+ * Source: CUDA programming guide, "CUDA user objects"
+ */
+static void users_release(struct exec_body *body, struct op *last)
+{
+    struct user_refs *refs = body->n_users ? malloc(sizeof(*refs)) : NULL;
+    struct op *op = refs && last && !last->done ? op_new(last->ctx, NULL) : NULL;
+
+    if (refs) {
+        *refs = (struct user_refs){ body->users, body->n_users };
+        body->users = NULL;
+        body->n_users = 0;
+    }
+    if (op) {
+        op->on_done = users_let_go;
+        op->on_done_data = refs;
+        op_depend(op, last);
+        op_commit(op);
+    } else if (refs) {
+        users_let_go(NULL, refs);
+    }
+    for (size_t i = 0; i < body->n; i++) {
+        if (body->nodes[i].child)
+            users_release(body->nodes[i].child, last);
+    }
+}
+
+static void body_free_nodes(struct exec_body *body)
 {
     if (!body)
         return;
@@ -52,11 +113,20 @@ static void body_free(struct exec_body *body)
         work_unref(body->nodes[i].work);
         free(body->nodes[i].deps);
         free(body->nodes[i].data);
-        body_free(body->nodes[i].child);
+        body_free_nodes(body->nodes[i].child);
     }
     free(body->nodes);
     free(body->by_creation);
+    free(body->users);
     free(body);
+}
+
+/* @last: the last launch of it, or NULL */
+static void body_free(struct exec_body *body, struct op *last)
+{
+    if (body)
+        users_release(body, last);
+    body_free_nodes(body);
 }
 
 /* Nodes in an order that respects the edges; INVALID_VALUE and the node where there is a cycle. */
@@ -105,7 +175,8 @@ static CUresult body_make(struct graph *graph, struct exec_body **out, struct gr
         order[i]->index = i;
     }
     body->n = n;
-    for (i = 0; i < n; i++) {
+    res = users_hold(body, graph);
+    for (i = 0; i < n && res == CUDA_SUCCESS; i++) {
         struct exec_node *node = &body->nodes[i];
 
         node->uid = order[i]->uid;
@@ -134,7 +205,7 @@ out:
     free(order);
     free(missing);
     if (res != CUDA_SUCCESS) {
-        body_free(body);
+        body_free(body, NULL);
         return res;
     }
     *out = body;
@@ -163,29 +234,18 @@ static CUresult instantiate(CUgraphExec *out, CUgraph handle, cuuint64_t flags,
         return CUDA_ERROR_INVALID_VALUE;
     if (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)
         return CUDA_ERROR_NOT_SUPPORTED;
-    if (graph->lent)
-        return CUDA_ERROR_ILLEGAL_STATE;
+    if (graph->moved)
+        return CUDA_ERROR_INVALID_VALUE;
     exec = object_new(OBJECT_EXEC, sizeof(*exec));
     if (!exec)
         return CUDA_ERROR_OUT_OF_MEMORY;
     res = body_make(graph, &exec->body, &error);
-    if (res == CUDA_SUCCESS && graph->n_users) {
-        exec->users = calloc(graph->n_users, sizeof(*exec->users));
-        if (!exec->users)
-            res = CUDA_ERROR_OUT_OF_MEMORY;
-    }
     if (res != CUDA_SUCCESS) {
         if (error_out)
             *error_out = (CUgraphNode)error;
-        body_free(exec->body);
         object_free(exec);
         return res;
     }
-    for (size_t i = 0; i < graph->n_users; i++) {
-        exec->users[i] = graph->users[i];
-        user_retain(graph->users[i].object, graph->users[i].count);
-    }
-    exec->n_users = graph->n_users;
     exec->id = ++n_execs;
     exec->flags = flags;
     *out = (CUgraphExec)exec;
@@ -241,13 +301,6 @@ CUresult impl_cuGraphExecGetFlags(CUgraphExec hGraphExec, cuuint64_t *flags)
 }
 
 /* ---- launch ---- */
-
-static void user_refs_drop(struct user_ref *users, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        user_release(users[i].object, users[i].count);
-    free(users);
-}
 
 struct launch {
     struct graph_exec *exec;
@@ -386,15 +439,6 @@ CUresult impl_cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream)
     return stream_resolve(hStream, &stream);
 }
 
-static void exec_done(struct op *op, void *data)
-{
-    struct graph_exec *exec = data;
-
-    (void)op;
-    user_refs_drop(exec->users, exec->n_users);
-    free(exec);
-}
-
 /* Queued launches go on; what they hold is let go when they are done. */
 CUresult impl_cuGraphExecDestroy(CUgraphExec hGraphExec)
 {
@@ -403,18 +447,7 @@ CUresult impl_cuGraphExecDestroy(CUgraphExec hGraphExec)
 
     if (!object_is(exec, OBJECT_EXEC))
         return CUDA_ERROR_INVALID_VALUE;
-    body_free(exec->body);
-    if (exec->n_users && exec->last && !exec->last->done) {
-        struct graph_exec *ghost = malloc(sizeof(*ghost));
-
-        if (ghost) {
-            *ghost = *exec;
-            exec->last->on_done = exec_done;
-            exec->last->on_done_data = ghost;
-        }
-    } else {
-        user_refs_drop(exec->users, exec->n_users);
-    }
+    body_free(exec->body, exec->last);
     op_unref(exec->last);
     object_free(exec);
     return CUDA_SUCCESS;
@@ -440,7 +473,9 @@ static struct graph *body_to_graph(struct exec_body *body)
                 res = CUDA_ERROR_OUT_OF_MEMORY;
         }
     }
-    for (size_t i = 0; i < body->n && res == CUDA_SUCCESS; i++) {
+    for (size_t k = 0; k < body->n && res == CUDA_SUCCESS; k++) {
+        size_t i = body->by_creation[k];
+
         for (size_t j = 0; j < body->nodes[i].n_deps && res == CUDA_SUCCESS; j++) {
             bool plain = !body->nodes[body->nodes[i].deps[j]].enabled || !body->nodes[i].enabled;
 
@@ -739,8 +774,16 @@ static CUgraphExecUpdateResult body_compare(struct exec_body *old, struct exec_b
     return CU_GRAPH_EXEC_UPDATE_SUCCESS;
 }
 
-static void body_take(struct exec_body *old, struct exec_body *new)
+/* @old takes over what @new holds; @last: the last launch of @old */
+static void body_take(struct exec_body *old, struct exec_body *new, struct op *last)
 {
+    struct exec_body gone = { .users = old->users, .n_users = old->n_users };
+
+    old->users = new->users;
+    old->n_users = new->n_users;
+    new->users = NULL;
+    new->n_users = 0;
+    users_release(&gone, last);
     for (size_t i = 0; i < new->n; i++) {
         struct exec_node *a = &old->nodes[old->by_creation[i]],
                          *b = &new->nodes[new->by_creation[i]];
@@ -748,7 +791,7 @@ static void body_take(struct exec_body *old, struct exec_body *new)
         work_unref(a->work);
         a->work = work_ref(b->work);
         if (a->child)
-            body_take(a->child, b->child);
+            body_take(a->child, b->child, last);
     }
 }
 
@@ -764,7 +807,7 @@ CUresult impl_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
     if (!info)
         return CUDA_ERROR_INVALID_VALUE;
     *info = (CUgraphExecUpdateResultInfo){ .result = CU_GRAPH_EXEC_UPDATE_ERROR };
-    if (!object_is(exec, OBJECT_EXEC) || !graph_is(hGraph))
+    if (!object_is(exec, OBJECT_EXEC) || !graph_is(hGraph) || ((struct graph *)hGraph)->moved)
         return CUDA_ERROR_INVALID_VALUE;
     res = body_make((struct graph *)hGraph, &body, &cycle);
     if (res != CUDA_SUCCESS) {
@@ -774,8 +817,8 @@ CUresult impl_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
     info->result = body_compare(exec->body, body, (struct graph *)hGraph, &info->errorNode,
                                 &info->errorFromNode);
     if (info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS)
-        body_take(exec->body, body);
-    body_free(body);
+        body_take(exec->body, body, exec->last);
+    body_free(body, NULL);
     log_detail("\"exec\":%llu,\"graph\":%llu,\"update\":%d", exec->id, ((struct graph *)hGraph)->id,
                (int)info->result);
     return info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS ? CUDA_SUCCESS
@@ -815,9 +858,9 @@ CUresult impl_cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraph
         return res;
     if (body_compare(node->child, body, (struct graph *)childGraph, &error, &from) ==
         CU_GRAPH_EXEC_UPDATE_SUCCESS)
-        body_take(node->child, body);
+        body_take(node->child, body, ((struct graph_exec *)hGraphExec)->last);
     else
         res = CUDA_ERROR_INVALID_VALUE;
-    body_free(body);
+    body_free(body, NULL);
     return res;
 }

@@ -390,6 +390,107 @@ START_TEST(user_objects_go_when_nobody_holds_them)
 }
 END_TEST
 
+static int becomes_one(int *counter)
+{
+    for (int i = 0; i < 1000 && !__atomic_load_n(counter, __ATOMIC_SEQ_CST); i++)
+        usleep(1000);
+    return __atomic_load_n(counter, __ATOMIC_SEQ_CST) == 1;
+}
+
+static CUgraph graph_with_object(CUdeviceptr p, int *destroyed)
+{
+    CUuserObject object;
+    CUgraph graph;
+
+    ok(cuUserObjectCreate(&object, destroyed, count, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+    ok(cuGraphCreate(&graph, 0));
+    add_node(graph, p, 1, NULL, 0);
+    ok(cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE));
+    return graph;
+}
+
+START_TEST(an_update_replaces_the_user_objects_of_an_exec)
+{
+    static int destroyed[3];
+    CUdeviceptr p = test_zeros(256);
+    CUgraph a = graph_with_object(p, &destroyed[0]), b = graph_with_object(p, &destroyed[1]);
+    CUgraph parent, child = graph_with_object(p, &destroyed[2]);
+    CUgraphNode node;
+    CUgraphExec exec = instantiate(a), nested;
+    CUgraphExecUpdateResultInfo info;
+
+    ok(cuGraphDestroy(a));
+    ok(cuGraphExecUpdate_v2(exec, b, &info));
+    ck_assert(becomes_one(&destroyed[0]));
+    ok(cuGraphDestroy(b));
+    ok(cuGraphCreate(&parent, 0));
+    ok(cuGraphAddChildGraphNode(&node, parent, NULL, 0, child));
+    ok(cuGraphDestroy(child));
+    nested = instantiate(parent);
+    ok(cuGraphDestroy(parent));
+    usleep(20000);
+    ck_assert_int_eq(__atomic_load_n(&destroyed[1], __ATOMIC_SEQ_CST), 0);
+    ck_assert_int_eq(__atomic_load_n(&destroyed[2], __ATOMIC_SEQ_CST), 0);
+    ok(cuGraphExecDestroy(exec));
+    ok(cuGraphExecDestroy(nested));
+    ck_assert(becomes_one(&destroyed[1]) && becomes_one(&destroyed[2]));
+}
+END_TEST
+
+START_TEST(a_child_graph_may_lose_nodes_and_gain_no_memory)
+{
+    CUdeviceptr p = test_zeros(256);
+    CUgraph graph, child, inner;
+    CUgraphNode node, nodes[2], alloc;
+    size_t n = 2;
+    CUDA_MEM_ALLOC_NODE_PARAMS memory = { .bytesize = 64 };
+
+    memory.poolProps.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    ok(cuGraphCreate(&child, 0));
+    add_node(child, p, 1, NULL, 0);
+    add_node(child, p, 2, NULL, 0);
+    ok(cuGraphCreate(&graph, 0));
+    ok(cuGraphAddChildGraphNode(&node, graph, NULL, 0, child));
+    ok(cuGraphChildGraphNodeGetGraph(node, &inner));
+    ok(cuGraphGetNodes(inner, nodes, &n));
+    ok(cuGraphDestroyNode(nodes[1]));
+    ok(cuGraphLaunch(instantiate(graph), NULL));
+    ck_assert_uint_eq(test_read(p), 1);
+    fails(cuGraphAddMemAllocNode(&alloc, inner, NULL, 0, &memory), CUDA_ERROR_NOT_SUPPORTED);
+    fails(cuGraphDestroy(inner), CUDA_ERROR_INVALID_VALUE);
+}
+END_TEST
+
+START_TEST(a_child_graph_that_was_moved_is_its_nodes_own)
+{
+    CUdeviceptr p = test_zeros(256);
+    CUgraph graph, child, other, inner;
+    CUgraphNode node, alloc;
+    CUgraphExec exec;
+    CUDA_MEM_ALLOC_NODE_PARAMS memory = { .bytesize = 64 };
+    CUgraphNodeParams params = { .type = CU_GRAPH_NODE_TYPE_GRAPH };
+
+    memory.poolProps.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    ok(cuGraphCreate(&graph, 0));
+    ok(cuGraphCreate(&other, 0));
+    ok(cuGraphCreate(&child, 0));
+    add_node(child, p, 3, NULL, 0);
+    ok(cuGraphAddMemAllocNode(&alloc, child, NULL, 0, &memory));
+    fails(cuGraphAddChildGraphNode(&node, graph, NULL, 0, child), CUDA_ERROR_NOT_SUPPORTED);
+    params.graph.graph = child;
+    params.graph.ownership = CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE;
+    ok(cuGraphAddNode_v2(&node, graph, NULL, NULL, 0, &params));
+    ok(cuGraphChildGraphNodeGetGraph(node, &inner));
+    ck_assert_ptr_eq(inner, child);
+    fails(cuGraphDestroy(child), CUDA_ERROR_INVALID_VALUE);
+    fails(cuGraphInstantiateWithFlags(&exec, child, 0), CUDA_ERROR_INVALID_VALUE);
+    fails(cuGraphAddNode_v2(&node, other, NULL, NULL, 0, &params), CUDA_ERROR_INVALID_VALUE);
+    ok(cuGraphLaunch(instantiate(graph), NULL));
+    ck_assert_uint_eq(test_read(p), 3);
+    ok(cuGraphDestroy(graph));
+}
+END_TEST
+
 START_TEST(host_and_event_nodes_run)
 {
     static int called;
@@ -639,6 +740,32 @@ START_TEST(a_global_capture_forbids_unsafe_calls_of_other_threads_unless_relaxed
 }
 END_TEST
 
+/* "All operations other than destroy and node removal are permitted": cuStreamGetCaptureInfo() */
+START_TEST(a_graph_can_be_used_while_it_is_captured_but_not_destroyed)
+{
+    CUdeviceptr p = test_zeros(256);
+    CUstream s = new_stream();
+    CUstreamCaptureStatus status;
+    CUgraph graph, again;
+    CUgraphExec exec;
+    const CUgraphNode *nodes;
+    size_t n;
+
+    ok(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+    ok(test_launch_add(p, 64, 4, s));
+    ok(cuStreamGetCaptureInfo_v2(s, &status, NULL, &graph, &nodes, &n));
+    fails(cuGraphDestroy(graph), CUDA_ERROR_ILLEGAL_STATE);
+    fails(cuGraphDestroyNode(nodes[0]), CUDA_ERROR_ILLEGAL_STATE);
+    exec = instantiate(graph);
+    ok(cuStreamEndCapture(s, &again));
+    ck_assert_ptr_eq(graph, again);
+    ok(cuGraphLaunch(exec, s));
+    ok(cuStreamSynchronize(s));
+    ck_assert_uint_eq(test_read(p), 4);
+    ok(cuGraphDestroy(graph));
+}
+END_TEST
+
 START_TEST(capture_goes_into_a_given_graph_and_its_dependencies_can_be_set)
 {
     CUdeviceptr p = test_zeros(256);
@@ -714,6 +841,9 @@ int main(void)
     tcase_add_test(graphs, an_exec_is_updated_from_a_graph_of_its_shape);
     tcase_add_test(graphs, launches_of_one_exec_do_not_overlap);
     tcase_add_test(graphs, user_objects_go_when_nobody_holds_them);
+    tcase_add_test(graphs, an_update_replaces_the_user_objects_of_an_exec);
+    tcase_add_test(graphs, a_child_graph_may_lose_nodes_and_gain_no_memory);
+    tcase_add_test(graphs, a_child_graph_that_was_moved_is_its_nodes_own);
     tcase_add_test(graphs, host_and_event_nodes_run);
     tcase_add_test(graphs, nodes_of_every_kind_through_the_general_form);
     tcase_add_test(graphs, memory_nodes_tie_a_graph_together);
@@ -724,6 +854,7 @@ int main(void)
     tcase_add_test(capture, events_fork_and_join_a_capture);
     tcase_add_test(capture, what_capture_cannot_hold_is_an_error_by_name);
     tcase_add_test(capture, a_global_capture_forbids_unsafe_calls_of_other_threads_unless_relaxed);
+    tcase_add_test(capture, a_graph_can_be_used_while_it_is_captured_but_not_destroyed);
     tcase_add_test(capture, capture_goes_into_a_given_graph_and_its_dependencies_can_be_set);
     tcase_add_test(capture, a_graph_launch_is_captured_as_a_child);
     suite_add_tcase(suite, capture);
