@@ -195,6 +195,16 @@ static void follow_switches(struct exec *x)
     x->switches = switches;
 }
 
+/* All nodes of ours, so that they can be told from the host's in what a capture makes of the exec. */
+static void switch_on(struct exec *x)
+{
+    for (uint32_t k = 0; k < x->n_copies; k++)
+        switch_node(x, x->copies[k].node, &x->copies[k].off, false);
+    switch_node(x, x->open, &x->open_off, false);
+    switch_node(x, x->close, &x->close_off, false);
+    x->switches = 0; /* the next launch switches off again what is off */
+}
+
 /* The launch's slots, which nobody will publish. Records that the drain gave up on before are counted. */
 static void cancel(struct exec *x, const struct exec_job *job)
 {
@@ -221,12 +231,16 @@ static void drop_live(struct exec *x, int reason)
 void execs_launch_before(struct exec *x, CUstream stream, bool per_thread, struct exec_job *job)
 {
     int saved = errno;
-    job->exec = NULL;
-    job->n_slots = 0;
+    *job = (struct exec_job){.stream = stream, .per_thread = per_thread};
     __atomic_fetch_add(&process.active, 1, __ATOMIC_SEQ_CST); /* see launch_before() */
-    if (!__atomic_load_n(&process.armed, __ATOMIC_SEQ_CST) || launch_is_captured(stream, per_thread)) {
+    bool captured = launch_is_captured(stream, per_thread);
+    if (captured || !__atomic_load_n(&process.armed, __ATOMIC_SEQ_CST)) {
         /* embedded as a child graph, or the run has ended: it must run without a ticket */
         set_empty_ticket(x);
+        if (captured) {
+            job->embedded = x;
+            switch_on(x);
+        }
         errno = saved;
         return;
     }
@@ -258,6 +272,7 @@ void execs_launch_before(struct exec *x, CUstream stream, bool per_thread, struc
     } else {
         set_empty_ticket(x);
     }
+    job->unticketed = !job->n_slots && !x->open_off;
     errno = saved;
 }
 
@@ -285,6 +300,10 @@ static void take_back(struct exec *x, const struct exec_job *job)
 void execs_launch_after(struct exec_job *job, CUresult result)
 {
     int saved = errno;
+    if (job->embedded && result == CUDA_SUCCESS)
+        execs_embedded(job->embedded, job->stream, job->per_thread);
+    if (job->unticketed && result == CUDA_SUCCESS)
+        exec_unticketed(job->exec, job->stream, job->per_thread);
     if (job->exec && result != CUDA_SUCCESS)
         take_back(job->exec, job);
     atomic_sub_relaxed(&process.active, 1);

@@ -34,8 +34,11 @@ struct exec *execs_prepare(CUgraph graph);
 /* What is to be instantiated in the host's graph's place. */
 CUgraph execs_graph(const struct exec *exec);
 
-/* The clone was instantiated as @handle, or (NULL) could not be: then @exec is gone. */
-void execs_made(struct exec *exec, CUgraphExec handle);
+/*
+ * The clone was instantiated as @handle, or (NULL) could not be.
+ * Return: false if it is to be without copies: then @exec is gone, and @handle too.
+ */
+bool execs_made(struct exec *exec, CUgraphExec handle);
 
 /* Before and after the driver's cuGraphExecDestroy. */
 struct exec *execs_take(CUgraphExec handle);
@@ -43,8 +46,15 @@ void execs_destroyed(struct exec *exec);
 
 /* The driver's node for the host's; the node itself where @exec is NULL or does not know it. */
 CUgraphNode execs_node(const struct exec *exec, CUgraphNode node);
-/* The host's node for one of the clone's; NULL for ours. */
-CUgraphNode execs_host_node(const struct exec *exec, CUgraphNode node);
+
+/*
+ * The host is about to destroy a node (NULL: none) and @n graphs with all of their nodes: no exec goes by them from
+ * here on. Return: a number for execs_ended(), which follows the driver's call; if that failed, all is as it
+ * was. Thread: any.
+ */
+bool execs_any(void);
+uint64_t execs_end(CUgraphNode node, const CUgraph *graphs, size_t n);
+void execs_ended(uint64_t end, bool success);
 
 /* A kernel node (the host's) got new parameters in the exec: its copies follow. */
 void execs_kernel_changed(struct exec *exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v2 *params);
@@ -57,11 +67,33 @@ void execs_node_enabled(struct exec *exec, CUgraphNode node, bool on);
  * Return: NULL if it cannot be made. After the driver's update: execs_updated().
  */
 struct exec *execs_prepare_update(struct exec *exec, CUgraph graph);
+/* The same of a graph for one child graph node (the host's) of @exec. NULL: there are no copies in that one. */
+struct exec *execs_prepare_child(struct exec *exec, CUgraphNode node, CUgraph graph);
 void execs_updated(struct exec *exec, struct exec *update, bool success);
+
+/**
+ * execs_plain() - an exec of the graph that @exec was made from, without anything of ours
+ * What the driver says of an update that it refuses is said of the host's graph and one like this. Return: NULL
+ * if it cannot be made; cuGraphExecDestroy() it, the driver's.
+ */
+CUgraphExec execs_plain(const struct exec *exec);
+
+/* @graph updates an exec without copies: its sites are told. */
+void execs_tell_update(CUgraph graph);
+
+/*
+ * What a launch of @exec on a capturing stream has embedded there becomes the host's alone: ours goes. NULL: of an
+ * exec without copies; the graphs are new all the same.
+ */
+void execs_embedded(const struct exec *exec, CUstream stream, bool per_thread);
 
 /* The launch of an exec, around the driver's call. */
 struct exec_job {
     struct exec *exec; /* NULL: nothing to do afterwards */
+    struct exec *embedded; /* launched on a capturing stream; else NULL */
+    CUstream stream;
+    bool per_thread;
+    bool unticketed; /* it runs, and nothing in the ring tells when it is over */
     uint64_t first;    /* slots of this launch */
     uint32_t n_slots;
 };

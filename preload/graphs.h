@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The order in which a graph's sites were added: by call of cuGraphAdd*Node, or by launch on the
- * capturing stream. The driver promises no order of nodes, and occurrences need one. Only kernels that
- * the spec names and child graphs are noted. Thread: any; takes a lock, never across a driver call.
+ * What is known of the host's graphs: the order in which their sites were added, by call of cuGraphAdd*Node or
+ * by launch on the capturing stream (the driver promises no order of nodes, and occurrences need one), and
+ * the user objects that they hold. Only kernels that the spec names and child graphs are noted.
+ * Thread: any; takes a lock, never across a driver call.
  */
 #ifndef PRELOAD_GRAPHS_H
 #define PRELOAD_GRAPHS_H
@@ -21,21 +22,52 @@ struct graph_item {
 /* A kernel of the spec became a node of @graph. Once per node. */
 void graphs_note(CUgraph graph, CUgraphNode node, bool is_child);
 
-/* @node is @graph's copy of @child: notes of @child go over to the copy that the node holds. */
+/* @node is @graph's copy of @child, or holds @child itself: what is noted of it goes over. */
 void graphs_note_child(CUgraph graph, CUgraphNode node, CUgraph child);
 
 /* @copy is a clone of @graph. */
 void graphs_note_clone(CUgraph graph, CUgraph copy);
 
-/* The graph, or one node of it, ends. */
-void graphs_forget(CUgraph graph);
-void graphs_forget_node(CUgraphNode node);
+/* @graph holds @count references to @object more; or, below 0, fewer. */
+void graphs_note_user(CUgraph graph, CUuserObject object, int count);
 
 /**
  * graphs_items() - a copy of what is noted of @graph, in order; free() it
  * Return: NULL where nothing is noted.
  */
 struct graph_item *graphs_items(CUgraph graph, size_t *n);
+
+/* Are there kernels of the spec in @graph, or in its child graphs? */
+bool graphs_have_sites(CUgraph graph);
+
+/* @copy is our own clone of @graph: it lets go of the user objects that both hold; their child graphs keep theirs. */
+void graphs_release_users(CUgraph graph, CUgraph copy);
+
+/* @graph is new: what is noted under its handle was of another, which ended where we could not see. */
+void graphs_forget(CUgraph graph);
+
+/* A graph and the graphs of all child graph nodes in it; or only these, of one node. free() `graphs`. */
+struct graphs_nested {
+    CUgraph *graphs;
+    size_t n;
+};
+struct graphs_nested graphs_nested(CUgraph graph);
+struct graphs_nested graphs_nested_in(CUgraphNode node);
+
+/*
+ * Graphs, or one node with what is inside it, end. Begun before the driver's call: once that returns, another
+ * thread may be given the same handles. Ended behind it: if the driver refused, all is as it was.
+ */
+struct graphs_end {
+    struct graphs_end_note *notes; /* of graphs, taken out */
+    size_t n;
+    CUgraph graph; /* of the node */
+    size_t at;
+    struct graph_item item; /* node NULL: none was noted */
+};
+void graphs_end_graphs(struct graphs_end *end, const struct graphs_nested *which);
+void graphs_end_node(struct graphs_end *end, CUgraphNode node, const struct graphs_nested *inside);
+void graphs_ended(struct graphs_end *end, bool success);
 
 void graphs_reset(void);
 

@@ -343,23 +343,33 @@ static void tell_unsupported(const struct func *func, const char *why)
         process_problem(func->match.sites[i], PROBLEM_UNSUPPORTED, "kernel %s: %s", func->name, why);
 }
 
-/* The node that a launch on a capturing stream has become: what the stream's next one waits for. */
-static void note_captured(const struct launch *l)
+bool launch_captured(CUstream stream, bool per_thread, CUgraph *graph, CUgraphNode *node)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    CUgraph graph = NULL;
     const CUgraphNode *nodes = NULL;
     size_t n = 0;
     __typeof__(cuStreamGetCaptureInfo_v2) *info =
-        l->per_thread ? driver_table.cuStreamGetCaptureInfo_v2_ptsz : driver_table.cuStreamGetCaptureInfo_v2;
-    if (!info || info(l->stream, &status, NULL, &graph, &nodes, &n) != CUDA_SUCCESS ||
-        status != CU_STREAM_CAPTURE_STATUS_ACTIVE) {
-        const struct func *func = funcs_find(l->function);
-        if (func)
-            tell_unsupported(func, "the driver did not say what became of its launch: not captured, not counted");
-    } else if (graph && n == 1) {
-        graphs_note(graph, nodes[0], false);
+        per_thread ? driver_table.cuStreamGetCaptureInfo_v2_ptsz : driver_table.cuStreamGetCaptureInfo_v2;
+    *graph = NULL;
+    if (!info || info(stream, &status, NULL, graph, &nodes, &n) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
+        return false;
+    if (node)
+        *node = n == 1 ? nodes[0] : NULL; /* what the stream's next one waits for */
+    return *graph != NULL;
+}
+
+static void note_captured(const struct launch *l)
+{
+    CUgraph graph;
+    CUgraphNode node;
+    if (launch_captured(l->stream, l->per_thread, &graph, &node)) {
+        if (node)
+            graphs_note(graph, node, false);
+        return;
     }
+    const struct func *func = funcs_find(l->function);
+    if (func)
+        tell_unsupported(func, "the driver did not say what became of its launch: not captured, not counted");
 }
 
 void launch_before(const struct launch *l, const struct func *func, struct launch_job *job)

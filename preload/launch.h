@@ -75,6 +75,12 @@ uint32_t copy_blocks(uint64_t n_bytes, uint32_t access);
 /* Is @stream being captured? Also true where asking is an error: then the launch would be one too. */
 bool launch_is_captured(CUstream stream, bool per_thread);
 
+/*
+ * Where @stream's capture goes, and (@node may be NULL) the node that the last launch there has become.
+ * Return: false if it is not being captured, or the driver does not say.
+ */
+bool launch_captured(CUstream stream, bool per_thread, CUgraph *graph, CUgraphNode *node);
+
 /* Waits for the drain as the spec's overload policy allows. Return: false once the time is over. */
 bool launch_wait(uint64_t *end_ns);
 

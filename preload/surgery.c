@@ -45,14 +45,15 @@ static const char *collect_twins(struct exec *x, CUgraph graph, CUgraph copy)
         return failed;
     size_t first = x->n_twins;
     for (size_t i = 0; i < n; i++) {
-        struct twin *t = &x->twins[x->n_twins++];
-        *t = (struct twin){.host = nodes[i], .graph = copy};
+        struct twin *t = &x->twins[x->n_twins];
+        *t = (struct twin){.host = nodes[i], .graph = copy, .position = (uint32_t)x->n_twins++};
         if (driver_table.cuGraphNodeFindInClone(&t->node, nodes[i], copy) != CUDA_SUCCESS)
             return failed;
     }
     for (size_t i = 0; i < n; i++) {
         CUgraphNodeType type;
         CUgraph inner, inner_copy;
+        size_t inner_first = x->n_twins;
         if (driver_table.cuGraphNodeGetType(nodes[i], &type) != CUDA_SUCCESS)
             return failed;
         const char *why = unfit(nodes[i], type);
@@ -60,11 +61,55 @@ static const char *collect_twins(struct exec *x, CUgraph graph, CUgraph copy)
             bool both = driver_table.cuGraphChildGraphNodeGetGraph(nodes[i], &inner) == CUDA_SUCCESS &&
                         driver_table.cuGraphChildGraphNodeGetGraph(x->twins[first + i].node, &inner_copy) == CUDA_SUCCESS;
             why = both ? collect_twins(x, inner, inner_copy) : failed;
+            x->twins[first + i].is_graph = true;
+            x->twins[first + i].first = (uint32_t)inner_first;
+            x->twins[first + i].n = (uint32_t)(x->n_twins - inner_first);
         }
         if (why)
             return why;
     }
     return NULL;
+}
+
+static int compare_twins(const void *a, const void *b)
+{
+    const struct twin *x = a, *y = b;
+    return x->host < y->host ? -1 : x->host > y->host;
+}
+
+void exec_sort_twins(struct exec *x)
+{
+    if (x->n_twins)
+        qsort(x->twins, x->n_twins, sizeof *x->twins, compare_twins);
+}
+
+CUresult exec_clone(struct exec *x, CUgraph graph, bool sorted, const char **why)
+{
+    /* graphs that hold memory nodes cannot be cloned, nor can copies be added: they are told */
+    *why = "it cannot be cloned";
+    CUresult r = driver_table.cuGraphClone(&x->clone, graph);
+    if (r != CUDA_SUCCESS) {
+        x->clone = NULL;
+        return r;
+    }
+    *why = collect_twins(x, graph, x->clone);
+    if (sorted)
+        exec_sort_twins(x);
+    return *why ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+}
+
+struct exec_relaxed exec_relax(void)
+{
+    struct exec_relaxed before = {.mode = CU_STREAM_CAPTURE_MODE_RELAXED};
+    before.exchanged = driver_table.cuThreadExchangeStreamCaptureMode &&
+                       driver_table.cuThreadExchangeStreamCaptureMode(&before.mode) == CUDA_SUCCESS;
+    return before;
+}
+
+void exec_unrelax(struct exec_relaxed *before)
+{
+    if (before->exchanged)
+        driver_table.cuThreadExchangeStreamCaptureMode(&before->mode);
 }
 
 static CUresult add_edge(CUgraph graph, CUgraphNode from, CUgraphNode to)
@@ -210,68 +255,54 @@ static bool grow(struct exec *x, uint32_t n_copies)
     return entries && copies;
 }
 
-static size_t position_of(const CUgraphNode *nodes, size_t n, CUgraphNode node)
+static CUresult plan_kernel(struct exec *x, const struct twin *t)
 {
-    for (size_t i = 0; i < n; i++)
-        if (nodes[i] == node)
-            return i;
-    return n;
+    CUDA_KERNEL_NODE_PARAMS_v2 k;
+    CUresult r = driver_table.cuGraphKernelNodeGetParams_v2(t->host, &k);
+    const struct func *func = r == CUDA_SUCCESS ? exec_func_of(&k) : NULL;
+    if (!func)
+        return r;
+    if (!grow(x, func->match.n_sites) || x->n_copies + func->match.n_sites > DMI_GRAPH_COPIES)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    x->entries[x->n_entries++] = (struct entry){
+        .host = t->host,
+        .node = t->node,
+        .graph = t->graph,
+        .position = t->position,
+        .enabled = true,
+        .func = func,
+        .first_copy = x->n_copies,
+        .n_copies = func->match.n_sites,
+    };
+    for (uint32_t s = 0; s < func->match.n_sites; s++) {
+        struct copy *c = &x->copies[x->n_copies++];
+        *c = (struct copy){.want.site = func->match.sites[s]};
+        exec_plan_copy(c, func, &k);
+    }
+    return CUDA_SUCCESS;
 }
 
 /* Entries and copies of @graph's kernels, in order, without adding a node yet. */
 static CUresult plan_graph(struct exec *x, CUgraph graph)
 {
-    size_t n_items, n_nodes = 0;
+    size_t n_items;
     _cleanup_(freep) struct graph_item *items = graphs_items(graph, &n_items);
-    driver_table.cuGraphGetNodes(graph, NULL, &n_nodes);
-    _cleanup_(freep) CUgraphNode *nodes = calloc(n_nodes + 1, sizeof *nodes);
-    if (!nodes)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    driver_table.cuGraphGetNodes(graph, nodes, &n_nodes);
-    for (size_t i = 0; i < n_items; i++) {
+    CUresult r = CUDA_SUCCESS;
+    for (size_t i = 0; i < n_items && r == CUDA_SUCCESS; i++) {
+        const struct twin *t = exec_twin(x, items[i].node);
         CUgraph inner;
-        if (items[i].is_child) {
-            CUresult r = driver_table.cuGraphChildGraphNodeGetGraph(items[i].node, &inner);
-            if (r == CUDA_SUCCESS)
-                r = plan_graph(x, inner);
-            if (r != CUDA_SUCCESS)
-                return r;
-            continue;
-        }
-        CUDA_KERNEL_NODE_PARAMS_v2 k;
-        CUresult r = items[i].context == x->arena->context ? driver_table.cuGraphKernelNodeGetParams_v2(items[i].node, &k)
-                                                           : CUDA_ERROR_INVALID_CONTEXT;
-        if (r != CUDA_SUCCESS)
-            return r;
-        const struct func *func = exec_func_of(&k);
-        if (!func)
-            continue;
-        if (!grow(x, func->match.n_sites) || x->n_copies + func->match.n_sites > DMI_GRAPH_COPIES)
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        const struct twin *twin = exec_twin(x, items[i].node);
-        if (!twin)
-            return CUDA_ERROR_INVALID_VALUE;
-        x->entries[x->n_entries++] = (struct entry){
-            .host = items[i].node,
-            .node = twin->node,
-            .graph = twin->graph,
-            .position = position_of(nodes, n_nodes, items[i].node),
-            .enabled = true,
-            .func = func,
-            .first_copy = x->n_copies,
-            .n_copies = func->match.n_sites,
-        };
-        for (uint32_t s = 0; s < func->match.n_sites; s++) {
-            struct copy *c = &x->copies[x->n_copies++];
-            *c = (struct copy){.want.site = func->match.sites[s]};
-            exec_plan_copy(c, func, &k);
-        }
+        if (!t)
+            continue; /* a note of a graph that ended unseen */
+        if (!items[i].is_child)
+            r = items[i].context == x->arena->context ? plan_kernel(x, t) : CUDA_ERROR_INVALID_CONTEXT;
+        else if ((r = driver_table.cuGraphChildGraphNodeGetGraph(t->host, &inner)) == CUDA_SUCCESS)
+            r = plan_graph(x, inner);
     }
-    return CUDA_SUCCESS;
+    return r;
 }
 
 /* open in front of every root that was there, close behind every leaf that is there then */
-static CUresult add_open_close(struct exec *x)
+CUresult exec_add_open_close(struct exec *x)
 {
     size_t n = 0, n_leaves = 0;
     CUresult r = driver_table.cuGraphGetRootNodes(x->clone, NULL, &n);
@@ -305,7 +336,7 @@ static CUresult add_open_close(struct exec *x)
     return add_kernel(x->clone, &x->close, all, n_leaves, x->arena->close, 1, 1, &param);
 }
 
-static CUresult add_copies(struct exec *x)
+CUresult exec_add_copies(struct exec *x)
 {
     for (uint32_t i = 0; i < x->n_entries; i++) {
         const struct entry *e = &x->entries[i];
@@ -359,23 +390,9 @@ static void tell_left_alone(const struct graph_item *items, size_t n, const char
     }
 }
 
-static CUresult clone_graph(struct exec *x, CUgraph graph, const char **why)
-{
-    /* graphs that hold memory nodes cannot be cloned, nor can copies be added: they are told */
-    *why = "it cannot be cloned";
-    CUresult r = driver_table.cuGraphClone(&x->clone, graph);
-    if (r != CUDA_SUCCESS) {
-        x->clone = NULL;
-        return r;
-    }
-    *why = collect_twins(x, graph, x->clone);
-    qsort(x->twins, x->n_twins, sizeof *x->twins, exec_twin_compare);
-    return *why ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
-}
-
 static CUresult prepare(struct exec *x, CUgraph graph, const char **why)
 {
-    CUresult r = clone_graph(x, graph, why);
+    CUresult r = exec_clone(x, graph, true, why);
     if (r != CUDA_SUCCESS)
         return r;
     *why = "no memory for its state";
@@ -387,8 +404,8 @@ static CUresult prepare(struct exec *x, CUgraph graph, const char **why)
     if (r != CUDA_SUCCESS)
         return r;
     *why = "copies cannot be added";
-    r = add_copies(x);
-    return r == CUDA_SUCCESS ? add_open_close(x) : r;
+    r = exec_add_copies(x);
+    return r == CUDA_SUCCESS ? exec_add_open_close(x) : r;
 }
 
 struct exec *execs_prepare(CUgraph graph)
@@ -396,7 +413,7 @@ struct exec *execs_prepare(CUgraph graph)
     size_t n;
     _cleanup_(freep) struct graph_item *items = graphs_items(graph, &n);
     tell_unseen(graph, items, n);
-    if (!n)
+    if (!graphs_have_sites(graph))
         return NULL;
     struct arena *a = arena_current();
     if (!a || atomic_load_acquire(&a->state) != ARENA_READY) {
@@ -408,13 +425,11 @@ struct exec *execs_prepare(CUgraph graph)
         return NULL;
     x->arena = a;
     x->epoch = atomic_load_acquire(&process.memory_epoch);
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    bool exchanged = driver_table.cuThreadExchangeStreamCaptureMode &&
-                     driver_table.cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS;
+    x->template = graph;
+    struct exec_relaxed relaxed = exec_relax();
     const char *why;
     CUresult r = prepare(x, graph, &why);
-    if (exchanged)
-        driver_table.cuThreadExchangeStreamCaptureMode(&mode);
+    exec_unrelax(&relaxed);
     if (r == CUDA_SUCCESS && x->n_entries)
         return x;
     if (r != CUDA_SUCCESS)
@@ -422,104 +437,4 @@ struct exec *execs_prepare(CUgraph graph)
     exec_state_give_back(x);
     exec_free(x);
     return NULL;
-}
-
-/* ------------------------------------------------------------------------- updates */
-
-/* The entry of @x at the same place in its graph as @e in its own. */
-static const struct entry *entry_at(const struct exec *x, size_t position)
-{
-    for (uint32_t i = 0; i < x->n_entries; i++)
-        if (x->entries[i].position == position)
-            return &x->entries[i];
-    return NULL;
-}
-
-/*
- * The update must have our copies where the exec has them, or the driver finds another topology. Child
- * graphs are paired by position too: those with sites in them are refused by the driver if they differ.
- */
-static CUresult fit_to(struct exec *u, const struct exec *x, CUgraph graph)
-{
-    _cleanup_(freep) CUgraphNode *nodes = NULL;
-    size_t n = 0;
-    struct exec planned = *u;
-    CUresult r = plan_graph(&planned, graph);
-    if (r != CUDA_SUCCESS)
-        goto out;
-    u->entries = calloc(x->n_entries + 1, sizeof *u->entries);
-    u->copies = calloc(x->n_copies + 1, sizeof *u->copies);
-    driver_table.cuGraphGetNodes(graph, NULL, &n);
-    nodes = calloc(n + 1, sizeof *nodes);
-    r = CUDA_ERROR_OUT_OF_MEMORY;
-    if (!u->entries || !u->copies || !nodes)
-        goto out;
-    driver_table.cuGraphGetNodes(graph, nodes, &n);
-    u->n_entries = x->n_entries;
-    u->n_copies = x->n_copies;
-    r = CUDA_SUCCESS;
-    for (uint32_t i = 0; i < x->n_entries && r == CUDA_SUCCESS; i++) {
-        const struct entry *old = &x->entries[i], *new = entry_at(&planned, old->position);
-        struct entry *e = &u->entries[i];
-        *e = *old;
-        const struct twin *twin = old->position < n ? exec_twin(u, nodes[old->position]) : NULL;
-        if (!twin) {
-            r = CUDA_ERROR_INVALID_VALUE;
-            break;
-        }
-        e->node = twin->node;
-        e->graph = twin->graph;
-        e->func = new ? new->func : &func_unmatched;
-        for (uint32_t c = 0; c < old->n_copies; c++) {
-            struct copy *to = &u->copies[old->first_copy + c];
-            *to = (struct copy){.want.site = x->copies[old->first_copy + c].want.site, .dead = true};
-            for (uint32_t k = 0; new && k < new->n_copies; k++)
-                if (planned.copies[new->first_copy + k].want.site == to->want.site)
-                    *to = planned.copies[new->first_copy + k];
-        }
-        exec_tell_new_sites(x, old, e->func);
-    }
-out:
-    free(planned.entries);
-    free(planned.copies);
-    return r;
-}
-
-struct exec *execs_prepare_update(struct exec *x, CUgraph graph)
-{
-    struct exec *u = calloc(1, sizeof *u);
-    if (!u)
-        return NULL;
-    u->arena = x->arena;
-    u->state = x->state;
-    u->epoch = atomic_load_acquire(&process.memory_epoch);
-    const char *why;
-    CUresult r = clone_graph(u, graph, &why);
-    if (r == CUDA_SUCCESS)
-        r = fit_to(u, x, graph);
-    if (r == CUDA_SUCCESS)
-        r = add_copies(u);
-    if (r == CUDA_SUCCESS)
-        r = add_open_close(u);
-    if (r == CUDA_SUCCESS)
-        return u;
-    exec_free(u);
-    return NULL;
-}
-
-void execs_updated(struct exec *x, struct exec *u, bool success)
-{
-    if (success) {
-        for (uint32_t i = 0; i < x->n_copies; i++) {
-            struct copy old = x->copies[i]; /* the exec still goes by the nodes it was made from */
-            x->copies[i] = u->copies[i];
-            x->copies[i].node = old.node;
-            x->copies[i].off = old.off;
-        }
-        for (uint32_t i = 0; i < x->n_entries; i++)
-            x->entries[i].func = u->entries[i].func;
-        x->epoch = u->epoch;
-        x->empty = true; /* the update's open came with the empty ticket */
-    }
-    exec_free(u);
 }

@@ -279,8 +279,20 @@ def destroyed(c):
         ok(cu.cuGraphDestroy(graph))
 
 
+def without_rows(c):
+    """Execs that are destroyed while a launch without anything to record is on its way, and others right behind."""
+    for i in range(60):
+        graph, _ = by_hand(c, [("other", 1, 64, 60)] * 4 + [("block", 0, 0, 1)])
+        empty = ok(cu.cuGraphInstantiate(graph, 0))
+        ok(cu.cuGraphLaunch(empty, c.streams[1]))
+        ok(cu.cuGraphExecDestroy(empty))
+        exe = ok(cu.cuGraphInstantiate(by_hand(c, [("block", 2, 64, i)])[0], 0))
+        ok(cu.cuGraphLaunch(exe, c.streams[0]))
+        ok(cu.cuGraphExecDestroy(exe))
+
+
 SCENARIOS = {f.__name__: f for f in (reuse, fork_join, two_execs, rows, piecewise, in_flight, update, enable, child, queries,
-                                     embedded, switched, updatable, contexts, destroyed)}
+                                     embedded, switched, updatable, contexts, destroyed, without_rows)}
 
 if __name__ == "__main__":
     client = Client()

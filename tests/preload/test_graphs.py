@@ -139,6 +139,12 @@ def destroyed_while_running():
     scenario("destroyed", ANY, [filled(i, 64) for i in range(20)])
 
 
+def the_state_of_a_launch_without_rows_is_its_own():
+    for seed in SEEDS:
+        env = {"DMI_STANDIN_DELAY_SEED": seed} if seed else {}
+        scenario("without_rows", ANY, [filled(i, 64) for i in range(60)], **env)
+
+
 def refused_launches_take_everything_back():
     text = spec(site("block"))
     for n in (1, 3):
@@ -175,7 +181,7 @@ def a_ring_too_small():
 
 for test in (buffers_used_again, forks, execs_of_one_template, changing_rows, one_forward_over_several_graphs,
              several_in_flight, updates, nodes_switched_off, child_graphs, the_hosts_graph_is_its_own,
-             embedded_without_a_ticket, sites_switched_between_replays, left_alone, destroyed_while_running, refused_launches_take_everything_back, our_calls_failing,
+             embedded_without_a_ticket, sites_switched_between_replays, left_alone, destroyed_while_running, the_state_of_a_launch_without_rows_is_its_own, refused_launches_take_everything_back, our_calls_failing,
              a_ring_too_small):
     bench.part(test)
 bench.checks.exit()
