@@ -14,16 +14,47 @@
 #include <string.h>
 #include <time.h>
 
-enum { STAGE_MAX = 64 * 1024 };
+enum { STAGE_MAX = 64 * 1024, LINK_PIECE = 256 * 1024 };
 
 static uint64_t side_row(const struct copy_side *side, size_t y, size_t z)
 {
     return side->address + side->x + (side->y + y + (side->z + z) * side->height) * side->pitch;
 }
 
+/* A copy under way. The link takes @ns from @start on for all its bytes; 0: no time at all. */
+struct transfer {
+    const struct copy_work *copy;
+    uint64_t start, ns;
+    size_t done; /* bytes */
+};
+
+static void sleep_until(uint64_t ns)
+{
+    struct timespec at = { .tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u) };
+
+    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL);
+}
+
+/* Bytes cross the link as its time goes by: neither all at the start nor, at the CPU's expense, behind it. */
+static void carry(struct transfer *t, char *to, const char *from, size_t n)
+{
+    size_t total = t->copy->width * t->copy->height * t->copy->depth;
+
+    for (size_t at = 0; at < n;) {
+        size_t piece = t->ns && n - at > LINK_PIECE ? LINK_PIECE : n - at;
+
+        memmove(to + at, from + at, piece);
+        at += piece;
+        t->done += piece;
+        if (t->ns)
+            sleep_until(t->start + (uint64_t)((double)t->ns * (double)t->done / (double)total));
+    }
+}
+
 static void copy_rows(void *data)
 {
-    const struct copy_work *copy = data;
+    struct transfer *t = data;
+    const struct copy_work *copy = t->copy;
 
     for (size_t z = 0; z < copy->depth; z++) {
         for (size_t y = 0; y < copy->height; y++) {
@@ -31,37 +62,35 @@ static void copy_rows(void *data)
                 copy->staged ? (const char *)copy->staged + (z * copy->height + y) * copy->width
                              : memory_host(side_row(&copy->src, y, z));
 
-            memmove(memory_host(side_row(&copy->dst, y, z)), from, copy->width);
+            carry(t, memory_host(side_row(&copy->dst, y, z)), from, copy->width);
         }
     }
 }
 
-/* The link carries one copy after another: each waits for its turn, its latency and its bytes. */
-static void link_take(size_t n, int device)
+/* The link carries one copy after another: each waits for its turn and its latency. */
+static void link_take(struct transfer *t, size_t n, int device)
 {
-    uint64_t now = clock_ns(), until;
-    uint64_t cost = driver.config.dtoh_latency_ns;
+    uint64_t now = clock_ns(), latency = driver.config.dtoh_latency_ns;
 
     if (driver.config.dtoh_bps)
-        cost += (uint64_t)((double)n * 1e9 / (double)driver.config.dtoh_bps);
-    if (!cost)
+        t->ns = (uint64_t)((double)n * 1e9 / (double)driver.config.dtoh_bps);
+    if (!t->ns && !latency)
         return;
     pthread_mutex_lock(&driver.lock);
-    until = driver.devices[device].link_free_ns;
-    until = (until > now ? until : now) + cost;
-    driver.devices[device].link_free_ns = until;
+    t->start = driver.devices[device].link_free_ns;
+    t->start = (t->start > now ? t->start : now) + latency;
+    driver.devices[device].link_free_ns = t->start + t->ns;
     pthread_mutex_unlock(&driver.lock);
-    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME,
-                    &(struct timespec){ .tv_sec = (time_t)(until / 1000000000u),
-                                        .tv_nsec = (long)(until % 1000000000u) },
-                    NULL);
+    sleep_until(t->start);
 }
 
 CUresult copy_execute(struct copy_work *copy, struct op *op)
 {
+    struct transfer t = { .copy = copy };
+
     if (copy->to_host)
-        link_take(copy->width * copy->height * copy->depth, op->ctx->device);
-    return guarded(copy_rows, copy) ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
+        link_take(&t, copy->width * copy->height * copy->depth, op->ctx->device);
+    return guarded(copy_rows, &t) ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
 static void set_rows(void *data)
