@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the way out of the ring carries: bench_drain FOLDER [SECONDS]
+ *
+ * The library's drain and encoder (preload/drain.c, storage) behind a link to the host of a set bandwidth,
+ * without a device: a thread reserves and publishes records as fast as the ring takes them, and payload is
+ * what the ring was filled with once. Encoder "off" throws batches away. So the first column tells what the
+ * drain leaves of the link, and the others what encoding and writing leave of that.
+ */
+#include "core/atomic.h"
+#include "core/clock.h"
+#include "core/log.h"
+#include "preload/arena.h"
+#include "preload/hooks.h"
+#include "preload/process.h"
+
+#include <dmi/dtype.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define RING_BYTES (64u << 20)
+#define RING_SLOTS 8192u
+#define SECOND 1000000000ull
+
+struct driver driver_table;
+struct process process;
+
+static struct {
+    uint64_t bytes_a_second; /* 0: no limit */
+    uint64_t free_ns;        /* drain only: when all that was asked for is carried */
+    bool encode;
+} wire;
+
+/* ------------------------------------------------------------------------- in the library's place */
+
+static CUresult set_current(CUcontext context)
+{
+    (void)context;
+    return CUDA_SUCCESS;
+}
+
+static CUresult host_register(void *p, size_t n, unsigned flags)
+{
+    (void)p, (void)n, (void)flags;
+    return CUDA_SUCCESS;
+}
+
+/* The bytes are there at once; the stream is not done before the link has had its time. */
+static CUresult copy_to_host(void *to, CUdeviceptr from, size_t n, CUstream stream)
+{
+    (void)stream;
+    uint64_t now = clock_mono_ns(), bps = wire.bytes_a_second;
+    wire.free_ns = (wire.free_ns > now ? wire.free_ns : now) + (bps ? n * SECOND / bps : 0);
+    memcpy(to, (const void *)(uintptr_t)from, n);
+    return CUDA_SUCCESS;
+}
+
+static CUresult synchronize(CUstream stream)
+{
+    (void)stream;
+    struct timespec at = {.tv_sec = (time_t)(wire.free_ns / SECOND), .tv_nsec = (long)(wire.free_ns % SECOND)};
+    while (clock_mono_ns() < wire.free_ns)
+        clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL);
+    return CUDA_SUCCESS;
+}
+
+void process_count(struct dmi_tally *tally, int sign, uint64_t records, uint64_t rows, uint64_t bytes)
+{
+    (void)sign;
+    atomic_add_relaxed(&tally->records, records);
+    atomic_add_relaxed(&tally->rows, rows);
+    atomic_add_relaxed(&tally->bytes, bytes);
+}
+
+void process_drop(uint32_t site, enum dmi_drop reason, uint64_t rows, uint64_t bytes)
+{
+    process_count(&process.counters->sites[site].dropped[reason], 1, 1, rows, bytes);
+}
+
+/* The linker puts the first in the place of run_append(), which is then the second. */
+int __wrap_run_append(struct run *run, const struct run_record *records, size_t n_records);
+int __real_run_append(struct run *run, const struct run_record *records, size_t n_records);
+
+int __wrap_run_append(struct run *run, const struct run_record *records, size_t n_records)
+{
+    return wire.encode ? __real_run_append(run, records, n_records) : 0;
+}
+
+static _Noreturn void die(const char *what)
+{
+    fprintf(stderr, "bench_drain: %s\n", what);
+    exit(2);
+}
+
+/* ------------------------------------------------------------------------- data */
+
+static uint64_t next(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+static float normal(uint64_t *state)
+{
+    double u = ((double)(next(state) >> 11) + 0.5) / 9007199254740992.0;
+    double v = (double)(next(state) >> 11) / 9007199254740992.0;
+    return (float)(sqrt(-2 * log(u)) * cos(6.283185307179586 * v));
+}
+
+/* What activations look like to the codec; u8: bytes that do not shrink. 4 MiB of them, over and over. */
+static void fill(unsigned char *to, uint32_t dtype)
+{
+    const size_t n = 4u << 20;
+    uint64_t state = 1;
+    for (size_t i = 0; i < n; i += 4) {
+        uint32_t bits = (uint32_t)next(&state);
+        float x[2] = {normal(&state), normal(&state)};
+        if (dtype == DMI_DTYPE_F32) {
+            memcpy(&bits, x, sizeof bits);
+        } else if (dtype == DMI_DTYPE_BF16) {
+            uint32_t pair[2];
+            memcpy(pair, x, sizeof pair);
+            bits = pair[0] >> 16 | (pair[1] & 0xffff0000u);
+        }
+        memcpy(to + i, &bits, sizeof bits);
+    }
+    for (size_t at = n; at < RING_BYTES; at += n)
+        memcpy(to + at, to, n);
+}
+
+/* ------------------------------------------------------------------------- one measurement */
+
+static struct run *open_run(const char *folder)
+{
+    struct run_site site = {.name = "x", .kernel = "x", .dtype = DMI_DTYPE_F32, .scale = 1, .expect = -1};
+    struct run_options options = {.out_dir = folder, .spec_path = "bench", .spec_text = "", .library_version = "bench",
+                                  .sites = &site, .n_sites = 1, .fsync = RUN_FSYNC_NEVER};
+    struct err err = {0};
+    struct run *run;
+    if (run_open(&err, &options, &run))
+        die(err.msg);
+    return run;
+}
+
+static void remove_run(const char *path)
+{
+    struct dirent *entry;
+    DIR *dir = opendir(path);
+    while (dir && (entry = readdir(dir)))
+        unlinkat(dirfd(dir), entry->d_name, 0);
+    if (dir)
+        closedir(dir);
+    rmdir(path);
+}
+
+static struct arena *make_arena(void)
+{
+    static struct arena arena;
+    static struct dmi_desc desc[RING_SLOTS];
+    static struct ring_slot slots[RING_SLOTS];
+    static struct arena_pending pending[RING_SLOTS];
+    unsigned char *payload = malloc(RING_BYTES);
+    pthread_mutex_init(&arena.lock, NULL);
+    arena.state = ARENA_READY;
+    arena.pending = pending;
+    arena.payload = (CUdeviceptr)(uintptr_t)payload;
+    if (!payload || ring_init(&arena.ring, desc, slots, RING_SLOTS, RING_BYTES))
+        die("no ring");
+    return &arena;
+}
+
+static bool publish_one(struct arena *a, uint64_t seq, uint32_t dtype, uint32_t n_bytes)
+{
+    uint64_t index, payload;
+    pthread_mutex_lock(&a->lock);
+    int r = ring_reserve(&a->ring, seq, 0, n_bytes, &index, &payload);
+    if (!r)
+        a->pending[index % RING_SLOTS] = (struct arena_pending){
+            .dtype = dtype, .layer = -1, .n_dims = 1, .dims = {n_bytes / dmi_dtype_bytes(dtype)}};
+    pthread_mutex_unlock(&a->lock);
+    if (r)
+        return false;
+    struct dmi_desc record = {.ready = seq, .payload = payload, .n_bytes = n_bytes};
+    ring_publish(ring_desc(&a->ring, index), &record);
+    return true;
+}
+
+static double cpu_seconds(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
+    return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
+}
+
+struct result {
+    double bytes_a_second, cpu_a_byte; /* that come out; seconds of all threads, the link's copy included */
+};
+
+static struct result measure(struct arena *a, const char *folder, uint32_t dtype, uint32_t n_bytes, double seconds)
+{
+    static uint64_t seq = DMI_SEQ_FIRST;
+    uint64_t bytes = 0, start;
+    struct timespec pause = {.tv_nsec = 100000};
+    process.run = open_run(folder);
+    process.counters = run_counters(process.run);
+    wire.free_ns = 0;
+    if (drain_start(a))
+        die("no drain");
+    double cpu = cpu_seconds();
+    for (start = clock_mono_ns(); (double)(clock_mono_ns() - start) < seconds * 1e9;) {
+        if (publish_one(a, seq, dtype, n_bytes)) {
+            seq++;
+            bytes += n_bytes;
+        } else {
+            nanosleep(&pause, NULL);
+        }
+    }
+    if (!drain_wait(a, a->ring.head_slot, 60 * SECOND))
+        die("the drain stands still");
+    double spent = (double)(clock_mono_ns() - start) / 1e9;
+    cpu = cpu_seconds() - cpu;
+    char path[4096];
+    snprintf(path, sizeof path, "%s", run_path(process.run));
+    if (!drain_stop(a, 10 * SECOND, DMI_DROP_EXIT_TIMEOUT) || process.counters->sites[0].captured.bytes != bytes ||
+        run_close(process.run))
+        die("records are missing");
+    remove_run(path);
+    return (struct result){(double)bytes / spent, cpu / (double)bytes};
+}
+
+int main(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        bool encode;
+        uint32_t dtype;
+    } ways[] = {
+        {"encoder off", false, DMI_DTYPE_U8},
+        {"bytes, raw", true, DMI_DTYPE_U8},
+        {"f32", true, DMI_DTYPE_F32},
+        {"bf16", true, DMI_DTYPE_BF16},
+    };
+    static const uint64_t links[] = {250000000, 1000000000, 4000000000, 0};
+    static const uint32_t sizes[] = {1u << 20, 16u << 10};
+    double seconds = argc > 2 ? atof(argv[2]) : 0.35;
+    if (argc < 2)
+        die("a folder to write to was expected");
+    log_init("stderr");
+    driver_table.cuCtxSetCurrent = set_current;
+    driver_table.cuMemHostRegister_v2 = host_register;
+    driver_table.cuMemcpyDtoHAsync_v2 = copy_to_host;
+    driver_table.cuStreamSynchronize = synchronize;
+    struct arena *a = make_arena();
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        printf("records of %u KiB: GB/s out of the ring (share of the link), CPU seconds a GB\n%-9s", sizes[s] >> 10, "link");
+        for (size_t w = 0; w < sizeof ways / sizeof *ways; w++)
+            printf("  %-17s", ways[w].name);
+        for (size_t l = 0; l < sizeof links / sizeof *links; l++) {
+            if (links[l])
+                printf("\n%4.2f GB/s", (double)links[l] / 1e9);
+            else
+                printf("\n%-9s", "no limit");
+            for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+                fill((unsigned char *)(uintptr_t)a->payload, ways[w].dtype);
+                wire.bytes_a_second = links[l];
+                wire.encode = ways[w].encode;
+                struct result r = measure(a, argv[1], ways[w].dtype, sizes[s], seconds);
+                char share[16] = "";
+                if (links[l])
+                    snprintf(share, sizeof share, "(%.2f)", r.bytes_a_second / (double)links[l]);
+                printf("  %5.2f %6s %4.2f", r.bytes_a_second / 1e9, share, r.cpu_a_byte * 1e9);
+                fflush(stdout);
+            }
+        }
+        printf("\n");
+    }
+    return 0;
+}
