@@ -92,10 +92,18 @@ extern "C" __global__ void dmi_copy_eager(const __grid_constant__ struct dmi_cop
     finish((dmi_u32 *)copy.retired, (struct dmi_desc *)copy.desc, &copy.record);
 }
 
-/* First in its graph: leaves the launch's ticket where the copies find it. Grid: one block. */
+/*
+ * First in its graph: leaves the launch's ticket where the copies find it. Grid: one block. A ticket is used once: where
+ * the host could not set the next one, the state stays as dmi_close left it, empty.
+ */
 extern "C" __global__ void dmi_open(const __grid_constant__ struct dmi_open open)
 {
     struct dmi_ticket *state = (struct dmi_ticket *)open.state;
+    bool used = open.ticket.n_copies && open.ticket.seq == state->seq;
+
+    __syncthreads(); /* before thread 0 writes it */
+    if (used)
+        return;
     for (dmi_u32 i = threadIdx.x; i < open.ticket.n_copies; i += blockDim.x) {
         state->offset16[i] = open.ticket.offset16[i];
         state->slot[i] = open.ticket.slot[i];

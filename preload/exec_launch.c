@@ -147,15 +147,18 @@ static CUresult switch_node(const struct exec *x, CUgraphNode node, bool *off, b
 
 static CUresult set_ticket(struct exec *x)
 {
-    CUresult r = exec_set_params(x, x->open, x->arena->open, 1, COPY_THREADS, &x->ticket);
-    x->empty = r == CUDA_SUCCESS && !x->ticket.ticket.n_copies;
-    if (r == CUDA_SUCCESS && !x->empty) {
+    CUresult r = CUDA_SUCCESS;
+    if (x->ticket.ticket.n_copies)
+        r = switch_node(x, x->close, &x->close_off, false);
+    if (r == CUDA_SUCCESS && x->ticket.ticket.n_copies)
         r = switch_node(x, x->open, &x->open_off, false);
+    if (r == CUDA_SUCCESS) {
+        r = exec_set_params(x, x->open, x->arena->open, 1, COPY_THREADS, &x->ticket);
         if (r == CUDA_SUCCESS)
-            r = switch_node(x, x->close, &x->close_off, false);
+            x->empty = !x->ticket.ticket.n_copies;
     }
     if (r != CUDA_SUCCESS)
-        /* an old ticket must not be used twice: without open, the state stays as close left it: empty */
+        /* Open holds the ticket before: used, which dmi_open sees, or of a launch that was refused. */
         switch_node(x, x->open, &x->open_off, true);
     return r;
 }

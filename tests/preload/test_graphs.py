@@ -170,6 +170,21 @@ def our_calls_failing():
                 bench.check(not r.run().balance(), f"{call} failing at call {n}: the account is whole", r.run().balance())
 
 
+def a_ticket_is_used_once():
+    """Setting the next one fails, and so does switching open off: the launch copies nothing, into nobody's slot."""
+    allowed = [filled(i, 1 + i * 7 % 64) for i in range(1000)] + [filled(2, 64)]
+    want = bench.run([], command=[sys.executable, CLIENT, "rows"], preload=False, timeout=120)
+    for n in (3, 9, 402, 2100):  # a replay: the host's node, its copy, the ticket
+        result = bench.run([], FORWARDS, command=[sys.executable, CLIENT, "rows"], timeout=120,
+                           DMI_STANDIN_FAIL=f"cuGraphExecKernelNodeSetParams_v2:{n},cuGraphNodeSetEnabled:0")
+        run = result.run()
+        dropped = run.counters.dropped[0]
+        bench.check(result.said() == want.said() and not run.balance(), f"ticket {n} could not be set: the account is whole",
+                    f"{run.balance()} {result.stderr[-300:]}")
+        bench.check(len(run.of(0)) >= 1996 and all(r.words in allowed for r in run.of(0)) and set(dropped) <= {"copy_failed"},
+                    f"ticket {n} could not be set: all others' records are right", f"{len(run.of(0))} records, {dropped}")
+
+
 def a_ring_too_small():
     head = "ring: {bytes: 4K, slots: 16}\n" + HEAD
     result = scenario("rows", spec(site("block", layer="occ"), head=head))
@@ -181,7 +196,8 @@ def a_ring_too_small():
 
 for test in (buffers_used_again, forks, execs_of_one_template, changing_rows, one_forward_over_several_graphs,
              several_in_flight, updates, nodes_switched_off, child_graphs, the_hosts_graph_is_its_own,
-             embedded_without_a_ticket, sites_switched_between_replays, left_alone, destroyed_while_running, the_state_of_a_launch_without_rows_is_its_own, refused_launches_take_everything_back, our_calls_failing,
-             a_ring_too_small):
+             embedded_without_a_ticket, sites_switched_between_replays, left_alone, destroyed_while_running,
+             the_state_of_a_launch_without_rows_is_its_own, refused_launches_take_everything_back, our_calls_failing,
+             a_ticket_is_used_once, a_ring_too_small):
     bench.part(test)
 bench.checks.exit()

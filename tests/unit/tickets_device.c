@@ -68,7 +68,8 @@ static void kernel_eager_copy(const struct dmi_copy *copy)
 static void kernel_open(const struct dmi_open *open)
 {
     struct dmi_ticket *state = (struct dmi_ticket *)(uintptr_t)open->state;
-    *state = open->ticket;
+    if (!open->ticket.n_copies || open->ticket.seq != state->seq)
+        *state = open->ticket;
 }
 
 static void kernel_copy(const struct dmi_graph_copy *copy, bool skip)
