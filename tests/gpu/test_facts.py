@@ -23,6 +23,7 @@ RELIED_ON = {
     "captured_programmatic", "captured_handles", "kernel_functions", "parameter_info", "set_enabled", "template_alive",
     "original_of_clone", "exec_update", "release_order", "registered_memory", "registered_contexts", "address_range",
     "capture_info", "capture_modes", "capture_calls", "capture_own_thread", "exit_order", "forked_child", "sticky_error", "template_gone",
+    "embedded_nodes", "refused_update", "user_objects",
 }
 Row = collections.namedtuple("Row", "question kind what answer value unit")
 n_failed = 0
