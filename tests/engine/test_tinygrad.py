@@ -355,7 +355,7 @@ def main():
         capture = start(["capture"], "capture", plan, under(SPEC, "run"), collect=True)
         absent = start(["capture", "outputs"], "absent", plan)
         loaded = start(["outputs"], "loaded", shorter, LD_PRELOAD=PRELOAD)
-        unfit = start(["outputs"], "broken", BEGINNING, LD_PRELOAD=PRELOAD, DMI_SPEC=broken, DMI_OUT=server.folder / "broken-out")
+        unfit = start(["outputs"], "broken", whole[:1] if opt.long else BEGINNING, LD_PRELOAD=PRELOAD, DMI_SPEC=broken, DMI_OUT=server.folder / "broken-out")
         cached = start(["cached"], "generated", sharing, under(SPEC, "generated-run"), collect=True,
                        client=("--generate", "--limit", str(SHARING_TOKENS)))
         ring = start(["ring"], "ring", BEGINNING, under(small, "small"), DMI_RING_BYTES=65536)
