@@ -150,7 +150,7 @@ def disks():
     clean = bench.run(script, preload=False)
     for what, options in {
         "OUT is a file": {"DMI_OUT": "/etc/hostname"}, "OUT cannot be made": {"DMI_OUT": "/proc/nothing/here"},
-        "OUT is on a read-only file system": {"DMI_OUT": "/sys/kernel"},
+        **({"OUT is on a read-only file system": {"DMI_OUT": "/sys/kernel"}} if os.path.ismount("/sys") else {}),
     }.items():
         r = bench.run(script, spec(site()), **options)
         bench.check(r.said() == clean.said(), f"{what}: the host notices nothing", f"{r.said()} {r.stderr}")
