@@ -7,13 +7,13 @@
 #ifndef CORE_ATOMIC_H
 #define CORE_ATOMIC_H
 
-#define atomic_load_relaxed(p) __atomic_load_n((p), __ATOMIC_RELAXED)
-#define atomic_load_acquire(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
-#define atomic_store_relaxed(p, v) __atomic_store_n((p), (v), __ATOMIC_RELAXED)
-#define atomic_store_release(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
-#define atomic_add_relaxed(p, v) __atomic_fetch_add((p), (v), __ATOMIC_RELAXED)
-#define atomic_sub_relaxed(p, v) __atomic_fetch_sub((p), (v), __ATOMIC_RELAXED)
-#define atomic_add_acq_rel(p, v) __atomic_fetch_add((p), (v), __ATOMIC_ACQ_REL)
+#define atomic_load_relaxed(p)        __atomic_load_n((p), __ATOMIC_RELAXED)
+#define atomic_load_acquire(p)        __atomic_load_n((p), __ATOMIC_ACQUIRE)
+#define atomic_store_relaxed(p, v)    __atomic_store_n((p), (v), __ATOMIC_RELAXED)
+#define atomic_store_release(p, v)    __atomic_store_n((p), (v), __ATOMIC_RELEASE)
+#define atomic_add_relaxed(p, v)      __atomic_fetch_add((p), (v), __ATOMIC_RELAXED)
+#define atomic_sub_relaxed(p, v)      __atomic_fetch_sub((p), (v), __ATOMIC_RELAXED)
+#define atomic_add_acq_rel(p, v)      __atomic_fetch_add((p), (v), __ATOMIC_ACQ_REL)
 #define atomic_exchange_acq_rel(p, v) __atomic_exchange_n((p), (v), __ATOMIC_ACQ_REL)
 /* @expected: pointer to the value that must stand there; holds what stood there on failure */
 #define atomic_cas_acq_rel(p, expected, v)                                                         \

@@ -13,7 +13,10 @@
 static __device__ __forceinline__ dmi_u32 retire_block(dmi_u32 *counter)
 {
     dmi_u32 before;
-    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
+    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;"
+                 : "=r"(before)
+                 : "l"(counter)
+                 : "memory");
     return before;
 }
 
@@ -26,7 +29,8 @@ static __device__ __forceinline__ void publish(struct dmi_desc *slot, const stru
     slot->occurrence = record->occurrence;
     slot->flags = record->flags;
     slot->src = record->src;
-    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(&slot->ready), "l"(record->ready) : "memory");
+    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(&slot->ready), "l"(record->ready)
+                 : "memory");
 }
 
 struct bytes16 {
@@ -57,26 +61,17 @@ static __device__ __forceinline__ void gather(const struct dmi_gather *g, char *
 static __device__ __forceinline__ void gather_any(const struct dmi_gather *g, char *dst)
 {
     switch (g->access) {
-    case 16:
-        gather<struct bytes16>(g, dst);
-        break;
-    case 8:
-        gather<dmi_u64>(g, dst);
-        break;
-    case 4:
-        gather<dmi_u32>(g, dst);
-        break;
-    case 2:
-        gather<unsigned short>(g, dst);
-        break;
-    default:
-        gather<unsigned char>(g, dst);
-        break;
+    case 16: gather<struct bytes16>(g, dst); break;
+    case 8: gather<dmi_u64>(g, dst); break;
+    case 4: gather<dmi_u32>(g, dst); break;
+    case 2: gather<unsigned short>(g, dst); break;
+    default: gather<unsigned char>(g, dst); break;
     }
 }
 
 /* The last block to come here publishes. */
-static __device__ __forceinline__ void finish(dmi_u32 *retired, struct dmi_desc *slot, const struct dmi_desc *record)
+static __device__ __forceinline__ void finish(dmi_u32 *retired, struct dmi_desc *slot,
+                                              const struct dmi_desc *record)
 {
     __syncthreads();
     if (threadIdx.x == 0 && retire_block(retired) == gridDim.x - 1) {

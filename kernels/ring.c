@@ -11,7 +11,7 @@ int ring_init(struct ring *ring, struct dmi_desc *desc, struct ring_slot *slots,
     if (n_slots < RING_MIN_SLOTS || (n_slots & (n_slots - 1)) || n_bytes < RING_MIN_BYTES ||
         n_bytes % RING_ALIGN)
         return -EINVAL;
-    *ring = (struct ring){.desc = desc, .slots = slots, .n_slots = n_slots, .n_bytes = n_bytes};
+    *ring = (struct ring){ .desc = desc, .slots = slots, .n_slots = n_slots, .n_bytes = n_bytes };
     return 0;
 }
 
@@ -49,7 +49,8 @@ static int find_room(struct ring *ring, uint32_t n_slots, uint64_t n_bytes, uint
         atomic_store_relaxed(&ring->tail_byte, tail_byte);
     }
     *begin = place(ring, n_bytes);
-    if (head_slot - tail_slot + n_slots > ring->n_slots || *begin + n_bytes - tail_byte > ring->n_bytes)
+    if (head_slot - tail_slot + n_slots > ring->n_slots ||
+        *begin + n_bytes - tail_byte > ring->n_bytes)
         return RING_E_FULL;
     return 0;
 }
@@ -80,19 +81,19 @@ int ring_reserve(struct ring *ring, uint64_t seq, uint32_t site, uint64_t n_byte
     *payload = begin % ring->n_bytes;
     ring->head_byte = begin + padded(n_bytes);
     fill_slot(ring, *index,
-              (struct ring_slot){.site = site,
-                                 .seq = seq,
-                                 .payload = *payload,
-                                 .n_bytes = n_bytes,
-                                 .end = ring->head_byte,
-                                 .close = RING_NO_CLOSE});
+              (struct ring_slot){ .site = site,
+                                  .seq = seq,
+                                  .payload = *payload,
+                                  .n_bytes = n_bytes,
+                                  .end = ring->head_byte,
+                                  .close = RING_NO_CLOSE });
     /* acquired by ring_poll() */
     atomic_store_release(&ring->head_slot, *index + 1);
     return 0;
 }
 
-int ring_reserve_launch(struct ring *ring, uint64_t seq, const uint32_t *sites, const uint64_t *sizes,
-                        uint32_t n, uint64_t *index, uint64_t *payloads)
+int ring_reserve_launch(struct ring *ring, uint64_t seq, const uint32_t *sites,
+                        const uint64_t *sizes, uint32_t n, uint64_t *index, uint64_t *payloads)
 {
     uint64_t total = 0, begin;
     for (uint32_t i = 0; i < n; i++) {
@@ -106,7 +107,7 @@ int ring_reserve_launch(struct ring *ring, uint64_t seq, const uint32_t *sites, 
     if (r)
         return r;
     *index = ring->head_slot;
-    struct ring_slot slot = {.seq = seq, .end = begin, .close = *index + n};
+    struct ring_slot slot = { .seq = seq, .end = begin, .close = *index + n };
     for (uint32_t i = 0; i < n; i++) {
         slot.site = sites[i];
         slot.n_bytes = sizes[i];
@@ -168,7 +169,8 @@ enum ring_event ring_poll(const struct ring *ring, uint64_t index)
         return ready > slot->seq ? RING_MISMATCH : over ? RING_NOT_RUN : RING_PENDING;
     if (slot->site == DMI_SITE_CLOSE)
         return RING_VOID;
-    if (desc->site != slot->site || desc->n_bytes != slot->n_bytes || desc->payload != slot->payload)
+    if (desc->site != slot->site || desc->n_bytes != slot->n_bytes ||
+        desc->payload != slot->payload)
         return RING_MISMATCH;
     return RING_READY;
 }

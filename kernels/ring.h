@@ -19,9 +19,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define RING_ALIGN 16u /* payload offsets, so that the copy may use 16-byte accesses */
+#define RING_ALIGN     16u /* payload offsets, so that the copy may use 16-byte accesses */
 #define RING_MIN_SLOTS 2u
-#define RING_NO_CLOSE UINT64_MAX
+#define RING_NO_CLOSE  UINT64_MAX
 #define RING_MIN_BYTES 64u
 
 enum {
@@ -38,13 +38,13 @@ enum ring_state {
 
 /* The host's half of a slot: what the reservation promised. @user is the caller's own. */
 struct ring_slot {
-    uint32_t state;     /* enum ring_state; who changes it from RESERVED decides the slot's fate */
+    uint32_t state; /* enum ring_state; who changes it from RESERVED decides the slot's fate */
     uint32_t site;
-    uint64_t seq;       /* launch sequence; several slots of one launch share it */
-    uint64_t payload;   /* offset in the payload ring */
+    uint64_t seq;     /* launch sequence; several slots of one launch share it */
+    uint64_t payload; /* offset in the payload ring */
     uint64_t n_bytes;
-    uint64_t end;       /* running byte count up to which release of this slot frees the ring */
-    uint64_t close;     /* running number of the slot that ends this launch, RING_NO_CLOSE: none */
+    uint64_t end;   /* running byte count up to which release of this slot frees the ring */
+    uint64_t close; /* running number of the slot that ends this launch, RING_NO_CLOSE: none */
 };
 
 struct ring {
@@ -87,8 +87,8 @@ int ring_reserve(struct ring *ring, uint64_t seq, uint32_t site, uint64_t n_byte
  *
  * Thread: launching, one at a time. Return: 0, RING_E_FULL or RING_E_TOO_LARGE (nothing changed).
  */
-int ring_reserve_launch(struct ring *ring, uint64_t seq, const uint32_t *sites, const uint64_t *sizes,
-                        uint32_t n, uint64_t *index, uint64_t *payloads);
+int ring_reserve_launch(struct ring *ring, uint64_t seq, const uint32_t *sites,
+                        const uint64_t *sizes, uint32_t n, uint64_t *index, uint64_t *payloads);
 
 /**
  * ring_cancel() - the copy of this slot was never handed to the device
@@ -101,12 +101,12 @@ bool ring_cancel(struct ring *ring, uint64_t index);
 bool ring_give_up(struct ring *ring, uint64_t index);
 
 enum ring_event {
-    RING_EMPTY = 0,     /* nothing is reserved */
-    RING_PENDING = 1,   /* the oldest slot is not published yet */
-    RING_READY = 2,     /* published: payload may be read */
-    RING_VOID = 3,      /* cancelled, or the end of a launch: nothing to take */
-    RING_MISMATCH = 4,  /* published, but it does not say what was reserved */
-    RING_NOT_RUN = 5,   /* its launch is over and has not published it */
+    RING_EMPTY = 0,    /* nothing is reserved */
+    RING_PENDING = 1,  /* the oldest slot is not published yet */
+    RING_READY = 2,    /* published: payload may be read */
+    RING_VOID = 3,     /* cancelled, or the end of a launch: nothing to take */
+    RING_MISMATCH = 4, /* published, but it does not say what was reserved */
+    RING_NOT_RUN = 5,  /* its launch is over and has not published it */
 };
 
 /**

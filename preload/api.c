@@ -115,8 +115,9 @@ EXPORT int dmi_flush(uint64_t timeout_ns)
     int r = DMI_STATUS_OFF;
     if (run) {
         uint64_t now = clock_mono_ns();
-        struct flush flush = {.end_ns = timeout_ns > UINT64_MAX - now ? UINT64_MAX : now + timeout_ns,
-                              .done = true};
+        struct flush flush = { .end_ns =
+                                   timeout_ns > UINT64_MAX - now ? UINT64_MAX : now + timeout_ns,
+                               .done = true };
         arena_each(flush_arena, &flush);
         r = run_flush(run);
         if (r == 0 && !flush.done)

@@ -14,12 +14,12 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#define DEFAULT_SLOTS 8192u
-#define MAX_SLOTS (1u << 16) /* a ticket names slots in 16 bits */
+#define DEFAULT_SLOTS     8192u
+#define MAX_SLOTS         (1u << 16) /* a ticket names slots in 16 bits */
 #define MAX_DEFAULT_BYTES (256ull << 20)
 #define MIN_DEFAULT_BYTES (8ull << 20)
-#define FREE_SHARE 32 /* of the free device memory, where nobody said how much */
-#define MAKING_WAIT_NS 5000000000ull
+#define FREE_SHARE        32 /* of the free device memory, where nobody said how much */
+#define MAKING_WAIT_NS    5000000000ull
 
 /* made by kernels/build_fatbin.py */
 extern const unsigned char dmi_fatbin[];
@@ -82,15 +82,16 @@ static uint64_t wanted_bytes(void)
 static CUresult map_descriptors(struct arena *a, uint32_t n_slots)
 {
     a->n_desc_map = ((size_t)n_slots * sizeof(struct dmi_desc) + 4095) & ~(size_t)4095;
-    a->desc_map = mmap(NULL, a->n_desc_map, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    a->desc_map =
+        mmap(NULL, a->n_desc_map, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (a->desc_map == MAP_FAILED) {
         a->desc_map = NULL;
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     /* a child must not share these pages with the device through copy-on-write */
     madvise(a->desc_map, a->n_desc_map, MADV_DONTFORK);
-    CUresult r = driver_table.cuMemHostRegister_v2(a->desc_map, a->n_desc_map,
-                                                   CU_MEMHOSTREGISTER_DEVICEMAP);
+    CUresult r =
+        driver_table.cuMemHostRegister_v2(a->desc_map, a->n_desc_map, CU_MEMHOSTREGISTER_DEVICEMAP);
     if (r != CUDA_SUCCESS)
         return r;
     return driver_table.cuMemHostGetDevicePointer_v2(&a->desc_device, a->desc_map, 0);
@@ -172,7 +173,7 @@ static void make(struct arena *a)
     const char *step = "";
     pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
     a->lock = unlocked;
-    a->forward = (struct arena_forward){.kind = -1};
+    a->forward = (struct arena_forward){ .kind = -1 };
     a->sites = calloc(process.spec->n_sites + 1, sizeof *a->sites);
     /* the calling thread may be capturing in a mode that forbids these calls to it */
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -182,7 +183,8 @@ static void make(struct arena *a)
     if (exchanged)
         driver_table.cuThreadExchangeStreamCaptureMode(&mode);
     if (r != CUDA_SUCCESS) {
-        log_line("no ring in this context, its sites are not captured: %s gave error %d", step, (int)r);
+        log_line("no ring in this context, its sites are not captured: %s gave error %d", step,
+                 (int)r);
         give_back(a);
     }
     /* to arena_find() */
@@ -224,7 +226,7 @@ struct arena *arena_current(void)
     /* another thread makes it, and waits for nothing that we might hold but the driver */
     uint64_t end = clock_mono_ns() + MAKING_WAIT_NS;
     while (a && atomic_load_acquire(&a->state) == ARENA_MAKING) {
-        struct timespec pause = {.tv_nsec = 100000};
+        struct timespec pause = { .tv_nsec = 100000 };
         nanosleep(&pause, NULL);
         if (clock_mono_ns() > end)
             return NULL;

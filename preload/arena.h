@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define ARENA_MAX 64 /* contexts a process; those behind are reported, not captured */
+#define ARENA_MAX    64 /* contexts a process; those behind are reported, not captured */
 #define ARENA_RANGES 32
 
 /* What the host knows of a record when it reserves its place: becomes a run_record. */
@@ -55,8 +55,8 @@ struct arena {
     int device; /* ordinal */
 
     /* launching threads */
-    pthread_mutex_t lock; /* never held across a driver call */
-    struct ring ring;     /* reserve under the lock; poll and release by the drain */
+    pthread_mutex_t lock;          /* never held across a driver call */
+    struct ring ring;              /* reserve under the lock; poll and release by the drain */
     struct arena_pending *pending; /* per slot; under the lock, then the drain's */
     struct arena_forward forward;
     struct arena_site *sites; /* per site of the spec */

@@ -19,16 +19,16 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#define N_BATCHES 3
-#define MAX_RECORDS 1024u /* a batch */
-#define MAX_STAGING (4u << 20)
-#define MIN_STAGING (64u << 10)
-#define STACK_BYTES (512u << 10)
-#define POLL_BUSY_NS 50000u     /* records are in flight */
-#define POLL_IDLE_NS 1000000u   /* nothing is */
-#define BATCH_NS 20000000u      /* how long records may gather: larger chunks shrink better */
+#define N_BATCHES     3
+#define MAX_RECORDS   1024u /* a batch */
+#define MAX_STAGING   (4u << 20)
+#define MIN_STAGING   (64u << 10)
+#define STACK_BYTES   (512u << 10)
+#define POLL_BUSY_NS  50000u    /* records are in flight */
+#define POLL_IDLE_NS  1000000u  /* nothing is */
+#define BATCH_NS      20000000u /* how long records may gather: larger chunks shrink better */
 #define PRESSED_SHARE 8         /* of the ring, from which on nothing is waited for */
-#define HEALTH_NS 20000000u     /* how often a ring that does not move asks for a sticky error */
+#define HEALTH_NS     20000000u /* how often a ring that does not move asks for a sticky error */
 
 struct batch {
     unsigned char *mem; /* a part of the staging mapping */
@@ -53,7 +53,7 @@ struct staging {
 
 static void sleep_ns(long ns)
 {
-    struct timespec pause = {.tv_nsec = ns};
+    struct timespec pause = { .tv_nsec = ns };
     nanosleep(&pause, NULL);
 }
 
@@ -166,7 +166,8 @@ static void drop_slot(const struct arena *a, uint64_t index, enum dmi_drop reaso
     const struct ring_slot *slot = ring_slot(&a->ring, index);
     if (slot->site == DMI_SITE_CLOSE)
         return; /* the end of a launch is no record */
-    process_drop(slot->site, reason, a->pending[index & (a->ring.n_slots - 1)].dims[0], slot->n_bytes);
+    process_drop(slot->site, reason, a->pending[index & (a->ring.n_slots - 1)].dims[0],
+                 slot->n_bytes);
 }
 
 /* One extent of the payload ring that goes to the staging memory in one copy. */
@@ -199,7 +200,7 @@ static CUresult copy_big(struct arena *a, struct batch *b, uint64_t index)
         uint64_t n = slot->n_bytes - at;
         if (n > a->staging->batch_bytes)
             n = a->staging->batch_bytes;
-        struct extent e = {.from = slot->payload + at, .n = n, .to = b->mem};
+        struct extent e = { .from = slot->payload + at, .n = n, .to = b->mem };
         CUresult r = copy_extent(a, &e);
         if (r == CUDA_SUCCESS)
             r = driver_table.cuStreamSynchronize(a->stream);
@@ -216,12 +217,13 @@ static CUresult copy_big(struct arena *a, struct batch *b, uint64_t index)
  */
 static CUresult collect(struct arena *a, struct batch *b)
 {
-    struct extent e = {0};
+    struct extent e = { 0 };
     CUresult r = CUDA_SUCCESS;
     uint64_t index = a->ring.tail_slot;
     enum ring_event event;
 
-    while (r == CUDA_SUCCESS && b->n < MAX_RECORDS && (event = ring_poll(&a->ring, index)) >= RING_READY) {
+    while (r == CUDA_SUCCESS && b->n < MAX_RECORDS &&
+           (event = ring_poll(&a->ring, index)) >= RING_READY) {
         const struct ring_slot *slot = ring_slot(&a->ring, index);
         uint64_t padded = (slot->n_bytes + RING_ALIGN - 1) & ~(uint64_t)(RING_ALIGN - 1);
         if (event == RING_MISMATCH) {
@@ -238,7 +240,7 @@ static CUresult collect(struct arena *a, struct batch *b)
                 break;
             if (!e.n || slot->payload != e.from + e.n) {
                 r = copy_extent(a, &e);
-                e = (struct extent){.from = slot->payload, .to = b->mem + b->used};
+                e = (struct extent){ .from = slot->payload, .to = b->mem + b->used };
             }
             describe(a, index, &b->records[b->n]);
             b->records[b->n++].data = b->mem + b->used;
@@ -426,8 +428,8 @@ int drain_start(struct arena *a)
 static bool join(pthread_t thread, bool *runs, uint64_t end_mono_ns)
 {
     if (*runs) {
-        struct timespec at = {.tv_sec = (time_t)(end_mono_ns / 1000000000u),
-                              .tv_nsec = (long)(end_mono_ns % 1000000000u)};
+        struct timespec at = { .tv_sec = (time_t)(end_mono_ns / 1000000000u),
+                               .tv_nsec = (long)(end_mono_ns % 1000000000u) };
         if (!pthread_clockjoin_np(thread, NULL, CLOCK_MONOTONIC, &at))
             *runs = false;
     }

@@ -34,7 +34,8 @@ static void wrap_answer(void **pfn)
     errno = saved;
 }
 
-EXPORT CUresult CUDAAPI cuGetProcAddress(const char *symbol, void **pfn, int version, cuuint64_t flags)
+EXPORT CUresult CUDAAPI cuGetProcAddress(const char *symbol, void **pfn, int version,
+                                         cuuint64_t flags)
 {
     CUresult r = REAL(cuGetProcAddress)(symbol, pfn, version, flags);
     if (r == CUDA_SUCCESS)
@@ -42,7 +43,8 @@ EXPORT CUresult CUDAAPI cuGetProcAddress(const char *symbol, void **pfn, int ver
     return r;
 }
 
-EXPORT CUresult CUDAAPI cuGetProcAddress_v2(const char *symbol, void **pfn, int version, cuuint64_t flags,
+EXPORT CUresult CUDAAPI cuGetProcAddress_v2(const char *symbol, void **pfn, int version,
+                                            cuuint64_t flags,
                                             CUdriverProcAddressQueryResult *status)
 {
     CUresult r = REAL(cuGetProcAddress_v2)(symbol, pfn, version, flags, status);
@@ -76,7 +78,8 @@ static inline const struct func *interesting(CUfunction f)
         const struct func *func = interesting(f);                                                  \
         if (__builtin_expect(!func, 1))                                                            \
             return real(f, gx, gy, gz, bx, by, bz, shared, stream, params, extra);                 \
-        struct launch launch = {f, {gx, gy, gz}, {bx, by, bz}, shared, stream, params, extra, ptsz}; \
+        struct launch launch = { f,      { gx, gy, gz }, { bx, by, bz }, shared,                   \
+                                 stream, params,         extra,          ptsz };                   \
         struct launch_job job;                                                                     \
         launch_before(&launch, func, &job);                                                        \
         CUresult r = real(f, gx, gy, gz, bx, by, bz, shared, stream, params, extra);               \
@@ -95,7 +98,8 @@ LAUNCH_KERNEL(cuLaunchKernel_ptsz, true)
         const struct func *func = interesting(f);                                                  \
         if (__builtin_expect(!func, 1))                                                            \
             return real(f, gx, gy, gz, bx, by, bz, shared, stream, params);                        \
-        struct launch launch = {f, {gx, gy, gz}, {bx, by, bz}, shared, stream, params, NULL, ptsz}; \
+        struct launch launch = { f,      { gx, gy, gz }, { bx, by, bz }, shared,                   \
+                                 stream, params,         NULL,           ptsz };                   \
         struct launch_job job;                                                                     \
         launch_before(&launch, func, &job);                                                        \
         CUresult r = real(f, gx, gy, gz, bx, by, bz, shared, stream, params);                      \
@@ -106,7 +110,8 @@ LAUNCH_COOPERATIVE(cuLaunchCooperativeKernel, false)
 LAUNCH_COOPERATIVE(cuLaunchCooperativeKernel_ptsz, true)
 
 #define LAUNCH_EX(name, ptsz)                                                                      \
-    EXPORT CUresult CUDAAPI name(const CUlaunchConfig *c, CUfunction f, void **params, void **extra) \
+    EXPORT CUresult CUDAAPI name(const CUlaunchConfig *c, CUfunction f, void **params,             \
+                                 void **extra)                                                     \
     {                                                                                              \
         __typeof__(name) *real = REAL(name);                                                       \
         const struct func *func = c ? interesting(f) : NULL;                                       \
@@ -114,8 +119,8 @@ LAUNCH_COOPERATIVE(cuLaunchCooperativeKernel_ptsz, true)
             return real(c, f, params, extra);                                                      \
         struct launch launch = {                                                                   \
             f,                                                                                     \
-            {c->gridDimX, c->gridDimY, c->gridDimZ},                                               \
-            {c->blockDimX, c->blockDimY, c->blockDimZ},                                            \
+            { c->gridDimX, c->gridDimY, c->gridDimZ },                                             \
+            { c->blockDimX, c->blockDimY, c->blockDimZ },                                          \
             c->sharedMemBytes,                                                                     \
             c->hStream,                                                                            \
             params,                                                                                \
@@ -133,7 +138,8 @@ LAUNCH_EX(cuLaunchKernelEx_ptsz, true)
 
 /* ------------------------------------------------------------------------- functions */
 
-static void note_function(const void *handle, enum func_type type, const char *name, const void *owner)
+static void note_function(const void *handle, enum func_type type, const char *name,
+                          const void *owner)
 {
     int saved = errno;
     if (handle)
@@ -197,7 +203,7 @@ EXPORT CUresult CUDAAPI cuLibraryUnload(CUlibrary library)
     EXPORT CUresult CUDAAPI name declare                                                           \
     {                                                                                              \
         CUresult r = REAL(name) pass;                                                              \
-        if (process_armed())                                                                               \
+        if (process_armed())                                                                       \
             atomic_add_acq_rel(&process.memory_epoch, 1);                                          \
         return r;                                                                                  \
     }
@@ -263,8 +269,8 @@ static CUcontext primary_context(CUdevice device)
     unsigned flags = 0;
     int active = 0;
     CUcontext context = NULL;
-    if (!process_armed() || driver_table.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS ||
-        !active)
+    if (!process_armed() ||
+        driver_table.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || !active)
         return NULL;
     /* the only way to its handle; the reference is given back at once */
     if (driver_table.cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS)
@@ -278,7 +284,8 @@ static bool primary_is_gone(CUdevice device)
 {
     unsigned flags = 0;
     int active = 0;
-    return driver_table.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || !active;
+    return driver_table.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS ||
+           !active;
 }
 
 /* A reset leaves nothing in it, also where it stays active. */
@@ -288,7 +295,7 @@ static bool primary_is_gone(CUdevice device)
         __typeof__(name) *real = REAL(name);                                                       \
         struct arena *a = context_ends(primary_context(device));                                   \
         CUresult r = real(device);                                                                 \
-        context_ended(a, a && r == CUDA_SUCCESS && (is_gone));                                     \
+        context_ended(a, a &&r == CUDA_SUCCESS && (is_gone));                                      \
         return r;                                                                                  \
     }
 PRIMARY_ENDS(cuDevicePrimaryCtxRelease, primary_is_gone(device))

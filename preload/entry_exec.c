@@ -35,8 +35,8 @@ static bool made(struct exec *x, CUresult r, const CUgraphExec *handle)
 }
 
 #define INSTANTIATE_LOG(name)                                                                      \
-    EXPORT CUresult CUDAAPI name(CUgraphExec *handle, CUgraph graph, CUgraphNode *error_node, char *log, \
-                                 size_t n_log)                                                     \
+    EXPORT CUresult CUDAAPI name(CUgraphExec *handle, CUgraph graph, CUgraphNode *error_node,      \
+                                 char *log, size_t n_log)                                          \
     {                                                                                              \
         __typeof__(name) *real = REAL(name);                                                       \
         struct exec *x = handle ? prepare(graph, 0) : NULL;                                        \
@@ -50,7 +50,8 @@ static bool made(struct exec *x, CUresult r, const CUgraphExec *handle)
 INSTANTIATE_LOG(cuGraphInstantiate)
 INSTANTIATE_LOG(cuGraphInstantiate_v2)
 
-EXPORT CUresult CUDAAPI cuGraphInstantiateWithFlags(CUgraphExec *handle, CUgraph graph, unsigned long long flags)
+EXPORT CUresult CUDAAPI cuGraphInstantiateWithFlags(CUgraphExec *handle, CUgraph graph,
+                                                    unsigned long long flags)
 {
     __typeof__(cuGraphInstantiateWithFlags) *real = REAL(cuGraphInstantiateWithFlags);
     struct exec *x = handle ? prepare(graph, flags) : NULL;
@@ -63,7 +64,8 @@ EXPORT CUresult CUDAAPI cuGraphInstantiateWithFlags(CUgraphExec *handle, CUgraph
 }
 
 #define INSTANTIATE_PARAMS(name)                                                                   \
-    EXPORT CUresult CUDAAPI name(CUgraphExec *handle, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params) \
+    EXPORT CUresult CUDAAPI name(CUgraphExec *handle, CUgraph graph,                               \
+                                 CUDA_GRAPH_INSTANTIATE_PARAMS *params)                            \
     {                                                                                              \
         __typeof__(name) *real = REAL(name);                                                       \
         struct exec *x = handle && params ? prepare(graph, params->flags) : NULL;                  \
@@ -188,7 +190,8 @@ static void updated(struct exec *x, struct exec *update, CUresult r)
     errno = saved;
 }
 
-EXPORT CUresult CUDAAPI cuGraphExecChildGraphNodeSetParams(CUgraphExec handle, CUgraphNode node, CUgraph child)
+EXPORT CUresult CUDAAPI cuGraphExecChildGraphNodeSetParams(CUgraphExec handle, CUgraphNode node,
+                                                           CUgraph child)
 {
     __typeof__(cuGraphExecChildGraphNodeSetParams) *real = REAL(cuGraphExecChildGraphNodeSetParams);
     struct exec *x = execs_find(handle), *update = prepare_child(x, node, child);
@@ -198,7 +201,8 @@ EXPORT CUresult CUDAAPI cuGraphExecChildGraphNodeSetParams(CUgraphExec handle, C
     return r;
 }
 
-EXPORT CUresult CUDAAPI cuGraphExecNodeSetParams(CUgraphExec handle, CUgraphNode node, CUgraphNodeParams *params)
+EXPORT CUresult CUDAAPI cuGraphExecNodeSetParams(CUgraphExec handle, CUgraphNode node,
+                                                 CUgraphNodeParams *params)
 {
     __typeof__(cuGraphExecNodeSetParams) *real = REAL(cuGraphExecNodeSetParams);
     CUgraph child = params && params->type == CU_GRAPH_NODE_TYPE_GRAPH ? params->graph.graph : NULL;
@@ -246,25 +250,31 @@ EXPORT CUresult CUDAAPI cuGraphNodeSetEnabled(CUgraphExec handle, CUgraphNode no
         node = execs_node(execs_find(handle), node);                                               \
         return REAL(name) pass;                                                                    \
     }
-EXEC_NODE(cuGraphNodeGetEnabled, (CUgraphExec handle, CUgraphNode node, unsigned *on), (handle, node, on))
+EXEC_NODE(cuGraphNodeGetEnabled, (CUgraphExec handle, CUgraphNode node, unsigned *on),
+          (handle, node, on))
 EXEC_NODE(cuGraphExecMemcpyNodeSetParams,
           (CUgraphExec handle, CUgraphNode node, const CUDA_MEMCPY3D *params, CUcontext context),
           (handle, node, params, context))
 EXEC_NODE(cuGraphExecMemsetNodeSetParams,
-          (CUgraphExec handle, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *params, CUcontext context),
+          (CUgraphExec handle, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *params,
+           CUcontext context),
           (handle, node, params, context))
 EXEC_NODE(cuGraphExecHostNodeSetParams,
-          (CUgraphExec handle, CUgraphNode node, const CUDA_HOST_NODE_PARAMS *params), (handle, node, params))
+          (CUgraphExec handle, CUgraphNode node, const CUDA_HOST_NODE_PARAMS *params),
+          (handle, node, params))
 EXEC_NODE(cuGraphExecEventRecordNodeSetEvent, (CUgraphExec handle, CUgraphNode node, CUevent event),
           (handle, node, event))
 EXEC_NODE(cuGraphExecEventWaitNodeSetEvent, (CUgraphExec handle, CUgraphNode node, CUevent event),
           (handle, node, event))
 EXEC_NODE(cuGraphExecExternalSemaphoresSignalNodeSetParams,
-          (CUgraphExec handle, CUgraphNode node, const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS *params), (handle, node, params))
+          (CUgraphExec handle, CUgraphNode node, const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS *params),
+          (handle, node, params))
 EXEC_NODE(cuGraphExecExternalSemaphoresWaitNodeSetParams,
-          (CUgraphExec handle, CUgraphNode node, const CUDA_EXT_SEM_WAIT_NODE_PARAMS *params), (handle, node, params))
+          (CUgraphExec handle, CUgraphNode node, const CUDA_EXT_SEM_WAIT_NODE_PARAMS *params),
+          (handle, node, params))
 EXEC_NODE(cuGraphExecBatchMemOpNodeSetParams,
-          (CUgraphExec handle, CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS *params), (handle, node, params))
+          (CUgraphExec handle, CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS *params),
+          (handle, node, params))
 
 /* ------------------------------------------------------------------------- updating */
 
@@ -289,7 +299,8 @@ struct update_call {
 
 static CUresult call_update(const struct update_call *c, CUgraphExec exec, CUgraph graph)
 {
-    return c->real_v2 ? c->real_v2(exec, graph, c->info) : c->real(exec, graph, c->error_node, c->result);
+    return c->real_v2 ? c->real_v2(exec, graph, c->info)
+                      : c->real(exec, graph, c->error_node, c->result);
 }
 
 /*
@@ -316,15 +327,18 @@ static CUresult update_exec(const struct update_call *c, CUgraphExec handle, CUg
     return call_update(c, handle, graph);
 }
 
-EXPORT CUresult CUDAAPI cuGraphExecUpdate(CUgraphExec handle, CUgraph graph, CUgraphNode *error_node,
-                                          CUgraphExecUpdateResult *result)
+EXPORT CUresult CUDAAPI cuGraphExecUpdate(CUgraphExec handle, CUgraph graph,
+                                          CUgraphNode *error_node, CUgraphExecUpdateResult *result)
 {
-    struct update_call call = {.real = REAL(cuGraphExecUpdate), .error_node = error_node, .result = result};
+    struct update_call call = { .real = REAL(cuGraphExecUpdate),
+                                .error_node = error_node,
+                                .result = result };
     return update_exec(&call, handle, graph);
 }
 
-EXPORT CUresult CUDAAPI cuGraphExecUpdate_v2(CUgraphExec handle, CUgraph graph, CUgraphExecUpdateResultInfo *info)
+EXPORT CUresult CUDAAPI cuGraphExecUpdate_v2(CUgraphExec handle, CUgraph graph,
+                                             CUgraphExecUpdateResultInfo *info)
 {
-    struct update_call call = {.real_v2 = REAL(cuGraphExecUpdate_v2), .info = info};
+    struct update_call call = { .real_v2 = REAL(cuGraphExecUpdate_v2), .info = info };
     return update_exec(&call, handle, graph);
 }

@@ -38,10 +38,12 @@ static void note_child(CUgraph graph, CUgraphNode node, CUgraph child)
 }
 
 /* @child: the graph that the host named; the driver puts the node's own in its place. */
-static void note_params(CUgraph graph, CUgraphNode node, const CUgraphNodeParams *params, CUgraph child)
+static void note_params(CUgraph graph, CUgraphNode node, const CUgraphNodeParams *params,
+                        CUgraph child)
 {
     if (params->type == CU_GRAPH_NODE_TYPE_KERNEL)
-        note_kernel(graph, node, params->kernel.func ? params->kernel.func : (CUfunction)params->kernel.kern);
+        note_kernel(graph, node,
+                    params->kernel.func ? params->kernel.func : (CUfunction)params->kernel.kern);
     else if (params->type == CU_GRAPH_NODE_TYPE_GRAPH)
         note_child(graph, node, child);
 }
@@ -51,7 +53,8 @@ static CUgraph child_in(const CUgraphNodeParams *params)
     return params && params->type == CU_GRAPH_NODE_TYPE_GRAPH ? params->graph.graph : NULL;
 }
 
-EXPORT CUresult CUDAAPI cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *deps, size_t n_deps,
+EXPORT CUresult CUDAAPI cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph,
+                                             const CUgraphNode *deps, size_t n_deps,
                                              const CUDA_KERNEL_NODE_PARAMS_v1 *params)
 {
     CUresult r = REAL(cuGraphAddKernelNode)(node, graph, deps, n_deps, params);
@@ -60,7 +63,8 @@ EXPORT CUresult CUDAAPI cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph, c
     return r;
 }
 
-EXPORT CUresult CUDAAPI cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *deps, size_t n_deps,
+EXPORT CUresult CUDAAPI cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph,
+                                                const CUgraphNode *deps, size_t n_deps,
                                                 const CUDA_KERNEL_NODE_PARAMS_v2 *params)
 {
     CUresult r = REAL(cuGraphAddKernelNode_v2)(node, graph, deps, n_deps, params);
@@ -69,8 +73,8 @@ EXPORT CUresult CUDAAPI cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph
     return r;
 }
 
-EXPORT CUresult CUDAAPI cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *deps, size_t n_deps,
-                                       CUgraphNodeParams *params)
+EXPORT CUresult CUDAAPI cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *deps,
+                                       size_t n_deps, CUgraphNodeParams *params)
 {
     CUgraph child = child_in(params);
     CUresult r = REAL(cuGraphAddNode)(node, graph, deps, n_deps, params);
@@ -80,7 +84,8 @@ EXPORT CUresult CUDAAPI cuGraphAddNode(CUgraphNode *node, CUgraph graph, const C
 }
 
 EXPORT CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *deps,
-                                          const CUgraphEdgeData *edges, size_t n_deps, CUgraphNodeParams *params)
+                                          const CUgraphEdgeData *edges, size_t n_deps,
+                                          CUgraphNodeParams *params)
 {
     CUgraph child = child_in(params);
     CUresult r = REAL(cuGraphAddNode_v2)(node, graph, deps, edges, n_deps, params);
@@ -89,7 +94,8 @@ EXPORT CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, cons
     return r;
 }
 
-EXPORT CUresult CUDAAPI cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *deps, size_t n_deps,
+EXPORT CUresult CUDAAPI cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph,
+                                                 const CUgraphNode *deps, size_t n_deps,
                                                  CUgraph child)
 {
     CUresult r = REAL(cuGraphAddChildGraphNode)(node, graph, deps, n_deps, child);
@@ -212,7 +218,8 @@ EXPORT CUresult CUDAAPI cuGraphDestroy(CUgraph graph)
     return r;
 }
 
-EXPORT CUresult CUDAAPI cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned count, unsigned flags)
+EXPORT CUresult CUDAAPI cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned count,
+                                                unsigned flags)
 {
     CUresult r = REAL(cuGraphRetainUserObject)(graph, object, count, flags);
     if (r == CUDA_SUCCESS && process_armed())

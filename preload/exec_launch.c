@@ -41,10 +41,11 @@ static void note_occurrences(struct exec *x)
         for (uint32_t k = e->first_copy; k < e->first_copy + e->n_copies; k++) {
             struct copy *c = &x->copies[k];
             const struct spec_site *site = &process.spec->sites[c->want.site];
-            c->noted = e->enabled && !c->dead && forward_occurrence(a, c->want.site, &c->want.occurrence);
+            c->noted =
+                e->enabled && !c->dead && forward_occurrence(a, c->want.site, &c->want.occurrence);
             c->expected = c->noted && c->want.occurrence >= site->first_occurrence &&
-                          c->want.occurrence <= site->last_occurrence && process_site_on(c->want.site) &&
-                          (c->want.error || c->want.plan.n_bytes);
+                          c->want.occurrence <= site->last_occurrence &&
+                          process_site_on(c->want.site) && (c->want.error || c->want.plan.n_bytes);
             c->live = false;
             c->drop = 0;
             c->given_up = false;
@@ -65,14 +66,15 @@ static void drop(struct exec *x, struct copy *c, int reason)
 /* Expected, and either live or a counted drop. Return: number of live ones */
 static uint32_t admit(struct exec *x)
 {
-    struct expr_env env = {.param = no_param};
-    uint32_t none[3] = {0}, n = 0;
+    struct expr_env env = { .param = no_param };
+    uint32_t none[3] = { 0 }, n = 0;
     env.grid = env.block = none;
     for (uint32_t k = 0; k < x->n_copies; k++) {
         struct copy *c = &x->copies[k];
         if (!c->expected)
             continue;
-        struct want at_launch = c->want; /* an error of the layer is this launch's, not the copy's */
+        struct want at_launch =
+            c->want; /* an error of the layer is this launch's, not the copy's */
         want_layer(&at_launch, &env);
         c->want.layer = at_launch.layer;
         want_expect(&c->want);
@@ -138,8 +140,9 @@ static CUresult switch_node(const struct exec *x, CUgraphNode node, bool *off, b
 {
     if (*off == to_off)
         return CUDA_SUCCESS;
-    CUresult r = driver_table.cuGraphNodeSetEnabled ? driver_table.cuGraphNodeSetEnabled(x->handle, node, !to_off)
-                                                    : CUDA_ERROR_NOT_SUPPORTED;
+    CUresult r = driver_table.cuGraphNodeSetEnabled
+                     ? driver_table.cuGraphNodeSetEnabled(x->handle, node, !to_off)
+                     : CUDA_ERROR_NOT_SUPPORTED;
     if (r == CUDA_SUCCESS)
         *off = to_off;
     return r;
@@ -234,7 +237,7 @@ static void drop_live(struct exec *x, int reason)
 void execs_launch_before(struct exec *x, CUstream stream, bool per_thread, struct exec_job *job)
 {
     int saved = errno;
-    *job = (struct exec_job){.stream = stream, .per_thread = per_thread};
+    *job = (struct exec_job){ .stream = stream, .per_thread = per_thread };
     __atomic_fetch_add(&process.active, 1, __ATOMIC_SEQ_CST); /* see launch_before() */
     bool captured = launch_is_captured(stream, per_thread);
     if (captured || !__atomic_load_n(&process.armed, __ATOMIC_SEQ_CST)) {
@@ -295,7 +298,8 @@ static void take_back(struct exec *x, const struct exec_job *job)
             continue;
         process_count(&counters->expected, -1, 1, c->want.plan.dims[0], c->want.plan.n_bytes);
         if (c->drop)
-            process_count(&counters->dropped[c->drop - 1], -1, 1, c->want.plan.dims[0], c->want.plan.n_bytes);
+            process_count(&counters->dropped[c->drop - 1], -1, 1, c->want.plan.dims[0],
+                          c->want.plan.n_bytes);
     }
     pthread_mutex_unlock(&x->arena->lock);
 }

@@ -35,10 +35,12 @@ CUgraphExec execs_plain(const struct exec *x)
     CUgraphExec plain = NULL;
     cuuint64_t flags = 0;
     struct exec_relaxed relaxed = exec_relax();
-    if (driver_table.cuGraphInstantiateWithFlags && driver_table.cuGraphClone(&copy, x->clone) == CUDA_SUCCESS) {
+    if (driver_table.cuGraphInstantiateWithFlags &&
+        driver_table.cuGraphClone(&copy, x->clone) == CUDA_SUCCESS) {
         if (driver_table.cuGraphExecGetFlags)
             driver_table.cuGraphExecGetFlags(x->handle, &flags);
-        flags &= CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY; /* the one that updates are judged by */
+        flags &=
+            CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY; /* the one that updates are judged by */
         if (remove_ours(x, copy) != CUDA_SUCCESS ||
             driver_table.cuGraphInstantiateWithFlags(&plain, copy, flags) != CUDA_SUCCESS)
             plain = NULL;

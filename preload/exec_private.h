@@ -41,8 +41,9 @@ struct twin {
     CUgraph graph; /* that @node lies in */
     uint32_t position;
     bool is_graph;
-    uint32_t first, n; /* of a child graph: positions of its nodes, those of its child graphs included */
-    uint64_t gone;     /* which of the host's calls destroyed it, 0: none; under the lock of execs.c */
+    uint32_t first,
+        n; /* of a child graph: positions of its nodes, those of its child graphs included */
+    uint64_t gone; /* which of the host's calls destroyed it, 0: none; under the lock of execs.c */
 };
 
 struct exec {
@@ -60,15 +61,15 @@ struct exec {
     size_t n_twins;
     uint64_t template_gone;    /* as twin.gone */
     struct exec *next, **prev; /* all of them; under the lock of execs.c */
-    uint64_t epoch; /* process.memory_epoch when pointers were last checked */
-    bool empty;     /* open holds the empty ticket */
-    bool whole;     /* of an update: with open and close */
-    bool open_off, close_off; /* the node is disabled */
-    uint64_t switches;        /* process.switches when nodes were last disabled and enabled */
-    uint64_t last_slot; /* behind the last launch's that had a ticket */
-    CUevent event;      /* behind the last one that had none; NULL: there was none */
-    bool untold;        /* of a launch nobody can tell when it is over */
-    struct exec *next_state; /* arena's list of states that may be used again */
+    uint64_t epoch;            /* process.memory_epoch when pointers were last checked */
+    bool empty;                /* open holds the empty ticket */
+    bool whole;                /* of an update: with open and close */
+    bool open_off, close_off;  /* the node is disabled */
+    uint64_t switches;         /* process.switches when nodes were last disabled and enabled */
+    uint64_t last_slot;        /* behind the last launch's that had a ticket */
+    CUevent event;             /* behind the last one that had none; NULL: there was none */
+    bool untold;               /* of a launch nobody can tell when it is over */
+    struct exec *next_state;   /* arena's list of states that may be used again */
     /* scratch of a launch */
     uint64_t forward[DMI_GRAPH_COPIES];
     uint32_t sites[DMI_GRAPH_COPIES];
@@ -109,7 +110,7 @@ void exec_plan_copy(struct copy *c, const struct func *func, const CUDA_KERNEL_N
 void exec_fill_copy(const struct exec *x, const struct copy *c, struct dmi_graph_copy *param);
 uint32_t exec_copy_blocks(const struct dmi_graph_copy *param);
 /* New parameters for a node of ours in the exec. */
-CUresult exec_set_params(struct exec *x, CUgraphNode node, CUfunction f, uint32_t blocks, uint32_t threads,
-                         void *param);
+CUresult exec_set_params(struct exec *x, CUgraphNode node, CUfunction f, uint32_t blocks,
+                         uint32_t threads, void *param);
 
 #endif

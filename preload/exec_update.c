@@ -20,7 +20,8 @@ static void fit_entry(struct exec *u, const struct exec *x, struct entry *e, con
     CUgraphNodeType type;
     CUDA_KERNEL_NODE_PARAMS_v2 k;
     const struct func *func = NULL;
-    if (driver_table.cuGraphNodeGetType(t->host, &type) == CUDA_SUCCESS && type == CU_GRAPH_NODE_TYPE_KERNEL &&
+    if (driver_table.cuGraphNodeGetType(t->host, &type) == CUDA_SUCCESS &&
+        type == CU_GRAPH_NODE_TYPE_KERNEL &&
         driver_table.cuGraphKernelNodeGetParams_v2(t->host, &k) == CUDA_SUCCESS)
         func = exec_func_of(&k);
     e->node = t->node;
@@ -28,7 +29,7 @@ static void fit_entry(struct exec *u, const struct exec *x, struct entry *e, con
     e->func = func ? func : &func_unmatched;
     for (uint32_t c = e->first_copy; c < e->first_copy + e->n_copies; c++) {
         struct copy *to = &u->copies[c];
-        *to = (struct copy){.want.site = x->copies[c].want.site, .dead = true};
+        *to = (struct copy){ .want.site = x->copies[c].want.site, .dead = true };
         for (uint32_t s = 0; func && s < func->match.n_sites && to->dead; s++)
             to->dead = func->match.sites[s] != to->want.site;
         if (!to->dead)
@@ -63,7 +64,8 @@ static CUresult fit_to(struct exec *u, const struct exec *x, uint32_t first, uin
 }
 
 /* Sites of @graph at places where @x (NULL: it holds nothing of ours) has no copies. */
-static void tell_strangers(const struct exec *x, const struct exec *u, CUgraph graph, uint32_t first)
+static void tell_strangers(const struct exec *x, const struct exec *u, CUgraph graph,
+                           uint32_t first)
 {
     size_t n;
     _cleanup_(freep) struct graph_item *items = graphs_items(graph, &n);
@@ -80,7 +82,8 @@ static void tell_strangers(const struct exec *x, const struct exec *u, CUgraph g
         }
         for (uint32_t e = 0; x && t && e < x->n_entries && !known; e++)
             known = x->entries[e].position - first == t->position;
-        if (!known && driver_table.cuGraphKernelNodeGetParams_v2(items[i].node, &k) == CUDA_SUCCESS &&
+        if (!known &&
+            driver_table.cuGraphKernelNodeGetParams_v2(items[i].node, &k) == CUDA_SUCCESS &&
             (func = exec_func_of(&k)))
             exec_tell_new_sites(x, NULL, func);
     }

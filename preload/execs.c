@@ -107,13 +107,16 @@ void exec_state_give_back(const struct exec *x)
     struct spare *s = x->state && !x->untold ? malloc(sizeof *s) : NULL;
     if (!s)
         return; /* lost until the context ends */
-    *s = (struct spare){.arena = x->arena, .state = x->state, .last_slot = x->last_slot, .event = x->event};
+    *s = (struct spare){
+        .arena = x->arena, .state = x->state, .last_slot = x->last_slot, .event = x->event
+    };
     spare_add(s);
 }
 
 void exec_unticketed(struct exec *x, CUstream stream, bool per_thread)
 {
-    __typeof__(cuEventRecord) *record = per_thread ? driver_table.cuEventRecord_ptsz : driver_table.cuEventRecord;
+    __typeof__(cuEventRecord) *record =
+        per_thread ? driver_table.cuEventRecord_ptsz : driver_table.cuEventRecord;
     if (!x->event && driver_table.cuEventCreate &&
         driver_table.cuEventCreate(&x->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
         x->event = NULL;
@@ -251,7 +254,8 @@ static void release_users(struct exec *x)
     for (size_t i = 0; i < x->n_twins; i++) {
         const struct twin *t = &x->twins[i];
         CUgraph inner, copy;
-        if (t->is_graph && driver_table.cuGraphChildGraphNodeGetGraph(t->host, &inner) == CUDA_SUCCESS &&
+        if (t->is_graph &&
+            driver_table.cuGraphChildGraphNodeGetGraph(t->host, &inner) == CUDA_SUCCESS &&
             driver_table.cuGraphChildGraphNodeGetGraph(t->node, &copy) == CUDA_SUCCESS)
             graphs_release_users(inner, copy);
     }
@@ -346,14 +350,17 @@ static void refresh(struct exec *x, struct copy *c)
 {
     struct dmi_graph_copy param;
     exec_fill_copy(x, c, &param);
-    CUresult r = exec_set_params(x, c->node, x->arena->copy_graph, exec_copy_blocks(&param), COPY_THREADS, &param);
-    if (r != CUDA_SUCCESS && !c->want.error && c->want.plan.n_bytes) /* else nothing would be copied anyway */
+    CUresult r = exec_set_params(x, c->node, x->arena->copy_graph, exec_copy_blocks(&param),
+                                 COPY_THREADS, &param);
+    if (r != CUDA_SUCCESS && !c->want.error &&
+        c->want.plan.n_bytes) /* else nothing would be copied anyway */
         c->want.error = DMI_DROP_COPY_FAILED + 1;
 }
 
 static bool same_plan(const struct copy *a, const struct copy *b)
 {
-    return a->want.error == b->want.error && !memcmp(&a->want.plan, &b->want.plan, sizeof a->want.plan);
+    return a->want.error == b->want.error &&
+           !memcmp(&a->want.plan, &b->want.plan, sizeof a->want.plan);
 }
 
 static bool matches_site(const struct func *func, uint32_t site)
@@ -372,7 +379,8 @@ void exec_tell_new_sites(const struct exec *x, const struct entry *e, const stru
             there = there || x->copies[e->first_copy + c].want.site == func->match.sites[i];
         if (!there)
             process_problem(func->match.sites[i], PROBLEM_UNSUPPORTED,
-                            "kernel %s came into a graph after it was instantiated: not captured", func->name);
+                            "kernel %s came into a graph after it was instantiated: not captured",
+                            func->name);
     }
 }
 

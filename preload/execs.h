@@ -57,7 +57,8 @@ uint64_t execs_end(CUgraphNode node, const CUgraph *graphs, size_t n);
 void execs_ended(uint64_t end, bool success);
 
 /* A kernel node (the host's) got new parameters in the exec: its copies follow. */
-void execs_kernel_changed(struct exec *exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v2 *params);
+void execs_kernel_changed(struct exec *exec, CUgraphNode node,
+                          const CUDA_KERNEL_NODE_PARAMS_v2 *params);
 
 /* The host switched a node (its own) of the exec on or off. */
 void execs_node_enabled(struct exec *exec, CUgraphNode node, bool on);
@@ -89,12 +90,12 @@ void execs_embedded(const struct exec *exec, CUstream stream, bool per_thread);
 
 /* The launch of an exec, around the driver's call. */
 struct exec_job {
-    struct exec *exec; /* NULL: nothing to do afterwards */
+    struct exec *exec;     /* NULL: nothing to do afterwards */
     struct exec *embedded; /* launched on a capturing stream; else NULL */
     CUstream stream;
     bool per_thread;
     bool unticketed; /* it runs, and nothing in the ring tells when it is over */
-    uint64_t first;    /* slots of this launch */
+    uint64_t first;  /* slots of this launch */
     uint32_t n_slots;
 };
 void execs_launch_before(struct exec *exec, CUstream stream, bool per_thread, struct exec_job *job);

@@ -15,8 +15,8 @@ void forward_check(struct arena *a)
         /* a pattern that never matched at all is told as such, at the end */
         if (s->expect < 0 || (s->kind >= 0 && s->kind != a->forward.kind) || seen == s->expect)
             continue;
-        process_problem(i, PROBLEM_COUNT, "matched %u launches in forward %llu, %lld are declared", seen,
-                        (unsigned long long)a->forward.sequence, (long long)s->expect);
+        process_problem(i, PROBLEM_COUNT, "matched %u launches in forward %llu, %lld are declared",
+                        seen, (unsigned long long)a->forward.sequence, (long long)s->expect);
     }
 }
 

@@ -13,15 +13,16 @@
 
 /* What is kept for a handle: made once, never freed, filled anew when the handle comes back. */
 struct known {
-    const struct func *func; /* NULL: its module was unloaded. Released by keep(), acquired by funcs_find() */
-    const void *owner;       /* under the lock */
-    enum func_type type;     /* under the lock */
+    const struct func
+        *func; /* NULL: its module was unloaded. Released by keep(), acquired by funcs_find() */
+    const void *owner;   /* under the lock */
+    enum func_type type; /* under the lock */
 };
 
 static struct handles table = HANDLES_INIT;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-const struct func func_unmatched = {.match.kind = -1};
+const struct func func_unmatched = { .match.kind = -1 };
 
 const struct func *funcs_find(const void *handle)
 {
@@ -30,7 +31,8 @@ const struct func *funcs_find(const void *handle)
 }
 
 /* Where the table is full the handle stays unknown: slow but right. */
-static void keep(const void *handle, const struct func *func, const void *owner, enum func_type type)
+static void keep(const void *handle, const struct func *func, const void *owner,
+                 enum func_type type)
 {
     pthread_mutex_lock(&lock);
     struct known *k = handles_find(&table, handle);

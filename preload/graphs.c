@@ -76,7 +76,7 @@ static void add(CUgraph graph, struct graph_item item)
 
 void graphs_note(CUgraph graph, CUgraphNode node, bool is_child)
 {
-    struct graph_item item = {.node = node, .is_child = is_child};
+    struct graph_item item = { .node = node, .is_child = is_child };
     driver_table.cuCtxGetCurrent(&item.context); /* NULL without one: such a node is not captured */
     add(graph, item);
 }
@@ -94,7 +94,7 @@ void graphs_note_user(CUgraph graph, CUuserObject object, int count)
         if (grown) {
             note->users = grown;
             user = &grown[note->n_users++];
-            *user = (struct user){.object = object};
+            *user = (struct user){ .object = object };
         }
     }
     if (user) {
@@ -155,7 +155,8 @@ static CUgraphNode *child_nodes(CUgraph graph, size_t *n)
         n_all = 0;
     for (size_t i = 0; i < n_all; i++) {
         CUgraphNodeType type;
-        if (driver_table.cuGraphNodeGetType(nodes[i], &type) == CUDA_SUCCESS && type == CU_GRAPH_NODE_TYPE_GRAPH)
+        if (driver_table.cuGraphNodeGetType(nodes[i], &type) == CUDA_SUCCESS &&
+            type == CU_GRAPH_NODE_TYPE_GRAPH)
             nodes[(*n)++] = nodes[i];
     }
     return nodes;
@@ -179,7 +180,7 @@ static void add_nested(struct graphs_nested *list, CUgraph graph)
 
 struct graphs_nested graphs_nested(CUgraph graph)
 {
-    struct graphs_nested list = {0};
+    struct graphs_nested list = { 0 };
     if (graph)
         add_nested(&list, graph);
     return list;
@@ -188,8 +189,9 @@ struct graphs_nested graphs_nested(CUgraph graph)
 struct graphs_nested graphs_nested_in(CUgraphNode node)
 {
     CUgraphNodeType type;
-    if (!node || driver_table.cuGraphNodeGetType(node, &type) != CUDA_SUCCESS || type != CU_GRAPH_NODE_TYPE_GRAPH)
-        return (struct graphs_nested){0};
+    if (!node || driver_table.cuGraphNodeGetType(node, &type) != CUDA_SUCCESS ||
+        type != CU_GRAPH_NODE_TYPE_GRAPH)
+        return (struct graphs_nested){ 0 };
     return graphs_nested(child_of(node));
 }
 
@@ -292,14 +294,14 @@ static void take_out(struct graphs_end *end, const struct graphs_nested *which)
         if (!note)
             continue;
         handles_set(&notes, which->graphs[i], NULL);
-        end->notes[end->n++] = (struct graphs_end_note){which->graphs[i], note};
+        end->notes[end->n++] = (struct graphs_end_note){ which->graphs[i], note };
     }
     pthread_mutex_unlock(&lock);
 }
 
 void graphs_end_graphs(struct graphs_end *end, const struct graphs_nested *which)
 {
-    *end = (struct graphs_end){0};
+    *end = (struct graphs_end){ 0 };
     take_out(end, which);
 }
 
@@ -317,7 +319,8 @@ static void take_out_node(const void *handle, void *value, void *ctx)
             s->end->graph = (CUgraph)(uintptr_t)handle;
             s->end->at = i;
             s->end->item = note->items[i];
-            memmove(&note->items[i], &note->items[i + 1], (note->n - i - 1) * sizeof note->items[0]);
+            memmove(&note->items[i], &note->items[i + 1],
+                    (note->n - i - 1) * sizeof note->items[0]);
             note->n--;
             return;
         }
@@ -325,8 +328,8 @@ static void take_out_node(const void *handle, void *value, void *ctx)
 
 void graphs_end_node(struct graphs_end *end, CUgraphNode node, const struct graphs_nested *inside)
 {
-    *end = (struct graphs_end){0};
-    struct search search = {end, node};
+    *end = (struct graphs_end){ 0 };
+    struct search search = { end, node };
     pthread_mutex_lock(&lock);
     handles_each(&notes, take_out_node, &search);
     pthread_mutex_unlock(&lock);

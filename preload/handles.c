@@ -7,10 +7,10 @@
 #include <sys/mman.h>
 
 /* Pages are only touched where entries fall: the size costs address space, not memory. */
-#define TABLE_BITS 16
-#define TABLE_SIZE (1u << TABLE_BITS)
+#define TABLE_BITS  16
+#define TABLE_SIZE  (1u << TABLE_BITS)
 #define MAX_ENTRIES (TABLE_SIZE / 2)
-#define MAX_PROBES 64
+#define MAX_PROBES  64
 
 static struct handle_entry *at(struct handle_entry *entries, const void *handle, uint32_t probe)
 {
@@ -48,7 +48,8 @@ void *handles_set(struct handles *table, const void *handle, void *value)
         void *mem = mmap(NULL, TABLE_SIZE * sizeof(struct handle_entry), PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (mem != MAP_FAILED)
-            atomic_store_release(&table->entries, (struct handle_entry *)mem); /* to handles_find() */
+            atomic_store_release(&table->entries,
+                                 (struct handle_entry *)mem); /* to handles_find() */
     }
     struct handle_entry *e = table->entries ? find(table->entries, handle, true) : NULL;
     if (e && (e->handle || table->n < MAX_ENTRIES)) {
@@ -61,7 +62,8 @@ void *handles_set(struct handles *table, const void *handle, void *value)
     return before;
 }
 
-void handles_each(struct handles *table, void (*fn)(const void *handle, void *value, void *ctx), void *ctx)
+void handles_each(struct handles *table, void (*fn)(const void *handle, void *value, void *ctx),
+                  void *ctx)
 {
     struct handle_entry *entries = atomic_load_acquire(&table->entries);
     for (uint32_t i = 0; entries && i < TABLE_SIZE; i++) {

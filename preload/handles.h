@@ -21,7 +21,10 @@ struct handles {
     pthread_mutex_t lock; /* writers */
 };
 
-#define HANDLES_INIT {.lock = PTHREAD_MUTEX_INITIALIZER}
+#define HANDLES_INIT                                                                               \
+    {                                                                                              \
+        .lock = PTHREAD_MUTEX_INITIALIZER                                                          \
+    }
 
 /* NULL: nothing is kept for @handle. Thread: any. */
 void *handles_find(const struct handles *table, const void *handle);
@@ -34,6 +37,7 @@ void *handles_find(const struct handles *table, const void *handle);
 void *handles_set(struct handles *table, const void *handle, void *value);
 
 /* Calls @fn for all that is kept; it may call handles_set(). Thread: any. */
-void handles_each(struct handles *table, void (*fn)(const void *handle, void *value, void *ctx), void *ctx);
+void handles_each(struct handles *table, void (*fn)(const void *handle, void *value, void *ctx),
+                  void *ctx);
 
 #endif

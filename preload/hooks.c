@@ -21,7 +21,7 @@ static const struct hook {
     void *wrapper;
     size_t real;
 } hooks[] = {
-#define HOOK(name) {#name, (void *)name, offsetof(struct driver, name)},
+#define HOOK(name) { #name, (void *)name, offsetof(struct driver, name) },
 #define USE(name)
 #include "preload/hooks.def"
 #undef HOOK
@@ -33,7 +33,7 @@ static const struct use {
     size_t real;
 } uses[] = {
 #define HOOK(name)
-#define USE(name) {#name, offsetof(struct driver, name)},
+#define USE(name) { #name, offsetof(struct driver, name) },
 #include "preload/hooks.def"
 #undef HOOK
 #undef USE
@@ -123,7 +123,8 @@ bool hooks_has_name(const char *name)
  * own must be *jumped* to, because it looks at its return address (RTLD_NEXT, RTLD_DEFAULT) and
  * because dlerror() must tell its story.
  */
-__attribute__((visibility("hidden"))) bool dlsym_route(void *handle, const char *name, void **answer);
+__attribute__((visibility("hidden"))) bool dlsym_route(void *handle, const char *name,
+                                                       void **answer);
 
 bool dlsym_route(void *handle, const char *name, void **answer)
 {

@@ -23,7 +23,7 @@ enum hook_id {
 /* The real entry points; NULL until hooks_resolve() met a driver that has them. */
 struct driver {
 #define HOOK(name) __typeof__(name) *name;
-#define USE(name) __typeof__(name) *name;
+#define USE(name)  __typeof__(name) *name;
 #include "preload/hooks.def"
 #undef HOOK
 #undef USE

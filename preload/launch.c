@@ -14,7 +14,7 @@
 #include <time.h>
 
 #define COPY_MAX_BLOCKS 1024u
-#define WAIT_POLL_NS 50000
+#define WAIT_POLL_NS    50000
 
 struct plan {
     uint32_t n;
@@ -49,7 +49,7 @@ static void note_occurrences(struct arena *a, const struct func *func, struct pl
         job->noted[job->n_noted++] = id;
         atomic_add_relaxed(&process.counters->sites[id].launches, 1);
         struct want *w = &plan->want[plan->n];
-        *w = (struct want){.site = id, .occurrence = occ};
+        *w = (struct want){ .site = id, .occurrence = occ };
         w->range = a->sites[id].ranges[occ % ARENA_RANGES];
         /* those outside the selected occurrences, or switched off, were counted, and are not wanted */
         if (occ >= site->first_occurrence && occ <= site->last_occurrence && process_site_on(id))
@@ -76,7 +76,7 @@ static bool within_allocation(struct want *w)
         size_t size = 0;
         if (driver_table.cuMemGetAddressRange_v2(&base, &size, first) != CUDA_SUCCESS)
             return false;
-        w->range = (struct arena_range){.base = base, .size = size, .epoch = epoch};
+        w->range = (struct arena_range){ .base = base, .size = size, .epoch = epoch };
     }
     uint64_t at = first - w->range.base;
     return at <= w->range.size && n <= w->range.size - at;
@@ -85,7 +85,8 @@ static bool within_allocation(struct want *w)
 void want_check_memory(struct want *w)
 {
     if (!w->error && w->plan.n_bytes && !within_allocation(w))
-        fail_want(w, PROBLEM_BAD_POINTER, DMI_DROP_BAD_POINTER, "the tensor lies outside a live device allocation");
+        fail_want(w, PROBLEM_BAD_POINTER, DMI_DROP_BAD_POINTER,
+                  "the tensor lies outside a live device allocation");
 }
 
 void want_layer(struct want *w, struct expr_env *env)
@@ -106,9 +107,7 @@ void want_plan(struct want *w, struct expr_env *env)
 {
     env->occ = w->occurrence;
     switch (gather_plan(&process.spec->sites[w->site], env, &w->plan)) {
-    case 0:
-        want_check_memory(w);
-        break;
+    case 0: want_check_memory(w); break;
     case GATHER_E_PARAM:
         fail_want(w, PROBLEM_NO_PARAMS, DMI_DROP_BAD_EXPR,
                   "the launch has no such parameter, or the driver does not tell the kernel's "
@@ -213,13 +212,14 @@ bool launch_wait(uint64_t *end_ns)
     uint64_t now = clock_mono_ns();
     if (!*end_ns)
         *end_ns = now + process.spec->overload_wait_ns;
-    struct timespec pause = {.tv_nsec = WAIT_POLL_NS};
+    struct timespec pause = { .tv_nsec = WAIT_POLL_NS };
     return now < *end_ns && (nanosleep(&pause, NULL), true);
 }
 
 void want_expect(const struct want *w)
 {
-    process_count(&process.counters->sites[w->site].expected, 1, 1, w->plan.dims[0], w->plan.n_bytes);
+    process_count(&process.counters->sites[w->site].expected, 1, 1, w->plan.dims[0],
+                  w->plan.n_bytes);
 }
 
 void want_drop(const struct arena *a, const struct want *w, int drop)
@@ -228,7 +228,8 @@ void want_drop(const struct arena *a, const struct want *w, int drop)
     if (drop == DMI_DROP_UNSUPPORTED + 1)
         process_problem(w->site, PROBLEM_UNSUPPORTED, "this context has no ring: not captured");
     if (drop == DMI_DROP_TOO_LARGE + 1)
-        process_problem(w->site, PROBLEM_TOO_LARGE, "a record of %llu bytes does not fit the ring of %llu",
+        process_problem(w->site, PROBLEM_TOO_LARGE,
+                        "a record of %llu bytes does not fit the ring of %llu",
                         (unsigned long long)w->plan.n_bytes, (unsigned long long)a->ring.n_bytes);
 }
 
@@ -287,7 +288,8 @@ static void admit(struct arena *a, const struct plan *plan, struct launch_job *j
             continue; /* a launch without rows has nothing to record */
         wants[job->n_items] = w;
         job->items[job->n_items++] = (struct launch_item){
-            .site = w->site, .rows = w->plan.dims[0], .n_bytes = w->plan.n_bytes, .drop = w->error};
+            .site = w->site, .rows = w->plan.dims[0], .n_bytes = w->plan.n_bytes, .drop = w->error
+        };
         want_expect(w);
     }
     bool wait = process.spec->overload == SPEC_OVERLOAD_COMPLETE && fits_at_all(a, job);
@@ -310,17 +312,19 @@ uint32_t copy_blocks(uint64_t n_bytes, uint32_t access)
 
 static void launch_copy(const struct launch *l, struct arena *a, struct launch_item *item)
 {
-    void *params[] = {&item->copy};
+    void *params[] = { &item->copy };
     __typeof__(cuLaunchKernel) *launch =
         l->per_thread ? driver_table.cuLaunchKernel_ptsz : driver_table.cuLaunchKernel;
-    CUresult r = launch(a->copy, copy_blocks(item->n_bytes, item->copy.gather.access), 1, 1, COPY_THREADS, 1, 1, 0, l->stream, params, NULL);
+    CUresult r = launch(a->copy, copy_blocks(item->n_bytes, item->copy.gather.access), 1, 1,
+                        COPY_THREADS, 1, 1, 0, l->stream, params, NULL);
     if (r == CUDA_SUCCESS)
         return;
     if (cancel(a, item)) {
         item->drop = DMI_DROP_COPY_FAILED + 1;
         process_drop(item->site, DMI_DROP_COPY_FAILED, item->rows, item->n_bytes);
     }
-    process_problem(item->site, PROBLEM_COPY_FAILED, "the driver refused our copy kernel: error %d", (int)r);
+    process_problem(item->site, PROBLEM_COPY_FAILED, "the driver refused our copy kernel: error %d",
+                    (int)r);
 }
 
 static bool is_before(const struct launch_item *item)
@@ -334,13 +338,15 @@ bool launch_is_captured(CUstream stream, bool per_thread)
     __typeof__(cuStreamIsCapturing) *query =
         per_thread ? driver_table.cuStreamIsCapturing_ptsz : driver_table.cuStreamIsCapturing;
     /* an error here means that the launch itself would break somebody's capture: keep out of it */
-    return query && (query(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE);
+    return query &&
+           (query(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE);
 }
 
 static void tell_unsupported(const struct func *func, const char *why)
 {
     for (uint32_t i = 0; i < func->match.n_sites; i++)
-        process_problem(func->match.sites[i], PROBLEM_UNSUPPORTED, "kernel %s: %s", func->name, why);
+        process_problem(func->match.sites[i], PROBLEM_UNSUPPORTED, "kernel %s: %s", func->name,
+                        why);
 }
 
 bool launch_captured(CUstream stream, bool per_thread, CUgraph *graph, CUgraphNode *node)
@@ -348,10 +354,12 @@ bool launch_captured(CUstream stream, bool per_thread, CUgraph *graph, CUgraphNo
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     const CUgraphNode *nodes = NULL;
     size_t n = 0;
-    __typeof__(cuStreamGetCaptureInfo_v2) *info =
-        per_thread ? driver_table.cuStreamGetCaptureInfo_v2_ptsz : driver_table.cuStreamGetCaptureInfo_v2;
+    __typeof__(cuStreamGetCaptureInfo_v2) *info = per_thread
+                                                      ? driver_table.cuStreamGetCaptureInfo_v2_ptsz
+                                                      : driver_table.cuStreamGetCaptureInfo_v2;
     *graph = NULL;
-    if (!info || info(stream, &status, NULL, graph, &nodes, &n) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
+    if (!info || info(stream, &status, NULL, graph, &nodes, &n) != CUDA_SUCCESS ||
+        status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
         return false;
     if (node)
         *node = n == 1 ? nodes[0] : NULL; /* what the stream's next one waits for */
@@ -369,7 +377,8 @@ static void note_captured(const struct launch *l)
     }
     const struct func *func = funcs_find(l->function);
     if (func)
-        tell_unsupported(func, "the driver did not say what became of its launch: not captured, not counted");
+        tell_unsupported(
+            func, "the driver did not say what became of its launch: not captured, not counted");
 }
 
 void launch_before(const struct launch *l, const struct func *func, struct launch_job *job)
@@ -395,7 +404,8 @@ void launch_before(const struct launch *l, const struct func *func, struct launc
     }
     struct arena *a = arena_current();
     if (!a || !a->sites) {
-        if (atomic_load_acquire(&process.armed)) /* else the run could not be made, and that was told */
+        if (atomic_load_acquire(
+                &process.armed)) /* else the run could not be made, and that was told */
             tell_unsupported(func, "no place for this context's state: not captured, not counted");
         errno = saved;
         return;

@@ -66,7 +66,8 @@ void want_expect(const struct want *want);
 /* Counts it as dropped, and tells where a user can do something about it. */
 void want_drop(const struct arena *arena, const struct want *want, int drop);
 /* What the drain will make a record of. Under the arena's lock. */
-void want_fill_pending(struct arena *arena, const struct want *want, uint64_t forward, uint64_t slot);
+void want_fill_pending(struct arena *arena, const struct want *want, uint64_t forward,
+                       uint64_t slot);
 
 /* Blocks of the copy kernel for @n_bytes moved @access bytes at a time, and its threads a block. */
 #define COPY_THREADS 256u

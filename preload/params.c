@@ -9,7 +9,7 @@
 void params_init(struct params *params, const struct params_layout *layout, void **kernel_params,
                  void **extra)
 {
-    *params = (struct params){.layout = layout, .pointers = kernel_params};
+    *params = (struct params){ .layout = layout, .pointers = kernel_params };
     if (!extra)
         return;
     for (size_t i = 0; i < 8 && extra[i] != CU_LAUNCH_PARAM_END; i += 2) {

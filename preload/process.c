@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 #define FINISH_GRACE_NS 2000000000u /* for closing the files behind the last flush */
-#define EXIT_MS 5000 /* unless DMI_EXIT_MS says otherwise */
+#define EXIT_MS         5000        /* unless DMI_EXIT_MS says otherwise */
 
 enum process_state {
     PROCESS_NEW = 0,
@@ -32,7 +32,7 @@ enum process_state {
     PROCESS_FINISHED = 2, /* the last flush has begun: nothing is captured any more */
 };
 
-struct process process = {.step = UINT64_MAX, .lock = PTHREAD_MUTEX_INITIALIZER};
+struct process process = { .step = UINT64_MAX, .lock = PTHREAD_MUTEX_INITIALIZER };
 
 /* ------------------------------------------------------------------------- environment */
 
@@ -47,9 +47,21 @@ static uint64_t env_size(const char *name)
     unsigned long long value = strtoull(text, &end, 10);
     unsigned shift = 0;
     switch (*end) {
-    case 'K': case 'k': shift = 10; end++; break;
-    case 'M': case 'm': shift = 20; end++; break;
-    case 'G': case 'g': shift = 30; end++; break;
+    case 'K':
+    case 'k':
+        shift = 10;
+        end++;
+        break;
+    case 'M':
+    case 'm':
+        shift = 20;
+        end++;
+        break;
+    case 'G':
+    case 'g':
+        shift = 30;
+        end++;
+        break;
     }
     if (errno || *end || end == text || text[0] == '-' || value > (UINT64_MAX >> shift)) {
         log_line("%s=%s is no size (bytes, or a number with K, M or G): ignored", name, text);
@@ -78,7 +90,7 @@ static struct spec *load_spec(const char *path)
     _cleanup_(freep) char *text = strdup(env_vars ? env_vars : "");
     if (!text)
         return NULL;
-    struct spec_errors errors = {0};
+    struct spec_errors errors = { 0 };
     struct spec *spec = NULL;
     size_t n_vars = spec_split_vars(text, vars, SPEC_MAX_VARS);
     if (n_vars == SIZE_MAX) {
@@ -104,7 +116,7 @@ static void in_child(void)
     /* the parent's run, threads and contexts are not ours: off until CUDA is initialised here */
     atomic_store_relaxed(&process.armed, 0);
     pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
-    process = (struct process){.step = UINT64_MAX, .lock = unlocked};
+    process = (struct process){ .step = UINT64_MAX, .lock = unlocked };
     arena_reset();
     funcs_reset();
     graphs_reset();
@@ -174,7 +186,7 @@ static void quiet_end(const struct quiet *q)
     sigaddset(&xfsz, SIGXFSZ);
     sigpending(&pending);
     if (sigismember(&pending, SIGXFSZ) && !sigismember(&q->before_pending, SIGXFSZ)) {
-        struct timespec none = {0};
+        struct timespec none = { 0 };
         sigtimedwait(&xfsz, NULL, &none); /* ours: the host never hears of it */
     }
     pthread_sigmask(SIG_SETMASK, &q->before, NULL);
@@ -204,9 +216,9 @@ static int open_run(struct err *err, struct run **run)
         };
     }
     for (size_t i = 0; i < spec->n_conventions; i++)
-        conventions[i] = (struct run_text){spec->conventions[i].key, spec->conventions[i].value};
+        conventions[i] = (struct run_text){ spec->conventions[i].key, spec->conventions[i].value };
     for (size_t i = 0; i < spec->n_absent; i++)
-        absent[i] = (struct run_text){spec->absent[i].name, spec->absent[i].why};
+        absent[i] = (struct run_text){ spec->absent[i].name, spec->absent[i].why };
     const char *out = getenv("DMI_OUT");
     struct run_options options = {
         .out_dir = out && *out ? out : "dmi-out",
@@ -240,7 +252,7 @@ struct run *process_run(void)
     int saved = errno;
     pthread_mutex_lock(&process.lock);
     if (!process.run && process.state == PROCESS_STARTED && process.armed) {
-        struct err err = {0};
+        struct err err = { 0 };
         struct quiet quiet;
         quiet_begin(&quiet);
         int r = open_run(&err, &run);
@@ -268,7 +280,8 @@ struct run *process_run(void)
 
 /* ------------------------------------------------------------------------- accounting */
 
-void process_count(struct dmi_tally *tally, int sign, uint64_t records, uint64_t rows, uint64_t bytes)
+void process_count(struct dmi_tally *tally, int sign, uint64_t records, uint64_t rows,
+                   uint64_t bytes)
 {
     uint64_t s = (uint64_t)(int64_t)sign; /* unsigned arithmetic wraps as the counters do */
     atomic_add_relaxed(&tally->records, s * records);
@@ -294,7 +307,8 @@ void process_problem(uint32_t site, enum problem problem, const char *fmt, ...)
 {
     if (atomic_load_relaxed(&process.reported[site]) & (1u << problem))
         return;
-    if (__atomic_fetch_or(&process.reported[site], 1u << problem, __ATOMIC_RELAXED) & (1u << problem))
+    if (__atomic_fetch_or(&process.reported[site], 1u << problem, __ATOMIC_RELAXED) &
+        (1u << problem))
         return;
     int saved = errno;
     char sentence[512];
@@ -328,7 +342,8 @@ static void stop_arena(struct arena *arena, void *ctx)
 
 static void tell_unmatched(void)
 {
-    const uint32_t met = 1u << PROBLEM_UNSUPPORTED; /* launches that matched, but were not looked into */
+    const uint32_t met =
+        1u << PROBLEM_UNSUPPORTED; /* launches that matched, but were not looked into */
     for (uint32_t i = 0; i < process.spec->n_sites; i++)
         if (!atomic_load_relaxed(&process.counters->sites[i].launches) &&
             !(atomic_load_relaxed(&process.reported[i]) & met))
@@ -346,7 +361,7 @@ static void wait_for_finisher(void)
     int saved = errno;
     while (!atomic_load_acquire(&process.finished) && /* of process_finish() */
            atomic_load_relaxed(&process.finisher) != gettid() && clock_mono_ns() < end) {
-        struct timespec pause = {.tv_nsec = 500000};
+        struct timespec pause = { .tv_nsec = 500000 };
         nanosleep(&pause, NULL);
     }
     errno = saved;
@@ -366,9 +381,10 @@ void process_finish(void)
     int saved = errno;
     tell_unmatched();
     __atomic_store_n(&process.armed, 0, __ATOMIC_SEQ_CST); /* see launch_before() */
-    struct deadline deadline = {.end_ns = clock_mono_ns() + process.exit_ns, .all = true};
-    while (__atomic_load_n(&process.active, __ATOMIC_SEQ_CST) && clock_mono_ns() < deadline.end_ns) {
-        struct timespec pause = {.tv_nsec = 50000};
+    struct deadline deadline = { .end_ns = clock_mono_ns() + process.exit_ns, .all = true };
+    while (__atomic_load_n(&process.active, __ATOMIC_SEQ_CST) &&
+           clock_mono_ns() < deadline.end_ns) {
+        struct timespec pause = { .tv_nsec = 50000 };
         nanosleep(&pause, NULL);
     }
     deadline.all = !__atomic_load_n(&process.active, __ATOMIC_SEQ_CST);

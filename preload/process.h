@@ -32,7 +32,7 @@ struct process {
     uint64_t next_forward; /* any thread */
     uint64_t next_step;    /* any thread */
     uint64_t step;         /* in force; UINT64_MAX: none. Any thread */
-    uint64_t step_forward; /* steps that begin a forward, if the spec has such a kind: counts them */
+    uint64_t step_forward; /* counts the steps that begin a forward, if the spec has such a kind */
     uint64_t memory_epoch; /* rises whenever device memory may have been freed; any thread */
     struct run *run;       /* released by process_run(), acquired by it */
     struct dmi_counters *counters; /* written before @run */
@@ -91,7 +91,8 @@ static inline struct dmi_site_counters *process_site(uint32_t site)
 }
 
 /* Adds to (or, with @sign -1, takes from) a tally. Thread: any. */
-void process_count(struct dmi_tally *tally, int sign, uint64_t records, uint64_t rows, uint64_t bytes);
+void process_count(struct dmi_tally *tally, int sign, uint64_t records, uint64_t rows,
+                   uint64_t bytes);
 
 /* One record is in no segment, and why. */
 void process_drop(uint32_t site, enum dmi_drop reason, uint64_t rows, uint64_t bytes);

@@ -18,13 +18,14 @@
 /* What cannot be done to a clone in the host's stead, NULL: nothing. */
 static const char *unfit(CUgraphNode node, CUgraphNodeType type)
 {
-    CUlaunchAttributeValue value = {0};
+    CUlaunchAttributeValue value = { 0 };
     if (type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
         return "it holds a conditional node, whose handle and body are the host's graph's own";
     if (type != CU_GRAPH_NODE_TYPE_KERNEL)
         return NULL;
     if (driver_table.cuGraphKernelNodeGetAttribute &&
-        driver_table.cuGraphKernelNodeGetAttribute(node, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE, &value) == CUDA_SUCCESS &&
+        driver_table.cuGraphKernelNodeGetAttribute(
+            node, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE, &value) == CUDA_SUCCESS &&
         value.deviceUpdatableKernelNode.deviceUpdatable)
         return "it holds a node that kernels update, by a handle of the host's graph";
     return NULL;
@@ -46,7 +47,7 @@ static const char *collect_twins(struct exec *x, CUgraph graph, CUgraph copy)
     size_t first = x->n_twins;
     for (size_t i = 0; i < n; i++) {
         struct twin *t = &x->twins[x->n_twins];
-        *t = (struct twin){.host = nodes[i], .graph = copy, .position = (uint32_t)x->n_twins++};
+        *t = (struct twin){ .host = nodes[i], .graph = copy, .position = (uint32_t)x->n_twins++ };
         if (driver_table.cuGraphNodeFindInClone(&t->node, nodes[i], copy) != CUDA_SUCCESS)
             return failed;
     }
@@ -58,8 +59,10 @@ static const char *collect_twins(struct exec *x, CUgraph graph, CUgraph copy)
             return failed;
         const char *why = unfit(nodes[i], type);
         if (!why && type == CU_GRAPH_NODE_TYPE_GRAPH) {
-            bool both = driver_table.cuGraphChildGraphNodeGetGraph(nodes[i], &inner) == CUDA_SUCCESS &&
-                        driver_table.cuGraphChildGraphNodeGetGraph(x->twins[first + i].node, &inner_copy) == CUDA_SUCCESS;
+            bool both =
+                driver_table.cuGraphChildGraphNodeGetGraph(nodes[i], &inner) == CUDA_SUCCESS &&
+                driver_table.cuGraphChildGraphNodeGetGraph(x->twins[first + i].node, &inner_copy) ==
+                    CUDA_SUCCESS;
             why = both ? collect_twins(x, inner, inner_copy) : failed;
             x->twins[first + i].is_graph = true;
             x->twins[first + i].first = (uint32_t)inner_first;
@@ -100,7 +103,7 @@ CUresult exec_clone(struct exec *x, CUgraph graph, bool sorted, const char **why
 
 struct exec_relaxed exec_relax(void)
 {
-    struct exec_relaxed before = {.mode = CU_STREAM_CAPTURE_MODE_RELAXED};
+    struct exec_relaxed before = { .mode = CU_STREAM_CAPTURE_MODE_RELAXED };
     before.exchanged = driver_table.cuThreadExchangeStreamCaptureMode &&
                        driver_table.cuThreadExchangeStreamCaptureMode(&before.mode) == CUDA_SUCCESS;
     return before;
@@ -125,14 +128,17 @@ static CUgraphNode *neighbours(CUgraphNode node, bool before, size_t *n)
     *n = 0;
     /* the newer query tells edge data, without which the older one refuses graphs that have some */
     __typeof__(cuGraphNodeGetDependencies_v2) *ask =
-        before ? driver_table.cuGraphNodeGetDependencies_v2 : driver_table.cuGraphNodeGetDependentNodes_v2;
+        before ? driver_table.cuGraphNodeGetDependencies_v2
+               : driver_table.cuGraphNodeGetDependentNodes_v2;
     __typeof__(cuGraphNodeGetDependencies) *ask_old =
-        before ? driver_table.cuGraphNodeGetDependencies : driver_table.cuGraphNodeGetDependentNodes;
+        before ? driver_table.cuGraphNodeGetDependencies
+               : driver_table.cuGraphNodeGetDependentNodes;
     if ((ask ? ask(node, NULL, NULL, n) : ask_old(node, NULL, n)) != CUDA_SUCCESS)
         return NULL;
     CUgraphNode *nodes = calloc(*n + 1, sizeof *nodes);
     _cleanup_(freep) CUgraphEdgeData *data = calloc(*n + 1, sizeof *data);
-    if (nodes && data && *n && (ask ? ask(node, nodes, data, n) : ask_old(node, nodes, n)) != CUDA_SUCCESS) {
+    if (nodes && data && *n &&
+        (ask ? ask(node, nodes, data, n) : ask_old(node, nodes, n)) != CUDA_SUCCESS) {
         free(nodes);
         return NULL;
     }
@@ -140,7 +146,8 @@ static CUgraphNode *neighbours(CUgraphNode node, bool before, size_t *n)
 }
 
 /* A kernel of ours as the driver wants it described; @params holds the one parameter's address. */
-static CUDA_KERNEL_NODE_PARAMS_v2 kernel_params(CUfunction f, uint32_t blocks, uint32_t threads, void **params)
+static CUDA_KERNEL_NODE_PARAMS_v2 kernel_params(CUfunction f, uint32_t blocks, uint32_t threads,
+                                                void **params)
 {
     return (CUDA_KERNEL_NODE_PARAMS_v2){
         .func = f,
@@ -154,17 +161,18 @@ static CUDA_KERNEL_NODE_PARAMS_v2 kernel_params(CUfunction f, uint32_t blocks, u
     };
 }
 
-CUresult exec_set_params(struct exec *x, CUgraphNode node, CUfunction f, uint32_t blocks, uint32_t threads, void *param)
+CUresult exec_set_params(struct exec *x, CUgraphNode node, CUfunction f, uint32_t blocks,
+                         uint32_t threads, void *param)
 {
-    void *params[] = {param};
+    void *params[] = { param };
     CUDA_KERNEL_NODE_PARAMS_v2 k = kernel_params(f, blocks, threads, params);
     return driver_table.cuGraphExecKernelNodeSetParams_v2(x->handle, node, &k);
 }
 
-static CUresult add_kernel(CUgraph graph, CUgraphNode *node, const CUgraphNode *deps, size_t n_deps, CUfunction f,
-                           uint32_t blocks, uint32_t threads, void *param)
+static CUresult add_kernel(CUgraph graph, CUgraphNode *node, const CUgraphNode *deps, size_t n_deps,
+                           CUfunction f, uint32_t blocks, uint32_t threads, void *param)
 {
-    void *params[] = {param};
+    void *params[] = { param };
     CUDA_KERNEL_NODE_PARAMS_v2 k = kernel_params(f, blocks, threads, params);
     return driver_table.cuGraphAddKernelNode_v2(node, graph, deps, n_deps, &k);
 }
@@ -185,7 +193,7 @@ void exec_fill_copy(const struct exec *x, const struct copy *c, struct dmi_graph
     };
     if (!param->gather.access)
         /* nothing to read now (an error, no rows, no site): a place that a later update may fill */
-        param->gather = (struct dmi_gather){.count = {1, 1, 1, 1}, .run_bytes = 1, .access = 1};
+        param->gather = (struct dmi_gather){ .count = { 1, 1, 1, 1 }, .run_bytes = 1, .access = 1 };
 }
 
 uint32_t exec_copy_blocks(const struct dmi_graph_copy *param)
@@ -203,8 +211,8 @@ static CUresult add_copy(struct exec *x, const struct entry *e, struct copy *c)
     if (!others)
         return CUDA_ERROR_OUT_OF_MEMORY;
     exec_fill_copy(x, c, &param);
-    CUresult r = add_kernel(e->graph, &c->node, before ? others : &e->node, before ? n : 1, x->arena->copy_graph,
-                            exec_copy_blocks(&param), COPY_THREADS, &param);
+    CUresult r = add_kernel(e->graph, &c->node, before ? others : &e->node, before ? n : 1,
+                            x->arena->copy_graph, exec_copy_blocks(&param), COPY_THREADS, &param);
     if (before)
         return r == CUDA_SUCCESS ? add_edge(e->graph, c->node, e->node) : r;
     for (size_t i = 0; i < n && r == CUDA_SUCCESS; i++)
@@ -225,13 +233,19 @@ void exec_plan_copy(struct copy *c, const struct func *func, const CUDA_KERNEL_N
 {
     const struct spec_site *site = &process.spec->sites[c->want.site];
     struct params params;
-    uint32_t grid[3] = {k->gridDimX, k->gridDimY, k->gridDimZ};
-    uint32_t block[3] = {k->blockDimX, k->blockDimY, k->blockDimZ};
+    uint32_t grid[3] = { k->gridDimX, k->gridDimY, k->gridDimZ };
+    uint32_t block[3] = { k->blockDimX, k->blockDimY, k->blockDimZ };
     params_init(&params, func->layout, k->kernelParams, k->kernelParams ? NULL : k->extra);
-    struct expr_env env = {.grid = grid, .block = block, .shared_bytes = k->sharedMemBytes, .param = params_read, .param_ctx = &params};
-    c->want = (struct want){.site = c->want.site};
+    struct expr_env env = { .grid = grid,
+                            .block = block,
+                            .shared_bytes = k->sharedMemBytes,
+                            .param = params_read,
+                            .param_ctx = &params };
+    c->want = (struct want){ .site = c->want.site };
     if (needs_occurrence(site)) {
-        process_problem(c->want.site, PROBLEM_UNSUPPORTED, "kernel %s is in a graph, where offsets and sizes may not use occ", func->name);
+        process_problem(c->want.site, PROBLEM_UNSUPPORTED,
+                        "kernel %s is in a graph, where offsets and sizes may not use occ",
+                        func->name);
         c->want.error = DMI_DROP_UNSUPPORTED + 1;
         return;
     }
@@ -276,7 +290,7 @@ static CUresult plan_kernel(struct exec *x, const struct twin *t)
     };
     for (uint32_t s = 0; s < func->match.n_sites; s++) {
         struct copy *c = &x->copies[x->n_copies++];
-        *c = (struct copy){.want.site = func->match.sites[s]};
+        *c = (struct copy){ .want.site = func->match.sites[s] };
         exec_plan_copy(c, func, &k);
     }
     return CUDA_SUCCESS;
@@ -294,7 +308,8 @@ static CUresult plan_graph(struct exec *x, CUgraph graph)
         if (!t)
             continue; /* a note of a graph that ended unseen */
         if (!items[i].is_child)
-            r = items[i].context == x->arena->context ? plan_kernel(x, t) : CUDA_ERROR_INVALID_CONTEXT;
+            r = items[i].context == x->arena->context ? plan_kernel(x, t)
+                                                      : CUDA_ERROR_INVALID_CONTEXT;
         else if ((r = driver_table.cuGraphChildGraphNodeGetGraph(t->host, &inner)) == CUDA_SUCCESS)
             r = plan_graph(x, inner);
     }
@@ -311,7 +326,7 @@ CUresult exec_add_open_close(struct exec *x)
         r = driver_table.cuGraphGetRootNodes(x->clone, nodes, &n);
     if (r != CUDA_SUCCESS || !nodes)
         return r != CUDA_SUCCESS ? r : CUDA_ERROR_OUT_OF_MEMORY;
-    x->ticket = (struct dmi_open){.state = x->state};
+    x->ticket = (struct dmi_open){ .state = x->state };
     x->empty = true;
     r = add_kernel(x->clone, &x->open, NULL, 0, x->arena->open, 1, COPY_THREADS, &x->ticket);
     for (size_t i = 0; i < n && r == CUDA_SUCCESS; i++)
@@ -332,7 +347,7 @@ CUresult exec_add_open_close(struct exec *x)
         if (others && !behind)
             all[n_leaves++] = all[i];
     }
-    struct dmi_close param = {.state = x->state, .desc = x->arena->desc_device};
+    struct dmi_close param = { .state = x->state, .desc = x->arena->desc_device };
     return add_kernel(x->clone, &x->close, all, n_leaves, x->arena->close, 1, 1, &param);
 }
 
@@ -368,12 +383,16 @@ static void tell_unseen(CUgraph graph, const struct graph_item *items, size_t n_
         bool noted = false;
         for (size_t item = 0; item < n_items && !noted; item++)
             noted = items[item].node == nodes[i];
-        if (!noted && driver_table.cuGraphNodeGetType(nodes[i], &type) == CUDA_SUCCESS && type == CU_GRAPH_NODE_TYPE_KERNEL &&
-            driver_table.cuGraphKernelNodeGetParams_v2(nodes[i], &k) == CUDA_SUCCESS && (func = exec_func_of(&k)))
+        if (!noted && driver_table.cuGraphNodeGetType(nodes[i], &type) == CUDA_SUCCESS &&
+            type == CU_GRAPH_NODE_TYPE_KERNEL &&
+            driver_table.cuGraphKernelNodeGetParams_v2(nodes[i], &k) == CUDA_SUCCESS &&
+            (func = exec_func_of(&k)))
             for (uint32_t s = 0; s < func->match.n_sites; s++)
                 process_problem(func->match.sites[s], PROBLEM_UNSUPPORTED,
-                                "kernel %s came into its graph unseen (made before the library looked, or by new "
-                                "parameters): not captured", func->name);
+                                "kernel %s came into its graph unseen (made before the library "
+                                "looked, or by new "
+                                "parameters): not captured",
+                                func->name);
     }
 }
 
@@ -382,11 +401,14 @@ static void tell_left_alone(const struct graph_item *items, size_t n, const char
     for (size_t i = 0; i < n; i++) {
         CUDA_KERNEL_NODE_PARAMS_v2 k;
         const struct func *func;
-        if (items[i].is_child || driver_table.cuGraphKernelNodeGetParams_v2(items[i].node, &k) != CUDA_SUCCESS || !(func = exec_func_of(&k)))
+        if (items[i].is_child ||
+            driver_table.cuGraphKernelNodeGetParams_v2(items[i].node, &k) != CUDA_SUCCESS ||
+            !(func = exec_func_of(&k)))
             continue;
         for (uint32_t s = 0; s < func->match.n_sites; s++)
-            process_problem(func->match.sites[s], PROBLEM_UNSUPPORTED, "kernel %s is in a graph that is left alone: %s (error %d)",
-                            func->name, why, (int)r);
+            process_problem(func->match.sites[s], PROBLEM_UNSUPPORTED,
+                            "kernel %s is in a graph that is left alone: %s (error %d)", func->name,
+                            why, (int)r);
     }
 }
 

@@ -45,7 +45,7 @@ struct run_options {
     const char *spec_path;
     const char *spec_text; /* copied into the folder as spec.yaml */
     size_t n_spec_text;
-    const char *model;             /* NULL: not said */
+    const char *model; /* NULL: not said */
     const char *library_version;
     const struct run_site *sites; /* index = site id */
     uint32_t n_sites;
@@ -65,16 +65,16 @@ enum run_fsync {
 
 /* One captured tensor of one launch. */
 struct run_record {
-    uint32_t site;  /* id */
-    int32_t layer;  /* RUN_NO_LAYER: none */
+    uint32_t site;       /* id */
+    int32_t layer;       /* RUN_NO_LAYER: none */
     uint32_t occurrence; /* within the forward */
     uint32_t dtype;
-    uint64_t launch;   /* launch sequence of the process, rising */
-    uint64_t forward;  /* forward sequence of the process, from 0 */
-    uint64_t step;     /* sequence of the run_step() that was in force, UINT64_MAX: none */
-    uint64_t time_ns;  /* CLOCK_REALTIME when the launch was handed to the driver */
-    uint32_t device;   /* CUDA ordinal */
-    uint32_t n_dims;   /* 1..RUN_MAX_DIMS */
+    uint64_t launch;  /* launch sequence of the process, rising */
+    uint64_t forward; /* forward sequence of the process, from 0 */
+    uint64_t step;    /* sequence of the run_step() that was in force, UINT64_MAX: none */
+    uint64_t time_ns; /* CLOCK_REALTIME when the launch was handed to the driver */
+    uint32_t device;  /* CUDA ordinal */
+    uint32_t n_dims;  /* 1..RUN_MAX_DIMS */
     uint32_t dims[RUN_MAX_DIMS]; /* elements; dims[0] is rows */
     const void *data;            /* packed, row-major, dtype-sized elements; borrowed */
     size_t n_bytes;              /* product of dims and element size */

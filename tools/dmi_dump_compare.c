@@ -19,7 +19,7 @@ struct compared {
     const struct st_entry *ref; /* NULL: not in the reference */
     bool sketch, bad_shape;
     uint64_t n_compared, n_beyond; /* rows; rows whose position the reference lacks */
-    uint64_t n_cached;             /* rows of the reference that the engine took from a prefix cache */
+    uint64_t n_cached;      /* rows of the reference that the engine took from a prefix cache */
     double err2, base2;     /* sums over rows; base: the reference, for a sketch the captured row */
     double ref2, cap2, dot; /* for the cosine, of sketches where it is one */
     double worst_row;
@@ -222,17 +222,21 @@ static char *only_request(const struct safetensors *st)
 }
 
 /* Tokens of a tensor's request that were taken from a prefix cache; rows that are tokens have none for them. */
-static uint64_t cached_rows(const struct comparer *c, const struct tensor *t, const struct alias *alias)
+static uint64_t cached_rows(const struct comparer *c, const struct tensor *t,
+                            const struct alias *alias)
 {
     if (!t->request || t->site->row != 0)
         return 0;
-    bool renamed = alias && t->n_request == strlen(alias->name) && !memcmp(t->request, alias->name, t->n_request);
-    const struct request *r = requests_find(&c->requests, renamed ? alias->id : t->request, renamed ? alias->n_id : t->n_request);
+    bool renamed = alias && t->n_request == strlen(alias->name) &&
+                   !memcmp(t->request, alias->name, t->n_request);
+    const struct request *r = requests_find(&c->requests, renamed ? alias->id : t->request,
+                                            renamed ? alias->n_id : t->n_request);
     return r ? r->n_cached : 0;
 }
 
 /* @chosen: only this request, NULL: all. @alias: what it is called in the run, NULL: the same */
-static void match(struct comparer *c, const struct safetensors *st, const char *chosen, const struct alias *alias)
+static void match(struct comparer *c, const struct safetensors *st, const char *chosen,
+                  const struct alias *alias)
 {
     for (size_t i = 0; i < c->tensors->n; i++) {
         const struct tensor *t = &c->tensors->all[i];
@@ -315,7 +319,8 @@ static void print_sites(const struct comparer *c, const struct options *o, struc
         text_printf(json, ",\n  \"sites\": [");
     else
         printf("\n%-16s %7s %8s %15s %8s %11s %11s %12s  %s\n", "SITE", "LAYERS", "TENSORS",
-               "ROWS COMPARED", "CACHED", "WORST ERROR", "WORST ROW", "LEAST COSINE", "WORST TENSOR");
+               "ROWS COMPARED", "CACHED", "WORST ERROR", "WORST ROW", "LEAST COSINE",
+               "WORST TENSOR");
     bool first = true;
     for (size_t i = 0; i < reader_n_sites(c->reader); i++) {
         const struct reader_site *site = reader_site(c->reader, i);
@@ -330,7 +335,8 @@ static void print_sites(const struct comparer *c, const struct options *o, struc
             text_json(json, site->name);
             text_printf(json,
                         ", \"layers\": %" PRIu64 ", \"tensors\": %" PRIu64 ", \"rows\": %" PRIu64
-                        ", \"reference_rows\": %" PRIu64 ", \"cached_rows\": %" PRIu64 ", \"worst_error\": ",
+                        ", \"reference_rows\": %" PRIu64 ", \"cached_rows\": %" PRIu64
+                        ", \"worst_error\": ",
                         s.n_layers, s.n_tensors, s.n_rows, s.n_ref_rows, s.n_cached);
             text_json_double(json, s.worst);
             text_printf(json, ", \"worst_row\": ");
@@ -344,9 +350,10 @@ static void print_sites(const struct comparer *c, const struct options *o, struc
         } else {
             char rows[48];
             snprintf(rows, sizeof rows, "%" PRIu64 "/%" PRIu64, s.n_rows, s.n_ref_rows);
-            printf("%-16s %7" PRIu64 " %8" PRIu64 " %15s %8" PRIu64 " %11.2e %11.2e %12.7f  %s%s%s\n",
-                   site->name, s.n_layers, s.n_tensors, rows, s.n_cached, s.worst, s.worst_row, s.least_cosine,
-                   s.worst_at ? s.worst_at->key : "-", s.sketch ? " (sketch)" : "",
+            printf("%-16s %7" PRIu64 " %8" PRIu64 " %15s %8" PRIu64
+                   " %11.2e %11.2e %12.7f  %s%s%s\n",
+                   site->name, s.n_layers, s.n_tensors, rows, s.n_cached, s.worst, s.worst_row,
+                   s.least_cosine, s.worst_at ? s.worst_at->key : "-", s.sketch ? " (sketch)" : "",
                    s.n_failed ? "  DIFFERS" : "");
         }
         first = false;
@@ -367,8 +374,9 @@ static void json_tensor(struct text *json, const struct tensor *t, const struct 
     text_printf(json, ", \"worst_position\": %" PRId64 ", \"cosine\": ", r->worst_position);
     text_json_double(json, r->bad_shape || !r->n_compared ? NAN : cosine(r));
     text_printf(json,
-                ", \"rows\": %" PRIu64 ", \"reference_rows\": %" PRIu64 ", \"cached_rows\": %" PRIu64
-                ", \"rows_beyond_reference\": %" PRIu64 ", \"sketch\": %s, \"passes\": %s}",
+                ", \"rows\": %" PRIu64 ", \"reference_rows\": %" PRIu64
+                ", \"cached_rows\": %" PRIu64 ", \"rows_beyond_reference\": %" PRIu64
+                ", \"sketch\": %s, \"passes\": %s}",
                 r->n_compared, r->ref->n_dims ? r->ref->dims[0] : 0, r->n_cached, r->n_beyond,
                 r->sketch ? "true" : "false", passed ? "true" : "false");
 }
@@ -508,7 +516,8 @@ static bool is_served(const struct tensors *ts, const char *key, size_t n_reques
 static int report_one_sided(const struct comparer *c, const struct safetensors *st,
                             struct text *json)
 {
-    _cleanup_(names_deinit) struct names absent = { 0 }, extra = { 0 }, unserved = { 0 }, unknown = { 0 };
+    _cleanup_(names_deinit) struct names absent = { 0 }, extra = { 0 }, unserved = { 0 },
+                                         unknown = { 0 };
     _cleanup_(freep) const char **keys = calloc(c->tensors->n + 1, sizeof *keys);
     if (!keys)
         return -ENOMEM;

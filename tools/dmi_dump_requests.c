@@ -44,7 +44,8 @@ int requests_build(const struct reader *reader, struct requests *out)
             }
             int64_t end = (int64_t)((uint64_t)span->first_position + span->n_tokens);
             r->n_steps++;
-            r->n_tokens[span->phase <= DMI_PHASE_DRAFT ? span->phase : DMI_PHASE_UNKNOWN] += span->n_tokens;
+            r->n_tokens[span->phase <= DMI_PHASE_DRAFT ? span->phase : DMI_PHASE_UNKNOWN] +=
+                span->n_tokens;
             r->n_cached += span->n_cached;
             r->end = end > r->end ? end : r->end;
             out->n_computed += span->n_tokens;
@@ -78,8 +79,8 @@ void requests_print(const struct requests *requests, struct text *json)
     if (json)
         text_printf(json, ",\n  \"requests\": [");
     else
-        printf("\n%-32s %8s %8s %9s %8s %8s %8s\n", "REQUEST", "STEPS", "CACHED", "COMPUTED", "PREFILL",
-               "DECODE", "OTHER");
+        printf("\n%-32s %8s %8s %9s %8s %8s %8s\n", "REQUEST", "STEPS", "CACHED", "COMPUTED",
+               "PREFILL", "DECODE", "OTHER");
     for (size_t i = 0; i < requests->n; i++) {
         const struct request *r = &requests->all[i];
         uint64_t other = r->n_tokens[DMI_PHASE_UNKNOWN] + r->n_tokens[DMI_PHASE_DRAFT];
@@ -95,7 +96,8 @@ void requests_print(const struct requests *requests, struct text *json)
                         r->n_tokens[DMI_PHASE_DECODE], other, r->end);
         } else {
             put_safe(stdout, r->id, r->n_id);
-            printf("%*s %8" PRIu64 " %8" PRIu64 " %9" PRIu64 " %8" PRIu64 " %8" PRIu64 " %8" PRIu64 "\n",
+            printf("%*s %8" PRIu64 " %8" PRIu64 " %9" PRIu64 " %8" PRIu64 " %8" PRIu64 " %8" PRIu64
+                   "\n",
                    r->n_id < 32 ? (int)(32 - r->n_id) : 0, "", r->n_steps, r->n_cached, computed(r),
                    r->n_tokens[DMI_PHASE_PREFILL], r->n_tokens[DMI_PHASE_DECODE], other);
         }
@@ -110,5 +112,7 @@ void requests_sentence(const struct requests *requests)
         return;
     printf("%zu request%s: %" PRIu64 " tokens computed, %" PRIu64 " cached", requests->n,
            requests->n == 1 ? "" : "s", requests->n_computed, requests->n_cached);
-    printf(requests->n_cached ? " (taken over from an earlier request: there was nothing to capture).\n" : ".\n");
+    printf(requests->n_cached
+               ? " (taken over from an earlier request: there was nothing to capture).\n"
+               : ".\n");
 }

@@ -17,7 +17,7 @@
 #include <assert.h>
 #include <stdint.h>
 
-#define DMI_COUNTERS_MAGIC 0x31544e43494d44ull /* "DMICNT1" and a zero byte */
+#define DMI_COUNTERS_MAGIC   0x31544e43494d44ull /* "DMICNT1" and a zero byte */
 #define DMI_COUNTERS_VERSION 1
 
 /* Why a record that a spec asked for is in no segment. Numbers are part of the format. */
@@ -42,8 +42,9 @@ enum dmi_drop {
 static inline const char *dmi_drop_name(uint32_t reason)
 {
     static const char *const names[DMI_DROP_COUNT] = {
-        "ring_full",    "too_large",   "bad_pointer",  "bad_expr",     "copy_failed",  "not_run",   "device_error",
-        "unsupported",  "write_failed", "exit_timeout", "context_gone", "mismatch",     "no_memory",
+        "ring_full",    "too_large",    "bad_pointer", "bad_expr",     "copy_failed",
+        "not_run",      "device_error", "unsupported", "write_failed", "exit_timeout",
+        "context_gone", "mismatch",     "no_memory",
     };
     return reason < DMI_DROP_COUNT ? names[reason] : "unknown";
 }

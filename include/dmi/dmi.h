@@ -45,11 +45,11 @@ struct dmi_span {
     int64_t first_position; /* position within the request of the first row's token, 0-based */
     uint32_t first_row;     /* row of the batch that holds it */
     uint32_t n_tokens;      /* rows of the span */
-    uint32_t n_cached;      /* tokens before first_position taken from a prefix cache, not computed; said
-                               once a request, with the first span behind them */
-    uint32_t phase;         /* enum dmi_phase */
-    uint32_t flags;         /* enum dmi_span_flags */
-    uint32_t reserved;      /* 0 */
+    uint32_t n_cached; /* tokens before first_position that came from a prefix cache, not computed;
+                             * given once a request, with the first span after them */
+    uint32_t phase;    /* enum dmi_phase */
+    uint32_t flags;    /* enum dmi_span_flags */
+    uint32_t reserved; /* 0 */
 };
 
 /* One forward of the engine: which rows of its batch are whose tokens. */

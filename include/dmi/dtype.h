@@ -39,14 +39,21 @@ struct dmi_dtype_info {
 static inline const struct dmi_dtype_info *dmi_dtype_info(uint32_t dtype)
 {
     static const struct dmi_dtype_info table[DMI_DTYPE_COUNT] = {
-        [DMI_DTYPE_F32] = {"f32", "F32", "<f4", 4},       [DMI_DTYPE_F16] = {"f16", "F16", "<f2", 2},
-        [DMI_DTYPE_BF16] = {"bf16", "BF16", NULL, 2},     [DMI_DTYPE_F64] = {"f64", "F64", "<f8", 8},
-        [DMI_DTYPE_I8] = {"i8", "I8", "|i1", 1},          [DMI_DTYPE_I16] = {"i16", "I16", "<i2", 2},
-        [DMI_DTYPE_I32] = {"i32", "I32", "<i4", 4},       [DMI_DTYPE_I64] = {"i64", "I64", "<i8", 8},
-        [DMI_DTYPE_U8] = {"u8", "U8", "|u1", 1},          [DMI_DTYPE_U16] = {"u16", "U16", "<u2", 2},
-        [DMI_DTYPE_U32] = {"u32", "U32", "<u4", 4},       [DMI_DTYPE_U64] = {"u64", "U64", "<u8", 8},
-        [DMI_DTYPE_BOOL] = {"bool", "BOOL", "|b1", 1},    [DMI_DTYPE_F8E4M3] = {"f8e4m3", "F8_E4M3", NULL, 1},
-        [DMI_DTYPE_F8E5M2] = {"f8e5m2", "F8_E5M2", NULL, 1},
+        [DMI_DTYPE_F32] = { "f32", "F32", "<f4", 4 },
+        [DMI_DTYPE_F16] = { "f16", "F16", "<f2", 2 },
+        [DMI_DTYPE_BF16] = { "bf16", "BF16", NULL, 2 },
+        [DMI_DTYPE_F64] = { "f64", "F64", "<f8", 8 },
+        [DMI_DTYPE_I8] = { "i8", "I8", "|i1", 1 },
+        [DMI_DTYPE_I16] = { "i16", "I16", "<i2", 2 },
+        [DMI_DTYPE_I32] = { "i32", "I32", "<i4", 4 },
+        [DMI_DTYPE_I64] = { "i64", "I64", "<i8", 8 },
+        [DMI_DTYPE_U8] = { "u8", "U8", "|u1", 1 },
+        [DMI_DTYPE_U16] = { "u16", "U16", "<u2", 2 },
+        [DMI_DTYPE_U32] = { "u32", "U32", "<u4", 4 },
+        [DMI_DTYPE_U64] = { "u64", "U64", "<u8", 8 },
+        [DMI_DTYPE_BOOL] = { "bool", "BOOL", "|b1", 1 },
+        [DMI_DTYPE_F8E4M3] = { "f8e4m3", "F8_E4M3", NULL, 1 },
+        [DMI_DTYPE_F8E5M2] = { "f8e5m2", "F8_E5M2", NULL, 1 },
     };
     return dtype && dtype < DMI_DTYPE_COUNT ? &table[dtype] : NULL;
 }

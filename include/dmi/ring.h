@@ -27,7 +27,7 @@ typedef uint32_t dmi_u32;
 
 /* 64 bytes, one slot of the descriptor ring in pinned host memory. */
 struct dmi_desc {
-    dmi_u64 ready;   /* launch sequence of the record that stands here; written last, st.release.sys */
+    dmi_u64 ready; /* launch number of the record that stands here; written last, st.release.sys */
     dmi_u64 payload; /* byte offset in the payload ring */
     dmi_u64 n_bytes;
     dmi_u32 site;
@@ -48,7 +48,7 @@ struct dmi_gather {
     dmi_i64 stride[DMI_RING_DIMS]; /* bytes */
     dmi_u32 count[DMI_RING_DIMS];
     dmi_u32 run_bytes;
-    dmi_u32 access; /* bytes an access moves: 1, 2, 4, 8 or 16; divides src, strides and run_bytes */
+    dmi_u32 access; /* bytes an access moves, 1 to 16; divides src, strides and run_bytes */
 };
 
 /* The parameter of dmi_copy_eager: the copy behind one launch. */
@@ -62,8 +62,9 @@ struct dmi_copy {
 
 /* What stands for the site in the descriptor with which dmi_close ends the launch of a graph. */
 #define DMI_SITE_CLOSE 0xffffffffu
-#define DMI_GRAPH_COPIES 640      /* copies that one graph exec may hold: a ticket fits 4 KiB of parameters */
-#define DMI_NOT_WANTED 0xffffffffu
+/* Copies that one graph exec may hold: a ticket fits 4 KiB of parameters. */
+#define DMI_GRAPH_COPIES 640
+#define DMI_NOT_WANTED   0xffffffffu
 
 /*
  * The ticket of one launch of a graph exec: a parameter of dmi_open, which leaves it in the exec's own

@@ -21,7 +21,7 @@ _Noreturn void bench_die(const char *what, int code);
 void *bench_direct(const char *name);
 
 /* The driver's entry point, and what a program gets that looks it up. */
-#define DIRECT(name) ((__typeof__(&name))bench_direct(#name))
+#define DIRECT(name)  ((__typeof__(&name))bench_direct(#name))
 #define WRAPPED(name) ((__typeof__(&name))dlsym(bench_library, #name))
 
 #define CALL(name, ...)                                                                            \

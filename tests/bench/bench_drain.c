@@ -27,7 +27,7 @@
 
 #define RING_BYTES (64u << 20)
 #define RING_SLOTS 8192u
-#define SECOND 1000000000ull
+#define SECOND     1000000000ull
 
 struct driver driver_table;
 struct process process;
@@ -65,13 +65,15 @@ static CUresult copy_to_host(void *to, CUdeviceptr from, size_t n, CUstream stre
 static CUresult synchronize(CUstream stream)
 {
     (void)stream;
-    struct timespec at = {.tv_sec = (time_t)(wire.free_ns / SECOND), .tv_nsec = (long)(wire.free_ns % SECOND)};
+    struct timespec at = { .tv_sec = (time_t)(wire.free_ns / SECOND),
+                           .tv_nsec = (long)(wire.free_ns % SECOND) };
     while (clock_mono_ns() < wire.free_ns)
         clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL);
     return CUDA_SUCCESS;
 }
 
-void process_count(struct dmi_tally *tally, int sign, uint64_t records, uint64_t rows, uint64_t bytes)
+void process_count(struct dmi_tally *tally, int sign, uint64_t records, uint64_t rows,
+                   uint64_t bytes)
 {
     (void)sign;
     atomic_add_relaxed(&tally->records, records);
@@ -123,7 +125,7 @@ static void fill(unsigned char *to, uint32_t dtype)
     uint64_t state = 1;
     for (size_t i = 0; i < n; i += 4) {
         uint32_t bits = (uint32_t)next(&state);
-        float x[2] = {normal(&state), normal(&state)};
+        float x[2] = { normal(&state), normal(&state) };
         if (dtype == DMI_DTYPE_F32) {
             memcpy(&bits, x, sizeof bits);
         } else if (dtype == DMI_DTYPE_BF16) {
@@ -141,10 +143,17 @@ static void fill(unsigned char *to, uint32_t dtype)
 
 static struct run *open_run(const char *folder)
 {
-    struct run_site site = {.name = "x", .kernel = "x", .dtype = DMI_DTYPE_F32, .scale = 1, .expect = -1};
-    struct run_options options = {.out_dir = folder, .spec_path = "bench", .spec_text = "", .library_version = "bench",
-                                  .sites = &site, .n_sites = 1, .fsync = RUN_FSYNC_NEVER};
-    struct err err = {0};
+    struct run_site site = {
+        .name = "x", .kernel = "x", .dtype = DMI_DTYPE_F32, .scale = 1, .expect = -1
+    };
+    struct run_options options = { .out_dir = folder,
+                                   .spec_path = "bench",
+                                   .spec_text = "",
+                                   .library_version = "bench",
+                                   .sites = &site,
+                                   .n_sites = 1,
+                                   .fsync = RUN_FSYNC_NEVER };
+    struct err err = { 0 };
     struct run *run;
     if (run_open(&err, &options, &run))
         die(err.msg);
@@ -185,11 +194,12 @@ static bool publish_one(struct arena *a, uint64_t seq, uint32_t dtype, uint32_t 
     int r = ring_reserve(&a->ring, seq, 0, n_bytes, &index, &payload);
     if (!r)
         a->pending[index % RING_SLOTS] = (struct arena_pending){
-            .dtype = dtype, .layer = -1, .n_dims = 1, .dims = {n_bytes / dmi_dtype_bytes(dtype)}};
+            .dtype = dtype, .layer = -1, .n_dims = 1, .dims = { n_bytes / dmi_dtype_bytes(dtype) }
+        };
     pthread_mutex_unlock(&a->lock);
     if (r)
         return false;
-    struct dmi_desc record = {.ready = seq, .payload = payload, .n_bytes = n_bytes};
+    struct dmi_desc record = { .ready = seq, .payload = payload, .n_bytes = n_bytes };
     ring_publish(ring_desc(&a->ring, index), &record);
     return true;
 }
@@ -202,14 +212,16 @@ static double cpu_seconds(void)
 }
 
 struct result {
-    double bytes_a_second, cpu_a_byte; /* that come out; seconds of all threads, the link's copy included */
+    double bytes_a_second,
+        cpu_a_byte; /* that come out; seconds of all threads, the link's copy included */
 };
 
-static struct result measure(struct arena *a, const char *folder, uint32_t dtype, uint32_t n_bytes, double seconds)
+static struct result measure(struct arena *a, const char *folder, uint32_t dtype, uint32_t n_bytes,
+                             double seconds)
 {
     static uint64_t seq = DMI_SEQ_FIRST;
     uint64_t bytes = 0, start;
-    struct timespec pause = {.tv_nsec = 100000};
+    struct timespec pause = { .tv_nsec = 100000 };
     process.run = open_run(folder);
     process.counters = run_counters(process.run);
     wire.free_ns = 0;
@@ -230,11 +242,11 @@ static struct result measure(struct arena *a, const char *folder, uint32_t dtype
     cpu = cpu_seconds() - cpu;
     char path[4096];
     snprintf(path, sizeof path, "%s", run_path(process.run));
-    if (!drain_stop(a, 10 * SECOND, DMI_DROP_EXIT_TIMEOUT) || process.counters->sites[0].captured.bytes != bytes ||
-        run_close(process.run))
+    if (!drain_stop(a, 10 * SECOND, DMI_DROP_EXIT_TIMEOUT) ||
+        process.counters->sites[0].captured.bytes != bytes || run_close(process.run))
         die("records are missing");
     remove_run(path);
-    return (struct result){(double)bytes / spent, cpu / (double)bytes};
+    return (struct result){ (double)bytes / spent, cpu / (double)bytes };
 }
 
 int main(int argc, char **argv)
@@ -244,13 +256,13 @@ int main(int argc, char **argv)
         bool encode;
         uint32_t dtype;
     } ways[] = {
-        {"encoder off", false, DMI_DTYPE_U8},
-        {"bytes, raw", true, DMI_DTYPE_U8},
-        {"f32", true, DMI_DTYPE_F32},
-        {"bf16", true, DMI_DTYPE_BF16},
+        { "encoder off", false, DMI_DTYPE_U8 },
+        { "bytes, raw", true, DMI_DTYPE_U8 },
+        { "f32", true, DMI_DTYPE_F32 },
+        { "bf16", true, DMI_DTYPE_BF16 },
     };
-    static const uint64_t links[] = {250000000, 1000000000, 4000000000, 0};
-    static const uint32_t sizes[] = {1u << 20, 16u << 10};
+    static const uint64_t links[] = { 250000000, 1000000000, 4000000000, 0 };
+    static const uint32_t sizes[] = { 1u << 20, 16u << 10 };
     double seconds = argc > 2 ? atof(argv[2]) : 0.35;
     if (argc < 2)
         die("a folder to write to was expected");
@@ -261,7 +273,9 @@ int main(int argc, char **argv)
     driver_table.cuStreamSynchronize = synchronize;
     struct arena *a = make_arena();
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
-        printf("records of %u KiB: GB/s out of the ring (share of the link), CPU seconds a GB\n%-9s", sizes[s] >> 10, "link");
+        printf(
+            "records of %u KiB: GB/s out of the ring (share of the link), CPU seconds a GB\n%-9s",
+            sizes[s] >> 10, "link");
         for (size_t w = 0; w < sizeof ways / sizeof *ways; w++)
             printf("  %-17s", ways[w].name);
         for (size_t l = 0; l < sizeof links / sizeof *links; l++) {

@@ -33,7 +33,7 @@ struct graph {
 };
 
 enum { LAUNCH, REPLAY, SET_PARAMS, N_TIMES };
-static const char *const time_names[N_TIMES] = {"cuGraphLaunch", "replay", "SetParams, a node"};
+static const char *const time_names[N_TIMES] = { "cuGraphLaunch", "replay", "SetParams, a node" };
 
 static CUstream stream;
 static CUdeviceptr out[2];
@@ -46,23 +46,29 @@ static void check(CUresult r, const char *what)
 
 static CUDA_KERNEL_NODE_PARAMS_v2 node_params(CUfunction f, void **params)
 {
-    return (CUDA_KERNEL_NODE_PARAMS_v2){.func = f, .gridDimX = 1, .gridDimY = 1, .gridDimZ = 1,
-                                        .blockDimX = 64, .blockDimY = 1, .blockDimZ = 1,
-                                        .kernelParams = params};
+    return (CUDA_KERNEL_NODE_PARAMS_v2){ .func = f,
+                                         .gridDimX = 1,
+                                         .gridDimY = 1,
+                                         .gridDimZ = 1,
+                                         .blockDimX = 64,
+                                         .blockDimY = 1,
+                                         .blockDimZ = 1,
+                                         .kernelParams = params };
 }
 
 /* The last @n_armed of its kernels are sites. */
 static struct graph make(const struct way *way, const struct bench_kernels *kernels, int n_armed)
 {
-    struct graph g = {.way = way};
+    struct graph g = { .way = way };
     CUgraph graph;
-    void *params[] = {&out[0]};
+    void *params[] = { &out[0] };
     check(way->create(&graph, 0), "cuGraphCreate");
     for (int i = 0; i < NODES; i++) {
         CUgraphNode behind = g.last;
         g.last_function = i < NODES - n_armed ? kernels->plain : kernels->armed;
         CUDA_KERNEL_NODE_PARAMS_v2 k = node_params(g.last_function, params);
-        check(way->add(&g.last, graph, i ? &behind : NULL, i ? 1 : 0, &k), "cuGraphAddKernelNode_v2");
+        check(way->add(&g.last, graph, i ? &behind : NULL, i ? 1 : 0, &k),
+              "cuGraphAddKernelNode_v2");
     }
     check(way->instantiate(&g.exec, graph, 0), "cuGraphInstantiateWithFlags");
     return g;
@@ -79,7 +85,7 @@ static void wait_for_stream(void)
 static double ns_of(const struct graph *g, int what)
 {
     static int which;
-    void *params[] = {NULL};
+    void *params[] = { NULL };
     CUDA_KERNEL_NODE_PARAMS_v2 k = node_params(g->last_function, params);
     int n = what == LAUNCH ? CALLS : what == REPLAY ? REPLAYS : PARAMS;
     uint64_t (*now)(void) = what == REPLAY ? bench_now_ns : bench_thread_ns;
@@ -99,7 +105,8 @@ static double ns_of(const struct graph *g, int what)
     return ns;
 }
 
-static void compare(const char *title, const struct graph *plain, const struct graph *wrapped, int rounds)
+static void compare(const char *title, const struct graph *plain, const struct graph *wrapped,
+                    int rounds)
 {
     double *p = calloc((size_t)rounds, sizeof *p), *w = calloc((size_t)rounds, sizeof *w);
     if (!p || !w)
@@ -114,8 +121,8 @@ static void compare(const char *title, const struct graph *plain, const struct g
                 w[i / 2] = ns_of(wrapped, what);
         }
         double mp = bench_median(p, rounds), mw = bench_median(w, rounds);
-        printf("  %-18s plain %9.2f us, through the library %9.2f us, added %9.2f us (%.2fx)\n", time_names[what], mp / 1e3,
-               mw / 1e3, (mw - mp) / 1e3, mw / mp);
+        printf("  %-18s plain %9.2f us, through the library %9.2f us, added %9.2f us (%.2fx)\n",
+               time_names[what], mp / 1e3, mw / 1e3, (mw - mp) / 1e3, mw / mp);
     }
     free(p);
     free(w);
@@ -131,25 +138,28 @@ int main(int argc, char **argv)
     CALL(cuMemAlloc_v2, &out[1], ELEMENTS * sizeof(float));
     CALL(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
 #define WAY(from)                                                                                  \
-    {from(cuGraphCreate), from(cuGraphAddKernelNode_v2), from(cuGraphInstantiateWithFlags), from(cuGraphLaunch), \
-     from(cuGraphExecKernelNodeSetParams_v2)}
+    {                                                                                              \
+        from(cuGraphCreate), from(cuGraphAddKernelNode_v2), from(cuGraphInstantiateWithFlags),     \
+            from(cuGraphLaunch), from(cuGraphExecKernelNodeSetParams_v2)                           \
+    }
     const struct way direct = WAY(DIRECT), given = WAY(WRAPPED);
     static const struct {
         const char *title;
         int n_armed;
     } rows[] = {
-        {"64 kernels, no site", 0},
-        {"64 kernels, the last one a site (2304 bytes)", 1},
-        {"64 kernels, all sites (147 KB a replay)", NODES},
+        { "64 kernels, no site", 0 },
+        { "64 kernels, the last one a site (2304 bytes)", 1 },
+        { "64 kernels, all sites (147 KB a replay)", NODES },
     };
-    struct graph plain = {0}, wrapped = {0};
+    struct graph plain = { 0 }, wrapped = { 0 };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         plain = make(&direct, &kernels, rows[i].n_armed);
         wrapped = make(&given, &kernels, rows[i].n_armed);
         compare(rows[i].title, &plain, &wrapped, rounds);
     }
     /* looked up as an engine's adapter does */
-    int (*enable)(const char *, int) = (int (*)(const char *, int))dlsym(RTLD_DEFAULT, "dmi_site_enable");
+    int (*enable)(const char *, int) =
+        (int (*)(const char *, int))dlsym(RTLD_DEFAULT, "dmi_site_enable");
     if (!enable || enable("*", 0)) {
         printf("64 kernels, all sites, switched off: n/a\n");
         return 0;

@@ -22,7 +22,7 @@ typedef __typeof__(cuLaunchKernel) launch_fn;
 
 static double ns_per_launch(launch_fn *launch, CUfunction f, CUdeviceptr out, unsigned grid, int n)
 {
-    void *params[] = {&out};
+    void *params[] = { &out };
     uint64_t start = bench_thread_ns();
     for (int i = 0; i < n; i++) {
         CUresult r = launch(f, grid, 1, 1, 64, 1, 1, 0, NULL, params, NULL);
@@ -32,8 +32,8 @@ static double ns_per_launch(launch_fn *launch, CUfunction f, CUdeviceptr out, un
     return (double)(bench_thread_ns() - start) / n;
 }
 
-static void compare(const char *what, launch_fn *direct, launch_fn *wrapped, CUfunction f, CUdeviceptr out,
-                    unsigned grid, int n, int rounds)
+static void compare(const char *what, launch_fn *direct, launch_fn *wrapped, CUfunction f,
+                    CUdeviceptr out, unsigned grid, int n, int rounds)
 {
     double *d = calloc((size_t)rounds, sizeof *d), *w = calloc((size_t)rounds, sizeof *w);
     if (!d || !w)
@@ -47,7 +47,8 @@ static void compare(const char *what, launch_fn *direct, launch_fn *wrapped, CUf
         DIRECT(cuCtxSynchronize)();
     }
     double md = bench_median(d, rounds), mw = bench_median(w, rounds);
-    printf("%-34s direct %9.1f ns, wrapped %9.1f ns, added %8.1f ns (%.2fx)\n", what, md, mw, mw - md, mw / md);
+    printf("%-34s direct %9.1f ns, wrapped %9.1f ns, added %8.1f ns (%.2fx)\n", what, md, mw,
+           mw - md, mw / md);
     free(d);
     free(w);
 }
@@ -62,7 +63,8 @@ int main(int argc, char **argv)
     CALL(cuMemAlloc_v2, &out, ELEMENTS * sizeof(float));
     launch_fn *direct = DIRECT(cuLaunchKernel), *wrapped = WRAPPED(cuLaunchKernel);
     ns_per_launch(wrapped, kernels.armed, out, 1, 1);
-    compare("matches nothing, refused launch", direct, wrapped, kernels.plain, out, 0, REFUSED, rounds);
+    compare("matches nothing, refused launch", direct, wrapped, kernels.plain, out, 0, REFUSED,
+            rounds);
     compare("matches nothing, real launch", direct, wrapped, kernels.plain, out, 1, REAL, rounds);
     compare("armed, refused launch", direct, wrapped, kernels.armed, out, 0, REFUSED / 10, rounds);
     compare("armed (one 2304-byte record)", direct, wrapped, kernels.armed, out, 1, REAL, rounds);

@@ -30,7 +30,8 @@ static void fill(const char *data, float *to, size_t n)
     uint64_t state = 1;
     for (size_t i = 0; i < n; i++) {
         uint64_t bits = next(&state);
-        double u = ((double)(bits >> 11) + 0.5) / 9007199254740992.0, v = (double)(next(&state) >> 11) / 9007199254740992.0;
+        double u = ((double)(bits >> 11) + 0.5) / 9007199254740992.0,
+               v = (double)(next(&state) >> 11) / 9007199254740992.0;
         float normal = (float)(sqrt(-2 * log(u)) * cos(6.283185307179586 * v));
         if (!strcmp(data, "normal"))
             to[i] = normal;
@@ -45,7 +46,8 @@ int main(int argc, char **argv)
 {
     const char *data = argc > 1 ? argv[1] : "normal";
     double seconds = argc > 2 ? atof(argv[2]) : 2;
-    uint32_t rows = (uint32_t)((argc > 3 ? atof(argv[3]) : 1) * (1 << 20) / (COLUMNS * sizeof(float)));
+    uint32_t rows =
+        (uint32_t)((argc > 3 ? atof(argv[3]) : 1) * (1 << 20) / (COLUMNS * sizeof(float)));
     size_t n_bytes = (size_t)rows * COLUMNS * sizeof(float);
     struct bench_kernels kernels;
     CUdeviceptr out;
@@ -58,7 +60,7 @@ int main(int argc, char **argv)
     fill(data, host, n_bytes / sizeof *host);
     CALL(cuMemcpyHtoD_v2, out, host, n_bytes);
     __typeof__(cuLaunchKernel) *launch = WRAPPED(cuLaunchKernel);
-    void *params[] = {&out};
+    void *params[] = { &out };
     uint64_t n = 0, start = 0, cpu = 0;
     /* the first makes the ring */
     for (; !n || (double)(bench_now_ns() - start) < seconds * 1e9; n++) {
@@ -76,7 +78,7 @@ int main(int argc, char **argv)
     CALL(cuCtxSynchronize);
     if (flush(60000000000u))
         bench_die("dmi_flush", 0);
-    printf("%llu %.6f %.6f\n", (unsigned long long)((n - 1) * n_bytes), (double)(bench_now_ns() - start) / 1e9,
-           (double)(bench_cpu_ns() - cpu) / 1e9);
+    printf("%llu %.6f %.6f\n", (unsigned long long)((n - 1) * n_bytes),
+           (double)(bench_now_ns() - start) / 1e9, (double)(bench_cpu_ns() - cpu) / 1e9);
     return 0;
 }

@@ -30,8 +30,8 @@
 enum { COLUMNS = 64, LAYERS = 3, MAX_ROWS = 1024, QUEUED = 4, LEFT = 3 };
 
 #define KERNEL(name)                                                                               \
-    ".visible .entry " name "(.param .u64 " name "_out, .param .u32 " name "_rows, .param .u32 "  \
-    name "_seed)\n"                                                                                \
+    ".visible .entry " name "(.param .u64 " name "_out, .param .u32 " name                         \
+    "_rows, .param .u32 " name "_seed)\n"                                                          \
     "{\n"                                                                                          \
     ".reg .b32 %r<8>;\n.reg .b64 %d<4>;\n"                                                         \
     "ld.param.u64 %d1, [" name "_out];\n"                                                          \
@@ -48,7 +48,8 @@ enum { COLUMNS = 64, LAYERS = 3, MAX_ROWS = 1024, QUEUED = 4, LEFT = 3 };
     "ret;\n"                                                                                       \
     "}\n"
 
-static const char ptx[] = ".version 6.4\n.target sm_75\n.address_size 64\n" KERNEL("first") KERNEL("block");
+static const char ptx[] =
+    ".version 6.4\n.target sm_75\n.address_size 64\n" KERNEL("first") KERNEL("block");
 
 static void *library;
 
@@ -86,7 +87,8 @@ static void launch(CUfunction function, CUstream stream)
 {
     void *params[] = { &out, &rows, &seed };
 
-    CALL(cuLaunchKernel, function, rows, 1u, 1u, (unsigned)COLUMNS, 1u, 1u, 0u, stream, params, (void **)NULL);
+    CALL(cuLaunchKernel, function, rows, 1u, 1u, (unsigned)COLUMNS, 1u, 1u, 0u, stream, params,
+         (void **)NULL);
     seed++;
 }
 
@@ -115,8 +117,14 @@ static CUstream stream;
 static CUDA_KERNEL_NODE_PARAMS_v2 node_params(CUfunction function, void **params)
 {
     return (CUDA_KERNEL_NODE_PARAMS_v2){
-        .func = function, .gridDimX = rows, .gridDimY = 1, .gridDimZ = 1,
-        .blockDimX = COLUMNS, .blockDimY = 1, .blockDimZ = 1, .kernelParams = params,
+        .func = function,
+        .gridDimX = rows,
+        .gridDimY = 1,
+        .gridDimZ = 1,
+        .blockDimX = COLUMNS,
+        .blockDimY = 1,
+        .blockDimZ = 1,
+        .kernelParams = params,
     };
 }
 
@@ -145,7 +153,8 @@ static void make_graphs(void)
     seed = 0; /* nothing has run */
     CALL(cuGraphCreate, &late.graph, 0u);
     CUDA_KERNEL_NODE_PARAMS_v2 k = node_params(block, params);
-    CALL(cuGraphAddKernelNode_v2, &late.nodes[0], late.graph, (const CUgraphNode *)NULL, (size_t)0, &k);
+    CALL(cuGraphAddKernelNode_v2, &late.nodes[0], late.graph, (const CUgraphNode *)NULL, (size_t)0,
+         &k);
     for (int i = 0; i < 2; i++) {
         CALL(cuGraphInstantiateWithFlags, &early.execs[i], early.graph, 0ull);
         CALL(cuGraphInstantiateWithFlags, &late.execs[i], late.graph, 0ull);
@@ -185,7 +194,8 @@ int main(int argc, char **argv)
     long n_forwards = argc > 1 ? strtol(argv[1], NULL, 10) : 1;
     long n_rows = argc > 2 ? strtol(argv[2], NULL, 10) : 4;
     bool graphs = argc > 3 && !strcmp(argv[3], "graphs");
-    long leave_us = argc > 4 && !strncmp(argv[4], "thread:", 7) ? strtol(argv[4] + 7, NULL, 10) : -1;
+    long leave_us =
+        argc > 4 && !strncmp(argv[4], "thread:", 7) ? strtol(argv[4] + 7, NULL, 10) : -1;
     long leave_at = argc > 4 && !strncmp(argv[4], "here:", 5) ? strtol(argv[4] + 5, NULL, 10) : -1;
     CUdevice device;
     CUcontext context;

@@ -53,8 +53,9 @@ extern char **environ;
 
 static const char ptx_fill[] = HEAD FILL("first") FILL("block") FILL("other") FILL("last");
 static const char ptx_again[] = HEAD FILL("other") FILL("last") FILL("first") FILL("block");
-static const char ptx_view[] = HEAD VIEW("view0") VIEW("view1") VIEW("view2") VIEW("view3") VIEW("view4")
-    VIEW("view5") VIEW("view6") VIEW("view7") VIEW("view8") VIEW("view9") VIEW("view10") VIEW("view11");
+static const char ptx_view[] =
+    HEAD VIEW("view0") VIEW("view1") VIEW("view2") VIEW("view3") VIEW("view4") VIEW("view5")
+        VIEW("view6") VIEW("view7") VIEW("view8") VIEW("view9") VIEW("view10") VIEW("view11");
 
 static const char *ptx_of(const char *name)
 {
@@ -63,13 +64,12 @@ static const char *ptx_of(const char *name)
 
 /* ---- entry points ---- */
 
-
 static const char *way = "dlopen";
 static void *library;
 
 struct entry {
-    const char *symbol;  /* exported */
-    const char *name;    /* to ask the resolver for */
+    const char *symbol; /* exported */
+    const char *name;   /* to ask the resolver for */
     int version;
     void *linked;
     void *found;
@@ -80,7 +80,10 @@ struct entry {
 #else
 #define LINK(symbol) NULL
 #endif
-#define E(symbol, name, version) {#symbol, #name, version, LINK(symbol), NULL}
+#define E(symbol, name, version)                                                                   \
+    {                                                                                              \
+#symbol, #name, version, LINK(symbol), NULL                                                \
+    }
 static struct entry entries[] = {
     E(cuInit, cuInit, 2000),
     E(cuDeviceGet, cuDeviceGet, 2000),
@@ -227,7 +230,8 @@ static void told(const char *what, int result)
     int e = errno;
     if (!quiet || result) {
         /* loading PTX may start a compiler: errno is then its business */
-        printf("%s %d %d\n", what, result, !strcmp(what, "module") || !strcmp(what, "library") ? 0 : e);
+        printf("%s %d %d\n", what, result,
+               !strcmp(what, "module") || !strcmp(what, "library") ? 0 : e);
         fflush(stdout);
     }
     errno = 0;
@@ -247,22 +251,22 @@ static CUresult launch(const char *how, char **w)
     unsigned grid = number(w[3]), block = number(w[4]);
     uint64_t p = value(w[5]), x = w[8] ? value(w[8]) : 0;
     uint32_t n = (uint32_t)value(w[6]), seed = (uint32_t)value(w[7]);
-    void *params[] = {&p, &n, &seed, &x};
+    void *params[] = { &p, &n, &seed, &x };
     struct {
         uint64_t p;
         uint32_t n, seed;
         uint64_t x;
-    } packed = {p, n, seed, x};
+    } packed = { p, n, seed, x };
     size_t n_packed = sizeof packed;
-    void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &n_packed,
-                     CU_LAUNCH_PARAM_END};
+    void *extra[] = { CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE,
+                      &n_packed, CU_LAUNCH_PARAM_END };
     errno = 0;
     if (!strcmp(how, "launchpacked"))
         return CALL(cuLaunchKernel, f, grid, 1, 1, block, 1, 1, 0, stream, NULL, extra);
     if (!strcmp(how, "launchcoop"))
         return CALL(cuLaunchCooperativeKernel, f, grid, 1, 1, block, 1, 1, 0, stream, params);
     if (!strcmp(how, "launchex") || !strcmp(how, "launchexpacked")) {
-        CUlaunchConfig config = {grid, 1, 1, block, 1, 1, 0, stream, NULL, 0};
+        CUlaunchConfig config = { grid, 1, 1, block, 1, 1, 0, stream, NULL, 0 };
         if (!strcmp(how, "launchex"))
             return CALL(cuLaunchKernelEx, &config, f, params, NULL);
         return CALL(cuLaunchKernelEx, &config, f, NULL, extra);
@@ -274,7 +278,8 @@ static CUresult digest(char **w)
 {
     size_t n = value(w[2]);
     unsigned char *bytes = malloc(n + 1);
-    CUresult r = bytes ? CALL(cuMemcpyDtoH_v2, bytes, (CUdeviceptr)value(w[1]), n) : CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult r = bytes ? CALL(cuMemcpyDtoH_v2, bytes, (CUdeviceptr)value(w[1]), n)
+                       : CUDA_ERROR_OUT_OF_MEMORY;
     uint64_t hash = 0xcbf29ce484222325u;
     for (size_t i = 0; r == CUDA_SUCCESS && i < n; i++)
         hash = (hash ^ bytes[i]) * 0x100000001b3u;
@@ -290,7 +295,8 @@ static CUresult write_pattern(char **w)
     unsigned char *bytes = malloc(n + 1);
     for (size_t i = 0; bytes && i < n; i++)
         bytes[i] = pattern(value(w[3]), i);
-    CUresult r = bytes ? CALL(cuMemcpyHtoD_v2, (CUdeviceptr)value(w[1]), bytes, n) : CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult r = bytes ? CALL(cuMemcpyHtoD_v2, (CUdeviceptr)value(w[1]), bytes, n)
+                       : CUDA_ERROR_OUT_OF_MEMORY;
     free(bytes);
     return r;
 }
@@ -298,19 +304,29 @@ static CUresult write_pattern(char **w)
 /* step NUMBER ROWS [REQUEST:FIRST_ROW:N:POSITION]... */
 static int step(char **w)
 {
-    struct dmi_span spans[MAX_WORDS] = {0};
+    struct dmi_span spans[MAX_WORDS] = { 0 };
     char ids[MAX_WORDS][32];
-    struct dmi_step s = {.size = sizeof s, .version = DMI_STEP_VERSION, .step = value(w[1]),
-                         .n_rows = number(w[2]), .span_size = sizeof spans[0], .spans = spans,
-                         .tp_size = 1, .pp_size = 1, .dp_size = 1, .ep_size = 1};
+    struct dmi_step s = { .size = sizeof s,
+                          .version = DMI_STEP_VERSION,
+                          .step = value(w[1]),
+                          .n_rows = number(w[2]),
+                          .span_size = sizeof spans[0],
+                          .spans = spans,
+                          .tp_size = 1,
+                          .pp_size = 1,
+                          .dp_size = 1,
+                          .ep_size = 1 };
     for (char **word = w + 3; *word; word++) {
         struct dmi_span *span = &spans[s.n_spans];
         unsigned first, n;
         long long position;
         if (sscanf(*word, "%31[^:]:%u:%u:%lld", ids[s.n_spans], &first, &n, &position) != 4)
             continue;
-        *span = (struct dmi_span){.request_id = ids[s.n_spans], .first_position = position,
-                                  .first_row = first, .n_tokens = n, .phase = DMI_PHASE_PREFILL};
+        *span = (struct dmi_span){ .request_id = ids[s.n_spans],
+                                   .first_position = position,
+                                   .first_row = first,
+                                   .n_tokens = n,
+                                   .phase = DMI_PHASE_PREFILL };
         s.n_spans++;
     }
     int (*begin)(const struct dmi_step *) = dlsym(RTLD_DEFAULT, "dmi_step_begin");
@@ -364,7 +380,7 @@ static void threads(long n, int from, int to, struct where at)
     struct job jobs[64];
     quiet = true;
     for (long t = 0; t < n && t < 64; t++) {
-        jobs[t] = (struct job){from, to, {at.i, t}};
+        jobs[t] = (struct job){ from, to, { at.i, t } };
         pthread_create(&ids[t], NULL, thread_main, &jobs[t]);
     }
     for (long t = 0; t < n && t < 64; t++)
@@ -390,7 +406,7 @@ static int process_line(const char *op, char **w, int line, struct where at)
     if (!strcmp(op, "repeat")) {
         int end = find(line, "endrepeat");
         for (long i = 0; i < (long)number(w[1]); i++)
-            run(line + 1, end, (struct where){i, at.t});
+            run(line + 1, end, (struct where){ i, at.t });
         return end + 1;
     }
     if (!strcmp(op, "threads")) {
@@ -398,7 +414,9 @@ static int process_line(const char *op, char **w, int line, struct where at)
         threads((long)number(w[1]), line + 1, end, at);
         return end + 1;
     }
-    if (!strcmp(op, "fork")) { /* the child runs up to endfork, and exits with 0 unless it says otherwise */
+    if (!strcmp(
+            op,
+            "fork")) { /* the child runs up to endfork, and exits with 0 unless it says otherwise */
         int end = find(line, "endfork");
         fflush(NULL);
         pid_t pid = fork();
@@ -438,12 +456,13 @@ static int process_line(const char *op, char **w, int line, struct where at)
         fflush(NULL);
         kill(getpid(), SIGKILL);
     } else if (!strcmp(op, "limit")) { /* bytes a file may have; SIGXFSZ as it is */
-        struct rlimit limit = {value(w[1]), value(w[1])};
+        struct rlimit limit = { value(w[1]), value(w[1]) };
         setrlimit(RLIMIT_FSIZE, &limit);
     } else if (!strcmp(op, "close")) {
         dlclose(library);
     } else if (!strcmp(op, "sleep")) {
-        struct timespec pause = {(time_t)(number(w[1]) / 1000), (long)(number(w[1]) % 1000) * 1000000};
+        struct timespec pause = { (time_t)(number(w[1]) / 1000),
+                                  (long)(number(w[1]) % 1000) * 1000000 };
         nanosleep(&pause, NULL);
     } else {
         return -1;
@@ -536,7 +555,8 @@ static int split(const char *line, struct where at, char *text, size_t room, cha
     text[n] = 0;
     int count = 0;
     char *save = NULL;
-    for (char *w = strtok_r(text, " ", &save); w && count < MAX_WORDS - 1; w = strtok_r(NULL, " ", &save))
+    for (char *w = strtok_r(text, " ", &save); w && count < MAX_WORDS - 1;
+         w = strtok_r(NULL, " ", &save))
         words[count++] = w;
     return count;
 }
@@ -545,7 +565,7 @@ static void run(int from, int to, struct where at)
 {
     char text[512];
     for (int line = from; line < to;) {
-        char *words[MAX_WORDS] = {0};
+        char *words[MAX_WORDS] = { 0 };
         if (!split(lines[line], at, text, sizeof text, words)) {
             line++;
             continue;
@@ -578,7 +598,8 @@ int main(int argc, char **argv)
     fclose(f);
     text[n] = 0;
     char *save = NULL;
-    for (char *l = strtok_r(text, "\n", &save); l && n_lines < MAX_LINES; l = strtok_r(NULL, "\n", &save))
+    for (char *l = strtok_r(text, "\n", &save); l && n_lines < MAX_LINES;
+         l = strtok_r(NULL, "\n", &save))
         lines[n_lines++] = l;
     if (argc > 2)
         way = argv[2];
@@ -589,6 +610,6 @@ int main(int argc, char **argv)
             return 77;
         }
     }
-    run(0, n_lines, (struct where){0, 0});
+    run(0, n_lines, (struct where){ 0, 0 });
     return 0;
 }

@@ -20,11 +20,11 @@ static const struct {
     void *address;
 } linked[] = {
 #ifdef LINKED
-#define HOOK(name) {#name, (void *)(uintptr_t)name},
-#define USE(name) {#name, (void *)(uintptr_t)name},
+#define HOOK(name) { #name, (void *)(uintptr_t)name },
+#define USE(name)  { #name, (void *)(uintptr_t)name },
 #include "preload/hooks.def"
 #endif
-    {NULL, NULL},
+    { NULL, NULL },
 };
 
 static int untouched;
@@ -77,7 +77,8 @@ static void answer(const char *line, void *found, int result, int status, int er
         symbol = info.dli_sname ? info.dli_sname : "";
     }
     const char *text = dlerror();
-    printf("%s\t%s\t%s\t%d\t%d\t%d\t%s\n", line, object, symbol, result, status, error, text ? text : "");
+    printf("%s\t%s\t%s\t%d\t%d\t%d\t%s\n", line, object, symbol, result, status, error,
+           text ? text : "");
 }
 
 int main(int argc, char **argv)
@@ -117,9 +118,11 @@ int main(int argc, char **argv)
         else if (!strncmp(way, "proc1", 5))
             result = ((__typeof__(cuGetProcAddress) *)resolver(way))(name, &found, version, flags);
         else if (!strcmp(way, "proc2quiet"))
-            result = ((__typeof__(cuGetProcAddress_v2) *)resolver("proc2"))(name, &found, version, flags, NULL);
+            result = ((__typeof__(cuGetProcAddress_v2) *)resolver("proc2"))(name, &found, version,
+                                                                            flags, NULL);
         else
-            result = ((__typeof__(cuGetProcAddress_v2) *)resolver(way))(name, &found, version, flags, (void *)&status);
+            result = ((__typeof__(cuGetProcAddress_v2) *)resolver(way))(name, &found, version,
+                                                                        flags, (void *)&status);
         answer(line, found, result, status, errno);
     }
     return 0;

@@ -15,10 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SOURCE_BYTES (64u << 10)
+#define SOURCE_BYTES  (64u << 10)
 #define PAYLOAD_BYTES (64u << 10)
-#define GUARD 64u /* bytes before and behind a record that must stay as they were */
-#define THREADS 128u
+#define GUARD         64u /* bytes before and behind a record that must stay as they were */
+#define THREADS       128u
 
 static struct {
     __typeof__(cuInit) *Init;
@@ -40,19 +40,19 @@ static const struct {
     const char *name;
     void *slot;
 } symbols[] = {
-    {"cuInit", &cu.Init},
-    {"cuDeviceGet", &cu.DeviceGet},
-    {"cuCtxSynchronize", &cu.CtxSynchronize},
-    {"cuDevicePrimaryCtxRetain", &cu.DevicePrimaryCtxRetain},
-    {"cuCtxSetCurrent", &cu.CtxSetCurrent},
-    {"cuModuleLoadData", &cu.ModuleLoadData},
-    {"cuModuleGetFunction", &cu.ModuleGetFunction},
-    {"cuMemAlloc_v2", &cu.MemAlloc},
-    {"cuMemHostAlloc", &cu.MemHostAlloc},
-    {"cuMemHostGetDevicePointer_v2", &cu.MemHostGetDevicePointer},
-    {"cuMemcpyHtoD_v2", &cu.MemcpyHtoD},
-    {"cuMemcpyDtoH_v2", &cu.MemcpyDtoH},
-    {"cuLaunchKernel", &cu.LaunchKernel},
+    { "cuInit", &cu.Init },
+    { "cuDeviceGet", &cu.DeviceGet },
+    { "cuCtxSynchronize", &cu.CtxSynchronize },
+    { "cuDevicePrimaryCtxRetain", &cu.DevicePrimaryCtxRetain },
+    { "cuCtxSetCurrent", &cu.CtxSetCurrent },
+    { "cuModuleLoadData", &cu.ModuleLoadData },
+    { "cuModuleGetFunction", &cu.ModuleGetFunction },
+    { "cuMemAlloc_v2", &cu.MemAlloc },
+    { "cuMemHostAlloc", &cu.MemHostAlloc },
+    { "cuMemHostGetDevicePointer_v2", &cu.MemHostGetDevicePointer },
+    { "cuMemcpyHtoD_v2", &cu.MemcpyHtoD },
+    { "cuMemcpyDtoH_v2", &cu.MemcpyDtoH },
+    { "cuLaunchKernel", &cu.LaunchKernel },
 };
 
 static CUfunction kernel;
@@ -85,7 +85,8 @@ static void gather_by_definition(const struct dmi_gather *g, uint64_t src, unsig
         for (uint32_t b = 0; b < g->count[1]; b++)
             for (uint32_t c = 0; c < g->count[2]; c++)
                 for (uint32_t d = 0; d < g->count[3]; d++) {
-                    int64_t at = a * g->stride[0] + b * g->stride[1] + c * g->stride[2] + d * g->stride[3];
+                    int64_t at =
+                        a * g->stride[0] + b * g->stride[1] + c * g->stride[2] + d * g->stride[3];
                     memcpy(out, source + (int64_t)src + at, g->run_bytes);
                     out += g->run_bytes;
                 }
@@ -94,11 +95,12 @@ static void gather_by_definition(const struct dmi_gather *g, uint64_t src, unsig
 static void launch(const struct dmi_copy *copy, unsigned blocks)
 {
     struct dmi_copy parameter = *copy;
-    void *params[] = {&parameter};
+    void *params[] = { &parameter };
     ok(cu.LaunchKernel(kernel, blocks, 1, 1, THREADS, 1, 1, 0, NULL, params, NULL));
 }
 
-static void check_gather(const struct dmi_gather *shape, uint64_t src, uint64_t seq, unsigned blocks)
+static void check_gather(const struct dmi_gather *shape, uint64_t src, uint64_t seq,
+                         unsigned blocks)
 {
     static unsigned char expected[PAYLOAD_BYTES], got[PAYLOAD_BYTES];
     uint64_t n = size_of(shape), at = GUARD + seq % 8 * 16;
@@ -109,8 +111,14 @@ static void check_gather(const struct dmi_gather *shape, uint64_t src, uint64_t 
 
     struct dmi_copy copy = {
         .gather = *shape,
-        .record = {.ready = seq, .payload = at, .n_bytes = n, .site = 11, .n_rows = 22, .occurrence = 33,
-                   .flags = 44, .src = 55},
+        .record = { .ready = seq,
+                    .payload = at,
+                    .n_bytes = n,
+                    .site = 11,
+                    .n_rows = 22,
+                    .occurrence = 33,
+                    .flags = 44,
+                    .src = 55 },
         .payload = payload_device,
         .desc = desc_device,
         .retired = retired,
@@ -133,15 +141,30 @@ START_TEST(each_shape_is_gathered_as_defined)
         struct dmi_gather gather;
         uint64_t src;
     } rows[] = {
-        {{.count = {1, 1, 1, 1}, .run_bytes = 1, .access = 1}, 0},
-        {{.count = {1, 1, 1, 1}, .run_bytes = 2304, .access = 16}, 0},             /* a row of 576 floats */
-        {{.count = {1, 1, 1, 16}, .stride = {0, 0, 0, 2304}, .run_bytes = 2304, .access = 16}, 48},
-        {{.count = {1, 1, 5, 9}, .stride = {0, 0, 256, 8192 - 2048}, .run_bytes = 256, .access = 16}, 0}, /* [heads][rows] */
-        {{.count = {2, 3, 4, 5}, .stride = {20000, 5000, 1000, 100}, .run_bytes = 36, .access = 4}, 8},
-        {{.count = {1, 1, 7, 3}, .stride = {0, 0, 6, 100}, .run_bytes = 2, .access = 2}, 2},
-        {{.count = {1, 1, 3, 3}, .stride = {0, 0, 17, 5}, .run_bytes = 3, .access = 1}, 1},
-        {{.count = {1, 1, 1, 4}, .stride = {0, 0, 0, -64}, .run_bytes = 64, .access = 16}, 1024}, /* backwards */
-        {{.count = {1, 1, 1, 8}, .stride = {0, 0, 0, 0}, .run_bytes = 8, .access = 8}, 64},       /* one, repeated */
+        { { .count = { 1, 1, 1, 1 }, .run_bytes = 1, .access = 1 }, 0 },
+        { { .count = { 1, 1, 1, 1 }, .run_bytes = 2304, .access = 16 },
+          0 }, /* a row of 576 floats */
+        { { .count = { 1, 1, 1, 16 },
+            .stride = { 0, 0, 0, 2304 },
+            .run_bytes = 2304,
+            .access = 16 },
+          48 },
+        { { .count = { 1, 1, 5, 9 },
+            .stride = { 0, 0, 256, 8192 - 2048 },
+            .run_bytes = 256,
+            .access = 16 },
+          0 }, /* [heads][rows] */
+        { { .count = { 2, 3, 4, 5 },
+            .stride = { 20000, 5000, 1000, 100 },
+            .run_bytes = 36,
+            .access = 4 },
+          8 },
+        { { .count = { 1, 1, 7, 3 }, .stride = { 0, 0, 6, 100 }, .run_bytes = 2, .access = 2 }, 2 },
+        { { .count = { 1, 1, 3, 3 }, .stride = { 0, 0, 17, 5 }, .run_bytes = 3, .access = 1 }, 1 },
+        { { .count = { 1, 1, 1, 4 }, .stride = { 0, 0, 0, -64 }, .run_bytes = 64, .access = 16 },
+          1024 }, /* backwards */
+        { { .count = { 1, 1, 1, 8 }, .stride = { 0, 0, 0, 0 }, .run_bytes = 8, .access = 8 },
+          64 }, /* one, repeated */
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (unsigned blocks = 1; blocks <= 8; blocks *= 2)
@@ -154,7 +177,8 @@ START_TEST(random_shapes_are_gathered_as_defined)
     uint64_t state = 1;
     for (int i = 0; i < 150; i++) {
         uint32_t access = 1u << next(&state) % 5;
-        struct dmi_gather g = {.access = access, .run_bytes = access * (uint32_t)(1 + next(&state) % 12)};
+        struct dmi_gather g = { .access = access,
+                                .run_bytes = access * (uint32_t)(1 + next(&state) % 12) };
         uint64_t reach = g.run_bytes;
         for (int dim = 0; dim < DMI_RING_DIMS; dim++) {
             g.count[dim] = (uint32_t)(1 + next(&state) % 6);
@@ -176,9 +200,15 @@ START_TEST(whoever_sees_the_descriptor_sees_the_payload)
     for (uint64_t seq = DMI_SEQ_FIRST; seq < 60; seq++) {
         uint32_t n_rows = (uint32_t)(1 + next(&state) % 8);
         struct dmi_copy copy = {
-            .gather = {.src = source_device, .count = {1, 1, 1, n_rows}, .stride = {0, 0, 0, 1024}, .run_bytes = 512,
-                       .access = 16},
-            .record = {.ready = seq, .n_bytes = n_rows * 512, .site = (uint32_t)seq, .n_rows = n_rows},
+            .gather = { .src = source_device,
+                        .count = { 1, 1, 1, n_rows },
+                        .stride = { 0, 0, 0, 1024 },
+                        .run_bytes = 512,
+                        .access = 16 },
+            .record = { .ready = seq,
+                        .n_bytes = n_rows * 512,
+                        .site = (uint32_t)seq,
+                        .n_rows = n_rows },
             .payload = pinned_device,
             .desc = desc_device,
             .retired = retired,
@@ -241,7 +271,8 @@ static int set_up(const char *ptx_path)
     }
     uint64_t state = 3;
     for (size_t i = 0; i < sizeof source; i++)
-        source[i] = (unsigned char)(next(&state) | 1); /* never 0, so that what was not copied shows */
+        source[i] =
+            (unsigned char)(next(&state) | 1); /* never 0, so that what was not copied shows */
     CUresult r = cu.DeviceGet(&device, 0);
     r = r ? r : cu.DevicePrimaryCtxRetain(&context, device);
     r = r ? r : cu.CtxSetCurrent(context);
@@ -251,7 +282,7 @@ static int set_up(const char *ptx_path)
     r = r ? r : cu.MemcpyHtoD(source_device, source, sizeof source);
     r = r ? r : cu.MemAlloc(&payload_device, PAYLOAD_BYTES);
     r = r ? r : cu.MemAlloc(&retired, sizeof(uint32_t));
-    r = r ? r : cu.MemcpyHtoD(retired, &(uint32_t){0}, sizeof(uint32_t));
+    r = r ? r : cu.MemcpyHtoD(retired, &(uint32_t){ 0 }, sizeof(uint32_t));
     r = r ? r : cu.MemHostAlloc((void **)&pinned, PAYLOAD_BYTES, CU_MEMHOSTALLOC_DEVICEMAP);
     r = r ? r : cu.MemHostGetDevicePointer(&pinned_device, pinned, 0);
     r = r ? r : cu.MemHostAlloc((void **)&desc, 4096, CU_MEMHOSTALLOC_DEVICEMAP);

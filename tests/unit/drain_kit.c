@@ -40,7 +40,8 @@ static CUresult fake_copy(void *to, CUdeviceptr from, size_t n, CUstream stream)
 static CUresult fake_synchronize(CUstream stream)
 {
     (void)stream;
-    return atomic_load_relaxed(&kit.n_copies) >= kit.fail_copy_at ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_SUCCESS;
+    return atomic_load_relaxed(&kit.n_copies) >= kit.fail_copy_at ? CUDA_ERROR_ILLEGAL_ADDRESS
+                                                                  : CUDA_SUCCESS;
 }
 
 void kit_reset(uint32_t n_sites)
@@ -52,9 +53,10 @@ void kit_reset(uint32_t n_sites)
     driver_table.cuMemHostRegister_v2 = fake_register;
     driver_table.cuMemcpyDtoHAsync_v2 = fake_copy;
     driver_table.cuStreamSynchronize = fake_synchronize;
-    kit = (struct kit){.fail_copy_at = UINT64_MAX, .n_sites = n_sites};
-    process = (struct process){0};
-    process.counters = calloc(1, sizeof *process.counters + n_sites * sizeof process.counters->sites[0]);
+    kit = (struct kit){ .fail_copy_at = UINT64_MAX, .n_sites = n_sites };
+    process = (struct process){ 0 };
+    process.counters =
+        calloc(1, sizeof *process.counters + n_sites * sizeof process.counters->sites[0]);
     ck_assert(process.counters);
 }
 
@@ -66,7 +68,8 @@ void kit_free(void)
 
 /* ------------------------------------------------------------------------- counters */
 
-void process_count(struct dmi_tally *tally, int sign, uint64_t records, uint64_t rows, uint64_t bytes)
+void process_count(struct dmi_tally *tally, int sign, uint64_t records, uint64_t rows,
+                   uint64_t bytes)
 {
     uint64_t s = (uint64_t)(int64_t)sign;
     atomic_add_relaxed(&tally->records, s * records);
@@ -107,12 +110,14 @@ uint64_t kit_dropped(enum dmi_drop reason)
 #endif
 #ifdef __SANITIZE_THREAD__
 /* gcc 12's and clang 14's ThreadSanitizer know pthread_timedjoin_np, but not this one. */
-int pthread_clockjoin_np(pthread_t thread, void **value, clockid_t clock, const struct timespec *end)
+int pthread_clockjoin_np(pthread_t thread, void **value, clockid_t clock,
+                         const struct timespec *end)
 {
     ck_assert_int_eq(clock, CLOCK_MONOTONIC);
     uint64_t end_ns = (uint64_t)end->tv_sec * SECOND + (uint64_t)end->tv_nsec;
     end_ns = end_ns - clock_mono_ns() + clock_real_ns();
-    struct timespec real = {.tv_sec = (time_t)(end_ns / SECOND), .tv_nsec = (long)(end_ns % SECOND)};
+    struct timespec real = { .tv_sec = (time_t)(end_ns / SECOND),
+                             .tv_nsec = (long)(end_ns % SECOND) };
     return pthread_timedjoin_np(thread, value, &real);
 }
 #endif
@@ -129,7 +134,7 @@ uint64_t kit_next(uint64_t *state)
 
 static void sleep_ns(long ns)
 {
-    struct timespec pause = {.tv_nsec = ns};
+    struct timespec pause = { .tv_nsec = ns };
     nanosleep(&pause, NULL);
 }
 

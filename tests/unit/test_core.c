@@ -14,7 +14,7 @@
 
 START_TEST(the_first_error_stands)
 {
-    struct err err = {0};
+    struct err err = { 0 };
     ck_assert_int_eq(err_set(&err, -EINVAL, "bad %s", "apple"), -EINVAL);
     ck_assert_int_eq(err_set(&err, -ENOMEM, "another"), -ENOMEM);
     ck_assert_int_eq(err.code, -EINVAL);
@@ -26,7 +26,7 @@ END_TEST
 
 START_TEST(an_errno_is_named)
 {
-    struct err err = {0};
+    struct err err = { 0 };
     ck_assert_int_eq(err_set_errno(&err, ENOENT, "cannot open %s", "x"), -ENOENT);
     ck_assert_str_eq(err.msg, "cannot open x: No such file or directory");
 }

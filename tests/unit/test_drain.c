@@ -16,8 +16,8 @@
 
 #define MAX_SLOTS 64u
 #define MAX_BYTES (512u << 10)
-#define N_SITES 5u
-#define N_DEVICE 2
+#define N_SITES   5u
+#define N_DEVICE  2
 
 /* ------------------------------------------------------------------------- the world around it */
 
@@ -75,7 +75,8 @@ static struct arena *set_up(uint32_t n_slots, uint64_t n_bytes)
 }
 
 /* As launch.c does. Return: as ring_reserve(). */
-static int reserve(struct arena *a, uint64_t seq, uint64_t n_bytes, struct dmi_desc *record, uint64_t *index)
+static int reserve(struct arena *a, uint64_t seq, uint64_t n_bytes, struct dmi_desc *record,
+                   uint64_t *index)
 {
     uint64_t payload;
     pthread_mutex_lock(&a->lock);
@@ -84,10 +85,11 @@ static int reserve(struct arena *a, uint64_t seq, uint64_t n_bytes, struct dmi_d
         a->pending[*index & (a->ring.n_slots - 1)] = (struct arena_pending){
             .forward = seq * 2,
             .n_dims = 1,
-            .dims = {(uint32_t)n_bytes},
+            .dims = { (uint32_t)n_bytes },
         };
         *record = (struct dmi_desc){
-            .ready = seq, .payload = payload, .n_bytes = n_bytes, .site = (uint32_t)(seq % N_SITES)};
+            .ready = seq, .payload = payload, .n_bytes = n_bytes, .site = (uint32_t)(seq % N_SITES)
+        };
     }
     pthread_mutex_unlock(&a->lock);
     return r;

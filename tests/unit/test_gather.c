@@ -15,9 +15,9 @@
 #include <string.h>
 
 #define N_ARGS 8
-#define BASE 0x7f0000001000ull /* where the tensor's memory would begin; never followed */
+#define BASE   0x7f0000001000ull /* where the tensor's memory would begin; never followed */
 
-static const uint32_t grid[3] = {4, 5, 6}, block[3] = {32, 2, 1};
+static const uint32_t grid[3] = { 4, 5, 6 }, block[3] = { 32, 2, 1 };
 
 /* arg[i] is the i-th of these 8-byte values. */
 static int read_arg(void *ctx, struct expr_ref ref, void *dst, size_t n)
@@ -33,10 +33,12 @@ static int read_arg(void *ctx, struct expr_ref ref, void *dst, size_t n)
 static struct spec *spec_of(const char *site)
 {
     char text[2048];
-    int n = snprintf(text, sizeof text,
-                     "hookspec: 1\nname: test\nforward:\n  - {kind: all, begin: {kernel: '^k$'}}\nsites:\n"
-                     "  - {name: x, kernel: '^k$', %s}\n", site);
-    struct spec_errors errors = {0};
+    int n = snprintf(
+        text, sizeof text,
+        "hookspec: 1\nname: test\nforward:\n  - {kind: all, begin: {kernel: '^k$'}}\nsites:\n"
+        "  - {name: x, kernel: '^k$', %s}\n",
+        site);
+    struct spec_errors errors = { 0 };
     struct spec *spec = NULL;
     int r = spec_parse("test.yaml", text, (size_t)n, NULL, 0, &errors, &spec);
     for (size_t i = 0; i < errors.n_lines; i++)
@@ -49,7 +51,9 @@ static struct spec *spec_of(const char *site)
 static int plan_of(const char *site, uint64_t *args, struct gather_plan *plan)
 {
     struct spec *spec = spec_of(site);
-    struct expr_env env = {.grid = grid, .block = block, .occ = 3, .param = read_arg, .param_ctx = args};
+    struct expr_env env = {
+        .grid = grid, .block = block, .occ = 3, .param = read_arg, .param_ctx = args
+    };
     int r = gather_plan(&spec->sites[0], &env, plan);
     spec_free(spec);
     return r;
@@ -65,15 +69,17 @@ static size_t addresses(const struct dmi_gather *g, uint64_t *out, size_t max)
                 for (uint32_t d = 0; d < g->count[3]; d++)
                     for (uint32_t i = 0; i < g->run_bytes; i++) {
                         ck_assert_uint_lt(n, max);
-                        out[n++] = g->src + (uint64_t)(a * g->stride[0] + b * g->stride[1] + c * g->stride[2] +
-                                                       d * g->stride[3]) + i;
+                        out[n++] = g->src +
+                                   (uint64_t)(a * g->stride[0] + b * g->stride[1] +
+                                              c * g->stride[2] + d * g->stride[3]) +
+                                   i;
                     }
     return n;
 }
 
 /* The same from the dimensions that were asked for: the first is the slowest. */
-static size_t wanted(uint64_t src, uint32_t n_dims, const uint32_t *count, const int64_t *stride, uint32_t elem,
-                     uint64_t *out)
+static size_t wanted(uint64_t src, uint32_t n_dims, const uint32_t *count, const int64_t *stride,
+                     uint32_t elem, uint64_t *out)
 {
     size_t n = 0, n_elements = 1;
     for (uint32_t i = 0; i < n_dims; i++)
@@ -89,8 +95,8 @@ static size_t wanted(uint64_t src, uint32_t n_dims, const uint32_t *count, const
     return n;
 }
 
-static void check_plan(const struct gather_plan *plan, uint64_t src, uint32_t n_dims, const uint32_t *count,
-                       const int64_t *stride, uint32_t elem)
+static void check_plan(const struct gather_plan *plan, uint64_t src, uint32_t n_dims,
+                       const uint32_t *count, const int64_t *stride, uint32_t elem)
 {
     static uint64_t got[1 << 17], want[1 << 17];
     size_t n = wanted(src, n_dims, count, stride, elem, want);
@@ -126,25 +132,65 @@ START_TEST(sites_as_engines_have_them)
         uint32_t run_bytes, access; /* 0: any */
     } rows[] = {
         /* [rows][576], packed: one run */
-        {"pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 'arg[3].i32'}, {count: 576}]",
-         BASE, 4, 2, {7, 576}, {2304, 4}, 7 * 2304, 16},
+        { "pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 'arg[3].i32'}, {count: 576}]",
+          BASE,
+          4,
+          2,
+          { 7, 576 },
+          { 2304, 4 },
+          7 * 2304,
+          16 },
         /* [heads][32][64]: rows inside, stored with the row first */
-        {"pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 'arg[3].i32', stride: 64*4}, {count: 9, stride: 32*64*4}, {count: 64}]",
-         BASE, 4, 3, {7, 9, 64}, {256, 8192, 4}, 256, 16},
+        { "pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 'arg[3].i32', stride: 64*4}, "
+          "{count: 9, stride: 32*64*4}, {count: 64}]",
+          BASE,
+          4,
+          3,
+          { 7, 9, 64 },
+          { 256, 8192, 4 },
+          256,
+          16 },
         /* one row of a cache [k, v][head][position][64] */
-        {"pointer: 'arg[0]', offset: '(3*256 + arg[3].i32)*64*4', dtype: f32, dims: [{row: true, count: 1, stride: 64*4}, {count: 3, stride: 256*64*4}, {count: 64}]",
-         BASE + (3 * 256 + 7) * 256, 4, 3, {1, 3, 64}, {256, 65536, 4}, 256, 16},
+        { "pointer: 'arg[0]', offset: '(3*256 + arg[3].i32)*64*4', dtype: f32, dims: [{row: true, "
+          "count: 1, stride: 64*4}, {count: 3, stride: 256*64*4}, {count: 64}]",
+          BASE + (3 * 256 + 7) * 256,
+          4,
+          3,
+          { 1, 3, 64 },
+          { 256, 65536, 4 },
+          256,
+          16 },
         /* the last row only, of 16-bit elements, at an odd place */
-        {"pointer: 'arg[1]', offset: '(arg[3].i32 - 1) * 10', dtype: bf16, dims: [{row: true, count: 1}, {count: 5}]",
-         BASE + 2 + 60, 2, 2, {1, 5}, {10, 2}, 10, 2},
+        { "pointer: 'arg[1]', offset: '(arg[3].i32 - 1) * 10', dtype: bf16, dims: [{row: true, "
+          "count: 1}, {count: 5}]",
+          BASE + 2 + 60,
+          2,
+          2,
+          { 1, 5 },
+          { 10, 2 },
+          10,
+          2 },
         /* sizes from the launch itself */
-        {"pointer: 'arg[0]', dtype: u8, dims: [{row: true, count: grid.x}, {count: block.x}, {count: occ}]",
-         BASE, 1, 3, {4, 32, 3}, {96, 3, 1}, 384, 16},
+        { "pointer: 'arg[0]', dtype: u8, dims: [{row: true, count: grid.x}, {count: block.x}, "
+          "{count: occ}]",
+          BASE,
+          1,
+          3,
+          { 4, 32, 3 },
+          { 96, 3, 1 },
+          384,
+          16 },
         /* a by-value structure's member: arg[4] holds an address behind 0 bytes */
-        {"pointer: 'arg[4][0]', dtype: i64, dims: [{row: true, count: 3, stride: 16}]",
-         BASE + 8, 8, 1, {3}, {16}, 8, 8},
+        { "pointer: 'arg[4][0]', dtype: i64, dims: [{row: true, count: 3, stride: 16}]",
+          BASE + 8,
+          8,
+          1,
+          { 3 },
+          { 16 },
+          8,
+          8 },
     };
-    uint64_t args[N_ARGS] = {BASE, BASE + 2, 0, 7, BASE + 8};
+    uint64_t args[N_ARGS] = { BASE, BASE + 2, 0, 7, BASE + 8 };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct gather_plan plan;
         ck_assert_int_eq(plan_of(rows[i].site, args, &plan), 0);
@@ -163,21 +209,31 @@ START_TEST(what_cannot_be_read_is_refused_by_name)
         int result;
         uint32_t rows; /* that are still told, for the count of what is lost */
     } rows[] = {
-        {"pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 'arg[3].i32'}]", 0, GATHER_E_POINTER, 7},
-        {"pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 'arg[3].i32'}]", UINT64_MAX - 4, GATHER_E_POINTER, 7},
-        {"pointer: 'arg[9]', dtype: f32, dims: [{row: true, count: 'arg[3].i32'}]", BASE, GATHER_E_PARAM, 7},
-        {"pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 'arg[9].i32'}]", BASE, GATHER_E_PARAM, 0},
-        {"pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: '0 - arg[3].i32'}]", BASE, GATHER_E_EXPR, 0},
-        {"pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: '1 / arg[2].i32'}]", BASE, GATHER_E_EXPR, 0},
-        {"pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 'arg[3].i32 * 1099511627776'}]", BASE, GATHER_E_EXPR, 0},
-        {"pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 'arg[3].i32 * 268435456'}, {count: 4}]", BASE, GATHER_E_TOO_LARGE,
-         7u << 28},
-        {"pointer: 'arg[0]', offset: 'arg[5].i64 + arg[5].i64', dtype: f32, dims: [{row: true, count: 1}]", BASE,
-         GATHER_E_EXPR, 1},
-        {"pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 3, stride: 'arg[5].i64'}]", BASE, GATHER_E_EXPR, 3},
+        { "pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 'arg[3].i32'}]", 0,
+          GATHER_E_POINTER, 7 },
+        { "pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 'arg[3].i32'}]", UINT64_MAX - 4,
+          GATHER_E_POINTER, 7 },
+        { "pointer: 'arg[9]', dtype: f32, dims: [{row: true, count: 'arg[3].i32'}]", BASE,
+          GATHER_E_PARAM, 7 },
+        { "pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 'arg[9].i32'}]", BASE,
+          GATHER_E_PARAM, 0 },
+        { "pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: '0 - arg[3].i32'}]", BASE,
+          GATHER_E_EXPR, 0 },
+        { "pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: '1 / arg[2].i32'}]", BASE,
+          GATHER_E_EXPR, 0 },
+        { "pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 'arg[3].i32 * 1099511627776'}]",
+          BASE, GATHER_E_EXPR, 0 },
+        { "pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 'arg[3].i32 * 268435456'}, "
+          "{count: 4}]",
+          BASE, GATHER_E_TOO_LARGE, 7u << 28 },
+        { "pointer: 'arg[0]', offset: 'arg[5].i64 + arg[5].i64', dtype: f32, dims: [{row: true, "
+          "count: 1}]",
+          BASE, GATHER_E_EXPR, 1 },
+        { "pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 3, stride: 'arg[5].i64'}]",
+          BASE, GATHER_E_EXPR, 3 },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        uint64_t args[N_ARGS] = {rows[i].arg0, 0, 0, 7, 0, INT64_MAX};
+        uint64_t args[N_ARGS] = { rows[i].arg0, 0, 0, 7, 0, INT64_MAX };
         struct gather_plan plan;
         ck_assert_msg(plan_of(rows[i].site, args, &plan) == rows[i].result, "row %zu", i);
         ck_assert_msg(plan.dims[0] == rows[i].rows, "row %zu: %u rows", i, plan.dims[0]);
@@ -187,9 +243,13 @@ END_TEST
 
 START_TEST(no_rows_is_no_error_and_nothing_to_read)
 {
-    uint64_t args[N_ARGS] = {0};
+    uint64_t args[N_ARGS] = { 0 };
     struct gather_plan plan;
-    ck_assert_int_eq(plan_of("pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 'arg[3].i32'}, {count: 4}]", args, &plan), 0);
+    ck_assert_int_eq(
+        plan_of(
+            "pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 'arg[3].i32'}, {count: 4}]",
+            args, &plan),
+        0);
     ck_assert_uint_eq(plan.n_bytes, 0);
 }
 END_TEST
@@ -199,7 +259,7 @@ START_TEST(random_shapes_are_read_in_their_order)
     static const struct {
         const char *name;
         uint32_t bytes;
-    } types[] = {{"f32", 4}, {"bf16", 2}, {"u8", 1}, {"i64", 8}};
+    } types[] = { { "f32", 4 }, { "bf16", 2 }, { "u8", 1 }, { "i64", 8 } };
     unsigned seed = (unsigned)_i + 1;
     uint32_t n_dims = 1 + (uint32_t)rand_r(&seed) % 4, count[4];
     int64_t stride[4];
@@ -213,13 +273,15 @@ START_TEST(random_shapes_are_read_in_their_order)
         stride[i] = rand_r(&seed) % 3 ? packed : (int64_t)(rand_r(&seed) % 60) * elem;
         packed *= count[i];
     }
-    int n = snprintf(site, sizeof site, "pointer: 'arg[0]', offset: 'arg[1].i64', dtype: %s, dims: [", types[type].name);
+    int n =
+        snprintf(site, sizeof site, "pointer: 'arg[0]', offset: 'arg[1].i64', dtype: %s, dims: [",
+                 types[type].name);
     for (uint32_t i = 0; i < n_dims; i++)
-        n += snprintf(site + n, sizeof site - (size_t)n, "%s{%scount: %u, stride: %lld}", i ? ", " : "",
-                      i ? "" : "row: true, ", count[i], (long long)stride[i]);
+        n += snprintf(site + n, sizeof site - (size_t)n, "%s{%scount: %u, stride: %lld}",
+                      i ? ", " : "", i ? "" : "row: true, ", count[i], (long long)stride[i]);
     snprintf(site + n, sizeof site - (size_t)n, "]");
     uint64_t offset = (uint64_t)rand_r(&seed) % 100 * elem;
-    uint64_t args[N_ARGS] = {BASE, offset};
+    uint64_t args[N_ARGS] = { BASE, offset };
     struct gather_plan plan;
     ck_assert_int_eq(plan_of(site, args, &plan), 0);
     check_plan(&plan, BASE + offset, n_dims, count, stride, elem);

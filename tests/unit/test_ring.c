@@ -66,13 +66,14 @@ START_TEST(init_refuses_sizes_that_the_protocol_cannot_hold)
         uint64_t n_bytes;
         int result;
     } rows[] = {
-        {2, 64, 0},       {64, 4096, 0},      {0, 64, -EINVAL},  {1, 64, -EINVAL},
-        {3, 64, -EINVAL}, {48, 64, -EINVAL},  {2, 0, -EINVAL},   {2, 63, -EINVAL},
-        {2, 72, -EINVAL}, {2, 4095, -EINVAL},
+        { 2, 64, 0 },       { 64, 4096, 0 },      { 0, 64, -EINVAL }, { 1, 64, -EINVAL },
+        { 3, 64, -EINVAL }, { 48, 64, -EINVAL },  { 2, 0, -EINVAL },  { 2, 63, -EINVAL },
+        { 2, 72, -EINVAL }, { 2, 4095, -EINVAL },
     };
     struct ring ring;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        ck_assert_int_eq(ring_init(&ring, desc, slots, rows[i].n_slots, rows[i].n_bytes), rows[i].result);
+        ck_assert_int_eq(ring_init(&ring, desc, slots, rows[i].n_slots, rows[i].n_bytes),
+                         rows[i].result);
 }
 END_TEST
 
@@ -148,7 +149,9 @@ START_TEST(a_descriptor_that_differs_from_its_reservation_is_a_mismatch)
         uint64_t index, at;
         ck_assert_int_eq(ring_reserve(&ring, 5, 1, 16, &index, &at), 0);
         struct dmi_desc record = record_of(&ring, index);
-        *(field == 0 ? &record.ready : field == 1 ? &record.payload : &record.n_bytes) += field < 3 ? 16 : 0;
+        *(field == 0   ? &record.ready
+          : field == 1 ? &record.payload
+                       : &record.n_bytes) += field < 3 ? 16 : 0;
         record.site += field == 3;
         ring_publish(ring_desc(&ring, index), &record);
         ck_assert_int_eq(ring_poll(&ring, index), RING_MISMATCH);
@@ -180,7 +183,8 @@ START_TEST(a_full_ring_refuses_and_nothing_changes)
     publish(&ring, 0);
     ring_release(&ring, 1);
     before = ring;
-    ck_assert_int_eq(ring_reserve(&ring, 4, 0, 112, &index, &at), RING_E_FULL); /* no bytes in one piece */
+    ck_assert_int_eq(ring_reserve(&ring, 4, 0, 112, &index, &at),
+                     RING_E_FULL); /* no bytes in one piece */
     ck_assert_int_eq(memcmp(&ring, &before, sizeof ring), 0);
     ck_assert_int_eq(ring_reserve(&ring, 4, 0, 96, &index, &at), 0);
 }
@@ -205,8 +209,8 @@ END_TEST
 START_TEST(what_a_launch_has_not_published_when_it_is_over_was_not_run)
 {
     struct ring ring = make(8, 1024);
-    const uint32_t sites[] = {3, 4, 5};
-    const uint64_t sizes[] = {100, 20, 64};
+    const uint32_t sites[] = { 3, 4, 5 };
+    const uint64_t sizes[] = { 100, 20, 64 };
     uint64_t first, payloads[3];
     ck_assert_int_eq(ring_reserve_launch(&ring, 9, sites, sizes, 3, &first, payloads), 0);
     ck_assert_uint_eq(payloads[1], 112);
@@ -228,12 +232,15 @@ END_TEST
 START_TEST(a_launch_is_reserved_whole_or_not_at_all)
 {
     struct ring ring = make(4, 256);
-    const uint32_t sites[] = {0, 1, 2, 3};
-    const uint64_t sizes[] = {100, 100, 100, 1}, huge[] = {UINT64_MAX, 100};
+    const uint32_t sites[] = { 0, 1, 2, 3 };
+    const uint64_t sizes[] = { 100, 100, 100, 1 }, huge[] = { UINT64_MAX, 100 };
     uint64_t first, payloads[4], index, at;
-    ck_assert_int_eq(ring_reserve_launch(&ring, 2, sites, sizes, 4, &first, payloads), RING_E_TOO_LARGE); /* slots */
-    ck_assert_int_eq(ring_reserve_launch(&ring, 2, sites, sizes, 3, &first, payloads), RING_E_TOO_LARGE); /* bytes */
-    ck_assert_int_eq(ring_reserve_launch(&ring, 2, sites, huge, 2, &first, payloads), RING_E_TOO_LARGE);
+    ck_assert_int_eq(ring_reserve_launch(&ring, 2, sites, sizes, 4, &first, payloads),
+                     RING_E_TOO_LARGE); /* slots */
+    ck_assert_int_eq(ring_reserve_launch(&ring, 2, sites, sizes, 3, &first, payloads),
+                     RING_E_TOO_LARGE); /* bytes */
+    ck_assert_int_eq(ring_reserve_launch(&ring, 2, sites, huge, 2, &first, payloads),
+                     RING_E_TOO_LARGE);
     ck_assert_uint_eq(ring_in_flight(&ring), 0);
     ck_assert_int_eq(ring_reserve(&ring, 2, 0, 100, &index, &at), 0);
     ck_assert_int_eq(ring_reserve_launch(&ring, 3, sites, sizes, 2, &first, payloads), RING_E_FULL);
@@ -295,9 +302,9 @@ END_TEST
 
 /* ------------------------------------------------------------------------- threads */
 
-#define N_DEVICE 2  /* "streams" that run copies at their own pace */
-#define N_LAUNCH 2  /* host threads that launch, in turn */
-#define QUEUE 128u
+#define N_DEVICE 2 /* "streams" that run copies at their own pace */
+#define N_LAUNCH 2 /* host threads that launch, in turn */
+#define QUEUE    128u
 
 /* What one schedule shares. Only the ring orders the device threads before the drain. */
 struct model {
@@ -325,7 +332,7 @@ static void maybe_yield(uint64_t *state)
 /* For who waits for another thread: where all only yield, the one that is waited for starves. */
 static void wait_a_little(void)
 {
-    struct timespec pause = {.tv_nsec = 20000};
+    struct timespec pause = { .tv_nsec = 20000 };
     nanosleep(&pause, NULL);
 }
 
@@ -346,12 +353,14 @@ static void *launching_main(void *arg)
             n_bytes = 1 + n_bytes / 8;
         struct queue *q = &m->queue[next(&state) % N_DEVICE];
         pthread_mutex_lock(&m->lock);
-        int r = ring_reserve(&m->ring, m->next_seq, (uint32_t)(m->next_seq % 5), n_bytes, &index, &at);
+        int r =
+            ring_reserve(&m->ring, m->next_seq, (uint32_t)(m->next_seq % 5), n_bytes, &index, &at);
         if (r == 0 && next(&state) % 8 == 0) {
             ring_cancel(&m->ring, index);
             m->n_cancelled++;
         } else if (r == 0) {
-            uint32_t i = q->n_in++ % QUEUE; /* at most MAX_SLOTS are in flight: it cannot overflow */
+            uint32_t i =
+                q->n_in++ % QUEUE; /* at most MAX_SLOTS are in flight: it cannot overflow */
             q->work[i].record = record_of(&m->ring, index);
             q->work[i].index = index;
         }
@@ -383,7 +392,7 @@ static void *device_main(void *arg)
     uint64_t state = next(&m->seed);
     pthread_mutex_unlock(&m->lock);
     for (;;) {
-        struct dmi_desc record = {0};
+        struct dmi_desc record = { 0 };
         uint64_t index = 0;
         pthread_mutex_lock(&m->lock);
         bool ended = !m->n_launching;
@@ -454,7 +463,7 @@ static void one_schedule(uint64_t seed, int n_records)
     pthread_t launching[N_LAUNCH], device[N_DEVICE];
     struct device d[N_DEVICE];
     for (int i = 0; i < N_DEVICE; i++) {
-        d[i] = (struct device){&m, &m.queue[i]};
+        d[i] = (struct device){ &m, &m.queue[i] };
         ck_assert_int_eq(pthread_create(&device[i], NULL, device_main, &d[i]), 0);
     }
     for (int i = 0; i < N_LAUNCH; i++)
@@ -466,7 +475,8 @@ static void one_schedule(uint64_t seed, int n_records)
     for (int i = 0; i < N_DEVICE; i++)
         pthread_join(device[i], NULL);
     pthread_mutex_destroy(&m.lock);
-    ck_assert_msg(wrong == 0, "seed %llu: %llu wrong", (unsigned long long)seed, (unsigned long long)wrong);
+    ck_assert_msg(wrong == 0, "seed %llu: %llu wrong", (unsigned long long)seed,
+                  (unsigned long long)wrong);
     ck_assert_uint_eq(m.n_void, m.n_cancelled);
     ck_assert_uint_eq(m.n_drained + m.n_void, n_total);
     ck_assert_uint_eq(ring_in_flight(&m.ring), 0);

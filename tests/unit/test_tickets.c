@@ -19,17 +19,17 @@
 #include <string.h>
 #include <unistd.h>
 
-#define N_HOSTS 3 /* threads of the engine's that launch */
-#define N_EXECS 2 /* each has */
-#define N_KERNELS 3 /* each has: two with one tensor, one with two */
+#define N_HOSTS    3 /* threads of the engine's that launch */
+#define N_EXECS    2 /* each has */
+#define N_KERNELS  3 /* each has: two with one tensor, one with two */
 #define HOST_SITES 4
-#define N_SITES (N_HOSTS * HOST_SITES)
+#define N_SITES    (N_HOSTS * HOST_SITES)
 #define N_LAUNCHES 24 /* each makes */
-#define STUCK_S 240
+#define STUCK_S    240
 
 static_assert(N_SITES == DEVICE_SITES, "a site is of one host's");
 
-static const uint32_t first_site[N_KERNELS] = {0, 1, 2}, n_tensors[N_KERNELS] = {1, 1, 2};
+static const uint32_t first_site[N_KERNELS] = { 0, 1, 2 }, n_tensors[N_KERNELS] = { 1, 1, 2 };
 
 static struct spec *spec;
 static const struct func *funcs[N_HOSTS][N_KERNELS];
@@ -49,11 +49,12 @@ struct host {
     uint32_t number;
     uint64_t seed;
     struct graph graphs[N_EXECS];
-    unsigned char *buffer[DEVICE_STREAMS]; /* of eager launches: what follows on the stream is behind */
+    unsigned char
+        *buffer[DEVICE_STREAMS]; /* of eager launches: what follows on the stream is behind */
     /* of launches that the driver took */
     uint64_t wanted[HOST_SITES]; /* records */
     uint64_t refused;            /* records for which there was no place, or no copy */
-    uint64_t unfit;              /* records of eager launches that the ring never holds at once: not waited for */
+    uint64_t unfit;              /* records of eager launches that the ring never holds at once */
 };
 
 static struct world {
@@ -75,13 +76,15 @@ int run_append(struct run *run, const struct run_record *records, size_t n_recor
     for (size_t i = 0; i < n_records; i++) {
         const struct run_record *r = &records[i];
         const unsigned char *data = r->data;
-        bool good = r->launch >= world.last_launch && r->launch < DEVICE_LEDGER && r->site < N_SITES &&
-                    r->n_dims == 1 && r->dims[0] == r->n_bytes && r->n_bytes <= world.max_bytes;
+        bool good = r->launch >= world.last_launch && r->launch < DEVICE_LEDGER &&
+                    r->site < N_SITES && r->n_dims == 1 && r->dims[0] == r->n_bytes &&
+                    r->n_bytes <= world.max_bytes;
         for (size_t k = 0; good && k < r->n_bytes; k++)
             good = data[k] == device_pattern(r->launch, r->site, k);
         if (good) {
             uint16_t bit = (uint16_t)(1u << r->site);
-            good = !(__atomic_fetch_or(&device.fate[r->launch].captured, bit, __ATOMIC_RELAXED) & bit);
+            good =
+                !(__atomic_fetch_or(&device.fate[r->launch].captured, bit, __ATOMIC_RELAXED) & bit);
         }
         world.n_wrong += !good;
         world.last_launch = r->launch;
@@ -127,11 +130,12 @@ static void load_spec(void)
     for (unsigned h = 0; h < N_HOSTS; h++)
         for (unsigned k = 0; k < N_KERNELS; k++)
             for (unsigned t = 0; t < n_tensors[k]; t++)
-                n += (size_t)snprintf(text + n, sizeof text - n,
-                                      "  - {name: s%u, kernel: '^h%uk%u$', pointer: 'arg[0]', dtype: u8,\n"
-                                      "     offset: 'arg[1].i32 * %u', dims: [{row: true, count: 'arg[1].i32'}]}\n",
-                                      h * HOST_SITES + first_site[k] + t, h, k, t);
-    struct spec_errors errors = {0};
+                n += (size_t)snprintf(
+                    text + n, sizeof text - n,
+                    "  - {name: s%u, kernel: '^h%uk%u$', pointer: 'arg[0]', dtype: u8,\n"
+                    "     offset: 'arg[1].i32 * %u', dims: [{row: true, count: 'arg[1].i32'}]}\n",
+                    h * HOST_SITES + first_site[k] + t, h, k, t);
+    struct spec_errors errors = { 0 };
     int r = spec_parse("tickets", text, n, NULL, 0, &errors, &spec);
     ck_assert_msg(r == 0, "%s", errors.n_lines ? errors.lines[0] : "no spec");
     spec_errors_deinit(&errors);
@@ -145,10 +149,13 @@ static void load_spec(void)
         }
 }
 
-static struct engine_kernel kernel_of(const struct host *h, uint32_t kernel, unsigned char *out, uint32_t n)
+static struct engine_kernel kernel_of(const struct host *h, uint32_t kernel, unsigned char *out,
+                                      uint32_t n)
 {
-    return (struct engine_kernel){
-        .out = out, .n = n, .n_tensors = n_tensors[kernel], .site = h->number * HOST_SITES + first_site[kernel]};
+    return (struct engine_kernel){ .out = out,
+                                   .n = n,
+                                   .n_tensors = n_tensors[kernel],
+                                   .site = h->number * HOST_SITES + first_site[kernel] };
 }
 
 /* Mostly small, now and then nothing, or more than the ring will ever hold. */
@@ -162,13 +169,18 @@ static uint32_t any_size(uint64_t *seed)
 
 static void set_params(struct host *h, struct graph *g, uint32_t i, uint32_t n)
 {
-    void *params[] = {&g->buffer[i], &n};
-    CUDA_KERNEL_NODE_PARAMS_v2 k = {.func = (CUfunction)&functions[h->number][g->kernel[i]],
-                                    .gridDimX = 1, .gridDimY = 1, .gridDimZ = 1,
-                                    .blockDimX = 1, .blockDimY = 1, .blockDimZ = 1,
-                                    .kernelParams = params};
+    void *params[] = { &g->buffer[i], &n };
+    CUDA_KERNEL_NODE_PARAMS_v2 k = { .func = (CUfunction)&functions[h->number][g->kernel[i]],
+                                     .gridDimX = 1,
+                                     .gridDimY = 1,
+                                     .gridDimZ = 1,
+                                     .blockDimX = 1,
+                                     .blockDimY = 1,
+                                     .blockDimZ = 1,
+                                     .kernelParams = params };
     CUgraphNode node = (CUgraphNode)&g->device->engine[i];
-    ck_assert_int_eq(driver_table.cuGraphExecKernelNodeSetParams_v2(g->exec->handle, node, &k), CUDA_SUCCESS);
+    ck_assert_int_eq(driver_table.cuGraphExecKernelNodeSetParams_v2(g->exec->handle, node, &k),
+                     CUDA_SUCCESS);
     execs_kernel_changed(g->exec, node, &k);
     g->n[i] = n;
 }
@@ -178,21 +190,23 @@ static void add_kernel(struct host *h, struct graph *g, uint32_t kernel)
     struct exec *x = g->exec;
     struct device_exec *d = g->device;
     uint32_t i = d->n_engine++;
-    d->engine[i] = (struct device_node){.kind = NODE_ENGINE, .enabled = true, .engine = kernel_of(h, kernel, NULL, 0)};
+    d->engine[i] = (struct device_node){ .kind = NODE_ENGINE,
+                                         .enabled = true,
+                                         .engine = kernel_of(h, kernel, NULL, 0) };
     g->kernel[i] = kernel;
     g->buffer[i] = malloc(2 * (size_t)world.max_bytes);
     ck_assert(g->buffer[i]);
-    x->entries[x->n_entries++] = (struct entry){.host = (CUgraphNode)&d->engine[i],
-                                                .node = (CUgraphNode)&d->engine[i],
-                                                .enabled = true,
-                                                .func = funcs[h->number][kernel],
-                                                .first_copy = x->n_copies,
-                                                .n_copies = n_tensors[kernel]};
+    x->entries[x->n_entries++] = (struct entry){ .host = (CUgraphNode)&d->engine[i],
+                                                 .node = (CUgraphNode)&d->engine[i],
+                                                 .enabled = true,
+                                                 .func = funcs[h->number][kernel],
+                                                 .first_copy = x->n_copies,
+                                                 .n_copies = n_tensors[kernel] };
     for (uint32_t t = 0; t < n_tensors[kernel]; t++) {
         struct device_node *node = &d->copy[d->n_copies++];
         struct copy *c = &x->copies[x->n_copies++];
-        *c = (struct copy){.node = (CUgraphNode)node, .want.site = d->engine[i].engine.site + t};
-        *node = (struct device_node){.kind = NODE_COPY, .enabled = true, .behind = i};
+        *c = (struct copy){ .node = (CUgraphNode)node, .want.site = d->engine[i].engine.site + t };
+        *node = (struct device_node){ .kind = NODE_COPY, .enabled = true, .behind = i };
         exec_fill_copy(x, c, &node->copy);
     }
 }
@@ -216,10 +230,13 @@ static void make_graph(struct host *h, struct graph *g)
     x->entries = calloc(DEVICE_KERNELS, sizeof *x->entries);
     x->copies = calloc(DEVICE_COPIES, sizeof *x->copies);
     ck_assert(x->entries && x->copies);
-    d->open = (struct device_node){.kind = NODE_OPEN, .enabled = true, .open.state = x->state};
-    d->close = (struct device_node){.kind = NODE_CLOSE, .enabled = true,
-                                    .close = {.state = x->state, .desc = world.arena.desc_device}};
-    uint32_t first = (uint32_t)(kit_next(&h->seed) % N_KERNELS), n = 1 + (uint32_t)(kit_next(&h->seed) % N_KERNELS);
+    d->open = (struct device_node){ .kind = NODE_OPEN, .enabled = true, .open.state = x->state };
+    d->close =
+        (struct device_node){ .kind = NODE_CLOSE,
+                              .enabled = true,
+                              .close = { .state = x->state, .desc = world.arena.desc_device } };
+    uint32_t first = (uint32_t)(kit_next(&h->seed) % N_KERNELS),
+             n = 1 + (uint32_t)(kit_next(&h->seed) % N_KERNELS);
     for (uint32_t i = 0; i < n; i++)
         add_kernel(h, g, (first + i) % N_KERNELS);
     for (uint32_t i = 0; i < n; i++)
@@ -304,15 +321,19 @@ static void launch_kernel(struct host *h)
     uint32_t kernel = (uint32_t)(kit_next(&h->seed) % N_KERNELS), n = any_size(&h->seed);
     CUstream stream = any_stream(&h->seed);
     unsigned char *out = h->buffer[(uintptr_t)stream - 1];
-    void *params[] = {&out, &n};
-    struct launch l = {.function = (CUfunction)&functions[h->number][kernel],
-                       .grid = {1, 1, 1}, .block = {1, 1, 1}, .stream = stream, .kernel_params = params};
+    void *params[] = { &out, &n };
+    struct launch l = { .function = (CUfunction)&functions[h->number][kernel],
+                        .grid = { 1, 1, 1 },
+                        .block = { 1, 1, 1 },
+                        .stream = stream,
+                        .kernel_params = params };
     struct engine_kernel k = kernel_of(h, kernel, out, n);
     launch_before(&l, funcs[h->number][kernel], &job);
     kit_nap(&h->seed);
     for (uint32_t i = 0; i < job.n_items; i++)
         if (job.items[i].reserved)
-            k.seed[job.items[i].site - k.site] = ring_slot(&world.arena.ring, job.items[i].slot)->seq;
+            k.seed[job.items[i].site - k.site] =
+                ring_slot(&world.arena.ring, job.items[i].slot)->seq;
     bool refuse = refuses(&h->seed);
     if (!refuse)
         device_launch_kernel(&k, stream);
@@ -384,10 +405,10 @@ static void set_up(uint64_t *seed)
     pthread_mutex_init(&a->lock, NULL);
     a->state = ARENA_READY;
     a->forward.kind = -1;
-    a->copy = (CUfunction)"copy";
-    a->copy_graph = (CUfunction)"copy_graph";
-    a->open = (CUfunction)"open";
-    a->close = (CUfunction)"close";
+    a->copy = (CUfunction) "copy";
+    a->copy_graph = (CUfunction) "copy_graph";
+    a->open = (CUfunction) "open";
+    a->close = (CUfunction) "close";
     make_ring(seed);
     if (!spec)
         load_spec();
@@ -467,14 +488,16 @@ static void check_fates(void)
         const struct dmi_site_counters *c = &process.counters->sites[i];
         ck_assert_uint_eq(c->expected.records, world.hosts[i / HOST_SITES].wanted[i % HOST_SITES]);
         ck_assert_uint_eq(c->dropped[DMI_DROP_NOT_RUN].records, device.skipped[i]);
-        ck_assert_uint_eq(c->captured.records + c->dropped[DMI_DROP_WRITE_FAILED].records, device.published[i]);
+        ck_assert_uint_eq(c->captured.records + c->dropped[DMI_DROP_WRITE_FAILED].records,
+                          device.published[i]);
         published += device.published[i];
     }
     for (int i = 0; i < N_HOSTS; i++) {
         refused += world.hosts[i].refused;
         unfit += world.hosts[i].unfit;
     }
-    ck_assert_uint_eq(kit_dropped(DMI_DROP_RING_FULL) + kit_dropped(DMI_DROP_TOO_LARGE) + kit_dropped(DMI_DROP_COPY_FAILED),
+    ck_assert_uint_eq(kit_dropped(DMI_DROP_RING_FULL) + kit_dropped(DMI_DROP_TOO_LARGE) +
+                          kit_dropped(DMI_DROP_COPY_FAILED),
                       refused);
     if (spec->overload == SPEC_OVERLOAD_COMPLETE)
         ck_assert_uint_le(kit_dropped(DMI_DROP_RING_FULL), unfit);
@@ -495,7 +518,8 @@ static void check_ring_is_whole(void)
     uint32_t *sites = calloc(n, sizeof *sites);
     uint64_t *sizes = calloc(n, sizeof *sizes), *payloads = calloc(n, sizeof *payloads);
     ck_assert(sites && sizes && payloads);
-    ck_assert_int_eq(ring_reserve_launch(ring, process.next_launch + 1, sites, sizes, n, &index, payloads), 0);
+    ck_assert_int_eq(
+        ring_reserve_launch(ring, process.next_launch + 1, sites, sizes, n, &index, payloads), 0);
     free(sites);
     free(sizes);
     free(payloads);
@@ -518,7 +542,8 @@ START_TEST(random_schedules_of_launches_account_for_every_record)
     ck_assert_int_eq(drain_start(&world.arena), 0);
     device_start(&world.arena, kit_next(&seed));
     for (int i = 0; i < N_HOSTS; i++)
-        ck_assert_int_eq(pthread_create(&world.hosts[i].thread, NULL, host_main, &world.hosts[i]), 0);
+        ck_assert_int_eq(pthread_create(&world.hosts[i].thread, NULL, host_main, &world.hosts[i]),
+                         0);
     for (int i = 0; i < N_HOSTS; i++)
         pthread_join(world.hosts[i].thread, NULL);
     device_finish();
@@ -540,7 +565,8 @@ int main(int argc, char **argv)
     Suite *suite = suite_create("tickets");
     TCase *random = tcase_create("random");
     tcase_set_timeout(random, STUCK_S + 10);
-    tcase_add_loop_test(random, random_schedules_of_launches_account_for_every_record, 0, n_schedules);
+    tcase_add_loop_test(random, random_schedules_of_launches_account_for_every_record, 0,
+                        n_schedules);
     suite_add_tcase(suite, random);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -99,7 +99,7 @@ static void kernel_close(const struct dmi_close *close)
     struct dmi_ticket *state = (struct dmi_ticket *)(uintptr_t)close->state;
     if (!state->n_copies)
         return;
-    struct dmi_desc record = {.ready = state->seq, .site = DMI_SITE_CLOSE};
+    struct dmi_desc record = { .ready = state->seq, .site = DMI_SITE_CLOSE };
     state->n_copies = 0;
     ring_publish((struct dmi_desc *)(uintptr_t)close->desc + state->close_slot, &record);
 }
@@ -196,7 +196,8 @@ void device_start(struct arena *arena, uint64_t seed)
     queues.closed = false;
     for (int i = 0; i < N_WORKERS; i++) {
         queues.seeds[i] = kit_next(&seed);
-        ck_assert_int_eq(pthread_create(&queues.workers[i], NULL, worker_main, &queues.seeds[i]), 0);
+        ck_assert_int_eq(pthread_create(&queues.workers[i], NULL, worker_main, &queues.seeds[i]),
+                         0);
     }
 }
 
@@ -259,7 +260,8 @@ void device_launch_graph(struct device_exec *x, CUstream stream, uint64_t seed, 
 void device_launch_kernel(const struct engine_kernel *kernel, CUstream stream)
 {
     struct op *op = op_new(NULL, 1);
-    op->at[0].node = (struct device_node){.kind = NODE_ENGINE, .enabled = true, .engine = *kernel};
+    op->at[0].node =
+        (struct device_node){ .kind = NODE_ENGINE, .enabled = true, .engine = *kernel };
     enqueue(op, stream);
 }
 
@@ -270,8 +272,9 @@ static bool nth(uint64_t *count, uint64_t every)
     return every && (atomic_add_relaxed(count, 1) + 1) % every == 0;
 }
 
-static CUresult launch_kernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
-                              unsigned bz, unsigned shared, CUstream stream, void **params, void **extra)
+static CUresult launch_kernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
+                              unsigned by, unsigned bz, unsigned shared, CUstream stream,
+                              void **params, void **extra)
 {
     (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared, (void)extra;
     ck_assert_ptr_eq(f, device.arena->copy);
@@ -285,7 +288,8 @@ static CUresult launch_kernel(CUfunction f, unsigned gx, unsigned gy, unsigned g
     return CUDA_SUCCESS;
 }
 
-static CUresult set_params(CUgraphExec handle, CUgraphNode handle_node, const CUDA_KERNEL_NODE_PARAMS_v2 *k)
+static CUresult set_params(CUgraphExec handle, CUgraphNode handle_node,
+                           const CUDA_KERNEL_NODE_PARAMS_v2 *k)
 {
     (void)handle;
     struct device_node *node = (struct device_node *)handle_node;

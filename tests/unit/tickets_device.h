@@ -17,10 +17,10 @@
 #include <stdint.h>
 
 #define DEVICE_STREAMS 3
-#define DEVICE_SITES 12
+#define DEVICE_SITES   12
 #define DEVICE_KERNELS 4 /* engine's kernels in a graph, at most */
-#define DEVICE_COPIES 8
-#define DEVICE_LEDGER (1u << 18) /* launch sequences a schedule */
+#define DEVICE_COPIES  8
+#define DEVICE_LEDGER  (1u << 18) /* launch sequences a schedule */
 
 /* The parameters of a kernel of the engine: @n bytes for each of its tensors, one behind the other. */
 struct engine_kernel {

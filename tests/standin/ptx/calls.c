@@ -210,8 +210,7 @@ bool call_fits(const struct instruction *i)
     for (unsigned k = 0; k < i->n_call_arguments; k++)
         if (!passes(&i->call_arguments[k], callee->params[k]))
             return false;
-    return callee->result ? passes(&i->call_return, callee->result)
-                          : i->call_return.kind == O_SINK;
+    return callee->result ? passes(&i->call_return, callee->result) : i->call_return.kind == O_SINK;
 }
 
 static void inline_waiting_calls(struct module_ir *m, struct function_ir *f)

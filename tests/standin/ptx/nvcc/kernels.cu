@@ -120,7 +120,8 @@ __global__ void rms_norm(const float *x, const float *w, float *out, int width, 
 }
 
 /* atomics on shared and global memory, compare and swap */
-__global__ void histogram(const unsigned char *x, unsigned *bins, unsigned long long *total, double *sum, int n)
+__global__ void histogram(const unsigned char *x, unsigned *bins, unsigned long long *total,
+                          double *sum, int n)
 {
     __shared__ unsigned local[16];
     if (threadIdx.x < 16)
@@ -192,7 +193,8 @@ __global__ void variables(const int *which, float *out, int n)
     }
 }
 
-__global__ void conversions(const double *x, int *i32, unsigned *u32, long long *i64, unsigned char *u8, float *f32, int n)
+__global__ void conversions(const double *x, int *i32, unsigned *u32, long long *i64,
+                            unsigned char *u8, float *f32, int n)
 {
     int t = blockIdx.x * blockDim.x + threadIdx.x;
     if (t < n) {
@@ -209,8 +211,9 @@ __global__ void bits(const unsigned *x, unsigned *out, int n)
     int t = blockIdx.x * blockDim.x + threadIdx.x;
     if (t < n) {
         unsigned v = x[t];
-        out[t] = __popc(v) + (__clz(v) << 6) + (__ffs(v) << 12) ^ __brev(v) ^ __byte_perm(v, ~v, 0x5140) ^
-                 __funnelshift_l(v, v >> 3, v) ^ (unsigned)__mulhi((int)v, 77777) ^ __umulhi(v, v) ^ __sad((int)v, 5, 6u) ^
+        out[t] = __popc(v) + (__clz(v) << 6) + (__ffs(v) << 12) ^ __brev(v) ^
+                 __byte_perm(v, ~v, 0x5140) ^ __funnelshift_l(v, v >> 3, v) ^
+                 (unsigned)__mulhi((int)v, 77777) ^ __umulhi(v, v) ^ __sad((int)v, 5, 6u) ^
                  (unsigned)(((unsigned long long)v * v) >> 13);
     }
 }
@@ -220,7 +223,8 @@ __global__ void transcendental(const float *x, float *out, int n)
 {
     int t = blockIdx.x * blockDim.x + threadIdx.x;
     if (t < n)
-        out[t] = expf(x[t]) + logf(fabsf(x[t]) + 1) + sinf(x[t] * 100) + powf(fabsf(x[t]), 1.3f) + erff(x[t]) + tanhf(x[t]);
+        out[t] = expf(x[t]) + logf(fabsf(x[t]) + 1) + sinf(x[t] * 100) + powf(fabsf(x[t]), 1.3f) +
+                 erff(x[t]) + tanhf(x[t]);
 }
 
 __global__ void softmax(const float *x, float *out, int width)
@@ -250,11 +254,13 @@ __global__ void warp_votes(const int *x, unsigned *out, int n)
 {
     int t = blockIdx.x * blockDim.x + threadIdx.x;
     int v = t < n ? x[t] : 0;
-    unsigned odd = __ballot_sync(~0u, v & 1), any = __any_sync(~0u, v > 90), all = __all_sync(~0u, v >= 0);
+    unsigned odd = __ballot_sync(~0u, v & 1), any = __any_sync(~0u, v > 90),
+             all = __all_sync(~0u, v >= 0);
     unsigned same = __match_any_sync(~0u, v % 3);
     if (v & 1)
         odd ^= __activemask() << 1;
-    int both = __syncthreads_or(v == 50) + __syncthreads_count(v < 10) * 2 + __syncthreads_and(v < 1000) * 4096;
+    int both = __syncthreads_or(v == 50) + __syncthreads_count(v < 10) * 2 +
+               __syncthreads_and(v < 1000) * 4096;
     if (t < n)
         out[t] = odd ^ (any << 3) ^ (all << 5) ^ same ^ (unsigned)both;
 }

@@ -5,14 +5,16 @@
 
 extern "C" {
 
-__global__ void bf16_native(const __nv_bfloat16 *a, const __nv_bfloat16 *b, __nv_bfloat16 *out, int n)
+__global__ void bf16_native(const __nv_bfloat16 *a, const __nv_bfloat16 *b, __nv_bfloat16 *out,
+                            int n)
 {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n)
         out[i] = __hmax(__hfma(a[i], b[i], __hsub(b[i], a[i])), __hneg(__hadd(a[i], b[i])));
 }
 
-__global__ void bf162_native(const __nv_bfloat162 *a, const __nv_bfloat162 *b, __nv_bfloat162 *out, int n)
+__global__ void bf162_native(const __nv_bfloat162 *a, const __nv_bfloat162 *b, __nv_bfloat162 *out,
+                             int n)
 {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n)
