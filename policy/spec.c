@@ -850,8 +850,8 @@ static void take_dims(struct loader *l, const struct tree_node *node, struct spe
         complain(l, node,
                  "found no dimension with row: true; expected one: that along which tokens "
                  "or requests lie");
-    if (good && site->dtype)
-        pack_dims(l, raws, n, site->dtype);
+    if (good && site->about.dtype)
+        pack_dims(l, raws, n, site->about.dtype);
     /* stored order: the row first, the others as they are */
     site->n_dims = (uint32_t)n;
     for (size_t i = 0, next = 1; i < n; i++)
@@ -866,10 +866,10 @@ static void take_occurrences(struct loader *l, const struct tree_node *node, str
     if (!take_map(l, node, "occurrences", keys, N_OF(keys), v))
         return;
     if (v[0] && take_integer(l, v[0], 1, OCCURRENCE_MAX, &n)) {
-        site->expect = n;
+        site->about.expect = n;
         site->last_occurrence = (uint32_t)(n - 1);
     }
-    int64_t max = site->expect > 0 ? site->expect - 1 : OCCURRENCE_MAX;
+    int64_t max = site->about.expect > 0 ? site->about.expect - 1 : OCCURRENCE_MAX;
     if (v[1] && take_integer(l, v[1], 0, max, &n))
         site->first_occurrence = (uint32_t)n;
     if (v[2] && take_integer(l, v[2], 0, max, &n))
@@ -968,31 +968,32 @@ enum site_key {
 static void take_site(struct loader *l, const struct tree_node *node, struct spec_site *site)
 {
     static const char *const whens[] = { [SPEC_AFTER] = "after", [SPEC_BEFORE] = "before" };
-    static const char *const rows[] = {
-        [SPEC_ROW_TOKEN] = "token", [SPEC_ROW_REQUEST] = "request", [SPEC_ROW_NONE] = "none"
-    };
+    const char *rows[DMI_ROW_COUNT];
+    for (uint32_t row = 0; row < DMI_ROW_COUNT; row++)
+        rows[row] = dmi_row_name(row);
     struct regexes *all = l->spec->regexes;
     const struct tree_node *v[N_OF(site_keys)];
     site->line = (int)node->line;
     if (!take_map(l, node, "a site", site_keys, N_OF(site_keys), v))
         return;
-    bool named = v[SITE_NAME] && take_name(l, v[SITE_NAME], true, &site->name);
+    char *name = NULL, *kernel = NULL, *note = NULL;
+    bool named = v[SITE_NAME] && take_name(l, v[SITE_NAME], true, &name);
     take_kind_name(l, v[SITE_FORWARD], &site->kind);
     if (v[SITE_KERNEL])
-        take_pattern(l, v[SITE_KERNEL], &site->kernel, &all->of_site[site->id]);
+        take_pattern(l, v[SITE_KERNEL], &kernel, &all->of_site[site->about.id]);
     if (v[SITE_POINTER])
         take_pointer(l, v[SITE_POINTER], &site->pointer);
     if (v[SITE_OFFSET])
         site->offset = take_expr(l, v[SITE_OFFSET]);
     if (v[SITE_DTYPE])
-        take_dtype(l, v[SITE_DTYPE], &site->dtype);
+        take_dtype(l, v[SITE_DTYPE], &site->about.dtype);
     if (v[SITE_DIMS])
         take_dims(l, v[SITE_DIMS], site);
     if (v[SITE_OCCURRENCES])
         take_occurrences(l, v[SITE_OCCURRENCES], site);
     if (v[SITE_LAYER])
         take_layer(l, v[SITE_LAYER], site);
-    if (named && strstr(site->name, "{layer}") && !v[SITE_LAYER])
+    if (named && strstr(name, "{layer}") && !v[SITE_LAYER])
         complain(l, v[SITE_NAME],
                  "found \"{layer}\" in the name of a site without \"layer\"; "
                  "expected \"layer: EXPRESSION\" too");
@@ -1001,18 +1002,24 @@ static void take_site(struct loader *l, const struct tree_node *node, struct spe
         site->when = (enum spec_when)word;
     word = v[SITE_ROW] ? take_word(l, v[SITE_ROW], rows, N_OF(rows)) : -1;
     if (word >= 0)
-        site->row = (enum spec_row)word;
+        site->about.row = (uint32_t)word;
     if (v[SITE_SCALE])
-        take_scale(l, v[SITE_SCALE], &site->scale);
+        take_scale(l, v[SITE_SCALE], &site->about.scale);
     if (v[SITE_NOTE])
-        take_text(l, v[SITE_NOTE], &site->note);
+        take_text(l, v[SITE_NOTE], &note);
+    site->about.name = name;
+    site->about.kernel = kernel;
+    site->about.note = note;
+    site->about.kind = site->kind >= 0 ? l->spec->kinds[site->kind].name : NULL;
+    site->about.has_layer = site->layer != NULL;
 }
 
 /* Would both store the same key for the same launch? */
 static bool collide(const struct spec_site *a, const struct spec_site *b)
 {
-    return a->name && b->name && a->kernel && b->kernel && !strcmp(a->name, b->name) &&
-           !strcmp(a->kernel, b->kernel) && (a->kind < 0 || b->kind < 0 || a->kind == b->kind) &&
+    const struct dmi_site *x = &a->about, *y = &b->about;
+    return x->name && y->name && x->kernel && y->kernel && !strcmp(x->name, y->name) &&
+           !strcmp(x->kernel, y->kernel) && (a->kind < 0 || b->kind < 0 || a->kind == b->kind) &&
            a->first_occurrence <= b->last_occurrence && b->first_occurrence <= a->last_occurrence &&
            expr_same(a->layer, b->layer);
 }
@@ -1033,7 +1040,7 @@ static void check_crowd(struct loader *l, const struct tree_node *list)
             memcpy(name, pattern->text + 1, strlen(pattern->text) - 2);
         uint32_t n = 0;
         for (uint32_t s = 0; s < spec->n_sites; s++) {
-            if (!spec->sites[s].kernel)
+            if (!spec->sites[s].about.kernel)
                 continue;
             const struct pattern *other = &all->patterns[all->of_site[s]];
             work += !other->literal && *name;
@@ -1063,7 +1070,9 @@ static void take_sites(struct loader *l, const struct tree_node *node)
     for (size_t i = 0; i < node->n_items; i++) {
         struct spec_site *site = &spec->sites[i];
         *site = (struct spec_site){
-            .id = (uint32_t)i, .kind = -1, .expect = -1, .last_occurrence = UINT32_MAX, .scale = 1
+            .about = { .id = (uint32_t)i, .expect = -1, .scale = 1 },
+            .kind = -1,
+            .last_occurrence = UINT32_MAX,
         };
         spec->n_sites++;
         take_site(l, node->items[i], site);
@@ -1073,7 +1082,7 @@ static void take_sites(struct loader *l, const struct tree_node *node)
                          "found the site \"%s\" again for the same kernel, forward "
                          "and occurrences (first at line %d); expected them, the "
                          "name or the layer to differ",
-                         site->name, spec->sites[k].line);
+                         site->about.name, spec->sites[k].line);
                 break;
             }
     }
@@ -1104,7 +1113,7 @@ static void take_absent(struct loader *l, const struct tree_node *node)
             continue;
         for (uint32_t s = 0; s < spec->n_sites; s++) {
             const struct spec_site *site = &spec->sites[s];
-            if (!site->name || strcmp(site->name, absent->name) ||
+            if (!site->about.name || strcmp(site->about.name, absent->name) ||
                 (absent->kind >= 0 && site->kind >= 0 && absent->kind != site->kind))
                 continue;
             complain(l, v[0],
@@ -1222,9 +1231,9 @@ static void free_sites(struct spec *spec)
         }
         expr_free(site->offset);
         expr_free(site->layer);
-        free(site->name);
-        free(site->kernel);
-        free(site->note);
+        free((char *)site->about.name);
+        free((char *)site->about.kernel);
+        free((char *)site->about.note);
     }
     free(spec->sites);
 }

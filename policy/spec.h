@@ -9,6 +9,8 @@
 #include "core/err.h"
 #include "policy/expr.h"
 
+#include <dmi/site.h>
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -19,13 +21,6 @@
 #define SPEC_MAX_KINDS 16
 
 enum spec_when { SPEC_AFTER = 0, SPEC_BEFORE = 1 };
-
-/* What a row of the tensor stands for, which decides the positions that readers give it. */
-enum spec_row {
-    SPEC_ROW_TOKEN = 0,   /* row r is row r of the step's batch */
-    SPEC_ROW_REQUEST = 1, /* one row a request: its last token of the step (logits) */
-    SPEC_ROW_NONE = 2,    /* rows have no token */
-};
 
 enum spec_overload {
     SPEC_OVERLOAD_DROP = 0,     /* best effort: count and go on */
@@ -39,23 +34,16 @@ struct spec_dim {
 };
 
 struct spec_site {
-    uint32_t id;             /* index in spec->sites; the site id in descriptors and on disk */
-    char *name;              /* "resid_pre"; may hold "{layer}", else keys are NAME.LAYER */
-    char *kernel;            /* POSIX extended regex on the raw or demangled kernel name */
+    struct dmi_site about;   /* what readers learn of it; its strings belong to the spec */
     int kind;                /* index in spec->kinds of the forwards it belongs to, -1: all */
     struct expr_ref pointer; /* where among the launch's parameters the tensor's address lies */
     struct expr *offset;     /* bytes added to that address; NULL: 0 */
-    uint32_t dtype;          /* enum dmi_dtype */
     uint32_t n_dims;
     struct spec_dim dims[SPEC_MAX_DIMS]; /* in the order in which elements are stored, row first */
     uint32_t first_occurrence, last_occurrence; /* inclusive; those outside are not taken */
-    int64_t expect;     /* matching launches a forward, before the range above; -1: not declared */
-    struct expr *layer; /* from `occ`; NULL: the site has no layer */
+    struct expr *layer;                         /* from `occ`; NULL: the site has no layer */
     enum spec_when when;
-    enum spec_row row;
-    double scale; /* stored value = true value * scale; 1 where nothing is said */
-    char *note;   /* convention in words, NULL: none */
-    int line;     /* of the entry, for messages */
+    int line; /* of the entry, for messages */
 };
 
 /* A way in which a forward begins; occurrences count from there. */

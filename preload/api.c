@@ -80,7 +80,7 @@ EXPORT int dmi_site_enable(const char *pattern, int on)
         return DMI_STATUS_OFF;
     int saved = errno, r = -ENOENT;
     for (uint32_t i = 0; i < process.spec->n_sites; i++) {
-        if (fnmatch(pattern, process.spec->sites[i].name, 0))
+        if (fnmatch(pattern, process.spec->sites[i].about.name, 0))
             continue;
         atomic_store_relaxed(&process.off[i], !on);
         r = 0;

@@ -13,10 +13,11 @@ void forward_check(struct arena *a)
         const struct spec_site *s = &spec->sites[i];
         uint32_t seen = a->sites[i].occurrence;
         /* a pattern that never matched at all is told as such, at the end */
-        if (s->expect < 0 || (s->kind >= 0 && s->kind != a->forward.kind) || seen == s->expect)
+        if (s->about.expect < 0 || (s->kind >= 0 && s->kind != a->forward.kind) ||
+            seen == s->about.expect)
             continue;
         process_problem(i, PROBLEM_COUNT, "matched %u launches in forward %llu, %lld are declared",
-                        seen, (unsigned long long)a->forward.sequence, (long long)s->expect);
+                        seen, (unsigned long long)a->forward.sequence, (long long)s->about.expect);
     }
 }
 

@@ -91,7 +91,7 @@ static int total_bytes(const struct shape *shape, uint32_t elem, uint64_t *n_byt
 int gather_plan(const struct spec_site *site, const struct expr_env *env, struct gather_plan *plan)
 {
     struct shape shape = { 0 };
-    uint32_t elem = dmi_dtype_bytes(site->dtype);
+    uint32_t elem = dmi_dtype_bytes(site->about.dtype);
     memset(plan, 0, sizeof *plan);
     plan->n_dims = site->n_dims;
 

@@ -174,7 +174,7 @@ void want_fill_pending(struct arena *a, const struct want *w, uint64_t forward, 
     p->time_ns = clock_real_ns();
     p->layer = w->layer;
     p->occurrence = w->occurrence;
-    p->dtype = process.spec->sites[w->site].dtype;
+    p->dtype = process.spec->sites[w->site].about.dtype;
     p->n_dims = w->plan.n_dims;
     memcpy(p->dims, w->plan.dims, sizeof p->dims);
 }

@@ -195,26 +195,14 @@ static void quiet_end(const struct quiet *q)
 static int open_run(struct err *err, struct run **run)
 {
     const struct spec *spec = process.spec;
-    _cleanup_(freep) struct run_site *sites = calloc(spec->n_sites + 1, sizeof *sites);
+    _cleanup_(freep) struct dmi_site *sites = calloc(spec->n_sites + 1, sizeof *sites);
     _cleanup_(freep) struct run_text *conventions =
         calloc(spec->n_conventions + 1, sizeof *conventions);
     _cleanup_(freep) struct run_text *absent = calloc(spec->n_absent + 1, sizeof *absent);
     if (!sites || !conventions || !absent)
         return err_set(err, -ENOMEM, "no memory");
-    for (uint32_t i = 0; i < spec->n_sites; i++) {
-        const struct spec_site *s = &spec->sites[i];
-        sites[i] = (struct run_site){
-            .name = s->name,
-            .kernel = s->kernel,
-            .kind = s->kind >= 0 ? spec->kinds[s->kind].name : NULL,
-            .note = s->note,
-            .dtype = s->dtype,
-            .row = s->row,
-            .scale = s->scale,
-            .expect = s->expect,
-            .has_layer = s->layer != NULL,
-        };
-    }
+    for (uint32_t i = 0; i < spec->n_sites; i++)
+        sites[i] = spec->sites[i].about;
     for (size_t i = 0; i < spec->n_conventions; i++)
         conventions[i] = (struct run_text){ spec->conventions[i].key, spec->conventions[i].value };
     for (size_t i = 0; i < spec->n_absent; i++)
@@ -317,10 +305,10 @@ void process_problem(uint32_t site, enum problem problem, const char *fmt, ...)
     vsnprintf(sentence, sizeof sentence, fmt, ap);
     va_end(ap);
     const struct spec_site *s = &process.spec->sites[site];
-    log_line("site %s (%s:%d): %s", s->name, process.spec->path, s->line, sentence);
+    log_line("site %s (%s:%d): %s", s->about.name, process.spec->path, s->line, sentence);
     struct run *run = process_run();
     if (run)
-        run_problem(run, s->name, problem_names[problem], sentence);
+        run_problem(run, s->about.name, problem_names[problem], sentence);
     errno = saved;
 }
 
@@ -348,7 +336,7 @@ static void tell_unmatched(void)
         if (!atomic_load_relaxed(&process.counters->sites[i].launches) &&
             !(atomic_load_relaxed(&process.reported[i]) & met))
             process_problem(i, PROBLEM_NO_MATCH, "no launch matched the kernel pattern %s",
-                            process.spec->sites[i].kernel);
+                            process.spec->sites[i].about.kernel);
 }
 
 /*

@@ -25,14 +25,13 @@ static void add_pairs(struct text *t, const char *key, const struct run_text *pa
     text_printf(t, "%s}", n ? "\n  " : "");
 }
 
-static void add_site(struct text *t, const struct run_site *s, uint32_t id)
+static void add_site(struct text *t, const struct dmi_site *s, uint32_t id)
 {
-    static const char *const rows[] = { "token", "request", "none" };
     const struct dmi_dtype_info *info = dmi_dtype_info(s->dtype);
     text_printf(t, "%s\n    {\"id\": %u, \"name\": ", id ? "," : "", id);
     text_json(t, s->name ? s->name : "");
     text_printf(t, ", \"dtype\": \"%s\", \"row\": \"%s\", \"has_layer\": %s, \"scale\": ",
-                info ? info->name : "none", s->row < 3 ? rows[s->row] : "none",
+                info ? info->name : "none", dmi_row_name(s->row) ? dmi_row_name(s->row) : "none",
                 s->has_layer ? "true" : "false");
     text_json_double(t, s->scale);
     text_printf(t, ", \"expect\": %" PRId64 ", \"kind\": ", s->expect);

@@ -485,7 +485,7 @@ size_t reader_n_sites(const struct reader *r)
     return r->n_sites;
 }
 
-const struct reader_site *reader_site(const struct reader *r, size_t i)
+const struct dmi_site *reader_site(const struct reader *r, size_t i)
 {
     return i < r->n_sites ? &r->sites[i] : NULL;
 }

@@ -12,23 +12,13 @@
 
 #include <dmi/counters.h>
 #include <dmi/format.h>
+#include <dmi/site.h>
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct reader;
-
-struct reader_site {
-    uint32_t id;
-    const char *name;
-    const char *kernel, *kind, *note; /* NULL: none */
-    uint32_t dtype;
-    uint32_t row; /* 0 token, 1 request, 2 none */
-    double scale;
-    int64_t expect;
-    bool has_layer;
-};
 
 struct reader_step {
     const struct dmi_step_entry *entry;
@@ -95,7 +85,7 @@ void reader_closep(struct reader **reader);
 const struct reader_run *reader_run(const struct reader *reader);
 
 size_t reader_n_sites(const struct reader *reader);
-const struct reader_site *reader_site(const struct reader *reader, size_t i);
+const struct dmi_site *reader_site(const struct reader *reader, size_t i);
 
 /* In launch order. */
 size_t reader_n_records(const struct reader *reader);

@@ -103,13 +103,14 @@ int reader_take_manifest(struct reader *r)
 
 static uint32_t row_of(const char *name)
 {
-    return !name || !strcmp(name, "token") ? 0 : !strcmp(name, "request") ? 1 : 2;
+    uint32_t row = name ? dmi_row_from_name(name) : DMI_ROW_TOKEN;
+    return row < DMI_ROW_COUNT ? row : DMI_ROW_NONE;
 }
 
 static bool fill_sites(struct reader *r, const json_t *list)
 {
     size_t n = json_array_size(list);
-    struct reader_site *sites = calloc(n + 1, sizeof *sites);
+    struct dmi_site *sites = calloc(n + 1, sizeof *sites);
     if (!sites)
         return false;
     for (size_t i = 0; i < n; i++) {
@@ -120,7 +121,7 @@ static bool fill_sites(struct reader *r, const json_t *list)
             free(sites);
             return false;
         }
-        sites[i] = (struct reader_site){
+        sites[i] = (struct dmi_site){
             .id = (uint32_t)i,
             .name = name,
             .kernel = text_of(o, "kernel"),

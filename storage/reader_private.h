@@ -40,7 +40,7 @@ struct reader {
     json_t *manifest;   /* NULL: none that can be trusted */
     json_t *dictionary; /* of the segments, else of the manifest */
     uint64_t dictionary_hash;
-    struct reader_site *sites;
+    struct dmi_site *sites;
     size_t n_sites;
 
     struct reader_segment *segments;

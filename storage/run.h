@@ -13,6 +13,7 @@
 
 #include <dmi/counters.h>
 #include <dmi/dmi.h>
+#include <dmi/site.h>
 
 #include <stddef.h>
 #include <stdint.h>
@@ -21,19 +22,6 @@
 #define RUN_NO_LAYER (-1)
 
 struct run;
-
-/* An entry of the site dictionary; strings are borrowed until run_open() returns. */
-struct run_site {
-    const char *name;   /* "q"; may hold "{layer}" */
-    const char *kernel; /* the pattern that it was found by */
-    const char *kind;   /* forward kind, NULL: all */
-    const char *note;   /* NULL: none */
-    uint32_t dtype;     /* enum dmi_dtype */
-    uint32_t row;       /* enum spec_row: 0 token, 1 request, 2 none */
-    double scale;       /* stored = true * scale */
-    int64_t expect;     /* matching launches a forward, -1: not declared */
-    int has_layer;
-};
 
 struct run_text {
     const char *key;
@@ -47,7 +35,7 @@ struct run_options {
     size_t n_spec_text;
     const char *model; /* NULL: not said */
     const char *library_version;
-    const struct run_site *sites; /* index = site id */
+    const struct dmi_site *sites; /* index = site id; borrowed until run_open() returns */
     uint32_t n_sites;
     const struct run_text *conventions;
     size_t n_conventions;

@@ -264,7 +264,7 @@ static void list_records(const struct reader *reader, const struct options *o, s
     bool first = true;
     for (size_t i = 0; i < reader_n_records(reader); i++) {
         const struct reader_record *rec = reader_record(reader, i);
-        const struct reader_site *site = reader_site(reader, rec->at.site);
+        const struct dmi_site *site = reader_site(reader, rec->at.site);
         if ((o->site && strcmp(o->site, site->name)) ||
             (o->by_layer && !in_range(&o->layers, rec->at.layer)))
             continue;
@@ -347,7 +347,7 @@ static void list_sites(const struct reader *reader, const struct tensors *ts, st
     for (size_t s = 0; s < reader_n_sites(reader); s++) {
         if (first_of_name(reader, s) != s)
             continue;
-        const struct reader_site *site = reader_site(reader, s);
+        const struct dmi_site *site = reader_site(reader, s);
         struct layers layers = { 0 };
         uint64_t n_rows = 0;
         const struct tensor *any = NULL;
@@ -362,7 +362,6 @@ static void list_sites(const struct reader *reader, const struct tensors *ts, st
         layers_text(&layers, ranges, sizeof ranges);
         if (any)
             print_shape(shape, sizeof shape, any);
-        static const char *const meanings[] = { "token", "request", "none" };
         const char *dtype = dmi_dtype_info(site->dtype) ? dmi_dtype_info(site->dtype)->name : "?";
         if (json) {
             text_printf(json, "%s\n    {\"site\": ", first ? "" : ",");
@@ -375,14 +374,14 @@ static void list_sites(const struct reader *reader, const struct tensors *ts, st
             text_printf(json,
                         "], \"dtype\": \"%s\", \"width\": %" PRIu64 ", \"rows\": %" PRIu64
                         ", \"row\": \"%s\", \"scale\": ",
-                        dtype, any ? any->width : 0, n_rows, meanings[site->row]);
+                        dtype, any ? any->width : 0, n_rows, dmi_row_name(site->row));
             text_json_double(json, site->scale);
             text_printf(json, ", \"note\": ");
             text_json(json, site->note);
             text_printf(json, "}");
         } else {
             printf("%-20s %-10s %-6s %-12s %10" PRIu64 "  %-8s %s\n", site->name,
-                   any ? ranges : "nothing", dtype, shape, n_rows, meanings[site->row],
+                   any ? ranges : "nothing", dtype, shape, n_rows, dmi_row_name(site->row),
                    site->note ? site->note : "");
         }
         free(layers.all);

@@ -43,8 +43,8 @@ struct tensor {
     const char *name;    /* the part behind the request */
     const char *request; /* borrowed, not terminated; NULL: none */
     size_t n_request;
-    const struct reader_site *site; /* entry of the first record; others may share its name */
-    uint32_t order;                 /* id of the first entry of that name */
+    const struct dmi_site *site; /* entry of the first record; others may share its name */
+    uint32_t order;              /* id of the first entry of that name */
     int32_t layer;
     uint32_t dtype;
     uint32_t n_tail, tail[DMI_MAX_DIMS]; /* dimensions behind the rows */

@@ -225,7 +225,7 @@ static char *only_request(const struct safetensors *st)
 static uint64_t cached_rows(const struct comparer *c, const struct tensor *t,
                             const struct alias *alias)
 {
-    if (!t->request || t->site->row != 0)
+    if (!t->request || t->site->row != DMI_ROW_TOKEN)
         return 0;
     bool renamed = alias && t->n_request == strlen(alias->name) &&
                    !memcmp(t->request, alias->name, t->n_request);
@@ -271,8 +271,8 @@ struct site_sum {
     bool sketch;
 };
 
-static void sum_site(const struct comparer *c, const struct reader_site *site,
-                     const struct options *o, struct site_sum *s)
+static void sum_site(const struct comparer *c, const struct dmi_site *site, const struct options *o,
+                     struct site_sum *s)
 {
     *s = (struct site_sum){ .least_cosine = 1 };
     int32_t last_layer = INT32_MIN;
@@ -305,7 +305,7 @@ static void sum_site(const struct comparer *c, const struct reader_site *site,
     }
 }
 
-static bool first_entry_of_name(const struct comparer *c, const struct reader_site *site)
+static bool first_entry_of_name(const struct comparer *c, const struct dmi_site *site)
 {
     for (uint32_t i = 0; i < site->id; i++)
         if (!strcmp(reader_site(c->reader, i)->name, site->name))
@@ -323,7 +323,7 @@ static void print_sites(const struct comparer *c, const struct options *o, struc
                "WORST TENSOR");
     bool first = true;
     for (size_t i = 0; i < reader_n_sites(c->reader); i++) {
-        const struct reader_site *site = reader_site(c->reader, i);
+        const struct dmi_site *site = reader_site(c->reader, i);
         struct site_sum s;
         if (!first_entry_of_name(c, site))
             continue;

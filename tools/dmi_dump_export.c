@@ -79,7 +79,6 @@ static void add_positions(struct text *t, const struct tensor *tensor)
 /* What a reader must know of one tensor, as a JSON object. */
 static void add_facts(struct text *t, const struct tensor *tensor)
 {
-    static const char *const meanings[] = { "token", "request", "none" };
     text_printf(t, "{\"site\": ");
     text_json(t, tensor->site->name);
     text_printf(t, ", \"layer\": ");
@@ -89,7 +88,7 @@ static void add_facts(struct text *t, const struct tensor *tensor)
         text_json_n(t, tensor->request, tensor->n_request);
     else
         text_printf(t, "null");
-    text_printf(t, ", \"row\": \"%s\", \"scale\": ", meanings[tensor->site->row]);
+    text_printf(t, ", \"row\": \"%s\", \"scale\": ", dmi_row_name(tensor->site->row));
     text_json_double(t, tensor->site->scale);
     text_printf(t, ", \"shape\": [");
     for (uint32_t d = 0; d < tensor->n_tail; d++)

@@ -43,7 +43,7 @@ static int count_forwards(struct build *b)
         return -ENOMEM;
     for (size_t i = 0; i < n; i++) {
         const struct reader_record *rec = reader_record(b->reader, i);
-        bool token = reader_site(b->reader, rec->at.site)->row == 0;
+        bool token = reader_site(b->reader, rec->at.site)->row == DMI_ROW_TOKEN;
         f[i] = (struct forward){ rec->at.forward, token ? rec->at.dims[0] : 0, 0 };
     }
     qsort(f, n, sizeof *f, forward_order);
@@ -143,7 +143,7 @@ static int rehash(struct build *b)
     return 0;
 }
 
-static uint32_t first_of_name(const struct reader *reader, const struct reader_site *site)
+static uint32_t first_of_name(const struct reader *reader, const struct dmi_site *site)
 {
     uint32_t i = 0;
     while (i < site->id && strcmp(reader_site(reader, i)->name, site->name))
@@ -152,7 +152,7 @@ static uint32_t first_of_name(const struct reader *reader, const struct reader_s
 }
 
 static struct tensor *find_tensor(struct build *b, const char *request, size_t n_request,
-                                  const struct reader_site *site, int32_t layer)
+                                  const struct dmi_site *site, int32_t layer)
 {
     if (2 * b->out->n >= b->n_slots && rehash(b))
         return NULL;

@@ -143,7 +143,7 @@ static void fill(unsigned char *to, uint32_t dtype)
 
 static struct run *open_run(const char *folder)
 {
-    struct run_site site = {
+    struct dmi_site site = {
         .name = "x", .kernel = "x", .dtype = DMI_DTYPE_F32, .scale = 1, .expect = -1
     };
     struct run_options options = { .out_dir = folder,

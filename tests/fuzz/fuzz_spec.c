@@ -42,11 +42,11 @@ static void use_expr(const struct expr *e, int64_t min)
 static void use_site(const struct spec *spec, const struct spec_site *site)
 {
     unsigned n_rows = 0;
-    require(site->name && *site->name && site->kernel && site->dtype);
+    require(site->about.name && *site->about.name && site->about.kernel && site->about.dtype);
     require(site->kind < (int)spec->n_kinds && site->first_occurrence <= site->last_occurrence);
     require(site->n_dims >= 1 && site->n_dims <= SPEC_MAX_DIMS && site->dims[0].is_row);
     require(site->pointer.arg <= (int)EXPR_MAX_ARG && site->pointer.offset <= EXPR_MAX_OFFSET);
-    require(site->scale != 0);
+    require(site->about.scale != 0);
     for (uint32_t d = 0; d < site->n_dims; d++) {
         require(site->dims[d].count && site->dims[d].stride);
         use_expr(site->dims[d].count, 1);
@@ -65,7 +65,7 @@ static void use_spec(const struct spec *spec)
     struct spec_match match;
     require(spec->name && spec->n_sites >= 1 && spec->n_sites <= SPEC_MAX_SITES);
     for (uint32_t i = 0; i < spec->n_sites; i++) {
-        require(spec->sites[i].id == i);
+        require(spec->sites[i].about.id == i);
         use_site(spec, &spec->sites[i]);
     }
     for (uint32_t i = 0; i < spec->n_kinds; i++)

@@ -65,7 +65,7 @@ static const struct {
 
 enum { Q_PREFILL, Q_DECODE, Q_LAYER_1, H, IDS, LOGITS, BIAS, SITES };
 
-static const struct run_site sites[SITES] = {
+static const struct dmi_site sites[SITES] = {
     [Q_PREFILL] = { .name = "q",
                     .kernel = "p.*",
                     .kind = "prefill",

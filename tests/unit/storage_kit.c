@@ -36,15 +36,15 @@ void kit_remove(const char *folder)
 
 struct run *kit_open(const char *out, uint64_t segment_bytes)
 {
-    struct run_site sites[DMI_DTYPE_COUNT];
+    struct dmi_site sites[DMI_DTYPE_COUNT];
     for (uint32_t d = 1; d < DMI_DTYPE_COUNT; d++)
-        sites[d - 1] = (struct run_site){ .name = dmi_dtype_info(d)->name,
+        sites[d - 1] = (struct dmi_site){ .name = dmi_dtype_info(d)->name,
                                           .kernel = "k_.*\"\n",
                                           .dtype = d,
                                           .scale = 1,
                                           .expect = -1,
                                           .has_layer = 1 };
-    sites[DMI_DTYPE_COUNT - 1] = (struct run_site){ .name = "logits",
+    sites[DMI_DTYPE_COUNT - 1] = (struct dmi_site){ .name = "logits",
                                                     .kernel = "z",
                                                     .kind = "decode",
                                                     .note = "times 1e12",

@@ -358,22 +358,22 @@ START_TEST(everything_that_a_spec_says_is_in_the_struct)
 
     ck_assert_uint_eq(s->n_sites, 2);
     const struct spec_site *q = &s->sites[0];
-    ck_assert_uint_eq(q->id, 0);
-    ck_assert_str_eq(q->name, "h.{layer}.q");
-    ck_assert_str_eq(q->kernel, "^r_9_2$");
+    ck_assert_uint_eq(q->about.id, 0);
+    ck_assert_str_eq(q->about.name, "h.{layer}.q");
+    ck_assert_str_eq(q->about.kernel, "^r_9_2$");
     ck_assert_int_eq(q->kind, 1);
     ck_assert_int_eq(q->pointer.arg, 2);
     ck_assert_uint_eq(q->pointer.offset, 24);
     ck_assert(!expr_is_constant(q->offset));
-    ck_assert_uint_eq(q->dtype, DMI_DTYPE_BF16);
+    ck_assert_uint_eq(q->about.dtype, DMI_DTYPE_BF16);
     ck_assert_uint_eq(q->first_occurrence, 1);
     ck_assert_uint_eq(q->last_occurrence, 28);
-    ck_assert_int_eq(q->expect, 30);
+    ck_assert_int_eq(q->about.expect, 30);
     ck_assert_int_eq(value_of(q->layer), 4);
     ck_assert_int_eq(q->when, SPEC_BEFORE);
-    ck_assert_int_eq(q->row, SPEC_ROW_REQUEST);
-    ck_assert(q->scale == 1e12);
-    ck_assert_str_eq(q->note, "divided");
+    ck_assert_int_eq(q->about.row, DMI_ROW_REQUEST);
+    ck_assert(q->about.scale == 1e12);
+    ck_assert_str_eq(q->about.note, "divided");
     ck_assert_int_eq(q->line, 12);
     /* the row first, then the others as they stood; strides packed in the file's order */
     ck_assert_uint_eq(q->n_dims, 3);
@@ -389,19 +389,19 @@ START_TEST(everything_that_a_spec_says_is_in_the_struct)
     ck_assert_int_eq(stride, 7 * 64 * 2);
 
     const struct spec_site *x = &s->sites[1];
-    ck_assert_uint_eq(x->id, 1);
+    ck_assert_uint_eq(x->about.id, 1);
     ck_assert_int_eq(x->kind, -1);
     ck_assert_int_eq(x->pointer.arg, -1);
     ck_assert_uint_eq(x->pointer.offset, 16);
     ck_assert_ptr_null(x->offset);
     ck_assert_uint_eq(x->first_occurrence, 0);
     ck_assert_uint_eq(x->last_occurrence, UINT32_MAX);
-    ck_assert_int_eq(x->expect, -1);
+    ck_assert_int_eq(x->about.expect, -1);
     ck_assert_ptr_null(x->layer);
     ck_assert_int_eq(x->when, SPEC_AFTER);
-    ck_assert_int_eq(x->row, SPEC_ROW_TOKEN);
-    ck_assert(x->scale == 1);
-    ck_assert_ptr_null(x->note);
+    ck_assert_int_eq(x->about.row, DMI_ROW_TOKEN);
+    ck_assert(x->about.scale == 1);
+    ck_assert_ptr_null(x->about.note);
     spec_free(s);
 }
 END_TEST
@@ -729,7 +729,7 @@ START_TEST(numbers_do_not_depend_on_the_locale)
         return;
     }
     ck_assert_int_eq(parse(GOOD "  scale: 2.5\n", &errors, &spec), 0);
-    ck_assert(spec->sites[0].scale == 2.5);
+    ck_assert(spec->sites[0].about.scale == 2.5);
     spec_free(spec);
 }
 END_TEST

@@ -101,7 +101,7 @@ START_TEST(what_was_written_comes_back)
     expect_sound(96, 40);
     _cleanup_(reader_closep) struct reader *reader = kit_read(out, false);
     ck_assert_uint_eq(reader_n_sites(reader), DMI_DTYPE_COUNT);
-    const struct reader_site *logits = reader_site(reader, DMI_DTYPE_COUNT - 1);
+    const struct dmi_site *logits = reader_site(reader, DMI_DTYPE_COUNT - 1);
     ck_assert_str_eq(logits->name, "logits");
     ck_assert_double_eq(logits->scale, 1e12);
     ck_assert_uint_eq(logits->row, 1);
@@ -308,7 +308,7 @@ START_TEST(nothing_is_left_of_a_run_that_could_not_be_opened)
 {
     _cleanup_(freep) char *fresh = NULL;
     ck_assert_int_gt(asprintf(&fresh, "%s/fresh", out), 0);
-    struct run_site site = { .name = "q", .dtype = DMI_DTYPE_F32, .scale = 1 };
+    struct dmi_site site = { .name = "q", .dtype = DMI_DTYPE_F32, .scale = 1 };
     struct run_options options = { .out_dir = fresh, .sites = &site, .n_sites = 1 };
     for (int64_t room = 0; room < 2000; room += 13) {
         struct err err = { 0 };

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a site is, from the HookSpec that names it to the reader of a run: one description, filled by
+ * policy/spec, written into the site dictionary by storage and read back from there. A plain struct: any thread may
+ * read it. Source: docs/format.md 4.
+ */
+#ifndef DMI_SITE_H
+#define DMI_SITE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+/* What a row, a tensor's first dimension, stands for: it decides the positions that readers give rows. */
+enum dmi_row {
+    DMI_ROW_TOKEN = 0,   /* row r is row r of the step's batch */
+    DMI_ROW_REQUEST = 1, /* one row a request: its last token of the step (logits) */
+    DMI_ROW_NONE = 2,    /* rows have no token */
+    DMI_ROW_COUNT
+};
+
+/* As HookSpecs and the site dictionary spell it; NULL for a number that is none. */
+static inline const char *dmi_row_name(uint32_t row)
+{
+    static const char *const names[DMI_ROW_COUNT] = { "token", "request", "none" };
+    return row < DMI_ROW_COUNT ? names[row] : NULL;
+}
+
+/* DMI_ROW_COUNT for a name that is none. */
+static inline uint32_t dmi_row_from_name(const char *name)
+{
+    uint32_t row = 0;
+    while (row < DMI_ROW_COUNT && strcmp(dmi_row_name(row), name))
+        row++;
+    return row;
+}
+
+/* Strings belong to whoever filled the struct in (the spec, the writer's options, the reader). */
+struct dmi_site {
+    uint32_t id; /* index in the spec and in the dictionary; what descriptors and records carry */
+    const char *name;   /* "resid_pre"; may hold "{layer}", else tensors are named NAME.LAYER */
+    const char *kernel; /* pattern by which its kernel is found; NULL: by other means */
+    const char *kind;   /* kind of forward that it belongs to; NULL: all */
+    const char *note;   /* convention in words; NULL: none */
+    uint32_t dtype;     /* enum dmi_dtype */
+    uint32_t row;       /* enum dmi_row */
+    double scale;       /* stored value = true value * scale; 1 where nothing is said */
+    int64_t expect;     /* matching launches a forward; -1: not declared */
+    bool has_layer;     /* its records carry a layer number */
+};
+
+#endif
