@@ -23,6 +23,7 @@
 #define RING_MIN_SLOTS 2u
 #define RING_NO_CLOSE  UINT64_MAX
 #define RING_MIN_BYTES 64u
+#define RING_USER_BYTES 64u /* of a slot's user data */
 
 enum {
     RING_E_FULL = 1,      /* no slot or no bytes now: the drain will free some */
@@ -36,7 +37,7 @@ enum ring_state {
     RING_GIVEN_UP = 3,  /* the drain waits for it no longer */
 };
 
-/* The host's half of a slot: what the reservation promised. @user is the caller's own. */
+/* The host's half of a slot: what the reservation promised, and what the caller remembers of it. */
 struct ring_slot {
     uint32_t state; /* enum ring_state; who changes it from RESERVED decides the slot's fate */
     uint32_t site;
@@ -45,6 +46,7 @@ struct ring_slot {
     uint64_t n_bytes;
     uint64_t end;   /* running byte count up to which release of this slot frees the ring */
     uint64_t close; /* running number of the slot that ends this launch, RING_NO_CLOSE: none */
+    uint64_t user[RING_USER_BYTES / sizeof(uint64_t)]; /* opaque; ring_user() */
 };
 
 struct ring {
@@ -121,6 +123,15 @@ enum ring_event ring_poll(const struct ring *ring, uint64_t index);
 static inline struct ring_slot *ring_slot(const struct ring *ring, uint64_t index)
 {
     return &ring->slots[index & (ring->n_slots - 1)];
+}
+
+/*
+ * The slot's user data: RING_USER_BYTES that the ring never looks at. Thread: whoever reserved the slot, until its copy
+ * is launched; from then on the drain, until it releases the slot.
+ */
+static inline void *ring_user(const struct ring *ring, uint64_t index)
+{
+    return ring_slot(ring, index)->user;
 }
 
 static inline struct dmi_desc *ring_desc(const struct ring *ring, uint64_t index)

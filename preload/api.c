@@ -2,9 +2,11 @@
 /* The functions of include/dmi/dmi.h, and the ways out of a process that skip atexit handlers. */
 #include "core/atomic.h"
 #include "core/clock.h"
-#include "preload/arena.h"
-#include "preload/hooks.h"
-#include "preload/process.h"
+#include "preload/base/driver.h"
+#include "preload/base/session.h"
+#include "preload/context/context.h"
+#include "preload/context/drain.h"
+#include "preload/lifecycle.h"
 
 #include <dmi/dmi.h>
 
@@ -35,58 +37,57 @@ static int check_step(const struct dmi_step *step)
     return 0;
 }
 
+/* The steps' own number of @step, SESSION_NO_STEP: it could not be noted. Entered. */
+static int note_step(struct run *run, const struct dmi_step *step)
+{
+    uint64_t sequence = atomic_add_relaxed(&session.next_step, 1);
+    int r = run_step(run, sequence, step);
+    if (r == 0)
+        atomic_add_relaxed(&session.counters->steps, 1);
+    /* rows that nobody is named for are better than rows of the last step's requests; to admission_fill() */
+    atomic_store_release(&session.step, r == 0 ? sequence : SESSION_NO_STEP);
+    atomic_add_acq_rel(&session.step_forward, 1); /* acquired by forward_advance() */
+    return r;
+}
+
 EXPORT int dmi_step_begin(const struct dmi_step *step)
 {
-    if (!atomic_load_acquire(&process.armed))
+    struct session_call call;
+    if (!session_armed())
         return DMI_STATUS_OFF;
     int r = check_step(step);
     if (r)
         return r;
-    int saved = errno;
-    /* counted as active: the run must not be closed under us (process_finish) */
-    __atomic_fetch_add(&process.active, 1, __ATOMIC_SEQ_CST);
-    struct run *run = __atomic_load_n(&process.armed, __ATOMIC_SEQ_CST) ? process_run() : NULL;
-    r = DMI_STATUS_OFF;
-    if (run) {
-        uint64_t sequence = atomic_add_relaxed(&process.next_step, 1);
-        r = run_step(run, sequence, step);
-        if (r == 0) {
-            atomic_add_relaxed(&process.counters->steps, 1);
-            atomic_store_release(&process.step, sequence); /* to fill_pending() in launch.c */
-        } else {
-            /* rows that nobody is named for are better than rows of the last step's requests */
-            atomic_store_release(&process.step, UINT64_MAX);
-        }
-        atomic_add_acq_rel(&process.step_forward, 1); /* acquired by forward_advance() */
-    }
-    atomic_sub_relaxed(&process.active, 1);
-    errno = saved;
+    struct run *run = session_enter(&call) ? session_run() : NULL;
+    r = run ? note_step(run, step) : DMI_STATUS_OFF;
+    session_leave(&call);
     return r;
 }
 
 EXPORT int dmi_step_end(void)
 {
-    if (!atomic_load_acquire(&process.armed))
+    if (!session_armed())
         return DMI_STATUS_OFF;
-    atomic_store_release(&process.step, UINT64_MAX); /* to fill_pending() in launch.c */
+    atomic_store_release(&session.step, SESSION_NO_STEP); /* to admission_fill() */
     return DMI_OK;
 }
 
 EXPORT int dmi_site_enable(const char *pattern, int on)
 {
+    struct session_call call;
     if (!pattern)
         return -EINVAL;
-    if (!atomic_load_acquire(&process.armed))
+    if (!session_armed())
         return DMI_STATUS_OFF;
-    int saved = errno, r = -ENOENT;
-    for (uint32_t i = 0; i < process.spec->n_sites; i++) {
-        if (fnmatch(pattern, process.spec->sites[i].about.name, 0))
+    int r = session_enter(&call) ? -ENOENT : DMI_STATUS_OFF;
+    for (uint32_t i = 0; r != DMI_STATUS_OFF && i < session.spec->n_sites; i++) {
+        if (fnmatch(pattern, session_site(i)->about.name, 0))
             continue;
-        atomic_store_relaxed(&process.off[i], !on);
+        atomic_store_relaxed(&session.off[i], !on);
         r = 0;
     }
-    atomic_add_acq_rel(&process.switches, 1); /* acquired by follow_switches() in exec_launch.c */
-    errno = saved;
+    atomic_add_acq_rel(&session.switches, 1); /* acquired by follow_switches() */
+    session_leave(&call);
     return r;
 }
 
@@ -95,49 +96,47 @@ struct flush {
     bool done;
 };
 
-static void flush_arena(struct arena *a, void *ctx)
+static void flush_context(struct context *c, void *arg)
 {
-    struct flush *flush = ctx;
+    struct flush *flush = arg;
     uint64_t now = clock_mono_ns();
-    if (atomic_load_acquire(&a->state) == ARENA_READY &&
-        !drain_wait(a, atomic_load_acquire(&a->ring.head_slot),
+    if (atomic_load_acquire(&c->state) == CONTEXT_READY &&
+        !drain_wait(c, atomic_load_acquire(&c->ring.head_slot),
                     now < flush->end_ns ? flush->end_ns - now : 0))
         flush->done = false;
 }
 
+static int flush_all(struct run *run, uint64_t timeout_ns)
+{
+    uint64_t now = clock_mono_ns();
+    struct flush flush = { .end_ns = timeout_ns > UINT64_MAX - now ? UINT64_MAX : now + timeout_ns,
+                           .done = true };
+    context_each(flush_context, &flush);
+    int r = run_flush(run);
+    return r == 0 && !flush.done ? DMI_STATUS_TIMEOUT : r;
+}
+
 EXPORT int dmi_flush(uint64_t timeout_ns)
 {
-    if (!atomic_load_acquire(&process.armed))
+    struct session_call call;
+    if (!session_armed())
         return DMI_STATUS_OFF;
-    int saved = errno;
-    __atomic_fetch_add(&process.active, 1, __ATOMIC_SEQ_CST);
-    struct run *run = __atomic_load_n(&process.armed, __ATOMIC_SEQ_CST) ? process_run() : NULL;
-    int r = DMI_STATUS_OFF;
-    if (run) {
-        uint64_t now = clock_mono_ns();
-        struct flush flush = { .end_ns =
-                                   timeout_ns > UINT64_MAX - now ? UINT64_MAX : now + timeout_ns,
-                               .done = true };
-        arena_each(flush_arena, &flush);
-        r = run_flush(run);
-        if (r == 0 && !flush.done)
-            r = DMI_STATUS_TIMEOUT;
-    }
-    atomic_sub_relaxed(&process.active, 1);
-    errno = saved;
+    struct run *run = session_enter(&call) ? session_run() : NULL;
+    int r = run ? flush_all(run, timeout_ns) : DMI_STATUS_OFF;
+    session_leave(&call);
     return r;
 }
 
 /*
- * _exit() skips the atexit handlers, and with them our last flush. A child of vfork() that calls
- * it shares our memory: process_finish() looks at the pid.
+ * _exit() skips the atexit handlers, and with them the last flush. A child of vfork() that calls
+ * it shares our memory: lifecycle_finish() looks at the pid.
  */
 typedef void exit_fn(int);
 
 static _Noreturn void leave(const char *name, int status)
 {
-    process_finish();
-    exit_fn *real = (exit_fn *)hooks_real_dlsym(RTLD_NEXT, name);
+    lifecycle_finish();
+    exit_fn *real = (exit_fn *)driver_real_dlsym(RTLD_NEXT, name);
     for (;;) {
         if (real)
             real(status);

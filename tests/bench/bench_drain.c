@@ -2,7 +2,7 @@
 /*
  * What the way out of the ring carries: bench_drain FOLDER [SECONDS]
  *
- * The library's drain and encoder (preload/drain.c, storage) behind a link to the host of a set bandwidth,
+ * The library's drain and encoder (preload/context, storage) behind a link to the host of a set bandwidth,
  * without a device: a thread reserves and publishes records as fast as the ring takes them, and payload is
  * what the ring was filled with once. Encoder "off" throws batches away. So the first column tells what the
  * drain leaves of the link, and the others what encoding and writing leave of that.
@@ -10,9 +10,9 @@
 #include "core/atomic.h"
 #include "core/clock.h"
 #include "core/log.h"
-#include "preload/arena.h"
-#include "preload/hooks.h"
-#include "preload/process.h"
+#include "preload/context/drain.h"
+#include "preload/base/driver.h"
+#include "preload/base/session.h"
 
 #include <dmi/dtype.h>
 
@@ -30,7 +30,6 @@
 #define SECOND     1000000000ull
 
 struct driver driver_table;
-struct process process;
 
 static struct {
     uint64_t bytes_a_second; /* 0: no limit */
@@ -72,18 +71,9 @@ static CUresult synchronize(CUstream stream)
     return CUDA_SUCCESS;
 }
 
-void process_count(struct dmi_tally *tally, int sign, uint64_t records, uint64_t rows,
-                   uint64_t bytes)
+struct run *session_run(void)
 {
-    (void)sign;
-    atomic_add_relaxed(&tally->records, records);
-    atomic_add_relaxed(&tally->rows, rows);
-    atomic_add_relaxed(&tally->bytes, bytes);
-}
-
-void process_drop(uint32_t site, enum dmi_drop reason, uint64_t rows, uint64_t bytes)
-{
-    process_count(&process.counters->sites[site].dropped[reason], 1, 1, rows, bytes);
+    return session.run;
 }
 
 /* The linker puts the first in the place of run_append(), which is then the second. */
@@ -171,29 +161,27 @@ static void remove_run(const char *path)
     rmdir(path);
 }
 
-static struct arena *make_arena(void)
+static struct context *make_context(void)
 {
-    static struct arena arena;
+    static struct context context;
     static struct dmi_desc desc[RING_SLOTS];
     static struct ring_slot slots[RING_SLOTS];
-    static struct arena_pending pending[RING_SLOTS];
     unsigned char *payload = malloc(RING_BYTES);
-    pthread_mutex_init(&arena.lock, NULL);
-    arena.state = ARENA_READY;
-    arena.pending = pending;
-    arena.payload = (CUdeviceptr)(uintptr_t)payload;
-    if (!payload || ring_init(&arena.ring, desc, slots, RING_SLOTS, RING_BYTES))
+    pthread_mutex_init(&context.lock, NULL);
+    context.state = CONTEXT_READY;
+    context.payload = (CUdeviceptr)(uintptr_t)payload;
+    if (!payload || ring_init(&context.ring, desc, slots, RING_SLOTS, RING_BYTES))
         die("no ring");
-    return &arena;
+    return &context;
 }
 
-static bool publish_one(struct arena *a, uint64_t seq, uint32_t dtype, uint32_t n_bytes)
+static bool publish_one(struct context *a, uint64_t seq, uint32_t dtype, uint32_t n_bytes)
 {
     uint64_t index, payload;
     pthread_mutex_lock(&a->lock);
     int r = ring_reserve(&a->ring, seq, 0, n_bytes, &index, &payload);
     if (!r)
-        a->pending[index % RING_SLOTS] = (struct arena_pending){
+        *(struct record_note *)ring_user(&a->ring, index) = (struct record_note){
             .dtype = dtype, .layer = -1, .n_dims = 1, .dims = { n_bytes / dmi_dtype_bytes(dtype) }
         };
     pthread_mutex_unlock(&a->lock);
@@ -216,14 +204,14 @@ struct result {
         cpu_a_byte; /* that come out; seconds of all threads, the link's copy included */
 };
 
-static struct result measure(struct arena *a, const char *folder, uint32_t dtype, uint32_t n_bytes,
-                             double seconds)
+static struct result measure(struct context *a, const char *folder, uint32_t dtype,
+                             uint32_t n_bytes, double seconds)
 {
     static uint64_t seq = DMI_SEQ_FIRST;
     uint64_t bytes = 0, start;
     struct timespec pause = { .tv_nsec = 100000 };
-    process.run = open_run(folder);
-    process.counters = run_counters(process.run);
+    session.run = open_run(folder);
+    session.counters = run_counters(session.run);
     wire.free_ns = 0;
     if (drain_start(a))
         die("no drain");
@@ -241,9 +229,9 @@ static struct result measure(struct arena *a, const char *folder, uint32_t dtype
     double spent = (double)(clock_mono_ns() - start) / 1e9;
     cpu = cpu_seconds() - cpu;
     char path[4096];
-    snprintf(path, sizeof path, "%s", run_path(process.run));
+    snprintf(path, sizeof path, "%s", run_path(session.run));
     if (!drain_stop(a, 10 * SECOND, DMI_DROP_EXIT_TIMEOUT) ||
-        process.counters->sites[0].captured.bytes != bytes || run_close(process.run))
+        session.counters->sites[0].captured.bytes != bytes || run_close(session.run))
         die("records are missing");
     remove_run(path);
     return (struct result){ (double)bytes / spent, cpu / (double)bytes };
@@ -271,7 +259,7 @@ int main(int argc, char **argv)
     driver_table.cuMemHostRegister_v2 = host_register;
     driver_table.cuMemcpyDtoHAsync_v2 = copy_to_host;
     driver_table.cuStreamSynchronize = synchronize;
-    struct arena *a = make_arena();
+    struct context *a = make_context();
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
         printf(
             "records of %u KiB: GB/s out of the ring (share of the link), CPU seconds a GB\n%-9s",

@@ -6,7 +6,7 @@
  * this program, built against it). QUERIES holds lines WAY NAME [VERSION FLAGS]; each is answered by the
  * object and symbol that the pointer lies in, the call's result, errno and dlerror's text.
  */
-#include "preload/cuda_abi.h"
+#include "preload/base/cuda_abi.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -125,7 +125,7 @@ def sites_switched_between_replays():
 def left_alone():
     """Graphs that a clone cannot stand in for run as they are, and their sites are told."""
     for name, text, expected, why in (("updatable", FORWARDS, [], "node that kernels update"),
-                                      ("contexts", ANY, [filled(9, 16)], "another context's")):
+                                      ("contexts", ANY, [filled(9, 16)], "another context")):
         result = scenario(name, text)
         if not bench.check(bool(result.folders), f"{name}: a run was written", result.stderr):
             continue

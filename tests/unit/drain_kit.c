@@ -11,7 +11,6 @@
 #include <time.h>
 
 struct driver driver_table;
-struct process process;
 struct kit kit;
 
 /* ------------------------------------------------------------------------- driver */
@@ -54,32 +53,26 @@ void kit_reset(uint32_t n_sites)
     driver_table.cuMemcpyDtoHAsync_v2 = fake_copy;
     driver_table.cuStreamSynchronize = fake_synchronize;
     kit = (struct kit){ .fail_copy_at = UINT64_MAX, .n_sites = n_sites };
-    process = (struct process){ 0 };
-    process.counters =
-        calloc(1, sizeof *process.counters + n_sites * sizeof process.counters->sites[0]);
-    ck_assert(process.counters);
+    session = (struct session)SESSION_INIT;
+    session.counters =
+        calloc(1, sizeof *session.counters + n_sites * sizeof session.counters->sites[0]);
+    session.reported = calloc(n_sites + 1, sizeof *session.reported);
+    ck_assert(session.counters && session.reported);
 }
 
 void kit_free(void)
 {
-    free(process.counters);
-    process.counters = NULL;
+    free(session.counters);
+    free(session.reported);
+    session.counters = NULL;
+    session.reported = NULL;
 }
 
-/* ------------------------------------------------------------------------- counters */
+/* ------------------------------------------------------------------------- in the library's place */
 
-void process_count(struct dmi_tally *tally, int sign, uint64_t records, uint64_t rows,
-                   uint64_t bytes)
+struct run *session_run(void)
 {
-    uint64_t s = (uint64_t)(int64_t)sign;
-    atomic_add_relaxed(&tally->records, s * records);
-    atomic_add_relaxed(&tally->rows, s * rows);
-    atomic_add_relaxed(&tally->bytes, s * bytes);
-}
-
-void process_drop(uint32_t site, enum dmi_drop reason, uint64_t rows, uint64_t bytes)
-{
-    process_count(&process.counters->sites[site].dropped[reason], 1, 1, rows, bytes);
+    return (struct run *)&kit;
 }
 
 void run_problem(struct run *run, const char *site, const char *reason, const char *sentence)
@@ -91,7 +84,7 @@ uint64_t kit_captured(void)
 {
     uint64_t n = 0;
     for (uint32_t i = 0; i < kit.n_sites; i++)
-        n += process.counters->sites[i].captured.records;
+        n += session.counters->sites[i].captured.records;
     return n;
 }
 
@@ -99,7 +92,7 @@ uint64_t kit_dropped(enum dmi_drop reason)
 {
     uint64_t n = 0;
     for (uint32_t i = 0; i < kit.n_sites; i++)
-        n += process.counters->sites[i].dropped[reason].records;
+        n += session.counters->sites[i].dropped[reason].records;
     return n;
 }
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What tests of the drain stand on: a driver whose copies to the host happen at once, counters, and the
- * random steps of schedules. Defines process and driver_table in the library's place.
+ * random steps of schedules. Defines driver_table and session_run() in the library's place.
  */
 #ifndef TESTS_UNIT_DRAIN_KIT_H
 #define TESTS_UNIT_DRAIN_KIT_H
 
-#include "preload/hooks.h"
-#include "preload/process.h"
+#include "preload/base/driver.h"
+#include "preload/base/session.h"
 
 #include <stdint.h>
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The drain and encoder threads (preload/drain.c) over a host model of the device: whatever happens
+ * The drain and encoder threads (preload/context) over a host model of the device: whatever happens
  * to a record, it is captured with its own bytes, in order, or counted under a reason. Driver, writer and
  * counters are the test's own; runs under ThreadSanitizer.
  */
 #include "core/atomic.h"
 #include "core/clock.h"
-#include "preload/arena.h"
+#include "preload/context/drain.h"
 #include "tests/unit/drain_kit.h"
 
 #include <check.h>
@@ -22,10 +22,9 @@
 /* ------------------------------------------------------------------------- the world around it */
 
 static struct world {
-    struct arena arena;
+    struct context context;
     struct dmi_desc desc[MAX_SLOTS];
     struct ring_slot slots[MAX_SLOTS];
-    struct arena_pending pending[MAX_SLOTS];
     unsigned char *payload;
     uint64_t n_appends, fail_append_at; /* the one run_append() that fails */
     uint64_t last_launch;               /* encoder only */
@@ -57,7 +56,7 @@ int run_append(struct run *run, const struct run_record *records, size_t n_recor
 
 /* ------------------------------------------------------------------------- fixture */
 
-static struct arena *set_up(uint32_t n_slots, uint64_t n_bytes)
+static struct context *set_up(uint32_t n_slots, uint64_t n_bytes)
 {
     kit_reset(N_SITES);
     free(world.payload);
@@ -65,24 +64,23 @@ static struct arena *set_up(uint32_t n_slots, uint64_t n_bytes)
     world.fail_append_at = UINT64_MAX;
     world.payload = malloc(n_bytes);
     ck_assert(world.payload);
-    struct arena *a = &world.arena;
+    struct context *a = &world.context;
     pthread_mutex_init(&a->lock, NULL);
     a->payload = (CUdeviceptr)(uintptr_t)world.payload;
-    a->pending = world.pending;
-    a->state = ARENA_READY;
+    a->state = CONTEXT_READY;
     ck_assert_int_eq(ring_init(&a->ring, world.desc, world.slots, n_slots, n_bytes), 0);
     return a;
 }
 
-/* As launch.c does. Return: as ring_reserve(). */
-static int reserve(struct arena *a, uint64_t seq, uint64_t n_bytes, struct dmi_desc *record,
+/* As capture/admission.c does. Return: as ring_reserve(). */
+static int reserve(struct context *a, uint64_t seq, uint64_t n_bytes, struct dmi_desc *record,
                    uint64_t *index)
 {
     uint64_t payload;
     pthread_mutex_lock(&a->lock);
     int r = ring_reserve(&a->ring, seq, (uint32_t)(seq % N_SITES), n_bytes, index, &payload);
     if (r == 0) {
-        a->pending[*index & (a->ring.n_slots - 1)] = (struct arena_pending){
+        *(struct record_note *)ring_user(&a->ring, *index) = (struct record_note){
             .forward = seq * 2,
             .n_dims = 1,
             .dims = { (uint32_t)n_bytes },
@@ -96,14 +94,14 @@ static int reserve(struct arena *a, uint64_t seq, uint64_t n_bytes, struct dmi_d
 }
 
 /* As copy.cu does. */
-static void copy_and_publish(struct arena *a, const struct dmi_desc *record, uint64_t index)
+static void copy_and_publish(struct context *a, const struct dmi_desc *record, uint64_t index)
 {
     for (uint64_t i = 0; i < record->n_bytes; i++)
         world.payload[record->payload + i] = pattern(record->ready, i);
     ring_publish(ring_desc(&a->ring, index), record);
 }
 
-static void tear_down(struct arena *a)
+static void tear_down(struct context *a)
 {
     drain_free(a);
     pthread_mutex_destroy(&a->lock);
@@ -113,7 +111,7 @@ static void tear_down(struct arena *a)
 
 START_TEST(what_is_published_is_captured_in_order_with_its_own_bytes)
 {
-    struct arena *a = set_up(8, 64 << 10);
+    struct context *a = set_up(8, 64 << 10);
     ck_assert_int_eq(drain_start(a), 0);
     uint64_t index = 0;
     for (uint64_t seq = DMI_SEQ_FIRST; seq < 300; seq++) {
@@ -133,7 +131,7 @@ END_TEST
 /* The staging memory holds a quarter of the ring: the largest record passes through in pieces. */
 START_TEST(a_record_as_large_as_the_ring_is_captured)
 {
-    struct arena *a = set_up(4, MAX_BYTES);
+    struct context *a = set_up(4, MAX_BYTES);
     ck_assert_int_eq(drain_start(a), 0);
     for (uint64_t seq = DMI_SEQ_FIRST; seq < 8; seq++) {
         struct dmi_desc record;
@@ -151,7 +149,7 @@ END_TEST
 
 START_TEST(what_is_never_published_is_counted_when_the_time_is_over)
 {
-    struct arena *a = set_up(8, 4096);
+    struct context *a = set_up(8, 4096);
     ck_assert_int_eq(drain_start(a), 0);
     struct dmi_desc record[4];
     uint64_t index[4];
@@ -172,7 +170,7 @@ END_TEST
 
 START_TEST(a_descriptor_that_lies_is_counted_and_the_next_ones_are_captured)
 {
-    struct arena *a = set_up(8, 4096);
+    struct context *a = set_up(8, 4096);
     ck_assert_int_eq(drain_start(a), 0);
     for (uint64_t seq = DMI_SEQ_FIRST; seq < 6; seq++) {
         struct dmi_desc record;
@@ -191,7 +189,7 @@ END_TEST
 
 START_TEST(a_full_disk_drops_its_chunk_and_no_other)
 {
-    struct arena *a = set_up(8, 4096);
+    struct context *a = set_up(8, 4096);
     world.fail_append_at = 2;
     ck_assert_int_eq(drain_start(a), 0);
     for (uint64_t seq = DMI_SEQ_FIRST; seq < 8; seq++) {
@@ -210,7 +208,7 @@ END_TEST
 
 START_TEST(a_sticky_error_drops_the_rest_and_stops_reservations)
 {
-    struct arena *a = set_up(8, 4096);
+    struct context *a = set_up(8, 4096);
     kit.fail_copy_at = 2;
     ck_assert_int_eq(drain_start(a), 0);
     struct dmi_desc record;
@@ -234,7 +232,7 @@ END_TEST
 
 START_TEST(it_starts_again_after_a_stop)
 {
-    struct arena *a = set_up(8, 4096);
+    struct context *a = set_up(8, 4096);
     for (uint64_t seq = DMI_SEQ_FIRST; seq < 12; seq++) {
         struct dmi_desc record;
         uint64_t index;
@@ -275,7 +273,7 @@ static void *stream_main(void *arg)
         s->n_out += any;
         pthread_mutex_unlock(&s->lock);
         if (any)
-            copy_and_publish(&world.arena, &record, index);
+            copy_and_publish(&world.context, &record, index);
         else if (closed)
             return NULL;
         else
@@ -287,7 +285,7 @@ static void *stream_main(void *arg)
 START_TEST(random_schedules_account_for_every_record)
 {
     uint64_t state = (uint64_t)_i * 7919;
-    struct arena *a = set_up(2u << kit_next(&state) % 6, 4096u << kit_next(&state) % 4);
+    struct context *a = set_up(2u << kit_next(&state) % 6, 4096u << kit_next(&state) % 4);
     if (kit_next(&state) % 4 == 0)
         world.fail_append_at = 1 + kit_next(&state) % 6;
     if (kit_next(&state) % 6 == 0)

@@ -4,7 +4,7 @@
  * defines a gather, it must give the elements that the site's dimensions name, in their order.
  */
 #include "policy/spec.h"
-#include "preload/gather.h"
+#include "preload/capture/gather.h"
 
 #include <dmi/dtype.h>
 

@@ -6,7 +6,12 @@
  * run, some do not fit. Whatever happens: every record that the spec wants of a launch that ran is
  * captured once, with its own bytes, or is a counted drop; nothing stalls; the ring comes back whole.
  */
-#include "preload/exec_private.h"
+#include "preload/context/device.h"
+#include "preload/context/drain.h"
+#include "preload/eager/launch.h"
+#include "preload/graph/exec.h"
+#include "preload/graph/instrument.h"
+#include "preload/graph/launch.h"
 #include "tests/unit/drain_kit.h"
 #include "tests/unit/tickets_device.h"
 
@@ -58,7 +63,8 @@ struct host {
 };
 
 static struct world {
-    struct arena arena;
+    struct context *context;
+    uint64_t *seed; /* while it is set up */
     struct host hosts[N_HOSTS];
     uint32_t max_bytes; /* of a tensor */
     uint8_t off[N_SITES + 1];
@@ -92,22 +98,7 @@ int run_append(struct run *run, const struct run_record *records, size_t n_recor
     return 0;
 }
 
-struct arena *arena_current(void)
-{
-    return &world.arena;
-}
-
-struct run *process_run(void)
-{
-    return (struct run *)&world;
-}
-
-void process_problem(uint32_t site, enum problem problem, const char *fmt, ...)
-{
-    (void)site, (void)problem, (void)fmt;
-}
-
-void *hooks_real_dlsym(void *handle, const char *name)
+void *driver_real_dlsym(void *handle, const char *name)
 {
     (void)handle, (void)name;
     return NULL;
@@ -119,7 +110,7 @@ void *hooks_real_dlsym(void *handle, const char *name)
 __attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void)
 {
-    return "leak:funcs_add\n";
+    return "leak:functions_add\n";
 }
 
 /* Kernel k of host h is named hHkK; the last one's second tensor lies behind its first. */
@@ -144,7 +135,7 @@ static void load_spec(void)
         for (unsigned k = 0; k < N_KERNELS; k++) {
             char name[16];
             snprintf(name, sizeof name, "h%uk%u", h, k);
-            funcs[h][k] = funcs_add(spec, &functions[h][k], FUNC_FUNCTION, name, NULL);
+            funcs[h][k] = functions_add(spec, &functions[h][k], FUNC_FUNCTION, name, NULL);
             ck_assert_uint_eq(funcs[h][k]->match.n_sites, n_tensors[k]);
         }
 }
@@ -181,7 +172,10 @@ static void set_params(struct host *h, struct graph *g, uint32_t i, uint32_t n)
     CUgraphNode node = (CUgraphNode)&g->device->engine[i];
     ck_assert_int_eq(driver_table.cuGraphExecKernelNodeSetParams_v2(g->exec->handle, node, &k),
                      CUDA_SUCCESS);
-    execs_kernel_changed(g->exec, node, &k);
+    struct session_call call;
+    session_enter(&call);
+    exec_kernel_changed(g->exec, node, &k);
+    session_leave(&call);
     g->n[i] = n;
 }
 
@@ -196,22 +190,28 @@ static void add_kernel(struct host *h, struct graph *g, uint32_t kernel)
     g->kernel[i] = kernel;
     g->buffer[i] = malloc(2 * (size_t)world.max_bytes);
     ck_assert(g->buffer[i]);
-    x->entries[x->n_entries++] = (struct entry){ .host = (CUgraphNode)&d->engine[i],
-                                                 .node = (CUgraphNode)&d->engine[i],
-                                                 .enabled = true,
-                                                 .func = funcs[h->number][kernel],
-                                                 .first_copy = x->n_copies,
-                                                 .n_copies = n_tensors[kernel] };
+    x->plan.kernels[x->plan.n_kernels++] = (struct graph_kernel){
+        .app = (CUgraphNode)&d->engine[i],
+        .node = (CUgraphNode)&d->engine[i],
+        .enabled = true,
+        .func = funcs[h->number][kernel],
+        .first_copy = x->plan.n_copies,
+        .n_copies = n_tensors[kernel],
+    };
     for (uint32_t t = 0; t < n_tensors[kernel]; t++) {
         struct device_node *node = &d->copy[d->n_copies++];
-        struct copy *c = &x->copies[x->n_copies++];
-        *c = (struct copy){ .node = (CUgraphNode)node, .want.site = d->engine[i].engine.site + t };
+        struct graph_copy *c = &x->plan.copies[x->plan.n_copies++];
+        struct action_kernel k;
+        *c = (struct graph_copy){ .node = (CUgraphNode)node, .site = d->engine[i].engine.site + t };
+        c->plan = (struct site_plan){ .site = c->site, .drop = DROP_NONE };
+        c->drop = DROP_NONE;
         *node = (struct device_node){ .kind = NODE_COPY, .enabled = true, .behind = i };
-        exec_fill_copy(x, c, &node->copy);
+        instrument_kernel(&x->plan, c, &k);
+        node->copy = k.param.graph_copy;
     }
 }
 
-/* What surgery.c and instantiate would have made: one to three kernels that wait for nothing but open. */
+/* What instrument.c and instantiate would have built: one to three kernels that wait for nothing but open. */
 static void make_graph(struct host *h, struct graph *g)
 {
     g->exec = calloc(1, sizeof *g->exec);
@@ -220,21 +220,29 @@ static void make_graph(struct host *h, struct graph *g)
     struct exec *x = g->exec;
     struct device_exec *d = g->device;
     x->handle = (CUgraphExec)d;
-    x->arena = &world.arena;
-    x->state = (CUdeviceptr)(uintptr_t)&d->state;
-    x->open = (CUgraphNode)&d->open;
-    x->close = (CUgraphNode)&d->close;
-    x->ticket.state = x->state;
+    x->state.memory = (CUdeviceptr)(uintptr_t)&d->state;
+    x->plan = (struct graph_plan){ .context = world.context,
+                                   .state = x->state.memory,
+                                   .open = (CUgraphNode)&d->open,
+                                   .close = (CUgraphNode)&d->close,
+                                   .epoch = session.memory_epoch };
+    x->scratch.ticket.state = x->state.memory;
     x->empty = true;
-    x->epoch = process.memory_epoch;
-    x->entries = calloc(DEVICE_KERNELS, sizeof *x->entries);
-    x->copies = calloc(DEVICE_COPIES, sizeof *x->copies);
-    ck_assert(x->entries && x->copies);
-    d->open = (struct device_node){ .kind = NODE_OPEN, .enabled = true, .open.state = x->state };
-    d->close =
-        (struct device_node){ .kind = NODE_CLOSE,
-                              .enabled = true,
-                              .close = { .state = x->state, .desc = world.arena.desc_device } };
+    x->plan.kernels = calloc(DEVICE_KERNELS, sizeof *x->plan.kernels);
+    x->plan.copies = calloc(DEVICE_COPIES, sizeof *x->plan.copies);
+    x->scratch.items = calloc(DEVICE_COPIES, sizeof *x->scratch.items);
+    struct admission_pieces *p = &x->scratch.pieces;
+    p->sites = calloc(DEVICE_COPIES, sizeof *p->sites);
+    p->sizes = calloc(DEVICE_COPIES, sizeof *p->sizes);
+    p->payloads = calloc(DEVICE_COPIES, sizeof *p->payloads);
+    ck_assert(x->plan.kernels && x->plan.copies && x->scratch.items);
+    ck_assert(p->sites && p->sizes && p->payloads);
+    d->open =
+        (struct device_node){ .kind = NODE_OPEN, .enabled = true, .open.state = x->state.memory };
+    d->close = (struct device_node){ .kind = NODE_CLOSE,
+                                     .enabled = true,
+                                     .close = { .state = x->state.memory,
+                                                .desc = world.context->desc_device } };
     uint32_t first = (uint32_t)(kit_next(&h->seed) % N_KERNELS),
              n = 1 + (uint32_t)(kit_next(&h->seed) % N_KERNELS);
     for (uint32_t i = 0; i < n; i++)
@@ -247,8 +255,12 @@ static void free_graph(struct graph *g)
 {
     for (uint32_t i = 0; i < g->device->n_engine; i++)
         free(g->buffer[i]);
-    free(g->exec->entries);
-    free(g->exec->copies);
+    free(g->exec->plan.kernels);
+    free(g->exec->plan.copies);
+    free(g->exec->scratch.items);
+    free(g->exec->scratch.pieces.sites);
+    free(g->exec->scratch.pieces.sizes);
+    free(g->exec->scratch.pieces.payloads);
     free(g->exec);
     free(g->device);
 }
@@ -285,65 +297,82 @@ static uint32_t want(struct host *h, uint32_t kernel, uint32_t n, bool taken)
     return n_wanted;
 }
 
+static uint32_t count_in(const struct admission_launch *l, enum admission_state state)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < l->n; i++)
+        n += l->items[i].state == state;
+    return n;
+}
+
 static void launch_graph(struct host *h, struct graph *g)
 {
-    struct exec_job job;
+    struct graph_job job;
+    struct session_call call;
     struct device_exec *d = g->device;
     for (uint32_t i = 0; i < d->n_engine; i++) {
         if (any(&h->seed, 2))
             set_params(h, g, i, any_size(&h->seed));
         if (any(&h->seed, 12)) {
-            bool on = !g->exec->entries[i].enabled;
+            bool on = !g->exec->plan.kernels[i].enabled;
             driver_table.cuGraphNodeSetEnabled(g->exec->handle, (CUgraphNode)&d->engine[i], on);
-            execs_node_enabled(g->exec, (CUgraphNode)&d->engine[i], on);
+            exec_node_enabled(g->exec, (CUgraphNode)&d->engine[i], on);
         }
     }
     CUstream stream = any_stream(&h->seed);
-    execs_launch_before(g->exec, stream, false, &job);
+    bool armed = session_enter(&call);
+    graph_before(g->exec, (struct stream){ stream, false }, armed, &job);
+    session_pause(&call);
     kit_nap(&h->seed);
     bool refuse = refuses(&h->seed);
     uint32_t skip = any(&h->seed, 3) ? (uint32_t)(kit_next(&h->seed) & kit_next(&h->seed)) : 0;
-    uint64_t seq = job.n_slots ? ring_slot(&world.arena.ring, job.first)->seq : 0;
+    uint32_t n_reserved = count_in(&job.launch, ADMISSION_RESERVED);
     if (!refuse)
-        device_launch_graph(d, stream, seq, skip);
-    execs_launch_after(&job, refuse ? CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES : CUDA_SUCCESS);
+        device_launch_graph(d, stream, n_reserved ? job.launch.number : 0, skip);
+    session_resume(&call);
+    graph_after(g->exec, &job, refuse ? CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES : CUDA_SUCCESS);
+    session_leave(&call);
     uint32_t n = 0;
     for (uint32_t i = 0; i < d->n_engine; i++)
         if (d->engine[i].enabled)
             n += want(h, g->kernel[i], g->n[i], !refuse);
     if (!refuse)
-        h->refused += n - (job.n_slots ? job.n_slots - 1 : 0);
+        h->refused += n - n_reserved;
 }
 
 static void launch_kernel(struct host *h)
 {
-    struct launch_job job;
+    struct eager_job job;
+    struct session_call call;
     uint32_t kernel = (uint32_t)(kit_next(&h->seed) % N_KERNELS), n = any_size(&h->seed);
     CUstream stream = any_stream(&h->seed);
     unsigned char *out = h->buffer[(uintptr_t)stream - 1];
     void *params[] = { &out, &n };
-    struct launch l = { .function = (CUfunction)&functions[h->number][kernel],
-                        .grid = { 1, 1, 1 },
-                        .block = { 1, 1, 1 },
-                        .stream = stream,
-                        .kernel_params = params };
+    struct eager_launch l = { .function = (CUfunction)&functions[h->number][kernel],
+                              .grid = { 1, 1, 1 },
+                              .block = { 1, 1, 1 },
+                              .stream = { stream, false },
+                              .kernel_params = params };
     struct engine_kernel k = kernel_of(h, kernel, out, n);
-    launch_before(&l, funcs[h->number][kernel], &job);
+    const struct func *func = funcs[h->number][kernel];
+    session_enter(&call);
+    eager_before(&l, func, &job);
+    session_pause(&call);
     kit_nap(&h->seed);
-    for (uint32_t i = 0; i < job.n_items; i++)
-        if (job.items[i].reserved)
-            k.seed[job.items[i].site - k.site] =
-                ring_slot(&world.arena.ring, job.items[i].slot)->seq;
+    for (uint32_t i = 0; i < job.launch.n; i++)
+        if (job.items[i].state == ADMISSION_RESERVED)
+            k.seed[job.items[i].site - k.site] = job.launch.number;
     bool refuse = refuses(&h->seed);
     if (!refuse)
         device_launch_kernel(&k, stream);
-    launch_after(&l, &job, refuse ? CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES : CUDA_SUCCESS);
+    session_resume(&call);
+    eager_after(&l, func, &job, refuse ? CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES : CUDA_SUCCESS);
+    session_leave(&call);
     uint32_t n_wanted = want(h, kernel, n, !refuse);
     if (refuse)
         return;
-    for (uint32_t i = 0; i < job.n_items; i++)
-        h->refused += job.items[i].drop != 0;
-    if (n_wanted * ((n + RING_ALIGN - 1) / RING_ALIGN * RING_ALIGN) > world.arena.ring.n_bytes)
+    h->refused += count_in(&job.launch, ADMISSION_DROPPED);
+    if (n_wanted * ((n + RING_ALIGN - 1) / RING_ALIGN * RING_ALIGN) > world.context->ring.n_bytes)
         h->unfit += n_wanted;
 }
 
@@ -351,8 +380,8 @@ static void launch_kernel(struct host *h)
 static void switch_a_site(struct host *h)
 {
     uint64_t site = h->number * HOST_SITES + kit_next(&h->seed) % HOST_SITES;
-    atomic_store_relaxed(&process.off[site], !process.off[site]);
-    atomic_add_acq_rel(&process.switches, 1);
+    atomic_store_relaxed(&session.off[site], !session.off[site]);
+    atomic_add_acq_rel(&session.switches, 1);
 }
 
 static void *host_main(void *arg)
@@ -372,47 +401,55 @@ static void *host_main(void *arg)
 
 /* ------------------------------------------------------------------------- one schedule */
 
-static void make_ring(uint64_t *seed)
+/* The capture context's side on the device: a ring of any size. */
+int device_init(struct err *err, struct context *c)
 {
-    struct arena *a = &world.arena;
+    uint64_t *seed = world.seed;
     uint32_t n_slots = RING_MIN_SLOTS << kit_next(seed) % 10;
     uint64_t n_bytes = (RING_MIN_BYTES << kit_next(seed) % 12) + kit_next(seed) % 4 * RING_ALIGN;
     struct dmi_desc *desc = calloc(n_slots, sizeof *desc);
     struct ring_slot *slots = calloc(n_slots, sizeof *slots);
-    a->pending = calloc(n_slots, sizeof *a->pending);
-    a->sites = calloc(N_SITES + 1, sizeof *a->sites);
-    a->payload = (CUdeviceptr)(uintptr_t)malloc(n_bytes);
-    ck_assert(desc && slots && a->pending && a->sites && a->payload);
-    ck_assert_int_eq(ring_init(&a->ring, desc, slots, n_slots, n_bytes), 0);
-    a->desc_device = (CUdeviceptr)(uintptr_t)desc;
+    c->payload = (CUdeviceptr)(uintptr_t)malloc(n_bytes);
+    ck_assert(desc && slots && c->payload);
+    ck_assert_int_eq(ring_init(&c->ring, desc, slots, n_slots, n_bytes), 0);
+    c->desc_device = (CUdeviceptr)(uintptr_t)desc;
+    c->kernels = (struct context_kernels){ (CUfunction) "copy", (CUfunction) "copy_graph",
+                                           (CUfunction) "open", (CUfunction) "close" };
     world.max_bytes = (uint32_t)(n_bytes + n_bytes / 4);
+    (void)err;
+    return 0;
+}
+
+void device_deinit(struct context *c)
+{
+    device_forget(c);
+}
+
+void device_forget(struct context *c)
+{
+    free(c->ring.desc);
+    free(c->ring.slots);
+    free((void *)(uintptr_t)c->payload);
 }
 
 static void set_up(uint64_t *seed)
 {
-    struct arena *a = &world.arena;
     kit_reset(N_SITES);
     device_install();
     memset(&world, 0, sizeof world);
     memset(&device, 0, sizeof device);
-    process.armed = 1;
-    process.spec = spec;
-    process.next_launch = DMI_SEQ_FIRST;
-    process.memory_epoch = 1;
-    process.step = UINT64_MAX;
-    process.off = world.off;
+    session.armed = 1;
+    session.next_launch = DMI_SEQ_FIRST;
+    session.memory_epoch = 1;
+    session.step = UINT64_MAX;
+    session.off = world.off;
     world.fail_append_at = UINT64_MAX;
-    pthread_mutex_init(&a->lock, NULL);
-    a->state = ARENA_READY;
-    a->forward.kind = -1;
-    a->copy = (CUfunction) "copy";
-    a->copy_graph = (CUfunction) "copy_graph";
-    a->open = (CUfunction) "open";
-    a->close = (CUfunction) "close";
-    make_ring(seed);
     if (!spec)
         load_spec();
-    process.spec = spec;
+    session.spec = spec;
+    world.seed = seed;
+    world.context = context_current();
+    ck_assert(world.context && context_refusal(world.context) == DROP_NONE);
     /* whoever waits so long for room does so in vain */
     spec->overload = any(seed, 2) ? SPEC_OVERLOAD_COMPLETE : SPEC_OVERLOAD_DROP;
     spec->overload_wait_ns = STUCK_S / 2 * SECOND;
@@ -437,20 +474,13 @@ static void set_up(uint64_t *seed)
 
 static void tear_down(void)
 {
-    struct arena *a = &world.arena;
     for (uint32_t i = 0; i < N_HOSTS; i++) {
         for (int s = 0; s < DEVICE_STREAMS; s++)
             free(world.hosts[i].buffer[s]);
         for (int g = 0; g < N_EXECS; g++)
             free_graph(&world.hosts[i].graphs[g]);
     }
-    drain_free(a);
-    pthread_mutex_destroy(&a->lock);
-    free(a->ring.desc);
-    free(a->ring.slots);
-    free(a->pending);
-    free(a->sites);
-    free((void *)(uintptr_t)a->payload);
+    context_forget(world.context);
 }
 
 static struct dmi_tally sum_of(const struct dmi_site_counters *c)
@@ -465,16 +495,16 @@ static struct dmi_tally sum_of(const struct dmi_site_counters *c)
 }
 
 /* All that can be told of a record whatever failed. */
-static void check_account(void)
+static void check_accounting(void)
 {
     for (uint32_t i = 0; i < N_SITES; i++) {
-        const struct dmi_site_counters *c = &process.counters->sites[i];
+        const struct dmi_site_counters *c = &session.counters->sites[i];
         struct dmi_tally sum = sum_of(c);
         ck_assert_uint_eq(c->expected.records, sum.records);
         ck_assert_uint_eq(c->expected.rows, sum.rows);
         ck_assert_uint_eq(c->expected.bytes, sum.bytes);
     }
-    for (uint64_t seq = 0; seq < process.next_launch && seq < DEVICE_LEDGER; seq++)
+    for (uint64_t seq = 0; seq < session.next_launch && seq < DEVICE_LEDGER; seq++)
         ck_assert_uint_eq(device.fate[seq].captured & ~device.fate[seq].published, 0);
     ck_assert_uint_eq(world.n_wrong, 0);
     ck_assert_uint_eq(kit_dropped(DMI_DROP_MISMATCH) + kit_dropped(DMI_DROP_EXIT_TIMEOUT), 0);
@@ -485,7 +515,7 @@ static void check_fates(void)
 {
     uint64_t refused = 0, unfit = 0, published = 0;
     for (uint32_t i = 0; i < N_SITES; i++) {
-        const struct dmi_site_counters *c = &process.counters->sites[i];
+        const struct dmi_site_counters *c = &session.counters->sites[i];
         ck_assert_uint_eq(c->expected.records, world.hosts[i / HOST_SITES].wanted[i % HOST_SITES]);
         ck_assert_uint_eq(c->dropped[DMI_DROP_NOT_RUN].records, device.skipped[i]);
         ck_assert_uint_eq(c->captured.records + c->dropped[DMI_DROP_WRITE_FAILED].records,
@@ -508,10 +538,10 @@ static void check_fates(void)
 /* One record takes all of its bytes, one launch all of its slots. */
 static void check_ring_is_whole(void)
 {
-    struct ring *ring = &world.arena.ring;
+    struct ring *ring = &world.context->ring;
     uint64_t index, at;
     ck_assert_uint_eq(ring_in_flight(ring), 0);
-    ck_assert_int_eq(ring_reserve(ring, process.next_launch, 0, ring->n_bytes, &index, &at), 0);
+    ck_assert_int_eq(ring_reserve(ring, session.next_launch, 0, ring->n_bytes, &index, &at), 0);
     ring_cancel(ring, index);
     ring_release(ring, index + 1);
     uint32_t n = ring->n_slots - 1;
@@ -519,7 +549,7 @@ static void check_ring_is_whole(void)
     uint64_t *sizes = calloc(n, sizeof *sizes), *payloads = calloc(n, sizeof *payloads);
     ck_assert(sites && sizes && payloads);
     ck_assert_int_eq(
-        ring_reserve_launch(ring, process.next_launch + 1, sites, sizes, n, &index, payloads), 0);
+        ring_reserve_launch(ring, session.next_launch + 1, sites, sizes, n, &index, payloads), 0);
     free(sites);
     free(sizes);
     free(payloads);
@@ -539,18 +569,17 @@ START_TEST(random_schedules_of_launches_account_for_every_record)
     signal(SIGALRM, stuck);
     alarm(STUCK_S);
     set_up(&seed);
-    ck_assert_int_eq(drain_start(&world.arena), 0);
-    device_start(&world.arena, kit_next(&seed));
+    device_start(world.context, kit_next(&seed));
     for (int i = 0; i < N_HOSTS; i++)
         ck_assert_int_eq(pthread_create(&world.hosts[i].thread, NULL, host_main, &world.hosts[i]),
                          0);
     for (int i = 0; i < N_HOSTS; i++)
         pthread_join(world.hosts[i].thread, NULL);
     device_finish();
-    ck_assert(drain_stop(&world.arena, STUCK_S / 2 * SECOND, DMI_DROP_EXIT_TIMEOUT));
+    ck_assert(context_stop(world.context, STUCK_S / 2 * SECOND, DMI_DROP_EXIT_TIMEOUT));
     alarm(0);
-    ck_assert_uint_eq(process.active, 0);
-    check_account();
+    ck_assert_uint_eq(session.active, 0);
+    check_accounting();
     if (kit.fail_copy_at == UINT64_MAX)
         check_fates();
     check_ring_is_whole();

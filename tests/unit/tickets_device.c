@@ -188,9 +188,9 @@ static void *worker_main(void *arg)
     return NULL;
 }
 
-void device_start(struct arena *arena, uint64_t seed)
+void device_start(struct context *context, uint64_t seed)
 {
-    device.arena = arena;
+    device.context = context;
     pthread_mutex_init(&queues.lock, NULL);
     pthread_cond_init(&queues.moved, NULL);
     queues.closed = false;
@@ -277,7 +277,7 @@ static CUresult launch_kernel(CUfunction f, unsigned gx, unsigned gy, unsigned g
                               void **params, void **extra)
 {
     (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared, (void)extra;
-    ck_assert_ptr_eq(f, device.arena->copy);
+    ck_assert_ptr_eq(f, device.context->kernels.copy);
     if (nth(&device.n_copies, device.refuse_copy_every))
         return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
     struct op *op = op_new(NULL, 1);
@@ -339,8 +339,15 @@ static CUresult param_info(CUfunction f, size_t i, size_t *offset, size_t *size)
     return CUDA_SUCCESS;
 }
 
+static CUresult get_current(CUcontext *context)
+{
+    *context = (CUcontext)&device;
+    return CUDA_SUCCESS;
+}
+
 void device_install(void)
 {
+    driver_table.cuCtxGetCurrent = get_current;
     driver_table.cuLaunchKernel = launch_kernel;
     driver_table.cuGraphExecKernelNodeSetParams_v2 = set_params;
     driver_table.cuGraphNodeSetEnabled = set_enabled;

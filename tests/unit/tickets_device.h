@@ -8,8 +8,8 @@
 #ifndef TESTS_UNIT_TICKETS_DEVICE_H
 #define TESTS_UNIT_TICKETS_DEVICE_H
 
-#include "preload/arena.h"
-#include "preload/cuda_abi.h"
+#include "preload/context/context.h"
+#include "preload/base/cuda_abi.h"
 
 #include <dmi/ring.h>
 
@@ -60,7 +60,7 @@ struct device_fate {
 };
 
 struct device {
-    struct arena *arena;
+    struct context *context;
     uint64_t refuse_params_every; /* cuGraphExecKernelNodeSetParams fails so often; 0: never */
     uint64_t refuse_copy_every;   /* the launch of an eager copy does */
     uint64_t n_params, n_copies;  /* atomic */
@@ -74,7 +74,7 @@ extern struct device device;
 void device_install(void);
 
 /* The device's threads begin, and end once all that was launched has run. */
-void device_start(struct arena *arena, uint64_t seed);
+void device_start(struct context *context, uint64_t seed);
 void device_finish(void);
 
 /* What launches of the engine's come to. @skip: a bit for each copy that shall not run. Thread: any. */

@@ -158,25 +158,31 @@ void model_set_child(struct program *p, int exec, int node, int graph)
 
 /* ------------------------------------------------------------------------- records */
 
-static void say_records(struct program *p, const struct work *w, unsigned sites, bool each)
+static void say_records(struct program *p, const struct work *w, unsigned sites)
 {
     for (int site = 0; site < MAX_SITES; site++)
         if (sites >> site & 1 && w->rows && p->told)
-            fprintf(p->told, "%s%d %u %u\n", each ? "launch\n" : "", site, w->slot, w->rows);
+            fprintf(p->told, "%d %u %u\n", site, w->slot, w->rows);
+}
+
+static void say_launch(struct program *p)
+{
+    if (p->told)
+        fprintf(p->told, "launch\n");
 }
 
 void model_launch(struct program *p, int exec)
 {
     struct exec *x = &p->execs[exec];
-    if (p->told)
-        fprintf(p->told, "launch\n");
+    say_launch(p);
     for (int i = 0; i < x->n_entries; i++)
         if (x->entries[i].enabled)
             say_records(p, &x->entries[i].work,
-                        x->entries[i].sites & sites_of(x->entries[i].work.kind), false);
+                        x->entries[i].sites & sites_of(x->entries[i].work.kind));
 }
 
 void model_eager(struct program *p, const struct work *w)
 {
-    say_records(p, w, sites_of(w->kind), true);
+    say_launch(p);
+    say_records(p, w, sites_of(w->kind));
 }

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * <cuda.h> with every ABI declared under its exported name. By itself cuda.h maps each name to its
+ * newest ABI and leaves the older ones, and all per-thread-stream variants, undeclared.
+ */
+#ifndef PRELOAD_BASE_CUDA_ABI_H
+#define PRELOAD_BASE_CUDA_ABI_H
+
+#define __CUDA_API_VERSION_INTERNAL
+#include <cuda.h>
+
+/* _ptsz twins differ in which stream NULL means, not in type */
+__typeof__(cuLaunchKernel) cuLaunchKernel_ptsz;
+__typeof__(cuLaunchKernelEx) cuLaunchKernelEx_ptsz;
+__typeof__(cuLaunchCooperativeKernel) cuLaunchCooperativeKernel_ptsz;
+__typeof__(cuMemFreeAsync) cuMemFreeAsync_ptsz;
+__typeof__(cuStreamIsCapturing) cuStreamIsCapturing_ptsz;
+__typeof__(cuStreamGetCaptureInfo_v2) cuStreamGetCaptureInfo_v2_ptsz;
+__typeof__(cuStreamBeginCapture_v2) cuStreamBeginCapture_v2_ptsz;
+__typeof__(cuEventRecord) cuEventRecord_ptsz;
+__typeof__(cuGraphLaunch) cuGraphLaunch_ptsz;
+__typeof__(cuGraphInstantiateWithParams) cuGraphInstantiateWithParams_ptsz;
+
+#endif

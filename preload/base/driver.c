@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "preload/base/driver.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stddef.h>
+
+#ifdef __x86_64__
+#define OLDEST_GLIBC "GLIBC_2.2.5"
+#else
+#define OLDEST_GLIBC "GLIBC_2.17"
+#endif
+
+struct driver driver_table;
+static int resolved; /* released by driver_resolve() once driver_table is filled */
+
+/* Every entry point that we know, with the place of its pointer in driver_table. */
+static const struct entry_point {
+    const char *name;
+    size_t place;
+} entry_points[] = {
+#define HOOK(name) { #name, offsetof(struct driver, name) },
+#define USE(name)  { #name, offsetof(struct driver, name) },
+#include "preload/hooks.def"
+#undef HOOK
+#undef USE
+};
+
+typedef void *dlsym_fn(void *, const char *);
+
+/* For preload/hook/dlsym.S, which jumps through it; driver_real_dlsym() fills it. */
+__attribute__((visibility("hidden"))) dlsym_fn *dlsym_real;
+
+void *driver_real_dlsym(void *handle, const char *name)
+{
+    dlsym_fn *real = atomic_load_relaxed(&dlsym_real);
+    if (!real) {
+        /* glibc 2.34 moved it from libdl to libc under a new version */
+        real = (dlsym_fn *)dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34");
+        if (!real)
+            real = (dlsym_fn *)dlvsym(RTLD_NEXT, "dlsym", OLDEST_GLIBC);
+        atomic_store_relaxed(&dlsym_real, real);
+    }
+    return name && real ? real(handle, name) : NULL;
+}
+
+bool driver_resolve(void)
+{
+    /* acquires the release below */
+    if (atomic_load_acquire(&resolved))
+        return true;
+    int saved = errno;
+    driver_real_dlsym(NULL, NULL);
+    /*
+     * NOLOAD: a driver is never brought into a process that did not ask for one. The reference
+     * that it takes stays: pointers into the driver must not dangle.
+     */
+    void *lib = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    for (size_t i = 0; lib && i < sizeof entry_points / sizeof entry_points[0]; i++) {
+        void **real = (void **)((char *)&driver_table + entry_points[i].place);
+        atomic_store_relaxed(real, driver_real_dlsym(lib, entry_points[i].name));
+    }
+    if (lib) /* two threads may both come here and write the same pointers */
+        atomic_store_release(&resolved, 1);
+    /* a dlopen that found nothing, or a name that an old driver lacks, is no error of the application's */
+    dlerror();
+    errno = saved;
+    return lib != NULL;
+}

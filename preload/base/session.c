@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "preload/base/session.h"
+
+#include "core/log.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+struct session session = SESSION_INIT;
+
+/* What a thread may do. Initial-exec: a preloaded library has its room, and no access allocates. */
+static __thread __attribute__((tls_model("initial-exec"))) struct session_thread {
+    bool open; /* it entered while the session was armed, or is one of our own */
+} session_thread;
+
+/* ------------------------------------------------------------------------- entering it */
+
+bool session_enter(struct session_call *call)
+{
+    call->saved_errno = errno;
+    call->outer = session_thread.open;
+    /*
+     * Read by lifecycle_finish() after it disarmed: either it sees us and waits, or we see that it did. Both sides
+     * need the full order of the read-modify-write.
+     */
+    __atomic_fetch_add(&session.active, 1, __ATOMIC_SEQ_CST);
+    bool armed = __atomic_load_n(&session.armed, __ATOMIC_SEQ_CST);
+    session_thread.open = call->outer || armed;
+    return armed;
+}
+
+void session_pause(const struct session_call *call)
+{
+    errno = call->saved_errno;
+}
+
+void session_resume(struct session_call *call)
+{
+    call->saved_errno = errno;
+}
+
+void session_leave(const struct session_call *call)
+{
+    session_thread.open = call->outer;
+    __atomic_fetch_sub(&session.active, 1, __ATOMIC_SEQ_CST);
+    errno = call->saved_errno;
+}
+
+void session_attach(void)
+{
+    session_thread.open = true;
+}
+
+bool session_is_open(void)
+{
+    return session_thread.open;
+}
+
+/* ------------------------------------------------------------------------- accounting */
+
+void session_count(struct dmi_tally *tally, int sign, uint64_t records, uint64_t rows,
+                   uint64_t bytes)
+{
+    uint64_t s = (uint64_t)(int64_t)sign; /* unsigned arithmetic wraps as the counters do */
+    atomic_add_relaxed(&tally->records, s * records);
+    atomic_add_relaxed(&tally->rows, s * rows);
+    atomic_add_relaxed(&tally->bytes, s * bytes);
+}
+
+void session_drop(uint32_t site, enum dmi_drop reason, uint64_t rows, uint64_t bytes)
+{
+    session_count(&session_counters(site)->dropped[reason], 1, 1, rows, bytes);
+}
+
+/* ------------------------------------------------------------------------- problems */
+
+static const char *const problem_names[] = {
+    [PROBLEM_BAD_POINTER] = "bad_pointer", [PROBLEM_BAD_EXPR] = "bad_expr",
+    [PROBLEM_TOO_LARGE] = "too_large",     [PROBLEM_COUNT] = "count_differs",
+    [PROBLEM_NO_MATCH] = "no_match",       [PROBLEM_UNSUPPORTED] = "unsupported",
+    [PROBLEM_COPY_FAILED] = "copy_failed", [PROBLEM_NO_PARAMS] = "no_parameter_info",
+};
+
+bool session_reported(uint32_t site, enum problem problem)
+{
+    return atomic_load_relaxed(&session.reported[site]) & (1u << problem);
+}
+
+void session_problem(uint32_t site, enum problem problem, const char *fmt, ...)
+{
+    if (!session_is_open() || session_reported(site, problem) ||
+        __atomic_fetch_or(&session.reported[site], 1u << problem, __ATOMIC_RELAXED) &
+            (1u << problem))
+        return;
+    int saved = errno;
+    char sentence[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(sentence, sizeof sentence, fmt, ap);
+    va_end(ap);
+    const struct spec_site *s = session_site(site);
+    log_line("site %s (%s:%d): %s", s->about.name, session.spec->path, s->line, sentence);
+    struct run *run = session_run();
+    if (run)
+        run_problem(run, s->about.name, problem_names[problem], sentence);
+    errno = saved;
+}

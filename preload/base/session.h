@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The session: what this process captures (the spec), where to (the run), what has been counted. It is off, or
+ * armed from cuInit until the last flush. preload/lifecycle.c arms and ends it; everybody else enters it.
+ *
+ *     if (session_enter(&call))     errno is kept from here on
+ *         ...                       armed: spec, run and counters stay until session_leave()
+ *     session_leave(&call);
+ */
+#ifndef PRELOAD_BASE_SESSION_H
+#define PRELOAD_BASE_SESSION_H
+
+#include "core/atomic.h"
+#include "policy/spec.h"
+#include "storage/run.h"
+
+#include <dmi/counters.h>
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define SESSION_NO_STEP UINT64_MAX
+
+struct session {
+    int armed;         /* 1: calls are looked at. Written by lifecycle.c, read by session_armed() */
+    uint32_t active;   /* calls between session_enter() and session_leave() */
+    pid_t pid;         /* that armed it: a vfork child shares our memory, not our pid */
+    struct spec *spec; /* written before @armed, never freed */
+    uint64_t ring_bytes;   /* 0: neither environment nor spec says */
+    uint32_t ring_slots;   /* the same */
+    void (*at_exit)(void); /* of the atexit handler that session_run() registers */
+    uint64_t next_launch;  /* launch number; any thread */
+    uint64_t next_forward; /* any thread */
+    uint64_t next_step;    /* any thread */
+    uint64_t step;         /* in force, or SESSION_NO_STEP. Any thread */
+    uint64_t step_forward; /* counts the steps that may begin a forward */
+    uint64_t memory_epoch; /* rises whenever device memory may have been freed; any thread */
+    struct run *run;       /* released and acquired by session_run() */
+    struct dmi_counters *counters; /* written before @run */
+    pthread_mutex_t lock;          /* arming, opening the run */
+    uint32_t *reported;            /* per site: bits of enum problem reported already; atomic */
+    uint8_t *off;                  /* per site: 1: dmi_site_enable() switched it off; atomic */
+    uint64_t switches;             /* rises after each change of @off; any thread */
+};
+
+#define SESSION_INIT                                                                               \
+    {                                                                                              \
+        .step = SESSION_NO_STEP, .lock = PTHREAD_MUTEX_INITIALIZER                                 \
+    }
+
+extern struct session session;
+
+/* ------------------------------------------------------------------------- entering it */
+
+/* One call of the application's in the library, on the stack of its thread. */
+struct session_call {
+    int saved_errno;
+    bool outer; /* the thread had the session open before: a callback within a call */
+};
+
+/* Is there a spec to follow? Acquires lifecycle_start(): the spec that it published may be read. */
+static inline bool session_armed(void)
+{
+    return __builtin_expect(atomic_load_acquire(&session.armed), 0);
+}
+
+/**
+ * session_enter() - begin work of ours in a call of the application's
+ * The last flush waits for all who are in. Thread: any. Return: true if the session is armed: spec, run and
+ * counters then stay as they are. session_leave() follows in any case.
+ */
+bool session_enter(struct session_call *call);
+
+/* The driver's call stands between these two: errno is then the application's and the driver's alone. */
+void session_pause(const struct session_call *call);
+void session_resume(struct session_call *call);
+
+/* The work is done. */
+void session_leave(const struct session_call *call);
+
+/*
+ * The calling thread may use run and counters without having entered: our own threads, which end before the run
+ * does, and the one that closes it.
+ */
+void session_attach(void);
+
+/* Which of this thread's accesses to the run are allowed. After session_enter() or session_attach(). */
+bool session_is_open(void);
+
+/* ------------------------------------------------------------------------- what it says */
+
+/**
+ * session_run() - the run on disk, created by the first call
+ * Thread: any that entered; may block on the disk. Return: NULL where it cannot be created: the session is then off.
+ */
+struct run *session_run(void);
+
+/* A size from the environment with an optional K, M or G (binary). Return: 0 where it is unset or no size. */
+uint64_t session_env_size(const char *name);
+
+/* Device memory may have been freed: what is known of allocations is stale. To plan_check_memory(). Thread: any. */
+static inline void session_memory_freed(void)
+{
+    if (session_armed())
+        atomic_add_acq_rel(&session.memory_epoch, 1);
+}
+
+/* Is the capture of a site on? Thread: any. */
+static inline bool session_site_on(uint32_t site)
+{
+    return !atomic_load_relaxed(&session.off[site]);
+}
+
+static inline const struct spec_site *session_site(uint32_t site)
+{
+    return &session.spec->sites[site];
+}
+
+/* Counters of a site. Thread: any that entered, once session_run() gave a run. */
+static inline struct dmi_site_counters *session_counters(uint32_t site)
+{
+    return &session.counters->sites[site];
+}
+
+/* Adds to (or, with @sign -1, takes from) a tally. Thread: any. */
+void session_count(struct dmi_tally *tally, int sign, uint64_t records, uint64_t rows,
+                   uint64_t bytes);
+
+/* No reason to drop a record; beside enum dmi_drop. */
+#define DROP_NONE (-1)
+
+/* One record is in no segment, and why. Thread: as session_counters(). */
+void session_drop(uint32_t site, enum dmi_drop reason, uint64_t rows, uint64_t bytes);
+
+/* What may be wrong with a site; each is reported once a run. */
+enum problem {
+    PROBLEM_BAD_POINTER,
+    PROBLEM_BAD_EXPR,
+    PROBLEM_TOO_LARGE,
+    PROBLEM_COUNT,       /* matched another number of times than declared */
+    PROBLEM_NO_MATCH,    /* matched nothing in the whole run */
+    PROBLEM_UNSUPPORTED, /* in a graph, or in a context without a ring */
+    PROBLEM_COPY_FAILED,
+    PROBLEM_NO_PARAMS, /* the driver does not say where the kernel's parameters lie */
+};
+
+/**
+ * session_problem() - one line in log and manifest, once per site and kind of problem
+ * Does nothing in a thread that has not the session open: the run may be closed. Thread: any. Keeps errno.
+ */
+void session_problem(uint32_t site, enum problem problem, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Was it reported already? Thread: any. */
+bool session_reported(uint32_t site, enum problem problem);
+
+/*
+ * A write beyond RLIMIT_FSIZE raises SIGXFSZ in the writing thread, which ends a process that has not said
+ * otherwise. Our own threads block all signals; in the application's threads it is blocked while we write.
+ */
+struct session_quiet {
+    sigset_t before, before_pending;
+};
+void session_quiet_begin(struct session_quiet *quiet);
+void session_quiet_end(const struct session_quiet *quiet);
+
+#endif

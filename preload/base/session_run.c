@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From the session to its run on disk: what the environment says of it, and its creation. */
+#include "preload/base/session.h"
+
+#include "core/cleanup.h"
+#include "core/log.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* ------------------------------------------------------------------------- environment */
+
+uint64_t session_env_size(const char *name)
+{
+    const char *text = getenv(name);
+    if (!text || !*text)
+        return 0;
+    char *end;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    unsigned shift = 0;
+    switch (*end) {
+    case 'K':
+    case 'k':
+        shift = 10;
+        end++;
+        break;
+    case 'M':
+    case 'm':
+        shift = 20;
+        end++;
+        break;
+    case 'G':
+    case 'g':
+        shift = 30;
+        end++;
+        break;
+    }
+    if (errno || *end || end == text || text[0] == '-' || value > (UINT64_MAX >> shift)) {
+        log_line("%s=%s is no size (bytes, or a number with K, M or G): ignored", name, text);
+        return 0;
+    }
+    return (uint64_t)value << shift;
+}
+
+static enum run_fsync env_fsync(void)
+{
+    const char *text = getenv("DMI_FSYNC");
+    if (!text || !*text || !strcmp(text, "close"))
+        return RUN_FSYNC_CLOSE;
+    if (!strcmp(text, "never"))
+        return RUN_FSYNC_NEVER;
+    if (!strcmp(text, "chunk"))
+        return RUN_FSYNC_CHUNK;
+    log_line("DMI_FSYNC=%s is none of never, close, chunk: close is used", text);
+    return RUN_FSYNC_CLOSE;
+}
+
+/* ------------------------------------------------------------------------- the run */
+
+void session_quiet_begin(struct session_quiet *q)
+{
+    sigset_t xfsz;
+    sigemptyset(&xfsz);
+    sigaddset(&xfsz, SIGXFSZ);
+    sigpending(&q->before_pending);
+    pthread_sigmask(SIG_BLOCK, &xfsz, &q->before);
+}
+
+void session_quiet_end(const struct session_quiet *q)
+{
+    sigset_t xfsz, pending;
+    sigemptyset(&xfsz);
+    sigaddset(&xfsz, SIGXFSZ);
+    sigpending(&pending);
+    if (sigismember(&pending, SIGXFSZ) && !sigismember(&q->before_pending, SIGXFSZ)) {
+        struct timespec none = { 0 };
+        sigtimedwait(&xfsz, NULL, &none); /* the application never hears of it */
+    }
+    pthread_sigmask(SIG_SETMASK, &q->before, NULL);
+}
+
+static int open_run(struct err *err, struct run **run)
+{
+    const struct spec *spec = session.spec;
+    _cleanup_(freep) struct dmi_site *sites = calloc(spec->n_sites + 1, sizeof *sites);
+    _cleanup_(freep) struct run_text *conventions =
+        calloc(spec->n_conventions + 1, sizeof *conventions);
+    _cleanup_(freep) struct run_text *absent = calloc(spec->n_absent + 1, sizeof *absent);
+    if (!sites || !conventions || !absent)
+        return err_set(err, -ENOMEM, "no memory");
+    for (uint32_t i = 0; i < spec->n_sites; i++)
+        sites[i] = spec->sites[i].about;
+    for (size_t i = 0; i < spec->n_conventions; i++)
+        conventions[i] = (struct run_text){ spec->conventions[i].key, spec->conventions[i].value };
+    for (size_t i = 0; i < spec->n_absent; i++)
+        absent[i] = (struct run_text){ spec->absent[i].name, spec->absent[i].why };
+    const char *out = getenv("DMI_OUT");
+    struct run_options options = {
+        .out_dir = out && *out ? out : "dmi-out",
+        .spec_path = spec->path,
+        .spec_text = spec->text,
+        .n_spec_text = spec->n_text,
+        .model = spec->model,
+        .library_version = DMI_VERSION,
+        .sites = sites,
+        .n_sites = spec->n_sites,
+        .conventions = conventions,
+        .n_conventions = spec->n_conventions,
+        .absent = absent,
+        .n_absent = spec->n_absent,
+        .segment_bytes = session_env_size("DMI_SEGMENT_BYTES"),
+        .fsync = env_fsync(),
+    };
+    return run_open(err, &options, run);
+}
+
+/* Under the session's lock. */
+static void create_run(void)
+{
+    static int registered; /* handlers are inherited by fork */
+    struct err err = { 0 };
+    struct session_quiet quiet;
+    struct run *run;
+    session_quiet_begin(&quiet);
+    int r = open_run(&err, &run);
+    session_quiet_end(&quiet);
+    if (r) {
+        log_line("no run can be written, this process runs without capture: %s", err.msg);
+        atomic_store_release(&session.armed, 0);
+        return;
+    }
+    session.counters = run_counters(run);
+    /*
+     * The driver registered its own handler in cuInit, before this one; they run in reverse order, so the last
+     * flush still has a driver.
+     */
+    if (!registered && !atexit(session.at_exit))
+        registered = 1;
+    atomic_store_release(&session.run, run); /* to session_run() */
+}
+
+struct run *session_run(void)
+{
+    struct run *run = atomic_load_acquire(&session.run); /* of create_run() */
+    if (run || !atomic_load_acquire(&session.armed))
+        return run;
+    int saved = errno;
+    pthread_mutex_lock(&session.lock);
+    if (!session.run && session.armed)
+        create_run();
+    run = session.run;
+    pthread_mutex_unlock(&session.lock);
+    errno = saved;
+    return run;
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "preload/base/stream.h"
+
+#include "preload/base/driver.h"
+
+#include <stddef.h>
+
+bool stream_is_capturing(struct stream stream)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    __typeof__(cuStreamIsCapturing) *query = stream.per_thread
+                                                 ? driver_table.cuStreamIsCapturing_ptsz
+                                                 : driver_table.cuStreamIsCapturing;
+    /* an error here means that the launch itself would break somebody's capture: keep out of it */
+    return query && (query(stream.handle, &status) != CUDA_SUCCESS ||
+                     status != CU_STREAM_CAPTURE_STATUS_NONE);
+}
+
+bool stream_capture(struct stream stream, CUgraph *graph, CUgraphNode *node)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    const CUgraphNode *nodes = NULL;
+    size_t n = 0;
+    __typeof__(cuStreamGetCaptureInfo_v2) *info = stream.per_thread
+                                                      ? driver_table.cuStreamGetCaptureInfo_v2_ptsz
+                                                      : driver_table.cuStreamGetCaptureInfo_v2;
+    *graph = NULL;
+    if (!info || info(stream.handle, &status, NULL, graph, &nodes, &n) != CUDA_SUCCESS ||
+        status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
+        return false;
+    if (node)
+        *node = n == 1 ? nodes[0] : NULL; /* what the stream's next operation waits for */
+    return *graph != NULL;
+}
+
+struct stream_relaxed stream_relax(void)
+{
+    struct stream_relaxed before = { .mode = CU_STREAM_CAPTURE_MODE_RELAXED };
+    before.exchanged = driver_table.cuThreadExchangeStreamCaptureMode &&
+                       driver_table.cuThreadExchangeStreamCaptureMode(&before.mode) == CUDA_SUCCESS;
+    return before;
+}
+
+void stream_unrelax(struct stream_relaxed *before)
+{
+    if (before->exchanged)
+        driver_table.cuThreadExchangeStreamCaptureMode(&before->mode);
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the driver says of stream captures. Thread: any that holds no lock; none of it changes a capture. */
+#ifndef PRELOAD_BASE_STREAM_H
+#define PRELOAD_BASE_STREAM_H
+
+#include "preload/base/cuda_abi.h"
+
+#include <stdbool.h>
+
+/* A stream as an application names it. */
+struct stream {
+    CUstream handle;
+    bool per_thread; /* a NULL handle means the thread's own stream (_ptsz) */
+};
+
+/* Is @stream being captured? Also true where asking is an error: then the launch would be one too. */
+bool stream_is_capturing(struct stream stream);
+
+/**
+ * stream_capture() - where @stream's capture goes
+ * @node: may be NULL; the node that the last launch there has become, NULL where the stream waits for several
+ * Return: false if it is not being captured, or the driver does not say.
+ */
+bool stream_capture(struct stream stream, CUgraph *graph, CUgraphNode *node);
+
+/* Between the two, calls of this thread break nobody's capture. */
+struct stream_relaxed {
+    bool exchanged;
+    CUstreamCaptureMode mode;
+};
+struct stream_relaxed stream_relax(void);
+void stream_unrelax(struct stream_relaxed *before);
+
+#endif

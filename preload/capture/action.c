@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "preload/capture/action.h"
+
+#include "preload/capture/admission.h"
+
+#define COPY_THREADS    256u
+#define COPY_MAX_BLOCKS 1024u
+
+/* ------------------------------------------------------------------------- capture: kernels/copy.cu */
+
+/* Blocks of the copy kernel for @n_bytes moved @access bytes at a time. */
+static uint32_t copy_blocks(uint64_t n_bytes, uint32_t access)
+{
+    uint64_t blocks = (n_bytes / access + COPY_THREADS - 1) / COPY_THREADS;
+    return blocks > COPY_MAX_BLOCKS ? COPY_MAX_BLOCKS : blocks ? (uint32_t)blocks : 1;
+}
+
+static void capture_eager(const struct context *c, const struct admission *item, uint64_t number,
+                          struct action_kernel *out)
+{
+    const struct gather_plan *g = &item->plan->gather;
+    uint64_t at = item->slot & (c->ring.n_slots - 1);
+    out->function = c->kernels.copy;
+    out->threads = COPY_THREADS;
+    out->blocks = copy_blocks(g->n_bytes, g->gather.access);
+    out->param.copy = (struct dmi_copy){
+        .gather = g->gather,
+        .record =
+            {
+                .ready = number,
+                .payload = item->payload,
+                .n_bytes = g->n_bytes,
+                .site = item->site,
+                .n_rows = g->dims[0],
+                .occurrence = item->occurrence,
+                .src = g->gather.src,
+            },
+        .payload = c->payload,
+        .desc = c->desc_device + at * sizeof(struct dmi_desc),
+        .retired = c->retired + at * sizeof(uint32_t),
+    };
+}
+
+static void capture_node(const struct action_place *place, const struct site_plan *plan,
+                         struct action_kernel *out)
+{
+    const struct context *c = place->context;
+    struct dmi_graph_copy *copy = &out->param.graph_copy;
+    *copy = (struct dmi_graph_copy){
+        .gather = plan->gather.gather,
+        .state = place->state,
+        .payload = c->payload,
+        .desc = c->desc_device,
+        .retired = c->retired,
+        .n_bytes = plan->gather.n_bytes,
+        .number = place->number,
+        .site = plan->site,
+        .n_rows = plan->gather.dims[0],
+    };
+    if (!copy->gather.access)
+        copy->gather = (struct dmi_gather){ .count = { 1, 1, 1, 1 }, .run_bytes = 1, .access = 1 };
+    out->function = c->kernels.copy_graph;
+    out->threads = COPY_THREADS;
+    out->blocks = copy_blocks(copy->n_bytes, copy->gather.access);
+}
+
+/* ------------------------------------------------------------------------- the table */
+
+static const struct action actions[] = {
+    { .name = "capture", .needs_slot = true, .eager = capture_eager, .node = capture_node },
+};
+
+const struct action *action_of(uint32_t site)
+{
+    (void)site;
+    return &actions[0];
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What happens at a site: an action is a kernel of ours that the launch is given beside the application's own, and
+ * how its parameter is filled. Capture is the first; a write into the tensor is another row of the table in action.c.
+ * Pure functions. Thread: launching.
+ */
+#ifndef PRELOAD_CAPTURE_ACTION_H
+#define PRELOAD_CAPTURE_ACTION_H
+
+#include "preload/capture/plan.h"
+#include "preload/context/context.h"
+
+#include <dmi/ring.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct admission;
+
+/* A kernel of ours as the driver is to launch it; one parameter. */
+struct action_kernel {
+    CUfunction function;
+    uint32_t blocks, threads;
+    union {
+        struct dmi_copy copy;
+        struct dmi_graph_copy graph_copy;
+    } param;
+};
+
+/* Where a node of ours in a graph exec belongs. */
+struct action_place {
+    const struct context *context;
+    CUdeviceptr state; /* of the exec: struct dmi_ticket */
+    uint32_t number;   /* of its entry in the ticket */
+};
+
+struct action {
+    const char *name;
+    bool
+        needs_slot; /* it publishes a record: each of its launches is expected, and captured or dropped */
+    /* for one eager launch; @item is RESERVED, under the launch number @number */
+    void (*eager)(const struct context *context, const struct admission *item, uint64_t number,
+                  struct action_kernel *out);
+    /* as a node; also of a plan that reads nothing, whose place a later update may fill */
+    void (*node)(const struct action_place *place, const struct site_plan *plan,
+                 struct action_kernel *out);
+};
+
+/* The action of a site of the spec. Never NULL. */
+const struct action *action_of(uint32_t site);
+
+#endif

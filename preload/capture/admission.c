@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "preload/capture/admission.h"
+
+#include "core/atomic.h"
+#include "core/clock.h"
+#include "preload/capture/action.h"
+#include "preload/capture/forward.h"
+
+#include <string.h>
+#include <time.h>
+
+#define WAIT_POLL_NS 50000
+
+/* ------------------------------------------------------------------------- counted, expected, dropped */
+
+void admission_count(struct context *c, uint32_t site, struct admission *item)
+{
+    *item = (struct admission){ .site = site, .reason = DROP_NONE, .layer = RUN_NO_LAYER };
+    if (!forward_occurrence(c, site, &item->occurrence))
+        return;
+    item->state = ADMISSION_COUNTED;
+    item->forward = c->forward.sequence;
+    atomic_add_relaxed(&session_counters(site)->launches, 1);
+}
+
+bool admission_wanted(const struct admission *item)
+{
+    const struct spec_site *site = session_site(item->site);
+    return item->state == ADMISSION_COUNTED && item->occurrence >= site->first_occurrence &&
+           item->occurrence <= site->last_occurrence && session_site_on(item->site);
+}
+
+/* Without a record there is nothing to count, and no slot to reserve. */
+static bool has_record(const struct admission *item)
+{
+    return action_of(item->site)->needs_slot;
+}
+
+static void count(const struct admission *item, struct dmi_tally *tally, int sign)
+{
+    if (!has_record(item))
+        return;
+    session_count(tally, sign, 1, item->plan->gather.dims[0], item->plan->gather.n_bytes);
+}
+
+/* Where a user can do something about it, it is reported. */
+static void report_drop(const struct context *c, const struct admission *item)
+{
+    if (item->reason == DMI_DROP_UNSUPPORTED)
+        session_problem(item->site, PROBLEM_UNSUPPORTED, "this context has no ring: not captured");
+    if (item->reason == DMI_DROP_TOO_LARGE)
+        session_problem(item->site, PROBLEM_TOO_LARGE,
+                        "%s of %llu bytes: the ring has %llu bytes and %u slots",
+                        item->plan->gather.n_bytes > c->ring.n_bytes
+                            ? "no room for a record"
+                            : "no room for the records of one graph launch, among them one",
+                        (unsigned long long)item->plan->gather.n_bytes,
+                        (unsigned long long)c->ring.n_bytes, c->ring.n_slots);
+}
+
+void admission_expect(struct context *c, struct admission *item, const struct site_plan *plan,
+                      int drop)
+{
+    item->plan = plan;
+    if (drop == DROP_NONE && !plan_layer(item->site, item->occurrence, &item->layer))
+        drop = DMI_DROP_BAD_EXPR;
+    item->state = ADMISSION_EXPECTED;
+    count(item, &session_counters(item->site)->expected, 1);
+    if (drop != DROP_NONE)
+        admission_drop(c, item, (enum dmi_drop)drop);
+}
+
+static void cancel(struct context *c, struct admission *item)
+{
+    bool ours = !has_record(item) || ring_cancel(&c->ring, item->slot);
+    item->state = ours ? ADMISSION_EXPECTED : ADMISSION_GIVEN_UP;
+}
+
+void admission_drop(struct context *c, struct admission *item, enum dmi_drop reason)
+{
+    if (item->state == ADMISSION_RESERVED)
+        cancel(c, item);
+    if (item->state == ADMISSION_GIVEN_UP)
+        return; /* the drain has counted it */
+    item->state = ADMISSION_DROPPED;
+    item->reason = (int)reason;
+    count(item, &session_counters(item->site)->dropped[reason], 1);
+    report_drop(c, item);
+}
+
+/* ------------------------------------------------------------------------- places in the ring */
+
+/* What the drain will make a record of. Under the lock. */
+static void fill_note(struct context *c, const struct admission *item)
+{
+    struct record_note *note = ring_user(&c->ring, item->slot);
+    const struct gather_plan *g = &item->plan->gather;
+    *note = (struct record_note){
+        .forward = item->forward,
+        .step = atomic_load_acquire(&session.step), /* of dmi_step_begin() */
+        .time_ns = clock_real_ns(),
+        .layer = item->layer,
+        .occurrence = item->occurrence,
+        .dtype = session_site(item->site)->about.dtype,
+        .n_dims = g->n_dims,
+    };
+    memcpy(note->dims, g->dims, sizeof note->dims);
+}
+
+static int drop_of(int ring_error)
+{
+    return ring_error == 0             ? DROP_NONE
+           : ring_error == RING_E_FULL ? DMI_DROP_RING_FULL
+                                       : DMI_DROP_TOO_LARGE;
+}
+
+static bool wants_slot(const struct admission *item)
+{
+    return item->state == ADMISSION_EXPECTED && has_record(item);
+}
+
+/* What needs no slot has all that it needs. */
+static void reserve_nothing(struct admission_launch *l)
+{
+    for (uint32_t i = 0; i < l->n; i++)
+        if (l->items[i].state == ADMISSION_EXPECTED && !has_record(&l->items[i]))
+            l->items[i].state = ADMISSION_RESERVED;
+}
+
+/* Each record by itself: what fits is taken. Under the lock. */
+static void reserve_each(struct admission_launch *l)
+{
+    struct context *c = l->context;
+    for (uint32_t i = 0; i < l->n; i++) {
+        struct admission *item = &l->items[i];
+        if (!wants_slot(item))
+            continue;
+        item->reason =
+            drop_of(ring_reserve(&c->ring, l->number, item->site, item->plan->gather.n_bytes,
+                                 &item->slot, &item->payload));
+        if (item->reason != DROP_NONE)
+            continue;
+        fill_note(c, item);
+        item->state = ADMISSION_RESERVED;
+    }
+}
+
+/* All records in one piece, or none. Under the lock. */
+static void reserve_together(struct admission_launch *l)
+{
+    struct context *c = l->context;
+    struct admission_pieces *p = l->pieces;
+    uint64_t first = 0;
+    uint32_t n = 0, at = 0;
+    for (uint32_t i = 0; i < l->n; i++)
+        if (wants_slot(&l->items[i])) {
+            p->sites[n] = l->items[i].site;
+            p->sizes[n++] = l->items[i].plan->gather.n_bytes;
+        }
+    int reason = drop_of(
+        ring_reserve_launch(&c->ring, l->number, p->sites, p->sizes, n, &first, p->payloads));
+    l->close_slot = first + n;
+    for (uint32_t i = 0; i < l->n; i++) {
+        struct admission *item = &l->items[i];
+        if (!wants_slot(item))
+            continue;
+        item->reason = reason;
+        if (reason != DROP_NONE)
+            continue;
+        item->payload = p->payloads[at];
+        item->slot = first + at++;
+        fill_note(c, item);
+        item->state = ADMISSION_RESERVED;
+    }
+}
+
+/* Return: false where an item found the ring full. */
+static bool try_reserve(struct admission_launch *l)
+{
+    bool full = false;
+    pthread_mutex_lock(&l->context->lock);
+    int refusal = context_refusal(l->context);
+    if (refusal == DROP_NONE) {
+        /* numbers rise in the order of slots, so one that had to wait draws a new one */
+        l->number = atomic_add_relaxed(&session.next_launch, 1);
+        (l->pieces ? reserve_together : reserve_each)(l);
+    }
+    for (uint32_t i = 0; i < l->n; i++) {
+        if (wants_slot(&l->items[i]) && refusal != DROP_NONE)
+            l->items[i].reason = refusal;
+        full = full || (wants_slot(&l->items[i]) && l->items[i].reason == DMI_DROP_RING_FULL);
+    }
+    pthread_mutex_unlock(&l->context->lock);
+    return !full;
+}
+
+/* Would all of the launch fit into an empty ring? */
+static bool fits_at_all(const struct admission_launch *l)
+{
+    uint64_t bytes = 0, slots = l->pieces != NULL;
+    for (uint32_t i = 0; i < l->n; i++)
+        if (wants_slot(&l->items[i])) {
+            bytes +=
+                (l->items[i].plan->gather.n_bytes + RING_ALIGN - 1) & ~(uint64_t)(RING_ALIGN - 1);
+            slots++;
+        }
+    return bytes <= l->context->ring.n_bytes && slots <= l->context->ring.n_slots;
+}
+
+/* Waits for the drain a little. Return: false once the time that the spec allows is over. */
+static bool wait_a_little(uint64_t *end_ns)
+{
+    uint64_t now = clock_mono_ns();
+    if (!*end_ns)
+        *end_ns = now + session.spec->overload_wait_ns;
+    struct timespec pause = { .tv_nsec = WAIT_POLL_NS };
+    return now < *end_ns && (nanosleep(&pause, NULL), true);
+}
+
+uint32_t admission_reserve(struct admission_launch *l)
+{
+    uint32_t n = 0;
+    uint64_t end_ns = 0;
+    for (uint32_t i = 0; i < l->n; i++)
+        n += wants_slot(&l->items[i]);
+    reserve_nothing(l);
+    bool wait = session.spec->overload == SPEC_OVERLOAD_COMPLETE && fits_at_all(l);
+    while (n && !try_reserve(l) && wait) {
+        /*
+         * Holding nothing: a slot that is reserved and not launched stalls the drain, so threads that waited with
+         * slots in their hands would wait for each other.
+         */
+        admission_cancel(l);
+        wait = wait_a_little(&end_ns);
+    }
+    n = 0;
+    for (uint32_t i = 0; i < l->n; i++) {
+        if (wants_slot(&l->items[i]))
+            admission_drop(l->context, &l->items[i], (enum dmi_drop)l->items[i].reason);
+        n += l->items[i].state == ADMISSION_RESERVED;
+    }
+    return n;
+}
+
+void admission_cancel(struct admission_launch *l)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < l->n; i++)
+        if (l->items[i].state == ADMISSION_RESERVED) {
+            any = any || has_record(&l->items[i]);
+            cancel(l->context, &l->items[i]);
+        }
+    if (any && l->pieces)
+        ring_cancel(&l->context->ring, l->close_slot);
+}
+
+void admission_launched(struct admission_launch *l)
+{
+    for (uint32_t i = 0; i < l->n; i++)
+        if (l->items[i].state == ADMISSION_RESERVED)
+            l->items[i].state = ADMISSION_LAUNCHED;
+}
+
+/* ------------------------------------------------------------------------- refused launches */
+
+static void take_back_occurrences(struct admission_launch *l)
+{
+    pthread_mutex_lock(&l->context->lock);
+    for (uint32_t i = 0; i < l->n; i++)
+        if (l->items[i].state != ADMISSION_NONE) {
+            forward_take_back(l->context, l->items[i].site);
+            atomic_sub_relaxed(&session_counters(l->items[i].site)->launches, 1);
+        }
+    pthread_mutex_unlock(&l->context->lock);
+}
+
+void admission_take_back(struct admission_launch *l)
+{
+    admission_cancel(l);
+    take_back_occurrences(l);
+    for (uint32_t i = 0; i < l->n; i++) {
+        struct admission *item = &l->items[i];
+        struct dmi_site_counters *counters = session_counters(item->site);
+        switch (item->state) {
+        case ADMISSION_DROPPED:
+            count(item, &counters->dropped[item->reason], -1);
+            count(item, &counters->expected, -1);
+            break;
+        case ADMISSION_EXPECTED: count(item, &counters->expected, -1); break;
+        case ADMISSION_NONE:
+        case ADMISSION_COUNTED:
+        case ADMISSION_RESERVED: /* cancelled above */
+        case ADMISSION_LAUNCHED: /* the tensor was there before the launch, and is recorded */
+        case ADMISSION_GIVEN_UP: break;
+        }
+    }
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Admission: from a launch of a site to a record's place in the ring, or to a counted drop. Eager launches and
+ * graphs go the same way; each site of a launch is in one state at a time:
+ *
+ *   NONE -> COUNTED -> EXPECTED -> RESERVED -> LAUNCHED
+ *                         |           |
+ *                         +-> DROPPED <+        GIVEN_UP: the drain has dropped it, for good
+ *
+ * Thread: the application's launching thread, entered; functions that need the capture context's lock say so.
+ */
+#ifndef PRELOAD_CAPTURE_ADMISSION_H
+#define PRELOAD_CAPTURE_ADMISSION_H
+
+#include "preload/capture/plan.h"
+#include "preload/context/context.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum admission_state {
+    ADMISSION_NONE,     /* the launch is no occurrence of the site */
+    ADMISSION_COUNTED,  /* it took an occurrence; nobody wants a record */
+    ADMISSION_EXPECTED, /* a record is expected of it */
+    ADMISSION_RESERVED, /* its slot and bytes in the ring are reserved */
+    ADMISSION_LAUNCHED, /* its copy was handed to the device */
+    ADMISSION_DROPPED,  /* its record is a counted drop, under @reason */
+    ADMISSION_GIVEN_UP, /* the drain has counted its record as a drop: its slot may be somebody else's */
+};
+
+/* One site of one launch. */
+struct admission {
+    const struct site_plan *plan; /* borrowed until the launch is over; set by admission_expect() */
+    enum admission_state state;
+    int reason; /* drop reason, DROP_NONE */
+    uint32_t site, occurrence;
+    int32_t layer;
+    uint64_t forward;
+    uint64_t slot, payload; /* RESERVED: running number in the ring, offset of its bytes */
+};
+
+/* One launch: its sites, in the order in which their occurrences are counted. */
+struct admission_launch {
+    struct context *context;
+    struct admission *items; /* borrowed */
+    uint32_t n;
+    uint64_t number;                 /* the launch number, once something is reserved */
+    struct admission_pieces *pieces; /* NULL: each record is reserved by itself */
+    uint64_t close_slot;             /* with @pieces: the slot that ends the launch */
+};
+
+/* Room to reserve all records of a launch as one piece, with a closing slot; owned by the caller. */
+struct admission_pieces {
+    uint32_t *sites; /* each of n entries */
+    uint64_t *sizes, *payloads;
+};
+
+/**
+ * admission_count() - the launch takes the next occurrence of @site, if the forward under way has that site
+ * Under the capture context's lock, after forward_advance().
+ */
+void admission_count(struct context *context, uint32_t site, struct admission *item);
+
+/* Does the spec want a record of this occurrence? It lies in the site's range, and the site is on. */
+bool admission_wanted(const struct admission *item);
+
+/**
+ * admission_expect() - a record is expected from here on: a kill between this and the launch shows as lost
+ * @drop: reason why it cannot be read now, DROP_NONE; what else stands against it is found here
+ */
+void admission_expect(struct context *context, struct admission *item, const struct site_plan *plan,
+                      int drop);
+
+/**
+ * admission_reserve() - places in the ring for all items that are EXPECTED; the others are left alone
+ * Waits only where the spec asks for completeness, bounded. What finds no place is DROPPED. All share one launch
+ * number. Return: number of items that are RESERVED.
+ */
+uint32_t admission_reserve(struct admission_launch *launch);
+
+/* An EXPECTED or RESERVED item becomes a counted drop, unless the drain has dropped it. */
+void admission_drop(struct context *context, struct admission *item, enum dmi_drop reason);
+
+/* The copies of the RESERVED items are never launched: their slots are cancelled, the items EXPECTED again. */
+void admission_cancel(struct admission_launch *launch);
+
+/* The driver took the launch: what is RESERVED is LAUNCHED. For graphs, whose copies come with it. */
+void admission_launched(struct admission_launch *launch);
+
+/* The driver refused the launch: it is as if nobody had asked for its records. What was LAUNCHED before stays. */
+void admission_take_back(struct admission_launch *launch);
+
+#endif

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where an engine stands within a forward: begun by a kernel or by dmi_step_begin(), it numbers the
+ * occurrences of each site, from which layers follow. All under the arena's lock.
+ */
+#ifndef PRELOAD_CAPTURE_FORWARD_H
+#define PRELOAD_CAPTURE_FORWARD_H
+
+#include "preload/context/context.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* A launch of a kernel that begins forwards of @kind (-1: it begins none) is about to be counted. */
+void forward_advance(struct context *arena, int kind);
+
+/* true if @site belongs to the forward that is under way; @occurrence is then this launch's */
+bool forward_occurrence(struct context *arena, uint32_t site, uint32_t *occurrence);
+
+/* The driver refused the launch: its occurrence is the next one's. */
+void forward_take_back(struct context *arena, uint32_t site);
+
+/* Reports sites that the forward under way matched another number of times than declared. */
+void forward_check(struct context *arena);
+
+#endif

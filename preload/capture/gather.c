@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "preload/capture/gather.h"
+
+#include <dmi/dtype.h>
+
+#include <stdbool.h>
+#include <string.h>
+
+struct shape {
+    uint32_t n;
+    int64_t count[SPEC_MAX_DIMS];
+    int64_t stride[SPEC_MAX_DIMS]; /* bytes */
+};
+
+static int eval(const struct expr *e, const struct expr_env *env, int64_t *out)
+{
+    int r = expr_eval(e, env, out);
+    return r == EXPR_E_PARAM ? GATHER_E_PARAM : r ? GATHER_E_EXPR : 0;
+}
+
+static int eval_shape(const struct spec_site *site, const struct expr_env *env, struct shape *shape)
+{
+    shape->n = site->n_dims;
+    for (uint32_t i = 0; i < site->n_dims; i++) {
+        int r = eval(site->dims[i].count, env, &shape->count[i]);
+        if (!r)
+            r = eval(site->dims[i].stride, env, &shape->stride[i]);
+        if (r)
+            return r;
+        if (shape->count[i] < 0 || shape->count[i] > UINT32_MAX)
+            return GATHER_E_EXPR;
+    }
+    return 0;
+}
+
+/* Lowest and highest byte offset that the gather reads. Return: false on overflow. */
+static bool extent(const struct shape *shape, uint32_t elem, int64_t *low, int64_t *high)
+{
+    *low = 0;
+    *high = elem;
+    for (uint32_t i = 0; i < shape->n; i++) {
+        int64_t reach;
+        if (__builtin_mul_overflow(shape->count[i] - 1, shape->stride[i], &reach) ||
+            __builtin_add_overflow(reach < 0 ? *low : *high, reach, reach < 0 ? low : high))
+            return false;
+    }
+    return true;
+}
+
+/*
+ * Innermost dimensions that lie packed become one run of bytes; the others nest outside, the last
+ * one fastest, as struct dmi_gather has it.
+ */
+static void collapse(const struct shape *shape, uint32_t elem, struct dmi_gather *g)
+{
+    uint64_t run = elem;
+    uint32_t n = shape->n;
+    while (n && (shape->count[n - 1] == 1 || (uint64_t)shape->stride[n - 1] == run)) {
+        run *= (uint64_t)shape->count[n - 1];
+        n--;
+    }
+    g->run_bytes = (uint32_t)run;
+    for (uint32_t i = 0; i < DMI_RING_DIMS; i++) {
+        bool used = i + n >= DMI_RING_DIMS;
+        uint32_t dim = used ? i + n - DMI_RING_DIMS : 0;
+        g->count[i] = used ? (uint32_t)shape->count[dim] : 1;
+        g->stride[i] = used ? shape->stride[dim] : 0;
+    }
+}
+
+static uint32_t widest_access(const struct dmi_gather *g)
+{
+    uint64_t bits = g->src | g->run_bytes;
+    for (uint32_t i = 0; i < DMI_RING_DIMS; i++)
+        if (g->count[i] > 1)
+            bits |= (uint64_t)g->stride[i];
+    uint64_t align = bits & -bits; /* lowest bit set divides all of them */
+    return align > 16 ? 16 : (uint32_t)align;
+}
+
+static int total_bytes(const struct shape *shape, uint32_t elem, uint64_t *n_bytes)
+{
+    uint64_t n = elem;
+    for (uint32_t i = 0; i < shape->n; i++)
+        if (__builtin_mul_overflow(n, (uint64_t)shape->count[i], &n))
+            return GATHER_E_TOO_LARGE;
+    *n_bytes = n;
+    return n >= GATHER_MAX_BYTES ? GATHER_E_TOO_LARGE : 0;
+}
+
+int gather_plan(const struct spec_site *site, const struct expr_env *env, struct gather_plan *plan)
+{
+    struct shape shape = { 0 };
+    uint32_t elem = dmi_dtype_bytes(site->about.dtype);
+    memset(plan, 0, sizeof *plan);
+    plan->n_dims = site->n_dims;
+
+    int r = eval_shape(site, env, &shape);
+    for (uint32_t i = 0; i < shape.n && !r; i++)
+        plan->dims[i] = (uint32_t)shape.count[i];
+    if (!r)
+        r = total_bytes(&shape, elem, &plan->n_bytes);
+    if (r || !plan->n_bytes)
+        return r;
+
+    uint64_t pointer = 0;
+    int64_t offset = 0;
+    if (env->param(env->param_ctx, site->pointer, &pointer, sizeof pointer))
+        return GATHER_E_PARAM;
+    if (site->offset && (r = eval(site->offset, env, &offset)))
+        return r;
+    int64_t low, high;
+    if (!extent(&shape, elem, &low, &high))
+        return GATHER_E_EXPR;
+    plan->gather.src = pointer + (uint64_t)offset;
+    plan->first = plan->gather.src + (uint64_t)low;
+    plan->n_touched = (uint64_t)high - (uint64_t)low;
+    if (!pointer || plan->first + plan->n_touched < plan->first)
+        return GATHER_E_POINTER;
+
+    collapse(&shape, elem, &plan->gather);
+    plan->gather.access = widest_access(&plan->gather);
+    return 0;
+}

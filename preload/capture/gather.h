@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From a site of the spec and the parameters of one launch to the strided gather. Any thread. */
+#ifndef PRELOAD_CAPTURE_GATHER_H
+#define PRELOAD_CAPTURE_GATHER_H
+
+#include "policy/spec.h"
+
+#include <dmi/ring.h>
+
+#include <stdint.h>
+
+#define GATHER_MAX_BYTES (1ull << 31) /* a record; the copy kernel counts in 32 bits */
+
+struct gather_plan {
+    struct dmi_gather gather;
+    uint64_t n_bytes;          /* 0: the launch has no rows */
+    uint64_t first, n_touched; /* address range that is read */
+    uint32_t n_dims;
+    uint32_t dims[SPEC_MAX_DIMS]; /* elements; dims[0] is rows */
+};
+
+enum {
+    GATHER_E_EXPR = 1,      /* overflow, division by zero, or a senseless size */
+    GATHER_E_PARAM = 2,     /* the launch has no such parameter, or the driver does not tell */
+    GATHER_E_TOO_LARGE = 3, /* over GATHER_MAX_BYTES */
+    GATHER_E_POINTER = 4,   /* null, or the extent leaves the address space */
+};
+
+/**
+ * gather_plan() - what to read at this launch
+ * Return: 0 or GATHER_E_*; after an error plan->dims[0] holds the rows if they were known, else 0.
+ */
+int gather_plan(const struct spec_site *site, const struct expr_env *env, struct gather_plan *plan);
+
+#endif

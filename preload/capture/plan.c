@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "preload/capture/plan.h"
+
+#include "core/atomic.h"
+#include "preload/base/driver.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* Why a launch's tensor cannot be read, as gather_plan() says it. */
+struct failure {
+    enum problem problem;
+    enum dmi_drop drop;
+    const char *text;
+};
+
+static const struct failure *failure_of(int gather_error)
+{
+    static const struct failure no_param = {
+        PROBLEM_NO_PARAMS, DMI_DROP_BAD_EXPR,
+        "the launch has no such parameter, or the driver does not say where the kernel's "
+        "parameters lie "
+        "(param[OFFSET] needs no such help with packed ones)"
+    };
+    static const struct failure too_large = { PROBLEM_TOO_LARGE, DMI_DROP_TOO_LARGE,
+                                              "2 GiB or more in one record" };
+    static const struct failure pointer = { PROBLEM_BAD_POINTER, DMI_DROP_BAD_POINTER,
+                                            "the pointer is null or wild" };
+    static const struct failure expr = {
+        PROBLEM_BAD_EXPR, DMI_DROP_BAD_EXPR,
+        "an expression overflows, divides by zero or gives an impossible size"
+    };
+    switch (gather_error) {
+    case GATHER_E_PARAM: return &no_param;
+    case GATHER_E_TOO_LARGE: return &too_large;
+    case GATHER_E_POINTER: return &pointer;
+    default: return &expr;
+    }
+}
+
+void plan_site(uint32_t site, const struct expr_env *env, struct site_plan *plan)
+{
+    *plan = (struct site_plan){ .site = site, .drop = DROP_NONE };
+    int r = gather_plan(session_site(site), env, &plan->gather);
+    if (!r)
+        return;
+    const struct failure *failure = failure_of(r);
+    session_problem(site, failure->problem, "occurrence %u: %s", (unsigned)env->occ, failure->text);
+    plan->drop = (int)failure->drop;
+}
+
+void plan_refused(uint32_t site, enum dmi_drop drop, struct site_plan *plan)
+{
+    *plan = (struct site_plan){ .site = site, .drop = (int)drop };
+}
+
+/* The allocation must be live and hold all that is read. */
+static bool within_allocation(const struct gather_plan *g, struct memory_range *range)
+{
+    uint64_t epoch = atomic_load_acquire(&session.memory_epoch); /* of session_memory_freed() */
+    if (!range->size || range->epoch != epoch || g->first < range->base ||
+        g->first - range->base >= range->size) {
+        CUdeviceptr base = 0;
+        size_t size = 0;
+        if (driver_table.cuMemGetAddressRange_v2(&base, &size, g->first) != CUDA_SUCCESS)
+            return false;
+        *range = (struct memory_range){ .base = base, .size = size, .epoch = epoch };
+    }
+    uint64_t at = g->first - range->base;
+    return at <= range->size && g->n_touched <= range->size - at;
+}
+
+int plan_check_memory(const struct site_plan *plan, uint32_t occurrence, struct memory_range *range)
+{
+    if (plan->drop != DROP_NONE || !plan->gather.n_bytes || within_allocation(&plan->gather, range))
+        return plan->drop;
+    session_problem(plan->site, PROBLEM_BAD_POINTER,
+                    "occurrence %u: the tensor lies outside a live device allocation", occurrence);
+    return DMI_DROP_BAD_POINTER;
+}
+
+bool plan_same(const struct site_plan *a, const struct site_plan *b)
+{
+    return a->site == b->site && a->drop == b->drop &&
+           !memcmp(&a->gather, &b->gather, sizeof a->gather);
+}
+
+bool plan_needs_occurrence(uint32_t site)
+{
+    const struct spec_site *s = session_site(site);
+    unsigned uses = s->offset ? expr_uses(s->offset) : 0;
+    for (uint32_t i = 0; i < s->n_dims; i++)
+        uses |= expr_uses(s->dims[i].count) | expr_uses(s->dims[i].stride);
+    return uses & EXPR_USES_OCC;
+}
+
+static int no_param(void *ctx, struct expr_ref ref, void *dst, size_t n)
+{
+    (void)ctx, (void)ref, (void)dst, (void)n;
+    return -ENOENT;
+}
+
+bool plan_layer(uint32_t site, uint32_t occurrence, int32_t *layer)
+{
+    static const uint32_t none[3];
+    const struct expr *expr = session_site(site)->layer;
+    struct expr_env env = { .grid = none, .block = none, .occ = occurrence, .param = no_param };
+    int64_t value;
+    *layer = RUN_NO_LAYER;
+    if (!expr)
+        return true;
+    if (expr_eval(expr, &env, &value) || value < 0 || value > INT32_MAX) {
+        session_problem(site, PROBLEM_BAD_EXPR, "occurrence %u: no layer number", occurrence);
+        return false;
+    }
+    *layer = (int32_t)value;
+    return true;
+}

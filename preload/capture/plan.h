@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A site plan: what a site wants of a launch whose parameters are known. Eager launches plan anew each time, a graph
+ * once per node and change of its parameters. Thread: launching, entered, no lock held.
+ */
+#ifndef PRELOAD_CAPTURE_PLAN_H
+#define PRELOAD_CAPTURE_PLAN_H
+
+#include "policy/spec.h"
+#include "preload/base/session.h"
+#include "preload/capture/gather.h"
+#include "preload/context/context.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Never changed after plan_site(); plan_same() compares two. */
+struct site_plan {
+    uint32_t site;
+    int drop; /* drop reason under which all of its records are counted; DROP_NONE: it can be read */
+    struct gather_plan
+        gather; /* also where @drop is set: rows and bytes as far as they are known */
+};
+
+/**
+ * plan_site() - what @site reads at a launch, without a look at the memory
+ * @env: grid, block, parameters and occurrence (0 where no expression may use it)
+ * Reports what is wrong, once a site.
+ */
+void plan_site(uint32_t site, const struct expr_env *env, struct site_plan *plan);
+
+/* A plan whose records are all counted under @drop. */
+void plan_refused(uint32_t site, enum dmi_drop drop, struct site_plan *plan);
+
+/**
+ * plan_check_memory() - does all that the plan reads lie in a live allocation?
+ * @range: the allocation as last asked for; asked for anew where memory may have been freed since
+ * Calls the driver. Return: DROP_NONE, the plan's own drop reason, or DMI_DROP_BAD_POINTER, reported once a site.
+ */
+int plan_check_memory(const struct site_plan *plan, uint32_t occurrence,
+                      struct memory_range *range);
+
+/* Is there anything to record: a tensor with rows, or a reason why not? */
+static inline bool plan_has_records(const struct site_plan *plan)
+{
+    return plan->drop != DROP_NONE || plan->gather.n_bytes;
+}
+
+/* Do both read the same, or are dropped for the same reason? */
+bool plan_same(const struct site_plan *a, const struct site_plan *b);
+
+/* May what the site reads depend on the occurrence? Then it cannot be planned before the launch. */
+bool plan_needs_occurrence(uint32_t site);
+
+/**
+ * plan_layer() - the layer that an occurrence of the site belongs to
+ * Return: false where the spec's expression gives none (reported once a site); *@layer is then RUN_NO_LAYER, as for
+ * sites without layers.
+ */
+bool plan_layer(uint32_t site, uint32_t occurrence, int32_t *layer);
+
+#endif

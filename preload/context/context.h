@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A capture context: what one CUDA context has of ours. Device memory for payload, descriptors that the device
+ * writes, the threads that take both away, and where the context stands within a forward.
+ */
+#ifndef PRELOAD_CONTEXT_CONTEXT_H
+#define PRELOAD_CONTEXT_CONTEXT_H
+
+#include "kernels/ring.h"
+#include "preload/base/cuda_abi.h"
+#include "storage/run.h"
+
+#include <dmi/counters.h>
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define CONTEXT_MAX    64 /* a process; launches in further ones are reported, not captured */
+#define CONTEXT_RANGES 32
+
+/* What the host knows of a record when it reserves its slot: the slot's user data, later a run_record. */
+struct record_note {
+    uint64_t forward, step, time_ns;
+    int32_t layer;
+    uint32_t occurrence;
+    uint32_t dtype;
+    uint32_t n_dims;
+    uint32_t dims[RUN_MAX_DIMS];
+};
+static_assert(sizeof(struct record_note) <= RING_USER_BYTES, "it is a slot's user data");
+
+/* An allocation that a site's pointer was last found in. */
+struct memory_range {
+    uint64_t base, size; /* bytes; size 0: nothing known */
+    uint64_t epoch;      /* session.memory_epoch when asked */
+};
+
+/* Of a site of the spec; under the lock, by capture/forward.c and eager/launch.c. */
+struct context_site {
+    uint32_t occurrence;                        /* of the next matching launch in this forward */
+    struct memory_range ranges[CONTEXT_RANGES]; /* by occurrence: layers recur */
+};
+
+/* The forward under way; under the lock, by capture/forward.c. */
+struct context_forward {
+    bool begun;
+    int kind; /* index in spec->kinds; -1: none */
+    uint64_t sequence;
+    uint64_t step_forward; /* session.step_forward when it began */
+};
+
+/* Kernels of ours, loaded in this CUDA context. */
+struct context_kernels {
+    CUfunction copy, copy_graph, open, close;
+};
+
+struct staging;
+
+struct context {
+    int state; /* enum context_state; released by context.c, acquired by context_find() */
+    CUcontext handle;
+    int device; /* ordinal */
+
+    /* launching threads */
+    pthread_mutex_t lock; /* never held across a driver call */
+    struct ring ring;     /* reserve under the lock; poll and release by the drain */
+    struct context_forward forward;
+    struct context_site *sites; /* per site of the spec */
+
+    /* fixed once created */
+    CUmodule module;
+    struct context_kernels kernels;
+    CUdeviceptr payload;
+    CUdeviceptr desc_device; /* the descriptors as kernels see them */
+    CUdeviceptr retired;     /* per slot a u32 */
+    CUstream stream;         /* the drain's */
+    void *desc_map;
+    size_t n_desc_map;
+
+    /* drain and encoder */
+    pthread_t drain, encoder;
+    bool drain_runs, encoder_runs;
+    uint64_t stop_ns; /* monotonic: when to give up on what is in flight; 0: not asked to stop */
+    enum dmi_drop stop_reason; /* written before stop_ns */
+    int broken; /* CUresult of a sticky error, 0: none. Released by the drain, acquired by launches */
+    struct staging *staging;
+    uint64_t settled; /* slots whose fate is counted; released by the encoder or drain */
+};
+
+enum context_state {
+    CONTEXT_FREE = 0,
+    CONTEXT_STARTING = 1,
+    CONTEXT_READY = 2,
+    CONTEXT_FAILED =
+        3, /* no ring could be created here: reported once, its records are counted drops */
+    CONTEXT_STOPPED = 4,
+};
+
+/**
+ * context_current() - the capture context of the calling thread's current CUDA context, created if need be
+ * Thread: any that entered the session, not under a lock; calls the driver. Return: NULL (no CUDA context, too many
+ * of them) or one that is READY, FAILED or STOPPED.
+ */
+struct context *context_current(void);
+
+/* The capture context of @handle, NULL: none was created. Thread: any. */
+struct context *context_find(CUcontext handle);
+
+/* Why no record can be reserved here: a drop reason, or DROP_NONE. Thread: any. */
+int context_refusal(const struct context *context);
+
+/**
+ * context_stop() - drain what is in flight, within @timeout_ns, and end our threads
+ * What is not drained by then is counted under @reason. Its device memory stays: it ends with the CUDA context.
+ * Thread: any but the drain. Return: false if a thread of ours did not end in time.
+ */
+bool context_stop(struct context *context, uint64_t timeout_ns, enum dmi_drop reason);
+
+/*
+ * Whoever is given the CUDA context's handle from here on finds no capture context under it; and the opposite, where
+ * the CUDA context did not end. After context_stop(). Thread: the one that ends the CUDA context.
+ */
+void context_detach(struct context *context);
+void context_attach(struct context *context, CUcontext handle);
+
+/* The CUDA context lives on after all: threads start again. Thread: as context_detach(). */
+void context_resume(struct context *context);
+
+/* The CUDA context has ended and its handle may be reused. After context_stop(). Thread: as context_detach(). */
+void context_forget(struct context *context);
+
+/* Calls @fn for every capture context that was created, or failed to be. Thread: any. */
+void context_each(void (*fn)(struct context *context, void *arg), void *arg);
+
+/* Is @function a kernel of ours in this context? Thread: any. */
+bool context_has_kernel(const struct context *context, CUfunction function);
+
+/* After fork, in the child: the parent's threads and CUDA contexts do not exist here. */
+void context_reset(void);
+
+#endif

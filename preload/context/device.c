@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "preload/context/device.h"
+
+#include "preload/base/driver.h"
+#include "preload/base/session.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#define DEFAULT_SLOTS     8192u
+#define MAX_SLOTS         (1u << 16) /* a ticket names slots in 16 bits */
+#define MAX_DEFAULT_BYTES (256ull << 20)
+#define MIN_DEFAULT_BYTES (8ull << 20)
+#define FREE_SHARE        32 /* of the free device memory, where nobody said how much */
+
+/* kernels/build_fatbin.py writes it */
+extern const unsigned char dmi_fatbin[];
+
+static uint32_t wanted_slots(void)
+{
+    uint64_t want = session.ring_slots ? session.ring_slots : DEFAULT_SLOTS;
+    uint32_t slots = RING_MIN_SLOTS;
+    while (slots < want && slots < MAX_SLOTS)
+        slots *= 2;
+    return slots;
+}
+
+static uint64_t wanted_bytes(void)
+{
+    uint64_t bytes = session.ring_bytes;
+    if (!bytes) {
+        size_t free_bytes = 0, total = 0;
+        if (driver_table.cuMemGetInfo_v2(&free_bytes, &total) == CUDA_SUCCESS)
+            bytes = free_bytes / FREE_SHARE;
+        if (bytes > MAX_DEFAULT_BYTES)
+            bytes = MAX_DEFAULT_BYTES;
+        if (bytes < MIN_DEFAULT_BYTES)
+            bytes = MIN_DEFAULT_BYTES;
+    }
+    bytes = (bytes + RING_ALIGN - 1) & ~(uint64_t)(RING_ALIGN - 1);
+    return bytes < RING_MIN_BYTES ? RING_MIN_BYTES : bytes;
+}
+
+/* Return: 0, or -EIO with the call's name in @err. */
+static int check(struct err *err, CUresult r, const char *call)
+{
+    return r == CUDA_SUCCESS ? 0 : err_set(err, -EIO, "%s gave error %d", call, (int)r);
+}
+
+/* Calls the driver; the function that it stands in returns where that fails. */
+#define TRY(name, ...)                                                                             \
+    do {                                                                                           \
+        int _r = check(err, driver_table.name(__VA_ARGS__), #name);                                \
+        if (_r)                                                                                    \
+            return _r;                                                                             \
+    } while (0)
+
+static int load_kernels(struct err *err, struct context *c)
+{
+    struct context_kernels *k = &c->kernels;
+    TRY(cuModuleLoadData, &c->module, dmi_fatbin);
+    TRY(cuModuleGetFunction, &k->copy, c->module, "dmi_copy_eager");
+    TRY(cuModuleGetFunction, &k->copy_graph, c->module, "dmi_copy_graph");
+    TRY(cuModuleGetFunction, &k->open, c->module, "dmi_open");
+    TRY(cuModuleGetFunction, &k->close, c->module, "dmi_close");
+    return 0;
+}
+
+/* Host memory of our own that kernels can write: it outlives the CUDA context, as cuMemHostAlloc's does not. */
+static int map_descriptors(struct err *err, struct context *c, uint32_t n_slots)
+{
+    c->n_desc_map = ((size_t)n_slots * sizeof(struct dmi_desc) + 4095) & ~(size_t)4095;
+    c->desc_map =
+        mmap(NULL, c->n_desc_map, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (c->desc_map == MAP_FAILED) {
+        c->desc_map = NULL;
+        return err_set(err, -ENOMEM, "no host memory for %u descriptors", n_slots);
+    }
+    /* a child must not share these pages with the device through copy-on-write */
+    madvise(c->desc_map, c->n_desc_map, MADV_DONTFORK);
+    TRY(cuMemHostRegister_v2, c->desc_map, c->n_desc_map, CU_MEMHOSTREGISTER_DEVICEMAP);
+    TRY(cuMemHostGetDevicePointer_v2, &c->desc_device, c->desc_map, 0);
+    return 0;
+}
+
+/* Each slot's counter of blocks that are done, all 0. */
+static int alloc_retired(struct err *err, struct context *c, uint32_t n_slots)
+{
+    size_t n = (size_t)n_slots * sizeof(uint32_t);
+    TRY(cuMemAlloc_v2, &c->retired, n);
+    /* on our own stream: the NULL stream has the application's work in front of it, and may not be used at all while
+       one of its blocking streams is captured; the copies of other streams would not wait for it either */
+    TRY(cuMemsetD8Async, c->retired, 0, n, c->stream);
+    TRY(cuStreamSynchronize, c->stream);
+    return 0;
+}
+
+static int alloc_payload(struct err *err, struct context *c, uint64_t *n_bytes)
+{
+    CUresult r = driver_table.cuMemAlloc_v2(&c->payload, *n_bytes);
+    /* a smaller ring drops more, and says so; but a size that was asked for is not exceeded either */
+    while (r == CUDA_ERROR_OUT_OF_MEMORY && *n_bytes > (1u << 20)) {
+        *n_bytes = (*n_bytes / 2) & ~(uint64_t)(RING_ALIGN - 1);
+        r = driver_table.cuMemAlloc_v2(&c->payload, *n_bytes);
+    }
+    return check(err, r, "cuMemAlloc_v2");
+}
+
+static int init_ring(struct err *err, struct context *c, uint32_t n_slots, uint64_t n_bytes)
+{
+    struct ring_slot *slots = calloc(n_slots, sizeof *slots);
+    if (!slots)
+        return err_set(err, -ENOMEM, "no host memory for %u slots", n_slots);
+    int r = ring_init(&c->ring, c->desc_map, slots, n_slots, n_bytes);
+    if (r)
+        free(slots);
+    return r ? err_set(err, r, "a ring of %u slots and %llu bytes cannot be", n_slots,
+                       (unsigned long long)n_bytes)
+             : 0;
+}
+
+int device_init(struct err *err, struct context *c)
+{
+    uint32_t n_slots = wanted_slots();
+    uint64_t n_bytes = wanted_bytes();
+    TRY(cuCtxGetDevice, &c->device);
+    int r = load_kernels(err, c);
+    if (r)
+        return r;
+    TRY(cuStreamCreate, &c->stream, CU_STREAM_NON_BLOCKING);
+    r = map_descriptors(err, c, n_slots);
+    if (!r)
+        r = alloc_retired(err, c, n_slots);
+    if (!r)
+        r = alloc_payload(err, c, &n_bytes);
+    return r ? r : init_ring(err, c, n_slots, n_bytes);
+}
+
+void device_deinit(struct context *c)
+{
+    if (c->payload)
+        driver_table.cuMemFree_v2(c->payload);
+    if (c->retired)
+        driver_table.cuMemFree_v2(c->retired);
+    if (c->stream)
+        driver_table.cuStreamDestroy_v2(c->stream);
+    if (c->module)
+        driver_table.cuModuleUnload(c->module);
+    if (c->desc_map)
+        driver_table.cuMemHostUnregister(c->desc_map);
+    device_forget(c);
+}
+
+void device_forget(struct context *c)
+{
+    if (c->desc_map)
+        munmap(c->desc_map, c->n_desc_map);
+    c->desc_map = NULL;
+    free(c->ring.slots);
+    c->ring.slots = NULL;
+}

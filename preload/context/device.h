@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A capture context's side on the device: kernels of ours, payload, descriptors, the drain's stream. Thread: the one
+ * that creates the capture context, with its CUDA context current.
+ */
+#ifndef PRELOAD_CONTEXT_DEVICE_H
+#define PRELOAD_CONTEXT_DEVICE_H
+
+#include "core/err.h"
+#include "preload/context/context.h"
+
+/* Fills in what struct context has "fixed once created", and its ring. Return: 0 or -errno; then device_deinit(). */
+int device_init(struct err *err, struct context *context);
+
+/* Gives back whatever device_init() got hold of. */
+void device_deinit(struct context *context);
+
+/* The CUDA context is gone, and with it all that lay on the device: the host's memory remains. */
+void device_forget(struct context *context);
+
+#endif

@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "preload/context/drain.h"
+
+#include "core/atomic.h"
+#include "core/clock.h"
+#include "core/log.h"
+#include "preload/base/driver.h"
+#include "preload/base/session.h"
+#include "preload/context/encoder.h"
+#include "preload/context/staging.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define STACK_BYTES   (512u << 10)
+#define POLL_BUSY_NS  50000u    /* records are in flight */
+#define POLL_IDLE_NS  1000000u  /* nothing is */
+#define BATCH_NS      20000000u /* how long records may gather: larger chunks shrink better */
+#define PRESSED_SHARE 8         /* of the ring, from which on nothing is waited for */
+#define HEALTH_NS     20000000u /* how often a ring that does not move asks for a sticky error */
+
+static void sleep_ns(long ns)
+{
+    struct timespec pause = { .tv_nsec = ns };
+    nanosleep(&pause, NULL);
+}
+
+/* ------------------------------------------------------------------------- records */
+
+static const struct record_note *note_of(const struct context *c, uint64_t index)
+{
+    return ring_user(&c->ring, index);
+}
+
+static void describe(const struct context *c, uint64_t index, struct run_record *r)
+{
+    const struct ring_slot *slot = ring_slot(&c->ring, index);
+    const struct record_note *note = note_of(c, index);
+    *r = (struct run_record){
+        .site = slot->site,
+        .layer = note->layer,
+        .occurrence = note->occurrence,
+        .dtype = note->dtype,
+        .launch = slot->seq,
+        .forward = note->forward,
+        .step = note->step,
+        .time_ns = note->time_ns,
+        .device = (uint32_t)c->device,
+        .n_dims = note->n_dims,
+        .n_bytes = slot->n_bytes,
+    };
+    memcpy(r->dims, note->dims, sizeof r->dims);
+}
+
+static void drop_slot(const struct context *c, uint64_t index, enum dmi_drop reason)
+{
+    const struct ring_slot *slot = ring_slot(&c->ring, index);
+    if (slot->site == DMI_SITE_CLOSE)
+        return; /* the end of a launch is no record */
+    session_drop(slot->site, reason, note_of(c, index)->dims[0], slot->n_bytes);
+}
+
+/* One extent of the payload ring that goes to the staging memory in one copy. */
+struct extent {
+    uint64_t from, n; /* bytes */
+    unsigned char *to;
+};
+
+static CUresult copy_extent(struct context *c, struct extent *e)
+{
+    CUresult r = CUDA_SUCCESS;
+    if (e->n)
+        r = driver_table.cuMemcpyDtoHAsync_v2(e->to, c->payload + e->from, e->n, c->stream);
+    e->n = 0;
+    return r;
+}
+
+static CUresult copy_big(struct context *c, struct batch *b, uint64_t index)
+{
+    const struct ring_slot *slot = ring_slot(&c->ring, index);
+    b->big = malloc(slot->n_bytes);
+    if (!b->big) {
+        drop_slot(c, index, DMI_DROP_NO_MEMORY);
+        return CUDA_SUCCESS;
+    }
+    describe(c, index, &b->records[0]);
+    b->records[0].data = b->big;
+    b->n = 1;
+    for (uint64_t at = 0; at < slot->n_bytes; at += c->staging->batch_bytes) {
+        uint64_t n = slot->n_bytes - at;
+        if (n > c->staging->batch_bytes)
+            n = c->staging->batch_bytes;
+        struct extent e = { .from = slot->payload + at, .n = n, .to = b->mem };
+        CUresult r = copy_extent(c, &e);
+        if (r == CUDA_SUCCESS)
+            r = driver_table.cuStreamSynchronize(c->stream);
+        if (r != CUDA_SUCCESS)
+            return r;
+        memcpy(b->big + at, b->mem, n);
+    }
+    return CUDA_SUCCESS;
+}
+
+/* A batch that is being filled from the ring. */
+struct filling {
+    struct batch *batch;
+    struct extent extent;
+    uint64_t index; /* of the next slot */
+    bool full;
+    CUresult r;
+};
+
+/* A published record: its bytes join the batch, or wait for the next one. */
+static void take_record(struct context *c, struct filling *f)
+{
+    struct batch *b = f->batch;
+    const struct ring_slot *slot = ring_slot(&c->ring, f->index);
+    uint64_t padded = (slot->n_bytes + RING_ALIGN - 1) & ~(uint64_t)(RING_ALIGN - 1);
+    if (padded > c->staging->batch_bytes) {
+        f->full = true; /* alone in its batch */
+        if (!b->n)
+            f->r = copy_big(c, b, f->index++);
+        return;
+    }
+    f->full = padded > c->staging->batch_bytes - b->used;
+    if (f->full)
+        return;
+    if (!f->extent.n || slot->payload != f->extent.from + f->extent.n) {
+        f->r = copy_extent(c, &f->extent);
+        f->extent = (struct extent){ .from = slot->payload, .to = b->mem + b->used };
+    }
+    describe(c, f->index++, &b->records[b->n]);
+    b->records[b->n++].data = b->mem + b->used;
+    b->used += padded;
+    f->extent.n += padded;
+}
+
+/* Return: false where the next slot must wait: it is not published, or the batch is full. */
+static bool take_next(struct context *c, struct filling *f)
+{
+    switch (ring_poll(&c->ring, f->index)) {
+    case RING_EMPTY:
+    case RING_PENDING: return false;
+    case RING_READY: take_record(c, f); break;
+    case RING_VOID: f->index++; break;
+    case RING_MISMATCH: drop_slot(c, f->index++, DMI_DROP_MISMATCH); break;
+    case RING_NOT_RUN: drop_slot(c, f->index++, DMI_DROP_NOT_RUN); break;
+    }
+    return f->r == CUDA_SUCCESS && !f->full && f->batch->n < STAGING_MAX_RECORDS;
+}
+
+/*
+ * Fills @b with what is published, in order, and waits for its bytes. b->end_slot says how far it got; records of
+ * slots before it are in the batch, or were void, or are counted drops.
+ */
+static CUresult collect(struct context *c, struct batch *b)
+{
+    struct filling f = { .batch = b, .index = c->ring.tail_slot };
+    while (take_next(c, &f))
+        ;
+    b->end_slot = f.index;
+    if (f.r == CUDA_SUCCESS)
+        f.r = copy_extent(c, &f.extent);
+    if (f.r == CUDA_SUCCESS && b->used)
+        f.r = driver_table.cuStreamSynchronize(c->stream);
+    return f.r;
+}
+
+/* The records in flight never come. */
+static void drop_all(struct context *c, struct batch *b, enum dmi_drop reason)
+{
+    pthread_mutex_lock(&c->lock); /* whoever reserves has filled its slots' user data */
+    uint64_t head = atomic_load_acquire(&c->ring.head_slot);
+    pthread_mutex_unlock(&c->lock);
+    for (uint64_t i = b->end_slot; i < head; i++)
+        /* its launch may be refused right now: either we count its record, or its thread takes it back */
+        if (ring_give_up(&c->ring, i))
+            drop_slot(c, i, reason);
+    b->end_slot = head;
+}
+
+static void fail(struct context *c, struct batch *b, CUresult r)
+{
+    if (!c->broken)
+        log_line("device %d: error %d, its records from here on are dropped", c->device, (int)r);
+    atomic_store_release(&c->broken, (int)r); /* to context_refusal() */
+    for (uint32_t i = 0; i < b->n; i++)
+        session_drop(b->records[i].site, DMI_DROP_DEVICE_ERROR, b->records[i].dims[0],
+                     b->records[i].n_bytes);
+    b->n = 0;
+    drop_all(c, b, DMI_DROP_DEVICE_ERROR);
+}
+
+/* ------------------------------------------------------------------------- the thread */
+
+/* Few records in a roomy ring, and the last batch is not long ago: more may join them. */
+static bool may_gather(const struct context *c, uint64_t last_batch_ns, uint64_t now)
+{
+    const struct ring *ring = &c->ring;
+    return now - last_batch_ns < BATCH_NS && ring_in_flight(ring) < ring->n_slots / PRESSED_SHARE &&
+           ring_bytes_in_flight(ring) < ring->n_bytes / PRESSED_SHARE &&
+           ring_bytes_in_flight(ring) < c->staging->batch_bytes;
+}
+
+/* The drain thread's own. */
+struct drain {
+    struct context *context;
+    CUresult r;          /* of its calls; a sticky error ends them */
+    uint64_t healthy_ns; /* when the ring last moved, or the context said that it is sound */
+    uint64_t batch_ns;   /* when the last batch was handed over */
+};
+
+static void nap(const struct context *c)
+{
+    sleep_ns(ring_in_flight(&c->ring) ? POLL_BUSY_NS : POLL_IDLE_NS);
+}
+
+/* Fills @b, or decides that what is in flight is lost. */
+static void fill_batch(struct drain *d, struct batch *b, uint64_t stop_ns)
+{
+    struct context *c = d->context;
+    b->end_slot = c->ring.tail_slot;
+    if (d->r == CUDA_SUCCESS)
+        d->r = collect(c, b);
+    uint64_t now = clock_mono_ns();
+    bool stuck = b->end_slot == c->ring.tail_slot && ring_in_flight(&c->ring);
+    if (stuck && d->r == CUDA_SUCCESS && now - d->healthy_ns > HEALTH_NS) {
+        /* our own stream is idle: this returns at once, with the context's sticky error if any */
+        d->r = driver_table.cuStreamSynchronize(c->stream);
+        d->healthy_ns = now;
+    }
+    if (d->r != CUDA_SUCCESS)
+        fail(c, b, d->r);
+    else if (stuck && stop_ns && now > stop_ns)
+        drop_all(c, b, c->stop_reason);
+}
+
+/* Return: false once all is taken and nothing more shall come. */
+static bool drain_round(struct drain *d)
+{
+    struct context *c = d->context;
+    uint64_t stop_ns = atomic_load_acquire(&c->stop_ns); /* of drain_stop() */
+    if (!stop_ns && d->r == CUDA_SUCCESS && may_gather(c, d->batch_ns, clock_mono_ns())) {
+        nap(c);
+        return true;
+    }
+    struct batch *b = staging_take_idle(c->staging);
+    fill_batch(d, b, stop_ns);
+    if (b->end_slot != c->ring.tail_slot) {
+        ring_release(&c->ring, b->end_slot);
+        staging_give_full(c->staging, b);
+        d->healthy_ns = d->batch_ns = clock_mono_ns();
+        return true;
+    }
+    staging_give_idle(c->staging, b);
+    if (!ring_in_flight(&c->ring) && stop_ns)
+        return false;
+    nap(c);
+    return true;
+}
+
+static void *drain_main(void *arg)
+{
+    struct context *c = arg;
+    struct drain drain = { .context = c, .healthy_ns = clock_mono_ns() };
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    session_attach();
+    drain.r = driver_table.cuCtxSetCurrent(c->handle);
+    if (driver_table.cuThreadExchangeStreamCaptureMode)
+        driver_table.cuThreadExchangeStreamCaptureMode(&mode);
+    while (drain_round(&drain))
+        ;
+    staging_end(c->staging);
+    return NULL;
+}
+
+/* ------------------------------------------------------------------------- start and stop */
+
+void drain_free(struct context *c)
+{
+    staging_free(c->staging);
+    c->staging = NULL;
+}
+
+static int start_thread(pthread_t *thread, void *(*fn)(void *), void *arg, const char *name)
+{
+    pthread_attr_t attr;
+    pthread_attr_init(&attr);
+    pthread_attr_setstacksize(&attr, STACK_BYTES);
+    /* the application's threads handle its signals */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int r = pthread_create(thread, &attr, fn, arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attr);
+    if (!r)
+        pthread_setname_np(*thread, name);
+    return -r;
+}
+
+int drain_start(struct context *c)
+{
+    if (!c->staging)
+        c->staging = staging_new(c->ring.n_bytes);
+    if (!c->staging)
+        return -ENOMEM;
+    staging_restart(c->staging);
+    atomic_store_release(&c->stop_ns, (uint64_t)0); /* to drain_round() */
+
+    int r = start_thread(&c->encoder, encoder_main, c, "dmi-encode");
+    if (r)
+        return r;
+    c->encoder_runs = true;
+    r = start_thread(&c->drain, drain_main, c, "dmi-drain");
+    if (r) {
+        staging_end(c->staging);
+        pthread_join(c->encoder, NULL);
+        c->encoder_runs = false;
+        return r;
+    }
+    c->drain_runs = true;
+    return 0;
+}
+
+/* Return: true if the thread has ended, or never ran. */
+static bool join(pthread_t thread, bool *runs, uint64_t end_mono_ns)
+{
+    if (*runs) {
+        struct timespec at = { .tv_sec = (time_t)(end_mono_ns / 1000000000u),
+                               .tv_nsec = (long)(end_mono_ns % 1000000000u) };
+        if (!pthread_clockjoin_np(thread, NULL, CLOCK_MONOTONIC, &at))
+            *runs = false;
+    }
+    return !*runs;
+}
+
+/* After the deadline the drain only counts what is left: that takes no time worth bounding twice. */
+#define GRACE_NS 500000000u
+
+bool drain_stop(struct context *c, uint64_t timeout_ns, enum dmi_drop reason)
+{
+    uint64_t end = clock_mono_ns() + timeout_ns;
+    c->stop_reason = reason;
+    atomic_store_release(&c->stop_ns, end); /* to drain_round() */
+    bool drain_ended = join(c->drain, &c->drain_runs, end + GRACE_NS);
+    return drain_ended && join(c->encoder, &c->encoder_runs, end + 2 * GRACE_NS);
+}
+
+bool drain_wait(struct context *c, uint64_t slot, uint64_t timeout_ns)
+{
+    uint64_t end = clock_mono_ns() + timeout_ns;
+    while (atomic_load_acquire(&c->settled) < slot) { /* of encoder_main() */
+        if (clock_mono_ns() > end)
+            return false;
+        sleep_ns(POLL_BUSY_NS);
+    }
+    return true;
+}

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "preload/eager/launch.h"
+
+#include "core/atomic.h"
+#include "preload/base/driver.h"
+#include "preload/capture/action.h"
+#include "preload/capture/forward.h"
+#include "preload/capture/params.h"
+#include "preload/graph/order.h"
+
+#include <string.h>
+
+/* Where the tensors of this launch were last found; copied under the lock, put back under it. */
+struct eager_ranges {
+    struct memory_range at[SPEC_MAX_MATCHES];
+    bool asked; /* the driver was asked for one of them */
+};
+
+static struct memory_range *range_of(struct context *c, const struct admission *item)
+{
+    return &c->sites[item->site].ranges[item->occurrence % CONTEXT_RANGES];
+}
+
+/* 1. Which occurrences of which sites this launch is. */
+static void count_occurrences(const struct func *func, struct eager_job *job,
+                              struct eager_ranges *ranges)
+{
+    struct context *c = job->launch.context;
+    pthread_mutex_lock(&c->lock);
+    forward_advance(c, func->match.kind);
+    for (uint32_t i = 0; i < func->match.n_sites; i++) {
+        struct admission *item = &job->items[i];
+        admission_count(c, func->match.sites[i], item);
+        if (item->state == ADMISSION_COUNTED)
+            ranges->at[i] = *range_of(c, item);
+    }
+    pthread_mutex_unlock(&c->lock);
+    job->launch.n = func->match.n_sites;
+    ranges->asked = false;
+}
+
+/* 2. What each wanted one reads, and whether it may. No lock: this calls the driver. */
+static void plan_items(const struct eager_launch *l, const struct func *func, struct eager_job *job,
+                       struct eager_ranges *ranges)
+{
+    struct params params;
+    params_init(&params, func->layout, l->kernel_params, l->extra);
+    struct expr_env env = {
+        .grid = l->grid,
+        .block = l->block,
+        .shared_bytes = l->shared_bytes,
+        .param = params_read,
+        .param_ctx = &params,
+    };
+    for (uint32_t i = 0; i < job->launch.n; i++) {
+        struct admission *item = &job->items[i];
+        struct site_plan *plan = &job->plans[i];
+        if (!admission_wanted(item))
+            continue;
+        env.occ = item->occurrence;
+        plan_site(item->site, &env, plan);
+        struct memory_range before = ranges->at[i];
+        int drop = plan_check_memory(plan, item->occurrence, &ranges->at[i]);
+        ranges->asked = ranges->asked || memcmp(&before, &ranges->at[i], sizeof before);
+        if (plan_has_records(plan)) /* a launch without rows has nothing to record */
+            admission_expect(job->launch.context, item, plan, drop);
+    }
+}
+
+static void keep_ranges(struct eager_job *job, const struct eager_ranges *ranges)
+{
+    struct context *c = job->launch.context;
+    if (!ranges->asked)
+        return;
+    pthread_mutex_lock(&c->lock);
+    for (uint32_t i = 0; i < job->launch.n; i++)
+        if (job->items[i].state == ADMISSION_RESERVED)
+            *range_of(c, &job->items[i]) = ranges->at[i];
+    pthread_mutex_unlock(&c->lock);
+}
+
+/* 3. The kernels of ours, before or after the application's. */
+static void launch_action(const struct eager_launch *l, struct eager_job *job,
+                          struct admission *item)
+{
+    struct context *c = job->launch.context;
+    struct action_kernel k;
+    __typeof__(cuLaunchKernel) *launch =
+        l->stream.per_thread ? driver_table.cuLaunchKernel_ptsz : driver_table.cuLaunchKernel;
+    action_of(item->site)->eager(c, item, job->launch.number, &k);
+    void *params[] = { &k.param };
+    CUresult r =
+        launch(k.function, k.blocks, 1, 1, k.threads, 1, 1, 0, l->stream.handle, params, NULL);
+    if (r == CUDA_SUCCESS) {
+        item->state = ADMISSION_LAUNCHED;
+        return;
+    }
+    admission_drop(c, item, DMI_DROP_COPY_FAILED);
+    session_problem(item->site, PROBLEM_COPY_FAILED, "the driver refused our %s kernel: error %d",
+                    action_of(item->site)->name, (int)r);
+}
+
+static void launch_actions(const struct eager_launch *l, struct eager_job *job, enum spec_when when)
+{
+    for (uint32_t i = 0; i < job->launch.n; i++)
+        if (job->items[i].state == ADMISSION_RESERVED &&
+            session_site(job->items[i].site)->when == when)
+            launch_action(l, job, &job->items[i]);
+}
+
+static void report_unsupported(const struct func *func, const char *why)
+{
+    for (uint32_t i = 0; i < func->match.n_sites; i++)
+        session_problem(func->match.sites[i], PROBLEM_UNSUPPORTED, "kernel %s: %s", func->name,
+                        why);
+}
+
+void eager_before(const struct eager_launch *l, const struct func *func, struct eager_job *job)
+{
+    struct eager_ranges ranges;
+    job->launch = (struct admission_launch){ .items = job->items };
+    job->captured = stream_is_capturing(l->stream);
+    if (job->captured)
+        return; /* nothing runs now: its copies are added when the graph is instantiated */
+    struct context *c = context_current();
+    if (!c || !c->sites) {
+        if (session_run()) /* else the run could not be created, which was reported */
+            report_unsupported(func,
+                               "no place for this context's state: not captured, not counted");
+        return;
+    }
+    job->launch.context = c;
+    atomic_add_relaxed(&session.counters->launches_matched, 1);
+    count_occurrences(func, job, &ranges);
+    plan_items(l, func, job, &ranges);
+    if (!admission_reserve(&job->launch))
+        return;
+    keep_ranges(job, &ranges);
+    launch_actions(l, job, SPEC_BEFORE);
+}
+
+/* A capturing stream made it a node: its place in the order of the graph's sites is now. */
+static void note_captured(const struct eager_launch *l, const struct func *func)
+{
+    CUgraph graph;
+    CUgraphNode node;
+    if (!stream_capture(l->stream, &graph, &node))
+        report_unsupported(
+            func, "the driver did not say what became of its launch: not captured, not counted");
+    else if (node)
+        order_note(graph, node, false);
+}
+
+void eager_after(const struct eager_launch *l, const struct func *func, struct eager_job *job,
+                 CUresult result)
+{
+    if (job->captured && result == CUDA_SUCCESS)
+        note_captured(l, func);
+    if (!job->launch.context)
+        return;
+    if (result == CUDA_SUCCESS)
+        launch_actions(l, job, SPEC_AFTER);
+    else
+        admission_take_back(&job->launch);
+}

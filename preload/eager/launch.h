@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One eager launch of a kernel that the spec names: eager_before() counts it, reserves places and launches the
+ * actions that come before the kernel; the caller makes the driver's call; eager_after() launches those that come
+ * after it, or takes everything back. Thread: the application's launching thread, entered.
+ */
+#ifndef PRELOAD_EAGER_LAUNCH_H
+#define PRELOAD_EAGER_LAUNCH_H
+
+#include "preload/base/functions.h"
+#include "preload/base/stream.h"
+#include "preload/capture/admission.h"
+
+/* The application's call, borrowed while it lasts. */
+struct eager_launch {
+    CUfunction function;
+    uint32_t grid[3], block[3];
+    uint32_t shared_bytes;
+    struct stream stream;
+    void **kernel_params, **extra;
+};
+
+/* What is to be done or undone once the driver has returned. */
+struct eager_job {
+    bool captured;                  /* the launch becomes a node of a graph */
+    struct admission_launch launch; /* launch.context NULL: nothing was counted */
+    struct admission items[SPEC_MAX_MATCHES];
+    struct site_plan plans[SPEC_MAX_MATCHES];
+};
+
+/* @func: what the spec says of the kernel; not func_unmatched. */
+void eager_before(const struct eager_launch *launch, const struct func *func,
+                  struct eager_job *job);
+void eager_after(const struct eager_launch *launch, const struct func *func, struct eager_job *job,
+                 CUresult result);
+
+#endif

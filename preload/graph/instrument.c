@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "preload/graph/instrument.h"
+
+#include "core/cleanup.h"
+#include "preload/base/driver.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#define OPEN_THREADS 256u
+
+static CUresult add_edge(CUgraph graph, CUgraphNode from, CUgraphNode to)
+{
+    if (driver_table.cuGraphAddDependencies_v2)
+        return driver_table.cuGraphAddDependencies_v2(graph, &from, &to, NULL, 1);
+    return driver_table.cuGraphAddDependencies(graph, &from, &to, 1);
+}
+
+/* Nodes that depend on @node (or, with @before, that it depends on); free() them. Return: NULL on error. */
+static CUgraphNode *neighbours(CUgraphNode node, bool before, size_t *n)
+{
+    *n = 0;
+    /* the newer query gives edge data; the older one refuses graphs that have some */
+    __typeof__(cuGraphNodeGetDependencies_v2) *ask =
+        before ? driver_table.cuGraphNodeGetDependencies_v2
+               : driver_table.cuGraphNodeGetDependentNodes_v2;
+    __typeof__(cuGraphNodeGetDependencies) *ask_old =
+        before ? driver_table.cuGraphNodeGetDependencies
+               : driver_table.cuGraphNodeGetDependentNodes;
+    if ((ask ? ask(node, NULL, NULL, n) : ask_old(node, NULL, n)) != CUDA_SUCCESS)
+        return NULL;
+    CUgraphNode *nodes = calloc(*n + 1, sizeof *nodes);
+    _cleanup_(freep) CUgraphEdgeData *data = calloc(*n + 1, sizeof *data);
+    if (nodes && data && *n &&
+        (ask ? ask(node, nodes, data, n) : ask_old(node, nodes, n)) != CUDA_SUCCESS) {
+        free(nodes);
+        return NULL;
+    }
+    return nodes;
+}
+
+/* A kernel of ours as the driver wants it described; @params holds the one parameter's address. */
+static CUDA_KERNEL_NODE_PARAMS_v2 kernel_params(CUfunction f, uint32_t blocks, uint32_t threads,
+                                                void **params)
+{
+    return (CUDA_KERNEL_NODE_PARAMS_v2){
+        .func = f,
+        .gridDimX = blocks,
+        .gridDimY = 1,
+        .gridDimZ = 1,
+        .blockDimX = threads,
+        .blockDimY = 1,
+        .blockDimZ = 1,
+        .kernelParams = params,
+    };
+}
+
+static CUresult set_params(CUgraphExec exec, CUgraphNode node, CUfunction f, uint32_t blocks,
+                           uint32_t threads, void *param)
+{
+    void *params[] = { param };
+    CUDA_KERNEL_NODE_PARAMS_v2 k = kernel_params(f, blocks, threads, params);
+    return driver_table.cuGraphExecKernelNodeSetParams_v2(exec, node, &k);
+}
+
+static CUresult add_kernel(CUgraph graph, CUgraphNode *node, const CUgraphNode *deps, size_t n_deps,
+                           CUfunction f, uint32_t blocks, uint32_t threads, void *param)
+{
+    void *params[] = { param };
+    CUDA_KERNEL_NODE_PARAMS_v2 k = kernel_params(f, blocks, threads, params);
+    return driver_table.cuGraphAddKernelNode_v2(node, graph, deps, n_deps, &k);
+}
+
+static int refused(struct err *err, CUresult r)
+{
+    return r == CUDA_SUCCESS ? 0 : err_set(err, -EIO, "copies cannot be added (error %d)", (int)r);
+}
+
+/* ------------------------------------------------------------------------- copies */
+
+void instrument_kernel(const struct graph_plan *plan, const struct graph_copy *copy,
+                       struct action_kernel *out)
+{
+    struct action_place place = { .context = plan->context,
+                                  .state = plan->state,
+                                  .number = (uint32_t)(copy - plan->copies) };
+    action_of(copy->site)->node(&place, &copy->plan, out);
+}
+
+static int add_copy(struct err *err, const struct graph_plan *plan,
+                    const struct graph_kernel *kernel, struct graph_copy *copy)
+{
+    bool before = session_site(copy->site)->when == SPEC_BEFORE;
+    struct action_kernel k;
+    size_t n;
+    _cleanup_(freep) CUgraphNode *others = neighbours(kernel->node, before, &n);
+    if (!others)
+        return err_set(err, -EIO, "the edges of a kernel cannot be read");
+    instrument_kernel(plan, copy, &k);
+    CUresult r = add_kernel(kernel->graph, &copy->node, before ? others : &kernel->node,
+                            before ? n : 1, k.function, k.blocks, k.threads, &k.param);
+    if (r == CUDA_SUCCESS && before)
+        r = add_edge(kernel->graph, copy->node, kernel->node);
+    for (size_t i = 0; i < n && !before && r == CUDA_SUCCESS; i++)
+        r = add_edge(kernel->graph, copy->node, others[i]);
+    return refused(err, r);
+}
+
+int instrument_copies(struct err *err, struct graph_plan *plan)
+{
+    int r = 0;
+    for (uint32_t i = 0; i < plan->n_kernels && !r; i++) {
+        const struct graph_kernel *kernel = &plan->kernels[i];
+        for (uint32_t c = 0; c < kernel->n_copies && !r; c++)
+            r = add_copy(err, plan, kernel, &plan->copies[kernel->first_copy + c]);
+    }
+    return r;
+}
+
+CUresult instrument_refresh(CUgraphExec exec, const struct graph_plan *plan,
+                            const struct graph_copy *copy)
+{
+    struct action_kernel k;
+    instrument_kernel(plan, copy, &k);
+    return set_params(exec, copy->node, k.function, k.blocks, k.threads, &k.param);
+}
+
+/* ------------------------------------------------------------------------- open and close */
+
+/* All nodes of @graph, or its roots; free() them. */
+static CUgraphNode *list_nodes(struct err *err, CUgraph graph, bool roots, size_t *n)
+{
+    __typeof__(cuGraphGetNodes) *ask =
+        roots ? driver_table.cuGraphGetRootNodes : driver_table.cuGraphGetNodes;
+    *n = 0;
+    CUresult r = ask(graph, NULL, n);
+    _cleanup_(freep) CUgraphNode *nodes = calloc(*n + 1, sizeof *nodes);
+    if (r == CUDA_SUCCESS && nodes)
+        r = ask(graph, nodes, n);
+    if (r != CUDA_SUCCESS || !nodes) {
+        err_set(err, r != CUDA_SUCCESS ? -EIO : -ENOMEM, "its nodes cannot be listed");
+        return NULL;
+    }
+    return steal_ptr(nodes);
+}
+
+static int add_open(struct err *err, struct graph_plan *plan)
+{
+    size_t n;
+    struct dmi_open empty = { .state = plan->state };
+    _cleanup_(freep) CUgraphNode *roots = list_nodes(err, plan->clone, true, &n);
+    if (!roots)
+        return err->code;
+    CUresult r = add_kernel(plan->clone, &plan->open, NULL, 0, plan->context->kernels.open, 1,
+                            OPEN_THREADS, &empty);
+    for (size_t i = 0; i < n && r == CUDA_SUCCESS; i++)
+        r = add_edge(plan->clone, plan->open, roots[i]);
+    return refused(err, r);
+}
+
+static int add_close(struct err *err, struct graph_plan *plan)
+{
+    size_t n, n_leaves = 0;
+    _cleanup_(freep) CUgraphNode *nodes = list_nodes(err, plan->clone, false, &n);
+    if (!nodes)
+        return err->code;
+    for (size_t i = 0; i < n; i++) {
+        size_t n_after;
+        CUgraphNode *after = neighbours(nodes[i], false, &n_after);
+        if (after && !n_after)
+            nodes[n_leaves++] = nodes[i];
+        free(after);
+    }
+    struct dmi_close param = { .state = plan->state, .desc = plan->context->desc_device };
+    return refused(err, add_kernel(plan->clone, &plan->close, nodes, n_leaves,
+                                   plan->context->kernels.close, 1, 1, &param));
+}
+
+int instrument_open_close(struct err *err, struct graph_plan *plan)
+{
+    int r = add_open(err, plan);
+    return r ? r : add_close(err, plan);
+}
+
+CUresult instrument_set_ticket(CUgraphExec exec, const struct graph_plan *plan,
+                               struct dmi_open *ticket)
+{
+    return set_params(exec, plan->open, plan->context->kernels.open, 1, OPEN_THREADS, ticket);
+}

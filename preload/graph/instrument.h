@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Nodes of ours in the clone of a graph plan, and in its exec. Thread: as graph/plan.h. */
+#ifndef PRELOAD_GRAPH_INSTRUMENT_H
+#define PRELOAD_GRAPH_INSTRUMENT_H
+
+#include "core/err.h"
+#include "preload/capture/action.h"
+#include "preload/graph/plan.h"
+
+#include <dmi/ring.h>
+
+/* Each copy stands between its site and whatever is ordered against the site. Return: 0 or -errno. */
+int instrument_copies(struct err *err, struct graph_plan *plan);
+
+/* open before every root that was there, close after every leaf that is there then. Return: 0 or -errno. */
+int instrument_open_close(struct err *err, struct graph_plan *plan);
+
+/* What the node of @copy is to run. */
+void instrument_kernel(const struct graph_plan *plan, const struct graph_copy *copy,
+                       struct action_kernel *out);
+
+/* New parameters for the node of a copy in the exec: what its plan asks for. */
+CUresult instrument_refresh(CUgraphExec exec, const struct graph_plan *plan,
+                            const struct graph_copy *copy);
+
+/* The next launch's ticket, for the exec's open. */
+CUresult instrument_set_ticket(CUgraphExec exec, const struct graph_plan *plan,
+                               struct dmi_open *ticket);
+
+#endif

@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "preload/graph/order.h"
+
+#include "core/cleanup.h"
+#include "preload/base/handles.h"
+#include "preload/base/driver.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct user {
+    CUuserObject object;
+    int count;
+};
+
+/* Kept by graph handle; changed under the lock only. */
+struct note {
+    size_t n, cap;
+    struct order_item *items;
+    size_t n_users;
+    struct user *users;
+};
+
+static struct handles notes = HANDLES_INIT;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static bool append(struct note *note, struct order_item item)
+{
+    for (size_t i = 0; i < note->n; i++)
+        if (note->items[i].node == item.node)
+            return true;
+    if (note->n == note->cap) {
+        size_t cap = note->cap ? note->cap * 2 : 16;
+        struct order_item *items = realloc(note->items, cap * sizeof *items);
+        if (!items)
+            return false;
+        note->items = items;
+        note->cap = cap;
+    }
+    note->items[note->n++] = item;
+    return true;
+}
+
+static void note_free(struct note *note)
+{
+    if (note) {
+        free(note->items);
+        free(note->users);
+    }
+    free(note);
+}
+
+/* Under the lock. NULL: no memory, or too many graphs. */
+static struct note *note_of(CUgraph graph)
+{
+    struct note *note = handles_find(&notes, graph);
+    if (note)
+        return note;
+    note = calloc(1, sizeof *note);
+    if (note && handles_set(&notes, graph, note) == note) {
+        note_free(note);
+        note = NULL;
+    }
+    return note;
+}
+
+static void add(CUgraph graph, struct order_item item)
+{
+    pthread_mutex_lock(&lock);
+    struct note *note = note_of(graph);
+    if (note)
+        append(note, item);
+    pthread_mutex_unlock(&lock);
+}
+
+void order_note(CUgraph graph, CUgraphNode node, bool is_child)
+{
+    struct order_item item = { .node = node, .is_child = is_child };
+    driver_table.cuCtxGetCurrent(&item.context); /* NULL without one: such a node is not captured */
+    add(graph, item);
+}
+
+void order_note_user(CUgraph graph, CUuserObject object, int count)
+{
+    pthread_mutex_lock(&lock);
+    struct note *note = note_of(graph);
+    struct user *user = NULL;
+    for (size_t i = 0; note && i < note->n_users; i++)
+        if (note->users[i].object == object)
+            user = &note->users[i];
+    if (note && !user) {
+        struct user *grown = realloc(note->users, (note->n_users + 1) * sizeof *grown);
+        if (grown) {
+            note->users = grown;
+            user = &grown[note->n_users++];
+            *user = (struct user){ .object = object };
+        }
+    }
+    if (user) {
+        user->count += count;
+        if (user->count <= 0)
+            *user = note->users[--note->n_users];
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+struct order_item *order_items(CUgraph graph, size_t *n)
+{
+    struct order_item *copy = NULL;
+    *n = 0;
+    pthread_mutex_lock(&lock);
+    struct note *note = handles_find(&notes, graph);
+    if (note && note->n) {
+        copy = malloc(note->n * sizeof *copy);
+        if (copy) {
+            memcpy(copy, note->items, note->n * sizeof *copy);
+            *n = note->n;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return copy;
+}
+
+/* A copy of the user objects that @graph holds; free() it. */
+static struct user *users_of(CUgraph graph, size_t *n)
+{
+    struct user *copy = NULL;
+    *n = 0;
+    pthread_mutex_lock(&lock);
+    struct note *note = handles_find(&notes, graph);
+    if (note && note->n_users && (copy = malloc(note->n_users * sizeof *copy))) {
+        memcpy(copy, note->users, note->n_users * sizeof *copy);
+        *n = note->n_users;
+    }
+    pthread_mutex_unlock(&lock);
+    return copy;
+}
+
+static CUgraph child_of(CUgraphNode node)
+{
+    CUgraph child;
+    return driver_table.cuGraphChildGraphNodeGetGraph(node, &child) == CUDA_SUCCESS ? child : NULL;
+}
+
+/* The child graph nodes of @graph; free() them. */
+static CUgraphNode *child_nodes(CUgraph graph, size_t *n)
+{
+    size_t n_all = 0;
+    *n = 0;
+    if (driver_table.cuGraphGetNodes(graph, NULL, &n_all) != CUDA_SUCCESS || !n_all)
+        return NULL;
+    CUgraphNode *nodes = calloc(n_all, sizeof *nodes);
+    if (!nodes || driver_table.cuGraphGetNodes(graph, nodes, &n_all) != CUDA_SUCCESS)
+        n_all = 0;
+    for (size_t i = 0; i < n_all; i++) {
+        CUgraphNodeType type;
+        if (driver_table.cuGraphNodeGetType(nodes[i], &type) == CUDA_SUCCESS &&
+            type == CU_GRAPH_NODE_TYPE_GRAPH)
+            nodes[(*n)++] = nodes[i];
+    }
+    return nodes;
+}
+
+static void add_nested(struct order_nested *list, CUgraph graph)
+{
+    CUgraph *grown = realloc(list->graphs, (list->n + 1) * sizeof(CUgraph));
+    if (!grown)
+        return;
+    list->graphs = grown;
+    list->graphs[list->n++] = graph;
+    size_t n;
+    _cleanup_(freep) CUgraphNode *nodes = child_nodes(graph, &n);
+    for (size_t i = 0; i < n; i++) {
+        CUgraph child = child_of(nodes[i]);
+        if (child)
+            add_nested(list, child);
+    }
+}
+
+struct order_nested order_nested(CUgraph graph)
+{
+    struct order_nested list = { 0 };
+    if (graph)
+        add_nested(&list, graph);
+    return list;
+}
+
+struct order_nested order_nested_in(CUgraphNode node)
+{
+    CUgraphNodeType type;
+    if (!node || driver_table.cuGraphNodeGetType(node, &type) != CUDA_SUCCESS ||
+        type != CU_GRAPH_NODE_TYPE_GRAPH)
+        return (struct order_nested){ 0 };
+    return order_nested(child_of(node));
+}
+
+bool order_has_sites(CUgraph graph)
+{
+    size_t n;
+    struct order_item *items = order_items(graph, &n);
+    bool any = false;
+    for (size_t i = 0; i < n && !any; i++) {
+        CUgraph child = items[i].is_child ? child_of(items[i].node) : NULL;
+        any = !items[i].is_child || (child && order_has_sites(child));
+    }
+    free(items);
+    return any;
+}
+
+/* ------------------------------------------------------------------------- copies */
+
+static void carry_over(CUgraph from, CUgraph to);
+
+/* Child graphs may hold something that is noted also where they came unseen: embedded by a capture. */
+static void carry_over_children(CUgraph from, CUgraph to)
+{
+    size_t n;
+    _cleanup_(freep) CUgraphNode *nodes = child_nodes(from, &n);
+    for (size_t i = 0; i < n; i++) {
+        CUgraphNode twin;
+        CUgraph inner, copy;
+        if (driver_table.cuGraphNodeFindInClone(&twin, nodes[i], to) == CUDA_SUCCESS &&
+            (inner = child_of(nodes[i])) && (copy = child_of(twin)))
+            carry_over(inner, copy);
+    }
+}
+
+/* What is noted of @from is noted of @to, its copy, too. */
+static void carry_over(CUgraph from, CUgraph to)
+{
+    size_t n, n_users;
+    order_forget(to);
+    _cleanup_(freep) struct order_item *items = order_items(from, &n);
+    _cleanup_(freep) struct user *users = users_of(from, &n_users);
+    for (size_t i = 0; i < n_users; i++)
+        order_note_user(to, users[i].object, users[i].count);
+    for (size_t i = 0; i < n; i++) {
+        struct order_item item = items[i];
+        if (driver_table.cuGraphNodeFindInClone(&item.node, items[i].node, to) == CUDA_SUCCESS)
+            add(to, item);
+    }
+    carry_over_children(from, to);
+}
+
+/* Child graphs are noted whatever they hold: they may be added to later. */
+void order_note_child(CUgraph graph, CUgraphNode node, CUgraph child)
+{
+    CUgraph held = child_of(node);
+    if (held && held != child)
+        carry_over(child, held);
+    if (held)
+        order_note(graph, node, true);
+}
+
+void order_note_clone(CUgraph graph, CUgraph copy)
+{
+    carry_over(graph, copy);
+}
+
+/* Ours must not keep alive what the host's graphs and execs let go of. */
+void order_release_users(CUgraph graph, CUgraph copy)
+{
+    size_t n;
+    _cleanup_(freep) struct user *users = users_of(graph, &n);
+    for (size_t i = 0; i < n && driver_table.cuGraphReleaseUserObject; i++)
+        driver_table.cuGraphReleaseUserObject(copy, users[i].object, (unsigned)users[i].count);
+}
+
+/* ------------------------------------------------------------------------- ends */
+
+void order_forget(CUgraph graph)
+{
+    pthread_mutex_lock(&lock);
+    struct note *note = handles_find(&notes, graph);
+    if (note) {
+        handles_set(&notes, graph, NULL);
+        note_free(note); /* read under the lock only */
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+struct order_end_note {
+    CUgraph graph;
+    struct note *note;
+};
+
+static void take_out(struct order_end *end, const struct order_nested *which)
+{
+    end->notes = calloc(which->n + 1, sizeof *end->notes);
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < which->n && end->notes; i++) {
+        struct note *note = handles_find(&notes, which->graphs[i]);
+        if (!note)
+            continue;
+        handles_set(&notes, which->graphs[i], NULL);
+        end->notes[end->n++] = (struct order_end_note){ which->graphs[i], note };
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void order_end_graphs(struct order_end *end, const struct order_nested *which)
+{
+    *end = (struct order_end){ 0 };
+    take_out(end, which);
+}
+
+struct search {
+    struct order_end *end;
+    CUgraphNode node;
+};
+
+static void take_out_node(const void *handle, void *value, void *ctx)
+{
+    struct note *note = value;
+    struct search *s = ctx;
+    for (size_t i = 0; i < note->n; i++)
+        if (note->items[i].node == s->node) {
+            s->end->graph = (CUgraph)(uintptr_t)handle;
+            s->end->at = i;
+            s->end->item = note->items[i];
+            memmove(&note->items[i], &note->items[i + 1],
+                    (note->n - i - 1) * sizeof note->items[0]);
+            note->n--;
+            return;
+        }
+}
+
+void order_end_node(struct order_end *end, CUgraphNode node, const struct order_nested *inside)
+{
+    *end = (struct order_end){ 0 };
+    struct search search = { end, node };
+    pthread_mutex_lock(&lock);
+    handles_each(&notes, take_out_node, &search);
+    pthread_mutex_unlock(&lock);
+    take_out(end, inside);
+}
+
+static void put_back(const struct order_end *end)
+{
+    for (size_t i = 0; i < end->n; i++)
+        if (handles_set(&notes, end->notes[i].graph, end->notes[i].note) == end->notes[i].note)
+            note_free(end->notes[i].note);
+    struct note *note = end->item.node ? handles_find(&notes, end->graph) : NULL;
+    if (!note || !append(note, end->item))
+        return;
+    size_t last = note->n - 1, at = end->at < last ? end->at : last;
+    memmove(&note->items[at + 1], &note->items[at], (last - at) * sizeof note->items[0]);
+    note->items[at] = end->item;
+}
+
+void order_ended(struct order_end *end, bool success)
+{
+    pthread_mutex_lock(&lock);
+    if (!success)
+        put_back(end);
+    pthread_mutex_unlock(&lock);
+    for (size_t i = 0; i < end->n && success; i++)
+        note_free(end->notes[i].note);
+    free(end->notes);
+}
+
+void order_reset(void)
+{
+    struct handles fresh = HANDLES_INIT;
+    pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
+    notes = fresh;
+    lock = unlocked;
+}

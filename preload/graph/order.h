@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is known of the host's graphs: the order in which their sites were added, by call of cuGraphAdd*Node or
+ * by launch on the capturing stream (the driver promises no order of nodes, and occurrences need one), and
+ * the user objects that they hold. Only kernels that the spec names and child graphs are noted.
+ * Thread: any; takes a lock, never across a driver call.
+ */
+#ifndef PRELOAD_GRAPH_ORDER_H
+#define PRELOAD_GRAPH_ORDER_H
+
+#include "preload/base/cuda_abi.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct order_item {
+    CUgraphNode node;
+    bool is_child;     /* a child graph, else a kernel */
+    CUcontext context; /* current when it was noted */
+};
+
+/* A kernel of the spec became a node of @graph. Once per node. */
+void order_note(CUgraph graph, CUgraphNode node, bool is_child);
+
+/* @node is @graph's copy of @child, or holds @child itself: what is noted of it goes over. */
+void order_note_child(CUgraph graph, CUgraphNode node, CUgraph child);
+
+/* @copy is a clone of @graph. */
+void order_note_clone(CUgraph graph, CUgraph copy);
+
+/* @graph holds @count references to @object more; or, below 0, fewer. */
+void order_note_user(CUgraph graph, CUuserObject object, int count);
+
+/**
+ * order_items() - a copy of what is noted of @graph, in order; free() it
+ * Return: NULL where nothing is noted.
+ */
+struct order_item *order_items(CUgraph graph, size_t *n);
+
+/* Are there kernels of the spec in @graph, or in its child graphs? */
+bool order_has_sites(CUgraph graph);
+
+/* @copy is our own clone of @graph: it lets go of the user objects that both hold; their child graphs keep theirs. */
+void order_release_users(CUgraph graph, CUgraph copy);
+
+/* @graph is new: what is noted under its handle was of another, which ended where we could not see. */
+void order_forget(CUgraph graph);
+
+/* A graph and the graphs of all child graph nodes in it; or only these, of one node. free() `graphs`. */
+struct order_nested {
+    CUgraph *graphs;
+    size_t n;
+};
+struct order_nested order_nested(CUgraph graph);
+struct order_nested order_nested_in(CUgraphNode node);
+
+/*
+ * Graphs, or one node with what is inside it, end. Begun before the driver's call: once that returns, another
+ * thread may be given the same handles. Ended behind it: if the driver refused, all is as it was.
+ */
+struct order_end {
+    struct order_end_note *notes; /* of graphs, taken out */
+    size_t n;
+    CUgraph graph; /* of the node */
+    size_t at;
+    struct order_item item; /* node NULL: none was noted */
+};
+void order_end_graphs(struct order_end *end, const struct order_nested *which);
+void order_end_node(struct order_end *end, CUgraphNode node, const struct order_nested *inside);
+void order_ended(struct order_end *end, bool success);
+
+void order_reset(void);
+
+#endif

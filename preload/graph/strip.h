@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Graphs without what is ours in them: for the application's eyes, and for the driver's answers. Thread: as
+ * graph/exec.h.
+ */
+#ifndef PRELOAD_GRAPH_STRIP_H
+#define PRELOAD_GRAPH_STRIP_H
+
+#include "preload/graph/exec.h"
+
+/**
+ * strip_exec() - an exec of the graph that @exec was created from, without anything of ours
+ * What the driver says of an update that it refuses is said of the application's graph and one like this. Return: NULL
+ * if it cannot be; else the caller destroys it, with the driver's cuGraphExecDestroy.
+ */
+CUgraphExec strip_exec(const struct exec *exec);
+
+/*
+ * What a launch of @exec on a capturing stream has embedded there becomes the application's alone: nodes of ours go.
+ * NULL: of an exec that holds none; the graphs are new all the same.
+ */
+void strip_embedded(const struct exec *exec, struct stream stream);
+
+#endif

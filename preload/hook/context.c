@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Wrappers: CUDA contexts that end. Our threads use them: they end first. */
+#include "preload/context/context.h"
+#include "preload/hook/wrapper.h"
+#include "preload/lifecycle.h"
+
+#include <stddef.h>
+
+#define CONTEXT_ENDS(name)                                                                         \
+    EXPORT CUresult CUDAAPI name(CUcontext handle)                                                 \
+    {                                                                                              \
+        __typeof__(name) *real = REAL(name);                                                       \
+        struct session_call call;                                                                  \
+        if (!session_armed())                                                                      \
+            return real(handle);                                                                   \
+        struct context *c = session_enter(&call) ? lifecycle_context_ends(handle) : NULL;          \
+        /* once the call returns, another thread may be given the same handle */                   \
+        if (c)                                                                                     \
+            context_detach(c);                                                                     \
+        session_pause(&call);                                                                      \
+        CUresult r = real(handle);                                                                 \
+        session_resume(&call);                                                                     \
+        lifecycle_context_ended(c, handle, r == CUDA_SUCCESS);                                     \
+        session_leave(&call);                                                                      \
+        return r;                                                                                  \
+    }
+CONTEXT_ENDS(cuCtxDestroy)
+CONTEXT_ENDS(cuCtxDestroy_v2)
+CONTEXT_ENDS(cuCtxDetach)
+
+static bool primary_is_active(CUdevice device)
+{
+    unsigned flags = 0;
+    int active = 0;
+    return driver_table.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS &&
+           active;
+}
+
+/* The handle of a device's primary context, NULL: it is not active, so nobody uses it. */
+static CUcontext primary_context(CUdevice device)
+{
+    CUcontext context = NULL;
+    /* the only way to its handle; the reference is given back at once */
+    if (!primary_is_active(device) ||
+        driver_table.cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS)
+        return NULL;
+    if (driver_table.cuDevicePrimaryCtxRelease_v2)
+        driver_table.cuDevicePrimaryCtxRelease_v2(device);
+    return context;
+}
+
+/* A reset leaves nothing in it, also where it stays active. */
+#define PRIMARY_ENDS(name, is_gone)                                                                \
+    EXPORT CUresult CUDAAPI name(CUdevice device)                                                  \
+    {                                                                                              \
+        __typeof__(name) *real = REAL(name);                                                       \
+        struct session_call call;                                                                  \
+        if (!session_armed())                                                                      \
+            return real(device);                                                                   \
+        CUcontext handle = session_enter(&call) ? primary_context(device) : NULL;                  \
+        struct context *c = lifecycle_context_ends(handle);                                        \
+        session_pause(&call);                                                                      \
+        CUresult r = real(device);                                                                 \
+        session_resume(&call);                                                                     \
+        lifecycle_context_ended(c, handle, c &&r == CUDA_SUCCESS && (is_gone));                    \
+        session_leave(&call);                                                                      \
+        return r;                                                                                  \
+    }
+PRIMARY_ENDS(cuDevicePrimaryCtxRelease, !primary_is_active(device))
+PRIMARY_ENDS(cuDevicePrimaryCtxRelease_v2, !primary_is_active(device))
+PRIMARY_ENDS(cuDevicePrimaryCtxReset, true)
+PRIMARY_ENDS(cuDevicePrimaryCtxReset_v2, true)

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Wrappers: the driver's calls that make, change and end graphs. Kernels that the spec names are noted while a graph is
+ * built (graph/order.h).
+ */
+#include "preload/base/functions.h"
+#include "preload/graph/exec.h"
+#include "preload/graph/order.h"
+#include "preload/hook/wrapper.h"
+
+#include <stdlib.h>
+
+/* ------------------------------------------------------------------------- building */
+
+static void note_kernel(CUgraph graph, CUgraphNode node, CUfunction function)
+{
+    if (function && functions_lookup(function) != &func_unmatched)
+        order_note(graph, node, false);
+}
+
+/* @child: the graph that the application named; the driver puts the node's own in its place. */
+static void note_params(CUgraph graph, CUgraphNode node, const CUgraphNodeParams *params,
+                        CUgraph child)
+{
+    if (params->type == CU_GRAPH_NODE_TYPE_KERNEL)
+        note_kernel(graph, node,
+                    params->kernel.func ? params->kernel.func : (CUfunction)params->kernel.kern);
+    else if (params->type == CU_GRAPH_NODE_TYPE_GRAPH)
+        order_note_child(graph, node, child);
+}
+
+static CUgraph child_in(const CUgraphNodeParams *params)
+{
+    return params && params->type == CU_GRAPH_NODE_TYPE_GRAPH ? params->graph.graph : NULL;
+}
+
+EXPORT CUresult CUDAAPI cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph,
+                                             const CUgraphNode *deps, size_t n_deps,
+                                             const CUDA_KERNEL_NODE_PARAMS_v1 *params)
+{
+    CUresult r = REAL(cuGraphAddKernelNode)(node, graph, deps, n_deps, params);
+    AFTER_SUCCESS(r, note_kernel(graph, *node, params->func));
+    return r;
+}
+
+EXPORT CUresult CUDAAPI cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph,
+                                                const CUgraphNode *deps, size_t n_deps,
+                                                const CUDA_KERNEL_NODE_PARAMS_v2 *params)
+{
+    CUresult r = REAL(cuGraphAddKernelNode_v2)(node, graph, deps, n_deps, params);
+    AFTER_SUCCESS(
+        r, note_kernel(graph, *node, params->func ? params->func : (CUfunction)params->kern));
+    return r;
+}
+
+EXPORT CUresult CUDAAPI cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *deps,
+                                       size_t n_deps, CUgraphNodeParams *params)
+{
+    CUgraph child = child_in(params);
+    CUresult r = REAL(cuGraphAddNode)(node, graph, deps, n_deps, params);
+    AFTER_SUCCESS(r, note_params(graph, *node, params, child));
+    return r;
+}
+
+EXPORT CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *deps,
+                                          const CUgraphEdgeData *edges, size_t n_deps,
+                                          CUgraphNodeParams *params)
+{
+    CUgraph child = child_in(params);
+    CUresult r = REAL(cuGraphAddNode_v2)(node, graph, deps, edges, n_deps, params);
+    AFTER_SUCCESS(r, note_params(graph, *node, params, child));
+    return r;
+}
+
+EXPORT CUresult CUDAAPI cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph,
+                                                 const CUgraphNode *deps, size_t n_deps,
+                                                 CUgraph child)
+{
+    CUresult r = REAL(cuGraphAddChildGraphNode)(node, graph, deps, n_deps, child);
+    AFTER_SUCCESS(r, order_note_child(graph, *node, child));
+    return r;
+}
+
+/* A new graph: whatever is noted under its handle was of another, which ended where we could not see. */
+EXPORT CUresult CUDAAPI cuGraphCreate(CUgraph *graph, unsigned flags)
+{
+    CUresult r = REAL(cuGraphCreate)(graph, flags);
+    AFTER_SUCCESS(r, order_forget(*graph));
+    return r;
+}
+
+static void capture_begun(struct stream stream)
+{
+    CUgraph graph;
+    if (stream_capture(stream, &graph, NULL))
+        order_forget(graph);
+}
+
+#define BEGIN_CAPTURE(name, ptsz)                                                                  \
+    EXPORT CUresult CUDAAPI name(CUstream stream)                                                  \
+    {                                                                                              \
+        CUresult r = REAL(name)(stream);                                                           \
+        AFTER_SUCCESS(r, capture_begun((struct stream){ stream, ptsz }));                          \
+        return r;                                                                                  \
+    }
+BEGIN_CAPTURE(cuStreamBeginCapture, false)
+BEGIN_CAPTURE(cuStreamBeginCapture_ptsz, true)
+
+#define BEGIN_CAPTURE_V2(name, ptsz)                                                               \
+    EXPORT CUresult CUDAAPI name(CUstream stream, CUstreamCaptureMode mode)                        \
+    {                                                                                              \
+        CUresult r = REAL(name)(stream, mode);                                                     \
+        AFTER_SUCCESS(r, capture_begun((struct stream){ stream, ptsz }));                          \
+        return r;                                                                                  \
+    }
+BEGIN_CAPTURE_V2(cuStreamBeginCapture_v2, false)
+BEGIN_CAPTURE_V2(cuStreamBeginCapture_v2_ptsz, true)
+
+EXPORT CUresult CUDAAPI cuGraphClone(CUgraph *clone, CUgraph graph)
+{
+    CUresult r = REAL(cuGraphClone)(clone, graph);
+    AFTER_SUCCESS(r, order_note_clone(graph, *clone));
+    return r;
+}
+
+EXPORT CUresult CUDAAPI cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned count,
+                                                unsigned flags)
+{
+    CUresult r = REAL(cuGraphRetainUserObject)(graph, object, count, flags);
+    AFTER_SUCCESS(r, order_note_user(graph, object, (int)count));
+    return r;
+}
+
+EXPORT CUresult CUDAAPI cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigned count)
+{
+    CUresult r = REAL(cuGraphReleaseUserObject)(graph, object, count);
+    AFTER_SUCCESS(r, order_note_user(graph, object, -(int)count));
+    return r;
+}
+
+/* ------------------------------------------------------------------------- ending */
+
+/* What ends is forgotten before the driver's call: once it returns, another thread may be given the same handles. */
+struct ending {
+    struct order_end order;
+    uint64_t nodes;
+};
+
+/* @node or @graph, the other is NULL */
+static void end_begins(struct ending *e, CUgraphNode node, CUgraph graph)
+{
+    struct order_nested inside = node ? order_nested_in(node) : order_nested(graph);
+    if (node)
+        order_end_node(&e->order, node, &inside);
+    else
+        order_end_graphs(&e->order, &inside);
+    e->nodes = exec_nodes_end(node, inside.graphs, inside.n);
+    free(inside.graphs);
+}
+
+static void ended(struct ending *e, CUresult r)
+{
+    order_ended(&e->order, r == CUDA_SUCCESS);
+    exec_nodes_ended(e->nodes, r == CUDA_SUCCESS);
+}
+
+/* Also after the last flush: an exec of ours must not go by a handle that is reused. */
+static inline bool nothing_to_end(void)
+{
+    return !session_armed() && !exec_any();
+}
+
+#define ENDS(name, type, node, graph)                                                              \
+    EXPORT CUresult CUDAAPI name(type it)                                                          \
+    {                                                                                              \
+        __typeof__(name) *real = REAL(name);                                                       \
+        struct session_call call;                                                                  \
+        struct ending ending;                                                                      \
+        if (nothing_to_end())                                                                      \
+            return real(it);                                                                       \
+        session_enter(&call);                                                                      \
+        end_begins(&ending, node, graph);                                                          \
+        session_pause(&call);                                                                      \
+        CUresult r = real(it);                                                                     \
+        session_resume(&call);                                                                     \
+        ended(&ending, r);                                                                         \
+        session_leave(&call);                                                                      \
+        return r;                                                                                  \
+    }
+ENDS(cuGraphDestroyNode, CUgraphNode, it, NULL)
+ENDS(cuGraphDestroy, CUgraph, NULL, it)

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Wrappers: launches of kernels. One that no pattern of the spec names goes straight to the driver. */
+#include "preload/eager/launch.h"
+#include "preload/hook/wrapper.h"
+
+#include <stddef.h>
+
+/* Once a function: the driver is asked for its name. */
+static const struct func *look_up(CUfunction f)
+{
+    struct session_call call;
+    const struct func *func = session_enter(&call) ? functions_lookup(f) : &func_unmatched;
+    session_leave(&call);
+    return func;
+}
+
+/* What the spec says of a kernel, NULL: nothing. */
+static inline const struct func *matched(CUfunction f)
+{
+    if (!session_armed())
+        return NULL;
+    const struct func *func = functions_find(f);
+    if (__builtin_expect(!func, 0))
+        func = look_up(f);
+    return func == &func_unmatched ? NULL : func;
+}
+
+/* The driver's call @real with our work around it; gives its result. */
+#define CAPTURED(launch, func, real)                                                               \
+    ({                                                                                             \
+        struct session_call _call;                                                                 \
+        struct eager_job _job;                                                                     \
+        bool _armed = session_enter(&_call);                                                       \
+        if (_armed)                                                                                \
+            eager_before(&(launch), func, &_job);                                                  \
+        session_pause(&_call);                                                                     \
+        CUresult _r = (real);                                                                      \
+        session_resume(&_call);                                                                    \
+        if (_armed)                                                                                \
+            eager_after(&(launch), func, &_job, _r);                                               \
+        session_leave(&_call);                                                                     \
+        _r;                                                                                        \
+    })
+
+#define LAUNCH_KERNEL(name, ptsz)                                                                  \
+    EXPORT CUresult CUDAAPI name(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, \
+                                 unsigned by, unsigned bz, unsigned shared, CUstream stream,       \
+                                 void **params, void **extra)                                      \
+    {                                                                                              \
+        __typeof__(name) *real = REAL(name);                                                       \
+        const struct func *func = matched(f);                                                      \
+        if (__builtin_expect(!func, 1))                                                            \
+            return real(f, gx, gy, gz, bx, by, bz, shared, stream, params, extra);                 \
+        struct eager_launch launch = { f,      { gx, gy, gz },   { bx, by, bz },                   \
+                                       shared, { stream, ptsz }, params,                           \
+                                       extra };                                                    \
+        return CAPTURED(launch, func,                                                              \
+                        real(f, gx, gy, gz, bx, by, bz, shared, stream, params, extra));           \
+    }
+LAUNCH_KERNEL(cuLaunchKernel, false)
+LAUNCH_KERNEL(cuLaunchKernel_ptsz, true)
+
+#define LAUNCH_COOPERATIVE(name, ptsz)                                                             \
+    EXPORT CUresult CUDAAPI name(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, \
+                                 unsigned by, unsigned bz, unsigned shared, CUstream stream,       \
+                                 void **params)                                                    \
+    {                                                                                              \
+        __typeof__(name) *real = REAL(name);                                                       \
+        const struct func *func = matched(f);                                                      \
+        if (__builtin_expect(!func, 1))                                                            \
+            return real(f, gx, gy, gz, bx, by, bz, shared, stream, params);                        \
+        struct eager_launch launch = { f,      { gx, gy, gz },   { bx, by, bz },                   \
+                                       shared, { stream, ptsz }, params,                           \
+                                       NULL };                                                     \
+        return CAPTURED(launch, func, real(f, gx, gy, gz, bx, by, bz, shared, stream, params));    \
+    }
+LAUNCH_COOPERATIVE(cuLaunchCooperativeKernel, false)
+LAUNCH_COOPERATIVE(cuLaunchCooperativeKernel_ptsz, true)
+
+#define LAUNCH_EX(name, ptsz)                                                                      \
+    EXPORT CUresult CUDAAPI name(const CUlaunchConfig *c, CUfunction f, void **params,             \
+                                 void **extra)                                                     \
+    {                                                                                              \
+        __typeof__(name) *real = REAL(name);                                                       \
+        const struct func *func = c ? matched(f) : NULL;                                           \
+        if (__builtin_expect(!func, 1))                                                            \
+            return real(c, f, params, extra);                                                      \
+        struct eager_launch launch = { f,                                                          \
+                                       { c->gridDimX, c->gridDimY, c->gridDimZ },                  \
+                                       { c->blockDimX, c->blockDimY, c->blockDimZ },               \
+                                       c->sharedMemBytes,                                          \
+                                       { c->hStream, ptsz },                                       \
+                                       params,                                                     \
+                                       extra };                                                    \
+        return CAPTURED(launch, func, real(c, f, params, extra));                                  \
+    }
+LAUNCH_EX(cuLaunchKernelEx, false)
+LAUNCH_EX(cuLaunchKernelEx_ptsz, true)

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The shape of a wrapper: it calls the driver once, with the application's arguments, and returns what the driver
+ * returned. Its own work lies between session_enter() and session_leave() (preload/base/session.h), which keep
+ * errno and say whether there is anything to do. Any thread.
+ */
+#ifndef PRELOAD_HOOK_WRAPPER_H
+#define PRELOAD_HOOK_WRAPPER_H
+
+#include "preload/base/driver.h"
+#include "preload/base/session.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+/*
+ * The real function in a wrapper. Where it does not exist (a program that calls us without any driver, or an old
+ * driver) the wrapper answers CUDA_ERROR_NOT_INITIALIZED.
+ */
+#define REAL(name)                                                                                 \
+    ({                                                                                             \
+        __typeof__(name) *_fn = atomic_load_relaxed(&driver_table.name);                           \
+        if (__builtin_expect(!_fn, 0)) {                                                           \
+            driver_resolve();                                                                      \
+            _fn = atomic_load_relaxed(&driver_table.name);                                         \
+            if (!_fn)                                                                              \
+                return CUDA_ERROR_NOT_INITIALIZED;                                                 \
+        }                                                                                          \
+        _fn;                                                                                       \
+    })
+
+/* Does @work after a driver call that succeeded, where the session is armed. */
+#define AFTER_SUCCESS(result, work)                                                                \
+    do {                                                                                           \
+        struct session_call _call;                                                                 \
+        if ((result) != CUDA_SUCCESS || !session_armed())                                          \
+            break;                                                                                 \
+        if (session_enter(&_call))                                                                 \
+            work;                                                                                  \
+        session_leave(&_call);                                                                     \
+    } while (0)
+
+#endif

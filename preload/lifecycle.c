@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "preload/lifecycle.h"
+
+#include "core/cleanup.h"
+#include "core/clock.h"
+#include "core/log.h"
+#include "preload/base/driver.h"
+#include "preload/base/functions.h"
+#include "preload/base/session.h"
+#include "preload/capture/forward.h"
+#include "preload/context/context.h"
+#include "preload/graph/exec.h"
+#include "preload/graph/order.h"
+
+#include <dmi/ring.h>
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define FINISH_GRACE_NS 2000000000u /* for closing the files after the last flush */
+#define EXIT_MS         5000        /* unless DMI_EXIT_MS says otherwise */
+
+enum lifecycle_state {
+    LIFECYCLE_NEW = 0,
+    LIFECYCLE_STARTED = 1,  /* lifecycle_start() has decided */
+    LIFECYCLE_FINISHED = 2, /* the last flush has begun: nothing is captured any more */
+};
+
+static struct lifecycle {
+    int state;        /* enum lifecycle_state */
+    uint64_t exit_ns; /* bound of the last flush */
+    pid_t finisher;   /* thread that does it */
+    int finished;     /* 1: it has ended. Released and acquired by lifecycle_finish() */
+} lifecycle;
+
+/* ------------------------------------------------------------------------- start */
+
+static struct spec *load_spec(const char *path)
+{
+    const char *vars[SPEC_MAX_VARS];
+    const char *env_vars = getenv("DMI_VARS");
+    _cleanup_(freep) char *text = strdup(env_vars ? env_vars : "");
+    if (!text)
+        return NULL;
+    struct spec_errors errors = { 0 };
+    struct spec *spec = NULL;
+    size_t n_vars = spec_split_vars(text, vars, SPEC_MAX_VARS);
+    if (n_vars == SIZE_MAX) {
+        log_line("DMI_VARS names more than %u variables: none is set", (unsigned)SPEC_MAX_VARS);
+        n_vars = 0;
+    }
+    int r = spec_load(path, vars, n_vars, &errors, &spec);
+    for (size_t i = 0; i < errors.n_lines; i++)
+        log_line("%s", errors.lines[i]);
+    if (r < 0 && !errors.n_lines)
+        log_line("%s: %s; this process runs without capture", path, strerror(-r));
+    else if (r)
+        log_line("%s: %zu error%s; this process runs without capture", path, errors.n_lines,
+                 errors.n_lines == 1 ? "" : "s");
+    spec_errors_deinit(&errors);
+    return r ? NULL : spec;
+}
+
+static void in_child(void)
+{
+    /* run, threads and contexts are the parent's: off until CUDA is initialised here */
+    atomic_store_relaxed(&session.armed, 0);
+    session = (struct session)SESSION_INIT;
+    lifecycle = (struct lifecycle){ 0 };
+    context_reset();
+    functions_reset();
+    order_reset();
+    exec_reset();
+}
+
+static uint64_t exit_bound_ns(void)
+{
+    const char *text = getenv("DMI_EXIT_MS");
+    uint64_t ms = text && *text ? session_env_size("DMI_EXIT_MS") : EXIT_MS;
+    return ms > UINT64_MAX / 1000000 ? UINT64_MAX / 4 : ms * 1000000;
+}
+
+/* Under the session's lock. */
+static void arm(struct spec *spec)
+{
+    static int registered; /* survives in a child, as the handler does */
+    if (!registered && !pthread_atfork(NULL, NULL, in_child))
+        registered = 1;
+    lifecycle.exit_ns = exit_bound_ns();
+    session.ring_bytes = session_env_size("DMI_RING_BYTES");
+    if (!session.ring_bytes)
+        session.ring_bytes = spec->ring_bytes;
+    uint64_t slots = session_env_size("DMI_RING_SLOTS");
+    session.ring_slots = slots && slots <= UINT32_MAX ? (uint32_t)slots : spec->ring_slots;
+    session.next_launch = DMI_SEQ_FIRST;
+    session.memory_epoch = 1;
+    session.at_exit = lifecycle_finish;
+    session.pid = getpid();
+    session.reported = calloc(spec->n_sites + 1, sizeof *session.reported);
+    session.off = calloc(spec->n_sites + 1, sizeof *session.off);
+    session.spec = spec;
+    /* to session_armed() */
+    atomic_store_release(&session.armed, session.reported && session.off);
+}
+
+void lifecycle_start(void)
+{
+    if (atomic_load_acquire(&lifecycle.state) != LIFECYCLE_NEW) /* of the release below */
+        return;
+    int saved = errno;
+    pthread_mutex_lock(&session.lock);
+    if (lifecycle.state == LIFECYCLE_NEW) {
+        const char *path = getenv("DMI_SPEC");
+        log_init(getenv("DMI_LOG"));
+        struct spec *spec = path && *path ? load_spec(path) : NULL;
+        if (spec)
+            arm(spec);
+        atomic_store_release(&lifecycle.state, LIFECYCLE_STARTED);
+    }
+    pthread_mutex_unlock(&session.lock);
+    errno = saved;
+}
+
+/* ------------------------------------------------------------------------- contexts */
+
+struct context *lifecycle_context_ends(CUcontext handle)
+{
+    if (!handle)
+        return NULL;
+    functions_drop_functions();
+    struct context *c = context_find(handle);
+    if (c)
+        context_stop(c, lifecycle.exit_ns, DMI_DROP_CONTEXT_GONE);
+    return c;
+}
+
+void lifecycle_context_ended(struct context *c, CUcontext handle, bool gone)
+{
+    if (!c)
+        return;
+    if (gone) {
+        exec_forget_context(c);
+        context_forget(c);
+    } else {
+        context_attach(c, handle);
+        context_resume(c);
+    }
+    session_memory_freed();
+}
+
+/* ------------------------------------------------------------------------- the end */
+
+struct deadline {
+    uint64_t end_ns; /* monotonic */
+    bool all;        /* every context's threads ended */
+};
+
+static void stop_context(struct context *c, void *arg)
+{
+    struct deadline *d = arg;
+    uint64_t now = clock_mono_ns();
+    if (!context_stop(c, now < d->end_ns ? d->end_ns - now : 0, DMI_DROP_EXIT_TIMEOUT))
+        d->all = false;
+    forward_check(c);
+}
+
+static void report_unmatched(void)
+{
+    for (uint32_t i = 0; i < session.spec->n_sites; i++)
+        /* launches of the unsupported ones matched, but were not looked into */
+        if (!atomic_load_relaxed(&session_counters(i)->launches) &&
+            !session_reported(i, PROBLEM_UNSUPPORTED))
+            session_problem(i, PROBLEM_NO_MATCH, "no launch matched the kernel pattern %s",
+                            session_site(i)->about.kernel);
+}
+
+/*
+ * Another thread leaves at the same time: it must not end the process under the last flush. The flush is
+ * bounded, and so is this; a handler that exits within it does not wait for itself.
+ */
+static void wait_for_finisher(void)
+{
+    uint64_t end = clock_mono_ns() + lifecycle.exit_ns + FINISH_GRACE_NS;
+    while (!atomic_load_acquire(&lifecycle.finished) && /* of lifecycle_finish() */
+           atomic_load_relaxed(&lifecycle.finisher) != gettid() && clock_mono_ns() < end) {
+        struct timespec pause = { .tv_nsec = 500000 };
+        nanosleep(&pause, NULL);
+    }
+}
+
+/* Until nobody is in the session any more. Return: false if somebody still is when the time has passed. */
+static bool wait_for_calls(uint64_t end_ns)
+{
+    while (__atomic_load_n(&session.active, __ATOMIC_SEQ_CST) && clock_mono_ns() < end_ns) {
+        struct timespec pause = { .tv_nsec = 50000 };
+        nanosleep(&pause, NULL);
+    }
+    return !__atomic_load_n(&session.active, __ATOMIC_SEQ_CST);
+}
+
+static void close_run(void)
+{
+    struct session_quiet quiet;
+    struct run *run = session.run;
+    session_quiet_begin(&quiet);
+    session.run = NULL;
+    session.counters = NULL;
+    int r = run_close(run);
+    session_quiet_end(&quiet);
+    if (r)
+        log_line("closing the run: %s", strerror(-r));
+}
+
+static void flush_and_close(void)
+{
+    struct deadline deadline = { .end_ns = clock_mono_ns() + lifecycle.exit_ns };
+    session_attach();
+    report_unmatched();
+    __atomic_store_n(&session.armed, 0, __ATOMIC_SEQ_CST); /* see session_enter() */
+    deadline.all = wait_for_calls(deadline.end_ns);
+    context_each(stop_context, &deadline);
+    /* A thread that did not end in time may still write: then the run stays as a killed one, which readers take. */
+    if (deadline.all)
+        close_run();
+    else
+        log_line("the last flush did not end within %llu ms: what was not written is counted as "
+                 "lost_at_kill",
+                 (unsigned long long)(lifecycle.exit_ns / 1000000));
+}
+
+void lifecycle_finish(void)
+{
+    int saved = errno, started = LIFECYCLE_STARTED;
+    bool finishing = atomic_load_acquire(&lifecycle.state) == LIFECYCLE_FINISHED;
+    /* a vfork child calls _exit with our memory and its own pid: the run goes on without it */
+    if (getpid() != session.pid || !(finishing || atomic_load_acquire(&session.run)))
+        return;
+    if (atomic_cas_acq_rel(&lifecycle.state, &started, LIFECYCLE_FINISHED)) {
+        atomic_store_relaxed(&lifecycle.finisher, gettid());
+        flush_and_close();
+        atomic_store_release(&lifecycle.finished, 1); /* to wait_for_finisher() */
+    } else {
+        wait_for_finisher();
+    }
+    errno = saved;
+}
