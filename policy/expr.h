@@ -68,6 +68,9 @@ struct expr_var {
     int64_t value;
 };
 
+/* true if @name means something in expressions, so that no variable may be called so */
+int expr_is_reserved(const char *name);
+
 struct expr_error {
     size_t offset; /* in the text, of what is complained about */
     char msg[256];
