@@ -46,6 +46,26 @@ struct spec_site {
     int line; /* of the entry, for messages */
 };
 
+/*
+ * What a site may say, a row a key, read in this order: a row may use what those before it have left.
+ *   KEY(name, required, reader, field, what the reader wants to know)  value_READER() of spec_values.c fills the field
+ *   PART(name, required, reader)                                       site_READER() of spec_site.c sees all of the site
+ */
+#define SPEC_SITE_KEYS(KEY, PART)                                                                  \
+    KEY("name", true, layered_name, about.name, NULL)                                              \
+    KEY("forward", false, kind, kind, NULL)                                                        \
+    PART("kernel", true, kernel)                                                                   \
+    KEY("pointer", true, place, pointer, NULL)                                                     \
+    KEY("offset", false, expr, offset, NULL)                                                       \
+    KEY("dtype", true, dtype, about.dtype, NULL)                                                   \
+    PART("dims", true, dims)                                                                       \
+    PART("occurrences", false, occurrences)                                                        \
+    PART("layer", false, layer)                                                                    \
+    KEY("when", false, word, when, WORDS([SPEC_AFTER] = "after", [SPEC_BEFORE] = "before"))        \
+    KEY("row", false, row, about.row, NULL)                                                        \
+    KEY("scale", false, scale, about.scale, NULL)                                                  \
+    KEY("note", false, text, about.note, NULL)
+
 /* A way in which a forward begins; occurrences count from there. */
 struct spec_kind {
     char *name;   /* "decode" */
@@ -83,8 +103,8 @@ struct spec {
     uint64_t ring_bytes; /* 0: not said */
     uint32_t ring_slots; /* 0: not said */
     enum spec_overload overload;
-    uint64_t overload_wait_ns; /* SPEC_OVERLOAD_COMPLETE's bound; 100 ms unless told otherwise */
-    void *regexes;             /* compiled, private to spec.c */
+    uint64_t overload_wait_ns; /* SPEC_OVERLOAD_COMPLETE's bound; 100 ms if the file does not say */
+    void *regexes;             /* compiled, private to spec_match.c */
 };
 
 #define SPEC_MAX_BYTES (1u << 20) /* of a file */

@@ -49,7 +49,7 @@ static const struct {
     { "hookspec\n", "1:1", { "found \"hookspec\"", "mapping" } },
     /* --- version */
     { "sites:\n" SITE, "1:1", { "no \"hookspec\" in a HookSpec" } },
-    { "sites:\n" SITE "hookspec: 1\n", "7:1", { "behind other keys", "first" } },
+    { "sites:\n" SITE "hookspec: 1\n", "7:1", { "after other keys", "first" } },
     { "hookspec: 2\nsitez: 3\n", "1:11", { "version \"2\"", "expected 1" } },
     { "hookspec: one\nsites: 3\n", "1:11", { "version \"one\"" } },
     { "hookspec:\nsites: 3\n", "1:10", { "version nothing" } },
