@@ -22,6 +22,9 @@
 
 enum spec_when { SPEC_AFTER = 0, SPEC_BEFORE = 1 };
 
+/* What happens at a site. */
+enum spec_action { SPEC_CAPTURE = 0 /* the tensor is copied into a record */ };
+
 enum spec_overload {
     SPEC_OVERLOAD_DROP = 0,     /* best effort: count and go on */
     SPEC_OVERLOAD_COMPLETE = 1, /* wait for the drain before the launch, up to wait_ns, then drop */
@@ -43,6 +46,7 @@ struct spec_site {
     uint32_t first_occurrence, last_occurrence; /* inclusive; those outside are not taken */
     struct expr *layer;                         /* from `occ`; NULL: the site has no layer */
     enum spec_when when;
+    enum spec_action action;
     int line; /* of the entry, for messages */
 };
 
@@ -62,6 +66,7 @@ struct spec_site {
     PART("occurrences", false, occurrences)                                                        \
     PART("layer", false, layer)                                                                    \
     KEY("when", false, word, when, WORDS([SPEC_AFTER] = "after", [SPEC_BEFORE] = "before"))        \
+    KEY("action", false, word, action, WORDS([SPEC_CAPTURE] = "capture"))                          \
     KEY("row", false, row, about.row, NULL)                                                        \
     KEY("scale", false, scale, about.scale, NULL)                                                  \
     KEY("note", false, text, about.note, NULL)

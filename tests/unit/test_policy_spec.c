@@ -152,6 +152,9 @@ static const struct {
       "8:12",
       { "found \"aa\"; expected one of a, b", "did you mean \"a\"?" } },
     { GOOD "  when: befor\n", "8:9", { "one of after, before", "did you mean \"before\"?" } },
+    { GOOD "  action: steer\n", "8:11", { "found \"steer\"; expected one of capture" } },
+    { GOOD "  action: captur\n", "8:11", { "did you mean \"capture\"?" } },
+    { GOOD "  action: [capture]\n", "8:11", { "found a list; expected one of capture" } },
     { GOOD "  row: tokn\n", "8:8", { "did you mean \"token\"?" } },
     { GOOD "  scale: big\n", "8:10", { "found \"big\"", "not 0" } },
     { GOOD "  scale: 0\n", "8:10", { "not 0" } },
@@ -291,6 +294,7 @@ static const char whole[] = "hookspec: 1\n"
                             "    occurrences: {expect: 30, from: 1, to: 28}\n"
                             "    layer: occ - 1\n"
                             "    when: before\n"
+                            "    action: capture\n"
                             "    row: request\n"
                             "    scale: 1e12\n"
                             "    note: divided\n"
@@ -371,6 +375,7 @@ START_TEST(everything_that_a_spec_says_is_in_the_struct)
     ck_assert_int_eq(q->about.expect, 30);
     ck_assert_int_eq(value_of(q->layer), 4);
     ck_assert_int_eq(q->when, SPEC_BEFORE);
+    ck_assert_int_eq(q->action, SPEC_CAPTURE);
     ck_assert_int_eq(q->about.row, DMI_ROW_REQUEST);
     ck_assert(q->about.scale == 1e12);
     ck_assert_str_eq(q->about.note, "divided");
@@ -399,6 +404,7 @@ START_TEST(everything_that_a_spec_says_is_in_the_struct)
     ck_assert_int_eq(x->about.expect, -1);
     ck_assert_ptr_null(x->layer);
     ck_assert_int_eq(x->when, SPEC_AFTER);
+    ck_assert_int_eq(x->action, SPEC_CAPTURE); /* without the key, too */
     ck_assert_int_eq(x->about.row, DMI_ROW_TOKEN);
     ck_assert(x->about.scale == 1);
     ck_assert_ptr_null(x->about.note);
