@@ -86,7 +86,7 @@ struct range {
 
 #define WORDS_MAX 8
 struct words {
-    const char *names[WORDS_MAX]; /* NULL behind the last one */
+    const char *names[WORDS_MAX]; /* NULL after the last one */
 };
 #define WORDS(...) (&(const struct words){ { __VA_ARGS__ } })
 
@@ -96,7 +96,7 @@ bool value_nonempty(struct loader *l, const struct tree_node *node, const char *
 /* An integer in decimal or 0x form, to the end of the text. */
 bool parse_integer(const char *text, int64_t *out);
 
-/* true for what names are made of: letters, digits, _ - . */
+/* true for what names consist of: letters, digits, _ - . */
 bool is_name_character(char c);
 
 #define NAME_MAX_BYTES 128
@@ -107,7 +107,7 @@ key_reader value_size;         /* uint64_t; struct range. K, M or G may follow t
 key_reader value_bool;         /* bool */
 key_reader value_word;         /* enum or uint32_t; struct words, of which it becomes the index */
 key_reader value_text;         /* char *, which becomes the object's */
-key_reader value_name;         /* the same, of what keys and files can be made of */
+key_reader value_name;         /* the same; of characters that suit keys and names of files */
 key_reader value_layered_name; /* the same; "{layer}" may stand in it, once */
 key_reader value_scale;        /* double */
 key_reader value_dtype;        /* uint32_t: enum dmi_dtype */

@@ -28,7 +28,7 @@ static int parse(const char *text, struct spec_errors *errors, struct spec **spe
 /* Each text has one error, and that at this place. */
 static const struct {
     const char *text;
-    const char *place; /* "" for the file as a whole */
+    const char *place; /* "" for the file, not a place in it */
     const char *parts[3];
 } error_rows[] = {
     /* --- YAML itself */
@@ -418,7 +418,7 @@ static const char *const good_texts[] = {
     "\xef\xbb\xbf" GOOD,
     "---\n" GOOD "...\n",
     GOOD "forward: []\n",
-    /* without a forward the whole run is one */
+    /* without a forward all of the run is one */
     GOOD "  occurrences: {expect: 3}\n  layer: occ\n",
     GOOD "  layer: occ\n",
     "{\"hookspec\": 1, \"sites\": [{\"name\": \"q\", \"kernel\": \"k\", \"pointer\": \"arg[0]\",\n"
@@ -725,7 +725,7 @@ START_TEST(what_is_no_file_neither_blocks_nor_is_read)
 }
 END_TEST
 
-/* The host may have called setlocale(). */
+/* The application may have called setlocale(). */
 START_TEST(numbers_do_not_depend_on_the_locale)
 {
     struct spec_errors errors;
