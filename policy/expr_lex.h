@@ -45,8 +45,10 @@ const char *lex_found(const struct lexer *x, char *buffer, size_t n);
 /* lex_fail() at the token: "found TOKEN; expected @what". */
 int lex_expected(struct lexer *x, const char *what);
 
-/* true if the token is this sign, or this name */
+/* true if the token is this sign */
 bool lex_at_sign(const struct lexer *x, char sign);
+
+/* true if the token is this name */
 bool lex_at_name(const struct lexer *x, const char *name);
 
 /**

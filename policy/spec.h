@@ -146,7 +146,10 @@ int spec_parse(const char *path, const char *text, size_t n_text, const char *co
  */
 size_t spec_split_vars(char *text, const char **out, size_t max);
 
+/* Frees all that a spec holds; NULL is fine. */
 void spec_free(struct spec *spec);
+
+/* Frees the lines, and leaves none. */
 void spec_errors_deinit(struct spec_errors *errors);
 
 #define SPEC_MAX_MATCHES 16

@@ -154,8 +154,10 @@ struct regexes {
     uint16_t of_kind[SPEC_MAX_KINDS];
 };
 
-/* Return: no patterns, to be freed with regexes_free(); NULL without memory. */
+/* Return: an empty set of patterns, to be freed with regexes_free(); NULL without memory. */
 struct regexes *regexes_new(void);
+
+/* NULL is fine. */
 void regexes_free(struct regexes *all);
 
 /**
