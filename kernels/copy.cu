@@ -37,15 +37,61 @@ struct bytes16 {
     dmi_u64 low, high;
 } __attribute__((aligned(16)));
 
+/* Accesses are dealt out to all threads of the grid in turn. */
+static __device__ __forceinline__ dmi_u32 first_unit(void)
+{
+    return blockIdx.x * blockDim.x + threadIdx.x;
+}
+
+/* One packed run: what is read lies as it is stored. */
 template <typename unit>
-static __device__ __forceinline__ void gather(const struct dmi_gather *g, char *dst)
+static __device__ __forceinline__ void gather_packed(const unit *src, unit *dst, dmi_u32 n_units)
+{
+    dmi_u32 step = gridDim.x * blockDim.x;
+
+    for (dmi_u32 i = first_unit(); i < n_units; i += step)
+        dst[i] = src[i];
+}
+
+/*
+ * Runs along one dimension, as the rows of a wider buffer. A thread keeps its place within the run and carries over
+ * into the next one: divisions say where it begins and how far it steps, the loop has none.
+ */
+template <typename unit>
+static __device__ __forceinline__ void gather_rows(const struct dmi_gather *g, unit *dst)
+{
+    dmi_u32 units_a_run = g->run_bytes / (dmi_u32)sizeof(unit);
+    dmi_u32 n_units = units_a_run * g->count[3];
+    dmi_u32 step = gridDim.x * blockDim.x, i = first_unit();
+    if (i >= n_units)
+        return;
+    dmi_u32 runs_a_step = step / units_a_run, units_a_step = step - runs_a_step * units_a_run;
+    dmi_u32 run = i / units_a_run, at = i - run * units_a_run;
+    dmi_i64 stride = g->stride[3], unit_bytes = sizeof(unit);
+    const char *src = (const char *)g->src + run * stride + at * unit_bytes;
+    dmi_i64 ahead = runs_a_step * stride + units_a_step * unit_bytes;
+    dmi_i64 carry = stride - units_a_run * unit_bytes;
+
+    for (; i < n_units; i += step) {
+        dst[i] = *(const unit *)src;
+        src += ahead;
+        at += units_a_step;
+        if (at >= units_a_run) {
+            at -= units_a_run;
+            src += carry;
+        }
+    }
+}
+
+template <typename unit>
+static __device__ __forceinline__ void gather_strided(const struct dmi_gather *g, unit *dst)
 {
     dmi_u32 units_a_run = g->run_bytes / (dmi_u32)sizeof(unit);
     dmi_u32 n_units = units_a_run * g->count[0] * g->count[1] * g->count[2] * g->count[3];
     dmi_u32 step = gridDim.x * blockDim.x;
     const char *src = (const char *)g->src;
 
-    for (dmi_u32 i = blockIdx.x * blockDim.x + threadIdx.x; i < n_units; i += step) {
+    for (dmi_u32 i = first_unit(); i < n_units; i += step) {
         dmi_u32 run = i / units_a_run;
         dmi_i64 at = (dmi_i64)(i - run * units_a_run) * (dmi_i64)sizeof(unit);
         at += run % g->count[3] * g->stride[3];
@@ -54,8 +100,22 @@ static __device__ __forceinline__ void gather(const struct dmi_gather *g, char *
         run /= g->count[2];
         at += run % g->count[1] * g->stride[1];
         at += run / g->count[1] * g->stride[0];
-        ((unit *)dst)[i] = *(const unit *)(src + at);
+        dst[i] = *(const unit *)(src + at);
     }
+}
+
+/* The branches are the same for all threads of the grid. */
+template <typename unit>
+static __device__ __forceinline__ void gather(const struct dmi_gather *g, char *dst)
+{
+    bool one_dimension = g->count[0] == 1 && g->count[1] == 1 && g->count[2] == 1;
+
+    if (one_dimension && g->count[3] == 1)
+        gather_packed((const unit *)g->src, (unit *)dst, g->run_bytes / (dmi_u32)sizeof(unit));
+    else if (one_dimension)
+        gather_rows(g, (unit *)dst);
+    else
+        gather_strided(g, (unit *)dst);
 }
 
 static __device__ __forceinline__ void gather_any(const struct dmi_gather *g, char *dst)
@@ -75,7 +135,7 @@ static __device__ __forceinline__ void finish(dmi_u32 *retired, struct dmi_desc 
 {
     __syncthreads();
     if (threadIdx.x == 0 && retire_block(retired) == gridDim.x - 1) {
-        *retired = 0; /* for the slot's next record, whose launch is ordered behind the publish */
+        *retired = 0; /* for the slot's next record, whose launch is ordered after the publish */
         publish(slot, record);
     }
 }
@@ -110,7 +170,7 @@ extern "C" __global__ void dmi_open(const __grid_constant__ struct dmi_open open
     }
 }
 
-/* Behind its site in a graph; the state was written by dmi_open, on which everything there depends. */
+/* After its site in a graph; the state was written by dmi_open, on which everything there depends. */
 extern "C" __global__ void dmi_copy_graph(const __grid_constant__ struct dmi_graph_copy copy)
 {
     const struct dmi_ticket *state = (const struct dmi_ticket *)copy.state;

@@ -47,13 +47,16 @@ int expr_eval(const struct expr *e, const struct expr_env *env, int64_t *out);
 /* true if @e needs nothing of the launch, so that its value is the same everywhere */
 int expr_is_constant(const struct expr *e);
 
-/* Bits of expr_uses(): what a value depends on. */
+/* Bits of expr_uses(): */
 enum {
     EXPR_USES_LAUNCH = 1, /* grid, block, shared or a parameter */
     EXPR_USES_OCC = 2,
 };
+
+/* Which of them a value depends on. */
 unsigned expr_uses(const struct expr *e);
 
+/* NULL is fine. */
 void expr_free(struct expr *e);
 
 #define EXPR_MAX_TEXT   4096u  /* bytes */
@@ -67,6 +70,9 @@ struct expr_var {
     const char *name;
     int64_t value;
 };
+
+/* true if @name means something in expressions, so that no variable may be called so */
+int expr_is_reserved(const char *name);
 
 struct expr_error {
     size_t offset; /* in the text, of what is complained about */

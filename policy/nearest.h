@@ -6,8 +6,8 @@
 #include <stddef.h>
 
 /**
- * nearest_word() - the candidate with the fewest edits (insertions, deletions, substitutions and
- * swaps of neighbours; case is ignored) to make it of @word
+ * nearest_word() - the candidate that @word becomes with the fewest edits (insertions, deletions, substitutions
+ * and swaps of neighbours; case is ignored)
  * Return: its index, or -1 where none is near enough to be worth a mention.
  */
 int nearest_word(const char *word, size_t n_word, const char *const *candidates, size_t n);

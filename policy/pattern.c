@@ -40,7 +40,7 @@ static const char *skip_bracket(const char *p)
     return *p ? p + 1 : p;
 }
 
-/* The larger bound of `{M}`, `{M,}`, `{,N}`, `{M,N}` at @p; *@end is behind it. 1 if it is no bound. */
+/* The larger bound of `{M}`, `{M,}`, `{,N}`, `{M,N}` at @p; *@end: what follows it. 1 if it is no bound. */
 static unsigned long largest_bound(const char *p, const char **end)
 {
     unsigned long bounds[2] = { 0, 0 };

@@ -39,6 +39,7 @@ enum { PATTERN_E_INVALID = 1 };
 int pattern_compile(const char *text, size_t *room, struct pattern *out,
                     struct pattern_error *error);
 
+/* Frees what pattern_compile() has filled in. */
 void pattern_deinit(struct pattern *pattern);
 
 /* true if the pattern matches somewhere in @name */

@@ -21,7 +21,7 @@ struct report {
 };
 
 /*
- * @line 0: the file as a whole. Control characters become spaces. Without memory it only notes so.
+ * @line 0: about the file, not a place in it. Control characters become spaces. Without memory it only notes so.
  */
 void report_add(struct report *report, uint32_t line, uint32_t column, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));

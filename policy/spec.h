@@ -22,6 +22,9 @@
 
 enum spec_when { SPEC_AFTER = 0, SPEC_BEFORE = 1 };
 
+/* What happens at a site. */
+enum spec_action { SPEC_CAPTURE = 0 /* the tensor is copied into a record */ };
+
 enum spec_overload {
     SPEC_OVERLOAD_DROP = 0,     /* best effort: count and go on */
     SPEC_OVERLOAD_COMPLETE = 1, /* wait for the drain before the launch, up to wait_ns, then drop */
@@ -43,8 +46,30 @@ struct spec_site {
     uint32_t first_occurrence, last_occurrence; /* inclusive; those outside are not taken */
     struct expr *layer;                         /* from `occ`; NULL: the site has no layer */
     enum spec_when when;
+    enum spec_action action;
     int line; /* of the entry, for messages */
 };
+
+/*
+ * What a site may say, a row a key, read in this order: a row may use what those before it have left.
+ *   KEY(name, required, reader, field, what the reader wants to know)  value_READER() of spec_values.c fills the field
+ *   PART(name, required, reader)                                       site_READER() of spec_site.c sees all of the site
+ */
+#define SPEC_SITE_KEYS(KEY, PART)                                                                  \
+    KEY("name", true, layered_name, about.name, NULL)                                              \
+    KEY("forward", false, kind, kind, NULL)                                                        \
+    PART("kernel", true, kernel)                                                                   \
+    KEY("pointer", true, place, pointer, NULL)                                                     \
+    KEY("offset", false, expr, offset, NULL)                                                       \
+    KEY("dtype", true, dtype, about.dtype, NULL)                                                   \
+    PART("dims", true, dims)                                                                       \
+    PART("occurrences", false, occurrences)                                                        \
+    PART("layer", false, layer)                                                                    \
+    KEY("when", false, word, when, WORDS([SPEC_AFTER] = "after", [SPEC_BEFORE] = "before"))        \
+    KEY("action", false, word, action, WORDS([SPEC_CAPTURE] = "capture"))                          \
+    KEY("row", false, row, about.row, NULL)                                                        \
+    KEY("scale", false, scale, about.scale, NULL)                                                  \
+    KEY("note", false, text, about.note, NULL)
 
 /* A way in which a forward begins; occurrences count from there. */
 struct spec_kind {
@@ -83,8 +108,8 @@ struct spec {
     uint64_t ring_bytes; /* 0: not said */
     uint32_t ring_slots; /* 0: not said */
     enum spec_overload overload;
-    uint64_t overload_wait_ns; /* SPEC_OVERLOAD_COMPLETE's bound; 100 ms unless told otherwise */
-    void *regexes;             /* compiled, private to spec.c */
+    uint64_t overload_wait_ns; /* SPEC_OVERLOAD_COMPLETE's bound; 100 ms if the file does not say */
+    void *regexes;             /* compiled, private to spec_match.c */
 };
 
 #define SPEC_MAX_BYTES (1u << 20) /* of a file */
@@ -121,7 +146,10 @@ int spec_parse(const char *path, const char *text, size_t n_text, const char *co
  */
 size_t spec_split_vars(char *text, const char **out, size_t max);
 
+/* Frees all that a spec holds; NULL is fine. */
 void spec_free(struct spec *spec);
+
+/* Frees the lines, and leaves none. */
 void spec_errors_deinit(struct spec_errors *errors);
 
 #define SPEC_MAX_MATCHES 16

@@ -70,7 +70,7 @@ static int fail(struct reader *r, const yaml_mark_t *mark, const char *fmt, ...)
     return TREE_E_SYNTAX;
 }
 
-/* Hangs @node behind what stands in the innermost open list or map. */
+/* Appends @node to the innermost open list or map. */
 static int append(struct reader *r, struct tree_node *node)
 {
     if (!r->depth) {

@@ -48,6 +48,7 @@ enum { TREE_E_SYNTAX = 1 };
  */
 int tree_parse(const char *text, size_t n_text, struct tree *out, struct tree_error *error);
 
+/* Frees all nodes; a zeroed tree is fine. */
 void tree_deinit(struct tree *tree);
 
 #endif

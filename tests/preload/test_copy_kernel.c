@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * kernels/copy.cu, as nvcc made it, on whatever libcuda.so.1 the loader finds: what it gathers, what it
- * leaves alone, and that nobody who sees a descriptor's ready word sees less than the whole payload.
+ * leaves alone, and that nobody who sees a descriptor's ready word sees less than all of the payload.
  * Usage: test_copy_kernel FILE.ptx. On the stand-in, DMI_STANDIN_PAUSE pauses it between its stores.
  */
 #include "core/atomic.h"
@@ -11,14 +11,17 @@
 #include <check.h>
 #include <cuda.h>
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define SOURCE_BYTES  (64u << 10)
 #define PAYLOAD_BYTES (64u << 10)
-#define GUARD         64u /* bytes before and behind a record that must stay as they were */
+#define GUARD         64u /* bytes before and after a record that must stay as they were */
 #define THREADS       128u
+#define N_SLOTS       4 /* of the descriptor ring */
+#define SLOT          2 /* the one that is used */
 
 static struct {
     __typeof__(cuInit) *Init;
@@ -55,9 +58,9 @@ static const struct {
     { "cuLaunchKernel", &cu.LaunchKernel },
 };
 
-static CUfunction kernel;
+static CUfunction copy_eager, copy_graph;
 static unsigned char source[SOURCE_BYTES];
-static CUdeviceptr source_device, payload_device, retired;
+static CUdeviceptr source_device, payload_device, retired, state;
 /* pinned: what the host reads while the kernel runs */
 static struct dmi_desc *desc;
 static unsigned char *pinned;
@@ -65,9 +68,9 @@ static CUdeviceptr desc_device, pinned_device;
 
 #define ok(call) ck_assert_int_eq((call), CUDA_SUCCESS)
 
-static uint64_t next(uint64_t *state)
+static uint64_t next(uint64_t *random)
 {
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    uint64_t z = *random += 0x9e3779b97f4a7c15u;
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
     z = (z ^ z >> 27) * 0x94d049bb133111ebu;
     return z ^ z >> 31;
@@ -92,47 +95,96 @@ static void gather_by_definition(const struct dmi_gather *g, uint64_t src, unsig
                 }
 }
 
-static void launch(const struct dmi_copy *copy, unsigned blocks)
+static void launch(CUfunction kernel, void *parameter, unsigned blocks)
 {
-    struct dmi_copy parameter = *copy;
-    void *params[] = { &parameter };
+    void *params[] = { parameter };
     ok(cu.LaunchKernel(kernel, blocks, 1, 1, THREADS, 1, 1, 0, NULL, params, NULL));
 }
 
-static void check_gather(const struct dmi_gather *shape, uint64_t src, uint64_t seq,
+static void launch_eager(const struct dmi_gather *gather, const struct dmi_desc *record,
                          unsigned blocks)
 {
-    static unsigned char expected[PAYLOAD_BYTES], got[PAYLOAD_BYTES];
-    uint64_t n = size_of(shape), at = GUARD + seq % 8 * 16;
-    ck_assert_uint_le(at + n + GUARD, PAYLOAD_BYTES);
-    memset(expected, 0xa5, sizeof expected);
-    ok(cu.MemcpyHtoD(payload_device, expected, sizeof expected));
-    gather_by_definition(shape, src, expected + at);
-
     struct dmi_copy copy = {
-        .gather = *shape,
-        .record = { .ready = seq,
-                    .payload = at,
-                    .n_bytes = n,
-                    .site = 11,
-                    .n_rows = 22,
-                    .occurrence = 33,
-                    .flags = 44,
-                    .src = 55 },
+        .gather = *gather,
+        .record = *record,
+        .payload = payload_device,
+        .desc = desc_device + SLOT * sizeof *desc,
+        .retired = retired + SLOT * sizeof(uint32_t),
+    };
+    launch(copy_eager, &copy, blocks);
+}
+
+/* As copy number 3 of a graph, whose ticket dmi_open would have left where we write it. */
+static void launch_graph(const struct dmi_gather *gather, const struct dmi_desc *record,
+                         unsigned blocks)
+{
+    struct dmi_ticket ticket = { .seq = record->ready, .n_copies = 4 };
+    ticket.offset16[3] = (uint32_t)(record->payload / 16);
+    ticket.slot[3] = SLOT;
+    ok(cu.MemcpyHtoD(state, &ticket, sizeof ticket));
+    struct dmi_graph_copy copy = {
+        .gather = *gather,
+        .state = state,
         .payload = payload_device,
         .desc = desc_device,
         .retired = retired,
+        .n_bytes = record->n_bytes,
+        .number = 3,
+        .site = record->site,
+        .n_rows = record->n_rows,
     };
-    copy.gather.src = source_device + src;
-    memset(desc, 0, sizeof *desc);
-    launch(&copy, blocks);
+    launch(copy_graph, &copy, blocks);
+}
+
+/* What a copy has left: @expected in the payload ring, the record in its slot, its counter as it was. */
+static void check_result(const struct dmi_desc *record, const unsigned char *expected)
+{
+    static unsigned char got[PAYLOAD_BYTES];
+    uint32_t counters[N_SLOTS];
     ok(cu.CtxSynchronize());
     ok(cu.MemcpyDtoH(got, payload_device, sizeof got));
     ck_assert_int_eq(memcmp(got, expected, sizeof got), 0);
-    ck_assert_int_eq(memcmp(desc, &copy.record, sizeof *desc), 0);
-    uint32_t count = 99;
-    ok(cu.MemcpyDtoH(&count, retired, sizeof count));
-    ck_assert_uint_eq(count, 0);
+    ck_assert_int_eq(memcmp(&desc[SLOT], record, sizeof *record), 0);
+    ok(cu.MemcpyDtoH(counters, retired, sizeof counters));
+    for (int i = 0; i < N_SLOTS; i++)
+        ck_assert_uint_eq(counters[i], 0);
+}
+
+static void clear(unsigned char *expected)
+{
+    memset(expected, 0xa5, PAYLOAD_BYTES);
+    ok(cu.MemcpyHtoD(payload_device, expected, PAYLOAD_BYTES));
+    memset(desc, 0, N_SLOTS * sizeof *desc);
+}
+
+/* Both copy kernels, against the definition. */
+static void check_gather(const struct dmi_gather *shape, uint64_t src, uint64_t seq,
+                         unsigned blocks)
+{
+    static unsigned char expected[PAYLOAD_BYTES];
+    uint64_t n = size_of(shape), at = GUARD + seq % 8 * 16;
+    ck_assert_uint_le(at + n + GUARD, PAYLOAD_BYTES);
+    struct dmi_gather gather = *shape;
+    gather.src = source_device + src;
+    struct dmi_desc record = { .ready = seq,
+                               .payload = at,
+                               .n_bytes = n,
+                               .site = 11,
+                               .n_rows = 22,
+                               .occurrence = 33,
+                               .flags = 44,
+                               .src = 55 };
+    clear(expected);
+    gather_by_definition(shape, src, expected + at);
+    launch_eager(&gather, &record, blocks);
+    check_result(&record, expected);
+
+    record.occurrence = record.flags = 0; /* the host knows a graph's occurrences */
+    record.src = gather.src;
+    clear(expected);
+    gather_by_definition(shape, src, expected + at);
+    launch_graph(&gather, &record, blocks);
+    check_result(&record, expected);
 }
 
 START_TEST(each_shape_is_gathered_as_defined)
@@ -172,23 +224,70 @@ START_TEST(each_shape_is_gathered_as_defined)
 }
 END_TEST
 
+/* Sizes around those where all threads have gone round once more, for each access, at an address that no wider one fits. */
+START_TEST(packed_runs_of_each_access_and_size_are_gathered)
+{
+    for (uint32_t access = 1; access <= 16; access *= 2)
+        for (unsigned blocks = 1; blocks <= 4; blocks++) {
+            uint32_t around = blocks * THREADS;
+            const uint32_t sizes[] = { 1,           2,          THREADS - 1, THREADS,
+                                       THREADS + 1, around - 1, around + 1,  2 * around - 1,
+                                       2 * around };
+            for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+                struct dmi_gather g = { .count = { 1, 1, 1, 1 },
+                                        .stride = { 7, 7, 7, 7 }, /* of no meaning here */
+                                        .run_bytes = sizes[i] * access,
+                                        .access = access };
+                check_gather(&g, 16 * i + access % 16, DMI_SEQ_FIRST + i, blocks);
+            }
+        }
+}
+END_TEST
+
+/* Runs that are shorter and longer than what all threads move at once, and that it is a multiple of. */
+START_TEST(runs_along_one_dimension_are_gathered)
+{
+    static const uint32_t units[] = { 1, 2, 3, 16, 63, 64, 100, 127, 128, 129, 192, 256, 300 };
+    for (uint32_t access = 1; access <= 16; access *= 2)
+        for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+            for (int64_t gap = -1; gap <= 3; gap++) { /* -1: runs overlap */
+                struct dmi_gather g = { .count = { 1, 1, 1, 9 },
+                                        .stride = { 0, 0, 0, (units[i] + gap) * access },
+                                        .run_bytes = units[i] * access,
+                                        .access = access };
+                check_gather(&g, access % 16, DMI_SEQ_FIRST + i, (unsigned)(1 + i % 3));
+            }
+}
+END_TEST
+
+/* A shape with as many dimensions longer than 1 as @n_dims; *@reach: bytes from its first to the end of its last run. */
+static struct dmi_gather random_shape(uint64_t *random, int n_dims, uint64_t *reach)
+{
+    uint32_t access = 1u << next(random) % 5;
+    uint32_t longest = n_dims ? 12 : 3000; /* accesses a run */
+    struct dmi_gather g = { .access = access,
+                            .run_bytes = access * (uint32_t)(1 + next(random) % longest) };
+    *reach = g.run_bytes;
+    for (int dim = DMI_RING_DIMS - 1; dim >= 0; dim--) {
+        bool used = dim >= DMI_RING_DIMS - n_dims;
+        uint32_t most = n_dims == 1 ? 40 : 6;
+        g.count[dim] = used ? (uint32_t)(1 + next(random) % most) : 1;
+        g.stride[dim] = (int64_t)(next(random) % 40) * access;
+        *reach += (g.count[dim] - 1) * (uint64_t)g.stride[dim];
+    }
+    return g;
+}
+
 START_TEST(random_shapes_are_gathered_as_defined)
 {
-    uint64_t state = 1;
-    for (int i = 0; i < 150; i++) {
-        uint32_t access = 1u << next(&state) % 5;
-        struct dmi_gather g = { .access = access,
-                                .run_bytes = access * (uint32_t)(1 + next(&state) % 12) };
-        uint64_t reach = g.run_bytes;
-        for (int dim = 0; dim < DMI_RING_DIMS; dim++) {
-            g.count[dim] = (uint32_t)(1 + next(&state) % 6);
-            g.stride[dim] = (int64_t)(next(&state) % 40) * access;
-            reach += (g.count[dim] - 1) * (uint64_t)g.stride[dim];
-        }
-        uint64_t src = next(&state) % ((SOURCE_BYTES - reach) / access) * access;
+    uint64_t random = 1;
+    for (int i = 0; i < 400; i++) {
+        uint64_t reach;
+        struct dmi_gather g = random_shape(&random, i % (DMI_RING_DIMS + 1), &reach);
+        uint64_t src = next(&random) % ((SOURCE_BYTES - reach) / g.access) * g.access;
         while (size_of(&g) > PAYLOAD_BYTES - 4 * GUARD - 128)
-            g.count[0] = 1, g.run_bytes = access;
-        check_gather(&g, src, DMI_SEQ_FIRST + (uint64_t)i, (unsigned)(1 + next(&state) % 6));
+            g.count[0] = 1, g.run_bytes = g.access;
+        check_gather(&g, src, DMI_SEQ_FIRST + (uint64_t)i, (unsigned)(1 + next(&random) % 6));
     }
 }
 END_TEST
@@ -196,9 +295,9 @@ END_TEST
 /* Payload in pinned memory here, so that the host can look at the very moment of the publish. */
 START_TEST(whoever_sees_the_descriptor_sees_the_payload)
 {
-    uint64_t state = 7;
+    uint64_t random = 7;
     for (uint64_t seq = DMI_SEQ_FIRST; seq < 60; seq++) {
-        uint32_t n_rows = (uint32_t)(1 + next(&state) % 8);
+        uint32_t n_rows = (uint32_t)(1 + next(&random) % 8);
         struct dmi_copy copy = {
             .gather = { .src = source_device,
                         .count = { 1, 1, 1, n_rows },
@@ -217,7 +316,7 @@ START_TEST(whoever_sees_the_descriptor_sees_the_payload)
         gather_by_definition(&copy.gather, 0, expected);
         memset(pinned, 0, PAYLOAD_BYTES);
         memset(desc, 0, sizeof *desc);
-        launch(&copy, 1 + (unsigned)(seq % 5));
+        launch(copy_eager, &copy, 1 + (unsigned)(seq % 5));
         while (atomic_load_acquire(&desc->ready) != seq) { /* of publish() in copy.cu */
         }
         memcpy(seen, pinned, copy.record.n_bytes);
@@ -261,6 +360,7 @@ static const char *open_driver(void)
 
 static int set_up(const char *ptx_path)
 {
+    static const uint32_t zeros[N_SLOTS];
     CUdevice device;
     CUcontext context;
     CUmodule module;
@@ -269,20 +369,22 @@ static int set_up(const char *ptx_path)
         fprintf(stderr, "%s cannot be read\n", ptx_path);
         return -1;
     }
-    uint64_t state = 3;
+    uint64_t random = 3;
     for (size_t i = 0; i < sizeof source; i++)
         source[i] =
-            (unsigned char)(next(&state) | 1); /* never 0, so that what was not copied shows */
+            (unsigned char)(next(&random) | 1); /* never 0, so that what was not copied shows */
     CUresult r = cu.DeviceGet(&device, 0);
     r = r ? r : cu.DevicePrimaryCtxRetain(&context, device);
     r = r ? r : cu.CtxSetCurrent(context);
     r = r ? r : cu.ModuleLoadData(&module, ptx);
-    r = r ? r : cu.ModuleGetFunction(&kernel, module, "dmi_copy_eager");
+    r = r ? r : cu.ModuleGetFunction(&copy_eager, module, "dmi_copy_eager");
+    r = r ? r : cu.ModuleGetFunction(&copy_graph, module, "dmi_copy_graph");
     r = r ? r : cu.MemAlloc(&source_device, sizeof source);
     r = r ? r : cu.MemcpyHtoD(source_device, source, sizeof source);
     r = r ? r : cu.MemAlloc(&payload_device, PAYLOAD_BYTES);
-    r = r ? r : cu.MemAlloc(&retired, sizeof(uint32_t));
-    r = r ? r : cu.MemcpyHtoD(retired, &(uint32_t){ 0 }, sizeof(uint32_t));
+    r = r ? r : cu.MemAlloc(&state, sizeof(struct dmi_ticket));
+    r = r ? r : cu.MemAlloc(&retired, sizeof zeros);
+    r = r ? r : cu.MemcpyHtoD(retired, zeros, sizeof zeros);
     r = r ? r : cu.MemHostAlloc((void **)&pinned, PAYLOAD_BYTES, CU_MEMHOSTALLOC_DEVICEMAP);
     r = r ? r : cu.MemHostGetDevicePointer(&pinned_device, pinned, 0);
     r = r ? r : cu.MemHostAlloc((void **)&desc, 4096, CU_MEMHOSTALLOC_DEVICEMAP);
@@ -306,6 +408,8 @@ int main(int argc, char **argv)
     TCase *tests = tcase_create("copy kernel");
     tcase_set_timeout(tests, 120);
     tcase_add_test(tests, each_shape_is_gathered_as_defined);
+    tcase_add_test(tests, packed_runs_of_each_access_and_size_are_gathered);
+    tcase_add_test(tests, runs_along_one_dimension_are_gathered);
     tcase_add_test(tests, random_shapes_are_gathered_as_defined);
     tcase_add_test(tests, whoever_sees_the_descriptor_sees_the_payload);
     suite_add_tcase(suite, tests);

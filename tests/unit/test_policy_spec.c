@@ -28,7 +28,7 @@ static int parse(const char *text, struct spec_errors *errors, struct spec **spe
 /* Each text has one error, and that at this place. */
 static const struct {
     const char *text;
-    const char *place; /* "" for the file as a whole */
+    const char *place; /* "" for the file, not a place in it */
     const char *parts[3];
 } error_rows[] = {
     /* --- YAML itself */
@@ -49,7 +49,7 @@ static const struct {
     { "hookspec\n", "1:1", { "found \"hookspec\"", "mapping" } },
     /* --- version */
     { "sites:\n" SITE, "1:1", { "no \"hookspec\" in a HookSpec" } },
-    { "sites:\n" SITE "hookspec: 1\n", "7:1", { "behind other keys", "first" } },
+    { "sites:\n" SITE "hookspec: 1\n", "7:1", { "after other keys", "first" } },
     { "hookspec: 2\nsitez: 3\n", "1:11", { "version \"2\"", "expected 1" } },
     { "hookspec: one\nsites: 3\n", "1:11", { "version \"one\"" } },
     { "hookspec:\nsites: 3\n", "1:10", { "version nothing" } },
@@ -152,6 +152,9 @@ static const struct {
       "8:12",
       { "found \"aa\"; expected one of a, b", "did you mean \"a\"?" } },
     { GOOD "  when: befor\n", "8:9", { "one of after, before", "did you mean \"before\"?" } },
+    { GOOD "  action: steer\n", "8:11", { "found \"steer\"; expected one of capture" } },
+    { GOOD "  action: captur\n", "8:11", { "did you mean \"capture\"?" } },
+    { GOOD "  action: [capture]\n", "8:11", { "found a list; expected one of capture" } },
     { GOOD "  row: tokn\n", "8:8", { "did you mean \"token\"?" } },
     { GOOD "  scale: big\n", "8:10", { "found \"big\"", "not 0" } },
     { GOOD "  scale: 0\n", "8:10", { "not 0" } },
@@ -291,6 +294,7 @@ static const char whole[] = "hookspec: 1\n"
                             "    occurrences: {expect: 30, from: 1, to: 28}\n"
                             "    layer: occ - 1\n"
                             "    when: before\n"
+                            "    action: capture\n"
                             "    row: request\n"
                             "    scale: 1e12\n"
                             "    note: divided\n"
@@ -371,6 +375,7 @@ START_TEST(everything_that_a_spec_says_is_in_the_struct)
     ck_assert_int_eq(q->about.expect, 30);
     ck_assert_int_eq(value_of(q->layer), 4);
     ck_assert_int_eq(q->when, SPEC_BEFORE);
+    ck_assert_int_eq(q->action, SPEC_CAPTURE);
     ck_assert_int_eq(q->about.row, DMI_ROW_REQUEST);
     ck_assert(q->about.scale == 1e12);
     ck_assert_str_eq(q->about.note, "divided");
@@ -399,6 +404,7 @@ START_TEST(everything_that_a_spec_says_is_in_the_struct)
     ck_assert_int_eq(x->about.expect, -1);
     ck_assert_ptr_null(x->layer);
     ck_assert_int_eq(x->when, SPEC_AFTER);
+    ck_assert_int_eq(x->action, SPEC_CAPTURE); /* without the key, too */
     ck_assert_int_eq(x->about.row, DMI_ROW_TOKEN);
     ck_assert(x->about.scale == 1);
     ck_assert_ptr_null(x->about.note);
@@ -412,7 +418,7 @@ static const char *const good_texts[] = {
     "\xef\xbb\xbf" GOOD,
     "---\n" GOOD "...\n",
     GOOD "forward: []\n",
-    /* without a forward the whole run is one */
+    /* without a forward all of the run is one */
     GOOD "  occurrences: {expect: 3}\n  layer: occ\n",
     GOOD "  layer: occ\n",
     "{\"hookspec\": 1, \"sites\": [{\"name\": \"q\", \"kernel\": \"k\", \"pointer\": \"arg[0]\",\n"
@@ -719,7 +725,7 @@ START_TEST(what_is_no_file_neither_blocks_nor_is_read)
 }
 END_TEST
 
-/* The host may have called setlocale(). */
+/* The application may have called setlocale(). */
 START_TEST(numbers_do_not_depend_on_the_locale)
 {
     struct spec_errors errors;

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What no entry of a HookSpec shows alone: sites that collide, kernels with too many of them, tensors that are
+ * absent and captured.
+ */
+#include "policy/spec_load.h"
+
+#include <string.h>
+
+#define CROWD_MAX_WORK 65536 /* searches that check_crowd() may do */
+
+/* Would both store the same key for the same launch? */
+static bool collide(const struct spec_site *a, const struct spec_site *b)
+{
+    const struct dmi_site *x = &a->about, *y = &b->about;
+    return x->name && y->name && x->kernel && y->kernel && !strcmp(x->name, y->name) &&
+           !strcmp(x->kernel, y->kernel) && (a->kind < 0 || b->kind < 0 || a->kind == b->kind) &&
+           a->first_occurrence <= b->last_occurrence && b->first_occurrence <= a->last_occurrence &&
+           expr_same(a->layer, b->layer);
+}
+
+void check_site_is_new(struct loader *l, const struct tree_node *node)
+{
+    const struct spec_site *sites = l->spec->sites, *site = &sites[l->spec->n_sites - 1];
+    const struct spec_site *other = sites;
+    while (other < site && !collide(other, site))
+        other++;
+    if (other < site)
+        loader_complain(l, node,
+                        "found the site \"%s\" again for the same kernel, forward "
+                        "and occurrences (first at line %d); expected them, the "
+                        "name or the layer to differ",
+                        site->about.name, other->line);
+}
+
+/*
+ * A pattern and those that match its kernels. A pattern that is one name shows which others match it, too; of the
+ * rest only equal ones are known to.
+ */
+static void check_pattern(struct loader *l, const struct tree_node *list,
+                          const struct pattern *pattern, size_t *work)
+{
+    const struct spec *spec = l->spec;
+    const struct regexes *all = spec->regexes;
+    char name[PATTERN_MAX_TEXT + 1] = "";
+    if (pattern->literal && *work < CROWD_MAX_WORK)
+        memcpy(name, pattern->text + 1, strlen(pattern->text) - 2);
+    uint32_t n = 0;
+    for (uint32_t s = 0; s < spec->n_sites; s++) {
+        if (!spec->sites[s].about.kernel)
+            continue;
+        const struct pattern *other = &all->patterns[all->of_site[s]];
+        *work += !other->literal && *name;
+        if (other != pattern && (other->literal || !*name || !pattern_matches(other, name)))
+            continue;
+        if (++n == SPEC_MAX_MATCHES + 1)
+            loader_complain(l, list->items[s],
+                            "found more than %d sites on the kernel \"%.100s\"; "
+                            "expected fewer",
+                            SPEC_MAX_MATCHES, pattern->text);
+    }
+}
+
+void check_crowd(struct loader *l, const struct tree_node *list)
+{
+    const struct regexes *all = l->spec->regexes;
+    size_t work = 0;
+    for (size_t p = 0; p < all->n; p++)
+        check_pattern(l, list, &all->patterns[p], &work);
+}
+
+void check_absent(struct loader *l, const struct tree_node *node, const struct spec_absent *absent)
+{
+    const struct spec *spec = l->spec;
+    for (uint32_t s = 0; s < spec->n_sites; s++) {
+        const struct spec_site *site = &spec->sites[s];
+        if (!site->about.name || strcmp(site->about.name, absent->name) ||
+            (absent->kind >= 0 && site->kind >= 0 && absent->kind != site->kind))
+            continue;
+        loader_complain(l, keys_value(node, "name"),
+                        "found \"%s\" listed as absent, though the site at line %d captures it; "
+                        "expected \"forward: KIND\" in both, or one of the two",
+                        absent->name, site->line);
+        return;
+    }
+}

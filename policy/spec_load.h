@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files share that turn a tree of YAML nodes into a struct spec; nobody else includes it. A mapping is read by
+ * a table of keys. What does not fit is reported with its place and reading goes on, so that one run shows all errors.
+ * A loader belongs to one thread.
+ */
+#ifndef POLICY_SPEC_LOAD_H
+#define POLICY_SPEC_LOAD_H
+
+#include "policy/pattern.h"
+#include "policy/report.h"
+#include "policy/spec.h"
+#include "policy/tree.h"
+
+#include <assert.h>
+
+#define N_OF(array) (sizeof(array) / sizeof *(array))
+
+struct loader {
+    struct spec *spec; /* what is being filled in; dropped if anything is reported */
+    struct report report;
+    struct expr_var vars[SPEC_MAX_VARS]; /* names borrowed from the tree */
+    size_t n_vars;
+    size_t pattern_room; /* for pattern_compile() */
+    bool no_memory;
+};
+
+/* ------------------------------------------------------------------- spec_keys.c: reading by keys */
+
+/* Reports @fmt at @node. */
+void loader_complain(struct loader *l, const struct tree_node *node, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* As loader_complain(), about the byte @offset of a scalar. */
+void loader_complain_inside(struct loader *l, const struct tree_node *node, size_t offset,
+                            const char *what);
+
+/* Notes that memory is short, so that loading fails with -ENOMEM. Return: false. */
+bool loader_no_memory(struct loader *l);
+
+/* true for an empty value, `~` and `null` */
+bool node_is_nothing(const struct tree_node *node);
+
+/* What a node is, in words, for messages. Return: @buffer. */
+const char *node_found(const struct tree_node *node, char *buffer, size_t n);
+
+/* "name, kernel, pointer" */
+void names_join(const char *const *names, size_t n, char *buffer, size_t n_buffer);
+
+/* Reads @node to what lies at @into. Return: true if it fits; reports otherwise. */
+typedef bool key_reader(struct loader *l, const struct tree_node *node, void *into,
+                        const void *arg);
+
+/* A key that a mapping may have. */
+struct key {
+    const char *name;
+    bool required;
+    key_reader *read; /* NULL: somebody else reads it */
+    size_t at;        /* where in the object what @read fills in lies, in bytes */
+    const void *arg;  /* what else @read wants to know, a struct range or struct words */
+};
+
+#define KEYS_MAX 16 /* of a table */
+
+/**
+ * keys_read() - read a mapping to the object that it describes, the keys in the table's order
+ * @what: "a site", for messages
+ * Return: true if it is a mapping that has all required keys, and all values fit; what does not is reported,
+ * and so are unknown keys.
+ */
+bool keys_read(struct loader *l, const struct tree_node *node, const char *what,
+               const struct key *keys, size_t n_keys, void *object);
+
+/* The value of a mapping's key; NULL if it has none. */
+const struct tree_node *keys_value(const struct tree_node *node, const char *name);
+
+/* Return: true if @node is a list of at most @max entries; reports otherwise. */
+bool keys_list(struct loader *l, const struct tree_node *node, const char *what, size_t max);
+
+/* --------------------------------------------------------------------- spec_values.c: scalars */
+
+struct range {
+    int64_t min, max;
+};
+#define RANGE(min, max) (&(const struct range){ min, max })
+
+#define WORDS_MAX 8
+struct words {
+    const char *names[WORDS_MAX]; /* NULL after the last one */
+};
+#define WORDS(...) (&(const struct words){ { __VA_ARGS__ } })
+
+/* Return: true if @node is a text that is not empty; reports otherwise that @what was expected. */
+bool value_nonempty(struct loader *l, const struct tree_node *node, const char *what);
+
+/* An integer in decimal or 0x form, to the end of the text. */
+bool parse_integer(const char *text, int64_t *out);
+
+/* true for what names consist of: letters, digits, _ - . */
+bool is_name_character(char c);
+
+#define NAME_MAX_BYTES 128
+
+/* Each a key_reader; named beside it: what lies at @into, and what @arg is (else it is not looked at). */
+key_reader value_integer;      /* int64_t; struct range */
+key_reader value_size;         /* uint64_t; struct range. K, M or G may follow the number */
+key_reader value_bool;         /* bool */
+key_reader value_word;         /* enum or uint32_t; struct words, of which it becomes the index */
+key_reader value_text;         /* char *, which becomes the object's */
+key_reader value_name;         /* the same; of characters that suit keys and names of files */
+key_reader value_layered_name; /* the same; "{layer}" may stand in it, once */
+key_reader value_scale;        /* double */
+key_reader value_dtype;        /* uint32_t: enum dmi_dtype */
+key_reader value_row;          /* uint32_t: enum dmi_row */
+key_reader value_expr;         /* struct expr *; struct range of constants, NULL: any value */
+key_reader value_place;        /* struct expr_ref */
+key_reader value_kind;         /* int: index of the kind of forward that is named */
+
+/* ------------------------------------------------ spec_sections.c, spec_site.c: parts of a HookSpec */
+
+/**
+ * section_vars() - declare the variables, with what is set from outside
+ * @node: of vars:, NULL if it is missing; @vars: "NAME=VALUE", the last of several counts
+ */
+void section_vars(struct loader *l, const struct tree_node *node, const char *const *vars,
+                  size_t n_vars);
+
+/* Each a key_reader; @into is the struct spec. */
+key_reader section_convention, section_ring, section_overload, section_forward, section_absent;
+key_reader section_sites;
+
+/* ----------------------------------------------------------- spec_check.c: what must fit together */
+
+/* The site last read against those before it: no two may store the same key for one launch. */
+void check_site_is_new(struct loader *l, const struct tree_node *node);
+
+/* No kernel that the patterns name may have more sites than a match holds. @list: of the sites. */
+void check_crowd(struct loader *l, const struct tree_node *list);
+
+/* Nothing is absent that a site captures. @node: the mapping that says so. */
+void check_absent(struct loader *l, const struct tree_node *node, const struct spec_absent *absent);
+
+/* -------------------------------------------------------------- spec_match.c: patterns of kernels */
+
+/* Instead of a pattern's index, in of_kind: */
+#define NO_PATTERN       UINT16_MAX
+#define BEGINS_WITH_STEP (UINT16_MAX - 1)
+
+/* spec->regexes. Patterns that several sites share are compiled and matched once. */
+struct regexes {
+    struct pattern *patterns;
+    size_t n;
+    uint16_t of_site[SPEC_MAX_SITES];
+    uint16_t of_kind[SPEC_MAX_KINDS];
+};
+
+/* Return: an empty set of patterns, to be freed with regexes_free(); NULL without memory. */
+struct regexes *regexes_new(void);
+
+/* NULL is fine. */
+void regexes_free(struct regexes *all);
+
+/**
+ * regexes_add() - compile a pattern, or find it compiled
+ * @text: becomes a copy of it, the caller's; @index: its place among the patterns
+ * Return: true if both are set; reports otherwise.
+ */
+bool regexes_add(struct loader *l, const struct tree_node *node, char **text, uint16_t *index);
+
+#endif

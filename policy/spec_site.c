@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The sites of a HookSpec. Their keys stand beside struct spec_site in policy/spec.h. Source: docs/hookspec.md.
+ */
+#include "policy/spec_load.h"
+
+#include "core/cleanup.h"
+
+#include <dmi/dtype.h>
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define OCCURRENCE_MAX 0xfffffffeu
+#define LAYERS_CHECKED 4096 /* occurrences whose layers are computed beforehand */
+
+/* ----------------------------------------------------------------------------------------- dims */
+
+/* One entry of dims:, until the strides that it leaves out are known. */
+struct raw_dim {
+    struct spec_dim dim;
+    const struct tree_node *node;
+};
+
+static const struct key dim_keys[] = {
+    { "row", false, value_bool, offsetof(struct spec_dim, is_row), NULL },
+    { "count", true, value_expr, offsetof(struct spec_dim, count), RANGE(1, UINT32_MAX) },
+    { "stride", false, value_expr, offsetof(struct spec_dim, stride), RANGE(0, INT64_MAX) },
+};
+
+static bool read_dim(struct loader *l, const struct tree_node *node, struct raw_dim *raw)
+{
+    raw->node = node;
+    return keys_read(l, node, "a dimension", dim_keys, N_OF(dim_keys), &raw->dim);
+}
+
+/* The product of @counts and the size of an element. Return: NULL, reported at @node, if there is none. */
+static struct expr *packed_bytes(struct loader *l, const struct tree_node *node,
+                                 const struct expr *const *counts, size_t n_counts, uint32_t dtype)
+{
+    struct expr *bytes = NULL;
+    int rc = expr_product(counts, n_counts, dmi_dtype_bytes(dtype), &bytes);
+    if (rc == EXPR_E_OVERFLOW)
+        loader_complain(l, node, "found dimensions whose bytes do not fit in 64 bits");
+    else if (rc)
+        loader_no_memory(l);
+    return bytes;
+}
+
+/* Fills in the strides that are left out. Dimensions stand in the file's order. */
+static void pack_dims(struct loader *l, struct raw_dim *raws, size_t n, uint32_t dtype)
+{
+    const struct expr *counts[SPEC_MAX_DIMS];
+    size_t n_counts = 0;
+    const struct raw_dim *loose = NULL; /* the last dimension whose stride is not the packed one */
+    for (size_t i = n; i-- > 0; n_counts++) {
+        struct raw_dim *raw = &raws[i];
+        struct expr *packed = packed_bytes(l, raw->node, counts, n_counts, dtype);
+        counts[n_counts] = raw->dim.count;
+        if (!packed)
+            return;
+        if (raw->dim.stride) {
+            if (!loose && !expr_same(raw->dim.stride, packed))
+                loose = raw;
+            expr_free(packed);
+            continue;
+        }
+        raw->dim.stride = packed;
+        if (!loose)
+            continue;
+        const struct tree_node *stride = keys_value(loose->node, "stride");
+        loader_complain(l, raw->node,
+                        "found no \"stride\", though the stride at %u:%u is not the "
+                        "packed one; expected \"stride: BYTES\" here too",
+                        stride->line, stride->column);
+    }
+    expr_free(packed_bytes(l, raws[0].node, counts, n_counts, dtype));
+}
+
+/* Reads the entries of dims:. Return: true if all fit; *@row is the one with row: true. */
+static bool read_dims(struct loader *l, const struct tree_node *node, struct raw_dim *raws,
+                      size_t *row)
+{
+    size_t n = node->n_items, n_rows = 0;
+    if (!n)
+        loader_complain(l, node,
+                        "found no dimension; expected one to %d, one of them with row: true",
+                        SPEC_MAX_DIMS);
+    bool good = n > 0;
+    for (size_t i = 0; i < n; i++) {
+        good = read_dim(l, node->items[i], &raws[i]) && good;
+        if (!raws[i].dim.is_row)
+            continue;
+        *row = i;
+        if (++n_rows == 2)
+            loader_complain(l, node->items[i],
+                            "found a second dimension with row: true; expected one");
+    }
+    if (good && !n_rows)
+        loader_complain(l, node,
+                        "found no dimension with row: true; expected one: that along which tokens "
+                        "or requests lie");
+    return good;
+}
+
+static bool site_dims(struct loader *l, const struct tree_node *node, void *into, const void *arg)
+{
+    (void)arg;
+    struct spec_site *site = into;
+    struct raw_dim raws[SPEC_MAX_DIMS] = { 0 };
+    if (!keys_list(l, node, "a list of one to four {count: N, stride: BYTES}", SPEC_MAX_DIMS))
+        return false;
+    size_t n = node->n_items, row = 0;
+    bool good = read_dims(l, node, raws, &row);
+    if (good && site->about.dtype)
+        pack_dims(l, raws, n, site->about.dtype);
+    /* stored order: the row first, the others as they are */
+    site->n_dims = (uint32_t)n;
+    for (size_t i = 0, next = 1; i < n; i++)
+        site->dims[i == row ? 0 : next++] = raws[i].dim;
+    return good;
+}
+
+/* ------------------------------------------------------------------------- occurrences, layer */
+
+static bool occurrences_expect(struct loader *l, const struct tree_node *node, void *into,
+                               const void *arg)
+{
+    struct spec_site *site = into;
+    if (!value_integer(l, node, &site->about.expect, arg))
+        return false;
+    site->last_occurrence = (uint32_t)(site->about.expect - 1);
+    return true;
+}
+
+/* from: and to:, up to what expect: allows */
+static bool occurrence(struct loader *l, const struct tree_node *node, int64_t expect,
+                       uint32_t *out)
+{
+    int64_t n;
+    if (!value_integer(l, node, &n, RANGE(0, expect > 0 ? expect - 1 : OCCURRENCE_MAX)))
+        return false;
+    *out = (uint32_t)n;
+    return true;
+}
+
+static bool occurrences_from(struct loader *l, const struct tree_node *node, void *into,
+                             const void *arg)
+{
+    (void)arg;
+    struct spec_site *site = into;
+    return occurrence(l, node, site->about.expect, &site->first_occurrence);
+}
+
+static bool occurrences_to(struct loader *l, const struct tree_node *node, void *into,
+                           const void *arg)
+{
+    (void)arg;
+    struct spec_site *site = into;
+    return occurrence(l, node, site->about.expect, &site->last_occurrence);
+}
+
+static const struct key occurrence_keys[] = {
+    { "expect", false, occurrences_expect, 0, RANGE(1, OCCURRENCE_MAX) },
+    { "from", false, occurrences_from, 0, NULL },
+    { "to", false, occurrences_to, 0, NULL },
+};
+
+static bool site_occurrences(struct loader *l, const struct tree_node *node, void *into,
+                             const void *arg)
+{
+    (void)arg;
+    struct spec_site *site = into;
+    bool good = keys_read(l, node, "occurrences", occurrence_keys, N_OF(occurrence_keys), site);
+    if (site->first_occurrence <= site->last_occurrence)
+        return good;
+    loader_complain(l, keys_value(node, "to"), "found \"to\" below \"from\"; expected %u or more",
+                    site->first_occurrence);
+    return false;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Return: how many layers can be computed beforehand, 0: none. */
+static size_t n_known_layers(const struct spec_site *site)
+{
+    size_t n = 1;
+    if (site->last_occurrence <= OCCURRENCE_MAX)
+        n += site->last_occurrence - site->first_occurrence;
+    else if (!expr_is_constant(site->layer))
+        return 0;
+    return n <= LAYERS_CHECKED ? n : 0;
+}
+
+/* Return: true if *@layer is that of @occurrence; reports otherwise. */
+static bool compute_layer(struct loader *l, const struct tree_node *node, const struct expr *e,
+                          int64_t occurrence, int64_t *layer)
+{
+    static const uint32_t zero[3];
+    struct expr_env env = { .grid = zero, .block = zero, .occ = occurrence };
+    int rc = expr_eval(e, &env, layer);
+    if (rc)
+        loader_complain(
+            l, node, "found no layer for occurrence %lld: %s; expected a value for each",
+            (long long)occurrence, rc == EXPR_E_DIVIDE ? "division by zero" : "overflow");
+    else if (*layer < 0 || *layer > INT32_MAX)
+        loader_complain(l, node, "found layer %lld for occurrence %lld; expected 0 to %d",
+                        (long long)*layer, (long long)occurrence, INT32_MAX);
+    return !rc && *layer >= 0 && *layer <= INT32_MAX;
+}
+
+/* The layer, if it is a constant, and all layers of a site whose occurrences are known. */
+static bool check_layers(struct loader *l, const struct tree_node *node,
+                         const struct spec_site *site)
+{
+    size_t n = n_known_layers(site);
+    _cleanup_(freep) int64_t *layers = calloc(n + 1, sizeof *layers);
+    if (!layers)
+        return loader_no_memory(l);
+    for (size_t i = 0; i < n; i++)
+        if (!compute_layer(l, node, site->layer, site->first_occurrence + (int64_t)i, &layers[i]))
+            return false;
+    qsort(layers, n, sizeof *layers, by_value);
+    for (size_t i = 1; i < n; i++)
+        if (layers[i] == layers[i - 1]) {
+            loader_complain(l, node,
+                            "found layer %lld for several occurrences; expected a layer of its own "
+                            "for each of %u to %u",
+                            (long long)layers[i], site->first_occurrence, site->last_occurrence);
+            return false;
+        }
+    return true;
+}
+
+static bool site_layer(struct loader *l, const struct tree_node *node, void *into, const void *arg)
+{
+    struct spec_site *site = into;
+    site->about.has_layer = true;
+    if (!value_expr(l, node, &site->layer, arg))
+        return false;
+    if (!(expr_uses(site->layer) & EXPR_USES_LAUNCH))
+        return check_layers(l, node, site);
+    loader_complain(l, node,
+                    "found a layer that depends on the launch; expected an expression of occ "
+                    "and variables");
+    return false;
+}
+
+/* ---------------------------------------------------------------------------------------- sites */
+
+static bool site_kernel(struct loader *l, const struct tree_node *node, void *into, const void *arg)
+{
+    (void)arg;
+    struct spec_site *site = into;
+    struct regexes *all = l->spec->regexes;
+    char *kernel = NULL;
+    bool good = regexes_add(l, node, &kernel, &all->of_site[site->about.id]);
+    site->about.kernel = kernel;
+    return good;
+}
+
+#define KEY(name, required, reader, field, arg)                                                    \
+    { name, required, value_##reader, offsetof(struct spec_site, field), arg },
+#define PART(name, required, reader) { name, required, site_##reader, 0, NULL },
+static const struct key site_keys[] = { SPEC_SITE_KEYS(KEY, PART) };
+#undef KEY
+#undef PART
+static_assert(N_OF(site_keys) <= KEYS_MAX, "keys_read() has room for them");
+
+static void read_site(struct loader *l, const struct tree_node *node, struct spec_site *site)
+{
+    site->line = (int)node->line;
+    keys_read(l, node, "a site", site_keys, N_OF(site_keys), site);
+    if (site->about.name && strstr(site->about.name, "{layer}") && !site->about.has_layer)
+        loader_complain(l, keys_value(node, "name"),
+                        "found \"{layer}\" in the name of a site without \"layer\"; "
+                        "expected \"layer: EXPRESSION\" too");
+    site->about.kind = site->kind >= 0 ? l->spec->kinds[site->kind].name : NULL;
+}
+
+bool section_sites(struct loader *l, const struct tree_node *node, void *into, const void *arg)
+{
+    (void)arg;
+    struct spec *spec = into;
+    if (!keys_list(l, node, "a list of sites", SPEC_MAX_SITES))
+        return false;
+    if (!node->n_items)
+        loader_complain(l, node, "found no site; expected one or more");
+    spec->sites = calloc(node->n_items + 1, sizeof *spec->sites);
+    if (!spec->sites)
+        return loader_no_memory(l);
+    for (size_t i = 0; i < node->n_items; i++) {
+        struct spec_site *site = &spec->sites[spec->n_sites++];
+        *site = (struct spec_site){
+            .about = { .id = (uint32_t)i, .expect = -1, .scale = 1 },
+            .kind = -1,
+            .last_occurrence = UINT32_MAX,
+        };
+        read_site(l, node->items[i], site);
+        check_site_is_new(l, node->items[i]);
+    }
+    check_crowd(l, node);
+    return true;
+}

@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What the loops of the copy kernels cost, by the PTX that nvcc made: for each access there is one that divides nothing
+and tests nothing but its end (packed data), and one that divides nothing (rows).  Usage: test_copy_ptx.py FILE.ptx"""
+import collections
+import pathlib
+import re
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "static"))
+from tap import Tap  # noqa: E402
+
+ENTRY = re.compile(r"\.entry (\w+)\([^)]*\)[^{]*\{(.*?)\n\}", re.S)
+ACCESSES = ["u8", "u16", "u32", "u64", "v4.u32"]
+
+
+def loops(body):
+    """The instructions of each loop that has no other inside: from a label to the branch back to it."""
+    lines = [line.strip() for line in body.split("\n")]
+    lines = [line for line in lines if line and not line.startswith("//")]
+    labels = {line[:-1]: i for i, line in enumerate(lines) if line.endswith(":")}
+    for i, line in enumerate(lines):
+        to = re.search(r"\bbra(?:\.uni)?\s+(\$\w+);", line)
+        if to and labels[to[1]] < i:
+            yield [x for x in lines[labels[to[1]]:i + 1] if not x.endswith(":")]
+
+
+def gathers(body):
+    """{access: the loops that load and store so}"""
+    found = collections.defaultdict(list)
+    for loop in loops(body):
+        loads = {m[1] for x in loop if (m := re.match(r"ld\.global\.(\S+)\s", x))}
+        stores = {m[1] for x in loop if (m := re.match(r"st\.global\.(\S+)\s", x))}
+        if loads and loads == stores:
+            found[loads.pop()].append(loop)
+    return found
+
+
+def divides(loop):
+    return any(re.match(r"(@\S+ )?(div|rem)\.", x) for x in loop)
+
+
+def compares(loop):
+    return sum(x.startswith("setp.") for x in loop)
+
+
+def main():
+    tap = Tap()
+    entries = dict(ENTRY.findall(pathlib.Path(sys.argv[1]).read_text(encoding="ascii")))
+    for name in ("dmi_copy_eager", "dmi_copy_graph"):
+        found = gathers(entries[name])
+        tap.ok(f"{name} has loops for each access", [a for a in ACCESSES if not found[a]])
+        plain = {a: [x for x in found[a] if not divides(x)] for a in ACCESSES}
+        tap.ok(f"{name} copies packed data without a division or a carry",
+               [a for a in ACCESSES if not any(compares(x) == 1 for x in plain[a])])
+        tap.ok(f"{name} copies rows without a division",
+               [a for a in ACCESSES if not any(compares(x) > 1 for x in plain[a])])
+        for access in ACCESSES:
+            print(f"# {name}, {access}: " + ", ".join(
+                f"{len(x)} instructions, {sum(y.startswith(('div', 'rem')) for y in x)} of them divisions"
+                for x in sorted(found[access], key=len)))
+    tap.done()
+
+
+if __name__ == "__main__":
+    main()
