@@ -201,7 +201,7 @@ uint64_t random_next(uint64_t *state);
 
 /** context_current() - the calling thread's context, or the error that its calls must return; lock held */
 CUresult context_current(struct context **ctx);
-/** context_or_sticky() - check a context given by handle, NULL meaning the current one; lock held */
+/** context_resolve() - check a context given by handle, NULL meaning the current one; lock held */
 CUresult context_resolve(CUcontext handle, struct context **ctx);
 struct context *context_new(int device, unsigned flags, bool primary);
 void context_destroy(struct context *ctx);
