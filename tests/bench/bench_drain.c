@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the way out of the ring carries: bench_drain FOLDER [SECONDS]
+ * How much the way from the ring to the disk carries: bench_drain FOLDER [SECONDS]
  *
- * The library's drain and encoder (preload/drain.c, storage) behind a link to the host of a set bandwidth,
- * without a device: a thread reserves and publishes records as fast as the ring takes them, and payload is
- * what the ring was filled with once. Encoder "off" throws batches away. So the first column tells what the
- * drain leaves of the link, and the others what encoding and writing leave of that.
+ * The library's drain and encoder (preload/drain.c, storage) with a simulated link of a set bandwidth to the
+ * host, without a device: a thread reserves and publishes records as fast as the ring takes them, and payload
+ * is what the ring was filled with once. Encoder "off" throws batches away. So the first column shows how much
+ * of the link the drain uses, and the others what remains of that with encoding and writing.
  */
 #include "core/atomic.h"
 #include "core/clock.h"
@@ -34,7 +34,7 @@ struct process process;
 
 static struct {
     uint64_t bytes_a_second; /* 0: no limit */
-    uint64_t free_ns;        /* drain only: when all that was asked for is carried */
+    uint64_t free_ns;        /* drain only: when the link has carried all bytes */
     bool encode;
 } wire;
 
@@ -52,7 +52,7 @@ static CUresult host_register(void *p, size_t n, unsigned flags)
     return CUDA_SUCCESS;
 }
 
-/* The bytes are there at once; the stream is not done before the link has had its time. */
+/* The bytes arrive at once; the stream is done only when the link's time has passed. */
 static CUresult copy_to_host(void *to, CUdeviceptr from, size_t n, CUstream stream)
 {
     (void)stream;
@@ -86,7 +86,7 @@ void process_drop(uint32_t site, enum dmi_drop reason, uint64_t rows, uint64_t b
     process_count(&process.counters->sites[site].dropped[reason], 1, 1, rows, bytes);
 }
 
-/* The linker puts the first in the place of run_append(), which is then the second. */
+/* The linker replaces run_append() by the first; the second is then the real run_append(). */
 int __wrap_run_append(struct run *run, const struct run_record *records, size_t n_records);
 int __real_run_append(struct run *run, const struct run_record *records, size_t n_records);
 

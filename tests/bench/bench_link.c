@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How fast what the sites produce leaves the device: bench_link DATA [SECONDS [MBYTES]]
+ * How fast the records of sites leave the device: bench_link DATA [SECONDS [MBYTES]]
  *
  * Run under dmi-run with drain.yaml (mode complete) on the stand-in, whose link to the host has a set
  * bandwidth (DMI_STANDIN_DTOH_BPS). A kernel that is a site is launched as fast as the library lets it, so
@@ -62,7 +62,7 @@ int main(int argc, char **argv)
     __typeof__(cuLaunchKernel) *launch = WRAPPED(cuLaunchKernel);
     void *params[] = { &out };
     uint64_t n = 0, start = 0, cpu = 0;
-    /* the first makes the ring */
+    /* the first launch creates the ring */
     for (; !n || (double)(bench_now_ns() - start) < seconds * 1e9; n++) {
         CUresult r = launch(kernels.armed, rows, 1, 1, 64, 1, 1, 0, NULL, params, NULL);
         if (r != CUDA_SUCCESS)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * kernels/copy.cu, as nvcc made it, on whatever libcuda.so.1 the loader finds: what it gathers, what it
- * leaves alone, and that nobody who sees a descriptor's ready word sees less than the whole payload.
+ * leaves alone, and that a reader who sees a descriptor's ready word sees the complete payload.
  * Usage: test_copy_kernel FILE.ptx. On the stand-in, DMI_STANDIN_PAUSE pauses it between its stores.
  */
 #include "core/atomic.h"
@@ -17,7 +17,7 @@
 
 #define SOURCE_BYTES  (64u << 10)
 #define PAYLOAD_BYTES (64u << 10)
-#define GUARD         64u /* bytes before and behind a record that must stay as they were */
+#define GUARD         64u /* bytes before and after a record that must stay as they were */
 #define THREADS       128u
 
 static struct {

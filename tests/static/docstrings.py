@@ -45,7 +45,7 @@ def without_docstring(text):
         gap = text[covered:start] if covered is not None else "\n\n"
         if kind == "comment":
             if text[text.rfind("\n", 0, start) + 1:start].strip():
-                continue  # behind code on its line
+                continue  # after code on its line
             title = re.match(r"/\*\*?\s*\**\s*(\w+)\(\)", content)
             covered, named = end, title and title.group(1)
         elif gap.strip() and not gap.strip().startswith("/*") or re.search(r"\n[ \t]*\n", gap):

@@ -43,10 +43,10 @@ def c_comments(text):
 
 
 def c_strings(text):
-    """(line, text) of the string literals of C; adjacent ones are one."""
+    """(line, text) of the string literals of C, but for names of headers; adjacent ones are one."""
     found, end = [], None
     for match in LEXEMES.finditer(text):
-        if match.group(0)[0] != '"':
+        if match.group(0)[0] != '"' or re.search(r"#[ \t]*include[ \t]*$", text[:match.start()].rpartition("\n")[2]):
             continue
         content = match.group(0)[1:-1].replace("\\n", " ")
         if end is not None and not text[end:match.start()].strip():

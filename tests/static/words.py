@@ -15,10 +15,11 @@ GLOSSARY = "docs/glossary.md"
 C = (".c", ".h", ".cu", ".S", ".def", ".inc")
 # (file, phrase): why it stands there.
 ALLOWED = {
+    ("specs/tinygrad-smollm2.yaml", "behind"): "notes are part of exports, which are compared byte for byte",
 }
 # Until their folders are done.
-LATER = ("include/", "policy/", "storage/", "preload/", "tools/", "tests/unit/", "docs/format.md", "docs/hookspec.md",
-         "kernels/copy.cu")
+LATER = re.compile(r"(include|policy|storage|preload|tools|tests/unit)/.*|docs/format\.md|docs/hookspec\.md|docs/man/dmi-dump\.1"
+                   r"|kernels/copy\.cu|tests/(?!static/).*\.py")
 
 
 def ruled_out(glossary):
@@ -67,11 +68,11 @@ def found(paths, wrong):
 
 def files():
     return [path for path in tracked() if not str(path).startswith(DATA) and path.name != "LICENSE"
-            and str(path) != GLOSSARY and path.suffix != ".safetensors"]
+            and str(path) not in (GLOSSARY, "tests/static/words.py") and path.suffix != ".safetensors"]
 
 
 def test_no_word_that_the_glossary_rules_out():
-    paths = [path for path in files() if not str(path).startswith(LATER)]
+    paths = [path for path in files() if not LATER.fullmatch(str(path))]
     complaints = [f"{path}:{line}: {phrase}" for path, line, phrase in found(paths, pattern(ruled_out(read(GLOSSARY))))]
     assert not complaints, "\n".join(complaints)
 
@@ -92,7 +93,7 @@ def test_the_check_sees_what_is_wrong():
 
 def count():
     counts = collections.Counter()
-    for path, _, phrase in found([path for path in files() if str(path).startswith(LATER)],
+    for path, _, phrase in found([path for path in files() if LATER.fullmatch(str(path))],
                                  pattern(ruled_out(read(GLOSSARY)))):
         counts[path, phrase] += 1
     for (path, phrase), number in sorted(counts.items()):

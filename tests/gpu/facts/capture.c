@@ -131,7 +131,7 @@ void ask_captured_graph_launch(void)
     TRY(new_exec(&exec, graph));
     TRY(CU(cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
     TRY(CU(cuGraphLaunch, exec, stream));
-    /* parameters set behind the launch: of the embedded copy, or of the exec alone? */
+    /* parameters set after the launch: of the embedded copy, or of the exec alone? */
     value = 4;
     CUDA_KERNEL_NODE_PARAMS_v2 k = node_params(poke, 1, 1, params);
     TRY(CU(cuGraphExecKernelNodeSetParams_v2, exec, node, &k));

@@ -45,7 +45,7 @@ static CUresult capture_pokes(struct captured *c)
     return list_nodes(c->graph, c->nodes, N) == N ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* The value that a poke node writes, 0: it cannot be read. Parameters are told as pointers or as a buffer. */
+/* The value that a poke node writes, 0: it cannot be read. The driver gives parameters as pointers or as a buffer. */
 static uint32_t value_of(CUgraphNode node)
 {
     CUDA_KERNEL_NODE_PARAMS_v2 k;
@@ -89,7 +89,7 @@ void ask_add_to_captured(void)
     TRY(add_poke(c.graph, &added, &c.nodes[0], c.poke, c.words + 4 * N, 77));
     TRY(run(c.graph));
     TRY(CU(cuMemcpyDtoH_v2, words, c.words, sizeof words));
-    holds("a node can be added behind a captured one",
+    holds("a node can be added after a captured one",
           words[N] == 77 && words[0] == 1 && words[N - 1] == N);
 }
 

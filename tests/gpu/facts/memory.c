@@ -81,7 +81,7 @@ static void ask_registered(const char *how, unsigned flags)
     madvise((void *)memory, MAP_BYTES, MADV_DONTFORK);
     TRY(CU(cuMemHostRegister_v2, (void *)memory, MAP_BYTES, flags));
     TRY(CU(cuMemHostGetDevicePointer_v2, &device, (void *)memory, 0));
-    snprintf(what, sizeof what, "%s: the device's address is the host's", how);
+    snprintf(what, sizeof what, "%s: device and host address are the same", how);
     says(what, device == (CUdeviceptr)(uintptr_t)memory ? "yes" : "no");
     TRY(poke_now(device + 4096, 41));
     snprintf(what, sizeof what, "%s: kernels write it", how);
@@ -175,7 +175,7 @@ static void ask_copies(const char *what, CUdeviceptr from, void *to, size_t n, C
     figure(text, median(call_us, COPIES), "us");
     snprintf(text, sizeof text, "%s: until it is there", what);
     figure(text, median(us, COPIES), "us");
-    snprintf(text, sizeof text, "%s: one behind the other", what);
+    snprintf(text, sizeof text, "%s: one after the other", what);
     figure(text, (double)n / back_to_back, "GB/s");
 }
 

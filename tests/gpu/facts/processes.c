@@ -32,7 +32,7 @@ __attribute__((destructor)) static void after_the_handlers(void)
 {
     uint32_t got = 0;
     if (asked_at_exit)
-        result("a copy in a destructor, behind all handlers", read_word(&got));
+        result("a copy in a destructor, after all handlers", read_word(&got));
 }
 
 void ask_exit_order(void)

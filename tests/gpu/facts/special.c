@@ -257,7 +257,7 @@ void ask_captured_programmatic(void)
     TRY(launch(poke, 1, 1, stream, poke_params));
     TRY(CU(cuLaunchKernelEx, &config, move, move_params, NULL));
     CUresult r = CU(cuStreamGetCaptureInfo_v2, stream, &status, NULL, NULL, &behind, &n);
-    result("cuStreamGetCaptureInfo_v2 behind a programmatic launch", r);
+    result("cuStreamGetCaptureInfo_v2 after a programmatic launch", r);
     holds("it tells the launch's node", r == CUDA_SUCCESS && n == 1);
     r = CU(cuStreamGetCaptureInfo_v3, stream, &status, NULL, NULL, &behind, &data, &n);
     result("cuStreamGetCaptureInfo_v3", r);

@@ -88,7 +88,7 @@ struct span {
 struct exec {
     CUgraphExec handle;
     bool alive;
-    int graph; /* that it was made from */
+    int graph; /* that it was instantiated from */
     struct entry *entries;
     struct span *spans;
     int n_entries, n_spans;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What translated kernels are compiled with: this text goes in front of each. Included by run.c as
+ * What translated kernels are compiled with: this text comes before each. Included by run.c as
  * well, for struct rt_env. No float operation here contracts (-ffp-contract=off).
  */
 #include <fenv.h>
