@@ -45,7 +45,7 @@ uint64_t bench_now_ns(void);
 /* CPU time of the calling thread: what a call costs, even where other processes take the CPU in between. */
 uint64_t bench_thread_ns(void);
 
-/* CPU time of the whole process. */
+/* CPU time of the process, all threads. */
 uint64_t bench_cpu_ns(void);
 
 /* Sorts @v. */

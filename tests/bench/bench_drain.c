@@ -237,7 +237,7 @@ static struct result measure(struct arena *a, const char *folder, uint32_t dtype
         }
     }
     if (!drain_wait(a, a->ring.head_slot, 60 * SECOND))
-        die("the drain stands still");
+        die("the drain makes no progress");
     double spent = (double)(clock_mono_ns() - start) / 1e9;
     cpu = cpu_seconds() - cpu;
     char path[4096];

@@ -56,7 +56,7 @@ int main(int argc, char **argv)
     float *host = malloc(n_bytes);
     int (*flush)(uint64_t) = (int (*)(uint64_t))dlsym(RTLD_DEFAULT, "dmi_flush");
     if (!host || !flush)
-        bench_die("no memory, or no library in front of the driver", 0);
+        bench_die("no memory, or no library is loaded", 0);
     fill(data, host, n_bytes / sizeof *host);
     CALL(cuMemcpyHtoD_v2, out, host, n_bytes);
     __typeof__(cuLaunchKernel) *launch = WRAPPED(cuLaunchKernel);

@@ -21,7 +21,7 @@ static void closedirp(DIR **dir)
         closedir(*dir);
 }
 
-/* Return: inputs run, or -1 (told). */
+/* Return: inputs run, or -1 after printing why. */
 static long run_file(const char *path, off_t size)
 {
     _cleanup_(fclosep) FILE *f = fopen(path, "rb");

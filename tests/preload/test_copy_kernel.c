@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kernels/copy.cu, as nvcc made it, on whatever libcuda.so.1 the loader finds: what it gathers, what it
+ * kernels/copy.cu, as nvcc compiled it, on the libcuda.so.1 that the loader finds: what it gathers, what it
  * leaves alone, and that a reader who sees a descriptor's ready word sees the complete payload.
  * Usage: test_copy_kernel FILE.ptx. On the stand-in, DMI_STANDIN_PAUSE pauses it between its stores.
  */

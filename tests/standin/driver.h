@@ -156,7 +156,7 @@ struct device {
     uint64_t link_free_ns; /* when the link to the host has carried what was queued on it */
 };
 
-/** struct driver - the whole state of the process */
+/** struct driver - the state of the process */
 extern struct driver {
     pthread_mutex_t lock;
     atomic_bool ready;  /* cuInit() succeeded */
@@ -241,7 +241,7 @@ struct kernel_work {
     void *extra[5];
     size_t extra_size;
     bool from_extra; /* the caller gave `extra` */
-    CUkernel kern;   /* a node made from a CUkernel reports it as such */
+    CUkernel kern;   /* a node created with a CUkernel reports it as such */
 };
 
 /** struct copy_side - one end of a copy: byte address, pitches; @array when it is one */

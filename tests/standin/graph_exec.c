@@ -693,7 +693,7 @@ CUresult impl_cuGraphNodeGetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode,
     return CUDA_SUCCESS;
 }
 
-/* ---- updating a whole exec from a graph of the same shape ---- */
+/* ---- updating an exec from a graph of the same shape ---- */
 
 static CUgraphNode nth_node(struct graph *graph, size_t n)
 {

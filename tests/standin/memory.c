@@ -682,7 +682,7 @@ CUresult impl_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, C
     return res != CUDA_SUCCESS ? res : pointer_attribute(data, attribute, ptr);
 }
 
-/* Bytes that an attribute's value takes, for the answers about pointers nobody knows. */
+/* Bytes that an attribute's value takes, for the answers about unknown pointers. */
 static size_t attribute_size(CUpointer_attribute attribute)
 {
     switch (attribute) {

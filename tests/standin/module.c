@@ -2,7 +2,7 @@
 /*
  * module.c - modules, libraries, their kernels and what can be asked about them
  *
- * An image is the code made from one PTX text. A module is an image in a context, with device memory
+ * An image is the code compiled from one PTX text. A module is an image in a context, with device memory
  * for its variables; a library is an image that becomes a module in each context that uses it.
  */
 #include "driver.h"

@@ -250,7 +250,7 @@ static void share_run(struct share *share)
 }
 
 /**
- * queue_share() - run(first, n, data) over blocks @first to @n_blocks, with whatever workers are idle; no lock held
+ * queue_share() - run(first, n, data) over blocks @first to @n_blocks, with the workers that are idle; no lock held
  * @chunk: how many at a time
  * Return: the first error that any part met.
  */

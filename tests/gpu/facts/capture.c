@@ -44,7 +44,7 @@ void ask_capture_info(void)
         right_v3 += n == 1 && is_poke(behind[0], value);
         node = n ? behind[0] : NULL;
     }
-    holds("cuStreamGetCaptureInfo_v2 tells the node, and its parameters", right_v2 == 4);
+    holds("cuStreamGetCaptureInfo_v2 gives the node, and its parameters", right_v2 == 4);
     says("so does _v3", right_v3 == 4 ? "yes" : "no");
     says("the capture is still", "%s", capture_status_text(stream));
     TRY(CU(cuStreamEndCapture, stream, &captured));

@@ -166,7 +166,7 @@ static CUresult look_for_children(CUgraph graph, CUgraph copy, CUgraph top, int 
     snprintf(what, sizeof what, "nodes of %s are listed in one order", names[depth]);
     says(what, in_place == n ? "yes" : "no");
     if (depth) {
-        snprintf(what, sizeof what, "nodes of %s are found in the whole clone", names[depth]);
+        snprintf(what, sizeof what, "nodes of %s are found in the outermost clone", names[depth]);
         says(what, "%d of %d", in_top, n);
     }
     for (int i = 0; i < n; i++) {

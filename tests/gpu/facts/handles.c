@@ -169,11 +169,11 @@ void ask_parameter_info(void)
     double ns;
 
     TRY(get_handles(&h));
-    holds("cuFuncGetParamInfo tells a CUfunction's parameters, and ends with INVALID_VALUE",
+    holds("cuFuncGetParamInfo gives a CUfunction's parameters, and ends with INVALID_VALUE",
           layout_is_told("cuFuncGetParamInfo", function_info, h.function));
-    holds("cuKernelGetParamInfo tells a CUkernel's, and ends so",
+    holds("cuKernelGetParamInfo gives a CUkernel's, and ends so",
           layout_is_told("cuKernelGetParamInfo", kernel_info, h.kernel));
-    holds("cuFuncGetParamInfo tells those of cuKernelGetFunction's handle",
+    holds("cuFuncGetParamInfo gives those of cuKernelGetFunction's handle",
           layout_is_told("cuFuncGetParamInfo of a kernel's function", function_info, h.of_kernel));
     TRY(kernel(&bulk, "bulk"));
     TRY(CU(cuFuncGetParamInfo, bulk, 0, &offset, &size));

@@ -149,7 +149,7 @@ void ask_original_of_clone(void)
     result("setting parameters by the original's node", set_value(&t, t.node, 5));
     TRY(set_value(&t, twin, 6));
     TRY(launch_and_read(&t, &got));
-    holds("the clone's node is what it goes by", got == 6);
+    holds("the clone's node addresses it", got == 6);
 }
 
 /* ------------------------------------------------------------------ updates */

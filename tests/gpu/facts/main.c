@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 #define EXIT_SKIPPED 77
-#define INIT_SECONDS 40 /* of a driver that nobody has used yet */
+#define INIT_SECONDS 40 /* of a driver that no process has used yet */
 
 static const struct question {
     const char *name, *text;

@@ -9,7 +9,7 @@
 #define THREADS 32
 
 /*
- * litmus() stores a round's number in 32 words, then releases it in the word before them. Whoever acquires
+ * litmus() stores a round's number in 32 words, then releases it in the word before them. A reader that acquires
  * a number there must find at least that number in all the words.
  */
 void ask_release_order(void)
@@ -114,7 +114,7 @@ static void ask_other_context(const char *how, unsigned flags)
     result(what, CU(cuMemHostGetDevicePointer_v2, &device, (void *)memory, 0));
     TRY(CU(cuCtxDestroy_v2, other));
     memory[0] += 1;
-    snprintf(what, sizeof what, "%s: the host has it when its context is gone", how);
+    snprintf(what, sizeof what, "%s: the host can use it after its context is gone", how);
     holds(what, memory[0] == 0x01010102);
     snprintf(what, sizeof what, "%s: unregistering it then", how);
     result(what, CU(cuMemHostUnregister, (void *)memory));

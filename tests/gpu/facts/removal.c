@@ -160,7 +160,8 @@ void ask_user_objects(void)
     TRY(new_exec(&exec, clone));
     TRY(CU(cuGraphReleaseUserObject, clone, objects[0], 1));
     TRY(CU(cuGraphDestroy, first));
-    holds("an exec of a clone holds them when both graphs have let go", !called(&counters[0]));
+    holds("an exec of a clone holds them when both graphs have dropped them",
+          !called(&counters[0]));
     TRY(CU(cuGraphExecUpdate_v2, exec, second, &info));
     says("an update replaces them by those of its graph", called(&counters[0]) ? "yes" : "no");
     TRY(CU(cuGraphDestroy, second));

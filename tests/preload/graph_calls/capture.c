@@ -10,7 +10,7 @@
 
 struct taking {
     CUstream origin;
-    int graph; /* -1: the driver has not told its handle yet */
+    int graph; /* -1: the driver has not given its handle yet */
     bool own;
     bool forked[N_STREAMS];
 };

@@ -246,7 +246,7 @@ static void add_memory(struct program *p, int graph)
         say_pointer(p, r == CUDA_SUCCESS ? m.dptr : 0);
     } else {
         int mine = some_node_of(p, graph, CU_GRAPH_NODE_TYPE_MEM_ALLOC);
-        CUdeviceptr at = p->slots + 1; /* nobody's */
+        CUdeviceptr at = p->slots + 1; /* no allocation's */
         if (mine >= 0 && chance(p, 90))
             at = p->allocs[p->nodes[mine].work.slot];
         say_pointer(p, at);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whatever can be asked of a graph, with arrays too small, right and too large. */
+/* Every query of a graph, with arrays too small, right and too large. */
 #include "program.h"
 
 #include <errno.h>

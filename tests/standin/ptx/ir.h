@@ -86,7 +86,7 @@ struct operand {
 #define MAX_OPERANDS 8
 struct instruction {
     int line;
-    const char *opcode; /* whole, for messages */
+    const char *opcode; /* with all its parts, for messages */
     const char *part[MAX_PARTS];
     unsigned n_parts;
     struct symbol *guard; /* NULL: always */
@@ -187,7 +187,7 @@ void ptx_emit(struct module_ir *m, struct text *out, bool pausable);
 
 /**
  * ptx_translate() - all of the above: PTX text to C
- * @m: zeroed; to be freed with ir_free() whatever comes of it
+ * @m: zeroed; to be freed with ir_free() in every case
  * @out: zeroed; its data is the caller's to free
  * Return: PTX_OK, or another enum ptx_status with @m->message set
  */

@@ -256,7 +256,7 @@ void ptx_lazy_nans(struct function_ir *f)
     int rounds = 0;
     for (bool changed = true; changed;) {
         changed = false;
-        if (++rounds > 100) { /* nobody writes such chains of copies */
+        if (++rounds > 100) { /* no real code has such chains of copies */
             for (unsigned r = 0; r < f->n_regs; r++)
                 f->regs[r]->lazy_nan = false;
             return;

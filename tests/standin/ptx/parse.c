@@ -795,7 +795,7 @@ static void place_label(struct parser *p, char *name)
 {
     struct symbol *s = label_named(p, name);
     if (s->kind != SYM_LABEL || s->offset)
-        ir_fail(p->m, PTX_E_SYNTAX, "line %d: label %s stands already", p->line, name);
+        ir_fail(p->m, PTX_E_SYNTAX, "line %d: label %s is defined twice", p->line, name);
     s->offset = 1;
     struct instruction *i = ir_alloc(p->m, sizeof *i);
     i->line = p->line;

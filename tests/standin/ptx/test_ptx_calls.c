@@ -2,7 +2,7 @@
 /* Functions that are called: those in which threads wait, memory of each, and chains that are refused. */
 #include "test_device.h"
 
-/* out[tid]; what stands between is up to the kernel */
+/* out[tid]; the code in between is up to the kernel */
 #define KERNEL(name, body)                                                                         \
     ".visible .entry " name "(.param .u64 out)\n{\n"                                               \
     ".reg .pred %p<4>; .reg .b32 %r<8>, %t, %x; .reg .b64 %d<4>;\n"                                \
