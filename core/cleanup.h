@@ -13,11 +13,13 @@
 
 #define _cleanup_(fn) __attribute__((cleanup(fn)))
 
+/* Cleanup functions for _cleanup_: each takes the variable's address and ignores an empty owner. */
 static inline void freep(void *p)
 {
     free(*(void **)p);
 }
 
+/* Closes a descriptor, unless it is negative; keeps errno. */
 static inline void closep(int *fd)
 {
     int saved = errno;
@@ -26,12 +28,14 @@ static inline void closep(int *fd)
     errno = saved;
 }
 
+/* Closes a stream, unless it is NULL. */
 static inline void fclosep(FILE **f)
 {
     if (*f)
         fclose(*f);
 }
 
+/* The pointer's value; the pointer becomes NULL, so that its cleanup does nothing. */
 #define steal_ptr(p)                                                                               \
     ({                                                                                             \
         __typeof__(p) _taken = (p);                                                                \
@@ -39,6 +43,7 @@ static inline void fclosep(FILE **f)
         _taken;                                                                                    \
     })
 
+/* The descriptor's value; the variable becomes -1, so that its cleanup does nothing. */
 static inline int steal_fd(int *fd)
 {
     int taken = *fd;

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <time.h>
 
+/* The time of the clock @id. */
 static inline uint64_t clock_ns(clockid_t id)
 {
     struct timespec ts;
@@ -13,11 +14,13 @@ static inline uint64_t clock_ns(clockid_t id)
     return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
+/* CLOCK_MONOTONIC: for durations and deadlines. */
 static inline uint64_t clock_mono_ns(void)
 {
     return clock_ns(CLOCK_MONOTONIC);
 }
 
+/* CLOCK_REALTIME: for times that are stored. */
 static inline uint64_t clock_real_ns(void)
 {
     return clock_ns(CLOCK_REALTIME);

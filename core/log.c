@@ -38,14 +38,14 @@ void log_line(const char *fmt, ...)
     size_t len = 5 + (n < 0 ? 0 : n > 995 ? 995 : (size_t)n);
     line[len++] = '\n';
     /*
-     * The file is opened for each line: lines are few, and a descriptor kept open could be closed
-     * or reused under us by the host.
+     * The file is opened for each line: lines are few, and the application could close or reuse a
+     * descriptor that we kept open.
      */
     int fd = STDERR_FILENO;
     if (log_to.path[0])
         fd = open(log_to.path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
     if (fd >= 0 && write(fd, line, len) < 0) {
-        /* nobody left to tell */
+        /* the log is the last place to report an error */
     }
     if (log_to.path[0] && fd >= 0)
         close(fd);

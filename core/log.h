@@ -6,7 +6,7 @@
 #ifndef CORE_LOG_H
 #define CORE_LOG_H
 
-/* Reads DMI_LOG. Init only; without it lines go to stderr. */
+/* Sets where lines go: the value of DMI_LOG, or NULL. Init only; before it lines go to stderr. */
 void log_init(const char *destination);
 
 /* Writes "dmi: " and the line; a newline is added. Lines over 1000 bytes are cut. */

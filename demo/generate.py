@@ -40,7 +40,7 @@ def tokenizer_of(metadata):
 
 
 def serve(model, tokenizer, end, prompt, n_tokens):
-    """Print what follows @prompt. Returns (tokens of the prompt, tokens made, seconds to the first one, seconds)."""
+    """Print what follows @prompt. Returns (tokens of the prompt, tokens generated, seconds to the first one, seconds)."""
     started, first = time.monotonic(), None
     ids = tokenizer.encode(prompt).ids
     print(prompt, end="", flush=True)
@@ -74,7 +74,7 @@ def main():
     tokenizer, end = tokenizer_of(metadata), metadata["tokenizer.ggml.eos_token_id"]
     for prompt in opt.prompts:
         n_read, n_made, first_s, all_s = serve(model, tokenizer, end, prompt, opt.tokens)
-        print(f"{n_read} tokens read, the first one made after {first_s:.1f} s, then "
+        print(f"{n_read} tokens read, the first one generated after {first_s:.1f} s, then "
               f"{max(n_made - 1, 0) / max(all_s - first_s, 1e-9):.1f} a second", file=sys.stderr, flush=True)
 
 

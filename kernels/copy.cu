@@ -6,7 +6,7 @@
  * Memory order (PTX ISA 8, memory consistency model): every thread's payload stores are ordered
  * before its block's arrival by the barrier; the arrivals are acq_rel on one counter at gpu scope,
  * so the last one has seen all the others; its release at system scope, on the ready word, is the
- * one that drain_poll() in kernels/ring.c acquires.
+ * one that ring_poll() in kernels/ring.c acquires.
  */
 #include <dmi/ring.h>
 

@@ -15,7 +15,7 @@ int ring_init(struct ring *ring, struct dmi_desc *desc, struct ring_slot *slots,
     return 0;
 }
 
-/* Where @n_bytes would begin as a running count: they never wrap around the ring's end. */
+/* Where @n_bytes would begin, as a running count; a record never wraps around the ring's end. */
 static uint64_t place(const struct ring *ring, uint64_t n_bytes)
 {
     uint64_t at = ring->head_byte % ring->n_bytes;
@@ -35,13 +35,13 @@ static int find_room(struct ring *ring, uint32_t n_slots, uint64_t n_bytes, uint
 {
     if (n_bytes > ring->n_bytes || n_slots > ring->n_slots)
         return RING_E_TOO_LARGE;
-    /* acquires ring_release(): the drain has read what stood in the space that we take */
+    /* acquires ring_release(): the drain has read the payload that was in this space */
     uint64_t tail_slot = atomic_load_acquire(&ring->tail_slot);
     uint64_t tail_byte = atomic_load_acquire(&ring->tail_byte);
-    uint64_t head_slot = ring->head_slot; /* ours: launching threads take turns */
+    uint64_t head_slot = ring->head_slot; /* only launching threads write it, one at a time */
     if (tail_slot == head_slot) {
         /*
-         * Nothing in flight: begin at the front, or a record as large as the ring never fits. The
+         * Nothing in flight: begin at the front, so that a record as large as the ring fits. The
          * drain leaves tail_byte alone until head_slot moves.
          */
         tail_byte = (tail_byte + ring->n_bytes - 1) / ring->n_bytes * ring->n_bytes;
@@ -55,7 +55,7 @@ static int find_room(struct ring *ring, uint32_t n_slots, uint64_t n_bytes, uint
     return 0;
 }
 
-/* The host's half of the slot behind the head; visible once the head moves. */
+/* Writes the host half of slot @index; the drain sees it once head_slot has passed it. */
 static void fill_slot(struct ring *ring, uint64_t index, struct ring_slot slot)
 {
     struct ring_slot *to = ring_slot(ring, index);
@@ -128,7 +128,7 @@ int ring_reserve_launch(struct ring *ring, uint64_t seq, const uint32_t *sites,
 bool ring_cancel(struct ring *ring, uint64_t index)
 {
     uint32_t reserved = RING_RESERVED;
-    /* acquires ring_release(): what the drain gave up on may be reserved anew, under another number */
+    /* acquires ring_release(): a slot that the drain gave up on may be reserved again by now */
     if (index < atomic_load_acquire(&ring->tail_slot))
         return false;
     /* acquired by ring_poll(), and by ring_give_up() */
@@ -142,18 +142,18 @@ bool ring_give_up(struct ring *ring, uint64_t index)
     return atomic_cas_acq_rel(&ring_slot(ring, index)->state, &reserved, RING_GIVEN_UP);
 }
 
-/* Has the launch that @slot belongs to said that it is over? */
+/* Has the launch that @slot belongs to published its end? */
 static bool launch_is_over(const struct ring *ring, const struct ring_slot *slot)
 {
     if (slot->close == RING_NO_CLOSE)
         return false;
-    /* acquires dmi_close's publish(): whatever its launch published is visible behind it */
+    /* acquires publish() of dmi_close: all that its launch published before is visible */
     return atomic_load_acquire(&ring_desc(ring, slot->close)->ready) == slot->seq;
 }
 
 enum ring_event ring_poll(const struct ring *ring, uint64_t index)
 {
-    /* acquires ring_reserve(): the slot's host half is written */
+    /* acquires ring_reserve(): the host half of the slot is written */
     if (index == atomic_load_acquire(&ring->head_slot))
         return RING_EMPTY;
     const struct ring_slot *slot = ring_slot(ring, index);
@@ -165,7 +165,7 @@ enum ring_event ring_poll(const struct ring *ring, uint64_t index)
     /* acquires publish() in copy.cu, or ring_publish() */
     uint64_t ready = atomic_load_acquire(&desc->ready);
     if (ready != slot->seq)
-        /* what stands there is older (a slot's last record), or nobody's */
+        /* a lower number is that of the slot's last record, or 0 */
         return ready > slot->seq ? RING_MISMATCH : over ? RING_NOT_RUN : RING_PENDING;
     if (slot->site == DMI_SITE_CLOSE)
         return RING_VOID;
@@ -196,7 +196,7 @@ uint64_t ring_bytes_in_flight(const struct ring *ring)
     uint64_t head = atomic_load_acquire(&ring->head_slot); /* of ring_reserve() */
     if (head == ring->tail_slot)
         return 0;
-    /* the newest slot is not reused before the drain, which is us, releases it */
+    /* only the drain, our caller, releases the newest slot, so it is not reused now */
     return ring_slot(ring, head - 1)->end - ring->tail_byte;
 }
 

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The host's end of Ring2: reservation in front of a launch, and consumption in order behind it.
+ * The host side of the ring: reservation before a launch, and consumption in order after it.
  *
- *   launching threads (serialised by the arena's lock)         the drain (one thread)
+ *   launching threads (one at a time: the caller's lock)        the drain (one thread)
  *   ring_reserve() -> slot, payload bytes                       ring_poll() -> what became of the
  *   launch the copy; ring_cancel() if it was refused                          oldest slot
  *                                                               ring_release() -> space is free
  *
- * The producer of payload and descriptors is the device (kernels/copy.cu); ring_publish() is its
- * twin for the host model in the tests. No function here blocks, allocates or makes a call.
+ * The producer of payload and descriptors is the device (kernels/copy.cu); ring_publish() does the
+ * same on the host, for the model of the device in the tests. No function here blocks, allocates
+ * memory or makes a system call.
  */
 #ifndef KERNELS_RING_H
 #define KERNELS_RING_H
@@ -19,10 +20,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define RING_ALIGN     16u /* payload offsets, so that the copy may use 16-byte accesses */
-#define RING_MIN_SLOTS 2u
-#define RING_NO_CLOSE  UINT64_MAX
-#define RING_MIN_BYTES 64u
+#define RING_ALIGN      16u /* payload offsets, so that the copy may use 16-byte accesses */
+#define RING_MIN_SLOTS  2u
+#define RING_NO_CLOSE   UINT64_MAX
+#define RING_MIN_BYTES  64u
 #define RING_USER_BYTES 64u /* of a slot's user data */
 
 enum {
@@ -33,11 +34,14 @@ enum {
 enum ring_state {
     RING_FREE = 0,
     RING_RESERVED = 1,  /* the device will publish it */
-    RING_CANCELLED = 2, /* the launch was refused: nobody will */
-    RING_GIVEN_UP = 3,  /* the drain waits for it no longer */
+    RING_CANCELLED = 2, /* the driver refused the launch: nothing will publish it */
+    RING_GIVEN_UP = 3,  /* the drain no longer waits for it */
 };
 
-/* The host's half of a slot: what the reservation promised, and what the caller remembers of it. */
+/*
+ * The host half of a slot: what the reservation promised, and what the caller remembers of it. The device never sees
+ * it.
+ */
 struct ring_slot {
     uint32_t state; /* enum ring_state; who changes it from RESERVED decides the slot's fate */
     uint32_t site;
@@ -81,8 +85,8 @@ int ring_reserve(struct ring *ring, uint64_t seq, uint32_t site, uint64_t n_byte
                  uint64_t *payload);
 
 /**
- * ring_reserve_launch() - slots and contiguous payload for all records of one launch of a graph, and
- * behind them the slot in which dmi_close tells that the launch is over
+ * ring_reserve_launch() - slots and contiguous payload for all records of one launch of a graph,
+ * followed by the slot in which dmi_close publishes that the launch is over
  * @sites: @sizes: of each record, in bytes
  * @index: running number of the first slot; the others follow, the last is the closing one
  * @payloads: offset of each record's bytes
@@ -94,12 +98,12 @@ int ring_reserve_launch(struct ring *ring, uint64_t seq, const uint32_t *sites,
 
 /**
  * ring_cancel() - the copy of this slot was never handed to the device
- * Thread: any; once, before any publish. Return: false if the drain has given up on the slot before: its
- * record is counted, and the slot may be somebody else's.
+ * Thread: any; once, before any publish. Return: false if the drain has given up on the slot before:
+ * its record is counted as dropped, and the slot may hold another record by now.
  */
 bool ring_cancel(struct ring *ring, uint64_t index);
 
-/* Nobody waits for this slot any more. Thread: drain. Return: false if it was cancelled. */
+/* The drain stops waiting for this slot. Thread: drain. Return: false if it was cancelled. */
 bool ring_give_up(struct ring *ring, uint64_t index);
 
 enum ring_event {
@@ -107,19 +111,19 @@ enum ring_event {
     RING_PENDING = 1,  /* the oldest slot is not published yet */
     RING_READY = 2,    /* published: payload may be read */
     RING_VOID = 3,     /* cancelled, or the end of a launch: nothing to take */
-    RING_MISMATCH = 4, /* published, but it does not say what was reserved */
-    RING_NOT_RUN = 5,  /* its launch is over and has not published it */
+    RING_MISMATCH = 4, /* published, but the descriptor differs from the reservation */
+    RING_NOT_RUN = 5,  /* its launch ended without publishing it */
 };
 
 /**
  * ring_poll() - what has become of slot number @index
- * @index: tail_slot or one behind it, up to head_slot
+ * @index: tail_slot or a later one, up to head_slot
  * Acquires what the device released: payload and descriptor are complete on RING_READY.
  * Thread: drain.
  */
 enum ring_event ring_poll(const struct ring *ring, uint64_t index);
 
-/* The slot's two halves. Thread: drain, for slots in [tail_slot, head_slot). */
+/* The host half of a slot. Thread: drain, for slots in [tail_slot, head_slot). */
 static inline struct ring_slot *ring_slot(const struct ring *ring, uint64_t index)
 {
     return &ring->slots[index & (ring->n_slots - 1)];
@@ -134,6 +138,7 @@ static inline void *ring_user(const struct ring *ring, uint64_t index)
     return ring_slot(ring, index)->user;
 }
 
+/* The device half of a slot, its descriptor. Thread: as ring_slot(). */
 static inline struct dmi_desc *ring_desc(const struct ring *ring, uint64_t index)
 {
     return &ring->desc[index & (ring->n_slots - 1)];
@@ -142,7 +147,7 @@ static inline struct dmi_desc *ring_desc(const struct ring *ring, uint64_t index
 /* Frees all slots before @index, and their bytes. Thread: drain. */
 void ring_release(struct ring *ring, uint64_t index);
 
-/* Slots reserved and not released. Thread: any; exact for neither end while the other works. */
+/* Slots reserved and not released. Thread: any; exact only while nobody reserves or releases. */
 uint64_t ring_in_flight(const struct ring *ring);
 
 /* Payload bytes reserved and not released, padding included. Thread: drain. */

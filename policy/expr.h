@@ -79,6 +79,8 @@ struct expr_error {
     char msg[256];
 };
 
+enum { EXPR_E_SYNTAX = 16 };
+
 /**
  * expr_parse() - compile an expression
  * @text: need not be NUL-terminated; @vars are borrowed during the call
@@ -86,7 +88,6 @@ struct expr_error {
  * @out: to be freed with expr_free(); written on success only
  * Any thread. Return: 0, EXPR_E_SYNTAX (also for what overflows wherever it is evaluated), -ENOMEM.
  */
-enum { EXPR_E_SYNTAX = 16 };
 int expr_parse(const char *text, size_t n_text, const struct expr_var *vars, size_t n_vars,
                struct expr_error *error, struct expr **out);
 

@@ -42,7 +42,7 @@ int lex_fail(struct lexer *x, size_t offset, const char *fmt, ...)
 /* What the token is, in words, for messages. Return: @buffer. */
 const char *lex_found(const struct lexer *x, char *buffer, size_t n);
 
-/* lex_fail() at the token: "found TOKEN; expected @what". */
+/* Fails at the token: "found TOKEN; expected @what". */
 int lex_expected(struct lexer *x, const char *what);
 
 /* true if the token is this sign */

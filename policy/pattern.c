@@ -20,7 +20,7 @@ static int fail(struct pattern_error *error, size_t offset, const char *fmt, ...
     return PATTERN_E_INVALID;
 }
 
-/* Behind the bracket expression that begins at @p; at the end of the text if it is not closed. */
+/* The first character after the bracket expression that begins at @p; at the end of the text if it is not closed. */
 static const char *skip_bracket(const char *p)
 {
     p++;

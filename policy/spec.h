@@ -52,8 +52,8 @@ struct spec_site {
 
 /*
  * What a site may say, a row a key, read in this order: a row may use what those before it have left.
- *   KEY(name, required, reader, field, what the reader wants to know)  value_READER() of spec_values.c fills the field
- *   PART(name, required, reader)                                       site_READER() of spec_site.c sees all of the site
+ *   KEY(name, required, reader, field, what the reader wants to know)  the function value_READER of spec_values.c fills the field
+ *   PART(name, required, reader)                                       the function site_READER of spec_site.c sees all of the site
  */
 #define SPEC_SITE_KEYS(KEY, PART)                                                                  \
     KEY("name", true, layered_name, about.name, NULL)                                              \
@@ -121,6 +121,8 @@ struct spec_errors {
     size_t n_lines;
 };
 
+enum { SPEC_E_INVALID = 1 };
+
 /**
  * spec_load() - read, check and compile a HookSpec
  * @vars: "NAME=VALUE" strings that override the file's vars:, as from dmi-run -D or DMI_VARS
@@ -130,7 +132,6 @@ struct spec_errors {
  *
  * Return: 0, -errno (cannot read), or SPEC_E_INVALID with at least one line in @errors.
  */
-enum { SPEC_E_INVALID = 1 };
 int spec_load(const char *path, const char *const *vars, size_t n_vars, struct spec_errors *errors,
               struct spec **out);
 

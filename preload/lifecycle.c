@@ -8,7 +8,7 @@
 #include "preload/base/functions.h"
 #include "preload/base/session.h"
 #include "preload/capture/forward.h"
-#include "preload/context/context.h"
+#include "preload/context/lifetime.h"
 #include "preload/graph/exec.h"
 #include "preload/graph/order.h"
 

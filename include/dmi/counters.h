@@ -22,16 +22,16 @@
 
 /* Why a record that a spec asked for is in no segment. Numbers are part of the format. */
 enum dmi_drop {
-    DMI_DROP_RING_FULL = 0,     /* no room in the payload or descriptor ring (after the wait) */
-    DMI_DROP_TOO_LARGE = 1,     /* larger than the ring will ever hold */
-    DMI_DROP_BAD_POINTER = 2,   /* outside a live device allocation */
-    DMI_DROP_BAD_EXPR = 3,      /* an expression of the spec overflowed, or gave a senseless size */
-    DMI_DROP_COPY_FAILED = 4,   /* the driver refused our copy kernel */
-    DMI_DROP_NOT_RUN = 5,       /* the launch ended without its copy having run */
-    DMI_DROP_DEVICE_ERROR = 6,  /* a sticky error of the context */
-    DMI_DROP_UNSUPPORTED = 7,   /* fell into a graph, stream or context that we leave alone */
-    DMI_DROP_WRITE_FAILED = 8,  /* disk full or another I/O error */
-    DMI_DROP_EXIT_TIMEOUT = 9,  /* not finished when the exit flush ended */
+    DMI_DROP_RING_FULL = 0,    /* no room in the payload or descriptor ring (after the wait) */
+    DMI_DROP_TOO_LARGE = 1,    /* larger than the ring will ever hold */
+    DMI_DROP_BAD_POINTER = 2,  /* outside a live device allocation */
+    DMI_DROP_BAD_EXPR = 3,     /* an expression of the spec overflowed, or gave a impossible size */
+    DMI_DROP_COPY_FAILED = 4,  /* the driver refused our copy kernel */
+    DMI_DROP_NOT_RUN = 5,      /* the launch ended without its copy having run */
+    DMI_DROP_DEVICE_ERROR = 6, /* a sticky error of the context */
+    DMI_DROP_UNSUPPORTED = 7,  /* fell into a graph, stream or context that we leave alone */
+    DMI_DROP_WRITE_FAILED = 8, /* disk full or another I/O error */
+    DMI_DROP_EXIT_TIMEOUT = 9, /* not finished when the exit flush ended */
     DMI_DROP_CONTEXT_GONE = 10, /* the context was destroyed before the record was drained */
     DMI_DROP_MISMATCH = 11,     /* a descriptor did not say what its reservation said */
     DMI_DROP_NO_MEMORY = 12,    /* the host ran out of memory */
@@ -39,6 +39,7 @@ enum dmi_drop {
     DMI_DROP_ROOM = 16 /* entries on disk */
 };
 
+/* As tools and metrics spell it; "unknown" for a number that is none. Pure function: any thread. */
 static inline const char *dmi_drop_name(uint32_t reason)
 {
     static const char *const names[DMI_DROP_COUNT] = {

@@ -36,6 +36,7 @@ struct dmi_dtype_info {
     uint32_t n_bytes;
 };
 
+/* NULL for a number that names no type. */
 static inline const struct dmi_dtype_info *dmi_dtype_info(uint32_t dtype)
 {
     static const struct dmi_dtype_info table[DMI_DTYPE_COUNT] = {

@@ -75,7 +75,7 @@ struct dmi_record {
     uint16_t dtype;
     uint8_t n_dims;              /* 1..4 */
     uint8_t reserved;            /* 0 */
-    uint32_t dims[DMI_MAX_DIMS]; /* elements; those behind n_dims are 0 */
+    uint32_t dims[DMI_MAX_DIMS]; /* elements; those from n_dims on are 0 */
     uint64_t launch;
     uint64_t forward;
     uint64_t step; /* sequence of a step of a STEPS chunk; DMI_NO_STEP: none */

@@ -51,7 +51,7 @@ struct dmi_gather {
     dmi_u32 access; /* bytes an access moves, 1 to 16; divides src, strides and run_bytes */
 };
 
-/* The parameter of dmi_copy_eager: the copy behind one launch. */
+/* The parameter of dmi_copy_eager: the copy of one eager launch. */
 struct dmi_copy {
     struct dmi_gather gather;
     struct dmi_desc record; /* what to publish; record.ready is the launch sequence */

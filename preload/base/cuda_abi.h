@@ -9,7 +9,7 @@
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
 
-/* _ptsz twins differ in which stream NULL means, not in type */
+/* _ptsz variants differ in which stream NULL means, not in type */
 __typeof__(cuLaunchKernel) cuLaunchKernel_ptsz;
 __typeof__(cuLaunchKernelEx) cuLaunchKernelEx_ptsz;
 __typeof__(cuLaunchCooperativeKernel) cuLaunchCooperativeKernel_ptsz;

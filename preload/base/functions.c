@@ -66,7 +66,7 @@ static char *demangle(const char *name)
     typedef char *demangle_fn(const char *, char *, size_t *, int *);
     if (strncmp(name, "_Z", 2))
         return NULL;
-    /* the host's own C++ runtime, if it has one: we may bring none */
+    /* the application's own C++ runtime, if it has one: the library may need none */
     demangle_fn *fn = (demangle_fn *)driver_real_dlsym(RTLD_DEFAULT, "__cxa_demangle");
     int status = 0;
     return fn ? fn(name, NULL, NULL, &status) : NULL;

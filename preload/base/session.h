@@ -113,6 +113,7 @@ static inline bool session_site_on(uint32_t site)
     return !atomic_load_relaxed(&session.off[site]);
 }
 
+/* A site of the spec. Thread: any, once armed. */
 static inline const struct spec_site *session_site(uint32_t site)
 {
     return &session.spec->sites[site];
@@ -163,7 +164,9 @@ bool session_reported(uint32_t site, enum problem problem);
 struct session_quiet {
     sigset_t before, before_pending;
 };
+/* Thread: the one that writes. */
 void session_quiet_begin(struct session_quiet *quiet);
+/* The signal that a write raised in between is gone. Thread: the same. */
 void session_quiet_end(const struct session_quiet *quiet);
 
 #endif

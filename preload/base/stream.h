@@ -28,7 +28,9 @@ struct stream_relaxed {
     bool exchanged;
     CUstreamCaptureMode mode;
 };
+/* The thread is in relaxed capture mode until stream_unrelax(). */
 struct stream_relaxed stream_relax(void);
+/* It is in the mode that it was in. */
 void stream_unrelax(struct stream_relaxed *before);
 
 #endif

@@ -12,7 +12,7 @@ void forward_check(struct context *c)
     for (uint32_t i = 0; i < spec->n_sites; i++) {
         const struct spec_site *s = &spec->sites[i];
         uint32_t seen = c->sites[i].occurrence;
-        /* a pattern that never matched at all is told as such, at the end */
+        /* a pattern that never matched at all is reported as such, at the end */
         if (s->about.expect < 0 || (s->kind >= 0 && s->kind != c->forward.kind) ||
             seen == s->about.expect)
             continue;

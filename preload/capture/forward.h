@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where an engine stands within a forward: begun by a kernel or by dmi_step_begin(), it numbers the
- * occurrences of each site, from which layers follow. All under the arena's lock.
+ * occurrences of each site, from which layers follow. All under the capture context's lock.
  */
 #ifndef PRELOAD_CAPTURE_FORWARD_H
 #define PRELOAD_CAPTURE_FORWARD_H

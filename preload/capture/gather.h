@@ -20,8 +20,9 @@ struct gather_plan {
 };
 
 enum {
-    GATHER_E_EXPR = 1,      /* overflow, division by zero, or a senseless size */
-    GATHER_E_PARAM = 2,     /* the launch has no such parameter, or the driver does not tell */
+    GATHER_E_EXPR = 1, /* overflow, division by zero, or an impossible size */
+    GATHER_E_PARAM =
+        2, /* the launch has no such parameter, or the driver does not say where it lies */
     GATHER_E_TOO_LARGE = 3, /* over GATHER_MAX_BYTES */
     GATHER_E_POINTER = 4,   /* null, or the extent leaves the address space */
 };

@@ -13,9 +13,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Borrowed from the host's call. */
+/* Borrowed from the application's call. */
 struct params {
-    const struct params_layout *layout; /* NULL: the driver does not tell (before CUDA 12.4) */
+    const struct params_layout *layout; /* NULL: the driver does not say (before CUDA 12.4) */
     void *const *pointers;              /* kernelParams, or NULL */
     const unsigned char *packed;        /* extra's buffer, or NULL */
     size_t n_packed;

@@ -2,27 +2,16 @@
 #include "preload/context/context.h"
 
 #include "core/atomic.h"
-#include "core/clock.h"
-#include "core/log.h"
-#include "preload/base/driver.h"
 #include "preload/base/session.h"
-#include "preload/base/stream.h"
-#include "preload/context/device.h"
-#include "preload/context/drain.h"
 
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-#define START_WAIT_NS 5000000000ull
 
 static struct context contexts[CONTEXT_MAX];
 
 struct context *context_find(CUcontext handle)
 {
     for (int i = 0; i < CONTEXT_MAX; i++) {
-        /* acquires the release in claim() and start() */
+        /* acquires the release in context_claim() and start_relaxed() */
         int state = atomic_load_acquire(&contexts[i].state);
         if (state != CONTEXT_FREE && atomic_load_relaxed(&contexts[i].handle) == handle)
             return &contexts[i];
@@ -63,41 +52,7 @@ bool context_has_kernel(const struct context *c, CUfunction function)
            function == k->close;
 }
 
-/* ------------------------------------------------------------------------- creating one */
-
-static int start(struct err *err, struct context *c)
-{
-    pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
-    c->lock = unlocked;
-    c->forward = (struct context_forward){ .kind = -1 };
-    c->sites = calloc(session.spec->n_sites + 1, sizeof *c->sites);
-    if (!c->sites)
-        return err_set(err, -ENOMEM, "no memory for the state of its sites");
-    int r = device_init(err, c);
-    if (!r)
-        r = drain_start(c) ? err_set(err, -EAGAIN, "the drain's threads cannot be started") : 0;
-    if (r) {
-        drain_free(c);
-        device_deinit(c);
-    }
-    return r;
-}
-
-/* The thread may be capturing a stream in a mode that forbids these calls to it. */
-static void start_relaxed(struct context *c)
-{
-    struct err err = { 0 };
-    struct stream_relaxed relaxed = stream_relax();
-    int r = start(&err, c);
-    stream_unrelax(&relaxed);
-    if (r)
-        log_line("no ring in this context, its sites are not captured: %s", err.msg);
-    /* to context_find() */
-    atomic_store_release(&c->state, r ? CONTEXT_FAILED : CONTEXT_READY);
-}
-
-/* The entry of @handle; @mine: the caller is to start it. */
-static struct context *claim(CUcontext handle, bool *mine)
+struct context *context_claim(CUcontext handle, bool *mine)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     *mine = false;
@@ -113,80 +68,4 @@ static struct context *claim(CUcontext handle, bool *mine)
         }
     pthread_mutex_unlock(&lock);
     return c;
-}
-
-/* Another thread starts it, and waits for nothing that we might hold but the driver. */
-static struct context *wait_for_start(struct context *c)
-{
-    uint64_t end = clock_mono_ns() + START_WAIT_NS;
-    while (c && atomic_load_acquire(&c->state) == CONTEXT_STARTING) {
-        struct timespec pause = { .tv_nsec = 100000 };
-        nanosleep(&pause, NULL);
-        if (clock_mono_ns() > end)
-            return NULL;
-    }
-    return c;
-}
-
-struct context *context_current(void)
-{
-    CUcontext handle = NULL;
-    if (driver_table.cuCtxGetCurrent(&handle) != CUDA_SUCCESS || !handle)
-        return NULL;
-    struct context *c = context_find(handle);
-    if (!c) {
-        bool mine;
-        if (!session_run())
-            return NULL;
-        c = claim(handle, &mine);
-        if (mine)
-            start_relaxed(c);
-    }
-    return wait_for_start(c);
-}
-
-/* ------------------------------------------------------------------------- its end */
-
-bool context_stop(struct context *c, uint64_t timeout_ns, enum dmi_drop reason)
-{
-    int ready = CONTEXT_READY;
-    if (!atomic_cas_acq_rel(&c->state, &ready, CONTEXT_STOPPED))
-        return ready != CONTEXT_STARTING;
-    /* whoever is reserving has seen READY: let that end */
-    pthread_mutex_lock(&c->lock);
-    pthread_mutex_unlock(&c->lock);
-    return drain_stop(c, timeout_ns, reason);
-}
-
-void context_detach(struct context *c)
-{
-    atomic_store_relaxed(&c->handle, (CUcontext)NULL);
-}
-
-void context_attach(struct context *c, CUcontext handle)
-{
-    atomic_store_relaxed(&c->handle, handle);
-}
-
-void context_resume(struct context *c)
-{
-    if (atomic_load_acquire(&c->state) == CONTEXT_STOPPED && !c->drain_runs && !drain_start(c))
-        atomic_store_release(&c->state, CONTEXT_READY); /* to context_find() */
-}
-
-void context_forget(struct context *c)
-{
-    int state = atomic_load_acquire(&c->state);
-    context_detach(c);
-    if (state == CONTEXT_STOPPED && !c->drain_runs && !c->encoder_runs) {
-        drain_free(c);
-        device_forget(c);
-        state = CONTEXT_FAILED;
-    }
-    /* one whose threads did not end stays as it is: they still look at it */
-    if (state == CONTEXT_FAILED) {
-        free(c->sites);
-        c->sites = NULL;
-        atomic_store_release(&c->state, CONTEXT_FREE); /* to claim() */
-    }
 }

@@ -98,38 +98,14 @@ enum context_state {
     CONTEXT_STOPPED = 4,
 };
 
-/**
- * context_current() - the capture context of the calling thread's current CUDA context, created if need be
- * Thread: any that entered the session, not under a lock; calls the driver. Return: NULL (no CUDA context, too many
- * of them) or one that is READY, FAILED or STOPPED.
- */
-struct context *context_current(void);
-
 /* The capture context of @handle, NULL: none was created. Thread: any. */
 struct context *context_find(CUcontext handle);
 
+/* The same, and where there is none a free one, which @mine says is the caller's to start. NULL: too many. Thread: any. */
+struct context *context_claim(CUcontext handle, bool *mine);
+
 /* Why no record can be reserved here: a drop reason, or DROP_NONE. Thread: any. */
 int context_refusal(const struct context *context);
-
-/**
- * context_stop() - drain what is in flight, within @timeout_ns, and end our threads
- * What is not drained by then is counted under @reason. Its device memory stays: it ends with the CUDA context.
- * Thread: any but the drain. Return: false if a thread of ours did not end in time.
- */
-bool context_stop(struct context *context, uint64_t timeout_ns, enum dmi_drop reason);
-
-/*
- * Whoever is given the CUDA context's handle from here on finds no capture context under it; and the opposite, where
- * the CUDA context did not end. After context_stop(). Thread: the one that ends the CUDA context.
- */
-void context_detach(struct context *context);
-void context_attach(struct context *context, CUcontext handle);
-
-/* The CUDA context lives on after all: threads start again. Thread: as context_detach(). */
-void context_resume(struct context *context);
-
-/* The CUDA context has ended and its handle may be reused. After context_stop(). Thread: as context_detach(). */
-void context_forget(struct context *context);
 
 /* Calls @fn for every capture context that was created, or failed to be. Thread: any. */
 void context_each(void (*fn)(struct context *context, void *arg), void *arg);

@@ -15,7 +15,7 @@ int device_init(struct err *err, struct context *context);
 /* Gives back whatever device_init() got hold of. */
 void device_deinit(struct context *context);
 
-/* The CUDA context is gone, and with it all that lay on the device: the host's memory remains. */
+/* The CUDA context is gone, and with it all that lay on the device. Frees the memory on the host. */
 void device_forget(struct context *context);
 
 #endif

@@ -6,6 +6,7 @@
 #include "preload/capture/action.h"
 #include "preload/capture/forward.h"
 #include "preload/capture/params.h"
+#include "preload/context/lifetime.h"
 #include "preload/graph/order.h"
 
 #include <string.h>

@@ -6,6 +6,7 @@
 #include "core/log.h"
 #include "preload/base/driver.h"
 #include "preload/base/handles.h"
+#include "preload/context/lifetime.h"
 #include "preload/graph/instrument.h"
 #include "preload/graph/order.h"
 

@@ -76,7 +76,7 @@ static void follow_switches(struct exec *x)
     x->switches = switches;
 }
 
-/* All nodes of ours, so that they can be told from the application's in what a capture makes of the exec. */
+/* Switches all nodes of ours on: strip_embedded() finds them by their kernels, which disabled nodes may lack. */
 static void switch_on(struct exec *x)
 {
     for (uint32_t k = 0; k < x->plan.n_copies; k++)

@@ -49,6 +49,7 @@ void node_map_end(struct node_map *map, CUgraphNode app, uint64_t end);
 /* Destruction number @end was refused by the driver. */
 void node_map_undo_end(struct node_map *map, uint64_t end);
 
+/* Frees the pairs. */
 void node_map_deinit(struct node_map *map);
 
 #endif

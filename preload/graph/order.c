@@ -258,7 +258,7 @@ void order_note_clone(CUgraph graph, CUgraph copy)
     carry_over(graph, copy);
 }
 
-/* Ours must not keep alive what the host's graphs and execs let go of. */
+/* A clone must not keep alive what the application's graphs and execs let go of. */
 void order_release_users(CUgraph graph, CUgraph copy)
 {
     size_t n;

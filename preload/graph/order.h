@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is known of the host's graphs: the order in which their sites were added, by call of cuGraphAdd*Node or
+ * What is known of the application's graphs: the order in which their sites were added, by call of cuGraphAdd*Node or
  * by launch on the capturing stream (the driver promises no order of nodes, and occurrences need one), and
  * the user objects that they hold. Only kernels that the spec names and child graphs are noted.
  * Thread: any; takes a lock, never across a driver call.
@@ -46,17 +46,19 @@ void order_release_users(CUgraph graph, CUgraph copy);
 /* @graph is new: what is noted under its handle was of another, which ended where we could not see. */
 void order_forget(CUgraph graph);
 
-/* A graph and the graphs of all child graph nodes in it; or only these, of one node. free() `graphs`. */
+/* Graphs that lie in one another. */
 struct order_nested {
     CUgraph *graphs;
     size_t n;
 };
+/* @graph and the graphs of all child graph nodes in it; free() its `graphs`. */
 struct order_nested order_nested(CUgraph graph);
+/* Those inside @node alone; free() its `graphs`. */
 struct order_nested order_nested_in(CUgraphNode node);
 
 /*
  * Graphs, or one node with what is inside it, end. Begun before the driver's call: once that returns, another
- * thread may be given the same handles. Ended behind it: if the driver refused, all is as it was.
+ * thread may be given the same handles. Ended after it: if the driver refused, all is as it was.
  */
 struct order_end {
     struct order_end_note *notes; /* of graphs, taken out */
@@ -65,10 +67,14 @@ struct order_end {
     size_t at;
     struct order_item item; /* node NULL: none was noted */
 };
+/* The graphs of @which end. */
 void order_end_graphs(struct order_end *end, const struct order_nested *which);
+/* @node ends, with the graphs @inside it. */
 void order_end_node(struct order_end *end, CUgraphNode node, const struct order_nested *inside);
+/* The driver has answered. */
 void order_ended(struct order_end *end, bool success);
 
+/* After fork, in the child. */
 void order_reset(void);
 
 #endif

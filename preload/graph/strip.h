@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Graphs without what is ours in them: for the application's eyes, and for the driver's answers. Thread: as
+ * Graphs without the nodes that the library added: for the application's eyes, and for the driver's answers. Thread: as
  * graph/exec.h.
  */
 #ifndef PRELOAD_GRAPH_STRIP_H

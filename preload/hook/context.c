@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Wrappers: CUDA contexts that end. Our threads use them: they end first. */
-#include "preload/context/context.h"
+#include "preload/context/lifetime.h"
 #include "preload/hook/wrapper.h"
 #include "preload/lifecycle.h"
 

@@ -2,9 +2,9 @@
 /*
  * void *dlsym(void *handle, const char *name)
  *
- * Ours answers by itself only for driver entry points (dlsym_route() in hooks.c). All else is a
+ * Ours answers by itself only for driver entry points (dlsym_route() in hook.c). All else is a
  * jump, not a call: glibc takes the caller from the return address on the stack, and a call from
- * here would make RTLD_NEXT start behind us instead of behind the caller.
+ * here would make RTLD_NEXT start after the library instead of after the caller.
  */
 #if defined(__x86_64__)
     .text

@@ -245,7 +245,7 @@ EXPORT CUresult CUDAAPI cuGraphNodeSetEnabled(CUgraphExec handle, CUgraphNode no
     return r;
 }
 
-/* The driver knows the clone's nodes; nothing else is ours here. */
+/* The driver knows the clone's nodes; these calls need nothing else. */
 #define EXEC_NODE(name, declare, pass)                                                             \
     EXPORT CUresult CUDAAPI name declare                                                           \
     {                                                                                              \

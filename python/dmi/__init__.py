@@ -2,8 +2,8 @@
 """What a Python program may tell DMI: whose tokens a forward computes, which sites to capture.
 
 These are the functions of include/dmi/dmi.h.  Without libdmi_preload.so in the process they do nothing and
-return OFF, so a program may call them always.  All may be called from any thread; none waits for the GPU but
-flush().  Adapters of engines lie beside this file: dmi.tinygrad.
+return OFF, so a program may always call them.  All may be called from any thread; only flush() waits for the
+GPU.  Adapters of engines are in this folder: dmi.tinygrad.
 """
 import ctypes
 import enum
@@ -29,9 +29,9 @@ class Span:
     n_tokens        rows
     first_row       row of the batch that holds the first
     n_cached        tokens before first_position that were taken from a prefix cache instead of computed;
-                    said once a request, with the first span behind them
+                    given once a request, with the first span after them
     phase, flags    Phase; PADDING, LAST
-    tags            text of the user's own, JSON by convention
+    tags            optional text of the user, JSON by convention
     """
     request: str | None
     first_position: int
@@ -79,9 +79,9 @@ def loaded():
 def step_begin(step, spans, n_rows=None, tags=None, ranks=((0, 1),) * 4):
     """Say whose tokens the rows of the coming forward are: dmi_step_begin().
 
-    step   the engine's own number of it
+    step   the engine's own step number
     spans  list of Span; they need not cover all rows
-    n_rows rows of the batch, padding included; what the spans reach to, if not given
+    n_rows rows of the batch, padding included; if not given, up to the last row of the spans
     ranks  (rank, size) of tensor, pipeline, data and expert parallelism
     Returns OK, OFF, BAD_VERSION or -errno.
     """

@@ -5,8 +5,8 @@
 
 runs PROGRAM, unchanged, with every tinygrad.llm.model.Transformer announcing its forwards: each call of
 generate() is a request ("0", "1", ... in the order of their first token, or what the program puts into
-`model.dmi_request` before), its tokens are told by position, and tokens whose rows generate() takes over from
-the prompt before are told as cached.  attach() does the same from within a program.
+`model.dmi_request` before). The adapter reports the positions of its tokens; tokens whose rows generate() reuses
+from the prompt before are reported as cached.  attach() does the same from within a program.
 
 Source: tinygrad 0.13.0, tinygrad/llm/model.py: Transformer.generate(), get_start_pos(), __call__().
 """
@@ -35,7 +35,7 @@ def _number(value):
 
 
 def _announce(request, tokens, start_pos):
-    length = tokens.shape[1]  # an int in decoding; of a chunk of the prompt a bound variable, also where it is 1
+    length = tokens.shape[1]  # in decoding an int; for a chunk of the prompt a bound variable, even if its value is 1
     cached, request.said = (0 if request.said else request.n_cached), True
     phase = dmi.Phase.DECODE if isinstance(length, int) else dmi.Phase.PREFILL
     dmi.step_begin(next(_steps), [dmi.Span(request.name, _number(start_pos), _number(length), n_cached=cached, phase=phase)])
@@ -63,7 +63,7 @@ def attach(transformer=None):
         if (request := getattr(_running, "request", None)) is not None:
             try:
                 _announce(request, tokens, start_pos)
-            except Exception as error:  # another tinygrad than this was written for: rows without names, not a program that ends
+            except Exception as error:  # another version of tinygrad: the rows have no names then, but the program must go on
                 _complain(error)
         return call(self, tokens, start_pos, *args, **kwargs)
 
@@ -73,7 +73,7 @@ def attach(transformer=None):
         request, inner = _Request(name, self.get_start_pos(tokens)), generate(self, tokens, *args, **kwargs)
         try:
             while True:
-                # Several generators may take turns: whose forward it is, is known while one of them runs.
+                # Several generators may take turns: a forward belongs to the one that runs now.
                 _running.request = request
                 try:
                     token = next(inner)

@@ -78,7 +78,7 @@ int bench_has_library(void)
 {
     if (WRAPPED(cuLaunchKernel) != DIRECT(cuLaunchKernel))
         return 1;
-    printf("no library in front of the driver: both columns are the driver\n");
+    printf("no library is loaded: both columns show the driver\n");
     return 0;
 }
 

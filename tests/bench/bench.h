@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the benchmarks of driver calls share: the driver's own entry points, past whoever stands in front
- * of them, a context with kernels that do nothing, clocks and medians. For one thread.
+ * What the benchmarks of driver calls share: the driver's own entry points, past every library that
+ * intercepts them, a context with kernels that do nothing, clocks and medians. For one thread.
  */
 #ifndef TESTS_BENCH_BENCH_H
 #define TESTS_BENCH_BENCH_H
@@ -17,7 +17,7 @@ extern void *bench_library; /* libcuda.so.1 */
 
 _Noreturn void bench_die(const char *what, int code);
 
-/* dlsym() in the driver as if nobody stood in front of it */
+/* dlsym() in the driver, past every library that intercepts it */
 void *bench_direct(const char *name);
 
 /* The driver's entry point, and what a program gets that looks it up. */
@@ -37,15 +37,15 @@ struct bench_kernels {
 };
 void bench_start(struct bench_kernels *kernels);
 
-/* Is a library in front of the driver? Says so if not. */
+/* Does a library intercept the driver's functions? Prints a line if not. */
 int bench_has_library(void);
 
 uint64_t bench_now_ns(void);
 
-/* CPU time of the calling thread: what a call costs where others take the CPU in between. */
+/* CPU time of the calling thread: what a call costs, even where other processes take the CPU in between. */
 uint64_t bench_thread_ns(void);
 
-/* CPU time of the whole process. */
+/* CPU time of the process, all threads. */
 uint64_t bench_cpu_ns(void);
 
 /* Sorts @v. */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the codec makes of activations, beside plain `zstd -1`, on one core in one run:
+ * Ratio and speed of the codec on activations, compared with plain `zstd -1`, on one core in one run:
  *
  *     bench_codec [--dump FOLDER] INPUT...
  *
  * INPUT is a safetensors file or a run. All float32 in it is measured as it is and converted to bf16
  * (rounded to nearest even); what is bf16 already as it is. --dump writes the very bytes that were
- * measured, f32.bin and bf16.bin, for other programs. Prints; asserts only that all comes back.
+ * measured, f32.bin and bf16.bin, for other programs. Prints figures; asserts only that decoding restores all bytes.
  */
 #define ZSTD_STATIC_LINKING_ONLY
 #include "core/cleanup.h"

@@ -2,8 +2,8 @@
 /*
  * What the way out of the ring carries: bench_drain FOLDER [SECONDS]
  *
- * The library's drain and encoder (preload/context, storage) behind a link to the host of a set bandwidth,
- * without a device: a thread reserves and publishes records as fast as the ring takes them, and payload is
+ * The library's drain and encoder (preload/context, storage) with a link to the host of a set bandwidth, and
+ * no device: a thread reserves and publishes records as fast as the ring takes them, and payload is
  * what the ring was filled with once. Encoder "off" throws batches away. So the first column tells what the
  * drain leaves of the link, and the others what encoding and writing leave of that.
  */

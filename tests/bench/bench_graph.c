@@ -2,9 +2,9 @@
 /*
  * What the library adds to a graph of 64 kernels in a row: bench_graph [ROUNDS]
  *
- * Run under dmi-run with a spec that names the kernel `armed` and not `plain`. Each graph is made twice:
- * "plain" by the driver's own entry points, unseen by the library, and by those that a program is given.
- * Both alternate in short rounds and medians are told. Three things are timed: the call of cuGraphLaunch and of
+ * Run under dmi-run with a spec that names the kernel `armed` and not `plain`. Each graph is built twice:
+ * "plain" through the driver's own entry points, unseen by the library, and through those that a program gets.
+ * Both alternate in short rounds; medians are printed. Three things are timed: the call of cuGraphLaunch and of
  * cuGraphExecKernelNodeSetParams of one node with a new pointer every time, both in CPU time of the calling thread,
  * and a replay (launch and wait) by the clock.
  * Then all sites are switched off (dmi_site_enable) and the graph of nothing but sites is timed again.
@@ -16,7 +16,7 @@
 
 enum { NODES = 64, CALLS = 10, REPLAYS = 10, PARAMS = 100, ELEMENTS = 576 };
 
-/* The entry points that a graph is made and replayed by. */
+/* The entry points through which a graph is built and replayed. */
 struct way {
     __typeof__(cuGraphCreate) *create;
     __typeof__(cuGraphAddKernelNode_v2) *add;
@@ -157,7 +157,7 @@ int main(int argc, char **argv)
         wrapped = make(&given, &kernels, rows[i].n_armed);
         compare(rows[i].title, &plain, &wrapped, rounds);
     }
-    /* looked up as an engine's adapter does */
+    /* looked up as the adapter of an engine does */
     int (*enable)(const char *, int) =
         (int (*)(const char *, int))dlsym(RTLD_DEFAULT, "dmi_site_enable");
     if (!enable || enable("*", 0)) {

@@ -3,13 +3,13 @@
  * What the library adds to a launch: bench_launch [ROUNDS]
  *
  * Run under dmi-run with a spec that names the kernel `armed` and not `plain`. Direct calls go to the
- * driver's own entry point, found in its symbol table past everybody's dlsym; wrapped ones to what
- * dlsym gives. Both alternate in short rounds and the median of the rounds is told, in CPU time of the
- * launching thread, so that a noisy machine shifts both alike.
+ * driver's own entry point, found in its symbol table without dlsym; wrapped ones to what dlsym
+ * gives. Both alternate in short rounds, so that a noisy machine shifts both alike; the median of the
+ * rounds is printed, in CPU time of the launching thread.
  *
  * "refused" launches have an empty grid: the driver returns at once, so the difference between wrapped
- * and direct is the library's own path and not the noise of a launch: of an armed one, to reserve a place
- * in the ring and to give it back. The copy behind an armed one that is real is a second launch.
+ * and direct is the library's own path and not the noise of a launch: of an armed one, to reserve room
+ * in the ring and to cancel it. An armed launch that is real has a second launch after it, the copy.
  */
 #include "tests/bench/bench.h"
 

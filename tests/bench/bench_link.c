@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How fast what the sites produce leaves the device: bench_link DATA [SECONDS [MBYTES]]
+ * How fast the records of sites leave the device: bench_link DATA [SECONDS [MBYTES]]
  *
  * Run under dmi-run with drain.yaml (mode complete) on the stand-in, whose link to the host has a set
  * bandwidth (DMI_STANDIN_DTOH_BPS). A kernel that is a site is launched as fast as the library lets it, so
@@ -56,13 +56,13 @@ int main(int argc, char **argv)
     float *host = malloc(n_bytes);
     int (*flush)(uint64_t) = (int (*)(uint64_t))dlsym(RTLD_DEFAULT, "dmi_flush");
     if (!host || !flush)
-        bench_die("no memory, or no library in front of the driver", 0);
+        bench_die("no memory, or no library is loaded", 0);
     fill(data, host, n_bytes / sizeof *host);
     CALL(cuMemcpyHtoD_v2, out, host, n_bytes);
     __typeof__(cuLaunchKernel) *launch = WRAPPED(cuLaunchKernel);
     void *params[] = { &out };
     uint64_t n = 0, start = 0, cpu = 0;
-    /* the first makes the ring */
+    /* the first launch creates the ring */
     for (; !n || (double)(bench_now_ns() - start) < seconds * 1e9; n++) {
         CUresult r = launch(kernels.armed, rows, 1, 1, 64, 1, 1, 0, NULL, params, NULL);
         if (r != CUDA_SUCCESS)

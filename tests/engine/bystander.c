@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bystander.c - a program without CUDA, which looks at what a preloaded library has done to it
+ * bystander.c - a program without CUDA, which looks at what a preloaded library has changed in it
  *
  * bystander          says "threads N cuInit FOUND" where FOUND is yes or no for RTLD_DEFAULT
  * bystander LIBRARY  the same after dlopen(LIBRARY, RTLD_GLOBAL)

@@ -11,7 +11,7 @@
  * FORWARDS 0: until killed. Prints "ready" before the first launch. graphs: a captured graph of `first` and
  * two layers, of which two execs take turns, and a hand-built one of the third layer; all nodes get new
  * parameters for every launch, and up to four forwards are queued at a time.
- * thread: another thread calls _exit(3) after that many microseconds; here: this one does, behind that many
+ * thread: another thread calls _exit(3) after that many microseconds; here: this one does, after that many
  * forwards, with whatever is queued then.
  */
 /* Declares the _v2 entries by name. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as an expression. Where it has no launch in it, its value is compared with that of a
- * second evaluator, which does no folding: it hides the constants behind `occ`.
+ * Any bytes as an expression. If it reads nothing of a launch, its value is compared with what it has
+ * when nothing can be folded: every number N in it then reads (occ+N), with occ 0.
  */
 #include "policy/expr.h"
 

@@ -21,11 +21,11 @@ static void closedirp(DIR **dir)
         closedir(*dir);
 }
 
-/* Return: inputs run, or -1 (told). */
+/* Return: inputs run, or -1 after printing why. */
 static long run_file(const char *path, off_t size)
 {
     _cleanup_(fclosep) FILE *f = fopen(path, "rb");
-    /* exactly as long as the input, so that AddressSanitizer sees a read behind it */
+    /* exactly as long as the input, so that AddressSanitizer sees a read past its end */
     _cleanup_(freep) uint8_t *data = malloc(size ? (size_t)size : 1);
     if (!f || !data || fread(data, 1, (size_t)size, f) != (size_t)size) {
         perror(path);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A segment file, or anything: the reader must refuse what is not so, and read the rest. The input's
- * checksums are made right first wherever its numbers allow it, or no mutation would get behind them.
+ * Any bytes as a segment file: the reader must refuse what is wrong, and read the rest. The target first
+ * corrects the input's checksums wherever its numbers allow it, or every mutation would end at them.
  */
 #include "core/cleanup.h"
 #include "storage/hash.h"

@@ -229,7 +229,7 @@ static void told(const char *what, int result)
 {
     int e = errno;
     if (!quiet || result) {
-        /* loading PTX may start a compiler: errno is then its business */
+        /* loading PTX may start a compiler, which may change errno */
         printf("%s %d %d\n", what, result,
                !strcmp(what, "module") || !strcmp(what, "library") ? 0 : e);
         fflush(stdout);
@@ -575,7 +575,7 @@ static void run(int from, int to, struct where at)
             line = next;
             continue;
         }
-        errno = 4242; /* of the host: a call that succeeds leaves it alone */
+        errno = 4242; /* of the application: a call that succeeds leaves it alone */
         int r = dmi_line(words[0], words);
         if (r == -100)
             r = driver_line(words[0], words);

@@ -9,7 +9,8 @@ EXPORT void *peer_default(const char *name);
 
 EXPORT void *peer_next(const char *name)
 {
-    void *volatile found = dlsym(RTLD_NEXT, name); /* no tail call: glibc looks at who calls */
+    void *volatile found =
+        dlsym(RTLD_NEXT, name); /* no tail call: glibc looks at the return address */
     return found;
 }
 

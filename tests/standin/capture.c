@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * capture.c - stream capture: what is queued becomes nodes, events carry forks and joins
+ * capture.c - stream capture: queued work becomes nodes, events carry forks and joins
  *
  * A capture begins on one stream; others join by waiting for an event recorded in it and must be joined
  * back before it ends. Calls that a capture cannot tolerate make it invalid: which ones depends on the
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/** struct capture_deps - nodes that the next one comes behind */
+/** struct capture_deps - the nodes that the next node will depend on */
 struct capture_deps {
     size_t n, cap;
     CUgraphNode *nodes;
@@ -27,7 +27,7 @@ struct capture {
     uint64_t thread;
     struct stream *origin;
     struct graph *graph;
-    bool own_graph; /* made by it, not given by cuStreamBeginCaptureToGraph() */
+    bool own_graph; /* created by the capture, not given to cuStreamBeginCaptureToGraph() */
     bool invalid;
 };
 
@@ -117,7 +117,7 @@ CUresult capture_unsafe(void)
     return res;
 }
 
-/* The legacy stream would wait for a blocking stream that captures and so never gets there. */
+/* The legacy stream would wait for ever for a blocking stream that is capturing. */
 CUresult capture_implicit(struct context *ctx)
 {
     CUresult res = CUDA_SUCCESS;
@@ -268,7 +268,7 @@ static void stream_leave(struct stream *stream)
     stream->capture = NULL;
 }
 
-/* Streams and events let go of @capture; its graph is handed to nobody here. */
+/* Streams and events drop @capture; this function gives its graph to nobody. */
 static void capture_free(struct capture *capture)
 {
     struct capture **link = &captures;
@@ -294,8 +294,8 @@ static void capture_free(struct capture *capture)
 }
 
 /*
- * The stream that began a capture ends it by going. Others may go before the end: what they captured
- * stays, and must be joined all the same, so they are kept until then.
+ * Destroying the stream that began a capture ends the capture. Other streams may be destroyed before:
+ * what they captured stays and must still be joined, so they are kept until then.
  */
 void capture_forget_origin(struct stream *stream)
 {
@@ -310,7 +310,7 @@ void capture_forget_origin(struct stream *stream)
         graph_free(graph);
 }
 
-/** capture_forget() - the stream's context goes with all of its streams */
+/** capture_forget() - the stream's context is destroyed with all of its streams */
 void capture_forget(struct stream *stream)
 {
     capture_forget_origin(stream);
@@ -403,7 +403,7 @@ static void mark_ancestors(struct graph_node *node)
         mark_ancestors(node->in.edges[i].node);
 }
 
-/* Whatever other streams of the capture did last must lie before what the first stream did last. */
+/* The last node of every other stream of the capture must be an ancestor of the first stream's last node. */
 static bool all_joined(struct capture *capture)
 {
     for (struct graph_node *node = capture->graph->first; node; node = node->next)

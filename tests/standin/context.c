@@ -53,7 +53,7 @@ struct context *context_new(int device, unsigned flags, bool primary)
     return ctx;
 }
 
-/* Queued work finishes first; what the context owns goes with it. */
+/* Queued work finishes first; then what the context owns is freed with it. */
 void context_destroy(struct context *ctx)
 {
     struct context **link = &driver.contexts;
@@ -484,7 +484,7 @@ CUresult impl_cuDevicePrimaryCtxRelease(CUdevice dev)
     return impl_cuDevicePrimaryCtxRelease_v2(dev);
 }
 
-/* Everything in it goes, whoever still holds it; retained handles stay retained and start afresh. */
+/* Frees everything in it, whoever still retains it; retained handles stay retained and start with an empty context. */
 CUresult impl_cuDevicePrimaryCtxReset_v2(CUdevice dev)
 {
     struct device *device;

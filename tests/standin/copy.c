@@ -36,7 +36,7 @@ static void sleep_until(uint64_t ns)
     clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL);
 }
 
-/* Bytes cross the link as its time goes by: neither all at the start nor, at the CPU's expense, behind it. */
+/* Bytes cross the link while its time passes: not all at the start, and not all after it, which would cost more CPU. */
 static void carry(struct transfer *t, char *to, const char *from, size_t n)
 {
     size_t total = t->copy->width * t->copy->height * t->copy->depth;
@@ -337,7 +337,7 @@ CUresult copy_work_from_params(const CUDA_MEMCPY3D *p, struct copy_work *copy)
     return CUDA_SUCCESS;
 }
 
-/** copy_work_check() - may this copy be made: for graph nodes, which are checked when added; lock held */
+/** copy_work_check() - is this copy allowed: for graph nodes, which are checked when added; lock held */
 CUresult copy_work_check(struct copy_work *copy)
 {
     bool src_pinned, dst_pinned;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * device.c - what the stand-in says of its devices
+ * device.c - the stand-in's devices and their attributes
  */
 #include "driver.h"
 #include "impl.h"

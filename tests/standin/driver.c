@@ -199,7 +199,7 @@ CUresult entry_not_supported(enum entry_id id)
     return entry_leave(&frame, res);
 }
 
-/* Workers must not run on while the process takes itself apart; a call after this is refused. */
+/* Workers must stop before the process's data is torn down; calls after this are refused. */
 static void driver_exit(void)
 {
     if (atomic_load(&driver.forked))
@@ -209,7 +209,7 @@ static void driver_exit(void)
 }
 
 /* As with a driver, the child of a process that used it cannot. The lock may be held by a thread that
- * does not exist here, so it is made anew for the calls that need no device. */
+ * does not exist here, so the calls that need no device get a new one. */
 static void driver_fork_child(void)
 {
     if (!atomic_load(&driver.ready))

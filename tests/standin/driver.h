@@ -135,7 +135,7 @@ struct context {
     unsigned api_version;
     bool primary;
     int n_refs;            /* cuCtxAttach, primary retains */
-    CUresult sticky;       /* set by a failed operation; every later call returns it */
+    CUresult sticky;       /* a failed operation sets it; every later call returns it */
     struct stream *legacy; /* the NULL stream */
     struct stream *streams;
     struct module *modules;
@@ -156,7 +156,7 @@ struct device {
     uint64_t link_free_ns; /* when the link to the host has carried what was queued on it */
 };
 
-/** struct driver - the whole state of the process */
+/** struct driver - the state of the process */
 extern struct driver {
     pthread_mutex_t lock;
     atomic_bool ready;  /* cuInit() succeeded */
@@ -170,7 +170,7 @@ extern struct driver {
 
 /** struct tls - per-thread state, small and zero-initialised */
 struct tls {
-    int per_thread;   /* what a NULL stream means in the call in progress */
+    int per_thread;   /* the stream that NULL stands for in the call in progress */
     bool in_callback; /* on the host thread, inside a user's function */
     int depth;        /* of API calls */
     uint64_t id;      /* of the thread, for per-thread default streams */
@@ -201,7 +201,7 @@ uint64_t random_next(uint64_t *state);
 
 /** context_current() - the calling thread's context, or the error that its calls must return; lock held */
 CUresult context_current(struct context **ctx);
-/** context_or_sticky() - check a context given by handle, NULL meaning the current one; lock held */
+/** context_resolve() - check a context given by handle, NULL meaning the current one; lock held */
 CUresult context_resolve(CUcontext handle, struct context **ctx);
 struct context *context_new(int device, unsigned flags, bool primary);
 void context_destroy(struct context *ctx);
@@ -233,7 +233,7 @@ struct kernel_work {
     unsigned grid[3], block[3], cluster[3];
     unsigned shared_bytes;
     bool cooperative;
-    bool updatable; /* by kernels: only kept for who asks */
+    bool updatable; /* of kernels: kept only for queries */
     int priority;
     size_t n_params_bytes;
     unsigned char *params; /* packed as the kernel declares them */
@@ -241,7 +241,7 @@ struct kernel_work {
     void *extra[5];
     size_t extra_size;
     bool from_extra; /* the caller gave `extra` */
-    CUkernel kern;   /* a node made from a CUkernel reports it as such */
+    CUkernel kern;   /* a node created with a CUkernel reports it as such */
 };
 
 /** struct copy_side - one end of a copy: byte address, pitches; @array when it is one */
@@ -322,7 +322,7 @@ struct op {
     bool done;
     int n_waiters;
     struct work *work;
-    struct context *ctx; /* borrowed: a context drains before it goes */
+    struct context *ctx; /* borrowed: a context drains before it is destroyed */
     struct op **dependents;
     int n_dependents, cap_dependents;
     struct op *inline_dependents[3];
@@ -360,7 +360,7 @@ struct stream {
     struct op *tail;
     bool destroyed;
     struct capture *capture;   /* in which what is queued here becomes nodes; NULL: none */
-    struct capture_deps *deps; /* what the next node comes behind */
+    struct capture_deps *deps; /* what the next node will depend on */
 };
 
 struct event {
@@ -375,10 +375,10 @@ struct event {
 
 /** stream_resolve() - handle to stream, with the special handles; lock held */
 CUresult stream_resolve(CUstream handle, struct stream **stream);
-/** stream_submit() - queue @work (reference taken over) behind what @stream holds; lock held.
+/** stream_submit() - queue @work (reference taken over) after what @stream holds; lock held.
  *  Return: the operation, borrowed until the lock is dropped (op_ref() it to wait) */
 struct op *stream_submit(struct stream *stream, struct work *work);
-/** stream_open() - an uncommitted operation ordered behind @stream's work, and its new tail; lock held */
+/** stream_open() - an uncommitted operation ordered after @stream's work, and its new tail; lock held */
 struct op *stream_open(struct stream *stream, struct work *work);
 /** stream_wait() - wait for all work queued on @stream so far; lock held, dropped while waiting */
 CUresult stream_wait(struct stream *stream);
@@ -392,11 +392,11 @@ void event_destroy(struct event *event);
 CUresult capture_unsafe(void);
 /** capture_implicit() - the same for work on the legacy stream, which would wait for capturing ones */
 CUresult capture_implicit(struct context *ctx);
-/** capture_add() - add @work (reference taken over) as a node behind the stream's capture; lock held */
+/** capture_add() - add @work (reference taken over) as a node that depends on the stream's last ones; lock held */
 CUresult capture_add(struct stream *stream, struct work *work);
-/** capture_invalidate() - a forbidden call was made on a capturing stream; lock held */
+/** capture_invalidate() - a capturing stream got a forbidden call; lock held */
 void capture_invalidate(struct stream *stream);
-/** capture_forget() - @stream goes, whatever it took part in; lock held */
+/** capture_forget() - @stream is destroyed, whatever captures it took part in; lock held */
 void capture_forget(struct stream *stream);
 void capture_forget_origin(struct stream *stream);
 void capture_deps_free(struct capture_deps *deps);
@@ -423,7 +423,7 @@ enum alloc_kind {
 struct alloc {
     uint64_t address;
     size_t size;
-    size_t mapped; /* bytes of pages behind it */
+    size_t mapped; /* bytes of its pages */
     enum alloc_kind kind;
     int device;
     unsigned flags;
@@ -538,7 +538,7 @@ uint64_t launch_log(struct kernel_work *kernel, struct stream *stream, uint64_t 
 
 /* ---- dump ---- */
 void dump_open(const char *rules, const char *path);
-/** dump_launch() - write what the rules want of this launch; @after: it has run */
+/** dump_launch() - write what the rules ask for at this launch; @after: it has run */
 void dump_launch(const struct kernel_work *kernel, uint64_t seq, bool after);
 
 /** guarded() - run fn(data); false if it touched memory that is not there */

@@ -8,7 +8,7 @@
  *
  * WHEN is before or after; OFFSET the byte offset, in the kernel's parameters, of a 64-bit pointer;
  * BYTES a number, or "all" for what follows the pointer in its allocation; REGEX (POSIX extended)
- * must match the whole kernel name. Each dump is a record in DMI_STANDIN_DUMP_FILE (%p: process id):
+ * must match the complete kernel name. Each dump is a record in DMI_STANDIN_DUMP_FILE (%p: process id):
  * struct dump_record, then its bytes; one write each. standin_log.py reads it.
  */
 #include "driver.h"

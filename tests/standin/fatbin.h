@@ -14,7 +14,7 @@
  * @text: borrowed, points into @image; not always terminated, @n_text bounds it
  * An image carries no length: every read is bounded by the headers that came before it.
  * Return: CUDA_SUCCESS; NO_BINARY_FOR_GPU when there is machine code or PTX for newer devices only, or
- * when the PTX is compressed (fatbinaries for the stand-in are made with --compress-mode=none);
+ * when the PTX is compressed (fatbinaries for the stand-in are built with --compress-mode=none);
  * INVALID_IMAGE for anything else.
  * Source: layout as seen in output of nvcc 13.0, see fatbin.c
  */

@@ -4,7 +4,7 @@
 
 Usage: gen_oracle.py TOOLKIT/include OUT
 
-A version that a name has twice (cuStreamBeginCapture_ptsz is older than its legacy twin's second form)
+A version that a name has twice (cuStreamBeginCapture_ptsz is older than the second legacy form)
 counts once a kind.
 """
 import collections

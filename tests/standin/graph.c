@@ -1028,7 +1028,7 @@ CUresult node_work_event(CUevent event, bool record, struct work **out)
     return CUDA_SUCCESS;
 }
 
-/* The address is known when the node is made; the memory is there from then until nobody holds the work. */
+/* The address is known when the node is created; the memory exists from then until the work's last reference is dropped. */
 CUresult node_work_alloc(struct context *ctx, int device, size_t bytes, struct work **out)
 {
     uint64_t address;

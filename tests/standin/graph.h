@@ -40,8 +40,8 @@ struct graph {
     struct graph_node *first, *last;
     size_t n_nodes;
     struct graph_node *owner; /* of a child graph: the node that it belongs to */
-    bool captured;            /* into right now: neither it nor its nodes can be destroyed */
-    bool moved;               /* into its owner, not cloned: can be used through it only */
+    bool captured; /* a stream captures into it now: neither it nor its nodes can be destroyed */
+    bool moved;    /* into its owner, not cloned: can be used through it only */
     struct user_ref *users;
     size_t n_users;
     unsigned long long id;
@@ -51,12 +51,12 @@ struct graph *graph_new(void);
 void graph_free(struct graph *graph);
 struct graph *graph_clone(struct graph *graph);
 bool graph_is(CUgraph handle);
-/** graph_add() - a node behind @deps; @work's reference is taken over in every case */
+/** graph_add() - a node that depends on @deps; @work's reference is taken over in every case */
 CUresult graph_add(struct graph *graph, CUgraphNodeType type, struct work *work,
                    struct graph_node *const *deps, const CUgraphEdgeData *data, size_t n_deps,
                    struct graph_node **out);
 CUresult graph_connect(struct graph_node *from, struct graph_node *to, const CUgraphEdgeData *data);
-/** graph_work_type() - the type of node that a piece of work makes */
+/** graph_work_type() - the type of node that a piece of work becomes */
 CUgraphNodeType graph_work_type(const struct work *work);
 
 /** node_work_*() - a node's parameters, checked, as work */

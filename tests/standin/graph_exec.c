@@ -78,7 +78,7 @@ static void users_let_go(struct op *op, void *data)
 }
 
 /*
- * References that an update replaced, or an exec held that is destroyed, are held until its launches are over.
+ * References that an update replaced, or that a destroyed exec held, are kept until the exec's launches are over.
  * Source: CUDA programming guide, "CUDA user objects"
  */
 static void users_release(struct exec_body *body, struct op *last)
@@ -325,8 +325,8 @@ static bool body_has_empty_grid(const struct exec_body *body)
 }
 
 /*
- * Operations for @body's nodes, committed behind @begin, which is not: nothing runs yet. @end waits for
- * all of its leaves.
+ * Operations for @body's nodes, committed. They depend on @begin, which is not committed: nothing runs
+ * yet. @end waits for all leaves.
  */
 static CUresult body_launch(struct launch *launch, struct exec_body *body, struct op *begin,
                             struct op *end)
@@ -439,7 +439,7 @@ CUresult impl_cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream)
     return stream_resolve(hStream, &stream);
 }
 
-/* Queued launches go on; what they hold is let go when they are done. */
+/* Queued launches go on; what they hold is released when they are done. */
 CUresult impl_cuGraphExecDestroy(CUgraphExec hGraphExec)
 {
     struct graph_exec *exec = (struct graph_exec *)hGraphExec;
@@ -512,7 +512,7 @@ static struct exec_node *body_find(struct exec_body *body, uint64_t uid)
     return NULL;
 }
 
-/* Almost always asked in creation order: look behind the last hit first. */
+/* Callers almost always ask in creation order: try the node after the last hit first. */
 static struct exec_node *exec_find(CUgraphExec hExec, CUgraphNode hNode)
 {
     static size_t hint;
@@ -693,7 +693,7 @@ CUresult impl_cuGraphNodeGetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode,
     return CUDA_SUCCESS;
 }
 
-/* ---- updating a whole exec from a graph of the same shape ---- */
+/* ---- updating an exec from a graph of the same shape ---- */
 
 static CUgraphNode nth_node(struct graph *graph, size_t n)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * guard.c - a fault in a kernel or copy is the device's, not the process's
+ * guard.c - a fault in a kernel or copy becomes the device's error and does not end the process
  *
  * One handler for SIGSEGV, SIGBUS and SIGFPE: inside ptx_launch() or guarded() it jumps back there;
  * anything else goes to the handler that was installed before.

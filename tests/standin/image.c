@@ -17,7 +17,7 @@ struct image {
     size_t globals_size;
 };
 
-/* A kernel that is told to pause does so between stores, so that a reader sees every half-done state. */
+/* A kernel that pauses does so between stores, so that a reader can see every half-done state. */
 static void pause_randomly(void)
 {
     static _Thread_local uint64_t state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * image.h - executable code made from PTX: the stand-in's side of the translator in ptx/
+ * image.h - executable code translated from PTX: the stand-in's side of the translator in ptx/
  */
 #ifndef STANDIN_IMAGE_H
 #define STANDIN_IMAGE_H
@@ -12,7 +12,7 @@ void image_init(void);
 
 /**
  * image_load() - translate and load PTX; any thread, lock not held
- * The first time it takes a compiler's time, then the cache's. On failure @message says where.
+ * The first load of a text runs the compiler, later ones read the cache. On failure @message says where.
  */
 CUresult image_load(const char *text, size_t n_text, struct image **image, char *message,
                     size_t n_message);

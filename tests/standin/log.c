@@ -30,7 +30,7 @@ static int open_private(const char *path)
         snprintf(name, sizeof(name), "%s", path);
     fd = open(name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (fd >= 0 && fd < 3) {
-        /* The host owns 0, 1 and 2 even when it has closed them. */
+        /* The application owns descriptors 0, 1 and 2 even when it has closed them. */
         int high = fcntl(fd, F_DUPFD_CLOEXEC, 3);
 
         close(fd);

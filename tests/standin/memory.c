@@ -6,7 +6,7 @@
  * it would with a GPU. The same pages are mapped at A + ALIAS_DELTA, where kernels and copies go.
  * Kernels reach pinned host memory by the address that the host uses; the translator asks
  * memory_host_ok() whether it is pinned, and faults where it is not.
- * Every allocation has pages of its own and an unmapped page behind it. Fresh memory holds NaNs
+ * Every allocation has pages of its own, followed by an unmapped page. Fresh memory holds NaNs
  * (0xff), memory given back to a pool 0xdb; freed memory is gone.
  */
 #include "graph.h"
@@ -203,7 +203,7 @@ static void table_remove(struct alloc *alloc)
     free(alloc);
 }
 
-/* Lowest gap that fits with a page to spare behind it, so freed addresses come back soon. */
+/* Lowest gap that fits and leaves a page free after it, so freed addresses come back soon. */
 static uint64_t find_gap(int device, size_t mapped)
 {
     uint64_t base = DEVICE_BASE + (uint64_t)device * DEVICE_SPAN;
@@ -323,7 +323,7 @@ CUresult memory_check(uint64_t address, size_t n, bool *pinned)
     }
     if (memory_is_device(address))
         return CUDA_ERROR_INVALID_VALUE;
-    /* A range that starts in pinned memory and leaves it is an error too; pageable memory is not ours. */
+    /* A range that starts in pinned memory and leaves it is an error too; pageable memory is not the driver's. */
     return alloc ? CUDA_ERROR_INVALID_VALUE : address ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -682,7 +682,7 @@ CUresult impl_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, C
     return res != CUDA_SUCCESS ? res : pointer_attribute(data, attribute, ptr);
 }
 
-/* Bytes that an attribute's value takes, for the answers about pointers nobody knows. */
+/* Bytes that an attribute's value takes, for the answers about unknown pointers. */
 static size_t attribute_size(CUpointer_attribute attribute)
 {
     switch (attribute) {

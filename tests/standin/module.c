@@ -2,7 +2,7 @@
 /*
  * module.c - modules, libraries, their kernels and what can be asked about them
  *
- * An image is the code made from one PTX text. A module is an image in a context, with device memory
+ * An image is the code compiled from one PTX text. A module is an image in a context, with device memory
  * for its variables; a library is an image that becomes a module in each context that uses it.
  */
 #include "driver.h"
@@ -75,7 +75,7 @@ static void jit_log_write(struct jit_log *log, const char *text)
         *log->size_out = (void *)(uintptr_t)n;
 }
 
-/* The lock is not held: making code takes seconds, and other threads may use the driver meanwhile. */
+/* The lock is not held: compiling takes seconds, and other threads may use the driver meanwhile. */
 static CUresult image_make(const void *data, unsigned n_options, CUjit_option *options,
                            void **values, struct image **image, const char **text_out,
                            size_t *n_text_out)
@@ -209,7 +209,7 @@ CUresult impl_cuModuleLoadFatBinary(CUmodule *module, const void *fatCubin)
     return load(module, fatCubin, 0, NULL, NULL);
 }
 
-/* A whole file, with zeros behind it that end a text and stop a scan. */
+/* A complete file, followed by zeros that end a text and stop a scan. */
 static CUresult file_read(const char *fname, char **out)
 {
     struct stat st;

@@ -23,7 +23,7 @@ static struct ready_list {
 } ready = { .tail = &ready.head, .cond = PTHREAD_COND_INITIALIZER },
   ready_host = { .tail = &ready_host.head, .cond = PTHREAD_COND_INITIALIZER };
 
-/* A grid whose blocks several workers run; lives on the stack of the one that began it. */
+/* A grid whose blocks several workers run; lives on the stack of the worker that began it. */
 struct share {
     struct share *next;
     atomic_ullong next_block;
@@ -177,7 +177,7 @@ static void op_complete(struct op *first)
     cascading = false;
 }
 
-/** op_commit() - all edges are known; drops the maker's reference */
+/** op_commit() - all edges are known; drops the creator's reference */
 void op_commit(struct op *op)
 {
     if (!started && !is_marker(op))
@@ -204,7 +204,7 @@ static struct op *take(struct ready_list *list)
 }
 
 /*
- * Another seed from here on, for many schedules in one process. Not of the Driver API: clients that know the
+ * Another seed from here on, for many schedules in one process. No part of the Driver API: clients that know the
  * stand-in look it up by name. Does nothing in a process that began without a seed.
  */
 __attribute__((visibility("default"))) void standin_seed(unsigned long long seed);
@@ -250,7 +250,7 @@ static void share_run(struct share *share)
 }
 
 /**
- * queue_share() - run(first, n, data) over blocks @first to @n_blocks, with whatever workers are idle; no lock held
+ * queue_share() - run(first, n, data) over blocks @first to @n_blocks, with the workers that are idle; no lock held
  * @chunk: how many at a time
  * Return: the first error that any part met.
  */
@@ -344,7 +344,7 @@ static bool thread_start(struct ready_list *list, const char *name)
     sigset_t all, old;
     bool ok;
 
-    /* The host's signals are not for us; faults of kernels are. */
+    /* Signals of the application are not for this thread; faults of kernels are. */
     sigfillset(&all);
     sigdelset(&all, SIGSEGV);
     sigdelset(&all, SIGBUS);

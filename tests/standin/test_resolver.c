@@ -30,7 +30,7 @@ static void *exported(const char *name, int nth, const char *suffix)
     return dlsym(lib, symbol);
 }
 
-/* Per-thread symbols carry the number of their legacy twin, which may be any. */
+/* Per-thread symbols carry the number of their legacy form, which may be any. */
 static int is_per_thread(const char *name, const void *pfn)
 {
     for (int nth = 1; nth < 5; nth++) {

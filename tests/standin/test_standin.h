@@ -91,7 +91,7 @@ static inline CUresult test_launch_slow(CUdeviceptr p, uint32_t n, CUstream stre
     return cuLaunchKernel(test_function("slow"), 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
 }
 
-/* Waits: a memset of device memory does not, and other streams are not ordered behind it. */
+/* Waits: a memset of device memory does not wait, and other streams are not ordered after it. */
 static inline CUdeviceptr test_zeros(size_t n_bytes)
 {
     CUdeviceptr p;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * work.c - pieces of work: made on the caller's thread, executed on a worker
+ * work.c - pieces of work: created on the caller's thread, executed on a worker
  */
 #include "driver.h"
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Code that runs inside the host's process never ends it, prints to its stdout or runs a program."""
+"""Code that runs inside the application's process never ends it, prints to its stdout or runs a program."""
 import re
 
 from tap import ROOT, Tap, code_of, tracked

@@ -7,7 +7,7 @@
  * captured once, with its own bytes, or is a counted drop; nothing stalls; the ring comes back whole.
  */
 #include "preload/context/device.h"
-#include "preload/context/drain.h"
+#include "preload/context/lifetime.h"
 #include "preload/eager/launch.h"
 #include "preload/graph/exec.h"
 #include "preload/graph/instrument.h"

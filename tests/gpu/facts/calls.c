@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls that are made at every launch, or might be. */
+/* Calls that the library makes at every launch, or might make. */
 #include "facts.h"
 
 #include <string.h>
@@ -60,7 +60,7 @@ static CUresult pointer_context(void *arg, unsigned i)
 }
 
 #define IN_FLIGHT                                                                                  \
-    128 /* launches behind which the stream is waited for, outside of what is measured */
+    128 /* after so many launches the stream is waited for, outside of what is measured */
 
 static CUresult launch_ns(double *ns, struct subject *s, size_t parameter_bytes)
 {

@@ -44,7 +44,7 @@ void ask_capture_info(void)
         right_v3 += n == 1 && is_poke(behind[0], value);
         node = n ? behind[0] : NULL;
     }
-    holds("cuStreamGetCaptureInfo_v2 tells the node, and its parameters", right_v2 == 4);
+    holds("cuStreamGetCaptureInfo_v2 gives the node, and its parameters", right_v2 == 4);
     says("so does _v3", right_v3 == 4 ? "yes" : "no");
     says("the capture is still", "%s", capture_status_text(stream));
     TRY(CU(cuStreamEndCapture, stream, &captured));
@@ -131,7 +131,7 @@ void ask_captured_graph_launch(void)
     TRY(new_exec(&exec, graph));
     TRY(CU(cuStreamBeginCapture_v2, stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
     TRY(CU(cuGraphLaunch, exec, stream));
-    /* parameters set behind the launch: of the embedded copy, or of the exec alone? */
+    /* parameters set after the launch: of the embedded copy, or of the exec alone? */
     value = 4;
     CUDA_KERNEL_NODE_PARAMS_v2 k = node_params(poke, 1, 1, params);
     TRY(CU(cuGraphExecKernelNodeSetParams_v2, exec, node, &k));

@@ -45,7 +45,7 @@ static CUresult capture_pokes(struct captured *c)
     return list_nodes(c->graph, c->nodes, N) == N ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* The value that a poke node writes, 0: it cannot be read. Parameters are told as pointers or as a buffer. */
+/* The value that a poke node writes, 0: it cannot be read. The driver gives parameters as pointers or as a buffer. */
 static uint32_t value_of(CUgraphNode node)
 {
     CUDA_KERNEL_NODE_PARAMS_v2 k;
@@ -89,7 +89,7 @@ void ask_add_to_captured(void)
     TRY(add_poke(c.graph, &added, &c.nodes[0], c.poke, c.words + 4 * N, 77));
     TRY(run(c.graph));
     TRY(CU(cuMemcpyDtoH_v2, words, c.words, sizeof words));
-    holds("a node can be added behind a captured one",
+    holds("a node can be added after a captured one",
           words[N] == 77 && words[0] == 1 && words[N - 1] == N);
 }
 
@@ -166,7 +166,7 @@ static CUresult look_for_children(CUgraph graph, CUgraph copy, CUgraph top, int 
     snprintf(what, sizeof what, "nodes of %s are listed in one order", names[depth]);
     says(what, in_place == n ? "yes" : "no");
     if (depth) {
-        snprintf(what, sizeof what, "nodes of %s are found in the whole clone", names[depth]);
+        snprintf(what, sizeof what, "nodes of %s are found in the outermost clone", names[depth]);
         says(what, "%d of %d", in_top, n);
     }
     for (int i = 0; i < n; i++) {

@@ -54,7 +54,7 @@ void ask_set_enabled(void)
     holds("switched on again it runs", got == 1);
     result("a memset node", CU(cuGraphNodeSetEnabled, exec, memset_node, 0));
 
-    /* behind a gate: is it of the launches to come? */
+    /* while a gate holds the stream: does it affect only later launches? */
     struct gate gate;
     TRY(gate_init(&gate));
     TRY(CU(cuMemsetD8_v2, p, 0, 4));
@@ -65,7 +65,7 @@ void ask_set_enabled(void)
     gate_open(&gate);
     TRY(CU(cuStreamSynchronize, stream));
     TRY(CU(cuMemcpyDtoH_v2, &got, p, 4));
-    holds("a queued launch keeps the node that is switched off behind it",
+    holds("a queued launch keeps the node that is switched off after it",
           got == 1 && !gate_expired(&gate));
     struct toggled t = { exec, node };
     TRY(time_calls(&ns, rounds(2000), 1, toggle, &t));
@@ -78,7 +78,7 @@ void ask_set_enabled(void)
 
 enum extra { NOTHING, COPIES, SWITCHED_OFF };
 
-/* A chain of CHAIN empty kernels, each with a copy that finds no ticket behind it: us a replay. */
+/* A chain of CHAIN empty kernels, each followed by a copy that finds no ticket: us a replay. */
 static CUresult replay_us(double *us, enum extra extra, unsigned blocks)
 {
     CUfunction empty, copy;

@@ -29,7 +29,7 @@ extern struct driver {
     int capability; /* 90: 9.0 */
 } driver;
 
-/** driver_open() - find libcuda.so.1 and the first device. Return: NULL, or why there is none. */
+/** driver_open() - find libcuda.so.1 and the first device. Return: NULL, or a sentence that says why there is none. */
 const char *driver_open(void);
 
 /** driver_setup() - make the device's primary context current. */
@@ -58,7 +58,7 @@ void result(const char *what, CUresult r);
 /** skipped() - this device or driver cannot be asked. */
 void skipped(const char *why);
 
-/** failed() - the question came to its end too early: what the last call gave. */
+/** failed() - the question could not be finished: what the last call returned. */
 void failed(CUresult r);
 
 #define TRY(call)                                                                                  \
@@ -70,7 +70,7 @@ void failed(CUresult r);
         }                                                                                          \
     } while (0)
 
-/* The same in a helper, which hands the error on. */
+/* The same in a helper, which returns the error. */
 #define PASS(call)                                                                                 \
     do {                                                                                           \
         CUresult pass_result = (call);                                                             \
@@ -96,7 +96,7 @@ CUresult add_kernel(CUgraph graph, CUgraphNode *node, const CUgraphNode *depende
                     CUfunction function, void **params);
 /** add_edge() - @type: CU_GRAPH_DEPENDENCY_TYPE_DEFAULT or _PROGRAMMATIC */
 CUresult add_edge(CUgraph graph, CUgraphNode from, CUgraphNode to, CUgraphDependencyType type);
-/** add_chain() - @n kernels behind each other; @nodes: room for them, or NULL */
+/** add_chain() - @n kernels one after the other; @nodes: room for them, or NULL */
 CUresult add_chain(CUgraph graph, CUgraphNode *nodes, unsigned n, CUfunction function,
                    void **params);
 CUresult new_exec(CUgraphExec *exec, CUgraph graph);
@@ -123,8 +123,8 @@ CUresult time_replays(double *us, CUgraphExec exec, CUstream stream, unsigned n)
 /* ------------------------------------------------------------------ a gate for streams: gate.c */
 
 /*
- * A kernel that waits, at most two seconds, until the host lets it go. Its words are pinned: [0] is 1 once it
- * runs, 2 if nobody let it go; [1] lets it go.
+ * A kernel that waits, at most two seconds, until the host opens the gate. Its words are pinned: [0] is 1 once it
+ * runs, 2 if nobody opened it in time; [1] opens it.
  */
 struct gate {
     volatile uint32_t *words;

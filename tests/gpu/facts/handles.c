@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* CUfunction and CUkernel: which is told where, and what each call says of the other. */
+/* CUfunction and CUkernel: which of them each call returns, and what each call says of the other. */
 #include "facts.h"
 
 #include <stdio.h>
@@ -46,7 +46,7 @@ static void tell_node(const struct handles *h, const char *what, CUgraphNode nod
     says(text, told == launched ? "yes" : "no");
     snprintf(text, sizeof text, "%s: by a handle that the driver gave out", what);
     holds(text, told && strcmp(name_of(h, told), "another handle"));
-    snprintf(text, sizeof text, "%s: parameters are told as", what);
+    snprintf(text, sizeof text, "%s: parameters are given as", what);
     says(text, "%s%s", k.kernelParams ? "kernelParams " : "", k.extra ? "extra" : "");
 }
 
@@ -133,7 +133,7 @@ static CUresult kernel_info(const void *handle, size_t i, size_t *offset, size_t
     return CU(cuKernelGetParamInfo, (CUkernel)handle, i, offset, size);
 }
 
-/* Return: true if the layout of poke(u64, u32) is told, and where it ends. */
+/* Return: true if the driver gives the layout of poke(u64, u32), and where it ends. */
 static bool layout_is_told(const char *what, info_call *info, const void *handle)
 {
     size_t offset[3] = { 99, 99, 99 }, size[3] = { 99, 99, 99 };
@@ -148,7 +148,7 @@ static bool layout_is_told(const char *what, info_call *info, const void *handle
         return false;
     says(text, "offset %zu, size %zu; the second: %zu, %zu", offset[0], size[0], offset[1],
          size[1]);
-    snprintf(text, sizeof text, "%s, behind its last parameter", what);
+    snprintf(text, sizeof text, "%s, after its last parameter", what);
     result(text, r[2]);
     return r[1] == CUDA_SUCCESS && !offset[0] && size[0] == 8 && offset[1] == 8 && size[1] == 4 &&
            r[2] == CUDA_ERROR_INVALID_VALUE;
@@ -169,15 +169,15 @@ void ask_parameter_info(void)
     double ns;
 
     TRY(get_handles(&h));
-    holds("cuFuncGetParamInfo tells a CUfunction's parameters, and ends with INVALID_VALUE",
+    holds("cuFuncGetParamInfo gives a CUfunction's parameters, and ends with INVALID_VALUE",
           layout_is_told("cuFuncGetParamInfo", function_info, h.function));
-    holds("cuKernelGetParamInfo tells a CUkernel's, and ends so",
+    holds("cuKernelGetParamInfo gives a CUkernel's, and ends so",
           layout_is_told("cuKernelGetParamInfo", kernel_info, h.kernel));
-    holds("cuFuncGetParamInfo tells those of cuKernelGetFunction's handle",
+    holds("cuFuncGetParamInfo gives those of cuKernelGetFunction's handle",
           layout_is_told("cuFuncGetParamInfo of a kernel's function", function_info, h.of_kernel));
     TRY(kernel(&bulk, "bulk"));
     TRY(CU(cuFuncGetParamInfo, bulk, 0, &offset, &size));
-    holds("a parameter of 3864 bytes by value is told as one", !offset && size == 3864);
+    holds("a parameter of 3864 bytes by value is reported as one", !offset && size == 3864);
     TRY(time_calls(&ns, rounds(200), 50, info_of_first, h.function));
     figure("cuFuncGetParamInfo", ns, "ns");
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What instantiating costs, and which nodes an exec goes by. */
+/* What instantiating costs, and by which nodes an exec is addressed. */
 #include "facts.h"
 
 #include <stdio.h>
@@ -86,7 +86,7 @@ static CUresult set_value(struct template *t, CUgraphNode node, uint32_t value)
     return CU(cuGraphExecKernelNodeSetParams_v2, t->exec, node, &k);
 }
 
-/* What a launch leaves behind, 0: the node did not run. */
+/* What the node of a launch has written, 0: it did not run. */
 static CUresult launch_and_read(struct template *t, uint32_t *got)
 {
     PASS(CU(cuMemsetD8_v2, t->p, 0, 4));
@@ -96,7 +96,7 @@ static CUresult launch_and_read(struct template *t, uint32_t *got)
     return CU(cuMemcpyDtoH_v2, got, t->p, 4);
 }
 
-/* Return: false if a call failed, which is told. */
+/* Return: false if a call failed; it was reported. */
 static bool ask_by_node(struct template *t, bool *set, bool *enabled)
 {
     uint32_t got = 0;
@@ -149,7 +149,7 @@ void ask_original_of_clone(void)
     result("setting parameters by the original's node", set_value(&t, t.node, 5));
     TRY(set_value(&t, twin, 6));
     TRY(launch_and_read(&t, &got));
-    holds("the clone's node is what it goes by", got == 6);
+    holds("the clone's node addresses it", got == 6);
 }
 
 /* ------------------------------------------------------------------ updates */

@@ -13,7 +13,7 @@
  * idle_copy(struct dmi_graph_copy) what a copy without a ticket does: reads its state and leaves
  * litmus(u64 p, u32 n)            n rounds: every thread stores the round at p + 8 + 4 * tid, then a barrier,
  *                                 then thread 0 releases the round at p to the system
- * lazy_0() ... lazy_2()           nothing, for those who want a kernel that nobody has used
+ * lazy_0() ... lazy_2()           nothing: kernels that no other question uses
  */
 #include "facts.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the host pays for a graph's launch, and for the ticket that is set in front of it. */
+/* What the host pays for a graph's launch, and for the ticket that is set before it. */
 #include "facts.h"
 
 #include <dmi/ring.h>
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A graph that begins with a kernel whose parameter is set anew, a chain of empty ones behind it. */
+/* A graph that begins with a kernel whose parameter is set anew, followed by a chain of empty ones. */
 struct ticketed {
     CUgraph graph;
     CUgraphNode first;
@@ -130,7 +130,7 @@ void ask_graph_launch_cost(void)
         TRY(launch_cost(&set, &t, true));
         snprintf(what, sizeof what, "%u nodes: cuGraphLaunch", sizes[i]);
         figure(what, plain.launch_ns, "ns");
-        snprintf(what, sizeof what, "%u nodes: cuGraphLaunch behind a ticket", sizes[i]);
+        snprintf(what, sizeof what, "%u nodes: cuGraphLaunch after a ticket", sizes[i]);
         figure(what, set.launch_ns, "ns");
         snprintf(what, sizeof what, "%u nodes: setting the ticket between launches", sizes[i]);
         figure(what, set.set_ns, "ns");
@@ -167,7 +167,7 @@ static CUresult switch_and_launch(unsigned n, CUgraphExec exec, const CUgraphNod
     double us = (double)(now_ns() - start) / 1000 / times;
     snprintf(what, sizeof what, "%u of 500 nodes switched: the switching", n);
     figure(what, median(switch_ns, times), "ns");
-    snprintf(what, sizeof what, "%u of 500 nodes switched: cuGraphLaunch behind it", n);
+    snprintf(what, sizeof what, "%u of 500 nodes switched: cuGraphLaunch after it", n);
     figure(what, median(launch_ns, times), "ns");
     snprintf(what, sizeof what, "%u of 500 nodes switched: from replay to replay", n);
     figure(what, us, "us");

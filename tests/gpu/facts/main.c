@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 #define EXIT_SKIPPED 77
-#define INIT_SECONDS 40 /* of a driver that nobody has used yet */
+#define INIT_SECONDS 40 /* of a driver that no process has used yet */
 
 static const struct question {
     const char *name, *text;
@@ -54,7 +54,7 @@ static struct counts {
 
 /* ------------------------------------------------------------------ the table */
 
-/* What is not as it should be, said again at the end. */
+/* Answers that break a premise and errors, printed again at the end. */
 static char *complaints[256];
 static unsigned n_complaints;
 
@@ -89,7 +89,7 @@ static void show(const struct question *q, char *line)
     fflush(stdout);
 }
 
-/* All whole lines of @text, which keeps the rest. */
+/* Shows all complete lines of @text, which keeps the rest. */
 static void show_lines(const struct question *q, char *text, size_t *n)
 {
     char *end;
@@ -118,7 +118,7 @@ static void show_error(const struct question *q, const char *fmt, ...)
 
 /* ------------------------------------------------------------------ processes */
 
-/* Become the process that answers: only its pipe, and an end. */
+/* Becomes the process that answers: it keeps only its pipe, and has a time limit. */
 static void become_child(int fd, unsigned seconds)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -194,7 +194,7 @@ static void ask(const struct question *q, unsigned seconds)
     if (late)
         show_error(q, "took more than %u s", seconds);
     else if (pid < 0)
-        show_error(q, "could not be made: errno %d", errno);
+        show_error(q, "its process could not be started: errno %d", errno);
     else if (status < 0)
         show_error(q, "does not end");
     else if (WIFSIGNALED(status))
@@ -204,7 +204,7 @@ static void ask(const struct question *q, unsigned seconds)
 }
 
 /*
- * A process that holds the device open until we are gone: a driver without persistence takes seconds to
+ * A process that holds the device open until this one ends: a driver without persistence takes seconds to
  * begin. Return: false if there is no device.
  */
 static bool keep_device(void)

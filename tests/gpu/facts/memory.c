@@ -9,7 +9,7 @@
 #define THREADS 32
 
 /*
- * litmus() stores a round's number in 32 words, then releases it in the word before them. Whoever acquires
+ * litmus() stores a round's number in 32 words, then releases it in the word before them. A reader that acquires
  * a number there must find at least that number in all the words.
  */
 void ask_release_order(void)
@@ -81,7 +81,7 @@ static void ask_registered(const char *how, unsigned flags)
     madvise((void *)memory, MAP_BYTES, MADV_DONTFORK);
     TRY(CU(cuMemHostRegister_v2, (void *)memory, MAP_BYTES, flags));
     TRY(CU(cuMemHostGetDevicePointer_v2, &device, (void *)memory, 0));
-    snprintf(what, sizeof what, "%s: the device's address is the host's", how);
+    snprintf(what, sizeof what, "%s: device and host address are the same", how);
     says(what, device == (CUdeviceptr)(uintptr_t)memory ? "yes" : "no");
     TRY(poke_now(device + 4096, 41));
     snprintf(what, sizeof what, "%s: kernels write it", how);
@@ -114,7 +114,7 @@ static void ask_other_context(const char *how, unsigned flags)
     result(what, CU(cuMemHostGetDevicePointer_v2, &device, (void *)memory, 0));
     TRY(CU(cuCtxDestroy_v2, other));
     memory[0] += 1;
-    snprintf(what, sizeof what, "%s: the host has it when its context is gone", how);
+    snprintf(what, sizeof what, "%s: the host can use it after its context is gone", how);
     holds(what, memory[0] == 0x01010102);
     snprintf(what, sizeof what, "%s: unregistering it then", how);
     result(what, CU(cuMemHostUnregister, (void *)memory));
@@ -175,7 +175,7 @@ static void ask_copies(const char *what, CUdeviceptr from, void *to, size_t n, C
     figure(text, median(call_us, COPIES), "us");
     snprintf(text, sizeof text, "%s: until it is there", what);
     figure(text, median(us, COPIES), "us");
-    snprintf(text, sizeof text, "%s: one behind the other", what);
+    snprintf(text, sizeof text, "%s: one after the other", what);
     figure(text, (double)n / back_to_back, "GB/s");
 }
 

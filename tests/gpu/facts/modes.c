@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What other calls may be made while a stream is captured in the strictest mode, and by whom. */
+/* Which other calls are allowed while a stream is captured in the strictest mode, and in which thread. */
 #include "facts.h"
 
 #include <pthread.h>
@@ -21,7 +21,7 @@ static CUresult begin(CUstream *stream)
 
 struct other {
     bool relaxed;
-    bool drain; /* as our drain does: copies on a stream of its own, waited for */
+    bool drain; /* as the library's drain does: copies on a stream of its own, and waits for them */
     CUdeviceptr memory;
     CUstream stream;
     CUresult result;
@@ -162,7 +162,7 @@ void ask_capture_calls(void)
     static const struct {
         const char *name;
         CUresult (*call)(struct calls *);
-        bool ours; /* made by us, and there */
+        bool ours; /* created by this process, and still there */
     } calls[] = {
         { "cuMemGetAddressRange", address_range, true },
         { "cuStreamIsCapturing of another stream", is_capturing, true },
@@ -203,7 +203,7 @@ void ask_capture_calls(void)
     }
 }
 
-/* What our arena does when it is made, in the capturing thread. */
+/* What the library does when it creates a capture context, in the capturing thread. */
 static void own_thread(const char *how, unsigned stream_flags)
 {
     static unsigned char memory[1 << 16] __attribute__((aligned(4096)));

@@ -32,7 +32,7 @@ __attribute__((destructor)) static void after_the_handlers(void)
 {
     uint32_t got = 0;
     if (asked_at_exit)
-        result("a copy in a destructor, behind all handlers", read_word(&got));
+        result("a copy in a destructor, after all handlers", read_word(&got));
 }
 
 void ask_exit_order(void)
@@ -105,5 +105,5 @@ void ask_sticky_error(void)
     result("cuCtxGetCurrent", CU(cuCtxGetCurrent, &context));
     result("cuMemFree", CU(cuMemFree_v2, p));
     pinned[0] = 3; /* that it does not fault is the answer */
-    holds("the host still has pinned memory", ((volatile uint32_t *)pinned)[0] == 3);
+    holds("the host can still use pinned memory", ((volatile uint32_t *)pinned)[0] == 3);
 }

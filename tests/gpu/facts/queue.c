@@ -137,9 +137,9 @@ void ask_running_params(void)
     gate_open(&s.gate);
     TRY(CU(cuStreamSynchronize, s.stream));
     holds("the launch that ran wrote with its own", s.host[0] == 100);
-    holds("those behind it wrote with theirs", count_right(&s, 1) == LAUNCHES - 1);
+    holds("those after it wrote with theirs", count_right(&s, 1) == LAUNCHES - 1);
     holds("nothing waited for the launch that ran", !gate_expired(&s.gate));
-    figure("setting and launching behind it, 7 times", us, "us");
+    figure("setting and launching after it, 7 times", us, "us");
 }
 
 /* ------------------------------------------------------------------ two streams */

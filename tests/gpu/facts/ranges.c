@@ -42,12 +42,12 @@ void ask_address_range(void)
 
     TRY(new_stream(&stream));
     TRY(CU(cuMemAlloc_v2, &a, 100000));
-    holds("of cuMemAlloc's memory it tells the bounds",
+    holds("of cuMemAlloc's memory it gives the bounds",
           tell_range("inside of cuMemAlloc's", a + 5000, a, 100000));
     tell_cost("inside of cuMemAlloc's, a call", a + 5000);
     TRY(CU(cuMemAllocAsync, &b, 100000, stream));
     TRY(CU(cuStreamSynchronize, stream));
-    holds("of cuMemAllocAsync's memory it tells the bounds",
+    holds("of cuMemAllocAsync's memory it gives the bounds",
           tell_range("inside of cuMemAllocAsync's", b + 5000, b, 100000));
     tell_cost("inside of cuMemAllocAsync's, a call", b + 5000);
     TRY(CU(cuMemFreeAsync, b, stream));
@@ -87,7 +87,7 @@ void ask_address_range_mapped(void)
         TRY(CU(cuMemMap, p + i * n, n, 0, piece[i], 0));
     }
     TRY(CU(cuMemSetAccess, p, 2 * n, &access, 1));
-    holds("of a mapped piece it tells a range that holds the piece",
+    holds("of a mapped piece it gives a range that holds the piece",
           tell_range("in the first piece", p + 64, p, n));
     tell_range("in the second piece", p + n + 64, p + n, n);
     tell_range("in the reservation, not mapped", p + 2 * n + 64, p, n);

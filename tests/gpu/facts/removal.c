@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is taken out again: nodes of an embedded graph, an update that was refused, references of a clone. */
+/* What can be taken back: nodes of an embedded graph, an update that was refused, references of a clone. */
 #include "facts.h"
 
 #include <unistd.h>
@@ -18,7 +18,7 @@ static CUresult embedded(CUstream stream, CUgraph *child)
     return n == 1 ? CU(cuGraphChildGraphNodeGetGraph, nodes[0], child) : CUDA_ERROR_NOT_FOUND;
 }
 
-/* Two kernels side by side, which write 1 and 2 at @p and behind it; the capture of their exec. */
+/* Two kernels side by side, which write 1 at @p and 2 in the word after it; the capture of their exec. */
 static CUresult capture_pair(CUdeviceptr p, CUstream stream, CUgraph *child)
 {
     CUdeviceptr places[] = { p, p + 4 };
@@ -58,7 +58,7 @@ void ask_embedded_nodes(void)
     figure("nodes of the embedded graph", list_nodes(child, nodes, 4), "");
     TRY(CU(cuGraphKernelNodeGetParams_v2, nodes[0], &k));
     TRY(kernel(&poke, "poke"));
-    holds("they name the function that they were made with", k.func == poke);
+    holds("they name the function that they were created with", k.func == poke);
     uint32_t first = k.kernelParams ? *(uint32_t *)k.kernelParams[1] : 0;
     says("they are listed", "%s",
          first == 1 ? "in the order of the exec's graph" : "in another order");
@@ -160,7 +160,8 @@ void ask_user_objects(void)
     TRY(new_exec(&exec, clone));
     TRY(CU(cuGraphReleaseUserObject, clone, objects[0], 1));
     TRY(CU(cuGraphDestroy, first));
-    holds("an exec of a clone holds them when both graphs have let go", !called(&counters[0]));
+    holds("an exec of a clone holds them when both graphs have dropped them",
+          !called(&counters[0]));
     TRY(CU(cuGraphExecUpdate_v2, exec, second, &info));
     says("an update replaces them by those of its graph", called(&counters[0]) ? "yes" : "no");
     TRY(CU(cuGraphDestroy, second));

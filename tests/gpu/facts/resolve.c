@@ -64,7 +64,7 @@ static void *exported(const char *name, int nth, const char *suffix)
     return dlsym(driver.library, symbol);
 }
 
-/* Per-thread symbols carry the number of their legacy twin, which may be any. */
+/* Per-thread symbols carry the number of their legacy form, which may be any. */
 static bool is_export_of(const char *name, int per_thread, const void *pfn)
 {
     for (int nth = 1; nth < 6; nth++)

@@ -157,7 +157,7 @@ void ask_programmatic_edges(void)
     TRY(CU(cuGraphNodeFindInClone, &twin, nodes[1], clone));
     n = 4;
     TRY(CU(cuGraphNodeGetDependencies_v2, twin, others, data, &n));
-    holds("the newer query tells it", n == 1 && is_programmatic(data));
+    holds("the newer query gives it", n == 1 && is_programmatic(data));
     n = 4;
     TRY(CU(cuGraphNodeGetDependentNodes_v2, nodes[0], others, data, &n));
     holds("so does the one for dependent nodes", n == 1 && is_programmatic(data));
@@ -199,7 +199,7 @@ void ask_beside_programmatic(void)
     TRY(add_kernel(graph, &between, &nodes[0], slow, poke_params));
     CUresult r = add_edge(graph, between, nodes[1], CU_GRAPH_DEPENDENCY_TYPE_DEFAULT);
     result("a default edge beside the programmatic one", r);
-    holds("both may stand side by side", r == CUDA_SUCCESS);
+    holds("both may exist side by side", r == CUDA_SUCCESS);
     r = new_exec(&exec, graph);
     result("instantiating that", r);
     if (r != CUDA_SUCCESS)
@@ -257,8 +257,8 @@ void ask_captured_programmatic(void)
     TRY(launch(poke, 1, 1, stream, poke_params));
     TRY(CU(cuLaunchKernelEx, &config, move, move_params, NULL));
     CUresult r = CU(cuStreamGetCaptureInfo_v2, stream, &status, NULL, NULL, &behind, &n);
-    result("cuStreamGetCaptureInfo_v2 behind a programmatic launch", r);
-    holds("it tells the launch's node", r == CUDA_SUCCESS && n == 1);
+    result("cuStreamGetCaptureInfo_v2 after a programmatic launch", r);
+    holds("it gives the launch's node", r == CUDA_SUCCESS && n == 1);
     r = CU(cuStreamGetCaptureInfo_v3, stream, &status, NULL, NULL, &behind, &data, &n);
     result("cuStreamGetCaptureInfo_v3", r);
     TRY(CU(cuStreamEndCapture, stream, &graph));
@@ -315,6 +315,7 @@ void ask_overlap_lost(void)
     TRY(chain_us(&us, CU_GRAPH_DEPENDENCY_TYPE_DEFAULT, true));
     figure("with default edges and an empty kernel between", us, "us");
     TRY(chain_us(&us, CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC, true));
-    figure("with programmatic edges and an empty kernel between by default edges, as copies stand",
-           us, "us");
+    figure(
+        "with programmatic edges and an empty kernel between by default edges, as copies have them",
+        us, "us");
 }

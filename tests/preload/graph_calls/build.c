@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Graphs: made, cloned, read for the first time, changed, destroyed. */
+/* Graphs: created, cloned, read for the first time, changed, destroyed. */
 #include "program.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-/* ------------------------------------------------------------------------- reading what others made */
+/* ------------------------------------------------------------------------- reading graphs of unknown origin */
 
 static void adopt_child(struct program *p, int node, bool noted)
 {
@@ -167,7 +167,7 @@ void op_add_edges(struct program *p)
     say_result(p, r);
 }
 
-/* An edge that there is, or rarely one that there may not be. */
+/* An edge that exists, or rarely one that may not exist. */
 static bool some_edge(struct program *p, int graph, CUgraphNode *from, CUgraphNode *to,
                       CUgraphEdgeData *data)
 {

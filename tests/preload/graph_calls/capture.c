@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Captures, begun and ended within one operation: kernels and the rest as nodes, forks and joins, execs
- * that become child graphs, the graph changed by hand meanwhile, and what breaks a capture.
+ * that become child graphs, calls that change the graph meanwhile, and what breaks a capture.
  */
 #include "program.h"
 
@@ -10,7 +10,7 @@
 
 struct taking {
     CUstream origin;
-    int graph; /* -1: the driver has not told its handle yet */
+    int graph; /* -1: the driver has not given its handle yet */
     bool own;
     bool forked[N_STREAMS];
 };
@@ -33,7 +33,7 @@ static void given_graph(struct program *p, struct taking *t, CUgraph handle)
     }
 }
 
-/* Where the stream stands; nodes that were never met are given names. Return: the nodes' number, in @deps */
+/* The nodes that the stream's next one would depend on; nodes that were never met get names. Return: the nodes' number, in @deps */
 static size_t say_info(struct program *p, struct taking *t, CUstream stream, CUgraphNode *deps,
                        size_t room)
 {
@@ -76,7 +76,7 @@ static size_t say_info(struct program *p, struct taking *t, CUstream stream, CUg
     return n < room ? n : room;
 }
 
-/* A kernel node between what the stream stands behind and what comes next, as engines do it. */
+/* A kernel node between the stream's last nodes and its next one, as engines add it. */
 static void insert(struct program *p, struct taking *t, CUstream stream)
 {
     CUgraphNode deps[8], node = UNSET;
@@ -102,7 +102,7 @@ static void insert(struct program *p, struct taking *t, CUstream stream)
         return;
     unsigned how =
         chance(p, 50) ? CU_STREAM_SET_CAPTURE_DEPENDENCIES : CU_STREAM_ADD_CAPTURE_DEPENDENCIES;
-    say(p, "stand behind it %u", how);
+    say(p, "depend on it %u", how);
     if (chance(p, 50))
         r = CALL(p, cuStreamUpdateCaptureDependencies, stream, &node, 1, how);
     else
@@ -203,7 +203,8 @@ static void step(struct program *p, struct taking *t)
 static CUresult begin(struct program *p, struct taking *t)
 {
     CUstreamCaptureMode mode =
-        (CUstreamCaptureMode)(pick(p, 2 + p->alone) + !p->alone); /* a global one is everybody's */
+        (CUstreamCaptureMode)(pick(p, 2 + p->alone) +
+                              !p->alone); /* a capture in global mode concerns all threads */
     int graph = chance(p, 25) ? some_graph(p, true) : -1;
     CUresult r;
     uint32_t i = pick(p, N_STREAMS);

@@ -152,10 +152,10 @@ __typeof__(cuGraphInstantiateWithParams) cuGraphInstantiateWithParams_ptsz;
 
 /* Loads libcuda.so.1, and asks it for all of these. Ends the process (77) where there is none. */
 void entries_load(void);
-/* As dlsym gave it, or as cuGetProcAddress, its _v2 or a cuGetProcAddress got from either did. */
+/* As dlsym gave it, or as cuGetProcAddress, its _v2, or a cuGetProcAddress obtained from either gave it. */
 void *entry(struct program *p, enum entry_id id);
 
-/* A call with a stream: the thread's own goes by NULL too, where the entry point is made for it. */
+/* A call with a stream: NULL may mean the thread's own too, where the entry point has such a form. */
 #define STREAM_CALL(p, name, stream, r, ...)                                                       \
     do {                                                                                           \
         CUstream s_ = (stream);                                                                    \
@@ -167,7 +167,7 @@ void *entry(struct program *p, enum entry_id id);
         }                                                                                          \
     } while (0)
 
-/* errno is the host's: a call that succeeds leaves it alone. */
+/* errno belongs to the application: a call that succeeds leaves it alone. */
 #define CALL(p, name, ...) (errno = 4242, ((__typeof__(name) *)entry(p, ENTRY_##name))(__VA_ARGS__))
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Execs: made in every form, asked, switched, launched, destroyed. */
+/* Execs: instantiated in every form, asked, switched, launched, destroyed. */
 #include "program.h"
 
 #include <errno.h>

@@ -115,7 +115,7 @@ static void operation(struct program *p)
     }
 }
 
-/* Everything goes, in some order; destructors are called. */
+/* Destroys everything, in some order; destructors are called. */
 static void finish(struct program *p, long length)
 {
     random_start(p, length);
@@ -201,7 +201,7 @@ int main(int argc, char **argv)
         if (!job->program.out)
             job->program.out = stdout;
         if (getenv("GRAPH_CALLS_LINES"))
-            setvbuf(job->program.out, NULL, _IOLBF, 0); /* what was said before a crash is there */
+            setvbuf(job->program.out, NULL, _IOLBF, 0); /* output before a crash is not lost */
         if (n_threads == 1)
             run(job);
         else

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the library should record of this program, said launch by launch: in p->told a line `launch`, then
+ * What the library should record of this program, launch by launch: p->told gets a line `launch`, then
  * one line `site place rows` for each record. What it may leave alone is left alone here too: graphs with
  * memory nodes, sites that came into a graph by new parameters, graphs that a capturing stream embedded.
  */

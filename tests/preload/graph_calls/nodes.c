@@ -100,7 +100,7 @@ static size_t some_deps(struct program *p, int graph, CUgraphNode *deps)
         if (node >= 0 && (!again || chance(p, 3)))
             deps[n++] = p->nodes[node].handle;
     }
-    say(p, " behind");
+    say(p, " after");
     for (size_t i = 0; i < n; i++)
         say_node(p, deps[i]);
     return n;
@@ -121,7 +121,7 @@ static void some_edges(struct program *p, const CUgraphNode *deps, size_t n, CUg
     }
 }
 
-/* What was added becomes known. */
+/* Names the node that was added. */
 static void added(struct program *p, CUresult r, int graph, CUgraphNode handle,
                   CUgraphNodeType type, const struct work *w)
 {
@@ -246,7 +246,7 @@ static void add_memory(struct program *p, int graph)
         say_pointer(p, r == CUDA_SUCCESS ? m.dptr : 0);
     } else {
         int mine = some_node_of(p, graph, CU_GRAPH_NODE_TYPE_MEM_ALLOC);
-        CUdeviceptr at = p->slots + 1; /* nobody's */
+        CUdeviceptr at = p->slots + 1; /* no allocation's */
         if (mine >= 0 && chance(p, 90))
             at = p->allocs[p->nodes[mine].work.slot];
         say_pointer(p, at);

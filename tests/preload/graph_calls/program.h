@@ -2,7 +2,7 @@
 /*
  * program.h - a random program of graph calls, and what it knows of what it was given
  *
- * Every answer is printed in a form that no address takes part in: graphs, nodes and execs go by the order
+ * Every answer is printed without any address: graphs, nodes and execs are named by the order
  * in which the program was given them (g3, n17, x2). A handle that it was never given is "unknown".
  * Out-parameters hold a mark before each call; one that still holds it is "-".
  *
@@ -77,9 +77,9 @@ struct entry {
     struct work work;
 };
 
-/* A graph inside an exec: the whole one, or that of a child graph node. Its own spans follow it. */
+/* A graph inside an exec: the outermost one, or that of a child graph node. Its own spans follow it. */
 struct span {
-    int node;     /* -1: the whole */
+    int node;     /* -1: the outermost */
     int first, n; /* positions of its nodes, those of its child graphs included */
     int n_spans;  /* with itself */
     unsigned users[MAX_OBJECTS];
@@ -88,7 +88,7 @@ struct span {
 struct exec {
     CUgraphExec handle;
     bool alive;
-    int graph; /* that it was made from */
+    int graph; /* that it was instantiated from */
     struct entry *entries;
     struct span *spans;
     int n_entries, n_spans;
@@ -100,7 +100,7 @@ struct program {
     long at;    /* number of the operation */
     bool in_line;
     FILE *out;  /* answers */
-    FILE *told; /* what the library should record, launch by launch; NULL: nobody asks */
+    FILE *told; /* what the library should record, launch by launch; NULL: not wanted */
     int device;
     CUcontext context;
     CUmodule module;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whatever can be asked of a graph, with arrays too small, right and too large. */
+/* Every query of a graph, with arrays too small, right and too large. */
 #include "program.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@ static void unset_nodes(CUgraphNode *nodes)
         nodes[i] = UNSET;
 }
 
-/* What was written, and one place behind the room that was told. */
+/* What was written, and one place past the room that the call was given. */
 static void say_nodes(struct program *p, const CUgraphNode *nodes, size_t room)
 {
     for (size_t i = 0; i < room && i < ROOM; i++)
@@ -100,7 +100,7 @@ void op_neighbours(struct program *p)
         return;
     bool before = chance(p, 50), old = chance(p, 40), plain = chance(p, 20);
     CUgraphNode handle = p->nodes[node].handle;
-    say(p, before ? "before" : "behind");
+    say(p, before ? "before" : "after");
     say_node(p, handle);
     CUresult r = before ? CALL(p, cuGraphNodeGetDependencies, handle, NULL, &n)
                         : CALL(p, cuGraphNodeGetDependentNodes, handle, NULL, &n);
@@ -141,7 +141,7 @@ void op_find_in_clone(struct program *p)
     say_result(p, r);
 }
 
-/* A picture of the graph, in which nodes go by numbers of the driver's: told in the order in which they appear. */
+/* A picture of the graph, which numbers nodes as the driver does: they get names in the order in which they appear. */
 void op_dot(struct program *p)
 {
     int graph = some_graph(p, false);

@@ -136,7 +136,7 @@ static int write_all(const char *path, const char *text, size_t n)
     return fclose(f) || bad ? -1 : 0;
 }
 
-/* The child starts with ordinary signals: the host may block all, or ignore SIGCHLD, which cc needs. */
+/* The child starts with ordinary signals: the application may block all, or ignore SIGCHLD, which cc needs. */
 static int spawn_cc(pid_t *pid, char *const argv[], const char *messages)
 {
     posix_spawn_file_actions_t actions;
@@ -179,7 +179,7 @@ static int compile(const char *source, const char *object, const char *messages)
     if (spawn_cc(&pid, argv, messages))
         return -1;
     while (waitpid(pid, &status, 0) < 0) {
-        /* a host that ignores SIGCHLD gets no status: then what cc wrote is the answer */
+        /* an application that ignores SIGCHLD gets no status: then what cc wrote is the answer */
         if (errno == ECHILD)
             return access(object, R_OK) ? -1 : 0;
         if (errno != EINTR)
@@ -202,7 +202,7 @@ static void read_messages(const char *path, char *log, size_t n_log)
 }
 
 /*
- * Behind the object stands the hash of its bytes: ld.so maps a file that is cut off and dies of it.
+ * The hash of the object's bytes follows it: ld.so would map a file that is cut off, and crash.
  * Trailing bytes are no part of an ELF file's segments.
  */
 struct seal {

@@ -6,7 +6,7 @@
 #include <stddef.h>
 
 /**
- * build_shared() - compile @text behind rt.h's, unless the cache has it, and dlopen it
+ * build_shared() - compile rt.h followed by @text, unless the cache has it, and dlopen it
  *
  * The cache is a folder: $DMI_STANDIN_CACHE, else $XDG_CACHE_HOME/dmi-standin, else
  * ~/.cache/dmi-standin; a file's name is the hash of text, compiler, flags and CPU.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What follows from who calls whom: recursion is refused, local and shared memory add up, and a
+ * What follows from who calls whom: recursion is refused, local and shared memory are summed, and a
  * function in which threads wait for each other is put in the place of each of its calls, because
  * only a kernel's own C function can leave off in the middle and go on later.
  */

@@ -2,7 +2,7 @@
 /*
  * IR to C. A register is a C local; a kernel is a function that runs the threads of one block, one
  * after another. A thread that must wait saves its live registers and the others go on; it resumes
- * at a label when rt.h's schedule() says so. Whatever is not known here fails the module by name.
+ * at a label when rt.h's schedule() says so. An instruction that is not known here fails the module by name.
  */
 #include "emit.h"
 
@@ -249,7 +249,7 @@ void ptx_emit(struct module_ir *m, struct text *out, bool pausable)
         if (f->is_kernel) {
             emit_put(&e, "#undef LOCAL_BYTES\n#define LOCAL_BYTES %zuull\n", f->total_local);
             emit_kernel(&e);
-        } else if (!f->waits) { /* else it stands where it is called */
+        } else if (!f->waits) { /* else its code is inlined where it is called */
             emit_function(&e);
         }
     }

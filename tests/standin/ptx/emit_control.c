@@ -13,7 +13,7 @@ static void save_restore(struct emitter *e, bool save)
         }
 }
 
-/* The thread stops here and resumes behind it; what it brings and for whom it waits is in F->h. */
+/* The thread stops here and resumes after it; what it brings and for whom it waits is in F->h. */
 static void wait_here(struct emitter *e, const char *kind)
 {
     if (!e->f->is_kernel)

@@ -267,7 +267,7 @@ static const char *immediate(struct emitter *e, const struct operand *o, enum ty
                         : emit_say(e, "((%s)0x%llxull)", type_c(t), bits);
 }
 
-/* A register whose NaNs are made canonical where their bits can be seen, not where they arise (live.c). */
+/* A register whose NaNs become canonical where their bits can be seen, not where they arise (live.c). */
 static const char *seen(struct emitter *e, const struct symbol *s)
 {
     const char *name = emit_say(e, "r%u", s->index);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A parsed PTX module. Made by parse.c, read by live.c and emit.c; freed as one arena. */
+/* A parsed PTX module. parse.c builds it, live.c and emit.c read it; all of it is freed at once. */
 #ifndef STANDIN_PTX_IR_H
 #define STANDIN_PTX_IR_H
 
@@ -86,7 +86,7 @@ struct operand {
 #define MAX_OPERANDS 8
 struct instruction {
     int line;
-    const char *opcode; /* whole, for messages */
+    const char *opcode; /* with all its parts, for messages */
     const char *part[MAX_PARTS];
     unsigned n_parts;
     struct symbol *guard; /* NULL: always */
@@ -99,13 +99,13 @@ struct instruction {
     unsigned n_call_arguments;
     struct symbol *callee;
     /* live.c */
-    uint64_t *live; /* registers live behind it; for barriers only */
+    uint64_t *live; /* registers live after it; for barriers only */
 };
 
 struct function_ir {
     struct function_ir *next;
     const char *name;
-    const char *c_name; /* a number, and what of the name C takes */
+    const char *c_name; /* a number, and those characters of the name that C allows */
     bool is_kernel, has_body;
     int line;
     struct symbol **params; /* in order */
@@ -187,7 +187,7 @@ void ptx_emit(struct module_ir *m, struct text *out, bool pausable);
 
 /**
  * ptx_translate() - all of the above: PTX text to C
- * @m: zeroed; to be freed with ir_free() whatever comes of it
+ * @m: zeroed; to be freed with ir_free() in every case
  * @out: zeroed; its data is the caller's to free
  * Return: PTX_OK, or another enum ptx_status with @m->message set
  */

@@ -51,7 +51,7 @@ static void each_register(const struct operand *o, uint64_t *bits, bool on)
         each_register(&o->parts[i], bits, on);
 }
 
-/* live: behind @i on entry, before it on return */
+/* live: after @i on entry, before it on return */
 static void step_back(const struct instruction *i, uint64_t *live)
 {
     unsigned written = written_operands(i);
@@ -140,7 +140,7 @@ static void find_blocks(struct flow *flow)
 }
 
 /*
- * Code from before __syncwarp() counts on a warp that goes in step: lanes write to volatile shared
+ * Code from before __syncwarp() relies on a warp that runs in lockstep: lanes write to volatile shared
  * memory what others then read. So at such an access the warp's lanes wait for each other.
  */
 bool instruction_in_step(const struct instruction *i)
@@ -256,7 +256,7 @@ void ptx_lazy_nans(struct function_ir *f)
     int rounds = 0;
     for (bool changed = true; changed;) {
         changed = false;
-        if (++rounds > 100) { /* nobody writes such chains of copies */
+        if (++rounds > 100) { /* no real code has such chains of copies */
             for (unsigned r = 0; r < f->n_regs; r++)
                 f->regs[r]->lazy_nan = false;
             return;

@@ -130,7 +130,7 @@ static _Noreturn void syntax(struct parser *p, const char *expected)
             expected);
 }
 
-/* Not <ctype.h>: the host program may have set any locale. */
+/* Not <ctype.h>: the application may have set any locale. */
 static bool digit(char c)
 {
     return c >= '0' && c <= '9';
@@ -169,7 +169,7 @@ static void skip_blank(struct parser *p)
     }
 }
 
-/* strtod() with a decimal point, whatever the host's locale writes there */
+/* strtod() with a decimal point, whatever the application's locale uses */
 static double decimal(const char *text, char **end)
 {
     locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
@@ -387,7 +387,7 @@ static size_t align_up(size_t n, size_t align)
     return (n + align - 1) & ~(align - 1);
 }
 
-/* The part of a declaration behind its state space: .align N .v4 .type name[n][m] */
+/* The part of a declaration after its state space: .align N .v4 .type name[n][m] */
 struct declaration {
     char *name;
     enum type type;
@@ -400,7 +400,7 @@ static struct declaration take_declaration(struct parser *p)
     struct declaration d = { .align = 0 };
     size_t lanes = 1;
     bool pointee =
-        false; /* behind .ptr stands what the parameter points to: hints, not its own layout */
+        false; /* what follows .ptr describes what the parameter points to: hints, not its own layout */
     for (;;) {
         if (accept(p, ".align")) {
             size_t align = take_int(p);
@@ -577,13 +577,13 @@ static struct symbol *label_named(struct parser *p, const char *name)
 {
     struct symbol *s = find(p->scope, name);
     if (!s) {
-        /* labels may be used before they stand; they belong to the function's outermost scope */
+        /* labels may be used before they are placed; they belong to the function's outermost scope */
         struct scope *scope = p->scope;
         while (scope->up && scope->up != &p->m->scope)
             scope = scope->up;
         s = declare(p, scope, name, SYM_LABEL);
         s->index = p->f->n_labels++;
-        s->offset = 0; /* set once it stands somewhere */
+        s->offset = 0; /* set once the label was found */
     }
     return s;
 }
@@ -795,7 +795,7 @@ static void place_label(struct parser *p, char *name)
 {
     struct symbol *s = label_named(p, name);
     if (s->kind != SYM_LABEL || s->offset)
-        ir_fail(p->m, PTX_E_SYNTAX, "line %d: label %s stands already", p->line, name);
+        ir_fail(p->m, PTX_E_SYNTAX, "line %d: label %s is defined twice", p->line, name);
     s->offset = 1;
     struct instruction *i = ir_alloc(p->m, sizeof *i);
     i->line = p->line;
@@ -959,7 +959,7 @@ static void function_attributes(struct parser *p, struct function_ir *f)
     }
 }
 
-/* A name that no declaration explained was taken for a label further down: by now it must stand. */
+/* A name without a declaration was taken for a label further down: by now the label must exist. */
 static void check_names(struct parser *p, const struct function_ir *f, const struct instruction *i,
                         const struct symbol *s)
 {
@@ -1003,7 +1003,7 @@ static void function(struct parser *p, bool is_kernel)
         ir_fail(m, PTX_E_SYNTAX, "line %d: %s is declared twice", f->line, f->name);
     s->function = f;
     if (accept(p, ";"))
-        return; /* a declaration; the definition follows, or it is not ours */
+        return; /* a declaration; the definition follows, or lies elsewhere */
     expect(p, "{");
     f->has_body = true;
     p->f = f;

@@ -82,7 +82,7 @@ size_t ptx_module_n_globals(const struct ptx_module *module);
 const struct ptx_global *ptx_module_global(const struct ptx_module *module, size_t i);
 /* Variable @i lives at @address. Its initial bytes are for the caller to write there. */
 void ptx_module_bind(struct ptx_module *module, size_t i, uint64_t address);
-/* Addresses of variables that stand within other variables' initial bytes: call after all binds. */
+/* Writes the addresses of variables that other variables' initial bytes hold: call after all binds. */
 void ptx_module_init_addresses(const struct ptx_module *module,
                                void (*write)(void *ctx, uint64_t address, uint64_t value),
                                void *ctx);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What translated kernels are compiled with: this text goes in front of each. Included by run.c as
+ * What translated kernels are compiled with: this text comes before each. Included by run.c as
  * well, for struct rt_env. No float operation here contracts (-ffp-contract=off).
  */
 #include <fenv.h>
@@ -481,7 +481,7 @@ SLOW int meet_masked(const struct rt_block *b, u32 first, u32 n_lanes)
     }
     return moved;
 }
-/* activemask and the operations without a mask: whoever is at the same instruction when all else rests. */
+/* activemask and the operations without a mask: the lanes at the same instruction once all others wait. */
 SLOW int meet_active(const struct rt_block *b, u32 first, u32 n_lanes)
 {
     int moved = 0;
@@ -518,7 +518,7 @@ SLOW int meet_barrier(struct rt_block *b, u32 id, u32 alive)
     }
     return 1;
 }
-/* Between two passes over the threads: who may go on? 0: all have ended; 1: go on; 2: nobody ever will. */
+/* Between two passes over the threads: which may go on? 0: all have ended; 1: go on; 2: none ever will. */
 SLOW int schedule(struct rt_block *b)
 {
     u32 count[WAIT_DONE + 1] = {0}, barriers = 0;

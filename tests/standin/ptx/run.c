@@ -22,7 +22,7 @@ struct ptx_kernel {
 };
 
 struct ptx_module {
-    struct module_ir ir; /* names, parameters, initial bytes: all in its arena */
+    struct module_ir ir; /* owns names, parameters and initial bytes */
     void *object;
     struct ptx_kernel *kernels;
     size_t n_kernels;
@@ -243,7 +243,7 @@ static void run_blocks(const struct ptx_kernel *k, const struct ptx_grid *grid, 
         env->block_at[2] = (u32)(b / env->grid[0] / env->grid[1]);
         if (n_frames)
             memset(env->frames, 0, n_frames);
-        if (env->n_shared) /* what shared memory holds at first is nobody's business: NaN shows who looks */
+        if (env->n_shared) /* what shared memory holds at first is undefined: NaN shows who reads it */
             memset(env->shared, 0xff, env->n_shared);
         k->run(env);
     }
@@ -254,14 +254,14 @@ static size_t align_up(size_t n, size_t align)
     return (n + align - 1) & ~(align - 1);
 }
 
-/* The dynamic part begins behind the static one, as strictly aligned as any array that may lie there. */
+/* The dynamic part begins after the static one, as strictly aligned as any array that may lie there. */
 static size_t dynamic_at(const struct ptx_kernel *k)
 {
     size_t align = k->module->ir.extern_align;
     return align_up(k->info.static_shared, align > 16 ? align : 16);
 }
 
-/* Runs the blocks in the numeric mode that translated code expects: the host may have set its own. */
+/* Runs the blocks in the numeric mode that translated code expects: the application may have set another. */
 static void run_guarded(const struct ptx_kernel *k, const struct ptx_grid *grid, struct rt_env *env,
                         size_t n_frames, struct ptx_fault *fault)
 {

@@ -22,7 +22,7 @@
 #define PTX_HEAD     ".version 8.0\n.target sm_90\n.address_size 64\n"
 
 static unsigned char *device_memory;               /* where the host sees DEVICE_BASE */
-static uint64_t device_host_ok, device_host_bytes; /* what kernels may touch of the host's memory */
+static uint64_t device_host_ok, device_host_bytes; /* host memory that kernels may touch */
 
 /* Also before the tests begin, where Check cannot fail. */
 #define DEVICE_MUST(what, ...)                                                                     \

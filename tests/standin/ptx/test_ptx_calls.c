@@ -2,7 +2,7 @@
 /* Functions that are called: those in which threads wait, memory of each, and chains that are refused. */
 #include "test_device.h"
 
-/* out[tid]; what stands between is up to the kernel */
+/* out[tid]; the code in between is up to the kernel */
 #define KERNEL(name, body)                                                                         \
     ".visible .entry " name "(.param .u64 out)\n{\n"                                               \
     ".reg .pred %p<4>; .reg .b32 %r<8>, %t, %x; .reg .b64 %d<4>;\n"                                \
@@ -120,7 +120,7 @@ START_TEST(a_kernel_has_the_shared_memory_that_it_names)
     ck_assert_uint_eq(ptx_kernel_info(device_kernel(module, "plain"))->static_shared, 32);
     ck_assert_uint_eq(ptx_kernel_info(device_kernel(module, "large"))->static_shared, 4000);
     ck_assert_uint_eq(ptx_kernel_info(device_kernel(module, "guarded"))->static_shared, 0);
-    /* behind the module's own: module_tile, and the tile of neighbour() */
+    /* after the module's own: module_tile, and the tile of neighbour() */
     ck_assert_uint_eq(ptx_kernel_info(device_kernel(module, "both"))->static_shared, 512 + 256);
     ck_assert_uint_eq(run("both")[0], 512);
     ck_assert_uint_eq(run("large")[9], 9);

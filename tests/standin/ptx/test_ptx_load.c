@@ -337,7 +337,7 @@ END_TEST
 START_TEST(numbers_are_read_in_any_locale)
 {
     if (!setlocale(LC_ALL, "de_DE.UTF-8") && !setlocale(LC_ALL, "de_DE.utf8"))
-        return; /* not on this machine; the parser takes none from the host */
+        return; /* not on this machine; the parser uses no locale of the process */
     struct ptx_module *module =
         device_load(ENTRY("ld.param.u64 %d1, [p]; mov.f32 %f1, 2.5; st.global.f32 [%d1], %f1;"));
     uint64_t out = DEVICE_BASE + 64;

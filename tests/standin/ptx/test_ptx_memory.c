@@ -78,7 +78,7 @@ START_TEST(addresses_outside_fault_by_name)
             ck_assert_uint_eq(fault.address, bad[i]);
             ck_assert_str_eq(fault.kernel, kernels[k]);
         }
-    /* the alias is where device memory really is, and none of a kernel's business */
+    /* the alias is where device memory really is; a kernel must not use it */
     ck_assert_int_eq(run_at("load", (uint64_t)(uintptr_t)device_memory, NULL), PTX_E_FAULT);
     ck_assert_int_eq(run_at("load4", DEVICE_BASE + DEVICE_BYTES - 16, NULL), PTX_OK);
     ck_assert_int_eq(run_at("load4", DEVICE_BASE + DEVICE_BYTES, NULL), PTX_E_FAULT);

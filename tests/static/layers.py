@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The shape of the product's C: arrows inside preload point down, no include circle, no long file, short functions."""
+import re
+import statistics
+
+from sources import ROOT, as_tap, functions, product, read
+
+# Inside preload, from the top down; a file may include headers of its own layer and of those below.
+PRELOAD = (("hook", "api.c"), ("lifecycle.c", "lifecycle.h"), ("eager",), ("graph",), ("capture",), ("context",),
+           ("base",))
+LINES, MEDIAN, P90 = 600, 11, 31
+INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
+
+# The one list of hooks, from which base/ and hook/ make their tables.
+WITHOUT_LAYER = re.compile(r"preload/hooks\.def")
+# Until they are cut: modules in a circle.
+CIRCULAR = {"storage/run"}
+# Until they are split: files over the limit.
+TOO_LONG = {"storage/reader.c", "tools/dmi_dump.c", "tools/dmi_dump_compare.c"}
+
+
+def layer(path):
+    """The layer of a file of preload, 0 the uppermost, or None."""
+    name = str(path).removeprefix("preload/").split("/")[0]
+    return next((i for i, names in enumerate(PRELOAD) if name in names), None)
+
+
+def includes():
+    """{file: {files of the product that it includes}}"""
+    paths = {str(path): path for path in product(".c", ".h", ".S", ".cu", ".def", ".inc")}
+    found = {}
+    for name, path in paths.items():
+        found[name] = set()
+        for included in INCLUDE.findall(read(path)):
+            for candidate in (included, str(path.parent / included), f"include/{included}"):
+                if candidate in paths:
+                    found[name].add(candidate)
+                    break
+    return found
+
+
+def circle(graph):
+    """The names along one circle of the graph, or an empty list."""
+    done = set()
+
+    def walk(name, way):
+        if name in way:
+            return way[way.index(name):] + [name]
+        if name not in done:
+            for below in sorted(graph.get(name, ())):
+                found = walk(below, way + [name])
+                if found:
+                    return found
+            done.add(name)
+        return []
+    for name in sorted(graph):
+        found = walk(name, [])
+        if found:
+            return found
+    return []
+
+
+def test_every_file_of_preload_has_a_layer():
+    lost = [str(path) for path in product(".c", ".h", ".S", ".def") if path.parts[0] == "preload"
+            and layer(path) is None and not WITHOUT_LAYER.fullmatch(str(path))]
+    assert not lost, "\n".join(lost)
+
+
+def test_arrows_inside_preload_point_down():
+    complaints = []
+    for name, below in includes().items():
+        for included in sorted(below):
+            if name.startswith("preload/") and included.startswith("preload/") and layer(name) is not None:
+                if layer(included) is None:
+                    if not WITHOUT_LAYER.fullmatch(included):
+                        complaints.append(f"{name} includes {included}, which has no layer")
+                elif layer(included) < layer(name):
+                    complaints.append(f"{name} includes {included}, from above")
+    assert not complaints, "\n".join(complaints)
+
+
+def test_no_files_include_each_other():
+    found = circle(includes())
+    assert not found, " -> ".join(found)
+
+
+def module_of(name):
+    """A header, the private header and the source of one name are a module."""
+    return re.sub(r"(_private)?\.\w+$", "", name)
+
+
+def is_private_header_of(name, module):
+    """policy/expr_code.h shares what policy/expr.h declares among the files of that module."""
+    return name.endswith(".h") and name.startswith(module + "_")
+
+
+def test_no_modules_depend_on_each_other():
+    modules = {}
+    for name, below in includes().items():
+        if not WITHOUT_LAYER.fullmatch(name) and module_of(name) not in CIRCULAR:
+            modules.setdefault(module_of(name), set()).update(
+                {module_of(included) for included in below if not WITHOUT_LAYER.fullmatch(included)
+                 and not is_private_header_of(name, module_of(included))} - {module_of(name)})
+    found = circle(modules)
+    assert not found, " -> ".join(found)
+
+
+def test_no_file_is_too_long():
+    lengths = {str(path): read(path).count("\n") for path in product() if (ROOT / path).suffix not in (".md", ".1")}
+    long = [f"{name}: {lines} lines" for name, lines in lengths.items() if lines > LINES and name not in TOO_LONG]
+    assert not long, "\n".join(long)
+    short = [f"{name}: within the limit now, take it out of TOO_LONG" for name in TOO_LONG if lengths.get(name, 0) <= LINES]
+    assert not short, "\n".join(short)
+
+
+def test_functions_are_short():
+    lengths = sorted(last - first + 1 for path in product(".c", ".h", ".cu")
+                     for _, first, last in functions(read(path)))
+    median = statistics.median(lengths)
+    p90 = lengths[len(lengths) * 9 // 10]
+    assert median <= MEDIAN and p90 <= P90, \
+        f"{len(lengths)} functions: median {median} lines (at most {MEDIAN}), p90 {p90} (at most {P90})"
+
+
+def test_the_checks_see_what_is_wrong():
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+    assert circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
+    assert layer("preload/hook/entry.c") < layer("preload/lifecycle.c") < layer("preload/base/session.h")
+    code = 'extern "C" {\nstatic int\nf(void)\n{\n}\nstruct a {\n    int b;\n};\nM(x)\nint g(int (*h)(void))\n{\n}\n}\n'
+    assert list(functions(code)) == [("f", 2, 5), ("g", 10, 12)], list(functions(code))
+
+
+if __name__ == "__main__":
+    as_tap(globals())

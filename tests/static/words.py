@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Comments, messages and documents use the words of docs/glossary.md, and none that it rules out.
+
+words.py --count prints how often each file of LATER does.
+"""
+import collections
+import pathlib
+import re
+import sys
+
+from sources import DATA, as_tap, c_comments, c_strings, hash_comments, line_of, python_texts, read, tracked
+
+GLOSSARY = "docs/glossary.md"
+C = (".c", ".h", ".cu", ".S", ".def", ".inc")
+# (file, phrase): why it stands there.
+ALLOWED = {
+    ("specs/tinygrad-smollm2.yaml", "behind"): "notes are part of exports, which are compared byte for byte",
+}
+# Until their folders are done.
+LATER = re.compile(r"(storage|tools|tests/unit)/.*|docs/format\.md|docs/man/dmi-dump\.1|tests/(?!static/).*\.py")
+
+
+def ruled_out(glossary):
+    """The phrases in the columns "not" of the glossary's tables."""
+    phrases, column = [], None
+    for line in glossary.splitlines():
+        cells = [cell.strip() for cell in line.split("|")]
+        if len(cells) < 3:
+            column = None
+        elif "not" in cells:
+            column = cells.index("not")
+        elif column is not None:
+            phrases += re.findall(r"`([^`]+)`", cells[column])
+    return phrases
+
+
+def pattern(phrases):
+    words = (r"\s+".join(re.escape(word) for word in phrase.split()) for phrase in phrases)
+    return re.compile(rf"(?<![\w-])({'|'.join(words)})(?![\w-])", re.I)
+
+
+def texts(path):
+    """(line, text) of what the file says to people: its comments and messages, or all of it."""
+    text = read(path)
+    first = text.partition("\n")[0]
+    if path.suffix in C:
+        return c_comments(text) + c_strings(text)
+    if path.suffix == ".py" or first.startswith("#!") and "python" in first:
+        return python_texts(text)
+    if path.suffix == ".patch":
+        return [(1, text.partition("\n--- ")[0])]
+    if path.suffix in (".md", ".1", ".yaml") or first.startswith("#!"):
+        return [(1, text)]
+    return hash_comments(text)
+
+
+def found(paths, wrong):
+    """(file, line, phrase) of each ruled out phrase in the files."""
+    for path in paths:
+        for line, text in texts(path):
+            for match in wrong.finditer(text):
+                phrase = " ".join(match.group(1).lower().split())
+                if (str(path), phrase) not in ALLOWED:
+                    yield str(path), line + line_of(text, match.start()) - 1, phrase
+
+
+def files():
+    return [path for path in tracked() if not str(path).startswith(DATA) and path.name != "LICENSE"
+            and str(path) not in (GLOSSARY, "tests/static/words.py") and path.suffix != ".safetensors"]
+
+
+def test_no_word_that_the_glossary_rules_out():
+    paths = [path for path in files() if not LATER.fullmatch(str(path))]
+    complaints = [f"{path}:{line}: {phrase}" for path, line, phrase in found(paths, pattern(ruled_out(read(GLOSSARY))))]
+    assert not complaints, "\n".join(complaints)
+
+
+def test_exceptions_are_needed():
+    spare = [f"{path}: {phrase}" for path, phrase in ALLOWED
+             if not pattern([phrase]).search(" ".join(text for _, text in texts(pathlib.Path(path))))]
+    assert not spare, "\n".join(spare)
+
+
+def test_the_check_sees_what_is_wrong():
+    phrases = ruled_out("| term | meaning | not |\n|---|---|---|\n| a | `b` | `c d`, `e` |\n\n| not | but |\n|---|---|\n"
+                        "| `f` | `g` |\n")
+    assert phrases == ["c d", "e", "f"]
+    wrong = pattern(phrases)
+    assert [match.group(1) for match in wrong.finditer("C\n d, x-e, e_, ef; F.")] == ["C\n d", "F"]
+
+
+def count():
+    counts = collections.Counter()
+    for path, _, phrase in found([path for path in files() if LATER.fullmatch(str(path))],
+                                 pattern(ruled_out(read(GLOSSARY)))):
+        counts[path, phrase] += 1
+    for (path, phrase), number in sorted(counts.items()):
+        print(f"{path}: {phrase}: {number}")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--count"]:
+        count()
+    else:
+        as_tap(globals())
