@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/capture/action.h"
 
-#include "preload/capture/admission.h"
-
 #define COPY_THREADS    256u
 #define COPY_MAX_BLOCKS 1024u
 
@@ -15,11 +13,11 @@ static uint32_t copy_blocks(uint64_t n_bytes, uint32_t access)
     return blocks > COPY_MAX_BLOCKS ? COPY_MAX_BLOCKS : blocks ? (uint32_t)blocks : 1;
 }
 
-static void capture_eager(const struct context *c, const struct admission *item, uint64_t number,
-                          struct action_kernel *out)
+static void capture_eager(const struct action_launch *l, struct action_kernel *out)
 {
-    const struct gather_plan *g = &item->plan->gather;
-    uint64_t at = item->slot & (c->ring.n_slots - 1);
+    const struct context *c = l->context;
+    const struct gather_plan *g = &l->plan->gather;
+    uint64_t at = l->slot & (c->ring.n_slots - 1);
     out->function = c->kernels.copy;
     out->threads = COPY_THREADS;
     out->blocks = copy_blocks(g->n_bytes, g->gather.access);
@@ -27,12 +25,12 @@ static void capture_eager(const struct context *c, const struct admission *item,
         .gather = g->gather,
         .record =
             {
-                .ready = number,
-                .payload = item->payload,
+                .ready = l->number,
+                .payload = l->payload,
                 .n_bytes = g->n_bytes,
-                .site = item->site,
+                .site = l->plan->site,
                 .n_rows = g->dims[0],
-                .occurrence = item->occurrence,
+                .occurrence = l->occurrence,
                 .src = g->gather.src,
             },
         .payload = c->payload,
@@ -67,11 +65,13 @@ static void capture_node(const struct action_place *place, const struct site_pla
 /* ------------------------------------------------------------------------- the table */
 
 static const struct action actions[] = {
-    { .name = "capture", .needs_slot = true, .eager = capture_eager, .node = capture_node },
+    [SPEC_CAPTURE] = { .name = "capture",
+                       .needs_slot = true,
+                       .eager = capture_eager,
+                       .node = capture_node },
 };
 
 const struct action *action_of(uint32_t site)
 {
-    (void)site;
-    return &actions[0];
+    return &actions[session_site(site)->action];
 }

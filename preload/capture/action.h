@@ -15,8 +15,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct admission;
-
 /* A kernel of ours as the driver is to launch it; one parameter. */
 struct action_kernel {
     CUfunction function;
@@ -25,6 +23,16 @@ struct action_kernel {
         struct dmi_copy copy;
         struct dmi_graph_copy graph_copy;
     } param;
+};
+
+/* One eager launch of it, admitted. */
+struct action_launch {
+    const struct context *context;
+    const struct site_plan *plan;
+    uint64_t number; /* the launch number */
+    uint32_t occurrence;
+    uint64_t slot,
+        payload; /* where it needs a slot: running number in the ring, offset of its bytes */
 };
 
 /* Where a node of ours in a graph exec belongs. */
@@ -38,9 +46,7 @@ struct action {
     const char *name;
     bool
         needs_slot; /* it publishes a record: each of its launches is expected, and captured or dropped */
-    /* for one eager launch; @item is RESERVED, under the launch number @number */
-    void (*eager)(const struct context *context, const struct admission *item, uint64_t number,
-                  struct action_kernel *out);
+    void (*eager)(const struct action_launch *launch, struct action_kernel *out);
     /* as a node; also of a plan that reads nothing, whose place a later update may fill */
     void (*node)(const struct action_place *place, const struct site_plan *plan,
                  struct action_kernel *out);

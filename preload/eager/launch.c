@@ -88,7 +88,13 @@ static void launch_action(const struct eager_launch *l, struct eager_job *job,
     struct action_kernel k;
     __typeof__(cuLaunchKernel) *launch =
         l->stream.per_thread ? driver_table.cuLaunchKernel_ptsz : driver_table.cuLaunchKernel;
-    action_of(item->site)->eager(c, item, job->launch.number, &k);
+    struct action_launch admitted = { .context = c,
+                                      .plan = item->plan,
+                                      .number = job->launch.number,
+                                      .occurrence = item->occurrence,
+                                      .slot = item->slot,
+                                      .payload = item->payload };
+    action_of(item->site)->eager(&admitted, &k);
     void *params[] = { &k.param };
     CUresult r =
         launch(k.function, k.blocks, 1, 1, k.threads, 1, 1, 0, l->stream.handle, params, NULL);
