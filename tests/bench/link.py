@@ -4,7 +4,7 @@
 
     tests/bench/link.py DMI_RUN BENCH_LINK [SECONDS]
 
-The stand-in runs kernels, and so the copies behind the sites, on the CPU: where the machine has no CPU left, that and
+The stand-in runs kernels, and so the copies of the sites, on the CPU: where the machine has no CPU left, that and
 not the link is the limit.  bench_drain leaves the kernels out.
 """
 import os

@@ -11,16 +11,15 @@ import concurrent.futures
 import os
 import shutil
 import subprocess
-import sys
 import time
 from xml.etree import ElementTree
 
-import harness
-from harness import DMI_DUMP, PRELOAD, ROOT, Counters
-from standin_log import read_dumps, read_log
+import pytest
 
-sys.path.insert(0, str(ROOT / "tests" / "preload"))
-from segments import read_run  # noqa: E402
+import harness
+from harness import DMI_DUMP, PRELOAD, Counters
+from segments import read_run
+from standin_log import read_dumps, read_log
 
 # What is captured at every launch: site, pointer as the spec says it, where the driver's dumps find it, bytes. A
 # parameter that is no pointer, or one to fewer bytes, is a counted drop.
@@ -68,6 +67,7 @@ class Column:
         self.folder.mkdir(parents=True)
         (self.folder / "column_marks.py").write_text(MARKS)
         env = harness.environment(**env, **self.settings(), COLUMN_MARKS=self.folder / "marks")
+        env.pop("PYTEST_ADDOPTS", None)  # they are those of our own tests
         env["PYTHONPATH"] = f"{self.folder}:{env.get('PYTHONPATH', '')}"
         started = time.monotonic()
         with open(self.folder / "tests.log", "wb") as log:
@@ -168,72 +168,45 @@ class Account:
 
 
 def launches_of(path):
-    """The host's own launches in a call log: ours are left out."""
+    """The application's own launches in a call log: ours are left out."""
     return [r for r in read_log(path) if r["ev"] == "launch" and not r["kernel"].startswith("dmi_")] if path.exists() else []
 
 
-class Tap:
-    """Numbered lines, the plan behind them."""
-
-    def __init__(self):
-        self.n = self.n_failed = 0
-
-    def line(self, good, name, remark=""):
-        self.n += 1
-        self.n_failed += not good
-        remark = " ".join(remark.split())[:600]
-        print(f"{'ok' if good else 'not ok'} {self.n} {name}" + (f" # {remark}" if remark else ""), flush=True)
-        if not good:
-            print(f"{name}: {remark}", file=sys.stderr)  # meson keeps the stdout of a TAP program to itself
-
-    def end(self):
-        print(f"1..{self.n}")
-        return 1 if self.n_failed else 0
-
-
-def judge(columns, cannot):
-    """
-    TAP of a finished run. @cannot: {a test's name: why it cannot pass here}. Return: exit status.
-    """
-    tap, plain = Tap(), columns[0]
+def judge(columns, cannot, check, subtests):
+    """A check for each test of a finished run, and what holds of all. @cannot: {a test's name: why it cannot pass here}."""
+    plain = columns[0]
     for name, (outcome, message) in sorted(plain.outcomes.items()):
         others = {column.name: column.outcomes.get(name, ("absent", "")) for column in columns[1:]}
         differs = [f"{other} {result[0]}: {result[1][:200]}" for other, result in others.items() if result[0] != outcome]
         reason = cannot.get(name.split("::")[-1].split("[")[0])
         if differs:
-            tap.line(False, name, f"{outcome} without the library; {'; '.join(differs)}: see {plain.folder.parent}")
+            check(False, name, f"{outcome} without the library; {'; '.join(differs)}: see {plain.folder.parent}")
         elif outcome == "passed":
-            tap.line(not reason, name, f"passes, and is listed as what cannot: {reason}" if reason else "")
+            check(not reason, name, f"passes, and is listed as what cannot: {reason}")
         elif outcome == "skipped" or reason:
-            tap.line(True, name, f"SKIP {reason or message}")
+            with subtests.test(name):
+                pytest.skip(reason or message)
         else:
-            tap.line(False, name, f"{message}: see {plain.folder}/tests.log")
+            check(False, name, f"{message}: see {plain.folder}/tests.log")
     for column in columns:
-        tap.line(bool(column.outcomes) and set(column.outcomes) == set(plain.outcomes), f"the column {column.name} ran whole",
-                 f"{len(column.outcomes)} tests, {column.seconds:.0f} s")
-    tap.line(not harness.runs_of(columns[1].out), "nothing is written without a spec")
+        check(bool(column.outcomes) and set(column.outcomes) == set(plain.outcomes), f"the column {column.name} ran to its end",
+              f"{len(column.outcomes)} tests, {column.seconds:.0f} s")
+    check(not harness.runs_of(columns[1].out), "nothing is written without a spec")
     account = Account(columns[2])
-    tap.line(not account.wrong, "every launch is accounted for", "; ".join(account.wrong[:5]))
+    check(not account.wrong, "every launch is accounted for", account.wrong[:5])
     for (site, *_), n in zip(SITES, account.by_site):
-        tap.line(n > 0, f"the site {site} was captured", f"{n} records")
+        check(n > 0, f"the site {site} was captured: {n} records")
     counts = collections.Counter(outcome for outcome, _ in plain.outcomes.values())
-    print(f"# {len(plain.outcomes)} tests, {tests_that_launch(columns[2])} of them launch kernels: {dict(counts)}; seconds: "
+    print(f"{len(plain.outcomes)} tests, {tests_that_launch(columns[2])} of them launch kernels: {dict(counts)}; seconds: "
           f"{', '.join(f'{c.name} {c.seconds:.0f}' for c in columns)}")
-    print(f"# {account}", flush=True)
-    return tap.end()
-
-
-def skip(reason):
-    """The whole suite, by name."""
-    print(f"1..0 # SKIP {reason}")
-    raise SystemExit(0)
+    print(account)
 
 
 def step(what, command, log, **options):
     """A step of getting or building a suite: if it fails the suite is skipped, by name."""
     with open(log, "ab") as out:
         if subprocess.run([str(w) for w in command], stdout=out, stderr=out, stdin=subprocess.DEVNULL, **options).returncode:
-            skip(f"{what} failed, see {log}")
+            pytest.skip(f"{what} failed, see {log}")
 
 
 def toolkit():
@@ -241,4 +214,4 @@ def toolkit():
     for nvcc in (os.environ.get("NVCC"), shutil.which("nvcc"), "/usr/local/cuda/bin/nvcc"):
         if nvcc and os.path.exists(nvcc):
             return os.path.dirname(os.path.dirname(os.path.realpath(nvcc)))
-    return skip("no nvcc")
+    return pytest.skip("no nvcc")

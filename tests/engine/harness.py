@@ -1,18 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the engine tests share: running programs under the library, and reading what they left.
+"""What tests share: where things are, running programs under the library, and reading what they left.
 
-Where things are comes from the environment that meson.build sets: DMI_TEST_BUILD (build folder).
+The build folder comes from the environment that meson.build sets (DMI_TEST_BUILD); by hand it is build/meson.
 Nothing here imports from the library's own code: counters are read by the layout that
 include/dmi/counters.h gives, so that a mistake in a tool cannot hide one in the library.
 """
 import json
 import os
 import pathlib
-import shutil
 import struct
 import subprocess
-import sys
-import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("DMI_TEST_BUILD", ROOT / "build" / "meson"))
@@ -21,48 +18,6 @@ PRELOAD = BUILD / "preload" / "libdmi_preload.so"
 STANDIN = BUILD / "tests" / "standin"
 DROP_REASONS = ("ring_full", "too_large", "bad_pointer", "bad_expr", "copy_failed", "not_run", "device_error", "unsupported",
                 "write_failed", "exit_timeout", "context_gone", "mismatch", "no_memory")
-
-sys.path.insert(0, str(ROOT / "tests" / "reference"))
-sys.path.insert(0, str(ROOT / "tests" / "standin"))
-
-
-class Checks:
-    """Says what was checked; remembers whether any of it failed."""
-
-    def __init__(self):
-        self.n_passed = self.n_failed = 0
-
-    def check(self, holds, what, detail=""):
-        print(f"{'ok    ' if holds else 'FAILED'} {what}" + (f": {detail}" if detail else ""), flush=True)
-        self.n_passed += bool(holds)
-        self.n_failed += not holds
-        return holds
-
-    def exit(self):
-        print(f"{self.n_passed} passed, {self.n_failed} failed")
-        sys.exit(1 if self.n_failed else 0)
-
-
-def skip(reason):
-    print(f"skipped: {reason}")
-    sys.exit(77)
-
-
-def need(*paths):
-    for path in paths:
-        if not path.exists():
-            skip(f"{path} was not built")
-
-
-def workspace():
-    """A folder that goes away with the process, unless DMI_TEST_KEEP is set."""
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="dmi-engine-"))
-    if os.environ.get("DMI_TEST_KEEP"):
-        print(f"kept: {folder}")
-    else:
-        import atexit
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
 
 
 def environment(**more):
@@ -86,7 +41,7 @@ def run(command, env=None, timeout=600, check=True, **options):
                             stderr=subprocess.PIPE, text=True, **options)
     if check and result.returncode != 0:
         print(result.stdout[-4000:], result.stderr[-4000:], sep="\n")
-        raise SystemExit(f"{' '.join(map(str, command))}: exit code {result.returncode}")
+        raise AssertionError(f"{' '.join(map(str, command))}: exit code {result.returncode}")
     return result
 
 
@@ -99,7 +54,7 @@ def only_run(out):
     """The one run folder in an --out folder."""
     runs = runs_of(out)
     if len(runs) != 1:
-        raise SystemExit(f"{out} holds {len(runs)} runs, one was expected")
+        raise AssertionError(f"{out} holds {len(runs)} runs, one was expected")
     return runs[0]
 
 
@@ -133,7 +88,7 @@ class Counters:
         (magic, self.version, n_sites, self.uuid, self.state, self.pid, _, self.forwards, self.launches_matched,
          self.steps) = self.HEADER.unpack_from(data)
         if magic != int.from_bytes(b"DMICNT1\0", "little") and magic != 0x31544e43494d44:
-            raise SystemExit(f"{folder}/counters: wrong magic {magic:#x}")
+            raise AssertionError(f"{folder}/counters: wrong magic {magic:#x}")
         self.expected, self.captured, self.dropped, self.launches = [], [], [], []
         for i in range(n_sites):
             fields = struct.unpack_from("<64Q", data, self.HEADER.size + 512 * i)

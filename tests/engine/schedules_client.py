@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The first layers of SmolLM2, served by tinygrad again and again in one process, each time under another schedule.
 
-A line of JSON a pass: the tokens that were made, and a hash of the KV caches they were made from.  The same
+A line of JSON a pass: the new tokens, and a hash of the KV caches that they come from.  The same
 prompt every time, so every line must be the same.  Between passes the stand-in driver, if it began with a seed of
 delays, is given the next one; with --switch, sites are switched off and on at random between forwards.
 """

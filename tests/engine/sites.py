@@ -5,6 +5,7 @@ specs/tinygrad-smollm2.yaml says the same to the library.  The tests compute fro
 log and the driver's own dumps what must have been captured, so that a mistake in the library's
 matching, counting, expressions or gather cannot hide.
 """
+import contextlib
 import re
 import struct
 from dataclasses import dataclass, field
@@ -117,8 +118,19 @@ for site in SITES:
     site.regex = re.compile(site.kernel)
 
 
+@contextlib.contextmanager
 def cut_down(n):
-    """SITES and BEGIN of the same model cut down to its first @n layers, as this process's own from here on."""
+    """Within, SITES are those of the same model cut down to its first @n layers."""
+    uncut = [(site.layers, site.expect) for site in SITES]
+    cut_sites(n)
+    try:
+        yield
+    finally:
+        for site, (layers, expect) in zip(SITES, uncut):
+            site.layers, site.expect = layers, expect
+
+
+def cut_sites(n):
     for site in SITES:
         last = max(site.layers)
         site.layers = {occ: layer for occ, layer in site.layers.items() if occ < n} if len(site.layers) > 1 else site.layers

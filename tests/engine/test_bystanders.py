@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Programs that never touch CUDA do not notice that the library is loaded into them.
 
@@ -6,20 +5,29 @@ LD_PRELOAD is inherited: a shell, a compiler, a Python without an engine get the
 write no file, start no thread, say nothing, and find no cuInit where there is no driver.
 """
 import os
-import pathlib
 import sys
 
-import harness
-from harness import PRELOAD, ROOT, STANDIN, Checks
+import pytest
 
+import harness
+from harness import BUILD, PRELOAD, ROOT, STANDIN
+
+BYSTANDER = BUILD / "tests" / "engine" / "bystander"
+pytestmark = pytest.mark.built(PRELOAD, BYSTANDER)
 SPEC = ROOT / "specs" / "tinygrad-smollm2.yaml"
 COUNT = "import os; print(len(os.listdir('/proc/self/task')))"
 
 
-def main():
-    bystander = pathlib.Path(sys.argv[1]).resolve()
-    harness.need(PRELOAD, bystander)
-    checks, folder = Checks(), harness.workspace()
+@pytest.fixture
+def plain():
+    """No LD_LIBRARY_PATH: no driver, unless the machine has one, which these programs do not load."""
+    env = harness.environment()
+    del env["LD_LIBRARY_PATH"]
+    return env
+
+
+def test_programs_do_not_notice(check, plain, tmp_path):
+    folder = tmp_path
     source = folder / "hello.c"
     source.write_text('#include <stdio.h>\nint main(void) { return puts("hello") < 0; }\n')
     programs = {
@@ -31,7 +39,7 @@ def main():
         "sh -c 'exit 3'": ["sh", "-c", "exit 3"],
         "a compiler": ["cc", "-O1", "-o", folder / "hello", source],
         "what it compiled": [folder / "hello"],
-        "dlsym(RTLD_DEFAULT, cuInit)": [bystander],
+        "dlsym(RTLD_DEFAULT, cuInit)": [BYSTANDER],
         "_exit from Python": [sys.executable, "-c", "import os; os._exit(5)"],
     }
     settings = {
@@ -39,9 +47,6 @@ def main():
         "without one": dict(LD_PRELOAD=PRELOAD),
         "with one that is not there": dict(LD_PRELOAD=PRELOAD, DMI_SPEC=folder / "none.yaml", DMI_OUT=folder / "out"),
     }
-    # No LD_LIBRARY_PATH: no driver, unless the machine has one, which these programs do not load.
-    plain = harness.environment()
-    del plain["LD_LIBRARY_PATH"]
     here = folder / "cwd"
     here.mkdir()
     for name, command in programs.items():
@@ -50,17 +55,20 @@ def main():
             env = {**plain, **{k: str(v) for k, v in more.items()}}
             under = harness.run(command, env=env, cwd=here, check=False)
             same = (alone.returncode, alone.stdout, alone.stderr) == (under.returncode, under.stdout, under.stderr)
-            checks.check(same, f"{name}, {setting}: same exit code and output", "" if same else
-                         f"{(alone.returncode, alone.stdout, alone.stderr)} became {(under.returncode, under.stdout, under.stderr)}")
-    checks.check(not (folder / "out").exists(), "no folder was made for runs")
-    checks.check(not os.listdir(here), "no file was left where the programs ran", ", ".join(os.listdir(here)))
-    seen = harness.run([bystander], env={**plain, "LD_PRELOAD": str(PRELOAD)}).stdout.split()
-    checks.check(seen == ["threads", "1", "cuInit", "no"], "no driver: one thread, and cuInit is not found", " ".join(seen))
-    if (STANDIN / "libcuda.so.1").exists():
-        seen = harness.run([bystander, STANDIN / "libcuda.so.1"], env={**plain, "LD_PRELOAD": str(PRELOAD)}).stdout.split()
-        checks.check(seen[-2:] == ["cuInit", "yes"], "a driver was loaded: cuInit is found", " ".join(seen))
-    checks.exit()
+            check(same, f"{name}, {setting}: same exit code and output", "" if same else
+                  f"{(alone.returncode, alone.stdout, alone.stderr)} became {(under.returncode, under.stdout, under.stderr)}")
+    check(not (folder / "out").exists(), "no folder for runs was created")
+    check(not os.listdir(here), "no file was left where the programs ran", ", ".join(os.listdir(here)))
 
 
-if __name__ == "__main__":
-    main()
+def test_without_a_driver(plain):
+    """One thread, and cuInit is not found."""
+    seen = harness.run([BYSTANDER], env={**plain, "LD_PRELOAD": str(PRELOAD)}).stdout.split()
+    assert seen == ["threads", "1", "cuInit", "no"]
+
+
+@pytest.mark.built(STANDIN / "libcuda.so.1")
+def test_with_a_driver(plain):
+    """It was loaded: cuInit is found."""
+    seen = harness.run([BYSTANDER, STANDIN / "libcuda.so.1"], env={**plain, "LD_PRELOAD": str(PRELOAD)}).stdout.split()
+    assert seen[-2:] == ["cuInit", "yes"]

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """kill -9 and _exit at random moments: what was committed reads back, and the rest is accounted for.
 
@@ -8,18 +7,21 @@ expected is what the driver's call log says was launched, give or take the launc
 kernels are nodes of replayed graphs, and of six processes one leaves by _exit from another thread, and one
 by _exit in the middle of its replays: the last flush then loses nothing.
 """
-import argparse
-import pathlib
 import random
 import signal
 import subprocess
 import time
 
-import numpy as np
+import pytest
 
 import harness
-from harness import DMI_DUMP, DMI_RUN, PRELOAD, ROOT, STANDIN, Checks
+from harness import BUILD, DMI_DUMP, DMI_RUN, PRELOAD, ROOT, STANDIN
+from standin_log import Log
 
+np = pytest.importorskip("numpy")
+
+CLIENT = BUILD / "tests" / "engine" / "loop_client"
+pytestmark = pytest.mark.built(DMI_RUN, DMI_DUMP, PRELOAD, STANDIN / "libcuda.so.1", CLIENT)
 SPEC = ROOT / "tests" / "engine" / "loop.yaml"
 SITES = ("input", "output")  # in the spec's order
 KERNELS = ("first", "block")
@@ -33,25 +35,24 @@ AT_ONCE = {"eager": (1, 1), "graphs": (1, 2)}
 class Run:
     """One process: the engine's @mode, by which @way it ends, and after how many seconds (or forwards: `here`)."""
 
-    def __init__(self, mode, way, rows, delay):
-        self.mode, self.way, self.rows, self.delay = mode, way, rows, delay
-        self.folder = harness.workspace()
+    def __init__(self, folder, mode, way, rows, delay):
+        self.folder, self.mode, self.way, self.rows, self.delay = folder, mode, way, rows, delay
+        folder.mkdir()
         self.launches, self.log = [], ""
 
     def __str__(self):
-        after = f"behind {int(self.delay)} forwards" if self.way == "here" else f"after {self.delay:.3f} s"
+        after = f"after {int(self.delay)} forwards" if self.way == "here" else f"after {self.delay:.3f} s"
         return f"{self.mode}, {self.way}, {self.rows} rows, {after}, {len(self.launches)} launches"
 
-    def go(self, client):
-        from standin_log import Log
+    def go(self):
         env = harness.environment(DMI_STANDIN_LOG=self.folder / "calls", DMI_LOG=self.folder / "log")
         leave = {"kill": [], "thread": [f"thread:{int(self.delay * 1e6)}"], "here": [f"here:{int(self.delay)}"]}[self.way]
-        command = [DMI_RUN, "--spec", SPEC, "--out", self.folder / "out", "--", client, "0", str(self.rows), self.mode, *leave]
+        command = [DMI_RUN, "--spec", SPEC, "--out", self.folder / "out", "--", CLIENT, "0", str(self.rows), self.mode, *leave]
         with open(self.folder / "stderr", "wb") as stderr:
             program = subprocess.Popen([str(word) for word in command], env=env, stdout=subprocess.PIPE, stderr=stderr)
             try:
                 if program.stdout.readline() != b"ready\n":
-                    raise SystemExit(f"the client did not start: {(self.folder / 'stderr').read_text()}")
+                    raise AssertionError(f"the client did not start: {(self.folder / 'stderr').read_text()}")
                 if self.way == "kill":
                     time.sleep(self.delay)
                 else:
@@ -80,7 +81,7 @@ def check_rows(site, layer, x, rows):
     place = np.arange(rows * COLUMNS, dtype=np.uint32).reshape(rows, COLUMNS)
     if not (x == (seeds[:, None, None].astype(np.uint32) << 16) + place).all():
         return "a row that no launch wrote so", len(x)
-    # Seeds count launches modulo 2^16: `first` is every fourth, `block` number n stands n + 1 behind it.
+    # Seeds count launches modulo 2^16: `first` is every fourth, `block` number n comes n + 1 after it.
     offset = 0 if site == "input" else layer + 1
     if len(seeds) and (seeds % (LAYERS + 1) != offset).any():
         return "another layer's launch", len(x)
@@ -145,34 +146,22 @@ def lost_of(stats, site):
     return sum(entry["lost_at_kill"]["records"] for entry in stats["sites"] if entry["site"] == site)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("client", type=pathlib.Path)
-    parser.add_argument("--kills", type=int, default=8)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--graphs", action="store_const", dest="mode", const="graphs", default="eager")
-    opt = parser.parse_args()
-    opt.client = opt.client.resolve()
-    harness.need(DMI_RUN, DMI_DUMP, PRELOAD, STANDIN / "libcuda.so.1", opt.client)
-    checks, chance, total, n_read = Checks(), random.Random(opt.seed), np.zeros(4, dtype=int), 0
+@pytest.mark.parametrize("mode, kills", [("eager", 8), ("graphs", 6)], ids=["eager", "graphs"])
+def test_kill(check, request, long, tmp_path, mode, kills):
+    kills = request.config.getoption("--kills") or (100 if long else kills)
+    chance, total, n_read = random.Random(2 if long else 1), np.zeros(4, dtype=int), 0
     # Once to its end: all kernels are then in the driver's cache. While one is compiled nothing is launched.
-    folder = harness.workspace()
-    harness.run([DMI_RUN, "--spec", SPEC, "--out", folder / "out", "--", opt.client, "1", "4", opt.mode],
-                env=harness.environment(DMI_STANDIN_LOG=folder / "calls"))
-    for i in range(opt.kills):
-        way = WAYS[opt.mode][i % len(WAYS[opt.mode])]
-        # Half of them early: while the library makes its arena, the graphs and the first segment.
+    harness.run([DMI_RUN, "--spec", SPEC, "--out", tmp_path / "out", "--", CLIENT, "1", "4", mode],
+                env=harness.environment(DMI_STANDIN_LOG=tmp_path / "calls"))
+    for i in range(kills):
+        way = WAYS[mode][i % len(WAYS[mode])]
+        # Half of them early: while the library makes its ring, the graphs and the first segment.
         delay = chance.uniform(0, 0.02) if i // 2 % 2 else chance.uniform(0, 0.5)
-        run = Run(opt.mode, way, chance.choice((1, 4, 32)), chance.randrange(1000) if way == "here" else delay)
-        complaints = run.go(opt.client)
+        run = Run(tmp_path / str(i), mode, way, chance.choice((1, 4, 32)), chance.randrange(1000) if way == "here" else delay)
+        complaints = run.go()
         wrong, sums = check_run(run)
-        checks.check(not complaints + wrong, f"{i}: {run}", "; ".join(complaints + wrong))
+        check(not complaints + wrong, f"{i}: {run}", complaints + wrong)
         total += sums
         n_read += sums[1] > 0
-    print("       {} expected = {} read back + {} dropped + {} lost at the kill".format(*total))
-    checks.check(n_read >= opt.kills // 4, f"{n_read} of {opt.kills} ended late enough for records to be read back")
-    checks.exit()
-
-
-if __name__ == "__main__":
-    main()
+    print("{} expected = {} read back + {} dropped + {} lost at the kill".format(*total))
+    check(n_read >= kills // 4, f"{n_read} of {kills} ended late enough for records to be read back")

@@ -1,27 +1,26 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """PyCUDA's own tests on the stand-in: a client linked against libcuda by name, without DMI, with it, and captured.
 
-Usage: test_pycuda.py [--work DIR] [--quick]
-
-The sdist comes from PyPI into DIR and is built there, once, without curand, its modules loaded as PTX instead of
-machine code. None of it enters the project. Prints TAP (columns.py says what is checked); a plan of 0 tests, all
-skipped, where the suite cannot be had (no network, no nvcc, no C++ compiler).
+The sdist comes from PyPI into the build folder and is built there, once, without curand, its modules loaded as PTX
+instead of machine code. None of it enters the project. columns.py says what is checked; it is skipped where the suite
+cannot be had (no network, no nvcc, no C++ compiler). --long runs all of it, otherwise a part that takes half a minute.
 """
-import argparse
 import fcntl
 import os
 import pathlib
 import shutil
 import sys
-import tempfile
+
+import pytest
 
 import columns
 import harness
 
+WORK = harness.BUILD / "tests" / "engine" / "pycuda"
+pytestmark = pytest.mark.built(harness.PRELOAD, harness.DMI_DUMP, harness.STANDIN / "libcuda.so.1")
 VERSION = "2026.1"
-# numpy is in build/venv; pytools and what it wants are PyCUDA's.
-PACKAGES = ("pytest==9.2.0", "pytools==2026.1.1", "mako==1.4.3", "platformdirs==4.14.7", "siphash24==1.9",
+# numpy and pytest are in build/venv; pytools and what it wants are PyCUDA's.
+PACKAGES = ("pytools==2026.1.1", "mako==1.4.3", "platformdirs==4.14.7", "siphash24==1.9",
             "setuptools==82.0.1", "wheel==0.48.0")
 
 # What cannot pass here, and why. Anything else that fails is a failure.
@@ -42,7 +41,7 @@ QUICK = [*(f"test_driver.py::TestDriver::{name}" for name in (
     "test_cumath.py::test_sqrt"]
 
 # A pytest plugin of ours: modules are loaded from PTX, as compile_plain() can make it, and curandom.py, whose own
-# generator needs no curand, is told what it asks _driver for: there is none.
+# generator needs no curand, gets from _driver the answer that there is none.
 PLUGIN = """
 import pycuda._driver as driver
 import pycuda.compiler as compiler
@@ -102,7 +101,7 @@ def fetch_and_build(work, cuda):
             packages = PACKAGES
         except ImportError:
             packages = (*PACKAGES, "numpy")
-        columns.step("fetching pytest from the Python package index", [*pip, "install", "--target", site, *packages], log, env=env)
+        columns.step("fetching what PyCUDA needs from the Python package index", [*pip, "install", "--target", site, *packages], log, env=env)
         columns.step("fetching PyCUDA from the Python package index",
                      [*pip, "download", "--no-deps", "--no-build-isolation", "--no-binary", "pycuda", "--dest", work,
                       f"pycuda=={VERSION}"], log, env=env)
@@ -117,26 +116,14 @@ def fetch_and_build(work, cuda):
     return source
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--work", type=pathlib.Path, default=None)
-    parser.add_argument("--quick", action="store_true", help="a part that takes half a minute")
-    opt = parser.parse_args()
-    work = (opt.work or pathlib.Path(tempfile.mkdtemp(prefix="pycuda-"))).resolve()
-    for path in (harness.PRELOAD, harness.DMI_DUMP, harness.STANDIN / "libcuda.so.1"):
-        if not path.exists():
-            columns.skip(f"{path} was not built")
+def test_pycuda(check, subtests, long):
     cuda = columns.toolkit()
-    source = fetch_and_build(work, cuda)
-    select = QUICK if opt.quick else ["test_driver.py", "test_gpuarray.py", "test_cumath.py"]
+    source = fetch_and_build(WORK, cuda)
+    select = ["test_driver.py", "test_gpuarray.py", "test_cumath.py"] if long else QUICK
     # 2**32 elements, which some tests allocate where there is room, take hours
-    env = dict(PATH=f"{cuda}/bin:{os.environ['PATH']}", PYTHONPATH=f"{source}:{work / 'site'}", PYTHONDONTWRITEBYTECODE="1",
-               XDG_CACHE_HOME=work / "cache", DMI_STANDIN_MEMORY="4G",
-               DMI_STANDIN_CACHE=os.environ.get("DMI_STANDIN_CACHE", work / "standin-cache"))
+    env = dict(PATH=f"{cuda}/bin:{os.environ['PATH']}", PYTHONPATH=f"{source}:{WORK / 'site'}", PYTHONDONTWRITEBYTECODE="1",
+               XDG_CACHE_HOME=WORK / "cache", DMI_STANDIN_MEMORY="4G",
+               DMI_STANDIN_CACHE=os.environ.get("DMI_STANDIN_CACHE", WORK / "standin-cache"))
     command = [sys.executable, "-m", "pytest", "-v", "--tb=short", "-p", "no:cacheprovider", *select]
-    done = columns.run_columns(work / ("quick" if opt.quick else "whole"), command, source / "test", env)
-    return columns.judge(done, CANNOT)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    done = columns.run_columns(WORK / ("whole" if long else "quick"), command, source / "test", env)
+    columns.judge(done, CANNOT, check, subtests)

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The engine's outputs are the same bits whatever the schedule, and so is what is captured.
 
@@ -10,23 +9,26 @@ that buffer at that launch, and exactly those must be there that the call log as
 
 --long takes 100 seeds; without it a few.
 """
-import argparse
 import fnmatch
 import itertools
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 import harness
 import schedules_client
-import sites
-from collector import Collector, digest
-from harness import DMI_RUN, PRELOAD, ROOT, Checks, Tally
+import segments
+from harness import DMI_RUN, PRELOAD, ROOT, STANDIN, Tally
 from standin_log import Log, read_dumps
 
-sys.path.insert(0, str(ROOT / "tests" / "preload"))
-import numpy as np  # noqa: E402
-import segments  # noqa: E402
+np = pytest.importorskip("numpy")
+pytest.importorskip("tinygrad")
+import sites  # noqa: E402
+from collector import Collector, digest  # noqa: E402
+
+pytestmark = pytest.mark.built(DMI_RUN, PRELOAD, STANDIN / "libcuda.so.1")
 
 LAYERS = 2
 TOKENS = 3
@@ -72,15 +74,15 @@ def logits_of(folder, digests):
     return [by_launch[seq] for seq in sorted(by_launch)]
 
 
-def check_outputs(checks, name, n, plain, ran):
+def check_outputs(check, name, n, plain, ran):
     """Each of @n passes said what the first pass without the library did."""
     folder, said, digests = ran
     lines, want = said.splitlines(), plain[1].splitlines()[0]
-    checks.check(len(lines) == n and set(lines) == {want}, f"{name}: tokens and KV caches of {n} passes are those without the library",
-                 f"{len(lines)} lines: {sorted(set(lines) - {want})[:2]}" if set(lines) != {want} else "")
+    check(len(lines) == n and set(lines) == {want}, f"{name}: tokens and KV caches of {n} passes are those without the library",
+          f"{len(lines)} lines: {sorted(set(lines) - {want})[:2]}" if set(lines) != {want} else "")
     # tinygrad's sampling noise is within them: they are the same at the same pass
     want, logits = logits_of(plain[0], None), logits_of(folder, digests)
-    checks.check(len(logits) == n * TOKENS and logits == want[:len(logits)], f"{name}: and so are the logits of {len(logits)} forwards, bit for bit")
+    check(len(logits) == n * TOKENS and logits == want[:len(logits)], f"{name}: and so are the logits of {len(logits)} forwards, bit for bit")
 
 
 def on_in_forward(n_forwards, switch):
@@ -92,8 +94,8 @@ def on_in_forward(n_forwards, switch):
         yield list(on)
 
 
-def check_capture(checks, name, ran, switch=False):
-    """Records are those that were asked for, equal in bits to the driver's dumps, and the account is whole."""
+def check_capture(check, name, ran, switch=False):
+    """Records are those that were asked for, equal in bits to the driver's dumps, and accounting balances."""
     folder, _, digests = ran
     run = harness.only_run(folder / "run")
     launches = Log(folder / "calls").launches
@@ -102,11 +104,11 @@ def check_capture(checks, name, ran, switch=False):
     wanted = {(w.forward, w.site, w.occurrence): w for w in wants if on[w.forward][w.site]}
     records, _ = segments.read_run(run)
     got = {(r.forward, r.site, r.occurrence): r for r in records}
-    checks.check(len(got) == len(records) and set(got) == set(wanted),
-                 f"{name}: {len(records)} records of {len(forwards)} forwards, those that were asked for"
-                 + (f" ({len(wants) - len(wanted)} were switched off)" if switch else ""),
-                 f"missing {sorted(set(wanted) - set(got))[:3]}, too many {sorted(set(got) - set(wanted))[:3]}"
-                 if set(got) != set(wanted) else "")
+    check(len(got) == len(records) and set(got) == set(wanted),
+          f"{name}: {len(records)} records of {len(forwards)} forwards, those that were asked for"
+          + (f" ({len(wants) - len(wanted)} were switched off)" if switch else ""),
+          f"missing {sorted(set(wanted) - set(got))[:3]}, too many {sorted(set(got) - set(wanted))[:3]}"
+          if set(got) != set(wanted) else "")
     wrong = []
     for key in set(got) & set(wanted):
         record, want = got[key], wanted[key]
@@ -115,19 +117,19 @@ def check_capture(checks, name, ran, switch=False):
         layer = None if record.layer < 0 else record.layer
         if layer != want.layer or digests.get((want.seq, want.site)) != digest(rows):
             wrong.append(key)
-    checks.check(not wrong, f"{name}: their layers are right, and their bits the driver's", f"{len(wrong)} wrong: {sorted(wrong)[:3]}" if wrong else "")
+    check(not wrong, f"{name}: their layers are right, and their bits the driver's", f"{len(wrong)} wrong: {sorted(wrong)[:3]}" if wrong else "")
     counters = harness.Counters(run)
     expected, captured = sum(counters.expected, Tally()), sum(counters.captured, Tally())
-    checks.check(expected == captured and captured.records == len(records) and counters.state == counters.CLOSED,
-                 f"{name}: all that was expected is captured: {expected}",
-                 "" if expected == captured else captured)
+    check(expected == captured and captured.records == len(records) and counters.state == counters.CLOSED,
+          f"{name}: all that was expected is captured: {expected}",
+          "" if expected == captured else captured)
     in_graphs = sum(launch["exec"] != 0 for launch in launches if not launch["kernel"].startswith("dmi_"))
-    checks.check(in_graphs > len(launches) // 4, f"{name}: {in_graphs} of the engine's kernels ran in graphs")
+    check(in_graphs > len(launches) // 4, f"{name}: {in_graphs} of the engine's kernels ran in graphs")
     if switch:
-        check_switches(checks, name, launches, on)
+        check_switches(check, name, launches, on)
 
 
-def check_switches(checks, name, launches, on):
+def check_switches(check, name, launches, on):
     """A graph's copies of sites that are off do not run; one that is on but not wanted (another kind of forward) may."""
     forward, want = -1, 0
     for launch in launches:
@@ -135,38 +137,36 @@ def check_switches(checks, name, launches, on):
         if launch["exec"] and forward >= 0:
             want += sum(on[forward][i] for i, site in enumerate(sites.SITES) if site.regex.fullmatch(launch["kernel"]))
     copies = sum(launch["kernel"] == "dmi_copy_graph" for launch in launches)
-    checks.check(copies == want, f"{name}: in graphs {copies} copies ran, those of sites that were on", "" if copies == want else want)
+    check(copies == want, f"{name}: in graphs {copies} copies ran, those of sites that were on", "" if copies == want else want)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--long", action="store_true", help="100 seeds")
-    opt = parser.parse_args()
-    try:
-        import tinygrad  # noqa: F401
-    except ImportError:
-        harness.skip("the package tinygrad is not installed")
-    harness.need(DMI_RUN, PRELOAD, harness.STANDIN / "libcuda.so.1")
-    seeds, switched = (100, 40) if opt.long else (6, 6)
-    sites.cut_down(LAYERS)
-    checks, runs = Checks(), Pass(harness.workspace())
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        plain = pool.submit(runs.run, "absent", max(seeds, switched))
-        seeded = pool.submit(runs.run, "seeded", seeds, capture=True, seed=1)
-        off = pool.submit(runs.run, "switched", switched, capture=True, seed=1001, first_seed=1001, switch=True)
-        idle = pool.submit(runs.run, "idle", 4, LD_PRELOAD=PRELOAD)
-        capturing = pool.submit(runs.run, "capturing", 4, capture=True)
-    plain = plain.result()
-    check_outputs(checks, "absent", max(seeds, switched), plain, plain)
-    check_outputs(checks, "idle", 4, plain, idle.result())
-    check_outputs(checks, "capturing", 4, plain, capturing.result())
-    check_capture(checks, "capturing", capturing.result())
-    check_outputs(checks, f"{seeds} seeds of delays", seeds, plain, seeded.result())
-    check_capture(checks, f"{seeds} seeds of delays", seeded.result())
-    check_outputs(checks, "switched at random", switched, plain, off.result())
-    check_capture(checks, "switched at random", off.result(), switch=True)
-    checks.exit()
+class Served:
+    """Runs of the client by what they show, and of how many passes each is."""
+
+    def __init__(self, runs, n_seeds, n_switched):
+        self.passes = {"absent": max(n_seeds, n_switched), "idle": 4, "capturing": 4, "seeded": n_seeds, "switched": n_switched}
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            running = {
+                "absent": pool.submit(runs.run, "absent", self.passes["absent"]),
+                "seeded": pool.submit(runs.run, "seeded", n_seeds, capture=True, seed=1),
+                "switched": pool.submit(runs.run, "switched", n_switched, capture=True, seed=1001, first_seed=1001, switch=True),
+                "idle": pool.submit(runs.run, "idle", 4, LD_PRELOAD=PRELOAD),
+                "capturing": pool.submit(runs.run, "capturing", 4, capture=True),
+            }
+        self.results = {name: future.result() for name, future in running.items()}
 
 
-if __name__ == "__main__":
-    main()
+@pytest.fixture(scope="module")
+def served(long, tmp_path_factory):
+    with sites.cut_down(LAYERS):
+        yield Served(Pass(tmp_path_factory.mktemp("schedules")), *((100, 40) if long else (6, 6)))
+
+
+@pytest.mark.parametrize("name", ("absent", "idle", "capturing", "seeded", "switched"))
+def test_outputs(check, served, name):
+    check_outputs(check, name, served.passes[name], served.results["absent"], served.results[name])
+
+
+@pytest.mark.parametrize("name", ("capturing", "seeded", "switched"))
+def test_capture(check, served, name):
+    check_capture(check, name, served.results[name], switch=name == "switched")

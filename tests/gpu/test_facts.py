@@ -1,18 +1,19 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """`facts` on the stand-in driver: it asks all it says it asks, ends whatever happens, and can say no.
 
-Usage: test_facts.py FACTS [DMI-RUN] (LD_LIBRARY_PATH leads to the stand-in). With DMI-RUN it is also asked under the
-library, which must not change an answer.
+It is also asked under the library, which must not change an answer. LD_LIBRARY_PATH leads to the stand-in.
 """
 import collections
 import os
 import subprocess
-import sys
-import tempfile
 import time
 
-FACTS, DMI_RUN = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None
+import pytest
+
+from harness import BUILD, DMI_RUN, PRELOAD, STANDIN
+
+FACTS = BUILD / "tests" / "gpu" / "facts"
+pytestmark = pytest.mark.built(FACTS, STANDIN / "libcuda.so.1")
 # What tests/standin says it does not have, and what a device before compute capability 9.0 lacks.
 NOT_THERE = {"conditional_nodes", "address_range_mapped"}
 PROGRAMMATIC = {"programmatic_edges", "beside_programmatic", "captured_programmatic", "overlap_lost"}
@@ -26,16 +27,8 @@ RELIED_ON = {
     "embedded_nodes", "refused_update", "user_objects",
 }
 Row = collections.namedtuple("Row", "question kind what answer value unit")
-n_failed = 0
 
-
-def check(holds, what, detail=""):
-    global n_failed
-    print(f"{'ok    ' if holds else 'FAILED'} {what}" + ("" if holds else f": {detail}"), flush=True)
-    n_failed += not holds
-
-
-# The kernels that most questions launch or capture; some answers come with a copy of ours behind each.
+# The kernels that most questions launch or capture; some answers come with a copy of the library's after each.
 SPEC = """hookspec: 1
 ring: {bytes: 1M, slots: 4096}
 sites:
@@ -56,7 +49,7 @@ def questions():
     return [line.split("\t")[0] for line in listed.splitlines()]
 
 
-def whole():
+def test_all_questions(check):
     names = questions()
     status, rows, output, seconds = facts(DMI_STANDIN_SM="90")
     told = {row.question for row in rows}
@@ -75,13 +68,13 @@ def whole():
     check(len(figures) > 60 and all(float(row.value) >= 0 or row.question == "replay_of_extra_nodes" for row in figures), "figures are numbers", figures)
 
 
-def older_device():
+def test_older_device():
+    """It is not asked for programmatic launches."""
     status, rows, output, _ = facts(*PROGRAMMATIC, DMI_STANDIN_SM="80")
-    check(status == 0 and {r.question for r in rows if r.kind == "skip"} == PROGRAMMATIC,
-          "an older device is not asked for programmatic launches", output)
+    assert status == 0 and {r.question for r in rows if r.kind == "skip"} == PROGRAMMATIC, output
 
 
-def says_no():
+def test_says_no(check):
     """Where the driver is not as the design wants it, this comes out."""
     status, rows, output, _ = facts("clone_children", "device", DMI_STANDIN_FAIL="cuGraphNodeFindInClone:0:1")
     check(status == 1 and any(r.kind == "breaks" and r.question == "clone_children" for r in rows), "a broken premise is a no", output)
@@ -89,13 +82,13 @@ def says_no():
     status, rows, output, _ = facts("clone_captured", "device", DMI_STANDIN_FAIL="cuGraphClone:0:1")
     errors = [r for r in rows if r.kind == "error"]
     check(status == 1 and len(errors) == 1 and errors[0].what == "cuGraphClone" and "CUDA_ERROR_INVALID_VALUE" in errors[0].answer,
-          "a call that fails is told by its name and its error's", output)
+          "a call that fails is reported by its name and its error's", output)
     status, rows, output, _ = facts("queued_params", DMI_STANDIN_FAIL="cuGraphExecKernelNodeSetParams_v2:0:801")
     check({r.kind for r in rows} >= {"holds", "absent"} and "not implemented here" in output,
           "a call that is not implemented here says so", output)
 
 
-def never_hangs():
+def test_never_hangs(check):
     status, rows, output, seconds = facts("--limit", "1", "copy_bandwidth", "device", DMI_STANDIN_DTOH_LATENCY_NS="30000000000")
     late = [r for r in rows if r.kind == "error"]
     check(status == 1 and len(late) == 1 and late[0].answer == "took more than 1 s", "a question that does not end is ended", output)
@@ -107,7 +100,7 @@ def never_hangs():
           "when the time for all is over, the others are named", output)
 
 
-def no_device():
+def test_no_device(check):
     status, _, output, _ = facts(DMI_STANDIN_DEVICES="0")
     check(status == 77 and output == "skipped: no CUDA device\n", "without a device it is skipped", (status, output))
     status, _, output, _ = facts(LD_LIBRARY_PATH="/nonexistent")
@@ -117,29 +110,16 @@ def no_device():
     check(status == 2, "a question that is none is refused", (status, output))
 
 
-def the_same_under_the_library():
-    if not DMI_RUN:
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        spec, log, out = f"{folder}/spec.yaml", f"{folder}/log", f"{folder}/out"
-        with open(spec, "w") as file:
-            file.write(SPEC)
-        without = facts(DMI_STANDIN_SM="90")
-        under = facts(before=(DMI_RUN, "--strict", "--spec", spec, "--log", log, "--out", out), DMI_STANDIN_SM="90")
-        n_runs = len(os.listdir(out))
-    # a template that the host has destroyed is kept by the library: its nodes go on being known
+@pytest.mark.built(DMI_RUN, PRELOAD)
+def test_the_same_under_the_library(check, tmp_path):
+    spec, log, out = tmp_path / "spec.yaml", tmp_path / "log", tmp_path / "out"
+    spec.write_text(SPEC)
+    without = facts(DMI_STANDIN_SM="90")
+    under = facts(before=(DMI_RUN, "--strict", "--spec", spec, "--log", log, "--out", out), DMI_STANDIN_SM="90")
+    n_runs = len(os.listdir(out))
+    # a template that the application has destroyed is kept by the library: its nodes go on being known
     answers = [[row[:4] for row in rows if row.kind != "figure" and (row.question != "template_gone" or row.kind == "holds")]
                for _, rows, _, _ in (without, under)]
     changed = sorted(set(answers[0]) ^ set(answers[1]))
     check(under[0] == without[0] == 0 and len(answers[0]) == len(answers[1]) and not changed, "the library changes no answer", changed)
     check(n_runs > 10, "and captures meanwhile", f"{n_runs} runs")
-
-
-def main():
-    for test in (whole, older_device, says_no, never_hangs, no_device, the_same_under_the_library):
-        test()
-    sys.exit(1 if n_failed else 0)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,42 +1,31 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The demo's run on a GPU: captured whole, near the reference, and the same text with and without.
-
-Usage: test_tinygrad_gpu.py DMI-RUN DMI-DUMP
-"""
+"""The demo's run on a GPU: captured completely, near the reference, and the same text with and without."""
 import json
 import os
-import pathlib
 import subprocess
 import sys
-import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+import pytest
+
+from harness import DMI_DUMP, DMI_RUN, PRELOAD, ROOT
+
+pytestmark = pytest.mark.built(DMI_RUN, DMI_DUMP, PRELOAD)
 
 
 def run(*command):
-    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True)
-    if done.returncode:
-        print(done.stdout)
-        sys.exit(f"{command[0]}: exit status {done.returncode}")
+    done = subprocess.run([str(word) for word in command], env={**os.environ, "DEV": "CUDA:PTX", "JIT": "2"}, stdout=subprocess.PIPE, text=True)
+    assert done.returncode == 0, f"{command[0]}: exit status {done.returncode}\n{done.stdout}"
     return done.stdout
 
 
-def main():
-    dmi_run, dmi_dump = sys.argv[1:3]
-    os.environ.update(DEV="CUDA:PTX", JIT="2")
+def test_tinygrad_on_a_gpu(tmp_path):
+    found = subprocess.run([sys.executable, ROOT / "tools/setup/driver.py"], stdout=subprocess.PIPE, text=True)
+    if found.returncode or "standin" in os.environ.get("LD_LIBRARY_PATH", ""):
+        pytest.skip("no CUDA device")
     client = [sys.executable, ROOT / "demo/generate.py"]
+    out = tmp_path / "RUN"
     plain = run(*client)
-    with tempfile.TemporaryDirectory() as folder:
-        out = pathlib.Path(folder) / "RUN"
-        captured = run(dmi_run, "--strict", "--spec", ROOT / "specs/tinygrad-smollm2.yaml", "--out", out, "--", *client)
-        if captured != plain:
-            sys.exit(f"the text differs: {plain!r} without, {captured!r} with")
-        stats = json.loads(run(dmi_dump, "stats", "--json", out))
-        if not stats:
-            sys.exit("no statistics")
-        print(run(dmi_dump, "verify", out, "--against", ROOT / "tests/reference/full.safetensors", "--request", "france"))
-
-
-if __name__ == "__main__":
-    main()
+    captured = run(DMI_RUN, "--strict", "--spec", ROOT / "specs/tinygrad-smollm2.yaml", "--out", out, "--", *client)
+    assert captured == plain
+    assert json.loads(run(DMI_DUMP, "stats", "--json", out)), "no statistics"
+    print(run(DMI_DUMP, "verify", out, "--against", ROOT / "tests/reference/full.safetensors", "--request", "france"))

@@ -280,7 +280,7 @@ def destroyed(c):
 
 
 def without_rows(c):
-    """Execs that are destroyed while a launch without anything to record is on its way, and others right behind."""
+    """Execs that are destroyed while a launch without anything to record is on its way, and others right after it."""
     for i in range(60):
         graph, _ = by_hand(c, [("other", 1, 64, 60)] * 4 + [("block", 0, 0, 1)])
         empty = ok(cu.cuGraphInstantiate(graph, 0))

@@ -4,13 +4,9 @@ import json
 import os
 import pathlib
 import subprocess
-import sys
-import time
 
-HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "engine"))
-from harness import BUILD, DROP_REASONS, PRELOAD, ROOT, Checks, Counters, Tally, environment, need, skip, workspace  # noqa: E402,F401
-import segments  # noqa: E402
+import segments
+from harness import BUILD, PRELOAD, Counters, environment
 
 CLIENT = BUILD / "tests" / "preload" / "driver_calls"
 LINKED = BUILD / "tests" / "preload" / "driver_calls_link"
@@ -41,7 +37,7 @@ def pattern(seed, n):
 
 
 class Result:
-    """What one process said and left behind."""
+    """What one process said, and the runs that it wrote."""
 
     def __init__(self, process, out, folder):
         self.code, self.stdout, self.stderr = process.returncode, process.stdout, process.stderr
@@ -81,12 +77,11 @@ class Run:
 
 
 class Bench:
-    """A folder to work in, and programs run in it."""
+    """A folder to work in, and programs run in it; @check: the fixture."""
 
-    def __init__(self):
-        need(PRELOAD, CLIENT)
-        self.folder, self.n = workspace(), 0
-        self.checks = Checks()
+    def __init__(self, folder, check):
+        self.folder, self.n = folder, 0
+        self.checked = check
 
     def run(self, script, text=None, way="dlopen", preload=True, client=None, command=None, timeout=60, before=(), after=(),
             **env):
@@ -117,16 +112,12 @@ class Bench:
         result = self.run(script, text, **options)
         same = result.said() == without.said()
         detail = "" if same else f"with {result.said()}, without {without.said()}; {result.stderr[-600:]}"
-        self.checks.check(same, f"{what}: the program says the same without the library", detail[:3000])
+        self.check(same, f"{what}: the program says the same without the library", detail)
         return result
 
-    def part(self, test):
-        started = time.monotonic()
-        test()
-        print(f"# {test.__name__}: {time.monotonic() - started:.1f} s", flush=True)
-
     def check(self, holds, what, detail=""):
-        return self.checks.check(holds, what, "" if holds else str(detail)[:3000])
+        """The fixture `check`; of what tensors hold, the beginning is enough."""
+        return self.checked(holds, what, "" if holds else str(detail)[:3000])
 
     def captured(self, what, result, expected, site=0, i=0):
         """The run holds exactly the words in @expected for @site, in order, and its counters agree."""

@@ -1,9 +1,7 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """When and where tensors are taken: before and after, several sites, occurrences, layers, forwards, steps."""
-from kit import START, Bench, filled, pattern, site, spec
+from kit import START, filled, pattern, site, spec
 
-bench = Bench()
 LAUNCH = "launch {} 0 1 64 p 64 {}"
 
 
@@ -11,7 +9,7 @@ def launches(*pairs):
     return [LAUNCH.format(name, seed) for name, seed in pairs]
 
 
-def before_and_after():
+def test_before_and_after(bench):
     text = spec(site("was", when="before"), site("is", when="after"), head="# default ring")
     script = START + ["write p 256 9", "sync"] + launches(("block", 1), ("block", 2), ("block", 3)) + ["digest p 256"]
     r = bench.alike("before and after", script, text)
@@ -23,7 +21,7 @@ def before_and_after():
         bench.check([x.layer for x in run.of(0)] == [-1] * 3, "a site without layers has none")
 
 
-def several_sites():
+def test_several_sites(bench):
     text = spec(site("whole", occurrences="{to: 0}"), site("half", dims="[{row: true, count: 'arg[1].u32 / 2'}]"),
                 site("tail", offset="4 * (arg[1].u32 - 1)", dims="[{row: true, count: 1}]"),
                 site("whole", dims="[{row: true, count: 2}]", occurrences="{from: 1}"))
@@ -36,7 +34,7 @@ def several_sites():
         bench.check(run.counters.launches == [2, 2, 2, 2], "launches that matched are counted", run.counters.launches)
 
 
-def occurrences_and_layers():
+def test_occurrences_and_layers(bench):
     head = "vars: {base: 10}\nforward:\n  - {kind: step, begin: {kernel: '^first$'}}"
     text = spec(site("mid", occurrences="{expect: 4, from: 1, to: 2}", layer="base + 2 * occ"),
                 site("end", occurrences="{expect: 4, from: 3}", layer="occ"),
@@ -50,14 +48,14 @@ def occurrences_and_layers():
         bench.check([(x.layer, x.words) for x in run.of(1)] == [(3, filled(4, 64))] * 2, "an open range")
         bench.check([x.words for x in run.of(2)] == [filled(90, 64)] * 2, "the kernel that begins a forward is its first")
         bench.check(run.counters.forwards == 2, "forwards are counted", run.counters.forwards)
-        bench.check("declared" not in r.stderr, "the declared number of launches is met: nothing is told", r.stderr)
+        bench.check("declared" not in r.stderr, "the declared number of launches is met: nothing is reported", r.stderr)
     short = START + launches(*forward[:-1], *forward, *forward, ("block", 5)) + ["sync"]
     r = bench.run(short, text)
     bench.check(r.stderr.count("mid") == 1 and "matched 3 launches in forward 0, 4 are declared" in r.stderr,
-                "a forward with fewer launches than declared is told, once", r.stderr)
+                "a forward with fewer launches than declared is reported, once", r.stderr)
 
 
-def kinds():
+def test_kinds(bench):
     head = "forward:\n  - {kind: prefill, begin: {kernel: '^first$'}}\n  - {kind: decode, begin: {kernel: '^last$'}}"
     text = spec(site("p", forward="prefill", layer="occ"), site("d", forward="decode", layer="occ"), site("both", kernel="^other$"),
                 head=head)
@@ -71,7 +69,7 @@ def kinds():
         bench.check([x.words for x in run.of(2)] == [filled(5, 64), filled(8, 64)], "a site of all kinds")
 
 
-def steps():
+def test_steps(bench):
     head = "forward:\n  - {kind: step, begin: step}"
     text = spec(site("out", layer="occ", forward="step"), head=head)
     script = START + launches(("block", 1)) + ["step 100 64 a:0:60:5 b:60:4:0"] + launches(("block", 2), ("block", 3)) + \
@@ -89,7 +87,7 @@ def steps():
         bench.check(all(line.split()[2] == "4242" for line in said), "the calls leave errno alone", said)
 
 
-def step_errors():
+def test_step_errors(bench):
     text = spec(site())
     script = START + launches(("block", 1)) + ["step 1 4 a:0:5:0", "step 1 4 a:5:0:0", "step 1 4 a:4:0:0", "step 1 4"] + ["sync"]
     r = bench.run(script, text)
@@ -97,7 +95,7 @@ def step_errors():
     bench.check(said == ["-22", "-22", "0", "0"], "a span outside of the batch's rows is refused", said)
 
 
-def flush():
+def test_flush(bench):
     text = spec(site())
     script = START + ["repeat 40", "launch block 0 1 64 p 64 %i", "endrepeat", "flush 20000", "kill9"]
     r = bench.run(script, text)
@@ -110,7 +108,7 @@ def flush():
     bench.captured("after the timeout", r, [filled(s, 64) for s in range(40)])
 
 
-def off():
+def test_off(bench):
     calls = ["step 1 4 a:0:4:0", "stepend", "flush 10"]
     for what, script, text in (("before cuInit", calls, spec(site())), ("without a spec", START + calls, None),
                                ("with a broken spec", START + calls, "hookspec: 1\nsites: 7\n"),
@@ -121,7 +119,7 @@ def off():
         bench.check(not r.folders, f"{what}: no run is written", r.folders)
 
 
-def empty_and_grid():
+def test_empty_and_grid(bench):
     text = spec(site("g", dims="[{row: true, count: 'grid.x'}, {count: 'block.x'}]"))
     script = START + ["launch block 0 1 64 p 64 1", "launch block 0 3 32 p 96 2", "launch block 0 4 16 p 64 3", "sync"]
     r = bench.alike("rows from the grid", script, text)
@@ -132,8 +130,3 @@ def empty_and_grid():
     run = bench.captured("a launch without rows", r, [filled(1, 64), filled(3, 64)])
     if run:
         bench.check(run.counters.expected[0].records == 2 and run.counters.launches[0] == 3, "it is launched, and expects nothing")
-
-
-for test in (before_and_after, several_sites, occurrences_and_layers, kinds, steps, step_errors, flush, off, empty_and_grid):
-    bench.part(test)
-bench.checks.exit()

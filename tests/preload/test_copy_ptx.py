@@ -1,14 +1,15 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What the loops of the copy kernels cost, by the PTX that nvcc made: for each access there is one that divides nothing
-and tests nothing but its end (packed data), and one that divides nothing (rows).  Usage: test_copy_ptx.py FILE.ptx"""
+and tests nothing but its end (packed data), and one that divides nothing (rows)."""
 import collections
-import pathlib
 import re
-import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "static"))
-from tap import Tap  # noqa: E402
+import pytest
+
+from harness import BUILD
+
+PTX = BUILD / "kernels" / "dmi_kernels.ptx"
+pytestmark = pytest.mark.built(PTX)
 
 ENTRY = re.compile(r"\.entry (\w+)\([^)]*\)[^{]*\{(.*?)\n\}", re.S)
 ACCESSES = ["u8", "u16", "u32", "u64", "v4.u32"]
@@ -44,23 +45,17 @@ def compares(loop):
     return sum(x.startswith("setp.") for x in loop)
 
 
-def main():
-    tap = Tap()
-    entries = dict(ENTRY.findall(pathlib.Path(sys.argv[1]).read_text(encoding="ascii")))
-    for name in ("dmi_copy_eager", "dmi_copy_graph"):
-        found = gathers(entries[name])
-        tap.ok(f"{name} has loops for each access", [a for a in ACCESSES if not found[a]])
-        plain = {a: [x for x in found[a] if not divides(x)] for a in ACCESSES}
-        tap.ok(f"{name} copies packed data without a division or a carry",
-               [a for a in ACCESSES if not any(compares(x) == 1 for x in plain[a])])
-        tap.ok(f"{name} copies rows without a division",
-               [a for a in ACCESSES if not any(compares(x) > 1 for x in plain[a])])
-        for access in ACCESSES:
-            print(f"# {name}, {access}: " + ", ".join(
-                f"{len(x)} instructions, {sum(y.startswith(('div', 'rem')) for y in x)} of them divisions"
-                for x in sorted(found[access], key=len)))
-    tap.done()
-
-
-if __name__ == "__main__":
-    main()
+@pytest.mark.parametrize("name", ("dmi_copy_eager", "dmi_copy_graph"))
+def test_loops(check, name):
+    found = gathers(dict(ENTRY.findall(PTX.read_text(encoding="ascii")))[name])
+    missing = [a for a in ACCESSES if not found[a]]
+    check(not missing, "there are loops for each access", missing)
+    plain = {a: [x for x in found[a] if not divides(x)] for a in ACCESSES}
+    missing = [a for a in ACCESSES if not any(compares(x) == 1 for x in plain[a])]
+    check(not missing, "packed data is copied without a division or a carry", missing)
+    missing = [a for a in ACCESSES if not any(compares(x) > 1 for x in plain[a])]
+    check(not missing, "rows are copied without a division", missing)
+    for access in ACCESSES:
+        print(f"{access}: " + ", ".join(
+            f"{len(x)} instructions, {sum(y.startswith(('div', 'rem')) for y in x)} of them divisions"
+            for x in sorted(found[access], key=len)))

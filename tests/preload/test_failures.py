@@ -1,14 +1,15 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever fails under us, the host does not notice, and what is lost is counted."""
+"""Whatever fails under us, the application does not notice, and what is lost is counted."""
 import os
 import re
 import subprocess
-import sys
 
-from kit import ROOT, START, Bench, Tally, filled, site, spec
+import pytest
 
-bench = Bench()
+import standin_log
+from harness import ROOT, Tally
+from kit import START, filled, site, spec
+
 USES = re.findall(r"^USE\((\w+)\)", (ROOT / "preload/hooks.def").read_text(), re.M)
 HOOKS = re.findall(r"^HOOK\((\w+)\)", (ROOT / "preload/hooks.def").read_text(), re.M)
 # what driver_calls itself calls: with the library there are more calls, so "the Nth" is another one
@@ -36,30 +37,32 @@ def balanced(what, r, expected):
     return f"{what}: {wrong} {run.counters.dropped} {r.stderr[-300:]}" if wrong else ""
 
 
-def our_calls_fail():
-    """Calls that only we make: the host must notice nothing at all."""
+def pytest_generate_tests(metafunc):
+    if "result" in metafunc.fixturenames:
+        metafunc.parametrize("result", (1, 2, 4, 201, 700, 801) if metafunc.config.getoption("--long") else (999,))
+
+
+@pytest.mark.parametrize("name", [n for n in USES if n not in CLIENT_CALLS])
+def test_our_calls_fail(bench, name, result):
+    """Calls that only we make: the application must notice nothing at all."""
     clean = bench.run(SCRIPT, preload=False)
-    # without an answer from these, a launch cannot even be numbered: it is told, and not counted
-    blind = {"cuCtxGetCurrent", "cuStreamIsCapturing"}
-    for result in (1, 2, 4, 201, 700, 801) if "--long" in sys.argv else (999,):
-        for name in [n for n in USES if n not in CLIENT_CALLS]:
-            wrong = []
-            for nth in ("0", "1", "2", "3"):
-                r = bench.run(SCRIPT, TEXT, **forced(name, nth, result))
-                if r.said() != clean.said():
-                    wrong.append(f"call {nth}: {r.said()} {r.stderr[-400:]}")
-                if name not in blind:
-                    wrong.append(balanced(f"call {nth}", r, [3, 3]))
-                elif not r.folders or r.run().balance() or "not captured" not in r.stderr or "no launch matched" in r.stderr:
-                    wrong.append(f"call {nth}: {r.folders} {r.stderr}")
-            wrong = [w for w in wrong if w]
-            bench.check(not wrong, f"{name} fails with {result}: the host notices nothing, all is counted", "; ".join(wrong))
+    # without an answer from these, a launch cannot even be numbered: it is reported, and not counted
+    blind = name in ("cuCtxGetCurrent", "cuStreamIsCapturing")
+    wrong = []
+    for nth in ("0", "1", "2", "3"):
+        r = bench.run(SCRIPT, TEXT, **forced(name, nth, result))
+        if r.said() != clean.said():
+            wrong.append(f"call {nth}: {r.said()} {r.stderr[-400:]}")
+        if not blind:
+            wrong.append(balanced(f"call {nth}", r, [3, 3]))
+        elif not r.folders or r.run().balance() or "not captured" not in r.stderr or "no launch matched" in r.stderr:
+            wrong.append(f"call {nth}: {r.folders} {r.stderr}")
+    wrong = [w for w in wrong if w]
+    bench.check(not wrong, f"{name} fails with {result}: the application notices nothing, all is counted", wrong)
 
 
-def shared_calls_fail():
-    """Calls that the host makes as well: failing ours must not reach it, failing its own must reach it as it is."""
-    import standin_log
-
+def test_shared_calls_fail(bench):
+    """Calls that the application makes as well: failing ours must not reach it, failing its own must reach it as it is."""
     def log(preload):
         path = bench.folder / f"calls-{bench.n + 1}"
         bench.run(SCRIPT, TEXT if preload else None, preload=preload, DMI_STANDIN_LOG=path)
@@ -78,10 +81,10 @@ def shared_calls_fail():
                 wrong.append(f"call {nth}: {r.said()} {r.stderr[-400:]}")
             if r.folders and r.run().balance():
                 wrong.append(f"call {nth}: {r.run().balance()}")
-        bench.check(not wrong, f"{name} fails once: the host sees its own call's failure or nothing", "; ".join(wrong))
+        bench.check(not wrong, f"{name} fails once: the application sees its own call's failure or nothing", "; ".join(wrong))
 
 
-def bad_pointers():
+def test_bad_pointers(bench):
     script = START + ["alloc q 256", "launch block 0 1 1 q 64 1", "launch block 0 1 1 q 65 2", "launch block 0 1 1 q 100000 3",
                       "free q", "launch block 0 1 64 q 0 4", "launch other 0 1 64 q 64 0", "sync"]
     # block writes one element only, so that the kernel itself is sound; other is not launched with a bad pointer
@@ -91,10 +94,10 @@ def bad_pointers():
     c = run.counters
     bench.check(c.expected[0].records == 3 and c.captured[0].records == 1 and c.dropped[0] == {"bad_pointer": Tally(2, 100065, 400260)},
                 "is dropped and counted", f"{c.expected} {c.captured} {c.dropped}")
-    bench.check(r.stderr.count("outside a live device allocation") == 1, "is told once", r.stderr)
+    bench.check(r.stderr.count("outside a live device allocation") == 1, "reported once", r.stderr)
     bench.check(any(p.get("reason") == "bad_pointer" for p in run.manifest.get("problems", [])), "stands in the manifest",
                 run.manifest.get("problems"))
-    # the kernels view* touch nothing: any pointer is sound to the host
+    # the kernels view* touch nothing: any pointer is sound to the application
     view = ["init 0", "device d 0", "ctx c d", "module m view", "func v m view0", "alloc p 4096", "launch v 0 1 1 p 16 0",
             "alloc q 4194304", "free q"]
     view += [f"launch v 0 1 1 {p} 16 0" for p in ("p", "q", "0", "1", "p-16", "0xfffffffffffffff0", "p+4096", "p+4032")] + ["sync"]
@@ -105,7 +108,7 @@ def bad_pointers():
     bench.check(not r.run().balance(), "wild pointers: accounted for", r.run().balance())
 
 
-def freed_and_reused():
+def test_freed_and_reused(bench):
     """An allocation known from an earlier launch ends: its bounds are asked for anew."""
     view = ["init 0", "device d 0", "ctx c d", "module m view", "func v m view0", "alloc p 65536", "launch v 0 1 1 p 16384 0", "sync",
             "free p", "alloc q 4096", "launch v 0 1 1 p 16384 0", "launch v 0 1 1 q 1024 0", "sync"]
@@ -114,7 +117,7 @@ def freed_and_reused():
     bench.check(c.captured[0].records == 2 and c.dropped[0].get("bad_pointer", Tally()).records == 1, "is not read", f"{c.captured} {c.dropped}")
 
 
-def bad_expressions():
+def test_bad_expressions(bench):
     cases = {"a division by zero": "{row: true, count: 'arg[1].u32 / arg[2].u32'}", "an overflow": "{row: true, count: 'arg[1].u32 * 0x7fffffffffffffff'}",
              "a negative count": "{row: true, count: 'arg[2].i32 - 1'}", "no such parameter": "{row: true, count: 'arg[9].i32'}",
              "outside of the parameter": "{row: true, count: 'arg[1][1].i32'}"}
@@ -124,12 +127,12 @@ def bad_expressions():
     for i, what in enumerate(cases):
         bench.check(c.expected[i].records == 2 and c.dropped[i].get("bad_expr", Tally()).records == 2, f"{what}: counted",
                     f"{c.expected[i]} {c.dropped[i]} {r.stderr}")
-        bench.check(r.stderr.count(f"site s{i} ") == 1, f"{what}: told once", r.stderr)
+        bench.check(r.stderr.count(f"site s{i} ") == 1, f"{what}: reported once", r.stderr)
     bench.check(c.captured[5].records == 2, "the good site beside them is captured", c.captured[5])
     bench.check(not r.run().balance(), "bad expressions: accounted for", r.run().balance())
 
 
-def rings():
+def test_rings(bench):
     head = "ring: {bytes: 4096, slots: 2}"
     script = START + ["repeat 30", "launch block 0 8 256 p 2048 %i", "launch other 0 1 64 p+65536 64 %i", "endrepeat", "sync", "digest p 100000"]
     r = bench.alike("records larger than the ring", script, spec(site(), site("small", kernel="^other$"), head=head))
@@ -142,41 +145,47 @@ def rings():
     c = run.counters
     bench.check(c.expected[0].records == 200 and c.dropped[0].get("ring_full", Tally()).records > 0 and c.captured[0].records > 0 and
                 not run.balance(), "drops are counted, the rest is captured", f"{c.expected} {c.captured} {c.dropped} {run.balance()}")
-    bench.check(all(x.words in [filled(s, 64) for s in range(200)] for x in run.of(0)), "what was captured is whole")
+    bench.check(all(x.words in [filled(s, 64) for s in range(200)] for x in run.of(0)), "what was captured is undamaged")
 
 
-def disks():
-    script = START + ["repeat 60", "launch block 0 8 256 p 2048 %i", "endrepeat", "sync", "digest p 8192"]
-    clean = bench.run(script, preload=False)
-    for what, options in {
-        "OUT is a file": {"DMI_OUT": "/etc/hostname"}, "OUT cannot be made": {"DMI_OUT": "/proc/nothing/here"},
-        **({"OUT is on a read-only file system": {"DMI_OUT": "/sys/kernel"}} if os.path.ismount("/sys") else {}),
-    }.items():
-        r = bench.run(script, spec(site()), **options)
-        bench.check(r.said() == clean.said(), f"{what}: the host notices nothing", f"{r.said()} {r.stderr}")
-        bench.check(r.stderr.count("dmi:") == 1 and "without capture" in r.stderr, f"{what}: told once", r.stderr)
-    for limit in (0, 1 << 12, 1 << 14, 1 << 16, 1 << 18):
-        i = next(i for i, line in enumerate(script) if line.startswith("repeat"))
-        # its limit stands before the first launch, at which a run is made; the signal would end the process
-        r = bench.run(script[:i] + [f"limit {limit}"] + script[i:], spec(site()))
-        bench.check(r.said() == clean.said(), f"files end at {limit} bytes: the host notices nothing", f"{r.said()} {r.stderr}")
-        if r.folders and (r.folders[0] / "counters").exists():
-            run = r.run()
-            c = run.counters
-            bench.check(c.expected[0].records == 60 and c.captured[0] + c.dropped_sum(0) == c.expected[0] and
-                        len(run.of(0)) == c.captured[0].records, f"files end at {limit} bytes: all is counted",
-                        f"{c.expected} {c.captured} {c.dropped} {len(run.of(0))} {r.stderr}")
+SIXTY = START + ["repeat 60", "launch block 0 8 256 p 2048 %i", "endrepeat", "sync", "digest p 8192"]
 
 
-def full_disk():
+@pytest.mark.parametrize("out", [
+    pytest.param("/etc/hostname", id="OUT is a file"), pytest.param("/proc/nothing/here", id="OUT cannot be created"),
+    pytest.param("/sys/kernel", id="OUT is on a read-only file system",
+                 marks=pytest.mark.skipif(not os.path.ismount("/sys"), reason="no file system is mounted on /sys")),
+])
+def test_no_place_for_a_run(bench, out):
+    clean = bench.run(SIXTY, preload=False)
+    r = bench.run(SIXTY, spec(site()), DMI_OUT=out)
+    bench.check(r.said() == clean.said(), "the application notices nothing", f"{r.said()} {r.stderr}")
+    bench.check(r.stderr.count("dmi:") == 1 and "without capture" in r.stderr, "reported once", r.stderr)
+
+
+@pytest.mark.parametrize("limit", (0, 1 << 12, 1 << 14, 1 << 16, 1 << 18))
+def test_files_end(bench, limit):
+    clean = bench.run(SIXTY, preload=False)
+    i = next(i for i, line in enumerate(SIXTY) if line.startswith("repeat"))
+    # its limit stands before the first launch, which creates a run; the signal would end the process
+    r = bench.run(SIXTY[:i] + [f"limit {limit}"] + SIXTY[i:], spec(site()))
+    bench.check(r.said() == clean.said(), f"files end at {limit} bytes: the application notices nothing", f"{r.said()} {r.stderr}")
+    if r.folders and (r.folders[0] / "counters").exists():
+        run = r.run()
+        c = run.counters
+        bench.check(c.expected[0].records == 60 and c.captured[0] + c.dropped_sum(0) == c.expected[0] and
+                    len(run.of(0)) == c.captured[0].records, f"files end at {limit} bytes: all is counted",
+                    f"{c.expected} {c.captured} {c.dropped} {len(run.of(0))} {r.stderr}")
+
+
+def test_full_disk(bench):
     """A file system with no room, if we may make one."""
     folder = bench.folder / "small"
     folder.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", folder], capture_output=True).returncode:
-        print("not run: a full disk, no file system can be mounted here")
-        return
+        pytest.skip("no file system can be mounted here")
     try:
-        script = START + ["repeat 60", "launch block 0 8 256 p 2048 %i", "endrepeat", "sync", "digest p 8192"]
+        script = list(SIXTY)
         # noise does not compress: what is written is as large as what is captured
         script[-4:-4] = ["write p+65536 65536 3"]
         text = spec(site(dims="[{row: true, count: 'arg[1].u32'}]", offset="65536"))
@@ -189,7 +198,7 @@ def full_disk():
                             len(held) == c.captured[0].records and (used or c.dropped[0].get("write_failed")),
                             f"a disk with {128 - used} KiB: all is counted", f"{c.expected} {c.captured} {c.dropped} {len(held)} {r.stderr}")
             else:
-                bench.check(r.stderr.count("dmi:") == 1, f"a disk with {128 - used} KiB: told once", r.stderr)
+                bench.check(r.stderr.count("dmi:") == 1, f"a disk with {128 - used} KiB: reported once", r.stderr)
             for path in folder.glob("out/*/*"):
                 path.unlink()
             for path in folder.glob("out/*"):
@@ -198,22 +207,34 @@ def full_disk():
         subprocess.run(["umount", folder], check=False)
 
 
-def specs():
-    script = START + ["launch block 0 1 64 p 64 1", "sync", "digest p 256", "exit 3"]
-    clean = bench.run(script, preload=False)
-    for what, text, lines in (("no spec", None, 0), ("a broken spec", "hookspec: 1\nsites: [", None), ("an empty spec", "", None),
-                              ("a spec of another version", "hookspec: 99\n", None), ("not YAML at all", "\x7fELF\x01", None)):
-        r = bench.run(script, text)
-        bench.check(r.said() == clean.said() and r.code == 3, f"{what}: the host notices nothing", f"{r.said()} {r.stderr}")
-        bench.check(not r.folders, f"{what}: no file", r.folders)
-        bench.check(r.stderr == "" if lines == 0 else "without capture" in r.stderr, f"{what}: what is told", r.stderr)
-    r = bench.run(script, None, DMI_SPEC="/no/such/file")
-    bench.check(r.said() == clean.said() and "/no/such/file" in r.stderr, "a spec that is not there", r.stderr)
-    r = bench.run(script, spec(site(name="x", dims="[{row: true, count: nonsense}]")))
-    bench.check(r.said() == clean.said() and "spec.yaml:9:" in r.stderr, "an error in a spec has a place", r.stderr)
+REFUSED = START + ["launch block 0 1 64 p 64 1", "sync", "digest p 256", "exit 3"]
 
 
-def bad_launches():
+@pytest.mark.parametrize("text", [
+    pytest.param(None, id="no spec"), pytest.param("hookspec: 1\nsites: [", id="a broken spec"), pytest.param("", id="an empty spec"),
+    pytest.param("hookspec: 99\n", id="a spec of another version"), pytest.param("\x7fELF\x01", id="not YAML at all"),
+])
+def test_specs(bench, text):
+    clean = bench.run(REFUSED, preload=False)
+    r = bench.run(REFUSED, text)
+    bench.check(r.said() == clean.said() and r.code == 3, "the application notices nothing", f"{r.said()} {r.stderr}")
+    bench.check(not r.folders, "no file", r.folders)
+    bench.check(r.stderr == "" if text is None else "without capture" in r.stderr, "what is reported", r.stderr)
+
+
+def test_a_spec_that_is_not_there(bench):
+    clean = bench.run(REFUSED, preload=False)
+    r = bench.run(REFUSED, None, DMI_SPEC="/no/such/file")
+    assert r.said() == clean.said() and "/no/such/file" in r.stderr, r.stderr
+
+
+def test_an_error_in_a_spec_has_a_place(bench):
+    clean = bench.run(REFUSED, preload=False)
+    r = bench.run(REFUSED, spec(site(name="x", dims="[{row: true, count: nonsense}]")))
+    assert r.said() == clean.said() and "spec.yaml:9:" in r.stderr, r.stderr
+
+
+def test_bad_launches(bench):
     """What the driver refuses is nobody's record."""
     script = START + ["launch block 0 0 64 p 64 1", "launch block 0 1 4096 p 64 1", "launch block 0 1 64 p 64 2", "launch 0 0 1 64 p 64 1",
                       "launchex block 0 0 64 p 64 1", "launchcoop block 0 0 64 p 64 1", "launch block 0 1 64 p 64 3", "sync"]
@@ -224,20 +245,14 @@ def bad_launches():
                     "are no occurrence and expect nothing", f"{[x.layer for x in run.of(0)]} {run.counters.expected}")
 
 
-def sticky():
-    """The host's own kernel faults: its error is its own, and our records in flight are counted."""
+def test_sticky(bench):
+    """the application's own kernel faults: its error is its own, and our records in flight are counted."""
     script = START + ["launch block 0 1 64 p 64 1", "flush 9000", "launch other 0 1 64 1 64 2", "sync", "launch block 0 1 64 p 64 3", "sync", "digest p 64",
                       "launch block 0 1 64 p 64 4", "sync"]
     clean = bench.run(script, preload=False)
     r = bench.run(script, spec(site()))
     bench.check([line.split()[1] for line in r.stdout.splitlines()][-5:] == [line.split()[1] for line in clean.stdout.splitlines()][-5:],
-                "a sticky error: the host sees its own", f"{r.stdout[-200:]} {clean.stdout[-200:]}")
+                "a sticky error: the application sees its own", f"{r.stdout[-200:]} {clean.stdout[-200:]}")
     run = r.run()
     c = run.counters
     bench.check(c.captured[0].records >= 1 and not run.balance(), "a sticky error: accounted for", f"{c.expected} {c.captured} {c.dropped} {run.balance()} {r.stderr}")
-
-
-os.environ.setdefault("LC_ALL", "C")
-for test in (our_calls_fail, shared_calls_fail, bad_pointers, freed_and_reused, bad_expressions, rings, disks, full_disk, specs, bad_launches, sticky):
-    bench.part(test)
-bench.checks.exit()

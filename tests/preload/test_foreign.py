@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Programs that nobody here wrote: cuda.bindings, the CUDA runtime, and what never touches CUDA."""
 import os
@@ -7,11 +6,12 @@ import shutil
 import subprocess
 import sys
 
-from kit import BUILD, ROOT, Bench, filled, site, spec
+import pytest
 
 import standin_log
+from harness import BUILD, ROOT
+from kit import filled, site, spec
 
-bench = Bench()
 TEXT = spec(site())
 
 BINDINGS = r"""
@@ -65,7 +65,7 @@ def python_with_bindings():
     return None
 
 
-def ptx_of_client():
+def ptx_of_client(bench):
     """The PTX that driver_calls holds, written down."""
     path = bench.folder / "kernels.ptx"
     data = (BUILD / "tests/preload/driver_calls").read_bytes()
@@ -74,12 +74,11 @@ def ptx_of_client():
     return path
 
 
-def bindings():
+def test_bindings(bench):
     python = python_with_bindings()
     if not python:
-        print("skipped: cuda.bindings is in no interpreter here")
-        return
-    command = [python, "-c", BINDINGS, ptx_of_client()]
+        pytest.skip("cuda.bindings is in no interpreter here")
+    command = [python, "-c", BINDINGS, ptx_of_client(bench)]
     without = bench.run([], preload=False, command=command)
     r = bench.run([], TEXT, command=command)
     bench.check(without.code == 0 and r.said() == without.said(), "cuda.bindings: the program says the same without the library",
@@ -87,12 +86,11 @@ def bindings():
     bench.captured("cuda.bindings", r, [filled(s, 64) for s in range(3)])
 
 
-def runtime():
+def test_runtime(bench):
     library = next((p for p in [*ROOT.glob("build/toolchain/nvidia/cu13/lib/libcudart.so.13"), pathlib.Path("/usr/local/cuda/lib64/libcudart.so.13")]
                     if p.exists()), None)
     if not library:
-        print("skipped: no libcudart.so.13 here")
-        return
+        pytest.skip("no libcudart.so.13 here")
     command = [sys.executable, "-c", RUNTIME, library]
 
     def ask(preload):
@@ -107,26 +105,30 @@ def runtime():
     bench.check(ours == plain, "the driver sees the same calls", [(a, b) for a, b in zip(ours, plain) if a != b][:3])
 
 
-def others():
+@pytest.mark.parametrize("command", [
+    pytest.param([sys.executable, "-c", "print(1)"], id="python"),
+    pytest.param(["sh", "-c", "echo $(echo a | cat); (exit 3)"], id="a shell"),
+    pytest.param(["cc", "-O1", "-o", "../x", "../x.c"], id="a compiler"),
+    pytest.param(["find", "/etc/hostname"], id="find"),
+    pytest.param(["awk", "BEGIN { print 1; exit 4 }"], id="awk"),
+    pytest.param(["sh", "-c", "env -i true; echo $?"], id="env"),
+    pytest.param(["git", "--version"], id="git"),
+    pytest.param(["perl", "-e", "print 7; fork; exit 2"], id="perl"),
+])
+def test_another_program(bench, command):
+    if not shutil.which(command[0]):
+        pytest.skip(f"{command[0]} is not installed")
     (bench.folder / "x.c").write_text("int main(void) { return 0; }\n")
-    for what, command in {"python": [sys.executable, "-c", "print(1)"], "a shell": ["sh", "-c", "echo $(echo a | cat); (exit 3)"],
-                          "a compiler": ["cc", "-O1", "-o", bench.folder / "x", bench.folder / "x.c"],
-                          "find": ["find", "/etc/hostname"], "awk": ["awk", "BEGIN { print 1; exit 4 }"], "env": ["sh", "-c", "env -i true; echo $?"],
-                          "git": ["git", "--version"], "perl": ["perl", "-e", "print 7; fork; exit 2"]}.items():
-        if not shutil.which(str(command[0])):
-            continue
-        without = bench.run([], preload=False, command=command)
-        r = bench.run([], TEXT, command=command)
-        bench.check(r.said() == without.said() and r.stderr == without.stderr, f"{what} is what it is without the library", f"{r.said()} {r.stderr}")
-        bench.check(not r.folders and sorted(p.name for p in r.folder.iterdir()) == ["script", "spec.yaml"], f"{what}: no file", list(r.folder.iterdir()))
+    without = bench.run([], preload=False, command=command)
+    r = bench.run([], TEXT, command=command)
+    bench.check(r.said() == without.said() and r.stderr == without.stderr, "is what it is without the library", f"{r.said()} {r.stderr}")
+    bench.check(not r.folders and sorted(p.name for p in r.folder.iterdir()) == ["script", "spec.yaml"], "no file", list(r.folder.iterdir()))
+
+
+def test_nothing_is_brought_in(bench):
     code = "import os; print(len(os.listdir('/proc/self/task')), [l.split()[-1] for l in open('/proc/self/maps') if 'libcuda' in l])"
     r = bench.run([], TEXT, command=[sys.executable, "-c", code])
     bench.check(r.stdout == "1 []\n", "no thread, no driver is brought in", r.stdout)
     code = "import ctypes, ctypes.util\ntry:\n  ctypes.CDLL(None).cuInit\n  print('found')\nexcept AttributeError: print('nothing')"
     r = bench.run([], TEXT, command=[sys.executable, "-c", code])
     bench.check(r.stdout == "nothing\n", "a program that looks for cuInit finds nothing where there is no driver", r.stdout)
-
-
-for test in (bindings, runtime, others):
-    bench.part(test)
-bench.checks.exit()

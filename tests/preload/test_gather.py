@@ -1,16 +1,12 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Random strided tensors, described by random launches, gathered by the real copy kernel: equal to a gather in Python.
-
-test_gather.py [SEED]
-"""
+"""Random strided tensors, described by random launches, gathered by the real copy kernel: equal to a gather in Python."""
 import itertools
 import random
-import sys
 
-from kit import Bench, pattern, site, spec
+import pytest
 
-bench = Bench()
+from kit import pattern, site, spec
+
 KERNELS, SITES, BYTES = 12, 16, 1 << 16
 WIDTH = {"u8": 1, "bool": 1, "f8e4m3": 1, "i16": 2, "bf16": 2, "f16": 2, "f32": 4, "u32": 4, "f64": 8, "i64": 8}
 
@@ -91,7 +87,8 @@ def case(rng, kernel, occurrence):
     return c
 
 
-def random_tensors(seed):
+@pytest.mark.parametrize("seed", (1, 2, 3))
+def test_random_tensors(bench, seed):
     rng = random.Random(seed)
     cases = [case(rng, k, o) for k in range(KERNELS) for o in range(SITES)]
     script = ["init 0", "device d 0", "ctx c d", "module m view"] + [f"func v{k} m view{k}" for k in range(KERNELS)]
@@ -113,10 +110,10 @@ def random_tensors(seed):
                          f"{[(x.dims, x.data[:16]) for x in of.get(i, [])]}, wanted {[(d, b[:16]) for d, b in expected]}")
     bench.check(not wrong, f"{len(cases)} tensors, seed {seed}: each is what a gather in Python gives", f"{len(wrong)}: {wrong[:2]} {r.stderr[-600:]}")
     bench.check(not run.balance(), "accounted for", run.balance())
-    bench.check(not r.stderr, "nothing is told", r.stderr[-1000:])
+    bench.check(not r.stderr, "nothing is reported", r.stderr[-1000:])
 
 
-def large():
+def test_large(bench):
     """More bytes than the copy has threads, more than a batch of the drain holds, and as large as the ring."""
     n = 1 << 23
     rows = n // 4096
@@ -128,19 +125,9 @@ def large():
     r = bench.alike("a record as large as the ring", script, text)
     run, memory = r.run(), pattern(5, 65536)
     data = [x.data for x in run.of(0)]
-    bench.check(len(data) == 2 and len(data[0]) == n and data[0][:65536] == memory and data[1] == memory, "a record as large as the ring: is whole",
+    bench.check(len(data) == 2 and len(data[0]) == n and data[0][:65536] == memory and data[1] == memory, "a record as large as the ring: it is complete",
                 f"{[len(d) for d in data]} {r.stderr}")
     turned = [x.data for x in run.of(1)]
     bench.check(turned == [b"".join(memory[k * 4096 + 4 * i:k * 4096 + 4 * i + 4] for i in range(4) for k in range(16))],
                 "columns as rows", [len(t) for t in turned])
     bench.check(not run.balance(), "large records: accounted for", run.balance())
-
-
-def seeds():
-    for seed in [int(sys.argv[1])] if len(sys.argv) > 1 else (1, 2, 3):
-        random_tensors(seed)
-
-
-bench.part(seeds)
-bench.part(large)
-bench.checks.exit()

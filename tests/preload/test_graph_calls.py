@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Whatever a program asks of its graphs has the same answer with and without the library.
 
@@ -6,22 +5,25 @@ graph_calls runs a random program of graph calls; its answers must be the same l
 with it, with a spec that names half of its kernels, with random delays, and with a ring that drops. And what the
 program says that should have been recorded is what the run holds, launch by launch.
 
-test_graph_calls.py [--long] [--seeds FIRST:LAST] [--length N] [--variants A,B] [--minutes M] [--shrink]
+By hand: pytest tests/preload/test_graph_calls.py [--long] [--seeds FIRST:LAST] [--length N] [--variants A,B]
+[--minutes M] [--shrink] [--all]
 """
-import argparse
 import collections
 import concurrent.futures
 import os
 import shutil
 import subprocess
-import sys
 import time
 
-from kit import PRELOAD, Checks, Run, environment, need, site, spec, workspace
-from harness import BUILD
+import pytest
+
+from harness import BUILD, PRELOAD, environment
+from kit import Run, site, spec
 
 CLIENT = BUILD / "tests" / "preload" / "graph_calls"
 CONTEXT = 4
+
+pytestmark = pytest.mark.built(PRELOAD, CLIENT)
 
 SITES = [site("a", "^pa$", dims="[{row: true, count: 'arg[1].u32'}]"),
          site("b", "^pb$", dims="[{row: true, count: 'arg[1].u32'}]", pointer="arg[3]"),
@@ -69,8 +71,8 @@ def lines_of(folder, name):
 
 
 class Runner:
-    def __init__(self):
-        self.folder, self.n = workspace(), 0
+    def __init__(self, folder):
+        self.folder, self.n = folder, 0
         os.environ.setdefault("DMI_STANDIN_CACHE", str(BUILD / "standin-cache"))
 
     def run(self, seed, length, variant, skip=""):
@@ -176,9 +178,11 @@ def account(outcome, variant):
     return ""
 
 
-class Test:
-    def __init__(self, options):
-        self.options, self.runner = options, Runner()
+class Search:
+    """Looks for a program that answers otherwise under the library."""
+
+    def __init__(self, options, folder):
+        self.options, self.runner = options, Runner(folder)
         wanted = options.variants.split(",") if options.variants else None
         self.variants = [v for v in VARIANTS if not wanted or v.name in wanted]
         self.operations = self.launches = 0
@@ -239,7 +243,7 @@ class Test:
         length, shorter = self.shortest(seed, variant)
         again = f"--seeds {seed}:{seed} --length {length} --variants {variant.name}"
         lines = [f"  seed {seed}, {length} operations are enough:", shorter or text,
-                 f"  again: tests/preload/test_graph_calls.py {again}"]
+                 f"  again: pytest tests/preload/test_graph_calls.py {again}"]
         if self.options.shrink:
             skip, small = self.shrunk(seed, length, variant)
             lines += [f"  left out may be {skip}:", small]
@@ -260,31 +264,27 @@ def listed(numbers):
     return ",".join(words)
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--long", action="store_true")
-    parser.add_argument("--seeds", default="")
-    parser.add_argument("--length", type=int, default=400)
-    parser.add_argument("--variants", default="")
-    parser.add_argument("--minutes", type=float, default=0)
-    parser.add_argument("--shrink", action="store_true")
-    parser.add_argument("--all", action="store_true", help="go on after a failure")
-    options = parser.parse_args()
-    need(PRELOAD, CLIENT)
+def seeds_of(options):
+    """Which seeds are tried, and until when."""
     quick = 12 if os.environ.get("DMI_TEST_RUNTIME") else 40  # sanitized programs take four times as long
     first, last = map(int, options.seeds.split(":")) if options.seeds else (1000, 10**9) if options.long else (1, quick)
-    end = time.monotonic() + 60 * (options.minutes or (5 if options.long and not options.seeds else 1e6))
-    test, checks, n_seeds, n_launches = Test(options), Checks(), 0, 0
-    started = time.monotonic()
+    minutes = options.minutes or (5 if options.long and not options.seeds else 1e6)
+    return iter(range(first, last + 1)), time.monotonic() + 60 * minutes
+
+
+def test_graph_calls(request, tmp_path, check):
+    options = request.config.option
+    search, n_seeds, n_failed, n_launches = Search(options, tmp_path), 0, 0, 0
+    (seeds, end), started = seeds_of(options), time.monotonic()
     workers = max(1, min(4, os.cpu_count() or 1))
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-        seeds, running = iter(range(first, last + 1)), {}
+        running = {}
         while True:
-            while len(running) < workers and time.monotonic() < end and (options.all or not checks.n_failed):
+            while len(running) < workers and time.monotonic() < end and (options.all or not n_failed):
                 seed = next(seeds, None)
                 if seed is None:
                     break
-                running[pool.submit(test.seed, seed)] = seed
+                running[pool.submit(search.seed, seed)] = seed
             if not running:
                 break
             done, _ = concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED)
@@ -294,12 +294,8 @@ def main():
                 n_seeds += 1
                 n_launches += launches
                 if text:
-                    checks.check(False, f"seed {seed}", "\n" + test.explain(seed, text, variant))
+                    n_failed += 1
+                    check(False, f"seed {seed}", "\n" + search.explain(seed, text, variant))
     seconds = time.monotonic() - started
-    checks.check(n_seeds > 0 and not checks.n_failed, f"{n_seeds} programs of {options.length} operations answer the same in "
-                 f"{len(test.variants)} ways with the library; {n_launches} launches with records each; {seconds:.0f} s")
-    checks.exit()
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    check(n_seeds > 0 and not n_failed, f"{n_seeds} programs of {options.length} operations answer the same in "
+          f"{len(search.variants)} ways with the library; {n_launches} launches with records each; {seconds:.0f} s")

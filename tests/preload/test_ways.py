@@ -1,12 +1,14 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Every way in: each hook is found by each way of asking, everything else is answered as without the library,
 and launches made through each way, in each form, are captured."""
+import functools
 import re
 
-from kit import BUILD, ROOT, START, Bench, filled, site, spec
+import pytest
 
-bench = Bench()
+from harness import BUILD, ROOT
+from kit import START, filled, site, spec
+
 PEER = BUILD / "tests" / "preload" / "libpeer.so"
 RESOLVE, RESOLVE_LINK = BUILD / "tests" / "preload" / "resolve", BUILD / "tests" / "preload" / "resolve_link"
 
@@ -35,7 +37,13 @@ def resolver_queries():
     return lines
 
 
-def table(what, mode, lines, client=RESOLVE, before=(), after=(), hidden=(), ours=True, outside=False):
+@pytest.fixture
+def table(bench):
+    """The function compare(), for this test's bench."""
+    return functools.partial(compare, bench)
+
+
+def compare(bench, what, mode, lines, client=RESOLVE, before=(), after=(), hidden=(), ours=True, outside=False):
     """Compares the answers with those that the same program gets without the library. @hidden: ways where the driver's
     own is the right answer even with the library. @outside: a driver is there, but not in the scope that is asked."""
     path = bench.folder / f"queries-{bench.n}"
@@ -63,39 +71,41 @@ def table(what, mode, lines, client=RESOLVE, before=(), after=(), hidden=(), our
     bench.check(not wrong, f"{what}: the answers are right", f"{len(wrong)} are not: {wrong[:4]}")
     if ours:
         bench.check(hooks == set(HOOKS), f"{what}: all {len(HOOKS)} hooks were asked for", set(HOOKS) ^ hooks)
-    bench.check(not with_it.folders and not with_it.stderr, f"{what}: asking leaves nothing behind", with_it.stderr)
+    bench.check(not with_it.folders and not with_it.stderr, f"{what}: asking leaves no run and no message", with_it.stderr)
 
 
-def resolution():
+def test_dlsym(table):
     table("dlsym, local driver", "local", queries(["dlsym"]))
     table("dlsym, global driver", "global", queries(["dlsym", "default", "next", "self"]))
     table("RTLD_DEFAULT and RTLD_NEXT, local driver", "local", queries(["default", "next", "self"]), ours=False, outside=True)
     table("no driver", "none", queries(["default", "next", "self"]), ours=False)
     table("linked", "linked", queries(["default", "next", "self"]) + [f"link {name}" for name in HOOKS + USES], client=RESOLVE_LINK)
+
+
+def test_dlsym_beside_a_peer(table):
     table("peer in front", "linked", queries(["peer_next", "peer_default"]), client=RESOLVE_LINK, before=[PEER])
-    table("peer behind", "linked", queries(["peer_next", "peer_default"]), client=RESOLVE_LINK, after=[PEER], hidden=["peer_next"])
+    table("peer after us", "linked", queries(["peer_next", "peer_default"]), client=RESOLVE_LINK, after=[PEER], hidden=["peer_next"])
     table("peer in front, no driver", "none", queries(["peer_next", "peer_default"]), before=[PEER], ours=False)
+
+
+def test_cuGetProcAddress(table):
     table("cuGetProcAddress", "local", resolver_queries())
     table("cuGetProcAddress, linked", "linked", resolver_queries(), client=RESOLVE_LINK)
 
 
-def launches():
-    text = spec(site())
+@pytest.mark.parametrize("way", ("dlopen", "default", "proc1", "proc2", "ptsz", "chain", "link"))
+def test_launches(bench, way):
     forms = ["launch", "launchpacked", "launchex", "launchexpacked", "launchcoop"]
-    library = ["library l fill", "kernel k l block", "kfunc kf k"]
-    for way in ("dlopen", "default", "proc1", "proc2", "ptsz", "chain", "link"):
-        script = START + library + ["stream s"]
-        script += [f"{form} {f} {s} 1 64 p 64 {seed}" for seed, (form, f, s) in
-                   enumerate((form, f, s) for f in ("block", "k", "kf") for s in ("0", "s") for form in forms)]
-        # launches of two streams into one buffer: each must be seen before the next comes
-        script = [line for launch in script for line in ([launch, "sync"] if launch.startswith("launch") else [launch])]
-        r = bench.alike(f"launches by way of {way}", script + ["digest p 256"], text, way=way)
-        bench.captured(f"launches by way of {way}", r, [filled(seed, 64) for seed in range(30)])
-    for what, peers in (("in front", {"before": [PEER]}), ("behind", {"after": [PEER]})):
-        r = bench.alike(f"a peer {what}", START + ["launch block 0 1 64 p 64 5", "sync"], text, way="link", **peers)
-        bench.captured(f"a peer {what}", r, [filled(5, 64)])
+    script = START + ["library l fill", "kernel k l block", "kfunc kf k", "stream s"]
+    script += [f"{form} {f} {s} 1 64 p 64 {seed}" for seed, (form, f, s) in
+               enumerate((form, f, s) for f in ("block", "k", "kf") for s in ("0", "s") for form in forms)]
+    # launches of two streams into one buffer: each must be seen before the next comes
+    script = [line for launch in script for line in ([launch, "sync"] if launch.startswith("launch") else [launch])]
+    r = bench.alike(f"launches by way of {way}", script + ["digest p 256"], spec(site()), way=way)
+    bench.captured(f"launches by way of {way}", r, [filled(seed, 64) for seed in range(30)])
 
 
-for test in (resolution, launches):
-    bench.part(test)
-bench.checks.exit()
+@pytest.mark.parametrize("peers", [pytest.param({"before": [PEER]}, id="in front"), pytest.param({"after": [PEER]}, id="after us")])
+def test_launches_beside_a_peer(bench, peers):
+    r = bench.alike("a peer", START + ["launch block 0 1 64 p 64 5", "sync"], spec(site()), way="link", **peers)
+    bench.captured("a peer", r, [filled(5, 64)])

@@ -1,33 +1,23 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Drive the stand-in through cuda.bindings, a client that nobody here wrote. Prints TAP.
+"""Drive the stand-in through cuda.bindings, a client that nobody here wrote.
 
 It resolves every name through cuGetProcAddress. Kernels come from nvcc where there is one, as a fatbin
 with PTX; the call log and the dumps are checked too.
 """
 import ctypes
 import os
-import re
 import shutil
 import struct
 import subprocess
-import sys
-import tempfile
-import traceback
 
-WORK = tempfile.mkdtemp(prefix="standin-bindings-")
-LOG, DUMP = os.path.join(WORK, "log.jsonl"), os.path.join(WORK, "dump.bin")
-os.environ.update(DMI_STANDIN_LOG=LOG, DMI_STANDIN_DUMP_FILE=DUMP,
-                  DMI_STANDIN_DUMP="before 0 all scale.*;after 0 64 scale", DMI_STANDIN_DTOH_BPS="1000000000")
+import pytest
 
-try:
-    import numpy as np
-    from cuda.bindings import driver as cu
-except ImportError as error:
-    print(f"1..0 # SKIP {error}")
-    sys.exit(0)
+import standin_log
+from harness import STANDIN
 
-import standin_log  # noqa: E402
+np = pytest.importorskip("numpy")
+cu = pytest.importorskip("cuda.bindings.driver")
+pytestmark = pytest.mark.built(STANDIN / "libcuda.so.1")
 
 SOURCE = r"""
 #include <cuda_fp16.h>
@@ -84,21 +74,19 @@ def check(result):
     return result[1] if len(result) == 2 else result[1:]
 
 
-def compile_fatbin(nvcc):
-    path = os.path.join(WORK, "kernels.cu")
-    with open(path, "w") as f:
-        f.write(SOURCE)
-    out = os.path.join(WORK, "kernels.fatbin")
+def compile_fatbin(nvcc, folder):
+    (folder / "kernels.cu").write_text(SOURCE)
     subprocess.run([nvcc, "-fatbin", "--compress-mode=none", "-gencode", "arch=compute_75,code=compute_75",
-                    "-gencode", "arch=compute_90,code=compute_90", "-o", out, path], check=True, env={k: v for k, v in os.environ.items() if k != "LD_PRELOAD"})
-    with open(out, "rb") as f:
-        return f.read()
+                    "-gencode", "arch=compute_90,code=compute_90", "-o", folder / "kernels.fatbin", folder / "kernels.cu"],
+                   check=True, env={k: v for k, v in os.environ.items() if k != "LD_PRELOAD"})
+    return (folder / "kernels.fatbin").read_bytes()
 
 
 class Client:
-    """A context, a module, and arrays that come and go."""
+    """A context, a module, and arrays that come and go; @log and @dump: what the stand-in writes."""
 
-    def __init__(self, image):
+    def __init__(self, image, log, dump):
+        self.log, self.dump = log, dump
         check(cu.cuInit(0))
         self.device = check(cu.cuDeviceGet(0))
         self.ctx = check(cu.cuDevicePrimaryCtxRetain(self.device))
@@ -125,6 +113,19 @@ class Client:
 
     def sync(self):
         check(cu.cuStreamSynchronize(self.stream))
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    nvcc = os.environ.get("NVCC") or shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
+    if not os.path.exists(nvcc):
+        pytest.skip("no nvcc")
+    folder = tmp_path_factory.mktemp("bindings")
+    log, dump = folder / "log.jsonl", folder / "dump.bin"
+    # The stand-in reads it once, in cuInit().
+    os.environ.update(DMI_STANDIN_LOG=str(log), DMI_STANDIN_DUMP_FILE=str(dump),
+                      DMI_STANDIN_DUMP="before 0 all scale.*;after 0 64 scale", DMI_STANDIN_DTOH_BPS="1000000000")
+    return Client(compile_fatbin(nvcc, folder), log, dump)
 
 
 def test_device_is_named_for_what_it_is(client):
@@ -189,12 +190,12 @@ def test_capture_and_replay(client):
 
 
 def test_the_log_has_every_launch_with_its_parameters(client):
-    before = len(standin_log.Log(LOG).launches)
+    before = len(standin_log.Log(client.log).launches)
     x = np.ones(32, np.float32)
     p = client.upload(x)
     client.launch("scale", 1, 32, (int(p), 32, 3.0), (ctypes.c_void_p, ctypes.c_int, ctypes.c_float))
     client.sync()
-    log = standin_log.Log(LOG)
+    log = standin_log.Log(client.log)
     launch = log.launches[before]
     assert launch["kernel"] == "scale" and launch["grid"] == [1, 1, 1] and launch["block"] == [32, 1, 1]
     assert launch["params"] == struct.pack("<Qif", int(p), 32, 3.0)
@@ -208,34 +209,9 @@ def test_dumps_hold_what_the_buffer_held_at_that_launch(client):
     for factor in (2.0, 5.0):
         client.launch("scale", 1, 64, (int(p), 64, factor), (ctypes.c_void_p, ctypes.c_int, ctypes.c_float))
     client.sync()
-    first, second = standin_log.Log(LOG).launches[-2:]
-    dumps = {(d.seq, d.after): d for d in standin_log.read_dumps(DUMP)}
+    first, second = standin_log.Log(client.log).launches[-2:]
+    dumps = {(d.seq, d.after): d for d in standin_log.read_dumps(client.dump)}
     assert dumps[first["seq"], False].data == x.tobytes()
     assert dumps[first["seq"], True].data == (x * 2).tobytes()[:64]
     assert dumps[second["seq"], False].data == (x * 2).tobytes()
     assert dumps[second["seq"], True].data == (x * 10).tobytes()[:64]
-
-
-def main():
-    nvcc = os.environ.get("NVCC") or shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
-    if not os.path.exists(nvcc):
-        print("1..0 # SKIP no nvcc")
-        return 0
-    client = Client(compile_fatbin(nvcc))
-    tests = [(name, fn) for name, fn in globals().items() if re.match("test_", name)]
-    failed = 0
-    print(f"1..{len(tests)}", flush=True)
-    for number, (name, fn) in enumerate(tests, 1):
-        try:
-            fn(client)
-            print(f"ok {number} {name}", flush=True)
-        except Exception:
-            failed += 1
-            print(f"not ok {number} {name}", flush=True)
-            print("# " + traceback.format_exc().replace("\n", "\n# "), flush=True)
-    shutil.rmtree(WORK, ignore_errors=True)
-    return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -3,9 +3,8 @@
 import io
 import re
 import tokenize
-import unittest
 
-from tap import ROOT, Tap, code_of, tracked
+from tree import ROOT, code_of, tracked
 
 PRODUCT = ("include", "core", "kernels", "policy", "storage", "preload", "read", "tools", "cupti")
 # Files that nobody writes by hand, or that are kept byte for byte.
@@ -116,19 +115,3 @@ def functions(text):
                 yield signature.group(1), line_of(code, start), line_of(code, i)
             # a struct or an initialiser ends with the semicolon that follows
             begin, body = (i + 1 if signature else begin), None
-
-
-def as_tap(names):
-    """Runs the functions test_* among names, a module's globals(), and prints TAP."""
-    tap = Tap()
-    for name, test in list(names.items()):
-        if name.startswith("test_"):
-            try:
-                test()
-            except unittest.SkipTest as reason:
-                tap.skip(name, reason)
-            except AssertionError as error:
-                tap.ok(name, str(error).splitlines() or ["failed"])
-            else:
-                tap.ok(name)
-    tap.done()

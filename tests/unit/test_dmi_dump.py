@@ -1,20 +1,18 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What dmi-dump says of runs that make_run wrote by a formula: test_dmi_dump.py DMI-DUMP MAKE-RUN"""
+"""What dmi-dump says of runs that make_run wrote by a formula."""
 import ast
 import json
 import math
-import os
 import pathlib
 import struct
 import subprocess
-import sys
-import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests/static"))
-from tap import Tap  # noqa: E402
+import pytest
 
+from harness import BUILD, DMI_DUMP
+
+MAKE_RUN = BUILD / "tests" / "unit" / "make_run"
+pytestmark = pytest.mark.built(DMI_DUMP, MAKE_RUN)
 X = "../../x\n"
 POSITIONS = {"france": [0, 1, 2, 3, 4, 5], X: [7, 8, 9, 10]}
 LOGIT_POSITIONS = {"france": [2, 3, 4, 5], X: [8, 9, 10]}
@@ -90,20 +88,19 @@ def sketch(row):
 
 
 class Case:
-    def __init__(self, folder, dump, make):
-        self.folder, self.program, self.make = folder, dump, make
-        self.tap = Tap()
+    def __init__(self, folder, checked):
+        self.folder, self.checked = folder, checked
 
     def check(self, name, ok, detail=""):
-        self.tap.ok(name, [] if ok else [str(detail)[:3000] or "not so"])
+        self.checked(ok, name, str(detail)[:3000])
 
     def new_run(self, name, *words):
         out = self.folder / name
-        subprocess.run([self.make, out, *words], check=True, stdout=subprocess.PIPE, timeout=60)
+        subprocess.run([MAKE_RUN, out, *words], check=True, stdout=subprocess.PIPE, timeout=60)
         return out
 
     def dump(self, *words):
-        return subprocess.run([self.program, *map(str, words)], cwd=self.folder, text=True, stdout=subprocess.PIPE,
+        return subprocess.run([DMI_DUMP, *map(str, words)], cwd=self.folder, text=True, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, timeout=60)
 
     def json(self, *words):
@@ -111,7 +108,17 @@ class Case:
         return json.loads(done.stdout), done.returncode
 
 
-def arguments(case, out):
+@pytest.fixture
+def case(tmp_path, check):
+    return Case(tmp_path, check)
+
+
+@pytest.fixture
+def out(case):
+    return case.new_run("run")
+
+
+def test_arguments(case, out):
     done = case.dump("--help")
     case.check("--help tells every command", done.returncode == 0 and all(
         f"dmi-dump {word}" in done.stdout for word in ("list", "show", "stats", "verify", "export")), done)
@@ -126,7 +133,7 @@ def arguments(case, out):
                    done.returncode == 2 and said in done.stderr, done)
 
 
-def listing(case, out):
+def test_listing(case, out):
     facts, status = case.json("list", out)
     sites = {site["site"]: site for site in facts["sites"]}
     case.check("list: sites merged by name, with layers, width and rows", status == 0 and
@@ -150,7 +157,7 @@ def listing(case, out):
                "../../x?/q.0" in done.stdout and X not in done.stdout, done)
 
 
-def showing(case, out):
+def test_showing(case, out):
     rows, status = case.json("show", "q", "--layer", "1", "--step", "42", "--request", "france", out)
     case.check("show: one row, by site, layer, step and request", status == 0 and len(rows) == 1 and
                rows[0]["position"] == 4 and rows[0]["values"] == [value(1, 4, 1, i) for i in range(16)], rows)
@@ -167,7 +174,7 @@ def showing(case, out):
                "logits" in done.stderr, done)
 
 
-def counting(case, out):
+def test_counting(case, out):
     facts, status = case.json("stats", out)
     by = {site["site"]: site for site in facts["sites"]}
     case.check("stats: the account of a closed run holds", status == 0 and facts["holds"] and
@@ -189,7 +196,7 @@ def counting(case, out):
     case.check("verify: so does it", case.dump("verify", killed).returncode == 1)
 
 
-def exporting(case, out):
+def test_exporting(case, out):
     path = case.folder / "all.safetensors"
     done = case.dump("export", "--format", "safetensors", out, "-o", path)
     got, metadata = read_safetensors(path)
@@ -225,7 +232,7 @@ def exporting(case, out):
                ("No space" in done.stderr or "Invalid" in done.stderr) and pathlib.Path("/dev/full").exists(), done)
 
 
-def without_steps(case):
+def test_without_steps(case):
     out = case.new_run("anonymous", "anonymous")
     path = case.folder / "anonymous.safetensors"
     case.dump("export", out, "-o", path)
@@ -254,7 +261,7 @@ def full_rows(request, key):
     return [[value(NUMBER[request], p, layer, i) for i in range(width)] for p in range(12)]
 
 
-def comparing(case, out):
+def test_comparing(case, out):
     path = case.folder / "ref.safetensors"
     keys = [f"{request}/{key}" for request in POSITIONS for key in ("q.0", "q.1", "logits")]
     ref = {key: full_rows(*key.rsplit("/", 1)) for key in keys}
@@ -308,7 +315,7 @@ def comparing(case, out):
     case.check("another shape is a difference", done.returncode == 1 and "another shape" in done.stdout, done)
 
 
-def damaged_references(case, out):
+def test_damaged_references(case, out):
     for name, data in (("empty", b""), ("short", b"abc"), ("length", b"\xff" * 16), ("json", struct.pack("<Q", 4) + b"{{{{"),
                        ("array", struct.pack("<Q", 2) + b"[]"),
                        ("outside", struct.pack("<Q", 62) + b'{"a":{"dtype":"F32","shape":[9,9],"data_offsets":[0,324]}}    ')):
@@ -318,7 +325,7 @@ def damaged_references(case, out):
                    or "outside" in done.stderr, done)
 
 
-def damaged_runs(case):
+def test_damaged_runs(case):
     out = case.new_run("damaged")
     segment = sorted(out.glob("*/seg-*.dmi"))[0]
     data = bytearray(segment.read_bytes())
@@ -337,24 +344,3 @@ def damaged_runs(case):
     case.check("a folder with two runs: an error that names them", done.returncode == 2 and
                all(p.name in done.stderr for p in twice.iterdir()), done)
     case.check("one of them by name is fine", case.dump("list", next(twice.iterdir())).returncode == 0)
-
-
-def main():
-    os.environ["LC_ALL"] = "C"
-    with tempfile.TemporaryDirectory() as name:
-        case = Case(pathlib.Path(name), *(str(pathlib.Path(p).resolve()) for p in sys.argv[1:3]))
-        out = case.new_run("run")
-        arguments(case, out)
-        listing(case, out)
-        showing(case, out)
-        counting(case, out)
-        exporting(case, out)
-        without_steps(case)
-        comparing(case, out)
-        damaged_references(case, out)
-        damaged_runs(case)
-        case.tap.done()
-
-
-if __name__ == "__main__":
-    main()

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Add up meson's test logs: results.py NAME=testlog.json ...
 
-Prints a line a suite, then what failed and what was skipped, by name, and last of all
+Prints a line a suite, then what was skipped and what failed, by name, and last of all
 `N passed, N failed, N skipped`.  Counts checks inside a test program where its output tells them
-(Check, TAP, unittest, pytest, or a line `N passed, N failed`), the program as one test otherwise.  Exit status 1 if anything failed or
-nothing ran at all.
+(Check, TAP as tests/run_pytest.py prints it, or a line `N passed, N failed`), the program as one test otherwise.
+Exit status 1 if anything failed or nothing ran at all.
 """
 import json
 import re
@@ -13,20 +13,16 @@ import sys
 
 CHECK = re.compile(r"^\d+%: Checks: (\d+), Failures: (\d+), Errors: (\d+)", re.M)
 TAP = re.compile(r"^(not )?ok\b[ \t]*\d*[ \t]*-?[ \t]*([^#\n]*)(#[ \t]*skip\S*[ \t]*(.*))?", re.M | re.I)
-UNITTEST = re.compile(r"^Ran (\d+) tests? in .*\n+(?:OK|FAILED)(?: \(([^)]*)\))?", re.M)
 TOTALS = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$", re.M)
-PYTEST = re.compile(r"^=* ?((?:\d+ \w+(?:, )?)+) in [\d.]+s", re.M)
-PYTHON_SKIP = re.compile(r"^(\S+ \([\w.]+\)).* \.\.\. skipped '(.*)'$", re.M)
 
 
 def tally(text):
-    """Return (passed, failed, [(name, reason) skipped]) inside one program's output, or None."""
-    passed = failed = 0
-    skipped = []
+    """Return (passed, [failed by name], [(name, reason) skipped]) inside one program's output, or None."""
+    passed, failed, skipped = 0, [], []
     found = False
     for total, failures, errors in CHECK.findall(text):
         found = True
-        failed += int(failures) + int(errors)
+        failed += [""] * (int(failures) + int(errors))
         passed += int(total) - int(failures) - int(errors)
     if re.search(r"^1\.\.\d+", text, re.M):
         for bad, name, skip, reason in TAP.findall(text):
@@ -34,30 +30,14 @@ def tally(text):
             if skip:
                 skipped.append((name.strip(), reason.strip()))
             elif bad:
-                failed += 1
+                failed.append(name.strip())
             else:
                 passed += 1
-    for match in UNITTEST.finditer(text):
-        found = True
-        counts = dict(re.findall(r"([\w ]+?)=(\d+)", match.group(2) or ""))
-        counts = {key.strip(): int(value) for key, value in counts.items()}
-        bad = counts.get("failures", 0) + counts.get("errors", 0) + counts.get("unexpected successes", 0)
-        n_skipped = counts.get("skipped", 0)
-        named = PYTHON_SKIP.findall(text)
-        skipped += named if len(named) == n_skipped else [("(unnamed)", "")] * n_skipped
-        failed += bad
-        passed += int(match.group(1)) - bad - n_skipped
     for good, bad, left_out in TOTALS.findall(text):
         found = True
         passed += int(good)
-        failed += int(bad)
+        failed += [""] * int(bad)
         skipped += [("(unnamed)", "")] * int(left_out or 0)
-    for match in PYTEST.finditer(text):
-        found = True
-        counts = {word: int(n) for n, word in re.findall(r"(\d+) (\w+)", match.group(1))}
-        failed += sum(counts.get(word, 0) for word in ("failed", "error", "errors", "xpassed"))
-        passed += counts.get("passed", 0) + counts.get("xfailed", 0)
-        skipped += [("(unnamed)", "")] * counts.get("skipped", 0)
     return (passed, failed, skipped) if found else None
 
 
@@ -91,15 +71,16 @@ def main():
                 skips.append((f"{suite}/{name}", re.sub(r"(?i)^(1\.\.0 # )?skip(ped)?:? *", "", reason[-1]) if reason else ""))
                 row[2] += 1
                 continue
-            passed, failed, skipped = tally(text) or (int(result in ("OK", "EXPECTEDFAIL")), 0, [])
+            passed, failed, skipped = tally(text) or (int(result in ("OK", "EXPECTEDFAIL")), [], [])
             if result not in ("OK", "EXPECTEDFAIL"):
-                failed = max(failed, 1)
                 failures.append((f"{suite}/{name}", f"{result.lower()}, exit status {test.get('returncode')}"))
+                failures += [(f"{suite}/{name}: {inner}", "") for inner in failed if inner]
+                failed = failed or [""]
             elif failed:
-                failures.append((f"{suite}/{name}", f"{failed} inside, though its exit status was 0"))
+                failures.append((f"{suite}/{name}", f"{len(failed)} inside, though its exit status was 0"))
             skips += [(f"{suite}/{name}: {inner}", reason) for inner, reason in skipped]
             row[0] += passed
-            row[1] += failed
+            row[1] += len(failed)
             row[2] += len(skipped)
 
     print(f"{'suite':<16}{'passed':>8}{'failed':>8}{'skipped':>9}{'seconds':>9}")

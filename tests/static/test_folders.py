@@ -1,9 +1,8 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Folders depend one way: include <- core <- {kernels, policy, storage, cupti} <- {preload, tools}."""
 import re
 
-from tap import ROOT, Tap, tracked
+from tree import ROOT, tracked
 
 BELOW = {
     "include": set(),
@@ -32,8 +31,7 @@ def folder_of(path, name):
     return None
 
 
-def main():
-    tap = Tap()
+def test_folders(check):
     files = [path for path in tracked(".c", ".h", ".S", ".cu", ".def", ".inc") if path.parts[0] in BELOW]
     for folder, below in BELOW.items():
         complaints, cuda = [], []
@@ -49,11 +47,6 @@ def main():
                     complaints.append(f"{path} includes {name}, outside the layers")
                 if folder not in CUDA and re.match(r"(cuda|cupti|nvtx|nvToolsExt)", name):
                     cuda.append(f"{path} includes {name}")
-        tap.ok(f"{folder} includes only {', '.join(sorted(below)) or 'nothing of ours'}", complaints)
+        check(not complaints, f"{folder} includes only {', '.join(sorted(below)) or 'nothing of ours'}", complaints)
         if folder not in CUDA:
-            tap.ok(f"{folder} knows nothing of CUDA", cuda)
-    tap.done()
-
-
-if __name__ == "__main__":
-    main()
+            check(not cuda, f"{folder} knows nothing of CUDA", cuda)

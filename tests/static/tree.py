@@ -1,35 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results of a check, as TAP (https://testanything.org), plus what the checks share."""
+"""What the checks share: the project's files, and what ELF files say of themselves."""
 import pathlib
 import re
 import subprocess
-import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-
-
-class Tap:
-    def __init__(self):
-        self.n = self.failed = 0
-
-    def ok(self, name, complaints=()):
-        """One result; it fails if there is any complaint."""
-        self.n += 1
-        complaints = list(complaints)
-        self.failed += bool(complaints)
-        print(f"{'not ' if complaints else ''}ok {self.n} - {name}")
-        for complaint in complaints:
-            print(f"# {complaint}")
-            # meson keeps the stdout of a TAP program to itself
-            print(f"{name}: {complaint}", file=sys.stderr)
-
-    def skip(self, name, reason):
-        self.n += 1
-        print(f"ok {self.n} - {name} # SKIP {reason}")
-
-    def done(self):
-        print(f"1..{self.n}")
-        sys.exit(1 if self.failed else 0)
 
 
 def run(*args):

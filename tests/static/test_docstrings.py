@@ -1,9 +1,8 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """In the product's headers a comment stands directly before every function, or before the lines of a group of them."""
 import re
 
-from sources import LEXEMES, as_tap, line_of, product, read
+from sources import LEXEMES, line_of, product, read
 
 NAME = re.compile(r"([A-Za-z_]\w*)\s*\(")
 NOT_A_FUNCTION = re.compile(r"\s*(?:typedef|struct\s+\w+\s*\{|enum\b[^(]*\{|union\b[^(]*\{|static_assert|_Static_assert)")
@@ -90,7 +89,3 @@ int i(void);
 """
     wrong = [name for _, name in without_docstring(text)]
     assert wrong == ["a", "e", "h, under a comment on g()", "i"], wrong
-
-
-if __name__ == "__main__":
-    as_tap(globals())

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """All C is laid out as .clang-format says, by the version of clang-format that tools/setup/python.txt names."""
 import pathlib
@@ -6,9 +5,10 @@ import re
 import shutil
 import subprocess
 import sys
-import unittest
 
-from sources import ROOT, as_tap, read, tracked
+import pytest
+
+from sources import ROOT, read, tracked
 
 
 def version_wanted():
@@ -29,14 +29,10 @@ def formatter():
 def test_c_is_laid_out_by_clang_format():
     program = formatter()
     if not program:
-        raise unittest.SkipTest(f"clang-format {version_wanted()} is not installed")
+        pytest.skip(f"clang-format {version_wanted()} is not installed")
     paths = [str(path) for path in tracked(".c", ".h", ".cu")]
     done = subprocess.run([program, "--dry-run", "--Werror", *paths], cwd=ROOT, text=True, check=False,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     wrong = sorted(set(re.findall(r"^(\S+?):\d+:\d+: error", done.stdout, re.M)))
     assert not wrong, "\n".join(f"{path}: not as clang-format {version_wanted()} lays it out" for path in wrong)
     assert done.returncode == 0, done.stdout
-
-
-if __name__ == "__main__":
-    as_tap(globals())

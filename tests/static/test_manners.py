@@ -1,9 +1,10 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Code that runs inside the application's process never ends it, prints to its stdout or runs a program."""
 import re
 
-from tap import ROOT, Tap, code_of, tracked
+import pytest
+
+from tree import ROOT, code_of, tracked
 
 FOLDERS = ("core", "kernels", "policy", "storage", "cupti", "preload")
 WORDS = ("exit", "_exit", "_Exit", "quick_exit", "abort", "assert", "raise", "printf", "vprintf", "puts", "putchar",
@@ -19,24 +20,18 @@ ALLOWED = {
 }
 
 
-def main():
-    tap = Tap()
-    for folder in FOLDERS:
-        complaints = []
-        for path in tracked(".c", ".h", ".cu"):
-            if path.parts[0] != folder:
-                continue
-            for number, line in enumerate(code_of((ROOT / path).read_text(encoding="utf-8")).splitlines(), 1):
-                for match in CALL.finditer(line):
-                    word = match.group(0).rstrip("( \t")
-                    if (folder, word) in ALLOWED or (str(path), word) in ALLOWED:
-                        continue
-                    complaints.append(f"{path}:{number}: {word}()")
-                if STREAM.search(line):
-                    complaints.append(f"{path}:{number}: stdout")
-        tap.ok(f"{folder} is a good guest", complaints)
-    tap.done()
-
-
-if __name__ == "__main__":
-    main()
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_is_a_good_guest(folder):
+    complaints = []
+    for path in tracked(".c", ".h", ".cu"):
+        if path.parts[0] != folder:
+            continue
+        for number, line in enumerate(code_of((ROOT / path).read_text(encoding="utf-8")).splitlines(), 1):
+            for match in CALL.finditer(line):
+                word = match.group(0).rstrip("( \t")
+                if (folder, word) in ALLOWED or (str(path), word) in ALLOWED:
+                    continue
+                complaints.append(f"{path}:{number}: {word}()")
+            if STREAM.search(line):
+                complaints.append(f"{path}:{number}: stdout")
+    assert not complaints, "\n".join(complaints)

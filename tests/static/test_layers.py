@@ -1,10 +1,9 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The shape of the product's C: arrows inside preload point down, no include circle, no long file, short functions."""
 import re
 import statistics
 
-from sources import ROOT, as_tap, functions, product, read
+from sources import ROOT, functions, product, read
 
 # Inside preload, from the top down; a file may include headers of its own layer and of those below.
 PRELOAD = (("hook", "api.c"), ("lifecycle.c", "lifecycle.h"), ("eager",), ("graph",), ("capture",), ("context",),
@@ -129,7 +128,3 @@ def test_the_checks_see_what_is_wrong():
     assert layer("preload/hook/entry.c") < layer("preload/lifecycle.c") < layer("preload/base/session.h")
     code = 'extern "C" {\nstatic int\nf(void)\n{\n}\nstruct a {\n    int b;\n};\nM(x)\nint g(int (*h)(void))\n{\n}\n}\n'
     assert list(functions(code)) == [("f", 2, 5), ("g", 10, 12)], list(functions(code))
-
-
-if __name__ == "__main__":
-    as_tap(globals())

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A function that a comment or a document names, as in "name()", exists.
 
@@ -7,7 +6,7 @@ linker have found elsewhere), or if FOREIGN names it.
 """
 import re
 
-from sources import DATA, as_tap, c_comments, code_of, hash_comments, python_texts, read, tracked
+from sources import DATA, c_comments, code_of, hash_comments, python_texts, read, tracked
 
 NAMED = re.compile(r"(?<![\w.>$])([A-Za-z_]\w*)\(\)")
 CALLED = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
@@ -77,7 +76,3 @@ def test_the_check_sees_what_is_wrong():
     assert c_comments("/* a\n * b */ f(); // c\n// d\n") == [(1, " a\nb "), (2, " c\n d")]
     known = code_names()
     assert "ring_reserve" in known and "cuGraphLaunch" in known and "no_such_function_anywhere" not in known
-
-
-if __name__ == "__main__":
-    as_tap(globals())

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all tests in Python share: options, markers, and the fixture `check`."""
+import os
+import subprocess
+
+import pytest
+
+# What programs say is compared: in one language.
+os.environ["LC_ALL"] = "C"
+
+
+def pytest_addoption(parser):
+    parser.addoption("--long", action="store_true", help="what takes more than a minute, too")
+
+
+def pytest_runtest_setup(item):
+    for marker in item.iter_markers("built"):
+        for path in marker.args:
+            if not path.exists():
+                pytest.skip(f"{path} was not built")
+
+
+def pytest_exception_interact(node, call):
+    if call.excinfo.errisinstance(subprocess.TimeoutExpired):
+        node.session.shouldstop = "a program did not end; the next ones would take as long"
+
+
+@pytest.fixture(scope="session")
+def long(request):
+    """True if the long form of a test is wanted."""
+    return request.config.getoption("--long")
+
+
+def shown(detail):
+    """A list as lines, anything else as text."""
+    text = "\n".join(map(str, detail)) if isinstance(detail, (list, tuple)) else str(detail)
+    return text or "does not hold"
+
+
+@pytest.fixture
+def check(subtests):
+    """
+    check(holds, what, detail) - one thing that must hold; the test goes on where it does not, and fails in the end
+
+    @detail is printed with what does not hold: a text, or a list of complaints. Return: @holds.
+    """
+    def check(holds, what, detail=""):
+        with subtests.test(what):
+            if not holds:
+                pytest.fail(f"{what}: {shown(detail)}", pytrace=False)
+        return holds
+    return check

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the suite `preload` adds: options of test_graph_calls.py, and the fixture `bench`."""
+import pytest
+
+from kit import CLIENT, PRELOAD, Bench
+
+
+def pytest_addoption(parser):
+    group = parser.getgroup("test_graph_calls.py")
+    group.addoption("--seeds", default="", metavar="FIRST:LAST", help="the programs to run")
+    group.addoption("--length", type=int, default=400, help="operations of a program")
+    group.addoption("--variants", default="", help="ways to run it, by comma")
+    group.addoption("--minutes", type=float, default=0, help="begin no program after them")
+    group.addoption("--shrink", action="store_true", help="say which operations may be left out of one that fails")
+    group.addoption("--all", action="store_true", help="go on after a failure")
+
+
+@pytest.fixture
+def bench(tmp_path, check):
+    """Runs scripts of driver calls in a folder of the test's own."""
+    for path in (PRELOAD, CLIENT):
+        if not path.exists():
+            pytest.skip(f"{path} was not built")
+    return Bench(tmp_path, check)

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""run_pytest.py says what happened in a file of tests, and results.py counts it."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tree import ROOT
+
+FILES = {
+    "passes": "def test_one():\n    pass\ndef test_checks(check):\n    check(True, 'a')\n    check(1, 'b # c')\n",
+    "fails": "def test_checks(check):\n    check(False, 'a', ['why', 'so'])\n    check(True, 'b')\n    assert 1 == 2\n"
+             "def test_other():\n    pass\n",
+    "breaks": "import pytest\n@pytest.fixture\ndef broken():\n    raise OSError('no such thing')\ndef test_one(broken):\n    pass\n",
+    "is_no_python": "def test_one(:\n",
+    "skips_one": "import pytest\ndef test_one():\n    pass\ndef test_two():\n    pytest.skip('not here')\n",
+    "skips_all": "import pytest\ndef test_one():\n    pytest.skip('not here')\ndef test_two():\n    pytest.skip('nor there')\n",
+    "skips_itself": "import pytest\npytest.importorskip('no_such_module')\ndef test_one():\n    pass\n",
+    "hangs": "import subprocess\ndef test_one():\n    subprocess.run(['sleep', '9'], timeout=0.1)\ndef test_two():\n    pass\n",
+    "is_ended": "import os, signal, time\ndef test_one(check):\n    check(False, 'a', 'why')\n"
+                "    os.kill(os.getpid(), signal.SIGTERM)\n    time.sleep(9)\ndef test_two():\n    pass\n",
+    "is_empty": "",
+    "needs_a_file": "import pathlib, pytest\npytestmark = pytest.mark.built(pathlib.Path('/nowhere'))\ndef test_one():\n    assert False\n",
+}
+
+
+@pytest.fixture
+def results_of(tmp_path):
+    """results_of(name) - exit status of that file's run, its output's lines, and what results.py prints of it."""
+    def results_of(name):
+        # not below ROOT/tests: it needs what all tests share
+        for shared in ("conftest.py", "pytest.ini"):
+            shutil.copy(ROOT / "tests" / shared, tmp_path)
+        (tmp_path / f"test_{name}.py").write_text(FILES[name])
+        env = {key: value for key, value in os.environ.items() if key != "PYTEST_ADDOPTS"}
+        env["TMPDIR"] = str(tmp_path)
+        done = subprocess.run([sys.executable, ROOT / "tests/run_pytest.py", tmp_path / f"test_{name}.py"], cwd=tmp_path, env=env,
+                              text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        result = {0: "OK", 77: "SKIP"}.get(done.returncode, "FAIL")
+        log = tmp_path / "log.json"
+        log.write_text(json.dumps({"name": f"dmi:unit / {name}", "result": result, "returncode": done.returncode, "stdout": done.stdout}))
+        counted = subprocess.run([sys.executable, ROOT / "tools/setup/results.py", f"plain={log}"], text=True, stdout=subprocess.PIPE)
+        return done.returncode, done.stdout.splitlines(), counted.stdout.splitlines()
+    return results_of
+
+
+def test_what_passes(results_of):
+    status, lines, counted = results_of("passes")
+    assert (status, lines) == (0, ["ok 1 - test_one", "ok 2 - test_checks: a", "ok 3 - test_checks: b c", "1..3"])
+    assert counted[-1] == "3 passed, 0 failed, 0 skipped"
+
+
+def test_what_fails_is_named_and_explained_at_the_end(results_of):
+    status, lines, counted = results_of("fails")
+    assert status == 1
+    assert lines[:5] == ["not ok 1 - test_checks: a", "ok 2 - test_checks: b", "not ok 3 - test_checks", "ok 4 - test_other", "1..4"]
+    assert lines[5:8] == ["# FAILED test_checks: a", "# a: why", "# so"]
+    assert any("assert 1 == 2" in line for line in lines[8:])
+    assert "FAILED: unit/fails: test_checks: a" in counted
+    assert counted[-1] == "2 passed, 2 failed, 0 skipped"
+
+
+def test_a_fixture_that_breaks_is_a_failure(results_of):
+    status, lines, counted = results_of("breaks")
+    assert status == 1 and lines[:2] == ["not ok 1 - test_one (setup)", "1..1"]
+    assert any("no such thing" in line for line in lines) and counted[-1] == "0 passed, 1 failed, 0 skipped"
+
+
+def test_a_file_that_cannot_be_read_is_a_failure(results_of):
+    status, lines, counted = results_of("is_no_python")
+    assert status not in (0, 77) and lines[:2] == ["not ok 1 - test_is_no_python.py", "1..1"]
+    assert counted[-1] == "0 passed, 1 failed, 0 skipped"
+
+
+def test_a_skip_is_named_with_its_reason(results_of):
+    status, lines, counted = results_of("skips_one")
+    assert status == 0 and lines == ["ok 1 - test_one", "ok 2 - test_two # SKIP not here", "1..2"]
+    assert "skipped: unit/skips_one: test_two: not here" in counted and counted[-1] == "1 passed, 0 failed, 1 skipped"
+
+
+@pytest.mark.parametrize("name, reason", [("skips_all", "nor there"), ("needs_a_file", "/nowhere was not built"),
+                                          ("skips_itself", "could not import 'no_such_module': No module named 'no_such_module'")])
+def test_where_all_skip_the_file_does(results_of, name, reason):
+    status, lines, counted = results_of(name)
+    assert status == 77 and lines[-1] == f"skipped: {reason}"
+    assert f"skipped: unit/{name}: {reason}" in counted
+
+
+def test_a_program_that_hangs_is_the_last_one(results_of):
+    status, lines, counted = results_of("hangs")
+    assert status not in (0, 77) and lines[:2] == ["not ok 1 - test_one", "1..1"]
+    assert any("TimeoutExpired" in line for line in lines) and counted[-1] == "0 passed, 1 failed, 0 skipped"
+
+
+def test_what_failed_is_explained_when_the_time_is_over(results_of):
+    status, lines, _ = results_of("is_ended")
+    assert status not in (0, 77) and lines[:4] == ["not ok 1 - test_one: a", "1..1", "# FAILED test_one: a", "# a: why"]
+    assert lines[-1] == "# ended in test_one; no later test was run"
+
+
+def test_a_file_without_tests_is_a_failure(results_of):
+    status, _, counted = results_of("is_empty")
+    assert status not in (0, 77) and counted[-1] == "0 passed, 1 failed, 0 skipped"
+
+
+@pytest.mark.parametrize("keep, n_kept", [(None, 0), ("1", 1)])
+def test_working_folders_are_kept_and_named_if_asked_for(results_of, tmp_path, monkeypatch, keep, n_kept):
+    monkeypatch.delenv("DMI_TEST_KEEP", raising=False)
+    if keep:
+        monkeypatch.setenv("DMI_TEST_KEEP", keep)
+    _, lines, _ = results_of("fails")
+    kept = list(tmp_path.glob("dmi-test_*"))
+    assert len(kept) == n_kept and all(f"# kept: {path}" in lines for path in kept)
