@@ -44,7 +44,7 @@ static int note_step(struct run *run, const struct dmi_step *step)
     int r = run_step(run, sequence, step);
     if (r == 0)
         atomic_add_relaxed(&session.counters->steps, 1);
-    /* rows that nobody is named for are better than rows of the last step's requests; to fill_note() */
+    /* rows that nobody is named for are better than rows of the last step's requests; to try_reserve() */
     atomic_store_release(&session.step, r == 0 ? sequence : SESSION_NO_STEP);
     atomic_add_acq_rel(&session.step_forward, 1); /* acquired by forward_advance() */
     return r;
@@ -68,7 +68,7 @@ EXPORT int dmi_step_end(void)
 {
     if (!session_armed())
         return DMI_STATUS_OFF;
-    atomic_store_release(&session.step, SESSION_NO_STEP); /* to fill_note() */
+    atomic_store_release(&session.step, SESSION_NO_STEP); /* to try_reserve() */
     return DMI_OK;
 }
 

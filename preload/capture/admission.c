@@ -15,7 +15,9 @@
 
 void admission_count(struct context *c, uint32_t site, struct admission *item)
 {
-    *item = (struct admission){ .site = site, .reason = DROP_NONE, .layer = RUN_NO_LAYER };
+    item->site = site;
+    item->state = ADMISSION_NONE;
+    item->reason = DROP_NONE;
     if (!forward_occurrence(c, site, &item->occurrence))
         return;
     item->state = ADMISSION_COUNTED;
@@ -30,15 +32,9 @@ bool admission_wanted(const struct admission *item)
            item->occurrence <= site->last_occurrence && session_site_on(item->site);
 }
 
-/* Without a record there is nothing to count, and no slot to reserve. */
-static bool has_record(const struct admission *item)
-{
-    return action_of(item->site)->needs_slot;
-}
-
 static void count(const struct admission *item, struct dmi_tally *tally, int sign)
 {
-    if (!has_record(item))
+    if (!item->has_record)
         return;
     session_count(tally, sign, 1, item->plan->gather.dims[0], item->plan->gather.n_bytes);
 }
@@ -62,6 +58,8 @@ void admission_expect(struct context *c, struct admission *item, const struct si
                       int drop)
 {
     item->plan = plan;
+    item->has_record = action_of(item->site)->needs_slot;
+    item->layer = RUN_NO_LAYER;
     if (drop == DROP_NONE && !plan_layer(item->site, item->occurrence, &item->layer))
         drop = DMI_DROP_BAD_EXPR;
     item->state = ADMISSION_EXPECTED;
@@ -72,7 +70,7 @@ void admission_expect(struct context *c, struct admission *item, const struct si
 
 static void cancel(struct context *c, struct admission *item)
 {
-    bool ours = !has_record(item) || ring_cancel(&c->ring, item->slot);
+    bool ours = !item->has_record || ring_cancel(&c->ring, item->slot);
     item->state = ours ? ADMISSION_EXPECTED : ADMISSION_GIVEN_UP;
 }
 
@@ -91,14 +89,14 @@ void admission_drop(struct context *c, struct admission *item, enum dmi_drop rea
 /* ------------------------------------------------------------------------- places in the ring */
 
 /* What the drain will make a record of. Under the lock. */
-static void fill_note(struct context *c, const struct admission *item)
+static void fill_note(const struct admission_launch *l, const struct admission *item)
 {
-    struct record_note *note = ring_user(&c->ring, item->slot);
+    struct record_note *note = ring_user(&l->context->ring, item->slot);
     const struct gather_plan *g = &item->plan->gather;
     *note = (struct record_note){
         .forward = item->forward,
-        .step = atomic_load_acquire(&session.step), /* of dmi_step_begin() */
-        .time_ns = clock_real_ns(),
+        .step = l->step,
+        .time_ns = l->time_ns,
         .layer = item->layer,
         .occurrence = item->occurrence,
         .dtype = session_site(item->site)->about.dtype,
@@ -116,14 +114,14 @@ static int drop_of(int ring_error)
 
 static bool wants_slot(const struct admission *item)
 {
-    return item->state == ADMISSION_EXPECTED && has_record(item);
+    return item->state == ADMISSION_EXPECTED && item->has_record;
 }
 
 /* What needs no slot has all that it needs. */
 static void reserve_nothing(struct admission_launch *l)
 {
     for (uint32_t i = 0; i < l->n; i++)
-        if (l->items[i].state == ADMISSION_EXPECTED && !has_record(&l->items[i]))
+        if (l->items[i].state == ADMISSION_EXPECTED && !l->items[i].has_record)
             l->items[i].state = ADMISSION_RESERVED;
 }
 
@@ -140,7 +138,7 @@ static void reserve_each(struct admission_launch *l)
                                  &item->slot, &item->payload));
         if (item->reason != DROP_NONE)
             continue;
-        fill_note(c, item);
+        fill_note(l, item);
         item->state = ADMISSION_RESERVED;
     }
 }
@@ -169,7 +167,7 @@ static void reserve_together(struct admission_launch *l)
             continue;
         item->payload = p->payloads[at];
         item->slot = first + at++;
-        fill_note(c, item);
+        fill_note(l, item);
         item->state = ADMISSION_RESERVED;
     }
 }
@@ -183,6 +181,8 @@ static bool try_reserve(struct admission_launch *l)
     if (refusal == DROP_NONE) {
         /* numbers rise in the order of slots, so one that had to wait draws a new one */
         l->number = atomic_add_relaxed(&session.next_launch, 1);
+        l->step = atomic_load_acquire(&session.step); /* of dmi_step_begin() */
+        l->time_ns = clock_real_ns();
         (l->pieces ? reserve_together : reserve_each)(l);
     }
     for (uint32_t i = 0; i < l->n; i++) {
@@ -247,7 +247,7 @@ void admission_cancel(struct admission_launch *l)
     bool any = false;
     for (uint32_t i = 0; i < l->n; i++)
         if (l->items[i].state == ADMISSION_RESERVED) {
-            any = any || has_record(&l->items[i]);
+            any = any || l->items[i].has_record;
             cancel(l->context, &l->items[i]);
         }
     if (any && l->pieces)

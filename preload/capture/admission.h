@@ -32,7 +32,9 @@ enum admission_state {
 struct admission {
     const struct site_plan *plan; /* borrowed until the launch is over; set by admission_expect() */
     enum admission_state state;
-    int reason; /* drop reason, DROP_NONE */
+    bool
+        has_record; /* its action publishes one: there is something to count, and a slot to reserve */
+    int reason;     /* drop reason, DROP_NONE */
     uint32_t site, occurrence;
     int32_t layer;
     uint64_t forward;
@@ -45,6 +47,7 @@ struct admission_launch {
     struct admission *items; /* borrowed */
     uint32_t n;
     uint64_t number;                 /* the launch number, once something is reserved */
+    uint64_t step, time_ns;          /* in force then, and when */
     struct admission_pieces *pieces; /* NULL: each record is reserved by itself */
     uint64_t close_slot;             /* with @pieces: the slot that ends the launch */
 };

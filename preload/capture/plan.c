@@ -40,7 +40,8 @@ static const struct failure *failure_of(int gather_error)
 
 void plan_site(uint32_t site, const struct expr_env *env, struct site_plan *plan)
 {
-    *plan = (struct site_plan){ .site = site, .drop = DROP_NONE };
+    plan->site = site;
+    plan->drop = DROP_NONE;
     int r = gather_plan(session_site(site), env, &plan->gather);
     if (!r)
         return;

@@ -101,7 +101,7 @@ static void count_occurrences(struct exec *x)
             if (kernel->enabled && !x->plan.copies[k].dead)
                 admission_count(c, x->plan.copies[k].site, item);
             else
-                *item = (struct admission){ .site = x->plan.copies[k].site, .reason = DROP_NONE };
+                item->state = ADMISSION_NONE;
         }
     }
 }
