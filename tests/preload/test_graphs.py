@@ -156,7 +156,10 @@ def test_the_state_of_a_launch_without_rows_is_its_own(scenario, delays):
 def test_refused_launches_take_everything_back(bench, scenario, n):
     result = scenario("in_flight", spec(site("block")), DMI_STANDIN_FAIL=f"cuGraphLaunch:{n}")
     if result.folders:
-        bench.check(not result.run().balance(), "accounting balances", result.run().balance())
+        run = result.run()
+        bench.check(not run.balance(), "accounting balances", run.balance())
+        held = [drops["exit_timeout"] for drops in run.counters.dropped if "exit_timeout" in drops]
+        bench.check(not held, "no slot waits for a launch that never was", run.counters.dropped)
 
 
 @pytest.mark.parametrize("n", (1, 2))
