@@ -55,7 +55,7 @@ static void judge(struct account *a, enum reader_state state)
         a->balances = enough && is_within(&a->counted, f);
 }
 
-static void take_entry(const struct reader *reader, uint32_t site, struct account *out)
+void account_of(const struct reader *reader, uint32_t site, struct account *out)
 {
     struct reader_account a;
     *out = (struct account){ .known = reader_account(reader, site, &a), .found = a.found };
@@ -98,7 +98,7 @@ int accounts_build(const struct reader *reader, const struct sites *sites, struc
         out->sites[s] = nothing;
     for (size_t s = 0; s < out->n; s++) {
         struct account entry;
-        take_entry(reader, (uint32_t)s, &entry);
+        account_of(reader, (uint32_t)s, &entry);
         merge(&out->sites[sites->first[s]], &entry);
     }
     for (size_t i = 0; i < reader_n_records(reader); i++) {

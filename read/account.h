@@ -29,6 +29,9 @@ struct accounts {
     size_t n;
 };
 
+/* That of one site entry; n_stored is left out. */
+void account_of(const struct reader *reader, uint32_t site, struct account *out);
+
 /* Return: 0 or -ENOMEM. accounts_deinit() accepts a zeroed struct. */
 int accounts_build(const struct reader *reader, const struct sites *sites, struct accounts *out);
 void accounts_deinit(struct accounts *accounts);

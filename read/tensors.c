@@ -48,6 +48,12 @@ bool selection_wants_record(const struct selection *select, const struct dmi_sit
            ends_with_part(select->site, name.data);
 }
 
+static bool wants_request(const struct selection *select, const char *request, size_t n_request)
+{
+    return !select || !select->request || !request ||
+           (select->n_request == n_request && !memcmp(select->request, request, n_request));
+}
+
 bool selection_wants(const struct selection *select, const struct tensor *t)
 {
     if (!select)
@@ -57,9 +63,7 @@ bool selection_wants(const struct selection *select, const struct tensor *t)
     if (select->site && strcmp(select->site, t->site->name) && strcmp(select->site, t->name) &&
         strcmp(select->site, t->key))
         return false;
-    return !select->request || !t->request ||
-           (select->n_request == t->n_request &&
-            !memcmp(select->request, t->request, t->n_request));
+    return wants_request(select, t->request, t->n_request);
 }
 
 /* ------------------------------------------------------------------------- finding */
@@ -166,6 +170,10 @@ static void take_shape(struct tensor *t, const struct dmi_record *at)
 int tensors_add(struct build *b, size_t index, const char *request, size_t n_request,
                 uint32_t first_row, uint32_t n_rows, int64_t position)
 {
+    if (!wants_request(b->query->select, request, n_request))
+        return 0;
+    if (b->out->n > TENSORS_MAX || b->out->n_pieces > TENSORS_MAX_PIECES)
+        return -E2BIG;
     const struct reader_record *rec = reader_record(b->reader, index);
     struct tensor *t =
         find_tensor(b, request, n_request, reader_site(b->reader, rec->at.site), rec->at.layer);
@@ -187,14 +195,6 @@ int tensors_add(struct build *b, size_t index, const char *request, size_t n_req
 }
 
 /* ------------------------------------------------------------------------- order */
-
-static int piece_order(const void *pa, const void *pb)
-{
-    const struct piece *a = pa, *b = pb;
-    if (a->position != b->position)
-        return a->position < b->position ? -1 : 1;
-    return a->record < b->record ? -1 : a->record > b->record;
-}
 
 static int tensor_order(const void *pa, const void *pb)
 {
@@ -233,6 +233,10 @@ static int rename_tensor(struct map *keys, struct tensor *t, size_t index, size_
     }
 }
 
+/* What safetensors files keep for themselves. */
+static const char reserved_key[] = "__metadata__";
+#define RESERVED (MAP_NONE - 1)
+
 /* Renames the tensors whose key another one has. @last: by key, the last number that a renamed one got. */
 static int rename_doubles(struct tensors *out, struct map *keys, struct map *last)
 {
@@ -241,7 +245,7 @@ static int rename_doubles(struct tensors *out, struct map *keys, struct map *las
         size_t owner = map_get(keys, t->key, strlen(t->key));
         if (owner == i)
             continue;
-        const char *key = out->all[owner].key;
+        const char *key = owner == RESERVED ? reserved_key : out->all[owner].key;
         size_t *number = map_at(last, key, strlen(key));
         if (!number)
             return -ENOMEM;
@@ -256,7 +260,10 @@ static int rename_doubles(struct tensors *out, struct map *keys, struct map *las
 static int make_unique(struct tensors *out)
 {
     struct map keys = { 0 }, last = { 0 };
-    int r = 0;
+    size_t *reserved = map_at(&keys, reserved_key, strlen(reserved_key));
+    int r = reserved ? 0 : -ENOMEM;
+    if (reserved)
+        *reserved = RESERVED;
     for (size_t i = 0; !r && i < out->n; i++) {
         size_t *value = map_at(&keys, out->all[i].key, strlen(out->all[i].key));
         if (!value)
@@ -287,14 +294,27 @@ static void drop_unwanted(struct tensors *out, const struct selection *select)
     out->n = kept;
 }
 
+static int arrange(struct tensors *out, struct tensor *t)
+{
+    uint64_t n_superseded = 0;
+    size_t n = t->n_pieces;
+    int r = pieces_arrange(&t->pieces, &t->n_pieces, &n_superseded);
+    out->n_pieces += t->n_pieces - n;
+    t->n_rows -= n_superseded;
+    out->n_superseded += n_superseded;
+    return r;
+}
+
 static int put_in_order(struct tensors *out, const struct selection *select)
 {
-    for (size_t i = 0; i < out->n; i++)
+    int r = 0;
+    for (size_t i = 0; !r && i < out->n; i++)
         if (out->all[i].request)
-            qsort(out->all[i].pieces, out->all[i].n_pieces, sizeof(struct piece), piece_order);
+            r = arrange(out, &out->all[i]);
     if (out->n)
         qsort(out->all, out->n, sizeof *out->all, tensor_order);
-    int r = make_unique(out);
+    if (!r)
+        r = make_unique(out);
     if (!r)
         drop_unwanted(out, select);
     return r;
@@ -304,7 +324,7 @@ int tensors_build(struct err *err, const struct reader *reader, const struct sit
                   const struct tensors_query *query, struct tensors *out)
 {
     *out = (struct tensors){ .by_request = reader_n_steps(reader) > 0 };
-    struct build b = { .reader = reader, .sites = sites, .query = query, .out = out, .err = err };
+    struct build b = { .reader = reader, .sites = sites, .query = query, .out = out };
     int r = out->by_request ? 0 : join_forwards(&b);
     for (size_t i = 0; !r && i < reader_n_records(reader); i++) {
         const struct dmi_record *at = &reader_record(reader, i)->at;
@@ -315,11 +335,14 @@ int tensors_build(struct err *err, const struct reader *reader, const struct sit
         r = put_in_order(out, query->select);
     free(b.forwards);
     free(b.slots);
-    if (r) {
+    if (r)
         tensors_deinit(out);
-        err_set_errno(err, -r, "cannot join rows and requests");
-    }
-    return r;
+    if (r == -E2BIG)
+        return err_set(err, r,
+                       "this run has more than %u tensors, or %u pieces of them: choose some with "
+                       "--site, --layer or --request",
+                       TENSORS_MAX, TENSORS_MAX_PIECES);
+    return r ? err_set_errno(err, -r, "cannot join rows and requests") : 0;
 }
 
 void tensors_deinit(struct tensors *tensors)

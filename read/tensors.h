@@ -7,6 +7,7 @@
 #ifndef READ_TENSORS_H
 #define READ_TENSORS_H
 
+#include "read/pieces.h"
 #include "read/sites.h"
 #include "storage/reader.h"
 #include "storage/text.h"
@@ -15,13 +16,6 @@
 #include <dmi/format.h>
 
 #include <stdbool.h>
-
-/* Consecutive rows of one record that belong to one tensor. */
-struct piece {
-    size_t record; /* index for reader_record() */
-    uint32_t first_row, n_rows;
-    int64_t position; /* of the first row's token in its request; -1: not known */
-};
 
 struct tensor {
     char *key;           /* REQUEST/SITE.LAYER or SITE.LAYER; UTF-8 without NUL, unique in a run */
@@ -43,10 +37,11 @@ struct tensor {
 struct tensors {
     struct tensor *all; /* by request, site, layer */
     size_t n, room;
-    size_t n_pieces;   /* of all */
-    uint64_t n_short;  /* records with fewer rows than their step says */
-    uint64_t n_nobody; /* rows that belong to no request (padding) */
-    bool by_request;   /* the run has step metadata */
+    size_t n_pieces;       /* of all */
+    uint64_t n_short;      /* records with fewer rows than their step says */
+    uint64_t n_nobody;     /* rows that belong to no request (padding) */
+    uint64_t n_superseded; /* rows whose position a later record has too: they are left out */
+    bool by_request;       /* the run has step metadata */
 };
 
 /* A captured request that goes by another name in what it is compared with. */
@@ -74,6 +69,10 @@ struct selection {
     bool by_layer; /* else every layer */
 };
 
+/* More than that is more than any program can use, and what a small hostile file can claim. */
+#define TENSORS_MAX        (4u << 20)
+#define TENSORS_MAX_PIECES (64u << 20)
+
 struct tensors_query {
     const char *implied; /* request of a run without step metadata, NULL: none */
     const struct alias *alias;
@@ -83,7 +82,7 @@ struct tensors_query {
 /**
  * tensors_build() - join records with steps and sites
  * Without step metadata rows get the positions that follow from the rows of each forward.
- * Return: 0, -ENOMEM; with a sentence in @err.
+ * Return: 0, -ENOMEM, -E2BIG (too many); with a sentence in @err.
  */
 int tensors_build(struct err *err, const struct reader *reader, const struct sites *sites,
                   const struct tensors_query *query, struct tensors *out);
