@@ -46,21 +46,24 @@ static void match(struct comparer *c, const char *chosen, const struct alias *al
         if (chosen && c->tensors.by_request &&
             (t->n_request != strlen(chosen) || memcmp(t->request, chosen, t->n_request)))
             continue;
-        r->ref = safetensors_find(&c->st, t->key);
+        r->ref = reference_find(&c->reference, t->key);
         if (!r->ref)
             continue;
         uint64_t width = 1;
-        for (uint32_t d = 1; d < r->ref->n_dims; d++)
-            width *= r->ref->dims[d];
+        for (uint32_t d = 1; d < r->ref->entry->n_dims; d++)
+            width *= r->ref->entry->dims[d];
         r->sketch = width == SKETCH_COLUMNS && t->width > SKETCH_COLUMNS;
         r->n_cached = cached_rows(c, t, alias);
-        r->bad_shape = !r->ref->n_dims || t->mixed || (!r->sketch && width != t->width);
+        if (!t->width &&
+            r->ref->entry->n_dims) /* rows without elements: alike if there are as many */
+            r->n_compared = t->n_rows == r->ref->entry->dims[0];
+        r->bad_shape = !r->ref->entry->n_dims || t->mixed || (!r->sketch && width != t->width);
     }
 }
 
 static int build(struct err *err, struct comparer *c, const char *chosen, const struct alias *alias)
 {
-    _cleanup_(freep) char *only = only_request(&c->st);
+    _cleanup_(freep) char *only = only_request(&c->reference.st);
     const struct tensors_query query = { .implied = chosen ? chosen : only, .alias = alias };
     if (sites_build(c->reader, &c->sites) || requests_build(c->reader, &c->requests))
         return err_set_errno(err, ENOMEM, "cannot compare");
@@ -75,13 +78,13 @@ static int build(struct err *err, struct comparer *c, const char *chosen, const 
 
 static void comparer_deinit(struct comparer *c)
 {
-    safetensors_deinit(&c->st);
+    reference_deinit(&c->reference);
     requests_deinit(&c->requests);
     tensors_deinit(&c->tensors);
     sites_deinit(&c->sites);
     free(c->results);
     free(c->values);
-    free(c->reference);
+    free(c->wanted);
     free(c->signs);
 }
 
@@ -93,7 +96,7 @@ int dump_compare(struct reader *reader, const struct options *o, struct report *
     const char *request = o->select.request, *equals = request ? strchr(request, '=') : NULL;
     const char *chosen = equals ? equals + 1 : request;
     struct alias alias = { request, equals ? (size_t)(equals - request) : 0, chosen };
-    if (safetensors_open(&err, o->against, &c.st) ||
+    if (reference_open(&err, o->against, &c.reference) ||
         build(&err, &c, chosen, equals ? &alias : NULL)) {
         complain("%s", err.msg);
         return DUMP_USAGE;

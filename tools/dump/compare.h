@@ -5,13 +5,13 @@
 
 #include "tools/dump/dump.h"
 
-#include "read/safetensors.h"
+#include "tools/dump/reference.h"
 
 #define SKETCH_COLUMNS 8
 
 /* A captured tensor and its counterpart, and how far they are apart. */
 struct compared {
-    const struct st_entry *ref; /* NULL: not in the reference */
+    const struct reference_tensor *ref; /* NULL: not in the reference */
     bool sketch, bad_shape;
     uint64_t n_compared, n_beyond; /* rows; rows that the reference lacks */
     uint64_t n_cached;      /* rows of the reference that the engine took from a prefix cache */
@@ -24,15 +24,15 @@ struct compared {
 struct comparer {
     struct reader *reader;
     const struct options *options;
-    struct safetensors st;
+    struct reference reference;
     struct sites sites;
     struct tensors tensors;
     struct requests requests;
     struct compared *results; /* one a tensor */
     uint64_t n_unreadable;    /* pieces whose record cannot be decoded */
 
-    double *values, *reference; /* of one row */
-    double *signs;              /* [width][SKETCH_COLUMNS] */
+    double *values, *wanted; /* of one row: captured, of the reference */
+    double *signs;           /* [width][SKETCH_COLUMNS] */
     uint64_t n_signs, room;
 };
 

@@ -123,7 +123,7 @@ static int take_captured(const struct comparer *c, struct sides *s, size_t i)
     *map_at(&s->requests, t->key, prefix_of(t)) = i;
     if (c->results[i].ref)
         return 0;
-    if (!is_known(&c->st, t))
+    if (!is_known(&c->reference.st, t))
         return names_add(&s->unknown, t->key, prefix_of(t) - 1);
     size_t n = site_part(t->key, &site);
     return names_add(&s->extra, site, n);
@@ -145,8 +145,8 @@ int compare_names(const struct comparer *c, struct report *report)
     int r = 0;
     for (size_t i = 0; !r && i < c->tensors.n; i++)
         r = take_captured(c, &s, i);
-    for (size_t i = 0; !r && i < c->st.n; i++)
-        r = take_reference(&s, c->st.entries[i].key);
+    for (size_t i = 0; !r && i < c->reference.st.n; i++)
+        r = take_reference(&s, c->reference.st.entries[i].key);
     if (r)
         return r;
     print_names(report, "Requests of the reference that the run does not hold (tensors): ",

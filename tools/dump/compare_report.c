@@ -88,7 +88,7 @@ static void sum_tensor(struct site_sum *s, const struct tensor *t, const struct 
     if (r->bad_shape)
         return;
     s->n_rows += r->n_compared;
-    s->n_ref_rows += r->ref->dims[0];
+    s->n_ref_rows += r->ref->entry->dims[0];
     s->n_cached += r->n_cached;
     s->sketch = r->sketch;
     if (!r->n_compared)
@@ -142,9 +142,10 @@ static json_t *tensor_row(const struct tensor *t, const struct compared *r, bool
         "error", r->bad_shape ? json_null() : value_double(compared_error(r)), "worst_row",
         value_double(r->worst_row), "worst_position", json_integer(r->worst_position), "cosine",
         r->bad_shape || !r->n_compared ? json_null() : value_double(compared_cosine(r)), "rows",
-        value_u64(r->n_compared), "reference_rows", value_u64(r->ref->n_dims ? r->ref->dims[0] : 0),
-        "cached_rows", value_u64(r->n_cached), "rows_beyond_reference", value_u64(r->n_beyond),
-        "sketch", r->sketch, "passes", passed);
+        value_u64(r->n_compared), "reference_rows",
+        value_u64(r->ref->entry->n_dims ? r->ref->entry->dims[0] : 0), "cached_rows",
+        value_u64(r->n_cached), "rows_beyond_reference", value_u64(r->n_beyond), "sketch",
+        r->sketch, "passes", passed);
 }
 
 static void failure_line(struct report *report, const struct tensor *t, const struct compared *r)
@@ -155,8 +156,8 @@ static void failure_line(struct report *report, const struct tensor *t, const st
                     t->key, t->width, t->mixed ? " (and changing)" : "");
     else if (!r->n_compared)
         report_line(report,
-                    "DIFFERS %s: no row could be compared (%" PRIu64
-                    " rows lie beyond the reference)",
+                    "DIFFERS %s: no row could be compared (the reference lacks "
+                    "%" PRIu64 " of its rows)",
                     t->key, r->n_beyond);
     else
         report_line(report,

@@ -42,8 +42,8 @@ static int reserve(struct comparer *c, uint64_t width, bool sketch)
     if (width > c->room) {
         double *v = realloc(c->values, width * sizeof *v);
         c->values = v ? v : c->values;
-        double *r = v ? realloc(c->reference, width * sizeof *r) : NULL;
-        c->reference = r ? r : c->reference;
+        double *r = v ? realloc(c->wanted, width * sizeof *r) : NULL;
+        c->wanted = r ? r : c->wanted;
         if (!r)
             return -ENOMEM;
         c->room = width;
@@ -71,6 +71,8 @@ static struct row_sums sum_row(const double *x, const double *reference, uint64_
 {
     struct row_sums s = { 0 };
     for (uint64_t i = 0; i < n; i++) {
+        if (x[i] == reference[i] ? isinf(x[i]) : isnan(x[i]) && isnan(reference[i]))
+            continue; /* the same on both sides, but without a norm */
         double e = x[i] - reference[i];
         s.err2 += e * e;
         s.ref2 += reference[i] * reference[i];
@@ -90,7 +92,7 @@ static void compare_row(struct comparer *c, struct compared *r, uint64_t width, 
         project(c->signs, c->values, width, sketch);
         x = sketch;
     }
-    struct row_sums s = sum_row(x, c->reference, r->sketch ? SKETCH_COLUMNS : width);
+    struct row_sums s = sum_row(x, c->wanted, r->sketch ? SKETCH_COLUMNS : width);
     double base2 = r->sketch ? norm2 : s.ref2;
     double row = s.err2 > 0 ? sqrt(s.err2 / base2) : 0; /* infinite where the base is 0 */
     if (isnan(s.err2))
@@ -129,7 +131,13 @@ bool compared_passes(const struct compared *c, const struct options *o)
 static bool wants(void *ctx, size_t tensor)
 {
     const struct comparer *c = ctx;
-    return c->results[tensor].ref && !c->results[tensor].bad_shape;
+    return c->results[tensor].ref && !c->results[tensor].bad_shape && c->tensors.all[tensor].width;
+}
+
+static void unscale(double *values, uint64_t n, double scale)
+{
+    for (uint64_t i = 0; i < n && scale != 1.0 && scale != 0.0; i++)
+        values[i] /= scale;
 }
 
 static int take(void *ctx, const struct rows *rows, const struct reader_record *record,
@@ -139,24 +147,25 @@ static int take(void *ctx, const struct rows *rows, const struct reader_record *
     const struct tensor *t = &c->tensors.all[rows->tensor];
     const struct piece *p = &t->pieces[rows->piece];
     struct compared *r = &c->results[rows->tensor];
+    const struct st_entry *e = r->ref->entry;
     if (reserve(c, t->width, r->sketch))
         return -ENOMEM;
     double scale = reader_site(c->reader, record->at.site)->scale;
     uint64_t n_row = t->width * dmi_dtype_bytes(t->dtype);
     uint64_t n_ref = r->sketch ? SKETCH_COLUMNS : t->width;
-    uint64_t n_ref_row = n_ref * dmi_dtype_bytes(r->ref->dtype);
+    uint64_t n_ref_row = n_ref * dmi_dtype_bytes(e->dtype);
     for (uint32_t i = 0; i < p->n_rows; i++) {
-        int64_t position = p->position + i;
-        if (p->position < 0 || (uint64_t)position >= r->ref->dims[0]) {
+        int64_t position = p->position < 0 ? -1 : p->position + i;
+        int64_t row = reference_row(r->ref, position, rows->first + i);
+        if (row < 0) {
             r->n_beyond++;
             continue;
         }
         elements_to_double(t->dtype, data + i * n_row, t->width, c->values);
-        for (uint64_t k = 0; k < t->width && scale != 1.0 && scale != 0.0; k++)
-            c->values[k] /= scale;
-        elements_to_double(r->ref->dtype,
-                           (const char *)r->ref->data + (uint64_t)position * n_ref_row, n_ref,
-                           c->reference);
+        unscale(c->values, t->width, scale);
+        elements_to_double(e->dtype, (const char *)e->data + (uint64_t)row * n_ref_row, n_ref,
+                           c->wanted);
+        unscale(c->wanted, n_ref, r->ref->scale);
         compare_row(c, r, t->width, position);
     }
     return 0;

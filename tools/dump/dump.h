@@ -6,6 +6,7 @@
 #include "tools/dump/options.h"
 #include "tools/dump/output.h"
 
+#include "read/account.h"
 #include "read/requests.h"
 #include "read/tensors.h"
 #include "storage/reader.h"
@@ -15,6 +16,9 @@ int dump_show(struct reader *reader, const struct options *options);
 int dump_stats(struct reader *reader, const struct options *options);
 int dump_verify(struct reader *reader, const struct options *options);
 int dump_export(struct reader *reader, const struct options *options);
+
+/* list, of a folder that holds several runs. Return: an exit status. */
+int dump_list_runs(const char *folder, bool json);
 
 /* verify --against: adds what it compared to @report. Return: an exit status. */
 int dump_compare(struct reader *reader, const struct options *options, struct report *report);
@@ -30,6 +34,12 @@ json_t *facts_object(const struct reader_pair *pairs, size_t n);
 
 /* Findings as a member, or as lines on stderr. Return: how many are damage. */
 size_t facts_findings(struct report *report, const struct reader *reader);
+
+/* Whether the accounting balances: a member, or a line. */
+void facts_account(struct report *report, const struct reader *reader, const struct account *total);
+
+/* A segment by itself, so without counters. */
+bool facts_is_segment(const struct reader_run *run);
 
 /* A table of requests. */
 void list_requests(struct report *report, const struct requests *requests,

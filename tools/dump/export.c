@@ -9,6 +9,7 @@
 #include "core/cleanup.h"
 #include "read/rows.h"
 #include "tools/dump/export_place.h"
+#include "tools/dump/missing.h"
 
 #include <dmi/dtype.h>
 
@@ -92,6 +93,7 @@ static void drop_targets(struct job *job)
         free(job->x.targets[i].file);
     free(job->x.targets);
     free(job->target_of);
+    export_drop_positions(&job->x);
     job->x.targets = NULL;
     job->target_of = NULL;
     job->x.n_targets = 0;
@@ -118,7 +120,7 @@ static int choose(struct job *job)
         job->target_of[i] = job->x.n_targets;
         job->x.n_bytes += target.n_bytes;
     }
-    return 0;
+    return export_collect_positions(&job->x);
 }
 
 static void tell_mixed(struct job *job)
@@ -207,13 +209,20 @@ static int report_job(const struct job *job, const struct options *o)
     report_member(&report, "left_out", value_u64(job->n_mixed + job->n_emptied));
     report_member(&report, "damaged_records", value_u64(job->n_damaged));
     report_member(&report, "missing_rows", value_u64(job->n_missing));
-    report_line(&report, "%zu tensors, %" PRIu64 " bytes, to %s", x->n_targets, x->n_bytes,
-                job->place.path);
+    report_member(&report, "superseded_rows", value_u64(job->tensors.n_superseded));
+    report_member(&report, "rows_of_nobody", value_u64(job->tensors.n_nobody));
+    report_line(&report, "%zu tensor%s, %" PRIu64 " bytes, to %s", x->n_targets,
+                x->n_targets == 1 ? "" : "s", x->n_bytes, job->place.path);
     if (job->n_damaged)
         report_line(&report,
                     "%" PRIu64 " records cannot be read: %" PRIu64 " rows of theirs are left out, "
                     "and with them %zu tensors altogether",
                     job->n_damaged, job->n_missing, job->n_emptied);
+    if (job->tensors.n_superseded)
+        report_line(&report,
+                    "%" PRIu64 " rows are left out because a later launch computed their position "
+                    "again",
+                    job->tensors.n_superseded);
     if (job->tensors.n_nobody)
         report_line(&report, "%" PRIu64 " rows belong to no request (padding) and are left out",
                     job->tensors.n_nobody);
@@ -227,6 +236,10 @@ static int build(struct err *err, struct job *job, const struct options *o)
     if (sites_build(job->x.reader, &sites))
         return err_set_errno(err, ENOMEM, "cannot export");
     int r = tensors_build(err, job->x.reader, &sites, &query, &job->tensors);
+    if (!r && !missing_has_request(job->x.reader, &o->select))
+        tensors_deinit(&job->tensors);
+    else if (!r && !job->tensors.n)
+        missing_complain(job->x.reader, &sites, &o->select);
     if (!r && !(job->damaged = calloc(reader_n_records(job->x.reader) + 1, 1)))
         r = err_set_errno(err, ENOMEM, "cannot export");
     return r;
@@ -244,11 +257,13 @@ static int run_job(struct job *job, const struct options *o)
         job->x.tensors = &job->tensors;
         job->x.output = job->place.path;
         tell_mixed(job);
-        r = export_job(&err, job);
+        r = job->tensors.n ? export_job(&err, job) : 0;
     }
     if (r)
         complain("%s", err.msg);
     size_t n_damage = facts_findings(&quiet, job->x.reader);
+    if (!r && !job->tensors.n)
+        return DUMP_FAILED;
     if (r || report_job(job, o))
         return DUMP_USAGE;
     return job->n_mixed || job->n_damaged || n_damage ? DUMP_FAILED : DUMP_OK;

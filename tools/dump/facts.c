@@ -3,6 +3,7 @@
 #include "tools/dump/dump.h"
 
 #include <inttypes.h>
+#include <sys/stat.h>
 
 int no_memory(void)
 {
@@ -46,7 +47,7 @@ void facts_run(struct report *report, const struct reader *reader)
                 run->n_segments == 1 ? "" : "s", bytes_text((double)run->n_file_bytes, size));
     if (run->counters)
         snprintf(forwards, sizeof forwards, " of %" PRIu64 " forwards", run->counters->forwards);
-    report_line(report, "records  %zu%s, %zu steps told by the engine", reader_n_records(reader),
+    report_line(report, "records  %zu%s, %zu steps that the engine named", reader_n_records(reader),
                 forwards, reader_n_steps(reader));
     for (size_t i = 0; i < run->n_conventions; i++)
         report_line(report, "%s %s = %s", i ? "        " : "stated  ", run->conventions[i].key,
@@ -122,4 +123,64 @@ size_t facts_findings(struct report *report, const struct reader *reader)
     }
     report_member(report, "findings", list);
     return n_damage;
+}
+
+/* ------------------------------------------------------------------------- the accounting */
+
+bool facts_is_segment(const struct reader_run *run)
+{
+    struct stat st;
+    return !stat(run->path, &st) && !S_ISDIR(st.st_mode);
+}
+
+static const char *lost_words(const struct reader_run *run)
+{
+    return run->state == READER_RUNNING ? "still on its way" : "lost at kill";
+}
+
+static void account_line(struct report *report, const struct reader_run *run,
+                         const struct account *a)
+{
+    char expected[32], captured[32], dropped[32], lost[32];
+    grouped(a->expected.records, expected);
+    grouped(a->found.records, captured);
+    grouped(a->dropped.records, dropped);
+    grouped(a->lost.records, lost);
+    if (!a->known)
+        report_line(report,
+                    facts_is_segment(run)
+                        ? "accounting not known: this is one segment, the counters are its run's"
+                        : "accounting not known: the counters cannot be read");
+    else if (a->wraps)
+        report_line(report,
+                    "accounting MISMATCH: the counters' sums do not fit 64 bits: they are wrong");
+    else if (!a->balances)
+        report_line(
+            report,
+            "accounting MISMATCH: expected %s records, captured %s + dropped %s (or rows, or "
+            "bytes: dmi-dump stats)",
+            expected, captured, dropped);
+    else if (run->state == READER_CLOSED)
+        report_line(
+            report,
+            "accounting balances: expected %s = captured %s + dropped %s records, and so in "
+            "rows and bytes",
+            expected, captured, dropped);
+    else
+        report_line(
+            report,
+            "accounting balances: expected %s = captured %s + dropped %s + %s %s records; the "
+            "process %s",
+            expected, captured, dropped, lost_words(run), lost,
+            run->state == READER_RUNNING ? "is still running" : "ended without closing");
+}
+
+void facts_account(struct report *report, const struct reader *reader, const struct account *a)
+{
+    report_member(report, "accounting",
+                  json_pack("{s:o, s:o, s:o, s:o, s:o}", "expected", value_u64(a->expected.records),
+                            "captured", value_u64(a->found.records), "dropped",
+                            value_u64(a->dropped.records), "lost", value_u64(a->lost.records),
+                            "balances", a->known ? json_boolean(a->balances) : json_null()));
+    account_line(report, reader_run(reader), a);
 }

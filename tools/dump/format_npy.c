@@ -94,14 +94,14 @@ static int write_rows(struct exporter *x, const struct target *t, const void *da
     return fd < 0 ? -errno : export_write(fd, data, n, t->offset + at);
 }
 
-static void add_target(struct text *t, const struct exporter *x, const struct target *target)
+static void add_target(struct text *t, const struct target *target)
 {
     uint32_t dtype = target->tensor->dtype;
     value_add_new(t, value_text(target->tensor->key));
     text_printf(t, ": ");
     value_add_new(t, json_pack("{s:o, s:s, s:s, s:o}", "file", value_text(target->file), "dtype",
                                dmi_dtype_info(dtype)->name, "stored_as", npy_type(dtype), "facts",
-                               export_facts(x, target)));
+                               export_facts(target)));
 }
 
 static int finish(struct err *err, struct exporter *x)
@@ -112,10 +112,12 @@ static int finish(struct err *err, struct exporter *x)
     value_add_new(&t, value_text(run->model));
     text_printf(&t, ",\n\"conventions\": ");
     value_add_new(&t, facts_object(run->conventions, run->n_conventions));
+    text_printf(&t, ",\n\"positions\": ");
+    export_add_positions(&t, x);
     text_printf(&t, ",\n\"tensors\": {");
     for (size_t i = 0; i < x->n_targets; i++) {
         text_printf(&t, "%s\n  ", i ? "," : "");
-        add_target(&t, x, &x->targets[i]);
+        add_target(&t, &x->targets[i]);
     }
     text_printf(&t, "\n}\n}\n");
     if (t.failed)

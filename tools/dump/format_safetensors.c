@@ -27,6 +27,13 @@ static void put_object(json_t *metadata, const char *key, json_t *object)
     put_text(metadata, key, &t);
 }
 
+static void put_positions(json_t *metadata, const struct exporter *x)
+{
+    struct text t = { 0 };
+    export_add_positions(&t, x);
+    put_text(metadata, "positions", &t);
+}
+
 static void put_tensors(json_t *metadata, const struct exporter *x)
 {
     struct text t = { 0 };
@@ -35,7 +42,7 @@ static void put_tensors(json_t *metadata, const struct exporter *x)
         text_printf(&t, i ? ", " : "");
         value_add_new(&t, value_text(x->targets[i].tensor->key));
         text_printf(&t, ": ");
-        value_add_new(&t, export_facts(x, &x->targets[i]));
+        value_add_new(&t, export_facts(&x->targets[i]));
     }
     text_printf(&t, "}");
     put_text(metadata, "tensors", &t);
@@ -52,6 +59,7 @@ static json_t *metadata_of(const struct exporter *x)
     if (m) {
         put_object(m, "conventions", facts_object(run->conventions, run->n_conventions));
         put_object(m, "absent", facts_object(run->absent, run->n_absent));
+        put_positions(m, x);
         put_tensors(m, x);
     }
     return m;

@@ -4,6 +4,7 @@
 
 #include "core/cleanup.h"
 #include "tools/dump/layers.h"
+#include "tools/dump/missing.h"
 
 #include <dmi/dtype.h>
 
@@ -82,6 +83,20 @@ static json_t *record_row(const struct reader_record *rec, const struct dmi_site
                      "time_ns", value_u64(rec->at.time_ns), "bytes", value_u64(rec->at.n_bytes));
 }
 
+/* Whether the step of a record computes a token of the request that is wanted. */
+static bool is_of_request(const struct reader_record *rec, const struct selection *select)
+{
+    if (!select->request || !rec->step)
+        return true;
+    for (uint32_t i = 0; i < rec->step->entry->n_spans; i++) {
+        size_t n;
+        const char *id = reader_span_id(rec->step, i, &n);
+        if (n == select->n_request && !memcmp(id, select->request, n))
+            return true;
+    }
+    return false;
+}
+
 static void list_records(struct report *report, const struct reader *reader,
                          const struct options *o)
 {
@@ -89,7 +104,8 @@ static void list_records(struct report *report, const struct reader *reader,
     for (size_t i = 0; i < reader_n_records(reader); i++) {
         const struct reader_record *rec = reader_record(reader, i);
         const struct dmi_site *site = reader_site(reader, rec->at.site);
-        if (selection_wants_record(&o->select, site, rec->at.layer))
+        if (selection_wants_record(&o->select, site, rec->at.layer) &&
+            is_of_request(rec, &o->select))
             report_row(report, record_row(rec, site));
     }
     report_table_end(report);
@@ -227,6 +243,11 @@ static int sum_records(const struct reader *reader, const struct sites *sites,
     return r;
 }
 
+static bool is_all(const struct selection *select)
+{
+    return !select->site && !select->request && !select->by_layer;
+}
+
 static int list_sites(struct report *report, const struct reader *reader, const struct sites *sites,
                       const struct options *o)
 {
@@ -235,7 +256,7 @@ static int list_sites(struct report *report, const struct reader *reader, const 
     if (!r)
         report_table(report, "sites", site_columns, N_OF(site_columns));
     for (size_t s = 0; sums && s < sites->n; s++) {
-        if (!r && sites->first[s] == s)
+        if (!r && sites->first[s] == s && (sums[s].any || is_all(&o->select)))
             report_row(report, site_row(reader_site(reader, s), &sums[s]));
         layers_deinit(&sums[s].layers);
     }
@@ -275,6 +296,8 @@ int dump_list(struct reader *reader, const struct options *o)
     _cleanup_(sites_deinit) struct sites sites = { 0 };
     if (sites_build(reader, &sites) || requests_build(reader, &requests))
         return no_memory();
+    if (!missing_has_request(reader, &o->select))
+        return DUMP_FAILED;
     list_facts(&report, reader);
     int r = 0;
     if (o->records)
@@ -285,8 +308,11 @@ int dump_list(struct reader *reader, const struct options *o)
         list_requests(&report, &requests, &o->select);
     else
         r = list_sites(&report, reader, &sites, o);
+    bool nothing = !r && !report.n_rows && !is_all(&o->select);
+    if (nothing)
+        missing_complain(reader, &sites, &o->select);
     if (!report.json)
         list_remarks(&report, reader_run(reader));
     size_t n_damage = facts_findings(&report, reader);
-    return report_end(&report, r ? DUMP_USAGE : n_damage ? DUMP_FAILED : DUMP_OK);
+    return report_end(&report, r ? DUMP_USAGE : n_damage || nothing ? DUMP_FAILED : DUMP_OK);
 }

@@ -21,11 +21,17 @@ int main(int argc, char **argv)
         return status;
     struct err err = { 0 };
     _cleanup_(reader_closep) struct reader *reader = NULL;
-    if (reader_open(&err, o.run, &reader)) {
+    int r = reader_open(&err, o.run, &reader);
+    if (r == -ENOTUNIQ && o.command->run == dump_list) {
+        status = dump_list_runs(o.run, o.json);
+    } else if (r) {
         complain("%s", err.msg);
-        return DUMP_USAGE;
+        if (r == -ENOTUNIQ)
+            complain("dmi-dump list %s lists them", o.run);
+        status = DUMP_USAGE;
+    } else {
+        status = o.command->run(reader, &o);
     }
-    status = o.command->run(reader, &o);
     if (fflush(stdout) || ferror(stdout)) {
         complain("cannot write the output: %s", strerror(errno));
         return DUMP_USAGE;

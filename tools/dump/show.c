@@ -4,6 +4,7 @@
 
 #include "core/cleanup.h"
 #include "read/elements.h"
+#include "tools/dump/missing.h"
 
 #include <dmi/dtype.h>
 
@@ -165,18 +166,6 @@ static int show_tensor(struct shown *s, const struct tensor *t)
     return 0;
 }
 
-static void no_such_site(const struct reader *reader, const struct sites *sites,
-                         const struct selection *select)
-{
-    _cleanup_(text_deinit) struct text names = { 0 };
-    for (size_t s = 0; s < sites->n; s++)
-        if (sites->first[s] == s)
-            text_printf(&names, " %s", reader_site(reader, s)->name);
-    complain("nothing was captured under the name %s%s; this run has:%s", select->site,
-             select->by_layer || select->request ? " with that layer and request" : "",
-             names.data ? names.data : "");
-}
-
 int dump_show(struct reader *reader, const struct options *given)
 {
     struct shown s = { .report = { .json = given->json }, .reader = reader, .options = *given };
@@ -186,6 +175,8 @@ int dump_show(struct reader *reader, const struct options *given)
     _cleanup_(sites_deinit) struct sites sites = { 0 };
     _cleanup_(tensors_deinit) struct tensors ts = { 0 };
     const struct tensors_query query = { .select = &s.options.select };
+    if (!missing_has_request(reader, &s.options.select))
+        return DUMP_FAILED;
     if (sites_build(reader, &sites))
         return no_memory();
     if (tensors_build(&err, reader, &sites, &query, &ts)) {
@@ -199,9 +190,11 @@ int dump_show(struct reader *reader, const struct options *given)
             return no_memory();
     report_table_end(&s.report);
     if (!ts.n)
-        no_such_site(reader, &sites, &s.options.select);
+        missing_complain(reader, &sites, &s.options.select);
     else if (!s.n_rows)
         complain("no row fits --step, --forward and --rows (%" PRIu64 " rows before --rows)",
                  s.n_matching);
-    return report_end(&s.report, s.n_failed || !s.n_rows ? DUMP_FAILED : DUMP_OK);
+    struct report quiet = { 0 };
+    bool damaged = facts_findings(&quiet, reader) || s.n_failed;
+    return report_end(&s.report, damaged || !s.n_rows ? DUMP_FAILED : DUMP_OK);
 }
