@@ -147,7 +147,7 @@ static const struct kind {
 
 int main(int argc, char **argv)
 {
-    static char site_names[MOST_SITES][8];
+    static char site_names[MOST_SITES][16];
     static struct dmi_site sites[MOST_SITES];
     const struct kind *kind = NULL;
     for (size_t i = 0; argc == 3 && i < sizeof kinds / sizeof kinds[0]; i++)

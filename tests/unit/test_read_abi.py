@@ -142,7 +142,7 @@ def test_c_program_sees_what_export_writes(run, tmp_path, check):
             data, n = bytes.fromhex(t["data"]), len(t["data"]) // 2 // max(1, len(good))
             got[bytes.fromhex(t["key"]).decode()] = (b"".join(data[i * n:(i + 1) * n] for i in range(len(good)) if good[i]),
                                                      [p for i, p in enumerate(t["positions"]) if good[i]])
-            check((t["result"] == 0) == all(good), "a damaged row is told by the result", t)
+            check((t["result"] == 0) == all(good), "the result says that a row is damaged", t)
             check(not any(any(data[i * n:(i + 1) * n]) for i in range(len(good)) if not good[i]), "and its bytes are 0")
         got = {key: rows for key, rows in got.items() if rows[1]}
         check(got == want, "the same keys, bytes and positions", [k for k in {**want, **got} if got.get(k) != want.get(k)])
