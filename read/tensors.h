@@ -55,6 +55,7 @@ struct range {
     int64_t first, end; /* end: after the last */
 };
 
+/* Whether @v lies in it. */
 static inline bool range_has(const struct range *range, int64_t v)
 {
     return v >= range->first && v < range->end;

@@ -154,7 +154,7 @@ def test_listing(case, out):
         "france": {"steps": 4, "cached": 0, "computed": 6, "prefill": 3, "decode": 0, "other": 3, "end_position": 6},
         X: {"steps": 3, "cached": 7, "computed": 4, "prefill": 2, "decode": 1, "other": 1, "end_position": 11}}, told)
     done = case.dump("stats", out)
-    case.check("stats: cached tokens are told, not missed", "2 requests: 10 tokens computed, 7 cached" in done.stdout, done)
+    case.check("stats: cached tokens are said to be cached, not missing", "2 requests: 10 tokens computed, 7 cached" in done.stdout, done)
     done = case.dump("list", "--requests", out)
     case.check("list --requests: a newline in an id makes no line", done.returncode == 0 and "\n../../x? " in done.stdout, done)
     done = case.dump("list", "--tensors", out)
@@ -196,7 +196,7 @@ def test_counting(case, out):
     data[128:136] = struct.pack("<Q", 0)  # site 0 expected fewer records than there are
     counters.write_bytes(data)
     done = case.dump("stats", killed)
-    case.check("stats: a sum that does not hold is told and is 1", done.returncode == 1 and
+    case.check("stats: a MISMATCH is said, and the status is 1", done.returncode == 1 and
                "MISMATCH" in done.stdout, done)
     case.check("verify: so does it", case.dump("verify", killed).returncode == 1)
 
@@ -286,7 +286,7 @@ def test_comparing(case, out):
         (s["site"], s["layers"], s["tensors"], s["rows"]) for s in facts["sites"]] ==
         [("q", 2, 4, 20), ("logits", 1, 2, 7)], facts["sites"])
     cached = {t["key"]: t["cached_rows"] for t in facts["tensors"]}
-    case.check("verify --against: rows that a prefix cache had are told as cached",
+    case.check("verify --against: rows that a prefix cache had are counted as cached",
                cached == {key: 7 * (key.startswith(X) and "logits" not in key) for key in keys}, cached)
     write_safetensors(path, {"known/" + key: full_rows(X, key) for key in ("q.0", "q.1")})
     other, status = case.json("verify", out, "--against", path, "--request", f"{X}=known")

@@ -11,10 +11,15 @@
 #include "read/tensors.h"
 #include "storage/reader.h"
 
+/* Each is a command: takes an open run and prints. Return: an exit status. */
 int dump_list(struct reader *reader, const struct options *options);
+/* As dump_list(). */
 int dump_show(struct reader *reader, const struct options *options);
+/* As dump_list(). */
 int dump_stats(struct reader *reader, const struct options *options);
+/* As dump_list(). */
 int dump_verify(struct reader *reader, const struct options *options);
+/* As dump_list(). */
 int dump_export(struct reader *reader, const struct options *options);
 
 /* list, of a folder that holds several runs. Return: an exit status. */

@@ -20,13 +20,6 @@
 
 #define MOST_TOLD 20 /* records that cannot be read, by name */
 
-const struct format *const export_formats[] = {
-#define FORMAT(name) &format_##name,
-#include "tools/dump/formats.def"
-#undef FORMAT
-    NULL,
-};
-
 struct job {
     struct exporter x;
     struct tensors tensors;
@@ -273,10 +266,10 @@ int dump_export(struct reader *reader, const struct options *o)
 {
     struct job job = { .x = { .reader = reader, .fd = -1 }, .place = { .fd = -1 } };
     _cleanup_(text_deinit) struct text names = { 0 };
-    for (size_t i = 0; export_formats[i]; i++) {
-        text_printf(&names, "%s%s", i ? ", " : "", export_formats[i]->name);
-        if (!o->format || !strcmp(o->format, export_formats[i]->name)) {
-            job.format = export_formats[i];
+    for (size_t i = 0; formats[i]; i++) {
+        text_printf(&names, "%s%s", i ? ", " : "", formats[i]->name);
+        if (!o->format || !strcmp(o->format, formats[i]->name)) {
+            job.format = formats[i];
             break;
         }
     }

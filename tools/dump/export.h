@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What dmi-dump export and its formats share. A format is one file, format_NAME.c, which defines format_NAME, and one
- * line in formats.def. It gets tensors in their final order and shape; where the output lies, what is damaged and
- * what happens on failure is the exporter's business. A program of one thread.
- */
+/* What dmi-dump export hands to its formats (formats.h). A program of one thread. */
 #ifndef TOOLS_DUMP_EXPORT_H
 #define TOOLS_DUMP_EXPORT_H
 
 #include "tools/dump/dump.h"
+#include "tools/dump/formats.h"
 
 /* Positions of rows, as pairs of a first position and a number of rows; -1: not known. Many tensors share one list. */
 struct position_list {
@@ -39,24 +36,6 @@ struct exporter {
     int fd; /* of the file, or of the folder, that is written: still under another name */
 };
 
-struct format {
-    const char *name, *what; /* for --format and for --help */
-    const char *suffix;      /* of the default output's name */
-    bool is_folder;    /* the output is a folder of files, each with a target's name or in @extra */
-    const char *extra; /* a file that it writes beside those, NULL: none */
-    /* Before the rows: sets the targets' offsets. Return: 0 or -errno with a sentence in @err. */
-    int (*begin)(struct err *err, struct exporter *x);
-    /* Rows of one target; @at: where they begin in it, in bytes. Return: 0 or -errno. */
-    int (*write)(struct exporter *x, const struct target *t, const void *data, size_t n,
-                 uint64_t at);
-    /* After all rows. NULL: nothing to do. */
-    int (*finish)(struct err *err, struct exporter *x);
-};
-
-#define FORMAT(name) extern const struct format format_##name;
-#include "tools/dump/formats.def"
-#undef FORMAT
-
 /* Writes all of @data at an offset of a file. Return: 0 or -errno. */
 int export_write(int fd, const void *data, size_t n, uint64_t at);
 
@@ -69,8 +48,5 @@ void export_drop_positions(struct exporter *x);
 
 /* Adds the lists, a JSON array: [[[first, rows], ...], ...]. */
 void export_add_positions(struct text *to, const struct exporter *x);
-
-/* The formats by name, for --help; NULL after the last. */
-extern const struct format *const export_formats[];
 
 #endif

@@ -133,7 +133,6 @@ const struct format format_npy = {
     .what = "a folder with a file a tensor, and index.json",
     .suffix = "-npy",
     .is_folder = true,
-    .extra = INDEX,
     .begin = begin,
     .write = write_rows,
     .finish = finish,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/dump/options.h"
 
-#include "tools/dump/export.h"
+#include "tools/dump/formats.h"
+#include "tools/dump/output.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -105,8 +106,8 @@ static int hint(void)
 static int print_usage(FILE *to)
 {
     fputs(usage_text, to);
-    for (size_t i = 0; export_formats[i]; i++)
-        fprintf(to, "  %-19s %s\n", export_formats[i]->name, export_formats[i]->what);
+    for (size_t i = 0; formats[i]; i++)
+        fprintf(to, "  %-19s %s\n", formats[i]->name, formats[i]->what);
     return to == stdout ? DUMP_OK : DUMP_USAGE;
 }
 
