@@ -11,8 +11,9 @@
 #define ZSTD_STATIC_LINKING_ONLY
 #include "core/cleanup.h"
 #include "core/clock.h"
+#include "read/safetensors.h"
 #include "storage/codec.h"
-#include "tools/dmi_dump.h"
+#include "storage/reader.h"
 
 #include <dmi/dtype.h>
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folders depend one way: include <- core <- {kernels, policy, storage, cupti} <- {preload, tools}."""
+"""Folders depend one way: include <- core <- {kernels, policy, storage, cupti} <- {preload, read}; read <- tools."""
 import re
 
 from tree import ROOT, tracked
@@ -12,7 +12,8 @@ BELOW = {
     "storage": {"include", "core"},
     "cupti": {"include", "core"},
     "preload": {"include", "core", "kernels", "policy", "storage", "cupti"},
-    "tools": {"include", "core", "kernels", "policy", "storage", "cupti"},
+    "read": {"include", "core", "storage"},
+    "tools": {"include", "core", "policy", "storage", "cupti", "read"},
 }
 # Who may speak CUDA's types at all; the others are "CUDA-free" by DESIGN (docs/architecture.md).
 CUDA = {"kernels", "cupti", "preload"}

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading safetensors files. Source: https://github.com/huggingface/safetensors, "Format". */
+#include "read/safetensors.h"
+
 #include "core/cleanup.h"
-#include "tools/dmi_dump.h"
+#include "read/value.h"
 
 #include <dmi/dtype.h>
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <jansson.h>
+#include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -74,8 +76,10 @@ static int take_header(struct err *err, const char *path, struct safetensors *st
     else
         json_object_foreach(header, key, value)
         {
-            if (!strcmp(key, "__metadata__"))
+            if (!strcmp(key, "__metadata__")) {
+                st->metadata = json_incref(value);
                 continue;
+            }
             if (take_entry(&st->entries[st->n], key, value, (const char *)st->map + 8 + n_header,
                            st->n_map - 8 - n_header)) {
                 st->n++;
@@ -118,6 +122,7 @@ void safetensors_deinit(struct safetensors *st)
     for (size_t i = 0; i < st->n; i++)
         free(st->entries[i].key);
     free(st->entries);
+    json_decref(st->metadata);
     if (st->map)
         munmap(st->map, st->n_map);
     *st = (struct safetensors){ 0 };
@@ -127,4 +132,37 @@ const struct st_entry *safetensors_find(const struct safetensors *st, const char
 {
     struct st_entry probe = { .key = (char *)(uintptr_t)key };
     return bsearch(&probe, st->entries, st->n, sizeof probe, entry_order);
+}
+
+/* ------------------------------------------------------------------------- writing */
+
+void safetensors_begin(struct st_header *header, const json_t *metadata)
+{
+    *header = (struct st_header){ 0 };
+    text_printf(&header->text, "{\"__metadata__\": ");
+    value_add(&header->text, metadata);
+}
+
+uint64_t safetensors_add(struct st_header *header, const char *key, uint32_t dtype, uint64_t n_rows,
+                         uint64_t width, uint64_t n_bytes)
+{
+    uint64_t first = header->n_data;
+    header->n_data += n_bytes;
+    text_printf(&header->text, ", ");
+    value_add_new(&header->text, value_text(key));
+    text_printf(&header->text,
+                ": {\"dtype\": \"%s\", \"shape\": [%" PRIu64 ", %" PRIu64
+                "], \"data_offsets\": [%" PRIu64 ", %" PRIu64 "]}",
+                dmi_dtype_info(dtype)->safetensors, n_rows, width, first, header->n_data);
+    return first;
+}
+
+int safetensors_end(struct st_header *header)
+{
+    text_printf(&header->text, "}");
+    while (header->text.n % 8)
+        text_add(&header->text, " ", 1);
+    if (header->text.failed)
+        return -ENOMEM;
+    return header->text.n > SAFETENSORS_MAX_HEADER ? -EFBIG : 0;
 }

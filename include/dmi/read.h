@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * libdmi_read.so: runs that DMI captured, as users see them. A run is a list of tensors; each holds the rows that were
+ * captured under one name, for one layer and one request, in the order of their positions.
+ *
+ *     struct dmi_read *run;
+ *     char why[256];
+ *     if (dmi_read_open("out", &run, why, sizeof why))
+ *         die(why);
+ *     struct dmi_read_tensor t = { .size = sizeof t };
+ *     int64_t index = dmi_read_find(run, "france/q.3");
+ *     if (index >= 0 && !dmi_read_tensor(run, (uint64_t)index, &t))
+ *         dmi_read_rows(run, (uint64_t)index, 0, t.n_rows, buffer, t.n_rows * t.row_bytes, NULL, 0);
+ *     dmi_read_close(run);
+ *
+ * A run can be read while it is written, after a kill, and where it is damaged: what is undamaged is there, what is not
+ * is a finding. Nothing in the files is trusted.
+ *
+ * Functions return 0 (or what they say) on success and -errno on failure; dmi_read_error() then has a sentence. A handle
+ * is for one thread at a time; several handles are independent. Pointers that are handed out belong to the handle, until
+ * dmi_read_refresh() or dmi_read_close(). Nothing is printed and no process is ended.
+ *
+ * The ABI is stable: functions are only added, fields only at the end of structs. Each struct begins with its size, which
+ * the caller sets to sizeof: only that much of it is written, and what a newer caller has beyond the library's own size
+ * is set to 0.
+ */
+#ifndef DMI_READ_H
+#define DMI_READ_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define DMI_READ_VERSION 1
+
+#if defined(__GNUC__)
+#define DMI_READ_API __attribute__((visibility("default")))
+#else
+#define DMI_READ_API
+#endif
+
+/* A run that is open. */
+struct dmi_read;
+
+enum dmi_read_state {
+    DMI_READ_CLOSED = 0,  /* closed cleanly: all is there */
+    DMI_READ_RUNNING = 1, /* a process still writes it */
+    DMI_READ_KILLED = 2,  /* its process ended without closing it */
+};
+
+/* What a run is, and how much is in it. Strings are UTF-8 or NULL: not known. */
+struct dmi_read_run {
+    uint32_t size;
+    uint32_t state;   /* enum dmi_read_state */
+    const char *path; /* of its folder, or of the lone segment that was opened */
+    const char *uuid, *model, *host, *library_version;
+    uint64_t pid, start_realtime_ns;
+    uint64_t n_segments, file_bytes;
+    uint64_t n_sites, n_records, n_steps, n_tensors, n_requests, n_findings;
+    uint64_t n_forwards; /* that the process counted; 0 where the counters cannot be read */
+};
+
+/* An entry of the run's site dictionary. Several may share a name: variants of one tensor. */
+struct dmi_read_site {
+    uint32_t size;
+    uint32_t dtype;                   /* enum dmi_dtype, <dmi/dtype.h>; a tensor's own decides */
+    const char *name;                 /* may hold "{layer}" */
+    const char *kernel, *kind, *note; /* NULL: not said */
+    double scale;                     /* stored value = true value * scale */
+    int64_t expect;                   /* matching launches a forward, -1: not declared */
+    uint32_t row;                     /* enum dmi_row, <dmi/site.h> */
+    uint32_t has_layer;               /* 1: its records carry a layer */
+};
+
+struct dmi_read_tally {
+    uint64_t records, rows, bytes;
+};
+
+/* Whether the accounting of a site balances: captured + dropped + lost = expected. */
+struct dmi_read_account {
+    uint32_t size;
+    uint32_t known;    /* 1: the counters can be read; else only @captured is filled */
+    uint32_t balances; /* 1: it does; a run that goes on always does */
+    uint32_t reserved;
+    struct dmi_read_tally expected, captured, dropped;
+    struct dmi_read_tally lost; /* lost at a kill, or still on its way in a run that goes on */
+    uint64_t dropped_by[16];    /* records, by enum dmi_drop, <dmi/counters.h> */
+    uint64_t launches;          /* that matched the site's kernel */
+};
+
+struct dmi_read_tensor {
+    uint32_t size;
+    uint32_t dtype;      /* enum dmi_dtype */
+    const char *key;     /* REQUEST/SITE.LAYER, or SITE.LAYER: UTF-8, unique in the run */
+    const char *name;    /* the part of @key after the request */
+    const char *request; /* any bytes, not terminated; NULL: none */
+    uint64_t request_bytes;
+    uint64_t n_rows, width, row_bytes; /* elements of a row, bytes of one */
+    uint32_t site;                     /* index for dmi_read_site() */
+    int32_t layer;                     /* -1: none */
+    uint32_t n_dims;                   /* of a row: how many of @dims are used */
+    uint32_t dims[4];                  /* their product is @width */
+    uint32_t mixed; /* 1: type or width changes from record to record: no rows can be read */
+};
+
+enum dmi_read_row_flags {
+    DMI_READ_ROW_DAMAGED = 1, /* it cannot be decoded: its bytes are 0 */
+};
+
+/* Where a row comes from. */
+struct dmi_read_row {
+    int64_t position; /* of its token in the request, -1: not known */
+    uint64_t launch, forward;
+    uint64_t step;    /* the engine's own step number; UINT64_MAX: none */
+    uint64_t time_ns; /* CLOCK_REALTIME when the launch was handed to the driver */
+    uint32_t row;     /* in the launch */
+    uint32_t device;  /* CUDA device ordinal */
+    uint32_t flags;   /* enum dmi_read_row_flags */
+    uint32_t reserved;
+};
+
+/* What the engine said of one request. */
+struct dmi_read_request {
+    uint32_t size;
+    uint32_t reserved;
+    const char *id; /* any bytes, not terminated */
+    uint64_t id_bytes;
+    uint64_t n_steps;
+    uint64_t n_cached;                     /* tokens that a prefix cache had: never computed */
+    uint64_t n_prefill, n_decode, n_draft; /* tokens computed, by phase */
+    uint64_t n_other;                      /* tokens computed in an unknown phase */
+    int64_t end_position;                  /* after its last token */
+};
+
+/* Something that a reader should know. */
+struct dmi_read_finding {
+    uint32_t size;
+    uint32_t damage;  /* 0: worth a note, nothing is wrong (a torn tail after a kill) */
+    const char *file; /* name within the run's folder */
+    int64_t chunk;    /* sequence number, -1: none */
+    uint64_t offset;  /* in the file */
+    const char *text;
+};
+
+/* Return: DMI_READ_VERSION of the library. Any thread. */
+DMI_READ_API uint32_t dmi_read_version(void);
+
+/**
+ * dmi_read_open() - open a run for reading
+ * @path: a run's folder, a folder that holds exactly one, or a single segment file
+ * @why: gets a sentence on failure, cut to @n_why bytes; may be NULL
+ * Damage does not make it fail. It reads the run's structure and no payload.
+ * Return: 0; -ENOENT (no run there), -ENOTUNIQ (several), -errno.
+ */
+DMI_READ_API int dmi_read_open(const char *path, struct dmi_read **out, char *why, uint64_t n_why);
+/* Accepts NULL. */
+DMI_READ_API void dmi_read_close(struct dmi_read *run);
+
+/**
+ * dmi_read_refresh() - take in what was written since
+ * Indices may change. On failure the handle stays as it was. Return: 0 or -errno.
+ */
+DMI_READ_API int dmi_read_refresh(struct dmi_read *run);
+
+/* Return: what the last call that failed on this handle has to say; "" if none did. */
+DMI_READ_API const char *dmi_read_error(const struct dmi_read *run);
+
+/* Each fills @out, whose size the caller has set. Return: 0, -EINVAL (no size), -ENOENT (no such index). */
+DMI_READ_API int dmi_read_run(struct dmi_read *run, struct dmi_read_run *out);
+DMI_READ_API int dmi_read_site(struct dmi_read *run, uint64_t index, struct dmi_read_site *out);
+DMI_READ_API int dmi_read_account(struct dmi_read *run, uint64_t site,
+                                  struct dmi_read_account *out);
+DMI_READ_API int dmi_read_tensor(struct dmi_read *run, uint64_t index, struct dmi_read_tensor *out);
+DMI_READ_API int dmi_read_request(struct dmi_read *run, uint64_t index,
+                                  struct dmi_read_request *out);
+DMI_READ_API int dmi_read_finding(struct dmi_read *run, uint64_t index,
+                                  struct dmi_read_finding *out);
+
+/* Return: the index of the tensor with a key; -ENOENT. */
+DMI_READ_API int64_t dmi_read_find(struct dmi_read *run, const char *key);
+
+/**
+ * dmi_read_rows() - rows of a tensor, as they were captured: not divided by the site's scale
+ * @data: gets @n_rows * row_bytes bytes, packed, little-endian; @n_data: bytes that it has room for.
+ *        NULL with 0: only @rows is wanted, and nothing is decoded
+ * @rows: gets @n_rows structs of @row_size bytes each, or NULL with 0
+ * Return: 0; -EBADMSG if some of the rows are damaged: those are 0 in @data and flagged in @rows, the others are good;
+ * -ERANGE (outside of the tensor), -ENOSPC (@n_data), -EINVAL (a mixed tensor), -errno.
+ */
+DMI_READ_API int dmi_read_rows(struct dmi_read *run, uint64_t tensor, uint64_t first,
+                               uint64_t n_rows, void *data, uint64_t n_data,
+                               struct dmi_read_row *rows, uint64_t row_size);
+
+/**
+ * dmi_read_verify() - decode everything, check every byte of every file and the accounting
+ * What it finds is added to the findings. Return: how many of all findings are damage; -errno.
+ */
+DMI_READ_API int64_t dmi_read_verify(struct dmi_read *run);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Whether the accounting balances: what lies in the segments and what was dropped, against what was expected. Sums
+ * are over the entries of one site's name, and over all. Not locked: the owner's thread. Source: docs/format.md 9.
+ */
+#ifndef READ_ACCOUNT_H
+#define READ_ACCOUNT_H
+
+#include "read/sites.h"
+#include "storage/reader.h"
+
+struct account {
+    struct dmi_tally expected, dropped;
+    struct dmi_tally counted; /* as written, by the process */
+    struct dmi_tally found;   /* in the segments */
+    struct dmi_tally
+        lost; /* expected, neither found nor dropped; 0 where it does not balance: nobody knows */
+    uint64_t dropped_by[DMI_DROP_ROOM]; /* records, by reason */
+    uint64_t launches;
+    double n_stored; /* bytes of @found in the files */
+    bool known;      /* there are counters */
+    bool balances;   /* false where !known; for a run that goes on always true */
+    bool wraps;      /* a sum does not fit 64 bits: the counters are wrong */
+};
+
+struct accounts {
+    struct account *sites; /* by site id; that of a name in its first entry */
+    struct account total;
+    size_t n;
+};
+
+/* That of one site entry; n_stored is left out. */
+void account_of(const struct reader *reader, uint32_t site, struct account *out);
+
+/* Return: 0 or -ENOMEM. accounts_deinit() accepts a zeroed struct. */
+int accounts_build(const struct reader *reader, const struct sites *sites, struct accounts *out);
+void accounts_deinit(struct accounts *accounts);
+
+#endif

@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The C ABI of <dmi/read.h> over the library's own types. */
+#include <dmi/read.h>
+
+#include "core/cleanup.h"
+#include "read/account.h"
+#include "read/map.h"
+#include "read/requests.h"
+#include "read/tensors.h"
+#include "storage/reader.h"
+
+#include <dmi/dtype.h>
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What belongs to one state of the files: refreshing replaces all of it. */
+struct view {
+    struct reader *reader;
+    struct sites sites;
+    struct tensors tensors;
+    struct requests requests;
+    struct map keys; /* of tensors */
+};
+
+struct dmi_read {
+    char *path; /* as it was given */
+    struct view view;
+    struct err err;
+
+    struct { /* the record decoded last */
+        size_t record;
+        uint8_t *data;
+        uint64_t n_data;
+    } raw;
+    struct { /* where the last rows were found: rows are mostly asked for in order */
+        uint64_t tensor, piece, first;
+    } cursor;
+};
+
+static void view_deinit(struct view *v)
+{
+    map_deinit(&v->keys);
+    requests_deinit(&v->requests);
+    tensors_deinit(&v->tensors);
+    sites_deinit(&v->sites);
+    reader_close(v->reader);
+    *v = (struct view){ 0 };
+}
+
+static int view_build(struct err *err, const char *path, struct view *v)
+{
+    static const struct tensors_query all;
+    int r = reader_open(err, path, &v->reader);
+    if (!r && (sites_build(v->reader, &v->sites) || requests_build(v->reader, &v->requests)))
+        r = err_set_errno(err, ENOMEM, "cannot open %s", path);
+    if (!r)
+        r = tensors_build(err, v->reader, &v->sites, &all, &v->tensors);
+    for (size_t i = 0; !r && i < v->tensors.n; i++) {
+        const char *key = v->tensors.all[i].key;
+        size_t *value = map_at(&v->keys, key, strlen(key));
+        if (!value)
+            r = err_set_errno(err, ENOMEM, "cannot open %s", path);
+        else
+            *value = i;
+    }
+    if (r)
+        view_deinit(v);
+    return r;
+}
+
+static void forget_raw(struct dmi_read *run)
+{
+    run->raw.record = SIZE_MAX;
+    memset(&run->cursor, 0, sizeof run->cursor);
+}
+
+/* ------------------------------------------------------------------------- opening */
+
+uint32_t dmi_read_version(void)
+{
+    return DMI_READ_VERSION;
+}
+
+int dmi_read_open(const char *path, struct dmi_read **out, char *why, uint64_t n_why)
+{
+    struct err err = { 0 };
+    struct dmi_read *run = calloc(1, sizeof *run);
+    int r = run && (run->path = strdup(path)) ? 0 : -ENOMEM;
+    if (r)
+        err_set_errno(&err, ENOMEM, "cannot open %s", path);
+    else
+        r = view_build(&err, path, &run->view);
+    *out = NULL;
+    if (r) {
+        if (why && n_why)
+            snprintf(why, n_why, "%s", err.msg);
+        dmi_read_close(run);
+        return r;
+    }
+    forget_raw(run);
+    *out = run;
+    return 0;
+}
+
+void dmi_read_close(struct dmi_read *run)
+{
+    if (!run)
+        return;
+    view_deinit(&run->view);
+    free(run->raw.data);
+    free(run->path);
+    free(run);
+}
+
+int dmi_read_refresh(struct dmi_read *run)
+{
+    struct view fresh = { 0 };
+    struct err err = { 0 };
+    int r = view_build(&err, run->path, &fresh);
+    if (r) {
+        run->err = err;
+        return r;
+    }
+    view_deinit(&run->view);
+    run->view = fresh;
+    forget_raw(run);
+    return 0;
+}
+
+const char *dmi_read_error(const struct dmi_read *run)
+{
+    return run->err.msg;
+}
+
+static int fail(struct dmi_read *run, int code, const char *what)
+{
+    run->err = (struct err){ 0 };
+    return err_set(&run->err, code, "%s", what);
+}
+
+/* ------------------------------------------------------------------------- structs */
+
+/*
+ * Copies as much of @from as the caller's struct has room for; its size stands first and stays. What it has beyond ours
+ * becomes 0.
+ */
+static int hand_out(struct dmi_read *run, void *to, const void *from, uint32_t n_ours)
+{
+    uint32_t n_theirs;
+    memcpy(&n_theirs, to, sizeof n_theirs);
+    if (n_theirs < sizeof n_theirs)
+        return fail(run, -EINVAL, "the struct's size was not set");
+    uint32_t n = n_theirs < n_ours ? n_theirs : n_ours;
+    memcpy((char *)to + sizeof n, (const char *)from + sizeof n, n - sizeof n);
+    if (n_theirs > n_ours)
+        memset((char *)to + n_ours, 0, n_theirs - n_ours);
+    return 0;
+}
+
+int dmi_read_run(struct dmi_read *run, struct dmi_read_run *out)
+{
+    const struct view *v = &run->view;
+    const struct reader_run *r = reader_run(v->reader);
+    struct dmi_read_run ours = {
+        .state = r->state,
+        .path = r->path,
+        .uuid = r->uuid,
+        .model = r->model,
+        .host = r->host,
+        .library_version = r->library_version,
+        .pid = r->pid,
+        .start_realtime_ns = r->start_ns,
+        .n_segments = r->n_segments,
+        .file_bytes = r->n_file_bytes,
+        .n_sites = reader_n_sites(v->reader),
+        .n_records = reader_n_records(v->reader),
+        .n_steps = reader_n_steps(v->reader),
+        .n_tensors = v->tensors.n,
+        .n_requests = v->requests.n,
+        .n_findings = reader_n_findings(v->reader),
+        .n_forwards = r->counters ? r->counters->forwards : 0,
+    };
+    return hand_out(run, out, &ours, sizeof ours);
+}
+
+int dmi_read_site(struct dmi_read *run, uint64_t index, struct dmi_read_site *out)
+{
+    const struct dmi_site *s = reader_site(run->view.reader, index);
+    if (!s)
+        return fail(run, -ENOENT, "no such site");
+    struct dmi_read_site ours = {
+        .dtype = s->dtype,
+        .name = s->name,
+        .kernel = s->kernel,
+        .kind = s->kind,
+        .note = s->note,
+        .scale = s->scale,
+        .expect = s->expect,
+        .row = s->row,
+        .has_layer = s->has_layer,
+    };
+    return hand_out(run, out, &ours, sizeof ours);
+}
+
+static struct dmi_read_tally tally_of(const struct dmi_tally *t)
+{
+    return (struct dmi_read_tally){ t->records, t->rows, t->bytes };
+}
+
+int dmi_read_account(struct dmi_read *run, uint64_t site, struct dmi_read_account *out)
+{
+    struct account a;
+    if (site >= reader_n_sites(run->view.reader))
+        return fail(run, -ENOENT, "no such site");
+    account_of(run->view.reader, (uint32_t)site, &a);
+    struct dmi_read_account ours = {
+        .known = a.known,
+        .balances = a.balances,
+        .expected = tally_of(&a.expected),
+        .captured = tally_of(&a.found),
+        .dropped = tally_of(&a.dropped),
+        .lost = tally_of(&a.lost),
+        .launches = a.launches,
+    };
+    memcpy(ours.dropped_by, a.dropped_by, sizeof ours.dropped_by);
+    return hand_out(run, out, &ours, sizeof ours);
+}
+
+int dmi_read_tensor(struct dmi_read *run, uint64_t index, struct dmi_read_tensor *out)
+{
+    if (index >= run->view.tensors.n)
+        return fail(run, -ENOENT, "no such tensor");
+    const struct tensor *t = &run->view.tensors.all[index];
+    struct dmi_read_tensor ours = {
+        .dtype = t->dtype,
+        .key = t->key,
+        .name = t->name,
+        .request = t->request,
+        .request_bytes = t->n_request,
+        .n_rows = t->n_rows,
+        .width = t->width,
+        .row_bytes = t->width * dmi_dtype_bytes(t->dtype),
+        .site = t->order,
+        .layer = t->layer,
+        .n_dims = t->n_tail,
+        .mixed = t->mixed,
+    };
+    memcpy(ours.dims, t->tail, t->n_tail * sizeof t->tail[0]);
+    return hand_out(run, out, &ours, sizeof ours);
+}
+
+int dmi_read_request(struct dmi_read *run, uint64_t index, struct dmi_read_request *out)
+{
+    if (index >= run->view.requests.n)
+        return fail(run, -ENOENT, "no such request");
+    const struct request *q = &run->view.requests.all[index];
+    struct dmi_read_request ours = {
+        .id = q->id,
+        .id_bytes = q->n_id,
+        .n_steps = q->n_steps,
+        .n_cached = q->n_cached,
+        .n_prefill = q->n_tokens[DMI_PHASE_PREFILL],
+        .n_decode = q->n_tokens[DMI_PHASE_DECODE],
+        .n_draft = q->n_tokens[DMI_PHASE_DRAFT],
+        .n_other = q->n_tokens[DMI_PHASE_UNKNOWN],
+        .end_position = q->end,
+    };
+    return hand_out(run, out, &ours, sizeof ours);
+}
+
+int dmi_read_finding(struct dmi_read *run, uint64_t index, struct dmi_read_finding *out)
+{
+    const struct reader_finding *f = reader_finding(run->view.reader, index);
+    if (!f)
+        return fail(run, -ENOENT, "no such finding");
+    struct dmi_read_finding ours = {
+        .damage = f->damage,
+        .file = f->file,
+        .chunk = f->chunk,
+        .offset = f->offset,
+        .text = f->text,
+    };
+    return hand_out(run, out, &ours, sizeof ours);
+}
+
+int64_t dmi_read_find(struct dmi_read *run, const char *key)
+{
+    size_t i = map_get(&run->view.keys, key, strlen(key));
+    return i == MAP_NONE ? fail(run, -ENOENT, "no tensor has that key") : (int64_t)i;
+}
+
+/* ------------------------------------------------------------------------- rows */
+
+/* Decodes a record, unless it is the one decoded last. */
+static int load(struct dmi_read *run, size_t index)
+{
+    const struct reader_record *rec = reader_record(run->view.reader, index);
+    if (run->raw.record == index)
+        return 0;
+    run->raw.record = SIZE_MAX;
+    if (rec->at.n_bytes > run->raw.n_data) {
+        uint8_t *grown = realloc(run->raw.data, rec->at.n_bytes);
+        if (!grown)
+            return fail(run, -ENOMEM, "no memory for a record");
+        run->raw.data = grown;
+        run->raw.n_data = rec->at.n_bytes;
+    }
+    run->err = (struct err){ 0 };
+    int r = reader_decode(&run->err, run->view.reader, rec, run->raw.data);
+    if (!r)
+        run->raw.record = index;
+    return r;
+}
+
+/* Where rows go, and which of them. */
+struct wanted {
+    uint64_t first, n; /* rows of the tensor */
+    uint64_t n_row;    /* bytes */
+    uint8_t *data;     /* NULL: not wanted */
+    uint8_t *rows;     /* NULL: not wanted */
+    uint64_t row_size;
+};
+
+static void hand_row(const struct wanted *w, uint64_t index, const struct dmi_read_row *row)
+{
+    uint8_t *to = w->rows + index * w->row_size;
+    memset(to, 0, w->row_size);
+    memcpy(to, row, w->row_size < sizeof *row ? w->row_size : sizeof *row);
+}
+
+/* The part of one piece that is wanted; @at: row of the tensor where the piece begins. Return: 0, -EBADMSG, -errno. */
+static int take_piece(struct dmi_read *run, const struct wanted *w, const struct piece *p,
+                      uint64_t at)
+{
+    const struct reader_record *rec = reader_record(run->view.reader, p->record);
+    uint64_t from = w->first > at ? w->first - at : 0;
+    uint64_t end = w->first + w->n - at < p->n_rows ? w->first + w->n - at : p->n_rows;
+    int r = w->data ? load(run, p->record) : 0;
+    if (r == -ENOMEM)
+        return r;
+    uint8_t *to = w->data ? w->data + (at + from - w->first) * w->n_row : NULL;
+    if (to && w->n_row)
+        r ? memset(to, 0, (end - from) * w->n_row)
+          : memcpy(to, run->raw.data + (p->first_row + from) * w->n_row, (end - from) * w->n_row);
+    struct dmi_read_row row = {
+        .launch = rec->at.launch,
+        .forward = rec->at.forward,
+        .step = rec->step ? rec->step->entry->step : UINT64_MAX,
+        .time_ns = rec->at.time_ns,
+        .device = rec->at.device,
+        .flags = r ? DMI_READ_ROW_DAMAGED : 0,
+    };
+    for (uint64_t i = from; w->rows && i < end; i++) {
+        row.position = p->position < 0 ? -1 : p->position + (int64_t)i;
+        row.row = (uint32_t)(p->first_row + i);
+        hand_row(w, at + i - w->first, &row);
+    }
+    return r;
+}
+
+static int take_rows(struct dmi_read *run, uint64_t tensor, const struct wanted *w)
+{
+    const struct tensor *t = &run->view.tensors.all[tensor];
+    bool on = run->cursor.tensor == tensor && run->cursor.first <= w->first;
+    uint64_t piece = on ? run->cursor.piece : 0, at = on ? run->cursor.first : 0;
+    bool damaged = false;
+    for (; piece < t->n_pieces && at < w->first + w->n; piece++) {
+        const struct piece *p = &t->pieces[piece];
+        if (at + p->n_rows > w->first) {
+            int r = take_piece(run, w, p, at);
+            if (r == -ENOMEM)
+                return r;
+            damaged |= r != 0;
+        }
+        run->cursor.tensor = tensor;
+        run->cursor.piece = piece;
+        run->cursor.first = at;
+        at += p->n_rows;
+    }
+    return damaged ? -EBADMSG : 0;
+}
+
+int dmi_read_rows(struct dmi_read *run, uint64_t tensor, uint64_t first, uint64_t n_rows,
+                  void *data, uint64_t n_data, struct dmi_read_row *rows, uint64_t row_size)
+{
+    if (tensor >= run->view.tensors.n)
+        return fail(run, -ENOENT, "no such tensor");
+    const struct tensor *t = &run->view.tensors.all[tensor];
+    if (t->mixed)
+        return fail(run, -EINVAL, "the tensor's type or width changes from record to record");
+    if (first > t->n_rows || n_rows > t->n_rows - first)
+        return fail(run, -ERANGE, "the tensor has fewer rows");
+    struct wanted w = { .first = first,
+                        .n = n_rows,
+                        .n_row = t->width * dmi_dtype_bytes(t->dtype),
+                        .data = data,
+                        .rows = (uint8_t *)rows,
+                        .row_size = row_size };
+    uint64_t need;
+    if (data && (__builtin_mul_overflow(n_rows, w.n_row, &need) || need > n_data))
+        return fail(run, -ENOSPC, "the buffer is too small for these rows");
+    return take_rows(run, tensor, &w);
+}
+
+int64_t dmi_read_verify(struct dmi_read *run)
+{
+    int64_t n_damage = 0;
+    int r = reader_verify(run->view.reader);
+    if (r)
+        return fail(run, r, strerror(-r));
+    for (size_t i = 0; i < reader_n_findings(run->view.reader); i++)
+        n_damage += reader_finding(run->view.reader, i)->damage;
+    return n_damage;
+}

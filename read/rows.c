@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "read/rows.h"
+
+#include "core/cleanup.h"
+
+#include <dmi/dtype.h>
+
+#include <errno.h>
+#include <stdlib.h>
+
+struct visit {
+    struct reader *reader;
+    const struct tensors *tensors;
+    const struct rows_visitor *visitor;
+    void *ctx;
+    size_t loaded;  /* record whose bytes, or whose failure, we have */
+    struct err why; /* code 0: it was decoded */
+    uint8_t *raw;
+    size_t room;
+};
+
+static const struct piece *piece_of(const struct visit *v, const struct rows *rows)
+{
+    return &v->tensors->all[rows->tensor].pieces[rows->piece];
+}
+
+static bool wanted(const struct visit *v, size_t tensor)
+{
+    return !v->visitor->wants || v->visitor->wants(v->ctx, tensor);
+}
+
+static int rows_order(const void *pa, const void *pb, void *arg)
+{
+    const struct visit *v = arg;
+    size_t a = piece_of(v, pa)->record, b = piece_of(v, pb)->record;
+    return a < b ? -1 : a > b;
+}
+
+static struct rows *plan(const struct visit *v, size_t *n_out)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < v->tensors->n; i++)
+        n += wanted(v, i) ? v->tensors->all[i].n_pieces : 0;
+    struct rows *all = calloc(n + 1, sizeof *all);
+    *n_out = n;
+    n = 0;
+    for (size_t i = 0; all && i < v->tensors->n; i++) {
+        const struct tensor *t = &v->tensors->all[i];
+        uint64_t first = 0;
+        for (size_t p = 0; wanted(v, i) && p < t->n_pieces; p++) {
+            all[n++] = (struct rows){ i, p, first };
+            first += t->pieces[p].n_rows;
+        }
+    }
+    if (all)
+        qsort_r(all, *n_out, sizeof *all, rows_order, (void *)(uintptr_t)v);
+    return all;
+}
+
+static int load(struct visit *v, size_t index)
+{
+    const struct reader_record *rec = reader_record(v->reader, index);
+    if (index == v->loaded)
+        return 0;
+    v->loaded = index;
+    v->why = (struct err){ 0 };
+    if (rec->at.n_bytes > v->room) {
+        uint8_t *grown = realloc(v->raw, rec->at.n_bytes);
+        if (!grown)
+            return -ENOMEM;
+        v->raw = grown;
+        v->room = rec->at.n_bytes;
+    }
+    return reader_decode(&v->why, v->reader, rec, v->raw) == -ENOMEM ? -ENOMEM : 0;
+}
+
+static int visit_one(struct visit *v, const struct rows *rows)
+{
+    const struct piece *p = piece_of(v, rows);
+    const struct reader_record *rec = reader_record(v->reader, p->record);
+    int r = load(v, p->record);
+    if (r)
+        return r;
+    if (v->why.code)
+        return v->visitor->damaged(v->ctx, rows, &v->why);
+    uint64_t n_row = rec->at.dims[0] ? rec->at.n_bytes / rec->at.dims[0] : 0;
+    return v->visitor->take(v->ctx, rows, rec, v->raw ? v->raw + p->first_row * n_row : NULL);
+}
+
+int rows_visit(struct err *err, struct reader *reader, const struct tensors *tensors,
+               const struct rows_visitor *visitor, void *ctx)
+{
+    struct visit v = { reader, tensors, visitor, ctx, .loaded = SIZE_MAX };
+    size_t n;
+    _cleanup_(freep) struct rows *all = plan(&v, &n);
+    int r = all ? 0 : -ENOMEM;
+    for (size_t i = 0; !r && i < n; i++)
+        r = visit_one(&v, &all[i]);
+    free(v.raw);
+    return r < 0 ? err_set_errno(err, -r, "cannot read the rows") : r;
+}

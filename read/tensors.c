@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "read/tensors_private.h"
+
+#include "core/cleanup.h"
+#include "read/map.h"
+#include "read/utf8.h"
+#include "storage/hash.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ------------------------------------------------------------------------- names */
+
+void tensor_add_name(struct text *to, const char *site, int32_t layer)
+{
+    const char *hole = strstr(site, "{layer}");
+    if (layer == DMI_NO_LAYER) {
+        utf8_add_valid(to, site, strlen(site));
+    } else if (hole) {
+        utf8_add_valid(to, site, (size_t)(hole - site));
+        text_printf(to, "%d", layer);
+        utf8_add_valid(to, hole + 7, strlen(hole + 7));
+    } else {
+        utf8_add_valid(to, site, strlen(site));
+        text_printf(to, ".%d", layer);
+    }
+}
+
+static bool ends_with_part(const char *s, const char *end)
+{
+    size_t n = strlen(s), n_end = strlen(end);
+    return n > n_end && s[n - n_end - 1] == '/' && !strcmp(s + n - n_end, end);
+}
+
+bool selection_wants_record(const struct selection *select, const struct dmi_site *site,
+                            int32_t layer)
+{
+    if (!select)
+        return true;
+    if (select->by_layer && !range_has(&select->layers, layer))
+        return false;
+    if (!select->site || !strcmp(select->site, site->name))
+        return true;
+    _cleanup_(text_deinit) struct text name = { 0 };
+    tensor_add_name(&name, site->name, layer);
+    return name.failed || !strcmp(select->site, name.data) ||
+           ends_with_part(select->site, name.data);
+}
+
+static bool wants_request(const struct selection *select, const char *request, size_t n_request)
+{
+    return !select || !select->request || !request ||
+           (select->n_request == n_request && !memcmp(select->request, request, n_request));
+}
+
+bool selection_wants(const struct selection *select, const struct tensor *t)
+{
+    if (!select)
+        return true;
+    if (select->by_layer && !range_has(&select->layers, t->layer))
+        return false;
+    if (select->site && strcmp(select->site, t->site->name) && strcmp(select->site, t->name) &&
+        strcmp(select->site, t->key))
+        return false;
+    return wants_request(select, t->request, t->n_request);
+}
+
+/* ------------------------------------------------------------------------- finding */
+
+static uint64_t tensor_hash(const char *request, size_t n, uint32_t order, int32_t layer)
+{
+    uint64_t h = request ? hash_bytes(request, n) + 1 : 0;
+    h = (h ^ order) * 0x9E3779B97F4A7C15ull + (uint32_t)layer;
+    h *= 0x9E3779B97F4A7C15ull;
+    return h ^ h >> 32;
+}
+
+static bool is_tensor(const struct tensor *t, const char *request, size_t n, uint32_t order,
+                      int32_t layer)
+{
+    return t->layer == layer && t->order == order && !t->request == !request &&
+           (!request || (t->n_request == n && !memcmp(t->request, request, n)));
+}
+
+static int rehash(struct build *b)
+{
+    size_t n = b->n_slots ? 2 * b->n_slots : 1024;
+    size_t *slots = calloc(n, sizeof *slots);
+    if (!slots)
+        return -ENOMEM;
+    for (size_t i = 0; i < b->out->n; i++) {
+        const struct tensor *t = &b->out->all[i];
+        size_t at = tensor_hash(t->request, t->n_request, t->order, t->layer) & (n - 1);
+        while (slots[at])
+            at = (at + 1) & (n - 1);
+        slots[at] = i + 1;
+    }
+    free(b->slots);
+    b->slots = slots;
+    b->n_slots = n;
+    return 0;
+}
+
+static struct tensor *add_tensor(struct tensors *out, const char *request, size_t n_request,
+                                 const struct dmi_site *site, int32_t layer)
+{
+    if (out->n == out->room) {
+        size_t room = out->room ? 2 * out->room : 256;
+        struct tensor *grown = realloc(out->all, room * sizeof *grown);
+        if (!grown)
+            return NULL;
+        out->all = grown;
+        out->room = room;
+    }
+    _cleanup_(text_deinit) struct text key = { 0 };
+    if (request) {
+        utf8_add_valid(&key, request, n_request);
+        text_add(&key, "/", 1);
+    }
+    size_t n_prefix = key.n;
+    tensor_add_name(&key, site->name, layer);
+    if (key.failed)
+        return NULL;
+    struct tensor *t = &out->all[out->n++];
+    *t = (struct tensor){ .key = steal_ptr(key.data),
+                          .request = request,
+                          .n_request = n_request,
+                          .site = site,
+                          .layer = layer };
+    t->name = t->key + n_prefix;
+    return t;
+}
+
+static struct tensor *find_tensor(struct build *b, const char *request, size_t n_request,
+                                  const struct dmi_site *site, int32_t layer)
+{
+    if (2 * b->out->n >= b->n_slots && rehash(b))
+        return NULL;
+    uint32_t order = b->sites->first[site->id];
+    size_t at = tensor_hash(request, n_request, order, layer) & (b->n_slots - 1);
+    for (; b->slots[at]; at = (at + 1) & (b->n_slots - 1)) {
+        struct tensor *t = &b->out->all[b->slots[at] - 1];
+        if (is_tensor(t, request, n_request, order, layer))
+            return t;
+    }
+    struct tensor *t = add_tensor(b->out, request, n_request, site, layer);
+    if (t) {
+        t->order = order;
+        b->slots[at] = b->out->n;
+    }
+    return t;
+}
+
+static void take_shape(struct tensor *t, const struct dmi_record *at)
+{
+    uint64_t width = 1;
+    for (uint32_t d = 1; d < at->n_dims; d++)
+        width *= at->dims[d];
+    if (!t->n_pieces) {
+        t->dtype = at->dtype;
+        t->width = width;
+        t->n_tail = at->n_dims - 1u;
+        memcpy(t->tail, at->dims + 1, t->n_tail * sizeof t->tail[0]);
+    } else if (t->dtype != at->dtype || t->width != width) {
+        t->mixed = true;
+    }
+}
+
+int tensors_add(struct build *b, size_t index, const char *request, size_t n_request,
+                uint32_t first_row, uint32_t n_rows, int64_t position)
+{
+    if (!wants_request(b->query->select, request, n_request))
+        return 0;
+    if (b->out->n > TENSORS_MAX || b->out->n_pieces > TENSORS_MAX_PIECES)
+        return -E2BIG;
+    const struct reader_record *rec = reader_record(b->reader, index);
+    struct tensor *t =
+        find_tensor(b, request, n_request, reader_site(b->reader, rec->at.site), rec->at.layer);
+    if (!t)
+        return -ENOMEM;
+    take_shape(t, &rec->at);
+    if (t->n_pieces == t->room) {
+        size_t room = t->room ? 2 * t->room : 1;
+        struct piece *grown = realloc(t->pieces, room * sizeof *grown);
+        if (!grown)
+            return -ENOMEM;
+        t->pieces = grown;
+        t->room = room;
+    }
+    t->pieces[t->n_pieces++] = (struct piece){ index, first_row, n_rows, position };
+    t->n_rows += n_rows;
+    b->out->n_pieces++;
+    return 0;
+}
+
+/* ------------------------------------------------------------------------- order */
+
+static int tensor_order(const void *pa, const void *pb)
+{
+    const struct tensor *a = pa, *b = pb;
+    size_t n = a->n_request < b->n_request ? a->n_request : b->n_request;
+    int c = n ? memcmp(a->request, b->request, n) : 0;
+    if (c || a->n_request != b->n_request)
+        return c ? c : a->n_request < b->n_request ? -1 : 1;
+    if (!a->request != !b->request)
+        return a->request ? 1 : -1;
+    if (a->order != b->order)
+        return a->order < b->order ? -1 : 1;
+    return a->layer < b->layer ? -1 : a->layer > b->layer;
+}
+
+/* Gives a tensor a key that no other has: KEY~2, KEY~3, ... @number: of the last one tried. */
+static int rename_tensor(struct map *keys, struct tensor *t, size_t index, size_t *number)
+{
+    size_t n_prefix = (size_t)(t->name - t->key);
+    for (;;) {
+        _cleanup_(freep) char *key = NULL;
+        if (asprintf(&key, "%s~%zu", t->key, ++*number) < 0) {
+            key = NULL;
+            return -ENOMEM;
+        }
+        size_t *value = map_at(keys, key, strlen(key));
+        if (!value)
+            return -ENOMEM;
+        if (*value != MAP_NONE)
+            continue;
+        *value = index;
+        free(t->key);
+        t->key = steal_ptr(key);
+        t->name = t->key + n_prefix;
+        return 0;
+    }
+}
+
+/* What safetensors files keep for themselves. */
+static const char reserved_key[] = "__metadata__";
+#define RESERVED (MAP_NONE - 1)
+
+/* Renames the tensors whose key another one has. @last: by key, the last number that a renamed one got. */
+static int rename_doubles(struct tensors *out, struct map *keys, struct map *last)
+{
+    for (size_t i = 0; i < out->n; i++) {
+        struct tensor *t = &out->all[i];
+        size_t owner = map_get(keys, t->key, strlen(t->key));
+        if (owner == i)
+            continue;
+        const char *key = owner == RESERVED ? reserved_key : out->all[owner].key;
+        size_t *number = map_at(last, key, strlen(key));
+        if (!number)
+            return -ENOMEM;
+        *number = *number == MAP_NONE ? 1 : *number;
+        if (rename_tensor(keys, t, i, number))
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+/* Ids that differ only in bytes that are no UTF-8, or in templates, would share a key. */
+static int make_unique(struct tensors *out)
+{
+    struct map keys = { 0 }, last = { 0 };
+    size_t *reserved = map_at(&keys, reserved_key, strlen(reserved_key));
+    int r = reserved ? 0 : -ENOMEM;
+    if (reserved)
+        *reserved = RESERVED;
+    for (size_t i = 0; !r && i < out->n; i++) {
+        size_t *value = map_at(&keys, out->all[i].key, strlen(out->all[i].key));
+        if (!value)
+            r = -ENOMEM;
+        else if (*value == MAP_NONE)
+            *value = i;
+    }
+    if (!r)
+        r = rename_doubles(out, &keys, &last);
+    map_deinit(&keys);
+    map_deinit(&last);
+    return r;
+}
+
+/* The selection by site let through what only ends like it. */
+static void drop_unwanted(struct tensors *out, const struct selection *select)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < out->n; i++) {
+        if (selection_wants(select, &out->all[i])) {
+            out->all[kept++] = out->all[i];
+            continue;
+        }
+        out->n_pieces -= out->all[i].n_pieces;
+        free(out->all[i].key);
+        free(out->all[i].pieces);
+    }
+    out->n = kept;
+}
+
+static int arrange(struct tensors *out, struct tensor *t)
+{
+    uint64_t n_superseded = 0;
+    size_t n = t->n_pieces;
+    int r = pieces_arrange(&t->pieces, &t->n_pieces, &n_superseded);
+    out->n_pieces += t->n_pieces - n;
+    t->n_rows -= n_superseded;
+    out->n_superseded += n_superseded;
+    return r;
+}
+
+static int put_in_order(struct tensors *out, const struct selection *select)
+{
+    int r = 0;
+    for (size_t i = 0; !r && i < out->n; i++)
+        if (out->all[i].request)
+            r = arrange(out, &out->all[i]);
+    if (out->n)
+        qsort(out->all, out->n, sizeof *out->all, tensor_order);
+    if (!r)
+        r = make_unique(out);
+    if (!r)
+        drop_unwanted(out, select);
+    return r;
+}
+
+int tensors_build(struct err *err, const struct reader *reader, const struct sites *sites,
+                  const struct tensors_query *query, struct tensors *out)
+{
+    *out = (struct tensors){ .by_request = reader_n_steps(reader) > 0 };
+    struct build b = { .reader = reader, .sites = sites, .query = query, .out = out };
+    int r = out->by_request ? 0 : join_forwards(&b);
+    for (size_t i = 0; !r && i < reader_n_records(reader); i++) {
+        const struct dmi_record *at = &reader_record(reader, i)->at;
+        if (selection_wants_record(query->select, reader_site(reader, at->site), at->layer))
+            r = join_record(&b, i);
+    }
+    if (!r)
+        r = put_in_order(out, query->select);
+    free(b.forwards);
+    free(b.slots);
+    if (r)
+        tensors_deinit(out);
+    if (r == -E2BIG)
+        return err_set(err, r,
+                       "this run has more than %u tensors, or %u pieces of them: choose some with "
+                       "--site, --layer or --request",
+                       TENSORS_MAX, TENSORS_MAX_PIECES);
+    return r ? err_set_errno(err, -r, "cannot join rows and requests") : 0;
+}
+
+void tensors_deinit(struct tensors *tensors)
+{
+    for (size_t i = 0; i < tensors->n; i++) {
+        free(tensors->all[i].key);
+        free(tensors->all[i].pieces);
+    }
+    free(tensors->all);
+    *tensors = (struct tensors){ 0 };
+}

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From records in launch order to tensors as users know them: what was captured under one name, for one layer and
+ * one request, over all forwards, rows by position. Nothing of the payload is read here. What is borrowed from the
+ * reader lives as long as the reader does. Not locked: the owner's thread. Source: docs/format.md 6.
+ */
+#ifndef READ_TENSORS_H
+#define READ_TENSORS_H
+
+#include "read/pieces.h"
+#include "read/sites.h"
+#include "storage/reader.h"
+#include "storage/text.h"
+
+#include <dmi/dmi.h>
+#include <dmi/format.h>
+
+#include <stdbool.h>
+
+struct tensor {
+    char *key;           /* REQUEST/SITE.LAYER or SITE.LAYER; UTF-8 without NUL, unique in a run */
+    const char *name;    /* the part after the request */
+    const char *request; /* borrowed, not terminated; NULL: none */
+    size_t n_request;
+    const struct dmi_site *site; /* entry of the first record; others may share its name */
+    uint32_t order;              /* id of the first entry of that name */
+    int32_t layer;
+    uint32_t dtype;
+    uint32_t n_tail, tail[DMI_MAX_DIMS]; /* dimensions after the rows */
+    uint64_t width;                      /* their product */
+    uint64_t n_rows;
+    struct piece *pieces; /* rows in the tensor's order */
+    size_t n_pieces, room;
+    bool mixed; /* dtype or width changes: cannot be one tensor */
+};
+
+struct tensors {
+    struct tensor *all; /* by request, site, layer */
+    size_t n, room;
+    size_t n_pieces;       /* of all */
+    uint64_t n_short;      /* records with fewer rows than their step says */
+    uint64_t n_nobody;     /* rows that belong to no request (padding) */
+    uint64_t n_superseded; /* rows whose position a later record has too: they are left out */
+    bool by_request;       /* the run has step metadata */
+};
+
+/* A captured request that goes by another name in what it is compared with. */
+struct alias {
+    const char *id; /* NULL: none */
+    size_t n_id;
+    const char *name;
+};
+
+struct range {
+    int64_t first, end; /* end: after the last */
+};
+
+/* Whether @v lies in it. */
+static inline bool range_has(const struct range *range, int64_t v)
+{
+    return v >= range->first && v < range->end;
+}
+
+/* Which tensors are wanted; a zeroed one wants all. */
+struct selection {
+    const char *site;    /* a site's name, SITE.LAYER or REQUEST/SITE.LAYER; NULL: all */
+    const char *request; /* NULL: all; tensors without a request belong to every one */
+    size_t n_request;
+    struct range layers;
+    bool by_layer; /* else every layer */
+};
+
+/* More than that is more than any program can use, and what a small hostile file can claim. */
+#define TENSORS_MAX        (4u << 20)
+#define TENSORS_MAX_PIECES (64u << 20)
+
+struct tensors_query {
+    const char *implied; /* request of a run without step metadata, NULL: none */
+    const struct alias *alias;
+    const struct selection *select; /* NULL: all */
+};
+
+/**
+ * tensors_build() - join records with steps and sites
+ * Without step metadata rows get the positions that follow from the rows of each forward.
+ * Return: 0, -ENOMEM, -E2BIG (too many); with a sentence in @err.
+ */
+int tensors_build(struct err *err, const struct reader *reader, const struct sites *sites,
+                  const struct tensors_query *query, struct tensors *out);
+/* Accepts a zeroed struct. */
+void tensors_deinit(struct tensors *tensors);
+
+/* Whether a record may have rows in a tensor that is wanted: its request is not looked at. */
+bool selection_wants_record(const struct selection *select, const struct dmi_site *site,
+                            int32_t layer);
+bool selection_wants(const struct selection *select, const struct tensor *tensor);
+
+/* Adds "q" and 3 as "q.3", "blocks.{layer}.q" and 3 as "blocks.3.q". */
+void tensor_add_name(struct text *to, const char *site, int32_t layer);
+
+#endif

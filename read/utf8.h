@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Text that was captured, or that a file claims, may hold any byte: here is what of it is UTF-8 (RFC 3629) and what
+ * of that a terminal would act on. Pure functions: any thread.
+ */
+#ifndef READ_UTF8_H
+#define READ_UTF8_H
+
+#include "storage/text.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/**
+ * utf8_next() - the character at the start of @s
+ * @n: bytes that are there, at least 1
+ * Return: the bytes that it takes; 0 where no character begins (no surrogates, no overlong forms).
+ */
+size_t utf8_next(const char *s, size_t n, uint32_t *character);
+
+/* Whether a terminal may print it: no control (C0, DEL, C1), no line or paragraph separator, nothing that turns the
+ * direction of text or is invisible. */
+bool utf8_is_printable(uint32_t character);
+
+/* Adds @s as valid UTF-8: each byte that belongs to no character becomes U+FFFD, and so does NUL. */
+void utf8_add_valid(struct text *to, const char *s, size_t n);
+
+/* Adds @s as a terminal may print it: what it may not, each byte or character, becomes '?'. */
+void utf8_add_printable(struct text *to, const char *s, size_t n);
+
+/* Columns that @s, printable, takes in a table: its characters. */
+size_t utf8_columns(const char *s, size_t n);
+
+#endif

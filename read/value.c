@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "read/value.h"
+
+#include "core/cleanup.h"
+#include "read/utf8.h"
+
+#include <dmi/format.h>
+
+#include <math.h>
+#include <string.h>
+
+json_t *value_bytes(const char *s, size_t n)
+{
+    json_t *v = json_stringn(s, n);
+    if (v)
+        return v;
+    _cleanup_(text_deinit) struct text t = { 0 };
+    utf8_add_valid(&t, s, n);
+    return t.failed || !t.data ? NULL : json_stringn(t.data, t.n);
+}
+
+json_t *value_text(const char *s)
+{
+    return s ? value_bytes(s, strlen(s)) : json_null();
+}
+
+json_t *value_u64(uint64_t v)
+{
+    return v <= INT64_MAX ? json_integer((json_int_t)v) : json_real((double)v);
+}
+
+json_t *value_double(double v)
+{
+    if (!isfinite(v))
+        return json_null();
+    return v == floor(v) && fabs(v) < 0x1p53 && !(v == 0 && signbit(v))
+               ? json_integer((json_int_t)v)
+               : json_real(v);
+}
+
+json_t *value_layer(int32_t layer)
+{
+    return layer == DMI_NO_LAYER ? json_null() : json_integer(layer);
+}
+
+static int add(const char *data, size_t n, void *to)
+{
+    text_add(to, data, n);
+    return 0;
+}
+
+void value_add(struct text *to, const json_t *value)
+{
+    if (!value || json_dump_callback(value, add, to, JSON_ENCODE_ANY))
+        to->failed = 1;
+}
+
+void value_add_new(struct text *to, json_t *value)
+{
+    value_add(to, value);
+    json_decref(value);
+}

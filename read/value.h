@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * JSON values of what a run holds: always valid UTF-8, never a number that JSON lacks. Each is a new reference, or
+ * NULL where memory ran out. Not locked: the owner's thread.
+ */
+#ifndef READ_VALUE_H
+#define READ_VALUE_H
+
+#include "storage/text.h"
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* A string; bytes that are no UTF-8 become U+FFFD. NULL: null. */
+json_t *value_text(const char *s);
+json_t *value_bytes(const char *s, size_t n);
+
+/* An integer; a real above 2^63 - 1, which jansson's integers do not reach. */
+json_t *value_u64(uint64_t v);
+
+/* A number that reads back as the same double, an integer where it is one; null where it is not finite. */
+json_t *value_double(double v);
+
+/* null for DMI_NO_LAYER */
+json_t *value_layer(int32_t layer);
+
+/* Adds @value on one line. A NULL @value, or no memory, makes @to failed. */
+void value_add(struct text *to, const json_t *value);
+
+/* Adds @value as value_add() does, then drops it. */
+void value_add_new(struct text *to, json_t *value);
+
+#endif

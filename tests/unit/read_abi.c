@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Prints a run by <dmi/read.h> and libdmi_read.so alone, a JSON object a line, for test_read_abi.py; and pins the
+ * layout of every struct that crosses the border:
+ *
+ *     read_abi RUN
+ */
+#include <dmi/read.h>
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define AT(type, field, offset) static_assert(offsetof(struct type, field) == (offset), "ABI")
+static_assert(sizeof(struct dmi_read_run) == 136, "ABI");
+AT(dmi_read_run, path, 8);
+AT(dmi_read_run, pid, 48);
+AT(dmi_read_run, n_sites, 80);
+AT(dmi_read_run, n_forwards, 128);
+static_assert(sizeof(struct dmi_read_site) == 64, "ABI");
+AT(dmi_read_site, name, 8);
+AT(dmi_read_site, scale, 40);
+AT(dmi_read_site, row, 56);
+static_assert(sizeof(struct dmi_read_account) == 248, "ABI");
+AT(dmi_read_account, expected, 16);
+AT(dmi_read_account, lost, 88);
+AT(dmi_read_account, dropped_by, 112);
+AT(dmi_read_account, launches, 240);
+static_assert(sizeof(struct dmi_read_tensor) == 96, "ABI");
+AT(dmi_read_tensor, key, 8);
+AT(dmi_read_tensor, n_rows, 40);
+AT(dmi_read_tensor, site, 64);
+AT(dmi_read_tensor, dims, 76);
+AT(dmi_read_tensor, mixed, 92);
+static_assert(sizeof(struct dmi_read_row) == 56, "ABI");
+AT(dmi_read_row, row, 40);
+AT(dmi_read_row, flags, 48);
+static_assert(sizeof(struct dmi_read_request) == 80, "ABI");
+AT(dmi_read_request, id, 8);
+AT(dmi_read_request, end_position, 72);
+static_assert(sizeof(struct dmi_read_finding) == 40, "ABI");
+AT(dmi_read_finding, chunk, 16);
+
+static void print_hex(const void *data, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++)
+        printf("%02x", ((const uint8_t *)data)[i]);
+}
+
+static int print_tensor(struct dmi_read *run, uint64_t index)
+{
+    struct dmi_read_tensor t = { .size = sizeof t };
+    if (dmi_read_tensor(run, index, &t))
+        return 1;
+    uint64_t n_data = t.n_rows * t.row_bytes;
+    void *data = malloc(n_data + 1);
+    struct dmi_read_row *rows = calloc(t.n_rows + 1, sizeof *rows);
+    int r =
+        data && rows ? dmi_read_rows(run, index, 0, t.n_rows, data, n_data, rows, sizeof *rows) : 1;
+    printf("{\"dtype\": %u, \"width\": %" PRIu64 ", \"layer\": %d, \"result\": %d, \"key\": \"",
+           t.dtype, t.width, t.layer, r);
+    print_hex(t.key, strlen(t.key));
+    printf("\", \"positions\": [");
+    for (uint64_t i = 0; i < t.n_rows; i++)
+        printf("%s%" PRId64, i ? ", " : "", rows[i].position);
+    printf("], \"damaged\": [");
+    for (uint64_t i = 0; i < t.n_rows; i++)
+        printf("%s%u", i ? ", " : "", rows[i].flags);
+    printf("], \"data\": \"");
+    print_hex(data, n_data);
+    printf("\"}\n");
+    free(data);
+    free(rows);
+    return 0;
+}
+
+/* What must not be written, and what must be refused. */
+static int try_borders(struct dmi_read *run, uint64_t n_tensors)
+{
+    struct dmi_read_run none = { 0 };
+    union {
+        struct dmi_read_site s;
+        uint8_t bytes[sizeof(struct dmi_read_site) + 16];
+    } older = { 0 }, newer = { 0 };
+    memset(&older, 0xaa, sizeof older);
+    memset(&newer, 0xaa, sizeof newer);
+    older.s.size = 16; /* up to the name */
+    newer.s.size = sizeof newer;
+    uint8_t one[1];
+    int wrong = dmi_read_run(run, &none) == 0;
+    wrong |= dmi_read_site(run, 0, &older.s) || older.bytes[16] != 0xaa || older.s.size != 16 ||
+             !older.s.name || dmi_read_error(run)[0] == 0;
+    wrong |= dmi_read_site(run, 0, &newer.s) || newer.bytes[sizeof newer - 1] != 0;
+    wrong |= dmi_read_site(run, UINT64_MAX, &newer.s) == 0;
+    wrong |= dmi_read_tensor(run, n_tensors, &(struct dmi_read_tensor){ .size = 96 }) == 0;
+    wrong |= dmi_read_find(run, "no such key") >= 0;
+    wrong |= dmi_read_rows(run, 0, 0, 1, one, 1, NULL, 0) == 0;
+    wrong |= dmi_read_rows(run, 0, UINT64_MAX, 2, NULL, 0, NULL, 0) == 0;
+    wrong |= dmi_read_rows(run, 0, 0, UINT64_MAX, one, 1, NULL, 0) == 0;
+    return wrong;
+}
+
+int main(int argc, char **argv)
+{
+    char why[8] = "";
+    struct dmi_read *run = NULL;
+    if (argc != 2 || dmi_read_version() != DMI_READ_VERSION)
+        return 2;
+    if (dmi_read_open("/nonexistent", &run, why, sizeof why) == 0 || run || strlen(why) != 7)
+        return 3;
+    if (dmi_read_open(argv[1], &run, NULL, 0))
+        return 4;
+    struct dmi_read_run facts = { .size = sizeof facts };
+    if (dmi_read_refresh(run) || dmi_read_run(run, &facts))
+        return 5;
+    for (uint64_t i = 0; i < facts.n_tensors; i++)
+        if (print_tensor(run, i))
+            return 6;
+    if (try_borders(run, facts.n_tensors))
+        return 7;
+    dmi_read_close(run);
+    dmi_read_close(NULL);
+    return 0;
+}

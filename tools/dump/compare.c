@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dmi-dump verify --against: which tensor of the reference a captured one is compared with. */
+#include "tools/dump/compare.h"
+
+#include "core/cleanup.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The only request that the reference's keys name; NULL if there are none or several. */
+static char *only_request(const struct safetensors *st)
+{
+    const char *first = NULL;
+    size_t n = 0;
+    for (size_t i = 0; i < st->n; i++) {
+        const char *slash = strrchr(st->entries[i].key, '/');
+        size_t len = slash ? (size_t)(slash - st->entries[i].key) : 0;
+        if (first && (len != n || memcmp(first, st->entries[i].key, n)))
+            return NULL;
+        first = st->entries[i].key;
+        n = len;
+    }
+    return n ? strndup(first, n) : NULL;
+}
+
+/* Tokens of a tensor's request from a prefix cache; a tensor whose rows are tokens has no rows for them. */
+static uint64_t cached_rows(const struct comparer *c, const struct tensor *t,
+                            const struct alias *alias)
+{
+    if (!t->request || t->site->row != DMI_ROW_TOKEN)
+        return 0;
+    bool renamed = alias && t->n_request == strlen(alias->name) &&
+                   !memcmp(t->request, alias->name, t->n_request);
+    const struct request *r = requests_find(&c->requests, renamed ? alias->id : t->request,
+                                            renamed ? alias->n_id : t->n_request);
+    return r ? r->n_cached : 0;
+}
+
+/* @chosen: only this request, NULL: all. @alias: what it is called in the run, NULL: the same */
+static void match(struct comparer *c, const char *chosen, const struct alias *alias)
+{
+    for (size_t i = 0; i < c->tensors.n; i++) {
+        const struct tensor *t = &c->tensors.all[i];
+        struct compared *r = &c->results[i];
+        if (chosen && c->tensors.by_request &&
+            (t->n_request != strlen(chosen) || memcmp(t->request, chosen, t->n_request)))
+            continue;
+        r->ref = reference_find(&c->reference, t->key);
+        if (!r->ref)
+            continue;
+        uint64_t width = 1;
+        for (uint32_t d = 1; d < r->ref->entry->n_dims; d++)
+            width *= r->ref->entry->dims[d];
+        r->sketch = width == SKETCH_COLUMNS && t->width > SKETCH_COLUMNS;
+        r->n_cached = cached_rows(c, t, alias);
+        if (!t->width &&
+            r->ref->entry->n_dims) /* rows without elements: alike if there are as many */
+            r->n_compared = t->n_rows == r->ref->entry->dims[0];
+        r->bad_shape = !r->ref->entry->n_dims || t->mixed || (!r->sketch && width != t->width);
+    }
+}
+
+static int build(struct err *err, struct comparer *c, const char *chosen, const struct alias *alias)
+{
+    _cleanup_(freep) char *only = only_request(&c->reference.st);
+    const struct tensors_query query = { .implied = chosen ? chosen : only, .alias = alias };
+    if (sites_build(c->reader, &c->sites) || requests_build(c->reader, &c->requests))
+        return err_set_errno(err, ENOMEM, "cannot compare");
+    int r = tensors_build(err, c->reader, &c->sites, &query, &c->tensors);
+    if (!r && !(c->results = calloc(c->tensors.n + 1, sizeof *c->results)))
+        r = err_set_errno(err, ENOMEM, "cannot compare");
+    if (r)
+        return r;
+    match(c, chosen, alias);
+    return compare_rows(err, c);
+}
+
+static void comparer_deinit(struct comparer *c)
+{
+    reference_deinit(&c->reference);
+    requests_deinit(&c->requests);
+    tensors_deinit(&c->tensors);
+    sites_deinit(&c->sites);
+    free(c->results);
+    free(c->values);
+    free(c->wanted);
+    free(c->signs);
+}
+
+int dump_compare(struct reader *reader, const struct options *o, struct report *report)
+{
+    struct err err = { 0 };
+    _cleanup_(comparer_deinit) struct comparer c = { .reader = reader, .options = o };
+    /* --request ID=NAME */
+    const char *request = o->select.request, *equals = request ? strchr(request, '=') : NULL;
+    const char *chosen = equals ? equals + 1 : request;
+    struct alias alias = { request, equals ? (size_t)(equals - request) : 0, chosen };
+    if (reference_open(&err, o->against, &c.reference) ||
+        build(&err, &c, chosen, equals ? &alias : NULL)) {
+        complain("%s", err.msg);
+        return DUMP_USAGE;
+    }
+    return compare_report(&c, report);
+}

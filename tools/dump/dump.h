@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The commands of dmi-dump, and what they have in common. A program of one thread. */
+#ifndef TOOLS_DUMP_DUMP_H
+#define TOOLS_DUMP_DUMP_H
+
+#include "tools/dump/options.h"
+#include "tools/dump/output.h"
+
+#include "read/account.h"
+#include "read/requests.h"
+#include "read/tensors.h"
+#include "storage/reader.h"
+
+/* Each is a command: takes an open run and prints. Return: an exit status. */
+int dump_list(struct reader *reader, const struct options *options);
+/* As dump_list(). */
+int dump_show(struct reader *reader, const struct options *options);
+/* As dump_list(). */
+int dump_stats(struct reader *reader, const struct options *options);
+/* As dump_list(). */
+int dump_verify(struct reader *reader, const struct options *options);
+/* As dump_list(). */
+int dump_export(struct reader *reader, const struct options *options);
+
+/* list, of a folder that holds several runs. Return: an exit status. */
+int dump_list_runs(const char *folder, bool json);
+
+/* verify --against: adds what it compared to @report. Return: an exit status. */
+int dump_compare(struct reader *reader, const struct options *options, struct report *report);
+
+/* What run this is: members, or lines. */
+void facts_run(struct report *report, const struct reader *reader);
+/* "closed", "running" or "killed" */
+const char *facts_state(const struct reader_run *run);
+void facts_problems(struct report *report, const struct reader_run *run);
+/* Members only. */
+void facts_pairs(struct report *report, const char *key, const struct reader_pair *pairs, size_t n);
+json_t *facts_object(const struct reader_pair *pairs, size_t n);
+
+/* Findings as a member, or as lines on stderr. Return: how many are damage. */
+size_t facts_findings(struct report *report, const struct reader *reader);
+
+/* Whether the accounting balances: a member, or a line. */
+void facts_account(struct report *report, const struct reader *reader, const struct account *total);
+
+/* A segment by itself, so without counters. */
+bool facts_is_segment(const struct reader_run *run);
+
+/* A table of requests. */
+void list_requests(struct report *report, const struct requests *requests,
+                   const struct selection *select);
+
+/* Says that memory ran out. Return: DUMP_USAGE. */
+int no_memory(void);
+
+#endif

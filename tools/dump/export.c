@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dmi-dump export: tensors in their final order and shape, in what others read. Records are decoded in launch order,
+ * each once, and their rows go where they belong. What cannot be decoded is left out, and the export begins anew
+ * without it.
+ */
+#include "tools/dump/export.h"
+
+#include "core/cleanup.h"
+#include "read/rows.h"
+#include "tools/dump/export_place.h"
+#include "tools/dump/missing.h"
+
+#include <dmi/dtype.h>
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_TOLD 20 /* records that cannot be read, by name */
+
+struct job {
+    struct exporter x;
+    struct tensors tensors;
+    const struct format *format;
+    struct place place;
+    size_t *target_of;             /* by tensor: index + 1, 0: left out */
+    bool *damaged;                 /* by record */
+    uint64_t n_damaged, n_missing; /* records; rows of theirs */
+    size_t n_mixed, n_emptied;     /* tensors left out: changing shape, no row that can be read */
+};
+
+int export_write(int fd, const void *data, size_t n, uint64_t at)
+{
+    while (n) {
+        ssize_t w = pwrite(fd, data, n, (off_t)at);
+        if (w < 0 && errno == EINTR)
+            continue;
+        if (w <= 0)
+            return w < 0 ? -errno : -EIO;
+        data = (const char *)data + w;
+        n -= (size_t)w;
+        at += (uint64_t)w;
+    }
+    return 0;
+}
+
+/* ------------------------------------------------------------------------- rows */
+
+static bool wants(void *ctx, size_t tensor)
+{
+    const struct job *job = ctx;
+    return job->target_of[tensor] != 0;
+}
+
+static int take(void *ctx, const struct rows *rows, const struct reader_record *record,
+                const uint8_t *data)
+{
+    struct job *job = ctx;
+    const struct target *target = &job->x.targets[job->target_of[rows->tensor] - 1];
+    const struct tensor *t = target->tensor;
+    uint64_t n_row = t->width * dmi_dtype_bytes(t->dtype);
+    uint64_t n = t->pieces[rows->piece].n_rows * n_row;
+    (void)record;
+    if (!n || job->n_damaged) /* begins anew: look only for more that is damaged */
+        return 0;
+    return job->format->write(&job->x, target, data, n, rows->first * n_row);
+}
+
+static int damaged(void *ctx, const struct rows *rows, const struct err *why)
+{
+    struct job *job = ctx;
+    size_t record = job->tensors.all[rows->tensor].pieces[rows->piece].record;
+    if (!job->damaged[record] && job->n_damaged++ < MOST_TOLD)
+        complain("DAMAGED: %s", why->msg);
+    job->damaged[record] = true;
+    return 0;
+}
+
+/* ------------------------------------------------------------------------- what is exported */
+
+static void drop_targets(struct job *job)
+{
+    for (size_t i = 0; i < job->x.n_targets; i++)
+        free(job->x.targets[i].file);
+    free(job->x.targets);
+    free(job->target_of);
+    export_drop_positions(&job->x);
+    job->x.targets = NULL;
+    job->target_of = NULL;
+    job->x.n_targets = 0;
+    job->x.n_bytes = 0;
+}
+
+static int choose(struct job *job)
+{
+    size_t n = job->tensors.n;
+    drop_targets(job);
+    job->x.targets = calloc(n + 1, sizeof *job->x.targets);
+    job->target_of = calloc(n + 1, sizeof *job->target_of);
+    if (!job->x.targets || !job->target_of)
+        return -ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        const struct tensor *t = &job->tensors.all[i];
+        if (t->mixed || !t->n_pieces)
+            continue;
+        struct target target = { .tensor = t };
+        if (__builtin_mul_overflow(t->n_rows, t->width * dmi_dtype_bytes(t->dtype),
+                                   &target.n_bytes))
+            return -EOVERFLOW;
+        job->x.targets[job->x.n_targets++] = target;
+        job->target_of[i] = job->x.n_targets;
+        job->x.n_bytes += target.n_bytes;
+    }
+    return export_collect_positions(&job->x);
+}
+
+static void tell_mixed(struct job *job)
+{
+    for (size_t i = 0; i < job->tensors.n; i++) {
+        const struct tensor *t = &job->tensors.all[i];
+        if (t->mixed && ++job->n_mixed <= MOST_TOLD)
+            complain("%s is left out: its dtype or width changes from record to record, so it is "
+                     "not one tensor (dmi-dump list --records --site %s)",
+                     t->key, t->site->name);
+    }
+    if (job->n_mixed > MOST_TOLD)
+        complain("... and %zu more", job->n_mixed - MOST_TOLD);
+}
+
+/* Takes the pieces of damaged records out of their tensors. */
+static void drop_damaged(struct job *job)
+{
+    for (size_t i = 0; i < job->tensors.n; i++) {
+        struct tensor *t = &job->tensors.all[i];
+        size_t kept = 0;
+        for (size_t p = 0; p < t->n_pieces; p++) {
+            if (!job->damaged[t->pieces[p].record]) {
+                t->pieces[kept++] = t->pieces[p];
+                continue;
+            }
+            t->n_rows -= t->pieces[p].n_rows;
+            job->n_missing += t->pieces[p].n_rows;
+        }
+        job->n_emptied += t->n_pieces && !kept;
+        t->n_pieces = kept;
+    }
+}
+
+/* ------------------------------------------------------------------------- writing */
+
+static int write_all(struct err *err, struct job *job)
+{
+    static const struct rows_visitor visitor = { wants, take, damaged };
+    int r = place_open(err, &job->place);
+    job->x.fd = job->place.fd;
+    if (!r)
+        r = job->format->begin(err, &job->x);
+    if (!r) {
+        r = rows_visit(err, job->x.reader, &job->tensors, &visitor, job);
+        if (r < 0)
+            err_set_errno(err, -r, "cannot write %s", job->place.path);
+    }
+    if (!r && !job->n_damaged && job->format->finish)
+        r = job->format->finish(err, &job->x);
+    return r;
+}
+
+/* At most twice: the second time without what cannot be read. */
+static int export_job(struct err *err, struct job *job)
+{
+    int r = choose(job);
+    if (r)
+        return err_set_errno(err, -r, "cannot export");
+    r = write_all(err, job);
+    if (!r && job->n_damaged) {
+        uint64_t n = job->n_damaged;
+        place_discard(&job->place);
+        drop_damaged(job);
+        job->n_damaged = 0;
+        r = choose(job);
+        if (!r)
+            r = write_all(err, job);
+        if (!r && job->n_damaged)
+            r = err_set(err, -EBADMSG, "the run is damaged while it is read");
+        job->n_damaged = n;
+    }
+    return r ? r : place_keep(err, &job->place);
+}
+
+/* ------------------------------------------------------------------------- the command */
+
+static int report_job(const struct job *job, const struct options *o)
+{
+    struct report report = { .json = o->json };
+    const struct exporter *x = &job->x;
+    report_member(&report, "output", value_text(job->place.path));
+    report_member(&report, "format", value_text(job->format->name));
+    report_member(&report, "tensors", value_u64(x->n_targets));
+    report_member(&report, "bytes", value_u64(x->n_bytes));
+    report_member(&report, "left_out", value_u64(job->n_mixed + job->n_emptied));
+    report_member(&report, "damaged_records", value_u64(job->n_damaged));
+    report_member(&report, "missing_rows", value_u64(job->n_missing));
+    report_member(&report, "superseded_rows", value_u64(job->tensors.n_superseded));
+    report_member(&report, "rows_of_nobody", value_u64(job->tensors.n_nobody));
+    report_line(&report, "%zu tensor%s, %" PRIu64 " bytes, to %s", x->n_targets,
+                x->n_targets == 1 ? "" : "s", x->n_bytes, job->place.path);
+    if (job->n_damaged)
+        report_line(&report,
+                    "%" PRIu64 " records cannot be read: %" PRIu64 " rows of theirs are left out, "
+                    "and with them %zu tensors altogether",
+                    job->n_damaged, job->n_missing, job->n_emptied);
+    if (job->tensors.n_superseded)
+        report_line(&report,
+                    "%" PRIu64 " rows are left out because a later launch computed their position "
+                    "again",
+                    job->tensors.n_superseded);
+    if (job->tensors.n_nobody)
+        report_line(&report, "%" PRIu64 " rows belong to no request (padding) and are left out",
+                    job->tensors.n_nobody);
+    return report_end(&report, DUMP_OK);
+}
+
+static int build(struct err *err, struct job *job, const struct options *o)
+{
+    _cleanup_(sites_deinit) struct sites sites = { 0 };
+    const struct tensors_query query = { .select = &o->select };
+    if (sites_build(job->x.reader, &sites))
+        return err_set_errno(err, ENOMEM, "cannot export");
+    int r = tensors_build(err, job->x.reader, &sites, &query, &job->tensors);
+    if (!r && !missing_has_request(job->x.reader, &o->select))
+        tensors_deinit(&job->tensors);
+    else if (!r && !job->tensors.n)
+        missing_complain(job->x.reader, &sites, &o->select);
+    if (!r && !(job->damaged = calloc(reader_n_records(job->x.reader) + 1, 1)))
+        r = err_set_errno(err, ENOMEM, "cannot export");
+    return r;
+}
+
+static int run_job(struct job *job, const struct options *o)
+{
+    struct report quiet = { 0 };
+    struct err err = { 0 };
+    int r = place_choose(&err, &job->place, o->output, reader_run(job->x.reader),
+                         job->format->suffix, job->format->is_folder);
+    if (!r)
+        r = build(&err, job, o);
+    if (!r) {
+        job->x.tensors = &job->tensors;
+        job->x.output = job->place.path;
+        tell_mixed(job);
+        r = job->tensors.n ? export_job(&err, job) : 0;
+    }
+    if (r)
+        complain("%s", err.msg);
+    size_t n_damage = facts_findings(&quiet, job->x.reader);
+    if (!r && !job->tensors.n)
+        return DUMP_FAILED;
+    if (r || report_job(job, o))
+        return DUMP_USAGE;
+    return job->n_mixed || job->n_damaged || n_damage ? DUMP_FAILED : DUMP_OK;
+}
+
+int dump_export(struct reader *reader, const struct options *o)
+{
+    struct job job = { .x = { .reader = reader, .fd = -1 }, .place = { .fd = -1 } };
+    _cleanup_(text_deinit) struct text names = { 0 };
+    for (size_t i = 0; formats[i]; i++) {
+        text_printf(&names, "%s%s", i ? ", " : "", formats[i]->name);
+        if (!o->format || !strcmp(o->format, formats[i]->name)) {
+            job.format = formats[i];
+            break;
+        }
+    }
+    if (!job.format) {
+        complain("--format: no format '%s': %s", o->format, names.data ? names.data : "");
+        return DUMP_USAGE;
+    }
+    int status = run_job(&job, o);
+    drop_targets(&job);
+    tensors_deinit(&job.tensors);
+    place_deinit(&job.place);
+    free(job.damaged);
+    return status;
+}

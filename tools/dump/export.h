@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What dmi-dump export hands to its formats (formats.h). A program of one thread. */
+#ifndef TOOLS_DUMP_EXPORT_H
+#define TOOLS_DUMP_EXPORT_H
+
+#include "tools/dump/dump.h"
+#include "tools/dump/formats.h"
+
+/* Positions of rows, as pairs of a first position and a number of rows; -1: not known. Many tensors share one list. */
+struct position_list {
+    struct position_pair {
+        int64_t first;
+        uint64_t n;
+    } * pairs;
+    size_t n, room;
+};
+
+/* A tensor that is exported. */
+struct target {
+    const struct tensor *tensor;
+    uint64_t n_bytes;
+    size_t positions; /* index of its list */
+    uint64_t offset;  /* of its first byte in its file: the format's */
+    char *file;       /* its file in the folder: the format's; owned; NULL where all is one file */
+};
+
+struct exporter {
+    struct reader *reader;
+    const struct tensors *tensors;
+    struct target *targets;
+    size_t n_targets;
+    struct position_list *positions;
+    size_t n_positions;
+    uint64_t n_bytes;   /* of all */
+    const char *output; /* as it will be called */
+    int fd; /* of the file, or of the folder, that is written: still under another name */
+};
+
+/* Writes all of @data at an offset of a file. Return: 0 or -errno. */
+int export_write(int fd, const void *data, size_t n, uint64_t at);
+
+/* What whoever reads the output must know of a tensor: an object. NULL: no memory. */
+json_t *export_facts(const struct target *t);
+
+/* Collects the targets' positions, each list once. Return: 0 or -ENOMEM. */
+int export_collect_positions(struct exporter *x);
+void export_drop_positions(struct exporter *x);
+
+/* Adds the lists, a JSON array: [[[first, rows], ...], ...]. */
+void export_add_positions(struct text *to, const struct exporter *x);
+
+#endif

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dmi-dump export: what goes along with the rows. */
+#include "tools/dump/export.h"
+
+#include "read/map.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+/* ------------------------------------------------------------------------- positions */
+
+static int add_pair(struct position_list *l, int64_t first, uint64_t n)
+{
+    struct position_pair *last = l->n ? &l->pairs[l->n - 1] : NULL;
+    bool goes_on =
+        last &&
+        (first < 0 ? last->first < 0 : last->first >= 0 && last->first + (int64_t)last->n == first);
+    if (goes_on) {
+        last->n += n;
+        return 0;
+    }
+    if (l->n == l->room) {
+        size_t room = l->room ? 2 * l->room : 2;
+        struct position_pair *grown = realloc(l->pairs, room * sizeof *grown);
+        if (!grown)
+            return -ENOMEM;
+        l->pairs = grown;
+        l->room = room;
+    }
+    l->pairs[l->n++] = (struct position_pair){ first < 0 ? -1 : first, n };
+    return 0;
+}
+
+static int list_of(const struct tensor *t, struct position_list *out)
+{
+    int r = 0;
+    for (size_t p = 0; !r && p < t->n_pieces; p++)
+        if (t->pieces[p].n_rows)
+            r = add_pair(out, t->pieces[p].position, t->pieces[p].n_rows);
+    return r;
+}
+
+/* Gives a target its list, which is new unless another target has the same. */
+static int collect(struct exporter *x, struct map *known, struct target *target)
+{
+    static const char empty[] = "";
+    struct position_list *l = &x->positions[x->n_positions];
+    int r = list_of(target->tensor, l);
+    size_t *index =
+        r ? NULL : map_at(known, l->n ? (const void *)l->pairs : empty, l->n * sizeof *l->pairs);
+    if (!index) {
+        free(l->pairs);
+        *l = (struct position_list){ 0 };
+        return -ENOMEM;
+    }
+    if (*index == MAP_NONE) {
+        *index = x->n_positions++;
+    } else {
+        free(l->pairs);
+        *l = (struct position_list){ 0 };
+    }
+    target->positions = *index;
+    return 0;
+}
+
+int export_collect_positions(struct exporter *x)
+{
+    struct map known = { 0 };
+    x->positions = calloc(x->n_targets + 1, sizeof *x->positions);
+    int r = x->positions ? 0 : -ENOMEM;
+    for (size_t i = 0; !r && i < x->n_targets; i++)
+        r = collect(x, &known, &x->targets[i]);
+    map_deinit(&known);
+    return r;
+}
+
+void export_drop_positions(struct exporter *x)
+{
+    for (size_t i = 0; i < x->n_positions; i++)
+        free(x->positions[i].pairs);
+    free(x->positions);
+    x->positions = NULL;
+    x->n_positions = 0;
+}
+
+void export_add_positions(struct text *to, const struct exporter *x)
+{
+    text_printf(to, "[");
+    for (size_t i = 0; i < x->n_positions; i++) {
+        text_printf(to, "%s[", i ? ", " : "");
+        for (size_t k = 0; k < x->positions[i].n; k++)
+            text_printf(to, "%s[%" PRId64 ", %" PRIu64 "]", k ? ", " : "",
+                        x->positions[i].pairs[k].first, x->positions[i].pairs[k].n);
+        text_printf(to, "]");
+    }
+    text_printf(to, "]");
+}
+
+/* ------------------------------------------------------------------------- a tensor */
+
+json_t *export_facts(const struct target *target)
+{
+    const struct tensor *t = target->tensor;
+    json_t *shape = json_array();
+    for (uint32_t d = 0; d < t->n_tail; d++)
+        json_array_append_new(shape, json_integer(t->tail[d]));
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "site", value_text(t->site->name),
+                     "layer", value_layer(t->layer), "request",
+                     t->request ? value_bytes(t->request, t->n_request) : json_null(), "row",
+                     value_text(dmi_row_name(t->site->row)), "scale", value_double(t->site->scale),
+                     "shape", shape, "note", value_text(t->site->note), "positions",
+                     value_u64(target->positions));
+}

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/dump/export_place.h"
+
+#include "core/cleanup.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define MOST_PARENTS 256
+
+static bool same_file(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+static char *parent_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return !slash          ? strdup(".")
+           : slash == path ? strdup("/")
+                           : strndup(path, (size_t)(slash - path));
+}
+
+/* Whether the folder @path is @folder or lies in it. */
+static bool lies_in(const char *path, const struct stat *folder)
+{
+    _cleanup_(closep) int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    struct stat at, before = { 0 };
+    for (int i = 0; fd >= 0 && i < MOST_PARENTS && !fstat(fd, &at); i++) {
+        if (same_file(&at, folder))
+            return true;
+        if (i && same_file(&at, &before))
+            return false; /* the root */
+        before = at;
+        int up = openat(fd, "..", O_PATH | O_DIRECTORY | O_CLOEXEC);
+        closep(&fd);
+        fd = up;
+    }
+    return false;
+}
+
+/* The folder of the run; of a lone segment the one that it lies in, if that is a run's. */
+static bool stat_run(const struct reader_run *run, struct stat *out)
+{
+    if (stat(run->path, out))
+        return false;
+    if (S_ISDIR(out->st_mode))
+        return true;
+    _cleanup_(freep) char *folder = parent_of(run->path);
+    _cleanup_(freep) char *manifest = NULL;
+    struct stat s;
+    if (!folder || asprintf(&manifest, "%s/manifest.json", folder) < 0) {
+        manifest = NULL;
+        return false;
+    }
+    return !stat(manifest, &s) && !stat(folder, out);
+}
+
+static char *automatic_path(const struct reader_run *run, const char *suffix)
+{
+    _cleanup_(freep) char *path = strdup(run->path);
+    if (!path)
+        return NULL;
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        path[--n] = 0;
+    const char *name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+    char *out = NULL;
+    return asprintf(&out, "%s%s", *name && *name != '.' ? name : "run", suffix) < 0 ? NULL : out;
+}
+
+static bool is_empty(const char *path)
+{
+    DIR *dir = opendir(path);
+    const struct dirent *e = NULL;
+    while (dir && (e = readdir(dir)))
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
+            break;
+    if (dir)
+        closedir(dir);
+    return dir && !e;
+}
+
+static int check_free(struct err *err, const struct place *p)
+{
+    struct stat st;
+    if (stat(p->path, &st))
+        return 0;
+    if (p->is_folder && !S_ISDIR(st.st_mode))
+        return err_set(err, -ENOTDIR, "%s is no folder: --output names the folder to write",
+                       p->path);
+    if (p->is_folder && !is_empty(p->path))
+        return err_set(err, -ENOTEMPTY,
+                       "the folder %s is not empty: its files would be taken for part of this "
+                       "export; name a new one with --output",
+                       p->path);
+    if (!p->is_folder && S_ISDIR(st.st_mode))
+        return err_set(err, -EISDIR, "%s is a folder: --output names the file to write", p->path);
+    return 0;
+}
+
+int place_choose(struct err *err, struct place *p, const char *path, const struct reader_run *run,
+                 const char *suffix, bool is_folder)
+{
+    *p = (struct place){ .is_folder = is_folder, .fd = -1 };
+    p->path = path ? strdup(path) : automatic_path(run, suffix);
+    if (!p->path)
+        return err_set_errno(err, ENOMEM, "cannot export");
+    for (size_t n = strlen(p->path); n > 1 && p->path[n - 1] == '/'; n--)
+        p->path[n - 1] = 0;
+    _cleanup_(freep) char *parent = parent_of(p->path);
+    struct stat folder, file, there;
+    if (!parent)
+        return err_set_errno(err, ENOMEM, "cannot export");
+    bool in_run = stat_run(run, &folder) && (lies_in(parent, &folder) || lies_in(p->path, &folder));
+    bool is_run = !stat(run->path, &file) && !stat(p->path, &there) && same_file(&file, &there);
+    if (in_run || is_run)
+        return err_set(err, -EPERM,
+                       "%s lies in the run itself: an export there would damage the capture; name "
+                       "another place with --output",
+                       p->path);
+    return check_free(err, p);
+}
+
+static int open_temporary(struct place *p)
+{
+    if (asprintf(&p->temporary, "%s.partial-XXXXXX", p->path) < 0) {
+        p->temporary = NULL;
+        return -ENOMEM;
+    }
+    int made = -1;
+    if (!p->is_folder)
+        made = p->fd = mkostemp(p->temporary, O_CLOEXEC);
+    else if (mkdtemp(p->temporary))
+        made = p->fd = open(p->temporary, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (made >= 0)
+        return 0;
+    int saved = errno;
+    free(steal_ptr(p->temporary));
+    return -saved;
+}
+
+int place_open(struct err *err, struct place *p)
+{
+    struct stat st;
+    int r = 0;
+    if (stat(p->path, &st) || S_ISREG(st.st_mode) || S_ISDIR(st.st_mode))
+        r = open_temporary(p);
+    else if ((p->fd = open(p->path, O_RDWR | O_CLOEXEC)) < 0)
+        r = -errno;
+    return r ? err_set_errno(err, -r, "cannot write %s", p->path) : 0;
+}
+
+int place_keep(struct err *err, struct place *p)
+{
+    if (p->temporary && rename(p->temporary, p->path))
+        return err_set_errno(err, errno, "cannot give %s its name", p->path);
+    free(steal_ptr(p->temporary));
+    closep(&p->fd);
+    p->fd = -1;
+    return 0;
+}
+
+static void empty_folder(int fd)
+{
+    int again = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = again >= 0 ? fdopendir(again) : NULL;
+    if (!dir) {
+        closep(&again);
+        return;
+    }
+    const struct dirent *e;
+    while ((e = readdir(dir)))
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
+            unlinkat(fd, e->d_name, 0);
+    closedir(dir);
+}
+
+void place_discard(struct place *p)
+{
+    if (p->temporary && p->is_folder && p->fd >= 0)
+        empty_folder(p->fd);
+    closep(&p->fd);
+    p->fd = -1;
+    if (p->temporary)
+        p->is_folder ? rmdir(p->temporary) : unlink(p->temporary);
+    free(steal_ptr(p->temporary));
+}
+
+void place_deinit(struct place *p)
+{
+    place_discard(p);
+    free(p->path);
+    p->path = NULL;
+}

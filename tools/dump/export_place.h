@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where dmi-dump export writes: under a name of its own beside the place that was asked for, and renamed once all is
+ * there, so that neither a failure nor a kill leaves half an export. A program of one thread.
+ */
+#ifndef TOOLS_DUMP_EXPORT_PLACE_H
+#define TOOLS_DUMP_EXPORT_PLACE_H
+
+#include "core/err.h"
+#include "storage/reader.h"
+
+#include <stdbool.h>
+
+struct place {
+    char *path;      /* as it will be called */
+    char *temporary; /* as it is called now; NULL: a device, written as it is */
+    bool is_folder;
+    int fd; /* -1: not open */
+};
+
+/**
+ * place_choose() - check a place before anything is written
+ * @path: NULL: the run's name and @suffix in the current folder
+ * Refuses the run's own folder, and a folder that holds anything. Return: 0 or -errno with a sentence in @err.
+ */
+int place_choose(struct err *err, struct place *place, const char *path,
+                 const struct reader_run *run, const char *suffix, bool is_folder);
+
+/* Opens a new file or folder under a temporary name. Return: as above. */
+int place_open(struct err *err, struct place *place);
+
+/* Gives what was written its name. Return: as above. */
+int place_keep(struct err *err, struct place *place);
+
+/* Removes what was written; of a folder the files that it holds. */
+void place_discard(struct place *place);
+
+/* Discards what was not kept. Accepts a zeroed struct with fd -1. */
+void place_deinit(struct place *place);
+
+#endif

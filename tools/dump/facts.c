@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What several commands say of a run: where it comes from, what it reports of itself, what is wrong with it. */
+#include "tools/dump/dump.h"
+
+#include <inttypes.h>
+#include <sys/stat.h>
+
+int no_memory(void)
+{
+    complain("no memory");
+    return DUMP_USAGE;
+}
+
+const char *facts_state(const struct reader_run *run)
+{
+    return run->state == READER_CLOSED    ? "closed"
+           : run->state == READER_RUNNING ? "running"
+                                          : "killed";
+}
+
+static void run_members(struct report *report, const struct reader_run *run)
+{
+    report_member(report, "run", value_text(run->path));
+    report_member(report, "uuid", value_text(run->uuid));
+    report_member(report, "state", value_text(facts_state(run)));
+    report_member(report, "model", value_text(run->model));
+    report_member(report, "host", value_text(run->host));
+    report_member(report, "pid", value_u64(run->pid));
+    report_member(report, "start_realtime_ns", value_u64(run->start_ns));
+    report_member(report, "segments", value_u64(run->n_segments));
+    report_member(report, "file_bytes", value_u64(run->n_file_bytes));
+    report_member(report, "torn_bytes", value_u64(run->n_torn));
+}
+
+void facts_run(struct report *report, const struct reader *reader)
+{
+    const struct reader_run *run = reader_run(reader);
+    char size[24], forwards[48] = "";
+    if (report->json) {
+        run_members(report, run);
+        return;
+    }
+    report_line(report, "run      %s (%s)", run->path, facts_state(run));
+    if (run->model)
+        report_line(report, "model    %s", run->model);
+    report_line(report, "files    %zu segment%s, %s", run->n_segments,
+                run->n_segments == 1 ? "" : "s", bytes_text((double)run->n_file_bytes, size));
+    if (run->counters)
+        snprintf(forwards, sizeof forwards, " of %" PRIu64 " forwards", run->counters->forwards);
+    report_line(report, "records  %zu%s, %zu steps that the engine named", reader_n_records(reader),
+                forwards, reader_n_steps(reader));
+    for (size_t i = 0; i < run->n_conventions; i++)
+        report_line(report, "%s %s = %s", i ? "        " : "stated  ", run->conventions[i].key,
+                    run->conventions[i].value);
+}
+
+json_t *facts_object(const struct reader_pair *pairs, size_t n)
+{
+    json_t *object = json_object();
+    for (size_t i = 0; object && i < n; i++)
+        if (json_object_set_new(object, pairs[i].key, value_text(pairs[i].value))) {
+            json_decref(object);
+            object = NULL;
+        }
+    return object;
+}
+
+void facts_pairs(struct report *report, const char *key, const struct reader_pair *pairs, size_t n)
+{
+    if (report->json)
+        report_member(report, key, facts_object(pairs, n));
+}
+
+void facts_problems(struct report *report, const struct reader_run *run)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < run->n_problems; i++) {
+        const struct reader_problem *p = &run->problems[i];
+        if (report->json)
+            json_array_append_new(
+                list, json_pack("{s:o, s:o, s:o, s:o}", "site", value_text(p->site), "reason",
+                                value_text(p->reason), "times", value_u64(p->times), "sentence",
+                                value_text(p->sentence)));
+        report_line(report, "problem: %s%s%s%s: %s (%" PRIu64 "x)", p->site ? "site " : "",
+                    p->site ? p->site : "", p->site ? ", " : "", p->reason, p->sentence, p->times);
+    }
+    report_member(report, "problems", list);
+}
+
+static json_t *finding_value(const struct reader_finding *f, const char *file, const char *text)
+{
+    json_t *o = json_pack("{s:b, s:o}", "damage", f->damage, "file", value_text(file));
+    if (o && f->chunk >= 0)
+        json_object_set_new(o, "chunk", json_integer(f->chunk));
+    if (o)
+        json_object_set_new(o, "offset", value_u64(f->offset));
+    if (o)
+        json_object_set_new(o, "text", value_text(text));
+    return o;
+}
+
+static void finding_line(const struct reader_finding *f, const char *file, const char *text)
+{
+    char chunk[40] = "";
+    if (f->chunk >= 0)
+        snprintf(chunk, sizeof chunk, ", chunk %" PRId64, f->chunk);
+    complain("%s%s%s, offset %" PRIu64 ": %s", f->damage ? "DAMAGED: " : "", file, chunk, f->offset,
+             text);
+}
+
+size_t facts_findings(struct report *report, const struct reader *reader)
+{
+    size_t n_damage = 0;
+    json_t *list = json_array();
+    for (size_t i = 0; i < reader_n_findings(reader); i++) {
+        const struct reader_finding *f = reader_finding(reader, i);
+        const char *file = f->file ? f->file : "?", *text = f->text ? f->text : "(no memory)";
+        n_damage += f->damage;
+        if (report->json)
+            json_array_append_new(list, finding_value(f, file, text));
+        else
+            finding_line(f, file, text);
+    }
+    report_member(report, "findings", list);
+    return n_damage;
+}
+
+/* ------------------------------------------------------------------------- the accounting */
+
+bool facts_is_segment(const struct reader_run *run)
+{
+    struct stat st;
+    return !stat(run->path, &st) && !S_ISDIR(st.st_mode);
+}
+
+static const char *lost_words(const struct reader_run *run)
+{
+    return run->state == READER_RUNNING ? "still on its way" : "lost at kill";
+}
+
+static void account_line(struct report *report, const struct reader_run *run,
+                         const struct account *a)
+{
+    char expected[32], captured[32], dropped[32], lost[32];
+    grouped(a->expected.records, expected);
+    grouped(a->found.records, captured);
+    grouped(a->dropped.records, dropped);
+    grouped(a->lost.records, lost);
+    if (!a->known)
+        report_line(report,
+                    facts_is_segment(run)
+                        ? "accounting not known: this is one segment, the counters are its run's"
+                        : "accounting not known: the counters cannot be read");
+    else if (a->wraps)
+        report_line(report,
+                    "accounting MISMATCH: the counters' sums do not fit 64 bits: they are wrong");
+    else if (!a->balances)
+        report_line(
+            report,
+            "accounting MISMATCH: expected %s records, captured %s + dropped %s (or rows, or "
+            "bytes: dmi-dump stats)",
+            expected, captured, dropped);
+    else if (run->state == READER_CLOSED)
+        report_line(
+            report,
+            "accounting balances: expected %s = captured %s + dropped %s records, and so in "
+            "rows and bytes",
+            expected, captured, dropped);
+    else
+        report_line(
+            report,
+            "accounting balances: expected %s = captured %s + dropped %s + %s %s records; the "
+            "process %s",
+            expected, captured, dropped, lost_words(run), lost,
+            run->state == READER_RUNNING ? "is still running" : "ended without closing");
+}
+
+void facts_account(struct report *report, const struct reader *reader, const struct account *a)
+{
+    report_member(report, "accounting",
+                  json_pack("{s:o, s:o, s:o, s:o, s:o}", "expected", value_u64(a->expected.records),
+                            "captured", value_u64(a->found.records), "dropped",
+                            value_u64(a->dropped.records), "lost", value_u64(a->lost.records),
+                            "balances", a->known ? json_boolean(a->balances) : json_null()));
+    account_line(report, reader_run(reader), a);
+}

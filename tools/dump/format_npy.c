@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dmi-dump export --format npy: a folder with a file a tensor, and index.json, which maps keys to files.
+ * Source: numpy.lib.format, version 1.0.
+ */
+#include "tools/dump/export.h"
+
+#include "core/cleanup.h"
+#include "storage/hash.h"
+
+#include <dmi/dtype.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+#define INDEX "index.json"
+
+/* A file name of a key: what is not harmless becomes %XX, and long ones end in a hash. */
+static char *file_name(const char *key)
+{
+    struct text t = { 0 };
+    for (const char *c = key; *c; c++) {
+        bool harmless = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') ||
+                        (*c >= '0' && *c <= '9') || *c == '_' || *c == '-' ||
+                        (*c == '.' && c != key);
+        harmless ? text_add(&t, c, 1) : text_printf(&t, "%%%02X", (unsigned char)*c);
+    }
+    if (t.n > 200) {
+        t.n = 180;
+        text_printf(&t, "~%016" PRIx64, hash_bytes(key, strlen(key)));
+    }
+    text_printf(&t, ".npy");
+    if (t.failed)
+        text_deinit(&t);
+    return t.data;
+}
+
+/* numpy has no bf16 and no 8-bit floats: their bits go out as integers, and index.json says so. */
+static const char *npy_type(uint32_t dtype)
+{
+    const struct dmi_dtype_info *info = dmi_dtype_info(dtype);
+    return info->npy ? info->npy : info->n_bytes == 2 ? "<u2" : "|u1";
+}
+
+static int begin_file(struct exporter *x, struct target *target)
+{
+    _cleanup_(text_deinit) struct text t = { 0 };
+    text_add(&t, "\x93NUMPY\x01\x00\x00\x00", 10);
+    text_printf(&t,
+                "{'descr': '%s', 'fortran_order': False, 'shape': (%" PRIu64 ", %" PRIu64 "), }",
+                npy_type(target->tensor->dtype), target->tensor->n_rows, target->tensor->width);
+    while ((t.n + 1) % 64)
+        text_add(&t, " ", 1);
+    text_add(&t, "\n", 1);
+    target->file = file_name(target->tensor->key);
+    if (t.failed || !target->file)
+        return -ENOMEM;
+    uint16_t n_header = (uint16_t)(t.n - 10);
+    memcpy(t.data + 8, &n_header, 2);
+    target->offset = t.n;
+    _cleanup_(closep) int fd =
+        openat(x->fd, target->file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return -errno;
+    int r = export_write(fd, t.data, t.n, 0);
+    if (!r && ftruncate(fd, (off_t)(t.n + target->n_bytes)))
+        r = -errno;
+    return r;
+}
+
+static int begin(struct err *err, struct exporter *x)
+{
+    bool bits = false;
+    for (size_t i = 0; i < x->n_targets; i++) {
+        int r = begin_file(x, &x->targets[i]);
+        if (r)
+            return err_set_errno(err, -r, "cannot write %s/%s", x->output,
+                                 x->targets[i].file ? x->targets[i].file : "?");
+        bits |= !dmi_dtype_info(x->targets[i].tensor->dtype)->npy;
+    }
+    if (bits)
+        complain("numpy has no bf16 and no 8-bit floats: their bits are written as unsigned "
+                 "integers; export as safetensors to keep the type");
+    return 0;
+}
+
+static int write_rows(struct exporter *x, const struct target *t, const void *data, size_t n,
+                      uint64_t at)
+{
+    _cleanup_(closep) int fd = openat(x->fd, t->file, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+    return fd < 0 ? -errno : export_write(fd, data, n, t->offset + at);
+}
+
+static void add_target(struct text *t, const struct target *target)
+{
+    uint32_t dtype = target->tensor->dtype;
+    value_add_new(t, value_text(target->tensor->key));
+    text_printf(t, ": ");
+    value_add_new(t, json_pack("{s:o, s:s, s:s, s:o}", "file", value_text(target->file), "dtype",
+                               dmi_dtype_info(dtype)->name, "stored_as", npy_type(dtype), "facts",
+                               export_facts(target)));
+}
+
+static int finish(struct err *err, struct exporter *x)
+{
+    const struct reader_run *run = reader_run(x->reader);
+    _cleanup_(text_deinit) struct text t = { 0 };
+    text_printf(&t, "{\n\"run\": \"%s\",\n\"model\": ", run->uuid);
+    value_add_new(&t, value_text(run->model));
+    text_printf(&t, ",\n\"conventions\": ");
+    value_add_new(&t, facts_object(run->conventions, run->n_conventions));
+    text_printf(&t, ",\n\"positions\": ");
+    export_add_positions(&t, x);
+    text_printf(&t, ",\n\"tensors\": {");
+    for (size_t i = 0; i < x->n_targets; i++) {
+        text_printf(&t, "%s\n  ", i ? "," : "");
+        add_target(&t, &x->targets[i]);
+    }
+    text_printf(&t, "\n}\n}\n");
+    if (t.failed)
+        return err_set_errno(err, ENOMEM, "cannot write %s/" INDEX, x->output);
+    _cleanup_(closep) int fd =
+        openat(x->fd, INDEX, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int r = fd < 0 ? -errno : export_write(fd, t.data, t.n, 0);
+    return r ? err_set_errno(err, -r, "cannot write %s/" INDEX, x->output) : 0;
+}
+
+const struct format format_npy = {
+    .name = "npy",
+    .what = "a folder with a file a tensor, and index.json",
+    .suffix = "-npy",
+    .is_folder = true,
+    .begin = begin,
+    .write = write_rows,
+    .finish = finish,
+};

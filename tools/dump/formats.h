@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The formats of dmi-dump export. A format is one file, format_NAME.c, which defines format_NAME, and one line in
+ * formats.def. It gets tensors in their final order and shape (export.h); where the output lies, what is damaged and
+ * what happens on failure is the exporter's business. A program of one thread.
+ */
+#ifndef TOOLS_DUMP_FORMATS_H
+#define TOOLS_DUMP_FORMATS_H
+
+#include "core/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct exporter;
+struct target;
+
+struct format {
+    const char *name, *what; /* for --format and for --help */
+    const char *suffix;      /* of the default output's name */
+    bool is_folder;          /* the output is a folder of files */
+    /* Before the rows: sets the targets' offsets. Return: 0 or -errno with a sentence in @err. */
+    int (*begin)(struct err *err, struct exporter *x);
+    /* Rows of one target; @at: where they begin in it, in bytes. Return: 0 or -errno. */
+    int (*write)(struct exporter *x, const struct target *t, const void *data, size_t n,
+                 uint64_t at);
+    /* After all rows. NULL: nothing to do. Return: as begin. */
+    int (*finish)(struct err *err, struct exporter *x);
+};
+
+#define FORMAT(name) extern const struct format format_##name;
+#include "tools/dump/formats.def"
+#undef FORMAT
+
+/* The default first; NULL after the last. */
+extern const struct format *const formats[];
+
+#endif

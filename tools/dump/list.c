@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dmi-dump list: what was captured, as sites, tensors, requests or records. */
+#include "tools/dump/dump.h"
+
+#include "core/cleanup.h"
+#include "tools/dump/layers.h"
+#include "tools/dump/missing.h"
+
+#include <dmi/dtype.h>
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define N_OF(a) (sizeof(a) / sizeof(a)[0])
+
+/* "9x64" of [9, 64]; "1" of [] */
+static void add_shape(struct text *to, const json_t *shape)
+{
+    for (size_t i = 0; i < json_array_size(shape); i++)
+        text_printf(to, "%s%" JSON_INTEGER_FORMAT, i ? "x" : "",
+                    json_integer_value(json_array_get(shape, i)));
+    if (!json_array_size(shape))
+        text_printf(to, "1");
+}
+
+static json_t *dims_value(const uint32_t *dims, uint32_t n)
+{
+    json_t *list = json_array();
+    for (uint32_t d = 0; d < n; d++)
+        json_array_append_new(list, json_integer(dims[d]));
+    return list;
+}
+
+static const char *dtype_name(uint32_t dtype)
+{
+    const struct dmi_dtype_info *info = dmi_dtype_info(dtype);
+    return info ? info->name : "?";
+}
+
+/* ------------------------------------------------------------------------- records */
+
+static void record_step(struct text *to, const json_t *row)
+{
+    const json_t *step = json_object_get(row, "step");
+    json_is_null(step) ? text_printf(to, "-")
+                       : text_printf(to, "%" JSON_INTEGER_FORMAT, json_integer_value(step));
+}
+
+static void record_site(struct text *to, const json_t *row)
+{
+    const json_t *layer = json_object_get(row, "layer");
+    text_printf(to, "%s", json_string_value(json_object_get(row, "site")));
+    if (!json_is_null(layer))
+        text_printf(to, ".%" JSON_INTEGER_FORMAT, json_integer_value(layer));
+}
+
+static void record_shape(struct text *to, const json_t *row)
+{
+    const json_t *shape = json_object_get(row, "shape");
+    for (size_t i = 0; i < json_array_size(shape); i++)
+        text_printf(to, "%s%" JSON_INTEGER_FORMAT, i ? "," : "",
+                    json_integer_value(json_array_get(shape, i)));
+}
+
+static const struct column record_columns[] = {
+    { "LAUNCH", "launch", 10, NULL },   { "FORWARD", "forward", 8, NULL },
+    { "STEP", "step", 8, record_step }, { " SITE", "site", -21, record_site },
+    { "DTYPE", "dtype", -6, NULL },     { "SHAPE", "shape", -18, record_shape },
+    { "DEVICE", "device", 6, NULL },    { " TIME_NS", "time_ns", -1, NULL },
+};
+
+static json_t *record_row(const struct reader_record *rec, const struct dmi_site *site)
+{
+    return json_pack("{s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:s, s:o, s:o, s:o, s:o}", "launch",
+                     value_u64(rec->at.launch), "forward", value_u64(rec->at.forward), "step",
+                     rec->step ? value_u64(rec->step->entry->step) : json_null(), "site",
+                     value_text(site->name), "site_id", (int)site->id, "layer",
+                     value_layer(rec->at.layer), "occurrence", value_u64(rec->at.occurrence),
+                     "dtype", dtype_name(rec->at.dtype), "shape",
+                     dims_value(rec->at.dims, rec->at.n_dims), "device", value_u64(rec->at.device),
+                     "time_ns", value_u64(rec->at.time_ns), "bytes", value_u64(rec->at.n_bytes));
+}
+
+/* Whether the step of a record computes a token of the request that is wanted. */
+static bool is_of_request(const struct reader_record *rec, const struct selection *select)
+{
+    if (!select->request || !rec->step)
+        return true;
+    for (uint32_t i = 0; i < rec->step->entry->n_spans; i++) {
+        size_t n;
+        const char *id = reader_span_id(rec->step, i, &n);
+        if (n == select->n_request && !memcmp(id, select->request, n))
+            return true;
+    }
+    return false;
+}
+
+static void list_records(struct report *report, const struct reader *reader,
+                         const struct options *o)
+{
+    report_table(report, "records", record_columns, N_OF(record_columns));
+    for (size_t i = 0; i < reader_n_records(reader); i++) {
+        const struct reader_record *rec = reader_record(reader, i);
+        const struct dmi_site *site = reader_site(reader, rec->at.site);
+        if (selection_wants_record(&o->select, site, rec->at.layer) &&
+            is_of_request(rec, &o->select))
+            report_row(report, record_row(rec, site));
+    }
+    report_table_end(report);
+}
+
+/* ------------------------------------------------------------------------- tensors */
+
+static void tensor_width(struct text *to, const json_t *row)
+{
+    add_shape(to, json_object_get(row, "shape"));
+    if (json_is_true(json_object_get(row, "changes")))
+        text_printf(to, "  (changes: not one tensor)");
+}
+
+static const struct column tensor_columns[] = {
+    { "TENSOR", "key", -44, NULL },
+    { "DTYPE", "dtype", -6, NULL },
+    { "ROWS", "rows", 10, NULL },
+    { " WIDTH", "width", -1, tensor_width },
+};
+
+static int list_tensors(struct report *report, const struct reader *reader,
+                        const struct sites *sites, const struct options *o)
+{
+    struct err err = { 0 };
+    _cleanup_(tensors_deinit) struct tensors ts = { 0 };
+    const struct tensors_query query = { .select = &o->select };
+    int r = tensors_build(&err, reader, sites, &query, &ts);
+    if (r) {
+        complain("%s", err.msg);
+        return r;
+    }
+    report_table(report, "tensors", tensor_columns, N_OF(tensor_columns));
+    for (size_t i = 0; i < ts.n; i++) {
+        const struct tensor *t = &ts.all[i];
+        report_row(report, json_pack("{s:o, s:s, s:o, s:o, s:o, s:b}", "key", value_text(t->key),
+                                     "dtype", dtype_name(t->dtype), "rows", value_u64(t->n_rows),
+                                     "width", value_u64(t->width), "shape",
+                                     dims_value(t->tail, t->n_tail), "changes", t->mixed));
+    }
+    report_table_end(report);
+    return 0;
+}
+
+/* ------------------------------------------------------------------------- requests */
+
+static const struct column request_columns[] = {
+    { "REQUEST", "request", -32, NULL }, { "STEPS", "steps", 8, NULL },
+    { "CACHED", "cached", 8, NULL },     { "COMPUTED", "computed", 9, NULL },
+    { "PREFILL", "prefill", 8, NULL },   { "DECODE", "decode", 8, NULL },
+    { "OTHER", "other", 8, NULL },
+};
+
+void list_requests(struct report *report, const struct requests *requests,
+                   const struct selection *select)
+{
+    report_table(report, "requests", request_columns, N_OF(request_columns));
+    for (size_t i = 0; i < requests->n; i++) {
+        const struct request *r = &requests->all[i];
+        if (select->request &&
+            (r->n_id != select->n_request || memcmp(r->id, select->request, r->n_id)))
+            continue;
+        uint64_t other = r->n_tokens[DMI_PHASE_UNKNOWN] + r->n_tokens[DMI_PHASE_DRAFT];
+        report_row(report,
+                   json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I}", "request",
+                             value_bytes(r->id, r->n_id), "steps", value_u64(r->n_steps), "cached",
+                             value_u64(r->n_cached), "computed", value_u64(request_computed(r)),
+                             "prefill", value_u64(r->n_tokens[DMI_PHASE_PREFILL]), "decode",
+                             value_u64(r->n_tokens[DMI_PHASE_DECODE]), "other", value_u64(other),
+                             "end_position", (json_int_t)r->end));
+    }
+    report_table_end(report);
+}
+
+/* ------------------------------------------------------------------------- sites */
+
+struct site_sum {
+    struct layers layers;
+    const struct dmi_record *any; /* NULL: nothing was captured */
+    uint64_t n_rows;              /* of a request, where the engine named any */
+};
+
+static void site_layers(struct text *to, const json_t *row)
+{
+    text_printf(to, "%s", json_string_value(json_object_get(row, "layer_ranges")));
+}
+
+static void site_shape(struct text *to, const json_t *row)
+{
+    const json_t *shape = json_object_get(row, "shape");
+    json_is_null(shape) ? text_printf(to, "-") : add_shape(to, shape);
+}
+
+static const struct column site_columns[] = {
+    { "SITE", "site", -20, NULL },  { "LAYERS", "layers", -10, site_layers },
+    { "DTYPE", "dtype", -6, NULL }, { "WIDTH", "width", -12, site_shape },
+    { "ROWS", "rows", 10, NULL },   { " ROW IS", "row", -9, NULL },
+    { "NOTE", "note", -1, NULL },
+};
+
+static json_t *site_row(const struct dmi_site *site, struct site_sum *sum)
+{
+    _cleanup_(text_deinit) struct text ranges = { 0 };
+    uint64_t width = sum->any ? 1 : 0;
+    for (uint32_t d = 1; sum->any && d < sum->any->n_dims; d++)
+        width *= sum->any->dims[d];
+    layers_sort(&sum->layers);
+    layers_add_text(&ranges, &sum->layers);
+    return json_pack("{s:o, s:o, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "site",
+                     value_text(site->name), "layers", layers_value(&sum->layers), "layer_ranges",
+                     ranges.data && sum->any ? ranges.data : "nothing", "dtype",
+                     dtype_name(site->dtype), "width", value_u64(width), "shape",
+                     sum->any ? dims_value(sum->any->dims + 1, sum->any->n_dims - 1u) : json_null(),
+                     "rows", value_u64(sum->n_rows), "row", value_text(dmi_row_name(site->row)),
+                     "scale", value_double(site->scale), "note", value_text(site->note));
+}
+
+/* Rows of a record that belong to a request, or all where the engine named none. */
+static int sum_records(const struct reader *reader, const struct sites *sites,
+                       const struct options *o, struct site_sum *sums)
+{
+    struct err err = { 0 };
+    _cleanup_(tensors_deinit) struct tensors ts = { 0 };
+    const struct tensors_query query = { .select = &o->select };
+    int r = tensors_build(&err, reader, sites, &query, &ts);
+    if (r)
+        complain("%s", err.msg);
+    for (size_t i = 0; !r && i < ts.n; i++) {
+        struct site_sum *sum = &sums[ts.all[i].order];
+        r = layers_add(&sum->layers, ts.all[i].layer);
+        sum->n_rows += ts.all[i].n_rows;
+        if (ts.all[i].n_pieces)
+            sum->any = &reader_record(reader, ts.all[i].pieces[0].record)->at;
+    }
+    return r;
+}
+
+static bool is_all(const struct selection *select)
+{
+    return !select->site && !select->request && !select->by_layer;
+}
+
+static int list_sites(struct report *report, const struct reader *reader, const struct sites *sites,
+                      const struct options *o)
+{
+    _cleanup_(freep) struct site_sum *sums = calloc(sites->n + 1, sizeof *sums);
+    int r = sums ? sum_records(reader, sites, o, sums) : -ENOMEM;
+    if (!r)
+        report_table(report, "sites", site_columns, N_OF(site_columns));
+    for (size_t s = 0; sums && s < sites->n; s++) {
+        if (!r && sites->first[s] == s && (sums[s].any || is_all(&o->select)))
+            report_row(report, site_row(reader_site(reader, s), &sums[s]));
+        layers_deinit(&sums[s].layers);
+    }
+    if (!r)
+        report_table_end(report);
+    return r;
+}
+
+/* ------------------------------------------------------------------------- the command */
+
+static void list_facts(struct report *report, const struct reader *reader)
+{
+    const struct reader_run *run = reader_run(reader);
+    facts_run(report, reader);
+    facts_pairs(report, "conventions", run->conventions, run->n_conventions);
+    facts_pairs(report, "absent", run->absent, run->n_absent);
+    if (report->json)
+        facts_problems(report, run);
+    report_line(report, "%s", "");
+}
+
+static void list_remarks(struct report *report, const struct reader_run *run)
+{
+    if (run->n_absent)
+        report_line(report, "%s", "");
+    for (size_t i = 0; i < run->n_absent; i++)
+        report_line(report, "not in memory: %s: %s", run->absent[i].key, run->absent[i].value);
+    if (run->n_problems)
+        report_line(report, "%s", "");
+    facts_problems(report, run);
+}
+
+int dump_list(struct reader *reader, const struct options *o)
+{
+    struct report report = { .json = o->json };
+    _cleanup_(requests_deinit) struct requests requests = { 0 };
+    _cleanup_(sites_deinit) struct sites sites = { 0 };
+    if (sites_build(reader, &sites) || requests_build(reader, &requests))
+        return no_memory();
+    if (!missing_has_request(reader, &o->select))
+        return DUMP_FAILED;
+    list_facts(&report, reader);
+    int r = 0;
+    if (o->records)
+        list_records(&report, reader, o);
+    else if (o->tensors)
+        r = list_tensors(&report, reader, &sites, o);
+    else if (o->requests)
+        list_requests(&report, &requests, &o->select);
+    else
+        r = list_sites(&report, reader, &sites, o);
+    bool nothing = !r && !report.n_rows && !is_all(&o->select);
+    if (nothing)
+        missing_complain(reader, &sites, &o->select);
+    if (!report.json)
+        list_remarks(&report, reader_run(reader));
+    size_t n_damage = facts_findings(&report, reader);
+    return report_end(&report, r ? DUMP_USAGE : n_damage || nothing ? DUMP_FAILED : DUMP_OK);
+}

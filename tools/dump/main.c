@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dmi-dump: look at, check and export a run. See docs/man/dmi-dump.1. */
+#include "tools/dump/dump.h"
+
+#include "core/cleanup.h"
+
+#include <errno.h>
+#include <string.h>
+
+static const struct command commands[] = {
+    { "list", dump_list, false },     { "show", dump_show, true },
+    { "stats", dump_stats, false },   { "verify", dump_verify, false },
+    { "export", dump_export, false }, { 0 },
+};
+
+int main(int argc, char **argv)
+{
+    struct options o;
+    int status = options_parse(argc, argv, commands, &o);
+    if (status >= 0)
+        return status;
+    struct err err = { 0 };
+    _cleanup_(reader_closep) struct reader *reader = NULL;
+    int r = reader_open(&err, o.run, &reader);
+    if (r == -ENOTUNIQ && o.command->run == dump_list) {
+        status = dump_list_runs(o.run, o.json);
+    } else if (r) {
+        complain("%s", err.msg);
+        if (r == -ENOTUNIQ)
+            complain("dmi-dump list %s lists them", o.run);
+        status = DUMP_USAGE;
+    } else {
+        status = o.command->run(reader, &o);
+    }
+    if (fflush(stdout) || ferror(stdout)) {
+        complain("cannot write the output: %s", strerror(errno));
+        return DUMP_USAGE;
+    }
+    return status;
+}

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/dump/options.h"
+
+#include "tools/dump/formats.h"
+#include "tools/dump/output.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char usage_text[] =
+    "dmi-dump list   RUN                  what was captured: sites, layers, shapes, requests\n"
+    "dmi-dump show   SITE RUN             values of a site\n"
+    "dmi-dump stats  RUN                  sizes, ratio, and whether captured + dropped = expected\n"
+    "dmi-dump verify RUN                  every checksum, every file, the accounting\n"
+    "dmi-dump verify RUN --against REF    compare with a safetensors file of reference "
+    "activations\n"
+    "dmi-dump export RUN --format F -o O  tensors in what others read\n"
+    "\n"
+    "RUN is a run's folder, the --out folder that holds exactly one, or one segment file.\n"
+    "SITE is a site's name, or a tensor's as `list --tensors` prints it.\n"
+    "\n"
+    "  --json              JSON on stdout instead of text\n"
+    "  --site NAME         list, export: only this site or tensor\n"
+    "  --layer N | A:B     show, list, export: only this layer, or layers A to B-1\n"
+    "  --step S | A:B      show: the engine's step numbers (without step metadata: forwards)\n"
+    "  --forward F | A:B   show: forwards, counted from 0\n"
+    "  --rows A:B          show: rows A to B-1 of what is selected (default: the first 4)\n"
+    "  --request ID        show, list, export: only this request; verify --against: only this "
+    "one,\n"
+    "                      or what to call that of a run whose engine gave no request ids\n"
+    "  --request ID=NAME   verify --against: request ID, which the reference calls NAME\n"
+    "  --all               show: all values of a row\n"
+    "  --records           list: every record\n"
+    "  --tensors           list: every tensor as export would name it\n"
+    "  --requests          list: every request, its tokens computed and cached\n"
+    "  --tolerance X       verify: error norm / reference norm of a tensor (default 3e-3)\n"
+    "  --row-tolerance X   verify: the same of a single row (default 2e-2)\n"
+    "  --format F, -f      export: one of the formats below\n"
+    "  --output PATH, -o   export: where to (default: RUN's name in the current folder)\n"
+    "  --version           the version\n"
+    "\n"
+    "Exit status: 0 all well; 1 damage, accounting that does not balance, a difference, nothing "
+    "found;\n"
+    "2 wrong usage or nothing readable.\n"
+    "\n"
+    "Formats of export, the default first:\n";
+
+enum option_id {
+    OPT_JSON = 256,
+    OPT_SITE,
+    OPT_LAYER,
+    OPT_STEP,
+    OPT_FORWARD,
+    OPT_ROWS,
+    OPT_REQUEST,
+    OPT_ALL,
+    OPT_RECORDS,
+    OPT_TENSORS,
+    OPT_REQUESTS,
+    OPT_AGAINST,
+    OPT_TOLERANCE,
+    OPT_ROW_TOLERANCE,
+    OPT_VERSION
+};
+
+static const struct option long_options[] = {
+    { "json", no_argument, NULL, OPT_JSON },
+    { "site", required_argument, NULL, OPT_SITE },
+    { "layer", required_argument, NULL, OPT_LAYER },
+    { "layers", required_argument, NULL, OPT_LAYER },
+    { "step", required_argument, NULL, OPT_STEP },
+    { "forward", required_argument, NULL, OPT_FORWARD },
+    { "rows", required_argument, NULL, OPT_ROWS },
+    { "request", required_argument, NULL, OPT_REQUEST },
+    { "all", no_argument, NULL, OPT_ALL },
+    { "records", no_argument, NULL, OPT_RECORDS },
+    { "tensors", no_argument, NULL, OPT_TENSORS },
+    { "requests", no_argument, NULL, OPT_REQUESTS },
+    { "against", required_argument, NULL, OPT_AGAINST },
+    { "tolerance", required_argument, NULL, OPT_TOLERANCE },
+    { "row-tolerance", required_argument, NULL, OPT_ROW_TOLERANCE },
+    { "format", required_argument, NULL, 'f' },
+    { "output", required_argument, NULL, 'o' },
+    { "help", no_argument, NULL, 'h' },
+    { "version", no_argument, NULL, OPT_VERSION },
+    { 0 },
+};
+
+static const char *option_name(int id)
+{
+    for (const struct option *o = long_options; o->name; o++)
+        if (o->val == id)
+            return o->name;
+    return "?";
+}
+
+static int hint(void)
+{
+    complain("try: dmi-dump --help");
+    return DUMP_USAGE;
+}
+
+static int print_usage(FILE *to)
+{
+    fputs(usage_text, to);
+    for (size_t i = 0; formats[i]; i++)
+        fprintf(to, "  %-19s %s\n", formats[i]->name, formats[i]->what);
+    return to == stdout ? DUMP_OK : DUMP_USAGE;
+}
+
+/* "N" or "A:B", either of which may be left out. */
+static bool parse_range(const char *s, struct range *out)
+{
+    char *end;
+    errno = 0;
+    *out = (struct range){ 0, INT64_MAX };
+    if (*s != ':') {
+        out->first = strtoll(s, &end, 10);
+        if (end == s || errno)
+            return false;
+        if (!*end) {
+            out->end = out->first + 1;
+            return out->first < INT64_MAX;
+        }
+        if (*end != ':')
+            return false;
+        s = end;
+    }
+    if (!s[1])
+        return true;
+    out->end = strtoll(s + 1, &end, 10);
+    return end != s + 1 && !*end && !errno && out->end >= out->first;
+}
+
+static bool parse_double(const char *s, double *out)
+{
+    char *end;
+    *out = strtod(s, &end);
+    return end != s && !*end && *out >= 0;
+}
+
+static int take_range(int id, struct range *range, bool *given)
+{
+    *given = true;
+    if (parse_range(optarg, range))
+        return -1;
+    complain("--%s: '%s' is neither a number nor a range A:B", option_name(id), optarg);
+    return hint();
+}
+
+static int take_tolerance(int id, double *out)
+{
+    if (parse_double(optarg, out))
+        return -1;
+    complain("--%s: '%s' is neither a number above 0 nor 0", option_name(id), optarg);
+    return hint();
+}
+
+/* Return: -1 to go on, else an exit status. */
+static int take_option(int c, struct options *o)
+{
+    switch (c) {
+    case OPT_JSON: o->json = true; break;
+    case OPT_SITE: o->select.site = optarg; break;
+    case OPT_LAYER: return take_range(c, &o->select.layers, &o->select.by_layer);
+    case OPT_STEP: return take_range(c, &o->steps, &o->by_step);
+    case OPT_FORWARD: return take_range(c, &o->forwards, &o->by_forward);
+    case OPT_ROWS: return take_range(c, &o->rows, &o->by_rows);
+    case OPT_REQUEST: o->select.request = optarg; break;
+    case OPT_ALL: o->all_values = true; break;
+    case OPT_RECORDS: o->records = true; break;
+    case OPT_TENSORS: o->tensors = true; break;
+    case OPT_REQUESTS: o->requests = true; break;
+    case OPT_AGAINST: o->against = optarg; break;
+    case OPT_TOLERANCE: return take_tolerance(c, &o->tolerance);
+    case OPT_ROW_TOLERANCE: return take_tolerance(c, &o->row_tolerance);
+    case 'f': o->format = optarg; break;
+    case 'o': o->output = optarg; break;
+    case 'h': return print_usage(stdout);
+    case OPT_VERSION: puts("dmi-dump " DMI_VERSION); return DUMP_OK;
+    default: return hint();
+    }
+    return -1;
+}
+
+static int take_words(int n, char **words, const struct command *commands, struct options *o)
+{
+    for (const struct command *c = commands; c->name; c++)
+        if (!strcmp(words[0], c->name))
+            o->command = c;
+    if (!o->command) {
+        complain("'%s' is no command: list, show, stats, verify, export", words[0]);
+        return hint();
+    }
+    int at = 1;
+    if (o->command->takes_site && at < n)
+        o->select.site = words[at++];
+    else if (o->command->takes_site) {
+        complain("%s needs a SITE (dmi-dump list names them) and a RUN", words[0]);
+        return hint();
+    }
+    if (at == n) {
+        complain("%s needs a RUN: a run's folder, or the --out folder of one run", words[0]);
+        return hint();
+    }
+    o->run = words[at++];
+    if (at < n) {
+        complain("'%s' is one argument too many", words[at]);
+        return hint();
+    }
+    return -1;
+}
+
+int options_parse(int argc, char **argv, const struct command *commands, struct options *o)
+{
+    static const struct range all = { 0, INT64_MAX };
+    *o = (struct options){
+        .steps = all, .forwards = all, .rows = all, .tolerance = 3e-3, .row_tolerance = 2e-2
+    };
+    int c;
+    opterr = 0;
+    while ((c = getopt_long(argc, argv, ":f:o:h", long_options, NULL)) != -1) {
+        int status;
+        if (c == '?' || c == ':') {
+            complain("%s '%s'", c == ':' ? "no value after" : "unknown option", argv[optind - 1]);
+            status = hint();
+        } else {
+            status = take_option(c, o);
+        }
+        if (status >= 0)
+            return status;
+    }
+    if (optind == argc)
+        return print_usage(stderr);
+    if (o->select.request)
+        o->select.n_request = strlen(o->select.request);
+    return take_words(argc - optind, argv + optind, commands, o);
+}

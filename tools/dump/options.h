@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dmi-dump's command line. A program of one thread. */
+#ifndef TOOLS_DUMP_OPTIONS_H
+#define TOOLS_DUMP_OPTIONS_H
+
+#include "read/tensors.h"
+
+#include <stdbool.h>
+
+struct reader;
+struct options;
+
+struct command {
+    const char *name;
+    int (*run)(struct reader *reader, const struct options *options); /* Return: the exit status */
+    bool takes_site;
+};
+
+struct options {
+    const struct command *command;
+    const char *run;
+    struct selection select;
+    struct range steps, forwards, rows;
+    bool by_step, by_forward, by_rows;
+    bool json, all_values, records, tensors, requests;
+    const char *against, *format, *output;
+    double tolerance, row_tolerance;
+};
+
+/**
+ * options_parse() - the command and its options
+ * @commands: ends with a row without a name
+ * Says on stderr what is wrong. Return: -1 to go on, else an exit status.
+ */
+int options_parse(int argc, char **argv, const struct command *commands, struct options *out);
+
+#endif

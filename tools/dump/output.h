@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What dmi-dump prints. Text goes out line by line, and what a run or a file claims can neither begin a line of its
+ * own nor reach the terminal as a control. A table is built once, as JSON rows, and printed as text or as JSON.
+ * Nothing else in tools/dump writes to stdout or stderr. A program of one thread.
+ */
+#ifndef TOOLS_DUMP_OUTPUT_H
+#define TOOLS_DUMP_OUTPUT_H
+
+#include "read/value.h"
+#include "storage/text.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+enum { DUMP_OK = 0, DUMP_FAILED = 1, DUMP_USAGE = 2 };
+
+/* One line on stderr, after "dmi-dump: ". */
+void complain(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+struct column {
+    const char *title;
+    const char *key; /* of the row's member */
+    int width;       /* in characters; below 0: to the left. The last column is never filled up. */
+    void (*cell)(struct text *to, const json_t *row); /* NULL: the member as it is */
+};
+
+/* A document on stdout: an object of members and tables, or (text) lines and tables. */
+struct report {
+    bool json;
+    bool failed; /* no memory */
+    bool is_object;
+    const struct column *columns;
+    size_t n_columns, n_rows;
+};
+
+/* Adds a member. JSON only; takes @value over. */
+void report_member(struct report *report, const char *key, json_t *value);
+
+/* Prints a line. Text only. */
+void report_line(struct report *report, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* A table with its titles. @key: of the member; NULL: the document is the table. */
+void report_table(struct report *report, const char *key, const struct column *columns,
+                  size_t n_columns);
+/* A row, an object; takes it over. NULL: no memory. */
+void report_row(struct report *report, json_t *row);
+void report_table_end(struct report *report);
+
+/* Ends the document. Return: @status, or DUMP_USAGE if it could not be built. */
+int report_end(struct report *report, int status);
+
+/* "1,097" */
+const char *grouped(uint64_t n, char out[32]);
+/* "1.5 KiB" */
+const char *bytes_text(double n, char out[24]);
+
+#endif

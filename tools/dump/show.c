@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dmi-dump show: values of a site. */
+#include "tools/dump/dump.h"
+
+#include "core/cleanup.h"
+#include "read/elements.h"
+#include "tools/dump/missing.h"
+
+#include <dmi/dtype.h>
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define VALUES_A_LINE 8
+
+struct shown {
+    struct report report;
+    struct reader *reader;
+    struct options options;
+    uint64_t n_rows, n_matching, n_failed;
+};
+
+/* One row, its values divided by the site's scale. */
+struct shown_row {
+    const struct tensor *tensor;
+    const struct reader_record *record;
+    uint64_t index;   /* among those that the options select */
+    int64_t position; /* -1: not known */
+    const double *values;
+    uint64_t width;
+};
+
+static json_t *row_value(const struct shown_row *row)
+{
+    json_t *values = json_array();
+    for (uint64_t i = 0; i < row->width; i++)
+        json_array_append_new(values, value_double(row->values[i]));
+    json_t *o = json_pack("{s:o, s:o, s:o}", "tensor", value_text(row->tensor->key), "row",
+                          value_u64(row->index), "forward", value_u64(row->record->at.forward));
+    if (row->record->step)
+        json_object_set_new(o, "step", value_u64(row->record->step->entry->step));
+    if (row->position >= 0)
+        json_object_set_new(o, "position", json_integer(row->position));
+    json_object_set_new(o, "launch", value_u64(row->record->at.launch));
+    json_object_set_new(o, "values", values);
+    return o;
+}
+
+static void row_title(struct report *report, const struct shown_row *row)
+{
+    double norm = 0, least = INFINITY, most = -INFINITY;
+    uint64_t n_nan = 0;
+    for (uint64_t i = 0; i < row->width; i++) {
+        double v = row->values[i];
+        norm += v * v;
+        n_nan += isnan(v);
+        least = v < least ? v : least;
+        most = v > most ? v : most;
+    }
+    _cleanup_(text_deinit) struct text t = { 0 };
+    text_printf(&t, "%s  row %" PRIu64 ", forward %" PRIu64, row->tensor->key, row->index,
+                row->record->at.forward);
+    if (row->record->step)
+        text_printf(&t, ", step %" PRIu64, row->record->step->entry->step);
+    if (row->position >= 0)
+        text_printf(&t, ", position %" PRId64, row->position);
+    text_printf(&t, "; norm %.6g, least %.6g, most %.6g", sqrt(norm), least, most);
+    if (n_nan)
+        text_printf(&t, ", %" PRIu64 " NaN", n_nan);
+    report_line(report, "%s", t.failed ? "" : t.data);
+    report->failed |= t.failed;
+}
+
+static void row_values(struct report *report, const struct shown_row *row, bool all)
+{
+    _cleanup_(text_deinit) struct text t = { 0 };
+    text_printf(&t, "   ");
+    for (uint64_t i = 0; i < row->width; i++) {
+        if (!all && row->width > 10 && i == 6) {
+            text_printf(&t, " ... (%" PRIu64 " more, --all)", row->width - 8);
+            i = row->width - 2;
+        }
+        if (all && i && i % VALUES_A_LINE == 0) {
+            report_line(report, "%s", t.failed ? "" : t.data);
+            t.n = 0;
+            text_printf(&t, "   ");
+        }
+        text_printf(&t, " %12.6g", row->values[i]);
+    }
+    report_line(report, "%s", t.failed ? "" : t.data);
+    report->failed |= t.failed;
+}
+
+static void show_row(struct shown *s, const struct shown_row *row)
+{
+    s->n_rows++;
+    if (s->report.json) {
+        report_row(&s->report, row_value(row));
+        return;
+    }
+    row_title(&s->report, row);
+    row_values(&s->report, row, s->options.all_values);
+}
+
+/* The rows of a piece that --rows asks for; @first: index of its first. */
+static int show_rows(struct shown *s, const struct tensor *t, const struct piece *p, uint64_t first)
+{
+    const struct reader_record *rec = reader_record(s->reader, p->record);
+    uint64_t width = 1;
+    for (uint32_t d = 1; d < rec->at.n_dims; d++)
+        width *= rec->at.dims[d];
+    _cleanup_(freep) uint8_t *raw = malloc(rec->at.n_bytes + 1);
+    _cleanup_(freep) double *values = calloc(width + 1, sizeof *values);
+    if (!raw || !values)
+        return -ENOMEM;
+    struct err err = { 0 };
+    if (reader_decode(&err, s->reader, rec, raw)) {
+        complain("DAMAGED: %s", err.msg);
+        s->n_failed++;
+        return 0;
+    }
+    double scale = reader_site(s->reader, rec->at.site)->scale;
+    size_t n_row = width * dmi_dtype_bytes(rec->at.dtype);
+    const struct range *rows = &s->options.rows;
+    uint64_t skip = rows->first > (int64_t)first ? (uint64_t)rows->first - first : 0;
+    for (uint64_t i = skip; i < p->n_rows && range_has(rows, (int64_t)(first + i)); i++) {
+        elements_to_double(rec->at.dtype, raw + (p->first_row + i) * n_row, width, values);
+        for (uint64_t k = 0; k < width && scale != 1.0 && scale != 0.0; k++)
+            values[k] /= scale;
+        int64_t position = p->position < 0 ? -1 : p->position + (int64_t)i;
+        show_row(s, &(struct shown_row){ t, rec, first + i, position, values, width });
+    }
+    return 0;
+}
+
+static bool piece_wanted(const struct shown *s, const struct reader_record *rec)
+{
+    const struct options *o = &s->options;
+    uint64_t step = rec->step ? rec->step->entry->step : rec->at.forward;
+    return (!o->by_step || range_has(&o->steps, (int64_t)step)) &&
+           (!o->by_forward || range_has(&o->forwards, (int64_t)rec->at.forward));
+}
+
+static int show_tensor(struct shown *s, const struct tensor *t)
+{
+    uint64_t index = 0, before = s->n_rows;
+    for (size_t i = 0; i < t->n_pieces; i++) {
+        const struct piece *p = &t->pieces[i];
+        if (!piece_wanted(s, reader_record(s->reader, p->record)))
+            continue;
+        uint64_t first = index;
+        index += p->n_rows;
+        s->n_matching += p->n_rows;
+        if ((int64_t)first < s->options.rows.end && (int64_t)index > s->options.rows.first) {
+            int r = show_rows(s, t, p, first);
+            if (r)
+                return r;
+        }
+    }
+    if (!s->options.by_rows && index > s->n_rows - before)
+        report_line(&s->report, "  ... %" PRIu64 " more rows (--rows A:B)",
+                    index - (s->n_rows - before));
+    return 0;
+}
+
+int dump_show(struct reader *reader, const struct options *given)
+{
+    struct shown s = { .report = { .json = given->json }, .reader = reader, .options = *given };
+    if (!s.options.by_rows)
+        s.options.rows = (struct range){ 0, 4 };
+    struct err err = { 0 };
+    _cleanup_(sites_deinit) struct sites sites = { 0 };
+    _cleanup_(tensors_deinit) struct tensors ts = { 0 };
+    const struct tensors_query query = { .select = &s.options.select };
+    if (!missing_has_request(reader, &s.options.select))
+        return DUMP_FAILED;
+    if (sites_build(reader, &sites))
+        return no_memory();
+    if (tensors_build(&err, reader, &sites, &query, &ts)) {
+        complain("%s", err.msg);
+        return DUMP_USAGE;
+    }
+    if (s.report.json)
+        report_table(&s.report, NULL, NULL, 0);
+    for (size_t i = 0; i < ts.n; i++)
+        if (show_tensor(&s, &ts.all[i]))
+            return no_memory();
+    report_table_end(&s.report);
+    if (!ts.n)
+        missing_complain(reader, &sites, &s.options.select);
+    else if (!s.n_rows)
+        complain("no row fits --step, --forward and --rows (%" PRIu64 " rows before --rows)",
+                 s.n_matching);
+    struct report quiet = { 0 };
+    bool damaged = facts_findings(&quiet, reader) || s.n_failed;
+    return report_end(&s.report, damaged || !s.n_rows ? DUMP_FAILED : DUMP_OK);
+}

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dmi-dump stats: sizes, and whether captured + dropped = expected. */
+#include "tools/dump/dump.h"
+
+#include "core/cleanup.h"
+#include "read/account.h"
+#include "tools/dump/layers.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+#define N_OF(a) (sizeof(a) / sizeof(a)[0])
+
+/* ------------------------------------------------------------------------- a row */
+
+static json_int_t member_of(const json_t *row, const char *member, const char *key)
+{
+    return json_integer_value(json_object_get(json_object_get(row, member), key));
+}
+
+static void cell_layers(struct text *to, const json_t *row)
+{
+    text_printf(to, "%s", json_string_value(json_object_get(row, "layer_ranges")));
+}
+
+static void cell_raw(struct text *to, const json_t *row)
+{
+    char size[24];
+    text_printf(to, "%s", bytes_text(json_number_value(json_object_get(row, "raw_bytes")), size));
+}
+
+static void cell_stored(struct text *to, const json_t *row)
+{
+    char size[24];
+    text_printf(to, "%s",
+                bytes_text(json_number_value(json_object_get(row, "stored_bytes")), size));
+}
+
+static void cell_ratio(struct text *to, const json_t *row)
+{
+    text_printf(to, "%.3f", json_number_value(json_object_get(row, "ratio")));
+}
+
+static void cell_expected(struct text *to, const json_t *row)
+{
+    text_printf(to, "%" JSON_INTEGER_FORMAT, member_of(row, "expected", "records"));
+}
+
+static void cell_dropped(struct text *to, const json_t *row)
+{
+    text_printf(to, "%" JSON_INTEGER_FORMAT, member_of(row, "dropped", "records"));
+}
+
+/* Drops by reason, and whether the accounting balances. */
+static void cell_remark(struct text *to, const json_t *row)
+{
+    const char *reason;
+    json_t *n;
+    json_object_foreach(json_object_get(row, "dropped_by_reason"), reason, n)
+    {
+        text_printf(to, "%s%s=%" JSON_INTEGER_FORMAT, to->n ? " " : "", reason,
+                    json_integer_value(n));
+    }
+    if (json_is_false(json_object_get(row, "holds")))
+        text_printf(to, "%sMISMATCH", to->n ? " " : "");
+}
+
+static const struct column columns[] = {
+    { "SITE", "site", -18, NULL },
+    { "LAYERS", "layers", -9, cell_layers },
+    { "RECORDS", "records", 8, NULL },
+    { "ROWS", "rows", 9, NULL },
+    { "RAW", "raw_bytes", 10, cell_raw },
+    { "STORED", "stored_bytes", 10, cell_stored },
+    { "RATIO", "ratio", 6, cell_ratio },
+    { "EXPECTED", "expected", 9, cell_expected },
+    { "DROPPED", "dropped", 8, cell_dropped },
+    { "", "holds", -1, cell_remark },
+};
+
+static json_t *tally_value(const struct dmi_tally *t)
+{
+    return json_pack("{s:o, s:o, s:o}", "records", value_u64(t->records), "rows",
+                     value_u64(t->rows), "bytes", value_u64(t->bytes));
+}
+
+static json_t *reasons_value(const struct account *a)
+{
+    json_t *o = json_object();
+    for (uint32_t d = 0; d < DMI_DROP_ROOM; d++)
+        if (a->dropped_by[d])
+            json_object_set_new(o, dmi_drop_name(d), value_u64(a->dropped_by[d]));
+    return o;
+}
+
+static json_t *stats_row(const char *name, const struct account *a, const struct layers *layers,
+                         const char *lost_name)
+{
+    _cleanup_(text_deinit) struct text ranges = { 0 };
+    layers_add_text(&ranges, layers);
+    double ratio = a->n_stored > 0 ? (double)a->found.bytes / a->n_stored : 1.0;
+    return json_pack("{s:o, s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+                     "site", value_text(name), "layers", (int)layers->n, "layer_ranges",
+                     ranges.data ? ranges.data : "", "records", value_u64(a->found.records), "rows",
+                     value_u64(a->found.rows), "raw_bytes", value_u64(a->found.bytes),
+                     "stored_bytes", value_double(round(a->n_stored)), "ratio", value_double(ratio),
+                     "expected", tally_value(&a->expected), "captured", tally_value(&a->found),
+                     "dropped", tally_value(&a->dropped), lost_name, tally_value(&a->lost),
+                     "dropped_by_reason", reasons_value(a), "launches", value_u64(a->launches),
+                     "holds", a->known ? json_boolean(a->balances) : json_null());
+}
+
+/* ------------------------------------------------------------------------- sentences */
+
+static void requests_sentence(struct report *report, const struct requests *requests)
+{
+    if (requests->n)
+        report_line(report, "%zu request%s: %" PRIu64 " tokens computed, %" PRIu64 " cached%s",
+                    requests->n, requests->n == 1 ? "" : "s", requests->n_computed,
+                    requests->n_cached,
+                    requests->n_cached ? " (taken over from an earlier request: nothing was "
+                                         "computed, so there was nothing to capture)."
+                                       : ".");
+}
+
+/* ------------------------------------------------------------------------- the command */
+
+struct stats {
+    struct sites sites;
+    struct accounts accounts;
+    struct requests requests;
+    struct layers *layers; /* by site id, in the first entry of a name */
+};
+
+static void stats_deinit(struct stats *s)
+{
+    for (size_t i = 0; s->layers && i < s->sites.n; i++)
+        layers_deinit(&s->layers[i]);
+    free(s->layers);
+    sites_deinit(&s->sites);
+    accounts_deinit(&s->accounts);
+    requests_deinit(&s->requests);
+}
+
+static int stats_build(const struct reader *reader, struct stats *s)
+{
+    int r = sites_build(reader, &s->sites);
+    if (!r)
+        r = accounts_build(reader, &s->sites, &s->accounts);
+    if (!r)
+        r = requests_build(reader, &s->requests);
+    if (!r && !(s->layers = calloc(s->sites.n + 1, sizeof *s->layers)))
+        r = -ENOMEM;
+    for (size_t i = 0; !r && i < reader_n_records(reader); i++) {
+        const struct dmi_record *at = &reader_record(reader, i)->at;
+        r = layers_add(&s->layers[s->sites.first[at->site]], at->layer);
+    }
+    for (size_t i = 0; !r && i < s->sites.n; i++)
+        layers_sort(&s->layers[i]);
+    return r;
+}
+
+static void stats_table(struct report *report, const struct reader *reader, const struct stats *s,
+                        const char *lost_name)
+{
+    static const struct layers none;
+    report_table(report, "sites", columns, N_OF(columns));
+    for (size_t i = 0; i < s->sites.n; i++)
+        if (s->sites.first[i] == i)
+            report_row(report, stats_row(reader_site(reader, i)->name, &s->accounts.sites[i],
+                                         &s->layers[i], lost_name));
+    json_t *total = stats_row("total", &s->accounts.total, &none, lost_name);
+    if (!report->json)
+        report_row(report, json_incref(total));
+    report_table_end(report);
+    report_member(report, "total", total);
+}
+
+int dump_stats(struct reader *reader, const struct options *o)
+{
+    const struct reader_run *run = reader_run(reader);
+    const char *lost_name = run->state == READER_RUNNING ? "in_flight" : "lost_at_kill";
+    struct report report = { .json = o->json };
+    _cleanup_(stats_deinit) struct stats s = { 0 };
+    if (stats_build(reader, &s))
+        return no_memory();
+    facts_run(&report, reader);
+    report_line(&report, "%s", "");
+    report_member(&report, "forwards", value_u64(run->counters ? run->counters->forwards : 0));
+    report_member(&report, "launches_matched",
+                  value_u64(run->counters ? run->counters->launches_matched : 0));
+    report_member(&report, "steps", value_u64(run->counters ? run->counters->steps : 0));
+    stats_table(&report, reader, &s, lost_name);
+    report_line(&report, "%s", "");
+    facts_account(&report, reader, &s.accounts.total);
+    requests_sentence(&report, &s.requests);
+    if (report.json)
+        list_requests(&report, &s.requests, &o->select);
+    facts_problems(&report, run);
+    const struct account *total = &s.accounts.total;
+    bool good = total->balances || (!total->known && facts_is_segment(run));
+    report_member(&report, "holds", total->known ? json_boolean(total->balances) : json_null());
+    size_t n_damage = facts_findings(&report, reader);
+    return report_end(&report, n_damage || !good ? DUMP_FAILED : DUMP_OK);
+}

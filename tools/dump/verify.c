@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dmi-dump verify: every checksum, every file, the accounting; and a comparison with reference activations. */
+#include "tools/dump/dump.h"
+
+#include "core/cleanup.h"
+
+static void verdict(struct report *report, const struct reader *reader, size_t n_damage)
+{
+    const struct reader_run *run = reader_run(reader);
+    char records[32];
+    grouped(reader_n_records(reader), records);
+    if (n_damage)
+        report_line(report, "%zu thing%s wrong with %s (%s records can be read)", n_damage,
+                    n_damage == 1 ? " is" : "s are", run->path, records);
+    else
+        report_line(report, "%s: %zu segment%s, %s records, every checksum is right", run->path,
+                    run->n_segments, run->n_segments == 1 ? "" : "s", records);
+}
+
+/* @balances: false where the accounting is known and does not. Return: an exit status. */
+static int account(struct report *report, const struct reader *reader, bool *balances)
+{
+    _cleanup_(sites_deinit) struct sites sites = { 0 };
+    _cleanup_(accounts_deinit) struct accounts accounts = { 0 };
+    if (sites_build(reader, &sites) || accounts_build(reader, &sites, &accounts))
+        return no_memory();
+    facts_account(report, reader, &accounts.total);
+    *balances = accounts.total.balances || !accounts.total.known;
+    return DUMP_OK;
+}
+
+int dump_verify(struct reader *reader, const struct options *o)
+{
+    struct report report = { .json = o->json };
+    bool balances = false;
+    if (reader_verify(reader))
+        return no_memory();
+    if (report.json)
+        facts_run(&report, reader);
+    size_t n_damage = facts_findings(&report, reader);
+    verdict(&report, reader, n_damage);
+    if (account(&report, reader, &balances))
+        return DUMP_USAGE;
+    report_member(&report, "intact", json_boolean(!n_damage && balances));
+    int status = n_damage || !balances ? DUMP_FAILED : DUMP_OK;
+    if (o->against) {
+        int compared = dump_compare(reader, o, &report);
+        status = compared > status ? compared : status;
+    }
+    return report_end(&report, status);
+}
