@@ -3,6 +3,7 @@
 
 #include "core/cleanup.h"
 #include "storage/hash.h"
+#include "storage/rows.h"
 
 #include <dmi/dtype.h>
 
@@ -37,6 +38,7 @@ void chunk_seal(struct chunk *chunk, uint64_t sequence, const uint8_t run_uuid[1
     h->sequence = sequence;
     memcpy(&h->run, run_uuid, sizeof h->run);
     h->meta_hash = hash_bytes(chunk->meta, h->n_meta);
+    h->payload_hash = 0; /* only RECORDS have a payload, and its planes their own hashes */
     h->hash = hash_bytes(h, offsetof(struct dmi_chunk_header, hash));
 }
 
@@ -47,10 +49,19 @@ void chunk_pieces(const struct chunk *chunk, struct iovec pieces[3])
     pieces[2] = (struct iovec){ chunk->payload, chunk_pad(chunk->header.n_payload) };
 }
 
+static uint32_t row_dims(const struct run_record *r)
+{
+    return r->n_row_dims ? r->n_row_dims : 1;
+}
+
 static int check_record(const struct run_record *r)
 {
     uint64_t n = dmi_dtype_bytes(r->dtype);
+    uint32_t rows;
     if (!n || r->n_dims < 1 || r->n_dims > DMI_MAX_DIMS || (r->n_bytes && !r->data))
+        return -EINVAL;
+    if (row_dims(r) > r->n_dims || !rows_count(r->dims, row_dims(r), &rows) ||
+        r->layer < DMI_NO_LAYER)
         return -EINVAL;
     for (uint32_t d = 0; d < r->n_dims; d++)
         if (__builtin_mul_overflow(n, (uint64_t)r->dims[d], &n))
@@ -60,13 +71,20 @@ static int check_record(const struct run_record *r)
     return n > DMI_MAX_PAYLOAD ? -E2BIG : 0;
 }
 
+/* Rows that the record has an entry for in the table of kept rows. */
+static uint32_t kept_rows(const struct run_record *r)
+{
+    uint32_t rows = 0;
+    return r->kept && rows_count(r->dims, row_dims(r), &rows) ? rows : 0;
+}
+
 /* Records of one element size and encoding share a group; there are few, so a table by both. */
 struct layout {
     uint32_t group_of[DMI_ENCODING_ROTATED + 1][9]; /* index + 1; 0: none */
     struct dmi_group groups[(DMI_ENCODING_ROTATED + 1) * 4];
     uint32_t n_groups;
     uint32_t n_planes;
-    uint64_t n_raw;
+    uint64_t n_raw, n_kept;
 };
 
 static int lay_out(struct layout *l, const struct run_record *records, size_t n_records)
@@ -85,6 +103,7 @@ static int lay_out(struct layout *l, const struct run_record *records, size_t n_
         }
         l->groups[*slot - 1].n_raw += records[i].n_bytes;
         l->n_raw += records[i].n_bytes;
+        l->n_kept += kept_rows(&records[i]);
         if (l->n_raw > DMI_MAX_PAYLOAD)
             return -E2BIG;
     }
@@ -95,8 +114,9 @@ static int lay_out(struct layout *l, const struct run_record *records, size_t n_
         n_planes += (group->n_raw + DMI_BLOCK_BYTES - 1) / DMI_BLOCK_BYTES *
                     codec_planes(group->encoding, group->element_bytes);
     }
-    if (n_records > DMI_MAX_META / 2 / sizeof(struct dmi_record) ||
-        n_planes > DMI_MAX_META / 2 / sizeof(struct dmi_plane))
+    if (n_records > DMI_MAX_META / 4 / sizeof(struct dmi_record) ||
+        n_planes > DMI_MAX_META / 4 / sizeof(struct dmi_plane) ||
+        l->n_kept > DMI_MAX_META / 4 / sizeof(uint32_t))
         return -E2BIG;
     l->n_planes = (uint32_t)n_planes;
     return 0;
@@ -128,9 +148,10 @@ static void cursor_read(struct cursor *c, uint8_t *out, size_t n)
     }
 }
 
-static void place(struct layout *l, struct dmi_record *out, const struct run_record *const *records,
-                  size_t n_records)
+static void place(struct layout *l, struct dmi_record *out, uint32_t *kept,
+                  const struct run_record *const *records, size_t n_records)
 {
+    uint32_t n_kept = 0;
     uint64_t used[sizeof l->groups / sizeof l->groups[0]] = { 0 };
     for (size_t i = 0; i < n_records; i++) {
         const struct run_record *r = records[i];
@@ -149,9 +170,15 @@ static void place(struct layout *l, struct dmi_record *out, const struct run_rec
             .group = g,
             .offset = used[g],
             .n_bytes = r->n_bytes,
+            .n_row_dims = (uint8_t)row_dims(r),
+            .kept = n_kept,
+            .n_kept = kept_rows(r),
             .hash = hash_bytes(r->data, r->n_bytes),
         };
         memcpy(out[i].dims, r->dims, r->n_dims * sizeof r->dims[0]);
+        if (out[i].n_kept)
+            memcpy(kept + n_kept, r->kept, out[i].n_kept * sizeof *kept);
+        n_kept += out[i].n_kept;
         used[g] += r->n_bytes;
     }
 }
@@ -213,11 +240,13 @@ int chunk_records(struct chunk *chunk, struct codec *codec, const struct run_rec
         return r;
     struct dmi_records_head head = { .n_records = (uint32_t)n_records,
                                      .n_groups = l.n_groups,
-                                     .n_planes = l.n_planes };
+                                     .n_planes = l.n_planes,
+                                     .n_kept = (uint32_t)l.n_kept };
     size_t n_table = n_records * sizeof(struct dmi_record);
     size_t n_groups = l.n_groups * sizeof(struct dmi_group);
-    size_t n_meta = sizeof head + n_table + n_groups + l.n_planes * sizeof(struct dmi_plane);
-    _cleanup_(freep) uint8_t *meta = malloc(n_meta);
+    size_t n_planes = l.n_planes * sizeof(struct dmi_plane);
+    size_t n_meta = sizeof head + n_table + n_groups + n_planes + l.n_kept * sizeof(uint32_t);
+    _cleanup_(freep) uint8_t *meta = calloc(1, chunk_pad(n_meta));
     _cleanup_(freep) const struct run_record **sorted = malloc(n_records * sizeof *sorted);
     if (!meta || !sorted)
         return -ENOMEM;
@@ -228,7 +257,7 @@ int chunk_records(struct chunk *chunk, struct codec *codec, const struct run_rec
     struct dmi_plane *planes = (struct dmi_plane *)(meta + sizeof head + n_table + n_groups);
     chunk_from_meta(chunk, DMI_CHUNK_RECORDS, NULL, n_meta);
     memcpy(meta, &head, sizeof head);
-    place(&l, placed, sorted, n_records);
+    place(&l, placed, (uint32_t *)(void *)((uint8_t *)planes + n_planes), sorted, n_records);
     r = encode_groups(chunk, codec, &l, planes, placed, sorted, n_records);
     if (r)
         return r;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#define ZSTD_STATIC_LINKING_ONLY /* ZSTD_c_literalCompressionMode */
 #include "storage/codec.h"
 
+#include "storage/codec_table.h"
 #include "storage/hash.h"
 
 #include <dmi/dtype.h>
@@ -9,18 +9,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <zstd.h>
-
-/*
- * No matching, only entropy coding of bytes: the least level there is. A negative level switches
- * literal compression off by itself, so it is switched on again by hand (zstd 1.5.4; ratio 1.000
- * without).
- */
-#define LITERALS_ONLY (-131072)
 
 struct codec {
-    ZSTD_CCtx *compress;
-    ZSTD_DCtx *decompress;
+    struct codec_state state;
     uint8_t planes[DMI_BLOCK_BYTES] __attribute__((aligned(64)));
 };
 
@@ -29,8 +20,7 @@ struct codec *codec_new(void)
     struct codec *c = aligned_alloc(64, sizeof *c);
     if (!c)
         return NULL;
-    c->compress = NULL;
-    c->decompress = NULL;
+    c->state = (struct codec_state){ 0 };
     return c;
 }
 
@@ -38,8 +28,7 @@ void codec_free(struct codec *codec)
 {
     if (!codec)
         return;
-    ZSTD_freeCCtx(codec->compress);
-    ZSTD_freeDCtx(codec->decompress);
+    codec_state_deinit(&codec->state);
     free(codec);
 }
 
@@ -70,8 +59,8 @@ uint32_t codec_planes(uint32_t encoding, uint32_t element_bytes)
 
 size_t codec_bound(size_t n_raw)
 {
-    /* a plane that grows is written behind those before it, and then overwritten by its raw form */
-    return n_raw + ZSTD_compressBound(n_raw);
+    /* a plane that grows is written after those before it, and then overwritten by its raw form */
+    return n_raw + codec_row_bound(n_raw);
 }
 
 /*
@@ -132,47 +121,20 @@ static void rotate8(uint8_t *b, size_t n, int left)
         b[i] = (uint8_t)(left ? b[i] << 1 | b[i] >> 7 : b[i] >> 1 | b[i] << 7);
 }
 
-static ZSTD_CCtx *compressor(struct codec *c)
+/* One plane by the first codec that pays; without memory for others it is stored raw. */
+static size_t encode_plane(struct codec *codec, const uint8_t *src, size_t n, uint8_t *dst,
+                           size_t room, struct dmi_plane *plane)
 {
-    if (c->compress)
-        return c->compress;
-    ZSTD_CCtx *z = ZSTD_createCCtx();
-    if (!z)
-        return NULL;
-    size_t r = ZSTD_CCtx_setParameter(z, ZSTD_c_compressionLevel, LITERALS_ONLY);
-    if (!ZSTD_isError(r))
-        r = ZSTD_CCtx_setParameter(z, ZSTD_c_literalCompressionMode, ZSTD_ps_enable);
-    if (!ZSTD_isError(r))
-        r = ZSTD_CCtx_setParameter(z, ZSTD_c_contentSizeFlag, 1);
-    if (ZSTD_isError(r)) {
-        ZSTD_freeCCtx(z);
-        return NULL;
+    size_t used = 0;
+    *plane = (struct dmi_plane){ 0 };
+    for (size_t i = 0; n && !used && i < codec_n_rows(); i++) {
+        const struct codec_row *row = codec_row_at(i);
+        used = row->encode ? row->encode(&codec->state, src, n, dst, room) : 0;
+        plane->codec = used ? row->number : DMI_CODEC_RAW;
     }
-    return c->compress = z;
-}
-
-/*
- * Whether a plane is worth a try. A mantissa's bytes are all but uniform, and zstd needs as long to
- * give up on them as several hashes of them take: a sample of SAMPLES bytes tells. Its number of
- * equal pairs has mean n + n(n-1)/256 and deviation n/sqrt(128) if bytes are uniform; a plane that
- * would shrink by 1.6%, the least that zstd accepts, lies well above four deviations.
- */
-#define SAMPLES 1024u
-#define RUNS    16u
-
-static int may_shrink(const uint8_t *plane, size_t n)
-{
-    if (n < 4 * SAMPLES)
-        return 1;
-    uint32_t count[256] = { 0 }, pairs = 0;
-    for (uint32_t run = 0; run < RUNS; run++) {
-        const uint8_t *from = plane + run * (n / RUNS);
-        for (uint32_t i = 0; i < SAMPLES / RUNS; i++)
-            count[from[i]]++;
-    }
-    for (int i = 0; i < 256; i++)
-        pairs += count[i] * count[i];
-    return pairs > SAMPLES + SAMPLES * (SAMPLES - 1) / 256 + 4 * 91;
+    plane->n_stored = (uint32_t)used;
+    plane->hash = hash_bytes(dst, used);
+    return used;
 }
 
 size_t codec_encode(struct codec *codec, uint32_t encoding, uint32_t element_bytes, const void *raw,
@@ -191,26 +153,22 @@ size_t codec_encode(struct codec *codec, uint32_t encoding, uint32_t element_byt
         rotate8(codec->planes, n_raw, 1);
         src = codec->planes;
     }
-    /* without memory for zstd everything is stored raw: larger, and whole */
-    ZSTD_CCtx *z = compressor(codec);
     size_t n_plane = n_raw / n_planes, used = 0;
     for (uint32_t p = 0; p < n_planes; p++) {
-        uint8_t *dst = (uint8_t *)out + used;
-        size_t n = n_plane;
-        if (z && may_shrink(src, n_plane))
-            n = ZSTD_compress2(z, dst, codec_bound(n_raw) - used, src, n_plane);
-        planes[p] = (struct dmi_plane){ .codec = DMI_CODEC_ZSTD };
-        if (ZSTD_isError(n) || n >= n_plane) {
-            memcpy(dst, src, n_plane);
-            planes[p].codec = DMI_CODEC_RAW;
-            n = n_plane;
-        }
-        planes[p].n_stored = (uint32_t)n;
-        planes[p].hash = hash_bytes(dst, n);
-        used += n;
+        used += encode_plane(codec, src, n_plane, (uint8_t *)out + used, codec_bound(n_raw) - used,
+                             &planes[p]);
         src += n_plane;
     }
     return used;
+}
+
+static int decode_plane(struct codec *codec, const struct dmi_plane *plane, const uint8_t *src,
+                        uint8_t *dst, size_t n)
+{
+    if (hash_bytes(src, plane->n_stored) != plane->hash)
+        return -EBADMSG;
+    const struct codec_row *row = codec_row(plane->codec);
+    return row ? row->decode(&codec->state, src, plane->n_stored, dst, n) : -ENOTSUP;
 }
 
 int codec_decode(struct codec *codec, uint32_t encoding, uint32_t element_bytes,
@@ -219,10 +177,10 @@ int codec_decode(struct codec *codec, uint32_t encoding, uint32_t element_bytes,
 {
     uint32_t n_planes = codec_planes(encoding, element_bytes);
     *bad_plane = 0;
-    if (!n_planes || n_raw > DMI_BLOCK_BYTES || n_raw % element_bytes)
+    if (!n_planes)
+        return -ENOTSUP;
+    if (n_raw > DMI_BLOCK_BYTES || n_raw % element_bytes)
         return -EINVAL;
-    if (!codec->decompress && !(codec->decompress = ZSTD_createDCtx()))
-        return -ENOMEM;
     int rotate = encoding == DMI_ENCODING_ROTATED;
     size_t n_plane = n_raw / n_planes, used = 0;
     uint8_t *dst = n_planes > 1 ? codec->planes : raw;
@@ -231,18 +189,9 @@ int codec_decode(struct codec *codec, uint32_t encoding, uint32_t element_bytes,
         *bad_plane = p;
         if (planes[p].n_stored > n_stored - used)
             return -EINVAL;
-        if (hash_bytes(src, planes[p].n_stored) != planes[p].hash)
-            return -EBADMSG;
-        if (planes[p].codec == DMI_CODEC_ZSTD) {
-            size_t n =
-                ZSTD_decompressDCtx(codec->decompress, dst, n_plane, src, planes[p].n_stored);
-            if (ZSTD_isError(n) || n != n_plane)
-                return -EBADMSG;
-        } else if (planes[p].codec == DMI_CODEC_RAW && planes[p].n_stored == n_plane) {
-            memcpy(dst, src, n_plane);
-        } else {
-            return -EBADMSG;
-        }
+        int r = decode_plane(codec, &planes[p], src, dst, n_plane);
+        if (r)
+            return r;
         used += planes[p].n_stored;
         dst += n_plane;
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Blocks of payload: rotation, byte planes, zstd with literals only. A struct codec is for one
+ * Blocks of payload: rotation, byte planes, and each plane by a codec (codec_table.h). A struct codec is for one
  * thread at a time; it never touches files. Source: docs/format.md 5.
  */
 #ifndef STORAGE_CODEC_H
@@ -41,9 +41,9 @@ size_t codec_encode(struct codec *codec, uint32_t encoding, uint32_t element_byt
 
 /**
  * codec_decode() - the reverse; checks every plane
- * @stored: the planes' bytes one behind the other; @n_stored must be their sum
- * Return: 0, -EBADMSG (a checksum or a frame is wrong; *@bad_plane says which), -EINVAL (senseless
- * numbers). @raw is undefined on failure.
+ * @stored: the planes' bytes one after the other; @n_stored must be their sum
+ * Return: 0, -ENOTSUP (the encoding, or the codec of *@bad_plane, is not known), -EBADMSG (a checksum or a
+ * frame is wrong; *@bad_plane says which), -EINVAL (sizes that cannot be). @raw is undefined on failure.
  */
 int codec_decode(struct codec *codec, uint32_t encoding, uint32_t element_bytes,
                  const struct dmi_plane *planes, const void *stored, size_t n_stored, void *raw,

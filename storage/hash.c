@@ -6,7 +6,7 @@
 
 uint64_t hash_bytes(const void *data, size_t n_bytes)
 {
-    return XXH64(data, n_bytes, 0);
+    return XXH3_64bits(data, n_bytes);
 }
 
 uint64_t hash_two(const void *a, size_t n_a, const void *b, size_t n_b)
@@ -16,5 +16,5 @@ uint64_t hash_two(const void *a, size_t n_a, const void *b, size_t n_b)
         return 0;
     memcpy(both, a, n_a);
     memcpy(both + n_a, b, n_b);
-    return XXH64(both, n_a + n_b, 0);
+    return XXH3_64bits(both, n_a + n_b);
 }

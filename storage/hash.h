@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The checksum of every file of a run: XXH64, seed 0. Pure: any thread. */
+/* The checksum of every file of a run: XXH3_64bits, seed 0 (docs/format.md, "Hashes"). Pure: any thread. */
 #ifndef STORAGE_HASH_H
 #define STORAGE_HASH_H
 

@@ -30,9 +30,10 @@ static void add_site(struct text *t, const struct dmi_site *s, uint32_t id)
     const struct dmi_dtype_info *info = dmi_dtype_info(s->dtype);
     text_printf(t, "%s\n    {\"id\": %u, \"name\": ", id ? "," : "", id);
     text_json(t, s->name ? s->name : "");
-    text_printf(t, ", \"dtype\": \"%s\", \"row\": \"%s\", \"has_layer\": %s, \"scale\": ",
-                info ? info->name : "none", dmi_row_name(s->row) ? dmi_row_name(s->row) : "none",
-                s->has_layer ? "true" : "false");
+    text_printf(
+        t, ", \"dtype\": \"%s\", \"row\": \"%s\", \"row_dims\": %u, \"has_layer\": %s, \"scale\": ",
+        info ? info->name : "none", dmi_row_name(s->row) ? dmi_row_name(s->row) : "none",
+        s->n_row_dims ? s->n_row_dims : 1u, s->has_layer ? "true" : "false");
     text_json_double(t, s->scale);
     text_printf(t, ", \"expect\": %" PRId64 ", \"kind\": ", s->expect);
     text_json(t, s->kind);
@@ -68,7 +69,9 @@ void manifest_write(struct text *text, const struct manifest *m)
     size_t key = text->n;
     text_printf(text, MANIFEST_CHECKSUM_KEY MANIFEST_CHECKSUM_ZERO "\",\n\"uuid\": \"");
     add_uuid(text, m->run_uuid);
-    text_printf(text, "\",\n\"host\": ");
+    text_printf(text, "\",\n\"job\": ");
+    text_json(text, m->job);
+    text_printf(text, ",\n\"host\": ");
     text_json(text, m->host);
     text_printf(text,
                 ",\n\"pid\": %" PRIu64 ",\n\"start_realtime_ns\": %" PRIu64
@@ -79,12 +82,12 @@ void manifest_write(struct text *text, const struct manifest *m)
                 ",\n\"state\": \"%s\",\n\"spec\": {\"path\": ", m->closed ? "closed" : "running");
     text_json(text, m->spec_path);
     text_printf(text,
-                ", \"file\": \"spec.yaml\", \"bytes\": %" PRIu64 ", \"xxh64\": \"%016" PRIx64
+                ", \"file\": \"spec.yaml\", \"bytes\": %" PRIu64 ", \"xxh3\": \"%016" PRIx64
                 "\"},\n\"counters\": {\"file\": \"counters\", "
                 "\"bytes\": %" PRIu64,
                 m->n_spec, m->spec_hash, m->n_counters);
     if (m->closed)
-        text_printf(text, ", \"xxh64\": \"%016" PRIx64 "\"", m->counters_hash);
+        text_printf(text, ", \"xxh3\": \"%016" PRIx64 "\"", m->counters_hash);
     text_printf(text, "},\n\"segments\": [");
     for (size_t i = 0; i < m->n_segments; i++) {
         const struct manifest_segment *s = &m->segments[i];
@@ -167,6 +170,7 @@ void manifest_deinit(struct manifest *m)
     free(m->problems);
     free(m->segments);
     free(m->spec_path);
+    free(m->job);
     free(m->library_version);
     free(m->sites);
     *m = (struct manifest){ 0 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The JSON of a run: the site dictionary (in every segment and in the manifest) and the manifest.
- * Pure text building; any thread, the caller locks what it passes. Source: docs/format.md 4, 8.
+ * Pure text building; any thread, the caller locks what it passes. Source: docs/format.md 4, 9.
  */
 #ifndef STORAGE_MANIFEST_H
 #define STORAGE_MANIFEST_H
@@ -24,7 +24,7 @@ struct manifest_segment {
 
 struct manifest_problem {
     char *site, *reason, *sentence; /* owned; site may be NULL */
-    uint64_t n;                     /* times it was told */
+    uint64_t n;                     /* times it was reported */
 };
 
 struct manifest {
@@ -32,6 +32,7 @@ struct manifest {
     char host[256];
     uint64_t pid, start_ns;
     char *spec_path; /* owned; NULL: none */
+    char *job;       /* owned; NULL: none */
     char *library_version;
     char *sites; /* the dictionary as JSON, owned */
     uint64_t n_spec;
@@ -51,7 +52,7 @@ void manifest_sites(struct text *text, const struct run_options *options);
 /* The manifest, its checksum filled in. */
 void manifest_write(struct text *text, const struct manifest *manifest);
 
-/* Return: 0 or -ENOMEM; a problem told before only counts. At most 1000 are kept. */
+/* Return: 0 or -ENOMEM; a problem that was reported before only counts. At most 1000 are kept. */
 int manifest_add_problem(struct manifest *manifest, const char *site, const char *reason,
                          const char *sentence);
 

@@ -19,21 +19,42 @@
 #define MAX_FINDINGS 10000
 #define MAX_SEGMENTS 1000000
 
-void reader_note(struct reader *r, bool damage, const char *file, int64_t chunk, uint64_t offset,
-                 const char *fmt, ...)
+static void add_finding(struct reader *r, struct reader_finding finding, const char *fmt,
+                        va_list ap)
 {
     if (r->n_findings >= MAX_FINDINGS ||
         reader_grow((void **)&r->findings, r->n_findings, &r->findings_room, sizeof *r->findings))
         return;
     char *text = NULL;
-    va_list ap;
-    va_start(ap, fmt);
     if (vasprintf(&text, fmt, ap) < 0)
         text = NULL;
+    finding.file = strdup(finding.file);
+    finding.text = text;
+    r->findings[r->n_findings++] = finding;
+}
+
+void reader_note(struct reader *r, bool damage, const char *file, int64_t chunk, uint64_t offset,
+                 const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    add_finding(
+        r,
+        (struct reader_finding){ .damage = damage, .file = file, .chunk = chunk, .offset = offset },
+        fmt, ap);
     va_end(ap);
-    r->findings[r->n_findings++] = (struct reader_finding){
-        .damage = damage, .file = strdup(file), .chunk = chunk, .offset = offset, .text = text
-    };
+}
+
+void reader_note_unknown(struct reader *r, const char *file, int64_t chunk, uint64_t offset,
+                         const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    add_finding(
+        r,
+        (struct reader_finding){ .unknown = true, .file = file, .chunk = chunk, .offset = offset },
+        fmt, ap);
+    va_end(ap);
 }
 
 int reader_grow(void **array, size_t n, size_t *room, size_t size)
@@ -213,9 +234,12 @@ static void check_segment_header(struct reader *r, struct reader_segment *s)
         s->n_torn = s->n_bytes;
         return;
     }
-    static const uint64_t zero[sizeof h.reserved / 8];
-    if (h.magic != DMI_SEGMENT_MAGIC || h.n_bytes != sizeof h || h.flags ||
-        memcmp(h.reserved, zero, sizeof zero) ||
+    if (h.magic == DMI_SEGMENT_MAGIC && h.version == 1) {
+        r->other_version = 1;
+        s->other_version = true;
+        return;
+    }
+    if (h.magic != DMI_SEGMENT_MAGIC || h.n_bytes != sizeof h || h.version < 2 ||
         h.hash != hash_bytes(&h, offsetof(struct dmi_segment_header, hash))) {
         reader_note(r, true, s->name, -1, 0,
                     "the segment's header is damaged, or this is no "
@@ -223,8 +247,16 @@ static void check_segment_header(struct reader *r, struct reader_segment *s)
         return;
     }
     if (h.version != DMI_FORMAT_VERSION) {
-        reader_note(r, true, s->name, -1, 8, "format version %u, this reader knows %d", h.version,
-                    DMI_FORMAT_VERSION);
+        r->other_version = h.version;
+        s->other_version = true;
+        reader_note_unknown(r, s->name, -1, 8,
+                            "the segment has format version %u, newer than this program's, which "
+                            "reads version %d",
+                            h.version, DMI_FORMAT_VERSION);
+        return;
+    }
+    if (!parse_is_zero(h.reserved, sizeof h.reserved)) {
+        reader_note(r, true, s->name, -1, 56, "a reserved field of the header is not 0");
         return;
     }
     if (!r->have_uuid) {
@@ -247,7 +279,7 @@ static int walk_all(struct reader *r)
         struct reader_segment *s = &r->segments[i];
         if (!s->header_ok && i)
             s->first_sequence = s->next_sequence = r->segments[i - 1].next_sequence;
-        int res = reader_walk(r, (uint32_t)i);
+        int res = s->other_version ? 0 : reader_walk(r, (uint32_t)i);
         if (res)
             return res;
         /* the dictionary of a first segment that lost its own comes from the manifest */
@@ -349,15 +381,32 @@ static int put_in_order(struct reader *r)
         rec->step = rec->at.step == DMI_NO_STEP ? NULL : find_step(r, rec->at.step);
         struct dmi_tally *t = &r->found[rec->at.site];
         t->records++;
-        t->rows += rec->at.dims[0];
+        t->rows += rec->n_rows;
         t->bytes += rec->at.n_bytes;
     }
     return 0;
 }
 
+/* Sets @err where the run is of another format version. */
+static int check_version(struct err *err, const struct reader *r)
+{
+    if (!r->other_version || r->manifest)
+        return 0;
+    return err_set(
+        err, -ENOTSUP, "%s: this run has format version %u%s; this program reads version %d",
+        r->path, r->other_version, r->other_version > DMI_FORMAT_VERSION ? ", which is newer" : "",
+        DMI_FORMAT_VERSION);
+}
+
 static int read_structure(struct err *err, struct reader *r)
 {
-    int res = walk_all(r);
+    int res = check_version(err, r);
+    if (!res)
+        res = walk_all(r);
+    if (!res && !r->dictionary)
+        res = check_version(err, r);
+    if (res == -ENOTSUP)
+        return res;
     if (!res && !r->dictionary)
         return err_set(err, -ENODATA,
                        "%s: no site dictionary can be read, so no record means "
@@ -440,8 +489,10 @@ void reader_close(struct reader *r)
 {
     if (!r)
         return;
-    for (size_t i = 0; i < r->n_segments; i++)
+    for (size_t i = 0; i < r->n_segments; i++) {
         closep(&r->segments[i].fd);
+        footer_deinit(&r->segments[i].index);
+    }
     for (size_t i = 0; i < r->n_chunks; i++)
         free(r->chunks[i].meta);
     for (size_t i = 0; i < r->n_findings; i++) {
@@ -563,7 +614,7 @@ size_t reader_find(const struct reader *r, const struct reader_query *q, size_t 
 
 double reader_stored_bytes(const struct reader *r, const struct reader_record *rec)
 {
-    const struct dmi_group *g = &r->chunks[rec->chunk].groups[rec->at.group];
+    const struct dmi_group *g = &r->chunks[rec->chunk].view.groups[rec->at.group];
     return g->n_raw ? (double)g->n_stored * (double)rec->at.n_bytes / (double)g->n_raw : 0;
 }
 
@@ -605,7 +656,7 @@ static void locate_block(const struct reader_chunk *c, const struct dmi_group *g
                          uint64_t *offset, uint64_t *n_stored)
 {
     uint32_t each = codec_planes(g->encoding, g->element_bytes);
-    const struct dmi_plane *planes = c->planes + g->first_plane;
+    const struct dmi_plane *planes = c->view.planes + g->first_plane;
     uint64_t at = c->offset + sizeof c->header + chunk_pad(c->header.n_meta) + g->offset;
     for (uint64_t p = 0; p < block * each; p++)
         at += planes[p].n_stored;
@@ -613,6 +664,29 @@ static void locate_block(const struct reader_chunk *c, const struct dmi_group *g
     for (uint32_t p = 0; p < each; p++)
         *n_stored += planes[block * each + p].n_stored;
     *offset = at;
+}
+
+static int explain_block(struct err *err, int res, const struct reader_segment *s,
+                         const struct reader_chunk *c, const struct dmi_group *g, uint64_t block,
+                         uint32_t bad)
+{
+    uint32_t group = (uint32_t)(g - c->view.groups);
+    uint32_t each = codec_planes(g->encoding, g->element_bytes);
+    if (res == -ENOTSUP && !each)
+        return err_set(err, res,
+                       "%s, chunk %" PRIu64 ": group %u: encoding %u of %u-byte elements is not "
+                       "known here",
+                       s->name, c->header.sequence, group, g->encoding, g->element_bytes);
+    if (res == -ENOTSUP)
+        return err_set(err, res,
+                       "%s, chunk %" PRIu64 ": plane %u of block %" PRIu64
+                       " of group %u: codec %u is not known here",
+                       s->name, c->header.sequence, bad, block, group,
+                       c->view.planes[g->first_plane + block * each + bad].codec);
+    return err_set(err, res == -ENOMEM || res == -EIO ? res : -EBADMSG,
+                   "%s, chunk %" PRIu64 ", offset %" PRIu64 ": plane %u of block %" PRIu64
+                   " of group %u does not match its checksum or is no valid frame (%s)",
+                   s->name, c->header.sequence, c->offset, bad, block, group, strerror(-res));
 }
 
 static int load_block(struct err *err, struct reader *r, uint32_t chunk, uint32_t group,
@@ -633,8 +707,10 @@ static int load_block(struct err *err, struct reader *r, uint32_t chunk, uint32_
     r->cache->n = 0;
     const struct reader_chunk *c = &r->chunks[chunk];
     const struct reader_segment *s = &r->segments[c->segment];
-    const struct dmi_group *g = &c->groups[group];
+    const struct dmi_group *g = &c->view.groups[group];
     uint64_t offset, n_stored;
+    if (!codec_planes(g->encoding, g->element_bytes))
+        return explain_block(err, -ENOTSUP, s, c, g, block, 0);
     locate_block(c, g, block, &offset, &n_stored);
     uint64_t left = g->n_raw - block * DMI_BLOCK_BYTES;
     size_t n = left < DMI_BLOCK_BYTES ? (size_t)left : DMI_BLOCK_BYTES;
@@ -643,14 +719,11 @@ static int load_block(struct err *err, struct reader *r, uint32_t chunk, uint32_
                                          : reader_pread(s->fd, r->cache->stored, n_stored, offset);
     if (!res)
         res = codec_decode(r->codec, g->encoding, g->element_bytes,
-                           c->planes + g->first_plane +
+                           c->view.planes + g->first_plane +
                                block * codec_planes(g->encoding, g->element_bytes),
                            r->cache->stored, n_stored, r->cache->raw, n, &bad);
     if (res)
-        return err_set(err, res == -ENOMEM || res == -EIO ? res : -EBADMSG,
-                       "%s, chunk %" PRIu64 ", offset %" PRIu64 ": plane %u of block %" PRIu64
-                       " of group %u does not match its checksum or is no valid frame (%s)",
-                       s->name, c->header.sequence, offset, bad, block, group, strerror(-res));
+        return explain_block(err, res, s, c, g, block, bad);
     r->cache->chunk = chunk;
     r->cache->group = group;
     r->cache->block = block;
@@ -700,11 +773,9 @@ static void verify_padding(struct reader *r, const struct reader_chunk *c)
 static int verify_chunk(struct reader *r, uint32_t index, uint8_t **buffer, size_t *room)
 {
     const struct reader_chunk *c = &r->chunks[index];
-    const struct dmi_record *records =
-        (const struct dmi_record *)(c->meta + sizeof(struct dmi_records_head));
     char told[sizeof((struct err *)0)->msg] = "";
-    for (uint32_t i = 0; i < c->n_records; i++) {
-        struct reader_record rec = { .at = records[i], .chunk = index };
+    for (uint32_t i = 0; i < c->view.n_records; i++) {
+        struct reader_record rec = { .at = c->view.records[i], .chunk = index };
         if (rec.at.n_bytes > *room) {
             uint8_t *grown = realloc(*buffer, rec.at.n_bytes);
             if (!grown)
@@ -719,8 +790,11 @@ static int verify_chunk(struct reader *r, uint32_t index, uint8_t **buffer, size
         /* records that share a damaged block give the same sentence: once is enough */
         if (res && strcmp(told, err.msg)) {
             memcpy(told, err.msg, sizeof told);
-            reader_note(r, true, r->segments[c->segment].name, (int64_t)c->header.sequence,
-                        c->offset, "%s", err.msg);
+            (res == -ENOTSUP
+                 ? reader_note_unknown(r, r->segments[c->segment].name, (int64_t)c->header.sequence,
+                                       c->offset, "%s", err.msg)
+                 : reader_note(r, true, r->segments[c->segment].name, (int64_t)c->header.sequence,
+                               c->offset, "%s", err.msg));
         }
     }
     return 0;
@@ -731,7 +805,7 @@ int reader_verify(struct reader *r)
     _cleanup_(freep) uint8_t *buffer = NULL;
     size_t room = 0;
     for (uint32_t i = 0; i < r->n_chunks; i++) {
-        int res = r->chunks[i].n_records ? verify_chunk(r, i, &buffer, &room) : 0;
+        int res = r->chunks[i].view.n_records ? verify_chunk(r, i, &buffer, &room) : 0;
         if (res)
             return res;
         verify_padding(r, &r->chunks[i]);

@@ -26,8 +26,10 @@ struct reader_step {
 };
 
 struct reader_record {
-    struct dmi_record at;           /* checked: sizes agree, site exists */
-    uint32_t chunk;                 /* index, private */
+    struct dmi_record at; /* checked: sizes agree, site exists */
+    uint32_t n_rows;      /* product of the row dimensions */
+    const uint32_t *kept; /* for each row, which row of the batch it is; NULL: row r is r */
+    uint32_t chunk;       /* index, private */
     const struct reader_step *step; /* NULL: none, or not in the files */
 };
 
@@ -50,6 +52,7 @@ struct reader_run {
     const char *path; /* of the folder, or of a lone segment */
     enum reader_state state;
     char uuid[37];
+    const char *job; /* one id for all processes of one command; NULL: none */
     const char *model, *host, *library_version, *spec_path; /* NULL: not said */
     uint64_t pid, start_ns;
     const struct reader_pair *conventions, *absent;
@@ -64,7 +67,8 @@ struct reader_run {
 
 /* Something that a reader should know. */
 struct reader_finding {
-    bool damage;      /* false: worth a note, nothing is wrong (a torn tail after a kill) */
+    bool damage;  /* something is not as it was written; false: a note (a torn tail after a kill) */
+    bool unknown; /* written by a newer program in a way that this one does not know; no damage */
     const char *file; /* name within the run's folder */
     int64_t chunk;    /* sequence number, -1: none */
     uint64_t offset;  /* in the file */
@@ -115,7 +119,8 @@ size_t reader_find(const struct reader *reader, const struct reader_query *query
 /**
  * reader_decode() - a record's raw bytes
  * @out: record->at.n_bytes bytes
- * Checks the checksums of all it touches. Return: 0, -EBADMSG, -EIO, -ENOMEM; @err says which
+ * Checks the checksums of all it touches. Return: 0, -EBADMSG, -EIO, -ENOMEM, -ENOTSUP (a codec or an
+ * encoding that this program does not know); @err says which
  * plane of which block, and where in the file.
  */
 int reader_decode(struct err *err, struct reader *reader, const struct reader_record *record,

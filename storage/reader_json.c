@@ -12,7 +12,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define MAX_JSON_BYTES (256u << 20)
+#define MAX_JSON_BYTES DMI_MAX_JSON
 
 static json_t *parse(const char *text, size_t n)
 {
@@ -80,17 +80,20 @@ int reader_take_manifest(struct reader *r)
         reader_note(r, true, "manifest.json", -1, 0, "missing or unreadable: %s", strerror(-res));
         return 0;
     }
-    if (!checksum_holds(data, n)) {
-        reader_note(r, true, "manifest.json", -1, 0,
-                    "does not match its checksum; what it says is not used");
-        return 0;
-    }
+    /* version 1 had another hash: only its number is looked at */
+    bool sound = checksum_holds(data, n);
     json_t *m = parse((const char *)data, n);
     const char *format = text_of(m, "format");
-    if (!m || !format || strcmp(format, "dmi-run") ||
-        number_of(m, "version") != DMI_FORMAT_VERSION || !parse_uuid(text_of(m, "uuid"), r->uuid)) {
-        reader_note(r, true, "manifest.json", -1, 0, "is no manifest of format version %d",
-                    DMI_FORMAT_VERSION);
+    uint64_t version = format && !strcmp(format, "dmi-run") ? number_of(m, "version") : 0;
+    if (version == 1 || (sound && version > DMI_FORMAT_VERSION)) {
+        r->other_version = (uint32_t)version;
+        json_decref(m);
+        return 0;
+    }
+    if (!sound || version != DMI_FORMAT_VERSION || !parse_uuid(text_of(m, "uuid"), r->uuid)) {
+        reader_note(r, true, "manifest.json", -1, 0,
+                    sound ? "is no manifest"
+                          : "does not match its checksum; what it says is not used");
         json_decref(m);
         return 0;
     }
@@ -101,16 +104,27 @@ int reader_take_manifest(struct reader *r)
 
 /* ------------------------------------------------------------------------- the dictionary */
 
-static uint32_t row_of(const char *name)
+/* A meaning that is not known gives rows no positions, as "none" does. */
+static uint32_t row_of(struct reader *r, const char *file, const char *site, const char *name)
 {
     uint32_t row = name ? dmi_row_from_name(name) : DMI_ROW_TOKEN;
-    return row < DMI_ROW_COUNT ? row : DMI_ROW_NONE;
+    if (row < DMI_ROW_COUNT)
+        return row;
+    reader_note_unknown(r, file, -1, sizeof(struct dmi_segment_header),
+                        "site %s: row \"%s\" is not known here and read as \"none\"", site, name);
+    return DMI_ROW_NONE;
 }
 
-static bool fill_sites(struct reader *r, const json_t *list)
+static uint32_t row_dims_of(const json_t *site)
+{
+    json_int_t n = json_integer_value(json_object_get(site, "row_dims"));
+    return n >= 1 && n <= DMI_MAX_DIMS ? (uint32_t)n : 1;
+}
+
+static bool fill_sites(struct reader *r, const char *file, const json_t *list)
 {
     size_t n = json_array_size(list);
-    struct dmi_site *sites = calloc(n + 1, sizeof *sites);
+    struct dmi_site *sites = n <= DMI_MAX_SITES ? calloc(n + 1, sizeof *sites) : NULL;
     if (!sites)
         return false;
     for (size_t i = 0; i < n; i++) {
@@ -128,10 +142,11 @@ static bool fill_sites(struct reader *r, const json_t *list)
             .kind = text_of(o, "kind"),
             .note = text_of(o, "note"),
             .dtype = dmi_dtype_from_name(dtype),
-            .row = row_of(text_of(o, "row")),
+            .row = row_of(r, file, name, text_of(o, "row")),
             .scale = json_is_number(scale) ? json_number_value(scale) : 1.0,
             .expect = json_integer_value(json_object_get(o, "expect")),
             .has_layer = flag_of(o, "has_layer"),
+            .n_row_dims = row_dims_of(o),
         };
     }
     r->sites = sites;
@@ -149,7 +164,7 @@ int reader_take_dictionary(struct reader *r, const char *file, const char *json,
         return 0;
     }
     json_t *d = parse(json, n);
-    if (!d || !fill_sites(r, json_object_get(d, "sites"))) {
+    if (!d || !fill_sites(r, file, json_object_get(d, "sites"))) {
         reader_note(r, true, file, -1, sizeof(struct dmi_segment_header),
                     "the site dictionary is not what docs/format.md 4 says");
         json_decref(d);
@@ -205,6 +220,7 @@ int reader_fill_run(struct reader *r)
         sprintf(run->uuid + strlen(run->uuid), "%s%02x",
                 i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", r->uuid[i]);
     run->model = text_of(r->dictionary, "model");
+    run->job = text_of(r->manifest, "job");
     run->host = text_of(r->manifest, "host");
     run->library_version = text_of(r->manifest, "library_version");
     run->spec_path = text_of(json_object_get(r->manifest, "spec"), "path");
@@ -226,7 +242,7 @@ static bool still_written(const struct reader *r)
     return fd >= 0 && !fcntl(fd, F_GETLK, &lock) && lock.l_type == F_WRLCK;
 }
 
-static bool counters_hash_holds(const uint8_t *data, size_t n, const char *said)
+static bool hash_holds(const uint8_t *data, size_t n, const char *said)
 {
     char is[17];
     snprintf(is, sizeof is, "%016" PRIx64, hash_bytes(data, n));
@@ -259,7 +275,7 @@ static int check_counters(struct reader *r, bool manifest_closed)
         /* a kill between the manifest's last writing and this mark is no damage */
         uint64_t state = c->state;
         c->state = DMI_COUNTERS_CLOSED;
-        if (!counters_hash_holds(data, n, text_of(said, "xxh64")))
+        if (!hash_holds(data, n, text_of(said, "xxh3")))
             reader_note(r, true, "counters", -1, 0, "do not match the checksum in the manifest");
         else if (state != DMI_COUNTERS_CLOSED)
             reader_note(r, false, "counters", -1, 0,
@@ -279,7 +295,7 @@ static int check_spec(struct reader *r)
         return res;
     if (res)
         reader_note(r, true, "spec.yaml", -1, 0, "missing or unreadable: %s", strerror(-res));
-    else if (n != number_of(said, "bytes") || !counters_hash_holds(data, n, text_of(said, "xxh64")))
+    else if (n != number_of(said, "bytes") || !hash_holds(data, n, text_of(said, "xxh3")))
         reader_note(r, true, "spec.yaml", -1, 0, "does not match the checksum in the manifest");
     return 0;
 }

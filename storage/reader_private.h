@@ -4,6 +4,8 @@
 #define STORAGE_READER_PRIVATE_H
 
 #include "storage/codec.h"
+#include "storage/footer.h"
+#include "storage/parse.h"
 #include "storage/reader.h"
 
 #include <jansson.h>
@@ -12,10 +14,8 @@ struct reader_chunk {
     uint32_t segment;
     uint64_t offset; /* of the header */
     struct dmi_chunk_header header;
-    uint8_t *meta; /* owned; checked */
-    const struct dmi_group *groups;
-    const struct dmi_plane *planes;
-    uint32_t n_groups, n_records;
+    uint8_t *meta;            /* owned; checked */
+    struct records_view view; /* of RECORDS; empty where they contradict themselves */
 };
 
 struct reader_segment {
@@ -26,7 +26,10 @@ struct reader_segment {
     uint64_t first_sequence, next_sequence;
     uint64_t n_chunks, n_records;
     bool header_ok, closed;
-    size_t first_chunk; /* in reader->chunks */
+    bool other_version;  /* not ours: nothing of it is read */
+    bool lost;           /* a chunk of it could not be read: its index cannot be judged */
+    struct footer index; /* made again from the chunks that were read */
+    size_t first_chunk;  /* in reader->chunks */
     uint64_t n_torn;
 };
 
@@ -35,6 +38,7 @@ struct reader {
     char *path;
     int dir; /* -1: a lone segment */
     bool have_uuid;
+    uint32_t other_version; /* of the run or of a segment, where it is not ours */
     uint8_t uuid[16];
 
     json_t *manifest;   /* NULL: none that can be trusted */
@@ -69,6 +73,10 @@ struct reader {
 
 void reader_note(struct reader *reader, bool damage, const char *file, int64_t chunk,
                  uint64_t offset, const char *fmt, ...) __attribute__((format(printf, 6, 7)));
+
+/* Something that was written as it should be and that this program does not know. */
+void reader_note_unknown(struct reader *reader, const char *file, int64_t chunk, uint64_t offset,
+                         const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 
 /* Reads exactly @n bytes. Return: 0, -EIO, -ENODATA (the file ends before). */
 int reader_pread(int fd, void *out, size_t n, uint64_t offset);

@@ -4,6 +4,7 @@
 #include "storage/chunk.h"
 #include "storage/hash.h"
 #include "storage/reader_private.h"
+#include "storage/rows.h"
 
 #include <dmi/dtype.h>
 
@@ -13,24 +14,16 @@
 
 #define SCAN_BYTES (1u << 20)
 
-static bool is_zero(const uint8_t *p, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (p[i])
-            return false;
-    return true;
-}
-
+/* The header's layout is that of every version from 2 on; what follows it only of this one. */
 static bool valid_header(const struct reader *r, const struct dmi_chunk_header *h)
 {
-    return h->magic == DMI_CHUNK_MAGIC && h->version == DMI_FORMAT_VERSION &&
-           h->type >= DMI_CHUNK_SITES && h->type <= DMI_CHUNK_FOOTER && !h->reserved &&
-           h->n_meta <= DMI_MAX_META && h->n_payload <= DMI_MAX_PAYLOAD &&
+    return h->magic == DMI_CHUNK_MAGIC && h->version >= 2 && h->n_meta <= DMI_MAX_META &&
+           h->n_payload <= DMI_MAX_PAYLOAD &&
            (!r->have_uuid || !memcmp(&h->run, r->uuid, sizeof h->run)) &&
            h->hash == hash_bytes(h, offsetof(struct dmi_chunk_header, hash));
 }
 
-/* Where the next chunk begins, at or behind @from; @end if there is none. */
+/* Where the next chunk begins, at or after @from; @end if there is none. */
 static uint64_t scan(const struct reader *r, const struct reader_segment *s, uint64_t from,
                      uint64_t end)
 {
@@ -57,207 +50,116 @@ static uint64_t scan(const struct reader *r, const struct reader_segment *s, uin
     return end;
 }
 
-/* ------------------------------------------------------------------------- records */
+/* ------------------------------------------------------------------------- records and steps */
 
-static const char *check_groups(const struct reader_chunk *c, const struct dmi_records_head *head)
+static void note_unknown(struct reader *r, const struct reader_chunk *c)
 {
-    uint64_t offset = 0, n_planes = 0;
-    for (uint32_t g = 0; g < head->n_groups; g++) {
-        const struct dmi_group *group = &c->groups[g];
-        uint32_t each = codec_planes(group->encoding, group->element_bytes);
-        if (!each)
-            return "a group's encoding or element size is not known";
-        if (group->n_raw > DMI_MAX_PAYLOAD || group->n_raw % group->element_bytes)
-            return "a group's size is senseless";
-        if (group->offset != offset || group->first_plane != n_planes)
-            return "a group does not follow the one before";
-        n_planes += (group->n_raw + DMI_BLOCK_BYTES - 1) / DMI_BLOCK_BYTES * each;
-        if (n_planes > head->n_planes)
-            return "a group needs more planes than there are";
-        uint64_t n_stored = 0;
-        for (uint64_t p = group->first_plane; p < n_planes; p++) {
-            const struct dmi_plane *plane = &c->planes[p];
-            if (plane->n_stored > DMI_BLOCK_BYTES || !is_zero(plane->reserved, 3))
-                return "a plane's size is senseless";
-            n_stored += plane->n_stored;
-        }
-        if (n_stored != group->n_stored)
-            return "a group's planes do not add up";
-        offset += n_stored;
+    const char *file = r->segments[c->segment].name;
+    for (uint32_t g = 0; g < c->view.n_groups; g++) {
+        const struct dmi_group *group = &c->view.groups[g];
+        if (!codec_planes(group->encoding, group->element_bytes))
+            reader_note_unknown(r, file, (int64_t)c->header.sequence, c->offset,
+                                "encoding %u of %u-byte elements is not known here: the records "
+                                "of group %u cannot be decoded",
+                                group->encoding, group->element_bytes, g);
     }
-    if (n_planes != head->n_planes || offset != c->header.n_payload)
-        return "the groups do not add up";
-    return NULL;
-}
-
-static const char *check_record(const struct reader *r, const struct reader_chunk *c,
-                                const struct dmi_record *rec)
-{
-    uint64_t n = dmi_dtype_bytes(rec->dtype);
-    if (!n)
-        return "a record's element type is not known";
-    if (rec->n_dims < 1 || rec->n_dims > DMI_MAX_DIMS || rec->reserved)
-        return "a record's number of dimensions is senseless";
-    for (uint32_t d = 0; d < DMI_MAX_DIMS; d++)
-        if (d < rec->n_dims ? __builtin_mul_overflow(n, (uint64_t)rec->dims[d], &n)
-                            : rec->dims[d] != 0)
-            return "a record's dimensions are senseless";
-    if (n != rec->n_bytes)
-        return "a record's size is not that of its dimensions";
-    if (rec->group >= c->n_groups ||
-        c->groups[rec->group].element_bytes != dmi_dtype_bytes(rec->dtype))
-        return "a record's group is not there or has other elements";
-    if (rec->site >= r->n_sites)
-        return "a record's site is not in the dictionary";
-    return NULL;
-}
-
-/* Records of a group lie one behind the other, so that no byte of it is without an owner. */
-static const char *check_records(const struct reader *r, const struct reader_chunk *c,
-                                 const struct dmi_record *records)
-{
-    _cleanup_(freep) uint64_t *used = calloc(c->n_groups + 1, sizeof *used);
-    if (!used)
-        return "no memory";
-    for (uint32_t i = 0; i < c->n_records; i++) {
-        const struct dmi_record *rec = &records[i];
-        const char *wrong = check_record(r, c, rec);
-        if (wrong)
-            return wrong;
-        if (rec->offset != used[rec->group] ||
-            rec->n_bytes > c->groups[rec->group].n_raw - rec->offset)
-            return "a record does not follow the one before in its group";
-        used[rec->group] += rec->n_bytes;
-    }
-    for (uint32_t g = 0; g < c->n_groups; g++)
-        if (used[g] != c->groups[g].n_raw)
-            return "a group holds bytes of no record";
-    return NULL;
+    for (uint32_t i = 0; i < c->view.n_records; i++)
+        if (!dmi_dtype_info(c->view.records[i].dtype))
+            reader_note_unknown(r, file, (int64_t)c->header.sequence, c->offset,
+                                "element type %u is not known here: record %u is left out",
+                                c->view.records[i].dtype, i);
 }
 
 static int take_records(struct reader *r, uint32_t chunk, const char **wrong)
 {
     struct reader_chunk *c = &r->chunks[chunk];
-    struct dmi_records_head head;
-    *wrong = "the tables do not fill the metadata";
-    if (c->header.n_meta < sizeof head)
-        return 0;
-    memcpy(&head, c->meta, sizeof head);
-    uint64_t need = sizeof head + (uint64_t)head.n_records * sizeof(struct dmi_record) +
-                    (uint64_t)head.n_groups * sizeof(struct dmi_group) +
-                    (uint64_t)head.n_planes * sizeof(struct dmi_plane);
-    if (head.reserved || need != c->header.n_meta)
-        return 0;
-    const struct dmi_record *records = (const struct dmi_record *)(c->meta + sizeof head);
-    c->groups = (const struct dmi_group *)(records + head.n_records);
-    c->planes = (const struct dmi_plane *)(c->groups + head.n_groups);
-    c->n_groups = head.n_groups;
-    c->n_records = head.n_records;
-    if ((*wrong = check_groups(c, &head)) || (*wrong = check_records(r, c, records))) {
-        c->n_records = 0;
-        return 0;
-    }
-    for (uint32_t i = 0; i < head.n_records; i++) {
+    int res =
+        parse_records(c->meta, c->header.n_meta, c->header.n_payload, r->n_sites, &c->view, wrong);
+    if (res || *wrong)
+        return res;
+    note_unknown(r, c);
+    for (uint32_t i = 0; i < c->view.n_records; i++) {
+        if (!dmi_dtype_info(c->view.records[i].dtype))
+            continue;
         if (reader_grow((void **)&r->records, r->n_records, &r->records_room, sizeof *r->records))
             return -ENOMEM;
-        r->records[r->n_records++] = (struct reader_record){ .at = records[i], .chunk = chunk };
+        const struct dmi_record *at = &c->view.records[i];
+        struct reader_record rec = { .at = *at, .chunk = chunk };
+        rows_count(at->dims, at->n_row_dims, &rec.n_rows);
+        rec.kept = at->n_kept ? c->view.kept + at->kept : NULL;
+        r->records[r->n_records++] = rec;
     }
     return 0;
-}
-
-/* ------------------------------------------------------------------------- steps */
-
-static bool inside(uint32_t offset, uint32_t n, uint32_t first, uint32_t end)
-{
-    return n ? offset >= first && offset <= end && n <= end - offset : offset == 0;
-}
-
-static bool step_is_sound(const struct dmi_step_entry *e, uint64_t left)
-{
-    if (e->n_bytes > left || e->n_bytes % DMI_CHUNK_ALIGN || e->n_bytes < sizeof *e ||
-        e->n_spans > (e->n_bytes - sizeof *e) / sizeof(struct dmi_span_entry))
-        return false;
-    uint32_t first = (uint32_t)(sizeof *e + e->n_spans * sizeof(struct dmi_span_entry));
-    const struct dmi_span_entry *spans = (const struct dmi_span_entry *)(e + 1);
-    for (uint32_t i = 0; i < e->n_spans; i++)
-        if (!inside(spans[i].id_offset, spans[i].id_bytes, first, e->n_bytes) ||
-            !inside(spans[i].tags_offset, spans[i].tags_bytes, first, e->n_bytes) ||
-            spans[i].reserved)
-            return false;
-    return inside(e->tags_offset, e->tags_bytes, first, e->n_bytes);
 }
 
 static int take_steps(struct reader *r, uint32_t chunk, const char **wrong)
 {
     const struct reader_chunk *c = &r->chunks[chunk];
-    *wrong = "a step's sizes are senseless";
-    if (c->header.n_payload)
-        return 0;
-    for (uint64_t at = 0; at < c->header.n_meta;) {
+    const char *first_wrong = c->header.n_payload ? "it has a payload" : NULL;
+    uint64_t n = 0;
+    for (uint64_t at = 0; at < c->header.n_meta && !c->header.n_payload; at += n) {
+        int res = parse_step(c->meta + at, c->header.n_meta - at, &n, wrong);
+        if (res)
+            return res;
         const struct dmi_step_entry *e = (const struct dmi_step_entry *)(c->meta + at);
-        if (c->header.n_meta - at < sizeof *e || !step_is_sound(e, c->header.n_meta - at))
-            return 0;
-        if (reader_grow((void **)&r->steps, r->n_steps, &r->steps_room, sizeof *r->steps))
-            return -ENOMEM;
-        r->steps[r->n_steps++] =
-            (struct reader_step){ .entry = e, .spans = (const struct dmi_span_entry *)(e + 1) };
-        at += e->n_bytes;
+        if (!*wrong) {
+            if (reader_grow((void **)&r->steps, r->n_steps, &r->steps_room, sizeof *r->steps))
+                return -ENOMEM;
+            r->steps[r->n_steps++] =
+                (struct reader_step){ .entry = e, .spans = (const struct dmi_span_entry *)(e + 1) };
+        } else if (!first_wrong) {
+            first_wrong = *wrong;
+        }
+        if (!n)
+            break;
     }
-    *wrong = NULL;
+    *wrong = first_wrong;
     return 0;
 }
 
 /* ------------------------------------------------------------------------- footer */
 
-static bool entry_agrees(const struct reader *r, const struct reader_segment *s,
-                         const struct dmi_footer_entry *e)
+/*
+ * The index against what was read: the writer's own code makes it again from the chunks that were found.
+ * Where some of them could not be read, they are the damage, and the index cannot be judged.
+ */
+static int check_footer(const struct reader *r, struct reader_segment *s,
+                        const struct reader_chunk *c, const char **wrong)
 {
-    const struct reader_chunk *c = &r->chunks[s->first_chunk + e->chunk];
-    const struct dmi_record *records =
-        (const struct dmi_record *)(c->meta + sizeof(struct dmi_records_head));
-    if (c->header.type != DMI_CHUNK_RECORDS || e->record >= c->n_records)
-        return false;
-    const struct dmi_record *rec = &records[e->record];
-    return rec->site == e->site && rec->layer == e->layer && rec->step == e->step &&
-           rec->launch == e->launch;
-}
-
-/* The index against what was read: it may only say what is so. */
-static const char *check_footer(const struct reader *r, const struct reader_segment *s,
-                                const struct reader_chunk *c)
-{
-    struct dmi_footer f;
-    if (c->header.n_meta < sizeof f || c->header.n_payload)
-        return "its size is senseless";
-    memcpy(&f, c->meta, sizeof f);
-    uint64_t need = sizeof f + (uint64_t)f.n_chunks * sizeof(struct dmi_footer_chunk) +
-                    (uint64_t)f.n_entries * sizeof(struct dmi_footer_entry) +
-                    (uint64_t)f.n_spans * sizeof(struct dmi_footer_span) + f.n_string_bytes;
-    if (need != c->header.n_meta || f.reserved || f.first_sequence != s->first_sequence)
-        return "its tables do not fill it";
-    if (f.n_chunks != r->n_chunks - 1 - s->first_chunk)
-        return "it names another number of chunks than were found";
-    const struct dmi_footer_chunk *rows = (const struct dmi_footer_chunk *)(c->meta + sizeof f);
-    const struct dmi_footer_entry *entries = (const struct dmi_footer_entry *)(rows + f.n_chunks);
-    const struct dmi_footer_span *spans = (const struct dmi_footer_span *)(entries + f.n_entries);
-    for (uint32_t i = 0; i < f.n_chunks; i++) {
-        const struct reader_chunk *there = &r->chunks[s->first_chunk + i];
-        if (rows[i].offset != there->offset || rows[i].type != there->header.type)
-            return "it names a chunk where there is none";
-    }
-    if (f.n_entries != s->n_records)
-        return "it names another number of records than were found";
-    for (uint32_t i = 0; i < f.n_entries; i++)
-        if (entries[i].chunk >= f.n_chunks || !entry_agrees(r, s, &entries[i]))
-            return "it names a record that is not so";
-    for (uint32_t i = 0; i < f.n_spans; i++)
-        if (spans[i].id_offset > f.n_string_bytes ||
-            spans[i].id_bytes > f.n_string_bytes - spans[i].id_offset)
-            return "a string lies outside";
-    return NULL;
+    struct footer_view v;
+    int res = parse_footer(c->meta, c->header.n_meta, c->offset, r->n_sites, &v, wrong);
+    if (res || *wrong || s->lost)
+        return res;
+    struct chunk again;
+    res = footer_chunk(&s->index, s->first_sequence, &again);
+    if (res)
+        return res;
+    if (c->header.n_meta < again.header.n_meta || memcmp(c->meta, again.meta, again.header.n_meta))
+        *wrong = "it is not the index of the chunks before it";
+    chunk_deinit(&again);
+    return 0;
 }
 
 /* ------------------------------------------------------------------------- the walk */
+
+static const char *chunk_name(const struct dmi_chunk_header *header)
+{
+    static const char *const names[] = { "unknown", "site dictionary", "steps", "records",
+                                         "footer" };
+    return header->version == DMI_FORMAT_VERSION && header->type <= DMI_CHUNK_FOOTER
+               ? names[header->type]
+               : names[0];
+}
+
+static int index_chunk(struct reader_segment *s, const struct reader_chunk *c)
+{
+    const struct chunk chunk = { .header = c->header, .meta = c->meta };
+    int res = footer_add(&s->index, &chunk, c->offset);
+    if (!res)
+        footer_count(&s->index, &chunk);
+    s->lost |= res == -E2BIG;
+    return res == -E2BIG ? 0 : res;
+}
 
 /* Takes one chunk whose header is valid and which ends inside the file. */
 static int take_chunk(struct reader *r, struct reader_segment *s,
@@ -267,14 +169,15 @@ static int take_chunk(struct reader *r, struct reader_segment *s,
     _cleanup_(freep) uint8_t *meta = malloc(n + 1);
     if (!meta || reader_grow((void **)&r->chunks, r->n_chunks, &r->chunks_room, sizeof *r->chunks))
         return -ENOMEM;
-    const char *what[] = { "", "site dictionary", "steps", "records", "footer" };
+    const char *what = chunk_name(header);
     if (reader_pread(s->fd, meta, n, offset + sizeof *header) ||
         hash_bytes(meta, header->n_meta) != header->meta_hash ||
-        !is_zero(meta + header->n_meta, n - header->n_meta)) {
+        !parse_is_zero(meta + header->n_meta, n - header->n_meta)) {
         reader_note(r, true, s->name, (int64_t)header->sequence, offset + sizeof *header,
-                    "metadata of the chunk (%s) does not match its checksum", what[header->type]);
+                    "metadata of the chunk (%s) does not match its checksum", what);
         free(meta);
         meta = NULL;
+        s->lost = true;
     }
     uint32_t index = (uint32_t)r->n_chunks++;
     r->chunks[index] = (struct reader_chunk){
@@ -287,6 +190,14 @@ static int take_chunk(struct reader *r, struct reader_segment *s,
     meta = NULL; /* the chunk's now */
     const char *wrong = NULL;
     int res = 0;
+    if (header->version != DMI_FORMAT_VERSION) {
+        reader_note_unknown(r, s->name, (int64_t)header->sequence, offset,
+                            "the chunk has format version %u, newer than this program's, which "
+                            "reads version %d: skipped",
+                            header->version, DMI_FORMAT_VERSION);
+        s->lost = true;
+        return 0;
+    }
     switch (header->type) {
     case DMI_CHUNK_SITES:
         if (header->n_payload)
@@ -297,14 +208,24 @@ static int take_chunk(struct reader *r, struct reader_segment *s,
     case DMI_CHUNK_STEPS: res = take_steps(r, index, &wrong); break;
     case DMI_CHUNK_RECORDS:
         res = take_records(r, index, &wrong);
-        s->n_records += c->n_records;
+        s->n_records += c->view.n_records;
         break;
-    case DMI_CHUNK_FOOTER: wrong = check_footer(r, s, c); break;
+    case DMI_CHUNK_FOOTER:
+        if (header->n_payload)
+            wrong = "it has a payload";
+        else
+            res = check_footer(r, s, c, &wrong);
+        break;
+    default:
+        reader_note_unknown(r, s->name, (int64_t)header->sequence, offset,
+                            "chunk type %u is not known here: skipped", header->type);
     }
+    if (!wrong && !res && header->type != DMI_CHUNK_FOOTER)
+        res = index_chunk(s, c);
+    s->lost |= wrong != NULL;
     if (wrong)
         reader_note(r, true, s->name, (int64_t)header->sequence, offset + sizeof *header,
-                    "the chunk (%s) contradicts itself or its neighbours: %s", what[header->type],
-                    wrong);
+                    "the chunk (%s) contradicts itself or its neighbours: %s", what, wrong);
     return res;
 }
 
@@ -321,6 +242,7 @@ static bool read_trailer(const struct reader *r, const struct reader_segment *s,
 static void check_sequence(struct reader *r, struct reader_segment *s, uint64_t sequence,
                            uint64_t offset)
 {
+    s->lost |= sequence != s->next_sequence;
     if (sequence > s->next_sequence)
         reader_note(r, true, s->name, (int64_t)s->next_sequence, offset,
                     "missing: %" PRIu64 " chunk(s), number %" PRIu64 " to %" PRIu64,
@@ -341,13 +263,24 @@ int reader_walk(struct reader *r, uint32_t segment)
     bool have_trailer = read_trailer(r, s, &trailer), have_footer = false;
     if (have_trailer)
         end -= sizeof trailer;
-    uint64_t behind_footer = 0;
+    uint64_t after_footer = 0;
     while (at < end) {
         struct dmi_chunk_header h;
-        bool whole = end - at >= sizeof h && !reader_pread(s->fd, &h, sizeof h, at);
-        if (whole && valid_header(r, &h)) {
-            if (chunk_bytes(&h) > end - at)
-                break; /* cut off: judged below */
+        bool fits = end - at >= sizeof h && !reader_pread(s->fd, &h, sizeof h, at);
+        if (fits && valid_header(r, &h)) {
+            uint64_t next = chunk_bytes(&h) > end - at ? scan(r, s, at + DMI_CHUNK_ALIGN, end) : 0;
+            if (next == end)
+                break; /* cut off, and nothing after it: judged below */
+            if (next) {
+                reader_note(r, true, s->name, (int64_t)h.sequence, at,
+                            "the chunk ends after the file's end, and other chunks follow it: "
+                            "%" PRIu64 " bytes skipped",
+                            next - at);
+                s->next_sequence = h.sequence + 1;
+                s->lost = true;
+                at = next;
+                continue;
+            }
             check_sequence(r, s, h.sequence, at);
             s->next_sequence = h.sequence + 1;
             int res = take_chunk(r, s, &h, at);
@@ -355,7 +288,7 @@ int reader_walk(struct reader *r, uint32_t segment)
                 return res;
             at += chunk_bytes(&h);
             have_footer = h.type == DMI_CHUNK_FOOTER;
-            behind_footer = have_footer ? at : behind_footer;
+            after_footer = have_footer ? at : after_footer;
             continue;
         }
         if (have_footer && end - at == sizeof trailer && !have_trailer)
@@ -368,6 +301,7 @@ int reader_walk(struct reader *r, uint32_t segment)
                     " bytes skipped to the next chunk",
                     next - at);
         s->next_sequence++;
+        s->lost = true;
         at = next;
     }
     s->closed = have_trailer && have_footer && at == end;
@@ -382,7 +316,7 @@ int reader_walk(struct reader *r, uint32_t segment)
                     end - at);
         s->next_sequence++;
         s->closed = true;
-    } else if (have_footer && behind_footer == at) {
+    } else if (have_footer && after_footer == at) {
         reader_note(r, true, s->name, -1, at,
                     "the segment has a footer but its trailer is damaged");
         s->closed = true;

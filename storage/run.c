@@ -9,6 +9,7 @@
 #include "storage/hash.h"
 #include "storage/manifest.h"
 #include "storage/segment.h"
+#include "storage/steps.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,9 +25,6 @@
 
 #define DEFAULT_SEGMENT_BYTES (1ull << 30)
 #define MAX_CODECS            16
-#define MAX_SPANS             65536u
-#define MAX_ID_BYTES          255u
-#define MAX_TAGS_BYTES        65535u
 
 struct run {
     char *path;
@@ -228,13 +226,17 @@ static int copy_options(struct run *run, const struct run_options *o)
 {
     struct manifest *m = &run->manifest;
     struct text sites = { 0 };
+    if (o->n_sites > DMI_MAX_SITES)
+        return -E2BIG;
     manifest_sites(&sites, o);
     m->sites = sites.data;
     if (sites.failed)
         return -ENOMEM;
-    if (sites.n > DMI_MAX_META)
+    if (sites.n > DMI_MAX_JSON / 2)
         return -E2BIG;
     if (o->spec_path && !(m->spec_path = strdup(o->spec_path)))
+        return -ENOMEM;
+    if (o->job && *o->job && !(m->job = strdup(o->job)))
         return -ENOMEM;
     if (o->library_version && !(m->library_version = strdup(o->library_version)))
         return -ENOMEM;
@@ -348,81 +350,16 @@ const char *run_path(const struct run *run)
 
 /* ------------------------------------------------------------------------- steps */
 
-static size_t text_length(const char *s, size_t most)
-{
-    return s ? strnlen(s, most) : 0;
-}
-
-/* The caller's array has its own stride: an older or newer struct dmi_span. */
-static void read_span(const struct dmi_step *step, uint32_t i, struct dmi_span *out)
-{
-    *out = (struct dmi_span){ 0 };
-    size_t stride = step->span_size ? step->span_size : sizeof *out;
-    memcpy(out, (const char *)step->spans + i * stride,
-           stride < sizeof *out ? stride : sizeof *out);
-}
-
-static void add_string(struct text *t, const char *s, size_t n, size_t start, uint32_t *offset,
-                       uint32_t *n_bytes)
-{
-    *offset = n ? (uint32_t)(t->n - start) : 0;
-    *n_bytes = (uint32_t)n;
-    text_add(t, s ? s : "", n);
-}
-
 int run_step(struct run *run, uint64_t sequence, const struct dmi_step *step)
 {
-    if (sequence == DMI_NO_STEP || step->n_spans > MAX_SPANS || (step->n_spans && !step->spans))
-        return -EINVAL;
-    if (step->span_size && step->span_size < offsetof(struct dmi_span, reserved))
-        return -EINVAL;
-    const int32_t ranks[8] = { step->tp_rank, step->tp_size, step->pp_rank, step->pp_size,
-                               step->dp_rank, step->dp_size, step->ep_rank, step->ep_size };
-    struct dmi_step_entry entry = {
-        .n_spans = step->n_spans,
-        .sequence = sequence,
-        .step = step->step,
-        .time_ns = clock_real_ns(),
-        .n_rows = step->n_rows,
-        .flags = step->flags,
-    };
-    memcpy(entry.ranks, ranks, sizeof ranks);
-    HOLD(run);
-    struct text *t = &run->steps;
-    size_t start = t->n;
-    text_add(t, (const char *)&entry, sizeof entry);
-    struct dmi_span_entry none = { 0 };
-    for (uint32_t i = 0; i < step->n_spans; i++)
-        text_add(t, (const char *)&none, sizeof none);
-    for (uint32_t i = 0; i < step->n_spans; i++) {
-        struct dmi_span span;
-        read_span(step, i, &span);
-        struct dmi_span_entry e = {
-            .first_position = span.first_position,
-            .first_row = span.first_row,
-            .n_tokens = span.n_tokens,
-            .n_cached = span.n_cached,
-            .phase = span.phase,
-            .flags = span.flags,
-        };
-        add_string(t, span.request_id, text_length(span.request_id, MAX_ID_BYTES), start,
-                   &e.id_offset, &e.id_bytes);
-        add_string(t, span.tags, text_length(span.tags, MAX_TAGS_BYTES), start, &e.tags_offset,
-                   &e.tags_bytes);
-        if (!t->failed)
-            memcpy(t->data + start + sizeof entry + i * sizeof e, &e, sizeof e);
+    int r;
+    {
+        HOLD(run);
+        r = steps_add(&run->steps, sequence, step);
     }
-    add_string(t, step->tags, text_length(step->tags, MAX_TAGS_BYTES), start, &entry.tags_offset,
-               &entry.tags_bytes);
-    text_add(t, "\0\0\0\0\0\0\0", chunk_pad(t->n - start) - (t->n - start));
-    if (t->failed || t->n > DMI_MAX_META / 2) {
-        t->n = start;
-        t->failed = 0;
-        return -ENOMEM;
-    }
-    entry.n_bytes = (uint32_t)(t->n - start);
-    memcpy(t->data + start, &entry, sizeof entry);
-    return 0;
+    if (r)
+        atomic_add_relaxed(&run->counters->steps_refused, 1);
+    return r;
 }
 
 /* ------------------------------------------------------------------------- appending */
@@ -451,7 +388,7 @@ static void note_segment(struct run *run)
     run->manifest.segments[s->number] = (struct manifest_segment){
         .n_bytes = s->end,
         .n_chunks = segment_chunks(s),
-        .n_records = s->n_records,
+        .n_records = segment_records(s),
         .closed = s->closed,
     };
 }
@@ -505,7 +442,7 @@ static int commit(struct run *run, struct chunk *records)
         return r;
     run->next_sequence += n;
     run->steps.n = 0;
-    if (run->segment.end >= run->segment_bytes)
+    if (run->segment.end >= run->segment_bytes || segment_index_is_full(&run->segment))
         rotate(run);
     else if (run->manifest_stale)
         write_manifest(run, false);
@@ -550,7 +487,7 @@ int run_flush(struct run *run)
 
 /* ------------------------------------------------------------------------- closing */
 
-/* Of the counters as they will be once their state says closed. */
+/* Of the counters with the state "closed", which they get last (docs/format.md 9). */
 static int hash_counters(struct run *run)
 {
     size_t n = run->manifest.n_counters;

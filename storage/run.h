@@ -34,6 +34,7 @@ struct run_options {
     const char *spec_text; /* copied into the folder as spec.yaml */
     size_t n_spec_text;
     const char *model; /* NULL: not said */
+    const char *job;   /* one id for all processes of one command; NULL: none */
     const char *library_version;
     const struct dmi_site *sites; /* index = site id; borrowed until run_open() returns */
     uint32_t n_sites;
@@ -41,7 +42,7 @@ struct run_options {
     size_t n_conventions;
     const struct run_text *absent; /* tensor name, why it is not in memory */
     size_t n_absent;
-    uint64_t segment_bytes; /* a new segment starts behind this many; 0: 1 GiB */
+    uint64_t segment_bytes; /* a new segment starts after this many; 0: 1 GiB */
     uint32_t fsync;         /* enum run_fsync */
 };
 
@@ -63,9 +64,11 @@ struct run_record {
     uint64_t time_ns; /* CLOCK_REALTIME when the launch was handed to the driver */
     uint32_t device;  /* CUDA ordinal */
     uint32_t n_dims;  /* 1..RUN_MAX_DIMS */
-    uint32_t dims[RUN_MAX_DIMS]; /* elements; dims[0] is rows */
-    const void *data;            /* packed, row-major, dtype-sized elements; borrowed */
-    size_t n_bytes;              /* product of dims and element size */
+    uint32_t dims[RUN_MAX_DIMS]; /* elements, rows first */
+    uint32_t n_row_dims;         /* leading dimensions that together are the rows; 0 is read as 1 */
+    const uint32_t *kept; /* for each row, which row of the batch it is; NULL: all rows in order */
+    const void *data;     /* packed, row-major, dtype-sized elements; borrowed */
+    size_t n_bytes;       /* product of dims and element size */
 };
 
 /**

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A segment file that is being written: chunks are appended whole or not at all, and the index for
+ * A segment file that is being written: a chunk is appended in full or not at all, and the index for
  * its footer grows in memory. The caller locks. Source: docs/format.md 2, 7.
  */
 #ifndef STORAGE_SEGMENT_H
@@ -8,7 +8,7 @@
 
 #include "storage/chunk.h"
 #include "storage/file.h"
-#include "storage/text.h"
+#include "storage/footer.h"
 
 #include <stdbool.h>
 
@@ -18,11 +18,7 @@ struct segment {
     uint8_t run_uuid[16];
     uint64_t end; /* bytes committed */
     uint64_t first_sequence;
-    uint64_t n_records;
-    struct text chunks;  /* of struct dmi_footer_chunk */
-    struct text entries; /* of struct dmi_footer_entry */
-    struct text spans;   /* of struct dmi_footer_span */
-    struct text strings;
+    struct footer index;
     bool closed;
 };
 
@@ -46,6 +42,10 @@ int segment_close(struct segment *segment, uint64_t sequence, bool sync);
 
 /* Chunks so far, the footer included once closed. */
 uint64_t segment_chunks(const struct segment *segment);
+uint64_t segment_records(const struct segment *segment);
+
+/* Whether the footer has grown so far that the segment should be closed. */
+bool segment_index_is_full(const struct segment *segment);
 
 void segment_deinit(struct segment *segment);
 

@@ -11,9 +11,11 @@
 #include <limits.h>
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -42,7 +44,7 @@ static const char usage[] =
     "  --out DIR          folder for the runs (else $DMI_OUT, else dmi-out); made if missing\n"
     "  -D NAME=VALUE      set a variable of the spec's vars:; may be given several times\n"
     "  --log DEST         log lines to stderr, none, or a file (else $DMI_LOG, else stderr)\n"
-    "  --ring-bytes N     size of the ring in device memory; K, M, G may stand behind N\n"
+    "  --ring-bytes N     size of the ring in device memory; K, M, G may follow N\n"
     "  --check            only check the spec; run nothing\n"
     "  --strict           do not run COMMAND if the capture cannot work\n"
     "  --help, --version\n"
@@ -98,7 +100,7 @@ static int read_options(int argc, char **argv, struct options *o)
         { NULL, 0, NULL, 0 },
     };
     int c;
-    /* '+': the command's own options are none of ours */
+    /* '+': options after it belong to the command */
     while ((c = getopt_long(argc, argv, "+D:h", longs, NULL)) != -1) {
         switch (c) {
         case SPEC: o->spec = optarg; break;
@@ -110,8 +112,7 @@ static int read_options(int argc, char **argv, struct options *o)
             o->ring_bytes = o->ring_number;
             if (read_size(optarg, o->ring_number, sizeof o->ring_number))
                 break;
-            say("--ring-bytes %s: expected a number of bytes, K, M or G may stand behind it",
-                optarg);
+            say("--ring-bytes %s: expected a number of bytes, K, M or G may follow it", optarg);
             return EXIT_USAGE;
         case 'D':
             if (o->n_vars == SPEC_MAX_VARS) {
@@ -270,7 +271,27 @@ static bool set_vars(const char *const *vars, size_t n_vars)
     return !n_vars || set("DMI_VARS", all);
 }
 
-/* Prepares the environment for a capture. Return: false where that is impossible (told). */
+/* One id for all processes of the command, unless the caller gave one for several commands. */
+static bool set_job(void)
+{
+    const char *given = getenv("DMI_JOB");
+    uint8_t id[16];
+    char text[37] = "";
+    if (given && *given)
+        return true;
+    if (getrandom(id, sizeof id, 0) != sizeof id) {
+        say("cannot draw an id for the job: %s", strerror(errno));
+        return false;
+    }
+    id[6] = (uint8_t)((id[6] & 0x0f) | 0x40); /* RFC 4122, version 4 */
+    id[8] = (uint8_t)((id[8] & 0x3f) | 0x80);
+    for (size_t i = 0; i < sizeof id; i++)
+        sprintf(text + strlen(text), i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x",
+                id[i]);
+    return set("DMI_JOB", text);
+}
+
+/* Prepares the environment for a capture. Return: false where that is impossible (and said). */
 static bool arm(const struct options *o, const char *const *vars, size_t n_vars)
 {
     int rc = make_folder(o->out);
@@ -299,7 +320,7 @@ static bool arm(const struct options *o, const char *const *vars, size_t n_vars)
         return false;
     return set("DMI_SPEC", spec) && set("DMI_OUT", out) && set_vars(vars, n_vars) &&
            set("DMI_LOG", log ? log : o->log) && set("DMI_RING_BYTES", o->ring_bytes) &&
-           set_preload(library);
+           set_job() && set_preload(library);
 }
 
 int main(int argc, char **argv)
@@ -311,7 +332,7 @@ int main(int argc, char **argv)
     if (status >= 0)
         return status;
 
-    /* -D behind DMI_VARS: the later one counts */
+    /* -D after DMI_VARS: the later one counts */
     const char *vars[2 * SPEC_MAX_VARS];
     _cleanup_(freep) char *from_env = strdup(getenv("DMI_VARS") ? getenv("DMI_VARS") : "");
     size_t n_vars = from_env ? spec_split_vars(from_env, vars, SPEC_MAX_VARS) : SIZE_MAX;

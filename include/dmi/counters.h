@@ -3,13 +3,14 @@
  * The file `counters` of a run: a shared mapping that the capturing process updates with atomic
  * adds, so that it survives the process. For every site, in records, rows and bytes:
  *
- *     captured + dropped[reason...] = expected        after a clean close
+ *     captured + dropped[reason...] = expected        after a clean close; of `captured`, `released`
+ *                                                     lay in segments that were deleted since
  *     lost_at_kill = expected - captured - dropped    when the process was killed
  *
  * `expected` is added before the launch that makes the record is handed to the driver (and taken
  * back if the driver refuses that launch); `captured` after the record's chunk was written to its
  * segment. After a kill the segments themselves say what was captured: a chunk may have been
- * written and not yet counted. Source: docs/format.md, "The counters file".
+ * written and not yet counted. Source: docs/format.md 10.
  */
 #ifndef DMI_COUNTERS_H
 #define DMI_COUNTERS_H
@@ -18,20 +19,20 @@
 #include <stdint.h>
 
 #define DMI_COUNTERS_MAGIC   0x31544e43494d44ull /* "DMICNT1" and a zero byte */
-#define DMI_COUNTERS_VERSION 1
+#define DMI_COUNTERS_VERSION 2
 
 /* Why a record that a spec asked for is in no segment. Numbers are part of the format. */
 enum dmi_drop {
-    DMI_DROP_RING_FULL = 0,    /* no room in the payload or descriptor ring (after the wait) */
-    DMI_DROP_TOO_LARGE = 1,    /* larger than the ring will ever hold */
-    DMI_DROP_BAD_POINTER = 2,  /* outside a live device allocation */
-    DMI_DROP_BAD_EXPR = 3,     /* an expression of the spec overflowed, or gave a impossible size */
-    DMI_DROP_COPY_FAILED = 4,  /* the driver refused our copy kernel */
-    DMI_DROP_NOT_RUN = 5,      /* the launch ended without its copy having run */
-    DMI_DROP_DEVICE_ERROR = 6, /* a sticky error of the context */
-    DMI_DROP_UNSUPPORTED = 7,  /* fell into a graph, stream or context that we leave alone */
-    DMI_DROP_WRITE_FAILED = 8, /* disk full or another I/O error */
-    DMI_DROP_EXIT_TIMEOUT = 9, /* not finished when the exit flush ended */
+    DMI_DROP_RING_FULL = 0,   /* no room in the payload or descriptor ring (after the wait) */
+    DMI_DROP_TOO_LARGE = 1,   /* larger than the ring will ever hold */
+    DMI_DROP_BAD_POINTER = 2, /* outside a live device allocation */
+    DMI_DROP_BAD_EXPR = 3, /* an expression of the spec overflowed, or gave a size that cannot be */
+    DMI_DROP_COPY_FAILED = 4,   /* the driver refused our copy kernel */
+    DMI_DROP_NOT_RUN = 5,       /* the launch ended without its copy having run */
+    DMI_DROP_DEVICE_ERROR = 6,  /* a sticky error of the context */
+    DMI_DROP_UNSUPPORTED = 7,   /* fell into a graph, stream or context that we leave alone */
+    DMI_DROP_WRITE_FAILED = 8,  /* disk full or another I/O error */
+    DMI_DROP_EXIT_TIMEOUT = 9,  /* not finished when the exit flush ended */
     DMI_DROP_CONTEXT_GONE = 10, /* the context was destroyed before the record was drained */
     DMI_DROP_MISMATCH = 11,     /* a descriptor did not say what its reservation said */
     DMI_DROP_NO_MEMORY = 12,    /* the host ran out of memory */
@@ -60,8 +61,9 @@ struct dmi_site_counters {
     struct dmi_tally expected;
     struct dmi_tally captured;
     struct dmi_tally dropped[DMI_DROP_ROOM];
-    uint64_t launches; /* that the site's kernel pattern matched, in any forward */
-    uint64_t reserved[9];
+    uint64_t launches;         /* that the site's kernel pattern matched, in any forward */
+    struct dmi_tally released; /* captured, and deleted with their segment since */
+    uint64_t reserved[6];
 };
 
 enum dmi_counters_state {
@@ -80,7 +82,8 @@ struct dmi_counters {
     uint64_t forwards;         /* begun */
     uint64_t launches_matched; /* launches with at least one site or a forward boundary */
     uint64_t steps;            /* dmi_step_begin() calls noted */
-    uint64_t reserved[6];
+    uint64_t steps_refused;    /* that could not be noted: no memory, or numbers that cannot be */
+    uint64_t reserved[5];
     struct dmi_site_counters sites[];
 };
 

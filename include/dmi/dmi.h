@@ -41,7 +41,7 @@ enum dmi_span_flags {
 /* A run of consecutive batch rows that belong to one request. */
 struct dmi_span {
     const char *request_id; /* UTF-8, at most 255 bytes; borrowed during the call */
-    const char *tags;       /* optional user text (JSON by convention), NULL: none; borrowed */
+    const char *tags;       /* UTF-8, by convention a JSON object; NULL: none; borrowed */
     int64_t first_position; /* position within the request of the first row's token, 0-based */
     uint32_t first_row;     /* row of the batch that holds it */
     uint32_t n_tokens;      /* rows of the span */
@@ -49,7 +49,7 @@ struct dmi_span {
                              * given once a request, with the first span after them */
     uint32_t phase;    /* enum dmi_phase */
     uint32_t flags;    /* enum dmi_span_flags */
-    uint32_t reserved; /* 0 */
+    uint32_t n_prompt; /* tokens of the request's prompt, 0: not said */
 };
 
 /* One forward of the engine: which rows of its batch are whose tokens. */
@@ -62,7 +62,7 @@ struct dmi_step {
     uint32_t span_size;           /* sizeof(struct dmi_span) of the caller: the array's stride */
     uint32_t flags;               /* 0 */
     const struct dmi_span *spans; /* borrowed during the call */
-    const char *tags;             /* optional user text for the step, NULL: none; borrowed */
+    const char *tags;             /* UTF-8, by convention a JSON object; NULL: none; borrowed */
     int32_t tp_rank, tp_size;     /* tensor parallel coordinates; 0 of 1 where there is none */
     int32_t pp_rank, pp_size;     /* pipeline parallel */
     int32_t dp_rank, dp_size;     /* data parallel */
@@ -77,7 +77,7 @@ struct dmi_step {
  * Where the HookSpec has `forward: {begin: step}`, it also starts a forward.
  *
  * Thread: any. Return: 0, DMI_STATUS_OFF, DMI_STATUS_BAD_VERSION, -EINVAL (a span lies outside
- * n_rows or has no request id), -ENOMEM.
+ * n_rows, shares rows with another, has no request id or a negative position), -ENOMEM.
  */
 int dmi_step_begin(const struct dmi_step *step);
 

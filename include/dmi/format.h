@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The structs of a segment file, version 1, as they lie on disk: little-endian, no padding.
+ * The structs of a segment file, format version 2, as they lie on disk: little-endian, no padding.
  * Source and meaning: docs/format.md; the numbers of its sections stand beside each struct.
  */
 #ifndef DMI_FORMAT_H
@@ -9,7 +9,7 @@
 #include <assert.h>
 #include <stdint.h>
 
-#define DMI_FORMAT_VERSION 1
+#define DMI_FORMAT_VERSION 2
 
 #define DMI_SEGMENT_MAGIC 0x0031474553494d44ull /* "DMISEG1" and a zero byte */
 #define DMI_CHUNK_MAGIC   0x63494d44u           /* "DMIc" */
@@ -22,6 +22,12 @@
 #define DMI_NO_LAYER     (-1)
 #define DMI_CHUNK_ALIGN  8u
 #define DMI_MAX_DIMS     4
+#define DMI_MAX_SITES    65536u
+#define DMI_MAX_SPANS    65536u /* of a step */
+#define DMI_MAX_ID       255u   /* bytes of a request id */
+#define DMI_MAX_TAGS     65535u /* bytes of a step's or a span's tags */
+#define DMI_MAX_JSON     (64u << 20)
+#define DMI_MAX_SEGMENTS 1000000u
 #define DMI_SEGMENT_NAME "seg-%06u.dmi"
 
 /* 2. Segment header: the first 128 bytes of a segment. */
@@ -31,18 +37,22 @@ struct dmi_segment_header {
     uint32_t n_bytes; /* of this header */
     uint8_t run_uuid[16];
     uint32_t segment;        /* number, as in the file's name */
-    uint32_t flags;          /* 0 */
+    uint32_t flags;          /* none defined; readers ignore them */
     uint64_t created_ns;     /* CLOCK_REALTIME */
     uint64_t first_sequence; /* of the segment's first chunk */
     uint64_t reserved[8];    /* 0 */
-    uint64_t hash;           /* XXH64 of the bytes before it */
+    uint64_t hash;           /* XXH3 of the bytes before it */
 };
 
+/* Readers skip types that they do not know. 9 has the layout of those that are only foreseen. */
 enum dmi_chunk_type {
-    DMI_CHUNK_SITES = 1,   /* the site dictionary: JSON; first chunk of every segment */
-    DMI_CHUNK_STEPS = 2,   /* step metadata */
-    DMI_CHUNK_RECORDS = 3, /* tensors */
-    DMI_CHUNK_FOOTER = 4,  /* index; last chunk of a closed segment */
+    DMI_CHUNK_SITES = 1,         /* the site dictionary: JSON; first chunk of every segment */
+    DMI_CHUNK_STEPS = 2,         /* step metadata */
+    DMI_CHUNK_RECORDS = 3,       /* tensors */
+    DMI_CHUNK_FOOTER = 4,        /* index; last chunk of a closed segment */
+    DMI_CHUNK_OUTCOMES = 5,      /* foreseen: rows accepted, requests ended */
+    DMI_CHUNK_INTERVENTIONS = 6, /* foreseen */
+    DMI_CHUNK_TRACE = 7,         /* foreseen */
 };
 
 /* 3. Chunk header; @n_meta bytes of metadata and @n_payload bytes of payload follow, each padded
@@ -55,17 +65,18 @@ struct dmi_chunk_header {
     uint64_t n_meta;    /* without padding */
     uint64_t n_payload; /* without padding */
     uint64_t run;       /* the first 8 bytes of the run's UUID */
-    uint64_t meta_hash; /* XXH64 of the metadata */
-    uint64_t reserved;  /* 0 */
-    uint64_t hash;      /* XXH64 of the 56 bytes before it */
+    uint64_t meta_hash; /* XXH3 of the metadata */
+    /* XXH3 of the payload; 0 where there is none, and in RECORDS, whose planes have their own */
+    uint64_t payload_hash;
+    uint64_t hash; /* XXH3 of the 56 bytes before it */
 };
 
-/* 5. Metadata of a RECORDS chunk: this, then the tables of records, groups and planes. */
+/* 5. Metadata of a RECORDS chunk: this, then the tables of records, groups, planes, kept rows. */
 struct dmi_records_head {
     uint32_t n_records;
     uint32_t n_groups;
     uint32_t n_planes;
-    uint32_t reserved; /* 0 */
+    uint32_t n_kept; /* entries of the table of kept rows: u32 each */
 };
 
 struct dmi_record {
@@ -74,17 +85,21 @@ struct dmi_record {
     uint32_t occurrence;
     uint16_t dtype;
     uint8_t n_dims;              /* 1..4 */
-    uint8_t reserved;            /* 0 */
-    uint32_t dims[DMI_MAX_DIMS]; /* elements; those from n_dims on are 0 */
+    uint8_t n_row_dims;          /* 1..n_dims: the first of them, which together are the rows */
+    uint32_t dims[DMI_MAX_DIMS]; /* elements; those after n_dims are 0 */
     uint64_t launch;
     uint64_t forward;
     uint64_t step; /* sequence of a step of a STEPS chunk; DMI_NO_STEP: none */
     uint64_t time_ns;
     uint32_t device;
     uint32_t group;
-    uint64_t offset;  /* of the record in the group's raw bytes */
-    uint64_t n_bytes; /* raw */
-    uint64_t hash;    /* XXH64 of the raw bytes */
+    uint64_t offset;   /* of the record in the group's raw bytes */
+    uint64_t n_bytes;  /* raw */
+    uint32_t kept;     /* index of its first entry in the table of kept rows */
+    uint32_t n_kept;   /* 0: row r is row r; else the number of its rows */
+    uint32_t flags;    /* none defined; readers ignore them */
+    uint32_t reserved; /* 0 */
+    uint64_t hash;     /* XXH3 of the raw bytes */
 };
 
 enum dmi_encoding {
@@ -112,7 +127,7 @@ struct dmi_plane {
     uint8_t codec;       /* enum dmi_codec */
     uint8_t reserved[3]; /* 0 */
     uint32_t n_stored;   /* bytes */
-    uint64_t hash;       /* XXH64 of the stored bytes */
+    uint64_t hash;       /* XXH3 of the stored bytes */
 };
 
 /* 6. An entry of a STEPS chunk: this, the spans, the strings, zeros up to a multiple of 8. */
@@ -123,10 +138,12 @@ struct dmi_step_entry {
     uint64_t step;     /* the engine's own number */
     uint64_t time_ns;
     uint32_t n_rows;
-    uint32_t flags;
+    uint32_t flags;       /* none defined; readers ignore them */
     int32_t ranks[8];     /* tp rank, size, pp rank, size, dp, ep */
     uint32_t tags_offset; /* of the string, from the entry's start */
     uint32_t tags_bytes;  /* 0: none */
+    uint32_t span_bytes;  /* distance from span to span: at least sizeof(struct dmi_span_entry) */
+    uint32_t reserved;    /* 0 */
 };
 
 struct dmi_span_entry {
@@ -140,26 +157,38 @@ struct dmi_span_entry {
     uint32_t n_cached;
     uint32_t phase;
     uint32_t flags;
-    uint32_t reserved; /* 0 */
+    uint32_t n_prompt; /* tokens of the request's prompt; 0: not said */
 };
 
-/* 7. Metadata of a FOOTER chunk: this, then chunks, entries, spans, strings. */
+/* 7. Metadata of a FOOTER chunk: this, then chunks, sites, entries, spans, strings. */
 struct dmi_footer {
     uint32_t n_chunks; /* before the footer */
     uint32_t n_entries;
     uint32_t n_spans;
     uint32_t n_string_bytes;
     uint64_t first_sequence;
-    uint64_t reserved; /* 0 */
+    uint32_t n_sites;  /* that have records in the segment */
+    uint32_t reserved; /* 0 */
 };
 
 struct dmi_footer_chunk {
     uint64_t offset; /* of the chunk's header in the file */
     uint32_t type;
-    uint32_t n_records;
+    uint32_t n;     /* records, steps; else 0 */
+    uint64_t first; /* lowest launch of its records, lowest sequence of its steps; else 0 */
+    uint64_t last;  /* the highest; else 0 */
 };
 
-/* Sorted by site, layer, launch. */
+/* What the segment holds of a site; ascending by site. */
+struct dmi_footer_site {
+    uint32_t site;
+    uint32_t reserved; /* 0 */
+    uint64_t records;
+    uint64_t rows;
+    uint64_t bytes; /* raw */
+};
+
+/* Sorted by site, layer, launch, chunk, record. */
 struct dmi_footer_entry {
     uint32_t site;
     int32_t layer;
@@ -167,8 +196,12 @@ struct dmi_footer_entry {
     uint32_t record; /* index in that chunk */
     uint64_t step;
     uint64_t launch;
+    uint64_t forward;
+    uint32_t occurrence;
+    uint32_t rows;
 };
 
+/* In the order of the file. */
 struct dmi_footer_span {
     uint32_t id_offset; /* in the strings */
     uint32_t id_bytes;
@@ -182,21 +215,22 @@ struct dmi_footer_span {
 struct dmi_trailer {
     uint64_t footer_offset;
     uint64_t n_file; /* bytes of the whole file */
-    uint64_t hash;   /* XXH64 of the 16 bytes before it and the run's UUID */
+    uint64_t hash;   /* XXH3 of the 16 bytes before it and the run's UUID */
     uint64_t magic;
 };
 
 static_assert(sizeof(struct dmi_segment_header) == 128, "on-disk layout");
 static_assert(sizeof(struct dmi_chunk_header) == 64, "on-disk layout");
 static_assert(sizeof(struct dmi_records_head) == 16, "on-disk layout");
-static_assert(sizeof(struct dmi_record) == 96, "on-disk layout");
+static_assert(sizeof(struct dmi_record) == 112, "on-disk layout");
 static_assert(sizeof(struct dmi_group) == 32, "on-disk layout");
 static_assert(sizeof(struct dmi_plane) == 16, "on-disk layout");
-static_assert(sizeof(struct dmi_step_entry) == 80, "on-disk layout");
+static_assert(sizeof(struct dmi_step_entry) == 88, "on-disk layout");
 static_assert(sizeof(struct dmi_span_entry) == 48, "on-disk layout");
 static_assert(sizeof(struct dmi_footer) == 32, "on-disk layout");
-static_assert(sizeof(struct dmi_footer_chunk) == 16, "on-disk layout");
-static_assert(sizeof(struct dmi_footer_entry) == 32, "on-disk layout");
+static_assert(sizeof(struct dmi_footer_chunk) == 32, "on-disk layout");
+static_assert(sizeof(struct dmi_footer_site) == 32, "on-disk layout");
+static_assert(sizeof(struct dmi_footer_entry) == 48, "on-disk layout");
 static_assert(sizeof(struct dmi_footer_span) == 32, "on-disk layout");
 static_assert(sizeof(struct dmi_trailer) == 32, "on-disk layout");
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__

@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* What a row, a tensor's first dimension, stands for: it decides the positions that readers give rows. */
+/* What a row of a tensor stands for: it decides the positions that readers give rows. */
 enum dmi_row {
     DMI_ROW_TOKEN = 0,   /* row r is row r of the step's batch */
     DMI_ROW_REQUEST = 1, /* one row a request: its last token of the step (logits) */
@@ -38,15 +38,16 @@ static inline uint32_t dmi_row_from_name(const char *name)
 /* Strings belong to whoever filled the struct in (the spec, the writer's options, the reader). */
 struct dmi_site {
     uint32_t id; /* index in the spec and in the dictionary; what descriptors and records carry */
-    const char *name;   /* "resid_pre"; may hold "{layer}", else tensors are named NAME.LAYER */
-    const char *kernel; /* pattern by which its kernel is found; NULL: by other means */
-    const char *kind;   /* kind of forward that it belongs to; NULL: all */
-    const char *note;   /* convention in words; NULL: none */
-    uint32_t dtype;     /* enum dmi_dtype */
-    uint32_t row;       /* enum dmi_row */
-    double scale;       /* stored value = true value * scale; 1 where nothing is said */
-    int64_t expect;     /* matching launches a forward; -1: not declared */
-    bool has_layer;     /* its records carry a layer number */
+    const char *name;    /* "resid_pre"; may hold "{layer}", else tensors are named NAME.LAYER */
+    const char *kernel;  /* pattern by which its kernel is found; NULL: by other means */
+    const char *kind;    /* kind of forward that it belongs to; NULL: all */
+    const char *note;    /* convention in words; NULL: none */
+    uint32_t dtype;      /* enum dmi_dtype */
+    uint32_t row;        /* enum dmi_row */
+    double scale;        /* stored value = true value * scale; 1 where nothing is said */
+    int64_t expect;      /* matching launches a forward; -1: not declared */
+    bool has_layer;      /* its records carry a layer number */
+    uint32_t n_row_dims; /* leading dimensions that together are the rows; 0 is read as 1 */
 };
 
 #endif

@@ -105,6 +105,7 @@ static int open_run(struct err *err, struct run **run)
         .spec_text = spec->text,
         .n_spec_text = spec->n_text,
         .model = spec->model,
+        .job = getenv("DMI_JOB"),
         .library_version = DMI_VERSION,
         .sites = sites,
         .n_sites = spec->n_sites,

@@ -29,9 +29,10 @@ class Span:
     n_tokens        rows
     first_row       row of the batch that holds the first
     n_cached        tokens before first_position that were taken from a prefix cache instead of computed;
-                    given once a request, with the first span after them
+                    said once a request, with the first span after them
     phase, flags    Phase; PADDING, LAST
-    tags            optional text of the user, JSON by convention
+    tags            text of the user's own, by convention a JSON object
+    n_prompt        tokens of the request's prompt, 0: not said
     """
     request: str | None
     first_position: int
@@ -41,13 +42,14 @@ class Span:
     phase: Phase = Phase.UNKNOWN
     flags: int = 0
     tags: str | None = None
+    n_prompt: int = 0
 
 
 class _Span(ctypes.Structure):
     """struct dmi_span"""
     _fields_ = [("request_id", ctypes.c_char_p), ("tags", ctypes.c_char_p), ("first_position", ctypes.c_int64),
                 ("first_row", ctypes.c_uint32), ("n_tokens", ctypes.c_uint32), ("n_cached", ctypes.c_uint32),
-                ("phase", ctypes.c_uint32), ("flags", ctypes.c_uint32), ("reserved", ctypes.c_uint32)]
+                ("phase", ctypes.c_uint32), ("flags", ctypes.c_uint32), ("n_prompt", ctypes.c_uint32)]
 
 
 class _Step(ctypes.Structure):
@@ -93,6 +95,7 @@ def step_begin(step, spans, n_rows=None, tags=None, ranks=((0, 1),) * 4):
         entry.tags = None if span.tags is None else span.tags.encode()
         entry.first_position, entry.first_row, entry.n_tokens = span.first_position, span.first_row, span.n_tokens
         entry.n_cached, entry.phase, entry.flags = span.n_cached, span.phase, span.flags
+        entry.n_prompt = span.n_prompt
     if n_rows is None:
         n_rows = max((span.first_row + span.n_tokens for span in spans), default=0)
     given = _Step(ctypes.sizeof(_Step), 1, step, n_rows, len(spans), ctypes.sizeof(_Span), 0, entries,

@@ -56,6 +56,9 @@ static void mend(uint8_t *data, size_t n)
         if (h.type == DMI_CHUNK_RECORDS)
             mend_planes(meta, h.n_meta, meta + (h.n_meta + 7) / 8 * 8, h.n_payload);
         memcpy(&h.run, segment.run_uuid, sizeof h.run);
+        if (h.type != DMI_CHUNK_RECORDS)
+            h.payload_hash =
+                h.n_payload ? hash_bytes(meta + (h.n_meta + 7) / 8 * 8, h.n_payload) : 0;
         h.meta_hash = hash_bytes(meta, h.n_meta);
         h.hash = hash_bytes(&h, offsetof(struct dmi_chunk_header, hash));
         memcpy(data + at, &h, sizeof h);

@@ -6,9 +6,9 @@ import ctypes.util
 import struct
 
 HEADER, CHUNK = 128, struct.Struct("<IHHQQQQQQQ")
-RECORD = struct.Struct("<IiIHBB4IQQQQIIQQQ")
+RECORD = struct.Struct("<IiIHBB4IQQQQIIQQII8xQ")
 GROUP, PLANE = struct.Struct("<HHIQQQ"), struct.Struct("<B3xIQ")
-STEP, SPAN = struct.Struct("<IIQQQII8iII"), struct.Struct("<IIIIqIIIIII")
+STEP, SPAN = struct.Struct("<IIQQQII8iIIII"), struct.Struct("<IIIIqIIIIII")
 BLOCK = 65536
 SITES, STEPS, RECORDS, FOOTER = 1, 2, 3, 4
 
@@ -22,7 +22,7 @@ class Record:
 
     def __init__(self, fields, data):
         (self.site, self.layer, self.occurrence, self.dtype, n_dims, _, d0, d1, d2, d3, self.launch, self.forward, self.step,
-         self.time_ns, self.device, _, _, self.n_bytes, _) = fields
+         self.time_ns, self.device, _, _, self.n_bytes, _, _, _) = fields
         self.dims = (d0, d1, d2, d3)[:n_dims]
         self.data = data
         if self.step == 2**64 - 1:
@@ -72,7 +72,7 @@ def decode_records(meta, payload):
     at += n_groups * GROUP.size
     planes = [PLANE.unpack_from(meta, at + i * PLANE.size) for i in range(n_planes)]
     raw = [decode_group(group, planes, payload) for group in groups]
-    return [Record(r, raw[r[-4]][r[-3]:r[-3] + r[-2]]) for r in records]
+    return [Record(r, raw[r[15]][r[16]:r[16] + r[17]]) for r in records]
 
 
 def decode_steps(meta):
@@ -82,7 +82,7 @@ def decode_steps(meta):
         head = STEP.unpack_from(meta, at)
         spans = []
         for i in range(head[1]):
-            s = SPAN.unpack_from(meta, at + STEP.size + i * SPAN.size)
+            s = SPAN.unpack_from(meta, at + STEP.size + i * head[-2])
             spans.append((meta[at + s[0]:at + s[0] + s[1]].decode(), s[5], s[6], s[4]))
         steps[head[2]] = (head[3], spans)
         at += head[0]

@@ -30,6 +30,18 @@ void kit_fill(void *data, uint32_t dtype, size_t n_elements, uint64_t seed);
  */
 int kit_forward(struct run *run, uint64_t number, uint32_t width);
 
+#define KIT_SPECIAL 1000 /* forward of what kit_special() writes; kit_holds() passes over it */
+
+/**
+ * kit_special() - append what kit_forward() does not have: two row dimensions, a list of kept rows, and a
+ * step of number @step whose span says how long the prompt is
+ * Return: what run_append() returned.
+ */
+int kit_special(struct run *run, uint64_t step);
+
+/* Fails the test where record @index is not that. */
+void kit_expect_special(struct reader *reader, size_t index);
+
 /* Opens and, with @verify, verifies; fails the test where it cannot be opened. */
 struct reader *kit_read(const char *path, bool verify);
 

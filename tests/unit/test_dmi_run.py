@@ -18,6 +18,7 @@ vars: {a: 1}
 sites:
   - {name: q, kernel: k, pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: a}]}
 """
+UUID = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 BAD = GOOD.replace("f32", "f33").replace("kernel", "kernal")
 
 
@@ -115,6 +116,10 @@ def test_arming(says, case):
     env, err = case.environment("--spec", "good.yaml", "--out", "a/b/out", "-D", "a=2", DMI_VARS="a=1")
     says("-D comes after DMI_VARS, so it counts", (env.get("DMI_VARS") == "a=1,a=2", env.get("DMI_VARS")))
     says("what no option says stays unset", ("DMI_LOG" not in env and "DMI_RING_BYTES" not in env, env))
+    jobs = [case.environment("--spec", "good.yaml")[0].get("DMI_JOB", "") for _ in range(2)]
+    says("each command gets a job id of its own", (all(UUID.fullmatch(j) for j in jobs) and jobs[0] != jobs[1], jobs))
+    env, _ = case.environment("--spec", "good.yaml", DMI_JOB="mine")
+    says("a job id that is set stays", (env.get("DMI_JOB") == "mine", env.get("DMI_JOB")))
     env, _ = case.environment("--spec", "good.yaml", "--log", "none")
     says("--log none is no file, dmi-out is the default folder",
          (env.get("DMI_LOG") == "none", env.get("DMI_LOG")),

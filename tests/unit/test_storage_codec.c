@@ -12,6 +12,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <zstd.h>
 
 static uint8_t raw[DMI_BLOCK_BYTES], again[DMI_BLOCK_BYTES];
 
@@ -108,7 +109,7 @@ START_TEST(a_changed_bit_is_found)
 }
 END_TEST
 
-START_TEST(senseless_numbers_are_refused)
+START_TEST(numbers_that_cannot_be_are_refused)
 {
     static const struct {
         uint32_t encoding, element;
@@ -137,7 +138,41 @@ START_TEST(senseless_numbers_are_refused)
                                             .hash = hash_bytes(stored, rows[i].plane_stored) };
         int r = codec_decode(codec, rows[i].encoding, rows[i].element, planes, stored,
                              rows[i].n_stored, again, rows[i].n_raw, &bad);
-        ck_assert_msg(r == -EINVAL || r == -EBADMSG, "row %zu: %d", i, r);
+        ck_assert_msg(r == -EINVAL || r == -EBADMSG || r == -ENOTSUP, "row %zu: %d", i, r);
+    }
+    codec_free(codec);
+}
+END_TEST
+
+START_TEST(a_plane_is_one_zstd_frame_and_nothing_else)
+{
+    static const uint8_t zeros[4096], skippable[12] = { 0x50, 0x2a, 0x4d, 0x18, 4 };
+    uint8_t frame[256], stored[1024];
+    size_t n = ZSTD_compress(frame, sizeof frame, zeros, sizeof zeros, 1), n_half, n_stored = 0;
+    uint8_t half[256];
+    n_half = ZSTD_compress(half, sizeof half, zeros, sizeof zeros / 2, 1);
+    struct codec *codec = codec_new();
+    for (int form = 0; form < 4; form++) {
+        n_stored = 0;
+        if (form == 1) /* a skippable frame first */
+            memcpy(stored, skippable, n_stored = sizeof skippable);
+        if (form == 2) { /* two frames that together have the right size */
+            memcpy(stored, half, n_half);
+            memcpy(stored + n_half, half, n_half);
+            n_stored = 2 * n_half;
+        } else {
+            memcpy(stored + n_stored, frame, n);
+            n_stored += n;
+        }
+        if (form == 3) /* bytes after it */
+            stored[n_stored++] = 0;
+        struct dmi_plane plane = { .codec = DMI_CODEC_ZSTD,
+                                   .n_stored = (uint32_t)n_stored,
+                                   .hash = hash_bytes(stored, n_stored) };
+        uint32_t bad;
+        int r =
+            codec_decode(codec, DMI_ENCODING_RAW, 1, &plane, stored, n_stored, again, 4096, &bad);
+        ck_assert_msg(form ? r == -EBADMSG : r == 0, "form %d: %d", form, r);
     }
     codec_free(codec);
 }
@@ -196,7 +231,8 @@ int main(void)
     tcase_add_test(tc, a_rotated_element_is_the_one_of_the_document);
     tcase_add_test(tc, activations_shrink_and_noise_does_not_grow);
     tcase_add_test(tc, a_changed_bit_is_found);
-    tcase_add_test(tc, senseless_numbers_are_refused);
+    tcase_add_test(tc, numbers_that_cannot_be_are_refused);
+    tcase_add_test(tc, a_plane_is_one_zstd_frame_and_nothing_else);
     suite_add_tcase(suite, tc);
     tc = tcase_create("text");
     tcase_add_test(tc, json_strings_are_escaped_and_always_utf8);

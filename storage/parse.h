@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The metadata of a chunk as it lies in memory, checked before anything in it is used as a size, an index or
+ * an offset. What passes contradicts neither itself nor the limits of the format. Pure; any thread. Views
+ * borrow the metadata. Source: docs/format.md 5, 6, 7.
+ */
+#ifndef STORAGE_PARSE_H
+#define STORAGE_PARSE_H
+
+#include <dmi/format.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct records_view {
+    uint32_t n_records, n_groups, n_planes, n_kept;
+    const struct dmi_record *records;
+    const struct dmi_group *groups;
+    const struct dmi_plane *planes;
+    const uint32_t *kept;
+};
+
+/**
+ * parse_records() - the tables of a RECORDS chunk
+ * @meta: aligned to 8 bytes
+ * Element types, encodings and codecs that nobody here knows pass: see parse_planes().
+ * Return: 0 with *@wrong NULL or what contradicts what; -ENOMEM.
+ */
+int parse_records(const uint8_t *meta, uint64_t n_meta, uint64_t n_payload, size_t n_sites,
+                  struct records_view *out, const char **wrong);
+
+/* Planes of group @g: from its first_plane on. */
+uint32_t parse_planes(const struct records_view *view, uint32_t g);
+
+/**
+ * parse_step() - the entry of a STEPS chunk at @meta
+ * Spans that are farther apart than sizeof(struct dmi_span_entry) are moved together, in place.
+ * *@n_bytes is where the next entry begins, 0 where that cannot be said.
+ * Return: 0 with *@wrong NULL or what contradicts what; -ENOMEM.
+ */
+int parse_step(uint8_t *meta, uint64_t n_left, uint64_t *n_bytes, const char **wrong);
+
+struct footer_view {
+    struct dmi_footer head;
+    const struct dmi_footer_chunk *chunks;
+    const struct dmi_footer_site *sites;
+    const struct dmi_footer_entry *entries;
+    const struct dmi_footer_span *spans;
+    const char *strings;
+};
+
+/**
+ * parse_footer() - the tables of a FOOTER chunk that begins at @offset in its file
+ * Return: 0 with *@wrong NULL or what contradicts what; -ENOMEM.
+ */
+int parse_footer(const uint8_t *meta, uint64_t n_meta, uint64_t offset, size_t n_sites,
+                 struct footer_view *out, const char **wrong);
+
+bool parse_is_zero(const void *data, size_t n);
+
+#endif

@@ -1,0 +1,634 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Files of known content: what they hold is read as it was written, whatever the code has become since.
+ * `test_storage_golden --write DIR` made tests/golden/v2 once; they are never edited, a new version of the
+ * format gets a folder of its own.
+ *
+ *     valid/         a run of two segments: what kit_forward() writes, and a record that uses what that does not
+ *     invalid/X.dmi  its first segment with one thing wrong; X says what, and checksums are right again
+ *     unknown/X.dmi  likewise, with something that a later program of the same version may write
+ *     newer/         its files with the number of the next version
+ */
+#include "core/cleanup.h"
+#include "storage/hash.h"
+#include "storage/manifest.h"
+#include "tests/unit/storage_kit.h"
+
+#include <dmi/dtype.h>
+
+#include <check.h>
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define WIDTH 48
+
+static const char *golden(const char *name)
+{
+    static char path[4096];
+    const char *dir = getenv("TEST_GOLDEN");
+    snprintf(path, sizeof path, "%s/%s", dir ? dir : "tests/golden", name);
+    return path;
+}
+
+START_TEST(the_golden_run_reads_as_it_did)
+{
+    _cleanup_(reader_closep) struct reader *reader = kit_read(golden("v2/valid"), true);
+    const struct reader_finding *first = NULL;
+    ck_assert_msg(!kit_damage(reader, &first), "%s: %s", first->file, first->text);
+    ck_assert_uint_eq(reader_n_findings(reader), 0);
+    ck_assert_uint_eq(reader_n_records(reader), 9);
+    ck_assert_uint_eq(reader_run(reader)->n_segments, 2);
+    ck_assert_str_eq(reader_run(reader)->job, "kit-job");
+    ck_assert(kit_holds(reader, WIDTH));
+    kit_expect_special(reader, 8);
+}
+END_TEST
+
+START_TEST(invalid_segments_are_damage)
+{
+    char dir[4096];
+    snprintf(dir, sizeof dir, "%s", golden("v2/invalid"));
+    DIR *list = opendir(dir);
+    ck_assert_ptr_nonnull(list);
+    size_t n = 0;
+    for (struct dirent *e; (e = readdir(list));) {
+        if (e->d_name[0] == '.')
+            continue;
+        char path[8192];
+        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
+        _cleanup_(reader_closep) struct reader *reader = kit_read(path, true);
+        n++;
+        ck_assert_msg(kit_damage(reader, NULL) > 0, "%s was taken as valid", e->d_name);
+    }
+    closedir(list);
+    ck_assert_uint_ge(n, 30);
+}
+END_TEST
+
+START_TEST(what_is_not_known_is_named_by_its_number_and_loses_no_more_than_itself)
+{
+    static const struct {
+        const char *name, *text;
+        size_t n_records; /* of 6 */
+        size_t n_decoded;
+    } rows[] = {
+        { "chunk_type", "type 99", 6, 6 }, { "chunk_version", "version 3", 4, 4 },
+        { "codec", "codec 9", 6, 4 },      { "encoding", "encoding 77", 6, 4 },
+        { "dtype", "type 99", 5, 5 },      { "flags", NULL, 6, 6 },
+        { "longer_spans", NULL, 6, 6 },    { "phase", NULL, 6, 6 },
+        { "row", "row \"expert\"", 6, 6 }, { "longer_metadata", NULL, 6, 6 },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char path[8192];
+        snprintf(path, sizeof path, "%s/%s.dmi", golden("v2/unknown"), rows[i].name);
+        _cleanup_(reader_closep) struct reader *reader = kit_read(path, true);
+        const struct reader_finding *damage = NULL;
+        ck_assert_msg(!kit_damage(reader, &damage), "%s: %s", rows[i].name, damage->text);
+        ck_assert_msg(reader_n_records(reader) == rows[i].n_records, "%s: %zu records",
+                      rows[i].name, reader_n_records(reader));
+        bool said = !rows[i].text;
+        for (size_t f = 0; f < reader_n_findings(reader); f++)
+            said |= rows[i].text && reader_finding(reader, f)->unknown &&
+                    strstr(reader_finding(reader, f)->text, rows[i].text);
+        ck_assert_msg(said, "%s: its number was not named", rows[i].name);
+        size_t n_decoded = 0;
+        for (size_t k = 0; k < reader_n_records(reader); k++) {
+            const struct reader_record *rec = reader_record(reader, k);
+            _cleanup_(freep) void *data = malloc(rec->at.n_bytes + 1);
+            struct err err = { 0 };
+            int r = reader_decode(&err, reader, rec, data);
+            ck_assert_msg(!r || (r == -ENOTSUP && strstr(err.msg, rows[i].text)), "%s: %s",
+                          rows[i].name, err.msg);
+            n_decoded += !r;
+        }
+        ck_assert_msg(n_decoded == rows[i].n_decoded, "%s: %zu decoded", rows[i].name, n_decoded);
+    }
+}
+END_TEST
+
+START_TEST(other_versions_are_named_as_such)
+{
+    static const struct {
+        const char *name, *text;
+    } rows[] = {
+        { "v1/valid", "has format version 1; this program reads version 2" },
+        { "v1/valid/seg-000000.dmi", "has format version 1; this program reads version 2" },
+        { "v2/newer", "has format version 3, which is newer; this program reads version 2" },
+        { "v2/newer/seg-000000.dmi", "version 3, which is newer; this program reads version 2" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct err err = { 0 };
+        struct reader *reader = NULL;
+        ck_assert_int_eq(reader_open(&err, golden(rows[i].name), &reader), -ENOTSUP);
+        ck_assert_msg(strstr(err.msg, rows[i].text) != NULL, "%s", err.msg);
+        ck_assert_ptr_null(strstr(err.msg, "damage"));
+    }
+}
+END_TEST
+
+/* ------------------------------------------------------------------------- making them */
+
+/* The places of a chunk of two records and one group. */
+static struct dmi_records_head *head_of(uint8_t *chunk)
+{
+    return (struct dmi_records_head *)(chunk + sizeof(struct dmi_chunk_header));
+}
+
+static struct dmi_record *record_of(uint8_t *chunk, int i)
+{
+    return (struct dmi_record *)(head_of(chunk) + 1) + i;
+}
+
+static struct dmi_group *group_of(uint8_t *chunk)
+{
+    return (struct dmi_group *)record_of(chunk, (int)head_of(chunk)->n_records);
+}
+
+static struct dmi_plane *plane_of(uint8_t *chunk)
+{
+    return (struct dmi_plane *)(group_of(chunk) + head_of(chunk)->n_groups);
+}
+
+static void bad_dtype(uint8_t *c)
+{
+    record_of(c, 0)->dtype = DMI_DTYPE_F64;
+}
+static void bad_dims(uint8_t *c)
+{
+    record_of(c, 0)->dims[0] = 0xffffffff;
+}
+static void bad_n_dims(uint8_t *c)
+{
+    record_of(c, 0)->n_dims = 9;
+}
+static void bad_site(uint8_t *c)
+{
+    record_of(c, 1)->site = 4000;
+}
+static void bad_group(uint8_t *c)
+{
+    record_of(c, 1)->group = 7;
+}
+static void bad_offset(uint8_t *c)
+{
+    record_of(c, 1)->offset = 1ull << 60;
+}
+static void bad_n_bytes(uint8_t *c)
+{
+    record_of(c, 1)->n_bytes = 1ull << 60;
+}
+static void bad_record_hash(uint8_t *c)
+{
+    record_of(c, 0)->hash ^= 1;
+}
+static void bad_encoding(uint8_t *c)
+{
+    group_of(c)->encoding = 77;
+}
+static void bad_element(uint8_t *c)
+{
+    group_of(c)->element_bytes = 3;
+}
+static void bad_n_raw(uint8_t *c)
+{
+    group_of(c)->n_raw += 65536;
+}
+static void bad_first_plane(uint8_t *c)
+{
+    group_of(c)->first_plane = 0xfffffff0;
+}
+static void bad_n_stored(uint8_t *c)
+{
+    group_of(c)->n_stored = 1ull << 50;
+}
+static void bad_plane_size(uint8_t *c)
+{
+    plane_of(c)->n_stored = 0xffffffff;
+}
+static void bad_codec(uint8_t *c)
+{
+    plane_of(c)->codec = 9;
+}
+static void bad_frame(uint8_t *c)
+{
+    plane_of(c)->codec ^= 1;
+}
+static void bad_records(uint8_t *c)
+{
+    head_of(c)->n_records = 0xffffffff;
+}
+static void bad_planes(uint8_t *c)
+{
+    head_of(c)->n_planes = 0xffffffff;
+}
+
+static void bad_row_dims(uint8_t *c)
+{
+    record_of(c, 0)->n_row_dims = 3;
+}
+static void bad_layer(uint8_t *c)
+{
+    record_of(c, 0)->layer = -2;
+}
+static void bad_kept(uint8_t *c)
+{
+    record_of(c, 1)->kept = 1;
+}
+static void bad_n_kept(uint8_t *c)
+{
+    record_of(c, 1)->n_kept = 2;
+}
+static void bad_record_reserved(uint8_t *c)
+{
+    record_of(c, 0)->reserved = 1;
+}
+static void bad_plane_reserved(uint8_t *c)
+{
+    plane_of(c)->reserved[1] = 1;
+}
+
+static struct dmi_step_entry *step_of(uint8_t *chunk)
+{
+    return (struct dmi_step_entry *)(chunk + sizeof(struct dmi_chunk_header));
+}
+
+static struct dmi_span_entry *span_of(uint8_t *chunk, int i)
+{
+    return (struct dmi_span_entry *)(step_of(chunk) + 1) + i;
+}
+
+static void bad_step_size(uint8_t *c)
+{
+    step_of(c)->n_bytes += 8;
+}
+static void bad_spans(uint8_t *c)
+{
+    step_of(c)->n_spans = 0xffffffff;
+}
+static void bad_span_bytes(uint8_t *c)
+{
+    step_of(c)->span_bytes = 40;
+}
+static void bad_overlap(uint8_t *c)
+{
+    span_of(c, 1)->first_row = 2;
+}
+static void bad_span_rows(uint8_t *c)
+{
+    span_of(c, 1)->n_tokens = 0x80000000;
+}
+static void bad_position(uint8_t *c)
+{
+    span_of(c, 0)->first_position = -1;
+}
+static void bad_position_end(uint8_t *c)
+{
+    span_of(c, 0)->first_position = INT64_MAX;
+}
+static void bad_id(uint8_t *c)
+{
+    span_of(c, 0)->id_offset = 8;
+}
+static void bad_tags(uint8_t *c)
+{
+    step_of(c)->tags_bytes = 0x7fffffff;
+}
+
+static struct dmi_footer *footer_of(uint8_t *chunk)
+{
+    return (struct dmi_footer *)(chunk + sizeof(struct dmi_chunk_header));
+}
+
+static struct dmi_footer_chunk *row_of(uint8_t *chunk, int i)
+{
+    return (struct dmi_footer_chunk *)(footer_of(chunk) + 1) + i;
+}
+
+static struct dmi_footer_site *site_of(uint8_t *chunk)
+{
+    return (struct dmi_footer_site *)row_of(chunk, (int)footer_of(chunk)->n_chunks);
+}
+
+static struct dmi_footer_entry *entry_of(uint8_t *chunk, int i)
+{
+    return (struct dmi_footer_entry *)(site_of(chunk) + footer_of(chunk)->n_sites) + i;
+}
+
+static void bad_index_twice(uint8_t *c)
+{
+    *entry_of(c, 1) = *entry_of(c, 0);
+}
+static void bad_index_order(uint8_t *c)
+{
+    struct dmi_footer_entry first = *entry_of(c, 0);
+    *entry_of(c, 0) = *entry_of(c, 1);
+    *entry_of(c, 1) = first;
+}
+static void bad_index_step(uint8_t *c)
+{
+    entry_of(c, 0)->step++;
+}
+static void bad_index_rows(uint8_t *c)
+{
+    entry_of(c, 0)->rows++;
+    site_of(c)->rows++;
+}
+static void bad_index_site(uint8_t *c)
+{
+    site_of(c)->bytes++;
+}
+static void bad_index_spans(uint8_t *c)
+{
+    footer_of(c)->n_spans--;
+}
+static void bad_index_launches(uint8_t *c)
+{
+    row_of(c, 2)->first = 0;
+}
+static void bad_index_steps(uint8_t *c)
+{
+    row_of(c, 1)->last = 77;
+}
+static void bad_index_offset(uint8_t *c)
+{
+    row_of(c, 1)->offset += 8;
+}
+
+/* What a later program of this version may write. */
+static void other_type(uint8_t *c)
+{
+    ((struct dmi_chunk_header *)c)->type = 99;
+}
+static void other_version(uint8_t *c)
+{
+    ((struct dmi_chunk_header *)c)->version = 3;
+}
+static void other_flags(uint8_t *c)
+{
+    record_of(c, 0)->flags = 0xffffffff;
+}
+static void other_phase(uint8_t *c)
+{
+    step_of(c)->flags = 0xffffffff;
+    span_of(c, 0)->phase = 99;
+    span_of(c, 0)->flags |= 0xffff0000;
+}
+static void other_dtype(uint8_t *c)
+{
+    record_of(c, 0)->dtype = 99;
+}
+static void other_row(uint8_t *c)
+{
+    struct dmi_chunk_header *h = (struct dmi_chunk_header *)c;
+    char *at = memmem(c + sizeof *h, h->n_meta, "\"token\", ", 9);
+    memcpy(at, "\"expert\",", 9);
+}
+
+static const struct wrong {
+    const char *name;
+    enum dmi_chunk_type type; /* of the chunk that it is done to */
+    void (*make)(uint8_t *chunk);
+} wrongs[] = {
+    { "invalid/dtype", DMI_CHUNK_RECORDS, bad_dtype },
+    { "invalid/dims", DMI_CHUNK_RECORDS, bad_dims },
+    { "invalid/n_dims", DMI_CHUNK_RECORDS, bad_n_dims },
+    { "invalid/row_dims", DMI_CHUNK_RECORDS, bad_row_dims },
+    { "invalid/layer", DMI_CHUNK_RECORDS, bad_layer },
+    { "invalid/kept", DMI_CHUNK_RECORDS, bad_kept },
+    { "invalid/n_kept", DMI_CHUNK_RECORDS, bad_n_kept },
+    { "invalid/record_reserved", DMI_CHUNK_RECORDS, bad_record_reserved },
+    { "invalid/plane_reserved", DMI_CHUNK_RECORDS, bad_plane_reserved },
+    { "invalid/site", DMI_CHUNK_RECORDS, bad_site },
+    { "invalid/group", DMI_CHUNK_RECORDS, bad_group },
+    { "invalid/offset", DMI_CHUNK_RECORDS, bad_offset },
+    { "invalid/n_bytes", DMI_CHUNK_RECORDS, bad_n_bytes },
+    { "invalid/record_hash", DMI_CHUNK_RECORDS, bad_record_hash },
+    { "invalid/element", DMI_CHUNK_RECORDS, bad_element },
+    { "invalid/n_raw", DMI_CHUNK_RECORDS, bad_n_raw },
+    { "invalid/first_plane", DMI_CHUNK_RECORDS, bad_first_plane },
+    { "invalid/n_stored", DMI_CHUNK_RECORDS, bad_n_stored },
+    { "invalid/plane_size", DMI_CHUNK_RECORDS, bad_plane_size },
+    { "invalid/frame", DMI_CHUNK_RECORDS, bad_frame },
+    { "invalid/n_records", DMI_CHUNK_RECORDS, bad_records },
+    { "invalid/n_planes", DMI_CHUNK_RECORDS, bad_planes },
+    { "invalid/step_size", DMI_CHUNK_STEPS, bad_step_size },
+    { "invalid/spans", DMI_CHUNK_STEPS, bad_spans },
+    { "invalid/span_bytes", DMI_CHUNK_STEPS, bad_span_bytes },
+    { "invalid/overlap", DMI_CHUNK_STEPS, bad_overlap },
+    { "invalid/span_rows", DMI_CHUNK_STEPS, bad_span_rows },
+    { "invalid/position", DMI_CHUNK_STEPS, bad_position },
+    { "invalid/position_end", DMI_CHUNK_STEPS, bad_position_end },
+    { "invalid/id", DMI_CHUNK_STEPS, bad_id },
+    { "invalid/tags", DMI_CHUNK_STEPS, bad_tags },
+    { "invalid/index_twice", DMI_CHUNK_FOOTER, bad_index_twice },
+    { "invalid/index_order", DMI_CHUNK_FOOTER, bad_index_order },
+    { "invalid/index_step", DMI_CHUNK_FOOTER, bad_index_step },
+    { "invalid/index_rows", DMI_CHUNK_FOOTER, bad_index_rows },
+    { "invalid/index_site", DMI_CHUNK_FOOTER, bad_index_site },
+    { "invalid/index_spans", DMI_CHUNK_FOOTER, bad_index_spans },
+    { "invalid/index_launches", DMI_CHUNK_FOOTER, bad_index_launches },
+    { "invalid/index_steps", DMI_CHUNK_FOOTER, bad_index_steps },
+    { "invalid/index_offset", DMI_CHUNK_FOOTER, bad_index_offset },
+    { "unknown/codec", DMI_CHUNK_RECORDS, bad_codec },
+    { "unknown/encoding", DMI_CHUNK_RECORDS, bad_encoding },
+    { "unknown/dtype", DMI_CHUNK_RECORDS, other_dtype },
+    { "unknown/flags", DMI_CHUNK_RECORDS, other_flags },
+    { "unknown/chunk_version", DMI_CHUNK_RECORDS, other_version },
+    { "unknown/phase", DMI_CHUNK_STEPS, other_phase },
+    { "unknown/row", DMI_CHUNK_SITES, other_row },
+};
+
+static uint64_t chunk_size(const uint8_t *chunk)
+{
+    struct dmi_chunk_header h;
+    memcpy(&h, chunk, sizeof h);
+    return sizeof h + (h.n_meta + 7) / 8 * 8 + (h.n_payload + 7) / 8 * 8;
+}
+
+/* The first chunk of @type of a segment. */
+static uint8_t *find_chunk(uint8_t *data, enum dmi_chunk_type type)
+{
+    uint8_t *at = data + sizeof(struct dmi_segment_header);
+    while (((struct dmi_chunk_header *)at)->type != type)
+        at += chunk_size(at);
+    return at;
+}
+
+static void seal(uint8_t *chunk)
+{
+    struct dmi_chunk_header h;
+    memcpy(&h, chunk, sizeof h);
+    h.meta_hash = hash_bytes(chunk + sizeof h, h.n_meta);
+    h.hash = hash_bytes(&h, offsetof(struct dmi_chunk_header, hash));
+    memcpy(chunk, &h, sizeof h);
+}
+
+/* The segment without its footer: it would not tell the truth about what is changed. */
+static uint8_t *open_ended(const uint8_t *segment, size_t n_segment, size_t *n)
+{
+    uint8_t *data = memcpy(malloc(n_segment), segment, n_segment);
+    *n = (size_t)(find_chunk(data, DMI_CHUNK_FOOTER) - data);
+    return data;
+}
+
+/* Puts @n zeros before the byte at @at. */
+static void widen(uint8_t **data, size_t *n_data, size_t at, size_t n)
+{
+    *data = realloc(*data, *n_data + n);
+    memmove(*data + at + n, *data + at, *n_data - at);
+    memset(*data + at, 0, n);
+    *n_data += n;
+}
+
+/* An entry of one step whose spans are 16 bytes longer than those that are known. */
+static void write_longer_spans(const char *dir, const uint8_t *segment, size_t n_segment)
+{
+    size_t n;
+    _cleanup_(freep) uint8_t *data = open_ended(segment, n_segment, &n);
+    uint8_t *chunk = find_chunk(data, DMI_CHUNK_STEPS);
+    size_t place = (size_t)(chunk - data),
+           first = place + sizeof(struct dmi_chunk_header) + sizeof(struct dmi_step_entry);
+    widen(&data, &n, first + 2 * sizeof(struct dmi_span_entry), 16);
+    widen(&data, &n, first + sizeof(struct dmi_span_entry), 16);
+    chunk = data + place;
+    ((struct dmi_chunk_header *)chunk)->n_meta += 32;
+    struct dmi_step_entry *step = step_of(chunk);
+    step->n_bytes += 32;
+    step->tags_offset += 32;
+    step->span_bytes += 16;
+    for (int i = 0; i < 2; i++) {
+        struct dmi_span_entry *span =
+            (struct dmi_span_entry *)((uint8_t *)(step + 1) + i * (int)step->span_bytes);
+        span->id_offset += 32;
+        span->tags_offset += span->tags_bytes ? 32 : 0;
+    }
+    seal(chunk);
+    kit_store(dir, "longer_spans.dmi", data, n);
+}
+
+/* 16 bytes more of metadata than the tables of a RECORDS chunk take. */
+static void write_longer_metadata(const char *dir, const uint8_t *segment, size_t n_segment)
+{
+    size_t n;
+    _cleanup_(freep) uint8_t *data = open_ended(segment, n_segment, &n);
+    size_t place = (size_t)(find_chunk(data, DMI_CHUNK_RECORDS) - data);
+    struct dmi_chunk_header h;
+    memcpy(&h, data + place, sizeof h);
+    widen(&data, &n, place + sizeof h + h.n_meta, 16);
+    ((struct dmi_chunk_header *)(data + place))->n_meta += 16;
+    seal(data + place);
+    kit_store(dir, "longer_metadata.dmi", data, n);
+}
+
+/* A chunk of an unknown type, with payload, in place of the footer. */
+static void write_chunk_type(const char *dir, const uint8_t *segment, size_t n_segment)
+{
+    size_t n;
+    _cleanup_(freep) uint8_t *data = open_ended(segment, n_segment, &n);
+    size_t place = n;
+    struct dmi_chunk_header h;
+    memcpy(&h, segment + place, sizeof h);
+    widen(&data, &n, place, sizeof h + 16);
+    h.n_meta = 8;
+    h.n_payload = 3;
+    h.payload_hash = hash_bytes("\0\0\0", 3);
+    memcpy(data + place, &h, sizeof h);
+    other_type(data + place);
+    seal(data + place);
+    kit_store(dir, "chunk_type.dmi", data, n);
+}
+
+static void write_newer(const char *dir, const char *valid)
+{
+    size_t n;
+    _cleanup_(freep) uint8_t *segment = kit_load(valid, "seg-000000.dmi", &n);
+    struct dmi_segment_header h;
+    memcpy(&h, segment, sizeof h);
+    h.version = 3;
+    h.hash = hash_bytes(&h, offsetof(struct dmi_segment_header, hash));
+    memcpy(segment, &h, sizeof h);
+    kit_store(dir, "seg-000000.dmi", segment, n);
+    _cleanup_(freep) uint8_t *manifest = kit_load(valid, "manifest.json", &n);
+    uint8_t *at = memmem(manifest, n, "\"version\": 2", 12);
+    at[11] = '3';
+    at = memmem(manifest, n, MANIFEST_CHECKSUM_KEY, strlen(MANIFEST_CHECKSUM_KEY));
+    at += strlen(MANIFEST_CHECKSUM_KEY);
+    memcpy(at, MANIFEST_CHECKSUM_ZERO, 16);
+    char sum[17];
+    snprintf(sum, sizeof sum, "%016" PRIx64, hash_bytes(manifest, n));
+    memcpy(at, sum, 16);
+    kit_store(dir, "manifest.json", manifest, n);
+}
+
+static void write_valid(const char *dir, char *valid, size_t n_valid)
+{
+    struct run *run = kit_open(dir, 7000);
+    for (uint64_t i = 0; i < 4; i++)
+        ck_assert_int_eq(kit_forward(run, i, WIDTH), 0);
+    ck_assert_int_eq(kit_special(run, 4), 0);
+    _cleanup_(freep) char *made = strdup(run_path(run));
+    ck_assert_int_eq(run_close(run), 0);
+    snprintf(valid, n_valid, "%s/valid", dir);
+    ck_assert_int_eq(rename(made, valid), 0);
+}
+
+static const char *golden_target;
+
+/* Check's assertions, which the kit makes, need a test around them. */
+START_TEST(write_golden_files)
+{
+    char valid[4096], path[4096];
+    mkdir(golden_target, 0755);
+    write_valid(golden_target, valid, sizeof valid);
+    static const char *const folders[] = { "invalid", "unknown", "newer" };
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/%s", golden_target, folders[i]);
+        mkdir(path, 0755);
+    }
+    write_newer(path, valid);
+    size_t n;
+    _cleanup_(freep) uint8_t *intact = kit_load(valid, "seg-000000.dmi", &n);
+    for (size_t i = 0; i < sizeof wrongs / sizeof wrongs[0]; i++) {
+        _cleanup_(freep) uint8_t *data = memcpy(malloc(n), intact, n);
+        uint8_t *chunk = find_chunk(data, wrongs[i].type);
+        wrongs[i].make(chunk);
+        seal(chunk);
+        /* what is unknown is not damage, and a footer that does not know it is */
+        bool unknown = wrongs[i].name[0] == 'u' && wrongs[i].type != DMI_CHUNK_SITES;
+        char name[64];
+        snprintf(name, sizeof name, "%s.dmi", wrongs[i].name);
+        kit_store(golden_target, name, data,
+                  unknown ? (size_t)(find_chunk(data, DMI_CHUNK_FOOTER) - data) : n);
+    }
+    snprintf(path, sizeof path, "%s/unknown", golden_target);
+    write_longer_spans(path, intact, n);
+    write_longer_metadata(path, intact, n);
+    write_chunk_type(path, intact, n);
+}
+END_TEST
+
+int main(int argc, char **argv)
+{
+    Suite *suite = suite_create("storage_golden");
+    TCase *tc = tcase_create("golden");
+    if (argc == 3 && !strcmp(argv[1], "--write")) {
+        golden_target = argv[2];
+        tcase_add_test(tc, write_golden_files);
+    } else {
+        tcase_add_test(tc, the_golden_run_reads_as_it_did);
+        tcase_add_test(tc, invalid_segments_are_damage);
+        tcase_add_test(tc, what_is_not_known_is_named_by_its_number_and_loses_no_more_than_itself);
+        tcase_add_test(tc, other_versions_are_named_as_such);
+    }
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
