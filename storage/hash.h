@@ -11,4 +11,10 @@ uint64_t hash_bytes(const void *data, size_t n_bytes);
 /* Of two pieces, as if they lay one behind the other; the first has at most 64 bytes. */
 uint64_t hash_two(const void *a, size_t n_a, const void *b, size_t n_b);
 
+/* Of what comes in pieces. hash_start() gives NULL where there is no memory; hash_end() frees. */
+struct hash_stream;
+struct hash_stream *hash_start(void);
+void hash_add(struct hash_stream *stream, const void *data, size_t n_bytes);
+uint64_t hash_end(struct hash_stream *stream);
+
 #endif

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reading a run: what is whole is read, what is not is named. Files may be hostile, damaged, or
- * still growing; nothing in them is trusted before its checksum and its bounds were checked. A
- * struct reader is for one thread at a time; what it hands out is borrowed until reader_close().
- * For tools: the capturing library links none of this. Source: docs/format.md.
+ * Reading a run: what is intact is read, what is not is named. Files may be hostile, damaged, or still growing;
+ * nothing in them is trusted before its checksum and its bounds were checked. Opening a closed run reads its
+ * index; records and steps are read when they are selected, from the chunks that hold them. A struct reader is
+ * for one thread at a time; what it hands out is borrowed until the next reader_select(), reader_refresh(),
+ * reader_verify() or reader_close(). For tools: the capturing library links none of this. Source:
+ * docs/format.md.
  */
 #ifndef STORAGE_READER_H
 #define STORAGE_READER_H
@@ -23,13 +25,15 @@ struct reader;
 struct reader_step {
     const struct dmi_step_entry *entry;
     const struct dmi_span_entry *spans; /* entry->n_spans; offsets checked */
+    uint64_t place;                     /* sequence number of its chunk */
 };
 
 struct reader_record {
-    struct dmi_record at; /* checked: sizes agree, site exists */
-    uint32_t n_rows;      /* product of the row dimensions */
-    const uint32_t *kept; /* for each row, which row of the batch it is; NULL: row r is r */
-    uint32_t chunk;       /* index, private */
+    struct dmi_record at;    /* checked: sizes agree, site exists */
+    uint32_t n_rows;         /* product of the row dimensions */
+    const uint32_t *kept;    /* for each row, which row of the batch it is; NULL: row r is r */
+    double n_stored;         /* bytes in the file: its share of its group's, metadata left out */
+    uint32_t segment, chunk; /* private */
     const struct reader_step *step; /* NULL: none, or not in the files */
 };
 
@@ -62,6 +66,7 @@ struct reader_run {
     size_t n_segments;
     uint64_t n_file_bytes;               /* of all segments */
     uint64_t n_torn;                     /* bytes of a torn tail */
+    uint64_t n_read;                     /* bytes read from the run's files so far */
     const struct dmi_counters *counters; /* a copy; NULL: none that can be read */
 };
 
@@ -76,13 +81,37 @@ struct reader_finding {
 };
 
 /**
- * reader_open() - read the structure of a run: all but the payload
+ * reader_open_index() - the structure of a run: sites, sums, and where records are
  * @path: a run's folder, a folder that holds exactly one, or a single segment file
  *
- * Damage does not make it fail: see reader_finding(). It fails where there is no run, there are
- * several, or nothing in them can be read. Return: 0 or -errno with a sentence in @err.
+ * Closed segments are known by their footers, the others by walking over their chunks. There are no records and
+ * no steps before reader_select(). Damage does not make it fail: see reader_finding(). It fails where there is no
+ * run, there are several, or nothing in them can be read. Return: 0 or -errno with a sentence in @err; -ENOTSUP:
+ * the run has another format version, which the sentence names.
  */
+int reader_open_index(struct err *err, const char *path, struct reader **out);
+
+/* As reader_open_index(), then reader_select() of everything. */
 int reader_open(struct err *err, const char *path, struct reader **out);
+
+struct reader_query;
+
+/**
+ * reader_select() - read the records that match and the steps that they name
+ * @query: NULL: all records and all steps. A range of positions selects the records of the steps in whose spans it
+ *         lies; which rows are meant is for the caller to see
+ * Only chunks that hold such records are read, the payload not yet. Replaces the records and steps selected before.
+ * Return: 0 or -errno with a sentence in @err.
+ */
+int reader_select(struct err *err, struct reader *reader, const struct reader_query *query);
+
+/**
+ * reader_refresh() - read on: chunks and segments that have come, state, counters, problems
+ * What was selected is selected again. Return: 0 or -errno with a sentence in @err; the reader is then only good for
+ * reader_close().
+ */
+int reader_refresh(struct err *err, struct reader *reader);
+
 void reader_close(struct reader *reader);
 void reader_closep(struct reader **reader);
 
@@ -91,11 +120,11 @@ const struct reader_run *reader_run(const struct reader *reader);
 size_t reader_n_sites(const struct reader *reader);
 const struct dmi_site *reader_site(const struct reader *reader, size_t i);
 
-/* In launch order. */
+/* Those selected, in launch order. */
 size_t reader_n_records(const struct reader *reader);
 const struct reader_record *reader_record(const struct reader *reader, size_t i);
 
-/* In order of their sequence. */
+/* Those selected, in order of their sequence. */
 size_t reader_n_steps(const struct reader *reader);
 const struct reader_step *reader_step(const struct reader *reader, size_t i);
 
@@ -110,10 +139,10 @@ struct reader_query {
     const char *request; /* NULL: any */
     size_t n_request;
     int64_t first_position; /* of the token range, with @request */
-    int64_t end_position;   /* behind its last; <= first_position: no bound */
+    int64_t end_position;   /* after its last; <= first_position: no bound */
 };
 
-/* Return: index of the first matching record at or behind @from, or reader_n_records(). */
+/* Return: index of the first matching record at or after @from, or reader_n_records(). */
 size_t reader_find(const struct reader *reader, const struct reader_query *query, size_t from);
 
 /**
@@ -126,24 +155,25 @@ size_t reader_find(const struct reader *reader, const struct reader_query *query
 int reader_decode(struct err *err, struct reader *reader, const struct reader_record *record,
                   void *out);
 
-/* Stored bytes of a record: its share of its group's, metadata left out. */
+/* Stored bytes of a record. */
 double reader_stored_bytes(const struct reader *reader, const struct reader_record *record);
 
 /**
- * reader_verify() - decode everything, check every byte of every file
- * What it finds is added to the findings. Return: 0, or -errno if it could not go on.
+ * reader_verify() - decode everything, check every byte of every file, believe no footer
+ * Reads the run anew; what it finds replaces the findings. Return: 0, or -errno if it could not go on.
  */
 int reader_verify(struct reader *reader);
 
 size_t reader_n_findings(const struct reader *reader);
 const struct reader_finding *reader_finding(const struct reader *reader, size_t i);
 
-/* The sum of a site entry: expected against what lies in the segments. */
+/* The sums of a site entry: expected against what lies in the segments. */
 struct reader_account {
     struct dmi_tally expected, counted, found; /* as counted by the process, as found in segments */
-    struct dmi_tally dropped;
-    struct dmi_tally lost; /* neither captured nor dropped: lost_at_kill, or still in flight */
-    bool holds;            /* captured + dropped (+ lost, where not closed) = expected */
+    struct dmi_tally dropped;  /* 2^64-1 where the sum does not fit; then it does not balance */
+    struct dmi_tally released; /* captured, and deleted on purpose since */
+    struct dmi_tally lost;     /* neither captured nor dropped: lost_at_kill, or still in flight */
+    bool holds; /* captured + released + dropped (+ lost, where not closed) = expected */
     uint64_t launches;
 };
 

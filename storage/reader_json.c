@@ -14,9 +14,32 @@
 
 #define MAX_JSON_BYTES DMI_MAX_JSON
 
+#define MAX_DEPTH 64
+
+/* Brackets outside of strings; that they match is for the parser to see. */
+static bool nesting_is_bounded(const char *text, size_t n)
+{
+    size_t depth = 0;
+    bool in_string = false;
+    for (size_t i = 0; i < n; i++) {
+        char c = text[i];
+        if (in_string && c == '\\')
+            i++;
+        else if (c == '"')
+            in_string = !in_string;
+        else if (!in_string && (c == '[' || c == '{') && ++depth > MAX_DEPTH)
+            return false;
+        else if (!in_string && (c == ']' || c == '}') && depth)
+            depth--;
+    }
+    return true;
+}
+
 static json_t *parse(const char *text, size_t n)
 {
     json_error_t error;
+    if (!nesting_is_bounded(text, n))
+        return NULL;
     json_t *v = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
     if (v && !json_is_object(v)) {
         json_decref(v);
@@ -73,6 +96,8 @@ int reader_take_manifest(struct reader *r)
 {
     _cleanup_(freep) uint8_t *data = NULL;
     size_t n;
+    json_decref(r->manifest);
+    r->manifest = NULL;
     int res = reader_load(r, "manifest.json", MAX_JSON_BYTES, &data, &n);
     if (res == -ENOMEM)
         return res;
@@ -154,16 +179,9 @@ static bool fill_sites(struct reader *r, const char *file, const json_t *list)
     return true;
 }
 
-int reader_take_dictionary(struct reader *r, const char *file, const char *json, size_t n)
+static int take_dictionary(struct reader *r, const char *file, const char *json, size_t n)
 {
-    uint64_t hash = hash_bytes(json, n);
-    if (r->dictionary) {
-        if (hash != r->dictionary_hash)
-            reader_note(r, true, file, -1, sizeof(struct dmi_segment_header),
-                        "the site dictionary differs from that of the first segment");
-        return 0;
-    }
-    json_t *d = parse(json, n);
+    json_t *d = n <= DMI_MAX_JSON ? parse(json, n) : NULL;
     if (!d || !fill_sites(r, file, json_object_get(d, "sites"))) {
         reader_note(r, true, file, -1, sizeof(struct dmi_segment_header),
                     "the site dictionary is not what docs/format.md 4 says");
@@ -171,8 +189,31 @@ int reader_take_dictionary(struct reader *r, const char *file, const char *json,
         return 0;
     }
     r->dictionary = d;
-    r->dictionary_hash = hash;
     return 0;
+}
+
+int reader_take_dictionary(struct reader *r, const char *file, const char *json, size_t n)
+{
+    uint64_t hash = hash_bytes(json, n);
+    if (r->own_dictionary) {
+        if (hash != r->dictionary_hash)
+            reader_note(r, true, file, -1, sizeof(struct dmi_segment_header),
+                        "the site dictionary differs from that of the first segment");
+        return 0;
+    }
+    int res = r->dictionary ? 0 : take_dictionary(r, file, json, n);
+    r->own_dictionary = r->dictionary != NULL;
+    r->dictionary_hash = hash;
+    return res;
+}
+
+int reader_dictionary_from_manifest(struct reader *r)
+{
+    if (!r->manifest)
+        return 0;
+    _cleanup_(freep) char *text =
+        json_dumps(json_object_get(r->manifest, "dictionary"), JSON_COMPACT);
+    return text ? take_dictionary(r, "manifest.json", text, strlen(text)) : 0;
 }
 
 /* ------------------------------------------------------------------------- the run */
@@ -216,6 +257,7 @@ static int fill_problems(struct reader *r)
 int reader_fill_run(struct reader *r)
 {
     struct reader_run *run = &r->run;
+    run->uuid[0] = 0;
     for (int i = 0; i < 16; i++)
         sprintf(run->uuid + strlen(run->uuid), "%s%02x",
                 i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", r->uuid[i]);
@@ -300,45 +342,76 @@ static int check_spec(struct reader *r)
     return 0;
 }
 
-static const struct reader_segment *segment_numbered(const struct reader *r, size_t number)
+uint64_t reader_released_chunks(const struct reader *r, size_t number)
 {
-    for (size_t i = 0; i < r->n_segments; i++)
-        if (r->segments[i].number == number)
-            return &r->segments[i];
-    return NULL;
+    const json_t *said = json_array_get(json_object_get(r->manifest, "segments"), number);
+    return flag_of(said, "released") ? number_of(said, "chunks") : 0;
 }
 
-static void check_segment_list(struct reader *r)
+static void check_listed(struct reader *r, const struct reader_segment *s, const json_t *said)
+{
+    if (!flag_of(said, "closed"))
+        return;
+    if (s->n_bytes != number_of(said, "bytes"))
+        reader_note(r, true, s->name, -1, s->n_bytes,
+                    "%s: %" PRIu64 " bytes, the manifest says %" PRIu64,
+                    s->n_bytes < number_of(said, "bytes") ? "truncated" : "grown", s->n_bytes,
+                    number_of(said, "bytes"));
+    size_t n_records;
+    reader_entries(s, &n_records);
+    if (s->n_bytes == number_of(said, "bytes") &&
+        (s->n_seen != number_of(said, "chunks") || n_records != number_of(said, "records")))
+        reader_note(r, true, s->name, -1, 0,
+                    "%" PRIu64 " chunks with %zu records can be read, the manifest says %" PRIu64
+                    " with %" PRIu64,
+                    s->n_seen, n_records, number_of(said, "chunks"), number_of(said, "records"));
+}
+
+/* Segments from @from to before @to that nobody has, but for those that were released. */
+static void note_missing(struct reader *r, size_t from, size_t to)
+{
+    for (size_t end; from < to; from = end) {
+        end = from + 1;
+        if (reader_released_chunks(r, from))
+            continue;
+        while (end < to && !reader_released_chunks(r, end))
+            end++;
+        char first[32], last[32];
+        snprintf(first, sizeof first, DMI_SEGMENT_NAME, (unsigned)from);
+        snprintf(last, sizeof last, DMI_SEGMENT_NAME, (unsigned)(end - 1));
+        if (end == from + 1)
+            reader_note(r, true, first, -1, 0,
+                        "missing: the run has this segment, the folder has not");
+        else
+            reader_note(r, true, first, -1, 0,
+                        "missing: the run has the segments from here to %s, the folder has not",
+                        last);
+    }
+}
+
+static void check_segment_list(struct reader *r, bool closed)
 {
     const json_t *list = json_object_get(r->manifest, "segments");
-    size_t n = json_array_size(list);
-    for (size_t i = 0; i < r->n_segments; i++)
-        if (r->segments[i].number >= n && n < r->segments[i].number + 1u)
-            n = r->segments[i].number + 1u;
-    for (size_t i = 0; i < n; i++) {
-        const json_t *said = json_array_get(list, i);
-        const struct reader_segment *s = segment_numbered(r, i);
-        char name[32];
-        snprintf(name, sizeof name, DMI_SEGMENT_NAME, (unsigned)i);
-        if (!s) {
-            reader_note(r, true, name, -1, 0, "missing: the run has this segment, the folder not");
-            continue;
-        }
-        if (!flag_of(said, "closed"))
-            continue;
-        if (s->n_bytes != number_of(said, "bytes"))
-            reader_note(r, true, name, -1, s->n_bytes,
-                        "%s: %" PRIu64 " bytes, the manifest says %" PRIu64,
-                        s->n_bytes < number_of(said, "bytes") ? "truncated" : "grown", s->n_bytes,
-                        number_of(said, "bytes"));
-        else if (s->n_chunks != number_of(said, "chunks") ||
-                 s->n_records != number_of(said, "records"))
-            reader_note(r, true, name, -1, 0,
-                        "%" PRIu64 " chunks with %" PRIu64 " records can be read, the manifest "
-                        "says %" PRIu64 " with %" PRIu64,
-                        s->n_chunks, s->n_records, number_of(said, "chunks"),
-                        number_of(said, "records"));
+    size_t n = json_array_size(list), next = 0;
+    for (size_t i = 0; i < r->n_segments; i++) {
+        const struct reader_segment *s = &r->segments[i];
+        note_missing(r, next, s->number);
+        next = s->number + 1u;
+        if (s->number < n)
+            check_listed(r, s, json_array_get(list, s->number));
+        else if (closed && r->manifest)
+            reader_note(r, true, s->name, -1, 0,
+                        "the manifest of the closed run does not list this segment");
     }
+    note_missing(r, next, n);
+}
+
+static void check_dictionary(struct reader *r)
+{
+    if (r->manifest && r->own_dictionary &&
+        !json_equal(r->dictionary, json_object_get(r->manifest, "dictionary")))
+        reader_note(r, true, "manifest.json", -1, 0,
+                    "its site dictionary is not that of the segments, which is used");
 }
 
 int reader_check_files(struct reader *r)
@@ -350,7 +423,8 @@ int reader_check_files(struct reader *r)
         res = check_spec(r);
     if (res)
         return res;
-    check_segment_list(r);
+    check_segment_list(r, closed);
+    check_dictionary(r);
     if (!r->manifest)
         closed = r->counters && r->counters->state == DMI_COUNTERS_CLOSED;
     r->run.state = closed ? READER_CLOSED : still_written(r) ? READER_RUNNING : READER_KILLED;

@@ -1,5 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the reader's files share; for storage/reader*.c alone. One thread a reader. */
+/*
+ * What the reader's files share; for storage/reader*.c alone. One thread a reader.
+ *
+ *     reader.c         a run: opened, refreshed, closed
+ *     reader_files.c   folders, file descriptors, bytes
+ *     reader_notes.c   findings
+ *     reader_json.c    manifest, dictionary, counters, spec
+ *     reader_index.c   a closed segment by its footer
+ *     reader_walk.c    any segment chunk by chunk
+ *     reader_chunk.c   a chunk's metadata, on demand
+ *     reader_select.c  records and steps that a query asks for
+ *     reader_decode.c  payload
+ *     reader_verify.c  everything, the index distrusted
+ *     reader_account.c sums
+ */
 #ifndef STORAGE_READER_PRIVATE_H
 #define STORAGE_READER_PRIVATE_H
 
@@ -9,67 +23,116 @@
 #include "storage/reader.h"
 
 #include <jansson.h>
+#include <sys/types.h>
+
+/* The metadata of a RECORDS chunk in memory. */
+struct reader_meta {
+    struct dmi_chunk_header header;
+    uint8_t *bytes;
+    struct records_view view;
+    uint64_t used; /* when it was last asked for */
+};
 
 struct reader_chunk {
-    uint32_t segment;
     uint64_t offset; /* of the header */
-    struct dmi_chunk_header header;
-    uint8_t *meta;            /* owned; checked */
-    struct records_view view; /* of RECORDS; empty where they contradict themselves */
+    uint64_t sequence;
+    uint64_t first, last; /* launches or steps, as in the index */
+    uint32_t type;
+    uint32_t n;               /* records or steps */
+    bool noted;               /* what is not known in it was named */
+    struct reader_meta *meta; /* of RECORDS; NULL: not in memory */
+    uint8_t *step_bytes;      /* of STEPS, once loaded */
+    struct reader_step *steps;
+    size_t n_steps;
 };
 
 struct reader_segment {
     char name[32];
     uint32_t number;
-    int fd;
+    int fd;       /* -1: not open now */
+    bool keep_fd; /* a lone segment: not opened again by its name */
+    uint64_t fd_used;
+    dev_t dev;
+    ino_t ino;
     uint64_t n_bytes;
     uint64_t first_sequence, next_sequence;
-    uint64_t n_chunks, n_records;
-    bool header_ok, closed;
-    bool other_version;  /* not ours: nothing of it is read */
-    bool lost;           /* a chunk of it could not be read: its index cannot be judged */
-    struct footer index; /* made again from the chunks that were read */
-    size_t first_chunk;  /* in reader->chunks */
+    bool header_read, header_ok, closed;
+    bool other_version; /* not ours: nothing of it is read */
+    bool indexed;       /* known by its footer; else by walking */
+    bool lost;          /* a chunk of it could not be read: its footer cannot be judged */
+
+    struct reader_chunk *chunks; /* those that can be read; the footer left out */
+    size_t n_chunks, chunks_room;
+    uint64_t n_seen; /* chunks with a valid header, the footer counted */
+
+    uint8_t *footer; /* metadata, where indexed */
+    struct footer_view view;
+    struct footer index; /* where walked: made from the chunks */
+
+    uint64_t walked;    /* where the next chunk would begin */
+    uint64_t last_hash; /* of the header before that place, to see whether it was cut back */
+    uint64_t last_offset;
+    bool have_footer;
     uint64_t n_torn;
+};
+
+struct reader_note_entry {
+    struct reader_finding finding;
+    bool judged;      /* of the run as it stood: made anew by a refresh */
+    uint32_t segment; /* number of the one that was walked; UINT32_MAX: none */
 };
 
 struct reader {
     struct reader_run run;
     char *path;
-    int dir; /* -1: a lone segment */
+    int dir;       /* -1: a lone segment */
+    bool distrust; /* walk everything: for reader_verify() */
     bool have_uuid;
-    uint32_t other_version; /* of the run or of a segment, where it is not ours */
     uint8_t uuid[16];
+    uint32_t other_version; /* of the run or of a segment, where it is not ours */
 
     json_t *manifest;   /* NULL: none that can be trusted */
     json_t *dictionary; /* of the segments, else of the manifest */
     uint64_t dictionary_hash;
+    bool own_dictionary; /* of a segment */
     struct dmi_site *sites;
     size_t n_sites;
 
     struct reader_segment *segments;
     size_t n_segments;
-    struct reader_chunk *chunks;
-    size_t n_chunks, chunks_room;
+    uint64_t clock; /* counts uses, for what is kept in memory */
+    size_t n_open;
+    uint64_t n_meta_bytes;
+
+    bool selected;             /* reader_select() was called: a refresh does it again */
+    bool have_query;           /* else all */
+    struct reader_query query; /* its strings are owned */
     struct reader_record *records;
     size_t n_records, records_room;
+    uint32_t **kept; /* tables of kept rows of the records, owned */
+    size_t n_kept, kept_room;
     struct reader_step *steps;
     size_t n_steps, steps_room;
     struct dmi_counters *counters;
     struct dmi_tally *found; /* per site */
 
-    struct reader_finding *findings;
-    size_t n_findings, findings_room;
+    struct reader_note_entry *notes;
+    size_t n_notes, notes_room;
+    bool judging;     /* what is noted now is judged */
+    uint32_t walking; /* segment being walked, UINT32_MAX: none */
 
     struct codec *codec;
     struct { /* the block decoded last */
-        uint32_t chunk, group;
+        uint32_t segment, chunk, group;
         uint64_t block;
+        uint64_t next_offset; /* of the block after it, in the group's stored bytes */
         size_t n;
         uint8_t raw[DMI_BLOCK_BYTES];
         uint8_t stored[DMI_BLOCK_BYTES];
     } * cache;
 };
+
+/* ---- reader_notes.c */
 
 void reader_note(struct reader *reader, bool damage, const char *file, int64_t chunk,
                  uint64_t offset, const char *fmt, ...) __attribute__((format(printf, 6, 7)));
@@ -78,23 +141,122 @@ void reader_note(struct reader *reader, bool damage, const char *file, int64_t c
 void reader_note_unknown(struct reader *reader, const char *file, int64_t chunk, uint64_t offset,
                          const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 
-/* Reads exactly @n bytes. Return: 0, -EIO, -ENODATA (the file ends before). */
-int reader_pread(int fd, void *out, size_t n, uint64_t offset);
+/* Forgets what was judged (@segment UINT32_MAX), or what was found while that segment was read. */
+void reader_forget(struct reader *reader, uint32_t segment);
+
+/* ---- reader_files.c */
+
+/* Whether @name is a segment's; its number. */
+bool reader_is_segment(const char *name, uint32_t *number);
+
+/* Sets *@out to the folder of the run at @path or in it. Return: 0 or -errno with a sentence. */
+int reader_find_run(struct err *err, const char *path, char **out);
+
+/* Adds the segments that the folder has and the reader has not. Return: 0 or -errno. */
+int reader_list_segments(struct err *err, struct reader *reader);
+
+/* Adds one. @dir: AT_FDCWD for a lone segment. Notes what cannot be opened. Return: 0 or -ENOMEM. */
+int reader_add_segment(struct reader *reader, int dir, const char *name, uint32_t number);
+
+/* Reads exactly @n bytes. Return: 0, -errno, -ENODATA (the file ends before). */
+int reader_read(struct reader *reader, struct reader_segment *segment, void *out, size_t n,
+                uint64_t offset);
+
+/* Where data begins at or after @offset, holes passed over; UINT64_MAX: nowhere. */
+uint64_t reader_skip_hole(struct reader *reader, struct reader_segment *segment, uint64_t offset);
+
+/* The size now. Return: 0 or -errno. */
+int reader_measure(struct reader *reader, struct reader_segment *segment);
 
 /* Reads a whole file of at most @most bytes. Return: 0 or -errno; *@out is the caller's. */
 int reader_load(struct reader *reader, const char *name, size_t most, uint8_t **out, size_t *n);
 
+void reader_close_files(struct reader *reader);
+
 /* Room for one more element of @size. Return: 0 or -ENOMEM. */
 int reader_grow(void **array, size_t n, size_t *room, size_t size);
 
-/* Walks one segment; what is whole in it is added to the reader. Return: 0 or -errno (memory). */
+/* ---- reader_chunk.c */
+
+/* Whether the header can be one of this run, of any version from 2 on. */
+bool reader_header_valid(const struct reader *reader, const struct dmi_chunk_header *header);
+const char *reader_chunk_name(uint32_t type);
+
+/**
+ * reader_read_meta() - metadata with its padding, against its hash
+ * Return: 0; -EBADMSG; -ENOMEM, -errno. *@out is the caller's.
+ */
+int reader_read_meta(struct reader *reader, struct reader_segment *segment, uint64_t offset,
+                     const struct dmi_chunk_header *header, uint8_t **out);
+
+/**
+ * reader_meta() - the metadata of a RECORDS chunk, from memory or from the file
+ * Valid until the next call. Return: 0; -ENOMEM; -EBADMSG with *@wrong.
+ */
+int reader_meta(struct reader *reader, struct reader_segment *segment, struct reader_chunk *chunk,
+                struct reader_meta **out, const char **wrong);
+
+/* Takes over @bytes as the chunk's metadata. Return: as reader_meta(). */
+int reader_keep_meta(struct reader *reader, struct reader_chunk *chunk,
+                     const struct dmi_chunk_header *header, uint8_t *bytes, const char **wrong);
+
+/* Reads the steps of a STEPS chunk, if they are not there. Return: as reader_meta(). */
+int reader_load_steps(struct reader *reader, struct reader_segment *segment,
+                      struct reader_chunk *chunk, const char **wrong);
+
+/* Takes over @bytes as the metadata of STEPS. *@wrong: of the first step that was left out. */
+int reader_take_steps(struct reader_chunk *chunk, uint64_t n_meta, uint8_t *bytes,
+                      const char **wrong);
+
+/* Names what is not known in a chunk of records, once. */
+void reader_note_strange(struct reader *reader, struct reader_segment *segment,
+                         struct reader_chunk *chunk, const struct records_view *view);
+
+void reader_free_chunks(struct reader *reader, struct reader_segment *segment);
+
+/* ---- reader_index.c, reader_walk.c */
+
+/**
+ * reader_by_index() - take a closed segment's structure from its footer
+ * Return: 1 done; 0 it has none that holds (walk it); -errno (memory).
+ */
+int reader_by_index(struct reader *reader, uint32_t segment);
+
+/* Reads the chunks that were not read yet. Return: 0 or -errno (memory). */
 int reader_walk(struct reader *reader, uint32_t segment);
 
-/* The JSON parts: each notes what is wrong by itself. Return: 0 or -errno (memory). */
+/* Forgets what is known of a segment and walks it. Return: 0 or -errno (memory). */
+int reader_walk_anew(struct reader *reader, uint32_t segment);
+
+bool reader_read_trailer(struct reader *reader, struct reader_segment *segment,
+                         struct dmi_trailer *out);
+
+/* What the index of a segment says, from its footer or from walking. */
+const struct dmi_footer_entry *reader_entries(const struct reader_segment *segment, size_t *n);
+const struct dmi_footer_site *reader_tallies(const struct reader_segment *segment, size_t *n);
+const struct dmi_footer_span *reader_spans(const struct reader_segment *segment, size_t *n,
+                                           const char **strings);
+
+/* ---- reader_select.c */
+
+int reader_select_again(struct err *err, struct reader *reader);
+void reader_free_selection(struct reader *reader);
+void reader_free_query(struct reader *reader);
+
+/* ---- reader.c: as reader_open(), and no footer is believed. */
+int reader_open_distrusting(struct err *err, const char *path, struct reader **out);
+
+/* ---- reader_account.c: sums what the segments hold, per site. Return: 0 or -ENOMEM. */
+int reader_sum(struct reader *reader);
+
+/* ---- reader_json.c: each notes what is wrong by itself. Return: 0 or -errno (memory). */
 int reader_take_manifest(struct reader *reader);
 int reader_take_dictionary(struct reader *reader, const char *file, const char *json, size_t n);
+int reader_dictionary_from_manifest(struct reader *reader);
 int reader_fill_run(struct reader *reader);
 /* What the manifest and counters say, against what is there. */
 int reader_check_files(struct reader *reader);
+/* Of segment @number by the manifest: chunks of one that was released, else 0. */
+uint64_t reader_released_chunks(const struct reader *reader, size_t number);
 
 #endif

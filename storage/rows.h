@@ -26,4 +26,7 @@ bool rows_position_fits(int64_t first, uint32_t n);
 /* Sets *@rows to the product of the first @n_row_dims dimensions. Return: false where 32 bits cannot hold it. */
 bool rows_count(const uint32_t *dims, uint32_t n_row_dims, uint32_t *rows);
 
+/* Whether one of @rows stands there twice; puts them in order. */
+bool rows_repeat(uint32_t *rows, size_t n);
+
 #endif
