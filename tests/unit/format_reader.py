@@ -1,0 +1,374 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A reader of runs made from docs/format.md alone: it uses nothing of DMI, so that the page and the code cannot
+agree by sharing a mistake.  Numbers in comments are the page's sections.  Slow, and strict: whatever breaks a rule
+of the page raises Damage; what the page calls unknown is listed in Run.unknown."""
+import dataclasses
+import json
+import struct
+
+import xxhash
+import zstandard
+
+VERSION = 2
+NONE = 2**64 - 1
+SEGMENT_MAGIC, CHUNK_MAGIC, TRAILER_MAGIC, COUNTERS_MAGIC = b"DMISEG1\0", b"DMIc", b"DMIEND1\0", b"DMICNT1\0"
+SITES, STEPS, RECORDS, FOOTER = 1, 2, 3, 4
+BLOCK = 65536
+DTYPE_BYTES = {1: 4, 2: 2, 3: 2, 4: 8, 5: 1, 6: 2, 7: 4, 8: 8, 9: 1, 10: 2, 11: 4, 12: 8, 13: 1, 14: 1, 15: 1}
+RECORD = struct.Struct("<IiIHBB4I4QIIQQIIIIQ")
+GROUP, PLANE = struct.Struct("<HHIQQQ"), struct.Struct("<B3sIQ")
+STEP, SPAN = struct.Struct("<IIQQQII8iIIII"), struct.Struct("<IIIIqIIIIII")
+
+
+class Damage(Exception):
+    """Something is not as docs/format.md says."""
+
+
+class OtherVersion(Exception):
+    """12: the run is of another version, which the message names."""
+
+
+def expect(fact, text):
+    if not fact:
+        raise Damage(text)
+
+
+def xxh3(data):
+    return xxhash.xxh3_64_intdigest(data, seed=0)
+
+
+def pad8(n):
+    return (n + 7) // 8 * 8
+
+
+@dataclasses.dataclass
+class Span:
+    request: bytes
+    tags: bytes
+    first_position: int
+    first_row: int
+    n_tokens: int
+    n_cached: int
+    phase: int
+    flags: int
+    n_prompt: int
+
+    @property
+    def padding(self):
+        return bool(self.flags & 1)
+
+
+@dataclasses.dataclass
+class Step:
+    sequence: int
+    step: int
+    n_rows: int
+    ranks: tuple
+    tags: bytes
+    spans: list
+
+
+@dataclasses.dataclass
+class Record:
+    site: int
+    layer: int
+    occurrence: int
+    dtype: int
+    n_row_dims: int
+    dims: tuple
+    launch: int
+    forward: int
+    step: int
+    kept: list   # None: all rows in order
+    data: bytes  # None: its encoding or codec is not known
+
+    @property
+    def order(self):
+        return (self.launch, self.forward, self.occurrence, self.site)
+
+    @property
+    def n_rows(self):
+        n = 1
+        for d in self.dims[:self.n_row_dims]:
+            n *= d
+        return n
+
+    @property
+    def tail(self):
+        return self.dims[self.n_row_dims:]
+
+
+class Run:
+    """The folder of a run, all of it in memory: manifest, dictionary, steps {sequence: Step}, records in order."""
+
+    def __init__(self, folder):
+        self.folder, self.unknown, self.records, self.steps, self.dictionary, self.indexes = folder, [], [], {}, None, []
+        self.manifest = self.read_manifest()
+        self.uuid = bytes.fromhex(self.manifest["uuid"].replace("-", ""))
+        self.closed = self.manifest["state"] == "closed"
+        sequence = 0
+        for number, said in enumerate(self.manifest["segments"]):
+            sequence = self.read_segment(number, said, sequence)
+        self.records.sort(key=lambda r: r.order)
+        self.read_counters()
+        spec = (folder / self.manifest["spec"]["file"]).read_bytes()
+        expect(len(spec) == self.manifest["spec"]["bytes"] and f"{xxh3(spec):016x}" == self.manifest["spec"]["xxh3"], "spec")
+
+    # 9
+    def read_manifest(self):
+        data = (self.folder / "manifest.json").read_bytes()
+        manifest = json.loads(data)
+        if manifest["version"] == 1:
+            raise OtherVersion("this run has format version 1; this program reads version 2")
+        key = b'"checksum": "'
+        at = data.index(key) + len(key)
+        expect(int(data[at:at + 16], 16) == xxh3(data[:at] + b"0" * 16 + data[at + 16:]), "manifest's checksum")
+        if manifest["version"] != VERSION:
+            raise OtherVersion(f"this run has format version {manifest['version']}, which is newer")
+        return manifest
+
+    # 10
+    def read_counters(self):
+        data = bytearray((self.folder / "counters").read_bytes())
+        magic, version, n_sites, uuid, state = struct.unpack_from("<8sII16sQ", data)
+        expect(magic == COUNTERS_MAGIC and version == VERSION and uuid == self.uuid and state in (1, 2), "counters")
+        expect(n_sites == len(self.dictionary["sites"]) and len(data) == 128 + 512 * n_sites, "counters' size")
+        expect(not any(data[88:128]), "reserved fields of counters")
+        if self.closed:
+            data[32:40] = struct.pack("<Q", 2)
+            expect(f"{xxh3(bytes(data)):016x}" == self.manifest["counters"]["xxh3"], "counters' hash")
+        self.tallies = []
+        for i in range(n_sites):
+            words = struct.unpack_from("<64Q", data, 128 + 512 * i)
+            tally = [words[k:k + 3] for k in range(0, 54, 3)]
+            self.tallies.append({"expected": tally[0], "captured": tally[1],
+                                 "dropped": tuple(map(sum, zip(*tally[2:]))), "released": words[55:58]})
+
+    # 2
+    def read_segment(self, number, said, sequence):
+        data = (self.folder / said["file"]).read_bytes()
+        magic, version, size, uuid, is_number, _flags, _time, first = struct.unpack_from("<8sII16sIIQQ", data)
+        expect(magic == SEGMENT_MAGIC and size == 128 and xxh3(data[:120]) == struct.unpack_from("<Q", data, 120)[0], "header")
+        expect(version == VERSION and uuid == self.uuid and is_number == number and first == sequence, "header")
+        expect(not any(data[56:120]), "reserved fields of the header")
+        end, index = len(data), None
+        if said["closed"]:
+            expect(len(data) == said["bytes"], "size in the manifest")
+            end -= 32
+            footer_at, n_file, digest, magic = struct.unpack_from("<QQQ8s", data, end)
+            expect(magic == TRAILER_MAGIC and n_file == len(data), "trailer")
+            expect(digest == xxh3(data[end:end + 16] + self.uuid), "trailer's hash")
+        at, rows = 128, []
+        while at < end:
+            kind, meta, payload, size = self.read_chunk(data[:end], at, sequence)
+            expect(kind == SITES if at == 128 else True, "the first chunk is the dictionary")
+            if kind == FOOTER:
+                expect(said["closed"] and at == footer_at and at + size == end, "footer's place")
+                index = (meta, first)
+            else:
+                rows.append((at, kind, *self.take_chunk(kind, meta, payload)))
+            at, sequence = at + size, sequence + 1
+        if said["closed"]:
+            expect(said["chunks"] == len(rows) + 1 and said["records"] == sum(len(r[2]) for r in rows), "manifest's numbers")
+            self.check_footer(*index, rows)
+        return sequence
+
+    # 3
+    def read_chunk(self, data, at, sequence):
+        header = data[at:at + 64]
+        magic, version, kind, number, n_meta, n_payload, run, meta_hash, payload_hash, digest = \
+            struct.unpack("<4sHHQQQ8sQQQ", header)
+        expect(magic == CHUNK_MAGIC and digest == xxh3(header[:56]) and run == self.uuid[:8], "chunk header")
+        expect(version == VERSION and number == sequence and n_meta <= 2**28 and n_payload <= 2**40, "chunk header")
+        size = 64 + pad8(n_meta) + pad8(n_payload)
+        expect(at + size <= len(data), "chunk beyond the file")
+        meta, payload_at = data[at + 64:at + 64 + n_meta], at + 64 + pad8(n_meta)
+        payload = data[payload_at:payload_at + n_payload]
+        expect(xxh3(meta) == meta_hash, "metadata's hash")
+        expect(not any(data[at + 64 + n_meta:payload_at]) and not any(data[payload_at + n_payload:at + size]), "padding")
+        expect(payload_hash == (0 if kind == RECORDS or not payload else xxh3(payload)), "payload's hash")
+        return kind, meta, payload, size
+
+    def take_chunk(self, kind, meta, payload):
+        """(records, steps) of the chunk"""
+        if kind == SITES:
+            dictionary = json.loads(meta)
+            expect(self.dictionary in (None, dictionary) and dictionary == self.manifest["dictionary"], "dictionary")
+            self.dictionary = dictionary
+        elif kind == STEPS:
+            steps = self.read_steps(meta)
+            for step in steps:
+                expect(step.sequence not in self.steps, "a step stands there twice")
+                self.steps[step.sequence] = step
+            return [], steps
+        elif kind == RECORDS:
+            records = self.read_records(meta, payload)
+            expect(all(r.step == NONE or r.step in self.steps for r in records), "a record before its step")
+            self.records += [r for r in records if r.dtype in DTYPE_BYTES]
+            return records, []
+        else:
+            self.unknown.append(f"chunk type {kind}")
+        return [], []
+
+    # 5
+    def read_records(self, meta, payload):
+        n_records, n_groups, n_planes, n_kept = struct.unpack_from("<IIII", meta)
+        tables, at = [], 16
+        for layout, n in ((RECORD, n_records), (GROUP, n_groups), (PLANE, n_planes), (struct.Struct("<I"), n_kept)):
+            expect(at + n * layout.size <= len(meta), "a table lies outside")
+            tables.append([layout.unpack_from(meta, at + i * layout.size) for i in range(n)])
+            at += n * layout.size
+        records, groups, planes, kept = tables
+        first_planes = [g[2] for g in groups] + [n_planes]
+        expect(not groups or first_planes[0] == 0, "first plane")
+        raws, stored_at = [], 0
+        for g, group in enumerate(groups):
+            mine = planes[first_planes[g]:first_planes[g + 1]]
+            expect(group[4] == stored_at and group[5] == sum(p[2] for p in mine), "a group's place")
+            stored_at += group[5]
+            raws.append(self.decode_group(group, mine, payload[group[4]:stored_at]))
+        expect(stored_at == len(payload), "the groups fill the payload")
+        out, used, kept_at = [], [0] * n_groups, 0
+        for r in records:
+            site, layer, occurrence, dtype, n_dims, n_row_dims, *rest = r
+            dims, (launch, forward, step), group = tuple(rest[:4]), rest[4:7], rest[9]
+            offset, n_bytes, first_kept, kept_n, _, zero, digest = rest[10:]
+            n = groups[group][1]
+            for d in dims[:n_dims]:
+                n *= d
+            expect(1 <= n_row_dims <= n_dims <= 4 and not any(dims[n_dims:]) and n == n_bytes and zero == 0, "a record's sizes")
+            expect(DTYPE_BYTES.get(dtype, groups[group][1]) == groups[group][1] and dtype, "a record's element type")
+            expect(layer >= -1 and site < len(self.dictionary["sites"]), "a record's site and layer")
+            expect(offset == used[group] and first_kept == kept_at, "a record's place")
+            used[group] += n_bytes
+            kept_at += kept_n
+            raw = raws[group]
+            data = None if raw is None else raw[offset:offset + n_bytes]
+            expect(data is None or xxh3(data) == digest, "a record's hash")
+            rows = [k[0] for k in kept[first_kept:kept_at]] if kept_n else None
+            record = Record(site, layer, occurrence, dtype, n_row_dims, dims[:n_dims], launch, forward, step, rows, data)
+            expect(rows is None or len(rows) == record.n_rows == len(set(rows)), "kept rows")
+            if dtype not in DTYPE_BYTES:
+                self.unknown.append(f"element type {dtype}")
+            out.append(record)
+        expect(used == [g[3] for g in groups] and kept_at == n_kept, "the records fill the groups")
+        return out
+
+    # 5.2
+    def decode_group(self, group, planes, stored):
+        encoding, width, _, n_raw, _, _ = group
+        if encoding not in (0, 1, 2):
+            self.unknown.append(f"encoding {encoding}")
+            return None
+        each, at, out = (width if encoding else 1), 0, bytearray()
+        expect(len(planes) == each * ((n_raw + BLOCK - 1) // BLOCK) and n_raw % width == 0, "a group's planes")
+        for number, begin in enumerate(range(0, n_raw, BLOCK)):
+            n = min(BLOCK, n_raw - begin)
+            block = bytearray(n)
+            for p, (codec, zero, n_stored, digest) in enumerate(planes[number * each:(number + 1) * each]):
+                piece = stored[at:at + n_stored]
+                at += n_stored
+                expect(xxh3(piece) == digest and not any(zero), "a plane's hash")
+                if codec not in (0, 1):
+                    self.unknown.append(f"codec {codec}")
+                    return None
+                block[p::each] = piece if codec == 0 else self.inflate(piece, n // each)
+            if encoding == 2:
+                block = b"".join((v >> 1 | (v & 1) << 8 * width - 1).to_bytes(width, "little") for v in
+                                 (int.from_bytes(block[i:i + width], "little") for i in range(0, n, width)))
+            out += block
+        return bytes(out)
+
+    @staticmethod
+    def inflate(piece, n):
+        expect(piece[:4] == b"\x28\xb5\x2f\xfd" and zstandard.get_frame_parameters(piece).dict_id == 0, "a zstd frame")
+        one = zstandard.ZstdDecompressor().decompressobj()
+        data = one.decompress(piece)
+        expect(len(data) == n and one.eof and not one.unused_data, "one zstd frame and nothing else")
+        return data
+
+    # 6
+    def read_steps(self, meta):
+        at, out = 0, []
+        while at < len(meta):
+            size, n_spans, sequence, number, _time, n_rows, _flags, *rest = STEP.unpack_from(meta, at)
+            ranks, (tags_at, n_tags, stride, zero) = tuple(rest[:8]), rest[8:]
+            expect(size % 8 == 0 and size <= len(meta) - at and stride >= 48 and stride % 8 == 0 and zero == 0, "a step")
+            entry, spans, taken = meta[at:at + size], [], set()
+            for i in range(n_spans):
+                id_at, n_id, text_at, n_text, position, row, tokens, cached, phase, flags, prompt = \
+                    SPAN.unpack_from(entry, STEP.size + i * stride)
+                rows = range(row, row + tokens)
+                expect(position >= 0 and position + tokens < 2**63 and row + tokens <= n_rows, "a span")
+                expect(taken.isdisjoint(rows), "spans share a row")
+                taken.update(rows)
+                spans.append(Span(entry[id_at:id_at + n_id], entry[text_at:text_at + n_text], position, row, tokens, cached,
+                                  phase if phase <= 3 else 0, flags, prompt))
+            out.append(Step(sequence, number, n_rows, ranks, entry[tags_at:tags_at + n_tags], spans))
+            at += size
+        return out
+
+    # 7
+    def check_footer(self, meta, first, rows):
+        n_chunks, n_entries, n_spans, n_strings, is_first, n_sites, zero = struct.unpack_from("<IIIIQII", meta)
+        expect(is_first == first and zero == 0 and n_chunks == len(rows), "footer")
+        chunks, entries, spans, strings, sites = b"", [], b"", b"", {}
+        for number, (at, kind, records, steps) in enumerate(rows):
+            keys = [r.launch for r in records] + [s.sequence for s in steps]
+            chunks += struct.pack("<QIIQQ", at, kind, len(keys), min(keys, default=0), max(keys, default=0))
+            for i, r in enumerate(records):
+                entries.append((r.site, r.layer, r.launch, number, i, r))
+                tally = sites.setdefault(r.site, [0, 0, 0])
+                n_bytes = len(r.data) if r.data is not None else 0
+                tally[:] = tally[0] + 1, tally[1] + r.n_rows, tally[2] + n_bytes
+            for step in steps:
+                for s in step.spans:
+                    spans += struct.pack("<IIQqII", len(strings), len(s.request), step.sequence, s.first_position, s.first_row,
+                                         s.n_tokens)
+                    strings += s.request
+        entries.sort(key=lambda e: e[:5])
+        body = chunks + b"".join(struct.pack("<IIQQQ", site, 0, *tally) for site, tally in sorted(sites.items()))
+        for site, layer, launch, number, i, r in entries:
+            body += struct.pack("<IiIIQQQII", site, layer, number, i, r.step, launch, r.forward, r.occurrence, r.n_rows)
+        body += spans + strings
+        expect(n_entries == len(entries) and n_sites == len(sites) and n_spans * 32 == len(spans), "footer's numbers")
+        expect(n_strings == len(strings) and meta[32:32 + len(body)] == body, "the footer is the index of the chunks")
+
+    # 8
+    def owner(self, record, row):
+        """(request, position) of a row of the complete tensor; None: nobody's"""
+        meaning = self.dictionary["sites"][record.site]["row"]
+        if meaning not in ("token", "request") or record.step == NONE:
+            return None
+        spans = self.steps[record.step].spans
+        if meaning == "token":
+            for s in spans:
+                if s.first_row <= row < s.first_row + s.n_tokens:
+                    return None if s.padding else (s.request, s.first_position + row - s.first_row)
+            return None
+        spans = [s for s in spans if s.n_tokens]
+        if record.kept is None and record.n_rows < len(spans):
+            spans = [s for s in spans if not s.padding]
+        if row >= len(spans) or spans[row].padding:
+            return None
+        return spans[row].request, spans[row].first_position + spans[row].n_tokens - 1
+
+    def key(self, site, layer):
+        name = self.dictionary["sites"][site]["name"]
+        if "{layer}" in name:
+            return name.replace("{layer}", str(layer))
+        return name if layer == -1 else f"{name}.{layer}"
+
+    def tensors(self):
+        """{(request, SITE.LAYER): {position: bytes of the row}}, the latest record's where there are several"""
+        out = {}
+        for r in self.records:
+            if not r.data:
+                continue
+            width = len(r.data) // r.n_rows
+            for row in range(r.n_rows):
+                owner = self.owner(r, row if r.kept is None else r.kept[row])
+                if owner:
+                    rows = out.setdefault((owner[0], self.key(r.site, r.layer)), {})
+                    rows[owner[1]] = r.data[row * width:(row + 1) * width]
+        return out
