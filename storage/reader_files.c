@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAX_OPEN 32 /* descriptors of segments at a time */
+#define MAX_OPEN 16 /* descriptors of segments at a time */
 
 /* O_NONBLOCK: the open of a FIFO would wait for a writer. */
 #define OPEN_FLAGS (O_RDONLY | O_CLOEXEC | O_NONBLOCK)

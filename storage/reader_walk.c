@@ -207,7 +207,7 @@ static int take_chunk(struct reader *r, struct reader_segment *s, const struct d
         reader_note(r, true, s->name, (int64_t)h->sequence, offset + sizeof *h,
                     "the chunk (%s) contradicts itself or its neighbours: %s",
                     reader_chunk_name(h->type), wrong);
-        s->lost = true;
+        s->lost |= h->type != DMI_CHUNK_FOOTER;
     }
     return res;
 }
