@@ -321,8 +321,8 @@ static void forget_files(struct reader *r)
 int reader_refresh(struct err *err, struct reader *r)
 {
     reader_free_selection(r);
-    if (r->cache)
-        r->cache->n = 0;
+    free(r->blocks);
+    r->blocks = NULL;
     forget_files(r);
     int res = r->dir >= 0 ? open_folder(err, r) : 0;
     for (uint32_t i = 0; !res && i < r->n_segments; i++)
@@ -363,7 +363,7 @@ void reader_close(struct reader *r)
     json_decref(r->manifest);
     json_decref(r->dictionary);
     codec_free(r->codec);
-    free(r->cache);
+    free(r->blocks);
     free(r->path);
     free(r);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The bytes of records: blocks are read and decoded one at a time, the last one is kept. */
+/* The bytes of records: blocks are read and decoded one at a time, some are kept. */
 #include "storage/chunk.h"
 #include "storage/hash.h"
 #include "storage/reader_private.h"
@@ -45,54 +45,69 @@ static int explain(struct err *err, int res, const struct block *b, uint32_t bad
 
 static int prepare(struct reader *r)
 {
-    if (!r->cache && (r->cache = malloc(sizeof *r->cache)))
-        r->cache->n = 0;
+    if (!r->blocks)
+        r->blocks = calloc(1, sizeof *r->blocks);
     if (!r->codec)
         r->codec = codec_new();
-    return r->cache && r->codec ? 0 : -ENOMEM;
+    return r->blocks && r->codec ? 0 : -ENOMEM;
+}
+
+static bool is_of(const struct reader_block *b, const struct reader_record *rec)
+{
+    return b->used && b->segment == rec->segment && b->chunk == rec->chunk &&
+           b->group == rec->at.group;
+}
+
+/* The block if it is there; else NULL, and *@oldest is the place for it. */
+static struct reader_block *find_block(struct reader *r, const struct reader_record *rec,
+                                       uint64_t number, struct reader_block **oldest)
+{
+    *oldest = &r->blocks->block[0];
+    for (size_t i = 0; i < READER_BLOCKS; i++) {
+        struct reader_block *b = &r->blocks->block[i];
+        if (is_of(b, rec) && b->number == number)
+            return b;
+        if (b->used < (*oldest)->used)
+            *oldest = b;
+    }
+    return NULL;
 }
 
 /* Where the block's bytes begin among its group's: known if the block before it was the last one. */
 static uint64_t stored_offset(const struct reader *r, const struct block *b, bool is_next)
 {
     if (is_next)
-        return r->cache->next_offset;
+        return r->blocks->next_offset;
     uint64_t at = 0;
     for (const struct dmi_plane *p = b->planes - b->number * b->each; p < b->planes; p++)
         at += p->n_stored;
     return at;
 }
 
-static int decode(struct reader *r, const struct block *b, bool is_next, uint32_t *bad)
+static int decode(struct reader *r, const struct block *b, bool is_next, struct reader_block *to,
+                  uint32_t *bad)
 {
     uint64_t offset = stored_offset(r, b, is_next), n_stored = 0;
     for (uint32_t p = 0; p < b->each; p++)
         n_stored += b->planes[p].n_stored;
     uint64_t left = b->group->n_raw - b->number * DMI_BLOCK_BYTES;
-    size_t n = left < DMI_BLOCK_BYTES ? (size_t)left : DMI_BLOCK_BYTES;
+    to->n = left < DMI_BLOCK_BYTES ? (size_t)left : DMI_BLOCK_BYTES;
     if (n_stored > DMI_BLOCK_BYTES)
         return -EBADMSG;
     uint64_t payload = b->chunk_offset + sizeof b->meta->header + chunk_pad(b->meta->header.n_meta);
-    int res =
-        reader_read(r, b->segment, r->cache->stored, n_stored, payload + b->group->offset + offset);
+    int res = reader_read(r, b->segment, r->blocks->stored, n_stored,
+                          payload + b->group->offset + offset);
     if (!res)
         res = codec_decode(r->codec, b->group->encoding, b->group->element_bytes, b->planes,
-                           r->cache->stored, n_stored, r->cache->raw, n, bad);
-    r->cache->next_offset = offset + n_stored;
-    r->cache->n = res ? 0 : n;
+                           r->blocks->stored, n_stored, to->raw, to->n, bad);
+    r->blocks->next_offset = offset + n_stored;
     return res;
 }
 
-/* Block @number of the record's group, into the cache. */
-static int load_block(struct err *err, struct reader *r, const struct reader_record *rec,
-                      uint64_t number)
+/* Sets @b to block @number of the record's group. Return: 0 or -errno with a sentence. */
+static int locate(struct err *err, struct reader *r, const struct reader_record *rec,
+                  uint64_t number, struct block *b)
 {
-    if (prepare(r))
-        return err_set_errno(err, ENOMEM, "cannot decode");
-    bool same = r->cache->n && r->cache->segment == rec->segment && r->cache->chunk == rec->chunk &&
-                r->cache->group == rec->at.group;
-    if (same && r->cache->block == number)
-        return 0;
     struct reader_segment *s = &r->segments[rec->segment];
     struct reader_chunk *c = &s->chunks[rec->chunk];
     struct reader_meta *m;
@@ -104,20 +119,44 @@ static int load_block(struct err *err, struct reader *r, const struct reader_rec
     if (res)
         return err_set_errno(err, -res, "cannot decode");
     const struct dmi_group *g = &m->view.groups[rec->at.group];
-    struct block b = { .segment = s,
-                       .meta = m,
-                       .group = g,
-                       .chunk_offset = c->offset,
-                       .number = number,
-                       .each = codec_planes(g->encoding, g->element_bytes) };
-    b.planes = m->view.planes + g->first_plane + number * b.each;
+    *b = (struct block){ .segment = s,
+                         .meta = m,
+                         .group = g,
+                         .chunk_offset = c->offset,
+                         .number = number,
+                         .each = codec_planes(g->encoding, g->element_bytes) };
+    b->planes = m->view.planes + g->first_plane + number * b->each;
+    return 0;
+}
+
+/* Block @number of the record's group, decoded. */
+static int load_block(struct err *err, struct reader *r, const struct reader_record *rec,
+                      uint64_t number, const struct reader_block **out)
+{
+    struct reader_block *to;
+    struct block b = { 0 };
     uint32_t bad = 0;
-    res = b.each ? decode(r, &b, same && r->cache->block + 1 == number, &bad) : -ENOTSUP;
-    r->cache->segment = rec->segment;
-    r->cache->chunk = rec->chunk;
-    r->cache->group = rec->at.group;
-    r->cache->block = number;
-    return res ? explain(err, res, &b, bad) : 0;
+    if (prepare(r))
+        return err_set_errno(err, ENOMEM, "cannot decode");
+    struct reader_block *there = find_block(r, rec, number, &to);
+    if (!there) {
+        int res = locate(err, r, rec, number, &b);
+        if (res)
+            return res;
+        const struct reader_block *last = r->blocks->last;
+        bool is_next = last && is_of(last, rec) && last->number + 1 == number;
+        to->used = 0;
+        r->blocks->last = NULL;
+        res = b.each ? decode(r, &b, is_next, to, &bad) : -ENOTSUP;
+        if (res)
+            return explain(err, res, &b, bad);
+        to->segment = rec->segment, to->chunk = rec->chunk, to->group = rec->at.group;
+        to->number = number;
+        r->blocks->last = there = to;
+    }
+    there->used = ++r->clock;
+    *out = there;
+    return 0;
 }
 
 int reader_decode(struct err *err, struct reader *r, const struct reader_record *rec, void *out)
@@ -125,13 +164,14 @@ int reader_decode(struct err *err, struct reader *r, const struct reader_record 
     uint64_t at = rec->at.offset, left = rec->at.n_bytes;
     uint8_t *to = out;
     while (left) {
-        int res = load_block(err, r, rec, at / DMI_BLOCK_BYTES);
-        if (res)
-            return res;
-        size_t from = at % DMI_BLOCK_BYTES, n = r->cache->n - from;
+        const struct reader_block *block = NULL;
+        int res = load_block(err, r, rec, at / DMI_BLOCK_BYTES, &block);
+        if (res || !block)
+            return res ? res : -EIO;
+        size_t from = at % DMI_BLOCK_BYTES, n = block->n - from;
         if (n > left)
             n = (size_t)left;
-        memcpy(to, r->cache->raw + from, n);
+        memcpy(to, block->raw + from, n);
         to += n;
         at += n;
         left -= n;

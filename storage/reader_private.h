@@ -76,6 +76,27 @@ struct reader_segment {
     uint64_t n_torn;
 };
 
+/*
+ * Decoded blocks: a launch's records lie apart in a chunk, sorted by site and layer, so that reading in launch
+ * order comes back to a block again and again.
+ */
+#define READER_BLOCKS 64
+
+struct reader_block {
+    uint32_t segment, chunk, group;
+    uint64_t number;
+    uint64_t used; /* 0: empty */
+    size_t n;
+    uint8_t raw[DMI_BLOCK_BYTES];
+};
+
+struct reader_blocks {
+    struct reader_block block[READER_BLOCKS];
+    struct reader_block *last; /* that was decoded; NULL: none */
+    uint64_t next_offset;      /* of the block after it, in its group's stored bytes */
+    uint8_t stored[DMI_BLOCK_BYTES];
+};
+
 struct reader_note_entry {
     struct reader_finding finding;
     bool judged;      /* of the run as it stood: made anew by a refresh */
@@ -122,14 +143,7 @@ struct reader {
     uint32_t walking; /* segment being walked, UINT32_MAX: none */
 
     struct codec *codec;
-    struct { /* the block decoded last */
-        uint32_t segment, chunk, group;
-        uint64_t block;
-        uint64_t next_offset; /* of the block after it, in the group's stored bytes */
-        size_t n;
-        uint8_t raw[DMI_BLOCK_BYTES];
-        uint8_t stored[DMI_BLOCK_BYTES];
-    } * cache;
+    struct reader_blocks *blocks;
 };
 
 /* ---- reader_notes.c */

@@ -330,6 +330,8 @@ int reader_walk_anew(struct reader *r, uint32_t segment)
 {
     struct reader_segment *s = &r->segments[segment];
     reader_free_chunks(r, s);
+    free(r->blocks); /* they name chunks by their place in the segment */
+    r->blocks = NULL;
     reader_forget(r, s->number);
     s->indexed = s->closed = s->lost = s->have_footer = false;
     s->n_seen = s->walked = s->n_torn = 0;
