@@ -7,7 +7,7 @@
 #define STORAGE_CHUNK_H
 
 #include "storage/codec.h"
-#include "storage/run.h"
+#include "storage/record.h"
 
 #include <dmi/format.h>
 

@@ -5,22 +5,19 @@
 #include "core/cleanup.h"
 #include "core/clock.h"
 #include "storage/chunk.h"
+#include "storage/counters.h"
 #include "storage/file.h"
+#include "storage/folder.h"
 #include "storage/hash.h"
+#include "storage/identity.h"
 #include "storage/manifest.h"
 #include "storage/segment.h"
 #include "storage/steps.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/random.h>
-#include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #define DEFAULT_SEGMENT_BYTES (1ull << 30)
@@ -33,8 +30,7 @@ struct run {
     uint64_t segment_bytes;
     enum run_fsync fsync;
 
-    struct file counters_file;
-    struct dmi_counters *counters; /* a shared mapping */
+    struct counters counters;
 
     pthread_mutex_t lock; /* all below, and the manifest */
     struct segment segment;
@@ -55,150 +51,41 @@ static void lock_release(pthread_mutex_t **lock)
 
 /* ------------------------------------------------------------------------- opening */
 
-static int make_uuid(uint8_t uuid[16])
+/* Gives the folder its name; open files are known by their paths (file.h). */
+static int publish(struct err *err, struct run *run)
 {
-    size_t n = 0;
-    while (n < 16) {
-        ssize_t r = getrandom(uuid + n, 16 - n, 0);
-        if (r < 0 && errno != EINTR)
-            return -errno;
-        n += r > 0 ? (size_t)r : 0;
-    }
-    uuid[6] = (uint8_t)((uuid[6] & 0x0f) | 0x40); /* RFC 4122, version 4 */
-    uuid[8] = (uint8_t)((uuid[8] & 0x3f) | 0x80);
-    return 0;
-}
-
-static void host_name(char *out, size_t n)
-{
-    if (gethostname(out, n))
-        snprintf(out, n, "localhost");
-    out[n - 1] = 0;
-    for (char *c = out; *c; c++)
-        if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.", *c))
-            *c = '_';
-    if (!*out || *out == '.')
-        *out = 'h';
-}
-
-/* A hidden folder, which gets its name when all is in it: readers never see half a run. */
-static int make_folder(struct err *err, struct run *run, const char *out_dir)
-{
-    if (mkdir(out_dir, 0700) && errno != EEXIST)
-        return err_set_errno(err, errno, "cannot make the folder %s", out_dir);
-    /* absolute: the host may change its working directory while we write */
-    _cleanup_(freep) char *parent = realpath(out_dir, NULL);
-    char *path = NULL;
-    if (!parent)
-        return err_set_errno(err, errno, "cannot resolve %s", out_dir);
-    if (asprintf(&path, "%s/.dmi-XXXXXX", parent) < 0)
-        return err_set_errno(err, ENOMEM, "cannot name a run's folder");
-    if (!mkdtemp(path)) { /* 0700 */
-        int r = err_set_errno(err, errno, "cannot make a folder in %s", out_dir);
-        free(path);
+    const struct manifest *m = &run->manifest;
+    int r = folder_publish(err, &run->path, m->host, m->pid, m->start_ns);
+    if (r)
         return r;
-    }
-    run->path = path;
-    return 0;
-}
-
-static int rename_files(struct run *run, const char *path)
-{
-    char *counters = NULL, *segment = NULL;
-    if (asprintf(&counters, "%s/counters", path) < 0)
-        return -ENOMEM;
-    if (asprintf(&segment, "%s/" DMI_SEGMENT_NAME, path, 0u) < 0) {
+    char *counters = folder_file(run->path, "counters");
+    char *segment = folder_file(run->path, "seg-000000.dmi");
+    if (!counters || !segment) {
         free(counters);
-        return -ENOMEM;
+        free(segment);
+        return err_set_errno(err, ENOMEM, "cannot name a run's folder");
     }
-    free(run->counters_file.path);
+    free(run->counters.file.path);
     free(run->segment.file.path);
-    run->counters_file.path = counters;
+    run->counters.file.path = counters;
     run->segment.file.path = segment;
     return 0;
 }
 
-/* Gives the folder its name. */
-static int publish(struct err *err, struct run *run)
-{
-    const struct manifest *m = &run->manifest;
-    time_t seconds = (time_t)(m->start_ns / 1000000000u);
-    struct tm tm = { 0 };
-    gmtime_r(&seconds, &tm);
-    char start[64];
-    size_t n = strftime(start, sizeof start, "%Y%m%dT%H%M%S", &tm);
-    snprintf(start + n, sizeof start - n, ".%06uZ", (unsigned)(m->start_ns % 1000000000u / 1000u));
-    int n_parent = (int)(strrchr(run->path, '/') - run->path);
-    /* two runs of one pid in one microsecond: a process that forked and died, or a test */
-    for (int again = 0; again < 100; again++) {
-        char suffix[16] = "";
-        if (again)
-            snprintf(suffix, sizeof suffix, "-%d", again);
-        _cleanup_(freep) char *path = NULL;
-        if (asprintf(&path, "%.*s/%s-%llu-%s%s", n_parent, run->path, m->host,
-                     (unsigned long long)m->pid, start, suffix) < 0) {
-            path = NULL;
-            return err_set_errno(err, ENOMEM, "cannot name a run's folder");
-        }
-        if (!rename(run->path, path)) {
-            free(run->path);
-            run->path = steal_ptr(path);
-            int r = rename_files(run, run->path);
-            return r ? err_set_errno(err, -r, "cannot name a run's folder") : 0;
-        }
-        if (errno != EEXIST && errno != ENOTEMPTY)
-            return err_set_errno(err, errno, "cannot make the folder %s", path);
-    }
-    return err_set_errno(err, EEXIST, "cannot make a folder beside %s", run->path);
-}
-
-static char *path_of(const struct run *run, const char *name)
-{
-    char *path = NULL;
-    return asprintf(&path, "%s/%s", run->path, name) < 0 ? NULL : path;
-}
-
 static int make_counters(struct run *run, uint32_t n_sites)
 {
-    size_t n = sizeof(struct dmi_counters) + n_sites * sizeof(struct dmi_site_counters);
-    _cleanup_(freep) struct dmi_counters *zero = calloc(1, n);
-    _cleanup_(freep) char *path = path_of(run, "counters");
-    if (!zero || !path)
+    struct manifest *m = &run->manifest;
+    _cleanup_(freep) char *path = folder_file(run->path, "counters");
+    if (!path)
         return -ENOMEM;
-    zero->magic = DMI_COUNTERS_MAGIC;
-    zero->version = DMI_COUNTERS_VERSION;
-    zero->n_sites = n_sites;
-    memcpy(zero->run_uuid, run->manifest.run_uuid, sizeof zero->run_uuid);
-    zero->state = DMI_COUNTERS_RUNNING;
-    zero->pid = run->manifest.pid;
-    zero->start_realtime_ns = run->manifest.start_ns;
-    int r = file_create(&run->counters_file, path);
-    if (r)
-        return r;
-    /* written, not only sized: a store to a hole on a full disk would be a SIGBUS in the host */
-    struct iovec piece = { zero, n };
-    r = file_write_at(&run->counters_file, &piece, 1, 0);
-    if (r)
-        return r;
-    void *map = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED, run->counters_file.fd, 0);
-    if (map == MAP_FAILED)
-        return -errno;
-    run->counters = map;
-    run->manifest.n_counters = n;
-    /*
-     * A lock of this process, which ends with it and which children do not inherit: readers tell a
-     * run that goes on from one that was killed. Some network file systems have none: then not.
-     */
-    struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
-    if (fcntl(run->counters_file.fd, F_SETLK, &lock)) {
-        /* readers will say "killed, or still running" */
-    }
-    return 0;
+    int r = counters_create(&run->counters, path, n_sites, m->run_uuid, m->pid, m->start_ns);
+    m->n_counters = run->counters.n_bytes;
+    return r;
 }
 
 static int write_manifest(struct run *run, bool sync)
 {
-    _cleanup_(freep) char *path = path_of(run, "manifest.json");
+    _cleanup_(freep) char *path = folder_file(run->path, "manifest.json");
     if (!path)
         return -ENOMEM;
     _cleanup_(text_deinit) struct text text = { 0 };
@@ -212,7 +99,7 @@ static int write_manifest(struct run *run, bool sync)
 
 static int write_spec(struct run *run, const struct run_options *o)
 {
-    _cleanup_(freep) char *path = path_of(run, "spec.yaml");
+    _cleanup_(freep) char *path = folder_file(run->path, "spec.yaml");
     if (!path)
         return -ENOMEM;
     const char *data = o->spec_text ? o->spec_text : "";
@@ -242,10 +129,10 @@ static int copy_options(struct run *run, const struct run_options *o)
         return -ENOMEM;
     run->segment_bytes = o->segment_bytes ? o->segment_bytes : DEFAULT_SEGMENT_BYTES;
     run->fsync = (enum run_fsync)o->fsync;
-    host_name(m->host, sizeof m->host);
+    identity_host(m->host, sizeof m->host);
     m->pid = (uint64_t)getpid();
     m->start_ns = clock_real_ns();
-    return make_uuid(m->run_uuid);
+    return identity_uuid(m->run_uuid);
 }
 
 static int add_segment(struct run *run, uint32_t number)
@@ -278,25 +165,11 @@ static void free_run(struct run *run)
         codec_free(run->codecs[i]);
     segment_deinit(&run->segment);
     text_deinit(&run->steps);
-    if (run->counters)
-        munmap(run->counters, run->manifest.n_counters);
-    file_deinit(&run->counters_file);
+    counters_deinit(&run->counters);
     manifest_deinit(&run->manifest);
     pthread_mutex_destroy(&run->lock);
     free(run->path);
     free(run);
-}
-
-static void remove_files(const struct run *run)
-{
-    static const char *const names[] = { "manifest.json", "manifest.json.tmp", "spec.yaml",
-                                         "spec.yaml.tmp", "counters",          "seg-000000.dmi" };
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        _cleanup_(freep) char *path = path_of(run, names[i]);
-        if (path)
-            unlink(path);
-    }
-    rmdir(run->path);
 }
 
 int run_open(struct err *err, const struct run_options *options, struct run **out)
@@ -305,13 +178,13 @@ int run_open(struct err *err, const struct run_options *options, struct run **ou
     if (!run)
         return err_set_errno(err, ENOMEM, "cannot start a run");
     pthread_mutex_init(&run->lock, NULL);
-    run->segment.file.fd = run->counters_file.fd = -1;
+    run->segment.file.fd = run->counters.file.fd = -1;
     bool fresh = access(options->out_dir, F_OK) != 0;
     int r = copy_options(run, options);
     if (r)
         err_set_errno(err, -r, "cannot describe the run");
     else
-        r = make_folder(err, run, options->out_dir);
+        r = folder_create(err, options->out_dir, &run->path);
     if (!r) {
         const char *what = "counters";
         r = make_counters(run, options->n_sites);
@@ -326,7 +199,7 @@ int run_open(struct err *err, const struct run_options *options, struct run **ou
         else
             r = publish(err, run);
         if (r)
-            remove_files(run);
+            folder_remove(run->path);
     }
     if (r) {
         if (fresh)
@@ -340,7 +213,7 @@ int run_open(struct err *err, const struct run_options *options, struct run **ou
 
 struct dmi_counters *run_counters(struct run *run)
 {
-    return run->counters;
+    return run->counters.map;
 }
 
 const char *run_path(const struct run *run)
@@ -358,7 +231,7 @@ int run_step(struct run *run, uint64_t sequence, const struct dmi_step *step)
         r = steps_add(&run->steps, sequence, step);
     }
     if (r)
-        atomic_add_relaxed(&run->counters->steps_refused, 1);
+        atomic_add_relaxed(&run->counters.map->steps_refused, 1);
     return r;
 }
 
@@ -454,7 +327,7 @@ int run_append(struct run *run, const struct run_record *records, size_t n_recor
     if (!n_records)
         return 0;
     for (size_t i = 0; i < n_records; i++)
-        if (records[i].site >= run->counters->n_sites)
+        if (records[i].site >= run->counters.map->n_sites)
             return -EINVAL;
     struct codec *codec = take_codec(run);
     if (!codec && !(codec = codec_new()))
@@ -487,19 +360,6 @@ int run_flush(struct run *run)
 
 /* ------------------------------------------------------------------------- closing */
 
-/* Of the counters with the state "closed", which they get last (docs/format.md 9). */
-static int hash_counters(struct run *run)
-{
-    size_t n = run->manifest.n_counters;
-    _cleanup_(freep) struct dmi_counters *copy = malloc(n);
-    if (!copy)
-        return -ENOMEM;
-    memcpy(copy, run->counters, n);
-    copy->state = DMI_COUNTERS_CLOSED;
-    run->manifest.counters_hash = hash_bytes(copy, n);
-    return 0;
-}
-
 int run_close(struct run *run)
 {
     int r;
@@ -509,13 +369,13 @@ int run_close(struct run *run)
         int s = close_segment(run);
         r = r ? r : s;
         if (!r)
-            r = hash_counters(run);
+            r = counters_hash(&run->counters, &run->manifest.counters_hash);
         run->manifest.closed = r == 0;
         s = write_manifest(run, run->fsync != RUN_FSYNC_NEVER);
         r = r ? r : s;
         /* last: a reader that sees "closed" finds everything else in place */
         if (!r)
-            atomic_store_release(&run->counters->state, (uint64_t)DMI_COUNTERS_CLOSED);
+            counters_mark_closed(&run->counters);
     }
     free_run(run);
     return r;

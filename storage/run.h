@@ -10,6 +10,7 @@
 #define STORAGE_RUN_H
 
 #include "core/err.h"
+#include "storage/record.h"
 
 #include <dmi/counters.h>
 #include <dmi/dmi.h>
@@ -17,9 +18,6 @@
 
 #include <stddef.h>
 #include <stdint.h>
-
-#define RUN_MAX_DIMS 4
-#define RUN_NO_LAYER (-1)
 
 struct run;
 
@@ -52,27 +50,8 @@ enum run_fsync {
     RUN_FSYNC_CHUNK = 2, /* after each chunk */
 };
 
-/* One captured tensor of one launch. */
-struct run_record {
-    uint32_t site;       /* id */
-    int32_t layer;       /* RUN_NO_LAYER: none */
-    uint32_t occurrence; /* within the forward */
-    uint32_t dtype;
-    uint64_t launch;  /* launch sequence of the process, rising */
-    uint64_t forward; /* forward sequence of the process, from 0 */
-    uint64_t step;    /* sequence of the run_step() that was in force, UINT64_MAX: none */
-    uint64_t time_ns; /* CLOCK_REALTIME when the launch was handed to the driver */
-    uint32_t device;  /* CUDA ordinal */
-    uint32_t n_dims;  /* 1..RUN_MAX_DIMS */
-    uint32_t dims[RUN_MAX_DIMS]; /* elements, rows first */
-    uint32_t n_row_dims;         /* leading dimensions that together are the rows; 0 is read as 1 */
-    const uint32_t *kept; /* for each row, which row of the batch it is; NULL: all rows in order */
-    const void *data;     /* packed, row-major, dtype-sized elements; borrowed */
-    size_t n_bytes;       /* product of dims and element size */
-};
-
 /**
- * run_open() - make a run's folder (0700, files 0600) with manifest, spec copy, counters and the
+ * run_open() - create a run's folder (0700, files 0600) with manifest, spec copy, counters and the
  * first segment
  * @out: to be given to run_close()
  * Return: 0 or -errno with a sentence in @err; nothing is left behind on failure.
@@ -91,7 +70,7 @@ int run_append(struct run *run, const struct run_record *records, size_t n_recor
 /**
  * run_step() - note a dmi_step as step number @sequence; committed with, and before, the next
  * chunk that is appended
- * Return: 0, -ENOMEM, -EINVAL.
+ * Return: 0, -ENOMEM, -EINVAL (docs/format.md 6 does not allow it); what is refused is counted.
  */
 int run_step(struct run *run, uint64_t sequence, const struct dmi_step *step);
 

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The folder of a run that is being written: hidden until all of its files are in it, so that readers never see half
+ * a run. The caller owns the path; one thread. Source: docs/format.md 1.
+ */
+#ifndef STORAGE_FOLDER_H
+#define STORAGE_FOLDER_H
+
+#include "core/err.h"
+
+#include <stdint.h>
+
+/**
+ * folder_create() - a hidden folder (0700) in @out_dir, which is created (one level) if it is missing
+ * @path: set to its absolute path: the application may change its working directory while we write
+ * Return: 0 or -errno with a sentence in @err.
+ */
+int folder_create(struct err *err, const char *out_dir, char **path);
+
+/**
+ * folder_publish() - give the folder its name, HOST-PID-START[-N]
+ * @path: replaced by the new one
+ * Return: 0 or -errno with a sentence in @err.
+ */
+int folder_publish(struct err *err, char **path, const char *host, uint64_t pid, uint64_t start_ns);
+
+/* PATH/NAME; NULL without memory. The caller's. */
+char *folder_file(const char *path, const char *name);
+
+/* Removes the files of a run that could not be opened, and the folder. */
+void folder_remove(const char *path);
+
+#endif

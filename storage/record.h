@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A captured tensor on its way to disk. A plain struct: the caller's. Source: docs/format.md 5. */
+#ifndef STORAGE_RECORD_H
+#define STORAGE_RECORD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define RUN_MAX_DIMS 4
+#define RUN_NO_LAYER (-1)
+
+/* One captured tensor of one launch. */
+struct run_record {
+    uint32_t site;       /* id */
+    int32_t layer;       /* RUN_NO_LAYER: none */
+    uint32_t occurrence; /* within the forward */
+    uint32_t dtype;
+    uint64_t launch;  /* launch sequence of the process, rising */
+    uint64_t forward; /* forward sequence of the process, from 0 */
+    uint64_t step;    /* sequence of the run_step() that was in force, UINT64_MAX: none */
+    uint64_t time_ns; /* CLOCK_REALTIME when the launch was handed to the driver */
+    uint32_t device;  /* CUDA ordinal */
+    uint32_t n_dims;  /* 1..RUN_MAX_DIMS */
+    uint32_t dims[RUN_MAX_DIMS]; /* elements, rows first */
+    uint32_t n_row_dims;         /* leading dimensions that together are the rows; 0 is read as 1 */
+    const uint32_t *kept; /* for each row, which row of the batch it is; NULL: all rows in order */
+    const void *data;     /* packed, row-major, dtype-sized elements; borrowed */
+    size_t n_bytes;       /* product of dims and element size */
+};
+
+#endif
