@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whose token a row of a record is: the rule of docs/format.md 6. */
+/* Whose token a row of a record is. Source: docs/format.md, "From rows to tensors". */
 #include "read/tensors_private.h"
+
+#include "core/cleanup.h"
+#include "read/record.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -24,7 +27,7 @@ int join_forwards(struct build *b)
     for (size_t i = 0; i < n; i++) {
         const struct reader_record *rec = reader_record(b->reader, i);
         bool token = reader_site(b->reader, rec->at.site)->row == DMI_ROW_TOKEN;
-        f[i] = (struct forward){ rec->at.forward, token ? rec->at.dims[0] : 0, 0 };
+        f[i] = (struct forward){ rec->at.forward, token ? record_rows(rec) : 0, 0 };
     }
     qsort(f, n, sizeof *f, forward_order);
     for (size_t i = 0; i < n; i++) {
@@ -61,10 +64,10 @@ static int join_forward(struct build *b, size_t index, const struct reader_recor
         if (meaning == DMI_ROW_REQUEST && f->n_tokens)
             position += (int64_t)f->n_tokens - 1;
         else if (meaning == DMI_ROW_TOKEN)
-            b->out->n_short += rec->at.dims[0] < f->n_tokens;
+            b->out->n_short += record_rows(rec) < f->n_tokens;
         request = b->query->implied;
     }
-    return tensors_add(b, index, request, request ? strlen(request) : 0, 0, rec->at.dims[0],
+    return tensors_add(b, index, request, request ? strlen(request) : 0, 0, record_rows(rec),
                        position);
 }
 
@@ -81,21 +84,35 @@ static const char *request_of(const struct build *b, const struct reader_step *s
     return alias->name;
 }
 
-/* Rows that are tokens: each span takes its own. */
+/* Adds rows of a span to its request's tensor; those of padding belong to nobody. @position: of the first. */
+static int give(struct build *b, size_t index, const struct reader_step *step, uint32_t span,
+                uint32_t first_row, uint32_t n_rows, int64_t position)
+{
+    if (step->spans[span].flags & DMI_SPAN_PADDING || !n_rows) {
+        b->out->n_nobody += n_rows;
+        return 0;
+    }
+    size_t n_id;
+    const char *id = request_of(b, step, span, &n_id);
+    return tensors_add(b, index, id, n_id, first_row, n_rows, position);
+}
+
+static int64_t position_of(const struct dmi_span_entry *span, uint64_t token)
+{
+    return (int64_t)((uint64_t)span->first_position + token);
+}
+
+/* Rows that are tokens, all of them: each span takes its own. */
 static int join_tokens(struct build *b, size_t index, const struct reader_record *rec)
 {
-    uint32_t n_rows = rec->at.dims[0], owned = 0;
+    uint32_t n_rows = record_rows(rec), owned = 0;
     bool is_short = false;
     for (uint32_t i = 0; i < rec->step->entry->n_spans; i++) {
         const struct dmi_span_entry *span = &rec->step->spans[i];
-        if (span->flags & DMI_SPAN_PADDING)
-            continue;
         uint32_t room = span->first_row < n_rows ? n_rows - span->first_row : 0;
         uint32_t n = span->n_tokens < room ? span->n_tokens : room;
-        is_short |= n < span->n_tokens;
-        size_t n_id;
-        const char *id = request_of(b, rec->step, i, &n_id);
-        int r = n ? tensors_add(b, index, id, n_id, span->first_row, n, span->first_position) : 0;
+        is_short |= n < span->n_tokens && !(span->flags & DMI_SPAN_PADDING);
+        int r = give(b, index, rec->step, i, span->first_row, n, span->first_position);
         if (r)
             return r;
         owned += n;
@@ -105,29 +122,122 @@ static int join_tokens(struct build *b, size_t index, const struct reader_record
     return 0;
 }
 
-/* A row a request, in the order of the spans: the token that it stands for is the span's last. */
-static int join_requests(struct build *b, size_t index, const struct reader_record *rec)
+/* ------------------------------------------------------------------------- kept rows */
+
+static int span_order(const void *pa, const void *pb, void *arg)
 {
-    const struct dmi_step_entry *e = rec->step->entry;
-    uint32_t n_rows = rec->at.dims[0], n_real = 0, row = 0;
-    for (uint32_t i = 0; i < e->n_spans; i++)
-        n_real += !(rec->step->spans[i].flags & DMI_SPAN_PADDING);
-    bool padded = n_rows >= e->n_spans; /* else padding has no rows here */
-    b->out->n_short += n_rows < n_real;
-    for (uint32_t i = 0; i < e->n_spans && row < n_rows; i++) {
-        const struct dmi_span_entry *span = &rec->step->spans[i];
-        if (span->flags & DMI_SPAN_PADDING) {
-            row += padded;
+    const struct reader_step *step = arg;
+    uint32_t a = step->spans[*(const uint32_t *)pa].first_row;
+    uint32_t b = step->spans[*(const uint32_t *)pb].first_row;
+    return a < b ? -1 : a > b;
+}
+
+/* The spans of a step by their first row. NULL: no memory. */
+static uint32_t *spans_by_row(const struct reader_step *step)
+{
+    uint32_t n = step->entry->n_spans, *spans = calloc(n + 1, sizeof *spans);
+    for (uint32_t i = 0; spans && i < n; i++)
+        spans[i] = i;
+    if (spans)
+        qsort_r(spans, n, sizeof *spans, span_order, (void *)(uintptr_t)step);
+    return spans;
+}
+
+/* The span that owns a row of the batch; n_spans: none. */
+static uint32_t owner_of(const struct reader_step *step, const uint32_t *spans, uint32_t row)
+{
+    uint32_t low = 0, high = step->entry->n_spans;
+    while (low < high) {
+        uint32_t mid = low + (high - low) / 2;
+        if (step->spans[spans[mid]].first_row <= row)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    if (!low)
+        return step->entry->n_spans;
+    const struct dmi_span_entry *s = &step->spans[spans[low - 1]];
+    return row - s->first_row < s->n_tokens ? spans[low - 1] : step->entry->n_spans;
+}
+
+/* Some rows of the batch: neighbours that are neighbours there, too, go together. */
+static int join_kept(struct build *b, size_t index, const struct reader_record *rec)
+{
+    const struct reader_step *step = rec->step;
+    const uint32_t *kept = record_kept(rec);
+    uint32_t n_rows = record_rows(rec), n;
+    _cleanup_(freep) uint32_t *spans = spans_by_row(step);
+    if (!spans)
+        return -ENOMEM;
+    for (uint32_t row = 0; row < n_rows; row += n) {
+        uint32_t owner = owner_of(step, spans, kept[row]);
+        n = 1;
+        if (owner == step->entry->n_spans) {
+            b->out->n_nobody++;
             continue;
         }
-        size_t n_id;
-        const char *id = request_of(b, rec->step, i, &n_id);
-        int64_t position = (int64_t)((uint64_t)span->first_position + span->n_tokens - 1u);
-        int r = tensors_add(b, index, id, n_id, row++, 1, position);
+        const struct dmi_span_entry *span = &step->spans[owner];
+        uint32_t token = kept[row] - span->first_row;
+        while (row + n < n_rows && kept[row + n] == kept[row] + n && token + n < span->n_tokens)
+            n++;
+        int r = give(b, index, step, owner, row, n, position_of(span, token));
         if (r)
             return r;
     }
-    b->out->n_nobody += n_rows - (row < n_real ? row : n_real);
+    return 0;
+}
+
+/* ------------------------------------------------------------------------- a row a request */
+
+static int give_last(struct build *b, size_t index, const struct reader_step *step, uint32_t span,
+                     uint32_t row)
+{
+    const struct dmi_span_entry *s = &step->spans[span];
+    return give(b, index, step, span, row, 1, position_of(s, s->n_tokens - 1u));
+}
+
+/* Kept rows: each names the span that it is of, counted among those with tokens. */
+static int join_kept_requests(struct build *b, size_t index, const struct reader_record *rec,
+                              uint32_t n_with_tokens)
+{
+    const struct reader_step *step = rec->step;
+    const uint32_t *kept = record_kept(rec);
+    _cleanup_(freep) uint32_t *spans = calloc(n_with_tokens + 1u, sizeof *spans);
+    if (!spans)
+        return -ENOMEM;
+    for (uint32_t i = 0, n = 0; i < step->entry->n_spans; i++)
+        if (step->spans[i].n_tokens)
+            spans[n++] = i;
+    for (uint32_t row = 0; row < record_rows(rec); row++) {
+        b->out->n_nobody += kept[row] >= n_with_tokens;
+        int r = kept[row] < n_with_tokens ? give_last(b, index, step, spans[kept[row]], row) : 0;
+        if (r)
+            return r;
+    }
+    return 0;
+}
+
+/* In the order of the spans with tokens; where there are too few rows for all, padding has none. */
+static int join_requests(struct build *b, size_t index, const struct reader_record *rec)
+{
+    const struct reader_step *step = rec->step;
+    uint32_t n_rows = record_rows(rec), n_with_tokens = 0, n_real = 0, row = 0;
+    for (uint32_t i = 0; i < step->entry->n_spans; i++) {
+        n_with_tokens += step->spans[i].n_tokens != 0;
+        n_real += step->spans[i].n_tokens && !(step->spans[i].flags & DMI_SPAN_PADDING);
+    }
+    if (record_kept(rec))
+        return join_kept_requests(b, index, rec, n_with_tokens);
+    b->out->n_short += n_rows < n_real;
+    for (uint32_t i = 0; i < step->entry->n_spans && row < n_rows; i++) {
+        bool has_row = step->spans[i].n_tokens &&
+                       (n_rows >= n_with_tokens || !(step->spans[i].flags & DMI_SPAN_PADDING));
+        int r = has_row ? give_last(b, index, step, i, row) : 0;
+        if (r)
+            return r;
+        row += has_row;
+    }
+    b->out->n_nobody += n_rows - row;
     return 0;
 }
 
@@ -136,7 +246,7 @@ int join_record(struct build *b, size_t index)
     const struct reader_record *rec = reader_record(b->reader, index);
     uint32_t meaning = reader_site(b->reader, rec->at.site)->row;
     if (rec->step && meaning == DMI_ROW_TOKEN)
-        return join_tokens(b, index, rec);
+        return record_kept(rec) ? join_kept(b, index, rec) : join_tokens(b, index, rec);
     if (rec->step && meaning == DMI_ROW_REQUEST)
         return join_requests(b, index, rec);
     return join_forward(b, index, rec, meaning);

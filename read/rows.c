@@ -2,6 +2,7 @@
 #include "read/rows.h"
 
 #include "core/cleanup.h"
+#include "read/record.h"
 
 #include <dmi/dtype.h>
 
@@ -83,7 +84,7 @@ static int visit_one(struct visit *v, const struct rows *rows)
         return r;
     if (v->why.code)
         return v->visitor->damaged(v->ctx, rows, &v->why);
-    uint64_t n_row = rec->at.dims[0] ? rec->at.n_bytes / rec->at.dims[0] : 0;
+    uint64_t n_row = record_width(rec) * dmi_dtype_bytes(rec->at.dtype);
     return v->visitor->take(v->ctx, rows, rec, v->raw ? v->raw + p->first_row * n_row : NULL);
 }
 

@@ -3,6 +3,7 @@
 
 #include "core/cleanup.h"
 #include "read/map.h"
+#include "read/record.h"
 #include "read/utf8.h"
 #include "storage/hash.h"
 
@@ -152,17 +153,15 @@ static struct tensor *find_tensor(struct build *b, const char *request, size_t n
     return t;
 }
 
-static void take_shape(struct tensor *t, const struct dmi_record *at)
+static void take_shape(struct tensor *t, const struct reader_record *rec)
 {
-    uint64_t width = 1;
-    for (uint32_t d = 1; d < at->n_dims; d++)
-        width *= at->dims[d];
+    uint64_t width = record_width(rec);
     if (!t->n_pieces) {
-        t->dtype = at->dtype;
+        t->dtype = rec->at.dtype;
         t->width = width;
-        t->n_tail = at->n_dims - 1u;
-        memcpy(t->tail, at->dims + 1, t->n_tail * sizeof t->tail[0]);
-    } else if (t->dtype != at->dtype || t->width != width) {
+        t->n_tail = rec->at.n_dims - record_row_dims(rec);
+        memcpy(t->tail, rec->at.dims + record_row_dims(rec), t->n_tail * sizeof t->tail[0]);
+    } else if (t->dtype != rec->at.dtype || t->width != width) {
         t->mixed = true;
     }
 }
@@ -179,7 +178,7 @@ int tensors_add(struct build *b, size_t index, const char *request, size_t n_req
         find_tensor(b, request, n_request, reader_site(b->reader, rec->at.site), rec->at.layer);
     if (!t)
         return -ENOMEM;
-    take_shape(t, &rec->at);
+    take_shape(t, rec);
     if (t->n_pieces == t->room) {
         size_t room = t->room ? 2 * t->room : 1;
         struct piece *grown = realloc(t->pieces, room * sizeof *grown);

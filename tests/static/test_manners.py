@@ -20,6 +20,19 @@ ALLOWED = {
 }
 
 
+# What may write to a stream in tools/dump: names in a run are not ours, and output.c makes text of them.
+PRINTS = re.compile(r"(?<![\w.>])(printf|fprintf|puts|fputs|putchar|fputc|putc|fwrite|write|perror|dprintf)\s*\(")
+PRINTERS = {"output.c": "the one place", "options.c": "--help and --version, constant text"}
+
+
+def test_dmi_dump_prints_in_one_place():
+    complaints = [f"{path}:{number}: {match.group(1)}()" for path in tracked(".c", ".h")
+                  if path.parts[:2] == ("tools", "dump") and path.name not in PRINTERS
+                  for number, line in enumerate(code_of((ROOT / path).read_text(encoding="utf-8")).splitlines(), 1)
+                  for match in PRINTS.finditer(line)]
+    assert not complaints, "\n".join(complaints)
+
+
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_is_a_good_guest(folder):
     complaints = []

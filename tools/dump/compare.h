@@ -5,7 +5,7 @@
 
 #include "tools/dump/dump.h"
 
-#include "tools/dump/reference.h"
+#include "read/reference.h"
 
 #define SKETCH_COLUMNS 8
 

@@ -176,7 +176,7 @@ static int damaged(void *ctx, const struct rows *rows, const struct err *why)
     struct comparer *c = ctx;
     (void)rows;
     c->n_unreadable++;
-    complain("DAMAGED: %s", why->msg);
+    complain_undecoded(why);
     return 0;
 }
 

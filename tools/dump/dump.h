@@ -50,6 +50,9 @@ bool facts_is_segment(const struct reader_run *run);
 void list_requests(struct report *report, const struct requests *requests,
                    const struct selection *select);
 
+/* Says why a record cannot be decoded: it is damaged, or a newer program wrote it. */
+void complain_undecoded(const struct err *why);
+
 /* Says that memory ran out. Return: DUMP_USAGE. */
 int no_memory(void);
 

@@ -73,7 +73,7 @@ static int damaged(void *ctx, const struct rows *rows, const struct err *why)
     struct job *job = ctx;
     size_t record = job->tensors.all[rows->tensor].pieces[rows->piece].record;
     if (!job->damaged[record] && job->n_damaged++ < MOST_TOLD)
-        complain("DAMAGED: %s", why->msg);
+        complain_undecoded(why);
     job->damaged[record] = true;
     return 0;
 }

@@ -2,6 +2,7 @@
 /* What several commands say of a run: where it comes from, what it reports of itself, what is wrong with it. */
 #include "tools/dump/dump.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <sys/stat.h>
 
@@ -9,6 +10,11 @@ int no_memory(void)
 {
     complain("no memory");
     return DUMP_USAGE;
+}
+
+void complain_undecoded(const struct err *why)
+{
+    complain("%s%s", why->code == -ENOTSUP ? "" : "DAMAGED: ", why->msg);
 }
 
 const char *facts_state(const struct reader_run *run)

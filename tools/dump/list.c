@@ -3,6 +3,7 @@
 #include "tools/dump/dump.h"
 
 #include "core/cleanup.h"
+#include "read/record.h"
 #include "tools/dump/layers.h"
 #include "tools/dump/missing.h"
 
@@ -184,8 +185,8 @@ void list_requests(struct report *report, const struct requests *requests,
 
 struct site_sum {
     struct layers layers;
-    const struct dmi_record *any; /* NULL: nothing was captured */
-    uint64_t n_rows;              /* of a request, where the engine named any */
+    const struct reader_record *any; /* NULL: nothing was captured */
+    uint64_t n_rows;                 /* of a request, where the engine named any */
 };
 
 static void site_layers(struct text *to, const json_t *row)
@@ -209,16 +210,16 @@ static const struct column site_columns[] = {
 static json_t *site_row(const struct dmi_site *site, struct site_sum *sum)
 {
     _cleanup_(text_deinit) struct text ranges = { 0 };
-    uint64_t width = sum->any ? 1 : 0;
-    for (uint32_t d = 1; sum->any && d < sum->any->n_dims; d++)
-        width *= sum->any->dims[d];
+    uint64_t width = sum->any ? record_width(sum->any) : 0;
+    uint32_t n_rows = sum->any ? record_row_dims(sum->any) : 0;
     layers_sort(&sum->layers);
     layers_add_text(&ranges, &sum->layers);
     return json_pack("{s:o, s:o, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "site",
                      value_text(site->name), "layers", layers_value(&sum->layers), "layer_ranges",
                      ranges.data && sum->any ? ranges.data : "nothing", "dtype",
                      dtype_name(site->dtype), "width", value_u64(width), "shape",
-                     sum->any ? dims_value(sum->any->dims + 1, sum->any->n_dims - 1u) : json_null(),
+                     sum->any ? dims_value(sum->any->at.dims + n_rows, sum->any->at.n_dims - n_rows)
+                              : json_null(),
                      "rows", value_u64(sum->n_rows), "row", value_text(dmi_row_name(site->row)),
                      "scale", value_double(site->scale), "note", value_text(site->note));
 }
@@ -238,7 +239,7 @@ static int sum_records(const struct reader *reader, const struct sites *sites,
         r = layers_add(&sum->layers, ts.all[i].layer);
         sum->n_rows += ts.all[i].n_rows;
         if (ts.all[i].n_pieces)
-            sum->any = &reader_record(reader, ts.all[i].pieces[0].record)->at;
+            sum->any = reader_record(reader, ts.all[i].pieces[0].record);
     }
     return r;
 }

@@ -4,6 +4,7 @@
 
 #include "core/cleanup.h"
 #include "read/elements.h"
+#include "read/record.h"
 #include "tools/dump/missing.h"
 
 #include <dmi/dtype.h>
@@ -109,16 +110,14 @@ static void show_row(struct shown *s, const struct shown_row *row)
 static int show_rows(struct shown *s, const struct tensor *t, const struct piece *p, uint64_t first)
 {
     const struct reader_record *rec = reader_record(s->reader, p->record);
-    uint64_t width = 1;
-    for (uint32_t d = 1; d < rec->at.n_dims; d++)
-        width *= rec->at.dims[d];
+    uint64_t width = record_width(rec);
     _cleanup_(freep) uint8_t *raw = malloc(rec->at.n_bytes + 1);
     _cleanup_(freep) double *values = calloc(width + 1, sizeof *values);
     if (!raw || !values)
         return -ENOMEM;
     struct err err = { 0 };
     if (reader_decode(&err, s->reader, rec, raw)) {
-        complain("DAMAGED: %s", err.msg);
+        complain_undecoded(&err);
         s->n_failed++;
         return 0;
     }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A safetensors file that a run is compared with: row p of a tensor is position p, unless it comes from dmi-dump
- * export, which says of each row which position it is, and by what its values are scaled. A program of one thread.
+ * export, which says of each row which position it is, and by what its values are scaled. Not locked: the owner's thread.
  */
-#ifndef TOOLS_DUMP_REFERENCE_H
-#define TOOLS_DUMP_REFERENCE_H
+#ifndef READ_REFERENCE_H
+#define READ_REFERENCE_H
 
 #include "read/safetensors.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/dump/reference.h"
+#include "read/reference.h"
 
 #include "core/cleanup.h"
 
