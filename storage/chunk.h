@@ -19,11 +19,13 @@ struct chunk {
     uint8_t *payload; /* owned; likewise */
 };
 
+/* Frees metadata and payload. Thread: the chunk's owner. */
 void chunk_deinit(struct chunk *chunk);
 
 /* Bytes of a chunk in its file. */
 uint64_t chunk_bytes(const struct dmi_chunk_header *header);
 
+/* Up to the next multiple of 8: what metadata and payload take in a file. */
 static inline uint64_t chunk_pad(uint64_t n)
 {
     return (n + DMI_CHUNK_ALIGN - 1) & ~(uint64_t)(DMI_CHUNK_ALIGN - 1);

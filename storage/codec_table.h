@@ -38,6 +38,7 @@ const struct codec_row *codec_row_at(size_t i);
 /* Bytes of room in which any codec can try @n bytes. */
 size_t codec_row_bound(size_t n);
 
+/* Frees what the codecs keep between blocks. */
 void codec_state_deinit(struct codec_state *state);
 
 #endif

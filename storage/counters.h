@@ -29,6 +29,7 @@ int counters_hash(const struct counters *counters, uint64_t *hash);
 /* The very last act of a clean close. */
 void counters_mark_closed(struct counters *counters);
 
+/* Unmaps and closes the file. */
 void counters_deinit(struct counters *counters);
 
 #endif

@@ -49,7 +49,7 @@ static int is_ours(const struct file *file, int fd)
     return fd >= 0 && !fstat(fd, &st) && st.st_dev == file->dev && st.st_ino == file->ino;
 }
 
-/* The host may have closed our descriptor, and its number may now be a file of the host's. */
+/* The application may have closed our descriptor, and its number may now be a file of the application's. */
 static int ensure_open(struct file *file)
 {
     if (is_ours(file, file->fd))

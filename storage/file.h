@@ -22,7 +22,7 @@ struct file {
 int file_create(struct file *file, const char *path);
 
 /**
- * file_write_at() - write all pieces one behind the other at @offset
+ * file_write_at() - write all pieces, one after the other, at @offset
  * @pieces: used up
  * Retries short writes and EINTR. Return: 0 or -errno; then any part may have been written.
  */

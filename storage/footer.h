@@ -24,7 +24,9 @@ struct footer_mark {
     size_t chunks, entries, spans, strings;
 };
 
+/* The index as it stands. */
 struct footer_mark footer_mark(const struct footer *footer);
+/* The index as it stood at @mark. */
 void footer_go_back(struct footer *footer, const struct footer_mark *mark);
 
 /**
@@ -49,6 +51,7 @@ bool footer_is_full(const struct footer *footer);
  */
 int footer_chunk(struct footer *footer, uint64_t first_sequence, struct chunk *out);
 
+/* Frees the index. */
 void footer_deinit(struct footer *footer);
 
 #endif

@@ -6,15 +6,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* XXH3_64bits with seed 0 of @n_bytes bytes. */
 uint64_t hash_bytes(const void *data, size_t n_bytes);
 
-/* Of two pieces, as if they lay one behind the other; the first has at most 64 bytes. */
+/* Of two pieces, as if the second followed the first; the first has at most 64 bytes. */
 uint64_t hash_two(const void *a, size_t n_a, const void *b, size_t n_b);
 
-/* Of what comes in pieces. hash_start() gives NULL where there is no memory; hash_end() frees. */
+/* A hash of what comes in pieces. */
 struct hash_stream;
+/* Return: NULL where there is no memory. */
 struct hash_stream *hash_start(void);
+/* The next piece. */
 void hash_add(struct hash_stream *stream, const void *data, size_t n_bytes);
+/* Of all pieces; frees @stream. */
 uint64_t hash_end(struct hash_stream *stream);
 
 #endif

@@ -6,7 +6,7 @@
 #ifndef STORAGE_MANIFEST_H
 #define STORAGE_MANIFEST_H
 
-#include "storage/run.h"
+#include "storage/run_options.h"
 #include "storage/text.h"
 
 #include <stdbool.h>
@@ -56,6 +56,7 @@ void manifest_write(struct text *text, const struct manifest *manifest);
 int manifest_add_problem(struct manifest *manifest, const char *site, const char *reason,
                          const char *sentence);
 
+/* Frees all that it owns. */
 void manifest_deinit(struct manifest *manifest);
 
 #endif

@@ -56,6 +56,7 @@ struct footer_view {
 int parse_footer(const uint8_t *meta, uint64_t n_meta, uint64_t offset, size_t n_sites,
                  struct footer_view *out, const char **wrong);
 
+/* Are all @n bytes 0? */
 bool parse_is_zero(const void *data, size_t n);
 
 #endif

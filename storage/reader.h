@@ -112,12 +112,17 @@ int reader_select(struct err *err, struct reader *reader, const struct reader_qu
  */
 int reader_refresh(struct err *err, struct reader *reader);
 
+/* Frees the reader and all that it handed out. Accepts NULL. */
 void reader_close(struct reader *reader);
+/* For _cleanup_. */
 void reader_closep(struct reader **reader);
 
+/* What the run is; borrowed. */
 const struct reader_run *reader_run(const struct reader *reader);
 
+/* Entries of the site dictionary. */
 size_t reader_n_sites(const struct reader *reader);
+/* Entry @i of the site dictionary; its strings are borrowed. */
 const struct dmi_site *reader_site(const struct reader *reader, size_t i);
 
 /* Those selected, in launch order. */
@@ -164,7 +169,9 @@ double reader_stored_bytes(const struct reader *reader, const struct reader_reco
  */
 int reader_verify(struct reader *reader);
 
+/* Findings so far: of the open, of selections, of reader_verify(). */
 size_t reader_n_findings(const struct reader *reader);
+/* Finding @i; borrowed until the next one. */
 const struct reader_finding *reader_finding(const struct reader *reader, size_t i);
 
 /* The sums of a site entry: expected against what lies in the segments. */

@@ -148,6 +148,7 @@ struct reader {
 
 /* ---- reader_notes.c */
 
+/* Adds a finding; @chunk is a sequence number, -1 for none. */
 void reader_note(struct reader *reader, bool damage, const char *file, int64_t chunk,
                  uint64_t offset, const char *fmt, ...) __attribute__((format(printf, 6, 7)));
 
@@ -185,6 +186,7 @@ int reader_measure(struct reader *reader, struct reader_segment *segment);
 /* Reads a whole file of at most @most bytes. Return: 0 or -errno; *@out is the caller's. */
 int reader_load(struct reader *reader, const char *name, size_t most, uint8_t **out, size_t *n);
 
+/* Closes the files of all segments. */
 void reader_close_files(struct reader *reader);
 
 /* Room for one more element of @size. Return: 0 or -ENOMEM. */
@@ -226,6 +228,7 @@ int reader_take_steps(struct reader_chunk *chunk, uint64_t n_meta, uint8_t *byte
 void reader_note_strange(struct reader *reader, struct reader_segment *segment,
                          struct reader_chunk *chunk, const struct records_view *view);
 
+/* Frees metadata of all chunks. */
 void reader_free_chunks(struct reader *reader, struct reader_segment *segment);
 
 /* ---- reader_index.c, reader_walk.c */
@@ -242,6 +245,7 @@ int reader_walk(struct reader *reader, uint32_t segment);
 /* Forgets what is known of a segment and walks it. Return: 0 or -errno (memory). */
 int reader_walk_anew(struct reader *reader, uint32_t segment);
 
+/* The trailer of a closed segment, checked. Return: false where there is none that can be trusted. */
 bool reader_read_trailer(struct reader *reader, struct reader_segment *segment,
                          struct dmi_trailer *out);
 
@@ -253,8 +257,11 @@ const struct dmi_footer_span *reader_spans(const struct reader_segment *segment,
 
 /* ---- reader_select.c */
 
+/* Selects anew what was selected, after the run has grown. Return: 0 or -errno. */
 int reader_select_again(struct err *err, struct reader *reader);
+/* Frees the records that are selected. */
 void reader_free_selection(struct reader *reader);
+/* Frees the copy of the query. */
 void reader_free_query(struct reader *reader);
 
 /* ---- reader.c: as reader_open(), and no footer is believed. */

@@ -11,50 +11,21 @@
 
 #include "core/err.h"
 #include "storage/record.h"
+#include "storage/run_options.h"
 
 #include <dmi/counters.h>
 #include <dmi/dmi.h>
-#include <dmi/site.h>
 
 #include <stddef.h>
 #include <stdint.h>
 
 struct run;
 
-struct run_text {
-    const char *key;
-    const char *value;
-};
-
-struct run_options {
-    const char *out_dir; /* made (one level) if it is not there */
-    const char *spec_path;
-    const char *spec_text; /* copied into the folder as spec.yaml */
-    size_t n_spec_text;
-    const char *model; /* NULL: not said */
-    const char *job;   /* one id for all processes of one command; NULL: none */
-    const char *library_version;
-    const struct dmi_site *sites; /* index = site id; borrowed until run_open() returns */
-    uint32_t n_sites;
-    const struct run_text *conventions;
-    size_t n_conventions;
-    const struct run_text *absent; /* tensor name, why it is not in memory */
-    size_t n_absent;
-    uint64_t segment_bytes; /* a new segment starts after this many; 0: 1 GiB */
-    uint32_t fsync;         /* enum run_fsync */
-};
-
-enum run_fsync {
-    RUN_FSYNC_NEVER = 0, /* the kernel writes when it likes: survives a process, not a power cut */
-    RUN_FSYNC_CLOSE = 1, /* when a segment is closed (the default) */
-    RUN_FSYNC_CHUNK = 2, /* after each chunk */
-};
-
 /**
  * run_open() - create a run's folder (0700, files 0600) with manifest, spec copy, counters and the
  * first segment
  * @out: to be given to run_close()
- * Return: 0 or -errno with a sentence in @err; nothing is left behind on failure.
+ * Return: 0 or -errno with a sentence in @err; after a failure nothing is left.
  */
 int run_open(struct err *err, const struct run_options *options, struct run **out);
 

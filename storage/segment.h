@@ -25,7 +25,7 @@ struct segment {
 /**
  * segment_open() - make DIR/seg-NUMBER.dmi with its header and the site dictionary
  * @sites: JSON of the dictionary
- * Uses one sequence number. Return: 0 or -errno; no file is left behind on failure.
+ * Uses one sequence number. Return: 0 or -errno; after a failure no file is left.
  */
 int segment_open(struct segment *segment, const char *dir, uint32_t number,
                  const uint8_t run_uuid[16], uint64_t sequence, const char *sites);
@@ -47,6 +47,7 @@ uint64_t segment_records(const struct segment *segment);
 /* Whether the footer has grown so far that the segment should be closed. */
 bool segment_index_is_full(const struct segment *segment);
 
+/* Closes the file and frees the index. */
 void segment_deinit(struct segment *segment);
 
 #endif

@@ -127,7 +127,7 @@ void text_json_double(struct text *text, double v)
     }
     char number[40];
     int n = snprintf(number, sizeof number, "%.17g", v);
-    /* the host's locale may write a comma, or two bytes, for the point */
+    /* the application's locale may write a comma, or two bytes, for the point */
     for (int i = 0; i < n; i++)
         if (!strchr("0123456789+-e", number[i]))
             number[i] = '.';

@@ -16,8 +16,11 @@ struct text {
     int failed; /* no memory: content is incomplete */
 };
 
+/* Frees the text. */
 void text_deinit(struct text *text);
+/* Appends @n bytes. */
 void text_add(struct text *text, const char *data, size_t n);
+/* Appends what printf() would print. */
 void text_printf(struct text *text, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* A JSON string with its quotes; bytes that are no UTF-8 become U+FFFD. NULL: null. */

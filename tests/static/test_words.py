@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Comments, messages and documents use the words of docs/glossary.md, and none that it rules out.
-
-By hand, python3 tests/static/test_words.py prints how often each file of LATER does.
-"""
-import collections
+"""Comments, messages and documents use the words of docs/glossary.md, and none that it rules out."""
 import pathlib
 import re
 
@@ -15,8 +11,6 @@ C = (".c", ".h", ".cu", ".S", ".def", ".inc")
 ALLOWED = {
     ("specs/tinygrad-smollm2.yaml", "behind"): "notes are part of exports, which are compared byte for byte",
 }
-# Until their folders are done.
-LATER = re.compile(r"(storage|tests/unit)/.*|tools/(dmi_run|setup/).*|docs/format\.md")
 
 
 def ruled_out(glossary):
@@ -69,8 +63,7 @@ def files():
 
 
 def test_no_word_that_the_glossary_rules_out():
-    paths = [path for path in files() if not LATER.fullmatch(str(path))]
-    complaints = [f"{path}:{line}: {phrase}" for path, line, phrase in found(paths, pattern(ruled_out(read(GLOSSARY))))]
+    complaints = [f"{path}:{line}: {phrase}" for path, line, phrase in found(files(), pattern(ruled_out(read(GLOSSARY))))]
     assert not complaints, "\n".join(complaints)
 
 
@@ -86,16 +79,3 @@ def test_the_check_sees_what_is_wrong():
     assert phrases == ["c d", "e", "f"]
     wrong = pattern(phrases)
     assert [match.group(1) for match in wrong.finditer("C\n d, x-e, e_, ef; F.")] == ["C\n d", "F"]
-
-
-def count():
-    counts = collections.Counter()
-    for path, _, phrase in found([path for path in files() if LATER.fullmatch(str(path))],
-                                 pattern(ruled_out(read(GLOSSARY)))):
-        counts[path, phrase] += 1
-    for (path, phrase), number in sorted(counts.items()):
-        print(f"{path}: {phrase}: {number}")
-
-
-if __name__ == "__main__":
-    count()

@@ -4,7 +4,7 @@
  *
  *     make_run OUT [anonymous] [killed] [two-widths]
  *
- * Four forwards. Requests "france" (tokens 0-2, 3, 4, 5) and "../../x\n" (tokens 7-8 prefilled behind a
+ * Four forwards. Requests "france" (tokens 0-2, 3, 4, 5) and "../../x\n" (tokens 7-8 prefilled after a
  * cached prefix, then 9, 10), in the order of test_dmi_dump.py's table, and padding in the first. Value i
  * of a row is request + position / 16 + layer / 128 + i / 1024, times the site's scale, request being 1 or
  * 2; f32 but for "h", which is bf16, and "ids", i32 100 * request + position.

@@ -292,7 +292,7 @@ void kit_store(const char *folder, const char *name, const void *data, size_t n)
 {
     _cleanup_(freep) char *path = NULL;
     ck_assert_int_gt(asprintf(&path, "%s/%s", folder, name), 0);
-    /* cut behind, not before: ext4 flushes a file that was emptied and rewritten */
+    /* cut at the end, not before: ext4 flushes a file that was emptied and rewritten */
     _cleanup_(closep) int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     ck_assert_int_ge(fd, 0);
     ck_assert_int_eq(ftruncate(fd, (off_t)n), 0);

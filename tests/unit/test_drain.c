@@ -156,7 +156,7 @@ START_TEST(what_is_never_published_is_counted_when_the_time_is_over)
     for (uint64_t i = 0; i < 4; i++)
         ck_assert_int_eq(reserve(a, DMI_SEQ_FIRST + i, 64, &record[i], &index[i]), 0);
     copy_and_publish(a, &record[0], index[0]);
-    copy_and_publish(a, &record[2], index[2]); /* behind one that never comes */
+    copy_and_publish(a, &record[2], index[2]); /* after one that never comes */
     ring_cancel(&a->ring, index[3]);
     uint64_t start = clock_mono_ns();
     ck_assert(drain_stop(a, SECOND / 10, DMI_DROP_CONTEXT_GONE));

@@ -180,7 +180,7 @@ START_TEST(sites_as_engines_have_them)
           { 96, 3, 1 },
           384,
           16 },
-        /* a by-value structure's member: arg[4] holds an address behind 0 bytes */
+        /* a by-value structure's member: arg[4] holds an address after 0 bytes */
         { "pointer: 'arg[4][0]', dtype: i64, dims: [{row: true, count: 3, stride: 16}]",
           BASE + 8,
           8,

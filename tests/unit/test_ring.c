@@ -309,7 +309,7 @@ END_TEST
 /* What one schedule shares. Only the ring orders the device threads before the drain. */
 struct model {
     struct ring ring;
-    pthread_mutex_t lock; /* the arena's, and the streams' queues */
+    pthread_mutex_t lock; /* of the capture context, and of the streams' queues */
     struct queue {
         struct {
             struct dmi_desc record;

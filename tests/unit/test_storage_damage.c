@@ -63,7 +63,7 @@ static void make_killed(uint64_t n_forwards, uint64_t segment_bytes)
     folder = kit_run_folder(out);
 }
 
-/* Whether some finding of damage names @file, and a place not behind @offset. */
+/* Whether some finding of damage names @file, and a place not after @offset. */
 static bool named(const struct reader *reader, const char *file, uint64_t chunk_offset,
                   uint64_t chunk_end)
 {

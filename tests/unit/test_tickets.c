@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Launches, eager ones and of graphs with several copies, from the reservation in front of them to the
- * record behind them, under random schedules (ThreadSanitizer): the library's own launch path, ring and
+ * record after them, under random schedules (ThreadSanitizer): the library's own launch path, ring and
  * drain, on a model of driver and device. Some launches are refused by the driver, some copies never
  * run, some do not fit. Whatever happens: every record that the spec wants of a launch that ran is
  * captured once, with its own bytes, or is a counted drop; nothing stalls; the ring comes back whole.
@@ -55,7 +55,7 @@ struct host {
     uint64_t seed;
     struct graph graphs[N_EXECS];
     unsigned char
-        *buffer[DEVICE_STREAMS]; /* of eager launches: what follows on the stream is behind */
+        *buffer[DEVICE_STREAMS]; /* of eager launches: what follows on the stream runs later */
     /* of launches that the driver took */
     uint64_t wanted[HOST_SITES]; /* records */
     uint64_t refused;            /* records for which there was no place, or no copy */
@@ -113,7 +113,7 @@ const char *__lsan_default_suppressions(void)
     return "leak:functions_add\n";
 }
 
-/* Kernel k of host h is named hHkK; the last one's second tensor lies behind its first. */
+/* Kernel k of host h is named hHkK; the last one's second tensor lies after its first. */
 static void load_spec(void)
 {
     char text[8192] = "hookspec: 1\nsites:\n";
@@ -494,7 +494,7 @@ static struct dmi_tally sum_of(const struct dmi_site_counters *c)
     return sum;
 }
 
-/* All that can be told of a record whatever failed. */
+/* All that can be said of a record, whatever failed. */
 static void check_accounting(void)
 {
     for (uint32_t i = 0; i < N_SITES; i++) {

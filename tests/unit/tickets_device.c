@@ -119,7 +119,7 @@ static void run_node(const struct device_node *node, bool skip)
 
 /* ------------------------------------------------------------------------- streams */
 
-/* Do all that @op's node stands behind have run? Under the lock. */
+/* Have all operations run that @op's node depends on? Under the lock. */
 static bool may_run(const struct op *op, uint32_t i)
 {
     const struct device_node *node = &op->at[i].node;

@@ -3,7 +3,7 @@
  * A driver and a device in miniature, for tests of launches with tickets. Streams go in order, launches
  * of one exec one after another, branches within a graph in any order, all on threads of the device's.
  * A kernel of the engine fills each of its tensors with a pattern of the launch; kernels of ours do what
- * kernels/copy.cu does. Addresses are the host's.
+ * kernels/copy.cu does. Addresses are host addresses.
  */
 #ifndef TESTS_UNIT_TICKETS_DEVICE_H
 #define TESTS_UNIT_TICKETS_DEVICE_H
@@ -22,7 +22,7 @@
 #define DEVICE_COPIES  8
 #define DEVICE_LEDGER  (1u << 18) /* launch sequences a schedule */
 
-/* The parameters of a kernel of the engine: @n bytes for each of its tensors, one behind the other. */
+/* The parameters of a kernel of the engine: @n bytes for each of its tensors, one after the other. */
 struct engine_kernel {
     unsigned char *out;
     uint32_t n;
@@ -46,7 +46,7 @@ struct device_node {
     };
 };
 
-/* What a CUgraphExec points to. Nodes: the host's thread; the rest: the device's. */
+/* What a CUgraphExec points to. Nodes: the host thread; the rest: the device thread. */
 struct device_exec {
     struct device_node open, engine[DEVICE_KERNELS], copy[DEVICE_COPIES], close;
     uint32_t n_engine, n_copies;

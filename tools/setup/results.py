@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Add up meson's test logs: results.py NAME=testlog.json ...
+"""The totals of meson's test logs: results.py NAME=testlog.json ...
 
 Prints a line a suite, then what was skipped and what failed, by name, and last of all
 `N passed, N failed, N skipped`.  Counts checks inside a test program where its output tells them
