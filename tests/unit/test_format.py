@@ -1,31 +1,26 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""docs/format.md against the code: test_format.py DMI-DUMP MAKE-RUN GOLDEN.  A reader made from the page alone reads
-what the library writes, bit for bit as dmi-dump exports it, and refuses what is wrong."""
+"""docs/format.md against the code: a reader made from the page alone reads what the library writes, bit for bit as
+dmi-dump exports it, and refuses what is wrong."""
+import json
 import pathlib
 import shutil
 import struct
 import subprocess
-import sys
-import tempfile
 
-try:
-    import format_reader
-except ImportError as missing:
-    print(f"needs the packages of tools/setup/python.txt: {missing}")
-    sys.exit(77)
-import json
+import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests/static"))
-from tap import Tap  # noqa: E402
+from harness import BUILD, DMI_DUMP
 
-DUMP, MAKE, GOLDEN = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
+format_reader = pytest.importorskip("format_reader", reason="needs the packages of tools/setup/python.txt",
+                                    exc_type=ImportError)
+MAKE_RUN = BUILD / "tests" / "unit" / "make_run"
+GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden"
+pytestmark = pytest.mark.built(DMI_DUMP, MAKE_RUN)
 
 
 def exported(run, path):
     """{key: bytes of the tensor} of dmi-dump's safetensors"""
-    subprocess.run([DUMP, "export", "--format", "safetensors", "-o", path, run], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([DMI_DUMP, "export", "--format", "safetensors", "-o", path, run], check=True, stdout=subprocess.DEVNULL)
     data = path.read_bytes()
     n = struct.unpack("<Q", data[:8])[0]
     header = json.loads(data[8:8 + n])
@@ -33,40 +28,33 @@ def exported(run, path):
             for key, v in header.items() if key != "__metadata__"}
 
 
-def raises(kind, text, folder):
-    try:
-        format_reader.Run(folder)
-    except kind as e:
-        return text in str(e)
-    return False
+@pytest.fixture
+def made(tmp_path):
+    done = subprocess.run([MAKE_RUN, tmp_path / "out"], check=True, text=True, stdout=subprocess.PIPE)
+    return pathlib.Path(done.stdout.strip())
 
 
-def compare(tap, folder):
-    made = subprocess.run([MAKE, folder / "out"], check=True, text=True, stdout=subprocess.PIPE).stdout.strip()
-    run = format_reader.Run(pathlib.Path(made))
+def test_a_run_reads_as_dmi_dump_exports_it(check, made, tmp_path):
+    run = format_reader.Run(made)
     want = {f"{request.decode()}/{name}": b"".join(rows[p] for p in sorted(rows))
             for (request, name), rows in run.tensors().items()}
-    got = exported(made, folder / "x.safetensors")
-    differ = [k for k, v in want.items() if got.get(k) != v]
-    tap.ok("every tensor of every request is what dmi-dump exports", differ if differ or not want else [])
-    tap.ok("requests, sites and layers are all there", [] if len(want) >= 12 else sorted(want))
-    balance = [t for t in run.tallies if tuple(a + b for a, b in zip(t["captured"], t["dropped"])) != t["expected"]]
-    tap.ok("the accounting balances", balance)
-    return made
+    got = exported(made, tmp_path / "x.safetensors")
+    check(len(want) >= 12, "requests, sites and layers are all there", sorted(want))
+    check(all(got.get(k) == v for k, v in want.items()), "every tensor of every request is what dmi-dump exports",
+          [k for k, v in want.items() if got.get(k) != v])
+    check(all(tuple(a + b for a, b in zip(t["captured"], t["dropped"])) == t["expected"] for t in run.tallies),
+          "the accounting balances", run.tallies)
 
 
-def damage(tap, made, folder):
-    path = pathlib.Path(made)
-    names = sorted(p.name for p in path.glob("*"))
+def test_200_flipped_bits_are_found_by_the_rules_of_the_page(made, tmp_path):
+    names = sorted(p.name for p in made.glob("*") if p.stat().st_size)
     missed = []
     for i in range(200):
         name = names[i % len(names)]
-        data = bytearray((path / name).read_bytes())
-        if not data:
-            continue
+        data = bytearray((made / name).read_bytes())
         bit = i * 2654435761 % (8 * len(data))
-        copy = folder / "flipped"
-        shutil.copytree(path, copy)
+        copy = tmp_path / "flipped"
+        shutil.copytree(made, copy)
         data[bit // 8] ^= 1 << bit % 8
         (copy / name).write_bytes(data)
         try:
@@ -75,32 +63,20 @@ def damage(tap, made, folder):
         except Exception:  # whatever it stumbles over: the bit was found
             pass
         shutil.rmtree(copy)
-    tap.ok("200 flipped bits are found by the rules of the page", missed)
+    assert not missed
 
 
-def golden(tap):
+def test_the_golden_run_has_what_is_rare():
     run = format_reader.Run(GOLDEN / "v2/valid")
     special = [r for r in run.records if r.n_row_dims == 2]
-    tap.ok("the golden run: two row dimensions, kept rows, the prompt's length, the job",
-           [] if len(run.records) == 9 and special[0].kept == [11, 3, 4, 0, 7, 1] and special[0].dims == (2, 3, 4) and
-           run.steps[special[0].step].spans[0].n_prompt == 40 and run.manifest["job"] == "kit-job" and
-           set(run.tensors()[b"c", "bf16.0"]) == {11, 3, 4, 0, 7, 1} else [repr(run.records)])
-    tap.ok("a run of version 1 is named as old",
-           [] if raises(format_reader.OtherVersion, "has format version 1; this program reads version 2", GOLDEN / "v1/valid")
-           else ["it was not"])
-    tap.ok("a run of version 3 is named as newer",
-           [] if raises(format_reader.OtherVersion, "version 3, which is newer", GOLDEN / "v2/newer") else ["it was not"])
+    assert len(run.records) == 9 and run.manifest["job"] == "kit-job"
+    assert special[0].kept == [11, 3, 4, 0, 7, 1] and special[0].dims == (2, 3, 4)
+    assert run.steps[special[0].step].spans[0].n_prompt == 40
+    assert set(run.tensors()[b"c", "bf16.0"]) == {11, 3, 4, 0, 7, 1}
 
 
-def main():
-    tap = Tap()
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        made = compare(tap, folder)
-        damage(tap, made, folder)
-    golden(tap)
-    tap.done()
-
-
-if __name__ == "__main__":
-    main()
+@pytest.mark.parametrize("folder, text", [("v1/valid", "has format version 1; this program reads version 2"),
+                                          ("v2/newer", "version 3, which is newer")])
+def test_other_versions_are_named(folder, text):
+    with pytest.raises(format_reader.OtherVersion, match=text):
+        format_reader.Run(GOLDEN / folder)
