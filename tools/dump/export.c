@@ -222,6 +222,12 @@ static int report_job(const struct job *job, const struct options *o)
     return report_end(&report, DUMP_OK);
 }
 
+/* Of a run in which nothing was captured there is nothing to export: a file without tensors says so. */
+static bool nothing_selected(const struct job *job, const struct options *o)
+{
+    return !job->tensors.n && !missing_is_all(&o->select);
+}
+
 static int build(struct err *err, struct job *job, const struct options *o)
 {
     _cleanup_(sites_deinit) struct sites sites = { 0 };
@@ -231,7 +237,7 @@ static int build(struct err *err, struct job *job, const struct options *o)
     int r = tensors_build(err, job->x.reader, &sites, &query, &job->tensors);
     if (!r && !missing_has_request(job->x.reader, &o->select))
         tensors_deinit(&job->tensors);
-    else if (!r && !job->tensors.n)
+    else if (!r && nothing_selected(job, o))
         missing_complain(job->x.reader, &sites, &o->select);
     if (!r && !(job->damaged = calloc(reader_n_records(job->x.reader) + 1, 1)))
         r = err_set_errno(err, ENOMEM, "cannot export");
@@ -250,12 +256,12 @@ static int run_job(struct job *job, const struct options *o)
         job->x.tensors = &job->tensors;
         job->x.output = job->place.path;
         tell_mixed(job);
-        r = job->tensors.n ? export_job(&err, job) : 0;
+        r = nothing_selected(job, o) ? 0 : export_job(&err, job);
     }
     if (r)
         complain("%s", err.msg);
     size_t n_damage = facts_findings(&quiet, job->x.reader);
-    if (!r && !job->tensors.n)
+    if (!r && nothing_selected(job, o))
         return DUMP_FAILED;
     if (r || report_job(job, o))
         return DUMP_USAGE;

@@ -244,11 +244,6 @@ static int sum_records(const struct reader *reader, const struct sites *sites,
     return r;
 }
 
-static bool is_all(const struct selection *select)
-{
-    return !select->site && !select->request && !select->by_layer;
-}
-
 static int list_sites(struct report *report, const struct reader *reader, const struct sites *sites,
                       const struct options *o)
 {
@@ -257,7 +252,7 @@ static int list_sites(struct report *report, const struct reader *reader, const 
     if (!r)
         report_table(report, "sites", site_columns, N_OF(site_columns));
     for (size_t s = 0; sums && s < sites->n; s++) {
-        if (!r && sites->first[s] == s && (sums[s].any || is_all(&o->select)))
+        if (!r && sites->first[s] == s && (sums[s].any || missing_is_all(&o->select)))
             report_row(report, site_row(reader_site(reader, s), &sums[s]));
         layers_deinit(&sums[s].layers);
     }
@@ -309,7 +304,7 @@ int dump_list(struct reader *reader, const struct options *o)
         list_requests(&report, &requests, &o->select);
     else
         r = list_sites(&report, reader, &sites, o);
-    bool nothing = !r && !report.n_rows && !is_all(&o->select);
+    bool nothing = !r && !report.n_rows && !missing_is_all(&o->select);
     if (nothing)
         missing_complain(reader, &sites, &o->select);
     if (!report.json)

@@ -138,6 +138,11 @@ static void complain_empty(const struct reader *reader, const struct sites *site
     layers_deinit(&layers);
 }
 
+bool missing_is_all(const struct selection *select)
+{
+    return !select->site && !select->request && !select->by_layer;
+}
+
 void missing_complain(const struct reader *reader, const struct sites *sites,
                       const struct selection *select)
 {

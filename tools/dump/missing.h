@@ -9,6 +9,9 @@
 /* Whether the run has the request that is selected, if any; says so on stderr where it has not. */
 bool missing_has_request(const struct reader *reader, const struct selection *select);
 
+/* Does @select ask for all that was captured? Then nothing is missing where there is nothing. */
+bool missing_is_all(const struct selection *select);
+
 /* Says it on stderr. */
 void missing_complain(const struct reader *reader, const struct sites *sites,
                       const struct selection *select);
