@@ -21,7 +21,7 @@ static bool is_site(const struct reader *reader, const char *name, bool *has_req
 static bool engine_named_requests(const struct reader *reader)
 {
     const struct dmi_counters *c = reader_run(reader)->counters;
-    return c || reader;
+    return c && c->steps;
 }
 
 int select_records(struct err *err, struct reader *reader, const struct selection *select)
