@@ -41,18 +41,20 @@ static bool is_within(const struct dmi_tally *a, const struct dmi_tally *b)
 static void judge(struct account *a, enum reader_state state)
 {
     static const struct dmi_tally none;
-    const struct dmi_tally *e = &a->expected, *f = &a->found, *d = &a->dropped;
-    bool enough = !a->wraps && subtract(e->records, f->records, d->records, &a->lost.records);
-    enough = enough && subtract(e->rows, f->rows, d->rows, &a->lost.rows);
-    enough = enough && subtract(e->bytes, f->bytes, d->bytes, &a->lost.bytes);
+    const struct dmi_tally *e = &a->expected, *d = &a->dropped;
+    struct dmi_tally have = a->found; /* captured: still there, or released */
+    a->wraps |= add_tally(&have, &a->released);
+    bool enough = !a->wraps && subtract(e->records, have.records, d->records, &a->lost.records);
+    enough = enough && subtract(e->rows, have.rows, d->rows, &a->lost.rows);
+    enough = enough && subtract(e->bytes, have.bytes, d->bytes, &a->lost.bytes);
     if (!enough)
         a->lost = none;
     if (state == READER_RUNNING) /* files and counters were not read at one moment */
         a->balances = !a->wraps;
     else if (state == READER_CLOSED)
-        a->balances = enough && is_same(&a->lost, &none) && is_same(&a->counted, f);
+        a->balances = enough && is_same(&a->lost, &none) && is_same(&a->counted, &have);
     else
-        a->balances = enough && is_within(&a->counted, f);
+        a->balances = enough && is_within(&a->counted, &have);
 }
 
 void account_of(const struct reader *reader, uint32_t site, struct account *out)
@@ -64,6 +66,7 @@ void account_of(const struct reader *reader, uint32_t site, struct account *out)
     const struct dmi_site_counters *c = &reader_run(reader)->counters->sites[site];
     out->expected = a.expected;
     out->counted = a.counted;
+    out->released = a.released;
     out->launches = a.launches;
     for (size_t d = 0; d < DMI_DROP_ROOM; d++) {
         out->wraps |= add_tally(&out->dropped, &c->dropped[d]);
@@ -78,6 +81,7 @@ static void merge(struct account *to, const struct account *from)
     to->wraps |= add_tally(&to->counted, &from->counted);
     to->wraps |= add_tally(&to->dropped, &from->dropped);
     to->wraps |= add_tally(&to->found, &from->found);
+    to->wraps |= add_tally(&to->released, &from->released);
     add_tally(&to->lost, &from->lost);
     for (size_t d = 0; d < DMI_DROP_ROOM; d++)
         to->wraps |= add(&to->dropped_by[d], from->dropped_by[d]);

@@ -11,8 +11,9 @@
 
 struct account {
     struct dmi_tally expected, dropped;
-    struct dmi_tally counted; /* as written, by the process */
-    struct dmi_tally found;   /* in the segments */
+    struct dmi_tally counted;  /* as written, by the process */
+    struct dmi_tally found;    /* in the segments */
+    struct dmi_tally released; /* captured, and deleted with their segment since */
     struct dmi_tally
         lost; /* expected, neither found nor dropped; 0 where it does not balance: nobody knows */
     uint64_t dropped_by[DMI_DROP_ROOM]; /* records, by reason */

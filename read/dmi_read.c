@@ -26,8 +26,8 @@ struct view {
 };
 
 struct dmi_read {
-    char *path; /* as it was given */
     struct view view;
+    bool failed; /* a refresh failed: nothing of the view is left */
     struct err err;
 
     struct { /* the record decoded last */
@@ -40,35 +40,32 @@ struct dmi_read {
     } cursor;
 };
 
-static void view_deinit(struct view *v)
-{
-    map_deinit(&v->keys);
-    requests_deinit(&v->requests);
-    tensors_deinit(&v->tensors);
-    sites_deinit(&v->sites);
-    reader_close(v->reader);
-    *v = (struct view){ 0 };
-}
-
-static int view_build(struct err *err, const char *path, struct view *v)
+/* Everything but the reader, which must be open. */
+static int view_fill(struct err *err, struct view *v)
 {
     static const struct tensors_query all;
-    int r = reader_open(err, path, &v->reader);
-    if (!r && (sites_build(v->reader, &v->sites) || requests_build(v->reader, &v->requests)))
-        r = err_set_errno(err, ENOMEM, "cannot open %s", path);
+    int r =
+        sites_build(v->reader, &v->sites) || requests_build(v->reader, &v->requests) ? -ENOMEM : 0;
     if (!r)
         r = tensors_build(err, v->reader, &v->sites, &all, &v->tensors);
     for (size_t i = 0; !r && i < v->tensors.n; i++) {
         const char *key = v->tensors.all[i].key;
         size_t *value = map_at(&v->keys, key, strlen(key));
-        if (!value)
-            r = err_set_errno(err, ENOMEM, "cannot open %s", path);
-        else
+        if (value)
             *value = i;
+        else
+            r = -ENOMEM;
     }
-    if (r)
-        view_deinit(v);
-    return r;
+    return r ? err_set_errno(err, -r, "cannot join rows and requests") : 0;
+}
+
+/* Everything but the reader. */
+static void view_empty(struct view *v)
+{
+    map_deinit(&v->keys);
+    requests_deinit(&v->requests);
+    tensors_deinit(&v->tensors);
+    sites_deinit(&v->sites);
 }
 
 static void forget_raw(struct dmi_read *run)
@@ -88,11 +85,11 @@ int dmi_read_open(const char *path, struct dmi_read **out, char *why, uint64_t n
 {
     struct err err = { 0 };
     struct dmi_read *run = calloc(1, sizeof *run);
-    int r = run && (run->path = strdup(path)) ? 0 : -ENOMEM;
-    if (r)
-        err_set_errno(&err, ENOMEM, "cannot open %s", path);
-    else
-        r = view_build(&err, path, &run->view);
+    int r = run ? 0 : err_set_errno(&err, ENOMEM, "cannot open %s", path);
+    if (!r)
+        r = reader_open(&err, path, &run->view.reader);
+    if (!r)
+        r = view_fill(&err, &run->view);
     *out = NULL;
     if (r) {
         if (why && n_why)
@@ -109,25 +106,24 @@ void dmi_read_close(struct dmi_read *run)
 {
     if (!run)
         return;
-    view_deinit(&run->view);
+    view_empty(&run->view);
+    reader_close(run->view.reader);
     free(run->raw.data);
-    free(run->path);
     free(run);
 }
 
 int dmi_read_refresh(struct dmi_read *run)
 {
-    struct view fresh = { 0 };
-    struct err err = { 0 };
-    int r = view_build(&err, run->path, &fresh);
-    if (r) {
-        run->err = err;
-        return r;
-    }
-    view_deinit(&run->view);
-    run->view = fresh;
+    if (run->failed)
+        return -EBADF;
+    view_empty(&run->view);
     forget_raw(run);
-    return 0;
+    run->err = (struct err){ 0 };
+    int r = reader_refresh(&run->err, run->view.reader);
+    if (!r)
+        r = view_fill(&run->err, &run->view);
+    run->failed = r != 0;
+    return r;
 }
 
 const char *dmi_read_error(const struct dmi_read *run)
@@ -162,6 +158,8 @@ static int hand_out(struct dmi_read *run, void *to, const void *from, uint32_t n
 
 int dmi_read_run(struct dmi_read *run, struct dmi_read_run *out)
 {
+    if (run->failed)
+        return -EBADF;
     const struct view *v = &run->view;
     const struct reader_run *r = reader_run(v->reader);
     struct dmi_read_run ours = {
@@ -182,12 +180,15 @@ int dmi_read_run(struct dmi_read *run, struct dmi_read_run *out)
         .n_requests = v->requests.n,
         .n_findings = reader_n_findings(v->reader),
         .n_forwards = r->counters ? r->counters->forwards : 0,
+        .job = r->job,
     };
     return hand_out(run, out, &ours, sizeof ours);
 }
 
 int dmi_read_site(struct dmi_read *run, uint64_t index, struct dmi_read_site *out)
 {
+    if (run->failed)
+        return -EBADF;
     const struct dmi_site *s = reader_site(run->view.reader, index);
     if (!s)
         return fail(run, -ENOENT, "no such site");
@@ -212,6 +213,8 @@ static struct dmi_read_tally tally_of(const struct dmi_tally *t)
 
 int dmi_read_account(struct dmi_read *run, uint64_t site, struct dmi_read_account *out)
 {
+    if (run->failed)
+        return -EBADF;
     struct account a;
     if (site >= reader_n_sites(run->view.reader))
         return fail(run, -ENOENT, "no such site");
@@ -224,6 +227,7 @@ int dmi_read_account(struct dmi_read *run, uint64_t site, struct dmi_read_accoun
         .dropped = tally_of(&a.dropped),
         .lost = tally_of(&a.lost),
         .launches = a.launches,
+        .released = tally_of(&a.released),
     };
     memcpy(ours.dropped_by, a.dropped_by, sizeof ours.dropped_by);
     return hand_out(run, out, &ours, sizeof ours);
@@ -231,6 +235,8 @@ int dmi_read_account(struct dmi_read *run, uint64_t site, struct dmi_read_accoun
 
 int dmi_read_tensor(struct dmi_read *run, uint64_t index, struct dmi_read_tensor *out)
 {
+    if (run->failed)
+        return -EBADF;
     if (index >= run->view.tensors.n)
         return fail(run, -ENOENT, "no such tensor");
     const struct tensor *t = &run->view.tensors.all[index];
@@ -254,6 +260,8 @@ int dmi_read_tensor(struct dmi_read *run, uint64_t index, struct dmi_read_tensor
 
 int dmi_read_request(struct dmi_read *run, uint64_t index, struct dmi_read_request *out)
 {
+    if (run->failed)
+        return -EBADF;
     if (index >= run->view.requests.n)
         return fail(run, -ENOENT, "no such request");
     const struct request *q = &run->view.requests.all[index];
@@ -273,6 +281,8 @@ int dmi_read_request(struct dmi_read *run, uint64_t index, struct dmi_read_reque
 
 int dmi_read_finding(struct dmi_read *run, uint64_t index, struct dmi_read_finding *out)
 {
+    if (run->failed)
+        return -EBADF;
     const struct reader_finding *f = reader_finding(run->view.reader, index);
     if (!f)
         return fail(run, -ENOENT, "no such finding");
@@ -288,6 +298,8 @@ int dmi_read_finding(struct dmi_read *run, uint64_t index, struct dmi_read_findi
 
 int64_t dmi_read_find(struct dmi_read *run, const char *key)
 {
+    if (run->failed)
+        return -EBADF;
     size_t i = map_get(&run->view.keys, key, strlen(key));
     return i == MAP_NONE ? fail(run, -ENOENT, "no tensor has that key") : (int64_t)i;
 }
@@ -386,6 +398,8 @@ static int take_rows(struct dmi_read *run, uint64_t tensor, const struct wanted 
 int dmi_read_rows(struct dmi_read *run, uint64_t tensor, uint64_t first, uint64_t n_rows,
                   void *data, uint64_t n_data, struct dmi_read_row *rows, uint64_t row_size)
 {
+    if (run->failed)
+        return -EBADF;
     if (tensor >= run->view.tensors.n)
         return fail(run, -ENOENT, "no such tensor");
     const struct tensor *t = &run->view.tensors.all[tensor];
@@ -407,6 +421,8 @@ int dmi_read_rows(struct dmi_read *run, uint64_t tensor, uint64_t first, uint64_
 
 int64_t dmi_read_verify(struct dmi_read *run)
 {
+    if (run->failed)
+        return -EBADF;
     int64_t n_damage = 0;
     int r = reader_verify(run->view.reader);
     if (r)

@@ -11,21 +11,19 @@
 /* Rows that were captured. */
 static inline uint32_t record_rows(const struct reader_record *rec)
 {
-    return rec->at.dims[0];
+    return rec->n_rows;
 }
 
 /* For each captured row, which row of the complete tensor it is; NULL: row r is row r. */
 static inline const uint32_t *record_kept(const struct reader_record *rec)
 {
-    (void)rec;
-    return NULL;
+    return rec->kept;
 }
 
 /* How many of the first dimensions are the rows. */
 static inline uint32_t record_row_dims(const struct reader_record *rec)
 {
-    (void)rec;
-    return 1;
+    return rec->at.n_row_dims;
 }
 
 /* Elements of a row. */

@@ -322,7 +322,10 @@ static int put_in_order(struct tensors *out, const struct selection *select)
 int tensors_build(struct err *err, const struct reader *reader, const struct sites *sites,
                   const struct tensors_query *query, struct tensors *out)
 {
-    *out = (struct tensors){ .by_request = reader_n_steps(reader) > 0 };
+    const struct dmi_counters *counters = reader_run(reader)->counters;
+    bool named =
+        reader_n_steps(reader) || (counters && counters->steps); /* also where none is selected */
+    *out = (struct tensors){ .by_request = named };
     struct build b = { .reader = reader, .sites = sites, .query = query, .out = out };
     int r = out->by_request ? 0 : join_forwards(&b);
     for (size_t i = 0; !r && i < reader_n_records(reader); i++) {

@@ -60,6 +60,7 @@ struct dmi_read_run {
     uint64_t n_segments, file_bytes;
     uint64_t n_sites, n_records, n_steps, n_tensors, n_requests, n_findings;
     uint64_t n_forwards; /* that the process counted; 0 where the counters cannot be read */
+    const char *job;     /* one id for all processes of one command */
 };
 
 /* An entry of the run's site dictionary. Several may share a name: variants of one tensor. */
@@ -78,16 +79,17 @@ struct dmi_read_tally {
     uint64_t records, rows, bytes;
 };
 
-/* Whether the accounting of a site balances: captured + dropped + lost = expected. */
+/* Whether the accounting of a site balances: captured + released + dropped + lost = expected. */
 struct dmi_read_account {
     uint32_t size;
     uint32_t known;    /* 1: the counters can be read; else only @captured is filled */
     uint32_t balances; /* 1: it does; a run that goes on always does */
     uint32_t reserved;
     struct dmi_read_tally expected, captured, dropped;
-    struct dmi_read_tally lost; /* lost at a kill, or still on its way in a run that goes on */
-    uint64_t dropped_by[16];    /* records, by enum dmi_drop, <dmi/counters.h> */
-    uint64_t launches;          /* that matched the site's kernel */
+    struct dmi_read_tally lost;     /* lost at a kill, or still on its way in a run that goes on */
+    uint64_t dropped_by[16];        /* records, by enum dmi_drop, <dmi/counters.h> */
+    uint64_t launches;              /* that matched the site's kernel */
+    struct dmi_read_tally released; /* captured, and deleted on purpose with their segment since */
 };
 
 struct dmi_read_tensor {
@@ -160,14 +162,15 @@ DMI_READ_API void dmi_read_close(struct dmi_read *run);
 
 /**
  * dmi_read_refresh() - take in what was written since
- * Indices may change. On failure the handle stays as it was. Return: 0 or -errno.
+ * Only what is new is read. Indices may change. After a failure only dmi_read_error() and dmi_read_close() are of use:
+ * every other call fails. Return: 0 or -errno.
  */
 DMI_READ_API int dmi_read_refresh(struct dmi_read *run);
 
 /* Return: what the last call that failed on this handle has to say; "" if none did. */
 DMI_READ_API const char *dmi_read_error(const struct dmi_read *run);
 
-/* Each fills @out, whose size the caller has set. Return: 0, -EINVAL (no size), -ENOENT (no such index). */
+/* Each fills @out, whose size the caller has set. Return: 0, -EINVAL (no size), -ENOENT (no such index), -EBADF. */
 DMI_READ_API int dmi_read_run(struct dmi_read *run, struct dmi_read_run *out);
 DMI_READ_API int dmi_read_site(struct dmi_read *run, uint64_t index, struct dmi_read_site *out);
 DMI_READ_API int dmi_read_account(struct dmi_read *run, uint64_t site,

@@ -15,7 +15,7 @@
 #include <string.h>
 
 #define AT(type, field, offset) static_assert(offsetof(struct type, field) == (offset), "ABI")
-static_assert(sizeof(struct dmi_read_run) == 136, "ABI");
+static_assert(sizeof(struct dmi_read_run) == 144, "ABI");
 AT(dmi_read_run, path, 8);
 AT(dmi_read_run, pid, 48);
 AT(dmi_read_run, n_sites, 80);
@@ -24,7 +24,7 @@ static_assert(sizeof(struct dmi_read_site) == 64, "ABI");
 AT(dmi_read_site, name, 8);
 AT(dmi_read_site, scale, 40);
 AT(dmi_read_site, row, 56);
-static_assert(sizeof(struct dmi_read_account) == 248, "ABI");
+static_assert(sizeof(struct dmi_read_account) == 272, "ABI");
 AT(dmi_read_account, expected, 16);
 AT(dmi_read_account, lost, 88);
 AT(dmi_read_account, dropped_by, 112);

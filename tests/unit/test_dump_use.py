@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from harness import BUILD, DMI_DUMP
-from test_dmi_dump import MAKE_RUN, Case, read_safetensors, write_safetensors
+from harness import BUILD, DMI_DUMP, ROOT
+from test_dmi_dump import MAKE_RUN, Case, positions_of, read_safetensors, write_safetensors
 from test_read_abi import flip_payload
 
 MAKE_ODD_RUN = BUILD / "tests" / "unit" / "make_odd_run"
@@ -263,6 +263,34 @@ def test_odd_names(case):
     write_safetensors(ref, {"a\nDAMAGED: forged/x": [[0.0]], "\x1b[31m\u202e": [[1.0]]})
     done = case.dump("verify", run, "--against", ref)
     case.check("keys of a reference reach the terminal as text, too", not any(c in done.stdout + done.stderr for c in BAD), done)
+
+
+def test_a_part_of_a_run_is_like_the_whole(case):
+    for kind in ("plain", "anonymous"):
+        run, path = case.one_run(kind, kind), case.folder / f"{kind}.safetensors"
+        case.dump("export", run, "-o", path)
+        complete, metadata = read_safetensors(path)
+        for site in ("q", "logits", "bias", "ids"):
+            case.dump("export", run, "-o", path, "--site", site)
+            part, of_part = read_safetensors(path)
+            case.check(f"export --site {site} of a run ({kind}): the same rows and positions", part and all(
+                complete[key] == rows and positions_of(metadata, key) == positions_of(of_part, key) for key, rows in part.items()) and
+                set(part) == {key for key, fact in json.loads(metadata["tensors"]).items() if fact["site"] == site}, of_part)
+    run = case.one_run("again")
+    rows, _ = case.json("show", "bias", "--request", "france", "--rows", ":", run)
+    case.check("rows of no token belong to every request, all of them", len(rows) == 4, rows)
+    rows, _ = case.json("show", "q", "--layer", "1", "--request", "france", "--rows", ":", run)
+    case.check("and those of a request to it alone", [r["position"] for r in rows] == list(range(6)), rows)
+
+
+def test_kept_rows(case):
+    path = case.folder / "golden.safetensors"
+    case.dump("export", ROOT / "tests/golden/v2/valid", "-o", path)
+    header, _ = read_header(path)
+    metadata = header["__metadata__"]
+    spans = json.loads(metadata["positions"])[json.loads(metadata["tensors"])["c/bf16.0"]["positions"]]
+    case.check("a record of two row dimensions that keeps some rows: their positions", header["c/bf16.0"]["shape"] == [6, 4] and
+               spans == [[0, 2], [3, 2], [7, 1], [11, 1]], metadata)
 
 
 def test_bounds(case):

@@ -30,6 +30,8 @@ int dump_compare(struct reader *reader, const struct options *options, struct re
 
 /* What run this is: members, or lines. */
 void facts_run(struct report *report, const struct reader *reader);
+/* Records in the segments, whichever are selected. */
+uint64_t facts_n_records(const struct reader *reader);
 /* "closed", "running" or "killed" */
 const char *facts_state(const struct reader_run *run);
 void facts_problems(struct report *report, const struct reader_run *run);

@@ -24,6 +24,17 @@ const char *facts_state(const struct reader_run *run)
                                           : "killed";
 }
 
+uint64_t facts_n_records(const struct reader *reader)
+{
+    uint64_t n = 0;
+    for (uint32_t s = 0; s < reader_n_sites(reader); s++) {
+        struct reader_account account;
+        reader_account(reader, s, &account);
+        n += account.found.records;
+    }
+    return n;
+}
+
 static void run_members(struct report *report, const struct reader_run *run)
 {
     report_member(report, "run", value_text(run->path));
@@ -53,8 +64,9 @@ void facts_run(struct report *report, const struct reader *reader)
                 run->n_segments == 1 ? "" : "s", bytes_text((double)run->n_file_bytes, size));
     if (run->counters)
         snprintf(forwards, sizeof forwards, " of %" PRIu64 " forwards", run->counters->forwards);
-    report_line(report, "records  %zu%s, %zu steps that the engine named", reader_n_records(reader),
-                forwards, reader_n_steps(reader));
+    report_line(report, "records  %" PRIu64 "%s, %" PRIu64 " steps that the engine named",
+                facts_n_records(reader), forwards,
+                run->counters ? run->counters->steps : (uint64_t)reader_n_steps(reader));
     for (size_t i = 0; i < run->n_conventions; i++)
         report_line(report, "%s %s = %s", i ? "        " : "stated  ", run->conventions[i].key,
                     run->conventions[i].value);
@@ -95,7 +107,8 @@ void facts_problems(struct report *report, const struct reader_run *run)
 
 static json_t *finding_value(const struct reader_finding *f, const char *file, const char *text)
 {
-    json_t *o = json_pack("{s:b, s:o}", "damage", f->damage, "file", value_text(file));
+    json_t *o = json_pack("{s:b, s:b, s:o}", "damage", f->damage, "unknown", f->unknown, "file",
+                          value_text(file));
     if (o && f->chunk >= 0)
         json_object_set_new(o, "chunk", json_integer(f->chunk));
     if (o)
@@ -110,8 +123,11 @@ static void finding_line(const struct reader_finding *f, const char *file, const
     char chunk[40] = "";
     if (f->chunk >= 0)
         snprintf(chunk, sizeof chunk, ", chunk %" PRId64, f->chunk);
-    complain("%s%s%s, offset %" PRIu64 ": %s", f->damage ? "DAMAGED: " : "", file, chunk, f->offset,
-             text);
+    complain("%s%s%s, offset %" PRIu64 ": %s",
+             f->damage    ? "DAMAGED: "
+             : f->unknown ? "NOT KNOWN: "
+                          : "",
+             file, chunk, f->offset, text);
 }
 
 size_t facts_findings(struct report *report, const struct reader *reader)

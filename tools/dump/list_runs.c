@@ -50,8 +50,8 @@ static json_t *run_row(const struct reader *reader, bool *damaged)
     return json_pack("{s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:b}", "run", value_text(run->path),
                      "state", facts_state(run), "uuid", value_text(run->uuid), "pid",
                      value_u64(run->pid), "start_realtime_ns", value_u64(run->start_ns), "records",
-                     value_u64(reader_n_records(reader)), "file_bytes",
-                     value_u64(run->n_file_bytes), "damage", *damaged);
+                     value_u64(facts_n_records(reader)), "file_bytes", value_u64(run->n_file_bytes),
+                     "damage", *damaged);
 }
 
 int dump_list_runs(const char *folder, bool json)
@@ -71,7 +71,7 @@ int dump_list_runs(const char *folder, bool json)
         _cleanup_(reader_closep) struct reader *reader = NULL;
         struct err why = { 0 };
         bool damaged = true;
-        if (reader_open(&why, runs.paths[i], &reader))
+        if (reader_open_index(&why, runs.paths[i], &reader))
             report_row(&report, broken_row(runs.paths[i], why.msg));
         else
             report_row(&report, run_row(reader, &damaged));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dmi-dump: look at, check and export a run. See docs/man/dmi-dump.1. */
 #include "tools/dump/dump.h"
+#include "tools/dump/select.h"
 
 #include "core/cleanup.h"
 
@@ -8,9 +9,9 @@
 #include <string.h>
 
 static const struct command commands[] = {
-    { "list", dump_list, false },     { "show", dump_show, true },
-    { "stats", dump_stats, false },   { "verify", dump_verify, false },
-    { "export", dump_export, false }, { 0 },
+    { "list", dump_list, false, true },     { "show", dump_show, true, true },
+    { "stats", dump_stats, false, false },  { "verify", dump_verify, false, false },
+    { "export", dump_export, false, true }, { 0 },
 };
 
 int main(int argc, char **argv)
@@ -21,7 +22,9 @@ int main(int argc, char **argv)
         return status;
     struct err err = { 0 };
     _cleanup_(reader_closep) struct reader *reader = NULL;
-    int r = reader_open(&err, o.run, &reader);
+    int r = reader_open_index(&err, o.run, &reader);
+    if (!r)
+        r = select_records(&err, reader, o.command->selects ? &o.select : NULL);
     if (r == -ENOTUNIQ && o.command->run == dump_list) {
         status = dump_list_runs(o.run, o.json);
     } else if (r) {

@@ -14,6 +14,7 @@ struct command {
     const char *name;
     int (*run)(struct reader *reader, const struct options *options); /* Return: the exit status */
     bool takes_site;
+    bool selects; /* reads only what its selection needs */
 };
 
 struct options {

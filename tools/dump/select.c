@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/dump/select.h"
+
+#include <string.h>
+
+/* Whether the name is a site's, and not a tensor's; @has_requests: whether all rows of that site may have a request. */
+static bool is_site(const struct reader *reader, const char *name, bool *has_requests)
+{
+    bool found = false;
+    *has_requests = true;
+    for (size_t i = 0; i < reader_n_sites(reader); i++) {
+        const struct dmi_site *site = reader_site(reader, i);
+        if (strcmp(site->name, name))
+            continue;
+        found = true;
+        *has_requests &= site->row != DMI_ROW_NONE;
+    }
+    return found;
+}
+
+static bool engine_named_requests(const struct reader *reader)
+{
+    const struct dmi_counters *c = reader_run(reader)->counters;
+    return c && c->steps;
+}
+
+int select_records(struct err *err, struct reader *reader, const struct selection *select)
+{
+    bool has_requests;
+    if (!select || !select->site || !engine_named_requests(reader) ||
+        !is_site(reader, select->site, &has_requests))
+        return reader_select(err, reader, NULL);
+    struct reader_query query = { .site = select->site };
+    if (select->by_layer && select->layers.first >= 0 && select->layers.first <= INT32_MAX &&
+        select->layers.end == select->layers.first + 1) {
+        query.by_layer = true;
+        query.layer = (int32_t)select->layers.first;
+    }
+    if (select->request && has_requests) { /* rows of nobody's token belong to every request */
+        query.request = select->request;
+        query.n_request = select->n_request;
+    }
+    int r = reader_select(err, reader, &query);
+    return r || reader_n_records(reader) ? r : reader_select(err, reader, NULL);
+}

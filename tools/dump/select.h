@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which part of a run a command reads. A program of one thread. */
+#ifndef TOOLS_DUMP_SELECT_H
+#define TOOLS_DUMP_SELECT_H
+
+#include "read/tensors.h"
+
+/**
+ * select_records() - read the records that a selection needs, by the run's index
+ * @select: NULL: all
+ * Reads all where the engine named no requests, since positions then follow from all rows of a forward; and where
+ * nothing matches, so that it can be said what is nearest.
+ * Return: 0 or -errno with a sentence in @err.
+ */
+int select_records(struct err *err, struct reader *reader, const struct selection *select);
+
+#endif
