@@ -7,7 +7,9 @@
 #include "preload/base/driver.h"
 #include "preload/base/functions.h"
 #include "preload/base/session.h"
+#include "preload/capture/action.h"
 #include "preload/capture/forward.h"
+#include "preload/context/device.h"
 #include "preload/context/lifetime.h"
 #include "preload/graph/exec.h"
 #include "preload/graph/order.h"
@@ -95,6 +97,9 @@ static void arm(struct spec *spec)
         session.ring_bytes = spec->ring_bytes;
     uint64_t slots = session_env_size("DMI_RING_SLOTS");
     session.ring_slots = slots && slots <= UINT32_MAX ? (uint32_t)slots : spec->ring_slots;
+    uint32_t n_kernels;
+    const char *const *kernels = action_kernels(&n_kernels);
+    device_use_kernels(kernels, n_kernels);
     session.next_launch = DMI_SEQ_FIRST;
     session.memory_epoch = 1;
     session.at_exit = lifecycle_finish;

@@ -1,6 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/capture/action.h"
 
+#include <assert.h>
+
+/* Our kernels that actions launch, as kernels/ exports them. */
+enum { KERNEL_COPY_EAGER, KERNEL_COPY_GRAPH, N_KERNELS };
+static const char *const kernel_names[N_KERNELS] = {
+    [KERNEL_COPY_EAGER] = "dmi_copy_eager",
+    [KERNEL_COPY_GRAPH] = "dmi_copy_graph",
+};
+static_assert(N_KERNELS <= CONTEXT_KERNELS, "struct context_kernels has room for them");
+
+const char *const *action_kernels(uint32_t *n)
+{
+    *n = N_KERNELS;
+    return kernel_names;
+}
+
 #define COPY_THREADS    256u
 #define COPY_MAX_BLOCKS 1024u
 
@@ -18,7 +34,7 @@ static void capture_eager(const struct action_launch *l, struct action_kernel *o
     const struct context *c = l->context;
     const struct gather_plan *g = &l->plan->gather;
     uint64_t at = l->slot & (c->ring.n_slots - 1);
-    out->function = c->kernels.copy;
+    out->function = c->kernels.actions[KERNEL_COPY_EAGER];
     out->threads = COPY_THREADS;
     out->blocks = copy_blocks(g->n_bytes, g->gather.access);
     out->param.copy = (struct dmi_copy){
@@ -57,7 +73,7 @@ static void capture_node(const struct action_place *place, const struct site_pla
     };
     if (!copy->gather.access)
         copy->gather = (struct dmi_gather){ .count = { 1, 1, 1, 1 }, .run_bytes = 1, .access = 1 };
-    out->function = c->kernels.copy_graph;
+    out->function = c->kernels.actions[KERNEL_COPY_GRAPH];
     out->threads = COPY_THREADS;
     out->blocks = copy_blocks(copy->n_bytes, copy->gather.access);
 }

@@ -52,6 +52,9 @@ struct action {
                  struct action_kernel *out);
 };
 
+/* The names of all kernels that actions launch, for device_use_kernels(). */
+const char *const *action_kernels(uint32_t *n);
+
 /* The action of a site of the spec. Never NULL. */
 const struct action *action_of(uint32_t site);
 

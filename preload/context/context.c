@@ -48,8 +48,10 @@ int context_refusal(const struct context *c)
 bool context_has_kernel(const struct context *c, CUfunction function)
 {
     const struct context_kernels *k = &c->kernels;
-    return function == k->copy || function == k->copy_graph || function == k->open ||
-           function == k->close;
+    bool ours = function == k->open || function == k->close;
+    for (uint32_t i = 0; i < CONTEXT_KERNELS && !ours; i++)
+        ours = function == k->actions[i];
+    return ours;
 }
 
 struct context *context_claim(CUcontext handle, bool *mine)

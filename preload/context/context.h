@@ -51,9 +51,12 @@ struct context_forward {
     uint64_t step_forward; /* session.step_forward when it began */
 };
 
+#define CONTEXT_KERNELS 16 /* of actions */
+
 /* Kernels of ours, loaded in this CUDA context. */
 struct context_kernels {
-    CUfunction copy, copy_graph, open, close;
+    CUfunction open, close;
+    CUfunction actions[CONTEXT_KERNELS]; /* in the order of device_use_kernels() */
 };
 
 struct staging;

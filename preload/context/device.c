@@ -56,14 +56,25 @@ static int check(struct err *err, CUresult r, const char *call)
             return _r;                                                                             \
     } while (0)
 
+static struct {
+    const char *const *names;
+    uint32_t n;
+} action_kernels;
+
+void device_use_kernels(const char *const *names, uint32_t n)
+{
+    action_kernels.names = names;
+    action_kernels.n = n < CONTEXT_KERNELS ? n : CONTEXT_KERNELS;
+}
+
 static int load_kernels(struct err *err, struct context *c)
 {
     struct context_kernels *k = &c->kernels;
     TRY(cuModuleLoadData, &c->module, dmi_fatbin);
-    TRY(cuModuleGetFunction, &k->copy, c->module, "dmi_copy_eager");
-    TRY(cuModuleGetFunction, &k->copy_graph, c->module, "dmi_copy_graph");
     TRY(cuModuleGetFunction, &k->open, c->module, "dmi_open");
     TRY(cuModuleGetFunction, &k->close, c->module, "dmi_close");
+    for (uint32_t i = 0; i < action_kernels.n; i++)
+        TRY(cuModuleGetFunction, &k->actions[i], c->module, action_kernels.names[i]);
     return 0;
 }
 

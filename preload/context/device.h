@@ -9,6 +9,13 @@
 #include "core/err.h"
 #include "preload/context/context.h"
 
+/**
+ * device_use_kernels() - the names of the actions' kernels, for all capture contexts to come
+ * @names: @n of them, at most CONTEXT_KERNELS; borrowed for good
+ * Thread: the one that arms the session.
+ */
+void device_use_kernels(const char *const *names, uint32_t n);
+
 /* Fills in what struct context has "fixed once created", and its ring. Return: 0 or -errno; then device_deinit(). */
 int device_init(struct err *err, struct context *context);
 

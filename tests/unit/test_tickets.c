@@ -413,8 +413,10 @@ int device_init(struct err *err, struct context *c)
     ck_assert(desc && slots && c->payload);
     ck_assert_int_eq(ring_init(&c->ring, desc, slots, n_slots, n_bytes), 0);
     c->desc_device = (CUdeviceptr)(uintptr_t)desc;
-    c->kernels = (struct context_kernels){ (CUfunction) "copy", (CUfunction) "copy_graph",
-                                           (CUfunction) "open", (CUfunction) "close" };
+    c->kernels =
+        (struct context_kernels){ .open = (CUfunction) "open",
+                                  .close = (CUfunction) "close",
+                                  .actions = { (CUfunction) "copy", (CUfunction) "copy_graph" } };
     world.max_bytes = (uint32_t)(n_bytes + n_bytes / 4);
     (void)err;
     return 0;

@@ -277,7 +277,7 @@ static CUresult launch_kernel(CUfunction f, unsigned gx, unsigned gy, unsigned g
                               void **params, void **extra)
 {
     (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared, (void)extra;
-    ck_assert_ptr_eq(f, device.context->kernels.copy);
+    ck_assert_ptr_eq(f, device.context->kernels.actions[0]);
     if (nth(&device.n_copies, device.refuse_copy_every))
         return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
     struct op *op = op_new(NULL, 1);
