@@ -21,13 +21,6 @@ bool reader_header_valid(const struct reader *r, const struct dmi_chunk_header *
            h->hash == hash_bytes(h, offsetof(struct dmi_chunk_header, hash));
 }
 
-const char *reader_chunk_name(uint32_t type)
-{
-    static const char *const names[] = { "unknown", "site dictionary", "steps", "records",
-                                         "footer" };
-    return type <= DMI_CHUNK_FOOTER ? names[type] : names[0];
-}
-
 int reader_read_meta(struct reader *r, struct reader_segment *s, uint64_t offset,
                      const struct dmi_chunk_header *header, uint8_t **out)
 {

@@ -196,7 +196,6 @@ int reader_grow(void **array, size_t n, size_t *room, size_t size);
 
 /* Whether the header can be one of this run, of any version from 2 on. */
 bool reader_header_valid(const struct reader *reader, const struct dmi_chunk_header *header);
-const char *reader_chunk_name(uint32_t type);
 
 /**
  * reader_read_meta() - metadata with its padding, against its hash
@@ -232,6 +231,11 @@ void reader_note_strange(struct reader *reader, struct reader_segment *segment,
 void reader_free_chunks(struct reader *reader, struct reader_segment *segment);
 
 /* ---- reader_index.c, reader_walk.c */
+
+/* Does this program know chunks of this type? Others are skipped. */
+bool reader_chunk_known(uint32_t type);
+/* In words, for findings. */
+const char *reader_chunk_name(uint32_t type);
 
 /**
  * reader_by_index() - take a closed segment's structure from its footer

@@ -90,9 +90,10 @@ static int take_records(struct reader *r, struct reader_segment *s,
     return *wrong ? 0 : res;
 }
 
-static int take_steps(struct reader_segment *s, const struct dmi_chunk_header *h, uint64_t offset,
-                      uint8_t *meta, const char **wrong)
+static int take_steps(struct reader *r, struct reader_segment *s, const struct dmi_chunk_header *h,
+                      uint64_t offset, uint8_t *meta, const char **wrong)
 {
+    (void)r;
     struct reader_chunk *c = add_chunk(s, h, offset);
     if (!c)
         free(meta);
@@ -148,33 +149,73 @@ static int check_footer(struct reader *r, struct reader_segment *s,
     return 0;
 }
 
-static int take_known(struct reader *r, struct reader_segment *s, const struct dmi_chunk_header *h,
-                      uint64_t offset, uint8_t *meta, const char **wrong)
+static int take_dictionary(struct reader *r, struct reader_segment *s,
+                           const struct dmi_chunk_header *h, uint64_t offset, uint8_t *meta,
+                           const char **wrong)
 {
-    if (h->type == DMI_CHUNK_RECORDS)
-        return take_records(r, s, h, offset, meta, wrong);
-    if (h->n_payload && h->type <= DMI_CHUNK_FOOTER) {
-        *wrong = "it has a payload";
-        free(meta);
-        return 0;
-    }
-    if (h->type == DMI_CHUNK_STEPS)
-        return take_steps(s, h, offset, meta, wrong);
     _cleanup_(freep) uint8_t *owned = meta;
-    if (h->type == DMI_CHUNK_FOOTER)
-        return check_footer(r, s, h, offset, meta, wrong);
+    (void)wrong;
     struct reader_chunk *c = add_chunk(s, h, offset);
     if (!c)
         return -ENOMEM;
-    if (h->type == DMI_CHUNK_SITES) {
-        int res = reader_take_dictionary(r, s->name, (const char *)meta, h->n_meta);
-        if (res)
-            return res;
-    } else {
-        reader_note_unknown(r, s->name, (int64_t)h->sequence, offset,
-                            "chunk type %u is not known here: skipped", h->type);
-    }
+    int res = reader_take_dictionary(r, s->name, (const char *)meta, h->n_meta);
+    return res ? res : index_chunk(s, c, h, meta);
+}
+
+static int take_footer(struct reader *r, struct reader_segment *s, const struct dmi_chunk_header *h,
+                       uint64_t offset, uint8_t *meta, const char **wrong)
+{
+    _cleanup_(freep) uint8_t *owned = meta;
+    return check_footer(r, s, h, offset, meta, wrong);
+}
+
+static int skip_unknown(struct reader *r, struct reader_segment *s,
+                        const struct dmi_chunk_header *h, uint64_t offset, uint8_t *meta,
+                        const char **wrong)
+{
+    _cleanup_(freep) uint8_t *owned = meta;
+    (void)wrong;
+    struct reader_chunk *c = add_chunk(s, h, offset);
+    if (!c)
+        return -ENOMEM;
+    reader_note_unknown(r, s->name, (int64_t)h->sequence, offset,
+                        "chunk type %u is not known here: skipped", h->type);
     return index_chunk(s, c, h, meta);
+}
+
+/* The chunk types that this program knows. A take function owns @meta; *@wrong says what contradicts what. */
+static const struct chunk_type {
+    const char *name;
+    bool has_payload;
+    int (*take)(struct reader *r, struct reader_segment *s, const struct dmi_chunk_header *h,
+                uint64_t offset, uint8_t *meta, const char **wrong);
+} types[] = {
+    [DMI_CHUNK_SITES] = { "site dictionary", false, take_dictionary },
+    [DMI_CHUNK_STEPS] = { "steps", false, take_steps },
+    [DMI_CHUNK_RECORDS] = { "records", true, take_records },
+    [DMI_CHUNK_FOOTER] = { "footer", false, take_footer },
+};
+
+bool reader_chunk_known(uint32_t type)
+{
+    return type < sizeof types / sizeof types[0] && types[type].take;
+}
+
+const char *reader_chunk_name(uint32_t type)
+{
+    return reader_chunk_known(type) ? types[type].name : "unknown";
+}
+
+static int take_known(struct reader *r, struct reader_segment *s, const struct dmi_chunk_header *h,
+                      uint64_t offset, uint8_t *meta, const char **wrong)
+{
+    if (!reader_chunk_known(h->type))
+        return skip_unknown(r, s, h, offset, meta, wrong);
+    if (!h->n_payload || types[h->type].has_payload)
+        return types[h->type].take(r, s, h, offset, meta, wrong);
+    *wrong = "it has a payload";
+    free(meta);
+    return 0;
 }
 
 /* Takes one chunk whose header is valid and which ends inside the file. */
