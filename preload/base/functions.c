@@ -52,13 +52,13 @@ static void keep(const void *handle, const struct func *func, const void *owner,
 static char *name_from_driver(const void *handle, enum func_type type)
 {
     const char *name = NULL;
-    CUresult r = CUDA_ERROR_NOT_FOUND;
+    bool known = false;
     /* the two may not be confused: drivers read the handle as what the call says it is */
     if (type == FUNC_KERNEL && driver_table.cuKernelGetName)
-        r = driver_table.cuKernelGetName(&name, (CUkernel)handle);
+        known = driver_table.cuKernelGetName(&name, (CUkernel)handle) == CUDA_SUCCESS;
     else if (type == FUNC_FUNCTION && driver_table.cuFuncGetName)
-        r = driver_table.cuFuncGetName(&name, (CUfunction)handle);
-    return r == CUDA_SUCCESS && name ? strdup(name) : NULL;
+        known = driver_table.cuFuncGetName(&name, (CUfunction)handle) == CUDA_SUCCESS;
+    return known && name ? strdup(name) : NULL;
 }
 
 static char *demangle(const char *name)
@@ -72,23 +72,26 @@ static char *demangle(const char *name)
     return fn ? fn(name, NULL, NULL, &status) : NULL;
 }
 
+/* Before CUDA 12.4 the driver has no such call. */
+static bool has_param_info(enum func_type type)
+{
+    return type == FUNC_KERNEL ? driver_table.cuKernelGetParamInfo != NULL
+                               : driver_table.cuFuncGetParamInfo != NULL;
+}
+
 static CUresult param_info(const void *handle, enum func_type type, size_t i, size_t *offset,
                            size_t *size)
 {
-    if (type == FUNC_KERNEL)
-        return driver_table.cuKernelGetParamInfo
-                   ? driver_table.cuKernelGetParamInfo((CUkernel)handle, i, offset, size)
-                   : CUDA_ERROR_NOT_SUPPORTED;
-    return driver_table.cuFuncGetParamInfo
-               ? driver_table.cuFuncGetParamInfo((CUfunction)handle, i, offset, size)
-               : CUDA_ERROR_NOT_SUPPORTED;
+    return type == FUNC_KERNEL
+               ? driver_table.cuKernelGetParamInfo((CUkernel)handle, i, offset, size)
+               : driver_table.cuFuncGetParamInfo((CUfunction)handle, i, offset, size);
 }
 
 static struct params_layout *layout_from_driver(const void *handle, enum func_type type)
 {
     _cleanup_(freep) struct params_layout *layout =
         calloc(1, sizeof *layout + FUNCTIONS_MAX_PARAMS * sizeof layout->at[0]);
-    if (!layout)
+    if (!layout || !has_param_info(type))
         return NULL;
     size_t offset, size;
     CUresult r = CUDA_SUCCESS;

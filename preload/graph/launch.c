@@ -9,35 +9,31 @@
 
 /* ------------------------------------------------------------------------- nodes on and off */
 
-/* Switches a node of ours for launches to come. @off: what it is now. */
-static CUresult switch_node(const struct exec *x, CUgraphNode node, bool *off, bool to_off)
+/* Switches a node of ours for launches to come. @off: what it is now. Return: false if the driver would not. */
+static bool switch_node(const struct exec *x, CUgraphNode node, bool *off, bool to_off)
 {
     if (*off == to_off)
-        return CUDA_SUCCESS;
-    CUresult r = driver_table.cuGraphNodeSetEnabled
-                     ? driver_table.cuGraphNodeSetEnabled(x->handle, node, !to_off)
-                     : CUDA_ERROR_NOT_SUPPORTED;
-    if (r == CUDA_SUCCESS)
-        *off = to_off;
-    return r;
+        return true;
+    if (!driver_table.cuGraphNodeSetEnabled ||
+        driver_table.cuGraphNodeSetEnabled(x->handle, node, !to_off) != CUDA_SUCCESS)
+        return false;
+    *off = to_off;
+    return true;
 }
 
-static CUresult set_ticket(struct exec *x)
+/* Return: false if the driver would not take it: the launch then runs without one. */
+static bool set_ticket(struct exec *x)
 {
     bool empty = !x->scratch.ticket.ticket.n_copies;
-    CUresult r = CUDA_SUCCESS;
-    if (!empty)
-        r = switch_node(x, x->plan.close, &x->close_off, false);
-    if (r == CUDA_SUCCESS && !empty)
-        r = switch_node(x, x->plan.open, &x->open_off, false);
-    if (r == CUDA_SUCCESS)
-        r = instrument_set_ticket(x->handle, &x->plan, &x->scratch.ticket);
-    if (r == CUDA_SUCCESS)
+    bool set = empty || (switch_node(x, x->plan.close, &x->close_off, false) &&
+                         switch_node(x, x->plan.open, &x->open_off, false));
+    set = set && instrument_set_ticket(x->handle, &x->plan, &x->scratch.ticket) == CUDA_SUCCESS;
+    if (set)
         x->empty = empty;
     else
         /* open holds the ticket before: used, which dmi_open sees, or of a launch that was refused */
         switch_node(x, x->plan.open, &x->open_off, true);
-    return r;
+    return set;
 }
 
 static void set_empty_ticket(struct exec *x)
@@ -150,7 +146,7 @@ static bool admit(struct exec *x, struct admission_launch *l)
     }
     fill_ticket(x, l);
     x->state.last_slot = l->close_slot + 1;
-    if (set_ticket(x) == CUDA_SUCCESS)
+    if (set_ticket(x))
         return true;
     drop_reserved(l);
     return false;
