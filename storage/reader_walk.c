@@ -158,15 +158,15 @@ static int take_dictionary(struct reader *r, struct reader_segment *s,
     struct reader_chunk *c = add_chunk(s, h, offset);
     if (!c)
         return -ENOMEM;
-    int res = reader_take_dictionary(r, s->name, (const char *)meta, h->n_meta);
-    return res ? res : index_chunk(s, c, h, meta);
+    int res = reader_take_dictionary(r, s->name, (const char *)owned, h->n_meta);
+    return res ? res : index_chunk(s, c, h, owned);
 }
 
 static int take_footer(struct reader *r, struct reader_segment *s, const struct dmi_chunk_header *h,
                        uint64_t offset, uint8_t *meta, const char **wrong)
 {
     _cleanup_(freep) uint8_t *owned = meta;
-    return check_footer(r, s, h, offset, meta, wrong);
+    return check_footer(r, s, h, offset, owned, wrong);
 }
 
 static int skip_unknown(struct reader *r, struct reader_segment *s,
@@ -180,7 +180,7 @@ static int skip_unknown(struct reader *r, struct reader_segment *s,
         return -ENOMEM;
     reader_note_unknown(r, s->name, (int64_t)h->sequence, offset,
                         "chunk type %u is not known here: skipped", h->type);
-    return index_chunk(s, c, h, meta);
+    return index_chunk(s, c, h, owned);
 }
 
 /* The chunk types that this program knows. A take function owns @meta; *@wrong says what contradicts what. */
