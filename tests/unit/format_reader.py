@@ -122,7 +122,8 @@ class Run:
             raise OtherVersion("this run has format version 1; this program reads version 2")
         key = b'"checksum": "'
         at = data.index(key) + len(key)
-        expect(int(data[at:at + 16], 16) == xxh3(data[:at] + b"0" * 16 + data[at + 16:]), "manifest's checksum")
+        digits = f"{xxh3(data[:at] + b'0' * 16 + data[at + 16:]):016x}"  # lower-case, says the page
+        expect(data[at:at + 16] == digits.encode(), "manifest's checksum")
         if manifest["version"] != VERSION:
             raise OtherVersion(f"this run has format version {manifest['version']}, which is newer")
         return manifest
