@@ -32,11 +32,6 @@ void codec_free(struct codec *codec)
     free(codec);
 }
 
-void codec_freep(struct codec **codec)
-{
-    codec_free(*codec);
-}
-
 uint32_t codec_encoding(uint32_t dtype)
 {
     switch (dtype) {

@@ -18,7 +18,6 @@ struct codec;
 /* Return: NULL where there is no memory. */
 struct codec *codec_new(void);
 void codec_free(struct codec *codec);
-void codec_freep(struct codec **codec);
 
 /* The encoding that pays for a dtype (docs/measurements.md, "Codec"). */
 uint32_t codec_encoding(uint32_t dtype);

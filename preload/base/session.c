@@ -52,7 +52,8 @@ void session_attach(void)
     session_thread.open = true;
 }
 
-bool session_is_open(void)
+/* May this thread use the run? After session_enter() or session_attach(). */
+static bool session_is_open(void)
 {
     return session_thread.open;
 }

@@ -86,9 +86,6 @@ void session_leave(const struct session_call *call);
  */
 void session_attach(void);
 
-/* Which of this thread's accesses to the run are allowed. After session_enter() or session_attach(). */
-bool session_is_open(void);
-
 /* ------------------------------------------------------------------------- what it says */
 
 /**

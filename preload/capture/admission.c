@@ -223,7 +223,6 @@ uint32_t admission_reserve(struct admission_launch *l)
     uint64_t end_ns = 0;
     for (uint32_t i = 0; i < l->n; i++)
         n += wants_slot(&l->items[i]);
-    reserve_nothing(l);
     bool wait = session.spec->overload == SPEC_OVERLOAD_COMPLETE && fits_at_all(l);
     while (n && !try_reserve(l) && wait) {
         /*
@@ -233,6 +232,7 @@ uint32_t admission_reserve(struct admission_launch *l)
         admission_cancel(l);
         wait = wait_a_little(&end_ns);
     }
+    reserve_nothing(l);
     n = 0;
     for (uint32_t i = 0; i < l->n; i++) {
         if (wants_slot(&l->items[i]))

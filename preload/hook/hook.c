@@ -4,6 +4,7 @@
 #include "preload/base/driver.h"
 
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -45,7 +46,8 @@ static bool is_wrapper(const void *fn)
     return false;
 }
 
-bool hook_has_name(const char *name)
+/* Does the library export a driver entry point of this name? */
+static bool has_name(const char *name)
 {
     if (name[0] != 'c' || name[1] != 'u')
         return false;
@@ -66,7 +68,7 @@ __attribute__((visibility("hidden"))) bool dlsym_route(void *handle, const char 
 bool dlsym_route(void *handle, const char *name, void **answer)
 {
     driver_real_dlsym(NULL, NULL); /* fills the pointer that dlsym.S jumps through */
-    if (!name || !hook_has_name(name))
+    if (!name || !has_name(name))
         return false;
     if (handle == RTLD_DEFAULT || handle == RTLD_NEXT) {
         /*

@@ -3,12 +3,7 @@
 #ifndef PRELOAD_HOOK_HOOK_H
 #define PRELOAD_HOOK_HOOK_H
 
-#include <stdbool.h>
-
 /* The wrapper for a real entry point, or @fn itself if it is none that we stand in front of. */
 void *hook_wrap(void *fn);
-
-/* Does the library export a driver entry point of this name? */
-bool hook_has_name(const char *name);
 
 #endif
