@@ -16,6 +16,7 @@
 void admission_count(struct context *c, uint32_t site, struct admission *item)
 {
     item->site = site;
+    item->context = c;
     item->state = ADMISSION_NONE;
     item->reason = DROP_NONE;
     if (!forward_occurrence(c, site, &item->occurrence))
@@ -265,13 +266,15 @@ void admission_launched(struct admission_launch *l)
 
 static void take_back_occurrences(struct admission_launch *l)
 {
-    pthread_mutex_lock(&l->context->lock);
-    for (uint32_t i = 0; i < l->n; i++)
-        if (l->items[i].state != ADMISSION_NONE) {
-            forward_take_back(l->context, l->items[i].site);
-            atomic_sub_relaxed(&session_counters(l->items[i].site)->launches, 1);
-        }
-    pthread_mutex_unlock(&l->context->lock);
+    for (uint32_t i = 0; i < l->n; i++) {
+        struct admission *item = &l->items[i];
+        if (item->state == ADMISSION_NONE)
+            continue;
+        pthread_mutex_lock(&item->context->lock);
+        forward_take_back(item->context, item->site);
+        pthread_mutex_unlock(&item->context->lock);
+        atomic_sub_relaxed(&session_counters(item->site)->launches, 1);
+    }
 }
 
 void admission_take_back(struct admission_launch *l)
