@@ -4,7 +4,7 @@
 #include <elf.h>
 
 /*
- * As seen in cubins of nvcc 13.0 for sm_75 to sm_121; they do not differ in any of this. An attribute of FORMAT_BYTES
+ * As seen in cubins of ptxas 11.8, 12.2 and 13.0 for sm_75 to sm_121; they do not differ in any of this. An attribute of FORMAT_BYTES
  * says how many bytes follow it; of formats 1 to 3 nothing follows.
  */
 #define TYPE_INFO    0x70000000u /* of sections .nv.info* */

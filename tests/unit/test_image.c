@@ -2,7 +2,7 @@
 /*
  * Where parameters lie, read from what nvcc makes (preload/image/): machine code for every device that it knows, PTX,
  * and fatbins in each way of compression, all of images.cu. What the reader finds in machine code must be what libelf,
- * which the library may not use, leads to. test_image FOLDER STAMP: of make_images.py.
+ * which the library may not use, leads to. test_image FOLDER CORPUS: of make_images.py, tests/fuzz/corpus/image.
  */
 #include "core/cleanup.h"
 #include "preload/image/image.h"
@@ -18,7 +18,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static const char *folder;
+static const char *folder, *corpus;
 
 /* ---- what is in images.cu ---- */
 
@@ -204,6 +204,24 @@ START_TEST(machine_code_for_every_device_reads_as_libelf_does)
                       same(ours.at[k].layout, theirs.at[k].layout->at, theirs.at[k].layout->n));
     }
     globfree(&paths);
+}
+END_TEST
+
+/* What ptxas of CUDA 11.8, 12.2 and 13.0 made of one kernel: k(char, struct of three ints, pointer). */
+START_TEST(machine_code_of_older_compilers_reads_the_same)
+{
+    static const char *const names[] = { "cuda-11.8-sm_90", "cuda-12.2-sm_80", "cuda-13.0-sm_80",
+                                         "cuda-13.0-sm_100" };
+    static const struct param_place at[] = { { 0, 1 }, { 4, 12 }, { 16, 8 } };
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char path[4096];
+        snprintf(path, sizeof path, "%s/seed-%s.cubin", corpus, names[i]);
+        _cleanup_(file_deinit) struct file file = load(path);
+        FOUND(f);
+        ck_assert_int_eq(image_read(file.bytes, file.n, 0, &f_sink), 0);
+        ck_assert_msg(f.n == 1 && !strcmp(f.at[0].name, "k") && same(f.at[0].layout, at, 3), "%s",
+                      names[i]);
+    }
 }
 END_TEST
 
@@ -461,12 +479,14 @@ END_TEST
 
 int main(int argc, char **argv)
 {
-    if (argc < 2)
+    if (argc < 3)
         return 2;
     folder = argv[1];
+    corpus = argv[2];
     Suite *suite = suite_create("image");
     TCase *images = tcase_create("image");
     tcase_add_test(images, machine_code_for_every_device_reads_as_libelf_does);
+    tcase_add_test(images, machine_code_of_older_compilers_reads_the_same);
     tcase_add_test(images, text_says_the_same);
     tcase_add_loop_test(images, fatbins_say_the_same_however_they_are_compressed, 0, 5);
     tcase_add_test(images, images_in_memory_need_no_length);
