@@ -9,8 +9,6 @@ from harness import ROOT, Tally
 from kit import START, filled, site, spec
 
 BEGIN = START[:3]
-NAMELESS = ["cuFuncGetName", "cuKernelGetName"]
-SILENT = ["cuFuncGetParamInfo", "cuKernelGetParamInfo"]
 TEXT = images.ptx(images.fill("block"), images.odd("odd"))
 # as the parameters lie in registers and memory: by argument, and by place
 SITES = spec(site(), site("odd", kernel="^odd$", pointer="arg[1][8]", dims="[{row: true, count: 'arg[1].u32'}]"),
@@ -21,8 +19,8 @@ EXPECTED = [filled(1, 64), filled(3, 100)], [filled(2, 32)], [filled(2, 32)]
 
 @pytest.fixture
 def old(tmp_path):
-    """The environment of a program on a driver that names neither functions nor their parameters."""
-    return {"LD_LIBRARY_PATH": images.driver_without(tmp_path / "driver", SILENT + NAMELESS)}
+    """The environment of a program on a driver of R535 (12.2): it names neither functions nor their parameters."""
+    return {"LD_LIBRARY_PATH": images.driver_without(tmp_path / "driver", images.newer_than(12020))}
 
 
 @pytest.fixture
@@ -44,7 +42,7 @@ def captured(bench, what, r, expected=EXPECTED):
 
 def test_the_old_driver_is_one(bench, old):
     """What these tests take for one: the entry points are not there, and everything else is."""
-    names = [*SILENT, *NAMELESS, "cuModuleGetFunction"]
+    names = ["cuFuncGetParamInfo", "cuKernelGetParamInfo", "cuFuncGetName", "cuKernelGetName", "cuModuleGetFunction"]
     code = "import ctypes; d = ctypes.CDLL('libcuda.so.1'); print([hasattr(d, n) for n in %r])" % names
     r = bench.run([], preload=False, command=[sys.executable, "-c", code], **old)
     assert r.stdout == f"{[False] * 4 + [True]}\n", r.stdout + r.stderr
