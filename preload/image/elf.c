@@ -86,7 +86,8 @@ static void read_kernel(const char *name, struct span info, const struct layout_
 {
     struct layout_draft draft = { 0 };
     uint64_t n_bytes = 0; /* a kernel without parameters has no such attribute */
-    if (*name && read_attributes(info, &draft, &n_bytes) && layout_finish(&draft, n_bytes))
+    if (*name && read_attributes(info, &draft, &n_bytes) && !draft.n == !n_bytes &&
+        layout_finish(&draft, n_bytes))
         sink->kernel(sink->ctx, name, strlen(name), draft.at, draft.n);
 }
 

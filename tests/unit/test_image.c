@@ -395,6 +395,43 @@ START_TEST(descriptions_that_contradict_themselves_are_no_layout)
 }
 END_TEST
 
+static Elf64_Shdr *section_of(const struct file *file, const char *name)
+{
+    Elf64_Ehdr *head = (Elf64_Ehdr *)file->bytes;
+    Elf64_Shdr *sections = (Elf64_Shdr *)(file->bytes + head->e_shoff);
+    const char *names = (const char *)file->bytes + sections[head->e_shstrndx].sh_offset;
+    for (unsigned i = 0; i < head->e_shnum; i++)
+        if (!strcmp(names + sections[i].sh_name, name))
+            return &sections[i];
+    ck_abort_msg("no section %s", name);
+}
+
+/* The description of `mixed` ends with the file, wherever it is cut: once it says that there are parameters, they are there. */
+START_TEST(descriptions_are_not_read_past_their_end)
+{
+    _cleanup_(file_deinit) struct file file = load("sm_80.cubin");
+    Elf64_Shdr *section = section_of(&file, ".nv.info.mixed");
+    size_t at = section->sh_offset, n_all = section->sh_size;
+    static const unsigned char total[] = { 3, 0x19, 80, 0 };
+    const unsigned char *place = memmem(file.bytes + at, n_all, total, sizeof total);
+    size_t told = (size_t)(place - (file.bytes + at)) + sizeof total;
+    ck_assert_ptr_nonnull(place);
+    for (size_t n = 0; n < n_all; n++) {
+        section->sh_offset = file.n;
+        section->sh_size = n;
+        _cleanup_(freep) unsigned char *cut = malloc(file.n + n);
+        memcpy(cut, file.bytes, file.n);
+        memcpy(cut + file.n, file.bytes + at, n);
+        FOUND(f);
+        ck_assert_int_eq(image_read(cut, file.n + n, 0, &f_sink), 0);
+        const struct params_layout *mixed = layout_of(&f, "mixed");
+        ck_assert_msg(!mixed || (n < told && !mixed->n) || is_true("mixed", mixed), "cut at %zu",
+                      n);
+        ck_assert_ptr_nonnull(layout_of(&f, "constant"));
+    }
+}
+END_TEST
+
 /* Over 65,279 sections their number stands in the first one. */
 START_TEST(section_counts_may_stand_in_the_first_section)
 {
@@ -494,6 +531,7 @@ int main(int argc, char **argv)
     tcase_add_loop_test(images, cut_images_are_read_as_far_as_they_go, 0, 6);
     tcase_add_loop_test(images, damaged_images_give_layouts_that_can_be, 0, 6);
     tcase_add_test(images, descriptions_that_contradict_themselves_are_no_layout);
+    tcase_add_test(images, descriptions_are_not_read_past_their_end);
     tcase_add_test(images, section_counts_may_stand_in_the_first_section);
     tcase_add_test(images, heads_of_kernels_in_text);
     suite_add_tcase(suite, images);
