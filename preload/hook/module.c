@@ -28,14 +28,14 @@ EXPORT CUresult CUDAAPI cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, 
     return r;
 }
 
-/* What lies in the array past the library's kernels is the application's, whatever it is. */
+/* The driver fills as many as there are, whatever was asked for: the rest is whatever lay there. */
 static void note_kernels(const CUkernel *kernels, unsigned n, CUlibrary library)
 {
-    unsigned count = 0;
+    unsigned there = 0;
     if (!driver_table.cuLibraryGetKernelCount ||
-        driver_table.cuLibraryGetKernelCount(&count, library) != CUDA_SUCCESS)
+        driver_table.cuLibraryGetKernelCount(&there, library) != CUDA_SUCCESS)
         return;
-    for (unsigned i = 0; i < n && i < count; i++)
+    for (unsigned i = 0; i < n && i < there; i++)
         note_function(kernels[i], FUNC_KERNEL, NULL, library);
 }
 

@@ -104,8 +104,8 @@ static struct entry entries[] = {
     E(cuLibraryLoadData, cuLibraryLoadData, 12000),
     E(cuLibraryLoadFromFile, cuLibraryLoadFromFile, 12000),
     E(cuLibraryGetModule, cuLibraryGetModule, 12000),
-    E(cuLibraryEnumerateKernels, cuLibraryEnumerateKernels, 12040),
     E(cuLibraryGetKernel, cuLibraryGetKernel, 12000),
+    E(cuLibraryEnumerateKernels, cuLibraryEnumerateKernels, 12040),
     E(cuLibraryUnload, cuLibraryUnload, 12000),
     E(cuKernelGetFunction, cuKernelGetFunction, 12000),
     E(cuMemAlloc_v2, cuMemAlloc, 3020),
@@ -336,22 +336,6 @@ static CUresult load_image(const char *how, void *out, const char *path)
     return r;
 }
 
-/* enumerate LIBRARY N NAME TAIL: an array of N, which holds TAIL wherever the driver writes nothing */
-static CUresult enumerate(char **w)
-{
-    CUkernel kernels[32];
-    unsigned n = number(w[2]);
-    for (unsigned i = 0; i < 32; i++)
-        kernels[i] = handle(w[4]);
-    CUresult r = CALL(cuLibraryEnumerateKernels, kernels, n, handle(w[1]));
-    for (unsigned i = 0; i < n && i < 32; i++) {
-        char name[24];
-        snprintf(name, sizeof name, "%.16s%u", w[3], i);
-        *var(name) = (uint64_t)(uintptr_t)kernels[i];
-    }
-    return r;
-}
-
 static CUresult digest(char **w)
 {
     size_t n = value(w[2]);
@@ -376,6 +360,20 @@ static CUresult write_pattern(char **w)
     CUresult r = bytes ? CALL(cuMemcpyHtoD_v2, (CUdeviceptr)value(w[1]), bytes, n)
                        : CUDA_ERROR_OUT_OF_MEMORY;
     free(bytes);
+    return r;
+}
+
+/* kernels NAME LIBRARY N: room for N, NAME0 and so on are what came */
+static CUresult kernels(char **w)
+{
+    CUkernel found[64] = { NULL };
+    unsigned n = number(w[3]);
+    char name[32];
+    CUresult r = CALL(cuLibraryEnumerateKernels, found, n < 64 ? n : 64, handle(w[2]));
+    for (unsigned i = 0; i < 64 && r == CUDA_SUCCESS; i++) {
+        snprintf(name, sizeof name, "%s%u", w[1], i);
+        *var(name) = (uintptr_t)found[i];
+    }
     return r;
 }
 
@@ -587,12 +585,12 @@ static int driver_line(const char *op, char **w)
         return load_image(w[1], var(w[2]), w[3]);
     if (!strcmp(op, "libmodule"))
         return CALL(cuLibraryGetModule, OUT(CUmodule), handle(w[2]));
-    if (!strcmp(op, "enumerate"))
-        return enumerate(w);
     if (!strcmp(op, "launchodd"))
         return launch_odd(w);
     if (!strcmp(op, "kernel"))
         return CALL(cuLibraryGetKernel, OUT(CUkernel), handle(w[2]), w[3]);
+    if (!strcmp(op, "kernels"))
+        return kernels(w);
     if (!strcmp(op, "libunload"))
         return CALL(cuLibraryUnload, handle(w[1]));
     if (!strcmp(op, "kfunc"))

@@ -56,20 +56,8 @@ def test_a_module_handle_comes_back_after_its_library(bench, image):
     bench.captured("a module's handle", r, [filled(seed, 64) for seed in range(8)])
 
 
-def test_enumeration_is_bounded(bench, image):
-    """The driver fills what there is: past it lies what the application left there, here a function that it launches."""
-    script = BEGIN + ["alloc p 4096", f"load module m {image(LIBRARY)}", "func f m block", f"load library l {image(OTHER_ORDER, 'l')}",
-                      "launch f 0 1 64 p 64 1", "enumerate l 16 k f", "launch f 0 1 64 p 64 2", "launch k2 0 1 64 p 64 3", "launch k0 0 1 64 p 64 4",
-                      "launch k9 0 1 64 p 64 5", "sync"]
-    r = bench.alike("an array longer than needed", script, TEXT)
-    bench.captured("an array longer than needed", r, [filled(seed, 64) for seed in (1, 2, 3, 5)])
-    wrong = [c for c in calls(bench, script) if c["name"].startswith("cuKernelGet") and c["result"]]
-    bench.check(len({c["result"] for c in wrong}) <= 1 and all(c["name"] == "cuKernelGetParamInfo" and c["result"] == 1 for c in wrong),
-                "what is no kernel is not asked as one", wrong)
-
-
 ROUTES = BEGIN + ["alloc p 4096", "load module m IMAGE", "func f m block", "load library l LIBRARY", "kernel k l block", "kfunc g k", "libmodule n l",
-                  "func h n block", "enumerate l 3 e 0", *[f"launch {f} 0 1 64 p 64 1" for f in ("f", "k", "g", "h", "e0", "e1", "e2")], "sync"]
+                  "func h n block", "kernels e l 3", *[f"launch {f} 0 1 64 p 64 1" for f in ("f", "k", "g", "h", "e0", "e1", "e2")], "sync"]
 
 
 def routes(image):
