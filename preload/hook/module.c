@@ -63,6 +63,26 @@ EXPORT CUresult CUDAAPI cuLibraryGetModule(CUmodule *module, CUlibrary library)
     return r;
 }
 
+/* As note_kernels(). */
+static void note_functions(const CUfunction *functions, unsigned n, CUmodule module)
+{
+    unsigned there = 0;
+    if (!driver_table.cuModuleGetFunctionCount ||
+        driver_table.cuModuleGetFunctionCount(&there, module) != CUDA_SUCCESS)
+        return;
+    for (unsigned i = 0; i < n && i < there; i++)
+        note_function(functions[i], FUNC_FUNCTION, NULL, module);
+}
+
+EXPORT CUresult CUDAAPI cuModuleEnumerateFunctions(CUfunction *functions, unsigned n,
+                                                   CUmodule module)
+{
+    CUresult r = REAL(cuModuleEnumerateFunctions)(functions, n, module);
+    if (functions)
+        AFTER_SUCCESS(r, note_functions(functions, n, module));
+    return r;
+}
+
 /* ------------------------------------------------------------------------- loading */
 
 /* While the application still has the image. */

@@ -73,6 +73,24 @@ def test_no_handle_is_asked_by_the_wrong_call(bench, image):
                 [c for c in asked if c["result"] not in (0, 1)])
 
 
+def test_what_is_of_unknown_kind_is_not_asked(bench, image):
+    """A kernel that was found by a way that is not hooked, launched as if it were a function: it may be either."""
+    script = BEGIN + ["alloc p 4096", f"load library l {image(LIBRARY)}", "unseenkernel k l block", "launch k 0 1 64 p 64 1", "kernel k l block",
+                      "launch k 0 1 64 p 64 2", "sync"]
+    r = bench.alike("a kernel found unseen", script, TEXT)
+    bench.captured("a kernel found unseen, once it is known", r, [filled(2, 64)])
+    wrong = [c for c in calls(bench, script) if c["name"] in ("cuFuncGetName", "cuFuncGetParamInfo")]
+    bench.check(not wrong, "it is not asked as a function", wrong)
+
+
+def test_functions_of_a_module(bench, image):
+    script = BEGIN + ["alloc p 4096", f"load module m {image(LIBRARY)}", "functions f m 40",
+                      *[f"launch f{i} 0 1 64 p 64 {i}" for i in range(3)], "unload m", f"load module m {image(OTHER_ORDER, 'o')}", "functions g m 2",
+                      *[f"launch g{i} 0 1 64 p 64 1{i}" for i in range(2)], "func h m block", "launch h 0 1 64 p 64 9", "sync"]
+    r = bench.alike("functions of a module", script, TEXT)
+    bench.captured("functions of a module", r, [filled(1, 64), filled(9, 64)])
+
+
 @pytest.mark.parametrize("name", ["cuFuncGetParamInfo", "cuKernelGetParamInfo"])
 @pytest.mark.parametrize("result", [201, 900])
 def test_layouts_are_asked_for_again_at_the_first_launch(bench, image, name, result):
