@@ -3,6 +3,7 @@
 
 #include "core/atomic.h"
 #include "core/cleanup.h"
+#include "core/log.h"
 #include "preload/base/driver.h"
 #include "preload/base/handles.h"
 #include "preload/base/session.h"
@@ -49,14 +50,28 @@ static void keep(const void *handle, const struct func *func, const void *owner,
     pthread_mutex_unlock(&lock);
 }
 
+/* Whoever looks a function up through the library says its name: these were looked up past it. */
+static void report_nameless(void)
+{
+    static int reported;
+    int before = 0;
+    if (atomic_cas_acq_rel(&reported, &before, 1))
+        log_line("this driver does not tell the names of kernels (CUDA 12.3 is the first that "
+                 "does): those looked up where the library cannot see it are not captured");
+}
+
 static char *name_from_driver(const void *handle, enum func_type type)
 {
     const char *name = NULL;
     bool known = false;
+    if (type == FUNC_KERNEL ? !driver_table.cuKernelGetName : !driver_table.cuFuncGetName) {
+        report_nameless();
+        return NULL;
+    }
     /* the two may not be confused: drivers read the handle as what the call says it is */
-    if (type == FUNC_KERNEL && driver_table.cuKernelGetName)
+    if (type == FUNC_KERNEL)
         known = driver_table.cuKernelGetName(&name, (CUkernel)handle) == CUDA_SUCCESS;
-    else if (type == FUNC_FUNCTION && driver_table.cuFuncGetName)
+    else
         known = driver_table.cuFuncGetName(&name, (CUfunction)handle) == CUDA_SUCCESS;
     return known && name ? strdup(name) : NULL;
 }
@@ -143,6 +158,20 @@ const struct func *functions_add(const struct spec *spec, const void *handle, en
     return func;
 }
 
+const struct func *functions_add_of_kernel(const struct spec *spec, const void *function,
+                                           const void *kernel)
+{
+    pthread_mutex_lock(&lock);
+    const struct known *k = handles_find(&table, kernel);
+    const struct func *func = k ? k->func : NULL;
+    const void *owner = func ? k->owner : NULL;
+    pthread_mutex_unlock(&lock);
+    if (!func)
+        return functions_add(spec, function, FUNC_FUNCTION, NULL, NULL);
+    keep(function, func, owner, FUNC_FUNCTION);
+    return func;
+}
+
 const struct func *functions_lookup(CUfunction handle)
 {
     const struct func *func = functions_find(handle);
@@ -167,13 +196,21 @@ void functions_drop_owner(const void *owner)
     pthread_mutex_unlock(&lock);
 }
 
+/* An owner that no lookup names: who gets the handle anew, by a name, gets a new entry. */
+static const char context_ended;
+
 static void drop_if_function(const void *handle, void *value, void *ctx)
 {
     struct known *k = value;
     (void)handle;
     (void)ctx;
-    if (k->type == FUNC_FUNCTION)
+    if (k->type != FUNC_FUNCTION)
+        return;
+    if (driver_table.cuFuncGetName)
         atomic_store_release(&k->func, (const struct func *)NULL); /* to functions_find() */
+    else
+        k->owner =
+            &context_ended; /* it may live on, and the driver would not tell its name again */
 }
 
 void functions_drop_functions(void)
@@ -181,15 +218,6 @@ void functions_drop_functions(void)
     pthread_mutex_lock(&lock);
     handles_each(&table, drop_if_function, NULL);
     pthread_mutex_unlock(&lock);
-}
-
-const void *functions_owner(const void *handle)
-{
-    pthread_mutex_lock(&lock);
-    const struct known *k = handles_find(&table, handle);
-    const void *owner = k && k->func ? k->owner : NULL;
-    pthread_mutex_unlock(&lock);
-    return owner;
 }
 
 void functions_reset(void)

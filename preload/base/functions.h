@@ -55,12 +55,17 @@ void functions_drop_owner(const void *owner);
 
 /*
  * Forgets all CUfunctions, before a context and the modules in it end: which ones those are only the
- * driver knows. Kernels of libraries belong to no context. Thread: any.
+ * driver knows. Kernels of libraries belong to no context. Drivers before CUDA 12.3 do not tell a function's name: with
+ * them the entries stay until the handle is looked up anew. Thread: any.
  */
 void functions_drop_functions(void);
 
-/* The owner noted for @handle, NULL: none. Thread: any. */
-const void *functions_owner(const void *handle);
+/**
+ * functions_add_of_kernel() - @function is what the library's @kernel is called in a context
+ * It means what the kernel does: no driver before CUDA 12.3 tells a function's name. Thread: as functions_add().
+ */
+const struct func *functions_add_of_kernel(const struct spec *spec, const void *function,
+                                           const void *kernel);
 
 /**
  * functions_lookup() - the entry of @handle at a launch, or of a node's kernel

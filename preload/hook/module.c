@@ -42,11 +42,17 @@ EXPORT CUresult CUDAAPI cuLibraryEnumerateKernels(CUkernel *kernels, unsigned n,
     return r;
 }
 
+static void note_function_of(CUfunction function, CUkernel kernel)
+{
+    if (function)
+        functions_add_of_kernel(session.spec, function, kernel);
+}
+
 EXPORT CUresult CUDAAPI cuKernelGetFunction(CUfunction *function, CUkernel kernel)
 {
     CUresult r = REAL(cuKernelGetFunction)(function, kernel);
     if (function)
-        AFTER_SUCCESS(r, note_function(*function, FUNC_FUNCTION, NULL, functions_owner(kernel)));
+        AFTER_SUCCESS(r, note_function_of(*function, kernel));
     return r;
 }
 

@@ -78,8 +78,7 @@ static CUresult scan(const unsigned char *image, int sm, int newest, const char 
     return best ? CUDA_SUCCESS : none;
 }
 
-CUresult fatbin_find_ptx(const void *image, int sm, int newest, const char **text,
-                         size_t *n_text)
+CUresult fatbin_find_ptx(const void *image, int sm, int newest, const char **text, size_t *n_text)
 {
     const char *bytes = image;
     uint32_t magic;

@@ -20,7 +20,6 @@
  * is some); INVALID_IMAGE for anything else.
  * Source: layout as seen in output of nvcc 13.0, see fatbin.c
  */
-CUresult fatbin_find_ptx(const void *image, int sm, int newest, const char **text,
-                         size_t *n_text);
+CUresult fatbin_find_ptx(const void *image, int sm, int newest, const char **text, size_t *n_text);
 
 #endif
