@@ -23,10 +23,17 @@ def ok(answer):
     return answer[1] if len(answer) == 2 else answer[1:]
 
 
+def new_context():
+    """By the exported name: cuda.bindings 13 knows cuCtxCreate with the arguments of CUDA 12.5 only."""
+    context = ctypes.c_void_p()
+    ok((cu.CUresult(ctypes.CDLL("libcuda.so.1").cuCtxCreate_v2(ctypes.byref(context), 0, int(ok(cu.cuDeviceGet(0))))), context))
+    return cu.CUcontext(context.value)
+
+
 class Client:
     def __init__(self):
         ok(cu.cuInit(0))
-        self.context = ok(cu.cuCtxCreate(None, 0, ok(cu.cuDeviceGet(0))))
+        self.context = new_context()
         self.module = ok(cu.cuModuleLoadData(PTX.encode()))
         self.f = {n: ok(cu.cuModuleGetFunction(self.module, n.encode())) for n in ("first", "block", "other")}
         self.buffers = [ok(cu.cuMemAlloc(BYTES)) for _ in range(6)]
@@ -238,7 +245,7 @@ def updatable(c):
 
 def contexts(c):
     """A graph made in one context, instantiated where another one is current."""
-    other = ok(cu.cuCtxCreate(None, 0, ok(cu.cuDeviceGet(0))))
+    other = new_context()
     module = ok(cu.cuModuleLoadData(PTX.encode()))
     mine = c.f["block"]
     c.f["block"] = ok(cu.cuModuleGetFunction(module, b"block"))
