@@ -7,15 +7,23 @@
 #include <dlfcn.h>
 #include <stdio.h>
 
+static struct runtime {
+    int (*count_devices)(int *count);
+    int (*free)(void *memory);
+    int (*last_error)(void);
+} runtime;
+
 #ifdef STATIC
 int cudaGetDeviceCount(int *count);
 int cudaFree(void *memory);
 int cudaGetLastError(void);
-#else
-static int (*cudaGetDeviceCount)(int *count);
-static int (*cudaFree)(void *memory);
-static int (*cudaGetLastError)(void);
 
+static void load(const char *path)
+{
+    (void)path;
+    runtime = (struct runtime){ cudaGetDeviceCount, cudaFree, cudaGetLastError };
+}
+#else
 static void load(const char *path)
 {
     void *library = dlopen(path, RTLD_NOW);
@@ -23,24 +31,19 @@ static void load(const char *path)
         fprintf(stderr, "runtime_client: %s\n", dlerror());
         return;
     }
-    cudaGetDeviceCount = (int (*)(int *))dlsym(library, "cudaGetDeviceCount");
-    cudaFree = (int (*)(void *))dlsym(library, "cudaFree");
-    cudaGetLastError = (int (*)(void))dlsym(library, "cudaGetLastError");
+    runtime.count_devices = (int (*)(int *))dlsym(library, "cudaGetDeviceCount");
+    runtime.free = (int (*)(void *))dlsym(library, "cudaFree");
+    runtime.last_error = (int (*)(void))dlsym(library, "cudaGetLastError");
 }
 #endif
 
 int main(int argc, char **argv)
 {
     int count = -7;
-#ifdef STATIC
-    (void)argc;
-    (void)argv;
-#else
     load(argc > 1 ? argv[1] : "");
-    if (!cudaGetDeviceCount || !cudaFree || !cudaGetLastError)
+    if (!runtime.count_devices || !runtime.free || !runtime.last_error)
         return 2;
-#endif
-    int counted = cudaGetDeviceCount(&count);
-    printf("%d %d %d\n", counted, cudaFree(NULL), cudaGetLastError());
+    int counted = runtime.count_devices(&count);
+    printf("%d %d %d\n", counted, runtime.free(NULL), runtime.last_error());
     return 0;
 }

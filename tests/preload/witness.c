@@ -5,7 +5,7 @@
  *
  * One line a question in the file that WITNESS_LOG names: how it was asked, name, version, flags, result, object and
  * symbol of the answer. The answer itself is passed on, but for the resolvers: a program gets one of ours in their
- * place, which asks them, so that all that follows is seen. The programs that it is made for have one thread.
+ * place, which asks them, so that all that follows is seen. For programs of one thread.
  */
 #include <cuda.h>
 #include <dlfcn.h>
