@@ -25,7 +25,8 @@ int graph_plan_clone(struct err *err, struct graph_plan *plan, CUgraph graph)
 
 const struct func *graph_plan_func(const CUDA_KERNEL_NODE_PARAMS_v2 *k)
 {
-    const struct func *func = functions_lookup(k->func ? k->func : (CUfunction)k->kern);
+    const struct func *func =
+        k->func ? functions_lookup(k->func, FUNC_FUNCTION) : functions_lookup(k->kern, FUNC_KERNEL);
     return func == &func_unmatched ? NULL : func;
 }
 
@@ -46,7 +47,8 @@ static void plan_from_params(uint32_t site, const struct func *func,
     struct params params;
     uint32_t grid[3] = { k->gridDimX, k->gridDimY, k->gridDimZ };
     uint32_t block[3] = { k->blockDimX, k->blockDimY, k->blockDimZ };
-    params_init(&params, func->layout, k->kernelParams, k->kernelParams ? NULL : k->extra);
+    params_init(&params, functions_layout(func), k->kernelParams,
+                k->kernelParams ? NULL : k->extra);
     struct expr_env env = { .grid = grid,
                             .block = block,
                             .shared_bytes = k->sharedMemBytes,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Wrappers: functions of modules and libraries, which mean something to the spec by their names, and their end. */
+/* Wrappers: modules and libraries, and their functions, which mean something to the spec by their names. */
 #include "preload/base/functions.h"
 #include "preload/hook/wrapper.h"
 
@@ -28,9 +28,14 @@ EXPORT CUresult CUDAAPI cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, 
     return r;
 }
 
+/* What lies in the array past the library's kernels is the application's, whatever it is. */
 static void note_kernels(const CUkernel *kernels, unsigned n, CUlibrary library)
 {
-    for (unsigned i = 0; i < n; i++)
+    unsigned count = 0;
+    if (!driver_table.cuLibraryGetKernelCount ||
+        driver_table.cuLibraryGetKernelCount(&count, library) != CUDA_SUCCESS)
+        return;
+    for (unsigned i = 0; i < n && i < count; i++)
         note_function(kernels[i], FUNC_KERNEL, NULL, library);
 }
 
@@ -42,19 +47,87 @@ EXPORT CUresult CUDAAPI cuLibraryEnumerateKernels(CUkernel *kernels, unsigned n,
     return r;
 }
 
-static void note_function_of(CUfunction function, CUkernel kernel)
-{
-    if (function)
-        functions_add_of_kernel(session.spec, function, kernel);
-}
-
 EXPORT CUresult CUDAAPI cuKernelGetFunction(CUfunction *function, CUkernel kernel)
 {
     CUresult r = REAL(cuKernelGetFunction)(function, kernel);
-    if (function)
-        AFTER_SUCCESS(r, note_function_of(*function, kernel));
+    if (function && r == CUDA_SUCCESS && *function)
+        AFTER_SUCCESS(r, functions_add_of_kernel(session.spec, *function, kernel));
     return r;
 }
+
+EXPORT CUresult CUDAAPI cuLibraryGetModule(CUmodule *module, CUlibrary library)
+{
+    CUresult r = REAL(cuLibraryGetModule)(module, library);
+    if (module)
+        AFTER_SUCCESS(r, functions_note_module(*module, library));
+    return r;
+}
+
+/* ------------------------------------------------------------------------- loading */
+
+/* While the application still has the image. */
+static void note_module(CUmodule module, const void *image)
+{
+    functions_note_module(module, NULL);
+    layouts_note(session.spec, module, false, image);
+}
+
+static void note_module_file(CUmodule module, const char *path)
+{
+    functions_note_module(module, NULL);
+    layouts_note_file(session.spec, module, false, path);
+}
+
+EXPORT CUresult CUDAAPI cuModuleLoad(CUmodule *module, const char *path)
+{
+    CUresult r = REAL(cuModuleLoad)(module, path);
+    AFTER_SUCCESS(r, note_module_file(*module, path));
+    return r;
+}
+
+EXPORT CUresult CUDAAPI cuModuleLoadData(CUmodule *module, const void *image)
+{
+    CUresult r = REAL(cuModuleLoadData)(module, image);
+    AFTER_SUCCESS(r, note_module(*module, image));
+    return r;
+}
+
+EXPORT CUresult CUDAAPI cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned n,
+                                           CUjit_option *options, void **values)
+{
+    CUresult r = REAL(cuModuleLoadDataEx)(module, image, n, options, values);
+    AFTER_SUCCESS(r, note_module(*module, image));
+    return r;
+}
+
+EXPORT CUresult CUDAAPI cuModuleLoadFatBinary(CUmodule *module, const void *image)
+{
+    CUresult r = REAL(cuModuleLoadFatBinary)(module, image);
+    AFTER_SUCCESS(r, note_module(*module, image));
+    return r;
+}
+
+EXPORT CUresult CUDAAPI cuLibraryLoadData(CUlibrary *library, const void *image, CUjit_option *jit,
+                                          void **jit_values, unsigned n_jit,
+                                          CUlibraryOption *options, void **values, unsigned n)
+{
+    CUresult r =
+        REAL(cuLibraryLoadData)(library, image, jit, jit_values, n_jit, options, values, n);
+    AFTER_SUCCESS(r, layouts_note(session.spec, *library, true, image));
+    return r;
+}
+
+EXPORT CUresult CUDAAPI cuLibraryLoadFromFile(CUlibrary *library, const char *path,
+                                              CUjit_option *jit, void **jit_values, unsigned n_jit,
+                                              CUlibraryOption *options, void **values, unsigned n)
+{
+    CUresult r =
+        REAL(cuLibraryLoadFromFile)(library, path, jit, jit_values, n_jit, options, values, n);
+    AFTER_SUCCESS(r, layouts_note_file(session.spec, *library, true, path));
+    return r;
+}
+
+/* ------------------------------------------------------------------------- ends */
 
 /* Before the driver's call: once it returns, another thread may be given the same handles. */
 static void forget_functions(const void *owner)

@@ -103,7 +103,13 @@ static struct entry entries[] = {
     E(cuModuleLoadData, cuModuleLoadData, 2000),
     E(cuModuleGetFunction, cuModuleGetFunction, 2000),
     E(cuModuleUnload, cuModuleUnload, 2000),
+    E(cuModuleLoad, cuModuleLoad, 2000),
+    E(cuModuleLoadDataEx, cuModuleLoadDataEx, 2010),
+    E(cuModuleLoadFatBinary, cuModuleLoadFatBinary, 2000),
     E(cuLibraryLoadData, cuLibraryLoadData, 12000),
+    E(cuLibraryLoadFromFile, cuLibraryLoadFromFile, 12000),
+    E(cuLibraryGetModule, cuLibraryGetModule, 12000),
+    E(cuLibraryEnumerateKernels, cuLibraryEnumerateKernels, 12040),
     E(cuLibraryGetKernel, cuLibraryGetKernel, 12000),
     E(cuLibraryUnload, cuLibraryUnload, 12000),
     E(cuKernelGetFunction, cuKernelGetFunction, 12000),
@@ -236,7 +242,8 @@ static void told(const char *what, int result)
     if (!quiet || result) {
         /* loading PTX may start a compiler, which may change errno */
         printf("%s %d %d\n", what, result,
-               !strcmp(what, "module") || !strcmp(what, "library") ? 0 : e);
+               !strcmp(what, "module") || !strcmp(what, "library") || !strcmp(what, "load") ? 0
+                                                                                            : e);
         fflush(stdout);
     }
     errno = 0;
@@ -277,6 +284,77 @@ static CUresult launch(const char *how, char **w)
         return CALL(cuLaunchKernelEx, &config, f, NULL, extra);
     }
     return CALL(cuLaunchKernel, f, grid, 1, 1, block, 1, 1, 0, stream, params, NULL);
+}
+
+/* launchodd F STREAM GRID BLOCK PTR N SEED: a struct between two small parameters, each in memory of its own */
+static CUresult launch_odd(char **w)
+{
+    struct {
+        uint32_t n;
+        uint64_t p;
+        uint32_t seed;
+    } args = { (uint32_t)value(w[6]), value(w[5]), (uint32_t)value(w[7]) };
+    uint8_t before = 0x5a;
+    uint32_t after = 0xa5a5a5a5;
+    void *params[] = { &before, &args, &after };
+    errno = 0;
+    return CALL(cuLaunchKernel, handle(w[1]), number(w[3]), 1, 1, number(w[4]), 1, 1, 0,
+                handle(w[2]), params, NULL);
+}
+
+/* A file in memory, and a zero byte; the memory is of this size only, and of this call only. */
+static void *image_of(const char *path)
+{
+    FILE *f = fopen(path, "rb");
+    long n = f && !fseek(f, 0, SEEK_END) ? ftell(f) : -1;
+    char *bytes = n >= 0 ? calloc(1, (size_t)n + 1) : NULL;
+    if (!bytes || fseek(f, 0, SEEK_SET) || fread(bytes, 1, (size_t)n, f) != (size_t)n) {
+        fprintf(stderr, "driver_calls: cannot read %s\n", path);
+        exit(2);
+    }
+    fclose(f);
+    return bytes;
+}
+
+/* load HOW NAME PATH: a module or library, by one of the calls that do it */
+static CUresult load_image(const char *how, void *out, const char *path)
+{
+    if (!strcmp(how, "modulefile"))
+        return CALL(cuModuleLoad, out, path);
+    if (!strcmp(how, "libraryfile"))
+        return CALL(cuLibraryLoadFromFile, out, path, NULL, NULL, 0, NULL, NULL, 0);
+    void *image = image_of(path), *given = image;
+    struct {
+        uint32_t magic, version;
+        const void *data, *more;
+    } wrapper = { 0x466243b1, 1, image, NULL };
+    if (!strncmp(how, "wrapped", 7)) {
+        given = &wrapper;
+        how += 7;
+    }
+    CUresult r = !strcmp(how, "module")     ? CALL(cuModuleLoadData, out, given)
+                 : !strcmp(how, "moduleex") ? CALL(cuModuleLoadDataEx, out, given, 0, NULL, NULL)
+                 : !strcmp(how, "modulefat")
+                     ? CALL(cuModuleLoadFatBinary, out, given)
+                     : CALL(cuLibraryLoadData, out, given, NULL, NULL, 0, NULL, NULL, 0);
+    free(image);
+    return r;
+}
+
+/* enumerate LIBRARY N NAME TAIL: an array of N, which holds TAIL wherever the driver writes nothing */
+static CUresult enumerate(char **w)
+{
+    CUkernel kernels[32];
+    unsigned n = number(w[2]);
+    for (unsigned i = 0; i < 32; i++)
+        kernels[i] = handle(w[4]);
+    CUresult r = CALL(cuLibraryEnumerateKernels, kernels, n, handle(w[1]));
+    for (unsigned i = 0; i < n && i < 32; i++) {
+        char name[24];
+        snprintf(name, sizeof name, "%.16s%u", w[3], i);
+        *var(name) = (uint64_t)(uintptr_t)kernels[i];
+    }
+    return r;
 }
 
 static CUresult digest(char **w)
@@ -463,6 +541,9 @@ static int process_line(const char *op, char **w, int line, struct where at)
     } else if (!strcmp(op, "limit")) { /* bytes a file may have; SIGXFSZ as it is */
         struct rlimit limit = { value(w[1]), value(w[1]) };
         setrlimit(RLIMIT_FSIZE, &limit);
+    } else if (!strcmp(op, "dlopen")) { /* for this program alone, as Python loads its modules */
+        if (!dlopen(w[1], RTLD_NOW | RTLD_LOCAL))
+            exit(2);
     } else if (!strcmp(op, "close")) {
         dlclose(library);
     } else if (!strcmp(op, "sleep")) {
@@ -507,6 +588,14 @@ static int driver_line(const char *op, char **w)
         return CALL(cuModuleUnload, handle(w[1]));
     if (!strcmp(op, "library"))
         return CALL(cuLibraryLoadData, OUT(CUlibrary), ptx_of(w[2]), NULL, NULL, 0, NULL, NULL, 0);
+    if (!strcmp(op, "load"))
+        return load_image(w[1], var(w[2]), w[3]);
+    if (!strcmp(op, "libmodule"))
+        return CALL(cuLibraryGetModule, OUT(CUmodule), handle(w[2]));
+    if (!strcmp(op, "enumerate"))
+        return enumerate(w);
+    if (!strcmp(op, "launchodd"))
+        return launch_odd(w);
     if (!strcmp(op, "kernel"))
         return CALL(cuLibraryGetKernel, OUT(CUkernel), handle(w[2]), w[3]);
     if (!strcmp(op, "libunload"))
