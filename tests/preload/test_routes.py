@@ -6,6 +6,8 @@ import images
 from kit import START, filled, site, spec
 from standin_log import Log
 
+pytestmark = pytest.mark.since(12000, "libraries (cuLibraryLoadData)")
+
 BEGIN = START[:3]
 TEXT = spec(site())
 LIBRARY = images.ptx(images.fill("first"), images.fill("block"), images.fill("other"))
@@ -54,6 +56,7 @@ def test_a_module_handle_comes_back_after_its_library(bench, image):
     bench.captured("a module's handle", r, [filled(seed, 64) for seed in range(8)])
 
 
+@pytest.mark.since(12040, "cuLibraryEnumerateKernels")
 def test_enumeration_is_bounded(bench, image):
     """The driver fills what there is: past it lies what the application left there, here a function that it launches."""
     script = BEGIN + ["alloc p 4096", f"load module m {image(LIBRARY)}", "func f m block", f"load library l {image(OTHER_ORDER, 'l')}",
@@ -74,6 +77,7 @@ def routes(image):
     return [line.replace("IMAGE", str(image(LIBRARY, "m"))).replace("LIBRARY", str(image(LIBRARY, "l"))) for line in ROUTES]
 
 
+@pytest.mark.since(12040, "cuLibraryEnumerateKernels, cuFuncGetParamInfo")
 def test_no_handle_is_asked_by_the_wrong_call(bench, image):
     r = bench.alike("all routes", routes(image), TEXT)
     bench.captured("all routes", r, [filled(1, 64)] * 5)
@@ -83,6 +87,7 @@ def test_no_handle_is_asked_by_the_wrong_call(bench, image):
                 [c for c in asked if c["result"] not in (0, 1)])
 
 
+@pytest.mark.since(12040, "cuFuncGetParamInfo")
 @pytest.mark.parametrize("name", ["cuFuncGetParamInfo", "cuKernelGetParamInfo"])
 @pytest.mark.parametrize("result", [201, 900])
 def test_layouts_are_asked_for_again_at_the_first_launch(bench, image, name, result):
@@ -100,6 +105,7 @@ def test_layouts_are_asked_for_again_at_the_first_launch(bench, image, name, res
     bench.check(len(asked) == 2, "not at every launch", len(asked))
 
 
+@pytest.mark.since(12040, "cuFuncGetParamInfo")
 def test_layouts_are_asked_for_in_relaxed_mode(bench, image):
     """The call may load the function, which a thread that captures in another mode may not do."""
     log = calls(bench, routes(image), DMI_STANDIN_FAIL="cuFuncGetParamInfo:1:900")
