@@ -76,6 +76,14 @@ struct entry {
 };
 
 #ifdef LINKED
+/* NULL where the driver is too old for one */
+#pragma weak cuLibraryLoadData
+#pragma weak cuLibraryLoadFromFile
+#pragma weak cuLibraryEnumerateKernels
+#pragma weak cuLibraryGetKernel
+#pragma weak cuLibraryGetModule
+#pragma weak cuLibraryUnload
+#pragma weak cuKernelGetFunction
 #define LINK(symbol) (void *)(uintptr_t)symbol
 #else
 #define LINK(symbol) NULL

@@ -24,10 +24,11 @@
 #include <stdint.h>
 
 #include "entries.h"
+#include "version.h"
 
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
 
-enum { DRIVER_VERSION = 13000, MAX_DEVICES = 8, MAX_PARAM_BYTES = 32764 };
+enum { MAX_DEVICES = 8, MAX_PARAM_BYTES = 32764 };
 
 /* ---- entries and log ---- */
 

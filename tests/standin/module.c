@@ -89,9 +89,12 @@ static CUresult image_make(const void *data, unsigned n_options, CUjit_option *o
     if (!data || (n_options && (!options || !values)))
         return CUDA_ERROR_INVALID_VALUE;
     jit_logs(n_options, options, values, &error, &info);
-    res = fatbin_find_ptx(data, driver.config.sm, &text, &n_text);
+    res = fatbin_find_ptx(data, driver.config.sm, ptx_newest(driver_version), &text, &n_text);
     if (res == CUDA_SUCCESS)
         res = image_load(text, n_text, image, message, sizeof(message));
+    else if (res == CUDA_ERROR_UNSUPPORTED_PTX_VERSION)
+        snprintf(message, sizeof(message), "PTX newer than %d.%d, which this driver reads up to",
+                 ptx_newest(driver_version) / 10, ptx_newest(driver_version) % 10);
     if (text_out) {
         *text_out = text;
         *n_text_out = n_text;
