@@ -92,10 +92,23 @@ static CUresult capture_check(struct capture *capture)
     return capture->invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
 }
 
+static void invalidate(struct capture *capture)
+{
+    if (!capture->invalid)
+        log_detail("\"invalidates\":%llu", capture->id);
+    capture->invalid = true;
+}
+
 void capture_invalidate(struct stream *stream)
 {
     if (stream->capture)
-        stream->capture->invalid = true;
+        invalidate(stream->capture);
+}
+
+CUresult capture_event_asked(struct event *event)
+{
+    invalidate(event->capture);
+    return CUDA_ERROR_CAPTURED_EVENT;
 }
 
 CUresult capture_unsafe(void)
@@ -110,7 +123,7 @@ CUresult capture_unsafe(void)
                       tls.capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
 
         if (mine || global) {
-            c->invalid = true;
+            invalidate(c);
             res = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         }
     }
@@ -126,7 +139,7 @@ CUresult capture_implicit(struct context *ctx)
         return CUDA_SUCCESS;
     for (struct stream *s = ctx->streams; s; s = s->next) {
         if (s->capture && !(s->flags & CU_STREAM_NON_BLOCKING)) {
-            s->capture->invalid = true;
+            invalidate(s->capture);
             res = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
         }
     }
@@ -149,7 +162,7 @@ static CUresult add_behind(struct stream *stream, CUgraphNodeType type, struct w
     res = graph_add(stream->capture->graph, type, work, (struct graph_node *const *)deps->nodes,
                     deps->data, deps->n, &node);
     if (res != CUDA_SUCCESS) {
-        stream->capture->invalid = true;
+        invalidate(stream->capture);
         return res;
     }
     deps->n = 0;
@@ -176,7 +189,7 @@ CUresult capture_add_exec(struct stream *stream, struct graph_exec *exec)
     if (!child)
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (graph_has_memory(child)) {
-        stream->capture->invalid = true;
+        invalidate(stream->capture);
         graph_free(child);
         return CUDA_ERROR_NOT_SUPPORTED;
     }
@@ -231,20 +244,20 @@ CUresult capture_event_wait(struct stream *stream, struct event *event, unsigned
         return res != CUDA_SUCCESS ? res : capture_add(stream, work);
     }
     if (!event->capture) {
-        capture->invalid = true;
+        invalidate(capture);
         return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
     }
     res = capture_check(event->capture);
     if (res != CUDA_SUCCESS)
         return res;
     if (capture && capture != event->capture) {
-        capture->invalid = true;
-        event->capture->invalid = true;
+        invalidate(capture);
+        invalidate(event->capture);
         return CUDA_ERROR_STREAM_CAPTURE_MERGE;
     }
     if (!capture) {
         if (stream == stream->ctx->legacy) {
-            event->capture->invalid = true;
+            invalidate(event->capture);
             return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
         }
         stream->deps = calloc(1, sizeof(*stream->deps));
@@ -315,7 +328,7 @@ void capture_forget(struct stream *stream)
 {
     capture_forget_origin(stream);
     if (stream->capture) {
-        stream->capture->invalid = true;
+        invalidate(stream->capture);
         stream_leave(stream);
     }
 }
@@ -442,7 +455,7 @@ CUresult impl_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
     if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != thread_id())
         return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
     if (capture->origin != stream) {
-        capture->invalid = true;
+        invalidate(capture);
         return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
     }
     if (capture->invalid)

@@ -277,6 +277,8 @@ static CUresult context_synchronize(CUcontext handle)
             res = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         }
     }
+    if (res == CUDA_SUCCESS)
+        res = capture_unsafe();
     if (res != CUDA_SUCCESS)
         return res;
     context_drain(ctx);

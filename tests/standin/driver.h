@@ -404,6 +404,8 @@ void capture_deps_free(struct capture_deps *deps);
 CUresult capture_add_exec(struct stream *stream, struct graph_exec *exec);
 CUresult capture_event_record(struct stream *stream, struct event *event, unsigned flags);
 CUresult capture_event_wait(struct stream *stream, struct event *event, unsigned flags);
+/** capture_event_asked() - an event that was recorded in a capture has no state: the capture is invalid, the error to return */
+CUresult capture_event_asked(struct event *event);
 /** stream_do() - submit to a stream, or capture; reference taken over. *out (may be NULL) gets the op */
 CUresult stream_do(struct stream *stream, struct work *work, struct op **out);
 

@@ -502,6 +502,8 @@ CUresult impl_cuMemFreeHost(void *p)
     DRIVER_LOCKED;
 
     res = context_current(&ctx);
+    if (res == CUDA_SUCCESS)
+        res = capture_unsafe();
     if (res != CUDA_SUCCESS)
         return res;
     alloc = memory_find((uintptr_t)p);
@@ -576,6 +578,8 @@ CUresult impl_cuMemHostUnregister(void *p)
     if (!p)
         return CUDA_ERROR_INVALID_VALUE;
     res = context_current(&ctx);
+    if (res == CUDA_SUCCESS)
+        res = capture_unsafe();
     if (res != CUDA_SUCCESS)
         return res;
     alloc = memory_find((uintptr_t)p);

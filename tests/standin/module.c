@@ -257,6 +257,8 @@ CUresult impl_cuModuleUnload(CUmodule hmod)
     if (!object_is(module, OBJECT_MODULE) || module->library)
         return CUDA_ERROR_INVALID_HANDLE;
     res = module->ctx->sticky;
+    if (res == CUDA_SUCCESS)
+        res = capture_unsafe();
     if (res != CUDA_SUCCESS)
         return res;
     context_drain(module->ctx);

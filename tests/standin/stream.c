@@ -401,6 +401,11 @@ CUresult impl_cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t 
     (void)flags;
     if (!memory_find(dptr))
         return CUDA_ERROR_INVALID_VALUE;
+    /* "Not currently supported in graphs": CUDA programming guide, "Prohibited and unhandled operations" */
+    if (stream->capture) {
+        capture_invalidate(stream);
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
     return stream_do(stream, work_new(WORK_NOP, stream->ctx), NULL);
 }
 
