@@ -14,7 +14,7 @@ CUresult context_current(struct context **ctx)
 
     if (!top)
         return CUDA_ERROR_INVALID_CONTEXT;
-    if (!object_is(top, OBJECT_CONTEXT))
+    if (!object_live(top, OBJECT_CONTEXT))
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     *ctx = top;
     return top->sticky;

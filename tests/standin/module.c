@@ -254,8 +254,10 @@ CUresult impl_cuModuleUnload(CUmodule hmod)
     CUresult res;
     DRIVER_LOCKED;
 
-    if (!object_is(module, OBJECT_MODULE) || module->library)
+    if (!object_is(module, OBJECT_MODULE))
         return CUDA_ERROR_INVALID_HANDLE;
+    if (module->library)
+        return CUDA_ERROR_NOT_PERMITTED;
     res = module->ctx->sticky;
     if (res == CUDA_SUCCESS)
         res = capture_unsafe();
@@ -356,6 +358,7 @@ CUresult impl_cuModuleEnumerateFunctions(CUfunction *functions, unsigned int num
         return CUDA_ERROR_INVALID_HANDLE;
     for (unsigned i = 0; i < numFunctions && i < image_n_kernels(module->image); i++)
         functions[i] = (CUfunction)module_function(module, i);
+    handles_poison(functions, image_n_kernels(module->image), numFunctions);
     return CUDA_SUCCESS;
 }
 
@@ -588,6 +591,7 @@ CUresult impl_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int numKerne
         return CUDA_ERROR_INVALID_HANDLE;
     for (unsigned i = 0; i < numKernels && i < image_n_kernels(library->image); i++)
         kernels[i] = (CUkernel)library_kernel(library, i);
+    handles_poison(kernels, image_n_kernels(library->image), numKernels);
     return CUDA_SUCCESS;
 }
 
@@ -634,7 +638,7 @@ CUresult function_resolve(CUfunction handle, struct context *ctx, struct functio
 {
     if (!handle)
         return CUDA_ERROR_INVALID_VALUE;
-    if (object_is(handle, OBJECT_KERNEL)) {
+    if (object_live(handle, OBJECT_KERNEL)) {
         CUresult res = kernel_function((struct kernel *)handle, ctx, function);
 
         if (res == CUDA_SUCCESS) {
@@ -650,6 +654,18 @@ CUresult function_resolve(CUfunction handle, struct context *ctx, struct functio
         return CUDA_ERROR_INVALID_HANDLE;
     *function = (struct function *)handle;
     return (*function)->module->ctx == ctx ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+/* For the calls that take functions only, though a CUkernel can be launched as one. */
+static CUresult function_only(CUfunction handle, struct function **function)
+{
+    struct context *ctx;
+    CUresult res = context_current(&ctx);
+
+    if (res != CUDA_SUCCESS)
+        return res;
+    return object_is(handle, OBJECT_FUNCTION) ? function_resolve(handle, ctx, function)
+                                              : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult impl_cuKernelGetFunction(CUfunction *pFunc, CUkernel handle)
@@ -802,13 +818,13 @@ static CUresult attribute_set(const struct kernel_info *info, int *set, CUfuncti
 CUresult impl_cuFuncGetAttribute(int *pi, CUfunction_attribute attrib, CUfunction hfunc)
 {
     struct function *function;
-    struct context *ctx;
     CUresult res;
     DRIVER_LOCKED;
 
-    res = context_current(&ctx);
-    if (res == CUDA_SUCCESS)
-        res = function_resolve(hfunc, ctx, &function);
+    /* The driver knows a kernel here, and dereferences what else it is given. */
+    if (object_live(hfunc, OBJECT_KERNEL))
+        return CUDA_ERROR_INVALID_HANDLE;
+    res = function_only(hfunc, &function);
     return res != CUDA_SUCCESS ? res
                                : attribute_get(function->info, function->attributes, attrib, pi);
 }
@@ -816,13 +832,10 @@ CUresult impl_cuFuncGetAttribute(int *pi, CUfunction_attribute attrib, CUfunctio
 CUresult impl_cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int value)
 {
     struct function *function;
-    struct context *ctx;
     CUresult res;
     DRIVER_LOCKED;
 
-    res = context_current(&ctx);
-    if (res == CUDA_SUCCESS)
-        res = function_resolve(hfunc, ctx, &function);
+    res = function_only(hfunc, &function);
     if (res == CUDA_SUCCESS)
         res = attribute_set(function->info, function->attributes, attrib, value);
     if (res == CUDA_SUCCESS && attrib == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)
@@ -833,17 +846,13 @@ CUresult impl_cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, 
 CUresult impl_cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache config)
 {
     (void)config;
-    return object_is(hfunc, OBJECT_FUNCTION) || object_is(hfunc, OBJECT_KERNEL)
-               ? CUDA_SUCCESS
-               : CUDA_ERROR_INVALID_HANDLE;
+    return object_is(hfunc, OBJECT_FUNCTION) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult impl_cuFuncSetSharedMemConfig(CUfunction hfunc, CUsharedconfig config)
 {
     (void)config;
-    return object_is(hfunc, OBJECT_FUNCTION) || object_is(hfunc, OBJECT_KERNEL)
-               ? CUDA_SUCCESS
-               : CUDA_ERROR_INVALID_HANDLE;
+    return object_is(hfunc, OBJECT_FUNCTION) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult impl_cuKernelGetAttribute(int *pi, CUfunction_attribute attrib, CUkernel kernel,
