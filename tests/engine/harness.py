@@ -21,7 +21,7 @@ DROP_REASONS = ("ring_full", "too_large", "bad_pointer", "bad_expr", "copy_faile
 
 
 # The stand-in's modes are those of the whole run.
-KEPT = ("DMI_STANDIN_CACHE", "DMI_DRIVER", "DMI_STANDIN_HANDLES")
+KEPT = ("DMI_STANDIN_CACHE", "DMI_DRIVER", "DMI_STANDIN_HANDLES", "DMI_STANDIN_LOAD_WAITS")
 
 
 def environment(**more):

@@ -57,7 +57,10 @@ struct context *context_new(int device, unsigned flags, bool primary)
 void context_destroy(struct context *ctx)
 {
     struct context **link = &driver.contexts;
+    LOADING(ctx);
 
+    if (!loading_)
+        return;
     context_drain(ctx);
     while (ctx->modules)
         module_destroy(ctx->modules);

@@ -106,8 +106,11 @@ static enum handles_mode handles_mode(const char *text)
 static void config_read(void)
 {
     struct config *c = &driver.config;
+    const char *loading = getenv("CUDA_MODULE_LOADING");
 
     c->handles = handles_mode(getenv("DMI_STANDIN_HANDLES"));
+    c->load_waits = env_number("DMI_STANDIN_LOAD_WAITS", 1) != 0;
+    c->lazy = !loading || strcmp(loading, "EAGER") != 0;
 
     c->log = getenv("DMI_STANDIN_LOG");
     c->dump = getenv("DMI_STANDIN_DUMP");

@@ -75,6 +75,8 @@ enum handles_mode {
 
 struct config {
     enum handles_mode handles;
+    bool load_waits; /* what load.c says */
+    bool lazy;       /* functions are loaded by their first use */
     const char *log;
     const char *dump;
     const char *dump_file;
@@ -167,7 +169,9 @@ struct context {
     size_t limits[16];
     CUfunc_cache cache_config;
     CUsharedconfig shared_config;
-    uint64_t peers; /* bit per device whose memory is enabled */
+    uint64_t peers;  /* bit per device whose memory is enabled */
+    uint64_t loader; /* thread that holds the load lock (load.c), 0: none */
+    unsigned n_loads;
 };
 
 struct device {
@@ -234,6 +238,21 @@ struct context *context_new(int device, unsigned flags, bool primary);
 void context_destroy(struct context *ctx);
 /** context_drain() - wait until what was submitted to @ctx so far is done; lock held, dropped while waiting */
 void context_drain(struct context *ctx);
+
+/* ---- the lock that loading takes ---- */
+
+/**
+ * load_begin() - take @ctx's load lock, then wait for what is queued there; driver.lock held, dropped meanwhile
+ * Return: the context, for load_end(); NULL if it ended meanwhile.
+ */
+struct context *load_begin(struct context *ctx);
+void load_end(struct context **ctx);
+/** LOADING - hold @ctx's load lock until the end of the block */
+#define LOADING(ctx) __attribute__((cleanup(load_end))) struct context *loading_ = load_begin(ctx)
+/** load_result() - what the call that holds @ctx's lock returns for it: its error, or that it has ended */
+CUresult load_result(const struct context *ctx);
+/** function_load() - the first use of a function loads it, where loading is lazy; lock held */
+CUresult function_load(struct function *function);
 
 /* ---- work: what an operation or a graph node does ---- */
 
@@ -524,6 +543,7 @@ struct function {
     const char *name;
     int max_dynamic_shared;
     int attributes[CU_FUNC_ATTRIBUTE_MAX];
+    bool loaded;            /* has been used */
     atomic_ullong block_ns; /* what a block took when it was last run, for sharing grids out */
     /* cuFuncSetBlockShape() and friends, for the oldest clients */
     unsigned set_block[3];

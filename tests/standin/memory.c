@@ -375,6 +375,10 @@ CUresult impl_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
     res = context_current(&ctx);
     if (res == CUDA_SUCCESS)
         res = capture_unsafe();
+    if (res != CUDA_SUCCESS)
+        return res;
+    LOADING(ctx);
+    res = load_result(loading_);
     if (res == CUDA_SUCCESS)
         res = memory_alloc(ctx->device, ctx, bytesize, ALLOC_DEVICE, &address);
     if (res != CUDA_SUCCESS)
@@ -503,6 +507,10 @@ static CUresult host_alloc_entry(void **pp, size_t size, enum alloc_kind kind, u
     res = context_current(&ctx);
     if (res == CUDA_SUCCESS)
         res = capture_unsafe();
+    if (res != CUDA_SUCCESS)
+        return res;
+    LOADING(ctx);
+    res = load_result(loading_);
     if (res == CUDA_SUCCESS)
         res = host_alloc(ctx, size, kind, flags, &at);
     if (res != CUDA_SUCCESS)
@@ -578,6 +586,10 @@ CUresult impl_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
     res = context_current(&ctx);
     if (res == CUDA_SUCCESS)
         res = capture_unsafe();
+    if (res != CUDA_SUCCESS)
+        return res;
+    LOADING(ctx);
+    res = load_result(loading_);
     if (res != CUDA_SUCCESS)
         return res;
     i = lower_bound((uintptr_t)p);

@@ -137,6 +137,15 @@ static CUresult module_new(struct context *ctx, struct image *image, struct libr
     return CUDA_SUCCESS;
 }
 
+static CUresult module_load(struct context *ctx, struct image *image, struct library *library,
+                            struct module **out)
+{
+    LOADING(ctx);
+    CUresult res = load_result(loading_);
+
+    return res != CUDA_SUCCESS ? res : module_new(ctx, image, library, out);
+}
+
 /* The context has drained: none of its kernels are queued. */
 void module_destroy(struct module *module)
 {
@@ -185,7 +194,7 @@ static CUresult load(CUmodule *out, const void *data, unsigned n_options, CUjit_
 
         res = context_current(&ctx);
         if (res == CUDA_SUCCESS)
-            res = module_new(ctx, image, NULL, &module);
+            res = module_load(ctx, image, NULL, &module);
         image_unref(image);
     }
     if (res == CUDA_SUCCESS)
@@ -263,6 +272,7 @@ CUresult impl_cuModuleUnload(CUmodule hmod)
         res = capture_unsafe();
     if (res != CUDA_SUCCESS)
         return res;
+    LOADING(module->ctx);
     context_drain(module->ctx);
     module_destroy(module);
     return CUDA_SUCCESS;
@@ -272,7 +282,7 @@ CUresult impl_cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
 {
     if (!mode)
         return CUDA_ERROR_INVALID_VALUE;
-    *mode = CU_MODULE_EAGER_LOADING;
+    *mode = driver.config.lazy ? CU_MODULE_LAZY_LOADING : CU_MODULE_EAGER_LOADING;
     return CUDA_SUCCESS;
 }
 
@@ -291,6 +301,7 @@ static struct function *module_function(struct module *module, unsigned index)
     function->index = index;
     function->info = image_kernel(module->image, index);
     function->name = function->info->name;
+    function->loaded = !driver.config.lazy;
     function->next = module->functions;
     function->attributes[CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT] = -1;
     module->functions = function;
@@ -496,14 +507,14 @@ static CUresult library_module(struct library *library, struct context *ctx, str
     }
     if (!library->image_taken || !image_globals_size(library->image)) {
         library->image_taken = true;
-        return module_new(ctx, library->image, library, module);
+        return module_load(ctx, library->image, library, module);
     }
     if (!library->text)
         return CUDA_ERROR_OUT_OF_MEMORY;
     res = image_load(library->text, library->n_text, &image, NULL, 0);
     if (res != CUDA_SUCCESS)
         return res;
-    res = module_new(ctx, image, library, module);
+    res = module_load(ctx, image, library, module);
     image_unref(image);
     return res;
 }
@@ -641,6 +652,8 @@ CUresult function_resolve(CUfunction handle, struct context *ctx, struct functio
     if (object_live(handle, OBJECT_KERNEL)) {
         CUresult res = kernel_function((struct kernel *)handle, ctx, function);
 
+        if (res == CUDA_SUCCESS)
+            res = function_load(*function);
         if (res == CUDA_SUCCESS) {
             int dynamic = ((struct kernel *)handle)
                               ->attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES];
@@ -653,7 +666,7 @@ CUresult function_resolve(CUfunction handle, struct context *ctx, struct functio
     if (!object_is(handle, OBJECT_FUNCTION))
         return CUDA_ERROR_INVALID_HANDLE;
     *function = (struct function *)handle;
-    return (*function)->module->ctx == ctx ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    return (*function)->module->ctx == ctx ? function_load(*function) : CUDA_ERROR_INVALID_HANDLE;
 }
 
 /* For the calls that take functions only, though a CUkernel can be launched as one. */
@@ -741,8 +754,14 @@ static CUresult param_info(const struct kernel_info *info, size_t index, size_t 
 CUresult impl_cuFuncGetParamInfo(CUfunction func, size_t paramIndex, size_t *paramOffset,
                                  size_t *paramSize)
 {
+    CUresult res;
+    DRIVER_LOCKED;
+
     if (!object_is(func, OBJECT_FUNCTION))
         return CUDA_ERROR_INVALID_HANDLE;
+    res = function_load((struct function *)func);
+    if (res != CUDA_SUCCESS)
+        return res;
     return param_info(((struct function *)func)->info, paramIndex, paramOffset, paramSize);
 }
 
@@ -760,13 +779,17 @@ CUresult impl_cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction function)
         return CUDA_ERROR_INVALID_VALUE;
     if (!object_is(function, OBJECT_FUNCTION))
         return CUDA_ERROR_INVALID_HANDLE;
-    *state = CU_FUNCTION_LOADING_STATE_LOADED;
+    *state = ((struct function *)function)->loaded ? CU_FUNCTION_LOADING_STATE_LOADED
+                                                   : CU_FUNCTION_LOADING_STATE_UNLOADED;
     return CUDA_SUCCESS;
 }
 
 CUresult impl_cuFuncLoad(CUfunction function)
 {
-    return object_is(function, OBJECT_FUNCTION) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    DRIVER_LOCKED;
+
+    return object_is(function, OBJECT_FUNCTION) ? function_load((struct function *)function)
+                                                : CUDA_ERROR_INVALID_HANDLE;
 }
 
 static CUresult attribute_get(const struct kernel_info *info, const int *set,
