@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Handles that end and come back, contexts, devices, threads, streams, and every way to split or leave a process."""
+import subprocess
 import time
 
 import pytest
@@ -108,6 +109,16 @@ def test_ring_is_made_late(bench):
                       "endcapture g b", "ssync s", "sync", "digest p 256"]
     r = bench.alike("a blocking stream is captured when the library creates the ring", script, TEXT)
     all_of(bench, "a ring created during a capture", r, [filled(2, 64)])
+
+
+@pytest.mark.xfail(strict=True, raises=subprocess.TimeoutExpired,
+                   reason="the ring is built inside the first matched launch: its allocations and its module wait for the running kernel")
+def test_a_running_kernel_waits_for_the_launching_thread(bench):
+    """It spins on a word that the thread stores after its next launch, that of a site: whatever waits in that launch hangs."""
+    script = START + ["module ms spin", "func spin ms spin", "funcload spin", "funcload block", "hostalloc w 64", "store w 0", "stream a", "stream b",
+                      "launch spin a 1 1 w 0 0", "launch block b 1 64 p 64 1", "store w 1", "sync", "digest p 256"]
+    r = bench.alike("a kernel spins while a site's kernel is launched", script, TEXT, timeout=10)
+    all_of(bench, "a launch beside a spinning kernel", r, [filled(1, 64)])
 
 
 WORK = ["launch block 0 1 64 p 64 1", "sync"]
