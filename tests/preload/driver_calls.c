@@ -111,6 +111,7 @@ static struct entry entries[] = {
     E(cuModuleUnload, cuModuleUnload, 2000),
     E(cuLibraryLoadData, cuLibraryLoadData, 12000),
     E(cuLibraryGetKernel, cuLibraryGetKernel, 12000),
+    E(cuLibraryEnumerateKernels, cuLibraryEnumerateKernels, 12040),
     E(cuLibraryUnload, cuLibraryUnload, 12000),
     E(cuKernelGetFunction, cuKernelGetFunction, 12000),
     E(cuMemAlloc_v2, cuMemAlloc, 3020),
@@ -311,6 +312,20 @@ static CUresult write_pattern(char **w)
     CUresult r = bytes ? CALL(cuMemcpyHtoD_v2, (CUdeviceptr)value(w[1]), bytes, n)
                        : CUDA_ERROR_OUT_OF_MEMORY;
     free(bytes);
+    return r;
+}
+
+/* kernels NAME LIBRARY N: room for N, NAME0 and so on are what came */
+static CUresult kernels(char **w)
+{
+    CUkernel found[64] = { NULL };
+    unsigned n = number(w[3]);
+    char name[32];
+    CUresult r = CALL(cuLibraryEnumerateKernels, found, n < 64 ? n : 64, handle(w[2]));
+    for (unsigned i = 0; i < 64 && r == CUDA_SUCCESS; i++) {
+        snprintf(name, sizeof name, "%s%u", w[1], i);
+        *var(name) = (uintptr_t)found[i];
+    }
     return r;
 }
 
@@ -519,6 +534,8 @@ static int driver_line(const char *op, char **w)
         return CALL(cuLibraryLoadData, OUT(CUlibrary), ptx_of(w[2]), NULL, NULL, 0, NULL, NULL, 0);
     if (!strcmp(op, "kernel"))
         return CALL(cuLibraryGetKernel, OUT(CUkernel), handle(w[2]), w[3]);
+    if (!strcmp(op, "kernels"))
+        return kernels(w);
     if (!strcmp(op, "libunload"))
         return CALL(cuLibraryUnload, handle(w[1]));
     if (!strcmp(op, "kfunc"))
