@@ -496,15 +496,28 @@ CUresult impl_cuLibraryUnload(CUlibrary handle)
     return CUDA_SUCCESS;
 }
 
-static CUresult library_module(struct library *library, struct context *ctx, struct module **module)
+static struct module *module_of(const struct library *library, const struct context *ctx)
+{
+    struct module *module = ctx->modules;
+
+    while (module && module->library != library)
+        module = module->next;
+    return module;
+}
+
+static CUresult library_load_into(struct library *library, struct context *ctx,
+                                  struct module **module)
 {
     struct image *image;
     CUresult res;
+    LOADING(ctx);
 
-    for (*module = ctx->modules; *module; *module = (*module)->next) {
-        if ((*module)->library == library)
-            return CUDA_SUCCESS;
-    }
+    res = load_result(loading_);
+    if (res != CUDA_SUCCESS)
+        return res;
+    *module = module_of(library, ctx);
+    if (*module) /* by another thread, for whose lock this one waited */
+        return CUDA_SUCCESS;
     if (!library->image_taken || !image_globals_size(library->image)) {
         library->image_taken = true;
         return module_load(ctx, library->image, library, module);
@@ -517,6 +530,12 @@ static CUresult library_module(struct library *library, struct context *ctx, str
     res = module_load(ctx, image, library, module);
     image_unref(image);
     return res;
+}
+
+static CUresult library_module(struct library *library, struct context *ctx, struct module **module)
+{
+    *module = module_of(library, ctx);
+    return *module ? CUDA_SUCCESS : library_load_into(library, ctx, module);
 }
 
 CUresult impl_cuLibraryGetModule(CUmodule *pMod, CUlibrary handle)

@@ -290,6 +290,26 @@ START_TEST(others_wait_for_the_lock_itself)
 }
 END_TEST
 
+static CUfunction got[2];
+CALL(first_function, cuKernelGetFunction(&got[0], kernel))
+CALL(second_function, cuKernelGetFunction(&got[1], kernel))
+
+START_TEST(a_library_comes_into_a_context_once)
+{
+    struct call first, second;
+
+    setup();
+    launch_spin(0);
+    call_start(&first, first_function);
+    call_start(&second, second_function);
+    ck_assert(!call_returns(&first, SOON_MS) && !call_returns(&second, 1));
+    set_flag(0);
+    call_end(&first);
+    call_end(&second);
+    ck_assert_ptr_eq(got[0], got[1]);
+}
+END_TEST
+
 START_TEST(another_context_is_another_lock)
 {
     CUcontext own = ctx;
@@ -341,6 +361,7 @@ int main(void)
     tcase_add_test(loads, eager_loading_leaves_nothing_to_the_first_use);
     tcase_add_test(loads, lazy_loading_says_what_is_loaded);
     tcase_add_test(loads, others_wait_for_the_lock_itself);
+    tcase_add_test(loads, a_library_comes_into_a_context_once);
     tcase_add_test(loads, another_context_is_another_lock);
     tcase_add_test(loads, loading_in_the_thread_that_a_kernel_waits_for_hangs);
     suite_add_tcase(suite, loads);
