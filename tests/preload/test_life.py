@@ -51,9 +51,11 @@ def test_modules(bench):
 
 def test_an_address_comes_back(bench):
     """What is known of an allocation ends with it: a smaller one at the same address has other bounds, and a copy past them would fault."""
-    script = START + ["module mv view", "func view mv view0", "alloc q 1048576", "write q 8000 5", "launch view 0 1 1 q 2000 0", "sync", "free q",
-                      "alloc r 4096", "write r 4096 6", "launch view 0 1 1 r 2000 0", "launch view 0 1 1 r 1000 0", "sync", "digest r 4096"]
-    r = bench.alike("an allocation ends, a smaller one comes", script, spec(site(kernel="^view0$")), **REUSE)
+    begin = "launch first 0 1 64 p 64 0"  # of a forward: each launch is the first of its site there
+    script = START + ["module mv view", "func view mv view0", "alloc q 1048576", "write q 8000 5", begin, "launch view 0 1 1 q 2000 0", "sync", "free q",
+                      "alloc r 4096", "write r 4096 6", begin, "launch view 0 1 1 r 2000 0", begin, "launch view 0 1 1 r 1000 0", "sync", "digest r 4096"]
+    text = spec(site(kernel="^view0$"), head="forward:\n  - {kind: step, begin: {kernel: '^first$'}}")
+    r = bench.alike("an allocation ends, a smaller one comes", script, text, **REUSE)
     if bench.check(len(r.folders) == 1, "a run was written", r.stderr[-500:]):
         run = r.run()
         got = [len(x.words) for x in run.of(0)]
