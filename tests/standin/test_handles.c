@@ -14,6 +14,7 @@
 #define POISON ((void *)(uintptr_t)0xdead0baddead0bd0ull)
 
 static char said[512];
+static const char *log_path; /* of the process apart */
 
 /* Return: the wait status of a process in which @fn ran with a context and the tests' module. */
 static int apart(CUresult (*fn)(void), const char *mode, CUresult expected)
@@ -29,6 +30,8 @@ static int apart(CUresult (*fn)(void), const char *mode, CUresult expected)
 
         dup2(pipes[1], STDERR_FILENO);
         setenv("DMI_STANDIN_HANDLES", mode, 1);
+        if (log_path)
+            setenv("DMI_STANDIN_LOG", log_path, 1);
         alarm(60);
         test_setup_module();
         res = fn();
@@ -386,6 +389,28 @@ START_TEST(a_handle_that_is_none_ends_the_process)
 }
 END_TEST
 
+START_TEST(the_log_says_what_ended_the_process)
+{
+    char path[] = "/tmp/standin-handles-XXXXXX", text[4096];
+    int fd = mkstemp(path);
+    ssize_t got;
+
+    log_path = path;
+    apart(launch_ended_exec, "strict", CUDA_SUCCESS);
+    log_path = NULL;
+    ck_assert_int_gt(lseek(fd, -200, SEEK_END), 0);
+    got = read(fd, text, sizeof(text) - 1);
+    close(fd);
+    unlink(path);
+    ck_assert_int_gt(got, 0);
+    text[got] = 0;
+    ck_assert_ptr_nonnull(strstr(text, "\"ev\":\"fault\""));
+    ck_assert_ptr_nonnull(strstr(text, "\"name\":\"cuGraphLaunch\",\"handle\":"));
+    ck_assert_ptr_nonnull(
+        strstr(text, "\"wanted\":\"graph exec\",\"is\":\"an ended graph exec\"}\n"));
+}
+END_TEST
+
 START_TEST(so_it_does_where_handles_come_back_at_once)
 {
     dies(&misuses[_i], "reuse");
@@ -658,6 +683,7 @@ int main(void)
     tcase_set_timeout(bare, 60);
     tcase_add_loop_test(bare, a_handle_that_is_none_ends_the_process, 0,
                         sizeof(misuses) / sizeof(misuses[0]));
+    tcase_add_test(bare, the_log_says_what_ended_the_process);
     tcase_add_loop_test(bare, so_it_does_where_handles_come_back_at_once, 0,
                         sizeof(misuses) / sizeof(misuses[0]));
     tcase_add_loop_test(bare, a_lenient_driver_returns_the_error, 0,
