@@ -190,12 +190,17 @@ ROUNDED_INT(rnd_u64_f64, double, u64)
 MINMAX(float, f32, u32, f32b(0x7fffffff))
 MINMAX(double, f64, u64, f64b(0x7fffffffffffffffull))
 
-/* ---- conversions to integers: saturate; the caller says what NaN is ---- */
+/*
+ * ---- conversions to integers: saturate; the caller says what NaN is ----
+ * The barrier keeps them conversions: under -fno-trapping-math gcc 12 makes trunc() of (float)(int)x, and -0.3 a -0.
+ */
 #define TO_INT(I, name, lo, hi, lod, hid)                                                          \
     INLINE I f64_to_##name(double f, I nan)                                                        \
     {                                                                                              \
         if (unlikely(f != f)) return nan;                                                          \
-        return f <= lod ? lo : f >= hid ? hi : (I)f;                                               \
+        I i = f <= lod ? lo : f >= hid ? hi : (I)f;                                                \
+        __asm__("" : "+r"(i));                                                                     \
+        return i;                                                                                  \
     }
 TO_INT(s8, s8, INT8_MIN, INT8_MAX, -128.0, 127.0)
 TO_INT(s16, s16, INT16_MIN, INT16_MAX, -32768.0, 32767.0)
