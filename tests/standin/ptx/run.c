@@ -254,6 +254,9 @@ static size_t align_up(size_t n, size_t align)
     return (n + align - 1) & ~(align - 1);
 }
 
+/* What shared memory a block gets comes in units of so many bytes (cuda_occupancy.h, compute capability 8 and later). */
+#define SHARED_UNIT 128
+
 /* The dynamic part begins after the static one, as strictly aligned as any array that may lie there. */
 static size_t dynamic_at(const struct ptx_kernel *k)
 {
@@ -285,7 +288,9 @@ int ptx_launch(const struct ptx_kernel *k, const struct ptx_grid *grid, const vo
                struct ptx_fault *fault)
 {
     size_t n_threads = (size_t)grid->block[0] * grid->block[1] * grid->block[2];
-    size_t statics = dynamic_at(k), n_shared = align_up(statics + grid->dynamic_shared, 64);
+    size_t statics = dynamic_at(k);
+    size_t used = grid->dynamic_shared ? statics + grid->dynamic_shared : k->info.static_shared;
+    size_t n_shared = align_up(used, SHARED_UNIT);
     size_t n_frames = align_up(n_threads * k->frame_bytes, 64),
            n_params = align_up(k->info.params_bytes, 64);
     u8 *bytes =
@@ -307,7 +312,7 @@ int ptx_launch(const struct ptx_kernel *k, const struct ptx_grid *grid, const vo
         .params = param,
         .n_params = k->info.params_bytes,
         .shared = bytes,
-        .n_shared = grid->dynamic_shared ? statics + grid->dynamic_shared : k->info.static_shared,
+        .n_shared = n_shared,
         .static_shared = statics,
         .dynamic_shared = grid->dynamic_shared,
         .frames = frames,

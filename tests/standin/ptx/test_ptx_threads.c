@@ -192,6 +192,9 @@ START_TEST(dynamic_shared_memory_ends_where_the_launch_says)
 {
     ck_assert_int_eq(run("reverse_dynamic", 100, 100), PTX_E_FAULT);
     ck_assert_int_eq(run("reverse_dynamic", 100, 400), PTX_OK);
+    /* but in units of 128 bytes: nvJitLink writes ld.shared.v4 over the end of 28 */
+    ck_assert_int_eq(run("reverse_dynamic", 32, 28), PTX_OK);
+    ck_assert_int_eq(run("reverse_dynamic", 33, 28), PTX_E_FAULT);
 }
 END_TEST
 
