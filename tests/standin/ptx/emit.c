@@ -88,7 +88,7 @@ static const struct {
     { "fence", emit_fence },
     { "prefetch", emit_nothing },
     { "prefetchu", emit_nothing },
-    { "nanosleep", emit_nothing },
+    { "nanosleep", emit_sleep },
     { "griddepcontrol", emit_nothing },
     { "discard", emit_nothing },
     { "pmevent", emit_nothing },

@@ -113,6 +113,7 @@ void emit_match(struct emitter *e);
 void emit_nothing(struct emitter *e);
 void emit_redux(struct emitter *e);
 void emit_shfl(struct emitter *e);
+void emit_sleep(struct emitter *e);
 void emit_step(struct emitter *e); /* lanes at this instruction wait for each other */
 void emit_vote(struct emitter *e);
 

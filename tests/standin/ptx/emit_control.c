@@ -98,6 +98,14 @@ void emit_step(struct emitter *e)
     wait_here(e, "WAIT_ACTIVE");
 }
 
+void emit_sleep(struct emitter *e)
+{
+    op_need(e, 1);
+    op_only(e, "");
+    emit_put(e, "F->h.brings = sleep_end(%s); ", op_arg(e, 0, T_U32));
+    wait_here(e, "WAIT_SLEEP");
+}
+
 void emit_activemask(struct emitter *e)
 {
     op_need(e, 1);

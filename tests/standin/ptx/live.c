@@ -157,8 +157,8 @@ bool instruction_in_step(const struct instruction *i)
 
 bool instruction_waits(const struct instruction *i)
 {
-    static const char *const words[] = { "bar",   "barrier", "shfl",      "vote",
-                                         "match", "redux",   "activemask" };
+    static const char *const words[] = { "bar",   "barrier", "shfl",       "vote",
+                                         "match", "redux",   "activemask", "nanosleep" };
     for (size_t k = 0; k < sizeof words / sizeof words[0]; k++)
         if (part_is(i, 0, words[k]))
             return true;

@@ -434,7 +434,7 @@ RMW(add_f16x2, u32, (u32)f2h(h2f((u16)old) + h2f((u16)b)) | (u32)f2h(h2f((u16)(o
 RMW(add_bf16x2, u32, (u32)f2bf(bf2f((u16)old) + bf2f((u16)b)) | (u32)f2bf(bf2f((u16)(old >> 16)) + bf2f((u16)(b >> 16))) << 16)
 
 /* ---- threads that wait for each other ---- */
-enum { WAIT_NONE, WAIT_BARRIER, WAIT_WARP, WAIT_ACTIVE, WAIT_DONE };
+enum { WAIT_NONE, WAIT_BARRIER, WAIT_WARP, WAIT_ACTIVE, WAIT_SLEEP, WAIT_DONE };
 enum { CLUSTER_BARRIER = 16, N_BARRIERS };
 /* Each thread's frame begins so; its saved registers follow. */
 struct rt_frame {
@@ -444,7 +444,7 @@ struct rt_frame {
     u16 expected; /* WAIT_BARRIER: how many threads it takes, 0: all of the block that have not ended */
     u32 mask;     /* WAIT_WARP: lanes that must come, but those that have ended */
     u32 group;    /* lanes that came */
-    u64 brings;   /* value for the others */
+    u64 brings;   /* value for the others; WAIT_SLEEP: until when */
     u64 brought;  /* the same while the others may read it; for barriers threads << 32 | how many brought 1 */
 };
 struct rt_block {
@@ -523,6 +523,36 @@ SLOW int meet_barrier(struct rt_block *b, u32 id, u32 alive)
     }
     return 1;
 }
+SLOW u64 now_ns(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (u64)ts.tv_sec * 1000000000u + (u64)ts.tv_nsec;
+}
+/* PTX ISA, nanosleep: a millisecond at most; what is asked for lies within what may be slept */
+INLINE u64 sleep_end(u32 ns) { return now_ns() + (ns > 1000000 ? 1000000 : ns); }
+/* All sleep at once. Where no other thread can go on, so does the host's thread, until the first wakes. */
+SLOW int wake(const struct rt_block *b, int others_go_on)
+{
+    u64 first = ~0ull, now = now_ns();
+    int moved = 0;
+    for (u32 t = 0; t < b->n; t++) {
+        const struct rt_frame *f = frame_at(b, t);
+        if (f->wait == WAIT_SLEEP && f->brings < first) first = f->brings;
+    }
+    if (first > now && !others_go_on) {
+        struct timespec until = {.tv_sec = (time_t)(first / 1000000000u), .tv_nsec = (long)(first % 1000000000u)};
+        while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL)) ;
+        now = now_ns();
+    }
+    for (u32 t = 0; t < b->n; t++) {
+        struct rt_frame *f = frame_at(b, t);
+        if (f->wait != WAIT_SLEEP || f->brings > now) continue;
+        f->wait = WAIT_NONE;
+        moved = 1;
+    }
+    return moved;
+}
 /* Between two passes over the threads: which may go on? 0: all have ended; 1: go on; 2: none ever will. */
 SLOW int schedule(struct rt_block *b)
 {
@@ -538,6 +568,7 @@ SLOW int schedule(struct rt_block *b)
         moved |= meet_masked(b, first, b->n - first < 32 ? b->n - first : 32);
     for (u32 id = 0; id < N_BARRIERS; id++)
         if (barriers >> id & 1) moved |= meet_barrier(b, id, b->n - count[WAIT_DONE]);
+    if (count[WAIT_SLEEP]) moved |= wake(b, moved || count[WAIT_ACTIVE]);
     for (u32 first = 0; !moved && count[WAIT_ACTIVE] && first < b->n; first += 32)
         rested |= meet_active(b, first, b->n - first < 32 ? b->n - first : 32);
     return moved || rested ? 1 : 2;
@@ -598,11 +629,4 @@ SLOW u32 warp_redux(const struct rt_block *b, u32 linear, int op)
     return r;
 }
 /* clang-format on */
-
-SLOW u64 now_ns(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (u64)ts.tv_sec * 1000000000u + (u64)ts.tv_nsec;
-}
 #endif
