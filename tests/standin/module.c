@@ -100,7 +100,7 @@ static CUresult image_make(const void *data, unsigned n_options, CUjit_option *o
     jit_log_write(&info, "");
     if (res != CUDA_SUCCESS && *message) {
         for (char *c = message; *c; c++) {
-            if (*c == '"' || *c == '\\' || (unsigned char)*c < ' ')
+            if (*c == '"' || *c == '\\' || *c < ' ' || *c > '~') /* the log is JSON */
                 *c = '\'';
         }
         log_detail("\"message\":\"%s\"", message);
