@@ -40,6 +40,12 @@ static void meet_warp(struct emitter *e, const char *value, unsigned mask)
     }
 }
 
+void emit_meet_warp(struct emitter *e)
+{
+    emit_put(e, "F->h.mask = ~0u; ");
+    wait_here(e, "WAIT_WARP");
+}
+
 void emit_shfl(struct emitter *e)
 {
     const struct operand *dst = &e->i->operand[0];

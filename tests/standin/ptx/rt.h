@@ -57,6 +57,7 @@ struct thread_id {
     u32 x, y, z, linear;
     u8 *local;
     u64 n_local;
+    struct rt_async *async; /* rt_matrix.h */
 };
 
 /* clang-format off */
