@@ -215,7 +215,9 @@ static const char *special(struct emitter *e, const char *word)
 /* The address of a variable within its own state space. */
 const char *symbol_address(struct emitter *e, const struct symbol *s)
 {
-    if (s->kind == SYM_FUNC || s->kind != SYM_VAR)
+    if (s->kind == SYM_FUNC && s->function->has_body && !s->function->is_kernel)
+        return emit_say(e, "%lluull", FUNCTION_ADDRESS(s->index));
+    if (s->kind != SYM_VAR)
         emit_unsupported(e);
     switch (s->space) {
     case SPACE_SHARED:

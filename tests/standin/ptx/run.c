@@ -45,6 +45,7 @@ int ptx_translate(struct module_ir *ir, const char *text, size_t n_text, bool pa
     if (setjmp(ir->on_error))
         return ir->status;
     ptx_parse(ir, text, n_text);
+    ptx_indirect_calls(ir);
     ptx_calls(ir);
     ptx_emit(ir, out, pausable);
     return PTX_OK;

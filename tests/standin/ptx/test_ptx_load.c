@@ -58,6 +58,18 @@ static const struct {
     { PTX_HEAD ".visible .func f()\n{\ncall f;\nret;\n}\n.visible .entry k()\n{ call f; ret; }\n",
       PTX_E_UNSUPPORTED,
       { "recursion" } },
+    { PTX_HEAD ".visible .func f()\n{ .reg .b64 %d1; mov.u64 %d1, f;\nP: .callprototype _ (); call "
+               "%d1, P; ret; }\n.visible .entry k() { ret; }\n",
+      PTX_E_UNSUPPORTED,
+      { "function f", "recursion" } },
+    { ENTRY("call %d1, (%r1);"), PTX_E_SYNTAX, { "line 7", "a prototype" } },
+    { ENTRY("call %r1, P;"), PTX_E_UNSUPPORTED, { "kernel k", "line 7", "%r1" } },
+    { PTX_HEAD ".visible .entry k() { .reg .b64 %d1; mov.u64 %d1, k; ret; }\n",
+      PTX_E_UNSUPPORTED,
+      { "kernel k", "line 4", "mov" } },
+    { PTX_HEAD ".func f() { ret; }\n.global .b32 x = f;\n",
+      PTX_E_SYNTAX,
+      { "line 5", "a 64-bit variable" } },
     /* what is no PTX: the line and what was found there */
     { "", PTX_E_SYNTAX, { "line 1" } },
     { "hello", PTX_E_SYNTAX, { "line 1", "hello" } },
