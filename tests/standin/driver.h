@@ -141,6 +141,9 @@ struct context {
     struct module *modules;
     struct event *events;
     size_t limits[16];
+    struct print *prints,
+        *last_print; /* print.c, under its lock: what kernels printed, oldest first */
+    size_t n_printed;
     CUfunc_cache cache_config;
     CUsharedconfig shared_config;
     uint64_t peers; /* bit per device whose memory is enabled */
@@ -535,6 +538,10 @@ void kernel_attribute(struct kernel_work *kernel, CUlaunchAttributeID id,
                       const CUlaunchAttributeValue *value);
 /** launch_log() - one record for a kernel that was queued; lock held */
 uint64_t launch_log(struct kernel_work *kernel, struct stream *stream, uint64_t exec, int node);
+
+/* ---- what kernels print ---- */
+void print_add(void *owner, const char *text, size_t n);
+void print_flush(struct context *ctx);
 
 /* ---- dump ---- */
 void dump_open(const char *rules, const char *path);

@@ -36,6 +36,7 @@ void image_init(void)
         .alias_delta = ALIAS_DELTA,
         .host_ok = memory_host_ok,
     });
+    ptx_print = print_add;
     if (driver.config.pause_one_in)
         ptx_pause = pause_randomly;
 }
@@ -189,7 +190,8 @@ CUresult image_run(const struct image *image, unsigned index, const struct kerne
     struct ptx_fault fault = { 0 };
     struct ptx_grid grid = { .dynamic_shared = kernel->shared_bytes,
                              .first_block = first_block,
-                             .n_blocks = n_blocks };
+                             .n_blocks = n_blocks,
+                             .owner = kernel->function->module->ctx };
 
     memcpy(grid.grid, kernel->grid, sizeof(grid.grid));
     memcpy(grid.block, kernel->block, sizeof(grid.block));

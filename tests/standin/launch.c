@@ -168,6 +168,7 @@ static CUresult launch(CUfunction f, const unsigned grid[3], const unsigned bloc
     res = stream_resolve(handle, &stream);
     if (res != CUDA_SUCCESS)
         return res;
+    print_flush(stream->ctx);
     if (!grid[0] || !grid[1] || !grid[2])
         return CUDA_ERROR_INVALID_VALUE;
     res = attributes_check(attrs, n_attrs);

@@ -20,6 +20,7 @@ cu = pytest.importorskip("cuda.bindings.driver")
 pytestmark = pytest.mark.built(STANDIN / "libcuda.so.1")
 
 SOURCE = r"""
+#include <cstdio>
 #include <cuda_fp16.h>
 #include <cuda_bf16.h>
 extern "C" __global__ void scale(float *x, int n, float a)
@@ -50,6 +51,10 @@ extern "C" __global__ void to_bf16(const float *x, __nv_bfloat16 *y, int n)
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n)
         y[i] = __float2bfloat16(x[i]);
+}
+extern "C" __global__ void report(const float *x)
+{
+    printf("thread %d: %.2f %s\n", threadIdx.x, x[threadIdx.x], threadIdx.x ? "later" : "first");
 }
 extern "C" __global__ void histogram(const unsigned char *x, int n, unsigned *bins)
 {
@@ -171,6 +176,13 @@ def test_atomics_and_dynamic_shared_memory(client):
                   shared=1024)
     client.sync()
     assert np.array_equal(client.download(bins, np.zeros(256, np.uint32)), np.bincount(x, minlength=256))
+
+
+def test_kernels_print_to_stdout(client, capfd):
+    p = client.upload(np.array([1.5, -2.25], np.float32))
+    client.launch("report", 1, 2, (int(p),), (ctypes.c_void_p,))
+    client.sync()
+    assert capfd.readouterr().out == "thread 0: 1.50 first\nthread 1: -2.25 later\n"
 
 
 def test_capture_and_replay(client):

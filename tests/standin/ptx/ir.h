@@ -206,6 +206,8 @@ void ir_free(struct module_ir *m);
 unsigned written_operands(const struct instruction *i); /* how many, from the front */
 /* Is this call written as compilers do: arguments and result in .param variables that fit? */
 bool call_fits(const struct instruction *i);
+/* The same of a function without a body, of which only the declaration is known */
+bool call_passes(const struct instruction *i);
 bool instruction_in_step(const struct instruction *i);
 bool instruction_waits(const struct instruction *i); /* other threads of the block run meanwhile */
 

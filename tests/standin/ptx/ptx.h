@@ -64,6 +64,8 @@ struct ptx_options {
 };
 /* Called by modules loaded as pausable; NULL: not called. Set before launches begin. */
 extern void (*ptx_pause)(void);
+/* Takes what kernels print, a call of vprintf at a time, from any thread that runs one; NULL: nobody reads it. */
+extern void (*ptx_print)(void *owner, const char *text, size_t n);
 
 /**
  * ptx_module_load() - translate, compile (or take from the cache) and load
@@ -91,6 +93,7 @@ struct ptx_grid {
     unsigned grid[3], block[3];
     unsigned dynamic_shared;
     uint64_t first_block, n_blocks; /* linear, x fastest; n_blocks 0: all from first_block on */
+    void *owner;                    /* for ptx_print */
 };
 
 struct ptx_fault {

@@ -28,6 +28,7 @@ typedef __int128 s128;
 #define PARAM_BASE  0x120000000000ull
 #define WINDOW      0x10000000000ull
 
+struct thread_id;
 struct rt_env {
     u64 device_base, device_size;
     s64 alias_delta;
@@ -44,14 +45,9 @@ struct rt_env {
     u8 *local;  /* n_threads * local size */
     u32 grid[3], block[3];
     u32 block_at[3];
+    int (*print)(const struct rt_env *E, const struct thread_id *T, u64 format, u64 args);
+    void *owner; /* ptx_grid's */
 };
-
-#ifndef RT_ENV_ONLY
-
-#define likely(x)   __builtin_expect(!!(x), 1)
-#define unlikely(x) __builtin_expect(!!(x), 0)
-#define INLINE      static inline __attribute__((always_inline, unused))
-#define SLOW        static __attribute__((noinline, unused))
 
 struct thread_id {
     u32 x, y, z, linear;
@@ -59,6 +55,28 @@ struct thread_id {
     u64 n_local;
     struct rt_async *async; /* rt_matrix.h */
 };
+
+#define likely(x)   __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+#define INLINE      static inline __attribute__((always_inline, unused))
+#define SLOW        static __attribute__((noinline, unused))
+
+SLOW void *slow_address(const struct rt_env *E, const struct thread_id *T, u64 a, u64 n)
+{
+    if (a - E->device_base < E->device_size && n <= E->device_size - (a - E->device_base))
+        return (void *)(uintptr_t)(a + (u64)E->alias_delta);
+    if (a - SHARED_BASE < E->n_shared && n <= E->n_shared - (a - SHARED_BASE))
+        return E->shared + (a - SHARED_BASE);
+    if (a - LOCAL_BASE < T->n_local && n <= T->n_local - (a - LOCAL_BASE))
+        return T->local + (a - LOCAL_BASE);
+    if (a - PARAM_BASE < E->n_params && n <= E->n_params - (a - PARAM_BASE))
+        return (void *)(uintptr_t)(E->params + (a - PARAM_BASE));
+    if (!E->host_ok || !E->host_ok(a, n))
+        E->fault(a);
+    return (void *)(uintptr_t)a;
+}
+
+#ifndef RT_ENV_ONLY
 
 /* clang-format off */
 /* ---- bits ---- */
@@ -348,20 +366,6 @@ SLOW u32 dp2a(u32 a, u32 b, u32 c, int sa, int sb, int hi)
 }
 
 /* ---- memory ---- */
-SLOW void *slow_address(const struct rt_env *E, const struct thread_id *T, u64 a, u64 n)
-{
-    if (a - E->device_base < E->device_size && n <= E->device_size - (a - E->device_base))
-        return (void *)(uintptr_t)(a + (u64)E->alias_delta);
-    if (a - SHARED_BASE < E->n_shared && n <= E->n_shared - (a - SHARED_BASE))
-        return E->shared + (a - SHARED_BASE);
-    if (a - LOCAL_BASE < T->n_local && n <= T->n_local - (a - LOCAL_BASE))
-        return T->local + (a - LOCAL_BASE);
-    if (a - PARAM_BASE < E->n_params && n <= E->n_params - (a - PARAM_BASE))
-        return (void *)(uintptr_t)(E->params + (a - PARAM_BASE));
-    if (!E->host_ok || !E->host_ok(a, n))
-        E->fault(a);
-    return (void *)(uintptr_t)a;
-}
 /* DB, DN, DD: device window and delta, in locals of the kernel so that no store reloads them */
 #define AT_GLOBAL(a, n)                                                                            \
     ({                                                                                             \

@@ -2,9 +2,7 @@
 /* Loaded modules, and the launch of blocks. */
 #include "build.h"
 #include "ir.h"
-
-#define RT_ENV_ONLY
-#include "rt.h"
+#include "print.h"
 
 #include <dlfcn.h>
 #include <fenv.h>
@@ -309,6 +307,8 @@ int ptx_launch(const struct ptx_kernel *k, const struct ptx_grid *grid, const vo
         .fault = on_fault,
         .trap = on_trap,
         .pause = ptx_pause,
+        .print = print_formatted,
+        .owner = grid->owner,
         .globals = k->module->addresses,
         .params = param,
         .n_params = k->info.params_bytes,

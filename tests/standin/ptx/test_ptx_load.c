@@ -49,12 +49,17 @@ static const struct {
       PTX_E_UNSUPPORTED,
       { "kernel k", "line 7", "no_such_thing" } },
     { ENTRY("call missing, (%r1);"), PTX_E_UNSUPPORTED, { "kernel k", "line 7", "missing" } },
+    { PTX_HEAD ".extern .func (.param .b64 r) malloc(.param .b64 a);\n.visible .entry k()\n{ .reg "
+               ".b32 %r1;\n"
+               "{ .param .b64 a; .param .b64 r;\ncall.uni (r), malloc, (a); }\nret; }\n",
+      PTX_E_UNSUPPORTED,
+      { "kernel k", "line 8", "malloc" } },
     { PTX_HEAD
       ".extern .func (.param .b32 r) vprintf(.param .b64 a, .param .b64 b);\n.visible .entry "
       "k()\n{ .reg .b32 %r1;\n"
-      "{ .param .b64 a; .param .b64 b; .param .b32 r;\ncall.uni (r), vprintf, (a, b); }\nret; }\n",
+      "{ .param .b64 a; .param .b32 b; .param .b32 r;\ncall.uni (r), vprintf, (a, b); }\nret; }\n",
       PTX_E_UNSUPPORTED,
-      { "kernel k", "line 8", "vprintf" } },
+      { "kernel k", "line 8", "call.uni" } },
     { PTX_HEAD ".visible .func f()\n{\ncall f;\nret;\n}\n.visible .entry k()\n{ call f; ret; }\n",
       PTX_E_UNSUPPORTED,
       { "recursion" } },
