@@ -27,7 +27,7 @@
 
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
 
-enum { DRIVER_VERSION = 13000, MAX_DEVICES = 8, MAX_PARAM_BYTES = 32764 };
+enum { DRIVER_VERSION = 13000, MAX_DEVICES = 8, MULTIPROCESSORS = 8, MAX_PARAM_BYTES = 32764 };
 
 /* ---- entries and log ---- */
 
@@ -536,6 +536,10 @@ CUresult kernel_work_new(struct context *ctx, CUfunction handle, const unsigned 
 CUresult kernel_run(struct kernel_work *kernel, struct op *op);
 void kernel_attribute(struct kernel_work *kernel, CUlaunchAttributeID id,
                       const CUlaunchAttributeValue *value);
+/** function_occupancy() - how many blocks of @block threads a multiprocessor holds */
+int function_occupancy(const struct function *function, int block, size_t dynamic);
+CUresult together_run(const struct kernel_work *kernel);
+CUresult together_fits(const struct kernel_work *kernel);
 /** launch_log() - one record for a kernel that was queued; lock held */
 uint64_t launch_log(struct kernel_work *kernel, struct stream *stream, uint64_t exec, int node);
 

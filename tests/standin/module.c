@@ -879,7 +879,7 @@ CUresult impl_cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdev
 
 /* ---- occupancy: threads, blocks and shared memory of a multiprocessor; registers are not modelled ---- */
 
-static int occupancy(const struct function *function, int block, size_t dynamic)
+int function_occupancy(const struct function *function, int block, size_t dynamic)
 {
     size_t shared = function->info->static_shared + dynamic + 1024;
     int by_threads = 2048 / ((block + 31) / 32 * 32);
@@ -906,7 +906,7 @@ CUresult impl_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *numBlock
     if (res == CUDA_SUCCESS)
         res = function_resolve(func, ctx, &function);
     if (res == CUDA_SUCCESS)
-        *numBlocks = occupancy(function, blockSize, dynamicSMemSize);
+        *numBlocks = function_occupancy(function, blockSize, dynamicSMemSize);
     return res;
 }
 
@@ -945,12 +945,12 @@ CUresult impl_cuOccupancyMaxPotentialBlockSizeWithFlags(
     for (int block = limit; block > 0; block -= 32) {
         size_t dynamic =
             blockSizeToDynamicSMemSize ? blockSizeToDynamicSMemSize(block) : dynamicSMemSize;
-        int n = occupancy(function, block, dynamic);
+        int n = function_occupancy(function, block, dynamic);
 
         if (n * block > best) {
             best = n * block;
             *blockSize = block;
-            *minGridSize = n * 8;
+            *minGridSize = n * MULTIPROCESSORS;
         }
     }
     return best ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;

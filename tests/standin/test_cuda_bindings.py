@@ -20,6 +20,7 @@ cu = pytest.importorskip("cuda.bindings.driver")
 pytestmark = pytest.mark.built(STANDIN / "libcuda.so.1")
 
 SOURCE = r"""
+#include <cooperative_groups.h>
 #include <cstdio>
 #include <cuda_fp16.h>
 #include <cuda_bf16.h>
@@ -55,6 +56,18 @@ extern "C" __global__ void to_bf16(const float *x, __nv_bfloat16 *y, int n)
 extern "C" __global__ void report(const float *x)
 {
     printf("thread %d: %.2f %s\n", threadIdx.x, x[threadIdx.x], threadIdx.x ? "later" : "first");
+}
+extern "C" __global__ void reverse_twice(unsigned *x, unsigned *out)
+{
+    auto grid = cooperative_groups::this_grid();
+    unsigned i = grid.thread_rank(), n = grid.size();
+    x[i] = i;
+    grid.sync();
+    unsigned v = x[n - 1 - i];
+    grid.sync();
+    x[i] = v * 2;
+    grid.sync();
+    out[i] = x[n - 1 - i];
 }
 extern "C" __global__ void histogram(const unsigned char *x, int n, unsigned *bins)
 {
@@ -183,6 +196,15 @@ def test_kernels_print_to_stdout(client, capfd):
     client.launch("report", 1, 2, (int(p),), (ctypes.c_void_p,))
     client.sync()
     assert capfd.readouterr().out == "thread 0: 1.50 first\nthread 1: -2.25 later\n"
+
+
+def test_cooperative_groups_synchronise_the_grid(client):
+    x = np.zeros(16 * 64, np.uint32)
+    p, out = client.upload(x), client.upload(x)
+    check(cu.cuLaunchCooperativeKernel(client.function("reverse_twice"), 16, 1, 1, 64, 1, 1, 0, client.stream,
+                                       ((int(p), int(out)), (ctypes.c_void_p, ctypes.c_void_p))))
+    client.sync()
+    assert np.array_equal(client.download(out, x), np.arange(x.size, dtype=np.uint32) * 2)
 
 
 def test_capture_and_replay(client):

@@ -135,6 +135,8 @@ void emit_ld(struct emitter *e)
         emit_put(e, " }\n");
         return;
     }
+    if (strong(e) && (space == SPACE_GLOBAL || space == SPACE_GENERIC))
+        emit_put(e, "LOOK(); ");
     emit_put(e, "{ const void *p = %s;", emit_pointer(e, src, space, n * lanes(dst)));
     for (unsigned k = 0; k < lanes(dst); k++) {
         if (strong(e) && n <= 8) {
@@ -237,6 +239,8 @@ void emit_atom(struct emitter *e)
         emit_unsupported(e);
     if (e->pausable)
         emit_put(e, "PAUSE(); ");
+    if (op_space(e) == SPACE_GLOBAL || op_space(e) == SPACE_GENERIC)
+        emit_put(e, "LOOK(); ");
     const char *b = op_arg(e, at + 1, raw);
     const char *c = e->i->n_operands > at + 2 ? op_arg(e, at + 2, raw) : "0";
     emit_put(e, "{ %s v = atom_%s_%s(%s, %s, %s, %s);", type_c(raw), op, suffix,

@@ -89,11 +89,19 @@ void ptx_module_init_addresses(const struct ptx_module *module,
                                void (*write)(void *ctx, uint64_t address, uint64_t value),
                                void *ctx);
 
+/* What blocks share that run at once and may wait for each other: each in a ptx_launch() and thread of its own */
+struct ptx_together {
+    uint32_t workspace[64]; /* zero at first; kernels find its address in %envreg1 and %envreg2 */
+    int stop; /* a block has failed: the others end at their next look at what may change */
+};
+void ptx_stop(struct ptx_together *together);
+
 struct ptx_grid {
     unsigned grid[3], block[3];
     unsigned dynamic_shared;
     uint64_t first_block, n_blocks; /* linear, x fastest; n_blocks 0: all from first_block on */
     void *owner;                    /* for ptx_print */
+    struct ptx_together *together;  /* or NULL */
 };
 
 struct ptx_fault {

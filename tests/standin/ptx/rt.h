@@ -27,6 +27,8 @@ typedef __int128 s128;
 #define LOCAL_BASE  0x110000000000ull
 #define PARAM_BASE  0x120000000000ull
 #define WINDOW      0x10000000000ull
+#define GRID_BASE                                                                                  \
+    0x140000000000ull /* the workspace of blocks that run together; functions have 0x13... (ir.h) */
 
 struct thread_id;
 struct rt_env {
@@ -46,7 +48,10 @@ struct rt_env {
     u32 grid[3], block[3];
     u32 block_at[3];
     int (*print)(const struct rt_env *E, const struct thread_id *T, u64 format, u64 args);
-    void *owner; /* ptx_grid's */
+    void *owner;   /* ptx_grid's */
+    u8 *workspace; /* of blocks that run together, NULL: of one that runs alone */
+    u64 n_workspace;
+    void (*look)(void); /* before looking at what another block may change; NULL where none runs */
 };
 
 struct thread_id {
@@ -71,6 +76,8 @@ SLOW void *slow_address(const struct rt_env *E, const struct thread_id *T, u64 a
         return T->local + (a - LOCAL_BASE);
     if (a - PARAM_BASE < E->n_params && n <= E->n_params - (a - PARAM_BASE))
         return (void *)(uintptr_t)(E->params + (a - PARAM_BASE));
+    if (a - GRID_BASE < E->n_workspace && n <= E->n_workspace - (a - GRID_BASE))
+        return E->workspace + (a - GRID_BASE);
     if (!E->host_ok || !E->host_ok(a, n))
         E->fault(a);
     return (void *)(uintptr_t)a;
@@ -399,6 +406,7 @@ SLOW u32 dp2a(u32 a, u32 b, u32 c, int sa, int sb, int hi)
 #define LD(type, p, i) (((const type *)(p))[i])
 #define ST(type, p, i, v) (((type *)(p))[i] = (v))
 #define PAUSE() (E->pause ? E->pause() : (void)0)
+#define LOOK()  (unlikely(E->look != NULL) ? E->look() : (void)0)
 
 /* ---- atomics ---- */
 #define RMW(name, T, expr)                                                                         \

@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <fenv.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -173,6 +174,7 @@ static _Thread_local struct {
     sigjmp_buf *leave;
     uint64_t address;
     int status;
+    struct ptx_together *together;
 } running __attribute__((tls_model("initial-exec")));
 
 static __attribute__((noreturn)) void on_fault(u64 address)
@@ -186,6 +188,19 @@ static __attribute__((noreturn)) void on_trap(void)
 {
     running.status = PTX_E_TRAP;
     siglongjmp(*running.leave, 1);
+}
+
+void ptx_stop(struct ptx_together *together)
+{
+    __atomic_store_n(&together->stop, 1, __ATOMIC_RELAXED);
+}
+
+/* A block looks at what another writes, perhaps again and again: let that one run, and end if it never will. */
+static void on_look(void)
+{
+    if (__atomic_load_n(&running.together->stop, __ATOMIC_RELAXED))
+        siglongjmp(*running.leave, 1);
+    sched_yield();
 }
 
 void ptx_signal(uint64_t address)
@@ -309,6 +324,9 @@ int ptx_launch(const struct ptx_kernel *k, const struct ptx_grid *grid, const vo
         .pause = ptx_pause,
         .print = print_formatted,
         .owner = grid->owner,
+        .workspace = grid->together ? (u8 *)grid->together->workspace : NULL,
+        .n_workspace = grid->together ? sizeof grid->together->workspace : 0,
+        .look = grid->together ? on_look : NULL,
         .globals = k->module->addresses,
         .params = param,
         .n_params = k->info.params_bytes,
@@ -321,6 +339,9 @@ int ptx_launch(const struct ptx_kernel *k, const struct ptx_grid *grid, const vo
         .grid = { grid->grid[0], grid->grid[1], grid->grid[2] },
         .block = { grid->block[0], grid->block[1], grid->block[2] },
     };
+    running.together = grid->together;
     run_guarded(k, grid, &env, n_frames, fault);
+    if (running.status && grid->together)
+        ptx_stop(grid->together);
     return running.status;
 }
