@@ -94,6 +94,9 @@ enum object_kind {
     OBJECT_USER,
     OBJECT_POOL,
     OBJECT_ARRAY,
+    OBJECT_MIPMAP,
+    OBJECT_TEXTURE,
+    OBJECT_SURFACE,
     N_OBJECT_KINDS,
 };
 
@@ -140,6 +143,9 @@ struct context {
     struct stream *streams;
     struct module *modules;
     struct event *events;
+    struct array *arrays; /* array.h */
+    struct mipmap *mipmaps;
+    struct texture *textures;
     size_t limits[16];
     struct print *prints,
         *last_print; /* print.c, under its lock: what kernels printed, oldest first */
@@ -421,6 +427,7 @@ enum alloc_kind {
     ALLOC_GLOBAL,   /* a module's variables */
     ALLOC_RESERVED, /* address range without memory (cuMemAddressReserve) */
     ALLOC_MAPPED,
+    ALLOC_ARRAY,
 };
 
 struct alloc {
