@@ -34,6 +34,9 @@ size_t array_format_bytes(CUarray_format format);
 struct array *array_resolve(CUarray handle);
 struct mipmap *mipmap_resolve(CUmipmappedArray handle);
 
+struct ptx_texture;
+const struct ptx_texture *texture_find(uint64_t handle);
+
 /** arrays_destroy() - all that a context has; lock held, drained */
 void arrays_destroy(struct context *ctx);
 void textures_destroy(struct context *ctx);

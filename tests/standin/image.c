@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "array.h"
 #include "image.h"
 
 #include "ptx/ptx.h"
@@ -37,6 +38,7 @@ void image_init(void)
         .host_ok = memory_host_ok,
     });
     ptx_print = print_add;
+    ptx_texture_find = texture_find;
     if (driver.config.pause_one_in)
         ptx_pause = pause_randomly;
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * texture.c - texture and surface objects: created, asked, destroyed
+ * texture.c - texture and surface objects: created, asked, destroyed, and found by kernels that read through them
  */
 #include "array.h"
 #include "impl.h"
+#include "ptx/ptx.h"
 
 #include <string.h>
 
@@ -16,6 +17,8 @@ struct texture {
     CUDA_TEXTURE_DESC texture;
     CUDA_RESOURCE_VIEW_DESC view;
     bool has_view;
+    struct ptx_texture
+        reads; /* of textures: what tex instructions read, of mipmapped arrays level 0 */
 };
 
 enum { TEXTURE_ALIGN = 512, PITCH_ALIGN = 32 };
@@ -118,6 +121,79 @@ static CUresult texture_new(enum object_kind kind, const CUDA_RESOURCE_DESC *res
     return CUDA_SUCCESS;
 }
 
+static void read_format(struct ptx_texture *t, CUarray_format format, unsigned n_channels)
+{
+    bool is_signed = format == CU_AD_FORMAT_SIGNED_INT8 || format == CU_AD_FORMAT_SIGNED_INT16 ||
+                     format == CU_AD_FORMAT_SIGNED_INT32;
+
+    t->n_channels = n_channels;
+    t->channel_bytes = (unsigned)array_format_bytes(format);
+    t->channel = format == CU_AD_FORMAT_HALF || format == CU_AD_FORMAT_FLOAT ? PTX_FLOATING
+                 : is_signed                                                 ? PTX_SIGNED
+                                                                             : PTX_UNSIGNED;
+}
+
+static void read_extent(struct ptx_texture *t, size_t width, size_t height, size_t depth)
+{
+    t->extent[0] = width;
+    t->extent[1] = height;
+    t->extent[2] = depth;
+}
+
+static void read_array(struct ptx_texture *t, const struct array *array)
+{
+    t->address = array->address;
+    t->pitch = array->pitch;
+    t->slice = array->pitch * array->rows;
+    read_extent(t, array->desc.Width, array->rows, array->slices);
+    read_format(t, array->desc.Format, array->desc.NumChannels);
+}
+
+static void read_resource(struct ptx_texture *t, const CUDA_RESOURCE_DESC *r)
+{
+    switch (r->resType) {
+    case CU_RESOURCE_TYPE_ARRAY: read_array(t, array_resolve(r->res.array.hArray)); break;
+    case CU_RESOURCE_TYPE_MIPMAPPED_ARRAY:
+        read_array(t, mipmap_resolve(r->res.mipmap.hMipmappedArray)->levels[0]);
+        break;
+    case CU_RESOURCE_TYPE_LINEAR:
+        t->address = r->res.linear.devPtr;
+        read_format(t, r->res.linear.format, r->res.linear.numChannels);
+        read_extent(t, r->res.linear.sizeInBytes / (t->n_channels * t->channel_bytes), 1, 1);
+        break;
+    default:
+        t->address = r->res.pitch2D.devPtr;
+        t->pitch = r->res.pitch2D.pitchInBytes;
+        read_format(t, r->res.pitch2D.format, r->res.pitch2D.numChannels);
+        read_extent(t, r->res.pitch2D.width, r->res.pitch2D.height, 1);
+    }
+}
+
+/* Linear memory has no filter and no modes: what lies outside is 0. */
+static void read_sampling(struct ptx_texture *t, const CUDA_TEXTURE_DESC *d, bool linear_memory)
+{
+    t->as_fraction = !(d->flags & CU_TRSF_READ_AS_INTEGER) && t->channel_bytes < 4;
+    t->linear_filter = d->filterMode == CU_TR_FILTER_MODE_LINEAR && !linear_memory &&
+                       (t->channel == PTX_FLOATING || t->as_fraction);
+    t->normalized_coordinates = (d->flags & CU_TRSF_NORMALIZED_COORDINATES) && !linear_memory;
+    for (int i = 0; i < 3; i++)
+        t->mode[i] = linear_memory                                    ? PTX_BORDER
+                     : d->addressMode[i] == CU_TR_ADDRESS_MODE_WRAP   ? PTX_WRAP
+                     : d->addressMode[i] == CU_TR_ADDRESS_MODE_MIRROR ? PTX_MIRROR
+                     : d->addressMode[i] == CU_TR_ADDRESS_MODE_BORDER ? PTX_BORDER
+                                                                      : PTX_CLAMP;
+    if (!linear_memory)
+        memcpy(t->border, d->borderColor, sizeof(t->border));
+}
+
+/** texture_find() - what a kernel reads through a handle, or NULL; any thread that runs kernels, no lock */
+const struct ptx_texture *texture_find(uint64_t handle)
+{
+    struct texture *texture = texture_resolve(handle, OBJECT_TEXTURE);
+
+    return texture ? &texture->reads : NULL;
+}
+
 /* ---- entries ---- */
 
 CUresult impl_cuTexObjectCreate(CUtexObject *pTexObject, const CUDA_RESOURCE_DESC *pResDesc,
@@ -134,12 +210,17 @@ CUresult impl_cuTexObjectCreate(CUtexObject *pTexObject, const CUDA_RESOURCE_DES
     if (pResViewDesc && pResDesc->resType != CU_RESOURCE_TYPE_ARRAY &&
         pResDesc->resType != CU_RESOURCE_TYPE_MIPMAPPED_ARRAY)
         return CUDA_ERROR_INVALID_VALUE;
+    if ((pTexDesc->flags & CU_TRSF_SRGB) ||
+        (pResViewDesc && pResViewDesc->format != CU_RES_VIEW_FORMAT_NONE))
+        return CUDA_ERROR_NOT_SUPPORTED;
     res = check_sampling(pTexDesc);
     if (res == CUDA_SUCCESS)
         res = texture_new(OBJECT_TEXTURE, pResDesc, &texture);
     if (res != CUDA_SUCCESS)
         return res;
     texture->texture = *pTexDesc;
+    read_resource(&texture->reads, pResDesc);
+    read_sampling(&texture->reads, pTexDesc, pResDesc->resType == CU_RESOURCE_TYPE_LINEAR);
     texture->has_view = pResViewDesc != NULL;
     if (pResViewDesc)
         texture->view = *pResViewDesc;

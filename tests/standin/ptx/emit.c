@@ -21,6 +21,7 @@ static const struct {
     { "cvta", emit_cvta },
     { "isspacep", emit_isspacep },
     { "cp", emit_cp },
+    { "tex", emit_tex },
     { "mma", emit_mma },
     { "ldmatrix", emit_ldmatrix },
     { "add", emit_add_sub },

@@ -115,6 +115,9 @@ void emit_mma(struct emitter *e);
 void emit_ldmatrix(struct emitter *e);
 void emit_cp(struct emitter *e);
 
+/* emit_texture.c */
+void emit_tex(struct emitter *e);
+
 /* emit_control.c */
 void emit_activemask(struct emitter *e);
 void emit_barrier(struct emitter *e);

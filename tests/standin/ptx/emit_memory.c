@@ -44,7 +44,7 @@ const char *emit_pointer(struct emitter *e, const struct operand *o, enum space 
         [SPACE_SHARED] = "AT_SHARED",   [SPACE_LOCAL] = "AT_LOCAL",   [SPACE_PARAM] = "AT_PARAM"
     };
     const struct symbol *s = o->sym;
-    if (o->kind != O_MEM)
+    if (o->kind != O_MEM || o->n_parts)
         emit_unsupported(e);
     if (s && s->kind == SYM_VAR && s->space == SPACE_PARAM) {
         if (o->value < 0 || (size_t)o->value + n > s->size)
@@ -69,7 +69,7 @@ const char *emit_shared_offset(struct emitter *e, const struct operand *o)
 {
     const struct symbol *s = o->sym;
     bool generic = op_space(e) == SPACE_GENERIC;
-    if (o->kind != O_MEM || (!generic && op_space(e) != SPACE_SHARED))
+    if (o->kind != O_MEM || o->n_parts || (!generic && op_space(e) != SPACE_SHARED))
         emit_unsupported(e);
     if (s && s->kind == SYM_REG && type_bytes(s->type) == 4)
         return emit_say(e, "(u64)(u32)(r%u + %lldu)", s->index, (long long)(uint32_t)o->value);

@@ -598,6 +598,8 @@ static struct symbol *label_named(struct parser *p, const char *name)
 
 static struct operand take_operand(struct parser *p);
 
+static struct operand vector_operand(struct parser *p);
+
 static struct operand memory_operand(struct parser *p)
 {
     struct operand o = { .kind = O_MEM };
@@ -614,6 +616,12 @@ static struct operand memory_operand(struct parser *p)
             o.value = negative ? -o.value : o.value;
         } else if (accept(p, "-")) {
             o.value = -(int64_t)take_int(p);
+        }
+        if (accept(p, ",")) { /* [texture, {x, y}] */
+            expect(p, "{");
+            struct operand at = vector_operand(p);
+            o.parts = at.parts;
+            o.n_parts = at.n_parts;
         }
     }
     expect(p, "]");

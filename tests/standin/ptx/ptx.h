@@ -96,6 +96,24 @@ struct ptx_together {
 };
 void ptx_stop(struct ptx_together *together);
 
+/* What tex instructions read through: rows of elements at a device address, and how */
+enum ptx_address_mode { PTX_WRAP, PTX_CLAMP, PTX_MIRROR, PTX_BORDER };
+enum ptx_channel { PTX_UNSIGNED, PTX_SIGNED, PTX_FLOATING };
+struct ptx_texture {
+    uint64_t address;
+    size_t extent[3], pitch,
+        slice; /* elements, at least 1; bytes from row to row, from slice to slice */
+    unsigned n_channels, channel_bytes;
+    enum ptx_channel channel;
+    enum ptx_address_mode mode[3];
+    bool normalized_coordinates;
+    bool linear_filter;
+    bool as_fraction; /* integers of 8 and 16 bits are read as 0..1 or -1..1 */
+    float border[4];
+};
+/* The texture behind a handle that a kernel uses, or NULL; from any thread that runs one. NULL: there are none. */
+extern const struct ptx_texture *(*ptx_texture_find)(uint64_t handle);
+
 struct ptx_grid {
     unsigned grid[3], block[3];
     unsigned dynamic_shared;

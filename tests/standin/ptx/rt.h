@@ -3,6 +3,8 @@
  * What translated kernels are compiled with: this text comes before each. Included by run.c as
  * well, for struct rt_env. No float operation here contracts (-ffp-contract=off).
  */
+#ifndef STANDIN_PTX_RT_H
+#define STANDIN_PTX_RT_H
 #include <fenv.h>
 #include <math.h>
 #include <stddef.h>
@@ -31,6 +33,13 @@ typedef __int128 s128;
     0x140000000000ull /* the workspace of blocks that run together; functions have 0x13... (ir.h) */
 
 struct thread_id;
+/* A tex instruction: as many coordinates as it has dimensions, in float or as whole elements */
+struct rt_sample {
+    u64 handle;
+    u32 n, whole;
+    float at[3];
+    s32 element[3];
+};
 struct rt_env {
     u64 device_base, device_size;
     s64 alias_delta;
@@ -48,6 +57,8 @@ struct rt_env {
     u32 grid[3], block[3];
     u32 block_at[3];
     int (*print)(const struct rt_env *E, const struct thread_id *T, u64 format, u64 args);
+    void (*sample)(const struct rt_env *E, const struct thread_id *T, const struct rt_sample *s,
+                   u32 out[4]);
     void *owner;   /* ptx_grid's */
     u8 *workspace; /* of blocks that run together, NULL: of one that runs alone */
     u64 n_workspace;
@@ -642,4 +653,5 @@ SLOW u32 warp_redux(const struct rt_block *b, u32 linear, int op)
     return r;
 }
 /* clang-format on */
+#endif
 #endif

@@ -3,6 +3,7 @@
 #include "build.h"
 #include "ir.h"
 #include "print.h"
+#include "texture.h"
 
 #include <dlfcn.h>
 #include <fenv.h>
@@ -323,6 +324,7 @@ int ptx_launch(const struct ptx_kernel *k, const struct ptx_grid *grid, const vo
         .trap = on_trap,
         .pause = ptx_pause,
         .print = print_formatted,
+        .sample = texture_sample,
         .owner = grid->owner,
         .workspace = grid->together ? (u8 *)grid->together->workspace : NULL,
         .n_workspace = grid->together ? sizeof grid->together->workspace : 0,
