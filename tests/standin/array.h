@@ -30,7 +30,7 @@ struct mipmap {
 
 /** array_format_bytes() - of one channel; 0 for formats that are not there */
 size_t array_format_bytes(CUarray_format format);
-/** array_resolve() - the array behind a handle, or NULL; lock held */
+/** array_resolve() - the array that a handle stands for, or NULL; lock held */
 struct array *array_resolve(CUarray handle);
 struct mipmap *mipmap_resolve(CUmipmappedArray handle);
 

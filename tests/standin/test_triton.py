@@ -30,7 +30,7 @@ def done(result):
 
 
 def interpreter_with_triton():
-    """Its environment lies in the build folder and is made once."""
+    """Its environment lies in the build folder, made once."""
     venv = harness.BUILD / "tests/standin/triton"
     stamp = venv / "made-from"
     venv.mkdir(parents=True, exist_ok=True)

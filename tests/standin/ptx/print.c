@@ -160,7 +160,7 @@ static void put_string(struct print *p, struct conversion *c)
     PUT_FORMATTED(p, finish(c, "s"), text);
 }
 
-/* One conversion at @at, which is behind its % sign. Return: what follows it. */
+/* One conversion at @at, where its % sign has been read. Return: what follows it. */
 static u64 convert(struct print *p, u64 at)
 {
     struct conversion c = { .text = "%", .n = 1 };

@@ -111,7 +111,7 @@ struct ptx_texture {
     bool as_fraction; /* integers of 8 and 16 bits are read as 0..1 or -1..1 */
     float border[4];
 };
-/* The texture behind a handle that a kernel uses, or NULL; from any thread that runs one. NULL: there are none. */
+/* The texture that a kernel names by its handle, or NULL; from any thread that runs one. NULL: there are none. */
 extern const struct ptx_texture *(*ptx_texture_find)(uint64_t handle);
 
 struct ptx_grid {

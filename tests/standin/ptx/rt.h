@@ -555,7 +555,7 @@ SLOW u64 now_ns(void)
 }
 /* PTX ISA, nanosleep: a millisecond at most; what is asked for lies within what may be slept */
 INLINE u64 sleep_end(u32 ns) { return now_ns() + (ns > 1000000 ? 1000000 : ns); }
-/* All sleep at once. Where no other thread can go on, so does the host's thread, until the first wakes. */
+/* All sleep at once. Where no other thread can go on, so does the worker, until the first wakes. */
 SLOW int wake(const struct rt_block *b, int others_go_on)
 {
     u64 first = ~0ull, now = now_ns();

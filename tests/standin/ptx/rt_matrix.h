@@ -9,7 +9,7 @@
 /* ---- matrices: all 32 lanes bring words, the first to go on computes for all ---- */
 enum { MMA_A = 0, MMA_B = 4, MMA_C = 6, WIDE_WORDS = 10 };
 enum { MMA_F16, MMA_BF16, MMA_TF32 };
-/* Words that a lane brings, and in which it finds what it takes: right behind its struct rt_frame */
+/* Words that a lane brings, and in which it finds what it takes: right after its struct rt_frame */
 struct rt_wide {
     u32 word[WIDE_WORDS];
 };

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Triton makes of kernels.py: one row a file NAME.ptx, with what the compiler is told and what a launch needs to know."""
+"""What Triton makes of kernels.py: one row a file NAME.ptx, what the compiler gets with it and what a launch needs."""
 from dataclasses import dataclass
 
 
