@@ -20,6 +20,7 @@ static const struct {
     { "mov", emit_mov },
     { "cvta", emit_cvta },
     { "isspacep", emit_isspacep },
+    { "createpolicy", emit_createpolicy },
     { "cp", emit_cp },
     { "tex", emit_tex },
     { "mma", emit_mma },

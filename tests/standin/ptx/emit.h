@@ -83,6 +83,7 @@ void emit_meet_warp(struct emitter *e);
 void emit_ld(struct emitter *e);
 void emit_st(struct emitter *e);
 void emit_atom(struct emitter *e);
+void emit_createpolicy(struct emitter *e);
 void emit_cvta(struct emitter *e);
 void emit_isspacep(struct emitter *e);
 void emit_mov(struct emitter *e);

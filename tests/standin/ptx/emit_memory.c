@@ -252,6 +252,13 @@ void emit_atom(struct emitter *e)
     emit_put(e, " }\n");
 }
 
+/* Caches are not modelled, so any policy will do. */
+void emit_createpolicy(struct emitter *e)
+{
+    op_only(e, "fractional range");
+    op_result(e, T_B64, "0");
+}
+
 void emit_cvta(struct emitter *e)
 {
     op_only(e, "");

@@ -158,6 +158,14 @@ INLINE u16 ftzh(u16 b) { return b & 0x7c00 ? b : (u16)(b & 0x8000); }
 INLINE float sat(float f) { return f > 0.0f ? (f < 1.0f ? f : 1.0f) : 0.0f; }
 INLINE double satd(double f) { return f > 0.0 ? (f < 1.0 ? f : 1.0) : 0.0; }
 
+/* The float whose last 13 bits are 0: 0 ties away from zero, 1 ties to even, 2 towards zero */
+INLINE u32 f2tf(float f, int mode)
+{
+    u32 b = b32f(f), more = mode == 0 ? 0x1000 : mode == 1 ? 0xfff + (b >> 13 & 1) : 0;
+    if (unlikely(f != f)) return 0x7fffffff;
+    return f - f == 0 ? (b + more) & 0xffffe000u : b;
+}
+
 /* ---- directed rounding ---- */
 #define ROUNDED(name, T, expr)                                                                     \
     SLOW T name(int mode, T a, T b, T c)                                                           \
