@@ -67,7 +67,8 @@ static u32 float_bits(float f)
 /* The bits of a channel as the instruction gives them */
 static u32 given(const struct ptx_texture *t, u32 bits)
 {
-    float most = (float)((1u << (8 * t->channel_bytes - (t->channel == PTX_SIGNED))) - 1);
+    unsigned n_bits = 8 * t->channel_bytes - (t->channel == PTX_SIGNED);
+    float most = (float)((1ull << n_bits) - 1);
 
     if (t->channel == PTX_FLOATING)
         return t->channel_bytes == 2 ? float_bits(half_float(bits)) : bits;
