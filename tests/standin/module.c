@@ -103,7 +103,7 @@ static CUresult image_make(const void *data, unsigned n_options, CUjit_option *o
     jit_log_write(&info, "");
     if (res != CUDA_SUCCESS && *message) {
         for (char *c = message; *c; c++) {
-            if (*c == '"' || *c == '\\' || (unsigned char)*c < ' ')
+            if (*c == '"' || *c == '\\' || *c < ' ' || *c > '~') /* the log is JSON */
                 *c = '\'';
         }
         log_detail("\"message\":\"%s\"", message);
@@ -935,7 +935,7 @@ CUresult impl_cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdev
 
 /* ---- occupancy: threads, blocks and shared memory of a multiprocessor; registers are not modelled ---- */
 
-static int occupancy(const struct function *function, int block, size_t dynamic)
+int function_occupancy(const struct function *function, int block, size_t dynamic)
 {
     size_t shared = function->info->static_shared + dynamic + 1024;
     int by_threads = 2048 / ((block + 31) / 32 * 32);
@@ -962,7 +962,7 @@ CUresult impl_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *numBlock
     if (res == CUDA_SUCCESS)
         res = function_resolve(func, ctx, &function);
     if (res == CUDA_SUCCESS)
-        *numBlocks = occupancy(function, blockSize, dynamicSMemSize);
+        *numBlocks = function_occupancy(function, blockSize, dynamicSMemSize);
     return res;
 }
 
@@ -1001,12 +1001,12 @@ CUresult impl_cuOccupancyMaxPotentialBlockSizeWithFlags(
     for (int block = limit; block > 0; block -= 32) {
         size_t dynamic =
             blockSizeToDynamicSMemSize ? blockSizeToDynamicSMemSize(block) : dynamicSMemSize;
-        int n = occupancy(function, block, dynamic);
+        int n = function_occupancy(function, block, dynamic);
 
         if (n * block > best) {
             best = n * block;
             *blockSize = block;
-            *minGridSize = n * 8;
+            *minGridSize = n * MULTIPROCESSORS;
         }
     }
     return best ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
