@@ -53,8 +53,9 @@ Case = collections.namedtuple("Case", "name program kernel alloc env witness is_
 DRIVER = "driver_cases.py"
 TORCH = "torch_cases.py"
 TINYGRAD = "tinygrad_cases.py"
-# A tinygrad that the machine has comes first; the pack brings one.
-TINYGRAD_ENV = {"PYTHONPATH": os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT / "python"), str(ROOT / "site")]))}
+# The pack brings a tinygrad; in the tree it is that of build/venv.
+TINYGRAD_ENV = {"PYTHONPATH": os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT / "site")]))}
+VENV_PYTHON = BUILD.parent / "venv" / "bin" / "python"
 CASES = [
     Case("driver many_copies", DRIVER),
     Case("driver pdl", DRIVER),
@@ -159,10 +160,11 @@ class Runner:
         env = clean_environment(CACHEDB=folder / "cache.db", **case.env)
         if case.alloc:  # the second name is the one before PyTorch 2.9
             env["PYTORCH_ALLOC_CONF"] = env["PYTORCH_CUDA_ALLOC_CONF"] = case.alloc
-        client = [self.python, HERE / case.program, case.name.split()[1]]
+        python = VENV_PYTHON if case.program == TINYGRAD and VENV_PYTHON.exists() else self.python
+        client = [python, HERE / case.program, case.name.split()[1]]
         plain = run([*client, folder / "plain"], env, self.left(), log)
         if plain.status:
-            why = plain.last_line() if plain.status == 77 else f"without the library it {plain.text}: {plain.last_line()}"
+            why = plain.last_line().removeprefix("skipped: ") if plain.status == 77 else f"without the library it {plain.text}: {plain.last_line()}"
             self.table.skip("smoke", case.name, why)
             return
         spec = folder / "spec.yaml"

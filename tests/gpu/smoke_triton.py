@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A kernel that Triton compiles: out = 2 x."""
+"""Kernels that Triton compiles: out = 2 x, and a matrix product of 64 x 64."""
 import triton
 import triton.language as tl
 
@@ -10,6 +10,20 @@ def smoke_triton(out, x, n, BLOCK: tl.constexpr):
     tl.store(out + at, tl.load(x + at, mask=at < n) * 2.0, mask=at < n)
 
 
-def double(out, x):
+@triton.jit
+def smoke_triton_product(out, a, b, N: tl.constexpr):
+    i = tl.arange(0, N)
+    at = i[:, None] * N + i[None, :]
+    tl.store(out + at, tl.dot(tl.load(a + at), tl.load(b + at)).to(tl.float16))
+
+
+def double(out, x, **options):
     n = x.numel()
-    smoke_triton[(triton.cdiv(n, 128),)](out, x, n, BLOCK=128)
+    smoke_triton[(triton.cdiv(n, 128),)](out, x, n, BLOCK=128, **options)
+
+
+def product(a, b):
+    """Of half-precision matrices of 64 x 64."""
+    out = a.new_empty(64, 64)
+    smoke_triton_product[(1,)](out, a, b, N=64)
+    return out

@@ -34,11 +34,13 @@ static const struct question {
 };
 
 static const char usage[] =
-    "Usage: facts [--list] [--tsv] [--limit SECONDS] [--total SECONDS] [QUESTION...]\n"
+    "Usage: facts [--list] [--tsv] [--loading MODE] [--limit SECONDS] [--total SECONDS] "
+    "[QUESTION...]\n"
     "Ask a CUDA driver and its first device what DMI's design relies on.\n"
     "\n"
     "  --list             print the questions\n"
     "  --tsv              question, kind, what, answer, value and unit, separated by tabs\n"
+    "  --loading MODE     CUDA_MODULE_LOADING: lazy, as a program has it (default), or eager\n"
     "  --limit SECONDS    for one question (20)\n"
     "  --total SECONDS    for all of them (100); those that are left are not asked\n"
     "\n"
@@ -46,7 +48,7 @@ static const char usage[] =
     "if there is\n"
     "no CUDA device.\n";
 
-static bool tsv;
+static bool tsv, eager;
 static unsigned limit_s = 20, total_s = 100;
 static struct counts {
     unsigned asked, holds, breaks, errors, absent;
@@ -132,8 +134,7 @@ static void become_child(int fd, unsigned seconds)
 static void answer(const struct question *q, int fd, unsigned seconds)
 {
     become_child(fd, seconds);
-    /* a first use during a capture is a question of its own */
-    setenv("CUDA_MODULE_LOADING", strcmp(q->name, "lazy_kernels") ? "EAGER" : "LAZY", 1);
+    setenv("CUDA_MODULE_LOADING", eager ? "EAGER" : "LAZY", 1);
     CUresult r = driver_open() ? CUDA_ERROR_NO_DEVICE : driver_setup();
     if (r == CUDA_SUCCESS)
         q->ask();
@@ -270,9 +271,13 @@ static int list(void)
 int main(int argc, char **argv)
 {
     static const struct option longs[] = {
-        { "list", no_argument, NULL, 'l' },        { "tsv", no_argument, NULL, 't' },
-        { "limit", required_argument, NULL, 'm' }, { "total", required_argument, NULL, 'a' },
-        { "help", no_argument, NULL, 'h' },        { NULL, 0, NULL, 0 },
+        { "list", no_argument, NULL, 'l' },
+        { "tsv", no_argument, NULL, 't' },
+        { "limit", required_argument, NULL, 'm' },
+        { "total", required_argument, NULL, 'a' },
+        { "help", no_argument, NULL, 'h' },
+        { "loading", required_argument, NULL, 'o' },
+        { NULL, 0, NULL, 0 },
     };
     int c;
     while ((c = getopt_long(argc, argv, "h", longs, NULL)) != -1) {
@@ -282,6 +287,11 @@ int main(int argc, char **argv)
         case 'm': limit_s = (unsigned)atoi(optarg); break;
         case 'a': total_s = (unsigned)atoi(optarg); break;
         case 'h': fputs(usage, stdout); return 0;
+        case 'o':
+            eager = !strcmp(optarg, "eager");
+            if (eager || !strcmp(optarg, "lazy"))
+                break;
+            /* fall through */
         default: fputs(usage, stderr); return 2;
         }
     }
