@@ -93,7 +93,7 @@ class Contact:
             crashed = kind == "error" and not same and CRASHED.search(answer)
             add(answer, f"{expected[1]}, as on the stand-in", verdict="ok" if same else "crashed" if crashed else "differs", relied_on=False)
         elif kind == "error":
-            add(answer, verdict="crashed" if CRASHED.search(answer) else "differs", relied_on=not is_crossed(case))
+            add(answer, verdict="crashed" if CRASHED.search(answer) else "differs")
         else:
             add(answer, verdict="figure")
 
@@ -215,11 +215,6 @@ def numbered(rows):
     for row in rows:
         yield (*row, seen[row[0], row[2]])
         seen[row[0], row[2]] += 1
-
-
-def is_crossed(case):
-    """Questions that give a handle to the wrong call: a crash is one of their answers."""
-    return case.startswith("crossed_")
 
 
 def first_difference(a, b):

@@ -27,10 +27,15 @@
 static const struct question {
     const char *name, *text;
     void (*ask)(void);
+    bool bare, may_crash;
 } questions[] = {
-#define QUESTION(name, text) { #name, text, ask_##name },
+#define QUESTION(name, text) { #name, text, ask_##name, false, false },
+#define BARE(name, text)     { #name, text, ask_##name, true, false },
+#define CROSSED(name, text)  { #name, text, ask_##name, false, true },
 #include "questions.def"
 #undef QUESTION
+#undef BARE
+#undef CROSSED
 };
 
 static const char usage[] =
@@ -104,17 +109,19 @@ static void show_lines(const struct question *q, char *text, size_t *n)
     }
 }
 
-static void show_error(const struct question *q, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
+/* Of its process: an error, or just an answer. */
+static void show_end(const struct question *q, const char *kind, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+#define show_error(q, ...) show_end(q, "error", __VA_ARGS__)
 
-static void show_error(const struct question *q, const char *fmt, ...)
+static void show_end(const struct question *q, const char *kind, const char *fmt, ...)
 {
     char answer[64], line[128];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(answer, sizeof answer, fmt, ap);
     va_end(ap);
-    snprintf(line, sizeof line, "error\tthe process that answers\t%s", answer);
+    snprintf(line, sizeof line, "%s\tthe process that answers\t%s", kind, answer);
     show(q, line);
 }
 
@@ -135,7 +142,7 @@ static void answer(const struct question *q, int fd, unsigned seconds)
 {
     become_child(fd, seconds);
     setenv("CUDA_MODULE_LOADING", eager ? "EAGER" : "LAZY", 1);
-    CUresult r = driver_open() ? CUDA_ERROR_NO_DEVICE : driver_setup();
+    CUresult r = driver_open() ? CUDA_ERROR_NO_DEVICE : q->bare ? CUDA_SUCCESS : driver_setup();
     if (r == CUDA_SUCCESS)
         q->ask();
     else
@@ -199,7 +206,7 @@ static void ask(const struct question *q, unsigned seconds)
     else if (status < 0)
         show_error(q, "does not end");
     else if (WIFSIGNALED(status))
-        show_error(q, "died of signal %d", WTERMSIG(status));
+        show_end(q, q->may_crash ? "says" : "error", "died of signal %d", WTERMSIG(status));
     else if (WEXITSTATUS(status))
         show_error(q, "ended with status %d", WEXITSTATUS(status));
 }
@@ -268,8 +275,21 @@ static int list(void)
     return 0;
 }
 
+/* A second process that a question starts; its answers go where the question's go. */
+static int go_on(const char *with)
+{
+    CUresult r = driver_open() ? CUDA_ERROR_NO_DEVICE : driver_setup();
+    if (r != CUDA_SUCCESS)
+        failed(r);
+    else if (!strcmp(with, "ipc"))
+        continue_ipc();
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
+    if (argc == 3 && !strcmp(argv[1], "--continue"))
+        return go_on(argv[2]);
     static const struct option longs[] = {
         { "list", no_argument, NULL, 'l' },
         { "tsv", no_argument, NULL, 't' },
