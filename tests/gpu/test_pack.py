@@ -226,6 +226,30 @@ def test_not_intercepted_is_told_from_another_place(check, tmp_path):
     check("called 14 times" in row.reason, "and how often", row)
 
 
+BINDINGS = """
+from cuda.bindings import driver as cuda
+assert all(cuda.cuInit(0)[0] == 0 for _ in range(3)) and cuda.cuDeviceGetCount()[1] == 1
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("cuda") is None, reason="cuda.bindings is not installed")
+def test_lookups_by_the_drivers_resolver(check, tmp_path):
+    """As the CUDA runtime makes them: the resolver is looked up once, everything else by it."""
+    seen = tmp_path / "witness.json"
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(cases.SPEC.format(name="x", forward=""))
+    env = {**os.environ, "DMI_TEST_WITNESS": str(seen), "DMI_SPEC": str(spec), "DMI_OUT": str(tmp_path / "out")}
+    for preload, owner in ((f"{cases.WITNESS}:{PRELOAD}", PRELOAD.name), (cases.WITNESS, "libcuda.so.1")):
+        subprocess.run([sys.executable, "-c", BINDINGS], env={**env, "LD_PRELOAD": str(preload)}, check=True)
+        line = json.loads(seen.read_text().splitlines()[-1])
+        functions = {f["name"]: f for f in line["functions"]}
+        init, count = functions["cuInit"], functions["cuDeviceGetCount"]
+        check((init["by_dlsym"], init["by_resolver"], init["of"], init["calls"]) == (0, 1, owner, 3), f"cuInit is {owner}'s", init)
+        check((count["of"], count["calls"]) == ("libcuda.so.1", 1), "what is not hooked is the driver's", count)
+        resolver = functions["cuGetProcAddress_v2"]
+        check(resolver["by_dlsym"] == 1 and resolver["of"] == owner and resolver["calls"] > 400, "the resolver, and its calls", resolver)
+
+
 # ---- facts
 
 @pytest.mark.parametrize("kind, answer, expected, verdict, relied_on", [

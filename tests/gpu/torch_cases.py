@@ -234,7 +234,7 @@ def triton_pdl():
         h = x
         for _ in range(8):
             z = torch.empty_like(h)
-            kernels.double(z, h, launch_pdl=True)
+            kernels.double_early(z, h)
             h = z
         return p.mark(h)
 
@@ -324,7 +324,7 @@ def capture_while_draining():
                 go.wait(30)
                 for _ in range(4):
                     graph = torch.cuda.CUDAGraph()
-                    two = Marks(p.device, 512)
+                    two = Marks(p.device, 2048)
                     with torch.cuda.graph(graph, stream=side):
                         torch.add(static, 1, out=out)
                         two.mark(out.data_ptr(), rows_of(out), in_graph=True)
@@ -337,10 +337,11 @@ def capture_while_draining():
     torch.cuda.synchronize()
     thread = threading.Thread(target=other)
     thread.start()
-    for n in range(400):  # no allocation in this thread: its buffers are there
-        p.device.kernels.embed(p.device.stream(), one.to.data_ptr(), source.data_ptr(), rows_of(source), COLS)
-        if n == 40:
-            go.set()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        for n in range(400):  # no allocation in this thread: its buffers are there
+            p.device.kernels.embed(p.device.stream(), one.to.data_ptr(), source.data_ptr(), rows_of(source), COLS)
+            if n == 40:
+                go.set()
     thread.join(60)
     torch.cuda.synchronize()
     if problems:
@@ -422,7 +423,11 @@ def transformers():
     model = LlamaForCausalLM(LlamaConfig(vocab_size=512, hidden_size=256, intermediate_size=512, num_hidden_layers=4,
                                          num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128))
     model = model.to(torch.bfloat16).cuda().eval()
-    model.model.layers[1].register_forward_hook(lambda module, args, out: p.mark(out[0] if isinstance(out, tuple) else out) and None)
+
+    def hook(module, args, out):
+        p.mark(out[0] if isinstance(out, tuple) else out)
+
+    model.model.layers[1].register_forward_hook(hook)
     ids = torch.arange(1, 17).reshape(1, 16).cuda()
     with torch.no_grad():
         tokens = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=16, do_sample=False, pad_token_id=0)
