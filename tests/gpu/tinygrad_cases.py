@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program on tinygrad to be captured: tinygrad_cases.py NAME FILE, or --list. See marks.py; no mark is in it."""
 import os
-import sys
 
 os.environ.setdefault("DEV", "CUDA:PTX")
 import marks  # noqa: E402

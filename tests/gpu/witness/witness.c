@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A library that is preloaded before all others and counts: which of the driver's functions a program looks up, by
- * dlsym() or by the driver's own resolver, whose function it got, and how often it called that. So that "the program never
- * came by the library" can be told from "the spec names another place". In the library itself this would cost every
+ * dlsym() or by the driver's own resolver, whose function it got, and how often it called that. Then a program that never
+ * came by the library and a spec that names another place look different. In the library itself this would cost every
  * launch; here it costs the programs of tests.
  *
  * It answers every lookup of a driver's function with a thunk (thunks.S). When the process ends it appends one line
