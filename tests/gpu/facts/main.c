@@ -286,10 +286,9 @@ static int go_on(const char *with)
     return 0;
 }
 
-int main(int argc, char **argv)
+/* Return: -1 to go on, else the status to exit with. */
+static int read_options(int argc, char **argv)
 {
-    if (argc == 3 && !strcmp(argv[1], "--continue"))
-        return go_on(argv[2]);
     static const struct option longs[] = {
         { "list", no_argument, NULL, 'l' },
         { "tsv", no_argument, NULL, 't' },
@@ -318,31 +317,48 @@ int main(int argc, char **argv)
     for (char **name = argv + optind; *name; name++)
         if (!known(*name))
             return 2;
-    if (!limit_s || !total_s) {
-        fputs(usage, stderr);
-        return 2;
-    }
-    if (!keep_device()) {
-        puts("skipped: no CUDA device");
-        return EXIT_SKIPPED;
-    }
+    if (limit_s && total_s)
+        return -1;
+    fputs(usage, stderr);
+    return 2;
+}
+
+static void ask_all(char **names)
+{
     uint64_t start = now_ns();
     for (size_t i = 0; i < LENGTH(questions); i++) {
         unsigned gone = (unsigned)((now_ns() - start) / 1000000000u);
         unsigned left = gone < total_s ? total_s - gone : 0;
-        if (!wanted(&questions[i], argv + optind))
+        if (!wanted(&questions[i], names))
             continue;
         if (left)
             ask(&questions[i], left < limit_s ? left : limit_s);
         else
             show_error(&questions[i], "not asked: the %u s are over", total_s);
     }
-    if (!tsv)
-        printf("\n%u questions asked in %.0f s; relied on: %u as designed, %u not; %u failed, %u "
-               "not there\n",
-               counts.asked, (double)(now_ns() - start) / 1e9, counts.holds, counts.breaks,
-               counts.errors, counts.absent);
-    for (unsigned i = 0; i < n_complaints && !tsv; i++)
+    if (tsv)
+        return;
+    printf("\n%u questions asked in %.0f s; relied on: %u as designed, %u not; %u failed, %u "
+           "not there\n",
+           counts.asked, (double)(now_ns() - start) / 1e9, counts.holds, counts.breaks,
+           counts.errors, counts.absent);
+    for (unsigned i = 0; i < n_complaints; i++)
         puts(complaints[i]);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && !strcmp(argv[1], "--continue"))
+        return go_on(argv[2]);
+    int status = read_options(argc, argv);
+    if (status >= 0)
+        return status;
+    /* of eight, one is asked, and only one is initialised */
+    setenv("CUDA_VISIBLE_DEVICES", "0", 0);
+    if (!keep_device()) {
+        puts("skipped: no CUDA device");
+        return EXIT_SKIPPED;
+    }
+    ask_all(argv + optind);
     return counts.breaks || counts.errors ? 1 : 0;
 }

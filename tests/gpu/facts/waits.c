@@ -8,9 +8,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* So long the kernel runs if nobody ends it; on a CPU that others use, too, any call may take a while. */
-#define LIMIT_NS(standin) ((standin) ? 600000000u : 200000000u)
-#define REGISTER_SIZE     (1u << 20)
+/* So long the kernel runs if nobody ends it: longer than a load of PTX takes by itself, or a context. */
+#define LIMIT_NS      600000000u
+#define LONG_LIMIT_NS 2000000000u
+#define REGISTER_SIZE (1u << 20)
 
 /* What the calls use; prepared before the kernel runs. */
 struct subject {
@@ -35,7 +36,7 @@ static CUresult prepare(struct subject *s)
 
     memset(s, 0, sizeof *s);
     PASS(gate_init(&s->gate));
-    s->gate.limit_ns = LIMIT_NS(driver.standin);
+    s->gate.limit_ns = LIMIT_NS;
     PASS(new_stream(&s->gate_stream));
     PASS(new_stream(&s->stream));
     PASS(new_stream(&s->spare_stream));
@@ -233,6 +234,7 @@ static void ask_call(const struct call *call, struct subject *s)
 {
     bool began;
 
+    s->gate.limit_ns = call->make == create_context ? LONG_LIMIT_NS : LIMIT_NS;
     TRY(close_gate(s, &began));
     CUresult r = call->make(s);
     const char *name = driver.last_call;
@@ -281,7 +283,7 @@ static void ask_beside_load(const struct call *call, struct subject *s)
     TRY(close_gate(s, &began));
     if (pthread_create(&thread, NULL, load, &of_load))
         return;
-    usleep(50000); /* the load is under way, and waits if it ever does */
+    usleep(200000); /* the load is under way, and waits if it ever does */
     CUresult r = call->make(s);
     bool waited = gate_expired(&s->gate);
     gate_open(&s->gate);
