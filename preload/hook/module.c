@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Wrappers: modules and libraries, and their functions, which mean something to the spec by their names. */
+/*
+ * Wrappers: modules and libraries, and their functions, which mean something to the spec by their names. Loading waits
+ * for the device, and looking a function up may load it: the first such call that knows a function of the spec's is
+ * where a context gets its ring (lifecycle_waited()), so that no launch has to build it.
+ */
 #include "preload/base/functions.h"
 #include "preload/hook/wrapper.h"
+#include "preload/lifecycle.h"
 
 #include <stddef.h>
 
@@ -17,6 +22,7 @@ EXPORT CUresult CUDAAPI cuModuleGetFunction(CUfunction *function, CUmodule modul
     CUresult r = REAL(cuModuleGetFunction)(function, module, name);
     if (function)
         AFTER_SUCCESS(r, note_function(*function, FUNC_FUNCTION, name, module));
+    lifecycle_waited(r);
     return r;
 }
 
@@ -25,6 +31,7 @@ EXPORT CUresult CUDAAPI cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, 
     CUresult r = REAL(cuLibraryGetKernel)(kernel, library, name);
     if (kernel)
         AFTER_SUCCESS(r, note_function(*kernel, FUNC_KERNEL, name, library));
+    lifecycle_waited(r);
     return r;
 }
 
@@ -44,6 +51,7 @@ EXPORT CUresult CUDAAPI cuLibraryEnumerateKernels(CUkernel *kernels, unsigned n,
     CUresult r = REAL(cuLibraryEnumerateKernels)(kernels, n, library);
     if (kernels)
         AFTER_SUCCESS(r, note_kernels(kernels, n, library));
+    lifecycle_waited(r);
     return r;
 }
 
@@ -52,6 +60,7 @@ EXPORT CUresult CUDAAPI cuKernelGetFunction(CUfunction *function, CUkernel kerne
     CUresult r = REAL(cuKernelGetFunction)(function, kernel);
     if (function && r == CUDA_SUCCESS && *function)
         AFTER_SUCCESS(r, functions_add_of_kernel(session.spec, *function, kernel));
+    lifecycle_waited(r);
     return r;
 }
 
@@ -80,6 +89,7 @@ EXPORT CUresult CUDAAPI cuModuleEnumerateFunctions(CUfunction *functions, unsign
     CUresult r = REAL(cuModuleEnumerateFunctions)(functions, n, module);
     if (functions)
         AFTER_SUCCESS(r, note_functions(functions, n, module));
+    lifecycle_waited(r);
     return r;
 }
 
@@ -102,6 +112,7 @@ EXPORT CUresult CUDAAPI cuModuleLoad(CUmodule *module, const char *path)
 {
     CUresult r = REAL(cuModuleLoad)(module, path);
     AFTER_SUCCESS(r, note_module_file(*module, path));
+    lifecycle_waited(r);
     return r;
 }
 
@@ -109,6 +120,7 @@ EXPORT CUresult CUDAAPI cuModuleLoadData(CUmodule *module, const void *image)
 {
     CUresult r = REAL(cuModuleLoadData)(module, image);
     AFTER_SUCCESS(r, note_module(*module, image));
+    lifecycle_waited(r);
     return r;
 }
 
@@ -117,6 +129,7 @@ EXPORT CUresult CUDAAPI cuModuleLoadDataEx(CUmodule *module, const void *image, 
 {
     CUresult r = REAL(cuModuleLoadDataEx)(module, image, n, options, values);
     AFTER_SUCCESS(r, note_module(*module, image));
+    lifecycle_waited(r);
     return r;
 }
 
@@ -124,6 +137,7 @@ EXPORT CUresult CUDAAPI cuModuleLoadFatBinary(CUmodule *module, const void *imag
 {
     CUresult r = REAL(cuModuleLoadFatBinary)(module, image);
     AFTER_SUCCESS(r, note_module(*module, image));
+    lifecycle_waited(r);
     return r;
 }
 
@@ -134,6 +148,7 @@ EXPORT CUresult CUDAAPI cuLibraryLoadData(CUlibrary *library, const void *image,
     CUresult r =
         REAL(cuLibraryLoadData)(library, image, jit, jit_values, n_jit, options, values, n);
     AFTER_SUCCESS(r, layouts_note(session.spec, *library, true, image));
+    lifecycle_waited(r);
     return r;
 }
 
@@ -144,6 +159,7 @@ EXPORT CUresult CUDAAPI cuLibraryLoadFromFile(CUlibrary *library, const char *pa
     CUresult r =
         REAL(cuLibraryLoadFromFile)(library, path, jit, jit_values, n_jit, options, values, n);
     AFTER_SUCCESS(r, layouts_note_file(session.spec, *library, true, path));
+    lifecycle_waited(r);
     return r;
 }
 

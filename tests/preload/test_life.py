@@ -6,6 +6,7 @@ import time
 import pytest
 
 from kit import CLIENT, START, filled, site, spec
+from standin_log import Log
 
 TEXT = spec(site())
 REUSE = {"DMI_STANDIN_HANDLES": "reuse"}  # what is kept for a handle, or an address, after its end is found then
@@ -228,14 +229,40 @@ def test_the_last_flush_is_bounded(bench):
 
 @pytest.mark.parametrize("script, way", [
     pytest.param([], "dlopen", id="a program that does nothing"), pytest.param(["sleep 1"], "link", id="a program that only loads the driver"),
-    pytest.param(["init 0"], "dlopen", id="cuInit alone"), pytest.param(["init 7"], "dlopen", id="cuInit that fails"),
-    pytest.param(START + ["launch other 0 1 64 p 64 1", "sync"], "dlopen", id="launches of other kernels only"),
+    pytest.param(["init 7"], "dlopen", id="cuInit that fails"),
     pytest.param(["fork", "exit 3", "endfork"], "dlopen", id="fork alone"),
     pytest.param(["threads 2", "sleep 1", "endthreads"], "dlopen", id="a thread"),
 ])
 def test_bystanders(bench, script, way):
     r = bench.alike("a bystander", script, TEXT, way=way)
     bench.check(not r.folders and not r.stderr, "no file, no word", f"{r.folders} {r.stderr}")
+
+
+@pytest.mark.parametrize("script", [
+    pytest.param(["init 0"], id="cuInit alone"), 
+    pytest.param([line for line in START if " block" not in line] + ["launch other 0 1 64 p 64 1", "sync"], id="launches of other kernels only")])
+def test_nothing_matches(bench, script):
+    """A run says so, and no ring was built for it."""
+    log = bench.folder / "log"
+    r = bench.alike("a process without sites", script, TEXT, DMI_STANDIN_LOG=log)
+    bench.check(len(r.folders) == 1 and r.stderr.count("armed: 1 sites of ") == 1, "it says that it is armed, once", r.stderr)
+    if r.folders:
+        run = r.run()
+        reasons = [p["reason"] for p in run.manifest.get("problems", [])]
+        bench.check(reasons == ["no_match"] and not run.balance() and not run.records, "the run says that nothing matched", run.manifest)
+    taken = [c for c in Log(log).calls if c["name"] == "cuMemHostRegister_v2"]
+    bench.check(not taken, "nothing was built", taken)
+
+
+def test_looked_up_and_never_launched(bench):
+    r = bench.alike("a kernel that is looked up only", START + ["launch other 0 1 64 p 64 1", "sync"], TEXT)
+    bench.check("kernel block was looked up, but no launch of it came through the library" in r.stderr, "it is named at exit", r.stderr)
+
+
+def test_armed_without_cuinit(bench):
+    """cuInit came past the library: whatever hook is next arms it."""
+    r = bench.alike("cuInit unseen", ["unseeninit 0"] + START[1:] + ["launch block 0 1 64 p 64 1", "sync"], TEXT)
+    all_of(bench, "cuInit unseen", r, [filled(1, 64)])
 
 
 def test_a_shell(bench):
