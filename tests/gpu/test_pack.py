@@ -190,6 +190,8 @@ def test_wrong_under_the_library(name, verdict, text, tmp_path, monkeypatch):
     wrong = [row for row in found.rows if row.verdict not in ("ok", "figure")]
     assert [(row.verdict, row.answer) for row in wrong[:1]] == [(verdict, text)], found.text()
     assert found.failures(), found.text()
+    if name == "crash":  # and where it was is in what is sent back
+        assert "Fatal Python error: Segmentation fault" in (tmp_path / "a-program.log").read_text()
 
 
 def test_wrong_without_it_is_skipped(tmp_path):
