@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Handles that end and come back, contexts, devices, threads, streams, and every way to split or leave a process."""
-import subprocess
 import time
 
 import pytest
@@ -139,8 +138,6 @@ def test_ring_is_made_late(bench):
     all_of(bench, "a ring created during a capture", r, [filled(2, 64)])
 
 
-@pytest.mark.xfail(strict=True, raises=subprocess.TimeoutExpired,
-                   reason="the ring is built inside the first matched launch: its allocations and its module wait for the running kernel")
 def test_a_running_kernel_waits_for_the_launching_thread(bench):
     """It spins on a word that the thread stores after its next launch, that of a site: whatever waits in that launch hangs."""
     script = START + ["module ms spin", "func spin ms spin", "funcload spin", "funcload block", "hostalloc w 64", "store w 0", "stream a", "stream b",
