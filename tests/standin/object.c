@@ -78,6 +78,8 @@ void object_free(void *pointer)
     if (!object)
         return;
     object_end(object);
+    if (!is_kind(object->magic - OBJECT_ENDED))
+        return;
     list = &ended[object->magic - OBJECT_ENDED];
     memset(object + 1, ENDED, object->size - sizeof(*object));
     object->next_ended = NULL;
