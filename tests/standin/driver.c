@@ -265,7 +265,7 @@ CUresult impl_cuDriverGetVersion(int *driverVersion)
 {
     if (!driverVersion)
         return CUDA_ERROR_INVALID_VALUE;
-    *driverVersion = DRIVER_VERSION;
+    *driverVersion = driver_version;
     return CUDA_SUCCESS;
 }
 

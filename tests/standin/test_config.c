@@ -82,6 +82,26 @@ START_TEST(the_log_has_calls_launches_and_what_is_missing)
 }
 END_TEST
 
+/* JSON is UTF-8, and a module may be anything */
+START_TEST(the_log_is_text_whatever_the_application_gives)
+{
+    static const char machine_code[] = "\xc3\x28\xff\xfe\"\\\n\x01\x7f";
+    CUmodule module;
+    char *text;
+
+    make_path();
+    setenv("DMI_STANDIN_LOG", path, 1);
+    test_setup();
+    ck_assert_int_eq(cuModuleLoadData(&module, machine_code), CUDA_ERROR_INVALID_PTX);
+    text = read_file();
+    ck_assert_ptr_nonnull(strstr(text, "\"message\":\"line 1: found '"));
+    for (const char *c = text; *c; c++)
+        ck_assert_msg(*c == '\n' || (*c >= ' ' && *c < 0x7f), "byte %02x", (unsigned char)*c);
+    for (const char *line = text; *line; line = strchr(line, '\n') + 1)
+        ck_assert_msg(*line == '{', "%.80s", line);
+}
+END_TEST
+
 START_TEST(a_kill_leaves_only_whole_lines)
 {
     char *text;
@@ -228,6 +248,7 @@ int main(void)
 
     tcase_add_test(tcase, the_nth_call_fails_as_told);
     tcase_add_test(tcase, the_log_has_calls_launches_and_what_is_missing);
+    tcase_add_test(tcase, the_log_is_text_whatever_the_application_gives);
     tcase_add_test(tcase, a_kill_leaves_only_whole_lines);
     tcase_add_test(tcase, copies_to_the_host_take_the_links_time);
     tcase_add_test(tcase, there_are_as_many_devices_as_told);
