@@ -194,6 +194,34 @@ START_TEST(there_are_as_many_devices_as_told)
 }
 END_TEST
 
+static const struct {
+    const char *visible;
+    int n;
+} visible_lists[] = {
+    { "0", 1 },       { "3", 1 },   { "1,0", 2 },
+    { "0,1,9,2", 2 }, { "0,x", 1 }, { "7,6,5,4,3,2,1,0", 8 },
+    { "0,-1,2", 1 },
+};
+
+START_TEST(as_many_devices_are_visible_as_the_list_has)
+{
+    int n;
+
+    setenv("DMI_STANDIN_DEVICES", "8", 1);
+    setenv("CUDA_VISIBLE_DEVICES", visible_lists[_i].visible, 1);
+    ok(cuInit(0));
+    ok(cuDeviceGetCount(&n));
+    ck_assert_int_eq(n, visible_lists[_i].n);
+}
+END_TEST
+
+START_TEST(no_visible_device_is_an_error_of_init)
+{
+    setenv("CUDA_VISIBLE_DEVICES", "", 1);
+    fails(cuInit(0), CUDA_ERROR_NO_DEVICE);
+}
+END_TEST
+
 START_TEST(no_device_is_an_error_of_init)
 {
     setenv("DMI_STANDIN_DEVICES", "0", 1);
@@ -252,6 +280,9 @@ int main(void)
     tcase_add_test(tcase, a_kill_leaves_only_whole_lines);
     tcase_add_test(tcase, copies_to_the_host_take_the_links_time);
     tcase_add_test(tcase, there_are_as_many_devices_as_told);
+    tcase_add_loop_test(tcase, as_many_devices_are_visible_as_the_list_has, 0,
+                        sizeof visible_lists / sizeof *visible_lists);
+    tcase_add_test(tcase, no_visible_device_is_an_error_of_init);
     tcase_add_test(tcase, no_device_is_an_error_of_init);
     tcase_add_test(tcase, pauses_in_kernels_change_no_result);
     tcase_add_test(tcase, threads_start_with_the_first_work);
