@@ -26,7 +26,8 @@ static const char *const kind_names[N_OBJECT_KINDS] = {
     [OBJECT_MODULE] = "module",     [OBJECT_LIBRARY] = "library",  [OBJECT_KERNEL] = "kernel",
     [OBJECT_FUNCTION] = "function", [OBJECT_GRAPH] = "graph",      [OBJECT_NODE] = "graph node",
     [OBJECT_EXEC] = "graph exec",   [OBJECT_USER] = "user object", [OBJECT_POOL] = "memory pool",
-    [OBJECT_ARRAY] = "array",
+    [OBJECT_ARRAY] = "array",       [OBJECT_MIPMAP] = "mipmapped array",
+    [OBJECT_TEXTURE] = "texture",   [OBJECT_SURFACE] = "surface",
 };
 
 static struct object *take_ended(enum object_kind kind)
