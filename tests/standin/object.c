@@ -22,10 +22,12 @@ static struct ended {
 } ended[N_OBJECT_KINDS];
 
 static const char *const kind_names[N_OBJECT_KINDS] = {
-    [OBJECT_CONTEXT] = "context",   [OBJECT_STREAM] = "stream",    [OBJECT_EVENT] = "event",
-    [OBJECT_MODULE] = "module",     [OBJECT_LIBRARY] = "library",  [OBJECT_KERNEL] = "kernel",
-    [OBJECT_FUNCTION] = "function", [OBJECT_GRAPH] = "graph",      [OBJECT_NODE] = "graph node",
-    [OBJECT_EXEC] = "graph exec",   [OBJECT_USER] = "user object", [OBJECT_POOL] = "memory pool",
+    [OBJECT_CONTEXT] = "context",   [OBJECT_STREAM] = "stream",
+    [OBJECT_EVENT] = "event",       [OBJECT_MODULE] = "module",
+    [OBJECT_LIBRARY] = "library",   [OBJECT_KERNEL] = "kernel",
+    [OBJECT_FUNCTION] = "function", [OBJECT_GRAPH] = "graph",
+    [OBJECT_NODE] = "graph node",   [OBJECT_EXEC] = "graph exec",
+    [OBJECT_USER] = "user object",  [OBJECT_POOL] = "memory pool",
     [OBJECT_ARRAY] = "array",       [OBJECT_MIPMAP] = "mipmapped array",
     [OBJECT_TEXTURE] = "texture",   [OBJECT_SURFACE] = "surface",
 };
