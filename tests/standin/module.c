@@ -787,11 +787,30 @@ CUresult impl_cuFuncGetParamInfo(CUfunction func, size_t paramIndex, size_t *par
     return param_info(((struct function *)func)->info, paramIndex, paramOffset, paramSize);
 }
 
+/* As reported of drivers: to be asked about its parameters, a kernel is loaded. Without a context there is nowhere to. */
+static CUresult kernel_load(struct kernel *kernel)
+{
+    struct context *ctx;
+    struct function *function;
+    CUresult res;
+
+    if (context_current(&ctx) != CUDA_SUCCESS)
+        return CUDA_SUCCESS;
+    res = kernel_function(kernel, ctx, &function);
+    return res != CUDA_SUCCESS ? res : function_load(function);
+}
+
 CUresult impl_cuKernelGetParamInfo(CUkernel kernel, size_t paramIndex, size_t *paramOffset,
                                    size_t *paramSize)
 {
+    CUresult res;
+    DRIVER_LOCKED;
+
     if (!object_is(kernel, OBJECT_KERNEL))
         return CUDA_ERROR_INVALID_HANDLE;
+    res = kernel_load((struct kernel *)kernel);
+    if (res != CUDA_SUCCESS)
+        return res;
     return param_info(((struct kernel *)kernel)->info, paramIndex, paramOffset, paramSize);
 }
 
