@@ -127,7 +127,7 @@ static const struct func *resolve(const struct spec *spec, const void *handle,
         free(name);
         return &func_unmatched;
     }
-    atomic_store_release(&any_matched, true); /* to functions_matched() */
+    functions_expect();
     *func = (struct func){ .name = name, .match = match, .handle = handle, .type = a->type };
     func->layout = layouts_ask(handle, a->type);
     if (!func->layout)
@@ -336,6 +336,11 @@ const char *functions_of_site(uint32_t site)
     struct of_site search = { .site = site };
     handles_each(&answers, name_if_of_site, &search);
     return search.name;
+}
+
+void functions_expect(void)
+{
+    atomic_store_release(&any_matched, true); /* to functions_matched() */
 }
 
 bool functions_matched(void)

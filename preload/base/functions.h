@@ -78,7 +78,10 @@ const struct func *functions_lookup(const void *handle, enum func_type type);
 /* Launches of @func can be neither captured nor counted from here on: its sites are switched off, and @why is said. */
 void functions_give_up(const struct func *func, const char *why);
 
-/* Has any function matched the spec so far? Takes no lock. Thread: any. */
+/* A function of the spec's will be looked up. Thread: any. */
+void functions_expect(void);
+
+/* Has any function matched the spec so far, or is one to be expected? Takes no lock. Thread: any. */
 bool functions_matched(void);
 
 /* A kernel that matched the site and is still loaded, NULL: there is none. Thread: any. */
