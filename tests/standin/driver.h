@@ -22,6 +22,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "entries.h"
 
@@ -429,9 +430,11 @@ struct alloc {
     unsigned flags;
     struct context *ctx;
     unsigned long long id;
+    bool freed;  /* a pool's: given back in stream order already, memory not reusable yet */
+    bool backed; /* its addresses have memory: of @fd, from @offset on */
+    int fd;
+    off_t offset;
     struct pool *pool;
-    bool freed; /* a pool's: given back in stream order already, memory not reusable yet */
-    uint64_t handle;
 };
 
 /* Kernels and copies reach device address A at A + ALIAS_DELTA; the host cannot touch A itself. */
@@ -460,7 +463,13 @@ static inline void *memory_host(uint64_t address)
 /** memory_host_ok() - may a kernel touch host memory there: it is pinned; any thread, no lock */
 bool memory_host_ok(uint64_t address, size_t n);
 void memory_free_context(struct context *ctx);
-void memory_pool_release(uint64_t address);
+
+/* ---- pools ---- */
+
+/** pool_release() - the stream has got to a free of memory at @address; any thread */
+void pool_release(uint64_t address);
+/** pool_forget() - @alloc leaves its pool; lock held */
+void pool_forget(struct alloc *alloc);
 
 /* ---- modules ---- */
 

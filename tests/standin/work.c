@@ -95,7 +95,7 @@ CUresult work_execute(struct work *work, struct op *op)
         work->callback.fn(work->callback.stream, op->ctx->sticky, work->callback.data);
         tls.in_callback = false;
         return CUDA_SUCCESS;
-    case WORK_FREE: memory_pool_release(work->free.address); return CUDA_SUCCESS;
+    case WORK_FREE: pool_release(work->free.address); return CUDA_SUCCESS;
     case WORK_WRITE_VALUE:
         return guarded(value_write, work) ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
     case WORK_WAIT_VALUE:

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pointer.c - what the driver says of an address
+ */
+#include "memory.h"
+#include "impl.h"
+
+#include <string.h>
+
+static CUresult pointer_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
+{
+    struct alloc *alloc = memory_find(ptr);
+    bool device = alloc && memory_is_device(ptr);
+
+    if (!alloc || alloc->freed)
+        return CUDA_ERROR_INVALID_VALUE;
+    switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+        if (alloc->kind == ALLOC_POOL)
+            *(CUcontext *)data = NULL;
+        else
+            *(CUcontext *)data = (CUcontext)alloc->ctx;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+        *(unsigned *)data =
+            device || alloc->kind == ALLOC_MANAGED ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: *(CUdeviceptr *)data = ptr; return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+        if (device)
+            return CUDA_ERROR_INVALID_VALUE;
+        *(void **)data = (void *)(uintptr_t)ptr;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: *(unsigned *)data = 0; return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+        *(unsigned long long *)data = alloc->id;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+        *(unsigned *)data = alloc->kind == ALLOC_MANAGED;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: *(int *)data = alloc->device; return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+        *(unsigned *)data = 0;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+        *(CUdeviceptr *)data = alloc->address;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE: *(size_t *)data = alloc->size; return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MAPPED: *(unsigned *)data = 1; return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+        *(unsigned long long *)data = 0;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+        *(CUmemoryPool *)data = alloc->kind == ALLOC_POOL ? (CUmemoryPool)alloc->pool : NULL;
+        return CUDA_SUCCESS;
+    default: return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+CUresult impl_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
+{
+    struct context *ctx;
+    CUresult res;
+    DRIVER_LOCKED;
+
+    if (!data)
+        return CUDA_ERROR_INVALID_VALUE;
+    res = context_current(&ctx);
+    return res != CUDA_SUCCESS ? res : pointer_attribute(data, attribute, ptr);
+}
+
+/* Bytes that an attribute's value takes, for the answers about unknown pointers. */
+static size_t attribute_size(CUpointer_attribute attribute)
+{
+    switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_MAPPED: return 4;
+    default: return 8;
+    }
+}
+
+/* Unknown pointers are not an error here: their attributes read 0 (device ordinal -2). */
+CUresult impl_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes,
+                                     void **data, CUdeviceptr ptr)
+{
+    struct context *ctx;
+    CUresult res;
+    DRIVER_LOCKED;
+
+    if (!numAttributes || !attributes || !data)
+        return CUDA_ERROR_INVALID_VALUE;
+    res = context_current(&ctx);
+    if (res != CUDA_SUCCESS)
+        return res;
+    for (unsigned i = 0; i < numAttributes; i++) {
+        if (pointer_attribute(data[i], attributes[i], ptr) == CUDA_SUCCESS)
+            continue;
+        memset(data[i], 0, attribute_size(attributes[i]));
+        if (attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
+            *(int *)data[i] = -2;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult impl_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
+                                    CUdeviceptr ptr)
+{
+    DRIVER_LOCKED;
+
+    if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !memory_find(ptr))
+        return CUDA_ERROR_INVALID_VALUE;
+    return CUDA_SUCCESS;
+}
+
+CUresult impl_cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUdevice device)
+{
+    bool pinned;
+    DRIVER_LOCKED;
+
+    (void)advice;
+    (void)device;
+    return memory_check(devPtr, count, &pinned);
+}
+
+CUresult impl_cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice dstDevice,
+                                 CUstream hStream)
+{
+    struct stream *stream;
+    CUresult res;
+    bool pinned;
+    DRIVER_LOCKED;
+
+    (void)dstDevice;
+    res = stream_resolve(hStream, &stream);
+    return res != CUDA_SUCCESS ? res : memory_check(devPtr, count, &pinned);
+}
