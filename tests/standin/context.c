@@ -280,6 +280,7 @@ static CUresult context_synchronize(CUcontext handle)
     if (res != CUDA_SUCCESS)
         return res;
     context_drain(ctx);
+    pool_synchronized(ctx->device);
     return ctx->sticky;
 }
 

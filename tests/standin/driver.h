@@ -77,6 +77,8 @@ struct config {
     int sm; /* compute capability, 10 * major + minor */
     int n_devices;
     int n_threads;
+    size_t node_bytes; /* of device memory, that a node of an exec costs */
+    bool share_users;  /* a clone's references to user objects are its source's */
 };
 
 /* ---- objects ---- */
@@ -151,8 +153,7 @@ struct device {
     struct context *primary;
     unsigned primary_flags;
     uint64_t used_bytes;
-    struct pool *default_pool;
-    struct pool *current_pool;
+    uint64_t graph_bytes, graph_used_high, graph_reserved_high;
     int memfd;
     uint64_t link_free_ns; /* when the link to the host has carried what was queued on it */
 };
@@ -225,7 +226,7 @@ enum work_kind {
     WORK_EVENT_WAIT,   /* graph nodes only */
     WORK_CHILD,        /* graph nodes only */
     WORK_EMPTY,
-    WORK_ALLOC,      /* graph nodes only: the memory lives as long as the work */
+    WORK_ALLOC,      /* graph nodes only: the addresses live as long as the work */
     WORK_ALLOC_FREE, /* graph nodes only */
 };
 
@@ -288,6 +289,7 @@ struct work {
         } callback;
         struct {
             uint64_t address;
+            unsigned long long id;
         } free;
         struct {
             uint64_t address;
@@ -330,6 +332,7 @@ struct op {
     struct op *next_ready;
     uint64_t seq; /* of launches, 0 for others */
     uint64_t order;
+    uint64_t searched; /* number of the last search that came by */
     uint64_t end_ns;
     void (*on_done)(struct op *op, void *data); /* lock held */
     void *on_done_data;
@@ -338,6 +341,8 @@ struct op {
 /* All lock held, but for queue_wait() dropping it while it waits. */
 struct op *op_new(struct context *ctx, struct work *work);
 void op_depend(struct op *op, struct op *on);
+/** op_precedes() - must @first be done before @second starts; both may be NULL */
+bool op_precedes(struct op *first, struct op *second);
 void op_commit(struct op *op);
 struct op *op_ref(struct op *op);
 void op_unref(struct op *op);
@@ -419,6 +424,7 @@ enum alloc_kind {
     ALLOC_GLOBAL,   /* a module's variables */
     ALLOC_RESERVED, /* address range without memory (cuMemAddressReserve) */
     ALLOC_MAPPED,
+    ALLOC_GRAPH, /* by a node of a graph */
 };
 
 struct alloc {
@@ -430,11 +436,22 @@ struct alloc {
     unsigned flags;
     struct context *ctx;
     unsigned long long id;
-    bool freed;  /* a pool's: given back in stream order already, memory not reusable yet */
+    bool freed;  /* given back, in stream order */
     bool backed; /* its addresses have memory: of @fd, from @offset on */
     int fd;
     off_t offset;
     struct pool *pool;
+    struct op *last; /* after it the memory serves nobody */
+    /* a pool's: */
+    struct alloc *next_block;
+    unsigned long long last_stream; /* id of the one that it was freed on */
+    bool closed;                    /* that free is over: kernels cannot reach it */
+    bool imported;                  /* the memory is another process's */
+    /* a graph's: */
+    unsigned long long graph; /* id of the graph that allocates it */
+    bool has_node;
+    bool live;                            /* allocated by what is queued, and not freed by it */
+    bool freed_in_graph, freed_elsewhere; /* there is a free node */
 };
 
 /* Kernels and copies reach device address A at A + ALIAS_DELTA; the host cannot touch A itself. */
@@ -466,10 +483,14 @@ void memory_free_context(struct context *ctx);
 
 /* ---- pools ---- */
 
-/** pool_release() - the stream has got to a free of memory at @address; any thread */
-void pool_release(uint64_t address);
-/** pool_forget() - @alloc leaves its pool; lock held */
-void pool_forget(struct alloc *alloc);
+/** pool_release() - the stream has got to the free of memory at @address, when it had that id; any thread */
+void pool_release(uint64_t address, unsigned long long id);
+/** pool_free() - memory of a pool is freed now; its streams have drained; lock held */
+void pool_free(struct alloc *alloc);
+/** pool_synchronized() - the host has seen work of @device end: pools keep what their threshold allows; lock held */
+void pool_synchronized(int device);
+/** pool_trim_all() - pools of @device give back what nobody uses; lock held. Return: was there any */
+bool pool_trim_all(int device);
 
 /* ---- modules ---- */
 

@@ -146,6 +146,7 @@ CUresult impl_cuEventSynchronize(CUevent hEvent)
     ctx = event->ctx;
     if (event->marker)
         queue_wait(event->marker);
+    pool_synchronized(ctx->device);
     return ctx->sticky;
 }
 

@@ -7,74 +7,22 @@
  * parameters does not reach launches that are queued. Branches are independent operations, so they run
  * in any order; launches of one exec run one after another.
  */
-#include "graph.h"
+#include "graph_exec.h"
 #include "impl.h"
+#include "memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct exec_node {
-    uint64_t uid; /* of the template's node */
-    CUgraphNodeType type;
-    struct work *work;
-    bool enabled;
-    size_t n_deps;
-    size_t *deps; /* indices of nodes before this one, in edge order */
-    CUgraphEdgeData *data;
-    bool leaf;
-    struct exec_body *child;
-};
-
-struct exec_body {
-    size_t n;
-    struct exec_node *nodes;
-    size_t *by_creation; /* indices into nodes */
-    struct user_ref *users;
-    size_t n_users;
-};
-
-struct graph_exec {
-    struct object object;
-    struct exec_body *body;
-    unsigned long long id;
-    cuuint64_t flags;
-    struct op *last; /* end of the last launch */
-};
-
 static unsigned long long n_execs;
 
 /* ---- user objects: a body holds references of its own to those of its graph ---- */
 
-struct user_refs {
-    struct user_ref *refs;
-    size_t n;
-};
-
-static CUresult users_hold(struct exec_body *body, const struct graph *graph)
-{
-    if (!graph->n_users)
-        return CUDA_SUCCESS;
-    body->users = calloc(graph->n_users, sizeof(*body->users));
-    if (!body->users)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    body->n_users = graph->n_users;
-    for (size_t i = 0; i < graph->n_users; i++) {
-        body->users[i] = graph->users[i];
-        user_retain(graph->users[i].object, graph->users[i].count);
-    }
-    return CUDA_SUCCESS;
-}
-
 static void users_let_go(struct op *op, void *data)
 {
-    struct user_refs *refs = data;
-
     (void)op;
-    for (size_t i = 0; i < refs->n; i++)
-        user_release(refs->refs[i].object, refs->refs[i].count);
-    free(refs->refs);
-    free(refs);
+    users_drop(data);
 }
 
 /*
@@ -83,22 +31,17 @@ static void users_let_go(struct op *op, void *data)
  */
 static void users_release(struct exec_body *body, struct op *last)
 {
-    struct user_refs *refs = body->n_users ? malloc(sizeof(*refs)) : NULL;
-    struct op *op = refs && last && !last->done ? op_new(last->ctx, NULL) : NULL;
+    struct op *op = body->users && last && !last->done ? op_new(last->ctx, NULL) : NULL;
 
-    if (refs) {
-        *refs = (struct user_refs){ body->users, body->n_users };
-        body->users = NULL;
-        body->n_users = 0;
-    }
     if (op) {
         op->on_done = users_let_go;
-        op->on_done_data = refs;
+        op->on_done_data = body->users;
         op_depend(op, last);
         op_commit(op);
-    } else if (refs) {
-        users_let_go(NULL, refs);
+    } else {
+        users_drop(body->users);
     }
+    body->users = NULL;
     for (size_t i = 0; i < body->n; i++) {
         if (body->nodes[i].child)
             users_release(body->nodes[i].child, last);
@@ -117,7 +60,6 @@ static void body_free_nodes(struct exec_body *body)
     }
     free(body->nodes);
     free(body->by_creation);
-    free(body->users);
     free(body);
 }
 
@@ -175,7 +117,7 @@ static CUresult body_make(struct graph *graph, struct exec_body **out, struct gr
         order[i]->index = i;
     }
     body->n = n;
-    res = users_hold(body, graph);
+    res = users_copy(graph->users, &body->users);
     for (i = 0; i < n && res == CUDA_SUCCESS; i++) {
         struct exec_node *node = &body->nodes[i];
 
@@ -214,6 +156,40 @@ out:
 
 /* ---- instantiate: four ABIs ---- */
 
+static struct graph_exec *execs;
+
+/* A graph with memory nodes has one exec at a time; those from before it had any do not count. */
+static bool has_exec(const struct graph *graph)
+{
+    for (struct graph_exec *exec = execs; exec; exec = exec->next) {
+        if (exec->graph == graph->id)
+            return true;
+    }
+    return false;
+}
+
+static size_t body_count(const struct exec_body *body)
+{
+    size_t n = body->n;
+
+    for (size_t i = 0; i < body->n; i++)
+        n += body->nodes[i].child ? body_count(body->nodes[i].child) : 0;
+    return n;
+}
+
+/* What the nodes cost, taken from the current context's device. */
+static CUresult nodes_take(struct graph_exec *exec)
+{
+    struct context *ctx;
+    size_t bytes = driver.config.node_bytes * body_count(exec->body);
+
+    exec->device = context_current(&ctx) == CUDA_SUCCESS ? ctx->device : 0;
+    if (!memory_take(exec->device, bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    exec->node_bytes = bytes;
+    return CUDA_SUCCESS;
+}
+
 static CUresult instantiate(CUgraphExec *out, CUgraph handle, cuuint64_t flags,
                             CUgraphNode *error_out)
 {
@@ -234,7 +210,7 @@ static CUresult instantiate(CUgraphExec *out, CUgraph handle, cuuint64_t flags,
         return CUDA_ERROR_INVALID_VALUE;
     if (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)
         return CUDA_ERROR_NOT_SUPPORTED;
-    if (graph->moved)
+    if (graph->moved || (graph_has_memory(graph) && has_exec(graph)))
         return CUDA_ERROR_INVALID_VALUE;
     exec = object_new(OBJECT_EXEC, sizeof(*exec));
     if (!exec)
@@ -246,8 +222,17 @@ static CUresult instantiate(CUgraphExec *out, CUgraph handle, cuuint64_t flags,
         object_free(exec);
         return res;
     }
+    res = nodes_take(exec);
+    if (res != CUDA_SUCCESS) {
+        body_free(exec->body, NULL);
+        object_free(exec);
+        return res;
+    }
     exec->id = ++n_execs;
     exec->flags = flags;
+    exec->graph = graph_has_memory(graph) ? graph->id : 0;
+    exec->next = execs;
+    execs = exec;
     *out = (CUgraphExec)exec;
     log_detail("\"graph\":%llu,\"exec\":%llu,\"nodes\":%zu", graph->id, exec->id, graph->n_nodes);
     return CUDA_SUCCESS;
@@ -343,8 +328,7 @@ static CUresult body_launch(struct launch *launch, struct exec_body *body, struc
         struct work *work = node->enabled ? work_ref(node->work) : NULL;
         struct op *first;
 
-        if (work && (work->kind == WORK_EVENT_RECORD || work->kind == WORK_EVENT_WAIT ||
-                     work->kind == WORK_ALLOC || work->kind == WORK_ALLOC_FREE)) {
+        if (work && (work->kind == WORK_EVENT_RECORD || work->kind == WORK_EVENT_WAIT)) {
             work_unref(work);
             work = NULL;
         }
@@ -410,6 +394,9 @@ CUresult impl_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
         if (res != CUDA_SUCCESS)
             return res;
     }
+    res = graph_memory_begin(exec);
+    if (res != CUDA_SUCCESS)
+        return res;
     log_detail("\"exec\":%llu,\"stream\":%llu", exec->id, launch.stream->id);
     end = op_new(launch.stream->ctx, NULL);
     launch.begin = end ? stream_open(launch.stream, NULL) : NULL;
@@ -424,6 +411,7 @@ CUresult impl_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
     launch.stream->tail = op_ref(end);
     op_unref(exec->last);
     exec->last = op_ref(end);
+    graph_memory_end(exec, end);
     op_commit(end);
     op_commit(launch.begin);
     return res;
@@ -432,21 +420,28 @@ CUresult impl_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
 CUresult impl_cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream)
 {
     struct stream *stream;
+    CUresult res;
     DRIVER_LOCKED;
 
     if (!object_is(hGraphExec, OBJECT_EXEC))
         return CUDA_ERROR_INVALID_VALUE;
-    return stream_resolve(hStream, &stream);
+    res = stream_resolve(hStream, &stream);
+    return res != CUDA_SUCCESS ? res : graph_memory_back((struct graph_exec *)hGraphExec);
 }
 
 /* Queued launches go on; what they hold is released when they are done. */
 CUresult impl_cuGraphExecDestroy(CUgraphExec hGraphExec)
 {
     struct graph_exec *exec = (struct graph_exec *)hGraphExec;
+    struct graph_exec **link = &execs;
     DRIVER_LOCKED;
 
     if (!object_is(exec, OBJECT_EXEC))
         return CUDA_ERROR_INVALID_VALUE;
+    while (*link != exec)
+        link = &(*link)->next;
+    *link = exec->next;
+    memory_give(exec->device, exec->node_bytes);
     body_free(exec->body, exec->last);
     op_unref(exec->last);
     object_free(exec);
@@ -753,6 +748,9 @@ static CUgraphExecUpdateResult body_compare(struct exec_body *old, struct exec_b
         *error = node;
         if (a->type != b->type)
             return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
+        if ((a->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || a->type == CU_GRAPH_NODE_TYPE_MEM_FREE) &&
+            a->work->alloc.address != b->work->alloc.address)
+            return CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
         if (a->type == CU_GRAPH_NODE_TYPE_KERNEL) {
             if (a->work->ctx != b->work->ctx)
                 return CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE;
@@ -777,12 +775,10 @@ static CUgraphExecUpdateResult body_compare(struct exec_body *old, struct exec_b
 /* @old takes over what @new holds; @last: the last launch of @old */
 static void body_take(struct exec_body *old, struct exec_body *new, struct op *last)
 {
-    struct exec_body gone = { .users = old->users, .n_users = old->n_users };
+    struct exec_body gone = { .users = old->users };
 
     old->users = new->users;
-    old->n_users = new->n_users;
     new->users = NULL;
-    new->n_users = 0;
     users_release(&gone, last);
     for (size_t i = 0; i < new->n; i++) {
         struct exec_node *a = &old->nodes[old->by_creation[i]],

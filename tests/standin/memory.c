@@ -10,6 +10,7 @@
  * (0xff), memory given back to a pool 0xdb; freed memory is gone.
  */
 #include "memory.h"
+#include "graph.h"
 #include "impl.h"
 
 #include <stdlib.h>
@@ -69,6 +70,11 @@ struct alloc *memory_find(uint64_t address)
     return i < n_allocs && allocs[i]->address <= address ? allocs[i] : NULL;
 }
 
+unsigned long long memory_id(void)
+{
+    return ++n_made;
+}
+
 struct alloc *memory_add(uint64_t address, size_t size, size_t mapped, enum alloc_kind kind)
 {
     struct alloc *alloc;
@@ -90,7 +96,7 @@ struct alloc *memory_add(uint64_t address, size_t size, size_t mapped, enum allo
     alloc->size = size;
     alloc->mapped = mapped;
     alloc->kind = kind;
-    alloc->id = ++n_made;
+    alloc->id = memory_id();
     i = lower_bound(address);
     memmove(allocs + i + 1, allocs + i, (n_allocs - i) * sizeof(struct alloc *));
     allocs[i] = alloc;
@@ -104,6 +110,7 @@ void memory_remove(struct alloc *alloc)
 
     memmove(allocs + i, allocs + i + 1, (n_allocs - i - 1) * sizeof(struct alloc *));
     n_allocs--;
+    op_unref(alloc->last);
     free(alloc);
 }
 
@@ -147,8 +154,10 @@ bool memory_take(int device, size_t n)
 {
     struct device *dev = &driver.devices[device];
 
-    if (n > driver.config.memory_bytes - dev->used_bytes)
-        return false;
+    while (n > driver.config.memory_bytes - dev->used_bytes) {
+        if (!pool_trim_all(device))
+            return false;
+    }
     dev->used_bytes += n;
     return true;
 }
@@ -255,8 +264,6 @@ void memory_drop(struct alloc *alloc)
     case ALLOC_REGISTERED: host_range_remove(alloc->address); break;
     default: memory_unback(alloc); break;
     }
-    if (alloc->pool)
-        pool_forget(alloc);
     memory_remove(alloc);
 }
 
@@ -348,12 +355,23 @@ CUresult impl_cuMemFree_v2(CUdeviceptr dptr)
         return res;
     alloc = memory_find(dptr);
     if (!alloc || alloc->address != dptr || alloc->freed ||
-        (alloc->kind != ALLOC_DEVICE && alloc->kind != ALLOC_POOL && alloc->kind != ALLOC_MANAGED))
+        (alloc->kind != ALLOC_DEVICE && alloc->kind != ALLOC_MANAGED &&
+         alloc->kind != ALLOC_GRAPH && !alloc->pool) ||
+        (alloc->kind == ALLOC_GRAPH && !alloc->live))
         return CUDA_ERROR_INVALID_VALUE;
     log_detail("\"ptr\":%llu,\"bytes\":%zu", (unsigned long long)dptr, alloc->size);
     for (ctx = driver.contexts; ctx; ctx = ctx->next) {
         if (ctx->device == alloc->device)
             context_drain(ctx);
+    }
+    if (alloc->kind == ALLOC_GRAPH) {
+        alloc->live = false;
+        graph_memory_stop(alloc);
+        return CUDA_SUCCESS;
+    }
+    if (alloc->pool) {
+        pool_free(alloc);
+        return CUDA_SUCCESS;
     }
     return memory_free(dptr);
 }
@@ -385,7 +403,7 @@ CUresult impl_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdevic
     if (res != CUDA_SUCCESS)
         return res;
     alloc = memory_find(dptr);
-    if (!alloc || alloc->freed || alloc->kind == ALLOC_RESERVED)
+    if (!alloc || alloc->freed || (alloc->kind == ALLOC_GRAPH && !alloc->live))
         return CUDA_ERROR_NOT_FOUND;
     if (pbase)
         *pbase = alloc->address;

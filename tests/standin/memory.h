@@ -22,6 +22,8 @@ static inline size_t round_page(size_t n)
     return (n + PAGE - 1) & ~(size_t)(PAGE - 1);
 }
 
+/** memory_id() - a number that no allocation has had */
+unsigned long long memory_id(void);
 struct alloc *memory_add(uint64_t address, size_t size, size_t mapped, enum alloc_kind kind);
 void memory_remove(struct alloc *alloc);
 /** memory_after() - the first allocation that ends above @address, or NULL */

@@ -16,10 +16,7 @@ static CUresult pointer_attribute(void *data, CUpointer_attribute attribute, CUd
         return CUDA_ERROR_INVALID_VALUE;
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
-        if (alloc->kind == ALLOC_POOL)
-            *(CUcontext *)data = NULL;
-        else
-            *(CUcontext *)data = (CUcontext)alloc->ctx;
+        *(CUcontext *)data = (CUcontext)alloc->ctx; /* memory of pools and graphs has none */
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
         *(unsigned *)data =
@@ -51,7 +48,7 @@ static CUresult pointer_attribute(void *data, CUpointer_attribute attribute, CUd
         *(unsigned long long *)data = 0;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-        *(CUmemoryPool *)data = alloc->kind == ALLOC_POOL ? (CUmemoryPool)alloc->pool : NULL;
+        *(CUmemoryPool *)data = (CUmemoryPool)alloc->pool;
         return CUDA_SUCCESS;
     default: return CUDA_ERROR_INVALID_VALUE;
     }

@@ -176,6 +176,7 @@ CUresult stream_wait(struct stream *stream)
     op_commit(op);
     queue_wait(op);
     op_unref(op);
+    pool_synchronized(ctx->device);
     return ctx->sticky;
 }
 
