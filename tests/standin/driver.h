@@ -97,6 +97,7 @@ enum object_kind {
     OBJECT_USER,
     OBJECT_POOL,
     OBJECT_ARRAY,
+    OBJECT_PHYSICAL, /* memory without addresses: a CUmemGenericAllocationHandle */
     N_OBJECT_KINDS,
 };
 
@@ -121,6 +122,7 @@ bool object_is(const void *object, enum object_kind kind);
 struct context;
 struct stream;
 struct event;
+struct event_shared;
 struct function;
 struct graph;
 struct graph_node;
@@ -222,6 +224,7 @@ enum work_kind {
     WORK_FREE, /* of a pool allocation, in stream order */
     WORK_WRITE_VALUE,
     WORK_WAIT_VALUE,
+    WORK_EVENT_SHARED, /* wait for a record of another process's */
     WORK_EVENT_RECORD, /* graph nodes only: becomes an event's marker when launched */
     WORK_EVENT_WAIT,   /* graph nodes only */
     WORK_CHILD,        /* graph nodes only */
@@ -305,6 +308,10 @@ struct work {
             struct event *event;
         } event;
         struct {
+            struct event_shared *event;
+            uint64_t number;
+        } shared;
+        struct {
             struct graph *graph;
         } child;
     };
@@ -374,8 +381,9 @@ struct event {
     struct event *next;
     struct context *ctx;
     unsigned flags;
-    struct op *marker;       /* NULL: never recorded */
-    struct capture *capture; /* last recorded on a capturing stream */
+    struct op *marker;           /* NULL: never recorded */
+    struct event_shared *shared; /* of one that other processes use too */
+    struct capture *capture;     /* last recorded on a capturing stream */
     struct capture_deps *deps;
 };
 
@@ -390,6 +398,20 @@ struct op *stream_open(struct stream *stream, struct work *work);
 CUresult stream_wait(struct stream *stream);
 bool stream_idle(struct stream *stream);
 void event_set_marker(struct event *event, struct op *op);
+/** event_new() - @shared (reference taken over) may be NULL; lock held */
+struct event *event_new(struct context *ctx, unsigned flags, struct event_shared *shared);
+
+/* Events of several processes: ipc_event.c. Lock held, but for event_shared_wait(), and _unref() of work. */
+struct event_shared *event_shared_new(void);
+struct event_shared *event_shared_ref(struct event_shared *shared);
+void event_shared_unref(struct event_shared *shared);
+/** event_shared_record() - @op, the last record of it, is what the others wait for */
+void event_shared_record(struct event_shared *shared, struct op *op);
+/** event_shared_done() - is the last record's work done; its number, to wait for */
+bool event_shared_done(const struct event_shared *shared, uint64_t *number);
+/** event_shared_is_mine() - did this process make the last record */
+bool event_shared_is_mine(const struct event_shared *shared);
+void event_shared_wait(const struct event_shared *shared, uint64_t number);
 void event_destroy(struct event *event);
 
 /* ---- capture ---- */
@@ -421,10 +443,10 @@ enum alloc_kind {
     ALLOC_MANAGED,
     ALLOC_HOST,
     ALLOC_REGISTERED,
-    ALLOC_GLOBAL,   /* a module's variables */
-    ALLOC_RESERVED, /* address range without memory (cuMemAddressReserve) */
-    ALLOC_MAPPED,
-    ALLOC_GRAPH, /* by a node of a graph */
+    ALLOC_GLOBAL, /* a module's variables */
+    ALLOC_MAPPED, /* a physical piece at reserved addresses */
+    ALLOC_IPC,    /* another process's, opened by a handle */
+    ALLOC_GRAPH,  /* by a node of a graph */
 };
 
 struct alloc {
@@ -447,6 +469,13 @@ struct alloc {
     unsigned long long last_stream; /* id of the one that it was freed on */
     bool closed;                    /* that free is over: kernels cannot reach it */
     bool imported;                  /* the memory is another process's */
+    /* another process's, opened by a handle: */
+    int ipc_pid;
+    unsigned n_opens;
+    uint64_t ipc_id;
+    /* a mapped piece's: */
+    struct physical *physical;
+    unsigned char access[MAX_DEVICES]; /* CUmemAccess_flags */
     /* a graph's: */
     unsigned long long graph; /* id of the graph that allocates it */
     bool has_node;
@@ -485,6 +514,7 @@ void memory_free_context(struct context *ctx);
 
 /** pool_release() - the stream has got to the free of memory at @address, when it had that id; any thread */
 void pool_release(uint64_t address, unsigned long long id);
+bool pool_exportable(const struct pool *pool);
 /** pool_free() - memory of a pool is freed now; its streams have drained; lock held */
 void pool_free(struct alloc *alloc);
 /** pool_synchronized() - the host has seen work of @device end: pools keep what their threshold allows; lock held */

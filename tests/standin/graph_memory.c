@@ -119,6 +119,7 @@ CUresult graph_memory_add(CUgraphNode *out, CUgraph graph, const CUgraphNode *de
 {
     struct context *ctx;
     struct work *work;
+    uint64_t address;
     CUresult res;
 
     if (!p->bytesize || p->poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
@@ -130,8 +131,11 @@ CUresult graph_memory_add(CUgraphNode *out, CUgraph graph, const CUgraphNode *de
         res = node_work_alloc(ctx, p->poolProps.location.id, p->bytesize, &work);
     if (res != CUDA_SUCCESS)
         return res;
-    p->dptr = work->alloc.address;
-    return graph_add_entry(out, graph, deps, data, n, CU_GRAPH_NODE_TYPE_MEM_ALLOC, work);
+    address = work->alloc.address;
+    res = graph_add_entry(out, graph, deps, data, n, CU_GRAPH_NODE_TYPE_MEM_ALLOC, work);
+    if (res == CUDA_SUCCESS)
+        p->dptr = address;
+    return res;
 }
 
 CUresult graph_memory_add_free(CUgraphNode *out, CUgraph graph, const CUgraphNode *deps,

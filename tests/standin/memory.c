@@ -41,7 +41,7 @@ CUresult memory_init(void)
         /* Neither core dumps nor children carry them. */
         madvise(window, DEVICE_SPAN, MADV_DONTDUMP);
         driver.devices[i].memfd = memfd_create("standin-device", MFD_CLOEXEC);
-        if (driver.devices[i].memfd < 0 || ftruncate(driver.devices[i].memfd, DEVICE_SPAN) != 0)
+        if (driver.devices[i].memfd < 0 || ftruncate(driver.devices[i].memfd, 2 * DEVICE_SPAN) != 0)
             return CUDA_ERROR_OPERATING_SYSTEM;
     }
     return CUDA_SUCCESS;
@@ -262,6 +262,10 @@ void memory_drop(struct alloc *alloc)
         munmap((void *)(uintptr_t)alloc->address, alloc->mapped);
         break;
     case ALLOC_REGISTERED: host_range_remove(alloc->address); break;
+    case ALLOC_IPC:
+        memory_unmap(alloc->address, alloc->mapped);
+        close(alloc->fd);
+        break;
     default: memory_unback(alloc); break;
     }
     memory_remove(alloc);
@@ -286,6 +290,20 @@ void memory_free_context(struct context *ctx)
     }
 }
 
+/* Where the memory that holds @address ends: mapped pieces that follow each other are one range. */
+static uint64_t range_end(struct alloc *alloc)
+{
+    uint64_t end = alloc->address + alloc->size;
+
+    while (alloc->kind == ALLOC_MAPPED) {
+        alloc = memory_find(end);
+        if (!alloc || alloc->kind != ALLOC_MAPPED)
+            break;
+        end += alloc->size;
+    }
+    return end;
+}
+
 CUresult memory_check(uint64_t address, size_t n, bool *pinned)
 {
     struct alloc *alloc = memory_find(address);
@@ -293,7 +311,7 @@ CUresult memory_check(uint64_t address, size_t n, bool *pinned)
     *pinned = false;
     if (address + n < address)
         return CUDA_ERROR_INVALID_VALUE;
-    if (alloc && address + n <= alloc->address + alloc->size && !alloc->freed) {
+    if (alloc && !alloc->freed && address + n <= range_end(alloc)) {
         *pinned = true;
         return CUDA_SUCCESS;
     }

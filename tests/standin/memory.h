@@ -51,6 +51,15 @@ void memory_drop(struct alloc *alloc);
 
 CUresult memory_host_alloc(struct context *ctx, int device, size_t size, enum alloc_kind kind,
                            unsigned flags, uint64_t *out);
+/** ipc_open() - a file of another process, or -1 */
+int ipc_open(int pid, int fd);
+/** vmm_reserved() - the reservation that holds @at */
+bool vmm_reserved(uint64_t at, uint64_t *first, size_t *size);
+bool vmm_exportable(const struct alloc *alloc);
+/** vmm_block_id() - of the physical memory that @alloc shows */
+unsigned long long vmm_block_id(const struct alloc *alloc);
+/** vmm_file_is() - is @fd a file of a stand-in's for @what, of a device that this process has too */
+bool vmm_file_is(int fd, const char *what, int *device);
 bool host_range_add(uint64_t first, uint64_t end);
 void host_range_remove(uint64_t first);
 

@@ -7,16 +7,94 @@
 
 #include <string.h>
 
+/* What of a reservation can be asked whether or not memory is mapped there. */
+static CUresult reserved_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
+{
+    uint64_t first;
+    size_t size;
+
+    if (!vmm_reserved(ptr, &first, &size))
+        return CUDA_ERROR_INVALID_VALUE;
+    switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: *(CUdeviceptr *)data = first; return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE: *(size_t *)data = size; return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MAPPED: *(unsigned *)data = 0; return CUDA_SUCCESS;
+    default: return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+/* Those that say where the memory lies. */
+static CUresult range_attribute(void *data, CUpointer_attribute attribute,
+                                const struct alloc *alloc)
+{
+    switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+        if (alloc->kind == ALLOC_MAPPED)
+            return reserved_attribute(data, attribute, alloc->address);
+        *(CUdeviceptr *)data = alloc->address;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+        if (alloc->kind == ALLOC_MAPPED)
+            return reserved_attribute(data, attribute, alloc->address);
+        *(size_t *)data = alloc->size;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+        *(unsigned *)data = alloc->kind != ALLOC_GRAPH || alloc->live;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+        *(CUdeviceptr *)data = alloc->address;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: *(size_t *)data = alloc->size; return CUDA_SUCCESS;
+    default: return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+/* Those that say who may use it, and who it came from. */
+static CUresult sharing_attribute(void *data, CUpointer_attribute attribute,
+                                  const struct alloc *alloc)
+{
+    struct context *ctx;
+
+    switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+        *(unsigned *)data = alloc->kind == ALLOC_DEVICE;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+        *(unsigned long long *)data =
+            vmm_exportable(alloc) || (alloc->pool && pool_exportable(alloc->pool))
+                ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+                : 0;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+        *(CUmemoryPool *)data = (CUmemoryPool)alloc->pool;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+        if (context_current(&ctx) != CUDA_SUCCESS)
+            return CUDA_ERROR_INVALID_VALUE;
+        *(unsigned long long *)data = alloc->kind == ALLOC_MAPPED
+                                          ? alloc->access[ctx->device]
+                                          : CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE: *(bool *)data = false; return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+        *(unsigned long long *)data = vmm_block_id(alloc);
+        return CUDA_SUCCESS;
+    default: return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
 static CUresult pointer_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
     struct alloc *alloc = memory_find(ptr);
     bool device = alloc && memory_is_device(ptr);
 
     if (!alloc || alloc->freed)
-        return CUDA_ERROR_INVALID_VALUE;
+        return reserved_attribute(data, attribute, ptr);
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
-        *(CUcontext *)data = (CUcontext)alloc->ctx; /* memory of pools and graphs has none */
+        *(CUcontext *)data =
+            (CUcontext)alloc->ctx; /* memory of pools, graphs and pieces has none */
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
         *(unsigned *)data =
@@ -36,21 +114,12 @@ static CUresult pointer_attribute(void *data, CUpointer_attribute attribute, CUd
         *(unsigned *)data = alloc->kind == ALLOC_MANAGED;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: *(int *)data = alloc->device; return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-        *(unsigned *)data = 0;
-        return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-        *(CUdeviceptr *)data = alloc->address;
-        return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_RANGE_SIZE: *(size_t *)data = alloc->size; return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_MAPPED: *(unsigned *)data = 1; return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-        *(unsigned long long *)data = 0;
-        return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-        *(CUmemoryPool *)data = (CUmemoryPool)alloc->pool;
-        return CUDA_SUCCESS;
-    default: return CUDA_ERROR_INVALID_VALUE;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: return range_attribute(data, attribute, alloc);
+    default: return sharing_attribute(data, attribute, alloc);
     }
 }
 
@@ -76,6 +145,8 @@ static size_t attribute_size(CUpointer_attribute attribute)
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
     case CU_POINTER_ATTRIBUTE_MAPPED: return 4;
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE: return sizeof(bool);
     default: return 8;
     }
 }

@@ -35,6 +35,11 @@ struct pool *pool_new(const CUmemPoolProps *props, int fd)
     return pool;
 }
 
+bool pool_exportable(const struct pool *pool)
+{
+    return pool->fd >= 0;
+}
+
 static void pool_end(struct pool *pool)
 {
     struct pool **link = &pools;
@@ -254,12 +259,16 @@ static CUresult capture_alloc(CUdeviceptr *dptr, size_t size, const struct pool 
                               struct stream *stream)
 {
     struct work *work;
+    uint64_t address;
     CUresult res = node_work_alloc(stream->ctx, pool->device, size, &work);
 
     if (res != CUDA_SUCCESS)
         return res;
-    *dptr = work->alloc.address;
-    return capture_add(stream, work);
+    address = work->alloc.address;
+    res = capture_add(stream, work);
+    if (res == CUDA_SUCCESS)
+        *dptr = address;
+    return res;
 }
 
 /* No bytes are no error, no address and no node: cuda.core's tests expect success, and no more. */
@@ -268,9 +277,10 @@ static CUresult pool_alloc(CUdeviceptr *dptr, size_t size, struct pool *pool, st
     struct alloc *alloc;
     CUresult res = CUDA_SUCCESS;
 
-    *dptr = 0;
-    if (!size)
+    if (!size) {
+        *dptr = 0;
         return CUDA_SUCCESS;
+    }
     if (pool->imported)
         return CUDA_ERROR_INVALID_VALUE;
     if (stream->capture)

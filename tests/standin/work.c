@@ -39,6 +39,8 @@ void work_unref(struct work *work)
         free(work->copy.staged);
     } else if (work->kind == WORK_ALLOC) {
         graph_memory_unref(work->alloc.address);
+    } else if (work->kind == WORK_EVENT_SHARED) {
+        event_shared_unref(work->shared.event);
     }
     free(work);
 }
@@ -96,6 +98,9 @@ CUresult work_execute(struct work *work, struct op *op)
         tls.in_callback = false;
         return CUDA_SUCCESS;
     case WORK_FREE: pool_release(work->free.address, work->free.id); return CUDA_SUCCESS;
+    case WORK_EVENT_SHARED:
+        event_shared_wait(work->shared.event, work->shared.number);
+        return CUDA_SUCCESS;
     case WORK_ALLOC:
     case WORK_ALLOC_FREE: graph_memory_work(work); return CUDA_SUCCESS;
     case WORK_WRITE_VALUE:
