@@ -401,7 +401,7 @@ void event_set_marker(struct event *event, struct op *op);
 /** event_new() - @shared (reference taken over) may be NULL; lock held */
 struct event *event_new(struct context *ctx, unsigned flags, struct event_shared *shared);
 
-/* Events of several processes: ipc_event.c. Lock held, but for event_shared_wait(), and _unref() of work. */
+/* Events of several processes: ipc_event.c. Lock held, but for event_shared_wait(), and where work goes. */
 struct event_shared *event_shared_new(void);
 struct event_shared *event_shared_ref(struct event_shared *shared);
 void event_shared_unref(struct event_shared *shared);

@@ -177,7 +177,7 @@ static void export_event(void)
     ok(cuEventQuery(event));
     ck_assert_uint_eq(test_read(p), 20000000);
     say_done();
-    hear_done(); /* the other has recorded it anew, behind work that waits for us */
+    hear_done(); /* the other has recorded it anew, after work that waits for us */
     fails(cuEventQuery(event), CUDA_ERROR_NOT_READY);
     ok(cuStreamWaitEvent(stream, event, 0));
     ok(test_launch_poke(p, 9, stream));

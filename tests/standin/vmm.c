@@ -187,7 +187,7 @@ static CUresult own_file(struct physical *physical)
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Fresh memory, as all of it: through a window of the host's that is gone afterwards. */
+/* Fresh memory, as all of it: through a mapping that is gone afterwards. */
 static void fill(const struct physical *physical)
 {
     void *at = mmap(NULL, physical->size, PROT_READ | PROT_WRITE, MAP_SHARED, physical->fd,
