@@ -77,8 +77,9 @@ struct config {
     int sm; /* compute capability, 10 * major + minor */
     int n_devices;
     int n_threads;
-    size_t node_bytes; /* of device memory, that a node of an exec costs */
-    bool share_users;  /* a clone's references to user objects are its source's */
+    size_t node_bytes;    /* of device memory, that a node of an exec costs */
+    bool green_functions; /* a primary context's functions run on green streams */
+    bool share_users;     /* a clone's references to user objects are its source's */
 };
 
 /* ---- objects ---- */
@@ -97,6 +98,8 @@ enum object_kind {
     OBJECT_USER,
     OBJECT_POOL,
     OBJECT_ARRAY,
+    OBJECT_GREEN,
+    OBJECT_RESOURCE_DESC,
     OBJECT_PHYSICAL, /* memory without addresses: a CUmemGenericAllocationHandle */
     N_OBJECT_KINDS,
 };
@@ -120,6 +123,7 @@ void object_free(void *object);
 bool object_is(const void *object, enum object_kind kind);
 
 struct context;
+struct green;
 struct stream;
 struct event;
 struct event_shared;
@@ -127,6 +131,7 @@ struct function;
 struct graph;
 struct graph_node;
 struct graph_exec;
+struct cond_run;
 struct op;
 struct capture;
 struct capture_deps;
@@ -148,7 +153,9 @@ struct context {
     size_t limits[16];
     CUfunc_cache cache_config;
     CUsharedconfig shared_config;
-    uint64_t peers; /* bit per device whose memory is enabled */
+    uint64_t peers;      /* bit per device whose memory is enabled */
+    struct green *green; /* whose context it is, or NULL */
+    struct op *barrier;  /* what is queued comes after it */
 };
 
 struct device {
@@ -209,6 +216,12 @@ CUresult context_current(struct context **ctx);
 CUresult context_resolve(CUcontext handle, struct context **ctx);
 struct context *context_new(int device, unsigned flags, bool primary);
 void context_destroy(struct context *ctx);
+/** context_base() - the context whose memory and libraries @ctx uses: its own, or for a green one the primary */
+struct context *context_base(struct context *ctx);
+/** context_fail() - an operation of @ctx failed: every later call in it, and in those that share its memory, does */
+void context_fail(struct context *ctx, CUresult res);
+/** context_depend() - @op comes after all that is queued in @ctx, for a primary context in its green ones too */
+void context_depend(struct op *op, struct context *ctx);
 /** context_drain() - wait until what was submitted to @ctx so far is done; lock held, dropped while waiting */
 void context_drain(struct context *ctx);
 
@@ -224,6 +237,7 @@ enum work_kind {
     WORK_FREE, /* of a pool allocation, in stream order */
     WORK_WRITE_VALUE,
     WORK_WAIT_VALUE,
+    WORK_CONDITION,    /* look at a conditional node's value */
     WORK_EVENT_SHARED, /* wait for a record of another process's */
     WORK_EVENT_RECORD, /* graph nodes only: becomes an event's marker when launched */
     WORK_EVENT_WAIT,   /* graph nodes only */
@@ -308,6 +322,9 @@ struct work {
             struct event *event;
         } event;
         struct {
+            struct cond_run *run;
+        } condition;
+        struct {
             struct event_shared *event;
             uint64_t number;
         } shared;
@@ -365,7 +382,7 @@ void queue_fork_child(void);
 struct stream {
     struct object object;
     struct stream *next;
-    struct context *ctx;
+    struct context *ctx; /* NULL: it was a green one, and is destroyed */
     unsigned flags;
     int priority;
     unsigned long long id;
@@ -389,6 +406,7 @@ struct event {
 
 /** stream_resolve() - handle to stream, with the special handles; lock held */
 CUresult stream_resolve(CUstream handle, struct stream **stream);
+struct stream *stream_create(struct context *ctx, unsigned flags, int priority);
 /** stream_submit() - queue @work (reference taken over) after what @stream holds; lock held.
  *  Return: the operation, borrowed until the lock is dropped (op_ref() it to wait) */
 struct op *stream_submit(struct stream *stream, struct work *work);

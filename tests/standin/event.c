@@ -115,7 +115,7 @@ CUresult impl_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned 
         res = stream_resolve(hStream, &stream);
     if (res != CUDA_SUCCESS)
         return res;
-    if (event->ctx != stream->ctx)
+    if (context_base(event->ctx) != context_base(stream->ctx))
         return CUDA_ERROR_INVALID_HANDLE;
     if (stream->capture)
         return capture_event_record(stream, event, flags);
@@ -210,7 +210,7 @@ CUresult impl_cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUeven
         res = event_check(hEnd, &end);
     if (res != CUDA_SUCCESS)
         return res;
-    if (start->ctx != end->ctx || !start->marker || !end->marker ||
+    if (context_base(start->ctx) != context_base(end->ctx) || !start->marker || !end->marker ||
         ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING))
         return CUDA_ERROR_INVALID_HANDLE;
     if (!start->marker->done || !end->marker->done)

@@ -125,6 +125,7 @@ static void node_free(struct graph_node *node)
     work_unref(node->work);
     if (node->child)
         graph_free(node->child);
+    cond_node_free(node->cond);
     object_free(node);
 }
 
@@ -133,6 +134,7 @@ void graph_free(struct graph *graph)
     while (graph->first)
         node_free(graph->first);
     users_drop(graph->users);
+    conditions_free(graph->conditions);
     object_free(graph);
 }
 
@@ -271,7 +273,8 @@ CUresult impl_cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
 
     if (!phGraphClone || !graph_is(originalGraph))
         return CUDA_ERROR_INVALID_VALUE;
-    if (graph_has_memory((struct graph *)originalGraph))
+    if (graph_has_memory((struct graph *)originalGraph) ||
+        graph_has_conditional((struct graph *)originalGraph))
         return CUDA_ERROR_NOT_SUPPORTED;
     clone = graph_clone((struct graph *)originalGraph);
     if (!clone)
@@ -470,7 +473,7 @@ static CUresult add_child(CUgraphNode *out, CUgraph graph, const CUgraphNode *de
         return CUDA_ERROR_INVALID_VALUE;
     if (move && (child->owner || child->captured || lies_in((struct graph *)graph, child)))
         return CUDA_ERROR_INVALID_VALUE;
-    if (!move && graph_has_memory(child))
+    if (!move && (graph_has_memory(child) || graph_has_conditional(child)))
         return CUDA_ERROR_NOT_SUPPORTED;
     inner = move ? child : graph_clone(child);
     if (!inner)
@@ -539,6 +542,9 @@ CUresult impl_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
             nodeParams->graph.graph = (CUgraph)((struct graph_node *)*phGraphNode)->child;
         return res;
     }
+    if (nodeParams->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+        return graph_add_conditional(phGraphNode, hGraph, dependencies, dependencyData,
+                                     numDependencies, &nodeParams->conditional);
     if (nodeParams->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
         return graph_memory_add(phGraphNode, hGraph, dependencies, dependencyData, numDependencies,
                                 (CUDA_MEM_ALLOC_NODE_PARAMS *)&nodeParams->alloc);
@@ -924,8 +930,10 @@ static CUresult node_set(CUgraphNode handle, CUgraphNodeType type, CUresult made
     return CUDA_SUCCESS;
 }
 
-static void kernel_params_out(struct kernel_work *kernel, CUDA_KERNEL_NODE_PARAMS_v2 *p)
+static void kernel_params_out(struct work *work, CUDA_KERNEL_NODE_PARAMS_v2 *p)
 {
+    struct kernel_work *kernel = &work->kernel;
+
     *p = (CUDA_KERNEL_NODE_PARAMS_v2){
         .func = kernel->kern ? NULL : (CUfunction)kernel->function,
         .gridDimX = kernel->grid[0],
@@ -938,7 +946,7 @@ static void kernel_params_out(struct kernel_work *kernel, CUDA_KERNEL_NODE_PARAM
         .kernelParams = kernel->from_extra ? NULL : kernel->values,
         .extra = kernel->from_extra ? kernel->extra : NULL,
         .kern = kernel->kern,
-        .ctx = kernel->kern ? (CUcontext)kernel->function->module->ctx : NULL,
+        .ctx = kernel->kern ? (CUcontext)work->ctx : NULL,
     };
 }
 
@@ -951,7 +959,7 @@ CUresult impl_cuGraphKernelNodeGetParams_v2(CUgraphNode hNode,
 
     res = graph_node_of(hNode, CU_GRAPH_NODE_TYPE_KERNEL, nodeParams, &node);
     if (res == CUDA_SUCCESS)
-        kernel_params_out(&node->work->kernel, nodeParams);
+        kernel_params_out(node->work, nodeParams);
     return res;
 }
 
@@ -965,7 +973,7 @@ CUresult impl_cuGraphKernelNodeGetParams(CUgraphNode hNode, CUDA_KERNEL_NODE_PAR
     res = graph_node_of(hNode, CU_GRAPH_NODE_TYPE_KERNEL, nodeParams, &node);
     if (res != CUDA_SUCCESS)
         return res;
-    kernel_params_out(&node->work->kernel, &v2);
+    kernel_params_out(node->work, &v2);
     v2.func = (CUfunction)node->work->kernel.function;
     memcpy(nodeParams, &v2, sizeof(*nodeParams));
     return CUDA_SUCCESS;

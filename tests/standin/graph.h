@@ -8,6 +8,8 @@
 #include "driver.h"
 
 struct users;
+struct cond_node;
+struct condition_list;
 
 struct graph_edge {
     struct graph_node *node; /* the other end */
@@ -26,8 +28,9 @@ struct graph_node {
     uint64_t uid;                   /* never reused, as handles are */
     uint64_t origin;                /* uid of the node that this is a clone of, or 0 */
     CUgraphNodeType type;
-    struct work *work;   /* NULL for child graphs and empty nodes */
-    struct graph *child; /* owned */
+    struct work *work;      /* NULL for child graphs and empty nodes */
+    struct graph *child;    /* owned */
+    struct cond_node *cond; /* owned */
     struct edge_list in, out;
     size_t index; /* scratch of the algorithms */
 };
@@ -39,7 +42,8 @@ struct graph {
     struct graph_node *owner; /* of a child graph: the node that it belongs to */
     bool captured; /* a stream captures into it now: neither it nor its nodes can be destroyed */
     bool moved;    /* into its owner, not cloned: can be used through it only */
-    struct users *users; /* NULL: it holds none */
+    struct users *users;               /* NULL: it holds none */
+    struct condition_list *conditions; /* handles that were created for it */
     unsigned long long id;
 };
 
@@ -92,7 +96,17 @@ CUresult users_copy(struct users *from, struct users **to);
 /** users_drop() - an owner goes; with the last one its references. Destructors run on the host thread */
 void users_drop(struct users *users);
 
+/** graph_add_conditional() - the entry for conditional nodes */
+CUresult graph_add_conditional(CUgraphNode *out, CUgraph graph, const CUgraphNode *deps,
+                               const CUgraphEdgeData *data, size_t n,
+                               CUDA_CONDITIONAL_NODE_PARAMS *p);
+/** graph_has_conditional() - then it can be neither cloned nor a child */
+bool graph_has_conditional(const struct graph *graph);
+void cond_node_free(struct cond_node *cond);
+void conditions_free(struct condition_list *list);
+
 /** exec_to_graph() - what a launch of @exec on a capturing stream embeds */
 struct graph *exec_to_graph(struct graph_exec *exec);
+bool exec_has_conditional(const struct graph_exec *exec);
 
 #endif

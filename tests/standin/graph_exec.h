@@ -7,6 +7,8 @@
 
 #include "graph.h"
 
+struct exec_cond;
+
 struct exec_node {
     uint64_t uid; /* of the template's node */
     CUgraphNodeType type;
@@ -17,6 +19,7 @@ struct exec_node {
     CUgraphEdgeData *data;
     bool leaf;
     struct exec_body *child;
+    struct exec_cond *cond;
 };
 
 struct exec_body {
@@ -37,6 +40,23 @@ struct graph_exec {
     int device;
     size_t node_bytes; /* of that device's memory, taken for the nodes */
 };
+
+/** struct launch - of an exec, while its operations are made; parts of it are made later, so it is copied */
+struct launch {
+    unsigned long long exec; /* its id */
+    struct stream *stream;
+};
+
+/** exec_part() - body @i in @node: its child, or those of a conditional node; NULL after the last */
+struct exec_body *exec_part(const struct exec_node *node, size_t i);
+/** body_launch() - operations for @body's nodes, committed. They depend on @begin, which is not committed:
+ *  nothing runs yet. @end waits for all leaves. */
+CUresult body_launch(const struct launch *launch, struct exec_body *body, struct op *begin,
+                     struct op *end);
+/** body_copy() - as it is now, without user objects; NULL: no memory */
+struct exec_body *body_copy(const struct exec_body *body);
+/** body_free() - @last: the last launch of it, or NULL */
+void body_free(struct exec_body *body, struct op *last);
 
 /** graph_memory_begin() - the memory that a launch of @exec allocates and frees; before anything is queued
  *  Return: INVALID_VALUE if what the last launch allocated has not been freed, OUT_OF_MEMORY. */

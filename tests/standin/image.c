@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "image.h"
+#include "conditional.h"
 
 #include "ptx/ptx.h"
 
@@ -36,6 +37,7 @@ void image_init(void)
         .alias_delta = ALIAS_DELTA,
         .host_ok = memory_host_ok,
     });
+    ptx_set_conditional = condition_set;
     if (driver.config.pause_one_in)
         ptx_pause = pause_randomly;
 }

@@ -123,6 +123,7 @@ CUresult impl_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, u
         return CUDA_ERROR_INVALID_HANDLE;
     if (memory.pid == getpid())
         return CUDA_ERROR_INVALID_CONTEXT;
+    ctx = context_base(ctx);
     alloc = opened(&memory, ctx);
     if (!alloc)
         res = open_memory(&memory, ctx, &alloc);

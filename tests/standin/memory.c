@@ -196,7 +196,7 @@ struct alloc *memory_place(int device, struct context *ctx, size_t size, enum al
 
     if (alloc) {
         alloc->device = device;
-        alloc->ctx = ctx;
+        alloc->ctx = ctx ? context_base(ctx) : NULL;
     }
     return alloc;
 }
@@ -452,7 +452,7 @@ CUresult memory_host_alloc(struct context *ctx, int device, size_t size, enum al
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     madvise(at, mapped, MADV_DONTFORK);
-    alloc->ctx = ctx;
+    alloc->ctx = ctx ? context_base(ctx) : NULL;
     alloc->device = device;
     alloc->flags = flags;
     *out = (uintptr_t)at;
@@ -559,7 +559,7 @@ CUresult impl_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
         memory_remove(alloc);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    alloc->ctx = ctx;
+    alloc->ctx = context_base(ctx);
     alloc->device = ctx->device;
     alloc->flags = Flags;
     log_detail("\"ptr\":%llu,\"bytes\":%zu", (unsigned long long)(uintptr_t)p, bytesize);

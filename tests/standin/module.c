@@ -485,6 +485,7 @@ static CUresult library_module(struct library *library, struct context *ctx, str
     struct image *image;
     CUresult res;
 
+    ctx = context_base(ctx);
     for (*module = ctx->modules; *module; *module = (*module)->next) {
         if ((*module)->library == library)
             return CUDA_SUCCESS;
@@ -628,6 +629,14 @@ static CUresult kernel_function(struct kernel *kernel, struct context *ctx,
     return CUDA_SUCCESS;
 }
 
+/* A module's functions run in the context that it was loaded in, a library's in its green ones too. */
+static bool runs_in(const struct module *module, struct context *ctx)
+{
+    if (module->ctx == ctx)
+        return true;
+    return (module->library || driver.config.green_functions) && module->ctx == context_base(ctx);
+}
+
 CUresult function_resolve(CUfunction handle, struct context *ctx, struct function **function)
 {
     if (!handle)
@@ -647,7 +656,7 @@ CUresult function_resolve(CUfunction handle, struct context *ctx, struct functio
     if (!object_is(handle, OBJECT_FUNCTION))
         return CUDA_ERROR_INVALID_HANDLE;
     *function = (struct function *)handle;
-    return (*function)->module->ctx == ctx ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    return runs_in((*function)->module, ctx) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult impl_cuKernelGetFunction(CUfunction *pFunc, CUkernel handle)

@@ -343,7 +343,8 @@ static void *worker(void *data)
         if (stopping)
             break;
         op = take(list);
-        skip = op->ctx->sticky != CUDA_SUCCESS && op->work->kind != WORK_CALLBACK;
+        skip = op->ctx->sticky != CUDA_SUCCESS && op->work->kind != WORK_CALLBACK &&
+               op->work->kind != WORK_CONDITION;
         n_running++;
         pthread_mutex_unlock(&driver.lock);
         if (!skip) {
@@ -353,7 +354,7 @@ static void *worker(void *data)
         pthread_mutex_lock(&driver.lock);
         n_running--;
         if (res != CUDA_SUCCESS && op->ctx->sticky == CUDA_SUCCESS)
-            op->ctx->sticky = res;
+            context_fail(op->ctx, res);
         op_complete(op);
         op_unref(op);
     }

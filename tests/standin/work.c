@@ -2,7 +2,7 @@
 /*
  * work.c - pieces of work: created on the caller's thread, executed on a worker
  */
-#include "graph.h"
+#include "conditional.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -98,6 +98,7 @@ CUresult work_execute(struct work *work, struct op *op)
         tls.in_callback = false;
         return CUDA_SUCCESS;
     case WORK_FREE: pool_release(work->free.address, work->free.id); return CUDA_SUCCESS;
+    case WORK_CONDITION: conditional_look(work->condition.run); return CUDA_SUCCESS;
     case WORK_EVENT_SHARED:
         event_shared_wait(work->shared.event, work->shared.number);
         return CUDA_SUCCESS;

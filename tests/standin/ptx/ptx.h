@@ -65,6 +65,9 @@ struct ptx_options {
 /* Called by modules loaded as pausable; NULL: not called. Set before launches begin. */
 extern void (*ptx_pause)(void);
 
+/* cudaGraphSetConditional() in kernels; returns 0 for an unknown handle, which ends the kernel. Set before launches. */
+extern int (*ptx_set_conditional)(uint64_t handle, uint32_t value);
+
 /**
  * ptx_module_load() - translate, compile (or take from the cache) and load
  * @text: @n_text bytes, need not be NUL-terminated; may be hostile

@@ -31,6 +31,7 @@ struct ptx_module {
 
 static struct ptx_memory memory;
 void (*ptx_pause)(void);
+int (*ptx_set_conditional)(uint64_t handle, uint32_t value);
 
 void ptx_set_memory(const struct ptx_memory *m)
 {
@@ -303,6 +304,7 @@ int ptx_launch(const struct ptx_kernel *k, const struct ptx_grid *grid, const vo
         .fault = on_fault,
         .trap = on_trap,
         .pause = ptx_pause,
+        .set_conditional = ptx_set_conditional,
         .globals = k->module->addresses,
         .params = param,
         .n_params = k->info.params_bytes,
