@@ -15,14 +15,14 @@ from harness import BUILD, DMI_RUN, PRELOAD, STANDIN
 FACTS = BUILD / "tests" / "gpu" / "facts"
 pytestmark = pytest.mark.built(FACTS, STANDIN / "libcuda.so.1")
 # What tests/standin says it does not have, and what a device before compute capability 9.0 lacks.
-NOT_THERE = {"conditional_nodes", "address_range_mapped"}
+NOT_THERE = set()
 PROGRAMMATIC = {"programmatic_edges", "beside_programmatic", "captured_programmatic", "overlap_lost"}
 # Questions whose answer the design relies on: a yes or a no.
 RELIED_ON = {
     "resolver", "resolver_misses", "queued_params", "running_params", "exec_two_streams", "add_to_captured",
     "clone_captured", "clone_children", "node_order", "clone_of_clone", "programmatic_edges", "beside_programmatic",
     "captured_programmatic", "captured_handles", "kernel_functions", "parameter_info", "set_enabled", "template_alive",
-    "original_of_clone", "exec_update", "release_order", "registered_memory", "registered_contexts", "address_range",
+    "original_of_clone", "exec_update", "release_order", "registered_memory", "registered_contexts", "address_range", "address_range_mapped",
     "capture_info", "capture_modes", "capture_calls", "capture_own_thread", "exit_order", "forked_child", "sticky_error", "template_gone",
     "embedded_nodes", "refused_update", "user_objects",
 }
