@@ -737,11 +737,19 @@ CUresult impl_cuFuncGetParamInfo(CUfunction func, size_t paramIndex, size_t *par
     return param_info(((struct function *)func)->info, paramIndex, paramOffset, paramSize);
 }
 
+/* The layout comes with the code, which is loaded for a context. */
 CUresult impl_cuKernelGetParamInfo(CUkernel kernel, size_t paramIndex, size_t *paramOffset,
                                    size_t *paramSize)
 {
+    struct context *ctx;
+    CUresult res;
+    DRIVER_LOCKED;
+
     if (!object_is(kernel, OBJECT_KERNEL))
         return CUDA_ERROR_INVALID_HANDLE;
+    res = context_current(&ctx);
+    if (res != CUDA_SUCCESS)
+        return res;
     return param_info(((struct kernel *)kernel)->info, paramIndex, paramOffset, paramSize);
 }
 
@@ -979,7 +987,7 @@ CUresult impl_cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize, C
 {
     struct function *function;
     struct context *ctx;
-    size_t room;
+    size_t room, fixed, most;
     CUresult res;
     DRIVER_LOCKED;
 
@@ -991,11 +999,12 @@ CUresult impl_cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize, C
         res = function_resolve(func, ctx, &function);
     if (res != CUDA_SUCCESS)
         return res;
+    fixed = 1024 + function->info->static_shared;
     room = 167936 / (size_t)numBlocks;
-    *dynamicSmemSize = room > 1024 + function->info->static_shared
-                           ? room - 1024 - function->info->static_shared
-                           : 0;
-    if (*dynamicSmemSize > 166912)
-        *dynamicSmemSize = 166912;
+    room = room > fixed ? room - fixed : 0;
+    /* No more than a block may have, which is what was allowed by cuFuncSetAttribute(). */
+    most = function->max_dynamic_shared ? (size_t)function->max_dynamic_shared
+                                        : 49152 - function->info->static_shared;
+    *dynamicSmemSize = room < most ? room : most;
     return CUDA_SUCCESS;
 }
