@@ -41,7 +41,7 @@ struct graph_exec {
     size_t node_bytes; /* of that device's memory, taken for the nodes */
 };
 
-/** struct launch - of an exec, while its operations are made; parts of it are made later, so it is copied */
+/** struct launch - of an exec, while it is queued; conditional bodies are queued later, so it is copied */
 struct launch {
     unsigned long long exec; /* its id */
     struct stream *stream;

@@ -68,7 +68,7 @@ def on_device():
 
 
 def test_a_segment_expands_piece_by_piece(module):
-    """As allocators do that map more memory behind what they have."""
+    """As allocators do that map more memory after what they have."""
     prop, access = cu.CUmemAllocationProp(), cu.CUmemAccessDesc()
     prop.type = cu.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
     prop.location = access.location = on_device()
