@@ -68,6 +68,9 @@ const void *functions_owner(const void *handle);
  */
 const struct func *functions_lookup(CUfunction handle);
 
+/* Launches of @func can be neither captured nor counted from here on: its sites are switched off, and @why is said. */
+void functions_give_up(const struct func *func, const char *why);
+
 /* All entries end: the child after fork, which has no driver state. */
 void functions_reset(void);
 
