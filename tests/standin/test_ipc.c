@@ -170,6 +170,7 @@ static void export_event(void)
     ok(cuEventQuery(event));
     ok(cuIpcGetEventHandle(&handle, event));
     ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    ok(test_launch_poke(p, 0, stream)); /* loaded before it would have to wait */
     ok(test_launch_slow(p, 20000000, stream));
     ok(cuEventRecord(event, stream));
     say(&handle, sizeof(handle));

@@ -54,8 +54,10 @@ static void gate(void *unused)
         usleep(100);
 }
 
+/* A kernel is loaded before, as that waits for what is queued. */
 static void hold(CUstream stream)
 {
+    ok(test_launch_poke(test_zeros(4), 0, stream));
     ok(cuLaunchHostFunc(stream, gate, NULL));
 }
 
