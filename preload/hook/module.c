@@ -28,9 +28,14 @@ EXPORT CUresult CUDAAPI cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, 
     return r;
 }
 
+/* The driver fills as many as there are, whatever was asked for: the rest is whatever lay there. */
 static void note_kernels(const CUkernel *kernels, unsigned n, CUlibrary library)
 {
-    for (unsigned i = 0; i < n; i++)
+    unsigned there = 0;
+    if (!driver_table.cuLibraryGetKernelCount ||
+        driver_table.cuLibraryGetKernelCount(&there, library) != CUDA_SUCCESS)
+        return;
+    for (unsigned i = 0; i < n && i < there; i++)
         note_function(kernels[i], FUNC_KERNEL, NULL, library);
 }
 

@@ -51,15 +51,26 @@ extern char **environ;
     ".visible .entry " name "(.param .u64 " name "_p, .param .u32 " name "_a, .param .u32 " name   \
     "_b, .param .u64 " name "_c)\n{\nret;\n}\n"
 
+/* runs until the word at p is not 0 */
+#define SPIN(name)                                                                                 \
+    ".visible .entry " name "(.param .u64 " name "_p, .param .u32 " name "_a, .param .u32 " name   \
+    "_b, .param .u64 " name "_c)\n{\n.reg .b32 %r1;\n.reg .b64 %d1;\n.reg .pred %q;\n"             \
+    "ld.param.u64 %d1, [" name "_p];\nagain:\nld.volatile.global.u32 %r1, [%d1];\n"                \
+    "setp.eq.u32 %q, %r1, 0;\n@%q bra again;\nret;\n}\n"
+
 static const char ptx_fill[] = HEAD FILL("first") FILL("block") FILL("other") FILL("last");
 static const char ptx_again[] = HEAD FILL("other") FILL("last") FILL("first") FILL("block");
+static const char ptx_spin[] = HEAD SPIN("spin");
 static const char ptx_view[] =
     HEAD VIEW("view0") VIEW("view1") VIEW("view2") VIEW("view3") VIEW("view4") VIEW("view5")
         VIEW("view6") VIEW("view7") VIEW("view8") VIEW("view9") VIEW("view10") VIEW("view11");
 
 static const char *ptx_of(const char *name)
 {
-    return !strcmp(name, "view") ? ptx_view : !strcmp(name, "again") ? ptx_again : ptx_fill;
+    return !strcmp(name, "view")    ? ptx_view
+           : !strcmp(name, "again") ? ptx_again
+           : !strcmp(name, "spin")  ? ptx_spin
+                                    : ptx_fill;
 }
 
 /* ---- entry points ---- */
@@ -100,10 +111,13 @@ static struct entry entries[] = {
     E(cuModuleUnload, cuModuleUnload, 2000),
     E(cuLibraryLoadData, cuLibraryLoadData, 12000),
     E(cuLibraryGetKernel, cuLibraryGetKernel, 12000),
+    E(cuLibraryEnumerateKernels, cuLibraryEnumerateKernels, 12040),
     E(cuLibraryUnload, cuLibraryUnload, 12000),
     E(cuKernelGetFunction, cuKernelGetFunction, 12000),
     E(cuMemAlloc_v2, cuMemAlloc, 3020),
     E(cuMemFree_v2, cuMemFree, 3020),
+    E(cuMemHostAlloc, cuMemHostAlloc, 2020),
+    E(cuFuncLoad, cuFuncLoad, 12040),
     E(cuMemcpyHtoD_v2, cuMemcpyHtoD, 3020),
     E(cuMemcpyDtoH_v2, cuMemcpyDtoH, 3020),
     E(cuStreamCreate, cuStreamCreate, 2000),
@@ -301,6 +315,20 @@ static CUresult write_pattern(char **w)
     return r;
 }
 
+/* kernels NAME LIBRARY N: room for N, NAME0 and so on are what came */
+static CUresult kernels(char **w)
+{
+    CUkernel found[64] = { NULL };
+    unsigned n = number(w[3]);
+    char name[32];
+    CUresult r = CALL(cuLibraryEnumerateKernels, found, n < 64 ? n : 64, handle(w[2]));
+    for (unsigned i = 0; i < 64 && r == CUDA_SUCCESS; i++) {
+        snprintf(name, sizeof name, "%s%u", w[1], i);
+        *var(name) = (uintptr_t)found[i];
+    }
+    return r;
+}
+
 /* step NUMBER ROWS [REQUEST:FIRST_ROW:N:POSITION]... */
 static int step(char **w)
 {
@@ -460,6 +488,8 @@ static int process_line(const char *op, char **w, int line, struct where at)
         setrlimit(RLIMIT_FSIZE, &limit);
     } else if (!strcmp(op, "close")) {
         dlclose(library);
+    } else if (!strcmp(op, "store")) { /* a word of pinned memory */
+        __atomic_store_n((uint32_t *)handle(w[1]), number(w[2]), __ATOMIC_RELEASE);
     } else if (!strcmp(op, "sleep")) {
         struct timespec pause = { (time_t)(number(w[1]) / 1000),
                                   (long)(number(w[1]) % 1000) * 1000000 };
@@ -504,6 +534,8 @@ static int driver_line(const char *op, char **w)
         return CALL(cuLibraryLoadData, OUT(CUlibrary), ptx_of(w[2]), NULL, NULL, 0, NULL, NULL, 0);
     if (!strcmp(op, "kernel"))
         return CALL(cuLibraryGetKernel, OUT(CUkernel), handle(w[2]), w[3]);
+    if (!strcmp(op, "kernels"))
+        return kernels(w);
     if (!strcmp(op, "libunload"))
         return CALL(cuLibraryUnload, handle(w[1]));
     if (!strcmp(op, "kfunc"))
@@ -512,6 +544,10 @@ static int driver_line(const char *op, char **w)
         return CALL(cuMemAlloc_v2, OUT(CUdeviceptr), (size_t)value(w[2]));
     if (!strcmp(op, "free"))
         return CALL(cuMemFree_v2, (CUdeviceptr)value(w[1]));
+    if (!strcmp(op, "hostalloc"))
+        return CALL(cuMemHostAlloc, OUT(void *), (size_t)value(w[2]), 0);
+    if (!strcmp(op, "funcload"))
+        return CALL(cuFuncLoad, handle(w[1]));
     if (!strcmp(op, "write"))
         return write_pattern(w);
     if (!strcmp(op, "digest"))

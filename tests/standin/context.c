@@ -14,7 +14,7 @@ CUresult context_current(struct context **ctx)
 
     if (!top)
         return CUDA_ERROR_INVALID_CONTEXT;
-    if (!object_is(top, OBJECT_CONTEXT))
+    if (!object_live(top, OBJECT_CONTEXT))
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     *ctx = top;
     return top->sticky;
@@ -66,7 +66,10 @@ void context_fail(struct context *ctx, CUresult res)
 void context_destroy(struct context *ctx)
 {
     struct context **link = &driver.contexts;
+    LOADING(ctx);
 
+    if (!loading_)
+        return;
     context_drain(ctx);
     while (ctx->modules)
         module_destroy(ctx->modules);
@@ -287,6 +290,8 @@ static CUresult context_synchronize(CUcontext handle)
             res = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         }
     }
+    if (res == CUDA_SUCCESS)
+        res = capture_unsafe();
     if (res != CUDA_SUCCESS)
         return res;
     context_drain(ctx);

@@ -103,9 +103,21 @@ static bool env_is(const char *name, const char *value)
     return text && strcmp(text, value) == 0;
 }
 
+static enum handles_mode handles_mode(const char *text)
+{
+    if (text && !strcmp(text, "lenient"))
+        return HANDLES_LENIENT;
+    return text && !strcmp(text, "reuse") ? HANDLES_REUSE : HANDLES_STRICT;
+}
+
 static void config_read(void)
 {
     struct config *c = &driver.config;
+    const char *loading = getenv("CUDA_MODULE_LOADING");
+
+    c->handles = handles_mode(getenv("DMI_STANDIN_HANDLES"));
+    c->load_waits = env_number("DMI_STANDIN_LOAD_WAITS", 1) != 0;
+    c->lazy = !loading || strcmp(loading, "EAGER") != 0;
 
     c->log = getenv("DMI_STANDIN_LOG");
     c->dump = getenv("DMI_STANDIN_DUMP");
@@ -163,6 +175,8 @@ CUresult entry_enter(struct entry_frame *frame, enum entry_id id)
     pthread_once(&config_once, config_read);
     frame->id = id;
     frame->saved_per_thread = tls.per_thread;
+    frame->saved_entry = tls.entry;
+    tls.entry = id;
     frame->start_ns = 0;
     tls.per_thread = entry->per_thread;
     if (tls.depth++ == 0)
@@ -191,6 +205,7 @@ CUresult entry_enter(struct entry_frame *frame, enum entry_id id)
 CUresult entry_leave(struct entry_frame *frame, CUresult res)
 {
     tls.per_thread = frame->saved_per_thread;
+    tls.entry = frame->saved_entry;
     tls.depth--;
     if (log_enabled())
         log_call(entry_table[frame->id].symbol, res, frame->start_ns);

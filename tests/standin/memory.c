@@ -104,12 +104,22 @@ struct alloc *memory_add(uint64_t address, size_t size, size_t mapped, enum allo
     return alloc;
 }
 
+/* Addresses freed last, which come back at once where handles do. */
+static uint64_t freed[256];
+static unsigned n_freed;
+
+static void address_freed(uint64_t at)
+{
+    freed[n_freed++ % ARRAY_SIZE(freed)] = at;
+}
+
 void memory_remove(struct alloc *alloc)
 {
     size_t i = lower_bound(alloc->address);
 
     memmove(allocs + i, allocs + i + 1, (n_allocs - i - 1) * sizeof(struct alloc *));
     n_allocs--;
+    address_freed(alloc->address);
     op_unref(alloc->last);
     free(alloc);
 }
@@ -121,12 +131,36 @@ struct alloc *memory_after(uint64_t address)
     return i < n_allocs ? allocs[i] : NULL;
 }
 
+static bool is_gap(uint64_t at, size_t mapped)
+{
+    size_t i = lower_bound(at - PAGE);
+
+    return i == n_allocs || allocs[i]->address >= at + mapped + PAGE;
+}
+
+/* The address freed last of those where @mapped bytes fit, or 0. */
+static uint64_t address_again(int device, size_t mapped)
+{
+    uint64_t base = DEVICE_BASE + (uint64_t)device * DEVICE_SPAN;
+
+    for (unsigned i = 0; i < n_freed && i < ARRAY_SIZE(freed); i++) {
+        uint64_t at = freed[(n_freed - 1 - i) % ARRAY_SIZE(freed)];
+
+        if (at - base < DEVICE_SPAN / 2 - mapped - PAGE && is_gap(at, mapped))
+            return at;
+    }
+    return 0;
+}
+
 /* Lowest gap that fits and leaves a page free after it, so freed addresses come back soon. */
 uint64_t memory_gap(int device, size_t mapped)
 {
+    uint64_t again = driver.config.handles == HANDLES_REUSE ? address_again(device, mapped) : 0;
     uint64_t base = DEVICE_BASE + (uint64_t)device * DEVICE_SPAN;
     uint64_t at = base + 2 * 1024 * 1024;
 
+    if (again)
+        return again;
     for (size_t i = lower_bound(base); i < n_allocs && memory_is_device(allocs[i]->address); i++) {
         if (allocs[i]->address >= RESERVED_BASE(device))
             break;
@@ -335,6 +369,10 @@ CUresult impl_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
     res = context_current(&ctx);
     if (res == CUDA_SUCCESS)
         res = capture_unsafe();
+    if (res != CUDA_SUCCESS)
+        return res;
+    LOADING(ctx);
+    res = load_result(loading_);
     if (res == CUDA_SUCCESS)
         res = memory_alloc(ctx->device, ctx, bytesize, ALLOC_DEVICE, &address);
     if (res != CUDA_SUCCESS)
@@ -348,12 +386,15 @@ CUresult impl_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t Width
                                  size_t Height, unsigned int ElementSizeBytes)
 {
     size_t pitch = (WidthInBytes + 511) & ~(size_t)511;
+    CUresult res;
 
     if (!pPitch || !WidthInBytes || !Height ||
         (ElementSizeBytes != 4 && ElementSizeBytes != 8 && ElementSizeBytes != 16))
         return CUDA_ERROR_INVALID_VALUE;
-    *pPitch = pitch;
-    return impl_cuMemAlloc_v2(dptr, pitch * Height);
+    res = impl_cuMemAlloc_v2(dptr, pitch * Height);
+    if (res == CUDA_SUCCESS)
+        *pPitch = pitch;
+    return res;
 }
 
 /* Waits for the context's work first, as drivers do. */
@@ -471,6 +512,10 @@ static CUresult host_alloc_entry(void **pp, size_t size, enum alloc_kind kind, u
     res = context_current(&ctx);
     if (res == CUDA_SUCCESS)
         res = capture_unsafe();
+    if (res != CUDA_SUCCESS)
+        return res;
+    LOADING(ctx);
+    res = load_result(loading_);
     if (res == CUDA_SUCCESS)
         res = memory_host_alloc(ctx, ctx->device, size, kind, flags, &at);
     if (res != CUDA_SUCCESS)
@@ -507,6 +552,8 @@ CUresult impl_cuMemFreeHost(void *p)
     DRIVER_LOCKED;
 
     res = context_current(&ctx);
+    if (res == CUDA_SUCCESS)
+        res = capture_unsafe();
     if (res != CUDA_SUCCESS)
         return res;
     alloc = memory_find((uintptr_t)p);
@@ -546,6 +593,10 @@ CUresult impl_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
         res = capture_unsafe();
     if (res != CUDA_SUCCESS)
         return res;
+    LOADING(ctx);
+    res = load_result(loading_);
+    if (res != CUDA_SUCCESS)
+        return res;
     i = lower_bound((uintptr_t)p);
     if (i < n_allocs && allocs[i]->address < (uintptr_t)p + bytesize)
         return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
@@ -581,6 +632,8 @@ CUresult impl_cuMemHostUnregister(void *p)
     if (!p)
         return CUDA_ERROR_INVALID_VALUE;
     res = context_current(&ctx);
+    if (res == CUDA_SUCCESS)
+        res = capture_unsafe();
     if (res != CUDA_SUCCESS)
         return res;
     alloc = memory_find((uintptr_t)p);

@@ -393,6 +393,7 @@ CUresult impl_cuMemPoolDestroy(CUmemoryPool handle)
         return CUDA_ERROR_INVALID_VALUE;
     pool_no_longer_current(pool);
     pool->destroyed = true;
+    object_end(pool);
     if (pool->blocks)
         pool_trim(pool, 0);
     else
