@@ -3,37 +3,68 @@
 
 #include "core/atomic.h"
 #include "core/cleanup.h"
+#include "core/log.h"
+#include "preload/base/demangle.h"
 #include "preload/base/driver.h"
 #include "preload/base/handles.h"
 #include "preload/base/session.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* What is kept for a handle: made once, never freed, filled anew when the handle comes back. */
+/* What is known of a handle beside the answer; read and freed under the lock. */
 struct known {
-    const struct func
-        *func; /* NULL: its module was unloaded. Released by keep(), acquired by functions_find() */
-    const void *owner;   /* under the lock */
-    enum func_type type; /* under the lock */
+    const void *owner;
+    enum func_type type;
+    bool undecided; /* nobody could demangle its name: it is looked up again once somebody can */
+    char *name;     /* where it is needed again and the driver cannot be asked for it; else NULL */
 };
 
-static struct handles table = HANDLES_INIT;
+static struct handles answers =
+    HANDLES_INIT; /* handle -> const struct func, which is never freed: launches read it */
+static struct handles table = HANDLES_INIT;           /* handle -> struct known */
+static struct handles library_modules = HANDLES_INIT; /* module -> its library */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static bool any_undecided; /* atomic */
 
 const struct func func_unmatched = { .match.kind = -1 };
 
 const struct func *functions_find(const void *handle)
 {
-    struct known *k = handles_find(&table, handle);
-    return k ? atomic_load_acquire(&k->func) : NULL; /* of keep() */
+    return handles_find(&answers, handle);
 }
 
-/* Where the table is full the handle stays unknown: slow but right. */
-static void keep(const void *handle, const struct func *func, const void *owner,
-                 enum func_type type)
+/* An answer for keep(). */
+struct answer {
+    const struct func *func;
+    const void *owner;
+    enum func_type type;
+    bool undecided;
+    char *name; /* moved to the table if it is needed again */
+};
+
+/* Before CUDA 12.3 drivers do not name functions. */
+static bool driver_names(enum func_type type)
+{
+    return type == FUNC_KERNEL ? driver_table.cuKernelGetName != NULL
+                               : driver_table.cuFuncGetName != NULL;
+}
+
+/* Under the lock. */
+static void fill(struct known *k, struct answer *answer)
+{
+    free(k->name);
+    *k = (struct known){ .owner = answer->owner, .type = answer->type };
+    k->undecided = answer->undecided;
+    if (answer->undecided || !driver_names(answer->type))
+        k->name = steal_ptr(answer->name);
+    if (k->undecided)
+        atomic_store_relaxed(&any_undecided, true);
+}
+
+/* Without memory the handle stays unknown: slow but right. */
+static void keep(const void *handle, struct answer *answer)
 {
     pthread_mutex_lock(&lock);
     struct known *k = handles_find(&table, handle);
@@ -42,122 +73,200 @@ static void keep(const void *handle, const struct func *func, const void *owner,
         k = NULL;
     }
     if (k) {
-        k->owner = owner;
-        k->type = type;
-        atomic_store_release(&k->func, func); /* to functions_find() */
+        fill(k, answer);
+        handles_set(&answers, handle, (void *)answer->func);
     }
     pthread_mutex_unlock(&lock);
 }
 
+/* The next launch looks @handle up again. Under the lock. */
+static void forget_answer(const void *handle)
+{
+    handles_set(&answers, handle, NULL);
+}
+
+/* Whoever looks a function up through the library says its name: these were looked up past it. */
+static void report_nameless(void)
+{
+    static int reported;
+    int before = 0;
+    if (atomic_cas_acq_rel(&reported, &before, 1))
+        log_line("this driver does not tell the names of kernels (CUDA 12.3 is the first that "
+                 "does): those looked up where the library cannot see it are not captured");
+}
+
+/* Each call is for one kind of handle: drivers read the handle as what the call says it is. */
 static char *name_from_driver(const void *handle, enum func_type type)
 {
     const char *name = NULL;
-    bool known = false;
-    /* the two may not be confused: drivers read the handle as what the call says it is */
+    if (!driver_names(type))
+        report_nameless();
+    CUresult r = CUDA_ERROR_NOT_SUPPORTED;
     if (type == FUNC_KERNEL && driver_table.cuKernelGetName)
-        known = driver_table.cuKernelGetName(&name, (CUkernel)handle) == CUDA_SUCCESS;
+        r = driver_table.cuKernelGetName(&name, (CUkernel)handle);
     else if (type == FUNC_FUNCTION && driver_table.cuFuncGetName)
-        known = driver_table.cuFuncGetName(&name, (CUfunction)handle) == CUDA_SUCCESS;
-    return known && name ? strdup(name) : NULL;
+        r = driver_table.cuFuncGetName(&name, (CUfunction)handle);
+    return r == CUDA_SUCCESS && name ? strdup(name) : NULL;
 }
 
-static char *demangle(const char *name)
+static const struct func *resolve(const struct spec *spec, const void *handle,
+                                  const struct answer *a)
 {
-    typedef char *demangle_fn(const char *, char *, size_t *, int *);
-    if (strncmp(name, "_Z", 2))
-        return NULL;
-    /* the application's own C++ runtime, if it has one: the library may need none */
-    demangle_fn *fn = (demangle_fn *)driver_real_dlsym(RTLD_DEFAULT, "__cxa_demangle");
-    int status = 0;
-    return fn ? fn(name, NULL, NULL, &status) : NULL;
-}
-
-/* Before CUDA 12.4 the driver has no such call. */
-static bool has_param_info(enum func_type type)
-{
-    return type == FUNC_KERNEL ? driver_table.cuKernelGetParamInfo != NULL
-                               : driver_table.cuFuncGetParamInfo != NULL;
-}
-
-static CUresult param_info(const void *handle, enum func_type type, size_t i, size_t *offset,
-                           size_t *size)
-{
-    return type == FUNC_KERNEL
-               ? driver_table.cuKernelGetParamInfo((CUkernel)handle, i, offset, size)
-               : driver_table.cuFuncGetParamInfo((CUfunction)handle, i, offset, size);
-}
-
-static struct params_layout *layout_from_driver(const void *handle, enum func_type type)
-{
-    _cleanup_(freep) struct params_layout *layout =
-        calloc(1, sizeof *layout + FUNCTIONS_MAX_PARAMS * sizeof layout->at[0]);
-    if (!layout || !has_param_info(type))
-        return NULL;
-    size_t offset, size;
-    CUresult r = CUDA_SUCCESS;
-    while (layout->n < FUNCTIONS_MAX_PARAMS) {
-        r = param_info(handle, type, layout->n, &offset, &size);
-        if (r != CUDA_SUCCESS)
-            break;
-        layout->at[layout->n].offset = (uint32_t)offset;
-        layout->at[layout->n].size = (uint32_t)size;
-        layout->n++;
-    }
-    /* the call ends the list with INVALID_VALUE; any other error means that it does not work */
-    if (r != CUDA_SUCCESS && r != CUDA_ERROR_INVALID_VALUE)
-        return NULL;
-    return steal_ptr(layout);
-}
-
-static const struct func *resolve(const struct spec *spec, const void *handle, enum func_type type,
-                                  const char *name)
-{
-    _cleanup_(freep) char *own = name ? strdup(name) : name_from_driver(handle, type);
-    if (!own)
-        return &func_unmatched;
-    _cleanup_(freep) char *demangled = demangle(own);
+    _cleanup_(freep) char *demangled = demangle(a->name);
     struct spec_match match;
-    if (!spec_match_kernel(spec, own, demangled, &match))
+    if (!spec_match_kernel(spec, a->name, demangled, &match))
         return &func_unmatched;
     struct func *func = calloc(1, sizeof *func);
-    if (!func)
+    char *name = strdup(a->name);
+    if (!func || !name) {
+        free(func);
+        free(name);
         return &func_unmatched;
-    func->match = match;
-    func->layout = layout_from_driver(handle, type);
-    func->name = steal_ptr(own);
+    }
+    *func = (struct func){ .name = name, .match = match, .handle = handle, .type = a->type };
+    func->layout = layouts_ask(handle, a->type);
+    if (!func->layout)
+        func->layout = layouts_find(a->owner, name);
     return func;
+}
+
+static void drop_if_undecided(const void *handle, void *value, void *ctx)
+{
+    const struct known *k = value;
+    (void)ctx;
+    if (k->undecided)
+        forget_answer(handle);
+}
+
+/* Names that nobody could demangle are looked up again at their next launch, now that somebody can. */
+static void decide(void)
+{
+    if (!atomic_load_relaxed(&any_undecided) || !demangle_can())
+        return;
+    pthread_mutex_lock(&lock);
+    handles_each(&table, drop_if_undecided, NULL);
+    atomic_store_relaxed(&any_undecided, false);
+    pthread_mutex_unlock(&lock);
+}
+
+/* What a function of @owner ends with. */
+static const void *root_of(const void *owner)
+{
+    const void *library = owner ? handles_find(&library_modules, owner) : NULL;
+    return library ? library : owner;
 }
 
 const struct func *functions_add(const struct spec *spec, const void *handle, enum func_type type,
                                  const char *name, const void *owner)
 {
+    struct answer answer = { .owner = root_of(owner), .type = type };
+    decide();
     /* asked for again while its module lives: the same function */
     pthread_mutex_lock(&lock);
     const struct known *k = handles_find(&table, handle);
-    const struct func *func = k && (!owner || k->owner == owner) ? k->func : NULL;
+    const struct func *func =
+        k && (!owner || k->owner == answer.owner) ? functions_find(handle) : NULL;
     pthread_mutex_unlock(&lock);
     if (func)
         return func;
-    func = resolve(spec, handle, type, name);
-    keep(handle, func, owner, type);
+    _cleanup_(freep) char *own = name ? strdup(name) : name_from_driver(handle, type);
+    answer.name = own;
+    answer.func = own ? resolve(spec, handle, &answer) : &func_unmatched;
+    answer.undecided =
+        own && answer.func == &func_unmatched && demangle_is_for(own) && !demangle_can();
+    func = answer.func;
+    keep(handle, &answer);
+    own = answer.name; /* NULL where the table has it */
     return func;
 }
 
-const struct func *functions_lookup(CUfunction handle)
+/* What is known of @handle; its name is to be freed. Return: false: nothing. */
+static bool known_before(const void *handle, struct answer *a)
 {
+    pthread_mutex_lock(&lock);
+    const struct known *k = handles_find(&table, handle);
+    const struct func *func = k ? functions_find(handle) : NULL;
+    const char *name = !k ? NULL : func && func != &func_unmatched ? func->name : k->name;
+    *a = (struct answer){ .func = func, .name = name ? strdup(name) : NULL };
+    if (k) {
+        a->owner = k->owner;
+        a->type = k->type;
+    }
+    pthread_mutex_unlock(&lock);
+    return k != NULL;
+}
+
+void functions_add_of_kernel(const struct spec *spec, CUfunction function, CUkernel kernel)
+{
+    struct answer a;
+    known_before(kernel, &a);
+    _cleanup_(freep) char *name = a.name;
+    functions_add(spec, function, FUNC_FUNCTION, name, a.owner);
+}
+
+/* The answer for what nobody can be asked about. */
+static const struct func *leave_alone(const void *handle)
+{
+    struct answer answer = { .func = &func_unmatched, .type = FUNC_UNKNOWN };
+    keep(handle, &answer);
+    return &func_unmatched;
+}
+
+const struct func *functions_lookup(const void *handle, enum func_type type)
+{
+    struct answer a;
     const struct func *func = functions_find(handle);
     if (func)
         return func;
-    return session_run() ? functions_add(session.spec, handle, FUNC_FUNCTION, NULL, NULL)
-                         : &func_unmatched;
+    if (!handle || !session_run())
+        return &func_unmatched;
+    if (known_before(handle, &a))
+        type = a.type;
+    _cleanup_(freep) char *name = a.name;
+    return type == FUNC_UNKNOWN ? leave_alone(handle)
+                                : functions_add(session.spec, handle, type, name, a.owner);
+}
+
+const struct params_layout *functions_layout(const struct func *func)
+{
+    struct func *f = (struct func *)func;
+    struct params_layout *layout = atomic_load_acquire(&f->layout); /* of the exchange below */
+    if (layout || func == &func_unmatched || atomic_load_relaxed(&f->asked))
+        return layout;
+    struct params_layout *fresh = layouts_ask(f->handle, f->type);
+    if (!fresh)
+        layouts_driver_fails();
+    else if (!atomic_cas_acq_rel(&f->layout, &layout, fresh))
+        free(fresh); /* another thread was first */
+    atomic_store_relaxed(&f->asked, 1);
+    return atomic_load_acquire(&f->layout);
+}
+
+/* ------------------------------------------------------------------------- ends */
+
+void functions_note_module(const void *module, const void *library)
+{
+    if (library || handles_find(&library_modules, module))
+        handles_set(&library_modules, module, (void *)library);
+}
+
+static void drop_module_of(const void *module, void *value, void *library)
+{
+    if (value == library)
+        handles_set(&library_modules, module, NULL);
 }
 
 static void drop_if_of(const void *handle, void *value, void *owner)
 {
     struct known *k = value;
-    (void)handle;
-    if (k->owner == owner || !k->owner)
-        atomic_store_release(&k->func, (const struct func *)NULL); /* to functions_find() */
+    if (k->owner && k->owner != owner)
+        return;
+    forget_answer(handle);
+    if (!k->owner)
+        return; /* it may be alive, and its kind is known */
+    handles_set(&table, handle, NULL);
+    free(k->name);
+    free(k);
 }
 
 void functions_drop_owner(const void *owner)
@@ -165,15 +274,16 @@ void functions_drop_owner(const void *owner)
     pthread_mutex_lock(&lock);
     handles_each(&table, drop_if_of, (void *)owner);
     pthread_mutex_unlock(&lock);
+    handles_each(&library_modules, drop_module_of, (void *)owner);
+    layouts_drop(owner);
 }
 
 static void drop_if_function(const void *handle, void *value, void *ctx)
 {
-    struct known *k = value;
-    (void)handle;
+    const struct known *k = value;
     (void)ctx;
     if (k->type == FUNC_FUNCTION)
-        atomic_store_release(&k->func, (const struct func *)NULL); /* to functions_find() */
+        forget_answer(handle);
 }
 
 void functions_drop_functions(void)
@@ -181,15 +291,6 @@ void functions_drop_functions(void)
     pthread_mutex_lock(&lock);
     handles_each(&table, drop_if_function, NULL);
     pthread_mutex_unlock(&lock);
-}
-
-const void *functions_owner(const void *handle)
-{
-    pthread_mutex_lock(&lock);
-    const struct known *k = handles_find(&table, handle);
-    const void *owner = k && k->func ? k->owner : NULL;
-    pthread_mutex_unlock(&lock);
-    return owner;
 }
 
 void functions_give_up(const struct func *func, const char *why)
@@ -203,6 +304,9 @@ void functions_reset(void)
     /* another thread of the parent may have held the locks at fork; the table is left mapped: untouched pages */
     struct handles fresh = HANDLES_INIT;
     pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
+    answers = fresh;
     table = fresh;
+    library_modules = fresh;
+    layouts_reset();
     lock = unlocked;
 }

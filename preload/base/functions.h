@@ -8,28 +8,20 @@
 
 #include "policy/spec.h"
 #include "preload/base/cuda_abi.h"
+#include "preload/base/layouts.h"
 
 #include <stdbool.h>
 #include <stddef.h>
-
-#define FUNCTIONS_MAX_PARAMS 256 /* of a kernel; a HookSpec can name no parameter beyond them */
-
-/* Where a kernel's parameters lie in its packed buffer. */
-struct params_layout {
-    uint32_t n;
-    struct {
-        uint32_t offset, size; /* bytes */
-    } at[];
-};
 
 /* A kernel that the spec names. Never freed: a launch may be looking at it. */
 struct func {
     char *name;
     struct spec_match match;
-    struct params_layout *layout; /* NULL: the driver does not tell */
+    const void *handle; /* whom to ask for the layout, and by which call */
+    enum func_type type;
+    struct params_layout *layout; /* of functions_layout(), which see */
+    int asked;                    /* 1: at a launch too; atomic */
 };
-
-enum func_type { FUNC_FUNCTION, FUNC_KERNEL }; /* CUfunction, or CUkernel cast to one */
 
 /* The entry of kernels that the spec does not name. */
 extern const struct func func_unmatched;
@@ -50,6 +42,22 @@ const struct func *functions_find(const void *handle);
 const struct func *functions_add(const struct spec *spec, const void *handle, enum func_type type,
                                  const char *name, const void *owner);
 
+/* As functions_add(), of the function that the driver made of @kernel for the current context: it has its name. */
+void functions_add_of_kernel(const struct spec *spec, CUfunction function, CUkernel kernel);
+
+/**
+ * functions_layout() - where the parameters of @func lie
+ * Asked of the driver again at the first launch if that failed when the function was looked up: there may have been
+ * no context yet. Return: NULL where nobody knows it. Thread: any that entered; no lock is held.
+ */
+const struct params_layout *functions_layout(const struct func *func);
+
+/*
+ * @module is the module of @library in some context, so that its functions end with the library; NULL: it is one of
+ * its own, whatever the handle was before. Thread: any.
+ */
+void functions_note_module(const void *module, const void *library);
+
 /* Forgets the handles of a module or library, before the driver unloads it. Thread: any. */
 void functions_drop_owner(const void *owner);
 
@@ -59,14 +67,13 @@ void functions_drop_owner(const void *owner);
  */
 void functions_drop_functions(void);
 
-/* The owner noted for @handle, NULL: none. Thread: any. */
-const void *functions_owner(const void *handle);
-
 /**
  * functions_lookup() - the entry of @handle at a launch, or of a node's kernel
+ * @type: what it is where it is not known here. FUNC_UNKNOWN at a launch, where a kernel may be given as a function:
+ * then nobody is asked, as drivers read a handle as what the call says it is.
  * From the cache or, once, from the driver. Thread: any that entered the session. Return: never NULL.
  */
-const struct func *functions_lookup(CUfunction handle);
+const struct func *functions_lookup(const void *handle, enum func_type type);
 
 /* Launches of @func can be neither captured nor counted from here on: its sites are switched off, and @why is said. */
 void functions_give_up(const struct func *func, const char *why);

@@ -8,14 +8,14 @@
 #define PRELOAD_CAPTURE_PARAMS_H
 
 #include "policy/expr.h"
-#include "preload/base/functions.h"
+#include "preload/image/layout.h"
 
 #include <stddef.h>
 #include <stdint.h>
 
 /* Borrowed from the application's call. */
 struct params {
-    const struct params_layout *layout; /* NULL: the driver does not say (before CUDA 12.4) */
+    const struct params_layout *layout; /* NULL: nobody knows it */
     void *const *pointers;              /* kernelParams, or NULL */
     const unsigned char *packed;        /* extra's buffer, or NULL */
     size_t n_packed;

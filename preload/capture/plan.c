@@ -3,6 +3,7 @@
 
 #include "core/atomic.h"
 #include "preload/base/driver.h"
+#include "preload/capture/params.h"
 
 #include <errno.h>
 #include <string.h>
@@ -14,13 +15,18 @@ struct failure {
     const char *text;
 };
 
-static const struct failure *failure_of(int gather_error)
+static const struct failure *failure_of(int gather_error, bool has_layout)
 {
     static const struct failure no_param = {
+        PROBLEM_BAD_EXPR, DMI_DROP_BAD_EXPR,
+        "the launch has no such parameter, or the parameter is smaller"
+    };
+    static const struct failure no_layout = {
         PROBLEM_NO_PARAMS, DMI_DROP_BAD_EXPR,
-        "the launch has no such parameter, or the driver does not say where the kernel's "
-        "parameters lie "
-        "(param[OFFSET] needs no such help with packed ones)"
+        "where the kernel's parameters lie is not known: needs a driver of CUDA 12.4 or newer, "
+        "which says it, or "
+        "an image that says it and was seen when it was loaded, or packed parameters and "
+        "param[OFFSET]"
     };
     static const struct failure too_large = { PROBLEM_TOO_LARGE, DMI_DROP_TOO_LARGE,
                                               "2 GiB or more in one record" };
@@ -31,11 +37,18 @@ static const struct failure *failure_of(int gather_error)
         "an expression overflows, divides by zero or gives an impossible size"
     };
     switch (gather_error) {
-    case GATHER_E_PARAM: return &no_param;
+    case GATHER_E_PARAM: return has_layout ? &no_param : &no_layout;
     case GATHER_E_TOO_LARGE: return &too_large;
     case GATHER_E_POINTER: return &pointer;
     default: return &expr;
     }
+}
+
+/* Is it known where the launch's parameters lie? */
+static bool has_layout(const struct expr_env *env)
+{
+    const struct params *params = env->param_ctx;
+    return env->param != params_read || params->layout;
 }
 
 void plan_site(uint32_t site, const struct expr_env *env, struct site_plan *plan)
@@ -45,7 +58,7 @@ void plan_site(uint32_t site, const struct expr_env *env, struct site_plan *plan
     int r = gather_plan(session_site(site), env, &plan->gather);
     if (!r)
         return;
-    const struct failure *failure = failure_of(r);
+    const struct failure *failure = failure_of(r, has_layout(env));
     session_problem(site, failure->problem, "occurrence %u: %s", (unsigned)env->occ, failure->text);
     plan->drop = (int)failure->drop;
 }

@@ -45,7 +45,7 @@ static void plan_items(const struct eager_launch *l, const struct func *func, st
                        struct eager_ranges *ranges)
 {
     struct params params;
-    params_init(&params, func->layout, l->kernel_params, l->extra);
+    params_init(&params, functions_layout(func), l->kernel_params, l->extra);
     struct expr_env env = {
         .grid = l->grid,
         .block = l->block,

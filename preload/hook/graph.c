@@ -12,9 +12,12 @@
 
 /* ------------------------------------------------------------------------- building */
 
-static void note_kernel(CUgraph graph, CUgraphNode node, CUfunction function)
+static void note_kernel(CUgraph graph, CUgraphNode node, CUfunction function, CUkernel kernel)
 {
-    if (function && functions_lookup(function) != &func_unmatched)
+    const struct func *func = function ? functions_lookup(function, FUNC_UNKNOWN)
+                              : kernel ? functions_lookup(kernel, FUNC_KERNEL)
+                                       : &func_unmatched;
+    if (func != &func_unmatched)
         order_note(graph, node, false);
 }
 
@@ -23,8 +26,7 @@ static void note_params(CUgraph graph, CUgraphNode node, const CUgraphNodeParams
                         CUgraph child)
 {
     if (params->type == CU_GRAPH_NODE_TYPE_KERNEL)
-        note_kernel(graph, node,
-                    params->kernel.func ? params->kernel.func : (CUfunction)params->kernel.kern);
+        note_kernel(graph, node, params->kernel.func, params->kernel.kern);
     else if (params->type == CU_GRAPH_NODE_TYPE_GRAPH)
         order_note_child(graph, node, child);
 }
@@ -39,7 +41,7 @@ EXPORT CUresult CUDAAPI cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph,
                                              const CUDA_KERNEL_NODE_PARAMS_v1 *params)
 {
     CUresult r = REAL(cuGraphAddKernelNode)(node, graph, deps, n_deps, params);
-    AFTER_SUCCESS(r, note_kernel(graph, *node, params->func));
+    AFTER_SUCCESS(r, note_kernel(graph, *node, params->func, NULL));
     return r;
 }
 
@@ -48,8 +50,7 @@ EXPORT CUresult CUDAAPI cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph
                                                 const CUDA_KERNEL_NODE_PARAMS_v2 *params)
 {
     CUresult r = REAL(cuGraphAddKernelNode_v2)(node, graph, deps, n_deps, params);
-    AFTER_SUCCESS(
-        r, note_kernel(graph, *node, params->func ? params->func : (CUfunction)params->kern));
+    AFTER_SUCCESS(r, note_kernel(graph, *node, params->func, params->kern));
     return r;
 }
 

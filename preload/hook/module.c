@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Wrappers: functions of modules and libraries, which mean something to the spec by their names, and their end. */
+/* Wrappers: modules and libraries, and their functions, which mean something to the spec by their names. */
 #include "preload/base/functions.h"
 #include "preload/hook/wrapper.h"
 
@@ -50,10 +50,104 @@ EXPORT CUresult CUDAAPI cuLibraryEnumerateKernels(CUkernel *kernels, unsigned n,
 EXPORT CUresult CUDAAPI cuKernelGetFunction(CUfunction *function, CUkernel kernel)
 {
     CUresult r = REAL(cuKernelGetFunction)(function, kernel);
-    if (function)
-        AFTER_SUCCESS(r, note_function(*function, FUNC_FUNCTION, NULL, functions_owner(kernel)));
+    if (function && r == CUDA_SUCCESS && *function)
+        AFTER_SUCCESS(r, functions_add_of_kernel(session.spec, *function, kernel));
     return r;
 }
+
+EXPORT CUresult CUDAAPI cuLibraryGetModule(CUmodule *module, CUlibrary library)
+{
+    CUresult r = REAL(cuLibraryGetModule)(module, library);
+    if (module)
+        AFTER_SUCCESS(r, functions_note_module(*module, library));
+    return r;
+}
+
+/* As note_kernels(). */
+static void note_functions(const CUfunction *functions, unsigned n, CUmodule module)
+{
+    unsigned there = 0;
+    if (!driver_table.cuModuleGetFunctionCount ||
+        driver_table.cuModuleGetFunctionCount(&there, module) != CUDA_SUCCESS)
+        return;
+    for (unsigned i = 0; i < n && i < there; i++)
+        note_function(functions[i], FUNC_FUNCTION, NULL, module);
+}
+
+EXPORT CUresult CUDAAPI cuModuleEnumerateFunctions(CUfunction *functions, unsigned n,
+                                                   CUmodule module)
+{
+    CUresult r = REAL(cuModuleEnumerateFunctions)(functions, n, module);
+    if (functions)
+        AFTER_SUCCESS(r, note_functions(functions, n, module));
+    return r;
+}
+
+/* ------------------------------------------------------------------------- loading */
+
+/* While the application still has the image. */
+static void note_module(CUmodule module, const void *image)
+{
+    functions_note_module(module, NULL);
+    layouts_note(session.spec, module, false, image);
+}
+
+static void note_module_file(CUmodule module, const char *path)
+{
+    functions_note_module(module, NULL);
+    layouts_note_file(session.spec, module, false, path);
+}
+
+EXPORT CUresult CUDAAPI cuModuleLoad(CUmodule *module, const char *path)
+{
+    CUresult r = REAL(cuModuleLoad)(module, path);
+    AFTER_SUCCESS(r, note_module_file(*module, path));
+    return r;
+}
+
+EXPORT CUresult CUDAAPI cuModuleLoadData(CUmodule *module, const void *image)
+{
+    CUresult r = REAL(cuModuleLoadData)(module, image);
+    AFTER_SUCCESS(r, note_module(*module, image));
+    return r;
+}
+
+EXPORT CUresult CUDAAPI cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned n,
+                                           CUjit_option *options, void **values)
+{
+    CUresult r = REAL(cuModuleLoadDataEx)(module, image, n, options, values);
+    AFTER_SUCCESS(r, note_module(*module, image));
+    return r;
+}
+
+EXPORT CUresult CUDAAPI cuModuleLoadFatBinary(CUmodule *module, const void *image)
+{
+    CUresult r = REAL(cuModuleLoadFatBinary)(module, image);
+    AFTER_SUCCESS(r, note_module(*module, image));
+    return r;
+}
+
+EXPORT CUresult CUDAAPI cuLibraryLoadData(CUlibrary *library, const void *image, CUjit_option *jit,
+                                          void **jit_values, unsigned n_jit,
+                                          CUlibraryOption *options, void **values, unsigned n)
+{
+    CUresult r =
+        REAL(cuLibraryLoadData)(library, image, jit, jit_values, n_jit, options, values, n);
+    AFTER_SUCCESS(r, layouts_note(session.spec, *library, true, image));
+    return r;
+}
+
+EXPORT CUresult CUDAAPI cuLibraryLoadFromFile(CUlibrary *library, const char *path,
+                                              CUjit_option *jit, void **jit_values, unsigned n_jit,
+                                              CUlibraryOption *options, void **values, unsigned n)
+{
+    CUresult r =
+        REAL(cuLibraryLoadFromFile)(library, path, jit, jit_values, n_jit, options, values, n);
+    AFTER_SUCCESS(r, layouts_note_file(session.spec, *library, true, path));
+    return r;
+}
+
+/* ------------------------------------------------------------------------- ends */
 
 /* Before the driver's call: once it returns, another thread may be given the same handles. */
 static void forget_functions(const void *owner)

@@ -34,19 +34,27 @@ def test_modules(bench):
     script += ["launch a 0 1 64 p 64 2", "launch b 0 1 64 p 64 3", "launch c2 0 1 64 p 64 4", "launch d2 0 1 64 p 64 5", "sync", "digest p 256"]
     r = bench.alike("a module is unloaded, its handles come back for other kernels", script, TEXT, **REUSE)
     all_of(bench, "a reused handle", r, [filled(1, 64), filled(5, 64)])
+    script = START + ["repeat 50", "module n%i fill", "func f%i n%i block", "launch f%i 0 1 64 p 64 %i", "sync", "unload n%i", "module n%i again",
+                      "func g%i n%i other", "launch g%i 0 1 64 p 64 99", "sync", "unload n%i", "endrepeat"]
+    r = bench.alike("modules come and go", script, TEXT, **REUSE)
+    all_of(bench, "modules that come and go", r, [filled(s, 64) for s in range(50)])
+
+
+@pytest.mark.since(12000, "libraries (cuLibraryLoadData)")
+def test_libraries(bench):
     script = START + ["library l fill", "kernel k l block", "kfunc kf k", "launch k 0 1 64 p 64 1", "launch kf 0 1 64 p 64 2", "libunload l",
                       "library l2 again", "kernel a l2 other", "kernel b l2 block", "kfunc af a", "kfunc bf b", "launch a 0 1 64 p 64 3",
                       "launch b 0 1 64 p 64 4", "launch af 0 1 64 p 64 5", "launch bf 0 1 64 p 64 6", "sync"]
     r = bench.alike("a library is unloaded, its handles come back for other kernels", script, TEXT, **REUSE)
     all_of(bench, "a reused kernel", r, [filled(s, 64) for s in (1, 2, 4, 6)])
+
+
+@pytest.mark.since(12040, "cuLibraryEnumerateKernels")
+def test_enumerated_kernels(bench):
     script = START + ["library l fill", "kernels k l 40", "launch k1 0 1 64 p 64 1", "launch k2 0 1 64 p 64 2", "libunload l", "library l2 again",
                       "kernels j l2 40", "launch j1 0 1 64 p 64 3", "launch j3 0 1 64 p 64 4", "sync", "digest p 256"]
     r = bench.alike("kernels are enumerated into an array that is longer", script, TEXT)
     all_of(bench, "enumerated kernels", r, [filled(s, 64) for s in (1, 4)])
-    script = START + ["repeat 50", "module n%i fill", "func f%i n%i block", "launch f%i 0 1 64 p 64 %i", "sync", "unload n%i", "module n%i again",
-                      "func g%i n%i other", "launch g%i 0 1 64 p 64 99", "sync", "unload n%i", "endrepeat"]
-    r = bench.alike("modules come and go", script, TEXT, **REUSE)
-    all_of(bench, "modules that come and go", r, [filled(s, 64) for s in range(50)])
 
 
 def test_an_address_comes_back(bench):

@@ -2,6 +2,7 @@
 /*
  * context.c - contexts, each thread's stack of them, the primary ones
  */
+#include "array.h"
 #include "driver.h"
 #include "impl.h"
 
@@ -71,6 +72,8 @@ void context_destroy(struct context *ctx)
     if (!loading_)
         return;
     context_drain(ctx);
+    textures_destroy(ctx);
+    arrays_destroy(ctx);
     while (ctx->modules)
         module_destroy(ctx->modules);
     while (ctx->events)

@@ -43,6 +43,22 @@ uint64_t random_next(uint64_t *state)
     return z ^ (z >> 31);
 }
 
+/* As the driver has it: indices; the first one that is none ends the list. Return: how many devices @n leaves. */
+static int visible_devices(const char *list, int n)
+{
+    int visible = 0;
+
+    for (char *end; visible < n && *list; list = end + 1) {
+        long index = strtol(list, &end, 10);
+        if (end == list || (*end && *end != ',') || index < 0 || index >= n)
+            break;
+        visible++;
+        if (!*end)
+            break;
+    }
+    return visible;
+}
+
 static uint64_t env_number(const char *name, uint64_t fallback)
 {
     const char *text = getenv(name);
@@ -142,6 +158,8 @@ static void config_read(void)
         c->n_threads = 1;
     if (c->n_threads > 64)
         c->n_threads = 64;
+    if (getenv("CUDA_VISIBLE_DEVICES"))
+        c->n_devices = visible_devices(getenv("CUDA_VISIBLE_DEVICES"), c->n_devices);
     fail_parse(getenv("DMI_STANDIN_FAIL"));
     if (c->log && *c->log)
         log_open(c->log);
@@ -275,7 +293,7 @@ CUresult impl_cuDriverGetVersion(int *driverVersion)
 {
     if (!driverVersion)
         return CUDA_ERROR_INVALID_VALUE;
-    *driverVersion = DRIVER_VERSION;
+    *driverVersion = driver_version;
     return CUDA_SUCCESS;
 }
 

@@ -25,10 +25,11 @@
 #include <sys/types.h>
 
 #include "entries.h"
+#include "version.h"
 
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
 
-enum { DRIVER_VERSION = 13000, MAX_DEVICES = 8, MAX_PARAM_BYTES = 32764 };
+enum { MAX_DEVICES = 8, MULTIPROCESSORS = 8, MAX_PARAM_BYTES = 32764 };
 
 /* ---- entries and log ---- */
 
@@ -112,6 +113,9 @@ enum object_kind {
     OBJECT_USER,
     OBJECT_POOL,
     OBJECT_ARRAY,
+    OBJECT_MIPMAP,
+    OBJECT_TEXTURE,
+    OBJECT_SURFACE,
     OBJECT_GREEN,
     OBJECT_RESOURCE_DESC,
     OBJECT_PHYSICAL, /* memory without addresses: a CUmemGenericAllocationHandle */
@@ -176,7 +180,13 @@ struct context {
     struct stream *streams;
     struct module *modules;
     struct event *events;
+    struct array *arrays; /* array.h */
+    struct mipmap *mipmaps;
+    struct texture *textures;
     size_t limits[16];
+    struct print *prints,
+        *last_print; /* print.c, under its lock: what kernels printed, oldest first */
+    size_t n_printed;
     CUfunc_cache cache_config;
     CUsharedconfig shared_config;
     uint64_t peers;  /* bit per device whose memory is enabled */
@@ -514,7 +524,8 @@ enum alloc_kind {
     ALLOC_GLOBAL, /* a module's variables */
     ALLOC_MAPPED, /* a physical piece at reserved addresses */
     ALLOC_IPC,    /* another process's, opened by a handle */
-    ALLOC_GRAPH,  /* by a node of a graph */
+    ALLOC_ARRAY,
+    ALLOC_GRAPH, /* by a node of a graph */
 };
 
 struct alloc {
@@ -662,8 +673,16 @@ CUresult kernel_work_new(struct context *ctx, CUfunction handle, const unsigned 
 CUresult kernel_run(struct kernel_work *kernel, struct op *op);
 void kernel_attribute(struct kernel_work *kernel, CUlaunchAttributeID id,
                       const CUlaunchAttributeValue *value);
+/** function_occupancy() - how many blocks of @block threads a multiprocessor holds */
+int function_occupancy(const struct function *function, int block, size_t dynamic);
+CUresult together_run(const struct kernel_work *kernel);
+CUresult together_fits(const struct kernel_work *kernel);
 /** launch_log() - one record for a kernel that was queued; lock held */
 uint64_t launch_log(struct kernel_work *kernel, struct stream *stream, uint64_t exec, int node);
+
+/* ---- what kernels print ---- */
+void print_add(void *owner, const char *text, size_t n);
+void print_flush(struct context *ctx);
 
 /* ---- dump ---- */
 void dump_open(const char *rules, const char *path);

@@ -89,9 +89,12 @@ static CUresult image_make(const void *data, unsigned n_options, CUjit_option *o
     if (!data || (n_options && (!options || !values)))
         return CUDA_ERROR_INVALID_VALUE;
     jit_logs(n_options, options, values, &error, &info);
-    res = fatbin_find_ptx(data, driver.config.sm, &text, &n_text);
+    res = fatbin_find_ptx(data, driver.config.sm, ptx_newest(driver_version), &text, &n_text);
     if (res == CUDA_SUCCESS)
         res = image_load(text, n_text, image, message, sizeof(message));
+    else if (res == CUDA_ERROR_UNSUPPORTED_PTX_VERSION)
+        snprintf(message, sizeof(message), "PTX newer than %d.%d, which this driver reads up to",
+                 ptx_newest(driver_version) / 10, ptx_newest(driver_version) % 10);
     if (text_out) {
         *text_out = text;
         *n_text_out = n_text;
@@ -100,7 +103,7 @@ static CUresult image_make(const void *data, unsigned n_options, CUjit_option *o
     jit_log_write(&info, "");
     if (res != CUDA_SUCCESS && *message) {
         for (char *c = message; *c; c++) {
-            if (*c == '"' || *c == '\\' || (unsigned char)*c < ' ')
+            if (*c == '"' || *c == '\\' || *c < ' ' || *c > '~') /* the log is JSON */
                 *c = '\'';
         }
         log_detail("\"message\":\"%s\"", message);
@@ -949,7 +952,7 @@ CUresult impl_cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdev
 
 /* ---- occupancy: threads, blocks and shared memory of a multiprocessor; registers are not modelled ---- */
 
-static int occupancy(const struct function *function, int block, size_t dynamic)
+int function_occupancy(const struct function *function, int block, size_t dynamic)
 {
     size_t shared = function->info->static_shared + dynamic + 1024;
     int by_threads = 2048 / ((block + 31) / 32 * 32);
@@ -976,7 +979,7 @@ CUresult impl_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *numBlock
     if (res == CUDA_SUCCESS)
         res = function_resolve(func, ctx, &function);
     if (res == CUDA_SUCCESS)
-        *numBlocks = occupancy(function, blockSize, dynamicSMemSize);
+        *numBlocks = function_occupancy(function, blockSize, dynamicSMemSize);
     return res;
 }
 
@@ -1015,12 +1018,12 @@ CUresult impl_cuOccupancyMaxPotentialBlockSizeWithFlags(
     for (int block = limit; block > 0; block -= 32) {
         size_t dynamic =
             blockSizeToDynamicSMemSize ? blockSizeToDynamicSMemSize(block) : dynamicSMemSize;
-        int n = occupancy(function, block, dynamic);
+        int n = function_occupancy(function, block, dynamic);
 
         if (n * block > best) {
             best = n * block;
             *blockSize = block;
-            *minGridSize = n * 8;
+            *minGridSize = n * MULTIPROCESSORS;
         }
     }
     return best ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;

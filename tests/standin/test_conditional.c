@@ -4,7 +4,7 @@
 
 /* choose(handle, v): sets the value to v.  count_down(handle, p): *p -= 1, and sets the value to it. */
 static const char ptx[] =
-    ".version 8.3\n.target sm_75\n.address_size 64\n"
+    ".version 6.4\n.target sm_75\n.address_size 64\n"
     ".extern .func cudaGraphSetConditional(.param .b64 a, .param .b32 b);\n"
     ".visible .entry choose(.param .u64 h, .param .u32 v)\n{\n"
     " .reg .b32 %r<2>; .reg .b64 %d<2>;\n"

@@ -19,7 +19,8 @@ START_TEST(calls_before_init_are_refused)
     fails(cuDeviceGetCount(&n), CUDA_ERROR_NOT_INITIALIZED);
     fails(cuMemAlloc_v2(&p, 16), CUDA_ERROR_NOT_INITIALIZED);
     ok(cuDriverGetVersion(&n));
-    ck_assert_int_eq(n, 13000);
+    ck_assert_int_eq(n,
+                     getenv("DMI_STANDIN_VERSION") ? atoi(getenv("DMI_STANDIN_VERSION")) : 13000);
     fails(cuInit(1), CUDA_ERROR_INVALID_VALUE);
 }
 END_TEST

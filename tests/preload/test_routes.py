@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ways to a function: each ends with what it came from, and no handle is asked by a call for another kind of it."""
+import os
+
+import pytest
+
+import images
+from kit import START, filled, site, spec
+from standin_log import Log
+
+pytestmark = pytest.mark.since(12000, "libraries (cuLibraryLoadData)")
+
+BEGIN = START[:3]
+TEXT = spec(site())
+LIBRARY = images.ptx(images.fill("first"), images.fill("block"), images.fill("other"))
+OTHER_ORDER = images.ptx(images.fill("other"), images.fill("first"), images.fill("block"))
+
+
+@pytest.fixture
+def image(tmp_path):
+    def write(content, name="image"):
+        path = tmp_path / name
+        path.write_bytes(content)
+        return path
+    return write
+
+
+def calls(bench, script, text=TEXT, **env):
+    """The driver's log of @script under the library."""
+    path = bench.folder / f"log-{bench.n + 1}"
+    bench.run(script, text, DMI_STANDIN_LOG=path, **env)
+    return Log(path).calls
+
+
+@pytest.mark.parametrize("found", [
+    pytest.param(["libmodule m l", "func f m {}"], id="cudart 12"),
+    pytest.param(["kernel f l {}"], id="cudart 13"),
+    pytest.param(["kernel k l {}", "kfunc f k"], id="cudart 13 and a function"),
+])
+def test_a_function_ends_with_its_library(bench, image, found):
+    """The library's handles come back for another one, in which the same places hold other kernels."""
+    script = BEGIN + ["alloc p 4096"]
+    for seed, (content, kernel) in enumerate(((LIBRARY, "block"), (OTHER_ORDER, "other")) * 4):
+        script += [f"load library l {image(content, kernel)}", *[line.format(kernel) for line in found],
+                   f"launch f 0 1 64 p 64 {seed}", "sync", "libunload l"]
+    r = bench.alike("a library", script, TEXT)
+    bench.captured("a library", r, [filled(seed, 64) for seed in (0, 2, 4, 6)])
+
+
+def test_a_module_handle_comes_back_after_its_library(bench, image):
+    """What was a library's module is a module of its own then, and ends as such."""
+    script = BEGIN + ["alloc p 4096"]
+    for seed in range(0, 8, 2):
+        script += [f"load library l {image(LIBRARY, 'l')}", "libmodule m l", "func f m block", f"launch f 0 1 64 p 64 {seed}", "sync",
+                   "libunload l", f"load module m {image(LIBRARY, 'm')}", "func f m block", f"launch f 0 1 64 p 64 {seed + 1}", "sync", "unload m",
+                   f"load module m {image(OTHER_ORDER, 'o')}", "func f m other", "launch f 0 1 64 p 64 99", "sync", "unload m"]
+    r = bench.alike("a module's handle", script, TEXT)
+    bench.captured("a module's handle", r, [filled(seed, 64) for seed in range(8)])
+
+
+ROUTES = BEGIN + ["alloc p 4096", "load module m IMAGE", "func f m block", "load library l LIBRARY", "kernel k l block", "kfunc g k", "libmodule n l",
+                  "func h n block", "kernels e l 3", *[f"launch {f} 0 1 64 p 64 1" for f in ("f", "k", "g", "h", "e0", "e1", "e2")], "sync"]
+
+
+def routes(image):
+    return [line.replace("IMAGE", str(image(LIBRARY, "m"))).replace("LIBRARY", str(image(LIBRARY, "l"))) for line in ROUTES]
+
+
+@pytest.mark.since(12040, "cuLibraryEnumerateKernels, cuFuncGetParamInfo")
+def test_no_handle_is_asked_by_the_wrong_call(bench, image):
+    r = bench.alike("all routes", routes(image), TEXT)
+    bench.captured("all routes", r, [filled(1, 64)] * 5)
+    log = calls(bench, routes(image))
+    asked = [c for c in log if c["name"] in ("cuFuncGetName", "cuKernelGetName", "cuFuncGetParamInfo", "cuKernelGetParamInfo")]
+    bench.check(asked and not [c for c in asked if c["result"] not in (0, 1)], "every call finds what it is for",
+                [c for c in asked if c["result"] not in (0, 1)])
+
+
+def test_what_is_of_unknown_kind_is_not_asked(bench, image):
+    """A kernel that was found by a way that is not hooked, launched as if it were a function: it may be either."""
+    script = BEGIN + ["alloc p 4096", f"load library l {image(LIBRARY)}", "unseenkernel k l block", "launch k 0 1 64 p 64 1", "kernel k l block",
+                      "launch k 0 1 64 p 64 2", "sync"]
+    r = bench.alike("a kernel found unseen", script, TEXT)
+    bench.captured("a kernel found unseen, once it is known", r, [filled(2, 64)])
+    wrong = [c for c in calls(bench, script) if c["name"] in ("cuFuncGetName", "cuFuncGetParamInfo")]
+    bench.check(not wrong, "it is not asked as a function", wrong)
+
+
+def test_functions_of_a_module(bench, image):
+    script = BEGIN + ["alloc p 4096", f"load module m {image(LIBRARY)}", "functions f m 40",
+                      *[f"launch f{i} 0 1 64 p 64 {i}" for i in range(3)], "unload m", f"load module m {image(OTHER_ORDER, 'o')}", "functions g m 2",
+                      *[f"launch g{i} 0 1 64 p 64 1{i}" for i in range(2)], "func h m block", "launch h 0 1 64 p 64 9", "sync"]
+    r = bench.alike("functions of a module", script, TEXT)
+    bench.captured("functions of a module", r, [filled(1, 64), filled(9, 64)])
+
+
+@pytest.mark.since(12040, "cuFuncGetParamInfo")
+@pytest.mark.parametrize("name", ["cuFuncGetParamInfo", "cuKernelGetParamInfo"])
+@pytest.mark.parametrize("result", [201, 900])
+def test_layouts_are_asked_for_again_at_the_first_launch(bench, image, name, result):
+    """Before there is a context, say. A second failure is one that stays."""
+    script = BEGIN + ["alloc p 4096", f"load library l {image(LIBRARY)}", "kernel k l block" if "Kernel" in name else "libmodule n l"]
+    script += [] if "Kernel" in name else ["func k n block"]
+    script += [f"launch k 0 1 64 p 64 {seed}" for seed in (1, 2, 3)] + ["sync"]
+    r = bench.alike("asked again", script, TEXT, DMI_STANDIN_FAIL=f"{name}:1:{result}")
+    bench.captured("asked again", r, [filled(seed, 64) for seed in (1, 2, 3)])
+    r = bench.alike("failing for ever", script, TEXT, DMI_STANDIN_FAIL=f"{name}:0:{result}")
+    run = r.run()
+    bench.check(run.counters.expected[0].records == run.counters.dropped_sum(0).records == 3 and not run.balance(), "failing for ever: counted",
+                f"{run.counters.dropped} {r.stderr}")
+    asked = [c for c in calls(bench, script, DMI_STANDIN_FAIL=f"{name}:0:{result}") if c["name"] == name]
+    bench.check(len(asked) == 2, "not at every launch", len(asked))
+
+
+@pytest.mark.since(12040, "cuFuncGetParamInfo")
+def test_layouts_are_asked_for_in_relaxed_mode(bench, image):
+    """The call may load the function, which a thread that captures in another mode may not do."""
+    log = calls(bench, routes(image), DMI_STANDIN_FAIL="cuFuncGetParamInfo:1:900")
+    asking = [c["tid"] for c in log if c["name"].endswith("GetParamInfo")]
+    relaxed, wrong = False, []
+    for call in log:
+        if call["tid"] == asking[0] and call["name"] == "cuThreadExchangeStreamCaptureMode":
+            relaxed = not relaxed
+        elif call["name"].endswith("GetParamInfo") and not relaxed:
+            wrong.append(call)
+    bench.check(len(asking) > 10 and len(set(asking)) == 1 and not wrong, "each in relaxed mode", wrong)
+    bench.check(not relaxed, "which ends after them")
+
+
+MANGLED = images.ptx(images.fill("_Z5blockPjjjy"))
+DEMANGLED = spec(site(kernel="^block.unsigned int\\*, unsigned int"))
+CXX = "dlopen libstdc++.so.6"
+
+
+def test_names_are_demangled_by_a_private_runtime(bench, image):
+    """Python loads its modules, and with them the C++ runtime, for themselves alone: the global scope has none."""
+    script = BEGIN + [CXX, "alloc p 4096", f"load module m {image(MANGLED)}", "func f m _Z5blockPjjjy", "launch f 0 1 64 p 64 1", "sync"]
+    r = bench.alike("a private C++ runtime", script, DEMANGLED)
+    bench.captured("a private C++ runtime", r, [filled(1, 64)])
+
+
+@pytest.mark.skipif("DMI_TEST_RUNTIME" in os.environ, reason="the sanitizer's runtime brings a C++ runtime with it")
+@pytest.mark.parametrize("found", [
+    pytest.param(["load module m IMAGE", "func f m _Z5blockPjjjy"], id="function"),
+    pytest.param(["load library m IMAGE", "kernel f m _Z5blockPjjjy"], id="kernel"),
+])
+@pytest.mark.parametrize("is_old", [False, True], ids=["new driver", "old driver"])
+def test_names_are_demangled_once_there_is_a_runtime(bench, image, tmp_path, found, is_old):
+    env = {"LD_LIBRARY_PATH": images.driver_without(tmp_path / "driver", images.newer_than(12020))} if is_old else {}
+    found = [line.replace("IMAGE", str(image(MANGLED))) for line in found]
+    script = BEGIN + ["alloc p 4096", *found, "launch f 0 1 64 p 64 1", "launch f 0 1 64 p 64 2", CXX, f"load module n {image(LIBRARY, 'n')}",
+                      "func other n other", "launch f 0 1 64 p 64 3", "launch other 0 1 64 p 64 4", "sync"]
+    r = bench.alike("a late C++ runtime", script, DEMANGLED, **env)
+    bench.captured("a late C++ runtime", r, [filled(3, 64)])
