@@ -9,13 +9,21 @@ import sys
 import pytest
 
 from harness import STANDIN_VERSIONS, standin_folder
-from kit import filled, site, spec
+from kit import START, filled, site, spec
 
 CLIENT = pathlib.Path(__file__).with_name("old_client.py")
 TEXT = spec(site(pointer="param[0]", dims="[{row: true, count: 'param[8].u32'}]"))
 N = 64
 
 pytestmark = pytest.mark.built(*(standin_folder(v) / "libcuda.so.1" for v in STANDIN_VERSIONS))
+
+
+@pytest.mark.parametrize("result", [200, 209])
+def test_machine_code_that_the_driver_does_not_know(bench, result):
+    """The library's fatbin holds that of a newer toolkit: the PTX of its kernels is for every driver."""
+    r = bench.alike("no machine code", START + ["launch block 0 1 64 p 64 5", "sync"], spec(site()),
+                    DMI_STANDIN_FAIL=f"cuModuleLoadData:2:{result}")
+    bench.captured("no machine code", r, [filled(5, N)])
 
 
 @pytest.mark.parametrize("version", STANDIN_VERSIONS)
