@@ -3,7 +3,6 @@
 
 #include "core/atomic.h"
 #include "core/cleanup.h"
-#include "core/log.h"
 #include "preload/base/demangle.h"
 #include "preload/base/driver.h"
 #include "preload/base/handles.h"
@@ -13,18 +12,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is kept for a handle: made once, never freed, filled anew when the handle comes back. */
+/* What is known of a handle beside the answer; read and freed under the lock. */
 struct known {
-    const struct func
-        *func; /* NULL: its module was unloaded. Released by keep(), acquired by functions_find() */
-    /* under the lock: */
     const void *owner;
     enum func_type type;
     bool undecided; /* nobody could demangle its name: it is looked up again once somebody can */
     char *name;     /* where it is needed again and the driver cannot be asked for it; else NULL */
 };
 
-static struct handles table = HANDLES_INIT;
+static struct handles answers =
+    HANDLES_INIT; /* handle -> const struct func, which is never freed: launches read it */
+static struct handles table = HANDLES_INIT;           /* handle -> struct known */
 static struct handles library_modules = HANDLES_INIT; /* module -> its library */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool any_undecided; /* atomic */
@@ -33,8 +31,7 @@ const struct func func_unmatched = { .match.kind = -1 };
 
 const struct func *functions_find(const void *handle)
 {
-    struct known *k = handles_find(&table, handle);
-    return k ? atomic_load_acquire(&k->func) : NULL; /* of keep() */
+    return handles_find(&answers, handle);
 }
 
 /* An answer for keep(). */
@@ -57,16 +54,15 @@ static bool driver_names(enum func_type type)
 static void fill(struct known *k, struct answer *answer)
 {
     free(k->name);
-    k->name = answer->undecided || !driver_names(answer->type) ? steal_ptr(answer->name) : NULL;
-    k->owner = answer->owner;
-    k->type = answer->type;
+    *k = (struct known){ .owner = answer->owner, .type = answer->type };
     k->undecided = answer->undecided;
+    if (answer->undecided || !driver_names(answer->type))
+        k->name = steal_ptr(answer->name);
     if (k->undecided)
         atomic_store_relaxed(&any_undecided, true);
-    atomic_store_release(&k->func, answer->func); /* to functions_find() */
 }
 
-/* Where the table is full the handle stays unknown: slow but right. */
+/* Without memory the handle stays unknown: slow but right. */
 static void keep(const void *handle, struct answer *answer)
 {
     pthread_mutex_lock(&lock);
@@ -75,27 +71,23 @@ static void keep(const void *handle, struct answer *answer)
         free(k);
         k = NULL;
     }
-    if (k)
+    if (k) {
         fill(k, answer);
+        handles_set(&answers, handle, (void *)answer->func);
+    }
     pthread_mutex_unlock(&lock);
 }
 
-/* Whoever looks a function up through the library says its name: these were looked up past it. */
-static void report_nameless(void)
+/* The next launch looks @handle up again. Under the lock. */
+static void forget_answer(const void *handle)
 {
-    static int reported;
-    int before = 0;
-    if (atomic_cas_acq_rel(&reported, &before, 1))
-        log_line("this driver does not tell the names of kernels (CUDA 12.3 is the first that "
-                 "does): those looked up where the library cannot see it are not captured");
+    handles_set(&answers, handle, NULL);
 }
 
 /* Each call is for one kind of handle: drivers read the handle as what the call says it is. */
 static char *name_from_driver(const void *handle, enum func_type type)
 {
     const char *name = NULL;
-    if (!driver_names(type))
-        report_nameless();
     CUresult r = CUDA_ERROR_NOT_SUPPORTED;
     if (type == FUNC_KERNEL && driver_table.cuKernelGetName)
         r = driver_table.cuKernelGetName(&name, (CUkernel)handle);
@@ -127,10 +119,10 @@ static const struct func *resolve(const struct spec *spec, const void *handle,
 
 static void drop_if_undecided(const void *handle, void *value, void *ctx)
 {
-    struct known *k = value;
-    (void)handle, (void)ctx;
+    const struct known *k = value;
+    (void)ctx;
     if (k->undecided)
-        atomic_store_release(&k->func, (const struct func *)NULL); /* to functions_find() */
+        forget_answer(handle);
 }
 
 /* Names that nobody could demangle are looked up again at their next launch, now that somebody can. */
@@ -159,7 +151,8 @@ const struct func *functions_add(const struct spec *spec, const void *handle, en
     /* asked for again while its module lives: the same function */
     pthread_mutex_lock(&lock);
     const struct known *k = handles_find(&table, handle);
-    const struct func *func = k && (!owner || k->owner == answer.owner) ? k->func : NULL;
+    const struct func *func =
+        k && (!owner || k->owner == answer.owner) ? functions_find(handle) : NULL;
     pthread_mutex_unlock(&lock);
     if (func)
         return func;
@@ -174,40 +167,51 @@ const struct func *functions_add(const struct spec *spec, const void *handle, en
     return func;
 }
 
-/* What is known of @handle beside the answer; @name is to be freed. Return: false: nothing. */
+/* What is known of @handle; its name is to be freed. Return: false: nothing. */
 static bool known_before(const void *handle, struct answer *a)
 {
     pthread_mutex_lock(&lock);
     const struct known *k = handles_find(&table, handle);
-    const struct func *func = k ? k->func : NULL;
+    const struct func *func = k ? functions_find(handle) : NULL;
     const char *name = !k ? NULL : func && func != &func_unmatched ? func->name : k->name;
-    if (k)
-        *a = (struct answer){ .func = func, .owner = k->owner, .type = k->type };
-    a->name = name ? strdup(name) : NULL;
+    *a = (struct answer){ .func = func, .name = name ? strdup(name) : NULL };
+    if (k) {
+        a->owner = k->owner;
+        a->type = k->type;
+    }
     pthread_mutex_unlock(&lock);
     return k != NULL;
 }
 
 void functions_add_of_kernel(const struct spec *spec, CUfunction function, CUkernel kernel)
 {
-    struct answer a = { 0 };
+    struct answer a;
     known_before(kernel, &a);
     _cleanup_(freep) char *name = a.name;
-    functions_add(spec, function, FUNC_FUNCTION, name, a.func ? a.owner : NULL);
+    functions_add(spec, function, FUNC_FUNCTION, name, a.owner);
+}
+
+/* The answer for what nobody can be asked about. */
+static const struct func *leave_alone(const void *handle)
+{
+    struct answer answer = { .func = &func_unmatched, .type = FUNC_UNKNOWN };
+    keep(handle, &answer);
+    return &func_unmatched;
 }
 
 const struct func *functions_lookup(const void *handle, enum func_type type)
 {
+    struct answer a;
     const struct func *func = functions_find(handle);
     if (func)
         return func;
-    if (!session_run())
+    if (!handle || !session_run())
         return &func_unmatched;
-    struct answer a = { 0 };
-    known_before(handle, &a);
+    if (known_before(handle, &a))
+        type = a.type;
     _cleanup_(freep) char *name = a.name;
-    return name ? functions_add(session.spec, handle, a.type, name, a.owner)
-                : functions_add(session.spec, handle, type, NULL, NULL);
+    return type == FUNC_UNKNOWN ? leave_alone(handle)
+                                : functions_add(session.spec, handle, type, name, a.owner);
 }
 
 const struct params_layout *functions_layout(const struct func *func)
@@ -242,12 +246,14 @@ static void drop_module_of(const void *module, void *value, void *library)
 static void drop_if_of(const void *handle, void *value, void *owner)
 {
     struct known *k = value;
-    (void)handle;
-    if (k->owner != owner && k->owner)
+    if (k->owner && k->owner != owner)
         return;
-    atomic_store_release(&k->func, (const struct func *)NULL); /* to functions_find() */
+    forget_answer(handle);
+    if (!k->owner)
+        return; /* it may be alive, and its kind is known */
+    handles_set(&table, handle, NULL);
     free(k->name);
-    k->name = NULL;
+    free(k);
 }
 
 void functions_drop_owner(const void *owner)
@@ -261,11 +267,10 @@ void functions_drop_owner(const void *owner)
 
 static void drop_if_function(const void *handle, void *value, void *ctx)
 {
-    struct known *k = value;
-    (void)handle;
+    const struct known *k = value;
     (void)ctx;
     if (k->type == FUNC_FUNCTION)
-        atomic_store_release(&k->func, (const struct func *)NULL); /* to functions_find() */
+        forget_answer(handle);
 }
 
 void functions_drop_functions(void)
@@ -275,11 +280,18 @@ void functions_drop_functions(void)
     pthread_mutex_unlock(&lock);
 }
 
+void functions_give_up(const struct func *func, const char *why)
+{
+    for (uint32_t i = 0; i < func->match.n_sites; i++)
+        session_give_up(func->match.sites[i], "kernel %s %s: switched off", func->name, why);
+}
+
 void functions_reset(void)
 {
     /* another thread of the parent may have held the locks at fork; the table is left mapped: untouched pages */
     struct handles fresh = HANDLES_INIT;
     pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
+    answers = fresh;
     table = fresh;
     library_modules = fresh;
     layouts_reset();

@@ -69,11 +69,14 @@ void functions_drop_functions(void);
 
 /**
  * functions_lookup() - the entry of @handle at a launch, or of a node's kernel
- * @type: what the application says it is. A kernel may be given as a function: then the driver, asked for the name of
- * a function, answers with an error where the handle is not known here.
+ * @type: what it is where it is not known here. FUNC_UNKNOWN at a launch, where a kernel may be given as a function:
+ * then nobody is asked, as drivers read a handle as what the call says it is.
  * From the cache or, once, from the driver. Thread: any that entered the session. Return: never NULL.
  */
 const struct func *functions_lookup(const void *handle, enum func_type type);
+
+/* Launches of @func can be neither captured nor counted from here on: its sites are switched off, and @why is said. */
+void functions_give_up(const struct func *func, const char *why);
 
 /* All entries end: the child after fork, which has no driver state. */
 void functions_reset(void);

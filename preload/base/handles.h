@@ -1,23 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A table from driver handles to what we keep for them. Readers take no lock and make no call; the
- * table never moves, and a value that is taken away leaves its place for the handle's next life.
+ * A table from driver handles to what we keep for them. Readers take no lock and make no call. It grows with what is
+ * kept; a value that is taken away leaves its place to whatever comes next.
  */
 #ifndef PRELOAD_BASE_HANDLES_H
 #define PRELOAD_BASE_HANDLES_H
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct handle_entry {
-    const void *handle; /* released by handles_set(), acquired by handles_find(); never removed */
-    void *value;        /* the same; NULL: nothing is kept */
+    const void
+        *handle; /* released by handles_set(), acquired by handles_find(); NULL: never used */
+    void *value; /* the same; NULL: nothing is kept, the place is free */
+};
+
+/* Never unmapped: a reader may be in it. All that were outgrown take less room than the last. */
+struct handle_slots {
+    uint32_t bits; /* 2^bits entries */
+    struct handle_entry entries[];
 };
 
 struct handles {
-    struct handle_entry *entries; /* mapped at the first handles_set() */
-    uint32_t n;
+    struct handle_slots
+        *slots; /* mapped at the first handles_set(); released there, acquired by readers */
+    uint32_t n; /* values kept; under the lock */
     pthread_mutex_t lock; /* writers */
 };
 
@@ -32,7 +41,7 @@ void *handles_find(const struct handles *table, const void *handle);
 /**
  * handles_set() - keep @value (NULL: nothing any more) for @handle
  * Thread: any. Return: what was kept before, to be freed by the caller where nobody may look at it;
- * @value itself if the table is full, so that the caller does without.
+ * @value itself if there is no memory to keep it, so that the caller does without.
  */
 void *handles_set(struct handles *table, const void *handle, void *value);
 

@@ -13,7 +13,11 @@
 #include <stdbool.h>
 
 /* What a handle is. Drivers read it as what the call says it is: it may not be asked by a call for the other. */
-enum func_type { FUNC_FUNCTION, FUNC_KERNEL }; /* CUfunction, or CUkernel, perhaps cast to one */
+enum func_type {
+    FUNC_FUNCTION,
+    FUNC_KERNEL,  /* perhaps cast to a CUfunction */
+    FUNC_UNKNOWN, /* one of them: no call is right for it */
+};
 
 /**
  * layouts_ask() - the layout of a kernel as the driver tells it

@@ -14,7 +14,7 @@
 
 static void note_kernel(CUgraph graph, CUgraphNode node, CUfunction function, CUkernel kernel)
 {
-    const struct func *func = function ? functions_lookup(function, FUNC_FUNCTION)
+    const struct func *func = function ? functions_lookup(function, FUNC_UNKNOWN)
                               : kernel ? functions_lookup(kernel, FUNC_KERNEL)
                                        : &func_unmatched;
     if (func != &func_unmatched)

@@ -10,7 +10,7 @@ static const struct func *look_up(CUfunction f)
 {
     struct session_call call;
     const struct func *func =
-        session_enter(&call) ? functions_lookup(f, FUNC_FUNCTION) : &func_unmatched;
+        session_enter(&call) ? functions_lookup(f, FUNC_UNKNOWN) : &func_unmatched;
     session_leave(&call);
     return func;
 }

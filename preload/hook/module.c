@@ -28,14 +28,14 @@ EXPORT CUresult CUDAAPI cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, 
     return r;
 }
 
-/* What lies in the array past the library's kernels is the application's, whatever it is. */
+/* The driver fills as many as there are, whatever was asked for: the rest is whatever lay there. */
 static void note_kernels(const CUkernel *kernels, unsigned n, CUlibrary library)
 {
-    unsigned count = 0;
+    unsigned there = 0;
     if (!driver_table.cuLibraryGetKernelCount ||
-        driver_table.cuLibraryGetKernelCount(&count, library) != CUDA_SUCCESS)
+        driver_table.cuLibraryGetKernelCount(&there, library) != CUDA_SUCCESS)
         return;
-    for (unsigned i = 0; i < n && i < count; i++)
+    for (unsigned i = 0; i < n && i < there; i++)
         note_function(kernels[i], FUNC_KERNEL, NULL, library);
 }
 
@@ -60,6 +60,26 @@ EXPORT CUresult CUDAAPI cuLibraryGetModule(CUmodule *module, CUlibrary library)
     CUresult r = REAL(cuLibraryGetModule)(module, library);
     if (module)
         AFTER_SUCCESS(r, functions_note_module(*module, library));
+    return r;
+}
+
+/* As note_kernels(). */
+static void note_functions(const CUfunction *functions, unsigned n, CUmodule module)
+{
+    unsigned there = 0;
+    if (!driver_table.cuModuleGetFunctionCount ||
+        driver_table.cuModuleGetFunctionCount(&there, module) != CUDA_SUCCESS)
+        return;
+    for (unsigned i = 0; i < n && i < there; i++)
+        note_function(functions[i], FUNC_FUNCTION, NULL, module);
+}
+
+EXPORT CUresult CUDAAPI cuModuleEnumerateFunctions(CUfunction *functions, unsigned n,
+                                                   CUmodule module)
+{
+    CUresult r = REAL(cuModuleEnumerateFunctions)(functions, n, module);
+    if (functions)
+        AFTER_SUCCESS(r, note_functions(functions, n, module));
     return r;
 }
 

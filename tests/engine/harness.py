@@ -31,10 +31,14 @@ DROP_REASONS = ("ring_full", "too_large", "bad_pointer", "bad_expr", "copy_faile
                 "write_failed", "exit_timeout", "context_gone", "mismatch", "no_memory")
 
 
+# The stand-in's modes are those of the whole run.
+KEPT = ("DMI_STANDIN_CACHE", "DMI_STANDIN_VERSION", "DMI_DRIVER", "DMI_STANDIN_HANDLES", "DMI_STANDIN_LOAD_WAITS")
+
+
 def environment(**more):
     """The caller's environment, less what would steer the library or the stand-in, plus @more."""
     env = {k: v for k, v in os.environ.items()
-           if not k.startswith("DMI_") or k in ("DMI_STANDIN_CACHE", "DMI_STANDIN_VERSION", "DMI_DRIVER")}
+           if not k.startswith("DMI_") or k in KEPT}
     env.pop("LD_PRELOAD", None)
     env["LD_LIBRARY_PATH"] = str(STANDIN)
     env.update({k: str(v) for k, v in more.items()})
