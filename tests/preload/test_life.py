@@ -140,6 +140,7 @@ def test_ring_is_made_late(bench):
 
 @pytest.mark.xfail(strict=True, raises=subprocess.TimeoutExpired,
                    reason="the ring is built inside the first matched launch: its allocations and its module wait for the running kernel")
+@pytest.mark.since(12040, "cuFuncLoad")
 def test_a_running_kernel_waits_for_the_launching_thread(bench):
     """It spins on a word that the thread stores after its next launch, that of a site: whatever waits in that launch hangs."""
     script = START + ["module ms spin", "func spin ms spin", "funcload spin", "funcload block", "hostalloc w 64", "store w 0", "stream a", "stream b",
