@@ -86,6 +86,7 @@ def test_what_is_of_unknown_kind_is_not_asked(bench, image):
     bench.check(not wrong, "it is not asked as a function", wrong)
 
 
+@pytest.mark.since(12040, "cuModuleEnumerateFunctions")
 def test_functions_of_a_module(bench, image):
     script = BEGIN + ["alloc p 4096", f"load module m {image(LIBRARY)}", "functions f m 40",
                       *[f"launch f{i} 0 1 64 p 64 {i}" for i in range(3)], "unload m", f"load module m {image(OTHER_ORDER, 'o')}", "functions g m 2",
