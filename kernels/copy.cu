@@ -197,6 +197,8 @@ extern "C" __global__ void dmi_close(const __grid_constant__ struct dmi_close cl
     struct dmi_desc record = {};
     record.ready = state->seq;
     record.site = DMI_SITE_CLOSE;
-    state->n_copies = 0; /* a ticket is used once: where open is switched off, nothing is copied */
+    /* a ticket is used once: where open is switched off, nothing is copied */
+    for (dmi_u32 i = 0; i < close.n_tickets; i++)
+        state[i].n_copies = 0;
     publish((struct dmi_desc *)close.desc + state->close_slot, &record);
 }

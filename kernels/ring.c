@@ -55,6 +55,12 @@ static int find_room(struct ring *ring, uint32_t n_slots, uint64_t n_bytes, uint
     return 0;
 }
 
+int ring_room(struct ring *ring, uint32_t n_slots, uint64_t n_bytes)
+{
+    uint64_t begin;
+    return find_room(ring, n_slots, n_bytes, &begin);
+}
+
 /* Writes the host half of slot @index; the drain sees it once head_slot has passed it. */
 static void fill_slot(struct ring *ring, uint64_t index, struct ring_slot slot)
 {

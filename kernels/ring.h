@@ -97,6 +97,13 @@ int ring_reserve_launch(struct ring *ring, uint64_t seq, const uint32_t *sites,
                         const uint64_t *sizes, uint32_t n, uint64_t *index, uint64_t *payloads);
 
 /**
+ * ring_room() - would ring_reserve_launch() find room for @n_slots, the closing one included, and @n_bytes?
+ * @n_bytes: of all records, each rounded up to RING_ALIGN
+ * Thread: launching, one at a time. Return: 0, RING_E_FULL or RING_E_TOO_LARGE.
+ */
+int ring_room(struct ring *ring, uint32_t n_slots, uint64_t n_bytes);
+
+/**
  * ring_cancel() - the copy of this slot was never handed to the device
  * Thread: any; once, before any publish. Return: false if the drain has given up on the slot before:
  * its record is counted as dropped, and the slot may hold another record by now.

@@ -83,10 +83,9 @@ EXPORT int dmi_site_enable(const char *pattern, int on)
     for (uint32_t i = 0; r != DMI_STATUS_OFF && i < session.spec->n_sites; i++) {
         if (fnmatch(pattern, session_site(i)->about.name, 0))
             continue;
-        atomic_store_relaxed(&session.off[i], !on);
+        session_site_switch(i, on != 0);
         r = 0;
     }
-    atomic_add_acq_rel(&session.switches, 1); /* acquired by follow_switches() */
     session_leave(&call);
     return r;
 }

@@ -62,13 +62,14 @@ struct dmi_copy {
 
 /* What stands for the site in the descriptor with which dmi_close ends the launch of a graph. */
 #define DMI_SITE_CLOSE 0xffffffffu
-/* Copies that one graph exec may hold: a ticket fits 4 KiB of parameters. */
+/* Copies that one ticket is for: it fits 4 KiB of parameters. An exec with more copies has several tickets. */
 #define DMI_GRAPH_COPIES 640
 #define DMI_NOT_WANTED   0xffffffffu
 
 /*
- * The ticket of one launch of a graph exec: a parameter of dmi_open, which leaves it in the exec's own
- * state, where the copies find it. n_copies 0 is the empty ticket: nothing is copied or published.
+ * A ticket of one launch of a graph exec: a parameter of dmi_open, which leaves it in the exec's own
+ * state, where the copies find it. n_copies 0 is the empty ticket: nothing is copied or published. An exec has as
+ * many as its copies need, one after the other in its state; all are empty or none is.
  */
 struct dmi_ticket {
     dmi_u64 seq;
@@ -79,7 +80,7 @@ struct dmi_ticket {
 };
 
 struct dmi_open {
-    dmi_u64 state; /* address of the exec's struct dmi_ticket */
+    dmi_u64 state; /* address of the struct dmi_ticket in the exec's state */
     struct dmi_ticket ticket;
 };
 
@@ -89,15 +90,17 @@ struct dmi_graph_copy {
     dmi_u64 state;
     dmi_u64 payload, desc, retired; /* addresses of the rings' first bytes, slots and counters */
     dmi_u64 n_bytes;
-    dmi_u32 number; /* in the ticket */
+    dmi_u32 number; /* in the ticket at @state */
     dmi_u32 site;
     dmi_u32 n_rows;
     dmi_u32 reserved;
 };
 
 struct dmi_close {
-    dmi_u64 state;
+    dmi_u64 state; /* address of the exec's first ticket */
     dmi_u64 desc;
+    dmi_u32 n_tickets;
+    dmi_u32 reserved;
 };
 
 #ifndef __CUDACC__

@@ -280,6 +280,12 @@ void functions_drop_functions(void)
     pthread_mutex_unlock(&lock);
 }
 
+void functions_give_up(const struct func *func, const char *why)
+{
+    for (uint32_t i = 0; i < func->match.n_sites; i++)
+        session_give_up(func->match.sites[i], "kernel %s %s: switched off", func->name, why);
+}
+
 void functions_reset(void)
 {
     /* another thread of the parent may have held the locks at fork; the table is left mapped: untouched pages */

@@ -75,6 +75,9 @@ void functions_drop_functions(void);
  */
 const struct func *functions_lookup(const void *handle, enum func_type type);
 
+/* Launches of @func can be neither captured nor counted from here on: its sites are switched off, and @why is said. */
+void functions_give_up(const struct func *func, const char *why);
+
 /* All entries end: the child after fork, which has no driver state. */
 void functions_reset(void);
 

@@ -105,7 +105,7 @@ static struct handle_slots *new_slots(uint32_t bits)
     return slots;
 }
 
-/* All that is kept, in a table of twice the size. What searches find no place in is made larger still. */
+/* All that is kept, in a table of twice the size. It grows further where searches find no place. */
 static struct handle_slots *larger(const struct handle_slots *from, uint32_t bits)
 {
     struct handle_slots *to = new_slots(bits);

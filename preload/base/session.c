@@ -81,6 +81,7 @@ static const char *const problem_names[] = {
     [PROBLEM_TOO_LARGE] = "too_large",     [PROBLEM_COUNT] = "count_differs",
     [PROBLEM_NO_MATCH] = "no_match",       [PROBLEM_UNSUPPORTED] = "unsupported",
     [PROBLEM_COPY_FAILED] = "copy_failed", [PROBLEM_NO_PARAMS] = "no_parameter_info",
+    [PROBLEM_GIVEN_UP] = "switched_off",
 };
 
 bool session_reported(uint32_t site, enum problem problem)
@@ -88,7 +89,7 @@ bool session_reported(uint32_t site, enum problem problem)
     return atomic_load_relaxed(&session.reported[site]) & (1u << problem);
 }
 
-void session_problem(uint32_t site, enum problem problem, const char *fmt, ...)
+static void problem(uint32_t site, enum problem problem, const char *fmt, va_list ap)
 {
     if (!session_is_open() || session_reported(site, problem) ||
         __atomic_fetch_or(&session.reported[site], 1u << problem, __ATOMIC_RELAXED) &
@@ -96,14 +97,46 @@ void session_problem(uint32_t site, enum problem problem, const char *fmt, ...)
         return;
     int saved = errno;
     char sentence[512];
-    va_list ap;
-    va_start(ap, fmt);
     vsnprintf(sentence, sizeof sentence, fmt, ap);
-    va_end(ap);
     const struct spec_site *s = session_site(site);
     log_line("site %s (%s:%d): %s", s->about.name, session.spec->path, s->line, sentence);
     struct run *run = session_run();
     if (run)
         run_problem(run, s->about.name, problem_names[problem], sentence);
     errno = saved;
+}
+
+void session_problem(uint32_t site, enum problem which, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    problem(site, which, fmt, ap);
+    va_end(ap);
+}
+
+/* ------------------------------------------------------------------------- switches */
+
+void session_site_switch(uint32_t site, bool on)
+{
+    uint8_t before = on ? SITE_OFF : SITE_ON;
+    uint8_t after = on ? SITE_ON : SITE_OFF;
+    atomic_cas_acq_rel(&session.off[site], &before,
+                       after);                /* of one that is given up nothing changes */
+    atomic_add_acq_rel(&session.switches, 1); /* acquired by follow_switches() */
+}
+
+void session_give_up(uint32_t site, const char *fmt, ...)
+{
+    va_list ap;
+    atomic_store_relaxed(&session.off[site], SITE_GIVEN_UP);
+    atomic_add_acq_rel(&session.switches, 1); /* acquired by follow_switches() */
+    va_start(ap, fmt);
+    problem(site, PROBLEM_GIVEN_UP, fmt, ap);
+    va_end(ap);
+}
+
+void session_give_up_all(const char *why)
+{
+    for (uint32_t i = 0; i < session.spec->n_sites; i++)
+        session_give_up(i, "%s: switched off", why);
 }

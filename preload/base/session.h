@@ -41,7 +41,7 @@ struct session {
     struct dmi_counters *counters; /* written before @run */
     pthread_mutex_t lock;          /* arming, opening the run */
     uint32_t *reported;            /* per site: bits of enum problem reported already; atomic */
-    uint8_t *off;                  /* per site: 1: dmi_site_enable() switched it off; atomic */
+    uint8_t *off;                  /* per site: enum site_switch; atomic */
     uint64_t switches;             /* rises after each change of @off; any thread */
 };
 
@@ -104,11 +104,20 @@ static inline void session_memory_freed(void)
         atomic_add_acq_rel(&session.memory_epoch, 1);
 }
 
+enum site_switch {
+    SITE_ON = 0,
+    SITE_OFF = 1,      /* by dmi_site_enable() */
+    SITE_GIVEN_UP = 2, /* by session_give_up(), for good */
+};
+
 /* Is the capture of a site on? Thread: any. */
 static inline bool session_site_on(uint32_t site)
 {
-    return !atomic_load_relaxed(&session.off[site]);
+    return atomic_load_relaxed(&session.off[site]) == SITE_ON;
 }
+
+/* Switches a site on or off, unless it was given up. Takes effect at the next launches. Thread: any that entered. */
+void session_site_switch(uint32_t site, bool on);
 
 /* A site of the spec. Thread: any, once armed. */
 static inline const struct spec_site *session_site(uint32_t site)
@@ -142,6 +151,7 @@ enum problem {
     PROBLEM_UNSUPPORTED, /* in a graph, or in a context without a ring */
     PROBLEM_COPY_FAILED,
     PROBLEM_NO_PARAMS, /* the driver does not say where the kernel's parameters lie */
+    PROBLEM_GIVEN_UP,  /* switched off for good: its launches cannot be counted */
 };
 
 /**
@@ -150,6 +160,16 @@ enum problem {
  */
 void session_problem(uint32_t site, enum problem problem, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+
+/**
+ * session_give_up() - a site is switched off for good, and reported, as launches of it will not be counted
+ * What was expected before stays. The last resort, where a launch can be neither captured nor dropped. Thread: as
+ * session_problem().
+ */
+void session_give_up(uint32_t site, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* All sites: nobody knows which are concerned. Thread: the same. */
+void session_give_up_all(const char *why);
 
 /* Was it reported already? Thread: any. */
 bool session_reported(uint32_t site, enum problem problem);

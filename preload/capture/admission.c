@@ -16,6 +16,7 @@
 void admission_count(struct context *c, uint32_t site, struct admission *item)
 {
     item->site = site;
+    item->context = c;
     item->state = ADMISSION_NONE;
     item->reason = DROP_NONE;
     if (!forward_occurrence(c, site, &item->occurrence))
@@ -143,7 +144,73 @@ static void reserve_each(struct admission_launch *l)
     }
 }
 
-/* All records in one piece, or none. Under the lock. */
+static uint64_t padded(uint64_t n_bytes)
+{
+    return (n_bytes + RING_ALIGN - 1) & ~(uint64_t)(RING_ALIGN - 1);
+}
+
+#define UNDECIDED (-2) /* beside drop reasons and DROP_NONE, while sites are chosen */
+
+/* What a graph launch needs of the ring: its records and the closing slot. */
+struct need {
+    uint64_t bytes;
+    uint32_t slots;
+};
+
+/* Does it fit, into the ring as it is or into an @empty one? Return: DROP_NONE, or why not. */
+static int fit(struct context *c, const struct need *need, bool empty)
+{
+    if (need->bytes > c->ring.n_bytes || need->slots > c->ring.n_slots)
+        return DMI_DROP_TOO_LARGE;
+    return empty ? DROP_NONE : drop_of(ring_room(&c->ring, need->slots, need->bytes));
+}
+
+/* Adds what the records of @site need. */
+static struct need with_site(struct need need, const struct admission_launch *l, uint32_t site)
+{
+    for (uint32_t i = 0; i < l->n; i++)
+        if (wants_slot(&l->items[i]) && l->items[i].site == site) {
+            need.bytes += padded(l->items[i].plan->gather.n_bytes);
+            need.slots++;
+        }
+    return need;
+}
+
+static void decide(struct admission_launch *l, uint32_t site, int reason)
+{
+    for (uint32_t i = 0; i < l->n; i++)
+        if (wants_slot(&l->items[i]) && l->items[i].site == site)
+            l->items[i].reason = reason;
+}
+
+/*
+ * Of a launch that does not fit as a whole, the sites that do, in the order in which they come; of each all records or
+ * none. The others have a reason then. Under the lock, unless for an @empty ring.
+ */
+static void choose_sites(struct admission_launch *l, bool empty)
+{
+    struct need taken = { .slots = 1 };
+    for (uint32_t i = 0; i < l->n; i++)
+        if (wants_slot(&l->items[i]))
+            l->items[i].reason = UNDECIDED;
+    for (uint32_t i = 0; i < l->n; i++) {
+        const struct admission *item = &l->items[i];
+        if (!wants_slot(item) || item->reason != UNDECIDED)
+            continue;
+        struct need more = with_site(taken, l, item->site);
+        int reason = fit(l->context, &more, empty);
+        decide(l, item->site, reason);
+        if (reason == DROP_NONE)
+            taken = more;
+    }
+}
+
+static bool is_chosen(const struct admission *item)
+{
+    return wants_slot(item) && item->reason == DROP_NONE;
+}
+
+/* The records that are chosen in one piece, or none. Under the lock. */
 static void reserve_together(struct admission_launch *l)
 {
     struct context *c = l->context;
@@ -151,16 +218,18 @@ static void reserve_together(struct admission_launch *l)
     uint64_t first = 0;
     uint32_t n = 0, at = 0;
     for (uint32_t i = 0; i < l->n; i++)
-        if (wants_slot(&l->items[i])) {
+        if (is_chosen(&l->items[i])) {
             p->sites[n] = l->items[i].site;
             p->sizes[n++] = l->items[i].plan->gather.n_bytes;
         }
+    if (!n)
+        return;
     int reason = drop_of(
         ring_reserve_launch(&c->ring, l->number, p->sites, p->sizes, n, &first, p->payloads));
     l->close_slot = first + n;
     for (uint32_t i = 0; i < l->n; i++) {
         struct admission *item = &l->items[i];
-        if (!wants_slot(item))
+        if (!is_chosen(item))
             continue;
         item->reason = reason;
         if (reason != DROP_NONE)
@@ -172,8 +241,24 @@ static void reserve_together(struct admission_launch *l)
     }
 }
 
+/* All that is wanted, or (@part, of a graph launch) what fits. Under the lock. */
+static void reserve(struct admission_launch *l, bool part)
+{
+    if (!l->pieces) {
+        reserve_each(l);
+        return;
+    }
+    if (part)
+        choose_sites(l, false);
+    else
+        for (uint32_t i = 0; i < l->n; i++)
+            if (wants_slot(&l->items[i]))
+                l->items[i].reason = DROP_NONE;
+    reserve_together(l);
+}
+
 /* Return: false where an item found the ring full. */
-static bool try_reserve(struct admission_launch *l)
+static bool try_reserve(struct admission_launch *l, bool part)
 {
     bool full = false;
     pthread_mutex_lock(&l->context->lock);
@@ -183,7 +268,7 @@ static bool try_reserve(struct admission_launch *l)
         l->number = atomic_add_relaxed(&session.next_launch, 1);
         l->step = atomic_load_acquire(&session.step); /* of dmi_step_begin() */
         l->time_ns = clock_real_ns();
-        (l->pieces ? reserve_together : reserve_each)(l);
+        reserve(l, part);
     }
     for (uint32_t i = 0; i < l->n; i++) {
         if (wants_slot(&l->items[i]) && refusal != DROP_NONE)
@@ -194,17 +279,25 @@ static bool try_reserve(struct admission_launch *l)
     return !full;
 }
 
+/* Sites of a graph launch that would not even fit into an empty ring beside those before them are dropped. */
+static void drop_too_large(struct admission_launch *l)
+{
+    choose_sites(l, true);
+    for (uint32_t i = 0; i < l->n; i++)
+        if (wants_slot(&l->items[i]) && l->items[i].reason != DROP_NONE)
+            admission_drop(l->context, &l->items[i], (enum dmi_drop)l->items[i].reason);
+}
+
 /* Would all of the launch fit into an empty ring? */
 static bool fits_at_all(const struct admission_launch *l)
 {
-    uint64_t bytes = 0, slots = l->pieces != NULL;
+    struct need all = { .slots = l->pieces != NULL };
     for (uint32_t i = 0; i < l->n; i++)
         if (wants_slot(&l->items[i])) {
-            bytes +=
-                (l->items[i].plan->gather.n_bytes + RING_ALIGN - 1) & ~(uint64_t)(RING_ALIGN - 1);
-            slots++;
+            all.bytes += padded(l->items[i].plan->gather.n_bytes);
+            all.slots++;
         }
-    return bytes <= l->context->ring.n_bytes && slots <= l->context->ring.n_slots;
+    return fit(l->context, &all, true) == DROP_NONE;
 }
 
 /* Waits for the drain a little. Return: false once the time that the spec allows is over. */
@@ -217,14 +310,23 @@ static bool wait_a_little(uint64_t *end_ns)
     return now < *end_ns && (nanosleep(&pause, NULL), true);
 }
 
+static uint32_t n_wanting(const struct admission_launch *l)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < l->n; i++)
+        n += wants_slot(&l->items[i]);
+    return n;
+}
+
 uint32_t admission_reserve(struct admission_launch *l)
 {
     uint32_t n = 0;
     uint64_t end_ns = 0;
-    for (uint32_t i = 0; i < l->n; i++)
-        n += wants_slot(&l->items[i]);
+    if (l->pieces && n_wanting(l))
+        drop_too_large(l);
+    bool any = n_wanting(l) != 0, whole = false;
     bool wait = session.spec->overload == SPEC_OVERLOAD_COMPLETE && fits_at_all(l);
-    while (n && !try_reserve(l) && wait) {
+    while (any && !(whole = try_reserve(l, false)) && wait) {
         /*
          * Holding nothing: a slot that is reserved and not launched stalls the drain, so threads that waited with
          * slots in their hands would wait for each other.
@@ -232,8 +334,9 @@ uint32_t admission_reserve(struct admission_launch *l)
         admission_cancel(l);
         wait = wait_a_little(&end_ns);
     }
+    if (any && !whole && l->pieces)
+        try_reserve(l, true);
     reserve_nothing(l);
-    n = 0;
     for (uint32_t i = 0; i < l->n; i++) {
         if (wants_slot(&l->items[i]))
             admission_drop(l->context, &l->items[i], (enum dmi_drop)l->items[i].reason);
@@ -265,13 +368,15 @@ void admission_launched(struct admission_launch *l)
 
 static void take_back_occurrences(struct admission_launch *l)
 {
-    pthread_mutex_lock(&l->context->lock);
-    for (uint32_t i = 0; i < l->n; i++)
-        if (l->items[i].state != ADMISSION_NONE) {
-            forward_take_back(l->context, l->items[i].site);
-            atomic_sub_relaxed(&session_counters(l->items[i].site)->launches, 1);
-        }
-    pthread_mutex_unlock(&l->context->lock);
+    for (uint32_t i = 0; i < l->n; i++) {
+        struct admission *item = &l->items[i];
+        if (item->state == ADMISSION_NONE)
+            continue;
+        pthread_mutex_lock(&item->context->lock);
+        forward_take_back(item->context, item->site);
+        pthread_mutex_unlock(&item->context->lock);
+        atomic_sub_relaxed(&session_counters(item->site)->launches, 1);
+    }
 }
 
 void admission_take_back(struct admission_launch *l)

@@ -35,6 +35,7 @@ struct admission {
     bool
         has_record; /* its action publishes one: there is something to count, and a slot to reserve */
     int reason;     /* drop reason, DROP_NONE */
+    struct context *context; /* whose occurrence it took */
     uint32_t site, occurrence;
     int32_t layer;
     uint64_t forward;

@@ -115,13 +115,6 @@ static void launch_actions(const struct eager_launch *l, struct eager_job *job, 
             launch_action(l, job, &job->items[i]);
 }
 
-static void report_unsupported(const struct func *func, const char *why)
-{
-    for (uint32_t i = 0; i < func->match.n_sites; i++)
-        session_problem(func->match.sites[i], PROBLEM_UNSUPPORTED, "kernel %s: %s", func->name,
-                        why);
-}
-
 void eager_before(const struct eager_launch *l, const struct func *func, struct eager_job *job)
 {
     struct eager_ranges ranges;
@@ -132,8 +125,7 @@ void eager_before(const struct eager_launch *l, const struct func *func, struct 
     struct context *c = context_current();
     if (!c || !c->sites) {
         if (session_run()) /* else the run could not be created, which was reported */
-            report_unsupported(func,
-                               "no place for this context's state: not captured, not counted");
+            functions_give_up(func, "was launched where there is no place for its context's state");
         return;
     }
     job->launch.context = c;
@@ -152,8 +144,7 @@ static void note_captured(const struct eager_launch *l, const struct func *func)
     CUgraph graph;
     CUgraphNode node;
     if (!stream_capture(l->stream, &graph, &node))
-        report_unsupported(
-            func, "the driver did not say what became of its launch: not captured, not counted");
+        functions_give_up(func, "was captured, and the driver did not say what became of it");
     else if (node)
         order_note(graph, node, false);
 }

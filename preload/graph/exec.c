@@ -62,17 +62,21 @@ static void scratch_deinit(struct exec_scratch *s)
     free(s->pieces.payloads);
 }
 
-static int scratch_init(struct err *err, struct exec *x)
+int exec_make_room(struct err *err, struct exec *x, uint32_t n_copies)
 {
-    struct exec_scratch *s = &x->scratch;
-    uint32_t n = x->plan.n_copies + 1;
-    s->items = calloc(n, sizeof *s->items);
-    s->pieces.sites = calloc(n, sizeof *s->pieces.sites);
-    s->pieces.sizes = calloc(n, sizeof *s->pieces.sizes);
-    s->pieces.payloads = calloc(n, sizeof *s->pieces.payloads);
-    s->ticket.state = x->state.memory;
-    x->empty = true; /* instrument_open_close() gave it an empty ticket */
-    bool good = s->items && s->pieces.sites && s->pieces.sizes && s->pieces.payloads;
+    uint32_t n = n_copies + 1;
+    if (n <= x->scratch.n_room)
+        return 0;
+    struct exec_scratch s = { .n_room = n,
+                              .items = calloc(n, sizeof *s.items),
+                              .pieces.sites = calloc(n, sizeof *s.pieces.sites),
+                              .pieces.sizes = calloc(n, sizeof *s.pieces.sizes),
+                              .pieces.payloads = calloc(n, sizeof *s.pieces.payloads) };
+    bool good = s.items && s.pieces.sites && s.pieces.sizes && s.pieces.payloads;
+    struct exec_scratch other = good ? x->scratch : s;
+    if (good)
+        x->scratch = s;
+    scratch_deinit(&other);
     return good ? 0 : err_set(err, -ENOMEM, "no memory for its launches");
 }
 
@@ -86,75 +90,30 @@ static void exec_free(struct exec *x)
 
 /* ------------------------------------------------------------------------- before it is instantiated */
 
-static void report_sites(const struct func *func, const char *what, const char *why)
-{
-    for (uint32_t s = 0; s < func->match.n_sites; s++)
-        session_problem(func->match.sites[s], PROBLEM_UNSUPPORTED, "kernel %s %s%s", func->name,
-                        what, why);
-}
-
-static bool is_noted(CUgraphNode node, const struct order_item *items, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (items[i].node == node)
-            return true;
-    return false;
-}
-
-/*
- * Kernels of the spec that were not noted: their graph was created where we could not see, or they became sites
- * by new parameters. Their order among the others is unknown.
- */
-static void report_unseen(CUgraph graph, const struct order_item *items, size_t n_items)
-{
-    size_t n = 0;
-    if (driver_table.cuGraphGetNodes(graph, NULL, &n) != CUDA_SUCCESS)
-        return;
-    CUgraphNode *nodes = calloc(n + 1, sizeof *nodes);
-    if (!nodes || driver_table.cuGraphGetNodes(graph, nodes, &n) != CUDA_SUCCESS)
-        n = 0;
-    for (size_t i = 0; i < n; i++) {
-        CUDA_KERNEL_NODE_PARAMS_v2 k;
-        const struct func *func =
-            is_noted(nodes[i], items, n_items) ? NULL : graph_plan_func_of(nodes[i], &k);
-        if (func)
-            report_sites(func,
-                         "came into its graph unseen (created before the library looked, or by new "
-                         "parameters)",
-                         ": not captured");
-    }
-    free(nodes);
-}
-
-static void report_left_alone(const struct order_item *items, size_t n, const char *why)
-{
-    for (size_t i = 0; i < n; i++) {
-        CUDA_KERNEL_NODE_PARAMS_v2 k;
-        const struct func *func = items[i].is_child ? NULL : graph_plan_func_of(items[i].node, &k);
-        if (func)
-            report_sites(func, "is in a graph that is left alone: ", why);
-    }
-}
+/* Stands for an exec of which nothing could be learned. */
+static struct exec unknown;
 
 static int build(struct err *err, struct exec *x, CUgraph graph)
 {
     struct graph_plan *plan = &x->plan;
-    int r = graph_plan_clone(err, plan, graph);
-    node_map_sort(&plan->map);
+    int r = graph_plan_build(err, plan, graph, true);
     if (!r)
-        r = exec_state_init(err, plan->context, &x->state);
+        r = exec_make_room(err, x, plan->n_copies);
+    if (r || !plan->n_nodes)
+        return r;
+    r = graph_plan_room(err, plan);
+    if (!r)
+        r = exec_state_init(err, plan->context, plan->n_tickets, &x->state);
     plan->state = x->state.memory;
-    if (!r)
-        r = graph_plan_kernels(err, plan, graph);
     if (!r)
         r = instrument_copies(err, plan);
     if (!r)
         r = instrument_open_close(err, plan);
-    return r ? r : scratch_init(err, x);
+    return r;
 }
 
-/* An exec of @graph in @c; NULL: it has no sites, or @err says why it cannot be. */
-static struct exec *exec_new(struct err *err, struct context *c, CUgraph graph)
+/* An exec of @graph in @c; with @refused, a drop reason, one that is left alone. NULL: @err says why it cannot be. */
+static struct exec *exec_new(struct err *err, struct context *c, CUgraph graph, int refused)
 {
     struct exec *x = calloc(1, sizeof *x);
     if (!x) {
@@ -162,35 +121,77 @@ static struct exec *exec_new(struct err *err, struct context *c, CUgraph graph)
         return NULL;
     }
     x->template = graph;
+    x->empty = true; /* instrument_open_close() gives it empty tickets */
     x->plan.context = c;
+    x->plan.refused = refused;
     x->plan.epoch = atomic_load_acquire(&session.memory_epoch); /* of session_memory_freed() */
     struct stream_relaxed relaxed = stream_relax();
     int r = build(err, x, graph);
     stream_unrelax(&relaxed);
-    if (!r && x->plan.n_kernels)
+    if (!r)
         return x;
     exec_free(x);
     return NULL;
 }
 
-struct exec *exec_prepare(CUgraph graph)
+static void report_left_alone(const struct graph_plan *plan, const char *why)
 {
-    size_t n;
+    for (uint32_t i = 0; i < plan->n_kernels; i++) {
+        const struct func *func = plan->kernels[i].func;
+        for (uint32_t s = 0; s < func->match.n_sites; s++)
+            session_problem(func->match.sites[s], PROBLEM_UNSUPPORTED,
+                            "kernel %s is in a graph that is left alone: %s", func->name, why);
+    }
+}
+
+/* The graph is left alone: what it holds is counted. NULL: it could not be looked into. */
+static struct exec *exec_left_alone(struct context *c, CUgraph graph, int refused, const char *why)
+{
+    struct err err = { 0 };
+    struct exec *x = exec_new(&err, c, graph, refused);
+    if (x)
+        report_left_alone(&x->plan, why);
+    return x;
+}
+
+static struct exec *prepare_with_sites(struct context *c, CUgraph graph, unsigned long long flags)
+{
+    struct err err = { 0 };
+    int refusal = context_refusal(c);
+    if (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)
+        return exec_left_alone(c, graph, DMI_DROP_UNSUPPORTED, "kernels may launch it");
+    if (refusal != DROP_NONE)
+        return exec_left_alone(c, graph, refusal, "this context has no ring");
+    struct exec *x = exec_new(&err, c, graph, DROP_NONE);
+    if (!x)
+        return exec_left_alone(c, graph, DMI_DROP_UNSUPPORTED, err.msg);
+    if (!x->plan.n_nodes)
+        graph_plan_without_copies(&x->plan, DMI_DROP_UNSUPPORTED);
+    return x;
+}
+
+struct exec *exec_prepare(CUgraph graph, unsigned long long flags)
+{
     struct err err = { 0 };
     struct exec *x = NULL;
-    struct order_item *items = order_items(graph, &n);
-    report_unseen(graph, items, n);
-    if (order_has_sites(graph)) {
-        struct context *c = context_current();
-        if (c && context_refusal(c) == DROP_NONE)
-            x = exec_new(&err, c, graph);
-        else
-            err_set(&err, -ENODEV, "this context has no ring");
+    if (!order_has_sites(graph)) {
+        x = exec_new(&err, NULL, graph, DMI_DROP_UNSUPPORTED);
+        if (!x || !x->plan.has_sites)
+            return x ? x : &unknown;
+        exec_free(x); /* they came unseen */
     }
-    if (err.code)
-        report_left_alone(items, n, err.msg);
-    free(items);
-    return x;
+    struct context *c = context_current();
+    if (!c && !session_run())
+        return NULL;
+    x = c && c->sites ? prepare_with_sites(c, graph, flags) : NULL;
+    if (x)
+        x->for_device = flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH;
+    return x ? x : &unknown;
+}
+
+CUgraph exec_graph(const struct exec *x, CUgraph graph)
+{
+    return x && x->plan.clone ? x->plan.clone : graph;
 }
 
 /* ------------------------------------------------------------------------- birth and end */
@@ -202,32 +203,64 @@ static void release_users(struct exec *x)
     for (size_t i = 0; i < x->plan.map.n; i++) {
         const struct node_pair *p = &x->plan.map.pairs[i];
         CUgraph inner, clone;
-        if (p->is_graph &&
+        if (p->type == CU_GRAPH_NODE_TYPE_GRAPH &&
             driver_table.cuGraphChildGraphNodeGetGraph(p->app, &inner) == CUDA_SUCCESS &&
             driver_table.cuGraphChildGraphNodeGetGraph(p->node, &clone) == CUDA_SUCCESS)
             order_release_users(inner, clone);
     }
 }
 
-bool exec_created(struct exec *x, CUgraphExec handle)
+/* The application's own graph is to be instantiated after all. */
+static void drop_copies(struct exec *x)
 {
-    if (!handle) {
-        for (uint32_t i = 0; i < x->plan.n_copies; i++)
-            session_problem(x->plan.copies[i].site, PROBLEM_UNSUPPORTED,
-                            "its graph could not be instantiated with our copies: not captured");
-        exec_free(x);
-        return false;
-    }
+    report_left_alone(&x->plan, "it could not be instantiated with our copies");
+    exec_state_give_back(x->plan.context, &x->state);
+    x->state = (struct exec_state){ 0 };
+    graph_plan_without_copies(&x->plan, DMI_DROP_UNSUPPORTED);
+}
+
+/* Return: false without memory. */
+static bool exec_register(struct exec *x, CUgraphExec handle)
+{
     x->handle = handle;
-    if (handles_set(&execs, handle, x) == x) {
-        log_line("too many graph execs: the sites of this one are not captured");
-        driver_table.cuGraphExecDestroy(handle);
-        exec_free(x);
+    if (handles_set(&execs, handle, x) == x)
         return false;
-    }
-    release_users(x);
     all_add(x);
     return true;
+}
+
+/* Nobody knows which sites it has. @handle NULL: it could not be instantiated, and will not be launched. */
+static void unknown_created(CUgraphExec handle)
+{
+    if (handle)
+        session_give_up_all("a graph could not be looked into");
+}
+
+bool exec_created(struct exec **exec, CUgraphExec handle)
+{
+    struct exec *x = *exec;
+    *exec = NULL;
+    if (x == &unknown) {
+        unknown_created(handle);
+    } else if (!handle && x->plan.clone) {
+        drop_copies(x);
+        *exec = x;
+        return true;
+    } else if (!handle) {
+        exec_free(x);
+    } else if (!exec_register(x, handle)) {
+        bool again = x->plan.clone != NULL;
+        graph_plan_give_up(&x->plan, "is in a graph exec that there is no memory for");
+        if (again)
+            driver_table.cuGraphExecDestroy(handle);
+        exec_free(x);
+        return again;
+    } else if (x->plan.clone) {
+        release_users(x);
+    } else if (x->for_device) {
+        graph_plan_give_up(&x->plan, "is in a graph that kernels may launch, which nobody sees");
+    }
+    return false;
 }
 
 struct exec *exec_take(CUgraphExec handle)
@@ -304,79 +337,4 @@ void exec_nodes_ended(uint64_t end, bool success)
     for (struct exec *x = all; x; x = x->next)
         node_map_undo_end(&x->plan.map, end);
     pthread_mutex_unlock(&all_lock);
-}
-
-/* ------------------------------------------------------------------------- changes by the application */
-
-static struct graph_kernel *kernel_of(struct exec *x, CUgraphNode app)
-{
-    for (uint32_t i = 0; i < x->plan.n_kernels; i++)
-        if (x->plan.kernels[i].app == app)
-            return &x->plan.kernels[i];
-    return NULL;
-}
-
-static bool matches_site(const struct func *func, uint32_t site)
-{
-    for (uint32_t i = 0; func && i < func->match.n_sites; i++)
-        if (func->match.sites[i] == site)
-            return true;
-    return false;
-}
-
-static bool has_copy(const struct graph_plan *plan, const struct graph_kernel *kernel,
-                     uint32_t site)
-{
-    for (uint32_t c = 0; kernel && c < kernel->n_copies; c++)
-        if (plan->copies[kernel->first_copy + c].site == site)
-            return true;
-    return false;
-}
-
-void exec_report_new_sites(const struct graph_plan *plan, const struct graph_kernel *kernel,
-                           const struct func *func)
-{
-    for (uint32_t i = 0; func && i < func->match.n_sites; i++)
-        if (!has_copy(plan, kernel, func->match.sites[i]))
-            session_problem(func->match.sites[i], PROBLEM_UNSUPPORTED,
-                            "kernel %s came into a graph after it was instantiated: not captured",
-                            func->name);
-}
-
-/* The copy's kernel has new parameters: it must read what they say, or nothing. */
-static void copy_changed(struct exec *x, struct graph_copy *c, const struct func *func,
-                         const CUDA_KERNEL_NODE_PARAMS_v2 *k)
-{
-    struct site_plan before = c->plan;
-    bool stale = c->stale;
-    c->dead = !matches_site(func, c->site);
-    if (c->dead)
-        return;
-    graph_plan_copy(c, func, k);
-    if (!stale && plan_same(&before, &c->plan))
-        return;
-    if (instrument_refresh(x->handle, &x->plan, c) == CUDA_SUCCESS || !plan_has_records(&c->plan))
-        return;
-    c->stale = true;
-    if (c->drop == DROP_NONE)
-        c->drop = DMI_DROP_COPY_FAILED;
-}
-
-void exec_kernel_changed(struct exec *x, CUgraphNode app, const CUDA_KERNEL_NODE_PARAMS_v2 *k)
-{
-    struct graph_kernel *kernel = kernel_of(x, app);
-    const struct func *func = graph_plan_func(k);
-    if (!kernel || func != kernel->func)
-        exec_report_new_sites(&x->plan, kernel, func);
-    for (uint32_t i = 0; kernel && i < kernel->n_copies; i++)
-        copy_changed(x, &x->plan.copies[kernel->first_copy + i], func, k);
-    if (kernel)
-        kernel->func = func ? func : &func_unmatched;
-}
-
-void exec_node_enabled(struct exec *x, CUgraphNode app, bool on)
-{
-    struct graph_kernel *kernel = kernel_of(x, app);
-    if (kernel)
-        kernel->enabled = on;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Graph execs with nodes of ours. The application's graph is never touched: a clone of it (graph/plan.h) is
- * instantiated in its place, so whatever the application asks of its graph has the answer that it would have without
- * us. Where the application then names a node of its graph, the driver is given the clone's.
+ * Graph execs with sites. The application's graph is never touched: a clone of it with nodes of ours (graph/plan.h)
+ * is instantiated in its place, so whatever the application asks of its graph has the answer that it would have without
+ * us. Where the application then names a node of its graph, the driver is given the clone's. Where a graph must be left
+ * alone, the exec is the application's own, and each of its launches is counted: occurrences advance, records are drops.
  *
  * Thread: whoever builds and launches, entered; as with the driver, one thread at a time per exec.
  */
@@ -21,9 +22,9 @@
 
 /* What a launch needs room for, of as many copies as the plan has. */
 struct exec_scratch {
+    uint32_t n_room;
     struct admission *items;
     struct admission_pieces pieces;
-    struct dmi_open ticket;
 };
 
 struct exec {
@@ -32,26 +33,39 @@ struct exec {
     struct graph_plan plan;
     struct exec_state state;
     struct exec_scratch scratch;
-    bool empty;                /* open holds the empty ticket */
-    bool open_off, close_off;  /* the node is disabled */
+    bool for_device;           /* kernels may launch it too */
+    bool empty;                /* the opens hold empty tickets */
     uint64_t switches;         /* session.switches when nodes were last disabled and enabled */
     struct exec *next, **prev; /* of all; under the lock of exec.c */
 };
 
-/* NULL: the exec holds nothing of ours. Takes no lock, makes no call. Thread: any. */
+/* NULL: nothing is known of the exec. Takes no lock, makes no call. Thread: any. */
 struct exec *exec_find(CUgraphExec handle);
 
 /**
- * exec_prepare() - a clone of @graph with nodes of ours, to be instantiated in its place
- * Return: NULL where the graph has no sites, or where they must be left alone (reported by name).
+ * exec_prepare() - what is to be known of an exec of @graph, before it is instantiated
+ * @flags: the application's, of cuGraphInstantiateWithFlags
+ * Return: NULL where the run cannot be created. One without sites is known too: an update may bring some.
  */
-struct exec *exec_prepare(CUgraph graph);
+struct exec *exec_prepare(CUgraph graph, unsigned long long flags);
+
+/* Do launches of it concern us: has it sites, or nodes of ours? Takes no lock. Thread: any. */
+static inline bool exec_concerns_us(const struct exec *exec)
+{
+    return exec && (exec->plan.has_sites || exec->plan.clone);
+}
+
+/* What is instantiated in @graph's place: a clone with nodes of ours, or @graph itself. */
+CUgraph exec_graph(const struct exec *exec, CUgraph graph);
 
 /**
- * exec_created() - the clone was instantiated as @handle, or (NULL) could not be
- * Return: false if it is to be without nodes of ours: then @exec is gone, and @handle too.
+ * exec_created() - it was instantiated as @handle, or (NULL) could not be
+ * Return: true if the driver is to be asked again, with what exec_graph() says then. *@exec is NULL once it is over.
  */
-bool exec_created(struct exec *exec, CUgraphExec handle);
+bool exec_created(struct exec **exec, CUgraphExec handle);
+
+/* Room for a launch with @n_copies. Return: 0, or -ENOMEM and as much room as before. */
+int exec_make_room(struct err *err, struct exec *exec, uint32_t n_copies);
 
 /* Before and after the driver's cuGraphExecDestroy. exec_take() returns NULL where there is nothing of ours. */
 struct exec *exec_take(CUgraphExec handle);
@@ -60,7 +74,7 @@ void exec_destroyed(struct exec *exec);
 /* The driver's node for the application's; the node itself where @exec is NULL or does not know it. */
 CUgraphNode exec_node(const struct exec *exec, CUgraphNode app);
 
-/* Are there execs with nodes of ours? Takes no lock. Thread: any. */
+/* Are there execs that are known? Takes no lock. Thread: any. */
 bool exec_any(void);
 
 /**
@@ -71,16 +85,15 @@ bool exec_any(void);
 uint64_t exec_nodes_end(CUgraphNode node, const CUgraph *graphs, size_t n);
 void exec_nodes_ended(uint64_t end, bool success);
 
-/* A kernel node (the application's) got new parameters in the exec: its copies follow. */
+/**
+ * exec_kernel_changed() - a kernel node (the application's) got new parameters in the exec
+ * Its copies follow. Where a kernel becomes a site that was none, its records are counted drops.
+ */
 void exec_kernel_changed(struct exec *exec, CUgraphNode app,
                          const CUDA_KERNEL_NODE_PARAMS_v2 *params);
 
 /* The application switched a node of its graph on or off in the exec. */
 void exec_node_enabled(struct exec *exec, CUgraphNode app, bool on);
-
-/* Sites of a kernel at a place (NULL: unknown) where the plan holds no copy for them: reported. */
-void exec_report_new_sites(const struct graph_plan *plan, const struct graph_kernel *kernel,
-                           const struct func *func);
 
 /* The context is gone, and with it its execs. */
 void exec_forget_context(const struct context *context);

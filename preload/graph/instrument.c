@@ -76,20 +76,27 @@ static int refused(struct err *err, CUresult r)
     return r == CUDA_SUCCESS ? 0 : err_set(err, -EIO, "copies cannot be added (error %d)", (int)r);
 }
 
+/* Where a ticket lies in the exec's state. */
+static CUdeviceptr ticket_at(const struct graph_plan *plan, uint32_t n)
+{
+    return plan->state + n * sizeof(struct dmi_ticket);
+}
+
 /* ------------------------------------------------------------------------- copies */
 
 void instrument_kernel(const struct graph_plan *plan, const struct graph_copy *copy,
                        struct action_kernel *out)
 {
     struct action_place place = { .context = plan->context,
-                                  .state = plan->state,
-                                  .number = (uint32_t)(copy - plan->copies) };
+                                  .state = ticket_at(plan, copy->number / DMI_GRAPH_COPIES),
+                                  .number = copy->number % DMI_GRAPH_COPIES };
     action_of(copy->site)->node(&place, &copy->plan, out);
 }
 
 static int add_copy(struct err *err, const struct graph_plan *plan,
-                    const struct graph_kernel *kernel, struct graph_copy *copy)
+                    const struct graph_kernel *kernel, const struct graph_copy *copy)
 {
+    CUgraphNode *node = &plan->nodes[copy->number].node;
     bool before = session_site(copy->site)->when == SPEC_BEFORE;
     struct action_kernel k;
     size_t n;
@@ -97,23 +104,35 @@ static int add_copy(struct err *err, const struct graph_plan *plan,
     if (!others)
         return err_set(err, -EIO, "the edges of a kernel cannot be read");
     instrument_kernel(plan, copy, &k);
-    CUresult r = add_kernel(kernel->graph, &copy->node, before ? others : &kernel->node,
-                            before ? n : 1, k.function, k.blocks, k.threads, &k.param);
+    CUresult r = add_kernel(kernel->graph, node, before ? others : &kernel->node, before ? n : 1,
+                            k.function, k.blocks, k.threads, &k.param);
     if (r == CUDA_SUCCESS && before)
-        r = add_edge(kernel->graph, copy->node, kernel->node);
+        r = add_edge(kernel->graph, *node, kernel->node);
     for (size_t i = 0; i < n && !before && r == CUDA_SUCCESS; i++)
-        r = add_edge(kernel->graph, copy->node, others[i]);
+        r = add_edge(kernel->graph, *node, others[i]);
     return refused(err, r);
 }
 
+struct numbered {
+    const struct graph_kernel *kernel;
+    const struct graph_copy *copy;
+};
+
+/* In the order of numbers: an update's clone has its nodes in the order in which the exec's came, as drivers pair them. */
 int instrument_copies(struct err *err, struct graph_plan *plan)
 {
+    _cleanup_(freep) struct numbered *by_number = calloc(plan->n_nodes + 1, sizeof *by_number);
+    if (!by_number)
+        return err_set(err, -ENOMEM, "no memory for its copies");
+    for (uint32_t i = 0; i < plan->n_kernels; i++)
+        for (EACH_COPY(plan, &plan->kernels[i], c))
+            if (plan->copies[c].number != PLAN_NONE)
+                by_number[plan->copies[c].number] =
+                    (struct numbered){ &plan->kernels[i], &plan->copies[c] };
     int r = 0;
-    for (uint32_t i = 0; i < plan->n_kernels && !r; i++) {
-        const struct graph_kernel *kernel = &plan->kernels[i];
-        for (uint32_t c = 0; c < kernel->n_copies && !r; c++)
-            r = add_copy(err, plan, kernel, &plan->copies[kernel->first_copy + c]);
-    }
+    for (uint32_t n = 0; n < plan->n_nodes && !r; n++)
+        if (by_number[n].copy)
+            r = add_copy(err, plan, by_number[n].kernel, by_number[n].copy);
     return r;
 }
 
@@ -122,7 +141,8 @@ CUresult instrument_refresh(CUgraphExec exec, const struct graph_plan *plan,
 {
     struct action_kernel k;
     instrument_kernel(plan, copy, &k);
-    return set_params(exec, copy->node, k.function, k.blocks, k.threads, &k.param);
+    return set_params(exec, plan->nodes[copy->number].node, k.function, k.blocks, k.threads,
+                      &k.param);
 }
 
 /* ------------------------------------------------------------------------- open and close */
@@ -144,17 +164,26 @@ static CUgraphNode *list_nodes(struct err *err, CUgraph graph, bool roots, size_
     return steal_ptr(nodes);
 }
 
+static CUresult add_opens(struct graph_plan *plan)
+{
+    CUresult r = CUDA_SUCCESS;
+    for (uint32_t i = 0; i < plan->n_tickets && r == CUDA_SUCCESS; i++) {
+        struct dmi_open empty = { .state = ticket_at(plan, i) };
+        r = add_kernel(plan->clone, &plan->opens[i].node, &plan->opens[i - !!i].node, !!i,
+                       plan->context->kernels.open, 1, OPEN_THREADS, &empty);
+    }
+    return r;
+}
+
 static int add_open(struct err *err, struct graph_plan *plan)
 {
     size_t n;
-    struct dmi_open empty = { .state = plan->state };
     _cleanup_(freep) CUgraphNode *roots = list_nodes(err, plan->clone, true, &n);
     if (!roots)
         return err->code;
-    CUresult r = add_kernel(plan->clone, &plan->open, NULL, 0, plan->context->kernels.open, 1,
-                            OPEN_THREADS, &empty);
+    CUresult r = add_opens(plan);
     for (size_t i = 0; i < n && r == CUDA_SUCCESS; i++)
-        r = add_edge(plan->clone, plan->open, roots[i]);
+        r = add_edge(plan->clone, plan->opens[plan->n_tickets - 1].node, roots[i]);
     return refused(err, r);
 }
 
@@ -171,8 +200,10 @@ static int add_close(struct err *err, struct graph_plan *plan)
             nodes[n_leaves++] = nodes[i];
         free(after);
     }
-    struct dmi_close param = { .state = plan->state, .desc = plan->context->desc_device };
-    return refused(err, add_kernel(plan->clone, &plan->close, nodes, n_leaves,
+    struct dmi_close param = { .state = plan->state,
+                               .desc = plan->context->desc_device,
+                               .n_tickets = plan->n_tickets };
+    return refused(err, add_kernel(plan->clone, &plan->close.node, nodes, n_leaves,
                                    plan->context->kernels.close, 1, 1, &param));
 }
 
@@ -182,8 +213,10 @@ int instrument_open_close(struct err *err, struct graph_plan *plan)
     return r ? r : add_close(err, plan);
 }
 
-CUresult instrument_set_ticket(CUgraphExec exec, const struct graph_plan *plan,
-                               struct dmi_open *ticket)
+CUresult instrument_set_ticket(CUgraphExec exec, const struct graph_plan *plan, uint32_t n,
+                               const struct dmi_ticket *ticket)
 {
-    return set_params(exec, plan->open, plan->context->kernels.open, 1, OPEN_THREADS, ticket);
+    struct dmi_open open = { .state = ticket_at(plan, n), .ticket = *ticket };
+    return set_params(exec, plan->opens[n].node, plan->context->kernels.open, 1, OPEN_THREADS,
+                      &open);
 }

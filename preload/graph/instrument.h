@@ -12,7 +12,7 @@
 /* Each copy stands between its site and whatever is ordered against the site. Return: 0 or -errno. */
 int instrument_copies(struct err *err, struct graph_plan *plan);
 
-/* open before every root that was there, close after every leaf that is there then. Return: 0 or -errno. */
+/* The opens, one after the other, before every root that was there, close after every leaf. Return: 0 or -errno. */
 int instrument_open_close(struct err *err, struct graph_plan *plan);
 
 /* What the node of @copy is to run. */
@@ -23,8 +23,8 @@ void instrument_kernel(const struct graph_plan *plan, const struct graph_copy *c
 CUresult instrument_refresh(CUgraphExec exec, const struct graph_plan *plan,
                             const struct graph_copy *copy);
 
-/* The next launch's ticket, for the exec's open. */
-CUresult instrument_set_ticket(CUgraphExec exec, const struct graph_plan *plan,
-                               struct dmi_open *ticket);
+/* The next launch's ticket number @n, for the exec's open. */
+CUresult instrument_set_ticket(CUgraphExec exec, const struct graph_plan *plan, uint32_t n,
+                               const struct dmi_ticket *ticket);
 
 #endif

@@ -7,19 +7,22 @@
 #include <errno.h>
 #include <stdlib.h>
 
+bool node_is_updatable(CUgraphNode node)
+{
+    CUlaunchAttributeValue value = { 0 };
+    return driver_table.cuGraphKernelNodeGetAttribute &&
+           driver_table.cuGraphKernelNodeGetAttribute(
+               node, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE, &value) == CUDA_SUCCESS &&
+           value.deviceUpdatableKernelNode.deviceUpdatable;
+}
+
 /* Why a clone cannot stand in for a graph with this node, NULL: it can. */
 static const char *unfit(CUgraphNode node, CUgraphNodeType type)
 {
-    CUlaunchAttributeValue value = { 0 };
     if (type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
         return "it holds a conditional node, whose handle and body belong to the application's "
                "graph";
-    if (type != CU_GRAPH_NODE_TYPE_KERNEL)
-        return NULL;
-    if (driver_table.cuGraphKernelNodeGetAttribute &&
-        driver_table.cuGraphKernelNodeGetAttribute(
-            node, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE, &value) == CUDA_SUCCESS &&
-        value.deviceUpdatableKernelNode.deviceUpdatable)
+    if (type == CU_GRAPH_NODE_TYPE_KERNEL && node_is_updatable(node))
         return "it holds a node that kernels update, by a handle of the application's graph";
     return NULL;
 }
@@ -45,22 +48,25 @@ static int add_nodes(struct err *err, struct node_map *map, CUgraph graph, CUgra
     for (size_t i = 0; i < *n; i++) {
         struct node_pair *p = &map->pairs[map->n];
         *p = (struct node_pair){ .app = nodes[i], .graph = clone, .position = (uint32_t)map->n++ };
-        if (driver_table.cuGraphNodeFindInClone(&p->node, nodes[i], clone) != CUDA_SUCCESS)
+        p->node = nodes[i];
+        if (driver_table.cuGraphNodeGetType(nodes[i], &p->type) != CUDA_SUCCESS ||
+            (clone &&
+             driver_table.cuGraphNodeFindInClone(&p->node, nodes[i], clone) != CUDA_SUCCESS))
             return cannot_pair(err);
     }
     return 0;
 }
 
 /* The nodes inside the child graph of pair number @at. */
-static int add_child(struct err *err, struct node_map *map, size_t at)
+static int add_child(struct err *err, struct node_map *map, size_t at, bool cloned)
 {
-    CUgraph inner, clone;
+    CUgraph inner, clone = NULL;
     size_t first = map->n;
     if (driver_table.cuGraphChildGraphNodeGetGraph(map->pairs[at].app, &inner) != CUDA_SUCCESS ||
-        driver_table.cuGraphChildGraphNodeGetGraph(map->pairs[at].node, &clone) != CUDA_SUCCESS)
+        (cloned &&
+         driver_table.cuGraphChildGraphNodeGetGraph(map->pairs[at].node, &clone) != CUDA_SUCCESS))
         return cannot_pair(err);
     int r = node_map_build(err, map, inner, clone);
-    map->pairs[at].is_graph = true;
     map->pairs[at].first = (uint32_t)first;
     map->pairs[at].n = (uint32_t)(map->n - first);
     return r;
@@ -71,14 +77,11 @@ int node_map_build(struct err *err, struct node_map *map, CUgraph graph, CUgraph
     size_t n = 0, first = map->n;
     int r = add_nodes(err, map, graph, clone, &n);
     for (size_t i = first; i < first + n && !r; i++) {
-        CUgraphNodeType type;
-        if (driver_table.cuGraphNodeGetType(map->pairs[i].app, &type) != CUDA_SUCCESS)
-            return cannot_pair(err);
-        const char *why = unfit(map->pairs[i].app, type);
+        const char *why = clone ? unfit(map->pairs[i].app, map->pairs[i].type) : NULL;
         if (why)
             return err_set(err, -ENOTSUP, "%s", why);
-        if (type == CU_GRAPH_NODE_TYPE_GRAPH)
-            r = add_child(err, map, i);
+        if (map->pairs[i].type == CU_GRAPH_NODE_TYPE_GRAPH)
+            r = add_child(err, map, i, clone != NULL);
     }
     return r;
 }
@@ -101,10 +104,26 @@ static struct node_pair *find(const struct node_map *map, CUgraphNode app)
     return map->n && !map->gone ? bsearch(&key, map->pairs, map->n, sizeof key, compare) : NULL;
 }
 
-const struct node_pair *node_map_find(const struct node_map *map, CUgraphNode app)
+struct node_pair *node_map_find(const struct node_map *map, CUgraphNode app)
 {
-    const struct node_pair *p = find(map, app);
+    struct node_pair *p = find(map, app);
     return p && !p->gone ? p : NULL;
+}
+
+struct node_pair *node_map_at(const struct node_map *map, uint32_t position)
+{
+    for (size_t i = 0; i < map->n; i++)
+        if (map->pairs[i].position == position)
+            return &map->pairs[i];
+    return NULL;
+}
+
+void node_map_without_clone(struct node_map *map)
+{
+    for (size_t i = 0; i < map->n; i++) {
+        map->pairs[i].node = map->pairs[i].app;
+        map->pairs[i].graph = NULL;
+    }
 }
 
 void node_map_end(struct node_map *map, CUgraphNode app, uint64_t end)

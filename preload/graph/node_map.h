@@ -15,10 +15,11 @@
 #include <stdint.h>
 
 struct node_pair {
-    CUgraphNode app, node; /* the application's; the clone's */
+    CUgraphNode app, node; /* the application's; the clone's, where there is none the same */
     CUgraph graph;         /* that @node lies in: the clone, or a child graph of it */
     uint32_t position;
-    bool is_graph;
+    CUgraphNodeType type;
+    bool noted; /* graph/order.h knows its place */
     uint32_t first,
         n; /* of a child graph: positions of its nodes, those of its child graphs included */
     uint64_t gone; /* which destruction ended @app, 0: none */
@@ -32,16 +33,25 @@ struct node_map {
 
 /**
  * node_map_build() - pair all nodes of @graph with those of @clone, which is not yet added to
- * In the order of positions. Return: 0, -EIO where they cannot be paired, -ENOTSUP where @clone cannot stand in for
+ * In the order of positions; @clone NULL: each stands for itself. Return: 0, -EIO where they cannot be paired, -ENOTSUP where @clone cannot stand in for
  * @graph (conditional and device-updatable nodes), -ENOMEM; @map is to be freed in any case.
  */
 int node_map_build(struct err *err, struct node_map *map, CUgraph graph, CUgraph clone);
 
+/* May kernels on the device change @node, or switch it off? */
+bool node_is_updatable(CUgraphNode node);
+
 /* From now on it is searched by the application's nodes, and its order says nothing of positions. */
 void node_map_sort(struct node_map *map);
 
+/* The pair at a position, NULL: there is none. Before or after node_map_sort(). */
+struct node_pair *node_map_at(const struct node_map *map, uint32_t position);
+
+/* There is no clone any more: each node stands for itself. */
+void node_map_without_clone(struct node_map *map);
+
 /* The pair of a node that is still the application's, NULL: there is none. After node_map_sort(). */
-const struct node_pair *node_map_find(const struct node_map *map, CUgraphNode app);
+struct node_pair *node_map_find(const struct node_map *map, CUgraphNode app);
 
 /* Destruction number @end ends @app, with all that is inside it. After node_map_sort(). */
 void node_map_end(struct node_map *map, CUgraphNode app, uint64_t end);

@@ -5,22 +5,13 @@
 #include "core/cleanup.h"
 #include "preload/base/driver.h"
 #include "preload/capture/params.h"
+#include "preload/context/lifetime.h"
 #include "preload/graph/order.h"
 
 #include <dmi/ring.h>
 
 #include <errno.h>
 #include <stdlib.h>
-
-int graph_plan_clone(struct err *err, struct graph_plan *plan, CUgraph graph)
-{
-    CUresult r = driver_table.cuGraphClone(&plan->clone, graph);
-    if (r != CUDA_SUCCESS) {
-        plan->clone = NULL; /* graphs with memory nodes are such */
-        return err_set(err, -ENOTSUP, "it cannot be cloned (error %d)", (int)r);
-    }
-    return node_map_build(err, &plan->map, graph, plan->clone);
-}
 
 const struct func *graph_plan_func(const CUDA_KERNEL_NODE_PARAMS_v2 *k)
 {
@@ -39,7 +30,7 @@ const struct func *graph_plan_func_of(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_
     return graph_plan_func(k);
 }
 
-/* ------------------------------------------------------------------------- copies */
+/* ------------------------------------------------------------------------- what a copy reads */
 
 static void plan_from_params(uint32_t site, const struct func *func,
                              const CUDA_KERNEL_NODE_PARAMS_v2 *k, struct site_plan *plan)
@@ -80,85 +71,254 @@ void graph_plan_check_memory(struct graph_plan *plan)
         return;
     for (uint32_t i = 0; i < plan->n_copies; i++) {
         struct graph_copy *c = &plan->copies[i];
-        if (!c->dead)
+        if (!c->dead && c->left == DROP_NONE)
             c->drop = c->stale ? DMI_DROP_COPY_FAILED : plan_check_memory(&c->plan, 0, &c->range);
     }
     plan->epoch = epoch;
 }
 
-/* ------------------------------------------------------------------------- kernels */
+/* ------------------------------------------------------------------------- kernels and copies */
 
-static int grow(struct err *err, struct graph_plan *plan, uint32_t n_copies)
+struct graph_kernel *graph_plan_add_kernel(struct graph_plan *plan, struct graph_kernel kernel)
 {
     struct graph_kernel *kernels = realloc(plan->kernels, (plan->n_kernels + 1) * sizeof *kernels);
-    if (kernels)
-        plan->kernels = kernels;
-    struct graph_copy *copies =
-        realloc(plan->copies, (plan->n_copies + n_copies + 1) * sizeof *copies);
-    if (copies)
-        plan->copies = copies;
-    if (!kernels || !copies)
-        return err_set(err, -ENOMEM, "no memory for its copies");
-    if (plan->n_copies + n_copies > DMI_GRAPH_COPIES)
-        return err_set(err, -E2BIG, "it needs more than %d copies", DMI_GRAPH_COPIES);
-    return 0;
+    if (!kernels)
+        return NULL;
+    plan->kernels = kernels;
+    kernels[plan->n_kernels] = kernel;
+    kernels[plan->n_kernels].first_copy = PLAN_NONE;
+    return &kernels[plan->n_kernels++];
 }
 
-static int add_kernel(struct err *err, struct graph_plan *plan, const struct node_pair *pair)
+struct graph_copy *graph_plan_add_copy(struct graph_plan *plan, struct graph_kernel *kernel,
+                                       uint32_t site)
+{
+    struct graph_copy *copies = realloc(plan->copies, (plan->n_copies + 1) * sizeof *copies);
+    if (!copies)
+        return NULL;
+    plan->copies = copies;
+    uint32_t *link = &kernel->first_copy;
+    while (*link != PLAN_NONE)
+        link = &copies[*link].next;
+    *link = plan->n_copies;
+    copies[plan->n_copies] = (struct graph_copy){
+        .number = PLAN_NONE, .next = PLAN_NONE, .site = site, .left = DMI_DROP_UNSUPPORTED
+    };
+    return &copies[plan->n_copies++];
+}
+
+/* Nobody knows which occurrences the copies of @site are. */
+static void leave_site(struct graph_plan *plan, uint32_t site)
+{
+    for (uint32_t i = 0; i < plan->n_copies; i++)
+        if (plan->copies[i].site == site && plan->copies[i].left == DROP_NONE)
+            plan->copies[i].left = DMI_DROP_UNSUPPORTED;
+}
+
+/* A kernel without a place among the others: all occurrences of its sites in this graph are in doubt. */
+static void leave_those_of(struct graph_plan *plan, const struct graph_kernel *kernel)
+{
+    for (EACH_COPY(plan, kernel, c))
+        if (!plan->copies[c].dead)
+            leave_site(plan, plan->copies[c].site);
+    for (uint32_t s = 0; s < session.spec->n_sites && kernel->func->match.kind >= 0; s++)
+        leave_site(plan, s); /* it begins forwards */
+}
+
+void graph_plan_settle(struct graph_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->n_copies; i++) {
+        struct graph_copy *c = &plan->copies[i];
+        c->left = plan->refused != DROP_NONE ? plan->refused
+                  : c->number == PLAN_NONE   ? DMI_DROP_UNSUPPORTED
+                                             : DROP_NONE;
+    }
+    plan->has_sites = false;
+    for (uint32_t i = 0; i < plan->n_kernels; i++) {
+        plan->has_sites = plan->has_sites || plan->kernels[i].func != &func_unmatched;
+        if (!plan->kernels[i].ordered)
+            leave_those_of(plan, &plan->kernels[i]);
+    }
+}
+
+int graph_plan_room(struct err *err, struct graph_plan *plan)
+{
+    plan->n_tickets = (plan->n_nodes + DMI_GRAPH_COPIES - 1) / DMI_GRAPH_COPIES;
+    plan->nodes = calloc(plan->n_nodes + 1, sizeof *plan->nodes);
+    plan->opens = calloc(plan->n_tickets + 1, sizeof *plan->opens);
+    return plan->nodes && plan->opens ? 0 : err_set(err, -ENOMEM, "no memory for its copies");
+}
+
+void graph_plan_without_copies(struct graph_plan *plan, enum dmi_drop reason)
+{
+    if (plan->clone)
+        driver_table.cuGraphDestroy(plan->clone);
+    plan->clone = NULL;
+    plan->refused = (int)reason;
+    plan->state = 0;
+    plan->n_nodes = plan->n_tickets = 0;
+    node_map_without_clone(&plan->map);
+    for (uint32_t i = 0; i < plan->n_copies; i++)
+        plan->copies[i].number = PLAN_NONE;
+    graph_plan_settle(plan);
+}
+
+void graph_plan_give_up(const struct graph_plan *plan, const char *why)
+{
+    for (uint32_t i = 0; i < plan->n_kernels; i++)
+        functions_give_up(plan->kernels[i].func, why);
+}
+
+/* ------------------------------------------------------------------------- from the application's graph */
+
+static int no_memory(struct err *err)
+{
+    return err_set(err, -ENOMEM, "no memory for its copies");
+}
+
+/* The capture context of @handle, which need not be current. */
+static struct context *context_of(CUcontext handle)
+{
+    CUcontext popped;
+    struct context *c = context_find(handle);
+    if (c || !driver_table.cuCtxPushCurrent_v2 ||
+        driver_table.cuCtxPushCurrent_v2(handle) != CUDA_SUCCESS)
+        return c;
+    c = context_current();
+    driver_table.cuCtxPopCurrent_v2(&popped);
+    return c;
+}
+
+/* Whose occurrences a kernel counts that runs in @handle (NULL: the graph's own context). */
+static struct context *context_counting(const struct graph_plan *plan, CUcontext handle,
+                                        const struct func *func)
+{
+    if (!handle || !plan->context || handle == plan->context->handle)
+        return plan->context;
+    for (uint32_t s = 0; s < func->match.n_sites; s++)
+        session_problem(func->match.sites[s], PROBLEM_UNSUPPORTED,
+                        "kernel %s is in a graph with kernels of another context: not captured",
+                        func->name);
+    struct context *c = context_of(handle);
+    if (c && c->sites)
+        return c;
+    functions_give_up(func, "belongs to a context that cannot be followed");
+    return plan->context;
+}
+
+/* The kernel of @pair, if it is one of the spec. @number: its copies are to have nodes. */
+static int add_node(struct err *err, struct graph_plan *plan, const struct node_pair *pair,
+                    CUcontext handle, bool ordered, bool number)
 {
     CUDA_KERNEL_NODE_PARAMS_v2 k;
-    CUresult cr = driver_table.cuGraphKernelNodeGetParams_v2(pair->app, &k);
-    if (cr != CUDA_SUCCESS)
-        return err_set(err, -EIO, "the parameters of a kernel cannot be read (error %d)", (int)cr);
+    CUresult r = driver_table.cuGraphKernelNodeGetParams_v2(pair->app, &k);
+    if (r != CUDA_SUCCESS)
+        return err_set(err, -EIO, "the parameters of a kernel cannot be read (error %d)", (int)r);
     const struct func *func = graph_plan_func(&k);
     if (!func)
         return 0;
-    int r = grow(err, plan, func->match.n_sites);
-    if (r)
-        return r;
-    plan->kernels[plan->n_kernels++] = (struct graph_kernel){
-        .app = pair->app,
-        .node = pair->node,
-        .graph = pair->graph,
-        .position = pair->position,
-        .enabled = true,
-        .func = func,
-        .first_copy = plan->n_copies,
-        .n_copies = func->match.n_sites,
-    };
-    for (uint32_t s = 0; s < func->match.n_sites; s++) {
-        struct graph_copy *copy = &plan->copies[plan->n_copies++];
-        *copy = (struct graph_copy){ .site = func->match.sites[s] };
+    if (plan->refused != DROP_NONE && node_is_updatable(pair->app))
+        functions_give_up(func, "may be changed by other kernels while its graph runs");
+    struct graph_kernel *kernel = graph_plan_add_kernel(
+        plan, (struct graph_kernel){ .app = pair->app,
+                                     .node = pair->node,
+                                     .graph = pair->graph,
+                                     .position = pair->position,
+                                     .enabled = true,
+                                     .ordered = ordered,
+                                     .func = func,
+                                     .context = context_counting(plan, handle, func) });
+    for (uint32_t s = 0; kernel && s < func->match.n_sites; s++) {
+        struct graph_copy *copy = graph_plan_add_copy(plan, kernel, func->match.sites[s]);
+        if (!copy)
+            return no_memory(err);
+        if (number && kernel->context == plan->context)
+            copy->number = plan->n_nodes++;
         graph_plan_copy(copy, func, &k);
     }
-    return 0;
+    return kernel ? 0 : no_memory(err);
 }
 
-static int add_child(struct err *err, struct graph_plan *plan, const struct node_pair *pair)
+static int add_noted(struct err *err, struct graph_plan *plan, CUgraph graph, bool number);
+
+/* A child graph, whose kernels follow: an update may bring some where there are none now. */
+static int add_child(struct err *err, struct graph_plan *plan, const struct node_pair *pair,
+                     bool number)
 {
     CUgraph inner;
     CUresult r = driver_table.cuGraphChildGraphNodeGetGraph(pair->app, &inner);
     if (r != CUDA_SUCCESS)
         return err_set(err, -EIO, "a child graph cannot be read (error %d)", (int)r);
-    return graph_plan_kernels(err, plan, inner);
+    if (!graph_plan_add_kernel(plan, (struct graph_kernel){ .app = pair->app,
+                                                            .node = pair->node,
+                                                            .graph = pair->graph,
+                                                            .position = pair->position,
+                                                            .enabled = true,
+                                                            .ordered = true,
+                                                            .func = &func_unmatched,
+                                                            .context = plan->context }))
+        return no_memory(err);
+    return add_noted(err, plan, inner, number);
 }
 
-int graph_plan_kernels(struct err *err, struct graph_plan *plan, CUgraph graph)
+/* Kernels of the graph and its child graphs whose order is known. */
+static int add_noted(struct err *err, struct graph_plan *plan, CUgraph graph, bool number)
 {
     size_t n;
     _cleanup_(freep) struct order_item *items = order_items(graph, &n);
     int r = 0;
     for (size_t i = 0; i < n && !r; i++) {
-        const struct node_pair *pair = node_map_find(&plan->map, items[i].node);
+        struct node_pair *pair = node_map_find(&plan->map, items[i].node);
         if (!pair)
             continue; /* noted of a graph that ended unseen */
-        if (items[i].is_child)
-            r = add_child(err, plan, pair);
-        else if (items[i].context != plan->context->handle)
-            r = err_set(err, -ENOTSUP, "it holds a kernel of another context");
-        else
-            r = add_kernel(err, plan, pair);
+        pair->noted = true;
+        r = items[i].is_child ? add_child(err, plan, pair, number)
+                              : add_node(err, plan, pair, items[i].context, true, number);
     }
+    return r;
+}
+
+/*
+ * Kernels of the spec that were not noted: their graph was created where we could not see, or they became sites
+ * by new parameters. Their order among the others is unknown.
+ */
+static int add_unseen(struct err *err, struct graph_plan *plan)
+{
+    int r = 0;
+    for (size_t i = 0; i < plan->map.n && !r; i++) {
+        const struct node_pair *pair = &plan->map.pairs[i];
+        CUDA_KERNEL_NODE_PARAMS_v2 k;
+        const struct func *func = pair->type == CU_GRAPH_NODE_TYPE_KERNEL && !pair->noted
+                                      ? graph_plan_func_of(pair->app, &k)
+                                      : NULL;
+        if (!func)
+            continue;
+        for (uint32_t s = 0; s < func->match.n_sites; s++)
+            session_problem(func->match.sites[s], PROBLEM_UNSUPPORTED,
+                            "kernel %s came into its graph unseen (created before the library "
+                            "looked, or by new parameters): not captured",
+                            func->name);
+        r = add_node(err, plan, pair, k.ctx, false, false);
+    }
+    return r;
+}
+
+int graph_plan_build(struct err *err, struct graph_plan *plan, CUgraph graph, bool number)
+{
+    CUresult cloned = CUDA_SUCCESS;
+    if (plan->refused == DROP_NONE)
+        cloned = driver_table.cuGraphClone(&plan->clone, graph);
+    if (cloned != CUDA_SUCCESS) {
+        plan->clone = NULL; /* graphs with memory nodes are such */
+        return err_set(err, -ENOTSUP, "it cannot be cloned (error %d)", (int)cloned);
+    }
+    int r = node_map_build(err, &plan->map, graph, plan->clone);
+    node_map_sort(&plan->map);
+    if (!r)
+        r = add_noted(err, plan, graph, number && plan->clone);
+    if (!r)
+        r = add_unseen(err, plan);
+    graph_plan_settle(plan);
     return r;
 }
 
@@ -169,5 +329,7 @@ void graph_plan_deinit(struct graph_plan *plan)
     node_map_deinit(&plan->map);
     free(plan->kernels);
     free(plan->copies);
+    free(plan->nodes);
+    free(plan->opens);
     *plan = (struct graph_plan){ 0 };
 }

@@ -20,46 +20,87 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A node of ours, for one site of one kernel node. */
-struct graph_copy {
+#define PLAN_NONE UINT32_MAX
+
+/* A node of ours in the clone, or in the exec. */
+struct graph_node {
     CUgraphNode node;
+    bool off; /* it is disabled */
+};
+
+/* One site of one kernel node: a node of ours copies it, or its records are counted drops. */
+struct graph_copy {
+    uint32_t
+        number; /* of its node among the plan's, and its place in the ticket; PLAN_NONE: it has none */
+    uint32_t next; /* of the same kernel; PLAN_NONE: the last */
     uint32_t site;
     struct site_plan plan;     /* replaced as a whole when the kernel's parameters change */
     struct memory_range range; /* that the tensor lies in */
+    int left;                  /* drop reason of all of its records, whatever it reads; DROP_NONE */
     int drop;                  /* why it cannot be read now, DROP_NONE */
     bool stale;                /* the driver refused the parameters that @plan asks for */
     bool dead;                 /* there is no site here any more */
-    bool off;                  /* the node is disabled */
 };
 
-/* A kernel node that the spec names. In the order in which occurrences are counted. */
+/* A kernel node that the spec names, or a child graph node. In the order in which occurrences are counted. */
 struct graph_kernel {
     CUgraphNode app, node; /* the application's; the clone's */
     CUgraph graph;         /* that @node lies in */
-    uint32_t position;     /* as node_map.h has it */
+    uint32_t position;     /* as node_map.h has it; PLAN_NONE: unknown */
     bool enabled;
-    const struct func *func;
-    uint32_t first_copy, n_copies;
+    bool ordered;            /* its place among the others is known */
+    const struct func *func; /* of a child graph &func_unmatched */
+    struct context *context; /* whose occurrences it counts */
+    uint32_t first_copy;     /* PLAN_NONE: it has none */
 };
 
 struct graph_plan {
-    struct context *context;
-    CUdeviceptr state; /* of the exec: struct dmi_ticket */
+    struct context *context; /* NULL: there are no sites */
+    CUdeviceptr state;       /* of the exec: its tickets */
+    int refused;             /* drop reason of everything: it has no clone; DROP_NONE */
     CUgraph clone;
     struct node_map map;
     struct graph_kernel *kernels;
     uint32_t n_kernels;
+    bool has_sites; /* among the kernels; by graph_plan_settle() */
     struct graph_copy *copies;
     uint32_t n_copies;
-    CUgraphNode open, close; /* NULL in a plan for a child graph */
-    uint64_t epoch;          /* session.memory_epoch when pointers were last checked */
+    struct graph_node *nodes; /* of copies, by number */
+    uint32_t n_nodes;
+    struct graph_node *opens; /* one a ticket */
+    uint32_t n_tickets;
+    struct graph_node close;
+    uint64_t epoch; /* session.memory_epoch when pointers were last checked */
 };
 
-/* The plan has a clone of @graph, and its node map, unsorted. Return: 0 or -errno. */
-int graph_plan_clone(struct err *err, struct graph_plan *plan, CUgraph graph);
+/* @c: index in plan->copies, one of @kernel's after the other. */
+#define EACH_COPY(plan, kernel, c)                                                                 \
+    uint32_t c = (kernel)->first_copy;                                                             \
+    c != PLAN_NONE;                                                                                \
+    c = (plan)->copies[c].next
 
-/* Kernels and copies of @graph, in the order of their sites; no node is added yet. After node_map_sort(). */
-int graph_plan_kernels(struct err *err, struct graph_plan *plan, CUgraph graph);
+/**
+ * graph_plan_build() - kernels and copies of @graph, in the order of their sites
+ * Where plan->refused is DROP_NONE the plan gets a clone, and copies get numbers if @number; no node is added yet.
+ * @plan: context, state, refused and epoch are set. Return: 0 or -errno; the plan is to be freed in any case.
+ */
+int graph_plan_build(struct err *err, struct graph_plan *plan, CUgraph graph, bool number);
+
+/* Room for what the numbered copies need: their nodes and tickets. Return: 0 or -ENOMEM. */
+int graph_plan_room(struct err *err, struct graph_plan *plan);
+
+/* One kernel more, without copies. Return: NULL without memory. */
+struct graph_kernel *graph_plan_add_kernel(struct graph_plan *plan, struct graph_kernel kernel);
+
+/* One copy more of the kernel, without a number: its records are counted drops. Return: NULL without memory. */
+struct graph_copy *graph_plan_add_copy(struct graph_plan *plan, struct graph_kernel *kernel,
+                                       uint32_t site);
+
+/* After kernels or copies came or went: what cannot be copied, as nobody knows which occurrence it is. */
+void graph_plan_settle(struct graph_plan *plan);
+
+/* Its copies have no nodes any more: all of their records are drops for @reason. */
+void graph_plan_without_copies(struct graph_plan *plan, enum dmi_drop reason);
 
 /* What the copy reads, as the kernel's parameters say: plan and drop reason are set anew. */
 void graph_plan_copy(struct graph_copy *copy, const struct func *func,
@@ -72,6 +113,9 @@ void graph_plan_check_memory(struct graph_plan *plan);
 const struct func *graph_plan_func(const CUDA_KERNEL_NODE_PARAMS_v2 *params);
 /* The same of a node of any type. @params is filled in where it is a kernel. */
 const struct func *graph_plan_func_of(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v2 *params);
+
+/* The sites of all its kernels are switched off, and @why is said. */
+void graph_plan_give_up(const struct graph_plan *plan, const char *why);
 
 /* The clone and all memory of the plan. */
 void graph_plan_deinit(struct graph_plan *plan);

@@ -26,13 +26,14 @@ static void add(struct spare *s)
     pthread_mutex_unlock(&lock);
 }
 
-/* One of @c's whose slots are settled, NULL: there is none. It is the caller's. */
-static struct spare *take(const struct context *c, uint64_t settled)
+/* One of @c's for as many tickets whose slots are settled, NULL: there is none. It is the caller's. */
+static struct spare *take(const struct context *c, uint32_t n_tickets, uint64_t settled)
 {
     struct spare *found = NULL;
     pthread_mutex_lock(&lock);
     for (struct spare **at = &spares; *at && !found; at = &(*at)->next)
-        if ((*at)->context == c && (*at)->state.last_slot <= settled) {
+        if ((*at)->context == c && (*at)->state.n_tickets == n_tickets &&
+            (*at)->state.last_slot <= settled) {
             found = *at;
             *at = found->next;
             break;
@@ -47,7 +48,7 @@ static void reuse(const struct context *c, struct exec_state *state)
 {
     uint64_t settled = atomic_load_acquire(&c->settled); /* of encoder_main() */
     struct spare *waiting = NULL, *s;
-    while ((s = take(c, settled))) {
+    while ((s = take(c, state->n_tickets, settled))) {
         if (!s->state.event || driver_table.cuEventQuery(s->state.event) == CUDA_SUCCESS)
             break;
         s->next = waiting;
@@ -59,20 +60,24 @@ static void reuse(const struct context *c, struct exec_state *state)
         waiting = next;
     }
     if (s)
-        *state = (struct exec_state){ .memory = s->state.memory, .event = s->state.event };
+        *state = (struct exec_state){ .memory = s->state.memory,
+                                      .n_tickets = state->n_tickets,
+                                      .event = s->state.event };
     free(s);
 }
 
-int exec_state_init(struct err *err, const struct context *c, struct exec_state *state)
+int exec_state_init(struct err *err, const struct context *c, uint32_t n_tickets,
+                    struct exec_state *state)
 {
     CUresult r = CUDA_SUCCESS;
-    *state = (struct exec_state){ 0 };
+    size_t n_bytes = n_tickets * sizeof(struct dmi_ticket);
+    *state = (struct exec_state){ .n_tickets = n_tickets };
     reuse(c, state);
     if (!state->memory)
-        r = driver_table.cuMemAlloc_v2(&state->memory, sizeof(struct dmi_ticket));
+        r = driver_table.cuMemAlloc_v2(&state->memory, n_bytes);
     /* on our own stream: the NULL stream would wait for the application's */
     if (r == CUDA_SUCCESS)
-        r = driver_table.cuMemsetD8Async(state->memory, 0, sizeof(struct dmi_ticket), c->stream);
+        r = driver_table.cuMemsetD8Async(state->memory, 0, n_bytes, c->stream);
     if (r == CUDA_SUCCESS)
         r = driver_table.cuStreamSynchronize(c->stream);
     return r == CUDA_SUCCESS ? 0 : err_set(err, -EIO, "no memory for its state (error %d)", (int)r);

@@ -17,11 +17,11 @@ static CUresult remove_node(CUgraphNode node, CUgraph copy)
 /* The application's edges were left in when copies were put between. */
 static CUresult remove_ours(const struct exec *x, CUgraph copy)
 {
-    CUresult r = remove_node(x->plan.open, copy);
-    if (r == CUDA_SUCCESS)
-        r = remove_node(x->plan.close, copy);
-    for (uint32_t i = 0; i < x->plan.n_copies && r == CUDA_SUCCESS; i++)
-        r = remove_node(x->plan.copies[i].node, copy);
+    CUresult r = remove_node(x->plan.close.node, copy);
+    for (uint32_t i = 0; i < x->plan.n_tickets && r == CUDA_SUCCESS; i++)
+        r = remove_node(x->plan.opens[i].node, copy);
+    for (uint32_t i = 0; i < x->plan.n_nodes && r == CUDA_SUCCESS; i++)
+        r = remove_node(x->plan.nodes[i].node, copy);
     return r;
 }
 
@@ -31,7 +31,7 @@ CUgraphExec strip_exec(const struct exec *x)
     CUgraphExec stripped = NULL;
     cuuint64_t flags = 0;
     struct stream_relaxed relaxed = stream_relax();
-    if (driver_table.cuGraphInstantiateWithFlags &&
+    if (driver_table.cuGraphInstantiateWithFlags && x->plan.clone &&
         driver_table.cuGraphClone(&copy, x->plan.clone) == CUDA_SUCCESS) {
         if (driver_table.cuGraphExecGetFlags)
             driver_table.cuGraphExecGetFlags(x->handle, &flags);
@@ -78,16 +78,17 @@ static void strip(const struct exec *x, CUgraph graph)
     }
 }
 
-void strip_embedded(const struct exec *x, struct stream stream)
+bool strip_embedded(const struct exec *x, struct stream stream)
 {
     CUgraph graph, inner;
     CUgraphNode node;
     if (!stream_capture(stream, &graph, &node) || !node ||
         driver_table.cuGraphChildGraphNodeGetGraph(node, &inner) != CUDA_SUCCESS)
-        return;
+        return false;
     strip(x, inner);
     for (uint32_t i = 0; x && i < x->plan.n_copies; i++)
         if (!x->plan.copies[i].dead)
             session_problem(x->plan.copies[i].site, PROBLEM_UNSUPPORTED,
                             "a graph with it was launched into a capture: not captured there");
+    return true;
 }

@@ -17,8 +17,9 @@ CUgraphExec strip_exec(const struct exec *exec);
 
 /*
  * What a launch of @exec on a capturing stream has embedded there becomes the application's alone: nodes of ours go.
- * NULL: of an exec that holds none; the graphs are new all the same.
+ * NULL: of an exec that holds none; the graphs are new all the same. Return: false if there is no such thing: @stream is
+ * not being captured, or the driver does not say.
  */
-void strip_embedded(const struct exec *exec, struct stream stream);
+bool strip_embedded(const struct exec *exec, struct stream stream);
 
 #endif

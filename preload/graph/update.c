@@ -2,97 +2,187 @@
 #include "preload/graph/update.h"
 
 #include "core/atomic.h"
-#include "core/cleanup.h"
 #include "preload/base/driver.h"
+#include "preload/context/lifetime.h"
 #include "preload/graph/instrument.h"
 #include "preload/graph/order.h"
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
+
+/* Positions of the exec's graph that an update is for. */
+struct range {
+    uint32_t first, n;  /* UINT32_MAX: all */
+    CUgraphNode within; /* the application's child graph node, NULL: the whole graph */
+};
+
+static bool in_range(const struct range *range, const struct graph_kernel *kernel)
+{
+    return range->n == UINT32_MAX ||
+           (kernel->position != PLAN_NONE && kernel->position - range->first < range->n);
+}
+
+static int no_memory(struct err *err)
+{
+    return err_set(err, -ENOMEM, "no memory for an update's copies");
+}
 
 /* ------------------------------------------------------------------------- places */
 
-/* @kernel is at @pair in the new graph: its copies read what the kernel there gets. */
-static void fit_kernel(struct graph_plan *to, const struct graph_plan *from,
-                       struct graph_kernel *kernel, const struct node_pair *pair)
+static struct graph_kernel *kernel_at(struct graph_plan *plan, uint32_t position)
 {
-    CUDA_KERNEL_NODE_PARAMS_v2 k;
-    const struct func *func = graph_plan_func_of(pair->app, &k);
-    kernel->node = pair->node;
-    kernel->graph = pair->graph;
-    kernel->func = func ? func : &func_unmatched;
-    for (uint32_t c = kernel->first_copy; c < kernel->first_copy + kernel->n_copies; c++) {
-        struct graph_copy *copy = &to->copies[c];
-        *copy = (struct graph_copy){ .site = from->copies[c].site, .dead = true };
-        for (uint32_t s = 0; func && s < func->match.n_sites && copy->dead; s++)
-            copy->dead = func->match.sites[s] != copy->site;
-        if (copy->dead)
-            plan_refused(copy->site, DMI_DROP_UNSUPPORTED, &copy->plan);
-        else
-            graph_plan_copy(copy, func, &k);
-    }
-    exec_report_new_sites(from, kernel, func);
+    for (uint32_t i = 0; i < plan->n_kernels; i++)
+        if (plan->kernels[i].position == position && plan->kernels[i].func != &func_unmatched)
+            return &plan->kernels[i];
+    return NULL;
 }
 
-/*
- * The kernels of @from at the @n positions from @first on get places in @to, whose pairs are in the order of positions;
- * the others have no copies there. Graphs of another shape are the driver's to refuse.
- */
-static int fit_kernels(struct err *err, struct graph_plan *to, const struct graph_plan *from,
-                       uint32_t first, uint32_t n)
+static struct graph_copy *copy_of(struct graph_plan *plan, const struct graph_kernel *kernel,
+                                  uint32_t site)
 {
-    to->kernels = calloc(from->n_kernels + 1, sizeof *to->kernels);
-    to->copies = calloc(from->n_copies + 1, sizeof *to->copies);
-    if (!to->kernels || !to->copies)
-        return err_set(err, -ENOMEM, "no memory for an update's copies");
-    to->n_kernels = from->n_kernels;
-    to->n_copies = from->n_copies;
-    for (uint32_t i = 0; i < from->n_kernels; i++) {
-        uint32_t at = from->kernels[i].position - first;
-        to->kernels[i] = from->kernels[i];
-        if (at >= n)
-            to->kernels[i].n_copies = 0;
-        else if (at >= to->map.n)
-            return err_set(err, -EINVAL, "the new graph has fewer nodes");
-        else
-            fit_kernel(to, from, &to->kernels[i], &to->map.pairs[at]);
+    for (EACH_COPY(plan, kernel, c))
+        if (plan->copies[c].site == site)
+            return &plan->copies[c];
+    return NULL;
+}
+
+/* A kernel of the exec that is none of the spec's in the new graph: its copies stay, dead. */
+static struct graph_kernel *add_place(struct err *err, struct graph_plan *to, uint32_t position,
+                                      const struct graph_kernel *old)
+{
+    const struct node_pair *pair = node_map_at(&to->map, position);
+    struct graph_kernel *kernel = NULL;
+    if (!pair)
+        err_set(err, -EINVAL, "the new graph has fewer nodes");
+    else if (!(kernel =
+                   graph_plan_add_kernel(to, (struct graph_kernel){ .app = pair->app,
+                                                                    .node = pair->node,
+                                                                    .graph = pair->graph,
+                                                                    .position = position,
+                                                                    .enabled = old->enabled,
+                                                                    .ordered = true,
+                                                                    .func = &func_unmatched,
+                                                                    .context = old->context })))
+        no_memory(err);
+    return kernel;
+}
+
+/* The numbered copies of @old, a kernel of @from, get the same numbers in @to. */
+static int take_numbers(struct err *err, struct graph_plan *to, const struct graph_plan *from,
+                        const struct graph_kernel *old, uint32_t position)
+{
+    struct graph_kernel *kernel = kernel_at(to, position);
+    for (EACH_COPY(from, old, c)) {
+        const struct graph_copy *before = &from->copies[c];
+        if (before->number == PLAN_NONE)
+            continue;
+        if (!kernel && !(kernel = add_place(err, to, position, old)))
+            return err->code;
+        struct graph_copy *copy = copy_of(to, kernel, before->site);
+        bool dead = !copy;
+        if (dead && !(copy = graph_plan_add_copy(to, kernel, before->site)))
+            return no_memory(err);
+        copy->number = before->number;
+        copy->dead = dead;
+        if (dead)
+            plan_refused(copy->site, DMI_DROP_UNSUPPORTED, &copy->plan);
     }
     return 0;
 }
 
-/* ------------------------------------------------------------------------- kernels without a place */
-
-/* Has the plan a kernel at the place that @pair has in the new graph, counted from @first? */
-static bool has_kernel_at(const struct graph_plan *plan, const struct node_pair *pair,
-                          uint32_t first)
+/* Graphs of another shape are the driver's to refuse. */
+static int fit(struct err *err, struct graph_plan *to, const struct graph_plan *from,
+               const struct range *range)
 {
-    for (uint32_t i = 0; plan && pair && i < plan->n_kernels; i++)
-        if (plan->kernels[i].position - first == pair->position)
-            return true;
-    return false;
+    int r = 0;
+    for (uint32_t i = 0; i < from->n_kernels && !r; i++)
+        if (in_range(range, &from->kernels[i]))
+            r = take_numbers(err, to, from, &from->kernels[i],
+                             from->kernels[i].position - range->first);
+    to->n_nodes = from->n_nodes;
+    to->n_tickets = from->n_tickets;
+    return r;
 }
 
-/* Sites of @graph at places where @plan (NULL: it holds nothing of ours) has no copies. */
-static void report_strangers(const struct graph_plan *plan, const struct node_map *map,
-                             CUgraph graph, uint32_t first)
+/* ------------------------------------------------------------------------- what the exec's plan becomes */
+
+static int push(struct err *err, struct graph_plan *to, const struct graph_plan *from,
+                struct graph_kernel kernel)
 {
-    size_t n;
-    _cleanup_(freep) struct order_item *items = order_items(graph, &n);
-    for (size_t i = 0; i < n; i++) {
-        const struct node_pair *pair = map ? node_map_find(map, items[i].node) : NULL;
-        CUgraph inner;
-        CUDA_KERNEL_NODE_PARAMS_v2 k;
-        if (!items[i].is_child && !has_kernel_at(plan, pair, first))
-            exec_report_new_sites(plan, NULL, graph_plan_func_of(items[i].node, &k));
-        else if (items[i].is_child &&
-                 driver_table.cuGraphChildGraphNodeGetGraph(items[i].node, &inner) == CUDA_SUCCESS)
-            report_strangers(plan, map, inner, first);
+    uint32_t first = kernel.first_copy;
+    struct graph_kernel *added = graph_plan_add_kernel(to, kernel);
+    for (uint32_t c = first; added && c != PLAN_NONE; c = from->copies[c].next) {
+        struct graph_copy *copy = graph_plan_add_copy(to, added, from->copies[c].site);
+        if (!copy)
+            return no_memory(err);
+        *copy = from->copies[c];
+        copy->next = PLAN_NONE;
     }
+    return added ? 0 : no_memory(err);
 }
 
-void update_report(CUgraph graph)
+static bool enabled_in(const struct exec *x, const struct graph_kernel *old,
+                       const struct node_pair *pair)
 {
-    report_strangers(NULL, NULL, graph, 0);
+    unsigned on = 1;
+    if (old)
+        return old->enabled;
+    if (pair && driver_table.cuGraphNodeGetEnabled &&
+        driver_table.cuGraphNodeGetEnabled(x->handle, pair->node, &on) != CUDA_SUCCESS)
+        on = 1;
+    return on != 0;
+}
+
+static void report_stranger(const struct graph_update *u, const struct graph_kernel *kernel)
+{
+    for (EACH_COPY(&u->plan, kernel, c))
+        if (u->plan.copies[c].number == PLAN_NONE)
+            session_problem(u->plan.copies[c].site, PROBLEM_UNSUPPORTED,
+                            "kernel %s came into a graph after it was instantiated: not captured",
+                            kernel->func->name);
+}
+
+/* The kernels of the new graph, named as the application names the exec's nodes: by its first graph. */
+static int push_new(struct err *err, struct exec *x, struct graph_update *u,
+                    const struct range *range, bool ordered)
+{
+    int r = 0;
+    for (uint32_t i = 0; i < u->plan.n_kernels && !r; i++) {
+        struct graph_kernel kernel = u->plan.kernels[i];
+        uint32_t position = kernel.position + range->first;
+        const struct node_pair *pair = x->plan.map.n ? node_map_at(&x->plan.map, position) : NULL;
+        report_stranger(u, &kernel);
+        kernel.enabled = enabled_in(x, kernel_at(&x->plan, position), pair);
+        kernel.app = pair ? pair->app : NULL;
+        kernel.node = pair ? pair->node : NULL;
+        kernel.graph = pair ? pair->graph : NULL;
+        kernel.position = pair ? position : PLAN_NONE;
+        kernel.ordered = kernel.ordered && ordered;
+        r = push(err, &u->next, &u->plan, kernel);
+    }
+    return r;
+}
+
+/* What is out of the range stays; what is in it comes from the new graph, to the place of its child graph node. */
+static int merge(struct err *err, struct exec *x, struct graph_update *u, const struct range *range)
+{
+    bool pushed = false;
+    int r = 0;
+    u->next.refused = x->plan.refused;
+    for (uint32_t i = 0; i < x->plan.n_kernels && !r; i++) {
+        const struct graph_kernel *kernel = &x->plan.kernels[i];
+        if (!in_range(range, kernel))
+            r = push(err, &u->next, &x->plan, *kernel);
+        if (r || pushed || !range->within || kernel->app != range->within)
+            continue;
+        r = push_new(err, x, u, range, true);
+        pushed = true;
+    }
+    if (!r && !pushed)
+        r = push_new(err, x, u, range, !range->within);
+    graph_plan_settle(&u->next);
+    return r;
 }
 
 /* ------------------------------------------------------------------------- updates */
@@ -100,89 +190,136 @@ void update_report(CUgraph graph)
 static void update_free(struct graph_update *u)
 {
     graph_plan_deinit(&u->plan);
+    graph_plan_deinit(&u->next);
     free(u);
 }
 
-static int build(struct err *err, struct graph_update *u, const struct graph_plan *from,
-                 CUgraph graph, uint32_t first, uint32_t n)
+static int instrument(struct err *err, struct graph_update *u)
 {
-    int r = graph_plan_clone(err, &u->plan, graph);
-    if (!r)
-        r = fit_kernels(err, &u->plan, from, first, n);
+    int r = graph_plan_room(err, &u->plan);
     if (!r)
         r = instrument_copies(err, &u->plan);
-    if (!r && u->complete)
-        r = instrument_open_close(err, &u->plan);
-    node_map_sort(&u->plan.map);
+    return !r && u->complete ? instrument_open_close(err, &u->plan) : r;
+}
+
+/* The first sites of an exec: their launches are counted in the context that is current. */
+static int count_here(struct err *err, struct graph_plan *plan)
+{
+    plan->context = context_current();
+    for (uint32_t i = 0; i < plan->n_kernels; i++)
+        plan->kernels[i].context = plan->context;
+    return plan->context && plan->context->sites ? 0 : no_memory(err);
+}
+
+static int build(struct err *err, struct graph_update *u, struct exec *x, CUgraph graph,
+                 const struct range *range)
+{
+    int r = graph_plan_build(err, &u->plan, graph, false);
+    if (!r && u->plan.has_sites && !u->plan.context)
+        r = count_here(err, &u->plan);
+    if (!r)
+        r = fit(err, &u->plan, &x->plan, range);
+    if (!r)
+        r = merge(err, x, u, range);
+    if (!r)
+        r = exec_make_room(err, x, u->next.n_copies);
+    if (!r && u->plan.clone)
+        r = instrument(err, u);
     return r;
 }
 
-/* The positions [first, first + n) of @x are to become as @graph is. */
-static struct graph_update *prepare(struct exec *x, CUgraph graph, uint32_t first, uint32_t n,
-                                    bool complete)
+static bool has_nodes(const struct exec *x, const struct range *range)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < x->plan.n_kernels && !any; i++)
+        for (EACH_COPY(&x->plan, &x->plan.kernels[i], c))
+            any = any ||
+                  (in_range(range, &x->plan.kernels[i]) && x->plan.copies[c].number != PLAN_NONE);
+    return any;
+}
+
+/* Stands for an update of which nothing could be learned. */
+static struct graph_update unknown;
+
+static struct graph_update *prepare(struct exec *x, CUgraph graph, const struct range *range)
 {
     struct err err = { 0 };
     struct graph_update *u = calloc(1, sizeof *u);
     if (!u)
-        return NULL;
+        return &unknown;
     u->plan.context = x->plan.context;
+    /* a child graph in which nothing of ours stands is the application's own */
+    u->plan.refused =
+        range->within && !has_nodes(x, range) ? DMI_DROP_UNSUPPORTED : x->plan.refused;
     u->plan.state = x->plan.state;
     u->plan.epoch = atomic_load_acquire(&session.memory_epoch); /* of session_memory_freed() */
-    u->complete = complete;
+    u->complete = !range->within;
     struct stream_relaxed relaxed = stream_relax();
-    int r = build(&err, u, &x->plan, graph, first, n);
-    if (!r)
-        report_strangers(&x->plan, &u->plan.map, graph, first);
+    int r = build(&err, u, x, graph, range);
     stream_unrelax(&relaxed);
     if (!r)
         return u;
     update_free(u);
-    return NULL;
+    return &unknown;
+}
+
+/* An exec of which nothing is known: is the update any better? */
+static struct graph_update *prepare_unknown(CUgraph graph)
+{
+    return order_has_sites(graph) ? &unknown : NULL;
 }
 
 struct graph_update *update_prepare(struct exec *x, CUgraph graph)
 {
-    return prepare(x, graph, 0, UINT32_MAX, true);
+    struct range all = { .n = UINT32_MAX };
+    return x ? prepare(x, graph, &all) : prepare_unknown(graph);
 }
 
 struct graph_update *update_prepare_child(struct exec *x, CUgraphNode app, CUgraph graph)
 {
-    const struct node_pair *p = node_map_find(&x->plan.map, app);
-    bool any = false;
-    for (uint32_t i = 0; p && i < x->plan.n_kernels && !any; i++)
-        any = x->plan.kernels[i].position - p->first < p->n;
-    if (any)
-        return prepare(x, graph, p->first, p->n, false);
-    update_report(graph);
-    return NULL;
+    const struct node_pair *p = x ? node_map_find(&x->plan.map, app) : NULL;
+    struct range range = { .first = p ? p->first : 0, .n = p ? p->n : 0, .within = app };
+    return x ? prepare(x, graph, &range) : prepare_unknown(graph);
+}
+
+CUgraph update_graph(const struct graph_update *u, CUgraph graph)
+{
+    return u && u->plan.clone ? u->plan.clone : graph;
 }
 
 /* The exec goes on with the nodes that it was created from. */
-static void take_over(struct graph_copy *to, const struct graph_copy *from, bool check_memory)
+static void take_over(struct exec *x, struct graph_update *u)
 {
-    CUgraphNode node = to->node;
-    bool off = to->off;
-    *to = *from;
-    to->node = node;
-    to->off = off;
-    if (check_memory && !to->dead)
-        to->drop = plan_check_memory(&to->plan, 0, &to->range);
+    struct graph_kernel *kernels = x->plan.kernels;
+    struct graph_copy *copies = x->plan.copies;
+    x->plan.kernels = u->next.kernels;
+    x->plan.n_kernels = u->next.n_kernels;
+    x->plan.copies = u->next.copies;
+    x->plan.n_copies = u->next.n_copies;
+    x->plan.has_sites = u->next.has_sites;
+    x->plan.context = u->plan.context;
+    u->next.kernels = kernels;
+    u->next.copies = copies;
+    x->plan.epoch =
+        0; /* copies of both were checked at different times: the next launch checks all */
+    if (u->complete)
+        x->empty = true; /* the update's opens came with empty tickets */
+}
+
+/* The exec is updated, and what it holds now could not be found out. */
+static void give_up(const struct exec *x)
+{
+    if (x)
+        graph_plan_give_up(&x->plan, "is in a graph exec whose update could not be followed");
+    session_give_up_all("an update of a graph exec could not be followed");
 }
 
 void update_done(struct exec *x, struct graph_update *u, bool success)
 {
-    for (uint32_t i = 0; i < x->plan.n_kernels && success; i++) {
-        struct graph_kernel *kernel = &x->plan.kernels[i];
-        const struct graph_kernel *now = &u->plan.kernels[i];
-        if (!now->n_copies)
-            continue;
-        kernel->func = now->func;
-        for (uint32_t c = kernel->first_copy; c < kernel->first_copy + kernel->n_copies; c++)
-            take_over(&x->plan.copies[c], &u->plan.copies[c], x->plan.epoch != u->plan.epoch);
-    }
-    if (success && u->complete) {
-        x->plan.epoch = u->plan.epoch;
-        x->empty = true; /* the update's open came with the empty ticket */
-    }
-    update_free(u);
+    if (success && u == &unknown)
+        give_up(x);
+    else if (success)
+        take_over(x, u);
+    if (u != &unknown)
+        update_free(u);
 }

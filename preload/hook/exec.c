@@ -13,27 +13,28 @@
 
 /* ------------------------------------------------------------------------- instantiating */
 
-/* A clone to be instantiated in @graph's place, NULL: none. */
-static struct exec *prepare(CUgraph graph, unsigned long long flags)
+static struct exec *prepare(CUgraphExec *handle, CUgraph graph, unsigned long long flags)
 {
     struct session_call call;
     struct exec *x = NULL;
-    if (!session_armed() || !graph || (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH))
+    if (!session_armed() || !handle || !graph)
         return NULL;
     if (session_enter(&call))
-        x = exec_prepare(graph);
+        x = exec_prepare(graph, flags);
     session_leave(&call);
     return x;
 }
 
-/* Could the clone be instantiated? If not, the application's own graph gives the answer. */
-static bool created(struct exec *x, CUresult r, const CUgraphExec *handle)
+/* Is the driver to be asked again? Where a clone could not be instantiated, the application's own graph answers. */
+static bool refused(struct exec **x, CUresult r, const CUgraphExec *handle)
 {
     struct session_call call;
+    if (!*x)
+        return false;
     session_enter(&call);
-    bool ours = exec_created(x, r == CUDA_SUCCESS ? *handle : NULL);
+    bool again = exec_created(x, r == CUDA_SUCCESS ? *handle : NULL);
     session_leave(&call);
-    return ours;
+    return again;
 }
 
 #define INSTANTIATE_LOG(name)                                                                      \
@@ -41,13 +42,12 @@ static bool created(struct exec *x, CUresult r, const CUgraphExec *handle)
                                  char *log, size_t n_log)                                          \
     {                                                                                              \
         __typeof__(name) *real = REAL(name);                                                       \
-        struct exec *x = handle ? prepare(graph, 0) : NULL;                                        \
-        if (x) {                                                                                   \
-            CUresult r = real(handle, x->plan.clone, error_node, log, n_log);                      \
-            if (created(x, r, handle))                                                             \
-                return r;                                                                          \
-        }                                                                                          \
-        return real(handle, graph, error_node, log, n_log);                                        \
+        struct exec *x = prepare(handle, graph, 0);                                                \
+        CUresult r;                                                                                \
+        do                                                                                         \
+            r = real(handle, exec_graph(x, graph), error_node, log, n_log);                        \
+        while (refused(&x, r, handle));                                                            \
+        return r;                                                                                  \
     }
 INSTANTIATE_LOG(cuGraphInstantiate)
 INSTANTIATE_LOG(cuGraphInstantiate_v2)
@@ -56,30 +56,31 @@ EXPORT CUresult CUDAAPI cuGraphInstantiateWithFlags(CUgraphExec *handle, CUgraph
                                                     unsigned long long flags)
 {
     __typeof__(cuGraphInstantiateWithFlags) *real = REAL(cuGraphInstantiateWithFlags);
-    struct exec *x = handle ? prepare(graph, flags) : NULL;
-    if (x) {
-        CUresult r = real(handle, x->plan.clone, flags);
-        if (created(x, r, handle))
-            return r;
-    }
-    return real(handle, graph, flags);
+    struct exec *x = prepare(handle, graph, flags);
+    CUresult r;
+    do
+        r = real(handle, exec_graph(x, graph), flags);
+    while (refused(&x, r, handle));
+    return r;
 }
 
+/* What the driver says in @params of a clone that it refuses is not for the application. */
 #define INSTANTIATE_PARAMS(name)                                                                   \
     EXPORT CUresult CUDAAPI name(CUgraphExec *handle, CUgraph graph,                               \
                                  CUDA_GRAPH_INSTANTIATE_PARAMS *params)                            \
     {                                                                                              \
         __typeof__(name) *real = REAL(name);                                                       \
-        struct exec *x = handle && params ? prepare(graph, params->flags) : NULL;                  \
-        if (x) {                                                                                   \
-            CUDA_GRAPH_INSTANTIATE_PARAMS copy = *params;                                          \
-            CUresult r = real(handle, x->plan.clone, &copy);                                       \
-            if (created(x, r, handle)) {                                                           \
-                *params = copy;                                                                    \
-                return r;                                                                          \
-            }                                                                                      \
-        }                                                                                          \
-        return real(handle, graph, params);                                                        \
+        struct exec *x = params ? prepare(handle, graph, params->flags) : NULL;                    \
+        if (!x)                                                                                    \
+            return real(handle, graph, params);                                                    \
+        CUDA_GRAPH_INSTANTIATE_PARAMS given;                                                       \
+        CUresult r;                                                                                \
+        do {                                                                                       \
+            given = *params;                                                                       \
+            r = real(handle, exec_graph(x, graph), &given);                                        \
+        } while (refused(&x, r, handle));                                                          \
+        *params = given;                                                                           \
+        return r;                                                                                  \
     }
 INSTANTIATE_PARAMS(cuGraphInstantiateWithParams)
 INSTANTIATE_PARAMS(cuGraphInstantiateWithParams_ptsz)
@@ -123,7 +124,7 @@ static bool plain_is_embedded(struct stream stream)
         struct session_call call;                                                                  \
         struct graph_job job;                                                                      \
         struct exec *x = exec_find(handle);                                                        \
-        if (__builtin_expect(!x, 1)) {                                                             \
+        if (__builtin_expect(!exec_concerns_us(x), 1)) {                                           \
             bool embedded = plain_is_embedded(stream);                                             \
             CUresult r = real(handle, cu_stream);                                                  \
             if (embedded)                                                                          \
@@ -154,12 +155,10 @@ GRAPH_LAUNCH(cuGraphLaunch_ptsz, true)
         .kernelParams = (p)->kernelParams, .extra = (p)->extra                                     \
     }
 
-static void follow_kernel(struct exec *x, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v2 *k)
+static void follow_kernel(CUresult r, CUgraphExec handle, CUgraphNode node,
+                          const CUDA_KERNEL_NODE_PARAMS_v2 *k)
 {
-    struct session_call call;
-    if (session_enter(&call))
-        exec_kernel_changed(x, node, k);
-    session_leave(&call);
+    AFTER_SUCCESS(r, exec_kernel_changed(exec_find(handle), node, k));
 }
 
 EXPORT CUresult CUDAAPI cuGraphExecKernelNodeSetParams(CUgraphExec handle, CUgraphNode node,
@@ -167,8 +166,8 @@ EXPORT CUresult CUDAAPI cuGraphExecKernelNodeSetParams(CUgraphExec handle, CUgra
 {
     struct exec *x = exec_find(handle);
     CUresult r = REAL(cuGraphExecKernelNodeSetParams)(handle, exec_node(x, node), params);
-    if (x && r == CUDA_SUCCESS)
-        follow_kernel(x, node, &KERNEL_PARAMS(params, params->func));
+    if (r == CUDA_SUCCESS)
+        follow_kernel(r, handle, node, &KERNEL_PARAMS(params, params->func));
     return r;
 }
 
@@ -177,28 +176,31 @@ EXPORT CUresult CUDAAPI cuGraphExecKernelNodeSetParams_v2(CUgraphExec handle, CU
 {
     struct exec *x = exec_find(handle);
     CUresult r = REAL(cuGraphExecKernelNodeSetParams_v2)(handle, exec_node(x, node), params);
-    if (x && r == CUDA_SUCCESS)
-        follow_kernel(x, node, params);
+    follow_kernel(r, handle, node, params);
     return r;
 }
 
-/* A clone of @graph with nodes of ours for the child graph of @node, NULL: none is needed, or it cannot be. */
-static struct graph_update *prepare_child(struct exec *x, CUgraphNode node, CUgraph graph)
+/* An update of an exec, or of a child graph of it, under way; NULL: nothing of ours is concerned. */
+static struct graph_update *prepare_update(CUgraphExec handle, CUgraphNode within, CUgraph graph)
 {
     struct session_call call;
-    if (!x || !graph)
+    struct graph_update *update = NULL;
+    if (!graph || !(session_armed() || exec_find(handle)))
         return NULL;
-    session_enter(&call);
-    struct graph_update *update = update_prepare_child(x, node, graph);
+    struct exec *x = exec_find(handle);
+    if (session_enter(&call) || x)
+        update = within ? update_prepare_child(x, within, graph) : update_prepare(x, graph);
     session_leave(&call);
     return update;
 }
 
-static void updated(struct exec *x, struct graph_update *update, CUresult r)
+static void updated(CUgraphExec handle, struct graph_update *update, CUresult r)
 {
     struct session_call call;
+    if (!update)
+        return;
     session_enter(&call);
-    update_done(x, update, r == CUDA_SUCCESS);
+    update_done(exec_find(handle), update, r == CUDA_SUCCESS);
     session_leave(&call);
 }
 
@@ -206,11 +208,10 @@ EXPORT CUresult CUDAAPI cuGraphExecChildGraphNodeSetParams(CUgraphExec handle, C
                                                            CUgraph child)
 {
     __typeof__(cuGraphExecChildGraphNodeSetParams) *real = REAL(cuGraphExecChildGraphNodeSetParams);
-    struct exec *x = exec_find(handle);
-    struct graph_update *update = prepare_child(x, node, child);
-    CUresult r = real(handle, exec_node(x, node), update ? update->plan.clone : child);
-    if (update)
-        updated(x, update, r);
+    CUgraphNode named = exec_node(exec_find(handle), node);
+    struct graph_update *update = prepare_update(handle, node, child);
+    CUresult r = real(handle, named, update_graph(update, child));
+    updated(handle, update, r);
     return r;
 }
 
@@ -219,19 +220,19 @@ EXPORT CUresult CUDAAPI cuGraphExecNodeSetParams(CUgraphExec handle, CUgraphNode
 {
     __typeof__(cuGraphExecNodeSetParams) *real = REAL(cuGraphExecNodeSetParams);
     CUgraph child = params && params->type == CU_GRAPH_NODE_TYPE_GRAPH ? params->graph.graph : NULL;
-    struct exec *x = exec_find(handle);
-    struct graph_update *update = prepare_child(x, node, child);
+    CUgraphNode named = exec_node(exec_find(handle), node);
+    struct graph_update *update = child ? prepare_update(handle, node, child) : NULL;
     if (update) {
         CUgraphNodeParams ours = *params;
-        ours.graph.graph = update->plan.clone;
-        CUresult r = real(handle, exec_node(x, node), &ours);
-        updated(x, update, r);
+        ours.graph.graph = update_graph(update, child);
+        CUresult r = real(handle, named, &ours);
+        updated(handle, update, r);
         return r;
     }
-    CUresult r = real(handle, exec_node(x, node), params);
-    if (x && r == CUDA_SUCCESS && params->type == CU_GRAPH_NODE_TYPE_KERNEL) {
+    CUresult r = real(handle, named, params);
+    if (r == CUDA_SUCCESS && params->type == CU_GRAPH_NODE_TYPE_KERNEL) {
         const CUDA_KERNEL_NODE_PARAMS_v3 *p = &params->kernel;
-        follow_kernel(x, node, &KERNEL_PARAMS(p, p->func ? p->func : (CUfunction)p->kern));
+        follow_kernel(r, handle, node, &KERNEL_PARAMS(p, p->func ? p->func : (CUfunction)p->kern));
     }
     return r;
 }
@@ -280,21 +281,6 @@ EXEC_NODE(cuGraphExecBatchMemOpNodeSetParams,
 
 /* ------------------------------------------------------------------------- updating */
 
-static struct graph_update *prepare_update(struct exec *x, CUgraph graph)
-{
-    struct session_call call;
-    struct graph_update *update = NULL;
-    if (!graph || !(x || session_armed()))
-        return NULL;
-    bool armed = session_enter(&call);
-    if (x)
-        update = update_prepare(x, graph);
-    else if (armed)
-        update_report(graph);
-    session_leave(&call);
-    return update;
-}
-
 static CUgraphExec stripped(const struct exec *x)
 {
     struct session_call call;
@@ -325,21 +311,22 @@ static CUresult call_update(const struct update_call *c, CUgraphExec exec, CUgra
  */
 static CUresult update_exec(const struct update_call *c, CUgraphExec handle, CUgraph graph)
 {
+    struct graph_update *update = prepare_update(handle, NULL, graph);
+    CUgraph given = update_graph(update, graph);
+    CUresult r = call_update(c, handle, given);
+    updated(handle, update, r);
     struct exec *x = exec_find(handle);
-    struct graph_update *update = prepare_update(x, graph);
-    if (update) {
-        CUresult r = call_update(c, handle, update->plan.clone);
-        updated(x, update, r);
-        if (r == CUDA_SUCCESS)
-            return r;
-    }
-    CUgraphExec plain = x ? stripped(x) : NULL;
+    if (r == CUDA_SUCCESS || !x || !x->plan.clone)
+        return r;
+    CUgraphExec plain = stripped(x);
     if (plain) {
-        CUresult r = call_update(c, plain, graph);
+        CUresult own = call_update(c, plain, graph);
         driver_table.cuGraphExecDestroy(plain);
-        if (r != CUDA_SUCCESS)
-            return r;
+        if (own != CUDA_SUCCESS)
+            return own;
         /* only with nodes of ours it cannot be updated: the driver reports another shape */
+    } else if (given == graph) {
+        return r;
     }
     return call_update(c, handle, graph);
 }

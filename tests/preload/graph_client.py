@@ -291,8 +291,16 @@ def without_rows(c):
         ok(cu.cuGraphExecDestroy(exe))
 
 
+def crowded(c):
+    """3 KiB of each of two sites in a launch."""
+    graph, _ = by_hand(c, [(name, b, 256, b + 1) for b in range(3) for name in ("block", "other")])
+    exe = ok(cu.cuGraphInstantiate(graph, 0))
+    for _ in range(5):
+        ok(cu.cuGraphLaunch(exe, c.streams[0]))
+
+
 SCENARIOS = {f.__name__: f for f in (reuse, fork_join, two_execs, rows, piecewise, in_flight, update, enable, child, queries,
-                                     embedded, switched, updatable, contexts, destroyed, without_rows)}
+                                     embedded, switched, updatable, contexts, destroyed, without_rows, crowded)}
 
 if __name__ == "__main__":
     client = Client()

@@ -17,7 +17,7 @@ import time
 
 import pytest
 
-from harness import BUILD, PRELOAD, environment
+from harness import BUILD, PRELOAD, Tally, environment
 from kit import Run, site, spec
 
 CLIENT = BUILD / "tests" / "preload" / "graph_calls"
@@ -90,14 +90,17 @@ class Runner:
 
 
 def launches_told(lines):
-    """[[(site, place, rows)]], by launch; those that record nothing are left out."""
-    launches = []
+    """[[(site, place, rows)]], by launch, those that record nothing are left out; and [(site, rows)] that must be drops."""
+    launches, left = [], []
     for line in lines:
+        words = line.split()
         if line == "launch":
             launches.append([])
+        elif words[-1] == "left":
+            left.append((int(words[0]), int(words[2])))
         else:
-            launches[-1].append(tuple(map(int, line.split())))
-    return [sorted(launch, key=lambda r: r[0]) for launch in launches if launch]
+            launches[-1].append(tuple(map(int, words)))
+    return [sorted(launch, key=lambda r: r[0]) for launch in launches if launch], left
 
 
 def launches_held(run):
@@ -150,24 +153,28 @@ def odd(expected, held, site):
 
 def account(outcome, variant):
     folders = sorted(p for p in (outcome.folder / "out").iterdir() if p.is_dir()) if (outcome.folder / "out").is_dir() else []
-    expected = launches_told(outcome.told)
+    expected, left = launches_told(outcome.told)
     if not folders:
-        return f"{variant.name}: no run was written\n{outcome.stderr[-1500:]}" if expected else ""
+        return f"{variant.name}: no run was written\n{outcome.stderr[-1500:]}" if expected or left else ""
     run = Run(folders[0])
     if run.balance():
         return f"{variant.name}: {run.balance()}\n{outcome.stderr[-1500:]}"
     held, wrong = launches_held(run)
     for i in range(len(SITES)):
-        told = [r for launch in expected for r in launch if r[0] == i]
-        counted = run.counters.expected[i]
-        if (counted.records, counted.rows) != (len(told), sum(r[2] for r in told)):
+        rows_left = [rows for site, rows in left if site == i]
+        told = [r[2] for launch in expected for r in launch if r[0] == i] + rows_left
+        counted, unsupported = run.counters.expected[i], run.counters.dropped[i].get("unsupported", Tally())
+        if (counted.records, counted.rows) != (len(told), sum(told)):
             return (f"{variant.name}: site {i}: {counted.records} records of {counted.rows} rows were expected by the library, "
-                    f"{len(told)} of {sum(r[2] for r in told)} by the program\n{outcome.stderr[-1500:]}{odd(expected, held, i)}")
+                    f"{len(told)} of {sum(told)} by the program\n{outcome.stderr[-1500:]}{odd(expected, held, i)}")
+        if (unsupported.records, unsupported.rows) != (len(rows_left), sum(rows_left)):
+            return (f"{variant.name}: site {i}: {unsupported.records} of {unsupported.rows} rows were left alone by the library, "
+                    f"{len(rows_left)} of {sum(rows_left)} by the program\n{outcome.stderr[-1500:]}{odd(expected, held, i)}")
     if wrong:
         return f"{variant.name}: a record does not hold what its kernel wrote: {wrong}"
     if not variant.exact:
         return ""
-    dropped = sum(sum(t.records for t in d.values()) for d in run.counters.dropped)
+    dropped = sum(t.records for d in run.counters.dropped for reason, t in d.items() if reason != "unsupported")
     if dropped:
         return f"{variant.name}: {dropped} records dropped: {run.counters.dropped}\n{outcome.stderr[-1500:]}"
     expected = [[(s, None if s == BEFORE else place, rows) for s, place, rows in launch] for launch in expected]
@@ -206,7 +213,7 @@ class Search:
             self.tidy(other)
             if text:
                 break
-        n = sum(len(launches_told(outcome.told)) for outcome in plain.values())
+        n = sum(len(launches_told(outcome.told)[0]) for outcome in plain.values())
         self.tidy(*plain.values())
         return text, variant, n
 

@@ -192,6 +192,18 @@ def test_a_ticket_is_used_once(bench, n):
                 "it could not be set: all others' records are right", f"{len(run.of(0))} records, {dropped}")
 
 
+def test_sites_that_fit_are_taken(bench, scenario):
+    """Of a launch with more than the ring holds, the first site is captured whole, the other one dropped whole."""
+    head = "ring: {bytes: 4K, slots: 16}\noverload: {mode: complete, wait_ms: 20000}\n"
+    result = scenario("crowded", spec(site("block"), site("other", kernel="^other$"), head=head))
+    run = result.run()
+    bench.check(not run.balance(), "accounting balances", run.balance())
+    bench.check([r.words for r in run.of(0)] == [filled(s, 256) for s in (1, 2, 3)] * 5, "the site that fits is captured",
+                f"{len(run.of(0))} records, {run.counters.dropped[0]}")
+    bench.check(not run.of(1) and run.counters.dropped[1]["too_large"].records == 15, "the other one is counted",
+                run.counters.dropped[1])
+
+
 def test_a_ring_too_small(bench, scenario):
     head = "ring: {bytes: 4K, slots: 16}\n" + HEAD
     result = scenario("rows", spec(site("block", layer="occ"), head=head))

@@ -198,17 +198,22 @@ static void add_kernel(struct host *h, struct graph *g, uint32_t kernel)
         .app = (CUgraphNode)&d->engine[i],
         .node = (CUgraphNode)&d->engine[i],
         .enabled = true,
+        .ordered = true,
         .func = funcs[h->number][kernel],
-        .first_copy = x->plan.n_copies,
-        .n_copies = n_tensors[kernel],
+        .context = world.context,
+        .first_copy = n_tensors[kernel] ? x->plan.n_copies : PLAN_NONE,
     };
     for (uint32_t t = 0; t < n_tensors[kernel]; t++) {
         struct device_node *node = &d->copy[d->n_copies++];
         struct graph_copy *c = &x->plan.copies[x->plan.n_copies++];
         struct action_kernel k;
-        *c = (struct graph_copy){ .node = (CUgraphNode)node, .site = d->engine[i].engine.site + t };
+        x->plan.nodes[x->plan.n_nodes].node = (CUgraphNode)node;
+        *c = (struct graph_copy){ .number = x->plan.n_nodes++,
+                                  .next = t + 1 < n_tensors[kernel] ? x->plan.n_copies : PLAN_NONE,
+                                  .site = d->engine[i].engine.site + t,
+                                  .left = DROP_NONE,
+                                  .drop = DROP_NONE };
         c->plan = (struct site_plan){ .site = c->site, .drop = DROP_NONE };
-        c->drop = DROP_NONE;
         *node = (struct device_node){ .kind = NODE_COPY, .enabled = true, .behind = i };
         instrument_kernel(&x->plan, c, &k);
         node->copy = k.param.graph_copy;
@@ -227,26 +232,31 @@ static void make_graph(struct host *h, struct graph *g)
     x->state.memory = (CUdeviceptr)(uintptr_t)&d->state;
     x->plan = (struct graph_plan){ .context = world.context,
                                    .state = x->state.memory,
-                                   .open = (CUgraphNode)&d->open,
-                                   .close = (CUgraphNode)&d->close,
+                                   .refused = DROP_NONE,
+                                   .n_tickets = 1,
+                                   .close.node = (CUgraphNode)&d->close,
                                    .epoch = session.memory_epoch };
-    x->scratch.ticket.state = x->state.memory;
     x->empty = true;
     x->plan.kernels = calloc(DEVICE_KERNELS, sizeof *x->plan.kernels);
     x->plan.copies = calloc(DEVICE_COPIES, sizeof *x->plan.copies);
+    x->plan.nodes = calloc(DEVICE_COPIES, sizeof *x->plan.nodes);
+    x->plan.opens = calloc(1, sizeof *x->plan.opens);
     x->scratch.items = calloc(DEVICE_COPIES, sizeof *x->scratch.items);
     struct admission_pieces *p = &x->scratch.pieces;
     p->sites = calloc(DEVICE_COPIES, sizeof *p->sites);
     p->sizes = calloc(DEVICE_COPIES, sizeof *p->sizes);
     p->payloads = calloc(DEVICE_COPIES, sizeof *p->payloads);
     ck_assert(x->plan.kernels && x->plan.copies && x->scratch.items);
+    ck_assert(x->plan.nodes && x->plan.opens);
+    x->plan.opens[0].node = (CUgraphNode)&d->open;
     ck_assert(p->sites && p->sizes && p->payloads);
     d->open =
         (struct device_node){ .kind = NODE_OPEN, .enabled = true, .open.state = x->state.memory };
-    d->close = (struct device_node){ .kind = NODE_CLOSE,
-                                     .enabled = true,
-                                     .close = { .state = x->state.memory,
-                                                .desc = world.context->desc_device } };
+    d->close = (struct device_node){
+        .kind = NODE_CLOSE,
+        .enabled = true,
+        .close = { .state = x->state.memory, .desc = world.context->desc_device, .n_tickets = 1 }
+    };
     uint32_t first = (uint32_t)(kit_next(&h->seed) % N_KERNELS),
              n = 1 + (uint32_t)(kit_next(&h->seed) % N_KERNELS);
     for (uint32_t i = 0; i < n; i++)
@@ -261,6 +271,8 @@ static void free_graph(struct graph *g)
         free(g->buffer[i]);
     free(g->exec->plan.kernels);
     free(g->exec->plan.copies);
+    free(g->exec->plan.nodes);
+    free(g->exec->plan.opens);
     free(g->exec->scratch.items);
     free(g->exec->scratch.pieces.sites);
     free(g->exec->scratch.pieces.sizes);

@@ -68,11 +68,13 @@ struct graph {
     unsigned users[MAX_OBJECTS];
 };
 
-/* A kernel node of an exec that has copies. */
+/* A kernel or child graph node of an exec. In the order in which the library counts them, as far as it knows one. */
 struct entry {
     int node;
     int position;
+    bool kernel;
     bool enabled;
+    bool ordered;   /* its place among the others is known */
     unsigned sites; /* bit mask of copies, of the kind that it was instantiated with */
     struct work work;
 };

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the application changes in single nodes of an exec. */
+#include "preload/base/driver.h"
+#include "preload/context/lifetime.h"
+#include "preload/graph/exec.h"
+#include "preload/graph/instrument.h"
+
+static struct graph_kernel *kernel_of(struct exec *x, CUgraphNode app)
+{
+    for (uint32_t i = 0; i < x->plan.n_kernels; i++)
+        if (x->plan.kernels[i].app == app)
+            return &x->plan.kernels[i];
+    return NULL;
+}
+
+static bool matches_site(const struct func *func, uint32_t site)
+{
+    for (uint32_t i = 0; i < func->match.n_sites; i++)
+        if (func->match.sites[i] == site)
+            return true;
+    return false;
+}
+
+/* The copy's kernel has new parameters: it must read what they say, or nothing. */
+static void copy_changed(struct exec *x, struct graph_copy *c, const struct func *func,
+                         const CUDA_KERNEL_NODE_PARAMS_v2 *k)
+{
+    struct site_plan before = c->plan;
+    bool stale = c->stale;
+    c->dead = !matches_site(func, c->site);
+    if (c->dead)
+        return;
+    graph_plan_copy(c, func, k);
+    if (c->number == PLAN_NONE || (!stale && plan_same(&before, &c->plan)))
+        return;
+    if (instrument_refresh(x->handle, &x->plan, c) == CUDA_SUCCESS || !plan_has_records(&c->plan))
+        return;
+    c->stale = true;
+    if (c->drop == DROP_NONE)
+        c->drop = DMI_DROP_COPY_FAILED;
+}
+
+static bool has_copy(const struct graph_plan *plan, const struct graph_kernel *kernel,
+                     uint32_t site)
+{
+    for (EACH_COPY(plan, kernel, c))
+        if (plan->copies[c].site == site)
+            return true;
+    return false;
+}
+
+/* Sites that the kernel was none of before: there is no node that could copy them. */
+static bool add_sites(struct exec *x, struct graph_kernel *kernel, const struct func *func,
+                      const CUDA_KERNEL_NODE_PARAMS_v2 *k)
+{
+    struct err err = { 0 };
+    if (exec_make_room(&err, x, x->plan.n_copies + func->match.n_sites))
+        return false;
+    for (uint32_t i = 0; i < func->match.n_sites; i++) {
+        uint32_t site = func->match.sites[i];
+        if (has_copy(&x->plan, kernel, site))
+            continue;
+        session_problem(site, PROBLEM_UNSUPPORTED,
+                        "kernel %s came into a graph after it was instantiated: not captured",
+                        func->name);
+        struct graph_copy *copy = graph_plan_add_copy(&x->plan, kernel, site);
+        if (!copy)
+            return false;
+        graph_plan_copy(copy, func, k);
+    }
+    return true;
+}
+
+/* Is the node of the exec on? */
+static bool is_on(const struct exec *x, CUgraphNode app)
+{
+    unsigned on = 1;
+    if (driver_table.cuGraphNodeGetEnabled &&
+        driver_table.cuGraphNodeGetEnabled(x->handle, exec_node(x, app), &on) != CUDA_SUCCESS)
+        on = 1;
+    return on != 0;
+}
+
+/* A node that was no site when the exec was instantiated. Its place among the others is unknown. */
+static struct graph_kernel *add_kernel(struct exec *x, CUgraphNode app, const struct func *func)
+{
+    const struct node_pair *pair = node_map_find(&x->plan.map, app);
+    return graph_plan_add_kernel(&x->plan, (struct graph_kernel){
+                                               .app = app,
+                                               .position = pair ? pair->position : PLAN_NONE,
+                                               .enabled = is_on(x, app),
+                                               .func = func,
+                                               .context = x->plan.context,
+                                           });
+}
+
+static void changed(struct exec *x, CUgraphNode app, const struct func *func,
+                    const CUDA_KERNEL_NODE_PARAMS_v2 *k)
+{
+    struct graph_kernel *kernel = kernel_of(x, app);
+    if (!kernel && func != &func_unmatched)
+        kernel = add_kernel(x, app, func);
+    if (!kernel) {
+        functions_give_up(func, "came into a graph exec, and there is no memory for it");
+        return;
+    }
+    for (EACH_COPY(&x->plan, kernel, c))
+        copy_changed(x, &x->plan.copies[c], func, k);
+    if (kernel->func == func && kernel->first_copy != PLAN_NONE)
+        return;
+    kernel->func = func;
+    if (!add_sites(x, kernel, func, k))
+        functions_give_up(func, "came into a graph exec, and there is no memory for it");
+    graph_plan_settle(&x->plan);
+}
+
+/* The first site of an exec decides where its launches are counted. */
+static bool has_context(struct exec *x)
+{
+    if (!x->plan.context)
+        x->plan.context = context_current();
+    return x->plan.context && x->plan.context->sites;
+}
+
+void exec_kernel_changed(struct exec *x, CUgraphNode app, const CUDA_KERNEL_NODE_PARAMS_v2 *k)
+{
+    const struct func *func = graph_plan_func(k);
+    if (!func && !(x && kernel_of(x, app)))
+        return;
+    if (x && has_context(x))
+        changed(x, app, func ? func : &func_unmatched, k);
+    else
+        functions_give_up(func, "came into a graph exec that cannot be followed");
+}
+
+void exec_node_enabled(struct exec *x, CUgraphNode app, bool on)
+{
+    struct graph_kernel *kernel = kernel_of(x, app);
+    if (kernel)
+        kernel->enabled = on;
+}

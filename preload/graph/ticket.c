@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "preload/graph/ticket.h"
+
+#include "preload/base/driver.h"
+#include "preload/graph/instrument.h"
+
+#include <dmi/ring.h>
+
+bool ticket_switch_node(const struct exec *x, struct graph_node *node, bool off)
+{
+    if (node->off == off)
+        return true;
+    if (!driver_table.cuGraphNodeSetEnabled ||
+        driver_table.cuGraphNodeSetEnabled(x->handle, node->node, !off) != CUDA_SUCCESS)
+        return false;
+    node->off = off;
+    return true;
+}
+
+static bool switch_opens(struct exec *x, bool off)
+{
+    bool all = true;
+    for (uint32_t i = 0; i < x->plan.n_tickets; i++)
+        all = ticket_switch_node(x, &x->plan.opens[i], off) && all;
+    return all;
+}
+
+/* Ticket number @n of @launch: its copies from n * DMI_GRAPH_COPIES on. */
+static void fill(const struct exec *x, const struct admission_launch *l, uint32_t n,
+                 struct dmi_ticket *t)
+{
+    uint32_t mask = x->plan.context->ring.n_slots - 1, first = n * DMI_GRAPH_COPIES;
+    uint32_t rest = x->plan.n_nodes - first;
+    t->seq = l->number;
+    t->n_copies = rest < DMI_GRAPH_COPIES ? rest : DMI_GRAPH_COPIES;
+    t->close_slot = (uint32_t)l->close_slot & mask;
+    for (uint32_t i = 0; i < t->n_copies; i++) {
+        t->offset16[i] = DMI_NOT_WANTED;
+        t->slot[i] = 0;
+    }
+    for (uint32_t k = 0; k < l->n; k++) {
+        const struct admission *item = &l->items[k];
+        uint32_t at = x->plan.copies[k].number - first;
+        if (x->plan.copies[k].number == PLAN_NONE || at >= t->n_copies ||
+            item->state != ADMISSION_RESERVED)
+            continue;
+        t->offset16[at] = (uint32_t)(item->payload / RING_ALIGN);
+        t->slot[at] = (unsigned short)(item->slot & mask);
+    }
+}
+
+static bool set_all(struct exec *x, const struct admission_launch *l)
+{
+    struct dmi_ticket t = { 0 };
+    bool set = true;
+    for (uint32_t n = 0; n < x->plan.n_tickets && set; n++) {
+        if (l)
+            fill(x, l, n, &t);
+        set = instrument_set_ticket(x->handle, &x->plan, n, &t) == CUDA_SUCCESS;
+    }
+    if (!set)
+        /* opens hold tickets of before: used, which dmi_open sees, or of a launch that was refused */
+        switch_opens(x, true);
+    x->empty = set ? !l : false;
+    return set;
+}
+
+bool ticket_deliver(struct exec *x, const struct admission_launch *l)
+{
+    return ticket_switch_node(x, &x->plan.close, false) && switch_opens(x, false) && set_all(x, l);
+}
+
+void ticket_clear(struct exec *x)
+{
+    if (!x->empty)
+        set_all(x, NULL);
+}
+
+void ticket_sleep(struct exec *x)
+{
+    ticket_clear(x);
+    if (x->empty)
+        switch_opens(x, true);
+    ticket_switch_node(x, &x->plan.close, true);
+}
+
+bool ticket_is_read(const struct exec *x)
+{
+    return x->plan.n_tickets && !x->plan.opens[0].off;
+}

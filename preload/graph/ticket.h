@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How the tickets of a launch reach its exec: as parameters of its opens, set right before the launch (launches that
+ * are queued keep theirs). Another way of delivery is another file like this. Thread: as graph/exec.h.
+ */
+#ifndef PRELOAD_GRAPH_TICKET_H
+#define PRELOAD_GRAPH_TICKET_H
+
+#include "preload/graph/exec.h"
+
+#include <stdbool.h>
+
+/* The places of @launch reach the exec. Return: false if they cannot: then it runs with nothing to copy. */
+bool ticket_deliver(struct exec *exec, const struct admission_launch *launch);
+
+/* The exec's next launches have nothing to copy. */
+void ticket_clear(struct exec *exec);
+
+/* Opens and close are switched off while no site of the exec is on; ticket_deliver() switches them on again. */
+void ticket_sleep(struct exec *exec);
+
+/* Does the exec run anything of ours that looks at its state? */
+bool ticket_is_read(const struct exec *exec);
+
+/* Switches a node of ours for launches to come. Return: false if the driver would not. */
+bool ticket_switch_node(const struct exec *exec, struct graph_node *node, bool off);
+
+#endif

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever the library leaves alone is counted: every launch of a site is expected, or the site is switched off by name.
+
+What was launched the stand-in's log says: it names every kernel that was queued, from a graph or not. And the layers of
+launches that come after a graph that was left alone are right.
+"""
+import pathlib
+import sys
+
+import pytest
+
+from harness import BUILD
+from kit import site, spec
+from standin_log import Log
+
+CLIENT = pathlib.Path(__file__).with_name("left_alone_client.py")
+FAIL_ALLOC = BUILD / "tests" / "preload" / "libfail_alloc.so"
+TEXT = spec(site("block", layer="occ"), head="ring: {bytes: 4M, slots: 8192}\n")
+
+
+def run(bench, way, text=TEXT, **env):
+    """The program says the same with and without the library. Return: (run, launches of the site, the result)"""
+    log = bench.folder / f"log-{bench.n}"
+    command = [sys.executable, CLIENT, way]
+    without = bench.run([], command=command, preload=False, timeout=120)
+    result = bench.run([], text, command=command, timeout=120, DMI_STANDIN_LOG=log, **env)
+    bench.check(result.said() == without.said(), "the program says the same without the library",
+                f"with {result.said()}, without {without.said()}; {result.stderr[-600:]}")
+    if not bench.check(bool(result.folders), "a run was written", result.stderr[-600:]):
+        return None, [], result
+    return result.run(), [r for r in Log(log).launches if r["kernel"] == "block"], result
+
+
+def problems(run):
+    return "; ".join(f"{p['reason']}: {p['sentence']}" for p in run.manifest.get("problems", []))
+
+
+def account(bench, run, launches, given_up=False):
+    """All launches are expected (up to where the site was switched off), and captured or dropped."""
+    counters = run.counters
+    bench.check(not run.balance(), "every record is accounted for", run.balance())
+    expected = counters.expected[0].records
+    off = "switched_off" in problems(run)
+    bench.check(off == given_up, "the site is switched off where its launches cannot be counted, nowhere else", problems(run))
+    bench.check(expected <= len(launches) if off else expected == len(launches), "every launch of the site is expected",
+                f"{expected} of {len(launches)}; {problems(run)}")
+    return counters
+
+
+# (way, records that must be captured (None: all), what the report says)
+WAYS = [("plain", None, ""),
+        ("captured", None, ""),
+        ("many_copies", None, ""),
+        ("memory_node", 2, "it cannot be cloned"),
+        ("updatable", 2, "node that kernels update"),
+        ("contexts", 2, "another context"),
+        ("unseen", 2, "came into its graph unseen"),
+        ("embedded", 2 + 2, "launched into a capture"),
+        ("update", 2 + 6 * 2, "after it was instantiated"),
+        ("update_first", 2, "after it was instantiated"),
+        ("update_unseen", 2, "came into its graph unseen"),
+        ("parameters", 2 + 4 * 2, "after it was instantiated"),
+        ("parameters_first", 2, "after it was instantiated"),
+        ("child", 2 + 6, "after it was instantiated"),
+        ("child_first", 2, "after it was instantiated")]
+
+
+@pytest.mark.parametrize("way, captured, why", WAYS, ids=[w[0] for w in WAYS])
+def test_left_alone(bench, way, captured, why):
+    run_, launches, _ = run(bench, way)
+    if not run_:
+        return
+    counters = account(bench, run_, launches)
+    wanted = len(launches) if captured is None else captured
+    dropped = counters.dropped[0].get("unsupported")
+    bench.check(counters.captured[0].records == wanted, "what can be captured is", f"{counters.captured[0]} of {wanted}")
+    bench.check((dropped.records if dropped else 0) == len(launches) - wanted, "the others are drops for `unsupported`",
+                counters.dropped[0])
+    bench.check(why in problems(run_) and bool(why) == (captured is not None), "the report says why", problems(run_))
+    layers = [r.layer for r in run_.of(0)]
+    last = 1 if way == "contexts" else len(launches) - 1  # each context counts its own
+    bench.check(bool(layers) and layers[0] == 0 and layers[-1] == last and layers == sorted(set(layers)),
+                "layers of what comes later are right", f"{layers[:4]} ... {layers[-4:]}, {len(launches)} launches")
+
+
+def test_a_site_that_cannot_be_counted_is_switched_off(bench):
+    run_, launches, _ = run(bench, "updatable_site")
+    if run_:
+        account(bench, run_, launches, given_up=True)
+        bench.check("other kernels" in problems(run_), "the report says why", problems(run_))
+
+
+CALLS = ["cuGraphClone", "cuGraphGetNodes", "cuGraphKernelNodeGetParams_v2", "cuGraphNodeGetType", "cuGraphNodeFindInClone",
+         "cuGraphAddDependencies_v2", "cuMemAlloc_v2", "cuMemHostRegister_v2", "cuModuleLoadData", "cuStreamGetCaptureInfo_v2",
+         "cuStreamIsCapturing", "cuGraphChildGraphNodeGetGraph", "cuGraphNodeGetDependentNodes_v2", "cuStreamCreate",
+         "cuGraphKernelNodeGetAttribute", "cuCtxGetCurrent"]
+
+
+def accounted_with(bench, **env):
+    """With something failing: the same outputs, and the account whole or the site off."""
+    log = bench.folder / f"log-{bench.n}"
+    result = bench.run([], TEXT, command=[sys.executable, CLIENT, "everything"], timeout=120, DMI_STANDIN_LOG=log, **env)
+    what = ", ".join(f"{k}={v}" for k, v in env.items() if k != "before")
+    if result.code != 0 and "graph_client:" in result.stderr:
+        return None  # a call of the program's own failed
+    bench.check(result.code == 0, f"{what}: the program ends well", f"{result.code} {result.stderr[-600:]}")
+    if not result.folders:
+        bench.check("without capture" in result.stderr, f"{what}: no run, and it was said", result.stderr[-600:])
+        return result
+    run_ = result.run()
+    launches = sum(r["kernel"] == "block" for r in Log(log).launches)
+    expected, off = run_.counters.expected[0].records, "switched off" in problems(run_) + result.stderr
+    closed = run_.counters.state == run_.counters.CLOSED or "closing the run" in result.stderr or "the last flush did not" in result.stderr
+    bench.check(closed, f"{what}: the run is closed, or it is said", result.stderr[-900:])
+    bench.check(not run_.balance() or run_.counters.state != run_.counters.CLOSED, f"{what}: every record is accounted for", run_.balance())
+    bench.check(expected == launches or (off and expected < launches), f"{what}: every launch is expected, or the site is off",
+                f"{expected} of {launches}; {problems(run_)}")
+    layers = [r.layer for r in run_.of(0)]
+    whole = off or not layers or run_.counters.captured[0].records < 2 or layers == sorted(set(layers)) and layers[-1] <= launches - 1
+    bench.check(whole, f"{what}: layers are right", layers)
+    return result
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_our_calls_failing(bench, call, request):
+    """Calls that the program makes itself may fail for it too: then there is nothing to compare."""
+    numbers = range(1, 60) if request.config.option.long else (2, 9)
+    for n in numbers:
+        accounted_with(bench, DMI_STANDIN_FAIL=f"{call}:{n}")
+
+
+def test_no_memory(bench, request):
+    """Each allocation of the library's failing, one in a run, and all from one on."""
+    if not FAIL_ALLOC.exists():
+        pytest.skip(f"{FAIL_ALLOC} was not built")
+    count = bench.folder / "count"
+    accounted_with(bench, before=[FAIL_ALLOC], FAIL_ALLOC=10**9, FAIL_ALLOC_FILE=count)
+    n = int(count.read_text())
+    bench.check(n > 200, "the library allocates", n)
+    step = 1 if request.config.option.long else n // 12
+    for i in range(1, n + 1, step):
+        accounted_with(bench, before=[FAIL_ALLOC], FAIL_ALLOC=i)
+    for i in range(1, n + 1, n // 4):
+        accounted_with(bench, before=[FAIL_ALLOC], FAIL_ALLOC=f"{i}+")
