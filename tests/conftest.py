@@ -13,11 +13,21 @@ def pytest_addoption(parser):
     parser.addoption("--long", action="store_true", help="what takes more than a minute, too")
 
 
+def driver_version():
+    """Of the stand-in driver that the tests run on."""
+    from harness import STANDIN_VERSION
+    return STANDIN_VERSION
+
+
 def pytest_runtest_setup(item):
     for marker in item.iter_markers("built"):
         for path in marker.args:
             if not path.exists():
                 pytest.skip(f"{path} was not built")
+    for marker in item.iter_markers("since"):
+        version, what = marker.args
+        if driver_version() < version:
+            pytest.skip(f"needs {what}: drivers have that since {version}, this one is {driver_version()}")
 
 
 def pytest_exception_interact(node, call):

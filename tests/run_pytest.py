@@ -100,7 +100,9 @@ def one_line(text):
 
 
 def reason_of(report):
-    """Why a test was skipped: pytest's own words before it are left out."""
+    """Why a test was skipped, or what is known to fail: pytest's own words before it are left out."""
+    if hasattr(report, "wasxfail"):
+        return f"not yet: {report.wasxfail}"
     text = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
     return text.removeprefix("Skipped: ")
 

@@ -16,6 +16,7 @@ __typeof__(cuLaunchCooperativeKernel) cuLaunchCooperativeKernel_ptsz;
 __typeof__(cuMemFreeAsync) cuMemFreeAsync_ptsz;
 __typeof__(cuStreamIsCapturing) cuStreamIsCapturing_ptsz;
 __typeof__(cuStreamGetCaptureInfo_v2) cuStreamGetCaptureInfo_v2_ptsz;
+__typeof__(cuStreamGetCaptureInfo_v3) cuStreamGetCaptureInfo_v3_ptsz;
 __typeof__(cuStreamBeginCapture_v2) cuStreamBeginCapture_v2_ptsz;
 __typeof__(cuEventRecord) cuEventRecord_ptsz;
 __typeof__(cuGraphLaunch) cuGraphLaunch_ptsz;

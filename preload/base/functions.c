@@ -3,6 +3,7 @@
 
 #include "core/atomic.h"
 #include "core/cleanup.h"
+#include "core/log.h"
 #include "preload/base/demangle.h"
 #include "preload/base/driver.h"
 #include "preload/base/handles.h"
@@ -84,10 +85,22 @@ static void forget_answer(const void *handle)
     handles_set(&answers, handle, NULL);
 }
 
+/* Whoever looks a function up through the library says its name: these were looked up past it. */
+static void report_nameless(void)
+{
+    static int reported;
+    int before = 0;
+    if (atomic_cas_acq_rel(&reported, &before, 1))
+        log_line("this driver does not tell the names of kernels (CUDA 12.3 is the first that "
+                 "does): those looked up where the library cannot see it are not captured");
+}
+
 /* Each call is for one kind of handle: drivers read the handle as what the call says it is. */
 static char *name_from_driver(const void *handle, enum func_type type)
 {
     const char *name = NULL;
+    if (!driver_names(type))
+        report_nameless();
     CUresult r = CUDA_ERROR_NOT_SUPPORTED;
     if (type == FUNC_KERNEL && driver_table.cuKernelGetName)
         r = driver_table.cuKernelGetName(&name, (CUkernel)handle);

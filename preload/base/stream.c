@@ -16,16 +16,30 @@ bool stream_is_capturing(struct stream stream)
                      status != CU_STREAM_CAPTURE_STATUS_NONE);
 }
 
+/* The capture under way on @stream, in the newest form that the driver has (11.3, 12.3). */
+static CUresult capture_info(struct stream stream, CUstreamCaptureStatus *status, CUgraph *graph,
+                             const CUgraphNode **nodes, size_t *n)
+{
+    const CUgraphEdgeData
+        *edges; /* without them the driver refuses where one is not a plain edge */
+    __typeof__(cuStreamGetCaptureInfo_v3) *info = stream.per_thread
+                                                      ? driver_table.cuStreamGetCaptureInfo_v3_ptsz
+                                                      : driver_table.cuStreamGetCaptureInfo_v3;
+    __typeof__(cuStreamGetCaptureInfo_v2) *old = stream.per_thread
+                                                     ? driver_table.cuStreamGetCaptureInfo_v2_ptsz
+                                                     : driver_table.cuStreamGetCaptureInfo_v2;
+    if (info)
+        return info(stream.handle, status, NULL, graph, nodes, &edges, n);
+    return old ? old(stream.handle, status, NULL, graph, nodes, n) : CUDA_ERROR_NOT_FOUND;
+}
+
 bool stream_capture(struct stream stream, CUgraph *graph, CUgraphNode *node)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     const CUgraphNode *nodes = NULL;
     size_t n = 0;
-    __typeof__(cuStreamGetCaptureInfo_v2) *info = stream.per_thread
-                                                      ? driver_table.cuStreamGetCaptureInfo_v2_ptsz
-                                                      : driver_table.cuStreamGetCaptureInfo_v2;
     *graph = NULL;
-    if (!info || info(stream.handle, &status, NULL, graph, &nodes, &n) != CUDA_SUCCESS ||
+    if (capture_info(stream, &status, graph, &nodes, &n) != CUDA_SUCCESS ||
         status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
         return false;
     if (node)

@@ -3,6 +3,7 @@
 
 #include "core/cleanup.h"
 #include "preload/base/driver.h"
+#include "preload/base/kernel_node.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -60,7 +61,7 @@ static CUresult set_params(CUgraphExec exec, CUgraphNode node, CUfunction f, uin
 {
     void *params[] = { param };
     CUDA_KERNEL_NODE_PARAMS_v2 k = kernel_params(f, blocks, threads, params);
-    return driver_table.cuGraphExecKernelNodeSetParams_v2(exec, node, &k);
+    return kernel_node_set(exec, node, &k);
 }
 
 static CUresult add_kernel(CUgraph graph, CUgraphNode *node, const CUgraphNode *deps, size_t n_deps,
@@ -68,7 +69,7 @@ static CUresult add_kernel(CUgraph graph, CUgraphNode *node, const CUgraphNode *
 {
     void *params[] = { param };
     CUDA_KERNEL_NODE_PARAMS_v2 k = kernel_params(f, blocks, threads, params);
-    return driver_table.cuGraphAddKernelNode_v2(node, graph, deps, n_deps, &k);
+    return kernel_node_add(node, graph, deps, n_deps, &k);
 }
 
 static int refused(struct err *err, CUresult r)

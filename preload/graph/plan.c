@@ -4,6 +4,7 @@
 #include "core/atomic.h"
 #include "core/cleanup.h"
 #include "preload/base/driver.h"
+#include "preload/base/kernel_node.h"
 #include "preload/capture/params.h"
 #include "preload/context/lifetime.h"
 #include "preload/graph/order.h"
@@ -24,8 +25,7 @@ const struct func *graph_plan_func_of(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_
 {
     CUgraphNodeType type;
     if (driver_table.cuGraphNodeGetType(node, &type) != CUDA_SUCCESS ||
-        type != CU_GRAPH_NODE_TYPE_KERNEL ||
-        driver_table.cuGraphKernelNodeGetParams_v2(node, k) != CUDA_SUCCESS)
+        type != CU_GRAPH_NODE_TYPE_KERNEL || kernel_node_get(node, k) != CUDA_SUCCESS)
         return NULL;
     return graph_plan_func(k);
 }
@@ -211,7 +211,7 @@ static int add_node(struct err *err, struct graph_plan *plan, const struct node_
                     CUcontext handle, bool ordered, bool number)
 {
     CUDA_KERNEL_NODE_PARAMS_v2 k;
-    CUresult r = driver_table.cuGraphKernelNodeGetParams_v2(pair->app, &k);
+    CUresult r = kernel_node_get(pair->app, &k);
     if (r != CUDA_SUCCESS)
         return err_set(err, -EIO, "the parameters of a kernel cannot be read (error %d)", (int)r);
     const struct func *func = graph_plan_func(&k);

@@ -3,6 +3,7 @@
 
 #include "core/cleanup.h"
 #include "preload/base/driver.h"
+#include "preload/base/kernel_node.h"
 #include "preload/graph/order.h"
 
 #include <stdlib.h>
@@ -51,7 +52,7 @@ CUgraphExec strip_exec(const struct exec *x)
 static bool is_ours(const struct exec *x, CUgraphNode node)
 {
     CUDA_KERNEL_NODE_PARAMS_v2 k;
-    return driver_table.cuGraphKernelNodeGetParams_v2(node, &k) == CUDA_SUCCESS && k.func &&
+    return kernel_node_get(node, &k) == CUDA_SUCCESS && k.func &&
            context_has_kernel(x->plan.context, k.func);
 }
 

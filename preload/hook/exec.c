@@ -3,6 +3,7 @@
  * Wrappers: the driver's calls on executable graphs. What is instantiated is a clone with nodes of ours
  * (graph/exec.h), whose nodes stand for the application's.
  */
+#include "preload/base/kernel_node.h"
 #include "preload/graph/exec.h"
 #include "preload/graph/launch.h"
 #include "preload/graph/strip.h"
@@ -145,16 +146,6 @@ GRAPH_LAUNCH(cuGraphLaunch_ptsz, true)
 
 /* ------------------------------------------------------------------------- changing nodes */
 
-/* The kernel's parameters in whatever version the application gave them. */
-#define KERNEL_PARAMS(p, function)                                                                 \
-    (CUDA_KERNEL_NODE_PARAMS_v2)                                                                   \
-    {                                                                                              \
-        .func = (function), .gridDimX = (p)->gridDimX, .gridDimY = (p)->gridDimY,                  \
-        .gridDimZ = (p)->gridDimZ, .blockDimX = (p)->blockDimX, .blockDimY = (p)->blockDimY,       \
-        .blockDimZ = (p)->blockDimZ, .sharedMemBytes = (p)->sharedMemBytes,                        \
-        .kernelParams = (p)->kernelParams, .extra = (p)->extra                                     \
-    }
-
 static void follow_kernel(CUresult r, CUgraphExec handle, CUgraphNode node,
                           const CUDA_KERNEL_NODE_PARAMS_v2 *k)
 {
@@ -167,7 +158,7 @@ EXPORT CUresult CUDAAPI cuGraphExecKernelNodeSetParams(CUgraphExec handle, CUgra
     struct exec *x = exec_find(handle);
     CUresult r = REAL(cuGraphExecKernelNodeSetParams)(handle, exec_node(x, node), params);
     if (r == CUDA_SUCCESS)
-        follow_kernel(r, handle, node, &KERNEL_PARAMS(params, params->func));
+        follow_kernel(r, handle, node, &KERNEL_NODE_PARAMS_V2(params, params->func));
     return r;
 }
 
@@ -232,7 +223,8 @@ EXPORT CUresult CUDAAPI cuGraphExecNodeSetParams(CUgraphExec handle, CUgraphNode
     CUresult r = real(handle, named, params);
     if (r == CUDA_SUCCESS && params->type == CU_GRAPH_NODE_TYPE_KERNEL) {
         const CUDA_KERNEL_NODE_PARAMS_v3 *p = &params->kernel;
-        follow_kernel(r, handle, node, &KERNEL_PARAMS(p, p->func ? p->func : (CUfunction)p->kern));
+        follow_kernel(r, handle, node,
+                      &KERNEL_NODE_PARAMS_V2(p, p->func ? p->func : (CUfunction)p->kern));
     }
     return r;
 }

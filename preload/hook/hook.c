@@ -46,15 +46,21 @@ static bool is_wrapper(const void *fn)
     return false;
 }
 
-/* Does the library export a driver entry point of this name? */
-static bool has_name(const char *name)
+/* The hook on a driver entry point, NULL: there is none of this name. */
+static const struct hook *hook_named(const char *name)
 {
     if (name[0] != 'c' || name[1] != 'u')
-        return false;
+        return NULL;
     for (size_t i = 0; i < N_HOOKS; i++)
         if (!strcmp(name, hooks[i].name))
-            return true;
-    return false;
+            return &hooks[i];
+    return NULL;
+}
+
+/* Is there a driver, and does it have what @hook is in front of? */
+static bool driver_has(const struct hook *hook)
+{
+    return driver_resolve() && real_of(hook);
 }
 
 /*
@@ -68,20 +74,21 @@ __attribute__((visibility("hidden"))) bool dlsym_route(void *handle, const char 
 bool dlsym_route(void *handle, const char *name, void **answer)
 {
     driver_real_dlsym(NULL, NULL); /* fills the pointer that dlsym.S jumps through */
-    if (!name || !has_name(name))
+    const struct hook *hook = name ? hook_named(name) : NULL;
+    if (!hook)
         return false;
     if (handle == RTLD_DEFAULT || handle == RTLD_NEXT) {
         /*
-         * The global scope begins with us, so these would find our wrapper where there is no driver: with none
-         * loaded the answer is what comes after us, which is nothing.
+         * The global scope begins with us, so these would find our wrapper where there is no driver, or an old one
+         * that has no such function: the answer is then what comes after us, which is nothing.
          */
-        if (driver_resolve())
+        if (driver_has(hook))
             return false;
         *answer = driver_real_dlsym(RTLD_NEXT, name);
         return *answer == NULL;
     }
     void *found = driver_real_dlsym(handle, name);
-    if (is_wrapper(found) && !driver_resolve()) {
+    if (is_wrapper(found) && !driver_has(hook)) {
         /* a handle of the global scope, as dlopen(NULL) gives: the same */
         *answer = driver_real_dlsym(RTLD_NEXT, name);
         return true;

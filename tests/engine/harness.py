@@ -15,15 +15,30 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("DMI_TEST_BUILD", ROOT / "build" / "meson"))
 DMI_RUN, DMI_DUMP = BUILD / "tools" / "dmi-run", BUILD / "tools" / "dmi-dump"
 PRELOAD = BUILD / "preload" / "libdmi_preload.so"
-STANDIN = BUILD / "tests" / "standin"
+# Drivers of several versions; the newest one has no folder of its own.
+STANDIN_VERSIONS = (11080, 12020, 12040, 12080, 13000)
+STANDIN_VERSION = int(os.environ.get("DMI_STANDIN_VERSION") or STANDIN_VERSIONS[-1])
+
+
+def standin_folder(version):
+    """Where the stand-in driver of @version is, for LD_LIBRARY_PATH."""
+    folder = BUILD / "tests" / "standin"
+    return folder if version == STANDIN_VERSIONS[-1] else folder / str(version)
+
+
+STANDIN = standin_folder(STANDIN_VERSION)
 DROP_REASONS = ("ring_full", "too_large", "bad_pointer", "bad_expr", "copy_failed", "not_run", "device_error", "unsupported",
                 "write_failed", "exit_timeout", "context_gone", "mismatch", "no_memory")
+
+
+# The stand-in's modes are those of the whole run.
+KEPT = ("DMI_STANDIN_CACHE", "DMI_STANDIN_VERSION", "DMI_DRIVER", "DMI_STANDIN_HANDLES", "DMI_STANDIN_LOAD_WAITS")
 
 
 def environment(**more):
     """The caller's environment, less what would steer the library or the stand-in, plus @more."""
     env = {k: v for k, v in os.environ.items()
-           if not k.startswith("DMI_") or k in ("DMI_STANDIN_CACHE", "DMI_DRIVER")}
+           if not k.startswith("DMI_") or k in KEPT}
     env.pop("LD_PRELOAD", None)
     env["LD_LIBRARY_PATH"] = str(STANDIN)
     env.update({k: str(v) for k, v in more.items()})

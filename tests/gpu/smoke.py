@@ -161,13 +161,16 @@ def account(checks, out, names):
 # ---- one machine
 
 
+def need_package(name):
+    if importlib.util.find_spec(name) is None:
+        skip(f"{name} is not installed")
+
+
 def need_device():
     found = run(sys.executable, ROOT / "tools/setup/driver.py")
     if found.returncode:
         skip("no CUDA device")
-    for package in ("numpy", "torch"):
-        if importlib.util.find_spec(package) is None:
-            skip(f"{package} is not installed")
+    need_package("torch")
     print(f"device: {found.stdout.strip()}", flush=True)
 
 
@@ -192,6 +195,7 @@ def run_plain(folder, kind):
 def main():
     plain = "--plain" in sys.argv
     need(DMI_RUN, DMI_DUMP, PRELOAD)
+    need_package("numpy")
     if not plain:
         need_device()
     import numpy as np

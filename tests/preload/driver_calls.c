@@ -51,15 +51,26 @@ extern char **environ;
     ".visible .entry " name "(.param .u64 " name "_p, .param .u32 " name "_a, .param .u32 " name   \
     "_b, .param .u64 " name "_c)\n{\nret;\n}\n"
 
+/* runs until the word at p is not 0 */
+#define SPIN(name)                                                                                 \
+    ".visible .entry " name "(.param .u64 " name "_p, .param .u32 " name "_a, .param .u32 " name   \
+    "_b, .param .u64 " name "_c)\n{\n.reg .b32 %r1;\n.reg .b64 %d1;\n.reg .pred %q;\n"             \
+    "ld.param.u64 %d1, [" name "_p];\nagain:\nld.volatile.global.u32 %r1, [%d1];\n"                \
+    "setp.eq.u32 %q, %r1, 0;\n@%q bra again;\nret;\n}\n"
+
 static const char ptx_fill[] = HEAD FILL("first") FILL("block") FILL("other") FILL("last");
 static const char ptx_again[] = HEAD FILL("other") FILL("last") FILL("first") FILL("block");
+static const char ptx_spin[] = HEAD SPIN("spin");
 static const char ptx_view[] =
     HEAD VIEW("view0") VIEW("view1") VIEW("view2") VIEW("view3") VIEW("view4") VIEW("view5")
         VIEW("view6") VIEW("view7") VIEW("view8") VIEW("view9") VIEW("view10") VIEW("view11");
 
 static const char *ptx_of(const char *name)
 {
-    return !strcmp(name, "view") ? ptx_view : !strcmp(name, "again") ? ptx_again : ptx_fill;
+    return !strcmp(name, "view")    ? ptx_view
+           : !strcmp(name, "again") ? ptx_again
+           : !strcmp(name, "spin")  ? ptx_spin
+                                    : ptx_fill;
 }
 
 /* ---- entry points ---- */
@@ -76,6 +87,14 @@ struct entry {
 };
 
 #ifdef LINKED
+/* NULL where the driver is too old for one */
+#pragma weak cuLibraryLoadData
+#pragma weak cuLibraryLoadFromFile
+#pragma weak cuLibraryEnumerateKernels
+#pragma weak cuLibraryGetKernel
+#pragma weak cuLibraryGetModule
+#pragma weak cuLibraryUnload
+#pragma weak cuKernelGetFunction
 #define LINK(symbol) (void *)(uintptr_t)symbol
 #else
 #define LINK(symbol) NULL
@@ -111,6 +130,8 @@ static struct entry entries[] = {
     E(cuKernelGetFunction, cuKernelGetFunction, 12000),
     E(cuMemAlloc_v2, cuMemAlloc, 3020),
     E(cuMemFree_v2, cuMemFree, 3020),
+    E(cuMemHostAlloc, cuMemHostAlloc, 2020),
+    E(cuFuncLoad, cuFuncLoad, 12040),
     E(cuMemcpyHtoD_v2, cuMemcpyHtoD, 3020),
     E(cuMemcpyDtoH_v2, cuMemcpyDtoH, 3020),
     E(cuStreamCreate, cuStreamCreate, 2000),
@@ -567,6 +588,8 @@ static int process_line(const char *op, char **w, int line, struct where at)
             exit(2);
     } else if (!strcmp(op, "close")) {
         dlclose(library);
+    } else if (!strcmp(op, "store")) { /* a word of pinned memory */
+        __atomic_store_n((uint32_t *)handle(w[1]), number(w[2]), __ATOMIC_RELEASE);
     } else if (!strcmp(op, "sleep")) {
         struct timespec pause = { (time_t)(number(w[1]) / 1000),
                                   (long)(number(w[1]) % 1000) * 1000000 };
@@ -632,6 +655,10 @@ static int driver_line(const char *op, char **w)
         return CALL(cuMemAlloc_v2, OUT(CUdeviceptr), (size_t)value(w[2]));
     if (!strcmp(op, "free"))
         return CALL(cuMemFree_v2, (CUdeviceptr)value(w[1]));
+    if (!strcmp(op, "hostalloc"))
+        return CALL(cuMemHostAlloc, OUT(void *), (size_t)value(w[2]), 0);
+    if (!strcmp(op, "funcload"))
+        return CALL(cuFuncLoad, handle(w[1]));
     if (!strcmp(op, "write"))
         return write_pattern(w);
     if (!strcmp(op, "digest"))

@@ -11,22 +11,8 @@ import sys
 
 from cuda.bindings import driver as cu
 
+from fill_kernels import PTX
 
-def fill(name):
-    return f"""
-.visible .entry {name}(.param .u64 {name}_p, .param .u32 {name}_n, .param .u32 {name}_s)
-{{
-.reg .b32 %r<8>; .reg .b64 %d<4>; .reg .pred %q;
-ld.param.u64 %d1, [{name}_p]; ld.param.u32 %r1, [{name}_n]; ld.param.u32 %r5, [{name}_s];
-mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x; mul.lo.u32 %r2, %r2, %r3; mov.u32 %r4, %tid.x; add.u32 %r2, %r2, %r4;
-setp.ge.u32 %q, %r2, %r1; @%q ret;
-shl.b32 %r5, %r5, 16; add.u32 %r5, %r5, %r2; mul.wide.u32 %d2, %r2, 4; add.u64 %d3, %d1, %d2; st.global.u32 [%d3], %r5;
-ret;
-}}
-"""
-
-
-PTX = ".version 6.4\n.target sm_75\n.address_size 64\n" + fill("first") + fill("block") + fill("other")
 TYPES = (ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32)
 BYTES = 4096
 
@@ -37,10 +23,17 @@ def ok(answer):
     return answer[1] if len(answer) == 2 else answer[1:]
 
 
+def new_context():
+    """By the exported name: cuda.bindings 13 knows cuCtxCreate with the arguments of CUDA 12.5 only."""
+    context = ctypes.c_void_p()
+    ok((cu.CUresult(ctypes.CDLL("libcuda.so.1").cuCtxCreate_v2(ctypes.byref(context), 0, int(ok(cu.cuDeviceGet(0))))), context))
+    return cu.CUcontext(context.value)
+
+
 class Client:
     def __init__(self):
         ok(cu.cuInit(0))
-        self.context = ok(cu.cuCtxCreate(None, 0, ok(cu.cuDeviceGet(0))))
+        self.context = new_context()
         self.module = ok(cu.cuModuleLoadData(PTX.encode()))
         self.f = {n: ok(cu.cuModuleGetFunction(self.module, n.encode())) for n in ("first", "block", "other")}
         self.buffers = [ok(cu.cuMemAlloc(BYTES)) for _ in range(6)]
@@ -252,7 +245,7 @@ def updatable(c):
 
 def contexts(c):
     """A graph made in one context, instantiated where another one is current."""
-    other = ok(cu.cuCtxCreate(None, 0, ok(cu.cuDeviceGet(0))))
+    other = new_context()
     module = ok(cu.cuModuleLoadData(PTX.encode()))
     mine = c.f["block"]
     c.f["block"] = ok(cu.cuModuleGetFunction(module, b"block"))

@@ -15,6 +15,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef LINKED
+/* The linker leaves out a library to which there are weak references alone. */
+void *resolve_needs = (void *)(uintptr_t)cuDriverGetVersion;
+/* NULL where the driver is too old for one */
+#define HOOK(name) extern __typeof__(name) name __attribute__((weak));
+#define USE(name)  extern __typeof__(name) name __attribute__((weak));
+#include "preload/hooks.def"
+#undef HOOK
+#undef USE
+#endif
+
 static const struct {
     const char *name;
     void *address;

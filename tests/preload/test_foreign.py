@@ -74,6 +74,7 @@ def ptx_of_client(bench):
     return path
 
 
+@pytest.mark.since(12000, "libraries (cuLibraryLoadData)")
 def test_bindings(bench):
     python = python_with_bindings()
     if not python:
@@ -86,6 +87,7 @@ def test_bindings(bench):
     bench.captured("cuda.bindings", r, [filled(s, 64) for s in range(3)])
 
 
+@pytest.mark.since(12000, "cuGetProcAddress_v2, by which the CUDA runtime 13 looks up all others")
 def test_runtime(bench):
     library = next((p for p in [*ROOT.glob("build/toolchain/nvidia/cu13/lib/libcudart.so.13"), pathlib.Path("/usr/local/cuda/lib64/libcudart.so.13")]
                     if p.exists()), None)

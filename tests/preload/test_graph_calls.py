@@ -55,7 +55,8 @@ PLAIN = {n: Variant("without the library", preload=False, threads=n) for n in (1
 VARIANTS = [Variant("idle"),
             Variant("spec", WIDE),
             Variant("delays", WIDE, DMI_STANDIN_DELAY_SEED=lambda seed: seed + 1, DMI_STANDIN_DELAY_MAX_NS=40000),
-            Variant("tiny", TINY, exact=False),
+            Variant("reuse", WIDE, DMI_STANDIN_HANDLES="reuse"),
+            Variant("tiny", TINY, exact=False, DMI_STANDIN_HANDLES="reuse"),
             Variant("threads", WIDE, exact=False, threads=3, DMI_STANDIN_DELAY_SEED=lambda seed: seed + 2,
                     DMI_STANDIN_DELAY_MAX_NS=20000)]
 

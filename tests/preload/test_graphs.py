@@ -12,6 +12,7 @@ from kit import filled, site, spec
 from standin_log import Log
 
 pytest.importorskip("cuda.bindings")
+pytestmark = pytest.mark.since(12000, "what cuda.bindings 13 calls to build a graph")
 
 CLIENT = pathlib.Path(__file__).with_name("graph_client.py")
 HEAD = "forward:\n  - {kind: step, begin: {kernel: '^first$'}}"

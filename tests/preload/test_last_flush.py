@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The application goes on calling the driver while the last flush runs: the run is closed, and nobody uses it after that."""
+import pytest
+
 from kit import BUILD
 
 N = 400  # kernels, each a site that the library reports once
@@ -14,6 +16,7 @@ def texts():
     return ptx, "hookspec: 1\nring: {bytes: 1M, slots: 512}\nsites:\n" + sites
 
 
+@pytest.mark.since(12000, "cuGraphExecUpdate_v2")
 def test_execs_are_updated_while_the_run_is_closed(bench, tmp_path):
     """Three times, with a disk that takes 200 ms: under AddressSanitizer each showed a use of the freed run."""
     ptx, spec = texts()

@@ -8,6 +8,8 @@ import images
 from harness import ROOT, Tally
 from kit import START, filled, site, spec
 
+pytestmark = pytest.mark.since(12000, "libraries (cuLibraryLoadData)")
+
 BEGIN = START[:3]
 TEXT = images.ptx(images.fill("block"), images.odd("odd"))
 # as the parameters lie in registers and memory: by argument, and by place
@@ -73,6 +75,7 @@ def test_ways_to_a_function(bench, old, image, found):
     captured(bench, "a library", r)
 
 
+@pytest.mark.since(12040, "cuFuncGetParamInfo")
 def test_calls_that_fail(bench, image):
     """A driver that has the entry points, and they do not work: images are read once that is known."""
     script = BEGIN + [f"load module m {image(TEXT)}", *FUNCTIONS, *LAUNCHES, "unload m", f"load module m {image(TEXT)}", *FUNCTIONS, *LAUNCHES]
@@ -141,6 +144,7 @@ def test_packed_parameters_need_no_layout(bench, old, image):
     bench.captured("packed", r, [filled(5, 64)])
 
 
+@pytest.mark.since(12040, "cuFuncGetParamInfo")
 def test_nothing_is_read_where_the_driver_knows(bench, image):
     """On a driver that tells, an image that says something else means nothing."""
     other = images.ptx(images.odd("odd", 16), images.fill("block"))

@@ -8,6 +8,8 @@ import images
 from kit import START, filled, site, spec
 from standin_log import Log
 
+pytestmark = pytest.mark.since(12000, "libraries (cuLibraryLoadData)")
+
 BEGIN = START[:3]
 TEXT = spec(site())
 LIBRARY = images.ptx(images.fill("first"), images.fill("block"), images.fill("other"))
@@ -64,6 +66,7 @@ def routes(image):
     return [line.replace("IMAGE", str(image(LIBRARY, "m"))).replace("LIBRARY", str(image(LIBRARY, "l"))) for line in ROUTES]
 
 
+@pytest.mark.since(12040, "cuLibraryEnumerateKernels, cuFuncGetParamInfo")
 def test_no_handle_is_asked_by_the_wrong_call(bench, image):
     r = bench.alike("all routes", routes(image), TEXT)
     bench.captured("all routes", r, [filled(1, 64)] * 5)
@@ -91,6 +94,7 @@ def test_functions_of_a_module(bench, image):
     bench.captured("functions of a module", r, [filled(1, 64), filled(9, 64)])
 
 
+@pytest.mark.since(12040, "cuFuncGetParamInfo")
 @pytest.mark.parametrize("name", ["cuFuncGetParamInfo", "cuKernelGetParamInfo"])
 @pytest.mark.parametrize("result", [201, 900])
 def test_layouts_are_asked_for_again_at_the_first_launch(bench, image, name, result):
@@ -108,6 +112,7 @@ def test_layouts_are_asked_for_again_at_the_first_launch(bench, image, name, res
     bench.check(len(asked) == 2, "not at every launch", len(asked))
 
 
+@pytest.mark.since(12040, "cuFuncGetParamInfo")
 def test_layouts_are_asked_for_in_relaxed_mode(bench, image):
     """The call may load the function, which a thread that captures in another mode may not do."""
     log = calls(bench, routes(image), DMI_STANDIN_FAIL="cuFuncGetParamInfo:1:900")

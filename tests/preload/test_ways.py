@@ -6,35 +6,39 @@ import re
 
 import pytest
 
-from harness import BUILD, ROOT
+from harness import BUILD, ROOT, STANDIN_VERSION, STANDIN_VERSIONS
 from kit import START, filled, site, spec
 
 PEER = BUILD / "tests" / "preload" / "libpeer.so"
 RESOLVE, RESOLVE_LINK = BUILD / "tests" / "preload" / "resolve", BUILD / "tests" / "preload" / "resolve_link"
 
-HOOKS = re.findall(r"^HOOK\((\w+)\)", (ROOT / "preload/hooks.def").read_text(), re.M)
+ENTRIES = [(symbol, name, int(version)) for symbol, name, version in
+           re.findall(r"^DRIVER_ENTRY\((\w+), (\w+), (\d+), \w+\)", (ROOT / "tests/standin/driver.def").read_text(), re.M)]
+HAS = {symbol for symbol, _, version in ENTRIES if version <= STANDIN_VERSION}
+ALL_HOOKS = re.findall(r"^HOOK\((\w+)\)", (ROOT / "preload/hooks.def").read_text(), re.M)
+HOOKS = [symbol for symbol in ALL_HOOKS if symbol in HAS]
 USES = re.findall(r"^USE\((\w+)\)", (ROOT / "preload/hooks.def").read_text(), re.M)
-ENTRIES = re.findall(r"^DRIVER_ENTRY\((\w+), (\w+), (\d+), (\w+)\)", (ROOT / "tests/standin/driver.def").read_text(), re.M)
 STRANGE = ["cuNothing", "cuLaunchKernel_v99", "cuInit_v2", "cudaLaunchKernel", "printf", "cu", "c"]
+# cuGetProcAddress_v2 came with CUDA 12.0
+RESOLVERS = ["proc1", "proc2"] if STANDIN_VERSION >= 12000 else ["proc1"]
+CHAINS = ["proc2chain", "proc1chain", "proc2quiet"] if STANDIN_VERSION >= 12000 else ["proc1chain"]
 
 
 def queries(ways):
-    names = HOOKS + USES + STRANGE + [e[0] for e in ENTRIES if e[0] not in HOOKS + USES][::7]
-    return [f"{way} {name}" for way in ways for name in names]
+    return [f"{way} {name}" for way in ways for name in STRANGE + [symbol for symbol, *_ in ENTRIES]]
 
 
 def resolver_queries():
-    hooked = {name for symbol, name, _, _ in ENTRIES if symbol in HOOKS}
-    lines = []
-    for name in sorted(hooked):
-        versions = {int(v) for _, n, v, _ in ENTRIES if n == name}
-        versions |= {v - 1 for v in versions} | {1000, 11030, 12000, 13000, 99000}
-        lines += [f"{way} {name} {version} {flags}" for way in ("proc1", "proc2", "proc2chain", "proc1chain", "proc2quiet")
-                  for version in sorted(versions) for flags in (0, 1, 2, 3)]
-    lines += [f"proc2 {name} 13000 {flags}" for flags in (0, 2) for name in sorted({e[1] for e in ENTRIES} - hooked)]
-    lines += [f"{way} {name} {version} {flags}" for way in ("proc1", "proc2") for version in (13000, 99000) for flags in (0, 2, 4, 64)
-              for name in ("cuLaunchKernel_v2", "cuLaunchKernel_ptsz", "cuBrandNew", "cuInit", "cuMemFree_v2")]
-    return lines
+    """Every name at each of its versions, the one before, and those of drivers; with all flags, by every way to ask."""
+    versions, lines = {}, []
+    for _, name, version in ENTRIES:
+        versions.setdefault(name, {1000, *STANDIN_VERSIONS, 99000}).update((version, version - 1))
+    hooked = {name for symbol, name, _ in ENTRIES if symbol in ALL_HOOKS}
+    for name in sorted(versions):
+        lines += [f"{way} {name} {version} {flags}" for way in RESOLVERS + (CHAINS if name in hooked else [])
+                  for version in sorted(versions[name]) for flags in (0, 1, 2, 3)]
+    return lines + [f"{way} {name} {version} {flags}" for way in RESOLVERS for version in (13000, 99000) for flags in (0, 2, 4, 64)
+                    for name in ("cuLaunchKernel_v2", "cuLaunchKernel_ptsz", "cuBrandNew", "cuInit", "cuMemFree_v2")]
 
 
 @pytest.fixture
@@ -79,7 +83,7 @@ def test_dlsym(table):
     table("dlsym, global driver", "global", queries(["dlsym", "default", "next", "self"]))
     table("RTLD_DEFAULT and RTLD_NEXT, local driver", "local", queries(["default", "next", "self"]), ours=False, outside=True)
     table("no driver", "none", queries(["default", "next", "self"]), ours=False)
-    table("linked", "linked", queries(["default", "next", "self"]) + [f"link {name}" for name in HOOKS + USES], client=RESOLVE_LINK)
+    table("linked", "linked", queries(["default", "next", "self"]) + [f"link {name}" for name in HOOKS + USES if name in HAS], client=RESOLVE_LINK)
 
 
 def test_dlsym_beside_a_peer(table):
@@ -95,14 +99,17 @@ def test_cuGetProcAddress(table):
 
 @pytest.mark.parametrize("way", ("dlopen", "default", "proc1", "proc2", "ptsz", "chain", "link"))
 def test_launches(bench, way):
-    forms = ["launch", "launchpacked", "launchex", "launchexpacked", "launchcoop"]
-    script = START + ["library l fill", "kernel k l block", "kfunc kf k", "stream s"]
-    script += [f"{form} {f} {s} 1 64 p 64 {seed}" for seed, (form, f, s) in
-               enumerate((form, f, s) for f in ("block", "k", "kf") for s in ("0", "s") for form in forms)]
+    if way not in ("dlopen", "default", "proc1", "link") and STANDIN_VERSION < 12000:
+        pytest.skip("cuGetProcAddress_v2 came with CUDA 12.0")
+    forms, functions, script = ["launch", "launchpacked", "launchex", "launchexpacked", "launchcoop"], ["block"], [*START, "stream s"]
+    if STANDIN_VERSION >= 12000:
+        functions, script = ["block", "k", "kf"], script + ["library l fill", "kernel k l block", "kfunc kf k"]
+    launches = [(form, f, s) for f in functions for s in ("0", "s") for form in forms]
+    script += [f"{form} {f} {s} 1 64 p 64 {seed}" for seed, (form, f, s) in enumerate(launches)]
     # launches of two streams into one buffer: each must be seen before the next comes
     script = [line for launch in script for line in ([launch, "sync"] if launch.startswith("launch") else [launch])]
     r = bench.alike(f"launches by way of {way}", script + ["digest p 256"], spec(site()), way=way)
-    bench.captured(f"launches by way of {way}", r, [filled(seed, 64) for seed in range(30)])
+    bench.captured(f"launches by way of {way}", r, [filled(seed, 64) for seed in range(len(launches))])
 
 
 @pytest.mark.parametrize("peers", [pytest.param({"before": [PEER]}, id="in front"), pytest.param({"after": [PEER]}, id="after us")])

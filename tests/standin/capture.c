@@ -18,6 +18,15 @@ struct capture_deps {
     size_t n, cap;
     CUgraphNode *nodes;
     CUgraphEdgeData *data;
+    struct shown *shown; /* arrays that queries gave out, the last one first */
+};
+
+/** struct shown - an array that a query gave out; poison from the next call on its stream on */
+struct shown {
+    struct shown *next;
+    size_t n;
+    CUgraphEdgeData *data;
+    CUgraphNode nodes[];
 };
 
 struct capture {
@@ -40,9 +49,52 @@ void capture_deps_free(struct capture_deps *deps)
 {
     if (!deps)
         return;
+    while (deps->shown) {
+        struct shown *shown = deps->shown;
+
+        deps->shown = shown->next;
+        free(shown->data);
+        free(shown);
+    }
     free(deps->nodes);
     free(deps->data);
     free(deps);
+}
+
+/*
+ * "The array pointer is valid until the next API call which operates on the stream": cuStreamGetCaptureInfo_v3().
+ * What it points to is poison then; the memory goes with the capture.
+ */
+void capture_deps_spoil(struct capture_deps *deps)
+{
+    if (!deps || !deps->shown || driver.config.handles == HANDLES_LENIENT)
+        return;
+    handles_poison(deps->shown->nodes, 0, deps->shown->n);
+    memset(deps->shown->data, 0xdb, deps->shown->n * sizeof(*deps->shown->data));
+}
+
+/* One entry more than there are, so that a loop one too far finds poison too. */
+static struct shown *deps_show(struct capture_deps *deps)
+{
+    size_t n = deps->n + 1;
+    struct shown *shown = calloc(1, sizeof(*shown) + n * sizeof(CUgraphNode));
+
+    if (shown)
+        shown->data = calloc(n, sizeof(*shown->data));
+    if (!shown || !shown->data) {
+        free(shown);
+        return NULL;
+    }
+    if (deps->n) {
+        memcpy(shown->nodes, deps->nodes, deps->n * sizeof(*deps->nodes));
+        memcpy(shown->data, deps->data, deps->n * sizeof(*deps->data));
+    }
+    handles_poison(shown->nodes, deps->n, n);
+    memset(&shown->data[deps->n], 0xdb, sizeof(*shown->data));
+    shown->n = n;
+    shown->next = deps->shown;
+    deps->shown = shown;
+    return shown;
 }
 
 static bool deps_add(struct capture_deps *deps, CUgraphNode node, const CUgraphEdgeData *data)
@@ -92,10 +144,23 @@ static CUresult capture_check(struct capture *capture)
     return capture->invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
 }
 
+static void invalidate(struct capture *capture)
+{
+    if (!capture->invalid)
+        log_detail("\"invalidates\":%llu", capture->id);
+    capture->invalid = true;
+}
+
 void capture_invalidate(struct stream *stream)
 {
     if (stream->capture)
-        stream->capture->invalid = true;
+        invalidate(stream->capture);
+}
+
+CUresult capture_event_asked(struct event *event)
+{
+    invalidate(event->capture);
+    return CUDA_ERROR_CAPTURED_EVENT;
 }
 
 CUresult capture_unsafe(void)
@@ -110,7 +175,7 @@ CUresult capture_unsafe(void)
                       tls.capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
 
         if (mine || global) {
-            c->invalid = true;
+            invalidate(c);
             res = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         }
     }
@@ -126,7 +191,7 @@ CUresult capture_implicit(struct context *ctx)
         return CUDA_SUCCESS;
     for (struct stream *s = ctx->streams; s; s = s->next) {
         if (s->capture && !(s->flags & CU_STREAM_NON_BLOCKING)) {
-            s->capture->invalid = true;
+            invalidate(s->capture);
             res = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
         }
     }
@@ -149,7 +214,7 @@ static CUresult add_behind(struct stream *stream, CUgraphNodeType type, struct w
     res = graph_add(stream->capture->graph, type, work, (struct graph_node *const *)deps->nodes,
                     deps->data, deps->n, &node);
     if (res != CUDA_SUCCESS) {
-        stream->capture->invalid = true;
+        invalidate(stream->capture);
         return res;
     }
     deps->n = 0;
@@ -176,7 +241,7 @@ CUresult capture_add_exec(struct stream *stream, struct graph_exec *exec)
     if (!child)
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (graph_has_memory(child)) {
-        stream->capture->invalid = true;
+        invalidate(stream->capture);
         graph_free(child);
         return CUDA_ERROR_NOT_SUPPORTED;
     }
@@ -231,20 +296,20 @@ CUresult capture_event_wait(struct stream *stream, struct event *event, unsigned
         return res != CUDA_SUCCESS ? res : capture_add(stream, work);
     }
     if (!event->capture) {
-        capture->invalid = true;
+        invalidate(capture);
         return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
     }
     res = capture_check(event->capture);
     if (res != CUDA_SUCCESS)
         return res;
     if (capture && capture != event->capture) {
-        capture->invalid = true;
-        event->capture->invalid = true;
+        invalidate(capture);
+        invalidate(event->capture);
         return CUDA_ERROR_STREAM_CAPTURE_MERGE;
     }
     if (!capture) {
         if (stream == stream->ctx->legacy) {
-            event->capture->invalid = true;
+            invalidate(event->capture);
             return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
         }
         stream->deps = calloc(1, sizeof(*stream->deps));
@@ -315,7 +380,7 @@ void capture_forget(struct stream *stream)
 {
     capture_forget_origin(stream);
     if (stream->capture) {
-        stream->capture->invalid = true;
+        invalidate(stream->capture);
         stream_leave(stream);
     }
 }
@@ -442,7 +507,7 @@ CUresult impl_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
     if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != thread_id())
         return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
     if (capture->origin != stream) {
-        capture->invalid = true;
+        invalidate(capture);
         return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
     }
     if (capture->invalid)
@@ -463,16 +528,28 @@ CUresult impl_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
 
 /* ---- queries ---- */
 
+static bool has_edge_data(const struct capture_deps *deps)
+{
+    static const CUgraphEdgeData plain;
+
+    for (size_t i = 0; i < deps->n; i++) {
+        if (memcmp(&deps->data[i], &plain, sizeof(plain)) != 0)
+            return true;
+    }
+    return false;
+}
+
 static CUresult info(CUstream hStream, CUstreamCaptureStatus *status, cuuint64_t *id,
                      CUgraph *graph, const CUgraphNode **deps, const CUgraphEdgeData **data,
                      size_t *n)
 {
-    static const CUgraphEdgeData plain;
     struct stream *stream;
+    struct capture *capture;
+    struct shown *shown;
     CUresult res;
     DRIVER_LOCKED;
 
-    if (!status)
+    if (!status || (data && !deps))
         return CUDA_ERROR_INVALID_VALUE;
     res = stream_resolve(hStream, &stream);
     if (res != CUDA_SUCCESS)
@@ -483,25 +560,26 @@ static CUresult info(CUstream hStream, CUstreamCaptureStatus *status, cuuint64_t
                 return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
         }
     }
-    *status = !stream->capture           ? CU_STREAM_CAPTURE_STATUS_NONE
-              : stream->capture->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
-                                         : CU_STREAM_CAPTURE_STATUS_ACTIVE;
-    if (*status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
+    capture = stream->capture;
+    if (!capture || capture->invalid) {
+        *status = capture ? CU_STREAM_CAPTURE_STATUS_INVALIDATED : CU_STREAM_CAPTURE_STATUS_NONE;
         return CUDA_SUCCESS;
-    if (id)
-        *id = stream->capture->id;
-    if (graph)
-        *graph = (CUgraph)stream->capture->graph;
-    if (deps && !data) {
-        for (size_t i = 0; i < stream->deps->n; i++) {
-            if (memcmp(&stream->deps->data[i], &plain, sizeof(plain)) != 0)
-                return CUDA_ERROR_LOSSY_QUERY;
-        }
     }
-    if (deps)
-        *deps = stream->deps->nodes;
-    if (data)
-        *data = stream->deps->data;
+    if (deps && !data && has_edge_data(stream->deps))
+        return CUDA_ERROR_LOSSY_QUERY;
+    if (deps) {
+        shown = deps_show(stream->deps);
+        if (!shown)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        *deps = shown->nodes;
+        if (data)
+            *data = shown->data;
+    }
+    *status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    if (id)
+        *id = capture->id;
+    if (graph)
+        *graph = (CUgraph)capture->graph;
     if (n)
         *n = stream->deps->n;
     return CUDA_SUCCESS;

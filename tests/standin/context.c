@@ -2,6 +2,7 @@
 /*
  * context.c - contexts, each thread's stack of them, the primary ones
  */
+#include "array.h"
 #include "driver.h"
 #include "impl.h"
 
@@ -14,7 +15,7 @@ CUresult context_current(struct context **ctx)
 
     if (!top)
         return CUDA_ERROR_INVALID_CONTEXT;
-    if (!object_is(top, OBJECT_CONTEXT))
+    if (!object_live(top, OBJECT_CONTEXT))
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     *ctx = top;
     return top->sticky;
@@ -57,8 +58,13 @@ struct context *context_new(int device, unsigned flags, bool primary)
 void context_destroy(struct context *ctx)
 {
     struct context **link = &driver.contexts;
+    LOADING(ctx);
 
+    if (!loading_)
+        return;
     context_drain(ctx);
+    textures_destroy(ctx);
+    arrays_destroy(ctx);
     while (ctx->modules)
         module_destroy(ctx->modules);
     while (ctx->events)
@@ -277,6 +283,8 @@ static CUresult context_synchronize(CUcontext handle)
             res = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         }
     }
+    if (res == CUDA_SUCCESS)
+        res = capture_unsafe();
     if (res != CUDA_SUCCESS)
         return res;
     context_drain(ctx);

@@ -7,6 +7,7 @@
  * device addresses it does not. Copies to the host share one modelled link
  * (DMI_STANDIN_DTOH_BPS, _LATENCY_NS).
  */
+#include "array.h"
 #include "driver.h"
 #include "impl.h"
 
@@ -123,7 +124,7 @@ static CUresult side_check(const struct copy_side *side, const struct copy_work 
     CUresult res;
 
     *pinned = false;
-    if (side->array || end < first)
+    if (end < first)
         return CUDA_ERROR_INVALID_VALUE;
     res = memory_check(first, end - first, pinned);
     if (res != CUDA_SUCCESS)
@@ -299,14 +300,35 @@ CUresult impl_cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUd
     return copy_linear(dstDevice, DEVICE, srcDevice, DEVICE, ByteCount, hStream, false);
 }
 
+/* An array's side: within it, and whole elements. Offsets are the side's already, the extent is @copy's. */
+static CUresult side_of_array(struct copy_side *side, CUarray handle, const struct copy_work *copy)
+{
+    struct array *array = array_resolve(handle);
+
+    if (!array)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (side->x % array->element || copy->width % array->element)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (side->x > array->desc.Width * array->element ||
+        copy->width > array->desc.Width * array->element - side->x || side->y > array->rows ||
+        copy->height > array->rows - side->y || side->z > array->slices ||
+        copy->depth > array->slices - side->z)
+        return CUDA_ERROR_INVALID_VALUE;
+    side->array = array;
+    side->address = array->address;
+    side->pitch = array->pitch;
+    side->height = array->rows;
+    return CUDA_SUCCESS;
+}
+
 /**
  * copy_work_from_params() - a 3D description as work; lock held
- * Return: INVALID_VALUE for what cannot be, NOT_SUPPORTED for arrays.
+ * Return: INVALID_VALUE for what cannot be, INVALID_HANDLE for what is no array.
  */
 CUresult copy_work_from_params(const CUDA_MEMCPY3D *p, struct copy_work *copy)
 {
-    if (p->srcMemoryType == CU_MEMORYTYPE_ARRAY || p->dstMemoryType == CU_MEMORYTYPE_ARRAY)
-        return CUDA_ERROR_NOT_SUPPORTED;
+    CUresult res = CUDA_SUCCESS;
+
     if (p->srcLOD || p->dstLOD)
         return CUDA_ERROR_INVALID_VALUE;
     memset(copy, 0, sizeof(*copy));
@@ -332,6 +354,12 @@ CUresult copy_work_from_params(const CUDA_MEMCPY3D *p, struct copy_work *copy)
         .y = p->dstY,
         .z = p->dstZ,
     };
+    if (p->srcMemoryType == CU_MEMORYTYPE_ARRAY)
+        res = side_of_array(&copy->src, p->srcArray, copy);
+    if (res == CUDA_SUCCESS && p->dstMemoryType == CU_MEMORYTYPE_ARRAY)
+        res = side_of_array(&copy->dst, p->dstArray, copy);
+    if (res != CUDA_SUCCESS)
+        return res;
     if (copy->width > copy->src.pitch || copy->width > copy->dst.pitch)
         return CUDA_ERROR_INVALID_VALUE;
     return CUDA_SUCCESS;
@@ -414,6 +442,74 @@ CUresult impl_cuMemcpy3D_v2(const CUDA_MEMCPY3D *pCopy)
 CUresult impl_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *pCopy, CUstream hStream)
 {
     return copy_3d(pCopy, hStream, false);
+}
+
+/* ---- bytes of one row of an array: offsets are within it ---- */
+
+static CUresult copy_row(CUDA_MEMCPY3D p, size_t n, CUstream stream, bool sync)
+{
+    p.WidthInBytes = n;
+    p.Height = p.Depth = 1;
+    return copy_3d(&p, stream, sync);
+}
+
+#define TO_ARRAY(a, at)   .dstMemoryType = CU_MEMORYTYPE_ARRAY, .dstArray = (a), .dstXInBytes = (at)
+#define FROM_ARRAY(a, at) .srcMemoryType = CU_MEMORYTYPE_ARRAY, .srcArray = (a), .srcXInBytes = (at)
+
+CUresult impl_cuMemcpyHtoA_v2(CUarray dstArray, size_t dstOffset, const void *srcHost,
+                              size_t ByteCount)
+{
+    return copy_row(
+        (CUDA_MEMCPY3D){ .srcMemoryType = HOST, .srcHost = srcHost, TO_ARRAY(dstArray, dstOffset) },
+        ByteCount, NULL, true);
+}
+
+CUresult impl_cuMemcpyHtoAAsync_v2(CUarray dstArray, size_t dstOffset, const void *srcHost,
+                                   size_t ByteCount, CUstream hStream)
+{
+    return copy_row(
+        (CUDA_MEMCPY3D){ .srcMemoryType = HOST, .srcHost = srcHost, TO_ARRAY(dstArray, dstOffset) },
+        ByteCount, hStream, false);
+}
+
+CUresult impl_cuMemcpyAtoH_v2(void *dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount)
+{
+    return copy_row((CUDA_MEMCPY3D){ FROM_ARRAY(srcArray, srcOffset), .dstMemoryType = HOST,
+                                     .dstHost = dstHost },
+                    ByteCount, NULL, true);
+}
+
+CUresult impl_cuMemcpyAtoHAsync_v2(void *dstHost, CUarray srcArray, size_t srcOffset,
+                                   size_t ByteCount, CUstream hStream)
+{
+    return copy_row((CUDA_MEMCPY3D){ FROM_ARRAY(srcArray, srcOffset), .dstMemoryType = HOST,
+                                     .dstHost = dstHost },
+                    ByteCount, hStream, false);
+}
+
+CUresult impl_cuMemcpyDtoA_v2(CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevice,
+                              size_t ByteCount)
+{
+    return copy_row((CUDA_MEMCPY3D){ .srcMemoryType = DEVICE,
+                                     .srcDevice = srcDevice,
+                                     TO_ARRAY(dstArray, dstOffset) },
+                    ByteCount, NULL, true);
+}
+
+CUresult impl_cuMemcpyAtoD_v2(CUdeviceptr dstDevice, CUarray srcArray, size_t srcOffset,
+                              size_t ByteCount)
+{
+    return copy_row((CUDA_MEMCPY3D){ FROM_ARRAY(srcArray, srcOffset), .dstMemoryType = DEVICE,
+                                     .dstDevice = dstDevice },
+                    ByteCount, NULL, true);
+}
+
+CUresult impl_cuMemcpyAtoA_v2(CUarray dstArray, size_t dstOffset, CUarray srcArray,
+                              size_t srcOffset, size_t ByteCount)
+{
+    return copy_row(
+        (CUDA_MEMCPY3D){ FROM_ARRAY(srcArray, srcOffset), TO_ARRAY(dstArray, dstOffset) },
+        ByteCount, NULL, true);
 }
 
 static CUresult copy_3d_peer(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool sync)

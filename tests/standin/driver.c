@@ -43,6 +43,22 @@ uint64_t random_next(uint64_t *state)
     return z ^ (z >> 31);
 }
 
+/* As the driver has it: indices; the first one that is none ends the list. Return: how many devices @n leaves. */
+static int visible_devices(const char *list, int n)
+{
+    int visible = 0;
+
+    for (char *end; visible < n && *list; list = end + 1) {
+        long index = strtol(list, &end, 10);
+        if (end == list || (*end && *end != ',') || index < 0 || index >= n)
+            break;
+        visible++;
+        if (!*end)
+            break;
+    }
+    return visible;
+}
+
 static uint64_t env_number(const char *name, uint64_t fallback)
 {
     const char *text = getenv(name);
@@ -96,9 +112,21 @@ static void fail_parse(const char *text)
     }
 }
 
+static enum handles_mode handles_mode(const char *text)
+{
+    if (text && !strcmp(text, "lenient"))
+        return HANDLES_LENIENT;
+    return text && !strcmp(text, "reuse") ? HANDLES_REUSE : HANDLES_STRICT;
+}
+
 static void config_read(void)
 {
     struct config *c = &driver.config;
+    const char *loading = getenv("CUDA_MODULE_LOADING");
+
+    c->handles = handles_mode(getenv("DMI_STANDIN_HANDLES"));
+    c->load_waits = env_number("DMI_STANDIN_LOAD_WAITS", 1) != 0;
+    c->lazy = !loading || strcmp(loading, "EAGER") != 0;
 
     c->log = getenv("DMI_STANDIN_LOG");
     c->dump = getenv("DMI_STANDIN_DUMP");
@@ -120,6 +148,8 @@ static void config_read(void)
         c->n_threads = 1;
     if (c->n_threads > 64)
         c->n_threads = 64;
+    if (getenv("CUDA_VISIBLE_DEVICES"))
+        c->n_devices = visible_devices(getenv("CUDA_VISIBLE_DEVICES"), c->n_devices);
     fail_parse(getenv("DMI_STANDIN_FAIL"));
     if (c->log && *c->log)
         log_open(c->log);
@@ -153,6 +183,8 @@ CUresult entry_enter(struct entry_frame *frame, enum entry_id id)
     pthread_once(&config_once, config_read);
     frame->id = id;
     frame->saved_per_thread = tls.per_thread;
+    frame->saved_entry = tls.entry;
+    tls.entry = id;
     frame->start_ns = 0;
     tls.per_thread = entry->per_thread;
     if (tls.depth++ == 0)
@@ -181,6 +213,7 @@ CUresult entry_enter(struct entry_frame *frame, enum entry_id id)
 CUresult entry_leave(struct entry_frame *frame, CUresult res)
 {
     tls.per_thread = frame->saved_per_thread;
+    tls.entry = frame->saved_entry;
     tls.depth--;
     if (log_enabled())
         log_call(entry_table[frame->id].symbol, res, frame->start_ns);
@@ -250,7 +283,7 @@ CUresult impl_cuDriverGetVersion(int *driverVersion)
 {
     if (!driverVersion)
         return CUDA_ERROR_INVALID_VALUE;
-    *driverVersion = DRIVER_VERSION;
+    *driverVersion = driver_version;
     return CUDA_SUCCESS;
 }
 

@@ -24,10 +24,11 @@
 #include <stdint.h>
 
 #include "entries.h"
+#include "version.h"
 
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
 
-enum { DRIVER_VERSION = 13000, MAX_DEVICES = 8, MAX_PARAM_BYTES = 32764 };
+enum { MAX_DEVICES = 8, MULTIPROCESSORS = 8, MAX_PARAM_BYTES = 32764 };
 
 /* ---- entries and log ---- */
 
@@ -46,6 +47,7 @@ extern const struct entry entry_table[N_ENTRIES];
 struct entry_frame {
     enum entry_id id;
     int saved_per_thread;
+    enum entry_id saved_entry;
     uint64_t start_ns;
 };
 
@@ -59,10 +61,23 @@ bool log_enabled(void);
 void log_detail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /** log_call() - one record for an API call that returns now */
 void log_call(const char *symbol, CUresult res, uint64_t start_ns);
+/** log_fault() - one record for a handle that ends the process */
+void log_fault(const char *symbol, const void *handle, const char *wanted, const char *state,
+               const char *what);
 
 /* ---- configuration, read once ---- */
 
+/** enum handles_mode - what a handle that has ended, or is of another kind, does, and when it comes back */
+enum handles_mode {
+    HANDLES_STRICT,  /* SIGSEGV; comes back late */
+    HANDLES_LENIENT, /* the error that cuda.h names for the call; comes back at once */
+    HANDLES_REUSE,   /* SIGSEGV until it comes back, which is at once; device addresses too */
+};
+
 struct config {
+    enum handles_mode handles;
+    bool load_waits; /* what load.c says */
+    bool lazy;       /* functions are loaded by their first use */
     const char *log;
     const char *dump;
     const char *dump_file;
@@ -94,26 +109,41 @@ enum object_kind {
     OBJECT_USER,
     OBJECT_POOL,
     OBJECT_ARRAY,
+    OBJECT_MIPMAP,
+    OBJECT_TEXTURE,
+    OBJECT_SURFACE,
     N_OBJECT_KINDS,
 };
 
 /** struct object - first member of everything that a handle points to */
 struct object {
-    uint32_t magic; /* OBJECT_MAGIC + kind while alive */
+    uint32_t magic; /* OBJECT_MAGIC + kind while alive, OBJECT_ENDED + kind after */
     uint32_t size;
-    struct object *next_free;
+    struct object *next_ended;
 };
 #define OBJECT_MAGIC 0x5d310000u
+#define OBJECT_ENDED 0xdead0000u
 
-/**
- * object_new() - a zeroed object; lock held
- * Freed objects of a kind are handed out again last in, first out, and never returned to the heap: a
- * stale handle is recognised, and a new object readily gets the address of an old one, as with a
- * driver.
- */
+/* No pointer of x86-64 or aarch64: reading it is a SIGSEGV. */
+#define HANDLE_POISON 0xdead0baddead0bd0ull
+
+/** object_new() - a zeroed object; lock held */
 void *object_new(enum object_kind kind, size_t size);
 void object_free(void *object);
-bool object_is(const void *object, enum object_kind kind);
+/** object_end() - the handle has ended, the memory is still in use: object_free() comes later */
+void object_end(void *object);
+/**
+ * object_is() - is @handle, which a caller gave, a living @kind
+ * NULL is not, and the call returns its error. Whatever else is not ends the process with SIGSEGV, unless
+ * handles are lenient.
+ */
+bool object_is(const void *handle, enum object_kind kind);
+/** object_live() - the same for pointers that may be something else by right: never a fault of ours */
+bool object_live(const void *pointer, enum object_kind kind);
+/** object_wild() - say what object_is() was asked for when reading it faulted; in the signal's handler */
+void object_wild(void);
+/** handles_poison() - entries @first to @n of an array of handles, which the answer leaves unused */
+void handles_poison(void *array, size_t first, size_t n);
 
 struct context;
 struct stream;
@@ -140,10 +170,18 @@ struct context {
     struct stream *streams;
     struct module *modules;
     struct event *events;
+    struct array *arrays; /* array.h */
+    struct mipmap *mipmaps;
+    struct texture *textures;
     size_t limits[16];
+    struct print *prints,
+        *last_print; /* print.c, under its lock: what kernels printed, oldest first */
+    size_t n_printed;
     CUfunc_cache cache_config;
     CUsharedconfig shared_config;
-    uint64_t peers; /* bit per device whose memory is enabled */
+    uint64_t peers;  /* bit per device whose memory is enabled */
+    uint64_t loader; /* thread that holds the load lock (load.c), 0: none */
+    unsigned n_loads;
 };
 
 struct device {
@@ -170,10 +208,13 @@ extern struct driver {
 
 /** struct tls - per-thread state, small and zero-initialised */
 struct tls {
-    int per_thread;   /* the stream that NULL stands for in the call in progress */
-    bool in_callback; /* on the host thread, inside a user's function */
-    int depth;        /* of API calls */
-    uint64_t id;      /* of the thread, for per-thread default streams */
+    int per_thread;             /* the stream that NULL stands for in the call in progress */
+    bool in_callback;           /* on the host thread, inside a user's function */
+    int depth;                  /* of API calls */
+    enum entry_id entry;        /* the innermost */
+    const void *volatile asked; /* by object_is(), while it reads it */
+    enum object_kind asked_kind;
+    uint64_t id; /* of the thread, for per-thread default streams */
     unsigned n_stack;
     struct context *stack[64];
     CUstreamCaptureMode capture_mode;
@@ -207,6 +248,21 @@ struct context *context_new(int device, unsigned flags, bool primary);
 void context_destroy(struct context *ctx);
 /** context_drain() - wait until what was submitted to @ctx so far is done; lock held, dropped while waiting */
 void context_drain(struct context *ctx);
+
+/* ---- the lock that loading takes ---- */
+
+/**
+ * load_begin() - take @ctx's load lock, then wait for what is queued there; driver.lock held, dropped meanwhile
+ * Return: the context, for load_end(); NULL if it ended meanwhile.
+ */
+struct context *load_begin(struct context *ctx);
+void load_end(struct context **ctx);
+/** LOADING - hold @ctx's load lock until the end of the block */
+#define LOADING(ctx) __attribute__((cleanup(load_end))) struct context *loading_ = load_begin(ctx)
+/** load_result() - what the call that holds @ctx's lock returns for it: its error, or that it has ended */
+CUresult load_result(const struct context *ctx);
+/** function_load() - the first use of a function loads it, where loading is lazy; lock held */
+CUresult function_load(struct function *function);
 
 /* ---- work: what an operation or a graph node does ---- */
 
@@ -400,10 +456,14 @@ void capture_invalidate(struct stream *stream);
 void capture_forget(struct stream *stream);
 void capture_forget_origin(struct stream *stream);
 void capture_deps_free(struct capture_deps *deps);
+/** capture_deps_spoil() - a call operates on a capturing stream: arrays shown before are no longer valid; lock held */
+void capture_deps_spoil(struct capture_deps *deps);
 /** capture_add_exec() - embed what @exec would run as a child graph; lock held */
 CUresult capture_add_exec(struct stream *stream, struct graph_exec *exec);
 CUresult capture_event_record(struct stream *stream, struct event *event, unsigned flags);
 CUresult capture_event_wait(struct stream *stream, struct event *event, unsigned flags);
+/** capture_event_asked() - an event that was recorded in a capture has no state: the capture is invalid, the error to return */
+CUresult capture_event_asked(struct event *event);
 /** stream_do() - submit to a stream, or capture; reference taken over. *out (may be NULL) gets the op */
 CUresult stream_do(struct stream *stream, struct work *work, struct op **out);
 
@@ -418,6 +478,7 @@ enum alloc_kind {
     ALLOC_GLOBAL,   /* a module's variables */
     ALLOC_RESERVED, /* address range without memory (cuMemAddressReserve) */
     ALLOC_MAPPED,
+    ALLOC_ARRAY,
 };
 
 struct alloc {
@@ -493,6 +554,7 @@ struct function {
     const char *name;
     int max_dynamic_shared;
     int attributes[CU_FUNC_ATTRIBUTE_MAX];
+    bool loaded;            /* has been used */
     atomic_ullong block_ns; /* what a block took when it was last run, for sharing grids out */
     /* cuFuncSetBlockShape() and friends, for the oldest clients */
     unsigned set_block[3];
@@ -533,8 +595,16 @@ CUresult kernel_work_new(struct context *ctx, CUfunction handle, const unsigned 
 CUresult kernel_run(struct kernel_work *kernel, struct op *op);
 void kernel_attribute(struct kernel_work *kernel, CUlaunchAttributeID id,
                       const CUlaunchAttributeValue *value);
+/** function_occupancy() - how many blocks of @block threads a multiprocessor holds */
+int function_occupancy(const struct function *function, int block, size_t dynamic);
+CUresult together_run(const struct kernel_work *kernel);
+CUresult together_fits(const struct kernel_work *kernel);
 /** launch_log() - one record for a kernel that was queued; lock held */
 uint64_t launch_log(struct kernel_work *kernel, struct stream *stream, uint64_t exec, int node);
+
+/* ---- what kernels print ---- */
+void print_add(void *owner, const char *text, size_t n);
+void print_flush(struct context *ctx);
 
 /* ---- dump ---- */
 void dump_open(const char *rules, const char *path);

@@ -121,7 +121,7 @@ CUresult impl_cuEventQuery(CUevent hEvent)
     if (res != CUDA_SUCCESS)
         return res;
     if (event->capture)
-        return CUDA_ERROR_CAPTURED_EVENT;
+        return capture_event_asked(event);
     res = capture_unsafe();
     if (res != CUDA_SUCCESS)
         return res;
@@ -139,7 +139,7 @@ CUresult impl_cuEventSynchronize(CUevent hEvent)
     if (res != CUDA_SUCCESS)
         return res;
     if (event->capture)
-        return CUDA_ERROR_CAPTURED_EVENT;
+        return capture_event_asked(event);
     res = capture_unsafe();
     if (res != CUDA_SUCCESS)
         return res;
@@ -163,6 +163,8 @@ CUresult impl_cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUeven
         res = event_check(hEnd, &end);
     if (res != CUDA_SUCCESS)
         return res;
+    if (start->capture || end->capture)
+        return capture_event_asked(start->capture ? start : end);
     if (start->ctx != end->ctx || !start->marker || !end->marker ||
         ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING))
         return CUDA_ERROR_INVALID_HANDLE;

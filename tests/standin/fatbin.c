@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fatbin.h"
+#include "version.h"
 
 #include <assert.h>
 #include <stdint.h>
@@ -40,11 +41,13 @@ enum { KIND_PTX = 1, FLAG_LZ4 = 0x2000, FLAG_ZSTD = 0x8000, ELF_MAGIC = 0x464c45
 static_assert(sizeof(struct header) == 16, "as seen on disk");
 static_assert(sizeof(struct entry_header) == 48, "as seen on disk, its first part");
 
-static CUresult scan(const unsigned char *image, int sm, const char **text, size_t *n_text)
+static CUresult scan(const unsigned char *image, int sm, int newest, const char **text,
+                     size_t *n_text)
 {
     struct header header;
     uint64_t at, end;
     uint32_t best = 0;
+    CUresult none = CUDA_ERROR_NO_BINARY_FOR_GPU;
 
     memcpy(&header, image, sizeof(header));
     if (header.header_bytes < sizeof(header) || header.bytes > UINT32_MAX)
@@ -59,16 +62,23 @@ static CUresult scan(const unsigned char *image, int sm, const char **text, size
             return CUDA_ERROR_INVALID_IMAGE;
         if (entry.kind == KIND_PTX && !(entry.flags & (FLAG_LZ4 | FLAG_ZSTD)) &&
             entry.arch <= (uint32_t)sm && entry.arch >= best && entry.bytes > 0) {
-            best = entry.arch;
-            *text = (const char *)image + at + entry.header_bytes;
-            *n_text = strnlen(*text, entry.bytes);
+            const char *found = (const char *)image + at + entry.header_bytes;
+            size_t n_found = strnlen(found, entry.bytes);
+
+            if (ptx_version(found, n_found) > newest) {
+                none = CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
+            } else {
+                best = entry.arch;
+                *text = found;
+                *n_text = n_found;
+            }
         }
         at += entry.header_bytes + entry.bytes;
     }
-    return best ? CUDA_SUCCESS : CUDA_ERROR_NO_BINARY_FOR_GPU;
+    return best ? CUDA_SUCCESS : none;
 }
 
-CUresult fatbin_find_ptx(const void *image, int sm, const char **text, size_t *n_text)
+CUresult fatbin_find_ptx(const void *image, int sm, int newest, const char **text, size_t *n_text)
 {
     const char *bytes = image;
     uint32_t magic;
@@ -91,10 +101,10 @@ CUresult fatbin_find_ptx(const void *image, int sm, const char **text, size_t *n
             return CUDA_ERROR_INVALID_IMAGE;
     }
     if (magic == HEADER_MAGIC)
-        return scan(image, sm, text, n_text);
+        return scan(image, sm, newest, text, n_text);
     if (magic == ELF_MAGIC)
         return CUDA_ERROR_NO_BINARY_FOR_GPU;
     *text = bytes;
     *n_text = strlen(bytes);
-    return CUDA_SUCCESS;
+    return ptx_version(*text, *n_text) > newest ? CUDA_ERROR_UNSUPPORTED_PTX_VERSION : CUDA_SUCCESS;
 }

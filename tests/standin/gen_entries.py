@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Generate the exported entries from driver.def and the toolkit's typedefs.
 
-Usage: gen_entries.py driver.def TOOLKIT/include OUTDIR
+Usage: gen_entries.py driver.def TOOLKIT/include OUTDIR VERSION...
 
 Writes into OUTDIR
   entries.h    enum entry_id, one number an exported symbol
   impl.h       prototypes impl_cuX(...) of the functions that the stand-in may implement
   entries.c    the exported functions: enter, impl_cuX if it is linked in, else NOT_SUPPORTED, leave
   results.inc  names of CUresult values
-  libcuda.map  the version script
+  libcuda-VERSION.map  version scripts: what a driver of that version exports
 
 The per-thread variants (_ptsz, _ptds) share the legacy variant's implementation; entry_enter() learns
 from the table which default stream a NULL stream means.
@@ -52,7 +52,7 @@ def signatures(include):
 
 
 def main():
-    def_path, include, out = sys.argv[1:4]
+    def_path, include, out, *versions = sys.argv[1:]
     entries = re.findall(r"^DRIVER_ENTRY\((\w+), (\w+), (\d+), (\w+)\)", open(def_path).read(), re.M)
     sigs = signatures(include)
     enum, protos, code, table = [], [], [], []
@@ -100,7 +100,10 @@ def main():
     enum_text = header[:header.index("} CUresult;")]
     results = re.findall(r"^\s*(CUDA_SUCCESS|CUDA_ERROR_\w+)\s*=\s*(\d+)", enum_text[enum_text.rindex("enum cudaError_enum"):], re.M)
     write("results.inc", spdx + "".join(f"RESULT({n}, {v})\n" for n, v in results))
-    write("libcuda.map", "{\n  global:\n    standin_seed;\n" + "".join(f"    {s};\n" for s, *_ in entries) + "  local:\n    *;\n};\n")
+    for driver in versions:
+        known = [symbol for symbol, _, version, _ in entries if int(version) <= int(driver)]
+        write(f"libcuda-{driver}.map", "{\n  global:\n    standin_seed;\n" + "".join(f"    {s};\n" for s in known) +
+              "  local:\n    *;\n};\n")
 
 
 if __name__ == "__main__":

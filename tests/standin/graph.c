@@ -782,7 +782,17 @@ CUresult impl_cuGraphRemoveDependencies(CUgraph hGraph, const CUgraphNode *from,
     return impl_cuGraphRemoveDependencies_v2(hGraph, from, to, NULL, numDependencies);
 }
 
-/* ---- entries: queries. Without an array the count alone; an array too long is padded with NULL ---- */
+/*
+ * ---- entries: queries. Without an array the count alone. What an array has too much is poison, where cuda.h
+ * promises NULL: the count is what a caller may go by ----
+ */
+
+static void poison_data(CUgraphEdgeData *data, size_t first, size_t n)
+{
+    if (data && n > first)
+        memset(data + first, driver.config.handles == HANDLES_LENIENT ? 0 : 0xdb,
+               (n - first) * sizeof(*data));
+}
 
 static CUresult put_nodes(struct graph *graph, bool roots, CUgraphNode *nodes, size_t *count)
 {
@@ -795,8 +805,7 @@ static CUresult put_nodes(struct graph *graph, bool roots, CUgraphNode *nodes, s
             nodes[n] = (CUgraphNode)node;
         n++;
     }
-    for (size_t i = n; i < room; i++)
-        nodes[i] = NULL;
+    handles_poison(nodes, n, room);
     *count = nodes && n > room ? room : n;
     return CUDA_SUCCESS;
 }
@@ -819,10 +828,24 @@ CUresult impl_cuGraphGetRootNodes(CUgraph hGraph, CUgraphNode *rootNodes, size_t
     return put_nodes((struct graph *)hGraph, true, rootNodes, numRootNodes);
 }
 
+/* Has one of the first @room edges data that the caller does not ask for? Asked before anything is written. */
+static bool is_lossy(const struct graph *graph, size_t room)
+{
+    static const CUgraphEdgeData plain;
+    size_t n = 0;
+
+    for (const struct graph_node *node = graph->first; node; node = node->next) {
+        for (size_t i = 0; i < node->out.n && n < room; i++, n++) {
+            if (!edge_equal(&node->out.edges[i].data, &plain))
+                return true;
+        }
+    }
+    return false;
+}
+
 CUresult impl_cuGraphGetEdges_v2(CUgraph hGraph, CUgraphNode *from, CUgraphNode *to,
                                  CUgraphEdgeData *edgeData, size_t *numEdges)
 {
-    static const CUgraphEdgeData plain;
     struct graph *graph = (struct graph *)hGraph;
     size_t n = 0, room;
     DRIVER_LOCKED;
@@ -830,23 +853,21 @@ CUresult impl_cuGraphGetEdges_v2(CUgraph hGraph, CUgraphNode *from, CUgraphNode 
     if (!graph_is(hGraph) || !numEdges || !from != !to || (edgeData && !from))
         return CUDA_ERROR_INVALID_VALUE;
     room = from ? *numEdges : 0;
+    if (from && !edgeData && is_lossy(graph, room))
+        return CUDA_ERROR_LOSSY_QUERY;
     for (struct graph_node *node = graph->first; node; node = node->next) {
         for (size_t i = 0; i < node->out.n; i++, n++) {
             if (n >= room)
                 continue;
-            if (!edgeData && !edge_equal(&node->out.edges[i].data, &plain))
-                return CUDA_ERROR_LOSSY_QUERY;
             from[n] = (CUgraphNode)node;
             to[n] = (CUgraphNode)node->out.edges[i].node;
             if (edgeData)
                 edgeData[n] = node->out.edges[i].data;
         }
     }
-    for (size_t i = n; i < room; i++) {
-        from[i] = to[i] = NULL;
-        if (edgeData)
-            edgeData[i] = plain;
-    }
+    handles_poison(from, n, room);
+    handles_poison(to, n, room);
+    poison_data(edgeData, n, room);
     *numEdges = from && n > room ? room : n;
     return CUDA_SUCCESS;
 }
@@ -862,13 +883,17 @@ static CUresult put_edges(const struct edge_list *list, CUgraphNode *nodes, CUgr
     static const CUgraphEdgeData plain;
     size_t room = nodes ? *count : 0;
 
-    for (size_t i = 0; i < room; i++) {
-        if (i < list->n && !data && !edge_equal(&list->edges[i].data, &plain))
+    for (size_t i = 0; i < room && i < list->n && !data; i++) {
+        if (!edge_equal(&list->edges[i].data, &plain))
             return CUDA_ERROR_LOSSY_QUERY;
-        nodes[i] = i < list->n ? (CUgraphNode)list->edges[i].node : NULL;
-        if (data)
-            data[i] = i < list->n ? list->edges[i].data : plain;
     }
+    for (size_t i = 0; i < room && i < list->n; i++) {
+        nodes[i] = (CUgraphNode)list->edges[i].node;
+        if (data)
+            data[i] = list->edges[i].data;
+    }
+    handles_poison(nodes, list->n, room);
+    poison_data(data, list->n, room);
     *count = nodes && list->n > room ? room : list->n;
     return CUDA_SUCCESS;
 }
@@ -942,7 +967,7 @@ CUresult node_work_kernel(const CUDA_KERNEL_NODE_PARAMS_v2 *p, bool v2, struct w
         if (res != CUDA_SUCCESS)
             return res;
         func = (CUfunction)p->kern;
-    } else if (object_is(func, OBJECT_FUNCTION)) {
+    } else if (object_live(func, OBJECT_FUNCTION)) {
         ctx = ((struct function *)func)->module->ctx;
     } else {
         res = context_current(&ctx);
@@ -1074,6 +1099,7 @@ CUresult impl_cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 {
     struct context *ctx;
     struct work *work;
+    uint64_t address;
     CUresult res;
     DRIVER_LOCKED;
 
@@ -1087,9 +1113,12 @@ CUresult impl_cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph,
         res = node_work_alloc(ctx, nodeParams->poolProps.location.id, nodeParams->bytesize, &work);
     if (res != CUDA_SUCCESS)
         return res;
-    nodeParams->dptr = work->alloc.address;
-    return add(phGraphNode, hGraph, dependencies, NULL, numDependencies,
-               CU_GRAPH_NODE_TYPE_MEM_ALLOC, work);
+    address = work->alloc.address;
+    res = add(phGraphNode, hGraph, dependencies, NULL, numDependencies,
+              CU_GRAPH_NODE_TYPE_MEM_ALLOC, work);
+    if (res == CUDA_SUCCESS)
+        nodeParams->dptr = address;
+    return res;
 }
 
 CUresult impl_cuGraphAddMemFreeNode(CUgraphNode *phGraphNode, CUgraph hGraph,

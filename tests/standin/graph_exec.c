@@ -129,6 +129,18 @@ static void body_free(struct exec_body *body, struct op *last)
     body_free_nodes(body);
 }
 
+/* What a node's work refers to has not ended. */
+static bool work_lives(const struct work *work)
+{
+    if (work->ctx && !object_is(work->ctx, OBJECT_CONTEXT))
+        return false;
+    if (work->kind == WORK_KERNEL)
+        return object_is(work->kernel.function, OBJECT_FUNCTION);
+    if (work->kind == WORK_EVENT_RECORD || work->kind == WORK_EVENT_WAIT)
+        return object_is(work->event.event, OBJECT_EVENT);
+    return true;
+}
+
 /* Nodes in an order that respects the edges; INVALID_VALUE and the node where there is a cycle. */
 static CUresult body_make(struct graph *graph, struct exec_body **out, struct graph_node **error)
 {
@@ -189,6 +201,10 @@ static CUresult body_make(struct graph *graph, struct exec_body **out, struct gr
         node->data = calloc(node->n_deps + 1, sizeof(CUgraphEdgeData));
         if (!node->deps || !node->data) {
             res = CUDA_ERROR_OUT_OF_MEMORY;
+            goto out;
+        }
+        if (node->work && !work_lives(node->work)) {
+            res = CUDA_ERROR_INVALID_VALUE;
             goto out;
         }
         for (size_t j = 0; j < node->n_deps; j++) {
@@ -310,11 +326,14 @@ struct launch {
 };
 
 /* A kernel whose grid is still empty can be a node, and cannot be launched. */
-static bool body_has_empty_grid(const struct exec_body *body)
+static bool body_cannot_run(const struct exec_body *body)
 {
     for (size_t i = 0; i < body->n; i++) {
         const struct exec_node *node = &body->nodes[i];
-        if (node->child && body_has_empty_grid(node->child))
+
+        if (node->child && body_cannot_run(node->child))
+            return true;
+        if (node->enabled && node->work && !work_lives(node->work))
             return true;
         if (node->type == CU_GRAPH_NODE_TYPE_KERNEL && node->enabled &&
             (!node->work->kernel.grid[0] || !node->work->kernel.grid[1] ||
@@ -398,7 +417,7 @@ CUresult impl_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
     CUresult res;
     DRIVER_LOCKED;
 
-    if (!object_is(exec, OBJECT_EXEC) || body_has_empty_grid(exec->body))
+    if (!object_is(exec, OBJECT_EXEC) || body_cannot_run(exec->body))
         return CUDA_ERROR_INVALID_VALUE;
     res = stream_resolve(hStream, &launch.stream);
     if (res != CUDA_SUCCESS)

@@ -22,6 +22,7 @@ static void on_fault(int sig, siginfo_t *info, void *context)
     ptx_signal((uint64_t)(uintptr_t)info->si_addr);
     if (guard_env)
         siglongjmp(*guard_env, sig);
+    object_wild();
     if (old->sa_flags & SA_SIGINFO) {
         old->sa_sigaction(sig, info, context);
     } else if (old->sa_handler != SIG_DFL && old->sa_handler != SIG_IGN) {

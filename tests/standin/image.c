@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "array.h"
 #include "image.h"
 
 #include "ptx/ptx.h"
@@ -36,6 +37,8 @@ void image_init(void)
         .alias_delta = ALIAS_DELTA,
         .host_ok = memory_host_ok,
     });
+    ptx_print = print_add;
+    ptx_texture_find = texture_find;
     if (driver.config.pause_one_in)
         ptx_pause = pause_randomly;
 }
@@ -184,12 +187,14 @@ bool image_global(const struct image *image, const char *name, size_t *offset, s
 }
 
 CUresult image_run(const struct image *image, unsigned index, const struct kernel_work *kernel,
-                   uint64_t first_block, uint64_t n_blocks)
+                   uint64_t first_block, uint64_t n_blocks, struct ptx_together *together)
 {
     struct ptx_fault fault = { 0 };
     struct ptx_grid grid = { .dynamic_shared = kernel->shared_bytes,
                              .first_block = first_block,
-                             .n_blocks = n_blocks };
+                             .n_blocks = n_blocks,
+                             .together = together,
+                             .owner = kernel->function->module->ctx };
 
     memcpy(grid.grid, kernel->grid, sizeof(grid.grid));
     memcpy(grid.block, kernel->block, sizeof(grid.block));

@@ -168,6 +168,7 @@ static CUresult launch(CUfunction f, const unsigned grid[3], const unsigned bloc
     res = stream_resolve(handle, &stream);
     if (res != CUDA_SUCCESS)
         return res;
+    print_flush(stream->ctx);
     if (!grid[0] || !grid[1] || !grid[2])
         return CUDA_ERROR_INVALID_VALUE;
     res = attributes_check(attrs, n_attrs);
@@ -177,6 +178,11 @@ static CUresult launch(CUfunction f, const unsigned grid[3], const unsigned bloc
         return res;
     for (unsigned i = 0; i < n_attrs; i++)
         kernel_attribute(&work->kernel, attrs[i].id, &attrs[i].value);
+    res = work->kernel.cooperative ? together_fits(&work->kernel) : CUDA_SUCCESS;
+    if (res != CUDA_SUCCESS) {
+        work_unref(work);
+        return res;
+    }
     if (stream->capture)
         return capture_add(stream, work);
     if (stream == stream->ctx->legacy) {
@@ -236,7 +242,8 @@ static CUresult run_blocks(uint64_t first, uint64_t n, void *data)
 {
     const struct kernel_work *kernel = data;
 
-    return image_run(kernel->function->module->image, kernel->function->index, kernel, first, n);
+    return image_run(kernel->function->module->image, kernel->function->index, kernel, first, n,
+                     NULL);
 }
 
 /*
@@ -252,6 +259,8 @@ static CUresult run_grid(struct kernel_work *kernel)
     uint64_t first = 0, start, chunk;
     CUresult res;
 
+    if (kernel->cooperative)
+        return together_run(kernel);
     if (driver.config.delay_seed && n_blocks > 1)
         return queue_share(0, n_blocks, 1, run_blocks, kernel);
     start = clock_ns();

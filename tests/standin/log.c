@@ -115,6 +115,23 @@ void log_call(const char *symbol, CUresult res, uint64_t start_ns)
         free(text);
 }
 
+void log_fault(const char *symbol, const void *handle, const char *wanted, const char *state,
+               const char *what)
+{
+    char text[512];
+    int n;
+
+    if (log_fd < 0)
+        return;
+    n = snprintf(text, sizeof(text),
+                 "{\"ev\":\"fault\",\"pid\":%d,\"tid\":%ld,\"name\":\"%s\",\"handle\":%llu,"
+                 "\"wanted\":\"%s\",\"is\":\"%s%s\"}\n",
+                 (int)getpid(), syscall(SYS_gettid), symbol, (unsigned long long)(uintptr_t)handle,
+                 wanted, state, what);
+    if (n > 0 && (size_t)n < sizeof(text))
+        write_all(log_fd, text, (size_t)n);
+}
+
 /**
  * launch_log() - give a launch its sequence number, and a record in the log
  * @exec: id of the graph exec that it is a node of, 0 for a launch of its own; @node: index in it

@@ -203,12 +203,45 @@ static void table_remove(struct alloc *alloc)
     free(alloc);
 }
 
+/* Addresses freed last, which come back at once where handles do. */
+static uint64_t freed[256];
+static unsigned n_freed;
+
+static void address_freed(uint64_t at)
+{
+    freed[n_freed++ % ARRAY_SIZE(freed)] = at;
+}
+
+static bool is_gap(uint64_t at, size_t mapped)
+{
+    size_t i = lower_bound(at - PAGE);
+
+    return i == n_allocs || allocs[i]->address >= at + mapped + PAGE;
+}
+
+/* The address freed last of those where @mapped bytes fit, or 0. */
+static uint64_t address_again(int device, size_t mapped)
+{
+    uint64_t base = DEVICE_BASE + (uint64_t)device * DEVICE_SPAN;
+
+    for (unsigned i = 0; i < n_freed && i < ARRAY_SIZE(freed); i++) {
+        uint64_t at = freed[(n_freed - 1 - i) % ARRAY_SIZE(freed)];
+
+        if (at - base < DEVICE_SPAN - mapped - PAGE && is_gap(at, mapped))
+            return at;
+    }
+    return 0;
+}
+
 /* Lowest gap that fits and leaves a page free after it, so freed addresses come back soon. */
 static uint64_t find_gap(int device, size_t mapped)
 {
+    uint64_t again = driver.config.handles == HANDLES_REUSE ? address_again(device, mapped) : 0;
     uint64_t base = DEVICE_BASE + (uint64_t)device * DEVICE_SPAN;
     uint64_t at = base + 2 * 1024 * 1024;
 
+    if (again)
+        return again;
     for (size_t i = lower_bound(base); i < n_allocs && memory_is_device(allocs[i]->address); i++) {
         if (allocs[i]->address >= base + DEVICE_SPAN)
             break;
@@ -273,6 +306,7 @@ static void device_unmap(struct alloc *alloc)
          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     fallocate(dev->memfd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, (off_t)alloc->mapped);
     dev->used_bytes -= alloc->mapped;
+    address_freed(alloc->address);
 }
 
 static void alloc_drop(struct alloc *alloc)
@@ -341,6 +375,10 @@ CUresult impl_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
     res = context_current(&ctx);
     if (res == CUDA_SUCCESS)
         res = capture_unsafe();
+    if (res != CUDA_SUCCESS)
+        return res;
+    LOADING(ctx);
+    res = load_result(loading_);
     if (res == CUDA_SUCCESS)
         res = memory_alloc(ctx->device, ctx, bytesize, ALLOC_DEVICE, &address);
     if (res != CUDA_SUCCESS)
@@ -354,12 +392,15 @@ CUresult impl_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t Width
                                  size_t Height, unsigned int ElementSizeBytes)
 {
     size_t pitch = (WidthInBytes + 511) & ~(size_t)511;
+    CUresult res;
 
     if (!pPitch || !WidthInBytes || !Height ||
         (ElementSizeBytes != 4 && ElementSizeBytes != 8 && ElementSizeBytes != 16))
         return CUDA_ERROR_INVALID_VALUE;
-    *pPitch = pitch;
-    return impl_cuMemAlloc_v2(dptr, pitch * Height);
+    res = impl_cuMemAlloc_v2(dptr, pitch * Height);
+    if (res == CUDA_SUCCESS)
+        *pPitch = pitch;
+    return res;
 }
 
 /* Waits for the context's work first, as drivers do. */
@@ -466,6 +507,10 @@ static CUresult host_alloc_entry(void **pp, size_t size, enum alloc_kind kind, u
     res = context_current(&ctx);
     if (res == CUDA_SUCCESS)
         res = capture_unsafe();
+    if (res != CUDA_SUCCESS)
+        return res;
+    LOADING(ctx);
+    res = load_result(loading_);
     if (res == CUDA_SUCCESS)
         res = host_alloc(ctx, size, kind, flags, &at);
     if (res != CUDA_SUCCESS)
@@ -502,6 +547,8 @@ CUresult impl_cuMemFreeHost(void *p)
     DRIVER_LOCKED;
 
     res = context_current(&ctx);
+    if (res == CUDA_SUCCESS)
+        res = capture_unsafe();
     if (res != CUDA_SUCCESS)
         return res;
     alloc = memory_find((uintptr_t)p);
@@ -541,6 +588,10 @@ CUresult impl_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
         res = capture_unsafe();
     if (res != CUDA_SUCCESS)
         return res;
+    LOADING(ctx);
+    res = load_result(loading_);
+    if (res != CUDA_SUCCESS)
+        return res;
     i = lower_bound((uintptr_t)p);
     if (i < n_allocs && allocs[i]->address < (uintptr_t)p + bytesize)
         return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
@@ -576,6 +627,8 @@ CUresult impl_cuMemHostUnregister(void *p)
     if (!p)
         return CUDA_ERROR_INVALID_VALUE;
     res = context_current(&ctx);
+    if (res == CUDA_SUCCESS)
+        res = capture_unsafe();
     if (res != CUDA_SUCCESS)
         return res;
     alloc = memory_find((uintptr_t)p);
@@ -791,8 +844,11 @@ static CUresult pool_alloc(CUdeviceptr *dptr, size_t bytesize, struct pool *pool
                               &work);
         if (res != CUDA_SUCCESS)
             return res;
-        *dptr = work->alloc.address;
-        return capture_add(stream, work);
+        address = work->alloc.address;
+        res = capture_add(stream, work);
+        if (res == CUDA_SUCCESS)
+            *dptr = address;
+        return res;
     }
     if (!pool) {
         default_pool(stream->ctx->device);
@@ -944,6 +1000,7 @@ CUresult impl_cuMemPoolDestroy(CUmemoryPool handle)
     if (dev->current_pool == pool)
         dev->current_pool = dev->default_pool;
     pool->destroyed = true;
+    object_end(pool);
     if (pool->n_live == 0)
         object_free(pool);
     return CUDA_SUCCESS;

@@ -89,9 +89,12 @@ static CUresult image_make(const void *data, unsigned n_options, CUjit_option *o
     if (!data || (n_options && (!options || !values)))
         return CUDA_ERROR_INVALID_VALUE;
     jit_logs(n_options, options, values, &error, &info);
-    res = fatbin_find_ptx(data, driver.config.sm, &text, &n_text);
+    res = fatbin_find_ptx(data, driver.config.sm, ptx_newest(driver_version), &text, &n_text);
     if (res == CUDA_SUCCESS)
         res = image_load(text, n_text, image, message, sizeof(message));
+    else if (res == CUDA_ERROR_UNSUPPORTED_PTX_VERSION)
+        snprintf(message, sizeof(message), "PTX newer than %d.%d, which this driver reads up to",
+                 ptx_newest(driver_version) / 10, ptx_newest(driver_version) % 10);
     if (text_out) {
         *text_out = text;
         *n_text_out = n_text;
@@ -100,7 +103,7 @@ static CUresult image_make(const void *data, unsigned n_options, CUjit_option *o
     jit_log_write(&info, "");
     if (res != CUDA_SUCCESS && *message) {
         for (char *c = message; *c; c++) {
-            if (*c == '"' || *c == '\\' || (unsigned char)*c < ' ')
+            if (*c == '"' || *c == '\\' || *c < ' ' || *c > '~') /* the log is JSON */
                 *c = '\'';
         }
         log_detail("\"message\":\"%s\"", message);
@@ -135,6 +138,15 @@ static CUresult module_new(struct context *ctx, struct image *image, struct libr
     ctx->modules = module;
     *out = module;
     return CUDA_SUCCESS;
+}
+
+static CUresult module_load(struct context *ctx, struct image *image, struct library *library,
+                            struct module **out)
+{
+    LOADING(ctx);
+    CUresult res = load_result(loading_);
+
+    return res != CUDA_SUCCESS ? res : module_new(ctx, image, library, out);
 }
 
 /* The context has drained: none of its kernels are queued. */
@@ -185,7 +197,7 @@ static CUresult load(CUmodule *out, const void *data, unsigned n_options, CUjit_
 
         res = context_current(&ctx);
         if (res == CUDA_SUCCESS)
-            res = module_new(ctx, image, NULL, &module);
+            res = module_load(ctx, image, NULL, &module);
         image_unref(image);
     }
     if (res == CUDA_SUCCESS)
@@ -254,11 +266,16 @@ CUresult impl_cuModuleUnload(CUmodule hmod)
     CUresult res;
     DRIVER_LOCKED;
 
-    if (!object_is(module, OBJECT_MODULE) || module->library)
+    if (!object_is(module, OBJECT_MODULE))
         return CUDA_ERROR_INVALID_HANDLE;
+    if (module->library)
+        return CUDA_ERROR_NOT_PERMITTED;
     res = module->ctx->sticky;
+    if (res == CUDA_SUCCESS)
+        res = capture_unsafe();
     if (res != CUDA_SUCCESS)
         return res;
+    LOADING(module->ctx);
     context_drain(module->ctx);
     module_destroy(module);
     return CUDA_SUCCESS;
@@ -268,7 +285,7 @@ CUresult impl_cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
 {
     if (!mode)
         return CUDA_ERROR_INVALID_VALUE;
-    *mode = CU_MODULE_EAGER_LOADING;
+    *mode = driver.config.lazy ? CU_MODULE_LAZY_LOADING : CU_MODULE_EAGER_LOADING;
     return CUDA_SUCCESS;
 }
 
@@ -287,6 +304,7 @@ static struct function *module_function(struct module *module, unsigned index)
     function->index = index;
     function->info = image_kernel(module->image, index);
     function->name = function->info->name;
+    function->loaded = !driver.config.lazy;
     function->next = module->functions;
     function->attributes[CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT] = -1;
     module->functions = function;
@@ -354,6 +372,7 @@ CUresult impl_cuModuleEnumerateFunctions(CUfunction *functions, unsigned int num
         return CUDA_ERROR_INVALID_HANDLE;
     for (unsigned i = 0; i < numFunctions && i < image_n_kernels(module->image); i++)
         functions[i] = (CUfunction)module_function(module, i);
+    handles_poison(functions, image_n_kernels(module->image), numFunctions);
     return CUDA_SUCCESS;
 }
 
@@ -480,27 +499,46 @@ CUresult impl_cuLibraryUnload(CUlibrary handle)
     return CUDA_SUCCESS;
 }
 
-static CUresult library_module(struct library *library, struct context *ctx, struct module **module)
+static struct module *module_of(const struct library *library, const struct context *ctx)
+{
+    struct module *module = ctx->modules;
+
+    while (module && module->library != library)
+        module = module->next;
+    return module;
+}
+
+static CUresult library_load_into(struct library *library, struct context *ctx,
+                                  struct module **module)
 {
     struct image *image;
     CUresult res;
+    LOADING(ctx);
 
-    for (*module = ctx->modules; *module; *module = (*module)->next) {
-        if ((*module)->library == library)
-            return CUDA_SUCCESS;
-    }
+    res = load_result(loading_);
+    if (res != CUDA_SUCCESS)
+        return res;
+    *module = module_of(library, ctx);
+    if (*module) /* by another thread, for whose lock this one waited */
+        return CUDA_SUCCESS;
     if (!library->image_taken || !image_globals_size(library->image)) {
         library->image_taken = true;
-        return module_new(ctx, library->image, library, module);
+        return module_load(ctx, library->image, library, module);
     }
     if (!library->text)
         return CUDA_ERROR_OUT_OF_MEMORY;
     res = image_load(library->text, library->n_text, &image, NULL, 0);
     if (res != CUDA_SUCCESS)
         return res;
-    res = module_new(ctx, image, library, module);
+    res = module_load(ctx, image, library, module);
     image_unref(image);
     return res;
+}
+
+static CUresult library_module(struct library *library, struct context *ctx, struct module **module)
+{
+    *module = module_of(library, ctx);
+    return *module ? CUDA_SUCCESS : library_load_into(library, ctx, module);
 }
 
 CUresult impl_cuLibraryGetModule(CUmodule *pMod, CUlibrary handle)
@@ -586,6 +624,7 @@ CUresult impl_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int numKerne
         return CUDA_ERROR_INVALID_HANDLE;
     for (unsigned i = 0; i < numKernels && i < image_n_kernels(library->image); i++)
         kernels[i] = (CUkernel)library_kernel(library, i);
+    handles_poison(kernels, image_n_kernels(library->image), numKernels);
     return CUDA_SUCCESS;
 }
 
@@ -632,9 +671,11 @@ CUresult function_resolve(CUfunction handle, struct context *ctx, struct functio
 {
     if (!handle)
         return CUDA_ERROR_INVALID_VALUE;
-    if (object_is(handle, OBJECT_KERNEL)) {
+    if (object_live(handle, OBJECT_KERNEL)) {
         CUresult res = kernel_function((struct kernel *)handle, ctx, function);
 
+        if (res == CUDA_SUCCESS)
+            res = function_load(*function);
         if (res == CUDA_SUCCESS) {
             int dynamic = ((struct kernel *)handle)
                               ->attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES];
@@ -647,7 +688,19 @@ CUresult function_resolve(CUfunction handle, struct context *ctx, struct functio
     if (!object_is(handle, OBJECT_FUNCTION))
         return CUDA_ERROR_INVALID_HANDLE;
     *function = (struct function *)handle;
-    return (*function)->module->ctx == ctx ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    return (*function)->module->ctx == ctx ? function_load(*function) : CUDA_ERROR_INVALID_HANDLE;
+}
+
+/* For the calls that take functions only, though a CUkernel can be launched as one. */
+static CUresult function_only(CUfunction handle, struct function **function)
+{
+    struct context *ctx;
+    CUresult res = context_current(&ctx);
+
+    if (res != CUDA_SUCCESS)
+        return res;
+    return object_is(handle, OBJECT_FUNCTION) ? function_resolve(handle, ctx, function)
+                                              : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult impl_cuKernelGetFunction(CUfunction *pFunc, CUkernel handle)
@@ -723,8 +776,14 @@ static CUresult param_info(const struct kernel_info *info, size_t index, size_t 
 CUresult impl_cuFuncGetParamInfo(CUfunction func, size_t paramIndex, size_t *paramOffset,
                                  size_t *paramSize)
 {
+    CUresult res;
+    DRIVER_LOCKED;
+
     if (!object_is(func, OBJECT_FUNCTION))
         return CUDA_ERROR_INVALID_HANDLE;
+    res = function_load((struct function *)func);
+    if (res != CUDA_SUCCESS)
+        return res;
     return param_info(((struct function *)func)->info, paramIndex, paramOffset, paramSize);
 }
 
@@ -742,13 +801,17 @@ CUresult impl_cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction function)
         return CUDA_ERROR_INVALID_VALUE;
     if (!object_is(function, OBJECT_FUNCTION))
         return CUDA_ERROR_INVALID_HANDLE;
-    *state = CU_FUNCTION_LOADING_STATE_LOADED;
+    *state = ((struct function *)function)->loaded ? CU_FUNCTION_LOADING_STATE_LOADED
+                                                   : CU_FUNCTION_LOADING_STATE_UNLOADED;
     return CUDA_SUCCESS;
 }
 
 CUresult impl_cuFuncLoad(CUfunction function)
 {
-    return object_is(function, OBJECT_FUNCTION) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    DRIVER_LOCKED;
+
+    return object_is(function, OBJECT_FUNCTION) ? function_load((struct function *)function)
+                                                : CUDA_ERROR_INVALID_HANDLE;
 }
 
 static CUresult attribute_get(const struct kernel_info *info, const int *set,
@@ -800,13 +863,13 @@ static CUresult attribute_set(const struct kernel_info *info, int *set, CUfuncti
 CUresult impl_cuFuncGetAttribute(int *pi, CUfunction_attribute attrib, CUfunction hfunc)
 {
     struct function *function;
-    struct context *ctx;
     CUresult res;
     DRIVER_LOCKED;
 
-    res = context_current(&ctx);
-    if (res == CUDA_SUCCESS)
-        res = function_resolve(hfunc, ctx, &function);
+    /* The driver knows a kernel here, and dereferences what else it is given. */
+    if (object_live(hfunc, OBJECT_KERNEL))
+        return CUDA_ERROR_INVALID_HANDLE;
+    res = function_only(hfunc, &function);
     return res != CUDA_SUCCESS ? res
                                : attribute_get(function->info, function->attributes, attrib, pi);
 }
@@ -814,13 +877,10 @@ CUresult impl_cuFuncGetAttribute(int *pi, CUfunction_attribute attrib, CUfunctio
 CUresult impl_cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int value)
 {
     struct function *function;
-    struct context *ctx;
     CUresult res;
     DRIVER_LOCKED;
 
-    res = context_current(&ctx);
-    if (res == CUDA_SUCCESS)
-        res = function_resolve(hfunc, ctx, &function);
+    res = function_only(hfunc, &function);
     if (res == CUDA_SUCCESS)
         res = attribute_set(function->info, function->attributes, attrib, value);
     if (res == CUDA_SUCCESS && attrib == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)
@@ -831,17 +891,13 @@ CUresult impl_cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, 
 CUresult impl_cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache config)
 {
     (void)config;
-    return object_is(hfunc, OBJECT_FUNCTION) || object_is(hfunc, OBJECT_KERNEL)
-               ? CUDA_SUCCESS
-               : CUDA_ERROR_INVALID_HANDLE;
+    return object_is(hfunc, OBJECT_FUNCTION) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult impl_cuFuncSetSharedMemConfig(CUfunction hfunc, CUsharedconfig config)
 {
     (void)config;
-    return object_is(hfunc, OBJECT_FUNCTION) || object_is(hfunc, OBJECT_KERNEL)
-               ? CUDA_SUCCESS
-               : CUDA_ERROR_INVALID_HANDLE;
+    return object_is(hfunc, OBJECT_FUNCTION) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult impl_cuKernelGetAttribute(int *pi, CUfunction_attribute attrib, CUkernel kernel,
@@ -879,7 +935,7 @@ CUresult impl_cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdev
 
 /* ---- occupancy: threads, blocks and shared memory of a multiprocessor; registers are not modelled ---- */
 
-static int occupancy(const struct function *function, int block, size_t dynamic)
+int function_occupancy(const struct function *function, int block, size_t dynamic)
 {
     size_t shared = function->info->static_shared + dynamic + 1024;
     int by_threads = 2048 / ((block + 31) / 32 * 32);
@@ -906,7 +962,7 @@ CUresult impl_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *numBlock
     if (res == CUDA_SUCCESS)
         res = function_resolve(func, ctx, &function);
     if (res == CUDA_SUCCESS)
-        *numBlocks = occupancy(function, blockSize, dynamicSMemSize);
+        *numBlocks = function_occupancy(function, blockSize, dynamicSMemSize);
     return res;
 }
 
@@ -945,12 +1001,12 @@ CUresult impl_cuOccupancyMaxPotentialBlockSizeWithFlags(
     for (int block = limit; block > 0; block -= 32) {
         size_t dynamic =
             blockSizeToDynamicSMemSize ? blockSizeToDynamicSMemSize(block) : dynamicSMemSize;
-        int n = occupancy(function, block, dynamic);
+        int n = function_occupancy(function, block, dynamic);
 
         if (n * block > best) {
             best = n * block;
             *blockSize = block;
-            *minGridSize = n * 8;
+            *minGridSize = n * MULTIPROCESSORS;
         }
     }
     return best ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;

@@ -406,7 +406,10 @@ void queue_fork_child(void)
     stopping = true;
 }
 
-/** queue_wait() - until @op is done; drops the lock meanwhile. Also returns when the process exits. */
+/**
+ * queue_wait() - until @op is done; drops the lock meanwhile. Also returns when the process exits.
+ * Every call that waits for the GPU comes here, so what its kernels printed is written here.
+ */
 void queue_wait(struct op *op)
 {
     op_ref(op);
@@ -414,5 +417,7 @@ void queue_wait(struct op *op)
     while (!op->done && !stopping)
         pthread_cond_wait(&done_cond, &driver.lock);
     op->n_waiters--;
+    if (!stopping)
+        print_flush(op->ctx);
     op_unref(op);
 }

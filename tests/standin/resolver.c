@@ -4,7 +4,8 @@
  *
  * As verified on a driver 550: names with a suffix never resolve; of a name the newest variant not
  * above the asked version is given; flag 2 prefers per-thread variants; v2 reports what it could not
- * find in its status and succeeds, v1 returns an error and leaves the pointer alone.
+ * find in its status and succeeds, v1 returns an error and leaves the pointer alone. What came after the driver's own
+ * version is unknown to it.
  */
 #include "driver.h"
 #include "impl.h"
@@ -19,7 +20,7 @@ static const struct entry *find(const char *name, int version, bool per_thread, 
     for (int i = 0; i < N_ENTRIES; i++) {
         const struct entry *entry = &entry_table[i];
 
-        if (strcmp(entry->name, name) != 0)
+        if (entry->version > driver_version || strcmp(entry->name, name) != 0)
             continue;
         *known = true;
         if (entry->version > version || (entry->per_thread && !per_thread))

@@ -70,8 +70,9 @@ CUresult stream_resolve(CUstream handle, struct stream **out)
     if (!handle)
         handle = tls.per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
     if (handle != CU_STREAM_LEGACY && handle != CU_STREAM_PER_THREAD) {
-        if (!object_is(stream, OBJECT_STREAM) || stream->destroyed)
+        if (!object_is(stream, OBJECT_STREAM))
             return CUDA_ERROR_INVALID_HANDLE;
+        capture_deps_spoil(stream->deps);
         *out = stream;
         return stream->ctx->sticky;
     }
@@ -95,6 +96,7 @@ CUresult stream_resolve(CUstream handle, struct stream **out)
             return CUDA_ERROR_OUT_OF_MEMORY;
         stream->thread = tls.id;
     }
+    capture_deps_spoil(stream->deps);
     *out = stream;
     return CUDA_SUCCESS;
 }
@@ -243,12 +245,14 @@ CUresult impl_cuStreamDestroy_v2(CUstream hStream)
     struct stream *stream = (struct stream *)hStream;
     DRIVER_LOCKED;
 
-    if (!object_is(stream, OBJECT_STREAM) || stream->destroyed)
+    if (hStream == CU_STREAM_LEGACY || hStream == CU_STREAM_PER_THREAD ||
+        !object_is(stream, OBJECT_STREAM))
         return CUDA_ERROR_INVALID_HANDLE;
     if (stream == stream->ctx->legacy || stream->thread)
         return CUDA_ERROR_INVALID_HANDLE;
     capture_forget_origin(stream);
     stream->destroyed = true;
+    object_end(stream);
     reap(stream->ctx);
     return CUDA_SUCCESS;
 }
@@ -401,6 +405,11 @@ CUresult impl_cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t 
     (void)flags;
     if (!memory_find(dptr))
         return CUDA_ERROR_INVALID_VALUE;
+    /* "Not currently supported in graphs": CUDA programming guide, "Prohibited and unhandled operations" */
+    if (stream->capture) {
+        capture_invalidate(stream);
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
     return stream_do(stream, work_new(WORK_NOP, stream->ctx), NULL);
 }
 

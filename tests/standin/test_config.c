@@ -82,6 +82,26 @@ START_TEST(the_log_has_calls_launches_and_what_is_missing)
 }
 END_TEST
 
+/* JSON is UTF-8, and a module may be anything */
+START_TEST(the_log_is_text_whatever_the_application_gives)
+{
+    static const char machine_code[] = "\xc3\x28\xff\xfe\"\\\n\x01\x7f";
+    CUmodule module;
+    char *text;
+
+    make_path();
+    setenv("DMI_STANDIN_LOG", path, 1);
+    test_setup();
+    ck_assert_int_eq(cuModuleLoadData(&module, machine_code), CUDA_ERROR_INVALID_PTX);
+    text = read_file();
+    ck_assert_ptr_nonnull(strstr(text, "\"message\":\"line 1: found '"));
+    for (const char *c = text; *c; c++)
+        ck_assert_msg(*c == '\n' || (*c >= ' ' && *c < 0x7f), "byte %02x", (unsigned char)*c);
+    for (const char *line = text; *line; line = strchr(line, '\n') + 1)
+        ck_assert_msg(*line == '{', "%.80s", line);
+}
+END_TEST
+
 START_TEST(a_kill_leaves_only_whole_lines)
 {
     char *text;
@@ -174,6 +194,34 @@ START_TEST(there_are_as_many_devices_as_told)
 }
 END_TEST
 
+static const struct {
+    const char *visible;
+    int n;
+} visible_lists[] = {
+    { "0", 1 },       { "3", 1 },   { "1,0", 2 },
+    { "0,1,9,2", 2 }, { "0,x", 1 }, { "7,6,5,4,3,2,1,0", 8 },
+    { "0,-1,2", 1 },
+};
+
+START_TEST(as_many_devices_are_visible_as_the_list_has)
+{
+    int n;
+
+    setenv("DMI_STANDIN_DEVICES", "8", 1);
+    setenv("CUDA_VISIBLE_DEVICES", visible_lists[_i].visible, 1);
+    ok(cuInit(0));
+    ok(cuDeviceGetCount(&n));
+    ck_assert_int_eq(n, visible_lists[_i].n);
+}
+END_TEST
+
+START_TEST(no_visible_device_is_an_error_of_init)
+{
+    setenv("CUDA_VISIBLE_DEVICES", "", 1);
+    fails(cuInit(0), CUDA_ERROR_NO_DEVICE);
+}
+END_TEST
+
 START_TEST(no_device_is_an_error_of_init)
 {
     setenv("DMI_STANDIN_DEVICES", "0", 1);
@@ -228,9 +276,13 @@ int main(void)
 
     tcase_add_test(tcase, the_nth_call_fails_as_told);
     tcase_add_test(tcase, the_log_has_calls_launches_and_what_is_missing);
+    tcase_add_test(tcase, the_log_is_text_whatever_the_application_gives);
     tcase_add_test(tcase, a_kill_leaves_only_whole_lines);
     tcase_add_test(tcase, copies_to_the_host_take_the_links_time);
     tcase_add_test(tcase, there_are_as_many_devices_as_told);
+    tcase_add_loop_test(tcase, as_many_devices_are_visible_as_the_list_has, 0,
+                        sizeof visible_lists / sizeof *visible_lists);
+    tcase_add_test(tcase, no_visible_device_is_an_error_of_init);
     tcase_add_test(tcase, no_device_is_an_error_of_init);
     tcase_add_test(tcase, pauses_in_kernels_change_no_result);
     tcase_add_test(tcase, threads_start_with_the_first_work);

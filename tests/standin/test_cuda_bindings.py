@@ -20,6 +20,8 @@ cu = pytest.importorskip("cuda.bindings.driver")
 pytestmark = pytest.mark.built(STANDIN / "libcuda.so.1")
 
 SOURCE = r"""
+#include <cooperative_groups.h>
+#include <cstdio>
 #include <cuda_fp16.h>
 #include <cuda_bf16.h>
 extern "C" __global__ void scale(float *x, int n, float a)
@@ -50,6 +52,30 @@ extern "C" __global__ void to_bf16(const float *x, __nv_bfloat16 *y, int n)
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n)
         y[i] = __float2bfloat16(x[i]);
+}
+extern "C" __global__ void report(const float *x)
+{
+    printf("thread %d: %.2f %s\n", threadIdx.x, x[threadIdx.x], threadIdx.x ? "later" : "first");
+}
+extern "C" __global__ void reverse_twice(unsigned *x, unsigned *out)
+{
+    auto grid = cooperative_groups::this_grid();
+    unsigned i = grid.thread_rank(), n = grid.size();
+    x[i] = i;
+    grid.sync();
+    unsigned v = x[n - 1 - i];
+    grid.sync();
+    x[i] = v * 2;
+    grid.sync();
+    out[i] = x[n - 1 - i];
+}
+extern "C" __global__ void sampled(cudaTextureObject_t texture, const float2 *at, float *out)
+{
+    out[threadIdx.x] = tex2D<float>(texture, at[threadIdx.x].x, at[threadIdx.x].y);
+}
+extern "C" __global__ void fetched(cudaTextureObject_t texture, uchar4 *out)
+{
+    out[threadIdx.x] = tex1Dfetch<uchar4>(texture, threadIdx.x);
 }
 extern "C" __global__ void histogram(const unsigned char *x, int n, unsigned *bins)
 {
@@ -171,6 +197,60 @@ def test_atomics_and_dynamic_shared_memory(client):
                   shared=1024)
     client.sync()
     assert np.array_equal(client.download(bins, np.zeros(256, np.uint32)), np.bincount(x, minlength=256))
+
+
+def test_kernels_print_to_stdout(client, capfd):
+    p = client.upload(np.array([1.5, -2.25], np.float32))
+    client.launch("report", 1, 2, (int(p),), (ctypes.c_void_p,))
+    client.sync()
+    assert capfd.readouterr().out == "thread 0: 1.50 first\nthread 1: -2.25 later\n"
+
+
+def test_cooperative_groups_synchronise_the_grid(client):
+    x = np.zeros(16 * 64, np.uint32)
+    p, out = client.upload(x), client.upload(x)
+    check(cu.cuLaunchCooperativeKernel(client.function("reverse_twice"), 16, 1, 1, 64, 1, 1, 0, client.stream,
+                                       ((int(p), int(out)), (ctypes.c_void_p, ctypes.c_void_p))))
+    client.sync()
+    assert np.array_equal(client.download(out, x), np.arange(x.size, dtype=np.uint32) * 2)
+
+
+def test_kernels_read_through_textures_of_arrays(client):
+    desc = cu.CUDA_ARRAY_DESCRIPTOR()
+    desc.Width, desc.Height, desc.NumChannels, desc.Format = 16, 8, 1, cu.CUarray_format.CU_AD_FORMAT_FLOAT
+    array = check(cu.cuArrayCreate(desc))
+    x = np.random.default_rng(4).standard_normal((8, 16)).astype(np.float32)
+    copy = cu.CUDA_MEMCPY2D()
+    copy.srcMemoryType, copy.srcHost, copy.srcPitch = cu.CUmemorytype.CU_MEMORYTYPE_HOST, x.ctypes.data, 64
+    copy.dstMemoryType, copy.dstArray, copy.WidthInBytes, copy.Height = cu.CUmemorytype.CU_MEMORYTYPE_ARRAY, array, 64, 8
+    check(cu.cuMemcpy2D(copy))
+    resource, sampling = cu.CUDA_RESOURCE_DESC(), cu.CUDA_TEXTURE_DESC()
+    resource.resType, resource.res.array.hArray = cu.CUresourcetype.CU_RESOURCE_TYPE_ARRAY, array
+    sampling.filterMode = cu.CUfilter_mode.CU_TR_FILTER_MODE_LINEAR
+    sampling.addressMode = [cu.CUaddress_mode.CU_TR_ADDRESS_MODE_CLAMP] * 3
+    texture = check(cu.cuTexObjectCreate(resource, sampling, None))
+    at = np.array([(2.5, 3.5), (4.0, 3.5), (7.0, 5.0), (-3, 0.5), (99, 99)], np.float32)
+    p, out = client.upload(at), client.upload(np.zeros(5, np.float32))
+    client.launch("sampled", 1, 5, (int(texture), int(p), int(out)), (ctypes.c_ulonglong, ctypes.c_void_p, ctypes.c_void_p))
+    client.sync()
+    want = [x[3, 2], x[3, 3:5].mean(), x[4:6, 6:8].mean(), x[0, 0], x[7, 15]]
+    assert np.allclose(client.download(out, np.zeros(5, np.float32)), want, atol=1e-6)
+    check(cu.cuTexObjectDestroy(texture))
+    check(cu.cuArrayDestroy(array))
+
+
+def test_kernels_fetch_from_linear_memory(client):
+    x = np.arange(64, dtype=np.uint8)
+    p, out = client.upload(x), client.upload(np.full(80, 7, np.uint8))
+    resource, sampling = cu.CUDA_RESOURCE_DESC(), cu.CUDA_TEXTURE_DESC()
+    resource.resType, linear = cu.CUresourcetype.CU_RESOURCE_TYPE_LINEAR, resource.res.linear
+    linear.devPtr, linear.sizeInBytes, linear.numChannels = p, 64, 4
+    linear.format = cu.CUarray_format.CU_AD_FORMAT_UNSIGNED_INT8
+    sampling.flags = 1  # as integers
+    texture = check(cu.cuTexObjectCreate(resource, sampling, None))
+    client.launch("fetched", 1, 20, (int(texture), int(out)), (ctypes.c_ulonglong, ctypes.c_void_p))
+    client.sync()
+    assert np.array_equal(client.download(out, np.zeros(80, np.uint8)), np.append(x, np.zeros(16, np.uint8)))
 
 
 def test_capture_and_replay(client):

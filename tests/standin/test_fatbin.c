@@ -2,6 +2,7 @@
 /* Finding PTX in images: which entry is chosen, and that no header leads a read astray. */
 #include "test_standin.h"
 #include "fatbin.h"
+#include "version.h"
 
 static unsigned char image[4096];
 static size_t n_image;
@@ -35,17 +36,22 @@ static size_t entry(unsigned kind, unsigned arch, uint64_t flags, const char *pa
     return at;
 }
 
-static const char *find(const void *from, int sm, CUresult want)
+static const char *find_up_to(const void *from, int sm, int newest, CUresult want)
 {
     static char text[64];
     const char *found = NULL;
     size_t n = 0;
 
-    fails(fatbin_find_ptx(from, sm, &found, &n), want);
+    fails(fatbin_find_ptx(from, sm, newest, &found, &n), want);
     if (want != CUDA_SUCCESS)
         return NULL;
     snprintf(text, sizeof(text), "%.*s", (int)n, found);
     return text;
+}
+
+static const char *find(const void *from, int sm, CUresult want)
+{
+    return find_up_to(from, sm, 90, want);
 }
 
 START_TEST(the_newest_ptx_that_the_device_can_run_is_chosen)
@@ -100,6 +106,36 @@ START_TEST(text_is_what_it_is)
 }
 END_TEST
 
+START_TEST(ptx_newer_than_the_driver_is_refused)
+{
+    static const struct {
+        const char *text;
+        int version;
+    } texts[] = {
+        { ".version 7.8\n", 78 },
+        { "\n// .version 1.0\n/* .version 1.0 */ .version\t8.2 .target sm_75", 82 },
+        { "/* never closed .version 9.0", 0 },
+        { ".version 9", 0 },
+        { ".version", 0 },
+        { ".target sm_75\n.version 9.0", 0 },
+        { ".version 99999999999.1", 0 },
+    };
+
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+        ck_assert_int_eq(ptx_version(texts[i].text, strlen(texts[i].text)), texts[i].version);
+    find_up_to(".version 8.3", 80, 82, CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
+    find_up_to(".version 8.2", 80, 82, CUDA_SUCCESS);
+    find_up_to(".version 10.0", 80, 82, CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
+    begin();
+    entry(1, 80, 0, ".version 9.0");
+    find_up_to(image, 80, 82, CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
+    find_up_to(image, 75, 82, CUDA_ERROR_NO_BINARY_FOR_GPU);
+    entry(1, 75, 0, ".version 7.0");
+    ck_assert_str_eq(find_up_to(image, 80, 82, CUDA_SUCCESS), ".version 7.0");
+    ck_assert_str_eq(find_up_to(image, 80, 90, CUDA_SUCCESS), ".version 9.0");
+}
+END_TEST
+
 /* Headers that lie, one field at a time; the payloads are never terminated within their bounds. */
 START_TEST(lying_headers_are_refused)
 {
@@ -140,6 +176,7 @@ int main(void)
     tcase_add_test(tcase, machine_code_and_compressed_ptx_alone_are_no_binary);
     tcase_add_test(tcase, a_wrapper_leads_to_its_fatbin);
     tcase_add_test(tcase, text_is_what_it_is);
+    tcase_add_test(tcase, ptx_newer_than_the_driver_is_refused);
     tcase_add_test(tcase, lying_headers_are_refused);
     suite_add_tcase(suite, tcase);
     return test_run(suite);

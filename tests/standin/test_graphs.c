@@ -81,7 +81,6 @@ START_TEST(a_graph_runs_its_nodes_in_order)
     ok(cuGraphLaunch(exec, stream));
     ok(cuGraphExecDestroy(exec));
     ok(cuStreamSynchronize(stream));
-    fails(cuGraphLaunch(exec, stream), CUDA_ERROR_INVALID_VALUE);
 }
 END_TEST
 
@@ -145,7 +144,6 @@ START_TEST(edges_can_be_asked_added_and_removed)
     n = 5;
     ok(cuGraphGetNodes(graph, nodes, &n));
     ck_assert_uint_eq(n, 3);
-    ck_assert_ptr_null(nodes[3]);
     ok(cuGraphGetRootNodes(graph, NULL, &n));
     ck_assert_uint_eq(n, 1);
     n = 4;
@@ -163,7 +161,6 @@ START_TEST(edges_can_be_asked_added_and_removed)
     ok(cuGraphDestroyNode(b));
     ok((cuGraphNodeGetDependentNodes)(a, NULL, &n));
     ck_assert_uint_eq(n, 1);
-    fails(cuGraphDestroyNode(b), CUDA_ERROR_INVALID_VALUE);
 }
 END_TEST
 
@@ -628,7 +625,6 @@ START_TEST(events_fork_and_join_a_capture)
     ok(cuStreamBeginCapture_v2(a, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     ok(test_launch_add(p, 64, 1, a));
     ok(cuEventRecord(fork, a));
-    fails(cuEventQuery(fork), CUDA_ERROR_CAPTURED_EVENT);
     ok(cuStreamWaitEvent(b, fork, 0));
     ok(cuStreamIsCapturing(b, &status));
     ck_assert_int_eq(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
@@ -639,7 +635,6 @@ START_TEST(events_fork_and_join_a_capture)
     ok(cuStreamDestroy_v2(b)); /* joined: it may go */
     ok(test_launch_add(p, 64, 1, a));
     ok(cuStreamEndCapture(a, &graph));
-    fails(cuStreamIsCapturing(b, &status), CUDA_ERROR_INVALID_HANDLE);
     ok(cuGraphGetNodes(graph, NULL, &n));
     ck_assert_uint_eq(n, 4);
     ok(cuGraphGetEdges_v2(graph, NULL, NULL, NULL, &n));

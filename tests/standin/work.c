@@ -91,6 +91,7 @@ CUresult work_execute(struct work *work, struct op *op)
         tls.in_callback = false;
         return CUDA_SUCCESS;
     case WORK_CALLBACK:
+        print_flush(op->ctx);
         tls.in_callback = true;
         work->callback.fn(work->callback.stream, op->ctx->sticky, work->callback.data);
         tls.in_callback = false;

@@ -17,6 +17,7 @@ FOREIGN = {
     "module_verb": "the form of our own names (CONTRIBUTING.md)",
     "ask_NAME": "the form of the questions' names (tests/gpu/facts/questions.def)",
     "__cudaRegisterFatBinary": "the CUDA runtime's",
+    "this_grid": "CUDA's cooperative groups'",
 }
 # To be corrected by those who change these files now.
 C = (".c", ".h", ".cu", ".S", ".def", ".inc")

@@ -145,8 +145,22 @@ bool gate_expired(const struct gate *gate); /* once its kernel is done */
 extern const char kernels_ptx[];
 extern const char kernels_sm90_ptx[]; /* programmatic dependent launch */
 
+/* special.c */
+/** has_programmatic_launch() - false: the question is skipped, and says so */
+bool has_programmatic_launch(void);
+/** sm90_kernel() - a kernel of kernels_sm90_ptx */
+CUresult sm90_kernel(CUfunction *function, const char *name);
+
+/* ranges.c */
+/** continue_ipc() - the other process of ask_address_range_ipc(), which gets the memory's handle on its stdin */
+void continue_ipc(void);
+
 #define QUESTION(name, text) void ask_##name(void);
+#define BARE(name, text)     void ask_##name(void);
+#define CROSSED(name, text)  void ask_##name(void);
 #include "questions.def"
 #undef QUESTION
+#undef BARE
+#undef CROSSED
 
 #endif

@@ -13,6 +13,7 @@
  * idle_copy(struct dmi_graph_copy) what a copy without a ticket does: reads its state and leaves
  * litmus(u64 p, u32 n)            n rounds: every thread stores the round at p + 8 + 4 * tid, then a barrier,
  *                                 then thread 0 releases the round at p to the system
+ * fetch(u64 ring, u64 state)      256 threads copy slot state[0] % 16 of 4 KiB to state + 64, then state[0] is one more
  * lazy_0() ... lazy_2()           nothing: kernels that no other question uses
  */
 #include "facts.h"
@@ -36,6 +37,15 @@ static_assert(offsetof(struct dmi_ticket, n_copies) == 8, "idle_copy");
 
 const char kernels_ptx[] =
     ".version 6.4\n.target sm_75\n.address_size 64\n"
+    ".visible .entry fetch(.param .u64 ring, .param .u64 state)\n{\n"
+    " .reg .pred %p<2>; .reg .b32 %r<9>; .reg .b64 %d<8>;\n"
+    " ld.param.u64 %d1, [ring]; ld.param.u64 %d2, [state]; mov.u32 %r1, %tid.x;\n"
+    " ld.global.u32 %r2, [%d2]; and.b32 %r3, %r2, 15; mul.wide.u32 %d3, %r3, 4096;\n"
+    " mul.wide.u32 %d4, %r1, 16; add.u64 %d5, %d1, %d3; add.u64 %d5, %d5, %d4;\n"
+    " ld.global.v4.u32 {%r4, %r5, %r6, %r7}, [%d5]; add.u64 %d6, %d2, %d4;\n"
+    " st.global.v4.u32 [%d6+64], {%r4, %r5, %r6, %r7}; bar.sync 0;\n"
+    " setp.ne.u32 %p1, %r1, 0; @%p1 bra done; add.u32 %r8, %r2, 1; st.global.u32 [%d2], %r8;\n"
+    "done: ret;\n}\n"
     ".visible .entry empty()\n{\n ret;\n}\n"
     ".visible .entry lazy_0()\n{\n ret;\n}\n"
     ".visible .entry lazy_1()\n{\n ret;\n}\n"

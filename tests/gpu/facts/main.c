@@ -27,18 +27,25 @@
 static const struct question {
     const char *name, *text;
     void (*ask)(void);
+    bool bare, may_crash;
 } questions[] = {
-#define QUESTION(name, text) { #name, text, ask_##name },
+#define QUESTION(name, text) { #name, text, ask_##name, false, false },
+#define BARE(name, text)     { #name, text, ask_##name, true, false },
+#define CROSSED(name, text)  { #name, text, ask_##name, false, true },
 #include "questions.def"
 #undef QUESTION
+#undef BARE
+#undef CROSSED
 };
 
 static const char usage[] =
-    "Usage: facts [--list] [--tsv] [--limit SECONDS] [--total SECONDS] [QUESTION...]\n"
+    "Usage: facts [--list] [--tsv] [--loading MODE] [--limit SECONDS] [--total SECONDS] "
+    "[QUESTION...]\n"
     "Ask a CUDA driver and its first device what DMI's design relies on.\n"
     "\n"
     "  --list             print the questions\n"
     "  --tsv              question, kind, what, answer, value and unit, separated by tabs\n"
+    "  --loading MODE     CUDA_MODULE_LOADING: lazy, as a program has it (default), or eager\n"
     "  --limit SECONDS    for one question (20)\n"
     "  --total SECONDS    for all of them (100); those that are left are not asked\n"
     "\n"
@@ -46,7 +53,7 @@ static const char usage[] =
     "if there is\n"
     "no CUDA device.\n";
 
-static bool tsv;
+static bool tsv, eager;
 static unsigned limit_s = 20, total_s = 100;
 static struct counts {
     unsigned asked, holds, breaks, errors, absent;
@@ -102,17 +109,19 @@ static void show_lines(const struct question *q, char *text, size_t *n)
     }
 }
 
-static void show_error(const struct question *q, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
+/* Of its process: an error, or just an answer. */
+static void show_end(const struct question *q, const char *kind, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+#define show_error(q, ...) show_end(q, "error", __VA_ARGS__)
 
-static void show_error(const struct question *q, const char *fmt, ...)
+static void show_end(const struct question *q, const char *kind, const char *fmt, ...)
 {
     char answer[64], line[128];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(answer, sizeof answer, fmt, ap);
     va_end(ap);
-    snprintf(line, sizeof line, "error\tthe process that answers\t%s", answer);
+    snprintf(line, sizeof line, "%s\tthe process that answers\t%s", kind, answer);
     show(q, line);
 }
 
@@ -132,9 +141,8 @@ static void become_child(int fd, unsigned seconds)
 static void answer(const struct question *q, int fd, unsigned seconds)
 {
     become_child(fd, seconds);
-    /* a first use during a capture is a question of its own */
-    setenv("CUDA_MODULE_LOADING", strcmp(q->name, "lazy_kernels") ? "EAGER" : "LAZY", 1);
-    CUresult r = driver_open() ? CUDA_ERROR_NO_DEVICE : driver_setup();
+    setenv("CUDA_MODULE_LOADING", eager ? "EAGER" : "LAZY", 1);
+    CUresult r = driver_open() ? CUDA_ERROR_NO_DEVICE : q->bare ? CUDA_SUCCESS : driver_setup();
     if (r == CUDA_SUCCESS)
         q->ask();
     else
@@ -198,7 +206,7 @@ static void ask(const struct question *q, unsigned seconds)
     else if (status < 0)
         show_error(q, "does not end");
     else if (WIFSIGNALED(status))
-        show_error(q, "died of signal %d", WTERMSIG(status));
+        show_end(q, q->may_crash ? "says" : "error", "died of signal %d", WTERMSIG(status));
     else if (WEXITSTATUS(status))
         show_error(q, "ended with status %d", WEXITSTATUS(status));
 }
@@ -267,12 +275,28 @@ static int list(void)
     return 0;
 }
 
-int main(int argc, char **argv)
+/* A second process that a question starts; its answers go where the question's go. */
+static int go_on(const char *with)
+{
+    CUresult r = driver_open() ? CUDA_ERROR_NO_DEVICE : driver_setup();
+    if (r != CUDA_SUCCESS)
+        failed(r);
+    else if (!strcmp(with, "ipc"))
+        continue_ipc();
+    return 0;
+}
+
+/* Return: -1 to go on, else the status to exit with. */
+static int read_options(int argc, char **argv)
 {
     static const struct option longs[] = {
-        { "list", no_argument, NULL, 'l' },        { "tsv", no_argument, NULL, 't' },
-        { "limit", required_argument, NULL, 'm' }, { "total", required_argument, NULL, 'a' },
-        { "help", no_argument, NULL, 'h' },        { NULL, 0, NULL, 0 },
+        { "list", no_argument, NULL, 'l' },
+        { "tsv", no_argument, NULL, 't' },
+        { "limit", required_argument, NULL, 'm' },
+        { "total", required_argument, NULL, 'a' },
+        { "help", no_argument, NULL, 'h' },
+        { "loading", required_argument, NULL, 'o' },
+        { NULL, 0, NULL, 0 },
     };
     int c;
     while ((c = getopt_long(argc, argv, "h", longs, NULL)) != -1) {
@@ -282,37 +306,59 @@ int main(int argc, char **argv)
         case 'm': limit_s = (unsigned)atoi(optarg); break;
         case 'a': total_s = (unsigned)atoi(optarg); break;
         case 'h': fputs(usage, stdout); return 0;
+        case 'o':
+            eager = !strcmp(optarg, "eager");
+            if (eager || !strcmp(optarg, "lazy"))
+                break;
+            /* fall through */
         default: fputs(usage, stderr); return 2;
         }
     }
     for (char **name = argv + optind; *name; name++)
         if (!known(*name))
             return 2;
-    if (!limit_s || !total_s) {
-        fputs(usage, stderr);
-        return 2;
-    }
-    if (!keep_device()) {
-        puts("skipped: no CUDA device");
-        return EXIT_SKIPPED;
-    }
+    if (limit_s && total_s)
+        return -1;
+    fputs(usage, stderr);
+    return 2;
+}
+
+static void ask_all(char **names)
+{
     uint64_t start = now_ns();
     for (size_t i = 0; i < LENGTH(questions); i++) {
         unsigned gone = (unsigned)((now_ns() - start) / 1000000000u);
         unsigned left = gone < total_s ? total_s - gone : 0;
-        if (!wanted(&questions[i], argv + optind))
+        if (!wanted(&questions[i], names))
             continue;
         if (left)
             ask(&questions[i], left < limit_s ? left : limit_s);
         else
             show_error(&questions[i], "not asked: the %u s are over", total_s);
     }
-    if (!tsv)
-        printf("\n%u questions asked in %.0f s; relied on: %u as designed, %u not; %u failed, %u "
-               "not there\n",
-               counts.asked, (double)(now_ns() - start) / 1e9, counts.holds, counts.breaks,
-               counts.errors, counts.absent);
-    for (unsigned i = 0; i < n_complaints && !tsv; i++)
+    if (tsv)
+        return;
+    printf("\n%u questions asked in %.0f s; relied on: %u as designed, %u not; %u failed, %u "
+           "not there\n",
+           counts.asked, (double)(now_ns() - start) / 1e9, counts.holds, counts.breaks,
+           counts.errors, counts.absent);
+    for (unsigned i = 0; i < n_complaints; i++)
         puts(complaints[i]);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && !strcmp(argv[1], "--continue"))
+        return go_on(argv[2]);
+    int status = read_options(argc, argv);
+    if (status >= 0)
+        return status;
+    /* of eight, one is asked, and only one is initialised */
+    setenv("CUDA_VISIBLE_DEVICES", "0", 0);
+    if (!keep_device()) {
+        puts("skipped: no CUDA device");
+        return EXIT_SKIPPED;
+    }
+    ask_all(argv + optind);
     return counts.breaks || counts.errors ? 1 : 0;
 }

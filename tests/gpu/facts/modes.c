@@ -157,6 +157,57 @@ static CUresult instantiate(struct calls *c)
     return new_exec(&c->exec, c->graph);
 }
 
+/* ------------------------------------------------------------------ queries of another thread */
+
+struct query {
+    CUresult (*call)(struct calls *);
+    struct calls *calls;
+    CUresult result;
+};
+
+static void *query_main(void *arg)
+{
+    struct query *q = arg;
+
+    q->result = CU(cuCtxSetCurrent, driver.context);
+    if (q->result == CUDA_SUCCESS)
+        q->result = q->call(q->calls);
+    return NULL;
+}
+
+void ask_capture_queries(void)
+{
+    static const struct {
+        const char *name;
+        CUresult (*call)(struct calls *);
+    } queries[] = {
+        { "cuMemGetAddressRange", address_range }, { "cuStreamIsCapturing", is_capturing },
+        { "cuFuncGetParamInfo", parameter_info },  { "cuFuncGetName", function_name },
+        { "cuLaunchKernel", launch_other },
+    };
+    struct calls c;
+    CUstream stream;
+    CUgraph graph;
+    pthread_t thread;
+    char what[96];
+
+    TRY(device_memory(&c.memory, 4096));
+    TRY(new_stream(&c.stream));
+    TRY(kernel(&c.function, "poke"));
+    for (size_t i = 0; i < LENGTH(queries); i++) {
+        struct query q = { queries[i].call, &c, CUDA_ERROR_UNKNOWN };
+        TRY(begin(&stream));
+        if (pthread_create(&thread, NULL, query_main, &q) || pthread_join(thread, NULL))
+            return;
+        snprintf(what, sizeof what, "%s in another thread", queries[i].name);
+        result(what, q.result);
+        snprintf(what, sizeof what, "%s in another thread leaves the capture active",
+                 queries[i].name);
+        holds(what, q.result == CUDA_SUCCESS && capture_is_active(stream));
+        CU(cuStreamEndCapture, stream, &graph);
+    }
+}
+
 void ask_capture_calls(void)
 {
     static const struct {

@@ -3,6 +3,8 @@
 #include "facts.h"
 
 #include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static CUresult range_of(void *arg, unsigned i)
 {
@@ -92,4 +94,72 @@ void ask_address_range_mapped(void)
     tell_range("in the second piece", p + n + 64, p + n, n);
     tell_range("in the reservation, not mapped", p + 2 * n + 64, p, n);
     tell_cost("in a mapped piece, a call", p + 64);
+}
+
+/* ------------------------------------------------------------------ another process's memory */
+
+void continue_ipc(void)
+{
+    CUipcMemHandle handle;
+    CUdeviceptr p;
+
+    if (read(STDIN_FILENO, &handle, sizeof handle) != sizeof handle)
+        return;
+    TRY(CU(cuIpcOpenMemHandle_v2, &p, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+    tell_range("inside of what another process has allocated", p + 5000, p, 100000);
+    TRY(CU(cuIpcCloseMemHandle, p));
+    result("once it is closed", range_of(&p, 0));
+}
+
+void ask_address_range_ipc(void)
+{
+    CUipcMemHandle handle;
+    CUdeviceptr p;
+    int fds[2], status;
+
+    TRY(CU(cuMemAlloc_v2, &p, 100000));
+    TRY(CU(cuIpcGetMemHandle, &handle, p));
+    if (pipe(fds) || write(fds[1], &handle, sizeof handle) != sizeof handle)
+        return;
+    pid_t pid = fork();
+    if (pid == 0) {
+        dup2(fds[0], STDIN_FILENO);
+        execl("/proc/self/exe", "facts", "--continue", "ipc", (char *)NULL);
+        _exit(127);
+    }
+    if (pid < 0 || waitpid(pid, &status, 0) != pid)
+        return;
+    says("the other process", WIFSIGNALED(status) ? "died of signal %d" : "ended with status %d",
+         WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+}
+
+/* ------------------------------------------------------------------ a graph's memory */
+
+void ask_address_range_graph(void)
+{
+    CUgraph graph;
+    CUgraphNode alloc, node, release;
+    CUgraphExec exec;
+    CUfunction empty;
+    CUstream stream;
+    CUDA_MEM_ALLOC_NODE_PARAMS_v1 params = {
+        .poolProps = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                       .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = driver.device } },
+        .bytesize = 100000,
+    };
+
+    TRY(new_stream(&stream));
+    TRY(kernel(&empty, "empty"));
+    TRY(CU(cuGraphCreate, &graph, 0));
+    TRY(CU(cuGraphAddMemAllocNode, &alloc, graph, NULL, 0, &params));
+    TRY(add_kernel(graph, &node, &alloc, empty, NULL));
+    CUdeviceptr p = params.dptr;
+    tell_range("when its node was added", p + 5000, p, 100000);
+    TRY(CU(cuGraphAddMemFreeNode, &release, graph, &node, 1, p));
+    TRY(new_exec(&exec, graph));
+    tell_range("when its graph was instantiated", p + 5000, p, 100000);
+    TRY(CU(cuGraphLaunch, exec, stream));
+    tell_range("while its graph is launched", p + 5000, p, 100000);
+    TRY(CU(cuStreamSynchronize, stream));
+    tell_range("when the graph has freed it", p + 5000, p, 100000);
 }

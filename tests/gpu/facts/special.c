@@ -89,14 +89,14 @@ void ask_conditional_nodes(void)
 
 static CUmodule sm90_module;
 
-static CUresult sm90_kernel(CUfunction *function, const char *name)
+CUresult sm90_kernel(CUfunction *function, const char *name)
 {
     if (!sm90_module)
         PASS(CU(cuModuleLoadData, &sm90_module, kernels_sm90_ptx));
     return CU(cuModuleGetFunction, function, sm90_module, name);
 }
 
-static bool has_programmatic_launch(void)
+bool has_programmatic_launch(void)
 {
     if (driver.capability >= 90)
         return true;

@@ -44,7 +44,7 @@ static size_t say_info(struct program *p, struct taking *t, CUstream stream, CUg
     const CUgraphEdgeData *edges = NULL;
     size_t n = 0;
     CUresult r;
-    bool newer = chance(p, 50);
+    bool newer = !older_form(p, 50, ENTRY_cuStreamGetCaptureInfo_v3);
     say(p, "info");
     if (chance(p, 15)) {
         r = CALL(p, cuStreamGetCaptureInfo, stream, &status, &id);

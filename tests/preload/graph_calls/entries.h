@@ -8,6 +8,7 @@
 
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
+#include <stdbool.h>
 
 struct program;
 
@@ -152,6 +153,10 @@ __typeof__(cuGraphInstantiateWithParams) cuGraphInstantiateWithParams_ptsz;
 
 /* Loads libcuda.so.1, and asks it for all of these. Ends the process (77) where there is none. */
 void entries_load(void);
+/* Is the driver too old for it? Its calls then answer CUDA_ERROR_NOT_SUPPORTED. */
+bool entries_lack(enum entry_id id);
+/* A call has an older form: true in @percent of all cases, and where the driver lacks the @newer one. */
+bool older_form(struct program *p, unsigned percent, enum entry_id newer);
 /* As dlsym gave it, or as cuGetProcAddress, its _v2, or a cuGetProcAddress obtained from either gave it. */
 void *entry(struct program *p, enum entry_id id);
 

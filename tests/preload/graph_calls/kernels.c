@@ -59,13 +59,16 @@ const char *kind_name(enum kind kind)
 void kernels_load(struct program *p)
 {
     CUresult r = CALL(p, cuModuleLoadData, &p->module, ptx);
-    if (r == CUDA_SUCCESS)
+    bool libraries = !entries_lack(ENTRY_cuLibraryLoadData);
+    if (r == CUDA_SUCCESS && libraries)
         r = CALL(p, cuLibraryLoadData, &p->library, ptx, NULL, NULL, 0, NULL, NULL, 0);
     for (int i = 0; i < N_KINDS && r == CUDA_SUCCESS; i++) {
         r = CALL(p, cuModuleGetFunction, &p->functions[i], p->module, layouts[i].name);
-        if (r == CUDA_SUCCESS)
+        p->kernel_functions[i] = p->functions[i];
+        p->kernels[i] = (CUkernel)p->functions[i];
+        if (r == CUDA_SUCCESS && libraries)
             r = CALL(p, cuLibraryGetKernel, &p->kernels[i], p->library, layouts[i].name);
-        if (r == CUDA_SUCCESS)
+        if (r == CUDA_SUCCESS && libraries)
             r = CALL(p, cuKernelGetFunction, &p->kernel_functions[i], p->kernels[i]);
     }
     if (r != CUDA_SUCCESS) {

@@ -151,7 +151,8 @@ static void add_kernel(struct program *p, int graph)
     say_work(p, &w);
     size_t n = some_deps(p, graph, deps);
     node_params(p, &w, &a, chance(p, 40), &k);
-    switch (pick(p, 4)) {
+    unsigned form = pick(p, 4);
+    switch (entries_lack(ENTRY_cuGraphAddKernelNode_v2) ? 0 : form) {
     case 0: {
         CUDA_KERNEL_NODE_PARAMS_v1 old;
         memcpy(&old, &k, sizeof old);
@@ -198,7 +199,7 @@ static void add_child(struct program *p, int graph)
     say(p, " to");
     say_graph(p, g);
     size_t n = some_deps(p, graph, deps);
-    if (chance(p, 50)) {
+    if (older_form(p, 50, ENTRY_cuGraphAddNode)) {
         r = CALL(p, cuGraphAddChildGraphNode, &handle, g, deps, n, child);
     } else {
         CUgraphNodeParams any = { .type = CU_GRAPH_NODE_TYPE_GRAPH, .graph.graph = child };

@@ -10,7 +10,7 @@ static void get_kernel(struct program *p, struct node *n)
     CUDA_KERNEL_NODE_PARAMS_v2 k = { .func = UNSET };
     CUresult r;
     struct work w;
-    if (chance(p, 40)) {
+    if (older_form(p, 40, ENTRY_cuGraphKernelNodeGetParams_v2)) {
         CUDA_KERNEL_NODE_PARAMS_v1 old = { .func = UNSET };
         say(p, " v1");
         r = CALL(p, cuGraphKernelNodeGetParams, n->handle, &old);
@@ -91,7 +91,7 @@ static CUresult set_kernel(struct program *p, struct node *n, struct work *w)
     *w = some_work(p);
     say_work(p, w);
     node_params(p, w, &a, chance(p, 40), &k);
-    if (chance(p, 30)) {
+    if (older_form(p, 30, ENTRY_cuGraphKernelNodeSetParams_v2)) {
         CUDA_KERNEL_NODE_PARAMS_v1 old;
         memcpy(&old, &k, sizeof old);
         if (w->as_kernel)

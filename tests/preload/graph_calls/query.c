@@ -72,7 +72,7 @@ void op_edges(struct program *p)
     say(p, " %zu", n);
     say_result(p, r);
     size_t room = some_room(p, n);
-    bool old = chance(p, 40), plain = chance(p, 20);
+    bool old = older_form(p, 40, ENTRY_cuGraphGetEdges_v2), plain = chance(p, 20);
     unset_nodes(from);
     unset_nodes(to);
     memset(data, 0x7f, sizeof data);
@@ -98,7 +98,8 @@ void op_neighbours(struct program *p)
     size_t n = 4711;
     if (node < 0)
         return;
-    bool before = chance(p, 50), old = chance(p, 40), plain = chance(p, 20);
+    bool before = chance(p, 50), plain = chance(p, 20);
+    bool old = older_form(p, 40, ENTRY_cuGraphNodeGetDependencies_v2);
     CUgraphNode handle = p->nodes[node].handle;
     say(p, before ? "before" : "after");
     say_node(p, handle);

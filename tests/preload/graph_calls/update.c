@@ -12,7 +12,7 @@ static CUresult set_kernel(struct program *p, CUgraphExec exec, CUgraphNode node
     *w = some_work(p);
     say_work(p, w);
     node_params(p, w, &a, chance(p, 40), &k);
-    if (chance(p, 35)) {
+    if (older_form(p, 35, ENTRY_cuGraphExecKernelNodeSetParams_v2)) {
         CUDA_KERNEL_NODE_PARAMS_v1 old;
         memcpy(&old, &k, sizeof old);
         if (w->as_kernel)
@@ -160,7 +160,7 @@ static void update(struct program *p, int x, int graph)
     say(p, "update");
     say_exec(p, exec);
     say_graph(p, handle);
-    if (chance(p, 40)) {
+    if (older_form(p, 40, ENTRY_cuGraphExecUpdate_v2)) {
         CUgraphNode error = UNSET;
         CUgraphExecUpdateResult result = (CUgraphExecUpdateResult)99;
         r = CALL(p, cuGraphExecUpdate, exec, handle, chance(p, 80) ? &error : NULL, &result);

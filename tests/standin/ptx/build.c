@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "build.h"
 #define RT_ENV_ONLY
-#include "rt.h" /* so that make and ninja know: its text is part of this object */
+#include "rt.h" /* so that make and ninja know: their text is part of this object */
+#include "rt_matrix.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -20,10 +21,11 @@
 
 extern char **environ;
 
-/* rt.h as text; RT_H is its path, given by meson.build */
+/* rt.h and rt_matrix.h as text, one after the other; RT_H and RT_MATRIX_H are their paths, given by meson.build */
 __asm__(".section .rodata\n"
         "rt_text:\n"
         ".incbin \"" RT_H "\"\n"
+        ".incbin \"" RT_MATRIX_H "\"\n"
         "rt_text_end:\n"
         ".byte 0\n"
         ".previous\n");

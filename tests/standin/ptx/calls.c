@@ -202,15 +202,20 @@ static bool passes(const struct operand *o, const struct symbol *formal)
            o->sym->argument == -1 && !o->sym->kernel_param && o->sym->size >= formal->size;
 }
 
-bool call_fits(const struct instruction *i)
+bool call_passes(const struct instruction *i)
 {
     const struct function_ir *callee = i->callee->function;
-    if (!callee->has_body || callee->is_kernel || i->n_call_arguments != callee->n_params)
+    if (i->n_call_arguments != callee->n_params)
         return false;
     for (unsigned k = 0; k < i->n_call_arguments; k++)
         if (!passes(&i->call_arguments[k], callee->params[k]))
             return false;
     return callee->result ? passes(&i->call_return, callee->result) : i->call_return.kind == O_SINK;
+}
+
+bool call_fits(const struct instruction *i)
+{
+    return i->callee->function->has_body && !i->callee->function->is_kernel && call_passes(i);
 }
 
 static void inline_waiting_calls(struct module_ir *m, struct function_ir *f)

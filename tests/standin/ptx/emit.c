@@ -20,6 +20,11 @@ static const struct {
     { "mov", emit_mov },
     { "cvta", emit_cvta },
     { "isspacep", emit_isspacep },
+    { "createpolicy", emit_createpolicy },
+    { "cp", emit_cp },
+    { "tex", emit_tex },
+    { "mma", emit_mma },
+    { "ldmatrix", emit_ldmatrix },
     { "add", emit_add_sub },
     { "sub", emit_add_sub },
     { "addc", emit_add_sub },
@@ -88,7 +93,7 @@ static const struct {
     { "fence", emit_fence },
     { "prefetch", emit_nothing },
     { "prefetchu", emit_nothing },
-    { "nanosleep", emit_nothing },
+    { "nanosleep", emit_sleep },
     { "griddepcontrol", emit_nothing },
     { "discard", emit_nothing },
     { "pmevent", emit_nothing },
@@ -142,6 +147,14 @@ static void emit_body(struct emitter *e)
     }
 }
 
+static bool body_has(const struct function_ir *f, const char *op)
+{
+    for (size_t i = 0; i < f->n_body; i++)
+        if (!f->body[i]->label && !strcmp(f->body[i]->part[0], op))
+            return true;
+    return false;
+}
+
 /* Registers that some wait keeps: the thread's frame. */
 static void emit_frame(struct emitter *e)
 {
@@ -151,6 +164,10 @@ static void emit_frame(struct emitter *e)
         for (size_t w = 0; e->f->body[i]->live && w < words; w++)
             kept[w] |= e->f->body[i]->live[w];
     emit_put(e, "struct frame_%s { struct rt_frame h;", e->f->c_name);
+    if (body_has(e->f, "mma") || body_has(e->f, "ldmatrix"))
+        emit_put(e, " struct rt_wide wide;");
+    if (e->has_async)
+        emit_put(e, " struct rt_async async;");
     for (unsigned r = 0; r < e->f->n_regs; r++)
         if (kept[r / 64] >> (r % 64) & 1)
             emit_put(e, " %s s%u;", type_storage(e->f->regs[r]->type), r);
@@ -190,6 +207,10 @@ static void emit_kernel(struct emitter *e)
                  f->c_name);
     if (waits && f->frame_params)
         emit_put(e, "u8 *const C = F->c; (void)C;\n");
+    if (e->has_async)
+        emit_put(e, waits ? "id.async = &F->async;\n"
+                          : "struct rt_async async; async.n = async.first = async.group = 0; "
+                            "id.async = &async;\n");
     declare_registers(e);
     if (waits)
         emit_put(e, "if (F->h.wait) goto next_thread;\nif (F->h.pc) goto resume;\n");
@@ -236,11 +257,13 @@ void ptx_emit(struct module_ir *m, struct text *out, bool pausable)
     struct emitter e = {
         .m = m, .out = out, .pausable = pausable, .scratch = ir_alloc(m, EMIT_SCRATCH)
     };
-    for (struct function_ir *f = m->functions; f; f = f->next)
+    for (struct function_ir *f = m->functions; f; f = f->next) {
+        e.has_async |= body_has(f, "cp");
         if (!f->is_kernel && !f->waits) {
             emit_prototype(&e, f);
             emit_put(&e, ";\n");
         }
+    }
     for (struct function_ir *f = m->functions; f; f = f->next) {
         e.f = f;
         e.n_waits = 0;

@@ -17,6 +17,7 @@ struct emitter {
     const struct instruction *i;
     struct text *out;
     bool pausable;
+    bool has_async; /* some function has cp.async: threads keep what is under way */
     unsigned n_waits;
     char *scratch; /* expressions of one instruction; reset for each */
     size_t n_scratch;
@@ -69,12 +70,20 @@ const char *small_widen(struct emitter *e, enum type t, const char *bits);
 /* symbol_address() - of a variable, within its state space */
 const char *symbol_address(struct emitter *e, const struct symbol *s);
 
+/* emit_pointer() - a C pointer to @n bytes at a memory operand, which faults where the kernel may not go */
+const char *emit_pointer(struct emitter *e, const struct operand *o, enum space space, unsigned n);
+/* emit_shared_offset() - where in shared memory a memory operand lies, unchecked */
+const char *emit_shared_offset(struct emitter *e, const struct operand *o);
+/* emit_meet_warp() - all 32 lanes of the warp wait for each other here */
+void emit_meet_warp(struct emitter *e);
+
 /* ---- handlers, by file ---- */
 
 /* emit_memory.c */
 void emit_ld(struct emitter *e);
 void emit_st(struct emitter *e);
 void emit_atom(struct emitter *e);
+void emit_createpolicy(struct emitter *e);
 void emit_cvta(struct emitter *e);
 void emit_isspacep(struct emitter *e);
 void emit_mov(struct emitter *e);
@@ -102,6 +111,14 @@ void emit_select(struct emitter *e);
 /* emit_cvt.c */
 void emit_cvt(struct emitter *e);
 
+/* emit_matrix.c */
+void emit_mma(struct emitter *e);
+void emit_ldmatrix(struct emitter *e);
+void emit_cp(struct emitter *e);
+
+/* emit_texture.c */
+void emit_tex(struct emitter *e);
+
 /* emit_control.c */
 void emit_activemask(struct emitter *e);
 void emit_barrier(struct emitter *e);
@@ -113,6 +130,7 @@ void emit_match(struct emitter *e);
 void emit_nothing(struct emitter *e);
 void emit_redux(struct emitter *e);
 void emit_shfl(struct emitter *e);
+void emit_sleep(struct emitter *e);
 void emit_step(struct emitter *e); /* lanes at this instruction wait for each other */
 void emit_vote(struct emitter *e);
 

@@ -40,6 +40,12 @@ static void meet_warp(struct emitter *e, const char *value, unsigned mask)
     }
 }
 
+void emit_meet_warp(struct emitter *e)
+{
+    emit_put(e, "F->h.mask = ~0u; ");
+    wait_here(e, "WAIT_WARP");
+}
+
 void emit_shfl(struct emitter *e)
 {
     const struct operand *dst = &e->i->operand[0];
@@ -98,6 +104,14 @@ void emit_step(struct emitter *e)
     wait_here(e, "WAIT_ACTIVE");
 }
 
+void emit_sleep(struct emitter *e)
+{
+    op_need(e, 1);
+    op_only(e, "");
+    emit_put(e, "F->h.brings = sleep_end(%s); ", op_arg(e, 0, T_U32));
+    wait_here(e, "WAIT_SLEEP");
+}
+
 void emit_activemask(struct emitter *e)
 {
     op_need(e, 1);
@@ -154,12 +168,29 @@ void emit_barrier(struct emitter *e)
     }
 }
 
+/* call (back), vprintf, (format, arguments) */
+static void emit_print(struct emitter *e)
+{
+    const struct instruction *i = e->i;
+    if (!call_passes(i))
+        emit_unsupported(e);
+    emit_put(e,
+             "{ u64 format, args; memcpy(&format, C + %zu, 8); memcpy(&args, C + %zu, 8); s32 n = "
+             "E->print(E, T, format, args); memcpy(C + %zu, &n, 4); }\n",
+             i->call_arguments[0].sym->offset, i->call_arguments[1].sym->offset,
+             i->call_return.sym->offset);
+}
+
 void emit_call(struct emitter *e)
 {
     const struct instruction *i = e->i;
     const struct function_ir *callee = i->callee->function;
     if (!callee->has_body && !strcmp(callee->name, "__assertfail")) {
         emit_put(e, "E->trap();\n");
+        return;
+    }
+    if (!callee->has_body && !strcmp(callee->name, "vprintf")) {
+        emit_print(e);
         return;
     }
     if (!callee->has_body || callee->is_kernel || i->n_call_arguments != callee->n_params)

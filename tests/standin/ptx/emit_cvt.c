@@ -2,6 +2,8 @@
 /* Conversions between types. */
 #include "emit.h"
 
+#include <string.h>
+
 static const char *int_name(struct emitter *e, enum type t)
 {
     return emit_say(e, "%c%u", type_is_signed(t) ? 's' : 'u', type_bytes(t) * 8);
@@ -102,8 +104,25 @@ static void cvt_to_float(struct emitter *e, enum type d, enum type s)
     op_result(e, d, op_finish(e, d, emit_say(e, "(%s)%s", type_c(d), x)));
 }
 
+/* cvt.rna.tf32.f32: 32 bits, of which the last 13 are 0 */
+static void cvt_tf32(struct emitter *e)
+{
+    op_only(e, "tf32 rna rn rz");
+    if (e->i->n_parts != 4 || strcmp(e->i->part[2], "tf32") || strcmp(e->i->part[3], "f32"))
+        emit_unsupported(e);
+    op_result(e, T_B32,
+              emit_say(e, "f2tf(%s, %d)", op_arg(e, 1, T_F32),
+                       op_has(e, "rna")  ? 0
+                       : op_has(e, "rn") ? 1
+                                         : 2));
+}
+
 void emit_cvt(struct emitter *e)
 {
+    if (op_has(e, "tf32")) {
+        cvt_tf32(e);
+        return;
+    }
     enum type d = op_type(e, 0), s = op_type(e, 1);
     op_only(e, "rni rzi rmi rpi rz rm rp rn ftz sat relu pack");
     if (s == T_NONE || op_has(e, "pack"))

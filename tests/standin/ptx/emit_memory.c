@@ -22,15 +22,29 @@ enum space op_space(const struct emitter *e)
     return SPACE_GENERIC;
 }
 
-/* A C pointer to @n bytes at a memory operand. */
-static const char *pointer(struct emitter *e, const struct operand *o, enum space space, unsigned n)
+/* The address that a register or variable stands for, in @space. */
+static const char *base_of(struct emitter *e, const struct symbol *s, enum space space)
+{
+    if (!s)
+        return "0ull";
+    if (s->kind == SYM_REG)
+        return emit_say(e, type_bytes(s->type) == 4 ? "(u64)(u32)r%u" : "(u64)r%u", s->index);
+    const char *base = symbol_address(e, s);
+    if (space != SPACE_GENERIC)
+        return base;
+    return s->space == SPACE_SHARED  ? emit_say(e, "(SHARED_BASE + %s)", base)
+           : s->space == SPACE_LOCAL ? emit_say(e, "(LOCAL_BASE + %s)", base)
+                                     : base;
+}
+
+const char *emit_pointer(struct emitter *e, const struct operand *o, enum space space, unsigned n)
 {
     static const char *const at[] = {
         [SPACE_GENERIC] = "AT_GENERIC", [SPACE_GLOBAL] = "AT_GLOBAL", [SPACE_CONST] = "AT_GLOBAL",
         [SPACE_SHARED] = "AT_SHARED",   [SPACE_LOCAL] = "AT_LOCAL",   [SPACE_PARAM] = "AT_PARAM"
     };
     const struct symbol *s = o->sym;
-    if (o->kind != O_MEM)
+    if (o->kind != O_MEM || o->n_parts)
         emit_unsupported(e);
     if (s && s->kind == SYM_VAR && s->space == SPACE_PARAM) {
         if (o->value < 0 || (size_t)o->value + n > s->size)
@@ -44,23 +58,23 @@ static const char *pointer(struct emitter *e, const struct operand *o, enum spac
             return emit_say(e, "(void *)(P + %zu)", s->offset + (size_t)o->value);
         return emit_say(e, "(void *)(C + %zu)", s->offset + (size_t)o->value);
     }
-    const char *base;
-    if (!s)
-        base = "0ull";
-    else if (s->kind == SYM_REG)
-        base = type_bytes(s->type) == 4 ? emit_say(e, "(u64)(u32)r%u", s->index)
-                                        : emit_say(e, "(u64)r%u", s->index);
-    else {
-        base = symbol_address(e, s);
-        if (space == SPACE_GENERIC)
-            base = s->space == SPACE_SHARED  ? emit_say(e, "(SHARED_BASE + %s)", base)
-                   : s->space == SPACE_LOCAL ? emit_say(e, "(LOCAL_BASE + %s)", base)
-                                             : base;
-    }
     if (s && s->kind == SYM_REG && type_bytes(s->type) == 4)
         return emit_say(e, "%s((u64)(u32)(r%u + %lldu), %u)", at[space], s->index,
                         (long long)(uint32_t)o->value, n);
-    return emit_say(e, "%s(%s + %lldll, %uull)", at[space], base, (long long)o->value, n);
+    return emit_say(e, "%s(%s + %lldll, %uull)", at[space], base_of(e, s, space),
+                    (long long)o->value, n);
+}
+
+const char *emit_shared_offset(struct emitter *e, const struct operand *o)
+{
+    const struct symbol *s = o->sym;
+    bool generic = op_space(e) == SPACE_GENERIC;
+    if (o->kind != O_MEM || o->n_parts || (!generic && op_space(e) != SPACE_SHARED))
+        emit_unsupported(e);
+    if (s && s->kind == SYM_REG && type_bytes(s->type) == 4)
+        return emit_say(e, "(u64)(u32)(r%u + %lldu)", s->index, (long long)(uint32_t)o->value);
+    return emit_say(e, "%s + %lldll%s", base_of(e, s, op_space(e)), (long long)o->value,
+                    generic ? " - SHARED_BASE" : "");
 }
 
 static const char *order_of(const struct emitter *e)
@@ -113,7 +127,7 @@ void emit_ld(struct emitter *e)
     const char *type = type_c(t);
     unsigned n = type_bytes(t);
     if (space == SPACE_PARAM && src->sym && src->sym->kind == SYM_VAR) {
-        emit_put(e, "{ const u8 *p = %s;", pointer(e, src, space, n * lanes(dst)));
+        emit_put(e, "{ const u8 *p = %s;", emit_pointer(e, src, space, n * lanes(dst)));
         for (unsigned k = 0; k < lanes(dst); k++) {
             emit_put(e, " %s v%u; memcpy(&v%u, p + %u, %u);", type, k, k, k * n, n);
             operand_write(e, lane(dst, k), t, emit_say(e, "v%u", k));
@@ -121,7 +135,9 @@ void emit_ld(struct emitter *e)
         emit_put(e, " }\n");
         return;
     }
-    emit_put(e, "{ const void *p = %s;", pointer(e, src, space, n * lanes(dst)));
+    if (strong(e) && (space == SPACE_GLOBAL || space == SPACE_GENERIC))
+        emit_put(e, "LOOK(); ");
+    emit_put(e, "{ const void *p = %s;", emit_pointer(e, src, space, n * lanes(dst)));
     for (unsigned k = 0; k < lanes(dst); k++) {
         if (strong(e) && n <= 8) {
             const char *bits = type_storage(n == 1   ? T_B8
@@ -159,12 +175,12 @@ void emit_st(struct emitter *e)
     if (e->pausable && (space == SPACE_GLOBAL || space == SPACE_GENERIC))
         emit_put(e, "PAUSE(); ");
     if (space == SPACE_PARAM) {
-        emit_put(e, "{ u8 *p = %s;", pointer(e, dst, space, n * lanes(src)));
+        emit_put(e, "{ u8 *p = %s;", emit_pointer(e, dst, space, n * lanes(src)));
         for (unsigned k = 0; k < lanes(src); k++)
             emit_put(e, " %s v%u = %s; memcpy(p + %u, &v%u, %u);", type_c(t), k,
                      operand_as(e, lane(src, k), t), k * n, k, n);
     } else {
-        emit_put(e, "{ void *p = %s;", pointer(e, dst, space, n * lanes(src)));
+        emit_put(e, "{ void *p = %s;", emit_pointer(e, dst, space, n * lanes(src)));
         for (unsigned k = 0; k < lanes(src); k++) {
             const char *v = operand_as(e, lane(src, k), t);
             if (strong(e) && n <= 8) {
@@ -223,15 +239,24 @@ void emit_atom(struct emitter *e)
         emit_unsupported(e);
     if (e->pausable)
         emit_put(e, "PAUSE(); ");
+    if (op_space(e) == SPACE_GLOBAL || op_space(e) == SPACE_GENERIC)
+        emit_put(e, "LOOK(); ");
     const char *b = op_arg(e, at + 1, raw);
     const char *c = e->i->n_operands > at + 2 ? op_arg(e, at + 2, raw) : "0";
     emit_put(e, "{ %s v = atom_%s_%s(%s, %s, %s, %s);", type_c(raw), op, suffix,
-             pointer(e, &e->i->operand[at], op_space(e), bits / 8), b, c, order_of(e));
+             emit_pointer(e, &e->i->operand[at], op_space(e), bits / 8), b, c, order_of(e));
     if (red)
         emit_put(e, " (void)v;");
     else
         op_result(e, raw, "v");
     emit_put(e, " }\n");
+}
+
+/* Caches are not modelled, so any policy will do. */
+void emit_createpolicy(struct emitter *e)
+{
+    op_only(e, "fractional range");
+    op_result(e, T_B64, "0");
 }
 
 void emit_cvta(struct emitter *e)

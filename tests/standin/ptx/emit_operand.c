@@ -208,6 +208,13 @@ static const char *special(struct emitter *e, const char *word)
     for (size_t k = 0; k < sizeof table / sizeof table[0]; k++)
         if (!strcmp(table[k].name, word))
             return table[k].expr;
+    /* of the driver's own registers nvcc's cooperative groups read two: the address of the grid's workspace */
+    unsigned env;
+    int end = 0;
+    if (sscanf(word, "envreg%u%n", &env, &end) == 1 && !word[end] && env < 32)
+        return env == 1   ? "(u32)(E->workspace ? GRID_BASE >> 32 : 0)"
+               : env == 2 ? "(u32)(E->workspace ? GRID_BASE : 0)"
+                          : "0u";
     ir_fail(e->m, PTX_E_UNSUPPORTED, "kernel %s, line %d: %s: %%%s is no known register",
             e->f->name, e->i->line, e->i->opcode, word);
 }
@@ -215,7 +222,9 @@ static const char *special(struct emitter *e, const char *word)
 /* The address of a variable within its own state space. */
 const char *symbol_address(struct emitter *e, const struct symbol *s)
 {
-    if (s->kind == SYM_FUNC || s->kind != SYM_VAR)
+    if (s->kind == SYM_FUNC && s->function->has_body && !s->function->is_kernel)
+        return emit_say(e, "%lluull", FUNCTION_ADDRESS(s->index));
+    if (s->kind != SYM_VAR)
         emit_unsupported(e);
     switch (s->space) {
     case SPACE_SHARED:

@@ -3,7 +3,7 @@
  * Fuzz target: any bytes become C or an error with a message, in bounded time and memory. The C is not
  * compiled. Seeds: corpus/ here. For libFuzzer, in this folder:
  *   clang -g -O1 -std=gnu17 -D_GNU_SOURCE -fsanitize=fuzzer,address,undefined -I../../.. -I. \
- *       -DRT_H="\"$PWD/rt.h\"" fuzz_ptx.c build.c calls.c emit*.c live.c parse.c run.c -lxxhash -ldl -lm
+ *       -DRT_H="\"$PWD/rt.h\"" -DRT_MATRIX_H="\"$PWD/rt_matrix.h\"" fuzz_ptx.c build.c calls.c emit*.c indirect.c live.c parse.c print.c run.c texture.c -lxxhash -ldl -lm
  */
 #include "ir.h"
 

@@ -63,7 +63,10 @@ struct symbol {
     struct symbol **targets;
     unsigned n_targets;
     struct function_ir *function;
+    bool address_taken; /* functions: a register or variable may hold FUNCTION_ADDRESS(index) */
 };
+/* What a pointer to the @n-th function that was named is; no memory is there. */
+#define FUNCTION_ADDRESS(n) (0x130000000000ull + 16ull * (n))
 
 struct scope {
     struct scope *up;
@@ -98,6 +101,9 @@ struct instruction {
     struct operand call_return, *call_arguments;
     unsigned n_call_arguments;
     struct symbol *callee;
+    bool is_indirect;
+    struct operand
+        call_target; /* is_indirect, until ptx_indirect_calls(): the register that holds a function's address */
     /* live.c */
     uint64_t *live; /* registers live after it; for barriers only */
 };
@@ -111,6 +117,7 @@ struct function_ir {
     struct symbol **params; /* in order */
     unsigned n_params;
     struct symbol *result; /* .func */
+    struct symbol *symbol;
     struct ptx_param_info *param_info;
     size_t params_bytes;
     struct symbol **regs;
@@ -141,7 +148,7 @@ struct fixup {
 
 struct module_ir {
     struct function_ir *functions, **last_function;
-    unsigned n_functions;
+    unsigned n_functions, n_function_names;
     struct ptx_global *globals;
     size_t n_globals, cap_globals;
     struct fixup *fixups;
@@ -176,6 +183,7 @@ _Noreturn void ir_fail(struct module_ir *m, int status, const char *fmt, ...)
 
 /* All leave through ir_fail() on error; run.c catches. In this order. */
 void ptx_parse(struct module_ir *m, const char *text, size_t n);
+void ptx_indirect_calls(struct module_ir *m);
 void ptx_calls(struct module_ir *m);
 void ptx_liveness(struct module_ir *m, struct function_ir *f);
 void ptx_lazy_nans(struct function_ir *f);
@@ -198,6 +206,8 @@ void ir_free(struct module_ir *m);
 unsigned written_operands(const struct instruction *i); /* how many, from the front */
 /* Is this call written as compilers do: arguments and result in .param variables that fit? */
 bool call_fits(const struct instruction *i);
+/* The same of a function without a body, of which only the declaration is known */
+bool call_passes(const struct instruction *i);
 bool instruction_in_step(const struct instruction *i);
 bool instruction_waits(const struct instruction *i); /* other threads of the block run meanwhile */
 

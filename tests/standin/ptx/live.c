@@ -19,7 +19,7 @@ unsigned written_operands(const struct instruction *i)
         "st",      "red",      "bra",       "brx",           "bar",
         "barrier", "ret",      "exit",      "trap",          "membar",
         "fence",   "prefetch", "prefetchu", "nanosleep",     "griddepcontrol",
-        "discard", "brkpt",    "pmevent",   "applypriority", "createpolicy"
+        "discard", "brkpt",    "pmevent",   "applypriority", "cp"
     };
     if (i->label)
         return 0;
@@ -157,8 +157,8 @@ bool instruction_in_step(const struct instruction *i)
 
 bool instruction_waits(const struct instruction *i)
 {
-    static const char *const words[] = { "bar",   "barrier", "shfl",      "vote",
-                                         "match", "redux",   "activemask" };
+    static const char *const words[] = { "bar",   "barrier",    "shfl",      "vote", "match",
+                                         "redux", "activemask", "nanosleep", "mma",  "ldmatrix" };
     for (size_t k = 0; k < sizeof words / sizeof words[0]; k++)
         if (part_is(i, 0, words[k]))
             return true;

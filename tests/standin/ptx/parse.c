@@ -493,13 +493,21 @@ static void initialiser(struct parser *p, unsigned char *to, size_t size, size_t
             char *name = take_word(p, "a number or the name of a variable");
             if (generic)
                 expect(p, ")");
+            if (unit != 8 || *at + 8 > size)
+                syntax(p, "a 64-bit variable for an address");
+            struct symbol *function = find(&p->m->scope, name);
+            if (function && function->kind == SYM_FUNC) {
+                function->address_taken = true;
+                put_bytes(to, size, *at, FUNCTION_ADDRESS(function->index), 8);
+                *at += unit;
+                p->depth--;
+                return;
+            }
             int64_t addend = accept(p, "+") ? (int64_t)take_int(p) : 0;
             struct fixup fix = { .global = global,
                                  .at = *at,
                                  .target = global_named(p, name)->global,
                                  .addend = addend };
-            if (unit != 8 || *at + 8 > size)
-                syntax(p, "a 64-bit variable for an address");
             IR_PUSH(p->m, p->m->fixups, p->m->n_fixups, p->m->cap_fixups, fix);
         }
         *at += unit;
@@ -590,6 +598,8 @@ static struct symbol *label_named(struct parser *p, const char *name)
 
 static struct operand take_operand(struct parser *p);
 
+static struct operand vector_operand(struct parser *p);
+
 static struct operand memory_operand(struct parser *p)
 {
     struct operand o = { .kind = O_MEM };
@@ -606,6 +616,12 @@ static struct operand memory_operand(struct parser *p)
             o.value = negative ? -o.value : o.value;
         } else if (accept(p, "-")) {
             o.value = -(int64_t)take_int(p);
+        }
+        if (accept(p, ",")) { /* [texture, {x, y}] */
+            expect(p, "{");
+            struct operand at = vector_operand(p);
+            o.parts = at.parts;
+            o.n_parts = at.n_parts;
         }
     }
     expect(p, "]");
@@ -652,6 +668,7 @@ static struct operand word_operand(struct parser *p)
     }
     o.sym = s;
     o.kind = s->kind == SYM_REG ? O_REG : O_SYM;
+    s->address_taken = s->kind == SYM_FUNC;
     if (accept(p, "|")) {
         char *second = take_word(p, "a predicate");
         o.other = find(p->scope, second);
@@ -725,6 +742,34 @@ static void push(struct parser *p, struct instruction *i)
     IR_PUSH(p->m, p->f->body, p->f->n_body, p->f->cap_body, i);
 }
 
+/*
+ * , (a, b) and, where a register says which function, the name of a prototype or list of targets. Which functions those
+ * may be follows from the arguments and from whose addresses are taken.
+ */
+static void call_arguments(struct parser *p, struct instruction *i)
+{
+    size_t n = 0, cap = 0;
+    bool more = accept(p, ",");
+    if (more && accept(p, "(")) {
+        while (!accept(p, ")")) {
+            struct operand o = take_operand(p);
+            IR_PUSH(p->m, i->call_arguments, n, cap, o);
+            if (n > 1024)
+                syntax(p, "fewer arguments");
+            if (!is(p, ")"))
+                expect(p, ",");
+        }
+        i->n_call_arguments = (unsigned)n;
+        more = accept(p, ",");
+    }
+    if (more && !i->is_indirect)
+        syntax(p, ";");
+    if (i->is_indirect && !more)
+        syntax(p, "a prototype");
+    if (more)
+        take_word(p, "a prototype");
+}
+
 /* call (ret), function, (a, b); */
 static void call_operands(struct parser *p, struct instruction *i)
 {
@@ -736,21 +781,14 @@ static void call_operands(struct parser *p, struct instruction *i)
         i->call_return.kind = O_SINK;
     }
     char *name = take_word(p, "a function's name");
-    i->callee = find(&p->m->scope, name);
-    if (!i->callee || i->callee->kind != SYM_FUNC)
+    struct symbol *s = find(p->scope, name);
+    i->is_indirect = s && s->kind == SYM_REG && s->type >= T_B64 && type_bytes(s->type) == 8;
+    i->call_target = (struct operand){ .kind = O_REG, .sym = s };
+    i->callee = i->is_indirect ? NULL : find(&p->m->scope, name);
+    if (!i->is_indirect && (!i->callee || i->callee->kind != SYM_FUNC))
         ir_fail(p->m, PTX_E_UNSUPPORTED, "kernel %s, line %d: %s: %s is no known function",
                 p->f->name, i->line, i->opcode, name);
-    if (accept(p, ",") && accept(p, "(") && !accept(p, ")")) {
-        size_t n = 0, cap = 0;
-        do {
-            struct operand o = take_operand(p);
-            IR_PUSH(p->m, i->call_arguments, n, cap, o);
-            if (n > 1024)
-                syntax(p, "fewer arguments");
-        } while (accept(p, ","));
-        i->n_call_arguments = (unsigned)n;
-        expect(p, ")");
-    }
+    call_arguments(p, i);
     expect(p, ";");
 }
 
@@ -997,11 +1035,13 @@ static void function(struct parser *p, bool is_kernel)
     parameters(p, f, scope);
     function_attributes(p, f);
     struct symbol *s = find(&m->scope, f->name);
-    if (!s)
+    if (!s) {
         s = declare(p, &m->scope, f->name, SYM_FUNC);
-    else if (s->kind != SYM_FUNC || s->function->has_body)
+        s->index = ++m->n_function_names;
+    } else if (s->kind != SYM_FUNC || s->function->has_body)
         ir_fail(m, PTX_E_SYNTAX, "line %d: %s is declared twice", f->line, f->name);
     s->function = f;
+    f->symbol = s;
     if (accept(p, ";"))
         return; /* a declaration; the definition follows, or lies elsewhere */
     expect(p, "{");

@@ -64,6 +64,8 @@ struct ptx_options {
 };
 /* Called by modules loaded as pausable; NULL: not called. Set before launches begin. */
 extern void (*ptx_pause)(void);
+/* Takes what kernels print, a call of vprintf at a time, from any thread that runs one; NULL: nobody reads it. */
+extern void (*ptx_print)(void *owner, const char *text, size_t n);
 
 /**
  * ptx_module_load() - translate, compile (or take from the cache) and load
@@ -87,10 +89,37 @@ void ptx_module_init_addresses(const struct ptx_module *module,
                                void (*write)(void *ctx, uint64_t address, uint64_t value),
                                void *ctx);
 
+/* What blocks share that run at once and may wait for each other: each in a ptx_launch() and thread of its own */
+struct ptx_together {
+    uint32_t workspace[64]; /* zero at first; kernels find its address in %envreg1 and %envreg2 */
+    int stop; /* a block has failed: the others end at their next look at what may change */
+};
+void ptx_stop(struct ptx_together *together);
+
+/* What tex instructions read through: rows of elements at a device address, and how */
+enum ptx_address_mode { PTX_WRAP, PTX_CLAMP, PTX_MIRROR, PTX_BORDER };
+enum ptx_channel { PTX_UNSIGNED, PTX_SIGNED, PTX_FLOATING };
+struct ptx_texture {
+    uint64_t address;
+    size_t extent[3], pitch,
+        slice; /* elements, at least 1; bytes from row to row, from slice to slice */
+    unsigned n_channels, channel_bytes;
+    enum ptx_channel channel;
+    enum ptx_address_mode mode[3];
+    bool normalized_coordinates;
+    bool linear_filter;
+    bool as_fraction; /* integers of 8 and 16 bits are read as 0..1 or -1..1 */
+    float border[4];
+};
+/* The texture that a kernel names by its handle, or NULL; from any thread that runs one. NULL: there are none. */
+extern const struct ptx_texture *(*ptx_texture_find)(uint64_t handle);
+
 struct ptx_grid {
     unsigned grid[3], block[3];
     unsigned dynamic_shared;
     uint64_t first_block, n_blocks; /* linear, x fastest; n_blocks 0: all from first_block on */
+    void *owner;                    /* for ptx_print */
+    struct ptx_together *together;  /* or NULL */
 };
 
 struct ptx_fault {

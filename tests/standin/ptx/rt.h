@@ -3,6 +3,8 @@
  * What translated kernels are compiled with: this text comes before each. Included by run.c as
  * well, for struct rt_env. No float operation here contracts (-ffp-contract=off).
  */
+#ifndef STANDIN_PTX_RT_H
+#define STANDIN_PTX_RT_H
 #include <fenv.h>
 #include <math.h>
 #include <stddef.h>
@@ -27,7 +29,17 @@ typedef __int128 s128;
 #define LOCAL_BASE  0x110000000000ull
 #define PARAM_BASE  0x120000000000ull
 #define WINDOW      0x10000000000ull
+#define GRID_BASE                                                                                  \
+    0x140000000000ull /* the workspace of blocks that run together; functions have 0x13... (ir.h) */
 
+struct thread_id;
+/* A tex instruction: as many coordinates as it has dimensions, in float or as whole elements */
+struct rt_sample {
+    u64 handle;
+    u32 n, whole;
+    float at[3];
+    s32 element[3];
+};
 struct rt_env {
     u64 device_base, device_size;
     s64 alias_delta;
@@ -44,20 +56,45 @@ struct rt_env {
     u8 *local;  /* n_threads * local size */
     u32 grid[3], block[3];
     u32 block_at[3];
+    int (*print)(const struct rt_env *E, const struct thread_id *T, u64 format, u64 args);
+    void (*sample)(const struct rt_env *E, const struct thread_id *T, const struct rt_sample *s,
+                   u32 out[4]);
+    void *owner;   /* ptx_grid's */
+    u8 *workspace; /* of blocks that run together, NULL: of one that runs alone */
+    u64 n_workspace;
+    void (*look)(void); /* before looking at what another block may change; NULL where none runs */
 };
 
-#ifndef RT_ENV_ONLY
+struct thread_id {
+    u32 x, y, z, linear;
+    u8 *local;
+    u64 n_local;
+    struct rt_async *async; /* rt_matrix.h */
+};
 
 #define likely(x)   __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 #define INLINE      static inline __attribute__((always_inline, unused))
 #define SLOW        static __attribute__((noinline, unused))
 
-struct thread_id {
-    u32 x, y, z, linear;
-    u8 *local;
-    u64 n_local;
-};
+SLOW void *slow_address(const struct rt_env *E, const struct thread_id *T, u64 a, u64 n)
+{
+    if (a - E->device_base < E->device_size && n <= E->device_size - (a - E->device_base))
+        return (void *)(uintptr_t)(a + (u64)E->alias_delta);
+    if (a - SHARED_BASE < E->n_shared && n <= E->n_shared - (a - SHARED_BASE))
+        return E->shared + (a - SHARED_BASE);
+    if (a - LOCAL_BASE < T->n_local && n <= T->n_local - (a - LOCAL_BASE))
+        return T->local + (a - LOCAL_BASE);
+    if (a - PARAM_BASE < E->n_params && n <= E->n_params - (a - PARAM_BASE))
+        return (void *)(uintptr_t)(E->params + (a - PARAM_BASE));
+    if (a - GRID_BASE < E->n_workspace && n <= E->n_workspace - (a - GRID_BASE))
+        return E->workspace + (a - GRID_BASE);
+    if (!E->host_ok || !E->host_ok(a, n))
+        E->fault(a);
+    return (void *)(uintptr_t)a;
+}
+
+#ifndef RT_ENV_ONLY
 
 /* clang-format off */
 /* ---- bits ---- */
@@ -120,6 +157,14 @@ INLINE float ftz(float f) { return fabsf(f) < 0x1p-126f ? copysignf(0.0f, f) : f
 INLINE u16 ftzh(u16 b) { return b & 0x7c00 ? b : (u16)(b & 0x8000); }
 INLINE float sat(float f) { return f > 0.0f ? (f < 1.0f ? f : 1.0f) : 0.0f; }
 INLINE double satd(double f) { return f > 0.0 ? (f < 1.0 ? f : 1.0) : 0.0; }
+
+/* The float whose last 13 bits are 0: 0 ties away from zero, 1 ties to even, 2 towards zero */
+INLINE u32 f2tf(float f, int mode)
+{
+    u32 b = b32f(f), more = mode == 0 ? 0x1000 : mode == 1 ? 0xfff + (b >> 13 & 1) : 0;
+    if (unlikely(f != f)) return 0x7fffffff;
+    return f - f == 0 ? (b + more) & 0xffffe000u : b;
+}
 
 /* ---- directed rounding ---- */
 #define ROUNDED(name, T, expr)                                                                     \
@@ -190,12 +235,17 @@ ROUNDED_INT(rnd_u64_f64, double, u64)
 MINMAX(float, f32, u32, f32b(0x7fffffff))
 MINMAX(double, f64, u64, f64b(0x7fffffffffffffffull))
 
-/* ---- conversions to integers: saturate; the caller says what NaN is ---- */
+/*
+ * ---- conversions to integers: saturate; the caller says what NaN is ----
+ * The barrier keeps them conversions: under -fno-trapping-math gcc 12 makes trunc() of (float)(int)x, and -0.3 a -0.
+ */
 #define TO_INT(I, name, lo, hi, lod, hid)                                                          \
     INLINE I f64_to_##name(double f, I nan)                                                        \
     {                                                                                              \
         if (unlikely(f != f)) return nan;                                                          \
-        return f <= lod ? lo : f >= hid ? hi : (I)f;                                               \
+        I i = f <= lod ? lo : f >= hid ? hi : (I)f;                                                \
+        __asm__("" : "+r"(i));                                                                     \
+        return i;                                                                                  \
     }
 TO_INT(s8, s8, INT8_MIN, INT8_MAX, -128.0, 127.0)
 TO_INT(s16, s16, INT16_MIN, INT16_MAX, -32768.0, 32767.0)
@@ -342,20 +392,6 @@ SLOW u32 dp2a(u32 a, u32 b, u32 c, int sa, int sb, int hi)
 }
 
 /* ---- memory ---- */
-SLOW void *slow_address(const struct rt_env *E, const struct thread_id *T, u64 a, u64 n)
-{
-    if (a - E->device_base < E->device_size && n <= E->device_size - (a - E->device_base))
-        return (void *)(uintptr_t)(a + (u64)E->alias_delta);
-    if (a - SHARED_BASE < E->n_shared && n <= E->n_shared - (a - SHARED_BASE))
-        return E->shared + (a - SHARED_BASE);
-    if (a - LOCAL_BASE < T->n_local && n <= T->n_local - (a - LOCAL_BASE))
-        return T->local + (a - LOCAL_BASE);
-    if (a - PARAM_BASE < E->n_params && n <= E->n_params - (a - PARAM_BASE))
-        return (void *)(uintptr_t)(E->params + (a - PARAM_BASE));
-    if (!E->host_ok || !E->host_ok(a, n))
-        E->fault(a);
-    return (void *)(uintptr_t)a;
-}
 /* DB, DN, DD: device window and delta, in locals of the kernel so that no store reloads them */
 #define AT_GLOBAL(a, n)                                                                            \
     ({                                                                                             \
@@ -389,6 +425,7 @@ SLOW void *slow_address(const struct rt_env *E, const struct thread_id *T, u64 a
 #define LD(type, p, i) (((const type *)(p))[i])
 #define ST(type, p, i, v) (((type *)(p))[i] = (v))
 #define PAUSE() (E->pause ? E->pause() : (void)0)
+#define LOOK()  (unlikely(E->look != NULL) ? E->look() : (void)0)
 
 /* ---- atomics ---- */
 #define RMW(name, T, expr)                                                                         \
@@ -429,7 +466,7 @@ RMW(add_f16x2, u32, (u32)f2h(h2f((u16)old) + h2f((u16)b)) | (u32)f2h(h2f((u16)(o
 RMW(add_bf16x2, u32, (u32)f2bf(bf2f((u16)old) + bf2f((u16)b)) | (u32)f2bf(bf2f((u16)(old >> 16)) + bf2f((u16)(b >> 16))) << 16)
 
 /* ---- threads that wait for each other ---- */
-enum { WAIT_NONE, WAIT_BARRIER, WAIT_WARP, WAIT_ACTIVE, WAIT_DONE };
+enum { WAIT_NONE, WAIT_BARRIER, WAIT_WARP, WAIT_ACTIVE, WAIT_SLEEP, WAIT_DONE };
 enum { CLUSTER_BARRIER = 16, N_BARRIERS };
 /* Each thread's frame begins so; its saved registers follow. */
 struct rt_frame {
@@ -439,7 +476,7 @@ struct rt_frame {
     u16 expected; /* WAIT_BARRIER: how many threads it takes, 0: all of the block that have not ended */
     u32 mask;     /* WAIT_WARP: lanes that must come, but those that have ended */
     u32 group;    /* lanes that came */
-    u64 brings;   /* value for the others */
+    u64 brings;   /* value for the others; WAIT_SLEEP: until when */
     u64 brought;  /* the same while the others may read it; for barriers threads << 32 | how many brought 1 */
 };
 struct rt_block {
@@ -518,6 +555,36 @@ SLOW int meet_barrier(struct rt_block *b, u32 id, u32 alive)
     }
     return 1;
 }
+SLOW u64 now_ns(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (u64)ts.tv_sec * 1000000000u + (u64)ts.tv_nsec;
+}
+/* PTX ISA, nanosleep: a millisecond at most; what is asked for lies within what may be slept */
+INLINE u64 sleep_end(u32 ns) { return now_ns() + (ns > 1000000 ? 1000000 : ns); }
+/* All sleep at once. Where no other thread can go on, so does the worker, until the first wakes. */
+SLOW int wake(const struct rt_block *b, int others_go_on)
+{
+    u64 first = ~0ull, now = now_ns();
+    int moved = 0;
+    for (u32 t = 0; t < b->n; t++) {
+        const struct rt_frame *f = frame_at(b, t);
+        if (f->wait == WAIT_SLEEP && f->brings < first) first = f->brings;
+    }
+    if (first > now && !others_go_on) {
+        struct timespec until = {.tv_sec = (time_t)(first / 1000000000u), .tv_nsec = (long)(first % 1000000000u)};
+        while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL)) ;
+        now = now_ns();
+    }
+    for (u32 t = 0; t < b->n; t++) {
+        struct rt_frame *f = frame_at(b, t);
+        if (f->wait != WAIT_SLEEP || f->brings > now) continue;
+        f->wait = WAIT_NONE;
+        moved = 1;
+    }
+    return moved;
+}
 /* Between two passes over the threads: which may go on? 0: all have ended; 1: go on; 2: none ever will. */
 SLOW int schedule(struct rt_block *b)
 {
@@ -533,6 +600,7 @@ SLOW int schedule(struct rt_block *b)
         moved |= meet_masked(b, first, b->n - first < 32 ? b->n - first : 32);
     for (u32 id = 0; id < N_BARRIERS; id++)
         if (barriers >> id & 1) moved |= meet_barrier(b, id, b->n - count[WAIT_DONE]);
+    if (count[WAIT_SLEEP]) moved |= wake(b, moved || count[WAIT_ACTIVE]);
     for (u32 first = 0; !moved && count[WAIT_ACTIVE] && first < b->n; first += 32)
         rested |= meet_active(b, first, b->n - first < 32 ? b->n - first : 32);
     return moved || rested ? 1 : 2;
@@ -593,11 +661,5 @@ SLOW u32 warp_redux(const struct rt_block *b, u32 linear, int op)
     return r;
 }
 /* clang-format on */
-
-SLOW u64 now_ns(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (u64)ts.tv_sec * 1000000000u + (u64)ts.tv_nsec;
-}
+#endif
 #endif

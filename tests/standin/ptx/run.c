@@ -2,13 +2,13 @@
 /* Loaded modules, and the launch of blocks. */
 #include "build.h"
 #include "ir.h"
-
-#define RT_ENV_ONLY
-#include "rt.h"
+#include "print.h"
+#include "texture.h"
 
 #include <dlfcn.h>
 #include <fenv.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,6 +45,7 @@ int ptx_translate(struct module_ir *ir, const char *text, size_t n_text, bool pa
     if (setjmp(ir->on_error))
         return ir->status;
     ptx_parse(ir, text, n_text);
+    ptx_indirect_calls(ir);
     ptx_calls(ir);
     ptx_emit(ir, out, pausable);
     return PTX_OK;
@@ -174,6 +175,7 @@ static _Thread_local struct {
     sigjmp_buf *leave;
     uint64_t address;
     int status;
+    struct ptx_together *together;
 } running __attribute__((tls_model("initial-exec")));
 
 static __attribute__((noreturn)) void on_fault(u64 address)
@@ -187,6 +189,19 @@ static __attribute__((noreturn)) void on_trap(void)
 {
     running.status = PTX_E_TRAP;
     siglongjmp(*running.leave, 1);
+}
+
+void ptx_stop(struct ptx_together *together)
+{
+    __atomic_store_n(&together->stop, 1, __ATOMIC_RELAXED);
+}
+
+/* A block looks at what another writes, perhaps again and again: let that one run, and end if it never will. */
+static void on_look(void)
+{
+    if (__atomic_load_n(&running.together->stop, __ATOMIC_RELAXED))
+        siglongjmp(*running.leave, 1);
+    sched_yield();
 }
 
 void ptx_signal(uint64_t address)
@@ -254,6 +269,9 @@ static size_t align_up(size_t n, size_t align)
     return (n + align - 1) & ~(align - 1);
 }
 
+/* What shared memory a block gets comes in units of so many bytes (cuda_occupancy.h, compute capability 8 and later). */
+#define SHARED_UNIT 128
+
 /* The dynamic part begins after the static one, as strictly aligned as any array that may lie there. */
 static size_t dynamic_at(const struct ptx_kernel *k)
 {
@@ -285,7 +303,9 @@ int ptx_launch(const struct ptx_kernel *k, const struct ptx_grid *grid, const vo
                struct ptx_fault *fault)
 {
     size_t n_threads = (size_t)grid->block[0] * grid->block[1] * grid->block[2];
-    size_t statics = dynamic_at(k), n_shared = align_up(statics + grid->dynamic_shared, 64);
+    size_t statics = dynamic_at(k);
+    size_t used = grid->dynamic_shared ? statics + grid->dynamic_shared : k->info.static_shared;
+    size_t n_shared = align_up(used, SHARED_UNIT);
     size_t n_frames = align_up(n_threads * k->frame_bytes, 64),
            n_params = align_up(k->info.params_bytes, 64);
     u8 *bytes =
@@ -303,11 +323,17 @@ int ptx_launch(const struct ptx_kernel *k, const struct ptx_grid *grid, const vo
         .fault = on_fault,
         .trap = on_trap,
         .pause = ptx_pause,
+        .print = print_formatted,
+        .sample = texture_sample,
+        .owner = grid->owner,
+        .workspace = grid->together ? (u8 *)grid->together->workspace : NULL,
+        .n_workspace = grid->together ? sizeof grid->together->workspace : 0,
+        .look = grid->together ? on_look : NULL,
         .globals = k->module->addresses,
         .params = param,
         .n_params = k->info.params_bytes,
         .shared = bytes,
-        .n_shared = grid->dynamic_shared ? statics + grid->dynamic_shared : k->info.static_shared,
+        .n_shared = n_shared,
         .static_shared = statics,
         .dynamic_shared = grid->dynamic_shared,
         .frames = frames,
@@ -315,6 +341,9 @@ int ptx_launch(const struct ptx_kernel *k, const struct ptx_grid *grid, const vo
         .grid = { grid->grid[0], grid->grid[1], grid->grid[2] },
         .block = { grid->block[0], grid->block[1], grid->block[2] },
     };
+    running.together = grid->together;
     run_guarded(k, grid, &env, n_frames, fault);
+    if (running.status && grid->together)
+        ptx_stop(grid->together);
     return running.status;
 }

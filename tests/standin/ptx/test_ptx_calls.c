@@ -57,6 +57,40 @@ static const char text[] = PTX_HEAD
                 KERNEL("both", ".shared .align 4 .b32 mine[64];\n mov.u32 %r1, mine; mov.u32 %r2, "
                                "module_tile; sub.u32 %x, %r1, %r2;");
 
+/* functions that registers name: by mov, from tables in constant and global memory, with and without waiting */
+static const char pointers[] = PTX_HEAD
+    ".visible .func (.param .b32 r) twice(.param .b32 v);\n"
+    ".visible .func (.param .b32 r) square(.param .b32 v);\n"
+    ".visible .func (.param .b32 r) sum(.param .b32 v);\n"
+    ".visible .func (.param .b32 r) third(.param .b64 v, .param .b32 w);\n"
+    ".const .align 8 .u64 table[4] = {twice, square, sum, 0};\n"
+    ".visible .global .align 8 .u64 rest[2] = {7, third};\n"
+    ".visible .func (.param .b32 r) third(.param .b64 v, .param .b32 w)\n{ .reg .b32 %r1; "
+    "ld.param.u32 "
+    "%r1, [w]; st.param.b32 [r], %r1; ret; }\n"
+    ".visible .func (.param .b32 r) twice(.param .b32 v)\n{ .reg .b32 %r1; ld.param.u32 %r1, [v]; "
+    "add.u32 %r1, %r1, %r1; st.param.b32 [r], %r1; ret; }\n"
+    ".visible .func (.param .b32 r) square(.param .b32 v)\n{ .reg .b32 %r1; .local .b8 l[400]; "
+    "ld.param.u32 %r1, [v]; mul.lo.u32 %r1, %r1, %r1; st.param.b32 [r], %r1; ret; }\n"
+    ".visible .func (.param .b32 r) sum(.param .b32 v)\n{ .reg .b32 %r<3>; ld.param.u32 %r1, [v]; "
+    "redux.sync.add.u32 %r2, %r1, -1; st.param.b32 [r], %r2; ret; }\n"
+    ".visible .func nothing() { ret; }\n"
+#define INDIRECT(guard, a, x)                                                                      \
+    "{ .param .b32 p0; .param .b32 back; st.param.b32 [p0], " a "; st.param.b32 [back], 55;\n"     \
+    "proto: .callprototype (.param .b32 _) _ (.param .b32 _);\n" guard                             \
+    "call (back), %d3, (p0), proto; ld.param.b32 " x ", [back]; }\n"
+    /* which entry of the table is found where the result goes */
+    KERNEL("from_table",
+           ".reg .b32 %w; mov.u64 %d3, table; ld.global.u32 %w, [%d1]; mul.wide.u32 "
+           "%d2, %w, 8; add.s64 %d3, %d3, %d2; ld.const.u64 %d3, [%d3];\n" INDIRECT("", "%t", "%x"))
+        KERNEL("guarded",
+               "mov.u64 %d3, square; setp.lt.u32 %p1, %t, 40;\n" INDIRECT("@%p1 ", "%t", "%x"))
+            KERNEL("either", "setp.lt.u32 %p1, %t, 40; @%p1 mov.u64 %d3, twice; @!%p1 mov.u64 %d3, "
+                             "square;\n" INDIRECT("", "%t", "%x"))
+                KERNEL("other_arguments", "ld.global.u64 %d3, [rest+8];\n" INDIRECT("", "%t", "%x"))
+                    KERNEL("without", "mov.u64 %d3, nothing; P: .callprototype _ (); call %d3, P; "
+                                      "call %d3, (), P; mov.u32 %x, 3;");
+
 static const struct ptx_module *module;
 
 static const uint32_t *run(const char *name)
@@ -112,6 +146,62 @@ START_TEST(a_function_that_does_not_wait_is_called)
     const uint32_t *out = run("plain");
     for (uint32_t t = 0; t < 64; t++)
         ck_assert_uint_eq(out[t], t * t);
+}
+END_TEST
+
+static void write_word(void *context, uint64_t address, uint64_t value)
+{
+    (void)context;
+    memcpy(device_at(address), &value, sizeof value);
+}
+
+/* The kernel's 64 results; each found @which where its result goes */
+static int run_pointers(const char *name, uint32_t which, uint32_t *out)
+{
+    static struct ptx_module *m;
+    uint64_t at = DEVICE_BASE;
+    if (!m) {
+        m = device_load(pointers);
+        for (size_t i = 0; i < ptx_module_n_globals(m); i++) {
+            const struct ptx_global *g = ptx_module_global(m, i);
+            ptx_module_bind(m, i, DEVICE_BASE + 4096 + 256 * i);
+            memcpy(device_at(DEVICE_BASE + 4096 + 256 * i), g->init, g->size);
+        }
+        ptx_module_init_addresses(m, write_word, NULL);
+    }
+    for (unsigned t = 0; t < 64; t++)
+        ((uint32_t *)device_at(at))[t] = which;
+    int r = device_run(device_kernel(m, name), 1, 64, &at);
+    memcpy(out, device_at(at), 256);
+    return r;
+}
+
+START_TEST(a_register_says_which_function)
+{
+    uint32_t out[64];
+    for (uint32_t which = 0; which < 3; which++) {
+        ck_assert_int_eq(run_pointers("from_table", which, out), PTX_OK);
+        for (uint32_t t = 0; t < 64; t++)
+            ck_assert_uint_eq(out[t], which == 0   ? 2 * t
+                                      : which == 1 ? t * t
+                                                   : (t / 32 * 64 + 31) * 16);
+    }
+    ck_assert_int_eq(run_pointers("guarded", 0, out), PTX_OK);
+    ck_assert_uint_eq(out[39], 39 * 39);
+    ck_assert_uint_eq(out[40], 55);
+    ck_assert_int_eq(run_pointers("either", 0, out), PTX_OK);
+    ck_assert_uint_eq(out[39], 2 * 39);
+    ck_assert_uint_eq(out[40], 40 * 40);
+    ck_assert_int_eq(run_pointers("without", 0, out), PTX_OK);
+    ck_assert_uint_eq(out[63], 3);
+}
+END_TEST
+
+START_TEST(a_register_that_names_no_such_function_traps)
+{
+    uint32_t out[64];
+    ck_assert_int_eq(run_pointers("from_table", 3, out), PTX_E_TRAP); /* NULL */
+    ck_assert_int_eq(run_pointers("other_arguments", 0, out), PTX_E_TRAP);
 }
 END_TEST
 
@@ -186,6 +276,8 @@ int main(void)
     tcase_add_test(tc, a_loop_calls_again);
     tcase_add_test(tc, a_guarded_call_is_left_out);
     tcase_add_test(tc, a_function_that_does_not_wait_is_called);
+    tcase_add_test(tc, a_register_says_which_function);
+    tcase_add_test(tc, a_register_that_names_no_such_function_traps);
     tcase_add_test(tc, a_kernel_has_the_shared_memory_that_it_names);
     tcase_add_test(tc, a_kernel_has_the_local_memory_of_its_deepest_call);
     tcase_add_test(tc, recursion_is_refused_by_name);

@@ -100,6 +100,9 @@ END_TEST
 START_TEST(shared_and_local_memory_have_ends)
 {
     ck_assert_int_eq(run_at("shared_at", 12, NULL), PTX_OK);
+    /* a block gets whole units of 128 bytes (cuda_occupancy.h, compute capability 8 and later) */
+    ck_assert_int_eq(run_at("shared_at", 124, NULL), PTX_OK);
+    ck_assert_int_eq(run_at("shared_at", 128, NULL), PTX_E_FAULT);
     ck_assert_int_eq(run_at("shared_at", 1 << 20, NULL), PTX_E_FAULT);
     ck_assert_int_eq(run_at("shared_at", 0xfffffffc, NULL), PTX_E_FAULT);
     ck_assert_int_eq(run_at("local_at", 12, NULL), PTX_OK);

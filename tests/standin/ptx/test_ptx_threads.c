@@ -62,6 +62,18 @@ static const char text[] = PTX_HEAD
                      "C: bar.sync 1, 128; mov.u32 %r1, tile; sub.u32 %r2, %t, 64; shl.b32 %r2, "
                      "%r2, 2; add.u32 %r1, %r1, %r2;\n"
                      "ld.shared.u32 %x, [%r1]; E:")
+        KERNEL(
+            "sleep",
+            "mov.u64 %d2, %globaltimer; nanosleep.u32 500000; mov.u64 %d3, %globaltimer; sub.s64 "
+            "%d3, %d3, %d2; cvt.u32.u64 %x, %d3;")
+    /* the first waits for what the last writes, and sleeps in between */
+    KERNEL(
+        "sleep_and_look",
+        "mov.u32 %r1, tile; mov.u32 %r3, %ntid.x; sub.u32 %r3, %r3, 1; st.shared.u32 [%r1], 0; "
+        "bar.sync 0; setp.eq.u32 %p1, %t, %r3;\n"
+        "@%p1 st.shared.u32 [%r1], 7;\n"
+        "L: ld.relaxed.cta.shared.u32 %x, [%r1]; setp.eq.u32 %p2, %x, 7; @%p2 bra E; nanosleep.u32 "
+        "20; bra L; E:")
         KERNEL("deadlock",
                "setp.ge.u32 %p1, %t, 1; @%p1 bra B; bar.sync 1; bra E; B: bar.sync 2; E:")
             KERNEL("traps", "setp.eq.u32 %p1, %t, 3; @%p1 trap;")
@@ -192,6 +204,9 @@ START_TEST(dynamic_shared_memory_ends_where_the_launch_says)
 {
     ck_assert_int_eq(run("reverse_dynamic", 100, 100), PTX_E_FAULT);
     ck_assert_int_eq(run("reverse_dynamic", 100, 400), PTX_OK);
+    /* but in units of 128 bytes: nvJitLink writes ld.shared.v4 over the end of 28 */
+    ck_assert_int_eq(run("reverse_dynamic", 32, 28), PTX_OK);
+    ck_assert_int_eq(run("reverse_dynamic", 33, 28), PTX_E_FAULT);
 }
 END_TEST
 
@@ -226,6 +241,22 @@ START_TEST(what_cannot_go_on_traps)
     ck_assert_int_eq(run("deadlock", 2, 0), PTX_E_TRAP);
     ck_assert_int_eq(run("traps", 3, 0), PTX_OK);
     ck_assert_int_eq(run("traps", 4, 0), PTX_E_TRAP);
+}
+END_TEST
+
+START_TEST(threads_sleep_all_at_once_and_others_go_on)
+{
+    struct timespec start, end;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    ck_assert_int_eq(run("sleep", 256, 0), PTX_OK);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    for (unsigned t = 0; t < 256; t++)
+        ck_assert_uint_ge(output()[t], 500000);
+    /* 256 sleeps one after another would take 128 ms */
+    ck_assert_int_lt((end.tv_sec - start.tv_sec) * 1000 + (end.tv_nsec - start.tv_nsec) / 1000000,
+                     100);
+    ck_assert_int_eq(run("sleep_and_look", 64, 0), PTX_OK);
+    ck_assert_uint_eq(output()[0], 7);
 }
 END_TEST
 
@@ -384,6 +415,7 @@ int main(void)
     tcase_add_test(t, barriers_reduce_predicates);
     tcase_add_test(t, barriers_are_by_name_and_count);
     tcase_add_test(t, what_cannot_go_on_traps);
+    tcase_add_test(t, threads_sleep_all_at_once_and_others_go_on);
     tcase_add_test(t, registers_survive_barriers);
     tcase_add_test(t, shuffles_move_values_between_lanes);
     tcase_add_test(t, votes_matches_and_reductions_are_by_warp);

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Kernel nodes, as CUDA 12.0 describes them. Drivers before that have the calls in an older form, without CUkernel and
+ * context, and are asked in that one. The caller has resolved the driver. Any thread.
+ */
+#ifndef PRELOAD_BASE_KERNEL_NODE_H
+#define PRELOAD_BASE_KERNEL_NODE_H
+
+#include "preload/base/cuda_abi.h"
+
+#include <stddef.h>
+
+/* The parameters of @node; what @params points to is the node's. Return: the driver's answer. */
+CUresult kernel_node_get(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v2 *params);
+
+/* Adds a node to @graph, after the @n_deps nodes of @deps. @params has a CUfunction. Return: the driver's answer. */
+CUresult kernel_node_add(CUgraphNode *node, CUgraph graph, const CUgraphNode *deps, size_t n_deps,
+                         const CUDA_KERNEL_NODE_PARAMS_v2 *params);
+
+/* Sets the parameters that @node has in @exec. @params has a CUfunction. Return: the driver's answer. */
+CUresult kernel_node_set(CUgraphExec exec, CUgraphNode node,
+                         const CUDA_KERNEL_NODE_PARAMS_v2 *params);
+
+/* @p, of any version, as version 2; @function: what it launches. */
+#define KERNEL_NODE_PARAMS_V2(p, function)                                                         \
+    (CUDA_KERNEL_NODE_PARAMS_v2)                                                                   \
+    {                                                                                              \
+        .func = (function), .gridDimX = (p)->gridDimX, .gridDimY = (p)->gridDimY,                  \
+        .gridDimZ = (p)->gridDimZ, .blockDimX = (p)->blockDimX, .blockDimY = (p)->blockDimY,       \
+        .blockDimZ = (p)->blockDimZ, .sharedMemBytes = (p)->sharedMemBytes,                        \
+        .kernelParams = (p)->kernelParams, .extra = (p)->extra                                     \
+    }
+
+#endif
