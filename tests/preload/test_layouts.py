@@ -101,7 +101,7 @@ def test_a_module_that_comes_back(bench, old, image):
     script = BEGIN + ["alloc p 4096"]
     for seed in range(1, 5):
         script += [f"load module m {first if seed % 2 else second}", "func g m odd", f"launchodd g 0 1 64 p 32 {seed}", "sync", "unload m"]
-    r = bench.alike("a module that comes back", script, text, **old)
+    r = bench.alike("a module that comes back", script, text, DMI_STANDIN_HANDLES="reuse", **old)
     run = r.run()
     bench.check([x.words for x in run.of(0)] == [filled(1, 32), filled(3, 32)], "the first layout", [x.words[:3] for x in run.of(0)])
     bench.check([x.words for x in run.of(1)] == [filled(2, 32), filled(4, 32)], "the second layout", [x.words[:3] for x in run.of(1)])
