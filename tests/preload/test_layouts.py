@@ -5,7 +5,7 @@ import sys
 import pytest
 
 import images
-from harness import ROOT, Tally
+from harness import ROOT, Tally, standin_folder
 from kit import START, filled, site, spec
 
 pytestmark = pytest.mark.since(12000, "libraries (cuLibraryLoadData)")
@@ -20,9 +20,9 @@ EXPECTED = [filled(1, 64), filled(3, 100)], [filled(2, 32)], [filled(2, 32)]
 
 
 @pytest.fixture
-def old(tmp_path):
+def old():
     """The environment of a program on a driver of R535 (12.2): it names neither functions nor their parameters."""
-    return {"LD_LIBRARY_PATH": images.driver_without(tmp_path / "driver", images.newer_than(12020))}
+    return {"LD_LIBRARY_PATH": standin_folder(12020)}
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import os
 import pytest
 
 import images
+from harness import standin_folder
 from kit import START, filled, site, spec
 from standin_log import Log
 
@@ -87,6 +88,7 @@ def test_a_kernel_found_unseen_is_not_asked_as_a_function(bench, image):
     bench.check(not wrong, "it is not asked as a function", wrong)
 
 
+@pytest.mark.since(12040, "cuModuleEnumerateFunctions")
 def test_functions_of_a_module(bench, image):
     script = BEGIN + ["alloc p 4096", f"load module m {image(LIBRARY)}", "functions f m 40",
                       *[f"launch f{i} 0 1 64 p 64 {i}" for i in range(3)], "unload m", f"load module m {image(OTHER_ORDER, 'o')}", "functions g m 2",
@@ -146,8 +148,8 @@ def test_names_are_demangled_by_a_private_runtime(bench, image):
     pytest.param(["load library m IMAGE", "kernel f m _Z5blockPjjjy"], id="kernel"),
 ])
 @pytest.mark.parametrize("is_old", [False, True], ids=["new driver", "old driver"])
-def test_names_are_demangled_once_there_is_a_runtime(bench, image, tmp_path, found, is_old):
-    env = {"LD_LIBRARY_PATH": images.driver_without(tmp_path / "driver", images.newer_than(12020))} if is_old else {}
+def test_names_are_demangled_once_there_is_a_runtime(bench, image, found, is_old):
+    env = {"LD_LIBRARY_PATH": standin_folder(12020)} if is_old else {}
     found = [line.replace("IMAGE", str(image(MANGLED))) for line in found]
     script = BEGIN + ["alloc p 4096", *found, "launch f 0 1 64 p 64 1", "launch f 0 1 64 p 64 2", CXX, f"load module n {image(LIBRARY, 'n')}",
                       "func other n other", "launch f 0 1 64 p 64 3", "launch other 0 1 64 p 64 4", "sync"]
