@@ -111,6 +111,18 @@ static void arm(struct spec *spec)
     atomic_store_release(&session.armed, session.reported && session.off);
 }
 
+/* A process in which nothing matches leaves a run that says so. */
+static void open_first_run(void)
+{
+    struct session_call call;
+    if (!session_armed())
+        return;
+    if (session_enter(&call) && session_run())
+        log_line("armed: %u sites of %s, in %s", session.spec->n_sites, session.spec->path,
+                 run_path(session.run));
+    session_leave(&call);
+}
+
 void lifecycle_start(void)
 {
     if (atomic_load_acquire(&lifecycle.state) != LIFECYCLE_NEW) /* of the release below */
@@ -126,7 +138,40 @@ void lifecycle_start(void)
         atomic_store_release(&lifecycle.state, LIFECYCLE_STARTED);
     }
     pthread_mutex_unlock(&session.lock);
+    open_first_run();
     errno = saved;
+}
+
+/* ------------------------------------------------------------------------- calls that may wait */
+
+static bool is_started(CUresult r)
+{
+    if (r == CUDA_SUCCESS && atomic_load_relaxed(&lifecycle.state) == LIFECYCLE_NEW)
+        lifecycle_start();
+    return r == CUDA_SUCCESS && session_armed() && functions_matched();
+}
+
+void lifecycle_waited(CUresult r)
+{
+    struct session_call call;
+    if (!is_started(r))
+        return;
+    if (session_enter(&call))
+        context_prepare();
+    session_leave(&call);
+}
+
+void lifecycle_waited_in(CUresult r, CUcontext handle)
+{
+    struct session_call call;
+    CUcontext popped;
+    if (!is_started(r) || !driver_table.cuCtxPushCurrent_v2 || !driver_table.cuCtxPopCurrent_v2)
+        return;
+    if (session_enter(&call) && driver_table.cuCtxPushCurrent_v2(handle) == CUDA_SUCCESS) {
+        context_prepare();
+        driver_table.cuCtxPopCurrent_v2(&popped);
+    }
+    session_leave(&call);
 }
 
 /* ------------------------------------------------------------------------- contexts */
@@ -174,12 +219,22 @@ static void stop_context(struct context *c, void *arg)
 
 static void report_unmatched(void)
 {
-    for (uint32_t i = 0; i < session.spec->n_sites; i++)
-        /* launches of the unsupported ones matched, but were not looked into */
-        if (!atomic_load_relaxed(&session_counters(i)->launches) &&
-            !session_reported(i, PROBLEM_UNSUPPORTED))
+    for (uint32_t i = 0; i < session.spec->n_sites; i++) {
+        /* launches of the unsupported ones, and of those that were given up, matched */
+        if (atomic_load_relaxed(&session_counters(i)->launches) ||
+            session_reported(i, PROBLEM_UNSUPPORTED) || session_reported(i, PROBLEM_GIVEN_UP))
+            continue;
+        const char *kernel = functions_of_site(i);
+        if (kernel)
+            session_problem(
+                i, PROBLEM_NO_MATCH,
+                "kernel %s was looked up, but no launch of it came through the library: "
+                "it was not launched, or by a way past it",
+                kernel);
+        else
             session_problem(i, PROBLEM_NO_MATCH, "no launch matched the kernel pattern %s",
                             session_site(i)->about.kernel);
+    }
 }
 
 /*

@@ -10,8 +10,18 @@
 
 #include <stdbool.h>
 
-/* After a successful cuInit: reads DMI_SPEC and the rest, arms the session. Once a process. Keeps errno. */
+/* The driver works in this process: reads DMI_SPEC and the rest, arms the session, opens the run. Once. Keeps errno. */
 void lifecycle_start(void);
+
+/**
+ * lifecycle_waited() - after a call in which the driver allocates or loads, and so may have waited for the device
+ * In such calls the current context gets its ring, once a function of the spec was looked up. A successful call means
+ * that the driver works: it arms the session if cuInit came unseen. Keeps errno.
+ */
+void lifecycle_waited(CUresult result);
+
+/* The same for @handle, which need not be current. */
+void lifecycle_waited_in(CUresult result, CUcontext handle);
 
 /* The last flush: drains all contexts within DMI_EXIT_MS, closes the run, disarms. Once. Keeps errno. */
 void lifecycle_finish(void);

@@ -29,6 +29,8 @@ static struct handles library_modules = HANDLES_INIT; /* module -> its library *
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool any_undecided; /* atomic */
 
+static bool any_matched;
+
 const struct func func_unmatched = { .match.kind = -1 };
 
 const struct func *functions_find(const void *handle)
@@ -120,10 +122,13 @@ static const struct func *resolve(const struct spec *spec, const void *handle,
     struct func *func = calloc(1, sizeof *func);
     char *name = strdup(a->name);
     if (!func || !name) {
+        for (uint32_t i = 0; i < match.n_sites; i++)
+            session_give_up(match.sites[i], "no memory for kernel %s: switched off", a->name);
         free(func);
         free(name);
         return &func_unmatched;
     }
+    functions_expect();
     *func = (struct func){ .name = name, .match = match, .handle = handle, .type = a->type };
     func->layout = layouts_ask(handle, a->type);
     if (!func->layout)
@@ -131,23 +136,39 @@ static const struct func *resolve(const struct spec *spec, const void *handle,
     return func;
 }
 
+/* Handles whose names nobody could demangle; what there is no memory for is looked up at its next launch. */
+struct undecided {
+    const void **handles;
+    size_t n;
+};
+
 static void drop_if_undecided(const void *handle, void *value, void *ctx)
 {
     const struct known *k = value;
-    (void)ctx;
-    if (k->undecided)
-        forget_answer(handle);
+    struct undecided *list = ctx;
+    if (!k->undecided)
+        return;
+    forget_answer(handle);
+    const void **grown = realloc(list->handles, (list->n + 1) * sizeof *grown);
+    if (grown) {
+        list->handles = grown;
+        list->handles[list->n++] = handle;
+    }
 }
 
-/* Names that nobody could demangle are looked up again at their next launch, now that somebody can. */
+/* They are looked up again, now that somebody can. */
 static void decide(void)
 {
+    struct undecided list = { 0 };
     if (!atomic_load_relaxed(&any_undecided) || !demangle_can())
         return;
     pthread_mutex_lock(&lock);
-    handles_each(&table, drop_if_undecided, NULL);
+    handles_each(&table, drop_if_undecided, &list);
     atomic_store_relaxed(&any_undecided, false);
     pthread_mutex_unlock(&lock);
+    for (size_t i = 0; i < list.n; i++)
+        functions_lookup(list.handles[i], FUNC_UNKNOWN);
+    free(list.handles);
 }
 
 /* What a function of @owner ends with. */
@@ -171,6 +192,8 @@ const struct func *functions_add(const struct spec *spec, const void *handle, en
     if (func)
         return func;
     _cleanup_(freep) char *own = name ? strdup(name) : name_from_driver(handle, type);
+    if (name && !own)
+        session_give_up_all("no memory for the name of a kernel");
     answer.name = own;
     answer.func = own ? resolve(spec, handle, &answer) : &func_unmatched;
     answer.undecided =
@@ -312,6 +335,38 @@ void functions_drop_functions(void)
     pthread_mutex_unlock(&lock);
 }
 
+struct of_site {
+    uint32_t site;
+    const char *name;
+};
+
+static void name_if_of_site(const void *handle, void *value, void *ctx)
+{
+    const struct func *func = value;
+    struct of_site *search = ctx;
+    (void)handle;
+    for (uint32_t i = 0; i < func->match.n_sites; i++)
+        if (func->match.sites[i] == search->site)
+            search->name = func->name;
+}
+
+const char *functions_of_site(uint32_t site)
+{
+    struct of_site search = { .site = site };
+    handles_each(&answers, name_if_of_site, &search);
+    return search.name;
+}
+
+void functions_expect(void)
+{
+    atomic_store_release(&any_matched, true); /* to functions_matched() */
+}
+
+bool functions_matched(void)
+{
+    return atomic_load_acquire(&any_matched); /* of resolve() */
+}
+
 void functions_give_up(const struct func *func, const char *why)
 {
     for (uint32_t i = 0; i < func->match.n_sites; i++)
@@ -320,6 +375,7 @@ void functions_give_up(const struct func *func, const char *why)
 
 void functions_reset(void)
 {
+    any_matched = false;
     /* another thread of the parent may have held the locks at fork; the table is left mapped: untouched pages */
     struct handles fresh = HANDLES_INIT;
     pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;

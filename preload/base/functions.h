@@ -78,6 +78,15 @@ const struct func *functions_lookup(const void *handle, enum func_type type);
 /* Launches of @func can be neither captured nor counted from here on: its sites are switched off, and @why is said. */
 void functions_give_up(const struct func *func, const char *why);
 
+/* A function of the spec's will be looked up. Thread: any. */
+void functions_expect(void);
+
+/* Has any function matched the spec so far, or is one to be expected? Takes no lock. Thread: any. */
+bool functions_matched(void);
+
+/* A kernel that matched the site and is still loaded, NULL: there is none. Thread: any. */
+const char *functions_of_site(uint32_t site);
+
 /* All entries end: the child after fork, which has no driver state. */
 void functions_reset(void);
 

@@ -43,8 +43,10 @@ static void count(const struct admission *item, struct dmi_tally *tally, int sig
 /* Where a user can do something about it, it is reported. */
 static void report_drop(const struct context *c, const struct admission *item)
 {
-    if (item->reason == DMI_DROP_UNSUPPORTED)
-        session_problem(item->site, PROBLEM_UNSUPPORTED, "this context has no ring: not captured");
+    if (item->reason == DMI_DROP_UNSUPPORTED && c->state != CONTEXT_READY)
+        session_problem(item->site, PROBLEM_UNSUPPORTED, "%s: not captured",
+                        c->state == CONTEXT_FAILED ? "this context has no ring"
+                                                   : "launched before this context had a ring");
     if (item->reason == DMI_DROP_TOO_LARGE)
         session_problem(item->site, PROBLEM_TOO_LARGE,
                         "%s of %llu bytes: the ring has %llu bytes and %u slots",
@@ -318,10 +320,23 @@ static uint32_t n_wanting(const struct admission_launch *l)
     return n;
 }
 
+/* Nothing of ours can run in this context. */
+static void drop_all(struct admission_launch *l, enum dmi_drop reason)
+{
+    for (uint32_t i = 0; i < l->n; i++)
+        if (l->items[i].state == ADMISSION_EXPECTED)
+            admission_drop(l->context, &l->items[i], reason);
+}
+
 uint32_t admission_reserve(struct admission_launch *l)
 {
     uint32_t n = 0;
     uint64_t end_ns = 0;
+    int refusal = context_refusal(l->context);
+    if (refusal != DROP_NONE) {
+        drop_all(l, (enum dmi_drop)refusal);
+        return 0;
+    }
     if (l->pieces && n_wanting(l))
         drop_too_large(l);
     bool any = n_wanting(l) != 0, whole = false;

@@ -4,6 +4,7 @@
 #include "core/atomic.h"
 #include "preload/base/session.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static struct context contexts[CONTEXT_MAX];
@@ -11,7 +12,7 @@ static struct context contexts[CONTEXT_MAX];
 struct context *context_find(CUcontext handle)
 {
     for (int i = 0; i < CONTEXT_MAX; i++) {
-        /* acquires the release in context_claim() and start_relaxed() */
+        /* acquires the release in begin() and start_relaxed() */
         int state = atomic_load_acquire(&contexts[i].state);
         if (state != CONTEXT_FREE && atomic_load_relaxed(&contexts[i].handle) == handle)
             return &contexts[i];
@@ -40,6 +41,8 @@ int context_refusal(const struct context *c)
         return DMI_DROP_DEVICE_ERROR;
     switch (atomic_load_acquire(&c->state)) {
     case CONTEXT_READY: return DROP_NONE;
+    case CONTEXT_STARTING:
+    case CONTEXT_COUNTING:
     case CONTEXT_FAILED: return DMI_DROP_UNSUPPORTED;
     default: return DMI_DROP_CONTEXT_GONE;
     }
@@ -54,19 +57,35 @@ bool context_has_kernel(const struct context *c, CUfunction function)
     return ours;
 }
 
-struct context *context_claim(CUcontext handle, bool *mine)
+/* Under the lock. Return: false without memory. */
+static bool begin(struct context *c, CUcontext handle)
+{
+    pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
+    struct context_site *sites = calloc(session.spec->n_sites + 1, sizeof *sites);
+    if (!sites)
+        return false;
+    memset(c, 0, sizeof *c);
+    c->lock = unlocked;
+    c->forward = (struct context_forward){ .kind = -1 };
+    c->sites = sites;
+    c->handle = handle;
+    atomic_store_release(&c->state, CONTEXT_COUNTING); /* to context_find() */
+    return true;
+}
+
+struct context *context_claim(CUcontext handle)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    *mine = false;
-    pthread_mutex_lock(&lock);
     struct context *c = context_find(handle);
+    if (c)
+        return c;
+    pthread_mutex_lock(&lock);
+    c = context_find(handle);
     for (int i = 0; !c && i < CONTEXT_MAX; i++)
         if (contexts[i].state == CONTEXT_FREE) {
+            if (!begin(&contexts[i], handle))
+                break;
             c = &contexts[i];
-            memset(c, 0, sizeof *c);
-            c->handle = handle;
-            atomic_store_release(&c->state, CONTEXT_STARTING); /* to context_find() */
-            *mine = true;
         }
     pthread_mutex_unlock(&lock);
     return c;

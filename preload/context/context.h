@@ -94,18 +94,19 @@ struct context {
 
 enum context_state {
     CONTEXT_FREE = 0,
-    CONTEXT_STARTING = 1,
+    CONTEXT_STARTING = 1, /* a thread makes its ring */
     CONTEXT_READY = 2,
     CONTEXT_FAILED =
         3, /* no ring could be created here: reported once, its records are counted drops */
     CONTEXT_STOPPED = 4,
+    CONTEXT_COUNTING = 5, /* it has no ring yet: its records are counted drops */
 };
 
 /* The capture context of @handle, NULL: none was created. Thread: any. */
 struct context *context_find(CUcontext handle);
 
-/* The same, and where there is none a free one, which @mine says is the caller's to start. NULL: too many. Thread: any. */
-struct context *context_claim(CUcontext handle, bool *mine);
+/* The same, and where there is none a new one, COUNTING. NULL: too many, or no memory. Makes no call. Thread: any. */
+struct context *context_claim(CUcontext handle);
 
 /* Why no record can be reserved here: a drop reason, or DROP_NONE. Thread: any. */
 int context_refusal(const struct context *context);

@@ -67,15 +67,28 @@ void device_use_kernels(const char *const *names, uint32_t n)
     action_kernels.n = n < CONTEXT_KERNELS ? n : CONTEXT_KERNELS;
 }
 
+/* Drivers load functions at their first use, and wait for the device then: it must not be in a launch. */
+static int load_function(struct err *err, CUfunction *f, CUmodule module, const char *name)
+{
+    int version;
+    TRY(cuModuleGetFunction, f, module, name);
+    if (driver_table.cuFuncLoad)
+        TRY(cuFuncLoad, *f);
+    else
+        TRY(cuFuncGetAttribute, &version, CU_FUNC_ATTRIBUTE_BINARY_VERSION, *f);
+    return 0;
+}
+
 static int load_kernels(struct err *err, struct context *c)
 {
     struct context_kernels *k = &c->kernels;
     TRY(cuModuleLoadData, &c->module, dmi_fatbin);
-    TRY(cuModuleGetFunction, &k->open, c->module, "dmi_open");
-    TRY(cuModuleGetFunction, &k->close, c->module, "dmi_close");
-    for (uint32_t i = 0; i < action_kernels.n; i++)
-        TRY(cuModuleGetFunction, &k->actions[i], c->module, action_kernels.names[i]);
-    return 0;
+    int r = load_function(err, &k->open, c->module, "dmi_open");
+    if (!r)
+        r = load_function(err, &k->close, c->module, "dmi_close");
+    for (uint32_t i = 0; i < action_kernels.n && !r; i++)
+        r = load_function(err, &k->actions[i], c->module, action_kernels.names[i]);
+    return r;
 }
 
 /* Host memory of our own that kernels can write: it outlives the CUDA context, as cuMemHostAlloc's does not. */

@@ -20,12 +20,6 @@
 
 static int start(struct err *err, struct context *c)
 {
-    pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
-    c->lock = unlocked;
-    c->forward = (struct context_forward){ .kind = -1 };
-    c->sites = calloc(session.spec->n_sites + 1, sizeof *c->sites);
-    if (!c->sites)
-        return err_set(err, -ENOMEM, "no memory for the state of its sites");
     int r = device_init(err, c);
     if (!r)
         r = drain_start(c) ? err_set(err, -EAGAIN, "the drain's threads cannot be started") : 0;
@@ -50,33 +44,34 @@ static void start_relaxed(struct context *c)
 }
 
 /* Another thread starts it, and waits for nothing that we might hold but the driver. */
-static struct context *wait_for_start(struct context *c)
+static void wait_for_start(const struct context *c)
 {
     uint64_t end = clock_mono_ns() + START_WAIT_NS;
-    while (c && atomic_load_acquire(&c->state) == CONTEXT_STARTING) {
+    while (atomic_load_acquire(&c->state) == CONTEXT_STARTING && clock_mono_ns() < end) {
         struct timespec pause = { .tv_nsec = 100000 };
         nanosleep(&pause, NULL);
-        if (clock_mono_ns() > end)
-            return NULL;
     }
-    return c;
 }
 
 struct context *context_current(void)
 {
     CUcontext handle = NULL;
-    if (driver_table.cuCtxGetCurrent(&handle) != CUDA_SUCCESS || !handle)
+    if (driver_table.cuCtxGetCurrent(&handle) != CUDA_SUCCESS || !handle || !session_run())
         return NULL;
-    struct context *c = context_find(handle);
-    if (!c) {
-        bool mine;
-        if (!session_run())
-            return NULL;
-        c = context_claim(handle, &mine);
-        if (mine)
-            start_relaxed(c);
-    }
-    return wait_for_start(c);
+    return context_claim(handle);
+}
+
+struct context *context_prepare(void)
+{
+    int counting = CONTEXT_COUNTING;
+    struct context *c = context_current();
+    if (!c || atomic_load_acquire(&c->state) == CONTEXT_READY)
+        return c;
+    if (atomic_cas_acq_rel(&c->state, &counting, CONTEXT_STARTING))
+        start_relaxed(c);
+    else
+        wait_for_start(c);
+    return c;
 }
 
 /* ------------------------------------------------------------------------- its end */
@@ -85,7 +80,7 @@ bool context_stop(struct context *c, uint64_t timeout_ns, enum dmi_drop reason)
 {
     int ready = CONTEXT_READY;
     if (!atomic_cas_acq_rel(&c->state, &ready, CONTEXT_STOPPED))
-        return ready != CONTEXT_STARTING;
+        return ready != CONTEXT_STARTING; /* nothing of ours runs there */
     /* whoever is reserving has seen READY: let that end */
     pthread_mutex_lock(&c->lock);
     pthread_mutex_unlock(&c->lock);
@@ -118,7 +113,7 @@ void context_forget(struct context *c)
         state = CONTEXT_FAILED;
     }
     /* one whose threads did not end stays as it is: they still look at it */
-    if (state == CONTEXT_FAILED) {
+    if (state == CONTEXT_FAILED || state == CONTEXT_COUNTING) {
         free(c->sites);
         c->sites = NULL;
         atomic_store_release(&c->state, CONTEXT_FREE); /* to context_claim() */

@@ -6,11 +6,18 @@
 #include "preload/context/context.h"
 
 /**
- * context_current() - the capture context of the calling thread's current CUDA context, created if need be
- * Thread: any that entered the session, not under a lock; calls the driver. Return: NULL (no CUDA context, too many
- * of them) or one that is READY, FAILED or STOPPED.
+ * context_current() - the capture context of the calling thread's current CUDA context
+ * Nothing is built: one that is not known yet is COUNTING. Thread: any that entered the session; calls the driver.
+ * Return: NULL: there is no CUDA context, too many of them, no memory, or no run.
  */
 struct context *context_current(void);
+
+/**
+ * context_prepare() - the same, with its ring, module and threads
+ * Where these are built, the driver allocates and loads, and may wait for the device: only in calls of the
+ * application's that do so themselves, never in a launch. A context that could not be built is FAILED.
+ */
+struct context *context_prepare(void);
 
 /**
  * context_stop() - drain what is in flight, within @timeout_ns, and end our threads

@@ -180,7 +180,7 @@ struct exec *exec_prepare(CUgraph graph, unsigned long long flags)
             return x ? x : &unknown;
         exec_free(x); /* they came unseen */
     }
-    struct context *c = context_current();
+    struct context *c = context_prepare();
     if (!c && !session_run())
         return NULL;
     x = c && c->sites ? prepare_with_sites(c, graph, flags) : NULL;

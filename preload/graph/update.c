@@ -122,13 +122,14 @@ static int push(struct err *err, struct graph_plan *to, const struct graph_plan 
     return added ? 0 : no_memory(err);
 }
 
+/* Nobody can ask any more once the application's own graph stood in the exec and has ended: on, as nodes mostly are. */
 static bool enabled_in(const struct exec *x, const struct graph_kernel *old,
                        const struct node_pair *pair)
 {
     unsigned on = 1;
     if (old)
         return old->enabled;
-    if (pair && driver_table.cuGraphNodeGetEnabled &&
+    if (pair && node_map_lives(&x->plan.map, pair) && driver_table.cuGraphNodeGetEnabled &&
         driver_table.cuGraphNodeGetEnabled(x->handle, pair->node, &on) != CUDA_SUCCESS)
         on = 1;
     return on != 0;

@@ -1,10 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Wrappers: CUDA contexts that end. Our threads use them: they end first. */
+/* Wrappers: CUDA contexts that begin, become current and end. Our threads use them: they end first. */
 #include "preload/context/lifetime.h"
 #include "preload/hook/wrapper.h"
 #include "preload/lifecycle.h"
 
 #include <stddef.h>
+
+/* ------------------------------------------------------------------------- beginning */
+
+/* The new context is current. */
+#define CONTEXT_BEGINS(name, declare, pass)                                                        \
+    EXPORT CUresult CUDAAPI name declare                                                           \
+    {                                                                                              \
+        CUresult r = REAL(name) pass;                                                              \
+        lifecycle_waited(r);                                                                       \
+        return r;                                                                                  \
+    }
+CONTEXT_BEGINS(cuCtxCreate, (CUcontext * c, unsigned flags, CUdevice d), (c, flags, d))
+CONTEXT_BEGINS(cuCtxCreate_v2, (CUcontext * c, unsigned flags, CUdevice d), (c, flags, d))
+CONTEXT_BEGINS(cuCtxCreate_v3,
+               (CUcontext * c, CUexecAffinityParam *params, int n, unsigned flags, CUdevice d),
+               (c, params, n, flags, d))
+CONTEXT_BEGINS(cuCtxCreate_v4,
+               (CUcontext * c, CUctxCreateParams *params, unsigned flags, CUdevice d),
+               (c, params, flags, d))
+
+EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
+{
+    CUresult r = REAL(cuDevicePrimaryCtxRetain)(context, device);
+    if (context)
+        lifecycle_waited_in(r, *context);
+    return r;
+}
+
+/* ------------------------------------------------------------------------- ending */
 
 #define CONTEXT_ENDS(name)                                                                         \
     EXPORT CUresult CUDAAPI name(CUcontext handle)                                                 \

@@ -1,7 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Wrappers: modules and libraries, and their functions, which mean something to the spec by their names. */
+/*
+ * Wrappers: modules and libraries, and their functions, which mean something to the spec by their names. Loading waits
+ * for the device: what is loaded is looked through then, and if the spec names something of it the context gets its
+ * ring (lifecycle_waited()), so that no lookup and no launch has to.
+ */
+#include "preload/base/contents.h"
 #include "preload/base/functions.h"
 #include "preload/hook/wrapper.h"
+#include "preload/lifecycle.h"
 
 #include <stddef.h>
 
@@ -90,18 +96,33 @@ static void note_module(CUmodule module, const void *image)
 {
     functions_note_module(module, NULL);
     layouts_note(session.spec, module, false, image);
+    contents_of_module(module);
 }
 
 static void note_module_file(CUmodule module, const char *path)
 {
     functions_note_module(module, NULL);
     layouts_note_file(session.spec, module, false, path);
+    contents_of_module(module);
+}
+
+static void note_library(CUlibrary library, const void *image)
+{
+    layouts_note(session.spec, library, true, image);
+    contents_of_library(library);
+}
+
+static void note_library_file(CUlibrary library, const char *path)
+{
+    layouts_note_file(session.spec, library, true, path);
+    contents_of_library(library);
 }
 
 EXPORT CUresult CUDAAPI cuModuleLoad(CUmodule *module, const char *path)
 {
     CUresult r = REAL(cuModuleLoad)(module, path);
     AFTER_SUCCESS(r, note_module_file(*module, path));
+    lifecycle_waited(r);
     return r;
 }
 
@@ -109,6 +130,7 @@ EXPORT CUresult CUDAAPI cuModuleLoadData(CUmodule *module, const void *image)
 {
     CUresult r = REAL(cuModuleLoadData)(module, image);
     AFTER_SUCCESS(r, note_module(*module, image));
+    lifecycle_waited(r);
     return r;
 }
 
@@ -117,6 +139,7 @@ EXPORT CUresult CUDAAPI cuModuleLoadDataEx(CUmodule *module, const void *image, 
 {
     CUresult r = REAL(cuModuleLoadDataEx)(module, image, n, options, values);
     AFTER_SUCCESS(r, note_module(*module, image));
+    lifecycle_waited(r);
     return r;
 }
 
@@ -124,6 +147,7 @@ EXPORT CUresult CUDAAPI cuModuleLoadFatBinary(CUmodule *module, const void *imag
 {
     CUresult r = REAL(cuModuleLoadFatBinary)(module, image);
     AFTER_SUCCESS(r, note_module(*module, image));
+    lifecycle_waited(r);
     return r;
 }
 
@@ -133,7 +157,8 @@ EXPORT CUresult CUDAAPI cuLibraryLoadData(CUlibrary *library, const void *image,
 {
     CUresult r =
         REAL(cuLibraryLoadData)(library, image, jit, jit_values, n_jit, options, values, n);
-    AFTER_SUCCESS(r, layouts_note(session.spec, *library, true, image));
+    AFTER_SUCCESS(r, note_library(*library, image));
+    lifecycle_waited(r);
     return r;
 }
 
@@ -143,7 +168,8 @@ EXPORT CUresult CUDAAPI cuLibraryLoadFromFile(CUlibrary *library, const char *pa
 {
     CUresult r =
         REAL(cuLibraryLoadFromFile)(library, path, jit, jit_values, n_jit, options, values, n);
-    AFTER_SUCCESS(r, layouts_note_file(session.spec, *library, true, path));
+    AFTER_SUCCESS(r, note_library_file(*library, path));
+    lifecycle_waited(r);
     return r;
 }
 

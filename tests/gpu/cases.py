@@ -123,7 +123,8 @@ def run(words, env, seconds, log=None):
 def clean_environment(**more):
     env = {k: v for k, v in os.environ.items() if not k.startswith("DMI_") or "STANDIN" in k}
     env.pop("LD_PRELOAD", None)
-    env.update({"PYTHONDONTWRITEBYTECODE": "1", **{k: str(v) for k, v in more.items()}})
+    # a Python that dies of a signal says where it was
+    env.update({"PYTHONDONTWRITEBYTECODE": "1", "PYTHONFAULTHANDLER": "1", **{k: str(v) for k, v in more.items()}})
     return env
 
 
@@ -174,8 +175,12 @@ class Runner:
         spec.write_text(SPEC.format(name=folder.name, forward=forward) + every)
         under = [DMI_RUN, "--strict", "--spec", spec, "--out", folder / "out", "--log", folder / "library.log", "--"]
         captured = run([*under, *client, folder / "with"], env, max(2, self.left()), log)
+        said = library_log(folder)
+        with open(log, "a", encoding="utf-8") as file:
+            file.write("".join(f"library: {line}\n" for line in said))
         if self.outcome(case, plain, captured):
             self.records(case, folder, env, log)
+            self.add(case, "lines in the library's log", len(said), verdict="figure", reason="; ".join(said[:3])[:400])
         if case.witness and self.left() > 2:
             self.witness(case, client, folder, env, log)
 
@@ -201,8 +206,6 @@ class Runner:
         run([DMI_DUMP, "export", "--format", "npy", "--site", "mark", out, "-o", folder / "npy"], env, max(2, self.left()), log)
         if (folder / "plain").stat().st_size:
             self.add(case, "records of its marks, bit for bit", self.compare(case, folder), "the same")
-        lines = (folder / "library.log").read_text(errors="replace").splitlines() if (folder / "library.log").exists() else []
-        self.add(case, "lines in the library's log", len(lines), verdict="figure", reason="; ".join(lines[:3])[:400])
 
     def account(self, case, stats, n_rows):
         try:
@@ -271,6 +274,11 @@ class Runner:
             return ", ".join(f"{site['site']} {site['launches']}" for site in json.loads(stats.stdout)["sites"])
         except (ValueError, KeyError):
             return stats.text
+
+
+def library_log(folder):
+    path = folder / "library.log"
+    return path.read_text(errors="replace").splitlines() if path.exists() else []
 
 
 def merged(functions):

@@ -604,6 +604,8 @@ static int process_line(const char *op, char **w, int line, struct where at)
 static int driver_line(const char *op, char **w)
 {
 #define OUT(type) ((type *)(void *)var(w[1]))
+    if (!strcmp(op, "unseeninit"))
+        return ((__typeof__(cuInit) *)unseen("cuInit"))((unsigned)number(w[1]));
     if (!strcmp(op, "init"))
         return CALL(cuInit, number(w[1]));
     if (!strcmp(op, "device"))

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Handles that end and come back, contexts, devices, threads, streams, and every way to split or leave a process."""
-import subprocess
 import time
 
 import pytest
 
 from kit import CLIENT, START, filled, site, spec
+from standin_log import Log
 
 TEXT = spec(site())
 REUSE = {"DMI_STANDIN_HANDLES": "reuse"}  # what is kept for a handle, or an address, after its end is found then
@@ -138,14 +138,19 @@ def test_ring_is_made_late(bench):
     all_of(bench, "a ring created during a capture", r, [filled(2, 64)])
 
 
-@pytest.mark.xfail(strict=True, raises=subprocess.TimeoutExpired,
-                   reason="the ring is built inside the first matched launch: its allocations and its module wait for the running kernel")
-def test_a_running_kernel_waits_for_the_launching_thread(bench):
-    """It spins on a word that the thread stores after its next launch, that of a site: whatever waits in that launch hangs."""
-    script = START + ["module ms spin", "func spin ms spin", "funcload spin", "funcload block", "hostalloc w 64", "store w 0", "stream a", "stream b",
-                      "launch spin a 1 1 w 0 0", "launch block b 1 64 p 64 1", "store w 1", "sync", "digest p 256"]
-    r = bench.alike("a kernel spins while a site's kernel is launched", script, TEXT, timeout=10)
-    all_of(bench, "a launch beside a spinning kernel", r, [filled(1, 64)])
+@pytest.mark.parametrize("meanwhile, seeds", [
+    pytest.param(["launch block b 1 64 p 64 1"], [1], id="the first launch of a site"),
+    pytest.param(["func g m2 block"], [], id="looking a site's function up"),
+    pytest.param(["kernel k l block"], [], id="looking a site's kernel up"),
+    pytest.param(["launch other b 1 64 p 64 1", "func g m2 other", "kernel k l other"], [], id="what is no site's"),
+])
+def test_a_running_kernel_waits_for_this_thread(bench, meanwhile, seeds):
+    """It spins on a word that the thread stores after these calls, none of which waits by itself: whatever waits in them hangs."""
+    script = START + ["module ms spin", "func spin ms spin", "funcload spin", "funcload block", "funcload other", "module m2 fill", "library l fill",
+                      "hostalloc w 64", "store w 0", "stream a", "stream b", "launch spin a 1 1 w 0 0", *meanwhile, "store w 1", "sync", "digest p 256"]
+    r = bench.alike("a kernel spins", script, TEXT, timeout=10)
+    if seeds:
+        all_of(bench, "beside a spinning kernel", r, [filled(seed, 64) for seed in seeds])
 
 
 WORK = ["launch block 0 1 64 p 64 1", "sync"]
@@ -228,14 +233,39 @@ def test_the_last_flush_is_bounded(bench):
 
 @pytest.mark.parametrize("script, way", [
     pytest.param([], "dlopen", id="a program that does nothing"), pytest.param(["sleep 1"], "link", id="a program that only loads the driver"),
-    pytest.param(["init 0"], "dlopen", id="cuInit alone"), pytest.param(["init 7"], "dlopen", id="cuInit that fails"),
-    pytest.param(START + ["launch other 0 1 64 p 64 1", "sync"], "dlopen", id="launches of other kernels only"),
+    pytest.param(["init 7"], "dlopen", id="cuInit that fails"),
     pytest.param(["fork", "exit 3", "endfork"], "dlopen", id="fork alone"),
     pytest.param(["threads 2", "sleep 1", "endthreads"], "dlopen", id="a thread"),
 ])
 def test_bystanders(bench, script, way):
     r = bench.alike("a bystander", script, TEXT, way=way)
     bench.check(not r.folders and not r.stderr, "no file, no word", f"{r.folders} {r.stderr}")
+
+
+@pytest.mark.parametrize("script", [
+    pytest.param(["init 0"], id="cuInit alone"), pytest.param(START + ["launch other 0 1 64 p 64 1", "sync"], id="kernels that the spec does not name")])
+def test_nothing_matches(bench, script):
+    """A run says so, and no ring was built for it."""
+    log = bench.folder / "log"
+    r = bench.alike("a process without sites", script, spec(site(kernel="^absent$")), DMI_STANDIN_LOG=log)
+    bench.check(len(r.folders) == 1 and r.stderr.count("armed: 1 sites of ") == 1, "it says that it is armed, once", r.stderr)
+    if r.folders:
+        run = r.run()
+        reasons = [p["reason"] for p in run.manifest.get("problems", [])]
+        bench.check(reasons == ["no_match"] and not run.balance() and not run.records, "the run says that nothing matched", run.manifest)
+    taken = [c for c in Log(log).calls if c["name"] == "cuMemHostRegister_v2"]
+    bench.check(not taken, "nothing was built", taken)
+
+
+def test_looked_up_and_never_launched(bench):
+    r = bench.alike("a kernel that is looked up only", START + ["launch other 0 1 64 p 64 1", "sync"], TEXT)
+    bench.check("kernel block was looked up, but no launch of it came through the library" in r.stderr, "it is named at exit", r.stderr)
+
+
+def test_armed_without_cuinit(bench):
+    """cuInit came past the library: whatever hook is next arms it."""
+    r = bench.alike("cuInit unseen", ["unseeninit 0"] + START[1:] + ["launch block 0 1 64 p 64 1", "sync"], TEXT)
+    all_of(bench, "cuInit unseen", r, [filled(1, 64)])
 
 
 def test_a_shell(bench):

@@ -466,7 +466,7 @@ static void set_up(uint64_t *seed)
         load_spec();
     session.spec = spec;
     world.seed = seed;
-    world.context = context_current();
+    world.context = context_prepare();
     ck_assert(world.context && context_refusal(world.context) == DROP_NONE);
     /* whoever waits so long for room does so in vain */
     spec->overload = any(seed, 2) ? SPEC_OVERLOAD_COMPLETE : SPEC_OVERLOAD_DROP;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What nvcc makes of nvcc/kernels.cu and nvcc/sm90.cu, against the same computed here. */
+/* What nvcc makes of nvcc/kernels.cu, sm90.cu and pointers.cu, against the same computed here. */
 #include "test_device.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 
 enum { N = 300 }; /* not a multiple of anything */
 
-static struct ptx_module *module, *module90;
+static struct ptx_module *module, *module90, *module_pointers;
 static uint64_t free_at = DEVICE_BASE + 65536;
 
 static char *file_text(const char *name)
@@ -62,10 +62,11 @@ static void run(const char *name, unsigned n_blocks, unsigned n_threads, unsigne
     struct ptx_grid grid = { .grid = { n_blocks, 1, 1 },
                              .block = { n_threads, 1, 1 },
                              .dynamic_shared = dynamic };
-    const struct ptx_module *in = module;
-    for (size_t i = 0; i < ptx_module_n_kernels(module90); i++)
-        if (!strcmp(ptx_kernel_info(ptx_module_kernel(module90, i))->name, name))
-            in = module90;
+    const struct ptx_module *all[] = { module90, module_pointers }, *in = module;
+    for (int m = 0; m < 2; m++)
+        for (size_t i = 0; i < ptx_module_n_kernels(all[m]); i++)
+            if (!strcmp(ptx_kernel_info(ptx_module_kernel(all[m], i))->name, name))
+                in = all[m];
     ck_assert_int_eq(ptx_launch(device_kernel(in, name), &grid, params, NULL), PTX_OK);
 }
 
@@ -569,6 +570,34 @@ START_TEST(called_functions_may_wait)
 }
 END_TEST
 
+START_TEST(pointers_say_which_function)
+{
+    float *x = random_floats(64, -1, 1), got[64];
+    int which[64];
+    for (int i = 0; i < 64; i++)
+        which[i] = (int)(random_bits() % 2);
+    struct {
+        uint64_t which, x, out;
+    } p = { put(which, sizeof which), put(x, sizeof got), take(sizeof got) };
+    run("by_lane", 1, 64, 0, &p);
+    memcpy(got, device_at(p.out), sizeof got);
+    for (int i = 0; i < 64; i++)
+        ASSERT_NEAR(got[i], which[i] ? x[i] * 2 - (x[i] + 3) : x[i] + 2 - x[i] * 3, 1e-6);
+    run("shapes", 1, 64, 0, &p);
+    memcpy(got, device_at(p.out), sizeof got);
+    for (int i = 0; i < 64; i++)
+        ASSERT_NEAR(got[i], which[i] ? x[i] * x[i] / 2 + 3 : x[i] * x[i] + 4, 1e-6);
+    struct {
+        int which;
+        uint64_t x, out;
+    } w = { 2, p.x, p.out };
+    run("by_warp", 1, 64, 0, &w);
+    memcpy(got, device_at(p.out), sizeof got);
+    for (int i = 0; i < 64; i++)
+        ASSERT_NEAR(got[i], x[i ^ 1] + 2, 1e-6);
+}
+END_TEST
+
 static void *load_a_file(void *name)
 {
     return load(name);
@@ -584,6 +613,7 @@ int main(void)
     DEVICE_MUST(!pthread_create(&other, NULL, load_a_file, "sm90.ptx"), "no thread");
     pthread_join(other, &loaded);
     module90 = loaded;
+    module_pointers = load("pointers.ptx");
     Suite *s = suite_create("ptx_nvcc");
     TCase *t = tcase_create("nvcc");
     tcase_add_test(t, integers_of_64_bits);
@@ -601,6 +631,7 @@ int main(void)
     tcase_add_test(t, expansions_of_transcendentals);
     tcase_add_test(t, warps_vote_and_blocks_count);
     tcase_add_test(t, called_functions_may_wait);
+    tcase_add_test(t, pointers_say_which_function);
     suite_add_tcase(s, t);
     SRunner *runner = srunner_create(s);
     srunner_run_all(runner, CK_ENV);
@@ -608,6 +639,7 @@ int main(void)
     srunner_free(runner);
     ptx_module_free(module);
     ptx_module_free(module90);
+    ptx_module_free(module_pointers);
     device_remove_cache();
     return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
