@@ -7,6 +7,7 @@
 #include "preload/base/driver.h"
 #include "preload/base/handles.h"
 #include "preload/base/session.h"
+#include "preload/base/stream.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -190,6 +191,14 @@ const struct func *functions_add(const struct spec *spec, const void *handle, en
     return func;
 }
 
+void functions_add_listed(const struct spec *spec, const void *handle, enum func_type type,
+                          const void *owner)
+{
+    _cleanup_(freep) char *name = name_from_driver(handle, type);
+    if (name)
+        functions_add(spec, handle, type, name, owner);
+}
+
 /* What is known of @handle; its name is to be freed. Return: false: nothing. */
 static bool known_before(const void *handle, struct answer *a)
 {
@@ -214,6 +223,22 @@ void functions_add_of_kernel(const struct spec *spec, CUfunction function, CUker
     functions_add(spec, function, FUNC_FUNCTION, name, a.owner);
 }
 
+/*
+ * What a handle is that was looked up where the library cannot see it: of the calls for functions this one is known to
+ * give an error for a kernel, where others read what is not there. Kernels stay unknown.
+ */
+static enum func_type kind_of(const void *handle)
+{
+    int value;
+    if (!driver_table.cuFuncGetAttribute)
+        return FUNC_UNKNOWN;
+    struct stream_relaxed relaxed = stream_relax();
+    CUresult r = driver_table.cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
+                                                 (CUfunction)handle);
+    stream_unrelax(&relaxed);
+    return r == CUDA_SUCCESS ? FUNC_FUNCTION : FUNC_UNKNOWN;
+}
+
 /* The answer for what nobody can be asked about. */
 static const struct func *leave_alone(const void *handle)
 {
@@ -232,6 +257,8 @@ const struct func *functions_lookup(const void *handle, enum func_type type)
         return &func_unmatched;
     if (known_before(handle, &a))
         type = a.type;
+    else if (type == FUNC_UNKNOWN)
+        type = kind_of(handle);
     _cleanup_(freep) char *name = a.name;
     return type == FUNC_UNKNOWN ? leave_alone(handle)
                                 : functions_add(session.spec, handle, type, name, a.owner);

@@ -35,6 +35,13 @@ void *driver_real_dlsym(void *handle, const char *name)
     return NULL;
 }
 
+/* What is kept hangs on tables in mapped memory, where LeakSanitizer does not look. */
+__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
+const char *__lsan_default_suppressions(void)
+{
+    return "leak:functions_add\nleak:functions_lookup\n";
+}
+
 /* ---- a driver: handles below 1 << 30 are functions, those above are kernels ---- */
 
 static bool is_kernel(const void *handle)
@@ -74,6 +81,14 @@ static CUresult kernel_param(CUkernel k, size_t i, size_t *offset, size_t *size)
     return i < 2 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+/* As drivers do, of a kernel: an error, where other calls fault. */
+static CUresult function_attribute(int *value, CUfunction_attribute attribute, CUfunction f)
+{
+    (void)attribute;
+    *value = 1;
+    return is_kernel(f) ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
+}
+
 static const void *handle(unsigned i)
 {
     return (const void *)(uintptr_t)i;
@@ -93,6 +108,7 @@ static void setup(void)
     ck_assert_int_eq(spec_parse("test", text, strlen(text), NULL, 0, &errors, &spec), 0);
     spec_errors_deinit(&errors);
     session.spec = spec;
+    driver_table.cuFuncGetAttribute = function_attribute;
     driver_table.cuFuncGetName = function_name;
     driver_table.cuKernelGetName = kernel_name;
     driver_table.cuFuncGetParamInfo = function_param;
@@ -152,8 +168,8 @@ START_TEST(each_handle_is_asked_as_what_it_is)
     ck_assert_int_eq(functions_lookup(kernel(1), FUNC_UNKNOWN)->match.n_sites, 1);
     ck_assert_int_eq(functions_lookup(kernel(5), FUNC_KERNEL)->match.n_sites, 1);
     ck_assert_int_eq(functions_lookup(handle(5), FUNC_FUNCTION)->match.n_sites, 1);
+    ck_assert_int_eq(functions_lookup(handle(7), FUNC_UNKNOWN)->match.n_sites, 1);
     n_asked = 0;
-    ck_assert_ptr_eq(functions_lookup(handle(7), FUNC_UNKNOWN), &func_unmatched);
     ck_assert_ptr_eq(functions_lookup(kernel(7), FUNC_UNKNOWN), &func_unmatched);
     ck_assert_ptr_eq(functions_lookup(NULL, FUNC_UNKNOWN), &func_unmatched);
     ck_assert_uint_eq(n_asked, 0);
