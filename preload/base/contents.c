@@ -39,11 +39,11 @@ void contents_of_module(CUmodule module)
     unsigned n = 0;
     struct stream_relaxed relaxed = stream_relax();
     _cleanup_(freep) CUfunction *functions = list_functions(module, &n);
+    stream_unrelax(&relaxed);
     for (unsigned i = 0; functions && i < n; i++)
         functions_add_listed(session.spec, functions[i], FUNC_FUNCTION, module);
     if (!functions && layouts_has(module))
         functions_expect();
-    stream_unrelax(&relaxed);
 }
 
 void contents_of_library(CUlibrary library)
@@ -51,9 +51,9 @@ void contents_of_library(CUlibrary library)
     unsigned n = 0;
     struct stream_relaxed relaxed = stream_relax();
     _cleanup_(freep) CUkernel *kernels = list_kernels(library, &n);
+    stream_unrelax(&relaxed);
     for (unsigned i = 0; kernels && i < n; i++)
         functions_add_listed(session.spec, kernels[i], FUNC_KERNEL, library);
     if (!kernels && layouts_has(library))
         functions_expect();
-    stream_unrelax(&relaxed);
 }
