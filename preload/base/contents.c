@@ -40,7 +40,7 @@ void contents_of_module(CUmodule module)
     struct stream_relaxed relaxed = stream_relax();
     _cleanup_(freep) CUfunction *functions = list_functions(module, &n);
     for (unsigned i = 0; functions && i < n; i++)
-        functions_add(session.spec, functions[i], FUNC_FUNCTION, NULL, module);
+        functions_add_listed(session.spec, functions[i], FUNC_FUNCTION, module);
     if (!functions && layouts_has(module))
         functions_expect();
     stream_unrelax(&relaxed);
@@ -52,7 +52,7 @@ void contents_of_library(CUlibrary library)
     struct stream_relaxed relaxed = stream_relax();
     _cleanup_(freep) CUkernel *kernels = list_kernels(library, &n);
     for (unsigned i = 0; kernels && i < n; i++)
-        functions_add(session.spec, kernels[i], FUNC_KERNEL, NULL, library);
+        functions_add_listed(session.spec, kernels[i], FUNC_KERNEL, library);
     if (!kernels && layouts_has(library))
         functions_expect();
     stream_unrelax(&relaxed);

@@ -3,7 +3,6 @@
 
 #include "core/atomic.h"
 #include "core/cleanup.h"
-#include "core/log.h"
 #include "preload/base/demangle.h"
 #include "preload/base/driver.h"
 #include "preload/base/handles.h"
@@ -90,22 +89,10 @@ static void forget_answer(const void *handle)
     handles_set(&answers, handle, NULL);
 }
 
-/* Whoever looks a function up through the library says its name: these were looked up past it. */
-static void report_nameless(void)
-{
-    static int reported;
-    int before = 0;
-    if (atomic_cas_acq_rel(&reported, &before, 1))
-        log_line("this driver does not tell the names of kernels (CUDA 12.3 is the first that "
-                 "does): those looked up where the library cannot see it are not captured");
-}
-
 /* Each call is for one kind of handle: drivers read the handle as what the call says it is. */
 static char *name_from_driver(const void *handle, enum func_type type)
 {
     const char *name = NULL;
-    if (!driver_names(type))
-        report_nameless();
     CUresult r = CUDA_ERROR_NOT_SUPPORTED;
     if (type == FUNC_KERNEL && driver_table.cuKernelGetName)
         r = driver_table.cuKernelGetName(&name, (CUkernel)handle);
@@ -206,6 +193,14 @@ const struct func *functions_add(const struct spec *spec, const void *handle, en
     keep(handle, &answer);
     own = answer.name; /* NULL where the table has it */
     return func;
+}
+
+void functions_add_listed(const struct spec *spec, const void *handle, enum func_type type,
+                          const void *owner)
+{
+    _cleanup_(freep) char *name = name_from_driver(handle, type);
+    if (name)
+        functions_add(spec, handle, type, name, owner);
 }
 
 /* What is known of @handle; its name is to be freed. Return: false: nothing. */

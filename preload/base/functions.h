@@ -67,6 +67,10 @@ void functions_drop_owner(const void *owner);
  */
 void functions_drop_functions(void);
 
+/* The same for what the driver lists as @owner's; where it does not tell the name, the application's lookup will. */
+void functions_add_listed(const struct spec *spec, const void *handle, enum func_type type,
+                          const void *owner);
+
 /**
  * functions_lookup() - the entry of @handle at a launch, or of a node's kernel
  * @type: what it is where it is not known here. FUNC_UNKNOWN at a launch, where a kernel may be given as a function:

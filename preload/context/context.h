@@ -31,10 +31,11 @@ struct record_note {
 };
 static_assert(sizeof(struct record_note) <= RING_USER_BYTES, "it is a slot's user data");
 
-/* An allocation that a site's pointer was last found in. */
+/* An allocation, or adjacent mapped pieces, that a site's pointer was last found in. */
 struct memory_range {
     uint64_t base, size; /* bytes; size 0: nothing known */
     uint64_t epoch;      /* session.memory_epoch when asked */
+    bool shared;         /* other processes write or read some of it */
 };
 
 /* Of a site of the spec; under the lock, by capture/forward.c and eager/launch.c. */

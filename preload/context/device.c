@@ -14,8 +14,8 @@
 #define MIN_DEFAULT_BYTES (8ull << 20)
 #define FREE_SHARE        32 /* of the free device memory, where nobody said how much */
 
-/* kernels/build_fatbin.py writes it */
-extern const unsigned char dmi_fatbin[];
+/* kernels/build_fatbin.py writes both: machine code and PTX, and the PTX alone, as text */
+extern const unsigned char dmi_fatbin[], dmi_ptx[];
 
 static uint32_t wanted_slots(void)
 {
@@ -79,11 +79,25 @@ static int load_function(struct err *err, CUfunction *f, CUmodule module, const 
     return 0;
 }
 
+/*
+ * The machine code is of a newer toolkit than an old driver's, whose promise to run it ends with its major version; the
+ * PTX is of the oldest version that ptxas takes it for.
+ */
+static CUresult load_module(CUmodule *module)
+{
+    CUresult r = driver_table.cuModuleLoadData(module, dmi_fatbin);
+    if (r == CUDA_ERROR_INVALID_IMAGE || r == CUDA_ERROR_NO_BINARY_FOR_GPU ||
+        r == CUDA_ERROR_INVALID_SOURCE)
+        r = driver_table.cuModuleLoadData(module, dmi_ptx);
+    return r;
+}
+
 static int load_kernels(struct err *err, struct context *c)
 {
     struct context_kernels *k = &c->kernels;
-    TRY(cuModuleLoadData, &c->module, dmi_fatbin);
-    int r = load_function(err, &k->open, c->module, "dmi_open");
+    int r = check(err, load_module(&c->module), "cuModuleLoadData");
+    if (!r)
+        r = load_function(err, &k->open, c->module, "dmi_open");
     if (!r)
         r = load_function(err, &k->close, c->module, "dmi_close");
     for (uint32_t i = 0; i < action_kernels.n && !r; i++)

@@ -31,6 +31,8 @@ static void copy_changed(struct exec *x, struct graph_copy *c, const struct func
     if (c->dead)
         return;
     graph_plan_copy(c, func, k);
+    if (c->drop == DMI_DROP_COPY_FAILED)
+        x->plan.epoch = 0; /* the driver did not say: it is asked again before the next launch */
     if (c->number == PLAN_NONE || (!stale && plan_same(&before, &c->plan)))
         return;
     if (instrument_refresh(x->handle, &x->plan, c) == CUDA_SUCCESS || !plan_has_records(&c->plan))

@@ -67,14 +67,17 @@ void graph_plan_copy(struct graph_copy *copy, const struct func *func,
 void graph_plan_check_memory(struct graph_plan *plan)
 {
     uint64_t epoch = atomic_load_acquire(&session.memory_epoch); /* of session_memory_freed() */
+    bool unsure = false;
     if (plan->epoch == epoch)
         return;
     for (uint32_t i = 0; i < plan->n_copies; i++) {
         struct graph_copy *c = &plan->copies[i];
-        if (!c->dead && c->left == DROP_NONE)
-            c->drop = c->stale ? DMI_DROP_COPY_FAILED : plan_check_memory(&c->plan, 0, &c->range);
+        if (c->dead || c->left != DROP_NONE)
+            continue;
+        c->drop = c->stale ? DMI_DROP_COPY_FAILED : plan_check_memory(&c->plan, 0, &c->range);
+        unsure = unsure || (!c->stale && c->drop == DMI_DROP_COPY_FAILED);
     }
-    plan->epoch = epoch;
+    plan->epoch = unsure ? 0 : epoch; /* what the driver did not say is asked again */
 }
 
 /* ------------------------------------------------------------------------- kernels and copies */
@@ -132,6 +135,8 @@ void graph_plan_settle(struct graph_plan *plan)
         c->left = plan->refused != DROP_NONE ? plan->refused
                   : c->number == PLAN_NONE   ? DMI_DROP_UNSUPPORTED
                                              : DROP_NONE;
+        if (c->drop == DMI_DROP_COPY_FAILED)
+            plan->epoch = 0; /* what the driver did not say is asked again before the next launch */
     }
     plan->has_sites = false;
     for (uint32_t i = 0; i < plan->n_kernels; i++) {

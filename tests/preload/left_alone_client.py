@@ -8,7 +8,7 @@ import sys
 
 from cuda.bindings import driver as cu
 
-from graph_client import BYTES, CHAIN, PTX, Client, by_hand, ok
+from graph_client import BYTES, CHAIN, PTX, Client, by_hand, new_context, ok
 
 
 def instantiate(graph, flags=0):
@@ -67,7 +67,7 @@ def many_copies(c):
 
 def contexts(c):
     """A graph of one context, instantiated where another one is current; and one with kernels of two."""
-    other = ok(cu.cuCtxCreate(None, 0, ok(cu.cuDeviceGet(0))))
+    other = new_context()
     module = ok(cu.cuModuleLoadData(PTX.encode()))
     mine, c.f["block"] = c.f["block"], ok(cu.cuModuleGetFunction(module, b"block"))
     c.buffers[2] = ok(cu.cuMemAlloc(BYTES))

@@ -13,6 +13,8 @@ from harness import BUILD
 from kit import site, spec
 from standin_log import Log
 
+pytestmark = pytest.mark.since(12000, "what cuda.bindings 13 calls to build a graph")
+
 CLIENT = pathlib.Path(__file__).with_name("left_alone_client.py")
 FAIL_ALLOC = BUILD / "tests" / "preload" / "libfail_alloc.so"
 TEXT = spec(site("block", layer="occ"), head="ring: {bytes: 4M, slots: 8192}\n")

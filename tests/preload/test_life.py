@@ -138,6 +138,7 @@ def test_ring_is_made_late(bench):
     all_of(bench, "a ring created during a capture", r, [filled(2, 64)])
 
 
+@pytest.mark.since(12040, "cuFuncLoad")
 @pytest.mark.parametrize("meanwhile, seeds", [
     pytest.param(["launch block b 1 64 p 64 1"], [1], id="the first launch of a site"),
     pytest.param(["func g m2 block"], [], id="looking a site's function up"),
