@@ -18,6 +18,7 @@ struct known {
     const void *owner;
     enum func_type type;
     bool undecided; /* nobody could demangle its name: it is looked up again once somebody can */
+    bool nameless;  /* the driver did not tell its name: it is looked up again with one */
     char *name;     /* where it is needed again and the driver cannot be asked for it; else NULL */
 };
 
@@ -42,7 +43,7 @@ struct answer {
     const struct func *func;
     const void *owner;
     enum func_type type;
-    bool undecided;
+    bool undecided, nameless;
     char *name; /* moved to the table if it is needed again */
 };
 
@@ -59,6 +60,7 @@ static void fill(struct known *k, struct answer *answer)
     free(k->name);
     *k = (struct known){ .owner = answer->owner, .type = answer->type };
     k->undecided = answer->undecided;
+    k->nameless = answer->nameless;
     if (answer->undecided || !driver_names(answer->type))
         k->name = steal_ptr(answer->name);
     if (k->undecided)
@@ -173,8 +175,9 @@ const struct func *functions_add(const struct spec *spec, const void *handle, en
     /* asked for again while its module lives: the same function */
     pthread_mutex_lock(&lock);
     const struct known *k = handles_find(&table, handle);
-    const struct func *func =
-        k && (!owner || k->owner == answer.owner) ? functions_find(handle) : NULL;
+    const struct func *func = k && (!owner || k->owner == answer.owner) && !(name && k->nameless)
+                                  ? functions_find(handle)
+                                  : NULL;
     pthread_mutex_unlock(&lock);
     if (func)
         return func;
@@ -183,6 +186,7 @@ const struct func *functions_add(const struct spec *spec, const void *handle, en
         session_give_up_all("no memory for the name of a kernel");
     answer.name = own;
     answer.func = own ? resolve(spec, handle, &answer) : &func_unmatched;
+    answer.nameless = !own;
     answer.undecided =
         own && answer.func == &func_unmatched && demangle_is_for(own) && !demangle_can();
     func = answer.func;

@@ -5,7 +5,7 @@ import os
 import pytest
 
 import images
-from harness import STANDIN_VERSION, standin_folder
+from harness import standin_folder
 from kit import START, filled, site, spec
 from standin_log import Log
 
@@ -79,13 +79,16 @@ def test_no_handle_is_asked_by_the_wrong_call(bench, image):
 
 
 def test_a_kernel_found_unseen_is_not_asked_as_a_function(bench, image):
-    """A kernel that was found by a way that is not hooked, launched as if it were a function: it may be either."""
+    """A kernel that was found by a way that is not hooked, launched as if it were a function: it may be either. The driver
+    does not list what it loads, or the kernel would be known from there."""
     script = BEGIN + ["alloc p 4096", f"load library l {image(LIBRARY)}", "unseenkernel k l block", "launch k 0 1 64 p 64 1", "kernel k l block",
                       "launch k 0 1 64 p 64 2", "sync"]
-    r = bench.alike("a kernel found unseen", script, TEXT)
-    listed = STANDIN_VERSION >= 12040  # the driver says what a library holds
-    bench.captured("a kernel found unseen, once it is known", r, [filled(s, 64) for s in ((1, 2) if listed else (2,))])
-    wrong = [c for c in calls(bench, script) if c["name"] in ("cuFuncGetName", "cuFuncGetParamInfo")]
+    unlisted = {"DMI_STANDIN_FAIL": "cuLibraryGetKernelCount:0:999"}
+    r = bench.alike("a kernel found unseen", script, TEXT, **unlisted)
+    run = r.run()
+    bench.check(run.counters.launches == [1] and not run.balance(), "a kernel found unseen counts once it is known",
+                f"{run.counters.launches} {run.balance()} {r.stderr}")
+    wrong = [c for c in calls(bench, script, **unlisted) if c["name"] in ("cuFuncGetName", "cuFuncGetParamInfo")]
     bench.check(not wrong, "it is not asked as a function", wrong)
 
 
@@ -116,19 +119,6 @@ def test_layouts_are_asked_for_again_at_the_first_launch(bench, image, name, res
     bench.check(len(asked) == 2, "not at every launch", len(asked))
 
 
-@pytest.mark.since(12040, "cuFuncGetParamInfo")
-def test_layouts_are_asked_for_in_relaxed_mode(bench, image):
-    """The call may load the function, which a thread that captures in another mode may not do."""
-    log = calls(bench, routes(image), DMI_STANDIN_FAIL="cuFuncGetParamInfo:1:900")
-    asking = [c["tid"] for c in log if c["name"].endswith("GetParamInfo")]
-    relaxed, wrong = False, []
-    for call in log:
-        if call["tid"] == asking[0] and call["name"] == "cuThreadExchangeStreamCaptureMode":
-            relaxed = not relaxed
-        elif call["name"].endswith("GetParamInfo") and not relaxed:
-            wrong.append(call)
-    bench.check(len(asking) > 10 and len(set(asking)) == 1 and not wrong, "each in relaxed mode", wrong)
-    bench.check(not relaxed, "which ends after them")
 
 
 MANGLED = images.ptx(images.fill("_Z5blockPjjjy"))
