@@ -110,11 +110,6 @@ struct node_pair *node_map_find(const struct node_map *map, CUgraphNode app)
     return p && !p->gone ? p : NULL;
 }
 
-bool node_map_lives(const struct node_map *map, const struct node_pair *pair)
-{
-    return pair->node != pair->app || (!pair->gone && !map->gone);
-}
-
 struct node_pair *node_map_at(const struct node_map *map, uint32_t position)
 {
     for (size_t i = 0; i < map->n; i++)

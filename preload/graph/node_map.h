@@ -20,6 +20,7 @@ struct node_pair {
     uint32_t position;
     CUgraphNodeType type;
     bool noted; /* graph/order.h knows its place */
+    bool off;   /* the application switched it off in the exec */
     uint32_t first,
         n; /* of a child graph: positions of its nodes, those of its child graphs included */
     uint64_t gone; /* which destruction ended @app, 0: none */
@@ -52,9 +53,6 @@ void node_map_without_clone(struct node_map *map);
 
 /* The pair of a node that is still the application's, NULL: there is none. After node_map_sort(). */
 struct node_pair *node_map_find(const struct node_map *map, CUgraphNode app);
-
-/* Can the driver be asked about the pair's node: the clone's, or one that is still the application's? */
-bool node_map_lives(const struct node_map *map, const struct node_pair *pair);
 
 /* Destruction number @end ends @app, with all that is inside it. After node_map_sort(). */
 void node_map_end(struct node_map *map, CUgraphNode app, uint64_t end);

@@ -28,7 +28,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool append(struct note *note, struct order_item item)
 {
     for (size_t i = 0; i < note->n; i++)
-        if (note->items[i].node == item.node)
+        if (note->items[i].node == item.node && note->items[i].body == item.body)
             return true;
     if (note->n == note->cap) {
         size_t cap = note->cap ? note->cap * 2 : 16;
@@ -79,6 +79,11 @@ void order_note(CUgraph graph, CUgraphNode node, bool is_child)
     struct order_item item = { .node = node, .is_child = is_child };
     driver_table.cuCtxGetCurrent(&item.context); /* NULL without one: such a node is not captured */
     add(graph, item);
+}
+
+void order_note_body(CUgraph graph, CUgraphNode node, CUgraph body)
+{
+    add(graph, (struct order_item){ .node = node, .body = body });
 }
 
 void order_note_user(CUgraph graph, CUuserObject object, int count)
@@ -201,8 +206,9 @@ bool order_has_sites(CUgraph graph)
     struct order_item *items = order_items(graph, &n);
     bool any = false;
     for (size_t i = 0; i < n && !any; i++) {
-        CUgraph child = items[i].is_child ? child_of(items[i].node) : NULL;
-        any = !items[i].is_child || (child && order_has_sites(child));
+        CUgraph inner = items[i].is_child ? child_of(items[i].node) : items[i].body;
+        bool is_kernel = !items[i].is_child && !items[i].body;
+        any = is_kernel || (inner && order_has_sites(inner));
     }
     free(items);
     return any;

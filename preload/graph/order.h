@@ -15,12 +15,16 @@
 
 struct order_item {
     CUgraphNode node;
-    bool is_child;     /* a child graph, else a kernel */
+    bool is_child;     /* a child graph, else a kernel or a conditional node */
+    CUgraph body;      /* of a conditional node; NULL: it is none */
     CUcontext context; /* current when it was noted */
 };
 
 /* A kernel of the spec became a node of @graph. Once per node. */
 void order_note(CUgraph graph, CUgraphNode node, bool is_child);
+
+/* @body is a graph that the conditional node @node runs, or does not run, as often as kernels say. */
+void order_note_body(CUgraph graph, CUgraphNode node, CUgraph body);
 
 /* @node is @graph's copy of @child, or holds @child itself: what is noted of it goes over. */
 void order_note_child(CUgraph graph, CUgraphNode node, CUgraph child);

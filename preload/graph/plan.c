@@ -266,6 +266,27 @@ static int add_child(struct err *err, struct graph_plan *plan, const struct node
     return add_noted(err, plan, inner, number);
 }
 
+/* Whether, and how often, they run is decided on the device. */
+static void give_up_body(CUgraph body)
+{
+    size_t n;
+    _cleanup_(freep) struct order_item *items = order_items(body, &n);
+    for (size_t i = 0; i < n; i++) {
+        CUDA_KERNEL_NODE_PARAMS_v2 k;
+        CUgraph inner = items[i].body;
+        const struct func *func = NULL;
+        if (items[i].is_child)
+            driver_table.cuGraphChildGraphNodeGetGraph(items[i].node, &inner);
+        else if (!inner)
+            func = graph_plan_func_of(items[i].node, &k);
+        if (inner)
+            give_up_body(inner);
+        else if (func)
+            functions_give_up(func, "is in the body of a conditional node, which runs as often as "
+                                    "kernels say");
+    }
+}
+
 /* Kernels of the graph and its child graphs whose order is known. */
 static int add_noted(struct err *err, struct graph_plan *plan, CUgraph graph, bool number)
 {
@@ -277,8 +298,11 @@ static int add_noted(struct err *err, struct graph_plan *plan, CUgraph graph, bo
         if (!pair)
             continue; /* noted of a graph that ended unseen */
         pair->noted = true;
-        r = items[i].is_child ? add_child(err, plan, pair, number)
-                              : add_node(err, plan, pair, items[i].context, true, number);
+        if (items[i].body)
+            give_up_body(items[i].body);
+        else
+            r = items[i].is_child ? add_child(err, plan, pair, number)
+                                  : add_node(err, plan, pair, items[i].context, true, number);
     }
     return r;
 }

@@ -65,6 +65,21 @@ def many_copies(c):
     launched(c, instantiate(graph))
 
 
+def conditional(c):
+    """A site in the body of a conditional node, and one beside it."""
+    graph, nodes = by_hand(c, CHAIN[:2])
+    params = cu.CUgraphNodeParams()
+    params.type = cu.CUgraphNodeType.CU_GRAPH_NODE_TYPE_CONDITIONAL
+    params.conditional.handle = ok(cu.cuGraphConditionalHandleCreate(graph, c.context, 1, cu.CU_GRAPH_COND_ASSIGN_DEFAULT))
+    params.conditional.type = cu.CUgraphConditionalNodeType.CU_GRAPH_COND_TYPE_IF
+    params.conditional.size = 1
+    params.conditional.ctx = c.context
+    ok(cu.cuGraphAddNode(graph, [nodes[1]], None, 1, params))
+    body = params.conditional.phGraph_out[0]
+    ok(cu.cuGraphAddKernelNode(body, None, 0, c.params("block", 2, 64, 9)))
+    launched(c, instantiate(graph))
+
+
 def contexts(c):
     """A graph of one context, instantiated where another one is current; and one with kernels of two."""
     other = new_context()
@@ -194,7 +209,7 @@ def everything(c):
         way(c)
 
 
-WAYS = {f.__name__: f for f in (plain, memory_node, updatable, updatable_site, many_copies, contexts, unseen, embedded, update,
+WAYS = {f.__name__: f for f in (plain, memory_node, updatable, updatable_site, conditional, many_copies, contexts, unseen, embedded, update,
                                 update_first, update_unseen, parameters, parameters_first, child, child_first, captured, everything)}
 
 if __name__ == "__main__":

@@ -85,11 +85,13 @@ def test_left_alone(bench, way, captured, why):
                 "layers of what comes later are right", f"{layers[:4]} ... {layers[-4:]}, {len(launches)} launches")
 
 
-def test_a_site_that_cannot_be_counted_is_switched_off(bench):
-    run_, launches, _ = run(bench, "updatable_site")
+@pytest.mark.parametrize("way, why", [
+    ("updatable_site", "other kernels"), pytest.param("conditional", "body of a conditional node", marks=pytest.mark.since(12030, "conditional nodes"))])
+def test_a_site_that_cannot_be_counted_is_switched_off(bench, way, why):
+    run_, launches, _ = run(bench, way)
     if run_:
         account(bench, run_, launches, given_up=True)
-        bench.check("other kernels" in problems(run_), "the report says why", problems(run_))
+        bench.check(why in problems(run_), "the report says why", problems(run_))
 
 
 CALLS = ["cuGraphClone", "cuGraphGetNodes", "cuGraphKernelNodeGetParams_v2", "cuGraphNodeGetType", "cuGraphNodeFindInClone",
