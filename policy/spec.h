@@ -113,6 +113,8 @@ struct spec {
     size_t n_absent;
     uint64_t ring_bytes; /* 0: not said */
     uint32_t ring_slots; /* 0: not said */
+    uint64_t keep_free;  /* bytes of device memory that copies in graphs leave alone */
+    bool keep_free_said;
     enum spec_overload overload;
     uint64_t overload_wait_ns; /* SPEC_OVERLOAD_COMPLETE's bound; 100 ms if the file does not say */
     void *regexes;             /* compiled, private to spec_match.c */

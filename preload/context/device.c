@@ -13,6 +13,7 @@
 #define MAX_DEFAULT_BYTES (256ull << 20)
 #define MIN_DEFAULT_BYTES (8ull << 20)
 #define FREE_SHARE        32 /* of the free device memory, where nobody said how much */
+#define KEEP_FREE_SHARE   64 /* of all device memory, where nobody said how much */
 
 /* kernels/build_fatbin.py writes both: machine code and PTX, and the PTX alone, as text */
 extern const unsigned char dmi_fatbin[], dmi_ptx[];
@@ -40,6 +41,23 @@ static uint64_t wanted_bytes(void)
     }
     bytes = (bytes + RING_ALIGN - 1) & ~(uint64_t)(RING_ALIGN - 1);
     return bytes < RING_MIN_BYTES ? RING_MIN_BYTES : bytes;
+}
+
+/* What a graph with copies may not take: room for the application's own graphs. */
+static uint64_t wanted_free(void)
+{
+    size_t free_bytes, total = 0;
+    if (session.spec->keep_free_said)
+        return session.spec->keep_free;
+    bool known = driver_table.cuMemGetInfo_v2(&free_bytes, &total) == CUDA_SUCCESS;
+    return known ? total / KEEP_FREE_SHARE : 0;
+}
+
+uint64_t device_free_bytes(void)
+{
+    size_t free_bytes, total;
+    bool known = driver_table.cuMemGetInfo_v2(&free_bytes, &total) == CUDA_SUCCESS;
+    return known ? free_bytes : UINT64_MAX;
 }
 
 /* Return: 0, or -EIO with the call's name in @err. */
@@ -162,6 +180,7 @@ int device_init(struct err *err, struct context *c)
 {
     uint32_t n_slots = wanted_slots();
     uint64_t n_bytes = wanted_bytes();
+    c->keep_free = wanted_free();
     TRY(cuCtxGetDevice, &c->device);
     int r = load_kernels(err, c);
     if (r)

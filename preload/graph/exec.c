@@ -6,6 +6,7 @@
 #include "core/log.h"
 #include "preload/base/driver.h"
 #include "preload/base/handles.h"
+#include "preload/context/device.h"
 #include "preload/context/lifetime.h"
 #include "preload/graph/instrument.h"
 #include "preload/graph/order.h"
@@ -211,9 +212,9 @@ static void release_users(struct exec *x)
 }
 
 /* The application's own graph is to be instantiated after all. */
-static void drop_copies(struct exec *x)
+static void drop_copies(struct exec *x, const char *why)
 {
-    report_left_alone(&x->plan, "it could not be instantiated with our copies");
+    report_left_alone(&x->plan, why);
     exec_state_give_back(x->plan.context, &x->state);
     x->state = (struct exec_state){ 0 };
     graph_plan_without_copies(&x->plan, DMI_DROP_UNSUPPORTED);
@@ -227,6 +228,13 @@ static bool exec_register(struct exec *x, CUgraphExec handle)
         return false;
     all_add(x);
     return true;
+}
+
+/* Copies in graphs cost device memory that the application may have meant to use. */
+static bool leaves_room(const struct exec *x)
+{
+    uint64_t keep = x->plan.context->keep_free;
+    return !keep || device_free_bytes() >= keep;
 }
 
 /* Nobody knows which sites it has. @handle NULL: it could not be instantiated, and will not be launched. */
@@ -243,7 +251,12 @@ bool exec_created(struct exec **exec, CUgraphExec handle)
     if (x == &unknown) {
         unknown_created(handle);
     } else if (!handle && x->plan.clone) {
-        drop_copies(x);
+        drop_copies(x, "it could not be instantiated with our copies");
+        *exec = x;
+        return true;
+    } else if (handle && x->plan.clone && !leaves_room(x)) {
+        driver_table.cuGraphExecDestroy(handle);
+        drop_copies(x, "with our copies less device memory would be free than keep_free says");
         *exec = x;
         return true;
     } else if (!handle) {

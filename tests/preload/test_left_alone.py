@@ -94,6 +94,17 @@ def test_a_site_that_cannot_be_counted_is_switched_off(bench, way, why):
         bench.check(why in problems(run_), "the report says why", problems(run_))
 
 
+@pytest.mark.parametrize("keep, captured", [("110M", 2), ("90M", 2802)])
+def test_graphs_leave_memory_free(bench, keep, captured):
+    """Its 1,400 nodes cost 22 MiB, as many copies as much again, of 145 MiB that are free."""
+    text = TEXT.replace("slots: 8192", f"slots: 8192, keep_free: {keep}")
+    run_, launches, _ = run(bench, "many_copies", text, DMI_STANDIN_MEMORY="150M", DMI_STANDIN_NODE_BYTES=16384)
+    if run_:
+        counters = account(bench, run_, launches)
+        bench.check(counters.captured[0].records == captured, "beyond what is to be kept free graphs stay plain", f"{counters.captured[0]}")
+        bench.check(("keep_free" in problems(run_)) == (captured == 2), "the report says why", problems(run_))
+
+
 CALLS = ["cuGraphClone", "cuGraphGetNodes", "cuGraphKernelNodeGetParams_v2", "cuGraphNodeGetType", "cuGraphNodeFindInClone",
          "cuGraphAddDependencies_v2", "cuMemAlloc_v2", "cuMemHostRegister_v2", "cuModuleLoadData", "cuStreamGetCaptureInfo_v2",
          "cuStreamIsCapturing", "cuGraphChildGraphNodeGetGraph", "cuGraphNodeGetDependentNodes_v2", "cuStreamCreate",
