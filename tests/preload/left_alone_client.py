@@ -4,7 +4,9 @@
 
 Each launches the site `block` once by itself, then what the way is about, then once more by itself.
 """
+import ctypes
 import sys
+import time
 
 from cuda.bindings import driver as cu
 
@@ -57,6 +59,27 @@ def updatable_site(c):
     graph, nodes = by_hand(c, CHAIN)
     set_updatable(nodes[3])
     launched(c, instantiate(graph))
+
+
+def users(c):
+    """A graph with a user object, which ends with the exec."""
+    ended = ctypes.c_uint64(0)
+    callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: setattr(ended, "value", ended.value + 1))
+    graph, _ = by_hand(c, CHAIN)
+    object_ = ok(cu.cuUserObjectCreate(0, cu.CUhostFn(ctypes.cast(callback, ctypes.c_void_p).value), 1,
+                                       cu.CUuserObject_flags.CU_USER_OBJECT_NO_DESTRUCTOR_SYNC))
+    ok(cu.cuGraphRetainUserObject(graph, object_, 1, cu.CUuserObjectRetain_flags.CU_GRAPH_USER_OBJECT_MOVE))
+    exe = instantiate(graph)
+    launched(c, exe)
+    c.say("while both live", ended.value)
+    ok(cu.cuGraphDestroy(graph))
+    c.say("while the exec lives", ended.value)
+    ok(cu.cuGraphExecDestroy(exe))
+    c.sync()
+    end = time.monotonic() + 5
+    while not ended.value and time.monotonic() < end:
+        time.sleep(0.01)
+    c.say("at the end", ended.value)
 
 
 def many_copies(c):
@@ -209,7 +232,7 @@ def everything(c):
         way(c)
 
 
-WAYS = {f.__name__: f for f in (plain, memory_node, updatable, updatable_site, conditional, many_copies, contexts, unseen, embedded, update,
+WAYS = {f.__name__: f for f in (plain, users, memory_node, updatable, updatable_site, conditional, many_copies, contexts, unseen, embedded, update,
                                 update_first, update_unseen, parameters, parameters_first, child, child_first, captured, everything)}
 
 if __name__ == "__main__":

@@ -55,6 +55,7 @@ WAYS = [("plain", None, ""),
         ("many_copies", None, ""),
         ("memory_node", 2, "it cannot be cloned"),
         ("updatable", 2, "node that kernels update"),
+        ("users", None, ""),
         ("contexts", 2, "another context"),
         ("unseen", 2, "came into its graph unseen"),
         ("embedded", 2 + 2, "launched into a capture"),
@@ -92,6 +93,21 @@ def test_a_site_that_cannot_be_counted_is_switched_off(bench, way, why):
     if run_:
         account(bench, run_, launches, given_up=True)
         bench.check(why in problems(run_), "the report says why", problems(run_))
+
+
+def test_references_that_clones_share(bench):
+    """A release through a clone would end the application's object: its graph stays plain."""
+    run_, launches, _ = run(bench, "users", DMI_STANDIN_CLONE_USERS="share")
+    if run_:
+        counters = account(bench, run_, launches)
+        bench.check(counters.captured[0].records == 2 and "references" in problems(run_), "left alone, and it is said why", problems(run_))
+
+
+def test_references_that_are_not_released(bench):
+    run_, launches, _ = run(bench, "users", DMI_STANDIN_FAIL="cuGraphReleaseUserObject:3:999")  # the first two are the question
+    if run_:
+        counters = account(bench, run_, launches)
+        bench.check(counters.captured[0].records == 2 and "held longer" in problems(run_), "a plain exec, and it is said why", problems(run_))
 
 
 @pytest.mark.parametrize("keep, captured", [("110M", 2), ("90M", 2802)])
