@@ -61,3 +61,13 @@ def test_a_peer_in_front_that_goes_past_the_library_is_named(bench):
                     PEER_FORWARDS="unseen")
     bench.check("the peer saw 2 launches" in r.stdout, "the peer sees the launches", r.stdout[-300:])
     named(bench, r, PAST)
+
+
+@pytest.mark.parametrize("forwards", ("next", "handle", "unseen"))
+@pytest.mark.parametrize("way", ("link", "dlopen"))
+def test_a_peer_after_us(bench, way, forwards):
+    """Here, too, it sees what it would see alone, and none of our launches; `handle` leads it back to us."""
+    script = START + ["launch other 0 1 64 p 64 4", *LAUNCH]
+    r = bench.alike("a peer after us", script, spec(site()), way=way, after=[PEER], timeout=20, PEER_FORWARDS=forwards)
+    bench.check(f"the peer saw {3 if way == 'link' else 0} launches" in r.stdout, "the peer sees the launches", r.stdout[-300:])
+    bench.captured("a peer after us", r, [filled(5, 64), filled(6, 64)])
