@@ -12,7 +12,8 @@
 #endif
 
 struct driver driver_table;
-static int resolved; /* released by driver_resolve() once driver_table is filled */
+struct driver driver_after;
+static int resolved; /* released by driver_resolve() once both are filled */
 
 /* Every entry point that we know, with the place of its pointer in driver_table. */
 static const struct entry_point {
@@ -44,6 +45,28 @@ void *driver_real_dlsym(void *handle, const char *name)
     return name && real ? real(handle, name) : NULL;
 }
 
+static void **place_in(struct driver *table, const struct entry_point *entry)
+{
+    return (void **)((char *)table + entry->place);
+}
+
+/*
+ * Programs reach such hooks by the global scope, and these the driver by RTLD_NEXT: only where the driver is in that
+ * scope itself. One that was opened by dlopen() alone is called past them, with us as without.
+ */
+static void find_after(void *lib)
+{
+    const char *unhooked = "cuGetErrorName";
+    void *global = driver_real_dlsym(RTLD_DEFAULT, unhooked);
+    if (!global || global != driver_real_dlsym(lib, unhooked))
+        return;
+    for (size_t i = 0; i < sizeof entry_points / sizeof entry_points[0]; i++) {
+        void *next = driver_real_dlsym(RTLD_NEXT, entry_points[i].name);
+        if (next != *place_in(&driver_table, &entry_points[i]))
+            atomic_store_relaxed(place_in(&driver_after, &entry_points[i]), next);
+    }
+}
+
 bool driver_resolve(void)
 {
     /* acquires the release below */
@@ -56,12 +79,13 @@ bool driver_resolve(void)
      * that it takes stays: pointers into the driver must not dangle.
      */
     void *lib = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-    for (size_t i = 0; lib && i < sizeof entry_points / sizeof entry_points[0]; i++) {
-        void **real = (void **)((char *)&driver_table + entry_points[i].place);
-        atomic_store_relaxed(real, driver_real_dlsym(lib, entry_points[i].name));
-    }
-    if (lib) /* two threads may both come here and write the same pointers */
+    for (size_t i = 0; lib && i < sizeof entry_points / sizeof entry_points[0]; i++)
+        atomic_store_relaxed(place_in(&driver_table, &entry_points[i]),
+                             driver_real_dlsym(lib, entry_points[i].name));
+    if (lib) { /* two threads may both come here and write the same pointers */
+        find_after(lib);
         atomic_store_release(&resolved, 1);
+    }
     /* a dlopen that found nothing, or a name that an old driver lacks, is no error of the application's */
     dlerror();
     errno = saved;

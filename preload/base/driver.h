@@ -22,6 +22,12 @@ struct driver {
 
 extern struct driver driver_table;
 
+/*
+ * What comes after us under the names of our hooks where that is not the driver: hooks of a library that was
+ * preloaded after this one. A program that is linked against the driver would call them. NULL: nothing.
+ */
+extern struct driver driver_after;
+
 /**
  * driver_resolve() - find the real entry points in the driver that this process has loaded
  * Loads nothing: without a driver it changes nothing. Return: true if there is a driver.

@@ -118,9 +118,9 @@ static bool plain_is_embedded(struct stream stream)
 }
 
 #define GRAPH_LAUNCH(name, ptsz)                                                                   \
-    EXPORT CUresult CUDAAPI name(CUgraphExec handle, CUstream cu_stream)                           \
+    static inline CUresult name##_captured(__typeof__(name) *real, CUgraphExec handle,             \
+                                           CUstream cu_stream)                                     \
     {                                                                                              \
-        __typeof__(name) *real = REAL(name);                                                       \
         struct stream stream = { cu_stream, ptsz };                                                \
         struct session_call call;                                                                  \
         struct graph_job job;                                                                      \
@@ -140,6 +140,10 @@ static bool plain_is_embedded(struct stream stream)
         graph_after(x, &job, r);                                                                   \
         session_leave(&call);                                                                      \
         return r;                                                                                  \
+    }                                                                                              \
+    EXPORT CUresult CUDAAPI name(CUgraphExec handle, CUstream cu_stream)                           \
+    {                                                                                              \
+        PASS_ON(name, name##_captured, handle, cu_stream);                                         \
     }
 GRAPH_LAUNCH(cuGraphLaunch, false)
 GRAPH_LAUNCH(cuGraphLaunch_ptsz, true)

@@ -2,6 +2,7 @@
 #include "preload/hook/hook.h"
 
 #include "preload/base/driver.h"
+#include "preload/hook/wrapper.h"
 
 #include <dlfcn.h>
 #include <stdbool.h>
@@ -20,6 +21,8 @@ static const struct hook {
 #undef HOOK
 #undef USE
 };
+
+__thread __attribute__((tls_model("initial-exec"))) bool hook_passed_on;
 
 #define N_HOOKS (sizeof hooks / sizeof hooks[0])
 

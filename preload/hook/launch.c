@@ -44,11 +44,10 @@ static inline const struct func *matched(CUfunction f)
     })
 
 #define LAUNCH_KERNEL(name, ptsz)                                                                  \
-    EXPORT CUresult CUDAAPI name(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, \
-                                 unsigned by, unsigned bz, unsigned shared, CUstream stream,       \
-                                 void **params, void **extra)                                      \
+    static inline CUresult name##_captured(                                                        \
+        __typeof__(name) *real, CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,  \
+        unsigned by, unsigned bz, unsigned shared, CUstream stream, void **params, void **extra)   \
     {                                                                                              \
-        __typeof__(name) *real = REAL(name);                                                       \
         const struct func *func = matched(f);                                                      \
         if (__builtin_expect(!func, 1))                                                            \
             return real(f, gx, gy, gz, bx, by, bz, shared, stream, params, extra);                 \
@@ -57,16 +56,21 @@ static inline const struct func *matched(CUfunction f)
                                        extra };                                                    \
         return CAPTURED(launch, func,                                                              \
                         real(f, gx, gy, gz, bx, by, bz, shared, stream, params, extra));           \
+    }                                                                                              \
+    EXPORT CUresult CUDAAPI name(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, \
+                                 unsigned by, unsigned bz, unsigned shared, CUstream stream,       \
+                                 void **params, void **extra)                                      \
+    {                                                                                              \
+        PASS_ON(name, name##_captured, f, gx, gy, gz, bx, by, bz, shared, stream, params, extra);  \
     }
 LAUNCH_KERNEL(cuLaunchKernel, false)
 LAUNCH_KERNEL(cuLaunchKernel_ptsz, true)
 
 #define LAUNCH_COOPERATIVE(name, ptsz)                                                             \
-    EXPORT CUresult CUDAAPI name(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, \
-                                 unsigned by, unsigned bz, unsigned shared, CUstream stream,       \
-                                 void **params)                                                    \
+    static inline CUresult name##_captured(                                                        \
+        __typeof__(name) *real, CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,  \
+        unsigned by, unsigned bz, unsigned shared, CUstream stream, void **params)                 \
     {                                                                                              \
-        __typeof__(name) *real = REAL(name);                                                       \
         const struct func *func = matched(f);                                                      \
         if (__builtin_expect(!func, 1))                                                            \
             return real(f, gx, gy, gz, bx, by, bz, shared, stream, params);                        \
@@ -74,15 +78,20 @@ LAUNCH_KERNEL(cuLaunchKernel_ptsz, true)
                                        shared, { stream, ptsz }, params,                           \
                                        NULL };                                                     \
         return CAPTURED(launch, func, real(f, gx, gy, gz, bx, by, bz, shared, stream, params));    \
+    }                                                                                              \
+    EXPORT CUresult CUDAAPI name(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, \
+                                 unsigned by, unsigned bz, unsigned shared, CUstream stream,       \
+                                 void **params)                                                    \
+    {                                                                                              \
+        PASS_ON(name, name##_captured, f, gx, gy, gz, bx, by, bz, shared, stream, params);         \
     }
 LAUNCH_COOPERATIVE(cuLaunchCooperativeKernel, false)
 LAUNCH_COOPERATIVE(cuLaunchCooperativeKernel_ptsz, true)
 
 #define LAUNCH_EX(name, ptsz)                                                                      \
-    EXPORT CUresult CUDAAPI name(const CUlaunchConfig *c, CUfunction f, void **params,             \
-                                 void **extra)                                                     \
+    static inline CUresult name##_captured(__typeof__(name) *real, const CUlaunchConfig *c,        \
+                                           CUfunction f, void **params, void **extra)              \
     {                                                                                              \
-        __typeof__(name) *real = REAL(name);                                                       \
         const struct func *func = c ? matched(f) : NULL;                                           \
         if (__builtin_expect(!func, 1))                                                            \
             return real(c, f, params, extra);                                                      \
@@ -94,6 +103,11 @@ LAUNCH_COOPERATIVE(cuLaunchCooperativeKernel_ptsz, true)
                                        params,                                                     \
                                        extra };                                                    \
         return CAPTURED(launch, func, real(c, f, params, extra));                                  \
+    }                                                                                              \
+    EXPORT CUresult CUDAAPI name(const CUlaunchConfig *c, CUfunction f, void **params,             \
+                                 void **extra)                                                     \
+    {                                                                                              \
+        PASS_ON(name, name##_captured, c, f, params, extra);                                       \
     }
 LAUNCH_EX(cuLaunchKernelEx, false)
 LAUNCH_EX(cuLaunchKernelEx_ptsz, true)

@@ -28,6 +28,28 @@
         _fn;                                                                                       \
     })
 
+/*
+ * A launch goes on to the hook of a library after us, where there is one (driver_after), with our work around it. That hook
+ * may find the driver's function by dlsym(), which gives ours: the same launch then comes again, and goes straight to
+ * the driver. @captured: a function with our work, whose first argument is where the launch goes on to.
+ */
+#define PASS_ON(name, captured, ...)                                                               \
+    do {                                                                                           \
+        __typeof__(name) *_real = REAL(name), *_after = atomic_load_relaxed(&driver_after.name);   \
+        if (__builtin_expect(!_after, 1))                                                          \
+            return captured(_real, __VA_ARGS__);                                                   \
+        if (hook_passed_on)                                                                        \
+            return _real(__VA_ARGS__);                                                             \
+        hook_passed_on = true;                                                                     \
+        CUresult _passed = captured(_after, __VA_ARGS__);                                          \
+        hook_passed_on = false;                                                                    \
+        return _passed;                                                                            \
+    } while (0)
+
+/* The calling thread is in the hook of a library after us. */
+extern __thread
+    __attribute__((tls_model("initial-exec"), visibility("hidden"))) bool hook_passed_on;
+
 /* Does @work after a driver call that succeeded, where the session is armed. */
 #define AFTER_SUCCESS(result, work)                                                                \
     do {                                                                                           \

@@ -527,6 +527,22 @@ static void status_told(const char *what, pid_t pid)
     told(what, WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
 }
 
+/* plugin PATH SYMBOL...: these functions are from now on what the plugin's own scope gives it */
+static void plugin(const char *op, char **w)
+{
+    void *lib = dlopen(w[1], RTLD_NOW | RTLD_LOCAL | (!strcmp(op, "plugin") ? 0 : RTLD_DEEPBIND));
+    void *(*entry_of)(const char *) =
+        lib ? (void *(*)(const char *))dlsym(lib, "plugin_entry") : NULL;
+    for (char **symbol = w + 2; entry_of && *symbol; symbol++)
+        for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++)
+            if (!strcmp(entries[i].symbol, *symbol))
+                entries[i].found = entry_of(*symbol);
+    if (!entry_of) {
+        fprintf(stderr, "driver_calls: no plugin %s\n", w[1]);
+        exit(2);
+    }
+}
+
 /* Return: the next line. */
 static int process_line(const char *op, char **w, int line, struct where at)
 {
@@ -588,6 +604,8 @@ static int process_line(const char *op, char **w, int line, struct where at)
     } else if (!strcmp(op, "dlopen")) { /* for this program alone, as Python loads its modules */
         if (!dlopen(w[1], RTLD_NOW | RTLD_LOCAL))
             exit(2);
+    } else if (!strcmp(op, "plugin") || !strcmp(op, "deepplugin")) {
+        plugin(op, w);
     } else if (!strcmp(op, "close")) {
         dlclose(library);
     } else if (!strcmp(op, "store")) { /* a word of pinned memory */

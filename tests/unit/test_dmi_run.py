@@ -4,14 +4,18 @@ import os
 import pathlib
 import re
 import shutil
+import shlex
+import signal
 import stat
 import subprocess
+import sys
 
 import pytest
 
-from harness import DMI_RUN, ROOT
+from harness import BUILD, DMI_RUN, ROOT, STANDIN
 
 pytestmark = pytest.mark.built(DMI_RUN)
+LINKED = BUILD / "tests" / "preload" / "driver_calls_link"  # linked against the driver by name
 GOOD = """hookspec: 1
 name: good
 vars: {a: 1}
@@ -22,12 +26,12 @@ UUID = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-
 BAD = GOOD.replace("f32", "f33").replace("kernel", "kernal")
 
 
-def any_library(folder):
+def any_library(folder, name="libdmi_preload.so"):
     """A shared library that does nothing to a program, under a name of ours."""
     for line in open("/proc/self/maps", encoding="ascii"):
         path = line.split()[-1]
         if "/libc.so" in path or "/libc-" in path:
-            return shutil.copy(pathlib.Path(path).with_name("libm.so.6"), folder / "libdmi_preload.so")
+            return shutil.copy(pathlib.Path(path).with_name("libm.so.6"), folder / name)
     raise FileNotFoundError("libm.so.6")
 
 
@@ -208,3 +212,126 @@ def test_a_command_that_cannot_be_executed_is_126(case):
 def test_a_signal_that_ends_the_command_is_seen(case):
     done = case.run("--spec", "good.yaml", "--", "sh", "-c", "kill -9 $$")
     assert done.returncode == -9, done
+
+
+# ---- processes that the library is not in ----
+
+LOADS = "import ctypes, sys, time; time.sleep(float(sys.argv[1])); ctypes.CDLL('./libcuda.so.1'); time.sleep(60)"
+WAIT = "i=0; until [ -s said ] || [ $((i += 1)) -gt 100 ]; do sleep 0.1; done"
+
+
+class Watched(Case):
+    """Commands with processes that load a libcuda.so.1; what is said of them is in the file `said`."""
+
+    def __init__(self, folder, library):
+        super().__init__(folder, library)
+        any_library(folder, "libcuda.so.1")
+        (folder / "loads.py").write_text(LOADS)
+        (folder / "wait.sh").write_text(WAIT)
+
+    def shell(self, script, log="said"):
+        """Runs @script: WAIT waits until something was said, 10 s at most; LOADS N loads the driver after N seconds.
+        Return: (the words that it printed, the lines that were said)"""
+        text = script.replace("WAIT", "sh wait.sh").replace("LOADS", f"{shlex.quote(sys.executable)} loads.py")
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("DMI_", "LD_"))}
+        clean.update(DMI_PRELOAD_PATH=str(self.library), ASAN_OPTIONS="verify_asan_link_order=0")
+        words = [DMI_RUN, "--spec", "good.yaml", *(["--log", log] if log else []), "--", "sh", "-c", text]
+        with open(self.folder / ("stderr" if log else "said"), "ab") as err:
+            done = subprocess.run(list(map(str, words)), cwd=self.folder, env=clean, text=True, timeout=60, stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, stderr=err)
+        said = self.folder / "said"
+        return done.stdout.split(), said.read_text().splitlines() if said.exists() else []
+
+
+@pytest.fixture
+def watched(tmp_path):
+    (tmp_path / "good.yaml").write_text(GOOD)
+    return Watched(tmp_path, any_library(tmp_path))
+
+
+PYTHON = os.path.realpath(sys.executable)
+NAMED = re.compile(r"dmi: process (\d+) \((.*)\) has loaded the CUDA driver without (\S+): nothing of it is captured; (.*)")
+CLEARED, IGNORED = "it was started without LD_PRELOAD", "the loader did not follow LD_PRELOAD"
+
+
+@pytest.mark.parametrize("script, why", [
+    pytest.param("env -u LD_PRELOAD LOADS 0 & echo $!; WAIT; kill $!", CLEARED, id="a child without LD_PRELOAD"),
+    pytest.param("env -i LOADS 0 & echo $!; WAIT; kill $!", CLEARED, id="a child with a cleared environment"),
+    pytest.param("LD_PRELOAD=/nowhere/libdmi_preload.so LOADS 0 & echo $!; WAIT; kill $!", IGNORED, id="a child whose loader ignores it"),
+    pytest.param("(WAIT; kill $$) & echo $$; exec env -u LD_PRELOAD LOADS 0", CLEARED, id="the command itself"),
+    pytest.param("sh -c 'env -u LD_PRELOAD LOADS 0 & echo $!; WAIT; kill $!'; true", CLEARED, id="a grandchild"),
+    pytest.param("sh -c 'env -u LD_PRELOAD LOADS 2 & echo $! | tee pid; sleep 1'; WAIT; kill $(cat pid)", CLEARED, id="a child whose parent has ended"),
+    pytest.param("LOADS 0 & a=$!; sleep 1; env -u LD_PRELOAD LOADS 0 & echo $!; WAIT; kill $a $!", CLEARED, id="beside one with the library"),
+])
+def test_a_process_without_the_library_is_named(watched, script, why):
+    printed, said = watched.shell(script)
+    named = [NAMED.fullmatch(line) for line in said]
+    assert len(said) == 1 and named[0], said
+    assert named[0].groups()[:3] == (printed[0], PYTHON, "libdmi_preload.so") and named[0][4].startswith(why), (printed, said)
+
+
+@pytest.mark.built(LINKED, STANDIN / "libcuda.so.1")
+def test_a_program_linked_against_the_driver_is_named(watched):
+    (watched.folder / "script").write_text("init 0\nsleep 60000\n")
+    start = f"env -u LD_PRELOAD LD_LIBRARY_PATH={shlex.quote(str(STANDIN))} {shlex.quote(str(LINKED))} script link"
+    printed, said = watched.shell(f"{start} >/dev/null & echo $!; WAIT; kill $!")
+    assert len(said) == 1 and f"process {printed[0]} ({os.path.realpath(LINKED)})" in said[0], (printed, said)
+
+
+def test_an_executable_is_named_once(watched):
+    _, said = watched.shell("for i in 1 2 3; do env -u LD_PRELOAD LOADS 0 & pids=\"$pids $!\"; done; WAIT; sleep 1.5; kill $pids")
+    assert len(said) == 1, said
+
+
+def test_processes_with_the_library_and_those_without_a_driver_are_not_named(watched):
+    _, said = watched.shell("LOADS 0 & a=$!; env -u LD_PRELOAD sleep 9 & sleep 1.5; kill $a $!")
+    assert not said, said
+
+
+def test_it_is_said_on_stderr(watched):
+    printed, said = watched.shell("env -u LD_PRELOAD LOADS 0 & echo $!; WAIT; kill $!", log=None)
+    assert len(said) == 1 and NAMED.fullmatch(said[0])[1] == printed[0], said
+
+
+def test_with_log_none_nothing_is_said(watched):
+    watched.shell("env -u LD_PRELOAD LOADS 0 & sleep 1; kill $!", log="none")
+    assert (watched.folder / "stderr").read_bytes() == b""
+
+
+STATE = """
+import os, signal, sys, time
+try:
+    os.waitpid(-1, os.WNOHANG)
+    print("a child")
+except ChildProcessError:
+    print("no child")
+print(os.getpid(), os.getppid(), os.getsid(0), os.getpgid(0), sorted(signal.sigpending()), sorted(os.listdir("/proc/self/fd")),
+      [os.readlink(f"/proc/self/fd/{i}") for i in (0, 1, 2)])
+"""
+
+
+def test_the_command_is_as_it_would_be_alone(watched):
+    """Its process id is dmi-run's, it has no child, no descriptor and no signal that it did not have."""
+    words = [sys.executable, "-c", STATE]
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("DMI_", "LD_"))}
+    clean.update(DMI_PRELOAD_PATH=str(watched.library), ASAN_OPTIONS="verify_asan_link_order=0")
+
+    def blocked():
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    said = []
+    for front in ([], [str(DMI_RUN), "--spec", "good.yaml", "--"]):
+        with open(watched.folder / "err", "wb") as err, \
+                subprocess.Popen(front + words, cwd=watched.folder, env=clean, stdout=subprocess.PIPE, stderr=err, stdin=subprocess.DEVNULL,
+                                 text=True, preexec_fn=blocked) as p:
+            out = p.communicate(timeout=60)[0]
+        said.append(re.sub(r"pipe:\[\d+\]", "pipe", out.replace(str(p.pid), "ITS PID")))
+    assert said[0] == said[1] and said[0].startswith("no child\nITS PID"), said
+
+
+def test_the_watch_ends_with_the_command(watched):
+    """Whoever reads stderr to its end waits for the command, and for nothing else."""
+    words = [DMI_RUN, "--spec", "good.yaml", "--", "sh", "-c", "sleep 1; kill -9 $$"]
+    p = subprocess.Popen([str(w) for w in words], cwd=watched.folder, stderr=subprocess.PIPE,
+                         env={**os.environ, "DMI_PRELOAD_PATH": str(watched.library), "ASAN_OPTIONS": "verify_asan_link_order=0"})
+    _, err = p.communicate(timeout=20)
+    assert p.returncode == -9 and not err, (p.returncode, err)

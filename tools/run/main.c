@@ -5,6 +5,7 @@
  */
 #include "core/cleanup.h"
 #include "policy/spec.h"
+#include "tools/run/watch.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -50,7 +51,8 @@ static const char usage[] =
     "  --help, --version\n"
     "\n"
     "COMMAND inherits everything, and so do its children; each process that launches CUDA kernels\n"
-    "makes a folder of its own in DIR. Look into it with dmi-dump.\n"
+    "makes a folder of its own in DIR. Look into it with dmi-dump. A process that loads the CUDA\n"
+    "driver and is started without the library is named in the log.\n"
     "Exit status: COMMAND's; 126 or 127 if it cannot be run; 2 for wrong usage, and for a bad "
     "spec\n"
     "with --check or --strict. Without --strict a bad spec is reported and COMMAND runs without\n"
@@ -318,9 +320,12 @@ static bool arm(const struct options *o, const char *const *vars, size_t n_vars)
     _cleanup_(freep) char *log = NULL;
     if (here && asprintf(&log, "%s/%s", here, o->log) < 0)
         return false;
-    return set("DMI_SPEC", spec) && set("DMI_OUT", out) && set_vars(vars, n_vars) &&
-           set("DMI_LOG", log ? log : o->log) && set("DMI_RING_BYTES", o->ring_bytes) &&
-           set_job() && set_preload(library);
+    if (!set("DMI_SPEC", spec) || !set("DMI_OUT", out) || !set_vars(vars, n_vars) ||
+        !set("DMI_LOG", log ? log : o->log) || !set("DMI_RING_BYTES", o->ring_bytes) ||
+        !set_job() || !set_preload(library))
+        return false;
+    watch_start(strrchr(library, '/') + 1, getenv("DMI_LOG"));
+    return true;
 }
 
 int main(int argc, char **argv)

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""16 threads launch kernels and build graphs at once, over several contexts and devices, and the process may end at any moment."""
+import pytest
+
+from harness import BUILD
+from kit import filled, site, spec
+
+CLIENT = BUILD / "tests" / "preload" / "many_threads"
+TEXT = spec(site("block", layer="occ"), head="ring: {bytes: 1M, slots: 1024}\noverload: {mode: complete, wait_ms: 5000}\n")
+SMALL = spec(site("block"), head="ring: {bytes: 4K, slots: 16}\noverload: {mode: drop}\n")
+WORDS = 64
+
+
+def right(bench, run):
+    """Each record holds what one launch wrote; a mixture of two would not."""
+    wrong = [r.words[:4] for r in run.of(0) if r.words != filled(r.words[0] >> 16, WORDS)]
+    bench.check(not wrong, "each record is what one kernel wrote", wrong[:4])
+    numbers = [r.launch for r in run.of(0)]
+    bench.check(numbers == sorted(numbers), "launch numbers rise", numbers[:8])
+
+
+@pytest.mark.parametrize("devices", (1, 3))
+def test_all_at_once(bench, devices):
+    r = bench.alike("16 threads", [], TEXT, command=[CLIENT, devices, "join"], DMI_STANDIN_DEVICES=devices)
+    if not bench.check(r.code == 0 and len(r.folders) == 1, "one run was written", r.stderr[-600:]):
+        return
+    run, said = r.run(), [tuple(map(int, line.split())) for line in r.stdout.splitlines()]
+    held = [(0, 0)] * len(said)
+    for record in run.of(0):
+        seed = record.words[0] >> 16
+        n, total = held[seed // 4096]
+        held[seed // 4096] = n + 1, total + seed
+    bench.check(held == said and len(said) == 16, "the run holds what each thread launched", f"{held} of {said}; {r.stderr[-600:]}")
+    bench.check(not run.balance() and not run.counters.dropped_sum(0).records, "all is captured, and accounted for",
+                f"{run.balance()} {run.counters.dropped[0]}")
+    right(bench, run)
+
+
+def test_a_small_ring_drops_and_the_sums_are_right(bench):
+    r = bench.alike("16 threads and a small ring", [], SMALL, command=[CLIENT, 2, "join"], DMI_STANDIN_DEVICES=2)
+    if bench.check(len(r.folders) == 1, "one run was written", r.stderr[-600:]):
+        run, launches = r.run(), sum(int(line.split()[0]) for line in r.stdout.splitlines())
+        bench.check(not run.balance() and run.counters.expected[0].records == launches, "every launch is accounted for",
+                    f"{run.balance()} {run.counters.expected[0]} of {launches}")
+        right(bench, run)
+
+
+@pytest.mark.parametrize("end, code", [("exit", 5), ("_exit", 5), ("return", 5), ("thread", 5), ("kill", -9)])
+def test_the_process_ends_while_all_launch(bench, end, code):
+    for ms in (0, 60, 300):
+        r = bench.run([], TEXT, command=[CLIENT, 2, end, ms], DMI_STANDIN_DEVICES=2, DMI_STANDIN_DELAY_SEED=ms + 1)
+        what = f"{end} after {ms} ms"
+        bench.check((r.code, r.stdout) == (code, ""), f"{what}: the process ends as it would alone", f"{r.said()} {r.stderr[-600:]}")
+        if not bench.check(len(r.folders) == 1, f"{what}: one run was written", r.stderr[-600:]):
+            continue
+        run = r.run()
+        right(bench, run)
+        if end != "kill":
+            bench.check(not run.balance(), f"{what}: every record is accounted for", f"{run.balance()}; {r.stderr[-600:]}")
+            continue
+        c, held = run.counters, len(run.of(0))
+        bench.check(c.state == 1 and c.captured[0].records <= held and held + c.dropped_sum(0).records <= c.expected[0].records,
+                    f"{what}: what is missing is known", f"{c.expected} {c.captured} {c.dropped} {held} {c.state}")

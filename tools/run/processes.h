@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Processes, as /proc shows them: who descends from whom, and what is loaded into one. Init only: one thread.
+ */
+#ifndef TOOLS_RUN_PROCESSES_H
+#define TOOLS_RUN_PROCESSES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct process {
+    pid_t pid, parent;
+    uint64_t start; /* with the id it names a process for good: ids come back */
+    uint64_t stack; /* where its stack starts: another one after each execve. 0: not ours to know */
+    int state;      /* of the owner of the list; 0 in a new one */
+    bool wanted;    /* the same, false */
+};
+
+struct processes {
+    struct process *list; /* by id */
+    size_t n;
+};
+
+/**
+ * processes_read() - all processes that there are now
+ * @all: is emptied first. Return: 0 or -errno.
+ * Source: proc(5), /proc/PID/stat
+ */
+int processes_read(struct processes *all);
+
+/* Frees the list. Accepts an empty one. */
+void processes_deinit(struct processes *all);
+
+/* The process of this id in @all, NULL: none. */
+struct process *processes_find(const struct processes *all, pid_t pid);
+
+/* What a process has loaded. */
+enum process_has {
+    PROCESS_UNKNOWN = 0, /* it has ended, or we may not look */
+    PROCESS_NEITHER,
+    PROCESS_DRIVER, /* the driver, without the library */
+    PROCESS_LIBRARY,
+};
+
+/**
+ * process_has() - does process @pid have the driver, or the file @library (its last name), loaded?
+ * Reads no further than to the library.
+ */
+enum process_has process_has(pid_t pid, const char *library);
+
+/* Was @pid started with an LD_PRELOAD that names @library? false also where we may not look. */
+bool process_asked_for(pid_t pid, const char *library);
+
+#endif
