@@ -6,6 +6,7 @@ here works around it. tests/preload/witness.c writes down every pointer that it 
 has a wrapper, the driver's everywhere else. ./bootstrap test fetches the runtimes (tools/setup/runtimes.txt); the
 newest belongs to the toolchain.
 """
+import re
 import shutil
 
 import pytest
