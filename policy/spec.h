@@ -22,6 +22,9 @@
 
 enum spec_when { SPEC_AFTER = 0, SPEC_BEFORE = 1 };
 
+/* What happens where the tensor lies in memory that another process or device writes or reads. */
+enum spec_shared { SPEC_SHARED_REFUSE = 0, SPEC_SHARED_ALLOW = 1 };
+
 /* What happens at a site. */
 enum spec_action { SPEC_CAPTURE = 0 /* the tensor is copied into a record */ };
 
@@ -47,6 +50,7 @@ struct spec_site {
     struct expr *layer;                         /* from `occ`; NULL: the site has no layer */
     enum spec_when when;
     enum spec_action action;
+    enum spec_shared shared_memory;
     int line; /* of the entry, for messages */
 };
 
@@ -67,6 +71,8 @@ struct spec_site {
     PART("layer", false, layer)                                                                    \
     KEY("when", false, word, when, WORDS([SPEC_AFTER] = "after", [SPEC_BEFORE] = "before"))        \
     KEY("action", false, word, action, WORDS([SPEC_CAPTURE] = "capture"))                          \
+    KEY("shared_memory", false, word, shared_memory,                                               \
+        WORDS([SPEC_SHARED_REFUSE] = "refuse", [SPEC_SHARED_ALLOW] = "allow"))                     \
     KEY("row", false, row, about.row, NULL)                                                        \
     KEY("scale", false, scale, about.scale, NULL)                                                  \
     KEY("note", false, text, about.note, NULL)
@@ -107,6 +113,8 @@ struct spec {
     size_t n_absent;
     uint64_t ring_bytes; /* 0: not said */
     uint32_t ring_slots; /* 0: not said */
+    uint64_t keep_free;  /* bytes of device memory that copies in graphs leave alone */
+    bool keep_free_said;
     enum spec_overload overload;
     uint64_t overload_wait_ns; /* SPEC_OVERLOAD_COMPLETE's bound; 100 ms if the file does not say */
     void *regexes;             /* compiled, private to spec_match.c */

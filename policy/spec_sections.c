@@ -214,10 +214,18 @@ static bool ring_slots(struct loader *l, const struct tree_node *node, void *int
     return !(n & (n - 1));
 }
 
+static bool keep_free(struct loader *l, const struct tree_node *node, void *into, const void *arg)
+{
+    struct spec *spec = into;
+    spec->keep_free_said = value_size(l, node, &spec->keep_free, arg);
+    return spec->keep_free_said;
+}
+
 static const struct key ring_keys[] = {
     { "bytes", false, ring_bytes, offsetof(struct spec, ring_bytes),
       RANGE(4096, (int64_t)1 << 40) },
     { "slots", false, ring_slots, offsetof(struct spec, ring_slots), RANGE(2, 1 << 24) },
+    { "keep_free", false, keep_free, 0, RANGE(0, (int64_t)1 << 46) },
 };
 
 bool section_ring(struct loader *l, const struct tree_node *node, void *into, const void *arg)

@@ -9,6 +9,7 @@
 #include "preload/base/session.h"
 #include "preload/capture/action.h"
 #include "preload/capture/forward.h"
+#include "preload/capture/regions.h"
 #include "preload/context/device.h"
 #include "preload/context/lifetime.h"
 #include "preload/graph/exec.h"
@@ -76,6 +77,7 @@ static void in_child(void)
     functions_reset();
     order_reset();
     exec_reset();
+    regions_reset();
 }
 
 static uint64_t exit_bound_ns(void)

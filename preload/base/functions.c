@@ -3,11 +3,11 @@
 
 #include "core/atomic.h"
 #include "core/cleanup.h"
-#include "core/log.h"
 #include "preload/base/demangle.h"
 #include "preload/base/driver.h"
 #include "preload/base/handles.h"
 #include "preload/base/session.h"
+#include "preload/base/stream.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -18,6 +18,7 @@ struct known {
     const void *owner;
     enum func_type type;
     bool undecided; /* nobody could demangle its name: it is looked up again once somebody can */
+    bool nameless;  /* the driver did not tell its name: it is looked up again with one */
     char *name;     /* where it is needed again and the driver cannot be asked for it; else NULL */
 };
 
@@ -42,7 +43,7 @@ struct answer {
     const struct func *func;
     const void *owner;
     enum func_type type;
-    bool undecided;
+    bool undecided, nameless;
     char *name; /* moved to the table if it is needed again */
 };
 
@@ -59,6 +60,7 @@ static void fill(struct known *k, struct answer *answer)
     free(k->name);
     *k = (struct known){ .owner = answer->owner, .type = answer->type };
     k->undecided = answer->undecided;
+    k->nameless = answer->nameless;
     if (answer->undecided || !driver_names(answer->type))
         k->name = steal_ptr(answer->name);
     if (k->undecided)
@@ -87,22 +89,10 @@ static void forget_answer(const void *handle)
     handles_set(&answers, handle, NULL);
 }
 
-/* Whoever looks a function up through the library says its name: these were looked up past it. */
-static void report_nameless(void)
-{
-    static int reported;
-    int before = 0;
-    if (atomic_cas_acq_rel(&reported, &before, 1))
-        log_line("this driver does not tell the names of kernels (CUDA 12.3 is the first that "
-                 "does): those looked up where the library cannot see it are not captured");
-}
-
 /* Each call is for one kind of handle: drivers read the handle as what the call says it is. */
 static char *name_from_driver(const void *handle, enum func_type type)
 {
     const char *name = NULL;
-    if (!driver_names(type))
-        report_nameless();
     CUresult r = CUDA_ERROR_NOT_SUPPORTED;
     if (type == FUNC_KERNEL && driver_table.cuKernelGetName)
         r = driver_table.cuKernelGetName(&name, (CUkernel)handle);
@@ -127,7 +117,7 @@ static const struct func *resolve(const struct spec *spec, const void *handle,
         free(name);
         return &func_unmatched;
     }
-    atomic_store_release(&any_matched, true); /* to functions_matched() */
+    functions_expect();
     *func = (struct func){ .name = name, .match = match, .handle = handle, .type = a->type };
     func->layout = layouts_ask(handle, a->type);
     if (!func->layout)
@@ -185,8 +175,9 @@ const struct func *functions_add(const struct spec *spec, const void *handle, en
     /* asked for again while its module lives: the same function */
     pthread_mutex_lock(&lock);
     const struct known *k = handles_find(&table, handle);
-    const struct func *func =
-        k && (!owner || k->owner == answer.owner) ? functions_find(handle) : NULL;
+    const struct func *func = k && (!owner || k->owner == answer.owner) && !(name && k->nameless)
+                                  ? functions_find(handle)
+                                  : NULL;
     pthread_mutex_unlock(&lock);
     if (func)
         return func;
@@ -195,12 +186,21 @@ const struct func *functions_add(const struct spec *spec, const void *handle, en
         session_give_up_all("no memory for the name of a kernel");
     answer.name = own;
     answer.func = own ? resolve(spec, handle, &answer) : &func_unmatched;
+    answer.nameless = !own;
     answer.undecided =
         own && answer.func == &func_unmatched && demangle_is_for(own) && !demangle_can();
     func = answer.func;
     keep(handle, &answer);
     own = answer.name; /* NULL where the table has it */
     return func;
+}
+
+void functions_add_listed(const struct spec *spec, const void *handle, enum func_type type,
+                          const void *owner)
+{
+    _cleanup_(freep) char *name = name_from_driver(handle, type);
+    if (name)
+        functions_add(spec, handle, type, name, owner);
 }
 
 /* What is known of @handle; its name is to be freed. Return: false: nothing. */
@@ -227,6 +227,22 @@ void functions_add_of_kernel(const struct spec *spec, CUfunction function, CUker
     functions_add(spec, function, FUNC_FUNCTION, name, a.owner);
 }
 
+/*
+ * What a handle is that was looked up where the library cannot see it: of the calls for functions this one is known to
+ * give an error for a kernel, where others read what is not there. Kernels stay unknown.
+ */
+static enum func_type kind_of(const void *handle)
+{
+    int value;
+    if (!driver_table.cuFuncGetAttribute)
+        return FUNC_UNKNOWN;
+    struct stream_relaxed relaxed = stream_relax();
+    CUresult r = driver_table.cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
+                                                 (CUfunction)handle);
+    stream_unrelax(&relaxed);
+    return r == CUDA_SUCCESS ? FUNC_FUNCTION : FUNC_UNKNOWN;
+}
+
 /* The answer for what nobody can be asked about. */
 static const struct func *leave_alone(const void *handle)
 {
@@ -245,6 +261,8 @@ const struct func *functions_lookup(const void *handle, enum func_type type)
         return &func_unmatched;
     if (known_before(handle, &a))
         type = a.type;
+    else if (type == FUNC_UNKNOWN)
+        type = kind_of(handle);
     _cleanup_(freep) char *name = a.name;
     return type == FUNC_UNKNOWN ? leave_alone(handle)
                                 : functions_add(session.spec, handle, type, name, a.owner);
@@ -336,6 +354,11 @@ const char *functions_of_site(uint32_t site)
     struct of_site search = { .site = site };
     handles_each(&answers, name_if_of_site, &search);
     return search.name;
+}
+
+void functions_expect(void)
+{
+    atomic_store_release(&any_matched, true); /* to functions_matched() */
 }
 
 bool functions_matched(void)

@@ -67,10 +67,14 @@ void functions_drop_owner(const void *owner);
  */
 void functions_drop_functions(void);
 
+/* The same for what the driver lists as @owner's; where it does not tell the name, the application's lookup will. */
+void functions_add_listed(const struct spec *spec, const void *handle, enum func_type type,
+                          const void *owner);
+
 /**
  * functions_lookup() - the entry of @handle at a launch, or of a node's kernel
  * @type: what it is where it is not known here. FUNC_UNKNOWN at a launch, where a kernel may be given as a function:
- * then nobody is asked, as drivers read a handle as what the call says it is.
+ * then a kernel is not asked, as drivers read a handle as what the call says it is.
  * From the cache or, once, from the driver. Thread: any that entered the session. Return: never NULL.
  */
 const struct func *functions_lookup(const void *handle, enum func_type type);
@@ -78,7 +82,10 @@ const struct func *functions_lookup(const void *handle, enum func_type type);
 /* Launches of @func can be neither captured nor counted from here on: its sites are switched off, and @why is said. */
 void functions_give_up(const struct func *func, const char *why);
 
-/* Has any function matched the spec so far? Takes no lock. Thread: any. */
+/* A function of the spec's will be looked up. Thread: any. */
+void functions_expect(void);
+
+/* Has any function matched the spec so far, or is one to be expected? Takes no lock. Thread: any. */
 bool functions_matched(void);
 
 /* A kernel that matched the site and is still loaded, NULL: there is none. Thread: any. */

@@ -228,6 +228,15 @@ struct params_layout *layouts_find(const void *owner, const char *name)
     return copy;
 }
 
+bool layouts_has(const void *owner)
+{
+    pthread_mutex_lock(&lock);
+    const struct noted *noted = handles_find(&table, owner);
+    bool any = noted && noted->n;
+    pthread_mutex_unlock(&lock);
+    return any;
+}
+
 void layouts_drop(const void *owner)
 {
     if (handles_find(&table, owner))

@@ -42,6 +42,9 @@ void layouts_note_file(const struct spec *spec, const void *owner, bool library,
 /* The layout of @owner's kernel @name. Return: NULL if none is known; free() it. Thread: any. */
 struct params_layout *layouts_find(const void *owner, const char *name);
 
+/* Is anything kept of @owner: has it kernels that the spec names? Thread: any. */
+bool layouts_has(const void *owner);
+
 /* @owner ends. Thread: any. */
 void layouts_drop(const void *owner);
 

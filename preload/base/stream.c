@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/base/stream.h"
 
+#include "core/atomic.h"
 #include "preload/base/driver.h"
 
 #include <stddef.h>
@@ -59,4 +60,25 @@ void stream_unrelax(struct stream_relaxed *before)
 {
     if (before->exchanged)
         driver_table.cuThreadExchangeStreamCaptureMode(&before->mode);
+}
+
+/* ------------------------------------------------------------------------- green contexts */
+
+static bool any_green; /* atomic */
+
+void stream_green_begins(void)
+{
+    atomic_store_relaxed(&any_green, true);
+}
+
+CUcontext stream_green_context(struct stream stream)
+{
+    CUgreenCtx green = NULL;
+    CUcontext context = NULL;
+    if (!atomic_load_relaxed(&any_green) || !stream.handle || !driver_table.cuStreamGetGreenCtx ||
+        !driver_table.cuCtxFromGreenCtx ||
+        driver_table.cuStreamGetGreenCtx(stream.handle, &green) != CUDA_SUCCESS || !green ||
+        driver_table.cuCtxFromGreenCtx(&context, green) != CUDA_SUCCESS)
+        return NULL;
+    return context;
 }

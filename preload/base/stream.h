@@ -23,6 +23,12 @@ bool stream_is_capturing(struct stream stream);
  */
 bool stream_capture(struct stream stream, CUgraph *graph, CUgraphNode *node);
 
+/* There are green contexts from here on: stream_green_context() has to ask. Thread: any. */
+void stream_green_begins(void);
+
+/* The context of the green context that @stream belongs to, NULL: to none. Thread: any. */
+CUcontext stream_green_context(struct stream stream);
+
 /* Between the two, calls of this thread break nobody's capture. */
 struct stream_relaxed {
     bool exchanged;

@@ -3,6 +3,8 @@
 
 #include "core/atomic.h"
 #include "preload/base/driver.h"
+#include "preload/base/stream.h"
+#include "preload/capture/regions.h"
 #include "preload/capture/params.h"
 
 #include <errno.h>
@@ -68,29 +70,85 @@ void plan_refused(uint32_t site, enum dmi_drop drop, struct site_plan *plan)
     *plan = (struct site_plan){ .site = site, .drop = (int)drop };
 }
 
-/* The allocation must be live and hold all that is read. */
-static bool within_allocation(const struct gather_plan *g, struct memory_range *range)
+/* The allocation or piece that @address lies in. The thread may be capturing: asking breaks nobody's capture. */
+static CUresult ask(uint64_t address, CUdeviceptr *base, size_t *size)
+{
+    struct stream_relaxed relaxed = stream_relax();
+    CUresult r = driver_table.cuMemGetAddressRange_v2(base, size, address);
+    stream_unrelax(&relaxed);
+    return r;
+}
+
+/* What is mapped in pieces goes on where a piece ends; an allocation does not. */
+static CUresult ask_all(const struct gather_plan *g, struct memory_range *range)
+{
+    CUdeviceptr base = 0;
+    size_t size = 0;
+    uint64_t end = g->first + g->n_touched;
+    CUresult r = ask(g->first, &base, &size);
+    *range = (struct memory_range){ .base = base, .size = r == CUDA_SUCCESS ? size : 0 };
+    while (r == CUDA_SUCCESS && range->base + range->size < end &&
+           regions_is_piece(range->base + range->size - 1)) {
+        r = ask(range->base + range->size, &base, &size);
+        if (r == CUDA_SUCCESS && base == range->base + range->size && size)
+            range->size += size;
+        else
+            break;
+    }
+    range->shared = regions_are_shared(range->base, range->size);
+    return r;
+}
+
+static bool knows(const struct memory_range *range, const struct gather_plan *g, uint64_t epoch)
+{
+    return range->size && range->epoch == epoch && g->first >= range->base &&
+           g->first - range->base < range->size;
+}
+
+/* Return: DROP_NONE, DMI_DROP_BAD_POINTER, DMI_DROP_COPY_FAILED. */
+static int within_memory(const struct gather_plan *g, struct memory_range *range, CUresult *answer)
 {
     uint64_t epoch = atomic_load_acquire(&session.memory_epoch); /* of session_memory_freed() */
-    if (!range->size || range->epoch != epoch || g->first < range->base ||
-        g->first - range->base >= range->size) {
-        CUdeviceptr base = 0;
-        size_t size = 0;
-        if (driver_table.cuMemGetAddressRange_v2(&base, &size, g->first) != CUDA_SUCCESS)
-            return false;
-        *range = (struct memory_range){ .base = base, .size = size, .epoch = epoch };
+    *answer = CUDA_SUCCESS;
+    if (!knows(range, g, epoch)) {
+        *answer = ask_all(g, range);
+        range->epoch = epoch;
+        if (*answer != CUDA_SUCCESS)
+            range->epoch = 0;
+        /* any other error says nothing of the memory */
+        if (*answer != CUDA_SUCCESS && *answer != CUDA_ERROR_NOT_FOUND &&
+            *answer != CUDA_ERROR_INVALID_VALUE)
+            return DMI_DROP_COPY_FAILED;
     }
     uint64_t at = g->first - range->base;
-    return at <= range->size && g->n_touched <= range->size - at;
+    return g->first >= range->base && at <= range->size && g->n_touched <= range->size - at
+               ? DROP_NONE
+               : DMI_DROP_BAD_POINTER;
 }
 
 int plan_check_memory(const struct site_plan *plan, uint32_t occurrence, struct memory_range *range)
 {
-    if (plan->drop != DROP_NONE || !plan->gather.n_bytes || within_allocation(&plan->gather, range))
+    CUresult answer;
+    if (plan->drop != DROP_NONE || !plan->gather.n_bytes)
         return plan->drop;
-    session_problem(plan->site, PROBLEM_BAD_POINTER,
-                    "occurrence %u: the tensor lies outside a live device allocation", occurrence);
-    return DMI_DROP_BAD_POINTER;
+    int drop = within_memory(&plan->gather, range, &answer);
+    if (drop == DMI_DROP_BAD_POINTER)
+        session_problem(plan->site, PROBLEM_BAD_POINTER,
+                        "occurrence %u: the tensor lies outside a live device allocation",
+                        occurrence);
+    if (drop == DMI_DROP_COPY_FAILED)
+        session_problem(plan->site, PROBLEM_COPY_FAILED,
+                        "occurrence %u: the driver does not say where memory lies: error %d",
+                        occurrence, (int)answer);
+    if (drop != DROP_NONE || !range->shared ||
+        session_site(plan->site)->shared_memory == SPEC_SHARED_ALLOW)
+        return drop;
+    session_problem(
+        plan->site, PROBLEM_UNSUPPORTED,
+        "the tensor lies in memory that is shared with another process or device, which "
+        "may write it before it is copied (shared_memory: allow captures it all the "
+        "same)");
+    return DMI_DROP_UNSUPPORTED;
 }
 
 bool plan_same(const struct site_plan *a, const struct site_plan *b)

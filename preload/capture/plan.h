@@ -33,9 +33,10 @@ void plan_site(uint32_t site, const struct expr_env *env, struct site_plan *plan
 void plan_refused(uint32_t site, enum dmi_drop drop, struct site_plan *plan);
 
 /**
- * plan_check_memory() - does all that the plan reads lie in a live allocation?
- * @range: the allocation as last asked for; asked for anew where memory may have been freed since
- * Calls the driver. Return: DROP_NONE, the plan's own drop reason, or DMI_DROP_BAD_POINTER, reported once a site.
+ * plan_check_memory() - may all that the plan reads be read: does it lie in live memory that is nobody else's?
+ * @range: the memory as last asked for; asked for anew where some may have been freed since
+ * Calls the driver. Return: DROP_NONE, the plan's own drop reason, or, reported once a site, DMI_DROP_BAD_POINTER,
+ * DMI_DROP_UNSUPPORTED (shared memory), DMI_DROP_COPY_FAILED (the driver did not say: it is asked again next time).
  */
 int plan_check_memory(const struct site_plan *plan, uint32_t occurrence,
                       struct memory_range *range);

@@ -31,10 +31,11 @@ struct record_note {
 };
 static_assert(sizeof(struct record_note) <= RING_USER_BYTES, "it is a slot's user data");
 
-/* An allocation that a site's pointer was last found in. */
+/* An allocation, or adjacent mapped pieces, that a site's pointer was last found in. */
 struct memory_range {
     uint64_t base, size; /* bytes; size 0: nothing known */
     uint64_t epoch;      /* session.memory_epoch when asked */
+    bool shared;         /* other processes write or read some of it */
 };
 
 /* Of a site of the spec; under the lock, by capture/forward.c and eager/launch.c. */
@@ -81,6 +82,7 @@ struct context {
     CUstream stream;         /* the drain's */
     void *desc_map;
     size_t n_desc_map;
+    uint64_t keep_free; /* bytes of device memory that graphs with copies leave alone */
 
     /* drain and encoder */
     pthread_t drain, encoder;

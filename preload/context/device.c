@@ -13,9 +13,10 @@
 #define MAX_DEFAULT_BYTES (256ull << 20)
 #define MIN_DEFAULT_BYTES (8ull << 20)
 #define FREE_SHARE        32 /* of the free device memory, where nobody said how much */
+#define KEEP_FREE_SHARE   64 /* of all device memory, where nobody said how much */
 
-/* kernels/build_fatbin.py writes it */
-extern const unsigned char dmi_fatbin[];
+/* kernels/build_fatbin.py writes both: machine code and PTX, and the PTX alone, as text */
+extern const unsigned char dmi_fatbin[], dmi_ptx[];
 
 static uint32_t wanted_slots(void)
 {
@@ -40,6 +41,23 @@ static uint64_t wanted_bytes(void)
     }
     bytes = (bytes + RING_ALIGN - 1) & ~(uint64_t)(RING_ALIGN - 1);
     return bytes < RING_MIN_BYTES ? RING_MIN_BYTES : bytes;
+}
+
+/* What a graph with copies may not take: room for the application's own graphs. */
+static uint64_t wanted_free(void)
+{
+    size_t free_bytes, total = 0;
+    if (session.spec->keep_free_said)
+        return session.spec->keep_free;
+    bool known = driver_table.cuMemGetInfo_v2(&free_bytes, &total) == CUDA_SUCCESS;
+    return known ? total / KEEP_FREE_SHARE : 0;
+}
+
+uint64_t device_free_bytes(void)
+{
+    size_t free_bytes, total;
+    bool known = driver_table.cuMemGetInfo_v2(&free_bytes, &total) == CUDA_SUCCESS;
+    return known ? free_bytes : UINT64_MAX;
 }
 
 /* Return: 0, or -EIO with the call's name in @err. */
@@ -79,11 +97,25 @@ static int load_function(struct err *err, CUfunction *f, CUmodule module, const 
     return 0;
 }
 
+/*
+ * The machine code is of a newer toolkit than an old driver's, whose promise to run it ends with its major version; the
+ * PTX is of the oldest version that ptxas takes it for.
+ */
+static CUresult load_module(CUmodule *module)
+{
+    CUresult r = driver_table.cuModuleLoadData(module, dmi_fatbin);
+    if (r == CUDA_ERROR_INVALID_IMAGE || r == CUDA_ERROR_NO_BINARY_FOR_GPU ||
+        r == CUDA_ERROR_INVALID_SOURCE)
+        r = driver_table.cuModuleLoadData(module, dmi_ptx);
+    return r;
+}
+
 static int load_kernels(struct err *err, struct context *c)
 {
     struct context_kernels *k = &c->kernels;
-    TRY(cuModuleLoadData, &c->module, dmi_fatbin);
-    int r = load_function(err, &k->open, c->module, "dmi_open");
+    int r = check(err, load_module(&c->module), "cuModuleLoadData");
+    if (!r)
+        r = load_function(err, &k->open, c->module, "dmi_open");
     if (!r)
         r = load_function(err, &k->close, c->module, "dmi_close");
     for (uint32_t i = 0; i < action_kernels.n && !r; i++)
@@ -148,6 +180,7 @@ int device_init(struct err *err, struct context *c)
 {
     uint32_t n_slots = wanted_slots();
     uint64_t n_bytes = wanted_bytes();
+    c->keep_free = wanted_free();
     TRY(cuCtxGetDevice, &c->device);
     int r = load_kernels(err, c);
     if (r)

@@ -25,4 +25,7 @@ void device_deinit(struct context *context);
 /* The CUDA context is gone, and with it all that lay on the device. Frees the memory on the host. */
 void device_forget(struct context *context);
 
+/* Device memory that is free in the current context; UINT64_MAX where the driver does not say. Calls the driver. */
+uint64_t device_free_bytes(void);
+
 #endif

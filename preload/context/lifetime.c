@@ -9,6 +9,7 @@
 #include "preload/base/stream.h"
 #include "preload/context/device.h"
 #include "preload/context/drain.h"
+#include "preload/context/staging.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -85,6 +86,20 @@ bool context_stop(struct context *c, uint64_t timeout_ns, enum dmi_drop reason)
     pthread_mutex_lock(&c->lock);
     pthread_mutex_unlock(&c->lock);
     return drain_stop(c, timeout_ns, reason);
+}
+
+void context_release(struct context *c)
+{
+    CUcontext popped;
+    if (atomic_load_acquire(&c->state) != CONTEXT_STOPPED || c->drain_runs || c->encoder_runs ||
+        !driver_table.cuCtxPushCurrent_v2 ||
+        driver_table.cuCtxPushCurrent_v2(c->handle) != CUDA_SUCCESS)
+        return;
+    staging_unpin(c->staging);
+    drain_free(c);
+    device_deinit(c);
+    driver_table.cuCtxPopCurrent_v2(&popped);
+    atomic_store_release(&c->state, CONTEXT_FAILED); /* to context_find() */
 }
 
 void context_detach(struct context *c)

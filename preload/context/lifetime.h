@@ -27,6 +27,12 @@ struct context *context_prepare(void);
 bool context_stop(struct context *context, uint64_t timeout_ns, enum dmi_drop reason);
 
 /*
+ * What the capture context allocated is given back, where the end of the CUDA context would not do so: memory of a green
+ * context is the device's. After context_stop(); it can not be resumed. Thread: the one that ends the CUDA context.
+ */
+void context_release(struct context *context);
+
+/*
  * Whoever is given the CUDA context's handle from here on finds no capture context under it; and the opposite, where
  * the CUDA context did not end. After context_stop(). Thread: the one that ends the CUDA context.
  */

@@ -34,6 +34,12 @@ struct staging *staging_new(uint64_t ring_bytes)
     return s;
 }
 
+void staging_unpin(struct staging *s)
+{
+    if (s)
+        driver_table.cuMemHostUnregister(s->map);
+}
+
 void staging_free(struct staging *s)
 {
     if (!s)

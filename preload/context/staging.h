@@ -40,6 +40,9 @@ struct staging {
 /* For a ring of @ring_bytes; pinned where the driver agrees. Return: NULL where there is no memory. */
 struct staging *staging_new(uint64_t ring_bytes);
 
+/* Its memory is no longer pinned. In the context that pinned it, while that lives. */
+void staging_unpin(struct staging *staging);
+
 /* Both threads have ended. Accepts NULL. */
 void staging_free(struct staging *staging);
 

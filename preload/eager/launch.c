@@ -115,6 +115,13 @@ static void launch_actions(const struct eager_launch *l, struct eager_job *job, 
             launch_action(l, job, &job->items[i]);
 }
 
+/* Streams of a green context may be used while another one is current: the launch runs, and is counted, in theirs. */
+static struct context *context_of(const struct eager_launch *l)
+{
+    CUcontext green = stream_green_context(l->stream);
+    return green && session_run() ? context_claim(green) : context_current();
+}
+
 void eager_before(const struct eager_launch *l, const struct func *func, struct eager_job *job)
 {
     struct eager_ranges ranges;
@@ -122,7 +129,7 @@ void eager_before(const struct eager_launch *l, const struct func *func, struct 
     job->captured = stream_is_capturing(l->stream);
     if (job->captured)
         return; /* nothing runs now: its copies are added when the graph is instantiated */
-    struct context *c = context_current();
+    struct context *c = context_of(l);
     if (!c || !c->sites) {
         if (session_run()) /* else the run could not be created, which was reported */
             functions_give_up(func, "was launched where there is no place for its context's state");

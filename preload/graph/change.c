@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the application changes in single nodes of an exec. */
-#include "preload/base/driver.h"
 #include "preload/context/lifetime.h"
 #include "preload/graph/exec.h"
 #include "preload/graph/instrument.h"
@@ -31,6 +30,8 @@ static void copy_changed(struct exec *x, struct graph_copy *c, const struct func
     if (c->dead)
         return;
     graph_plan_copy(c, func, k);
+    if (c->drop == DMI_DROP_COPY_FAILED)
+        x->plan.epoch = 0; /* the driver did not say: it is asked again before the next launch */
     if (c->number == PLAN_NONE || (!stale && plan_same(&before, &c->plan)))
         return;
     if (instrument_refresh(x->handle, &x->plan, c) == CUDA_SUCCESS || !plan_has_records(&c->plan))
@@ -71,16 +72,6 @@ static bool add_sites(struct exec *x, struct graph_kernel *kernel, const struct 
     return true;
 }
 
-/* Is the node of the exec on? */
-static bool is_on(const struct exec *x, CUgraphNode app)
-{
-    unsigned on = 1;
-    if (driver_table.cuGraphNodeGetEnabled &&
-        driver_table.cuGraphNodeGetEnabled(x->handle, exec_node(x, app), &on) != CUDA_SUCCESS)
-        on = 1;
-    return on != 0;
-}
-
 /* A node that was no site when the exec was instantiated. Its place among the others is unknown. */
 static struct graph_kernel *add_kernel(struct exec *x, CUgraphNode app, const struct func *func)
 {
@@ -88,7 +79,7 @@ static struct graph_kernel *add_kernel(struct exec *x, CUgraphNode app, const st
     return graph_plan_add_kernel(&x->plan, (struct graph_kernel){
                                                .app = app,
                                                .position = pair ? pair->position : PLAN_NONE,
-                                               .enabled = is_on(x, app),
+                                               .enabled = !pair || !pair->off,
                                                .func = func,
                                                .context = x->plan.context,
                                            });
@@ -136,6 +127,9 @@ void exec_kernel_changed(struct exec *x, CUgraphNode app, const CUDA_KERNEL_NODE
 void exec_node_enabled(struct exec *x, CUgraphNode app, bool on)
 {
     struct graph_kernel *kernel = kernel_of(x, app);
+    struct node_pair *pair = node_map_find(&x->plan.map, app);
     if (kernel)
         kernel->enabled = on;
+    if (pair)
+        pair->off = !on; /* it may become a site later */
 }

@@ -6,6 +6,7 @@
 #include "core/log.h"
 #include "preload/base/driver.h"
 #include "preload/base/handles.h"
+#include "preload/context/device.h"
 #include "preload/context/lifetime.h"
 #include "preload/graph/instrument.h"
 #include "preload/graph/order.h"
@@ -162,6 +163,9 @@ static struct exec *prepare_with_sites(struct context *c, CUgraph graph, unsigne
         return exec_left_alone(c, graph, DMI_DROP_UNSUPPORTED, "kernels may launch it");
     if (refusal != DROP_NONE)
         return exec_left_alone(c, graph, refusal, "this context has no ring");
+    if (order_has_users(graph) && !order_users_are_copied())
+        return exec_left_alone(c, graph, DMI_DROP_UNSUPPORTED,
+                               "it holds user objects, whose references a clone would share");
     struct exec *x = exec_new(&err, c, graph, DROP_NONE);
     if (!x)
         return exec_left_alone(c, graph, DMI_DROP_UNSUPPORTED, err.msg);
@@ -197,23 +201,24 @@ CUgraph exec_graph(const struct exec *x, CUgraph graph)
 /* ------------------------------------------------------------------------- birth and end */
 
 /* The exec holds references of its own to the user objects of its graphs; those of the clone are one too many. */
-static void release_users(struct exec *x)
+static bool release_users(struct exec *x)
 {
-    order_release_users(x->template, x->plan.clone);
-    for (size_t i = 0; i < x->plan.map.n; i++) {
+    bool released = order_release_users(x->template, x->plan.clone);
+    for (size_t i = 0; i < x->plan.map.n && released; i++) {
         const struct node_pair *p = &x->plan.map.pairs[i];
         CUgraph inner, clone;
         if (p->type == CU_GRAPH_NODE_TYPE_GRAPH &&
             driver_table.cuGraphChildGraphNodeGetGraph(p->app, &inner) == CUDA_SUCCESS &&
             driver_table.cuGraphChildGraphNodeGetGraph(p->node, &clone) == CUDA_SUCCESS)
-            order_release_users(inner, clone);
+            released = order_release_users(inner, clone);
     }
+    return released;
 }
 
 /* The application's own graph is to be instantiated after all. */
-static void drop_copies(struct exec *x)
+static void drop_copies(struct exec *x, const char *why)
 {
-    report_left_alone(&x->plan, "it could not be instantiated with our copies");
+    report_left_alone(&x->plan, why);
     exec_state_give_back(x->plan.context, &x->state);
     x->state = (struct exec_state){ 0 };
     graph_plan_without_copies(&x->plan, DMI_DROP_UNSUPPORTED);
@@ -229,6 +234,13 @@ static bool exec_register(struct exec *x, CUgraphExec handle)
     return true;
 }
 
+/* Copies in graphs cost device memory that the application may have meant to use. */
+static bool leaves_room(const struct exec *x)
+{
+    uint64_t keep = x->plan.context->keep_free;
+    return !keep || device_free_bytes() >= keep;
+}
+
 /* Nobody knows which sites it has. @handle NULL: it could not be instantiated, and will not be launched. */
 static void unknown_created(CUgraphExec handle)
 {
@@ -236,31 +248,49 @@ static void unknown_created(CUgraphExec handle)
         session_give_up_all("a graph could not be looked into");
 }
 
+/* Why the exec of the clone cannot stay, NULL: it can. */
+static const char *objection(struct exec *x, CUgraphExec handle)
+{
+    if (!handle)
+        return "it could not be instantiated with our copies";
+    if (!leaves_room(x))
+        return "with our copies less device memory would be free than keep_free says";
+    if (!release_users(x))
+        return "its user objects would be held longer than by the application";
+    return NULL;
+}
+
+/* Of the application's own graph. Return: false: it is to be followed no longer. */
+static bool created_plain(struct exec *x, CUgraphExec handle)
+{
+    if (handle && exec_register(x, handle)) {
+        if (x->for_device)
+            graph_plan_give_up(&x->plan,
+                               "is in a graph that kernels may launch, which nobody sees");
+        return true;
+    }
+    if (handle)
+        graph_plan_give_up(&x->plan, "is in a graph exec that there is no memory for");
+    return false;
+}
+
 bool exec_created(struct exec **exec, CUgraphExec handle)
 {
     struct exec *x = *exec;
+    bool cloned = x->plan.clone != NULL;
+    const char *why = cloned ? objection(x, handle) : NULL;
     *exec = NULL;
-    if (x == &unknown) {
+    if (x == &unknown)
         unknown_created(handle);
-    } else if (!handle && x->plan.clone) {
-        drop_copies(x);
-        *exec = x;
-        return true;
-    } else if (!handle) {
+    else if (!cloned && !created_plain(x, handle))
         exec_free(x);
-    } else if (!exec_register(x, handle)) {
-        bool again = x->plan.clone != NULL;
-        graph_plan_give_up(&x->plan, "is in a graph exec that there is no memory for");
-        if (again)
-            driver_table.cuGraphExecDestroy(handle);
-        exec_free(x);
-        return again;
-    } else if (x->plan.clone) {
-        release_users(x);
-    } else if (x->for_device) {
-        graph_plan_give_up(&x->plan, "is in a graph that kernels may launch, which nobody sees");
-    }
-    return false;
+    if (!cloned || (!why && exec_register(x, handle)))
+        return false;
+    if (handle)
+        driver_table.cuGraphExecDestroy(handle);
+    drop_copies(x, why ? why : "there is no memory for its exec");
+    *exec = x;
+    return true;
 }
 
 struct exec *exec_take(CUgraphExec handle)

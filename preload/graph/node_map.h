@@ -20,6 +20,7 @@ struct node_pair {
     uint32_t position;
     CUgraphNodeType type;
     bool noted; /* graph/order.h knows its place */
+    bool off;   /* the application switched it off in the exec */
     uint32_t first,
         n; /* of a child graph: positions of its nodes, those of its child graphs included */
     uint64_t gone; /* which destruction ended @app, 0: none */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/graph/order.h"
 
+#include "core/atomic.h"
 #include "core/cleanup.h"
 #include "preload/base/handles.h"
 #include "preload/base/driver.h"
@@ -28,7 +29,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool append(struct note *note, struct order_item item)
 {
     for (size_t i = 0; i < note->n; i++)
-        if (note->items[i].node == item.node)
+        if (note->items[i].node == item.node && note->items[i].body == item.body)
             return true;
     if (note->n == note->cap) {
         size_t cap = note->cap ? note->cap * 2 : 16;
@@ -79,6 +80,11 @@ void order_note(CUgraph graph, CUgraphNode node, bool is_child)
     struct order_item item = { .node = node, .is_child = is_child };
     driver_table.cuCtxGetCurrent(&item.context); /* NULL without one: such a node is not captured */
     add(graph, item);
+}
+
+void order_note_body(CUgraph graph, CUgraphNode node, CUgraph body)
+{
+    add(graph, (struct order_item){ .node = node, .body = body });
 }
 
 void order_note_user(CUgraph graph, CUuserObject object, int count)
@@ -201,8 +207,9 @@ bool order_has_sites(CUgraph graph)
     struct order_item *items = order_items(graph, &n);
     bool any = false;
     for (size_t i = 0; i < n && !any; i++) {
-        CUgraph child = items[i].is_child ? child_of(items[i].node) : NULL;
-        any = !items[i].is_child || (child && order_has_sites(child));
+        CUgraph inner = items[i].is_child ? child_of(items[i].node) : items[i].body;
+        bool is_kernel = !items[i].is_child && !items[i].body;
+        any = is_kernel || (inner && order_has_sites(inner));
     }
     free(items);
     return any;
@@ -258,13 +265,77 @@ void order_note_clone(CUgraph graph, CUgraph copy)
     carry_over(graph, copy);
 }
 
-/* A clone must not keep alive what the application's graphs and execs let go of. */
-void order_release_users(CUgraph graph, CUgraph copy)
+/* ------------------------------------------------------------------------- user objects */
+
+bool order_has_users(CUgraph graph)
+{
+    struct order_nested nested = order_nested(graph);
+    bool any = !nested.graphs; /* nobody knows */
+    for (size_t i = 0; i < nested.n && !any; i++) {
+        size_t n;
+        free(users_of(nested.graphs[i], &n));
+        any = n != 0;
+    }
+    free(nested.graphs);
+    return any;
+}
+
+static void CUDA_CB nothing(void *data)
+{
+    (void)data;
+}
+
+/* A reference to @object goes to @graph. A release through its clone must leave it there. */
+static bool graph_keeps_its_own(CUgraph graph, CUuserObject object)
+{
+    CUgraph clone;
+    if (driver_table.cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE) !=
+            CUDA_SUCCESS ||
+        driver_table.cuGraphClone(&clone, graph) != CUDA_SUCCESS)
+        return false;
+    bool copied = driver_table.cuGraphReleaseUserObject(clone, object, 1) == CUDA_SUCCESS &&
+                  driver_table.cuGraphReleaseUserObject(graph, object, 1) == CUDA_SUCCESS;
+    driver_table.cuGraphDestroy(clone);
+    return copied;
+}
+
+static bool ask_whether_copied(void)
+{
+    CUgraph graph;
+    CUuserObject object;
+    bool copied = false;
+    if (!driver_table.cuUserObjectCreate || !driver_table.cuUserObjectRelease ||
+        !driver_table.cuGraphRetainUserObject || !driver_table.cuGraphReleaseUserObject ||
+        driver_table.cuGraphCreate(&graph, 0) != CUDA_SUCCESS)
+        return false;
+    /* the second reference stays with us: drivers read through the handle of an object that has ended */
+    if (driver_table.cuUserObjectCreate(&object, NULL, nothing, 2,
+                                        CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) == CUDA_SUCCESS) {
+        copied = graph_keeps_its_own(graph, object);
+        driver_table.cuUserObjectRelease(object, 1);
+    }
+    driver_table.cuGraphDestroy(graph);
+    return copied;
+}
+
+bool order_users_are_copied(void)
+{
+    static int known; /* 1: yes, 2: no; every thread comes to the same */
+    if (!atomic_load_relaxed(&known))
+        atomic_store_relaxed(&known, ask_whether_copied() ? 1 : 2);
+    return atomic_load_relaxed(&known) == 1;
+}
+
+bool order_release_users(CUgraph graph, CUgraph copy)
 {
     size_t n;
+    bool released = true;
     _cleanup_(freep) struct user *users = users_of(graph, &n);
-    for (size_t i = 0; i < n && driver_table.cuGraphReleaseUserObject; i++)
-        driver_table.cuGraphReleaseUserObject(copy, users[i].object, (unsigned)users[i].count);
+    for (size_t i = 0; i < n && released; i++)
+        released = driver_table.cuGraphReleaseUserObject &&
+                   driver_table.cuGraphReleaseUserObject(copy, users[i].object,
+                                                         (unsigned)users[i].count) == CUDA_SUCCESS;
+    return released;
 }
 
 /* ------------------------------------------------------------------------- ends */

@@ -15,12 +15,16 @@
 
 struct order_item {
     CUgraphNode node;
-    bool is_child;     /* a child graph, else a kernel */
+    bool is_child;     /* a child graph, else a kernel or a conditional node */
+    CUgraph body;      /* of a conditional node; NULL: it is none */
     CUcontext context; /* current when it was noted */
 };
 
 /* A kernel of the spec became a node of @graph. Once per node. */
 void order_note(CUgraph graph, CUgraphNode node, bool is_child);
+
+/* @body is a graph that the conditional node @node runs, or does not run, as often as kernels say. */
+void order_note_body(CUgraph graph, CUgraphNode node, CUgraph body);
 
 /* @node is @graph's copy of @child, or holds @child itself: what is noted of it goes over. */
 void order_note_child(CUgraph graph, CUgraphNode node, CUgraph child);
@@ -40,8 +44,21 @@ struct order_item *order_items(CUgraph graph, size_t *n);
 /* Are there kernels of the spec in @graph, or in its child graphs? */
 bool order_has_sites(CUgraph graph);
 
-/* @copy is our own clone of @graph: it lets go of the user objects that both hold; their child graphs keep theirs. */
-void order_release_users(CUgraph graph, CUgraph copy);
+/* Does @graph, or a child graph of it, hold user objects? */
+bool order_has_users(CUgraph graph);
+
+/**
+ * order_users_are_copied() - has a clone references of its own to the user objects of its source?
+ * Asked of the driver once, with a graph of ours. If they are shared, to release them through a clone would end the
+ * application's objects too early. Thread: any, in a call that instantiates.
+ */
+bool order_users_are_copied(void);
+
+/**
+ * order_release_users() - our own clone @copy of @graph lets go of the user objects that both hold
+ * Their child graphs keep theirs. Return: false if the driver refuses.
+ */
+bool order_release_users(CUgraph graph, CUgraph copy);
 
 /* @graph is new: what is noted under its handle was of another, which ended where we could not see. */
 void order_forget(CUgraph graph);

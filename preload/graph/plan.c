@@ -67,14 +67,17 @@ void graph_plan_copy(struct graph_copy *copy, const struct func *func,
 void graph_plan_check_memory(struct graph_plan *plan)
 {
     uint64_t epoch = atomic_load_acquire(&session.memory_epoch); /* of session_memory_freed() */
+    bool unsure = false;
     if (plan->epoch == epoch)
         return;
     for (uint32_t i = 0; i < plan->n_copies; i++) {
         struct graph_copy *c = &plan->copies[i];
-        if (!c->dead && c->left == DROP_NONE)
-            c->drop = c->stale ? DMI_DROP_COPY_FAILED : plan_check_memory(&c->plan, 0, &c->range);
+        if (c->dead || c->left != DROP_NONE)
+            continue;
+        c->drop = c->stale ? DMI_DROP_COPY_FAILED : plan_check_memory(&c->plan, 0, &c->range);
+        unsure = unsure || (!c->stale && c->drop == DMI_DROP_COPY_FAILED);
     }
-    plan->epoch = epoch;
+    plan->epoch = unsure ? 0 : epoch; /* what the driver did not say is asked again */
 }
 
 /* ------------------------------------------------------------------------- kernels and copies */
@@ -132,6 +135,8 @@ void graph_plan_settle(struct graph_plan *plan)
         c->left = plan->refused != DROP_NONE ? plan->refused
                   : c->number == PLAN_NONE   ? DMI_DROP_UNSUPPORTED
                                              : DROP_NONE;
+        if (c->drop == DMI_DROP_COPY_FAILED)
+            plan->epoch = 0; /* what the driver did not say is asked again before the next launch */
     }
     plan->has_sites = false;
     for (uint32_t i = 0; i < plan->n_kernels; i++) {
@@ -261,6 +266,27 @@ static int add_child(struct err *err, struct graph_plan *plan, const struct node
     return add_noted(err, plan, inner, number);
 }
 
+/* Whether, and how often, they run is decided on the device. */
+static void give_up_body(CUgraph body)
+{
+    size_t n;
+    _cleanup_(freep) struct order_item *items = order_items(body, &n);
+    for (size_t i = 0; i < n; i++) {
+        CUDA_KERNEL_NODE_PARAMS_v2 k;
+        CUgraph inner = items[i].body;
+        const struct func *func = NULL;
+        if (items[i].is_child)
+            driver_table.cuGraphChildGraphNodeGetGraph(items[i].node, &inner);
+        else if (!inner)
+            func = graph_plan_func_of(items[i].node, &k);
+        if (inner)
+            give_up_body(inner);
+        else if (func)
+            functions_give_up(func, "is in the body of a conditional node, which runs as often as "
+                                    "kernels say");
+    }
+}
+
 /* Kernels of the graph and its child graphs whose order is known. */
 static int add_noted(struct err *err, struct graph_plan *plan, CUgraph graph, bool number)
 {
@@ -272,8 +298,11 @@ static int add_noted(struct err *err, struct graph_plan *plan, CUgraph graph, bo
         if (!pair)
             continue; /* noted of a graph that ended unseen */
         pair->noted = true;
-        r = items[i].is_child ? add_child(err, plan, pair, number)
-                              : add_node(err, plan, pair, items[i].context, true, number);
+        if (items[i].body)
+            give_up_body(items[i].body);
+        else
+            r = items[i].is_child ? add_child(err, plan, pair, number)
+                                  : add_node(err, plan, pair, items[i].context, true, number);
     }
     return r;
 }

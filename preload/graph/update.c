@@ -122,18 +122,7 @@ static int push(struct err *err, struct graph_plan *to, const struct graph_plan 
     return added ? 0 : no_memory(err);
 }
 
-static bool enabled_in(const struct exec *x, const struct graph_kernel *old,
-                       const struct node_pair *pair)
-{
-    unsigned on = 1;
-    if (old)
-        return old->enabled;
-    if (pair && driver_table.cuGraphNodeGetEnabled &&
-        driver_table.cuGraphNodeGetEnabled(x->handle, pair->node, &on) != CUDA_SUCCESS)
-        on = 1;
-    return on != 0;
-}
-
+/* Nobody can ask any more once the application's own graph stood in the exec and has ended: on, as nodes mostly are. */
 static void report_stranger(const struct graph_update *u, const struct graph_kernel *kernel)
 {
     for (EACH_COPY(&u->plan, kernel, c))
@@ -153,7 +142,7 @@ static int push_new(struct err *err, struct exec *x, struct graph_update *u,
         uint32_t position = kernel.position + range->first;
         const struct node_pair *pair = x->plan.map.n ? node_map_at(&x->plan.map, position) : NULL;
         report_stranger(u, &kernel);
-        kernel.enabled = enabled_in(x, kernel_at(&x->plan, position), pair);
+        kernel.enabled = !pair || !pair->off;
         kernel.app = pair ? pair->app : NULL;
         kernel.node = pair ? pair->node : NULL;
         kernel.graph = pair ? pair->graph : NULL;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Wrappers: CUDA contexts that begin, become current and end. Our threads use them: they end first. */
+#include "preload/base/stream.h"
 #include "preload/context/lifetime.h"
 #include "preload/hook/wrapper.h"
 #include "preload/lifecycle.h"
@@ -33,6 +34,35 @@ EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice de
     return r;
 }
 
+EXPORT CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc resources,
+                                         CUdevice device, unsigned flags)
+{
+    CUresult r = REAL(cuGreenCtxCreate)(green, resources, device, flags);
+    if (r == CUDA_SUCCESS)
+        stream_green_begins();
+    return r;
+}
+
+EXPORT CUresult CUDAAPI cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx green)
+{
+    CUresult r = REAL(cuCtxFromGreenCtx)(context, green);
+    if (context)
+        lifecycle_waited_in(r, *context);
+    return r;
+}
+
+/* Its streams may be used without ever making it current. */
+EXPORT CUresult CUDAAPI cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx green, unsigned flags,
+                                               int priority)
+{
+    CUcontext context;
+    CUresult r = REAL(cuGreenCtxStreamCreate)(stream, green, flags, priority);
+    if (r == CUDA_SUCCESS && session_armed() && driver_table.cuCtxFromGreenCtx &&
+        driver_table.cuCtxFromGreenCtx(&context, green) == CUDA_SUCCESS)
+        lifecycle_waited_in(r, context);
+    return r;
+}
+
 /* ------------------------------------------------------------------------- ending */
 
 #define CONTEXT_ENDS(name)                                                                         \
@@ -56,6 +86,28 @@ EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice de
 CONTEXT_ENDS(cuCtxDestroy)
 CONTEXT_ENDS(cuCtxDestroy_v2)
 CONTEXT_ENDS(cuCtxDetach)
+
+EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx green)
+{
+    __typeof__(cuGreenCtxDestroy) *real = REAL(cuGreenCtxDestroy);
+    struct session_call call;
+    CUcontext handle = NULL;
+    if (!session_armed())
+        return real(green);
+    bool known = session_enter(&call) && driver_table.cuCtxFromGreenCtx &&
+                 driver_table.cuCtxFromGreenCtx(&handle, green) == CUDA_SUCCESS;
+    struct context *c = known ? lifecycle_context_ends(handle) : NULL;
+    if (c) {
+        context_release(c);
+        context_detach(c);
+    }
+    session_pause(&call);
+    CUresult r = real(green);
+    session_resume(&call);
+    lifecycle_context_ended(c, handle, r == CUDA_SUCCESS);
+    session_leave(&call);
+    return r;
+}
 
 static bool primary_is_active(CUdevice device)
 {

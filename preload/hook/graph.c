@@ -29,6 +29,9 @@ static void note_params(CUgraph graph, CUgraphNode node, const CUgraphNodeParams
         note_kernel(graph, node, params->kernel.func, params->kernel.kern);
     else if (params->type == CU_GRAPH_NODE_TYPE_GRAPH)
         order_note_child(graph, node, child);
+    else if (params->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+        for (unsigned i = 0; params->conditional.phGraph_out && i < params->conditional.size; i++)
+            order_note_body(graph, node, params->conditional.phGraph_out[i]);
 }
 
 static CUgraph child_in(const CUgraphNodeParams *params)

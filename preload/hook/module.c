@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Wrappers: modules and libraries, and their functions, which mean something to the spec by their names. Loading waits
- * for the device, and looking a function up may load it: the first such call that knows a function of the spec's is
- * where a context gets its ring (lifecycle_waited()), so that no launch has to build it.
+ * for the device: what is loaded is looked through then, and if the spec names something of it the context gets its
+ * ring (lifecycle_waited()), so that no lookup and no launch has to.
  */
+#include "preload/base/contents.h"
 #include "preload/base/functions.h"
 #include "preload/hook/wrapper.h"
 #include "preload/lifecycle.h"
@@ -22,7 +23,6 @@ EXPORT CUresult CUDAAPI cuModuleGetFunction(CUfunction *function, CUmodule modul
     CUresult r = REAL(cuModuleGetFunction)(function, module, name);
     if (function)
         AFTER_SUCCESS(r, note_function(*function, FUNC_FUNCTION, name, module));
-    lifecycle_waited(r);
     return r;
 }
 
@@ -31,7 +31,6 @@ EXPORT CUresult CUDAAPI cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, 
     CUresult r = REAL(cuLibraryGetKernel)(kernel, library, name);
     if (kernel)
         AFTER_SUCCESS(r, note_function(*kernel, FUNC_KERNEL, name, library));
-    lifecycle_waited(r);
     return r;
 }
 
@@ -51,7 +50,6 @@ EXPORT CUresult CUDAAPI cuLibraryEnumerateKernels(CUkernel *kernels, unsigned n,
     CUresult r = REAL(cuLibraryEnumerateKernels)(kernels, n, library);
     if (kernels)
         AFTER_SUCCESS(r, note_kernels(kernels, n, library));
-    lifecycle_waited(r);
     return r;
 }
 
@@ -60,7 +58,6 @@ EXPORT CUresult CUDAAPI cuKernelGetFunction(CUfunction *function, CUkernel kerne
     CUresult r = REAL(cuKernelGetFunction)(function, kernel);
     if (function && r == CUDA_SUCCESS && *function)
         AFTER_SUCCESS(r, functions_add_of_kernel(session.spec, *function, kernel));
-    lifecycle_waited(r);
     return r;
 }
 
@@ -89,7 +86,6 @@ EXPORT CUresult CUDAAPI cuModuleEnumerateFunctions(CUfunction *functions, unsign
     CUresult r = REAL(cuModuleEnumerateFunctions)(functions, n, module);
     if (functions)
         AFTER_SUCCESS(r, note_functions(functions, n, module));
-    lifecycle_waited(r);
     return r;
 }
 
@@ -100,12 +96,26 @@ static void note_module(CUmodule module, const void *image)
 {
     functions_note_module(module, NULL);
     layouts_note(session.spec, module, false, image);
+    contents_of_module(module);
 }
 
 static void note_module_file(CUmodule module, const char *path)
 {
     functions_note_module(module, NULL);
     layouts_note_file(session.spec, module, false, path);
+    contents_of_module(module);
+}
+
+static void note_library(CUlibrary library, const void *image)
+{
+    layouts_note(session.spec, library, true, image);
+    contents_of_library(library);
+}
+
+static void note_library_file(CUlibrary library, const char *path)
+{
+    layouts_note_file(session.spec, library, true, path);
+    contents_of_library(library);
 }
 
 EXPORT CUresult CUDAAPI cuModuleLoad(CUmodule *module, const char *path)
@@ -147,7 +157,7 @@ EXPORT CUresult CUDAAPI cuLibraryLoadData(CUlibrary *library, const void *image,
 {
     CUresult r =
         REAL(cuLibraryLoadData)(library, image, jit, jit_values, n_jit, options, values, n);
-    AFTER_SUCCESS(r, layouts_note(session.spec, *library, true, image));
+    AFTER_SUCCESS(r, note_library(*library, image));
     lifecycle_waited(r);
     return r;
 }
@@ -158,7 +168,7 @@ EXPORT CUresult CUDAAPI cuLibraryLoadFromFile(CUlibrary *library, const char *pa
 {
     CUresult r =
         REAL(cuLibraryLoadFromFile)(library, path, jit, jit_values, n_jit, options, values, n);
-    AFTER_SUCCESS(r, layouts_note_file(session.spec, *library, true, path));
+    AFTER_SUCCESS(r, note_library_file(*library, path));
     lifecycle_waited(r);
     return r;
 }

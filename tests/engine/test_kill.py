@@ -146,7 +146,8 @@ def lost_of(stats, site):
     return sum(entry["lost_at_kill"]["records"] for entry in stats["sites"] if entry["site"] == site)
 
 
-@pytest.mark.parametrize("mode, kills", [("eager", 8), ("graphs", 6)], ids=["eager", "graphs"])
+@pytest.mark.parametrize("mode, kills", [
+    pytest.param("eager", 8, id="eager"), pytest.param("graphs", 6, id="graphs", marks=pytest.mark.since(12000, "cuGraphAddKernelNode_v2"))])
 def test_kill(check, request, long, tmp_path, mode, kills):
     kills = request.config.getoption("--kills") or (100 if long else kills)
     chance, total, n_read = random.Random(2 if long else 1), np.zeros(4, dtype=int), 0

@@ -17,7 +17,7 @@ from harness import BUILD, DMI_RUN, PRELOAD, STANDIN
 FACTS = BUILD / "tests" / "gpu" / "facts"
 pytestmark = pytest.mark.built(FACTS, STANDIN / "libcuda.so.1")
 # What tests/standin may say that it does not have, and what a device before compute capability 9.0 lacks.
-NOT_THERE = {"conditional_nodes", "address_range_mapped", "address_range_ipc", "green_context"}
+NOT_THERE = set()
 # Whose calls are given handles of another kind, or ended ones, on purpose: a driver may well die of them. The stand-in
 # gives their errors instead (lenient), so that all that they ask is asked here.
 FATAL = {"function_calls_on_kernels", "kernel_calls_on_functions", "template_gone"}
@@ -28,7 +28,7 @@ RELIED_ON = {
     "resolver", "resolver_misses", "queued_params", "running_params", "exec_two_streams", "add_to_captured",
     "clone_captured", "clone_children", "node_order", "clone_of_clone", "programmatic_edges", "beside_programmatic",
     "captured_programmatic", "captured_handles", "kernel_functions", "parameter_info", "set_enabled", "template_alive",
-    "original_of_clone", "exec_update", "release_order", "registered_memory", "registered_contexts", "address_range",
+    "original_of_clone", "exec_update", "release_order", "registered_memory", "registered_contexts", "address_range", "address_range_mapped",
     "capture_info", "capture_modes", "capture_calls", "capture_own_thread", "exit_order", "forked_child", "sticky_error", "template_gone",
     "embedded_nodes", "refused_update", "user_objects", "waits_for_kernel", "library_routes", "library_kernels", "kernel_info_early",
     "clone_attributes", "capture_queries",

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.built(DMI_RUN, PRELOAD, cases.WITNESS, STANDIN / "libcu
 NO_PYTORCH = {case.name for case in cases.CASES if case.program == cases.TORCH} | {"smoke.py torch"}
 # What the library is known not to do yet, and says in its log: more than 640 copies in a graph, a tensor across pieces of
 # mapped memory. Whoever changes that takes the program off this list.
-NOT_YET = {"driver many_copies", "driver mapped_pieces"}
+NOT_YET = set()
 LACKS = re.compile("not implemented here|this driver has no ")
 BY_THE_CLOCK = re.compile("waits_for_kernel|others_wait")
 

@@ -91,6 +91,8 @@ struct entry {
 #pragma weak cuLibraryLoadData
 #pragma weak cuLibraryLoadFromFile
 #pragma weak cuLibraryEnumerateKernels
+#pragma weak cuModuleEnumerateFunctions
+#pragma weak cuFuncLoad
 #pragma weak cuLibraryGetKernel
 #pragma weak cuLibraryGetModule
 #pragma weak cuLibraryUnload

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What modules are loaded from, and drivers that lack entry points: for tests of layouts and of the ways to a function."""
-import re
+"""What modules are loaded from: for tests of layouts and of the ways to a function."""
 import struct
-
-from harness import ROOT, STANDIN
 
 HEAD = ".version 6.4\n.target sm_75\n.address_size 64\n"
 STORE = """
@@ -55,33 +52,3 @@ def lz4_entry(code, **about):
 def fatbin(*entries):
     body = b"".join(entries)
     return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(body)) + body
-
-
-def newer_than(version):
-    """Names of the driver's entry points that a driver of @version lacks."""
-    table = (ROOT / "tests/standin/driver.def").read_text()
-    return [name for name, since in re.findall(r"^DRIVER_ENTRY\((\w+), \w+, (\d+),", table, re.M) if int(since) > version]
-
-
-def sections(elf):
-    """{name: (offset, size)} of a 64-bit ELF file."""
-    at, = struct.unpack_from("<Q", elf, 40)
-    n, names = struct.unpack_from("<HH", elf, 60)
-    heads = [struct.unpack_from("<IIQQQQ", elf, at + 64 * i) for i in range(n)]
-    start = heads[names][4]
-    return {elf[start + head[0]:elf.index(b"\0", start + head[0])].decode(): head[4:6] for head in heads}
-
-
-def driver_without(folder, names):
-    """A folder with a stand-in driver that does not export @names: in a copy of it they are misspelt, and its own."""
-    elf = bytearray((STANDIN / "libcuda.so.1").read_bytes())
-    table, (start, _) = sections(elf)[".dynsym"], sections(elf)[".dynstr"]
-    hidden = {name.encode() for name in names}
-    for at in range(table[0], sum(table), 24):
-        name = start + struct.unpack_from("<I", elf, at)[0]
-        if bytes(elf[name:elf.index(b"\0", name)]) in hidden:
-            elf[name:name + 2] = b"xx"
-            elf[at + 5] = 2  # STV_HIDDEN: the driver's own references to it need no name
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "libcuda.so.1").write_bytes(elf)
-    return folder

@@ -47,6 +47,11 @@ class Result:
     def said(self):
         return self.code, self.stdout
 
+    @property
+    def complaints(self):
+        """What was said on stderr, but that the library is armed."""
+        return "".join(line for line in self.stderr.splitlines(True) if not line.startswith("dmi: armed: "))
+
     def run(self, i=0):
         return Run(self.folders[i])
 

@@ -4,11 +4,13 @@
 
 Each launches the site `block` once by itself, then what the way is about, then once more by itself.
 """
+import ctypes
 import sys
+import time
 
 from cuda.bindings import driver as cu
 
-from graph_client import BYTES, CHAIN, PTX, Client, by_hand, ok
+from graph_client import BYTES, CHAIN, PTX, Client, by_hand, new_context, ok
 
 
 def instantiate(graph, flags=0):
@@ -59,15 +61,51 @@ def updatable_site(c):
     launched(c, instantiate(graph))
 
 
+def users(c):
+    """A graph with a user object, which ends with the exec."""
+    ended = ctypes.c_uint64(0)
+    callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: setattr(ended, "value", ended.value + 1))
+    graph, _ = by_hand(c, CHAIN)
+    object_ = ok(cu.cuUserObjectCreate(0, cu.CUhostFn(ctypes.cast(callback, ctypes.c_void_p).value), 1,
+                                       cu.CUuserObject_flags.CU_USER_OBJECT_NO_DESTRUCTOR_SYNC))
+    ok(cu.cuGraphRetainUserObject(graph, object_, 1, cu.CUuserObjectRetain_flags.CU_GRAPH_USER_OBJECT_MOVE))
+    exe = instantiate(graph)
+    launched(c, exe)
+    c.say("while both live", ended.value)
+    ok(cu.cuGraphDestroy(graph))
+    c.say("while the exec lives", ended.value)
+    ok(cu.cuGraphExecDestroy(exe))
+    c.sync()
+    end = time.monotonic() + 5
+    while not ended.value and time.monotonic() < end:
+        time.sleep(0.01)
+    c.say("at the end", ended.value)
+
+
 def many_copies(c):
     """1,400 sites: three tickets."""
     graph, _ = by_hand(c, [("block", 0, 1 + i % 16, i) for i in range(1400)])
     launched(c, instantiate(graph))
 
 
+def conditional(c):
+    """A site in the body of a conditional node, and one beside it."""
+    graph, nodes = by_hand(c, CHAIN[:2])
+    params = cu.CUgraphNodeParams()
+    params.type = cu.CUgraphNodeType.CU_GRAPH_NODE_TYPE_CONDITIONAL
+    params.conditional.handle = ok(cu.cuGraphConditionalHandleCreate(graph, c.context, 1, cu.CU_GRAPH_COND_ASSIGN_DEFAULT))
+    params.conditional.type = cu.CUgraphConditionalNodeType.CU_GRAPH_COND_TYPE_IF
+    params.conditional.size = 1
+    params.conditional.ctx = c.context
+    ok(cu.cuGraphAddNode(graph, [nodes[1]], None, 1, params))
+    body = params.conditional.phGraph_out[0]
+    ok(cu.cuGraphAddKernelNode(body, None, 0, c.params("block", 2, 64, 9)))
+    launched(c, instantiate(graph))
+
+
 def contexts(c):
     """A graph of one context, instantiated where another one is current; and one with kernels of two."""
-    other = ok(cu.cuCtxCreate(None, 0, ok(cu.cuDeviceGet(0))))
+    other = new_context()
     module = ok(cu.cuModuleLoadData(PTX.encode()))
     mine, c.f["block"] = c.f["block"], ok(cu.cuModuleGetFunction(module, b"block"))
     c.buffers[2] = ok(cu.cuMemAlloc(BYTES))
@@ -194,7 +232,7 @@ def everything(c):
         way(c)
 
 
-WAYS = {f.__name__: f for f in (plain, memory_node, updatable, updatable_site, many_copies, contexts, unseen, embedded, update,
+WAYS = {f.__name__: f for f in (plain, users, memory_node, updatable, updatable_site, conditional, many_copies, contexts, unseen, embedded, update,
                                 update_first, update_unseen, parameters, parameters_first, child, child_first, captured, everything)}
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ from harness import BUILD
 from kit import site, spec
 from standin_log import Log
 
+pytestmark = pytest.mark.since(12000, "what cuda.bindings 13 calls to build a graph")
+
 CLIENT = pathlib.Path(__file__).with_name("left_alone_client.py")
 FAIL_ALLOC = BUILD / "tests" / "preload" / "libfail_alloc.so"
 TEXT = spec(site("block", layer="occ"), head="ring: {bytes: 4M, slots: 8192}\n")
@@ -53,6 +55,7 @@ WAYS = [("plain", None, ""),
         ("many_copies", None, ""),
         ("memory_node", 2, "it cannot be cloned"),
         ("updatable", 2, "node that kernels update"),
+        ("users", None, ""),
         ("contexts", 2, "another context"),
         ("unseen", 2, "came into its graph unseen"),
         ("embedded", 2 + 2, "launched into a capture"),
@@ -83,11 +86,39 @@ def test_left_alone(bench, way, captured, why):
                 "layers of what comes later are right", f"{layers[:4]} ... {layers[-4:]}, {len(launches)} launches")
 
 
-def test_a_site_that_cannot_be_counted_is_switched_off(bench):
-    run_, launches, _ = run(bench, "updatable_site")
+@pytest.mark.parametrize("way, why", [
+    ("updatable_site", "other kernels"), pytest.param("conditional", "body of a conditional node", marks=pytest.mark.since(12030, "conditional nodes"))])
+def test_a_site_that_cannot_be_counted_is_switched_off(bench, way, why):
+    run_, launches, _ = run(bench, way)
     if run_:
         account(bench, run_, launches, given_up=True)
-        bench.check("other kernels" in problems(run_), "the report says why", problems(run_))
+        bench.check(why in problems(run_), "the report says why", problems(run_))
+
+
+def test_references_that_clones_share(bench):
+    """A release through a clone would end the application's object: its graph stays plain."""
+    run_, launches, _ = run(bench, "users", DMI_STANDIN_CLONE_USERS="share")
+    if run_:
+        counters = account(bench, run_, launches)
+        bench.check(counters.captured[0].records == 2 and "references" in problems(run_), "left alone, and it is said why", problems(run_))
+
+
+def test_references_that_are_not_released(bench):
+    run_, launches, _ = run(bench, "users", DMI_STANDIN_FAIL="cuGraphReleaseUserObject:3:999")  # the first two are the question
+    if run_:
+        counters = account(bench, run_, launches)
+        bench.check(counters.captured[0].records == 2 and "held longer" in problems(run_), "a plain exec, and it is said why", problems(run_))
+
+
+@pytest.mark.parametrize("keep, captured", [("110M", 2), ("90M", 2802)])
+def test_graphs_leave_memory_free(bench, keep, captured):
+    """Its 1,400 nodes cost 22 MiB, as many copies as much again, of 145 MiB that are free."""
+    text = TEXT.replace("slots: 8192", f"slots: 8192, keep_free: {keep}")
+    run_, launches, _ = run(bench, "many_copies", text, DMI_STANDIN_MEMORY="150M", DMI_STANDIN_NODE_BYTES=16384)
+    if run_:
+        counters = account(bench, run_, launches)
+        bench.check(counters.captured[0].records == captured, "beyond what is to be kept free graphs stay plain", f"{counters.captured[0]}")
+        bench.check(("keep_free" in problems(run_)) == (captured == 2), "the report says why", problems(run_))
 
 
 CALLS = ["cuGraphClone", "cuGraphGetNodes", "cuGraphKernelNodeGetParams_v2", "cuGraphNodeGetType", "cuGraphNodeFindInClone",

@@ -138,12 +138,20 @@ def test_ring_is_made_late(bench):
     all_of(bench, "a ring created during a capture", r, [filled(2, 64)])
 
 
-def test_a_running_kernel_waits_for_the_launching_thread(bench):
-    """It spins on a word that the thread stores after its next launch, that of a site: whatever waits in that launch hangs."""
-    script = START + ["module ms spin", "func spin ms spin", "funcload spin", "funcload block", "hostalloc w 64", "store w 0", "stream a", "stream b",
-                      "launch spin a 1 1 w 0 0", "launch block b 1 64 p 64 1", "store w 1", "sync", "digest p 256"]
-    r = bench.alike("a kernel spins while a site's kernel is launched", script, TEXT, timeout=10)
-    all_of(bench, "a launch beside a spinning kernel", r, [filled(1, 64)])
+@pytest.mark.since(12040, "cuFuncLoad")
+@pytest.mark.parametrize("meanwhile, seeds", [
+    pytest.param(["launch block b 1 64 p 64 1"], [1], id="the first launch of a site"),
+    pytest.param(["func g m2 block"], [], id="looking a site's function up"),
+    pytest.param(["kernel k l block"], [], id="looking a site's kernel up"),
+    pytest.param(["launch other b 1 64 p 64 1", "func g m2 other", "kernel k l other"], [], id="what is no site's"),
+])
+def test_a_running_kernel_waits_for_this_thread(bench, meanwhile, seeds):
+    """It spins on a word that the thread stores after these calls, none of which waits by itself: whatever waits in them hangs."""
+    script = START + ["module ms spin", "func spin ms spin", "funcload spin", "funcload block", "funcload other", "module m2 fill", "library l fill",
+                      "hostalloc w 64", "store w 0", "stream a", "stream b", "launch spin a 1 1 w 0 0", *meanwhile, "store w 1", "sync", "digest p 256"]
+    r = bench.alike("a kernel spins", script, TEXT, timeout=10)
+    if seeds:
+        all_of(bench, "beside a spinning kernel", r, [filled(seed, 64) for seed in seeds])
 
 
 WORK = ["launch block 0 1 64 p 64 1", "sync"]
@@ -236,12 +244,11 @@ def test_bystanders(bench, script, way):
 
 
 @pytest.mark.parametrize("script", [
-    pytest.param(["init 0"], id="cuInit alone"), 
-    pytest.param([line for line in START if " block" not in line] + ["launch other 0 1 64 p 64 1", "sync"], id="launches of other kernels only")])
+    pytest.param(["init 0"], id="cuInit alone"), pytest.param(START + ["launch other 0 1 64 p 64 1", "sync"], id="kernels that the spec does not name")])
 def test_nothing_matches(bench, script):
     """A run says so, and no ring was built for it."""
     log = bench.folder / "log"
-    r = bench.alike("a process without sites", script, TEXT, DMI_STANDIN_LOG=log)
+    r = bench.alike("a process without sites", script, spec(site(kernel="^absent$")), DMI_STANDIN_LOG=log)
     bench.check(len(r.folders) == 1 and r.stderr.count("armed: 1 sites of ") == 1, "it says that it is armed, once", r.stderr)
     if r.folders:
         run = r.run()

@@ -5,6 +5,7 @@ import os
 import pytest
 
 import images
+from harness import standin_folder
 from kit import START, filled, site, spec
 from standin_log import Log
 
@@ -12,6 +13,7 @@ pytestmark = pytest.mark.since(12000, "libraries (cuLibraryLoadData)")
 
 BEGIN = START[:3]
 TEXT = spec(site())
+REUSE = {"DMI_STANDIN_HANDLES": "reuse"}  # a handle comes back at once after its end
 LIBRARY = images.ptx(images.fill("first"), images.fill("block"), images.fill("other"))
 OTHER_ORDER = images.ptx(images.fill("other"), images.fill("first"), images.fill("block"))
 
@@ -43,7 +45,7 @@ def test_a_function_ends_with_its_library(bench, image, found):
     for seed, (content, kernel) in enumerate(((LIBRARY, "block"), (OTHER_ORDER, "other")) * 4):
         script += [f"load library l {image(content, kernel)}", *[line.format(kernel) for line in found],
                    f"launch f 0 1 64 p 64 {seed}", "sync", "libunload l"]
-    r = bench.alike("a library", script, TEXT)
+    r = bench.alike("a library", script, TEXT, **REUSE)
     bench.captured("a library", r, [filled(seed, 64) for seed in (0, 2, 4, 6)])
 
 
@@ -54,7 +56,7 @@ def test_a_module_handle_comes_back_after_its_library(bench, image):
         script += [f"load library l {image(LIBRARY, 'l')}", "libmodule m l", "func f m block", f"launch f 0 1 64 p 64 {seed}", "sync",
                    "libunload l", f"load module m {image(LIBRARY, 'm')}", "func f m block", f"launch f 0 1 64 p 64 {seed + 1}", "sync", "unload m",
                    f"load module m {image(OTHER_ORDER, 'o')}", "func f m other", "launch f 0 1 64 p 64 99", "sync", "unload m"]
-    r = bench.alike("a module's handle", script, TEXT)
+    r = bench.alike("a module's handle", script, TEXT, **REUSE)
     bench.captured("a module's handle", r, [filled(seed, 64) for seed in range(8)])
 
 
@@ -76,21 +78,26 @@ def test_no_handle_is_asked_by_the_wrong_call(bench, image):
                 [c for c in asked if c["result"] not in (0, 1)])
 
 
-def test_what_is_of_unknown_kind_is_not_asked(bench, image):
-    """A kernel that was found by a way that is not hooked, launched as if it were a function: it may be either."""
+def test_a_kernel_found_unseen_is_not_asked_as_a_function(bench, image):
+    """A kernel that was found by a way that is not hooked, launched as if it were a function: it may be either. The driver
+    does not list what it loads, or the kernel would be known from there."""
     script = BEGIN + ["alloc p 4096", f"load library l {image(LIBRARY)}", "unseenkernel k l block", "launch k 0 1 64 p 64 1", "kernel k l block",
                       "launch k 0 1 64 p 64 2", "sync"]
-    r = bench.alike("a kernel found unseen", script, TEXT)
-    bench.captured("a kernel found unseen, once it is known", r, [filled(2, 64)])
-    wrong = [c for c in calls(bench, script) if c["name"] in ("cuFuncGetName", "cuFuncGetParamInfo")]
+    unlisted = {"DMI_STANDIN_FAIL": "cuLibraryGetKernelCount:0:999"}
+    r = bench.alike("a kernel found unseen", script, TEXT, **unlisted)
+    run = r.run()
+    bench.check(run.counters.launches == [1] and not run.balance(), "a kernel found unseen counts once it is known",
+                f"{run.counters.launches} {run.balance()} {r.stderr}")
+    wrong = [c for c in calls(bench, script, **unlisted) if c["name"] in ("cuFuncGetName", "cuFuncGetParamInfo")]
     bench.check(not wrong, "it is not asked as a function", wrong)
 
 
+@pytest.mark.since(12040, "cuModuleEnumerateFunctions")
 def test_functions_of_a_module(bench, image):
     script = BEGIN + ["alloc p 4096", f"load module m {image(LIBRARY)}", "functions f m 40",
                       *[f"launch f{i} 0 1 64 p 64 {i}" for i in range(3)], "unload m", f"load module m {image(OTHER_ORDER, 'o')}", "functions g m 2",
                       *[f"launch g{i} 0 1 64 p 64 1{i}" for i in range(2)], "func h m block", "launch h 0 1 64 p 64 9", "sync"]
-    r = bench.alike("functions of a module", script, TEXT)
+    r = bench.alike("functions of a module", script, TEXT, **REUSE)
     bench.captured("functions of a module", r, [filled(1, 64), filled(9, 64)])
 
 
@@ -112,19 +119,6 @@ def test_layouts_are_asked_for_again_at_the_first_launch(bench, image, name, res
     bench.check(len(asked) == 2, "not at every launch", len(asked))
 
 
-@pytest.mark.since(12040, "cuFuncGetParamInfo")
-def test_layouts_are_asked_for_in_relaxed_mode(bench, image):
-    """The call may load the function, which a thread that captures in another mode may not do."""
-    log = calls(bench, routes(image), DMI_STANDIN_FAIL="cuFuncGetParamInfo:1:900")
-    asking = [c["tid"] for c in log if c["name"].endswith("GetParamInfo")]
-    relaxed, wrong = False, []
-    for call in log:
-        if call["tid"] == asking[0] and call["name"] == "cuThreadExchangeStreamCaptureMode":
-            relaxed = not relaxed
-        elif call["name"].endswith("GetParamInfo") and not relaxed:
-            wrong.append(call)
-    bench.check(len(asking) > 10 and len(set(asking)) == 1 and not wrong, "each in relaxed mode", wrong)
-    bench.check(not relaxed, "which ends after them")
 
 
 MANGLED = images.ptx(images.fill("_Z5blockPjjjy"))
@@ -145,8 +139,8 @@ def test_names_are_demangled_by_a_private_runtime(bench, image):
     pytest.param(["load library m IMAGE", "kernel f m _Z5blockPjjjy"], id="kernel"),
 ])
 @pytest.mark.parametrize("is_old", [False, True], ids=["new driver", "old driver"])
-def test_names_are_demangled_once_there_is_a_runtime(bench, image, tmp_path, found, is_old):
-    env = {"LD_LIBRARY_PATH": images.driver_without(tmp_path / "driver", images.newer_than(12020))} if is_old else {}
+def test_names_are_demangled_once_there_is_a_runtime(bench, image, found, is_old):
+    env = {"LD_LIBRARY_PATH": standin_folder(12020)} if is_old else {}
     found = [line.replace("IMAGE", str(image(MANGLED))) for line in found]
     script = BEGIN + ["alloc p 4096", *found, "launch f 0 1 64 p 64 1", "launch f 0 1 64 p 64 2", CXX, f"load module n {image(LIBRARY, 'n')}",
                       "func other n other", "launch f 0 1 64 p 64 3", "launch other 0 1 64 p 64 4", "sync"]

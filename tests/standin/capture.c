@@ -235,9 +235,14 @@ CUresult capture_add(struct stream *stream, struct work *work)
 CUresult capture_add_exec(struct stream *stream, struct graph_exec *exec)
 {
     struct graph_node *node;
-    struct graph *child = exec_to_graph(exec);
+    struct graph *child;
     CUresult res;
 
+    if (exec_has_conditional(exec)) {
+        stream->capture->invalid = true;
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    child = exec_to_graph(exec);
     if (!child)
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (graph_has_memory(child)) {

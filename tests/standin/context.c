@@ -54,6 +54,15 @@ struct context *context_new(int device, unsigned flags, bool primary)
     return ctx;
 }
 
+void context_fail(struct context *ctx, CUresult res)
+{
+    ctx->sticky = res;
+    for (struct context *c = driver.contexts; c; c = c->next) {
+        if (context_base(c) == context_base(ctx))
+            c->sticky = res;
+    }
+}
+
 /* Queued work finishes first; then what the context owns is freed with it. */
 void context_destroy(struct context *ctx)
 {
@@ -78,6 +87,7 @@ void context_destroy(struct context *ctx)
         object_free(stream);
     }
     memory_free_context(ctx);
+    op_unref(ctx->barrier);
     while (*link && *link != ctx)
         link = &(*link)->next;
     if (*link)
@@ -147,7 +157,7 @@ CUresult impl_cuCtxDestroy_v2(CUcontext handle)
     struct context *ctx = (struct context *)handle;
     DRIVER_LOCKED;
 
-    if (!object_is(ctx, OBJECT_CONTEXT) || ctx->primary)
+    if (!object_is(ctx, OBJECT_CONTEXT) || ctx->primary || ctx->green)
         return CUDA_ERROR_INVALID_CONTEXT;
     context_destroy(ctx);
     if (tls.n_stack && tls.stack[tls.n_stack - 1] == ctx)
@@ -288,6 +298,7 @@ static CUresult context_synchronize(CUcontext handle)
     if (res != CUDA_SUCCESS)
         return res;
     context_drain(ctx);
+    pool_synchronized(ctx->device);
     return ctx->sticky;
 }
 

@@ -112,6 +112,13 @@ static void fail_parse(const char *text)
     }
 }
 
+static bool env_is(const char *name, const char *value)
+{
+    const char *text = getenv(name);
+
+    return text && strcmp(text, value) == 0;
+}
+
 static enum handles_mode handles_mode(const char *text)
 {
     if (text && !strcmp(text, "lenient"))
@@ -140,6 +147,9 @@ static void config_read(void)
     c->sm = (int)env_number("DMI_STANDIN_SM", 80);
     c->n_devices = (int)env_number("DMI_STANDIN_DEVICES", 1);
     c->n_threads = (int)env_number("DMI_STANDIN_THREADS", 4);
+    c->node_bytes = env_number("DMI_STANDIN_NODE_BYTES", 16384);
+    c->green_functions = env_is("DMI_STANDIN_GREEN_FUNCTIONS", "any");
+    c->share_users = env_is("DMI_STANDIN_CLONE_USERS", "share");
     if (c->memory_bytes > DEVICE_SPAN / 4)
         c->memory_bytes = DEVICE_SPAN / 4;
     if (c->n_devices < 0 || c->n_devices > MAX_DEVICES)

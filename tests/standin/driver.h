@@ -22,6 +22,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "entries.h"
 #include "version.h"
@@ -91,6 +92,9 @@ struct config {
     int sm; /* compute capability, 10 * major + minor */
     int n_devices;
     int n_threads;
+    size_t node_bytes;    /* of device memory, that a node of an exec costs */
+    bool green_functions; /* a primary context's functions run on green streams */
+    bool share_users;     /* a clone's references to user objects are its source's */
 };
 
 /* ---- objects ---- */
@@ -112,6 +116,9 @@ enum object_kind {
     OBJECT_MIPMAP,
     OBJECT_TEXTURE,
     OBJECT_SURFACE,
+    OBJECT_GREEN,
+    OBJECT_RESOURCE_DESC,
+    OBJECT_PHYSICAL, /* memory without addresses: a CUmemGenericAllocationHandle */
     N_OBJECT_KINDS,
 };
 
@@ -146,12 +153,15 @@ void object_wild(void);
 void handles_poison(void *array, size_t first, size_t n);
 
 struct context;
+struct green;
 struct stream;
 struct event;
+struct event_shared;
 struct function;
 struct graph;
 struct graph_node;
 struct graph_exec;
+struct cond_run;
 struct op;
 struct capture;
 struct capture_deps;
@@ -182,14 +192,15 @@ struct context {
     uint64_t peers;  /* bit per device whose memory is enabled */
     uint64_t loader; /* thread that holds the load lock (load.c), 0: none */
     unsigned n_loads;
+    struct green *green; /* whose context it is, or NULL */
+    struct op *barrier;  /* what is queued comes after it */
 };
 
 struct device {
     struct context *primary;
     unsigned primary_flags;
     uint64_t used_bytes;
-    struct pool *default_pool;
-    struct pool *current_pool;
+    uint64_t graph_bytes, graph_used_high, graph_reserved_high;
     int memfd;
     uint64_t link_free_ns; /* when the link to the host has carried what was queued on it */
 };
@@ -246,6 +257,12 @@ CUresult context_current(struct context **ctx);
 CUresult context_resolve(CUcontext handle, struct context **ctx);
 struct context *context_new(int device, unsigned flags, bool primary);
 void context_destroy(struct context *ctx);
+/** context_base() - the context whose memory and libraries @ctx uses: its own, or for a green one the primary */
+struct context *context_base(struct context *ctx);
+/** context_fail() - an operation of @ctx failed: every later call in it, and in those that share its memory, does */
+void context_fail(struct context *ctx, CUresult res);
+/** context_depend() - @op comes after all that is queued in @ctx, for a primary context in its green ones too */
+void context_depend(struct op *op, struct context *ctx);
 /** context_drain() - wait until what was submitted to @ctx so far is done; lock held, dropped while waiting */
 void context_drain(struct context *ctx);
 
@@ -276,11 +293,13 @@ enum work_kind {
     WORK_FREE, /* of a pool allocation, in stream order */
     WORK_WRITE_VALUE,
     WORK_WAIT_VALUE,
+    WORK_CONDITION,    /* look at a conditional node's value */
+    WORK_EVENT_SHARED, /* wait for a record of another process's */
     WORK_EVENT_RECORD, /* graph nodes only: becomes an event's marker when launched */
     WORK_EVENT_WAIT,   /* graph nodes only */
     WORK_CHILD,        /* graph nodes only */
     WORK_EMPTY,
-    WORK_ALLOC,      /* graph nodes only: the memory lives as long as the work */
+    WORK_ALLOC,      /* graph nodes only: the addresses live as long as the work */
     WORK_ALLOC_FREE, /* graph nodes only */
 };
 
@@ -343,6 +362,7 @@ struct work {
         } callback;
         struct {
             uint64_t address;
+            unsigned long long id;
         } free;
         struct {
             uint64_t address;
@@ -357,6 +377,13 @@ struct work {
         struct {
             struct event *event;
         } event;
+        struct {
+            struct cond_run *run;
+        } condition;
+        struct {
+            struct event_shared *event;
+            uint64_t number;
+        } shared;
         struct {
             struct graph *graph;
         } child;
@@ -385,6 +412,7 @@ struct op {
     struct op *next_ready;
     uint64_t seq; /* of launches, 0 for others */
     uint64_t order;
+    uint64_t searched; /* number of the last search that came by */
     uint64_t end_ns;
     void (*on_done)(struct op *op, void *data); /* lock held */
     void *on_done_data;
@@ -393,6 +421,8 @@ struct op {
 /* All lock held, but for queue_wait() dropping it while it waits. */
 struct op *op_new(struct context *ctx, struct work *work);
 void op_depend(struct op *op, struct op *on);
+/** op_precedes() - must @first be done before @second starts; both may be NULL */
+bool op_precedes(struct op *first, struct op *second);
 void op_commit(struct op *op);
 struct op *op_ref(struct op *op);
 void op_unref(struct op *op);
@@ -408,7 +438,7 @@ void queue_fork_child(void);
 struct stream {
     struct object object;
     struct stream *next;
-    struct context *ctx;
+    struct context *ctx; /* NULL: it was a green one, and is destroyed */
     unsigned flags;
     int priority;
     unsigned long long id;
@@ -424,13 +454,15 @@ struct event {
     struct event *next;
     struct context *ctx;
     unsigned flags;
-    struct op *marker;       /* NULL: never recorded */
-    struct capture *capture; /* last recorded on a capturing stream */
+    struct op *marker;           /* NULL: never recorded */
+    struct event_shared *shared; /* of one that other processes use too */
+    struct capture *capture;     /* last recorded on a capturing stream */
     struct capture_deps *deps;
 };
 
 /** stream_resolve() - handle to stream, with the special handles; lock held */
 CUresult stream_resolve(CUstream handle, struct stream **stream);
+struct stream *stream_create(struct context *ctx, unsigned flags, int priority);
 /** stream_submit() - queue @work (reference taken over) after what @stream holds; lock held.
  *  Return: the operation, borrowed until the lock is dropped (op_ref() it to wait) */
 struct op *stream_submit(struct stream *stream, struct work *work);
@@ -440,6 +472,20 @@ struct op *stream_open(struct stream *stream, struct work *work);
 CUresult stream_wait(struct stream *stream);
 bool stream_idle(struct stream *stream);
 void event_set_marker(struct event *event, struct op *op);
+/** event_new() - @shared (reference taken over) may be NULL; lock held */
+struct event *event_new(struct context *ctx, unsigned flags, struct event_shared *shared);
+
+/* Events of several processes: ipc_event.c. Lock held, but for event_shared_wait(), and where work goes. */
+struct event_shared *event_shared_new(void);
+struct event_shared *event_shared_ref(struct event_shared *shared);
+void event_shared_unref(struct event_shared *shared);
+/** event_shared_record() - @op, the last record of it, is what the others wait for */
+void event_shared_record(struct event_shared *shared, struct op *op);
+/** event_shared_done() - is the last record's work done; its number, to wait for */
+bool event_shared_done(const struct event_shared *shared, uint64_t *number);
+/** event_shared_is_mine() - did this process make the last record */
+bool event_shared_is_mine(const struct event_shared *shared);
+void event_shared_wait(const struct event_shared *shared, uint64_t number);
 void event_destroy(struct event *event);
 
 /* ---- capture ---- */
@@ -475,10 +521,11 @@ enum alloc_kind {
     ALLOC_MANAGED,
     ALLOC_HOST,
     ALLOC_REGISTERED,
-    ALLOC_GLOBAL,   /* a module's variables */
-    ALLOC_RESERVED, /* address range without memory (cuMemAddressReserve) */
-    ALLOC_MAPPED,
+    ALLOC_GLOBAL, /* a module's variables */
+    ALLOC_MAPPED, /* a physical piece at reserved addresses */
+    ALLOC_IPC,    /* another process's, opened by a handle */
     ALLOC_ARRAY,
+    ALLOC_GRAPH, /* by a node of a graph */
 };
 
 struct alloc {
@@ -490,9 +537,29 @@ struct alloc {
     unsigned flags;
     struct context *ctx;
     unsigned long long id;
+    bool freed;  /* given back, in stream order */
+    bool backed; /* its addresses have memory: of @fd, from @offset on */
+    int fd;
+    off_t offset;
     struct pool *pool;
-    bool freed; /* a pool's: given back in stream order already, memory not reusable yet */
-    uint64_t handle;
+    struct op *last; /* after it the memory serves nobody */
+    /* a pool's: */
+    struct alloc *next_block;
+    unsigned long long last_stream; /* id of the one that it was freed on */
+    bool closed;                    /* that free is over: kernels cannot reach it */
+    bool imported;                  /* the memory is another process's */
+    /* another process's, opened by a handle: */
+    int ipc_pid;
+    unsigned n_opens;
+    uint64_t ipc_id;
+    /* a mapped piece's: */
+    struct physical *physical;
+    unsigned char access[MAX_DEVICES]; /* CUmemAccess_flags */
+    /* a graph's: */
+    unsigned long long graph; /* id of the graph that allocates it */
+    bool has_node;
+    bool live;                            /* allocated by what is queued, and not freed by it */
+    bool freed_in_graph, freed_elsewhere; /* there is a free node */
 };
 
 /* Kernels and copies reach device address A at A + ALIAS_DELTA; the host cannot touch A itself. */
@@ -521,7 +588,18 @@ static inline void *memory_host(uint64_t address)
 /** memory_host_ok() - may a kernel touch host memory there: it is pinned; any thread, no lock */
 bool memory_host_ok(uint64_t address, size_t n);
 void memory_free_context(struct context *ctx);
-void memory_pool_release(uint64_t address);
+
+/* ---- pools ---- */
+
+/** pool_release() - the stream has got to the free of memory at @address, when it had that id; any thread */
+void pool_release(uint64_t address, unsigned long long id);
+bool pool_exportable(const struct pool *pool);
+/** pool_free() - memory of a pool is freed now; its streams have drained; lock held */
+void pool_free(struct alloc *alloc);
+/** pool_synchronized() - the host has seen work of @device end: pools keep what their threshold allows; lock held */
+void pool_synchronized(int device);
+/** pool_trim_all() - pools of @device give back what nobody uses; lock held. Return: was there any */
+bool pool_trim_all(int device);
 
 /* ---- modules ---- */
 

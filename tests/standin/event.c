@@ -13,6 +13,8 @@ void event_set_marker(struct event *event, struct op *op)
     op_ref(op);
     op_unref(event->marker);
     event->marker = op;
+    if (event->shared)
+        event_shared_record(event->shared, op);
     capture_deps_free(event->deps);
     event->deps = NULL;
     event->capture = NULL;
@@ -26,8 +28,25 @@ static CUresult event_check(CUevent handle, struct event **event)
     return (*event)->ctx->sticky;
 }
 
+struct event *event_new(struct context *ctx, unsigned flags, struct event_shared *shared)
+{
+    struct event *event = object_new(OBJECT_EVENT, sizeof(*event));
+
+    if (!event) {
+        event_shared_unref(shared);
+        return NULL;
+    }
+    event->ctx = ctx;
+    event->flags = flags;
+    event->shared = shared;
+    event->next = ctx->events;
+    ctx->events = event;
+    return event;
+}
+
 CUresult impl_cuEventCreate(CUevent *phEvent, unsigned int Flags)
 {
+    struct event_shared *shared = NULL;
     struct context *ctx;
     struct event *event;
     CUresult res;
@@ -39,13 +58,14 @@ CUresult impl_cuEventCreate(CUevent *phEvent, unsigned int Flags)
     res = context_current(&ctx);
     if (res != CUDA_SUCCESS)
         return res;
-    event = object_new(OBJECT_EVENT, sizeof(*event));
+    if (Flags & CU_EVENT_INTERPROCESS) {
+        shared = event_shared_new();
+        if (!shared)
+            return CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    event = event_new(ctx, Flags, shared);
     if (!event)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    event->ctx = ctx;
-    event->flags = Flags;
-    event->next = ctx->events;
-    ctx->events = event;
     *phEvent = (CUevent)event;
     return CUDA_SUCCESS;
 }
@@ -60,6 +80,7 @@ void event_destroy(struct event *event)
         *link = event->next;
     op_unref(event->marker);
     capture_deps_free(event->deps);
+    event_shared_unref(event->shared);
     object_free(event);
 }
 
@@ -94,7 +115,7 @@ CUresult impl_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned 
         res = stream_resolve(hStream, &stream);
     if (res != CUDA_SUCCESS)
         return res;
-    if (event->ctx != stream->ctx)
+    if (context_base(event->ctx) != context_base(stream->ctx))
         return CUDA_ERROR_INVALID_HANDLE;
     if (stream->capture)
         return capture_event_record(stream, event, flags);
@@ -111,6 +132,29 @@ CUresult impl_cuEventRecord(CUevent hEvent, CUstream hStream)
     return impl_cuEventRecordWithFlags(hEvent, hStream, 0);
 }
 
+static bool is_done(const struct event *event)
+{
+    uint64_t number;
+
+    if (event->shared)
+        return event_shared_done(event->shared, &number);
+    return !event->marker || event->marker->done;
+}
+
+/* Lock held, dropped while waiting. */
+static void wait_shared(struct event_shared *shared)
+{
+    uint64_t number;
+
+    if (event_shared_done(shared, &number))
+        return;
+    event_shared_ref(shared);
+    pthread_mutex_unlock(&driver.lock);
+    event_shared_wait(shared, number);
+    pthread_mutex_lock(&driver.lock);
+    event_shared_unref(shared);
+}
+
 CUresult impl_cuEventQuery(CUevent hEvent)
 {
     struct event *event;
@@ -125,7 +169,7 @@ CUresult impl_cuEventQuery(CUevent hEvent)
     res = capture_unsafe();
     if (res != CUDA_SUCCESS)
         return res;
-    return !event->marker || event->marker->done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+    return is_done(event) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 CUresult impl_cuEventSynchronize(CUevent hEvent)
@@ -144,8 +188,11 @@ CUresult impl_cuEventSynchronize(CUevent hEvent)
     if (res != CUDA_SUCCESS)
         return res;
     ctx = event->ctx;
-    if (event->marker)
+    if (event->shared)
+        wait_shared(event->shared);
+    else if (event->marker)
         queue_wait(event->marker);
+    pool_synchronized(ctx->device);
     return ctx->sticky;
 }
 
@@ -165,7 +212,7 @@ CUresult impl_cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUeven
         return res;
     if (start->capture || end->capture)
         return capture_event_asked(start->capture ? start : end);
-    if (start->ctx != end->ctx || !start->marker || !end->marker ||
+    if (context_base(start->ctx) != context_base(end->ctx) || !start->marker || !end->marker ||
         ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING))
         return CUDA_ERROR_INVALID_HANDLE;
     if (!start->marker->done || !end->marker->done)
@@ -178,6 +225,17 @@ CUresult impl_cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUeven
 CUresult impl_cuEventElapsedTime(float *pMilliseconds, CUevent hStart, CUevent hEnd)
 {
     return impl_cuEventElapsedTime_v2(pMilliseconds, hStart, hEnd);
+}
+
+static CUresult wait_for_others(struct stream *stream, struct event_shared *shared)
+{
+    struct work *work = work_new(WORK_EVENT_SHARED, stream->ctx);
+
+    if (!work)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    work->shared.event = event_shared_ref(shared);
+    event_shared_done(shared, &work->shared.number);
+    return stream_do(stream, work, NULL);
 }
 
 CUresult impl_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
@@ -202,8 +260,10 @@ CUresult impl_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int F
         if (res != CUDA_SUCCESS)
             return res;
     }
-    if (!event->marker || event->marker->done)
+    if (is_done(event))
         return CUDA_SUCCESS;
+    if (event->shared && !event_shared_is_mine(event->shared))
+        return wait_for_others(stream, event->shared);
     op = stream_open(stream, NULL);
     if (!op)
         return CUDA_ERROR_OUT_OF_MEMORY;

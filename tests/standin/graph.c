@@ -12,134 +12,6 @@
 static uint64_t n_uids;
 static unsigned long long n_graphs;
 
-struct user_object {
-    struct object object;
-    unsigned refs;
-    void *ptr;
-    CUhostFn destroy;
-};
-
-/* ---- user objects ---- */
-
-/* Destructors belong to no context, so their operations have one of their own that never fails. */
-static struct context no_context;
-
-void user_retain(struct user_object *object, unsigned n)
-{
-    object->refs += n;
-}
-
-void user_release(struct user_object *object, unsigned n)
-{
-    struct work *work;
-    struct op *op;
-
-    object->refs -= n < object->refs ? n : object->refs;
-    if (object->refs)
-        return;
-    work = work_new(WORK_HOST, &no_context);
-    if (work) {
-        work->host.fn = object->destroy;
-        work->host.data = object->ptr;
-        op = op_new(&no_context, work);
-        if (op)
-            op_commit(op);
-        else
-            work_unref(work);
-    }
-    object_free(object);
-}
-
-CUresult impl_cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostFn destroy,
-                                 unsigned int initialRefcount, unsigned int flags)
-{
-    struct user_object *object;
-    DRIVER_LOCKED;
-
-    if (!object_out || !destroy || !initialRefcount || flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC)
-        return CUDA_ERROR_INVALID_VALUE;
-    object = object_new(OBJECT_USER, sizeof(*object));
-    if (!object)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    object->refs = initialRefcount;
-    object->ptr = ptr;
-    object->destroy = destroy;
-    *object_out = (CUuserObject)object;
-    return CUDA_SUCCESS;
-}
-
-CUresult impl_cuUserObjectRetain(CUuserObject object, unsigned int count)
-{
-    DRIVER_LOCKED;
-
-    if (!object_is(object, OBJECT_USER) || !count)
-        return CUDA_ERROR_INVALID_VALUE;
-    user_retain((struct user_object *)object, count);
-    return CUDA_SUCCESS;
-}
-
-CUresult impl_cuUserObjectRelease(CUuserObject object, unsigned int count)
-{
-    DRIVER_LOCKED;
-
-    if (!object_is(object, OBJECT_USER) || !count)
-        return CUDA_ERROR_INVALID_VALUE;
-    user_release((struct user_object *)object, count);
-    return CUDA_SUCCESS;
-}
-
-static CUresult graph_retain_user(struct graph *graph, struct user_object *object, unsigned count)
-{
-    struct user_ref *grown;
-
-    for (size_t i = 0; i < graph->n_users; i++) {
-        if (graph->users[i].object == object) {
-            graph->users[i].count += count;
-            return CUDA_SUCCESS;
-        }
-    }
-    grown = realloc(graph->users, (graph->n_users + 1) * sizeof(*grown));
-    if (!grown)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    graph->users = grown;
-    graph->users[graph->n_users++] = (struct user_ref){ object, count };
-    return CUDA_SUCCESS;
-}
-
-CUresult impl_cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned int count,
-                                      unsigned int flags)
-{
-    CUresult res;
-    DRIVER_LOCKED;
-
-    if (!graph_is(graph) || !object_is(object, OBJECT_USER) || !count ||
-        (flags & ~(unsigned)CU_GRAPH_USER_OBJECT_MOVE))
-        return CUDA_ERROR_INVALID_VALUE;
-    res = graph_retain_user((struct graph *)graph, (struct user_object *)object, count);
-    if (res == CUDA_SUCCESS && !(flags & CU_GRAPH_USER_OBJECT_MOVE))
-        user_retain((struct user_object *)object, count);
-    return res;
-}
-
-CUresult impl_cuGraphReleaseUserObject(CUgraph handle, CUuserObject object, unsigned int count)
-{
-    struct graph *graph = (struct graph *)handle;
-    DRIVER_LOCKED;
-
-    if (!graph_is(handle) || !object_is(object, OBJECT_USER) || !count)
-        return CUDA_ERROR_INVALID_VALUE;
-    for (size_t i = 0; i < graph->n_users; i++) {
-        if (graph->users[i].object != (struct user_object *)object || graph->users[i].count < count)
-            continue;
-        graph->users[i].count -= count;
-        if (!graph->users[i].count)
-            graph->users[i] = graph->users[--graph->n_users];
-        user_release((struct user_object *)object, count);
-        return CUDA_SUCCESS;
-    }
-    return CUDA_ERROR_INVALID_VALUE;
-}
-
 /* ---- structure ---- */
 
 struct graph *graph_new(void)
@@ -253,6 +125,7 @@ static void node_free(struct graph_node *node)
     work_unref(node->work);
     if (node->child)
         graph_free(node->child);
+    cond_node_free(node->cond);
     object_free(node);
 }
 
@@ -260,9 +133,8 @@ void graph_free(struct graph *graph)
 {
     while (graph->first)
         node_free(graph->first);
-    for (size_t i = 0; i < graph->n_users; i++)
-        user_release(graph->users[i].object, graph->users[i].count);
-    free(graph->users);
+    users_drop(graph->users);
+    conditions_free(graph->conditions);
     object_free(graph);
 }
 
@@ -283,10 +155,12 @@ CUresult graph_add(struct graph *graph, CUgraphNodeType type, struct work *work,
             return CUDA_ERROR_INVALID_VALUE;
         }
     }
-    node = object_new(OBJECT_NODE, sizeof(*node));
+    if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || type == CU_GRAPH_NODE_TYPE_MEM_FREE)
+        res = graph_memory_own(graph, work);
+    node = res == CUDA_SUCCESS ? object_new(OBJECT_NODE, sizeof(*node)) : NULL;
     if (!node) {
         work_unref(work);
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        return res != CUDA_SUCCESS ? res : CUDA_ERROR_OUT_OF_MEMORY;
     }
     node->graph = graph;
     node->uid = ++n_uids;
@@ -336,11 +210,8 @@ struct graph *graph_clone(struct graph *graph)
             res = graph_connect(nodes[node->in.edges[j].node->index], nodes[node->index],
                                 &node->in.edges[j].data);
     }
-    for (size_t j = 0; j < graph->n_users && res == CUDA_SUCCESS; j++) {
-        res = graph_retain_user(clone, graph->users[j].object, graph->users[j].count);
-        if (res == CUDA_SUCCESS)
-            user_retain(graph->users[j].object, graph->users[j].count);
-    }
+    if (res == CUDA_SUCCESS)
+        res = users_copy(graph->users, &clone->users);
     free(nodes);
     if (res != CUDA_SUCCESS && clone) {
         graph_free(clone);
@@ -364,20 +235,6 @@ CUgraphNodeType graph_work_type(const struct work *work)
     case WORK_WAIT_VALUE: return CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
     default: return CU_GRAPH_NODE_TYPE_EMPTY;
     }
-}
-
-static bool is_memory(const struct graph_node *node)
-{
-    return node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || node->type == CU_GRAPH_NODE_TYPE_MEM_FREE;
-}
-
-bool graph_has_memory(const struct graph *graph)
-{
-    for (const struct graph_node *node = graph->first; node; node = node->next) {
-        if (is_memory(node) || (node->child && graph_has_memory(node->child)))
-            return true;
-    }
-    return false;
 }
 
 /* ---- entries: graphs ---- */
@@ -416,7 +273,8 @@ CUresult impl_cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
 
     if (!phGraphClone || !graph_is(originalGraph))
         return CUDA_ERROR_INVALID_VALUE;
-    if (graph_has_memory((struct graph *)originalGraph))
+    if (graph_has_memory((struct graph *)originalGraph) ||
+        graph_has_conditional((struct graph *)originalGraph))
         return CUDA_ERROR_NOT_SUPPORTED;
     clone = graph_clone((struct graph *)originalGraph);
     if (!clone)
@@ -456,8 +314,9 @@ CUresult impl_cuGraphNodeFindInClone(CUgraphNode *phNode, CUgraphNode hOriginalN
 
 /* ---- entries: adding and removing ---- */
 
-static CUresult add(CUgraphNode *out, CUgraph graph, const CUgraphNode *deps,
-                    const CUgraphEdgeData *data, size_t n, CUgraphNodeType type, struct work *work)
+CUresult graph_add_entry(CUgraphNode *out, CUgraph graph, const CUgraphNode *deps,
+                         const CUgraphEdgeData *data, size_t n, CUgraphNodeType type,
+                         struct work *work)
 {
     struct graph_node *node;
     CUresult res;
@@ -486,8 +345,8 @@ CUresult impl_cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
 
     res = node_work_kernel(nodeParams, true, &work);
     return res != CUDA_SUCCESS ? res
-                               : add(phGraphNode, hGraph, dependencies, NULL, numDependencies,
-                                     CU_GRAPH_NODE_TYPE_KERNEL, work);
+                               : graph_add_entry(phGraphNode, hGraph, dependencies, NULL,
+                                                 numDependencies, CU_GRAPH_NODE_TYPE_KERNEL, work);
 }
 
 /* The first version lacks the last two members. */
@@ -522,8 +381,8 @@ CUresult impl_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 
     res = node_work_copy(copyParams, ctx, &work);
     return res != CUDA_SUCCESS ? res
-                               : add(phGraphNode, hGraph, dependencies, NULL, numDependencies,
-                                     CU_GRAPH_NODE_TYPE_MEMCPY, work);
+                               : graph_add_entry(phGraphNode, hGraph, dependencies, NULL,
+                                                 numDependencies, CU_GRAPH_NODE_TYPE_MEMCPY, work);
 }
 
 CUresult impl_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph,
@@ -536,8 +395,8 @@ CUresult impl_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 
     res = node_work_set(memsetParams, ctx, &work);
     return res != CUDA_SUCCESS ? res
-                               : add(phGraphNode, hGraph, dependencies, NULL, numDependencies,
-                                     CU_GRAPH_NODE_TYPE_MEMSET, work);
+                               : graph_add_entry(phGraphNode, hGraph, dependencies, NULL,
+                                                 numDependencies, CU_GRAPH_NODE_TYPE_MEMSET, work);
 }
 
 CUresult impl_cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph,
@@ -552,8 +411,8 @@ CUresult impl_cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph,
         return CUDA_ERROR_INVALID_VALUE;
     res = node_work_host(nodeParams->fn, nodeParams->userData, &work);
     return res != CUDA_SUCCESS ? res
-                               : add(phGraphNode, hGraph, dependencies, NULL, numDependencies,
-                                     CU_GRAPH_NODE_TYPE_HOST, work);
+                               : graph_add_entry(phGraphNode, hGraph, dependencies, NULL,
+                                                 numDependencies, CU_GRAPH_NODE_TYPE_HOST, work);
 }
 
 CUresult impl_cuGraphAddEmptyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
@@ -561,8 +420,8 @@ CUresult impl_cuGraphAddEmptyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 {
     DRIVER_LOCKED;
 
-    return add(phGraphNode, hGraph, dependencies, NULL, numDependencies, CU_GRAPH_NODE_TYPE_EMPTY,
-               NULL);
+    return graph_add_entry(phGraphNode, hGraph, dependencies, NULL, numDependencies,
+                           CU_GRAPH_NODE_TYPE_EMPTY, NULL);
 }
 
 CUresult impl_cuGraphAddEventRecordNode(CUgraphNode *phGraphNode, CUgraph hGraph,
@@ -574,9 +433,10 @@ CUresult impl_cuGraphAddEventRecordNode(CUgraphNode *phGraphNode, CUgraph hGraph
     DRIVER_LOCKED;
 
     res = node_work_event(event, true, &work);
-    return res != CUDA_SUCCESS ? res
-                               : add(phGraphNode, hGraph, dependencies, NULL, numDependencies,
-                                     CU_GRAPH_NODE_TYPE_EVENT_RECORD, work);
+    return res != CUDA_SUCCESS
+               ? res
+               : graph_add_entry(phGraphNode, hGraph, dependencies, NULL, numDependencies,
+                                 CU_GRAPH_NODE_TYPE_EVENT_RECORD, work);
 }
 
 CUresult impl_cuGraphAddEventWaitNode(CUgraphNode *phGraphNode, CUgraph hGraph,
@@ -588,9 +448,10 @@ CUresult impl_cuGraphAddEventWaitNode(CUgraphNode *phGraphNode, CUgraph hGraph,
     DRIVER_LOCKED;
 
     res = node_work_event(event, false, &work);
-    return res != CUDA_SUCCESS ? res
-                               : add(phGraphNode, hGraph, dependencies, NULL, numDependencies,
-                                     CU_GRAPH_NODE_TYPE_WAIT_EVENT, work);
+    return res != CUDA_SUCCESS
+               ? res
+               : graph_add_entry(phGraphNode, hGraph, dependencies, NULL, numDependencies,
+                                 CU_GRAPH_NODE_TYPE_WAIT_EVENT, work);
 }
 
 /* @graph lies in @in, at any depth. */
@@ -612,12 +473,12 @@ static CUresult add_child(CUgraphNode *out, CUgraph graph, const CUgraphNode *de
         return CUDA_ERROR_INVALID_VALUE;
     if (move && (child->owner || child->captured || lies_in((struct graph *)graph, child)))
         return CUDA_ERROR_INVALID_VALUE;
-    if (!move && graph_has_memory(child))
+    if (!move && (graph_has_memory(child) || graph_has_conditional(child)))
         return CUDA_ERROR_NOT_SUPPORTED;
     inner = move ? child : graph_clone(child);
     if (!inner)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    res = add(out, graph, deps, data, n, CU_GRAPH_NODE_TYPE_GRAPH, NULL);
+    res = graph_add_entry(out, graph, deps, data, n, CU_GRAPH_NODE_TYPE_GRAPH, NULL);
     if (res != CUDA_SUCCESS) {
         if (!move)
             graph_free(inner);
@@ -681,10 +542,19 @@ CUresult impl_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
             nodeParams->graph.graph = (CUgraph)((struct graph_node *)*phGraphNode)->child;
         return res;
     }
+    if (nodeParams->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+        return graph_add_conditional(phGraphNode, hGraph, dependencies, dependencyData,
+                                     numDependencies, &nodeParams->conditional);
+    if (nodeParams->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
+        return graph_memory_add(phGraphNode, hGraph, dependencies, dependencyData, numDependencies,
+                                (CUDA_MEM_ALLOC_NODE_PARAMS *)&nodeParams->alloc);
+    if (nodeParams->type == CU_GRAPH_NODE_TYPE_MEM_FREE)
+        return graph_memory_add_free(phGraphNode, hGraph, dependencies, dependencyData,
+                                     numDependencies, nodeParams->free.dptr);
     res = node_params_work(nodeParams, &work);
     return res != CUDA_SUCCESS ? res
-                               : add(phGraphNode, hGraph, dependencies, dependencyData,
-                                     numDependencies, nodeParams->type, work);
+                               : graph_add_entry(phGraphNode, hGraph, dependencies, dependencyData,
+                                                 numDependencies, nodeParams->type, work);
 }
 
 CUresult impl_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph,
@@ -1053,95 +923,8 @@ CUresult node_work_event(CUevent event, bool record, struct work **out)
     return CUDA_SUCCESS;
 }
 
-/* The address is known when the node is created; the memory exists from then until the work's last reference is dropped. */
-CUresult node_work_alloc(struct context *ctx, int device, size_t bytes, struct work **out)
-{
-    uint64_t address;
-    CUresult res;
-
-    if (device < 0 || device >= driver.config.n_devices)
-        return CUDA_ERROR_INVALID_DEVICE;
-    res = memory_alloc(device, NULL, bytes, ALLOC_POOL, &address);
-    if (res != CUDA_SUCCESS)
-        return res;
-    *out = work_new(WORK_ALLOC, ctx);
-    if (!*out) {
-        memory_free(address);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    (*out)->alloc.address = address;
-    (*out)->alloc.bytes = bytes;
-    return CUDA_SUCCESS;
-}
-
-CUresult node_work_free(struct context *ctx, uint64_t address, struct work **out)
-{
-    struct alloc *alloc = memory_find(address);
-
-    if (!alloc || alloc->address != address || alloc->kind != ALLOC_POOL)
-        return CUDA_ERROR_INVALID_VALUE;
-    *out = work_new(WORK_ALLOC_FREE, ctx);
-    if (!*out)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    (*out)->alloc.address = address;
-    return CUDA_SUCCESS;
-}
-
-/* "Allocation and free nodes cannot be added to the returned graph" (cuGraphChildGraphNodeGetGraph()). */
-static bool is_child(CUgraph graph)
-{
-    return graph_is(graph) && ((struct graph *)graph)->owner;
-}
-
-CUresult impl_cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph,
-                                     const CUgraphNode *dependencies, size_t numDependencies,
-                                     CUDA_MEM_ALLOC_NODE_PARAMS *nodeParams)
-{
-    struct context *ctx;
-    struct work *work;
-    uint64_t address;
-    CUresult res;
-    DRIVER_LOCKED;
-
-    if (!nodeParams || !nodeParams->bytesize ||
-        nodeParams->poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (is_child(hGraph))
-        return CUDA_ERROR_NOT_SUPPORTED;
-    res = context_current(&ctx);
-    if (res == CUDA_SUCCESS)
-        res = node_work_alloc(ctx, nodeParams->poolProps.location.id, nodeParams->bytesize, &work);
-    if (res != CUDA_SUCCESS)
-        return res;
-    address = work->alloc.address;
-    res = add(phGraphNode, hGraph, dependencies, NULL, numDependencies,
-              CU_GRAPH_NODE_TYPE_MEM_ALLOC, work);
-    if (res == CUDA_SUCCESS)
-        nodeParams->dptr = address;
-    return res;
-}
-
-CUresult impl_cuGraphAddMemFreeNode(CUgraphNode *phGraphNode, CUgraph hGraph,
-                                    const CUgraphNode *dependencies, size_t numDependencies,
-                                    CUdeviceptr dptr)
-{
-    struct context *ctx;
-    struct work *work;
-    CUresult res;
-    DRIVER_LOCKED;
-
-    if (is_child(hGraph))
-        return CUDA_ERROR_NOT_SUPPORTED;
-    res = context_current(&ctx);
-    if (res == CUDA_SUCCESS)
-        res = node_work_free(ctx, dptr, &work);
-    return res != CUDA_SUCCESS ? res
-                               : add(phGraphNode, hGraph, dependencies, NULL, numDependencies,
-                                     CU_GRAPH_NODE_TYPE_MEM_FREE, work);
-}
-
-static CUresult node_of(CUgraphNode handle, CUgraphNodeType type, const void *params,
-                        struct graph_node **node)
+CUresult graph_node_of(CUgraphNode handle, CUgraphNodeType type, const void *params,
+                       struct graph_node **node)
 {
     if (!params || !node_is(handle) || ((struct graph_node *)handle)->type != type)
         return CUDA_ERROR_INVALID_VALUE;
@@ -1157,7 +940,7 @@ static CUresult node_set(CUgraphNode handle, CUgraphNodeType type, CUresult made
 
     if (made != CUDA_SUCCESS)
         return made;
-    made = node_of(handle, type, work, &node);
+    made = graph_node_of(handle, type, work, &node);
     if (made != CUDA_SUCCESS) {
         work_unref(work);
         return made;
@@ -1172,8 +955,10 @@ static CUresult node_set(CUgraphNode handle, CUgraphNodeType type, CUresult made
     return CUDA_SUCCESS;
 }
 
-static void kernel_params_out(struct kernel_work *kernel, CUDA_KERNEL_NODE_PARAMS_v2 *p)
+static void kernel_params_out(struct work *work, CUDA_KERNEL_NODE_PARAMS_v2 *p)
 {
+    struct kernel_work *kernel = &work->kernel;
+
     *p = (CUDA_KERNEL_NODE_PARAMS_v2){
         .func = kernel->kern ? NULL : (CUfunction)kernel->function,
         .gridDimX = kernel->grid[0],
@@ -1186,7 +971,7 @@ static void kernel_params_out(struct kernel_work *kernel, CUDA_KERNEL_NODE_PARAM
         .kernelParams = kernel->from_extra ? NULL : kernel->values,
         .extra = kernel->from_extra ? kernel->extra : NULL,
         .kern = kernel->kern,
-        .ctx = kernel->kern ? (CUcontext)kernel->function->module->ctx : NULL,
+        .ctx = kernel->kern ? (CUcontext)work->ctx : NULL,
     };
 }
 
@@ -1197,9 +982,9 @@ CUresult impl_cuGraphKernelNodeGetParams_v2(CUgraphNode hNode,
     CUresult res;
     DRIVER_LOCKED;
 
-    res = node_of(hNode, CU_GRAPH_NODE_TYPE_KERNEL, nodeParams, &node);
+    res = graph_node_of(hNode, CU_GRAPH_NODE_TYPE_KERNEL, nodeParams, &node);
     if (res == CUDA_SUCCESS)
-        kernel_params_out(&node->work->kernel, nodeParams);
+        kernel_params_out(node->work, nodeParams);
     return res;
 }
 
@@ -1210,10 +995,10 @@ CUresult impl_cuGraphKernelNodeGetParams(CUgraphNode hNode, CUDA_KERNEL_NODE_PAR
     CUresult res;
     DRIVER_LOCKED;
 
-    res = node_of(hNode, CU_GRAPH_NODE_TYPE_KERNEL, nodeParams, &node);
+    res = graph_node_of(hNode, CU_GRAPH_NODE_TYPE_KERNEL, nodeParams, &node);
     if (res != CUDA_SUCCESS)
         return res;
-    kernel_params_out(&node->work->kernel, &v2);
+    kernel_params_out(node->work, &v2);
     v2.func = (CUfunction)node->work->kernel.function;
     memcpy(nodeParams, &v2, sizeof(*nodeParams));
     return CUDA_SUCCESS;
@@ -1264,7 +1049,7 @@ CUresult impl_cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAttrI
     CUresult res;
     DRIVER_LOCKED;
 
-    res = node_of(hNode, CU_GRAPH_NODE_TYPE_KERNEL, value, &node);
+    res = graph_node_of(hNode, CU_GRAPH_NODE_TYPE_KERNEL, value, &node);
     if (res != CUDA_SUCCESS)
         return res;
     work = kernel_copy(&node->work->kernel, node->work->ctx);
@@ -1283,7 +1068,7 @@ CUresult impl_cuGraphKernelNodeGetAttribute(CUgraphNode hNode, CUkernelNodeAttrI
     CUresult res;
     DRIVER_LOCKED;
 
-    res = node_of(hNode, CU_GRAPH_NODE_TYPE_KERNEL, value_out, &node);
+    res = graph_node_of(hNode, CU_GRAPH_NODE_TYPE_KERNEL, value_out, &node);
     if (res != CUDA_SUCCESS)
         return res;
     memset(value_out, 0, sizeof(*value_out));
@@ -1306,9 +1091,9 @@ CUresult impl_cuGraphKernelNodeCopyAttributes(CUgraphNode dst, CUgraphNode src)
     CUresult res;
     DRIVER_LOCKED;
 
-    res = node_of(dst, CU_GRAPH_NODE_TYPE_KERNEL, dst, &to);
+    res = graph_node_of(dst, CU_GRAPH_NODE_TYPE_KERNEL, dst, &to);
     if (res == CUDA_SUCCESS)
-        res = node_of(src, CU_GRAPH_NODE_TYPE_KERNEL, src, &from);
+        res = graph_node_of(src, CU_GRAPH_NODE_TYPE_KERNEL, src, &from);
     if (res != CUDA_SUCCESS)
         return res;
     work = kernel_copy(&to->work->kernel, to->work->ctx);
@@ -1328,7 +1113,7 @@ CUresult impl_cuGraphMemcpyNodeGetParams(CUgraphNode hNode, CUDA_MEMCPY3D *nodeP
     CUresult res;
     DRIVER_LOCKED;
 
-    res = node_of(hNode, CU_GRAPH_NODE_TYPE_MEMCPY, nodeParams, &node);
+    res = graph_node_of(hNode, CU_GRAPH_NODE_TYPE_MEMCPY, nodeParams, &node);
     if (res == CUDA_SUCCESS)
         *nodeParams = node->work->copy.params;
     return res;
@@ -1341,7 +1126,7 @@ CUresult impl_cuGraphMemcpyNodeSetParams(CUgraphNode hNode, const CUDA_MEMCPY3D 
     CUresult res;
     DRIVER_LOCKED;
 
-    res = node_of(hNode, CU_GRAPH_NODE_TYPE_MEMCPY, nodeParams, &node);
+    res = graph_node_of(hNode, CU_GRAPH_NODE_TYPE_MEMCPY, nodeParams, &node);
     if (res != CUDA_SUCCESS)
         return res;
     return node_set(hNode, CU_GRAPH_NODE_TYPE_MEMCPY,
@@ -1354,7 +1139,7 @@ CUresult impl_cuGraphMemsetNodeGetParams(CUgraphNode hNode, CUDA_MEMSET_NODE_PAR
     CUresult res;
     DRIVER_LOCKED;
 
-    res = node_of(hNode, CU_GRAPH_NODE_TYPE_MEMSET, p, &node);
+    res = graph_node_of(hNode, CU_GRAPH_NODE_TYPE_MEMSET, p, &node);
     if (res == CUDA_SUCCESS) {
         const struct set_work *set = &node->work->set;
 
@@ -1376,7 +1161,7 @@ CUresult impl_cuGraphMemsetNodeSetParams(CUgraphNode hNode,
     CUresult res;
     DRIVER_LOCKED;
 
-    res = node_of(hNode, CU_GRAPH_NODE_TYPE_MEMSET, nodeParams, &node);
+    res = graph_node_of(hNode, CU_GRAPH_NODE_TYPE_MEMSET, nodeParams, &node);
     if (res != CUDA_SUCCESS)
         return res;
     return node_set(hNode, CU_GRAPH_NODE_TYPE_MEMSET,
@@ -1389,7 +1174,7 @@ CUresult impl_cuGraphHostNodeGetParams(CUgraphNode hNode, CUDA_HOST_NODE_PARAMS 
     CUresult res;
     DRIVER_LOCKED;
 
-    res = node_of(hNode, CU_GRAPH_NODE_TYPE_HOST, nodeParams, &node);
+    res = graph_node_of(hNode, CU_GRAPH_NODE_TYPE_HOST, nodeParams, &node);
     if (res == CUDA_SUCCESS)
         *nodeParams =
             (CUDA_HOST_NODE_PARAMS){ .fn = node->work->host.fn, .userData = node->work->host.data };
@@ -1413,7 +1198,7 @@ static CUresult event_get(CUgraphNode hNode, CUgraphNodeType type, CUevent *even
     CUresult res;
     DRIVER_LOCKED;
 
-    res = node_of(hNode, type, event_out, &node);
+    res = graph_node_of(hNode, type, event_out, &node);
     if (res == CUDA_SUCCESS)
         *event_out = (CUevent)node->work->event.event;
     return res;
@@ -1446,37 +1231,6 @@ CUresult impl_cuGraphEventWaitNodeGetEvent(CUgraphNode hNode, CUevent *event_out
 CUresult impl_cuGraphEventWaitNodeSetEvent(CUgraphNode hNode, CUevent event)
 {
     return event_set(hNode, CU_GRAPH_NODE_TYPE_WAIT_EVENT, event);
-}
-
-CUresult impl_cuGraphMemAllocNodeGetParams(CUgraphNode hNode,
-                                           CUDA_MEM_ALLOC_NODE_PARAMS *params_out)
-{
-    struct graph_node *node;
-    CUresult res;
-    DRIVER_LOCKED;
-
-    res = node_of(hNode, CU_GRAPH_NODE_TYPE_MEM_ALLOC, params_out, &node);
-    if (res == CUDA_SUCCESS)
-        *params_out = (CUDA_MEM_ALLOC_NODE_PARAMS){
-            .poolProps = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-                           .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE,
-                                         .id = node->work->ctx->device } },
-            .bytesize = node->work->alloc.bytes,
-            .dptr = node->work->alloc.address,
-        };
-    return res;
-}
-
-CUresult impl_cuGraphMemFreeNodeGetParams(CUgraphNode hNode, CUdeviceptr *dptr_out)
-{
-    struct graph_node *node;
-    CUresult res;
-    DRIVER_LOCKED;
-
-    res = node_of(hNode, CU_GRAPH_NODE_TYPE_MEM_FREE, dptr_out, &node);
-    if (res == CUDA_SUCCESS)
-        *dptr_out = node->work->alloc.address;
-    return res;
 }
 
 CUresult impl_cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams *nodeParams)

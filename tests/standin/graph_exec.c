@@ -7,74 +7,22 @@
  * parameters does not reach launches that are queued. Branches are independent operations, so they run
  * in any order; launches of one exec run one after another.
  */
-#include "graph.h"
+#include "conditional.h"
 #include "impl.h"
+#include "memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct exec_node {
-    uint64_t uid; /* of the template's node */
-    CUgraphNodeType type;
-    struct work *work;
-    bool enabled;
-    size_t n_deps;
-    size_t *deps; /* indices of nodes before this one, in edge order */
-    CUgraphEdgeData *data;
-    bool leaf;
-    struct exec_body *child;
-};
-
-struct exec_body {
-    size_t n;
-    struct exec_node *nodes;
-    size_t *by_creation; /* indices into nodes */
-    struct user_ref *users;
-    size_t n_users;
-};
-
-struct graph_exec {
-    struct object object;
-    struct exec_body *body;
-    unsigned long long id;
-    cuuint64_t flags;
-    struct op *last; /* end of the last launch */
-};
-
 static unsigned long long n_execs;
 
 /* ---- user objects: a body holds references of its own to those of its graph ---- */
 
-struct user_refs {
-    struct user_ref *refs;
-    size_t n;
-};
-
-static CUresult users_hold(struct exec_body *body, const struct graph *graph)
-{
-    if (!graph->n_users)
-        return CUDA_SUCCESS;
-    body->users = calloc(graph->n_users, sizeof(*body->users));
-    if (!body->users)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    body->n_users = graph->n_users;
-    for (size_t i = 0; i < graph->n_users; i++) {
-        body->users[i] = graph->users[i];
-        user_retain(graph->users[i].object, graph->users[i].count);
-    }
-    return CUDA_SUCCESS;
-}
-
 static void users_let_go(struct op *op, void *data)
 {
-    struct user_refs *refs = data;
-
     (void)op;
-    for (size_t i = 0; i < refs->n; i++)
-        user_release(refs->refs[i].object, refs->refs[i].count);
-    free(refs->refs);
-    free(refs);
+    users_drop(data);
 }
 
 /*
@@ -83,26 +31,28 @@ static void users_let_go(struct op *op, void *data)
  */
 static void users_release(struct exec_body *body, struct op *last)
 {
-    struct user_refs *refs = body->n_users ? malloc(sizeof(*refs)) : NULL;
-    struct op *op = refs && last && !last->done ? op_new(last->ctx, NULL) : NULL;
+    struct op *op = body->users && last && !last->done ? op_new(last->ctx, NULL) : NULL;
 
-    if (refs) {
-        *refs = (struct user_refs){ body->users, body->n_users };
-        body->users = NULL;
-        body->n_users = 0;
-    }
     if (op) {
         op->on_done = users_let_go;
-        op->on_done_data = refs;
+        op->on_done_data = body->users;
         op_depend(op, last);
         op_commit(op);
-    } else if (refs) {
-        users_let_go(NULL, refs);
+    } else {
+        users_drop(body->users);
     }
+    body->users = NULL;
     for (size_t i = 0; i < body->n; i++) {
-        if (body->nodes[i].child)
-            users_release(body->nodes[i].child, last);
+        for (size_t j = 0; exec_part(&body->nodes[i], j); j++)
+            users_release(exec_part(&body->nodes[i], j), last);
     }
+}
+
+struct exec_body *exec_part(const struct exec_node *node, size_t i)
+{
+    if (node->cond)
+        return i < node->cond->n ? node->cond->bodies[i] : NULL;
+    return i == 0 ? node->child : NULL;
 }
 
 static void body_free_nodes(struct exec_body *body)
@@ -113,20 +63,35 @@ static void body_free_nodes(struct exec_body *body)
         work_unref(body->nodes[i].work);
         free(body->nodes[i].deps);
         free(body->nodes[i].data);
-        body_free_nodes(body->nodes[i].child);
+        for (size_t j = 0; exec_part(&body->nodes[i], j); j++)
+            body_free_nodes(exec_part(&body->nodes[i], j));
+        exec_cond_free(body->nodes[i].cond);
     }
     free(body->nodes);
     free(body->by_creation);
-    free(body->users);
     free(body);
 }
 
-/* @last: the last launch of it, or NULL */
-static void body_free(struct exec_body *body, struct op *last)
+void body_free(struct exec_body *body, struct op *last)
 {
     if (body)
         users_release(body, last);
     body_free_nodes(body);
+}
+
+static CUresult body_make(struct graph *graph, struct exec_body **out, struct graph_node **error);
+
+static CUresult cond_make(const struct cond_node *from, struct exec_cond **out,
+                          struct graph_node **error)
+{
+    CUresult res = CUDA_SUCCESS;
+
+    *out = exec_cond_new(from->condition, from->type, from->n);
+    if (!*out)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    for (unsigned i = 0; i < from->n && res == CUDA_SUCCESS; i++)
+        res = body_make((struct graph *)from->graphs[i], &(*out)->bodies[i], error);
+    return res;
 }
 
 /* What a node's work refers to has not ended. */
@@ -187,7 +152,7 @@ static CUresult body_make(struct graph *graph, struct exec_body **out, struct gr
         order[i]->index = i;
     }
     body->n = n;
-    res = users_hold(body, graph);
+    res = users_copy(graph->users, &body->users);
     for (i = 0; i < n && res == CUDA_SUCCESS; i++) {
         struct exec_node *node = &body->nodes[i];
 
@@ -211,11 +176,12 @@ static CUresult body_make(struct graph *graph, struct exec_body **out, struct gr
             node->deps[j] = order[i]->in.edges[j].node->index;
             node->data[j] = order[i]->in.edges[j].data;
         }
-        if (order[i]->child) {
+        if (order[i]->child)
             res = body_make(order[i]->child, &node->child, error);
-            if (res != CUDA_SUCCESS)
-                goto out;
-        }
+        else if (order[i]->cond)
+            res = cond_make(order[i]->cond, &node->cond, error);
+        if (res != CUDA_SUCCESS)
+            goto out;
     }
 out:
     free(order);
@@ -228,7 +194,109 @@ out:
     return CUDA_SUCCESS;
 }
 
+/* ---- copies, for what a launch runs later ---- */
+
+static void *copy_of(const void *from, size_t n)
+{
+    void *to = malloc(n + 1);
+
+    return to ? memcpy(to, from, n) : NULL;
+}
+
+static bool node_copy(const struct exec_node *from, struct exec_node *to)
+{
+    *to = *from;
+    to->child = NULL;
+    to->cond = NULL;
+    to->work = work_ref(from->work);
+    to->deps = copy_of(from->deps, from->n_deps * sizeof(*from->deps));
+    to->data = copy_of(from->data, from->n_deps * sizeof(*from->data));
+    if (from->child)
+        to->child = body_copy(from->child);
+    if (from->cond)
+        to->cond = exec_cond_copy(from->cond);
+    return to->deps && to->data && !to->child == !from->child && !to->cond == !from->cond;
+}
+
+struct exec_body *body_copy(const struct exec_body *from)
+{
+    struct exec_body *to = calloc(1, sizeof(*to));
+    bool ok = to != NULL;
+
+    if (ok)
+        to->nodes = calloc(from->n + 1, sizeof(*to->nodes));
+    if (ok && to->nodes)
+        to->by_creation = copy_of(from->by_creation, from->n * sizeof(size_t));
+    ok = ok && to->nodes && to->by_creation;
+    for (size_t i = 0; i < from->n && ok; i++) {
+        ok = node_copy(&from->nodes[i], &to->nodes[i]);
+        to->n++;
+    }
+    if (ok)
+        return to;
+    body_free(to, NULL);
+    return NULL;
+}
+
+struct exec_cond *exec_cond_copy(const struct exec_cond *from)
+{
+    struct exec_cond *to = exec_cond_new(from->condition, from->type, from->n);
+    bool ok = to != NULL;
+
+    for (unsigned i = 0; i < from->n && ok; i++) {
+        to->bodies[i] = body_copy(from->bodies[i]);
+        ok = to->bodies[i] != NULL;
+    }
+    if (ok)
+        return to;
+    for (unsigned i = 0; to && i < from->n; i++)
+        body_free(to->bodies[i], NULL);
+    exec_cond_free(to);
+    return NULL;
+}
+
+bool exec_has_conditional(const struct graph_exec *exec)
+{
+    return body_has_conditional(exec->body);
+}
+
 /* ---- instantiate: four ABIs ---- */
+
+static struct graph_exec *execs;
+
+/* A graph with memory nodes has one exec at a time; those from before it had any do not count. */
+static bool has_exec(const struct graph *graph)
+{
+    for (struct graph_exec *exec = execs; exec; exec = exec->next) {
+        if (exec->graph == graph->id)
+            return true;
+    }
+    return false;
+}
+
+static size_t body_count(const struct exec_body *body)
+{
+    size_t n = body->n;
+
+    for (size_t i = 0; i < body->n; i++) {
+        for (size_t j = 0; exec_part(&body->nodes[i], j); j++)
+            n += body_count(exec_part(&body->nodes[i], j));
+    }
+    return n;
+}
+
+/* What the nodes cost, taken from the current context's device. */
+static CUresult nodes_take(struct graph_exec *exec)
+{
+    struct context *ctx;
+    size_t bytes = driver.config.node_bytes * body_count(exec->body);
+
+    exec->device = context_current(&ctx) == CUDA_SUCCESS ? ctx->device : 0;
+    if (!memory_take(exec->device, bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    exec->node_bytes = bytes;
+    return CUDA_SUCCESS;
+}
 
 static CUresult instantiate(CUgraphExec *out, CUgraph handle, cuuint64_t flags,
                             CUgraphNode *error_out)
@@ -250,8 +318,14 @@ static CUresult instantiate(CUgraphExec *out, CUgraph handle, cuuint64_t flags,
         return CUDA_ERROR_INVALID_VALUE;
     if (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)
         return CUDA_ERROR_NOT_SUPPORTED;
-    if (graph->moved)
+    if (graph->moved || (graph_has_memory(graph) && has_exec(graph)))
         return CUDA_ERROR_INVALID_VALUE;
+    error = conditional_error(graph);
+    if (error || conditions_unused(graph)) {
+        if (error_out)
+            *error_out = (CUgraphNode)error;
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     exec = object_new(OBJECT_EXEC, sizeof(*exec));
     if (!exec)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -262,8 +336,17 @@ static CUresult instantiate(CUgraphExec *out, CUgraph handle, cuuint64_t flags,
         object_free(exec);
         return res;
     }
+    res = nodes_take(exec);
+    if (res != CUDA_SUCCESS) {
+        body_free(exec->body, NULL);
+        object_free(exec);
+        return res;
+    }
     exec->id = ++n_execs;
     exec->flags = flags;
+    exec->graph = graph_has_memory(graph) ? graph->id : 0;
+    exec->next = execs;
+    execs = exec;
     *out = (CUgraphExec)exec;
     log_detail("\"graph\":%llu,\"exec\":%llu,\"nodes\":%zu", graph->id, exec->id, graph->n_nodes);
     return CUDA_SUCCESS;
@@ -292,6 +375,13 @@ CUresult impl_cuGraphInstantiate(CUgraphExec *phGraphExec, CUgraph hGraph, CUgra
     return impl_cuGraphInstantiate_v2(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize);
 }
 
+static bool unused(CUgraph handle)
+{
+    DRIVER_LOCKED;
+
+    return graph_is(handle) && conditions_unused((struct graph *)handle);
+}
+
 CUresult impl_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
                                            CUDA_GRAPH_INSTANTIATE_PARAMS *p)
 {
@@ -303,6 +393,8 @@ CUresult impl_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGr
     p->result_out = res == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS
                     : p->hErrNode_out   ? CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE
                                         : CUDA_GRAPH_INSTANTIATE_ERROR;
+    if (res == CUDA_ERROR_INVALID_VALUE && unused(hGraph))
+        p->result_out = CUDA_GRAPH_INSTANTIATE_CONDITIONAL_HANDLE_UNUSED;
     return res;
 }
 
@@ -318,21 +410,16 @@ CUresult impl_cuGraphExecGetFlags(CUgraphExec hGraphExec, cuuint64_t *flags)
 
 /* ---- launch ---- */
 
-struct launch {
-    struct graph_exec *exec;
-    struct stream *stream;
-    struct op *begin;
-    int n_nodes; /* of kernels, as logged */
-};
-
 /* A kernel whose grid is still empty can be a node, and cannot be launched. */
 static bool body_cannot_run(const struct exec_body *body)
 {
     for (size_t i = 0; i < body->n; i++) {
         const struct exec_node *node = &body->nodes[i];
 
-        if (node->child && body_cannot_run(node->child))
-            return true;
+        for (size_t j = 0; exec_part(node, j); j++) {
+            if (body_cannot_run(exec_part(node, j)))
+                return true;
+        }
         if (node->enabled && node->work && !work_lives(node->work))
             return true;
         if (node->type == CU_GRAPH_NODE_TYPE_KERNEL && node->enabled &&
@@ -343,34 +430,66 @@ static bool body_cannot_run(const struct exec_body *body)
     return false;
 }
 
-/*
- * Operations for @body's nodes, committed. They depend on @begin, which is not committed: nothing runs
- * yet. @end waits for all leaves.
- */
-static CUresult body_launch(struct launch *launch, struct exec_body *body, struct op *begin,
-                            struct op *end)
+static bool is_of_events(const struct work *work)
 {
-    struct op **ops = calloc(body->n + 1, sizeof(*ops));
+    return work && (work->kind == WORK_EVENT_RECORD || work->kind == WORK_EVENT_WAIT);
+}
+
+/*
+ * The operation that @node begins with, uncommitted. What comes after the node waits for *last, which is
+ * another one for nodes that stand for several.
+ */
+static struct op *node_open(const struct launch *launch, struct exec_node *node, int index,
+                            struct op **last)
+{
     struct context *ctx = launch->stream->ctx;
-    size_t i;
+    struct work *work = node->enabled && !is_of_events(node->work) ? work_ref(node->work) : NULL;
+    struct op *first;
+
+    if (node->cond)
+        return conditional_launch(launch, node->cond, last);
+    first = op_new(work && work->ctx ? work->ctx : ctx, work);
+    if (!first) {
+        work_unref(work);
+        return NULL;
+    }
+    if (work && work->kind == WORK_KERNEL)
+        first->seq = launch_log(&work->kernel, launch->stream, launch->exec, index);
+    *last = op_ref(first);
+    return first;
+}
+
+/* A child graph lies between @first and another marker. */
+static CUresult child_launch(const struct launch *launch, struct exec_body *child, struct op *first,
+                             struct op **last)
+{
+    struct op *end = op_new(launch->stream->ctx, NULL);
+    CUresult res;
+
+    if (!end)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    op_depend(end, first);
+    res = body_launch(launch, child, first, end);
+    op_unref(*last);
+    *last = op_ref(end);
+    op_commit(end);
+    return res;
+}
+
+CUresult body_launch(const struct launch *launch, struct exec_body *body, struct op *begin,
+                     struct op *end)
+{
+    struct op **ops = calloc(body->n + 1, sizeof(*ops)); /* what comes after each node waits for */
     CUresult res = CUDA_SUCCESS;
+    size_t i;
 
     if (!ops)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    for (i = 0; i < body->n; i++) {
+    for (i = 0; i < body->n && res == CUDA_SUCCESS; i++) {
         struct exec_node *node = &body->nodes[i];
-        struct work *work = node->enabled ? work_ref(node->work) : NULL;
-        struct op *first;
+        struct op *first = node_open(launch, node, (int)i, &ops[i]);
 
-        if (work && (work->kind == WORK_EVENT_RECORD || work->kind == WORK_EVENT_WAIT ||
-                     work->kind == WORK_ALLOC || work->kind == WORK_ALLOC_FREE)) {
-            work_unref(work);
-            work = NULL;
-        }
-        first = op_new(work && work->ctx ? work->ctx : ctx, work);
-        ops[i] = first;
         if (!first) {
-            work_unref(work);
             res = CUDA_ERROR_OUT_OF_MEMORY;
             break;
         }
@@ -380,24 +499,10 @@ static CUresult body_launch(struct launch *launch, struct exec_body *body, struc
             op_depend(first, begin);
         if (node->work && node->work->kind == WORK_EVENT_WAIT)
             op_depend(first, node->work->event.event->marker);
-        if (work && work->kind == WORK_KERNEL)
-            first->seq = launch_log(&work->kernel, launch->stream, launch->exec->id, (int)i);
-        if (node->child) { /* between two markers */
-            struct op *last = op_new(ctx, NULL);
-
-            if (last) {
-                op_depend(last, first);
-                res = body_launch(launch, node->child, first, last);
-                ops[i] = op_ref(last);
-                op_commit(last);
-                op_commit(first);
-                continue;
-            }
-            res = CUDA_ERROR_OUT_OF_MEMORY;
-        }
+        if (node->child)
+            res = child_launch(launch, node->child, first, &ops[i]);
         if (node->work && node->work->kind == WORK_EVENT_RECORD)
             event_set_marker(node->work->event.event, first);
-        op_ref(first);
         op_commit(first);
     }
     for (size_t j = 0; j < i; j++) {
@@ -412,8 +517,8 @@ static CUresult body_launch(struct launch *launch, struct exec_body *body, struc
 CUresult impl_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
 {
     struct graph_exec *exec = (struct graph_exec *)hGraph;
-    struct launch launch = { .exec = exec };
-    struct op *end;
+    struct launch launch = { 0 };
+    struct op *begin, *end;
     CUresult res;
     DRIVER_LOCKED;
 
@@ -429,43 +534,56 @@ CUresult impl_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
         if (res != CUDA_SUCCESS)
             return res;
     }
+    res = graph_memory_begin(exec);
+    if (res != CUDA_SUCCESS)
+        return res;
+    launch.exec = exec->id;
     log_detail("\"exec\":%llu,\"stream\":%llu", exec->id, launch.stream->id);
     end = op_new(launch.stream->ctx, NULL);
-    launch.begin = end ? stream_open(launch.stream, NULL) : NULL;
-    if (!launch.begin) {
+    begin = end ? stream_open(launch.stream, NULL) : NULL;
+    if (!begin) {
         op_unref(end);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    op_depend(launch.begin, exec->last);
-    op_depend(end, launch.begin);
-    res = body_launch(&launch, exec->body, launch.begin, end);
+    op_depend(begin, exec->last);
+    op_depend(end, begin);
+    conditional_begin(exec->body, begin);
+    res = body_launch(&launch, exec->body, begin, end);
     op_unref(launch.stream->tail);
     launch.stream->tail = op_ref(end);
     op_unref(exec->last);
     exec->last = op_ref(end);
+    graph_memory_end(exec, end);
     op_commit(end);
-    op_commit(launch.begin);
+    op_commit(begin);
     return res;
 }
 
 CUresult impl_cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream)
 {
     struct stream *stream;
+    CUresult res;
     DRIVER_LOCKED;
 
     if (!object_is(hGraphExec, OBJECT_EXEC))
         return CUDA_ERROR_INVALID_VALUE;
-    return stream_resolve(hStream, &stream);
+    res = stream_resolve(hStream, &stream);
+    return res != CUDA_SUCCESS ? res : graph_memory_back((struct graph_exec *)hGraphExec);
 }
 
 /* Queued launches go on; what they hold is released when they are done. */
 CUresult impl_cuGraphExecDestroy(CUgraphExec hGraphExec)
 {
     struct graph_exec *exec = (struct graph_exec *)hGraphExec;
+    struct graph_exec **link = &execs;
     DRIVER_LOCKED;
 
     if (!object_is(exec, OBJECT_EXEC))
         return CUDA_ERROR_INVALID_VALUE;
+    while (*link != exec)
+        link = &(*link)->next;
+    *link = exec->next;
+    memory_give(exec->device, exec->node_bytes);
     body_free(exec->body, exec->last);
     op_unref(exec->last);
     object_free(exec);
@@ -524,9 +642,11 @@ static struct exec_node *body_find(struct exec_body *body, uint64_t uid)
 
         if (body->nodes[i].uid == uid)
             return &body->nodes[i];
-        found = body->nodes[i].child ? body_find(body->nodes[i].child, uid) : NULL;
-        if (found)
-            return found;
+        for (size_t j = 0; exec_part(&body->nodes[i], j); j++) {
+            found = body_find(exec_part(&body->nodes[i], j), uid);
+            if (found)
+                return found;
+        }
     }
     return NULL;
 }
@@ -723,6 +843,13 @@ static CUgraphNode nth_node(struct graph *graph, size_t n)
     return (CUgraphNode)node;
 }
 
+static struct graph *graph_part(CUgraphNode handle, size_t i)
+{
+    struct graph_node *node = (struct graph_node *)handle;
+
+    return node->cond ? (struct graph *)node->cond->graphs[i] : node->child;
+}
+
 /*
  * Nodes are paired in order of creation, their dependencies in edge order. Nothing is changed unless
  * all fits: the checks run first, over children too.
@@ -772,6 +899,9 @@ static CUgraphExecUpdateResult body_compare(struct exec_body *old, struct exec_b
         *error = node;
         if (a->type != b->type)
             return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
+        if ((a->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || a->type == CU_GRAPH_NODE_TYPE_MEM_FREE) &&
+            a->work->alloc.address != b->work->alloc.address)
+            return CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
         if (a->type == CU_GRAPH_NODE_TYPE_KERNEL) {
             if (a->work->ctx != b->work->ctx)
                 return CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE;
@@ -781,9 +911,11 @@ static CUgraphExecUpdateResult body_compare(struct exec_body *old, struct exec_b
                    a->work->kind != WORK_HOST) {
             return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
         }
-        if (a->child) {
-            CUgraphExecUpdateResult result = body_compare(
-                a->child, b->child, ((struct graph_node *)node)->child, error, error_from);
+        if (a->cond && (a->cond->type != b->cond->type || a->cond->n != b->cond->n))
+            return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+        for (size_t j = 0; exec_part(a, j); j++) {
+            CUgraphExecUpdateResult result = body_compare(exec_part(a, j), exec_part(b, j),
+                                                          graph_part(node, j), error, error_from);
 
             if (result != CU_GRAPH_EXEC_UPDATE_SUCCESS)
                 return result;
@@ -796,12 +928,10 @@ static CUgraphExecUpdateResult body_compare(struct exec_body *old, struct exec_b
 /* @old takes over what @new holds; @last: the last launch of @old */
 static void body_take(struct exec_body *old, struct exec_body *new, struct op *last)
 {
-    struct exec_body gone = { .users = old->users, .n_users = old->n_users };
+    struct exec_body gone = { .users = old->users };
 
     old->users = new->users;
-    old->n_users = new->n_users;
     new->users = NULL;
-    new->n_users = 0;
     users_release(&gone, last);
     for (size_t i = 0; i < new->n; i++) {
         struct exec_node *a = &old->nodes[old->by_creation[i]],
@@ -809,8 +939,10 @@ static void body_take(struct exec_body *old, struct exec_body *new, struct op *l
 
         work_unref(a->work);
         a->work = work_ref(b->work);
-        if (a->child)
-            body_take(a->child, b->child, last);
+        if (a->cond)
+            exec_cond_take(a->cond, b->cond);
+        for (size_t j = 0; exec_part(a, j); j++)
+            body_take(exec_part(a, j), exec_part(b, j), last);
     }
 }
 

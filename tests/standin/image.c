@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "array.h"
 #include "image.h"
+#include "conditional.h"
 
 #include "ptx/ptx.h"
 
@@ -37,6 +38,7 @@ void image_init(void)
         .alias_delta = ALIAS_DELTA,
         .host_ok = memory_host_ok,
     });
+    ptx_set_conditional = condition_set;
     ptx_print = print_add;
     ptx_texture_find = texture_find;
     if (driver.config.pause_one_in)

@@ -537,6 +537,7 @@ static CUresult library_load_into(struct library *library, struct context *ctx,
 
 static CUresult library_module(struct library *library, struct context *ctx, struct module **module)
 {
+    ctx = context_base(ctx);
     *module = module_of(library, ctx);
     return *module ? CUDA_SUCCESS : library_load_into(library, ctx, module);
 }
@@ -667,6 +668,14 @@ static CUresult kernel_function(struct kernel *kernel, struct context *ctx,
     return CUDA_SUCCESS;
 }
 
+/* A module's functions run in the context that it was loaded in, a library's in its green ones too. */
+static bool runs_in(const struct module *module, struct context *ctx)
+{
+    if (module->ctx == ctx)
+        return true;
+    return (module->library || driver.config.green_functions) && module->ctx == context_base(ctx);
+}
+
 CUresult function_resolve(CUfunction handle, struct context *ctx, struct function **function)
 {
     if (!handle)
@@ -688,7 +697,7 @@ CUresult function_resolve(CUfunction handle, struct context *ctx, struct functio
     if (!object_is(handle, OBJECT_FUNCTION))
         return CUDA_ERROR_INVALID_HANDLE;
     *function = (struct function *)handle;
-    return (*function)->module->ctx == ctx ? function_load(*function) : CUDA_ERROR_INVALID_HANDLE;
+    return runs_in((*function)->module, ctx) ? function_load(*function) : CUDA_ERROR_INVALID_HANDLE;
 }
 
 /* For the calls that take functions only, though a CUkernel can be launched as one. */
@@ -787,11 +796,30 @@ CUresult impl_cuFuncGetParamInfo(CUfunction func, size_t paramIndex, size_t *par
     return param_info(((struct function *)func)->info, paramIndex, paramOffset, paramSize);
 }
 
+/* As reported of drivers: to be asked about its parameters, a kernel is loaded. It takes a context. */
+static CUresult kernel_load(struct kernel *kernel)
+{
+    struct context *ctx;
+    struct function *function;
+    CUresult res;
+
+    res = context_current(&ctx);
+    if (res == CUDA_SUCCESS)
+        res = kernel_function(kernel, ctx, &function);
+    return res != CUDA_SUCCESS ? res : function_load(function);
+}
+
 CUresult impl_cuKernelGetParamInfo(CUkernel kernel, size_t paramIndex, size_t *paramOffset,
                                    size_t *paramSize)
 {
+    CUresult res;
+    DRIVER_LOCKED;
+
     if (!object_is(kernel, OBJECT_KERNEL))
         return CUDA_ERROR_INVALID_HANDLE;
+    res = kernel_load((struct kernel *)kernel);
+    if (res != CUDA_SUCCESS)
+        return res;
     return param_info(((struct kernel *)kernel)->info, paramIndex, paramOffset, paramSize);
 }
 
@@ -1026,7 +1054,7 @@ CUresult impl_cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize, C
 {
     struct function *function;
     struct context *ctx;
-    size_t room;
+    size_t room, fixed, most;
     CUresult res;
     DRIVER_LOCKED;
 
@@ -1038,11 +1066,12 @@ CUresult impl_cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize, C
         res = function_resolve(func, ctx, &function);
     if (res != CUDA_SUCCESS)
         return res;
+    fixed = 1024 + function->info->static_shared;
     room = 167936 / (size_t)numBlocks;
-    *dynamicSmemSize = room > 1024 + function->info->static_shared
-                           ? room - 1024 - function->info->static_shared
-                           : 0;
-    if (*dynamicSmemSize > 166912)
-        *dynamicSmemSize = 166912;
+    room = room > fixed ? room - fixed : 0;
+    /* No more than a block may have, which is what was allowed by cuFuncSetAttribute(). */
+    most = function->max_dynamic_shared ? (size_t)function->max_dynamic_shared
+                                        : 49152 - function->info->static_shared;
+    *dynamicSmemSize = room < most ? room : most;
     return CUDA_SUCCESS;
 }

@@ -22,11 +22,25 @@ static struct ended {
 } ended[N_OBJECT_KINDS];
 
 static const char *const kind_names[N_OBJECT_KINDS] = {
-    [OBJECT_CONTEXT] = "context",   [OBJECT_STREAM] = "stream",    [OBJECT_EVENT] = "event",
-    [OBJECT_MODULE] = "module",     [OBJECT_LIBRARY] = "library",  [OBJECT_KERNEL] = "kernel",
-    [OBJECT_FUNCTION] = "function", [OBJECT_GRAPH] = "graph",      [OBJECT_NODE] = "graph node",
-    [OBJECT_EXEC] = "graph exec",   [OBJECT_USER] = "user object", [OBJECT_POOL] = "memory pool",
+    [OBJECT_CONTEXT] = "context",
+    [OBJECT_STREAM] = "stream",
+    [OBJECT_EVENT] = "event",
+    [OBJECT_MODULE] = "module",
+    [OBJECT_LIBRARY] = "library",
+    [OBJECT_KERNEL] = "kernel",
+    [OBJECT_FUNCTION] = "function",
+    [OBJECT_GRAPH] = "graph",
+    [OBJECT_NODE] = "graph node",
+    [OBJECT_EXEC] = "graph exec",
+    [OBJECT_USER] = "user object",
+    [OBJECT_POOL] = "memory pool",
     [OBJECT_ARRAY] = "array",
+    [OBJECT_GREEN] = "green context",
+    [OBJECT_RESOURCE_DESC] = "resource descriptor",
+    [OBJECT_PHYSICAL] = "piece of memory",
+    [OBJECT_MIPMAP] = "mipmapped array",
+    [OBJECT_TEXTURE] = "texture",
+    [OBJECT_SURFACE] = "surface",
 };
 
 static struct object *take_ended(enum object_kind kind)
@@ -78,6 +92,8 @@ void object_free(void *pointer)
     if (!object)
         return;
     object_end(object);
+    if (!is_kind(object->magic - OBJECT_ENDED))
+        return;
     list = &ended[object->magic - OBJECT_ENDED];
     memset(object + 1, ENDED, object->size - sizeof(*object));
     object->next_ended = NULL;

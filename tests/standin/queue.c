@@ -109,6 +109,30 @@ void op_depend(struct op *op, struct op *on)
     op->n_pending++;
 }
 
+static bool leads_to(struct op *op, const struct op *target, uint64_t search)
+{
+    while (op != target) {
+        if (op->searched == search || !op->n_dependents)
+            return false;
+        op->searched = search;
+        for (int i = 1; i < op->n_dependents; i++) {
+            if (leads_to(op->dependents[i], target, search))
+                return true;
+        }
+        op = op->dependents[0]; /* chains are long: they are followed, not descended into */
+    }
+    return true;
+}
+
+bool op_precedes(struct op *first, struct op *second)
+{
+    static uint64_t n_searches;
+
+    if (!first || first->done)
+        return true;
+    return second && !second->done && leads_to(first, second, ++n_searches);
+}
+
 static bool is_host(const struct op *op)
 {
     return op->work && (op->work->kind == WORK_HOST || op->work->kind == WORK_CALLBACK);
@@ -319,7 +343,8 @@ static void *worker(void *data)
         if (stopping)
             break;
         op = take(list);
-        skip = op->ctx->sticky != CUDA_SUCCESS && op->work->kind != WORK_CALLBACK;
+        skip = op->ctx->sticky != CUDA_SUCCESS && op->work->kind != WORK_CALLBACK &&
+               op->work->kind != WORK_CONDITION;
         n_running++;
         pthread_mutex_unlock(&driver.lock);
         if (!skip) {
@@ -329,7 +354,7 @@ static void *worker(void *data)
         pthread_mutex_lock(&driver.lock);
         n_running--;
         if (res != CUDA_SUCCESS && op->ctx->sticky == CUDA_SUCCESS)
-            op->ctx->sticky = res;
+            context_fail(op->ctx, res);
         op_complete(op);
         op_unref(op);
     }

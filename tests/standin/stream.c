@@ -72,6 +72,8 @@ CUresult stream_resolve(CUstream handle, struct stream **out)
     if (handle != CU_STREAM_LEGACY && handle != CU_STREAM_PER_THREAD) {
         if (!object_is(stream, OBJECT_STREAM))
             return CUDA_ERROR_INVALID_HANDLE;
+        if (!stream->ctx)
+            return CUDA_ERROR_CONTEXT_IS_DESTROYED;
         capture_deps_spoil(stream->deps);
         *out = stream;
         return stream->ctx->sticky;
@@ -109,6 +111,7 @@ struct op *stream_open(struct stream *stream, struct work *work)
     if (!op)
         return NULL;
     op_depend(op, stream_tail(stream));
+    op_depend(op, ctx->barrier);
     if (stream == ctx->legacy) {
         for (struct stream *s = ctx->streams; s; s = s->next) {
             if (!(s->flags & CU_STREAM_NON_BLOCKING))
@@ -178,6 +181,7 @@ CUresult stream_wait(struct stream *stream)
     op_commit(op);
     queue_wait(op);
     op_unref(op);
+    pool_synchronized(ctx->device);
     return ctx->sticky;
 }
 
@@ -194,6 +198,18 @@ bool stream_idle(struct stream *stream)
     return !stream_tail(stream);
 }
 
+void context_depend(struct op *op, struct context *ctx)
+{
+    for (struct stream *s = ctx->streams; s; s = s->next)
+        op_depend(op, stream_tail(s));
+    if (!ctx->primary)
+        return;
+    for (struct context *c = driver.contexts; c; c = c->next) {
+        if (c->green && context_base(c) == ctx)
+            context_depend(op, c);
+    }
+}
+
 /** context_drain() - everything queued so far on any stream, destroyed ones too */
 void context_drain(struct context *ctx)
 {
@@ -201,13 +217,27 @@ void context_drain(struct context *ctx)
 
     if (!op)
         return;
-    for (struct stream *s = ctx->streams; s; s = s->next)
-        op_depend(op, stream_tail(s));
+    context_depend(op, ctx);
     op_ref(op);
     op_commit(op);
     queue_wait(op);
     op_unref(op);
     reap(ctx);
+}
+
+struct stream *stream_create(struct context *ctx, unsigned flags, int priority)
+{
+    struct stream *stream;
+
+    reap(ctx);
+    if (priority > 0)
+        priority = 0;
+    if (priority < -5)
+        priority = -5;
+    stream = stream_new(ctx, flags, priority);
+    if (stream)
+        log_detail("\"stream\":%llu,\"flags\":%u", stream->id, flags);
+    return stream;
 }
 
 CUresult impl_cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags, int priority)
@@ -222,16 +252,10 @@ CUresult impl_cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags,
     res = context_current(&ctx);
     if (res != CUDA_SUCCESS)
         return res;
-    reap(ctx);
-    if (priority > 0)
-        priority = 0;
-    if (priority < -5)
-        priority = -5;
-    stream = stream_new(ctx, flags, priority);
+    stream = stream_create(ctx, flags, priority);
     if (!stream)
         return CUDA_ERROR_OUT_OF_MEMORY;
     *phStream = (CUstream)stream;
-    log_detail("\"stream\":%llu,\"flags\":%u", stream->id, flags);
     return CUDA_SUCCESS;
 }
 
@@ -248,6 +272,8 @@ CUresult impl_cuStreamDestroy_v2(CUstream hStream)
     if (hStream == CU_STREAM_LEGACY || hStream == CU_STREAM_PER_THREAD ||
         !object_is(stream, OBJECT_STREAM))
         return CUDA_ERROR_INVALID_HANDLE;
+    if (!stream->ctx)
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     if (stream == stream->ctx->legacy || stream->thread)
         return CUDA_ERROR_INVALID_HANDLE;
     capture_forget_origin(stream);
@@ -339,17 +365,6 @@ CUresult impl_cuStreamGetCtx(CUstream hStream, CUcontext *pctx)
     if (!pctx)
         return CUDA_ERROR_INVALID_VALUE;
     *pctx = (CUcontext)stream->ctx;
-    return CUDA_SUCCESS;
-}
-
-CUresult impl_cuStreamGetCtx_v2(CUstream hStream, CUcontext *pCtx, CUgreenCtx *pGreenCtx)
-{
-    STREAM_QUERY(hStream, stream);
-    if (!pCtx)
-        return CUDA_ERROR_INVALID_VALUE;
-    *pCtx = (CUcontext)stream->ctx;
-    if (pGreenCtx)
-        *pGreenCtx = NULL;
     return CUDA_SUCCESS;
 }
 

@@ -28,7 +28,6 @@ START_TEST(an_array_says_what_it_is)
     ok(cuArray3DGetDescriptor_v2(&got3, array));
     ck_assert(got3.Width == 30 && got3.Height == 7 && !got3.Depth && !got3.Flags);
     ok(cuArrayDestroy(array));
-    fails(cuArrayDestroy(array), CUDA_ERROR_INVALID_HANDLE);
     ok(cuMemGetInfo_v2(&after, &total));
     ck_assert_uint_eq(after, before);
 }
@@ -172,8 +171,6 @@ START_TEST(copies_beyond_an_array_are_refused)
     fails(cuMemcpy2D_v2(&copy), CUDA_ERROR_INVALID_VALUE);
     fails(cuMemcpyHtoA_v2(a, 4, bytes, 40), CUDA_ERROR_INVALID_VALUE);
     ok(cuArrayDestroy(a));
-    copy.dstY = 0;
-    fails(cuMemcpy2D_v2(&copy), CUDA_ERROR_INVALID_HANDLE);
 }
 END_TEST
 
@@ -223,8 +220,6 @@ START_TEST(levels_halve)
     }
     fails(cuMipmappedArrayGetLevel(&level, mipmap, 7), CUDA_ERROR_INVALID_VALUE);
     ok(cuMipmappedArrayDestroy(mipmap));
-    fails(cuMipmappedArrayDestroy(mipmap), CUDA_ERROR_INVALID_HANDLE);
-    fails(cuArray3DGetDescriptor_v2(&got, level), CUDA_ERROR_INVALID_HANDLE);
     fails(cuMipmappedArrayCreate(&mipmap, &desc, 0), CUDA_ERROR_INVALID_VALUE);
 }
 END_TEST
@@ -249,7 +244,6 @@ START_TEST(textures_and_surfaces_keep_their_descriptions)
     ok(cuTexObjectGetTextureDesc(&t, texture));
     ck_assert_mem_eq(&t, &sampling, sizeof(t));
     ok(cuTexObjectDestroy(texture));
-    fails(cuTexObjectDestroy(texture), CUDA_ERROR_INVALID_VALUE);
     fails(cuSurfObjectCreate(&surface, &of_array), CUDA_ERROR_INVALID_VALUE); /* not made for it */
     of_array.res.array.hArray = make(8, 8, 0, CU_AD_FORMAT_FLOAT, 1, CUDA_ARRAY3D_SURFACE_LDST);
     ok(cuSurfObjectCreate(&surface, &of_array));

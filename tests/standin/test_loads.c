@@ -100,6 +100,9 @@ CALL(ask_function, cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_NUM_REGS, other)
 CALL(ask_params, cuFuncGetParamInfo(other, 0, &n, NULL) == CUDA_ERROR_INVALID_VALUE
                      ? CUDA_SUCCESS
                      : CUDA_ERROR_UNKNOWN)
+CALL(ask_kernel_params, cuKernelGetParamInfo(kernel, 0, &n, NULL) == CUDA_ERROR_INVALID_VALUE
+                            ? CUDA_SUCCESS
+                            : CUDA_ERROR_UNKNOWN)
 CALL(alloc, cuMemAlloc_v2(&p, 64))
 CALL(alloc_pitch, cuMemAllocPitch_v2(&p, &n, 64, 2, 4))
 CALL(alloc_managed, cuMemAllocManaged(&p, 64, CU_MEM_ATTACH_GLOBAL))
@@ -129,6 +132,7 @@ static CUresult (*const waiting[])(void) = {
     load_function,
     ask_function,
     ask_params,
+    ask_kernel_params,
     alloc,
     alloc_pitch,
     alloc_managed,

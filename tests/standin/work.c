@@ -2,7 +2,7 @@
 /*
  * work.c - pieces of work: created on the caller's thread, executed on a worker
  */
-#include "driver.h"
+#include "conditional.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ struct work *work_ref(struct work *work)
     return work;
 }
 
-/* Lock held: the last reference to a memory node frees its memory. */
+/* Lock held. */
 void work_unref(struct work *work)
 {
     if (!work || atomic_fetch_sub(&work->refs, 1) > 1)
@@ -38,7 +38,9 @@ void work_unref(struct work *work)
     } else if (work->kind == WORK_COPY) {
         free(work->copy.staged);
     } else if (work->kind == WORK_ALLOC) {
-        memory_free(work->alloc.address);
+        graph_memory_unref(work->alloc.address);
+    } else if (work->kind == WORK_EVENT_SHARED) {
+        event_shared_unref(work->shared.event);
     }
     free(work);
 }
@@ -96,7 +98,13 @@ CUresult work_execute(struct work *work, struct op *op)
         work->callback.fn(work->callback.stream, op->ctx->sticky, work->callback.data);
         tls.in_callback = false;
         return CUDA_SUCCESS;
-    case WORK_FREE: memory_pool_release(work->free.address); return CUDA_SUCCESS;
+    case WORK_FREE: pool_release(work->free.address, work->free.id); return CUDA_SUCCESS;
+    case WORK_CONDITION: conditional_look(work->condition.run); return CUDA_SUCCESS;
+    case WORK_EVENT_SHARED:
+        event_shared_wait(work->shared.event, work->shared.number);
+        return CUDA_SUCCESS;
+    case WORK_ALLOC:
+    case WORK_ALLOC_FREE: graph_memory_work(work); return CUDA_SUCCESS;
     case WORK_WRITE_VALUE:
         return guarded(value_write, work) ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
     case WORK_WAIT_VALUE:

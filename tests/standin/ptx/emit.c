@@ -78,7 +78,7 @@ static const struct {
     { "cvt", emit_cvt },
     { "bra", emit_branch },
     { "brx", emit_branch },
-    { "call", emit_call },
+    { "call", emit_call_or_runtime },
     { "ret", emit_exit },
     { "exit", emit_exit },
     { "trap", emit_exit },

@@ -124,6 +124,8 @@ void emit_activemask(struct emitter *e);
 void emit_barrier(struct emitter *e);
 void emit_branch(struct emitter *e);
 void emit_call(struct emitter *e);
+/* A call, unless it is of a function that the device runtime has and the module only declares */
+void emit_call_or_runtime(struct emitter *e);
 void emit_exit(struct emitter *e);
 void emit_fence(struct emitter *e);
 void emit_match(struct emitter *e);

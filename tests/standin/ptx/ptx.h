@@ -67,6 +67,9 @@ extern void (*ptx_pause)(void);
 /* Takes what kernels print, a call of vprintf at a time, from any thread that runs one; NULL: nobody reads it. */
 extern void (*ptx_print)(void *owner, const char *text, size_t n);
 
+/* cudaGraphSetConditional() in kernels; returns 0 for an unknown handle, which ends the kernel. Set before launches. */
+extern int (*ptx_set_conditional)(uint64_t handle, uint32_t value);
+
 /**
  * ptx_module_load() - translate, compile (or take from the cache) and load
  * @text: @n_text bytes, need not be NUL-terminated; may be hostile

@@ -47,6 +47,7 @@ struct rt_env {
     void (*fault)(u64 address) __attribute__((noreturn));
     void (*trap)(void) __attribute__((noreturn));
     void (*pause)(void);
+    int (*set_conditional)(u64 handle, u32 value);
     const u64 *globals; /* device addresses of module variables */
     const u8 *params;
     u64 n_params;

@@ -31,6 +31,7 @@ struct ptx_module {
 
 static struct ptx_memory memory;
 void (*ptx_pause)(void);
+int (*ptx_set_conditional)(uint64_t handle, uint32_t value);
 
 void ptx_set_memory(const struct ptx_memory *m)
 {
@@ -323,6 +324,7 @@ int ptx_launch(const struct ptx_kernel *k, const struct ptx_grid *grid, const vo
         .fault = on_fault,
         .trap = on_trap,
         .pause = ptx_pause,
+        .set_conditional = ptx_set_conditional,
         .print = print_formatted,
         .sample = texture_sample,
         .owner = grid->owner,
