@@ -82,7 +82,8 @@ struct context {
     CUstream stream;         /* the drain's */
     void *desc_map;
     size_t n_desc_map;
-    uint64_t keep_free; /* bytes of device memory that graphs with copies leave alone */
+    bool desc_is_drivers; /* the driver allocated it: it ends with the CUDA context */
+    uint64_t keep_free;   /* bytes of device memory that graphs with copies leave alone */
 
     /* drain and encoder */
     pthread_t drain, encoder;

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #define DEFAULT_SLOTS     8192u
@@ -124,18 +125,39 @@ static int load_kernels(struct err *err, struct context *c)
 }
 
 /* Host memory of our own that kernels can write: it outlives the CUDA context, as cuMemHostAlloc's does not. */
+static CUresult register_descriptors(struct context *c)
+{
+    void *map =
+        mmap(NULL, c->n_desc_map, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (map == MAP_FAILED)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult r =
+        driver_table.cuMemHostRegister_v2(map, c->n_desc_map, CU_MEMHOSTREGISTER_DEVICEMAP);
+    if (r != CUDA_SUCCESS) {
+        munmap(map, c->n_desc_map);
+        return r;
+    }
+    /* a child must not share these pages with the device through copy-on-write */
+    madvise(map, c->n_desc_map, MADV_DONTFORK);
+    c->desc_map = map;
+    return CUDA_SUCCESS;
+}
+
+/* Some machines register no memory (Tegra): there the driver's own serves, whose end the drain must not outlive. */
 static int map_descriptors(struct err *err, struct context *c, uint32_t n_slots)
 {
     c->n_desc_map = ((size_t)n_slots * sizeof(struct dmi_desc) + 4095) & ~(size_t)4095;
-    c->desc_map =
-        mmap(NULL, c->n_desc_map, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (c->desc_map == MAP_FAILED) {
-        c->desc_map = NULL;
-        return err_set(err, -ENOMEM, "no host memory for %u descriptors", n_slots);
+    CUresult r = register_descriptors(c);
+    if (r != CUDA_SUCCESS && driver_table.cuMemHostAlloc) {
+        r = driver_table.cuMemHostAlloc(&c->desc_map, c->n_desc_map, CU_MEMHOSTALLOC_DEVICEMAP);
+        c->desc_is_drivers = r == CUDA_SUCCESS;
+        if (c->desc_is_drivers)
+            memset(c->desc_map, 0, c->n_desc_map);
+        else
+            c->desc_map = NULL;
     }
-    /* a child must not share these pages with the device through copy-on-write */
-    madvise(c->desc_map, c->n_desc_map, MADV_DONTFORK);
-    TRY(cuMemHostRegister_v2, c->desc_map, c->n_desc_map, CU_MEMHOSTREGISTER_DEVICEMAP);
+    if (r != CUDA_SUCCESS)
+        return check(err, r, "cuMemHostRegister_v2");
     TRY(cuMemHostGetDevicePointer_v2, &c->desc_device, c->desc_map, 0);
     return 0;
 }
@@ -204,14 +226,16 @@ void device_deinit(struct context *c)
         driver_table.cuStreamDestroy_v2(c->stream);
     if (c->module)
         driver_table.cuModuleUnload(c->module);
-    if (c->desc_map)
+    if (c->desc_map && c->desc_is_drivers)
+        driver_table.cuMemFreeHost(c->desc_map);
+    else if (c->desc_map)
         driver_table.cuMemHostUnregister(c->desc_map);
     device_forget(c);
 }
 
 void device_forget(struct context *c)
 {
-    if (c->desc_map)
+    if (c->desc_map && !c->desc_is_drivers)
         munmap(c->desc_map, c->n_desc_map);
     c->desc_map = NULL;
     free(c->ring.slots);

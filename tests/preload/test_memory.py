@@ -76,3 +76,9 @@ def test_the_driver_does_not_say(bench, n):
     bench.check(not run_.balance() and run_.counters.captured[0].records >= 6 and dropped <= 2, "later launches are captured",
                 f"{run_.counters.captured} {run_.counters.dropped}")
     bench.check(set(run_.counters.dropped[0]) <= {"copy_failed"}, "it is not said to be a bad pointer", run_.counters.dropped[0])
+
+
+def test_nothing_can_be_registered(bench):
+    """As on Tegra: descriptors lie in memory that the driver allocates."""
+    r = run(bench, "exported", ("shared_memory", "allow"), DMI_STANDIN_FAIL="cuMemHostRegister_v2:0:801")
+    held(bench, "without registered memory", r, [filled(s, N) for s in (1, 2, 3, 4, 5)])
