@@ -228,11 +228,10 @@ static void report_unmatched(void)
             continue;
         const char *kernel = functions_of_site(i);
         if (kernel)
-            session_problem(
-                i, PROBLEM_NO_MATCH,
-                "kernel %s was looked up, but no launch of it came through the library: "
-                "it was not launched, or by a way past it",
-                kernel);
+            session_problem(i, PROBLEM_NO_MATCH,
+                            "kernel %s was loaded, but no launch of it came through the library: "
+                            "it was not launched, or by a way past it",
+                            kernel);
         else
             session_problem(i, PROBLEM_NO_MATCH, "no launch matched the kernel pattern %s",
                             session_site(i)->about.kernel);

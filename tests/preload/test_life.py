@@ -260,7 +260,7 @@ def test_nothing_matches(bench, script):
 
 def test_looked_up_and_never_launched(bench):
     r = bench.alike("a kernel that is looked up only", START + ["launch other 0 1 64 p 64 1", "sync"], TEXT)
-    bench.check("kernel block was looked up, but no launch of it came through the library" in r.stderr, "it is named at exit", r.stderr)
+    bench.check("kernel block was loaded, but no launch of it came through the library" in r.stderr, "it is named at exit", r.stderr)
 
 
 def test_armed_without_cuinit(bench):

@@ -10,7 +10,7 @@ from kit import START, filled, site, spec
 FOLDER = BUILD / "tests" / "preload"
 PLUGIN, PEER = FOLDER / "libplugin.so", FOLDER / "libwrapping_peer.so"
 LAUNCH = ["launch block 0 1 64 p 64 5", "launch block 0 1 64 p 64 6", "sync", "digest p 256"]
-PAST = "kernel block was looked up, but no launch of it came through the library: it was not launched, or by a way past it"
+PAST = "kernel block was loaded, but no launch of it came through the library: it was not launched, or by a way past it"
 pytestmark = pytest.mark.built(PLUGIN, PEER)
 
 
