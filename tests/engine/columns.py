@@ -23,11 +23,8 @@ from segments import read_run
 from standin_log import read_dumps, read_log
 
 # What is captured at every launch: site, pointer as the spec says it, where the driver's dumps find it, bytes. A
-# parameter that is no pointer, or one to fewer bytes, is a counted drop.
+# parameter that is no pointer, or one to fewer bytes, is a counted drop. A suite may put its own in their place.
 SITES = (("first", "arg[0]", 0, 16), ("byte", "arg[0]", 0, 1), ("second", "param[8]", 8, 16))
-SPEC = "\n".join(["hookspec: 1", "name: pointers", "overload: {mode: complete, wait_ms: 10000}", "sites:", *(
-    f"  - {{name: {name}, kernel: '.*', pointer: '{pointer}', dtype: u8, dims: [{{row: true, count: {n}}}], row: none}}"
-    for name, pointer, _, n in SITES)]) + "\n"
 NAMES = ("without", "idle", "captured")
 # A pytest plugin of ours: when each test began, in the clock of the driver's call log.
 MARKS = """
@@ -39,6 +36,13 @@ def pytest_runtest_logstart(nodeid, location):
     with open(os.environ["COLUMN_MARKS"], "a") as marks:
         marks.write(f"{time.monotonic_ns()} {nodeid}\\n")
 """
+
+
+def spec():
+    """The HookSpec of SITES."""
+    return "\n".join(["hookspec: 1", "name: pointers", "overload: {mode: complete, wait_ms: 10000}", "sites:", *(
+        f"  - {{name: {name}, kernel: '.*', pointer: '{pointer}', dtype: u8, dims: [{{row: true, count: {n}}}], row: none}}"
+        for name, pointer, _, n in SITES)]) + "\n"
 
 
 class Column:
@@ -55,9 +59,9 @@ class Column:
             return {}
         more = {"LD_PRELOAD": PRELOAD, "DMI_LOG": self.folder / "dmi.log", "DMI_OUT": self.out, "DMI_FSYNC": "never"}
         if self.name == "captured":
-            spec = self.folder / "spec.yaml"
-            spec.write_text(SPEC)
-            more |= {"DMI_SPEC": spec, "DMI_STANDIN_LOG": self.folder / "calls-%p",
+            path = self.folder / "spec.yaml"
+            path.write_text(spec())
+            more |= {"DMI_SPEC": path, "DMI_STANDIN_LOG": self.folder / "calls-%p",
                      "DMI_STANDIN_DUMP": ";".join(f"after {at} {n} .*" for _, _, at, n in SITES),
                      "DMI_STANDIN_DUMP_FILE": self.folder / "dumps-%p"}
         return more

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""numba-cuda's own tests on the stand-in: a client that resolves the driver through cuGetProcAddress, in three columns.
+
+The wheel holds the tests; pip puts it and what it needs into an environment of its own (tools/setup/numba.txt), beside
+the build folders. numba_ptx.py keeps what numba-cuda links as PTX. columns.py says what is checked: outcomes test by test
+without the library, with it, and with every launch captured, every launch of the driver's log accounted for. --long runs
+all of it, otherwise a part. Skipped, by name, where the environment is not there nor to be had. The stand-in is
+strict about handles: as far as was seen, no test of these gives a wrong one on purpose.
+"""
+import fcntl
+import os
+import shutil
+
+import pytest
+
+import columns
+import harness
+
+pytestmark = pytest.mark.built(harness.PRELOAD, harness.DMI_DUMP, harness.STANDIN / "libcuda.so.1")
+LISTED = harness.ROOT / "tools" / "setup" / "numba.txt"
+PLUGIN = harness.ROOT / "tests" / "engine" / "numba_ptx.py"
+WORK = harness.BUILD / "tests" / "engine" / "numba"
+FOLDERS = ("cudapy", "cudadrv", "nrt", "core", "nocuda")
+
+# An array is seven parameters (of one dimension): owner, parent, items, bytes of one, data, shape, strides.
+SITES = (("array", "param[32]", 32, 16), ("byte", "param[32]", 32, 1), ("next_array", "param[88]", 88, 16))
+
+# What cannot pass here, and why. Anything else that fails is a failure.
+CODE = "needs machine code: nvJitLink makes PTX of LTO IR alone, and the stand-in loads no cubin"
+NUMBERS = "asks for numbers that only machine code has"
+PROCESS = "a process of its own, or one that it reads the cache with, does not load numba_ptx.py: it would load a cubin"
+HEAP = "a kernel calls malloc() or free(): the stand-in has no device heap"
+CANNOT = {
+    **dict.fromkeys(("test_linking_eager_compile", "test_linking_lazy_compile", "test_cannot_cache_linking_libraries", "test_cache_cg"), CODE),
+    **dict.fromkeys(("test_get_const_mem_size", "test_set_registers_38", "test_set_registers_57", "test_set_registers_eager"), NUMBERS),
+    **dict.fromkeys(("test_func1_isolated", "test_caching", "test_cache_reuse", "test_multiprocessing"), PROCESS),
+    **dict.fromkeys(("test_cpu_and_cuda_reuse", "test_cpu_and_cuda_targets"), "counts files of numba's cache, of which one is missing here; why was not found"),
+    **dict.fromkeys([f"test_{name}_basic" for name in (
+        "all", "any", "count_nonzero", "max", "mean", "min", "nanmax", "nanmean", "nanmin", "nanprod", "nansum", "std", "sum", "var")]
+        + ["test_count_nonzero_2d", "test_count_nonzero_bool", "test_array_copy", "test_reinterpret_array_type"], HEAP)}
+
+# A part that takes two minutes: arrays, streams, events, memory, atomics, warps, shared and constant memory, a solver.
+QUICK = ("cudadrv_array_attr", "cudadrv_streams", "cudadrv_events", "cudadrv_cuda_memory", "cudapy_atomics.py::TestCudaAtomics::test_atomic_add",
+         "cudapy_warp_ops", "cudapy_sm", "cudapy_constmem", "cudapy_laplace")
+
+
+def environment():
+    """Its interpreter; made once, of what tools/setup/numba.txt lists."""
+    venv = harness.ROOT / "build" / "numba"
+    stamp = venv / "made-from"
+    venv.mkdir(parents=True, exist_ok=True)
+    with open(venv / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not stamp.exists() or stamp.read_text() != LISTED.read_text():
+            columns.make_venv("numba-cuda", venv / "env", LISTED, venv / "install.log")
+            stamp.write_text(LISTED.read_text())
+    return venv / "env" / "bin" / "python"
+
+
+def write_suite(python, folder):
+    """A file for each file of tests in the wheel: pytest would import those by a name that is not theirs."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    tests = next(python.parents[1].glob("lib/python3*/site-packages/numba_cuda/numba/cuda/tests"))
+    for path in sorted(path for name in FOLDERS for path in (tests / name).glob("test_*.py")):
+        kind = path.parent.name
+        (folder / f"test_{kind}_{path.stem.removeprefix('test_')}.py").write_text(
+            f"from numba.cuda.tests.{kind}.{path.stem} import *  # noqa: F403\n")
+
+
+def chosen(long):
+    if long:
+        return ["."]
+    files = [word.partition("::") for word in QUICK]
+    return [f"test_{name.removesuffix('.py')}.py{sep}{rest}" for name, sep, rest in files]
+
+
+def test_numba(check, subtests, long, monkeypatch):
+    monkeypatch.setattr(columns, "SITES", SITES)
+    python = environment()
+    suite = WORK / "suite"
+    write_suite(python, suite)
+    env = dict(PYTHONPATH=PLUGIN.parent, PYTHONDONTWRITEBYTECODE="1", XDG_CACHE_HOME=WORK / "cache", DMI_STANDIN_MEMORY="4G",
+               DMI_STANDIN_CACHE=os.environ.get("DMI_STANDIN_CACHE", WORK / "standin-cache"))
+    command = [python, "-m", "pytest", "-v", "--tb=short", "-p", "no:cacheprovider", "-p", "numba_ptx", *chosen(long)]
+    done = columns.run_columns(WORK / ("long" if long else "quick"), command, suite, env)
+    columns.judge(done, CANNOT, check, subtests)
