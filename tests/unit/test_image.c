@@ -289,13 +289,9 @@ END_TEST
 
 START_TEST(short_and_foreign_images_are_refused)
 {
-    static const char *const rows[] = { "\x7f",
-                                        "\x7f"
-                                        "ELF",
-                                        "\x50\xed\x55\xba",
-                                        "\xb1\x43\x62\x46",
-                                        "\xff\xfe\xfd\xfc\xfb",
-                                        "" };
+    static const char *const rows[] = {
+        "\x7f", "\x7f\x45LF", "\x50\xed\x55\xba", "\xb1\x43\x62\x46", "\xff\xfe\xfd\xfc\xfb", ""
+    };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         FOUND(f);
         ck_assert_int_gt(image_read(rows[i], strlen(rows[i]), 0, &f_sink), 0);
