@@ -275,7 +275,8 @@ void context_drain(struct context *ctx);
 struct context *load_begin(struct context *ctx);
 void load_end(struct context **ctx);
 /** LOADING - hold @ctx's load lock until the end of the block */
-#define LOADING(ctx) __attribute__((cleanup(load_end))) struct context *loading_ = load_begin(ctx)
+#define LOADING(ctx)                                                                               \
+    __attribute__((cleanup(load_end), unused)) struct context *loading_ = load_begin(ctx)
 /** load_result() - what the call that holds @ctx's lock returns for it: its error, or that it has ended */
 CUresult load_result(const struct context *ctx);
 /** function_load() - the first use of a function loads it, where loading is lazy; lock held */

@@ -167,19 +167,27 @@ static void load_all(void)
 
 /* ------------------------------------------------------------------------- values */
 
+/* To the nearest, ties to even. By hand: not every compiler of ours has the type. */
 static uint16_t half_bits(float v)
 {
-    _Float16 h = (_Float16)v;
-    uint16_t bits;
-    memcpy(&bits, &h, 2);
-    return bits;
+    unsigned sign = signbit(v) ? 0x8000 : 0;
+    float a = fabsf(v);
+    int e;
+    if (isnan(a) || a >= 65520)
+        return (uint16_t)(sign | (isnan(a) ? 0x7e00 : 0x7c00));
+    if (a < 0x1p-14f)
+        return (uint16_t)(sign | (unsigned)nearbyintf(a * 0x1p24f));
+    unsigned fraction = (unsigned)nearbyintf(frexpf(a, &e) * 2048); /* 1024 to 2048: carries over */
+    return (uint16_t)(sign | ((((unsigned)e + 14) << 10) + fraction - 1024));
 }
 
 static float half_value(uint16_t bits)
 {
-    _Float16 h;
-    memcpy(&h, &bits, 2);
-    return (float)h;
+    int exponent = bits >> 10 & 31, fraction = bits & 1023;
+    float value = exponent == 31  ? (fraction ? NAN : INFINITY)
+                  : exponent == 0 ? ldexpf((float)fraction, -24)
+                                  : ldexpf((float)(fraction + 1024), exponent - 25);
+    return bits & 0x8000 ? -value : value;
 }
 
 /* A value that the type holds exactly; tf32 has as many bits of fraction as f16 */

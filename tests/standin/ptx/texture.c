@@ -47,13 +47,14 @@ static u32 channel_bits(const struct ptx_texture *t, const u8 *from)
     return bits;
 }
 
+/* By hand: not every compiler of ours has the type. */
 static float half_float(u32 bits)
 {
-    u16 low = (u16)bits;
-    _Float16 h;
-
-    memcpy(&h, &low, sizeof h);
-    return (float)h;
+    u32 exponent = bits >> 10 & 31, fraction = bits & 1023;
+    float value = exponent == 31  ? (fraction ? NAN : INFINITY)
+                  : exponent == 0 ? ldexpf((float)fraction, -24)
+                                  : ldexpf((float)(fraction + 1024), (int)exponent - 25);
+    return bits & 0x8000 ? -value : value;
 }
 
 static u32 float_bits(float f)
