@@ -310,7 +310,7 @@ static int read_options(int argc, char **argv)
             eager = !strcmp(optarg, "eager");
             if (eager || !strcmp(optarg, "lazy"))
                 break;
-            /* fall through */
+            __attribute__((fallthrough));
         default: fputs(usage, stderr); return 2;
         }
     }
