@@ -22,7 +22,10 @@ EXPECTED = [filled(1, 64), filled(3, 100)], [filled(2, 32)], [filled(2, 32)]
 @pytest.fixture
 def old():
     """The environment of a program on a driver of R535 (12.2): it names neither functions nor their parameters."""
-    return {"LD_LIBRARY_PATH": standin_folder(12020)}
+    folder = standin_folder(12020)
+    if not (folder / "libcuda.so.1").exists():
+        pytest.skip("stand-ins of older drivers are not built with sanitizers")
+    return {"LD_LIBRARY_PATH": folder}
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@
 What was launched the stand-in's log says: it names every kernel that was queued, from a graph or not. And the layers of
 launches that come after a graph that was left alone are right.
 """
+import os
 import pathlib
 import sys
 
@@ -164,6 +165,8 @@ def test_no_memory(bench, request):
     """Each allocation of the library's failing, one in a run, and all from one on."""
     if not FAIL_ALLOC.exists():
         pytest.skip(f"{FAIL_ALLOC} was not built")
+    if "DMI_TEST_RUNTIME" in os.environ:
+        pytest.skip("the sanitizer's allocator stands in front of the one that fails")
     count = bench.folder / "count"
     accounted_with(bench, before=[FAIL_ALLOC], FAIL_ALLOC=10**9, FAIL_ALLOC_FILE=count)
     n = int(count.read_text())

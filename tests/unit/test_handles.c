@@ -135,10 +135,18 @@ START_TEST(readers_never_see_the_value_of_another_handle)
 }
 END_TEST
 
+/* Each test has a table of its own also where all run in one process. */
+static void fresh_table(void)
+{
+    table = (struct handles)HANDLES_INIT;
+    over = 0;
+}
+
 int main(void)
 {
     Suite *suite = suite_create("handles");
     TCase *tcase = tcase_create("handles");
+    tcase_add_checked_fixture(tcase, fresh_table, NULL);
     tcase_add_test(tcase, what_is_kept_is_found_and_what_is_taken_is_not);
     tcase_add_test(tcase, places_are_used_again);
     tcase_add_test(tcase, it_grows_with_what_is_kept);
