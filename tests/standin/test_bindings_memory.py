@@ -94,6 +94,7 @@ def test_a_stream_allocates_and_frees(module):
     first = check(cu.cuMemAllocAsync(4096, stream))
     check(cu.cuMemsetD32Async(first, 3, 1024, stream))
     add(module, first, 1024, 4, stream)
+    check(cu.cuStreamSynchronize(stream))  # the copy below is on another stream
     assert (read(first, 1024) == 7).all()
     check(cu.cuMemFreeAsync(first, stream))
     assert int(check(cu.cuMemAllocAsync(4096, stream))) == int(first)
