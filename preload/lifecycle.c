@@ -109,6 +109,8 @@ static void arm(struct spec *spec)
     session.reported = calloc(spec->n_sites + 1, sizeof *session.reported);
     session.off = calloc(spec->n_sites + 1, sizeof *session.off);
     session.spec = spec;
+    if (!session.reported || !session.off)
+        log_line("no memory: this process runs without capture");
     /* to session_armed() */
     atomic_store_release(&session.armed, session.reported && session.off);
 }
