@@ -8,7 +8,7 @@ import pytest
 from kit import filled, site, spec
 
 pytest.importorskip("cuda.bindings")
-pytestmark = pytest.mark.since(12040, "green contexts")
+pytestmark = pytest.mark.since(12050, "streams of green contexts")
 
 CLIENT = pathlib.Path(__file__).with_name("green_client.py")
 

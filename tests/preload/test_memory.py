@@ -67,6 +67,7 @@ def test_memory_of_others(bench):
     held(bench, "imported memory that the spec allows", r, [filled(1, N)], None, parent(r))
 
 
+@pytest.mark.since(12000, "what cuda.bindings 13 calls to build a graph")
 @pytest.mark.parametrize("n", (1, 2))
 def test_the_driver_does_not_say(bench, n):
     """An error that is no answer is not for ever: the graph's next launch asks again."""
