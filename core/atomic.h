@@ -14,6 +14,7 @@
 #define atomic_add_relaxed(p, v)      __atomic_fetch_add((p), (v), __ATOMIC_RELAXED)
 #define atomic_sub_relaxed(p, v)      __atomic_fetch_sub((p), (v), __ATOMIC_RELAXED)
 #define atomic_add_acq_rel(p, v)      __atomic_fetch_add((p), (v), __ATOMIC_ACQ_REL)
+#define atomic_sub_acq_rel(p, v)      __atomic_fetch_sub((p), (v), __ATOMIC_ACQ_REL)
 #define atomic_exchange_acq_rel(p, v) __atomic_exchange_n((p), (v), __ATOMIC_ACQ_REL)
 /* @expected: points to the value that *p must have; on failure it gets the value that *p had */
 #define atomic_cas_acq_rel(p, expected, v)                                                         \

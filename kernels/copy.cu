@@ -43,51 +43,60 @@ static __device__ __forceinline__ dmi_u32 first_unit(void)
     return blockIdx.x * blockDim.x + threadIdx.x;
 }
 
+/* What to take of the tensor: its first @n_rows rows, or those that @list names. */
+struct choice {
+    const dmi_u32 *list; /* NULL: none */
+    dmi_u32 n_rows;
+};
+
+static __device__ __forceinline__ dmi_i64 row_of(const struct choice *c, dmi_u32 row)
+{
+    return c->list ? c->list[row] : row;
+}
+
 /* One packed run: what is read lies as it is stored. */
 template <typename unit>
-static __device__ __forceinline__ void gather_packed(const unit *src, unit *dst, dmi_u32 n_units)
+static __device__ __forceinline__ void gather_packed(const unit *src, unit *dst, dmi_u32 n_bytes)
 {
-    dmi_u32 step = gridDim.x * blockDim.x;
+    dmi_u32 step = gridDim.x * blockDim.x, n_units = n_bytes / (dmi_u32)sizeof(unit);
 
     for (dmi_u32 i = first_unit(); i < n_units; i += step)
         dst[i] = src[i];
 }
 
 /*
- * Runs along one dimension, as the rows of a wider buffer. A thread keeps its place within the run and carries over
- * into the next one: divisions say where it begins and how far it steps, the loop has none.
+ * Each row is one run, as those of a wider buffer. A thread keeps its place within the row and carries over into the
+ * next one: divisions say where it begins and how far it steps, the loop has none.
  */
 template <typename unit>
-static __device__ __forceinline__ void gather_rows(const struct dmi_gather *g, unit *dst)
+static __device__ __forceinline__ void gather_rows(const struct dmi_gather *g,
+                                                   const struct choice *c, unit *dst)
 {
-    dmi_u32 units_a_run = g->run_bytes / (dmi_u32)sizeof(unit);
-    dmi_u32 n_units = units_a_run * g->count[3];
+    dmi_u32 units_a_row = g->run_bytes / (dmi_u32)sizeof(unit);
+    dmi_u32 n_units = units_a_row * c->n_rows;
     dmi_u32 step = gridDim.x * blockDim.x, i = first_unit();
     if (i >= n_units)
         return;
-    dmi_u32 runs_a_step = step / units_a_run, units_a_step = step - runs_a_step * units_a_run;
-    dmi_u32 run = i / units_a_run, at = i - run * units_a_run;
-    dmi_i64 stride = g->stride[3], unit_bytes = sizeof(unit);
-    const char *src = (const char *)g->src + run * stride + at * unit_bytes;
-    dmi_i64 ahead = runs_a_step * stride + units_a_step * unit_bytes;
-    dmi_i64 carry = stride - units_a_run * unit_bytes;
+    dmi_u32 rows_a_step = step / units_a_row, units_a_step = step - rows_a_step * units_a_row;
+    dmi_u32 row = i / units_a_row, at = i - row * units_a_row;
 
     for (; i < n_units; i += step) {
-        dst[i] = *(const unit *)src;
-        src += ahead;
+        dst[i] = ((const unit *)((const char *)g->src + row_of(c, row) * g->stride[0]))[at];
+        row += rows_a_step;
         at += units_a_step;
-        if (at >= units_a_run) {
-            at -= units_a_run;
-            src += carry;
+        if (at >= units_a_row) {
+            at -= units_a_row;
+            row++;
         }
     }
 }
 
 template <typename unit>
-static __device__ __forceinline__ void gather_strided(const struct dmi_gather *g, unit *dst)
+static __device__ __forceinline__ void gather_strided(const struct dmi_gather *g,
+                                                      const struct choice *c, unit *dst)
 {
     dmi_u32 units_a_run = g->run_bytes / (dmi_u32)sizeof(unit);
-    dmi_u32 n_units = units_a_run * g->count[0] * g->count[1] * g->count[2] * g->count[3];
+    dmi_u32 n_units = units_a_run * c->n_rows * g->count[1] * g->count[2] * g->count[3];
     dmi_u32 step = gridDim.x * blockDim.x;
     const char *src = (const char *)g->src;
 
@@ -99,34 +108,55 @@ static __device__ __forceinline__ void gather_strided(const struct dmi_gather *g
         at += run % g->count[2] * g->stride[2];
         run /= g->count[2];
         at += run % g->count[1] * g->stride[1];
-        at += run / g->count[1] * g->stride[0];
+        at += row_of(c, run / g->count[1]) * g->stride[0];
         dst[i] = *(const unit *)(src + at);
     }
 }
 
 /* The branches are the same for all threads of the grid. */
 template <typename unit>
-static __device__ __forceinline__ void gather(const struct dmi_gather *g, char *dst)
+static __device__ __forceinline__ void gather(const struct dmi_gather *g, const struct choice *c,
+                                              char *dst)
 {
-    bool one_dimension = g->count[0] == 1 && g->count[1] == 1 && g->count[2] == 1;
-
-    if (one_dimension && g->count[3] == 1)
-        gather_packed((const unit *)g->src, (unit *)dst, g->run_bytes / (dmi_u32)sizeof(unit));
-    else if (one_dimension)
-        gather_rows(g, (unit *)dst);
+    if (g->count[1] == 1 && g->count[2] == 1 && g->count[3] == 1)
+        gather_rows(g, c, (unit *)dst);
     else
-        gather_strided(g, (unit *)dst);
+        gather_strided(g, c, (unit *)dst);
 }
 
-static __device__ __forceinline__ void gather_any(const struct dmi_gather *g, char *dst)
+/* Do the chosen rows lie one after the other, without gaps? */
+static __device__ __forceinline__ bool is_packed(const struct dmi_gather *g, const struct choice *c)
 {
-    switch (g->access) {
-    case 16: gather<struct bytes16>(g, dst); break;
-    case 8: gather<dmi_u64>(g, dst); break;
-    case 4: gather<dmi_u32>(g, dst); break;
-    case 2: gather<unsigned short>(g, dst); break;
-    default: gather<unsigned char>(g, dst); break;
+    return g->count[1] == 1 && g->count[2] == 1 && g->count[3] == 1 && !c->list &&
+           (c->n_rows == 1 || g->stride[0] == g->run_bytes);
+}
+
+/* The widest access that divides address and size; the destination lies at a multiple of 16. */
+static __device__ __forceinline__ dmi_u32 packed_access(dmi_u64 src, dmi_u32 n_bytes)
+{
+    dmi_u64 bits = src | n_bytes | 16;
+    return (dmi_u32)(bits & -bits);
+}
+
+static __device__ __forceinline__ void gather_any(const struct dmi_gather *g,
+                                                  const struct choice *c, char *dst)
+{
+    bool packed = is_packed(g, c);
+    dmi_u32 n_bytes = g->run_bytes * c->n_rows; /* where it is packed */
+
+#define GATHER(unit)                                                                               \
+    if (packed)                                                                                    \
+        gather_packed((const unit *)g->src, (unit *)dst, n_bytes);                                 \
+    else                                                                                           \
+        gather<unit>(g, c, dst)
+    switch (packed ? packed_access(g->src, n_bytes) : g->access) {
+    case 16: GATHER(struct bytes16); break;
+    case 8: GATHER(dmi_u64); break;
+    case 4: GATHER(dmi_u32); break;
+    case 2: GATHER(unsigned short); break;
+    default: GATHER(unsigned char); break;
     }
+#undef GATHER
 }
 
 /* The last block to come here publishes. */
@@ -143,7 +173,8 @@ static __device__ __forceinline__ void finish(dmi_u32 *retired, struct dmi_desc 
 /* Grid: any number of blocks along x. n_units < 2^31, so that i + step cannot wrap: the host sees to it. */
 extern "C" __global__ void dmi_copy_eager(const __grid_constant__ struct dmi_copy copy)
 {
-    gather_any(&copy.gather, (char *)copy.payload + copy.record.payload);
+    struct choice choice = { (const dmi_u32 *)copy.rows, copy.record.n_rows };
+    gather_any(&copy.gather, &choice, (char *)copy.payload + copy.record.payload);
     finish((dmi_u32 *)copy.retired, (struct dmi_desc *)copy.desc, &copy.record);
 }
 
@@ -162,12 +193,30 @@ extern "C" __global__ void dmi_open(const __grid_constant__ struct dmi_open open
     for (dmi_u32 i = threadIdx.x; i < open.ticket.n_copies; i += blockDim.x) {
         state->offset16[i] = open.ticket.offset16[i];
         state->slot[i] = open.ticket.slot[i];
+        state->rows_of[i] = open.ticket.rows_of[i];
     }
+    if (threadIdx.x < DMI_TICKET_ROWS)
+        state->rows[threadIdx.x] = open.ticket.rows[threadIdx.x];
     if (threadIdx.x == 0) {
         state->seq = open.ticket.seq;
         state->n_copies = open.ticket.n_copies;
         state->close_slot = open.ticket.close_slot;
     }
+}
+
+/* The rows that the ticket says for this copy. */
+static __device__ __forceinline__ struct choice choice_of(const struct dmi_graph_copy *copy,
+                                                          const struct dmi_ticket *ticket)
+{
+    struct choice all = { nullptr, copy->n_rows };
+    dmi_u32 which = ticket->rows_of[copy->number];
+    if (which == DMI_ROWS_ALL)
+        return all;
+    const struct dmi_rows *rows = &ticket->rows[which];
+    struct choice some = { rows->at == DMI_ROWS_FIRST ? nullptr
+                                                      : (const dmi_u32 *)copy->lists + rows->at,
+                           rows->n_rows };
+    return some;
 }
 
 /* After its site in a graph; the state was written by dmi_open, on which everything there depends. */
@@ -180,11 +229,12 @@ extern "C" __global__ void dmi_copy_graph(const __grid_constant__ struct dmi_gra
     struct dmi_desc record = {};
     record.ready = state->seq;
     record.payload = (dmi_u64)state->offset16[copy.number] * 16;
-    record.n_bytes = copy.n_bytes;
+    struct choice choice = choice_of(&copy, state);
+    record.n_bytes = (dmi_u64)choice.n_rows * copy.row_bytes;
     record.site = copy.site;
-    record.n_rows = copy.n_rows;
+    record.n_rows = choice.n_rows;
     record.src = copy.gather.src;
-    gather_any(&copy.gather, (char *)copy.payload + record.payload);
+    gather_any(&copy.gather, &choice, (char *)copy.payload + record.payload);
     finish((dmi_u32 *)copy.retired + slot, (struct dmi_desc *)copy.desc + slot, &record);
 }
 

@@ -22,11 +22,6 @@ static uint64_t place(const struct ring *ring, uint64_t n_bytes)
     return at + n_bytes <= ring->n_bytes ? ring->head_byte : ring->head_byte + ring->n_bytes - at;
 }
 
-static uint64_t padded(uint64_t n_bytes)
-{
-    return (n_bytes + RING_ALIGN - 1) & ~(uint64_t)(RING_ALIGN - 1);
-}
-
 /*
  * Where @n_bytes may begin, as a running count, if there is room for them and for @n_slots.
  * Return: 0, RING_E_FULL, RING_E_TOO_LARGE.
@@ -80,12 +75,12 @@ int ring_reserve(struct ring *ring, uint64_t seq, uint32_t site, uint64_t n_byte
     uint64_t begin;
     if (n_bytes > ring->n_bytes)
         return RING_E_TOO_LARGE; /* before padding could wrap */
-    int r = find_room(ring, 1, padded(n_bytes), &begin);
+    int r = find_room(ring, 1, ring_padded(n_bytes), &begin);
     if (r)
         return r;
     *index = ring->head_slot;
     *payload = begin % ring->n_bytes;
-    ring->head_byte = begin + padded(n_bytes);
+    ring->head_byte = begin + ring_padded(n_bytes);
     fill_slot(ring, *index,
               (struct ring_slot){ .site = site,
                                   .seq = seq,
@@ -105,7 +100,7 @@ int ring_reserve_launch(struct ring *ring, uint64_t seq, const uint32_t *sites,
     for (uint32_t i = 0; i < n; i++) {
         if (sizes[i] > ring->n_bytes - total)
             return RING_E_TOO_LARGE;
-        total += padded(sizes[i]);
+        total += ring_padded(sizes[i]);
         if (total > ring->n_bytes)
             return RING_E_TOO_LARGE;
     }
@@ -118,7 +113,7 @@ int ring_reserve_launch(struct ring *ring, uint64_t seq, const uint32_t *sites,
         slot.site = sites[i];
         slot.n_bytes = sizes[i];
         slot.payload = payloads[i] = slot.end % ring->n_bytes;
-        slot.end += padded(sizes[i]);
+        slot.end += ring_padded(sizes[i]);
         fill_slot(ring, *index + i, slot);
     }
     slot.site = DMI_SITE_CLOSE;

@@ -65,6 +65,12 @@ struct ring {
     uint64_t tail_byte; /* the same */
 };
 
+/* Bytes that a record takes in the ring. */
+static inline uint64_t ring_padded(uint64_t n_bytes)
+{
+    return (n_bytes + RING_ALIGN - 1) & ~(uint64_t)(RING_ALIGN - 1);
+}
+
 /**
  * ring_init() - a ring over the caller's memory
  * @n_slots: a power of two, at least RING_MIN_SLOTS

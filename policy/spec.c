@@ -50,6 +50,7 @@ void spec_free(struct spec *spec)
     if (!spec)
         return;
     regexes_free(spec->regexes);
+    selects_free(spec);
     free_sites(spec);
     for (uint32_t i = 0; i < spec->n_kinds; i++) {
         free(spec->kinds[i].name);

@@ -8,6 +8,7 @@
 
 #include "core/err.h"
 #include "policy/expr.h"
+#include "policy/select.h"
 
 #include <dmi/site.h>
 
@@ -15,10 +16,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SPEC_VERSION   1
-#define SPEC_MAX_DIMS  4
-#define SPEC_MAX_SITES 1024
-#define SPEC_MAX_KINDS 16
+#define SPEC_VERSION     1
+#define SPEC_MAX_DIMS    4
+#define SPEC_MAX_SITES   1024
+#define SPEC_MAX_KINDS   16
+#define SPEC_MAX_SELECTS 64 /* different ways to choose rows */
+#define SPEC_NO_SELECT   UINT32_MAX
 
 enum spec_when { SPEC_AFTER = 0, SPEC_BEFORE = 1 };
 
@@ -31,6 +34,14 @@ enum spec_action { SPEC_CAPTURE = 0 /* the tensor is copied into a record */ };
 enum spec_overload {
     SPEC_OVERLOAD_DROP = 0,     /* best effort: count and go on */
     SPEC_OVERLOAD_COMPLETE = 1, /* wait for the drain before the launch, up to wait_ns, then drop */
+};
+
+/* Of which steps or forwards a site is captured: every @every-th, counted from 0. */
+enum spec_steps_of { SPEC_STEPS_FORWARD = 0, SPEC_STEPS_ENGINE = 1 };
+struct spec_steps {
+    int64_t every;
+    enum spec_steps_of
+        of; /* the library's own number of the forward, or the engine's of its step */
 };
 
 struct spec_dim {
@@ -51,6 +62,9 @@ struct spec_site {
     enum spec_when when;
     enum spec_action action;
     enum spec_shared shared_memory;
+    struct select choice; /* while it is read; then in spec->selects */
+    uint32_t select;      /* index there, SPEC_NO_SELECT: rows have no token */
+    struct spec_steps steps;
     int line; /* of the entry, for messages */
 };
 
@@ -74,6 +88,9 @@ struct spec_site {
     KEY("shared_memory", false, word, shared_memory,                                               \
         WORDS([SPEC_SHARED_REFUSE] = "refuse", [SPEC_SHARED_ALLOW] = "allow"))                     \
     KEY("row", false, row, about.row, NULL)                                                        \
+    PART("tokens", false, tokens)                                                                  \
+    PART("requests", false, requests)                                                              \
+    PART("steps", false, steps)                                                                    \
     KEY("scale", false, scale, about.scale, NULL)                                                  \
     KEY("note", false, text, about.note, NULL)
 
@@ -109,6 +126,8 @@ struct spec {
     uint32_t n_kinds;
     struct spec_site *sites;
     uint32_t n_sites;
+    struct select selects[SPEC_MAX_SELECTS]; /* those that sites have, each once */
+    uint32_t n_selects;
     struct spec_absent *absent;
     size_t n_absent;
     uint64_t ring_bytes; /* 0: not said */

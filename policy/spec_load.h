@@ -60,7 +60,7 @@ struct key {
     const void *arg;  /* what else @read wants to know, a struct range or struct words */
 };
 
-#define KEYS_MAX 16 /* of a table */
+#define KEYS_MAX 24 /* of a table */
 
 /**
  * keys_read() - read a mapping to the object that it describes, the keys in the table's order
@@ -128,6 +128,17 @@ void section_vars(struct loader *l, const struct tree_node *node, const char *co
 /* Each a key_reader; @into is the struct spec. */
 key_reader section_convention, section_ring, section_overload, section_forward, section_absent;
 key_reader section_sites;
+
+/* ------------------------------------------------------------------ spec_select.c: which rows of a site */
+
+/* Each a key_reader; @into is the struct spec_site. */
+key_reader site_tokens, site_requests, site_steps;
+
+/* The choice that a site's keys made becomes one of the spec's. After all keys were read. */
+void select_settle(struct loader *l, const struct tree_node *node, struct spec_site *site);
+
+/* Frees the choices of the spec and of its sites. */
+void selects_free(struct spec *spec);
 
 /* ----------------------------------------------------------- spec_check.c: what must fit together */
 

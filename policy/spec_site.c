@@ -276,6 +276,7 @@ static void read_site(struct loader *l, const struct tree_node *node, struct spe
 {
     site->line = (int)node->line;
     keys_read(l, node, "a site", site_keys, N_OF(site_keys), site);
+    select_settle(l, node, site);
     if (site->about.name && strstr(site->about.name, "{layer}") && !site->about.has_layer)
         loader_complain(l, keys_value(node, "name"),
                         "found \"{layer}\" in the name of a site without \"layer\"; "
@@ -299,6 +300,7 @@ bool section_sites(struct loader *l, const struct tree_node *node, void *into, c
         *site = (struct spec_site){
             .about = { .id = (uint32_t)i, .expect = -1, .scale = 1 },
             .kind = -1,
+            .steps = { .every = 1 },
             .last_occurrence = UINT32_MAX,
         };
         read_site(l, node->items[i], site);

@@ -4,6 +4,7 @@
 #include "core/clock.h"
 #include "preload/base/driver.h"
 #include "preload/base/session.h"
+#include "preload/base/step.h"
 #include "preload/context/context.h"
 #include "preload/context/drain.h"
 #include "preload/lifecycle.h"
@@ -24,7 +25,7 @@ static int check_step(const struct dmi_step *step)
     if (!step || step->size < sizeof *step || step->version != DMI_STEP_VERSION ||
         (step->n_spans && step->span_size < sizeof(struct dmi_span)))
         return DMI_STATUS_BAD_VERSION;
-    if (step->n_spans && !step->spans)
+    if ((step->n_spans && !step->spans) || step->n_rows > STEP_MAX_ROWS)
         return -EINVAL;
     for (uint32_t i = 0; i < step->n_spans; i++) {
         const struct dmi_span *span =
@@ -42,10 +43,13 @@ static int note_step(struct run *run, const struct dmi_step *step)
 {
     uint64_t sequence = atomic_add_relaxed(&session.next_step, 1);
     int r = run_step(run, sequence, step);
+    struct step *rows = r == 0 ? step_new(sequence, step) : NULL;
     if (r == 0)
         atomic_add_relaxed(&session.counters->steps, 1);
-    /* rows that nobody is named for are better than rows of the last step's requests; to try_reserve() */
-    atomic_store_release(&session.step, r == 0 ? sequence : SESSION_NO_STEP);
+    if (r == 0 && !rows)
+        r = -ENOMEM;
+    /* NULL: rows that nobody is named for are better than rows of the last step's requests */
+    step_set(rows);
     atomic_add_acq_rel(&session.step_forward, 1); /* acquired by forward_advance() */
     return r;
 }
@@ -68,7 +72,7 @@ EXPORT int dmi_step_end(void)
 {
     if (!session_armed())
         return DMI_STATUS_OFF;
-    atomic_store_release(&session.step, SESSION_NO_STEP); /* to try_reserve() */
+    step_set(NULL);
     return DMI_OK;
 }
 

@@ -7,6 +7,7 @@
 #include "preload/base/driver.h"
 #include "preload/base/functions.h"
 #include "preload/base/session.h"
+#include "preload/base/step.h"
 #include "preload/capture/action.h"
 #include "preload/capture/forward.h"
 #include "preload/capture/regions.h"
@@ -74,6 +75,7 @@ static void in_child(void)
     session = (struct session)SESSION_INIT;
     lifecycle = (struct lifecycle){ 0 };
     context_reset();
+    step_reset();
     functions_reset();
     order_reset();
     exec_reset();

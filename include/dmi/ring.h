@@ -40,8 +40,8 @@ struct dmi_desc {
 
 /*
  * A strided gather: for every i0 < count[0], i1 < count[1], ... in that nesting, run_bytes bytes at
- * src + i0 * stride[0] + i1 * stride[1] + ... are appended to the destination. Unused dimensions
- * have count 1.
+ * src + i0 * stride[0] + i1 * stride[1] + ... are appended to the destination. Dimension 0 is the rows, of which
+ * a launch may keep some: then i0 runs over those. Unused dimensions have count 1.
  */
 struct dmi_gather {
     dmi_u64 src;
@@ -58,13 +58,25 @@ struct dmi_copy {
     dmi_u64 payload;        /* address of the payload ring */
     dmi_u64 desc;           /* address of the descriptor slot */
     dmi_u64 retired;        /* address of a u32: blocks that are done; 0 before and after */
+    dmi_u64
+        rows; /* address of record.n_rows u32: which rows to keep; 0: the first ones, in order */
 };
 
 /* What stands for the site in the descriptor with which dmi_close ends the launch of a graph. */
 #define DMI_SITE_CLOSE 0xffffffffu
 /* Copies that one ticket is for: it fits 4 KiB of parameters. An exec with more copies has several tickets. */
-#define DMI_GRAPH_COPIES 640
+#define DMI_GRAPH_COPIES 560
 #define DMI_NOT_WANTED   0xffffffffu
+/* Choices of rows that the copies of one ticket may have between them. */
+#define DMI_TICKET_ROWS 16
+#define DMI_ROWS_FIRST  0xffffffffu /* no list: the first ones, in order */
+#define DMI_ROWS_ALL    255         /* no choice: all that the copy's tensor has */
+
+/* Which rows of a tensor a launch keeps. */
+struct dmi_rows {
+    dmi_u32 at; /* index of the first of n_rows u32 in the context's row lists, or DMI_ROWS_FIRST */
+    dmi_u32 n_rows;
+};
 
 /*
  * A ticket of one launch of a graph exec: a parameter of dmi_open, which leaves it in the exec's own
@@ -74,9 +86,11 @@ struct dmi_copy {
 struct dmi_ticket {
     dmi_u64 seq;
     dmi_u32 n_copies;
-    dmi_u32 close_slot;                 /* position in the descriptor ring */
+    dmi_u32 close_slot; /* position in the descriptor ring */
+    struct dmi_rows rows[DMI_TICKET_ROWS];
     dmi_u32 offset16[DMI_GRAPH_COPIES]; /* payload offset in units of 16 bytes, or DMI_NOT_WANTED */
     unsigned short slot[DMI_GRAPH_COPIES];
+    unsigned char rows_of[DMI_GRAPH_COPIES]; /* index in rows, or DMI_ROWS_ALL */
 };
 
 struct dmi_open {
@@ -89,11 +103,11 @@ struct dmi_graph_copy {
     struct dmi_gather gather;
     dmi_u64 state;
     dmi_u64 payload, desc, retired; /* addresses of the rings' first bytes, slots and counters */
-    dmi_u64 n_bytes;
-    dmi_u32 number; /* in the ticket at @state */
+    dmi_u64 lists;                  /* address of the context's row lists */
+    dmi_u32 number;                 /* in the ticket at @state */
     dmi_u32 site;
-    dmi_u32 n_rows;
-    dmi_u32 reserved;
+    dmi_u32 n_rows; /* of all of the tensor */
+    dmi_u32 row_bytes;
 };
 
 struct dmi_close {
@@ -108,7 +122,7 @@ static_assert(sizeof(struct dmi_open) <= 4096, "kernel parameters of drivers bef
 static_assert(sizeof(struct dmi_graph_copy) == 120, "shared with device code");
 static_assert(sizeof(struct dmi_desc) == 64, "one slot is one cache line");
 static_assert(sizeof(struct dmi_gather) == 64, "shared with device code");
-static_assert(sizeof(struct dmi_copy) == 152, "shared with device code");
+static_assert(sizeof(struct dmi_copy) == 160, "shared with device code");
 #endif
 
 #endif

@@ -34,7 +34,6 @@ struct session {
     uint64_t next_launch;  /* launch number; any thread */
     uint64_t next_forward; /* any thread */
     uint64_t next_step;    /* any thread */
-    uint64_t step;         /* in force, or SESSION_NO_STEP. Any thread */
     uint64_t step_forward; /* counts the steps that may begin a forward */
     uint64_t memory_epoch; /* rises whenever device memory may have been freed; any thread */
     struct run *run;       /* released and acquired by session_run() */
@@ -47,7 +46,7 @@ struct session {
 
 #define SESSION_INIT                                                                               \
     {                                                                                              \
-        .step = SESSION_NO_STEP, .lock = PTHREAD_MUTEX_INITIALIZER                                 \
+        .lock = PTHREAD_MUTEX_INITIALIZER                                                          \
     }
 
 extern struct session session;
@@ -151,6 +150,7 @@ enum problem {
     PROBLEM_UNSUPPORTED, /* in a graph, or in a context without a ring */
     PROBLEM_COPY_FAILED,
     PROBLEM_NO_PARAMS, /* the driver does not say where the kernel's parameters lie */
+    PROBLEM_NO_STEP,   /* its rows or steps are chosen by what the engine does not say */
     PROBLEM_GIVEN_UP,  /* switched off for good: its launches cannot be counted */
 };
 

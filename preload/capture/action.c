@@ -36,22 +36,24 @@ static void capture_eager(const struct action_launch *l, struct action_kernel *o
     uint64_t at = l->slot & (c->ring.n_slots - 1);
     out->function = c->kernels.actions[KERNEL_COPY_EAGER];
     out->threads = COPY_THREADS;
-    out->blocks = copy_blocks(g->n_bytes, g->gather.access);
+    uint64_t n_bytes = (uint64_t)l->n_rows * g->row_bytes;
+    out->blocks = copy_blocks(n_bytes, g->gather.access);
     out->param.copy = (struct dmi_copy){
         .gather = g->gather,
         .record =
             {
                 .ready = l->number,
                 .payload = l->payload,
-                .n_bytes = g->n_bytes,
+                .n_bytes = n_bytes,
                 .site = l->plan->site,
-                .n_rows = g->dims[0],
+                .n_rows = l->n_rows,
                 .occurrence = l->occurrence,
                 .src = g->gather.src,
             },
         .payload = c->payload,
         .desc = c->desc_device + at * sizeof(struct dmi_desc),
         .retired = c->retired + at * sizeof(uint32_t),
+        .rows = l->rows,
     };
 }
 
@@ -66,16 +68,17 @@ static void capture_node(const struct action_place *place, const struct site_pla
         .payload = c->payload,
         .desc = c->desc_device,
         .retired = c->retired,
-        .n_bytes = plan->gather.n_bytes,
+        .lists = c->row_lists.device,
         .number = place->number,
         .site = plan->site,
         .n_rows = plan->gather.dims[0],
+        .row_bytes = plan->gather.row_bytes,
     };
     if (!copy->gather.access)
         copy->gather = (struct dmi_gather){ .count = { 1, 1, 1, 1 }, .run_bytes = 1, .access = 1 };
     out->function = c->kernels.actions[KERNEL_COPY_GRAPH];
     out->threads = COPY_THREADS;
-    out->blocks = copy_blocks(copy->n_bytes, copy->gather.access);
+    out->blocks = copy_blocks(plan->gather.n_bytes, copy->gather.access);
 }
 
 /* ------------------------------------------------------------------------- the table */

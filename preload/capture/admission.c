@@ -26,18 +26,53 @@ void admission_count(struct context *c, uint32_t site, struct admission *item)
     atomic_add_relaxed(&session_counters(site)->launches, 1);
 }
 
-bool admission_wanted(const struct admission *item)
+void admission_begin(struct admission_launch *l)
+{
+    l->step = step_hold();
+}
+
+void admission_end(struct admission_launch *l)
+{
+    step_release(l->step);
+    l->step = NULL;
+}
+
+/* What is chosen by the engine's words is not captured where it says nothing. */
+static bool says_step(const struct admission_launch *l, uint32_t site, const char *what)
+{
+    if (!l->step)
+        session_problem(
+            site, PROBLEM_NO_STEP,
+            "its %s are chosen by what the engine says of its steps, and it has said nothing: not "
+            "captured",
+            what);
+    return l->step != NULL;
+}
+
+/* Is this one of the steps, or of the forwards, that the site is captured in? */
+static bool in_turn(const struct admission_launch *l, const struct admission *item)
+{
+    const struct spec_steps *steps = &session_site(item->site)->steps;
+    if (steps->every == 1)
+        return true;
+    if (steps->of == SPEC_STEPS_FORWARD)
+        return item->forward % (uint64_t)steps->every == 0;
+    return says_step(l, item->site, "steps") && l->step->number % (uint64_t)steps->every == 0;
+}
+
+bool admission_wanted(const struct admission_launch *l, const struct admission *item)
 {
     const struct spec_site *site = session_site(item->site);
     return item->state == ADMISSION_COUNTED && item->occurrence >= site->first_occurrence &&
-           item->occurrence <= site->last_occurrence && session_site_on(item->site);
+           item->occurrence <= site->last_occurrence && session_site_on(item->site) &&
+           in_turn(l, item);
 }
 
 static void count(const struct admission *item, struct dmi_tally *tally, int sign)
 {
     if (!item->has_record)
         return;
-    session_count(tally, sign, 1, item->plan->gather.dims[0], item->plan->gather.n_bytes);
+    session_count(tally, sign, 1, item->pick.n, item->n_bytes);
 }
 
 /* Where a user can do something about it, it is reported. */
@@ -50,16 +85,38 @@ static void report_drop(const struct context *c, const struct admission *item)
     if (item->reason == DMI_DROP_TOO_LARGE)
         session_problem(item->site, PROBLEM_TOO_LARGE,
                         "%s of %llu bytes: the ring has %llu bytes and %u slots",
-                        item->plan->gather.n_bytes > c->ring.n_bytes
+                        item->n_bytes > c->ring.n_bytes
                             ? "no room for a record"
                             : "no room for the records of one graph launch, among them one",
-                        (unsigned long long)item->plan->gather.n_bytes,
-                        (unsigned long long)c->ring.n_bytes, c->ring.n_slots);
+                        (unsigned long long)item->n_bytes, (unsigned long long)c->ring.n_bytes,
+                        c->ring.n_slots);
 }
 
-void admission_expect(struct context *c, struct admission *item, const struct site_plan *plan,
-                      int drop)
+/* The rows that the site keeps of a tensor. Return: none: there is nothing to record. */
+static struct select_pick pick_rows(const struct admission_launch *l, uint32_t site,
+                                    const struct gather_plan *g)
 {
+    const struct spec *spec = session.spec;
+    uint32_t choice = session_site(site)->select;
+    struct select_pick all = { .all = true, .n = g->dims[0] };
+    if (choice == SPEC_NO_SELECT || !g->row_bytes)
+        return all;
+    if (l->step)
+        return select_pick(&spec->selects[choice], &l->step->rows[choice], g->dims[0]);
+    if (select_is_default(&spec->selects[choice]))
+        return all;
+    says_step(l, site, "rows");
+    return (struct select_pick){ 0 };
+}
+
+void admission_expect(const struct admission_launch *l, struct admission *item,
+                      const struct site_plan *plan, int drop)
+{
+    const struct gather_plan *g = &plan->gather;
+    item->pick = pick_rows(l, plan->site, g);
+    if (!item->pick.n && g->row_bytes)
+        return;
+    item->n_bytes = item->pick.all ? g->n_bytes : (uint64_t)item->pick.n * g->row_bytes;
     item->plan = plan;
     item->has_record = action_of(item->site)->needs_slot;
     item->layer = RUN_NO_LAYER;
@@ -68,7 +125,7 @@ void admission_expect(struct context *c, struct admission *item, const struct si
     item->state = ADMISSION_EXPECTED;
     count(item, &session_counters(item->site)->expected, 1);
     if (drop != DROP_NONE)
-        admission_drop(c, item, (enum dmi_drop)drop);
+        admission_drop(l->context, item, (enum dmi_drop)drop);
 }
 
 static void cancel(struct context *c, struct admission *item)
@@ -98,14 +155,17 @@ static void fill_note(const struct admission_launch *l, const struct admission *
     const struct gather_plan *g = &item->plan->gather;
     *note = (struct record_note){
         .forward = item->forward,
-        .step = l->step,
+        .step = l->step ? l->step->sequence : SESSION_NO_STEP,
         .time_ns = l->time_ns,
         .layer = item->layer,
         .occurrence = item->occurrence,
         .dtype = session_site(item->site)->about.dtype,
         .n_dims = g->n_dims,
+        .kept =
+            item->pick.kept ? row_list_at(&l->context->row_lists, item->kept_list) : ROW_LISTS_NONE,
     };
     memcpy(note->dims, g->dims, sizeof note->dims);
+    note->dims[0] = item->pick.n;
 }
 
 static int drop_of(int ring_error)
@@ -113,6 +173,65 @@ static int drop_of(int ring_error)
     return ring_error == 0             ? DROP_NONE
            : ring_error == RING_E_FULL ? DMI_DROP_RING_FULL
                                        : DMI_DROP_TOO_LARGE;
+}
+
+/* The list, if there is one, is there for kernels and drain to read. Under the lock. Return: DROP_NONE or why not. */
+static int place_list(struct admission_launch *l, const uint32_t *rows, uint32_t n, uint64_t *list)
+{
+    struct context *c = l->context;
+    /* acquires ring_release(): the drain has read the lists of slots before */
+    uint64_t tail = atomic_load_acquire(&c->ring.tail_slot);
+    return rows ? drop_of(row_lists_place(&c->row_lists, tail, l->step->sequence, rows, n, list))
+                : DROP_NONE;
+}
+
+/* A ticket says for several copies at once which rows they take. Return: DROP_NONE or why not. */
+static int choose(struct admission_launch *l, struct admission *item)
+{
+    const struct select_pick *p = &item->pick;
+    struct dmi_rows rows = { p->rows ? row_list_at(&l->context->row_lists, item->rows_list)
+                                     : DMI_ROWS_FIRST,
+                             p->n };
+    item->choice = DMI_ROWS_ALL;
+    if (p->all)
+        return DROP_NONE;
+    for (item->choice = 0; item->choice < l->n_choices; item->choice++)
+        if (l->choices[item->choice].at == rows.at && l->choices[item->choice].n_rows == p->n)
+            return DROP_NONE;
+    if (l->n_choices == DMI_TICKET_ROWS) {
+        session_problem(
+            item->site, PROBLEM_UNSUPPORTED,
+            "more than %d different choices of rows in one launch of a graph: not captured",
+            DMI_TICKET_ROWS);
+        return DMI_DROP_UNSUPPORTED;
+    }
+    l->choices[l->n_choices++] = rows;
+    return DROP_NONE;
+}
+
+/* Under the lock. Return: DROP_NONE or why not. */
+static int place_lists(struct admission_launch *l, struct admission *item)
+{
+    int reason = place_list(l, item->pick.rows, item->pick.n, &item->rows_list);
+    if (reason == DROP_NONE)
+        reason = place_list(l, item->pick.kept, item->pick.n, &item->kept_list);
+    return reason == DROP_NONE && l->pieces ? choose(l, item) : reason;
+}
+
+/* The slots that use lists are known: the lists stay until those are released. Under the lock. */
+static void settle_lists(struct admission_launch *l)
+{
+    struct row_lists *lists = &l->context->row_lists;
+    for (uint32_t i = 0; i < l->n; i++) {
+        const struct admission *item = &l->items[i];
+        if (item->state != ADMISSION_RESERVED || !item->has_record)
+            continue;
+        if (item->pick.rows)
+            row_lists_use(lists, item->rows_list, item->slot);
+        if (item->pick.kept)
+            row_lists_use(lists, item->kept_list, item->slot);
+    }
+    row_lists_settle(lists);
 }
 
 static bool wants_slot(const struct admission *item)
@@ -136,19 +255,15 @@ static void reserve_each(struct admission_launch *l)
         struct admission *item = &l->items[i];
         if (!wants_slot(item))
             continue;
-        item->reason =
-            drop_of(ring_reserve(&c->ring, l->number, item->site, item->plan->gather.n_bytes,
-                                 &item->slot, &item->payload));
+        item->reason = place_lists(l, item);
+        if (item->reason == DROP_NONE)
+            item->reason = drop_of(ring_reserve(&c->ring, l->number, item->site, item->n_bytes,
+                                                &item->slot, &item->payload));
         if (item->reason != DROP_NONE)
             continue;
         fill_note(l, item);
         item->state = ADMISSION_RESERVED;
     }
-}
-
-static uint64_t padded(uint64_t n_bytes)
-{
-    return (n_bytes + RING_ALIGN - 1) & ~(uint64_t)(RING_ALIGN - 1);
 }
 
 #define UNDECIDED (-2) /* beside drop reasons and DROP_NONE, while sites are chosen */
@@ -172,7 +287,7 @@ static struct need with_site(struct need need, const struct admission_launch *l,
 {
     for (uint32_t i = 0; i < l->n; i++)
         if (wants_slot(&l->items[i]) && l->items[i].site == site) {
-            need.bytes += padded(l->items[i].plan->gather.n_bytes);
+            need.bytes += ring_padded(l->items[i].n_bytes);
             need.slots++;
         }
     return need;
@@ -212,6 +327,20 @@ static bool is_chosen(const struct admission *item)
     return wants_slot(item) && item->reason == DROP_NONE;
 }
 
+/* Return: false where the lists of rows of a record that is chosen find no room now. Under the lock. */
+static bool place_all_lists(struct admission_launch *l)
+{
+    bool room = true;
+    l->n_choices = 0;
+    for (uint32_t i = 0; i < l->n; i++) {
+        if (!is_chosen(&l->items[i]))
+            continue;
+        l->items[i].reason = place_lists(l, &l->items[i]);
+        room = room && l->items[i].reason != DMI_DROP_RING_FULL;
+    }
+    return room;
+}
+
 /* The records that are chosen in one piece, or none. Under the lock. */
 static void reserve_together(struct admission_launch *l)
 {
@@ -222,7 +351,7 @@ static void reserve_together(struct admission_launch *l)
     for (uint32_t i = 0; i < l->n; i++)
         if (is_chosen(&l->items[i])) {
             p->sites[n] = l->items[i].site;
-            p->sizes[n++] = l->items[i].plan->gather.n_bytes;
+            p->sizes[n++] = l->items[i].n_bytes;
         }
     if (!n)
         return;
@@ -256,7 +385,8 @@ static void reserve(struct admission_launch *l, bool part)
         for (uint32_t i = 0; i < l->n; i++)
             if (wants_slot(&l->items[i]))
                 l->items[i].reason = DROP_NONE;
-    reserve_together(l);
+    if (place_all_lists(l) || part)
+        reserve_together(l);
 }
 
 /* Return: false where an item found the ring full. */
@@ -268,9 +398,9 @@ static bool try_reserve(struct admission_launch *l, bool part)
     if (refusal == DROP_NONE) {
         /* numbers rise in the order of slots, so one that had to wait draws a new one */
         l->number = atomic_add_relaxed(&session.next_launch, 1);
-        l->step = atomic_load_acquire(&session.step); /* of dmi_step_begin() */
         l->time_ns = clock_real_ns();
         reserve(l, part);
+        settle_lists(l);
     }
     for (uint32_t i = 0; i < l->n; i++) {
         if (wants_slot(&l->items[i]) && refusal != DROP_NONE)
@@ -296,7 +426,7 @@ static bool fits_at_all(const struct admission_launch *l)
     struct need all = { .slots = l->pieces != NULL };
     for (uint32_t i = 0; i < l->n; i++)
         if (wants_slot(&l->items[i])) {
-            all.bytes += padded(l->items[i].plan->gather.n_bytes);
+            all.bytes += ring_padded(l->items[i].n_bytes);
             all.slots++;
         }
     return fit(l->context, &all, true) == DROP_NONE;
@@ -337,10 +467,13 @@ uint32_t admission_reserve(struct admission_launch *l)
         drop_all(l, (enum dmi_drop)refusal);
         return 0;
     }
-    if (l->pieces && n_wanting(l))
+    bool fits = fits_at_all(l);
+    if (l->pieces && !fits) {
         drop_too_large(l);
+        fits = true;
+    }
     bool any = n_wanting(l) != 0, whole = false;
-    bool wait = session.spec->overload == SPEC_OVERLOAD_COMPLETE && fits_at_all(l);
+    bool wait = session.spec->overload == SPEC_OVERLOAD_COMPLETE && fits;
     while (any && !(whole = try_reserve(l, false)) && wait) {
         /*
          * Holding nothing: a slot that is reserved and not launched stalls the drain, so threads that waited with

@@ -12,6 +12,8 @@
 #ifndef PRELOAD_CAPTURE_ADMISSION_H
 #define PRELOAD_CAPTURE_ADMISSION_H
 
+#include "policy/select.h"
+#include "preload/base/step.h"
 #include "preload/capture/plan.h"
 #include "preload/context/context.h"
 
@@ -39,7 +41,14 @@ struct admission {
     uint32_t site, occurrence;
     int32_t layer;
     uint64_t forward;
-    uint64_t slot, payload; /* RESERVED: running number in the ring, offset of its bytes */
+    struct select_pick pick; /* EXPECTED: which rows; its lists live as long as the launch's step */
+    uint64_t n_bytes;        /* of those */
+    /* RESERVED */
+    uint64_t slot, payload; /* running number in the ring, offset of its bytes */
+    uint64_t
+        rows_list; /* pick.rows and pick.kept as the context's row lists, where there are any */
+    uint64_t kept_list;
+    uint32_t choice; /* of a graph: index in the launch's choices, DMI_ROWS_ALL: all rows */
 };
 
 /* One launch: its sites, in the order in which their occurrences are counted. */
@@ -47,10 +56,14 @@ struct admission_launch {
     struct context *context;
     struct admission *items; /* borrowed */
     uint32_t n;
+    struct step *step;               /* in force, held until admission_end(); NULL: none */
     uint64_t number;                 /* the launch number, once something is reserved */
-    uint64_t step, time_ns;          /* in force then, and when */
+    uint64_t time_ns;                /* when that was */
     struct admission_pieces *pieces; /* NULL: each record is reserved by itself */
-    uint64_t close_slot;             /* with @pieces: the slot that ends the launch */
+    /* with @pieces: the slot that ends the launch, and the choices of rows among its records */
+    uint64_t close_slot;
+    struct dmi_rows choices[DMI_TICKET_ROWS];
+    uint32_t n_choices;
 };
 
 /* Room to reserve all records of a launch as one piece, with a closing slot; owned by the caller. */
@@ -65,15 +78,25 @@ struct admission_pieces {
  */
 void admission_count(struct context *context, uint32_t site, struct admission *item);
 
-/* Does the spec want a record of this occurrence? It lies in the site's range, and the site is on. */
-bool admission_wanted(const struct admission *item);
+/* The step in force is that of the launch, from here to admission_end(). */
+void admission_begin(struct admission_launch *launch);
+
+/* Nothing is reserved any more; counts and states may still change. */
+void admission_end(struct admission_launch *launch);
+
+/*
+ * Does the spec want a record of this occurrence? It lies in the site's range, its step or forward is one of those that
+ * are captured, and the site is on.
+ */
+bool admission_wanted(const struct admission_launch *launch, const struct admission *item);
 
 /**
  * admission_expect() - a record is expected from here on: a kill between this and the launch shows as lost
  * @drop: reason why it cannot be read now, DROP_NONE; what else stands against it is found here
+ * None is where the site keeps no row of the step: the item stays COUNTED.
  */
-void admission_expect(struct context *context, struct admission *item, const struct site_plan *plan,
-                      int drop);
+void admission_expect(const struct admission_launch *launch, struct admission *item,
+                      const struct site_plan *plan, int drop);
 
 /**
  * admission_reserve() - places in the ring for all items that are EXPECTED; the others are left alone

@@ -48,20 +48,22 @@ static bool extent(const struct shape *shape, uint32_t elem, int64_t *low, int64
 }
 
 /*
- * Innermost dimensions that lie packed become one run of bytes; the others nest outside, the last
- * one fastest, as struct dmi_gather has it.
+ * Innermost dimensions that lie packed become one run of bytes; the others nest outside, the last one fastest, as struct
+ * dmi_gather has it. Rows are never part of a run: a launch may keep some of them.
  */
 static void collapse(const struct shape *shape, uint32_t elem, struct dmi_gather *g)
 {
     uint64_t run = elem;
     uint32_t n = shape->n;
-    while (n && (shape->count[n - 1] == 1 || (uint64_t)shape->stride[n - 1] == run)) {
+    while (n > 1 && (shape->count[n - 1] == 1 || (uint64_t)shape->stride[n - 1] == run)) {
         run *= (uint64_t)shape->count[n - 1];
         n--;
     }
     g->run_bytes = (uint32_t)run;
-    for (uint32_t i = 0; i < DMI_RING_DIMS; i++) {
-        bool used = i + n >= DMI_RING_DIMS;
+    g->count[0] = (uint32_t)shape->count[0];
+    g->stride[0] = shape->stride[0];
+    for (uint32_t i = 1; i < DMI_RING_DIMS; i++) {
+        bool used = i + n > DMI_RING_DIMS;
         uint32_t dim = used ? i + n - DMI_RING_DIMS : 0;
         g->count[i] = used ? (uint32_t)shape->count[dim] : 1;
         g->stride[i] = used ? shape->stride[dim] : 0;
@@ -120,5 +122,6 @@ int gather_plan(const struct spec_site *site, const struct expr_env *env, struct
 
     collapse(&shape, elem, &plan->gather);
     plan->gather.access = widest_access(&plan->gather);
+    plan->row_bytes = (uint32_t)(plan->n_bytes / plan->dims[0]);
     return 0;
 }

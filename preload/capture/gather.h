@@ -13,7 +13,8 @@
 
 struct gather_plan {
     struct dmi_gather gather;
-    uint64_t n_bytes;          /* 0: the launch has no rows */
+    uint64_t n_bytes;          /* of all rows; 0: the launch has none */
+    uint32_t row_bytes;        /* 0 where it is not known */
     uint64_t first, n_touched; /* address range that is read */
     uint32_t n_dims;
     uint32_t dims[SPEC_MAX_DIMS]; /* elements; dims[0] is rows */

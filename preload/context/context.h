@@ -8,6 +8,7 @@
 
 #include "kernels/ring.h"
 #include "preload/base/cuda_abi.h"
+#include "preload/context/row_lists.h"
 #include "storage/run.h"
 
 #include <dmi/counters.h>
@@ -28,6 +29,7 @@ struct record_note {
     uint32_t dtype;
     uint32_t n_dims;
     uint32_t dims[RUN_MAX_DIMS];
+    uint32_t kept; /* where its list of kept rows lies, ROW_LISTS_NONE: all in order */
 };
 static_assert(sizeof(struct record_note) <= RING_USER_BYTES, "it is a slot's user data");
 
@@ -70,6 +72,7 @@ struct context {
     /* launching threads */
     pthread_mutex_t lock; /* never held across a driver call */
     struct ring ring;     /* reserve under the lock; poll and release by the drain */
+    struct row_lists row_lists;
     struct context_forward forward;
     struct context_site *sites; /* per site of the spec */
 

@@ -143,10 +143,16 @@ static CUresult register_descriptors(struct context *c)
     return CUDA_SUCCESS;
 }
 
+/* Descriptors, then the lists of rows. */
+static size_t descriptors_bytes(uint32_t n_slots)
+{
+    return ((size_t)n_slots * sizeof(struct dmi_desc) + 4095) & ~(size_t)4095;
+}
+
 /* Some machines register no memory (Tegra): there the driver's own serves, whose end the drain must not outlive. */
 static int map_descriptors(struct err *err, struct context *c, uint32_t n_slots)
 {
-    c->n_desc_map = ((size_t)n_slots * sizeof(struct dmi_desc) + 4095) & ~(size_t)4095;
+    c->n_desc_map = descriptors_bytes(n_slots) + ROW_LISTS_BYTES;
     CUresult r = register_descriptors(c);
     if (r != CUDA_SUCCESS && driver_table.cuMemHostAlloc) {
         r = driver_table.cuMemHostAlloc(&c->desc_map, c->n_desc_map, CU_MEMHOSTALLOC_DEVICEMAP);
@@ -198,6 +204,14 @@ static int init_ring(struct err *err, struct context *c, uint32_t n_slots, uint6
              : 0;
 }
 
+static int init_row_lists(struct err *err, struct context *c, uint32_t n_slots)
+{
+    size_t at = descriptors_bytes(n_slots);
+    int r = row_lists_init(&c->row_lists, (char *)c->desc_map + at, ROW_LISTS_BYTES,
+                           c->desc_device + at);
+    return r ? err_set(err, r, "no host memory for lists of rows") : 0;
+}
+
 int device_init(struct err *err, struct context *c)
 {
     uint32_t n_slots = wanted_slots();
@@ -213,6 +227,8 @@ int device_init(struct err *err, struct context *c)
         r = alloc_retired(err, c, n_slots);
     if (!r)
         r = alloc_payload(err, c, &n_bytes);
+    if (!r)
+        r = init_row_lists(err, c, n_slots);
     return r ? r : init_ring(err, c, n_slots, n_bytes);
 }
 
@@ -238,6 +254,7 @@ void device_forget(struct context *c)
     if (c->desc_map && !c->desc_is_drivers)
         munmap(c->desc_map, c->n_desc_map);
     c->desc_map = NULL;
+    row_lists_deinit(&c->row_lists);
     free(c->ring.slots);
     c->ring.slots = NULL;
 }

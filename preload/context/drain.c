@@ -36,8 +36,37 @@ static const struct record_note *note_of(const struct context *c, uint64_t index
     return ring_user(&c->ring, index);
 }
 
-static void describe(const struct context *c, uint64_t index, struct run_record *r)
+/*
+ * The list of kept rows, copied: its place may be another's once the slot is released. Records that follow one another
+ * often have the same. Return: false without memory.
+ */
+static bool keep_list(const struct context *c, uint64_t index, struct batch *b,
+                      struct run_record *r)
 {
+    const struct record_note *note = note_of(c, index);
+    if (note->kept == ROW_LISTS_NONE)
+        return true;
+    if (b->n_lists && b->last_at == note->kept && b->last_n == note->dims[0] &&
+        b->last_step == note->step) {
+        r->kept = b->lists[b->n_lists - 1];
+        return true;
+    }
+    size_t n = note->dims[0] * sizeof(uint32_t);
+    uint32_t *list = malloc(n);
+    if (!list)
+        return false;
+    memcpy(list, c->row_lists.map + note->kept, n);
+    r->kept = b->lists[b->n_lists++] = list;
+    b->last_at = note->kept;
+    b->last_n = note->dims[0];
+    b->last_step = note->step;
+    return true;
+}
+
+/* The record in slot @index becomes the batch's next one. Return: false without memory. */
+static bool describe(const struct context *c, uint64_t index, struct batch *b)
+{
+    struct run_record *r = &b->records[b->n];
     const struct ring_slot *slot = ring_slot(&c->ring, index);
     const struct record_note *note = note_of(c, index);
     *r = (struct run_record){
@@ -54,6 +83,7 @@ static void describe(const struct context *c, uint64_t index, struct run_record 
         .n_bytes = slot->n_bytes,
     };
     memcpy(r->dims, note->dims, sizeof r->dims);
+    return keep_list(c, index, b, r);
 }
 
 static void drop_slot(const struct context *c, uint64_t index, enum dmi_drop reason)
@@ -83,11 +113,10 @@ static CUresult copy_big(struct context *c, struct batch *b, uint64_t index)
 {
     const struct ring_slot *slot = ring_slot(&c->ring, index);
     b->big = malloc(slot->n_bytes);
-    if (!b->big) {
+    if (!b->big || !describe(c, index, b)) {
         drop_slot(c, index, DMI_DROP_NO_MEMORY);
         return CUDA_SUCCESS;
     }
-    describe(c, index, &b->records[0]);
     b->records[0].data = b->big;
     b->n = 1;
     for (uint64_t at = 0; at < slot->n_bytes; at += c->staging->batch_bytes) {
@@ -119,7 +148,7 @@ static void take_record(struct context *c, struct filling *f)
 {
     struct batch *b = f->batch;
     const struct ring_slot *slot = ring_slot(&c->ring, f->index);
-    uint64_t padded = (slot->n_bytes + RING_ALIGN - 1) & ~(uint64_t)(RING_ALIGN - 1);
+    uint64_t padded = ring_padded(slot->n_bytes);
     if (padded > c->staging->batch_bytes) {
         f->full = true; /* alone in its batch */
         if (!b->n)
@@ -133,7 +162,11 @@ static void take_record(struct context *c, struct filling *f)
         f->r = copy_extent(c, &f->extent);
         f->extent = (struct extent){ .from = slot->payload, .to = b->mem + b->used };
     }
-    describe(c, f->index++, &b->records[b->n]);
+    if (!describe(c, f->index, b)) {
+        drop_slot(c, f->index++, DMI_DROP_NO_MEMORY);
+        return;
+    }
+    f->index++;
     b->records[b->n++].data = b->mem + b->used;
     b->used += padded;
     f->extent.n += padded;
@@ -203,7 +236,8 @@ static bool may_gather(const struct context *c, uint64_t last_batch_ns, uint64_t
     const struct ring *ring = &c->ring;
     return now - last_batch_ns < BATCH_NS && ring_in_flight(ring) < ring->n_slots / PRESSED_SHARE &&
            ring_bytes_in_flight(ring) < ring->n_bytes / PRESSED_SHARE &&
-           ring_bytes_in_flight(ring) < c->staging->batch_bytes;
+           ring_bytes_in_flight(ring) < c->staging->batch_bytes &&
+           !row_lists_are_pressed(&c->row_lists);
 }
 
 /* The drain thread's own. */

@@ -73,6 +73,8 @@ void staging_give_idle(struct staging *s, struct batch *b)
 {
     free(b->big);
     b->big = NULL;
+    while (b->n_lists)
+        free(b->lists[--b->n_lists]);
     pthread_mutex_lock(&s->lock);
     s->idle[s->n_idle++] = b;
     pthread_cond_broadcast(&s->moved);

@@ -22,6 +22,10 @@ struct batch {
     size_t used;
     uint64_t end_slot; /* the fate of all slots before it is known with this batch */
     uint32_t n;
+    /* lists of kept rows that its records point to; heap. Of the last one: of which step, from where in the row lists */
+    uint32_t *lists[STAGING_MAX_RECORDS];
+    uint32_t n_lists, last_at, last_n;
+    uint64_t last_step;
     struct run_record records[STAGING_MAX_RECORDS];
 };
 

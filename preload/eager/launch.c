@@ -56,7 +56,7 @@ static void plan_items(const struct eager_launch *l, const struct func *func, st
     for (uint32_t i = 0; i < job->launch.n; i++) {
         struct admission *item = &job->items[i];
         struct site_plan *plan = &job->plans[i];
-        if (!admission_wanted(item))
+        if (!admission_wanted(&job->launch, item))
             continue;
         env.occ = item->occurrence;
         plan_site(item->site, &env, plan);
@@ -64,7 +64,7 @@ static void plan_items(const struct eager_launch *l, const struct func *func, st
         int drop = plan_check_memory(plan, item->occurrence, &ranges->at[i]);
         ranges->asked = ranges->asked || memcmp(&before, &ranges->at[i], sizeof before);
         if (plan_has_records(plan)) /* a launch without rows has nothing to record */
-            admission_expect(job->launch.context, item, plan, drop);
+            admission_expect(&job->launch, item, plan, drop);
     }
 }
 
@@ -80,6 +80,13 @@ static void keep_ranges(struct eager_job *job, const struct eager_ranges *ranges
     pthread_mutex_unlock(&c->lock);
 }
 
+static CUdeviceptr rows_address(const struct context *c, const struct admission *item)
+{
+    const struct row_lists *lists = &c->row_lists;
+    return item->pick.rows ? lists->device + row_list_at(lists, item->rows_list) * sizeof(uint32_t)
+                           : 0;
+}
+
 /* 3. The kernels of ours, before or after the application's. */
 static void launch_action(const struct eager_launch *l, struct eager_job *job,
                           struct admission *item)
@@ -92,6 +99,8 @@ static void launch_action(const struct eager_launch *l, struct eager_job *job,
                                       .plan = item->plan,
                                       .number = job->launch.number,
                                       .occurrence = item->occurrence,
+                                      .n_rows = item->pick.n,
+                                      .rows = rows_address(c, item),
                                       .slot = item->slot,
                                       .payload = item->payload };
     action_of(item->site)->eager(&admitted, &k);
@@ -138,8 +147,11 @@ void eager_before(const struct eager_launch *l, const struct func *func, struct 
     job->launch.context = c;
     atomic_add_relaxed(&session.counters->launches_matched, 1);
     count_occurrences(func, job, &ranges);
+    admission_begin(&job->launch);
     plan_items(l, func, job, &ranges);
-    if (!admission_reserve(&job->launch))
+    uint32_t n = admission_reserve(&job->launch);
+    admission_end(&job->launch);
+    if (!n)
         return;
     keep_ranges(job, &ranges);
     launch_actions(l, job, SPEC_BEFORE);

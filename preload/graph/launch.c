@@ -83,14 +83,14 @@ static void count_occurrences(struct exec *x)
     }
 }
 
-static void expect_records(struct exec *x)
+static void expect_records(struct exec *x, const struct admission_launch *l)
 {
     for (uint32_t k = 0; k < x->plan.n_copies; k++) {
         const struct graph_copy *copy = &x->plan.copies[k];
         struct admission *item = &x->scratch.items[k];
         int drop = copy->left != DROP_NONE ? copy->left : copy->drop;
-        if (admission_wanted(item) && (copy->drop != DROP_NONE || plan_has_records(&copy->plan)))
-            admission_expect(x->plan.context, item, &copy->plan, drop);
+        if (admission_wanted(l, item) && (copy->drop != DROP_NONE || plan_has_records(&copy->plan)))
+            admission_expect(l, item, &copy->plan, drop);
     }
 }
 
@@ -106,7 +106,7 @@ static void drop_reserved(struct admission_launch *l)
 /* Return: true if the launch has a ticket with copies to make. */
 static bool admit(struct exec *x, struct admission_launch *l)
 {
-    expect_records(x);
+    expect_records(x, l);
     if (!admission_reserve(l)) {
         ticket_clear(x);
         return false;
@@ -138,7 +138,9 @@ void graph_before(struct exec *x, struct stream stream, bool armed, struct graph
     graph_plan_check_memory(&x->plan);
     atomic_add_relaxed(&session.counters->launches_matched, 1);
     count_occurrences(x);
+    admission_begin(&job->launch);
     job->unticketed = !admit(x, &job->launch) && ticket_is_read(x);
+    admission_end(&job->launch);
 }
 
 void graph_after(struct exec *x, struct graph_job *job, CUresult result)

@@ -6,6 +6,8 @@
 
 #include <dmi/ring.h>
 
+#include <string.h>
+
 bool ticket_switch_node(const struct exec *x, struct graph_node *node, bool off)
 {
     if (node->off == off)
@@ -34,6 +36,7 @@ static void fill(const struct exec *x, const struct admission_launch *l, uint32_
     t->seq = l->number;
     t->n_copies = rest < DMI_GRAPH_COPIES ? rest : DMI_GRAPH_COPIES;
     t->close_slot = (uint32_t)l->close_slot & mask;
+    memcpy(t->rows, l->choices, sizeof t->rows);
     for (uint32_t i = 0; i < t->n_copies; i++) {
         t->offset16[i] = DMI_NOT_WANTED;
         t->slot[i] = 0;
@@ -46,6 +49,7 @@ static void fill(const struct exec *x, const struct admission_launch *l, uint32_
             continue;
         t->offset16[at] = (uint32_t)(item->payload / RING_ALIGN);
         t->slot[at] = (unsigned short)(item->slot & mask);
+        t->rows_of[at] = (unsigned char)item->choice;
     }
 }
 

@@ -21,12 +21,12 @@ static const struct {
 } shapes[] = {
     { "packed", { .count = { 1, 1, 1, 1 }, .run_bytes = BYTES } },
     { "rows of 4608 in 13824 bytes",
-      { .count = { 1, 1, 1, BYTES / 4608 }, .stride = { 0, 0, 0, 13824 }, .run_bytes = 4608 } },
+      { .count = { BYTES / 4608, 1, 1, 1 }, .stride = { 13824, 0, 0, 0 }, .run_bytes = 4608 } },
     { "rows of 256 in 768 bytes",
-      { .count = { 1, 1, 1, BYTES / 256 }, .stride = { 0, 0, 0, 768 }, .run_bytes = 256 } },
+      { .count = { BYTES / 256, 1, 1, 1 }, .stride = { 768, 0, 0, 0 }, .run_bytes = 256 } },
     { "[64][32][8] of 256 bytes",
-      { .count = { 1, 64, 32, 8 },
-        .stride = { 0, 256, 64 * 256, 32 * 64 * 256 },
+      { .count = { 64, 1, 32, 8 },
+        .stride = { 256, 0, 64 * 256, 32 * 64 * 256 },
         .run_bytes = 256 } },
 };
 
@@ -92,6 +92,7 @@ int main(int argc, char **argv)
         copy.gather = shapes[s].gather;
         copy.gather.src = source;
         copy.gather.access = 16;
+        copy.record.n_rows = copy.gather.count[0];
         for (int r = -2; r < rounds; r++) /* two to warm up */
             for (int f = 0; f < n_files; f++) {
                 double ns = copy_once(functions[f], &copy);

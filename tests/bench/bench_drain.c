@@ -181,9 +181,12 @@ static bool publish_one(struct context *a, uint64_t seq, uint32_t dtype, uint32_
     pthread_mutex_lock(&a->lock);
     int r = ring_reserve(&a->ring, seq, 0, n_bytes, &index, &payload);
     if (!r)
-        *(struct record_note *)ring_user(&a->ring, index) = (struct record_note){
-            .dtype = dtype, .layer = -1, .n_dims = 1, .dims = { n_bytes / dmi_dtype_bytes(dtype) }
-        };
+        *(struct record_note *)ring_user(&a->ring, index) =
+            (struct record_note){ .dtype = dtype,
+                                  .layer = -1,
+                                  .n_dims = 1,
+                                  .dims = { n_bytes / dmi_dtype_bytes(dtype) },
+                                  .kept = ROW_LISTS_NONE };
     pthread_mutex_unlock(&a->lock);
     if (r)
         return false;

@@ -18,13 +18,14 @@ zstd.ZSTD_decompress.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char
 
 
 class Record:
-    """One captured tensor: data holds its packed bytes, row dimension first."""
+    """One captured tensor: data holds its packed bytes, row dimension first; kept: which row each one is, None: all in order."""
 
-    def __init__(self, fields, data):
+    def __init__(self, fields, data, kept):
         (self.site, self.layer, self.occurrence, self.dtype, n_dims, _, d0, d1, d2, d3, self.launch, self.forward, self.step,
-         self.time_ns, self.device, _, _, self.n_bytes, _, _, _) = fields
+         self.time_ns, self.device, _, _, self.n_bytes, first, n_kept, _) = fields
         self.dims = (d0, d1, d2, d3)[:n_dims]
         self.data = data
+        self.kept = list(kept[first:first + n_kept]) if n_kept else None
         if self.step == 2**64 - 1:
             self.step = None
 
@@ -64,15 +65,16 @@ def decode_group(group, planes, payload):
 
 
 def decode_records(meta, payload):
-    n_records, n_groups, n_planes, _ = struct.unpack_from("<IIII", meta)
+    n_records, n_groups, n_planes, n_kept = struct.unpack_from("<IIII", meta)
     at = 16
     records = [RECORD.unpack_from(meta, at + i * RECORD.size) for i in range(n_records)]
     at += n_records * RECORD.size
     groups = [GROUP.unpack_from(meta, at + i * GROUP.size) for i in range(n_groups)]
     at += n_groups * GROUP.size
     planes = [PLANE.unpack_from(meta, at + i * PLANE.size) for i in range(n_planes)]
+    kept = struct.unpack_from(f"<{n_kept}I", meta, at + n_planes * PLANE.size)
     raw = [decode_group(group, planes, payload) for group in groups]
-    return [Record(r, raw[r[15]][r[16]:r[16] + r[17]]) for r in records]
+    return [Record(r, raw[r[15]][r[16]:r[16] + r[17]], kept) for r in records]
 
 
 def decode_steps(meta):

@@ -22,6 +22,9 @@
 #define THREADS       128u
 #define N_SLOTS       4 /* of the descriptor ring */
 #define SLOT          2 /* the one that is used */
+#define LIST_AT       5 /* where the list of rows lies among the lists */
+#define CHOICE        7 /* its number in the ticket */
+#define MAX_LIST      64
 
 static struct {
     __typeof__(cuInit) *Init;
@@ -60,7 +63,7 @@ static const struct {
 
 static CUfunction copy_eager, copy_graph;
 static unsigned char source[SOURCE_BYTES];
-static CUdeviceptr source_device, payload_device, retired, state;
+static CUdeviceptr source_device, payload_device, retired, state, lists;
 /* pinned: what the host reads while the kernel runs */
 static struct dmi_desc *desc;
 static unsigned char *pinned;
@@ -81,13 +84,21 @@ static uint64_t size_of(const struct dmi_gather *g)
     return (uint64_t)g->count[0] * g->count[1] * g->count[2] * g->count[3] * g->run_bytes;
 }
 
+/* Which rows are taken: of @list, or the first @n. */
+struct choice {
+    const uint32_t *list;
+    uint32_t n;
+};
+
 /* The same by the definition in include/dmi/ring.h; @src: byte offset of g->src in source[]. */
-static void gather_by_definition(const struct dmi_gather *g, uint64_t src, unsigned char *out)
+static void gather_by_definition(const struct dmi_gather *g, const struct choice *choice,
+                                 uint64_t src, unsigned char *out)
 {
-    for (uint32_t a = 0; a < g->count[0]; a++)
+    for (uint32_t i = 0; i < choice->n; i++)
         for (uint32_t b = 0; b < g->count[1]; b++)
             for (uint32_t c = 0; c < g->count[2]; c++)
                 for (uint32_t d = 0; d < g->count[3]; d++) {
+                    int64_t a = choice->list ? choice->list[i] : i;
                     int64_t at =
                         a * g->stride[0] + b * g->stride[1] + c * g->stride[2] + d * g->stride[3];
                     memcpy(out, source + (int64_t)src + at, g->run_bytes);
@@ -101,8 +112,8 @@ static void launch(CUfunction kernel, void *parameter, unsigned blocks)
     ok(cu.LaunchKernel(kernel, blocks, 1, 1, THREADS, 1, 1, 0, NULL, params, NULL));
 }
 
-static void launch_eager(const struct dmi_gather *gather, const struct dmi_desc *record,
-                         unsigned blocks)
+static void launch_eager(const struct dmi_gather *gather, const struct choice *choice,
+                         const struct dmi_desc *record, unsigned blocks)
 {
     struct dmi_copy copy = {
         .gather = *gather,
@@ -110,15 +121,20 @@ static void launch_eager(const struct dmi_gather *gather, const struct dmi_desc 
         .payload = payload_device,
         .desc = desc_device + SLOT * sizeof *desc,
         .retired = retired + SLOT * sizeof(uint32_t),
+        .rows = choice->list ? lists + LIST_AT * sizeof(uint32_t) : 0,
     };
     launch(copy_eager, &copy, blocks);
 }
 
 /* As copy number 3 of a graph, whose ticket dmi_open would have left where we write it. */
-static void launch_graph(const struct dmi_gather *gather, const struct dmi_desc *record,
-                         unsigned blocks)
+static void launch_graph(const struct dmi_gather *gather, const struct choice *choice,
+                         const struct dmi_desc *record, unsigned blocks)
 {
     struct dmi_ticket ticket = { .seq = record->ready, .n_copies = 4 };
+    bool all = !choice->list && choice->n == gather->count[0];
+    ticket.rows_of[3] = all ? DMI_ROWS_ALL : CHOICE;
+    ticket.rows[CHOICE] =
+        (struct dmi_rows){ choice->list ? LIST_AT : DMI_ROWS_FIRST, all ? 0 : choice->n };
     ticket.offset16[3] = (uint32_t)(record->payload / 16);
     ticket.slot[3] = SLOT;
     ok(cu.MemcpyHtoD(state, &ticket, sizeof ticket));
@@ -128,10 +144,11 @@ static void launch_graph(const struct dmi_gather *gather, const struct dmi_desc 
         .payload = payload_device,
         .desc = desc_device,
         .retired = retired,
-        .n_bytes = record->n_bytes,
+        .lists = lists,
         .number = 3,
         .site = record->site,
-        .n_rows = record->n_rows,
+        .n_rows = gather->count[0],
+        .row_bytes = (uint32_t)(size_of(gather) / gather->count[0]),
     };
     launch(copy_graph, &copy, blocks);
 }
@@ -158,11 +175,11 @@ static void clear(unsigned char *expected)
 }
 
 /* Both copy kernels, against the definition. */
-static void check_gather(const struct dmi_gather *shape, uint64_t src, uint64_t seq,
-                         unsigned blocks)
+static void check_choice(const struct dmi_gather *shape, const struct choice *choice, uint64_t src,
+                         uint64_t seq, unsigned blocks)
 {
     static unsigned char expected[PAYLOAD_BYTES];
-    uint64_t n = size_of(shape), at = GUARD + seq % 8 * 16;
+    uint64_t n = size_of(shape) / shape->count[0] * choice->n, at = GUARD + seq % 8 * 16;
     ck_assert_uint_le(at + n + GUARD, PAYLOAD_BYTES);
     struct dmi_gather gather = *shape;
     gather.src = source_device + src;
@@ -170,21 +187,40 @@ static void check_gather(const struct dmi_gather *shape, uint64_t src, uint64_t 
                                .payload = at,
                                .n_bytes = n,
                                .site = 11,
-                               .n_rows = 22,
+                               .n_rows = choice->n,
                                .occurrence = 33,
                                .flags = 44,
                                .src = 55 };
+    if (choice->list)
+        ok(cu.MemcpyHtoD(lists + LIST_AT * sizeof(uint32_t), choice->list,
+                         choice->n * sizeof(uint32_t)));
     clear(expected);
-    gather_by_definition(shape, src, expected + at);
-    launch_eager(&gather, &record, blocks);
+    gather_by_definition(shape, choice, src, expected + at);
+    launch_eager(&gather, choice, &record, blocks);
     check_result(&record, expected);
 
     record.occurrence = record.flags = 0; /* the host knows a graph's occurrences */
     record.src = gather.src;
     clear(expected);
-    gather_by_definition(shape, src, expected + at);
-    launch_graph(&gather, &record, blocks);
+    gather_by_definition(shape, choice, src, expected + at);
+    launch_graph(&gather, choice, &record, blocks);
     check_result(&record, expected);
+}
+
+/* All rows, the first of them, and some by a list. */
+static void check_gather(const struct dmi_gather *shape, uint64_t src, uint64_t seq,
+                         unsigned blocks)
+{
+    uint32_t list[MAX_LIST], n_rows = shape->count[0], n = 0;
+    uint64_t random = seq * 77 + blocks;
+    for (uint32_t i = 0; i < n_rows && n < MAX_LIST; i++)
+        if (next(&random) % 3)
+            list[n++] = i;
+    check_choice(shape, &(struct choice){ NULL, n_rows }, src, seq, blocks);
+    if (n_rows > 1)
+        check_choice(shape, &(struct choice){ NULL, 1 + n_rows / 2 }, src, seq, blocks);
+    if (n)
+        check_choice(shape, &(struct choice){ list, n }, src, seq, blocks);
 }
 
 START_TEST(each_shape_is_gathered_as_defined)
@@ -196,8 +232,8 @@ START_TEST(each_shape_is_gathered_as_defined)
         { { .count = { 1, 1, 1, 1 }, .run_bytes = 1, .access = 1 }, 0 },
         { { .count = { 1, 1, 1, 1 }, .run_bytes = 2304, .access = 16 },
           0 }, /* a row of 576 floats */
-        { { .count = { 1, 1, 1, 16 },
-            .stride = { 0, 0, 0, 2304 },
+        { { .count = { 16, 1, 1, 1 },
+            .stride = { 2304, 0, 0, 0 },
             .run_bytes = 2304,
             .access = 16 },
           48 },
@@ -213,9 +249,9 @@ START_TEST(each_shape_is_gathered_as_defined)
           8 },
         { { .count = { 1, 1, 7, 3 }, .stride = { 0, 0, 6, 100 }, .run_bytes = 2, .access = 2 }, 2 },
         { { .count = { 1, 1, 3, 3 }, .stride = { 0, 0, 17, 5 }, .run_bytes = 3, .access = 1 }, 1 },
-        { { .count = { 1, 1, 1, 4 }, .stride = { 0, 0, 0, -64 }, .run_bytes = 64, .access = 16 },
+        { { .count = { 4, 1, 1, 1 }, .stride = { -64, 0, 0, 0 }, .run_bytes = 64, .access = 16 },
           1024 }, /* backwards */
-        { { .count = { 1, 1, 1, 8 }, .stride = { 0, 0, 0, 0 }, .run_bytes = 8, .access = 8 },
+        { { .count = { 8, 1, 1, 1 }, .stride = { 0, 0, 0, 0 }, .run_bytes = 8, .access = 8 },
           64 }, /* one, repeated */
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -251,8 +287,8 @@ START_TEST(runs_along_one_dimension_are_gathered)
     for (uint32_t access = 1; access <= 16; access *= 2)
         for (size_t i = 0; i < sizeof units / sizeof *units; i++)
             for (int64_t gap = -1; gap <= 3; gap++) { /* -1: runs overlap */
-                struct dmi_gather g = { .count = { 1, 1, 1, 9 },
-                                        .stride = { 0, 0, 0, (units[i] + gap) * access },
+                struct dmi_gather g = { .count = { 9, 1, 1, 1 },
+                                        .stride = { (units[i] + gap) * access, 0, 0, 0 },
                                         .run_bytes = units[i] * access,
                                         .access = access };
                 check_gather(&g, access % 16, DMI_SEQ_FIRST + i, (unsigned)(1 + i % 3));
@@ -269,7 +305,7 @@ static struct dmi_gather random_shape(uint64_t *random, int n_dims, uint64_t *re
                             .run_bytes = access * (uint32_t)(1 + next(random) % longest) };
     *reach = g.run_bytes;
     for (int dim = DMI_RING_DIMS - 1; dim >= 0; dim--) {
-        bool used = dim >= DMI_RING_DIMS - n_dims;
+        bool used = dim ? dim > DMI_RING_DIMS - n_dims : n_dims > 0;
         uint32_t most = n_dims == 1 ? 40 : 6;
         g.count[dim] = used ? (uint32_t)(1 + next(random) % most) : 1;
         g.stride[dim] = (int64_t)(next(random) % 40) * access;
@@ -300,8 +336,8 @@ START_TEST(whoever_sees_the_descriptor_sees_the_payload)
         uint32_t n_rows = (uint32_t)(1 + next(&random) % 8);
         struct dmi_copy copy = {
             .gather = { .src = source_device,
-                        .count = { 1, 1, 1, n_rows },
-                        .stride = { 0, 0, 0, 1024 },
+                        .count = { n_rows, 1, 1, 1 },
+                        .stride = { 1024, 0, 0, 0 },
                         .run_bytes = 512,
                         .access = 16 },
             .record = { .ready = seq,
@@ -313,7 +349,7 @@ START_TEST(whoever_sees_the_descriptor_sees_the_payload)
             .retired = retired,
         };
         static unsigned char expected[PAYLOAD_BYTES], seen[PAYLOAD_BYTES];
-        gather_by_definition(&copy.gather, 0, expected);
+        gather_by_definition(&copy.gather, &(struct choice){ NULL, n_rows }, 0, expected);
         memset(pinned, 0, PAYLOAD_BYTES);
         memset(desc, 0, sizeof *desc);
         launch(copy_eager, &copy, 1 + (unsigned)(seq % 5));
@@ -383,6 +419,7 @@ static int set_up(const char *ptx_path)
     r = r ? r : cu.MemcpyHtoD(source_device, source, sizeof source);
     r = r ? r : cu.MemAlloc(&payload_device, PAYLOAD_BYTES);
     r = r ? r : cu.MemAlloc(&state, sizeof(struct dmi_ticket));
+    r = r ? r : cu.MemAlloc(&lists, (LIST_AT + MAX_LIST) * sizeof(uint32_t));
     r = r ? r : cu.MemAlloc(&retired, sizeof zeros);
     r = r ? r : cu.MemcpyHtoD(retired, zeros, sizeof zeros);
     r = r ? r : cu.MemHostAlloc((void **)&pinned, PAYLOAD_BYTES, CU_MEMHOSTALLOC_DEVICEMAP);

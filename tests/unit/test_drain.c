@@ -16,6 +16,7 @@
 
 #define MAX_SLOTS 64u
 #define MAX_BYTES (512u << 10)
+#define MAX_LIST  10000
 #define N_SITES   5u
 #define N_DEVICE  2
 
@@ -28,12 +29,32 @@ static struct world {
     unsigned char *payload;
     uint64_t n_appends, fail_append_at; /* the one run_append() that fails */
     uint64_t last_launch;               /* encoder only */
-    uint64_t n_wrong;                   /* records out of order, or whose bytes are not their own */
+    uint32_t row_lists[4 * MAX_LIST], rows[MAX_LIST];
+    uint64_t n_wrong; /* records out of order, or whose bytes are not their own */
 } world;
 
 static unsigned char pattern(uint64_t seq, uint64_t i)
 {
     return (unsigned char)(seq * 37 + i * 3);
+}
+
+/* Some records keep rows by a list, those of one step (of eight launches) the same one. */
+static bool has_list(uint64_t seq, uint64_t n)
+{
+    return seq % 3 == 0 && n <= MAX_LIST;
+}
+
+static uint32_t listed_row(uint64_t seq, uint64_t i)
+{
+    return (uint32_t)(i * 2 + seq / 8);
+}
+
+static bool list_is_right(const struct run_record *r)
+{
+    bool good = !r->kept == !has_list(r->launch, r->dims[0]);
+    for (uint64_t i = 0; good && r->kept && i < r->dims[0]; i++)
+        good = r->kept[i] == listed_row(r->launch, i);
+    return good;
 }
 
 int run_append(struct run *run, const struct run_record *records, size_t n_records)
@@ -45,7 +66,7 @@ int run_append(struct run *run, const struct run_record *records, size_t n_recor
         const struct run_record *r = &records[i];
         const unsigned char *data = r->data;
         bool good = r->launch > world.last_launch && r->site == r->launch % N_SITES &&
-                    r->forward == r->launch * 2 && r->dims[0] == r->n_bytes;
+                    r->forward == r->launch * 2 && r->dims[0] == r->n_bytes && list_is_right(r);
         for (size_t k = 0; k < r->n_bytes && good; k++)
             good = data[k] == pattern(r->launch, k);
         world.n_wrong += !good;
@@ -68,27 +89,51 @@ static struct context *set_up(uint32_t n_slots, uint64_t n_bytes)
     pthread_mutex_init(&a->lock, NULL);
     a->payload = (CUdeviceptr)(uintptr_t)world.payload;
     a->state = CONTEXT_READY;
+    ck_assert_int_eq(row_lists_init(&a->row_lists, world.row_lists, sizeof world.row_lists, 0), 0);
     ck_assert_int_eq(ring_init(&a->ring, world.desc, world.slots, n_slots, n_bytes), 0);
     return a;
+}
+
+/* Its list of kept rows, if it has one, as a record's note says it. Under the lock. Return: as row_lists_place(). */
+static int place_list(struct context *a, uint64_t seq, uint64_t n, uint64_t *list, uint32_t *kept)
+{
+    *kept = ROW_LISTS_NONE;
+    if (!has_list(seq, n))
+        return 0;
+    for (uint64_t i = 0; i < n; i++)
+        world.rows[i] = listed_row(seq, i);
+    int r = row_lists_place(&a->row_lists, atomic_load_acquire(&a->ring.tail_slot), seq / 8,
+                            world.rows, (uint32_t)n, list);
+    if (r == 0)
+        *kept = row_list_at(&a->row_lists, *list);
+    return r;
 }
 
 /* As capture/admission.c does. Return: as ring_reserve(). */
 static int reserve(struct context *a, uint64_t seq, uint64_t n_bytes, struct dmi_desc *record,
                    uint64_t *index)
 {
-    uint64_t payload;
+    uint64_t payload, list;
+    uint32_t kept;
     pthread_mutex_lock(&a->lock);
-    int r = ring_reserve(&a->ring, seq, (uint32_t)(seq % N_SITES), n_bytes, index, &payload);
+    int r = place_list(a, seq, n_bytes, &list, &kept);
+    if (r == 0)
+        r = ring_reserve(&a->ring, seq, (uint32_t)(seq % N_SITES), n_bytes, index, &payload);
     if (r == 0) {
+        if (kept != ROW_LISTS_NONE)
+            row_lists_use(&a->row_lists, list, *index);
         *(struct record_note *)ring_user(&a->ring, *index) = (struct record_note){
             .forward = seq * 2,
+            .step = seq / 8,
             .n_dims = 1,
             .dims = { (uint32_t)n_bytes },
+            .kept = kept,
         };
         *record = (struct dmi_desc){
             .ready = seq, .payload = payload, .n_bytes = n_bytes, .site = (uint32_t)(seq % N_SITES)
         };
     }
+    row_lists_settle(&a->row_lists);
     pthread_mutex_unlock(&a->lock);
     return r;
 }
@@ -104,6 +149,7 @@ static void copy_and_publish(struct context *a, const struct dmi_desc *record, u
 static void tear_down(struct context *a)
 {
     drain_free(a);
+    row_lists_deinit(&a->row_lists);
     pthread_mutex_destroy(&a->lock);
 }
 

@@ -131,14 +131,14 @@ START_TEST(sites_as_engines_have_them)
         int64_t stride[4];
         uint32_t run_bytes, access; /* 0: any */
     } rows[] = {
-        /* [rows][576], packed: one run */
+        /* [rows][576], packed: a run a row */
         { "pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 'arg[3].i32'}, {count: 576}]",
           BASE,
           4,
           2,
           { 7, 576 },
           { 2304, 4 },
-          7 * 2304,
+          2304,
           16 },
         /* [heads][32][64]: rows inside, stored with the row first */
         { "pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 'arg[3].i32', stride: 64*4}, "
@@ -178,7 +178,7 @@ START_TEST(sites_as_engines_have_them)
           3,
           { 4, 32, 3 },
           { 96, 3, 1 },
-          384,
+          96,
           16 },
         /* a by-value structure's member: arg[4] holds an address after 0 bytes */
         { "pointer: 'arg[4][0]', dtype: i64, dims: [{row: true, count: 3, stride: 16}]",

@@ -464,7 +464,6 @@ static void set_up(uint64_t *seed)
     session.armed = 1;
     session.next_launch = DMI_SEQ_FIRST;
     session.memory_epoch = 1;
-    session.step = UINT64_MAX;
     session.off = world.off;
     world.fail_append_at = UINT64_MAX;
     if (!spec)

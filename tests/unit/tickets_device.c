@@ -54,8 +54,9 @@ static void kernel_engine(const struct engine_kernel *k)
 
 static void gather(const struct dmi_gather *g, unsigned char *to)
 {
-    ck_assert_uint_eq(g->count[0] * g->count[1] * g->count[2] * g->count[3], 1);
-    memcpy(to, (const void *)(uintptr_t)g->src, g->run_bytes);
+    ck_assert_uint_eq(g->count[1] * g->count[2] * g->count[3], 1);
+    ck_assert(g->count[0] == 1 || g->stride[0] == g->run_bytes);
+    memcpy(to, (const void *)(uintptr_t)g->src, (size_t)g->count[0] * g->run_bytes);
 }
 
 static void kernel_eager_copy(const struct dmi_copy *copy)
@@ -81,10 +82,11 @@ static void kernel_copy(const struct dmi_graph_copy *copy, bool skip)
         atomic_add_relaxed(&device.skipped[copy->site], 1);
         return;
     }
+    ck_assert_uint_eq(state->rows_of[copy->number], DMI_ROWS_ALL); /* nobody says a step */
     struct dmi_desc record = {
         .ready = state->seq,
         .payload = (uint64_t)state->offset16[copy->number] * RING_ALIGN,
-        .n_bytes = copy->n_bytes,
+        .n_bytes = (uint64_t)copy->n_rows * copy->row_bytes,
         .site = copy->site,
         .n_rows = copy->n_rows,
         .src = copy->gather.src,

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "policy/select.h"
+
+#include "core/cleanup.h"
+#include "policy/tree.h"
+
+#include <errno.h>
+#include <fnmatch.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool same_text(const char *a, const char *b)
+{
+    return a && b ? !strcmp(a, b) : a == b;
+}
+
+bool select_same(const struct select *a, const struct select *b)
+{
+    return a->row == b->row && a->tokens == b->tokens && a->first == b->first && a->end == b->end &&
+           same_text(a->tag, b->tag) && same_text(a->requests, b->requests);
+}
+
+/* ------------------------------------------------------------------------- requests */
+
+/* The value of @key in an object, NULL: it has none that is a scalar. */
+static const char *scalar_of(const struct tree_node *object, const char *key)
+{
+    if (!object || object->kind != TREE_MAP)
+        return NULL;
+    for (size_t i = 0; i + 1 < object->n_items; i += 2)
+        if (object->items[i]->kind == TREE_SCALAR && !strcmp(object->items[i]->text, key))
+            return object->items[i + 1]->kind == TREE_SCALAR ? object->items[i + 1]->text : NULL;
+    return NULL;
+}
+
+static bool tag_matches(const char *tags, const char *key, const char *pattern)
+{
+    struct tree tree = { 0 };
+    struct tree_error error;
+    if (!tags)
+        return false;
+    bool good = tree_parse(tags, strlen(tags), &tree, &error) == 0;
+    const char *value = good ? scalar_of(tree.root, key) : NULL;
+    bool matches = value && !fnmatch(pattern, value, 0);
+    tree_deinit(&tree);
+    return matches;
+}
+
+bool select_request(const struct select *s, const char *id, const char *tags)
+{
+    if (!s->requests)
+        return true;
+    return s->tag ? tag_matches(tags, s->tag, s->requests) : id && !fnmatch(s->requests, id, 0);
+}
+
+/* ------------------------------------------------------------------------- the rows of a step */
+
+static const struct dmi_span *span_at(const struct dmi_step *step, uint32_t i)
+{
+    return (const void *)((const char *)step->spans + (size_t)i * step->span_size);
+}
+
+/* Positions that are kept of a span whose rows are [at, at + n): a stretch of them. */
+struct stretch {
+    int64_t from, to;
+};
+
+static struct stretch within(const struct dmi_span *span, int64_t from, int64_t to)
+{
+    int64_t first = span->first_position, end = first + span->n_tokens;
+    struct stretch s = { from > first ? from : first, to < end ? to : end };
+    if (s.to < s.from)
+        s.to = s.from;
+    return s;
+}
+
+/* Where generation begins, as far as the engine says. */
+static int64_t end_of_prompt(const struct dmi_span *span)
+{
+    if (span->n_prompt)
+        return span->n_prompt;
+    return span->phase == DMI_PHASE_PREFILL ? INT64_MAX : 0;
+}
+
+static bool says_phase(const struct dmi_span *span)
+{
+    return span->n_prompt || span->phase != DMI_PHASE_UNKNOWN;
+}
+
+static struct stretch kept_positions(const struct select *s, const struct dmi_span *span,
+                                     bool is_last)
+{
+    int64_t end = span->first_position + span->n_tokens;
+    switch (s->tokens) {
+    case SELECT_ALL: return within(span, 0, INT64_MAX);
+    case SELECT_RANGE: return within(span, s->first, s->end);
+    case SELECT_PROMPT: return within(span, 0, says_phase(span) ? end_of_prompt(span) : 0);
+    case SELECT_GENERATED:
+        return within(span, says_phase(span) ? end_of_prompt(span) : INT64_MAX, INT64_MAX);
+    case SELECT_LAST: return within(span, is_last ? end - 1 : end, end);
+    }
+    return within(span, 0, 0);
+}
+
+static bool is_padding(const struct dmi_span *span)
+{
+    return span->flags & DMI_SPAN_PADDING;
+}
+
+static int by_request(const void *a, const void *b, void *arg)
+{
+    const struct dmi_step *step = arg;
+    const struct dmi_span *x = span_at(step, *(const uint32_t *)a);
+    const struct dmi_span *y = span_at(step, *(const uint32_t *)b);
+    int order = strcmp(x->request_id ? x->request_id : "", y->request_id ? y->request_id : "");
+    if (order)
+        return order;
+    return x->first_position < y->first_position ? -1 : x->first_position > y->first_position;
+}
+
+/* For each span: does it hold the last row that its request has in the step? Return: NULL without memory. */
+static bool *find_last(const struct dmi_step *step)
+{
+    uint32_t n = 0;
+    bool *last = calloc(step->n_spans + 1u, sizeof *last);
+    _cleanup_(freep) uint32_t *order = calloc(step->n_spans + 1u, sizeof *order);
+    if (!last || !order) {
+        free(last);
+        return NULL;
+    }
+    for (uint32_t i = 0; i < step->n_spans; i++)
+        if (!is_padding(span_at(step, i)) && span_at(step, i)->n_tokens)
+            order[n++] = i;
+    qsort_r(order, n, sizeof *order, by_request, (void *)step);
+    for (uint32_t i = 0; i < n; i++) {
+        const char *id = span_at(step, order[i])->request_id;
+        last[order[i]] = i + 1 == n || strcmp(id, span_at(step, order[i + 1])->request_id) != 0;
+    }
+    return last;
+}
+
+/* What of the step's spans is kept. */
+struct choosing {
+    const struct select *select;
+    const struct dmi_step *step;
+    const bool *takes; /* NULL: all */
+    const bool *last;  /* NULL: nobody asks */
+};
+
+static struct stretch chosen(const struct choosing *c, uint32_t i)
+{
+    const struct dmi_span *span = span_at(c->step, i);
+    if (is_padding(span) || (c->takes && !c->takes[i]))
+        return (struct stretch){ 0, 0 };
+    return kept_positions(c->select, span, c->last && c->last[i]);
+}
+
+/* Rows by token: those that the spans keep and, in a default selection, those that no span owns. */
+static void choose_tokens(const struct choosing *c, uint8_t *keep, struct select_rows *out)
+{
+    const struct dmi_step *step = c->step;
+    bool rest = select_is_default(c->select);
+    memset(keep, rest, step->n_rows);
+    for (uint32_t i = 0; i < step->n_spans; i++) {
+        const struct dmi_span *span = span_at(step, i);
+        struct stretch s = chosen(c, i);
+        memset(keep + span->first_row, 0, span->n_tokens);
+        if (s.to > s.from)
+            memset(keep + span->first_row + (s.from - span->first_position), 1,
+                   (size_t)(s.to - s.from));
+    }
+    for (uint32_t r = 0; r < step->n_rows; r++)
+        if (keep[r])
+            out->rows[out->n++] = r;
+    out->n_all = step->n_rows;
+    out->all = rest && out->n == step->n_rows;
+}
+
+/* Rows by request: those of spans whose last token is kept. */
+static void choose_requests(const struct choosing *c, struct select_rows *out)
+{
+    uint32_t n_real = 0;
+    for (uint32_t i = 0; i < c->step->n_spans; i++) {
+        const struct dmi_span *span = span_at(c->step, i);
+        struct stretch s = chosen(c, i);
+        if (!span->n_tokens)
+            continue;
+        if (s.to > s.from && s.to == span->first_position + span->n_tokens) {
+            out->rows[out->n] = out->n_all;
+            out->own[out->n++] = n_real;
+        }
+        out->n_all++;
+        n_real += !is_padding(span);
+    }
+    out->all = !out->n_all && select_is_default(c->select); /* nobody said whose the rows are */
+}
+
+int select_rows(const struct select *s, const struct dmi_step *step, const bool *takes,
+                struct select_rows *out)
+{
+    bool by_token = s->row == DMI_ROW_TOKEN;
+    uint32_t n = by_token ? step->n_rows : step->n_spans;
+    *out = (struct select_rows){ .rows = calloc(2 * (size_t)n + 1, sizeof *out->rows) };
+    _cleanup_(freep) uint8_t *keep = calloc(n + 1u, 1);
+    _cleanup_(freep) bool *last = find_last(step);
+    if (!out->rows || !keep || !last)
+        return -ENOMEM;
+    out->own = out->rows + n;
+    struct choosing c = { .select = s, .step = step, .takes = takes, .last = last };
+    if (by_token)
+        choose_tokens(&c, keep, out);
+    else
+        choose_requests(&c, out);
+    return 0;
+}
+
+void select_rows_deinit(struct select_rows *rows)
+{
+    free(rows->rows);
+    *rows = (struct select_rows){ 0 };
+}
+
+/* ------------------------------------------------------------------------- the rows of a tensor */
+
+/* Entries below @n; they ascend. */
+static uint32_t n_below(const uint32_t *list, uint32_t n_list, uint32_t n)
+{
+    uint32_t low = 0, high = n_list;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (list[middle] < n)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* A list that ascends is the first numbers if its last entry is. */
+static bool is_first(const uint32_t *list, uint32_t n)
+{
+    return !n || list[n - 1] == n - 1;
+}
+
+struct select_pick select_pick(const struct select *s, const struct select_rows *rows,
+                               uint32_t n_rows)
+{
+    struct select_pick all = { .all = true, .n = n_rows };
+    if (rows->all || (select_is_default(s) && s->row == DMI_ROW_TOKEN && n_rows > rows->n_all))
+        return all;
+    /* a tensor with fewer rows than spans has none for padding: docs/format.md 8 */
+    const uint32_t *list =
+        s->row == DMI_ROW_REQUEST && n_rows < rows->n_all ? rows->own : rows->rows;
+    uint32_t n = n_below(list, rows->n, n_rows);
+    if (is_first(list, n))
+        return n == n_rows ? all : (struct select_pick){ .n = n };
+    return (struct select_pick){ .n = n, .rows = list, .kept = rows->rows };
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which rows of a step a site keeps: of which requests, at which positions. Rows of padding are never kept. Pure
+ * functions; a struct select is immutable once read. Any thread. Source: docs/hookspec.md, "Which rows".
+ */
+#ifndef POLICY_SELECT_H
+#define POLICY_SELECT_H
+
+#include <dmi/dmi.h>
+#include <dmi/site.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* By position within the request. */
+enum select_tokens {
+    SELECT_ALL = 0,
+    SELECT_RANGE,     /* first <= position < end */
+    SELECT_PROMPT,    /* of the prompt: before n_prompt, or in a prefill where that is not said */
+    SELECT_GENERATED, /* after it, or in a decode or draft */
+    SELECT_LAST,      /* the last row of each request in the step */
+};
+
+struct select {
+    uint32_t row; /* enum dmi_row, token or request: what a row stands for */
+    enum select_tokens tokens;
+    int64_t first, end;
+    char *
+        tag; /* key of the tag whose value @requests is for; NULL: the request's id. Owned by the spec */
+    char *requests; /* pattern, as a shell's; NULL: every request. Owned by the spec */
+};
+
+/* Does it leave anything but padding out? */
+static inline bool select_is_default(const struct select *s)
+{
+    return s->tokens == SELECT_ALL && !s->requests;
+}
+
+/* Do both choose alike? */
+bool select_same(const struct select *a, const struct select *b);
+
+/**
+ * select_request() - does the pattern take the request?
+ * @tags: a JSON object, or NULL. A tag matches by its text: true is "true", 3 is "3"
+ */
+bool select_request(const struct select *s, const char *id, const char *tags);
+
+/* The rows of a step that are kept, ascending. */
+struct select_rows {
+    bool all;       /* nothing is left out */
+    uint32_t n;     /* entries */
+    uint32_t n_all; /* rows that the step gives a tensor: of its batch, or spans that have tokens */
+    /*
+     * Row by token: rows of the batch. Row by request: the number of the span among those that have tokens; @own is then
+     * its number among those that are no padding. Allocated, @own with @rows.
+     */
+    uint32_t *rows, *own;
+};
+
+/**
+ * select_rows() - the rows of a step that @s keeps
+ * @step: as dmi_step_begin() takes it: checked
+ * @takes: for each span, what select_request() says of it; NULL: every request
+ * @out: to be freed with select_rows_deinit()
+ * Return: 0 or -ENOMEM.
+ */
+int select_rows(const struct select *s, const struct dmi_step *step, const bool *takes,
+                struct select_rows *out);
+
+/* Frees the lists, and leaves none. */
+void select_rows_deinit(struct select_rows *rows);
+
+/* What a tensor of some number of rows gives of them. */
+struct select_pick {
+    bool all;             /* the tensor as it is */
+    uint32_t n;           /* rows; 0: nothing to record */
+    const uint32_t *rows; /* of the tensor, n entries; NULL: the first n, in order */
+    const uint32_t *
+        kept; /* what readers are to call them (docs/format.md 5, table 4); NULL: as @rows is NULL */
+};
+
+/**
+ * select_pick() - the rows to copy of a tensor with @n_rows
+ * A tensor that has more rows than the batch is none of that batch: a default selection takes all of it.
+ */
+struct select_pick select_pick(const struct select *s, const struct select_rows *rows,
+                               uint32_t n_rows);
+
+#endif

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which rows, requests and steps a site of a HookSpec keeps. Source: docs/hookspec.md, "Which rows". */
+#include "policy/spec_load.h"
+
+#include <ctype.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ------------------------------------------------------------------------- tokens */
+
+/* One side of A:B; nothing stands for @missing. Return: false where it is no position. */
+static bool bound(const char *text, size_t n, int64_t missing, int64_t *out)
+{
+    char copy[24];
+    *out = missing;
+    if (!n)
+        return true;
+    if (n >= sizeof copy || !isdigit((unsigned char)*text))
+        return false;
+    memcpy(copy, text, n);
+    copy[n] = '\0';
+    return parse_integer(copy, out);
+}
+
+static bool range_of(const char *text, struct select *s)
+{
+    const char *colon = strchr(text, ':');
+    if (!colon || !bound(text, (size_t)(colon - text), 0, &s->first) ||
+        !bound(colon + 1, strlen(colon + 1), INT64_MAX, &s->end))
+        return false;
+    s->tokens = SELECT_RANGE;
+    return s->first < s->end;
+}
+
+bool site_tokens(struct loader *l, const struct tree_node *node, void *into, const void *arg)
+{
+    static const char *const words[] = {
+        [SELECT_PROMPT] = "prompt", [SELECT_GENERATED] = "generated", [SELECT_LAST] = "last"
+    };
+    (void)arg;
+    struct select *s = &((struct spec_site *)into)->choice;
+    char was[128];
+    for (size_t i = SELECT_PROMPT; node->kind == TREE_SCALAR && i < N_OF(words); i++)
+        if (!strcmp(node->text, words[i])) {
+            s->tokens = (enum select_tokens)i;
+            return true;
+        }
+    if (node->kind == TREE_SCALAR && range_of(node->text, s))
+        return true;
+    loader_complain(
+        l, node,
+        "found %s; expected prompt, generated, last or 'A:B', positions of which B, above "
+        "A, is the first that is left out",
+        node_found(node, was, sizeof was));
+    return false;
+}
+
+/* ------------------------------------------------------------------------- requests */
+
+#define TAG "tag:"
+
+/* 'tag:KEY=PATTERN', after the prefix. */
+static bool tag_and_pattern(struct loader *l, const struct tree_node *node, struct select *s)
+{
+    const char *key = node->text + strlen(TAG), *equals = strchr(key, '=');
+    if (!equals || equals == key || !equals[1]) {
+        loader_complain(l, node, "found a tag without key or pattern; expected 'tag:KEY=PATTERN'");
+        return false;
+    }
+    s->tag = strndup(key, (size_t)(equals - key));
+    s->requests = strdup(equals + 1);
+    return s->tag && s->requests ? true : loader_no_memory(l);
+}
+
+bool site_requests(struct loader *l, const struct tree_node *node, void *into, const void *arg)
+{
+    struct select *s = &((struct spec_site *)into)->choice;
+    if (node->kind == TREE_SCALAR && !strncmp(node->text, TAG, strlen(TAG)))
+        return tag_and_pattern(l, node, s);
+    return value_text(l, node, &s->requests, arg);
+}
+
+/* ------------------------------------------------------------------------- steps */
+
+static const struct key steps_keys[] = {
+    { "every", true, value_integer, offsetof(struct spec_steps, every), RANGE(1, INT64_MAX) },
+    { "of", false, value_word, offsetof(struct spec_steps, of),
+      WORDS([SPEC_STEPS_FORWARD] = "forward", [SPEC_STEPS_ENGINE] = "engine") },
+};
+
+bool site_steps(struct loader *l, const struct tree_node *node, void *into, const void *arg)
+{
+    (void)arg;
+    return keys_read(l, node, "steps", steps_keys, N_OF(steps_keys),
+                     &((struct spec_site *)into)->steps);
+}
+
+/* ------------------------------------------------------------------------- each once */
+
+static void choice_free(struct select *s)
+{
+    free(s->tag);
+    free(s->requests);
+    *s = (struct select){ 0 };
+}
+
+/* Takes over @s. Return: its index among the spec's, SPEC_MAX_SELECTS: there are too many. */
+static uint32_t choice_add(struct spec *spec, struct select *s)
+{
+    for (uint32_t i = 0; i < spec->n_selects; i++)
+        if (select_same(&spec->selects[i], s)) {
+            choice_free(s);
+            return i;
+        }
+    if (spec->n_selects == SPEC_MAX_SELECTS) {
+        choice_free(s);
+        return SPEC_MAX_SELECTS;
+    }
+    spec->selects[spec->n_selects] = *s;
+    return spec->n_selects++;
+}
+
+void select_settle(struct loader *l, const struct tree_node *node, struct spec_site *site)
+{
+    struct select s = site->choice;
+    site->choice = (struct select){ 0 };
+    s.row = site->about.row;
+    site->select = SPEC_NO_SELECT;
+    if (site->about.row != DMI_ROW_NONE) {
+        site->select = choice_add(l->spec, &s);
+        if (site->select == SPEC_MAX_SELECTS)
+            loader_complain(l, node, "found more than %d different choices of rows",
+                            SPEC_MAX_SELECTS);
+        return;
+    }
+    if (!select_is_default(&s))
+        loader_complain(l, node,
+                        "found a choice of rows at a site with row: none; expected row: token or "
+                        "row: request");
+    choice_free(&s);
+}
+
+void selects_free(struct spec *spec)
+{
+    for (uint32_t i = 0; i < spec->n_selects; i++)
+        choice_free(&spec->selects[i]);
+    for (uint32_t i = 0; i < spec->n_sites; i++)
+        choice_free(&spec->sites[i].choice);
+    spec->n_selects = 0;
+}

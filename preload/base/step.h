@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The step in force: which rows of a launch belong to whom, and which of them each choice of the spec keeps. Worked out
+ * once, when the engine says so, not at each launch. A step is immutable, and lives until nobody holds it.
+ */
+#ifndef PRELOAD_BASE_STEP_H
+#define PRELOAD_BASE_STEP_H
+
+#include "policy/select.h"
+
+#include <dmi/dmi.h>
+
+#include <stdint.h>
+
+#define STEP_MAX_ROWS (1u << 24) /* of a batch; steps with more are refused */
+
+struct step {
+    uint32_t refs;
+    uint64_t sequence;         /* of the run */
+    uint64_t number;           /* the engine's own */
+    struct select_rows rows[]; /* per entry of spec->selects */
+};
+
+/* From the engine's words, which must have been checked. Thread: any that entered. Return: NULL without memory. */
+struct step *step_new(uint64_t sequence, const struct dmi_step *said);
+
+/* @step, taken over, is in force for launches that follow; NULL: none is. Thread: any. */
+void step_set(struct step *step);
+
+/* The step in force, to be given back; NULL: none. Thread: any. */
+struct step *step_hold(void);
+
+/* Accepts NULL. */
+void step_release(struct step *step);
+
+/* After fork, in the child: the lock may have been held by a thread that is not there. */
+void step_reset(void);
+
+#endif
