@@ -24,7 +24,7 @@
 #define RING_MIN_SLOTS  2u
 #define RING_NO_CLOSE   UINT64_MAX
 #define RING_MIN_BYTES  64u
-#define RING_USER_BYTES 64u /* of a slot's user data */
+#define RING_USER_BYTES 80u /* of a slot's user data */
 
 enum {
     RING_E_FULL = 1,      /* no slot or no bytes now: the drain will free some */

@@ -209,8 +209,7 @@ static int choose(struct admission_launch *l, struct admission *item)
     return DROP_NONE;
 }
 
-/* Under the lock. Return: DROP_NONE or why not. */
-static int place_lists(struct admission_launch *l, struct admission *item)
+int admission_place_lists(struct admission_launch *l, struct admission *item)
 {
     int reason = place_list(l, item->pick.rows, item->pick.n, &item->rows_list);
     if (reason == DROP_NONE)
@@ -218,20 +217,31 @@ static int place_lists(struct admission_launch *l, struct admission *item)
     return reason == DROP_NONE && l->pieces ? choose(l, item) : reason;
 }
 
-/* The slots that use lists are known: the lists stay until those are released. Under the lock. */
-static void settle_lists(struct admission_launch *l)
+CUdeviceptr admission_rows_address(const struct context *c, const struct admission *item)
+{
+    const struct row_lists *lists = &c->row_lists;
+    return item->pick.rows ? lists->device + row_list_at(lists, item->rows_list) * sizeof(uint32_t)
+                           : 0;
+}
+
+/* The item has a slot: its lists stay until that is released. Under the lock. */
+static void take_slot(struct admission_launch *l, struct admission *item)
 {
     struct row_lists *lists = &l->context->row_lists;
-    for (uint32_t i = 0; i < l->n; i++) {
-        const struct admission *item = &l->items[i];
-        if (item->state != ADMISSION_RESERVED || !item->has_record)
-            continue;
-        if (item->pick.rows)
-            row_lists_use(lists, item->rows_list, item->slot);
-        if (item->pick.kept)
-            row_lists_use(lists, item->kept_list, item->slot);
-    }
-    row_lists_settle(lists);
+    if (item->pick.rows)
+        row_lists_use(lists, item->rows_list, item->slot);
+    if (item->pick.kept)
+        row_lists_use(lists, item->kept_list, item->slot);
+    fill_note(l, item);
+}
+
+int admission_reserve_slot(struct admission_launch *l, struct admission *item, uint64_t n_bytes)
+{
+    int reason = drop_of(ring_reserve(&l->context->ring, l->number, item->site, n_bytes,
+                                      &item->slot, &item->payload));
+    if (reason == DROP_NONE)
+        take_slot(l, item);
+    return reason;
 }
 
 static bool wants_slot(const struct admission *item)
@@ -250,18 +260,15 @@ static void reserve_nothing(struct admission_launch *l)
 /* Each record by itself: what fits is taken. Under the lock. */
 static void reserve_each(struct admission_launch *l)
 {
-    struct context *c = l->context;
     for (uint32_t i = 0; i < l->n; i++) {
         struct admission *item = &l->items[i];
         if (!wants_slot(item))
             continue;
-        item->reason = place_lists(l, item);
+        item->reason = admission_place_lists(l, item);
         if (item->reason == DROP_NONE)
-            item->reason = drop_of(ring_reserve(&c->ring, l->number, item->site, item->n_bytes,
-                                                &item->slot, &item->payload));
+            item->reason = admission_reserve_slot(l, item, item->n_bytes);
         if (item->reason != DROP_NONE)
             continue;
-        fill_note(l, item);
         item->state = ADMISSION_RESERVED;
     }
 }
@@ -335,7 +342,7 @@ static bool place_all_lists(struct admission_launch *l)
     for (uint32_t i = 0; i < l->n; i++) {
         if (!is_chosen(&l->items[i]))
             continue;
-        l->items[i].reason = place_lists(l, &l->items[i]);
+        l->items[i].reason = admission_place_lists(l, &l->items[i]);
         room = room && l->items[i].reason != DMI_DROP_RING_FULL;
     }
     return room;
@@ -367,7 +374,7 @@ static void reserve_together(struct admission_launch *l)
             continue;
         item->payload = p->payloads[at];
         item->slot = first + at++;
-        fill_note(l, item);
+        take_slot(l, item);
         item->state = ADMISSION_RESERVED;
     }
 }
@@ -400,7 +407,7 @@ static bool try_reserve(struct admission_launch *l, bool part)
         l->number = atomic_add_relaxed(&session.next_launch, 1);
         l->time_ns = clock_real_ns();
         reserve(l, part);
-        settle_lists(l);
+        row_lists_settle(&l->context->row_lists);
     }
     for (uint32_t i = 0; i < l->n; i++) {
         if (wants_slot(&l->items[i]) && refusal != DROP_NONE)
@@ -420,8 +427,7 @@ static void drop_too_large(struct admission_launch *l)
             admission_drop(l->context, &l->items[i], (enum dmi_drop)l->items[i].reason);
 }
 
-/* Would all of the launch fit into an empty ring? */
-static bool fits_at_all(const struct admission_launch *l)
+bool admission_fits(const struct admission_launch *l)
 {
     struct need all = { .slots = l->pieces != NULL };
     for (uint32_t i = 0; i < l->n; i++)
@@ -432,8 +438,7 @@ static bool fits_at_all(const struct admission_launch *l)
     return fit(l->context, &all, true) == DROP_NONE;
 }
 
-/* Waits for the drain a little. Return: false once the time that the spec allows is over. */
-static bool wait_a_little(uint64_t *end_ns)
+bool admission_wait(uint64_t *end_ns)
 {
     uint64_t now = clock_mono_ns();
     if (!*end_ns)
@@ -467,7 +472,7 @@ uint32_t admission_reserve(struct admission_launch *l)
         drop_all(l, (enum dmi_drop)refusal);
         return 0;
     }
-    bool fits = fits_at_all(l);
+    bool fits = admission_fits(l);
     if (l->pieces && !fits) {
         drop_too_large(l);
         fits = true;
@@ -480,7 +485,7 @@ uint32_t admission_reserve(struct admission_launch *l)
          * slots in their hands would wait for each other.
          */
         admission_cancel(l);
-        wait = wait_a_little(&end_ns);
+        wait = admission_wait(&end_ns);
     }
     if (any && !whole && l->pieces)
         try_reserve(l, true);
@@ -539,7 +544,8 @@ void admission_take_back(struct admission_launch *l)
             count(item, &counters->dropped[item->reason], -1);
             count(item, &counters->expected, -1);
             break;
-        case ADMISSION_EXPECTED: count(item, &counters->expected, -1); break;
+        case ADMISSION_EXPECTED:
+        case ADMISSION_PIECES: count(item, &counters->expected, -1); break;
         case ADMISSION_NONE:
         case ADMISSION_COUNTED:
         case ADMISSION_RESERVED: /* cancelled above */

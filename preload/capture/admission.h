@@ -24,6 +24,7 @@ enum admission_state {
     ADMISSION_NONE,     /* the launch is no occurrence of the site */
     ADMISSION_COUNTED,  /* it took an occurrence; nobody wants a record */
     ADMISSION_EXPECTED, /* a record is expected of it */
+    ADMISSION_PIECES, /* the same, and the launch is larger than the ring: eager/pieces.c copies it in pieces */
     ADMISSION_RESERVED, /* its slot and bytes in the ring are reserved */
     ADMISSION_LAUNCHED, /* its copy was handed to the device */
     ADMISSION_DROPPED,  /* its record is a counted drop, under @reason */
@@ -104,6 +105,23 @@ void admission_expect(const struct admission_launch *launch, struct admission *i
  * number. Return: number of items that are RESERVED.
  */
 uint32_t admission_reserve(struct admission_launch *launch);
+
+/*
+ * For eager/pieces.c, which reserves piece by piece. Under the lock: the item's lists of rows are there until
+ * row_lists_settle(), and a slot with @n_bytes, which keeps them. Return: DROP_NONE or why not.
+ */
+int admission_place_lists(struct admission_launch *launch, struct admission *item);
+int admission_reserve_slot(struct admission_launch *launch, struct admission *item,
+                           uint64_t n_bytes);
+
+/* Would all that is EXPECTED of the launch fit into an empty ring? */
+bool admission_fits(const struct admission_launch *launch);
+
+/* Waits for the drain a little; *@end_ns is 0 at first. Return: false once the time that the spec allows is over. */
+bool admission_wait(uint64_t *end_ns);
+
+/* Where kernels find the list of rows that a RESERVED item keeps, 0: it has none. */
+CUdeviceptr admission_rows_address(const struct context *context, const struct admission *item);
 
 /* An EXPECTED or RESERVED item becomes a counted drop, unless the drain has dropped it. */
 void admission_drop(struct context *context, struct admission *item, enum dmi_drop reason);

@@ -21,6 +21,8 @@
 #define CONTEXT_MAX    64 /* a process; launches in further ones are reported, not captured */
 #define CONTEXT_RANGES 32
 
+struct assembly;
+
 /* What the host knows of a record when it reserves its slot: the slot's user data, later a run_record. */
 struct record_note {
     uint64_t forward, step, time_ns;
@@ -29,6 +31,9 @@ struct record_note {
     uint32_t dtype;
     uint32_t n_dims;
     uint32_t dims[RUN_MAX_DIMS];
+    /* a piece of a record: where its bytes belong; NULL: the slot holds all of the record */
+    struct assembly *assembly;
+    uint64_t offset;
     uint32_t kept; /* where its list of kept rows lies, ROW_LISTS_NONE: all in order */
 };
 static_assert(sizeof(struct record_note) <= RING_USER_BYTES, "it is a slot's user data");

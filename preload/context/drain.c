@@ -6,6 +6,7 @@
 #include "core/log.h"
 #include "preload/base/driver.h"
 #include "preload/base/session.h"
+#include "preload/context/assembly.h"
 #include "preload/context/encoder.h"
 #include "preload/context/staging.h"
 
@@ -80,7 +81,7 @@ static bool describe(const struct context *c, uint64_t index, struct batch *b)
         .time_ns = note->time_ns,
         .device = (uint32_t)c->device,
         .n_dims = note->n_dims,
-        .n_bytes = slot->n_bytes,
+        .n_bytes = note->assembly ? note->assembly->n_bytes : slot->n_bytes,
     };
     memcpy(r->dims, note->dims, sizeof r->dims);
     return keep_list(c, index, b, r);
@@ -91,7 +92,14 @@ static void drop_slot(const struct context *c, uint64_t index, enum dmi_drop rea
     const struct ring_slot *slot = ring_slot(&c->ring, index);
     if (slot->site == DMI_SITE_CLOSE)
         return; /* the end of a launch is no record */
-    session_drop(slot->site, reason, note_of(c, index)->dims[0], slot->n_bytes);
+    const struct record_note *note = note_of(c, index);
+    if (!note->assembly) {
+        session_drop(slot->site, reason, note->dims[0], slot->n_bytes);
+        return;
+    }
+    if (assembly_settle(note->assembly))
+        session_drop(slot->site, reason, note->dims[0], note->assembly->n_bytes);
+    assembly_release(note->assembly);
 }
 
 /* One extent of the payload ring that goes to the staging memory in one copy. */
@@ -109,16 +117,10 @@ static CUresult copy_extent(struct context *c, struct extent *e)
     return r;
 }
 
-static CUresult copy_big(struct context *c, struct batch *b, uint64_t index)
+/* The slot's bytes to @to, by way of the batch's pinned memory. */
+static CUresult copy_through(struct context *c, struct batch *b, uint64_t index, unsigned char *to)
 {
     const struct ring_slot *slot = ring_slot(&c->ring, index);
-    b->big = malloc(slot->n_bytes);
-    if (!b->big || !describe(c, index, b)) {
-        drop_slot(c, index, DMI_DROP_NO_MEMORY);
-        return CUDA_SUCCESS;
-    }
-    b->records[0].data = b->big;
-    b->n = 1;
     for (uint64_t at = 0; at < slot->n_bytes; at += c->staging->batch_bytes) {
         uint64_t n = slot->n_bytes - at;
         if (n > c->staging->batch_bytes)
@@ -129,8 +131,52 @@ static CUresult copy_big(struct context *c, struct batch *b, uint64_t index)
             r = driver_table.cuStreamSynchronize(c->stream);
         if (r != CUDA_SUCCESS)
             return r;
-        memcpy(b->big + at, b->mem, n);
+        memcpy(to + at, b->mem, n);
     }
+    return CUDA_SUCCESS;
+}
+
+/* The record in @data, taken over, is the batch's only one. */
+static void take_big(struct context *c, struct batch *b, uint64_t index, unsigned char *data)
+{
+    b->big = data;
+    if (!describe(c, index, b)) {
+        session_drop(ring_slot(&c->ring, index)->site, DMI_DROP_NO_MEMORY,
+                     note_of(c, index)->dims[0], b->records[0].n_bytes);
+        return;
+    }
+    b->records[0].data = b->big;
+    b->n = 1;
+}
+
+static CUresult copy_big(struct context *c, struct batch *b, uint64_t index)
+{
+    unsigned char *data = malloc(ring_slot(&c->ring, index)->n_bytes);
+    if (!data) {
+        drop_slot(c, index, DMI_DROP_NO_MEMORY);
+        return CUDA_SUCCESS;
+    }
+    take_big(c, b, index, data);
+    return copy_through(c, b, index, data);
+}
+
+/* A piece joins its record, which is complete with the last one. */
+static CUresult copy_piece(struct context *c, struct batch *b, uint64_t index)
+{
+    const struct record_note *note = note_of(c, index);
+    struct assembly *a = note->assembly;
+    bool wanted = !atomic_load_acquire(&a->settled); /* of assembly_settle() */
+    CUresult r = wanted ? copy_through(c, b, index, a->data + note->offset) : CUDA_SUCCESS;
+    if (r != CUDA_SUCCESS) {
+        drop_slot(c, index, DMI_DROP_DEVICE_ERROR);
+        return r;
+    }
+    a->n_filled += ring_slot(&c->ring, index)->n_bytes;
+    if (a->n_filled == a->n_bytes && assembly_settle(a)) {
+        take_big(c, b, index, a->data);
+        a->data = NULL;
+    }
+    assembly_release(a);
     return CUDA_SUCCESS;
 }
 
@@ -149,10 +195,11 @@ static void take_record(struct context *c, struct filling *f)
     struct batch *b = f->batch;
     const struct ring_slot *slot = ring_slot(&c->ring, f->index);
     uint64_t padded = ring_padded(slot->n_bytes);
-    if (padded > c->staging->batch_bytes) {
+    bool piece = note_of(c, f->index)->assembly;
+    if (piece || padded > c->staging->batch_bytes) {
         f->full = true; /* alone in its batch */
         if (!b->n)
-            f->r = copy_big(c, b, f->index++);
+            f->r = (piece ? copy_piece : copy_big)(c, b, f->index++);
         return;
     }
     f->full = padded > c->staging->batch_bytes - b->used;

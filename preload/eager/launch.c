@@ -7,6 +7,7 @@
 #include "preload/capture/forward.h"
 #include "preload/capture/params.h"
 #include "preload/context/lifetime.h"
+#include "preload/eager/pieces.h"
 #include "preload/graph/order.h"
 
 #include <string.h>
@@ -80,40 +81,25 @@ static void keep_ranges(struct eager_job *job, const struct eager_ranges *ranges
     pthread_mutex_unlock(&c->lock);
 }
 
-static CUdeviceptr rows_address(const struct context *c, const struct admission *item)
-{
-    const struct row_lists *lists = &c->row_lists;
-    return item->pick.rows ? lists->device + row_list_at(lists, item->rows_list) * sizeof(uint32_t)
-                           : 0;
-}
-
 /* 3. The kernels of ours, before or after the application's. */
 static void launch_action(const struct eager_launch *l, struct eager_job *job,
                           struct admission *item)
 {
     struct context *c = job->launch.context;
     struct action_kernel k;
-    __typeof__(cuLaunchKernel) *launch =
-        l->stream.per_thread ? driver_table.cuLaunchKernel_ptsz : driver_table.cuLaunchKernel;
     struct action_launch admitted = { .context = c,
                                       .plan = item->plan,
                                       .number = job->launch.number,
                                       .occurrence = item->occurrence,
                                       .n_rows = item->pick.n,
-                                      .rows = rows_address(c, item),
+                                      .rows = admission_rows_address(c, item),
                                       .slot = item->slot,
                                       .payload = item->payload };
     action_of(item->site)->eager(&admitted, &k);
-    void *params[] = { &k.param };
-    CUresult r =
-        launch(k.function, k.blocks, 1, 1, k.threads, 1, 1, 0, l->stream.handle, params, NULL);
-    if (r == CUDA_SUCCESS) {
+    if (eager_launch_kernel(l, item->site, &k))
         item->state = ADMISSION_LAUNCHED;
-        return;
-    }
-    admission_drop(c, item, DMI_DROP_COPY_FAILED);
-    session_problem(item->site, PROBLEM_COPY_FAILED, "the driver refused our %s kernel: error %d",
-                    action_of(item->site)->name, (int)r);
+    else
+        admission_drop(c, item, DMI_DROP_COPY_FAILED);
 }
 
 static void launch_actions(const struct eager_launch *l, struct eager_job *job, enum spec_when when)
@@ -122,6 +108,11 @@ static void launch_actions(const struct eager_launch *l, struct eager_job *job, 
         if (job->items[i].state == ADMISSION_RESERVED &&
             session_site(job->items[i].site)->when == when)
             launch_action(l, job, &job->items[i]);
+    /* after those that hold slots: a piece waits for the drain, which waits for slots in order */
+    for (uint32_t i = 0; i < job->launch.n; i++)
+        if (job->items[i].state == ADMISSION_PIECES &&
+            session_site(job->items[i].site)->when == when)
+            pieces_copy(l, &job->launch, &job->items[i]);
 }
 
 /* Streams of a green context may be used while another one is current: the launch runs, and is counted, in theirs. */
@@ -149,12 +140,14 @@ void eager_before(const struct eager_launch *l, const struct func *func, struct 
     count_occurrences(func, job, &ranges);
     admission_begin(&job->launch);
     plan_items(l, func, job, &ranges);
+    job->in_pieces = pieces_set_aside(&job->launch);
     uint32_t n = admission_reserve(&job->launch);
-    admission_end(&job->launch);
-    if (!n)
-        return;
-    keep_ranges(job, &ranges);
-    launch_actions(l, job, SPEC_BEFORE);
+    if (n)
+        keep_ranges(job, &ranges);
+    if (n || job->in_pieces)
+        launch_actions(l, job, SPEC_BEFORE);
+    if (!job->in_pieces)
+        admission_end(&job->launch);
 }
 
 /* A capturing stream made it a node: its place in the order of the graph's sites is now. */
@@ -179,4 +172,5 @@ void eager_after(const struct eager_launch *l, const struct func *func, struct e
         launch_actions(l, job, SPEC_AFTER);
     else
         admission_take_back(&job->launch);
+    admission_end(&job->launch);
 }

@@ -8,21 +8,13 @@
 #define PRELOAD_EAGER_LAUNCH_H
 
 #include "preload/base/functions.h"
-#include "preload/base/stream.h"
 #include "preload/capture/admission.h"
-
-/* The application's call, borrowed while it lasts. */
-struct eager_launch {
-    CUfunction function;
-    uint32_t grid[3], block[3];
-    uint32_t shared_bytes;
-    struct stream stream;
-    void **kernel_params, **extra;
-};
+#include "preload/eager/kernel.h"
 
 /* What is to be done or undone once the driver has returned. */
 struct eager_job {
     bool captured;                  /* the launch becomes a node of a graph */
+    bool in_pieces;                 /* some of its items are copied in pieces */
     struct admission_launch launch; /* launch.context NULL: nothing was counted */
     struct admission items[SPEC_MAX_MATCHES];
     struct site_plan plans[SPEC_MAX_MATCHES];

@@ -24,6 +24,7 @@ struct op {
     } at[];
 };
 
+__thread uint64_t device_eager_seed;
 struct device device;
 
 static struct {
@@ -52,16 +53,17 @@ static void kernel_engine(const struct engine_kernel *k)
             k->out[(size_t)t * k->n + i] = device_pattern(k->seed[t], k->site + t, i);
 }
 
-static void gather(const struct dmi_gather *g, unsigned char *to)
+static void gather(const struct dmi_gather *g, uint32_t n_rows, unsigned char *to)
 {
     ck_assert_uint_eq(g->count[1] * g->count[2] * g->count[3], 1);
-    ck_assert(g->count[0] == 1 || g->stride[0] == g->run_bytes);
-    memcpy(to, (const void *)(uintptr_t)g->src, (size_t)g->count[0] * g->run_bytes);
+    ck_assert(n_rows <= g->count[0] && (n_rows == 1 || g->stride[0] == g->run_bytes));
+    memcpy(to, (const void *)(uintptr_t)g->src, (size_t)n_rows * g->run_bytes);
 }
 
 static void kernel_eager_copy(const struct dmi_copy *copy)
 {
-    gather(&copy->gather, (unsigned char *)(uintptr_t)copy->payload + copy->record.payload);
+    gather(&copy->gather, copy->record.n_rows,
+           (unsigned char *)(uintptr_t)copy->payload + copy->record.payload);
     note_published(copy->record.ready, copy->record.site);
     ring_publish((struct dmi_desc *)(uintptr_t)copy->desc, &copy->record);
 }
@@ -91,7 +93,7 @@ static void kernel_copy(const struct dmi_graph_copy *copy, bool skip)
         .n_rows = copy->n_rows,
         .src = copy->gather.src,
     };
-    gather(&copy->gather, (unsigned char *)(uintptr_t)copy->payload + record.payload);
+    gather(&copy->gather, copy->n_rows, (unsigned char *)(uintptr_t)copy->payload + record.payload);
     note_published(record.ready, record.site);
     ring_publish((struct dmi_desc *)(uintptr_t)copy->desc + state->slot[copy->number], &record);
 }
@@ -286,6 +288,8 @@ static CUresult launch_kernel(CUfunction f, unsigned gx, unsigned gy, unsigned g
     op->at[0].node.kind = NODE_EAGER_COPY;
     op->at[0].node.enabled = true;
     memcpy(&op->at[0].node.eager, params[0], sizeof op->at[0].node.eager);
+    ck_assert_uint_lt(op->at[0].node.eager.record.ready, DEVICE_LEDGER);
+    atomic_store_relaxed(&device.fate[op->at[0].node.eager.record.ready].seed, device_eager_seed);
     enqueue(op, stream);
     return CUDA_SUCCESS;
 }

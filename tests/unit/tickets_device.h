@@ -57,6 +57,7 @@ struct device_exec {
 /* What happened to the records of one launch sequence, a bit a site. Atomic. */
 struct device_fate {
     uint16_t published, captured;
+    uint64_t seed; /* of what an eager copy of that number reads; 0: the number itself */
 };
 
 struct device {
@@ -66,9 +67,13 @@ struct device {
     uint64_t n_params, n_copies;  /* atomic */
     uint64_t published[DEVICE_SITES], skipped[DEVICE_SITES]; /* records; atomic */
     struct device_fate fate[DEVICE_LEDGER];
+    bool in_pieces; /* a launch was copied in pieces: more copies than records. Atomic */
 };
 
 extern struct device device;
+
+/* Seed of the calling thread's eager launch under way. */
+extern __thread uint64_t device_eager_seed;
 
 /* Puts the device's entry points into driver_table. */
 void device_install(void);

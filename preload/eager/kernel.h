@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An eager launch of the application's, and kernels of ours on its stream. Thread: the launching thread, entered. */
+#ifndef PRELOAD_EAGER_KERNEL_H
+#define PRELOAD_EAGER_KERNEL_H
+
+#include "preload/base/stream.h"
+#include "preload/capture/action.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The application's call, borrowed while it lasts. */
+struct eager_launch {
+    CUfunction function;
+    uint32_t grid[3], block[3];
+    uint32_t shared_bytes;
+    struct stream stream;
+    void **kernel_params, **extra;
+};
+
+/* Launches a kernel of ours for @site. Return: false where the driver refuses it, which is reported. */
+bool eager_launch_kernel(const struct eager_launch *launch, uint32_t site,
+                         struct action_kernel *kernel);
+
+#endif

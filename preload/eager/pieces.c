@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "preload/eager/pieces.h"
+
+#include "core/atomic.h"
+#include "core/clock.h"
+#include "preload/base/driver.h"
+#include "preload/capture/action.h"
+#include "preload/context/assembly.h"
+
+#define SHARE 4 /* of the ring, for a piece: one may be copied while others are drained */
+
+/* A row is the least that is copied at once. */
+static bool is_divisible(const struct context *c, const struct admission *item)
+{
+    return item->state == ADMISSION_EXPECTED && item->has_record &&
+           item->plan->gather.row_bytes <= c->ring.n_bytes;
+}
+
+bool pieces_set_aside(struct admission_launch *l)
+{
+    const struct context *c = l->context;
+    bool any = false;
+    if (session.spec->overload != SPEC_OVERLOAD_COMPLETE || context_refusal(c) != DROP_NONE ||
+        admission_fits(l))
+        return false;
+    for (uint32_t i = 0; i < l->n; i++)
+        if (is_divisible(c, &l->items[i])) {
+            l->items[i].state = ADMISSION_PIECES;
+            any = true;
+        }
+    return any;
+}
+
+/* Rows [at, at + n) of those that the record keeps. */
+struct stretch {
+    struct assembly *assembly;
+    uint32_t at, n;
+};
+
+static uint32_t rows_a_piece(const struct context *c, uint32_t row_bytes)
+{
+    uint64_t rows = c->ring.n_bytes / SHARE / row_bytes;
+    return rows ? (uint32_t)rows : 1;
+}
+
+/* A slot for the piece, with the whole record's note. Under the lock. Return: DROP_NONE or why not. */
+static int reserve(struct admission_launch *l, struct admission *item, const struct stretch *s)
+{
+    struct context *c = l->context;
+    uint64_t n_bytes = (uint64_t)s->n * item->plan->gather.row_bytes;
+    int reason = context_refusal(c);
+    if (reason == DROP_NONE)
+        reason = admission_place_lists(l, item);
+    if (reason != DROP_NONE)
+        return reason;
+    /* numbers rise in the order of slots */
+    l->number = atomic_add_relaxed(&session.next_launch, 1);
+    l->time_ns = clock_real_ns();
+    reason = admission_reserve_slot(l, item, n_bytes);
+    if (reason != DROP_NONE)
+        return reason;
+    struct record_note *note = ring_user(&c->ring, item->slot);
+    note->assembly = s->assembly;
+    note->offset = (uint64_t)s->at * item->plan->gather.row_bytes;
+    assembly_hold(s->assembly);
+    return DROP_NONE;
+}
+
+/* The same, after a wait if need be. */
+static int reserve_in_time(struct admission_launch *l, struct admission *item,
+                           const struct stretch *s)
+{
+    uint64_t end_ns = 0;
+    int reason;
+    do {
+        pthread_mutex_lock(&l->context->lock);
+        reason = reserve(l, item, s);
+        row_lists_settle(&l->context->row_lists);
+        pthread_mutex_unlock(&l->context->lock);
+    } while (reason == DMI_DROP_RING_FULL && admission_wait(&end_ns));
+    return reason;
+}
+
+/* The copy kernel of a piece: without a list, the rows before it are passed over by the address. */
+static void describe(const struct admission_launch *l, const struct admission *item,
+                     const struct stretch *s, struct action_kernel *k)
+{
+    CUdeviceptr list = admission_rows_address(l->context, item);
+    struct action_launch admitted = { .context = l->context,
+                                      .plan = item->plan,
+                                      .number = l->number,
+                                      .occurrence = item->occurrence,
+                                      .n_rows = s->n,
+                                      .rows = list ? list + s->at * sizeof(uint32_t) : 0,
+                                      .slot = item->slot,
+                                      .payload = item->payload };
+    action_of(item->site)->eager(&admitted, k);
+    if (!list)
+        k->param.copy.gather.src += (uint64_t)((int64_t)s->at * k->param.copy.gather.stride[0]);
+}
+
+/* Return: DROP_NONE or why the piece cannot be copied. */
+static int copy_piece(const struct eager_launch *launch, struct admission_launch *l,
+                      struct admission *item, const struct stretch *s)
+{
+    struct action_kernel k;
+    int reason = reserve_in_time(l, item, s);
+    if (reason != DROP_NONE)
+        return reason;
+    describe(l, item, s, &k);
+    if (eager_launch_kernel(launch, item->site, &k))
+        return DROP_NONE;
+    if (ring_cancel(&l->context->ring, item->slot))
+        assembly_release(s->assembly);
+    return DMI_DROP_COPY_FAILED;
+}
+
+void pieces_copy(const struct eager_launch *launch, struct admission_launch *l,
+                 struct admission *item)
+{
+    uint32_t rows = rows_a_piece(l->context, item->plan->gather.row_bytes);
+    struct stretch s = { .assembly = assembly_new(item->n_bytes) };
+    int reason = s.assembly ? DROP_NONE : DMI_DROP_NO_MEMORY;
+    for (; reason == DROP_NONE && s.at < item->pick.n; s.at += s.n) {
+        s.n = item->pick.n - s.at < rows ? item->pick.n - s.at : rows;
+        reason = copy_piece(launch, l, item, &s);
+    }
+    item->state = reason == DROP_NONE ? ADMISSION_LAUNCHED : ADMISSION_GIVEN_UP;
+    if (reason != DROP_NONE && (!s.assembly || assembly_settle(s.assembly))) {
+        item->state = ADMISSION_EXPECTED;
+        admission_drop(l->context, item, (enum dmi_drop)reason);
+    }
+    if (s.assembly)
+        assembly_release(s.assembly);
+}
