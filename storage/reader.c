@@ -353,6 +353,8 @@ void reader_close(struct reader *r)
     free(r->segments);
     free(r->records);
     free(r->steps);
+    free(r->outcomes);
+    free(r->ends);
     free(r->kept);
     free(r->found);
     free(r->counters);

@@ -22,10 +22,29 @@
 
 struct reader;
 
+/* Which rows of a span were accepted. */
+struct reader_outcome {
+    struct dmi_outcome at; /* checked against its step */
+    const uint8_t *list;   /* private */
+    const char *id;        /* private */
+    size_t step, place;    /* private */
+};
+
 struct reader_step {
     const struct dmi_step_entry *entry;
-    const struct dmi_span_entry *spans; /* entry->n_spans; offsets checked */
-    uint64_t place;                     /* sequence number of its chunk */
+    const struct dmi_span_entry *spans;    /* entry->n_spans; offsets checked */
+    uint64_t place;                        /* sequence number of its chunk */
+    const struct reader_outcome *outcomes; /* by span; see reader_outcome_of() */
+    size_t n_outcomes;
+};
+
+/* A request ended. */
+struct reader_end {
+    const char *id; /* any bytes */
+    size_t n_id;
+    uint32_t reason; /* enum dmi_end, or a number that is none */
+    uint64_t time_ns;
+    size_t after; /* how many of the steps selected came before it */
 };
 
 struct reader_record {
@@ -132,6 +151,20 @@ const struct reader_record *reader_record(const struct reader *reader, size_t i)
 /* Those selected, in order of their sequence. */
 size_t reader_n_steps(const struct reader *reader);
 const struct reader_step *reader_step(const struct reader *reader, size_t i);
+
+/* What was said of a span's rows; NULL: nothing, all of them count. */
+const struct reader_outcome *reader_outcome_of(const struct reader_step *step, uint32_t span);
+
+/**
+ * reader_outcome_has() - whether a span's row @token counts
+ * @outcome: NULL: nothing was said
+ * @n: gets how many rows from it on have the same fate, at least; UINT32_MAX: all that follow
+ */
+bool reader_outcome_has(const struct reader_outcome *outcome, uint32_t token, uint32_t *n);
+
+/* Requests that ended, in the order of the steps. DMI_SPAN_LAST says it too, and is not among them. */
+size_t reader_n_ends(const struct reader *reader);
+const struct reader_end *reader_end(const struct reader *reader, size_t i);
 
 /* A span's request id, which may hold any byte. */
 const char *reader_span_id(const struct reader_step *step, uint32_t span, size_t *n_bytes);

@@ -10,6 +10,7 @@
  *     reader_walk.c    any segment chunk by chunk
  *     reader_chunk.c   a chunk's metadata, on demand
  *     reader_select.c  records and steps that a query asks for
+ *     reader_outcomes.c what became of rows
  *     reader_decode.c  payload
  *     reader_verify.c  everything, the index distrusted
  *     reader_account.c sums
@@ -44,6 +45,9 @@ struct reader_chunk {
     uint8_t *step_bytes;      /* of STEPS, once loaded */
     struct reader_step *steps;
     size_t n_steps;
+    uint8_t *outcome_bytes; /* of OUTCOMES, once loaded */
+    struct reader_outcome *outcomes;
+    size_t n_outcomes;
 };
 
 struct reader_segment {
@@ -134,6 +138,10 @@ struct reader {
     size_t n_kept, kept_room;
     struct reader_step *steps;
     size_t n_steps, steps_room;
+    struct reader_outcome *outcomes; /* by step and span */
+    size_t n_outcomes, outcomes_room;
+    struct reader_end *ends;
+    size_t n_ends, ends_room;
     struct dmi_counters *counters;
     struct dmi_tally *found; /* per site */
 
@@ -223,6 +231,10 @@ int reader_load_steps(struct reader *reader, struct reader_segment *segment,
 int reader_take_steps(struct reader_chunk *chunk, uint64_t n_meta, uint8_t *bytes,
                       const char **wrong);
 
+/* Reads the outcomes of an OUTCOMES chunk, if they are not there. Return: as reader_meta(). */
+int reader_load_outcomes(struct reader *reader, struct reader_segment *segment,
+                         struct reader_chunk *chunk, const char **wrong);
+
 /* Names what is not known in a chunk of records, once. */
 void reader_note_strange(struct reader *reader, struct reader_segment *segment,
                          struct reader_chunk *chunk, const struct records_view *view);
@@ -259,7 +271,26 @@ const struct dmi_footer_site *reader_tallies(const struct reader_segment *segmen
 const struct dmi_footer_span *reader_spans(const struct reader_segment *segment, size_t *n,
                                            const char **strings);
 
+/* ---- reader_outcomes.c */
+
+/* Takes over @bytes as the metadata of OUTCOMES. *@wrong: of the first that was left out. Return: 0 or -ENOMEM. */
+int reader_take_outcomes(struct reader_chunk *chunk, uint64_t n_meta, uint8_t *bytes,
+                         const char **wrong);
+void reader_free_outcomes(struct reader_chunk *chunk);
+
+/* Adds those of a chunk to the selection, whose steps are there. Return: as reader_load_outcomes(). */
+int reader_select_outcomes(struct reader *reader, uint32_t segment, uint32_t chunk,
+                           const char **wrong);
+
+/* Gives those selected to their steps, and puts the ends in order. */
+void reader_attach_outcomes(struct reader *reader);
+
 /* ---- reader_select.c */
+
+/* The step of a sequence number, if it is selected. */
+struct reader_step *reader_find_step(const struct reader *reader, uint64_t sequence);
+/* How many of the selected steps have a sequence number up to @sequence. */
+size_t reader_steps_to(const struct reader *reader, uint64_t sequence);
 
 /* Selects anew what was selected, after the run has grown. Return: 0 or -errno. */
 int reader_select_again(struct err *err, struct reader *reader);
