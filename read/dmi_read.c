@@ -27,7 +27,8 @@ struct view {
 
 struct dmi_read {
     struct view view;
-    bool failed; /* a refresh failed: nothing of the view is left */
+    struct selection select; /* its request is owned */
+    bool failed;             /* a refresh failed: nothing of the view is left */
     struct err err;
 
     struct { /* the record decoded last */
@@ -41,13 +42,15 @@ struct dmi_read {
 };
 
 /* Everything but the reader, which must be open. */
-static int view_fill(struct err *err, struct view *v)
+static int view_fill(struct err *err, struct view *v, const struct selection *select)
 {
-    static const struct tensors_query all;
-    int r =
-        sites_build(v->reader, &v->sites) || requests_build(v->reader, &v->requests) ? -ENOMEM : 0;
+    const struct tensors_query query = { .select = select };
+    int r = sites_build(v->reader, &v->sites) || requests_build(v->reader, &v->requests) ||
+                    requests_add_costs(v->reader, &v->requests)
+                ? -ENOMEM
+                : 0;
     if (!r)
-        r = tensors_build(err, v->reader, &v->sites, &all, &v->tensors);
+        r = tensors_build(err, v->reader, &v->sites, &query, &v->tensors);
     for (size_t i = 0; !r && i < v->tensors.n; i++) {
         const char *key = v->tensors.all[i].key;
         size_t *value = map_at(&v->keys, key, strlen(key));
@@ -74,6 +77,12 @@ static void forget_raw(struct dmi_read *run)
     memset(&run->cursor, 0, sizeof run->cursor);
 }
 
+static int fail(struct dmi_read *run, int code, const char *what)
+{
+    run->err = (struct err){ 0 };
+    return err_set(&run->err, code, "%s", what);
+}
+
 /* ------------------------------------------------------------------------- opening */
 
 uint32_t dmi_read_version(void)
@@ -89,7 +98,7 @@ int dmi_read_open(const char *path, struct dmi_read **out, char *why, uint64_t n
     if (!r)
         r = reader_open(&err, path, &run->view.reader);
     if (!r)
-        r = view_fill(&err, &run->view);
+        r = view_fill(&err, &run->view, &run->select);
     *out = NULL;
     if (r) {
         if (why && n_why)
@@ -109,6 +118,7 @@ void dmi_read_close(struct dmi_read *run)
     view_empty(&run->view);
     reader_close(run->view.reader);
     free(run->raw.data);
+    free((char *)(uintptr_t)run->select.request);
     free(run);
 }
 
@@ -121,7 +131,52 @@ int dmi_read_refresh(struct dmi_read *run)
     run->err = (struct err){ 0 };
     int r = reader_refresh(&run->err, run->view.reader);
     if (!r)
-        r = view_fill(&run->err, &run->view);
+        r = view_fill(&run->err, &run->view, &run->select);
+    run->failed = r != 0;
+    return r;
+}
+
+/* What the caller's struct says; what its size leaves out is 0. Return: 0, -EINVAL, -ENOMEM. */
+static int take_selection(const struct dmi_read_selection *given, struct selection *out)
+{
+    struct dmi_read_selection s = { 0 };
+    *out = (struct selection){ 0 };
+    if (!given)
+        return 0;
+    if (given->size < sizeof s.size)
+        return -EINVAL;
+    memcpy(&s, given, given->size < sizeof s ? given->size : sizeof s);
+    if (s.tokens > DMI_READ_TOKENS_LAST || s.reserved ||
+        s.flags & ~(uint32_t)(DMI_READ_REJECTED | DMI_READ_SUPERSEDED))
+        return -EINVAL;
+    char *request = s.request ? malloc(s.request_bytes + 1) : NULL;
+    if (s.request && !request)
+        return -ENOMEM;
+    if (request)
+        memcpy(request, s.request, s.request_bytes);
+    *out = (struct selection){ .request = request,
+                               .n_request = s.request_bytes,
+                               .tokens = (enum token_kind)s.tokens,
+                               .positions = { s.first, s.end },
+                               .rejected = s.flags & DMI_READ_REJECTED,
+                               .superseded = s.flags & DMI_READ_SUPERSEDED };
+    return 0;
+}
+
+int dmi_read_select(struct dmi_read *run, const struct dmi_read_selection *selection)
+{
+    struct selection select;
+    if (run->failed)
+        return -EBADF;
+    int r = take_selection(selection, &select);
+    if (r)
+        return fail(run, r, r == -EINVAL ? "the selection cannot be" : "no memory");
+    free((char *)(uintptr_t)run->select.request);
+    run->select = select;
+    view_empty(&run->view);
+    forget_raw(run);
+    run->err = (struct err){ 0 };
+    r = view_fill(&run->err, &run->view, &run->select);
     run->failed = r != 0;
     return r;
 }
@@ -129,12 +184,6 @@ int dmi_read_refresh(struct dmi_read *run)
 const char *dmi_read_error(const struct dmi_read *run)
 {
     return run->err.msg;
-}
-
-static int fail(struct dmi_read *run, int code, const char *what)
-{
-    run->err = (struct err){ 0 };
-    return err_set(&run->err, code, "%s", what);
 }
 
 /* ------------------------------------------------------------------------- structs */
@@ -181,6 +230,7 @@ int dmi_read_run(struct dmi_read *run, struct dmi_read_run *out)
         .n_findings = reader_n_findings(v->reader),
         .n_forwards = r->counters ? r->counters->forwards : 0,
         .job = r->job,
+        .n_runs = r->n_runs,
     };
     return hand_out(run, out, &ours, sizeof ours);
 }
@@ -275,6 +325,16 @@ int dmi_read_request(struct dmi_read *run, uint64_t index, struct dmi_read_reque
         .n_draft = q->n_tokens[DMI_PHASE_DRAFT],
         .n_other = q->n_tokens[DMI_PHASE_UNKNOWN],
         .end_position = q->end,
+        .state = q->state,
+        .reason = q->reason,
+        .n_prompt = q->n_prompt,
+        .n_generated = request_generated(q),
+        .n_rejected = q->n_rejected,
+        .n_preemptions = q->n_preemptions,
+        .n_records = q->n_records,
+        .n_rows = q->n_rows,
+        .raw_bytes = q->n_bytes,
+        .stored_bytes = (uint64_t)(q->n_stored + 0.5),
     };
     return hand_out(run, out, &ours, sizeof ours);
 }
@@ -363,7 +423,9 @@ static int take_piece(struct dmi_read *run, const struct wanted *w, const struct
         .step = rec->step ? rec->step->entry->step : UINT64_MAX,
         .time_ns = rec->at.time_ns,
         .device = rec->at.device,
-        .flags = r ? DMI_READ_ROW_DAMAGED : 0,
+        .flags = (r ? DMI_READ_ROW_DAMAGED : 0u) |
+                 (p->flags & PIECE_REJECTED ? DMI_READ_ROW_REJECTED : 0u) |
+                 (p->flags & PIECE_SUPERSEDED ? DMI_READ_ROW_SUPERSEDED : 0u),
     };
     for (uint64_t i = from; w->rows && i < end; i++) {
         row.position = p->position < 0 ? -1 : p->position + (int64_t)i;

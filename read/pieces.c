@@ -212,6 +212,41 @@ static int resolve(struct list *l, const struct piece *pieces, size_t n, bool ke
     return r;
 }
 
+/* Adds the rows of a piece, each by itself. */
+static int add_rows(struct list *l, const struct piece *p)
+{
+    int r = 0;
+    for (uint32_t i = 0; !r && i < p->n_rows; i++) {
+        const struct piece row = { p->record, p->first_row + i, 1, p->position + i, p->flags };
+        r = add(l, &row);
+    }
+    return r;
+}
+
+/* Where pieces share positions, their rows must alternate: such pieces are cut into rows. @pieces: in order. */
+static int alternate(struct piece **pieces, size_t *n, size_t most)
+{
+    struct list l = { .most = most };
+    int r = 0;
+    for (size_t i = 0, end; !r && i < *n; i = end) {
+        int64_t last = end_of(&(*pieces)[i]);
+        for (end = i + 1; end < *n && (*pieces)[end].position < last; end++)
+            last = end_of(&(*pieces)[end]) > last ? end_of(&(*pieces)[end]) : last;
+        for (size_t k = i; !r && k < end; k++)
+            r = end == i + 1 ? add(&l, &(*pieces)[k]) : add_rows(&l, &(*pieces)[k]);
+    }
+    if (r) {
+        free(l.all);
+        return r;
+    }
+    free(*pieces);
+    *pieces = l.all;
+    *n = l.n;
+    if (*n)
+        qsort(*pieces, *n, sizeof **pieces, order);
+    return 0;
+}
+
 int pieces_arrange(struct piece **pieces, size_t *n, size_t most, bool keep, uint64_t *n_superseded)
 {
     size_t n_counting = set_aside(*pieces, *n);
@@ -233,7 +268,7 @@ int pieces_arrange(struct piece **pieces, size_t *n, size_t most, bool keep, uin
     }
     if (!r && *n > 1)
         qsort(*pieces, *n, sizeof **pieces, order);
-    return r;
+    return !r && overlap(*pieces, *n) ? alternate(pieces, n, most) : r;
 }
 
 uint64_t pieces_clip(struct piece *pieces, size_t *n, int64_t first, int64_t end)

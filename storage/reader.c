@@ -190,6 +190,7 @@ static int read_structure(struct err *err, struct reader *r)
     r->judging = false;
     r->run.path = r->path;
     r->run.n_segments = r->n_segments;
+    r->run.n_runs = 1;
     return res ? err_set_errno(err, -res, "cannot read %s", r->path) : 0;
 }
 

@@ -82,6 +82,7 @@ struct reader_run {
     size_t n_conventions, n_absent;
     const struct reader_problem *problems;
     size_t n_problems;
+    size_t n_runs; /* that were joined; 1: this is one run */
     size_t n_segments;
     uint64_t n_file_bytes;               /* of all segments */
     uint64_t n_torn;                     /* bytes of a torn tail */

@@ -92,7 +92,8 @@ START_TEST(rows_that_do_not_count_stay_beside_flagged)
         ck_assert_int_eq(pieces_arrange(&pieces, &n, 1000, true, &n_superseded), 0);
         ck_assert_uint_eq(pieces_rows(pieces, n), n_all);
         for (size_t i = 0; i < n; i++) {
-            ck_assert(!i || pieces[i].position >= pieces[i - 1].position);
+            ck_assert(!i ||
+                      pieces[i].position >= pieces[i - 1].position + pieces[i - 1].n_rows - 1);
             for (uint32_t k = 0; k < pieces[i].n_rows; k++)
                 ck_assert_uint_eq(left[pieces[i].position + k][pieces[i].record]--, 1);
             n_flagged += pieces[i].flags == PIECE_SUPERSEDED ? pieces[i].n_rows : 0;

@@ -28,14 +28,25 @@ static const char usage_text[] =
     "  --step S | A:B      show: the engine's step numbers (without step metadata: forwards)\n"
     "  --forward F | A:B   show: forwards, counted from 0\n"
     "  --rows A:B          show: rows A to B-1 of what is selected (default: the first 4)\n"
-    "  --request ID        show, list, export: only this request; verify --against: only this "
+    "  --request ID        show, list, stats, export: only this request; verify --against: only "
+    "this "
     "one,\n"
     "                      or what to call that of a run whose engine gave no request ids\n"
+    "  --tokens T          show, list, stats, export: only these tokens of each request: positions "
+    "A:B,\n"
+    "                      prompt, generated, or last\n"
+    "  --rejected          show, list, stats, export: also rows whose drafts were rejected\n"
+    "  --superseded        show, list, stats, export: also rows whose position was computed again\n"
+    "  --rank R | tp=R,... of a folder with the runs of several ranks: only those of tensor "
+    "parallel rank\n"
+    "                      R, or with these ranks of tp, pp, dp, ep; not joined with the others\n"
     "  --request ID=NAME   verify --against: request ID, which the reference calls NAME\n"
     "  --all               show: all values of a row\n"
     "  --records           list: every record\n"
     "  --tensors           list: every tensor as export would name it\n"
-    "  --requests          list: every request, its tokens computed and cached\n"
+    "  --requests          list: every request: its state, its tokens computed, cached and "
+    "rejected;\n"
+    "                      stats: what each one's capture cost\n"
     "  --tolerance X       verify: error norm / reference norm of a tensor (default 3e-3)\n"
     "  --row-tolerance X   verify: the same of a single row (default 2e-2)\n"
     "  --format F, -f      export: one of the formats below\n"
@@ -56,6 +67,10 @@ enum option_id {
     OPT_FORWARD,
     OPT_ROWS,
     OPT_REQUEST,
+    OPT_TOKENS,
+    OPT_REJECTED,
+    OPT_SUPERSEDED,
+    OPT_RANK,
     OPT_ALL,
     OPT_RECORDS,
     OPT_TENSORS,
@@ -75,6 +90,10 @@ static const struct option long_options[] = {
     { "forward", required_argument, NULL, OPT_FORWARD },
     { "rows", required_argument, NULL, OPT_ROWS },
     { "request", required_argument, NULL, OPT_REQUEST },
+    { "tokens", required_argument, NULL, OPT_TOKENS },
+    { "rejected", no_argument, NULL, OPT_REJECTED },
+    { "superseded", no_argument, NULL, OPT_SUPERSEDED },
+    { "rank", required_argument, NULL, OPT_RANK },
     { "all", no_argument, NULL, OPT_ALL },
     { "records", no_argument, NULL, OPT_RECORDS },
     { "tensors", no_argument, NULL, OPT_TENSORS },
@@ -159,6 +178,27 @@ static int take_tolerance(int id, double *out)
     return hint();
 }
 
+static int take_tokens(struct selection *select)
+{
+    static const struct {
+        const char *word;
+        enum token_kind kind;
+    } words[] = { { "prompt", TOKENS_PROMPT },
+                  { "generated", TOKENS_GENERATED },
+                  { "last", TOKENS_LAST } };
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (!strcmp(optarg, words[i].word)) {
+            select->tokens = words[i].kind;
+            return -1;
+        }
+    select->tokens = TOKENS_RANGE;
+    if (parse_range(optarg, &select->positions))
+        return -1;
+    complain("--tokens: '%s' is neither a position, a range A:B, prompt, generated nor last",
+             optarg);
+    return hint();
+}
+
 /* Return: -1 to go on, else an exit status. */
 static int take_option(int c, struct options *o)
 {
@@ -170,6 +210,10 @@ static int take_option(int c, struct options *o)
     case OPT_FORWARD: return take_range(c, &o->forwards, &o->by_forward);
     case OPT_ROWS: return take_range(c, &o->rows, &o->by_rows);
     case OPT_REQUEST: o->select.request = optarg; break;
+    case OPT_TOKENS: return take_tokens(&o->select);
+    case OPT_REJECTED: o->select.rejected = true; break;
+    case OPT_SUPERSEDED: o->select.superseded = true; break;
+    case OPT_RANK: o->rank = optarg; break;
     case OPT_ALL: o->all_values = true; break;
     case OPT_RECORDS: o->records = true; break;
     case OPT_TENSORS: o->tensors = true; break;

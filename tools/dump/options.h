@@ -24,6 +24,7 @@ struct options {
     struct range steps, forwards, rows;
     bool by_step, by_forward, by_rows;
     bool json, all_values, records, tensors, requests;
+    const char *rank; /* which ranks, as it was given; NULL: all */
     const char *against, *format, *output;
     double tolerance, row_tolerance;
 };
