@@ -27,8 +27,9 @@ struct view {
 
 struct dmi_read {
     struct view view;
-    struct selection select; /* its request is owned */
-    bool failed;             /* a refresh failed: nothing of the view is left */
+    struct selection select;       /* its request is owned */
+    int32_t ranks[DMI_AXIS_COUNT]; /* as reader_only_ranks() */
+    bool failed;                   /* a refresh failed: nothing of the view is left */
     struct err err;
 
     struct { /* the record decoded last */
@@ -107,6 +108,8 @@ int dmi_read_open(const char *path, struct dmi_read **out, char *why, uint64_t n
         return r;
     }
     forget_raw(run);
+    for (int a = 0; a < DMI_AXIS_COUNT; a++)
+        run->ranks[a] = -1;
     *out = run;
     return 0;
 }
@@ -137,10 +140,13 @@ int dmi_read_refresh(struct dmi_read *run)
 }
 
 /* What the caller's struct says; what its size leaves out is 0. Return: 0, -EINVAL, -ENOMEM. */
-static int take_selection(const struct dmi_read_selection *given, struct selection *out)
+static int take_selection(const struct dmi_read_selection *given, struct selection *out,
+                          int32_t ranks[DMI_AXIS_COUNT])
 {
     struct dmi_read_selection s = { 0 };
     *out = (struct selection){ 0 };
+    for (int a = 0; a < DMI_AXIS_COUNT; a++)
+        ranks[a] = -1;
     if (!given)
         return 0;
     if (given->size < sizeof s.size)
@@ -149,6 +155,8 @@ static int take_selection(const struct dmi_read_selection *given, struct selecti
     if (s.tokens > DMI_READ_TOKENS_LAST || s.reserved ||
         s.flags & ~(uint32_t)(DMI_READ_REJECTED | DMI_READ_SUPERSEDED))
         return -EINVAL;
+    for (int a = 0; a < DMI_AXIS_COUNT; a++)
+        ranks[a] = (int32_t)(s.ranks[a] - 1u);
     char *request = s.request ? malloc(s.request_bytes + 1) : NULL;
     if (s.request && !request)
         return -ENOMEM;
@@ -163,20 +171,38 @@ static int take_selection(const struct dmi_read_selection *given, struct selecti
     return 0;
 }
 
+static bool any_rank(const int32_t ranks[DMI_AXIS_COUNT])
+{
+    bool any = true;
+    for (int a = 0; a < DMI_AXIS_COUNT; a++)
+        any &= ranks[a] < 0;
+    return any;
+}
+
 int dmi_read_select(struct dmi_read *run, const struct dmi_read_selection *selection)
 {
     struct selection select;
+    int32_t ranks[DMI_AXIS_COUNT];
     if (run->failed)
         return -EBADF;
-    int r = take_selection(selection, &select);
+    int r = take_selection(selection, &select, ranks);
     if (r)
         return fail(run, r, r == -EINVAL ? "the selection cannot be" : "no memory");
+    if (!reader_only_ranks(run->view.reader, ranks) && !any_rank(ranks)) {
+        reader_only_ranks(run->view.reader, run->ranks);
+        free((char *)(uintptr_t)select.request);
+        return fail(run, -ENOENT, "no run has these ranks");
+    }
     free((char *)(uintptr_t)run->select.request);
     run->select = select;
+    memcpy(run->ranks, ranks, sizeof ranks);
     view_empty(&run->view);
     forget_raw(run);
     run->err = (struct err){ 0 };
-    r = view_fill(&run->err, &run->view, &run->select);
+    r = reader_run(run->view.reader)->n_runs > 1 ? reader_select(&run->err, run->view.reader, NULL)
+                                                 : 0;
+    if (!r)
+        r = view_fill(&run->err, &run->view, &run->select);
     run->failed = r != 0;
     return r;
 }

@@ -41,6 +41,12 @@ static void add_site(struct text *t, const struct dmi_site *s, uint32_t id)
     text_json(t, s->kernel);
     text_printf(t, ", \"note\": ");
     text_json(t, s->note);
+    if (s->shard == DMI_SHARD_DIM)
+        text_printf(t, ", \"shard\": {\"dim\": %u, \"over\": \"%s\"}", s->shard_dim,
+                    dmi_axis_name(s->shard_axis));
+    else if (s->shard == DMI_SHARD_SUM)
+        text_printf(t, ", \"shard\": {\"sum\": true, \"over\": \"%s\"}",
+                    dmi_axis_name(s->shard_axis));
     text_printf(t, "}");
 }
 

@@ -71,6 +71,14 @@ enum reader_state {
     READER_KILLED = 2,  /* it ended without closing */
 };
 
+/* One of several runs that are read as one. */
+struct reader_rank {
+    const char *path, *uuid;
+    enum reader_state state;
+    bool known;       /* its steps say which rank it is; else nothing was captured in it */
+    int32_t ranks[8]; /* of its first step, as in dmi_step_entry */
+};
+
 struct reader_run {
     const char *path; /* of the folder, or of a lone segment */
     enum reader_state state;
@@ -82,7 +90,8 @@ struct reader_run {
     size_t n_conventions, n_absent;
     const struct reader_problem *problems;
     size_t n_problems;
-    size_t n_runs; /* that were joined; 1: this is one run */
+    size_t n_runs;                   /* that are joined; 1: this is one run */
+    const struct reader_rank *ranks; /* n_runs of them, NULL where n_runs is 1 */
     size_t n_segments;
     uint64_t n_file_bytes;               /* of all segments */
     uint64_t n_torn;                     /* bytes of a torn tail */
@@ -102,9 +111,11 @@ struct reader_finding {
 
 /**
  * reader_open_index() - the structure of a run: sites, sums, and where records are
- * @path: a run's folder, a folder that holds exactly one, or a single segment file
+ * @path: a run's folder, a folder that holds exactly one or those of one command's ranks, or a single segment file
  *
- * Closed segments are known by their footers, the others by walking over their chunks. There are no records and
+ * The runs of ranks are read as one: they have the same job, and their steps say different ranks (or nothing was captured
+ * in them). Their steps are joined by the engine's number, their records by step, site, layer and occurrence, as the
+ * sites' shards say; docs/format.md 8. Closed segments are known by their footers, the others by walking over their chunks. There are no records and
  * no steps before reader_select(). Damage does not make it fail: see reader_finding(). It fails where there is no
  * run, there are several, or nothing in them can be read. Return: 0 or -errno with a sentence in @err; -ENOTSUP:
  * the run has another format version, which the sentence names.
@@ -131,6 +142,13 @@ int reader_select(struct err *err, struct reader *reader, const struct reader_qu
  * reader_close().
  */
 int reader_refresh(struct err *err, struct reader *reader);
+
+/**
+ * reader_only_ranks() - of runs that are joined, look only at those with these ranks, from the next reader_select() on
+ * @ranks: by enum dmi_axis; below 0: any. What is divided over an axis of which one rank is left is not joined
+ * Return: how many runs are left; of a run that is not joined 1 if its steps say these ranks, else 0.
+ */
+size_t reader_only_ranks(struct reader *reader, const int32_t ranks[DMI_AXIS_COUNT]);
 
 /* Frees the reader and all that it handed out. Accepts NULL. */
 void reader_close(struct reader *reader);

@@ -14,6 +14,9 @@
  *     reader_decode.c  payload
  *     reader_verify.c  everything, the index distrusted
  *     reader_account.c sums
+ *     reader_ranks.c   several runs as one: opened, selected, refreshed
+ *     reader_ranks_join.c their steps and records joined
+ *     reader_ranks_decode.c payload of joined records
  */
 #ifndef STORAGE_READER_PRIVATE_H
 #define STORAGE_READER_PRIVATE_H
@@ -107,8 +110,30 @@ struct reader_note_entry {
     uint32_t segment; /* number of the one that was walked; UINT32_MAX: none */
 };
 
+/* A record of one run that a joined one consists of. */
+struct reader_part {
+    uint32_t run;
+    size_t index; /* in that run's selection */
+};
+
+/* Runs of several ranks, read as one. */
+struct reader_ranks {
+    struct reader **runs;
+    struct reader_rank *about; /* by run */
+    size_t n;
+    int32_t only[DMI_AXIS_COUNT]; /* reader_only_ranks() */
+    uint32_t **site_of;           /* by run and its site: ours */
+    uint64_t *site_key;           /* by our site: alike for what may be joined */
+    size_t **step_of;             /* by run and its selected step: ours */
+    struct reader_part
+        *parts; /* of the joined records; a record's segment is its first, its chunk their number */
+    size_t n_parts, parts_room;
+};
+
 struct reader {
     struct reader_run run;
+    struct reader_ranks *ranks; /* NULL: this is one run */
+    bool all_steps; /* a query selects all steps, too: they are joined with other runs' */
     char *path;
     int dir;       /* -1: a lone segment */
     bool distrust; /* walk everything: for reader_verify() */
@@ -314,5 +339,29 @@ int reader_fill_run(struct reader *reader);
 int reader_check_files(struct reader *reader);
 /* Of segment @number by the manifest: chunks of one that was released, else 0. */
 uint64_t reader_released_chunks(const struct reader *reader, size_t number);
+
+/* ---- reader_files.c: the folders of runs in @path, sorted. Return: 0 or -errno with a sentence. */
+int reader_list_runs(struct err *err, const char *path, char ***out, size_t *n);
+void reader_free_paths(char **paths, size_t n);
+
+/* ---- reader_notes.c: all findings are gone. */
+void reader_forget_all(struct reader *reader);
+
+/* ---- reader_ranks.c */
+
+/* As reader_open_index(), of a folder that holds several runs. Return: -ENOTUNIQ: they are not those of ranks. */
+int reader_open_ranks(struct err *err, const char *path, struct reader **out);
+int reader_select_ranks(struct err *err, struct reader *reader, const struct reader_query *query);
+int reader_refresh_ranks(struct err *err, struct reader *reader);
+int reader_verify_ranks(struct reader *reader);
+void reader_free_ranks(struct reader *reader);
+
+/* ---- reader_ranks_join.c */
+
+/* Joins what is selected in the runs. Return: 0 or -ENOMEM. */
+int reader_join_ranks(struct reader *reader);
+/* ---- reader_ranks_decode.c: as reader_decode(), of a joined record. */
+int reader_decode_parts(struct err *err, struct reader *reader, const struct reader_record *record,
+                        void *out);
 
 #endif

@@ -374,7 +374,7 @@ static int select_once(struct reader *r, const struct wanted *w)
     for (uint32_t i = 0; !res && i < r->n_segments; i++)
         res = select_segment(r, i, w);
     if (!res)
-        res = select_steps(r, !w->query);
+        res = select_steps(r, !w->query || r->all_steps);
     if (!res)
         res = select_outcomes(r);
     if (res)
@@ -434,6 +434,8 @@ int reader_select(struct err *err, struct reader *r, const struct reader_query *
     else if (copy_query(r, query))
         return err_set_errno(err, ENOMEM, "cannot read the records of %s", r->path);
     r->selected = true;
+    if (r->ranks)
+        return reader_select_ranks(err, r, query);
     int res = reader_select_again(err, r);
     return res ? res : reader_sum(r) ? err_set_errno(err, ENOMEM, "cannot read %s", r->path) : 0;
 }

@@ -177,6 +177,8 @@ struct dmi_read_selection {
     uint32_t tokens; /* enum dmi_read_tokens, of each request */
     uint32_t reserved;
     int64_t first, end;
+    uint32_t ranks
+        [4]; /* of the runs of several ranks only those with these, by tp, pp, dp, ep: 1 + the rank; 0: any */
 };
 
 /* Something that a reader should know. */
@@ -194,7 +196,8 @@ DMI_READ_API uint32_t dmi_read_version(void);
 
 /**
  * dmi_read_open() - open a run for reading
- * @path: a run's folder, a folder that holds exactly one, or a single segment file
+ * @path: a run's folder, a folder that holds exactly one or those of one command's ranks, which are joined, or a single
+ *        segment file
  * @why: gets a sentence on failure, cut to @n_why bytes; may be NULL
  * Damage does not make it fail. It reads the run's structure and no payload.
  * Return: 0; -ENOENT (no run there), -ENOTUNIQ (several), -errno.
@@ -213,7 +216,8 @@ DMI_READ_API int dmi_read_refresh(struct dmi_read *run);
 /**
  * dmi_read_select() - choose tensors and rows from now on, as refreshing keeps them
  * @selection: copied; NULL: all that count, as after dmi_read_open()
- * Indices of tensors change. Return: 0; -EINVAL (no size, a kind of tokens that is none; all is as before); -errno, and the
+ * Indices change. Return: 0; -EINVAL (no size, a kind of tokens that is none), -ENOENT (no run has these ranks): all is as
+ * before; -errno, and the
  * handle is as after a failed dmi_read_refresh().
  */
 DMI_READ_API int dmi_read_select(struct dmi_read *run, const struct dmi_read_selection *selection);

@@ -56,7 +56,7 @@ class Request(Struct):
 
 class Selection(Struct):
     _fields_ = [("size", U32), ("flags", U32), ("request", TEXT), ("request_bytes", U64), ("tokens", U32), ("reserved", U32),
-                ("first", I64), ("end", I64)]
+                ("first", I64), ("end", I64), ("ranks", U32 * 4)]
 
 
 class Row(ctypes.Structure):

@@ -19,7 +19,9 @@ static const char usage_text[] =
     "activations\n"
     "dmi-dump export RUN --format F -o O  tensors in what others read\n"
     "\n"
-    "RUN is a run's folder, the --out folder that holds exactly one, or one segment file.\n"
+    "RUN is a run's folder, the --out folder of one run or of one command's ranks, which are "
+    "joined, or\n"
+    "one segment file.\n"
     "SITE is a site's name, or a tensor's as `list --tensors` prints it.\n"
     "\n"
     "  --json              JSON on stdout instead of text\n"
@@ -199,6 +201,35 @@ static int take_tokens(struct selection *select)
     return hint();
 }
 
+/* One of "1", "tp=1". */
+static bool take_rank(const char *word, size_t n, struct options *o)
+{
+    uint32_t axis = 0;
+    char *end;
+    const char *equals = memchr(word, '=', n);
+    while (equals && axis < DMI_AXIS_COUNT &&
+           (strlen(dmi_axis_name(axis)) != (size_t)(equals - word) ||
+            memcmp(dmi_axis_name(axis), word, (size_t)(equals - word))))
+        axis++;
+    const char *number = equals ? equals + 1 : word;
+    if (axis == DMI_AXIS_COUNT || *number < '0' || *number > '9')
+        return false;
+    unsigned long v = strtoul(number, &end, 10);
+    o->ranks[axis] = (int32_t)v;
+    return end == word + n && v <= INT32_MAX;
+}
+
+static int take_ranks(struct options *o)
+{
+    o->by_rank = true;
+    for (const char *at = optarg; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+        if (!take_rank(at, strcspn(at, ","), o)) {
+            complain("--rank: '%s' is neither a rank nor a list of tp=R, pp=R, dp=R, ep=R", optarg);
+            return hint();
+        }
+    return -1;
+}
+
 /* Return: -1 to go on, else an exit status. */
 static int take_option(int c, struct options *o)
 {
@@ -213,7 +244,7 @@ static int take_option(int c, struct options *o)
     case OPT_TOKENS: return take_tokens(&o->select);
     case OPT_REJECTED: o->select.rejected = true; break;
     case OPT_SUPERSEDED: o->select.superseded = true; break;
-    case OPT_RANK: o->rank = optarg; break;
+    case OPT_RANK: return take_ranks(o);
     case OPT_ALL: o->all_values = true; break;
     case OPT_RECORDS: o->records = true; break;
     case OPT_TENSORS: o->tensors = true; break;
@@ -261,9 +292,12 @@ static int take_words(int n, char **words, const struct command *commands, struc
 int options_parse(int argc, char **argv, const struct command *commands, struct options *o)
 {
     static const struct range all = { 0, INT64_MAX };
-    *o = (struct options){
-        .steps = all, .forwards = all, .rows = all, .tolerance = 3e-3, .row_tolerance = 2e-2
-    };
+    *o = (struct options){ .ranks = { -1, -1, -1, -1 },
+                           .steps = all,
+                           .forwards = all,
+                           .rows = all,
+                           .tolerance = 3e-3,
+                           .row_tolerance = 2e-2 };
     int c;
     opterr = 0;
     while ((c = getopt_long(argc, argv, ":f:o:h", long_options, NULL)) != -1) {

@@ -3,7 +3,7 @@
 #include "tools/dump/dump.h"
 
 #include "core/cleanup.h"
-#include "read/elements.h"
+#include "storage/elements.h"
 #include "read/record.h"
 #include "tools/dump/missing.h"
 
