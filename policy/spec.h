@@ -81,6 +81,7 @@ struct spec_site {
     KEY("offset", false, expr, offset, NULL)                                                       \
     KEY("dtype", true, dtype, about.dtype, NULL)                                                   \
     PART("dims", true, dims)                                                                       \
+    PART("shard", false, shard)                                                                    \
     PART("occurrences", false, occurrences)                                                        \
     PART("layer", false, layer)                                                                    \
     KEY("when", false, word, when, WORDS([SPEC_AFTER] = "after", [SPEC_BEFORE] = "before"))        \

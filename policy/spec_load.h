@@ -116,7 +116,7 @@ key_reader value_expr;         /* struct expr *; struct range of constants, NULL
 key_reader value_place;        /* struct expr_ref */
 key_reader value_kind;         /* int: index of the kind of forward that is named */
 
-/* ------------------------------------------------ spec_sections.c, spec_site.c: parts of a HookSpec */
+/* ------------------------------------------------ spec_sections.c, spec_site.c, spec_shard.c: parts */
 
 /**
  * section_vars() - declare the variables, with what is set from outside
@@ -139,6 +139,9 @@ void select_settle(struct loader *l, const struct tree_node *node, struct spec_s
 
 /* Frees the choices of the spec and of its sites. */
 void selects_free(struct spec *spec);
+
+/* A key_reader; @into is the struct spec_site, whose dimensions are known. */
+key_reader site_shard;
 
 /* ----------------------------------------------------------- spec_check.c: what must fit together */
 

@@ -20,27 +20,39 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-static int check_step(const struct dmi_step *step)
+/* Whether the structs are of a size and version that can be read at all; *@why where they are not. */
+static bool is_known(const struct dmi_step *step, const char **why)
 {
-    if (!step || step->size < sizeof *step || step->version != DMI_STEP_VERSION ||
-        (step->n_spans && step->span_size < sizeof(struct dmi_span)))
-        return DMI_STATUS_BAD_VERSION;
-    if ((step->n_spans && !step->spans) || step->n_rows > STEP_MAX_ROWS)
-        return -EINVAL;
-    for (uint32_t i = 0; i < step->n_spans; i++) {
-        const struct dmi_span *span =
-            (const void *)((const char *)step->spans + (size_t)i * step->span_size);
-        if (span->first_row > step->n_rows || span->n_tokens > step->n_rows - span->first_row)
-            return -EINVAL;
-        if (!span->request_id && !(span->flags & DMI_SPAN_PADDING))
-            return -EINVAL;
-    }
-    return 0;
+    *why = "there is no struct dmi_step, or its size or version is not one that is known";
+    if (!step || step->size < sizeof *step || step->version != DMI_STEP_VERSION)
+        return false;
+    *why = "the size of its spans is not one that is known";
+    return !step->n_spans || step->span_size >= sizeof(struct dmi_span);
 }
 
-/* The steps' own number of @step, SESSION_NO_STEP: it could not be noted. Entered. */
+/*
+ * Records are of @step from now on or, where it is NULL, of none: nobody's rows are better than those of an earlier step.
+ * Entered.
+ */
+static void put_in_force(struct step *step)
+{
+    step_set(step);
+    atomic_add_acq_rel(&session.step_forward, 1); /* acquired by forward_advance() */
+}
+
 static int note_step(struct run *run, const struct dmi_step *step)
 {
+    const char *why;
+    if (!is_known(step, &why)) {
+        run_refuse_step(run, why);
+        put_in_force(NULL);
+        return DMI_STATUS_BAD_VERSION;
+    }
+    if (step->n_rows > STEP_MAX_ROWS) {
+        run_refuse_step(run, "it has more than 16,777,216 rows");
+        put_in_force(NULL);
+        return -EINVAL;
+    }
     uint64_t sequence = atomic_add_relaxed(&session.next_step, 1);
     int r = run_step(run, sequence, step);
     struct step *rows = r == 0 ? step_new(sequence, step) : NULL;
@@ -48,9 +60,7 @@ static int note_step(struct run *run, const struct dmi_step *step)
         atomic_add_relaxed(&session.counters->steps, 1);
     if (r == 0 && !rows)
         r = -ENOMEM;
-    /* NULL: rows that nobody is named for are better than rows of the last step's requests */
-    step_set(rows);
-    atomic_add_acq_rel(&session.step_forward, 1); /* acquired by forward_advance() */
+    put_in_force(rows);
     return r;
 }
 
@@ -59,11 +69,8 @@ EXPORT int dmi_step_begin(const struct dmi_step *step)
     struct session_call call;
     if (!session_armed())
         return DMI_STATUS_OFF;
-    int r = check_step(step);
-    if (r)
-        return r;
     struct run *run = session_enter(&call) ? session_run() : NULL;
-    r = run ? note_step(run, step) : DMI_STATUS_OFF;
+    int r = run ? note_step(run, step) : DMI_STATUS_OFF;
     session_leave(&call);
     return r;
 }
@@ -74,6 +81,28 @@ EXPORT int dmi_step_end(void)
         return DMI_STATUS_OFF;
     step_set(NULL);
     return DMI_OK;
+}
+
+EXPORT int dmi_accept(const char *request_id, uint64_t step, uint32_t n_accepted)
+{
+    struct session_call call;
+    if (!session_armed())
+        return DMI_STATUS_OFF;
+    struct run *run = session_enter(&call) ? session_run() : NULL;
+    int r = run ? run_accept(run, request_id, step, n_accepted) : DMI_STATUS_OFF;
+    session_leave(&call);
+    return r;
+}
+
+EXPORT int dmi_request_end(const char *request_id, uint32_t reason)
+{
+    struct session_call call;
+    if (!session_armed())
+        return DMI_STATUS_OFF;
+    struct run *run = session_enter(&call) ? session_run() : NULL;
+    int r = run ? run_request_end(run, request_id, reason) : DMI_STATUS_OFF;
+    session_leave(&call);
+    return r;
 }
 
 EXPORT int dmi_site_enable(const char *pattern, int on)

@@ -27,7 +27,9 @@ struct view {
 
 struct dmi_read {
     struct view view;
-    bool failed; /* a refresh failed: nothing of the view is left */
+    struct selection select;       /* its request is owned */
+    int32_t ranks[DMI_AXIS_COUNT]; /* as reader_only_ranks() */
+    bool failed;                   /* a refresh failed: nothing of the view is left */
     struct err err;
 
     struct { /* the record decoded last */
@@ -41,13 +43,15 @@ struct dmi_read {
 };
 
 /* Everything but the reader, which must be open. */
-static int view_fill(struct err *err, struct view *v)
+static int view_fill(struct err *err, struct view *v, const struct selection *select)
 {
-    static const struct tensors_query all;
-    int r =
-        sites_build(v->reader, &v->sites) || requests_build(v->reader, &v->requests) ? -ENOMEM : 0;
+    const struct tensors_query query = { .select = select };
+    int r = sites_build(v->reader, &v->sites) || requests_build(v->reader, &v->requests) ||
+                    requests_add_costs(v->reader, &v->requests)
+                ? -ENOMEM
+                : 0;
     if (!r)
-        r = tensors_build(err, v->reader, &v->sites, &all, &v->tensors);
+        r = tensors_build(err, v->reader, &v->sites, &query, &v->tensors);
     for (size_t i = 0; !r && i < v->tensors.n; i++) {
         const char *key = v->tensors.all[i].key;
         size_t *value = map_at(&v->keys, key, strlen(key));
@@ -74,6 +78,12 @@ static void forget_raw(struct dmi_read *run)
     memset(&run->cursor, 0, sizeof run->cursor);
 }
 
+static int fail(struct dmi_read *run, int code, const char *what)
+{
+    run->err = (struct err){ 0 };
+    return err_set(&run->err, code, "%s", what);
+}
+
 /* ------------------------------------------------------------------------- opening */
 
 uint32_t dmi_read_version(void)
@@ -89,7 +99,7 @@ int dmi_read_open(const char *path, struct dmi_read **out, char *why, uint64_t n
     if (!r)
         r = reader_open(&err, path, &run->view.reader);
     if (!r)
-        r = view_fill(&err, &run->view);
+        r = view_fill(&err, &run->view, &run->select);
     *out = NULL;
     if (r) {
         if (why && n_why)
@@ -98,6 +108,8 @@ int dmi_read_open(const char *path, struct dmi_read **out, char *why, uint64_t n
         return r;
     }
     forget_raw(run);
+    for (int a = 0; a < DMI_AXIS_COUNT; a++)
+        run->ranks[a] = -1;
     *out = run;
     return 0;
 }
@@ -109,6 +121,7 @@ void dmi_read_close(struct dmi_read *run)
     view_empty(&run->view);
     reader_close(run->view.reader);
     free(run->raw.data);
+    free((char *)(uintptr_t)run->select.request);
     free(run);
 }
 
@@ -121,7 +134,75 @@ int dmi_read_refresh(struct dmi_read *run)
     run->err = (struct err){ 0 };
     int r = reader_refresh(&run->err, run->view.reader);
     if (!r)
-        r = view_fill(&run->err, &run->view);
+        r = view_fill(&run->err, &run->view, &run->select);
+    run->failed = r != 0;
+    return r;
+}
+
+/* What the caller's struct says; what its size leaves out is 0. Return: 0, -EINVAL, -ENOMEM. */
+static int take_selection(const struct dmi_read_selection *given, struct selection *out,
+                          int32_t ranks[DMI_AXIS_COUNT])
+{
+    struct dmi_read_selection s = { 0 };
+    *out = (struct selection){ 0 };
+    for (int a = 0; a < DMI_AXIS_COUNT; a++)
+        ranks[a] = -1;
+    if (!given)
+        return 0;
+    if (given->size < sizeof s.size)
+        return -EINVAL;
+    memcpy(&s, given, given->size < sizeof s ? given->size : sizeof s);
+    if (s.tokens > DMI_READ_TOKENS_LAST || s.reserved ||
+        s.flags & ~(uint32_t)(DMI_READ_REJECTED | DMI_READ_SUPERSEDED))
+        return -EINVAL;
+    for (int a = 0; a < DMI_AXIS_COUNT; a++)
+        ranks[a] = (int32_t)(s.ranks[a] - 1u);
+    char *request = s.request ? malloc(s.request_bytes + 1) : NULL;
+    if (s.request && !request)
+        return -ENOMEM;
+    if (request)
+        memcpy(request, s.request, s.request_bytes);
+    *out = (struct selection){ .request = request,
+                               .n_request = s.request_bytes,
+                               .tokens = (enum token_kind)s.tokens,
+                               .positions = { s.first, s.end },
+                               .rejected = s.flags & DMI_READ_REJECTED,
+                               .superseded = s.flags & DMI_READ_SUPERSEDED };
+    return 0;
+}
+
+static bool any_rank(const int32_t ranks[DMI_AXIS_COUNT])
+{
+    bool any = true;
+    for (int a = 0; a < DMI_AXIS_COUNT; a++)
+        any &= ranks[a] < 0;
+    return any;
+}
+
+int dmi_read_select(struct dmi_read *run, const struct dmi_read_selection *selection)
+{
+    struct selection select;
+    int32_t ranks[DMI_AXIS_COUNT];
+    if (run->failed)
+        return -EBADF;
+    int r = take_selection(selection, &select, ranks);
+    if (r)
+        return fail(run, r, r == -EINVAL ? "the selection cannot be" : "no memory");
+    if (!reader_only_ranks(run->view.reader, ranks) && !any_rank(ranks)) {
+        reader_only_ranks(run->view.reader, run->ranks);
+        free((char *)(uintptr_t)select.request);
+        return fail(run, -ENOENT, "no run has these ranks");
+    }
+    free((char *)(uintptr_t)run->select.request);
+    run->select = select;
+    memcpy(run->ranks, ranks, sizeof ranks);
+    view_empty(&run->view);
+    forget_raw(run);
+    run->err = (struct err){ 0 };
+    r = reader_run(run->view.reader)->n_runs > 1 ? reader_select(&run->err, run->view.reader, NULL)
+                                                 : 0;
+    if (!r)
+        r = view_fill(&run->err, &run->view, &run->select);
     run->failed = r != 0;
     return r;
 }
@@ -129,12 +210,6 @@ int dmi_read_refresh(struct dmi_read *run)
 const char *dmi_read_error(const struct dmi_read *run)
 {
     return run->err.msg;
-}
-
-static int fail(struct dmi_read *run, int code, const char *what)
-{
-    run->err = (struct err){ 0 };
-    return err_set(&run->err, code, "%s", what);
 }
 
 /* ------------------------------------------------------------------------- structs */
@@ -181,6 +256,7 @@ int dmi_read_run(struct dmi_read *run, struct dmi_read_run *out)
         .n_findings = reader_n_findings(v->reader),
         .n_forwards = r->counters ? r->counters->forwards : 0,
         .job = r->job,
+        .n_runs = r->n_runs,
     };
     return hand_out(run, out, &ours, sizeof ours);
 }
@@ -275,6 +351,16 @@ int dmi_read_request(struct dmi_read *run, uint64_t index, struct dmi_read_reque
         .n_draft = q->n_tokens[DMI_PHASE_DRAFT],
         .n_other = q->n_tokens[DMI_PHASE_UNKNOWN],
         .end_position = q->end,
+        .state = q->state,
+        .reason = q->reason,
+        .n_prompt = q->n_prompt,
+        .n_generated = request_generated(q),
+        .n_rejected = q->n_rejected,
+        .n_preemptions = q->n_preemptions,
+        .n_records = q->n_records,
+        .n_rows = q->n_rows,
+        .raw_bytes = q->n_bytes,
+        .stored_bytes = (uint64_t)(q->n_stored + 0.5),
     };
     return hand_out(run, out, &ours, sizeof ours);
 }
@@ -363,7 +449,9 @@ static int take_piece(struct dmi_read *run, const struct wanted *w, const struct
         .step = rec->step ? rec->step->entry->step : UINT64_MAX,
         .time_ns = rec->at.time_ns,
         .device = rec->at.device,
-        .flags = r ? DMI_READ_ROW_DAMAGED : 0,
+        .flags = (r ? DMI_READ_ROW_DAMAGED : 0u) |
+                 (p->flags & PIECE_REJECTED ? DMI_READ_ROW_REJECTED : 0u) |
+                 (p->flags & PIECE_SUPERSEDED ? DMI_READ_ROW_SUPERSEDED : 0u),
     };
     for (uint64_t i = from; w->rows && i < end; i++) {
         row.position = p->position < 0 ? -1 : p->position + (int64_t)i;

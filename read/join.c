@@ -1,33 +1,48 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whose token a row of a record is. Source: docs/format.md, "From rows to tensors". */
-#include "read/tensors_private.h"
+#include "read/join.h"
 
 #include "core/cleanup.h"
 #include "read/record.h"
+
+#include <dmi/dmi.h>
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* A forward of a run whose engine did not say what it computes. */
+struct join_forward {
+    uint64_t number;
+    uint64_t n_tokens;
+    int64_t first_position;
+};
+
+bool join_is_by_request(const struct reader *reader)
+{
+    const struct dmi_counters *counters = reader_run(reader)->counters;
+    return reader_n_steps(reader) || (counters && counters->steps);
+}
+
 /* ------------------------------------------------------------------------- without steps */
 
 static int forward_order(const void *pa, const void *pb)
 {
-    const struct forward *a = pa, *b = pb;
+    const struct join_forward *a = pa, *b = pb;
     return a->number < b->number ? -1 : a->number > b->number;
 }
 
 /* Each forward has as many tokens as its longest tensor with token rows. */
-int join_forwards(struct build *b)
+static int count_forwards(struct join *j)
 {
-    size_t n = reader_n_records(b->reader), kept = 0;
-    struct forward *f = calloc(n + 1, sizeof *f);
+    size_t n = reader_n_records(j->reader), kept = 0;
+    struct join_forward *f = calloc(n + 1, sizeof *f);
     if (!f)
         return -ENOMEM;
     for (size_t i = 0; i < n; i++) {
-        const struct reader_record *rec = reader_record(b->reader, i);
-        bool token = reader_site(b->reader, rec->at.site)->row == DMI_ROW_TOKEN;
-        f[i] = (struct forward){ rec->at.forward, token ? record_rows(rec) : 0, 0 };
+        const struct reader_record *rec = reader_record(j->reader, i);
+        bool token = reader_site(j->reader, rec->at.site)->row == DMI_ROW_TOKEN;
+        f[i] = (struct join_forward){ rec->at.forward, token ? record_rows(rec) : 0, 0 };
     }
     qsort(f, n, sizeof *f, forward_order);
     for (size_t i = 0; i < n; i++) {
@@ -41,69 +56,95 @@ int join_forwards(struct build *b)
         f[i].first_position = position;
         position += (int64_t)f[i].n_tokens;
     }
-    b->forwards = f;
-    b->n_forwards = kept;
+    j->forwards = f;
+    j->n_forwards = kept;
     return 0;
 }
 
-static const struct forward *forward_of(const struct build *b, uint64_t number)
+int join_init(struct join *j)
 {
-    struct forward key = { .number = number };
-    return bsearch(&key, b->forwards, b->n_forwards, sizeof key, forward_order);
+    return j->by_request ? 0 : count_forwards(j);
 }
 
-static int join_forward(struct build *b, size_t index, const struct reader_record *rec,
+void join_deinit(struct join *j)
+{
+    free(j->forwards);
+    j->forwards = NULL;
+    j->n_forwards = 0;
+}
+
+static const struct join_forward *forward_of(const struct join *j, uint64_t number)
+{
+    struct join_forward key = { .number = number };
+    return bsearch(&key, j->forwards, j->n_forwards, sizeof key, forward_order);
+}
+
+static int join_forward(struct join *j, size_t index, const struct reader_record *rec,
                         uint32_t meaning)
 {
     int64_t position = -1;
     const char *request = NULL;
-    if (!b->out->by_request && meaning != DMI_ROW_NONE) {
-        const struct forward *f = forward_of(b, rec->at.forward);
+    if (!j->by_request && meaning != DMI_ROW_NONE) {
+        const struct join_forward *f = forward_of(j, rec->at.forward);
         position = f->first_position;
         /* rows a request: one request, so the last token of the forward */
         if (meaning == DMI_ROW_REQUEST && f->n_tokens)
             position += (int64_t)f->n_tokens - 1;
         else if (meaning == DMI_ROW_TOKEN)
-            b->out->n_short += record_rows(rec) < f->n_tokens;
-        request = b->query->implied;
+            j->n_short += record_rows(rec) < f->n_tokens;
+        request = j->implied;
     }
-    return tensors_add(b, index, request, request ? strlen(request) : 0, 0, record_rows(rec),
-                       position);
+    const struct part part = { .record = index,
+                               .request = request,
+                               .n_request = request ? strlen(request) : 0,
+                               .span = UINT32_MAX,
+                               .n_rows = record_rows(rec),
+                               .position = position };
+    return j->add(j->ctx, &part);
 }
 
 /* ------------------------------------------------------------------------- with steps */
 
-static const char *request_of(const struct build *b, const struct reader_step *step, uint32_t span,
+static const char *request_of(const struct join *j, const struct reader_step *step, uint32_t span,
                               size_t *n_id)
 {
     const char *id = reader_span_id(step, span, n_id);
-    const struct alias *alias = b->query->alias;
+    const struct alias *alias = j->alias;
     if (!alias || *n_id != alias->n_id || memcmp(id, alias->id, *n_id))
         return id;
     *n_id = strlen(alias->name);
     return alias->name;
 }
 
-/* Adds rows of a span to its request's tensor; those of padding belong to nobody. @position: of the first. */
-static int give(struct build *b, size_t index, const struct reader_step *step, uint32_t span,
-                uint32_t first_row, uint32_t n_rows, int64_t position)
+/* Gives rows of a span to its request, accepted and rejected ones apart; those of padding belong to nobody. @token: index
+ * in the span of the first row's. */
+static int give(struct join *j, size_t index, const struct reader_step *step, uint32_t span,
+                uint32_t token, uint32_t first_row, uint32_t n_rows)
 {
     if (step->spans[span].flags & DMI_SPAN_PADDING || !n_rows) {
-        b->out->n_nobody += n_rows;
+        j->n_nobody += n_rows;
         return 0;
     }
-    size_t n_id;
-    const char *id = request_of(b, step, span, &n_id);
-    return tensors_add(b, index, id, n_id, first_row, n_rows, position);
-}
-
-static int64_t position_of(const struct dmi_span_entry *span, uint64_t token)
-{
-    return (int64_t)((uint64_t)span->first_position + token);
+    const struct reader_outcome *outcome = reader_outcome_of(step, span);
+    struct part part = { .record = index, .span = span, .first_row = first_row };
+    part.request = request_of(j, step, span, &part.n_request);
+    for (uint32_t done = 0, n; done < n_rows; done += n) {
+        bool holds = reader_outcome_has(outcome, token + done, &n);
+        n = n < n_rows - done ? n : n_rows - done;
+        part.first_row = first_row + done;
+        part.n_rows = n;
+        part.position =
+            (int64_t)((uint64_t)step->spans[span].first_position + token + (uint64_t)done);
+        part.rejected = !holds;
+        int r = j->add(j->ctx, &part);
+        if (r)
+            return r;
+    }
+    return 0;
 }
 
 /* Rows that are tokens, all of them: each span takes its own. */
-static int join_tokens(struct build *b, size_t index, const struct reader_record *rec)
+static int join_tokens(struct join *j, size_t index, const struct reader_record *rec)
 {
     uint32_t n_rows = record_rows(rec), owned = 0;
     bool is_short = false;
@@ -112,13 +153,13 @@ static int join_tokens(struct build *b, size_t index, const struct reader_record
         uint32_t room = span->first_row < n_rows ? n_rows - span->first_row : 0;
         uint32_t n = span->n_tokens < room ? span->n_tokens : room;
         is_short |= n < span->n_tokens && !(span->flags & DMI_SPAN_PADDING);
-        int r = give(b, index, rec->step, i, span->first_row, n, span->first_position);
+        int r = give(j, index, rec->step, i, 0, span->first_row, n);
         if (r)
             return r;
         owned += n;
     }
-    b->out->n_short += is_short;
-    b->out->n_nobody += owned < n_rows ? n_rows - owned : 0;
+    j->n_short += is_short;
+    j->n_nobody += owned < n_rows ? n_rows - owned : 0;
     return 0;
 }
 
@@ -161,7 +202,7 @@ static uint32_t owner_of(const struct reader_step *step, const uint32_t *spans, 
 }
 
 /* Some rows of the batch: neighbours that are neighbours there, too, go together. */
-static int join_kept(struct build *b, size_t index, const struct reader_record *rec)
+static int join_kept(struct join *j, size_t index, const struct reader_record *rec)
 {
     const struct reader_step *step = rec->step;
     const uint32_t *kept = record_kept(rec);
@@ -173,14 +214,14 @@ static int join_kept(struct build *b, size_t index, const struct reader_record *
         uint32_t owner = owner_of(step, spans, kept[row]);
         n = 1;
         if (owner == step->entry->n_spans) {
-            b->out->n_nobody++;
+            j->n_nobody++;
             continue;
         }
         const struct dmi_span_entry *span = &step->spans[owner];
         uint32_t token = kept[row] - span->first_row;
         while (row + n < n_rows && kept[row + n] == kept[row] + n && token + n < span->n_tokens)
             n++;
-        int r = give(b, index, step, owner, row, n, position_of(span, token));
+        int r = give(j, index, step, owner, token, row, n);
         if (r)
             return r;
     }
@@ -189,15 +230,14 @@ static int join_kept(struct build *b, size_t index, const struct reader_record *
 
 /* ------------------------------------------------------------------------- a row a request */
 
-static int give_last(struct build *b, size_t index, const struct reader_step *step, uint32_t span,
+static int give_last(struct join *j, size_t index, const struct reader_step *step, uint32_t span,
                      uint32_t row)
 {
-    const struct dmi_span_entry *s = &step->spans[span];
-    return give(b, index, step, span, row, 1, position_of(s, s->n_tokens - 1u));
+    return give(j, index, step, span, step->spans[span].n_tokens - 1u, row, 1);
 }
 
 /* Kept rows: each names the span that it is of, counted among those with tokens. */
-static int join_kept_requests(struct build *b, size_t index, const struct reader_record *rec,
+static int join_kept_requests(struct join *j, size_t index, const struct reader_record *rec,
                               uint32_t n_with_tokens)
 {
     const struct reader_step *step = rec->step;
@@ -209,8 +249,8 @@ static int join_kept_requests(struct build *b, size_t index, const struct reader
         if (step->spans[i].n_tokens)
             spans[n++] = i;
     for (uint32_t row = 0; row < record_rows(rec); row++) {
-        b->out->n_nobody += kept[row] >= n_with_tokens;
-        int r = kept[row] < n_with_tokens ? give_last(b, index, step, spans[kept[row]], row) : 0;
+        j->n_nobody += kept[row] >= n_with_tokens;
+        int r = kept[row] < n_with_tokens ? give_last(j, index, step, spans[kept[row]], row) : 0;
         if (r)
             return r;
     }
@@ -218,7 +258,7 @@ static int join_kept_requests(struct build *b, size_t index, const struct reader
 }
 
 /* In the order of the spans with tokens; where there are too few rows for all, padding has none. */
-static int join_requests(struct build *b, size_t index, const struct reader_record *rec)
+static int join_requests(struct join *j, size_t index, const struct reader_record *rec)
 {
     const struct reader_step *step = rec->step;
     uint32_t n_rows = record_rows(rec), n_with_tokens = 0, n_real = 0, row = 0;
@@ -227,27 +267,27 @@ static int join_requests(struct build *b, size_t index, const struct reader_reco
         n_real += step->spans[i].n_tokens && !(step->spans[i].flags & DMI_SPAN_PADDING);
     }
     if (record_kept(rec))
-        return join_kept_requests(b, index, rec, n_with_tokens);
-    b->out->n_short += n_rows < n_real;
+        return join_kept_requests(j, index, rec, n_with_tokens);
+    j->n_short += n_rows < n_real;
     for (uint32_t i = 0; i < step->entry->n_spans && row < n_rows; i++) {
         bool has_row = step->spans[i].n_tokens &&
                        (n_rows >= n_with_tokens || !(step->spans[i].flags & DMI_SPAN_PADDING));
-        int r = has_row ? give_last(b, index, step, i, row) : 0;
+        int r = has_row ? give_last(j, index, step, i, row) : 0;
         if (r)
             return r;
         row += has_row;
     }
-    b->out->n_nobody += n_rows - row;
+    j->n_nobody += n_rows - row;
     return 0;
 }
 
-int join_record(struct build *b, size_t index)
+int join_record(struct join *j, size_t index)
 {
-    const struct reader_record *rec = reader_record(b->reader, index);
-    uint32_t meaning = reader_site(b->reader, rec->at.site)->row;
+    const struct reader_record *rec = reader_record(j->reader, index);
+    uint32_t meaning = reader_site(j->reader, rec->at.site)->row;
     if (rec->step && meaning == DMI_ROW_TOKEN)
-        return record_kept(rec) ? join_kept(b, index, rec) : join_tokens(b, index, rec);
+        return record_kept(rec) ? join_kept(j, index, rec) : join_tokens(j, index, rec);
     if (rec->step && meaning == DMI_ROW_REQUEST)
-        return join_requests(b, index, rec);
-    return join_forward(b, index, rec, meaning);
+        return join_requests(j, index, rec);
+    return join_forward(j, index, rec, meaning);
 }

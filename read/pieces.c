@@ -2,7 +2,6 @@
 #include "read/pieces.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <stdlib.h>
 
 static int order(const void *pa, const void *pb)
@@ -80,7 +79,7 @@ static void emit(struct piece *out, size_t *n_out, const struct piece *p, int64_
         last->first_row + last->n_rows == first)
         last->n_rows += (uint32_t)(end - from);
     else
-        out[(*n_out)++] = (struct piece){ p->record, first, (uint32_t)(end - from), from };
+        out[(*n_out)++] = (struct piece){ p->record, first, (uint32_t)(end - from), from, 0 };
 }
 
 static size_t sweep(const struct piece *pieces, size_t n, struct heap *h, struct piece *out)
@@ -106,7 +105,7 @@ static size_t sweep(const struct piece *pieces, size_t n, struct heap *h, struct
     return n_out;
 }
 
-static uint64_t rows_of(const struct piece *pieces, size_t n)
+uint64_t pieces_rows(const struct piece *pieces, size_t n)
 {
     uint64_t n_rows = 0;
     for (size_t i = 0; i < n; i++)
@@ -114,25 +113,178 @@ static uint64_t rows_of(const struct piece *pieces, size_t n)
     return n_rows;
 }
 
-int pieces_arrange(struct piece **pieces, size_t *n, uint64_t *n_superseded)
+/* ------------------------------------------------------------------------- what no longer counts */
+
+struct list {
+    struct piece *all;
+    size_t n, room, most;
+};
+
+static int add(struct list *l, const struct piece *p)
 {
-    if (*n < 2)
-        return 0;
-    qsort(*pieces, *n, sizeof **pieces, order);
-    if (!overlap(*pieces, *n))
-        return 0;
-    struct heap h = { .all = calloc(*n, sizeof *h.all) };
-    struct piece *out = calloc(2 * *n, sizeof *out); /* a piece ends, or another begins */
-    int r = h.all && out ? 0 : -ENOMEM;
-    if (!r) {
-        size_t n_out = sweep(*pieces, *n, &h, out);
-        *n_superseded += rows_of(*pieces, *n) - rows_of(out, n_out);
-        *n = n_out;
-        free(*pieces);
-        *pieces = out;
-        out = NULL;
+    if (l->n == l->most)
+        return -E2BIG;
+    if (l->n == l->room) {
+        size_t room = l->room ? 2 * l->room : 16;
+        struct piece *grown = realloc(l->all, room * sizeof *grown);
+        if (!grown)
+            return -ENOMEM;
+        l->all = grown;
+        l->room = room;
     }
-    free(out);
+    l->all[l->n++] = *p;
+    return 0;
+}
+
+/* The first of @out that ends after @at: they are in order and share no position. */
+static size_t find(const struct piece *out, size_t n, int64_t at)
+{
+    size_t low = 0, high = n;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        if (end_of(&out[mid]) <= at)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+static int add_flagged(struct list *l, const struct piece *p, int64_t from, int64_t end)
+{
+    const struct piece part = { p->record, p->first_row + (uint32_t)(from - p->position),
+                                (uint32_t)(end - from), from, PIECE_SUPERSEDED };
+    return from < end ? add(l, &part) : 0;
+}
+
+/* Adds the rows of @p that are not among those that count, @out. */
+static int add_rest(struct list *l, const struct piece *p, const struct piece *out, size_t n)
+{
+    int r = 0;
+    int64_t at = p->position;
+    for (size_t i = find(out, n, at); !r && i < n && out[i].position < end_of(p); i++) {
+        const struct piece *o = &out[i];
+        bool own = o->record == p->record &&
+                   o->first_row - p->first_row == (uint64_t)(o->position - p->position);
+        if (!own)
+            continue;
+        r = add_flagged(l, p, at, o->position);
+        at = end_of(o);
+    }
+    return r ? r : add_flagged(l, p, at, end_of(p));
+}
+
+/* ------------------------------------------------------------------------- all of it */
+
+/* Moves rejected pieces to the end. Return: how many are left before them. */
+static size_t set_aside(struct piece *pieces, size_t n)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (pieces[i].flags & PIECE_REJECTED)
+            continue;
+        struct piece p = pieces[kept];
+        pieces[kept++] = pieces[i];
+        pieces[i] = p;
+    }
+    return kept;
+}
+
+/* Those that count, into @l; then what no longer does. */
+static int resolve(struct list *l, const struct piece *pieces, size_t n, bool keep,
+                   uint64_t *n_superseded)
+{
+    struct heap h = { .all = calloc(n, sizeof *h.all) };
+    l->all = calloc(2 * n, sizeof *l->all); /* a piece ends, or another begins */
+    l->room = 2 * n;
+    int r = h.all && l->all ? 0 : -ENOMEM;
+    if (!r) {
+        l->n = sweep(pieces, n, &h, l->all);
+        *n_superseded += pieces_rows(pieces, n) - pieces_rows(l->all, l->n);
+    }
+    struct list rest = { .most = l->most };
+    for (size_t i = 0; !r && keep && i < n; i++)
+        r = add_rest(&rest, &pieces[i], l->all, l->n);
+    for (size_t i = 0; !r && i < rest.n; i++)
+        r = add(l, &rest.all[i]);
+    free(rest.all);
     free(h.all);
     return r;
+}
+
+/* Adds the rows of a piece, each by itself. */
+static int add_rows(struct list *l, const struct piece *p)
+{
+    int r = 0;
+    for (uint32_t i = 0; !r && i < p->n_rows; i++) {
+        const struct piece row = { p->record, p->first_row + i, 1, p->position + i, p->flags };
+        r = add(l, &row);
+    }
+    return r;
+}
+
+/* Where pieces share positions, their rows must alternate: such pieces are cut into rows. @pieces: in order. */
+static int alternate(struct piece **pieces, size_t *n, size_t most)
+{
+    struct list l = { .most = most };
+    int r = 0;
+    for (size_t i = 0, end; !r && i < *n; i = end) {
+        int64_t last = end_of(&(*pieces)[i]);
+        for (end = i + 1; end < *n && (*pieces)[end].position < last; end++)
+            last = end_of(&(*pieces)[end]) > last ? end_of(&(*pieces)[end]) : last;
+        for (size_t k = i; !r && k < end; k++)
+            r = end == i + 1 ? add(&l, &(*pieces)[k]) : add_rows(&l, &(*pieces)[k]);
+    }
+    if (r) {
+        free(l.all);
+        return r;
+    }
+    free(*pieces);
+    *pieces = l.all;
+    *n = l.n;
+    if (*n)
+        qsort(*pieces, *n, sizeof **pieces, order);
+    return 0;
+}
+
+int pieces_arrange(struct piece **pieces, size_t *n, size_t most, bool keep, uint64_t *n_superseded)
+{
+    size_t n_counting = set_aside(*pieces, *n);
+    if (n_counting > 1)
+        qsort(*pieces, n_counting, sizeof **pieces, order);
+    struct list l = { .most = most };
+    int r = 0;
+    if (overlap(*pieces, n_counting)) {
+        r = resolve(&l, *pieces, n_counting, keep, n_superseded);
+        for (size_t i = n_counting; !r && i < *n; i++)
+            r = add(&l, &(*pieces)[i]);
+        if (!r) {
+            free(*pieces);
+            *pieces = l.all;
+            *n = l.n;
+            l.all = NULL;
+        }
+        free(l.all);
+    }
+    if (!r && *n > 1)
+        qsort(*pieces, *n, sizeof **pieces, order);
+    return !r && overlap(*pieces, *n) ? alternate(pieces, n, most) : r;
+}
+
+uint64_t pieces_clip(struct piece *pieces, size_t *n, int64_t first, int64_t end)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < *n; i++) {
+        struct piece p = pieces[i];
+        int64_t from = p.position > first ? p.position : first;
+        int64_t to = end_of(&p) < end ? end_of(&p) : end;
+        if (p.position < 0 || from >= to)
+            continue;
+        p.first_row += (uint32_t)(from - p.position);
+        p.position = from;
+        p.n_rows = (uint32_t)(to - from);
+        pieces[kept++] = p;
+    }
+    *n = kept;
+    return pieces_rows(pieces, kept);
 }

@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "read/requests.h"
 
+#include "read/join.h"
+#include "read/record.h"
+
+#include <dmi/dtype.h>
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,13 +26,89 @@ static struct request *find(struct requests *out, const char *id, size_t n_id)
         out->room = room;
     }
     *index = out->n;
-    out->all[out->n] = (struct request){ .id = id, .n_id = n_id };
+    out->all[out->n] = (struct request){
+        .id = id, .n_id = n_id, .n_prompt = -1, .step = SIZE_MAX, .last_record = SIZE_MAX
+    };
     return &out->all[out->n++];
 }
 
-static int take_span(struct requests *out, const struct reader_step *step, uint32_t i)
+/* ------------------------------------------------------------------------- one span */
+
+/* Rows that count, and after which of the span's the last of them comes. */
+static void accepted_rows(const struct reader_step *step, uint32_t i, uint64_t *n, uint32_t *end)
+{
+    const struct reader_outcome *o = reader_outcome_of(step, i);
+    uint32_t n_tokens = step->spans[i].n_tokens, part;
+    *n = 0;
+    *end = 0;
+    for (uint32_t t = 0; t < n_tokens; t += part) {
+        bool holds = reader_outcome_has(o, t, &part);
+        part = part < n_tokens - t ? part : n_tokens - t;
+        *n += holds ? part : 0;
+        *end = holds ? t + part : *end;
+    }
+}
+
+static void begin_step(struct request *r, size_t step)
+{
+    if (r->step == step)
+        return;
+    if (r->ended) { /* the id came back: another request, or one that goes on */
+        r->ended = r->decoded = r->decodes = r->resumes = false;
+        r->firm = r->now = 0;
+        r->state = REQUEST_RUNNING;
+    }
+    r->step = step;
+    r->firm = r->now;
+    r->decoded = r->decodes;
+    r->decodes = false;
+    r->n_steps++;
+}
+
+/* Where generation begins: as said, the first time; else where the first step decodes. */
+static void take_prompt(struct request *r, const struct dmi_span_entry *span)
+{
+    bool decodes = span->phase == DMI_PHASE_DECODE || span->phase == DMI_PHASE_DRAFT;
+    if (span->n_prompt && !r->prompt_is_said) {
+        r->n_prompt = span->n_prompt;
+        r->prompt_is_said = true;
+    } else if (decodes && r->n_prompt < 0 && span->n_tokens) {
+        r->n_prompt = span->first_position;
+    }
+    r->decodes |= decodes;
+}
+
+/*
+ * Preempted: it computes positions that it had, or comes as prefill after it decoded. Drafts of which nothing is said may
+ * have been rejected: to compute their positions again says nothing.
+ */
+static void take_place(struct request *r, const struct dmi_span_entry *span, uint32_t n_holds,
+                       bool sure)
+{
+    bool back = span->first_position < r->firm ||
+                (span->phase == DMI_PHASE_PREFILL && r->decoded && r->firm);
+    int64_t end = span->first_position + (int64_t)n_holds; /* fits: the reader has checked it */
+    int64_t now = sure ? end : span->first_position;
+    if (!span->n_tokens)
+        return;
+    if (back) {
+        r->n_preemptions++;
+        r->resumes = true;
+        r->firm = 0; /* once a step */
+        r->decoded = false;
+        r->now = now;
+    }
+    r->now = now > r->now ? now : r->now;
+    r->end = end > r->end ? end : r->end;
+    if (r->now >= r->end)
+        r->resumes = false;
+}
+
+static int take_span(struct requests *out, const struct reader_step *step, size_t s, uint32_t i)
 {
     const struct dmi_span_entry *span = &step->spans[i];
+    uint32_t *of = &out->of_span[out->first_span[s] + i];
+    *of = UINT32_MAX;
     if (span->flags & DMI_SPAN_PADDING)
         return 0;
     size_t n_id;
@@ -35,35 +116,85 @@ static int take_span(struct requests *out, const struct reader_step *step, uint3
     struct request *r = find(out, id, n_id);
     if (!r)
         return -ENOMEM;
-    int64_t end;
-    if (__builtin_add_overflow(span->first_position, (int64_t)span->n_tokens, &end))
-        end = INT64_MAX;
-    r->n_steps++;
+    *of = (uint32_t)(r - out->all);
+    uint64_t n_accepted;
+    uint32_t n_holds;
+    accepted_rows(step, i, &n_accepted, &n_holds);
+    begin_step(r, s);
+    take_prompt(r, span);
+    take_place(r, span, n_holds,
+               span->phase != DMI_PHASE_DRAFT || reader_outcome_of(step, i) != NULL);
     r->n_tokens[span->phase <= DMI_PHASE_DRAFT ? span->phase : DMI_PHASE_UNKNOWN] += span->n_tokens;
     r->n_cached += span->n_cached;
-    r->end = end > r->end ? end : r->end;
+    r->n_rejected += span->n_tokens - n_accepted;
+    r->state = r->resumes ? REQUEST_PREEMPTED : REQUEST_RUNNING;
+    if (span->flags & DMI_SPAN_LAST) {
+        r->ended = true;
+        r->reason = DMI_END_UNKNOWN;
+    }
     out->n_computed += span->n_tokens;
     out->n_cached += span->n_cached;
+    out->n_rejected += span->n_tokens - n_accepted;
     return 0;
+}
+
+/* ------------------------------------------------------------------------- all of them */
+
+/* Ends before step @s, from the @next one on. */
+static int take_ends(struct requests *out, const struct reader *reader, size_t s, size_t *next)
+{
+    for (; *next < reader_n_ends(reader) && reader_end(reader, *next)->after <= s; ++*next) {
+        const struct reader_end *end = reader_end(reader, *next);
+        struct request *r = find(out, end->id, end->n_id);
+        if (!r)
+            return -ENOMEM;
+        r->ended = true;
+        r->reason = end->reason;
+    }
+    return 0;
+}
+
+static int prepare(const struct reader *reader, struct requests *out)
+{
+    size_t n_steps = reader_n_steps(reader), n_spans = 0;
+    *out = (struct requests){ 0 };
+    out->first_span = calloc(n_steps + 1, sizeof *out->first_span);
+    for (size_t s = 0; out->first_span && s < n_steps; s++) {
+        out->first_span[s] = n_spans;
+        n_spans += reader_step(reader, s)->entry->n_spans;
+    }
+    out->of_span = calloc(n_spans + 1, sizeof *out->of_span);
+    return out->first_span && out->of_span ? 0 : -ENOMEM;
 }
 
 int requests_build(const struct reader *reader, struct requests *out)
 {
-    *out = (struct requests){ 0 };
-    for (size_t s = 0; s < reader_n_steps(reader); s++) {
+    size_t next = 0;
+    int r = prepare(reader, out);
+    for (size_t s = 0; !r && s < reader_n_steps(reader); s++) {
         const struct reader_step *step = reader_step(reader, s);
-        for (uint32_t i = 0; i < step->entry->n_spans; i++)
-            if (take_span(out, step, i)) {
-                requests_deinit(out);
-                return -ENOMEM;
-            }
+        r = take_ends(out, reader, s, &next);
+        for (uint32_t i = 0; !r && i < step->entry->n_spans; i++)
+            r = take_span(out, step, s, i);
     }
+    if (!r)
+        r = take_ends(out, reader, SIZE_MAX, &next);
+    if (r) {
+        requests_deinit(out);
+        return r;
+    }
+    for (size_t i = 0; i < out->n; i++)
+        if (out->all[i].ended)
+            out->all[i].state =
+                out->all[i].reason == DMI_END_ABORTED ? REQUEST_ABORTED : REQUEST_FINISHED;
     return 0;
 }
 
 void requests_deinit(struct requests *requests)
 {
     free(requests->all);
+    free(requests->first_span);
+    free(requests->of_span);
     map_deinit(&requests->by_id);
     *requests = (struct requests){ 0 };
 }
@@ -80,4 +211,71 @@ uint64_t request_computed(const struct request *r)
     for (size_t phase = 0; phase <= DMI_PHASE_DRAFT; phase++)
         n += r->n_tokens[phase];
     return n;
+}
+
+uint64_t request_generated(const struct request *r)
+{
+    return r->n_prompt >= 0 && r->end > r->n_prompt ? (uint64_t)(r->end - r->n_prompt) : 0;
+}
+
+struct range request_tokens(const struct request *r, enum token_kind kind)
+{
+    struct range none = { 0, 0 };
+    switch (kind) {
+    case TOKENS_PROMPT: return r->n_prompt < 0 ? none : (struct range){ 0, r->n_prompt };
+    case TOKENS_GENERATED: return r->n_prompt < 0 ? none : (struct range){ r->n_prompt, INT64_MAX };
+    case TOKENS_LAST: return (struct range){ r->end - 1, r->end };
+    default: return none;
+    }
+}
+
+const char *request_state_name(enum request_state state)
+{
+    static const char *const names[] = { "running", "finished", "aborted", "preempted" };
+    return names[state];
+}
+
+const char *request_reason_name(uint32_t reason)
+{
+    static const char *const names[] = { "unknown", "stop", "length", "aborted" };
+    return reason <= DMI_END_ABORTED ? names[reason] : names[0];
+}
+
+/* ------------------------------------------------------------------------- what they cost */
+
+struct costs {
+    const struct reader *reader;
+    struct requests *requests;
+};
+
+static int add_cost(void *ctx, const struct part *part)
+{
+    const struct costs *costs = ctx;
+    const struct requests *out = costs->requests;
+    const struct reader_record *rec = reader_record(costs->reader, part->record);
+    size_t step = (size_t)(rec->step - reader_step(costs->reader, 0));
+    uint32_t owner =
+        part->span == UINT32_MAX ? UINT32_MAX : out->of_span[out->first_span[step] + part->span];
+    if (owner == UINT32_MAX)
+        return 0;
+    struct request *r = &out->all[owner];
+    uint64_t n = part->n_rows * record_width(rec) * dmi_dtype_bytes(rec->at.dtype);
+    r->n_records += r->last_record != part->record;
+    r->last_record = part->record;
+    r->n_rows += part->n_rows;
+    r->n_bytes += n;
+    r->n_stored += rec->at.n_bytes ? rec->n_stored * (double)n / (double)rec->at.n_bytes : 0;
+    return 0;
+}
+
+int requests_add_costs(const struct reader *reader, struct requests *requests)
+{
+    struct costs costs = { reader, requests };
+    struct join j = { .reader = reader, .by_request = true, .add = add_cost, .ctx = &costs };
+    int r = join_init(&j);
+    for (size_t i = 0; !r && i < reader_n_records(reader); i++)
+        if (reader_record(reader, i)->step)
+            r = join_record(&j, i);
+    join_deinit(&j);
+    return r;
 }

@@ -1,15 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "read/tensors_private.h"
+#include "read/tensors.h"
 
 #include "core/cleanup.h"
 #include "read/map.h"
 #include "read/record.h"
+#include "read/requests.h"
 #include "read/utf8.h"
 #include "storage/hash.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+struct build {
+    const struct reader *reader;
+    const struct sites *sites;
+    const struct selection *select; /* NULL: all */
+    struct tensors *out;
+    size_t *slots; /* hash table of index + 1 */
+    size_t n_slots;
+};
 
 /* ------------------------------------------------------------------------- names */
 
@@ -166,16 +176,23 @@ static void take_shape(struct tensor *t, const struct reader_record *rec)
     }
 }
 
-int tensors_add(struct build *b, size_t index, const char *request, size_t n_request,
-                uint32_t first_row, uint32_t n_rows, int64_t position)
+/* Adds rows to the tensor of their request. */
+static int add_part(void *ctx, const struct part *part)
 {
-    if (!wants_request(b->query->select, request, n_request))
+    struct build *b = ctx;
+    const struct selection *select = b->select;
+    if (!wants_request(select, part->request, part->n_request))
         return 0;
+    if (part->rejected) {
+        b->out->n_rejected += part->n_rows;
+        if (!select || !select->rejected)
+            return 0;
+    }
     if (b->out->n > TENSORS_MAX || b->out->n_pieces > TENSORS_MAX_PIECES)
         return -E2BIG;
-    const struct reader_record *rec = reader_record(b->reader, index);
-    struct tensor *t =
-        find_tensor(b, request, n_request, reader_site(b->reader, rec->at.site), rec->at.layer);
+    const struct reader_record *rec = reader_record(b->reader, part->record);
+    struct tensor *t = find_tensor(b, part->request, part->n_request,
+                                   reader_site(b->reader, rec->at.site), rec->at.layer);
     if (!t)
         return -ENOMEM;
     take_shape(t, rec);
@@ -187,8 +204,10 @@ int tensors_add(struct build *b, size_t index, const char *request, size_t n_req
         t->pieces = grown;
         t->room = room;
     }
-    t->pieces[t->n_pieces++] = (struct piece){ index, first_row, n_rows, position };
-    t->n_rows += n_rows;
+    t->pieces[t->n_pieces++] =
+        (struct piece){ part->record, part->first_row, part->n_rows, part->position,
+                        part->rejected ? PIECE_REJECTED : 0 };
+    t->n_rows += part->n_rows;
     b->out->n_pieces++;
     return 0;
 }
@@ -282,7 +301,8 @@ static void drop_unwanted(struct tensors *out, const struct selection *select)
 {
     size_t kept = 0;
     for (size_t i = 0; i < out->n; i++) {
-        if (selection_wants(select, &out->all[i])) {
+        bool empty = select && select->tokens && !out->all[i].n_pieces;
+        if (!empty && selection_wants(select, &out->all[i])) {
             out->all[kept++] = out->all[i];
             continue;
         }
@@ -293,23 +313,42 @@ static void drop_unwanted(struct tensors *out, const struct selection *select)
     out->n = kept;
 }
 
-static int arrange(struct tensors *out, struct tensor *t)
+static int arrange(struct tensors *out, struct tensor *t, const struct selection *select)
 {
-    uint64_t n_superseded = 0;
     size_t n = t->n_pieces;
-    int r = pieces_arrange(&t->pieces, &t->n_pieces, &n_superseded);
+    int r = pieces_arrange(&t->pieces, &t->n_pieces, TENSORS_MAX_PIECES,
+                           select && select->superseded, &out->n_superseded);
     out->n_pieces += t->n_pieces - n;
-    t->n_rows -= n_superseded;
-    out->n_superseded += n_superseded;
+    t->room = t->n_pieces;
+    t->n_rows = pieces_rows(t->pieces, t->n_pieces);
     return r;
 }
 
-static int put_in_order(struct tensors *out, const struct selection *select)
+/* Leaves the tokens that are selected. */
+static void clip(struct tensors *out, struct tensor *t, const struct requests *requests,
+                 const struct selection *select)
+{
+    struct range range = select->positions;
+    size_t n = t->n_pieces;
+    if (select->tokens != TOKENS_RANGE) {
+        const struct request *q =
+            t->request ? requests_find(requests, t->request, t->n_request) : NULL;
+        range = q ? request_tokens(q, select->tokens) : (struct range){ 0, 0 };
+    }
+    t->n_rows = pieces_clip(t->pieces, &t->n_pieces, range.first, range.end);
+    out->n_pieces -= n - t->n_pieces;
+}
+
+static int put_in_order(struct tensors *out, const struct requests *requests,
+                        const struct selection *select)
 {
     int r = 0;
-    for (size_t i = 0; !r && i < out->n; i++)
+    for (size_t i = 0; !r && i < out->n; i++) {
         if (out->all[i].request)
-            r = arrange(out, &out->all[i]);
+            r = arrange(out, &out->all[i], select);
+        if (!r && select && select->tokens)
+            clip(out, &out->all[i], requests, select);
+    }
     if (out->n)
         qsort(out->all, out->n, sizeof *out->all, tensor_order);
     if (!r)
@@ -319,23 +358,41 @@ static int put_in_order(struct tensors *out, const struct selection *select)
     return r;
 }
 
+/* The rows of all records that are wanted, to their tensors. */
+static int join_all(struct join *j, struct build *b)
+{
+    int r = join_init(j);
+    for (size_t i = 0; !r && i < reader_n_records(b->reader); i++) {
+        const struct dmi_record *at = &reader_record(b->reader, i)->at;
+        if (selection_wants_record(b->select, reader_site(b->reader, at->site), at->layer))
+            r = join_record(j, i);
+    }
+    b->out->n_short = j->n_short;
+    b->out->n_nobody = j->n_nobody;
+    join_deinit(j);
+    return r;
+}
+
 int tensors_build(struct err *err, const struct reader *reader, const struct sites *sites,
                   const struct tensors_query *query, struct tensors *out)
 {
-    const struct dmi_counters *counters = reader_run(reader)->counters;
-    bool named =
-        reader_n_steps(reader) || (counters && counters->steps); /* also where none is selected */
-    *out = (struct tensors){ .by_request = named };
-    struct build b = { .reader = reader, .sites = sites, .query = query, .out = out };
-    int r = out->by_request ? 0 : join_forwards(&b);
-    for (size_t i = 0; !r && i < reader_n_records(reader); i++) {
-        const struct dmi_record *at = &reader_record(reader, i)->at;
-        if (selection_wants_record(query->select, reader_site(reader, at->site), at->layer))
-            r = join_record(&b, i);
-    }
+    const struct selection *select = query->select;
+    *out = (struct tensors){ .by_request = join_is_by_request(reader) };
+    struct build b = { .reader = reader, .sites = sites, .select = select, .out = out };
+    struct join j = { .reader = reader,
+                      .by_request = out->by_request,
+                      .implied = query->implied,
+                      .alias = query->alias,
+                      .add = add_part,
+                      .ctx = &b };
+    _cleanup_(requests_deinit) struct requests requests = { 0 };
+    int r = 0;
+    if (select && select->tokens > TOKENS_RANGE)
+        r = requests_build(reader, &requests);
     if (!r)
-        r = put_in_order(out, query->select);
-    free(b.forwards);
+        r = join_all(&j, &b);
+    if (!r)
+        r = put_in_order(out, &requests, select);
     free(b.slots);
     if (r)
         tensors_deinit(out);

@@ -7,7 +7,9 @@
 #ifndef READ_TENSORS_H
 #define READ_TENSORS_H
 
+#include "read/join.h"
 #include "read/pieces.h"
+#include "read/range.h"
 #include "read/sites.h"
 #include "storage/reader.h"
 #include "storage/text.h"
@@ -40,34 +42,21 @@ struct tensors {
     size_t n_pieces;       /* of all */
     uint64_t n_short;      /* records with fewer rows than their step says */
     uint64_t n_nobody;     /* rows that belong to no request (padding) */
-    uint64_t n_superseded; /* rows whose position a later record has too: they are left out */
+    uint64_t n_superseded; /* rows whose position a later record has too */
+    uint64_t n_rejected;   /* rows whose drafts were rejected */
     bool by_request;       /* the run has step metadata */
 };
 
-/* A captured request that goes by another name in what it is compared with. */
-struct alias {
-    const char *id; /* NULL: none */
-    size_t n_id;
-    const char *name;
-};
-
-struct range {
-    int64_t first, end; /* end: after the last */
-};
-
-/* Whether @v lies in it. */
-static inline bool range_has(const struct range *range, int64_t v)
-{
-    return v >= range->first && v < range->end;
-}
-
-/* Which tensors are wanted; a zeroed one wants all. */
+/* Which tensors are wanted, and which rows of them; a zeroed one wants all that count. */
 struct selection {
     const char *site;    /* a site's name, SITE.LAYER or REQUEST/SITE.LAYER; NULL: all */
     const char *request; /* NULL: all; tensors without a request belong to every one */
     size_t n_request;
     struct range layers;
     bool by_layer; /* else every layer */
+    enum token_kind tokens;
+    struct range positions;    /* TOKENS_RANGE */
+    bool rejected, superseded; /* these rows too, flagged */
 };
 
 /* More than that is more than any program can use, and what a small hostile file can claim. */

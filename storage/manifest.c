@@ -41,6 +41,12 @@ static void add_site(struct text *t, const struct dmi_site *s, uint32_t id)
     text_json(t, s->kernel);
     text_printf(t, ", \"note\": ");
     text_json(t, s->note);
+    if (s->shard == DMI_SHARD_DIM)
+        text_printf(t, ", \"shard\": {\"dim\": %u, \"over\": \"%s\"}", s->shard_dim,
+                    dmi_axis_name(s->shard_axis));
+    else if (s->shard == DMI_SHARD_SUM)
+        text_printf(t, ", \"shard\": {\"sum\": true, \"over\": \"%s\"}",
+                    dmi_axis_name(s->shard_axis));
     text_printf(t, "}");
 }
 
@@ -133,31 +139,53 @@ static int copy_of(const char *s, char **out)
     return 0;
 }
 
-int manifest_add_problem(struct manifest *m, const char *site, const char *reason,
-                         const char *sentence)
+/* The entry of a problem, a new one where there is none. NULL: no memory, or too many of them. */
+static struct manifest_problem *problem_of(struct manifest *m, const char *site, const char *reason,
+                                           const char *sentence, int *failed)
 {
+    *failed = 0;
     for (size_t i = 0; i < m->n_problems; i++) {
         struct manifest_problem *p = &m->problems[i];
-        if (same(p->site, site) && same(p->reason, reason) && same(p->sentence, sentence)) {
-            p->n++;
-            return 0;
-        }
+        if (same(p->site, site) && same(p->reason, reason) && same(p->sentence, sentence))
+            return p;
     }
     if (m->n_problems == MAX_PROBLEMS)
-        return 0;
+        return NULL;
+    *failed = -ENOMEM;
     struct manifest_problem *grown = realloc(m->problems, (m->n_problems + 1) * sizeof *grown);
     if (!grown)
-        return -ENOMEM;
+        return NULL;
     m->problems = grown;
-    struct manifest_problem p = { .n = 1 };
+    struct manifest_problem p = { 0 };
     if (copy_of(site, &p.site) || copy_of(reason, &p.reason) || copy_of(sentence, &p.sentence)) {
         free(p.site);
         free(p.reason);
         free(p.sentence);
-        return -ENOMEM;
+        return NULL;
     }
-    m->problems[m->n_problems++] = p;
-    return 0;
+    *failed = 0;
+    m->problems[m->n_problems] = p;
+    return &m->problems[m->n_problems++];
+}
+
+int manifest_add_problem(struct manifest *m, const char *site, const char *reason,
+                         const char *sentence)
+{
+    int r;
+    struct manifest_problem *p = problem_of(m, site, reason, sentence, &r);
+    if (p)
+        p->n++;
+    return r;
+}
+
+int manifest_set_problem(struct manifest *m, const char *reason, const char *sentence,
+                         uint64_t times)
+{
+    int r = 0;
+    struct manifest_problem *p = times ? problem_of(m, NULL, reason, sentence, &r) : NULL;
+    if (p)
+        p->n = times;
+    return r;
 }
 
 void manifest_deinit(struct manifest *m)

@@ -56,6 +56,10 @@ void manifest_write(struct text *text, const struct manifest *manifest);
 int manifest_add_problem(struct manifest *manifest, const char *site, const char *reason,
                          const char *sentence);
 
+/* A problem that somebody else counts: how often so far. Nothing where that is 0. Return: 0 or -ENOMEM. */
+int manifest_set_problem(struct manifest *manifest, const char *reason, const char *sentence,
+                         uint64_t times);
+
 /* Frees all that it owns. */
 void manifest_deinit(struct manifest *manifest);
 

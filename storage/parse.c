@@ -223,6 +223,59 @@ int parse_step(uint8_t *meta, uint64_t n_left, uint64_t *n_bytes, const char **w
     return 0;
 }
 
+/* ------------------------------------------------------------------------- outcomes */
+
+void parse_outcomes(const uint8_t *meta, uint64_t n_meta, struct outcomes_view *out,
+                    const char **wrong)
+{
+    struct dmi_outcomes_head head;
+    *out = (struct outcomes_view){ 0 };
+    *wrong = "its tables lie outside of the metadata";
+    if (n_meta < sizeof head)
+        return;
+    memcpy(&head, meta, sizeof head);
+    uint64_t n_entries = (uint64_t)head.n_entries * head.entry_bytes;
+    if (head.entry_bytes < sizeof(struct dmi_outcome) || head.entry_bytes % DMI_CHUNK_ALIGN ||
+        n_entries > n_meta - sizeof head || head.n_string_bytes > n_meta - sizeof head - n_entries)
+        return;
+    *wrong = NULL;
+    *out = (struct outcomes_view){ .n = head.n_entries,
+                                   .entry_bytes = head.entry_bytes,
+                                   .n_string_bytes = head.n_string_bytes,
+                                   .entries = meta + sizeof head,
+                                   .strings = meta + sizeof head + n_entries };
+}
+
+static bool ascends(const uint8_t *list, uint32_t n)
+{
+    uint32_t before = 0, row;
+    for (uint32_t i = 0; i < n; i++, before = row) {
+        memcpy(&row, list + (uint64_t)i * sizeof row, sizeof row);
+        if (i && row <= before)
+            return false;
+    }
+    return true;
+}
+
+const char *parse_outcome(const struct outcomes_view *v, uint32_t i, struct dmi_outcome *at,
+                          const uint8_t **list, const char **id)
+{
+    memcpy(at, v->entries + (uint64_t)i * v->entry_bytes, sizeof *at);
+    *list = NULL;
+    *id = (const char *)v->strings + at->id_offset;
+    if (at->reserved)
+        return "a reserved field of an outcome is not 0";
+    if (at->id_bytes > DMI_MAX_ID || !inside(at->id_offset, at->id_bytes, 0, v->n_string_bytes))
+        return "an outcome's text lies outside of its strings";
+    if (!(at->flags & DMI_OUTCOME_ACCEPTED) || at->accepted == DMI_OUTCOME_FIRST)
+        return NULL;
+    if (at->accepted > v->n_string_bytes ||
+        at->n_accepted > (v->n_string_bytes - at->accepted) / sizeof(uint32_t))
+        return "an outcome's rows lie outside of its strings";
+    *list = v->strings + at->accepted;
+    return ascends(*list, at->n_accepted) ? NULL : "an outcome's rows do not ascend";
+}
+
 /* ------------------------------------------------------------------------- footer */
 
 static bool follows(const struct dmi_footer_entry *a, const struct dmi_footer_entry *b)

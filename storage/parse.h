@@ -40,6 +40,24 @@ uint32_t parse_planes(const struct records_view *view, uint32_t g);
  */
 int parse_step(uint8_t *meta, uint64_t n_left, uint64_t *n_bytes, const char **wrong);
 
+struct outcomes_view {
+    uint32_t n, entry_bytes, n_string_bytes;
+    const uint8_t *entries, *strings;
+};
+
+/* The tables of an OUTCOMES chunk. *@wrong: NULL or what contradicts what. */
+void parse_outcomes(const uint8_t *meta, uint64_t n_meta, struct outcomes_view *out,
+                    const char **wrong);
+
+/**
+ * parse_outcome() - entry @i
+ * @list: gets the list of accepted rows (at->n_accepted times u32, not aligned), NULL where they are the first ones
+ * @id: gets the request's id, at->id_bytes bytes
+ * Return: NULL, or what contradicts what. The step is not looked at.
+ */
+const char *parse_outcome(const struct outcomes_view *view, uint32_t i, struct dmi_outcome *at,
+                          const uint8_t **list, const char **id);
+
 struct footer_view {
     struct dmi_footer head;
     const struct dmi_footer_chunk *chunks;

@@ -190,6 +190,7 @@ static int read_structure(struct err *err, struct reader *r)
     r->judging = false;
     r->run.path = r->path;
     r->run.n_segments = r->n_segments;
+    r->run.n_runs = 1;
     return res ? err_set_errno(err, -res, "cannot read %s", r->path) : 0;
 }
 
@@ -249,6 +250,8 @@ static int open_run(struct err *err, const char *path, bool distrust, struct rea
         res = open_lone(err, r, path);
     else if (!(res = reader_find_run(err, path, &r->path)))
         res = open_folder(err, r);
+    else if (res == -ENOTUNIQ)
+        return reader_open_ranks(err, path, out);
     if (!res)
         res = read_structure(err, r);
     for (int again = 0; !res && again < 3 && closed_meanwhile(r); again++)
@@ -320,6 +323,8 @@ static void forget_files(struct reader *r)
 
 int reader_refresh(struct err *err, struct reader *r)
 {
+    if (r->ranks)
+        return reader_refresh_ranks(err, r);
     reader_free_selection(r);
     free(r->blocks);
     r->blocks = NULL;
@@ -340,19 +345,19 @@ void reader_close(struct reader *r)
 {
     if (!r)
         return;
+    reader_free_ranks(r);
     reader_close_files(r);
     reader_free_selection(r);
     reader_free_query(r);
     for (size_t i = 0; i < r->n_segments; i++)
         reader_free_chunks(r, &r->segments[i]);
-    for (size_t i = 0; i < r->n_notes; i++) {
-        free((char *)(uintptr_t)r->notes[i].finding.file);
-        free((char *)(uintptr_t)r->notes[i].finding.text);
-    }
+    reader_forget_all(r);
     free(r->notes);
     free(r->segments);
     free(r->records);
     free(r->steps);
+    free(r->outcomes);
+    free(r->ends);
     free(r->kept);
     free(r->found);
     free(r->counters);

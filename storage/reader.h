@@ -22,10 +22,29 @@
 
 struct reader;
 
+/* Which rows of a span were accepted. */
+struct reader_outcome {
+    struct dmi_outcome at; /* checked against its step */
+    const uint8_t *list;   /* private */
+    const char *id;        /* private */
+    size_t step, place;    /* private */
+};
+
 struct reader_step {
     const struct dmi_step_entry *entry;
-    const struct dmi_span_entry *spans; /* entry->n_spans; offsets checked */
-    uint64_t place;                     /* sequence number of its chunk */
+    const struct dmi_span_entry *spans;    /* entry->n_spans; offsets checked */
+    uint64_t place;                        /* sequence number of its chunk */
+    const struct reader_outcome *outcomes; /* by span; see reader_outcome_of() */
+    size_t n_outcomes;
+};
+
+/* A request ended. */
+struct reader_end {
+    const char *id; /* any bytes */
+    size_t n_id;
+    uint32_t reason; /* enum dmi_end, or a number that is none */
+    uint64_t time_ns;
+    size_t after; /* how many of the steps selected came before it */
 };
 
 struct reader_record {
@@ -52,6 +71,14 @@ enum reader_state {
     READER_KILLED = 2,  /* it ended without closing */
 };
 
+/* One of several runs that are read as one. */
+struct reader_rank {
+    const char *path, *uuid;
+    enum reader_state state;
+    bool known;       /* its steps say which rank it is; else nothing was captured in it */
+    int32_t ranks[8]; /* of its first step, as in dmi_step_entry */
+};
+
 struct reader_run {
     const char *path; /* of the folder, or of a lone segment */
     enum reader_state state;
@@ -63,6 +90,8 @@ struct reader_run {
     size_t n_conventions, n_absent;
     const struct reader_problem *problems;
     size_t n_problems;
+    size_t n_runs;                   /* that are joined; 1: this is one run */
+    const struct reader_rank *ranks; /* n_runs of them, NULL where n_runs is 1 */
     size_t n_segments;
     uint64_t n_file_bytes;               /* of all segments */
     uint64_t n_torn;                     /* bytes of a torn tail */
@@ -82,9 +111,11 @@ struct reader_finding {
 
 /**
  * reader_open_index() - the structure of a run: sites, sums, and where records are
- * @path: a run's folder, a folder that holds exactly one, or a single segment file
+ * @path: a run's folder, a folder that holds exactly one or those of one command's ranks, or a single segment file
  *
- * Closed segments are known by their footers, the others by walking over their chunks. There are no records and
+ * The runs of ranks are read as one: they have the same job, and their steps say different ranks (or nothing was captured
+ * in them). Their steps are joined by the engine's number, their records by step, site, layer and occurrence, as the
+ * sites' shards say; docs/format.md 8. Closed segments are known by their footers, the others by walking over their chunks. There are no records and
  * no steps before reader_select(). Damage does not make it fail: see reader_finding(). It fails where there is no
  * run, there are several, or nothing in them can be read. Return: 0 or -errno with a sentence in @err; -ENOTSUP:
  * the run has another format version, which the sentence names.
@@ -112,6 +143,13 @@ int reader_select(struct err *err, struct reader *reader, const struct reader_qu
  */
 int reader_refresh(struct err *err, struct reader *reader);
 
+/**
+ * reader_only_ranks() - of runs that are joined, look only at those with these ranks, from the next reader_select() on
+ * @ranks: by enum dmi_axis; below 0: any. What is divided over an axis of which one rank is left is not joined
+ * Return: how many runs are left; of a run that is not joined 1 if its steps say these ranks, else 0.
+ */
+size_t reader_only_ranks(struct reader *reader, const int32_t ranks[DMI_AXIS_COUNT]);
+
 /* Frees the reader and all that it handed out. Accepts NULL. */
 void reader_close(struct reader *reader);
 /* For _cleanup_. */
@@ -132,6 +170,20 @@ const struct reader_record *reader_record(const struct reader *reader, size_t i)
 /* Those selected, in order of their sequence. */
 size_t reader_n_steps(const struct reader *reader);
 const struct reader_step *reader_step(const struct reader *reader, size_t i);
+
+/* What was said of a span's rows; NULL: nothing, all of them count. */
+const struct reader_outcome *reader_outcome_of(const struct reader_step *step, uint32_t span);
+
+/**
+ * reader_outcome_has() - whether a span's row @token counts
+ * @outcome: NULL: nothing was said
+ * @n: gets how many rows from it on have the same fate, at least; UINT32_MAX: all that follow
+ */
+bool reader_outcome_has(const struct reader_outcome *outcome, uint32_t token, uint32_t *n);
+
+/* Requests that ended, in the order of the steps. DMI_SPAN_LAST says it too, and is not among them. */
+size_t reader_n_ends(const struct reader *reader);
+const struct reader_end *reader_end(const struct reader *reader, size_t i);
 
 /* A span's request id, which may hold any byte. */
 const char *reader_span_id(const struct reader_step *step, uint32_t span, size_t *n_bytes);

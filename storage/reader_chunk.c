@@ -206,12 +206,27 @@ int reader_load_steps(struct reader *r, struct reader_segment *s, struct reader_
     return res;
 }
 
+int reader_load_outcomes(struct reader *r, struct reader_segment *s, struct reader_chunk *c,
+                         const char **wrong)
+{
+    *wrong = NULL;
+    if (c->outcome_bytes)
+        return 0;
+    struct dmi_chunk_header h;
+    uint8_t *bytes = NULL;
+    int res = read_chunk(r, s, c, &h, &bytes, wrong);
+    if (!res)
+        res = reader_take_outcomes(c, h.n_meta, bytes, wrong);
+    return res ? res : *wrong ? -EBADMSG : 0;
+}
+
 void reader_free_chunks(struct reader *r, struct reader_segment *s)
 {
     for (size_t i = 0; i < s->n_chunks; i++) {
         free_meta(r, &s->chunks[i]);
         free(s->chunks[i].step_bytes);
         free(s->chunks[i].steps);
+        reader_free_outcomes(&s->chunks[i]);
     }
     free(s->chunks);
     s->chunks = NULL;

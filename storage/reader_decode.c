@@ -163,6 +163,8 @@ int reader_decode(struct err *err, struct reader *r, const struct reader_record 
 {
     uint64_t at = rec->at.offset, left = rec->at.n_bytes;
     uint8_t *to = out;
+    if (r->ranks)
+        return reader_decode_parts(err, r, rec, out);
     while (left) {
         const struct reader_block *block = NULL;
         int res = load_block(err, r, rec, at / DMI_BLOCK_BYTES, &block);

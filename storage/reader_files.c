@@ -64,34 +64,72 @@ static bool is_run(int parent, const char *name)
     return false;
 }
 
+void reader_free_paths(char **paths, size_t n)
+{
+    for (size_t i = 0; paths && i < n; i++)
+        free(paths[i]);
+    free(paths);
+}
+
+static int path_order(const void *pa, const void *pb)
+{
+    return strcmp(*(char *const *)pa, *(char *const *)pb);
+}
+
+int reader_list_runs(struct err *err, const char *path, char ***out, size_t *n_out)
+{
+    _cleanup_(closedirp) DIR *dir = opendir(path);
+    char **paths = NULL;
+    size_t n = 0, room = 0;
+    int res = 0;
+    if (!dir)
+        return err_set_errno(err, errno, "cannot open %s", path);
+    for (const struct dirent *e; !res && (e = readdir(dir));) {
+        char *one = NULL;
+        if (e->d_name[0] == '.' || !is_run(dirfd(dir), e->d_name))
+            continue;
+        if (reader_grow((void **)&paths, n, &room, sizeof *paths) ||
+            asprintf(&one, "%s/%s", path, e->d_name) < 0)
+            res = err_set_errno(err, ENOMEM, "cannot open %s", path);
+        else
+            paths[n++] = one;
+    }
+    if (res) {
+        reader_free_paths(paths, n);
+        return res;
+    }
+    if (n)
+        qsort(paths, n, sizeof *paths, path_order);
+    *out = paths;
+    *n_out = n;
+    return 0;
+}
+
 /* The one run inside @path; an error that names them where there are several. */
 static int descend(struct err *err, const char *path, char **out)
 {
-    _cleanup_(closedirp) DIR *dir = opendir(path);
-    if (!dir)
-        return err_set_errno(err, errno, "cannot open %s", path);
-    _cleanup_(freep) char *found = NULL;
-    char names[300] = "";
+    char **paths = NULL;
     size_t n = 0;
-    const struct dirent *e;
-    while ((e = readdir(dir))) {
-        if (e->d_name[0] == '.' || !is_run(dirfd(dir), e->d_name))
-            continue;
-        if (n++ == 0 && !(found = strdup(e->d_name)))
-            return err_set_errno(err, ENOMEM, "cannot open %s", path);
+    int res = reader_list_runs(err, path, &paths, &n);
+    if (res)
+        return res;
+    char names[300] = "";
+    for (size_t i = 0; i < n; i++) {
         size_t used = strlen(names);
-        snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", e->d_name);
+        snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "",
+                 paths[i] + strlen(path) + 1);
     }
     if (!n)
-        return err_set(err, -ENOENT,
-                       "%s is no run: no manifest.json and no seg-*.dmi in it, nor in "
-                       "a folder of it",
-                       path);
-    if (n > 1)
-        return err_set(err, -ENOTUNIQ, "%s holds %zu runs, name one of them: %s", path, n, names);
-    return asprintf(out, "%s/%s", path, found) < 0
-               ? err_set_errno(err, ENOMEM, "cannot open %s", path)
-               : 0;
+        res = err_set(err, -ENOENT,
+                      "%s is no run: no manifest.json and no seg-*.dmi in it, nor in "
+                      "a folder of it",
+                      path);
+    else if (n > 1)
+        res = err_set(err, -ENOTUNIQ, "%s holds %zu runs, name one of them: %s", path, n, names);
+    else
+        *out = steal_ptr(paths[0]);
+    reader_free_paths(paths, n);
+    return res;
 }
 
 int reader_find_run(struct err *err, const char *path, char **out)

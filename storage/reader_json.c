@@ -146,6 +146,33 @@ static uint32_t row_dims_of(const json_t *site)
     return n >= 1 && n <= DMI_MAX_DIMS ? (uint32_t)n : 1;
 }
 
+/* What is not known leaves every rank's tensor by itself, and is named. */
+static void take_shard(struct reader *r, const char *file, const json_t *o, struct dmi_site *site)
+{
+    const json_t *shard = json_object_get(o, "shard"), *dim = json_object_get(shard, "dim");
+    const char *over = text_of(shard, "over");
+    uint32_t axis = 0;
+    if (!shard || json_is_null(shard))
+        return;
+    while (over && axis < DMI_AXIS_COUNT && strcmp(over, dmi_axis_name(axis)))
+        axis++;
+    site->shard_axis = over ? axis : DMI_AXIS_COUNT;
+    site->shard_dim = (uint32_t)json_integer_value(dim);
+    if (flag_of(shard, "sum"))
+        site->shard = DMI_SHARD_SUM;
+    else if (json_is_integer(dim) && json_integer_value(dim) >= site->n_row_dims &&
+             json_integer_value(dim) < DMI_MAX_DIMS)
+        site->shard = DMI_SHARD_DIM;
+    if (site->shard && site->shard_axis < DMI_AXIS_COUNT)
+        return;
+    site->shard = DMI_SHARD_NONE;
+    site->shard_axis = 0;
+    reader_note_unknown(r, file, -1, sizeof(struct dmi_segment_header),
+                        "site %s: how its ranks have parts of it is not known here: the ranks are "
+                        "not joined",
+                        site->name);
+}
+
 static bool fill_sites(struct reader *r, const char *file, const json_t *list)
 {
     size_t n = json_array_size(list);
@@ -173,6 +200,7 @@ static bool fill_sites(struct reader *r, const char *file, const json_t *list)
             .has_layer = flag_of(o, "has_layer"),
             .n_row_dims = row_dims_of(o),
         };
+        take_shard(r, file, o, &sites[i]);
     }
     r->sites = sites;
     r->n_sites = n;

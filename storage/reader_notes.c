@@ -60,6 +60,15 @@ void reader_forget(struct reader *r, uint32_t segment)
     r->n_notes = kept;
 }
 
+void reader_forget_all(struct reader *r)
+{
+    for (size_t i = 0; i < r->n_notes; i++) {
+        free((char *)(uintptr_t)r->notes[i].finding.file);
+        free((char *)(uintptr_t)r->notes[i].finding.text);
+    }
+    r->n_notes = 0;
+}
+
 size_t reader_n_findings(const struct reader *r)
 {
     return r->n_notes;

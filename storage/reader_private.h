@@ -10,9 +10,13 @@
  *     reader_walk.c    any segment chunk by chunk
  *     reader_chunk.c   a chunk's metadata, on demand
  *     reader_select.c  records and steps that a query asks for
+ *     reader_outcomes.c what became of rows
  *     reader_decode.c  payload
  *     reader_verify.c  everything, the index distrusted
  *     reader_account.c sums
+ *     reader_ranks.c   several runs as one: opened, selected, refreshed
+ *     reader_ranks_join.c their steps and records joined
+ *     reader_ranks_decode.c payload of joined records
  */
 #ifndef STORAGE_READER_PRIVATE_H
 #define STORAGE_READER_PRIVATE_H
@@ -44,6 +48,9 @@ struct reader_chunk {
     uint8_t *step_bytes;      /* of STEPS, once loaded */
     struct reader_step *steps;
     size_t n_steps;
+    uint8_t *outcome_bytes; /* of OUTCOMES, once loaded */
+    struct reader_outcome *outcomes;
+    size_t n_outcomes;
 };
 
 struct reader_segment {
@@ -103,8 +110,30 @@ struct reader_note_entry {
     uint32_t segment; /* number of the one that was walked; UINT32_MAX: none */
 };
 
+/* A record of one run that a joined one consists of. */
+struct reader_part {
+    uint32_t run;
+    size_t index; /* in that run's selection */
+};
+
+/* Runs of several ranks, read as one. */
+struct reader_ranks {
+    struct reader **runs;
+    struct reader_rank *about; /* by run */
+    size_t n;
+    int32_t only[DMI_AXIS_COUNT]; /* reader_only_ranks() */
+    uint32_t **site_of;           /* by run and its site: ours */
+    uint64_t *site_key;           /* by our site: alike for what may be joined */
+    size_t **step_of;             /* by run and its selected step: ours */
+    struct reader_part
+        *parts; /* of the joined records; a record's segment is its first, its chunk their number */
+    size_t n_parts, parts_room;
+};
+
 struct reader {
     struct reader_run run;
+    struct reader_ranks *ranks; /* NULL: this is one run */
+    bool all_steps; /* a query selects all steps, too: they are joined with other runs' */
     char *path;
     int dir;       /* -1: a lone segment */
     bool distrust; /* walk everything: for reader_verify() */
@@ -134,6 +163,10 @@ struct reader {
     size_t n_kept, kept_room;
     struct reader_step *steps;
     size_t n_steps, steps_room;
+    struct reader_outcome *outcomes; /* by step and span */
+    size_t n_outcomes, outcomes_room;
+    struct reader_end *ends;
+    size_t n_ends, ends_room;
     struct dmi_counters *counters;
     struct dmi_tally *found; /* per site */
 
@@ -223,6 +256,10 @@ int reader_load_steps(struct reader *reader, struct reader_segment *segment,
 int reader_take_steps(struct reader_chunk *chunk, uint64_t n_meta, uint8_t *bytes,
                       const char **wrong);
 
+/* Reads the outcomes of an OUTCOMES chunk, if they are not there. Return: as reader_meta(). */
+int reader_load_outcomes(struct reader *reader, struct reader_segment *segment,
+                         struct reader_chunk *chunk, const char **wrong);
+
 /* Names what is not known in a chunk of records, once. */
 void reader_note_strange(struct reader *reader, struct reader_segment *segment,
                          struct reader_chunk *chunk, const struct records_view *view);
@@ -259,7 +296,26 @@ const struct dmi_footer_site *reader_tallies(const struct reader_segment *segmen
 const struct dmi_footer_span *reader_spans(const struct reader_segment *segment, size_t *n,
                                            const char **strings);
 
+/* ---- reader_outcomes.c */
+
+/* Takes over @bytes as the metadata of OUTCOMES. *@wrong: of the first that was left out. Return: 0 or -ENOMEM. */
+int reader_take_outcomes(struct reader_chunk *chunk, uint64_t n_meta, uint8_t *bytes,
+                         const char **wrong);
+void reader_free_outcomes(struct reader_chunk *chunk);
+
+/* Adds those of a chunk to the selection, whose steps are there. Return: as reader_load_outcomes(). */
+int reader_select_outcomes(struct reader *reader, uint32_t segment, uint32_t chunk,
+                           const char **wrong);
+
+/* Gives those selected to their steps, and puts the ends in order. */
+void reader_attach_outcomes(struct reader *reader);
+
 /* ---- reader_select.c */
+
+/* The step of a sequence number, if it is selected. */
+struct reader_step *reader_find_step(const struct reader *reader, uint64_t sequence);
+/* How many of the selected steps have a sequence number up to @sequence. */
+size_t reader_steps_to(const struct reader *reader, uint64_t sequence);
 
 /* Selects anew what was selected, after the run has grown. Return: 0 or -errno. */
 int reader_select_again(struct err *err, struct reader *reader);
@@ -283,5 +339,29 @@ int reader_fill_run(struct reader *reader);
 int reader_check_files(struct reader *reader);
 /* Of segment @number by the manifest: chunks of one that was released, else 0. */
 uint64_t reader_released_chunks(const struct reader *reader, size_t number);
+
+/* ---- reader_files.c: the folders of runs in @path, sorted. Return: 0 or -errno with a sentence. */
+int reader_list_runs(struct err *err, const char *path, char ***out, size_t *n);
+void reader_free_paths(char **paths, size_t n);
+
+/* ---- reader_notes.c: all findings are gone. */
+void reader_forget_all(struct reader *reader);
+
+/* ---- reader_ranks.c */
+
+/* As reader_open_index(), of a folder that holds several runs. Return: -ENOTUNIQ: they are not those of ranks. */
+int reader_open_ranks(struct err *err, const char *path, struct reader **out);
+int reader_select_ranks(struct err *err, struct reader *reader, const struct reader_query *query);
+int reader_refresh_ranks(struct err *err, struct reader *reader);
+int reader_verify_ranks(struct reader *reader);
+void reader_free_ranks(struct reader *reader);
+
+/* ---- reader_ranks_join.c */
+
+/* Joins what is selected in the runs. Return: 0 or -ENOMEM. */
+int reader_join_ranks(struct reader *reader);
+/* ---- reader_ranks_decode.c: as reader_decode(), of a joined record. */
+int reader_decode_parts(struct err *err, struct reader *reader, const struct reader_record *record,
+                        void *out);
 
 #endif

@@ -251,7 +251,8 @@ static int step_order(const void *pa, const void *pb)
     return a->place < b->place ? -1 : a->place > b->place;
 }
 
-static const struct reader_step *find_step(const struct reader *r, uint64_t sequence)
+/* The first selected step of that number or a later one. */
+static size_t lower_step(const struct reader *r, uint64_t sequence)
 {
     size_t low = 0, high = r->n_steps;
     while (low < high) {
@@ -261,7 +262,18 @@ static const struct reader_step *find_step(const struct reader *r, uint64_t sequ
         else
             high = mid;
     }
-    return low < r->n_steps && r->steps[low].entry->sequence == sequence ? &r->steps[low] : NULL;
+    return low;
+}
+
+struct reader_step *reader_find_step(const struct reader *r, uint64_t sequence)
+{
+    size_t at = lower_step(r, sequence);
+    return at < r->n_steps && r->steps[at].entry->sequence == sequence ? &r->steps[at] : NULL;
+}
+
+size_t reader_steps_to(const struct reader *r, uint64_t sequence)
+{
+    return sequence == UINT64_MAX ? r->n_steps : lower_step(r, sequence + 1);
 }
 
 /* Sequence numbers of the steps that the records name, sorted. */
@@ -329,13 +341,30 @@ static int select_steps(struct reader *r, bool all)
     return res;
 }
 
+static int select_outcomes(struct reader *r)
+{
+    int res = 0;
+    for (uint32_t i = 0; !res && i < r->n_segments; i++)
+        for (uint32_t k = 0; !res && k < r->segments[i].n_chunks; k++) {
+            const char *wrong = NULL;
+            if (r->segments[i].chunks[k].type != DMI_CHUNK_OUTCOMES)
+                continue;
+            res = reader_select_outcomes(r, i, k, &wrong);
+            if (res == -EBADMSG)
+                res = distrust(r, i, k, wrong);
+        }
+    if (!res)
+        reader_attach_outcomes(r);
+    return res;
+}
+
 /* ------------------------------------------------------------------------- the selection */
 
 void reader_free_selection(struct reader *r)
 {
     for (size_t i = 0; i < r->n_kept; i++)
         free(r->kept[i]);
-    r->n_kept = r->n_records = r->n_steps = 0;
+    r->n_kept = r->n_records = r->n_steps = r->n_outcomes = r->n_ends = 0;
 }
 
 static int select_once(struct reader *r, const struct wanted *w)
@@ -345,14 +374,17 @@ static int select_once(struct reader *r, const struct wanted *w)
     for (uint32_t i = 0; !res && i < r->n_segments; i++)
         res = select_segment(r, i, w);
     if (!res)
-        res = select_steps(r, !w->query);
+        res = select_steps(r, !w->query || r->all_steps);
+    if (!res)
+        res = select_outcomes(r);
     if (res)
         return res;
     if (r->n_records)
         qsort(r->records, r->n_records, sizeof *r->records, record_order);
     for (size_t i = 0; i < r->n_records; i++)
-        r->records[i].step =
-            r->records[i].at.step == DMI_NO_STEP ? NULL : find_step(r, r->records[i].at.step);
+        r->records[i].step = r->records[i].at.step == DMI_NO_STEP
+                                 ? NULL
+                                 : reader_find_step(r, r->records[i].at.step);
     return 0;
 }
 
@@ -402,6 +434,8 @@ int reader_select(struct err *err, struct reader *r, const struct reader_query *
     else if (copy_query(r, query))
         return err_set_errno(err, ENOMEM, "cannot read the records of %s", r->path);
     r->selected = true;
+    if (r->ranks)
+        return reader_select_ranks(err, r, query);
     int res = reader_select_again(err, r);
     return res ? res : reader_sum(r) ? err_set_errno(err, ENOMEM, "cannot read %s", r->path) : 0;
 }

@@ -196,6 +196,8 @@ int reader_verify(struct reader *r)
 {
     struct err err = { 0 };
     _cleanup_(reader_closep) struct reader *second = NULL;
+    if (r->ranks)
+        return reader_verify_ranks(r);
     int res = reader_open_distrusting(&err, r->path, &second);
     if (!res)
         res = verify_all(second);

@@ -127,6 +127,23 @@ static int take_steps(struct reader *r, struct reader_segment *s, const struct d
     return res ? res : index_chunk(s, c, &part, c->step_bytes);
 }
 
+/* An outcome that contradicts itself is left out, and named; the footer has nothing of it. */
+static int take_outcomes(struct reader *r, struct reader_segment *s,
+                         const struct dmi_chunk_header *h, uint64_t offset, uint8_t *meta,
+                         const char **wrong)
+{
+    (void)r;
+    struct reader_chunk *c = add_chunk(s, h, offset);
+    if (!c)
+        free(meta);
+    int res = c ? reader_take_outcomes(c, h->n_meta, meta, wrong) : -ENOMEM;
+    if (!res && c->outcome_bytes)
+        return index_chunk(s, c, h, c->outcome_bytes);
+    s->lost = true;
+    s->n_chunks -= c != NULL;
+    return res;
+}
+
 /*
  * The footer against what was read: the writer's own code makes it again from the chunks that were found.
  * Where some of them could not be read, they are the damage, and the footer cannot be judged.
@@ -194,6 +211,7 @@ static const struct chunk_type {
     [DMI_CHUNK_STEPS] = { "steps", false, take_steps },
     [DMI_CHUNK_RECORDS] = { "records", true, take_records },
     [DMI_CHUNK_FOOTER] = { "footer", false, take_footer },
+    [DMI_CHUNK_OUTCOMES] = { "outcomes", false, take_outcomes },
 };
 
 bool reader_chunk_known(uint32_t type)

@@ -11,8 +11,8 @@
 #include "storage/hash.h"
 #include "storage/identity.h"
 #include "storage/manifest.h"
+#include "storage/pending.h"
 #include "storage/segment.h"
-#include "storage/steps.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -31,11 +31,13 @@ struct run {
     enum run_fsync fsync;
 
     struct counters counters;
+    struct pending
+        pending; /* its lock is never held together with ours, except in pending_take() */
 
     pthread_mutex_t lock; /* all below, and the manifest */
     struct segment segment;
     uint64_t next_sequence;
-    struct text steps; /* entries that wait for the next chunk */
+    struct text steps, outcomes; /* metadata taken from @pending, not yet committed */
     struct codec *codecs[MAX_CODECS];
     unsigned n_codecs;
 };
@@ -83,12 +85,25 @@ static int make_counters(struct run *run, uint32_t n_sites)
     return r;
 }
 
+/* What the engine said and could not be taken, as problems. The counters have a field for steps alone. */
+static void note_refused(struct run *run)
+{
+    struct pending_refusals refused[PENDING_KINDS], back;
+    pending_refused(&run->pending, refused, &back);
+    manifest_set_problem(&run->manifest, "steps_refused", refused[PENDING_STEP].first,
+                         refused[PENDING_STEP].n);
+    manifest_set_problem(&run->manifest, "outcomes_refused", refused[PENDING_OUTCOME].first,
+                         refused[PENDING_OUTCOME].n);
+    manifest_set_problem(&run->manifest, "steps_went_back", back.first, back.n);
+}
+
 static int write_manifest(struct run *run, bool sync)
 {
     _cleanup_(freep) char *path = folder_file(run->path, "manifest.json");
     if (!path)
         return -ENOMEM;
     _cleanup_(text_deinit) struct text text = { 0 };
+    note_refused(run);
     manifest_write(&text, &run->manifest);
     if (text.failed)
         return -ENOMEM;
@@ -165,6 +180,8 @@ static void free_run(struct run *run)
         codec_free(run->codecs[i]);
     segment_deinit(&run->segment);
     text_deinit(&run->steps);
+    text_deinit(&run->outcomes);
+    pending_deinit(&run->pending);
     counters_deinit(&run->counters);
     manifest_deinit(&run->manifest);
     pthread_mutex_destroy(&run->lock);
@@ -178,6 +195,7 @@ int run_open(struct err *err, const struct run_options *options, struct run **ou
     if (!run)
         return err_set_errno(err, ENOMEM, "cannot start a run");
     pthread_mutex_init(&run->lock, NULL);
+    pending_init(&run->pending);
     run->segment.file.fd = run->counters.file.fd = -1;
     bool fresh = access(options->out_dir, F_OK) != 0;
     int r = copy_options(run, options);
@@ -225,14 +243,26 @@ const char *run_path(const struct run *run)
 
 int run_step(struct run *run, uint64_t sequence, const struct dmi_step *step)
 {
-    int r;
-    {
-        HOLD(run);
-        r = steps_add(&run->steps, sequence, step);
-    }
+    int r = pending_step(&run->pending, sequence, step);
     if (r)
         atomic_add_relaxed(&run->counters.map->steps_refused, 1);
     return r;
+}
+
+void run_refuse_step(struct run *run, const char *why)
+{
+    pending_refuse(&run->pending, PENDING_STEP, "a step of the engine is refused: %s", why);
+    atomic_add_relaxed(&run->counters.map->steps_refused, 1);
+}
+
+int run_accept(struct run *run, const char *request_id, uint64_t step, uint32_t n_accepted)
+{
+    return pending_accept(&run->pending, request_id, step, n_accepted);
+}
+
+int run_request_end(struct run *run, const char *request_id, uint32_t reason)
+{
+    return pending_end(&run->pending, request_id, reason);
 }
 
 /* ------------------------------------------------------------------------- appending */
@@ -292,7 +322,7 @@ static int rotate(struct run *run)
     return r;
 }
 
-/* Pending steps and, where there is one, a chunk of records, in one commit. Locked. */
+/* Pending steps, what came of steps, and, where there is one, a chunk of records, in one commit. Locked. */
 static int commit(struct run *run, struct chunk *records)
 {
     if (run->segment.closed) {
@@ -301,10 +331,14 @@ static int commit(struct run *run, struct chunk *records)
             return r;
         run->manifest_stale = true;
     }
-    struct chunk chunks[2] = { 0 };
+    pending_take(&run->pending, &run->steps, &run->outcomes);
+    struct chunk chunks[3] = { 0 };
     size_t n = 0;
     if (run->steps.n)
         chunk_from_meta(&chunks[n++], DMI_CHUNK_STEPS, (uint8_t *)run->steps.data, run->steps.n);
+    if (run->outcomes.n) /* padded by outcomes_take() */
+        chunk_from_meta(&chunks[n++], DMI_CHUNK_OUTCOMES, (uint8_t *)run->outcomes.data,
+                        run->outcomes.n);
     if (records)
         chunks[n++] = *records;
     if (!n)
@@ -314,7 +348,7 @@ static int commit(struct run *run, struct chunk *records)
     if (r)
         return r;
     run->next_sequence += n;
-    run->steps.n = 0;
+    run->steps.n = run->outcomes.n = 0;
     if (run->segment.end >= run->segment_bytes || segment_index_is_full(&run->segment))
         rotate(run);
     else if (run->manifest_stale)
@@ -348,6 +382,12 @@ void run_problem(struct run *run, const char *site, const char *reason, const ch
     HOLD(run);
     manifest_add_problem(&run->manifest, site, reason, sentence);
     run->manifest_stale = true;
+}
+
+int run_commit(struct run *run)
+{
+    HOLD(run);
+    return run->steps.n || run->outcomes.n || pending_any(&run->pending) ? commit(run, NULL) : 0;
 }
 
 int run_flush(struct run *run)

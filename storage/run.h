@@ -4,7 +4,7 @@
  *
  * One run per process. run_open() and run_close() are for one thread; run_append() and run_step()
  * may be called from several (they serialise where they must); run_problem() from any. No function
- * is for a launch path: all may block on the disk. Source: docs/format.md.
+ * is for a launch path: all may block on the disk, but for those that say otherwise. Source: docs/format.md.
  */
 #ifndef STORAGE_RUN_H
 #define STORAGE_RUN_H
@@ -41,9 +41,24 @@ int run_append(struct run *run, const struct run_record *records, size_t n_recor
 /**
  * run_step() - note a dmi_step as step number @sequence; committed with, and before, the next
  * chunk that is appended
- * Return: 0, -ENOMEM, -EINVAL (docs/format.md 6 does not allow it); what is refused is counted.
+ * Waits for no disk. Return: 0, -ENOMEM, -EINVAL (<dmi/dmi.h> does not allow it); what is refused is counted, and the
+ * first of it named in log and manifest.
  */
 int run_step(struct run *run, uint64_t sequence, const struct dmi_step *step);
+
+/* A step that the caller refused: counted and named likewise. */
+void run_refuse_step(struct run *run, const char *why);
+
+/**
+ * run_accept(), run_request_end() - what dmi_accept() and dmi_request_end() say; committed as run_step(), after the
+ * steps that they are about
+ * Wait for no disk. Return: as those functions; what is refused is counted and named in the manifest.
+ */
+int run_accept(struct run *run, const char *request_id, uint64_t step, uint32_t n_accepted);
+int run_request_end(struct run *run, const char *request_id, uint32_t reason);
+
+/* Writes steps and outcomes that wait, if any do. Return: 0 or -errno. */
+int run_commit(struct run *run);
 
 /**
  * run_problem() - a sentence for the manifest: a site that matched nothing, an unsupported graph

@@ -13,9 +13,10 @@
 /**
  * steps_add() - append @step to @entries as number @sequence
  * @step: its span_size is the distance between its spans; shorter spans than ours are filled up with zeros
- * Return: 0; -EINVAL (a span outside the step's rows, two that share rows, a negative position, too many);
- * -ENOMEM. On failure @entries is as it was.
+ * Return: 0; with *@why a sentence: -EINVAL (docs/format.md 6 or <dmi/dmi.h> does not allow it), -ENOMEM. On failure
+ * @entries is as it was.
  */
-int steps_add(struct text *entries, uint64_t sequence, const struct dmi_step *step);
+int steps_add(struct text *entries, uint64_t sequence, const struct dmi_step *step,
+              const char **why);
 
 #endif

@@ -30,18 +30,30 @@ enum dmi_phase {
     DMI_PHASE_UNKNOWN = 0,
     DMI_PHASE_PREFILL = 1, /* prompt tokens */
     DMI_PHASE_DECODE = 2,  /* generated tokens, one a step */
-    DMI_PHASE_DRAFT = 3,   /* speculative tokens that may be rejected */
+    DMI_PHASE_DRAFT = 3,   /* speculative tokens that may be rejected: see dmi_accept() */
 };
 
 enum dmi_span_flags {
     DMI_SPAN_PADDING = 1 << 0, /* these rows belong to nobody: they fill the batch to a bucket */
-    DMI_SPAN_LAST = 1 << 1,    /* the request's last step */
+    DMI_SPAN_LAST = 1 << 1, /* the request's last step, known ahead of it: see dmi_request_end() */
 };
 
-/* A run of consecutive batch rows that belong to one request. */
+/* Why a request ended. Numbers are part of the format. */
+enum dmi_end {
+    DMI_END_UNKNOWN = 0, /* not said */
+    DMI_END_STOP = 1,    /* a stop token or string */
+    DMI_END_LENGTH = 2,  /* the most tokens that it may have */
+    DMI_END_ABORTED = 3, /* by its client, or by the engine */
+};
+
+/*
+ * A run of consecutive batch rows that belong to one request. A request may have several spans in a step (a chunk of its
+ * prompt and a decode), as long as no two of them have a position in common.
+ */
 struct dmi_span {
     const char *request_id; /* UTF-8, at most 255 bytes; borrowed during the call */
-    const char *tags;       /* UTF-8, by convention a JSON object; NULL: none; borrowed */
+    const char
+        *tags; /* UTF-8, at most 65,535 bytes, by convention a JSON object; NULL: none; borrowed */
     int64_t first_position; /* position within the request of the first row's token, 0-based */
     uint32_t first_row;     /* row of the batch that holds it */
     uint32_t n_tokens;      /* rows of the span */
@@ -56,13 +68,13 @@ struct dmi_span {
 struct dmi_step {
     uint32_t size;                /* sizeof(struct dmi_step) of the caller */
     uint32_t version;             /* DMI_STEP_VERSION */
-    uint64_t step;                /* the engine's own step number */
+    uint64_t step;                /* the engine's own step number; the same on all ranks */
     uint32_t n_rows;              /* rows of the batch, padding included */
     uint32_t n_spans;             /* entries of @spans */
     uint32_t span_size;           /* sizeof(struct dmi_span) of the caller: the array's stride */
     uint32_t flags;               /* 0 */
     const struct dmi_span *spans; /* borrowed during the call */
-    const char *tags;             /* UTF-8, by convention a JSON object; NULL: none; borrowed */
+    const char *tags;             /* as a span's; NULL: none; borrowed */
     int32_t tp_rank, tp_size;     /* tensor parallel coordinates; 0 of 1 where there is none */
     int32_t pp_rank, pp_size;     /* pipeline parallel */
     int32_t dp_rank, dp_size;     /* data parallel */
@@ -76,8 +88,11 @@ struct dmi_step {
  * Holds for every launch that follows in this process, from whatever thread, until the next call.
  * Where the HookSpec has `forward: {begin: step}`, it also starts a forward.
  *
- * Thread: any. Return: 0, DMI_STATUS_OFF, DMI_STATUS_BAD_VERSION, -EINVAL (a span lies outside
- * n_rows, shares rows with another, has no request id or a negative position), -ENOMEM.
+ * A step that is refused is counted in the run (`steps_refused`), and the first one named in its manifest and in the log;
+ * the launches that follow then belong to nobody. Thread: any. Return: 0, DMI_STATUS_OFF, DMI_STATUS_BAD_VERSION, -EINVAL
+ * (a span lies outside n_rows, shares rows with another or positions with another of its request, has no request id, one
+ * over 255 bytes, a negative position, or more cached tokens than there are before it; tags over 65,535 bytes; more than
+ * 65,536 spans; a rank outside of its size), -ENOMEM.
  */
 int dmi_step_begin(const struct dmi_step *step);
 
@@ -87,6 +102,42 @@ int dmi_step_begin(const struct dmi_step *step);
  * Thread: any. Return: 0 or DMI_STATUS_OFF.
  */
 int dmi_step_end(void);
+
+/**
+ * dmi_accept() - say what became of a request's drafts, once the engine has verified them
+ * @request_id: as in its spans
+ * @step: the engine's own number of the step that verified; the latest step of that number in this process
+ * @n_accepted: of the request's rows of phase draft in that step, in the order of their positions, the first @n_accepted
+ *              hold tokens that stay; the others are rejected
+ *
+ * What counts are rows, and a row stands for the token that went into it. A step that verifies K drafts has 1 + K rows of
+ * the request: the last token that was accepted before, then the drafts. Where all of them are one span of phase draft, the
+ * first row is one of the rows that are counted and always stays: @n_accepted is 1 + the accepted drafts, which is also how
+ * many tokens the step gives the request (in vLLM the length of its list in sampled_token_ids). Where the first
+ * row has a span of its own of phase decode, @n_accepted is the accepted drafts alone.
+ *
+ * Rejected rows stay in the run, marked, and are in no tensor of the request unless somebody asks for them. Drafts of
+ * which nothing is said count as accepted. Only the drafts of the latest 1024 steps with drafts (less where they take more
+ * than 8 MiB) are remembered. What is refused is counted and named in the run's manifest. Nothing is written in the
+ * calling thread.
+ *
+ * Thread: any. Return: 0, DMI_STATUS_OFF, -ENOENT (no step of that number has draft rows of the request, or it is long
+ * past), -EINVAL (it has fewer of them; no id, or one over 255 bytes), -EALREADY (it was said before), -ENOBUFS (more
+ * than 16 MiB of outcomes wait for the disk), -ENOMEM.
+ */
+int dmi_accept(const char *request_id, uint64_t step, uint32_t n_accepted);
+
+/**
+ * dmi_request_end() - a request ended: no step after those that were begun computes tokens of it
+ * @reason: enum dmi_end
+ *
+ * DMI_SPAN_LAST says the same where it is known ahead. An id may be used again by another request afterwards; readers
+ * then see both as one that ended and came back. Preemption is not announced: it is seen from the spans that come back.
+ *
+ * Thread: any. Return: 0, DMI_STATUS_OFF, -EINVAL (no id, one over 255 bytes, a reason that is none), -ENOBUFS, -ENOMEM,
+ * as dmi_accept().
+ */
+int dmi_request_end(const char *request_id, uint32_t reason);
 
 /**
  * dmi_site_enable() - switch the capture of sites on or off, from the next launch on

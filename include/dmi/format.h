@@ -44,13 +44,13 @@ struct dmi_segment_header {
     uint64_t hash;           /* XXH3 of the bytes before it */
 };
 
-/* Readers skip types that they do not know. 9 has the layout of those that are only foreseen. */
+/* Readers skip types that they do not know. 11 has the layout of those that are only foreseen. */
 enum dmi_chunk_type {
     DMI_CHUNK_SITES = 1,         /* the site dictionary: JSON; first chunk of every segment */
     DMI_CHUNK_STEPS = 2,         /* step metadata */
     DMI_CHUNK_RECORDS = 3,       /* tensors */
     DMI_CHUNK_FOOTER = 4,        /* index; last chunk of a closed segment */
-    DMI_CHUNK_OUTCOMES = 5,      /* foreseen: rows accepted, requests ended */
+    DMI_CHUNK_OUTCOMES = 5,      /* rows accepted or rejected, requests ended */
     DMI_CHUNK_INTERVENTIONS = 6, /* foreseen */
     DMI_CHUNK_TRACE = 7,         /* foreseen */
 };
@@ -160,6 +160,35 @@ struct dmi_span_entry {
     uint32_t n_prompt; /* tokens of the request's prompt; 0: not said */
 };
 
+#define DMI_OUTCOME_NO_SPAN UINT32_MAX /* in `span` */
+#define DMI_OUTCOME_FIRST   UINT32_MAX /* in `accepted`: the first rows of the span, no list */
+
+enum dmi_outcome_flags {
+    DMI_OUTCOME_END = 1 << 0,      /* the request ended */
+    DMI_OUTCOME_ACCEPTED = 1 << 1, /* the entry says which rows of the span were accepted */
+};
+
+/* 11. Metadata of an OUTCOMES chunk: this, the entries, the strings. */
+struct dmi_outcomes_head {
+    uint32_t n_entries;
+    uint32_t entry_bytes; /* distance from entry to entry: at least sizeof(struct dmi_outcome) */
+    uint32_t n_string_bytes;
+    uint32_t flags; /* none defined; readers ignore them */
+};
+
+struct dmi_outcome {
+    uint64_t step;       /* sequence of a step; DMI_NO_STEP: none */
+    uint32_t span;       /* index in that step, DMI_OUTCOME_NO_SPAN */
+    uint32_t flags;      /* enum dmi_outcome_flags */
+    uint64_t time_ns;    /* when it was said */
+    uint32_t n_accepted; /* rows of the span */
+    uint32_t accepted;   /* offset of their list in the strings, or DMI_OUTCOME_FIRST */
+    uint32_t id_offset;  /* of the request, where there is no span */
+    uint32_t id_bytes;
+    uint32_t reason; /* enum dmi_end */
+    uint32_t reserved;
+};
+
 /* 7. Metadata of a FOOTER chunk: this, then chunks, sites, entries, spans, strings. */
 struct dmi_footer {
     uint32_t n_chunks; /* before the footer */
@@ -227,6 +256,8 @@ static_assert(sizeof(struct dmi_group) == 32, "on-disk layout");
 static_assert(sizeof(struct dmi_plane) == 16, "on-disk layout");
 static_assert(sizeof(struct dmi_step_entry) == 88, "on-disk layout");
 static_assert(sizeof(struct dmi_span_entry) == 48, "on-disk layout");
+static_assert(sizeof(struct dmi_outcomes_head) == 16, "on-disk layout");
+static_assert(sizeof(struct dmi_outcome) == 48, "on-disk layout");
 static_assert(sizeof(struct dmi_footer) == 32, "on-disk layout");
 static_assert(sizeof(struct dmi_footer_chunk) == 32, "on-disk layout");
 static_assert(sizeof(struct dmi_footer_site) == 32, "on-disk layout");

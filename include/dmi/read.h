@@ -61,6 +61,7 @@ struct dmi_read_run {
     uint64_t n_sites, n_records, n_steps, n_tensors, n_requests, n_findings;
     uint64_t n_forwards; /* that the process counted; 0 where the counters cannot be read */
     const char *job;     /* one id for all processes of one command */
+    uint64_t n_runs;     /* that were joined: one, or those of a command's ranks */
 };
 
 /* An entry of the run's site dictionary. Several may share a name: variants of one tensor. */
@@ -108,7 +109,9 @@ struct dmi_read_tensor {
 };
 
 enum dmi_read_row_flags {
-    DMI_READ_ROW_DAMAGED = 1, /* it cannot be decoded: its bytes are 0 */
+    DMI_READ_ROW_DAMAGED = 1,    /* it cannot be decoded: its bytes are 0 */
+    DMI_READ_ROW_REJECTED = 2,   /* a draft that was rejected; only where it was asked for */
+    DMI_READ_ROW_SUPERSEDED = 4, /* its position was computed again; only where it was asked for */
 };
 
 /* Where a row comes from. */
@@ -123,6 +126,13 @@ struct dmi_read_row {
     uint32_t reserved;
 };
 
+enum dmi_read_request_state {
+    DMI_READ_REQUEST_RUNNING = 0,
+    DMI_READ_REQUEST_FINISHED = 1,
+    DMI_READ_REQUEST_ABORTED = 2,
+    DMI_READ_REQUEST_PREEMPTED = 3, /* its positions went back, and it has not come as far again */
+};
+
 /* What the engine said of one request. */
 struct dmi_read_request {
     uint32_t size;
@@ -133,7 +143,42 @@ struct dmi_read_request {
     uint64_t n_cached;                     /* tokens that a prefix cache had: never computed */
     uint64_t n_prefill, n_decode, n_draft; /* tokens computed, by phase */
     uint64_t n_other;                      /* tokens computed in an unknown phase */
-    int64_t end_position;                  /* after its last token */
+    int64_t end_position;                  /* after its last token that counts */
+    uint32_t state;                        /* enum dmi_read_request_state */
+    uint32_t reason;                       /* enum dmi_end, <dmi/dmi.h>, once it ended */
+    int64_t n_prompt;                      /* where generation begins; -1: not known */
+    uint64_t n_generated;                  /* positions from there on */
+    uint64_t n_rejected;                   /* of the drafts */
+    uint64_t n_preemptions;
+    /* what its capture cost, rejected and superseded rows included */
+    uint64_t n_records, n_rows, raw_bytes;
+    uint64_t stored_bytes; /* its share of bytes in the files */
+};
+
+enum dmi_read_tokens {
+    DMI_READ_TOKENS_ALL = 0,
+    DMI_READ_TOKENS_RANGE = 1,     /* positions @first to before @end */
+    DMI_READ_TOKENS_PROMPT = 2,    /* before the first that was generated */
+    DMI_READ_TOKENS_GENERATED = 3, /* from there on */
+    DMI_READ_TOKENS_LAST = 4,      /* the last that counts */
+};
+
+enum dmi_read_selection_flags {
+    DMI_READ_REJECTED = 1,   /* rows whose drafts were rejected, too */
+    DMI_READ_SUPERSEDED = 2, /* rows whose position was computed again, too */
+};
+
+/* Which tensors there are, and which of their rows. */
+struct dmi_read_selection {
+    uint32_t size;
+    uint32_t flags;      /* enum dmi_read_selection_flags */
+    const char *request; /* any bytes; NULL: all. Tensors without a request belong to every one */
+    uint64_t request_bytes;
+    uint32_t tokens; /* enum dmi_read_tokens, of each request */
+    uint32_t reserved;
+    int64_t first, end;
+    uint32_t ranks
+        [4]; /* of the runs of several ranks only those with these, by tp, pp, dp, ep: 1 + the rank; 0: any */
 };
 
 /* Something that a reader should know. */
@@ -151,7 +196,8 @@ DMI_READ_API uint32_t dmi_read_version(void);
 
 /**
  * dmi_read_open() - open a run for reading
- * @path: a run's folder, a folder that holds exactly one, or a single segment file
+ * @path: a run's folder, a folder that holds exactly one or those of one command's ranks, which are joined, or a single
+ *        segment file
  * @why: gets a sentence on failure, cut to @n_why bytes; may be NULL
  * Damage does not make it fail. It reads the run's structure and no payload.
  * Return: 0; -ENOENT (no run there), -ENOTUNIQ (several), -errno.
@@ -166,6 +212,15 @@ DMI_READ_API void dmi_read_close(struct dmi_read *run);
  * every other call fails. Return: 0 or -errno.
  */
 DMI_READ_API int dmi_read_refresh(struct dmi_read *run);
+
+/**
+ * dmi_read_select() - choose tensors and rows from now on, as refreshing keeps them
+ * @selection: copied; NULL: all that count, as after dmi_read_open()
+ * Indices change. Return: 0; -EINVAL (no size, a kind of tokens that is none), -ENOENT (no run has these ranks): all is as
+ * before; -errno, and the
+ * handle is as after a failed dmi_read_refresh().
+ */
+DMI_READ_API int dmi_read_select(struct dmi_read *run, const struct dmi_read_selection *selection);
 
 /* Return: what the last call that failed on this handle has to say; "" if none did. */
 DMI_READ_API const char *dmi_read_error(const struct dmi_read *run);

@@ -35,6 +35,29 @@ static inline uint32_t dmi_row_from_name(const char *name)
     return row;
 }
 
+/* How the ranks of a parallel engine have parts of a tensor. */
+enum dmi_shard {
+    DMI_SHARD_NONE = 0, /* every rank has all of it */
+    DMI_SHARD_DIM = 1,  /* one dimension is divided, in order of rank */
+    DMI_SHARD_SUM = 2,  /* the tensor is the sum of what the ranks have */
+};
+
+/* The axes of parallelism, in the order of dmi_step_entry.ranks. */
+enum dmi_axis {
+    DMI_AXIS_TP = 0,
+    DMI_AXIS_PP = 1,
+    DMI_AXIS_DP = 2,
+    DMI_AXIS_EP = 3,
+    DMI_AXIS_COUNT
+};
+
+/* As HookSpecs and the site dictionary spell it; NULL for a number that is none. */
+static inline const char *dmi_axis_name(uint32_t axis)
+{
+    static const char *const names[DMI_AXIS_COUNT] = { "tp", "pp", "dp", "ep" };
+    return axis < DMI_AXIS_COUNT ? names[axis] : NULL;
+}
+
 /* Strings belong to whoever filled the struct in (the spec, the writer's options, the reader). */
 struct dmi_site {
     uint32_t id; /* index in the spec and in the dictionary; what descriptors and records carry */
@@ -48,6 +71,9 @@ struct dmi_site {
     int64_t expect;      /* matching launches a forward; -1: not declared */
     bool has_layer;      /* its records carry a layer number */
     uint32_t n_row_dims; /* leading dimensions that together are the rows; 0 is read as 1 */
+    uint32_t shard;      /* enum dmi_shard */
+    uint32_t shard_dim;  /* DMI_SHARD_DIM: which dimension of the stored tensor, from 0 */
+    uint32_t shard_axis; /* enum dmi_axis: over whose ranks */
 };
 
 #endif

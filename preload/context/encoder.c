@@ -19,13 +19,23 @@ static void count_batch(const struct batch *b, int written)
     }
 }
 
+/* Steps and what came of them are written even where no record comes: their end comes after the last one. */
+#define COMMIT_NS 1000000000u
+
+static struct batch *next_batch(struct staging *staging)
+{
+    while (!staging_wait_full(staging, COMMIT_NS))
+        run_commit(session.run); /* fails as the next append will, which says so */
+    return staging_take_full(staging);
+}
+
 void *encoder_main(void *arg)
 {
     struct context *c = arg;
     struct batch *b;
     int reported = 0;
     session_attach();
-    while ((b = staging_take_full(c->staging))) {
+    while ((b = next_batch(c->staging))) {
         int r = b->n ? run_append(session.run, b->records, b->n) : 0;
         if (r && r != reported) {
             log_line("records are dropped, the segment cannot be written: %s", strerror(-r));

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/context/staging.h"
 
+#include "core/clock.h"
 #include "preload/base/driver.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #define MAX_BYTES (4u << 20) /* a batch */
 #define MIN_BYTES (64u << 10)
@@ -87,6 +90,20 @@ void staging_give_full(struct staging *s, struct batch *b)
     s->full[s->n_full++] = b;
     pthread_cond_broadcast(&s->moved);
     pthread_mutex_unlock(&s->lock);
+}
+
+bool staging_wait_full(struct staging *s, uint64_t timeout_ns)
+{
+    uint64_t end = clock_mono_ns() + timeout_ns;
+    struct timespec at = { .tv_sec = (time_t)(end / 1000000000u),
+                           .tv_nsec = (long)(end % 1000000000u) };
+    int r = 0;
+    pthread_mutex_lock(&s->lock);
+    while (!s->n_full && !s->no_more && r != ETIMEDOUT)
+        r = pthread_cond_clockwait(&s->moved, &s->lock, CLOCK_MONOTONIC, &at);
+    bool found = s->n_full || s->no_more;
+    pthread_mutex_unlock(&s->lock);
+    return found;
 }
 
 struct batch *staging_take_full(struct staging *s)

@@ -60,6 +60,9 @@ void staging_give_idle(struct staging *staging, struct batch *batch);
 /* Hands over what the drain has filled. Thread: drain. */
 void staging_give_full(struct staging *staging, struct batch *batch);
 
+/* Waits until there is one, or none will come, or @timeout_ns have passed. Thread: encoder. Return: false if they have. */
+bool staging_wait_full(struct staging *staging, uint64_t timeout_ns);
+
 /* The oldest full batch, waited for. Thread: encoder. Return: NULL once the drain has ended and all is taken. */
 struct batch *staging_take_full(struct staging *staging);
 

@@ -20,6 +20,11 @@ class Phase(enum.IntEnum):
 PADDING, LAST = 1 << 0, 1 << 1  # enum dmi_span_flags
 
 
+class End(enum.IntEnum):
+    """enum dmi_end: why a request ended"""
+    UNKNOWN, STOP, LENGTH, ABORTED = range(4)
+
+
 @dataclass
 class Span:
     """Consecutive rows of a batch that belong to one request.
@@ -69,6 +74,8 @@ def _function(name, *types):
 
 _begin = _function("dmi_step_begin", ctypes.POINTER(_Step))
 _end = _function("dmi_step_end")
+_accept = _function("dmi_accept", ctypes.c_char_p, ctypes.c_uint64, ctypes.c_uint32)
+_request_end = _function("dmi_request_end", ctypes.c_char_p, ctypes.c_uint32)
 _enable = _function("dmi_site_enable", ctypes.c_char_p, ctypes.c_int)
 _flush = _function("dmi_flush", ctypes.c_uint64)
 
@@ -106,6 +113,24 @@ def step_begin(step, spans, n_rows=None, tags=None, ranks=((0, 1),) * 4):
 def step_end():
     """The rows of later launches belong to nobody until the next step_begin(): dmi_step_end()."""
     return OFF if _end is None else _end()
+
+
+def accept(request, step, n_accepted):
+    """Say what became of a request's drafts, once they are verified: dmi_accept().
+
+    step        the engine's own number of the step that verified them
+    n_accepted  rows: of the request's rows of phase DRAFT in that step, the first n_accepted hold tokens that stay. A
+                step that verifies K drafts in one span has 1 + K rows, of which the first (the last token accepted
+                before) always stays: so this is 1 + the accepted drafts, and as many as the step gives tokens (vLLM:
+                len(sampled_token_ids[i])). If the first row has a span of its own of phase DECODE: the accepted drafts.
+    Returns OK, OFF or -errno: -ENOENT (no such drafts), -EINVAL (fewer of them), -EALREADY (said before).
+    """
+    return OFF if _accept is None else _accept(request.encode(), step, n_accepted)
+
+
+def request_end(request, reason=End.UNKNOWN):
+    """Say that a request ended, and why (End): dmi_request_end().  Returns OK, OFF or -errno."""
+    return OFF if _request_end is None else _request_end(request.encode(), reason)
 
 
 def site_enable(pattern, on):

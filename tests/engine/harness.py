@@ -95,13 +95,13 @@ class Tally:
 class Counters:
     """The file `counters` of a run (include/dmi/counters.h); sites in the spec's order."""
 
-    HEADER = struct.Struct("<QII16sQQQQQQ48x")
+    HEADER = struct.Struct("<QII16sQQQQQQQ40x")
     CLOSED = 2
 
     def __init__(self, folder):
         data = (folder / "counters").read_bytes()
         (magic, self.version, n_sites, self.uuid, self.state, self.pid, _, self.forwards, self.launches_matched,
-         self.steps) = self.HEADER.unpack_from(data)
+         self.steps, self.steps_refused) = self.HEADER.unpack_from(data)
         if magic != int.from_bytes(b"DMICNT1\0", "little") and magic != 0x31544e43494d44:
             raise AssertionError(f"{folder}/counters: wrong magic {magic:#x}")
         self.expected, self.captured, self.dropped, self.launches = [], [], [], []

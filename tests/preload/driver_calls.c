@@ -428,7 +428,7 @@ static CUresult kernels(char **w)
     return r;
 }
 
-/* step NUMBER ROWS [REQUEST:FIRST_ROW:N:POSITION]... */
+/* step NUMBER ROWS [REQUEST:FIRST_ROW:N:POSITION[:PHASE]]...; a phase that is not said is prefill */
 static int step(char **w)
 {
     struct dmi_span spans[MAX_WORDS] = { 0 };
@@ -445,19 +445,34 @@ static int step(char **w)
                           .ep_size = 1 };
     for (char **word = w + 3; *word; word++) {
         struct dmi_span *span = &spans[s.n_spans];
-        unsigned first, n;
+        unsigned first, n, phase = DMI_PHASE_PREFILL;
         long long position;
-        if (sscanf(*word, "%31[^:]:%u:%u:%lld", ids[s.n_spans], &first, &n, &position) != 4)
+        if (sscanf(*word, "%31[^:]:%u:%u:%lld:%u", ids[s.n_spans], &first, &n, &position, &phase) <
+            4)
             continue;
         *span = (struct dmi_span){ .request_id = ids[s.n_spans],
                                    .first_position = position,
                                    .first_row = first,
                                    .n_tokens = n,
-                                   .phase = DMI_PHASE_PREFILL };
+                                   .phase = phase };
         s.n_spans++;
     }
     int (*begin)(const struct dmi_step *) = dlsym(RTLD_DEFAULT, "dmi_step_begin");
     return begin ? begin(&s) : DMI_STATUS_OFF;
+}
+
+/* accept REQUEST STEP N */
+static int accept_rows(char **w)
+{
+    int (*accept)(const char *, uint64_t, uint32_t) = dlsym(RTLD_DEFAULT, "dmi_accept");
+    return accept ? accept(w[1], value(w[2]), number(w[3])) : DMI_STATUS_OFF;
+}
+
+/* end REQUEST REASON */
+static int end_request(char **w)
+{
+    int (*end)(const char *, uint32_t) = dlsym(RTLD_DEFAULT, "dmi_request_end");
+    return end ? end(w[1], number(w[2])) : DMI_STATUS_OFF;
 }
 
 static int dmi_end(void)
@@ -704,6 +719,10 @@ static int dmi_line(const char *op, char **w)
 {
     if (!strcmp(op, "step"))
         return step(w);
+    if (!strcmp(op, "accept"))
+        return accept_rows(w);
+    if (!strcmp(op, "end"))
+        return end_request(w);
     if (!strcmp(op, "stepend"))
         return dmi_end();
     if (!strcmp(op, "flush"))

@@ -60,7 +60,8 @@ class Run:
     def __init__(self, folder):
         self.folder = folder
         self.counters = Counters(folder)
-        self.records, self.steps = segments.read_run(folder)
+        chunks = segments.Chunks(folder)
+        self.records, self.steps, self.outcomes, self.kinds = chunks.records, chunks.steps, chunks.outcomes, chunks.kinds
         path = folder / "manifest.json"
         self.manifest = json.loads(path.read_text()) if path.exists() else {}
 

@@ -10,7 +10,9 @@ RECORD = struct.Struct("<IiIHBB4IQQQQIIQQII8xQ")
 GROUP, PLANE = struct.Struct("<HHIQQQ"), struct.Struct("<B3xIQ")
 STEP, SPAN = struct.Struct("<IIQQQII8iIIII"), struct.Struct("<IIIIqIIIIII")
 BLOCK = 65536
-SITES, STEPS, RECORDS, FOOTER = 1, 2, 3, 4
+OUTCOME = struct.Struct("<QIIQIIIIII")
+SITES, STEPS, RECORDS, FOOTER, OUTCOMES = 1, 2, 3, 4, 5
+NONE = 2**32 - 1
 
 zstd = ctypes.CDLL(ctypes.util.find_library("zstd") or "libzstd.so.1")
 zstd.ZSTD_decompress.restype = ctypes.c_size_t
@@ -77,6 +79,22 @@ def decode_records(meta, payload):
     return [Record(r, raw[r[15]][r[16]:r[16] + r[17]], kept) for r in records]
 
 
+class Outcome:
+    """What became of a span (accepted: its rows that stay), or of a request (ended, reason); number: the engine's step."""
+
+    def __init__(self, fields, strings, steps):
+        sequence, span, flags, _, n_accepted, first, at, n, self.reason, _ = fields
+        assert first == NONE
+        self.number, spans = steps.get(sequence, (None, []))
+        self.ended, self.accepted = bool(flags & 1), n_accepted if flags & 2 else None
+        self.request = strings[at:at + n].decode() if span == NONE else spans[span][0]
+
+
+def decode_outcomes(meta, steps):
+    n, size, _, _ = struct.unpack_from("<IIII", meta)
+    return [Outcome(OUTCOME.unpack_from(meta, 16 + i * size), meta[16 + n * size:], steps) for i in range(n)]
+
+
 def decode_steps(meta):
     """{sequence: (engine's step number, [(request, first row, tokens, first position)])}"""
     at, steps = 0, {}
@@ -91,11 +109,17 @@ def decode_steps(meta):
     return steps
 
 
-def read_run(folder):
-    """([Record], {steps}) of a run's folder, in the order of their launches, and within a graph's of occurrences."""
-    records, steps = [], {}
-    for path in sorted(folder.glob("seg-*.dmi")):
-        data = path.read_bytes()
+class Chunks:
+    """What a run's segments hold: records in the order of their launches (within a graph's of occurrences), steps,
+    outcomes, and the kinds of the chunks in their order."""
+
+    def __init__(self, folder):
+        self.records, self.steps, self.outcomes, self.kinds = [], {}, [], []
+        for path in sorted(folder.glob("seg-*.dmi")):
+            self.take(path.read_bytes())
+        self.records.sort(key=lambda r: (r.launch, r.forward, r.occurrence))
+
+    def take(self, data):
         at = HEADER
         while at + CHUNK.size <= len(data):
             magic, _, kind, _, n_meta, n_payload, *_ = CHUNK.unpack_from(data, at)
@@ -107,10 +131,17 @@ def read_run(folder):
             if end > len(data):
                 break
             meta, payload = data[meta_at:meta_at + n_meta], data[payload_at:payload_at + n_payload]
+            self.kinds.append(kind)
             if kind == RECORDS:
-                records += decode_records(meta, payload)
+                self.records += decode_records(meta, payload)
             elif kind == STEPS:
-                steps |= decode_steps(meta)
+                self.steps |= decode_steps(meta)
+            elif kind == OUTCOMES:
+                self.outcomes += decode_outcomes(meta, self.steps)
             at = end
-    records.sort(key=lambda r: (r.launch, r.forward, r.occurrence))
-    return records, steps
+
+
+def read_run(folder):
+    """([Record], {steps}) of a run's folder."""
+    chunks = Chunks(folder)
+    return chunks.records, chunks.steps

@@ -6,6 +6,8 @@
  *     make_odd_run OUT names    names and ids that a terminal, a file format or a key could trip over
  *     make_odd_run OUT many     more tensors than a program can use: 65,000 requests at 100 sites
  *     make_odd_run OUT flat     rows without elements
+ *     make_odd_run OUT drafts   prompts, decodes, drafts of which some are rejected, preemption, requests that end
+ *     make_odd_run OUT crowd    60,000 requests over 600 steps, each with an outcome and an end
  *
  * Rows are i32, one element wide: 100 * forward + position, in `flat` none.
  */
@@ -134,15 +136,67 @@ static int flat(struct writer *w)
     return put_forward(w, spans, 1);
 }
 
+/* The positions of a request as spans say them: see tests/unit/test_dump_requests.py. */
+static int drafts(struct writer *w)
+{
+    enum { PRE = DMI_PHASE_PREFILL, DEC = DMI_PHASE_DECODE, DRA = DMI_PHASE_DRAFT };
+    struct dmi_span steps[][3] = {
+        { { .request_id = "a", .n_tokens = 4, .phase = PRE, .n_prompt = 4 },
+          { .request_id = "b", .first_position = 2, .n_tokens = 3, .n_cached = 2, .phase = PRE } },
+        { { .request_id = "a", .first_position = 4, .n_tokens = 3, .phase = DRA, .n_prompt = 4 },
+          { .request_id = "b", .first_position = 5, .n_tokens = 1, .phase = DEC } },
+        { { .request_id = "a", .first_position = 6, .n_tokens = 3, .phase = DRA, .n_prompt = 4 },
+          { .request_id = "b", .first_position = 6, .n_tokens = 1, .phase = DEC } },
+        { { .request_id = "a", .first_position = 7, .n_tokens = 1, .phase = DEC, .n_prompt = 4 },
+          { .request_id = "b", .first_position = 0, .n_tokens = 4, .phase = PRE },
+          { .request_id = "c", .n_tokens = 1, .phase = PRE, .n_prompt = 1 } },
+        { { .request_id = "b", .first_position = 4, .n_tokens = 2, .phase = PRE },
+          { .request_id = "d", .n_tokens = 2, .phase = PRE, .flags = DMI_SPAN_LAST } },
+    };
+    static const uint32_t n[] = { 2, 2, 2, 3, 2 };
+    int r = 0;
+    for (size_t i = 0; !r && i < sizeof steps / sizeof steps[0]; i++) {
+        r = put_forward(w, steps[i], n[i]);
+        if (i == 1)
+            r |= run_accept(w->run, "a", 1, 2);
+        if (i == 2)
+            r |= run_accept(w->run, "a", 2, 1);
+        if (i == 3)
+            r |= run_request_end(w->run, "a", DMI_END_LENGTH) |
+                 run_request_end(w->run, "c", DMI_END_ABORTED) |
+                 run_request_end(w->run, "never", DMI_END_ABORTED);
+    }
+    return r;
+}
+
+static int crowd(struct writer *w)
+{
+    enum { STEPS = 600, EACH = 100 };
+    static char ids[EACH][16];
+    struct dmi_span spans[EACH];
+    int r = 0;
+    for (int i = 0; !r && i < STEPS; i++) {
+        for (int k = 0; k < EACH; k++) {
+            snprintf(ids[k], sizeof ids[k], "r%d", EACH * i + k);
+            spans[k] = (struct dmi_span){
+                .request_id = ids[k], .n_tokens = 3, .phase = DMI_PHASE_DRAFT, .n_prompt = 1
+            };
+        }
+        r = put_forward(w, spans, EACH);
+        for (int k = 0; !r && k < EACH; k++)
+            r = run_accept(w->run, ids[k], (uint64_t)i, (uint32_t)k % 4) |
+                run_request_end(w->run, ids[k], DMI_END_STOP);
+    }
+    return r;
+}
+
 static const struct kind {
     const char *name;
     int (*put)(struct writer *);
     uint32_t n_sites, width;
 } kinds[] = {
-    { "again", again, 1, 1 },
-    { "names", names, 4, 1 },
-    { "many", many, MOST_SITES, 1 },
-    { "flat", flat, 1, 0 },
+    { "again", again, 1, 1 }, { "names", names, 4, 1 },   { "many", many, MOST_SITES, 1 },
+    { "flat", flat, 1, 0 },   { "drafts", drafts, 1, 1 }, { "crowd", crowd, 1, 1 },
 };
 
 int main(int argc, char **argv)

@@ -15,7 +15,8 @@
 #include <string.h>
 
 #define AT(type, field, offset) static_assert(offsetof(struct type, field) == (offset), "ABI")
-static_assert(sizeof(struct dmi_read_run) == 144, "ABI");
+static_assert(sizeof(struct dmi_read_run) == 152, "ABI");
+AT(dmi_read_run, job, 136);
 AT(dmi_read_run, path, 8);
 AT(dmi_read_run, pid, 48);
 AT(dmi_read_run, n_sites, 80);
@@ -38,7 +39,13 @@ AT(dmi_read_tensor, mixed, 92);
 static_assert(sizeof(struct dmi_read_row) == 56, "ABI");
 AT(dmi_read_row, row, 40);
 AT(dmi_read_row, flags, 48);
-static_assert(sizeof(struct dmi_read_request) == 80, "ABI");
+static_assert(sizeof(struct dmi_read_request) == 152, "ABI");
+AT(dmi_read_request, state, 80);
+AT(dmi_read_request, n_preemptions, 112);
+static_assert(sizeof(struct dmi_read_selection) == 64, "ABI");
+AT(dmi_read_selection, request_bytes, 16);
+AT(dmi_read_selection, first, 32);
+AT(dmi_read_selection, ranks, 48);
 AT(dmi_read_request, id, 8);
 AT(dmi_read_request, end_position, 72);
 static_assert(sizeof(struct dmi_read_finding) == 40, "ABI");
@@ -97,6 +104,8 @@ static int try_borders(struct dmi_read *run, uint64_t n_tensors)
     wrong |= dmi_read_site(run, UINT64_MAX, &newer.s) == 0;
     wrong |= dmi_read_tensor(run, n_tensors, &(struct dmi_read_tensor){ .size = 96 }) == 0;
     wrong |= dmi_read_find(run, "no such key") >= 0;
+    wrong |= dmi_read_select(run, &(struct dmi_read_selection){ .size = 0 }) == 0;
+    wrong |= dmi_read_select(run, &(struct dmi_read_selection){ .size = 48, .tokens = 9 }) == 0;
     wrong |= dmi_read_rows(run, 0, 0, 1, one, 1, NULL, 0) == 0;
     wrong |= dmi_read_rows(run, 0, UINT64_MAX, 2, NULL, 0, NULL, 0) == 0;
     wrong |= dmi_read_rows(run, 0, 0, UINT64_MAX, one, 1, NULL, 0) == 0;

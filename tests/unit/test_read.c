@@ -52,7 +52,7 @@ START_TEST(the_latest_record_owns_a_position)
             n_all += n_rows;
             own(&want, &pieces[i]);
         }
-        ck_assert_int_eq(pieces_arrange(&pieces, &n, &n_superseded), 0);
+        ck_assert_int_eq(pieces_arrange(&pieces, &n, 1000, false, &n_superseded), 0);
         for (size_t i = 0; i < n; i++) {
             ck_assert(!i || pieces[i].position >= pieces[i - 1].position + pieces[i - 1].n_rows);
             own(&got, &pieces[i]);
@@ -62,6 +62,63 @@ START_TEST(the_latest_record_owns_a_position)
         ck_assert_mem_eq(&want, &got, sizeof want);
         free(pieces);
     }
+}
+END_TEST
+
+/* A random mixture again, of which some are rejected: nothing is lost, and what counts is what counts without the rest. */
+START_TEST(rows_that_do_not_count_stay_beside_flagged)
+{
+    uint64_t state = (uint64_t)_i + 77;
+    for (int round = 0; round < 2000; round++) {
+        size_t n = 1 + (size_t)(round % 9), n_all = 0;
+        struct piece *pieces = calloc(n, sizeof *pieces);
+        struct owners want = { 0 }, got = { 0 };
+        uint32_t left[MOST_POSITIONS][16] = { 0 }; /* rows by position and record */
+        uint64_t n_superseded = 0, n_flagged = 0;
+        for (size_t i = 0; i < n; i++) {
+            state = state * 6364136223846793005u + 1442695040888963407u;
+            pieces[i] = (struct piece){
+                .record = i,
+                .n_rows = 1 + (uint32_t)(state >> 60) % 8,
+                .position = (int64_t)((state >> 33) % (MOST_POSITIONS - 8)),
+                .flags = (state >> 50) % 4 ? 0 : PIECE_REJECTED,
+            };
+            n_all += pieces[i].n_rows;
+            for (uint32_t k = 0; k < pieces[i].n_rows; k++)
+                left[pieces[i].position + k][i]++;
+            if (!pieces[i].flags)
+                own(&want, &pieces[i]);
+        }
+        ck_assert_int_eq(pieces_arrange(&pieces, &n, 1000, true, &n_superseded), 0);
+        ck_assert_uint_eq(pieces_rows(pieces, n), n_all);
+        for (size_t i = 0; i < n; i++) {
+            ck_assert(!i ||
+                      pieces[i].position >= pieces[i - 1].position + pieces[i - 1].n_rows - 1);
+            for (uint32_t k = 0; k < pieces[i].n_rows; k++)
+                ck_assert_uint_eq(left[pieces[i].position + k][pieces[i].record]--, 1);
+            n_flagged += pieces[i].flags == PIECE_SUPERSEDED ? pieces[i].n_rows : 0;
+            if (!pieces[i].flags)
+                own(&got, &pieces[i]);
+        }
+        ck_assert_mem_eq(&want, &got, sizeof want);
+        ck_assert_uint_eq(n_flagged, n_superseded);
+        free(pieces);
+    }
+}
+END_TEST
+
+START_TEST(pieces_are_cut_to_a_range)
+{
+    struct piece pieces[] = {
+        { 0, 5, 4, 0, 0 }, { 1, 0, 3, 4, 0 }, { 2, 9, 9, -1, 0 }, { 3, 2, 4, 7, PIECE_REJECTED }
+    };
+    size_t n = 4;
+    ck_assert_uint_eq(pieces_clip(pieces, &n, 2, 9), 7);
+    ck_assert_uint_eq(n, 3);
+    ck_assert(pieces[0].first_row == 7 && pieces[0].n_rows == 2 && pieces[0].position == 2);
+    ck_assert(pieces[2].first_row == 2 && pieces[2].n_rows == 2 && pieces[2].flags);
+    ck_assert_uint_eq(pieces_clip(pieces, &n, 9, 9), 0);
+    ck_assert_uint_eq(n, 0);
 }
 END_TEST
 
@@ -138,6 +195,8 @@ int main(void)
     Suite *suite = suite_create("read");
     TCase *tc = tcase_create("read");
     tcase_add_loop_test(tc, the_latest_record_owns_a_position, 0, 5);
+    tcase_add_loop_test(tc, rows_that_do_not_count_stay_beside_flagged, 0, 5);
+    tcase_add_test(tc, pieces_are_cut_to_a_range);
     tcase_add_loop_test(tc, what_is_no_utf8_or_moves_a_cursor_is_replaced, 0,
                         sizeof strings / sizeof strings[0]);
     tcase_add_test(tc, nul_ends_no_name);

@@ -11,14 +11,15 @@ import pytest
 
 from harness import BUILD, DMI_DUMP
 
+MAKE_ODD_RUN = BUILD / "tests" / "unit" / "make_odd_run"
 MAKE_RUN = BUILD / "tests" / "unit" / "make_run"
 READ_ABI = BUILD / "tests" / "unit" / "read_abi"
 LIBRARY = BUILD / "read" / "libdmi_read.so.1"
-pytestmark = pytest.mark.built(DMI_DUMP, MAKE_RUN, READ_ABI, LIBRARY)
+pytestmark = pytest.mark.built(DMI_DUMP, MAKE_RUN, MAKE_ODD_RUN, READ_ABI, LIBRARY)
 # Names are only ever added, each to a version node of its own release.
 EXPORTS = {"dmi_read_version", "dmi_read_open", "dmi_read_close", "dmi_read_refresh", "dmi_read_error", "dmi_read_run",
            "dmi_read_site", "dmi_read_account", "dmi_read_tensor", "dmi_read_request", "dmi_read_finding",
-           "dmi_read_find", "dmi_read_rows", "dmi_read_verify"}
+           "dmi_read_find", "dmi_read_rows", "dmi_read_verify", "dmi_read_select"}
 U32, U64, I64, TEXT = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int64, ctypes.c_char_p
 
 
@@ -31,7 +32,7 @@ class Run(Struct):
     _fields_ = [("size", U32), ("state", U32), ("path", TEXT), ("uuid", TEXT), ("model", TEXT), ("host", TEXT),
                 ("library_version", TEXT), ("pid", U64), ("start_realtime_ns", U64), ("n_segments", U64),
                 ("file_bytes", U64), ("n_sites", U64), ("n_records", U64), ("n_steps", U64), ("n_tensors", U64),
-                ("n_requests", U64), ("n_findings", U64), ("n_forwards", U64), ("job", TEXT)]
+                ("n_requests", U64), ("n_findings", U64), ("n_forwards", U64), ("job", TEXT), ("n_runs", U64)]
 
 
 class Tensor(Struct):
@@ -49,7 +50,13 @@ class Account(Struct):
 class Request(Struct):
     _fields_ = [("size", U32), ("reserved", U32), ("id", ctypes.c_void_p), ("id_bytes", U64), ("n_steps", U64),
                 ("n_cached", U64), ("n_prefill", U64), ("n_decode", U64), ("n_draft", U64), ("n_other", U64),
-                ("end_position", I64)]
+                ("end_position", I64), ("state", U32), ("reason", U32), ("n_prompt", I64), ("n_generated", U64), ("n_rejected", U64),
+                ("n_preemptions", U64), ("n_records", U64), ("n_rows", U64), ("raw_bytes", U64), ("stored_bytes", U64)]
+
+
+class Selection(Struct):
+    _fields_ = [("size", U32), ("flags", U32), ("request", TEXT), ("request_bytes", U64), ("tokens", U32), ("reserved", U32),
+                ("first", I64), ("end", I64), ("ranks", U32 * 4)]
 
 
 class Row(ctypes.Structure):
@@ -165,6 +172,32 @@ def test_ctypes(library, run, tmp_path, check):
     account = reader.get("account", Account, 0)
     check((account.known, account.balances, account.expected[0], account.captured[0]) == (1, 1, 1, 1), "the accounting")
     check(library.dmi_read_verify(reader.handle) == 0, "verify finds nothing")
+    library.dmi_read_close(reader.handle)
+
+
+def test_a_selection(library, tmp_path, check):
+    subprocess.run([MAKE_ODD_RUN, tmp_path / "run", "drafts"], check=True, stdout=subprocess.PIPE, timeout=60)
+    reader = Reader(library, tmp_path / "run")
+
+    def rows(**more):
+        selection = Selection()
+        for key, value in more.items():
+            setattr(selection, key, value)
+        assert library.dmi_read_select(reader.handle, ctypes.byref(selection) if more else None) == 0
+        index = library.dmi_read_find(reader.handle, b"a/s0")
+        t = reader.get("tensor", Tensor, index)
+        return [(row.position, row.flags) for row in reader.rows(index, 0, t.n_rows)[2]]
+
+    plain = [(i, 0) for i in range(8)]
+    check(rows() == plain, "at first all that count")
+    check(rows(tokens=2) == plain[:4] and rows(tokens=3) == plain[4:] and rows(tokens=4) == plain[7:], "prompt, generated, last")
+    check(rows(tokens=1, first=2, end=5) == plain[2:5], "positions")
+    all_of_them = plain[:6] + [(6, 2), (6, 0), (7, 2), (7, 0), (8, 2)]
+    check(rows(flags=1) == all_of_them, "rejected rows are flagged, before what counts at their position", rows(flags=1))
+    check(rows(request=b"a", request_bytes=1) == plain and reader.get("run", Run).n_tensors == 1, "one request")
+    a = reader.get("request", Request, 0)
+    check((a.state, a.reason, a.n_prompt, a.n_generated, a.n_rejected, a.n_preemptions, a.n_records, a.n_rows, a.raw_bytes)
+          == (1, 2, 4, 4, 3, 0, 4, 11, 44) and a.end_position == 8, "and what became of it")
     library.dmi_read_close(reader.handle)
 
 

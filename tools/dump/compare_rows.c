@@ -3,7 +3,7 @@
 #include "tools/dump/compare.h"
 
 #include "core/cleanup.h"
-#include "read/elements.h"
+#include "storage/elements.h"
 #include "read/rows.h"
 
 #include <dmi/dtype.h>

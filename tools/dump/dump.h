@@ -48,9 +48,11 @@ void facts_account(struct report *report, const struct reader *reader, const str
 /* A segment by itself, so without counters. */
 bool facts_is_segment(const struct reader_run *run);
 
-/* A table of requests. */
-void list_requests(struct report *report, const struct requests *requests,
-                   const struct selection *select);
+/* Tables of requests, whose costs are known: how far they are, and what they cost. */
+void list_requests(struct report *report, const struct reader *reader,
+                   const struct requests *requests, const struct selection *select);
+void list_request_costs(struct report *report, const struct reader *reader,
+                        const struct requests *requests, const struct selection *select);
 
 /* Says why a record cannot be decoded: it is damaged, or a newer program wrote it. */
 void complain_undecoded(const struct err *why);

@@ -203,6 +203,7 @@ static int report_job(const struct job *job, const struct options *o)
     report_member(&report, "damaged_records", value_u64(job->n_damaged));
     report_member(&report, "missing_rows", value_u64(job->n_missing));
     report_member(&report, "superseded_rows", value_u64(job->tensors.n_superseded));
+    report_member(&report, "rejected_rows", value_u64(job->tensors.n_rejected));
     report_member(&report, "rows_of_nobody", value_u64(job->tensors.n_nobody));
     report_line(&report, "%zu tensor%s, %" PRIu64 " bytes, to %s", x->n_targets,
                 x->n_targets == 1 ? "" : "s", x->n_bytes, job->place.path);
@@ -211,7 +212,10 @@ static int report_job(const struct job *job, const struct options *o)
                     "%" PRIu64 " records cannot be read: %" PRIu64 " rows of theirs are left out, "
                     "and with them %zu tensors altogether",
                     job->n_damaged, job->n_missing, job->n_emptied);
-    if (job->tensors.n_superseded)
+    if (job->tensors.n_rejected && !o->select.rejected)
+        report_line(&report, "%" PRIu64 " rows are left out because their drafts were rejected",
+                    job->tensors.n_rejected);
+    if (job->tensors.n_superseded && !o->select.superseded)
         report_line(&report,
                     "%" PRIu64 " rows are left out because a later launch computed their position "
                     "again",

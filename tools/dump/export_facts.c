@@ -99,16 +99,39 @@ void export_add_positions(struct text *to, const struct exporter *x)
 
 /* ------------------------------------------------------------------------- a tensor */
 
+/* Rows with a flag, [[index, rows], ...]; NULL: there are none. */
+static json_t *flagged(const struct tensor *t, uint32_t flag)
+{
+    json_t *list = NULL;
+    uint64_t at = 0;
+    for (size_t p = 0; p < t->n_pieces; at += t->pieces[p++].n_rows) {
+        if (!(t->pieces[p].flags & flag))
+            continue;
+        list = list ? list : json_array();
+        json_array_append_new(list,
+                              json_pack("[o, o]", value_u64(at), value_u64(t->pieces[p].n_rows)));
+    }
+    return list;
+}
+
 json_t *export_facts(const struct target *target)
 {
     const struct tensor *t = target->tensor;
     json_t *shape = json_array();
     for (uint32_t d = 0; d < t->n_tail; d++)
         json_array_append_new(shape, json_integer(t->tail[d]));
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "site", value_text(t->site->name),
-                     "layer", value_layer(t->layer), "request",
-                     t->request ? value_bytes(t->request, t->n_request) : json_null(), "row",
-                     value_text(dmi_row_name(t->site->row)), "scale", value_double(t->site->scale),
-                     "shape", shape, "note", value_text(t->site->note), "positions",
-                     value_u64(target->positions));
+    json_t *rejected = flagged(t, PIECE_REJECTED), *superseded = flagged(t, PIECE_SUPERSEDED);
+    json_t *facts = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "site",
+                              value_text(t->site->name), "layer", value_layer(t->layer), "request",
+                              t->request ? value_bytes(t->request, t->n_request) : json_null(),
+                              "row", value_text(dmi_row_name(t->site->row)), "scale",
+                              value_double(t->site->scale), "shape", shape, "note",
+                              value_text(t->site->note), "positions", value_u64(target->positions));
+    if (rejected && facts)
+        json_object_set(facts, "rejected", rejected);
+    if (superseded && facts)
+        json_object_set(facts, "superseded", superseded);
+    json_decref(rejected);
+    json_decref(superseded);
+    return facts;
 }

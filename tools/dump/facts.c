@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <string.h>
 #include <sys/stat.h>
 
 int no_memory(void)
@@ -35,6 +36,45 @@ uint64_t facts_n_records(const struct reader *reader)
     return n;
 }
 
+/* "tp 1 of 2, pp 0 of 2"; an axis of one rank is left out. */
+static void add_ranks(struct text *to, const struct reader_rank *rank)
+{
+    size_t n = to->n;
+    for (int a = 0; a < DMI_AXIS_COUNT; a++)
+        if (rank->ranks[2 * a + 1] > 1)
+            text_printf(to, "%s%s %d of %d", to->n > n ? ", " : "", dmi_axis_name((uint32_t)a),
+                        rank->ranks[2 * a], rank->ranks[2 * a + 1]);
+    if (to->n == n)
+        text_printf(to, rank->known ? "rank 0 of 1" : "no steps, nothing captured");
+}
+
+static json_t *ranks_value(const struct reader_run *run)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; run->ranks && i < run->n_runs; i++) {
+        const struct reader_rank *k = &run->ranks[i];
+        struct reader_run one = { .state = k->state };
+        json_t *o = json_pack("{s:o, s:o, s:s, s:b}", "run", value_text(k->path), "uuid",
+                              value_text(k->uuid), "state", facts_state(&one), "known", k->known);
+        for (int a = 0; o && k->known && a < DMI_AXIS_COUNT; a++)
+            json_object_set_new(o, dmi_axis_name((uint32_t)a),
+                                json_pack("[i, i]", k->ranks[2 * a], k->ranks[2 * a + 1]));
+        json_array_append_new(list, o);
+    }
+    return list;
+}
+
+static void ranks_lines(struct report *report, const struct reader_run *run)
+{
+    for (size_t i = 0; run->ranks && i < run->n_runs; i++) {
+        struct text t = { 0 };
+        add_ranks(&t, &run->ranks[i]);
+        report_line(report, "%s %s: %s", i ? "        " : "ranks   ", t.data ? t.data : "?",
+                    run->ranks[i].path);
+        text_deinit(&t);
+    }
+}
+
 static void run_members(struct report *report, const struct reader_run *run)
 {
     report_member(report, "run", value_text(run->path));
@@ -44,6 +84,8 @@ static void run_members(struct report *report, const struct reader_run *run)
     report_member(report, "host", value_text(run->host));
     report_member(report, "pid", value_u64(run->pid));
     report_member(report, "start_realtime_ns", value_u64(run->start_ns));
+    if (run->n_runs > 1)
+        report_member(report, "ranks", ranks_value(run));
     report_member(report, "segments", value_u64(run->n_segments));
     report_member(report, "file_bytes", value_u64(run->n_file_bytes));
     report_member(report, "torn_bytes", value_u64(run->n_torn));
@@ -58,6 +100,7 @@ void facts_run(struct report *report, const struct reader *reader)
         return;
     }
     report_line(report, "run      %s (%s)", run->path, facts_state(run));
+    ranks_lines(report, run);
     if (run->model)
         report_line(report, "model    %s", run->model);
     report_line(report, "files    %zu segment%s, %s", run->n_segments,
@@ -120,14 +163,16 @@ static json_t *finding_value(const struct reader_finding *f, const char *file, c
 
 static void finding_line(const struct reader_finding *f, const char *file, const char *text)
 {
-    char chunk[40] = "";
+    char place[64] = "";
     if (f->chunk >= 0)
-        snprintf(chunk, sizeof chunk, ", chunk %" PRId64, f->chunk);
-    complain("%s%s%s, offset %" PRIu64 ": %s",
+        snprintf(place, sizeof place, ", chunk %" PRId64 ", offset %" PRIu64, f->chunk, f->offset);
+    else if (strcmp(file, "ranks")) /* several runs as one have no bytes of their own */
+        snprintf(place, sizeof place, ", offset %" PRIu64, f->offset);
+    complain("%s%s%s: %s",
              f->damage    ? "DAMAGED: "
              : f->unknown ? "NOT KNOWN: "
                           : "",
-             file, chunk, f->offset, text);
+             file, place, text);
 }
 
 size_t facts_findings(struct report *report, const struct reader *reader)

@@ -84,29 +84,45 @@ static json_t *record_row(const struct reader_record *rec, const struct dmi_site
                      "time_ns", value_u64(rec->at.time_ns), "bytes", value_u64(rec->at.n_bytes));
 }
 
-/* Whether the step of a record computes a token of the request that is wanted. */
-static bool is_of_request(const struct reader_record *rec, const struct selection *select)
+/* The positions of a span's request that are wanted. */
+static struct range wanted_tokens(const struct requests *requests, const struct selection *select,
+                                  const char *id, size_t n)
 {
-    if (!select->request || !rec->step)
-        return true;
+    const struct request *r = requests_find(requests, id, n);
+    if (select->tokens == TOKENS_RANGE)
+        return select->positions;
+    return select->tokens && r ? request_tokens(r, select->tokens) : (struct range){ 0, INT64_MAX };
+}
+
+/* Whether the step of a record computes a token that is wanted. */
+static bool is_of_request(const struct reader_record *rec, const struct requests *requests,
+                          const struct selection *select)
+{
+    if (!rec->step || (!select->request && !select->tokens))
+        return !select->tokens;
     for (uint32_t i = 0; i < rec->step->entry->n_spans; i++) {
+        const struct dmi_span_entry *span = &rec->step->spans[i];
         size_t n;
         const char *id = reader_span_id(rec->step, i, &n);
-        if (n == select->n_request && !memcmp(id, select->request, n))
+        if (select->request && (n != select->n_request || memcmp(id, select->request, n)))
+            continue;
+        struct range range = wanted_tokens(requests, select, id, n);
+        if (span->first_position < range.end &&
+            span->first_position + (int64_t)span->n_tokens > range.first)
             return true;
     }
     return false;
 }
 
 static void list_records(struct report *report, const struct reader *reader,
-                         const struct options *o)
+                         const struct requests *requests, const struct options *o)
 {
     report_table(report, "records", record_columns, N_OF(record_columns));
     for (size_t i = 0; i < reader_n_records(reader); i++) {
         const struct reader_record *rec = reader_record(reader, i);
         const struct dmi_site *site = reader_site(reader, rec->at.site);
         if (selection_wants_record(&o->select, site, rec->at.layer) &&
-            is_of_request(rec, &o->select))
+            is_of_request(rec, requests, &o->select))
             report_row(report, record_row(rec, site));
     }
     report_table_end(report);
@@ -149,36 +165,6 @@ static int list_tensors(struct report *report, const struct reader *reader,
     }
     report_table_end(report);
     return 0;
-}
-
-/* ------------------------------------------------------------------------- requests */
-
-static const struct column request_columns[] = {
-    { "REQUEST", "request", -32, NULL }, { "STEPS", "steps", 8, NULL },
-    { "CACHED", "cached", 8, NULL },     { "COMPUTED", "computed", 9, NULL },
-    { "PREFILL", "prefill", 8, NULL },   { "DECODE", "decode", 8, NULL },
-    { "OTHER", "other", 8, NULL },
-};
-
-void list_requests(struct report *report, const struct requests *requests,
-                   const struct selection *select)
-{
-    report_table(report, "requests", request_columns, N_OF(request_columns));
-    for (size_t i = 0; i < requests->n; i++) {
-        const struct request *r = &requests->all[i];
-        if (select->request &&
-            (r->n_id != select->n_request || memcmp(r->id, select->request, r->n_id)))
-            continue;
-        uint64_t other = r->n_tokens[DMI_PHASE_UNKNOWN] + r->n_tokens[DMI_PHASE_DRAFT];
-        report_row(report,
-                   json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I}", "request",
-                             value_bytes(r->id, r->n_id), "steps", value_u64(r->n_steps), "cached",
-                             value_u64(r->n_cached), "computed", value_u64(request_computed(r)),
-                             "prefill", value_u64(r->n_tokens[DMI_PHASE_PREFILL]), "decode",
-                             value_u64(r->n_tokens[DMI_PHASE_DECODE]), "other", value_u64(other),
-                             "end_position", (json_int_t)r->end));
-    }
-    report_table_end(report);
 }
 
 /* ------------------------------------------------------------------------- sites */
@@ -290,18 +276,19 @@ int dump_list(struct reader *reader, const struct options *o)
     struct report report = { .json = o->json };
     _cleanup_(requests_deinit) struct requests requests = { 0 };
     _cleanup_(sites_deinit) struct sites sites = { 0 };
-    if (sites_build(reader, &sites) || requests_build(reader, &requests))
+    if (sites_build(reader, &sites) || requests_build(reader, &requests) ||
+        (o->requests && requests_add_costs(reader, &requests)))
         return no_memory();
     if (!missing_has_request(reader, &o->select))
         return DUMP_FAILED;
     list_facts(&report, reader);
     int r = 0;
     if (o->records)
-        list_records(&report, reader, o);
+        list_records(&report, reader, &requests, o);
     else if (o->tensors)
         r = list_tensors(&report, reader, &sites, o);
     else if (o->requests)
-        list_requests(&report, &requests, &o->select);
+        list_requests(&report, reader, &requests, &o->select);
     else
         r = list_sites(&report, reader, &sites, o);
     bool nothing = !r && !report.n_rows && !missing_is_all(&o->select);

@@ -23,6 +23,8 @@ int main(int argc, char **argv)
     struct err err = { 0 };
     _cleanup_(reader_closep) struct reader *reader = NULL;
     int r = reader_open_index(&err, o.run, &reader);
+    if (!r && o.by_rank && !reader_only_ranks(reader, o.ranks))
+        r = err_set(&err, -ENOENT, "%s: no run is of that rank (dmi-dump list)", o.run);
     if (!r)
         r = select_records(&err, reader, o.command->selects ? &o.select : NULL);
     if (r == -ENOTUNIQ && o.command->run == dump_list) {

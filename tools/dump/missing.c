@@ -127,8 +127,9 @@ static void complain_empty(const struct reader *reader, const struct sites *site
     layers_add_text(&t, &layers);
     char expected[32], dropped[32];
     if (layers.n)
-        complain("site %s was captured, but not with that layer or request: it has layers %s",
-                 site->name, t.data ? t.data : "?");
+        complain(
+            "site %s was captured, but not with that layer, request or tokens: it has layers %s",
+            site->name, t.data ? t.data : "?");
     else if (!accounts_build(reader, sites, &accounts) && accounts.sites[first].known)
         complain("no record of site %s can be read: expected %s records, dropped %s", site->name,
                  grouped(accounts.sites[first].expected.records, expected),
@@ -138,15 +139,32 @@ static void complain_empty(const struct reader *reader, const struct sites *site
     layers_deinit(&layers);
 }
 
+/* Whether it can be said of the request where its generation begins, if that is asked; says so where it cannot. */
+static bool prompt_is_known(const struct reader *reader, const struct selection *select)
+{
+    _cleanup_(requests_deinit) struct requests requests = { 0 };
+    if (!select->request || requests_build(reader, &requests) ||
+        (select->tokens != TOKENS_PROMPT && select->tokens != TOKENS_GENERATED))
+        return true;
+    const struct request *r = requests_find(&requests, select->request, select->n_request);
+    if (!r || r->n_prompt >= 0)
+        return true;
+    complain(
+        "where the generation of request '%.*s' begins is not known: no span says n_prompt, and no "
+        "step decodes (--tokens A:B)",
+        (int)r->n_id, r->id);
+    return false;
+}
+
 bool missing_is_all(const struct selection *select)
 {
-    return !select->site && !select->request && !select->by_layer;
+    return !select->site && !select->request && !select->by_layer && !select->tokens;
 }
 
 void missing_complain(const struct reader *reader, const struct sites *sites,
                       const struct selection *select)
 {
-    if (!missing_has_request(reader, select))
+    if (!missing_has_request(reader, select) || !prompt_is_known(reader, select))
         return;
     const struct dmi_site *site = select->site ? site_of(reader, select->site) : NULL;
     if (site)
@@ -154,5 +172,5 @@ void missing_complain(const struct reader *reader, const struct sites *sites,
     else if (select->site)
         complain_site(reader, sites, select->site);
     else
-        complain("nothing was captured with that layer or request (dmi-dump list)");
+        complain("nothing was captured with that layer, request or tokens (dmi-dump list)");
 }

@@ -19,7 +19,9 @@ static const char usage_text[] =
     "activations\n"
     "dmi-dump export RUN --format F -o O  tensors in what others read\n"
     "\n"
-    "RUN is a run's folder, the --out folder that holds exactly one, or one segment file.\n"
+    "RUN is a run's folder, the --out folder of one run or of one command's ranks, which are "
+    "joined, or\n"
+    "one segment file.\n"
     "SITE is a site's name, or a tensor's as `list --tensors` prints it.\n"
     "\n"
     "  --json              JSON on stdout instead of text\n"
@@ -28,14 +30,25 @@ static const char usage_text[] =
     "  --step S | A:B      show: the engine's step numbers (without step metadata: forwards)\n"
     "  --forward F | A:B   show: forwards, counted from 0\n"
     "  --rows A:B          show: rows A to B-1 of what is selected (default: the first 4)\n"
-    "  --request ID        show, list, export: only this request; verify --against: only this "
+    "  --request ID        show, list, stats, export: only this request; verify --against: only "
+    "this "
     "one,\n"
     "                      or what to call that of a run whose engine gave no request ids\n"
+    "  --tokens T          show, list, stats, export: only these tokens of each request: positions "
+    "A:B,\n"
+    "                      prompt, generated, or last\n"
+    "  --rejected          show, list, stats, export: also rows whose drafts were rejected\n"
+    "  --superseded        show, list, stats, export: also rows whose position was computed again\n"
+    "  --rank R | tp=R,... of a folder with the runs of several ranks: only those of tensor "
+    "parallel rank\n"
+    "                      R, or with these ranks of tp, pp, dp, ep; not joined with the others\n"
     "  --request ID=NAME   verify --against: request ID, which the reference calls NAME\n"
     "  --all               show: all values of a row\n"
     "  --records           list: every record\n"
     "  --tensors           list: every tensor as export would name it\n"
-    "  --requests          list: every request, its tokens computed and cached\n"
+    "  --requests          list: every request: its state, its tokens computed, cached and "
+    "rejected;\n"
+    "                      stats: what each one's capture cost\n"
     "  --tolerance X       verify: error norm / reference norm of a tensor (default 3e-3)\n"
     "  --row-tolerance X   verify: the same of a single row (default 2e-2)\n"
     "  --format F, -f      export: one of the formats below\n"
@@ -56,6 +69,10 @@ enum option_id {
     OPT_FORWARD,
     OPT_ROWS,
     OPT_REQUEST,
+    OPT_TOKENS,
+    OPT_REJECTED,
+    OPT_SUPERSEDED,
+    OPT_RANK,
     OPT_ALL,
     OPT_RECORDS,
     OPT_TENSORS,
@@ -75,6 +92,10 @@ static const struct option long_options[] = {
     { "forward", required_argument, NULL, OPT_FORWARD },
     { "rows", required_argument, NULL, OPT_ROWS },
     { "request", required_argument, NULL, OPT_REQUEST },
+    { "tokens", required_argument, NULL, OPT_TOKENS },
+    { "rejected", no_argument, NULL, OPT_REJECTED },
+    { "superseded", no_argument, NULL, OPT_SUPERSEDED },
+    { "rank", required_argument, NULL, OPT_RANK },
     { "all", no_argument, NULL, OPT_ALL },
     { "records", no_argument, NULL, OPT_RECORDS },
     { "tensors", no_argument, NULL, OPT_TENSORS },
@@ -159,6 +180,56 @@ static int take_tolerance(int id, double *out)
     return hint();
 }
 
+static int take_tokens(struct selection *select)
+{
+    static const struct {
+        const char *word;
+        enum token_kind kind;
+    } words[] = { { "prompt", TOKENS_PROMPT },
+                  { "generated", TOKENS_GENERATED },
+                  { "last", TOKENS_LAST } };
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (!strcmp(optarg, words[i].word)) {
+            select->tokens = words[i].kind;
+            return -1;
+        }
+    select->tokens = TOKENS_RANGE;
+    if (parse_range(optarg, &select->positions))
+        return -1;
+    complain("--tokens: '%s' is neither a position, a range A:B, prompt, generated nor last",
+             optarg);
+    return hint();
+}
+
+/* One of "1", "tp=1". */
+static bool take_rank(const char *word, size_t n, struct options *o)
+{
+    uint32_t axis = 0;
+    char *end;
+    const char *equals = memchr(word, '=', n);
+    while (equals && axis < DMI_AXIS_COUNT &&
+           (strlen(dmi_axis_name(axis)) != (size_t)(equals - word) ||
+            memcmp(dmi_axis_name(axis), word, (size_t)(equals - word))))
+        axis++;
+    const char *number = equals ? equals + 1 : word;
+    if (axis == DMI_AXIS_COUNT || *number < '0' || *number > '9')
+        return false;
+    unsigned long v = strtoul(number, &end, 10);
+    o->ranks[axis] = (int32_t)v;
+    return end == word + n && v <= INT32_MAX;
+}
+
+static int take_ranks(struct options *o)
+{
+    o->by_rank = true;
+    for (const char *at = optarg; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+        if (!take_rank(at, strcspn(at, ","), o)) {
+            complain("--rank: '%s' is neither a rank nor a list of tp=R, pp=R, dp=R, ep=R", optarg);
+            return hint();
+        }
+    return -1;
+}
+
 /* Return: -1 to go on, else an exit status. */
 static int take_option(int c, struct options *o)
 {
@@ -170,6 +241,10 @@ static int take_option(int c, struct options *o)
     case OPT_FORWARD: return take_range(c, &o->forwards, &o->by_forward);
     case OPT_ROWS: return take_range(c, &o->rows, &o->by_rows);
     case OPT_REQUEST: o->select.request = optarg; break;
+    case OPT_TOKENS: return take_tokens(&o->select);
+    case OPT_REJECTED: o->select.rejected = true; break;
+    case OPT_SUPERSEDED: o->select.superseded = true; break;
+    case OPT_RANK: return take_ranks(o);
     case OPT_ALL: o->all_values = true; break;
     case OPT_RECORDS: o->records = true; break;
     case OPT_TENSORS: o->tensors = true; break;
@@ -217,9 +292,12 @@ static int take_words(int n, char **words, const struct command *commands, struc
 int options_parse(int argc, char **argv, const struct command *commands, struct options *o)
 {
     static const struct range all = { 0, INT64_MAX };
-    *o = (struct options){
-        .steps = all, .forwards = all, .rows = all, .tolerance = 3e-3, .row_tolerance = 2e-2
-    };
+    *o = (struct options){ .ranks = { -1, -1, -1, -1 },
+                           .steps = all,
+                           .forwards = all,
+                           .rows = all,
+                           .tolerance = 3e-3,
+                           .row_tolerance = 2e-2 };
     int c;
     opterr = 0;
     while ((c = getopt_long(argc, argv, ":f:o:h", long_options, NULL)) != -1) {

@@ -24,6 +24,8 @@ struct options {
     struct range steps, forwards, rows;
     bool by_step, by_forward, by_rows;
     bool json, all_values, records, tensors, requests;
+    bool by_rank;
+    int32_t ranks[DMI_AXIS_COUNT]; /* -1: any */
     const char *against, *format, *output;
     double tolerance, row_tolerance;
 };

@@ -27,8 +27,9 @@ static bool engine_named_requests(const struct reader *reader)
 int select_records(struct err *err, struct reader *reader, const struct selection *select)
 {
     bool has_requests;
-    if (!select || !select->site || !engine_named_requests(reader) ||
-        !is_site(reader, select->site, &has_requests))
+    /* how far a request is, all of its steps say */
+    if (!select || !select->site || select->tokens > TOKENS_RANGE ||
+        !engine_named_requests(reader) || !is_site(reader, select->site, &has_requests))
         return reader_select(err, reader, NULL);
     struct reader_query query = { .site = select->site };
     if (select->by_layer && select->layers.first >= 0 && select->layers.first <= INT32_MAX &&
@@ -39,6 +40,10 @@ int select_records(struct err *err, struct reader *reader, const struct selectio
     if (select->request && has_requests) { /* rows of nobody's token belong to every request */
         query.request = select->request;
         query.n_request = select->n_request;
+        if (select->tokens == TOKENS_RANGE && select->positions.end > select->positions.first) {
+            query.first_position = select->positions.first;
+            query.end_position = select->positions.end;
+        }
     }
     int r = reader_select(err, reader, &query);
     return r || reader_n_records(reader) ? r : reader_select(err, reader, NULL);

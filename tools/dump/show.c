@@ -3,7 +3,7 @@
 #include "tools/dump/dump.h"
 
 #include "core/cleanup.h"
-#include "read/elements.h"
+#include "storage/elements.h"
 #include "read/record.h"
 #include "tools/dump/missing.h"
 
@@ -30,9 +30,15 @@ struct shown_row {
     const struct reader_record *record;
     uint64_t index;   /* among those that the options select */
     int64_t position; /* -1: not known */
+    uint32_t flags;   /* enum piece_flags */
     const double *values;
     uint64_t width;
 };
+
+static const char *flag_word(uint32_t flags)
+{
+    return flags & PIECE_REJECTED ? "rejected" : "superseded";
+}
 
 static json_t *row_value(const struct shown_row *row)
 {
@@ -45,6 +51,8 @@ static json_t *row_value(const struct shown_row *row)
         json_object_set_new(o, "step", value_u64(row->record->step->entry->step));
     if (row->position >= 0)
         json_object_set_new(o, "position", json_integer(row->position));
+    if (row->flags)
+        json_object_set_new(o, flag_word(row->flags), json_true());
     json_object_set_new(o, "launch", value_u64(row->record->at.launch));
     json_object_set_new(o, "values", values);
     return o;
@@ -68,6 +76,8 @@ static void row_title(struct report *report, const struct shown_row *row)
         text_printf(&t, ", step %" PRIu64, row->record->step->entry->step);
     if (row->position >= 0)
         text_printf(&t, ", position %" PRId64, row->position);
+    if (row->flags)
+        text_printf(&t, ", %s", flag_word(row->flags));
     text_printf(&t, "; norm %.6g, least %.6g, most %.6g", sqrt(norm), least, most);
     if (n_nan)
         text_printf(&t, ", %" PRIu64 " NaN", n_nan);
@@ -130,7 +140,7 @@ static int show_rows(struct shown *s, const struct tensor *t, const struct piece
         for (uint64_t k = 0; k < width && scale != 1.0 && scale != 0.0; k++)
             values[k] /= scale;
         int64_t position = p->position < 0 ? -1 : p->position + (int64_t)i;
-        show_row(s, &(struct shown_row){ t, rec, first + i, position, values, width });
+        show_row(s, &(struct shown_row){ t, rec, first + i, position, p->flags, values, width });
     }
     return 0;
 }

@@ -5,6 +5,7 @@
 #include "core/cleanup.h"
 #include "read/account.h"
 #include "tools/dump/layers.h"
+#include "tools/dump/missing.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -112,13 +113,75 @@ static json_t *stats_row(const char *name, const struct account *a, const struct
                      "holds", a->known ? json_boolean(a->balances) : json_null());
 }
 
+/* ------------------------------------------------------------------------- what is selected */
+
+static const struct column selected_columns[] = {
+    { "SELECTED", "site", -18, NULL },
+    { "TENSORS", "tensors", 8, NULL },
+    { "ROWS", "rows", 9, NULL },
+    { "RAW", "raw_bytes", 10, cell_raw },
+    { "STORED", "stored_bytes", 10, cell_stored },
+};
+
+struct selected {
+    uint64_t n_tensors, n_rows, n_bytes;
+    double n_stored;
+};
+
+static void add_selected(const struct reader *reader, const struct tensor *t, struct selected *to)
+{
+    to->n_tensors++;
+    for (size_t i = 0; i < t->n_pieces; i++) {
+        const struct reader_record *rec = reader_record(reader, t->pieces[i].record);
+        double part = rec->n_rows ? (double)t->pieces[i].n_rows / rec->n_rows : 0;
+        to->n_rows += t->pieces[i].n_rows;
+        to->n_bytes += rec->n_rows ? rec->at.n_bytes / rec->n_rows * t->pieces[i].n_rows : 0;
+        to->n_stored += part * rec->n_stored;
+    }
+}
+
+static json_t *selected_row(const char *name, const struct selected *s)
+{
+    return json_pack("{s:o, s:o, s:o, s:o, s:o}", "site", value_text(name), "tensors",
+                     value_u64(s->n_tensors), "rows", value_u64(s->n_rows), "raw_bytes",
+                     value_u64(s->n_bytes), "stored_bytes", value_double(round(s->n_stored)));
+}
+
+/* Sums of what --request, --tokens and their like select. Return: 0 or -errno. */
+static int selected_table(struct report *report, const struct reader *reader,
+                          const struct sites *sites, const struct options *o)
+{
+    struct err err = { 0 };
+    _cleanup_(tensors_deinit) struct tensors ts = { 0 };
+    _cleanup_(freep) struct selected *sums = calloc(sites->n + 1, sizeof *sums);
+    const struct tensors_query query = { .select = &o->select };
+    int r = sums ? tensors_build(&err, reader, sites, &query, &ts) : -ENOMEM;
+    if (r) {
+        complain("%s", err.msg);
+        return r;
+    }
+    for (size_t i = 0; i < ts.n; i++)
+        add_selected(reader, &ts.all[i], &sums[ts.all[i].order]);
+    if (!ts.n)
+        missing_complain(reader, sites, &o->select);
+    report_table(report, "selected", selected_columns, N_OF(selected_columns));
+    for (size_t i = 0; i < sites->n; i++)
+        if (sums[i].n_tensors)
+            report_row(report, selected_row(reader_site(reader, i)->name, &sums[i]));
+    report_table_end(report);
+    return 0;
+}
+
 /* ------------------------------------------------------------------------- sentences */
 
 static void requests_sentence(struct report *report, const struct requests *requests)
 {
+    char rejected[48] = "";
+    if (requests->n_rejected)
+        snprintf(rejected, sizeof rejected, ", %" PRIu64 " of them rejected", requests->n_rejected);
     if (requests->n)
-        report_line(report, "%zu request%s: %" PRIu64 " tokens computed, %" PRIu64 " cached%s",
-                    requests->n, requests->n == 1 ? "" : "s", requests->n_computed,
+        report_line(report, "%zu request%s: %" PRIu64 " tokens computed%s, %" PRIu64 " cached%s",
+                    requests->n, requests->n == 1 ? "" : "s", requests->n_computed, rejected,
                     requests->n_cached,
                     requests->n_cached ? " (taken over from an earlier request: nothing was "
                                          "computed, so there was nothing to capture)."
@@ -151,6 +214,8 @@ static int stats_build(const struct reader *reader, struct stats *s)
         r = accounts_build(reader, &s->sites, &s->accounts);
     if (!r)
         r = requests_build(reader, &s->requests);
+    if (!r)
+        r = requests_add_costs(reader, &s->requests);
     if (!r && !(s->layers = calloc(s->sites.n + 1, sizeof *s->layers)))
         r = -ENOMEM;
     for (size_t i = 0; !r && i < reader_n_records(reader); i++) {
@@ -196,8 +261,11 @@ int dump_stats(struct reader *reader, const struct options *o)
     report_line(&report, "%s", "");
     facts_account(&report, reader, &s.accounts.total);
     requests_sentence(&report, &s.requests);
-    if (report.json)
-        list_requests(&report, &s.requests, &o->select);
+    bool selects = !missing_is_all(&o->select) || o->select.rejected || o->select.superseded;
+    if (selects && selected_table(&report, reader, &s.sites, o))
+        return DUMP_USAGE;
+    if (report.json || o->requests)
+        list_request_costs(&report, reader, &s.requests, &o->select);
     facts_problems(&report, run);
     const struct account *total = &s.accounts.total;
     bool good = total->balances || (!total->known && facts_is_segment(run));

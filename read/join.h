@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Whose token a row of a record is: rows are handed out to their owners, record by record. Not locked: the owner's
+ * thread. Source: docs/format.md 8.
+ */
+#ifndef READ_JOIN_H
+#define READ_JOIN_H
+
+#include "storage/reader.h"
+
+/* A captured request that goes by another name in what it is compared with. */
+struct alias {
+    const char *id; /* NULL: none */
+    size_t n_id;
+    const char *name;
+};
+
+/* Rows of one record that have one owner. */
+struct part {
+    size_t record;       /* index */
+    const char *request; /* NULL: none */
+    size_t n_request;
+    uint32_t span; /* of the record's step; UINT32_MAX: none */
+    uint32_t first_row, n_rows;
+    int64_t position; /* of the first row, -1: not known */
+    bool rejected;
+};
+
+struct join_forward;
+
+struct join {
+    const struct reader *reader;
+    bool by_request;                                /* the run has step metadata */
+    const char *implied;                            /* request of a run that has none, NULL: none */
+    const struct alias *alias;                      /* NULL: none */
+    int (*add)(void *ctx, const struct part *part); /* Return: 0, or what join_record() returns */
+    void *ctx;
+
+    uint64_t n_short;  /* records with fewer rows than their step says */
+    uint64_t n_nobody; /* rows that belong to no request (padding) */
+
+    struct join_forward *forwards; /* private */
+    size_t n_forwards;
+};
+
+/* Does the run say whose tokens its rows are? Also where no step is selected. */
+bool join_is_by_request(const struct reader *reader);
+
+/* Once @reader and @by_request are set. Return: 0 or -ENOMEM. */
+int join_init(struct join *join);
+void join_deinit(struct join *join);
+
+/* Hands out the rows of one record. Return: 0; what join->add() returned; -ENOMEM. */
+int join_record(struct join *join, size_t index);
+
+#endif

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an engine says of its steps and of what came of them: what is taken, what is refused, what is left after a kill."""
+import errno
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+
+import kit
+import segments
+from harness import environment
+
+CLIENT = pathlib.Path(__file__).with_name("metadata_client.py")
+E = -errno.EINVAL
+LIES = {"cuInit": 0, "good": 0, "two spans of a request": 0, "that share a position": E, "that share rows": E,
+        "outside the batch": E, "an id of 255 bytes": 0, "an id of 256 bytes": E, "an empty id": E, "a negative position": E,
+        "positions beyond 2^63": E, "more cached than before it": E, "tags too long": E, "a rank outside its size": E,
+        "too many spans": E, "a number that went back": 0, "a later one": 0, "a struct of another size": 2, "nothing": 2,
+        "accept": 0, "accept again": -errno.EALREADY, "accept of no draft": -errno.ENOENT,
+        "accept in no step": -errno.ENOENT, "drafts": 0, "accept too many": E, "accept without an id": E, "accept none": 0,
+        "end": 0, "end of an id of 256 bytes": E, "end for no reason": E, "accept long past": -errno.ENOENT,
+        "accept still known": 0, "flush": 0}
+
+
+def said(text):
+    return dict(json.loads(line) for line in text.splitlines())
+
+
+def test_what_cannot_be_is_refused_counted_and_named_once(bench):
+    r = bench.run([], kit.spec(kit.site()), command=[sys.executable, CLIENT, "lies"])
+    bench.check(said(r.stdout) == LIES, "each call has its status",
+                {k: v for k, v in said(r.stdout).items() if LIES.get(k) != v})
+    run = bench.captured("lies", r, [])
+    n_refused = 13
+    bench.check(run.counters.steps_refused == n_refused, "refused steps are counted", run.counters.steps_refused)
+    problems = {p["reason"]: p for p in run.manifest["problems"] if p["reason"] != "no_match"}
+    bench.check({k: v["times"] for k, v in problems.items()} == {"steps_refused": n_refused, "outcomes_refused": 8, "steps_went_back": 1},
+                "the manifest names each kind once, with how often", problems)
+    bench.check("position in common" in problems["steps_refused"]["sentence"], "by what was wrong first", problems)
+    lines = [line for line in r.stderr.splitlines() if "is refused" in line]
+    bench.check(len(lines) == 2, "the log names the first of each kind", lines)
+    told = [(o.number, o.request, o.accepted) for o in run.outcomes if o.accepted is not None]
+    bench.check(told == [(1, "b", 2), (10, "b", 0), (1199, "c", 1)], "what was accepted is in the run", told)
+    ends = [(o.request, o.reason) for o in run.outcomes if o.ended]
+    bench.check(ends == [("b", 2)], "and which requests ended", ends)
+
+
+def test_several_threads(bench):
+    r = bench.run([], kit.spec(kit.site()), command=[sys.executable, CLIENT, "threads"])
+    bench.check(said(r.stdout) == {"cuInit": 0, "joined": 0}, "no call is refused", r.stdout[-500:])
+    run = bench.captured("threads", r, [])
+    told = sorted((o.number, o.request, o.accepted) for o in run.outcomes if o.accepted is not None)
+    expected = sorted((name * 1000 + i, f"r{name}", i % 5) for name in range(8) for i in range(200))
+    bench.check(told == expected, "each outcome is that of its own step and request", len(told))
+    bench.check(sorted(o.request for o in run.outcomes if o.ended) == [f"r{i}" for i in range(8)], "all ended")
+
+
+def test_what_was_committed_survives_a_kill(bench):
+    folder = bench.folder / "kill"
+    folder.mkdir()
+    (folder / "spec.yaml").write_text(kit.spec(kit.site()))
+    env = environment(LD_PRELOAD=kit.PRELOAD, DMI_SPEC=folder / "spec.yaml", DMI_OUT=folder / "out")
+    with subprocess.Popen([sys.executable, CLIENT, "wait"], env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE) as process:
+        while "accept later" not in (line := process.stdout.readline()):
+            assert line, process.stderr.read()[-1000:]
+        process.send_signal(signal.SIGKILL)
+    run = kit.Run(next(p for p in (folder / "out").iterdir() if p.is_dir()))
+    told = [(o.request, o.accepted, o.ended, o.reason) for o in run.outcomes]
+    bench.check(told == [("a", 2, False, 0), ("a", None, True, 3)], "what a flush wrote is there after kill -9", told)
+
+
+def test_idle(bench):
+    """Outcomes are written by the library's own thread, where no further record comes."""
+    launch = ["launch block 0 1 64 p 64 1"]
+    calls = kit.START + launch + ["step 5 64 a:0:64:0:3"] + launch + ["sync", "accept a 5 60", "end a 1", "sleep 3000", "kill9"]
+    r = bench.run(calls, kit.spec(kit.site()))
+    run = r.run()
+    told = [(o.number, o.request, o.accepted, o.reason) for o in run.outcomes]
+    bench.check(r.code == -9 and told == [(5, "a", 60, 0), (5, "a", None, 1)], "they are there soon", (r.code, told))
+    bench.check(segments.OUTCOMES in run.kinds and run.kinds.index(segments.STEPS) < run.kinds.index(segments.OUTCOMES),
+                "after the steps that they name", run.kinds)

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Writes the run of one rank as a text on stdin says, for tests of what readers make of it:
+ *
+ *     make_schedule OUT JOB TP TP_SIZE PP PP_SIZE
+ *     step NUMBER ROWS ID:FIRST_ROW:N:POSITION:PHASE:PROMPT:FLAGS...
+ *     rec SITE LAYER COLUMN N_COLUMNS TIMES     all rows of the step, those columns; LAYER -1: none
+ *     accept ID NUMBER N
+ *     end ID REASON
+ *
+ * Sites: 0 `q` f32, dimension 1 divided over tp; 1 `o` f32, the sum over tp; 2 `h` i32 and 3 `head` f32 (a row a request), on
+ * every rank. Element (row, column) of step S, the first being 0: TIMES * (((LAYER + 1) * 128 + S) * 64 + row) * 64 + column;
+ * of `head` the row is that of the span.
+ */
+#include "storage/run.h"
+
+#include <dmi/dtype.h>
+#include <dmi/format.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_SPANS 64
+
+struct writer {
+    struct run *run;
+    struct dmi_step step; /* ranks, and the rows of the last one */
+    uint64_t n_steps, launch;
+    uint32_t n_spans;
+};
+
+static int put_step(struct writer *w, char *text)
+{
+    static struct dmi_span spans[MOST_SPANS];
+    static char ids[MOST_SPANS][64];
+    unsigned long long number, position;
+    int n = 0;
+    w->n_spans = 0;
+    if (sscanf(text, "step %llu %u%n", &number, &w->step.n_rows, &n) != 2)
+        return -1;
+    for (char *word = strtok(text + n, " \n"); word; word = strtok(NULL, " \n")) {
+        struct dmi_span *s = &spans[w->n_spans];
+        if (w->n_spans == MOST_SPANS ||
+            sscanf(word, "%63[^:]:%u:%u:%llu:%u:%u:%u", ids[w->n_spans], &s->first_row,
+                   &s->n_tokens, &position, &s->phase, &s->n_prompt, &s->flags) != 7)
+            return -1;
+        s->request_id = ids[w->n_spans++];
+        s->first_position = (int64_t)position;
+    }
+    w->step.step = number;
+    w->step.n_spans = w->n_spans;
+    w->step.spans = spans;
+    return run_step(w->run, w->n_steps++, &w->step);
+}
+
+static int put_record(struct writer *w, const char *text)
+{
+    static int32_t whole[MOST_SPANS * 64];
+    static float real[MOST_SPANS * 64];
+    unsigned site, column, n_columns, times;
+    int layer;
+    if (sscanf(text, "rec %u %d %u %u %u", &site, &layer, &column, &n_columns, &times) != 5)
+        return -1;
+    uint32_t n_rows = site == 3 ? w->n_spans : w->step.n_rows;
+    if (n_rows > MOST_SPANS || n_columns > 64)
+        return -1;
+    for (uint32_t i = 0; i < n_rows * n_columns; i++) {
+        uint64_t row = i / n_columns, step = w->n_steps - 1;
+        uint64_t v =
+            (((uint64_t)(layer + 1) * 128 + step) * 64 + row) * 64 + column + i % n_columns;
+        whole[i] = (int32_t)(times * v);
+        real[i] = (float)(times * v);
+    }
+    struct run_record record = {
+        .site = site,
+        .layer = layer,
+        .occurrence = layer < 0 ? 0 : (uint32_t)layer,
+        .dtype = site == 2 ? DMI_DTYPE_I32 : DMI_DTYPE_F32,
+        .launch = ++w->launch,
+        .forward = w->n_steps - 1,
+        .step = w->n_steps - 1,
+        .time_ns = 1000 + w->launch,
+        .n_dims = 2,
+        .dims = { n_rows, n_columns },
+        .data = site == 2 ? (const void *)whole : real,
+        .n_bytes = 4ull * n_rows * n_columns,
+    };
+    struct dmi_site_counters *c = &run_counters(w->run)->sites[site];
+    struct dmi_tally *tallies[] = { &c->expected, &c->captured };
+    for (int i = 0; i < 2; i++) {
+        tallies[i]->records++;
+        tallies[i]->rows += n_rows;
+        tallies[i]->bytes += record.n_bytes;
+    }
+    return run_append(w->run, &record, 1);
+}
+
+static int put_line(struct writer *w, char *text)
+{
+    char id[64];
+    unsigned long long number;
+    unsigned n;
+    if (!strncmp(text, "step ", 5))
+        return put_step(w, text);
+    if (!strncmp(text, "rec ", 4))
+        return put_record(w, text);
+    if (sscanf(text, "accept %63s %llu %u", id, &number, &n) == 3)
+        return run_accept(w->run, id, number, n);
+    if (sscanf(text, "end %63s %u", id, &n) == 2)
+        return run_request_end(w->run, id, n);
+    return -1;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct dmi_site sites[] = {
+        { .name = "q",
+          .kernel = "k",
+          .dtype = DMI_DTYPE_F32,
+          .scale = 1,
+          .expect = -1,
+          .has_layer = true,
+          .shard = DMI_SHARD_DIM,
+          .shard_dim = 1,
+          .shard_axis = DMI_AXIS_TP },
+        { .name = "o",
+          .kernel = "k",
+          .dtype = DMI_DTYPE_F32,
+          .scale = 1,
+          .expect = -1,
+          .has_layer = true,
+          .shard = DMI_SHARD_SUM,
+          .shard_axis = DMI_AXIS_TP },
+        { .name = "h",
+          .kernel = "k",
+          .dtype = DMI_DTYPE_I32,
+          .scale = 1,
+          .expect = -1,
+          .has_layer = true },
+        { .name = "head",
+          .kernel = "k",
+          .dtype = DMI_DTYPE_F32,
+          .scale = 1,
+          .expect = -1,
+          .row = DMI_ROW_REQUEST },
+    };
+    if (argc != 7)
+        return 2;
+    struct writer w = { .step = { .size = sizeof w.step,
+                                  .version = 1,
+                                  .span_size = sizeof(struct dmi_span),
+                                  .tp_rank = atoi(argv[3]),
+                                  .tp_size = atoi(argv[4]),
+                                  .pp_rank = atoi(argv[5]),
+                                  .pp_size = atoi(argv[6]) } };
+    struct run_options options = { .out_dir = argv[1],
+                                   .job = argv[2],
+                                   .sites = sites,
+                                   .n_sites = sizeof sites / sizeof sites[0],
+                                   .spec_text = "",
+                                   .segment_bytes = 20000 };
+    struct err err = { 0 };
+    char line[8192];
+    if (run_open(&err, &options, &w.run)) {
+        fprintf(stderr, "make_schedule: %s\n", err.msg);
+        return 1;
+    }
+    int r = 0;
+    while (!r && fgets(line, sizeof line, stdin)) {
+        r = put_line(&w, line);
+        if (r)
+            fprintf(stderr, "make_schedule: %d: %s", r, line);
+    }
+    return run_close(w.run) || r;
+}

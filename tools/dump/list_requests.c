@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dmi-dump list --requests and stats --requests: requests, how far they are, and what their capture cost. */
+#include "tools/dump/dump.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#define N_OF(a) (sizeof(a) / sizeof(a)[0])
+
+static const char *text_of(const json_t *row, const char *key)
+{
+    const char *s = json_string_value(json_object_get(row, key));
+    return s ? s : "-";
+}
+
+static void cell_reason(struct text *to, const json_t *row)
+{
+    text_printf(to, " %s", text_of(row, "reason"));
+}
+
+/* "~" where nobody said it: it follows from the first step that decodes. */
+static void cell_prompt(struct text *to, const json_t *row)
+{
+    const json_t *prompt = json_object_get(row, "prompt");
+    if (json_is_null(prompt))
+        text_printf(to, "-");
+    else
+        text_printf(to, "%s%" JSON_INTEGER_FORMAT,
+                    json_is_true(json_object_get(row, "prompt_is_said")) ? "" : "~",
+                    json_integer_value(prompt));
+}
+
+static void cell_raw(struct text *to, const json_t *row)
+{
+    char size[24];
+    text_printf(to, "%s", bytes_text(json_number_value(json_object_get(row, "raw_bytes")), size));
+}
+
+static void cell_stored(struct text *to, const json_t *row)
+{
+    char size[24];
+    text_printf(to, "%s",
+                bytes_text(json_number_value(json_object_get(row, "stored_bytes")), size));
+}
+
+static void cell_share(struct text *to, const json_t *row)
+{
+    text_printf(to, "%.2f%%", 100 * json_number_value(json_object_get(row, "stored_share")));
+}
+
+static const struct column state_columns[] = {
+    { "REQUEST", "request", -28, NULL },      { "STATE", "state", -9, NULL },
+    { " REASON", "reason", -8, cell_reason }, { "PROMPT", "prompt", 7, cell_prompt },
+    { "GENERATED", "generated", 9, NULL },    { "CACHED", "cached", 7, NULL },
+    { "COMPUTED", "computed", 9, NULL },      { "REJECTED", "rejected", 8, NULL },
+    { "PREEMPTED", "preemptions", 9, NULL },  { "STEPS", "steps", 7, NULL },
+    { "RECORDS", "records", 9, NULL },        { "BYTES", "raw_bytes", 10, cell_raw },
+};
+
+static const struct column cost_columns[] = {
+    { "REQUEST", "request", -28, NULL },
+    { "RECORDS", "records", 9, NULL },
+    { "ROWS", "rows", 10, NULL },
+    { "RAW", "raw_bytes", 10, cell_raw },
+    { "STORED", "stored_bytes", 10, cell_stored },
+    { "SHARE", "stored_share", 8, cell_share },
+};
+
+static bool is_wanted(const struct request *r, const struct selection *select)
+{
+    return !select->request ||
+           (r->n_id == select->n_request && !memcmp(r->id, select->request, r->n_id));
+}
+
+static json_t *request_row(const struct request *r, double n_stored)
+{
+    bool ended = r->state == REQUEST_FINISHED || r->state == REQUEST_ABORTED;
+    uint64_t other = r->n_tokens[DMI_PHASE_UNKNOWN] + r->n_tokens[DMI_PHASE_DRAFT];
+    json_t *row = json_pack(
+        "{s:o, s:s, s:o, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "request",
+        value_bytes(r->id, r->n_id), "state", request_state_name(r->state), "reason",
+        ended ? value_text(request_reason_name(r->reason)) : json_null(), "prompt",
+        r->n_prompt < 0 ? json_null() : json_integer(r->n_prompt), "prompt_is_said",
+        r->prompt_is_said, "generated", value_u64(request_generated(r)), "cached",
+        value_u64(r->n_cached), "computed", value_u64(request_computed(r)), "prefill",
+        value_u64(r->n_tokens[DMI_PHASE_PREFILL]), "decode",
+        value_u64(r->n_tokens[DMI_PHASE_DECODE]), "draft", value_u64(r->n_tokens[DMI_PHASE_DRAFT]),
+        "other", value_u64(other), "rejected", value_u64(r->n_rejected), "preemptions",
+        value_u64(r->n_preemptions), "steps", value_u64(r->n_steps));
+    json_t *cost =
+        json_pack("{s:I, s:o, s:o, s:o, s:o, s:o}", "end_position", (json_int_t)r->end, "records",
+                  value_u64(r->n_records), "rows", value_u64(r->n_rows), "raw_bytes",
+                  value_u64(r->n_bytes), "stored_bytes", value_double(round(r->n_stored)),
+                  "stored_share", value_double(n_stored > 0 ? r->n_stored / n_stored : 0));
+    if (row && cost)
+        json_object_update(row, cost);
+    json_decref(cost);
+    return row;
+}
+
+static void list_all(struct report *report, const struct reader *reader,
+                     const struct requests *requests, const struct selection *select,
+                     const struct column *columns, size_t n_columns)
+{
+    double n_stored = 0; /* of all records, also of those of nobody */
+    for (size_t i = 0; i < reader_n_records(reader); i++)
+        n_stored += reader_stored_bytes(reader, reader_record(reader, i));
+    report_table(report, "requests", columns, n_columns);
+    for (size_t i = 0; i < requests->n; i++)
+        if (is_wanted(&requests->all[i], select))
+            report_row(report, request_row(&requests->all[i], n_stored));
+    report_table_end(report);
+}
+
+void list_requests(struct report *report, const struct reader *reader,
+                   const struct requests *requests, const struct selection *select)
+{
+    list_all(report, reader, requests, select, state_columns, N_OF(state_columns));
+}
+
+void list_request_costs(struct report *report, const struct reader *reader,
+                        const struct requests *requests, const struct selection *select)
+{
+    list_all(report, reader, requests, select, cost_columns, N_OF(cost_columns));
+}
