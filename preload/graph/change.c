@@ -110,7 +110,7 @@ static bool has_context(struct exec *x)
 {
     if (!x->plan.context)
         x->plan.context = context_current();
-    return x->plan.context && x->plan.context->sites;
+    return x->plan.context != NULL;
 }
 
 void exec_kernel_changed(struct exec *x, CUgraphNode app, const CUDA_KERNEL_NODE_PARAMS_v2 *k)

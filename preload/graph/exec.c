@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which execs hold nodes of ours, how they begin and end, and what the application changes in them. */
+/* Which execs hold nodes of ours, how they begin and end, and how nodes of theirs are named. */
 #include "preload/graph/exec.h"
 
 #include "core/atomic.h"
@@ -187,7 +187,7 @@ struct exec *exec_prepare(CUgraph graph, unsigned long long flags)
     struct context *c = context_prepare();
     if (!c && !session_run())
         return NULL;
-    x = c && c->sites ? prepare_with_sites(c, graph, flags) : NULL;
+    x = c ? prepare_with_sites(c, graph, flags) : NULL;
     if (x)
         x->for_device = flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH;
     return x ? x : &unknown;

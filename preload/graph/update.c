@@ -122,7 +122,6 @@ static int push(struct err *err, struct graph_plan *to, const struct graph_plan 
     return added ? 0 : no_memory(err);
 }
 
-/* Nobody can ask any more once the application's own graph stood in the exec and has ended: on, as nodes mostly are. */
 static void report_stranger(const struct graph_update *u, const struct graph_kernel *kernel)
 {
     for (EACH_COPY(&u->plan, kernel, c))
@@ -197,7 +196,7 @@ static int count_here(struct err *err, struct graph_plan *plan)
     plan->context = context_current();
     for (uint32_t i = 0; i < plan->n_kernels; i++)
         plan->kernels[i].context = plan->context;
-    return plan->context && plan->context->sites ? 0 : no_memory(err);
+    return plan->context ? 0 : no_memory(err);
 }
 
 static int build(struct err *err, struct graph_update *u, struct exec *x, CUgraph graph,
