@@ -65,14 +65,13 @@ static void scratch_deinit(struct exec_scratch *s)
 
 int exec_make_room(struct err *err, struct exec *x, uint32_t n_copies)
 {
-    uint32_t n = n_copies + 1;
-    if (n <= x->scratch.n_room)
+    if (n_copies <= x->scratch.n_room)
         return 0;
-    struct exec_scratch s = { .n_room = n,
-                              .items = calloc(n, sizeof *s.items),
-                              .pieces.sites = calloc(n, sizeof *s.pieces.sites),
-                              .pieces.sizes = calloc(n, sizeof *s.pieces.sizes),
-                              .pieces.payloads = calloc(n, sizeof *s.pieces.payloads) };
+    struct exec_scratch s = { .n_room = n_copies,
+                              .items = calloc(n_copies, sizeof *s.items),
+                              .pieces.sites = calloc(n_copies, sizeof *s.pieces.sites),
+                              .pieces.sizes = calloc(n_copies, sizeof *s.pieces.sizes),
+                              .pieces.payloads = calloc(n_copies, sizeof *s.pieces.payloads) };
     bool good = s.items && s.pieces.sites && s.pieces.sizes && s.pieces.payloads;
     struct exec_scratch other = good ? x->scratch : s;
     if (good)
@@ -224,7 +223,7 @@ static void drop_copies(struct exec *x, const char *why)
     graph_plan_without_copies(&x->plan, DMI_DROP_UNSUPPORTED);
 }
 
-/* Return: false without memory. */
+/* It is found by its handle from here on. Return: false without memory. */
 static bool exec_register(struct exec *x, CUgraphExec handle)
 {
     x->handle = handle;
