@@ -93,6 +93,17 @@ def test_the_applications_graph_is_its_own(scenario):
     scenario("queries", FORWARDS, [filled(1, 64), filled(2, 64)], [0, 1])
 
 
+@SEEDS
+def test_a_copy_takes_the_place_of_edges(bench, scenario, delays):
+    """What site -> copy -> dependent says need not be said by site -> dependent too; but at joins, and with edge data."""
+    log = bench.folder / "log"
+    scenario("shapes", ANY, [filled(s, 64) for s in [1, 2] * 5 + [1] * 15], DMI_STANDIN_LOG=log, **delays)
+    shapes = [(call["nodes"], call["edges"]) for call in Log(log).calls if "edges" in call]  # first without the library
+    bench.check(shapes[:4] == [(5, 4), (4, 3), (3, 2), (2, 1)], "the application's graphs", shapes)
+    bench.check(shapes[4:] == [(9, 8), (7, 7), (6, 7), (5, 5)],
+                "a copy costs a chain and a fork an edge, a join and a programmatic edge two", shapes)
+
+
 def test_embedded_without_a_ticket(scenario):
     scenario("embedded", FORWARDS, [filled(1, 64), filled(2, 64)] * 2, [0, 1] * 2)
 
