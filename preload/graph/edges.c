@@ -63,6 +63,15 @@ bool edges_out(CUgraphNode node, struct edges *e)
                       driver_table.cuGraphNodeGetDependentNodes, e);
 }
 
+bool edges_is_leaf(CUgraphNode node)
+{
+    size_t n = 0;
+    CUresult r = driver_table.cuGraphNodeGetDependentNodes_v2
+                     ? driver_table.cuGraphNodeGetDependentNodes_v2(node, NULL, NULL, &n)
+                     : driver_table.cuGraphNodeGetDependentNodes(node, NULL, &n);
+    return r == CUDA_SUCCESS && !n;
+}
+
 void edges_free(struct edges *e)
 {
     free(e->nodes);

@@ -26,6 +26,9 @@ bool edges_in(CUgraphNode node, struct edges *edges);
 bool edges_out(CUgraphNode node, struct edges *edges);
 void edges_free(struct edges *edges);
 
+/* Does nothing depend on @node, as far as the driver says? */
+bool edges_is_leaf(CUgraphNode node);
+
 /* @node of @graph, which depends on @from, comes before all of @to, which depended on @from (NULL: on nothing). */
 CUresult edges_put_before(CUgraph graph, CUgraphNode node, CUgraphNode from,
                           const struct edges *to);

@@ -166,10 +166,8 @@ static int add_close(struct err *err, struct graph_plan *plan)
     if (!nodes)
         return err->code;
     for (size_t i = 0; i < n; i++) {
-        struct edges after;
-        if (edges_out(nodes[i], &after) && !after.n)
+        if (edges_is_leaf(nodes[i]))
             nodes[n_leaves++] = nodes[i];
-        edges_free(&after);
     }
     struct dmi_close param = { .state = plan->state,
                                .desc = plan->context->desc_device,

@@ -206,6 +206,19 @@ def queries(c):
     c.say("grid", p.gridDimX, "block", p.blockDimX, "function", int(p.func) == int(c.f["block"]))
 
 
+def ended(c):
+    """A node is switched off, its graph ends, and another of the same shape updates the exec, twice."""
+    graph, nodes = by_hand(c, CHAIN)
+    exe = ok(cu.cuGraphInstantiate(graph, 0))
+    ok(cu.cuGraphNodeSetEnabled(exe, nodes[1], 0))
+    ok(cu.cuGraphDestroy(graph))
+    for seed in (10, 20):
+        other, _ = by_hand(c, [(name, buffer, n, seed + number) for name, buffer, n, number in CHAIN])
+        ok(cu.cuGraphExecUpdate(exe, other))
+        ok(cu.cuGraphDestroy(other))
+        ok(cu.cuGraphLaunch(exe, c.streams[0]))
+
+
 def shapes(c):
     """Graphs around a site `block` whose buffer is overwritten at once: a chain, a fork, a join, a programmatic edge."""
     def graph(edges, *names):
@@ -312,7 +325,7 @@ def crowded(c):
         ok(cu.cuGraphLaunch(exe, c.streams[0]))
 
 
-SCENARIOS = {f.__name__: f for f in (reuse, fork_join, two_execs, rows, piecewise, in_flight, update, enable, child, queries, shapes,
+SCENARIOS = {f.__name__: f for f in (reuse, fork_join, two_execs, rows, piecewise, in_flight, update, enable, child, queries, ended, shapes,
                                      embedded, switched, updatable, contexts, destroyed, without_rows, crowded)}
 
 if __name__ == "__main__":
