@@ -42,13 +42,20 @@ static struct lifecycle {
 
 /* ------------------------------------------------------------------------- start */
 
+static void say_no_memory(void)
+{
+    log_line("no memory for the session; this process runs without capture");
+}
+
 static struct spec *load_spec(const char *path)
 {
     const char *vars[SPEC_MAX_VARS];
     const char *env_vars = getenv("DMI_VARS");
     _cleanup_(freep) char *text = strdup(env_vars ? env_vars : "");
-    if (!text)
+    if (!text) {
+        say_no_memory();
         return NULL;
+    }
     struct spec_errors errors = { 0 };
     struct spec *spec = NULL;
     size_t n_vars = spec_split_vars(text, vars, SPEC_MAX_VARS);
@@ -111,10 +118,10 @@ static void arm(struct spec *spec)
     session.reported = calloc(spec->n_sites + 1, sizeof *session.reported);
     session.off = calloc(spec->n_sites + 1, sizeof *session.off);
     session.spec = spec;
-    if (!session.reported || !session.off)
-        log_line("no memory: this process runs without capture");
-    /* to session_armed() */
-    atomic_store_release(&session.armed, session.reported && session.off);
+    bool good = session.reported && session.off;
+    if (!good)
+        say_no_memory();
+    atomic_store_release(&session.armed, good); /* to session_armed() */
 }
 
 /* A process in which nothing matches leaves a run that says so. */

@@ -3,7 +3,6 @@
 
 #include "core/cleanup.h"
 #include "preload/base/driver.h"
-#include "preload/base/functions.h"
 #include "preload/base/layouts.h"
 #include "preload/base/session.h"
 #include "preload/base/stream.h"
@@ -12,48 +11,47 @@
 
 #define MAX_LISTED 100000u /* a library of more is looked at when its kernels are asked for */
 
-static CUfunction *list_functions(CUmodule module, unsigned *n)
-{
-    if (!driver_table.cuModuleGetFunctionCount || !driver_table.cuModuleEnumerateFunctions ||
-        driver_table.cuModuleGetFunctionCount(n, module) != CUDA_SUCCESS || *n > MAX_LISTED)
-        return NULL;
-    CUfunction *functions = calloc(*n + 1, sizeof *functions);
-    if (functions && driver_table.cuModuleEnumerateFunctions(functions, *n, module) != CUDA_SUCCESS)
-        *n = 0;
-    return functions;
-}
+/* What an enumeration fills: all of one type. */
+union handle {
+    CUfunction function;
+    CUkernel kernel;
+    const void *any;
+};
 
-static CUkernel *list_kernels(CUlibrary library, unsigned *n)
-{
-    if (!driver_table.cuLibraryGetKernelCount || !driver_table.cuLibraryEnumerateKernels ||
-        driver_table.cuLibraryGetKernelCount(n, library) != CUDA_SUCCESS || *n > MAX_LISTED)
-        return NULL;
-    CUkernel *kernels = calloc(*n + 1, sizeof *kernels);
-    if (kernels && driver_table.cuLibraryEnumerateKernels(kernels, *n, library) != CUDA_SUCCESS)
-        *n = 0;
-    return kernels;
-}
-
-void contents_of_module(CUmodule module)
+unsigned contents_count(const void *owner, enum func_type type)
 {
     unsigned n = 0;
-    struct stream_relaxed relaxed = stream_relax();
-    _cleanup_(freep) CUfunction *functions = list_functions(module, &n);
-    stream_unrelax(&relaxed);
-    for (unsigned i = 0; functions && i < n; i++)
-        functions_add_listed(session.spec, functions[i], FUNC_FUNCTION, module);
-    if (!functions && layouts_has(module))
-        functions_expect();
+    __typeof__(cuModuleGetFunctionCount) *of_module = driver_table.cuModuleGetFunctionCount;
+    __typeof__(cuLibraryGetKernelCount) *of_library = driver_table.cuLibraryGetKernelCount;
+    CUresult r = CUDA_ERROR_NOT_FOUND;
+    if (type == FUNC_FUNCTION && of_module)
+        r = of_module(&n, (CUmodule)owner);
+    else if (type == FUNC_KERNEL && of_library)
+        r = of_library(&n, (CUlibrary)owner);
+    return r == CUDA_SUCCESS ? n : 0;
 }
 
-void contents_of_library(CUlibrary library)
+static CUresult enumerate(union handle *handles, unsigned n, const void *owner, enum func_type type)
 {
-    unsigned n = 0;
+    __typeof__(cuModuleEnumerateFunctions) *of_module = driver_table.cuModuleEnumerateFunctions;
+    __typeof__(cuLibraryEnumerateKernels) *of_library = driver_table.cuLibraryEnumerateKernels;
+    if (type == FUNC_FUNCTION && of_module)
+        return of_module(&handles->function, n, (CUmodule)owner);
+    if (type == FUNC_KERNEL && of_library)
+        return of_library(&handles->kernel, n, (CUlibrary)owner);
+    return CUDA_ERROR_NOT_FOUND;
+}
+
+void contents_of(const void *owner, enum func_type type)
+{
     struct stream_relaxed relaxed = stream_relax();
-    _cleanup_(freep) CUkernel *kernels = list_kernels(library, &n);
+    unsigned n = contents_count(owner, type);
+    _cleanup_(freep) union handle *handles =
+        n && n <= MAX_LISTED ? calloc(n, sizeof *handles) : NULL;
+    bool listed = handles && enumerate(handles, n, owner, type) == CUDA_SUCCESS;
     stream_unrelax(&relaxed);
-    for (unsigned i = 0; kernels && i < n; i++)
-        functions_add_listed(session.spec, kernels[i], FUNC_KERNEL, library);
-    if (!kernels && layouts_has(library))
+    for (unsigned i = 0; listed && i < n; i++)
+        functions_add_listed(session.spec, handles[i].any, type, owner);
+    if (!listed && layouts_has(owner))
         functions_expect();
 }

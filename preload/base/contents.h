@@ -6,14 +6,16 @@
 #ifndef PRELOAD_BASE_CONTENTS_H
 #define PRELOAD_BASE_CONTENTS_H
 
-#include "preload/base/cuda_abi.h"
+#include "preload/base/functions.h"
 
 /*
- * The functions of @module, or the kernels of @library, that the spec names are known from here on. Where the driver
- * does not list them (before CUDA 12.4), the image has said whether there are any (layouts_note()). Thread: any that
- * entered, in a call that loads.
+ * The functions of the module, or the kernels of the library @owner, that the spec names are known from here on. Where
+ * the driver does not list them (before CUDA 12.4), the image has said whether there are any (layouts_note()). Thread:
+ * any that entered, in a call that loads. @type: FUNC_FUNCTION or FUNC_KERNEL.
  */
-void contents_of_module(CUmodule module);
-void contents_of_library(CUlibrary library);
+void contents_of(const void *owner, enum func_type type);
+
+/* How many functions the module, or kernels the library @owner holds; 0: the driver does not say. Thread: any. */
+unsigned contents_count(const void *owner, enum func_type type);
 
 #endif

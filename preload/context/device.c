@@ -28,13 +28,23 @@ static uint32_t wanted_slots(void)
     return slots;
 }
 
-static uint64_t wanted_bytes(void)
+/* Of the current context's device, in bytes. Return: false where the driver does not say. */
+static bool device_memory(size_t *n_free, size_t *total)
+{
+    return driver_table.cuMemGetInfo_v2(n_free, total) == CUDA_SUCCESS;
+}
+
+uint64_t device_free_bytes(void)
+{
+    size_t n_free, total;
+    return device_memory(&n_free, &total) ? n_free : UINT64_MAX;
+}
+
+static uint64_t wanted_bytes(uint64_t n_free)
 {
     uint64_t bytes = session.ring_bytes;
     if (!bytes) {
-        size_t free_bytes = 0, total = 0;
-        if (driver_table.cuMemGetInfo_v2(&free_bytes, &total) == CUDA_SUCCESS)
-            bytes = free_bytes / FREE_SHARE;
+        bytes = n_free / FREE_SHARE;
         if (bytes > MAX_DEFAULT_BYTES)
             bytes = MAX_DEFAULT_BYTES;
         if (bytes < MIN_DEFAULT_BYTES)
@@ -45,20 +55,9 @@ static uint64_t wanted_bytes(void)
 }
 
 /* What a graph with copies may not take: room for the application's own graphs. */
-static uint64_t wanted_free(void)
+static uint64_t wanted_free(uint64_t total)
 {
-    size_t free_bytes, total = 0;
-    if (session.spec->keep_free_said)
-        return session.spec->keep_free;
-    bool known = driver_table.cuMemGetInfo_v2(&free_bytes, &total) == CUDA_SUCCESS;
-    return known ? total / KEEP_FREE_SHARE : 0;
-}
-
-uint64_t device_free_bytes(void)
-{
-    size_t free_bytes, total;
-    bool known = driver_table.cuMemGetInfo_v2(&free_bytes, &total) == CUDA_SUCCESS;
-    return known ? free_bytes : UINT64_MAX;
+    return session.spec->keep_free_said ? session.spec->keep_free : total / KEEP_FREE_SHARE;
 }
 
 /* Return: 0, or -EIO with the call's name in @err. */
@@ -214,9 +213,12 @@ static int init_row_lists(struct err *err, struct context *c, uint32_t n_slots)
 
 int device_init(struct err *err, struct context *c)
 {
+    size_t n_free, total;
+    if (!device_memory(&n_free, &total))
+        n_free = total = 0;
     uint32_t n_slots = wanted_slots();
-    uint64_t n_bytes = wanted_bytes();
-    c->keep_free = wanted_free();
+    uint64_t n_bytes = wanted_bytes(n_free);
+    c->keep_free = wanted_free(total);
     TRY(cuCtxGetDevice, &c->device);
     int r = load_kernels(err, c);
     if (r)

@@ -130,7 +130,7 @@ void eager_before(const struct eager_launch *l, const struct func *func, struct 
     if (job->captured)
         return; /* nothing runs now: its copies are added when the graph is instantiated */
     struct context *c = context_of(l);
-    if (!c || !c->sites) {
+    if (!c) {
         if (session_run()) /* else the run could not be created, which was reported */
             functions_give_up(func, "was launched where there is no place for its context's state");
         return;

@@ -75,11 +75,12 @@ static bool add_sites(struct exec *x, struct graph_kernel *kernel, const struct 
 /* A node that was no site when the exec was instantiated. Its place among the others is unknown. */
 static struct graph_kernel *add_kernel(struct exec *x, CUgraphNode app, const struct func *func)
 {
-    const struct node_pair *pair = node_map_find(&x->plan.map, app);
+    struct node_pair pair;
+    bool known = exec_pair(x, app, &pair);
     return graph_plan_add_kernel(&x->plan, (struct graph_kernel){
                                                .app = app,
-                                               .position = pair ? pair->position : PLAN_NONE,
-                                               .enabled = !pair || !pair->off,
+                                               .position = known ? pair.position : PLAN_NONE,
+                                               .enabled = !known || !pair.off,
                                                .func = func,
                                                .context = x->plan.context,
                                            });
@@ -110,7 +111,7 @@ static bool has_context(struct exec *x)
 {
     if (!x->plan.context)
         x->plan.context = context_current();
-    return x->plan.context && x->plan.context->sites;
+    return x->plan.context != NULL;
 }
 
 void exec_kernel_changed(struct exec *x, CUgraphNode app, const CUDA_KERNEL_NODE_PARAMS_v2 *k)
@@ -122,14 +123,4 @@ void exec_kernel_changed(struct exec *x, CUgraphNode app, const CUDA_KERNEL_NODE
         changed(x, app, func ? func : &func_unmatched, k);
     else
         functions_give_up(func, "came into a graph exec that cannot be followed");
-}
-
-void exec_node_enabled(struct exec *x, CUgraphNode app, bool on)
-{
-    struct graph_kernel *kernel = kernel_of(x, app);
-    struct node_pair *pair = node_map_find(&x->plan.map, app);
-    if (kernel)
-        kernel->enabled = on;
-    if (pair)
-        pair->off = !on; /* it may become a site later */
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which execs hold nodes of ours, how they begin and end, and what the application changes in them. */
+/* Which execs hold nodes of ours, how they begin and end, and how nodes of theirs are named. */
 #include "preload/graph/exec.h"
 
 #include "core/atomic.h"
@@ -17,42 +17,48 @@
 
 static struct handles execs = HANDLES_INIT;
 
-/* All of them, for those who destroy graphs and nodes that execs are named by. */
-static struct exec *all;
+/* Those whose graph lives, for whoever destroys it or nodes of it; the lock is for the node maps of all execs too. */
+static struct exec *named;
 static uint64_t n_ends;
-static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t names_lock = PTHREAD_MUTEX_INITIALIZER;
 
 struct exec *exec_find(CUgraphExec handle)
 {
     return handles_find(&execs, handle);
 }
 
-static void all_add(struct exec *x)
+static void named_add(struct exec *x)
 {
-    pthread_mutex_lock(&all_lock);
-    x->next = all;
-    x->prev = &all;
-    if (all)
-        all->prev = &x->next;
-    atomic_store_release(&all, x); /* to exec_any() */
-    pthread_mutex_unlock(&all_lock);
+    pthread_mutex_lock(&names_lock);
+    x->next = named;
+    x->prev = &named;
+    if (named)
+        named->prev = &x->next;
+    atomic_store_release(&named, x); /* to exec_any() */
+    pthread_mutex_unlock(&names_lock);
 }
 
-static void all_remove(struct exec *x)
+/* Under the lock. */
+static void take_out(struct exec *x)
 {
-    pthread_mutex_lock(&all_lock);
     if (x->prev) {
         atomic_store_release(x->prev, x->next); /* to exec_any() */
         if (x->next)
             x->next->prev = x->prev;
     }
     x->prev = NULL;
-    pthread_mutex_unlock(&all_lock);
+}
+
+static void named_remove(struct exec *x)
+{
+    pthread_mutex_lock(&names_lock);
+    take_out(x);
+    pthread_mutex_unlock(&names_lock);
 }
 
 bool exec_any(void)
 {
-    return atomic_load_acquire(&all) != NULL; /* of all_add(), all_remove() */
+    return atomic_load_acquire(&named) != NULL; /* of named_add(), take_out() */
 }
 
 static void scratch_deinit(struct exec_scratch *s)
@@ -65,14 +71,13 @@ static void scratch_deinit(struct exec_scratch *s)
 
 int exec_make_room(struct err *err, struct exec *x, uint32_t n_copies)
 {
-    uint32_t n = n_copies + 1;
-    if (n <= x->scratch.n_room)
+    if (n_copies <= x->scratch.n_room)
         return 0;
-    struct exec_scratch s = { .n_room = n,
-                              .items = calloc(n, sizeof *s.items),
-                              .pieces.sites = calloc(n, sizeof *s.pieces.sites),
-                              .pieces.sizes = calloc(n, sizeof *s.pieces.sizes),
-                              .pieces.payloads = calloc(n, sizeof *s.pieces.payloads) };
+    struct exec_scratch s = { .n_room = n_copies,
+                              .items = calloc(n_copies, sizeof *s.items),
+                              .pieces.sites = calloc(n_copies, sizeof *s.pieces.sites),
+                              .pieces.sizes = calloc(n_copies, sizeof *s.pieces.sizes),
+                              .pieces.payloads = calloc(n_copies, sizeof *s.pieces.payloads) };
     bool good = s.items && s.pieces.sites && s.pieces.sizes && s.pieces.payloads;
     struct exec_scratch other = good ? x->scratch : s;
     if (good)
@@ -187,7 +192,7 @@ struct exec *exec_prepare(CUgraph graph, unsigned long long flags)
     struct context *c = context_prepare();
     if (!c && !session_run())
         return NULL;
-    x = c && c->sites ? prepare_with_sites(c, graph, flags) : NULL;
+    x = c ? prepare_with_sites(c, graph, flags) : NULL;
     if (x)
         x->for_device = flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH;
     return x ? x : &unknown;
@@ -224,13 +229,13 @@ static void drop_copies(struct exec *x, const char *why)
     graph_plan_without_copies(&x->plan, DMI_DROP_UNSUPPORTED);
 }
 
-/* Return: false without memory. */
+/* It is found by its handle from here on. Return: false without memory. */
 static bool exec_register(struct exec *x, CUgraphExec handle)
 {
     x->handle = handle;
     if (handles_set(&execs, handle, x) == x)
         return false;
-    all_add(x);
+    named_add(x);
     return true;
 }
 
@@ -297,7 +302,7 @@ struct exec *exec_take(CUgraphExec handle)
 {
     struct exec *x = exec_find(handle) ? handles_set(&execs, handle, NULL) : NULL;
     if (x)
-        all_remove(x);
+        named_remove(x);
     return x;
 }
 
@@ -312,7 +317,7 @@ static void forget_if_of(const void *handle, void *value, void *context)
     if (x->plan.context != context)
         return;
     handles_set(&execs, handle, NULL);
-    all_remove(x);
+    named_remove(x);
     x->plan.clone = NULL; /* graphs outlive contexts no better than their kernels do: leave it be */
     x->state.memory = 0;
     exec_free(x);
@@ -329,42 +334,84 @@ void exec_reset(void)
     struct handles fresh = HANDLES_INIT;
     pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
     execs = fresh;
-    all = NULL;
-    all_lock = unlocked;
+    named = NULL;
+    names_lock = unlocked;
     exec_state_reset();
 }
 
 /* ------------------------------------------------------------------------- nodes */
 
+bool exec_pair(const struct exec *x, CUgraphNode app, struct node_pair *pair)
+{
+    pthread_mutex_lock(&names_lock);
+    const struct node_pair *p = node_map_find(&x->plan.map, app);
+    if (p)
+        *pair = *p;
+    pthread_mutex_unlock(&names_lock);
+    return p != NULL;
+}
+
+bool exec_pair_at(const struct exec *x, uint32_t position, struct node_pair *pair)
+{
+    const struct node_map *map = &x->plan.map;
+    pthread_mutex_lock(&names_lock);
+    bool there = node_map_has(map, position);
+    const struct node_pair *p = node_map_at(map, position);
+    *pair =
+        p ? *p : (struct node_pair){ .position = position, .off = node_map_is_off(map, position) };
+    pthread_mutex_unlock(&names_lock);
+    return there;
+}
+
 CUgraphNode exec_node(const struct exec *x, CUgraphNode app)
 {
-    const struct node_pair *p = x ? node_map_find(&x->plan.map, app) : NULL;
-    return p ? p->node : app;
+    struct node_pair p;
+    return x && exec_pair(x, app, &p) ? p.node : app;
+}
+
+void exec_node_enabled(struct exec *x, CUgraphNode app, bool on)
+{
+    for (uint32_t i = 0; i < x->plan.n_kernels; i++)
+        if (x->plan.kernels[i].app == app)
+            x->plan.kernels[i].enabled = on;
+    pthread_mutex_lock(&names_lock);
+    struct node_pair *p = node_map_find(&x->plan.map, app);
+    if (p)
+        p->off = !on; /* it may become a site later */
+    pthread_mutex_unlock(&names_lock);
 }
 
 uint64_t exec_nodes_end(CUgraphNode node, const CUgraph *graphs, size_t n)
 {
     uint64_t end = 0;
-    pthread_mutex_lock(&all_lock);
-    if (all)
+    pthread_mutex_lock(&names_lock);
+    if (named)
         end = ++n_ends;
-    for (struct exec *x = all; x; x = x->next) {
+    for (struct exec *x = named; x; x = x->next) {
         if (node)
             node_map_end(&x->plan.map, node, end);
         for (size_t i = 0; i < n && !x->plan.map.gone; i++)
             if (x->template == graphs[i])
                 x->plan.map.gone = end;
     }
-    pthread_mutex_unlock(&all_lock);
+    pthread_mutex_unlock(&names_lock);
     return end;
 }
 
 void exec_nodes_ended(uint64_t end, bool success)
 {
-    if (!end || success)
+    struct exec *next;
+    if (!end)
         return;
-    pthread_mutex_lock(&all_lock);
-    for (struct exec *x = all; x; x = x->next)
-        node_map_undo_end(&x->plan.map, end);
-    pthread_mutex_unlock(&all_lock);
+    pthread_mutex_lock(&names_lock);
+    for (struct exec *x = named; x; x = next) {
+        next = x->next;
+        if (!success) {
+            node_map_undo_end(&x->plan.map, end);
+        } else if (x->plan.map.gone == end) {
+            node_map_trim(&x->plan.map);
+            take_out(x);
+        }
+    }
+    pthread_mutex_unlock(&names_lock);
 }

@@ -36,7 +36,7 @@ struct exec {
     bool for_device;           /* kernels may launch it too */
     bool empty;                /* the opens hold empty tickets */
     uint64_t switches;         /* session.switches when nodes were last disabled and enabled */
-    struct exec *next, **prev; /* of all; under the lock of exec.c */
+    struct exec *next, **prev; /* of those whose graph lives; under the lock of exec.c */
 };
 
 /* NULL: nothing is known of the exec. Takes no lock, makes no call. Thread: any. */
@@ -74,13 +74,22 @@ void exec_destroyed(struct exec *exec);
 /* The driver's node for the application's; the node itself where @exec is NULL or does not know it. */
 CUgraphNode exec_node(const struct exec *exec, CUgraphNode app);
 
-/* Are there execs that are known? Takes no lock. Thread: any. */
+/**
+ * exec_pair() - a copy of what is known of the application's node @app, and exec_pair_at() at a position of the map
+ * Once the application's graph has ended nobody names a node, and of those at positions only `off` is known. Return: false
+ * where there is none.
+ */
+bool exec_pair(const struct exec *exec, CUgraphNode app, struct node_pair *pair);
+bool exec_pair_at(const struct exec *exec, uint32_t position, struct node_pair *pair);
+
+/* Are there execs whose graph lives, so that its end concerns them? Takes no lock. Thread: any. */
 bool exec_any(void);
 
 /**
  * exec_nodes_end() - the application is about to destroy a node (NULL: none) and @n graphs with all of their nodes
  * No exec goes by them from here on: their handles may come back as those of other nodes. Return: a number for
- * exec_nodes_ended(), which follows the driver's call; if that failed, all is as it was. Thread: any.
+ * exec_nodes_ended(), which follows the driver's call; if that failed, all is as it was, else execs whose graph ended
+ * keep nothing of its nodes. Thread: any.
  */
 uint64_t exec_nodes_end(CUgraphNode node, const CUgraph *graphs, size_t n);
 void exec_nodes_ended(uint64_t end, bool success);

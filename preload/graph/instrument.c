@@ -4,41 +4,12 @@
 #include "core/cleanup.h"
 #include "preload/base/driver.h"
 #include "preload/base/kernel_node.h"
+#include "preload/graph/edges.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
 #define OPEN_THREADS 256u
-
-static CUresult add_edge(CUgraph graph, CUgraphNode from, CUgraphNode to)
-{
-    if (driver_table.cuGraphAddDependencies_v2)
-        return driver_table.cuGraphAddDependencies_v2(graph, &from, &to, NULL, 1);
-    return driver_table.cuGraphAddDependencies(graph, &from, &to, 1);
-}
-
-/* Nodes that depend on @node (or, with @before, that it depends on); free() them. Return: NULL on error. */
-static CUgraphNode *neighbours(CUgraphNode node, bool before, size_t *n)
-{
-    *n = 0;
-    /* the newer query gives edge data; the older one refuses graphs that have some */
-    __typeof__(cuGraphNodeGetDependencies_v2) *ask =
-        before ? driver_table.cuGraphNodeGetDependencies_v2
-               : driver_table.cuGraphNodeGetDependentNodes_v2;
-    __typeof__(cuGraphNodeGetDependencies) *ask_old =
-        before ? driver_table.cuGraphNodeGetDependencies
-               : driver_table.cuGraphNodeGetDependentNodes;
-    if ((ask ? ask(node, NULL, NULL, n) : ask_old(node, NULL, n)) != CUDA_SUCCESS)
-        return NULL;
-    CUgraphNode *nodes = calloc(*n + 1, sizeof *nodes);
-    _cleanup_(freep) CUgraphEdgeData *data = calloc(*n + 1, sizeof *data);
-    if (nodes && data && *n &&
-        (ask ? ask(node, nodes, data, n) : ask_old(node, nodes, n)) != CUDA_SUCCESS) {
-        free(nodes);
-        return NULL;
-    }
-    return nodes;
-}
 
 /* A kernel of ours as the driver wants it described; @params holds the one parameter's address. */
 static CUDA_KERNEL_NODE_PARAMS_v2 kernel_params(CUfunction f, uint32_t blocks, uint32_t threads,
@@ -100,17 +71,16 @@ static int add_copy(struct err *err, const struct graph_plan *plan,
     CUgraphNode *node = &plan->nodes[copy->number].node;
     bool before = session_site(copy->site)->when == SPEC_BEFORE;
     struct action_kernel k;
-    size_t n;
-    _cleanup_(freep) CUgraphNode *others = neighbours(kernel->node, before, &n);
-    if (!others)
+    struct edges others;
+    if (!(before ? edges_in(kernel->node, &others) : edges_out(kernel->node, &others)))
         return err_set(err, -EIO, "the edges of a kernel cannot be read");
     instrument_kernel(plan, copy, &k);
-    CUresult r = add_kernel(kernel->graph, node, before ? others : &kernel->node, before ? n : 1,
-                            k.function, k.blocks, k.threads, &k.param);
-    if (r == CUDA_SUCCESS && before)
-        r = add_edge(kernel->graph, *node, kernel->node);
-    for (size_t i = 0; i < n && !before && r == CUDA_SUCCESS; i++)
-        r = add_edge(kernel->graph, *node, others[i]);
+    CUresult r = add_kernel(kernel->graph, node, before ? others.nodes : &kernel->node,
+                            before ? others.n : 1, k.function, k.blocks, k.threads, &k.param);
+    if (r == CUDA_SUCCESS)
+        r = before ? edges_put_after(kernel->graph, &others, *node, kernel->node)
+                   : edges_put_before(kernel->graph, *node, kernel->node, &others);
+    edges_free(&others);
     return refused(err, r);
 }
 
@@ -182,9 +152,10 @@ static int add_open(struct err *err, struct graph_plan *plan)
     _cleanup_(freep) CUgraphNode *roots = list_nodes(err, plan->clone, true, &n);
     if (!roots)
         return err->code;
+    struct edges to = { .nodes = roots, .n = n };
     CUresult r = add_opens(plan);
-    for (size_t i = 0; i < n && r == CUDA_SUCCESS; i++)
-        r = add_edge(plan->clone, plan->opens[plan->n_tickets - 1].node, roots[i]);
+    if (r == CUDA_SUCCESS)
+        r = edges_put_before(plan->clone, plan->opens[plan->n_tickets - 1].node, NULL, &to);
     return refused(err, r);
 }
 
@@ -195,11 +166,8 @@ static int add_close(struct err *err, struct graph_plan *plan)
     if (!nodes)
         return err->code;
     for (size_t i = 0; i < n; i++) {
-        size_t n_after;
-        CUgraphNode *after = neighbours(nodes[i], false, &n_after);
-        if (after && !n_after)
+        if (edges_is_leaf(nodes[i]))
             nodes[n_leaves++] = nodes[i];
-        free(after);
     }
     struct dmi_close param = { .state = plan->state,
                                .desc = plan->context->desc_device,

@@ -101,7 +101,9 @@ void node_map_sort(struct node_map *map)
 static struct node_pair *find(const struct node_map *map, CUgraphNode app)
 {
     struct node_pair key = { .app = app };
-    return map->n && !map->gone ? bsearch(&key, map->pairs, map->n, sizeof key, compare) : NULL;
+    return map->pairs && map->n && !map->gone
+               ? bsearch(&key, map->pairs, map->n, sizeof key, compare)
+               : NULL;
 }
 
 struct node_pair *node_map_find(const struct node_map *map, CUgraphNode app)
@@ -112,10 +114,23 @@ struct node_pair *node_map_find(const struct node_map *map, CUgraphNode app)
 
 struct node_pair *node_map_at(const struct node_map *map, uint32_t position)
 {
-    for (size_t i = 0; i < map->n; i++)
+    for (size_t i = 0; map->pairs && i < map->n; i++)
         if (map->pairs[i].position == position)
             return &map->pairs[i];
     return NULL;
+}
+
+bool node_map_has(const struct node_map *map, uint32_t position)
+{
+    return position < map->n;
+}
+
+bool node_map_is_off(const struct node_map *map, uint32_t position)
+{
+    const struct node_pair *p = node_map_at(map, position);
+    if (p)
+        return p->off;
+    return map->off && node_map_has(map, position) && (map->off[position / 8] >> position % 8 & 1);
 }
 
 void node_map_without_clone(struct node_map *map)
@@ -141,13 +156,28 @@ void node_map_undo_end(struct node_map *map, uint64_t end)
 {
     if (map->gone == end)
         map->gone = 0;
-    for (size_t i = 0; i < map->n; i++)
+    for (size_t i = 0; map->pairs && i < map->n; i++)
         if (map->pairs[i].gone == end)
             map->pairs[i].gone = 0;
+}
+
+void node_map_trim(struct node_map *map)
+{
+    bool any = false;
+    for (size_t i = 0; map->pairs && i < map->n; i++)
+        any = any || map->pairs[i].off;
+    if (any && !(map->off = calloc(map->n / 8 + 1, 1)))
+        return; /* it stays as it is */
+    for (size_t i = 0; any && i < map->n; i++)
+        if (map->pairs[i].off)
+            map->off[map->pairs[i].position / 8] |= (uint8_t)(1u << map->pairs[i].position % 8);
+    free(map->pairs);
+    map->pairs = NULL;
 }
 
 void node_map_deinit(struct node_map *map)
 {
     free(map->pairs);
+    free(map->off);
     *map = (struct node_map){ 0 };
 }

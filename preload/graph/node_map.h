@@ -27,9 +27,10 @@ struct node_pair {
 };
 
 struct node_map {
-    struct node_pair *pairs;
+    struct node_pair *pairs; /* NULL after node_map_trim() */
     size_t n;
     uint64_t gone; /* which destruction ended the application's whole graph, 0: none */
+    uint8_t *off;  /* after node_map_trim(): a bit a position; NULL: none is off */
 };
 
 /**
@@ -45,8 +46,12 @@ bool node_is_updatable(CUgraphNode node);
 /* From now on it is searched by the application's nodes, and its order says nothing of positions. */
 void node_map_sort(struct node_map *map);
 
-/* The pair at a position, NULL: there is none. Before or after node_map_sort(). */
+/* The pair at a position, NULL: there is none, or none any more. Before or after node_map_sort(). */
 struct node_pair *node_map_at(const struct node_map *map, uint32_t position);
+
+/* Is there a node at @position, and did the application switch it off? These are known after node_map_trim() too. */
+bool node_map_has(const struct node_map *map, uint32_t position);
+bool node_map_is_off(const struct node_map *map, uint32_t position);
 
 /* There is no clone any more: each node stands for itself. */
 void node_map_without_clone(struct node_map *map);
@@ -60,7 +65,10 @@ void node_map_end(struct node_map *map, CUgraphNode app, uint64_t end);
 /* Destruction number @end was refused by the driver. */
 void node_map_undo_end(struct node_map *map, uint64_t end);
 
-/* Frees the pairs. */
+/* The application's whole graph has ended, nobody names a node any more: all but node_map_is_off() is forgotten. */
+void node_map_trim(struct node_map *map);
+
+/* Frees what it holds. */
 void node_map_deinit(struct node_map *map);
 
 #endif

@@ -205,7 +205,7 @@ static struct context *context_counting(const struct graph_plan *plan, CUcontext
                         "kernel %s is in a graph with kernels of another context: not captured",
                         func->name);
     struct context *c = context_of(handle);
-    if (c && c->sites)
+    if (c)
         return c;
     functions_give_up(func, "belongs to a context that cannot be followed");
     return plan->context;

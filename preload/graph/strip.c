@@ -4,26 +4,51 @@
 #include "core/cleanup.h"
 #include "preload/base/driver.h"
 #include "preload/base/kernel_node.h"
+#include "preload/graph/edges.h"
 #include "preload/graph/order.h"
 
 #include <stdlib.h>
 
-static CUresult remove_node(CUgraphNode node, CUgraph copy)
+static bool is_ours(const struct exec *x, CUgraphNode node)
 {
-    CUgraphNode twin;
-    CUresult r = driver_table.cuGraphNodeFindInClone(&twin, node, copy);
-    return r == CUDA_SUCCESS ? driver_table.cuGraphDestroyNode(twin) : r;
+    CUDA_KERNEL_NODE_PARAMS_v2 k;
+    return kernel_node_get(node, &k) == CUDA_SUCCESS && k.func &&
+           context_has_kernel(x->plan.context, k.func);
 }
 
-/* The application's edges were left in when copies were put between. */
-static CUresult remove_ours(const struct exec *x, CUgraph copy)
+/* Without its edges a node of ours may not go: it keeps others in order. */
+static bool remove_node(CUgraph graph, CUgraphNode node)
 {
-    CUresult r = remove_node(x->plan.close.node, copy);
-    for (uint32_t i = 0; i < x->plan.n_tickets && r == CUDA_SUCCESS; i++)
-        r = remove_node(x->plan.opens[i].node, copy);
-    for (uint32_t i = 0; i < x->plan.n_nodes && r == CUDA_SUCCESS; i++)
-        r = remove_node(x->plan.nodes[i].node, copy);
-    return r;
+    return edges_bridge(graph, node) == CUDA_SUCCESS &&
+           driver_table.cuGraphDestroyNode(node) == CUDA_SUCCESS;
+}
+
+/*
+ * @graph holds what @x does; NULL: an exec without copies. The last of ours goes first, so that each finds the edges that
+ * it was put between. Return: false if nodes of ours stay, which copy nothing.
+ */
+static bool strip(const struct exec *x, CUgraph graph)
+{
+    size_t n = 0;
+    bool all = true;
+    order_forget(graph); /* a new one */
+    if (driver_table.cuGraphGetNodes(graph, NULL, &n) != CUDA_SUCCESS)
+        return false;
+    _cleanup_(freep) CUgraphNode *nodes = calloc(n + 1, sizeof *nodes);
+    if (!nodes || driver_table.cuGraphGetNodes(graph, nodes, &n) != CUDA_SUCCESS)
+        return false;
+    for (size_t i = n; i-- > 0;) {
+        CUgraphNodeType type;
+        CUgraph inner;
+        if (driver_table.cuGraphNodeGetType(nodes[i], &type) != CUDA_SUCCESS)
+            all = false;
+        else if (x && type == CU_GRAPH_NODE_TYPE_KERNEL && is_ours(x, nodes[i]))
+            all = remove_node(graph, nodes[i]) && all;
+        else if (type == CU_GRAPH_NODE_TYPE_GRAPH &&
+                 driver_table.cuGraphChildGraphNodeGetGraph(nodes[i], &inner) == CUDA_SUCCESS)
+            all = strip(x, inner) && all;
+    }
+    return all;
 }
 
 CUgraphExec strip_exec(const struct exec *x)
@@ -38,7 +63,7 @@ CUgraphExec strip_exec(const struct exec *x)
             driver_table.cuGraphExecGetFlags(x->handle, &flags);
         flags &=
             CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY; /* the one that updates are judged by */
-        if (remove_ours(x, copy) != CUDA_SUCCESS ||
+        if (!strip(x, copy) ||
             driver_table.cuGraphInstantiateWithFlags(&stripped, copy, flags) != CUDA_SUCCESS)
             stripped = NULL;
         driver_table.cuGraphDestroy(copy);
@@ -48,36 +73,6 @@ CUgraphExec strip_exec(const struct exec *x)
 }
 
 /* ------------------------------------------------------------------------- embedded by a capture */
-
-static bool is_ours(const struct exec *x, CUgraphNode node)
-{
-    CUDA_KERNEL_NODE_PARAMS_v2 k;
-    return kernel_node_get(node, &k) == CUDA_SUCCESS && k.func &&
-           context_has_kernel(x->plan.context, k.func);
-}
-
-/* @graph is what the driver made of @x; NULL: of an exec without copies. */
-static void strip(const struct exec *x, CUgraph graph)
-{
-    size_t n = 0;
-    order_forget(graph); /* a new one */
-    if (driver_table.cuGraphGetNodes(graph, NULL, &n) != CUDA_SUCCESS)
-        return;
-    _cleanup_(freep) CUgraphNode *nodes = calloc(n + 1, sizeof *nodes);
-    if (!nodes || driver_table.cuGraphGetNodes(graph, nodes, &n) != CUDA_SUCCESS)
-        return;
-    for (size_t i = 0; i < n; i++) {
-        CUgraphNodeType type;
-        CUgraph inner;
-        if (driver_table.cuGraphNodeGetType(nodes[i], &type) != CUDA_SUCCESS)
-            continue;
-        if (x && type == CU_GRAPH_NODE_TYPE_KERNEL && is_ours(x, nodes[i]))
-            driver_table.cuGraphDestroyNode(nodes[i]);
-        if (type == CU_GRAPH_NODE_TYPE_GRAPH &&
-            driver_table.cuGraphChildGraphNodeGetGraph(nodes[i], &inner) == CUDA_SUCCESS)
-            strip(x, inner);
-    }
-}
 
 bool strip_embedded(const struct exec *x, struct stream stream)
 {

@@ -122,7 +122,6 @@ static int push(struct err *err, struct graph_plan *to, const struct graph_plan 
     return added ? 0 : no_memory(err);
 }
 
-/* Nobody can ask any more once the application's own graph stood in the exec and has ended: on, as nodes mostly are. */
 static void report_stranger(const struct graph_update *u, const struct graph_kernel *kernel)
 {
     for (EACH_COPY(&u->plan, kernel, c))
@@ -140,13 +139,14 @@ static int push_new(struct err *err, struct exec *x, struct graph_update *u,
     for (uint32_t i = 0; i < u->plan.n_kernels && !r; i++) {
         struct graph_kernel kernel = u->plan.kernels[i];
         uint32_t position = kernel.position + range->first;
-        const struct node_pair *pair = x->plan.map.n ? node_map_at(&x->plan.map, position) : NULL;
+        struct node_pair pair;
+        bool known = exec_pair_at(x, position, &pair);
         report_stranger(u, &kernel);
-        kernel.enabled = !pair || !pair->off;
-        kernel.app = pair ? pair->app : NULL;
-        kernel.node = pair ? pair->node : NULL;
-        kernel.graph = pair ? pair->graph : NULL;
-        kernel.position = pair ? position : PLAN_NONE;
+        kernel.enabled = !pair.off;
+        kernel.app = pair.app;
+        kernel.node = pair.node;
+        kernel.graph = pair.graph;
+        kernel.position = known ? position : PLAN_NONE;
         kernel.ordered = kernel.ordered && ordered;
         r = push(err, &u->next, &u->plan, kernel);
     }
@@ -197,7 +197,7 @@ static int count_here(struct err *err, struct graph_plan *plan)
     plan->context = context_current();
     for (uint32_t i = 0; i < plan->n_kernels; i++)
         plan->kernels[i].context = plan->context;
-    return plan->context && plan->context->sites ? 0 : no_memory(err);
+    return plan->context ? 0 : no_memory(err);
 }
 
 static int build(struct err *err, struct graph_update *u, struct exec *x, CUgraph graph,
@@ -266,8 +266,11 @@ struct graph_update *update_prepare(struct exec *x, CUgraph graph)
 
 struct graph_update *update_prepare_child(struct exec *x, CUgraphNode app, CUgraph graph)
 {
-    const struct node_pair *p = x ? node_map_find(&x->plan.map, app) : NULL;
-    struct range range = { .first = p ? p->first : 0, .n = p ? p->n : 0, .within = app };
+    struct node_pair pair;
+    bool known = x && exec_pair(x, app, &pair);
+    struct range range = { .first = known ? pair.first : 0,
+                           .n = known ? pair.n : 0,
+                           .within = app };
     return x ? prepare(x, graph, &range) : prepare_unknown(graph);
 }
 

@@ -3,28 +3,29 @@
 #include "preload/base/stream.h"
 #include "preload/context/lifetime.h"
 #include "preload/hook/wrapper.h"
-#include "preload/lifecycle.h"
 
 #include <stddef.h>
 
 /* ------------------------------------------------------------------------- beginning */
 
+/* The context of @green, NULL: the driver does not say. */
+static CUcontext green_context(CUgreenCtx green)
+{
+    CUcontext context;
+    return driver_table.cuCtxFromGreenCtx &&
+                   driver_table.cuCtxFromGreenCtx(&context, green) == CUDA_SUCCESS
+               ? context
+               : NULL;
+}
+
 /* The new context is current. */
-#define CONTEXT_BEGINS(name, declare, pass)                                                        \
-    EXPORT CUresult CUDAAPI name declare                                                           \
-    {                                                                                              \
-        CUresult r = REAL(name) pass;                                                              \
-        lifecycle_waited(r);                                                                       \
-        return r;                                                                                  \
-    }
-CONTEXT_BEGINS(cuCtxCreate, (CUcontext * c, unsigned flags, CUdevice d), (c, flags, d))
-CONTEXT_BEGINS(cuCtxCreate_v2, (CUcontext * c, unsigned flags, CUdevice d), (c, flags, d))
-CONTEXT_BEGINS(cuCtxCreate_v3,
-               (CUcontext * c, CUexecAffinityParam *params, int n, unsigned flags, CUdevice d),
-               (c, params, n, flags, d))
-CONTEXT_BEGINS(cuCtxCreate_v4,
-               (CUcontext * c, CUctxCreateParams *params, unsigned flags, CUdevice d),
-               (c, params, flags, d))
+WAITS(cuCtxCreate, (CUcontext * c, unsigned flags, CUdevice d), (c, flags, d))
+WAITS(cuCtxCreate_v2, (CUcontext * c, unsigned flags, CUdevice d), (c, flags, d))
+WAITS(cuCtxCreate_v3,
+      (CUcontext * c, CUexecAffinityParam *params, int n, unsigned flags, CUdevice d),
+      (c, params, n, flags, d))
+WAITS(cuCtxCreate_v4, (CUcontext * c, CUctxCreateParams *params, unsigned flags, CUdevice d),
+      (c, params, flags, d))
 
 EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
@@ -55,59 +56,14 @@ EXPORT CUresult CUDAAPI cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx green)
 EXPORT CUresult CUDAAPI cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx green, unsigned flags,
                                                int priority)
 {
-    CUcontext context;
     CUresult r = REAL(cuGreenCtxStreamCreate)(stream, green, flags, priority);
-    if (r == CUDA_SUCCESS && session_armed() && driver_table.cuCtxFromGreenCtx &&
-        driver_table.cuCtxFromGreenCtx(&context, green) == CUDA_SUCCESS)
+    CUcontext context = r == CUDA_SUCCESS && session_armed() ? green_context(green) : NULL;
+    if (context)
         lifecycle_waited_in(r, context);
     return r;
 }
 
 /* ------------------------------------------------------------------------- ending */
-
-#define CONTEXT_ENDS(name)                                                                         \
-    EXPORT CUresult CUDAAPI name(CUcontext handle)                                                 \
-    {                                                                                              \
-        __typeof__(name) *real = REAL(name);                                                       \
-        struct session_call call;                                                                  \
-        if (!session_armed())                                                                      \
-            return real(handle);                                                                   \
-        struct context *c = session_enter(&call) ? lifecycle_context_ends(handle) : NULL;          \
-        /* once the call returns, another thread may be given the same handle */                   \
-        if (c)                                                                                     \
-            context_detach(c);                                                                     \
-        session_pause(&call);                                                                      \
-        CUresult r = real(handle);                                                                 \
-        session_resume(&call);                                                                     \
-        lifecycle_context_ended(c, handle, r == CUDA_SUCCESS);                                     \
-        session_leave(&call);                                                                      \
-        return r;                                                                                  \
-    }
-CONTEXT_ENDS(cuCtxDestroy)
-CONTEXT_ENDS(cuCtxDestroy_v2)
-CONTEXT_ENDS(cuCtxDetach)
-
-EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx green)
-{
-    __typeof__(cuGreenCtxDestroy) *real = REAL(cuGreenCtxDestroy);
-    struct session_call call;
-    CUcontext handle = NULL;
-    if (!session_armed())
-        return real(green);
-    bool known = session_enter(&call) && driver_table.cuCtxFromGreenCtx &&
-                 driver_table.cuCtxFromGreenCtx(&handle, green) == CUDA_SUCCESS;
-    struct context *c = known ? lifecycle_context_ends(handle) : NULL;
-    if (c) {
-        context_release(c);
-        context_detach(c);
-    }
-    session_pause(&call);
-    CUresult r = real(green);
-    session_resume(&call);
-    lifecycle_context_ended(c, handle, r == CUDA_SUCCESS);
-    session_leave(&call);
-    return r;
-}
 
 static bool primary_is_active(CUdevice device)
 {
@@ -130,24 +86,49 @@ static CUcontext primary_context(CUdevice device)
     return context;
 }
 
-/* A reset leaves nothing in it, also where it stays active. */
-#define PRIMARY_ENDS(name, is_gone)                                                                \
-    EXPORT CUresult CUDAAPI name(CUdevice device)                                                  \
+/* What the library allocated in a green context belongs to the device, and would stay. */
+static void release_and_detach(struct context *c)
+{
+    context_release(c);
+    context_detach(c);
+}
+
+/* A primary context has the same handle when it is used again. */
+static void keep_handle(struct context *c)
+{
+    (void)c;
+}
+
+/*
+ * @let_go: before the driver's call. Once that returns, another thread may be given the same handle. @is_gone: what
+ * lies in the context is, after a call that succeeded.
+ */
+#define CONTEXT_ENDS(name, type, handle_of, let_go, is_gone)                                       \
+    EXPORT CUresult CUDAAPI name(type it)                                                          \
     {                                                                                              \
         __typeof__(name) *real = REAL(name);                                                       \
         struct session_call call;                                                                  \
         if (!session_armed())                                                                      \
-            return real(device);                                                                   \
-        CUcontext handle = session_enter(&call) ? primary_context(device) : NULL;                  \
+            return real(it);                                                                       \
+        CUcontext handle = session_enter(&call) ? (handle_of) : NULL;                              \
         struct context *c = lifecycle_context_ends(handle);                                        \
+        if (c)                                                                                     \
+            let_go(c);                                                                             \
         session_pause(&call);                                                                      \
-        CUresult r = real(device);                                                                 \
+        CUresult r = real(it);                                                                     \
         session_resume(&call);                                                                     \
         lifecycle_context_ended(c, handle, c &&r == CUDA_SUCCESS && (is_gone));                    \
         session_leave(&call);                                                                      \
         return r;                                                                                  \
     }
-PRIMARY_ENDS(cuDevicePrimaryCtxRelease, !primary_is_active(device))
-PRIMARY_ENDS(cuDevicePrimaryCtxRelease_v2, !primary_is_active(device))
-PRIMARY_ENDS(cuDevicePrimaryCtxReset, true)
-PRIMARY_ENDS(cuDevicePrimaryCtxReset_v2, true)
+CONTEXT_ENDS(cuCtxDestroy, CUcontext, it, context_detach, true)
+CONTEXT_ENDS(cuCtxDestroy_v2, CUcontext, it, context_detach, true)
+CONTEXT_ENDS(cuCtxDetach, CUcontext, it, context_detach, true)
+CONTEXT_ENDS(cuGreenCtxDestroy, CUgreenCtx, green_context(it), release_and_detach, true)
+CONTEXT_ENDS(cuDevicePrimaryCtxRelease, CUdevice, primary_context(it), keep_handle,
+             !primary_is_active(it))
+CONTEXT_ENDS(cuDevicePrimaryCtxRelease_v2, CUdevice, primary_context(it), keep_handle,
+             !primary_is_active(it))
+/* A reset leaves nothing in it, also where it stays active. */
+CONTEXT_ENDS(cuDevicePrimaryCtxReset, CUdevice, primary_context(it), keep_handle, true)
+CONTEXT_ENDS(cuDevicePrimaryCtxReset_v2, CUdevice, primary_context(it), keep_handle, true)

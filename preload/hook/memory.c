@@ -5,17 +5,9 @@
  */
 #include "preload/capture/regions.h"
 #include "preload/hook/wrapper.h"
-#include "preload/lifecycle.h"
 
-#define BEGINS_MEMORY(name, declare, pass)                                                         \
-    EXPORT CUresult CUDAAPI name declare                                                           \
-    {                                                                                              \
-        CUresult r = REAL(name) pass;                                                              \
-        lifecycle_waited(r);                                                                       \
-        return r;                                                                                  \
-    }
-BEGINS_MEMORY(cuMemAlloc_v2, (CUdeviceptr * p, size_t n), (p, n))
-BEGINS_MEMORY(cuMemHostAlloc, (void **p, size_t n, unsigned flags), (p, n, flags))
+WAITS(cuMemAlloc_v2, (CUdeviceptr * p, size_t n), (p, n))
+WAITS(cuMemHostAlloc, (void **p, size_t n, unsigned flags), (p, n, flags))
 
 /* Before the driver's call: once it returns, another thread may be given the same addresses. */
 static void ends(uint64_t base, uint64_t n_bytes)

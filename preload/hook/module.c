@@ -7,9 +7,8 @@
 #include "preload/base/contents.h"
 #include "preload/base/functions.h"
 #include "preload/hook/wrapper.h"
-#include "preload/lifecycle.h"
 
-#include <stddef.h>
+#include <string.h>
 
 static void note_function(const void *handle, enum func_type type, const char *name,
                           const void *owner)
@@ -35,21 +34,21 @@ EXPORT CUresult CUDAAPI cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, 
 }
 
 /* The driver fills as many as there are, whatever was asked for: the rest is whatever lay there. */
-static void note_kernels(const CUkernel *kernels, unsigned n, CUlibrary library)
+static void note_listed(const void *handles, unsigned n, enum func_type type, const void *owner)
 {
-    unsigned there = 0;
-    if (!driver_table.cuLibraryGetKernelCount ||
-        driver_table.cuLibraryGetKernelCount(&there, library) != CUDA_SUCCESS)
-        return;
-    for (unsigned i = 0; i < n && i < there; i++)
-        note_function(kernels[i], FUNC_KERNEL, NULL, library);
+    unsigned there = contents_count(owner, type);
+    for (unsigned i = 0; i < n && i < there; i++) {
+        const void *handle;
+        memcpy(&handle, (const char *)handles + i * sizeof handle, sizeof handle);
+        note_function(handle, type, NULL, owner);
+    }
 }
 
 EXPORT CUresult CUDAAPI cuLibraryEnumerateKernels(CUkernel *kernels, unsigned n, CUlibrary library)
 {
     CUresult r = REAL(cuLibraryEnumerateKernels)(kernels, n, library);
     if (kernels)
-        AFTER_SUCCESS(r, note_kernels(kernels, n, library));
+        AFTER_SUCCESS(r, note_listed(kernels, n, FUNC_KERNEL, library));
     return r;
 }
 
@@ -69,23 +68,12 @@ EXPORT CUresult CUDAAPI cuLibraryGetModule(CUmodule *module, CUlibrary library)
     return r;
 }
 
-/* As note_kernels(). */
-static void note_functions(const CUfunction *functions, unsigned n, CUmodule module)
-{
-    unsigned there = 0;
-    if (!driver_table.cuModuleGetFunctionCount ||
-        driver_table.cuModuleGetFunctionCount(&there, module) != CUDA_SUCCESS)
-        return;
-    for (unsigned i = 0; i < n && i < there; i++)
-        note_function(functions[i], FUNC_FUNCTION, NULL, module);
-}
-
 EXPORT CUresult CUDAAPI cuModuleEnumerateFunctions(CUfunction *functions, unsigned n,
                                                    CUmodule module)
 {
     CUresult r = REAL(cuModuleEnumerateFunctions)(functions, n, module);
     if (functions)
-        AFTER_SUCCESS(r, note_functions(functions, n, module));
+        AFTER_SUCCESS(r, note_listed(functions, n, FUNC_FUNCTION, module));
     return r;
 }
 
@@ -96,26 +84,26 @@ static void note_module(CUmodule module, const void *image)
 {
     functions_note_module(module, NULL);
     layouts_note(session.spec, module, false, image);
-    contents_of_module(module);
+    contents_of(module, FUNC_FUNCTION);
 }
 
 static void note_module_file(CUmodule module, const char *path)
 {
     functions_note_module(module, NULL);
     layouts_note_file(session.spec, module, false, path);
-    contents_of_module(module);
+    contents_of(module, FUNC_FUNCTION);
 }
 
 static void note_library(CUlibrary library, const void *image)
 {
     layouts_note(session.spec, library, true, image);
-    contents_of_library(library);
+    contents_of(library, FUNC_KERNEL);
 }
 
 static void note_library_file(CUlibrary library, const char *path)
 {
     layouts_note_file(session.spec, library, true, path);
-    contents_of_library(library);
+    contents_of(library, FUNC_KERNEL);
 }
 
 EXPORT CUresult CUDAAPI cuModuleLoad(CUmodule *module, const char *path)

@@ -9,6 +9,7 @@
 
 #include "preload/base/driver.h"
 #include "preload/base/session.h"
+#include "preload/lifecycle.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -60,5 +61,14 @@ extern __thread
             work;                                                                                  \
         session_leave(&_call);                                                                     \
     } while (0)
+
+/* A call in which the driver may wait for the device. @declare: its parameters; @pass: their names. */
+#define WAITS(name, declare, pass)                                                                 \
+    EXPORT CUresult CUDAAPI name declare                                                           \
+    {                                                                                              \
+        CUresult r = REAL(name) pass;                                                              \
+        lifecycle_waited(r);                                                                       \
+        return r;                                                                                  \
+    }
 
 #endif

@@ -206,6 +206,39 @@ def queries(c):
     c.say("grid", p.gridDimX, "block", p.blockDimX, "function", int(p.func) == int(c.f["block"]))
 
 
+def ended(c):
+    """A node is switched off, its graph ends, and another of the same shape updates the exec, twice."""
+    graph, nodes = by_hand(c, CHAIN)
+    exe = ok(cu.cuGraphInstantiate(graph, 0))
+    ok(cu.cuGraphNodeSetEnabled(exe, nodes[1], 0))
+    ok(cu.cuGraphDestroy(graph))
+    for seed in (10, 20):
+        other, _ = by_hand(c, [(name, buffer, n, seed + number) for name, buffer, n, number in CHAIN])
+        ok(cu.cuGraphExecUpdate(exe, other))
+        ok(cu.cuGraphDestroy(other))
+        ok(cu.cuGraphLaunch(exe, c.streams[0]))
+
+
+def shapes(c):
+    """Graphs around a site `block` whose buffer is overwritten at once: a chain, a fork, a join, a programmatic edge."""
+    def graph(edges, *names):
+        graph = ok(cu.cuGraphCreate(0))
+        nodes = [ok(cu.cuGraphAddKernelNode(graph, None, 0, c.params(*name))) for name in names]
+        for a, b, port in edges:
+            data = cu.CUgraphEdgeData()
+            data.from_port, data.type = port, 1 if port else 0
+            ok(cu.cuGraphAddDependencies(graph, [nodes[a]], [nodes[b]], [data], 1))
+        return graph
+    block, other, first, elsewhere = ("block", 0, 64, 1), ("other", 0, 64, 60), ("first", 1, 8, 99), ("other", 2, 64, 61)
+    for graph_ in (by_hand(c, CHAIN)[0],
+                   graph([(0, 1, 0), (1, 2, 0), (1, 3, 0)], first, block, other, elsewhere),
+                   graph([(0, 2, 0), (1, 2, 0)], block, first, other),
+                   graph([(0, 1, cu.CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC)], block, other)):
+        exe = ok(cu.cuGraphInstantiate(graph_, 0))
+        for _ in range(5):
+            ok(cu.cuGraphLaunch(exe, c.streams[0]))
+
+
 def embedded(c):
     exe = ok(cu.cuGraphInstantiate(by_hand(c, CHAIN)[0], 0))
     ok(cu.cuGraphLaunch(exe, c.streams[0]))
@@ -292,7 +325,7 @@ def crowded(c):
         ok(cu.cuGraphLaunch(exe, c.streams[0]))
 
 
-SCENARIOS = {f.__name__: f for f in (reuse, fork_join, two_execs, rows, piecewise, in_flight, update, enable, child, queries,
+SCENARIOS = {f.__name__: f for f in (reuse, fork_join, two_execs, rows, piecewise, in_flight, update, enable, child, queries, ended, shapes,
                                      embedded, switched, updatable, contexts, destroyed, without_rows, crowded)}
 
 if __name__ == "__main__":

@@ -2,12 +2,13 @@
 """Sites inside CUDA graphs: captured and hand-built, updated, replayed, in flight; through cuda.bindings."""
 import functools
 import pathlib
+import re
 import sys
 from collections import Counter
 
 import pytest
 
-from harness import ROOT
+from harness import BUILD, ROOT
 from kit import filled, site, spec
 from standin_log import Log
 
@@ -15,6 +16,7 @@ pytest.importorskip("cuda.bindings")
 pytestmark = pytest.mark.since(12000, "what cuda.bindings 13 calls to build a graph")
 
 CLIENT = pathlib.Path(__file__).with_name("graph_client.py")
+EXECS = BUILD / "tests" / "bench" / "bench_execs"
 HEAD = "forward:\n  - {kind: step, begin: {kernel: '^first$'}}"
 ROOM = "ring: {bytes: 4M, slots: 8192}\n"  # for all launches of a scenario: nothing may be dropped
 FORWARDS = spec(site("block", layer="occ"), head=ROOM + HEAD)
@@ -81,6 +83,20 @@ def test_updates(scenario):
     scenario("update", FORWARDS, expected, [0, 1, 0, 1, 0, 1, 0])
 
 
+def test_nodes_are_off_after_their_graph(scenario):
+    scenario("ended", FORWARDS, [filled(s, 64) for s in (12, 22)], [0, 0])
+
+
+def test_what_an_exec_keeps(bench):
+    """Of 40 kernels with 4 copies, once their graph has ended: neither its nodes nor a share of other execs' time."""
+    if not EXECS.exists():
+        pytest.skip(f"{EXECS} was not built")
+    result = bench.run([], spec(site("armed", kernel="^armed$", dims="[{row: true, count: 1}]"), head=ROOM), command=[EXECS, 200, 40, 4])
+    if bench.check(result.code == 0, "execs come and go", result.stderr[-600:]):
+        kept = re.search(r"instantiated, +an exec: library +(\d+) bytes", result.stdout)
+        bench.check(kept and 500 < int(kept[1]) < 2500, "about 1.9 KB of host memory an exec", result.stdout)
+
+
 def test_nodes_switched_off(scenario):
     scenario("enable", FORWARDS, [filled(s, 64) for s in (1, 2, 2, 1, 2)], [0, 1, 0, 0, 1])
 
@@ -91,6 +107,17 @@ def test_child_graphs(scenario):
 
 def test_the_applications_graph_is_its_own(scenario):
     scenario("queries", FORWARDS, [filled(1, 64), filled(2, 64)], [0, 1])
+
+
+@SEEDS
+def test_a_copy_takes_the_place_of_edges(bench, scenario, delays):
+    """What site -> copy -> dependent says need not be said by site -> dependent too; but at joins, and with edge data."""
+    log = bench.folder / "log"
+    scenario("shapes", ANY, [filled(s, 64) for s in [1, 2] * 5 + [1] * 15], DMI_STANDIN_LOG=log, **delays)
+    shapes = [(call["nodes"], call["edges"]) for call in Log(log).calls if "edges" in call]  # first without the library
+    bench.check(shapes[:4] == [(5, 4), (4, 3), (3, 2), (2, 1)], "the application's graphs", shapes)
+    bench.check(shapes[4:] == [(9, 8), (7, 7), (6, 7), (5, 5)],
+                "a copy costs a chain and a fork an edge, a join and a programmatic edge two", shapes)
 
 
 def test_embedded_without_a_ticket(scenario):

@@ -285,6 +285,18 @@ static size_t body_count(const struct exec_body *body)
     return n;
 }
 
+static size_t body_edges(const struct exec_body *body)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < body->n; i++) {
+        n += body->nodes[i].n_deps;
+        for (size_t j = 0; exec_part(&body->nodes[i], j); j++)
+            n += body_edges(exec_part(&body->nodes[i], j));
+    }
+    return n;
+}
+
 /* What the nodes cost, taken from the current context's device. */
 static CUresult nodes_take(struct graph_exec *exec)
 {
@@ -348,7 +360,8 @@ static CUresult instantiate(CUgraphExec *out, CUgraph handle, cuuint64_t flags,
     exec->next = execs;
     execs = exec;
     *out = (CUgraphExec)exec;
-    log_detail("\"graph\":%llu,\"exec\":%llu,\"nodes\":%zu", graph->id, exec->id, graph->n_nodes);
+    log_detail("\"graph\":%llu,\"exec\":%llu,\"nodes\":%zu,\"edges\":%zu", graph->id, exec->id,
+               graph->n_nodes, body_edges(exec->body));
     return CUDA_SUCCESS;
 }
 

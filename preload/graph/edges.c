@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "preload/graph/edges.h"
+
+#include "core/cleanup.h"
+#include "preload/base/driver.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ------------------------------------------------------------------------- asking */
+
+typedef CUresult CUDAAPI ask_fn(CUgraphNode, CUgraphNode *, CUgraphEdgeData *, size_t *);
+typedef CUresult CUDAAPI ask_old_fn(CUgraphNode, CUgraphNode *, size_t *);
+
+static bool has_data(const CUgraphEdgeData *data)
+{
+    static const CUgraphEdgeData none;
+    return memcmp(data, &none, sizeof none) != 0;
+}
+
+/* Two nodes may have several edges, with data of their own. */
+static void leave_out_twins(struct edges *e, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        bool twin = false;
+        for (size_t k = 0; !e->plain && k < e->n && !twin; k++)
+            twin = e->nodes[k] == e->nodes[i];
+        if (!twin)
+            e->nodes[e->n++] = e->nodes[i];
+    }
+}
+
+/* The newer query gives edge data; the older one refuses graphs that have some. */
+static bool neighbours(CUgraphNode node, ask_fn *ask, ask_old_fn *ask_old, struct edges *e)
+{
+    size_t n = 0;
+    *e = (struct edges){ .plain = true };
+    if ((ask ? ask(node, NULL, NULL, &n) : ask_old(node, NULL, &n)) != CUDA_SUCCESS)
+        return false;
+    _cleanup_(freep) CUgraphEdgeData *data = calloc(n + 1, sizeof *data);
+    e->nodes = calloc(n + 1, sizeof(CUgraphNode));
+    if (!e->nodes || !data ||
+        (n &&
+         (ask ? ask(node, e->nodes, data, &n) : ask_old(node, e->nodes, &n)) != CUDA_SUCCESS)) {
+        edges_free(e);
+        return false;
+    }
+    for (size_t i = 0; i < n; i++)
+        e->plain = e->plain && !has_data(&data[i]);
+    leave_out_twins(e, n);
+    return true;
+}
+
+bool edges_in(CUgraphNode node, struct edges *e)
+{
+    return neighbours(node, driver_table.cuGraphNodeGetDependencies_v2,
+                      driver_table.cuGraphNodeGetDependencies, e);
+}
+
+bool edges_out(CUgraphNode node, struct edges *e)
+{
+    return neighbours(node, driver_table.cuGraphNodeGetDependentNodes_v2,
+                      driver_table.cuGraphNodeGetDependentNodes, e);
+}
+
+bool edges_is_leaf(CUgraphNode node)
+{
+    size_t n = 0;
+    CUresult r = driver_table.cuGraphNodeGetDependentNodes_v2
+                     ? driver_table.cuGraphNodeGetDependentNodes_v2(node, NULL, NULL, &n)
+                     : driver_table.cuGraphNodeGetDependentNodes(node, NULL, &n);
+    return r == CUDA_SUCCESS && !n;
+}
+
+void edges_free(struct edges *e)
+{
+    free(e->nodes);
+    *e = (struct edges){ 0 };
+}
+
+static bool are(bool known, struct edges *e, size_t n)
+{
+    bool yes = known && e->n == n && e->plain;
+    edges_free(e);
+    return yes;
+}
+
+/* Does @node depend on @n others, by edges without data? */
+static bool has_in(CUgraphNode node, size_t n)
+{
+    struct edges e;
+    bool known = edges_in(node, &e);
+    return are(known, &e, n);
+}
+
+/* Do @n others depend on @node, by edges without data? */
+static bool has_out(CUgraphNode node, size_t n)
+{
+    struct edges e;
+    bool known = edges_out(node, &e);
+    return are(known, &e, n);
+}
+
+/* ------------------------------------------------------------------------- changing */
+
+static CUresult add(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t n)
+{
+    if (driver_table.cuGraphAddDependencies_v2)
+        return driver_table.cuGraphAddDependencies_v2(graph, from, to, NULL, n);
+    return driver_table.cuGraphAddDependencies(graph, from, to, n);
+}
+
+static CUresult take_out(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t n)
+{
+    if (driver_table.cuGraphRemoveDependencies_v2)
+        return driver_table.cuGraphRemoveDependencies_v2(graph, from, to, NULL, n);
+    return driver_table.cuGraphRemoveDependencies(graph, from, to, n);
+}
+
+/* The node's edge comes first: without any in between, nodes would become roots or leaves, whose order counts too. */
+static CUresult put(CUgraph graph, CUgraphNode from, CUgraphNode node, CUgraphNode to, bool instead)
+{
+    CUresult r = add(graph, &node, &to, 1);
+    return r == CUDA_SUCCESS && instead ? take_out(graph, &from, &to, 1) : r;
+}
+
+CUresult edges_put_before(CUgraph graph, CUgraphNode node, CUgraphNode from, const struct edges *to)
+{
+    CUresult r = CUDA_SUCCESS;
+    bool instead = true;
+    for (size_t i = 0; i < to->n && instead; i++)
+        instead = has_in(to->nodes[i], 1);
+    for (size_t i = 0; i < to->n && r == CUDA_SUCCESS; i++)
+        r = put(graph, from, node, to->nodes[i], instead);
+    return r;
+}
+
+CUresult edges_put_after(CUgraph graph, const struct edges *from, CUgraphNode node, CUgraphNode to)
+{
+    bool instead = from->plain;
+    CUresult r = add(graph, &node, &to, 1);
+    for (size_t i = 0; i < from->n && instead; i++)
+        instead = has_out(from->nodes[i], 2); /* @node and @to */
+    for (size_t i = 0; i < from->n && instead && r == CUDA_SUCCESS; i++)
+        r = take_out(graph, &from->nodes[i], &to, 1);
+    return r;
+}
+
+CUresult edges_bridge(CUgraph graph, CUgraphNode node)
+{
+    CUresult r = CUDA_ERROR_INVALID_VALUE;
+    struct edges in = { 0 }, out = { 0 };
+    if (edges_in(node, &in) && edges_out(node, &out))
+        r = CUDA_SUCCESS;
+    for (size_t i = 0; i < out.n && r == CUDA_SUCCESS; i++)
+        if (has_in(out.nodes[i], 1))
+            for (size_t k = 0; k < in.n && r == CUDA_SUCCESS; k++)
+                r = add(graph, &in.nodes[k], &out.nodes[i], 1);
+    edges_free(&in);
+    edges_free(&out);
+    return r;
+}

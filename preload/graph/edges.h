@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Edges around nodes of ours, in clones and in what drivers make of them. A node that is put between others takes the
+ * place of their edges, which say nothing more then, where taking them out and putting them back leaves every list
+ * of edges in its order: drivers pair the nodes of an update by that. So edges stay, beside those of the node, where one end
+ * has others too, and where one has data (programmatic dependent launch). Thread: as graph/plan.h.
+ */
+#ifndef PRELOAD_GRAPH_EDGES_H
+#define PRELOAD_GRAPH_EDGES_H
+
+#include "preload/base/cuda_abi.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* The nodes at the other ends of a node's edges, each once. */
+struct edges {
+    CUgraphNode *nodes;
+    size_t n;
+    bool plain; /* none has edge data */
+};
+
+/* What @node depends on. Return: false where the driver does not say; else edges_free(). */
+bool edges_in(CUgraphNode node, struct edges *edges);
+/* What depends on @node. */
+bool edges_out(CUgraphNode node, struct edges *edges);
+void edges_free(struct edges *edges);
+
+/* Does nothing depend on @node, as far as the driver says? */
+bool edges_is_leaf(CUgraphNode node);
+
+/* @node of @graph, which depends on @from, comes before all of @to, which depended on @from (NULL: on nothing). */
+CUresult edges_put_before(CUgraph graph, CUgraphNode node, CUgraphNode from,
+                          const struct edges *to);
+
+/* @node of @graph, which depends on all of @from, comes before @to, which depended on them. */
+CUresult edges_put_after(CUgraph graph, const struct edges *from, CUgraphNode node, CUgraphNode to);
+
+/*
+ * @node of @graph is about to be destroyed: the edges whose place it took are there again, in their order if nodes go in
+ * the reverse of the order in which they came.
+ */
+CUresult edges_bridge(CUgraph graph, CUgraphNode node);
+
+#endif
