@@ -196,10 +196,11 @@ static int add_close(struct err *err, struct graph_plan *plan)
         return err->code;
     for (size_t i = 0; i < n; i++) {
         size_t n_after;
-        CUgraphNode *after = neighbours(nodes[i], false, &n_after);
-        if (after && !n_after)
+        _cleanup_(freep) CUgraphNode *after = neighbours(nodes[i], false, &n_after);
+        if (!after) /* a leaf that the close does not wait for would run after it */
+            return err_set(err, -EIO, "the edges of a node cannot be read");
+        if (!n_after)
             nodes[n_leaves++] = nodes[i];
-        free(after);
     }
     struct dmi_close param = { .state = plan->state,
                                .desc = plan->context->desc_device,

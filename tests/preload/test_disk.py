@@ -11,7 +11,7 @@ from harness import BUILD
 from kit import START, filled, site, spec
 
 FAIL_DISK = BUILD / "tests" / "preload" / "libfail_disk.so"
-pytestmark = pytest.mark.built(FAIL_DISK)
+pytestmark = pytest.mark.built(FAIL_DISK, harness.DMI_DUMP)
 TEXT = spec(site())
 FAILED = "records are dropped, the segment cannot be written"
 WORDS = {"ENOSPC": "No space left on device", "EDQUOT": "Disk quota exceeded", "EROFS": "Read-only file system", "EIO": "Input/output error"}

@@ -3,7 +3,7 @@
  * fail.c - calls that fail because DMI_STANDIN_FAIL says so
  *
  * Rules, by comma: WHICH:N[:RESULT], N 0 for every one, RESULT 999 unless given. WHICH is an exported symbol, whoever calls it;
- * or `own`, the Nth call that the program says is its own; or `other`, the Nth one of those that are not.
+ * `own`: the Nth call that the program says is its own; or `other.SYMBOL`: the Nth one of SYMBOL that is not.
  *
  * A program says so by standin_own(): from there on, until it says NULL, every call of that entry by that thread is its
  * own. A library in front of the driver asks for the same thing, maybe more than once: if the driver refuses it, it does so each time.
@@ -13,11 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OWN = -1, OTHER = -2 };
-
 static struct fail_rule {
-    int which; /* an enum entry_id, OWN or OTHER */
-    long nth;  /* 0: every call */
+    enum { ANYBODYS, OWN, OTHERS } whose;
+    int id;   /* an enum entry_id; of OWN any */
+    long nth; /* 0: every call */
     CUresult result;
     atomic_long n_calls;
 } fail_rules[64];
@@ -38,13 +37,13 @@ static bool find_entry(const char *text, size_t n, int *id)
     return false;
 }
 
-static bool find_which(const char *text, size_t n, int *which)
+static bool find_which(const char *text, size_t n, struct fail_rule *rule)
 {
-    if (is(text, n, "own") || is(text, n, "other")) {
-        *which = is(text, n, "own") ? OWN : OTHER;
-        return true;
-    }
-    return find_entry(text, n, which);
+    static const char others[] = "other.";
+    size_t skip = strncmp(text, others, strlen(others)) ? 0 : strlen(others);
+
+    rule->whose = skip ? OTHERS : is(text, n, "own") ? OWN : ANYBODYS;
+    return rule->whose == OWN || find_entry(text + skip, n - skip, &rule->id);
 }
 
 void fail_parse(const char *text)
@@ -65,7 +64,7 @@ void fail_parse(const char *text)
                 rest = end;
             }
         }
-        n_fail_rules += find_which(text, n_name, &rule->which);
+        n_fail_rules += find_which(text, n_name, rule);
         text = *rest ? rest + 1 : rest;
     }
 }
@@ -80,9 +79,9 @@ static long place(struct fail_rule *rule, enum entry_id id)
 {
     unsigned long own = fail_own(id);
 
-    if (rule->which == OWN)
+    if (rule->whose == OWN)
         return (long)own;
-    if (rule->which == OTHER ? own != 0 : rule->which != (int)id)
+    if (rule->id != (int)id || (rule->whose == OTHERS && own))
         return 0;
     return atomic_fetch_add(&rule->n_calls, 1) + 1;
 }

@@ -65,7 +65,7 @@ START_TEST(the_programs_own_calls_are_told_from_others)
     CUdeviceptr p, q;
     int version;
 
-    setenv("DMI_STANDIN_FAIL", "own:2:2,other:2:3", 1);
+    setenv("DMI_STANDIN_FAIL", "own:2:2,other.cuDriverGetVersion:2:3", 1);
     standin_own("cuInit");
     ok(cuInit(0));
     standin_own("cuMemAlloc_v2");
