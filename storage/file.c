@@ -12,6 +12,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* The application's signals interrupt us too; network file systems let them. */
+#define AGAIN(call)                                                                                \
+    ({                                                                                             \
+        __typeof__(call) _done;                                                                    \
+        do                                                                                         \
+            _done = (call);                                                                        \
+        while (_done < 0 && errno == EINTR);                                                       \
+        _done;                                                                                     \
+    })
+
 static int note_identity(struct file *file)
 {
     struct stat st;
@@ -19,6 +29,7 @@ static int note_identity(struct file *file)
         return -errno;
     file->dev = st.st_dev;
     file->ino = st.st_ino;
+    file->has_links = st.st_nlink > 0;
     return 0;
 }
 
@@ -28,7 +39,7 @@ int file_create(struct file *file, const char *path)
     char *copy = strdup(path);
     if (!copy)
         return -ENOMEM;
-    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int fd = AGAIN(open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (fd < 0) {
         int r = -errno;
         free(copy);
@@ -43,24 +54,27 @@ int file_create(struct file *file, const char *path)
     return r;
 }
 
-static int is_ours(const struct file *file, int fd)
+static int is_ours(const struct file *file, int fd, struct stat *st)
 {
-    struct stat st;
-    return fd >= 0 && !fstat(fd, &st) && st.st_dev == file->dev && st.st_ino == file->ino;
+    return fd >= 0 && !fstat(fd, st) && st->st_dev == file->dev && st->st_ino == file->ino;
 }
 
-/* The application may have closed our descriptor, and its number may now be a file of the application's. */
+/*
+ * The application may have closed our descriptor, and its number may now be a file of the application's. And the file may
+ * have been deleted: what is written to it then nobody finds, though the system takes it.
+ */
 static int ensure_open(struct file *file)
 {
-    if (is_ours(file, file->fd))
-        return 0;
+    struct stat st;
+    if (is_ours(file, file->fd, &st))
+        return st.st_nlink || !file->has_links ? 0 : -ENOENT;
     file->fd = -1; /* not closed: it is not ours any more */
     if (!file->path)
         return -EBADF;
-    int fd = open(file->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    int fd = AGAIN(open(file->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW));
     if (fd < 0)
         return -errno;
-    if (!is_ours(file, fd)) {
+    if (!is_ours(file, fd, &st)) {
         close(fd);
         return -ESTALE;
     }
@@ -85,10 +99,8 @@ int file_write_at(struct file *file, struct iovec *pieces, int n_pieces, uint64_
             n_pieces--;
             continue;
         }
-        ssize_t n =
-            pwritev(file->fd, pieces, n_pieces < IOV_MAX ? n_pieces : IOV_MAX, (off_t)offset);
-        if (n < 0 && errno == EINTR)
-            continue;
+        ssize_t n = AGAIN(
+            pwritev(file->fd, pieces, n_pieces < IOV_MAX ? n_pieces : IOV_MAX, (off_t)offset));
         if (n <= 0)
             return n < 0 ? -errno : -EIO;
         offset += (uint64_t)n;
@@ -111,10 +123,7 @@ int file_cut(struct file *file, uint64_t n_bytes)
     int r = ensure_open(file);
     if (r)
         return r;
-    while (ftruncate(file->fd, (off_t)n_bytes))
-        if (errno != EINTR)
-            return -errno;
-    return 0;
+    return AGAIN(ftruncate(file->fd, (off_t)n_bytes)) ? -errno : 0;
 }
 
 int file_sync(struct file *file)
@@ -122,12 +131,13 @@ int file_sync(struct file *file)
     int r = ensure_open(file);
     if (r)
         return r;
-    return fdatasync(file->fd) ? -errno : 0;
+    return AGAIN(fdatasync(file->fd)) ? -errno : 0;
 }
 
 void file_deinit(struct file *file)
 {
-    if (is_ours(file, file->fd))
+    struct stat st;
+    if (is_ours(file, file->fd, &st))
         close(file->fd);
     free(file->path);
     *file = (struct file){ .fd = -1 };
@@ -143,7 +153,7 @@ int file_replace(const char *path, const void *data, size_t n_bytes, int sync)
     char tmp[PATH_MAX];
     if ((size_t)snprintf(tmp, sizeof tmp, "%s.tmp", path) >= sizeof tmp)
         return -ENAMETOOLONG;
-    if (unlink(tmp) && errno != ENOENT)
+    if (AGAIN(unlink(tmp)) && errno != ENOENT)
         return -errno;
     _cleanup_(file_deinit_p) struct file file = { .fd = -1 };
     int r = file_create(&file, tmp);
@@ -153,7 +163,7 @@ int file_replace(const char *path, const void *data, size_t n_bytes, int sync)
     r = file_write_at(&file, &piece, 1, 0);
     if (!r && sync)
         r = file_sync(&file);
-    if (!r && rename(tmp, path))
+    if (!r && AGAIN(rename(tmp, path)))
         r = -errno;
     if (r)
         unlink(tmp);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Files that live in somebody else's process: descriptors may be closed or reused under us (the
- * host owns the table), and a write beyond RLIMIT_FSIZE would raise SIGXFSZ. One thread a file.
+ * host owns the table), files deleted, and a write beyond RLIMIT_FSIZE would raise SIGXFSZ. One thread a file.
  */
 #ifndef STORAGE_FILE_H
 #define STORAGE_FILE_H
@@ -16,6 +16,7 @@ struct file {
     char *path;
     dev_t dev;
     ino_t ino;
+    int has_links; /* the file system counts them: 0 says that the file was deleted */
 };
 
 /* Makes @path (0600), which must not exist. Return: 0 or -errno. */
@@ -24,7 +25,8 @@ int file_create(struct file *file, const char *path);
 /**
  * file_write_at() - write all pieces, one after the other, at @offset
  * @pieces: used up
- * Retries short writes and EINTR. Return: 0 or -errno; then any part may have been written.
+ * Retries short writes and EINTR. Return: 0 or -errno, -ENOENT where the file was deleted; then any part may have
+ * been written.
  */
 int file_write_at(struct file *file, struct iovec *pieces, int n_pieces, uint64_t offset);
 

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
+#include <unistd.h>
 
 static uint8_t *meta_copy(const void *data, size_t n)
 {
@@ -26,6 +27,9 @@ int segment_open(struct segment *s, const char *dir, uint32_t number, const uint
     *s = (struct segment){ .file = { .fd = -1 }, .number = number, .first_sequence = sequence };
     memcpy(s->run_uuid, run_uuid, sizeof s->run_uuid);
     int r = file_create(&s->file, path);
+    if (r == -EEXIST &&
+        !unlink(path)) /* left by a try that could not take it away: nobody else writes here */
+        r = file_create(&s->file, path);
     if (r)
         return r;
     struct dmi_segment_header header = {
@@ -55,6 +59,32 @@ int segment_open(struct segment *s, const char *dir, uint32_t number, const uint
     return r;
 }
 
+/*
+ * What a failed write left after the end must be gone before the next one: of a longer chunk a part would lie after a
+ * shorter one, and a chunk whose fsync failed may be whole. A disk that refuses this too is asked again by the next call.
+ */
+static int cut_back(struct segment *s)
+{
+    int r = s->uncut ? file_cut(&s->file, s->end) : 0;
+    s->uncut = r != 0;
+    return r;
+}
+
+static int write_end(struct segment *s, struct iovec *pieces, int n_pieces, bool sync)
+{
+    int r = cut_back(s);
+    if (r)
+        return r;
+    r = file_write_at(&s->file, pieces, n_pieces, s->end);
+    if (!r && sync)
+        r = file_sync(&s->file);
+    if (r) {
+        s->uncut = true;
+        cut_back(s);
+    }
+    return r;
+}
+
 #define MAX_COMMIT 8
 
 int segment_append(struct segment *s, struct chunk *chunks, size_t n_chunks, uint64_t sequence,
@@ -73,12 +103,9 @@ int segment_append(struct segment *s, struct chunk *chunks, size_t n_chunks, uin
         end += chunk_bytes(&chunks[i].header);
     }
     if (!r)
-        r = file_write_at(&s->file, pieces, (int)(3 * n_chunks), s->end);
-    if (!r && sync)
-        r = file_sync(&s->file);
+        r = write_end(s, pieces, (int)(3 * n_chunks), sync);
     if (r) {
         footer_go_back(&s->index, &mark);
-        file_cut(&s->file, s->end); /* else it is a torn tail, overwritten by the next commit */
         return r;
     }
     for (size_t i = 0; i < n_chunks; i++)
@@ -118,14 +145,10 @@ int segment_close(struct segment *s, uint64_t sequence, bool sync)
     struct iovec pieces[4];
     chunk_pieces(&chunk, pieces);
     pieces[3] = (struct iovec){ &trailer, sizeof trailer };
-    r = file_write_at(&s->file, pieces, 4, s->end);
-    if (!r && sync)
-        r = file_sync(&s->file);
+    r = write_end(s, pieces, 4, sync);
     chunk_deinit(&chunk);
-    if (r) {
-        file_cut(&s->file, s->end);
+    if (r)
         return r;
-    }
     s->end = trailer.n_file;
     s->closed = true;
     return 0;

@@ -20,6 +20,7 @@ struct segment {
     uint64_t first_sequence;
     struct footer index;
     bool closed;
+    bool uncut; /* the file is longer than @end: a failed write that could not be cut back */
 };
 
 /**
@@ -32,7 +33,8 @@ int segment_open(struct segment *segment, const char *dir, uint32_t number,
 
 /**
  * segment_append() - write chunks as one commit
- * They get the numbers @sequence and up. Return: 0 or -errno; the file is then as it was.
+ * They get the numbers @sequence and up. Return: 0 or -errno; the file is then as it was, or cut back to that
+ * before anything else is written to it.
  */
 int segment_append(struct segment *segment, struct chunk *chunks, size_t n_chunks,
                    uint64_t sequence, bool sync);

@@ -94,10 +94,13 @@ static char *name_from_driver(const void *handle, enum func_type type)
 {
     const char *name = NULL;
     CUresult r = CUDA_ERROR_NOT_SUPPORTED;
-    if (type == FUNC_KERNEL && driver_table.cuKernelGetName)
-        r = driver_table.cuKernelGetName(&name, (CUkernel)handle);
-    else if (type == FUNC_FUNCTION && driver_table.cuFuncGetName)
-        r = driver_table.cuFuncGetName(&name, (CUfunction)handle);
+    /* twice: what is known of a handle is kept for good */
+    for (int i = 0; i < 2 && r != CUDA_SUCCESS; i++) {
+        if (type == FUNC_KERNEL && driver_table.cuKernelGetName)
+            r = driver_table.cuKernelGetName(&name, (CUkernel)handle);
+        else if (type == FUNC_FUNCTION && driver_table.cuFuncGetName)
+            r = driver_table.cuFuncGetName(&name, (CUfunction)handle);
+    }
     return r == CUDA_SUCCESS && name ? strdup(name) : NULL;
 }
 
@@ -182,8 +185,8 @@ const struct func *functions_add(const struct spec *spec, const void *handle, en
     if (func)
         return func;
     _cleanup_(freep) char *own = name ? strdup(name) : name_from_driver(handle, type);
-    if (name && !own)
-        session_give_up_all("no memory for the name of a kernel");
+    if (!own && (name || driver_names(type)))
+        session_give_up_all("the name of a kernel could not be had"); /* it may be any site's */
     answer.name = own;
     answer.func = own ? resolve(spec, handle, &answer) : &func_unmatched;
     answer.nameless = !own;
@@ -237,8 +240,10 @@ static enum func_type kind_of(const void *handle)
     if (!driver_table.cuFuncGetAttribute)
         return FUNC_UNKNOWN;
     struct stream_relaxed relaxed = stream_relax();
-    CUresult r = driver_table.cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
-                                                 (CUfunction)handle);
+    CUresult r = CUDA_ERROR_UNKNOWN;
+    for (int i = 0; i < 2 && r != CUDA_SUCCESS; i++) /* as name_from_driver() */
+        r = driver_table.cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
+                                            (CUfunction)handle);
     stream_unrelax(&relaxed);
     return r == CUDA_SUCCESS ? FUNC_FUNCTION : FUNC_UNKNOWN;
 }

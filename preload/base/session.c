@@ -114,6 +114,13 @@ void session_problem(uint32_t site, enum problem which, const char *fmt, ...)
     va_end(ap);
 }
 
+bool session_write_failed(int error)
+{
+    unsigned bit = (unsigned)error % 256;
+    uint64_t mask = 1ull << bit % 64;
+    return !(__atomic_fetch_or(&session.write_errors[bit / 64], mask, __ATOMIC_RELAXED) & mask);
+}
+
 /* ------------------------------------------------------------------------- switches */
 
 void session_site_switch(uint32_t site, bool on)

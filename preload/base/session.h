@@ -42,6 +42,7 @@ struct session {
     uint32_t *reported;            /* per site: bits of enum problem reported already; atomic */
     uint8_t *off;                  /* per site: enum site_switch; atomic */
     uint64_t switches;             /* rises after each change of @off; any thread */
+    uint64_t write_errors[4]; /* bit N: a write that failed with errno N was reported; atomic */
 };
 
 #define SESSION_INIT                                                                               \
@@ -170,6 +171,9 @@ void session_give_up(uint32_t site, const char *fmt, ...) __attribute__((format(
 
 /* All sites: nobody knows which are concerned. Thread: the same. */
 void session_give_up_all(const char *why);
+
+/* A write failed with this errno. Return: whether for the first time in this process. Thread: any. */
+bool session_write_failed(int error);
 
 /* Was it reported already? Thread: any. */
 bool session_reported(uint32_t site, enum problem problem);

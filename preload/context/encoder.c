@@ -33,14 +33,12 @@ void *encoder_main(void *arg)
 {
     struct context *c = arg;
     struct batch *b;
-    int reported = 0;
     session_attach();
     while ((b = next_batch(c->staging))) {
         int r = b->n ? run_append(session.run, b->records, b->n) : 0;
-        if (r && r != reported) {
+        if (r && session_write_failed(-r)) {
             log_line("records are dropped, the segment cannot be written: %s", strerror(-r));
             run_problem(session.run, NULL, "write_failed", strerror(-r));
-            reported = r;
         }
         count_batch(b, r);
         atomic_store_release(&c->settled, b->end_slot); /* to drain_wait() */

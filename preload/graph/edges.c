@@ -63,13 +63,14 @@ bool edges_out(CUgraphNode node, struct edges *e)
                       driver_table.cuGraphNodeGetDependentNodes, e);
 }
 
-bool edges_is_leaf(CUgraphNode node)
+bool edges_is_leaf(CUgraphNode node, bool *leaf)
 {
     size_t n = 0;
     CUresult r = driver_table.cuGraphNodeGetDependentNodes_v2
                      ? driver_table.cuGraphNodeGetDependentNodes_v2(node, NULL, NULL, &n)
                      : driver_table.cuGraphNodeGetDependentNodes(node, NULL, &n);
-    return r == CUDA_SUCCESS && !n;
+    *leaf = !n;
+    return r == CUDA_SUCCESS;
 }
 
 void edges_free(struct edges *e)
@@ -78,27 +79,27 @@ void edges_free(struct edges *e)
     *e = (struct edges){ 0 };
 }
 
-static bool are(bool known, struct edges *e, size_t n)
+static CUresult are(bool known, struct edges *e, size_t n, bool *yes)
 {
-    bool yes = known && e->n == n && e->plain;
+    *yes = known && e->n == n && e->plain;
     edges_free(e);
-    return yes;
+    return known ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
 }
 
-/* Does @node depend on @n others, by edges without data? */
-static bool has_in(CUgraphNode node, size_t n)
+/* Whether @node depends on @n others, by edges without data. An error is no answer: another shape would come of it. */
+static CUresult has_in(CUgraphNode node, size_t n, bool *yes)
 {
     struct edges e;
     bool known = edges_in(node, &e);
-    return are(known, &e, n);
+    return are(known, &e, n, yes);
 }
 
-/* Do @n others depend on @node, by edges without data? */
-static bool has_out(CUgraphNode node, size_t n)
+/* The same of others that depend on @node. */
+static CUresult has_out(CUgraphNode node, size_t n, bool *yes)
 {
     struct edges e;
     bool known = edges_out(node, &e);
-    return are(known, &e, n);
+    return are(known, &e, n, yes);
 }
 
 /* ------------------------------------------------------------------------- changing */
@@ -128,8 +129,8 @@ CUresult edges_put_before(CUgraph graph, CUgraphNode node, CUgraphNode from, con
 {
     CUresult r = CUDA_SUCCESS;
     bool instead = true;
-    for (size_t i = 0; i < to->n && instead; i++)
-        instead = has_in(to->nodes[i], 1);
+    for (size_t i = 0; i < to->n && instead && r == CUDA_SUCCESS; i++)
+        r = has_in(to->nodes[i], 1, &instead);
     for (size_t i = 0; i < to->n && r == CUDA_SUCCESS; i++)
         r = put(graph, from, node, to->nodes[i], instead);
     return r;
@@ -139,8 +140,8 @@ CUresult edges_put_after(CUgraph graph, const struct edges *from, CUgraphNode no
 {
     bool instead = from->plain;
     CUresult r = add(graph, &node, &to, 1);
-    for (size_t i = 0; i < from->n && instead; i++)
-        instead = has_out(from->nodes[i], 2); /* @node and @to */
+    for (size_t i = 0; i < from->n && instead && r == CUDA_SUCCESS; i++)
+        r = has_out(from->nodes[i], 2, &instead); /* @node and @to */
     for (size_t i = 0; i < from->n && instead && r == CUDA_SUCCESS; i++)
         r = take_out(graph, &from->nodes[i], &to, 1);
     return r;
@@ -152,10 +153,12 @@ CUresult edges_bridge(CUgraph graph, CUgraphNode node)
     struct edges in = { 0 }, out = { 0 };
     if (edges_in(node, &in) && edges_out(node, &out))
         r = CUDA_SUCCESS;
-    for (size_t i = 0; i < out.n && r == CUDA_SUCCESS; i++)
-        if (has_in(out.nodes[i], 1))
-            for (size_t k = 0; k < in.n && r == CUDA_SUCCESS; k++)
-                r = add(graph, &in.nodes[k], &out.nodes[i], 1);
+    for (size_t i = 0; i < out.n && r == CUDA_SUCCESS; i++) {
+        bool only;
+        r = has_in(out.nodes[i], 1, &only);
+        for (size_t k = 0; k < in.n && only && r == CUDA_SUCCESS; k++)
+            r = add(graph, &in.nodes[k], &out.nodes[i], 1);
+    }
     edges_free(&in);
     edges_free(&out);
     return r;

@@ -26,8 +26,8 @@ bool edges_in(CUgraphNode node, struct edges *edges);
 bool edges_out(CUgraphNode node, struct edges *edges);
 void edges_free(struct edges *edges);
 
-/* Does nothing depend on @node, as far as the driver says? */
-bool edges_is_leaf(CUgraphNode node);
+/* Whether nothing depends on @node. Return: false where the driver does not say. */
+bool edges_is_leaf(CUgraphNode node, bool *leaf);
 
 /* @node of @graph, which depends on @from, comes before all of @to, which depended on @from (NULL: on nothing). */
 CUresult edges_put_before(CUgraph graph, CUgraphNode node, CUgraphNode from,

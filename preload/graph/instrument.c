@@ -166,7 +166,11 @@ static int add_close(struct err *err, struct graph_plan *plan)
     if (!nodes)
         return err->code;
     for (size_t i = 0; i < n; i++) {
-        if (edges_is_leaf(nodes[i]))
+        bool leaf;
+        if (!edges_is_leaf(nodes[i],
+                           &leaf)) /* a leaf that the close does not wait for would run after it */
+            return err_set(err, -EIO, "the edges of a node cannot be read");
+        if (leaf)
             nodes[n_leaves++] = nodes[i];
     }
     struct dmi_close param = { .state = plan->state,

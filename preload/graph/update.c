@@ -230,12 +230,13 @@ static bool has_nodes(const struct exec *x, const struct range *range)
 /* Stands for an update of which nothing could be learned. */
 static struct graph_update unknown;
 
-static struct graph_update *prepare(struct exec *x, CUgraph graph, const struct range *range)
+/* Return: NULL if it cannot be. */
+static struct graph_update *try_prepare(struct exec *x, CUgraph graph, const struct range *range)
 {
     struct err err = { 0 };
     struct graph_update *u = calloc(1, sizeof *u);
     if (!u)
-        return &unknown;
+        return NULL;
     u->plan.context = x->plan.context;
     /* a child graph in which nothing of ours stands is the application's own */
     u->plan.refused =
@@ -249,7 +250,19 @@ static struct graph_update *prepare(struct exec *x, CUgraph graph, const struct 
     if (!r)
         return u;
     update_free(u);
-    return &unknown;
+    return NULL;
+}
+
+/*
+ * Twice: an exec with copies cannot be updated by a graph without, which the driver calls another shape. So what failed
+ * for a moment would be seen by the application.
+ */
+static struct graph_update *prepare(struct exec *x, CUgraph graph, const struct range *range)
+{
+    struct graph_update *u = try_prepare(x, graph, range);
+    if (!u)
+        u = try_prepare(x, graph, range);
+    return u ? u : &unknown;
 }
 
 /* An exec of which nothing is known: is the update any better? */

@@ -27,9 +27,27 @@ WAITS(cuCtxCreate_v3,
 WAITS(cuCtxCreate_v4, (CUcontext * c, CUctxCreateParams *params, unsigned flags, CUdevice d),
       (c, params, flags, d))
 
+/* The primary contexts that the application was given, for when the driver does not say at their end. */
+#define MAX_DEVICES 64
+
+static CUcontext primaries[MAX_DEVICES];
+
+static CUcontext primary_noted(CUdevice device)
+{
+    return device >= 0 && device < MAX_DEVICES ? atomic_load_relaxed(&primaries[device]) : NULL;
+}
+
+static void note_primary(CUdevice device, CUcontext context)
+{
+    if (device >= 0 && device < MAX_DEVICES)
+        atomic_store_relaxed(&primaries[device], context);
+}
+
 EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
     CUresult r = REAL(cuDevicePrimaryCtxRetain)(context, device);
+    if (r == CUDA_SUCCESS && context)
+        note_primary(device, *context);
     if (context)
         lifecycle_waited_in(r, *context);
     return r;
@@ -65,23 +83,38 @@ EXPORT CUresult CUDAAPI cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx gree
 
 /* ------------------------------------------------------------------------- ending */
 
-static bool primary_is_active(CUdevice device)
+enum primary_state { PRIMARY_INACTIVE, PRIMARY_ACTIVE, PRIMARY_UNKNOWN };
+
+/* Asked again where the driver does not answer. */
+static enum primary_state primary_state(CUdevice device)
 {
     unsigned flags = 0;
     int active = 0;
-    return driver_table.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS &&
-           active;
+    for (int i = 0; i < 2; i++)
+        if (driver_table.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS)
+            return active ? PRIMARY_ACTIVE : PRIMARY_INACTIVE;
+    return PRIMARY_UNKNOWN;
+}
+
+/* It is over: so is what the driver says nothing of, as our threads must not use it if it is. */
+static bool primary_is_gone(CUdevice device)
+{
+    return primary_state(device) != PRIMARY_ACTIVE;
 }
 
 /* The handle of a device's primary context, NULL: it is not active, so nobody uses it. */
 static CUcontext primary_context(CUdevice device)
 {
     CUcontext context = NULL;
-    /* the only way to its handle; the reference is given back at once */
-    if (!primary_is_active(device) ||
-        driver_table.cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS)
+    enum primary_state state = primary_state(device);
+    if (state == PRIMARY_INACTIVE)
         return NULL;
-    if (driver_table.cuDevicePrimaryCtxRelease_v2)
+    /* the only way to its handle; the reference is given back at once */
+    if (state == PRIMARY_UNKNOWN ||
+        driver_table.cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS)
+        return primary_noted(device); /* else our threads would use it when it is gone */
+    if (driver_table.cuDevicePrimaryCtxRelease_v2 &&
+        driver_table.cuDevicePrimaryCtxRelease_v2(device) != CUDA_SUCCESS)
         driver_table.cuDevicePrimaryCtxRelease_v2(device);
     return context;
 }
@@ -126,9 +159,9 @@ CONTEXT_ENDS(cuCtxDestroy_v2, CUcontext, it, context_detach, true)
 CONTEXT_ENDS(cuCtxDetach, CUcontext, it, context_detach, true)
 CONTEXT_ENDS(cuGreenCtxDestroy, CUgreenCtx, green_context(it), release_and_detach, true)
 CONTEXT_ENDS(cuDevicePrimaryCtxRelease, CUdevice, primary_context(it), keep_handle,
-             !primary_is_active(it))
+             primary_is_gone(it))
 CONTEXT_ENDS(cuDevicePrimaryCtxRelease_v2, CUdevice, primary_context(it), keep_handle,
-             !primary_is_active(it))
+             primary_is_gone(it))
 /* A reset leaves nothing in it, also where it stays active. */
 CONTEXT_ENDS(cuDevicePrimaryCtxReset, CUdevice, primary_context(it), keep_handle, true)
 CONTEXT_ENDS(cuDevicePrimaryCtxReset_v2, CUdevice, primary_context(it), keep_handle, true)

@@ -558,6 +558,19 @@ static void plugin(const char *op, char **w)
     }
 }
 
+static void disk(char **w)
+{
+    const char *path = getenv("FAIL_DISK");
+    char words[256] = "";
+    for (size_t n = 0; *++w && n < sizeof words;)
+        n += (size_t)snprintf(words + n, sizeof words - n, !strcmp(*w, "+") ? "\n" : "%s ", *w);
+    FILE *file = path ? fopen(path, "w") : NULL;
+    if (file) {
+        fprintf(file, "%s\n", words);
+        fclose(file);
+    }
+}
+
 /* Return: the next line. */
 static int process_line(const char *op, char **w, int line, struct where at)
 {
@@ -616,6 +629,11 @@ static int process_line(const char *op, char **w, int line, struct where at)
     } else if (!strcmp(op, "limit")) { /* bytes a file may have; SIGXFSZ as it is */
         struct rlimit limit = { value(w[1]), value(w[1]) };
         setrlimit(RLIMIT_FSIZE, &limit);
+    } else if (
+        !strcmp(
+            op,
+            "disk")) { /* rules of fail_disk.c's with + between them, in place of those before */
+        disk(w);
     } else if (!strcmp(op, "dlopen")) { /* for this program alone, as Python loads its modules */
         if (!dlopen(w[1], RTLD_NOW | RTLD_LOCAL))
             exit(2);

@@ -17,15 +17,6 @@ _Thread_local struct tls tls __attribute__((tls_model("initial-exec")));
 
 static pthread_once_t config_once = PTHREAD_ONCE_INIT;
 
-/* "Fail the Nth call of X": one rule a symbol. */
-static struct fail_rule {
-    enum entry_id id;
-    long nth; /* 0: every call */
-    CUresult result;
-    atomic_long n_calls;
-} fail_rules[64];
-static unsigned n_fail_rules;
-
 uint64_t clock_ns(void)
 {
     struct timespec ts;
@@ -79,37 +70,6 @@ static uint64_t env_number(const char *name, uint64_t fallback)
     default: break;
     }
     return errno || end == text ? fallback : value;
-}
-
-/* "cuMemAlloc_v2:3:2,cuLaunchKernel:10": symbol, which call (0: all), result (999 unless given). */
-static void fail_parse(const char *text)
-{
-    while (text && *text && n_fail_rules < ARRAY_SIZE(fail_rules)) {
-        struct fail_rule *rule = &fail_rules[n_fail_rules];
-        size_t n_name = strcspn(text, ":,");
-        const char *rest = text + n_name;
-        char *end;
-
-        rule->nth = 1;
-        rule->result = CUDA_ERROR_UNKNOWN;
-        if (*rest == ':') {
-            rule->nth = strtol(rest + 1, &end, 10);
-            rest = end;
-            if (*rest == ':') {
-                rule->result = (CUresult)strtol(rest + 1, &end, 10);
-                rest = end;
-            }
-        }
-        for (int id = 0; id < N_ENTRIES; id++) {
-            if (strlen(entry_table[id].symbol) == n_name &&
-                memcmp(entry_table[id].symbol, text, n_name) == 0) {
-                rule->id = (enum entry_id)id;
-                n_fail_rules++;
-                break;
-            }
-        }
-        text = *rest ? rest + 1 : rest;
-    }
 }
 
 static bool env_is(const char *name, const char *value)
@@ -167,21 +127,6 @@ static void config_read(void)
         dump_open(c->dump, c->dump_file);
 }
 
-static CUresult fail_check(enum entry_id id)
-{
-    for (unsigned i = 0; i < n_fail_rules; i++) {
-        struct fail_rule *rule = &fail_rules[i];
-
-        if (rule->id == id) {
-            long n = atomic_fetch_add(&rule->n_calls, 1) + 1;
-
-            if (rule->nth == 0 || rule->nth == n)
-                return rule->result;
-        }
-    }
-    return CUDA_SUCCESS;
-}
-
 /**
  * entry_enter() - what every exported function does first
  * Return: CUDA_SUCCESS, or what the call must return without doing anything.
@@ -201,12 +146,9 @@ CUresult entry_enter(struct entry_frame *frame, enum entry_id id)
         tls.n_detail = 0;
     if (log_enabled())
         frame->start_ns = clock_ns();
-    if (n_fail_rules) {
-        CUresult res = fail_check(id);
-
-        if (res != CUDA_SUCCESS)
-            return res;
-    }
+    CUresult failed = fail_check(id);
+    if (failed != CUDA_SUCCESS)
+        return failed;
     if (entry->always)
         return CUDA_SUCCESS;
     if (atomic_load_explicit(&driver.forked, memory_order_relaxed))
@@ -225,6 +167,8 @@ CUresult entry_leave(struct entry_frame *frame, CUresult res)
     tls.per_thread = frame->saved_per_thread;
     tls.entry = frame->saved_entry;
     tls.depth--;
+    if (fail_own(frame->id))
+        log_detail("\"own\":%lu", fail_own(frame->id));
     if (log_enabled())
         log_call(entry_table[frame->id].symbol, res, frame->start_ns);
     return res;

@@ -56,6 +56,13 @@ CUresult entry_enter(struct entry_frame *frame, enum entry_id id);
 CUresult entry_leave(struct entry_frame *frame, CUresult res);
 CUresult entry_not_supported(enum entry_id id);
 
+/** fail_parse() - read DMI_STANDIN_FAIL */
+void fail_parse(const char *text);
+/** fail_check() - count a call, whose result is what a rule says: CUDA_SUCCESS if none speaks of it */
+CUresult fail_check(enum entry_id id);
+/** fail_own() - the number of the program's own call that this one is, by what the program said to standin_own(); 0: none */
+unsigned long fail_own(enum entry_id id);
+
 void log_open(const char *path);
 bool log_enabled(void);
 /** log_detail() - add `"key":value` text to the record of the API call in progress on this thread */
@@ -225,7 +232,9 @@ struct tls {
     enum entry_id entry;        /* the innermost */
     const void *volatile asked; /* by object_is(), while it reads it */
     enum object_kind asked_kind;
-    uint64_t id; /* of the thread, for per-thread default streams */
+    uint64_t id;       /* of the thread, for per-thread default streams */
+    unsigned long own; /* the program's own call in progress, 0: none said; see fail.c */
+    enum entry_id own_entry;
     unsigned n_stack;
     struct context *stack[64];
     CUstreamCaptureMode capture_mode;

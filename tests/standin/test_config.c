@@ -57,6 +57,31 @@ START_TEST(the_nth_call_fails_as_told)
 }
 END_TEST
 
+void standin_own(const char *symbol);
+
+/* Between the program and the driver a library may call the same entry, and others. */
+START_TEST(the_programs_own_calls_are_told_from_others)
+{
+    CUdeviceptr p, q;
+    int version;
+
+    setenv("DMI_STANDIN_FAIL", "own:2:2,other.cuDriverGetVersion:2:3", 1);
+    standin_own("cuInit");
+    ok(cuInit(0));
+    standin_own("cuMemAlloc_v2");
+    ok(cuDriverGetVersion(&version));
+    fails(cuMemAlloc_v2(&p, 16), CUDA_ERROR_OUT_OF_MEMORY);
+    fails(cuDriverGetVersion(&version), CUDA_ERROR_NOT_INITIALIZED);
+    fails(cuMemAlloc_v2(&p, 16), CUDA_ERROR_OUT_OF_MEMORY);
+    standin_own(NULL);
+    test_setup();
+    ok(cuMemAlloc_v2(&p, 16));
+    standin_own("cuMemAlloc_v2");
+    ok(cuMemAlloc_v2(&q, 16));
+    standin_own(NULL);
+}
+END_TEST
+
 START_TEST(the_log_has_calls_launches_and_what_is_missing)
 {
     CUexternalMemory memory;
@@ -275,6 +300,7 @@ int main(void)
     TCase *tcase = tcase_create("config");
 
     tcase_add_test(tcase, the_nth_call_fails_as_told);
+    tcase_add_test(tcase, the_programs_own_calls_are_told_from_others);
     tcase_add_test(tcase, the_log_has_calls_launches_and_what_is_missing);
     tcase_add_test(tcase, the_log_is_text_whatever_the_application_gives);
     tcase_add_test(tcase, a_kill_leaves_only_whole_lines);
