@@ -118,7 +118,7 @@ static bool admit(struct exec *x, struct admission_launch *l)
     return false;
 }
 
-void graph_before(struct exec *x, struct stream stream, bool armed, struct graph_job *job)
+static void prepare(struct exec *x, struct stream stream, bool armed, struct graph_job *job)
 {
     struct context *c = x->plan.context;
     *job = (struct graph_job){ .stream = stream };
@@ -139,6 +139,13 @@ void graph_before(struct exec *x, struct stream stream, bool armed, struct graph
     atomic_add_relaxed(&session.counters->launches_matched, 1);
     count_occurrences(x);
     job->unticketed = !admit(x, &job->launch) && ticket_is_read(x);
+}
+
+void graph_before(struct exec *x, struct stream stream, bool armed, struct graph_job *job)
+{
+    exec_hold(x);
+    prepare(x, stream, armed, job);
+    exec_release(x);
 }
 
 void graph_after(struct exec *x, struct graph_job *job, CUresult result)
