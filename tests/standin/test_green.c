@@ -2,7 +2,6 @@
 /* Green contexts: resources, streams, what runs in them and what outlives them. */
 #include "test_standin.h"
 
-
 static CUcontext primary;
 
 static void setup(void)

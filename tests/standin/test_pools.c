@@ -2,7 +2,6 @@
 /* Pools: what is reused when, what a pool keeps, whose memory it is. */
 #include "test_standin.h"
 
-
 static CUmemPoolProps on_device = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                                     .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE } };
 
