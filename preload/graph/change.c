@@ -119,8 +119,11 @@ void exec_kernel_changed(struct exec *x, CUgraphNode app, const CUDA_KERNEL_NODE
     const struct func *func = graph_plan_func(k);
     if (!func && !(x && kernel_of(x, app)))
         return;
-    if (x && has_context(x))
-        changed(x, app, func ? func : &func_unmatched, k);
-    else
+    if (!x || !has_context(x)) {
         functions_give_up(func, "came into a graph exec that cannot be followed");
+        return;
+    }
+    exec_hold(x);
+    changed(x, app, func ? func : &func_unmatched, k);
+    exec_release(x);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which execs hold nodes of ours, how they begin and end, and how nodes of theirs are named. */
+/* Which execs hold nodes of ours, and how they begin and end. */
 #include "preload/graph/exec.h"
 
 #include "core/atomic.h"
@@ -10,55 +10,17 @@
 #include "preload/context/lifetime.h"
 #include "preload/graph/instrument.h"
 #include "preload/graph/order.h"
+#include "preload/graph/reduce.h"
 
 #include <errno.h>
-#include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 
 static struct handles execs = HANDLES_INIT;
 
-/* Those whose graph lives, for whoever destroys it or nodes of it; the lock is for the node maps of all execs too. */
-static struct exec *named;
-static uint64_t n_ends;
-static pthread_mutex_t names_lock = PTHREAD_MUTEX_INITIALIZER;
-
 struct exec *exec_find(CUgraphExec handle)
 {
     return handles_find(&execs, handle);
-}
-
-static void named_add(struct exec *x)
-{
-    pthread_mutex_lock(&names_lock);
-    x->next = named;
-    x->prev = &named;
-    if (named)
-        named->prev = &x->next;
-    atomic_store_release(&named, x); /* to exec_any() */
-    pthread_mutex_unlock(&names_lock);
-}
-
-/* Under the lock. */
-static void take_out(struct exec *x)
-{
-    if (x->prev) {
-        atomic_store_release(x->prev, x->next); /* to exec_any() */
-        if (x->next)
-            x->next->prev = x->prev;
-    }
-    x->prev = NULL;
-}
-
-static void named_remove(struct exec *x)
-{
-    pthread_mutex_lock(&names_lock);
-    take_out(x);
-    pthread_mutex_unlock(&names_lock);
-}
-
-bool exec_any(void)
-{
-    return atomic_load_acquire(&named) != NULL; /* of named_add(), take_out() */
 }
 
 static void scratch_deinit(struct exec_scratch *s)
@@ -84,6 +46,22 @@ int exec_make_room(struct err *err, struct exec *x, uint32_t n_copies)
         x->scratch = s;
     scratch_deinit(&other);
     return good ? 0 : err_set(err, -ENOMEM, "no memory for its launches");
+}
+
+void exec_hold(struct exec *x)
+{
+    int n = atomic_load_relaxed(&x->users);
+    /* acquires names.c reduce_those() */
+    while (n < 0 || !atomic_cas_acq_rel(&x->users, &n, n + 1)) {
+        if (n < 0)
+            sched_yield();
+        n = atomic_load_relaxed(&x->users);
+    }
+}
+
+void exec_release(struct exec *x)
+{
+    atomic_add_acq_rel(&x->users, -1);
 }
 
 static void exec_free(struct exec *x)
@@ -235,7 +213,7 @@ static bool exec_register(struct exec *x, CUgraphExec handle)
     x->handle = handle;
     if (handles_set(&execs, handle, x) == x)
         return false;
-    named_add(x);
+    exec_named(x);
     return true;
 }
 
@@ -289,8 +267,11 @@ bool exec_created(struct exec **exec, CUgraphExec handle)
         unknown_created(handle);
     else if (!cloned && !created_plain(x, handle))
         exec_free(x);
-    if (!cloned || (!why && exec_register(x, handle)))
+    if (!cloned || (!why && exec_register(x, handle))) {
+        if (cloned)
+            reduce_ask(x->plan.context);
         return false;
+    }
     if (handle)
         driver_table.cuGraphExecDestroy(handle);
     drop_copies(x, why ? why : "there is no memory for its exec");
@@ -302,7 +283,7 @@ struct exec *exec_take(CUgraphExec handle)
 {
     struct exec *x = exec_find(handle) ? handles_set(&execs, handle, NULL) : NULL;
     if (x)
-        named_remove(x);
+        exec_unnamed(x);
     return x;
 }
 
@@ -317,7 +298,7 @@ static void forget_if_of(const void *handle, void *value, void *context)
     if (x->plan.context != context)
         return;
     handles_set(&execs, handle, NULL);
-    named_remove(x);
+    exec_unnamed(x);
     x->plan.clone = NULL; /* graphs outlive contexts no better than their kernels do: leave it be */
     x->state.memory = 0;
     exec_free(x);
@@ -332,86 +313,7 @@ void exec_forget_context(const struct context *context)
 void exec_reset(void)
 {
     struct handles fresh = HANDLES_INIT;
-    pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
     execs = fresh;
-    named = NULL;
-    names_lock = unlocked;
+    exec_reset_names();
     exec_state_reset();
-}
-
-/* ------------------------------------------------------------------------- nodes */
-
-bool exec_pair(const struct exec *x, CUgraphNode app, struct node_pair *pair)
-{
-    pthread_mutex_lock(&names_lock);
-    const struct node_pair *p = node_map_find(&x->plan.map, app);
-    if (p)
-        *pair = *p;
-    pthread_mutex_unlock(&names_lock);
-    return p != NULL;
-}
-
-bool exec_pair_at(const struct exec *x, uint32_t position, struct node_pair *pair)
-{
-    const struct node_map *map = &x->plan.map;
-    pthread_mutex_lock(&names_lock);
-    bool there = node_map_has(map, position);
-    const struct node_pair *p = node_map_at(map, position);
-    *pair =
-        p ? *p : (struct node_pair){ .position = position, .off = node_map_is_off(map, position) };
-    pthread_mutex_unlock(&names_lock);
-    return there;
-}
-
-CUgraphNode exec_node(const struct exec *x, CUgraphNode app)
-{
-    struct node_pair p;
-    return x && exec_pair(x, app, &p) ? p.node : app;
-}
-
-void exec_node_enabled(struct exec *x, CUgraphNode app, bool on)
-{
-    for (uint32_t i = 0; i < x->plan.n_kernels; i++)
-        if (x->plan.kernels[i].app == app)
-            x->plan.kernels[i].enabled = on;
-    pthread_mutex_lock(&names_lock);
-    struct node_pair *p = node_map_find(&x->plan.map, app);
-    if (p)
-        p->off = !on; /* it may become a site later */
-    pthread_mutex_unlock(&names_lock);
-}
-
-uint64_t exec_nodes_end(CUgraphNode node, const CUgraph *graphs, size_t n)
-{
-    uint64_t end = 0;
-    pthread_mutex_lock(&names_lock);
-    if (named)
-        end = ++n_ends;
-    for (struct exec *x = named; x; x = x->next) {
-        if (node)
-            node_map_end(&x->plan.map, node, end);
-        for (size_t i = 0; i < n && !x->plan.map.gone; i++)
-            if (x->template == graphs[i])
-                x->plan.map.gone = end;
-    }
-    pthread_mutex_unlock(&names_lock);
-    return end;
-}
-
-void exec_nodes_ended(uint64_t end, bool success)
-{
-    struct exec *next;
-    if (!end)
-        return;
-    pthread_mutex_lock(&names_lock);
-    for (struct exec *x = named; x; x = next) {
-        next = x->next;
-        if (!success) {
-            node_map_undo_end(&x->plan.map, end);
-        } else if (x->plan.map.gone == end) {
-            node_map_trim(&x->plan.map);
-            take_out(x);
-        }
-    }
-    pthread_mutex_unlock(&names_lock);
 }

@@ -33,10 +33,13 @@ struct exec {
     struct graph_plan plan;
     struct exec_state state;
     struct exec_scratch scratch;
-    bool for_device;           /* kernels may launch it too */
-    bool empty;                /* the opens hold empty tickets */
-    uint64_t switches;         /* session.switches when nodes were last disabled and enabled */
-    struct exec *next, **prev; /* of those whose graph lives; under the lock of exec.c */
+    bool for_device;   /* kernels may launch it too */
+    bool empty;        /* the opens hold empty tickets */
+    uint64_t switches; /* session.switches when nodes were last disabled and enabled */
+    int users; /* threads at its clone; below 0: that is being reduced (graph/reduce.h). Atomic */
+    bool reduced;              /* its clone holds nodes of ours alone */
+    struct exec *next, **prev; /* in a list of names.c, under its lock */
+    bool waits;                /* in the list of those whose graph has ended */
 };
 
 /* NULL: nothing is known of the exec. Takes no lock, makes no call. Thread: any. */
@@ -66,6 +69,20 @@ bool exec_created(struct exec **exec, CUgraphExec handle);
 
 /* Room for a launch with @n_copies. Return: 0, or -ENOMEM and as much room as before. */
 int exec_make_room(struct err *err, struct exec *exec, uint32_t n_copies);
+
+/*
+ * The exec was instantiated, and its graph lives: the application may name its nodes, and the graph's end concerns it. And: it is
+ * about to end; waits while its clone is reduced, which are calls of the driver that wait for no device. In names.c.
+ */
+void exec_named(struct exec *exec);
+void exec_unnamed(struct exec *exec);
+
+/* After fork, in the child. */
+void exec_reset_names(void);
+
+/* The calling thread is at the exec's clone, or at the driver with nodes of it, until exec_release(). May be nested. */
+void exec_hold(struct exec *exec);
+void exec_release(struct exec *exec);
 
 /* Before and after the driver's cuGraphExecDestroy. exec_take() returns NULL where there is nothing of ours. */
 struct exec *exec_take(CUgraphExec handle);

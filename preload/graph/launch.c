@@ -118,7 +118,7 @@ static bool admit(struct exec *x, struct admission_launch *l)
     return false;
 }
 
-void graph_before(struct exec *x, struct stream stream, bool armed, struct graph_job *job)
+static void prepare(struct exec *x, struct stream stream, bool armed, struct graph_job *job)
 {
     struct context *c = x->plan.context;
     *job = (struct graph_job){ .stream = stream };
@@ -141,6 +141,13 @@ void graph_before(struct exec *x, struct stream stream, bool armed, struct graph
     admission_begin(&job->launch);
     job->unticketed = !admit(x, &job->launch) && ticket_is_read(x);
     admission_end(&job->launch);
+}
+
+void graph_before(struct exec *x, struct stream stream, bool armed, struct graph_job *job)
+{
+    exec_hold(x);
+    prepare(x, stream, armed, job);
+    exec_release(x);
 }
 
 void graph_after(struct exec *x, struct graph_job *job, CUresult result)

@@ -168,6 +168,13 @@ void graph_plan_without_copies(struct graph_plan *plan, enum dmi_drop reason)
     graph_plan_settle(plan);
 }
 
+bool graph_plan_is_ours(const struct graph_plan *plan, CUgraphNode node)
+{
+    CUDA_KERNEL_NODE_PARAMS_v2 k;
+    return kernel_node_get(node, &k) == CUDA_SUCCESS && k.func &&
+           context_has_kernel(plan->context, k.func);
+}
+
 void graph_plan_give_up(const struct graph_plan *plan, const char *why)
 {
     for (uint32_t i = 0; i < plan->n_kernels; i++)

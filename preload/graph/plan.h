@@ -114,6 +114,9 @@ const struct func *graph_plan_func(const CUDA_KERNEL_NODE_PARAMS_v2 *params);
 /* The same of a node of any type. @params is filled in where it is a kernel. */
 const struct func *graph_plan_func_of(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v2 *params);
 
+/* Is the kernel node @node, of the clone or of what drivers derive from it, one of ours? */
+bool graph_plan_is_ours(const struct graph_plan *plan, CUgraphNode node);
+
 /* The sites of all its kernels are switched off, and @why is said. */
 void graph_plan_give_up(const struct graph_plan *plan, const char *why);
 

@@ -3,18 +3,10 @@
 
 #include "core/cleanup.h"
 #include "preload/base/driver.h"
-#include "preload/base/kernel_node.h"
 #include "preload/graph/edges.h"
 #include "preload/graph/order.h"
 
 #include <stdlib.h>
-
-static bool is_ours(const struct exec *x, CUgraphNode node)
-{
-    CUDA_KERNEL_NODE_PARAMS_v2 k;
-    return kernel_node_get(node, &k) == CUDA_SUCCESS && k.func &&
-           context_has_kernel(x->plan.context, k.func);
-}
 
 /* Without its edges a node of ours may not go: it keeps others in order. */
 static bool remove_node(CUgraph graph, CUgraphNode node)
@@ -42,7 +34,7 @@ static bool strip(const struct exec *x, CUgraph graph)
         CUgraph inner;
         if (driver_table.cuGraphNodeGetType(nodes[i], &type) != CUDA_SUCCESS)
             all = false;
-        else if (x && type == CU_GRAPH_NODE_TYPE_KERNEL && is_ours(x, nodes[i]))
+        else if (x && type == CU_GRAPH_NODE_TYPE_KERNEL && graph_plan_is_ours(&x->plan, nodes[i]))
             all = remove_node(graph, nodes[i]) && all;
         else if (type == CU_GRAPH_NODE_TYPE_GRAPH &&
                  driver_table.cuGraphChildGraphNodeGetGraph(nodes[i], &inner) == CUDA_SUCCESS)
@@ -51,13 +43,14 @@ static bool strip(const struct exec *x, CUgraph graph)
     return all;
 }
 
-CUgraphExec strip_exec(const struct exec *x)
+CUgraphExec strip_exec(struct exec *x)
 {
     CUgraph copy;
     CUgraphExec stripped = NULL;
     cuuint64_t flags = 0;
     struct stream_relaxed relaxed = stream_relax();
-    if (driver_table.cuGraphInstantiateWithFlags && x->plan.clone &&
+    exec_hold(x);
+    if (driver_table.cuGraphInstantiateWithFlags && x->plan.clone && !x->reduced &&
         driver_table.cuGraphClone(&copy, x->plan.clone) == CUDA_SUCCESS) {
         if (driver_table.cuGraphExecGetFlags)
             driver_table.cuGraphExecGetFlags(x->handle, &flags);
@@ -68,6 +61,7 @@ CUgraphExec strip_exec(const struct exec *x)
             stripped = NULL;
         driver_table.cuGraphDestroy(copy);
     }
+    exec_release(x);
     stream_unrelax(&relaxed);
     return stripped;
 }

@@ -175,7 +175,8 @@ int main(int argc, char **argv)
         CALL(cuStreamSynchronize, stream);
     }
     report("launched,", &before, n);
-    printf("  cuGraphInstantiate %.1f us, cuGraphDestroy of its graph %.1f us, its first launch "
+    printf("  calls,                  cuGraphInstantiate %.1f us, cuGraphDestroy of its graph %.1f "
+           "us, its first launch "
            "%.1f us\n",
            (double)instantiate_ns / n / 1e3, (double)destroy_ns / n / 1e3,
            (double)launch_ns / n / 1e3);

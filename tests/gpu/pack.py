@@ -26,7 +26,8 @@ OF_LIBC = re.compile(r"(lib(c|m|dl|pthread|rt|gcc_s)|ld-linux-[\w-]+)\.so\.\d+")
 PROGRAMS = [
     "preload/libdmi_preload.so", "tools/dmi-run", "tools/dmi-dump", "tests/gpu/facts", "tests/gpu/libwitness.so",
     "tests/preload/test_copy_kernel", "tests/preload/graph_calls",
-    "tests/bench/bench_launch", "tests/bench/bench_graph", "tests/bench/bench_copy", "tests/bench/bench_link", "tests/bench/bench_drain",
+    "tests/bench/bench_launch", "tests/bench/bench_graph", "tests/bench/bench_execs", "tests/bench/bench_copy", "tests/bench/bench_link",
+    "tests/bench/bench_drain",
 ]
 DATA = ["kernels/dmi_kernels.ptx", "kernels/dmi_kernels.fatbin"]
 SOURCES = [

@@ -219,6 +219,23 @@ def ended(c):
         ok(cu.cuGraphLaunch(exe, c.streams[0]))
 
 
+def many(c):
+    """So many execs whose graphs have ended that clones are reduced; one of them is updated, and one cannot be."""
+    def chain(seed, *more):
+        return by_hand(c, [CHAIN[0], ("block", 0, 64, seed), CHAIN[2], ("block", 3, 16, 1000 + seed), *more])[0]
+    execs = []
+    for seed in range(150):
+        graph = chain(seed)
+        execs.append(ok(cu.cuGraphInstantiate(graph, 0)))
+        ok(cu.cuGraphDestroy(graph))
+    for exe in execs[::7] + execs:
+        ok(cu.cuGraphLaunch(exe, c.streams[0]))
+    ok(cu.cuGraphExecUpdate(execs[40], chain(500)))
+    c.say("refused", cu.cuGraphExecUpdate(execs[41], chain(501, CHAIN[2]))[0])
+    for exe in execs[40:42]:
+        ok(cu.cuGraphLaunch(exe, c.streams[0]))
+
+
 def shapes(c):
     """Graphs around a site `block` whose buffer is overwritten at once: a chain, a fork, a join, a programmatic edge."""
     def graph(edges, *names):
@@ -325,7 +342,8 @@ def crowded(c):
         ok(cu.cuGraphLaunch(exe, c.streams[0]))
 
 
-SCENARIOS = {f.__name__: f for f in (reuse, fork_join, two_execs, rows, piecewise, in_flight, update, enable, child, queries, ended, shapes,
+SCENARIOS = {f.__name__: f for f in (reuse, fork_join, two_execs, rows, piecewise, in_flight, update, enable, child, queries, ended, many,
+                                     shapes,
                                      embedded, switched, updatable, contexts, destroyed, without_rows, crowded)}
 
 if __name__ == "__main__":

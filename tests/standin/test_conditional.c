@@ -26,14 +26,6 @@ static void setup(void)
     ok(cuModuleLoadData(&module, ptx));
 }
 
-static CUgraph new_graph(void)
-{
-    CUgraph graph;
-
-    ok(cuGraphCreate(&graph, 0));
-    return graph;
-}
-
 static CUgraphNode add_kernel(CUgraph graph, CUfunction function, void **values,
                               const CUgraphNode *deps, size_t n_deps)
 {
@@ -105,18 +97,10 @@ static CUgraph *add_conditional(CUgraph graph, CUgraphConditionalHandle handle,
     return bodies;
 }
 
-static CUgraphExec instantiate(CUgraph graph)
-{
-    CUgraphExec exec;
-
-    ok(cuGraphInstantiateWithFlags(&exec, graph, 0));
-    return exec;
-}
-
 START_TEST(if_and_else_follow_the_value)
 {
     CUdeviceptr p = test_zeros(8);
-    CUgraph graph = new_graph(), *bodies;
+    CUgraph graph = test_graph(), *bodies;
     CUgraphConditionalHandle handle = new_handle(graph, 0, 0);
     uint32_t v = 1;
     CUgraphNode first = add_choose(graph, handle, v);
@@ -126,7 +110,7 @@ START_TEST(if_and_else_follow_the_value)
     bodies = add_conditional(graph, handle, CU_GRAPH_COND_TYPE_IF, 2, &first);
     add_add(bodies[0], p, 1);
     add_add(bodies[1], p + 4, 1);
-    exec = instantiate(graph);
+    exec = test_exec(graph, 0);
     ok(cuGraphKernelNodeGetParams_v2(first, &params));
     for (int i = 0; i < 4; i++) {
         v = i == 3 ? 0 : (uint32_t)i + 1;
@@ -143,7 +127,7 @@ START_TEST(a_while_body_runs_until_the_value_is_zero)
 {
     CUdeviceptr p = test_zeros(8);
     uint64_t rest = p + 4;
-    CUgraph graph = new_graph(), *bodies;
+    CUgraph graph = test_graph(), *bodies;
     CUgraphConditionalHandle handle = new_handle(graph, 1, CU_GRAPH_COND_ASSIGN_DEFAULT);
     CUgraphNode step;
     CUgraphExec exec;
@@ -151,7 +135,7 @@ START_TEST(a_while_body_runs_until_the_value_is_zero)
     bodies = add_conditional(graph, handle, CU_GRAPH_COND_TYPE_WHILE, 1, NULL);
     step = add_add(bodies[0], p, 2);
     add_kernel(bodies[0], own("count_down"), (void *[]){ &handle, &rest }, &step, 1);
-    exec = instantiate(graph);
+    exec = test_exec(graph, 0);
     for (int i = 0; i < 2; i++) {
         ok(cuMemsetD32Async(rest, 10, 1, NULL));
         ok(cuGraphLaunch(exec, NULL));
@@ -167,14 +151,14 @@ START_TEST(a_switch_takes_one_of_its_bodies)
     CUdeviceptr p = test_zeros(16);
 
     for (uint32_t v = 0; v < 4; v++) {
-        CUgraph graph = new_graph(), *bodies;
+        CUgraph graph = test_graph(), *bodies;
         CUgraphConditionalHandle handle = new_handle(graph, 0, 0);
         CUgraphNode first = add_choose(graph, handle, v);
 
         bodies = add_conditional(graph, handle, CU_GRAPH_COND_TYPE_SWITCH, 3, &first);
         for (unsigned i = 0; i < 3; i++)
             add_add(bodies[i], p + 4 * i, v + 1);
-        ok(cuGraphLaunch(instantiate(graph), NULL));
+        ok(cuGraphLaunch(test_exec(graph, 0), NULL));
     }
     ck_assert_uint_eq(test_read(p), 1);
     ck_assert_uint_eq(test_read(p + 4), 2);
@@ -186,7 +170,7 @@ END_TEST
 START_TEST(bodies_are_captured_and_nest)
 {
     CUdeviceptr p = test_zeros(8);
-    CUgraph graph = new_graph(), *outer, *inner, seen;
+    CUgraph graph = test_graph(), *outer, *inner, seen;
     CUgraphConditionalHandle a = new_handle(graph, 1, CU_GRAPH_COND_ASSIGN_DEFAULT);
     CUgraphConditionalHandle b = new_handle(graph, 1, CU_GRAPH_COND_ASSIGN_DEFAULT);
     CUstream stream;
@@ -205,7 +189,7 @@ START_TEST(bodies_are_captured_and_nest)
     ok(test_launch_add(p, 1, 5, stream));
     ok(cuStreamEndCapture(stream, &seen));
     ck_assert_ptr_eq(seen, inner[0]);
-    exec = instantiate(graph);
+    exec = test_exec(graph, 0);
     ok(cuGraphLaunch(exec, stream));
     ok(cuStreamSynchronize(stream));
     ck_assert_uint_eq(test_read(p), 30);
@@ -215,7 +199,7 @@ END_TEST
 START_TEST(parameters_in_a_body_are_those_of_the_launch)
 {
     CUdeviceptr p = test_zeros(8), q = p + 4;
-    CUgraph graph = new_graph(), *bodies;
+    CUgraph graph = test_graph(), *bodies;
     CUgraphConditionalHandle handle = new_handle(graph, 1, CU_GRAPH_COND_ASSIGN_DEFAULT);
     CUDA_KERNEL_NODE_PARAMS_v2 params;
     CUgraphNode node;
@@ -224,7 +208,7 @@ START_TEST(parameters_in_a_body_are_those_of_the_launch)
 
     bodies = add_conditional(graph, handle, CU_GRAPH_COND_TYPE_IF, 1, NULL);
     node = add_add(bodies[0], p, 1);
-    exec = instantiate(graph);
+    exec = test_exec(graph, 0);
     ok(cuGraphKernelNodeGetParams_v2(node, &params));
     ok(cuGraphLaunch(exec, NULL));
     params.kernelParams = (void *[]){ &q, &one, &one };
@@ -247,13 +231,13 @@ START_TEST(an_update_takes_over_handle_and_bodies)
         CUgraphNode first;
         CUgraph *bodies;
 
-        graphs[i] = new_graph();
+        graphs[i] = test_graph();
         handle = new_handle(graphs[i], 0, 0);
         first = add_choose(graphs[i], handle, 1);
         bodies = add_conditional(graphs[i], handle, CU_GRAPH_COND_TYPE_IF, 1, &first);
         add_add(bodies[0], p + 4 * i, 7);
     }
-    exec = instantiate(graphs[0]);
+    exec = test_exec(graphs[0], 0);
     ok(cuGraphExecUpdate_v2(exec, graphs[1], &info));
     ok(cuGraphDestroy(graphs[0]));
     ok(cuGraphDestroy(graphs[1]));
@@ -263,14 +247,9 @@ START_TEST(an_update_takes_over_handle_and_bodies)
 }
 END_TEST
 
-static void nothing(void *unused)
-{
-    (void)unused;
-}
-
 START_TEST(what_cuda_h_rules_out_is_an_error)
 {
-    CUgraph graph = new_graph(), parent = new_graph(), clone, *bodies, *none;
+    CUgraph graph = test_graph(), parent = test_graph(), clone, *bodies, *none;
     CUgraphConditionalHandle handle = new_handle(graph, 0, 0), spare;
     CUDA_GRAPH_INSTANTIATE_PARAMS params = { 0 };
     CUgraphNode node, host;
@@ -291,7 +270,8 @@ START_TEST(what_cuda_h_rules_out_is_an_error)
     fails(cuGraphDestroy(bodies[0]), CUDA_ERROR_INVALID_VALUE);
     fails(cuGraphClone(&clone, graph), CUDA_ERROR_NOT_SUPPORTED);
     fails(cuGraphAddChildGraphNode(&node, parent, NULL, 0, graph), CUDA_ERROR_NOT_SUPPORTED);
-    ok(cuGraphAddHostNode(&host, bodies[0], NULL, 0, &(CUDA_HOST_NODE_PARAMS){ .fn = nothing }));
+    ok(cuGraphAddHostNode(&host, bodies[0], NULL, 0,
+                          &(CUDA_HOST_NODE_PARAMS){ .fn = test_nothing }));
     fails(cuGraphInstantiateWithParams(&exec, graph, &params), CUDA_ERROR_INVALID_VALUE);
     ck_assert_int_eq(params.result_out, CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE);
     ck_assert_ptr_eq(params.hErrNode_out, host);
@@ -311,12 +291,12 @@ END_TEST
 
 START_TEST(a_loop_ends_when_the_context_fails)
 {
-    CUgraph graph = new_graph(), *bodies;
+    CUgraph graph = test_graph(), *bodies;
     CUgraphConditionalHandle handle = new_handle(graph, 1, CU_GRAPH_COND_ASSIGN_DEFAULT);
 
     bodies = add_conditional(graph, handle, CU_GRAPH_COND_TYPE_WHILE, 1, NULL);
     add_add(bodies[0], 64, 1);
-    ok(cuGraphLaunch(instantiate(graph), NULL));
+    ok(cuGraphLaunch(test_exec(graph, 0), NULL));
     fails(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 END_TEST

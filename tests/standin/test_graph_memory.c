@@ -37,22 +37,6 @@ static CUgraphNode add_poke(CUgraph graph, CUdeviceptr p, uint32_t v, const CUgr
     return node;
 }
 
-static CUgraph new_graph(void)
-{
-    CUgraph graph;
-
-    ok(cuGraphCreate(&graph, 0));
-    return graph;
-}
-
-static CUgraphExec instantiate(CUgraph graph, unsigned long long flags)
-{
-    CUgraphExec exec;
-
-    ok(cuGraphInstantiateWithFlags(&exec, graph, flags));
-    return exec;
-}
-
 static uint64_t graph_memory(CUgraphMem_attribute which)
 {
     uint64_t value;
@@ -61,27 +45,19 @@ static uint64_t graph_memory(CUgraphMem_attribute which)
     return value;
 }
 
-static size_t free_bytes(void)
-{
-    size_t n, total;
-
-    ok(cuMemGetInfo_v2(&n, &total));
-    return n;
-}
-
 START_TEST(an_allocation_lives_from_its_launch_to_its_free)
 {
-    CUgraph graph = new_graph();
+    CUgraph graph = test_graph();
     CUdeviceptr p, base;
     CUgraphNode alloc = add_alloc(graph, 1 << 20, &p);
     CUgraphExec exec;
-    size_t before = free_bytes(), size;
+    size_t before = test_free_bytes(), size;
 
     add_poke(graph, p, 5, &alloc, 1);
-    exec = instantiate(graph, 0);
+    exec = test_exec(graph, 0);
     fails(cuMemGetAddressRange_v2(&base, &size, p), CUDA_ERROR_NOT_FOUND);
     fails(cuMemFree_v2(p), CUDA_ERROR_INVALID_VALUE);
-    ck_assert_uint_ge(free_bytes(), before - (1 << 19)); /* no memory yet */
+    ck_assert_uint_ge(test_free_bytes(), before - (1 << 19)); /* no memory yet */
     ok(cuGraphLaunch(exec, NULL));
     ok(cuMemGetAddressRange_v2(&base, &size, p + 4));
     ck_assert_uint_eq(base, p);
@@ -98,13 +74,13 @@ START_TEST(an_allocation_lives_from_its_launch_to_its_free)
     ok(cuDeviceGraphMemTrim(0));
     ck_assert_uint_eq(graph_memory(CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT), 0);
     ck_assert_uint_eq(graph_memory(CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH), 1 << 20);
-    ck_assert_uint_eq(free_bytes(), before);
+    ck_assert_uint_eq(test_free_bytes(), before);
 }
 END_TEST
 
 START_TEST(a_use_after_the_free_node_faults)
 {
-    CUgraph graph = new_graph();
+    CUgraph graph = test_graph();
     CUdeviceptr p;
     CUgraphNode alloc = add_alloc(graph, 4096, &p), poke, end;
     CUgraphExec exec;
@@ -113,8 +89,8 @@ START_TEST(a_use_after_the_free_node_faults)
     ok(cuGraphAddMemFreeNode(&end, graph, &poke, 1, p));
     fails(cuGraphAddMemFreeNode(&end, graph, &poke, 1, p), CUDA_ERROR_INVALID_VALUE);
     fails(cuGraphAddMemFreeNode(&end, graph, NULL, 0, p + 8), CUDA_ERROR_INVALID_VALUE);
-    fails(cuGraphAddMemFreeNode(&end, new_graph(), NULL, 0, p), CUDA_ERROR_INVALID_VALUE);
-    exec = instantiate(graph, 0);
+    fails(cuGraphAddMemFreeNode(&end, test_graph(), NULL, 0, p), CUDA_ERROR_INVALID_VALUE);
+    exec = test_exec(graph, 0);
     for (int i = 0; i < 3; i++)
         ok(cuGraphLaunch(exec, NULL));
     ok(cuCtxSynchronize());
@@ -126,7 +102,7 @@ END_TEST
 
 START_TEST(another_graph_can_free_and_a_flag_frees_by_itself)
 {
-    CUgraph graph = new_graph(), other = new_graph();
+    CUgraph graph = test_graph(), other = test_graph();
     CUdeviceptr p;
     CUgraphNode alloc = add_alloc(graph, 4096, &p), end;
     CUgraphExec exec, frees;
@@ -134,8 +110,8 @@ START_TEST(another_graph_can_free_and_a_flag_frees_by_itself)
     add_poke(graph, p, 5, &alloc, 1);
     ok(cuGraphAddMemFreeNode(&end, other, NULL, 0, p));
     fails(cuGraphAddMemFreeNode(&end, graph, &alloc, 1, p), CUDA_ERROR_INVALID_VALUE);
-    exec = instantiate(graph, 0);
-    frees = instantiate(other, 0);
+    exec = test_exec(graph, 0);
+    frees = test_exec(other, 0);
     for (int i = 0; i < 2; i++) {
         ok(cuGraphLaunch(exec, NULL));
         ck_assert_uint_eq(test_read(p), 5);
@@ -143,7 +119,7 @@ START_TEST(another_graph_can_free_and_a_flag_frees_by_itself)
     }
     fails(cuGraphInstantiateWithFlags(&frees, graph, 0), CUDA_ERROR_INVALID_VALUE);
     ok(cuGraphExecDestroy(exec)); /* one at a time */
-    exec = instantiate(graph, CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
+    exec = test_exec(graph, CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
     for (int i = 0; i < 3; i++)
         ok(cuGraphLaunch(exec, NULL));
     ck_assert_uint_eq(test_read(p), 5);
@@ -159,9 +135,9 @@ START_TEST(memory_of_a_launch_can_be_missing)
 
     setenv("DMI_STANDIN_MEMORY", "4M", 1);
     test_setup_module();
-    graph = new_graph();
+    graph = test_graph();
     add_alloc(graph, 3 << 20, &p);
-    exec = instantiate(graph, 0);
+    exec = test_exec(graph, 0);
     ok(cuMemAlloc_v2(&q, 2 << 20));
     fails(cuGraphUpload(exec, NULL), CUDA_ERROR_OUT_OF_MEMORY);
     fails(cuGraphLaunch(exec, NULL), CUDA_ERROR_OUT_OF_MEMORY);
@@ -184,22 +160,22 @@ START_TEST(nodes_cost_memory_until_the_exec_ends)
     setenv("DMI_STANDIN_NODE_BYTES", "64K", 1);
     test_setup_module();
     p = test_zeros(4);
-    graph = new_graph();
+    graph = test_graph();
     for (int i = 0; i < 30; i++)
         node = add_poke(graph, p, 1, &node, i > 0);
-    before = free_bytes();
-    exec = instantiate(graph, 0);
-    ck_assert_uint_eq(free_bytes(), before - 30 * 65536);
-    parent = new_graph();
+    before = test_free_bytes();
+    exec = test_exec(graph, 0);
+    ck_assert_uint_eq(test_free_bytes(), before - 30 * 65536);
+    parent = test_graph();
     ok(cuGraphAddChildGraphNode(&node, parent, NULL, 0, graph));
-    more = instantiate(parent, 0);
-    ck_assert_uint_eq(free_bytes(), before - 61 * 65536);
+    more = test_exec(parent, 0);
+    ck_assert_uint_eq(test_free_bytes(), before - 61 * 65536);
     fails(cuGraphInstantiateWithParams(&more, parent, &params), CUDA_ERROR_OUT_OF_MEMORY);
     ck_assert_int_eq(params.result_out, CUDA_GRAPH_INSTANTIATE_ERROR);
     ok(cuGraphLaunch(exec, NULL));
     ok(cuGraphExecDestroy(exec));
     ok(cuGraphExecDestroy(more));
-    ck_assert_uint_eq(free_bytes(), before);
+    ck_assert_uint_eq(test_free_bytes(), before);
 }
 END_TEST
 
@@ -231,7 +207,7 @@ static void clone_lets_go(const char *mode, int *counter)
 
     setenv("DMI_STANDIN_CLONE_USERS", mode, 1);
     test_setup_module();
-    graph = new_graph();
+    graph = test_graph();
     ok(cuUserObjectCreate(&object, counter, count, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
     ok(cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE));
     ok(cuGraphClone(&clone, graph));
@@ -266,12 +242,12 @@ START_TEST(shared_references_live_as_long_as_one_that_shares_them)
 
     setenv("DMI_STANDIN_CLONE_USERS", "share", 1);
     test_setup_module();
-    graph = new_graph();
-    parent = new_graph();
+    graph = test_graph();
+    parent = test_graph();
     ok(cuUserObjectCreate(&object, &destroyed, count, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
     ok(cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE));
     ok(cuGraphAddChildGraphNode(&node, parent, NULL, 0, graph));
-    exec = instantiate(parent, 0);
+    exec = test_exec(parent, 0);
     ok(cuGraphDestroy(graph));
     ok(cuGraphDestroy(parent));
     ok(cuGraphLaunch(exec, NULL));

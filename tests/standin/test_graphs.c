@@ -33,28 +33,12 @@ static CUgraphNode add_node(CUgraph graph, CUdeviceptr p, uint32_t v, const CUgr
     return node;
 }
 
-static CUgraphExec instantiate(CUgraph graph)
-{
-    CUgraphExec exec;
-
-    ok(cuGraphInstantiateWithFlags(&exec, graph, 0));
-    return exec;
-}
-
-static CUstream new_stream(void)
-{
-    CUstream stream;
-
-    ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    return stream;
-}
-
 START_TEST(a_graph_runs_its_nodes_in_order)
 {
     CUdeviceptr p = test_zeros(256), q = test_zeros(256);
     CUgraph graph;
     CUgraphNode set, add, copy, empty;
-    CUstream stream = new_stream();
+    CUstream stream = test_stream();
     CUgraphExec exec;
     CUDA_MEMCPY3D copy_params = { .srcMemoryType = CU_MEMORYTYPE_DEVICE,
                                   .srcDevice = p,
@@ -72,7 +56,7 @@ START_TEST(a_graph_runs_its_nodes_in_order)
     add = add_node(graph, p, 5, &set, 1);
     ok(cuGraphAddEmptyNode(&empty, graph, &add, 1));
     ok(cuGraphAddMemcpyNode(&copy, graph, &empty, 1, &copy_params, test_ctx));
-    exec = instantiate(graph);
+    exec = test_exec(graph, 0);
     for (int i = 0; i < 3; i++)
         ok(cuGraphLaunch(exec, stream));
     ok(cuStreamSynchronize(stream));
@@ -195,11 +179,11 @@ START_TEST(exec_parameters_reach_later_launches_only)
     CUgraph graph;
     CUgraphNode node;
     CUgraphExec exec;
-    CUstream stream = new_stream();
+    CUstream stream = test_stream();
 
     ok(cuGraphCreate(&graph, 0));
     node = add_node(graph, p, 1, NULL, 0);
-    exec = instantiate(graph);
+    exec = test_exec(graph, 0);
     ok(test_launch_slow(wait, 5000000, stream));
     ok(cuGraphLaunch(exec, stream));
     ok(cuGraphExecKernelNodeSetParams_v2(exec, node, &changed));
@@ -228,7 +212,7 @@ START_TEST(node_parameters_can_be_read_and_set)
     v = 0;
     ok(cuGraphKernelNodeGetParams_v2(node, &seen));
     ck_assert_uint_eq(*(uint32_t *)seen.kernelParams[2], 7);
-    ok(cuGraphLaunch(instantiate(graph), NULL));
+    ok(cuGraphLaunch(test_exec(graph, 0), NULL));
     ck_assert_uint_eq(test_read(p), 7);
 }
 END_TEST
@@ -245,7 +229,7 @@ START_TEST(nodes_can_be_switched_off_and_on)
     a = add_node(graph, p, 1, NULL, 0);
     b = add_node(graph, p, 10, &a, 1);
     ok(cuGraphAddEmptyNode(&empty, graph, &b, 1));
-    exec = instantiate(graph);
+    exec = test_exec(graph, 0);
     ok(cuGraphNodeSetEnabled(exec, a, 0));
     ok(cuGraphNodeGetEnabled(exec, a, &enabled));
     ck_assert_uint_eq(enabled, 0);
@@ -281,10 +265,10 @@ START_TEST(children_and_clones_are_copies)
     ok(cuGraphNodeFindInClone(&in_clone, after, clone));
     ck_assert_ptr_ne(in_clone, after);
     ok(cuGraphDestroy(child));
-    ok(cuGraphLaunch(instantiate(graph), NULL));
+    ok(cuGraphLaunch(test_exec(graph, 0), NULL));
     ck_assert_uint_eq(test_read(p), 3);
     ok(cuGraphDestroy(graph));
-    ok(cuGraphLaunch(instantiate(clone), NULL));
+    ok(cuGraphLaunch(test_exec(clone, 0), NULL));
     ck_assert_uint_eq(test_read(p), 6);
 }
 END_TEST
@@ -300,7 +284,7 @@ START_TEST(an_exec_is_updated_from_a_graph_of_its_shape)
     ok(cuGraphCreate(&graph, 0));
     a = add_node(graph, p, 1, NULL, 0);
     add_node(graph, p, 1, &a, 1);
-    exec = instantiate(graph);
+    exec = test_exec(graph, 0);
     ok(cuGraphCreate(&same, 0));
     a = add_node(same, q, 5, NULL, 0);
     add_node(same, q, 5, &a, 1);
@@ -344,12 +328,12 @@ START_TEST(launches_of_one_exec_do_not_overlap)
                                         .blockDimY = 1,
                                         .blockDimZ = 1,
                                         .kernelParams = params };
-    CUstream streams[3] = { new_stream(), new_stream(), new_stream() };
+    CUstream streams[3] = { test_stream(), test_stream(), test_stream() };
 
     ok(cuGraphCreate(&graph, 0));
     ok(cuGraphAddKernelNode_v2(&node, graph, NULL, 0, &slow));
     add_node(graph, p, 0, &node, 1);
-    exec = instantiate(graph);
+    exec = test_exec(graph, 0);
     for (int i = 0; i < 30; i++)
         ok(cuGraphLaunch(exec, streams[i % 3]));
     ok(cuCtxSynchronize());
@@ -374,7 +358,7 @@ START_TEST(user_objects_go_when_nobody_holds_them)
     ok(cuGraphCreate(&graph, 0));
     add_node(graph, p, 1, NULL, 0);
     ok(cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE));
-    exec = instantiate(graph);
+    exec = test_exec(graph, 0);
     ok(cuGraphDestroy(graph));
     ok(cuGraphLaunch(exec, NULL));
     ok(cuCtxSynchronize());
@@ -413,7 +397,7 @@ START_TEST(an_update_replaces_the_user_objects_of_an_exec)
     CUgraph a = graph_with_object(p, &destroyed[0]), b = graph_with_object(p, &destroyed[1]);
     CUgraph parent, child = graph_with_object(p, &destroyed[2]);
     CUgraphNode node;
-    CUgraphExec exec = instantiate(a), nested;
+    CUgraphExec exec = test_exec(a, 0), nested;
     CUgraphExecUpdateResultInfo info;
 
     ok(cuGraphDestroy(a));
@@ -423,7 +407,7 @@ START_TEST(an_update_replaces_the_user_objects_of_an_exec)
     ok(cuGraphCreate(&parent, 0));
     ok(cuGraphAddChildGraphNode(&node, parent, NULL, 0, child));
     ok(cuGraphDestroy(child));
-    nested = instantiate(parent);
+    nested = test_exec(parent, 0);
     ok(cuGraphDestroy(parent));
     usleep(20000);
     ck_assert_int_eq(__atomic_load_n(&destroyed[1], __ATOMIC_SEQ_CST), 0);
@@ -451,7 +435,7 @@ START_TEST(a_child_graph_may_lose_nodes_and_gain_no_memory)
     ok(cuGraphChildGraphNodeGetGraph(node, &inner));
     ok(cuGraphGetNodes(inner, nodes, &n));
     ok(cuGraphDestroyNode(nodes[1]));
-    ok(cuGraphLaunch(instantiate(graph), NULL));
+    ok(cuGraphLaunch(test_exec(graph, 0), NULL));
     ck_assert_uint_eq(test_read(p), 1);
     fails(cuGraphAddMemAllocNode(&alloc, inner, NULL, 0, &memory), CUDA_ERROR_NOT_SUPPORTED);
     fails(cuGraphDestroy(inner), CUDA_ERROR_INVALID_VALUE);
@@ -482,7 +466,7 @@ START_TEST(a_child_graph_that_was_moved_is_its_nodes_own)
     fails(cuGraphDestroy(child), CUDA_ERROR_INVALID_VALUE);
     fails(cuGraphInstantiateWithFlags(&exec, child, 0), CUDA_ERROR_INVALID_VALUE);
     fails(cuGraphAddNode_v2(&node, other, NULL, NULL, 0, &params), CUDA_ERROR_INVALID_VALUE);
-    ok(cuGraphLaunch(instantiate(graph), NULL));
+    ok(cuGraphLaunch(test_exec(graph, 0), NULL));
     ck_assert_uint_eq(test_read(p), 3);
     ok(cuGraphDestroy(graph));
 }
@@ -500,7 +484,7 @@ START_TEST(host_and_event_nodes_run)
     ok(cuGraphAddHostNode(&host, graph, NULL, 0,
                           &(CUDA_HOST_NODE_PARAMS){ .fn = count, .userData = &called }));
     ok(cuGraphAddEventRecordNode(&record, graph, &host, 1, event));
-    ok(cuGraphLaunch(instantiate(graph), NULL));
+    ok(cuGraphLaunch(test_exec(graph, 0), NULL));
     ok(cuEventSynchronize(event));
     ck_assert_int_eq(called, 1);
 }
@@ -527,7 +511,7 @@ START_TEST(nodes_of_every_kind_through_the_general_form)
     ok(cuGraphCreate(&graph, 0));
     ok(cuGraphAddNode_v2(&set, graph, NULL, NULL, 0, &set_params));
     ok((cuGraphAddNode)(&kernel, graph, &set, 1, &kernel_params));
-    exec = instantiate(graph);
+    exec = test_exec(graph, 0);
     ok(cuGraphLaunch(exec, NULL));
     ck_assert_uint_eq(test_read(p), 7);
     v = 30;
@@ -539,7 +523,7 @@ END_TEST
 
 START_TEST(memory_nodes_tie_a_graph_together)
 {
-    CUstream stream = new_stream();
+    CUstream stream = test_stream();
     CUdeviceptr p, out = test_zeros(256);
     CUgraph graph, clone;
     CUgraphExec exec;
@@ -562,7 +546,7 @@ START_TEST(memory_nodes_tie_a_graph_together)
     copy[1] = nodes[2];
     fails((cuGraphRemoveDependencies)(graph, copy, copy + 1, 1), CUDA_ERROR_NOT_SUPPORTED);
     fails(cuGraphClone(&clone, graph), CUDA_ERROR_NOT_SUPPORTED);
-    exec = instantiate(graph);
+    exec = test_exec(graph, 0);
     ok(cuGraphDestroy(graph));
     ok(cuGraphLaunch(exec, stream));
     ok(cuStreamSynchronize(stream));
@@ -576,7 +560,7 @@ END_TEST
 START_TEST(capture_makes_nodes_and_runs_nothing)
 {
     CUdeviceptr p = test_zeros(256);
-    CUstream stream = new_stream();
+    CUstream stream = test_stream();
     CUstreamCaptureStatus status;
     CUgraph graph, seen;
     CUgraphExec exec;
@@ -603,7 +587,7 @@ START_TEST(capture_makes_nodes_and_runs_nothing)
     ok(cuGraphGetEdges_v2(graph, NULL, NULL, NULL, &n));
     ck_assert_uint_eq(n, 1);
     ck_assert_uint_eq(test_read(p), 0);
-    exec = instantiate(graph);
+    exec = test_exec(graph, 0);
     for (int i = 0; i < 10; i++)
         ok(cuGraphLaunch(exec, stream));
     ok(cuStreamSynchronize(stream));
@@ -614,7 +598,7 @@ END_TEST
 START_TEST(events_fork_and_join_a_capture)
 {
     CUdeviceptr p = test_zeros(256), q = test_zeros(256);
-    CUstream a = new_stream(), b = new_stream();
+    CUstream a = test_stream(), b = test_stream();
     CUstreamCaptureStatus status;
     CUevent fork, join;
     CUgraph graph;
@@ -639,7 +623,7 @@ START_TEST(events_fork_and_join_a_capture)
     ck_assert_uint_eq(n, 4);
     ok(cuGraphGetEdges_v2(graph, NULL, NULL, NULL, &n));
     ck_assert_uint_eq(n, 4);
-    ok(cuGraphLaunch(instantiate(graph), a));
+    ok(cuGraphLaunch(test_exec(graph, 0), a));
     ok(cuStreamSynchronize(a));
     ck_assert_uint_eq(test_read(p), 3);
     ck_assert_uint_eq(test_read(q), 1);
@@ -649,7 +633,7 @@ END_TEST
 START_TEST(what_capture_cannot_hold_is_an_error_by_name)
 {
     CUdeviceptr p = test_zeros(256), q;
-    CUstream a = new_stream(), b = new_stream(), blocking;
+    CUstream a = test_stream(), b = test_stream(), blocking;
     CUevent event, plain;
     CUgraph graph;
 
@@ -708,7 +692,7 @@ static void *alloc_elsewhere(void *result)
 
 START_TEST(a_global_capture_forbids_unsafe_calls_of_other_threads_unless_relaxed)
 {
-    CUstream stream = new_stream();
+    CUstream stream = test_stream();
     CUgraph graph;
     pthread_t thread;
     int result = 1;
@@ -739,7 +723,7 @@ END_TEST
 START_TEST(a_graph_can_be_used_while_it_is_captured_but_not_destroyed)
 {
     CUdeviceptr p = test_zeros(256);
-    CUstream s = new_stream();
+    CUstream s = test_stream();
     CUstreamCaptureStatus status;
     CUgraph graph, again;
     CUgraphExec exec;
@@ -751,7 +735,7 @@ START_TEST(a_graph_can_be_used_while_it_is_captured_but_not_destroyed)
     ok(cuStreamGetCaptureInfo_v2(s, &status, NULL, &graph, &nodes, &n));
     fails(cuGraphDestroy(graph), CUDA_ERROR_ILLEGAL_STATE);
     fails(cuGraphDestroyNode(nodes[0]), CUDA_ERROR_ILLEGAL_STATE);
-    exec = instantiate(graph);
+    exec = test_exec(graph, 0);
     ok(cuStreamEndCapture(s, &again));
     ck_assert_ptr_eq(graph, again);
     ok(cuGraphLaunch(exec, s));
@@ -764,7 +748,7 @@ END_TEST
 START_TEST(capture_goes_into_a_given_graph_and_its_dependencies_can_be_set)
 {
     CUdeviceptr p = test_zeros(256);
-    CUstream stream = new_stream();
+    CUstream stream = test_stream();
     CUgraph graph, out;
     CUgraphNode first, second;
     CUstreamCaptureStatus status;
@@ -787,7 +771,7 @@ START_TEST(capture_goes_into_a_given_graph_and_its_dependencies_can_be_set)
     ok(test_launch_add(p, 64, 3, stream));
     ok(cuStreamEndCapture(stream, &out));
     ck_assert_ptr_eq(out, graph);
-    ok(cuGraphLaunch(instantiate(graph), NULL));
+    ok(cuGraphLaunch(test_exec(graph, 0), NULL));
     ck_assert_uint_eq(test_read(p), 6);
 }
 END_TEST
@@ -795,7 +779,7 @@ END_TEST
 START_TEST(a_graph_launch_is_captured_as_a_child)
 {
     CUdeviceptr p = test_zeros(256);
-    CUstream stream = new_stream();
+    CUstream stream = test_stream();
     CUgraph graph, outer;
     CUgraphNode node, nodes[1];
     CUgraphNodeType type;
@@ -805,14 +789,14 @@ START_TEST(a_graph_launch_is_captured_as_a_child)
     ok(cuGraphCreate(&graph, 0));
     node = add_node(graph, p, 4, NULL, 0);
     add_node(graph, p, 4, &node, 1);
-    exec = instantiate(graph);
+    exec = test_exec(graph, 0);
     ok(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
     ok(cuGraphLaunch(exec, stream));
     ok(cuStreamEndCapture(stream, &outer));
     ok(cuGraphGetNodes(outer, nodes, &n));
     ok(cuGraphNodeGetType(nodes[0], &type));
     ck_assert_int_eq(type, CU_GRAPH_NODE_TYPE_GRAPH);
-    ok(cuGraphLaunch(instantiate(outer), stream));
+    ok(cuGraphLaunch(test_exec(outer, 0), stream));
     ok(cuStreamSynchronize(stream));
     ck_assert_uint_eq(test_read(p), 8);
 }

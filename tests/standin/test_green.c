@@ -2,8 +2,6 @@
 /* Green contexts: resources, streams, what runs in them and what outlives them. */
 #include "test_standin.h"
 
-#include <unistd.h>
-
 static CUcontext primary;
 
 static void setup(void)
@@ -207,15 +205,6 @@ START_TEST(a_primary_contexts_functions_run_where_that_is_chosen)
 }
 END_TEST
 
-static int gate_open;
-
-static void gate(void *unused)
-{
-    (void)unused;
-    while (!__atomic_load_n(&gate_open, __ATOMIC_SEQ_CST))
-        usleep(100);
-}
-
 START_TEST(events_and_synchronisation_reach_into_green_contexts)
 {
     CUgreenCtx green = new_green(), other = new_green();
@@ -224,7 +213,7 @@ START_TEST(events_and_synchronisation_reach_into_green_contexts)
 
     ok(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
     ok(cuEventCreate(&of_all, CU_EVENT_DISABLE_TIMING));
-    ok(cuLaunchHostFunc(a, gate, NULL));
+    ok(cuLaunchHostFunc(a, test_gate, NULL));
     ok(cuGreenCtxRecordEvent(green, event));
     fails(cuEventQuery(event), CUDA_ERROR_NOT_READY);
     ok(cuGreenCtxWaitEvent(other, event));
@@ -235,7 +224,7 @@ START_TEST(events_and_synchronisation_reach_into_green_contexts)
     fails(cuStreamQuery(later), CUDA_ERROR_NOT_READY);
     ok(cuCtxRecordEvent(primary, of_all));
     fails(cuEventQuery(of_all), CUDA_ERROR_NOT_READY);
-    __atomic_store_n(&gate_open, 1, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&test_gate_open, 1, __ATOMIC_SEQ_CST);
     ok(cuCtxSynchronize()); /* of the primary context: green ones too */
     ok(cuEventQuery(of_all));
     ok(cuStreamQuery(later));

@@ -191,16 +191,11 @@ static CUgraphExec ended_exec(void)
     return exec;
 }
 
-static void nothing(void *data)
-{
-    (void)data;
-}
-
 static CUuserObject ended_user_object(void)
 {
     CUuserObject object;
 
-    ok(cuUserObjectCreate(&object, NULL, nothing, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+    ok(cuUserObjectCreate(&object, NULL, test_nothing, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
     ok(cuUserObjectRelease(object, 1));
     return object;
 }

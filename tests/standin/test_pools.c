@@ -2,8 +2,6 @@
 /* Pools: what is reused when, what a pool keeps, whose memory it is. */
 #include "test_standin.h"
 
-#include <unistd.h>
-
 static CUmemPoolProps on_device = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                                     .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE } };
 
@@ -13,14 +11,6 @@ static CUmemoryPool new_pool(void)
 
     ok(cuMemPoolCreate(&pool, &on_device));
     return pool;
-}
-
-static CUstream new_stream(void)
-{
-    CUstream stream;
-
-    ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    return stream;
 }
 
 static uint64_t attribute(CUmemoryPool pool, CUmemPool_attribute which)
@@ -36,40 +26,22 @@ static void set(CUmemoryPool pool, CUmemPool_attribute which, int value)
     ok(cuMemPoolSetAttribute(pool, which, &value));
 }
 
-static size_t free_bytes(void)
-{
-    size_t n, total;
-
-    ok(cuMemGetInfo_v2(&n, &total));
-    return n;
-}
-
-/* What is queued on @stream after it waits for gate_open. */
-static int gate_open;
-
-static void gate(void *unused)
-{
-    (void)unused;
-    while (!__atomic_load_n(&gate_open, __ATOMIC_SEQ_CST))
-        usleep(100);
-}
-
-/* A kernel is loaded before, as that waits for what is queued. */
+/* What is queued on @stream after it waits for let_go(). A kernel is loaded before, as that waits for what is queued. */
 static void hold(CUstream stream)
 {
     ok(test_launch_poke(test_zeros(4), 0, stream));
-    ok(cuLaunchHostFunc(stream, gate, NULL));
+    ok(cuLaunchHostFunc(stream, test_gate, NULL));
 }
 
 static void let_go(void)
 {
-    __atomic_store_n(&gate_open, 1, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&test_gate_open, 1, __ATOMIC_SEQ_CST);
 }
 
 START_TEST(a_block_is_reused_in_stream_order)
 {
     CUmemoryPool pool = new_pool();
-    CUstream stream = new_stream();
+    CUstream stream = test_stream();
     CUdeviceptr p, q, out = test_zeros(8);
 
     hold(stream);
@@ -92,7 +64,7 @@ END_TEST
 START_TEST(other_streams_reuse_what_they_may)
 {
     CUmemoryPool pool = new_pool();
-    CUstream a = new_stream(), b = new_stream();
+    CUstream a = test_stream(), b = test_stream();
     CUdeviceptr p, q, r;
     CUevent event;
 
@@ -124,8 +96,8 @@ START_TEST(a_stream_waits_for_anothers_free_where_memory_is_short)
     setenv("DMI_STANDIN_MEMORY", "8M", 1);
     test_setup_module();
     pool = new_pool();
-    a = new_stream();
-    b = new_stream();
+    a = test_stream();
+    b = test_stream();
     hold(a);
     ok(cuMemAllocFromPoolAsync(&p, 6 << 20, pool, a));
     ok(cuMemFreeAsync(p, a));
@@ -145,7 +117,7 @@ END_TEST
 START_TEST(a_free_that_is_over_gives_its_block_to_anybody_who_may)
 {
     CUmemoryPool pool = new_pool();
-    CUstream a = new_stream(), b = new_stream();
+    CUstream a = test_stream(), b = test_stream();
     CUdeviceptr p, q;
     uint64_t all = UINT64_MAX;
 
@@ -166,16 +138,16 @@ END_TEST
 START_TEST(a_pool_keeps_what_its_threshold_allows)
 {
     CUmemoryPool pool = new_pool();
-    CUstream stream = new_stream();
-    size_t before = free_bytes();
+    CUstream stream = test_stream();
+    size_t before = test_free_bytes();
     uint64_t threshold = 1 << 20;
     CUdeviceptr p, q;
 
     ok(cuMemAllocFromPoolAsync(&p, 1 << 20, pool, stream));
-    ck_assert_uint_eq(free_bytes(), before - (1 << 20));
+    ck_assert_uint_eq(test_free_bytes(), before - (1 << 20));
     ok(cuMemFreeAsync(p, stream));
     ok(cuStreamSynchronize(stream));
-    ck_assert_uint_eq(free_bytes(), before); /* 0 unless set */
+    ck_assert_uint_eq(test_free_bytes(), before); /* 0 unless set */
     ok(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
     ok(cuMemAllocFromPoolAsync(&p, 1 << 20, pool, stream));
     ok(cuMemAllocFromPoolAsync(&q, 1 << 20, pool, stream));
@@ -185,9 +157,9 @@ START_TEST(a_pool_keeps_what_its_threshold_allows)
     ck_assert_uint_eq(attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0);
     ck_assert_uint_eq(attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 1 << 20);
     ck_assert_uint_eq(attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), 2 << 20);
-    ck_assert_uint_eq(free_bytes(), before - (1 << 20));
+    ck_assert_uint_eq(test_free_bytes(), before - (1 << 20));
     ok(cuMemPoolTrimTo(pool, 0));
-    ck_assert_uint_eq(free_bytes(), before);
+    ck_assert_uint_eq(test_free_bytes(), before);
     threshold = 1;
     fails(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &threshold),
           CUDA_ERROR_INVALID_VALUE);
@@ -216,7 +188,7 @@ END_TEST
 
 START_TEST(memory_that_was_freed_is_unknown_and_faults)
 {
-    CUstream stream = new_stream();
+    CUstream stream = test_stream();
     CUdeviceptr p, base;
     CUmemoryPool pool, default_pool;
     size_t size;
@@ -241,7 +213,7 @@ END_TEST
 
 START_TEST(nothing_is_allocated_when_nothing_is_asked_for)
 {
-    CUstream stream = new_stream();
+    CUstream stream = test_stream();
     CUdeviceptr p = 1;
     CUgraph graph;
     size_t n;
@@ -298,7 +270,7 @@ START_TEST(a_destroyed_pool_ends_with_its_last_block)
 {
     CUmemoryPool pool = new_pool();
     CUdeviceptr p;
-    size_t before = free_bytes();
+    size_t before = test_free_bytes();
 
     ok(cuMemAllocFromPoolAsync(&p, 4096, pool, NULL));
     ok(cuMemPoolDestroy(pool));
@@ -306,7 +278,7 @@ START_TEST(a_destroyed_pool_ends_with_its_last_block)
     ck_assert_uint_eq(test_read(p), 3);
     ok(cuMemFreeAsync(p, NULL));
     ok(cuCtxSynchronize());
-    ck_assert_uint_eq(free_bytes(), before);
+    ck_assert_uint_eq(test_free_bytes(), before);
 }
 END_TEST
 

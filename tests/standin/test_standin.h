@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define ok(call)            ck_assert_int_eq((call), CUDA_SUCCESS)
 #define fails(call, result) ck_assert_int_eq((call), (result))
@@ -108,6 +109,53 @@ static inline uint32_t test_read(CUdeviceptr p)
 
     ok(cuMemcpyDtoH_v2(&value, p, sizeof(value)));
     return value;
+}
+
+static inline size_t test_free_bytes(void)
+{
+    size_t n, total;
+
+    ok(cuMemGetInfo_v2(&n, &total));
+    return n;
+}
+
+static inline CUstream test_stream(void)
+{
+    CUstream stream;
+
+    ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    return stream;
+}
+
+static inline CUgraph test_graph(void)
+{
+    CUgraph graph;
+
+    ok(cuGraphCreate(&graph, 0));
+    return graph;
+}
+
+static inline CUgraphExec test_exec(CUgraph graph, unsigned long long flags)
+{
+    CUgraphExec exec;
+
+    ok(cuGraphInstantiateWithFlags(&exec, graph, flags));
+    return exec;
+}
+
+/* Host functions: one does nothing, one waits until somebody opens the gate. */
+static inline void test_nothing(void *unused)
+{
+    (void)unused;
+}
+
+static int test_gate_open __attribute__((unused));
+
+static inline void test_gate(void *unused)
+{
+    (void)unused;
+    while (!__atomic_load_n(&test_gate_open, __ATOMIC_SEQ_CST))
+        usleep(100);
 }
 
 static inline int test_run(Suite *suite)

@@ -36,25 +36,17 @@ static CUresult allow(CUdeviceptr p, size_t n, CUmemAccess_flags flags)
     return cuMemSetAccess(p, n * PIECE, &desc, 1);
 }
 
-static size_t free_bytes(void)
-{
-    size_t n, total;
-
-    ok(cuMemGetInfo_v2(&n, &total));
-    return n;
-}
-
 START_TEST(a_range_is_the_piece_and_not_the_reservation)
 {
     CUdeviceptr p = reserve(16), base, seen;
-    size_t size, before = free_bytes();
+    size_t size, before = test_free_bytes();
     unsigned mapped;
 
     fails(cuMemGetAddressRange_v2(&base, &size, p), CUDA_ERROR_NOT_FOUND);
     map(p, 1);
     map(p + PIECE, 10);
     ok(allow(p, 11, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
-    ck_assert_uint_eq(free_bytes(), before - 11 * PIECE);
+    ck_assert_uint_eq(test_free_bytes(), before - 11 * PIECE);
     ok(cuMemGetAddressRange_v2(&base, &size, p + 100));
     ck_assert_uint_eq(base, p);
     ck_assert_uint_eq(size, PIECE);
@@ -129,7 +121,7 @@ END_TEST
 START_TEST(unmapped_memory_faults_and_the_addresses_serve_again)
 {
     CUdeviceptr p = reserve(2);
-    size_t before = free_bytes();
+    size_t before = test_free_bytes();
 
     map(p, 1);
     map(p + PIECE, 1);
@@ -137,7 +129,7 @@ START_TEST(unmapped_memory_faults_and_the_addresses_serve_again)
     ok(cuMemsetD32_v2(p, 7, 1));
     ok(cuCtxSynchronize());
     ok(cuMemUnmap(p, 2 * PIECE));
-    ck_assert_uint_eq(free_bytes(), before);
+    ck_assert_uint_eq(test_free_bytes(), before);
     map(p, 2);
     ok(allow(p, 2, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
     ck_assert_uint_eq(test_read(p), 0xffffffff); /* memory of its own */
