@@ -52,8 +52,9 @@ bool site_shard(struct loader *l, const struct tree_node *node, void *into, cons
     };
     (void)arg;
     struct spec_site *site = into;
-    bool good = keys_read(l, node, "shard", keys, N_OF(keys), site);
-    if (node->kind != TREE_MAP || !good)
+    size_t before = l->report.n_lines;
+    keys_read(l, node, "shard", keys, N_OF(keys), site);
+    if (l->report.n_lines > before) /* also by a key that is none */
         return false;
     bool dim = keys_value(node, "dim"), of = keys_value(node, "of"), sum = keys_value(node, "sum");
     if (dim == of && dim != sum)

@@ -2,7 +2,7 @@
 /*
  * What became of rows after their step, on its way into OUTCOMES chunks: which drafts were accepted, which requests
  * ended. The draft rows of the latest steps are kept until somebody says what became of them. Memory is bounded. Not
- * locked: the caller's. Source: docs/format.md 11.
+ * locked: the caller's. Source: docs/format.md 6.1.
  */
 #ifndef STORAGE_OUTCOMES_H
 #define STORAGE_OUTCOMES_H

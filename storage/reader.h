@@ -115,7 +115,7 @@ struct reader_finding {
  *
  * The runs of ranks are read as one: they have the same job, and their steps say different ranks (or nothing was captured
  * in them). Their steps are joined by the engine's number, their records by step, site, layer and occurrence, as the
- * sites' shards say; docs/format.md 8. Closed segments are known by their footers, the others by walking over their chunks. There are no records and
+ * sites' shards say; docs/format.md 8.1. Closed segments are known by their footers, the others by walking over their chunks. There are no records and
  * no steps before reader_select(). Damage does not make it fail: see reader_finding(). It fails where there is no
  * run, there are several, or nothing in them can be read. Return: 0 or -errno with a sentence in @err; -ENOTSUP:
  * the run has another format version, which the sentence names.

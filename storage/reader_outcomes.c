@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * OUTCOMES: what became of rows after their step. Those of spans go to the steps that they name, ends of requests into a
- * list. Source: docs/format.md 11.
+ * list. Source: docs/format.md 6.1.
  */
 #include "core/cleanup.h"
 #include "storage/reader_private.h"

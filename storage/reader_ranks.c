@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The runs of one command's ranks, read as one: each has a reader of its own, and this one has what they have together.
- * Source: docs/format.md 8.
+ * Source: docs/format.md 8.1.
  */
 #include "core/cleanup.h"
 #include "storage/reader_private.h"

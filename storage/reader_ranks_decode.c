@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The payload of a joined record: the parts of its ranks side by side, or their sum. Source: docs/format.md 8. */
+/* The payload of a joined record: the parts of its ranks side by side, or their sum. Source: docs/format.md 8.1. */
 #include "core/cleanup.h"
 #include "storage/elements.h"
 #include "storage/reader_private.h"

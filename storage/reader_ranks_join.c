@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Steps and records of several ranks joined: what the ranks say of one step is one step, what they captured of one tensor
- * is one record. Source: docs/format.md 8.
+ * is one record. Source: docs/format.md 8.1.
  */
 #include "core/cleanup.h"
 #include "storage/reader_private.h"

@@ -168,7 +168,7 @@ enum dmi_outcome_flags {
     DMI_OUTCOME_ACCEPTED = 1 << 1, /* the entry says which rows of the span were accepted */
 };
 
-/* 11. Metadata of an OUTCOMES chunk: this, the entries, the strings. */
+/* 6.1. Metadata of an OUTCOMES chunk: this, the entries, the strings. */
 struct dmi_outcomes_head {
     uint32_t n_entries;
     uint32_t entry_bytes; /* distance from entry to entry: at least sizeof(struct dmi_outcome) */

@@ -73,6 +73,8 @@ static void mend(uint8_t *data, size_t n)
     }
 }
 
+static uint32_t touched; /* so that nothing that is read is left out */
+
 static void read_all(const char *path)
 {
     struct err err = { 0 };
@@ -83,6 +85,14 @@ static void read_all(const char *path)
         .request = "b", .n_request = 1, .first_position = INT64_MIN, .end_position = INT64_MAX
     };
     reader_find(reader, &query, 0);
+    uint32_t n, seen = 0;
+    for (size_t i = 0; i < reader_n_steps(reader); i++)
+        for (uint32_t k = 0; k < reader_step(reader, i)->entry->n_spans; k++)
+            for (uint32_t t = 0; t < 4; t++)
+                seen += reader_outcome_has(reader_outcome_of(reader_step(reader, i), k), t, &n);
+    for (size_t i = 0; i < reader_n_ends(reader); i++)
+        seen += reader_end(reader, i)->n_id && *reader_end(reader, i)->id;
+    touched += seen;
     uint64_t most = 0;
     for (size_t i = 0; i < reader_n_records(reader); i++)
         if (reader_record(reader, i)->at.n_bytes > most)

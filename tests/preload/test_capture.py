@@ -93,6 +93,10 @@ def test_step_errors(bench):
     r = bench.run(script, text)
     said = [line.split()[1] for line in r.stdout.splitlines() if line.startswith("step ")]
     bench.check(said == ["-22", "-22", "0", "0"], "a span outside of the batch's rows is refused", said)
+    script = START + ["step 1 64 a:0:64:0"] + launches(("block", 1)) + ["step 2 64 a:0:65:0"] + launches(("block", 2)) + ["sync"]
+    run = bench.captured("after a refused step", bench.run(script, text), [filled(s, 64) for s in (1, 2)])
+    bench.check([x.step for x in run.of(0)] == [0, None], "what follows a refused step belongs to nobody",
+                [x.step for x in run.of(0)])
 
 
 def test_flush(bench):

@@ -74,7 +74,7 @@ def test_what_was_committed_survives_a_kill(bench):
 def test_idle(bench):
     """Outcomes are written by the library's own thread, where no further record comes."""
     launch = ["launch block 0 1 64 p 64 1"]
-    calls = kit.START + launch + ["step 5 64 a:0:64:0:3"] + launch + ["sync", "accept a 5 60", "end a 1", "sleep 3000", "kill9"]
+    calls = kit.START + launch + ["step 5 64 a:0:64:0:3"] + launch + ["sync", "flush 5000", "sleep 300", "accept a 5 60", "end a 1", "sleep 3000", "kill9"]
     r = bench.run(calls, kit.spec(kit.site()))
     run = r.run()
     told = [(o.number, o.request, o.accepted, o.reason) for o in run.outcomes]

@@ -12,10 +12,13 @@ import zstandard
 VERSION = 2
 NONE = 2**64 - 1
 SEGMENT_MAGIC, CHUNK_MAGIC, TRAILER_MAGIC, COUNTERS_MAGIC = b"DMISEG1\0", b"DMIc", b"DMIEND1\0", b"DMICNT1\0"
-SITES, STEPS, RECORDS, FOOTER = 1, 2, 3, 4
+SITES, STEPS, RECORDS, FOOTER, OUTCOMES = 1, 2, 3, 4, 5
+AXES = ("tp", "pp", "dp", "ep")
+NO_SPAN = NO_LIST = 2**32 - 1
 BLOCK = 65536
 DTYPE_BYTES = {1: 4, 2: 2, 3: 2, 4: 8, 5: 1, 6: 2, 7: 4, 8: 8, 9: 1, 10: 2, 11: 4, 12: 8, 13: 1, 14: 1, 15: 1}
 RECORD = struct.Struct("<IiIHBB4I4QIIQQIIIIQ")
+OUTCOME = struct.Struct("<QIIQIIIIII")
 GROUP, PLANE = struct.Struct("<HHIQQQ"), struct.Struct("<B3sIQ")
 STEP, SPAN = struct.Struct("<IIQQQII8iIIII"), struct.Struct("<IIIIqIIIIII")
 
@@ -103,6 +106,7 @@ class Run:
 
     def __init__(self, folder):
         self.folder, self.unknown, self.records, self.steps, self.dictionary, self.indexes = folder, [], [], {}, None, []
+        self.accepted, self.ends = {}, []  # {(step, span): rows of the span}, [(request, reason, step)]
         self.manifest = self.read_manifest()
         self.uuid = bytes.fromhex(self.manifest["uuid"].replace("-", ""))
         self.closed = self.manifest["state"] == "closed"
@@ -202,6 +206,8 @@ class Run:
                 expect(step.sequence not in self.steps, "a step stands there twice")
                 self.steps[step.sequence] = step
             return [], steps
+        elif kind == OUTCOMES:
+            self.read_outcomes(meta)
         elif kind == RECORDS:
             records = self.read_records(meta, payload)
             expect(all(r.step == NONE or r.step in self.steps for r in records), "a record before its step")
@@ -309,6 +315,29 @@ class Run:
             at += size
         return out
 
+    # 6.1
+    def read_outcomes(self, meta):
+        n, size, n_strings, _flags = struct.unpack_from("<IIII", meta)
+        expect(size >= 48 and size % 8 == 0 and 16 + n * size + n_strings <= len(meta), "outcomes")
+        strings = meta[16 + n * size:16 + n * size + n_strings]
+        for i in range(n):
+            sequence, span, flags, _time, n_rows, at, id_at, n_id, reason, zero = OUTCOME.unpack_from(meta, 16 + i * size)
+            expect(zero == 0 and n_id <= 255 and id_at + n_id <= n_strings, "an outcome")
+            spans = self.steps[sequence].spans if sequence in self.steps else None
+            if span != NO_SPAN:
+                expect(spans is not None and span < len(spans), "an outcome's span")
+            if flags & 2:
+                expect(span != NO_SPAN, "accepted rows of no span")
+                if at == NO_LIST:
+                    rows = list(range(n_rows))
+                else:
+                    expect(at + 4 * n_rows <= n_strings, "a list of rows")
+                    rows = list(struct.unpack_from(f"<{n_rows}I", strings, at))
+                expect(rows == sorted(set(rows)) and (not rows or rows[-1] < spans[span].n_tokens), "accepted rows")
+                self.accepted[sequence, span] = set(rows)
+            if flags & 1:
+                self.ends.append((spans[span].request if span != NO_SPAN else strings[id_at:id_at + n_id], reason, sequence))
+
     # 7
     def check_footer(self, meta, first, rows):
         n_chunks, n_entries, n_spans, n_strings, is_first, n_sites, zero = struct.unpack_from("<IIIIQII", meta)
@@ -342,15 +371,21 @@ class Run:
         if meaning not in ("token", "request") or record.step == NONE:
             return None
         spans = self.steps[record.step].spans
+        number = {id(s): i for i, s in enumerate(spans)}
+
+        def counts(s, token):
+            rows = self.accepted.get((record.step, number[id(s)]))
+            return not s.padding and (rows is None or token in rows)
+
         if meaning == "token":
             for s in spans:
                 if s.first_row <= row < s.first_row + s.n_tokens:
-                    return None if s.padding else (s.request, s.first_position + row - s.first_row)
+                    return (s.request, s.first_position + row - s.first_row) if counts(s, row - s.first_row) else None
             return None
         spans = [s for s in spans if s.n_tokens]
         if record.kept is None and record.n_rows < len(spans):
             spans = [s for s in spans if not s.padding]
-        if row >= len(spans) or spans[row].padding:
+        if row >= len(spans) or not counts(spans[row], spans[row].n_tokens - 1):
             return None
         return spans[row].request, spans[row].first_position + spans[row].n_tokens - 1
 
@@ -372,4 +407,91 @@ class Run:
                 if owner:
                     rows = out.setdefault((owner[0], self.key(r.site, r.layer)), {})
                     rows[owner[1]] = r.data[row * width:(row + 1) * width]
+        return out
+
+
+class Ranks:
+    """8.1: the runs of one command, each of another rank, as one; of those whose steps all ranks say alike."""
+
+    def __init__(self, folders):
+        self.runs = sorted(map(Run, folders), key=lambda run: self.ranks(run)[::2])
+        expect(len({run.manifest["job"] for run in self.runs}) == 1, "one job")
+        self.dictionary = self.runs[0].dictionary
+
+    @staticmethod
+    def ranks(run):
+        return run.steps[min(run.steps)].ranks
+
+    def number(self, run, record):
+        """Which step a record is of: its data rank, the engine's number, and the how many-eth of that number."""
+        step = run.steps[record.step]
+        alike = sorted(s.sequence for s in run.steps.values() if s.step == step.step)
+        return step.ranks[4], step.step, alike.index(record.step)
+
+    def parts(self):
+        """{key: [(rank on the axis, run, record)]} of records that are one"""
+        out = {}
+        for run in self.runs:
+            for r in run.records:
+                site = run.dictionary["sites"][r.site]
+                shard = site.get("shard") or {}
+                ranks = run.steps[r.step].ranks
+                axis = AXES.index(shard["over"]) if shard else None
+                pipeline = None if axis == 1 else ranks[2]
+                key = (self.number(run, r), pipeline, site["name"], r.layer, r.occurrence)
+                out.setdefault(key, []).append((ranks[2 * axis] if shard else 0, run, r))
+        return out
+
+    def joined(self, shard, parts):
+        """Bytes of the joined record; None where a part is missing"""
+        first = parts[0][2]
+        if not shard:
+            expect(all(r.data == first.data for _, _, r in parts), "ranks that have all of it differ")
+            return first.data
+        size = max(parts[0][1].steps[first.step].ranks[2 * AXES.index(shard["over"]) + 1], 1)
+        if [rank for rank, _, _ in parts] != list(range(size)):
+            return None
+        if shard.get("sum"):
+            expect(first.dtype in (1, 4), "this reader adds f32 and f64")
+            code = "f" if first.dtype == 1 else "d"
+            n = len(first.data) // struct.calcsize(code)
+            sums = [0.0] * n
+            for _, _, r in parts:
+                sums = [a + b for a, b in zip(sums, struct.unpack(f"<{n}{code}", r.data))]
+            return struct.pack(f"<{n}{code}", *sums)
+        inner = DTYPE_BYTES[first.dtype]
+        for d in first.dims[shard["dim"] + 1:]:
+            inner *= d
+        outer, data = 1, b""
+        for d in first.dims[:shard["dim"]]:
+            outer *= d
+        for i in range(outer):
+            for _, _, r in parts:
+                n = r.dims[shard["dim"]] * inner
+                data += r.data[i * n:(i + 1) * n]
+        return data
+
+    def tensors(self):
+        """As Run.tensors(): {(request, SITE.LAYER): {position: bytes}}"""
+        out, accepted = {}, {}
+        for run in self.runs:  # what any rank says of a step's rows counts
+            for (sequence, span), rows in run.accepted.items():
+                step = run.steps[sequence]
+                accepted[step.ranks[4], step.step, span] = rows
+        for run in self.runs:
+            for sequence, step in run.steps.items():
+                for span in range(len(step.spans)):
+                    if (step.ranks[4], step.step, span) in accepted:
+                        run.accepted[sequence, span] = accepted[step.ranks[4], step.step, span]
+        for parts in sorted(self.parts().values(), key=lambda parts: parts[0][2].order):
+            parts.sort(key=lambda part: part[0])
+            run, r = parts[0][1:]
+            shard = run.dictionary["sites"][r.site].get("shard")
+            data = self.joined(shard, parts)
+            width = len(data) // r.n_rows if data else 0
+            for row in range(r.n_rows) if data else ():
+                owner = run.owner(r, row if r.kept is None else r.kept[row])
+                if owner:
+                    rows = out.setdefault((owner[0], run.key(r.site, r.layer)), {})
+                    rows[owner[1]] = data[row * width:(row + 1) * width]
         return out

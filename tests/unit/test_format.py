@@ -13,9 +13,9 @@ from harness import BUILD, DMI_DUMP
 
 format_reader = pytest.importorskip("format_reader", reason="needs the packages of tools/setup/python.txt",
                                     exc_type=ImportError)
-MAKE_RUN = BUILD / "tests" / "unit" / "make_run"
+MAKE_RUN, MAKE_ODD_RUN = (BUILD / "tests" / "unit" / name for name in ("make_run", "make_odd_run"))
 GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden"
-pytestmark = pytest.mark.built(DMI_DUMP, MAKE_RUN)
+pytestmark = pytest.mark.built(DMI_DUMP, MAKE_RUN, MAKE_ODD_RUN)
 
 
 def exported(run, path):
@@ -73,6 +73,30 @@ def test_the_golden_run_has_what_is_rare():
     assert special[0].kept == [11, 3, 4, 0, 7, 1] and special[0].dims == (2, 3, 4)
     assert run.steps[special[0].step].spans[0].n_prompt == 40
     assert set(run.tensors()[b"c", "bf16.0"]) == {11, 3, 4, 0, 7, 1}
+
+
+def wanted(tensors):
+    return {f"{request.decode()}/{name}": b"".join(rows[p] for p in sorted(rows)) for (request, name), rows in tensors.items()}
+
+
+def test_the_golden_ranks_are_joined_by_the_page(check, tmp_path):
+    ranks = format_reader.Ranks(sorted((GOLDEN / "v2/ranks").iterdir()))
+    first = ranks.runs[0]
+    check([len(first.accepted), [(r, reason) for r, reason, _ in first.ends]] == [2, [(b"a", 1)]], "outcomes", first.ends)
+    want = wanted(ranks.tensors())
+    got = exported(GOLDEN / "v2/ranks", tmp_path / "x.safetensors")
+    check(got == want and len(want) == 12, "tensors are what dmi-dump exports of the folder",
+          [k for k in {**want, **got} if got.get(k) != want.get(k)])
+    positions = sorted(ranks.tensors()[b"a", "q.0"])
+    check(positions == [0, 1, 2, 3, 4], "rejected rows are in no tensor", positions)
+
+
+def test_outcomes_by_the_page(check, tmp_path):
+    subprocess.run([MAKE_ODD_RUN, tmp_path / "out", "drafts"], check=True, stdout=subprocess.DEVNULL)
+    run = format_reader.Run(next((tmp_path / "out").iterdir()))
+    check(wanted(run.tensors()) == exported(tmp_path / "out", tmp_path / "x.safetensors"), "drafts and preemption",
+          wanted(run.tensors()))
+    check([(r, reason) for r, reason, _ in run.ends] == [(b"a", 2), (b"c", 3), (b"never", 3)], "ends", run.ends)
 
 
 @pytest.mark.parametrize("folder, text", [("v1/valid", "has format version 1; this program reads version 2"),

@@ -244,6 +244,22 @@ static const struct {
     { DIMS("[{row: true, count: 1}, {count: 1}, {count: 1}, {count: 1}, {count: 1}]"),
       "7:9",
       { "found 5 entries; expected at most 4" } },
+/* --- shard */
+#define SHARD(text) DIMS("[{row: true, count: 4}, {count: 2}]\n  shard: " text)
+    { GOOD "  shard: {dim: 1, of: tp}\n",
+      "8:16",
+      { "found a site with rows alone", "rows are not joined" } },
+    { SHARD("{dim: 0, of: tp}"), "8:16", { "found \"0\"; expected an integer from 1 to 1" } },
+    { SHARD("{dim: 2, of: tp}"), "8:16", { "found \"2\"; expected an integer from 1 to 1" } },
+    { SHARD("{dim: 1}"), "8:10", { "found neither \"dim: N, of: AXIS\" nor \"sum: AXIS\"" } },
+    { SHARD("{of: tp}"), "8:10", { "expected one of the two" } },
+    { SHARD("{}"), "8:10", { "expected one of the two" } },
+    { SHARD("{dim: 1, of: tpp}"), "8:23", { "one of tp, pp, dp, ep", "did you mean \"tp\"?" } },
+    { SHARD("{sum: t}"), "8:16", { "one of tp, pp, dp, ep" } },
+    { SHARD("{dim: 1, of: tp, sum: tp}"), "8:32", { "found \"sum\" beside \"dim\"" } },
+    { SHARD("{sum: tp, of: tp}"), "8:10", { "expected one of the two" } },
+    { SHARD("{dims: 1, of: tp}"), "8:11", { "did you mean \"dim\"?" } },
+    { SHARD("tp"), "8:10", { "found \"tp\"" } },
     /* --- absent */
     { GOOD "absent: {a: b}\n", "8:9", { "a list of {name: NAME, why: TEXT}" } },
     { GOOD "absent: [{name: a}]\n", "8:10", { "no \"why\"" } },
@@ -753,6 +769,25 @@ START_TEST(numbers_do_not_depend_on_the_locale)
 }
 END_TEST
 
+START_TEST(a_shard_says_how_ranks_have_parts)
+{
+    struct spec_errors errors;
+    struct spec *spec;
+    ck_assert_int_eq(parse(SHARD("{of: ep, dim: 1}\n"), &errors, &spec), 0);
+    const struct dmi_site *site = &spec->sites[0].about;
+    ck_assert(site->shard == DMI_SHARD_DIM && site->shard_dim == 1 &&
+              site->shard_axis == DMI_AXIS_EP);
+    spec_free(spec);
+    ck_assert_int_eq(parse(GOOD "  shard: {sum: pp}\n", &errors, &spec), 0);
+    site = &spec->sites[0].about;
+    ck_assert(site->shard == DMI_SHARD_SUM && site->shard_axis == DMI_AXIS_PP);
+    spec_free(spec);
+    ck_assert_int_eq(parse(GOOD, &errors, &spec), 0);
+    ck_assert(spec->sites[0].about.shard == DMI_SHARD_NONE);
+    spec_free(spec);
+}
+END_TEST
+
 START_TEST(hostile_text_reaches_messages_defused)
 {
     struct spec_errors errors;
@@ -786,6 +821,7 @@ int main(void)
     tcase_add_test(tc, file_is_read_and_named_in_messages);
     tcase_add_test(tc, what_is_no_file_neither_blocks_nor_is_read);
     tcase_add_test(tc, numbers_do_not_depend_on_the_locale);
+    tcase_add_test(tc, a_shard_says_how_ranks_have_parts);
     tcase_add_test(tc, hostile_text_reaches_messages_defused);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
