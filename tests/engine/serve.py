@@ -8,6 +8,7 @@ import sys
 
 from serve.engine import Engine
 from serve.model import Part
+from serve.ranks import part_of, start_all
 
 BUILD = pathlib.Path(os.environ.get("DMI_TEST_BUILD", pathlib.Path(__file__).resolve().parents[2] / "build" / "meson"))
 
@@ -45,9 +46,11 @@ def arguments():
 
 def main():
     opt = arguments()
-    if opt.ranks * opt.stages > 1:
-        raise SystemExit("serve.py: --ranks and --stages are not there yet")
-    Engine(opt, Part(), None).run()
+    if opt.speculate and opt.stages > 1:
+        raise SystemExit("serve.py: --speculate needs the model's first layers and its head in one stage")
+    if opt.rank is None and opt.ranks * opt.stages > 1:
+        return start_all(opt)
+    Engine(opt, Part() if opt.rank is None else part_of(opt), opt.group).run()
     return 0
 
 

@@ -7,10 +7,15 @@ by segments.py, and by `dmi-dump export`. Comparisons return complaints, so that
 import json
 import re
 import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
 
 import harness
 from harness import BUILD, DMI_DUMP, DMI_RUN, ROOT
 from segments import read_run
+from serve.dtypes import from_bf16
 from serve.dump import DumpReader, array_of, key_of
 
 SPEC = ROOT / "specs" / "engine-smollm2.yaml"
@@ -43,8 +48,8 @@ def spec_text(dtype, leave_out=()):
 class Served:
     """What a run left: results, a line a step in trace, its dump, and the runs that the library wrote."""
 
-    def __init__(self, folder, result):
-        self.folder, self.out, self.stderr = folder, folder / "run", result.stderr
+    def __init__(self, folder, result, out="run"):
+        self.folder, self.out, self.stderr = folder, folder / out, result.stderr
         self.results = [json.loads(line) for line in (folder / "results").read_text().splitlines()]
         self.trace = [json.loads(line) for line in (folder / "trace").read_text().splitlines()]
 
@@ -56,8 +61,8 @@ class Served:
     def sampled(self):
         return {r["id"]: r["sampled"] for r in self.results}
 
-    def dump(self, sites=None):
-        return DumpReader(self.folder / "dump", sites)
+    def dump(self, sites=None, part=None):
+        return DumpReader(self.folder / "dump", sites, part)
 
     @property
     def run(self):
@@ -70,22 +75,41 @@ class Server:
     def __init__(self, folder, layers=2):
         self.folder, self.layers = folder, layers
 
-    def serve(self, name, requests, *options, dtype="float32", layers=None, dump=False, spec=None, defines=(), **env):
-        """@spec: the text of a HookSpec to run under; the engine then tells its steps. @defines: NAME=VALUE of its vars."""
-        folder = self.folder / name
+    def command(self, folder, requests, options, dtype, layers, dump, spec):
+        """The program with its options, its files in a new folder."""
         folder.mkdir()
         (folder / "requests").write_text(json.dumps({"requests": requests}))
-        layers = layers or self.layers
-        command = [sys.executable, PROGRAM, "--requests", folder / "requests", "--dtype", dtype, "--layers", layers, "--check",
-                   "--out", folder / "results", "--trace", folder / "trace", *options]
+        command = [sys.executable, PROGRAM, "--requests", folder / "requests", "--dtype", dtype, "--layers", layers or self.layers,
+                   "--check", "--out", folder / "results", "--trace", folder / "trace", *options]
         if dump:
             command += ["--dump", folder / "dump"]
         if spec:
             (folder / "spec.yaml").write_text(spec)
+            command += ["--steps"]
+        return command
+
+    @staticmethod
+    def run(command, folder, spec, out, defines=(), **env):
+        if spec:
             more = [word for define in defines for word in ("-D", define)]
-            command = [DMI_RUN, "--spec", folder / "spec.yaml", "--out", folder / "run", *more, "--", *command, "--steps"]
-        result = harness.run(command, env=harness.environment(DMI_TEST_BUILD=BUILD, **env), timeout=1800)
-        return Served(folder, result)
+            command = [DMI_RUN, "--spec", folder / "spec.yaml", "--out", out, *more, "--", *command]
+        return harness.run(command, env=harness.environment(DMI_TEST_BUILD=BUILD, **env), timeout=1800)
+
+    def serve(self, name, requests, *options, dtype="float32", layers=None, dump=False, spec=None, **env):
+        """@spec: the text of a HookSpec to run under; the engine then says what its steps are."""
+        folder = self.folder / name
+        command = self.command(folder, requests, options, dtype, layers, dump, spec)
+        return Served(folder, self.run(command, folder, spec, folder / "run", **env))
+
+    def serve_parts(self, name, requests, *options, defines, dtype="float32", layers=None, spec=None, **env):
+        """The same with a process for each part of the model, started one by one: each has variables of the spec (@defines, a list
+        of lists) and an --out folder of its own. Returns a Served for each; what they say of tokens is the same."""
+        folder = self.folder / name
+        command = self.command(folder, requests, options, dtype, layers, False, spec)
+        with tempfile.TemporaryDirectory(prefix="serve-") as group, ThreadPoolExecutor(len(defines)) as pool:
+            running = [pool.submit(self.run, [*command, "--rank", i, "--group", group], folder, spec, folder / f"run-{i}", more, **env)
+                       for i, more in enumerate(defines)]
+            return [Served(folder, future.result(), f"run-{i}") for i, future in enumerate(running)]
 
 
 # ---- comparisons
@@ -116,19 +140,19 @@ def record_complaints(run, dump, padding=True):
 
     Superseded computations are compared as well, and rows of nobody unless @padding is false.
     """
-    records, _ = read_run(run)
+    records, steps = read_run(run)
     names, n, wrong, seen = site_names(run), 0, [], set()
     for record in records:
-        key = key_of(names[record.site], None if record.layer < 0 else record.layer)
-        where = f"{key} of step {record.step}"
-        tensor = dump.steps_of.get((record.step, key))
-        if tensor is None or (record.step, key) in seen:
+        step, key = steps[record.step][0], key_of(names[record.site], None if record.layer < 0 else record.layer)
+        where = f"{key} of step {step}"
+        tensor = dump.steps_of.get((step, key))
+        if tensor is None or (step, key) in seen:
             wrong.append(f"{where}: a record too many")
             continue
-        seen.add((record.step, key))
+        seen.add((step, key))
         width = tensor[0].nbytes if len(tensor) else 0
         rows = [record.data[i * width:(i + 1) * width] for i in range(record.dims[0])]
-        owned = len(tensor) if padding else dump.owned[record.step, key]
+        owned = len(tensor) if padding else dump.owned[step, key]
         if len(rows) != len(tensor):
             wrong.append(f"{where}: {len(rows)} rows, {len(tensor)} were computed")
         differ = [i for i in range(min(owned, len(rows))) if rows[i] != tensor[i].tobytes()]
@@ -169,3 +193,29 @@ def export_complaints(exported, dump):
         elif rows.reshape(len(rows), -1).tobytes() != want.tobytes():
             wrong.append(f"{key} differs")
     return n, wrong
+
+
+# ---- several processes
+
+SIDE_BY_SIDE = {"q", "k", "v", "q_rot", "k_rot", "z", "mlp_post", "final_logits"}  # each rank has columns of its own
+PARTIAL = {"attn_out", "mlp_out"}                                                 # each rank has a part of the sum
+
+
+def joined(dumps, n_ranks):
+    """{(request, site with layer): (positions, float32 [rows, width])} of a model whose processes, stage by stage, left @dumps."""
+    found = {}
+    for stage in range(0, len(dumps), n_ranks):
+        parts = [{key: (positions, from_bf16(rows) if dump.dtypes[key[1]] == "BF16" else rows)
+                  for key, (positions, rows) in dump.tensors().items()} for dump in dumps[stage:stage + n_ranks]]
+        for key, (positions, rows) in parts[0].items():
+            every, site = [part[key][1] for part in parts], key[1].split(".")[0]
+            found[key] = positions, (np.concatenate(every, axis=1) if site in SIDE_BY_SIDE else sum(every) if site in PARTIAL else rows)
+    return found
+
+
+# ---- fingerprints
+
+def fingerprint(rows):
+    """[(request's number, position)] of rows that `--fingerprint` made: digits of 128, the lower one first."""
+    digits = rows[:, :4].astype(np.int64)
+    return [(int(a + 128 * b), int(c + 128 * d)) for a, b, c, d in digits]

@@ -7,9 +7,13 @@
              preempted, from the prefix cache, with drafts, and under random schedules
   captured   under the library with specs/engine-smollm2.yaml: outputs stay the same, nothing is dropped, records equal the
              engine's own dump in bits, superseded computations and padding included, at the right requests and positions
+  parts      tensor-parallel ranks (even, uneven) and pipeline stages: joined within 1e-5 of one process, captured by each
+  marks      captured rows that say themselves for whom they were computed
 
 --long takes all requests and more seeds. The scheduler by itself is test_serve_scheduler.py's.
 """
+import json
+
 import pytest
 
 import harness
@@ -153,6 +157,24 @@ def test_random_schedules(check, server, plain, long):
         check(sum(r["preemptions"] for r in served.results) > 0, f"seed {seed}: requests were preempted")
 
 
+def test_schedule_file(check, server, plain, tmp_path):
+    """What a file says happens, and nothing else changes."""
+    (tmp_path / "schedule").write_text(json.dumps({
+        "arrivals": {"one": 4},
+        "steps": {"1": {"order": ["chat-code", "france"]}, "3": {"preempt": ["france"], "abort": ["count"]}, "4": {"chunk": 2}}}))
+    served = server.serve("file", serving.some(*MIXED, tokens=10), "--schedule", tmp_path / "schedule", "--no-prefix-cache")
+    ids = [[item["request"] for item in step["items"]] for step in served.trace]
+    check(min(i for i, of_step in enumerate(ids) if "one" in of_step) == 4, "a request arrives at its step", ids)
+    check(ids[1][:2] == ["chat-code", "france"], "rows have the order asked for", ids[1])
+    check([s["preempted"] for s in served.trace if s["preempted"]] == [["france"]] and served.trace[3]["aborted"] == ["count"],
+          "who is preempted, and who aborted", served.trace[3])
+    check([i["n"] for i in served.trace[4]["items"] if i["request"] == "france"] == [2], "a chunk is as small as asked for", served.trace[4])
+    whole = {name: tokens for name, tokens in plain[True].sampled.items() if name != "count"}
+    check({name: tokens for name, tokens in served.sampled.items() if name != "count"} == whole, "tokens are the same")
+    check({r["id"]: r["reason"] for r in served.results} == {name: "aborted" if name == "count" else "length" for name in MIXED},
+          "reasons are given")
+
+
 # ---- captured
 
 CAPTURED = {
@@ -160,31 +182,83 @@ CAPTURED = {
     "graph": ["--mode", "graph", "--chunk", "24"],
     "piecewise": ["--mode", "piecewise"],
     "preempted-graph": SCHEDULES["preempted"],
+    "speculative": ["--speculate", "2", "--draft-layers", "1", "--mode", "graph"],
 }
 
 
-@pytest.mark.parametrize("dtype", ("float32", "bfloat16"))
-@pytest.mark.parametrize("name", CAPTURED)
+@pytest.mark.parametrize("name, dtype", [*((name, "float32") for name in CAPTURED), ("graph", "bfloat16")])
 def test_captured(check, server, name, dtype):
-    if dtype == "bfloat16" and name != "graph":
-        pytest.skip("bfloat16 is captured in graphs alone: the library knows dtypes by their size")
     requests, options = serving.some(*MIXED, tokens=10), CAPTURED[name]
     dumped = server.serve(f"dumped-{name}-{dtype}", requests, *options, dtype=dtype, dump=True)
     served = server.serve(f"captured-{name}-{dtype}", requests, *options, dtype=dtype, spec=serving.spec_text(dtype))
     check(served.results == dumped.results and served.trace == dumped.trace, f"{name} {dtype}: the same tokens in the same steps")
-    check_run(check, f"{name} {dtype}", served, dumped, padding=name != "piecewise")
+    check_run(check, f"{name} {dtype}", served, dumped.dump(), padding=name != "piecewise")
 
 
-def check_run(check, what, served, dumped, padding=True):
-    """The one run of @served lacks nothing, and holds what @dumped has."""
+def check_run(check, what, served, dump, padding=True, complete=True):
+    """The one run of @served lacks nothing, and holds what @dump has."""
     counters = harness.Counters(served.run)
     expected, captured = (sum(tallies, harness.Tally()) for tallies in (counters.expected, counters.captured))
     check(expected == captured and expected.records and counters.state == counters.CLOSED, f"{what}: captured all of {expected}", captured)
     harness.run([DMI_DUMP, "verify", served.run])
     problems = [line for line in served.stderr.splitlines() if line.startswith("dmi:") and "armed" not in line]
-    check(not problems, f"{what}: the library reports no problem", problems[:5])
-    dump = dumped.dump()
+    check(not (complete and problems), f"{what}: the library reports no problem", problems[:5])
     n, wrong = serving.record_complaints(served.run, dump, padding)
     check(not wrong and n, f"{what}: {n} rows of records are the dump's, bit for bit", wrong[:5])
-    n, wrong = serving.export_complaints(serving.exported_rows(served.out, served.folder / "export"), dump)
+    n, wrong = serving.export_complaints(serving.exported_rows(served.out, served.out / "export"), dump)
     check(not wrong and n, f"{what}: {n} exported rows are at the dump's requests and positions", wrong[:5])
+
+
+# ---- several processes
+
+PARTS = {
+    "three ranks": (3, 1, []),
+    "two ranks, uneven": (2, 1, ["--mode", "graph"]),
+    "two stages": (1, 2, ["--mode", "piecewise"]),
+    "two ranks in two stages": (2, 2, []),
+}
+JOINED_BOUND = 1e-5
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_parts(check, server, plain, name):
+    n_ranks, n_stages, options = PARTS[name]
+    n, folder = n_ranks * n_stages, name.replace(" ", "-").replace(",", "")
+    requests, options = serving.some(*MIXED, tokens=10), ["--ranks", n_ranks, "--stages", n_stages, "--no-prefix-cache", *options]
+    dumped = server.serve(f"{folder}-dumped", requests, *options, dump=True)
+    dumps = [dumped.dump(part=i) for i in range(n)]
+    check(dumped.sampled == plain[True].sampled, f"{name}: tokens are those of one process")
+    want, got = plain[True].dump().tensors(), serving.joined(dumps, n_ranks)
+    check(got.keys() == want.keys(), f"{name}: all sites of all layers are somewhere", sorted(want.keys() ^ got.keys())[:5])
+    worst = max((np.linalg.norm(got[key][1] - want[key][1]) / np.linalg.norm(want[key][1]), key) for key in want if key[1] != "token_ids")
+    check(worst[0] <= JOINED_BOUND, f"{name}: {len(want)} joined tensors are within {JOINED_BOUND}", worst)
+    defines = [[] if i < n_ranks else ["first_layer=1", "first_sum=1"] for i in range(n)]
+    parts = server.serve_parts(f"{folder}-captured", requests, *options, defines=defines, spec=serving.spec_text("float32"))
+    check(parts[0].results == dumped.results, f"{name}: captured, the tokens are the same")
+    for i, part in enumerate(parts):
+        only_stage = n_stages > 1  # a stage lacks sites of the others, and the library says so
+        check_run(check, f"{name}, process {i}", part, dumps[i], padding="piecewise" not in options, complete=not only_stage)
+
+
+# ---- fingerprints
+
+MARKED = ["embed", "resid_pre.1", "ln1.1", "q", "k.0", "v.1", "q_rot", "k_rot.1", "z.0", "attn_out", "resid_mid.1", "ln2", "mlp_post.1",
+          "mlp_out.0", "resid_final", "final_ln", "final_logits"]
+
+
+@pytest.mark.parametrize("site", MARKED)
+def test_fingerprints(check, server, long, site):
+    if not long and site not in ("q", "resid_mid.1", "final_logits"):
+        pytest.skip("only with --long: every site has a run of its own")
+    requests = serving.some(*MIXED, tokens=6)
+    served = server.serve(f"mark-{site}", requests, "--mode", "graph", "--chunk", "24", "--blocks", "12", "--fingerprint", site,
+                          dtype="bfloat16" if site == "q" else "float32", spec=serving.spec_text("bfloat16" if site == "q" else "float32"))
+    numbers = {request["id"]: i for i, request in enumerate(requests, 1)}
+    n, wrong = 0, []
+    for (request, key), (positions, rows) in serving.exported_rows(served.out, served.folder / "export").items():
+        if key == site or key.split(".")[0] == site:
+            n += len(positions)
+            rows = rows if rows.dtype == np.float32 else from_bf16(rows)
+            told = serving.fingerprint(rows)
+            wrong += [f"{request} {key} at {p}: made for {mark}" for p, mark in zip(positions, told) if mark != (numbers[request], p)]
+    check(n > 30 and not wrong, f"{site}: {n} captured rows hold the request and position that they are exported as", wrong[:5])

@@ -6,6 +6,8 @@ import numpy as np
 
 from .blocks import PADDING
 
+BEST = np.dtype([("value", np.float32), ("at", np.int32)])  # what argmax stores for a row
+
 
 @dataclass
 class Rows:

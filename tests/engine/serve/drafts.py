@@ -9,7 +9,7 @@ from .batch import Rows
 
 class Drafter:
     def __init__(self, runner, block_size, max_rows, merge):
-        """@merge: likeliest tokens of all ranks' parts of the vocabulary, from this rank's."""
+        """@merge: of this rank's likeliest tokens, and how many, those of the whole vocabulary."""
         self.runner, self.block_size, self.max_rows, self.merge = runner, block_size, max_rows, merge
 
     def propose(self, plan):
@@ -43,4 +43,4 @@ class Drafter:
     def run(self, rows):
         n, replayed = self.runner.padded(rows, len(rows.last) == rows.n)
         self.runner.run(rows, n, replayed)
-        return self.merge(self.runner.sampled(len(rows.last)))
+        return self.merge(self.runner.sampled(len(rows.last)), len(rows.last))

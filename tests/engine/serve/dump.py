@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """--dump: every tensor of every step, written by plain synchronous copies, and the reader of what was written.
 
-A file a step, step-NNNNNN.safetensors: `SITE.LAYER` or `SITE` -> [rows, width] in the engine's dtype, padding rows included, and in
+A file a step, step-NNNNNN.safetensors (of several processes step-NNNNNN-PROCESS.safetensors): `SITE.LAYER` or `SITE` -> [rows, width] in the engine's dtype, padding rows included, and in
 the file's metadata the owners of its rows. Nothing here knows of DMI.
 """
 import json
@@ -73,10 +73,10 @@ class DumpReader:
     dtypes    {site with layer: "F32", "BF16" or "I32"}
     """
 
-    def __init__(self, folder, sites=None):
-        """@sites: keys like "q.0" to read; None: all."""
+    def __init__(self, folder, sites=None, part=None):
+        """@sites: keys like "q.0" to read; None: all. @part: which process's, where there are several."""
         self.rows, self.steps_of, self.owned, self.dtypes = {}, {}, {}, {}
-        for path in sorted(pathlib.Path(folder).glob("step-*.safetensors")):
+        for path in sorted(pathlib.Path(folder).glob("step-*.safetensors" if part is None else f"step-*-{part}.safetensors")):
             self.read(path, sites)
 
     def read(self, path, sites):

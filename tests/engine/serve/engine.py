@@ -37,6 +37,7 @@ class Engine:
         whole = Shape.of(gguf)
         whole = dataclasses.replace(whole, layers=min(opt.layers or whole.layers, whole.layers))
         self.shape = shape_of_part(whole, part)
+        self.first_tokens = [dataclasses.replace(part, rank=i).share(whole, whole.vocabulary)[0] for i in range(part.ranks)]
         self.stop = frozenset([gguf.values["tokenizer.ggml.eos_token_id"]])
         weights = Weights(self.device, gguf, whole, part, self.dtype, POSITIONS)
         layout = Layout(MAX_ROWS, max(opt.batch, 1), POSITIONS // BLOCK)
@@ -130,11 +131,9 @@ class Engine:
         if self.opt.check:
             self.scheduler.check()
 
-    def merged(self, best, n=None):
+    def merged(self, best, n):
         """The likeliest tokens over all ranks' parts of the vocabulary, known to every process."""
-        if self.ranks is None:
-            return best["at"].tolist()
-        return self.ranks.tokens(best, len(best) if n is None else n)
+        return best["at"].tolist() if self.ranks is None else self.ranks.tokens(best, n, self.first_tokens)
 
     # ---- results
 

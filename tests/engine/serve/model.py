@@ -96,7 +96,7 @@ def turns(shape, n_positions):
 
 
 class Weights:
-    """Addresses of a part's weights in device memory; norms and matrices in @dtype."""
+    """Addresses of a part's weights in device memory, in @dtype: embedding of the first stage, last norm and head of the last."""
 
     def __init__(self, device, gguf, shape, part, dtype, n_positions):
         self.device, self.gguf, self.dtype, self.shape = device, gguf, dtype, shape
@@ -105,10 +105,11 @@ class Weights:
         self.layers = [self.layer(i, shape, kv, m0, m1) for i in range(first, last)]
         self.turns = device.upload(turns(shape, n_positions))
         embedding = gguf.tensor("token_embd.weight")
-        self.embedding = self.put(embedding)
-        self.final_norm = self.put(gguf.tensor("output_norm.weight"))
-        v0, v1 = part.share(shape, shape.vocabulary)
-        self.head = self.put(panels(embedding[v0:v1]))
+        if part.is_first:
+            self.embedding = self.put(embedding)
+        if part.is_last:
+            v0, v1 = part.share(shape, shape.vocabulary)
+            self.final_norm, self.head = self.put(gguf.tensor("output_norm.weight")), self.put(panels(embedding[v0:v1]))
         device.wait()
 
     def put(self, array):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from .temporaries import Temporaries
 from .device import Launch, Mark
 
-LANES, SLOT_BYTES = 32, 8  # threads of a block that reduces; what argmax stores for a row
+LANES = 32  # threads of a block that reduces
 NO_MARK = Mark(None, 0, 0)
 
 

@@ -2,12 +2,11 @@
 """Runs forwards on the device: launch by launch, as one graph, or as graphs between eager attention."""
 import numpy as np
 
-from .batch import Rows
-from .program import SLOT_BYTES, Builder
+from .batch import BEST, Rows
+from .program import Builder
 
 GRAPH_BUCKETS = (1, 2, 4, 8, 16)
 TOKEN_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
-BEST = np.dtype([("value", np.float32), ("at", np.int32)])
 
 
 def bucket(n, buckets):
@@ -25,7 +24,7 @@ class Model:
         self.layout, self.block_size, self.n_positions = layout, block_size, n_positions
         self.prefix, self.first_layer, self.fingerprint = prefix, first_layer, fingerprint
         self.inputs = device.alloc(4 * layout.n)
-        self.best = device.alloc(SLOT_BYTES * layout.max_rows)
+        self.best = device.alloc(BEST.itemsize * layout.max_rows)
         n_bytes = n_slots * shape.kv_width * dtype.size
         self.caches = [(device.alloc(n_bytes), device.alloc(n_bytes)) for _ in range(shape.layers)]
         self.temporaries = None

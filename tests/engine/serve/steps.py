@@ -45,14 +45,14 @@ class Steps(Silent):
             raise SystemExit(f"dmi_step_begin() answered {status}")
 
     def spans(self, item, row):
-        """What was decided before, then drafts that may be rejected."""
+        """Tokens that are the request's, then drafts that may be rejected: a span each, as each has logits of its own."""
         phase = self.dmi.Phase.DECODE if item.is_decode else self.dmi.Phase.PREFILL
         request = item.request
         common = {"n_prompt": request.n_prompt, "tags": f'{{"preemptions": {request.preemptions}}}'}
         yield self.dmi.Span(request.id, item.start, item.n, row, n_cached=item.n_cached, phase=phase,
                             flags=self.dmi.LAST if item.is_last else 0, **common)
-        if item.n_drafts:
-            yield self.dmi.Span(request.id, item.start + item.n, item.n_drafts, row + item.n, phase=self.dmi.Phase.DRAFT, **common)
+        for i in range(item.n, item.n_rows):
+            yield self.dmi.Span(request.id, item.start + i, 1, row + i, phase=self.dmi.Phase.DRAFT, **common)
 
     def verified(self, step, verified):
         for item, accepted in verified:
