@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine: requests in, steps until none is left, results out."""
+import dataclasses
+import json
+import pathlib
+
+from .batch import Layout, Rows
+from .device import Device
+from .drafts import Drafter
+from .dtypes import DTYPES
+from .dump import Dump
+from .gguf import Gguf, packaged_model
+from .model import Shape, Weights, shape_of_part
+from .ranks import join
+from .runner import Model, Runner
+from .schedule import FixedSchedule, RandomSchedule, Schedule
+from .scheduler import Request, Scheduler
+from .steps import Silent, Steps
+
+BLOCK = 16       # tokens of a KV block
+MAX_ROWS = 128   # rows of a step
+POSITIONS = 512  # of a request
+
+
+def parse_site(text):
+    """"q.3" -> ("q", 3); "q" -> ("q", None), all layers."""
+    site, dot, layer = (text or "").partition(".")
+    return (site, int(layer) if dot else None) if site else None
+
+
+class Engine:
+    def __init__(self, opt, part, group):
+        self.opt, self.part, self.ranks = opt, part, join(part, group)
+        self.dtype, gguf = DTYPES[opt.dtype], Gguf(opt.model or packaged_model())
+        self.device = Device()
+        self.load_kernels()
+        whole = Shape.of(gguf)
+        whole = dataclasses.replace(whole, layers=min(opt.layers or whole.layers, whole.layers))
+        self.shape = shape_of_part(whole, part)
+        self.first_tokens = [dataclasses.replace(part, rank=i).share(whole, whole.vocabulary)[0] for i in range(part.ranks)]
+        self.stop = frozenset([gguf.values["tokenizer.ggml.eos_token_id"]])
+        weights = Weights(self.device, gguf, whole, part, self.dtype, POSITIONS)
+        layout = Layout(MAX_ROWS, max(opt.batch, 1), POSITIONS // BLOCK)
+        sizes = {"n_slots": (opt.blocks + 1) * BLOCK, "block_size": BLOCK, "n_positions": POSITIONS}
+        self.runner = Runner(Model(self.device, weights, self.shape, part, self.dtype, layout, first_layer=part.layers(whole.layers)[0],
+                                   fingerprint=parse_site(opt.fingerprint), **sizes), opt.mode, self.ranks)
+        self.runner.warm_up()
+        self.drafter = None
+        if opt.speculate:
+            shape = dataclasses.replace(self.shape, layers=min(opt.draft_layers, self.shape.layers))
+            runner = Runner(Model(self.device, weights, shape, part, self.dtype, layout, prefix="draft_", **sizes), opt.mode, self.ranks)
+            runner.warm_up()
+            self.drafter = Drafter(runner, BLOCK, MAX_ROWS, self.merged)
+        self.dump = Dump(opt.dump, self.dtype, suffix=f"-{part.number}" if part.ranks * part.stages > 1 else "") if opt.dump else None
+        self.steps = Steps(part) if opt.steps else Silent()
+        self.given, self.n_requests = json.loads(pathlib.Path(opt.requests).read_text())["requests"], 0
+        self.scheduler = Scheduler(batch=opt.batch, chunk=opt.chunk, n_blocks=opt.blocks, block_size=BLOCK, max_rows=MAX_ROWS,
+                                   speculate=opt.speculate, share=not opt.no_prefix_cache, schedule=self.make_schedule())
+        self.trace = open(opt.trace, "w", encoding="utf-8") if opt.trace and part.number == 0 else None
+
+    def load_kernels(self):
+        folder = pathlib.Path(self.opt.kernels)
+        for prefix in ["", "draft_"][:2 if self.opt.speculate else 1]:
+            self.device.load(folder / f"{prefix}kernels_{self.dtype.suffix}.fatbin")
+
+    def make_schedule(self):
+        if self.opt.schedule == "random":
+            return RandomSchedule(self.opt.seed, len(self.given), self.opt.steps_max or 100, 2 * self.opt.batch)
+        for request in self.given:
+            self.add(request, request["id"])
+        return FixedSchedule(self.opt.schedule) if self.opt.schedule else Schedule()
+
+    def add(self, given, name, limit=None):
+        forced = given.get("forced_tokens")
+        limit = min(filter(None, (limit, given.get("max_tokens", len(forced) if forced else 16))))
+        self.n_requests += 1
+        request = Request(name, self.n_requests, given["prompt_tokens"], None if forced is None else forced[:limit], limit,
+                          frozenset() if forced or given.get("ignore_stop") else self.stop, given.get("arrival", 0))
+        if request.n_prompt + request.limit + self.opt.speculate > POSITIONS:
+            raise SystemExit(f"request {name} has more than {POSITIONS} positions")
+        if hasattr(self, "scheduler"):
+            self.scheduler.add(request)
+        else:
+            self.early = [*getattr(self, "early", []), request]
+
+    # ---- steps
+
+    def run(self):
+        for request in getattr(self, "early", []):
+            self.scheduler.add(request)
+        step, until = 0, self.opt.steps_max
+        while self.scheduler.has_work or (self.opt.schedule == "random" and step < (until or 100)):
+            if until and step >= until:
+                break
+            n_alive = sum(map(len, (self.scheduler.coming, self.scheduler.waiting, self.scheduler.running)))
+            for name, which, limit in self.scheduler.choice.more(step, n_alive):
+                self.add(self.given[which], name, limit)
+            self.step(step)
+            step += 1
+        self.steps.idle()
+        left = [*self.scheduler.running, *self.scheduler.waiting, *self.scheduler.coming]
+        for request in left:
+            self.scheduler.finish(request, "aborted")
+        self.steps.ended([(request, "aborted") for request in left])
+        self.device.wait()
+        if self.part.number == 0:
+            self.write_results()
+
+    def step(self, number):
+        plan = self.scheduler.schedule(number)
+        self.steps.ended([(request, "aborted") for request in plan.aborted])
+        if not plan.items:
+            return
+        if self.drafter:
+            self.drafter.propose(plan)
+        rows = Rows.of(plan, BLOCK)
+        n_padded, replayed = self.runner.padded(rows, len(rows.last) == rows.n)
+        self.steps.begin(plan, n_padded)
+        self.runner.run(rows, n_padded, replayed, self.dump.take if self.dump else None)
+        best = self.merged(self.runner.sampled(len(rows.last)) if self.part.is_last else None, len(rows.last))
+        if self.dump:
+            self.dump.write(plan, rows)
+        self.record(plan, rows, n_padded, replayed)
+        sampled, at = [], 0
+        for item in plan.items:
+            sampled.append(best[at:at + item.n_drafts + 1])
+            at += item.n_drafts + 1
+        verified, ended = self.scheduler.commit(plan, sampled)
+        self.steps.verified(number, verified)
+        self.steps.ended(ended)
+        if self.opt.check:
+            self.scheduler.check()
+
+    def merged(self, best, n):
+        """The likeliest tokens over all ranks' parts of the vocabulary, known to every process."""
+        return best["at"].tolist() if self.ranks is None else self.ranks.tokens(best, n, self.first_tokens)
+
+    # ---- results
+
+    def record(self, plan, rows, n_padded, replayed):
+        if self.trace:
+            line = {"step": plan.step, "rows": rows.n, "padded": n_padded, "replayed": replayed,
+                    "preempted": [r.id for r in plan.preempted], "aborted": [r.id for r in plan.aborted],
+                    "items": [{"request": i.request.id, "start": i.start, "n": i.n, "drafts": i.n_drafts, "cached": i.n_cached}
+                              for i in plan.items]}
+            print(json.dumps(line), file=self.trace, flush=True)
+
+    def write_results(self):
+        with open(self.opt.out, "w", encoding="utf-8") as file:
+            for request in sorted(self.scheduler.finished, key=lambda r: r.number):
+                print(json.dumps({"id": request.id, "tokens": request.made, "sampled": request.sampled, "reason": request.reason,
+                                  "preemptions": request.preemptions}), file=file)

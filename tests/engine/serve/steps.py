@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""--steps: what the engine tells DMI. Without libdmi_preload.so in the process all of it does nothing."""
+import pathlib
+import sys
+
+PYTHON = str(pathlib.Path(__file__).resolve().parents[3] / "python")
+
+
+class Silent:
+    """Says nothing to anybody."""
+
+    def begin(self, plan, n_rows):
+        pass
+
+    def verified(self, step, verified):
+        pass
+
+    def ended(self, ended):
+        pass
+
+    def idle(self):
+        pass
+
+
+class Steps(Silent):
+    def __init__(self, part):
+        if PYTHON not in sys.path:
+            sys.path.insert(0, PYTHON)
+        import dmi
+        self.dmi = dmi
+        self.ranks = ((part.rank, part.ranks), (part.stage, part.stages), (0, 1), (0, 1))
+        # Functions that a version of python/dmi may lack.
+        self.accept, self.request_end = getattr(dmi, "accept", None), getattr(dmi, "request_end", None)
+
+    def begin(self, plan, n_rows):
+        """The rows of the step whose launches come now; rows after the last item's are padding."""
+        spans, row = [], 0
+        for item in plan.items:
+            spans += self.spans(item, row)
+            row += item.n_rows
+        if row < n_rows:
+            spans.append(self.dmi.Span(None, 0, n_rows - row, row, flags=self.dmi.PADDING))
+        status = self.dmi.step_begin(plan.step, spans, n_rows=n_rows, ranks=self.ranks)
+        if status not in (self.dmi.OK, self.dmi.OFF):
+            raise SystemExit(f"dmi_step_begin() answered {status}")
+
+    def spans(self, item, row):
+        """Tokens that are the request's, then drafts that may be rejected: a span each, as each has logits of its own."""
+        phase = self.dmi.Phase.DECODE if item.is_decode else self.dmi.Phase.PREFILL
+        request = item.request
+        common = {"n_prompt": request.n_prompt, "tags": f'{{"preemptions": {request.preemptions}}}'}
+        yield self.dmi.Span(request.id, item.start, item.n, row, n_cached=item.n_cached, phase=phase,
+                            flags=self.dmi.LAST if item.is_last else 0, **common)
+        for i in range(item.n, item.n_rows):
+            yield self.dmi.Span(request.id, item.start + i, 1, row + i, phase=self.dmi.Phase.DRAFT, **common)
+
+    def verified(self, step, verified):
+        for item, accepted in verified:
+            if self.accept:
+                self.accept(item.request.id, step, accepted)
+
+    def ended(self, ended):
+        for request, reason in ended:
+            if self.request_end:
+                self.request_end(request.id, reason)
+
+    def idle(self):
+        self.dmi.step_end()
