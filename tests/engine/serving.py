@@ -135,10 +135,10 @@ def site_names(run):
     return [site["name"] for site in json.loads((run / "manifest.json").read_text())["dictionary"]["sites"]]
 
 
-def record_complaints(run, dump, padding=True):
+def record_complaints(run, dump):
     """(rows compared, complaints): each record is, bit for bit, what the dump has of its step, and none is missing.
 
-    Superseded computations are compared as well, and rows of nobody unless @padding is false.
+    Superseded computations are compared as well; rows of padding, the last ones of a step, are in no record.
     """
     records, steps = read_run(run)
     names, n, wrong, seen = site_names(run), 0, [], set()
@@ -152,9 +152,9 @@ def record_complaints(run, dump, padding=True):
         seen.add((step, key))
         width = tensor[0].nbytes if len(tensor) else 0
         rows = [record.data[i * width:(i + 1) * width] for i in range(record.dims[0])]
-        owned = len(tensor) if padding else dump.owned[step, key]
-        if len(rows) != len(tensor):
-            wrong.append(f"{where}: {len(rows)} rows, {len(tensor)} were computed")
+        owned = dump.owned[step, key]
+        if len(rows) != owned:
+            wrong.append(f"{where}: {len(rows)} rows, {owned} of {len(tensor)} are somebody's")
         differ = [i for i in range(min(owned, len(rows))) if rows[i] != tensor[i].tobytes()]
         if differ:
             wrong.append(f"{where}: rows {differ[:5]} of {owned} differ")

@@ -6,7 +6,7 @@
   schedules  two layers: tokens and every row are the same bits eager, in graphs, piecewise, in batches of 1, 3 and 8, in chunks,
              preempted, from the prefix cache, with drafts, and under random schedules
   captured   under the library with specs/engine-smollm2.yaml: outputs stay the same, nothing is dropped, records equal the
-             engine's own dump in bits, superseded computations and padding included, at the right requests and positions
+             engine's own dump in bits, superseded computations included and padding left out, at the right requests and positions
   parts      tensor-parallel ranks (even, uneven) and pipeline stages: joined within 1e-5 of one process, captured by each
   marks      captured rows that say themselves for whom they were computed
 
@@ -192,10 +192,10 @@ def test_captured(check, server, name, dtype):
     dumped = server.serve(f"dumped-{name}-{dtype}", requests, *options, dtype=dtype, dump=True)
     served = server.serve(f"captured-{name}-{dtype}", requests, *options, dtype=dtype, spec=serving.spec_text(dtype))
     check(served.results == dumped.results and served.trace == dumped.trace, f"{name} {dtype}: the same tokens in the same steps")
-    check_run(check, f"{name} {dtype}", served, dumped.dump(), padding=name != "piecewise")
+    check_run(check, f"{name} {dtype}", served, dumped.dump())
 
 
-def check_run(check, what, served, dump, padding=True, complete=True):
+def check_run(check, what, served, dump, complete=True):
     """The one run of @served lacks nothing, and holds what @dump has."""
     counters = harness.Counters(served.run)
     expected, captured = (sum(tallies, harness.Tally()) for tallies in (counters.expected, counters.captured))
@@ -203,7 +203,7 @@ def check_run(check, what, served, dump, padding=True, complete=True):
     harness.run([DMI_DUMP, "verify", served.run])
     problems = [line for line in served.stderr.splitlines() if line.startswith("dmi:") and "armed" not in line]
     check(not (complete and problems), f"{what}: the library reports no problem", problems[:5])
-    n, wrong = serving.record_complaints(served.run, dump, padding)
+    n, wrong = serving.record_complaints(served.run, dump)
     check(not wrong and n, f"{what}: {n} rows of records are the dump's, bit for bit", wrong[:5])
     n, wrong = serving.export_complaints(serving.exported_rows(served.out, served.out / "export"), dump)
     check(not wrong and n, f"{what}: {n} exported rows are at the dump's requests and positions", wrong[:5])
@@ -237,7 +237,7 @@ def test_parts(check, server, plain, name):
     check(parts[0].results == dumped.results, f"{name}: captured, the tokens are the same")
     for i, part in enumerate(parts):
         only_stage = n_stages > 1  # a stage lacks sites of the others, and the library says so
-        check_run(check, f"{name}, process {i}", part, dumps[i], padding="piecewise" not in options, complete=not only_stage)
+        check_run(check, f"{name}, process {i}", part, dumps[i], complete=not only_stage)
 
 
 # ---- fingerprints

@@ -62,7 +62,7 @@ class Steps(Silent):
     def ended(self, ended):
         for request, reason in ended:
             if self.request_end:
-                self.request_end(request.id, reason)
+                self.request_end(request.id, self.dmi.End[reason.upper()])
 
     def idle(self):
         self.dmi.step_end()
