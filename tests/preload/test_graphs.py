@@ -98,6 +98,10 @@ def test_clones_of_many_execs(bench, scenario, by, reduced):
     bench.check(n > 4 * 40 if reduced else n < 10, "more than 40 clones are reduced, where any is", n)
 
 
+def test_clones_are_reduced_while_others_launch(scenario):
+    scenario("at_once", ANY, [filled(seed, 64) for seed in [*range(110)] * 4])
+
+
 def test_what_an_exec_keeps(bench):
     """Of 40 kernels with 4 copies, once their graph has ended: neither its nodes nor a share of other execs' time."""
     if not EXECS.exists():
