@@ -295,8 +295,10 @@ void exec_destroyed(struct exec *x)
 static void forget_if_of(const void *handle, void *value, void *context)
 {
     struct exec *x = value;
-    if (x->plan.context != context)
+    if (x->plan.context != context) {
+        graph_plan_forget_context(&x->plan, context);
         return;
+    }
     handles_set(&execs, handle, NULL);
     exec_unnamed(x);
     x->plan.clone = NULL; /* graphs outlive contexts no better than their kernels do: leave it be */

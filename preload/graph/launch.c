@@ -46,14 +46,15 @@ static void switch_on(struct exec *x)
 
 /* ------------------------------------------------------------------------- a launch */
 
-/* The next occurrences of the kernel's sites. Under the lock of its context. */
+/* The next occurrences of the kernel's sites, if it has a context. Under the lock of that. */
 static void count_kernel(struct exec *x, const struct graph_kernel *kernel)
 {
-    if (kernel->enabled && kernel->func != &func_unmatched)
+    bool counts = kernel->enabled && kernel->context;
+    if (counts && kernel->func != &func_unmatched)
         forward_advance(kernel->context, kernel->func->match.kind);
     for (EACH_COPY(&x->plan, kernel, k)) {
         struct admission *item = &x->scratch.items[k];
-        if (kernel->enabled && !x->plan.copies[k].dead)
+        if (counts && !x->plan.copies[k].dead)
             admission_count(kernel->context, x->plan.copies[k].site, item);
         else
             item->state = ADMISSION_NONE;
@@ -67,10 +68,11 @@ static void count_occurrences(struct exec *x)
     bool others = false;
     pthread_mutex_lock(&c->lock);
     for (uint32_t i = 0; i < x->plan.n_kernels; i++) {
-        if (x->plan.kernels[i].context == c)
-            count_kernel(x, &x->plan.kernels[i]);
+        const struct graph_kernel *kernel = &x->plan.kernels[i];
+        if (kernel->context == c || !kernel->context)
+            count_kernel(x, kernel);
         else
-            others = true; /* or a child graph that was there before there were sites */
+            others = true;
     }
     pthread_mutex_unlock(&c->lock);
     for (uint32_t i = 0; others && i < x->plan.n_kernels; i++) {

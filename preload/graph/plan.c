@@ -358,6 +358,13 @@ int graph_plan_build(struct err *err, struct graph_plan *plan, CUgraph graph, bo
     return r;
 }
 
+void graph_plan_forget_context(struct graph_plan *plan, const struct context *context)
+{
+    for (uint32_t i = 0; i < plan->n_kernels; i++)
+        if (plan->kernels[i].context == context)
+            plan->kernels[i].context = NULL;
+}
+
 void graph_plan_deinit(struct graph_plan *plan)
 {
     if (plan->clone)

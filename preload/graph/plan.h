@@ -50,7 +50,7 @@ struct graph_kernel {
     bool enabled;
     bool ordered;            /* its place among the others is known */
     const struct func *func; /* of a child graph &func_unmatched */
-    struct context *context; /* whose occurrences it counts */
+    struct context *context; /* whose occurrences it counts; NULL: none, or one that is gone */
     uint32_t first_copy;     /* PLAN_NONE: it has none */
 };
 
@@ -119,6 +119,9 @@ bool graph_plan_is_ours(const struct graph_plan *plan, CUgraphNode node);
 
 /* The sites of all its kernels are switched off, and @why is said. */
 void graph_plan_give_up(const struct graph_plan *plan, const char *why);
+
+/* @context is gone, which is not the plan's: its kernels in the graph count nothing any more. */
+void graph_plan_forget_context(struct graph_plan *plan, const struct context *context);
 
 /* The clone and all memory of the plan. */
 void graph_plan_deinit(struct graph_plan *plan);

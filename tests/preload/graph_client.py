@@ -8,6 +8,7 @@ import ctypes
 import hashlib
 import random
 import sys
+import threading
 
 from cuda.bindings import driver as cu
 
@@ -236,6 +237,27 @@ def many(c):
         ok(cu.cuGraphLaunch(exe, c.streams[0]))
 
 
+def at_once(c):
+    """Graphs end in one thread, and their clones are reduced, while another launches execs whose graphs have ended."""
+    context, execs, kept = ok(cu.cuCtxGetCurrent()), [], []
+
+    def come_and_go(n, into):
+        ok(cu.cuCtxSetCurrent(context))
+        for seed in range(n):
+            graph, _ = by_hand(c, [CHAIN[0], ("block", 0, 64, seed), *[CHAIN[2]] * 60])
+            into.append(ok(cu.cuGraphInstantiate(graph, 0)))
+            ok(cu.cuGraphDestroy(graph))
+    come_and_go(110, execs)
+    other = threading.Thread(target=come_and_go, args=(110, kept))
+    other.start()
+    for _ in range(3):
+        for exe in execs:
+            ok(cu.cuGraphLaunch(exe, c.streams[0]))
+    other.join()
+    for exe in kept:
+        ok(cu.cuGraphLaunch(exe, c.streams[0]))
+
+
 def shapes(c):
     """Graphs around a site `block` whose buffer is overwritten at once: a chain, a fork, a join, a programmatic edge."""
     def graph(edges, *names):
@@ -342,7 +364,7 @@ def crowded(c):
         ok(cu.cuGraphLaunch(exe, c.streams[0]))
 
 
-SCENARIOS = {f.__name__: f for f in (reuse, fork_join, two_execs, rows, piecewise, in_flight, update, enable, child, queries, ended, many,
+SCENARIOS = {f.__name__: f for f in (reuse, fork_join, two_execs, rows, piecewise, in_flight, update, enable, child, queries, ended, many, at_once,
                                      shapes,
                                      embedded, switched, updatable, contexts, destroyed, without_rows, crowded)}
 

@@ -123,6 +123,18 @@ def contexts(c):
     c.f["block"] = mine
 
 
+def context_gone(c):
+    """A graph of one context, instantiated where another one is current, and launched when its own is gone."""
+    other = new_context()
+    mine, c.f["block"] = c.f["block"], ok(cu.cuModuleGetFunction(ok(cu.cuModuleLoadData(PTX.encode())), b"block"))
+    graph, _ = by_hand(c, [("block", 2, 64, 1)])
+    ok(cu.cuCtxSetCurrent(c.context))
+    exe = instantiate(graph)
+    ok(cu.cuCtxDestroy(other))
+    c.say("launch", cu.cuGraphLaunch(exe, c.streams[0])[0])
+    c.f["block"] = mine
+
+
 def unseen(c):
     """A node of the graph becomes a site by new parameters, before it is instantiated."""
     graph, nodes = by_hand(c, CHAIN)
@@ -232,7 +244,7 @@ def everything(c):
         way(c)
 
 
-WAYS = {f.__name__: f for f in (plain, users, memory_node, updatable, updatable_site, conditional, many_copies, contexts, unseen, embedded, update,
+WAYS = {f.__name__: f for f in (plain, users, memory_node, updatable, updatable_site, conditional, many_copies, contexts, context_gone, unseen, embedded, update,
                                 update_first, update_unseen, parameters, parameters_first, child, child_first, captured, everything)}
 
 if __name__ == "__main__":

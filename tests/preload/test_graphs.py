@@ -98,6 +98,10 @@ def test_clones_of_many_execs(bench, scenario, by, reduced):
     bench.check(n > 4 * 40 if reduced else n < 10, "more than 40 clones are reduced, where any is", n)
 
 
+def test_clones_are_reduced_while_others_launch(scenario):
+    scenario("at_once", ANY, [filled(seed, 64) for seed in [*range(110)] * 4])
+
+
 def test_what_an_exec_keeps(bench):
     """Of 40 kernels with 4 copies, once their graph has ended: neither its nodes nor a share of other execs' time."""
     if not EXECS.exists():
@@ -105,7 +109,7 @@ def test_what_an_exec_keeps(bench):
     result = bench.run([], spec(site("armed", kernel="^armed$", dims="[{row: true, count: 1}]"), head=ROOM), command=[EXECS, 200, 40, 4])
     if bench.check(result.code == 0, "execs come and go", result.stderr[-600:]):
         kept = re.search(r"instantiated, +an exec: library +(\d+) bytes", result.stdout)
-        bench.check(kept and 500 < int(kept[1]) < 2500, "about 1.9 KB of host memory an exec", result.stdout)
+        bench.check(kept and 500 < int(kept[1]) < 3000, "about 2 KB of host memory an exec", result.stdout)
 
 
 def test_nodes_switched_off(scenario):

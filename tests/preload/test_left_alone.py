@@ -96,6 +96,14 @@ def test_a_site_that_cannot_be_counted_is_switched_off(bench, way, why):
         bench.check(why in problems(run_), "the report says why", problems(run_))
 
 
+def test_a_context_of_its_kernels_is_gone(bench):
+    """A driver that gives an error for the launch gives it with the library too."""
+    result = bench.alike("launch", [], TEXT, command=[sys.executable, CLIENT, "context_gone"], timeout=120, DMI_STANDIN_HANDLES="lenient")
+    if bench.check(result.code == 0 and bool(result.folders), "the program goes on, and a run is written", result.stderr[-600:]):
+        counters = result.run().counters
+        bench.check(counters.captured[0].records == counters.expected[0].records == 2, "what else it launches is captured", counters.captured[0])
+
+
 def test_references_that_clones_share(bench):
     """A release through a clone would end the application's object: its graph stays plain."""
     run_, launches, _ = run(bench, "users", DMI_STANDIN_CLONE_USERS="share")
