@@ -32,8 +32,8 @@ def gathers(body):
     for loop in loops(body):
         loads = {m[1] for x in loop if (m := re.match(r"ld\.global\.(\S+)\s", x))}
         stores = {m[1] for x in loop if (m := re.match(r"st\.global\.(\S+)\s", x))}
-        if loads and loads == stores:
-            found[loads.pop()].append(loop)
+        if len(stores) == 1 and stores <= loads <= stores | {"u32"}:  # a list of rows is u32
+            found[stores.pop()].append(loop)
     return found
 
 
