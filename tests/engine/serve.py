@@ -25,6 +25,7 @@ def arguments():
     add("--seed", type=int, default=1, help="of --schedule random")
     add("--out", required=True, help="a line of JSON a request")
     add("--trace", help="a line of JSON a step")
+    add("--times", metavar="FILE", help="a line a step: seconds from its plan to its tokens")
     add("--dump", metavar="DIR", help="every tensor of every step, by synchronous copies; nothing is replayed then")
     add("--steps", action="store_true", help="tell DMI whose rows a step computes")
     add("--mode", choices=("eager", "graph", "piecewise"), default="eager")

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pathlib
+import time
 
 from .batch import Layout, Rows
 from .device import Device
@@ -56,6 +57,7 @@ class Engine:
         self.given, self.n_requests = json.loads(pathlib.Path(opt.requests).read_text())["requests"], 0
         self.scheduler = Scheduler(batch=opt.batch, chunk=opt.chunk, n_blocks=opt.blocks, block_size=BLOCK, max_rows=MAX_ROWS,
                                    speculate=opt.speculate, share=not opt.no_prefix_cache, schedule=self.make_schedule())
+        self.times = []
         self.trace = open(opt.trace, "w", encoding="utf-8") if opt.trace and part.number == 0 else None
 
     def load_kernels(self):
@@ -95,7 +97,9 @@ class Engine:
             n_alive = sum(map(len, (self.scheduler.coming, self.scheduler.waiting, self.scheduler.running)))
             for name, which, limit in self.scheduler.choice.more(step, n_alive):
                 self.add(self.given[which], name, limit)
+            start = time.perf_counter()
             self.step(step)
+            self.times.append(time.perf_counter() - start)
             step += 1
         self.steps.idle()
         left = [*self.scheduler.running, *self.scheduler.waiting, *self.scheduler.coming]
@@ -105,6 +109,7 @@ class Engine:
         self.device.wait()
         if self.part.number == 0:
             self.write_results()
+            self.write_times()
 
     def step(self, number):
         plan = self.scheduler.schedule(number)
@@ -144,6 +149,10 @@ class Engine:
                     "items": [{"request": i.request.id, "start": i.start, "n": i.n, "drafts": i.n_drafts, "cached": i.n_cached}
                               for i in plan.items]}
             print(json.dumps(line), file=self.trace, flush=True)
+
+    def write_times(self):
+        if self.opt.times:
+            pathlib.Path(self.opt.times).write_text("".join(f"{seconds}\n" for seconds in self.times), encoding="utf-8")
 
     def write_results(self):
         with open(self.opt.out, "w", encoding="utf-8") as file:
