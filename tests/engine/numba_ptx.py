@@ -17,7 +17,7 @@ def complete(linker):
         result = linker.linker.link("ptx")
         linker.close()
     elif [code.code_type for code in linker._object_codes] == ["ptx"]:
-        result = linker._object_codes[0]
+        result = linker.linker = linker._object_codes[0]  # not None: its logs are asked for
         linker._info_log = linker._error_log = ""
     else:
         return machine_code(linker)

@@ -10,7 +10,8 @@
  *     CALL EINTR again    every other call is interrupted, so that whoever asks again is served
  *
  * CALL: pwritev, fdatasync, ftruncate, open (for writing), rename, unlink, or `change`: all of them. Calls from elsewhere
- * than the library go through. Names are those of the library's build: off_t has 64 bits in both. Not for a program in which several threads write at a time: rules are read anew by each call.
+ * than the library go through. Names are those of the library's build: off_t has 64 bits in both. Each call reads the rules anew;
+ * several threads that write at a time would be counted wrongly.
  */
 #include <dlfcn.h>
 #include <errno.h>

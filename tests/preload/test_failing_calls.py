@@ -6,6 +6,7 @@ library: then the program must see the same results and the same outputs. Calls 
 program seeing anything. In both cases every launch of the site is expected and accounted for, or the site is off by name.
 """
 import collections
+import itertools
 
 import pytest
 
@@ -20,6 +21,10 @@ TEXT = spec(site("block", layer="occ"), site("before", when="before"), head="rin
 OUT_OF_MEMORY, UNKNOWN = 2, 999
 # Of each of the program's calls, of each of the library's, and of those that both make: how many occurrences in the quick form.
 QUICK_OWN, QUICK_OTHERS, QUICK_SHARED = 1, 3, 24
+
+
+def codes(long):
+    return (UNKNOWN, OUT_OF_MEMORY) if long else (UNKNOWN,)
 
 
 class Outcome:
@@ -85,7 +90,7 @@ def test_the_programs_own_calls(bench, long):
         seen[name] += 1
         if not long and seen[name] > QUICK_OWN:
             continue
-        for code in (UNKNOWN, OUT_OF_MEMORY) if long else (UNKNOWN,):
+        for code in codes(long):
             without, captured = (Outcome(bench, preload, f"own:{n}:{code}") for preload in (False, True))
             what = f"{name} {seen[name]} fails with {code}"
             bench.check(without.said != clean.said, f"{what}: the program sees it", "")
@@ -106,8 +111,8 @@ def test_the_librarys_calls(bench, long):
                 difference(captured, clean) + unaccounted(captured, False))
     bench.check(captured.result.run().counters.captured[0].records > 10, "the program is captured", captured.result.run().counters.captured)
     for name, count in sorted(captured.others.items()):
-        for n, code in [(n, code) for n in range(1, count + 1) for code in (UNKNOWN, OUT_OF_MEMORY)] if long else [
-                (n, UNKNOWN) for n in spread(range(1, count + 1), QUICK_OTHERS)]:
+        numbers = range(1, count + 1)
+        for n, code in itertools.product(numbers if long else spread(numbers, QUICK_OTHERS), codes(long)):
             with_failure = Outcome(bench, True, f"other.{name}:{n}:{code}")
             what = f"{name} of the library's, call {n} of {count}, fails with {code}"
             bench.check(with_failure.said == clean.said, f"{what}: the program notices nothing", difference(with_failure, clean))
