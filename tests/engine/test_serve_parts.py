@@ -42,7 +42,7 @@ def joined(dumps, n_ranks):
     """{(request, site with layer): (positions, rows)} of the processes' dumps, stage by stage, in the engine's own dtype."""
     found = {}
     for stage in range(0, len(dumps), n_ranks):
-        parts = [dump.tensors() for dump in dumps[stage:stage + n_ranks]]
+        parts, dtypes = [dump.tensors() for dump in dumps[stage:stage + n_ranks]], dumps[stage].dtypes
         for key, (positions, rows) in parts[0].items():
             every, site = [part[key][1] for part in parts], key[1].split(".")[0]
             if site in serving.SIDE_BY_SIDE:
