@@ -256,6 +256,8 @@ static int open_run(struct err *err, const char *path, bool distrust, struct rea
         res = read_structure(err, r);
     for (int again = 0; !res && again < 3 && closed_meanwhile(r); again++)
         res = reader_refresh(err, r);
+    if (!res && r->dir >= 0 && strcmp(r->path, path) && reader_note_alone(r))
+        res = err_set_errno(err, ENOMEM, "cannot open %s", path);
     if (!res)
         *out = steal_ptr(r);
     return res;

@@ -351,6 +351,8 @@ void reader_forget_all(struct reader *reader);
 
 /* As reader_open_index(), of a folder that holds several runs. Return: -ENOTUNIQ: they are not those of ranks. */
 int reader_open_ranks(struct err *err, const char *path, struct reader **out);
+/* Says of the only run in a folder which rank it is, where it has parts of tensors. Return: 0 or -ENOMEM. */
+int reader_note_alone(struct reader *reader);
 int reader_select_ranks(struct err *err, struct reader *reader, const struct reader_query *query);
 int reader_refresh_ranks(struct err *err, struct reader *reader);
 int reader_verify_ranks(struct reader *reader);

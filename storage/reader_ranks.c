@@ -335,6 +335,24 @@ static void note_missing(struct reader *r)
                     n_missing - 8);
 }
 
+int reader_note_alone(struct reader *r)
+{
+    struct reader_rank about = { 0 };
+    uint32_t axis = DMI_AXIS_COUNT;
+    int res = 0;
+    for (size_t s = 0; s < r->n_sites; s++)
+        axis = r->sites[s].shard != DMI_SHARD_NONE ? r->sites[s].shard_axis : axis;
+    if (axis < DMI_AXIS_COUNT)
+        res = take_about(r, &about);
+    if (!res && axis < DMI_AXIS_COUNT && about.ranks[2 * axis + 1] > 1)
+        reader_note(
+            r, false, "ranks", -1, 0,
+            "no run but that of %s rank %d of %d is here: what is divided over the ranks, or "
+            "added, is its part",
+            dmi_axis_name(axis), about.ranks[2 * axis], about.ranks[2 * axis + 1]);
+    return res;
+}
+
 static int join(struct err *err, struct reader *r)
 {
     reader_forget_all(r);

@@ -25,8 +25,8 @@ _running = threading.local()  # .request: of the generate() that runs in this th
 class _Request:
     """What a generate() has announced so far."""
 
-    def __init__(self, name, n_cached):
-        self.name, self.n_cached, self.said = name, n_cached, False
+    def __init__(self, name, n_cached, n_prompt):
+        self.name, self.n_cached, self.n_prompt, self.said = name, n_cached, n_prompt, False
 
 
 def _number(value):
@@ -38,7 +38,8 @@ def _announce(request, tokens, start_pos):
     length = tokens.shape[1]  # in decoding an int; for a chunk of the prompt a bound variable, even if its value is 1
     cached, request.said = (0 if request.said else request.n_cached), True
     phase = dmi.Phase.DECODE if isinstance(length, int) else dmi.Phase.PREFILL
-    dmi.step_begin(next(_steps), [dmi.Span(request.name, _number(start_pos), _number(length), n_cached=cached, phase=phase)])
+    dmi.step_begin(next(_steps), [dmi.Span(request.name, _number(start_pos), _number(length), n_cached=cached, phase=phase,
+                                          n_prompt=request.n_prompt)])
 
 
 def _complain(error, said=[]):
@@ -70,7 +71,7 @@ def attach(transformer=None):
     @functools.wraps(generate)
     def announcing_generate(self, tokens, *args, **kwargs):
         name = self.__dict__.pop("dmi_request", None) or str(next(_requests))
-        request, inner = _Request(name, self.get_start_pos(tokens)), generate(self, tokens, *args, **kwargs)
+        request, inner = _Request(name, self.get_start_pos(tokens), len(tokens)), generate(self, tokens, *args, **kwargs)
         try:
             while True:
                 # Several generators may take turns: a forward belongs to the one that runs now.
@@ -85,6 +86,7 @@ def attach(transformer=None):
                 yield token
         finally:
             inner.close()
+            dmi.request_end(name)
 
     transformer.__call__, transformer.generate, transformer._dmi_attached = announcing_call, announcing_generate, True
 

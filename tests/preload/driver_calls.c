@@ -428,7 +428,7 @@ static CUresult kernels(char **w)
     return r;
 }
 
-/* step NUMBER ROWS [REQUEST:FIRST_ROW:N:POSITION[:PHASE]]...; a phase that is not said is prefill */
+/* step NUMBER ROWS [tp=RANK/SIZE] [REQUEST:FIRST_ROW:N:POSITION[:PHASE]]...; a phase that is not said is prefill */
 static int step(char **w)
 {
     struct dmi_span spans[MAX_WORDS] = { 0 };
@@ -447,6 +447,8 @@ static int step(char **w)
         struct dmi_span *span = &spans[s.n_spans];
         unsigned first, n, phase = DMI_PHASE_PREFILL;
         long long position;
+        if (sscanf(*word, "tp=%d/%d", &s.tp_rank, &s.tp_size) == 2)
+            continue;
         if (sscanf(*word, "%31[^:]:%u:%u:%lld:%u", ids[s.n_spans], &first, &n, &position, &phase) <
             4)
             continue;

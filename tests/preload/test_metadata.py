@@ -9,7 +9,7 @@ import sys
 
 import kit
 import segments
-from harness import environment
+from harness import DMI_DUMP, environment
 
 CLIENT = pathlib.Path(__file__).with_name("metadata_client.py")
 E = -errno.EINVAL
@@ -81,3 +81,23 @@ def test_idle(bench):
     bench.check(r.code == -9 and told == [(5, "a", 60, 0), (5, "a", None, 1)], "they are there soon", (r.code, told))
     bench.check(segments.OUTCOMES in run.kinds and run.kinds.index(segments.STEPS) < run.kinds.index(segments.OUTCOMES),
                 "after the steps that they name", run.kinds)
+
+
+def test_two_ranks_of_a_command(bench):
+    """Each process captures its columns of a tensor; what reads the folder of both sees the tensor."""
+    text = kit.spec(kit.site(dims="[{row: true, count: 'arg[1].u32 / 4'}, {count: 4}]", shard="{dim: 1, of: tp}"),
+                    kit.site("alike", offset="0", dims="[{row: true, count: 1}]", occurrences="{from: 0}"))
+    out = bench.folder / "ranks"
+    for rank in (0, 1):
+        step = [f"step 8 16 tp={rank}/2 a:0:10:0 b:10:6:3:3"]
+        r = bench.run(kit.START + step + [f"launch block 0 1 64 p 64 {rank + 1}", "accept b 8 4", "end a 2", "sync"], text, DMI_OUT=out, DMI_JOB="j")
+        bench.check(r.code == 0, "a rank runs", r.stderr)
+    done = subprocess.run([DMI_DUMP, "show", "out", out, "--rows", ":", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    both = [kit.filled(1, 64), kit.filled(2, 64)]
+    want = [(key, position, [w for words in both for w in words[4 * row:4 * row + 4]]) for key, position, row in
+            [("a/out", i, i) for i in range(10)] + [("b/out", 3 + i, 10 + i) for i in range(4)]]
+    got = [(row["tensor"], row["position"], [int(v) for v in row["values"]]) for row in json.loads(done.stdout)]
+    bench.check(got == want, "columns side by side, rejected rows left out", got[:2])
+    done = subprocess.run([DMI_DUMP, "verify", out], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    bench.check(done.returncode == 1 and "site alike: ranks that have all of it differ in 1 records" in done.stderr,
+                "what should be alike and is not, is named", done.stderr)

@@ -112,9 +112,10 @@ def test_adapter(check, said, monkeypatch):
         next(generator)
     check(forwards() == [("2", 0, 2, 0, "PREFILL"), ("3", 0, 2, 0, "PREFILL"), ("2", 2, 1, 0, "DECODE"), ("3", 2, 1, 0, "DECODE")],
           "generators that take turns keep their requests", said)
-    closed = model.closed
+    closed, ended = model.closed, []
+    monkeypatch.setattr(dmi, "request_end", ended.append)
     one.close()
-    check(model.closed == closed + 1, "closing the generator closes the engine's own")
+    check(model.closed == closed + 1 and ended == ["2"], "closing the generator closes the engine's own, and ends the request", ended)
     model.dmi_request = "mine"
     next(model.generate([5, 6]))
     check(forwards() == [("mine", 0, 2, 0, "PREFILL")], "the program may name a request", said)

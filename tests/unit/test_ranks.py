@@ -197,6 +197,11 @@ def test_what_is_missing_is_named(tmp_path, check):
     keys = exported(tmp_path / "gone", tmp_path / "x", status=1)
     check({key.split("/")[1].split(".")[0] for key in keys} == {"h", "head"}, "what every rank has is there", sorted(keys)[:3])
 
+    write(tmp_path / "alone", plan.script(1, (3, 3)), 1, 2)
+    done = dump("list", tmp_path / "alone")
+    check("no run but that of tp rank 1 of 2 is here" in done.stderr, "one rank alone says so", done.stderr)
+    check(not dump("list", next((tmp_path / "alone").iterdir())).stderr, "but not where it is named by its folder")
+
     def lost(step, site, layer):
         return (step * 7 + site + layer) % 5 == 0 and site < 2
 

@@ -362,6 +362,7 @@ START_TEST(a_lone_segment_and_an_out_folder_can_be_opened)
     _cleanup_(reader_closep) struct reader *whole = kit_read(out, true);
     ck_assert_uint_eq(reader_n_records(whole), 6);
     struct run *run = kit_open(out, 0);
+    ck_assert_int_eq(kit_forward(run, 0, WIDTH), 0); /* of no other rank: not joined */
     run_close(run);
     struct err err = { 0 };
     struct reader *none = NULL;

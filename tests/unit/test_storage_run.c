@@ -418,8 +418,21 @@ static void *append_some(void *arg)
         if (run_append(job->run, &r, 1))
             return job;
         if (i % 10 == 0) {
-            struct dmi_step step = { .size = sizeof step, .version = 1, .step = i };
-            run_step(job->run, job->first + i, &step);
+            char id[24];
+            snprintf(id, sizeof id, "r%u", (unsigned)job->first);
+            const struct dmi_span span = { .request_id = id,
+                                           .n_tokens = 2,
+                                           .phase = DMI_PHASE_DRAFT };
+            struct dmi_step step = { .size = sizeof step,
+                                     .version = 1,
+                                     .step = job->first + i,
+                                     .n_rows = 2,
+                                     .n_spans = 1,
+                                     .spans = &span };
+            if (run_step(job->run, job->first + i, &step) ||
+                run_accept(job->run, id, job->first + i, 1) ||
+                run_request_end(job->run, id, DMI_END_STOP))
+                return job;
             run_problem(job->run, "f32", "reason", "sentence");
             run_flush(job->run);
         }
@@ -450,6 +463,9 @@ START_TEST(threads_may_append_at_the_same_time)
     const struct reader_finding *first = NULL;
     ck_assert_msg(!kit_damage(reader, &first), "%s: %s", first->file, first->text);
     ck_assert_uint_eq(reader_n_records(reader), THREADS * PER_THREAD);
+    ck_assert_uint_eq(reader_n_ends(reader), THREADS * ((PER_THREAD + 9) / 10));
+    for (size_t i = 0; i < reader_n_steps(reader); i++)
+        ck_assert_uint_eq(reader_step(reader, i)->n_outcomes, 1);
     for (size_t i = 0; i < reader_n_records(reader); i++) {
         float data[64], should[64];
         struct err err = { 0 };
