@@ -227,11 +227,16 @@ def test_parts(check, server, plain, name):
     requests, options = serving.some(*MIXED, tokens=10), ["--ranks", n_ranks, "--stages", n_stages, "--no-prefix-cache", *options]
     dumped = server.serve(f"{folder}-dumped", requests, *options, dump=True)
     dumps = [dumped.dump(part=i) for i in range(n)]
+    tensors = [dump.tensors() for dump in dumps]
     check(dumped.sampled == plain[True].sampled, f"{name}: tokens are those of one process")
     want, got = plain[True].dump().tensors(), serving.joined(dumps, n_ranks)
     check(got.keys() == want.keys(), f"{name}: all sites of all layers are somewhere", sorted(want.keys() ^ got.keys())[:5])
     worst = max((np.linalg.norm(got[key][1] - want[key][1]) / np.linalg.norm(want[key][1]), key) for key in want if key[1] != "token_ids")
     check(worst[0] <= JOINED_BOUND, f"{name}: {len(want)} joined tensors are within {JOINED_BOUND}", worst)
+    differ = [str(key) for i in range(n) for key, (_, rows) in tensors[i].items()
+              if key[1].split(".")[0] not in serving.SIDE_BY_SIDE | serving.PARTIAL
+              and rows.tobytes() != tensors[i - i % n_ranks][key][1].tobytes()]
+    check(not differ, f"{name}: what all ranks of a stage hold is the same bits", differ[:5])
     defines = [[] if i < n_ranks else ["first_layer=1", "first_sum=1"] for i in range(n)]
     parts = server.serve_parts(f"{folder}-captured", requests, *options, defines=defines, spec=serving.spec_text("float32"))
     check(parts[0].results == dumped.results, f"{name}: captured, the tokens are the same")

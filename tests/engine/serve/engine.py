@@ -123,14 +123,14 @@ class Engine:
         self.steps.begin(plan, n_padded)
         self.runner.run(rows, n_padded, replayed, self.dump.take if self.dump else None)
         best = self.merged(self.runner.sampled(len(rows.last)) if self.part.is_last else None, len(rows.last))
-        if self.dump:
-            self.dump.write(plan, rows)
         self.record(plan, rows, n_padded, replayed)
         sampled, at = [], 0
         for item in plan.items:
             sampled.append(best[at:at + item.n_drafts + 1])
             at += item.n_drafts + 1
         verified, ended = self.scheduler.commit(plan, sampled)
+        if self.dump:
+            self.dump.write(plan, rows, verified)
         self.steps.verified(number, verified)
         self.steps.ended(ended)
         if self.opt.check:
