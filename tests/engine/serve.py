@@ -41,6 +41,7 @@ def arguments():
     add("--fingerprint", metavar="SITE", help="a debugging aid: rows of SITE, or SITE.LAYER, hold request and position instead")
     add("--schedule", metavar="FILE", help="what happens at which step, or: random")
     add("--steps-max", type=int, help="end after so many steps")
+    add("--timing", action="store_true", help="print the median seconds of each kind of step")
     add("--check", action="store_true", help="check the scheduler's books after each step")
     return parser.parse_args()
 

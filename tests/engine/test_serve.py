@@ -81,8 +81,8 @@ def test_reference(check, server, long, dtype):
         bounds = BOUNDS[kind]
         if dtype == "bfloat16":
             known = serving.HF_BF16_ERROR[site]
-            # Eight columns estimate a norm, so a sketched row may say twice as much as the row itself.
-            bounds = BF16_FACTOR * known["tensor"], BF16_FACTOR * known["token"] * (2 if kind == "sketch" else 1)
+            # Eight columns estimate a row's norm within a factor of 2: above and below the line, that is 4.
+            bounds = BF16_FACTOR * known["tensor"], BF16_FACTOR * known["token"] * (4 if kind == "sketch" else 1)
         check(tensor <= bounds[0] and row <= bounds[1], f"{dtype} {site}, {kind}: {n} tensors within {bounds[0]:.1e}, rows {bounds[1]:.1e}",
               f"tensor {tensor:.2e}, row {row:.2e}")
     if dtype == "float32":
@@ -183,11 +183,16 @@ CAPTURED = {
     "piecewise": ["--mode", "piecewise"],
     "preempted-graph": SCHEDULES["preempted"],
     "speculative": ["--speculate", "2", "--draft-layers", "1", "--mode", "graph"],
+    **{f"random-{seed}": ["--schedule", "random", "--seed", str(seed), "--steps-max", "60", "--blocks", "14", "--chunk", "24",
+                          "--speculate", "2", "--mode", ("eager", "graph", "piecewise")[seed % 3]] for seed in range(4, 16)},
 }
+QUICK_SEEDS = ("random-4", "random-5")
 
 
 @pytest.mark.parametrize("name, dtype", [*((name, "float32") for name in CAPTURED), ("graph", "bfloat16")])
-def test_captured(check, server, name, dtype):
+def test_captured(check, server, long, name, dtype):
+    if "random" in name and not long and name not in QUICK_SEEDS:
+        pytest.skip("only with --long: more seeds")
     requests, options = serving.some(*MIXED, tokens=10), CAPTURED[name]
     dumped = server.serve(f"dumped-{name}-{dtype}", requests, *options, dtype=dtype, dump=True)
     served = server.serve(f"captured-{name}-{dtype}", requests, *options, dtype=dtype, spec=serving.spec_text(dtype))
@@ -227,11 +232,16 @@ def test_parts(check, server, plain, name):
     requests, options = serving.some(*MIXED, tokens=10), ["--ranks", n_ranks, "--stages", n_stages, "--no-prefix-cache", *options]
     dumped = server.serve(f"{folder}-dumped", requests, *options, dump=True)
     dumps = [dumped.dump(part=i) for i in range(n)]
+    tensors = [dump.tensors() for dump in dumps]
     check(dumped.sampled == plain[True].sampled, f"{name}: tokens are those of one process")
     want, got = plain[True].dump().tensors(), serving.joined(dumps, n_ranks)
     check(got.keys() == want.keys(), f"{name}: all sites of all layers are somewhere", sorted(want.keys() ^ got.keys())[:5])
     worst = max((np.linalg.norm(got[key][1] - want[key][1]) / np.linalg.norm(want[key][1]), key) for key in want if key[1] != "token_ids")
     check(worst[0] <= JOINED_BOUND, f"{name}: {len(want)} joined tensors are within {JOINED_BOUND}", worst)
+    differ = [str(key) for i in range(n) for key, (_, rows) in tensors[i].items()
+              if key[1].split(".")[0] not in serving.SIDE_BY_SIDE | serving.PARTIAL
+              and rows.tobytes() != tensors[i - i % n_ranks][key][1].tobytes()]
+    check(not differ, f"{name}: what all ranks of a stage hold is the same bits", differ[:5])
     defines = [[] if i < n_ranks else ["first_layer=1", "first_sum=1"] for i in range(n)]
     parts = server.serve_parts(f"{folder}-captured", requests, *options, defines=defines, spec=serving.spec_text("float32"))
     check(parts[0].results == dumped.results, f"{name}: captured, the tokens are the same")

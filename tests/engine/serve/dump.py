@@ -29,11 +29,12 @@ class Dump:
     def take(self, view, n, data):
         self.tensors[key_of(view.site, view.layer)] = ("int32" if view.kind == "id" else self.dtype.name, view.per_request, data)
 
-    def write(self, plan, rows):
-        """The step is over; @rows: batch.Rows, @plan: scheduler.Plan before its commit."""
-        phases = []
+    def write(self, plan, rows, verified):
+        """The step is over; @rows: batch.Rows, @verified: [(item, accepted drafts)]."""
+        accepted, phases = {id(item): n for item, n in verified}, []
         for item in plan.items:
-            phases += ["decode" if item.is_decode else "prefill"] * item.n + ["draft"] * item.n_drafts
+            kept = accepted.get(id(item), 0)
+            phases += [item.phase] * item.n + ["draft"] * kept + ["rejected"] * (item.n_drafts - kept)
         owners = [[request.id, position, phase] for request, position, phase in zip(rows.owners, rows.positions, phases)]
         head = {"__metadata__": {"step": str(plan.step), "owners": json.dumps(owners), "last": json.dumps(list(rows.last)),
                                  "per_request": json.dumps([key for key, (_, each, _) in self.tensors.items() if each])}}
@@ -52,7 +53,10 @@ class Dump:
 
 @dataclass
 class Row:
-    """A row that a step computed for a request's position: data is what was in memory (bfloat16 as uint16)."""
+    """A row that a step computed for a request's position: data is what was in memory (bfloat16 as uint16).
+
+    phase: prefill, decode, draft (accepted), rejected (a draft that was not: of a token that the request never had).
+    """
     step: int
     row: int
     phase: str
@@ -68,14 +72,14 @@ def array_of(data, at, info):
 
 class DumpReader:
     """
-    rows      {(request, site with layer, position): [Row, ...]}, the latest computation last
+    rows      {(request, site with layer, position): [Row, ...]}, the latest computation last; rejected drafts are in rejected
     steps_of  {(step, site with layer): [rows, width]}, padding rows last; owned: how many are not padding
     dtypes    {site with layer: "F32", "BF16" or "I32"}
     """
 
     def __init__(self, folder, sites=None, part=None):
         """@sites: keys like "q.0" to read; None: all. @part: which process's, where there are several."""
-        self.rows, self.steps_of, self.owned, self.dtypes = {}, {}, {}, {}
+        self.rows, self.rejected, self.steps_of, self.owned, self.dtypes = {}, {}, {}, {}, {}
         for path in sorted(pathlib.Path(folder).glob("step-*.safetensors" if part is None else f"step-*-{part}.safetensors")):
             self.read(path, sites)
 
@@ -94,7 +98,8 @@ class DumpReader:
             self.dtypes[key], self.owned[step, key] = info["dtype"], len(batch_rows)
             for row, owner in zip(tensor, batch_rows):
                 request, position, phase = owners[owner]
-                self.rows.setdefault((request, key, position), []).append(Row(step, owner, phase, row))
+                of = self.rejected if phase == "rejected" else self.rows
+                of.setdefault((request, key, position), []).append(Row(step, owner, phase, row))
 
     def row(self, request, key, position):
         """The row that was computed last."""

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pathlib
+import statistics
 import time
 
 from .batch import Layout, Rows
@@ -27,6 +28,27 @@ def parse_site(text):
     """"q.3" -> ("q", 3); "q" -> ("q", None), all layers."""
     site, dot, layer = (text or "").partition(".")
     return (site, int(layer) if dot else None) if site else None
+
+
+class Timing:
+    """How long steps take: one by one, and by kind."""
+
+    def __init__(self):
+        self.seconds, self.taken, self.kind = [], {}, None
+
+    def step(self, run, number):
+        self.kind, wall, cpu = None, time.perf_counter(), time.process_time()
+        run(number)
+        self.seconds.append(time.perf_counter() - wall)
+        if self.kind:
+            self.taken.setdefault(self.kind, []).append((self.seconds[-1], time.process_time() - cpu))
+
+    def report(self, opt):
+        if opt.times:
+            pathlib.Path(opt.times).write_text("".join(f"{seconds}\n" for seconds in self.seconds), encoding="utf-8")
+        for kind, taken in sorted(self.taken.items()) if opt.timing else ():
+            wall, cpu = (statistics.median(times) for times in zip(*taken))
+            print(f"{kind}: {len(taken)} steps, median {wall:.3f} s, of the CPU {cpu:.3f} s")
 
 
 class Engine:
@@ -57,7 +79,7 @@ class Engine:
         self.given, self.n_requests = json.loads(pathlib.Path(opt.requests).read_text())["requests"], 0
         self.scheduler = Scheduler(batch=opt.batch, chunk=opt.chunk, n_blocks=opt.blocks, block_size=BLOCK, max_rows=MAX_ROWS,
                                    speculate=opt.speculate, share=not opt.no_prefix_cache, schedule=self.make_schedule())
-        self.times = []
+        self.timing = Timing()
         self.trace = open(opt.trace, "w", encoding="utf-8") if opt.trace and part.number == 0 else None
 
     def load_kernels(self):
@@ -97,9 +119,7 @@ class Engine:
             n_alive = sum(map(len, (self.scheduler.coming, self.scheduler.waiting, self.scheduler.running)))
             for name, which, limit in self.scheduler.choice.more(step, n_alive):
                 self.add(self.given[which], name, limit)
-            start = time.perf_counter()
-            self.step(step)
-            self.times.append(time.perf_counter() - start)
+            self.timing.step(self.step, step)
             step += 1
         self.steps.idle()
         left = [*self.scheduler.running, *self.scheduler.waiting, *self.scheduler.coming]
@@ -109,7 +129,7 @@ class Engine:
         self.device.wait()
         if self.part.number == 0:
             self.write_results()
-            self.write_times()
+            self.timing.report(self.opt)
 
     def step(self, number):
         plan = self.scheduler.schedule(number)
@@ -121,16 +141,17 @@ class Engine:
         rows = Rows.of(plan, BLOCK)
         n_padded, replayed = self.runner.padded(rows, len(rows.last) == rows.n)
         self.steps.begin(plan, n_padded)
+        self.timing.kind = f"{n_padded} rows, {'replayed' if replayed else 'launched'}"
         self.runner.run(rows, n_padded, replayed, self.dump.take if self.dump else None)
         best = self.merged(self.runner.sampled(len(rows.last)) if self.part.is_last else None, len(rows.last))
-        if self.dump:
-            self.dump.write(plan, rows)
         self.record(plan, rows, n_padded, replayed)
         sampled, at = [], 0
         for item in plan.items:
             sampled.append(best[at:at + item.n_drafts + 1])
             at += item.n_drafts + 1
         verified, ended = self.scheduler.commit(plan, sampled)
+        if self.dump:
+            self.dump.write(plan, rows, verified)
         self.steps.verified(number, verified)
         self.steps.ended(ended)
         if self.opt.check:
@@ -149,10 +170,6 @@ class Engine:
                     "items": [{"request": i.request.id, "start": i.start, "n": i.n, "drafts": i.n_drafts, "cached": i.n_cached}
                               for i in plan.items]}
             print(json.dumps(line), file=self.trace, flush=True)
-
-    def write_times(self):
-        if self.opt.times:
-            pathlib.Path(self.opt.times).write_text("".join(f"{seconds}\n" for seconds in self.times), encoding="utf-8")
 
     def write_results(self):
         with open(self.opt.out, "w", encoding="utf-8") as file:

@@ -57,7 +57,12 @@ class Request:
 
 @dataclass(eq=False)
 class Item:
-    """Rows of one request in a step: @n tokens from @start, then @n_drafts drafts."""
+    """Rows of one request in a step: @n tokens from @start, then @n_drafts drafts.
+
+    samples    does the request's last token belong to it?
+    is_decode  is it the one token of the step before, with or without drafts?
+    is_last    is it known that the request needs no more steps?
+    """
     request: Request
     start: int
     n: int
@@ -65,24 +70,19 @@ class Item:
     n_cached: int = 0    # tokens before start that come from the prefix cache, and were never told
     drafts: list = field(default_factory=list)
 
+    def __post_init__(self):
+        # Once the step has run the request has more tokens, so what kind of rows these are is noted now.
+        self.samples = self.start + self.n == len(self.request.tokens)
+        self.is_decode = self.samples and self.n == 1 and self.start >= self.request.n_prompt
+        self.is_last = self.samples and not self.n_drafts and self.request.to_make == 1
+
+    @property
+    def phase(self):
+        return "decode" if self.is_decode else "prefill"
+
     @property
     def n_rows(self):
         return self.n + self.n_drafts
-
-    @property
-    def is_decode(self):
-        """The token of the step before, with or without drafts."""
-        return self.n == 1 and self.start >= self.request.n_prompt and self.samples
-
-    @property
-    def samples(self):
-        """Does the last token of the request belong to it?"""
-        return self.start + self.n == len(self.request.tokens)
-
-    @property
-    def is_last(self):
-        """Is it known that the request needs no more steps?"""
-        return self.samples and not self.n_drafts and self.request.to_make == 1
 
 
 @dataclass

@@ -29,8 +29,7 @@ class Steps(Silent):
         import dmi
         self.dmi = dmi
         self.ranks = ((part.rank, part.ranks), (part.stage, part.stages), (0, 1), (0, 1))
-        # Functions that a version of python/dmi may lack.
-        self.accept, self.request_end = getattr(dmi, "accept", None), getattr(dmi, "request_end", None)
+        self.reasons = {"stop": dmi.End.STOP, "length": dmi.End.LENGTH, "aborted": dmi.End.ABORTED}
 
     def begin(self, plan, n_rows):
         """The rows of the step whose launches come now; rows after the last item's are padding."""
@@ -40,9 +39,11 @@ class Steps(Silent):
             row += item.n_rows
         if row < n_rows:
             spans.append(self.dmi.Span(None, 0, n_rows - row, row, flags=self.dmi.PADDING))
-        status = self.dmi.step_begin(plan.step, spans, n_rows=n_rows, ranks=self.ranks)
+        self.judge("dmi_step_begin()", self.dmi.step_begin(plan.step, spans, n_rows=n_rows, ranks=self.ranks))
+
+    def judge(self, what, status):
         if status not in (self.dmi.OK, self.dmi.OFF):
-            raise SystemExit(f"dmi_step_begin() answered {status}")
+            raise SystemExit(f"serve.py: {what} answered {status}")
 
     def spans(self, item, row):
         """Tokens that are the request's, then drafts that may be rejected: a span each, as each has logits of its own."""
@@ -56,13 +57,11 @@ class Steps(Silent):
 
     def verified(self, step, verified):
         for item, accepted in verified:
-            if self.accept:
-                self.accept(item.request.id, step, accepted)
+            self.judge("dmi_accept()", self.dmi.accept(item.request.id, step, accepted))
 
     def ended(self, ended):
         for request, reason in ended:
-            if self.request_end:
-                self.request_end(request.id, self.dmi.End[reason.upper()])
+            self.judge("dmi_request_end()", self.dmi.request_end(request.id, self.reasons[reason]))
 
     def idle(self):
         self.dmi.step_end()
