@@ -6,6 +6,7 @@
  * run, some do not fit. Whatever happens: every record that the spec wants of a launch that ran is
  * captured once, with its own bytes, or is a counted drop; nothing stalls; the ring comes back whole.
  */
+#include "preload/base/step.h"
 #include "preload/context/device.h"
 #include "preload/context/lifetime.h"
 #include "preload/eager/launch.h"
@@ -77,6 +78,51 @@ static struct world {
     uint64_t n_appends, fail_append_at, last_launch, n_wrong;
 } world;
 
+/* ------------------------------------------------------------------------- steps */
+
+/*
+ * The batch of step number q has BATCH rows, of which some are padding. Tensors of more rows are none of that batch.
+ * Row 0 is nobody's padding, so no record is empty.
+ */
+#define BATCH 64u
+
+static bool is_padding(uint64_t step, uint64_t row)
+{
+    return row % (2 + step % 4) == 1;
+}
+
+/* Any thread of the engine's may say one at any time. */
+static void say_step(uint64_t sequence)
+{
+    struct dmi_span spans[BATCH];
+    uint32_t n = 0;
+    for (uint32_t r = 0; r < BATCH; r++)
+        spans[n++] = (struct dmi_span){ .request_id = is_padding(sequence, r) ? NULL : "r",
+                                        .first_position = r,
+                                        .first_row = r,
+                                        .n_tokens = 1,
+                                        .flags = is_padding(sequence, r) ? DMI_SPAN_PADDING : 0 };
+    struct dmi_step step = { .size = sizeof step,
+                             .version = DMI_STEP_VERSION,
+                             .step = sequence,
+                             .n_rows = BATCH,
+                             .n_spans = n,
+                             .span_size = sizeof spans[0],
+                             .spans = spans };
+    struct step *rows = step_new(sequence, &step);
+    ck_assert(rows);
+    step_set(rows);
+}
+
+/* Is the @i-th row of the record one that its step keeps, after the one before? */
+static bool row_is_kept(const struct run_record *r, uint32_t i)
+{
+    if (!r->kept) /* a tensor larger than the batch, without a step, or so short that it has no padding */
+        return r->step == SESSION_NO_STEP || r->dims[0] > BATCH || r->dims[0] == 1;
+    return r->kept[i] < BATCH && !is_padding(r->step, r->kept[i]) &&
+           (i == 0 ? r->kept[0] == 0 : r->kept[i] > r->kept[i - 1]);
+}
+
 /* ------------------------------------------------------------------------- in the library's place */
 
 int run_append(struct run *run, const struct run_record *records, size_t n_records)
@@ -91,8 +137,9 @@ int run_append(struct run *run, const struct run_record *records, size_t n_recor
                     r->site < N_SITES && r->n_dims == 1 && r->dims[0] == r->n_bytes &&
                     r->n_bytes <= world.max_bytes;
         uint64_t seed = good ? atomic_load_relaxed(&device.fate[r->launch].seed) : 0;
-        for (size_t k = 0; good && k < r->n_bytes; k++)
-            good = data[k] == device_pattern(seed ? seed : r->launch, r->site, k);
+        for (uint32_t k = 0; good && k < r->n_bytes; k++)
+            good = row_is_kept(r, k) && data[k] == device_pattern(seed ? seed : r->launch, r->site,
+                                                                  r->kept ? r->kept[k] : k);
         if (good) {
             uint16_t bit = (uint16_t)(1u << r->site);
             good =
@@ -410,6 +457,10 @@ static void *host_main(void *arg)
     for (int i = 0; i < N_LAUNCHES; i++) {
         if (any(&h->seed, 10))
             switch_a_site(h);
+        if (any(&h->seed, 6))
+            say_step(atomic_add_relaxed(&session.next_step, 1));
+        if (any(&h->seed, 30))
+            step_set(NULL);
         if (any(&h->seed, 3))
             launch_kernel(h);
         else
@@ -433,6 +484,10 @@ int device_init(struct err *err, struct context *c)
     ck_assert(desc && slots && c->payload);
     ck_assert_int_eq(ring_init(&c->ring, desc, slots, n_slots, n_bytes), 0);
     c->desc_device = (CUdeviceptr)(uintptr_t)desc;
+    /* small, so that lists wait for their room */
+    uint32_t list_bytes = (BATCH << kit_next(seed) % 6) * sizeof(uint32_t);
+    uint32_t *lists = malloc(list_bytes);
+    ck_assert(lists && row_lists_init(&c->row_lists, lists, list_bytes, (uintptr_t)lists) == 0);
     c->kernels =
         (struct context_kernels){ .open = (CUfunction) "open",
                                   .close = (CUfunction) "close",
@@ -454,6 +509,9 @@ void device_deinit(struct context *c)
 
 void device_forget(struct context *c)
 {
+    step_set(NULL);
+    free(c->row_lists.map);
+    row_lists_deinit(&c->row_lists);
     free(c->ring.desc);
     free(c->ring.slots);
     free((void *)(uintptr_t)c->payload);

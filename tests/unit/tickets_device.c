@@ -53,16 +53,24 @@ static void kernel_engine(const struct engine_kernel *k)
             k->out[(size_t)t * k->n + i] = device_pattern(k->seed[t], k->site + t, i);
 }
 
-static void gather(const struct dmi_gather *g, uint32_t n_rows, unsigned char *to)
+/* @list: of @n_rows rows, NULL: the first ones */
+static void gather(const struct dmi_gather *g, const uint32_t *list, uint32_t n_rows,
+                   unsigned char *to)
 {
+    const unsigned char *from = (const unsigned char *)(uintptr_t)g->src;
     ck_assert_uint_eq(g->count[1] * g->count[2] * g->count[3], 1);
     ck_assert(n_rows <= g->count[0] && (n_rows == 1 || g->stride[0] == g->run_bytes));
-    memcpy(to, (const void *)(uintptr_t)g->src, (size_t)n_rows * g->run_bytes);
+    if (!list)
+        memcpy(to, from, (size_t)n_rows * g->run_bytes);
+    for (uint32_t i = 0; list && i < n_rows; i++) {
+        ck_assert_uint_lt(list[i], g->count[0]);
+        memcpy(to + (size_t)i * g->run_bytes, from + (size_t)list[i] * g->run_bytes, g->run_bytes);
+    }
 }
 
 static void kernel_eager_copy(const struct dmi_copy *copy)
 {
-    gather(&copy->gather, copy->record.n_rows,
+    gather(&copy->gather, (const uint32_t *)(uintptr_t)copy->rows, copy->record.n_rows,
            (unsigned char *)(uintptr_t)copy->payload + copy->record.payload);
     note_published(copy->record.ready, copy->record.site);
     ring_publish((struct dmi_desc *)(uintptr_t)copy->desc, &copy->record);
@@ -84,16 +92,20 @@ static void kernel_copy(const struct dmi_graph_copy *copy, bool skip)
         atomic_add_relaxed(&device.skipped[copy->site], 1);
         return;
     }
-    ck_assert_uint_eq(state->rows_of[copy->number], DMI_ROWS_ALL); /* nobody says a step */
+    struct dmi_rows rows = { .at = DMI_ROWS_FIRST, .n_rows = copy->n_rows };
+    if (state->rows_of[copy->number] != DMI_ROWS_ALL)
+        rows = state->rows[state->rows_of[copy->number]];
+    const uint32_t *lists = (const uint32_t *)(uintptr_t)copy->lists;
     struct dmi_desc record = {
         .ready = state->seq,
         .payload = (uint64_t)state->offset16[copy->number] * RING_ALIGN,
-        .n_bytes = (uint64_t)copy->n_rows * copy->row_bytes,
+        .n_bytes = (uint64_t)rows.n_rows * copy->row_bytes,
         .site = copy->site,
-        .n_rows = copy->n_rows,
+        .n_rows = rows.n_rows,
         .src = copy->gather.src,
     };
-    gather(&copy->gather, copy->n_rows, (unsigned char *)(uintptr_t)copy->payload + record.payload);
+    gather(&copy->gather, rows.at == DMI_ROWS_FIRST ? NULL : lists + rows.at, rows.n_rows,
+           (unsigned char *)(uintptr_t)copy->payload + record.payload);
     note_published(record.ready, record.site);
     ring_publish((struct dmi_desc *)(uintptr_t)copy->desc + state->slot[copy->number], &record);
 }
