@@ -254,5 +254,5 @@ struct select_pick select_pick(const struct select *s, const struct select_rows 
     uint32_t n = n_below(list, rows->n, n_rows);
     if (is_first(list, n))
         return n == n_rows ? all : (struct select_pick){ .n = n };
-    return (struct select_pick){ .n = n, .rows = list, .kept = rows->rows };
+    return (struct select_pick){ .n = n, .rows = list, .n_list = rows->n, .kept = rows->rows };
 }

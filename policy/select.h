@@ -72,6 +72,8 @@ void select_rows_deinit(struct select_rows *rows);
 
 /* What a tensor of some number of rows gives of them. */
 struct select_pick {
+    uint32_t
+        n_list; /* entries of both lists, of which the first n are this tensor's: others may have more rows */
     bool all;             /* the tensor as it is */
     uint32_t n;           /* rows; 0: nothing to record */
     const uint32_t *rows; /* of the tensor, n entries; NULL: the first n, in order */

@@ -211,9 +211,9 @@ static int choose(struct admission_launch *l, struct admission *item)
 
 int admission_place_lists(struct admission_launch *l, struct admission *item)
 {
-    int reason = place_list(l, item->pick.rows, item->pick.n, &item->rows_list);
+    int reason = place_list(l, item->pick.rows, item->pick.n_list, &item->rows_list);
     if (reason == DROP_NONE)
-        reason = place_list(l, item->pick.kept, item->pick.n, &item->kept_list);
+        reason = place_list(l, item->pick.kept, item->pick.n_list, &item->kept_list);
     return reason == DROP_NONE && l->pieces ? choose(l, item) : reason;
 }
 

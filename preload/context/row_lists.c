@@ -83,6 +83,15 @@ static bool has_room(struct row_lists *all, uint32_t n)
            next_begin(all, n) + n - list_of(all, all->tail)->begin <= all->n_map;
 }
 
+/* Is there nothing but what the reservation under way needs beside? Then it waits for nobody. */
+static bool only_held(struct row_lists *all)
+{
+    bool only = true;
+    for (uint64_t i = all->tail; i < all->head && only; i++)
+        only = list_of(all, i)->held_by == all->reservation;
+    return only;
+}
+
 int row_lists_place(struct row_lists *all, uint64_t tail_slot, uint64_t step, const uint32_t *rows,
                     uint32_t n, uint64_t *list)
 {
@@ -92,7 +101,7 @@ int row_lists_place(struct row_lists *all, uint64_t tail_slot, uint64_t step, co
         while (free_oldest(all, tail_slot))
             ;
         if (!has_room(all, n))
-            return RING_E_FULL;
+            return only_held(all) ? RING_E_TOO_LARGE : RING_E_FULL;
         uint64_t begin = next_begin(all, n);
         *list = all->head++;
         *list_of(all, *list) = (struct row_list){ .step = step,

@@ -45,7 +45,8 @@ void row_lists_deinit(struct row_lists *all);
  * row_lists_place() - the list is there for kernels to read, held until row_lists_settle()
  * @tail_slot: all slots before this one are released
  * @list: its running number; row_list_at() says where it lies
- * Return: 0, RING_E_FULL, RING_E_TOO_LARGE (of kernels/ring.h).
+ * Return: 0, RING_E_FULL, RING_E_TOO_LARGE (of kernels/ring.h; also where it finds no room beside lists of the same
+ * reservation).
  */
 int row_lists_place(struct row_lists *all, uint64_t tail_slot, uint64_t step, const uint32_t *rows,
                     uint32_t n, uint64_t *list);

@@ -672,15 +672,15 @@ START_TEST(random_schedules_of_launches_account_for_every_record)
 }
 END_TEST
 
-/* test_tickets [SCHEDULES] */
+/* test_tickets [SCHEDULES [FIRST]] */
 int main(int argc, char **argv)
 {
-    int n_schedules = argc > 1 ? atoi(argv[1]) : 40;
+    int n_schedules = argc > 1 ? atoi(argv[1]) : 40, first = argc > 2 ? atoi(argv[2]) : 0;
     Suite *suite = suite_create("tickets");
     TCase *random = tcase_create("random");
     tcase_set_timeout(random, STUCK_S + 10);
-    tcase_add_loop_test(random, random_schedules_of_launches_account_for_every_record, 0,
-                        n_schedules);
+    tcase_add_loop_test(random, random_schedules_of_launches_account_for_every_record, first,
+                        first + n_schedules);
     suite_add_tcase(suite, random);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
