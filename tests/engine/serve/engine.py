@@ -13,6 +13,7 @@ from .dtypes import DTYPES
 from .dump import Dump
 from .gguf import Gguf, packaged_model
 from .model import Shape, Weights, shape_of_part
+from .program import SITES
 from .ranks import join
 from .runner import Model, Runner
 from .schedule import FixedSchedule, RandomSchedule, Schedule
@@ -27,7 +28,9 @@ POSITIONS = 512  # of a request
 def parse_site(text):
     """"q.3" -> ("q", 3); "q" -> ("q", None), all layers."""
     site, dot, layer = (text or "").partition(".")
-    return (site, int(layer) if dot else None) if site else None
+    if text and (site not in SITES or dot and not layer.isdigit()):
+        raise SystemExit(f"serve.py: no site {text}; expected one of {', '.join(SITES)}, or SITE.LAYER")
+    return (site, int(layer) if dot else None) if text else None
 
 
 class Timing:
@@ -55,7 +58,7 @@ class Engine:
     def __init__(self, opt, part, group):
         self.opt, self.part, self.ranks = opt, part, join(part, group)
         self.dtype, gguf = DTYPES[opt.dtype], Gguf(opt.model or packaged_model())
-        self.device = Device()
+        self.device = Device(part.number)
         self.load_kernels()
         whole = Shape.of(gguf)
         whole = dataclasses.replace(whole, layers=min(opt.layers or whole.layers, whole.layers))
