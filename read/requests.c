@@ -89,7 +89,8 @@ static void take_place(struct request *r, const struct dmi_span_entry *span, uin
                 (span->phase == DMI_PHASE_PREFILL && r->decoded && r->firm);
     int64_t end = span->first_position + (int64_t)n_holds; /* fits: the reader has checked it */
     int64_t now = sure ? end : span->first_position;
-    if (!span->n_tokens)
+    /* Of a span that was rejected as a whole nothing is the request's. */
+    if (!span->n_tokens || (sure && !n_holds))
         return;
     if (back) {
         r->n_preemptions++;

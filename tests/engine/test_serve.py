@@ -12,6 +12,7 @@
 
 --long takes all requests and more seeds. The scheduler by itself is test_serve_scheduler.py's.
 """
+import collections
 import json
 
 import pytest
@@ -212,6 +213,31 @@ def check_run(check, what, served, dump, complete=True):
     check(not wrong and n, f"{what}: {n} rows of records are the dump's, bit for bit", wrong[:5])
     n, wrong = serving.export_complaints(serving.exported_rows(served.out, served.out / "export"), dump)
     check(not wrong and n, f"{what}: {n} exported rows are at the dump's requests and positions", wrong[:5])
+    check_requests(check, what, served, dump)
+
+
+def check_requests(check, what, served, dump):
+    """What a reader says of each request is what the engine did with it."""
+    told = {r["request"]: r for r in harness.dump_json("list", served.out, "--requests")["requests"]}
+    items = {}
+    for item in (item for step in served.trace for item in step["items"]):
+        items.setdefault(item["request"], []).append(item)
+    rejected = collections.Counter()
+    key = next(key for key in dump.dtypes if key.startswith("resid_mid"))
+    for (request, site, _), rows in dump.rejected.items():
+        rejected[request] += len(rows) if site == key else 0
+    wrong = [] if told.keys() == items.keys() else [f"{sorted(told)}, there were {sorted(items)}"]
+    for result in served.results:
+        if (request := result["id"]) in told:
+            said, did = told[request], items[request]
+            state = "aborted" if result["reason"] == "aborted" else "finished"
+            pairs = {"state": state, "reason": result["reason"], "cached": sum(i["cached"] for i in did), "steps": len(did),
+                     "computed": sum(i["n"] + i["drafts"] for i in did), "rejected": rejected[request]}
+            wrong += [f"{request}: {name} {said[name]}, not {value}" for name, value in pairs.items() if said[name] != value]
+            # One that goes on where it was, from the prefix cache, was not seen to be preempted.
+            if said["preemptions"] > result["preemptions"]:
+                wrong.append(f"{request}: preempted {said['preemptions']} times, not {result['preemptions']}")
+    check(not wrong, f"{what}: {len(told)} requests: states, reasons, and tokens cached, computed and rejected", wrong[:5])
 
 
 # ---- several processes

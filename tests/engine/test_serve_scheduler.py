@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The serving engine's scheduler by itself: every position is computed, blocks are counted, and nothing leaks.
+"""The serving engine's scheduler by itself: every position is computed, blocks are counted, and nothing leaks. Also where a step's
+temporaries lie.
 
 A model that is arithmetic stands in for the real one: the token after a list of tokens is a function of the list. So a
 request that was fed wrong tokens, or whose position was skipped, makes other tokens than it does alone.
@@ -210,3 +211,43 @@ def test_padding_rows_have_a_block_of_their_own():
     assert list(at["of_request"]) == [0, 0, 0, 2, 2, 2, 2, 2]
     assert not at["tables"].reshape(3, 4)[2].any() and list(at["last"][:3]) == [2, 3, 3]
     assert list(at["marks"][:6]) == [7, 0, 7, 1, 7, 2]
+
+
+def test_temporaries_use_memory_again():
+    pytest.importorskip("cuda.bindings.driver")
+    from serve.temporaries import ALIGN, Temporaries
+    memory = Temporaries()
+    a, b, c = memory.alloc(1000), memory.alloc(300), memory.alloc(10)
+    assert [a.span, b.span, c.span] == [(0, 4 * ALIGN), (4 * ALIGN, 6 * ALIGN), (6 * ALIGN, 7 * ALIGN)]
+    memory.free(b)
+    assert memory.alloc(600).span == (7 * ALIGN, 10 * ALIGN) and memory.alloc(200).span == (4 * ALIGN, 5 * ALIGN)
+    memory.free(a)
+    assert memory.alloc(1).span == (0, ALIGN) and memory.peak == 10 * ALIGN
+
+
+def test_outputs_lie_where_earlier_temporaries_were():
+    pytest.importorskip("cuda.bindings.driver")
+    from collections import defaultdict
+    from types import SimpleNamespace
+    from serve.device import Address
+    from serve.dtypes import DTYPES
+    from serve.model import Part, Shape
+    from serve.program import Builder
+    shape, there = Shape(2, 576, 9, 3, 64, 1536, 49152, 1e5, 1e-5), Address(0, 1 << 20)
+    weights = SimpleNamespace(layers=[defaultdict(lambda: there)] * 2, embedding=there, turns=there, final_norm=there, head=there)
+    model = SimpleNamespace(shape=shape, part=Part(), dtype=DTYPES["float32"], weights=weights, fingerprint=None, first_layer=0, best=there,
+                            block_size=16, n_positions=512, caches=[(there, there)] * 2, layout=SimpleNamespace(table_width=32),
+                            function=lambda name: name, input=lambda name: there)
+    pieces = Builder(model, 8).build().pieces
+    spans = {(view.site, view.layer): view.place.span for piece in pieces for step in piece.steps for view in step.views
+             if view.site != "token_ids"}
+    assert [piece.kind for piece in pieces] == ["compute", "attention", "compute", "attention", "compute", "logits"]
+
+    def overlap(a, b):
+        return max(spans[a][0], spans[b][0]) < min(spans[a][1], spans[b][1])
+    for layer in range(2):
+        for output in ("attn_out", "mlp_out"):
+            assert any(overlap((output, layer), (earlier, layer)) for earlier in ("ln1", "q", "q_rot", "k_rot"))
+        assert not overlap(("attn_out", layer), ("z", layer)) and not overlap(("mlp_out", layer), ("mlp_post", layer))
+        assert spans["q", layer] == spans["k", layer] == spans["v", layer]
+        assert not any(overlap(("resid_mid", layer), other) for other in spans if not other[0].startswith("resid") and other[0] != "embed")

@@ -47,8 +47,9 @@ class Address:
 
 class Device:
     def __init__(self, number=0):
+        """@number: of the process; each has a device of its own where there are enough."""
         call(cu.cuInit, 0)
-        self.device = call(cu.cuDeviceGet, number)
+        self.device = call(cu.cuDeviceGet, number % call(cu.cuDeviceGetCount))
         self.context = call(cu.cuDevicePrimaryCtxRetain, self.device)
         call(cu.cuCtxSetCurrent, self.context)
         self.stream = call(cu.cuStreamCreate, cu.CUstream_flags.CU_STREAM_NON_BLOCKING.value)

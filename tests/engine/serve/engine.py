@@ -13,6 +13,7 @@ from .dtypes import DTYPES
 from .dump import Dump
 from .gguf import Gguf, packaged_model
 from .model import Shape, Weights, shape_of_part
+from .program import SITES
 from .ranks import join
 from .runner import Model, Runner
 from .schedule import FixedSchedule, RandomSchedule, Schedule
@@ -27,7 +28,9 @@ POSITIONS = 512  # of a request
 def parse_site(text):
     """"q.3" -> ("q", 3); "q" -> ("q", None), all layers."""
     site, dot, layer = (text or "").partition(".")
-    return (site, int(layer) if dot else None) if site else None
+    if text and (site not in SITES or dot and not layer.isdigit()):
+        raise SystemExit(f"serve.py: no site {text}; expected one of {', '.join(SITES)}, or SITE.LAYER")
+    return (site, int(layer) if dot else None) if text else None
 
 
 class Timing:
@@ -55,25 +58,20 @@ class Engine:
     def __init__(self, opt, part, group):
         self.opt, self.part, self.ranks = opt, part, join(part, group)
         self.dtype, gguf = DTYPES[opt.dtype], Gguf(opt.model or packaged_model())
-        self.device = Device()
+        self.device = Device(part.number)
         self.load_kernels()
         whole = Shape.of(gguf)
         whole = dataclasses.replace(whole, layers=min(opt.layers or whole.layers, whole.layers))
         self.shape = shape_of_part(whole, part)
         self.first_tokens = [dataclasses.replace(part, rank=i).share(whole, whole.vocabulary)[0] for i in range(part.ranks)]
         self.stop = frozenset([gguf.values["tokenizer.ggml.eos_token_id"]])
-        weights = Weights(self.device, gguf, whole, part, self.dtype, POSITIONS)
-        layout = Layout(MAX_ROWS, max(opt.batch, 1), POSITIONS // BLOCK)
-        sizes = {"n_slots": (opt.blocks + 1) * BLOCK, "block_size": BLOCK, "n_positions": POSITIONS}
-        self.runner = Runner(Model(self.device, weights, self.shape, part, self.dtype, layout, first_layer=part.layers(whole.layers)[0],
-                                   fingerprint=parse_site(opt.fingerprint), **sizes), opt.mode, self.ranks)
-        self.runner.warm_up()
+        self.weights = Weights(self.device, gguf, whole, part, self.dtype, POSITIONS)
+        self.layout = Layout(MAX_ROWS, max(opt.batch, 1), POSITIONS // BLOCK)
+        self.runner = self.make_runner(self.shape, first_layer=part.layers(whole.layers)[0], fingerprint=parse_site(opt.fingerprint))
         self.drafter = None
         if opt.speculate:
             shape = dataclasses.replace(self.shape, layers=min(opt.draft_layers, self.shape.layers))
-            runner = Runner(Model(self.device, weights, shape, part, self.dtype, layout, prefix="draft_", **sizes), opt.mode, self.ranks)
-            runner.warm_up()
-            self.drafter = Drafter(runner, BLOCK, MAX_ROWS, self.merged)
+            self.drafter = Drafter(self.make_runner(shape, prefix="draft_"), BLOCK, MAX_ROWS, self.merged)
         self.dump = Dump(opt.dump, self.dtype, suffix=f"-{part.number}" if part.ranks * part.stages > 1 else "") if opt.dump else None
         self.steps = Steps(part) if opt.steps else Silent()
         self.given, self.n_requests = json.loads(pathlib.Path(opt.requests).read_text())["requests"], 0
@@ -87,11 +85,17 @@ class Engine:
         for prefix in ["", "draft_"][:2 if self.opt.speculate else 1]:
             self.device.load(folder / f"{prefix}kernels_{self.dtype.suffix}.fatbin")
 
+    def make_runner(self, shape, **more):
+        """Of a model of @shape with these weights; its kernels have run once."""
+        model = Model(self.device, self.weights, shape, self.part, self.dtype, self.layout, n_slots=(self.opt.blocks + 1) * BLOCK,
+                      block_size=BLOCK, n_positions=POSITIONS, **more)
+        runner = Runner(model, self.opt.mode, self.ranks)
+        runner.warm_up()
+        return runner
+
     def make_schedule(self):
         if self.opt.schedule == "random":
             return RandomSchedule(self.opt.seed, len(self.given), self.opt.steps_max or 100, 2 * self.opt.batch)
-        for request in self.given:
-            self.add(request, request["id"])
         return FixedSchedule(self.opt.schedule) if self.opt.schedule else Schedule()
 
     def add(self, given, name, limit=None):
@@ -102,16 +106,14 @@ class Engine:
                           frozenset() if forced or given.get("ignore_stop") else self.stop, given.get("arrival", 0))
         if request.n_prompt + request.limit + self.opt.speculate > POSITIONS:
             raise SystemExit(f"request {name} has more than {POSITIONS} positions")
-        if hasattr(self, "scheduler"):
-            self.scheduler.add(request)
-        else:
-            self.early = [*getattr(self, "early", []), request]
+        self.scheduler.add(request)
 
     # ---- steps
 
     def run(self):
-        for request in getattr(self, "early", []):
-            self.scheduler.add(request)
+        if self.opt.schedule != "random":
+            for request in self.given:
+                self.add(request, request["id"])
         step, until = 0, self.opt.steps_max
         while self.scheduler.has_work or (self.opt.schedule == "random" and step < (until or 100)):
             if until and step >= until:
@@ -145,11 +147,8 @@ class Engine:
         self.runner.run(rows, n_padded, replayed, self.dump.take if self.dump else None)
         best = self.merged(self.runner.sampled(len(rows.last)) if self.part.is_last else None, len(rows.last))
         self.record(plan, rows, n_padded, replayed)
-        sampled, at = [], 0
-        for item in plan.items:
-            sampled.append(best[at:at + item.n_drafts + 1])
-            at += item.n_drafts + 1
-        verified, ended = self.scheduler.commit(plan, sampled)
+        best = iter(best)
+        verified, ended = self.scheduler.commit(plan, [[next(best) for _ in range(item.n_drafts + 1)] for item in plan.items])
         if self.dump:
             self.dump.write(plan, rows, verified)
         self.steps.verified(number, verified)

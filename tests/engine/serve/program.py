@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from .temporaries import Temporaries
 from .device import Launch, Mark
 
+SITES = ("embed", "resid_pre", "ln1", "q", "k", "v", "q_rot", "k_rot", "z", "attn_out", "resid_mid", "ln2", "mlp_post", "mlp_out",
+         "resid_final", "final_ln", "final_logits")  # that a fingerprint can be put into
 LANES = 32  # threads of a block that reduces
 NO_MARK = Mark(None, 0, 0)
 
