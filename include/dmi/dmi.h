@@ -92,7 +92,7 @@ struct dmi_step {
  * the launches that follow then belong to nobody. Thread: any. Return: 0, DMI_STATUS_OFF, DMI_STATUS_BAD_VERSION, -EINVAL
  * (a span lies outside n_rows, shares rows with another or positions with another of its request, has no request id, one
  * over 255 bytes, a negative position, or more cached tokens than there are before it; tags over 65,535 bytes; more than
- * 65,536 spans; a rank outside of its size), -ENOMEM.
+ * 65,536 spans or 16,777,216 rows; a rank outside of its size), -ENOMEM.
  */
 int dmi_step_begin(const struct dmi_step *step);
 
