@@ -31,19 +31,6 @@ static void cell_prompt(struct text *to, const json_t *row)
                     json_integer_value(prompt));
 }
 
-static void cell_raw(struct text *to, const json_t *row)
-{
-    char size[24];
-    text_printf(to, "%s", bytes_text(json_number_value(json_object_get(row, "raw_bytes")), size));
-}
-
-static void cell_stored(struct text *to, const json_t *row)
-{
-    char size[24];
-    text_printf(to, "%s",
-                bytes_text(json_number_value(json_object_get(row, "stored_bytes")), size));
-}
-
 static void cell_share(struct text *to, const json_t *row)
 {
     text_printf(to, "%.2f%%", 100 * json_number_value(json_object_get(row, "stored_share")));
@@ -55,15 +42,15 @@ static const struct column state_columns[] = {
     { "GENERATED", "generated", 9, NULL },    { "CACHED", "cached", 7, NULL },
     { "COMPUTED", "computed", 9, NULL },      { "REJECTED", "rejected", 8, NULL },
     { "PREEMPTED", "preemptions", 9, NULL },  { "STEPS", "steps", 7, NULL },
-    { "RECORDS", "records", 9, NULL },        { "BYTES", "raw_bytes", 10, cell_raw },
+    { "RECORDS", "records", 9, NULL },        { "BYTES", "raw_bytes", 10, cell_raw_bytes },
 };
 
 static const struct column cost_columns[] = {
     { "REQUEST", "request", -28, NULL },
     { "RECORDS", "records", 9, NULL },
     { "ROWS", "rows", 10, NULL },
-    { "RAW", "raw_bytes", 10, cell_raw },
-    { "STORED", "stored_bytes", 10, cell_stored },
+    { "RAW", "raw_bytes", 10, cell_raw_bytes },
+    { "STORED", "stored_bytes", 10, cell_stored_bytes },
     { "SHARE", "stored_share", 8, cell_share },
 };
 

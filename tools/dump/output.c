@@ -197,3 +197,19 @@ const char *bytes_text(double n, char out[24])
     snprintf(out, 24, u ? "%.1f %s" : "%.0f %s", n, units[u]);
     return out;
 }
+
+static void cell_bytes(struct text *to, const json_t *row, const char *key)
+{
+    char size[24];
+    text_printf(to, "%s", bytes_text(json_number_value(json_object_get(row, key)), size));
+}
+
+void cell_raw_bytes(struct text *to, const json_t *row)
+{
+    cell_bytes(to, row, "raw_bytes");
+}
+
+void cell_stored_bytes(struct text *to, const json_t *row)
+{
+    cell_bytes(to, row, "stored_bytes");
+}

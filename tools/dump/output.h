@@ -25,6 +25,10 @@ struct column {
     void (*cell)(struct text *to, const json_t *row); /* NULL: the member as it is */
 };
 
+/* The cells of members "raw_bytes" and "stored_bytes". */
+void cell_raw_bytes(struct text *to, const json_t *row);
+void cell_stored_bytes(struct text *to, const json_t *row);
+
 /* A document on stdout: an object of members and tables, or (text) lines and tables. */
 struct report {
     bool json;

@@ -26,19 +26,6 @@ static void cell_layers(struct text *to, const json_t *row)
     text_printf(to, "%s", json_string_value(json_object_get(row, "layer_ranges")));
 }
 
-static void cell_raw(struct text *to, const json_t *row)
-{
-    char size[24];
-    text_printf(to, "%s", bytes_text(json_number_value(json_object_get(row, "raw_bytes")), size));
-}
-
-static void cell_stored(struct text *to, const json_t *row)
-{
-    char size[24];
-    text_printf(to, "%s",
-                bytes_text(json_number_value(json_object_get(row, "stored_bytes")), size));
-}
-
 static void cell_ratio(struct text *to, const json_t *row)
 {
     text_printf(to, "%.3f", json_number_value(json_object_get(row, "ratio")));
@@ -73,8 +60,8 @@ static const struct column columns[] = {
     { "LAYERS", "layers", -9, cell_layers },
     { "RECORDS", "records", 8, NULL },
     { "ROWS", "rows", 9, NULL },
-    { "RAW", "raw_bytes", 10, cell_raw },
-    { "STORED", "stored_bytes", 10, cell_stored },
+    { "RAW", "raw_bytes", 10, cell_raw_bytes },
+    { "STORED", "stored_bytes", 10, cell_stored_bytes },
     { "RATIO", "ratio", 6, cell_ratio },
     { "EXPECTED", "expected", 9, cell_expected },
     { "DROPPED", "dropped", 8, cell_dropped },
@@ -119,8 +106,8 @@ static const struct column selected_columns[] = {
     { "SELECTED", "site", -18, NULL },
     { "TENSORS", "tensors", 8, NULL },
     { "ROWS", "rows", 9, NULL },
-    { "RAW", "raw_bytes", 10, cell_raw },
-    { "STORED", "stored_bytes", 10, cell_stored },
+    { "RAW", "raw_bytes", 10, cell_raw_bytes },
+    { "STORED", "stored_bytes", 10, cell_stored_bytes },
 };
 
 struct selected {
