@@ -124,6 +124,7 @@ def test_the_applications_graph_is_its_own(scenario):
     scenario("queries", FORWARDS, [filled(1, 64), filled(2, 64)], [0, 1])
 
 
+@pytest.mark.since(12030, "edges with data")
 @SEEDS
 def test_a_copy_takes_the_place_of_edges(bench, scenario, delays):
     """What site -> copy -> dependent says need not be said by site -> dependent too; but at joins, and with edge data."""
