@@ -71,6 +71,14 @@ def lines_of(folder, name):
     return [line for path in sorted(folder.glob(name + "*")) for line in path.read_text().splitlines()]
 
 
+def stacks(pid):
+    """Where the threads of a program stand that does not end, if gdb is there."""
+    if not shutil.which("gdb"):
+        return "no gdb: where it stands is not known"
+    return subprocess.run(["gdb", "-p", str(pid), "-batch", "-ex", "thread apply all bt"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True).stdout[-8000:]
+
+
 class Runner:
     def __init__(self, folder):
         self.folder, self.n = folder, 0
@@ -81,12 +89,13 @@ class Runner:
         folder = self.folder / f"{seed}-{length}-{variant.name.split()[0]}-{self.n}"
         folder.mkdir()
         words = [CLIENT, seed, length, folder / "answers", folder / "records", skip, variant.threads]
-        try:
-            p = subprocess.run([str(w) for w in words], env=variant.environment(seed, folder), cwd=folder, timeout=120,
-                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            code, stderr = p.returncode, p.stdout + p.stderr
-        except subprocess.TimeoutExpired as e:
-            code, stderr = "timeout", str(e)
+        with subprocess.Popen([str(w) for w in words], env=variant.environment(seed, folder), cwd=folder, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as p:
+            try:
+                stderr, code = p.communicate(timeout=120)[0], p.returncode
+            except subprocess.TimeoutExpired:
+                stderr, code = stacks(p.pid), "timeout"
+                p.kill()
         return Outcome(code, lines_of(folder, "answers"), lines_of(folder, "records"), stderr, folder)
 
 
