@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "read/pieces.h"
 
+#include "core/grow.h"
+
 #include <errno.h>
 #include <stdlib.h>
 
@@ -124,14 +126,8 @@ static int add(struct list *l, const struct piece *p)
 {
     if (l->n == l->most)
         return -E2BIG;
-    if (l->n == l->room) {
-        size_t room = l->room ? 2 * l->room : 16;
-        struct piece *grown = realloc(l->all, room * sizeof *grown);
-        if (!grown)
-            return -ENOMEM;
-        l->all = grown;
-        l->room = room;
-    }
+    if (grow((void **)&l->all, l->n, &l->room, sizeof *l->all, 16))
+        return -ENOMEM;
     l->all[l->n++] = *p;
     return 0;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "read/requests.h"
 
+#include "core/grow.h"
 #include "read/join.h"
 #include "read/record.h"
 
@@ -17,14 +18,8 @@ static struct request *find(struct requests *out, const char *id, size_t n_id)
         return NULL;
     if (*index != MAP_NONE)
         return &out->all[*index];
-    if (out->n == out->room) {
-        size_t room = out->room ? 2 * out->room : 64;
-        struct request *grown = realloc(out->all, room * sizeof *grown);
-        if (!grown)
-            return NULL;
-        out->all = grown;
-        out->room = room;
-    }
+    if (grow((void **)&out->all, out->n, &out->room, sizeof *out->all, 64))
+        return NULL;
     *index = out->n;
     out->all[out->n] = (struct request){
         .id = id, .n_id = n_id, .n_prompt = -1, .step = SIZE_MAX, .last_record = SIZE_MAX

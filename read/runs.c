@@ -2,6 +2,7 @@
 #include "read/runs.h"
 
 #include "core/cleanup.h"
+#include "core/grow.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -37,13 +38,8 @@ static int order(const void *pa, const void *pb)
 
 static int add(struct runs *out, size_t *room, char **path)
 {
-    if (out->n == *room) {
-        *room = *room ? 2 * *room : 16;
-        char **grown = realloc(out->paths, *room * sizeof *grown);
-        if (!grown)
-            return -ENOMEM;
-        out->paths = grown;
-    }
+    if (grow((void **)&out->paths, out->n, room, sizeof *out->paths, 16))
+        return -ENOMEM;
     out->paths[out->n++] = steal_ptr(*path);
     return 0;
 }

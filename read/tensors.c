@@ -2,6 +2,7 @@
 #include "read/tensors.h"
 
 #include "core/cleanup.h"
+#include "core/grow.h"
 #include "read/map.h"
 #include "read/record.h"
 #include "read/requests.h"
@@ -116,14 +117,8 @@ static int rehash(struct build *b)
 static struct tensor *add_tensor(struct tensors *out, const char *request, size_t n_request,
                                  const struct dmi_site *site, int32_t layer)
 {
-    if (out->n == out->room) {
-        size_t room = out->room ? 2 * out->room : 256;
-        struct tensor *grown = realloc(out->all, room * sizeof *grown);
-        if (!grown)
-            return NULL;
-        out->all = grown;
-        out->room = room;
-    }
+    if (grow((void **)&out->all, out->n, &out->room, sizeof *out->all, 256))
+        return NULL;
     _cleanup_(text_deinit) struct text key = { 0 };
     if (request) {
         utf8_add_valid(&key, request, n_request);
@@ -196,14 +191,8 @@ static int add_part(void *ctx, const struct part *part)
     if (!t)
         return -ENOMEM;
     take_shape(t, rec);
-    if (t->n_pieces == t->room) {
-        size_t room = t->room ? 2 * t->room : 1;
-        struct piece *grown = realloc(t->pieces, room * sizeof *grown);
-        if (!grown)
-            return -ENOMEM;
-        t->pieces = grown;
-        t->room = room;
-    }
+    if (grow((void **)&t->pieces, t->n_pieces, &t->room, sizeof *t->pieces, 1))
+        return -ENOMEM;
     t->pieces[t->n_pieces++] =
         (struct piece){ part->record, part->first_row, part->n_rows, part->position,
                         part->rejected ? PIECE_REJECTED : 0 };

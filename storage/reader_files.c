@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where a run's files are, and their bytes. A run may have more segments than descriptors are allowed. */
 #include "core/cleanup.h"
+#include "core/grow.h"
 #include "storage/reader_private.h"
 
 #include <dirent.h>
@@ -18,15 +19,7 @@
 
 int reader_grow(void **array, size_t n, size_t *room, size_t size)
 {
-    if (n < *room)
-        return 0;
-    size_t more = *room ? 2 * *room : 64;
-    void *grown = realloc(*array, more * size);
-    if (!grown)
-        return -ENOMEM;
-    *array = grown;
-    *room = more;
-    return 0;
+    return grow(array, n, room, size, 64);
 }
 
 /* ------------------------------------------------------------------------- finding the run */

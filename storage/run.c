@@ -4,6 +4,7 @@
 #include "core/atomic.h"
 #include "core/cleanup.h"
 #include "core/clock.h"
+#include "core/grow.h"
 #include "storage/chunk.h"
 #include "storage/counters.h"
 #include "storage/file.h"
@@ -153,14 +154,8 @@ static int copy_options(struct run *run, const struct run_options *o)
 static int add_segment(struct run *run, uint32_t number)
 {
     struct manifest *m = &run->manifest;
-    if (number == m->segments_room) {
-        size_t room = m->segments_room ? 2 * m->segments_room : 8;
-        struct manifest_segment *grown = realloc(m->segments, room * sizeof *grown);
-        if (!grown)
-            return -ENOMEM;
-        m->segments = grown;
-        m->segments_room = room;
-    }
+    if (grow((void **)&m->segments, number, &m->segments_room, sizeof *m->segments, 8))
+        return -ENOMEM;
     struct segment next;
     int r = segment_open(&next, run->path, number, m->run_uuid, run->next_sequence, m->sites);
     if (r)

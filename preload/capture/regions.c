@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/capture/regions.h"
 
+#include "core/grow.h"
 #include "preload/base/session.h"
 
 #include <pthread.h>
@@ -36,15 +37,9 @@ static bool handle_is_shared(uint64_t handle)
 /* Under the lock. Without memory nobody knows what is shared: all is left alone. */
 static void add(struct region region)
 {
-    if (regions.n == regions.room) {
-        size_t room = regions.room ? 2 * regions.room : 64;
-        struct region *grown = realloc(regions.at, room * sizeof *grown);
-        if (!grown) {
-            session_give_up_all("no memory to note mapped and shared memory");
-            return;
-        }
-        regions.at = grown;
-        regions.room = room;
+    if (grow((void **)&regions.at, regions.n, &regions.room, sizeof *regions.at, 64)) {
+        session_give_up_all("no memory to note mapped and shared memory");
+        return;
     }
     regions.at[regions.n++] = region;
 }

@@ -3,6 +3,7 @@
 
 #include "core/atomic.h"
 #include "core/cleanup.h"
+#include "core/grow.h"
 #include "preload/base/handles.h"
 #include "preload/base/driver.h"
 
@@ -31,14 +32,8 @@ static bool append(struct note *note, struct order_item item)
     for (size_t i = 0; i < note->n; i++)
         if (note->items[i].node == item.node && note->items[i].body == item.body)
             return true;
-    if (note->n == note->cap) {
-        size_t cap = note->cap ? note->cap * 2 : 16;
-        struct order_item *items = realloc(note->items, cap * sizeof *items);
-        if (!items)
-            return false;
-        note->items = items;
-        note->cap = cap;
-    }
+    if (grow((void **)&note->items, note->n, &note->cap, sizeof *note->items, 16))
+        return false;
     note->items[note->n++] = item;
     return true;
 }

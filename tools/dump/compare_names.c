@@ -3,6 +3,7 @@
 #include "tools/dump/compare.h"
 
 #include "core/cleanup.h"
+#include "core/grow.h"
 #include "read/map.h"
 
 #include <errno.h>
@@ -27,14 +28,8 @@ static int names_add(struct names *l, const char *name, size_t n_name)
     if (!at)
         return -ENOMEM;
     if (*at == MAP_NONE) {
-        if (l->n == l->room) {
-            size_t room = l->room ? 2 * l->room : 32;
-            void *grown = realloc(l->all, room * sizeof *l->all);
-            if (!grown)
-                return -ENOMEM;
-            l->all = grown;
-            l->room = room;
-        }
+        if (grow((void **)&l->all, l->n, &l->room, sizeof *l->all, 32))
+            return -ENOMEM;
         *at = l->n++;
         l->all[*at].name = name;
         l->all[*at].n_name = n_name;

@@ -2,6 +2,7 @@
 /* dmi-dump export: what goes along with the rows. */
 #include "tools/dump/export.h"
 
+#include "core/grow.h"
 #include "read/map.h"
 
 #include <errno.h>
@@ -20,14 +21,8 @@ static int add_pair(struct position_list *l, int64_t first, uint64_t n)
         last->n += n;
         return 0;
     }
-    if (l->n == l->room) {
-        size_t room = l->room ? 2 * l->room : 2;
-        struct position_pair *grown = realloc(l->pairs, room * sizeof *grown);
-        if (!grown)
-            return -ENOMEM;
-        l->pairs = grown;
-        l->room = room;
-    }
+    if (grow((void **)&l->pairs, l->n, &l->room, sizeof *l->pairs, 2))
+        return -ENOMEM;
     l->pairs[l->n++] = (struct position_pair){ first < 0 ? -1 : first, n };
     return 0;
 }

@@ -2,6 +2,7 @@
 #include "tools/run/processes.h"
 
 #include "core/cleanup.h"
+#include "core/grow.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -52,14 +53,8 @@ static int by_pid(const void *a, const void *b)
 
 static bool push(struct processes *all, size_t *room, const struct process *p)
 {
-    if (all->n == *room) {
-        size_t more = *room ? 2 * *room : 256;
-        struct process *grown = realloc(all->list, more * sizeof *grown);
-        if (!grown)
-            return false;
-        all->list = grown;
-        *room = more;
-    }
+    if (grow((void **)&all->list, all->n, room, sizeof *all->list, 256))
+        return false;
     all->list[all->n++] = *p;
     return true;
 }

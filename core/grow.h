@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Room for one more entry in an array that doubles. An array is one thread's. */
+#ifndef CORE_GROW_H
+#define CORE_GROW_H
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+/**
+ * grow() - room for entry number @n
+ * @array: address of the pointer; NULL at first, to be freed with free()
+ * @room: entries that there is room for; 0 at first
+ * @size: of an entry, in bytes; @first: entries at first
+ * Return: 0, or -ENOMEM: array and room are as they were.
+ */
+static inline int grow(void **array, size_t n, size_t *room, size_t size, size_t first)
+{
+    if (n < *room)
+        return 0;
+    size_t more = *room ? 2 * *room : first;
+    void *grown = realloc(*array, more * size);
+    if (!grown)
+        return -ENOMEM;
+    *array = grown;
+    *room = more;
+    return 0;
+}
+
+#endif
