@@ -4,6 +4,8 @@
 #include "core/cleanup.h"
 #include "policy/tree.h"
 
+#include <dmi/span.h>
+
 #include <errno.h>
 #include <fnmatch.h>
 #include <stdlib.h>
@@ -55,11 +57,6 @@ bool select_request(const struct select *s, const char *id, const char *tags)
 
 /* ------------------------------------------------------------------------- the rows of a step */
 
-static const struct dmi_span *span_at(const struct dmi_step *step, uint32_t i)
-{
-    return (const void *)((const char *)step->spans + (size_t)i * step->span_size);
-}
-
 /* Positions that are kept of a span whose rows are [at, at + n): a stretch of them. */
 struct stretch {
     int64_t from, to;
@@ -110,8 +107,8 @@ static bool is_padding(const struct dmi_span *span)
 static int by_request(const void *a, const void *b, void *arg)
 {
     const struct dmi_step *step = arg;
-    const struct dmi_span *x = span_at(step, *(const uint32_t *)a);
-    const struct dmi_span *y = span_at(step, *(const uint32_t *)b);
+    const struct dmi_span *x = dmi_span_at(step, *(const uint32_t *)a);
+    const struct dmi_span *y = dmi_span_at(step, *(const uint32_t *)b);
     int order = strcmp(x->request_id ? x->request_id : "", y->request_id ? y->request_id : "");
     if (order)
         return order;
@@ -129,12 +126,12 @@ static bool *find_last(const struct dmi_step *step)
         return NULL;
     }
     for (uint32_t i = 0; i < step->n_spans; i++)
-        if (!is_padding(span_at(step, i)) && span_at(step, i)->n_tokens)
+        if (!is_padding(dmi_span_at(step, i)) && dmi_span_at(step, i)->n_tokens)
             order[n++] = i;
     qsort_r(order, n, sizeof *order, by_request, (void *)step);
     for (uint32_t i = 0; i < n; i++) {
-        const char *id = span_at(step, order[i])->request_id;
-        last[order[i]] = i + 1 == n || strcmp(id, span_at(step, order[i + 1])->request_id) != 0;
+        const char *id = dmi_span_at(step, order[i])->request_id;
+        last[order[i]] = i + 1 == n || strcmp(id, dmi_span_at(step, order[i + 1])->request_id) != 0;
     }
     return last;
 }
@@ -149,7 +146,7 @@ struct choosing {
 
 static struct stretch chosen(const struct choosing *c, uint32_t i)
 {
-    const struct dmi_span *span = span_at(c->step, i);
+    const struct dmi_span *span = dmi_span_at(c->step, i);
     if (is_padding(span) || (c->takes && !c->takes[i]))
         return (struct stretch){ 0, 0 };
     return kept_positions(c->select, span, c->last && c->last[i]);
@@ -162,7 +159,7 @@ static void choose_tokens(const struct choosing *c, uint8_t *keep, struct select
     bool rest = select_is_default(c->select);
     memset(keep, rest, step->n_rows);
     for (uint32_t i = 0; i < step->n_spans; i++) {
-        const struct dmi_span *span = span_at(step, i);
+        const struct dmi_span *span = dmi_span_at(step, i);
         struct stretch s = chosen(c, i);
         memset(keep + span->first_row, 0, span->n_tokens);
         if (s.to > s.from)
@@ -181,7 +178,7 @@ static void choose_requests(const struct choosing *c, struct select_rows *out)
 {
     uint32_t n_real = 0;
     for (uint32_t i = 0; i < c->step->n_spans; i++) {
-        const struct dmi_span *span = span_at(c->step, i);
+        const struct dmi_span *span = dmi_span_at(c->step, i);
         struct stretch s = chosen(c, i);
         if (!span->n_tokens)
             continue;

@@ -5,6 +5,7 @@
 #include "storage/hash.h"
 
 #include <dmi/format.h>
+#include <dmi/span.h>
 
 #include <errno.h>
 #include <stdlib.h>
@@ -58,12 +59,6 @@ void outcomes_deinit(struct outcomes *o)
 
 /* ------------------------------------------------------------------------- drafts */
 
-static const struct dmi_span *span_at(const struct dmi_step *step, uint32_t i)
-{
-    size_t stride = step->span_size ? step->span_size : sizeof(struct dmi_span);
-    return (const void *)((const char *)step->spans + i * stride);
-}
-
 static bool is_draft(const struct dmi_span *span)
 {
     return span->phase == DMI_PHASE_DRAFT && span->n_tokens && !(span->flags & DMI_SPAN_PADDING);
@@ -100,7 +95,7 @@ static struct outcomes_step *collect(const struct dmi_step *step, uint32_t n, si
     *s = (struct outcomes_step){ .number = step->step, .n_bytes = n_bytes, .n = n };
     uint32_t k = 0, offset = 0;
     for (uint32_t i = 0; i < step->n_spans; i++) {
-        const struct dmi_span *span = span_at(step, i);
+        const struct dmi_span *span = dmi_span_at(step, i);
         if (!is_draft(span))
             continue;
         uint32_t n_id = (uint32_t)strlen(span->request_id);
@@ -122,9 +117,9 @@ int outcomes_step(struct outcomes *o, uint64_t sequence, const struct dmi_step *
     uint32_t n = 0;
     size_t n_text = 0;
     for (uint32_t i = 0; i < step->n_spans; i++)
-        if (is_draft(span_at(step, i))) {
+        if (is_draft(dmi_span_at(step, i))) {
             n++;
-            n_text += strlen(span_at(step, i)->request_id);
+            n_text += strlen(dmi_span_at(step, i)->request_id);
         }
     if (sequence >= o->next_sequence)
         o->next_sequence = sequence + 1;

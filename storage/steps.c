@@ -6,6 +6,7 @@
 #include "storage/rows.h"
 
 #include <dmi/format.h>
+#include <dmi/span.h>
 
 #include <errno.h>
 #include <stdbool.h>
@@ -15,10 +16,9 @@
 /* The caller's array has its own stride: an older or newer struct dmi_span. */
 static void read_span(const struct dmi_step *step, uint32_t i, struct dmi_span *out)
 {
+    bool is_short = step->span_size && step->span_size < sizeof *out;
     *out = (struct dmi_span){ 0 };
-    size_t stride = step->span_size ? step->span_size : sizeof *out;
-    memcpy(out, (const char *)step->spans + i * stride,
-           stride < sizeof *out ? stride : sizeof *out);
+    memcpy(out, dmi_span_at(step, i), is_short ? step->span_size : sizeof *out);
 }
 
 static int refuse(const char **why, const char *sentence)

@@ -5,6 +5,8 @@
 #include "core/cleanup.h"
 #include "preload/base/session.h"
 
+#include <dmi/span.h>
+
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,15 +51,10 @@ static bool takes_request(uint32_t choice, const struct dmi_span *span)
 
 /* ------------------------------------------------------------------------- a step */
 
-static const struct dmi_span *span_at(const struct dmi_step *said, uint32_t i)
-{
-    return (const void *)((const char *)said->spans + (size_t)i * said->span_size);
-}
-
 static bool has_padding(const struct dmi_step *said)
 {
     for (uint32_t i = 0; i < said->n_spans; i++)
-        if (span_at(said, i)->flags & DMI_SPAN_PADDING)
+        if (dmi_span_at(said, i)->flags & DMI_SPAN_PADDING)
             return true;
     return false;
 }
@@ -73,7 +70,7 @@ static int choose(uint32_t choice, const struct dmi_step *said, bool padding,
     }
     _cleanup_(freep) bool *takes = calloc(said->n_spans + 1u, sizeof *takes);
     for (uint32_t i = 0; takes && i < said->n_spans; i++)
-        takes[i] = takes_request(choice, span_at(said, i));
+        takes[i] = takes_request(choice, dmi_span_at(said, i));
     return takes ? select_rows(s, said, takes, out) : -1;
 }
 
