@@ -196,11 +196,12 @@ int select_rows(const struct select *s, const struct dmi_step *step, const bool 
                 struct select_rows *out)
 {
     bool by_token = s->row == DMI_ROW_TOKEN;
+    bool asks_last = s->tokens == SELECT_LAST;
     uint32_t n = by_token ? step->n_rows : step->n_spans;
     *out = (struct select_rows){ .rows = calloc(2 * (size_t)n + 1, sizeof *out->rows) };
-    _cleanup_(freep) uint8_t *keep = calloc(n + 1u, 1);
-    _cleanup_(freep) bool *last = find_last(step);
-    if (!out->rows || !keep || !last)
+    _cleanup_(freep) uint8_t *keep = by_token ? calloc(n + 1u, 1) : NULL;
+    _cleanup_(freep) bool *last = asks_last ? find_last(step) : NULL;
+    if (!out->rows || (by_token && !keep) || (asks_last && !last))
         return -ENOMEM;
     out->own = out->rows + n;
     struct choosing c = { .select = s, .step = step, .takes = takes, .last = last };

@@ -7,6 +7,7 @@
 
 #include <dmi/span.h>
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,10 +69,12 @@ static int choose(uint32_t choice, const struct dmi_step *said, bool padding,
         *out = (struct select_rows){ .all = true }; /* the usual case, whatever the batch's size */
         return 0;
     }
+    if (!s->requests)
+        return select_rows(s, said, NULL, out);
     _cleanup_(freep) bool *takes = calloc(said->n_spans + 1u, sizeof *takes);
     for (uint32_t i = 0; takes && i < said->n_spans; i++)
         takes[i] = takes_request(choice, dmi_span_at(said, i));
-    return takes ? select_rows(s, said, takes, out) : -1;
+    return takes ? select_rows(s, said, takes, out) : -ENOMEM;
 }
 
 static void step_free(struct step *step)
