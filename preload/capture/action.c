@@ -53,8 +53,10 @@ static void capture_eager(const struct action_launch *l, struct action_kernel *o
         .payload = c->payload,
         .desc = c->desc_device + at * sizeof(struct dmi_desc),
         .retired = c->retired + at * sizeof(uint32_t),
-        .rows = l->rows,
+        .rows = l->rows ? l->rows + l->first_row * sizeof(uint32_t) : 0,
     };
+    if (!l->rows)
+        out->param.copy.gather.src += (uint64_t)((int64_t)l->first_row * g->gather.stride[0]);
 }
 
 static void capture_node(const struct action_place *place, const struct site_plan *plan,

@@ -31,8 +31,8 @@ struct action_launch {
     const struct site_plan *plan;
     uint64_t number; /* the launch number */
     uint32_t occurrence;
-    uint32_t n_rows;
-    CUdeviceptr rows; /* list of those that it keeps, 0: the first @n_rows */
+    uint32_t first_row, n_rows; /* of those that the record keeps */
+    CUdeviceptr rows;           /* list of all of those, 0: they are the tensor's first ones */
     uint64_t slot,
         payload; /* where it needs a slot: running number in the ring, offset of its bytes */
 };

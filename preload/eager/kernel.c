@@ -3,16 +3,35 @@
 
 #include "preload/base/driver.h"
 #include "preload/base/session.h"
+#include "preload/capture/action.h"
 
-bool eager_launch_kernel(const struct eager_launch *l, uint32_t site, struct action_kernel *k)
+static CUresult launch_ours(const struct eager_launch *l, struct action_kernel *k)
 {
     __typeof__(cuLaunchKernel) *launch =
         l->stream.per_thread ? driver_table.cuLaunchKernel_ptsz : driver_table.cuLaunchKernel;
     void *params[] = { &k->param };
-    CUresult r =
-        launch(k->function, k->blocks, 1, 1, k->threads, 1, 1, 0, l->stream.handle, params, NULL);
+    return launch(k->function, k->blocks, 1, 1, k->threads, 1, 1, 0, l->stream.handle, params,
+                  NULL);
+}
+
+bool eager_launch_rows(const struct eager_launch *l, const struct admission_launch *admitted,
+                       const struct admission *item, uint32_t first_row, uint32_t n_rows)
+{
+    const struct action *action = action_of(item->site);
+    struct action_kernel k;
+    struct action_launch launch = { .context = admitted->context,
+                                    .plan = item->plan,
+                                    .number = admitted->number,
+                                    .occurrence = item->occurrence,
+                                    .first_row = first_row,
+                                    .n_rows = n_rows,
+                                    .rows = admission_rows_address(admitted->context, item),
+                                    .slot = item->slot,
+                                    .payload = item->payload };
+    action->eager(&launch, &k);
+    CUresult r = launch_ours(l, &k);
     if (r != CUDA_SUCCESS)
-        session_problem(site, PROBLEM_COPY_FAILED, "the driver refused our %s kernel: error %d",
-                        action_of(site)->name, (int)r);
+        session_problem(item->site, PROBLEM_COPY_FAILED,
+                        "the driver refused our %s kernel: error %d", action->name, (int)r);
     return r == CUDA_SUCCESS;
 }

@@ -4,7 +4,7 @@
 #define PRELOAD_EAGER_KERNEL_H
 
 #include "preload/base/stream.h"
-#include "preload/capture/action.h"
+#include "preload/capture/admission.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,8 +18,12 @@ struct eager_launch {
     void **kernel_params, **extra;
 };
 
-/* Launches a kernel of ours for @site. Return: false where the driver refuses it, which is reported. */
-bool eager_launch_kernel(const struct eager_launch *launch, uint32_t site,
-                         struct action_kernel *kernel);
+/**
+ * eager_launch_rows() - launch the action of an item that has a slot, for @n_rows of the rows that it keeps, from number
+ * @first_row on
+ * Return: false where the driver refuses it, which is reported.
+ */
+bool eager_launch_rows(const struct eager_launch *launch, const struct admission_launch *admitted,
+                       const struct admission *item, uint32_t first_row, uint32_t n_rows);
 
 #endif

@@ -2,8 +2,6 @@
 #include "preload/eager/launch.h"
 
 #include "core/atomic.h"
-#include "preload/base/driver.h"
-#include "preload/capture/action.h"
 #include "preload/capture/forward.h"
 #include "preload/capture/params.h"
 #include "preload/context/lifetime.h"
@@ -85,21 +83,10 @@ static void keep_ranges(struct eager_job *job, const struct eager_ranges *ranges
 static void launch_action(const struct eager_launch *l, struct eager_job *job,
                           struct admission *item)
 {
-    struct context *c = job->launch.context;
-    struct action_kernel k;
-    struct action_launch admitted = { .context = c,
-                                      .plan = item->plan,
-                                      .number = job->launch.number,
-                                      .occurrence = item->occurrence,
-                                      .n_rows = item->pick.n,
-                                      .rows = admission_rows_address(c, item),
-                                      .slot = item->slot,
-                                      .payload = item->payload };
-    action_of(item->site)->eager(&admitted, &k);
-    if (eager_launch_kernel(l, item->site, &k))
+    if (eager_launch_rows(l, &job->launch, item, 0, item->pick.n))
         item->state = ADMISSION_LAUNCHED;
     else
-        admission_drop(c, item, DMI_DROP_COPY_FAILED);
+        admission_drop(job->launch.context, item, DMI_DROP_COPY_FAILED);
 }
 
 static void launch_actions(const struct eager_launch *l, struct eager_job *job, enum spec_when when)

@@ -3,8 +3,6 @@
 
 #include "core/atomic.h"
 #include "core/clock.h"
-#include "preload/base/driver.h"
-#include "preload/capture/action.h"
 #include "preload/context/assembly.h"
 
 #define SHARE 4 /* of the ring, for a piece: one may be copied while others are drained */
@@ -81,34 +79,14 @@ static int reserve_in_time(struct admission_launch *l, struct admission *item,
     return reason;
 }
 
-/* The copy kernel of a piece: without a list, the rows before it are passed over by the address. */
-static void describe(const struct admission_launch *l, const struct admission *item,
-                     const struct stretch *s, struct action_kernel *k)
-{
-    CUdeviceptr list = admission_rows_address(l->context, item);
-    struct action_launch admitted = { .context = l->context,
-                                      .plan = item->plan,
-                                      .number = l->number,
-                                      .occurrence = item->occurrence,
-                                      .n_rows = s->n,
-                                      .rows = list ? list + s->at * sizeof(uint32_t) : 0,
-                                      .slot = item->slot,
-                                      .payload = item->payload };
-    action_of(item->site)->eager(&admitted, k);
-    if (!list)
-        k->param.copy.gather.src += (uint64_t)((int64_t)s->at * k->param.copy.gather.stride[0]);
-}
-
 /* Return: DROP_NONE or why the piece cannot be copied. */
 static int copy_piece(const struct eager_launch *launch, struct admission_launch *l,
                       struct admission *item, const struct stretch *s)
 {
-    struct action_kernel k;
     int reason = reserve_in_time(l, item, s);
     if (reason != DROP_NONE)
         return reason;
-    describe(l, item, s, &k);
-    if (eager_launch_kernel(launch, item->site, &k))
+    if (eager_launch_rows(launch, l, item, s->at, s->n))
         return DROP_NONE;
     if (ring_cancel(&l->context->ring, item->slot))
         assembly_release(s->assembly);
