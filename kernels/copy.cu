@@ -49,9 +49,15 @@ struct choice {
     dmi_u32 n_rows;
 };
 
-static __device__ __forceinline__ dmi_i64 row_of(const struct choice *c, dmi_u32 row)
+/* Where the @i-th of the chosen rows lies, in bytes from the first. */
+static __device__ __forceinline__ dmi_i64 row_at(const struct dmi_gather *g, const struct choice *c,
+                                                 dmi_u32 i)
 {
-    return c->list ? c->list[row] : row;
+    dmi_u32 row = c->list ? c->list[i] : i;
+    if (!g->rows_inner)
+        return (dmi_i64)row * g->stride[0];
+    dmi_u32 outer = row / g->rows_inner;
+    return (dmi_i64)outer * g->stride_outer + (dmi_i64)(row - outer * g->rows_inner) * g->stride[0];
 }
 
 /* One packed run: what is read lies as it is stored. */
@@ -81,7 +87,7 @@ static __device__ __forceinline__ void gather_rows(const struct dmi_gather *g,
     dmi_u32 row = i / units_a_row, at = i - row * units_a_row;
 
     for (; i < n_units; i += step) {
-        dst[i] = ((const unit *)((const char *)g->src + row_of(c, row) * g->stride[0]))[at];
+        dst[i] = ((const unit *)((const char *)g->src + row_at(g, c, row)))[at];
         row += rows_a_step;
         at += units_a_step;
         if (at >= units_a_row) {
@@ -108,7 +114,7 @@ static __device__ __forceinline__ void gather_strided(const struct dmi_gather *g
         at += run % g->count[2] * g->stride[2];
         run /= g->count[2];
         at += run % g->count[1] * g->stride[1];
-        at += row_of(c, run / g->count[1]) * g->stride[0];
+        at += row_at(g, c, run / g->count[1]);
         dst[i] = *(const unit *)(src + at);
     }
 }
@@ -127,7 +133,7 @@ static __device__ __forceinline__ void gather(const struct dmi_gather *g, const 
 /* Do the chosen rows lie one after the other, without gaps? */
 static __device__ __forceinline__ bool is_packed(const struct dmi_gather *g, const struct choice *c)
 {
-    return g->count[1] == 1 && g->count[2] == 1 && g->count[3] == 1 && !c->list &&
+    return g->count[1] == 1 && g->count[2] == 1 && g->count[3] == 1 && !c->list && !g->rows_inner &&
            (c->n_rows == 1 || g->stride[0] == g->run_bytes);
 }
 

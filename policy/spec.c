@@ -40,6 +40,7 @@ static void free_sites(struct spec *spec)
         expr_free(site->layer);
         free((char *)site->about.name);
         free((char *)site->about.kernel);
+        free((char *)site->about.tap);
         free((char *)site->about.note);
     }
     free(spec->sites);

@@ -16,12 +16,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SPEC_VERSION     1
-#define SPEC_MAX_DIMS    4
-#define SPEC_MAX_SITES   1024
-#define SPEC_MAX_KINDS   16
-#define SPEC_MAX_SELECTS 64 /* different ways to choose rows */
-#define SPEC_NO_SELECT   UINT32_MAX
+#define SPEC_VERSION       1
+#define SPEC_MAX_DIMS      4
+#define SPEC_MAX_SITES     1024
+#define SPEC_MAX_KINDS     16
+#define SPEC_MAX_SELECTS   64 /* different ways to choose rows */
+#define SPEC_NO_SELECT     UINT32_MAX
+#define SPEC_MAX_INTERVALS 16 /* of a list of layers */
 
 enum spec_when { SPEC_AFTER = 0, SPEC_BEFORE = 1 };
 
@@ -44,19 +45,31 @@ struct spec_steps {
         of; /* the library's own number of the forward, or the engine's of its step */
 };
 
+/* Of which layers a tap is captured. */
+struct spec_layers {
+    uint32_t n; /* intervals; 0, and no word: all layers */
+    struct spec_interval {
+        int32_t first, last; /* inclusive */
+    } at[SPEC_MAX_INTERVALS];
+    uint32_t from_end; /* bit k: the one that is k before the last */
+    bool middle;       /* layer n / 2 of n */
+};
+
 struct spec_dim {
     struct expr *count;  /* elements along this dimension */
     struct expr *stride; /* bytes between them; where the file gives none: what "packed" comes to */
-    bool is_row;         /* exactly one dimension of a site; it comes first in what is stored */
+    bool is_row; /* one or two dimensions of a site; they come first in what is stored, as one */
 };
 
 struct spec_site {
-    struct dmi_site about;   /* what readers learn of it; its strings belong to the spec */
-    int kind;                /* index in spec->kinds of the forwards it belongs to, -1: all */
-    struct expr_ref pointer; /* where among the launch's parameters the tensor's address lies */
-    struct expr *offset;     /* bytes added to that address; NULL: 0 */
-    uint32_t n_dims;
-    struct spec_dim dims[SPEC_MAX_DIMS]; /* in the order in which elements are stored, row first */
+    struct dmi_site about;     /* what readers learn of it; its strings belong to the spec */
+    int kind;                  /* index in spec->kinds of the forwards it belongs to, -1: all */
+    struct expr_ref pointer;   /* where among the launch's parameters the tensor's address lies */
+    struct expr *offset;       /* bytes added to that address; NULL: 0 */
+    struct spec_layers layers; /* of a tap */
+    uint32_t n_dims;           /* 0: a tap says them */
+    uint32_t n_row_dims;       /* 1 or 2 */
+    struct spec_dim dims[SPEC_MAX_DIMS]; /* in the order in which elements are stored, rows first */
     uint32_t first_occurrence, last_occurrence; /* inclusive; those outside are not taken */
     struct expr *layer;                         /* from `occ`; NULL: the site has no layer */
     enum spec_when when;
@@ -85,6 +98,23 @@ struct spec_site {
     PART("occurrences", false, occurrences)                                                        \
     PART("layer", false, layer)                                                                    \
     KEY("when", false, word, when, WORDS([SPEC_AFTER] = "after", [SPEC_BEFORE] = "before"))        \
+    KEY("action", false, word, action, WORDS([SPEC_CAPTURE] = "capture"))                          \
+    KEY("shared_memory", false, word, shared_memory,                                               \
+        WORDS([SPEC_SHARED_REFUSE] = "refuse", [SPEC_SHARED_ALLOW] = "allow"))                     \
+    KEY("row", false, row, about.row, NULL)                                                        \
+    PART("tokens", false, tokens)                                                                  \
+    PART("requests", false, requests)                                                              \
+    PART("steps", false, steps)                                                                    \
+    KEY("scale", false, scale, about.scale, NULL)                                                  \
+    KEY("note", false, text, about.note, NULL)
+
+/* The same of a site that is a tap, which says the rest itself. Those that it shares with the others mean the same. */
+#define SPEC_TAP_KEYS(KEY, PART)                                                                   \
+    PART("tap", true, tap)                                                                         \
+    PART("name", false, name_of_tap)                                                               \
+    KEY("forward", false, kind, kind, NULL)                                                        \
+    PART("layers", false, layers)                                                                  \
+    PART("shard", false, shard)                                                                    \
     KEY("action", false, word, action, WORDS([SPEC_CAPTURE] = "capture"))                          \
     KEY("shared_memory", false, word, shared_memory,                                               \
         WORDS([SPEC_SHARED_REFUSE] = "refuse", [SPEC_SHARED_ALLOW] = "allow"))                     \
@@ -127,6 +157,7 @@ struct spec {
     uint32_t n_kinds;
     struct spec_site *sites;
     uint32_t n_sites;
+    bool has_kernels, has_taps;              /* sites that are found by the one or the other */
     struct select selects[SPEC_MAX_SELECTS]; /* those that sites have, each once */
     uint32_t n_selects;
     struct spec_absent *absent;
@@ -200,5 +231,21 @@ struct spec_match {
  */
 bool spec_match_kernel(const struct spec *spec, const char *name, const char *demangled,
                        struct spec_match *match);
+
+/* The same for a tap: sites whose tap has this name. Cheap enough for each call. Return: true if there is one. */
+bool spec_match_tap(const struct spec *spec, const char *name, struct spec_match *match);
+
+/**
+ * spec_takes_layer() - is a tap's layer one of those that its site captures?
+ * @n_layers: of the model, 0: not known; then neither "last" nor "middle" is any layer
+ * Pure function, any thread.
+ */
+bool spec_takes_layer(const struct spec_layers *layers, int32_t layer, int32_t n_layers);
+
+/* Does the list need to know how many layers the model has? */
+static inline bool spec_needs_n_layers(const struct spec_layers *layers)
+{
+    return layers->from_end || layers->middle;
+}
 
 #endif

@@ -9,14 +9,32 @@
 
 #define CROWD_MAX_WORK 65536 /* searches that check_crowd() may do */
 
+static bool same_text(const char *a, const char *b)
+{
+    return a && b && !strcmp(a, b);
+}
+
+/* May a tap have a layer that both take? */
+static bool layers_meet(const struct spec_layers *a, const struct spec_layers *b)
+{
+    for (uint32_t i = 0; i < a->n; i++)
+        for (uint32_t k = 0; k < b->n; k++)
+            if (a->at[i].first <= b->at[k].last && b->at[k].first <= a->at[i].last)
+                return true;
+    /* of lists with words nobody knows ahead, and one without an entry takes all */
+    return spec_needs_n_layers(a) || spec_needs_n_layers(b) || !a->n || !b->n;
+}
+
 /* Would both store the same key for the same launch? */
 static bool collide(const struct spec_site *a, const struct spec_site *b)
 {
     const struct dmi_site *x = &a->about, *y = &b->about;
-    return x->name && y->name && x->kernel && y->kernel && !strcmp(x->name, y->name) &&
-           !strcmp(x->kernel, y->kernel) && (a->kind < 0 || b->kind < 0 || a->kind == b->kind) &&
-           a->first_occurrence <= b->last_occurrence && b->first_occurrence <= a->last_occurrence &&
-           expr_same(a->layer, b->layer);
+    if (!same_text(x->name, y->name) || (a->kind >= 0 && b->kind >= 0 && a->kind != b->kind))
+        return false;
+    if (same_text(x->tap, y->tap))
+        return layers_meet(&a->layers, &b->layers);
+    return same_text(x->kernel, y->kernel) && a->first_occurrence <= b->last_occurrence &&
+           b->first_occurrence <= a->last_occurrence && expr_same(a->layer, b->layer);
 }
 
 void check_site_is_new(struct loader *l, const struct tree_node *node)
@@ -26,11 +44,24 @@ void check_site_is_new(struct loader *l, const struct tree_node *node)
     while (other < site && !collide(other, site))
         other++;
     if (other < site)
-        loader_complain(l, node,
-                        "found the site \"%s\" again for the same kernel, forward "
-                        "and occurrences (first at line %d); expected them, the "
-                        "name or the layer to differ",
-                        site->about.name, other->line);
+        loader_complain(
+            l, node,
+            site->about.tap
+                ? "found the site \"%s\" again for the same tap, forward and layers (first "
+                  "at line %d); expected them or the name to differ"
+                : "found the site \"%s\" again for the same kernel, forward "
+                  "and occurrences (first at line %d); expected them, the "
+                  "name or the layer to differ",
+            site->about.name, other->line);
+}
+
+/* Where the site stands in the file: an entry may be several sites. */
+static const struct tree_node *entry_of(const struct tree_node *list, const struct spec_site *site)
+{
+    size_t i = 0;
+    while (i + 1 < list->n_items && (int)list->items[i]->line != site->line)
+        i++;
+    return list->items[i];
 }
 
 /*
@@ -54,7 +85,7 @@ static void check_pattern(struct loader *l, const struct tree_node *list,
         if (other != pattern && (other->literal || !*name || !pattern_matches(other, name)))
             continue;
         if (++n == SPEC_MAX_MATCHES + 1)
-            loader_complain(l, list->items[s],
+            loader_complain(l, entry_of(list, &spec->sites[s]),
                             "found more than %d sites on the kernel \"%.100s\"; "
                             "expected fewer",
                             SPEC_MAX_MATCHES, pattern->text);

@@ -10,6 +10,7 @@
 #include "policy/pattern.h"
 #include "policy/report.h"
 #include "policy/spec.h"
+#include "policy/tap_names.h"
 #include "policy/tree.h"
 
 #include <assert.h>
@@ -22,6 +23,9 @@ struct loader {
     struct expr_var vars[SPEC_MAX_VARS]; /* names borrowed from the tree */
     size_t n_vars;
     size_t pattern_room; /* for pattern_compile() */
+    /* of the site under way: the taps that its entry stands for, and which of them it is */
+    const char *taps[TAP_NAMES_MAX];
+    size_t n_taps, tap;
     bool no_memory;
 };
 
@@ -140,8 +144,21 @@ void select_settle(struct loader *l, const struct tree_node *node, struct spec_s
 /* Frees the choices of the spec and of its sites. */
 void selects_free(struct spec *spec);
 
-/* A key_reader; @into is the struct spec_site, whose dimensions are known. */
+/* A key_reader; @into is the struct spec_site, whose dimensions are known, but for a tap. */
 key_reader site_shard;
+
+/* --------------------------------------------------------------------------- spec_tap.c: taps */
+
+/* Each a key_reader; @into is the struct spec_site. */
+key_reader site_tap, site_name_of_tap, site_layers;
+
+/**
+ * taps_of() - the taps that an entry of sites: stands for; of a pattern those that no other entry names by itself
+ * @node: the entry; @list: all of them
+ * Return: false if it has no tap:, or none that could be one.
+ */
+bool taps_of(const struct tree_node *list, const struct tree_node *node,
+             const char *names[TAP_NAMES_MAX], size_t *n);
 
 /* ----------------------------------------------------------- spec_check.c: what must fit together */
 

@@ -67,7 +67,7 @@ bool spec_match_kernel(const struct spec *spec, const char *name, const char *de
         if (spec->kinds[i].kernel && hit[all->of_kind[i]])
             match->kind = (int)i;
     for (uint32_t i = 0; i < spec->n_sites && match->n_sites < SPEC_MAX_MATCHES; i++)
-        if (hit[all->of_site[i]])
+        if (all->of_site[i] != NO_PATTERN && hit[all->of_site[i]])
             match->sites[match->n_sites++] = i;
     return match->kind >= 0 || match->n_sites;
 }

@@ -11,13 +11,14 @@ static bool shard_dim(struct loader *l, const struct tree_node *node, void *into
     (void)arg;
     struct spec_site *site = into;
     int64_t dim = 0;
-    if (site->n_dims < 2) {
+    uint32_t n_dims = site->about.tap ? SPEC_MAX_DIMS : site->n_dims - (site->n_row_dims - 1);
+    if (n_dims < 2) {
         loader_complain(l, node,
                         "found a site with rows alone; expected another dimension that is divided: "
                         "rows are not joined");
         return false;
     }
-    if (!value_integer(l, node, &dim, RANGE(1, (int64_t)site->n_dims - 1)))
+    if (!value_integer(l, node, &dim, RANGE(1, (int64_t)n_dims - 1)))
         return false;
     site->about.shard = DMI_SHARD_DIM;
     site->about.shard_dim = (uint32_t)dim;

@@ -78,11 +78,12 @@ static void pack_dims(struct loader *l, struct raw_dim *raws, size_t n, uint32_t
     expr_free(packed_bytes(l, raws[0].node, counts, n_counts, dtype));
 }
 
-/* Reads the entries of dims:. Return: true if all fit; *@row is the one with row: true. */
+/* Reads the entries of dims:. Return: true if all fit; *@n_rows of them have row: true. */
 static bool read_dims(struct loader *l, const struct tree_node *node, struct raw_dim *raws,
-                      size_t *row)
+                      uint32_t *n_rows)
 {
-    size_t n = node->n_items, n_rows = 0;
+    size_t n = node->n_items;
+    *n_rows = 0;
     if (!n)
         loader_complain(l, node,
                         "found no dimension; expected one to %d, one of them with row: true",
@@ -90,14 +91,12 @@ static bool read_dims(struct loader *l, const struct tree_node *node, struct raw
     bool good = n > 0;
     for (size_t i = 0; i < n; i++) {
         good = read_dim(l, node->items[i], &raws[i]) && good;
-        if (!raws[i].dim.is_row)
-            continue;
-        *row = i;
-        if (++n_rows == 2)
+        if (raws[i].dim.is_row && ++*n_rows == 3)
             loader_complain(l, node->items[i],
-                            "found a second dimension with row: true; expected one");
+                            "found a third dimension with row: true; expected one, or two as "
+                            "of [batch][token]");
     }
-    if (good && !n_rows)
+    if (good && !*n_rows)
         loader_complain(l, node,
                         "found no dimension with row: true; expected one: that along which tokens "
                         "or requests lie");
@@ -111,14 +110,14 @@ static bool site_dims(struct loader *l, const struct tree_node *node, void *into
     struct raw_dim raws[SPEC_MAX_DIMS] = { 0 };
     if (!keys_list(l, node, "a list of one to four {count: N, stride: BYTES}", SPEC_MAX_DIMS))
         return false;
-    size_t n = node->n_items, row = 0;
-    bool good = read_dims(l, node, raws, &row);
+    size_t n = node->n_items;
+    bool good = read_dims(l, node, raws, &site->n_row_dims);
     if (good && site->about.dtype)
         pack_dims(l, raws, n, site->about.dtype);
-    /* stored order: the row first, the others as they are */
+    /* stored order: the rows first, the others as they are */
     site->n_dims = (uint32_t)n;
-    for (size_t i = 0, next = 1; i < n; i++)
-        site->dims[i == row ? 0 : next++] = raws[i].dim;
+    for (size_t i = 0, row = 0, other = site->n_row_dims; i < n; i++)
+        site->dims[raws[i].dim.is_row ? row++ : other++] = raws[i].dim;
     return good;
 }
 
@@ -268,14 +267,27 @@ static bool site_kernel(struct loader *l, const struct tree_node *node, void *in
     { name, required, value_##reader, offsetof(struct spec_site, field), arg },
 #define PART(name, required, reader) { name, required, site_##reader, 0, NULL },
 static const struct key site_keys[] = { SPEC_SITE_KEYS(KEY, PART) };
+static const struct key tap_keys[] = { SPEC_TAP_KEYS(KEY, PART) };
 #undef KEY
 #undef PART
-static_assert(N_OF(site_keys) <= KEYS_MAX, "keys_read() has room for them");
+static_assert(N_OF(site_keys) <= KEYS_MAX && N_OF(tap_keys) <= KEYS_MAX,
+              "keys_read() has room for them");
+
+static void read_tap(struct loader *l, const struct tree_node *node, struct spec_site *site)
+{
+    ((struct regexes *)l->spec->regexes)->of_site[site->about.id] = NO_PATTERN;
+    keys_read(l, node, "a tap", tap_keys, N_OF(tap_keys), site);
+    if (!site->about.name && site->about.tap && !(site->about.name = strdup(site->about.tap)))
+        loader_no_memory(l);
+}
 
 static void read_site(struct loader *l, const struct tree_node *node, struct spec_site *site)
 {
     site->line = (int)node->line;
-    keys_read(l, node, "a site", site_keys, N_OF(site_keys), site);
+    if (node->kind == TREE_MAP && keys_value(node, "tap"))
+        read_tap(l, node, site);
+    else
+        keys_read(l, node, "a site", site_keys, N_OF(site_keys), site);
     select_settle(l, node, site);
     if (site->about.name && strstr(site->about.name, "{layer}") && !site->about.has_layer)
         loader_complain(l, keys_value(node, "name"),
@@ -284,28 +296,67 @@ static void read_site(struct loader *l, const struct tree_node *node, struct spe
     site->about.kind = site->kind >= 0 ? l->spec->kinds[site->kind].name : NULL;
 }
 
+static void read_one(struct loader *l, const struct tree_node *node)
+{
+    struct spec *spec = l->spec;
+    struct spec_site *site = &spec->sites[spec->n_sites++];
+    *site = (struct spec_site){
+        .about = { .id = (uint32_t)(site - spec->sites), .expect = -1, .scale = 1 },
+        .kind = -1,
+        .steps = { .every = 1 },
+        .n_row_dims = 1,
+        .last_occurrence = UINT32_MAX,
+    };
+    read_site(l, node, site);
+    check_site_is_new(l, node);
+    spec->has_taps = spec->has_taps || site->about.tap;
+    spec->has_kernels = spec->has_kernels || site->about.kernel;
+}
+
+/* The sites of an entry, for which there is room: a pattern of taps is one of each. */
+static void read_entry(struct loader *l, const struct tree_node *list, const struct tree_node *node)
+{
+    size_t before = l->report.n_lines;
+    bool taps = taps_of(list, node, l->taps, &l->n_taps);
+    if (!taps)
+        l->n_taps = 0; /* what is wrong is complained of when it is read */
+    l->tap = 0;
+    if (!taps)
+        read_one(l, node);
+    /* one after the other, the first errors are enough */
+    for (; l->tap < l->n_taps && l->report.n_lines == before; l->tap++)
+        read_one(l, node);
+}
+
+/* How many sites an entry stands for. */
+static size_t n_sites_of(const struct tree_node *list, const struct tree_node *node)
+{
+    const char *taps[TAP_NAMES_MAX];
+    size_t n;
+    return taps_of(list, node, taps, &n) ? n : 1;
+}
+
 bool section_sites(struct loader *l, const struct tree_node *node, void *into, const void *arg)
 {
     (void)arg;
     struct spec *spec = into;
+    size_t n = 0;
     if (!keys_list(l, node, "a list of sites", SPEC_MAX_SITES))
         return false;
     if (!node->n_items)
         loader_complain(l, node, "found no site; expected one or more");
-    spec->sites = calloc(node->n_items + 1, sizeof *spec->sites);
+    for (size_t i = 0; i < node->n_items; i++)
+        n += n_sites_of(node, node->items[i]);
+    if (n > SPEC_MAX_SITES) {
+        loader_complain(l, node, "found %zu sites with those of patterns; expected at most %d", n,
+                        SPEC_MAX_SITES);
+        return false;
+    }
+    spec->sites = calloc(n + 1, sizeof *spec->sites);
     if (!spec->sites)
         return loader_no_memory(l);
-    for (size_t i = 0; i < node->n_items; i++) {
-        struct spec_site *site = &spec->sites[spec->n_sites++];
-        *site = (struct spec_site){
-            .about = { .id = (uint32_t)i, .expect = -1, .scale = 1 },
-            .kind = -1,
-            .steps = { .every = 1 },
-            .last_occurrence = UINT32_MAX,
-        };
-        read_site(l, node->items[i], site);
-        check_site_is_new(l, node->items[i]);
-    }
+    for (size_t i = 0; i < node->n_items; i++)
+        read_entry(l, node, node->items[i]);
     check_crowd(l, node);
     return true;
 }

@@ -7,6 +7,7 @@
 #include "preload/base/step.h"
 #include "preload/context/context.h"
 #include "preload/context/drain.h"
+#include "preload/eager/tap.h"
 #include "preload/lifecycle.h"
 
 #include <dmi/dmi.h>
@@ -101,6 +102,16 @@ EXPORT int dmi_request_end(const char *request_id, uint32_t reason)
         return DMI_STATUS_OFF;
     struct run *run = session_enter(&call) ? session_run() : NULL;
     int r = run ? run_request_end(run, request_id, reason) : DMI_STATUS_OFF;
+    session_leave(&call);
+    return r;
+}
+
+EXPORT int dmi_tap(const struct dmi_tap *tap)
+{
+    struct session_call call;
+    if (!session_armed())
+        return DMI_STATUS_OFF;
+    int r = session_enter(&call) ? tap_here(tap) : DMI_STATUS_OFF;
     session_leave(&call);
     return r;
 }

@@ -4,10 +4,12 @@
 #include "core/cleanup.h"
 #include "core/clock.h"
 #include "core/log.h"
+#include "policy/tap_names.h"
 #include "preload/base/driver.h"
 #include "preload/base/functions.h"
 #include "preload/base/session.h"
 #include "preload/base/step.h"
+#include "preload/base/taps.h"
 #include "preload/capture/action.h"
 #include "preload/capture/forward.h"
 #include "preload/capture/regions.h"
@@ -47,6 +49,17 @@ static void say_no_memory(void)
     log_line("no memory for the session; this process runs without capture");
 }
 
+/* The spec of a file or, where it names no file, of the taps that the environment lists. */
+static int read_spec(const char *path, const char *const *vars, size_t n_vars,
+                     struct spec_errors *errors, struct spec **spec)
+{
+    const char *taps = getenv("DMI_TAP");
+    if (path && *path)
+        return spec_load(path, vars, n_vars, errors, spec);
+    _cleanup_(freep) char *text = tap_spec(taps, getenv("DMI_TAP_LAYERS"));
+    return text ? spec_parse("DMI_TAP", text, strlen(text), vars, n_vars, errors, spec) : -ENOMEM;
+}
+
 static struct spec *load_spec(const char *path)
 {
     const char *vars[SPEC_MAX_VARS];
@@ -63,7 +76,9 @@ static struct spec *load_spec(const char *path)
         log_line("DMI_VARS names more than %u variables: none is set", (unsigned)SPEC_MAX_VARS);
         n_vars = 0;
     }
-    int r = spec_load(path, vars, n_vars, &errors, &spec);
+    int r = read_spec(path, vars, n_vars, &errors, &spec);
+    if (!path || !*path)
+        path = "DMI_TAP";
     for (size_t i = 0; i < errors.n_lines; i++)
         log_line("%s", errors.lines[i]);
     if (r < 0 && !errors.n_lines)
@@ -84,6 +99,7 @@ static void in_child(void)
     context_reset();
     step_reset();
     functions_reset();
+    taps_reset();
     order_reset();
     exec_reset();
     regions_reset();
@@ -118,7 +134,9 @@ static void arm(struct spec *spec)
     session.reported = calloc(spec->n_sites + 1, sizeof *session.reported);
     session.off = calloc(spec->n_sites + 1, sizeof *session.off);
     session.spec = spec;
-    bool good = session.reported && session.off;
+    bool good = session.reported && session.off && taps_init(spec);
+    if (spec->has_taps)
+        functions_expect(); /* a tap may come at any time: its ring is built before */
     if (!good)
         say_no_memory();
     atomic_store_release(&session.armed, good); /* to session_armed() */
@@ -145,7 +163,8 @@ void lifecycle_start(void)
     if (lifecycle.state == LIFECYCLE_NEW) {
         const char *path = getenv("DMI_SPEC");
         log_init(getenv("DMI_LOG"));
-        struct spec *spec = path && *path ? load_spec(path) : NULL;
+        const char *taps = getenv("DMI_TAP");
+        struct spec *spec = (path && *path) || (taps && *taps) ? load_spec(path) : NULL;
         if (spec)
             arm(spec);
         atomic_store_release(&lifecycle.state, LIFECYCLE_STARTED);
@@ -230,6 +249,22 @@ static void stop_context(struct context *c, void *arg)
     forward_check(c);
 }
 
+/* A pattern stands for names that some engines lack: it is reported where none of them came. */
+static void report_untapped(uint32_t site)
+{
+    const struct spec_site *s = session_site(site);
+    char nearest[512];
+    for (uint32_t i = 0; i < session.spec->n_sites; i++) {
+        const struct spec_site *other = session_site(i);
+        if (other->line == s->line && other->about.tap &&
+            (atomic_load_relaxed(&session_counters(i)->launches) || (i < site && i != site)))
+            return;
+    }
+    taps_nearest(s->about.tap, nearest, sizeof nearest);
+    session_problem(site, PROBLEM_NO_MATCH, "nothing was tapped as %s in layers that it takes%s",
+                    s->about.tap, nearest);
+}
+
 static void report_unmatched(void)
 {
     for (uint32_t i = 0; i < session.spec->n_sites; i++) {
@@ -238,7 +273,9 @@ static void report_unmatched(void)
             session_reported(i, PROBLEM_UNSUPPORTED) || session_reported(i, PROBLEM_GIVEN_UP))
             continue;
         const char *kernel = functions_of_site(i);
-        if (kernel)
+        if (session_site(i)->about.tap)
+            report_untapped(i);
+        else if (kernel)
             session_problem(i, PROBLEM_NO_MATCH,
                             "kernel %s was loaded, but no launch of it came through the library: "
                             "it was not launched, or by a way past it",

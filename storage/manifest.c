@@ -39,6 +39,10 @@ static void add_site(struct text *t, const struct dmi_site *s, uint32_t id)
     text_json(t, s->kind);
     text_printf(t, ", \"kernel\": ");
     text_json(t, s->kernel);
+    if (s->tap) {
+        text_printf(t, ", \"tap\": ");
+        text_json(t, s->tap);
+    }
     text_printf(t, ", \"note\": ");
     text_json(t, s->note);
     if (s->shard == DMI_SHARD_DIM)

@@ -191,6 +191,7 @@ static bool fill_sites(struct reader *r, const char *file, const json_t *list)
             .id = (uint32_t)i,
             .name = name,
             .kernel = text_of(o, "kernel"),
+            .tap = text_of(o, "tap"),
             .kind = text_of(o, "kind"),
             .note = text_of(o, "note"),
             .dtype = dmi_dtype_from_name(dtype),

@@ -95,6 +95,8 @@ static void note_refused(struct run *run)
                          refused[PENDING_STEP].n);
     manifest_set_problem(&run->manifest, "outcomes_refused", refused[PENDING_OUTCOME].first,
                          refused[PENDING_OUTCOME].n);
+    manifest_set_problem(&run->manifest, "taps_refused", refused[PENDING_TAP].first,
+                         refused[PENDING_TAP].n);
     manifest_set_problem(&run->manifest, "steps_went_back", back.first, back.n);
 }
 
@@ -248,6 +250,11 @@ void run_refuse_step(struct run *run, const char *why)
 {
     pending_refuse(&run->pending, PENDING_STEP, "a step of the engine is refused: %s", why);
     atomic_add_relaxed(&run->counters.map->steps_refused, 1);
+}
+
+void run_refuse_tap(struct run *run, const char *why)
+{
+    pending_refuse(&run->pending, PENDING_TAP, "a tap is refused: %s", why);
 }
 
 int run_accept(struct run *run, const char *request_id, uint64_t step, uint32_t n_accepted)

@@ -49,6 +49,9 @@ int run_step(struct run *run, uint64_t sequence, const struct dmi_step *step);
 /* A step that the caller refused: counted and named likewise. */
 void run_refuse_step(struct run *run, const char *why);
 
+/* A tap that nobody can say the site of: the manifest has how many there were, and why the first was refused. */
+void run_refuse_tap(struct run *run, const char *why);
+
 /**
  * run_accept(), run_request_end() - what dmi_accept() and dmi_request_end() say; committed as run_step(), after the
  * steps that they are about

@@ -17,6 +17,8 @@ extern "C" {
 #endif
 
 #define DMI_STEP_VERSION 1
+#define DMI_TAP_VERSION  1
+#define DMI_TAP_DIMS     4
 
 /* 0 is success, below 0 is -errno, above 0 one of these. */
 enum dmi_status {
@@ -138,6 +140,48 @@ int dmi_accept(const char *request_id, uint64_t step, uint32_t n_accepted);
  * as dmi_accept().
  */
 int dmi_request_end(const char *request_id, uint32_t reason);
+
+/* A tensor in device memory that an engine, or a plugin of one, points out. */
+struct dmi_tap {
+    uint32_t size;    /* sizeof(struct dmi_tap) of the caller */
+    uint32_t version; /* DMI_TAP_VERSION */
+    const char *
+        name; /* what the tensor is: letters, digits, _ - . and at most 128 of them; borrowed during the call */
+    const void *data; /* device address of its first element */
+    void *
+        stream; /* CUstream in whose order it holds its values: as after a kernel that was just launched there */
+    int32_t layer; /* from 0; -1: it belongs to none */
+    int32_t
+        n_layers; /* of the model; 0: not said ("last" in a HookSpec then needs a forward to be learned) */
+    uint32_t dtype;  /* enum dmi_dtype of <dmi/dtype.h> */
+    uint32_t n_dims; /* 1 to DMI_TAP_DIMS */
+    /*
+     * Bit d: dimension d is a row dimension, along which tokens (or requests) lie; one or two bits. Of two, as of [batch,
+     * token, ...] or [batch, head, token, d], element (b, t) is row b * count[t's dimension] + t.
+     */
+    uint32_t row_dims;
+    uint32_t flags;               /* 0 */
+    uint64_t count[DMI_TAP_DIMS]; /* elements along each dimension */
+    int64_t stride[DMI_TAP_DIMS]; /* bytes from one to the next */
+};
+
+/**
+ * dmi_tap() - say "here it is": a tensor, at the moment at which it holds its values
+ * @tap: copied before the call returns; the tensor must stay until the stream has passed this point
+ *
+ * Where the HookSpec has a site with this tap (`tap: NAME`), the tensor is recorded as at a kernel's site: at once on an
+ * ordinary stream; on a stream that is being captured, at each launch of the graph that comes of it. There the copy
+ * waits for what the stream waits for now, and whatever is added to the capture later waits for the copy. The application's own
+ * graph gets no node. The row dimensions come first in what is stored, as one dimension, then the others in their order.
+ *
+ * A tap that no site names costs a look-up. One that cannot be (wrong sizes, a dtype that is none, no device memory there) is
+ * counted and named in the run's manifest; what it points at is never read by the host. <dmi/tap.h> has dmi_tap_here(),
+ * which needs no library to be there.
+ *
+ * Thread: any whose current context is that of the stream. Return: 0 (also where no site wants it), DMI_STATUS_OFF,
+ * DMI_STATUS_BAD_VERSION, -EINVAL (no name, or one that is none; n_dims, row_dims, dtype or layer that cannot be).
+ */
+int dmi_tap(const struct dmi_tap *tap);
 
 /**
  * dmi_site_enable() - switch the capture of sites on or off, from the next launch on

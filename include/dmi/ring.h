@@ -41,14 +41,18 @@ struct dmi_desc {
 /*
  * A strided gather: for every i0 < count[0], i1 < count[1], ... in that nesting, run_bytes bytes at
  * src + i0 * stride[0] + i1 * stride[1] + ... are appended to the destination. Dimension 0 is the rows, of which
- * a launch may keep some: then i0 runs over those. Unused dimensions have count 1.
+ * a launch may keep some: then i0 runs over those. Unused dimensions have count 1. Where rows are those of two dimensions,
+ * row i0 lies at i0 / rows_inner * stride_outer + i0 % rows_inner * stride[0].
  */
 struct dmi_gather {
     dmi_u64 src;
     dmi_i64 stride[DMI_RING_DIMS]; /* bytes */
     dmi_u32 count[DMI_RING_DIMS];
     dmi_u32 run_bytes;
-    dmi_u32 access; /* bytes an access moves, 1 to 16; divides src, strides and run_bytes */
+    dmi_u32 access;       /* bytes an access moves, 1 to 16; divides src, strides and run_bytes */
+    dmi_i64 stride_outer; /* bytes from one value of the first row dimension to the next */
+    dmi_u32 rows_inner;   /* rows of the second one; 0: rows lie along one dimension */
+    dmi_u32 reserved;     /* 0 */
 };
 
 /* The parameter of dmi_copy_eager: the copy of one eager launch. */
@@ -119,10 +123,10 @@ struct dmi_close {
 
 #ifndef __CUDACC__
 static_assert(sizeof(struct dmi_open) <= 4096, "kernel parameters of drivers before 12.1");
-static_assert(sizeof(struct dmi_graph_copy) == 120, "shared with device code");
+static_assert(sizeof(struct dmi_graph_copy) == 136, "shared with device code");
 static_assert(sizeof(struct dmi_desc) == 64, "one slot is one cache line");
-static_assert(sizeof(struct dmi_gather) == 64, "shared with device code");
-static_assert(sizeof(struct dmi_copy) == 160, "shared with device code");
+static_assert(sizeof(struct dmi_gather) == 80, "shared with device code");
+static_assert(sizeof(struct dmi_copy) == 176, "shared with device code");
 #endif
 
 #endif

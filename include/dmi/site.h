@@ -63,6 +63,7 @@ struct dmi_site {
     uint32_t id; /* index in the spec and in the dictionary; what descriptors and records carry */
     const char *name;    /* "resid_pre"; may hold "{layer}", else tensors are named NAME.LAYER */
     const char *kernel;  /* pattern by which its kernel is found; NULL: by other means */
+    const char *tap;     /* name of the tap by which it is found; NULL: by other means */
     const char *kind;    /* kind of forward that it belongs to; NULL: all */
     const char *note;    /* convention in words; NULL: none */
     uint32_t dtype;      /* enum dmi_dtype */

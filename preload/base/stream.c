@@ -34,18 +34,25 @@ static CUresult capture_info(struct stream stream, CUstreamCaptureStatus *status
     return old ? old(stream.handle, status, NULL, graph, nodes, n) : CUDA_ERROR_NOT_FOUND;
 }
 
-bool stream_capture(struct stream stream, CUgraph *graph, CUgraphNode *node)
+bool stream_capture_nodes(struct stream stream, CUgraph *graph, const CUgraphNode **nodes,
+                          size_t *n)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    const CUgraphNode *nodes = NULL;
-    size_t n = 0;
     *graph = NULL;
-    if (capture_info(stream, &status, graph, &nodes, &n) != CUDA_SUCCESS ||
-        status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
-        return false;
-    if (node)
+    *nodes = NULL;
+    *n = 0;
+    return capture_info(stream, &status, graph, nodes, n) == CUDA_SUCCESS &&
+           status == CU_STREAM_CAPTURE_STATUS_ACTIVE && *graph;
+}
+
+bool stream_capture(struct stream stream, CUgraph *graph, CUgraphNode *node)
+{
+    const CUgraphNode *nodes;
+    size_t n;
+    bool captured = stream_capture_nodes(stream, graph, &nodes, &n);
+    if (captured && node)
         *node = n == 1 ? nodes[0] : NULL; /* what the stream's next operation waits for */
-    return *graph != NULL;
+    return captured;
 }
 
 struct stream_relaxed stream_relax(void)

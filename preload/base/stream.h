@@ -6,6 +6,7 @@
 #include "preload/base/cuda_abi.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 
 /* A stream as an application names it. */
 struct stream {
@@ -22,6 +23,10 @@ bool stream_is_capturing(struct stream stream);
  * Return: false if it is not being captured, or the driver does not say.
  */
 bool stream_capture(struct stream stream, CUgraph *graph, CUgraphNode *node);
+
+/* The same, with all nodes that @stream's next operation waits for; they are the driver's, until the next call of this kind. */
+bool stream_capture_nodes(struct stream stream, CUgraph *graph, const CUgraphNode **nodes,
+                          size_t *n);
 
 /* There are green contexts from here on: stream_green_context() has to ask. Thread: any. */
 void stream_green_begins(void);

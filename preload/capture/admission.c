@@ -120,7 +120,7 @@ void admission_expect(const struct admission_launch *l, struct admission *item,
     item->plan = plan;
     item->has_record = action_of(item->site)->needs_slot;
     item->layer = RUN_NO_LAYER;
-    if (drop == DROP_NONE && !plan_layer(item->site, item->occurrence, &item->layer))
+    if (drop == DROP_NONE && !plan_layer(plan, item->occurrence, &item->layer))
         drop = DMI_DROP_BAD_EXPR;
     item->state = ADMISSION_EXPECTED;
     count(item, &session_counters(item->site)->expected, 1);
@@ -159,7 +159,7 @@ static void fill_note(const struct admission_launch *l, const struct admission *
         .time_ns = l->time_ns,
         .layer = item->layer,
         .occurrence = item->occurrence,
-        .dtype = session_site(item->site)->about.dtype,
+        .dtype = g->dtype,
         .n_dims = g->n_dims,
         .kept =
             item->pick.kept ? row_list_at(&l->context->row_lists, item->kept_list) : ROW_LISTS_NONE,

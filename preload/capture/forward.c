@@ -4,6 +4,8 @@
 #include "core/atomic.h"
 #include "preload/base/session.h"
 
+#include <string.h>
+
 void forward_check(struct context *c)
 {
     const struct spec *spec = session.spec;
@@ -24,8 +26,10 @@ void forward_check(struct context *c)
 static void begin(struct context *c, int kind)
 {
     forward_check(c);
-    for (uint32_t i = 0; i < session.spec->n_sites; i++)
+    for (uint32_t i = 0; i < session.spec->n_sites; i++) {
         c->sites[i].occurrence = 0;
+        memset(c->sites[i].tapped, 0, sizeof c->sites[i].tapped);
+    }
     c->forward.begun = true;
     c->forward.kind = kind;
     c->forward.sequence = atomic_add_relaxed(&session.next_forward, 1);
@@ -54,6 +58,19 @@ void forward_advance(struct context *c, int kind)
         begin(c, kind);
     else if (!c->forward.begun && !session.spec->n_kinds)
         begin(c, -1); /* a spec without boundaries: the whole run is one forward */
+}
+
+void forward_tap(struct context *c, uint32_t site, int32_t layer)
+{
+    uint64_t steps = c->forward.step_forward;
+    forward_advance(c, -1);
+    if (session.spec->n_kinds || session.spec->has_kernels)
+        return;
+    uint32_t bit = (uint32_t)(layer + 1) % CONTEXT_TAP_LAYERS;
+    uint64_t mask = 1ull << bit % 64;
+    if (c->forward.step_forward != steps || (c->sites[site].tapped[bit / 64] & mask))
+        begin(c, -1);
+    c->sites[site].tapped[bit / 64] |= mask;
 }
 
 bool forward_occurrence(struct context *c, uint32_t site, uint32_t *occurrence)

@@ -14,6 +14,13 @@
 /* A launch of a kernel that begins forwards of @kind (-1: it begins none) is about to be counted. */
 void forward_advance(struct context *arena, int kind);
 
+/**
+ * forward_tap() - the same of a tap, in @layer, of @site
+ * Where all sites of the spec are taps and it says of no forward how it begins, dmi_step_begin() begins one, and a tap that the
+ * forward under way had already.
+ */
+void forward_tap(struct context *arena, uint32_t site, int32_t layer);
+
 /* true if @site belongs to the forward that is under way; @occurrence is then this launch's */
 bool forward_occurrence(struct context *arena, uint32_t site, uint32_t *occurrence);
 

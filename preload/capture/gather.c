@@ -7,7 +7,7 @@
 #include <string.h>
 
 struct shape {
-    uint32_t n;
+    uint32_t n, n_row_dims; /* rows come first */
     int64_t count[SPEC_MAX_DIMS];
     int64_t stride[SPEC_MAX_DIMS]; /* bytes */
 };
@@ -21,6 +21,7 @@ static int eval(const struct expr *e, const struct expr_env *env, int64_t *out)
 static int eval_shape(const struct spec_site *site, const struct expr_env *env, struct shape *shape)
 {
     shape->n = site->n_dims;
+    shape->n_row_dims = site->n_row_dims;
     for (uint32_t i = 0; i < site->n_dims; i++) {
         int r = eval(site->dims[i].count, env, &shape->count[i]);
         if (!r)
@@ -76,6 +77,8 @@ static uint32_t widest_access(const struct dmi_gather *g)
     for (uint32_t i = 0; i < DMI_RING_DIMS; i++)
         if (g->count[i] > 1)
             bits |= (uint64_t)g->stride[i];
+    if (g->rows_inner)
+        bits |= (uint64_t)g->stride_outer;
     uint64_t align = bits & -bits; /* lowest bit set divides all of them */
     return align > 16 ? 16 : (uint32_t)align;
 }
@@ -90,18 +93,84 @@ static int total_bytes(const struct shape *shape, uint32_t elem, uint64_t *n_byt
     return n >= GATHER_MAX_BYTES ? GATHER_E_TOO_LARGE : 0;
 }
 
+/*
+ * Two row dimensions become one. Where the second follows on the end of the first, rows lie along one dimension; else
+ * @g says how they divide.
+ */
+static int join_rows(struct shape *shape, struct dmi_gather *g)
+{
+    int64_t outer = shape->count[0], inner = shape->count[1], rows, whole;
+    if (shape->n_row_dims < 2)
+        return 0;
+    if (__builtin_mul_overflow(outer, inner, &rows) || rows > UINT32_MAX ||
+        __builtin_mul_overflow(inner, shape->stride[1], &whole))
+        return GATHER_E_TOO_LARGE;
+    if (inner == 1) {
+        shape->stride[1] = shape->stride[0];
+    } else if (outer > 1 && shape->stride[0] != whole) {
+        g->rows_inner = (uint32_t)inner;
+        g->stride_outer = shape->stride[0];
+    }
+    shape->n--;
+    shape->count[0] = rows;
+    shape->stride[0] = shape->stride[1];
+    for (uint32_t i = 1; i < shape->n; i++) {
+        shape->count[i] = shape->count[i + 1];
+        shape->stride[i] = shape->stride[i + 1];
+    }
+    return 0;
+}
+
+/* The address range that is read. */
+static int place(const struct shape *shape, uint32_t elem, uint64_t address,
+                 struct gather_plan *plan)
+{
+    int64_t low, high;
+    if (!extent(shape, elem, &low, &high))
+        return GATHER_E_EXPR;
+    plan->gather.src = address;
+    plan->first = address + (uint64_t)low;
+    plan->n_touched = (uint64_t)high - (uint64_t)low;
+    return plan->first + plan->n_touched < plan->first ? GATHER_E_POINTER : 0;
+}
+
+/* Sizes of what is stored. */
+static int measure(struct shape *shape, uint32_t elem, struct gather_plan *plan)
+{
+    int r = total_bytes(shape, elem, &plan->n_bytes);
+    plan->n_dims = shape->n - (shape->n_row_dims - 1);
+    for (uint32_t i = 0; i < plan->n_dims; i++)
+        plan->dims[i] = (uint32_t)shape->count[i + shape->n_row_dims - 1];
+    if (shape->n_row_dims == 2)
+        plan->dims[0] *= (uint32_t)shape->count[0];
+    return r;
+}
+
+/* Rows and elements of a tensor that has some, at an @address that is not null. */
+static int finish(struct shape *shape, uint32_t elem, uint64_t address, struct gather_plan *plan)
+{
+    int r = place(shape, elem, address, plan);
+    if (!r)
+        r = join_rows(shape, &plan->gather);
+    if (r)
+        return r;
+    collapse(shape, elem, &plan->gather);
+    plan->gather.access = widest_access(&plan->gather);
+    plan->row_bytes = (uint32_t)(plan->n_bytes / plan->dims[0]);
+    return 0;
+}
+
 int gather_plan(const struct spec_site *site, const struct expr_env *env, struct gather_plan *plan)
 {
     struct shape shape = { 0 };
     uint32_t elem = dmi_dtype_bytes(site->about.dtype);
     memset(plan, 0, sizeof *plan);
-    plan->n_dims = site->n_dims;
+    plan->dtype = site->about.dtype;
+    plan->n_dims = site->n_dims - (site->n_row_dims - 1);
 
     int r = eval_shape(site, env, &shape);
-    for (uint32_t i = 0; i < shape.n && !r; i++)
-        plan->dims[i] = (uint32_t)shape.count[i];
     if (!r)
-        r = total_bytes(&shape, elem, &plan->n_bytes);
+        r = measure(&shape, elem, plan);
     if (r || !plan->n_bytes)
         return r;
 
@@ -111,17 +180,27 @@ int gather_plan(const struct spec_site *site, const struct expr_env *env, struct
         return GATHER_E_PARAM;
     if (site->offset && (r = eval(site->offset, env, &offset)))
         return r;
-    int64_t low, high;
-    if (!extent(&shape, elem, &low, &high))
-        return GATHER_E_EXPR;
-    plan->gather.src = pointer + (uint64_t)offset;
-    plan->first = plan->gather.src + (uint64_t)low;
-    plan->n_touched = (uint64_t)high - (uint64_t)low;
-    if (!pointer || plan->first + plan->n_touched < plan->first)
-        return GATHER_E_POINTER;
+    return pointer ? finish(&shape, elem, pointer + (uint64_t)offset, plan) : GATHER_E_POINTER;
+}
 
-    collapse(&shape, elem, &plan->gather);
-    plan->gather.access = widest_access(&plan->gather);
-    plan->row_bytes = (uint32_t)(plan->n_bytes / plan->dims[0]);
-    return 0;
+int gather_plan_tap(const struct dmi_tap *tap, struct gather_plan *plan)
+{
+    struct shape shape = { .n = tap->n_dims };
+    memset(plan, 0, sizeof *plan);
+    plan->dtype = tap->dtype;
+    for (uint32_t d = 0; d < tap->n_dims; d++)
+        shape.n_row_dims += tap->row_dims >> d & 1;
+    for (uint32_t d = 0, row = 0, other = shape.n_row_dims; d < tap->n_dims; d++) {
+        uint32_t to = tap->row_dims >> d & 1 ? row++ : other++;
+        if (tap->count[d] > UINT32_MAX)
+            return GATHER_E_TOO_LARGE;
+        shape.count[to] = (int64_t)tap->count[d];
+        shape.stride[to] = tap->stride[d];
+    }
+    uint32_t elem = dmi_dtype_bytes(tap->dtype);
+    int r = measure(&shape, elem, plan);
+    if (r || !plan->n_bytes)
+        return r;
+    return tap->data ? finish(&shape, elem, (uint64_t)(uintptr_t)tap->data, plan)
+                     : GATHER_E_POINTER;
 }

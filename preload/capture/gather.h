@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From a site of the spec and the parameters of one launch to the strided gather. Any thread. */
+/* From a site of the spec and the parameters of one launch, or from a tap, to the strided gather. Any thread. */
 #ifndef PRELOAD_CAPTURE_GATHER_H
 #define PRELOAD_CAPTURE_GATHER_H
 
 #include "policy/spec.h"
 
+#include <dmi/dmi.h>
 #include <dmi/ring.h>
 
 #include <stdint.h>
@@ -16,8 +17,9 @@ struct gather_plan {
     uint64_t n_bytes;          /* of all rows; 0: the launch has none */
     uint32_t row_bytes;        /* 0 where it is not known */
     uint64_t first, n_touched; /* address range that is read */
+    uint32_t dtype;
     uint32_t n_dims;
-    uint32_t dims[SPEC_MAX_DIMS]; /* elements; dims[0] is rows */
+    uint32_t dims[SPEC_MAX_DIMS]; /* elements; dims[0] is rows, those of two row dimensions too */
 };
 
 enum {
@@ -33,5 +35,8 @@ enum {
  * Return: 0 or GATHER_E_*; after an error plan->dims[0] holds the rows if they were known, else 0.
  */
 int gather_plan(const struct spec_site *site, const struct expr_env *env, struct gather_plan *plan);
+
+/* The same of a tap that was checked: its dtype, dimensions and row dimensions can be. */
+int gather_plan_tap(const struct dmi_tap *tap, struct gather_plan *plan);
 
 #endif

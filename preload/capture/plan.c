@@ -56,12 +56,27 @@ static bool has_layout(const struct expr_env *env)
 void plan_site(uint32_t site, const struct expr_env *env, struct site_plan *plan)
 {
     plan->site = site;
+    plan->layer = 0;
     plan->drop = DROP_NONE;
     int r = gather_plan(session_site(site), env, &plan->gather);
     if (!r)
         return;
     const struct failure *failure = failure_of(r, has_layout(env));
     session_problem(site, failure->problem, "occurrence %u: %s", (unsigned)env->occ, failure->text);
+    plan->drop = (int)failure->drop;
+}
+
+void plan_tap(uint32_t site, const struct dmi_tap *tap, struct site_plan *plan)
+{
+    plan->site = site;
+    plan->layer = tap->layer;
+    plan->drop = DROP_NONE;
+    int r = gather_plan_tap(tap, &plan->gather);
+    if (!r)
+        return;
+    const struct failure *failure = failure_of(r, true);
+    session_problem(site, failure->problem, "tapped in layer %d: %s", (int)tap->layer,
+                    r == GATHER_E_EXPR ? "its strides overflow" : failure->text);
     plan->drop = (int)failure->drop;
 }
 
@@ -172,17 +187,17 @@ static int no_param(void *ctx, struct expr_ref ref, void *dst, size_t n)
     return -ENOENT;
 }
 
-bool plan_layer(uint32_t site, uint32_t occurrence, int32_t *layer)
+bool plan_layer(const struct site_plan *plan, uint32_t occurrence, int32_t *layer)
 {
     static const uint32_t none[3];
-    const struct expr *expr = session_site(site)->layer;
+    const struct expr *expr = session_site(plan->site)->layer;
     struct expr_env env = { .grid = none, .block = none, .occ = occurrence, .param = no_param };
     int64_t value;
-    *layer = RUN_NO_LAYER;
+    *layer = session_site(plan->site)->about.tap ? plan->layer : RUN_NO_LAYER;
     if (!expr)
         return true;
     if (expr_eval(expr, &env, &value) || value < 0 || value > INT32_MAX) {
-        session_problem(site, PROBLEM_BAD_EXPR, "occurrence %u: no layer number", occurrence);
+        session_problem(plan->site, PROBLEM_BAD_EXPR, "occurrence %u: no layer number", occurrence);
         return false;
     }
     *layer = (int32_t)value;

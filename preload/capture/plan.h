@@ -17,6 +17,7 @@
 /* Never changed after plan_site(); plan_same() compares two. */
 struct site_plan {
     uint32_t site;
+    int32_t layer; /* of a tap; other sites have theirs by occurrence */
     int drop; /* drop reason under which all of its records are counted; DROP_NONE: it can be read */
     struct gather_plan
         gather; /* also where @drop is set: rows and bytes as far as they are known */
@@ -28,6 +29,9 @@ struct site_plan {
  * Reports what is wrong, once a site.
  */
 void plan_site(uint32_t site, const struct expr_env *env, struct site_plan *plan);
+
+/* The same of a tap that was checked. */
+void plan_tap(uint32_t site, const struct dmi_tap *tap, struct site_plan *plan);
 
 /* A plan whose records are all counted under @drop. */
 void plan_refused(uint32_t site, enum dmi_drop drop, struct site_plan *plan);
@@ -54,10 +58,10 @@ bool plan_same(const struct site_plan *a, const struct site_plan *b);
 bool plan_needs_occurrence(uint32_t site);
 
 /**
- * plan_layer() - the layer that an occurrence of the site belongs to
+ * plan_layer() - the layer that an occurrence of the plan's site belongs to
  * Return: false where the spec's expression gives none (reported once a site); *@layer is then RUN_NO_LAYER, as for
  * sites without layers.
  */
-bool plan_layer(uint32_t site, uint32_t occurrence, int32_t *layer);
+bool plan_layer(const struct site_plan *plan, uint32_t occurrence, int32_t *layer);
 
 #endif

@@ -18,8 +18,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define CONTEXT_MAX    64 /* a process; launches in further ones are reported, not captured */
-#define CONTEXT_RANGES 32
+#define CONTEXT_MAX        64 /* a process; launches in further ones are reported, not captured */
+#define CONTEXT_RANGES     32
+#define CONTEXT_TAP_LAYERS 256 /* further ones share a bit with others */
 
 struct assembly;
 
@@ -48,6 +49,7 @@ struct memory_range {
 /* Of a site of the spec; under the lock, by capture/forward.c and eager/launch.c. */
 struct context_site {
     uint32_t occurrence;                        /* of the next matching launch in this forward */
+    uint64_t tapped[CONTEXT_TAP_LAYERS / 64];   /* bit 1 + layer: the forward has had that tap */
     struct memory_range ranges[CONTEXT_RANGES]; /* by occurrence: layers recur */
 };
 

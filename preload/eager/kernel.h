@@ -6,6 +6,8 @@
 #include "preload/base/stream.h"
 #include "preload/capture/admission.h"
 
+#include <dmi/dmi.h>
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -16,6 +18,7 @@ struct eager_launch {
     uint32_t shared_bytes;
     struct stream stream;
     void **kernel_params, **extra;
+    const struct dmi_tap *tap; /* NULL: a kernel; else none of the parameters are there */
 };
 
 /**

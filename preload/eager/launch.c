@@ -7,6 +7,7 @@
 #include "preload/context/lifetime.h"
 #include "preload/eager/pieces.h"
 #include "preload/graph/order.h"
+#include "preload/graph/tap.h"
 
 #include <string.h>
 
@@ -21,15 +22,28 @@ static struct memory_range *range_of(struct context *c, const struct admission *
     return &c->sites[item->site].ranges[item->occurrence % CONTEXT_RANGES];
 }
 
+/* Is it one of the layers of which the spec wants this tap? */
+static bool takes_layer(const struct eager_launch *l, uint32_t site)
+{
+    return !l->tap ||
+           spec_takes_layer(&session_site(site)->layers, l->tap->layer, l->tap->n_layers);
+}
+
 /* 1. Which occurrences of which sites this launch is. */
-static void count_occurrences(const struct func *func, struct eager_job *job,
-                              struct eager_ranges *ranges)
+static void count_occurrences(const struct eager_launch *l, const struct func *func,
+                              struct eager_job *job, struct eager_ranges *ranges)
 {
     struct context *c = job->launch.context;
     pthread_mutex_lock(&c->lock);
-    forward_advance(c, func->match.kind);
+    if (!l->tap)
+        forward_advance(c, func->match.kind);
     for (uint32_t i = 0; i < func->match.n_sites; i++) {
         struct admission *item = &job->items[i];
+        item->state = ADMISSION_NONE;
+        if (!takes_layer(l, func->match.sites[i]))
+            continue;
+        if (l->tap)
+            forward_tap(c, func->match.sites[i], l->tap->layer);
         admission_count(c, func->match.sites[i], item);
         if (item->state == ADMISSION_COUNTED)
             ranges->at[i] = *range_of(c, item);
@@ -58,7 +72,10 @@ static void plan_items(const struct eager_launch *l, const struct func *func, st
         if (!admission_wanted(&job->launch, item))
             continue;
         env.occ = item->occurrence;
-        plan_site(item->site, &env, plan);
+        if (l->tap)
+            plan_tap(item->site, l->tap, plan);
+        else
+            plan_site(item->site, &env, plan);
         struct memory_range before = ranges->at[i];
         int drop = plan_check_memory(plan, item->occurrence, &ranges->at[i]);
         ranges->asked = ranges->asked || memcmp(&before, &ranges->at[i], sizeof before);
@@ -124,7 +141,7 @@ void eager_before(const struct eager_launch *l, const struct func *func, struct 
     }
     job->launch.context = c;
     atomic_add_relaxed(&session.counters->launches_matched, 1);
-    count_occurrences(func, job, &ranges);
+    count_occurrences(l, func, job, &ranges);
     admission_begin(&job->launch);
     plan_items(l, func, job, &ranges);
     job->in_pieces = pieces_set_aside(&job->launch);
@@ -148,10 +165,23 @@ static void note_captured(const struct eager_launch *l, const struct func *func)
         order_note(graph, node, false);
 }
 
+/* The same of a tap, which becomes no node. */
+static void note_tapped(const struct eager_launch *l, const struct func *func)
+{
+    CUgraph graph;
+    struct graph_tap *tap = graph_tap_new(l->stream, func, l->tap, &graph);
+    if (tap)
+        order_note_tap(graph, tap);
+    else
+        functions_give_up(func, "was captured, and the driver did not say where");
+}
+
 void eager_after(const struct eager_launch *l, const struct func *func, struct eager_job *job,
                  CUresult result)
 {
-    if (job->captured && result == CUDA_SUCCESS)
+    if (job->captured && result == CUDA_SUCCESS && l->tap)
+        note_tapped(l, func);
+    else if (job->captured && result == CUDA_SUCCESS)
         note_captured(l, func);
     if (!job->launch.context)
         return;

@@ -20,7 +20,7 @@ struct eager_job {
     struct site_plan plans[SPEC_MAX_MATCHES];
 };
 
-/* @func: what the spec says of the kernel; not func_unmatched. */
+/* @func: what the spec says of the kernel, or of the tap, which is an action's launch alone; not func_unmatched. */
 void eager_before(const struct eager_launch *launch, const struct func *func,
                   struct eager_job *job);
 void eager_after(const struct eager_launch *launch, const struct func *func, struct eager_job *job,

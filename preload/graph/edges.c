@@ -147,6 +147,14 @@ CUresult edges_put_after(CUgraph graph, const struct edges *from, CUgraphNode no
     return r;
 }
 
+CUresult edges_add_before(CUgraph graph, CUgraphNode node, const CUgraphNode *others, size_t n)
+{
+    CUresult r = CUDA_SUCCESS;
+    for (size_t i = 0; i < n && r == CUDA_SUCCESS; i++)
+        r = add(graph, &node, &others[i], 1);
+    return r;
+}
+
 CUresult edges_bridge(CUgraph graph, CUgraphNode node)
 {
     CUresult r = CUDA_ERROR_INVALID_VALUE;

@@ -36,6 +36,9 @@ CUresult edges_put_before(CUgraph graph, CUgraphNode node, CUgraphNode from,
 /* @node of @graph, which depends on all of @from, comes before @to, which depended on them. */
 CUresult edges_put_after(CUgraph graph, const struct edges *from, CUgraphNode node, CUgraphNode to);
 
+/* @node of @graph comes before @n others, beside what they depend on now. */
+CUresult edges_add_before(CUgraph graph, CUgraphNode node, const CUgraphNode *others, size_t n);
+
 /*
  * @node of @graph is about to be destroyed: the edges whose place it took are there again, in their order if nodes go in
  * the reverse of the order in which they came.

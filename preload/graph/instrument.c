@@ -65,6 +65,39 @@ void instrument_kernel(const struct graph_plan *plan, const struct graph_copy *c
     action_of(copy->site)->node(&place, &copy->plan, out);
 }
 
+/* The clone's nodes at @n positions. Return: NULL where one is missing, or without memory; free() them. */
+static CUgraphNode *nodes_at(const struct graph_plan *plan, const uint32_t *at, uint32_t n)
+{
+    _cleanup_(freep) CUgraphNode *nodes = calloc(n + 1, sizeof *nodes);
+    for (uint32_t i = 0; i < n && nodes; i++) {
+        const struct node_pair *pair = node_map_at(&plan->map, at[i]);
+        if (!pair)
+            return NULL;
+        nodes[i] = pair->node;
+    }
+    return steal_ptr(nodes);
+}
+
+/* After all that the tap came after, before all that came after the tap. The edges between those stay. */
+static int add_copy_of_tap(struct err *err, const struct graph_plan *plan,
+                           const struct graph_kernel *kernel, const struct graph_copy *copy)
+{
+    const struct tap_place *place = kernel->tap;
+    CUgraphNode *node = &plan->nodes[copy->number].node;
+    _cleanup_(freep) CUgraphNode *after = nodes_at(plan, place->at, place->n_after);
+    _cleanup_(freep) CUgraphNode *before =
+        nodes_at(plan, place->at + place->n_after, place->n_before);
+    struct action_kernel k;
+    if (!after || !before)
+        return err_set(err, -EIO, "the place of a tap is not there");
+    instrument_kernel(plan, copy, &k);
+    CUresult r = add_kernel(kernel->graph, node, after, place->n_after, k.function, k.blocks,
+                            k.threads, &k.param);
+    if (r == CUDA_SUCCESS)
+        r = edges_add_before(kernel->graph, *node, before, place->n_before);
+    return refused(err, r);
+}
+
 static int add_copy(struct err *err, const struct graph_plan *plan,
                     const struct graph_kernel *kernel, const struct graph_copy *copy)
 {
@@ -72,6 +105,8 @@ static int add_copy(struct err *err, const struct graph_plan *plan,
     bool before = session_site(copy->site)->when == SPEC_BEFORE;
     struct action_kernel k;
     struct edges others;
+    if (kernel->is_tap)
+        return add_copy_of_tap(err, plan, kernel, copy);
     if (!(before ? edges_in(kernel->node, &others) : edges_out(kernel->node, &others)))
         return err_set(err, -EIO, "the edges of a kernel cannot be read");
     instrument_kernel(plan, copy, &k);

@@ -50,10 +50,12 @@ static void switch_on(struct exec *x)
 static void count_kernel(struct exec *x, const struct graph_kernel *kernel)
 {
     bool counts = kernel->enabled && kernel->context;
-    if (counts && kernel->func != &func_unmatched)
+    if (counts && kernel->func != &func_unmatched && !kernel->is_tap)
         forward_advance(kernel->context, kernel->func->match.kind);
     for (EACH_COPY(&x->plan, kernel, k)) {
         struct admission *item = &x->scratch.items[k];
+        if (counts && kernel->is_tap && !x->plan.copies[k].dead)
+            forward_tap(kernel->context, x->plan.copies[k].site, x->plan.copies[k].plan.layer);
         if (counts && !x->plan.copies[k].dead)
             admission_count(kernel->context, x->plan.copies[k].site, item);
         else

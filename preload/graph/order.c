@@ -6,6 +6,8 @@
 #include "core/grow.h"
 #include "preload/base/handles.h"
 #include "preload/base/driver.h"
+#include "preload/base/functions.h"
+#include "preload/graph/tap.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -29,7 +31,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static bool append(struct note *note, struct order_item item)
 {
-    for (size_t i = 0; i < note->n; i++)
+    for (size_t i = 0; i < note->n && !item.tap; i++)
         if (note->items[i].node == item.node && note->items[i].body == item.body)
             return true;
     if (grow((void **)&note->items, note->n, &note->cap, sizeof *note->items, 16))
@@ -41,6 +43,8 @@ static bool append(struct note *note, struct order_item item)
 static void note_free(struct note *note)
 {
     if (note) {
+        for (size_t i = 0; i < note->n; i++)
+            graph_tap_free(note->items[i].tap);
         free(note->items);
         free(note->users);
     }
@@ -65,9 +69,12 @@ static void add(CUgraph graph, struct order_item item)
 {
     pthread_mutex_lock(&lock);
     struct note *note = note_of(graph);
-    if (note)
-        append(note, item);
+    bool added = note && append(note, item);
     pthread_mutex_unlock(&lock);
+    if (!added && item.tap) {
+        functions_give_up(item.tap->func, "is in a graph that there is no memory for");
+        graph_tap_free(item.tap);
+    }
 }
 
 void order_note(CUgraph graph, CUgraphNode node, bool is_child)
@@ -80,6 +87,13 @@ void order_note(CUgraph graph, CUgraphNode node, bool is_child)
 void order_note_body(CUgraph graph, CUgraphNode node, CUgraph body)
 {
     add(graph, (struct order_item){ .node = node, .body = body });
+}
+
+void order_note_tap(CUgraph graph, struct graph_tap *tap)
+{
+    struct order_item item = { .tap = tap };
+    driver_table.cuCtxGetCurrent(&item.context);
+    add(graph, item);
 }
 
 void order_note_user(CUgraph graph, CUuserObject object, int count)
@@ -228,6 +242,16 @@ static void carry_over_children(CUgraph from, CUgraph to)
     }
 }
 
+static void carry_over_tap(const struct order_item *from, CUgraph to)
+{
+    struct order_item item = *from;
+    item.tap = graph_tap_in_clone(from->tap, to);
+    if (item.tap)
+        add(to, item);
+    else
+        functions_give_up(from->tap->func, "is in a graph whose clone could not be followed");
+}
+
 /* What is noted of @from is noted of @to, its copy, too. */
 static void carry_over(CUgraph from, CUgraph to)
 {
@@ -239,6 +263,10 @@ static void carry_over(CUgraph from, CUgraph to)
         order_note_user(to, users[i].object, users[i].count);
     for (size_t i = 0; i < n; i++) {
         struct order_item item = items[i];
+        if (item.tap) {
+            carry_over_tap(&item, to);
+            continue;
+        }
         if (driver_table.cuGraphNodeFindInClone(&item.node, items[i].node, to) == CUDA_SUCCESS)
             add(to, item);
     }
@@ -380,6 +408,9 @@ static void take_out_node(const void *handle, void *value, void *ctx)
 {
     struct note *note = value;
     struct search *s = ctx;
+    for (size_t i = 0; i < note->n; i++)
+        if (note->items[i].tap)
+            graph_tap_node_ends(note->items[i].tap, s->node);
     for (size_t i = 0; i < note->n; i++)
         if (note->items[i].node == s->node) {
             s->end->graph = (CUgraph)(uintptr_t)handle;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What is known of the application's graphs: the order in which their sites were added, by call of cuGraphAdd*Node or
- * by launch on the capturing stream (the driver promises no order of nodes, and occurrences need one), and
- * the user objects that they hold. Only kernels that the spec names and child graphs are noted.
+ * by launch or tap on the capturing stream (the driver promises no order of nodes, and occurrences need one), and
+ * the user objects that they hold. Only kernels and taps that the spec names and child graphs are noted.
  * Thread: any; takes a lock, never across a driver call.
  */
 #ifndef PRELOAD_GRAPH_ORDER_H
@@ -13,11 +13,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+struct graph_tap;
+
 struct order_item {
-    CUgraphNode node;
-    bool is_child;     /* a child graph, else a kernel or a conditional node */
-    CUgraph body;      /* of a conditional node; NULL: it is none */
-    CUcontext context; /* current when it was noted */
+    CUgraphNode node;      /* NULL: a tap */
+    bool is_child;         /* a child graph, else a kernel, a conditional node or a tap */
+    CUgraph body;          /* of a conditional node; NULL: it is none */
+    struct graph_tap *tap; /* NULL: it is none. Borrowed while its graph lives */
+    CUcontext context;     /* current when it was noted */
 };
 
 /* A kernel of the spec became a node of @graph. Once per node. */
@@ -31,6 +34,9 @@ void order_note_child(CUgraph graph, CUgraphNode node, CUgraph child);
 
 /* @copy is a clone of @graph. */
 void order_note_clone(CUgraph graph, CUgraph copy);
+
+/* Something was tapped while @graph was captured. Takes over @tap. */
+void order_note_tap(CUgraph graph, struct graph_tap *tap);
 
 /* @graph holds @count references to @object more; or, below 0, fewer. */
 void order_note_user(CUgraph graph, CUuserObject object, int count);

@@ -89,6 +89,7 @@ struct graph_kernel *graph_plan_add_kernel(struct graph_plan *plan, struct graph
         return NULL;
     plan->kernels = kernels;
     kernels[plan->n_kernels] = kernel;
+    tap_place_hold(kernel.tap);
     kernels[plan->n_kernels].first_copy = PLAN_NONE;
     return &kernels[plan->n_kernels++];
 }
@@ -251,7 +252,53 @@ static int add_node(struct err *err, struct graph_plan *plan, const struct node_
     return kernel ? 0 : no_memory(err);
 }
 
-static int add_noted(struct err *err, struct graph_plan *plan, CUgraph graph, bool number);
+/* The graph of the clone that stands for the application's @graph, which @pair's child graph node holds; NULL: none does. */
+static CUgraph clone_of(const struct graph_plan *plan, const struct node_pair *pair)
+{
+    CUgraph inner;
+    if (!pair)
+        return plan->clone;
+    return plan->clone &&
+                   driver_table.cuGraphChildGraphNodeGetGraph(pair->node, &inner) == CUDA_SUCCESS
+               ? inner
+               : NULL;
+}
+
+/* A tap of the graph that @within holds (NULL: of the whole). @number: its copies are to have nodes. */
+static int add_tap(struct err *err, struct graph_plan *plan, CUgraph graph,
+                   const struct node_pair *within, const struct order_item *item, bool number)
+{
+    const struct graph_tap *tap = item->tap;
+    const struct func *func = tap->func;
+    struct tap_place *place = tap_place_find(tap, graph, &plan->map);
+    struct graph_kernel *kernel = graph_plan_add_kernel(
+        plan, (struct graph_kernel){ .graph = clone_of(plan, within),
+                                     .tap = place,
+                                     .is_tap = true,
+                                     .position = place ? tap_place_anchor(place) : PLAN_NONE,
+                                     .enabled = true,
+                                     .ordered = true,
+                                     .func = func,
+                                     .context = context_counting(plan, item->context, func) });
+    tap_place_release(place);
+    number = number && place && kernel && kernel->graph && kernel->context == plan->context;
+    for (uint32_t s = 0; kernel && s < func->match.n_sites; s++) {
+        uint32_t site = func->match.sites[s];
+        if (!spec_takes_layer(&session_site(site)->layers, tap->tap.layer, tap->tap.n_layers))
+            continue;
+        struct graph_copy *copy = graph_plan_add_copy(plan, kernel, site);
+        if (!copy)
+            return no_memory(err);
+        if (number)
+            copy->number = plan->n_nodes++;
+        plan_tap(site, &tap->tap, &copy->plan);
+        copy->drop = plan_check_memory(&copy->plan, 0, &copy->range);
+    }
+    return kernel ? 0 : no_memory(err);
+}
+
+static int add_noted(struct err *err, struct graph_plan *plan, CUgraph graph,
+                     const struct node_pair *within, bool number);
 
 /* A child graph, whose kernels follow: an update may bring some where there are none now. */
 static int add_child(struct err *err, struct graph_plan *plan, const struct node_pair *pair,
@@ -270,7 +317,7 @@ static int add_child(struct err *err, struct graph_plan *plan, const struct node
                                                             .func = &func_unmatched,
                                                             .context = plan->context }))
         return no_memory(err);
-    return add_noted(err, plan, inner, number);
+    return add_noted(err, plan, inner, pair, number);
 }
 
 /* Whether, and how often, they run is decided on the device. */
@@ -281,8 +328,10 @@ static void give_up_body(CUgraph body)
     for (size_t i = 0; i < n; i++) {
         CUDA_KERNEL_NODE_PARAMS_v2 k;
         CUgraph inner = items[i].body;
-        const struct func *func = NULL;
-        if (items[i].is_child)
+        const struct func *func = items[i].tap ? items[i].tap->func : NULL;
+        if (func)
+            inner = NULL;
+        else if (items[i].is_child)
             driver_table.cuGraphChildGraphNodeGetGraph(items[i].node, &inner);
         else if (!inner)
             func = graph_plan_func_of(items[i].node, &k);
@@ -294,13 +343,18 @@ static void give_up_body(CUgraph body)
     }
 }
 
-/* Kernels of the graph and its child graphs whose order is known. */
-static int add_noted(struct err *err, struct graph_plan *plan, CUgraph graph, bool number)
+/* Kernels and taps of the graph, which @within holds (NULL: the whole), and of its child graphs, whose order is known. */
+static int add_noted(struct err *err, struct graph_plan *plan, CUgraph graph,
+                     const struct node_pair *within, bool number)
 {
     size_t n;
     _cleanup_(freep) struct order_item *items = order_items(graph, &n);
     int r = 0;
     for (size_t i = 0; i < n && !r; i++) {
+        if (items[i].tap) {
+            r = add_tap(err, plan, graph, within, &items[i], number);
+            continue;
+        }
         struct node_pair *pair = node_map_find(&plan->map, items[i].node);
         if (!pair)
             continue; /* noted of a graph that ended unseen */
@@ -351,7 +405,7 @@ int graph_plan_build(struct err *err, struct graph_plan *plan, CUgraph graph, bo
     int r = node_map_build(err, &plan->map, graph, plan->clone);
     node_map_sort(&plan->map);
     if (!r)
-        r = add_noted(err, plan, graph, number && plan->clone);
+        r = add_noted(err, plan, graph, NULL, number && plan->clone);
     if (!r)
         r = add_unseen(err, plan);
     graph_plan_settle(plan);
@@ -370,6 +424,8 @@ void graph_plan_deinit(struct graph_plan *plan)
     if (plan->clone)
         driver_table.cuGraphDestroy(plan->clone);
     node_map_deinit(&plan->map);
+    for (uint32_t i = 0; i < plan->n_kernels; i++)
+        tap_place_release(plan->kernels[i].tap);
     free(plan->kernels);
     free(plan->copies);
     free(plan->nodes);

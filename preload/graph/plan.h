@@ -16,6 +16,7 @@
 #include "preload/capture/plan.h"
 #include "preload/context/context.h"
 #include "preload/graph/node_map.h"
+#include "preload/graph/tap.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -42,11 +43,15 @@ struct graph_copy {
     bool dead;                 /* there is no site here any more */
 };
 
-/* A kernel node that the spec names, or a child graph node. In the order in which occurrences are counted. */
+/*
+ * A kernel node that the spec names, a tap, or a child graph node. In the order in which occurrences are counted.
+ */
 struct graph_kernel {
-    CUgraphNode app, node; /* the application's; the clone's */
-    CUgraph graph;         /* that @node lies in */
-    uint32_t position;     /* as node_map.h has it; PLAN_NONE: unknown */
+    CUgraphNode app, node; /* the application's; the clone's. NULL: a tap, which is no node */
+    CUgraph graph;         /* that it lies in, of the clone's */
+    struct tap_place *tap; /* where its copy belongs; NULL: it is no tap, or lies nowhere */
+    bool is_tap;
+    uint32_t position; /* as node_map.h has it, of a tap one of its place; PLAN_NONE: unknown */
     bool enabled;
     bool ordered;            /* its place among the others is known */
     const struct func *func; /* of a child graph &func_unmatched */
@@ -89,7 +94,7 @@ int graph_plan_build(struct err *err, struct graph_plan *plan, CUgraph graph, bo
 /* Room for what the numbered copies need: their nodes and tickets. Return: 0 or -ENOMEM. */
 int graph_plan_room(struct err *err, struct graph_plan *plan);
 
-/* One kernel more, without copies. Return: NULL without memory. */
+/* One kernel more, without copies; its place of a tap is held by the plan. Return: NULL without memory. */
 struct graph_kernel *graph_plan_add_kernel(struct graph_plan *plan, struct graph_kernel kernel);
 
 /* One copy more of the kernel, without a number: its records are counted drops. Return: NULL without memory. */

@@ -33,8 +33,27 @@ static int no_memory(struct err *err)
 static struct graph_kernel *kernel_at(struct graph_plan *plan, uint32_t position)
 {
     for (uint32_t i = 0; i < plan->n_kernels; i++)
-        if (plan->kernels[i].position == position && plan->kernels[i].func != &func_unmatched)
+        if (plan->kernels[i].position == position && plan->kernels[i].func != &func_unmatched &&
+            !plan->kernels[i].is_tap)
             return &plan->kernels[i];
+    return NULL;
+}
+
+/* The tap of @plan that lies where @old lies, whose positions are @by higher, and that has no number yet for its sites. */
+static struct graph_kernel *tap_at(struct graph_plan *plan, const struct graph_kernel *old,
+                                   uint32_t by)
+{
+    for (uint32_t i = 0; i < plan->n_kernels; i++) {
+        struct graph_kernel *kernel = &plan->kernels[i];
+        /* an exec that lost the tap by an earlier update knows its sites, and not its name */
+        bool is_free = kernel->is_tap && kernel->tap &&
+                       (kernel->func == old->func || old->func == &func_unmatched) &&
+                       tap_place_same(old->tap, kernel->tap, by);
+        for (EACH_COPY(plan, kernel, c))
+            is_free = is_free && plan->copies[c].number == PLAN_NONE;
+        if (is_free)
+            return kernel;
+    }
     return NULL;
 }
 
@@ -68,16 +87,51 @@ static struct graph_kernel *add_place(struct err *err, struct graph_plan *to, ui
     return kernel;
 }
 
-/* The numbered copies of @old, a kernel of @from, get the same numbers in @to. */
-static int take_numbers(struct err *err, struct graph_plan *to, const struct graph_plan *from,
-                        const struct graph_kernel *old, uint32_t position)
+/* The graph of the clone that the node at @position lies in, NULL: there is none. */
+static CUgraph graph_at(const struct graph_plan *plan, uint32_t position)
 {
-    struct graph_kernel *kernel = kernel_at(to, position);
+    const struct node_pair *pair = node_map_at(&plan->map, position);
+    return pair ? pair->graph : NULL;
+}
+
+/* A tap of the exec that the new graph has not: its copies stay, dead. */
+static struct graph_kernel *add_tap_place(struct err *err, struct graph_plan *to,
+                                          const struct graph_kernel *old, uint32_t by)
+{
+    struct tap_place *place = tap_place_moved(old->tap, -(int64_t)by);
+    uint32_t anchor = place ? tap_place_anchor(place) : PLAN_NONE;
+    struct graph_kernel *kernel = NULL;
+    CUgraph graph = anchor == PLAN_NONE ? to->clone : graph_at(to, anchor);
+    if (!graph)
+        err_set(err, -EINVAL, "the new graph has fewer nodes");
+    else if (!place || !(kernel = graph_plan_add_kernel(
+                             to, (struct graph_kernel){ .graph = graph,
+                                                        .tap = place,
+                                                        .is_tap = true,
+                                                        .position = anchor,
+                                                        .enabled = true,
+                                                        .ordered = true,
+                                                        .func = &func_unmatched,
+                                                        .context = old->context })))
+        no_memory(err);
+    tap_place_release(place);
+    return kernel;
+}
+
+/* The numbered copies of @old, a kernel of @from whose positions are @by higher, get the same numbers in @to. */
+static int take_numbers(struct err *err, struct graph_plan *to, const struct graph_plan *from,
+                        const struct graph_kernel *old, uint32_t by)
+{
+    uint32_t position = old->position - by;
+    struct graph_kernel *kernel = !old->is_tap ? kernel_at(to, position)
+                                  : old->tap   ? tap_at(to, old, by)
+                                               : NULL;
     for (EACH_COPY(from, old, c)) {
         const struct graph_copy *before = &from->copies[c];
         if (before->number == PLAN_NONE)
             continue;
-        if (!kernel && !(kernel = add_place(err, to, position, old)))
+        if (!kernel && !(kernel = old->is_tap ? add_tap_place(err, to, old, by)
+                                              : add_place(err, to, position, old)))
             return err->code;
         struct graph_copy *copy = copy_of(to, kernel, before->site);
         bool dead = !copy;
@@ -98,8 +152,7 @@ static int fit(struct err *err, struct graph_plan *to, const struct graph_plan *
     int r = 0;
     for (uint32_t i = 0; i < from->n_kernels && !r; i++)
         if (in_range(range, &from->kernels[i]))
-            r = take_numbers(err, to, from, &from->kernels[i],
-                             from->kernels[i].position - range->first);
+            r = take_numbers(err, to, from, &from->kernels[i], range->first);
     to->n_nodes = from->n_nodes;
     to->n_tickets = from->n_tickets;
     return r;
@@ -131,6 +184,21 @@ static void report_stranger(const struct graph_update *u, const struct graph_ker
                             kernel->func->name);
 }
 
+/* A tap of the new graph, in its place of the exec's. */
+static int push_tap(struct err *err, struct graph_update *u, struct graph_kernel kernel,
+                    const struct range *range, bool ordered)
+{
+    struct tap_place *place = kernel.tap ? tap_place_moved(kernel.tap, range->first) : NULL;
+    if (kernel.tap && !place)
+        return no_memory(err);
+    kernel.tap = place;
+    kernel.position = place ? tap_place_anchor(place) : PLAN_NONE;
+    kernel.ordered = kernel.ordered && ordered;
+    int r = push(err, &u->next, &u->plan, kernel);
+    tap_place_release(place);
+    return r;
+}
+
 /* The kernels of the new graph, named as the application names the exec's nodes: by its first graph. */
 static int push_new(struct err *err, struct exec *x, struct graph_update *u,
                     const struct range *range, bool ordered)
@@ -142,6 +210,10 @@ static int push_new(struct err *err, struct exec *x, struct graph_update *u,
         struct node_pair pair;
         bool known = exec_pair_at(x, position, &pair);
         report_stranger(u, &kernel);
+        if (kernel.is_tap) {
+            r = push_tap(err, u, kernel, range, ordered);
+            continue;
+        }
         kernel.enabled = !pair.off;
         kernel.app = pair.app;
         kernel.node = pair.node;
@@ -297,6 +369,7 @@ static void take_over(struct exec *x, struct graph_update *u)
 {
     struct graph_kernel *kernels = x->plan.kernels;
     struct graph_copy *copies = x->plan.copies;
+    uint32_t n_kernels = x->plan.n_kernels;
     x->plan.kernels = u->next.kernels;
     x->plan.n_kernels = u->next.n_kernels;
     x->plan.copies = u->next.copies;
@@ -304,6 +377,7 @@ static void take_over(struct exec *x, struct graph_update *u)
     x->plan.has_sites = u->next.has_sites;
     x->plan.context = u->plan.context;
     u->next.kernels = kernels;
+    u->next.n_kernels = n_kernels;
     u->next.copies = copies;
     x->plan.epoch =
         0; /* copies of both were checked at different times: the next launch checks all */

@@ -4,8 +4,8 @@
 import re
 import sys
 
-OTHER = ["dlsym", "_exit", "_Exit", "dmi_step_begin", "dmi_step_end", "dmi_accept", "dmi_request_end", "dmi_site_enable",
-         "dmi_flush"]
+OTHER = ["dlsym", "_exit", "_Exit", "dmi_step_begin", "dmi_step_end", "dmi_accept", "dmi_request_end", "dmi_tap",
+         "dmi_site_enable", "dmi_flush"]
 
 
 def script(definitions):

@@ -90,6 +90,13 @@ struct choice {
     uint32_t n;
 };
 
+/* Where row @i lies, in bytes from the first. */
+static int64_t row_at(const struct dmi_gather *g, int64_t i)
+{
+    return g->rows_inner ? i / g->rows_inner * g->stride_outer + i % g->rows_inner * g->stride[0]
+                         : i * g->stride[0];
+}
+
 /* The same by the definition in include/dmi/ring.h; @src: byte offset of g->src in source[]. */
 static void gather_by_definition(const struct dmi_gather *g, const struct choice *choice,
                                  uint64_t src, unsigned char *out)
@@ -100,7 +107,7 @@ static void gather_by_definition(const struct dmi_gather *g, const struct choice
                 for (uint32_t d = 0; d < g->count[3]; d++) {
                     int64_t a = choice->list ? choice->list[i] : i;
                     int64_t at =
-                        a * g->stride[0] + b * g->stride[1] + c * g->stride[2] + d * g->stride[3];
+                        row_at(g, a) + b * g->stride[1] + c * g->stride[2] + d * g->stride[3];
                     memcpy(out, source + (int64_t)src + at, g->run_bytes);
                     out += g->run_bytes;
                 }
@@ -253,6 +260,20 @@ START_TEST(each_shape_is_gathered_as_defined)
           1024 }, /* backwards */
         { { .count = { 8, 1, 1, 1 }, .stride = { 0, 0, 0, 0 }, .run_bytes = 8, .access = 8 },
           64 }, /* one, repeated */
+        { { .count = { 15, 1, 1, 1 },
+            .stride = { 64, 0, 0, 0 },
+            .run_bytes = 64,
+            .access = 16,
+            .rows_inner = 5,
+            .stride_outer = 1024 },
+          0 }, /* [3][5], with a gap */
+        { { .count = { 8, 1, 1, 3 },
+            .stride = { 40, 0, 0, 400 },
+            .run_bytes = 20,
+            .access = 4,
+            .rows_inner = 4,
+            .stride_outer = 1200 },
+          4 }, /* [2][3][4] of 20 bytes, rows of the first and the last */
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (unsigned blocks = 1; blocks <= 8; blocks *= 2)
@@ -310,6 +331,11 @@ static struct dmi_gather random_shape(uint64_t *random, int n_dims, uint64_t *re
         g.count[dim] = used ? (uint32_t)(1 + next(random) % most) : 1;
         g.stride[dim] = (int64_t)(next(random) % 40) * access;
         *reach += (g.count[dim] - 1) * (uint64_t)g.stride[dim];
+    }
+    if (n_dims && next(random) % 3 == 0) {
+        g.rows_inner = 1 + (uint32_t)(next(random) % g.count[0]);
+        g.stride_outer = (int64_t)(next(random) % 200) * access;
+        *reach += g.count[0] / g.rows_inner * (uint64_t)g.stride_outer;
     }
     return g;
 }

@@ -81,6 +81,11 @@ def test_version_is_printed(case):
     pytest.param(["--spec", "good.yaml"], "no command", id="no command"),
     pytest.param(["--spec", "good.yaml", "--check", "true"], "runs no command", id="--check with a command"),
     pytest.param(["--sepc", "good.yaml", "true"], "--sepc", id="an unknown option"),
+    pytest.param(["--spec", "good.yaml", "--tap", "q", "true"], "expected one", id="a spec and taps"),
+    pytest.param(["--layers", "1", "--spec", "good.yaml", "true"], "--layers without", id="layers without taps"),
+    pytest.param(["--preset", "residual", "true"], "residuals, attention", id="a preset that is none"),
+    pytest.param(["--preset", "eagle3", "--layers", "1", "true"], "layers of its own", id="a preset with layers, and layers"),
+    pytest.param(["--tap", "resd_pre*", "--check"], "did you mean", id="a pattern of no tap"),
     pytest.param(["--ring-bytes", "12X", "--spec", "good.yaml", "true"], "12X", id="a ring size that is none"),
     pytest.param(["--ring-bytes", "0", "--spec", "good.yaml", "true"], "--ring-bytes 0", id="a ring size of 0"),
     pytest.param(["--ring-bytes", "9999999999999G", "--spec", "good.yaml", "true"], "9G", id="a ring size too large"),
@@ -105,6 +110,18 @@ def test_checking(says, case):
     done = case.run("--check", DMI_SPEC="good.yaml")
     says("DMI_SPEC stands in for --spec", (done.returncode == 0, done))
     says("--check makes no folder", (not (case.folder / "dmi-out").exists(), "dmi-out exists"))
+
+
+@pytest.mark.parametrize("args, env, taps, layers", [
+    (["--tap", "q,resid_*", "--layers", "1,last"], {}, "q,resid_*", "1,last"),
+    (["--tap", "q"], {"DMI_SPEC": "/none", "DMI_TAP_LAYERS": "7"}, "q", ""),
+    (["--preset", "attention", "--layers", "3"], {}, "q,k,v,q_rot,k_rot,z,attn_out", "3"),
+    (["--tap", "my_tap", "--preset", "logits"], {}, "my_tap,final_logits", ""),
+    (["--preset", "eagle3"], {}, "resid_pre", "2,middle,last-2")])
+def test_taps_in_place_of_a_spec(case, args, env, taps, layers):
+    said, stderr = case.environment(*args, **env)
+    assert (said["DMI_SPEC"], said["DMI_TAP"], said["DMI_TAP_LAYERS"], stderr) == ("", taps, layers, "")
+    assert "libdmi_preload.so" in said["LD_PRELOAD"]
 
 
 def test_arming(says, case):

@@ -69,9 +69,12 @@ static size_t addresses(const struct dmi_gather *g, uint64_t *out, size_t max)
                 for (uint32_t d = 0; d < g->count[3]; d++)
                     for (uint32_t i = 0; i < g->run_bytes; i++) {
                         ck_assert_uint_lt(n, max);
+                        int64_t row = !g->rows_inner ? a * g->stride[0]
+                                                     : a / g->rows_inner * g->stride_outer +
+                                                           a % g->rows_inner * g->stride[0];
                         out[n++] = g->src +
-                                   (uint64_t)(a * g->stride[0] + b * g->stride[1] +
-                                              c * g->stride[2] + d * g->stride[3]) +
+                                   (uint64_t)(row + b * g->stride[1] + c * g->stride[2] +
+                                              d * g->stride[3]) +
                                    i;
                     }
     return n;
@@ -254,6 +257,84 @@ START_TEST(no_rows_is_no_error_and_nothing_to_read)
 }
 END_TEST
 
+/* What a tap of these dimensions is to be, rows first. */
+static void check_tap(const struct dmi_tap *tap, uint32_t elem)
+{
+    static uint64_t got[1 << 17], want[1 << 17];
+    uint32_t count[4], n_rows = 1, n_row_dims = 0, n = 0;
+    int64_t stride[4];
+    struct gather_plan plan;
+    for (int rows = 1; rows >= 0; rows--)
+        for (uint32_t d = 0; d < tap->n_dims; d++)
+            if ((int)(tap->row_dims >> d & 1) == rows) {
+                n_rows *= rows ? (uint32_t)tap->count[d] : 1;
+                n_row_dims += (uint32_t)rows;
+                count[n] = (uint32_t)tap->count[d];
+                stride[n++] = tap->stride[d];
+            }
+    ck_assert_int_eq(gather_plan_tap(tap, &plan), 0);
+    size_t bytes = wanted((uint64_t)(uintptr_t)tap->data, n, count, stride, elem, want);
+    ck_assert_uint_eq(plan.n_bytes, bytes);
+    ck_assert_uint_eq(addresses(&plan.gather, got, sizeof got / sizeof *got), bytes);
+    ck_assert_int_eq(memcmp(got, want, bytes * sizeof *got), 0);
+    ck_assert_uint_eq(plan.dims[0], n_rows);
+    ck_assert_uint_eq(plan.n_dims, n - n_row_dims + 1);
+    ck_assert_uint_eq(plan.row_bytes, bytes / n_rows);
+    for (uint32_t d = 1; d < plan.n_dims; d++)
+        ck_assert_uint_eq(plan.dims[d], count[d + n_row_dims - 1]);
+    for (size_t i = 0; i < bytes; i++)
+        ck_assert(want[i] >= plan.first && want[i] < plan.first + plan.n_touched);
+    uint64_t access = plan.gather.access;
+    ck_assert_uint_eq((plan.gather.src | (uint64_t)plan.gather.run_bytes) % access, 0);
+    ck_assert(!plan.gather.rows_inner || plan.gather.stride_outer % (int64_t)access == 0);
+}
+
+/* Taps of one or two row dimensions, which may be any, and may lie as one. */
+START_TEST(random_taps_are_read_rows_first)
+{
+    unsigned seed = (unsigned)_i + 1;
+    struct dmi_tap tap = { .data = (const void *)(uintptr_t)BASE,
+                           .dtype = rand_r(&seed) % 2 ? DMI_DTYPE_F32 : DMI_DTYPE_BF16,
+                           .n_dims = 1 + (uint32_t)rand_r(&seed) % 4 };
+    uint32_t elem = dmi_dtype_bytes(tap.dtype);
+    int64_t packed = elem;
+    for (uint32_t d = tap.n_dims; d-- > 0;) {
+        tap.count[d] = 1 + (uint64_t)rand_r(&seed) % 6;
+        tap.stride[d] = rand_r(&seed) % 3 ? packed : (int64_t)(rand_r(&seed) % 60) * elem;
+        packed *= (int64_t)tap.count[d];
+    }
+    tap.row_dims = 1u << rand_r(&seed) % tap.n_dims | 1u << rand_r(&seed) % tap.n_dims;
+    check_tap(&tap, elem);
+}
+END_TEST
+
+START_TEST(taps_that_cannot_be_read_are_refused)
+{
+    static const struct {
+        struct dmi_tap tap;
+        int result;
+    } rows[] = {
+        { { .count = { 1ull << 32, 4 }, .stride = { 16, 4 } }, GATHER_E_TOO_LARGE },
+        { { .count = { 1u << 31, 4 }, .stride = { 16, 4 } }, GATHER_E_TOO_LARGE },
+        { { .count = { 3, 4 }, .stride = { INT64_MAX, 4 } }, GATHER_E_EXPR },
+        { { .count = { 2, 4 }, .stride = { INT64_MAX - 64, 4 } }, GATHER_E_POINTER },
+    };
+    struct gather_plan plan;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct dmi_tap tap = rows[i].tap;
+        tap.data = (const void *)(uintptr_t)(UINT64_MAX / 2 + 1024);
+        tap.dtype = DMI_DTYPE_F32;
+        tap.n_dims = 2;
+        tap.row_dims = 1;
+        ck_assert_msg(gather_plan_tap(&tap, &plan) == rows[i].result, "row %zu", i);
+    }
+    struct dmi_tap null = {
+        .dtype = DMI_DTYPE_F32, .n_dims = 1, .row_dims = 1, .count = { 3 }, .stride = { 4 }
+    };
+    ck_assert_int_eq(gather_plan_tap(&null, &plan), GATHER_E_POINTER);
+}
+END_TEST
+
 START_TEST(random_shapes_are_read_in_their_order)
 {
     static const struct {
@@ -296,6 +377,8 @@ int main(void)
     tcase_add_test(tests, what_cannot_be_read_is_refused_by_name);
     tcase_add_test(tests, no_rows_is_no_error_and_nothing_to_read);
     tcase_add_loop_test(tests, random_shapes_are_read_in_their_order, 0, 300);
+    tcase_add_loop_test(tests, random_taps_are_read_rows_first, 0, 300);
+    tcase_add_test(tests, taps_that_cannot_be_read_are_refused);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

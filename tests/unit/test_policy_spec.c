@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "policy/spec.h"
+#include "policy/tap_names.h"
 
 #include <dmi/dtype.h>
 
@@ -122,6 +123,21 @@ static const struct {
     { GOOD "forward: [{kind: a, begin: {kernel: k}}, {kind: b, begin: {kernel: k}}]\n",
       "8:68",
       { "pattern that begins \"a\" again" } },
+    /* --- taps */
+    { HEAD "- {tap: 'resd_pre*'}\n",
+      "3:9",
+      { "found \"resd_pre*\"", "did you mean \"resid_pre\"?" } },
+    { HEAD "- {tap: 'a b'}\n", "3:9", { "found \"a b\"", "a tap's name" } },
+    { HEAD "- {tap: q, kernel: k}\n", "3:12", { "unknown key \"kernel\" in a tap" } },
+    { HEAD "- {tap: 'resid_*', name: x}\n", "3:26", { "a pattern of 4 taps" } },
+    { HEAD "- {tap: q, layers: '1,x'}\n", "3:23", { "found no layer", "last-N" } },
+    { HEAD "- {tap: q, layers: '3-2'}\n", "3:21", { "found no layer" } },
+    { HEAD "- {tap: q, layers: 'last-32'}\n", "3:21", { "found no layer" } },
+    { HEAD "- {tap: q, layers: '1,'}\n", "3:23", { "found no layer" } },
+    { HEAD "- {tap: q}\n- {tap: q}\n", "4:3", { "site \"q\" again for the same tap" } },
+    { HEAD "- {tap: q, layers: 0-4}\n- {tap: q, layers: '4'}\n",
+      "4:3",
+      { "again for the same tap" } },
     /* --- sites */
     { HEAD "- name: q\n" REST, "3:3", { "no \"kernel\" in a site" } },
     { HEAD "- kernel: k\n" REST, "3:3", { "no \"name\" in a site" } },
@@ -226,9 +242,9 @@ static const struct {
     { DIMS("[]"), "7:9", { "found no dimension" } },
     { DIMS("[4]"), "7:10", { "found \"4\"", "a dimension", "row, count, stride" } },
     { DIMS("[{count: 4}]"), "7:9", { "no dimension with row: true" } },
-    { DIMS("[{row: true, count: 4}, {row: true, count: 4}]"),
-      "7:33",
-      { "second dimension with row" } },
+    { DIMS("[{row: true, count: 4}, {row: true, count: 4}, {row: true, count: 4}]"),
+      "7:56",
+      { "third dimension with row" } },
     { DIMS("[{row: yes, count: 4}]"), "7:16", { "found \"yes\"; expected true or false" } },
     { DIMS("[{row: true}]"), "7:10", { "no \"count\"" } },
     { DIMS("[{row: true, count: 0}]"), "7:29", { "found the value 0; expected 1 to" } },
@@ -479,6 +495,106 @@ START_TEST(right_spec_is_accepted)
     ck_assert_msg(rc == 0, "%s\n-> %s", good_texts[_i], errors.n_lines ? errors.lines[0] : "?");
     spec_free(spec);
     spec_errors_deinit(&errors);
+}
+END_TEST
+
+START_TEST(patterns_of_taps_are_sites_of_their_own)
+{
+    struct spec_errors errors;
+    struct spec *spec;
+    struct spec_match match;
+    const char *text = HEAD "- {tap: 'resid_*', layers: '3,7-9,last', note: n}\n"
+                            "- {tap: resid_mid, row: request}\n"
+                            "- {tap: my.own-tap_1}\n"
+                            "- {tap: blocks.*.attn.hook_q, name: query}\n"
+                            "- {tap: k, layers: 0-4}\n"
+                            "- {tap: k, layers: 5-9}\n"
+                            "- {tap: k, name: k2}\n";
+    static const char *const names[][2] = {
+        { "resid_pre", "resid_pre" },
+        { "resid_post", "resid_post" },
+        { "resid_final", "resid_final" },
+        { "resid_mid", "resid_mid" },
+        { "my.own-tap_1", "my.own-tap_1" },
+        { "query", "q" },
+        { "k", "k" },
+        { "k", "k" },
+        { "k2", "k" },
+    };
+    ck_assert_int_eq(parse(text, &errors, &spec), 0);
+    ck_assert(spec->has_taps && !spec->has_kernels);
+    ck_assert_uint_eq(spec->n_sites, sizeof names / sizeof *names);
+    for (uint32_t i = 0; i < spec->n_sites; i++) {
+        const struct dmi_site *about = &spec->sites[i].about;
+        ck_assert_uint_eq(about->id, i);
+        ck_assert_str_eq(about->name, names[i][0]);
+        ck_assert_str_eq(about->tap, names[i][1]);
+        ck_assert_ptr_null(about->kernel);
+        ck_assert(about->has_layer);
+    }
+    ck_assert_uint_eq(spec->sites[3].about.row, DMI_ROW_REQUEST);
+    ck_assert_str_eq(spec->sites[2].about.note, "n");
+    ck_assert(spec_match_tap(spec, "k", &match));
+    ck_assert_uint_eq(match.n_sites, 3);
+    ck_assert_uint_eq(match.sites[2], 8);
+    ck_assert(!spec_match_tap(spec, "v", &match));
+    ck_assert(!spec_match_kernel(spec, "k", NULL, &match));
+    spec_free(spec);
+}
+END_TEST
+
+START_TEST(layers_of_a_tap)
+{
+    static const struct {
+        const char *list;
+        int32_t n_layers;
+        const char *takes; /* of layers -1 to 9 */
+    } rows[] = {
+        { "'0,3-5,9'", 0, "01001110001" },  { "last", 10, "00000000001" },
+        { "last", 0, "00000000000" },       { "'last-2,last'", 10, "00000000101" },
+        { "middle", 10, "00000010000" },    { "'2,middle,last-2'", 8, "00010110000" },
+        { "' 1 , 2 '", 10, "00110000000" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct spec_errors errors;
+        struct spec *spec;
+        char text[128], takes[12] = "";
+        snprintf(text, sizeof text, HEAD "- {tap: q, layers: %s}\n", rows[i].list);
+        ck_assert_int_eq(parse(text, &errors, &spec), 0);
+        for (int32_t layer = -1; layer < 10; layer++)
+            takes[layer + 1] =
+                spec_takes_layer(&spec->sites[0].layers, layer, rows[i].n_layers) ? '1' : '0';
+        ck_assert_msg(!strcmp(takes, rows[i].takes), "%s of %d: %s", rows[i].list, rows[i].n_layers,
+                      takes);
+        spec_free(spec);
+    }
+    struct spec_layers all = { 0 };
+    ck_assert(spec_takes_layer(&all, -1, 0) && spec_takes_layer(&all, 9999, 0));
+}
+END_TEST
+
+START_TEST(a_spec_of_names_alone)
+{
+    static const struct {
+        const char *names, *layers, *text;
+    } rows[] = {
+        { "q,resid_*", "1,last",
+          "  - {tap: 'q', layers: '1,last'}\n  - {tap: 'resid_*', layers: '1,last'}\n" },
+        { " q, q ,,k", NULL, "  - {tap: 'q'}\n  - {tap: 'k'}\n" },
+        { "a'b", "'\n", "  - {tap: 'a''b', layers: ''' '}\n" },
+        { "", "", "" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char want[256];
+        char *text = tap_spec(rows[i].names, rows[i].layers);
+        snprintf(want, sizeof want, "hookspec: 1\nname: taps\nsites:\n%s", rows[i].text);
+        ck_assert_str_eq(text, want);
+        free(text);
+    }
+    ck_assert_str_eq(tap_preset("eagle3")->taps, "resid_pre");
+    ck_assert_ptr_null(tap_preset("eagle"));
+    ck_assert_str_eq(tap_canonical("blocks.*.hook_mlp_out"), "mlp_out");
+    ck_assert_str_eq(tap_canonical("blocks.0.hook_mlp_out"), "blocks.0.hook_mlp_out");
 }
 END_TEST
 
@@ -810,6 +926,9 @@ int main(void)
     tcase_add_loop_test(tc, one_mistake_makes_one_line, 0, ROWS(error_rows));
     tcase_add_test(tc, everything_that_a_spec_says_is_in_the_struct);
     tcase_add_loop_test(tc, right_spec_is_accepted, 0, ROWS(good_texts));
+    tcase_add_test(tc, patterns_of_taps_are_sites_of_their_own);
+    tcase_add_test(tc, layers_of_a_tap);
+    tcase_add_test(tc, a_spec_of_names_alone);
     tcase_add_test(tc, all_errors_come_in_one_go_in_order);
     tcase_add_test(tc, flood_of_errors_is_cut);
     tcase_add_loop_test(tc, variables_are_set_from_outside, 0, ROWS(var_rows));

@@ -5,6 +5,7 @@
  */
 #include "core/cleanup.h"
 #include "policy/spec.h"
+#include "policy/tap_names.h"
 #include "tools/run/watch.h"
 
 #include <errno.h>
@@ -26,7 +27,9 @@
 #define LIBRARY             "libdmi_preload.so"
 
 struct options {
-    const char *spec;
+    const char *spec; /* NULL: @taps */
+    const char *taps, *preset, *layers;
+    char *all_taps; /* those of --tap and --preset; owned */
     const char *out;
     const char *log;
     const char *ring_bytes;
@@ -39,9 +42,14 @@ struct options {
 
 static const char usage[] =
     "Usage: dmi-run --spec FILE [OPTION]... [--] COMMAND [ARGUMENT]...\n"
-    "Run COMMAND and store the tensors that a HookSpec names.\n"
+    "       dmi-run --tap NAME[,NAME]... [OPTION]... [--] COMMAND [ARGUMENT]...\n"
+    "Run COMMAND and store the tensors that a HookSpec names, or that COMMAND taps.\n"
     "\n"
     "  --spec FILE        the HookSpec (else $DMI_SPEC)\n"
+    "  --tap NAMES        names of taps, or patterns of them, separated by commas, in place of a\n"
+    "                     HookSpec (docs/taps.md)\n"
+    "  --preset NAME      a group of taps: residuals, attention, mlp, logits, eagle3, all\n"
+    "  --layers LIST      of which layers they are stored, as 3,7-12,last (else all)\n"
     "  --out DIR          folder for the runs (else $DMI_OUT, else dmi-out); made if missing\n"
     "  -D NAME=VALUE      set a variable of the spec's vars:; may be given several times\n"
     "  --log DEST         log lines to stderr, none, or a file (else $DMI_LOG, else stderr)\n"
@@ -88,9 +96,12 @@ static bool read_size(const char *text, char *out, size_t n_out)
 /* Return: -1 to go on, else the status to exit with. */
 static int read_options(int argc, char **argv, struct options *o)
 {
-    enum { SPEC = 256, OUT, LOG, RING_BYTES, CHECK, STRICT, VERSION };
+    enum { SPEC = 256, TAP, PRESET, LAYERS, OUT, LOG, RING_BYTES, CHECK, STRICT, VERSION };
     static const struct option longs[] = {
         { "spec", required_argument, NULL, SPEC },
+        { "tap", required_argument, NULL, TAP },
+        { "preset", required_argument, NULL, PRESET },
+        { "layers", required_argument, NULL, LAYERS },
         { "out", required_argument, NULL, OUT },
         { "define", required_argument, NULL, 'D' },
         { "log", required_argument, NULL, LOG },
@@ -106,6 +117,9 @@ static int read_options(int argc, char **argv, struct options *o)
     while ((c = getopt_long(argc, argv, "+D:h", longs, NULL)) != -1) {
         switch (c) {
         case SPEC: o->spec = optarg; break;
+        case TAP: o->taps = optarg; break;
+        case PRESET: o->preset = optarg; break;
+        case LAYERS: o->layers = optarg; break;
         case OUT: o->out = optarg; break;
         case LOG: o->log = optarg; break;
         case CHECK: o->check = true; break;
@@ -132,9 +146,41 @@ static int read_options(int argc, char **argv, struct options *o)
     return -1;
 }
 
+/* The taps that --tap and --preset name together. Return: false if that cannot be, which is said. */
+static bool complete_taps(struct options *o)
+{
+    const struct tap_preset *preset = o->preset ? tap_preset(o->preset) : NULL;
+    char known[128];
+    tap_preset_names(known, sizeof known);
+    if (o->preset && !preset)
+        say("--preset %s: expected one of %s", o->preset, known);
+    else if (o->spec && (o->taps || o->preset))
+        say("--spec beside --tap or --preset: expected one; a HookSpec may name taps, too");
+    else if (o->layers && !o->taps && !o->preset)
+        say("--layers without --tap or --preset: a HookSpec says layers itself");
+    else if (preset && preset->layers && (o->taps || o->layers))
+        say("--preset %s has layers of its own: expected neither --tap nor --layers", o->preset);
+    else {
+        const char *taps = o->taps ? o->taps : "", *more = preset ? preset->taps : "";
+        if (preset && preset->layers)
+            o->layers = preset->layers;
+        if ((o->taps || preset) &&
+            asprintf(&o->all_taps, "%s%s%s", taps, *taps && *more ? "," : "", more) < 0)
+            o->all_taps = NULL;
+        return true;
+    }
+    return false;
+}
+
 /* What the options leave open comes from the environment. Return: -1, or the status to exit with. */
 static int complete_options(struct options *o)
 {
+    if (!complete_taps(o)) {
+        fputs("Try: dmi-run --help\n", stderr);
+        return EXIT_USAGE;
+    }
+    if (o->all_taps)
+        o->spec = "--tap";
     if (!o->spec)
         o->spec = getenv("DMI_SPEC");
     if (!o->out)
@@ -142,9 +188,10 @@ static int complete_options(struct options *o)
     if (!o->out || !*o->out)
         o->out = "dmi-out";
     if (!o->spec || !*o->spec) {
-        say("no HookSpec: expected --spec FILE");
+        say("no HookSpec: expected --spec FILE, --tap NAMES or --preset NAME");
     } else if (!*o->command && !o->check) {
-        say("no command: expected dmi-run --spec %s -- COMMAND", o->spec);
+        say("no command: expected dmi-run %s %s -- COMMAND", o->all_taps ? "--tap" : "--spec",
+            o->all_taps ? o->all_taps : o->spec);
     } else if (*o->command && o->check) {
         say("--check runs no command: leave out \"%s\", or --check", *o->command);
     } else {
@@ -159,7 +206,9 @@ static bool spec_is_good(const struct options *o, const char *const *vars, size_
 {
     struct spec_errors errors = { 0 };
     struct spec *spec = NULL;
-    int rc = spec_load(o->spec, vars, n_vars, &errors, &spec);
+    _cleanup_(freep) char *text = o->all_taps ? tap_spec(o->all_taps, o->layers) : NULL;
+    int rc = text ? spec_parse(o->spec, text, strlen(text), vars, n_vars, &errors, &spec)
+                  : spec_load(o->spec, vars, n_vars, &errors, &spec);
     for (size_t i = 0; i < errors.n_lines; i++)
         fprintf(stderr, "%s\n", errors.lines[i]);
     if (rc < 0)
@@ -309,7 +358,7 @@ static bool arm(const struct options *o, const char *const *vars, size_t n_vars)
         return false;
     }
     /* the command may change its folder before it starts CUDA */
-    _cleanup_(freep) char *spec = realpath(o->spec, NULL);
+    _cleanup_(freep) char *spec = o->all_taps ? strdup("") : realpath(o->spec, NULL);
     _cleanup_(freep) char *out = realpath(o->out, NULL);
     if (!spec || !out) {
         say("%s: %s", spec ? o->out : o->spec, strerror(errno));
@@ -320,9 +369,10 @@ static bool arm(const struct options *o, const char *const *vars, size_t n_vars)
     _cleanup_(freep) char *log = NULL;
     if (here && asprintf(&log, "%s/%s", here, o->log) < 0)
         return false;
-    if (!set("DMI_SPEC", spec) || !set("DMI_OUT", out) || !set_vars(vars, n_vars) ||
-        !set("DMI_LOG", log ? log : o->log) || !set("DMI_RING_BYTES", o->ring_bytes) ||
-        !set_job() || !set_preload(library))
+    if (!set("DMI_SPEC", spec) || !set("DMI_TAP", o->all_taps) ||
+        !set("DMI_TAP_LAYERS", o->all_taps && !o->layers ? "" : o->layers) ||
+        !set("DMI_OUT", out) || !set_vars(vars, n_vars) || !set("DMI_LOG", log ? log : o->log) ||
+        !set("DMI_RING_BYTES", o->ring_bytes) || !set_job() || !set_preload(library))
         return false;
     watch_start(strrchr(library, '/') + 1, getenv("DMI_LOG"));
     return true;

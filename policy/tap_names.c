@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "policy/tap_names.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const tap_names[] = {
+    "token_ids",   "embed",      "resid_pre",     "ln1",      "q",
+    "k",           "v",          "q_rot",         "k_rot",    "z",
+    "attn_out",    "resid_mid",  "ln2",           "mlp_in",   "mlp_post",
+    "mlp_out",     "resid_post", "router_logits", "topk_ids", "topk_weights",
+    "attn_scores", "pattern",    "resid_final",   "final_ln", "final_logits",
+    NULL,
+};
+
+bool tap_is_pattern(const char *text)
+{
+    return strpbrk(text, "*?[") != NULL;
+}
+
+/* ------------------------------------------------------------------------- TransformerLens */
+
+/* Only what means the same: its hook_normalized is taken before a norm's weight, its mlp.hook_pre before the activation. */
+static const struct alias {
+    const char *theirs, *ours;
+} aliases[] = {
+    { "hook_tokens", "token_ids" },
+    { "hook_embed", "embed" },
+    { "hook_resid_pre", "resid_pre" },
+    { "hook_resid_mid", "resid_mid" },
+    { "hook_resid_post", "resid_post" },
+    { "attn.hook_q", "q" },
+    { "attn.hook_k", "k" },
+    { "attn.hook_v", "v" },
+    { "attn.hook_rot_q", "q_rot" },
+    { "attn.hook_rot_k", "k_rot" },
+    { "attn.hook_z", "z" },
+    { "attn.hook_attn_scores", "attn_scores" },
+    { "attn.hook_pattern", "pattern" },
+    { "hook_attn_out", "attn_out" },
+    { "hook_mlp_in", "mlp_in" },
+    { "mlp.hook_post", "mlp_post" },
+    { "hook_mlp_out", "mlp_out" },
+};
+
+const char *tap_canonical(const char *text)
+{
+    static const char prefix[] = "blocks.*.";
+    const char *name = strncmp(text, prefix, sizeof prefix - 1) ? text : text + sizeof prefix - 1;
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
+        if (!strcmp(name, aliases[i].theirs))
+            return aliases[i].ours;
+    return text;
+}
+
+/* ------------------------------------------------------------------------- groups */
+
+static const struct tap_preset presets[] = {
+    { "residuals", "resid_pre,resid_mid,resid_final", NULL },
+    { "attention", "q,k,v,q_rot,k_rot,z,attn_out", NULL },
+    { "mlp", "mlp_in,mlp_post,mlp_out,router_logits,topk_ids,topk_weights", NULL },
+    { "logits", "final_logits", NULL },
+    { "eagle3", "resid_pre", "2,middle,last-2" },
+    { "all", "*", NULL },
+};
+
+const struct tap_preset *tap_preset(const char *name)
+{
+    for (size_t i = 0; i < sizeof presets / sizeof *presets; i++)
+        if (!strcmp(name, presets[i].name))
+            return &presets[i];
+    return NULL;
+}
+
+void tap_preset_names(char *buffer, size_t n_buffer)
+{
+    size_t used = 0;
+    *buffer = 0;
+    for (size_t i = 0; i < sizeof presets / sizeof *presets && used < n_buffer; i++)
+        used += (size_t)snprintf(buffer + used, n_buffer - used, "%s%s", i ? ", " : "",
+                                 presets[i].name);
+}
+
+/* ------------------------------------------------------------------------- a spec of names */
+
+/* In single quotes YAML reads all but the quote itself as it is; a line of its own could end the entry. */
+static void put_quoted(FILE *out, const char *text, size_t n)
+{
+    fputc('\'', out);
+    for (size_t i = 0; i < n; i++)
+        if (text[i] == '\'')
+            fputs("''", out);
+        else
+            fputc(text[i] == '\n' || text[i] == '\r' ? ' ' : text[i], out);
+    fputc('\'', out);
+}
+
+/* Does the name of @n bytes stand in the list before @end? */
+static bool is_listed(const char *names, const char *end, const char *name, size_t n)
+{
+    for (const char *p = names; p < end; p += strspn(p, ", ")) {
+        size_t length = strcspn(p, ", ");
+        if (length == n && !strncmp(p, name, n))
+            return true;
+        p += length;
+    }
+    return false;
+}
+
+static void put_taps(FILE *out, const char *names, const char *layers)
+{
+    for (const char *p = names; *p; p += strspn(p, ", ")) {
+        size_t n = strcspn(p, ", ");
+        if (n && !is_listed(names, p, p, n)) {
+            fputs("  - {tap: ", out);
+            put_quoted(out, p, n);
+            if (layers && *layers) {
+                fputs(", layers: ", out);
+                put_quoted(out, layers, strlen(layers));
+            }
+            fputs("}\n", out);
+        }
+        p += n;
+    }
+}
+
+char *tap_spec(const char *names, const char *layers)
+{
+    char *text = NULL;
+    size_t n;
+    FILE *out = open_memstream(&text, &n);
+    if (!out)
+        return NULL;
+    fputs("hookspec: 1\nname: taps\nsites:\n", out);
+    put_taps(out, names, layers);
+    bool failed = ferror(out);
+    if (fclose(out) || failed) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The names by which engines tap tensors: DMI-Lib's, TransformerLens's names for some of them, and groups of them. A tap may
+ * have any other name, too. Pure functions, any thread. Source: docs/taps.md.
+ */
+#ifndef POLICY_TAP_NAMES_H
+#define POLICY_TAP_NAMES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* DMI-Lib's names, NULL after the last one. */
+extern const char *const tap_names[];
+#define TAP_NAMES_MAX 32
+
+/* Does @text name several taps, as a shell's pattern does? */
+bool tap_is_pattern(const char *text);
+
+/* DMI-Lib's name for what TransformerLens calls @text ("blocks.*.hook_resid_pre", "attn.hook_q"); else @text. */
+const char *tap_canonical(const char *text);
+
+/* A group of names, and the layers that go with it. */
+struct tap_preset {
+    const char *name;
+    const char *taps;   /* separated by commas */
+    const char *layers; /* as `layers:` takes them; NULL: all */
+};
+
+/* NULL where there is no such group. */
+const struct tap_preset *tap_preset(const char *name);
+
+/* "residuals, attention, ..." */
+void tap_preset_names(char *buffer, size_t n_buffer);
+
+/**
+ * tap_spec() - the HookSpec that captures taps by their names alone
+ * @names: separated by commas, each a name or a shell's pattern; @layers: as `layers:` takes them, NULL: all
+ * Return: its text, to be freed; NULL without memory. What is wrong in it, spec_parse() says.
+ */
+char *tap_spec(const char *names, const char *layers);
+
+#endif

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "preload/eager/tap.h"
+
+#include "core/atomic.h"
+#include "preload/base/taps.h"
+#include "preload/eager/launch.h"
+
+#include <dmi/dtype.h>
+#include <dmi/format.h>
+
+#include <errno.h>
+#include <string.h>
+
+#define MAX_NAME 128
+
+static_assert(sizeof(struct dmi_tap) == 120, "callers are compiled with it");
+
+static bool is_name(const char *name)
+{
+    static const char characters[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
+    size_t n = name ? strspn(name, characters) : 0;
+    return n && n <= MAX_NAME && !name[n];
+}
+
+/* What is wrong with it, NULL: nothing that can be seen without a look at the device. */
+static const char *fault(const struct dmi_tap *tap)
+{
+    uint32_t rows = tap->row_dims;
+    if (!tap->n_dims || tap->n_dims > DMI_TAP_DIMS)
+        return "it has no dimension, or more than 4";
+    if (!rows || rows >> tap->n_dims || __builtin_popcount(rows) > 2)
+        return "none of its dimensions is a row, more than two are, or one that it has not";
+    if (!dmi_dtype_bytes(tap->dtype))
+        return "its dtype is none";
+    if (tap->layer < -1)
+        return "its layer is below -1";
+    if (tap->flags)
+        return "it has flags that are not known";
+    return NULL;
+}
+
+/* One that cannot be is a counted drop of its sites. */
+static int refuse(const struct func *func, const struct dmi_tap *tap, const char *why)
+{
+    for (uint32_t i = 0; i < func->match.n_sites; i++) {
+        uint32_t site = func->match.sites[i];
+        session_problem(site, PROBLEM_BAD_EXPR, "a tap in layer %d is refused: %s", (int)tap->layer,
+                        why);
+        atomic_add_relaxed(&session_counters(site)->launches, 1);
+        session_count(&session_counters(site)->expected, 1, 1, 0, 0);
+        session_drop(site, DMI_DROP_BAD_EXPR, 0, 0);
+    }
+    return -EINVAL;
+}
+
+/* Where a word of `layers:` cannot be followed yet. */
+static void report_unknown_layers(const struct func *func)
+{
+    for (uint32_t i = 0; i < func->match.n_sites; i++)
+        if (spec_needs_n_layers(&session_site(func->match.sites[i])->layers))
+            session_problem(func->match.sites[i], PROBLEM_NO_STEP,
+                            "its taps do not say how many layers there are: layers that are "
+                            "counted from the last are captured from the second forward on");
+}
+
+/* Nobody can say which site it is of. */
+static int refuse_unnamed(int status, const char *why)
+{
+    struct run *run = session_run();
+    if (run)
+        run_refuse_tap(run, why);
+    return status;
+}
+
+int tap_here(const struct dmi_tap *given)
+{
+    if (!given || given->size < sizeof *given || given->version != DMI_TAP_VERSION)
+        return refuse_unnamed(
+            DMI_STATUS_BAD_VERSION,
+            "there is no struct dmi_tap, or its size or version is not one that is known");
+    if (!is_name(given->name))
+        return refuse_unnamed(-EINVAL, "it has no name, or one with other characters than letters, "
+                                       "digits, _ - . or over 128 of them");
+    const struct func *func = taps_find(given->name);
+    int32_t n_layers = taps_n_layers(given);
+    if (!func || !session_run())
+        return func ? DMI_STATUS_OFF : DMI_OK;
+    const char *why = fault(given);
+    if (why)
+        return refuse(func, given, why);
+    if (!n_layers)
+        report_unknown_layers(func);
+    struct dmi_tap tap = *given;
+    tap.n_layers = n_layers;
+    struct eager_launch launch = { .stream = { .handle = tap.stream }, .tap = &tap };
+    struct eager_job job;
+    eager_before(&launch, func, &job);
+    eager_after(&launch, func, &job, CUDA_SUCCESS);
+    return DMI_OK;
+}

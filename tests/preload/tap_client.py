@@ -1,0 +1,275 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A program that taps: tap_client.py SCENARIO. Says what dmi_tap() answered only where the scenario is about answers.
+
+Every kernel writes out[i] = seed * 65536 + i for i < n, so a record tells what its memory held when it was taken.
+"""
+import ctypes
+import sys
+
+from cuda.bindings import driver as cu
+
+import dmi
+from graph_client import BYTES, Client, by_hand, ok
+
+U32, F32 = 11, 1
+ROOM = 4 * BYTES
+
+
+class Tap(ctypes.Structure):
+    """struct dmi_tap of include/dmi/dmi.h."""
+    _fields_ = [("size", ctypes.c_uint32), ("version", ctypes.c_uint32), ("name", ctypes.c_char_p), ("data", ctypes.c_void_p),
+                ("stream", ctypes.c_void_p), ("layer", ctypes.c_int32), ("n_layers", ctypes.c_int32), ("dtype", ctypes.c_uint32),
+                ("n_dims", ctypes.c_uint32), ("row_dims", ctypes.c_uint32), ("flags", ctypes.c_uint32),
+                ("count", ctypes.c_uint64 * 4), ("stride", ctypes.c_int64 * 4)]
+
+
+def packed(counts, size=4):
+    strides = []
+    for count in reversed(counts):
+        strides.insert(0, size)
+        size *= count
+    return strides
+
+
+class Tapper(Client):
+    def __init__(self):
+        super().__init__()
+        self.tap_fn = getattr(ctypes.CDLL(None), "dmi_tap", None)
+
+    def tap(self, name, buffer, stream=None, layer=-1, counts=(64,), strides=None, rows=1, offset=0, n_layers=0, dtype=U32, **more):
+        fields = dict(size=ctypes.sizeof(Tap), version=1, name=name.encode(), data=int(self.buffers[buffer]) + offset,
+                      stream=int(stream) if stream is not None else None, layer=layer, n_layers=n_layers, dtype=dtype,
+                      n_dims=len(counts), row_dims=rows)
+        fields.update(more)
+        t = Tap(**fields)
+        t.count[:len(counts)] = counts
+        t.stride[:len(counts)] = strides or packed(counts)
+        return self.tap_fn(ctypes.byref(t)) if self.tap_fn else None
+
+    def replay(self, graph, times, **options):
+        exe = ok(cu.cuGraphInstantiate(graph, 0))
+        for _ in range(times):
+            ok(cu.cuGraphLaunch(exe, self.streams[0]))
+        return exe
+
+
+def layers(c, s, n=4, buffer=0, **more):
+    """What a layer writes is overwritten at once."""
+    for layer in range(n):
+        c.launch("block", s, buffer, 64, layer + 1)
+        c.tap("resid_pre", buffer, s, layer, **more)
+        c.launch("other", s, buffer, 64, 100 + layer)
+
+
+def eager(c):
+    for _ in range(3):
+        layers(c, c.streams[0])
+
+
+def null_stream(c):
+    for layer in range(3):
+        ok(cu.cuLaunchKernel(c.f["block"], 1, 1, 1, 64, 1, 1, 0, 0, ((int(c.buffers[0]), 64, layer + 1),
+                                                                     (ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32)), 0))
+        c.tap("resid_pre", 0, None, layer)
+
+
+def graph(c):
+    g = c.capture(lambda s: layers(c, s))
+    exe = ok(cu.cuGraphInstantiate(g, 0))
+    ok(cu.cuGraphDestroy(g))
+    for _ in range(5):
+        ok(cu.cuGraphLaunch(exe, c.streams[0]))
+
+
+def joined(c):
+    """What another stream wrote is tapped where both meet, and overwritten by the other stream at once."""
+    def body(s):
+        fork, join = ok(cu.cuEventCreate(2)), ok(cu.cuEventCreate(2))
+        other = c.streams[1]
+        c.launch("first", s, 1, 8, 99)
+        ok(cu.cuEventRecord(fork, s))
+        ok(cu.cuStreamWaitEvent(other, fork, 0))
+        c.launch("block", s, 0, 64, 1)
+        c.launch("block", other, 2, 64, 2)
+        ok(cu.cuEventRecord(join, other))
+        ok(cu.cuStreamWaitEvent(s, join, 0))
+        c.tap("q", 0, s, 0)
+        c.tap("k", 2, s, 0)
+        c.launch("other", other, 2, 64, 60)  # in the other stream, which waits for nobody
+        c.launch("other", s, 0, 64, 61)
+        ok(cu.cuEventRecord(join, other))
+        ok(cu.cuStreamWaitEvent(s, join, 0))
+        c.tap("z", 2, s, 0)
+    c.replay(c.capture(body), 10)
+
+
+def after_both(c):
+    """The stream waits for a node and for one that comes after it."""
+    def body(s):
+        early = ok(cu.cuEventCreate(2))
+        c.launch("first", s, 1, 8, 99)
+        ok(cu.cuEventRecord(early, s))
+        c.launch("block", s, 0, 64, 1)
+        ok(cu.cuStreamWaitEvent(s, early, 0))
+        c.tap("q", 0, s, 0)
+        c.launch("other", s, 0, 64, 60)
+    c.replay(c.capture(body), 3)
+
+
+def ends(c):
+    """A tap before the first node of its graph, and one after the last."""
+    s = c.streams[0]
+
+    def body(s):
+        c.tap("embed", 0, s)
+        c.launch("block", s, 0, 64, 7)
+        c.tap("final_ln", 0, s)
+    exe = ok(cu.cuGraphInstantiate(c.capture(body), 0))
+    for seed in range(1, 6):
+        c.launch("other", s, 0, 64, 30 + seed)
+        ok(cu.cuGraphLaunch(exe, s))
+
+
+def alone(c):
+    """A graph of taps alone, and one that is tapped in a child graph, a clone and a clone of a child."""
+    s = c.streams[0]
+    c.launch("block", s, 0, 64, 5)
+    c.replay(c.capture(lambda s: c.tap("embed", 0, s)), 2)
+    inner = c.capture(lambda s: layers(c, s, 2))
+    outer = ok(cu.cuGraphCreate(0))
+    start = ok(cu.cuGraphAddKernelNode(outer, None, 0, c.params("first", 1, 8, 99)))
+    node = ok(cu.cuGraphAddChildGraphNode(outer, [start], 1, inner))
+    ok(cu.cuGraphAddKernelNode(outer, [node], 1, c.params("block", 3, 16, 5)))
+    c.replay(outer, 2)
+    c.replay(ok(cu.cuGraphClone(outer)), 2)
+    c.replay(ok(cu.cuGraphClone(inner)), 1)
+
+
+def update(c):
+    def body(seed, taps):
+        def one(s):
+            c.launch("first", s, 1, 8, 99)
+            for layer in range(3):
+                c.launch("block", s, 0, 64, seed + layer)
+                if layer in taps:
+                    c.tap("resid_pre", 0, s, layer)
+                c.launch("other", s, 0, 64, 100)
+        return c.capture(one)
+    exe = c.replay(body(1, (0, 1)), 2)
+    for seed, taps in ((11, (0, 1)), (21, (1,)), (31, (0, 1, 2)), (41, ())):
+        c.say(cu.cuGraphExecUpdate(exe, body(seed, taps))[0])
+        ok(cu.cuGraphLaunch(exe, c.streams[0]))
+    graph, _ = by_hand(c, [("block", 0, 64, 3)])
+    c.say(cu.cuGraphExecUpdate(exe, graph)[0])
+    ok(cu.cuGraphLaunch(exe, c.streams[0]))
+
+
+def nodes_change(c):
+    """A node that a tap came after ends; one after it, whose handle may come back, too."""
+    def body(s):
+        c.launch("first", s, 1, 8, 99)
+        c.launch("block", s, 0, 64, 1)
+        c.tap("q", 0, s, 0)
+        c.launch("other", s, 0, 64, 2)
+        c.tap("k", 0, s, 0)
+    g = c.capture(body)
+    nodes, n = ok(cu.cuGraphGetNodes(g, 3))
+    middle = [node for node in nodes if ok(cu.cuGraphNodeGetDependencies(node, 9))[-1] and
+              ok(cu.cuGraphNodeGetDependentNodes(node, 9))[-1]]
+    ok(cu.cuGraphDestroyNode(middle[0]))
+    c.replay(g, 2)
+
+
+def shapes(c):
+    """[batch, head, token, d] with gaps: rows are batch and token. And [batch, token, d], which lies as one."""
+    s = c.streams[0]
+    c.launch("block", s, 0, 1000, 9)
+    c.tap("q_rot", 0, s, 0, counts=(2, 3, 4, 5), strides=(1200, 400, 40, 4), rows=0b101)
+    c.tap("q", 0, s, 0, counts=(2, 4, 6), rows=0b011)
+    c.tap("k", 0, s, 0, counts=(4, 6, 2), rows=0b101)
+
+    def body(s):
+        c.launch("block", s, 0, 1000, 9)
+        c.tap("q_rot", 0, s, 1, counts=(2, 3, 4, 5), strides=(1200, 400, 40, 4), rows=0b101)
+    c.replay(c.capture(body), 1)
+
+
+def bad(c):
+    s = c.streams[0]
+    c.launch("block", s, 0, 64, 1)
+    host = ctypes.create_string_buffer(4096)
+    freed = ok(cu.cuMemAlloc(4096))
+    ok(cu.cuMemFree(freed))
+    answers = [
+        c.tap("q", 0, s, 0), c.tap("q", 0, s, 0, data=None), c.tap("q", 0, s, 0, data=ctypes.addressof(host)),
+        c.tap("q", 0, s, 0, data=int(freed)), c.tap("q", 0, s, 0, counts=(1 << 62,)), c.tap("q", 0, s, 0, counts=(1 << 31, 8)),
+        c.tap("q", 0, s, 0, counts=(8, 8), strides=(1 << 62, 4)), c.tap("q", 0, s, 0, dtype=99), c.tap("q", 0, s, 0, rows=0),
+        c.tap("q", 0, s, 0, rows=2), c.tap("q", 0, s, 0, counts=(2, 2, 2), rows=7), c.tap("q", 0, s, 0, n_dims=5),
+        c.tap("q", 0, s, -2), c.tap("q", 0, s, 0, flags=1), c.tap("q", 0, s, 0, counts=(0,)), c.tap("q", 0, s, 0, counts=(2000,)),
+        c.tap("no name", 0, s, 0), c.tap("", 0, s, 0), c.tap("x" * 129, 0, s, 0), c.tap("q", 0, s, 0, size=8), c.tap("q", 0, s, 0, version=2),
+        c.tap("qq", 0, s, 0), c.tap_fn(None) if c.tap_fn else None]
+    if c.tap_fn:
+        print(*answers, file=sys.stderr)
+
+
+def left_alone(c):
+    """A graph with a memory node cannot be cloned."""
+    def body(s):
+        c.launch("block", s, 0, 64, 1)
+        memory = ok(cu.cuMemAllocAsync(256, s))
+        c.tap("q", 0, s, 0)
+        ok(cu.cuMemFreeAsync(memory, s))
+        c.tap("k", 0, s, 0)
+    c.replay(c.capture(body), 3)
+
+
+def steps(c):
+    """Two requests and padding in a batch of 8; each row is 4 words."""
+    s = c.streams[0]
+    g = c.capture(lambda s: [c.launch("block", s, 0, 32, 3), c.tap("q", 0, s, 0, counts=(8, 4))])
+    exe = ok(cu.cuGraphInstantiate(g, 0))
+    for step in range(3):
+        spans = [dmi.Span("a", 10 * step, 3, 2), dmi.Span("b", 5 * step, 1, 5)]
+        dmi.step_begin(step, spans, 8)
+        if step == 1:
+            c.launch("block", s, 0, 32, 3)
+            c.tap("q", 0, s, 0, counts=(8, 4))
+        else:
+            ok(cu.cuGraphLaunch(exe, s))
+
+
+def forwards(c):
+    """Four forwards of which nobody says how they begin; the second one has another order."""
+    s = c.streams[0]
+    for order in ((0, 1, 2, 3), (3, 2, 1, 0), (0, 1), (0, 1, 2, 3)):
+        for layer in order:
+            c.launch("block", s, 0, 64, layer + 1)
+            c.tap("resid_pre", 0, s, layer)
+            c.tap("q", 0, s, layer)
+
+
+def known_layers(c):
+    for _ in range(2):
+        layers(c, c.streams[0], 6, n_layers=6)
+
+
+def both(c):
+    """Taps and kernels' sites in one graph, at the same nodes."""
+    def body(s):
+        for layer in range(3):
+            c.launch("first" if not layer else "block", s, 0, 64, layer + 1)
+            c.tap("resid_pre", 0, s, layer)
+    exe = c.replay(c.capture(body), 3)
+    c.launch("first", c.streams[0], 0, 8, 9)
+    ok(cu.cuGraphLaunch(exe, c.streams[0]))
+
+
+def main():
+    c = Tapper()
+    globals()[sys.argv[1]](c)
+    c.digest()
+
+
+if __name__ == "__main__":
+    main()
