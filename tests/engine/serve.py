@@ -28,6 +28,7 @@ def arguments():
     add("--times", metavar="FILE", help="a line a step: seconds from its plan to its tokens")
     add("--dump", metavar="DIR", help="every tensor of every step, by synchronous copies; nothing is replayed then")
     add("--steps", action="store_true", help="tell DMI whose rows a step computes")
+    add("--taps", action="store_true", help="point every tensor out to DMI where it lies")
     add("--mode", choices=("eager", "graph", "piecewise"), default="eager")
     add("--chunk", type=int, default=0, help="tokens of a prompt a step; 0: as many as fit")
     add("--blocks", type=int, default=128, help="of 16 tokens, in the KV cache")

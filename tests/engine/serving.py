@@ -19,6 +19,7 @@ from serve.dtypes import from_bf16
 from serve.dump import DumpReader, array_of, key_of
 
 SPEC = ROOT / "specs" / "engine-smollm2.yaml"
+TAPS = ROOT / "specs" / "taps.yaml"
 PROGRAM = ROOT / "tests" / "engine" / "serve.py"
 REFERENCE = ROOT / "tests" / "reference"
 KERNELS = [BUILD / "tests" / "engine" / "serve" / f"{draft}kernels_{dtype}.fatbin" for draft in ("", "draft_") for dtype in ("f32", "bf16")]
@@ -85,7 +86,7 @@ class Server:
             command += ["--dump", folder / "dump"]
         if spec:
             (folder / "spec.yaml").write_text(spec)
-            command += ["--steps"]
+            command += ["--steps", *(["--taps"] if "tap: " in spec else [])]
         return command
 
     @staticmethod

@@ -201,6 +201,22 @@ def test_captured(check, server, long, name, dtype):
     check_run(check, f"{name} {dtype}", served, dumped.dump())
 
 
+TAPS = serving.TAPS.read_text()
+
+
+@pytest.mark.parametrize("name, dtype", [("eager", "float32"), ("graph", "float32"), ("piecewise", "float32"), ("preempted-graph", "float32"),
+                                         ("speculative", "bfloat16"), ("random-4", "float32")])
+def test_tapped(check, server, long, name, dtype):
+    """The same of taps alone: no kernel is named."""
+    if not long and name not in ("graph", "piecewise"):
+        pytest.skip("only with --long: the other modes")
+    requests, options = serving.some(*MIXED, tokens=10), CAPTURED[name]
+    dumped = server.serve(f"tap-dumped-{name}", requests, *options, dtype=dtype, dump=True)
+    served = server.serve(f"tapped-{name}", requests, *options, dtype=dtype, spec=TAPS)
+    check(served.results == dumped.results and served.trace == dumped.trace, f"{name} {dtype}: the same tokens in the same steps")
+    check_run(check, f"{name} {dtype}", served, dumped.dump())
+
+
 def check_run(check, what, served, dump, complete=True):
     """The one run of @served lacks nothing, and holds what @dump has."""
     counters = harness.Counters(served.run)

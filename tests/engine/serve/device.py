@@ -101,11 +101,10 @@ class Device:
     def wait(self):
         call(cu.cuStreamSynchronize, self.stream)
 
-    def capture(self, launches):
-        """A graph exec of these launches, captured from the stream."""
+    def capture(self, body):
+        """A graph exec of what @body launches, captured from the stream."""
         call(cu.cuStreamBeginCapture, self.stream, cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
-        for launch in launches:
-            launch(self.stream)
+        body()
         graph = call(cu.cuStreamEndCapture, self.stream)
         graph_exec = call(cu.cuGraphInstantiate, graph, 0)
         call(cu.cuGraphDestroy, graph)

@@ -19,6 +19,7 @@ from .runner import Model, Runner
 from .schedule import FixedSchedule, RandomSchedule, Schedule
 from .scheduler import Request, Scheduler
 from .steps import Silent, Steps
+from .taps import Taps
 
 BLOCK = 16       # tokens of a KV block
 MAX_ROWS = 128   # rows of a step
@@ -68,6 +69,7 @@ class Engine:
         self.weights = Weights(self.device, gguf, whole, part, self.dtype, POSITIONS)
         self.layout = Layout(MAX_ROWS, max(opt.batch, 1), POSITIONS // BLOCK)
         self.runner = self.make_runner(self.shape, first_layer=part.layers(whole.layers)[0], fingerprint=parse_site(opt.fingerprint))
+        self.runner.tap = Taps(self.device, self.dtype, whole.layers) if opt.taps else None
         self.drafter = None
         if opt.speculate:
             shape = dataclasses.replace(self.shape, layers=min(opt.draft_layers, self.shape.layers))

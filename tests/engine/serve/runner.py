@@ -47,9 +47,11 @@ class Model:
 
 
 class Runner:
-    def __init__(self, model, mode, ranks=None):
-        """@mode: eager, graph or piecewise; @ranks: where sums and hand-overs go through, None: there are none."""
+    def __init__(self, model, mode, ranks=None, tap=None):
+        """@mode: eager, graph or piecewise; @ranks: where sums and hand-overs go through, None: there are none; @tap: called with
+        each launch and its rows, right after it."""
         self.model, self.mode, self.ranks, self.device = model, mode, ranks, model.device
+        self.tap = tap
         self.graphs = {}
 
     # ---- how a step is padded
@@ -86,8 +88,13 @@ class Runner:
             elif replayed and self.is_graph(kind):
                 self.replay((n_padded, key, counted[-1][1]), counted)
             else:
-                for step, n in counted:
-                    step.launch(n)(self.device.stream)
+                self.launch(counted)
+
+    def launch(self, counted):
+        for step, n in counted:
+            step.launch(n)(self.device.stream)
+            if self.tap:
+                self.tap(step, n)
 
     def is_graph(self, kind):
         return self.mode == "graph" or kind == "compute"
@@ -115,7 +122,7 @@ class Runner:
 
     def replay(self, key, counted):
         if key not in self.graphs:
-            self.graphs[key] = self.device.capture([step.launch(n) for step, n in counted])
+            self.graphs[key] = self.device.capture(lambda: self.launch(counted))
         self.device.replay(self.graphs[key])
 
     def read(self, view, n):

@@ -1,9 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """--steps: what the engine tells DMI. Without libdmi_preload.so in the process all of it does nothing."""
+import importlib
 import pathlib
 import sys
 
 PYTHON = str(pathlib.Path(__file__).resolve().parents[3] / "python")
+
+
+def package(name):
+    """A module of the adapters'."""
+    if PYTHON not in sys.path:
+        sys.path.insert(0, PYTHON)
+    return importlib.import_module(name)
 
 
 class Silent:
@@ -24,10 +32,7 @@ class Silent:
 
 class Steps(Silent):
     def __init__(self, part):
-        if PYTHON not in sys.path:
-            sys.path.insert(0, PYTHON)
-        import dmi
-        self.dmi = dmi
+        self.dmi = dmi = package("dmi")
         self.ranks = ((part.rank, part.ranks), (part.stage, part.stages), (0, 1), (0, 1))
         self.reasons = {"stop": dmi.End.STOP, "length": dmi.End.LENGTH, "aborted": dmi.End.ABORTED}
 
