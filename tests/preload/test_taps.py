@@ -234,3 +234,35 @@ def test_without_a_spec_file(bench):
     result = bench.run([], None, command=command, timeout=120, DMI_TAP="resid_*,q", DMI_TAP_LAYERS="1,3")
     run = bench.captured("by name", result, [filled(s, 64) for s in (2, 4)] * 3)
     bench.check(run and "tap: 'resid_*'" in (run.folder / "spec.yaml").read_text(), "the run holds the spec that was meant", "")
+
+
+def accounted(bench, result, what, n_taps):
+    """Each record is right; all taps are expected, or the site is switched off by name."""
+    if not bench.check(bool(result.folders), f"{what}: a run was written", result.stderr[-600:]):
+        return
+    run = result.run()
+    wrong = [(r.layer, w[0] >> 16) for r, w in zip(run.of(0), words(run)) if w != filled(r.layer + 1, 64)]
+    bench.check(not wrong and not run.balance(), f"{what}: what is there is right, and the rest is counted", (wrong, run.balance()))
+    off = any(p["reason"] == "switched_off" for p in run.manifest.get("problems", []))
+    n = run.counters.expected[0].records
+    bench.check(n == n_taps or (off and n < n_taps), f"{what}: all taps are expected, or the site is off", (n, off))
+
+
+# The calls that taps make, on ordinary streams and on those that are captured.
+CALLS = ["cuStreamIsCapturing", "cuStreamGetCaptureInfo_v3", "cuGraphNodeGetDependentNodes_v2", "cuGraphGetRootNodes", "cuMemGetAddressRange_v2",
+         "cuGraphClone", "cuGraphAddKernelNode_v2", "cuGraphAddDependencies_v2", "cuGraphExecKernelNodeSetParams_v2", "cuLaunchKernel"]
+
+
+@pytest.mark.parametrize("scenario, n_taps", [("eager", 12), ("graph", 20)])
+@pytest.mark.parametrize("call", CALLS)
+def test_calls_of_taps_fail(bench, call, scenario, n_taps, request):
+    without = bench.run([], preload=False, command=[sys.executable, CLIENT, scenario], timeout=120)
+    for nth in range(1, 40 if request.config.option.long else 4):
+        if call == "cuLaunchKernel":
+            nth *= 2  # ours: each comes after one of the program's
+        result = bench.run([], taps("resid_pre"), command=[sys.executable, CLIENT, scenario], timeout=120,
+                           DMI_STANDIN_FAIL=f"{call}:{nth}:999")
+        same = result.said() == without.said() or (call in ("cuLaunchKernel", "cuStreamIsCapturing") and result.code)
+        bench.check(same, f"{call} {nth}: the program says the same", (result.said(), result.stderr[-400:]))
+        if result.code == 0:
+            accounted(bench, result, f"{call} {nth}", n_taps)
