@@ -97,7 +97,10 @@ void graph_tap_free(struct graph_tap *t)
 
 void graph_tap_node_ends(struct graph_tap *t, CUgraphNode node)
 {
-    t->lost = t->lost || holds(t->after, t->n_after, node);
+    if (holds(t->after, t->n_after, node)) { /* drivers are asked of no node that has ended */
+        t->lost = true;
+        t->n_after = t->n_earlier = 0;
+    }
     for (size_t i = t->n_earlier; i-- > 0;)
         if (t->earlier[i] == node) /* its handle may come back as that of a later one */
             t->earlier[i] = t->earlier[--t->n_earlier];

@@ -18,7 +18,7 @@ import time
 import pytest
 
 from harness import BUILD, PRELOAD, Tally, environment
-from kit import Run, site, spec
+from kit import Run, pattern, site, spec
 
 CLIENT = BUILD / "tests" / "preload" / "graph_calls"
 CONTEXT = 4
@@ -29,9 +29,14 @@ SITES = [site("a", "^pa$", dims="[{row: true, count: 'arg[1].u32'}]"),
          site("b", "^pb$", dims="[{row: true, count: 'arg[1].u32'}]", pointer="arg[3]"),
          site("e", "^pe$", dims="[{row: true, count: 'arg[2].u32'}]", pointer="arg[1]"),
          site("e_before", "^pe$", dims="[{row: true, count: 'arg[2].u32'}]", pointer="arg[1]", when="before")]
-WIDE = spec(*SITES, head="ring: {bytes: 4M, slots: 16384}")
-TINY = spec(*SITES, head="ring: {bytes: 4K, slots: 16}\noverload: {mode: drop}")
+TAP = len(SITES)  # what the program taps never changes, and its layer says where it lies
+WIDE = spec(*SITES, "  - {tap: pattern}", head="ring: {bytes: 4M, slots: 16384}")
+TINY = spec(*SITES, "  - {tap: pattern}", head="ring: {bytes: 4K, slots: 16}\noverload: {mode: drop}")
+PATTERN = pattern(0, 2048 * 128)
 BEFORE = 3  # a site whose copies run in front of the kernel: what they hold is what was there
+
+
+n_tapped = []  # records of taps, a run
 
 
 class Variant:
@@ -117,6 +122,10 @@ def launches_held(run):
     """The same of a run; and a sentence where a record does not hold what its kernel wrote."""
     launches, wrong = {}, ""
     for r in run.records:
+        if r.site == TAP:
+            if r.data != PATTERN[4 * r.layer:4 * r.layer + r.n_bytes]:
+                wrong = wrong or f"launch {r.launch}, tap at {r.layer}: {r.words[:4]}"
+            continue
         words = r.words
         place = words[0] >> 16
         if r.site != BEFORE and words != tuple((place << 16) + i for i in range(len(words))):
@@ -170,6 +179,7 @@ def account(outcome, variant):
     if run.balance():
         return f"{variant.name}: {run.balance()}\n{outcome.stderr[-1500:]}"
     held, wrong = launches_held(run)
+    n_tapped.append(run.counters.captured[TAP].records)
     for i in range(len(SITES)):
         rows_left = [rows for site, rows in left if site == i]
         told = [r[2] for launch in expected for r in launch if r[0] == i] + rows_left
@@ -314,5 +324,6 @@ def test_graph_calls(request, tmp_path, check):
                     n_failed += 1
                     check(False, f"seed {seed}", "\n" + search.explain(seed, text, variant))
     seconds = time.monotonic() - started
+    check(n_failed or sum(n_tapped) > n_seeds, "taps were captured", sum(n_tapped))
     check(n_seeds > 0 and not n_failed, f"{n_seeds} programs of {options.length} operations answer the same in "
-          f"{len(search.variants)} ways with the library; {n_launches} launches with records each; {seconds:.0f} s")
+          f"{len(search.variants)} ways with the library; {n_launches} launches with records each, {sum(n_tapped)} of taps in all; {seconds:.0f} s")

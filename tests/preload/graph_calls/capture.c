@@ -5,6 +5,9 @@
  */
 #include "program.h"
 
+#include <dmi/dtype.h>
+#include <dmi/tap.h>
+
 #include <errno.h>
 #include <string.h>
 
@@ -147,6 +150,24 @@ static void break_it(struct program *p, struct taking *t)
     say_result(p, r);
 }
 
+void tap(struct program *p, CUstream stream)
+{
+    uint32_t first = pick(p, N_SLOTS * SLOT_BYTES / 8), rows = 1 + pick(p, 6),
+             words = 1 + pick(p, 40);
+    struct dmi_tap t = { .size = sizeof t,
+                         .version = DMI_TAP_VERSION,
+                         .name = chance(p, 70) ? "pattern" : "nobody",
+                         .data = (const void *)(uintptr_t)(p->source + 4 * first),
+                         .stream = stream,
+                         .layer = (int32_t)first, /* by which the test knows what it holds */
+                         .dtype = DMI_DTYPE_U32,
+                         .n_dims = 2,
+                         .row_dims = 1,
+                         .count = { rows, words },
+                         .stride = { 4 * (int64_t)words, 4 } };
+    dmi_tap_here(&t);
+}
+
 static void step(struct program *p, struct taking *t)
 {
     uint32_t which = pick(p, 100), i = pick(p, N_STREAMS);
@@ -190,9 +211,13 @@ static void step(struct program *p, struct taking *t)
     } else if (which < 91) {
         say(p, "wait outside e%u", i);
         r = CALL(p, cuStreamWaitEvent, some_captured(p, t), p->events[i], CU_EVENT_WAIT_EXTERNAL);
-    } else if (which < 98) {
+    } else if (which < 95) {
         insert(p, t, t->origin);
         return;
+    } else if (which < 98) {
+        say(p, "tap");
+        tap(p, some_captured(p, t));
+        r = CUDA_SUCCESS;
     } else {
         break_it(p, t);
         return;

@@ -132,9 +132,12 @@ void op_eager(struct program *p)
     struct work w = some_work(p);
     say(p, "run");
     say_work(p, &w);
-    CUresult r = launch_work(p, &w, some_stream(p));
+    CUstream stream = some_stream(p);
+    CUresult r = launch_work(p, &w, stream);
     if (r == CUDA_SUCCESS)
         model_eager(p, &w);
+    if (chance(p, 30))
+        tap(p, stream);
     say_result(p, r);
 }
 

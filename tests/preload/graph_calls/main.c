@@ -5,7 +5,7 @@
  * shorter program of the same seed begins with the same operations. SKIP is a list of operations to leave
  * out, `3,7-9`. Of several threads each runs a program of its own, in a context of its own.
  *
- * It knows nothing of DMI: with and without the library it must say the same.
+ * It knows nothing of DMI but its taps: with and without the library it must say the same.
  */
 #include "program.h"
 

@@ -237,6 +237,8 @@ void op_update_clone(struct program *p);
 
 /* ---- capture.c ---- */
 void op_capture(struct program *p);
+/* Taps some of what never changes, if DMI is there. */
+void tap(struct program *p, CUstream stream);
 
 /* ---- users.c ---- */
 void op_user_object(struct program *p);
