@@ -36,7 +36,9 @@ overload: {{mode: complete, wait_ms: 2000}}
     pointer: arg[0]
     dtype: f32
     dims: [{{row: true, count: 'arg[2].u32'}}, {{count: 'arg[3].u32'}}]
+  - {{tap: tapped}}
 """
+MARKED = ("mark", "tapped")  # sites that hold what was marked
 FORWARD = """forward:
   - {kind: step, begin: {kernel: '^smoke_embed$'}}
 """
@@ -203,9 +205,10 @@ class Runner:
         verify = run([DMI_DUMP, "verify", out], env, max(2, self.left()), log)
         self.account(case, stats, (folder / "plain").stat().st_size // 128)
         self.add(case, "dmi-dump verify", verify.text, "status 0", reason="" if not verify.status else " ".join(verify.stdout.split())[-300:])
-        run([DMI_DUMP, "export", "--format", "npy", "--site", "mark", out, "-o", folder / "npy"], env, max(2, self.left()), log)
-        if (folder / "plain").stat().st_size:
-            self.add(case, "records of its marks, bit for bit", self.compare(case, folder), "the same")
+        for site in MARKED if (folder / "plain").stat().st_size else ():
+            run([DMI_DUMP, "export", "--format", "npy", "--site", site, out, "-o", folder / site], env, max(2, self.left()), log)
+            what = "records of its marks" if site == "mark" else "records of its taps"
+            self.add(case, f"{what}, bit for bit", self.compare(case, folder, site), "the same")
 
     def account(self, case, stats, n_rows):
         try:
@@ -218,16 +221,16 @@ class Runner:
             answer = f"{n['captured']} + {n['dropped']} = {n['expected']} rows"
             reasons = ", ".join(f"{k} {v}" for k, v in site["dropped_by_reason"].items())
             balances = n["captured"] + n["dropped"] == n["expected"] and site["holds"]
-            if site["site"] == "mark" and n_rows:
-                self.add(case, "mark: captured + dropped = expected", answer, f"{n_rows} + 0 = {n_rows} rows", reason=reasons)
-            elif site["site"] != "mark":
+            if site["site"] in MARKED and n_rows:
+                self.add(case, f"{site['site']}: captured + dropped = expected", answer, f"{n_rows} + 0 = {n_rows} rows", reason=reasons)
+            elif site["site"] not in MARKED:
                 self.add(case, f"{site['site']}: captured + dropped = expected", answer, verdict="ok" if balances else "differs", reason=reasons)
 
-    def compare(self, case, folder):
+    def compare(self, case, folder, site):
         expected = (folder / "with").read_bytes()
         try:
-            index = json.loads((folder / "npy" / "index.json").read_text())
-            tensors = [read_npy(folder / "npy" / entry["file"])[1] for entry in index["tensors"].values()]
+            index = json.loads((folder / site / "index.json").read_text())
+            tensors = [read_npy(folder / site / entry["file"])[1] for entry in index["tensors"].values()]
         except (OSError, ValueError, KeyError, SyntaxError) as problem:
             return f"cannot be read: {type(problem).__name__} {problem}"
         captured = b"".join(tensors)

@@ -167,6 +167,7 @@ class Contact:
         for name, words in (
                 ("launch", [*under, source / "launch.yaml", "--", bench / "bench_launch", n]),
                 ("graph", [*under, source / "launch.yaml", "--", bench / "bench_graph", n]),
+                ("tap", [*under, source / "tap.yaml", "--", bench / "bench_tap", n]),
                 ("execs", [*under, source / "launch.yaml", "--", bench / "bench_execs", "500" if n == "31" else "50"]),
                 ("copy", [bench / "bench_copy", n, BUILD / "kernels" / "dmi_kernels.ptx"]),
                 ("link normal", [*under, source / "drain.yaml", "--", bench / "bench_link", "normal", "1", "4"]),

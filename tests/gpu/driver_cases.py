@@ -141,6 +141,7 @@ def pdl():
         for a, b in zip(buffers, buffers[1:]):
             words = [address(b.ptr), address(a.ptr), uint(4), uint(COLS)]
             attributed(device, function, device.s, (handle * 4)(*[ctypes.addressof(word) for word in words]))
+            marks.tap(device.s, b.ptr, 4)
 
     chain()
     data = b"".join(device.to_bytes(b) for b in buffers[1:])

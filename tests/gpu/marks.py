@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the programs of tests/gpu/cases.py have in common: a tensor is marked by a kernel of the test's own that copies it.
 
-That kernel, smoke_embed, is a site. The program clones what each mark wrote; in the end it writes all clones, in the
-order of the marks, to the file that it was given. A run must hold the same bytes.
+That kernel, smoke_embed, is a site, and what it copies is tapped after it. The program clones what each mark wrote; in the end it
+writes all clones, in the order of the marks, to the file that it was given. A run must hold the same bytes of both sites.
 """
 import hashlib
+import importlib.util
+import pathlib
 import sys
 
 COLS = 32  # of four bytes: a row of a mark is 128 bytes
@@ -13,6 +15,24 @@ ROW_BYTES = 4 * COLS
 
 class Skip(Exception):
     """This machine cannot run the case; why is the first argument."""
+
+
+def adapter(name):
+    """A module of python/dmi by itself: the package wants a newer Python than some machines with a GPU have."""
+    path = pathlib.Path(__file__).resolve().parents[2] / "python" / "dmi" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"dmi_{name}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+taps = adapter("taps")
+
+
+def tap(stream, address, rows):
+    """What is marked, of rows * 128 bytes; @stream: a number, or a handle."""
+    if taps.loaded():
+        taps.send("tapped", address, getattr(stream, "value", stream), taps.DTYPES["float32"], (rows, COLS), (COLS, 1), 4, 1, taps.NO_LAYER, 0)
 
 
 class Marks:
@@ -25,7 +45,9 @@ class Marks:
     def mark(self, address, rows, in_graph=False):
         """@address: of rows * 128 bytes"""
         device = self.device
-        device.kernels.embed(device.stream(), device.address(self.to), address, rows, COLS)
+        stream = device.stream()
+        device.kernels.embed(stream, device.address(self.to), address, rows, COLS)
+        tap(stream, address, rows)
         clone = device.clone(device.first(self.to, rows))
         (self.inside if in_graph else self.found).append(clone)
 

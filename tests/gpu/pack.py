@@ -27,11 +27,12 @@ PROGRAMS = [
     "preload/libdmi_preload.so", "tools/dmi-run", "tools/dmi-dump", "tests/gpu/facts", "tests/gpu/libwitness.so",
     "tests/preload/test_copy_kernel", "tests/preload/graph_calls",
     "tests/bench/bench_launch", "tests/bench/bench_graph", "tests/bench/bench_execs", "tests/bench/bench_copy", "tests/bench/bench_link",
-    "tests/bench/bench_drain",
+    "tests/bench/bench_drain", "tests/bench/bench_tap",
 ]
 DATA = ["kernels/dmi_kernels.ptx", "kernels/dmi_kernels.fatbin"]
 SOURCES = [
-    "LICENSE", "preload/hooks.def", "tools/setup/driver.py", "tests/engine/harness.py", "tests/bench/launch.yaml", "tests/bench/drain.yaml",
+    "LICENSE", "preload/hooks.def", "python/dmi/taps.py", "tools/setup/driver.py", "tests/engine/harness.py", "tests/bench/launch.yaml",
+    "tests/bench/tap.yaml", "tests/bench/drain.yaml",
     *(f"tests/gpu/{name}" for name in ("README.md", "cases.py", "contact.py", "driver_cases.py", "marks.py", "smoke.py", "smoke_client.py",
                                        "smoke_driver.py", "smoke_triton.py", "table.py", "tinygrad_cases.py", "torch_cases.py")),
 ]

@@ -88,7 +88,7 @@ def test_every_row_is_there(check, done):
     witnessed = {case.name for case in cases.CASES if case.witness} - NO_PYTORCH
     check(cases_of(rows, "entry points") >= witnessed, "the witness", cases_of(rows, "entry points"))
     check(cases_of(rows, "graph calls") == {f"seed {i}" for i in range(1, 9)}, "random graph calls", cases_of(rows, "graph calls"))
-    check(cases_of(rows, "copy kernel") and cases_of(rows, "benchmarks") == {"launch", "graph", "execs", "copy", "link normal", "link noise", "drain"},
+    check(cases_of(rows, "copy kernel") and cases_of(rows, "benchmarks") == {"launch", "graph", "tap", "execs", "copy", "link normal", "link noise", "drain"},
           "the copy kernel, and every benchmark", cases_of(rows, "benchmarks"))
     facts = json.loads(done.member("table.json"))
     check(facts["device"].startswith("DMI stand-in") and facts["visible"] == "0", "one device of eight", facts["visible"])
@@ -121,7 +121,7 @@ def test_launches_that_the_library_sees(check, done):
         check(row.answer == PRELOAD.name and int(re.search(r"called (\d+) times", row.reason).group(1)) > 0, name, row)
     check("driver libraries" in launches, "cuLaunchKernel was looked up", launches)
     matched = [row.answer for row in rows if row.question == "launches that the library matched" and row.case == "driver libraries"]
-    check(matched == ["mark 22"], "and those that are sites are counted", matched)
+    check(matched == ["mark 22, tapped 22"], "and those that are sites are counted", matched)
 
 
 def test_what_travels(check, there):

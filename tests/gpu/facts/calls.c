@@ -2,6 +2,8 @@
 /* Calls that the library makes at every launch, or might make. */
 #include "facts.h"
 
+#include <dmi/ring.h>
+
 #include <string.h>
 
 struct subject {
@@ -64,7 +66,7 @@ static CUresult pointer_context(void *arg, unsigned i)
 
 static CUresult launch_ns(double *ns, struct subject *s, size_t parameter_bytes)
 {
-    static unsigned char parameter[4096];
+    static _Alignas(16) unsigned char parameter[4096];
     static double values[2000];
     void *params[] = { parameter };
     unsigned n = rounds(LENGTH(values));
@@ -73,7 +75,7 @@ static CUresult launch_ns(double *ns, struct subject *s, size_t parameter_bytes)
         PASS(kernel(&s->function, parameter_bytes == 8 ? "empty8" : "idle_copy"));
     else
         PASS(kernel(&s->function, "empty"));
-    memcpy(parameter + 64, &s->memory, 8); /* idle_copy's state */
+    ((struct dmi_graph_copy *)(void *)parameter)->state = s->memory; /* of idle_copy */
     for (unsigned i = 0; i < n; i++) {
         uint64_t start = now_ns();
         PASS(launch(s->function, 1, 1, s->stream, parameter_bytes ? params : NULL));
@@ -114,6 +116,6 @@ void ask_call_costs(void)
     figure("cuLaunchKernel, no parameter", ns, "ns");
     TRY(launch_ns(&ns, &s, 8));
     figure("cuLaunchKernel, 8 bytes", ns, "ns");
-    TRY(launch_ns(&ns, &s, 120));
-    figure("cuLaunchKernel, 120 bytes", ns, "ns");
+    TRY(launch_ns(&ns, &s, sizeof(struct dmi_graph_copy)));
+    figure("cuLaunchKernel, 136 bytes", ns, "ns");
 }
