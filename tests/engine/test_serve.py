@@ -235,7 +235,7 @@ def check_run(check, what, served, dump, complete=True):
 def check_requests(check, what, served, dump):
     """What a reader says of each request is what the engine did with it."""
     told = {r["request"]: r for r in harness.dump_json("list", served.out, "--requests")["requests"]}
-    items = {}
+    items = {result["id"]: [] for result in served.results}  # one that is aborted while it waits has none, and ends all the same
     for item in (item for step in served.trace for item in step["items"]):
         items.setdefault(item["request"], []).append(item)
     rejected = collections.Counter()
