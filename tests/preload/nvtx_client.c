@@ -3,7 +3,7 @@
  * nvtx_client.c - a program that opens NVTX ranges and launches kernels as a text says
  *
  * nvtx_client SCRIPT [MODULE]: a line is a command; "@N COMMAND" is done by thread N, which the main thread waits for. Kernels
- * write out[i] = seed * 65536 + i. MODULE is a library with NVTX of its own. It knows nothing of DMI, and says the
+ * write out[i] = seed * 65536 + i. MODULE is a library with NVTX of its own. It knows nothing of DMI but <dmi/tap.h>, and says the
  * same with and without it: what push and pop returned, and what is in memory at the end.
  *
  *   push, pushw, mpush TEXT      ranges of the default domain: text, wide text, by MODULE
@@ -13,6 +13,7 @@
  *   start ID MESSAGE TEXT, dstart DOMAIN ID MESSAGE TEXT, end ID, dend DOMAIN ID      ID: a letter
  *   mark TEXT
  *   launch KERNEL SEED           on the stream; `try`: it may be refused
+ *   tap NAME LAYER               what is in memory now
  *   capture, endcapture GRAPH    GRAPH: a letter
  *   build GRAPH KERNEL SEED ...  a graph of nodes in a chain, added by hand
  *   instantiate GRAPH, replay GRAPH, update GRAPH FROM
@@ -24,6 +25,8 @@
 #include "preload/nvtx/abi.h"
 
 #include <assert.h>
+#include <dmi/dtype.h>
+#include <dmi/tap.h>
 #include <nvtx3/nvToolsExt.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -229,6 +232,22 @@ static CUresult launch(char *line)
     return cuLaunchKernel(f, 1, 1, 1, WORDS, 1, 1, 0, world.stream, params, NULL);
 }
 
+static void tap(char *line)
+{
+    struct dmi_tap t = { .size = sizeof t,
+                         .version = DMI_TAP_VERSION,
+                         .data = (const void *)(uintptr_t)world.buffer,
+                         .stream = world.stream,
+                         .dtype = DMI_DTYPE_U32,
+                         .n_dims = 1,
+                         .row_dims = 1,
+                         .count = { WORDS },
+                         .stride = { 4 } };
+    t.name = word(&line);
+    t.layer = (int32_t)strtol(word(&line), NULL, 10);
+    dmi_tap_here(&t);
+}
+
 static void build(char *line)
 {
     CUgraph *graph = &world.graphs[letter(&line)];
@@ -255,6 +274,8 @@ static bool graphs(const char *command, char *line)
 {
     if (!strcmp(command, "launch")) {
         CHECK(launch(line));
+    } else if (!strcmp(command, "tap")) {
+        tap(line);
     } else if (!strcmp(command, "try")) {
         say(command, (int)launch(line));
     } else if (!strcmp(command, "build")) {

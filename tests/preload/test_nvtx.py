@@ -225,6 +225,18 @@ def test_a_range_begins_the_forward_of_a_graph(play, where):
     assert [r.forward for r in run.of(0)] == [i // 2 for i in range(40)] and not run.manifest.get("problems"), run.manifest.get("problems")
 
 
+def test_a_range_begins_the_forward_of_taps(play):
+    """The first launch in it may be a tap, also in a graph."""
+    text = spec("  - {tap: resid_pre, forward: decode}", ranged(kernel="other", forward="decode", layer="occ"), head=BEGIN)
+    body = ["launch block %1", "tap resid_pre 0", "launch other %2"]
+    script = [line.replace("%", str(i)) for i in range(3) for line in ("push run: decode", *body, "pop")]
+    script += ["capture", "push run: decode", *(line.replace("%", "9") for line in body), "pop", "endcapture g", "instantiate g", "replay g",
+               "replay g"]
+    text = text.replace("    nvtx: '*.mlp'\n", "")
+    result = play("taps", script, text, [(0, s) for s in (1, 11, 21, 91, 91)], [(0, s) for s in (2, 12, 22, 92, 92)])
+    assert [r.forward for r in result.run().of(0)] == list(range(5))
+
+
 def test_a_forward_without_launches_does_not_begin(play):
     script = ["push prefill", "pop", "launch block 1", "push run: decode", "launch block 2", "pop"]
     play("empty", script, spec(ranged(nvtx="'run*'", kernel="block", layer="occ"), head=BEGIN), [(0, 2)])
