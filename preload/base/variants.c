@@ -126,7 +126,8 @@ const struct func *variants_without(const struct func *func, uint32_t site)
 const struct variant_site *variants_site(const struct func *func, uint32_t site)
 {
     const struct variant *v = variant_of(func);
-    for (uint32_t i = 0; v && i < v->facts.n; i++)
+    uint32_t n = v ? v->func.match.n_sites - v->func.base->match.n_sites : 0; /* that found room */
+    for (uint32_t i = 0; i < n; i++)
         if (v->facts.sites[i].site == site)
             return &v->facts.sites[i];
     return NULL;

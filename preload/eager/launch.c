@@ -66,8 +66,6 @@ static struct session_deferred *deferred(const struct eager_job *job, struct adm
         item->range && item->range->last ? ranges_last(&job->ranges, item->site) : NULL;
     struct undecided *candidate = last ? ranges_candidate(last) : NULL;
     item->undecided = candidate;
-    if (last && !candidate)
-        session_give_up(item->site, "no memory for the last kernel of a range: switched off");
     return candidate ? &candidate->problem : NULL;
 }
 

@@ -2,9 +2,9 @@
 #include "preload/nvtx/names.h"
 
 #include "core/atomic.h"
-#include "core/log.h"
 #include "policy/nearest.h"
 #include "policy/range_name.h"
+#include "preload/base/session.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -56,16 +56,10 @@ static struct nvtx_name *create(const char *text, const struct spec_range_match 
 /* Is there room for one more name? Under the lock. */
 static bool has_room(bool idle)
 {
-    static bool said;
     uint32_t *n = idle ? &n_idle : &n_names;
     bool room = *n < (idle ? MAX_IDLE : MAX_NAMES);
     *n += room;
-    if (room || idle || said)
-        return room;
-    said = true;
-    log_line("over %u different NVTX ranges match the spec: further ones are not looked at",
-             MAX_NAMES);
-    return false;
+    return room;
 }
 
 /* Under the lock. */
@@ -79,6 +73,19 @@ static const struct nvtx_name *add(struct nvtx_name **bucket, uint64_t hash, con
     name->next = *bucket;
     atomic_store_release(bucket, name); /* to nvtx_name_of() */
     return name;
+}
+
+/* A range that is not seen would leave its kernels to those around it. */
+static void give_up(const struct spec_range_match *match)
+{
+    static const char why[] = "there is no room for the name of one more NVTX range";
+    struct session_call call;
+    bool armed = session_enter(&call);
+    if (armed && match->kind >= 0)
+        session_give_up_all(why);
+    for (uint32_t i = 0; armed && i < match->n_sites; i++)
+        session_give_up(match->sites[i], "%s: switched off", why);
+    session_leave(&call);
 }
 
 const struct nvtx_name *nvtx_name_of(const char *text, size_t n)
@@ -97,6 +104,8 @@ const struct nvtx_name *nvtx_name_of(const char *text, size_t n)
     pthread_mutex_lock(&lock);
     name = add(bucket, hash, parsed, &match);
     pthread_mutex_unlock(&lock);
+    if (!name)
+        give_up(&match);
     return name ? name : &nobody;
 }
 

@@ -33,7 +33,8 @@ void nvtx_names_use(const struct spec *spec);
 /**
  * nvtx_name_of() - the name in the text of a range
  * @text: of @n bytes, which may be anything
- * Return: never NULL; without memory, or after too many names, one that concerns nobody.
+ * Return: never NULL; without memory, or after too many names, one that concerns nobody, and the sites that it would have
+ * concerned are switched off.
  */
 const struct nvtx_name *nvtx_name_of(const char *text, size_t n);
 

@@ -104,6 +104,17 @@ static void report(const struct nvtx_name *name, const char *why)
     session_leave(&call);
 }
 
+/* What is launched in it would be taken for that of a range around it. */
+static void give_up(const struct nvtx_name *name)
+{
+    struct session_call call;
+    if (session_enter(&call))
+        for (uint32_t i = 0; i < name->n_sites; i++)
+            session_give_up(name->sites[i], "no memory for the range %.64s: switched off",
+                            name->text);
+    session_leave(&call);
+}
+
 /* ------------------------------------------------------------------------- threads */
 
 static void end_thread(void *arg)
@@ -158,7 +169,7 @@ static void push(struct ranges_own *own, const struct nvtx_name *name, const voi
     if (ranges_thread.n_open == RANGES_OPEN) {
         report(name, "more than 64 ranges that the spec names lie in one another");
     } else if (!open_sites(r, name)) {
-        report(name, "no memory for it");
+        give_up(name);
     } else {
         r->domain = domain;
         r->at = depth;
@@ -300,6 +311,15 @@ static void add_site(struct picking *p, uint32_t site, const struct nvtx_name *n
                                .last = nvtx->which == SPEC_RANGE_LAST };
 }
 
+/* Is there room for what is known of the last kernel, where the site asks for it? */
+static bool can_be_last(struct range_site *s)
+{
+    if (session_site(s->site)->nvtx.which != SPEC_RANGE_LAST || ranges_candidate(s))
+        return true;
+    session_give_up(s->site, "no memory for the last kernel of a range: switched off");
+    return false;
+}
+
 static uint32_t *counter(const struct ranges_pick *pick, struct range_site *s)
 {
     return pick->captured ? &s->n_captured : &s->n_launched;
@@ -315,12 +335,10 @@ static bool pick_own(struct picking *p, uint32_t site)
             continue;
         uint32_t number = (*counter(p->pick, s))++;
         p->pick->counted[p->pick->n_counted++] = s;
-        if (is_wanted(&session_site(site)->nvtx, number)) {
-            uint32_t n = p->facts.n;
+        if (is_wanted(&session_site(site)->nvtx, number) && can_be_last(s))
             add_site(p, site, own->open[i].name);
-            if (p->facts.n > n && p->facts.sites[n].last)
-                p->pick->last[p->pick->n_last++] = s;
-        }
+        if (session_site(site)->nvtx.which == SPEC_RANGE_LAST)
+            p->pick->last[p->pick->n_last++] = s;
         return true;
     }
     return false;
@@ -347,6 +365,28 @@ static void pick_started(struct picking *p, uint32_t site)
     pthread_mutex_unlock(&lock);
 }
 
+/* What was launched before in the range is not the last kernel, though this one is not followed. */
+static void lose_last(const struct ranges_pick *pick, struct range_site *s)
+{
+    struct undecided *before = pick->captured ? NULL : ranges_before(s);
+    if (!before)
+        return;
+    undecided_withdraw(before);
+    undecided_discard(before);
+}
+
+/* Of last kernels those stay that @func has as sites. */
+static void keep_sites_of(struct ranges_pick *pick, const struct func *func)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < pick->n_last; i++)
+        if (variants_site(func, pick->last[i]->site))
+            pick->last[n++] = pick->last[i];
+        else
+            lose_last(pick, pick->last[i]);
+    pick->n_last = n;
+}
+
 const struct func *ranges_pick(const struct func *func, bool captured, struct ranges_pick *pick)
 {
     struct picking p;
@@ -361,7 +401,9 @@ const struct func *ranges_pick(const struct func *func, bool captured, struct ra
     for (uint32_t i = 0; i < func->match.n_ranged; i++)
         if (!pick_own(&p, func->match.ranged[i]) && atomic_load_relaxed(&ranges_n_started))
             pick_started(&p, func->match.ranged[i]);
-    return variants_of(func, &p.facts);
+    func = variants_of(func, &p.facts);
+    keep_sites_of(pick, func);
+    return func;
 }
 
 void ranges_untake(const struct ranges_pick *pick)

@@ -39,7 +39,7 @@ struct ranges_pick {
     uint32_t n_counted;
     struct range_site *counted[SPEC_MAX_RANGED]; /* of the thread's own ranges */
     uint32_t n_last;
-    struct range_site *last[SPEC_MAX_MATCHES]; /* those of which it is the last kernel so far */
+    struct range_site *last[SPEC_MAX_RANGED]; /* those of which it is the last kernel so far */
 };
 
 /* The calling thread's; all zero at first. */
@@ -82,7 +82,7 @@ void ranges_untake(const struct ranges_pick *pick);
 /* The next forward, begun by a range of the calling thread, is that of the graph that it launches now. Return: -1: none. */
 int ranges_take_kind(void);
 
-/* Where what is known of the launch that @site counts goes, which may be the range's last one. */
+/* Where what is known of the launch that @site counts goes, which may be the range's last one. Return: NULL without memory. */
 struct undecided *ranges_candidate(struct range_site *site);
 
 /* It was launched: the one before was not the last. */

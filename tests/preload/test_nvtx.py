@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sites that are named by NVTX ranges, through the real NVTX headers: eager, in graphs, with and without another tool."""
+import os
+
 import pytest
 
 from harness import BUILD
@@ -362,6 +364,40 @@ def test_a_refused_launch_does_not_count(bench, which, refused, want):
     after = (1, 4 if which == "first" else 5)
     bench.check(got == [*want, after] and not run.balance() and not any(run.counters.dropped), "as if it had not come",
                 f"{got} {run.balance()} {run.counters.dropped} {result.stdout} {result.stderr}")
+
+
+MEMORY = ["push run: decode", "push layers.1", *layers(3, *launches("other", "block", "block", "other")), "pop", "pop", "capture",
+          *layers(2, *launches("block", "block", "other")), "endcapture g", "instantiate g", "replay g", "start a registered layers.7.mlp",
+          "launch block 71", "end a", "dpush d unicode layers.8.mlp", "launch block 81", "launch block 82", "dpop d", "replay g"]
+# what `last` and `first` may hold: nothing is taken for another range's
+LAST = {(0, 3), (1, 103), (2, 203), (0, 2), (1, 102), (8, 82)}
+FIRST = {(1, 2), (7, 71), (8, 81)}
+
+
+def test_no_memory(bench, request):
+    """Each allocation of the library's failing, one in a run: records are right, or missing and accounted for."""
+    library = FOLDER / "libfail_alloc.so"
+    if not library.exists() or "DMI_TEST_RUNTIME" in os.environ:
+        pytest.skip("libfail_alloc.so was not built, or the sanitizer's allocator stands in front of it")
+    text = spec(ranged("last", kernel="block", range_kernel="last", layer="range"),
+                ranged("first", "'layers.*'", kernel="block", range_kernel="first", layer="range"))
+    count, command = bench.folder / "count", [CLIENT, "script", MODULE]
+    without = bench.run(MEMORY, preload=False, command=command)
+    bench.run(MEMORY, text, command=command, before=[library], FAIL_ALLOC=10**9, FAIL_ALLOC_FILE=count)
+    n, captured, wrong = int(count.read_text()), 0, []
+    for i in range(1, n + 1, 1 if request.config.option.long else n // 40):
+        result = bench.run(MEMORY, text, command=command, before=[library], FAIL_ALLOC=i)
+        if result.said() != without.said():
+            wrong.append(f"{i}: {result.said()} {result.stderr[-300:]}")
+        if not result.folders or "manifest.json" not in {p.name for p in result.folders[0].iterdir()}:
+            continue
+        run = result.run()
+        for site, allowed in enumerate((LAST, FIRST)):
+            got = {(r.layer, r.words[0] >> 16) for r in run.of(site)}
+            captured += len(got)
+            wrong += [f"{i}: site {site} holds {sorted(got - allowed)}"] * bool(got - allowed)
+        wrong += [f"{i}: {run.balance()} {result.stderr[-200:]}"] * bool(run.balance() and "closing the run: " not in result.stderr)
+    bench.check(n > 100 and captured > 50 and not wrong, f"{n} allocations", f"{n} {captured} {wrong[:5]}")
 
 
 def test_a_child_that_forks(play):
