@@ -50,6 +50,7 @@ void spec_free(struct spec *spec)
 {
     if (!spec)
         return;
+    nvtx_free(spec);
     regexes_free(spec->regexes);
     selects_free(spec);
     free_sites(spec);

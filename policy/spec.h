@@ -23,6 +23,7 @@
 #define SPEC_MAX_SELECTS   64 /* different ways to choose rows */
 #define SPEC_NO_SELECT     UINT32_MAX
 #define SPEC_MAX_INTERVALS 16 /* of a list of layers */
+#define SPEC_MAX_RANGED    64 /* sites within NVTX ranges that a kernel may be */
 
 enum spec_when { SPEC_AFTER = 0, SPEC_BEFORE = 1 };
 
@@ -43,6 +44,22 @@ struct spec_steps {
     int64_t every;
     enum spec_steps_of
         of; /* the library's own number of the forward, or the engine's of its step */
+};
+
+/* Which of the matching kernels in a range a site takes. */
+enum spec_range_kernel {
+    SPEC_RANGE_ALL = 0,
+    SPEC_RANGE_NTH = 1,  /* the one with number @n */
+    SPEC_RANGE_LAST = 2, /* nobody knows it before the range ends */
+};
+
+/* What a site asks of the NVTX range in which a kernel is launched. */
+struct spec_nvtx {
+    char *pattern; /* of the range's name; NULL: it asks nothing */
+    enum spec_range_kernel which;
+    uint32_t n;      /* SPEC_RANGE_NTH: from 0 */
+    bool layer;      /* the layer is the number in the range's name */
+    uint16_t number; /* of the pattern, private to spec_nvtx.c */
 };
 
 /* Of which layers a tap is captured. */
@@ -78,6 +95,7 @@ struct spec_site {
     struct select choice; /* while it is read; then in spec->selects */
     uint32_t select;      /* index there, SPEC_NO_SELECT: rows have no token */
     struct spec_steps steps;
+    struct spec_nvtx nvtx;
     int line; /* of the entry, for messages */
 };
 
@@ -89,7 +107,9 @@ struct spec_site {
 #define SPEC_SITE_KEYS(KEY, PART)                                                                  \
     KEY("name", true, layered_name, about.name, NULL)                                              \
     KEY("forward", false, kind, kind, NULL)                                                        \
-    PART("kernel", true, kernel)                                                                   \
+    PART("kernel", false, kernel)                                                                  \
+    PART("nvtx", false, nvtx)                                                                      \
+    PART("range_kernel", false, range_kernel)                                                      \
     KEY("pointer", true, place, pointer, NULL)                                                     \
     KEY("offset", false, expr, offset, NULL)                                                       \
     KEY("dtype", true, dtype, about.dtype, NULL)                                                   \
@@ -127,9 +147,17 @@ struct spec_site {
 
 /* A way in which a forward begins; occurrences count from there. */
 struct spec_kind {
-    char *name;   /* "decode" */
-    char *kernel; /* regex of the kernel that begins it; NULL: dmi_step_begin() begins it */
+    char *name;           /* "decode" */
+    char *kernel;         /* regex of the kernel that begins it; NULL: there is none */
+    char *nvtx;           /* pattern of the NVTX range that begins it; NULL: there is none */
+    uint16_t nvtx_number; /* of that pattern, private to spec_nvtx.c */
 };
+
+/* Does dmi_step_begin() begin it? */
+static inline bool spec_kind_is_step(const struct spec_kind *kind)
+{
+    return !kind->kernel && !kind->nvtx;
+}
 
 /* A tensor that this engine never has in memory, and why. */
 struct spec_absent {
@@ -219,6 +247,8 @@ struct spec_match {
     int kind;         /* forward that this kernel begins, -1: none */
     uint32_t n_sites; /* sites whose pattern matches, in spec order, whatever their kind */
     uint32_t sites[SPEC_MAX_MATCHES];
+    uint32_t n_ranged; /* sites that such a kernel may be within an NVTX range, in spec order */
+    uint16_t ranged[SPEC_MAX_RANGED];
 };
 
 /**
@@ -226,7 +256,7 @@ struct spec_match {
  * @name: raw name; @demangled: NULL where there is none
  *
  * Not for the hot path: the caller caches the result per function handle.
- * Return: true if the kernel begins a forward or is a site. spec_load() refuses what it can
+ * Return: true if the kernel begins a forward or is a site, if only within a range. spec_load() refuses what it can
  * see to give one kernel more than SPEC_MAX_MATCHES sites; of those it cannot see, the first count.
  */
 bool spec_match_kernel(const struct spec *spec, const char *name, const char *demangled,
@@ -247,5 +277,25 @@ static inline bool spec_needs_n_layers(const struct spec_layers *layers)
 {
     return layers->from_end || layers->middle;
 }
+
+/* What the name of an NVTX range means to a spec. */
+struct spec_range_match {
+    int kind;         /* forward that such a range begins, -1: none */
+    uint32_t n_sites; /* sites whose `nvtx` matches, in spec order */
+    uint16_t sites[SPEC_MAX_SITES];
+};
+
+/* Does the spec name any NVTX range? */
+bool spec_has_nvtx(const struct spec *spec);
+
+/* Has the spec sites that any kernel may be, if it is launched in the right range? */
+bool spec_has_any_kernel(const struct spec *spec);
+
+/**
+ * spec_match_range() - what is to be done in ranges of this name
+ * @name: as range_name_parse() gives it
+ * Not for the hot path. Return: true if the range begins a forward or has sites.
+ */
+bool spec_match_range(const struct spec *spec, const char *name, struct spec_range_match *match);
 
 #endif

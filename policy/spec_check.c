@@ -14,6 +14,22 @@ static bool same_text(const char *a, const char *b)
     return a && b && !strcmp(a, b);
 }
 
+/* Do they take the same kernels of the same ranges, or have nothing to do with ranges? */
+static bool same_range(const struct spec_nvtx *a, const struct spec_nvtx *b)
+{
+    if (!a->pattern || !b->pattern)
+        return a->pattern == b->pattern;
+    return same_text(a->pattern, b->pattern) && a->which == b->which && a->n == b->n &&
+           a->layer == b->layer;
+}
+
+/* Do they take launches of the same kernels, as far as patterns say it? */
+static bool same_kernels(const struct spec_site *a, const struct spec_site *b)
+{
+    bool any = !a->about.kernel && !b->about.kernel && a->nvtx.pattern;
+    return (any || same_text(a->about.kernel, b->about.kernel)) && same_range(&a->nvtx, &b->nvtx);
+}
+
 /* May a tap have a layer that both take? */
 static bool layers_meet(const struct spec_layers *a, const struct spec_layers *b)
 {
@@ -33,7 +49,7 @@ static bool collide(const struct spec_site *a, const struct spec_site *b)
         return false;
     if (same_text(x->tap, y->tap))
         return layers_meet(&a->layers, &b->layers);
-    return same_text(x->kernel, y->kernel) && a->first_occurrence <= b->last_occurrence &&
+    return same_kernels(a, b) && a->first_occurrence <= b->last_occurrence &&
            b->first_occurrence <= a->last_occurrence && expr_same(a->layer, b->layer);
 }
 
@@ -78,7 +94,7 @@ static void check_pattern(struct loader *l, const struct tree_node *list,
         memcpy(name, pattern->text + 1, strlen(pattern->text) - 2);
     uint32_t n = 0;
     for (uint32_t s = 0; s < spec->n_sites; s++) {
-        if (!spec->sites[s].about.kernel)
+        if (!spec->sites[s].about.kernel || spec->sites[s].nvtx.pattern)
             continue;
         const struct pattern *other = &all->patterns[all->of_site[s]];
         *work += !other->literal && *name;

@@ -171,6 +171,25 @@ void check_crowd(struct loader *l, const struct tree_node *list);
 /* Nothing is absent that a site captures. @node: the mapping that says so. */
 void check_absent(struct loader *l, const struct tree_node *node, const struct spec_absent *absent);
 
+/* ------------------------------------------------------------ spec_nvtx.c: NVTX ranges */
+
+/* Each a key_reader; @into is the struct spec_site. */
+key_reader site_nvtx, site_range_kernel;
+/* A key_reader; @into is the struct spec_kind. */
+key_reader begin_nvtx;
+
+/* `layer: range`. Return: false where @node says something else. */
+bool nvtx_layer(const struct tree_node *node, struct spec_site *site);
+
+/* After all keys of the site were read: a kernel, a range or both name it, and what it says of ranges fits together. */
+void nvtx_settle(struct loader *l, const struct tree_node *node, const struct spec_site *site);
+
+/* The same of `begin`: either a kernel or a range. */
+bool nvtx_settle_begin(struct loader *l, const struct tree_node *node);
+
+/* Frees the patterns of the spec's ranges, and what sites and kinds have of them. */
+void nvtx_free(struct spec *spec);
+
 /* -------------------------------------------------------------- spec_match.c: patterns of kernels */
 
 /* Instead of a pattern's index, in of_kind: */
@@ -181,8 +200,11 @@ void check_absent(struct loader *l, const struct tree_node *node, const struct s
 struct regexes {
     struct pattern *patterns;
     size_t n;
-    uint16_t of_site[SPEC_MAX_SITES];
+    uint16_t of_site[SPEC_MAX_SITES]; /* NO_PATTERN: any kernel, in a range */
     uint16_t of_kind[SPEC_MAX_KINDS];
+    /* of names of NVTX ranges, by spec_nvtx.c */
+    struct pattern *ranges;
+    size_t n_ranges;
 };
 
 /* Return: an empty set of patterns, to be freed with regexes_free(); NULL without memory. */

@@ -66,8 +66,15 @@ bool spec_match_kernel(const struct spec *spec, const char *name, const char *de
     for (uint32_t i = 0; i < spec->n_kinds && match->kind < 0; i++)
         if (spec->kinds[i].kernel && hit[all->of_kind[i]])
             match->kind = (int)i;
-    for (uint32_t i = 0; i < spec->n_sites && match->n_sites < SPEC_MAX_MATCHES; i++)
-        if (all->of_site[i] != NO_PATTERN && hit[all->of_site[i]])
+    for (uint32_t i = 0; i < spec->n_sites; i++) {
+        bool ranged = spec->sites[i].nvtx.pattern;
+        bool named = all->of_site[i] != NO_PATTERN && hit[all->of_site[i]];
+        if (!named && !(ranged && !spec->sites[i].about.kernel))
+            continue;
+        if (ranged && match->n_ranged < SPEC_MAX_RANGED)
+            match->ranged[match->n_ranged++] = (uint16_t)i;
+        else if (!ranged && match->n_sites < SPEC_MAX_MATCHES)
             match->sites[match->n_sites++] = i;
-    return match->kind >= 0 || match->n_sites;
+    }
+    return match->kind >= 0 || match->n_sites || match->n_ranged;
 }

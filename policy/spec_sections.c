@@ -294,7 +294,10 @@ static bool begin_kernel(struct loader *l, const struct tree_node *node, void *i
     return true;
 }
 
-static const struct key begin_keys[] = { { "kernel", true, begin_kernel, 0, NULL } };
+static const struct key begin_keys[] = {
+    { "kernel", false, begin_kernel, 0, NULL },
+    { "nvtx", false, begin_nvtx, 0, NULL },
+};
 
 static bool forward_begin(struct loader *l, const struct tree_node *node, void *into,
                           const void *arg)
@@ -303,7 +306,8 @@ static bool forward_begin(struct loader *l, const struct tree_node *node, void *
     struct spec_kind *kind = into;
     if (node->kind == TREE_SCALAR)
         return begin_with_step(l, node, (uint32_t)(kind - l->spec->kinds));
-    return keys_read(l, node, "begin", begin_keys, N_OF(begin_keys), kind);
+    return keys_read(l, node, "begin", begin_keys, N_OF(begin_keys), kind) &&
+           nvtx_settle_begin(l, node);
 }
 
 static bool forward_kind(struct loader *l, const struct tree_node *node, void *into,

@@ -240,6 +240,8 @@ static bool site_layer(struct loader *l, const struct tree_node *node, void *int
 {
     struct spec_site *site = into;
     site->about.has_layer = true;
+    if (nvtx_layer(node, site))
+        return true;
     if (!value_expr(l, node, &site->layer, arg))
         return false;
     if (!(expr_uses(site->layer) & EXPR_USES_LAUNCH))
@@ -275,7 +277,6 @@ static_assert(N_OF(site_keys) <= KEYS_MAX && N_OF(tap_keys) <= KEYS_MAX,
 
 static void read_tap(struct loader *l, const struct tree_node *node, struct spec_site *site)
 {
-    ((struct regexes *)l->spec->regexes)->of_site[site->about.id] = NO_PATTERN;
     keys_read(l, node, "a tap", tap_keys, N_OF(tap_keys), site);
     if (!site->about.name && site->about.tap && !(site->about.name = strdup(site->about.tap)))
         loader_no_memory(l);
@@ -289,6 +290,7 @@ static void read_site(struct loader *l, const struct tree_node *node, struct spe
     else
         keys_read(l, node, "a site", site_keys, N_OF(site_keys), site);
     select_settle(l, node, site);
+    nvtx_settle(l, node, site);
     if (site->about.name && strstr(site->about.name, "{layer}") && !site->about.has_layer)
         loader_complain(l, keys_value(node, "name"),
                         "found \"{layer}\" in the name of a site without \"layer\"; "
@@ -307,10 +309,11 @@ static void read_one(struct loader *l, const struct tree_node *node)
         .n_row_dims = 1,
         .last_occurrence = UINT32_MAX,
     };
+    ((struct regexes *)spec->regexes)->of_site[site->about.id] = NO_PATTERN;
     read_site(l, node, site);
     check_site_is_new(l, node);
     spec->has_taps = spec->has_taps || site->about.tap;
-    spec->has_kernels = spec->has_kernels || site->about.kernel;
+    spec->has_kernels = spec->has_kernels || site->about.kernel || site->nvtx.pattern;
 }
 
 /* The sites of an entry, for which there is room: a pattern of taps is one of each. */

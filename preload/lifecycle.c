@@ -17,6 +17,8 @@
 #include "preload/context/lifetime.h"
 #include "preload/graph/exec.h"
 #include "preload/graph/order.h"
+#include "preload/nvtx/names.h"
+#include "preload/nvtx/ranges.h"
 
 #include <dmi/ring.h>
 
@@ -36,10 +38,12 @@ enum lifecycle_state {
 };
 
 static struct lifecycle {
-    int state;        /* enum lifecycle_state */
-    uint64_t exit_ns; /* bound of the last flush */
-    pid_t finisher;   /* thread that does it */
-    int finished;     /* 1: it has ended. Released and acquired by lifecycle_finish() */
+    int state;         /* enum lifecycle_state */
+    uint64_t exit_ns;  /* bound of the last flush */
+    pid_t finisher;    /* thread that does it */
+    int finished;      /* 1: it has ended. Released and acquired by lifecycle_finish() */
+    bool looked;       /* for the spec; it and @spec under the session's lock */
+    struct spec *spec; /* NULL: there is none, or it has errors */
 } lifecycle;
 
 /* ------------------------------------------------------------------------- start */
@@ -99,6 +103,8 @@ static void in_child(void)
     context_reset();
     step_reset();
     functions_reset();
+    variants_reset();
+    ranges_reset();
     taps_reset();
     order_reset();
     exec_reset();
@@ -154,6 +160,29 @@ static void open_first_run(void)
     session_leave(&call);
 }
 
+/* Once. Under the session's lock. */
+static struct spec *find_spec(void)
+{
+    const char *path = getenv("DMI_SPEC"), *taps = getenv("DMI_TAP");
+    if (lifecycle.looked)
+        return lifecycle.spec;
+    log_init(getenv("DMI_LOG"));
+    lifecycle.looked = true;
+    lifecycle.spec = (path && *path) || (taps && *taps) ? load_spec(path) : NULL;
+    if (lifecycle.spec && spec_has_nvtx(lifecycle.spec))
+        nvtx_names_use(lifecycle.spec);
+    return lifecycle.spec;
+}
+
+bool lifecycle_has_ranges(void)
+{
+    pthread_mutex_lock(&session.lock);
+    const struct spec *spec = find_spec();
+    bool has = spec && spec_has_nvtx(spec);
+    pthread_mutex_unlock(&session.lock);
+    return has;
+}
+
 void lifecycle_start(void)
 {
     if (atomic_load_acquire(&lifecycle.state) != LIFECYCLE_NEW) /* of the release below */
@@ -161,10 +190,7 @@ void lifecycle_start(void)
     int saved = errno;
     pthread_mutex_lock(&session.lock);
     if (lifecycle.state == LIFECYCLE_NEW) {
-        const char *path = getenv("DMI_SPEC");
-        log_init(getenv("DMI_LOG"));
-        const char *taps = getenv("DMI_TAP");
-        struct spec *spec = (path && *path) || (taps && *taps) ? load_spec(path) : NULL;
+        struct spec *spec = find_spec();
         if (spec)
             arm(spec);
         atomic_store_release(&lifecycle.state, LIFECYCLE_STARTED);
@@ -249,6 +275,13 @@ static void stop_context(struct context *c, void *arg)
     forward_check(c);
 }
 
+static void report_no_range(uint32_t site)
+{
+    char why[384];
+    nvtx_names_why(session.spec, site, why, sizeof why);
+    session_problem(site, PROBLEM_NO_MATCH, "%s", why);
+}
+
 /* A pattern stands for names that some engines lack: it is reported where none of them came. */
 static void report_untapped(uint32_t site)
 {
@@ -275,6 +308,8 @@ static void report_unmatched(void)
         const char *kernel = functions_of_site(i);
         if (session_site(i)->about.tap)
             report_untapped(i);
+        else if (session_site(i)->nvtx.pattern)
+            report_no_range(i);
         else if (kernel)
             session_problem(i, PROBLEM_NO_MATCH,
                             "kernel %s was loaded, but no launch of it came through the library: "

@@ -13,6 +13,9 @@
 /* The driver works in this process: reads DMI_SPEC and the rest, arms the session, opens the run. Once. Keeps errno. */
 void lifecycle_start(void);
 
+/* Does the spec name NVTX ranges? Reads it where nobody has yet: ranges may come before the driver works. */
+bool lifecycle_has_ranges(void);
+
 /**
  * lifecycle_waited() - after a call in which the driver allocates or loads, and so may have waited for the device
  * In such calls the current context gets its ring, once a function of the spec was looked up. A successful call means

@@ -104,6 +104,15 @@ static char *name_from_driver(const void *handle, enum func_type type)
     return r == CUDA_SUCCESS && name ? strdup(name) : NULL;
 }
 
+/* Some pattern is of this kernel's name. Where any kernel may be a site, in a range, most never are. */
+static bool is_named(const struct spec *spec, const struct spec_match *match)
+{
+    bool named = match->n_sites || match->kind >= 0;
+    for (uint32_t i = 0; i < match->n_ranged && !named; i++)
+        named = spec->sites[match->ranged[i]].about.kernel;
+    return named;
+}
+
 static const struct func *resolve(const struct spec *spec, const void *handle,
                                   const struct answer *a)
 {
@@ -122,7 +131,8 @@ static const struct func *resolve(const struct spec *spec, const void *handle,
     }
     functions_expect();
     *func = (struct func){ .name = name, .match = match, .handle = handle, .type = a->type };
-    func->layout = layouts_ask(handle, a->type);
+    if (is_named(spec, &match))
+        func->layout = layouts_ask(handle, a->type);
     if (!func->layout)
         func->layout = layouts_find(a->owner, name);
     return func;
@@ -275,7 +285,7 @@ const struct func *functions_lookup(const void *handle, enum func_type type)
 
 const struct params_layout *functions_layout(const struct func *func)
 {
-    struct func *f = (struct func *)func;
+    struct func *f = (struct func *)(func->base ? func->base : func);
     struct params_layout *layout = atomic_load_acquire(&f->layout); /* of the exchange below */
     if (layout || func == &func_unmatched || atomic_load_relaxed(&f->asked))
         return layout;
@@ -351,6 +361,9 @@ static void name_if_of_site(const void *handle, void *value, void *ctx)
     (void)handle;
     for (uint32_t i = 0; i < func->match.n_sites; i++)
         if (func->match.sites[i] == search->site)
+            search->name = func->name;
+    for (uint32_t i = 0; i < func->match.n_ranged; i++)
+        if (func->match.ranged[i] == search->site)
             search->name = func->name;
 }
 

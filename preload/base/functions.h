@@ -21,6 +21,7 @@ struct func {
     enum func_type type;
     struct params_layout *layout; /* of functions_layout(), which see */
     int asked;                    /* 1: at a launch too; atomic */
+    const struct func *base; /* that this is a variant of (base/variants.h); NULL: it is none */
 };
 
 /* The entry of kernels that the spec does not name. */
@@ -88,7 +89,10 @@ void functions_expect(void);
 /* Has any function matched the spec so far, or is one to be expected? Takes no lock. Thread: any. */
 bool functions_matched(void);
 
-/* A kernel that matched the site and is still loaded, NULL: there is none. Thread: any. */
+/*
+ * A kernel that matched the site and is still loaded, NULL: there is none. Of sites that ask for a range it is any kernel
+ * that may be one. Thread: any.
+ */
 const char *functions_of_site(uint32_t site);
 
 /* All entries end: the child after fork, which has no driver state. */

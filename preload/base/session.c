@@ -12,6 +12,7 @@ struct session session = SESSION_INIT;
 /* What a thread may do. Initial-exec: a preloaded library has its room, and no access allocates. */
 static __thread __attribute__((tls_model("initial-exec"))) struct session_thread {
     bool open; /* it entered while the session was armed, or is one of our own */
+    struct session_deferred *deferred; /* takes its problems; NULL: they are reported */
 } session_thread;
 
 /* ------------------------------------------------------------------------- entering it */
@@ -89,6 +90,17 @@ bool session_reported(uint32_t site, enum problem problem)
     return atomic_load_relaxed(&session.reported[site]) & (1u << problem);
 }
 
+static void defer(struct session_deferred *d, uint32_t site, enum problem problem, const char *fmt,
+                  va_list ap)
+{
+    if (d->any)
+        return;
+    d->any = true;
+    d->site = site;
+    d->problem = problem;
+    vsnprintf(d->sentence, sizeof d->sentence, fmt, ap);
+}
+
 static void problem(uint32_t site, enum problem problem, const char *fmt, va_list ap)
 {
     if (!session_is_open() || session_reported(site, problem) ||
@@ -110,8 +122,25 @@ void session_problem(uint32_t site, enum problem which, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    problem(site, which, fmt, ap);
+    if (session_thread.deferred)
+        defer(session_thread.deferred, site, which, fmt, ap);
+    else
+        problem(site, which, fmt, ap);
     va_end(ap);
+}
+
+void session_defer(struct session_deferred *d)
+{
+    if (d)
+        d->any = false;
+    session_thread.deferred = d;
+}
+
+void session_report_deferred(struct session_deferred *d)
+{
+    if (d->any)
+        session_problem(d->site, d->problem, "%s", d->sentence);
+    d->any = false;
 }
 
 bool session_write_failed(int error)

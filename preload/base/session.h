@@ -162,6 +162,20 @@ enum problem {
 void session_problem(uint32_t site, enum problem problem, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* A problem that is reported later, if at all. */
+struct session_deferred {
+    bool any;
+    uint32_t site;
+    enum problem problem;
+    char sentence[240];
+};
+
+/* Problems of the calling thread go to @deferred, the first of them stays; NULL: they are reported again. Thread: any. */
+void session_defer(struct session_deferred *deferred);
+
+/* What @deferred holds is reported now. Thread: as session_problem(). */
+void session_report_deferred(struct session_deferred *deferred);
+
 /**
  * session_give_up() - a site is switched off for good, and reported, as launches of it will not be counted
  * What was expected before stays. The last resort, where a launch can be neither captured nor dropped. Thread: as

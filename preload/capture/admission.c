@@ -19,6 +19,8 @@ void admission_count(struct context *c, uint32_t site, struct admission *item)
     item->context = c;
     item->state = ADMISSION_NONE;
     item->reason = DROP_NONE;
+    item->range = NULL;
+    item->undecided = false;
     if (!forward_occurrence(c, site, &item->occurrence))
         return;
     item->state = ADMISSION_COUNTED;
@@ -109,6 +111,20 @@ static struct select_pick pick_rows(const struct admission_launch *l, uint32_t s
     return (struct select_pick){ 0 };
 }
 
+/* Return: false where there is none, which is reported. */
+static bool find_layer(struct admission *item)
+{
+    if (!item->range || item->range->layer == VARIANT_LAYER_OF_SITE)
+        return plan_layer(item->plan, item->occurrence, &item->layer);
+    if (item->range->layer == VARIANT_NO_LAYER)
+        session_problem(item->site, PROBLEM_BAD_EXPR,
+                        "occurrence %u: no layer number in the name of its range",
+                        item->occurrence);
+    else
+        item->layer = item->range->layer;
+    return item->range->layer != VARIANT_NO_LAYER;
+}
+
 void admission_expect(const struct admission_launch *l, struct admission *item,
                       const struct site_plan *plan, int drop)
 {
@@ -120,7 +136,7 @@ void admission_expect(const struct admission_launch *l, struct admission *item,
     item->plan = plan;
     item->has_record = action_of(item->site)->needs_slot;
     item->layer = RUN_NO_LAYER;
-    if (drop == DROP_NONE && !plan_layer(plan, item->occurrence, &item->layer))
+    if (drop == DROP_NONE && !find_layer(item))
         drop = DMI_DROP_BAD_EXPR;
     item->state = ADMISSION_EXPECTED;
     count(item, &session_counters(item->site)->expected, 1);
@@ -163,6 +179,7 @@ static void fill_note(const struct admission_launch *l, const struct admission *
         .n_dims = g->n_dims,
         .kept =
             item->pick.kept ? row_list_at(&l->context->row_lists, item->kept_list) : ROW_LISTS_NONE,
+        .fate = item->undecided ? RECORD_UNDECIDED : RECORD_WANTED,
     };
     memcpy(note->dims, g->dims, sizeof note->dims);
     note->dims[0] = item->pick.n;
@@ -532,6 +549,14 @@ static void take_back_occurrences(struct admission_launch *l)
     }
 }
 
+void admission_uncount(const struct admission *item)
+{
+    struct dmi_site_counters *counters = session_counters(item->site);
+    if (item->state == ADMISSION_DROPPED)
+        count(item, &counters->dropped[item->reason], -1);
+    count(item, &counters->expected, -1);
+}
+
 void admission_take_back(struct admission_launch *l)
 {
     admission_cancel(l);
@@ -540,10 +565,7 @@ void admission_take_back(struct admission_launch *l)
         struct admission *item = &l->items[i];
         struct dmi_site_counters *counters = session_counters(item->site);
         switch (item->state) {
-        case ADMISSION_DROPPED:
-            count(item, &counters->dropped[item->reason], -1);
-            count(item, &counters->expected, -1);
-            break;
+        case ADMISSION_DROPPED: admission_uncount(item); break;
         case ADMISSION_EXPECTED:
         case ADMISSION_PIECES: count(item, &counters->expected, -1); break;
         case ADMISSION_NONE:

@@ -13,6 +13,7 @@
 #define PRELOAD_CAPTURE_ADMISSION_H
 
 #include "policy/select.h"
+#include "preload/base/variants.h"
 #include "preload/base/step.h"
 #include "preload/capture/plan.h"
 #include "preload/context/context.h"
@@ -40,6 +41,9 @@ struct admission {
     int reason;     /* drop reason, DROP_NONE */
     struct context *context; /* whose occurrence it took */
     uint32_t site, occurrence;
+    const struct variant_site
+        *range;     /* what the range says that it was launched in, NULL: nothing */
+    bool undecided; /* nobody knows yet whether it is wanted: undecided.h */
     int32_t layer;
     uint64_t forward;
     struct select_pick pick; /* EXPECTED: which rows; its lists live as long as the launch's step */
@@ -128,6 +132,9 @@ void admission_drop(struct context *context, struct admission *item, enum dmi_dr
 
 /* The copies of the RESERVED items are never launched: their slots are cancelled, the items EXPECTED again. */
 void admission_cancel(struct admission_launch *launch);
+
+/* What was counted of the item, LAUNCHED or DROPPED, is as if nobody had asked for its record. */
+void admission_uncount(const struct admission *item);
 
 /* The driver took the launch: what is RESERVED is LAUNCHED. For graphs, whose copies come with it. */
 void admission_launched(struct admission_launch *launch);

@@ -40,7 +40,7 @@ static void begin(struct context *c, int kind)
 static int step_kind(const struct spec *spec)
 {
     for (uint32_t i = 0; i < spec->n_kinds; i++)
-        if (!spec->kinds[i].kernel)
+        if (spec_kind_is_step(&spec->kinds[i]))
             return (int)i;
     return -1;
 }

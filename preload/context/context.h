@@ -24,6 +24,14 @@
 
 struct assembly;
 
+/* Is a record wanted? Who changes it from UNDECIDED, its launching thread or the drain, decides. */
+enum record_fate {
+    RECORD_WANTED = 0,
+    RECORD_UNDECIDED = 1, /* it waits in the ring: capture/undecided.h */
+    RECORD_DISCARDED = 2, /* as if nobody had asked for it */
+    RECORD_GIVEN_UP = 3,  /* the drain has counted it as a drop */
+};
+
 /* What the host knows of a record when it reserves its slot: the slot's user data, later a run_record. */
 struct record_note {
     uint64_t forward, step, time_ns;
@@ -36,6 +44,7 @@ struct record_note {
     struct assembly *assembly;
     uint64_t offset;
     uint32_t kept; /* where its list of kept rows lies, ROW_LISTS_NONE: all in order */
+    uint32_t fate; /* enum record_fate; atomic once it is launched */
 };
 static_assert(sizeof(struct record_note) <= RING_USER_BYTES, "it is a slot's user data");
 

@@ -18,11 +18,12 @@
 #include <time.h>
 
 #define STACK_BYTES   (512u << 10)
-#define POLL_BUSY_NS  50000u    /* records are in flight */
-#define POLL_IDLE_NS  1000000u  /* nothing is */
-#define BATCH_NS      20000000u /* how long records may gather: larger chunks shrink better */
-#define PRESSED_SHARE 8         /* of the ring, from which on nothing is waited for */
-#define HEALTH_NS     20000000u /* how often a ring that does not move asks for a sticky error */
+#define POLL_BUSY_NS  50000u      /* records are in flight */
+#define POLL_IDLE_NS  1000000u    /* nothing is */
+#define BATCH_NS      20000000u   /* how long records may gather: larger chunks shrink better */
+#define PRESSED_SHARE 8           /* of the ring, from which on nothing is waited for */
+#define UNDECIDED_NS  1000000000u /* how long a record is waited for that may not be wanted */
+#define HEALTH_NS     20000000u   /* how often a ring that does not move asks for a sticky error */
 
 static void sleep_ns(long ns)
 {
@@ -87,12 +88,23 @@ static bool describe(const struct context *c, uint64_t index, struct batch *b)
     return keep_list(c, index, b, r);
 }
 
+/* Decides on what nobody has decided on. Return: false where the record is not wanted, or was given up. */
+static bool settle(struct record_note *note, enum record_fate fate)
+{
+    uint32_t undecided = RECORD_UNDECIDED;
+    if (atomic_cas_acq_rel(&note->fate, &undecided, (uint32_t)fate)) /* undecided.c decide() */
+        return true;
+    return undecided == RECORD_WANTED;
+}
+
 static void drop_slot(const struct context *c, uint64_t index, enum dmi_drop reason)
 {
     const struct ring_slot *slot = ring_slot(&c->ring, index);
     if (slot->site == DMI_SITE_CLOSE)
         return; /* the end of a launch is no record */
-    const struct record_note *note = note_of(c, index);
+    struct record_note *note = ring_user(&c->ring, index);
+    if (!settle(note, RECORD_GIVEN_UP))
+        return;
     if (!note->assembly) {
         session_drop(slot->site, reason, note->dims[0], slot->n_bytes);
         return;
@@ -219,13 +231,41 @@ static void take_record(struct context *c, struct filling *f)
     f->extent.n += padded;
 }
 
+/*
+ * A published record of which it is not decided whether it is wanted waits, and all after it: bounded, as its range may
+ * stay open for good. Return: false where it must wait.
+ */
+static bool take_undecided(struct context *c, struct filling *f)
+{
+    struct record_note *note = ring_user(&c->ring, f->index);
+    switch (atomic_load_acquire(&note->fate)) { /* of undecided.c decide() */
+    case RECORD_DISCARDED: f->index++; return true;
+    case RECORD_WANTED: take_record(c, f); return true;
+    }
+    if (atomic_load_acquire(&c->stop_ns)) { /* nothing comes after it: it is the last */
+        settle(note, RECORD_WANTED);
+        return true;
+    }
+    if (clock_real_ns() - note->time_ns < UNDECIDED_NS)
+        return false;
+    session_problem(
+        ring_slot(&c->ring, f->index)->site, PROBLEM_UNSUPPORTED,
+        "its range stayed open for over a second after the last kernel so far: not captured");
+    drop_slot(c, f->index, DMI_DROP_UNSUPPORTED);
+    f->index++;
+    return true;
+}
+
 /* Return: false where the next slot must wait: it is not published, or the batch is full. */
 static bool take_next(struct context *c, struct filling *f)
 {
     switch (ring_poll(&c->ring, f->index)) {
     case RING_EMPTY:
     case RING_PENDING: return false;
-    case RING_READY: take_record(c, f); break;
+    case RING_READY:
+        if (!take_undecided(c, f))
+            return false;
+        break;
     case RING_VOID: f->index++; break;
     case RING_MISMATCH: drop_slot(c, f->index++, DMI_DROP_MISMATCH); break;
     case RING_NOT_RUN: drop_slot(c, f->index++, DMI_DROP_NOT_RUN); break;

@@ -7,6 +7,7 @@
 #include "preload/context/lifetime.h"
 #include "preload/eager/pieces.h"
 #include "preload/graph/order.h"
+#include "preload/graph/ranged.h"
 #include "preload/graph/tap.h"
 
 #include <string.h>
@@ -30,12 +31,13 @@ static bool takes_layer(const struct eager_launch *l, uint32_t site)
 }
 
 /* 1. Which occurrences of which sites this launch is. */
-static void count_occurrences(const struct eager_launch *l, const struct func *func,
-                              struct eager_job *job, struct eager_ranges *ranges)
+static void count_occurrences(const struct eager_launch *l, struct eager_job *job,
+                              struct eager_ranges *ranges)
 {
+    const struct func *func = job->func;
     struct context *c = job->launch.context;
     pthread_mutex_lock(&c->lock);
-    if (!l->tap)
+    if (!l->tap || func->match.kind >= 0)
         forward_advance(c, func->match.kind);
     for (uint32_t i = 0; i < func->match.n_sites; i++) {
         struct admission *item = &job->items[i];
@@ -45,6 +47,7 @@ static void count_occurrences(const struct eager_launch *l, const struct func *f
         if (l->tap)
             forward_tap(c, func->match.sites[i], l->tap->layer);
         admission_count(c, func->match.sites[i], item);
+        item->range = variants_site(func, func->match.sites[i]);
         if (item->state == ADMISSION_COUNTED)
             ranges->at[i] = *range_of(c, item);
     }
@@ -53,12 +56,25 @@ static void count_occurrences(const struct eager_launch *l, const struct func *f
     ranges->asked = false;
 }
 
+/*
+ * Of a range's last kernel, which this may be, nothing is said before the range has ended. Return: where what is wrong with
+ * it goes, NULL: it is reported at once.
+ */
+static struct session_deferred *deferred(const struct eager_job *job, struct admission *item)
+{
+    struct range_site *last =
+        item->range && item->range->last ? ranges_last(&job->ranges, item->site) : NULL;
+    struct undecided *candidate = last ? ranges_candidate(last) : NULL;
+    item->undecided = candidate;
+    return candidate ? &candidate->problem : NULL;
+}
+
 /* 2. What each wanted one reads, and whether it may. No lock: this calls the driver. */
-static void plan_items(const struct eager_launch *l, const struct func *func, struct eager_job *job,
+static void plan_items(const struct eager_launch *l, struct eager_job *job,
                        struct eager_ranges *ranges)
 {
     struct params params;
-    params_init(&params, functions_layout(func), l->kernel_params, l->extra);
+    params_init(&params, functions_layout(job->func), l->kernel_params, l->extra);
     struct expr_env env = {
         .grid = l->grid,
         .block = l->block,
@@ -72,6 +88,7 @@ static void plan_items(const struct eager_launch *l, const struct func *func, st
         if (!admission_wanted(&job->launch, item))
             continue;
         env.occ = item->occurrence;
+        session_defer(deferred(job, item));
         if (l->tap)
             plan_tap(item->site, l->tap, plan);
         else
@@ -81,6 +98,7 @@ static void plan_items(const struct eager_launch *l, const struct func *func, st
         ranges->asked = ranges->asked || memcmp(&before, &ranges->at[i], sizeof before);
         if (plan_has_records(plan)) /* a launch without rows has nothing to record */
             admission_expect(&job->launch, item, plan, drop);
+        session_defer(NULL);
     }
 }
 
@@ -119,6 +137,41 @@ static void launch_actions(const struct eager_launch *l, struct eager_job *job, 
             pieces_copy(l, &job->launch, &job->items[i]);
 }
 
+/* 4. It may be the last kernel of its range: the one before it was not. */
+static void withdraw_last(const struct eager_job *job)
+{
+    for (uint32_t i = 0; i < job->ranges.n_last; i++) {
+        const struct undecided *before = ranges_before(job->ranges.last[i]);
+        if (before)
+            undecided_withdraw(before);
+    }
+}
+
+static void restore_last(const struct eager_job *job)
+{
+    for (uint32_t i = 0; i < job->ranges.n_last; i++) {
+        const struct undecided *before = ranges_before(job->ranges.last[i]);
+        if (before)
+            undecided_restore(before);
+    }
+}
+
+static void replace_last(const struct eager_job *job)
+{
+    for (uint32_t i = 0; i < job->launch.n; i++) {
+        const struct admission *item = &job->items[i];
+        struct range_site *last = ranges_last(&job->ranges, item->site);
+        struct undecided *candidate = last ? ranges_candidate(last) : NULL;
+        if (!candidate)
+            continue;
+        if (!item->undecided)
+            candidate->problem.any = false; /* nobody wanted it */
+        candidate->item = *item;
+        candidate->item.plan = NULL;
+        ranges_replace_last(last);
+    }
+}
+
 /* Streams of a green context may be used while another one is current: the launch runs, and is counted, in theirs. */
 static struct context *context_of(const struct eager_launch *l)
 {
@@ -131,7 +184,8 @@ void eager_before(const struct eager_launch *l, const struct func *func, struct 
     struct eager_ranges ranges;
     job->launch = (struct admission_launch){ .items = job->items };
     job->captured = stream_is_capturing(l->stream);
-    if (job->captured)
+    job->func = func = ranges_pick(func, job->captured, &job->ranges);
+    if (job->captured || !func_concerns(func))
         return; /* nothing runs now: its copies are added when the graph is instantiated */
     struct context *c = context_of(l);
     if (!c) {
@@ -141,9 +195,10 @@ void eager_before(const struct eager_launch *l, const struct func *func, struct 
     }
     job->launch.context = c;
     atomic_add_relaxed(&session.counters->launches_matched, 1);
-    count_occurrences(l, func, job, &ranges);
+    withdraw_last(job);
+    count_occurrences(l, job, &ranges);
     admission_begin(&job->launch);
-    plan_items(l, func, job, &ranges);
+    plan_items(l, job, &ranges);
     job->in_pieces = pieces_set_aside(&job->launch);
     uint32_t n = admission_reserve(&job->launch);
     if (n)
@@ -155,14 +210,17 @@ void eager_before(const struct eager_launch *l, const struct func *func, struct 
 }
 
 /* A capturing stream made it a node: its place in the order of the graph's sites is now. */
-static void note_captured(const struct eager_launch *l, const struct func *func)
+static void note_captured(const struct eager_launch *l, const struct eager_job *job)
 {
+    const struct func *func = job->func;
     CUgraph graph;
     CUgraphNode node;
+    if (!func_concerns(func))
+        return;
     if (!stream_capture(l->stream, &graph, &node))
         functions_give_up(func, "was captured, and the driver did not say what became of it");
     else if (node)
-        order_note(graph, node, false);
+        ranged_note(graph, node, func, &job->ranges);
 }
 
 /* The same of a tap, which becomes no node. */
@@ -176,18 +234,22 @@ static void note_tapped(const struct eager_launch *l, const struct func *func)
         functions_give_up(func, "was captured, and the driver did not say where");
 }
 
-void eager_after(const struct eager_launch *l, const struct func *func, struct eager_job *job,
-                 CUresult result)
+void eager_after(const struct eager_launch *l, struct eager_job *job, CUresult result)
 {
-    if (job->captured && result == CUDA_SUCCESS && l->tap)
-        note_tapped(l, func);
-    else if (job->captured && result == CUDA_SUCCESS)
-        note_captured(l, func);
+    if (result != CUDA_SUCCESS)
+        ranges_untake(&job->ranges);
+    else if (job->captured && l->tap)
+        note_tapped(l, job->func);
+    else if (job->captured)
+        note_captured(l, job);
     if (!job->launch.context)
         return;
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
         launch_actions(l, job, SPEC_AFTER);
-    else
+        replace_last(job);
+    } else {
         admission_take_back(&job->launch);
+        restore_last(job);
+    }
     admission_end(&job->launch);
 }

@@ -10,9 +10,12 @@
 #include "preload/base/functions.h"
 #include "preload/capture/admission.h"
 #include "preload/eager/kernel.h"
+#include "preload/nvtx/ranges.h"
 
 /* What is to be done or undone once the driver has returned. */
 struct eager_job {
+    const struct func *func; /* with what the ranges add that it is launched in */
+    struct ranges_pick ranges;
     bool captured;                  /* the launch becomes a node of a graph */
     bool in_pieces;                 /* some of its items are copied in pieces */
     struct admission_launch launch; /* launch.context NULL: nothing was counted */
@@ -20,10 +23,9 @@ struct eager_job {
     struct site_plan plans[SPEC_MAX_MATCHES];
 };
 
-/* @func: what the spec says of the kernel, or of the tap, which is an action's launch alone; not func_unmatched. */
+/* @func: what the spec says of the kernel, in whatever range, or of the tap, which is an action's launch alone; not func_unmatched. */
 void eager_before(const struct eager_launch *launch, const struct func *func,
                   struct eager_job *job);
-void eager_after(const struct eager_launch *launch, const struct func *func, struct eager_job *job,
-                 CUresult result);
+void eager_after(const struct eager_launch *launch, struct eager_job *job, CUresult result);
 
 #endif

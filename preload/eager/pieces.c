@@ -10,7 +10,7 @@
 /* A row is the least that is copied at once. */
 static bool is_divisible(const struct context *c, const struct admission *item)
 {
-    return item->state == ADMISSION_EXPECTED && item->has_record &&
+    return item->state == ADMISSION_EXPECTED && item->has_record && !item->undecided &&
            item->plan->gather.row_bytes <= c->ring.n_bytes &&
            !item->plan->gather.gather.rows_inner; /* a piece begins at a row by its stride alone */
 }

@@ -96,6 +96,6 @@ int tap_here(const struct dmi_tap *given)
     struct eager_launch launch = { .stream = { .handle = tap.stream }, .tap = &tap };
     struct eager_job job;
     eager_before(&launch, func, &job);
-    eager_after(&launch, func, &job, CUDA_SUCCESS);
+    eager_after(&launch, &job, CUDA_SUCCESS);
     return DMI_OK;
 }

@@ -116,8 +116,9 @@ static bool has_context(struct exec *x)
 
 void exec_kernel_changed(struct exec *x, CUgraphNode app, const CUDA_KERNEL_NODE_PARAMS_v2 *k)
 {
-    const struct func *func = graph_plan_func(k);
-    if (!func && !(x && kernel_of(x, app)))
+    const struct graph_kernel *before = x ? kernel_of(x, app) : NULL;
+    const struct func *func = graph_plan_func_as(k, before ? before->func : NULL);
+    if (!func && !before)
         return;
     if (!x || !has_context(x)) {
         functions_give_up(func, "came into a graph exec that cannot be followed");

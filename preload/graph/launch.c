@@ -5,6 +5,7 @@
 #include "preload/capture/forward.h"
 #include "preload/graph/strip.h"
 #include "preload/graph/ticket.h"
+#include "preload/nvtx/ranges.h"
 
 /* ------------------------------------------------------------------------- nodes on and off */
 
@@ -46,12 +47,25 @@ static void switch_on(struct exec *x)
 
 /* ------------------------------------------------------------------------- a launch */
 
+/*
+ * The forward that the kernel begins, -1: none. One that a range of the launching thread has begun, *@begun, does not begin
+ * again where the same range was open when the graph was captured.
+ */
+static int kind_of(const struct func *func, int *begun)
+{
+    bool again = *begun >= 0 && variants_kind(func) == *begun;
+    if (again)
+        *begun = -1;
+    return again ? -1 : func->match.kind;
+}
+
 /* The next occurrences of the kernel's sites, if it has a context. Under the lock of that. */
-static void count_kernel(struct exec *x, const struct graph_kernel *kernel)
+static void count_kernel(struct exec *x, const struct graph_kernel *kernel, int *begun)
 {
     bool counts = kernel->enabled && kernel->context;
-    if (counts && kernel->func != &func_unmatched && !kernel->is_tap)
-        forward_advance(kernel->context, kernel->func->match.kind);
+    if (counts && kernel->func != &func_unmatched &&
+        (!kernel->is_tap || kernel->func->match.kind >= 0))
+        forward_advance(kernel->context, kind_of(kernel->func, begun));
     for (EACH_COPY(&x->plan, kernel, k)) {
         struct admission *item = &x->scratch.items[k];
         if (counts && kernel->is_tap && !x->plan.copies[k].dead)
@@ -60,6 +74,7 @@ static void count_kernel(struct exec *x, const struct graph_kernel *kernel)
             admission_count(kernel->context, x->plan.copies[k].site, item);
         else
             item->state = ADMISSION_NONE;
+        item->range = variants_site(kernel->func, x->plan.copies[k].site);
     }
 }
 
@@ -68,11 +83,14 @@ static void count_occurrences(struct exec *x)
 {
     struct context *c = x->plan.context;
     bool others = false;
+    int begun = ranges_take_kind();
     pthread_mutex_lock(&c->lock);
+    if (begun >= 0)
+        forward_advance(c, begun);
     for (uint32_t i = 0; i < x->plan.n_kernels; i++) {
         const struct graph_kernel *kernel = &x->plan.kernels[i];
         if (kernel->context == c || !kernel->context)
-            count_kernel(x, kernel);
+            count_kernel(x, kernel, &begun);
         else
             others = true;
     }
@@ -82,7 +100,7 @@ static void count_occurrences(struct exec *x)
         if (kernel->context == c || !kernel->context)
             continue;
         pthread_mutex_lock(&kernel->context->lock);
-        count_kernel(x, kernel);
+        count_kernel(x, kernel, &begun);
         pthread_mutex_unlock(&kernel->context->lock);
     }
 }

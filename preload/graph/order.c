@@ -6,7 +6,7 @@
 #include "core/grow.h"
 #include "preload/base/handles.h"
 #include "preload/base/driver.h"
-#include "preload/base/functions.h"
+#include "preload/base/variants.h"
 #include "preload/graph/tap.h"
 
 #include <pthread.h>
@@ -82,6 +82,37 @@ void order_note(CUgraph graph, CUgraphNode node, bool is_child)
     struct order_item item = { .node = node, .is_child = is_child };
     driver_table.cuCtxGetCurrent(&item.context); /* NULL without one: such a node is not captured */
     add(graph, item);
+}
+
+void order_note_kernel(CUgraph graph, CUgraphNode node, const struct func *func)
+{
+    struct order_item item = { .node = node, .func = func };
+    driver_table.cuCtxGetCurrent(&item.context); /* as above */
+    add(graph, item);
+}
+
+/* Under the lock. */
+static void lose_site(struct note *note, CUgraphNode node, uint32_t site)
+{
+    size_t i = 0;
+    while (i < note->n && note->items[i].node != node)
+        i++;
+    if (i == note->n || !note->items[i].func)
+        return;
+    note->items[i].func = variants_without(note->items[i].func, site);
+    if (func_concerns(note->items[i].func))
+        return;
+    note->n--;
+    memmove(&note->items[i], &note->items[i + 1], (note->n - i) * sizeof note->items[0]);
+}
+
+void order_lose_site(CUgraph graph, CUgraphNode node, uint32_t site)
+{
+    pthread_mutex_lock(&lock);
+    struct note *note = handles_find(&notes, graph);
+    if (note)
+        lose_site(note, node, site);
+    pthread_mutex_unlock(&lock);
 }
 
 void order_note_body(CUgraph graph, CUgraphNode node, CUgraph body)

@@ -12,6 +12,9 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+
+struct func;
 
 struct graph_tap;
 
@@ -21,10 +24,18 @@ struct order_item {
     CUgraph body;          /* of a conditional node; NULL: it is none */
     struct graph_tap *tap; /* NULL: it is none. Borrowed while its graph lives */
     CUcontext context;     /* current when it was noted */
+    const struct func
+        *func; /* of a kernel, with what ranges said of the node; NULL: nothing was said */
 };
 
 /* A kernel of the spec became a node of @graph. Once per node. */
 void order_note(CUgraph graph, CUgraphNode node, bool is_child);
+
+/* The same of a kernel, with what ranges say of it: a variant of its function, or that itself. */
+void order_note_kernel(CUgraph graph, CUgraphNode node, const struct func *func);
+
+/* @node is none of the ranged @site any more; it is forgotten where nothing else was noted of it. */
+void order_lose_site(CUgraph graph, CUgraphNode node, uint32_t site);
 
 /* @body is a graph that the conditional node @node runs, or does not run, as often as kernels say. */
 void order_note_body(CUgraph graph, CUgraphNode node, CUgraph body);

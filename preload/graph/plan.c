@@ -5,6 +5,7 @@
 #include "core/cleanup.h"
 #include "preload/base/driver.h"
 #include "preload/base/kernel_node.h"
+#include "preload/base/variants.h"
 #include "preload/capture/params.h"
 #include "preload/context/lifetime.h"
 #include "preload/graph/order.h"
@@ -18,7 +19,15 @@ const struct func *graph_plan_func(const CUDA_KERNEL_NODE_PARAMS_v2 *k)
 {
     const struct func *func =
         k->func ? functions_lookup(k->func, FUNC_FUNCTION) : functions_lookup(k->kern, FUNC_KERNEL);
-    return func == &func_unmatched ? NULL : func;
+    return func_concerns(func) ? func : NULL;
+}
+
+const struct func *graph_plan_func_as(const CUDA_KERNEL_NODE_PARAMS_v2 *k, const struct func *was)
+{
+    const struct func *func = variants_like(k->func ? functions_lookup(k->func, FUNC_FUNCTION)
+                                                    : functions_lookup(k->kern, FUNC_KERNEL),
+                                            was ? was : &func_unmatched);
+    return func_concerns(func) ? func : NULL;
 }
 
 const struct func *graph_plan_func_of(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v2 *k)
@@ -219,15 +228,15 @@ static struct context *context_counting(const struct graph_plan *plan, CUcontext
     return plan->context;
 }
 
-/* The kernel of @pair, if it is one of the spec. @number: its copies are to have nodes. */
+/* The kernel of @pair, if it is one of the spec. @noted: with the node; @number: its copies are to have nodes. */
 static int add_node(struct err *err, struct graph_plan *plan, const struct node_pair *pair,
-                    CUcontext handle, bool ordered, bool number)
+                    CUcontext handle, const struct func *noted, bool ordered, bool number)
 {
     CUDA_KERNEL_NODE_PARAMS_v2 k;
     CUresult r = kernel_node_get(pair->app, &k);
     if (r != CUDA_SUCCESS)
         return err_set(err, -EIO, "the parameters of a kernel cannot be read (error %d)", (int)r);
-    const struct func *func = graph_plan_func(&k);
+    const struct func *func = graph_plan_func_as(&k, noted);
     if (!func)
         return 0;
     if (plan->refused != DROP_NONE && node_is_updatable(pair->app))
@@ -333,8 +342,8 @@ static void give_up_body(CUgraph body)
             inner = NULL;
         else if (items[i].is_child)
             driver_table.cuGraphChildGraphNodeGetGraph(items[i].node, &inner);
-        else if (!inner)
-            func = graph_plan_func_of(items[i].node, &k);
+        else if (!inner && kernel_node_get(items[i].node, &k) == CUDA_SUCCESS)
+            func = graph_plan_func_as(&k, items[i].func);
         if (inner)
             give_up_body(inner);
         else if (func)
@@ -362,8 +371,9 @@ static int add_noted(struct err *err, struct graph_plan *plan, CUgraph graph,
         if (items[i].body)
             give_up_body(items[i].body);
         else
-            r = items[i].is_child ? add_child(err, plan, pair, number)
-                                  : add_node(err, plan, pair, items[i].context, true, number);
+            r = items[i].is_child
+                    ? add_child(err, plan, pair, number)
+                    : add_node(err, plan, pair, items[i].context, items[i].func, true, number);
     }
     return r;
 }
@@ -388,7 +398,7 @@ static int add_unseen(struct err *err, struct graph_plan *plan)
                             "kernel %s came into its graph unseen (created before the library "
                             "looked, or by new parameters): not captured",
                             func->name);
-        r = add_node(err, plan, pair, k.ctx, false, false);
+        r = add_node(err, plan, pair, k.ctx, NULL, false, false);
     }
     return r;
 }

@@ -6,6 +6,7 @@
 #include "preload/base/functions.h"
 #include "preload/graph/exec.h"
 #include "preload/graph/order.h"
+#include "preload/graph/ranged.h"
 #include "preload/hook/wrapper.h"
 
 #include <stdlib.h>
@@ -17,8 +18,12 @@ static void note_kernel(CUgraph graph, CUgraphNode node, CUfunction function, CU
     const struct func *func = function ? functions_lookup(function, FUNC_UNKNOWN)
                               : kernel ? functions_lookup(kernel, FUNC_KERNEL)
                                        : &func_unmatched;
-    if (func != &func_unmatched)
-        order_note(graph, node, false);
+    struct ranges_pick pick;
+    if (func == &func_unmatched)
+        return;
+    func = ranges_pick(func, true, &pick);
+    if (func_concerns(func))
+        ranged_note(graph, node, func, &pick);
 }
 
 /* @child: the graph that the application named; the driver puts the node's own in its place. */

@@ -60,6 +60,18 @@ static const struct hook *hook_named(const char *name)
     return NULL;
 }
 
+__thread __attribute__((tls_model("initial-exec"))) nvtx_initialize *hook_nvtx_tool;
+bool hook_wants_nvtx;
+
+/* NVTX has opened the library that the environment names, and calls at once what we answer. */
+static bool nvtx_route(void *handle, const char *name, void **answer)
+{
+    void *found = driver_real_dlsym(handle, name);
+    *answer = (void *)InitializeInjectionNvtx2;
+    hook_nvtx_tool = found == *answer ? NULL : (nvtx_initialize *)found;
+    return found;
+}
+
 /* Is there a driver, and does it have what @hook is in front of? */
 static bool driver_has(const struct hook *hook)
 {
@@ -79,7 +91,8 @@ bool dlsym_route(void *handle, const char *name, void **answer)
     driver_real_dlsym(NULL, NULL); /* fills the pointer that dlsym.S jumps through */
     const struct hook *hook = name ? hook_named(name) : NULL;
     if (!hook)
-        return false;
+        return hook_wants_nvtx && name && handle != RTLD_DEFAULT && handle != RTLD_NEXT &&
+               !strcmp(name, "InitializeInjectionNvtx2") && nvtx_route(handle, name, answer);
     if (handle == RTLD_DEFAULT || handle == RTLD_NEXT) {
         /*
          * The global scope begins with us, so these would find our wrapper where there is no driver, or an old one

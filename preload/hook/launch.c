@@ -2,6 +2,7 @@
 /* Wrappers: launches of kernels. One that no pattern of the spec names goes straight to the driver. */
 #include "preload/eager/launch.h"
 #include "preload/hook/wrapper.h"
+#include "preload/nvtx/ranges.h"
 
 #include <stddef.h>
 
@@ -23,7 +24,7 @@ static inline const struct func *matched(CUfunction f)
     const struct func *func = functions_find(f);
     if (__builtin_expect(!func, 0))
         func = look_up(f);
-    return func == &func_unmatched ? NULL : func;
+    return func == &func_unmatched || (!func_concerns(func) && !ranges_any()) ? NULL : func;
 }
 
 /* The driver's call @real with our work around it; gives its result. */
@@ -38,7 +39,7 @@ static inline const struct func *matched(CUfunction f)
         CUresult _r = (real);                                                                      \
         session_resume(&_call);                                                                    \
         if (_armed)                                                                                \
-            eager_after(&(launch), func, &_job, _r);                                               \
+            eager_after(&(launch), &_job, _r);                                                     \
         session_leave(&_call);                                                                     \
         _r;                                                                                        \
     })

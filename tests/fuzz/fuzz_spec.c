@@ -42,7 +42,13 @@ static void use_expr(const struct expr *e, int64_t min)
 static void use_site(const struct spec *spec, const struct spec_site *site)
 {
     unsigned n_rows = 0;
-    require(site->about.name && *site->about.name && site->about.kernel && site->about.dtype);
+    require(site->about.name && *site->about.name && site->n_row_dims >= 1);
+    if (site->about.tap) {
+        require(!site->about.kernel && !site->nvtx.pattern && !site->n_dims);
+        return;
+    }
+    require(site->about.dtype && (site->about.kernel || site->nvtx.pattern));
+    require(site->nvtx.pattern || (site->nvtx.which == SPEC_RANGE_ALL && !site->nvtx.layer));
     require(site->kind < (int)spec->n_kinds && site->first_occurrence <= site->last_occurrence);
     require(site->n_dims >= 1 && site->n_dims <= SPEC_MAX_DIMS && site->dims[0].is_row);
     require(site->pointer.arg <= (int)EXPR_MAX_ARG && site->pointer.offset <= EXPR_MAX_OFFSET);
@@ -53,7 +59,7 @@ static void use_site(const struct spec *spec, const struct spec_site *site)
         use_expr(site->dims[d].stride, 0);
         n_rows += site->dims[d].is_row;
     }
-    require(n_rows == 1);
+    require(n_rows == site->n_row_dims);
     use_expr(site->offset, INT64_MIN);
     use_expr(site->layer, 0);
 }
@@ -62,7 +68,9 @@ static void use_spec(const struct spec *spec)
 {
     static const char *const kernels[] = { "k", "r_9_2_32_16_18_2",
                                            "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab", "" };
+    static const char *const ranges[] = { "model.layers.3.mlp", "layer_7", "", "\xff" };
     struct spec_match match;
+    struct spec_range_match range;
     require(spec->name && spec->n_sites >= 1 && spec->n_sites <= SPEC_MAX_SITES);
     for (uint32_t i = 0; i < spec->n_sites; i++) {
         require(spec->sites[i].about.id == i);
@@ -74,7 +82,12 @@ static void use_spec(const struct spec *spec)
         require(spec->absent[i].name && spec->absent[i].why);
     for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {
         spec_match_kernel(spec, kernels[i], "void k<float>(float*)", &match);
-        require(match.n_sites <= SPEC_MAX_MATCHES && match.kind < (int)spec->n_kinds);
+        require(match.n_sites <= SPEC_MAX_MATCHES && match.n_ranged <= SPEC_MAX_RANGED);
+        require(match.kind < (int)spec->n_kinds);
+    }
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
+        require(spec_match_range(spec, ranges[i], &range) == (range.kind >= 0 || range.n_sites));
+        require(range.n_sites <= spec->n_sites && range.kind < (int)spec->n_kinds);
     }
 }
 

@@ -193,6 +193,70 @@ START_TEST(a_record_as_large_as_the_ring_is_captured)
 }
 END_TEST
 
+/* As capture/undecided.c does. */
+static void decide(struct context *a, uint64_t index, enum record_fate fate)
+{
+    uint32_t undecided = RECORD_UNDECIDED;
+    struct record_note *note = ring_user(&a->ring, index);
+    pthread_mutex_lock(&a->lock);
+    ck_assert(index >= atomic_load_acquire(&a->ring.tail_slot));
+    ck_assert(atomic_cas_acq_rel(&note->fate, &undecided, (uint32_t)fate));
+    pthread_mutex_unlock(&a->lock);
+}
+
+/* A published record, of which nobody knows yet whether it is wanted. */
+static uint64_t publish_undecided(struct context *a, uint64_t seq)
+{
+    struct dmi_desc record;
+    uint64_t index;
+    while (reserve(a, seq, 100, &record, &index) == RING_E_FULL)
+        kit_wait();
+    struct record_note *note = ring_user(&a->ring, index);
+    note->fate = RECORD_UNDECIDED;
+    note->time_ns = clock_real_ns();
+    copy_and_publish(a, &record, index);
+    return index;
+}
+
+/* Those after it wait, too. */
+START_TEST(what_is_undecided_waits_for_its_decision)
+{
+    struct context *a = set_up(16, 64 << 10);
+    ck_assert_int_eq(drain_start(a), 0);
+    uint64_t seed = 7, index = 0, n_wanted = 0;
+    for (uint64_t seq = DMI_SEQ_FIRST; seq < 500; seq++) {
+        struct dmi_desc record;
+        bool wanted = kit_next(&seed) % 3;
+        index = publish_undecided(a, seq);
+        kit_nap(&seed);
+        while (reserve(a, ++seq, 50, &record, &index) == RING_E_FULL)
+            kit_wait();
+        copy_and_publish(a, &record, index);
+        ck_assert_uint_eq(kit_captured() <= n_wanted, 1);
+        decide(a, index - 1, wanted ? RECORD_WANTED : RECORD_DISCARDED);
+        n_wanted += wanted + 1u;
+    }
+    ck_assert(drain_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
+    ck_assert_uint_eq(kit_captured(), n_wanted);
+    ck_assert_uint_eq(world.n_wrong, 0);
+    tear_down(a);
+}
+END_TEST
+
+START_TEST(what_is_undecided_at_the_end_is_taken)
+{
+    struct context *a = set_up(8, 64 << 10);
+    ck_assert_int_eq(drain_start(a), 0);
+    uint64_t first = publish_undecided(a, DMI_SEQ_FIRST);
+    publish_undecided(a, DMI_SEQ_FIRST + 1);
+    decide(a, first, RECORD_DISCARDED);
+    ck_assert(drain_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
+    ck_assert_uint_eq(kit_captured(), 1);
+    ck_assert_uint_eq(world.n_wrong, 0);
+    tear_down(a);
+}
+END_TEST
+
 START_TEST(what_is_never_published_is_counted_when_the_time_is_over)
 {
     struct context *a = set_up(8, 4096);
@@ -397,6 +461,8 @@ int main(void)
     TCase *plain = tcase_create("one device");
     tcase_add_test(plain, what_is_published_is_captured_in_order_with_its_own_bytes);
     tcase_add_test(plain, a_record_as_large_as_the_ring_is_captured);
+    tcase_add_test(plain, what_is_undecided_waits_for_its_decision);
+    tcase_add_test(plain, what_is_undecided_at_the_end_is_taken);
     tcase_add_test(plain, what_is_never_published_is_counted_when_the_time_is_over);
     tcase_add_test(plain, a_descriptor_that_lies_is_counted_and_the_next_ones_are_captured);
     tcase_add_test(plain, a_full_disk_drops_its_chunk_and_no_other);

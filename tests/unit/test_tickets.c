@@ -433,7 +433,7 @@ static void launch_kernel(struct host *h)
     if (!refuse)
         device_launch_kernel(&k, stream);
     session_resume(&call);
-    eager_after(&l, func, &job, refuse ? CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES : CUDA_SUCCESS);
+    eager_after(&l, &job, refuse ? CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES : CUDA_SUCCESS);
     session_leave(&call);
     uint32_t n_wanted = want(h, kernel, n, !refuse);
     if (refuse)

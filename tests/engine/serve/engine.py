@@ -15,6 +15,7 @@ from .gguf import Gguf, packaged_model
 from .model import Shape, Weights, shape_of_part
 from .program import SITES
 from .ranks import join
+from .ranges import Ranges
 from .runner import Model, Runner
 from .schedule import FixedSchedule, RandomSchedule, Schedule
 from .scheduler import Request, Scheduler
@@ -91,7 +92,7 @@ class Engine:
         """Of a model of @shape with these weights; its kernels have run once."""
         model = Model(self.device, self.weights, shape, self.part, self.dtype, self.layout, n_slots=(self.opt.blocks + 1) * BLOCK,
                       block_size=BLOCK, n_positions=POSITIONS, **more)
-        runner = Runner(model, self.opt.mode, self.ranks)
+        runner = Runner(model, self.opt.mode, self.ranks, ranges=Ranges(self.opt.nvtx) if self.opt.nvtx else None)
         runner.warm_up()
         return runner
 

@@ -35,6 +35,7 @@ class Step:
     make: object
     views: list = field(default_factory=list)
     before: bool = False  # the views are there before the launch
+    module: str = ""      # whose launch it is, by the names of Hugging Face
     launches: dict = field(default_factory=dict)
 
     def launch(self, n):
@@ -57,8 +58,13 @@ class Builder:
     def __init__(self, model, n_rows, memory=None):
         self.m, self.n_rows, self.temporaries = model, n_rows, Temporaries(memory)
         self.pieces = []
+        self.module = ""
 
     # ---- small parts
+
+    def within(self, module):
+        """What is added from here on belongs to @module of the model."""
+        self.module = f"{'Draft' if self.m.prefix else ''}LlamaForCausalLM.{module}"
 
     def piece(self, kind, places=()):
         self.pieces.append(Piece(kind, places=list(places)))
@@ -72,7 +78,7 @@ class Builder:
 
         def make(n):
             return Launch(function, (*grid(n), 1, 1)[:3], (block, 1, 1), args(n), shared)
-        self.pieces[-1].steps.append(Step(make, list(views), before))
+        self.pieces[-1].steps.append(Step(make, list(views), before, self.module))
 
     def mark(self, site, layer, lo, hi, rows="marks"):
         """The mark of a launch: of rows' owners if this is the site to be marked."""
@@ -92,7 +98,7 @@ class Builder:
             block = 32
             grid = (-(-n_out // (4 * block)), -(-n // tile), 1)
             return Launch(function, grid, (block, 1, 1), (out, x, weight, n, n_in, *(widths or (n_out,)), mark))
-        self.pieces[-1].steps.append(Step(make, list(views)))
+        self.pieces[-1].steps.append(Step(make, list(views), module=self.module))
 
     def norm(self, place, out, resid, x, weight, resid_site, norm_site, layer):
         width, eps = self.m.shape.width, self.m.shape.eps
@@ -126,6 +132,7 @@ class Builder:
 
     def embed(self, resid):
         m, width = self.m, self.m.shape.width
+        self.within("model.embed_tokens")
         mark = self.first(self.mark("embed", None, 0, width), self.mark("resid_pre", 0, 0, width))
         ids = View("token_ids", None, m.input("ids"), 1, kind="id")
         self.add("embed", lambda n: (n,), LANES, lambda n: (resid, m.weights.embedding, m.input("ids"), n, width, mark),
@@ -135,6 +142,8 @@ class Builder:
         """Returns the buffer of mlp_out."""
         s, memory = self.m.shape, self.temporaries
         ln = self.buffer(s.width)
+        module = f"model.layers.{layer}"
+        self.within(f"{module}.input_layernorm")
         if mlp_out is None:
             self.norm("first", ln, resid, None, weights["ln1"], None, "ln1", layer)
         else:
@@ -142,21 +151,26 @@ class Builder:
             memory.free(mlp_out)
         z = self.attention(layer, i, weights, ln)
         attn_out = self.buffer(s.width)
+        self.within(f"{module}.self_attn.o_proj")
         self.gemm("o", attn_out, z, weights["o"], s.q_width, s.width, self.first(self.mark("attn_out", layer, 0, s.width)),
                   View("attn_out", layer, attn_out, s.width))
         memory.free(z)
         self.reduce(attn_out)
         ln = self.buffer(s.width)
+        self.within(f"{module}.post_attention_layernorm")
         self.norm("attn", ln, resid, attn_out, weights["ln2"], "resid_mid", "ln2", layer)
         memory.free(attn_out)
         gate_up = self.buffer(2 * s.mlp)
+        self.within(f"{module}.mlp.gate_up_proj")
         self.gemm("gate_up", gate_up, ln, weights["gate_up"], s.width, 2 * s.mlp, NO_MARK)
         memory.free(ln)
         post = self.buffer(s.mlp)
         mark = self.first(self.mark("mlp_post", layer, 0, s.mlp))
+        self.within(f"{module}.mlp.act_fn")
         self.add("silu_mul", lambda n: (n,), LANES, lambda n: (post, gate_up, n, s.mlp, mark), View("mlp_post", layer, post, s.mlp))
         memory.free(gate_up)
         mlp_out = self.buffer(s.width)
+        self.within(f"{module}.mlp.down_proj")
         self.gemm("down", mlp_out, post, weights["down"], s.mlp, s.width, self.first(self.mark("mlp_out", layer, 0, s.width)),
                   View("mlp_out", layer, mlp_out, s.width))
         memory.free(post)
@@ -169,16 +183,19 @@ class Builder:
         merged = q + 2 * kv
         qkv = self.buffer(merged)
         mark = self.first(self.mark("q", layer, 0, q), self.mark("k", layer, q, q + kv), self.mark("v", layer, q + kv, merged))
+        self.within(f"model.layers.{layer}.self_attn.qkv_proj")
         self.gemm("qkv", qkv, ln, weights["qkv"], s.width, merged, mark, View("q", layer, qkv, q, merged * size),
                   View("k", layer, qkv, kv, merged * size, q * size), View("v", layer, qkv, kv, merged * size, (q + kv) * size),
                   widths=(q, kv))
         memory.free(ln)
         q_rot, k_rot = self.buffer(q), self.buffer(kv)
         mark = self.first(self.mark("q_rot", layer, 0, 1), self.mark("k_rot", layer, 1, 2))
+        self.within(f"model.layers.{layer}.self_attn.rotary_emb")
         self.add("rope", lambda n: (n, s.heads + s.kv_heads), s.head // 2,
                  lambda n: (q_rot, k_rot, qkv, m.input("positions"), m.weights.turns, n, q, kv, mark),
                  View("q_rot", layer, q_rot, q), View("k_rot", layer, k_rot, kv))
         self.piece("attention")
+        self.within(f"model.layers.{layer}.self_attn.attn")
         k_cache, v_cache = m.caches[i]
         self.add("kv_write", lambda n: (n,), LANES, lambda n: (k_cache, v_cache, k_rot, qkv, m.input("slots"), n, q, kv))
         z = self.buffer(q)
@@ -199,14 +216,18 @@ class Builder:
     def head(self, resid, mlp_out):
         m, s, memory = self.m, self.m.shape, self.temporaries
         ln = self.buffer(s.width)
+        self.within("model.norm")
         self.norm("final", ln, resid, mlp_out, m.weights.final_norm, "resid_final", "final_ln", None)
         memory.free(mlp_out)
         self.piece("logits")
         last = self.buffer(s.width)
+        self.within("logits_processor")
         self.add("gather_last", lambda n: (n,), LANES, lambda n: (last, ln, m.input("last"), n, s.width))
         logits = self.buffer(s.vocabulary)
         mark = self.first(self.mark("final_logits", None, 0, s.vocabulary, "last_marks"))
+        self.within("lm_head")
         self.gemm("logits", logits, last, m.weights.head, s.width, s.vocabulary, mark,
                   View("final_logits", None, logits, s.vocabulary, per_request=True))
+        self.within("sampler")
         self.add("argmax", lambda n: (n,), LANES, lambda n: (m.best, logits, n, s.vocabulary))
         memory.free(ln, last, logits)

@@ -4,6 +4,7 @@ import numpy as np
 
 from .batch import BEST, Rows
 from .program import Builder
+from .ranges import NoRanges
 
 GRAPH_BUCKETS = (1, 2, 4, 8, 16)
 TOKEN_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -47,11 +48,11 @@ class Model:
 
 
 class Runner:
-    def __init__(self, model, mode, ranks=None, tap=None):
+    def __init__(self, model, mode, ranks=None, tap=None, ranges=None):
         """@mode: eager, graph or piecewise; @ranks: where sums and hand-overs go through, None: there are none; @tap: called with
-        each launch and its rows, right after it."""
+        each launch and its rows, right after it; @ranges: of modules."""
         self.model, self.mode, self.ranks, self.device = model, mode, ranks, model.device
-        self.tap = tap
+        self.tap, self.ranges = tap, ranges or NoRanges()
         self.graphs = {}
 
     # ---- how a step is padded
@@ -92,9 +93,11 @@ class Runner:
 
     def launch(self, counted):
         for step, n in counted:
+            self.ranges.enter(step.module, n)
             step.launch(n)(self.device.stream)
             if self.tap:
                 self.tap(step, n)
+        self.ranges.close()
 
     def is_graph(self, kind):
         return self.mode == "graph" or kind == "compute"
@@ -122,6 +125,8 @@ class Runner:
 
     def replay(self, key, counted):
         if key not in self.graphs:
+            for step, n in counted:
+                step.launch(n)  # what it needs is there before the capture
             self.graphs[key] = self.device.capture(lambda: self.launch(counted))
         self.device.replay(self.graphs[key])
 

@@ -1,0 +1,455 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "preload/nvtx/ranges.h"
+
+#include "preload/base/session.h"
+#include "preload/nvtx/names.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One that concerns the spec. */
+struct open_range {
+    const struct nvtx_name *name;
+    const void *domain;
+    uint64_t at; /* pushed: its depth in the domain; started: its id */
+    struct range_site *sites;
+    uint32_t n_room; /* of @sites; they stay for the next range in this place */
+};
+
+/* How many ranges a thread has open in a domain, whatever they are. */
+struct depth {
+    const void *domain;
+    uint64_t n;
+};
+
+struct ranges_own {
+    struct open_range open[RANGES_OPEN];
+    struct depth depths[RANGES_DOMAINS];
+    uint32_t n_depths;
+};
+
+__thread __attribute__((tls_model("initial-exec"))) struct ranges_thread ranges_thread;
+uint32_t ranges_n_started;
+
+static pthread_key_t key; /* its destructor ends what a thread leaves open */
+static bool has_key;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static struct open_range started[RANGES_STARTED]; /* the first n_started; under the lock */
+static uint32_t n_started;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* never held across a driver call */
+
+/* ------------------------------------------------------------------------- one range */
+
+/* Counts from nothing. Return: false without memory. */
+static bool open_sites(struct open_range *r, const struct nvtx_name *name)
+{
+    if (name->n_sites > r->n_room) {
+        struct range_site *sites = realloc(r->sites, name->n_sites * sizeof *sites);
+        if (!sites)
+            return false;
+        memset(&sites[r->n_room], 0, (name->n_sites - r->n_room) * sizeof *sites);
+        r->sites = sites;
+        r->n_room = name->n_sites;
+    }
+    for (uint32_t i = 0; i < name->n_sites; i++) {
+        struct undecided *last = r->sites[i].last;
+        r->sites[i] = (struct range_site){ .site = name->sites[i], .last = last };
+    }
+    r->name = name;
+    return true;
+}
+
+struct undecided *ranges_before(const struct range_site *s)
+{
+    struct undecided *last = s->last ? &s->last[s->last_at] : NULL;
+    return last && last->item.state != ADMISSION_NONE ? last : NULL;
+}
+
+/* What was last launched in it stays the last. */
+static void decide(struct open_range *r)
+{
+    struct session_call call;
+    bool any = false;
+    for (uint32_t i = 0; i < r->name->n_sites && !any; i++)
+        any = ranges_before(&r->sites[i]);
+    if (!any)
+        return;
+    bool armed = session_enter(&call);
+    for (uint32_t i = 0; i < r->name->n_sites && armed; i++) {
+        struct undecided *last = ranges_before(&r->sites[i]);
+        if (last)
+            undecided_keep(last);
+    }
+    session_leave(&call);
+}
+
+static void free_sites(struct open_range *r)
+{
+    for (uint32_t i = 0; i < r->n_room; i++)
+        free(r->sites[i].last);
+    free(r->sites);
+    r->sites = NULL;
+    r->n_room = 0;
+}
+
+static void report(const struct nvtx_name *name, const char *why)
+{
+    struct session_call call;
+    if (session_enter(&call))
+        for (uint32_t i = 0; i < name->n_sites; i++)
+            session_problem(name->sites[i], PROBLEM_UNSUPPORTED, "range %.64s: %s: not captured",
+                            name->text, why);
+    session_leave(&call);
+}
+
+/* What is launched in it would be taken for that of a range around it. */
+static void give_up(const struct nvtx_name *name)
+{
+    struct session_call call;
+    if (session_enter(&call))
+        for (uint32_t i = 0; i < name->n_sites; i++)
+            session_give_up(name->sites[i], "no memory for the range %.64s: switched off",
+                            name->text);
+    session_leave(&call);
+}
+
+/* ------------------------------------------------------------------------- threads */
+
+static void end_thread(void *arg)
+{
+    struct ranges_own *own = arg;
+    for (uint32_t i = 0; i < ranges_thread.n_open; i++)
+        decide(&own->open[i]);
+    for (uint32_t i = 0; i < RANGES_OPEN; i++)
+        free_sites(&own->open[i]);
+    free(own);
+    ranges_thread = (struct ranges_thread){ 0 };
+}
+
+static void create_key(void)
+{
+    has_key = !pthread_key_create(&key, end_thread);
+}
+
+/* NULL without memory: its ranges are not seen. */
+static struct ranges_own *own_ranges(void)
+{
+    if (ranges_thread.own)
+        return ranges_thread.own;
+    pthread_once(&once, create_key);
+    struct ranges_own *own = has_key ? calloc(1, sizeof *own) : NULL;
+    if (own && pthread_setspecific(key, own)) {
+        free(own);
+        own = NULL;
+    }
+    ranges_thread.own = own;
+    return own;
+}
+
+/* NULL: ranges of too many domains. */
+static struct depth *depth_in(struct ranges_own *own, const void *domain)
+{
+    for (uint32_t i = 0; i < own->n_depths; i++)
+        if (own->depths[i].domain == domain)
+            return &own->depths[i];
+    if (own->n_depths == RANGES_DOMAINS)
+        return NULL;
+    own->depths[own->n_depths].domain = domain;
+    return &own->depths[own->n_depths++];
+}
+
+/* ------------------------------------------------------------------------- push and pop */
+
+static void push(struct ranges_own *own, const struct nvtx_name *name, const void *domain,
+                 uint64_t depth)
+{
+    struct open_range *r = &own->open[ranges_thread.n_open];
+    if (ranges_thread.n_open == RANGES_OPEN) {
+        report(name, "more than 64 ranges that the spec names lie in one another");
+    } else if (!open_sites(r, name)) {
+        give_up(name);
+    } else {
+        r->domain = domain;
+        r->at = depth;
+        ranges_thread.n_open++;
+        if (name->kind >= 0)
+            ranges_thread.kind = name->kind + 1;
+    }
+}
+
+void ranges_push(const void *domain, const char *text, size_t n)
+{
+    struct ranges_own *own = own_ranges();
+    const struct nvtx_name *name = nvtx_name_of(text, n);
+    struct depth *depth = own ? depth_in(own, domain) : NULL;
+    if (!depth) {
+        report(name, own ? "pushed in more than 16 domains" : "no memory for it");
+        return;
+    }
+    if (nvtx_name_concerns(name))
+        push(own, name, domain, depth->n);
+    depth->n++;
+}
+
+/* A forward that no launch began does not begin after its range. */
+static void forget_kind(const struct nvtx_name *name)
+{
+    if (name->kind >= 0 && ranges_thread.kind == name->kind + 1)
+        ranges_thread.kind = 0;
+}
+
+/* Its place goes to those after it, with the memory that it had. */
+static void close_at(struct ranges_own *own, uint32_t at)
+{
+    struct open_range closed = own->open[at];
+    decide(&closed);
+    forget_kind(closed.name);
+    ranges_thread.n_open--;
+    memmove(&own->open[at], &own->open[at + 1], (ranges_thread.n_open - at) * sizeof closed);
+    own->open[ranges_thread.n_open] = closed;
+}
+
+void ranges_pop(const void *domain)
+{
+    struct ranges_own *own = ranges_thread.own;
+    struct depth *depth = own ? depth_in(own, domain) : NULL;
+    if (!depth || !depth->n)
+        return;
+    depth->n--;
+    for (uint32_t i = ranges_thread.n_open; i-- > 0;)
+        if (own->open[i].domain == domain) {
+            if (own->open[i].at == depth->n)
+                close_at(own, i);
+            return;
+        }
+}
+
+/* ------------------------------------------------------------------------- start and end */
+
+/* Under the lock. Return: why not, NULL: it is open. */
+static const char *start(const struct nvtx_name *name, const void *domain, uint64_t id)
+{
+    struct open_range *r = &started[n_started];
+    if (n_started == RANGES_STARTED)
+        return "more than 1024 ranges that the spec names were started and not ended";
+    if (!open_sites(r, name))
+        return "no memory for it";
+    r->domain = domain;
+    r->at = id;
+    atomic_store_relaxed(&ranges_n_started, ++n_started);
+    return NULL;
+}
+
+void ranges_start(const void *domain, uint64_t id, const char *text, size_t n)
+{
+    const struct nvtx_name *name = nvtx_name_of(text, n);
+    if (!nvtx_name_concerns(name))
+        return;
+    pthread_mutex_lock(&lock);
+    const char *why = start(name, domain, id);
+    pthread_mutex_unlock(&lock);
+    if (why)
+        report(name, why);
+    else if (name->kind >= 0)
+        ranges_thread.kind = name->kind + 1;
+}
+
+void ranges_end(const void *domain, uint64_t id)
+{
+    if (!atomic_load_relaxed(&ranges_n_started))
+        return;
+    pthread_mutex_lock(&lock);
+    uint32_t i = n_started;
+    while (i > 0 && (started[i - 1].domain != domain || started[i - 1].at != id))
+        i--;
+    if (i-- > 0) {
+        struct open_range ended = started[i];
+        forget_kind(ended.name);
+        atomic_store_relaxed(&ranges_n_started, --n_started);
+        memmove(&started[i], &started[i + 1], (n_started - i) * sizeof ended);
+        started[n_started] = ended;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* ------------------------------------------------------------------------- launches */
+
+static struct range_site *site_in(struct open_range *r, uint32_t site)
+{
+    for (uint32_t i = 0; i < r->name->n_sites; i++)
+        if (r->name->sites[i] == site)
+            return &r->sites[i];
+    return NULL;
+}
+
+/* A launch on its way through the ranges. */
+struct picking {
+    struct ranges_pick *pick;
+    struct variant_facts facts;
+};
+
+/* Is the launch one that the site takes, by what was counted before it? */
+static bool is_wanted(const struct spec_nvtx *nvtx, uint32_t number)
+{
+    return nvtx->which != SPEC_RANGE_NTH || number == nvtx->n;
+}
+
+static void add_site(struct picking *p, uint32_t site, const struct nvtx_name *name)
+{
+    const struct spec_nvtx *nvtx = &session_site(site)->nvtx;
+    if (p->facts.n == SPEC_MAX_MATCHES) {
+        session_problem(site, PROBLEM_UNSUPPORTED,
+                        "a kernel in the range %.64s is of more than %d sites: not captured",
+                        name->text, SPEC_MAX_MATCHES);
+        return;
+    }
+    p->facts.sites[p->facts.n++] =
+        (struct variant_site){ .site = site,
+                               .layer = nvtx->layer ? name->layer : VARIANT_LAYER_OF_SITE,
+                               .last = nvtx->which == SPEC_RANGE_LAST };
+}
+
+/* Is there room for what is known of the last kernel, where the site asks for it? */
+static bool can_be_last(struct range_site *s)
+{
+    if (session_site(s->site)->nvtx.which != SPEC_RANGE_LAST || ranges_candidate(s))
+        return true;
+    session_give_up(s->site, "no memory for the last kernel of a range: switched off");
+    return false;
+}
+
+static uint32_t *counter(const struct ranges_pick *pick, struct range_site *s)
+{
+    return pick->captured ? &s->n_captured : &s->n_launched;
+}
+
+/* @site within the innermost of the thread's own ranges that it asks for. Return: false: there is none. */
+static bool pick_own(struct picking *p, uint32_t site)
+{
+    struct ranges_own *own = ranges_thread.own;
+    for (uint32_t i = ranges_thread.n_open; i-- > 0;) {
+        struct range_site *s = site_in(&own->open[i], site);
+        if (!s)
+            continue;
+        uint32_t number = (*counter(p->pick, s))++;
+        p->pick->counted[p->pick->n_counted++] = s;
+        if (is_wanted(&session_site(site)->nvtx, number) && can_be_last(s))
+            add_site(p, site, own->open[i].name);
+        if (session_site(site)->nvtx.which == SPEC_RANGE_LAST)
+            p->pick->last[p->pick->n_last++] = s;
+        return true;
+    }
+    return false;
+}
+
+/* The same of ranges that were started, the latest first. */
+static void pick_started(struct picking *p, uint32_t site)
+{
+    pthread_mutex_lock(&lock);
+    for (uint32_t i = n_started; i-- > 0;) {
+        struct range_site *s = site_in(&started[i], site);
+        if (!s)
+            continue;
+        uint32_t number = (*counter(p->pick, s))++;
+        if (session_site(site)->nvtx.which == SPEC_RANGE_LAST)
+            session_problem(site, PROBLEM_UNSUPPORTED,
+                            "range %.64s was started, not pushed: which kernel is its last is not "
+                            "followed: not captured",
+                            started[i].name->text);
+        else if (is_wanted(&session_site(site)->nvtx, number))
+            add_site(p, site, started[i].name);
+        break;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* What was launched before in the range is not the last kernel, though this one is not followed. */
+static void lose_last(const struct ranges_pick *pick, struct range_site *s)
+{
+    struct undecided *before = pick->captured ? NULL : ranges_before(s);
+    if (!before)
+        return;
+    undecided_withdraw(before);
+    undecided_discard(before);
+}
+
+/* Of last kernels those stay that @func has as sites. */
+static void keep_sites_of(struct ranges_pick *pick, const struct func *func)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < pick->n_last; i++)
+        if (variants_site(func, pick->last[i]->site))
+            pick->last[n++] = pick->last[i];
+        else
+            lose_last(pick, pick->last[i]);
+    pick->n_last = n;
+}
+
+const struct func *ranges_pick(const struct func *func, bool captured, struct ranges_pick *pick)
+{
+    struct picking p;
+    pick->captured = captured;
+    pick->kind = -1;
+    pick->n_counted = pick->n_last = 0;
+    if (!ranges_any())
+        return func;
+    memset(&p, 0, sizeof p); /* of facts all bytes count */
+    p.pick = pick;
+    p.facts.kind = pick->kind = ranges_take_kind();
+    for (uint32_t i = 0; i < func->match.n_ranged; i++)
+        if (!pick_own(&p, func->match.ranged[i]) && atomic_load_relaxed(&ranges_n_started))
+            pick_started(&p, func->match.ranged[i]);
+    func = variants_of(func, &p.facts);
+    keep_sites_of(pick, func);
+    return func;
+}
+
+void ranges_untake(const struct ranges_pick *pick)
+{
+    for (uint32_t i = 0; i < pick->n_counted; i++)
+        --*counter(pick, pick->counted[i]);
+    if (pick->kind >= 0)
+        ranges_thread.kind = pick->kind + 1;
+}
+
+int ranges_take_kind(void)
+{
+    int kind = ranges_thread.kind - 1;
+    ranges_thread.kind = 0;
+    return kind;
+}
+
+struct undecided *ranges_candidate(struct range_site *s)
+{
+    if (!s->last)
+        s->last = calloc(2, sizeof *s->last);
+    return s->last ? &s->last[!s->last_at] : NULL;
+}
+
+void ranges_replace_last(struct range_site *s)
+{
+    struct undecided *before = ranges_before(s);
+    if (before)
+        undecided_discard(before);
+    s->last_at = !s->last_at;
+}
+
+struct range_site *ranges_last(const struct ranges_pick *pick, uint32_t site)
+{
+    for (uint32_t i = 0; i < pick->n_last; i++)
+        if (pick->last[i]->site == site)
+            return pick->last[i];
+    return NULL;
+}
+
+void ranges_reset(void)
+{
+    pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
+    lock = unlocked;
+    ranges_thread.n_open = 0; /* what they hold is of the parent's rings */
+    ranges_thread.kind = 0;
+    ranges_n_started = n_started = 0;
+    nvtx_names_reset();
+}
