@@ -33,24 +33,24 @@ GEMMA = ("gemma2", "gemma3")
 SPARSE = {"mixtral": (0, 1, 2), "qwen2_moe": (0, 2), "qwen3_moe": (0, 2)}
 
 
-def config_of(name):
+def config_of(name, experts):
     kind, options = CONFIGS[name]
     kind += "Text" if name == "gemma3" else ""
     config = getattr(transformers, kind + "Config")(**options)
-    config._experts_implementation = "eager"
+    config._experts_implementation = experts
     return config
 
 
-def model_of(name, dtype=torch.float32, attention="sdpa"):
+def model_of(name, attention="sdpa", experts="eager"):
     """Weights are random and large enough that nothing is nearly zero; factors and biases of norms, too."""
-    config = config_of(name)
+    config = config_of(name, experts)
     config._attn_implementation = attention
     torch.manual_seed(5)
-    model = getattr(transformers, CONFIGS[name][0] + "ForCausalLM")(config)
+    model = getattr(transformers, CONFIGS[name][0] + ("LMHeadModel" if name == "gpt2" else "ForCausalLM"))(config)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(torch.randn_like(parameter) / (parameter.shape[-1] ** 0.5 if parameter.dim() > 1 else 2))
-    return model.to(dtype).eval()
+    return model.eval()
 
 
 def prompt(batch=2, tokens=6):

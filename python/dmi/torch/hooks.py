@@ -79,8 +79,7 @@ def _is_compiled(module):
             or hasattr(module.forward, "_torchdynamo_orig_callable"):
         return True
     # torch.compile(model) leaves no mark on the model; what it returned holds it as a submodule.
-    return "_orig_mod" in {key for holder in gc.get_referrers(module) if isinstance(holder, dict)
-                           for key in ("_orig_mod",) if holder.get(key) is module}
+    return any(isinstance(holder, dict) and holder.get("_orig_mod") is module for holder in gc.get_referrers(module))
 
 
 # ---------------------------------------------------------------------------------------- what is tapped where
@@ -202,7 +201,7 @@ class _Plan:
                 self._tap(name, self.model.get_submodule(path), layer, side, _first_given if side == "in" else _first_returned,
                           None, path, root="", convention=f"what {inner} {'is given' if side == 'in' else 'returns'}")
         if not n:
-            raise ValueError(f"{wish.text!r}: no module: " + names.unknown(pattern, paths[:2000]))
+            raise ValueError(f"{wish.text!r}: no module: " + names.unknown(pattern, paths))
 
     def _place_of(self, path):
         """(layer, path in the block) of a module, or (None, @path)."""

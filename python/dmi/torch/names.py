@@ -20,7 +20,7 @@ PRESETS = {
     "mlp": ("mlp_in,mlp_post,mlp_out,router_logits,topk_ids,topk_weights", None),
     "logits": ("final_logits", None),
     # What vLLM's models give an EAGLE-3 head by default: the residual stream as it enters these layers
-    # (get_eagle3_aux_hidden_state_layers() of vllm/model_executor/models/llama.py: 2, n // 2, n - 3).
+    # (get_eagle3_aux_hidden_state_layers in vllm/model_executor/models/llama.py: 2, n // 2, n - 3).
     "eagle3": ("resid_pre", "2,middle,last-2"),
     "all": ("*", None),
 }
@@ -76,7 +76,7 @@ def _wish(word):
             return Wish(word, names, layers)
     elif name in NAMES:
         return Wish(word, (name,), layers, exact=True)
-    raise ValueError(unknown(word, NAMES + tuple(PRESETS) + tuple(LENS)))
+    raise ValueError(unknown(name, NAMES + tuple(PRESETS) + tuple(LENS)))
 
 
 def _lens(word):
@@ -89,8 +89,10 @@ def _lens(word):
 
 def unknown(word, known):
     """What to say of a name that nothing has."""
-    near = difflib.get_close_matches(word.rpartition(".")[2], known, n=3, cutoff=0.5)
-    return f"nothing is called {word!r}" + (f"; near it: {', '.join(near)}" if near else f"; there are: {', '.join(known)}")
+    near = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
+    if near:
+        return f"nothing is called {word!r}; near it: {', '.join(near)}"
+    return f"nothing is called {word!r}; there are: {', '.join(known[:40])}" + (" ..." if len(known) > 40 else "")
 
 
 def parse_layers(text, n_layers):
