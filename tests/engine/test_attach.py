@@ -17,6 +17,30 @@ HERE = ROOT / "tests" / "engine"
 TAP_LOG = harness.BUILD / "tests" / "engine" / "libtap_log.so"
 FAMILIES = tuple(re.findall(r'^    "(\w+)": \("', (HERE / "attach_models.py").read_text(), re.M))
 INDUCTOR = ("llama", "gpt2")
+# A sitecustomize of somebody else's, which comes after the one of dmi.torch: here it lets taps go to the output.
+CHAINED = torch_env.PREAMBLE + """
+from dmi.torch import hooks
+plain = hooks.attach
+hooks.attach = lambda model, sites, layers, sink: plain(
+    model, sites, layers, lambda tensor, name, layer, *_: print("tap", name, layer, *tensor.shape, flush=True))
+"""
+SCRIPT = """llama
+tap resid_pre 1 1 5 32
+tap final_logits None 1 5 64
+again
+tap resid_pre 1 1 5 32
+tap final_logits None 1 5 64
+saved
+tap resid_pre 1 1 5 32
+tap final_logits None 1 1 64
+tap resid_pre 1 1 1 32
+tap final_logits None 1 1 64
+compiled
+tap resid_pre 1 1 5 32
+tap final_logits None 1 5 64
+bert
+end
+"""
 pytestmark = pytest.mark.built(PRELOAD, TAP_LOG, STANDIN / "libcuda.so.1")
 
 
@@ -76,3 +100,18 @@ def test_what_the_library_gets(check, torch):
     check(got == ["120 1 q 7000 903 layer 3 of 12 dtype 3 rows 3 flags 0 2/140 5/28 7/4",
                   "120 1 embed 7000 903 layer -1 of 0 dtype 3 rows 2 flags 0 2/140 5/28 7/4"],
           "a tensor on a device arrives with its stream, one on the CPU does not", got)
+
+
+@pytest.mark.parametrize("how", ["environment", "module"])
+def test_program_that_knows_nothing(check, torch, how, tmp_path):
+    python, env = torch
+    (tmp_path / "sitecustomize.py").write_text(CHAINED)
+    start, words = ROOT / "python/dmi/torch/start", [python]
+    env = dict(env, PYTHONPATH=f"{ROOT / 'python'}:{tmp_path}")
+    if how == "environment":
+        env |= {"PYTHONPATH": f"{start}:{env['PYTHONPATH']}", "DMI_ATTACH": "resid_pre,final_logits", "DMI_ATTACH_LAYERS": "last"}
+    else:
+        words += ["-m", "dmi.torch.attach", "--sites", "resid_pre,final_logits", "--layers", "last"]
+    result = harness.run([*words, HERE / "attach_program.py", tmp_path / "saved"], env=env, timeout=1800)
+    check(result.stdout == SCRIPT, "each model is attached at its first forward, or when it is compiled", result.stdout)
+    check("BertModel is not attached" in result.stderr, "one of no family is named", result.stderr)

@@ -6,11 +6,18 @@
 
 The spec of `dmi-run --tap` says which of them are captured. Without libdmi_preload.so in the process nothing is done.
 """
+import importlib
 import importlib.util
 
+_WHERE = {"tap": "taps", "attach": "hooks", "family_of": "hooks"}
+
 if importlib.util.find_spec("torch") is not None:
-    from dmi.torch.hooks import attach, family_of
-    from dmi.torch.taps import tap
+    def __getattr__(name):
+        """PyTorch is imported when it is needed: a program that only starts with DMI_ATTACH may never do so."""
+        if name not in _WHERE:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
+        return found
 else:
     def tap(tensor, name, layer=None, rows=None, n_layers=None):
         """Nothing to tap without PyTorch."""
