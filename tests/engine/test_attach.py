@@ -115,3 +115,15 @@ def test_program_that_knows_nothing(check, torch, how, tmp_path):
     result = harness.run([*words, HERE / "attach_program.py", tmp_path / "saved"], env=env, timeout=1800)
     check(result.stdout == SCRIPT, "each model is attached at its first forward, or when it is compiled", result.stdout)
     check("BertModel is not attached" in result.stderr, "one of no family is named", result.stderr)
+
+
+def test_first_capture_as_written(check, torch, tmp_path):
+    """The code of docs/first-capture.md prints what stands there; of a text that follows code, all of it."""
+    page = (ROOT / "docs" / "first-capture.md").read_text()
+    section = page.partition("## Hugging Face and other PyTorch models\n")[2].partition("\n## ")[0]
+    blocks = re.findall(r"```(python|text)\n(.*?)```", section, re.S)
+    code, printed = ("".join(text for kind, text in blocks if kind == wanted) for wanted in ("python", "text"))
+    (tmp_path / "page.py").write_text(torch_env.PREAMBLE + code)
+    result = run(torch, tmp_path / "page.py")
+    # Without the library attach() changes nothing, and still says what it would tap.
+    check(printed and result.stdout == printed, "docs/first-capture.md: the program prints what the page says", result.stdout)

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import dmi.torch
-from dmi.torch import library, names
+from dmi.torch import families, library, names
 from harness import BUILD, ROOT, environment, run
 
 TAP_LOG = BUILD / "tests" / "engine" / "libtap_log.so"
@@ -95,3 +95,25 @@ def test_groups_name_what_exists():
         assert names.parse_sites(group)[0].names, group
         assert layers is None or names.parse_layers(layers, 32) == {2, 16, 29}
     assert set(names.LENS.values()) <= set(names.NAMES)
+
+
+def table(page, title):
+    """The rows of a page's table whose first column has this title; cells without code quotes."""
+    lines = page.partition(f"| {title} |")[2].partition("\n\n")[0].splitlines()[2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_page():
+    """docs/taps.md lists every site once, and what each family lacks."""
+    page = (ROOT / "docs" / "taps.md").read_text()
+    sites = [row[0].strip("`") for row in table(page, "site")]
+    assert sorted(sites) == sorted(names.NAMES) == sorted(families.CONVENTIONS)
+    seen = []
+    for named, lacks, _ in table(page, "family (`model_type`)"):
+        for kind in re.findall(r"`(\w+)`", named):
+            config = type("Config", (), {"model_type": kind, "use_parallel_residual": "parallel" in named})
+            family = families.family_of_config(config)
+            assert set(re.findall(r"`(\w+)`", lacks)) == set(family.lacks), kind
+            assert set(family.points) | set(family.lacks) == set(names.PER_LAYER), kind
+            seen.append(kind)
+    assert set(seen) == set(families.known())

@@ -65,11 +65,11 @@ def tap(tensor, name, layer=None, rows=None, n_layers=None):
     Without the library, and for tensors that are not on a CUDA device, nothing happens. Never raises.
     """
     sink = _sink
-    if sink is None or sink is to_library and not tensor.is_cuda:
+    if sink is None or sink is to_library and not getattr(tensor, "is_cuda", False):
         return
     if torch.compiler.is_compiling():
         torch.ops.dmi.tap(tensor, _token(tensor.device), None, name, -1 if layer is None else layer, n_layers or 0,
-                          mask_of(rows or ROWS[tensor.dim()]))
+                          mask_of(rows or ROWS.get(tensor.dim(), (0,))))
     else:
         deliver(sink, tensor, name, layer, n_layers, rows)
 
@@ -79,7 +79,7 @@ def deliver(sink, tensor, name, layer, n_layers, rows):
     try:
         if tensor.dim() == 0:
             tensor = tensor.reshape(1)
-        sink(tensor, name, layer, n_layers, rows or ROWS[tensor.dim()])
+        sink(tensor, name, layer, n_layers, rows or ROWS.get(tensor.dim(), (0,)))
     except Exception as error:
         complain(f"{name}: {error!r}")
 
@@ -96,12 +96,16 @@ def complain(text):
     print(f"dmi.torch: {text}", file=sys.stderr)
 
 
-def mask_of(rows):
-    return sum(1 << d for d in rows)
-
-
 def rows_of(mask):
     return tuple(d for d in range(library.MAX_DIMS) if mask >> d & 1)
+
+
+_MASKS = {rows_of(mask): mask for mask in range(1 << library.MAX_DIMS)}
+
+
+def mask_of(rows):
+    """(0, 2) as bits."""
+    return _MASKS[tuple(sorted(rows))]
 
 
 # ---------------------------------------------------------------------------------------- places
@@ -156,7 +160,7 @@ def tap_of(module, tensor, name, rows=None):
     """A tap of an attached module; also within graphs of the compiler."""
     if torch.compiler.is_compiling():
         if tensor.is_cuda or module._dmi_owner.everywhere:
-            torch.ops.dmi.tap(tensor, _token(tensor.device), module._dmi_place, name, -1, 0, mask_of(rows or ROWS[tensor.dim()]))
+            torch.ops.dmi.tap(tensor, _token(tensor.device), module._dmi_place, name, -1, 0, mask_of(rows or ROWS.get(tensor.dim(), (0,))))
     else:
         owner = module.__dict__[OWNER]
         deliver(owner.sink, tensor, name, owner.layer, owner.n_layers, rows)
