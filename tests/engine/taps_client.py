@@ -6,6 +6,7 @@ Prints a line of JSON for each thing that must hold, as attach_client.py does, a
 """
 import copy
 import hashlib
+import io
 import os
 import sys
 
@@ -131,6 +132,10 @@ def selection():
     raises("a site that the family lacks, alone", "side by side", lambda: dmi.torch.attach(models.model_of("phi"), "resid_mid"))
     with dmi.torch.attach(model, "q", sink=recorder):
         raises("a second time", "attached already", lambda: dmi.torch.attach(model, "k"))
+    with dmi.torch.attach(model, "all", sink=hash):
+        saved = io.BytesIO()
+        torch.save(model, saved)
+        check(b"_KeysHook" in saved.getvalue(), "an attached model can be saved as one object")
     before = trace(model)
     idle = dmi.torch.attach(model, "all")
     check(not library.loaded() and not idle.active and trace(model) == before, "without library and sink the model stays as it is")

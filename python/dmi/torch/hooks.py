@@ -9,6 +9,7 @@ import fnmatch
 import functools
 import gc
 import inspect
+import itertools
 import sys
 from dataclasses import dataclass
 
@@ -241,6 +242,12 @@ class _Plan:
         if missing not in self.missing:
             self.missing.append(missing)
 
+    def device_of(self, entry):
+        """Of the module's parameters; without any, of its block's, or the model's."""
+        around = self.model if entry.layer is None else self.blocks[entry.layer]
+        parameter = next(itertools.chain(entry.module.parameters(), around.parameters(), self.model.parameters()), None)
+        return torch.device("cpu") if parameter is None else parameter.device
+
     def sites(self):
         return [Site(name, None if None in layers else tuple(sorted(layers)), path, side, convention)
                 for (name, path, side, convention), layers in self.found.items()]
@@ -263,24 +270,28 @@ def _first_returned(out):
 # ---------------------------------------------------------------------------------------- hooks
 
 
-def _input_hook(points):
-    def tap_inputs(module, args, kwargs):
-        for name, pick, rows in points:
+class _Hook:
+    """A hook that can be saved with its module. points: (name, pick, rows) of each tap."""
+
+    def __init__(self, points):
+        self.points = points
+
+    def tap_all(self, module, *given):
+        for name, pick, rows in self.points:
             try:
-                taps.tap_of(module, pick(args, kwargs), name, rows)
+                taps.tap_of(module, pick(*given), name, rows)
             except Exception as error:
                 taps.complain(f"{name}: {error!r}")
-    return tap_inputs
 
 
-def _output_hook(points):
-    def tap_outputs(module, args, out):
-        for name, pick, rows in points:
-            try:
-                taps.tap_of(module, pick(out), name, rows)
-            except Exception as error:
-                taps.complain(f"{name}: {error!r}")
-    return tap_outputs
+class _InputHook(_Hook):
+    def __call__(self, module, args, kwargs):
+        self.tap_all(module, args, kwargs)
+
+
+class _OutputHook(_Hook):
+    def __call__(self, module, args, out):
+        self.tap_all(module, out)
 
 
 class _Keys:
@@ -297,13 +308,17 @@ class _Keys:
         return getattr(self.cache, name)
 
 
-def _keys_hook(keyword, place):
-    def tap_keys(module, args, kwargs):
-        if len(args) > place:
-            taps.complain(f"k_rot: {keyword} was given by its place")
+class _KeysHook:
+    """points: what attention calls its cache, and its place among the arguments."""
+
+    def __init__(self, points):
+        self.keyword, self.place = points
+
+    def __call__(self, module, args, kwargs):
+        if len(args) > self.place:
+            taps.complain(f"k_rot: {self.keyword} was given by its place")
             return None
-        return args, {**kwargs, keyword: _Keys(kwargs.get(keyword), module)}
-    return tap_keys
+        return args, {**kwargs, self.keyword: _Keys(kwargs.get(self.keyword), module)}
 
 
 def _tapping(attention):
@@ -370,32 +385,31 @@ class Attached:
         self.sites, self.missing, self._modules, self._taken = plan.sites(), plan.missing, [], []
         self.active = sink is not None or library.loaded()
         if self.active:
-            self._install(list(plan.modules.values()), len(plan.blocks), sink or taps.to_library)
+            self._install(plan, list(plan.modules.values()), sink or taps.to_library)
 
-    def _install(self, entries, n_layers, sink):
+    def _install(self, plan, entries, sink):
         owners, hooks = {}, {}
         for entry in entries:
-            owner = owners.setdefault(entry.layer, taps.Owner(entry.layer, n_layers, sink))
-            taps.settle(entry.module, owner)
+            owner = owners.setdefault(entry.layer, taps.Owner(entry.layer, len(plan.blocks), sink))
+            taps.settle(entry.module, owner, plan.device_of(entry))
             self._modules.append(entry.module)
-            for make, what in ((_input_hook, tuple(entry.inputs)), (_output_hook, tuple(entry.outputs)), (_keys_hook, entry.keys)):
-                if not what:
-                    continue
-                if (make, what) not in hooks:
-                    hooks[make, what] = make(*what) if make is _keys_hook else make(what)
-                self._hook(entry.module, make, hooks[make, what])
+            for kind, points in ((_InputHook, tuple(entry.inputs)), (_OutputHook, tuple(entry.outputs)), (_KeysHook, entry.keys)):
+                if points:
+                    if (kind, points) not in hooks:
+                        hooks[kind, points] = kind(points)
+                    self._hook(entry.module, hooks[kind, points])
             if entry.query:
                 entry.module.__dict__[QUERY] = True
         if queries := [entry.module for entry in entries if entry.query]:
             self._taken = _exchange_attention(queries)
 
     @staticmethod
-    def _hook(module, make, hook):
+    def _hook(module, hook):
         """Under a key of our own: the compiler compares keys, and those that modules give out are numbers that differ."""
-        if make is _output_hook:
+        if isinstance(hook, _OutputHook):
             module._forward_hooks[KEY] = hook
             return
-        key = f"{KEY}.{make.__name__}"
+        key = f"{KEY}.{type(hook).__name__}"
         module._forward_pre_hooks[key] = hook
         module._forward_pre_hooks_with_kwargs[key] = True
 

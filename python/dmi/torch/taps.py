@@ -128,9 +128,8 @@ _attached = weakref.WeakSet()  # modules that have a place
 _by_address = {}               # address of a place: weak reference to its module
 
 
-def settle(module, owner):
-    """Give @module a place; its taps are those of @owner."""
-    device = next((tensor.device for tensor in module.parameters()), torch.device("cpu"))
+def settle(module, owner, device):
+    """Give @module a place on @device; its taps are those of @owner."""
     module.register_buffer(PLACE, torch.zeros(1, dtype=torch.uint8, device=device), persistent=False)
     module.__dict__[OWNER] = owner
     _attached.add(module)
