@@ -154,6 +154,10 @@ def refused():
         model = models.model_of("llama")
         compile_it(model)
         raises(f"compiled already: {what}", "compiled already", lambda model=model: dmi.torch.attach(model, "q", sink=Recorder()))
+    model = models.model_of("llama")
+    torch.compile(model)
+    with dmi.torch.attach(model, "q", sink=Recorder()) as attached:
+        check(attached.active, "what was compiled and thrown away does not matter")
     raises("compiled already: what torch.compile() returned", "compiled already",
            lambda: dmi.torch.attach(torch.compile(models.model_of("llama")), "q", sink=Recorder()))
 

@@ -65,22 +65,28 @@ def attach(model, sites="residuals", layers=None, sink=None):
 
 def _refuse(model):
     """ValueError if hooks would not be called, or be called twice."""
+    frames = sys.modules.get("torch._dynamo.eval_frame")
+    compiled = _given_to_compiler(model, frames) if frames else set()
     for path, module in model.named_modules():
         what = f"{type(module).__name__} {path}".strip()
         if taps.OWNER in module.__dict__:
             raise ValueError(f"{what} is attached already: detach() first")
-        if _is_compiled(module):
+        if frames and (isinstance(module, frames.OptimizedModule) or module._compiled_call_impl is not None
+                       or hasattr(module.forward, "_torchdynamo_orig_callable")) or id(module) in compiled:
             raise ValueError(f"{what} is compiled already, so that hooks would be ignored: attach first, then compile")
 
 
-def _is_compiled(module):
-    if (frames := sys.modules.get("torch._dynamo.eval_frame")) is None:
-        return False
-    if isinstance(module, frames.OptimizedModule) or module._compiled_call_impl is not None \
-            or hasattr(module.forward, "_torchdynamo_orig_callable"):
-        return True
-    # torch.compile(model) leaves no mark on the model; what it returned holds it as a submodule.
-    return any(isinstance(holder, dict) and holder.get("_orig_mod") is module for holder in gc.get_referrers(module))
+def _given_to_compiler(model, frames):
+    """The ids of @model's modules for which torch.compile() returned something that still exists: they bear no mark of it."""
+    ids = {id(module) for module in model.modules()}
+    for attempt in range(2):
+        found = {id(thing.__dict__["_modules"].get("_orig_mod")) for thing in gc.get_objects()
+                 if issubclass(type(thing), frames.OptimizedModule) and "_modules" in thing.__dict__} & ids
+        if not found:
+            break
+        if not attempt:
+            gc.collect()  # what nobody holds any more may be in a circle
+    return found
 
 
 # ---------------------------------------------------------------------------------------- what is tapped where
