@@ -21,7 +21,10 @@ bool tap_is_pattern(const char *text)
 
 /* ------------------------------------------------------------------------- TransformerLens */
 
-/* Only what means the same: its hook_normalized is taken before a norm's weight, its mlp.hook_pre before the activation. */
+/*
+ * Only what means the same: its hook_normalized is taken before a norm's weight, its hook_mlp_in before the norm, its
+ * mlp.hook_pre before the activation.
+ */
 static const struct alias {
     const char *theirs, *ours;
 } aliases[] = {
@@ -39,7 +42,6 @@ static const struct alias {
     { "attn.hook_attn_scores", "attn_scores" },
     { "attn.hook_pattern", "pattern" },
     { "hook_attn_out", "attn_out" },
-    { "hook_mlp_in", "mlp_in" },
     { "mlp.hook_post", "mlp_post" },
     { "hook_mlp_out", "mlp_out" },
 };

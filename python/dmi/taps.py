@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """dmi_tap() of include/dmi/dmi.h, through ctypes: for adapters. Knows nothing of PyTorch; any thread."""
 import ctypes
+import struct
 import threading
 
 VERSION, NO_LAYER, MAX_DIMS, MAX_NAME = 1, -1, 4, 128
@@ -10,24 +11,21 @@ DTYPES = {"float32": 1, "float16": 2, "bfloat16": 3, "float64": 4, "int8": 5, "i
           "uint16": 10, "uint32": 11, "uint64": 12, "bool": 13, "float8_e4m3fn": 14, "float8_e5m2": 15}
 
 
-class Tap(ctypes.Structure):
-    """struct dmi_tap, version 1"""
-    _fields_ = [("size", ctypes.c_uint32), ("version", ctypes.c_uint32), ("name", ctypes.c_char_p), ("data", ctypes.c_void_p),
-                ("stream", ctypes.c_void_p), ("layer", ctypes.c_int32), ("n_layers", ctypes.c_int32), ("dtype", ctypes.c_uint32),
-                ("n_dims", ctypes.c_uint32), ("row_dims", ctypes.c_uint32), ("flags", ctypes.c_uint32),
-                ("count", ctypes.c_uint64 * MAX_DIMS), ("stride", ctypes.c_int64 * MAX_DIMS)]
+# struct dmi_tap, version 1: size, version, name, data, stream, layer, n_layers, dtype, n_dims, row_dims, flags, count[4], stride[4]
+_FORM = struct.Struct("@IIPPPiiIIII4Q4q")
+_PADDING = tuple((0,) * (MAX_DIMS - n) for n in range(MAX_DIMS + 1))
 
 
 class _PerThread(threading.local):
-    """A struct that is filled again and again, and the pointer to it."""
+    """Memory that is filled again and again, and its address."""
 
     def __init__(self):
-        self.tap = Tap(ctypes.sizeof(Tap), VERSION)
-        self.pointer = ctypes.byref(self.tap)
+        self.bytes = ctypes.create_string_buffer(_FORM.size)
+        self.address = ctypes.addressof(self.bytes)
 
 
 _mine = _PerThread()
-_names = {}  # str: bytes
+_names = {}  # str: (memory, its address)
 _function = getattr(ctypes.CDLL(None), "dmi_tap", None)
 if _function is not None:
     _function.argtypes, _function.restype = (ctypes.c_void_p,), ctypes.c_int
@@ -48,10 +46,9 @@ def send(name, data, stream, dtype, shape, strides, n_bytes, row_dims, layer, n_
     Returns what dmi_tap() returns.
     """
     if (text := _names.get(name)) is None:
-        text = _names[name] = name.encode()
-    tap = _mine.tap
-    tap.name, tap.data, tap.stream, tap.layer, tap.n_layers, tap.dtype = text, data, stream, layer, n_layers, dtype
-    tap.n_dims, tap.row_dims = len(shape), row_dims
-    for i, (count, stride) in enumerate(zip(shape, strides)):
-        tap.count[i], tap.stride[i] = count, stride * n_bytes
-    return _function(_mine.pointer)
+        memory = ctypes.create_string_buffer(name.encode())
+        text = _names[name] = memory, ctypes.addressof(memory)
+    n, mine = len(shape), _mine
+    _FORM.pack_into(mine.bytes, 0, _FORM.size, VERSION, text[1], data, stream, layer, n_layers, dtype, n, row_dims, 0, *shape,
+                    *_PADDING[n], *[stride * n_bytes for stride in strides], *_PADDING[n])
+    return _function(mine.address)

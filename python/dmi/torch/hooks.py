@@ -1,0 +1,456 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attach(): taps on a model of Hugging Face's by its module structure, and on any module by its path.
+
+Tensors that modules are given or return are tapped by hooks. Rotated queries come from the attention function, which is
+exchanged where models look it up; rotated keys from the cache, in whose place attention gets a stand-in that passes on.
+Under the compiler all layers share their hooks, by function and by key, so that what one layer compiled serves the others.
+"""
+import fnmatch
+import functools
+import gc
+import inspect
+import itertools
+import sys
+from dataclasses import dataclass
+
+import torch
+
+from dmi import taps as library
+from dmi.torch import families, names, taps
+
+KEY, QUERY = "dmi", "_dmi_query"
+
+
+@dataclass(frozen=True)
+class Site:
+    """What is tapped: its name, layers (None: it belongs to none), module (layer numbers are {i}), side, and what it holds."""
+    name: str
+    layers: tuple | None
+    module: str
+    side: str
+    convention: str
+
+
+@dataclass(frozen=True)
+class Missing:
+    """What was asked for and is not there: its name, in which layers (None: the model), and why."""
+    name: str
+    layers: tuple | None
+    reason: str
+
+
+def family_of(model):
+    """The name of the family that @model, or the first part of it that is of one, belongs to; None: of none."""
+    return (found := _backbone(model)) and found[0].config.model_type
+
+
+def attach(model, sites="residuals", layers=None, sink=None):
+    """Tap @model's tensors by name: before it is compiled, if it is.
+
+    sites   names, patterns (resid_*), groups (residuals, attention, mlp, logits, eagle3, all), TransformerLens's names, and
+            module:PATTERN:in or :out for any module by its path; a text with commas, or a list of texts
+    layers  "3,7-12,middle,last-2", a number, or several; None: all
+    sink    function(tensor, name, layer, n_layers, rows) that gets the tensors instead of the library, from any device
+    Returns an Attached, by which to detach. Raises ValueError where a name means nothing, no tensor is found, or the model is
+    compiled already. Without the library and without a sink the model stays as it is.
+    """
+    wishes = names.parse_sites(sites)
+    _refuse(model)
+    plan = _Plan(model)
+    for wish in wishes:
+        plan.add(wish, layers)
+    if not plan.modules:
+        raise ValueError("nothing to tap: " + "; ".join(f"{missing.name}: {missing.reason}" for missing in plan.missing))
+    return Attached(plan, sink)
+
+
+def _refuse(model):
+    """ValueError if hooks would not be called, or be called twice."""
+    frames = sys.modules.get("torch._dynamo.eval_frame")
+    compiled = _given_to_compiler(model, frames) if frames else set()
+    for path, module in model.named_modules():
+        what = f"{type(module).__name__} {path}".strip()
+        if taps.OWNER in module.__dict__:
+            raise ValueError(f"{what} is attached already: detach() first")
+        if frames and (isinstance(module, frames.OptimizedModule) or module._compiled_call_impl is not None
+                       or hasattr(module.forward, "_torchdynamo_orig_callable")) or id(module) in compiled:
+            raise ValueError(f"{what} is compiled already, so that hooks would be ignored: attach first, then compile")
+
+
+def _given_to_compiler(model, frames):
+    """The ids of @model's modules for which torch.compile() returned something that still exists: they bear no mark of it."""
+    ids = {id(module) for module in model.modules()}
+    for attempt in range(2):
+        found = {id(thing.__dict__["_modules"].get("_orig_mod")) for thing in gc.get_objects()
+                 if issubclass(type(thing), frames.OptimizedModule) and "_modules" in thing.__dict__} & ids
+        if not found:
+            break
+        if not attempt:
+            gc.collect()  # what nobody holds any more may be in a circle
+    return found
+
+
+# ---------------------------------------------------------------------------------------- what is tapped where
+
+
+def _backbone(model):
+    """(module, Family, path) of the first module that has the blocks of a known family."""
+    for path, module in model.named_modules():
+        family = families.family_of_config(getattr(module, "config", None))
+        if family and isinstance(getattr(module, family.blocks, None), torch.nn.ModuleList):
+            return module, family, path
+    return None
+
+
+def _submodule(module, path):
+    try:
+        return module.get_submodule(path)
+    except AttributeError:
+        return None
+
+
+def _joined(*parts):
+    return ".".join(part for part in parts if part)
+
+
+class _Module:
+    """What is tapped of a module: (name, pick, rows) of what it is given and returns; keys: what it calls its cache."""
+
+    def __init__(self, module, layer):
+        self.module, self.layer, self.inputs, self.outputs, self.query, self.keys = module, layer, [], [], False, None
+
+
+class _Plan:
+    """All that is to be tapped of a model."""
+
+    def __init__(self, model):
+        self.model, self.modules, self.found, self.missing, self.picks = model, {}, {}, [], {}
+        self.backbone, self.family, self.path = _backbone(model) or (None, None, "")
+        self.blocks = list(getattr(self.backbone, self.family.blocks)) if self.family else []
+        self.block_path = _joined(self.path, self.family.blocks) if self.family else None
+
+    def add(self, wish, layers):
+        if wish.module:
+            self._add_modules(wish, layers)
+            return
+        if not self.family:
+            kind = getattr(getattr(self.model, "config", None), "model_type", type(self.model).__name__)
+            raise ValueError(f"{wish.text!r}: {kind} is no known family ({', '.join(families.known())}); module:PATTERN:in and "
+                             "module:PATTERN:out work on any model")
+        chosen = sorted(names.parse_layers(wish.layers or layers, len(self.blocks)))
+        for name in wish.names:
+            if name in names.PER_LAYER:
+                self._add_in_blocks(name, chosen)
+            elif reason := self._add_once(name):
+                self._lacks(name, None, reason)
+
+    def _add_in_blocks(self, name, layers):
+        lacking = {}
+        for layer in layers:
+            if reason := self._add_in_block(name, layer):
+                lacking.setdefault(reason, []).append(layer)
+        for reason, where in lacking.items():
+            self._lacks(name, tuple(where), reason)
+
+    def _add_in_block(self, name, layer):
+        """Why there is no such tensor, or None."""
+        block, family = self.blocks[layer], self.family
+        attention = getattr(block, family.attention)
+        if (point := family.points.get(name)) is None:
+            return family.lacks.get(name, "this family has none")
+        if point.side in ("attention", "cache"):
+            return self._add_rotated(name, attention, point, layer)
+        if (module := _submodule(block, point.path)) is None:
+            return family.lacks.get(name, f"the block has no {point.path}")
+        self._tap(name, module, layer, point.side, self._pick(point.pick, getattr(attention, family.head, 0)), point.rows, point.path)
+        return None
+
+    def _add_rotated(self, name, attention, point, layer):
+        forward = inspect.unwrap(type(attention).forward)
+        entry = self._module(attention, layer)
+        if point.side == "attention":
+            if "ALL_ATTENTION_FUNCTIONS" not in forward.__code__.co_names:
+                return "its attention does not go through ALL_ATTENTION_FUNCTIONS"
+            entry.query = True
+        else:
+            parameters = list(inspect.signature(forward).parameters)
+            if self.family.cache not in parameters:
+                return f"its attention is given no {self.family.cache}"
+            entry.keys = (self.family.cache, parameters.index(self.family.cache) - 1)
+        self.modules[id(attention)] = entry
+        self._note(name, layer, self.family.attention, point.side)
+        return None
+
+    def _add_once(self, name):
+        family = self.family
+        path, side = {"token_ids": (family.embedding, "in"), "embed": (family.embedding, "out"), "resid_final": (family.norm, "in"),
+                      "final_ln": (family.norm, "out"), "final_logits": (None, "out")}[name]
+        if path:
+            pick = families.given if side == "in" else families.returned
+            self._tap(name, getattr(self.backbone, path), None, side, pick, (0, 1), path)
+            return None
+        for path, module in self.model.named_modules():
+            if getattr(module, "get_output_embeddings", None) and module.get_output_embeddings() is not None:
+                self._tap(name, module, None, side, families.logits, (0, 1), path, root="")
+                return None
+        return "the model has no output head"
+
+    def _add_modules(self, wish, layers):
+        pattern, side = wish.module
+        n, paths = 0, [path for path, _ in self.model.named_modules() if path]
+        chosen = None if layers is None or not self.blocks else names.parse_layers(layers, len(self.blocks))
+        for path in fnmatch.filter(paths, pattern):
+            layer, inner = self._place_of(path)
+            n += 1
+            if chosen is None or layer is None or layer in chosen:
+                name = f"{inner}.{side}"
+                if len(name) > library.MAX_NAME:
+                    raise ValueError(f"{wish.text!r}: {name!r} is longer than {library.MAX_NAME}")
+                self._tap(name, self.model.get_submodule(path), layer, side, _first_given if side == "in" else _first_returned,
+                          None, path, root="", convention=f"what {inner} {'is given' if side == 'in' else 'returns'}")
+        if not n:
+            raise ValueError(f"{wish.text!r}: no module: " + names.unknown(pattern, paths))
+
+    def _place_of(self, path):
+        """(layer, path in the block) of a module, or (None, @path)."""
+        if self.block_path and path.startswith(self.block_path + "."):
+            layer, _, inner = path[len(self.block_path) + 1:].partition(".")
+            return int(layer), inner or "block"
+        return None, path
+
+    def _pick(self, pick, head):
+        """The function for a pick of the family's table; one for all layers."""
+        if not isinstance(pick, tuple):
+            return pick
+        kind, inner, *more = pick
+        return self.picks.setdefault((pick, head), kind(inner, head, *more))
+
+    def _module(self, module, layer):
+        return self.modules.get(id(module)) or _Module(module, layer)
+
+    def _tap(self, name, module, layer, side, pick, rows, path, root=None, convention=None):
+        entry = self.modules.setdefault(id(module), self._module(module, layer))
+        taps_there = entry.inputs if side == "in" else entry.outputs
+        if (name, pick, rows) not in taps_there:
+            taps_there.append((name, pick, rows))
+        self._note(name, layer, path, side, root, convention)
+
+    def _note(self, name, layer, path, side, root=None, convention=None):
+        if root is None:
+            path = _joined(self.path, self.family.blocks + ".{i}", path) if layer is not None else _joined(self.path, path)
+        elif layer is not None:
+            path = _joined(self.block_path, "{i}", path[len(self.block_path) + 1:].partition(".")[2])
+        notes = self.family.notes if self.family else {}
+        convention = convention or notes.get(name) or families.CONVENTIONS[name]
+        self.found.setdefault((name, path, side, convention), set()).add(layer)
+
+    def _lacks(self, name, layers, reason):
+        missing = Missing(name, layers, reason)
+        if missing not in self.missing:
+            self.missing.append(missing)
+
+    def device_of(self, entry):
+        """Of the module's parameters; without any, of its block's, or the model's."""
+        around = self.model if entry.layer is None else self.blocks[entry.layer]
+        parameter = next(itertools.chain(entry.module.parameters(), around.parameters(), self.model.parameters()), None)
+        return torch.device("cpu") if parameter is None else parameter.device
+
+    def sites(self):
+        return [Site(name, None if None in layers else tuple(sorted(layers)), path, side, convention)
+                for (name, path, side, convention), layers in self.found.items()]
+
+
+def _first(values):
+    return next(value for value in values if isinstance(value, torch.Tensor))
+
+
+def _first_given(args, kwargs):
+    return _first((*args, *kwargs.values()))
+
+
+def _first_returned(out):
+    if isinstance(out, torch.Tensor):
+        return out
+    return _first(out.values() if isinstance(out, dict) else out)
+
+
+# ---------------------------------------------------------------------------------------- hooks
+
+
+class _Hook:
+    """A hook that can be saved with its module. points: (name, pick, rows) of each tap."""
+
+    def __init__(self, points):
+        self.points = points
+
+    def tap_all(self, module, *given):
+        for name, pick, rows in self.points:
+            try:
+                taps.tap_of(module, pick(*given), name, rows)
+            except Exception as error:
+                taps.complain(f"{name}: {error!r}")
+
+
+class _InputHook(_Hook):
+    def __call__(self, module, args, kwargs):
+        self.tap_all(module, args, kwargs)
+
+
+class _OutputHook(_Hook):
+    def __call__(self, module, args, out):
+        self.tap_all(module, out)
+
+
+class _Keys:
+    """Stands in for a cache, or for none, within one call of attention."""
+
+    def __init__(self, cache, module):
+        self.cache, self.module = cache, module
+
+    def update(self, keys, values, *args, **kwargs):
+        taps.tap_of(self.module, keys, "k_rot", (0, 2))
+        return (keys, values) if self.cache is None else self.cache.update(keys, values, *args, **kwargs)
+
+    def __getattr__(self, name):
+        return getattr(self.cache, name)
+
+
+class _KeysHook:
+    """points: what attention calls its cache, and its place among the arguments."""
+
+    def __init__(self, points):
+        self.keyword, self.place = points
+
+    def __call__(self, module, args, kwargs):
+        if len(args) > self.place:
+            taps.complain(f"k_rot: {self.keyword} was given by its place")
+            return None
+        return args, {**kwargs, self.keyword: _Keys(kwargs.get(self.keyword), module)}
+
+
+def _tapping(attention):
+    """An attention function that taps the queries of attached modules."""
+    @functools.wraps(attention)
+    def tap_query(module, query, *args, **kwargs):
+        if getattr(module, QUERY, False):
+            taps.tap_of(module, query, "q_rot", (0, 2))
+        return attention(module, query, *args, **kwargs)
+    return tap_query
+
+
+class _Exchange:
+    """Functions in dictionaries of others, exchanged while somebody needs it."""
+
+    def __init__(self):
+        self.entries = {}
+
+    def take(self, mapping, key, function):
+        at = (id(mapping), key)
+        if at not in self.entries:
+            self.entries[at] = [0, mapping, mapping.get(key), _tapping(function)]
+            mapping[key] = self.entries[at][3]
+        self.entries[at][0] += 1
+        return at
+
+    def give_back(self, at):
+        entry = self.entries[at]
+        entry[0] -= 1
+        if entry[0]:
+            return
+        _, mapping, before, ours = self.entries.pop(at)
+        if mapping.get(at[1]) is not ours:
+            return  # somebody wrapped it once more; without attached modules it only passes on
+        if before is None:
+            del mapping[at[1]]
+        else:
+            mapping[at[1]] = before
+
+
+_exchange = _Exchange()
+
+
+def _exchange_attention(modules):
+    """What was taken, for all functions that these modules may look up, now or after their configuration changes."""
+    functions = sys.modules["transformers.modeling_utils"].ALL_ATTENTION_FUNCTIONS
+    taken = [_exchange.take(functions._local_mapping, key, functions[key]) for key in list(functions)]
+    for scope in {id(scope): scope for scope in (inspect.unwrap(type(module).forward).__globals__ for module in modules)}.values():
+        if "eager_attention_forward" in scope:  # the one that has no name there
+            taken.append(_exchange.take(scope, "eager_attention_forward", scope["eager_attention_forward"]))
+    return taken
+
+
+class Attached:
+    """Taps on a model.
+
+    sites    [Site]: what is tapped
+    missing  [Missing]: what was asked for and is not there
+    active   are they there? Not without the library, if no sink was given
+    Ends with detach(), or as a context.
+    """
+
+    def __init__(self, plan, sink):
+        self.sites, self.missing, self._modules, self._taken = plan.sites(), plan.missing, [], []
+        self.active = sink is not None or library.loaded()
+        if self.active:
+            self._install(plan, list(plan.modules.values()), sink or taps.to_library)
+
+    def _install(self, plan, entries, sink):
+        owners, hooks = {}, {}
+        for entry in entries:
+            owner = owners.setdefault(entry.layer, taps.Owner(entry.layer, len(plan.blocks), sink))
+            taps.settle(entry.module, owner, plan.device_of(entry))
+            self._modules.append(entry.module)
+            for kind, points in ((_InputHook, tuple(entry.inputs)), (_OutputHook, tuple(entry.outputs)), (_KeysHook, entry.keys)):
+                if points:
+                    if (kind, points) not in hooks:
+                        hooks[kind, points] = kind(points)
+                    self._hook(entry.module, hooks[kind, points])
+            if entry.query:
+                entry.module.__dict__[QUERY] = True
+        if queries := [entry.module for entry in entries if entry.query]:
+            self._taken = _exchange_attention(queries)
+
+    @staticmethod
+    def _hook(module, hook):
+        """Under a key of our own: the compiler compares keys, and those that modules give out are numbers that differ."""
+        if isinstance(hook, _OutputHook):
+            module._forward_hooks[KEY] = hook
+            return
+        key = f"{KEY}.{type(hook).__name__}"
+        module._forward_pre_hooks[key] = hook
+        module._forward_pre_hooks_with_kwargs[key] = True
+
+    def detach(self):
+        """Take all taps away; the model is as it was. A graph that was compiled with them stays, and taps nothing."""
+        for module in self._modules:
+            taps.unsettle(module)
+            module.__dict__.pop(QUERY, None)
+            for hooks in (module._forward_hooks, module._forward_pre_hooks, module._forward_pre_hooks_with_kwargs):
+                for key in [key for key in hooks if isinstance(key, str) and key.partition(".")[0] == KEY]:
+                    del hooks[key]
+        for at in self._taken:
+            _exchange.give_back(at)
+        self._modules, self._taken, self.active = [], [], False
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.detach()
+
+    def __str__(self):
+        lines = [f"{site.name}: {_spell(site.layers)}{site.module} {site.side}: {site.convention}" for site in self.sites]
+        return "\n".join(lines + [f"missing {one.name}: {_spell(one.layers)}{one.reason}" for one in self.missing])
+
+
+def _spell(layers):
+    """(1, 2, 3, 7) as "layers 1-3,7, "."""
+    if layers is None:
+        return ""
+    runs = []
+    for layer in layers:
+        if runs and layer == runs[-1][1] + 1:
+            runs[-1][1] = layer
+        else:
+            runs.append([layer, layer])
+    return "layers " + ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs) + ", "

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How tensors of a model are asked for: names, groups of them, layers. Knows nothing of PyTorch.
+
+The names are DMI-Lib's; docs/taps.md says what each holds.
+"""
+import difflib
+import fnmatch
+import re
+from dataclasses import dataclass
+
+PER_LAYER = ("resid_pre", "ln1", "q", "k", "v", "q_rot", "k_rot", "z", "attn_out", "resid_mid", "ln2", "mlp_in", "mlp_post",
+             "mlp_out", "resid_post", "router_logits", "topk_ids", "topk_weights")
+ONCE = ("token_ids", "embed", "resid_final", "final_ln", "final_logits")
+NAMES = PER_LAYER + ONCE
+
+# name: (its names, the layers that go with it). As dmi-run's groups.
+PRESETS = {
+    "residuals": ("resid_pre,resid_mid,resid_final", None),
+    "attention": ("q,k,v,q_rot,k_rot,z,attn_out", None),
+    "mlp": ("mlp_in,mlp_post,mlp_out,router_logits,topk_ids,topk_weights", None),
+    "logits": ("final_logits", None),
+    # What vLLM's models give an EAGLE-3 head by default: the residual stream as it enters these layers
+    # (get_eagle3_aux_hidden_state_layers in vllm/model_executor/models/llama.py: 2, n // 2, n - 3).
+    "eagle3": ("resid_pre", "2,middle,last-2"),
+    "all": ("*", None),
+}
+
+# TransformerLens's names, where they mean the same. Its norms' hook_normalized is taken before the weight, its hook_mlp_in is
+# the residual stream before the norm, and its mlp.hook_pre comes before the activation: these have no name here.
+LENS = {"hook_tokens": "token_ids", "hook_embed": "embed", "hook_resid_pre": "resid_pre", "hook_resid_mid": "resid_mid",
+        "hook_resid_post": "resid_post", "hook_attn_out": "attn_out", "hook_mlp_out": "mlp_out", "attn.hook_q": "q",
+        "attn.hook_k": "k", "attn.hook_v": "v", "attn.hook_z": "z", "attn.hook_rot_q": "q_rot", "attn.hook_rot_k": "k_rot",
+        "mlp.hook_post": "mlp_post"}
+IN_LENS_BLOCK = re.compile(r"blocks\.(\d+|\*|\{\w+\})\.(.+)")
+MODULE = re.compile(r"module:(.+):(in|out)")
+PATTERN = re.compile(r"[*?[]")
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A part of what was asked for.
+
+    text    as it was written
+    names   that it stands for, a tuple
+    layers  text that goes with it alone, or None
+    exact   was one tensor named, and no pattern or group?
+    module  (pattern, "in" or "out") of module:PATTERN:in|out, else None
+    """
+    text: str
+    names: tuple = ()
+    layers: str | None = None
+    exact: bool = False
+    module: tuple | None = None
+
+
+def parse_sites(sites):
+    """[Wish] of a text with commas, or of a list of texts; ValueError, with the nearest names, where nothing has one."""
+    words = [word.strip() for text in ([sites] if isinstance(sites, str) else sites) for word in text.split(",")]
+    wishes = [_wish(word) for word in words if word]
+    if not wishes:
+        raise ValueError("no sites are named")
+    return wishes
+
+
+def _wish(word):
+    if word.startswith("module:"):
+        if not (found := MODULE.fullmatch(word)):
+            raise ValueError(f"{word!r}: module:PATTERN:in or module:PATTERN:out is expected")
+        return Wish(word, module=found.groups())
+    if word in PRESETS:
+        names, layers = PRESETS[word]
+        return Wish(word, tuple(name for part in names.split(",") for name in fnmatch.filter(NAMES, part)), layers)
+    name, layers = _lens(word)
+    if PATTERN.search(name):
+        if names := tuple(fnmatch.filter(NAMES, name)):
+            return Wish(word, names, layers)
+    elif name in NAMES:
+        return Wish(word, (name,), layers, exact=True)
+    raise ValueError(unknown(name, NAMES + tuple(PRESETS) + tuple(LENS)))
+
+
+def _lens(word):
+    """(name, layers) of a name of TransformerLens, else (@word, None)."""
+    if in_block := IN_LENS_BLOCK.fullmatch(word):
+        layer, name = in_block.groups()
+        return LENS.get(name, name), layer if layer.isdigit() else None
+    return LENS.get(word, word), None
+
+
+def unknown(word, known):
+    """What to say of a name that nothing has."""
+    near = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
+    if near:
+        return f"nothing is called {word!r}; near it: {', '.join(near)}"
+    return f"nothing is called {word!r}; there are: {', '.join(known[:40])}" + (" ..." if len(known) > 40 else "")
+
+
+def parse_layers(text, n_layers):
+    """The set of layers that "3,7-12,last" means in a model of @n_layers; None: all.
+
+    "middle" is n_layers // 2, "last" n_layers - 1, "last-2" the second before it. An int, or several, will do, too.
+    """
+    if text is None:
+        return set(range(n_layers))
+    if isinstance(text, int):
+        text = str(text)
+    parts = text.split(",") if isinstance(text, str) else list(map(str, text))
+    chosen = set()
+    for part in filter(None, (part.strip() for part in parts)):
+        first, last = _range(part, n_layers)
+        if not 0 <= first <= last < n_layers:
+            raise ValueError(f"layers {part!r}: the model has {n_layers}, 0 to {n_layers - 1}")
+        chosen.update(range(first, last + 1))
+    if not chosen:
+        raise ValueError("no layers are named")
+    return chosen
+
+
+def _range(part, n_layers):
+    one = r"(\d+|middle|last(?:-\d+)?)"
+    if not (found := re.fullmatch(rf"{one}(?:-{one})?", part)):
+        raise ValueError(f"layers {part!r}: a number, a range as 7-12, middle, last or last-2 is expected")
+    first, last = (_number(word, n_layers) for word in (found.group(1), found.group(2) or found.group(1)))
+    return first, last
+
+
+def _number(word, n_layers):
+    if word == "middle":
+        return n_layers // 2
+    if word.startswith("last"):
+        return n_layers - 1 - int(word[5:] or 0)
+    return int(word)

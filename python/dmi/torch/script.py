@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attaching to models of a program that knows nothing of DMI.
+
+watch() waits until the program imports transformers, and then attaches every PreTrainedModel of a known family at its first
+forward, or when it is compiled, whichever comes first. Imports neither PyTorch nor transformers by itself.
+"""
+import functools
+import importlib.abc
+import importlib.machinery
+import runpy
+import sys
+
+from dmi.torch import names
+
+MODELS = "transformers.modeling_utils"
+
+
+def watch(sites, layers=None, sink=None):
+    """Attach each model that this process uses from now on. Raises ValueError where @sites means nothing."""
+    names.parse_sites(sites)
+    wanted = functools.partial(_attach_first, sites, layers, sink)
+    if MODELS in sys.modules:
+        _change(sys.modules[MODELS], wanted)
+    else:
+        sys.meta_path.insert(0, _Finder(lambda module: _change(module, wanted)))
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Lets @then see the module MODELS once it is imported."""
+
+    def __init__(self, then):
+        self.then = then
+
+    def find_spec(self, name, path, target=None):
+        if name != MODELS:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec and spec.loader:
+            run = spec.loader.exec_module
+
+            def exec_module(module):
+                run(module)
+                self.then(module)
+            spec.loader.exec_module = exec_module
+        return spec
+
+
+def _attach_first(sites, layers, sink, model):
+    """Attach @model, unless it is, or is a part of one that is. Never raises."""
+    from dmi.torch import hooks, taps
+    try:
+        if "_dmi_seen" in model.__dict__:
+            return
+        for module in model.modules():
+            if hasattr(module, "get_output_embeddings"):
+                module.__dict__["_dmi_seen"] = True
+        attached = hooks.attach(model, sites, layers, sink)
+        for missing in attached.missing:
+            taps.complain(f"{type(model).__name__} has no {missing.name}: {missing.reason}")
+    except Exception as error:
+        taps.complain(f"{type(model).__name__} is not attached: {error}")
+
+
+def _change(modeling, attach):
+    """Where models are called or compiled, they are attached first."""
+    import torch
+    base = modeling.PreTrainedModel
+    call, compile_module, compile_any = base.__call__, base.compile, torch.compile
+
+    @functools.wraps(call)
+    def called(self, *args, **kwargs):
+        if not torch.compiler.is_compiling():
+            attach(self)
+        return call(self, *args, **kwargs)
+
+    @functools.wraps(compile_module)
+    def compiled(self, *args, **kwargs):
+        attach(self)
+        return compile_module(self, *args, **kwargs)
+
+    @functools.wraps(compile_any)
+    def compiled_any(model=None, **kwargs):
+        if isinstance(model, base):
+            attach(model)
+        return compile_any(model, **kwargs)
+    base.__call__, base.compile, torch.compile = called, compiled, compiled_any
+
+
+def main(words):
+    """python -m dmi.torch.attach --sites SITES [--layers LAYERS] SCRIPT [ARGUMENT ...]"""
+    options = {}
+    while words and words[0] in ("--sites", "--layers") and len(words) > 1:
+        options[words[0][2:]] = words[1]
+        words = words[2:]
+    if "sites" not in options or not words or words[0].startswith("-"):
+        raise SystemExit(main.__doc__)
+    try:
+        watch(**options)
+    except ValueError as error:
+        raise SystemExit(f"dmi.torch.attach: {error}") from None
+    sys.argv = words
+    sys.path[0] = words[0].rpartition("/")[0] or "."
+    runpy.run_path(words[0], run_name="__main__")

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attaches to the models of a program that knows nothing of DMI, where DMI_ATTACH says what to tap.
+
+Python imports a module of this name when it starts, if its folder is in PYTHONPATH. The one that would have been found
+without this folder is imported, too.
+"""
+import os
+import sys
+
+
+def _start():
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [path for path in sys.path if os.path.abspath(path or ".") != here]
+    sys.modules.pop("sitecustomize", None)
+    if os.environ.get("DMI_ATTACH"):
+        try:
+            from dmi.torch.script import watch
+            watch(os.environ["DMI_ATTACH"], os.environ.get("DMI_ATTACH_LAYERS"))
+        except Exception as error:
+            print(f"dmi.torch: no models will be attached: {error!r}", file=sys.stderr)
+    try:
+        import sitecustomize  # noqa: F401
+    except ModuleNotFoundError as error:
+        if error.name != "sitecustomize":
+            raise
+
+
+_start()

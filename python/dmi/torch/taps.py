@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Taps: a program, or a hook in it, points out a tensor where it holds its values.
+
+Eagerly a tap goes straight to its sink, which by default is the library. In graphs of the compiler it is the operator
+dmi::tap. That form was found by trial (PyTorch 2.14): an operator that changes nothing is removed; one that is said to change
+its tensor is reordered, and removed where the tensor is not used later; an ordered effect keeps graphs out of caches. This one
+is said to change a token, one static tensor of one element a device, which it never touches.
+
+A graph that one layer compiled serves the others, too, so a layer's number must not stand in it: an attached module has a
+`place`, a buffer of one element by whose address the operator finds the layer.
+"""
+import sys
+import threading
+import weakref
+
+import torch
+
+from dmi import taps as library
+
+PLACE, OWNER = "_dmi_place", "_dmi_owner"  # a buffer, and an attribute, of attached modules
+ROWS = {1: (0,), 2: (0,), 3: (0, 1), 4: (0, 2)}  # where nothing is said, by the number of dimensions
+_DTYPES = {getattr(torch, name): number for name, number in library.DTYPES.items() if hasattr(torch, name)}
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+def to_library(tensor, name, layer, n_layers, rows):
+    """The sink that hands a tensor to the library: nothing happens without it, or where the tensor is not on a CUDA device."""
+    if not tensor.is_cuda or not library.loaded():
+        return
+    if type(tensor) not in _PLAIN or not (dtype := _DTYPES.get(tensor.dtype)):
+        raise TypeError(f"{name}: a tensor of {type(tensor).__name__}, {tensor.dtype} cannot be tapped")
+    if tensor.dim() > library.MAX_DIMS:
+        raise TypeError(f"{name}: a tensor has at most {library.MAX_DIMS} dimensions, not {tensor.dim()}")
+    stream = torch._C._cuda_getCurrentRawStream(tensor.device.index)
+    library.send(name, tensor.data_ptr(), stream, dtype, tensor.shape, tensor.stride(), tensor.element_size(), mask_of(rows),
+                 library.NO_LAYER if layer is None else layer, n_layers or 0)
+
+
+# Where the taps of tap() go. None: nowhere.
+_sink = to_library if library.loaded() else None
+
+
+class redirect:
+    """A context in which the taps of tap() go to @sink(tensor, name, layer, n_layers, rows), of tensors on any device."""
+
+    def __init__(self, sink):
+        self.sink = sink
+
+    def __enter__(self):
+        global _sink
+        self.before, _sink = _sink, self.sink
+
+    def __exit__(self, *_):
+        global _sink
+        _sink = self.before
+
+
+def tap(tensor, name, layer=None, rows=None, n_layers=None):
+    """Point out @tensor, on the stream that is current for its device: it is read as it is now.
+
+    name      letters, digits, and _ - .
+    layer     from 0; None: it belongs to no layer. n_layers: how many the model has, if known
+    rows      dimensions that count tokens, one or two: row = first * count[second] + second. By default (0,) of
+              [token, H], (0, 1) of [batch, token, H], (0, 2) of [batch, head, token, d]
+    Without the library, and for tensors that are not on a CUDA device, nothing happens. Never raises.
+    """
+    sink = _sink
+    if sink is None or sink is to_library and not getattr(tensor, "is_cuda", False):
+        return
+    if torch.compiler.is_compiling():
+        torch.ops.dmi.tap(tensor, _token(tensor.device), None, name, -1 if layer is None else layer, n_layers or 0,
+                          mask_of(rows or ROWS.get(tensor.dim(), (0,))))
+    else:
+        deliver(sink, tensor, name, layer, n_layers, rows)
+
+
+def deliver(sink, tensor, name, layer, n_layers, rows):
+    """Call @sink, which may fail: the program goes on."""
+    try:
+        if tensor.dim() == 0:
+            tensor = tensor.reshape(1)
+        sink(tensor, name, layer, n_layers, rows or ROWS.get(tensor.dim(), (0,)))
+    except Exception as error:
+        complain(f"{name}: {error!r}")
+
+
+_complained, _lock = set(), threading.Lock()
+
+
+def complain(text):
+    """One line a text; at most 20 texts."""
+    with _lock:
+        if text in _complained or len(_complained) >= 20:
+            return
+        _complained.add(text)
+    print(f"dmi.torch: {text}", file=sys.stderr)
+
+
+def rows_of(mask):
+    return tuple(d for d in range(library.MAX_DIMS) if mask >> d & 1)
+
+
+_MASKS = {rows_of(mask): mask for mask in range(1 << library.MAX_DIMS)}
+
+
+def mask_of(rows):
+    """(0, 2) as bits."""
+    return _MASKS[tuple(sorted(rows))]
+
+
+# ---------------------------------------------------------------------------------------- places
+
+
+class Owner:
+    """Whose taps those of a module are.
+
+    layer, n_layers  of the module; None, or a number
+    sink             where they go
+    everywhere       of tensors on any device?
+    """
+    __slots__ = ("layer", "n_layers", "sink", "everywhere")
+
+    def __init__(self, layer, n_layers, sink):
+        self.layer, self.n_layers, self.sink, self.everywhere = layer, n_layers, sink, sink is not to_library
+
+
+_attached = weakref.WeakSet()  # modules that have a place
+_by_address = {}               # address of a place: weak reference to its module
+
+
+def settle(module, owner, device):
+    """Give @module a place on @device; its taps are those of @owner."""
+    module.register_buffer(PLACE, torch.zeros(1, dtype=torch.uint8, device=device), persistent=False)
+    module.__dict__[OWNER] = owner
+    _attached.add(module)
+
+
+def unsettle(module):
+    _attached.discard(module)
+    module._buffers.pop(PLACE, None)
+    module._non_persistent_buffers_set.discard(PLACE)
+    module.__dict__.pop(OWNER, None)
+
+
+def _owner_at(address):
+    """The Owner of the module whose place has this address; places move with their modules, and addresses are used again."""
+    for attempt in range(2):
+        module = _by_address.get(address, lambda: None)()
+        place = module._buffers.get(PLACE) if module is not None else None
+        if place is not None and place.data_ptr() == address:
+            return module.__dict__.get(OWNER)
+        if not attempt:
+            _by_address.clear()
+            _by_address.update((module._buffers[PLACE].data_ptr(), weakref.ref(module)) for module in list(_attached))
+    return None
+
+
+def tap_of(module, tensor, name, rows=None):
+    """A tap of an attached module; also within graphs of the compiler."""
+    if torch.compiler.is_compiling():
+        if tensor.is_cuda or module._dmi_owner.everywhere:
+            torch.ops.dmi.tap(tensor, _token(tensor.device), module._dmi_place, name, -1, 0, mask_of(rows or ROWS.get(tensor.dim(), (0,))))
+    else:
+        owner = module.__dict__[OWNER]
+        deliver(owner.sink, tensor, name, owner.layer, owner.n_layers, rows)
+
+
+# ---------------------------------------------------------------------------------------- the operator
+
+_tokens = {}
+
+
+def _token(device):
+    """The token of @device. The compiler calls this while it traces, and takes the tensor as a constant."""
+    if device not in _tokens:
+        _tokens[device] = torch.zeros(1, dtype=torch.uint8, device=device)
+        torch._dynamo.mark_static_address(_tokens[device])
+    return _tokens[device]
+
+
+# What torch.compiler.assume_constant_result() does, which would import the compiler into programs that never compile.
+_token._dynamo_marked_constant = True
+
+
+def _run(x, token, place, name, layer, n_layers, rows):
+    if place is None:
+        sink, layer = _sink, None if layer < 0 else layer
+    elif (owner := _owner_at(place.data_ptr())) is not None:
+        sink, layer, n_layers = owner.sink, owner.layer, owner.n_layers
+    else:
+        return  # detached, and the graph is still there
+    if sink is not None:
+        deliver(sink, x, name, layer, n_layers or None, rows_of(rows))
+
+
+def _define():
+    operators = torch.library.Library("dmi", "DEF")
+    operators.define("tap(Tensor x, Tensor(a!) token, Tensor? place, str name, int layer, int n_layers, int rows) -> ()",
+                     tags=(torch.Tag.flexible_layout,))
+    for where in ("CPU", "CUDA"):
+        operators.impl("tap", _run, where)
+    operators.impl("tap", lambda *_: None, "Meta")
+    return operators
+
+
+_operators = _define()

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small models of every family that dmi.torch.attach() knows, with random weights, and what their modules are given and return.
+
+Runs in the environment of tools/setup/torch.txt. The paths here were written from transformers' sources, apart from those of
+python/dmi/torch/families.py: the two must lead to the same tensors.
+"""
+import torch
+import transformers
+
+LAYERS, WIDTH, HEADS, HEAD, VOCABULARY = 3, 32, 4, 8, 64
+_COMMON = {"vocab_size": VOCABULARY, "hidden_size": WIDTH, "intermediate_size": 48, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS,
+           "max_position_embeddings": 64, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+_GROUPED = _COMMON | {"num_key_value_heads": 2, "head_dim": HEAD}
+_EXPERTS = _GROUPED | {"num_experts_per_tok": 2, "moe_intermediate_size": 24, "num_experts": 4, "decoder_sparse_step": 1, "norm_topk_prob": True}
+CONFIGS = {
+    "llama": ("Llama", _GROUPED),
+    "mistral": ("Mistral", _GROUPED | {"sliding_window": 4}),
+    "qwen2": ("Qwen2", _GROUPED),
+    "qwen3": ("Qwen3", _GROUPED),
+    "gemma2": ("Gemma2", _GROUPED | {"sliding_window": 4, "final_logit_softcapping": 5.0}),
+    "gemma3": ("Gemma3", _GROUPED | {"sliding_window": 4, "final_logit_softcapping": 5.0}),
+    "gpt2": ("GPT2", {"vocab_size": VOCABULARY, "n_embd": WIDTH, "n_layer": LAYERS, "n_head": HEADS, "n_positions": 64, "bos_token_id": 1,
+                      "eos_token_id": 2, "pad_token_id": 0}),
+    "gpt_neox": ("GPTNeoX", _COMMON),
+    "gpt_neox_sequential": ("GPTNeoX", _COMMON | {"use_parallel_residual": False}),
+    "phi": ("Phi", _COMMON),
+    "mixtral": ("Mixtral", _GROUPED | {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None}),
+    "qwen2_moe": ("Qwen2Moe", _EXPERTS | {"shared_expert_intermediate_size": 40, "mlp_only_layers": [1]}),
+    "qwen3_moe": ("Qwen3Moe", _EXPERTS | {"mlp_only_layers": [1]}),
+}
+PARALLEL = ("gpt_neox", "phi")
+GEMMA = ("gemma2", "gemma3")
+SPARSE = {"mixtral": (0, 1, 2), "qwen2_moe": (0, 2), "qwen3_moe": (0, 2)}
+
+
+def config_of(name, experts):
+    kind, options = CONFIGS[name]
+    kind += "Text" if name == "gemma3" else ""
+    config = getattr(transformers, kind + "Config")(**options)
+    config._experts_implementation = experts
+    return config
+
+
+def model_of(name, attention="sdpa", experts="eager"):
+    """Weights are random and large enough that nothing is nearly zero; factors and biases of norms, too."""
+    config = config_of(name, experts)
+    config._attn_implementation = attention
+    torch.manual_seed(5)
+    model = getattr(transformers, CONFIGS[name][0] + ("LMHeadModel" if name == "gpt2" else "ForCausalLM"))(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn_like(parameter) / (parameter.shape[-1] ** 0.5 if parameter.dim() > 1 else 2))
+    return model.eval()
+
+
+def prompt(batch=2, tokens=6):
+    return (torch.arange(batch * tokens).reshape(batch, tokens) * 7 + 3) % VOCABULARY
+
+
+def backbone_of(model):
+    return model.transformer if hasattr(model, "transformer") else model.gpt_neox if hasattr(model, "gpt_neox") else model.model
+
+
+def blocks_of(model):
+    body = backbone_of(model)
+    return body.h if hasattr(body, "h") else body.layers
+
+
+# {site: (path in the block, side)}; side "in", "out", or which of several returned.
+_SEQUENTIAL = {"resid_pre": ("", "in"), "ln1": ("input_layernorm", "out"), "q": ("self_attn.q_proj", "out"), "k": ("self_attn.k_proj", "out"),
+               "v": ("self_attn.v_proj", "out"), "z": ("self_attn.o_proj", "in"), "attn_out": ("self_attn.o_proj", "out"),
+               "resid_mid": ("post_attention_layernorm", "in"), "ln2": ("post_attention_layernorm", "out"), "mlp_in": ("mlp", "in"),
+               "mlp_post": ("mlp.down_proj", "in"), "mlp_out": ("mlp", "out"), "resid_post": ("", "out"), "router_logits": ("mlp.gate", 0),
+               "topk_weights": ("mlp.gate", 1), "topk_ids": ("mlp.gate", 2)}
+_NEOX = _SEQUENTIAL | {"z": ("attention.dense", "in"), "attn_out": ("attention.dense", "out"), "qkv": ("attention.query_key_value", "out"),
+                       "mlp_post": ("mlp.dense_4h_to_h", "in")}
+PATHS = dict.fromkeys(CONFIGS, _SEQUENTIAL) | dict.fromkeys(GEMMA, _SEQUENTIAL | {
+    "attn_out": ("post_attention_layernorm", "out"), "resid_mid": ("pre_feedforward_layernorm", "in"),
+    "ln2": ("pre_feedforward_layernorm", "out"), "mlp_out": ("post_feedforward_layernorm", "out")}) | {
+    "gpt2": _SEQUENTIAL | {"ln1": ("ln_1", "out"), "qkv": ("attn.c_attn", "out"), "z": ("attn.c_proj", "in"),
+                           "attn_out": ("attn.resid_dropout", "out"), "resid_mid": ("ln_2", "in"), "ln2": ("ln_2", "out"),
+                           "mlp_post": ("mlp.c_proj", "in")},
+    "gpt_neox": {site: at for site, at in _NEOX.items() if site != "resid_mid"}, "gpt_neox_sequential": _NEOX,
+    "phi": {site: at for site, at in _SEQUENTIAL.items() if site not in ("resid_mid", "ln2")} | {
+        "z": ("self_attn.dense", "in"), "attn_out": ("self_attn.dense", "out"), "mlp_post": ("mlp.fc2", "in")}}
+
+
+class Reference:
+    """{(site, layer): tensor} of forwards, by plain hooks and by the functions that rotate."""
+
+    def __init__(self, name, model):
+        self.name, self.sites, self.handles, self.block = name, {}, [], None
+        body = backbone_of(model)
+        for layer, block in enumerate(blocks_of(model)):
+            self.handles.append(block.register_forward_pre_hook(lambda *_, layer=layer: setattr(self, "block", layer)))
+            for site, (path, side) in PATHS[name].items():
+                try:
+                    module = block.get_submodule(path)
+                except AttributeError:
+                    continue
+                self.watch(module, site, layer, side)
+        embedding, norm = body.get_input_embeddings(), next(getattr(body, n) for n in (
+            "norm", "ln_f", "final_layer_norm", "final_layernorm") if hasattr(body, n))
+        for module, site, side in ((embedding, "token_ids", "in"), (embedding, "embed", "out"), (norm, "resid_final", "in"),
+                                   (norm, "final_ln", "out")):
+            self.watch(module, site, None, side)
+        self.modeling = __import__(type(model).__module__, fromlist=["*"])
+        self.rotate = getattr(self.modeling, "apply_rotary_pos_emb", None)
+        if self.rotate:
+            self.modeling.apply_rotary_pos_emb = self.rotating
+
+    def watch(self, module, site, layer, side):
+        if side == "in":
+            keep = lambda _, args, kwargs: self.keep(site, layer, args[0] if args else kwargs["hidden_states"])  # noqa: E731
+            self.handles.append(module.register_forward_pre_hook(keep, with_kwargs=True))
+        else:
+            at = 0 if side == "out" else side
+            keep = lambda _, args, out: self.keep(site, layer, out[at] if isinstance(out, tuple) else out)  # noqa: E731
+            self.handles.append(module.register_forward_hook(keep))
+
+    def keep(self, site, layer, x):
+        x = x.detach().clone()
+        if site != "qkv":
+            self.sites[site, layer] = x
+        elif self.name == "gpt2":
+            self.sites.update({(one, layer): part for one, part in zip("qkv", x.split(WIDTH, dim=-1))})
+        else:
+            of_heads = x.view(*x.shape[:-1], HEADS, 3 * HEAD)
+            self.sites.update({(one, layer): part.flatten(-2) for one, part in zip("qkv", of_heads.chunk(3, dim=-1))})
+
+    def rotating(self, q, k, *args, **kwargs):
+        """Of partial rotation this is the rotated part alone."""
+        out = self.rotate(q, k, *args, **kwargs)
+        self.keep("q_rot", self.block, out[0])
+        self.keep("k_rot", self.block, out[1])
+        return out
+
+    def end(self):
+        for handle in self.handles:
+            handle.remove()
+        if self.rotate:
+            self.modeling.apply_rotary_pos_emb = self.rotate

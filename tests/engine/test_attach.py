@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""dmi.torch: taps on a small model of every family that attach() knows, eagerly and compiled, on the CPU.
+
+The programs run in an environment with PyTorch and transformers (torch_env.py), where taps go to a function instead of the
+library: attach_client.py compares them with hooks of attach_models.py, taps_client.py looks at the edges. --long only.
+"""
+import json
+import re
+
+import pytest
+
+import harness
+import torch_env
+from harness import PRELOAD, ROOT, STANDIN
+
+HERE = ROOT / "tests" / "engine"
+TAP_LOG = harness.BUILD / "tests" / "engine" / "libtap_log.so"
+FAMILIES = tuple(re.findall(r'^    "(\w+)": \("', (HERE / "attach_models.py").read_text(), re.M))
+INDUCTOR = ("llama", "gpt2")
+# A sitecustomize of somebody else's, which comes after the one of dmi.torch: here it lets taps go to the output.
+CHAINED = torch_env.PREAMBLE + """
+from dmi.torch import hooks
+plain = hooks.attach
+hooks.attach = lambda model, sites, layers, sink: plain(
+    model, sites, layers, lambda tensor, name, layer, *_: print("tap", name, layer, *tensor.shape, flush=True))
+"""
+SCRIPT = """llama
+tap resid_pre 1 1 5 32
+tap final_logits None 1 5 64
+again
+tap resid_pre 1 1 5 32
+tap final_logits None 1 5 64
+saved
+tap resid_pre 1 1 5 32
+tap final_logits None 1 1 64
+tap resid_pre 1 1 1 32
+tap final_logits None 1 1 64
+compiled
+tap resid_pre 1 1 5 32
+tap final_logits None 1 5 64
+bert
+end
+"""
+pytestmark = pytest.mark.built(PRELOAD, TAP_LOG, STANDIN / "libcuda.so.1")
+
+
+@pytest.fixture(scope="module")
+def torch(long):
+    if not long:
+        pytest.skip("--long only: PyTorch (560 MB) in an environment of its own")
+    return torch_env.python_with_torch()
+
+
+def run(torch, program, *words, **more):
+    python, env = torch
+    env = dict(env, PYTHONPATH=f"{ROOT / 'python'}:{HERE}", **{key: str(value) for key, value in more.items()})
+    return harness.run([python, program, *words], env=env, timeout=1800)
+
+
+def check_all(check, result):
+    """Every line that a client prints: [holds, what, detail]."""
+    lines = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("[")]
+    assert lines, result.stderr
+    for holds, what, detail in lines:
+        check(holds, what, detail)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_eager(check, torch, name):
+    check_all(check, run(torch, HERE / "attach_client.py", "eager", name))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_aot_eager(check, torch, name):
+    check_all(check, run(torch, HERE / "attach_client.py", "aot_eager", name))
+
+
+@pytest.mark.parametrize("name", INDUCTOR)
+def test_inductor(check, torch, name):
+    check_all(check, run(torch, HERE / "attach_client.py", "inductor", name))
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_edges(check, torch, backend):
+    check_all(check, run(torch, HERE / "taps_client.py", backend))
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_same_bits_with_the_library(check, torch, backend, tmp_path):
+    plain = run(torch, HERE / "taps_client.py", backend, "digest")
+    with_it = run(torch, HERE / "taps_client.py", backend, "digest", LD_PRELOAD=PRELOAD, DMI_OUT=tmp_path)
+    check(plain.stdout.startswith("logits ") and plain.stdout == with_it.stdout, "a compiled model's logits have the same bits",
+          plain.stdout + with_it.stdout)
+
+
+def test_what_the_library_gets(check, torch):
+    result = run(torch, HERE / "taps_client.py", "eager", "library", LD_PRELOAD=TAP_LOG)
+    check_all(check, result)
+    got = [line for line in result.stdout.splitlines() if line.startswith("120")]
+    check(got == ["120 1 q 7000 903 layer 3 of 12 dtype 3 rows 3 flags 0 2/140 5/28 7/4",
+                  "120 1 embed 7000 903 layer -1 of 0 dtype 3 rows 2 flags 0 2/140 5/28 7/4"],
+          "a tensor on a device arrives with its stream, one on the CPU does not", got)
+
+
+@pytest.mark.parametrize("how", ["environment", "module"])
+def test_program_that_knows_nothing(check, torch, how, tmp_path):
+    python, env = torch
+    (tmp_path / "sitecustomize.py").write_text(CHAINED)
+    start, words = ROOT / "python/dmi/torch/start", [python]
+    env = dict(env, PYTHONPATH=f"{ROOT / 'python'}:{tmp_path}")
+    if how == "environment":
+        env |= {"PYTHONPATH": f"{start}:{env['PYTHONPATH']}", "DMI_ATTACH": "resid_pre,final_logits", "DMI_ATTACH_LAYERS": "last"}
+    else:
+        words += ["-m", "dmi.torch.attach", "--sites", "resid_pre,final_logits", "--layers", "last"]
+    result = harness.run([*words, HERE / "attach_program.py", tmp_path / "saved"], env=env, timeout=1800)
+    check(result.stdout == SCRIPT, "each model is attached at its first forward, or when it is compiled", result.stdout)
+    check("BertModel is not attached" in result.stderr, "one of no family is named", result.stderr)
+
+
+def test_first_capture_as_written(check, torch, tmp_path):
+    """The code of docs/first-capture.md prints what stands there; of a text that follows code, all of it."""
+    page = (ROOT / "docs" / "first-capture.md").read_text()
+    section = page.partition("## Hugging Face and other PyTorch models\n")[2].partition("\n## ")[0]
+    blocks = re.findall(r"```(python|text)\n(.*?)```", section, re.S)
+    code, printed = ("".join(text for kind, text in blocks if kind == wanted) for wanted in ("python", "text"))
+    (tmp_path / "page.py").write_text(torch_env.PREAMBLE + code)
+    result = run(torch, tmp_path / "page.py")
+    # Without the library attach() changes nothing, and still says what it would tap.
+    check(printed and result.stdout == printed, "docs/first-capture.md: the program prints what the page says", result.stdout)
