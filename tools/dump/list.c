@@ -203,7 +203,8 @@ static json_t *site_row(const struct dmi_site *site, struct site_sum *sum)
     return json_pack("{s:o, s:o, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "site",
                      value_text(site->name), "layers", layers_value(&sum->layers), "layer_ranges",
                      ranges.data && sum->any ? ranges.data : "nothing", "dtype",
-                     dtype_name(site->dtype), "width", value_u64(width), "shape",
+                     dtype_name(sum->any ? sum->any->at.dtype : site->dtype), "width",
+                     value_u64(width), "shape",
                      sum->any ? dims_value(sum->any->at.dims + n_rows, sum->any->at.n_dims - n_rows)
                               : json_null(),
                      "rows", value_u64(sum->n_rows), "row", value_text(dmi_row_name(site->row)),
