@@ -15,6 +15,7 @@
 #include "preload/context/lifetime.h"
 #include "preload/graph/exec.h"
 #include "preload/graph/order.h"
+#include "preload/record/recorder.h"
 
 #include <dmi/ring.h>
 
@@ -86,6 +87,7 @@ static void in_child(void)
     functions_reset();
     order_reset();
     exec_reset();
+    recorder_reset();
     regions_reset();
 }
 
@@ -124,6 +126,26 @@ static void arm(struct spec *spec)
     atomic_store_release(&session.armed, good); /* to session_armed() */
 }
 
+/* Instead of following a spec. Under the session's lock. */
+static void arm_recorder(const char *path)
+{
+    static int registered; /* as in arm() */
+    struct err err = { 0 };
+    struct spec *spec = recorder_spec();
+    if (!spec)
+        return;
+    if (recorder_start(&err, path)) {
+        log_line("%s; this process runs without a recording", err.msg);
+        spec_free(spec);
+        return;
+    }
+    if (!registered && !atexit(lifecycle_finish))
+        registered = 1;
+    session.records = true;
+    arm(spec);
+    log_line("recording to %s", path);
+}
+
 /* A process in which nothing matches leaves a run that says so. */
 static void open_first_run(void)
 {
@@ -143,9 +165,12 @@ void lifecycle_start(void)
     int saved = errno;
     pthread_mutex_lock(&session.lock);
     if (lifecycle.state == LIFECYCLE_NEW) {
-        const char *path = getenv("DMI_SPEC");
+        const char *path = getenv("DMI_SPEC"), *recording = getenv("DMI_RECORD");
         log_init(getenv("DMI_LOG"));
-        struct spec *spec = path && *path ? load_spec(path) : NULL;
+        bool records = recording && *recording;
+        struct spec *spec = !records && path && *path ? load_spec(path) : NULL;
+        if (records)
+            arm_recorder(recording);
         if (spec)
             arm(spec);
         atomic_store_release(&lifecycle.state, LIFECYCLE_STARTED);
@@ -161,7 +186,7 @@ static bool is_started(CUresult r)
 {
     if (r == CUDA_SUCCESS && atomic_load_relaxed(&lifecycle.state) == LIFECYCLE_NEW)
         lifecycle_start();
-    return r == CUDA_SUCCESS && session_armed() && functions_matched();
+    return r == CUDA_SUCCESS && session_armed() && !session.records && functions_matched();
 }
 
 void lifecycle_waited(CUresult r)
@@ -308,7 +333,8 @@ void lifecycle_finish(void)
     int saved = errno, started = LIFECYCLE_STARTED;
     bool finishing = atomic_load_acquire(&lifecycle.state) == LIFECYCLE_FINISHED;
     /* a vfork child calls _exit with our memory and its own pid: the run goes on without it */
-    if (getpid() != session.pid || !(finishing || atomic_load_acquire(&session.run)))
+    if (getpid() != session.pid || recorder_finish() ||
+        !(finishing || atomic_load_acquire(&session.run)))
         return;
     if (atomic_cas_acq_rel(&lifecycle.state, &started, LIFECYCLE_FINISHED)) {
         atomic_store_relaxed(&lifecycle.finisher, gettid());

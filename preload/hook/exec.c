@@ -18,7 +18,7 @@ static struct exec *prepare(CUgraphExec *handle, CUgraph graph, unsigned long lo
 {
     struct session_call call;
     struct exec *x = NULL;
-    if (!session_armed() || !handle || !graph)
+    if (!session_armed() || session.records || !handle || !graph)
         return NULL;
     if (session_enter(&call))
         x = exec_prepare(graph, flags);
@@ -110,7 +110,7 @@ EXPORT CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec handle)
 static bool plain_is_embedded(struct stream stream)
 {
     struct session_call call;
-    if (!session_armed())
+    if (!session_armed() || session.records)
         return false;
     bool embedded = session_enter(&call) && stream_is_capturing(stream);
     session_leave(&call);
