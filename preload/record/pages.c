@@ -134,8 +134,8 @@ static int look_at(struct pages *p, struct writer *writer, struct stream stream,
                    const struct pages_range *range, uint64_t sequence, bool after)
 {
     for (uint64_t at = 0; at < range->n_bytes; at += STAGING_BYTES) {
-        size_t n = range->n_bytes - at < STAGING_BYTES ? (size_t)(range->n_bytes - at)
-                                                       : STAGING_BYTES;
+        size_t n =
+            range->n_bytes - at < STAGING_BYTES ? (size_t)(range->n_bytes - at) : STAGING_BYTES;
         int r = read_memory(p, stream, range->address + at, n);
         for (size_t i = 0; !r && i < n; i += DMI_RECORDING_BLOCK)
             r = compare_block(p, range->address + at + i, (uint8_t *)p->staging + i,

@@ -16,10 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_POINTERS 256                    /* of a launch */
-#define WINDOW       ((uint64_t)64 << 20)   /* bytes from a pointer on that are looked at */
-#define SMALL        ((uint64_t)64 << 10)   /* an allocation whose first contents are kept */
-#define BUDGET       ((uint64_t)4 << 30)    /* unless DMI_RECORD_BUDGET says otherwise */
+#define MAX_POINTERS 256                  /* of a launch */
+#define WINDOW       ((uint64_t)64 << 20) /* bytes from a pointer on that are looked at */
+#define SMALL        ((uint64_t)64 << 10) /* an allocation whose first contents are kept */
+#define BUDGET       ((uint64_t)4 << 30)  /* unless DMI_RECORD_BUDGET says otherwise */
 #define PROGRESS_NS  ((uint64_t)10 * 1000000000)
 #define MIN_ADDRESS  4096u
 #define MAX_ADDRESS  ((uint64_t)1 << 57)
@@ -76,11 +76,12 @@ struct spec *recorder_spec(void)
     _cleanup_(freep) char *text = NULL;
     struct spec_errors errors = { 0 };
     struct spec *spec = NULL;
-    int n = pattern ? asprintf(&text, "hookspec: 1\nforward: [{kind: any, begin: {kernel: '%s'}}]\n%s",
-                               pattern, sites)
-                    : asprintf(&text, "hookspec: 1\n%s", sites);
-    int r = n < 0 ? -ENOMEM
-                  : spec_parse("DMI_RECORD_BEGIN", text, (size_t)n, NULL, 0, &errors, &spec);
+    int n = pattern
+                ? asprintf(&text, "hookspec: 1\nforward: [{kind: any, begin: {kernel: '%s'}}]\n%s",
+                           pattern, sites)
+                : asprintf(&text, "hookspec: 1\n%s", sites);
+    int r =
+        n < 0 ? -ENOMEM : spec_parse("DMI_RECORD_BEGIN", text, (size_t)n, NULL, 0, &errors, &spec);
     for (size_t i = 0; i < errors.n_lines; i++)
         log_line("%s", errors.lines[i]);
     spec_errors_deinit(&errors);
@@ -121,8 +122,8 @@ static bool went_well(struct recorder *rec, int r)
 {
     if (!r)
         return true;
-    log_line("the recording ends here: %s", r == -EIO ? "memory could not be read, or a write failed"
-                                                      : strerror(-r));
+    log_line("the recording ends here: %s",
+             r == -EIO ? "memory could not be read, or a write failed" : strerror(-r));
     stop(rec, DMI_RECORDING_ERROR);
     return false;
 }
@@ -137,8 +138,7 @@ bool recorder_finish(void)
     atomic_store_release(&rec->on, 0); /* to recorder_on() */
     struct dmi_recording_end end = { rec->n_launches, rec->reason, (uint32_t)rec->n_unseen };
     writer_add(&rec->writer, DMI_RECORDING_END, &(struct writer_piece){ &end, sizeof end }, 1);
-    log_line("recorded %llu launches, %llu MiB",
-             (unsigned long long)rec->n_launches,
+    log_line("recorded %llu launches, %llu MiB", (unsigned long long)rec->n_launches,
              (unsigned long long)(rec->writer.n_written >> 20));
     writer_close(&rec->writer);
     pages_deinit(&rec->pages);

@@ -112,8 +112,8 @@ static size_t read_page(const struct memory *m, uint64_t address, uint32_t n, ui
     size_t found = 0;
     memset(out, 0, n);
     memset(known, 0, n);
-    const struct memory_page *page = m->room ? slot_of(m->pages, m->room, address / PAGE + 1)
-                                             : NULL;
+    const struct memory_page *page =
+        m->room ? slot_of(m->pages, m->room, address / PAGE + 1) : NULL;
     for (size_t i = page ? page->n : 0; i > 0 && found < n; i--)
         if (page->pieces[i - 1].time <= time)
             found += lay(&page->pieces[i - 1], (uint32_t)(address % PAGE), n, out, known);
@@ -128,8 +128,8 @@ size_t memory_read(const struct memory *m, uint64_t address, size_t n, uint64_t 
     for (size_t at = 0; at < n;) {
         uint64_t left = PAGE - (address + at) % PAGE;
         uint32_t part = n - at < left ? (uint32_t)(n - at) : (uint32_t)left;
-        found += read_page(m, address + at, part, time, (uint8_t *)out + at,
-                           known ? known + at : own);
+        found +=
+            read_page(m, address + at, part, time, (uint8_t *)out + at, known ? known + at : own);
         at += part;
     }
     return found;

@@ -10,10 +10,10 @@
 #include <math.h>
 #include <string.h>
 
-#define PER_OCTAVE 64                    /* buckets: 1.1% each */
-#define OCTAVES    160                   /* from 2^-80 on */
+#define PER_OCTAVE 64                     /* buckets: 1.1% each */
+#define OCTAVES    160                    /* from 2^-80 on */
 #define N_BUCKETS  (PER_OCTAVE * OCTAVES) /* per sign */
-#define PREFIX_MAX 0.06f                 /* error of a beginning that is looked at further */
+#define PREFIX_MAX 0.06f                  /* error of a beginning that is looked at further */
 
 static const uint32_t dtypes[] = { DMI_DTYPE_F32, DMI_DTYPE_F16, DMI_DTYPE_BF16 };
 
@@ -123,21 +123,21 @@ static void view_deinit(struct view *v)
     free(v->fresh);
 }
 
-/* Which elements are others than before. */
-static void mark_fresh(const struct memory *memory, const struct rec_run *run, struct view *v)
+/* Which bytes are others than before. Return: NULL where there is no memory; free() it. */
+static uint8_t *changed_bytes(const struct memory *memory, const struct rec_run *run)
 {
     uint8_t before[4096], known[4096];
-    memset(v->fresh, 0, v->n);
-    for (uint64_t at = 0; at < run->n_bytes; at += sizeof before) {
+    uint8_t *changed = malloc(run->n_bytes + 1);
+    for (uint64_t at = 0; changed && at < run->n_bytes; at += sizeof before) {
         size_t n = run->n_bytes - at < sizeof before ? (size_t)(run->n_bytes - at) : sizeof before;
         memory_read(memory, run->address + at, n, run->time - 1, before, known);
         for (size_t i = 0; i < n; i++)
-            if ((!known[i] || before[i] != run->data[at + i]) && (at + i) / v->size < v->n)
-                v->fresh[(at + i) / v->size] = 1;
+            changed[at + i] = !known[i] || before[i] != run->data[at + i];
     }
+    return changed;
 }
 
-static int view_run(const struct memory *memory, const struct rec_run *run, uint32_t dtype,
+static int view_run(const struct rec_run *run, const uint8_t *changed, uint32_t dtype,
                     struct view *v)
 {
     v->dtype = dtype;
@@ -146,13 +146,14 @@ static int view_run(const struct memory *memory, const struct rec_run *run, uint
     v->n = run->n_bytes / v->size;
     _cleanup_(freep) double *wide = malloc((v->n + 1) * sizeof *wide);
     v->values = malloc((v->n + 1) * sizeof *v->values);
-    v->fresh = malloc(v->n + 1);
+    v->fresh = calloc(v->n + 1, 1);
     if (!wide || !v->values || !v->fresh)
         return -ENOMEM;
     elements_to_double(dtype, run->data, v->n, wide);
     for (size_t i = 0; i < v->n; i++)
         v->values[i] = (float)wide[i];
-    mark_fresh(memory, run, v);
+    for (size_t i = 0; i < v->n * v->size; i++)
+        v->fresh[i / v->size] |= changed[i];
     return 0;
 }
 
@@ -176,7 +177,8 @@ static int add_hit(const struct index *index, const struct view *v, size_t at,
         return 0;
     const float *values = v->values + (at - e->anchor);
     float largest = e->row[e->anchor] * index->scale;
-    if (fabsf(values[e->second] - e->row[e->second] * index->scale) > PREFIX_MAX * 4 * fabsf(largest))
+    if (fabsf(values[e->second] - e->row[e->second] * index->scale) >
+        PREFIX_MAX * 4 * fabsf(largest))
         return 0;
     float error = probe_error(values, e->row, e->n, index->scale);
     if (!(error <= PREFIX_MAX))
@@ -219,19 +221,28 @@ static int hit_order(const void *pa, const void *pb)
     return a->tensor < b->tensor ? -1 : a->tensor > b->tensor;
 }
 
+static int scan_run(const struct probe *p, const struct index *index, uint32_t launch,
+                    const struct rec_run *run, struct hits *out)
+{
+    _cleanup_(freep) uint8_t *changed = changed_bytes(p->memory, run);
+    int r = changed ? 0 : -ENOMEM;
+    for (size_t d = 0; !r && d < sizeof dtypes / sizeof *dtypes; d++) {
+        struct view v = { .launch = launch };
+        r = view_run(run, changed, dtypes[d], &v);
+        if (!r)
+            r = scan(index, &v, out);
+        view_deinit(&v);
+    }
+    return r;
+}
+
 static int scan_launch(const struct probe *p, const struct index *index, uint32_t launch,
                        struct hits *out)
 {
     const struct rec_launch *l = &p->rec->launches[launch];
     int r = 0;
     for (size_t i = 0; !r && i < l->n_runs; i++)
-        for (size_t d = 0; !r && d < sizeof dtypes / sizeof *dtypes; d++) {
-            struct view v = { .launch = launch };
-            r = view_run(p->memory, &p->rec->runs[l->first_run + i], dtypes[d], &v);
-            if (!r)
-                r = scan(index, &v, out);
-            view_deinit(&v);
-        }
+        r = scan_run(p, index, launch, &p->rec->runs[l->first_run + i], out);
     return r;
 }
 
@@ -263,6 +274,20 @@ static float scale_at(const struct view *v, size_t i, const struct entry *e)
     return probe_error(values, e->row, e->n, scale) <= PREFIX_MAX / 2 ? scale : 0;
 }
 
+static float scale_in(const struct probe *p, const struct rec_run *run, const struct entry *e)
+{
+    _cleanup_(freep) uint8_t *changed = changed_bytes(p->memory, run);
+    float found = 0;
+    for (size_t d = 0; changed && d < sizeof dtypes / sizeof *dtypes && found == 0; d++) {
+        struct view v = { 0 };
+        if (!view_run(run, changed, dtypes[d], &v))
+            for (size_t at = 0; at < v.n && found == 0; at++)
+                found = v.fresh[at] ? scale_at(&v, at, e) : 0;
+        view_deinit(&v);
+    }
+    return found;
+}
+
 float probe_scale(const struct probe *p, uint32_t first, uint32_t end, const float *row)
 {
     struct entry e = { .row = row, .n = PROBE_VALUES };
@@ -271,13 +296,7 @@ float probe_scale(const struct probe *p, uint32_t first, uint32_t end, const flo
     for (uint32_t i = first; i < end && i < p->rec->n_launches && found == 0; i++) {
         const struct rec_launch *l = &p->rec->launches[i];
         for (size_t k = 0; k < l->n_runs && found == 0; k++)
-            for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes && found == 0; d++) {
-                struct view v = { .launch = i };
-                if (!view_run(p->memory, &p->rec->runs[l->first_run + k], dtypes[d], &v))
-                    for (size_t at = 0; at < v.n && found == 0; at++)
-                        found = v.fresh[at] ? scale_at(&v, at, &e) : 0;
-                view_deinit(&v);
-            }
+            found = scale_in(p, &p->rec->runs[l->first_run + k], &e);
     }
     return found;
 }

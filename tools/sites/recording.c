@@ -46,9 +46,8 @@ static int add_kernel(struct err *err, struct recording *rec, struct rest rest)
         return bad(err, "a kernel is cut off");
     memcpy(&head, from, sizeof head);
     bool known = head.n_params != DMI_RECORDING_NO_LAYOUT;
-    const void *params = take(&rest, known ? (uint64_t)head.n_params *
-                                                 sizeof(struct dmi_recording_param)
-                                           : 0);
+    const void *params =
+        take(&rest, known ? (uint64_t)head.n_params * sizeof(struct dmi_recording_param) : 0);
     if (!params || head.id != rec->n_kernels)
         return bad(err, "a kernel's parameters");
     char *name = strndup((const char *)rest.at, rest.n);

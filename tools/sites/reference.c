@@ -52,7 +52,8 @@ static int site_of(struct err *err, struct reference *ref, const char *name, uin
                        : err_set(err, -EINVAL, "%s has rows of %u and of %u elements", name,
                                  ref->sites[*out].width, width);
     char *own = strdup(name);
-    if (!own || grow((void **)&ref->sites, ref->n_sites, &ref->room_sites, sizeof *ref->sites, 32)) {
+    if (!own ||
+        grow((void **)&ref->sites, ref->n_sites, &ref->room_sites, sizeof *ref->sites, 32)) {
         free(own);
         return no_memory(err);
     }
@@ -111,8 +112,8 @@ static int add_tensor(struct err *err, struct reference *ref, const struct st_en
     int r = site_of(err, ref, site, t.width, is_whole(e->dtype), &t.site);
     if (!r)
         r = request_of(err, ref, request, &t.request);
-    if (!r && grow((void **)&ref->tensors, ref->n_tensors, &ref->room_tensors, sizeof *ref->tensors,
-                   256))
+    if (!r &&
+        grow((void **)&ref->tensors, ref->n_tensors, &ref->room_tensors, sizeof *ref->tensors, 256))
         r = no_memory(err);
     if (!r && !(t.values = values_of(e, (size_t)n_rows * t.width)))
         r = no_memory(err);

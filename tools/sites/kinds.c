@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/sites/kinds.h"
+
+#include "core/cleanup.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ------------------------------------------------------------------------- which are alike */
+
+/* Which kernels a forward launches; by name, as one name may be several functions. */
+static void mark_kernels(const struct recording *rec, const struct forward *f, bool *used)
+{
+    for (uint32_t l = f->first; l <= f->last; l++)
+        for (size_t k = 0; k < rec->n_kernels; k++)
+            used[k] =
+                used[k] || !strcmp(rec->kernels[k].name, recording_name(rec, &rec->launches[l]));
+}
+
+/* Half of what either launches is launched by both. */
+static bool alike(const bool *a, const bool *b, size_t n)
+{
+    size_t both = 0, either = 0;
+    for (size_t i = 0; i < n; i++) {
+        both += a[i] && b[i];
+        either += a[i] || b[i];
+    }
+    return 2 * both >= either;
+}
+
+static int sort_forwards(struct err *err, const struct recording *rec, struct forwards *all,
+                         struct kinds *out)
+{
+    _cleanup_(freep) bool *used = calloc((all->n + 1) * (rec->n_kernels + 1), sizeof *used);
+    if (!used)
+        return err_set(err, -ENOMEM, "no memory");
+    for (uint32_t i = 0; i < all->n; i++) {
+        struct forward *f = &all->at[i];
+        f->kind = UINT32_MAX;
+        mark_kernels(rec, f, used + i * rec->n_kernels);
+        for (uint32_t k = 0; k < i && f->kind == UINT32_MAX; k++)
+            if (alike(used + i * rec->n_kernels, used + k * rec->n_kernels, rec->n_kernels))
+                f->kind = all->at[k].kind;
+        if (f->kind == UINT32_MAX && out->n == KINDS_MAX)
+            return err_set(err, -E2BIG, "more than %u kinds of forwards", KINDS_MAX);
+        if (f->kind == UINT32_MAX)
+            f->kind = out->n++;
+    }
+    return 0;
+}
+
+/* ------------------------------------------------------------------------- what begins them */
+
+static bool is_named(const struct recording *rec, uint32_t launch, const char *name)
+{
+    return !strcmp(recording_name(rec, &rec->launches[launch]), name);
+}
+
+/* Launches of @name in [from, end). */
+static uint32_t count(const struct recording *rec, uint32_t from, uint32_t end, const char *name)
+{
+    uint32_t n = 0;
+    for (uint32_t l = from; l < end; l++)
+        n += is_named(rec, l, name);
+    return n;
+}
+
+/* Does it run once before each forward of the kind shows something, and nowhere else? */
+static bool begins(const struct recording *rec, const struct forwards *all, uint32_t kind,
+                   uint32_t n_forwards, const char *name)
+{
+    if (count(rec, 0, (uint32_t)rec->n_launches, name) != n_forwards)
+        return false;
+    for (uint32_t i = 0; i < all->n; i++) {
+        uint32_t from = i ? all->at[i - 1].last + 1 : 0;
+        if (all->at[i].kind == kind && count(rec, from, all->at[i].first + 1, name) != 1)
+            return false;
+    }
+    return true;
+}
+
+/*
+ * With several forwards the first such kernel counts, so that all of the forward follows it; with one alone, much runs
+ * once that will never run again, and the last counts, which is near to the model's first tensor.
+ */
+static const char *find_begin(const struct recording *rec, const struct forwards *all,
+                              uint32_t kind, uint32_t n_forwards)
+{
+    const char *found = NULL;
+    uint32_t i = 0;
+    while (all->at[i].kind != kind)
+        i++;
+    uint32_t from = i ? all->at[i - 1].last + 1 : 0;
+    for (uint32_t l = from; l <= all->at[i].first; l++) {
+        const char *name = recording_name(rec, &rec->launches[l]);
+        if (begins(rec, all, kind, n_forwards, name) && (!found || n_forwards == 1))
+            found = name;
+    }
+    return found;
+}
+
+static void set_ranges(const struct recording *rec, struct forwards *all, const struct kinds *kinds)
+{
+    for (uint32_t i = 0; i < all->n; i++) {
+        struct forward *f = &all->at[i];
+        const char *name = kinds->at[f->kind].begin;
+        f->begin = i ? all->at[i - 1].last + 1 : 0;
+        while (name && !is_named(rec, f->begin, name))
+            f->begin++;
+        f->end = (uint32_t)rec->n_launches;
+        if (i)
+            all->at[i - 1].end = f->begin;
+    }
+}
+
+/* ------------------------------------------------------------------------- what they are */
+
+static void describe(const struct forwards *all, uint32_t kind, struct kind *k)
+{
+    k->fewest_rows = UINT32_MAX;
+    for (uint32_t i = 0; i < all->n; i++) {
+        const struct forward *f = &all->at[i];
+        bool known = false;
+        if (f->kind != kind)
+            continue;
+        for (uint32_t j = 0; j < i; j++)
+            known = known || (all->at[j].kind == kind && all->at[j].n_rows == f->n_rows);
+        k->n_forwards++;
+        k->n_counts += !known;
+        k->most_rows = f->n_rows > k->most_rows ? f->n_rows : k->most_rows;
+        k->fewest_rows = f->n_rows < k->fewest_rows ? f->n_rows : k->fewest_rows;
+    }
+}
+
+static void name_kind(struct kinds *kinds, uint32_t i)
+{
+    struct kind *k = &kinds->at[i];
+    const char *stem = kinds->n == 1 ? "any" : k->most_rows > 1 ? "prefill" : "decode";
+    uint32_t before = 0;
+    for (uint32_t j = 0; j < i; j++)
+        before += !strncmp(kinds->at[j].name, stem, strlen(stem));
+    if (before)
+        snprintf(k->name, sizeof k->name, "%s_%u", stem, before + 1);
+    else
+        snprintf(k->name, sizeof k->name, "%s", stem);
+}
+
+int kinds_find(struct err *err, const struct recording *rec, struct forwards *all,
+               struct kinds *out)
+{
+    *out = (struct kinds){ 0 };
+    int r = sort_forwards(err, rec, all, out);
+    for (uint32_t k = 0; !r && k < out->n; k++) {
+        describe(all, k, &out->at[k]);
+        name_kind(out, k);
+        out->at[k].begin = find_begin(rec, all, k, out->at[k].n_forwards);
+    }
+    if (!r)
+        set_ranges(rec, all, out);
+    return r;
+}

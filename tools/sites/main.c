@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dmi-sites: finds where an engine keeps its tensors, and writes the HookSpec that captures them. */
+#include "tools/run/command.h"
+#include "tools/sites/match.h"
+#include "tools/sites/record.h"
+
+#include <getopt.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#define EXIT_USAGE 2
+
+static const char usage[] =
+    "Usage: dmi-sites record --out REC [OPTION]... [--] COMMAND [ARGUMENT]...\n"
+    "       dmi-sites match REC --reference REF -o SPEC [--model NAME]\n"
+    "Find where an engine keeps the tensors of a model.\n"
+    "\n"
+    "record runs COMMAND and writes down what every launch of a kernel is given, and what it "
+    "writes.\n"
+    "  --out REC          the recording, a new file\n"
+    "  --budget BYTES     no more of memory's contents than this (K, M, G may follow; 4G)\n"
+    "  --begin PATTERN    record from the first launch of such a kernel on, which begins a "
+    "forward\n"
+    "  --forwards N       with --begin: N forwards, then no more\n"
+    "\n"
+    "match compares a recording with reference activations, and writes a HookSpec.\n"
+    "  --reference REF    safetensors: REQUEST/SITE.LAYER, a row a token\n"
+    "  -o SPEC            the HookSpec to write\n"
+    "  --model NAME       its `model`\n"
+    "\n"
+    "  --help, --version\n"
+    "\n"
+    "Exit status: 0; 1 where nothing was found or a file cannot be read; 2 for wrong usage; of "
+    "record,\n"
+    "COMMAND's own, and 126 or 127 if it cannot be run.\n";
+
+struct options {
+    struct record_options record;
+    struct match_options match;
+    char budget[32];
+};
+
+static int wrong(const char *what)
+{
+    command_say("%s", what);
+    fputs("Try: dmi-sites --help\n", stderr);
+    return EXIT_USAGE;
+}
+
+enum { OUT = 256, BUDGET, BEGIN, FORWARDS, REFERENCE, MODEL, VERSION };
+
+static const struct option longs[] = {
+    { "out", required_argument, NULL, OUT },
+    { "budget", required_argument, NULL, BUDGET },
+    { "begin", required_argument, NULL, BEGIN },
+    { "forwards", required_argument, NULL, FORWARDS },
+    { "reference", required_argument, NULL, REFERENCE },
+    { "model", required_argument, NULL, MODEL },
+    { "help", no_argument, NULL, 'h' },
+    { "version", no_argument, NULL, VERSION },
+    { NULL, 0, NULL, 0 },
+};
+
+/* Return: -1 to go on, else the status to exit with. */
+static int take_option(int c, struct options *o)
+{
+    switch (c) {
+    case OUT: o->record.out = optarg; return -1;
+    case BEGIN: o->record.begin = optarg; return -1;
+    case FORWARDS:
+        o->record.forwards = optarg;
+        return *optarg && strspn(optarg, "0123456789") == strlen(optarg)
+                   ? -1
+                   : wrong("--forwards: expected a number");
+    case BUDGET:
+        o->record.budget = o->budget;
+        return command_size(optarg, o->budget, sizeof o->budget)
+                   ? -1
+                   : wrong("--budget: expected a number of bytes, K, M or G may follow it");
+    case REFERENCE: o->match.reference = optarg; return -1;
+    case MODEL: o->match.model = optarg; return -1;
+    case 'o': o->match.spec = optarg; return -1;
+    case 'h': fputs(usage, stdout); return 0;
+    case VERSION: puts("dmi-sites " DMI_VERSION); return 0;
+    default: fputs("Try: dmi-sites --help\n", stderr); return EXIT_USAGE;
+    }
+}
+
+static int run_record(struct options *o, char **rest)
+{
+    o->record.command = rest;
+    if (!o->record.out)
+        return wrong("no recording: expected --out FILE");
+    if (!*rest)
+        return wrong("no command: expected dmi-sites record --out FILE -- COMMAND");
+    if (o->record.forwards && !o->record.begin)
+        return wrong("--forwards counts launches of --begin PATTERN: expected both");
+    return record(&o->record);
+}
+
+static int run_match(struct options *o, char **rest)
+{
+    struct err err = { 0 };
+    if (!*rest || rest[1])
+        return wrong("expected one recording: dmi-sites match REC --reference REF -o SPEC");
+    if (!o->match.reference || !o->match.spec)
+        return wrong("expected --reference REF and -o SPEC");
+    o->match.recording = *rest;
+    if (!match(&err, &o->match))
+        return 0;
+    command_say("%s", err.msg);
+    return 1;
+}
+
+int main(int argc, char **argv)
+{
+    struct options o = { 0 };
+    int c, status = -1;
+    command_program("dmi-sites");
+    const char *what = argc > 1 && *argv[1] != '-' ? argv[1] : "";
+    /* '+': options after it belong to the command; files come before and after options */
+    const char *shorts = strcmp(what, "record") ? "o:h" : "+o:h";
+    optind = *what ? 2 : 1;
+    while (status < 0 && (c = getopt_long(argc, argv, shorts, longs, NULL)) != -1)
+        status = take_option(c, &o);
+    if (status >= 0)
+        return status;
+    if (!strcmp(what, "record"))
+        return run_record(&o, argv + optind);
+    if (!strcmp(what, "match"))
+        return run_match(&o, argv + optind);
+    return wrong("expected a command: record, match");
+}
