@@ -15,6 +15,7 @@
 #include "preload/context/lifetime.h"
 #include "preload/graph/exec.h"
 #include "preload/graph/order.h"
+#include "preload/record/nodes.h"
 #include "preload/record/recorder.h"
 
 #include <dmi/ring.h>
@@ -88,6 +89,7 @@ static void in_child(void)
     order_reset();
     exec_reset();
     recorder_reset();
+    nodes_reset();
     regions_reset();
 }
 

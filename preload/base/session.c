@@ -91,6 +91,8 @@ bool session_reported(uint32_t site, enum problem problem)
 
 static void problem(uint32_t site, enum problem problem, const char *fmt, va_list ap)
 {
+    if (session.records) /* it has no site of anybody's */
+        return;
     if (!session_is_open() || session_reported(site, problem) ||
         __atomic_fetch_or(&session.reported[site], 1u << problem, __ATOMIC_RELAXED) &
             (1u << problem))

@@ -37,7 +37,7 @@ struct around {
 static void before(const struct eager_launch *launch, const struct func *func, bool armed,
                    struct around *around)
 {
-    around->recorded = armed && session.records && recorder_before(launch, func);
+    around->recorded = armed && session.records && recorder_before(launch, func, false);
     around->captured = armed && !session.records;
     if (around->captured)
         eager_before(launch, func, &around->job);

@@ -44,6 +44,7 @@ static struct recorder {
     bool waits_for_begin; /* nothing before the first forward */
     /* of the launch under way */
     uint32_t kernel, n_pointers, n_params;
+    bool in_graph;
     struct dmi_recording_pointer pointers[MAX_POINTERS];
     struct pages_range ranges[MAX_POINTERS];
     uint32_t n_ranges;
@@ -262,6 +263,7 @@ static int write_launch(struct recorder *rec, const struct eager_launch *l)
     struct dmi_recording_launch head = {
         .sequence = rec->n_launches,
         .kernel = rec->kernel,
+        .flags = rec->in_graph ? DMI_RECORDING_IN_GRAPH : 0,
         .grid = { l->grid[0], l->grid[1], l->grid[2] },
         .block = { l->block[0], l->block[1], l->block[2] },
         .shared_bytes = l->shared_bytes,
@@ -291,7 +293,7 @@ static bool wanted(struct recorder *rec, const struct func *func)
     return !rec->waits_for_begin && atomic_load_relaxed(&rec->on);
 }
 
-bool recorder_before(const struct eager_launch *l, const struct func *func)
+bool recorder_before(const struct eager_launch *l, const struct func *func, bool in_graph)
 {
     struct recorder *rec = &recorder;
     if (!recorder_on() || stream_is_capturing(l->stream))
@@ -301,6 +303,7 @@ bool recorder_before(const struct eager_launch *l, const struct func *func)
         pthread_mutex_unlock(&rec->lock);
         return false;
     }
+    rec->in_graph = in_graph;
     keep_params(rec, l, func);
     find_pointers(rec);
     find_ranges(rec);
@@ -308,6 +311,19 @@ bool recorder_before(const struct eager_launch *l, const struct func *func)
         went_well(rec, pages_look(&rec->pages, &rec->writer, l->stream, rec->ranges, rec->n_ranges,
                                   rec->n_launches, false));
     return true;
+}
+
+void recorder_unseen(const char *why, bool tell)
+{
+    struct recorder *rec = &recorder;
+    pthread_mutex_lock(&rec->lock);
+    rec->n_unseen++;
+    if (tell) {
+        log_line("a graph is launched as it is, and not recorded: %s", why);
+        went_well(rec, writer_add(&rec->writer, DMI_RECORDING_UNSEEN,
+                                  &(struct writer_piece){ why, strlen(why) }, 1));
+    }
+    pthread_mutex_unlock(&rec->lock);
 }
 
 static void say_progress(struct recorder *rec)

@@ -25,12 +25,16 @@ bool recorder_on(void);
 
 /**
  * recorder_before() - a launch is about to be made
+ * @in_graph: it is a node of a graph
  * Return: whether it is recorded; then other launches wait until recorder_after() of this one.
  */
-bool recorder_before(const struct eager_launch *launch, const struct func *func);
+bool recorder_before(const struct eager_launch *launch, const struct func *func, bool in_graph);
 
 /* It was made, and @result is what the driver said. */
 void recorder_after(const struct eager_launch *launch, CUresult result);
+
+/* A graph is launched that cannot be looked into. @tell: the recording says @why, else it only counts it. */
+void recorder_unseen(const char *why, bool tell);
 
 /* The last chunk. Return: false where there was no recording. */
 bool recorder_finish(void);
