@@ -102,6 +102,81 @@ static const char *find_begin(const struct recording *rec, const struct forwards
     return found;
 }
 
+/* ------------------------------------------------------------------------- kinds that one kernel begins */
+
+static uint32_t gap_of(const struct forwards *all, uint32_t i)
+{
+    return i ? all->at[i - 1].last + 1 : 0;
+}
+
+/* Does @name run once before each of some forwards, those of @kind among them, and nowhere else? *@begun: which. */
+static bool begins_more(const struct recording *rec, const struct forwards *all, uint32_t kind,
+                        const char *name, bool *begun)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < all->n; i++) {
+        begun[i] = count(rec, gap_of(all, i), all->at[i].first + 1, name) == 1;
+        n += begun[i];
+        if (all->at[i].kind == kind && !begun[i])
+            return false;
+    }
+    for (uint32_t i = 0; i < all->n; i++)
+        for (uint32_t k = 0; begun[i] && k < all->n; k++)
+            if (all->at[k].kind == all->at[i].kind && !begun[k])
+                return false;
+    return count(rec, 0, (uint32_t)rec->n_launches, name) == n;
+}
+
+/* Kernels of other names with each size of a batch: what the same kernel begins is one kind all the same. */
+static void join_kind(const struct recording *rec, struct forwards *all, uint32_t kind, bool *begun)
+{
+    uint32_t i = 0;
+    while (i < all->n && all->at[i].kind != kind)
+        i++;
+    for (uint32_t l = i < all->n ? gap_of(all, i) : 1; i < all->n && l <= all->at[i].first; l++) {
+        if (!begins_more(rec, all, kind, recording_name(rec, &rec->launches[l]), begun))
+            continue;
+        for (uint32_t k = 0; k < all->n; k++)
+            if (begun[k])
+                all->at[k].kind = kind;
+        return;
+    }
+}
+
+/* Numbers of kinds without gaps. */
+static void renumber(struct forwards *all, struct kinds *kinds)
+{
+    uint32_t next = 0, to[KINDS_MAX];
+    memset(to, 0xff, sizeof to);
+    for (uint32_t i = 0; i < all->n; i++) {
+        uint32_t *number = &to[all->at[i].kind];
+        *number = *number == UINT32_MAX ? next++ : *number;
+        all->at[i].kind = *number;
+    }
+    kinds->n = next;
+}
+
+static uint32_t n_of_kind(const struct forwards *all, uint32_t kind)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < all->n; i++)
+        n += all->at[i].kind == kind;
+    return n;
+}
+
+static int join_kinds(struct err *err, const struct recording *rec, struct forwards *all,
+                      struct kinds *kinds)
+{
+    _cleanup_(freep) bool *begun = calloc(all->n + 1, sizeof *begun);
+    if (!begun)
+        return err_set(err, -ENOMEM, "no memory");
+    for (uint32_t k = 0; k < kinds->n; k++)
+        if (n_of_kind(all, k) && !find_begin(rec, all, k, n_of_kind(all, k)))
+            join_kind(rec, all, k, begun);
+    renumber(all, kinds);
+    return 0;
+}
+
 static void set_ranges(const struct recording *rec, struct forwards *all, const struct kinds *kinds)
 {
     for (uint32_t i = 0; i < all->n; i++) {
@@ -153,6 +228,8 @@ int kinds_find(struct err *err, const struct recording *rec, struct forwards *al
 {
     *out = (struct kinds){ 0 };
     int r = sort_forwards(err, rec, all, out);
+    if (!r)
+        r = join_kinds(err, rec, all, out);
     for (uint32_t k = 0; !r && k < out->n; k++) {
         describe(all, k, &out->at[k]);
         name_kind(out, k);
