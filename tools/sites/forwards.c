@@ -203,17 +203,29 @@ int forward_row(const struct forward *f, uint32_t row)
     return -1;
 }
 
-/* Rows of the forward that hits [from, to) of one launch and tensor show, by address: each the first time. */
-static uint32_t rows_of(const struct hits *hits, size_t from, size_t to, uint32_t tensor,
-                        const struct forward *f, uint32_t *rows)
+/*
+ * Rows of the forward that hits [from, to) of one launch show as the tensor of @like, by address.
+ * Return: how many; 0 where one of them may be at several places, as the same token twice in an embedding.
+ */
+static uint32_t rows_of(const struct reference *ref, const struct hits *hits, size_t from,
+                        size_t to, const struct hit *like, const struct forward *f, uint32_t *rows)
 {
+    const struct ref_tensor *want = &ref->tensors[like->tensor];
+    uint64_t last = 0;
     uint32_t n = 0;
     for (size_t i = from; i < to; i++) {
-        bool known = hits->at[i].tensor != tensor || forward_row(f, hits->at[i].row) < 0;
-        for (uint32_t k = 0; !known && k < n; k++)
-            known = rows[k] == hits->at[i].row;
-        if (!known)
-            rows[n++] = hits->at[i].row;
+        const struct hit *h = &hits->at[i];
+        const struct ref_tensor *t = &ref->tensors[h->tensor];
+        if (t->site != want->site || t->layer != want->layer || h->dtype != like->dtype ||
+            forward_row(f, h->row) < 0)
+            continue;
+        bool again = h->address == last;
+        for (uint32_t k = 0; !again && k < n; k++)
+            again = rows[k] == h->row;
+        if (again)
+            return 0;
+        last = h->address;
+        rows[n++] = h->row;
     }
     return n;
 }
@@ -225,7 +237,7 @@ static int row_order(const void *a, const void *b)
 }
 
 /* The order is that of the first tensor that shows all rows; where none does, that of the reference. */
-static void order_rows(const struct hits *hits, struct forward *f)
+static void order_rows(const struct reference *ref, const struct hits *hits, struct forward *f)
 {
     uint32_t *rows = malloc((f->n_rows + 1) * sizeof *rows);
     qsort(f->rows, f->n_rows, sizeof *f->rows, row_order);
@@ -235,7 +247,7 @@ static void order_rows(const struct hits *hits, struct forward *f)
             to++;
         bool within = hits->at[i].launch >= f->first && hits->at[i].launch <= f->last;
         for (size_t k = i; within && k < to && k < i + 8; k++)
-            if (rows_of(hits, i, to, hits->at[k].tensor, f, rows) == f->n_rows) {
+            if (rows_of(ref, hits, i, to, &hits->at[k], f, rows) == f->n_rows) {
                 memcpy(f->rows, rows, f->n_rows * sizeof *rows);
                 i = hits->n;
                 to = i;
@@ -245,23 +257,40 @@ static void order_rows(const struct hits *hits, struct forward *f)
     free(rows);
 }
 
-/* Launches before the first one beyond doubt may show its rows too: an embedding does not say where a token stands. */
-static void extend(const struct hits *hits, struct forwards *all)
+/* Does launch number @launch show a row of @f, whatever else it may be? */
+static bool may_show(const struct hits *hits, uint32_t launch, const struct forward *f)
 {
-    for (size_t i = 0; i < all->n; i++) {
-        struct forward *f = &all->at[i], *before = i ? &all->at[i - 1] : NULL;
-        uint32_t first = f->first, next = i + 1 < all->n ? all->at[i + 1].first : UINT32_MAX;
-        for (size_t h = 0; h < hits->n; h++) {
-            uint32_t launch = hits->at[h].launch;
-            bool ours = forward_row(f, hits->at[h].row) >= 0;
-            if (ours && launch < f->first && (!before || launch > before->last))
-                first = launch < first ? launch : first;
-            /* what nobody after it claims */
-            if (ours && launch > f->last && launch < next &&
-                !(i + 1 < all->n && forward_row(&all->at[i + 1], hits->at[h].row) >= 0))
-                f->last = launch;
+    size_t from = 0, to = hits->n;
+    while (from < to) {
+        size_t middle = (from + to) / 2;
+        if (hits->at[middle].launch < launch)
+            from = middle + 1;
+        else
+            to = middle;
+    }
+    for (; from < hits->n && hits->at[from].launch == launch; from++)
+        if (forward_row(f, hits->at[from].row) >= 0)
+            return true;
+    return false;
+}
+
+/*
+ * Between two forwards stand launches that leave a doubt: an embedding does not say where a token stands. They are of
+ * the later forward from the first one on that may be of it; else of the one before.
+ */
+static void extend(const struct hits *hits, struct forwards *all, uint32_t n_launches)
+{
+    for (size_t i = 0; i <= all->n; i++) {
+        struct forward *before = i ? &all->at[i - 1] : NULL, *f = i < all->n ? &all->at[i] : NULL;
+        uint32_t end = f ? f->first : n_launches;
+        for (uint32_t l = before ? before->last + 1 : 0; l < end; l++) {
+            if (f && may_show(hits, l, f)) {
+                f->first = l;
+                break;
+            }
+            if (before && may_show(hits, l, before))
+                before->last = l;
         }
-        f->first = first;
     }
 }
 
@@ -274,8 +303,8 @@ int forwards_find(const struct probe *p, const struct hits *hits, struct forward
         return r;
     }
     for (size_t i = 0; i < out->n; i++)
-        order_rows(hits, &out->at[i]);
-    extend(hits, out);
+        order_rows(p->ref, hits, &out->at[i]);
+    extend(hits, out, (uint32_t)p->rec->n_launches);
     return 0;
 }
 

@@ -68,18 +68,53 @@ static uint32_t count(const struct recording *rec, uint32_t from, uint32_t end, 
     return n;
 }
 
-/* Does it run once before each forward of the kind shows something, and nowhere else? */
-static bool begins(const struct recording *rec, const struct forwards *all, uint32_t kind,
-                   uint32_t n_forwards, const char *name)
+/* The launch from which on a forward may begin: the one after what the forward before shows. */
+static uint32_t gap_of(const struct forwards *all, uint32_t i)
 {
-    if (count(rec, 0, (uint32_t)rec->n_launches, name) != n_forwards)
-        return false;
-    for (uint32_t i = 0; i < all->n; i++) {
-        uint32_t from = i ? all->at[i - 1].last + 1 : 0;
-        if (all->at[i].kind == kind && count(rec, from, all->at[i].first + 1, name) != 1)
+    return i ? all->at[i - 1].last + 1 : 0;
+}
+
+/*
+ * Does a launch of @name come before forward @i shows something? *@good becomes false where it comes twice, or within
+ * the forward. Before the first forward there may be many: engines warm up.
+ */
+static bool comes_before(const struct recording *rec, const struct forwards *all, uint32_t i,
+                         const char *name, bool *good)
+{
+    const struct forward *f = &all->at[i];
+    uint32_t n = count(rec, gap_of(all, i), f->first + 1, name);
+    if ((i && n > 1) || count(rec, f->first + 1, f->last + 1, name))
+        *good = false;
+    return n != 0;
+}
+
+/* Which forwards @name begins. Return: false where it runs elsewhere too, as what ends a forward does. */
+static bool begins(const struct recording *rec, const struct forwards *all, const char *name,
+                   bool *begun)
+{
+    bool good = true;
+    for (uint32_t i = 0; i < all->n && good; i++)
+        begun[i] = comes_before(rec, all, i, name, &good);
+    return good && !count(rec, all->at[all->n - 1].last + 1, (uint32_t)rec->n_launches, name);
+}
+
+/* Are those that @begun says the forwards of this kind, and no others? A warm-up may have been of any kind. */
+static bool is_kind(const struct forwards *all, uint32_t kind, const bool *begun)
+{
+    for (uint32_t i = 0; i < all->n; i++)
+        if (begun[i] != (all->at[i].kind == kind) && (i || !begun[i]))
             return false;
-    }
     return true;
+}
+
+/* The last launch of @name at which forward @i may begin. */
+static uint32_t begin_of(const struct recording *rec, const struct forwards *all, uint32_t i,
+                         const char *name)
+{
+    uint32_t l = all->at[i].first;
+    while (l > gap_of(all, i) && !is_named(rec, l, name))
+        l--;
+    return l;
 }
 
 /*
@@ -87,16 +122,17 @@ static bool begins(const struct recording *rec, const struct forwards *all, uint
  * once that will never run again, and the last counts, which is near to the model's first tensor.
  */
 static const char *find_begin(const struct recording *rec, const struct forwards *all,
-                              uint32_t kind, uint32_t n_forwards)
+                              uint32_t kind, uint32_t n_forwards, bool *begun)
 {
     const char *found = NULL;
     uint32_t i = 0;
     while (all->at[i].kind != kind)
         i++;
-    uint32_t from = i ? all->at[i - 1].last + 1 : 0;
-    for (uint32_t l = from; l <= all->at[i].first; l++) {
+    for (uint32_t l = gap_of(all, i); l <= all->at[i].first; l++) {
         const char *name = recording_name(rec, &rec->launches[l]);
-        if (begins(rec, all, kind, n_forwards, name) && (!found || n_forwards == 1))
+        if (begin_of(rec, all, i, name) != l || (found && n_forwards > 1))
+            continue;
+        if (begins(rec, all, name, begun) && is_kind(all, kind, begun))
             found = name;
     }
     return found;
@@ -104,27 +140,17 @@ static const char *find_begin(const struct recording *rec, const struct forwards
 
 /* ------------------------------------------------------------------------- kinds that one kernel begins */
 
-static uint32_t gap_of(const struct forwards *all, uint32_t i)
+/* Are the forwards that @begun says all of their kinds, those of @kind among them? */
+static bool is_several_kinds(const struct forwards *all, uint32_t kind, const bool *begun)
 {
-    return i ? all->at[i - 1].last + 1 : 0;
-}
-
-/* Does @name run once before each of some forwards, those of @kind among them, and nowhere else? *@begun: which. */
-static bool begins_more(const struct recording *rec, const struct forwards *all, uint32_t kind,
-                        const char *name, bool *begun)
-{
-    uint32_t n = 0;
     for (uint32_t i = 0; i < all->n; i++) {
-        begun[i] = count(rec, gap_of(all, i), all->at[i].first + 1, name) == 1;
-        n += begun[i];
         if (all->at[i].kind == kind && !begun[i])
             return false;
-    }
-    for (uint32_t i = 0; i < all->n; i++)
         for (uint32_t k = 0; begun[i] && k < all->n; k++)
             if (all->at[k].kind == all->at[i].kind && !begun[k])
                 return false;
-    return count(rec, 0, (uint32_t)rec->n_launches, name) == n;
+    }
+    return true;
 }
 
 /* Kernels of other names with each size of a batch: what the same kernel begins is one kind all the same. */
@@ -134,7 +160,8 @@ static void join_kind(const struct recording *rec, struct forwards *all, uint32_
     while (i < all->n && all->at[i].kind != kind)
         i++;
     for (uint32_t l = i < all->n ? gap_of(all, i) : 1; i < all->n && l <= all->at[i].first; l++) {
-        if (!begins_more(rec, all, kind, recording_name(rec, &rec->launches[l]), begun))
+        if (!begins(rec, all, recording_name(rec, &rec->launches[l]), begun) ||
+            !is_several_kinds(all, kind, begun))
             continue;
         for (uint32_t k = 0; k < all->n; k++)
             if (begun[k])
@@ -164,17 +191,13 @@ static uint32_t n_of_kind(const struct forwards *all, uint32_t kind)
     return n;
 }
 
-static int join_kinds(struct err *err, const struct recording *rec, struct forwards *all,
-                      struct kinds *kinds)
+static void join_kinds(const struct recording *rec, struct forwards *all, struct kinds *kinds,
+                       bool *begun)
 {
-    _cleanup_(freep) bool *begun = calloc(all->n + 1, sizeof *begun);
-    if (!begun)
-        return err_set(err, -ENOMEM, "no memory");
     for (uint32_t k = 0; k < kinds->n; k++)
-        if (n_of_kind(all, k) && !find_begin(rec, all, k, n_of_kind(all, k)))
+        if (n_of_kind(all, k) && !find_begin(rec, all, k, n_of_kind(all, k), begun))
             join_kind(rec, all, k, begun);
     renumber(all, kinds);
-    return 0;
 }
 
 static void set_ranges(const struct recording *rec, struct forwards *all, const struct kinds *kinds)
@@ -182,9 +205,7 @@ static void set_ranges(const struct recording *rec, struct forwards *all, const 
     for (uint32_t i = 0; i < all->n; i++) {
         struct forward *f = &all->at[i];
         const char *name = kinds->at[f->kind].begin;
-        f->begin = i ? all->at[i - 1].last + 1 : 0;
-        while (name && !is_named(rec, f->begin, name))
-            f->begin++;
+        f->begin = name ? begin_of(rec, all, i, name) : gap_of(all, i);
         f->end = (uint32_t)rec->n_launches;
         if (i)
             all->at[i - 1].end = f->begin;
@@ -227,13 +248,14 @@ int kinds_find(struct err *err, const struct recording *rec, struct forwards *al
                struct kinds *out)
 {
     *out = (struct kinds){ 0 };
-    int r = sort_forwards(err, rec, all, out);
+    _cleanup_(freep) bool *begun = calloc(all->n + 1, sizeof *begun);
+    int r = begun ? sort_forwards(err, rec, all, out) : err_set(err, -ENOMEM, "no memory");
     if (!r)
-        r = join_kinds(err, rec, all, out);
+        join_kinds(rec, all, out, begun);
     for (uint32_t k = 0; !r && k < out->n; k++) {
         describe(all, k, &out->at[k]);
         name_kind(out, k);
-        out->at[k].begin = find_begin(rec, all, k, out->at[k].n_forwards);
+        out->at[k].begin = find_begin(rec, all, k, out->at[k].n_forwards, begun);
     }
     if (!r)
         set_ranges(rec, all, out);
