@@ -18,6 +18,7 @@ struct group {
     size_t n, room;
     uint32_t first; /* launches after its forward's begin: the earliest member */
     bool chosen;
+    bool tried; /* what it shows, a HookSpec cannot say */
 };
 
 /* One kind and site. */
@@ -28,6 +29,7 @@ struct search {
     size_t n_groups, room_groups;
     bool *need; /* [forward][layer + 1] */
     uint32_t n_layers;
+    struct entry unsaid; /* the first that a HookSpec cannot say, for the report */
 };
 
 /* ------------------------------------------------------------------------- groups */
@@ -172,7 +174,7 @@ static struct group *best_group(const struct search *q, bool all)
     for (size_t i = 0; i < q->n_groups; i++) {
         struct group *g = &q->groups[i];
         uint32_t n = worth(q, g, &wanted);
-        if (g->chosen || !n || (all && n < wanted))
+        if (g->chosen || g->tried || !n || (all && n < wanted))
             continue;
         if (!best || n > most || (n == most && g->first < best->first)) {
             best = g;
@@ -249,34 +251,80 @@ static void note_others(const struct search *q, struct entry *e)
     }
 }
 
+static int fill_entry(struct search *q, struct group *first, struct entry *e)
+{
+    uint32_t n_forwards = 0, n_layers = 0;
+    int r = add_to_entry(q, e, first);
+    for (size_t i = 0; !r && i < q->n_groups; i++)
+        if (!q->groups[i].chosen && completes(q, e, &q->groups[i]))
+            r = add_to_entry(q, e, &q->groups[i]);
+    for (size_t i = 0; i < q->scene->forwards->n; i++)
+        n_forwards += q->scene->forwards->at[i].kind == q->kind;
+    for (size_t i = 0; i < e->n_members; i++) {
+        bool known = false;
+        for (size_t k = 0; k < i; k++)
+            known = known || e->members[k]->layer == e->members[i]->layer;
+        n_layers += !known;
+    }
+    e->n_seen = (uint32_t)e->n_members;
+    e->n_wanted = n_layers * n_forwards;
+    note_others(q, e);
+    return r;
+}
+
+static void entry_deinit(struct entry *e)
+{
+    free(e->members);
+    *e = (struct entry){ 0 };
+}
+
+/* It is no entry: what its groups show is needed as before. */
+static void take_back(struct search *q, struct group *first, const bool *need, struct entry *e)
+{
+    memcpy(q->need, need, q->scene->forwards->n * (q->n_layers + 1) * sizeof *need);
+    for (size_t i = 0; i < q->n_groups; i++)
+        q->groups[i].chosen = false;
+    first->tried = true;
+    if (e->why && !q->unsaid.n_members) {
+        q->unsaid = *e;
+        *e = (struct entry){ 0 };
+    }
+    entry_deinit(e);
+}
+
 static int make_entry(struct search *q, struct group *first, struct entries *out)
 {
     struct entry e = { .site = q->site, .kind = q->kind };
-    int r = 0;
-    uint32_t before = 0;
-    for (size_t i = 0; i < q->scene->forwards->n; i++)
-        before += q->scene->forwards->at[i].kind == q->kind;
-    r = add_to_entry(q, &e, first);
-    for (size_t i = 0; !r && i < q->n_groups; i++)
-        if (!q->groups[i].chosen && completes(q, &e, &q->groups[i]))
-            r = add_to_entry(q, &e, &q->groups[i]);
-    uint32_t layers = 0;
-    for (size_t i = 0; i < e.n_members; i++) {
-        bool known = false;
-        for (size_t k = 0; k < i; k++)
-            known = known || e.members[k]->layer == e.members[i]->layer;
-        layers += !known;
+    size_t n_need = q->scene->forwards->n * (q->n_layers + 1), at = out->n;
+    _cleanup_(freep) bool *need = malloc(n_need + 1);
+    if (!need || grow((void **)&out->at, out->n, &out->room, sizeof *out->at, 32))
+        return -ENOMEM;
+    memcpy(need, q->need, n_need);
+    int r = fill_entry(q, first, &e);
+    bool likeness = 2 * e.n_seen < e.n_wanted; /* what is seen in few forwards */
+    out->at[out->n++] = (struct entry){ 0 };   /* before what it falls apart into */
+    if (!r && !likeness)
+        r = entry_solve(q->scene, &e, out);
+    out->at[at] = e;
+    if (!r && !likeness && !e.why)
+        return 0;
+    out->n = at;
+    take_back(q, first, need, &e);
+    return r;
+}
+
+/* What no HookSpec can say is reported, unless something else shows it. */
+static int keep_unsaid(struct search *q, struct entries *out)
+{
+    if (!q->unsaid.n_members || !needs_any(q)) {
+        entry_deinit(&q->unsaid);
+        return 0;
     }
-    e.n_seen = (uint32_t)e.n_members;
-    e.n_wanted = layers * before;
-    note_others(q, &e);
-    if (!r && grow((void **)&out->at, out->n, &out->room, sizeof *out->at, 32))
-        r = -ENOMEM;
-    if (r || 2 * e.n_seen < e.n_wanted) { /* what is seen in few forwards is a likeness */
-        free(e.members);
-        return r;
+    if (grow((void **)&out->at, out->n, &out->room, sizeof *out->at, 32)) {
+        entry_deinit(&q->unsaid);
+        return -ENOMEM;
     }
-    out->at[out->n++] = e;
+    out->at[out->n++] = q->unsaid;
     return 0;
 }
 
@@ -292,6 +340,8 @@ static int search(struct search *q, struct entries *out)
             r = make_entry(q, g, out);
     }
     out->found[q->kind * out->n_sites + q->site] = !r && any && !needs_any(q);
+    int kept = keep_unsaid(q, out);
+    r = r ? r : kept;
     drop_groups(q);
     free(q->groups);
     free(q->need);
@@ -315,11 +365,6 @@ int entries_find(const struct scene *scene, struct entries *out)
     for (uint32_t k = 0; !r && k < scene->kinds->n; k++)
         for (uint32_t s = 0; !r && s < out->n_sites; s++)
             r = search(&(struct search){ .scene = scene, .kind = k, .site = s }, out);
-    for (size_t i = 0, n = out->n; !r && i < n; i++) {
-        struct entry e = out->at[i];
-        r = entry_solve(scene, &e, out); /* may move out->at */
-        out->at[i] = e;
-    }
     share_rows(out);
     return r;
 }

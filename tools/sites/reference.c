@@ -157,7 +157,8 @@ const float *reference_row(const struct reference *ref, uint32_t site, int layer
     const struct ref_request *q = reference_request(ref, row);
     const struct ref_tensor *t = find(ref, site, layer, (uint32_t)(q - ref->requests));
     uint32_t at = row - q->first_row;
-    return t && at < t->n_rows ? t->values + (size_t)at * t->width : NULL;
+    const float *values = t && at < t->n_rows ? t->values + (size_t)at * t->width : NULL;
+    return values && !isnan(*values) ? values : NULL;
 }
 
 /* ------------------------------------------------------------------------- rows that are the same */

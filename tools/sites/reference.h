@@ -53,7 +53,7 @@ int reference_open(struct err *err, const char *path, struct reference *out);
 /* Accepts a zeroed struct. */
 void reference_deinit(struct reference *ref);
 
-/* Values of a row. Return: NULL where the reference has none. @layer: or REF_NO_LAYER */
+/* Values of a row. Return: NULL where the reference has none, or begins with NaN. @layer: or REF_NO_LAYER */
 const float *reference_row(const struct reference *ref, uint32_t site, int layer, uint32_t row);
 
 /* The request that @row belongs to; its token there is row - first_row. */

@@ -187,11 +187,20 @@ static int add_sighting(struct sightings *out, const struct sighting *s)
     return 0;
 }
 
+/* Of logits an engine and a reference may have the last tokens' rows alone. */
+static bool has_all_rows(const struct probe *p, const struct group *g, const struct rows *rows)
+{
+    for (uint32_t i = 0; i < rows->n; i++)
+        if (!reference_row(p->ref, g->site, g->layer, rows->at[i]))
+            return false;
+    return true;
+}
+
 static int sight_group(const struct probe *p, const struct forwards *all, const struct group *g,
                        const struct rows *every, const struct rows *last, struct sightings *out)
 {
     struct sighting s = { .forward = g->forward, .site = g->site, .layer = g->layer };
-    if (fit(p, all, g, every, &s))
+    if (has_all_rows(p, g, every) && fit(p, all, g, every, &s))
         return add_sighting(out, &s);
     if (last->n < every->n && fit(p, all, g, last, &s))
         return add_sighting(out, &s);
