@@ -158,23 +158,33 @@ static void limit_sites(struct entries *all)
     }
 }
 
+/* Nothing of it was found in forwards of this kind. */
+static bool is_absent(const struct scene *scene, const struct entries *entries, uint32_t kind,
+                      uint32_t site)
+{
+    bool there = !scene->kinds->at[kind].begin || entries_found(entries, kind, site);
+    for (size_t i = 0; i < entries->n; i++)
+        there = there || (entries->at[i].kind == kind && entries->at[i].site == site);
+    return !there;
+}
+
 static void put_absent(FILE *out, const struct scene *scene, const struct entries *entries)
 {
+    static const char why[] = "nothing that a launch of the recording wrote is this tensor";
     bool any = false;
-    for (uint32_t k = 0; k < scene->kinds->n; k++)
-        for (uint32_t s = 0; s < entries->n_sites; s++) {
-            bool there = !scene->kinds->at[k].begin || entries_found(entries, k, s);
-            for (size_t i = 0; i < entries->n; i++)
-                there = there || (entries->at[i].kind == k && entries->at[i].site == s);
-            if (there)
-                continue;
-            fputs(any ? "" : "\nabsent:\n", out);
-            any = true;
-            fprintf(out,
-                    "  - {name: %s, forward: %s, why: 'nothing that a launch of the recording "
-                    "wrote is this tensor'}\n",
-                    site_name(scene, s), kind_name(scene, k));
-        }
+    for (uint32_t s = 0; s < entries->n_sites; s++) {
+        uint32_t n = 0;
+        for (uint32_t k = 0; k < scene->kinds->n; k++)
+            n += is_absent(scene, entries, k, s);
+        fputs(n && !any ? "\nabsent:\n" : "", out);
+        any = any || n;
+        if (n == scene->kinds->n)
+            fprintf(out, "  - {name: %s, why: %s}\n", site_name(scene, s), why);
+        for (uint32_t k = 0; n < scene->kinds->n && k < scene->kinds->n; k++)
+            if (is_absent(scene, entries, k, s))
+                fprintf(out, "  - {name: %s, forward: %s, why: %s}\n", site_name(scene, s),
+                        kind_name(scene, k), why);
+    }
 }
 
 bool write_spec(FILE *out, const struct scene *scene, const struct entries *entries,
