@@ -266,7 +266,7 @@ bool nodes_launch(CUgraphExec exec, struct stream stream, CUresult *result)
         return false;
     pthread_mutex_lock(&lock);
     struct nodes *nodes = handles_find(&execs, exec);
-    const char *why = nodes ? nodes->why : "it was made before it could be seen";
+    const char *why = nodes ? nodes->why : "it is older than the recording";
     if (why) {
         recorder_unseen(why, !nodes || !nodes->told);
         if (nodes)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Graphs while a recording is made: nobody sees what memory holds between two nodes of a graph. So a graph of kernels
+ * Graphs during a recording: nobody sees what memory holds between two nodes of a graph. So a graph of kernels
  * is not launched: its kernels are, one after the other in the order of its edges, in the same stream, which gives the
  * same results. A graph that holds anything else is launched as it is, and named as unseen. Thread: any that entered.
  */
@@ -11,7 +11,7 @@
 
 #include <stdbool.h>
 
-/* @exec was made of @graph, which may end: what its nodes launch is copied. */
+/* @exec comes from @graph, which may end: what its nodes launch is copied. */
 void nodes_created(CUgraphExec exec, CUgraph graph);
 
 /* @node of @exec has other parameters. */
@@ -28,7 +28,7 @@ void nodes_destroyed(CUgraphExec exec);
 
 /**
  * nodes_launch() - launch the kernels of @exec, recorded, in its place
- * @result: the driver's answer to the last launch that was made
+ * @result: the driver's answer to the last of the launches
  * Return: false: the graph is to be launched as it is.
  */
 bool nodes_launch(CUgraphExec exec, struct stream stream, CUresult *result);

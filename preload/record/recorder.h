@@ -24,13 +24,13 @@ int recorder_start(struct err *err, const char *path);
 bool recorder_on(void);
 
 /**
- * recorder_before() - a launch is about to be made
+ * recorder_before() - what is done before a launch
  * @in_graph: it is a node of a graph
  * Return: whether it is recorded; then other launches wait until recorder_after() of this one.
  */
 bool recorder_before(const struct eager_launch *launch, const struct func *func, bool in_graph);
 
-/* It was made, and @result is what the driver said. */
+/* After it; @result is what the driver said. */
 void recorder_after(const struct eager_launch *launch, CUresult result);
 
 /* A graph is launched that cannot be looked into. @tell: the recording says @why, else it only counts it. */
