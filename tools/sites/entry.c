@@ -17,6 +17,7 @@ struct group {
     const struct sighting **members; /* one a forward and layer */
     size_t n, room;
     uint32_t first; /* launches after its forward's begin: the earliest member */
+    float error;    /* the largest of its members */
     bool chosen;
     bool tried; /* what it shows, a HookSpec cannot say */
 };
@@ -77,6 +78,7 @@ static int add_member(const struct scene *scene, struct group *g, const struct s
         return -ENOMEM;
     g->members[g->n++] = s;
     g->first = at < g->first ? at : g->first;
+    g->error = s->error > g->error ? s->error : g->error;
     return 0;
 }
 
@@ -166,6 +168,17 @@ static uint32_t worth(const struct search *q, const struct group *g, uint32_t *w
     return n;
 }
 
+/* Is one that shows as much much nearer to the reference? */
+static bool is_likeness(const struct search *q, const struct group *g, uint32_t n)
+{
+    uint32_t wanted;
+    for (size_t i = 0; i < q->n_groups; i++)
+        if (!q->groups[i].chosen && g->error > 4 * q->groups[i].error + 1e-4f &&
+            worth(q, &q->groups[i], &wanted) >= n)
+            return true;
+    return false;
+}
+
 /* That which shows most; of equals the earliest. @all: only those that show their layers in every forward. */
 static struct group *best_group(const struct search *q, bool all)
 {
@@ -175,6 +188,8 @@ static struct group *best_group(const struct search *q, bool all)
         struct group *g = &q->groups[i];
         uint32_t n = worth(q, g, &wanted);
         if (g->chosen || g->tried || !n || (all && n < wanted))
+            continue;
+        if (is_likeness(q, g, n))
             continue;
         if (!best || n > most || (n == most && g->first < best->first)) {
             best = g;
@@ -243,11 +258,12 @@ static void note_others(const struct search *q, struct entry *e)
     for (size_t i = 0; i < q->n_groups; i++) {
         const struct group *g = &q->groups[i];
         size_t at = strlen(e->also);
-        if (g->chosen || g->n < e->n_members)
+        if (g->chosen || g->n < e->n_members || g->error > 4 * e->error + 1e-4f)
             continue;
         const struct rec_launch *l = &rec->launches[g->like->launch];
         solve_place(rec, l, l->pointers[g->like->pointer].offset, place, sizeof place);
         snprintf(e->also + at, sizeof e->also - at, "%s%s %s", at ? ", " : "", g->name, place);
+        e->unsure = e->unsure || g->error != e->error;
     }
 }
 

@@ -32,6 +32,7 @@ struct entry {
     char layer[48];            /* "": it has none */
     const char *why;           /* what could not be said in a HookSpec; NULL: it can */
     char also[256];            /* kernels that leave the same later */
+    bool unsure;               /* nearly the same: which one is meant, the values do not say */
 };
 
 struct entries {

@@ -75,27 +75,33 @@ static uint32_t gap_of(const struct forwards *all, uint32_t i)
 }
 
 /*
- * Does a launch of @name come before forward @i shows something? *@good becomes false where it comes twice, or within
- * the forward. Before the first forward there may be many: engines warm up.
+ * Does a launch of @name come before forward @i shows something? *@good becomes false where it comes within the forward.
+ * Between two there may be more: engines warm up, or serve what the reference does not have.
  */
 static bool comes_before(const struct recording *rec, const struct forwards *all, uint32_t i,
                          const char *name, bool *good)
 {
     const struct forward *f = &all->at[i];
     uint32_t n = count(rec, gap_of(all, i), f->first + 1, name);
-    if ((i && n > 1) || count(rec, f->first + 1, f->last + 1, name))
+    if (count(rec, f->first + 1, f->last + 1, name))
         *good = false;
     return n != 0;
 }
 
-/* Which forwards @name begins. Return: false where it runs elsewhere too, as what ends a forward does. */
+/*
+ * Which forwards @name begins. Return: false where it runs elsewhere too. After the last forward there may be one more,
+ * that shows nothing; but what runs there and is not itself the first to show something may as well end forwards.
+ */
 static bool begins(const struct recording *rec, const struct forwards *all, const char *name,
                    bool *begun)
 {
-    bool good = true;
-    for (uint32_t i = 0; i < all->n && good; i++)
+    bool good = true, shows = true;
+    for (uint32_t i = 0; i < all->n && good; i++) {
         begun[i] = comes_before(rec, all, i, name, &good);
-    return good && !count(rec, all->at[all->n - 1].last + 1, (uint32_t)rec->n_launches, name);
+        shows = shows && (!begun[i] || is_named(rec, all->at[i].first, name));
+    }
+    return good &&
+           (shows || !count(rec, all->at[all->n - 1].last + 1, (uint32_t)rec->n_launches, name));
 }
 
 /* Are those that @begun says the forwards of this kind, and no others? A warm-up may have been of any kind. */
@@ -200,14 +206,24 @@ static void join_kinds(const struct recording *rec, struct forwards *all, struct
     renumber(all, kinds);
 }
 
+/* The next launch after @launch that begins any forward, one that shows nothing too. */
+static uint32_t next_begin(const struct recording *rec, const struct kinds *kinds, uint32_t launch)
+{
+    for (uint32_t l = launch + 1; l < rec->n_launches; l++)
+        for (uint32_t k = 0; k < kinds->n; k++)
+            if (kinds->at[k].begin && is_named(rec, l, kinds->at[k].begin))
+                return l;
+    return (uint32_t)rec->n_launches;
+}
+
 static void set_ranges(const struct recording *rec, struct forwards *all, const struct kinds *kinds)
 {
     for (uint32_t i = 0; i < all->n; i++) {
         struct forward *f = &all->at[i];
         const char *name = kinds->at[f->kind].begin;
         f->begin = name ? begin_of(rec, all, i, name) : gap_of(all, i);
-        f->end = (uint32_t)rec->n_launches;
-        if (i)
+        f->end = next_begin(rec, kinds, f->last);
+        if (i && all->at[i - 1].end > f->begin)
             all->at[i - 1].end = f->begin;
     }
 }

@@ -114,7 +114,7 @@ static void put_doubts(FILE *out, const struct scene *scene, const struct entry 
     if (e->several)
         fputs("; several kernels write it, this one the last part", out);
     if (*e->also)
-        fprintf(out, "; the same is in %s", e->also);
+        fprintf(out, "; %s is in %s", e->unsure ? "the same or nearly so" : "the same", e->also);
 }
 
 static void put_site(FILE *out, const struct scene *scene, const struct entry *e)
