@@ -234,6 +234,23 @@ def test_a_pointer_within_a_struct(engine):
     engine.match().says("q", "pointer: param[8]", "count: 'param[0].i32'")
 
 
+def test_what_ends_a_forward_does_not_begin_the_next(engine):
+    """The engine warms up with rows of nobody; `sample` runs once between any two forwards."""
+    q, x, rng = engine.alloc(32 * WIDTH * 4), engine.alloc(32 * WIDTH * 4), np.random.default_rng(15)
+
+    def layer(e, i, request, first, n, rows=None):
+        e.launch("proj", [q, n], [(q[0], e.rows("q", i, request, first, n) if rows is None else rows)])
+        if i == LAYERS - 1:
+            e.launch("sample", [q, n])
+    engine.launch("embed", [x, 4], [(x[0], rng.normal(size=(4, WIDTH)).astype(np.float32))])
+    for i in range(LAYERS):
+        layer(engine, i, "a", 0, 4, rng.normal(size=(4, WIDTH)).astype(np.float32))
+    engine.serve(layer)
+    spec = engine.match()
+    assert "begin: {kernel: '^embed$'}" in spec.text, spec.text
+    spec.says("q", "occurrences: {expect: 3}", "layer: occ\n")
+
+
 # ---- false friends
 
 
