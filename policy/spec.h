@@ -93,7 +93,7 @@ struct spec_site {
     PART("requests", false, requests)                                                              \
     PART("steps", false, steps)                                                                    \
     KEY("scale", false, scale, about.scale, NULL)                                                  \
-    KEY("note", false, text, about.note, NULL)
+    KEY("note", false, string, about.note, NULL)
 
 /* A way in which a forward begins; occurrences count from there. */
 struct spec_kind {

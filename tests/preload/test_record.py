@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The recorder: what it writes down of every launch, in streams and in graphs, and that the program does not notice."""
 import os
+import re
 import sys
 
 import pytest
 
 from harness import BUILD, ROOT, environment, run
-from kit import START, filled
+from kit import CLIENT, START, filled, site, spec
 from recordings import Recording
 
 GRAPHS = ROOT / "tests/preload/graph_client.py"
@@ -81,13 +82,23 @@ def test_a_file_is_never_overwritten(bench):
 def test_the_tool_prepares_the_environment(bench):
     path = bench.folder / "tool.rec"
     (bench.folder / "script").write_text("\n".join(START + ["launch first 0 1 64 p 64 1", "sync"]) + "\n")
-    from kit import CLIENT
     command = [SITES, "record", "--out", path, "--budget", "1M", "--", CLIENT, bench.folder / "script", "dlopen"]
     run(command, env=environment(DMI_STANDIN_CACHE=os.environ.get("DMI_STANDIN_CACHE", BUILD / "standin-cache")), timeout=120)
     rec = Recording(path)
     bench.check([words(x, 64) for x in rec.launches] == [filled(1, 64)], "recorded")
     again = run(command, env=environment(), timeout=120, check=False)
     bench.check(again.returncode == 2 and "never overwritten" in again.stderr, "not twice", again.stderr)
+
+
+def test_a_command_is_recorded_and_checked(bench):
+    (bench.folder / "script").write_text("\n".join(START + ["launch block 0 1 64 p 64 1", "sync"]) + "\n")
+    for name, kernel, code in (("good", "^block$", 0), ("drifted", "^blocks$", 1)):
+        (bench.folder / "spec.yaml").write_text(spec(site(kernel=kernel)))
+        command = [SITES, "check", bench.folder / "spec.yaml", "--out", bench.folder / f"{name}.rec", "--", CLIENT, bench.folder / "script", "dlopen"]
+        env = environment(DMI_STANDIN_CACHE=os.environ.get("DMI_STANDIN_CACHE", BUILD / "standin-cache"))
+        result = run(command, env=env, timeout=120, check=False)
+        bench.check(result.returncode == code and re.search(rf"^{name} +any +out ", result.stdout, re.M), f"{name}: said of the site",
+                    (result.returncode, result.stdout, result.stderr))
 
 
 @pytest.mark.since(12000, "what cuda.bindings 13 calls to build a graph")

@@ -364,6 +364,50 @@ def test_another_model(engine, tmp_path):
     assert "is a row of the reference" in spec.report
 
 
+# ---- check
+
+
+def check(engine, text, *options, code=1):
+    (engine.folder / "checked.yaml").write_text(text)
+    result = run([SITES, "check", engine.folder / "checked.yaml", engine.folder / "rec", *options], check=False, timeout=120)
+    assert result.returncode == code, (result.returncode, result.stdout, result.stderr)
+    return result.stdout + result.stderr
+
+
+@pytest.fixture
+def matched(engine):
+    """An engine with q in one place, the recording of it, and the spec that was found."""
+    q = engine.alloc(32 * WIDTH * 4)
+    engine.serve(lambda e, i, *r: e.launch("make_q", [q, r[2], 7], [(q[0], e.rows("q", i, *r))]))
+    return engine, engine.match().text
+
+
+def test_check_of_what_was_found(matched):
+    engine, text = matched
+    report = check(engine, text, "--reference", engine.folder / "ref", code=0)
+    assert re.search(r"^good +any +q +21 launches, 21 compared, error 0.0e\+00$", report, re.M) and "drifted" not in report, report
+    assert "drifted" not in check(engine, text, code=0)
+
+
+@pytest.mark.parametrize("was, is_now, says", [
+    ("'^make_q$'", "'^make_q2$'", 'no launch matches ^make_q2$; did you mean "make_q"?'),
+    ("{expect: 3}", "{expect: 4}", "7 forwards with 3 to 3 launches, not 4"),
+    ("count: 'arg[1].i32'}, {count: 64}]\n    occurrences: {expect: 3}", "count: 'arg[9].i32'}, {count: 64}]\n    occurrences: {expect: 3}",
+     "an expression has no value in 21"),
+    ("'arg[1].i32'}, {count: 64}]\n    occurrences: {expect: 3}", "'arg[2].i32 * 5'}, {count: 64}]\n    occurrences: {expect: 3}",
+     "outside of its allocation in 21"),
+    ("    layer: occ\n", "    layer: 2 - occ\n", "another value in 14"),
+    ("{kernel: '^embed$'}", "{kernel: '^began$'}", "no forward of kind any: no launch matches what begins it"),
+])
+def test_check_of_what_drifted(matched, was, is_now, says):
+    engine, text = matched
+    assert text.count(was) == 1, text
+    report = check(engine, text.replace(was, is_now), "--reference", engine.folder / "ref")
+    assert says in report, report
+    if "launch matches" not in says:  # the mend
+        assert "  - name: q\n    forward: any\n    kernel: '^make_q$'\n    pointer: arg[0]" in report, report
+
+
 # ---- files
 
 

@@ -1,27 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dmi-sites: finds where an engine keeps its tensors, and writes the HookSpec that captures them. */
 #include "tools/run/command.h"
+#include "tools/sites/check.h"
 #include "tools/sites/match.h"
 #include "tools/sites/record.h"
 
 #include <getopt.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define EXIT_USAGE 2
 
 static const char usage[] =
     "Usage: dmi-sites record --out REC [OPTION]... [--] COMMAND [ARGUMENT]...\n"
     "       dmi-sites match REC --reference REF -o SPEC [--model NAME]\n"
+    "       dmi-sites check SPEC REC [--reference REF]\n"
+    "       dmi-sites check SPEC --out REC [OPTION]... -- COMMAND [ARGUMENT]...\n"
     "Find where an engine keeps the tensors of a model.\n"
     "\n"
-    "record runs COMMAND and writes down what every launch of a kernel is given, and what it "
-    "writes.\n"
+    "record runs COMMAND and writes down what every launch of a kernel is given, and writes.\n"
     "  --out REC          the recording, a new file\n"
     "  --budget BYTES     no more of memory's contents than this (K, M, G may follow; 4G)\n"
-    "  --begin PATTERN    record from the first launch of such a kernel on, which begins a "
-    "forward\n"
+    "  --begin PATTERN    from the first launch of such a kernel on; it begins a forward\n"
     "  --forwards N       with --begin: N forwards, then no more\n"
     "\n"
     "match compares a recording with reference activations, and writes a HookSpec.\n"
@@ -29,11 +33,15 @@ static const char usage[] =
     "  -o SPEC            the HookSpec to write\n"
     "  --model NAME       its `model`\n"
     "\n"
+    "check compares a HookSpec with a recording: which sites match no launch any more, or another\n"
+    "number, or lie elsewhere. With --reference it compares values too, and prints entries that\n"
+    "mend what drifted. With --out it records COMMAND first, as record does.\n"
+    "\n"
     "  --help, --version\n"
     "\n"
-    "Exit status: 0; 1 where nothing was found or a file cannot be read; 2 for wrong usage; of "
-    "record,\n"
-    "COMMAND's own, and 126 or 127 if it cannot be run.\n";
+    "Exit status: 0; 1 where nothing was found, a site has drifted or a file cannot be read; 2 "
+    "for\n"
+    "wrong usage; of record, COMMAND's own, and 126 or 127 if it cannot be run.\n";
 
 struct options {
     struct record_options record;
@@ -113,6 +121,38 @@ static int run_match(struct options *o, char **rest)
     return 1;
 }
 
+/* Runs the command, recorded; what it answers is for the user to see. Return: false: said why. */
+static bool record_first(struct options *o, char **command)
+{
+    int status = 0;
+    o->record.command = command;
+    pid_t child = fork();
+    if (!child)
+        exit(record(&o->record));
+    if (child < 0 || waitpid(child, &status, 0) != child) {
+        command_say("%s cannot be run", *command);
+        return false;
+    }
+    if (status)
+        command_say("%s did not end well (status %#x)", *command, (unsigned)status);
+    return true;
+}
+
+static int run_check(struct options *o, char **rest)
+{
+    struct err err = { 0 };
+    bool good = false, runs = o->record.out != NULL;
+    if (!rest[0] || !rest[1] || (rest[2] && !runs))
+        return wrong("expected a HookSpec and a recording: dmi-sites check SPEC REC, or "
+                     "dmi-sites check SPEC --out REC -- COMMAND");
+    if (runs && !record_first(o, rest + 1))
+        return EXIT_USAGE;
+    struct check_options options = { rest[0], runs ? o->record.out : rest[1], o->match.reference };
+    if (check(&err, &options, &good))
+        command_say("%s", err.msg);
+    return !good;
+}
+
 int main(int argc, char **argv)
 {
     struct options o = { 0 };
@@ -130,5 +170,7 @@ int main(int argc, char **argv)
         return run_record(&o, argv + optind);
     if (!strcmp(what, "match"))
         return run_match(&o, argv + optind);
-    return wrong("expected a command: record, match");
+    if (!strcmp(what, "check"))
+        return run_check(&o, argv + optind);
+    return wrong("expected a command: record, match, check");
 }

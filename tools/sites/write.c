@@ -117,7 +117,7 @@ static void put_doubts(FILE *out, const struct scene *scene, const struct entry 
         fprintf(out, "; %s is in %s", e->unsure ? "the same or nearly so" : "the same", e->also);
 }
 
-static void put_site(FILE *out, const struct scene *scene, const struct entry *e)
+void write_site(FILE *out, const struct scene *scene, const struct entry *e)
 {
     fprintf(out, "  - name: %s\n", site_name(scene, e->site));
     fprintf(out, "    forward: %s\n    kernel: ", kind_name(scene, e->kind));
@@ -212,7 +212,7 @@ bool write_spec(FILE *out, const struct scene *scene, const struct entries *entr
     fputs("sites:\n", out);
     for (size_t i = 0; i < entries->n; i++)
         if (can_be_said(scene, &entries->at[i]))
-            put_site(out, scene, &entries->at[i]);
+            write_site(out, scene, &entries->at[i]);
     put_absent(out, scene, entries);
     return true;
 }

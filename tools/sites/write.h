@@ -11,6 +11,9 @@
 bool write_spec(FILE *out, const struct scene *scene, const struct entries *entries,
                 const char *model);
 
+/* One entry of `sites:`. */
+void write_site(FILE *out, const struct scene *scene, const struct entry *entry);
+
 /* A line a site: where, how sure, what else. */
 void write_report(FILE *out, const struct scene *scene, const struct entries *entries);
 
