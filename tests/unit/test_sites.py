@@ -408,6 +408,69 @@ def test_check_of_what_drifted(matched, was, is_now, says):
         assert "  - name: q\n    forward: any\n    kernel: '^make_q$'\n    pointer: arg[0]" in report, report
 
 
+# ---- kernels
+
+IMAGES = BUILD / "tests" / "unit" / "images"
+BYTES = {"8": 1, "16": 2, "32": 4, "64": 8}
+
+
+def heads(text):
+    """{name: [(offset, size)]} of the kernels in PTX."""
+    found = {}
+    for name, params in re.findall(r"\.entry (\w+)\(([^)]*)\)", text):
+        places, end = [], 0
+        for param in filter(None, (p.strip() for p in params.split(","))):
+            kind = re.search(r"\.param (?:\.align (\d+) )?\.[a-z](\d+)", param)
+            array = re.search(r"\[(\d+)\]$", param)
+            size = BYTES[kind[2]] * int(array[1] if array else 1)
+            align = int(kind[1] or BYTES[kind[2]])
+            end += -end % align
+            places.append((end, size))
+            end += size
+        found[name] = places
+    return found
+
+
+def listed(path):
+    """The same, of what `kernels` prints; a list, an element an image."""
+    images = [{}]
+    for line in run([SITES, "kernels", path], timeout=60).stdout.splitlines():
+        if re.fullmatch(r"sm_\d+", line):
+            images.append({})
+            continue
+        name, _, rest = line.partition(":")
+        images[-1][name] = [(int(at), int(size)) for size, at in re.findall(r"arg\[\d+\] (\d+) at (\d+)", rest)]
+    return [image for image in images if image]
+
+
+@pytest.mark.built(IMAGES / "text.ptx")
+def test_kernels_of_machine_code(tmp_path):
+    """What nvcc wrote into PTX, and into every cubin, fatbin and library of the same source."""
+    want = heads((IMAGES / "text.ptx").read_text())
+    assert len(want) > 3
+    (tmp_path / "both.s").write_text('.section .nv_fatbin,"a"\n.balign 8\n'
+                                     + "".join(f'.incbin "{IMAGES / name}"\n.balign 8\n' for name in ("fat_none.fatbin", "fat_size.fatbin")))
+    run(["cc", "-shared", "-nostdlib", "-o", tmp_path / "lib.so", tmp_path / "both.s"], timeout=60)
+    files = {path: 1 for path in IMAGES.glob("*.cubin")} | {path: 2 for path in IMAGES.glob("*.fatbin")} | {tmp_path / "lib.so": 4}
+    assert len(files) > 10
+    for path, n in files.items():
+        found = listed(path)
+        assert len(found) == n and all(image == want for image in found), (path, n, found, want)
+
+
+def test_kernels_of_a_recording(matched):
+    engine, _ = matched
+    text = run([SITES, "kernels", engine.folder / "rec"], timeout=60).stdout
+    assert text == "embed: 7 launches, arg[0] 8 at 0, arg[1] 4 at 8\nmake_q: 21 launches, arg[0] 8 at 0, arg[1] 4 at 8, arg[2] 4 at 12\n"
+
+
+def test_kernels_of_what_holds_none(tmp_path):
+    for name, data in (("text", b"hello\n" * 20), ("empty", b""), ("elf", DMI_RUN.read_bytes())):
+        (tmp_path / name).write_bytes(data)
+        result = run([SITES, "kernels", tmp_path / name], check=False, timeout=60)
+        assert result.returncode == 1 and str(tmp_path / name) in result.stderr, (name, result)
+
+
 # ---- files
 
 

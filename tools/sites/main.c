@@ -2,6 +2,7 @@
 /* dmi-sites: finds where an engine keeps its tensors, and writes the HookSpec that captures them. */
 #include "tools/run/command.h"
 #include "tools/sites/check.h"
+#include "tools/sites/kernels.h"
 #include "tools/sites/match.h"
 #include "tools/sites/record.h"
 
@@ -20,6 +21,7 @@ static const char usage[] =
     "       dmi-sites match REC --reference REF -o SPEC [--model NAME]\n"
     "       dmi-sites check SPEC REC [--reference REF]\n"
     "       dmi-sites check SPEC --out REC [OPTION]... -- COMMAND [ARGUMENT]...\n"
+    "       dmi-sites kernels FILE\n"
     "Find where an engine keeps the tensors of a model.\n"
     "\n"
     "record runs COMMAND and writes down what every launch of a kernel is given, and writes.\n"
@@ -36,6 +38,10 @@ static const char usage[] =
     "check compares a HookSpec with a recording: which sites match no launch any more, or another\n"
     "number, or lie elsewhere. With --reference it compares values too, and prints entries that\n"
     "mend what drifted. With --out it records COMMAND first, as record does.\n"
+    "\n"
+    "kernels prints names and parameters (bytes, and where) of the kernels in a recording, a "
+    "cubin, a\n"
+    "fatbin, or a program or library that holds some.\n"
     "\n"
     "  --help, --version\n"
     "\n"
@@ -153,6 +159,17 @@ static int run_check(struct options *o, char **rest)
     return !good;
 }
 
+static int run_kernels(char **rest)
+{
+    struct err err = { 0 };
+    if (!rest[0] || rest[1])
+        return wrong("expected one file: dmi-sites kernels FILE");
+    if (!kernels(&err, rest[0]))
+        return 0;
+    command_say("%s", err.msg);
+    return 1;
+}
+
 int main(int argc, char **argv)
 {
     struct options o = { 0 };
@@ -172,5 +189,7 @@ int main(int argc, char **argv)
         return run_match(&o, argv + optind);
     if (!strcmp(what, "check"))
         return run_check(&o, argv + optind);
-    return wrong("expected a command: record, match, check");
+    if (!strcmp(what, "kernels"))
+        return run_kernels(argv + optind);
+    return wrong("expected a command: record, match, check, kernels");
 }
