@@ -9,10 +9,10 @@
 
 struct check_options {
     const char *spec, *recording;
-    const char *reference; /* NULL: values are not compared, and nothing is mended */
+    const char *reference; /* NULL: values are not compared */
 };
 
-/* Prints a line a site to stdout, and what mends it. *@good: nothing drifted. Return: 0 or an error in @err. */
+/* Prints a line a site to stdout, and what was found instead. *@good: nothing drifted. Return: 0 or an error in @err. */
 int check(struct err *err, const struct check_options *options, bool *good);
 
 #endif
