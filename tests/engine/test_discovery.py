@@ -27,6 +27,7 @@ import serving  # noqa: E402
 import small_models as small  # noqa: E402
 import test_qwen3 as qwen3  # noqa: E402
 import test_tinygrad as smollm2  # noqa: E402
+from serve.dtypes import from_bf16  # noqa: E402
 
 DMI_SITES = BUILD / "tools" / "dmi-sites"
 pytestmark = pytest.mark.built(DMI_SITES, DMI_RUN, DMI_DUMP, PRELOAD, STANDIN / "libcuda.so.1", *serving.KERNELS)
@@ -58,19 +59,21 @@ def by_token(tensors, lengths):
     return out
 
 
-def test_serving_engine(check, tmp_path):
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_serving_engine(check, tmp_path, dtype):
     server, requests, options = serving.Server(tmp_path), serving.some("france", "count", tokens=4), ("--mode", "graph", "--chunk", "7")
-    dumped = server.serve("dump", requests, *options, dump=True)
+    dumped = server.serve("dump", requests, *options, dtype=dtype, dump=True)
     dump = dumped.dump()
     lengths = {r["id"]: len(r["prompt_tokens"]) + len(r["forced_tokens"]) for r in requests}
-    save_file(by_token(dump.tensors(), lengths), tmp_path / "reference")
-    command = server.command(tmp_path / "recorded", requests, options, "float32", None, False, None)
+    tensors = {key: (positions, from_bf16(rows) if dump.dtypes[key[1]] == "BF16" else rows) for key, (positions, rows) in dump.tensors().items()}
+    save_file(by_token(tensors, lengths), tmp_path / "reference")
+    command = server.command(tmp_path / "recorded", requests, options, dtype, None, False, None)
     harness.run([*recorder(tmp_path / "rec"), *command], env=harness.environment(DMI_TEST_BUILD=BUILD), timeout=600)
     recorded = [json.loads(line) for line in (tmp_path / "recorded" / "results").read_text().splitlines()]
     check(recorded == dumped.results, "the same tokens while it is recorded")
     spec, report = match(tmp_path, tmp_path / "rec", tmp_path / "reference")
     check("not found" not in report and "not in the spec" not in report, "every tensor of the dump was found", report)
-    served = server.serve("captured", requests, *options, spec=spec.read_text())
+    served = server.serve("captured", requests, *options, dtype=dtype, spec=spec.read_text())
     check(served.results == dumped.results, "the same tokens while it is captured")
     exported = serving.exported_rows(served.out, tmp_path / "export")
     n, wrong = serving.export_complaints({key: rows for key, rows in exported.items() if key[0] in lengths}, dump)

@@ -119,3 +119,10 @@ def test_graphs_compute_the_same(bench, name):
     bench.check(rec.end is not None and rec.reason == "exit", f"{name}: closed", rec.reason)
     if name in ("update",):
         bench.check(rec.unseen == ["it was updated from another graph"] and rec.n_unseen > 0, f"{name}: what is not seen is named", rec.unseen)
+
+
+def test_what_the_program_says_goes_nowhere(bench):
+    """As without a spec: dmi_step_begin() and its like answer that nobody listens."""
+    script = START + ["step 1 4 a:0:4:0", "launch first 0 1 64 p 64 1", "stepend", "flush 10", "sync"]
+    rec = record(bench, "steps", script)
+    bench.check([words(x, 64) for x in rec.launches] == [filled(1, 64)], "the launch is recorded all the same")

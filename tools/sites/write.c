@@ -159,10 +159,9 @@ static void limit_sites(struct entries *all)
 }
 
 /* Nothing of it was found in forwards of this kind. */
-static bool is_absent(const struct scene *scene, const struct entries *entries, uint32_t kind,
-                      uint32_t site)
+static bool is_absent(const struct entries *entries, uint32_t kind, uint32_t site)
 {
-    bool there = !scene->kinds->at[kind].begin || entries_found(entries, kind, site);
+    bool there = entries_found(entries, kind, site);
     for (size_t i = 0; i < entries->n; i++)
         there = there || (entries->at[i].kind == kind && entries->at[i].site == site);
     return !there;
@@ -175,13 +174,13 @@ static void put_absent(FILE *out, const struct scene *scene, const struct entrie
     for (uint32_t s = 0; s < entries->n_sites; s++) {
         uint32_t n = 0;
         for (uint32_t k = 0; k < scene->kinds->n; k++)
-            n += is_absent(scene, entries, k, s);
+            n += !scene->kinds->at[k].begin || is_absent(entries, k, s);
         fputs(n && !any ? "\nabsent:\n" : "", out);
         any = any || n;
         if (n == scene->kinds->n)
             fprintf(out, "  - {name: %s, why: %s}\n", site_name(scene, s), why);
         for (uint32_t k = 0; n < scene->kinds->n && k < scene->kinds->n; k++)
-            if (is_absent(scene, entries, k, s))
+            if (scene->kinds->at[k].begin && is_absent(entries, k, s))
                 fprintf(out, "  - {name: %s, forward: %s, why: %s}\n", site_name(scene, s),
                         kind_name(scene, k), why);
     }
@@ -247,7 +246,6 @@ void write_report(FILE *out, const struct scene *scene, const struct entries *en
         report_entry(out, scene, &entries->at[i]);
     for (uint32_t k = 0; k < scene->kinds->n; k++)
         for (uint32_t s = 0; s < entries->n_sites; s++)
-            if (!entries_found(entries, k, s))
-                fprintf(out, "%-8s %-14s not found%s\n", kind_name(scene, k), site_name(scene, s),
-                        "");
+            if (is_absent(entries, k, s))
+                fprintf(out, "%-8s %-14s not found\n", kind_name(scene, k), site_name(scene, s));
 }
