@@ -127,8 +127,8 @@ static bool check_version(struct loader *l, const struct tree_node *root)
 /* In the order in which they are read: each may use what those before it have left. */
 static const struct key top_keys[] = {
     { "hookspec", true, NULL, 0, NULL }, /* check_version() */
-    { "name", false, value_text, offsetof(struct spec, name), NULL },
-    { "model", false, value_text, offsetof(struct spec, model), NULL },
+    { "name", false, value_string, offsetof(struct spec, name), NULL },
+    { "model", false, value_string, offsetof(struct spec, model), NULL },
     { "vars", false, NULL, 0, NULL }, /* section_vars(), also where the key is missing */
     { "convention", false, section_convention, 0, NULL },
     { "ring", false, section_ring, 0, NULL },

@@ -126,7 +126,7 @@ struct spec_site {
     PART("requests", false, requests)                                                              \
     PART("steps", false, steps)                                                                    \
     KEY("scale", false, scale, about.scale, NULL)                                                  \
-    KEY("note", false, text, about.note, NULL)
+    KEY("note", false, string, about.note, NULL)
 
 /* The same of a site that is a tap, which says the rest itself. Those that it shares with the others mean the same. */
 #define SPEC_TAP_KEYS(KEY, PART)                                                                   \
@@ -143,7 +143,7 @@ struct spec_site {
     PART("requests", false, requests)                                                              \
     PART("steps", false, steps)                                                                    \
     KEY("scale", false, scale, about.scale, NULL)                                                  \
-    KEY("note", false, text, about.note, NULL)
+    KEY("note", false, string, about.note, NULL)
 
 /* A way in which a forward begins; occurrences count from there. */
 struct spec_kind {

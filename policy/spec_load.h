@@ -110,7 +110,7 @@ key_reader value_integer;      /* int64_t; struct range */
 key_reader value_size;         /* uint64_t; struct range. K, M or G may follow the number */
 key_reader value_bool;         /* bool */
 key_reader value_word;         /* enum or uint32_t; struct words, of which it becomes the index */
-key_reader value_text;         /* char *, which becomes the object's */
+key_reader value_string;       /* char *, which becomes the object's */
 key_reader value_name;         /* the same; of characters that suit keys and names of files */
 key_reader value_layered_name; /* the same; "{layer}" may stand in it, once */
 key_reader value_scale;        /* double */

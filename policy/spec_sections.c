@@ -160,7 +160,7 @@ static void add_convention(struct loader *l, const struct tree_node *key,
                             pair->key);
     if (!strcmp(pair->key, "layer_base") && !value_integer(l, value, &base, RANGE(0, 1000000)))
         return;
-    value_text(l, value, &pair->value, NULL);
+    value_string(l, value, &pair->value, NULL);
 }
 
 bool section_convention(struct loader *l, const struct tree_node *node, void *into, const void *arg)
@@ -349,7 +349,7 @@ bool section_forward(struct loader *l, const struct tree_node *node, void *into,
 
 static const struct key absent_keys[] = {
     { "name", true, value_name, offsetof(struct spec_absent, name), NULL },
-    { "why", true, value_text, offsetof(struct spec_absent, why), NULL },
+    { "why", true, value_string, offsetof(struct spec_absent, why), NULL },
     { "forward", false, value_kind, offsetof(struct spec_absent, kind), NULL },
 };
 

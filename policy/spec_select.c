@@ -78,7 +78,7 @@ bool site_requests(struct loader *l, const struct tree_node *node, void *into, c
     struct select *s = &((struct spec_site *)into)->choice;
     if (node->kind == TREE_SCALAR && !strncmp(node->text, TAG, strlen(TAG)))
         return tag_and_pattern(l, node, s);
-    return value_text(l, node, &s->requests, arg);
+    return value_string(l, node, &s->requests, arg);
 }
 
 /* ------------------------------------------------------------------------- steps */

@@ -261,7 +261,7 @@ bool value_kind(struct loader *l, const struct tree_node *node, void *into, cons
 
 /* ---------------------------------------------------------------------------------------- texts */
 
-bool value_text(struct loader *l, const struct tree_node *node, void *into, const void *arg)
+bool value_string(struct loader *l, const struct tree_node *node, void *into, const void *arg)
 {
     (void)arg;
     if (!value_nonempty(l, node, "a text"))

@@ -21,6 +21,12 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
+/* Nothing is captured: what the program says goes nowhere. */
+static bool is_off(void)
+{
+    return !session_armed() || session.records;
+}
+
 /* Whether the structs are of a size and version that can be read at all; *@why where they are not. */
 static bool is_known(const struct dmi_step *step, const char **why)
 {
@@ -68,7 +74,7 @@ static int note_step(struct run *run, const struct dmi_step *step)
 EXPORT int dmi_step_begin(const struct dmi_step *step)
 {
     struct session_call call;
-    if (!session_armed())
+    if (is_off())
         return DMI_STATUS_OFF;
     struct run *run = session_enter(&call) ? session_run() : NULL;
     int r = run ? note_step(run, step) : DMI_STATUS_OFF;
@@ -78,7 +84,7 @@ EXPORT int dmi_step_begin(const struct dmi_step *step)
 
 EXPORT int dmi_step_end(void)
 {
-    if (!session_armed())
+    if (is_off())
         return DMI_STATUS_OFF;
     step_set(NULL);
     return DMI_OK;
@@ -87,7 +93,7 @@ EXPORT int dmi_step_end(void)
 EXPORT int dmi_accept(const char *request_id, uint64_t step, uint32_t n_accepted)
 {
     struct session_call call;
-    if (!session_armed())
+    if (is_off())
         return DMI_STATUS_OFF;
     struct run *run = session_enter(&call) ? session_run() : NULL;
     int r = run ? run_accept(run, request_id, step, n_accepted) : DMI_STATUS_OFF;
@@ -98,7 +104,7 @@ EXPORT int dmi_accept(const char *request_id, uint64_t step, uint32_t n_accepted
 EXPORT int dmi_request_end(const char *request_id, uint32_t reason)
 {
     struct session_call call;
-    if (!session_armed())
+    if (is_off())
         return DMI_STATUS_OFF;
     struct run *run = session_enter(&call) ? session_run() : NULL;
     int r = run ? run_request_end(run, request_id, reason) : DMI_STATUS_OFF;
@@ -121,7 +127,7 @@ EXPORT int dmi_site_enable(const char *pattern, int on)
     struct session_call call;
     if (!pattern)
         return -EINVAL;
-    if (!session_armed())
+    if (is_off())
         return DMI_STATUS_OFF;
     int r = session_enter(&call) ? -ENOENT : DMI_STATUS_OFF;
     for (uint32_t i = 0; r != DMI_STATUS_OFF && i < session.spec->n_sites; i++) {
@@ -162,7 +168,7 @@ static int flush_all(struct run *run, uint64_t timeout_ns)
 EXPORT int dmi_flush(uint64_t timeout_ns)
 {
     struct session_call call;
-    if (!session_armed())
+    if (is_off())
         return DMI_STATUS_OFF;
     struct run *run = session_enter(&call) ? session_run() : NULL;
     int r = run ? flush_all(run, timeout_ns) : DMI_STATUS_OFF;

@@ -19,6 +19,8 @@
 #include "preload/graph/order.h"
 #include "preload/nvtx/names.h"
 #include "preload/nvtx/ranges.h"
+#include "preload/record/nodes.h"
+#include "preload/record/recorder.h"
 
 #include <dmi/ring.h>
 
@@ -108,6 +110,8 @@ static void in_child(void)
     taps_reset();
     order_reset();
     exec_reset();
+    recorder_reset();
+    nodes_reset();
     regions_reset();
 }
 
@@ -146,6 +150,26 @@ static void arm(struct spec *spec)
     if (!good)
         say_no_memory();
     atomic_store_release(&session.armed, good); /* to session_armed() */
+}
+
+/* Instead of following a spec. Under the session's lock. */
+static void arm_recorder(const char *path)
+{
+    static int registered; /* as in arm() */
+    struct err err = { 0 };
+    struct spec *spec = recorder_spec();
+    if (!spec)
+        return;
+    if (recorder_start(&err, path)) {
+        log_line("%s; this process runs without a recording", err.msg);
+        spec_free(spec);
+        return;
+    }
+    if (!registered && !atexit(lifecycle_finish))
+        registered = 1;
+    session.records = true;
+    arm(spec);
+    log_line("recording to %s", path);
 }
 
 /* A process in which nothing matches leaves a run that says so. */
@@ -190,7 +214,11 @@ void lifecycle_start(void)
     int saved = errno;
     pthread_mutex_lock(&session.lock);
     if (lifecycle.state == LIFECYCLE_NEW) {
-        struct spec *spec = find_spec();
+        const char *recording = getenv("DMI_RECORD");
+        bool records = recording && *recording;
+        struct spec *spec = records ? NULL : find_spec();
+        if (records)
+            arm_recorder(recording);
         if (spec)
             arm(spec);
         atomic_store_release(&lifecycle.state, LIFECYCLE_STARTED);
@@ -206,7 +234,7 @@ static bool is_started(CUresult r)
 {
     if (r == CUDA_SUCCESS && atomic_load_relaxed(&lifecycle.state) == LIFECYCLE_NEW)
         lifecycle_start();
-    return r == CUDA_SUCCESS && session_armed() && functions_matched();
+    return r == CUDA_SUCCESS && session_armed() && !session.records && functions_matched();
 }
 
 void lifecycle_waited(CUresult r)
@@ -380,7 +408,8 @@ void lifecycle_finish(void)
     int saved = errno, started = LIFECYCLE_STARTED;
     bool finishing = atomic_load_acquire(&lifecycle.state) == LIFECYCLE_FINISHED;
     /* a vfork child calls _exit with our memory and its own pid: the run goes on without it */
-    if (getpid() != session.pid || !(finishing || atomic_load_acquire(&session.run)))
+    if (getpid() != session.pid || recorder_finish() ||
+        !(finishing || atomic_load_acquire(&session.run)))
         return;
     if (atomic_cas_acq_rel(&lifecycle.state, &started, LIFECYCLE_FINISHED)) {
         atomic_store_relaxed(&lifecycle.finisher, gettid());

@@ -103,6 +103,8 @@ static void defer(struct session_deferred *d, uint32_t site, enum problem proble
 
 static void problem(uint32_t site, enum problem problem, const char *fmt, va_list ap)
 {
+    if (session.records) /* it has no site of anybody's */
+        return;
     if (!session_is_open() || session_reported(site, problem) ||
         __atomic_fetch_or(&session.reported[site], 1u << problem, __ATOMIC_RELAXED) &
             (1u << problem))

@@ -36,7 +36,9 @@ struct session {
     uint64_t next_step;    /* any thread */
     uint64_t step_forward; /* counts the steps that may begin a forward */
     uint64_t memory_epoch; /* rises whenever device memory may have been freed; any thread */
-    struct run *run;       /* released and acquired by session_run() */
+    bool
+        records; /* there is no run, and none is opened: everything is recorded. Written before @armed */
+    struct run *run;               /* released and acquired by session_run() */
     struct dmi_counters *counters; /* written before @run */
     pthread_mutex_t lock;          /* arming, opening the run */
     uint32_t *reported;            /* per site: bits of enum problem reported already; atomic */

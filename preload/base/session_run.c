@@ -83,6 +83,20 @@ void session_quiet_end(const struct session_quiet *q)
     pthread_sigmask(SIG_SETMASK, &q->before, NULL);
 }
 
+/* Names that are absent, each once: one may be absent in several kinds of forwards. Return: how many. */
+static size_t absent_names(const struct spec *spec, struct run_text *out)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < spec->n_absent; i++) {
+        bool known = false;
+        for (size_t k = 0; k < n && !known; k++)
+            known = !strcmp(out[k].key, spec->absent[i].name);
+        if (!known)
+            out[n++] = (struct run_text){ spec->absent[i].name, spec->absent[i].why };
+    }
+    return n;
+}
+
 static int open_run(struct err *err, struct run **run)
 {
     const struct spec *spec = session.spec;
@@ -96,8 +110,6 @@ static int open_run(struct err *err, struct run **run)
         sites[i] = spec->sites[i].about;
     for (size_t i = 0; i < spec->n_conventions; i++)
         conventions[i] = (struct run_text){ spec->conventions[i].key, spec->conventions[i].value };
-    for (size_t i = 0; i < spec->n_absent; i++)
-        absent[i] = (struct run_text){ spec->absent[i].name, spec->absent[i].why };
     const char *out = getenv("DMI_OUT");
     struct run_options options = {
         .out_dir = out && *out ? out : "dmi-out",
@@ -112,7 +124,7 @@ static int open_run(struct err *err, struct run **run)
         .conventions = conventions,
         .n_conventions = spec->n_conventions,
         .absent = absent,
-        .n_absent = spec->n_absent,
+        .n_absent = absent_names(spec, absent),
         .segment_bytes = session_env_size("DMI_SEGMENT_BYTES"),
         .fsync = env_fsync(),
     };
@@ -147,7 +159,7 @@ static void create_run(void)
 struct run *session_run(void)
 {
     struct run *run = atomic_load_acquire(&session.run); /* of create_run() */
-    if (run || !atomic_load_acquire(&session.armed))
+    if (run || !atomic_load_acquire(&session.armed) || session.records)
         return run;
     int saved = errno;
     pthread_mutex_lock(&session.lock);

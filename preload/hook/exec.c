@@ -9,6 +9,7 @@
 #include "preload/graph/strip.h"
 #include "preload/graph/update.h"
 #include "preload/hook/wrapper.h"
+#include "preload/record/nodes.h"
 
 #include <stddef.h>
 
@@ -18,7 +19,7 @@ static struct exec *prepare(CUgraphExec *handle, CUgraph graph, unsigned long lo
 {
     struct session_call call;
     struct exec *x = NULL;
-    if (!session_armed() || !handle || !graph)
+    if (!session_armed() || session.records || !handle || !graph)
         return NULL;
     if (session_enter(&call))
         x = exec_prepare(graph, flags);
@@ -38,6 +39,13 @@ static bool refused(struct exec **x, CUresult r, const CUgraphExec *handle)
     return again;
 }
 
+/* While everything is recorded, what is instantiated is the application's own graph. */
+static void note_created(CUresult r, const CUgraphExec *handle, CUgraph graph)
+{
+    if (session.records)
+        AFTER_SUCCESS(r, nodes_created(*handle, graph));
+}
+
 #define INSTANTIATE_LOG(name)                                                                      \
     EXPORT CUresult CUDAAPI name(CUgraphExec *handle, CUgraph graph, CUgraphNode *error_node,      \
                                  char *log, size_t n_log)                                          \
@@ -48,6 +56,7 @@ static bool refused(struct exec **x, CUresult r, const CUgraphExec *handle)
         do                                                                                         \
             r = real(handle, exec_graph(x, graph), error_node, log, n_log);                        \
         while (refused(&x, r, handle));                                                            \
+        note_created(r, handle, graph);                                                            \
         return r;                                                                                  \
     }
 INSTANTIATE_LOG(cuGraphInstantiate)
@@ -62,6 +71,7 @@ EXPORT CUresult CUDAAPI cuGraphInstantiateWithFlags(CUgraphExec *handle, CUgraph
     do
         r = real(handle, exec_graph(x, graph), flags);
     while (refused(&x, r, handle));
+    note_created(r, handle, graph);
     return r;
 }
 
@@ -72,8 +82,11 @@ EXPORT CUresult CUDAAPI cuGraphInstantiateWithFlags(CUgraphExec *handle, CUgraph
     {                                                                                              \
         __typeof__(name) *real = REAL(name);                                                       \
         struct exec *x = params ? prepare(handle, graph, params->flags) : NULL;                    \
-        if (!x)                                                                                    \
-            return real(handle, graph, params);                                                    \
+        if (!x) {                                                                                  \
+            CUresult plain = real(handle, graph, params);                                          \
+            note_created(plain, handle, graph);                                                    \
+            return plain;                                                                          \
+        }                                                                                          \
         CUDA_GRAPH_INSTANTIATE_PARAMS given;                                                       \
         CUresult r;                                                                                \
         do {                                                                                       \
@@ -90,6 +103,8 @@ EXPORT CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec handle)
 {
     __typeof__(cuGraphExecDestroy) *real = REAL(cuGraphExecDestroy);
     struct session_call call;
+    if (session.records)
+        AFTER_SUCCESS(CUDA_SUCCESS, nodes_destroyed(handle));
     /* also when disarmed: an exec of ours must not be found again under a reused handle */
     if (!exec_find(handle))
         return real(handle);
@@ -110,11 +125,22 @@ EXPORT CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec handle)
 static bool plain_is_embedded(struct stream stream)
 {
     struct session_call call;
-    if (!session_armed())
+    if (!session_armed() || session.records)
         return false;
     bool embedded = session_enter(&call) && stream_is_capturing(stream);
     session_leave(&call);
     return embedded;
+}
+
+/* Kernel by kernel where everything is recorded. Return: false: as it is. */
+static bool recorded(CUgraphExec handle, struct stream stream, CUresult *r)
+{
+    struct session_call call;
+    if (!session.records)
+        return false;
+    bool done = session_enter(&call) && nodes_launch(handle, stream, r);
+    session_leave(&call);
+    return done;
 }
 
 #define GRAPH_LAUNCH(name, ptsz)                                                                   \
@@ -126,8 +152,11 @@ static bool plain_is_embedded(struct stream stream)
         struct graph_job job;                                                                      \
         struct exec *x = exec_find(handle);                                                        \
         if (__builtin_expect(!exec_concerns_us(x), 1)) {                                           \
+            CUresult r;                                                                            \
+            if (recorded(handle, stream, &r))                                                      \
+                return r;                                                                          \
             bool embedded = plain_is_embedded(stream);                                             \
-            CUresult r = real(handle, cu_stream);                                                  \
+            r = real(handle, cu_stream);                                                           \
             if (embedded)                                                                          \
                 AFTER_SUCCESS(r, strip_embedded(NULL, stream));                                    \
             return r;                                                                              \
@@ -153,7 +182,10 @@ GRAPH_LAUNCH(cuGraphLaunch_ptsz, true)
 static void follow_kernel(CUresult r, CUgraphExec handle, CUgraphNode node,
                           const CUDA_KERNEL_NODE_PARAMS_v2 *k)
 {
-    AFTER_SUCCESS(r, exec_kernel_changed(exec_find(handle), node, k));
+    if (session.records)
+        AFTER_SUCCESS(r, nodes_changed(handle, node, k));
+    else
+        AFTER_SUCCESS(r, exec_kernel_changed(exec_find(handle), node, k));
 }
 
 EXPORT CUresult CUDAAPI cuGraphExecKernelNodeSetParams(CUgraphExec handle, CUgraphNode node,
@@ -180,7 +212,7 @@ static struct graph_update *prepare_update(CUgraphExec handle, CUgraphNode withi
 {
     struct session_call call;
     struct graph_update *update = NULL;
-    if (!graph || !(session_armed() || exec_find(handle)))
+    if (!graph || session.records || !(session_armed() || exec_find(handle)))
         return NULL;
     struct exec *x = exec_find(handle);
     if (session_enter(&call) || x)
@@ -192,6 +224,8 @@ static struct graph_update *prepare_update(CUgraphExec handle, CUgraphNode withi
 static void updated(CUgraphExec handle, struct graph_update *update, CUresult r)
 {
     struct session_call call;
+    if (session.records)
+        AFTER_SUCCESS(r, nodes_lost(handle, "it was updated from another graph"));
     if (!update)
         return;
     session_enter(&call);
@@ -225,6 +259,8 @@ EXPORT CUresult CUDAAPI cuGraphExecNodeSetParams(CUgraphExec handle, CUgraphNode
         return r;
     }
     CUresult r = real(handle, named, params);
+    if (child)
+        updated(handle, NULL, r);
     if (r == CUDA_SUCCESS && params->type == CU_GRAPH_NODE_TYPE_KERNEL) {
         const CUDA_KERNEL_NODE_PARAMS_v3 *p = &params->kernel;
         follow_kernel(r, handle, node,
@@ -239,6 +275,8 @@ EXPORT CUresult CUDAAPI cuGraphNodeSetEnabled(CUgraphExec handle, CUgraphNode no
     CUresult r = REAL(cuGraphNodeSetEnabled)(handle, exec_node(x, node), on);
     if (x && r == CUDA_SUCCESS)
         exec_node_enabled(x, node, on != 0);
+    if (session.records)
+        AFTER_SUCCESS(r, nodes_switched(handle, node, on != 0));
     return r;
 }
 

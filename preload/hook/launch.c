@@ -3,6 +3,7 @@
 #include "preload/eager/launch.h"
 #include "preload/hook/wrapper.h"
 #include "preload/nvtx/ranges.h"
+#include "preload/record/recorder.h"
 
 #include <stddef.h>
 
@@ -27,19 +28,40 @@ static inline const struct func *matched(CUfunction f)
     return func == &func_unmatched || (!func_concerns(func) && !ranges_any()) ? NULL : func;
 }
 
+/* What is done around one launch. */
+struct around {
+    bool recorded;        /* the recorder is at it */
+    bool captured;        /* the spec's sites are */
+    struct eager_job job; /* of those */
+};
+
+static void before(const struct eager_launch *launch, const struct func *func, bool armed,
+                   struct around *around)
+{
+    around->recorded = armed && session.records && recorder_before(launch, func, false);
+    around->captured = armed && !session.records;
+    if (around->captured)
+        eager_before(launch, func, &around->job);
+}
+
+static void after(const struct eager_launch *launch, CUresult result, struct around *around)
+{
+    if (around->recorded)
+        recorder_after(launch, result);
+    if (around->captured)
+        eager_after(launch, &around->job, result);
+}
+
 /* The driver's call @real with our work around it; gives its result. */
 #define CAPTURED(launch, func, real)                                                               \
     ({                                                                                             \
         struct session_call _call;                                                                 \
-        struct eager_job _job;                                                                     \
-        bool _armed = session_enter(&_call);                                                       \
-        if (_armed)                                                                                \
-            eager_before(&(launch), func, &_job);                                                  \
+        struct around _around;                                                                     \
+        before(&(launch), func, session_enter(&_call), &_around);                                  \
         session_pause(&_call);                                                                     \
         CUresult _r = (real);                                                                      \
         session_resume(&_call);                                                                    \
-        if (_armed)                                                                                \
-            eager_after(&(launch), &_job, _r);                                                     \
+        after(&(launch), _r, &_around);                                                            \
         session_leave(&_call);                                                                     \
         _r;                                                                                        \
     })

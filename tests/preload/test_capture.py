@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """When and where tensors are taken: before and after, several sites, occurrences, layers, forwards, steps."""
+from harness import dump_json
 from kit import START, filled, pattern, site, spec
 
 LAUNCH = "launch {} 0 1 64 p 64 {}"
@@ -134,3 +135,12 @@ def test_empty_and_grid(bench):
     run = bench.captured("a launch without rows", r, [filled(1, 64), filled(3, 64)])
     if run:
         bench.check(run.counters.expected[0].records == 2 and run.counters.launches[0] == 3, "it is launched, and expects nothing")
+
+
+def test_absent_in_several_kinds_of_forwards(bench):
+    """The manifest names it once, and can be read."""
+    kinds = "forward: [{kind: a, begin: {kernel: '^first$'}}, {kind: b, begin: {kernel: '^other$'}}]"
+    text = spec(site(), head=kinds) + "absent: [{name: gone, forward: a, why: fused}, {name: gone, forward: b, why: fused}]\n"
+    r = bench.alike("absent twice", START + launches(("first", 1), ("block", 2), ("other", 3), ("block", 4)) + ["sync"], text)
+    run = bench.captured("absent twice", r, [filled(2, 64), filled(4, 64)])
+    bench.check(dump_json("list", run.folder) and run.manifest["dictionary"]["absent"] == {"gone": "fused"}, "the manifest can be read")

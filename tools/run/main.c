@@ -6,12 +6,12 @@
 #include "core/cleanup.h"
 #include "policy/spec.h"
 #include "policy/tap_names.h"
+#include "tools/run/command.h"
 #include "tools/run/watch.h"
 
 #include <errno.h>
 #include <getopt.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -21,10 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define EXIT_USAGE          2 /* also: --check or --strict and the capture would not work */
-#define EXIT_NOT_EXECUTABLE 126
-#define EXIT_NOT_FOUND      127
-#define LIBRARY             "libdmi_preload.so"
+#define EXIT_USAGE 2 /* also: --check or --strict and the capture would not work */
 
 struct options {
     const char *spec; /* NULL: @taps */
@@ -66,33 +63,6 @@ static const char usage[] =
     "with --check or --strict. Without --strict a bad spec is reported and COMMAND runs without\n"
     "capture.\n";
 
-static void say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-
-static void say(const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    fputs("dmi-run: ", stderr);
-    vfprintf(stderr, fmt, ap);
-    fputc('\n', stderr);
-    va_end(ap);
-}
-
-/* Return: false if @text is no size; else its bytes in decimal are written to @out. */
-static bool read_size(const char *text, char *out, size_t n_out)
-{
-    char *end;
-    errno = 0;
-    if (*text < '0' || *text > '9')
-        return false;
-    unsigned long long n = strtoull(text, &end, 10);
-    unsigned shift = *end == 'K' ? 10 : *end == 'M' ? 20 : *end == 'G' ? 30 : 0;
-    if (errno || end[shift ? 1 : 0] || !n || n > (unsigned long long)LLONG_MAX >> shift)
-        return false;
-    snprintf(out, n_out, "%llu", n << shift);
-    return true;
-}
-
 /* Return: -1 to go on, else the status to exit with. */
 static int read_options(int argc, char **argv, struct options *o)
 {
@@ -126,13 +96,14 @@ static int read_options(int argc, char **argv, struct options *o)
         case STRICT: o->strict = true; break;
         case RING_BYTES:
             o->ring_bytes = o->ring_number;
-            if (read_size(optarg, o->ring_number, sizeof o->ring_number))
+            if (command_size(optarg, o->ring_number, sizeof o->ring_number))
                 break;
-            say("--ring-bytes %s: expected a number of bytes, K, M or G may follow it", optarg);
+            command_say("--ring-bytes %s: expected a number of bytes, K, M or G may follow it",
+                        optarg);
             return EXIT_USAGE;
         case 'D':
             if (o->n_vars == SPEC_MAX_VARS) {
-                say("more than %d -D", SPEC_MAX_VARS);
+                command_say("more than %d -D", SPEC_MAX_VARS);
                 return EXIT_USAGE;
             }
             o->vars[o->n_vars++] = optarg;
@@ -153,13 +124,14 @@ static bool complete_taps(struct options *o)
     char known[128];
     tap_preset_names(known, sizeof known);
     if (o->preset && !preset)
-        say("--preset %s: expected one of %s", o->preset, known);
+        command_say("--preset %s: expected one of %s", o->preset, known);
     else if (o->spec && (o->taps || o->preset))
-        say("--spec beside --tap or --preset: expected one; a HookSpec may name taps, too");
+        command_say("--spec beside --tap or --preset: expected one; a HookSpec may name taps, too");
     else if (o->layers && !o->taps && !o->preset)
-        say("--layers without --tap or --preset: a HookSpec says layers itself");
+        command_say("--layers without --tap or --preset: a HookSpec says layers itself");
     else if (preset && preset->layers && (o->taps || o->layers))
-        say("--preset %s has layers of its own: expected neither --tap nor --layers", o->preset);
+        command_say("--preset %s has layers of its own: expected neither --tap nor --layers",
+                    o->preset);
     else {
         const char *taps = o->taps ? o->taps : "", *more = preset ? preset->taps : "";
         if (preset && preset->layers)
@@ -188,12 +160,12 @@ static int complete_options(struct options *o)
     if (!o->out || !*o->out)
         o->out = "dmi-out";
     if (!o->spec || !*o->spec) {
-        say("no HookSpec: expected --spec FILE, --tap NAMES or --preset NAME");
+        command_say("no HookSpec: expected --spec FILE, --tap NAMES or --preset NAME");
     } else if (!*o->command && !o->check) {
-        say("no command: expected dmi-run %s %s -- COMMAND", o->all_taps ? "--tap" : "--spec",
-            o->all_taps ? o->all_taps : o->spec);
+        command_say("no command: expected dmi-run %s %s -- COMMAND",
+                    o->all_taps ? "--tap" : "--spec", o->all_taps ? o->all_taps : o->spec);
     } else if (*o->command && o->check) {
-        say("--check runs no command: leave out \"%s\", or --check", *o->command);
+        command_say("--check runs no command: leave out \"%s\", or --check", *o->command);
     } else {
         return -1;
     }
@@ -214,7 +186,7 @@ static bool spec_is_good(const struct options *o, const char *const *vars, size_
     if (rc < 0)
         fprintf(stderr, "%s: cannot read the HookSpec: %s\n", o->spec, strerror(-rc));
     else if (rc)
-        say("%s: %zu error%s", o->spec, errors.n_lines, errors.n_lines == 1 ? "" : "s");
+        command_say("%s: %zu error%s", o->spec, errors.n_lines, errors.n_lines == 1 ? "" : "s");
     else if (o->check)
         printf("%s: HookSpec \"%s\": %u site%s, %u kind%s of forward: no error\n", o->spec,
                spec->name, spec->n_sites, spec->n_sites == 1 ? "" : "s", spec->n_kinds,
@@ -222,31 +194,6 @@ static bool spec_is_good(const struct options *o, const char *const *vars, size_
     spec_errors_deinit(&errors);
     spec_free(spec);
     return rc == 0;
-}
-
-/* The library beside this program: in a build folder, or where it was installed. NULL: none there. */
-static char *find_library(void)
-{
-    static const char *const places[] = { "../preload/" LIBRARY, "../" DMI_LIBDIR "/dmi/" LIBRARY,
-                                          "../lib/dmi/" LIBRARY };
-    const char *given = getenv("DMI_PRELOAD_PATH");
-    if (given && *given)
-        return realpath(given, NULL);
-    char self[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (n < 0)
-        return NULL;
-    self[n] = 0;
-    *strrchr(self, '/') = 0;
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        _cleanup_(freep) char *path = NULL;
-        if (asprintf(&path, "%s/%s", self, places[i]) < 0)
-            return NULL;
-        char *found = realpath(path, NULL);
-        if (found)
-            return found;
-    }
-    return NULL;
 }
 
 /* Makes @path and what is missing above it. Return: 0 or -errno. */
@@ -271,42 +218,6 @@ static int make_folder(const char *path)
     return S_ISDIR(st.st_mode) ? 0 : -ENOTDIR;
 }
 
-/* true if @list (separated by colons or spaces, as the loader reads it) holds @path */
-static bool list_holds(const char *list, const char *path)
-{
-    size_t n = strlen(path);
-    for (const char *p = list; (p = strstr(p, path)); p += n)
-        if ((p == list || strchr(": ", p[-1])) && strchr(": ", p[n]))
-            return true;
-    return false;
-}
-
-static bool set(const char *name, const char *value)
-{
-    if (value && setenv(name, value, 1)) {
-        say("cannot set %s: %s", name, strerror(errno));
-        return false;
-    }
-    return true;
-}
-
-static bool set_preload(const char *library)
-{
-    if (strpbrk(library, ": ")) {
-        say("%s: a path with a space or colon cannot be preloaded; copy the library elsewhere and "
-            "set DMI_PRELOAD_PATH",
-            library);
-        return false;
-    }
-    const char *old = getenv("LD_PRELOAD");
-    if (!old || !*old)
-        return set("LD_PRELOAD", library);
-    if (list_holds(old, library))
-        return true;
-    _cleanup_(freep) char *both = NULL;
-    return asprintf(&both, "%s:%s", library, old) >= 0 && set("LD_PRELOAD", both);
-}
-
 static bool set_vars(const char *const *vars, size_t n_vars)
 {
     size_t n = 1;
@@ -319,7 +230,7 @@ static bool set_vars(const char *const *vars, size_t n_vars)
         strcat(all, i ? "," : "");
         strcat(all, vars[i]);
     }
-    return !n_vars || set("DMI_VARS", all);
+    return !n_vars || command_set("DMI_VARS", all);
 }
 
 /* One id for all processes of the command, unless the caller gave one for several commands. */
@@ -331,7 +242,7 @@ static bool set_job(void)
     if (given && *given)
         return true;
     if (getrandom(id, sizeof id, 0) != sizeof id) {
-        say("cannot draw an id for the job: %s", strerror(errno));
+        command_say("cannot draw an id for the job: %s", strerror(errno));
         return false;
     }
     id[6] = (uint8_t)((id[6] & 0x0f) | 0x40); /* RFC 4122, version 4 */
@@ -339,7 +250,7 @@ static bool set_job(void)
     for (size_t i = 0; i < sizeof id; i++)
         sprintf(text + strlen(text), i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x",
                 id[i]);
-    return set("DMI_JOB", text);
+    return command_set("DMI_JOB", text);
 }
 
 /* Prepares the environment for a capture. Return: false where that is impossible (and said). */
@@ -347,21 +258,17 @@ static bool arm(const struct options *o, const char *const *vars, size_t n_vars)
 {
     int rc = make_folder(o->out);
     if (rc) {
-        say("%s: cannot make the folder for the runs: %s", o->out, strerror(-rc));
+        command_say("%s: cannot make the folder for the runs: %s", o->out, strerror(-rc));
         return false;
     }
-    _cleanup_(freep) char *library = find_library();
-    if (!library) {
-        say("cannot find " LIBRARY " %s", getenv("DMI_PRELOAD_PATH")
-                                              ? "where DMI_PRELOAD_PATH says"
-                                              : "beside this program; set DMI_PRELOAD_PATH");
+    _cleanup_(freep) char *library = command_library();
+    if (!library)
         return false;
-    }
     /* the command may change its folder before it starts CUDA */
     _cleanup_(freep) char *spec = o->all_taps ? strdup("") : realpath(o->spec, NULL);
     _cleanup_(freep) char *out = realpath(o->out, NULL);
     if (!spec || !out) {
-        say("%s: %s", spec ? o->out : o->spec, strerror(errno));
+        command_say("%s: %s", spec ? o->out : o->spec, strerror(errno));
         return false;
     }
     bool to_file = o->log && *o->log && strcmp(o->log, "stderr") && strcmp(o->log, "none");
@@ -369,10 +276,11 @@ static bool arm(const struct options *o, const char *const *vars, size_t n_vars)
     _cleanup_(freep) char *log = NULL;
     if (here && asprintf(&log, "%s/%s", here, o->log) < 0)
         return false;
-    if (!set("DMI_SPEC", spec) || !set("DMI_TAP", o->all_taps) ||
-        !set("DMI_TAP_LAYERS", o->all_taps && !o->layers ? "" : o->layers) ||
-        !set("DMI_OUT", out) || !set_vars(vars, n_vars) || !set("DMI_LOG", log ? log : o->log) ||
-        !set("DMI_RING_BYTES", o->ring_bytes) || !set_job() || !set_preload(library))
+    if (!command_set("DMI_SPEC", spec) || !command_set("DMI_TAP", o->all_taps) ||
+        !command_set("DMI_TAP_LAYERS", o->all_taps && !o->layers ? "" : o->layers) ||
+        !command_set("DMI_OUT", out) || !set_vars(vars, n_vars) ||
+        !command_set("DMI_LOG", log ? log : o->log) ||
+        !command_set("DMI_RING_BYTES", o->ring_bytes) || !set_job() || !command_preload(library))
         return false;
     watch_start(strrchr(library, '/') + 1, getenv("DMI_LOG"));
     return true;
@@ -381,6 +289,7 @@ static bool arm(const struct options *o, const char *const *vars, size_t n_vars)
 int main(int argc, char **argv)
 {
     struct options o = { 0 };
+    command_program("dmi-run");
     int status = read_options(argc, argv, &o);
     if (status < 0)
         status = complete_options(&o);
@@ -392,7 +301,7 @@ int main(int argc, char **argv)
     _cleanup_(freep) char *from_env = strdup(getenv("DMI_VARS") ? getenv("DMI_VARS") : "");
     size_t n_vars = from_env ? spec_split_vars(from_env, vars, SPEC_MAX_VARS) : SIZE_MAX;
     if (n_vars == SIZE_MAX) {
-        say("DMI_VARS holds more than %d variables", SPEC_MAX_VARS);
+        command_say("DMI_VARS holds more than %d variables", SPEC_MAX_VARS);
         n_vars = 0;
     }
     memcpy(vars + n_vars, o.vars, o.n_vars * sizeof *vars);
@@ -403,13 +312,10 @@ int main(int argc, char **argv)
         return good ? 0 : EXIT_USAGE;
     if (!good || !arm(&o, vars, n_vars)) {
         if (o.strict) {
-            say("not running \"%s\" (--strict)", *o.command);
+            command_say("not running \"%s\" (--strict)", *o.command);
             return EXIT_USAGE;
         }
-        say("running \"%s\" without capture", *o.command);
+        command_say("running \"%s\" without capture", *o.command);
     }
-    execvp(*o.command, o.command);
-    int why = errno;
-    say("%s: %s", *o.command, strerror(why));
-    return why == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE;
+    return command_become(o.command);
 }

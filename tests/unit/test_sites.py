@@ -1,0 +1,495 @@
+# SPDX-License-Identifier: Apache-2.0
+"""dmi-sites match on recordings of an engine that never was: it writes what the reference holds, as a test wants it laid
+out.  Two prompts are served, each in two pieces, and three more tokens; what is written is blocks, as the recorder writes them."""
+import re
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from harness import BUILD, DMI_RUN, run
+from recordings import Writer
+
+SITES = BUILD / "tools" / "dmi-sites"
+pytestmark = pytest.mark.built(SITES, DMI_RUN)
+LAYERS, WIDTH, TOKENS, BLOCK = 3, 64, 12, 4096
+PLAN = [("a", 0, 3), ("a", 3, 5), ("a", 8, 1), ("a", 9, 1), ("b", 0, 4), ("b", 4, 2), ("b", 6, 1)]
+
+
+def reference(seed=1, sites=("h", "q", "out"), layers=LAYERS, width=WIDTH):
+    rng = np.random.default_rng(seed)
+    tensors = {f"{r}/{s}.{i}": rng.normal(size=(TOKENS, width)).astype(np.float32)
+               for r in "ab" for s in sites for i in range(layers)}
+    return tensors | {f"{r}/embed": rng.normal(size=(TOKENS, width)).astype(np.float32) for r in "ab"}
+
+
+def bf16(x):
+    return ((np.ascontiguousarray(x, np.float32).view(np.uint32) + 0x8000) >> 16).astype(np.uint16)
+
+
+class Engine:
+    """Device memory, and launches that write into it."""
+
+    def __init__(self, folder, ref, plan=PLAN):
+        self.folder, self.ref, self.plan = folder, ref, plan
+        self.writer, self.memory = Writer(folder / "rec"), {}
+        self.next = 0x7f0000000000
+
+    def alloc(self, n):
+        base, self.next = self.next, self.next + n + 3 * BLOCK
+        self.memory[base] = bytearray(n)
+        return base, base, n
+
+    def at(self, buffer, offset):
+        return buffer[0] + offset, *buffer[1:]
+
+    def poke(self, writes):
+        """Blocks that @writes, [(address, bytes)], change."""
+        touched = set()
+        for address, data in writes:
+            base = max(b for b in self.memory if b <= address)
+            memory, at = self.memory[base], address - base
+            assert at + len(data) <= len(memory)
+            for i in range(at // BLOCK, (at + len(data) - 1) // BLOCK + 1):
+                old = bytes(memory[i * BLOCK:(i + 1) * BLOCK])
+                memory[max(at, i * BLOCK):min(at + len(data), (i + 1) * BLOCK)] = \
+                    data[max(0, i * BLOCK - at):max(0, (i + 1) * BLOCK - at)]
+                if memory[i * BLOCK:(i + 1) * BLOCK] != old:
+                    touched.add((base, i))
+        return [(b + i * BLOCK, bytes(self.memory[b][i * BLOCK:(i + 1) * BLOCK])) for b, i in sorted(touched)]
+
+    def launch(self, name, args, writes=(), **more):
+        self.writer.launch(name, args, after=self.poke([(a, np.ascontiguousarray(x).tobytes()) for a, x in writes]), **more)
+
+    def rows(self, site, layer, request, first, n):
+        key = f"{request}/{site}" + ("" if layer is None else f".{layer}")
+        return self.ref[key][first:first + n]
+
+    def serve(self, layer_of_forward, before=lambda *_: None):
+        """embed, then what @layer_of_forward(engine, i, request, first, n) launches, for each forward of the plan."""
+        x = self.alloc(32 * WIDTH * 4)
+        for request, first, n in self.plan:
+            before(self, request, first, n)
+            self.launch("embed", [x, n], [(x[0], self.rows("embed", None, request, first, n))])
+            for i in range(LAYERS):
+                layer_of_forward(self, i, request, first, n)
+        self.writer.close()
+
+    def match(self, ref=None, code=0):
+        save_file(ref or self.ref, self.folder / "ref")
+        result = run([SITES, "match", self.folder / "rec", "--reference", self.folder / "ref", "-o", self.folder / "spec.yaml"],
+                     check=False, timeout=120)
+        assert result.returncode == code, (result.returncode, result.stdout, result.stderr)
+        if not code:
+            run([DMI_RUN, "--spec", self.folder / "spec.yaml", "--check"], timeout=60)
+        return Spec((self.folder / "spec.yaml").read_text() if not code else "", result.stdout + result.stderr)
+
+
+class Spec:
+    """The sites of a spec as texts by name."""
+
+    def __init__(self, text, report):
+        self.text, self.report, self.sites = text, report, {}
+        for block in re.split(r"\n  - name: ", text.split("\nabsent:")[0])[1:]:
+            self.sites.setdefault(block.split("\n")[0], []).append(block)
+        self.absent = re.findall(r"  - \{name: (\w+),", text)
+
+    def only(self, name):
+        assert len(self.sites.get(name, [])) == 1, (name, self.text, self.report)
+        return self.sites[name][0]
+
+    def says(self, name, *words):
+        site = self.only(name)
+        missing = [w for w in words if w not in site]
+        assert not missing, (missing, site, self.report)
+
+
+@pytest.fixture
+def engine(tmp_path):
+    return Engine(tmp_path, reference())
+
+
+def test_rows_side_by_side(engine):
+    """The count follows a number of the launch, the layer the occurrence."""
+    q = engine.alloc(32 * WIDTH * 4)
+    engine.serve(lambda e, i, *r: e.launch("proj", [q, 7, r[2]], [(q[0], e.rows("q", i, *r))]))
+    spec = engine.match()
+    spec.says("q", "kernel: '^proj$'", "pointer: arg[0]\n", "dtype: f32", "{row: true, count: 'arg[2].i32'}, {count: 64}]",
+              "occurrences: {expect: 3}", "layer: occ\n")
+    spec.says("embed", "kernel: '^embed$'", "count: 'arg[1].i32'")
+    assert "offset" not in spec.only("q") and "{kind: any, begin: {kernel: '^embed$'}}" in spec.text
+    assert spec.absent == ["h", "out"] or sorted(spec.absent) == ["h", "out"]
+
+
+@pytest.mark.parametrize("dtype, convert", [("f16", lambda x: x.astype(np.float16)), ("bf16", bf16)])
+def test_types(engine, dtype, convert):
+    q = engine.alloc(32 * WIDTH * 4)
+    engine.serve(lambda e, i, *r: e.launch("proj", [q, r[2]], [(q[0], convert(e.rows("q", i, *r)))]))
+    engine.match().says("q", f"dtype: {dtype}", "{row: true, count: 'arg[1].i32'}, {count: 64}]")
+
+
+def test_heads_one_after_the_other(engine):
+    """[2][16][32], of which as many tokens as there are; a number of the launch says how far heads are apart in bytes."""
+    q = engine.alloc(2 * 16 * 32 * 4)
+
+    def layer(e, i, *r):
+        x = e.rows("q", i, *r)
+        e.launch("proj", [q, r[2]], [(q[0], x[:, :32]), (q[0] + 16 * 32 * 4, x[:, 32:])])
+    engine.serve(layer)
+    engine.match().says("q", "{row: true, count: 'arg[1].i32', stride: '128'}", "{count: 2, stride: '2048'}", "{count: 32}")
+
+
+def test_heads_whose_distance_follows_the_count(engine):
+    q = engine.alloc(2 * 16 * 32 * 4)
+
+    def layer(e, i, *r):
+        x = e.rows("q", i, *r)
+        e.launch("proj", [q, r[2]], [(q[0], x[:, :32]), (q[0] + r[2] * 32 * 4, x[:, 32:])])
+    engine.serve(layer)
+    engine.match().says("q", "stride: '128'", "{count: 2, stride: 'arg[1].i32 * 128'}")
+
+
+def test_a_view_of_a_fused_buffer(engine):
+    """Rows of 192: 64 of others, q, 64 of others."""
+    qkv, rng = engine.alloc(32 * 192 * 4), np.random.default_rng(3)
+
+    def layer(e, i, *r):
+        x = rng.normal(size=(r[2], 192)).astype(np.float32)
+        x[:, 64:128] = e.rows("q", i, *r)
+        e.launch("qkv", [r[2], qkv], [(qkv[0], x)])
+    engine.serve(layer)
+    engine.match().says("q", "pointer: arg[1]", "offset: '256'", "{row: true, count: 'arg[0].i32', stride: '768'}", "{count: 64}")
+
+
+def test_a_cache_with_a_position(engine):
+    """All layers in one allocation: where a row lies follows the position and, by the pointer, the layer."""
+    cache = engine.alloc(LAYERS * 32 * WIDTH * 4)
+
+    def layer(e, i, request, first, n):
+        mine = e.at(cache, i * 32 * WIDTH * 4)
+        e.launch("store", [mine, first, n], [(mine[0] + first * 256, e.rows("q", i, request, first, n))])
+    engine.serve(layer)
+    engine.match().says("q", "pointer: arg[0]", "offset: 'arg[1].i32 * 256'", "count: 'arg[2].i32'", "layer: occ\n")
+
+
+def test_a_cache_with_one_pointer_for_all_layers(engine):
+    cache = engine.alloc(LAYERS * 32 * WIDTH * 4)
+    engine.serve(lambda e, i, request, first, n: e.launch(
+        "store", [cache, i, first, n], [(cache[0] + (i * 32 + first) * 256, e.rows("q", i, request, first, n))]))
+    engine.match().says("q", "offset: 'arg[1].i32 * 8192 + arg[2].i32 * 256'")
+
+
+def test_padded_rows(engine):
+    """The launch knows the bucket only: 4, 8; rows beyond the tokens hold anything."""
+    q, rng = engine.alloc(32 * WIDTH * 4), np.random.default_rng(5)
+
+    def layer(e, i, request, first, n):
+        bucket = max(4, 1 << (n - 1).bit_length())
+        x = rng.normal(size=(bucket, WIDTH)).astype(np.float32)
+        x[:n] = e.rows("q", i, request, first, n)
+        e.launch("proj", [q, bucket], [(q[0], x)])
+    engine.serve(layer)
+    engine.match().says("q", "count: 'arg[1].i32'", "the count is that of padded rows")
+
+
+def test_another_scale(engine):
+    q = engine.alloc(32 * WIDTH * 4)
+    engine.serve(lambda e, i, *r: e.launch("proj", [q, r[2]], [(q[0], e.rows("q", i, *r) / np.float32(8))]))
+    engine.match().says("q", "scale: 0.125", "layer: occ\n")
+
+
+def test_names_that_change_with_the_batch(engine):
+    q = engine.alloc(32 * WIDTH * 4)
+    engine.serve(lambda e, i, *r: e.launch(f"gemm_{'small' if r[2] < 4 else 'large'}.v1", [q, r[2]], [(q[0], e.rows("q", i, *r))]))
+    engine.match().says("q", r"kernel: '^(gemm_small\.v1|gemm_large\.v1)$'", "occurrences: {expect: 3}", "layer: occ\n")
+
+
+def test_one_kernel_for_several_sites(engine):
+    """Occurrences 0, 2, 4 are q, 1, 3, 5 are h: each is a site of its own."""
+    a, b = engine.alloc(32 * WIDTH * 4), engine.alloc(32 * WIDTH * 4)
+
+    def layer(e, i, *r):
+        e.launch("proj", [a, r[2]], [(a[0], e.rows("q", i, *r))])
+        e.launch("proj", [b, r[2]], [(b[0], e.rows("h", i, *r))])
+    engine.serve(layer)
+    spec = engine.match()
+    for name, first in (("q", 0), ("h", 1)):
+        found = [(m[1], m[2]) for s in spec.sites[name] for m in re.finditer(r"expect: 6, from: (\d), to: \1\}\n    layer: (\d)", s)]
+        assert found == [(str(2 * i + first), str(i)) for i in range(LAYERS)], (name, spec.text)
+
+
+def test_only_the_last_token(engine):
+    """Logits: one row, of the last token of each piece."""
+    q = engine.alloc(32 * WIDTH * 4)
+    engine.serve(lambda e, i, request, first, n: e.launch("head", [q, n], [(q[0], e.rows("q", i, request, first + n - 1, 1))]))
+    engine.match().says("q", "row: request", "count: '1'")
+
+
+def test_a_pointer_within_a_struct(engine):
+    q = engine.alloc(32 * WIDTH * 4)
+
+    def layer(e, i, *r):
+        e.launch("proj", [r[2], q], [(q[0], e.rows("q", i, *r))], layout=False)
+    engine.serve(layer)
+    engine.match().says("q", "pointer: param[8]", "count: 'param[0].i32'")
+
+
+def test_what_ends_a_forward_does_not_begin_the_next(engine):
+    """The engine warms up with rows of nobody; `sample` runs once between any two forwards."""
+    q, x, rng = engine.alloc(32 * WIDTH * 4), engine.alloc(32 * WIDTH * 4), np.random.default_rng(15)
+
+    def layer(e, i, request, first, n, rows=None):
+        e.launch("proj", [q, n], [(q[0], e.rows("q", i, request, first, n) if rows is None else rows)])
+        if i == LAYERS - 1:
+            e.launch("sample", [q, n])
+    engine.launch("embed", [x, 4], [(x[0], rng.normal(size=(4, WIDTH)).astype(np.float32))])
+    for i in range(LAYERS):
+        layer(engine, i, "a", 0, 4, rng.normal(size=(4, WIDTH)).astype(np.float32))
+    engine.serve(layer)
+    spec = engine.match()
+    assert "begin: {kernel: '^embed$'}" in spec.text, spec.text
+    spec.says("q", "occurrences: {expect: 3}", "layer: occ\n")
+
+
+# ---- false friends
+
+
+def test_equal_bytes_twice(engine):
+    """A later kernel copies them: the first is taken, the other named."""
+    a, b = engine.alloc(32 * WIDTH * 4), engine.alloc(32 * WIDTH * 4)
+
+    def layer(e, i, *r):
+        e.launch("proj", [a, r[2]], [(a[0], e.rows("q", i, *r))])
+        e.launch("copy", [b, a, r[2]], [(b[0], e.rows("q", i, *r))])
+    engine.serve(layer)
+    engine.match().says("q", "kernel: '^proj$'", "the same is in copy arg[0]")
+
+
+def test_tensors_that_are_equal_at_first(engine):
+    """q_rot is q at position 0: what both kernels leave there is not what tells them apart."""
+    a, b = engine.alloc(32 * WIDTH * 4), engine.alloc(32 * WIDTH * 4)
+    ref = {k.replace("/h.", "/q_rot."): v.copy() for k, v in engine.ref.items()}
+    for r in "ab":
+        for i in range(LAYERS):
+            ref[f"{r}/q_rot.{i}"][0] = ref[f"{r}/q.{i}"][0]
+    engine.ref, engine.plan = ref, [("a", 0, 1), ("a", 1, 1), ("a", 2, 1), ("b", 0, 1), ("b", 1, 1)]
+
+    def layer(e, i, *r):
+        e.launch("proj", [a, r[2]], [(a[0], e.rows("q", i, *r))])
+        e.launch("rope", [b, r[2]], [(b[0], e.rows("q_rot", i, *r))])
+    engine.serve(layer)
+    spec = engine.match()
+    spec.says("q", "kernel: '^proj$'")
+    spec.says("q_rot", "kernel: '^rope$'")
+
+
+def test_one_buffer_for_everything(engine):
+    """Each tensor is overwritten by the next one's kernel, within the forward."""
+    x = engine.alloc(32 * WIDTH * 4)
+
+    def layer(e, i, *r):
+        for site in ("h", "q", "out"):
+            e.launch(f"make_{site}", [x, r[2]], [(x[0], e.rows(site, i, *r))])
+    engine.serve(layer)
+    spec = engine.match()
+    for site in ("h", "q", "out"):
+        spec.says(site, f"kernel: '^make_{site}$'", "layer: occ\n")
+    assert not spec.absent, spec.absent
+
+
+def test_a_tensor_of_the_last_step(engine):
+    """`late` writes into a block that still holds q of the step before, which is the same token once more: `twice` in the
+    plan. The q of this step is written after it."""
+    a, rng = engine.alloc(32 * WIDTH * 4 * LAYERS), np.random.default_rng(7)
+    engine.plan = [("a", 0, 3), ("a", 3, 1), ("a", 3, 1), ("a", 4, 2), ("a", 4, 2), ("b", 0, 4), ("b", 0, 4)]
+
+    def layer(e, i, *r):
+        mine = e.at(a, i * 32 * WIDTH * 4)
+        e.launch("late", [mine, r[2]], [(mine[0] + 2048, rng.normal(size=(r[2], WIDTH)).astype(np.float32))])
+        e.launch("proj", [mine, r[2]], [(mine[0], e.rows("q", i, *r))])
+    engine.serve(layer)
+    spec = engine.match()
+    spec.says("q", "kernel: '^proj$'")
+    assert "late" not in spec.text
+
+
+def test_a_tensor_of_two_kernels(engine):
+    """One writes the first half of each row, the other the second: whole it is after the latter, and the report says so."""
+    q = engine.alloc(32 * WIDTH * 4)
+
+    def layer(e, i, *r):
+        x = e.rows("q", i, *r)
+        for name, half in (("left", slice(0, 32)), ("right", slice(32, 64))):
+            e.launch(name, [q, r[2]], [(q[0] + (t * WIDTH + half.start) * 4, x[t, half]) for t in range(r[2])])
+    engine.serve(layer)
+    engine.match().says("q", "kernel: '^right$'", "several kernels write it")
+
+
+def test_one_count_is_not_enough(engine):
+    """With one prompt length alone nobody can say what the count follows."""
+    q = engine.alloc(32 * WIDTH * 4)
+    engine.plan = [("a", 0, 4), ("b", 0, 4), ("a", 4, 4)]
+    engine.serve(lambda e, i, *r: e.launch("proj", [q, r[2], 4], [(q[0], e.rows("q", i, *r))]))
+    engine.match().says("q", "count: '4'", "only one number of tokens was recorded")
+
+
+def test_what_is_nearly_the_tensor(engine):
+    """1% away from h, and h itself: the reference's is h."""
+    a, b, rng = engine.alloc(32 * WIDTH * 4), engine.alloc(32 * WIDTH * 4), np.random.default_rng(9)
+
+    def layer(e, i, *r):
+        h = e.rows("h", i, *r)
+        e.launch("nearly", [a, r[2]], [(a[0], h + 0.01 * rng.normal(size=h.shape).astype(np.float32))])
+        e.launch("proj", [b, r[2]], [(b[0], h)])
+    engine.serve(layer)
+    engine.match().says("h", "kernel: '^proj$'")
+
+
+def test_what_the_values_do_not_tell_apart(engine):
+    """Two tensors, both as near to the reference as the engine computes: the first is taken, and the other named."""
+    a, b, rng = engine.alloc(32 * WIDTH * 4), engine.alloc(32 * WIDTH * 4), np.random.default_rng(13)
+
+    def layer(e, i, *r):
+        h = e.rows("h", i, *r)
+        for name, to, noise in (("one", a, 2e-4), ("other", b, 1e-4)):
+            e.launch(name, [to, r[2]], [(to[0], h + noise * rng.normal(size=h.shape).astype(np.float32))])
+    engine.serve(layer)
+    engine.match().says("h", "kernel: '^one$'", "the same or nearly so is in other arg[0]")
+
+
+def test_another_model(engine, tmp_path):
+    q = engine.alloc(32 * WIDTH * 4)
+    engine.serve(lambda e, i, *r: e.launch("proj", [q, r[2]], [(q[0], e.rows("q", i, *r))]))
+    spec = engine.match(reference(seed=2), code=1)
+    assert "is a row of the reference" in spec.report
+
+
+# ---- check
+
+
+def check(engine, text, *options, code=1):
+    (engine.folder / "checked.yaml").write_text(text)
+    result = run([SITES, "check", engine.folder / "checked.yaml", engine.folder / "rec", *options], check=False, timeout=120)
+    assert result.returncode == code, (result.returncode, result.stdout, result.stderr)
+    return result.stdout + result.stderr
+
+
+@pytest.fixture
+def matched(engine):
+    """An engine with q in one place, the recording of it, and the spec that was found."""
+    q = engine.alloc(32 * WIDTH * 4)
+    engine.serve(lambda e, i, *r: e.launch("make_q", [q, r[2], 7], [(q[0], e.rows("q", i, *r))]))
+    return engine, engine.match().text
+
+
+def test_check_of_what_was_found(matched):
+    engine, text = matched
+    report = check(engine, text, "--reference", engine.folder / "ref", code=0)
+    assert re.search(r"^good +any +q +21 launches, 21 compared, error 0.0e\+00$", report, re.M) and "drifted" not in report, report
+    assert "drifted" not in check(engine, text, code=0)
+
+
+@pytest.mark.parametrize("was, is_now, says", [
+    ("'^make_q$'", "'^make_q2$'", 'no launch matches ^make_q2$; did you mean "make_q"?'),
+    ("{expect: 3}", "{expect: 4}", "7 forwards with 3 to 3 launches, not 4"),
+    ("count: 'arg[1].i32'}, {count: 64}]\n    occurrences: {expect: 3}", "count: 'arg[9].i32'}, {count: 64}]\n    occurrences: {expect: 3}",
+     "an expression has no value in 21"),
+    ("'arg[1].i32'}, {count: 64}]\n    occurrences: {expect: 3}", "'arg[2].i32 * 5'}, {count: 64}]\n    occurrences: {expect: 3}",
+     "outside of its allocation in 21"),
+    ("    layer: occ\n", "    layer: 2 - occ\n", "another value in 14"),
+    ("{kernel: '^embed$'}", "{kernel: '^began$'}", "no forward of kind any: no launch matches what begins it"),
+])
+def test_check_of_what_drifted(matched, was, is_now, says):
+    engine, text = matched
+    assert text.count(was) == 1, text
+    report = check(engine, text.replace(was, is_now), "--reference", engine.folder / "ref")
+    assert says in report, report
+    if "launch matches" not in says:  # the mend
+        assert "  - name: q\n    forward: any\n    kernel: '^make_q$'\n    pointer: arg[0]" in report, report
+
+
+# ---- kernels
+
+IMAGES = BUILD / "tests" / "unit" / "images"
+BYTES = {"8": 1, "16": 2, "32": 4, "64": 8}
+
+
+def heads(text):
+    """{name: [(offset, size)]} of the kernels in PTX."""
+    found = {}
+    for name, params in re.findall(r"\.entry (\w+)\(([^)]*)\)", text):
+        places, end = [], 0
+        for param in filter(None, (p.strip() for p in params.split(","))):
+            kind = re.search(r"\.param (?:\.align (\d+) )?\.[a-z](\d+)", param)
+            array = re.search(r"\[(\d+)\]$", param)
+            size = BYTES[kind[2]] * int(array[1] if array else 1)
+            align = int(kind[1] or BYTES[kind[2]])
+            end += -end % align
+            places.append((end, size))
+            end += size
+        found[name] = places
+    return found
+
+
+def listed(path):
+    """The same, of what `kernels` prints; a list, an element an image."""
+    images = [{}]
+    for line in run([SITES, "kernels", path], timeout=60).stdout.splitlines():
+        if re.fullmatch(r"sm_\d+", line):
+            images.append({})
+            continue
+        name, _, rest = line.partition(":")
+        images[-1][name] = [(int(at), int(size)) for size, at in re.findall(r"arg\[\d+\] (\d+) at (\d+)", rest)]
+    return [image for image in images if image]
+
+
+@pytest.mark.built(IMAGES / "text.ptx")
+def test_kernels_of_machine_code(tmp_path):
+    """What nvcc wrote into PTX, and into every cubin, fatbin and library of the same source."""
+    want = heads((IMAGES / "text.ptx").read_text())
+    assert len(want) > 3
+    (tmp_path / "both.s").write_text('.section .nv_fatbin,"a"\n.balign 8\n'
+                                     + "".join(f'.incbin "{IMAGES / name}"\n.balign 8\n' for name in ("fat_none.fatbin", "fat_size.fatbin")))
+    run(["cc", "-shared", "-nostdlib", "-o", tmp_path / "lib.so", tmp_path / "both.s"], timeout=60)
+    files = {path: 1 for path in IMAGES.glob("*.cubin")} | {path: 2 for path in IMAGES.glob("*.fatbin")} | {tmp_path / "lib.so": 4}
+    assert len(files) > 10
+    for path, n in files.items():
+        found = listed(path)
+        assert len(found) == n and all(image == want for image in found), (path, n, found, want)
+
+
+def test_kernels_of_a_recording(matched):
+    engine, _ = matched
+    text = run([SITES, "kernels", engine.folder / "rec"], timeout=60).stdout
+    assert text == "embed: 7 launches, arg[0] 8 at 0, arg[1] 4 at 8\nmake_q: 21 launches, arg[0] 8 at 0, arg[1] 4 at 8, arg[2] 4 at 12\n"
+
+
+def test_kernels_of_what_holds_none(tmp_path):
+    for name, data in (("text", b"hello\n" * 20), ("empty", b""), ("elf", DMI_RUN.read_bytes())):
+        (tmp_path / name).write_bytes(data)
+        result = run([SITES, "kernels", tmp_path / name], check=False, timeout=60)
+        assert result.returncode == 1 and str(tmp_path / name) in result.stderr, (name, result)
+
+
+# ---- files
+
+
+def test_damaged_recordings_are_refused(engine):
+    q = engine.alloc(32 * WIDTH * 4)
+    engine.serve(lambda e, i, *r: e.launch("proj", [q, r[2]], [(q[0], e.rows("q", i, *r))]))
+    path, rng = engine.folder / "rec", np.random.default_rng(11)
+    whole = path.read_bytes()
+    save_file(engine.ref, engine.folder / "ref")
+    for _ in range(60):
+        at = int(rng.integers(0, len(whole)))
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << int(rng.integers(8)))]) + whole[at + 1:])
+        result = run([SITES, "match", path, "--reference", engine.folder / "ref", "-o", engine.folder / "spec.yaml"], check=False, timeout=60)
+        assert result.returncode in (0, 1), (at, result.returncode, result.stderr)
+
+
+def test_a_recording_that_was_cut_off_is_used_as_far_as_it_goes(engine):
+    q = engine.alloc(32 * WIDTH * 4)
+    engine.serve(lambda e, i, *r: e.launch("proj", [q, r[2]], [(q[0], e.rows("q", i, *r))]))
+    path = engine.folder / "rec"
+    path.write_bytes(path.read_bytes()[:-200])
+    engine.match().says("q", "kernel: '^proj$'")

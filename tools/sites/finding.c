@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/sites/finding.h"
+
+#include "core/cleanup.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+void finding_deinit(struct finding *m)
+{
+    entries_deinit(&m->entries);
+    free(m->sightings.at);
+    forwards_deinit(&m->forwards);
+    free(m->hits.at);
+    reference_deinit(&m->ref);
+    memory_deinit(&m->memory);
+    recording_deinit(&m->rec);
+}
+
+static int no_memory(struct err *err)
+{
+    return err_set(err, -ENOMEM, "no memory");
+}
+
+int finding_open(struct err *err, const char *recording, const char *reference, struct finding *m)
+{
+    *m = (struct finding){ 0 };
+    int r = recording_open(err, recording, &m->rec);
+    if (!r)
+        r = reference_open(err, reference, &m->ref);
+    if (!r && memory_build(&m->rec, &m->memory))
+        r = no_memory(err);
+    m->probe = (struct probe){ &m->rec, &m->memory, &m->ref, -1, 1 };
+    return r;
+}
+
+/* ------------------------------------------------------------------------- tensors in another scale */
+
+/* 1/8 and 1e12 are meant where 0.12503 and 1.002e12 are found. */
+static float round_scale(float found)
+{
+    float size = fabsf(found), best = size, least = 0.01f * size;
+    float candidates[] = { powf(10, roundf(log10f(size))), exp2f(roundf(log2f(size))),
+                           1 / sqrtf(roundf(1 / (size * size))) };
+    for (size_t i = 0; i < sizeof candidates / sizeof *candidates; i++)
+        if (isfinite(candidates[i]) && fabsf(candidates[i] - size) < least) {
+            least = fabsf(candidates[i] - size);
+            best = candidates[i];
+        }
+    return copysignf(best, found);
+}
+
+/* The last row of the kind's last forward: a value that nothing before it held. */
+static float scale_of(const struct finding *m, uint32_t kind, uint32_t site)
+{
+    for (size_t i = m->forwards.n; i > 0; i--) {
+        const struct forward *f = &m->forwards.at[i - 1];
+        if (f->kind != kind)
+            continue;
+        for (int l = REF_NO_LAYER; l < m->ref.sites[site].n_layers; l++) {
+            const float *row = reference_row(&m->ref, site, l, f->rows[f->n_rows - 1]);
+            float scale = row ? probe_scale(&m->probe, f->begin, f->end, row) : 0;
+            if (row)
+                return scale == 0 ? 0 : round_scale(scale);
+        }
+        return 0;
+    }
+    return 0;
+}
+
+static bool is_sighted(const struct finding *m, uint32_t kind, uint32_t site)
+{
+    for (size_t i = 0; i < m->sightings.n; i++)
+        if (m->sightings.at[i].site == site &&
+            m->forwards.at[m->sightings.at[i].forward].kind == kind)
+            return true;
+    return false;
+}
+
+static int look_scaled(struct finding *m, uint32_t site, float scale)
+{
+    struct probe probe = m->probe;
+    struct hits hits = { 0 };
+    probe.site = (int)site;
+    probe.scale = scale;
+    int r = probe_all(&probe, &hits);
+    if (!r)
+        r = sight_hits(&probe, &m->forwards, &hits, &m->sightings);
+    free(hits.at);
+    return r;
+}
+
+static int find_scaled(struct finding *m)
+{
+    int r = 0;
+    for (uint32_t s = 0; !r && s < m->ref.n_sites; s++) {
+        float done = 1;
+        for (uint32_t k = 0; !r && k < m->kinds.n; k++) {
+            bool open = !m->ref.sites[s].whole && m->ref.sites[s].width >= PROBE_VALUES &&
+                        !is_sighted(m, k, s);
+            float scale = open ? scale_of(m, k, s) : 0;
+            if (scale != 0 && scale != done)
+                r = look_scaled(m, s, scale);
+            done = scale != 0 ? scale : done;
+        }
+    }
+    return r;
+}
+
+/* ------------------------------------------------------------------------- what stands out */
+
+static int float_order(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Errors far beyond those of this engine's arithmetic are likenesses. */
+static void drop_far(struct sightings *all)
+{
+    _cleanup_(freep) float *errors = malloc((all->n + 1) * sizeof *errors);
+    size_t n = 0;
+    for (size_t i = 0; errors && i < all->n; i++)
+        if (all->at[i].error > 0)
+            errors[n++] = all->at[i].error;
+    if (!n)
+        return;
+    qsort(errors, n, sizeof *errors, float_order);
+    float limit = 20 * errors[n / 2] + 1e-3f;
+    n = 0;
+    for (size_t i = 0; i < all->n; i++)
+        if (all->at[i].error <= limit)
+            all->at[n++] = all->at[i];
+    all->n = n;
+}
+
+struct scene finding_scene(const struct finding *m)
+{
+    return (struct scene){ &m->probe, &m->forwards, &m->kinds, &m->sightings };
+}
+
+int finding_find(struct err *err, struct finding *m)
+{
+    if (probe_all(&m->probe, &m->hits) || forwards_find(&m->probe, &m->hits, &m->forwards))
+        return no_memory(err);
+    if (!m->forwards.n)
+        return err_set(err, -ENOENT,
+                       "nothing in the recording is a row of the reference: other tokens, another "
+                       "model, or types of values that are not looked for");
+    int r = kinds_find(err, &m->rec, &m->forwards, &m->kinds);
+    if (r)
+        return r;
+    if (sight_hits(&m->probe, &m->forwards, &m->hits, &m->sightings))
+        return no_memory(err);
+    sight_compete(&m->sightings);
+    drop_far(&m->sightings);
+    if (sight_integers(&m->probe, &m->forwards, &m->sightings) || find_scaled(m))
+        return no_memory(err);
+    struct scene scene = finding_scene(m);
+    return entries_find(&scene, &m->entries) ? no_memory(err) : 0;
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/sites/kernels.h"
+
+#include "core/cleanup.h"
+#include "tools/sites/device_code.h"
+#include "tools/sites/recording.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+static void put_params(const struct dmi_recording_param *params, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        struct dmi_recording_param p;
+        memcpy(&p, params + i, sizeof p);
+        printf("%s arg[%u] %u at %u", i ? "," : "", i, p.size, p.offset);
+    }
+    putchar('\n');
+}
+
+/* ------------------------------------------------------------------------- of a recording */
+
+static void put_recording(const struct recording *rec)
+{
+    for (size_t k = 0; k < rec->n_kernels; k++) {
+        const struct rec_kernel *kernel = &rec->kernels[k];
+        size_t n = 0;
+        for (size_t l = 0; l < rec->n_launches; l++)
+            n += rec->launches[l].head.kernel == k;
+        printf("%s: %zu launches,", kernel->name, n);
+        if (kernel->n_params == DMI_RECORDING_NO_LAYOUT)
+            puts(" parameters not known");
+        else
+            put_params(kernel->params, kernel->n_params);
+    }
+}
+
+/* ------------------------------------------------------------------------- of machine code */
+
+static void put_image(void *ctx, uint32_t arch)
+{
+    (void)ctx;
+    if (arch)
+        printf("sm_%u\n", arch);
+}
+
+static void put_kernel(void *ctx, const char *name, const struct dmi_recording_param *params,
+                       uint32_t n)
+{
+    (void)ctx;
+    printf("%s:", name);
+    put_params(params, n);
+}
+
+static int put_device_code(struct err *err, const char *path)
+{
+    static const struct device_code_sink sink = { .image = put_image, .kernel = put_kernel };
+    struct stat st;
+    _cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st))
+        return err_set_errno(err, errno, "cannot open it");
+    if (!S_ISREG(st.st_mode) || !st.st_size)
+        return err_set(err, -EINVAL, "not a file that holds anything");
+    void *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (map == MAP_FAILED)
+        return err_set_errno(err, errno, "cannot map it");
+    int r = device_code_read(err, map, (size_t)st.st_size, &sink);
+    munmap(map, (size_t)st.st_size);
+    return r;
+}
+
+static bool is_recording(const char *path)
+{
+    uint64_t magic = 0;
+    _cleanup_(fclosep) FILE *file = fopen(path, "rb");
+    return file && fread(&magic, sizeof magic, 1, file) == 1 && magic == DMI_RECORDING_MAGIC;
+}
+
+int kernels(struct err *err, const char *path)
+{
+    struct recording rec;
+    if (!is_recording(path)) {
+        int r = put_device_code(err, path);
+        return r ? err_prefix(err, "%s", path) : 0;
+    }
+    int r = recording_open(err, path, &rec);
+    if (!r) {
+        put_recording(&rec);
+        recording_deinit(&rec);
+    }
+    return r;
+}

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/sites/layout.h"
+
+#include "core/cleanup.h"
+#include "storage/elements.h"
+
+#include <dmi/dtype.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define AROUND       ((uint64_t)4 << 20) /* bytes on each side in which other chunks are looked for */
+#define MIN_CHUNK    8u
+#define PREFIX_ERROR 0.06f
+
+/* @n elements at @address as floats. Return: false where the recording does not say all. */
+static bool read_values(const struct probe *p, uint32_t dtype, uint64_t address, uint32_t n,
+                        uint64_t time, double *out)
+{
+    size_t size = dmi_dtype_bytes(dtype);
+    _cleanup_(freep) uint8_t *raw = malloc(n * size + 1);
+    if (!raw || memory_read(p->memory, address, n * size, time, raw, NULL) != n * size)
+        return false;
+    elements_to_double(dtype, raw, n, out);
+    return true;
+}
+
+/* Sums of squares of errors and values. */
+struct distance {
+    double error, norm;
+};
+
+static void add_distance(const double *values, const float *row, uint32_t n, float scale,
+                         struct distance *d)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        double want = (double)row[i] * scale, e = values[i] - want;
+        d->error += e * e;
+        d->norm += want * want;
+    }
+}
+
+static bool read_row(const struct probe *p, const struct layout *l, uint32_t index, uint32_t width,
+                     uint64_t time, double *out)
+{
+    uint64_t at = l->address + (uint64_t)(l->row_stride * (int64_t)index);
+    for (uint32_t c = 0, done = 0; done < width; c++) {
+        uint32_t n = width - done < l->chunk ? width - done : l->chunk;
+        if (!read_values(p, l->dtype, at + (uint64_t)(l->chunk_stride * (int64_t)c), n, time,
+                         out + done))
+            return false;
+        done += n;
+    }
+    return true;
+}
+
+/* Of the first @width values of each row. */
+static float error_of(const struct probe *p, const struct layout *l, const struct subject *s,
+                      uint32_t width)
+{
+    struct distance all = { 0 };
+    bool any = false;
+    _cleanup_(freep) double *values = malloc((width + 1) * sizeof *values);
+    for (uint32_t r = 0; values && r < s->n_rows; r++) {
+        const float *row = reference_row(p->ref, s->site, s->layer, s->rows[r]);
+        struct distance one = { 0 };
+        if (!row)
+            continue; /* the reference lacks this token */
+        if (!read_row(p, l, r, width, s->time, values))
+            return INFINITY;
+        add_distance(values, row, width, l->scale, &one);
+        if (!(one.error <= (double)LAYOUT_ROW_ERROR * LAYOUT_ROW_ERROR * one.norm))
+            return INFINITY;
+        all.error += one.error;
+        all.norm += one.norm;
+        any = true;
+    }
+    return any && all.norm > 0 ? (float)sqrt(all.error / all.norm) : INFINITY;
+}
+
+float layout_error(const struct probe *p, const struct layout *l, const struct subject *s)
+{
+    return error_of(p, l, s, p->ref->sites[s->site].width);
+}
+
+float layout_prefix_error(const struct probe *p, const struct layout *l, const struct subject *s)
+{
+    uint32_t width = p->ref->sites[s->site].width;
+    struct layout flat = *l;
+    flat.chunk = width;
+    return error_of(p, &flat, s, width < PROBE_VALUES ? width : PROBE_VALUES);
+}
+
+/* ------------------------------------------------------------------------- chunks */
+
+/* Memory around a row, as numbers. */
+struct around {
+    uint64_t address;
+    double *values;
+    size_t n;
+    uint32_t size;
+};
+
+static bool read_around(const struct probe *p, const struct layout *l, uint64_t base,
+                        uint64_t n_bytes, uint64_t time, struct around *a)
+{
+    a->size = (uint32_t)dmi_dtype_bytes(l->dtype);
+    uint64_t from = l->address - base > AROUND ? l->address - AROUND : base;
+    uint64_t end = base + n_bytes - l->address > AROUND ? l->address + AROUND : base + n_bytes;
+    from += (l->address - from) % a->size;
+    a->address = from;
+    a->n = (end - from) / a->size;
+    a->values = malloc((a->n + 1) * sizeof *a->values);
+    _cleanup_(freep) uint8_t *raw = malloc(a->n * a->size + 1);
+    if (!a->values || !raw)
+        return false;
+    memory_read(p->memory, from, a->n * a->size, time, raw, NULL);
+    elements_to_double(l->dtype, raw, a->n, a->values);
+    return true;
+}
+
+static bool begins_at(const struct around *a, size_t i, const float *row, uint32_t n, float scale)
+{
+    struct distance d = { 0 };
+    if (i + n > a->n)
+        return false;
+    add_distance(a->values + i, row, n, scale, &d);
+    return d.norm > 0 && d.error <= (double)PREFIX_ERROR * PREFIX_ERROR * d.norm;
+}
+
+/* The second chunk lies where its values are; the nearest place at which all rows are right counts. */
+static bool find_stride(const struct probe *p, struct layout *l, const struct subject *s,
+                        const float *row, const struct around *a)
+{
+    uint32_t n = l->chunk < PROBE_VALUES ? l->chunk : PROBE_VALUES;
+    size_t at = (l->address - a->address) / a->size;
+    for (size_t distance = 1; distance < a->n; distance++)
+        for (int sign = 1; sign >= -1; sign -= 2) {
+            if (sign > 0 ? at + distance >= a->n : distance > at)
+                continue;
+            size_t i = sign > 0 ? at + distance : at - distance;
+            if (!begins_at(a, i, row + l->chunk, n, l->scale))
+                continue;
+            l->chunk_stride = sign * (int64_t)distance * a->size;
+            if (isfinite(layout_error(p, l, s)))
+                return true;
+        }
+    return false;
+}
+
+/* Are the first @n values of @row side by side? */
+static bool is_packed(const struct probe *p, const struct layout *l, const struct subject *s,
+                      const float *row, uint32_t n, double *room)
+{
+    struct distance d = { 0 };
+    if (!read_values(p, l->dtype, l->address, n, s->time, room))
+        return false;
+    add_distance(room, row, n, l->scale, &d);
+    return d.error <= (double)LAYOUT_ROW_ERROR * LAYOUT_ROW_ERROR * d.norm;
+}
+
+bool layout_find_chunks(const struct probe *p, struct layout *l, const struct subject *s,
+                        uint64_t base, uint64_t n_bytes)
+{
+    uint32_t width = p->ref->sites[s->site].width;
+    const float *row = reference_row(p->ref, s->site, s->layer, s->rows[0]);
+    _cleanup_(freep) double *room = malloc((width + 1) * sizeof *room);
+    l->chunk = width;
+    l->n_chunks = 1;
+    l->chunk_stride = 0;
+    if (isfinite(layout_error(p, l, s)))
+        return true;
+    for (uint32_t n = 2; row && room && width / n >= MIN_CHUNK; n++) {
+        if (width % n || !is_packed(p, l, s, row, width / n, room))
+            continue;
+        struct around a = { 0 };
+        l->chunk = width / n;
+        l->n_chunks = n;
+        bool found = read_around(p, l, base, n_bytes, s->time, &a) && find_stride(p, l, s, row, &a);
+        free(a.values);
+        if (found)
+            return true;
+    }
+    return false;
+}

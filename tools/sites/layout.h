@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How a tensor lies in memory: rows, each in chunks (heads) that are packed. One thread. */
+#ifndef TOOLS_SITES_LAYOUT_H
+#define TOOLS_SITES_LAYOUT_H
+
+#include "tools/sites/probe.h"
+
+#define LAYOUT_ROW_ERROR 0.1f /* of a row that is still the row: norm over norm */
+
+struct layout {
+    uint32_t dtype;
+    float scale;
+    uint64_t address;   /* of the first row */
+    int64_t row_stride; /* bytes; 0 where there is one row */
+    uint32_t chunk;     /* elements that lie side by side */
+    uint32_t n_chunks;
+    int64_t chunk_stride; /* bytes; 0 where there is one chunk */
+};
+
+/* What is compared: rows of a site's layer, and when. */
+struct subject {
+    uint32_t site;
+    int layer;
+    const uint32_t *rows;
+    uint32_t n_rows;
+    uint64_t time;
+};
+
+/**
+ * layout_error() - how far memory is from the reference: norm over norm
+ * Return: INFINITY where one row is beyond LAYOUT_ROW_ERROR, or the recording does not say what memory held.
+ */
+float layout_error(const struct probe *probe, const struct layout *layout,
+                   const struct subject *subject);
+
+/* The same of the first 16 values of each row. */
+float layout_prefix_error(const struct probe *probe, const struct layout *layout,
+                          const struct subject *subject);
+
+/**
+ * layout_find_chunks() - how a row goes on after its beginning
+ * @layout: its address, row_stride, dtype and scale are given, the others are set
+ * @base, @n_bytes: the allocation
+ * Return: whether all rows of @subject are there.
+ */
+bool layout_find_chunks(const struct probe *probe, struct layout *layout,
+                        const struct subject *subject, uint64_t base, uint64_t n_bytes);
+
+#endif

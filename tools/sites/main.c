@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dmi-sites: finds where an engine keeps its tensors, and writes the HookSpec that captures them. */
+#include "tools/run/command.h"
+#include "tools/sites/check.h"
+#include "tools/sites/kernels.h"
+#include "tools/sites/match.h"
+#include "tools/sites/record.h"
+
+#include <getopt.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define EXIT_USAGE 2
+
+static const char usage[] =
+    "Usage: dmi-sites record --out REC [OPTION]... [--] COMMAND [ARGUMENT]...\n"
+    "       dmi-sites match REC --reference REF -o SPEC [--model NAME]\n"
+    "       dmi-sites check SPEC REC [--reference REF]\n"
+    "       dmi-sites check SPEC --out REC [OPTION]... -- COMMAND [ARGUMENT]...\n"
+    "       dmi-sites kernels FILE\n"
+    "Find where an engine keeps the tensors of a model.\n"
+    "\n"
+    "record runs COMMAND and writes down what every launch of a kernel is given, and writes.\n"
+    "  --out REC          the recording, a new file\n"
+    "  --budget BYTES     no more of memory's contents than this (K, M, G may follow; 4G)\n"
+    "  --begin PATTERN    from the first launch of such a kernel on; it begins a forward\n"
+    "  --forwards N       with --begin: N forwards, then no more\n"
+    "\n"
+    "match compares a recording with reference activations, and writes a HookSpec.\n"
+    "  --reference REF    safetensors: REQUEST/SITE.LAYER, a row a token\n"
+    "  -o SPEC            the HookSpec to write\n"
+    "  --model NAME       its `model`\n"
+    "\n"
+    "check compares a HookSpec with a recording: which sites match no launch any more, or another\n"
+    "number, or lie elsewhere. With --reference it compares values too, and prints entries that\n"
+    "mend what drifted. With --out it records COMMAND first, as record does.\n"
+    "\n"
+    "kernels prints names and parameters (bytes, and where) of the kernels in a recording, a "
+    "cubin, a\n"
+    "fatbin, or a program or library that holds some.\n"
+    "\n"
+    "  --help, --version\n"
+    "\n"
+    "Exit status: 0; 1 where nothing was found, a site has drifted or a file cannot be read; 2 "
+    "for\n"
+    "wrong usage; of record, COMMAND's own, and 126 or 127 if it cannot be run.\n";
+
+struct options {
+    struct record_options record;
+    struct match_options match;
+    char budget[32];
+};
+
+static int wrong(const char *what)
+{
+    command_say("%s", what);
+    fputs("Try: dmi-sites --help\n", stderr);
+    return EXIT_USAGE;
+}
+
+enum { OUT = 256, BUDGET, BEGIN, FORWARDS, REFERENCE, MODEL, VERSION };
+
+static const struct option longs[] = {
+    { "out", required_argument, NULL, OUT },
+    { "budget", required_argument, NULL, BUDGET },
+    { "begin", required_argument, NULL, BEGIN },
+    { "forwards", required_argument, NULL, FORWARDS },
+    { "reference", required_argument, NULL, REFERENCE },
+    { "model", required_argument, NULL, MODEL },
+    { "help", no_argument, NULL, 'h' },
+    { "version", no_argument, NULL, VERSION },
+    { NULL, 0, NULL, 0 },
+};
+
+/* Return: -1 to go on, else the status to exit with. */
+static int take_option(int c, struct options *o)
+{
+    switch (c) {
+    case OUT: o->record.out = optarg; return -1;
+    case BEGIN: o->record.begin = optarg; return -1;
+    case FORWARDS:
+        o->record.forwards = optarg;
+        return *optarg && strspn(optarg, "0123456789") == strlen(optarg)
+                   ? -1
+                   : wrong("--forwards: expected a number");
+    case BUDGET:
+        o->record.budget = o->budget;
+        return command_size(optarg, o->budget, sizeof o->budget)
+                   ? -1
+                   : wrong("--budget: expected a number of bytes, K, M or G may follow it");
+    case REFERENCE: o->match.reference = optarg; return -1;
+    case MODEL: o->match.model = optarg; return -1;
+    case 'o': o->match.spec = optarg; return -1;
+    case 'h': fputs(usage, stdout); return 0;
+    case VERSION: puts("dmi-sites " DMI_VERSION); return 0;
+    default: fputs("Try: dmi-sites --help\n", stderr); return EXIT_USAGE;
+    }
+}
+
+static int run_record(struct options *o, char **rest)
+{
+    o->record.command = rest;
+    if (!o->record.out)
+        return wrong("no recording: expected --out FILE");
+    if (!*rest)
+        return wrong("no command: expected dmi-sites record --out FILE -- COMMAND");
+    if (o->record.forwards && !o->record.begin)
+        return wrong("--forwards counts launches of --begin PATTERN: expected both");
+    return record(&o->record);
+}
+
+static int run_match(struct options *o, char **rest)
+{
+    struct err err = { 0 };
+    if (!*rest || rest[1])
+        return wrong("expected one recording: dmi-sites match REC --reference REF -o SPEC");
+    if (!o->match.reference || !o->match.spec)
+        return wrong("expected --reference REF and -o SPEC");
+    o->match.recording = *rest;
+    if (!match(&err, &o->match))
+        return 0;
+    command_say("%s", err.msg);
+    return 1;
+}
+
+/* Runs the command, recorded; what it answers is for the user to see. Return: false: said why. */
+static bool record_first(struct options *o, char **command)
+{
+    int status = 0;
+    o->record.command = command;
+    pid_t child = fork();
+    if (!child)
+        exit(record(&o->record));
+    if (child < 0 || waitpid(child, &status, 0) != child) {
+        command_say("%s cannot be run", *command);
+        return false;
+    }
+    if (status)
+        command_say("%s did not end well (status %#x)", *command, (unsigned)status);
+    return true;
+}
+
+static int run_check(struct options *o, char **rest)
+{
+    struct err err = { 0 };
+    bool good = false, runs = o->record.out != NULL;
+    if (!rest[0] || !rest[1] || (rest[2] && !runs))
+        return wrong("expected a HookSpec and a recording: dmi-sites check SPEC REC, or "
+                     "dmi-sites check SPEC --out REC -- COMMAND");
+    if (runs && !record_first(o, rest + 1))
+        return EXIT_USAGE;
+    struct check_options options = { rest[0], runs ? o->record.out : rest[1], o->match.reference };
+    if (check(&err, &options, &good))
+        command_say("%s", err.msg);
+    return !good;
+}
+
+static int run_kernels(char **rest)
+{
+    struct err err = { 0 };
+    if (!rest[0] || rest[1])
+        return wrong("expected one file: dmi-sites kernels FILE");
+    if (!kernels(&err, rest[0]))
+        return 0;
+    command_say("%s", err.msg);
+    return 1;
+}
+
+int main(int argc, char **argv)
+{
+    struct options o = { 0 };
+    int c, status = -1;
+    command_program("dmi-sites");
+    const char *what = argc > 1 && *argv[1] != '-' ? argv[1] : "";
+    /* '+': options after it belong to the command; files come before and after options */
+    const char *shorts = strcmp(what, "record") ? "o:h" : "+o:h";
+    optind = *what ? 2 : 1;
+    while (status < 0 && (c = getopt_long(argc, argv, shorts, longs, NULL)) != -1)
+        status = take_option(c, &o);
+    if (status >= 0)
+        return status;
+    if (!strcmp(what, "record"))
+        return run_record(&o, argv + optind);
+    if (!strcmp(what, "match"))
+        return run_match(&o, argv + optind);
+    if (!strcmp(what, "check"))
+        return run_check(&o, argv + optind);
+    if (!strcmp(what, "kernels"))
+        return run_kernels(argv + optind);
+    return wrong("expected a command: record, match, check, kernels");
+}

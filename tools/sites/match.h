@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dmi-sites match: from a recording and reference activations to a HookSpec. One thread. */
+#ifndef TOOLS_SITES_MATCH_H
+#define TOOLS_SITES_MATCH_H
+
+#include "core/err.h"
+
+struct match_options {
+    const char *recording, *reference;
+    const char *spec;  /* file to write */
+    const char *model; /* for the spec's `model`; NULL: none */
+};
+
+/* Prints the report to stdout. Return: 0 or an error in @err. */
+int match(struct err *err, const struct match_options *options);
+
+#endif

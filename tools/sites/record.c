@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/sites/record.h"
+
+#include "core/cleanup.h"
+#include "tools/run/command.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define EXIT_USAGE 2
+
+/* The command may change its folder before it starts CUDA. Return: NULL: said why. */
+static char *absolute(const char *path)
+{
+    char *out = NULL;
+    _cleanup_(freep) char *here = *path == '/' ? NULL : getcwd(NULL, 0);
+    if (*path == '/')
+        out = strdup(path);
+    else if (here && asprintf(&out, "%s/%s", here, path) < 0)
+        out = NULL;
+    if (!out)
+        command_say("%s: %s", path, strerror(errno));
+    return out;
+}
+
+int record(const struct record_options *o)
+{
+    _cleanup_(freep) char *out = absolute(o->out);
+    _cleanup_(freep) char *library = out ? command_library() : NULL;
+    if (!library)
+        return EXIT_USAGE;
+    if (!access(out, F_OK)) {
+        command_say("%s is there already; a recording is never overwritten", o->out);
+        return EXIT_USAGE;
+    }
+    unsetenv("DMI_SPEC");
+    if (!command_set("DMI_RECORD", out) || !command_set("DMI_RECORD_BEGIN", o->begin) ||
+        !command_set("DMI_RECORD_FORWARDS", o->forwards) ||
+        !command_set("DMI_RECORD_BUDGET", o->budget) || !command_preload(library))
+        return EXIT_USAGE;
+    return command_become(o->command);
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dmi-sites record: becomes a command with the library in front of it, which records. One thread. */
+#ifndef TOOLS_SITES_RECORD_H
+#define TOOLS_SITES_RECORD_H
+
+struct record_options {
+    const char *out;   /* file; must not exist */
+    const char *begin; /* pattern of the kernels that begin a forward; NULL: all launches count */
+    const char *forwards; /* so many; NULL: all */
+    const char *budget;   /* bytes in decimal; NULL: the library's own limit */
+    char **command;
+};
+
+/* Return: the status to exit with; only where the command could not be run. */
+int record(const struct record_options *options);
+
+#endif

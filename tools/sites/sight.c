@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/sites/sight.h"
+
+#include "core/cleanup.h"
+#include "core/grow.h"
+
+#include <dmi/dtype.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_PLACES 512u /* hits of one tensor in one launch that are looked at */
+#define MAX_LATER  16u  /* launches after the first that may complete a tensor */
+
+/* Hits of one tensor in one launch. */
+struct group {
+    uint32_t forward, launch;
+    uint32_t site;
+    int layer;
+    uint32_t dtype;
+    const struct hit *hits[MAX_PLACES];
+    uint32_t n;
+};
+
+/* Rows that may be there: all of the forward, or of each request the last. */
+struct rows {
+    uint32_t *at;
+    uint32_t n;
+    bool last;
+};
+
+bool sight_within(const struct forwards *all, uint32_t forward, uint32_t launch)
+{
+    uint32_t from = forward ? all->at[forward - 1].last + 1 : 0;
+    uint32_t end = forward + 1 < all->n ? all->at[forward + 1].first : UINT32_MAX;
+    return launch >= from && launch < end;
+}
+
+/* ------------------------------------------------------------------------- rows */
+
+static int rows_all(const struct forward *f, struct rows *rows)
+{
+    rows->at = malloc((f->n_rows + 1) * sizeof *rows->at);
+    if (!rows->at)
+        return -ENOMEM;
+    memcpy(rows->at, f->rows, f->n_rows * sizeof *rows->at);
+    rows->n = f->n_rows;
+    return 0;
+}
+
+/* The token after @row is not of this forward. */
+static bool is_last(const struct probe *p, const struct forward *f, uint32_t row)
+{
+    const struct ref_request *q = reference_request(p->ref, row);
+    bool more = row + 1 < q->first_row + q->n_rows;
+    return !more || forward_row(f, p->ref->same_as[row + 1]) < 0;
+}
+
+static int rows_last(const struct probe *p, const struct forward *f, struct rows *rows)
+{
+    int r = rows_all(f, rows);
+    rows->n = 0;
+    rows->last = true;
+    for (uint32_t i = 0; !r && i < f->n_rows; i++)
+        if (is_last(p, f, f->rows[i]))
+            rows->at[rows->n++] = f->rows[i];
+    return r;
+}
+
+static int index_of(const struct rows *rows, uint32_t row)
+{
+    for (uint32_t i = 0; i < rows->n; i++)
+        if (rows->at[i] == row)
+            return (int)i;
+    return -1;
+}
+
+/* ------------------------------------------------------------------------- one tensor */
+
+/* The nearest pointer at or before @address in its allocation; else one after it. Return: UINT32_MAX: none. */
+static uint32_t pointer_to(const struct rec_launch *l, uint64_t address)
+{
+    uint32_t best = UINT32_MAX;
+    for (uint32_t i = 0; i < l->head.n_pointers; i++) {
+        const struct dmi_recording_pointer *x = &l->pointers[i];
+        if (address < x->base || address - x->base >= x->n_bytes)
+            continue;
+        const struct dmi_recording_pointer *b = best == UINT32_MAX ? NULL : &l->pointers[best];
+        bool before = x->address <= address;
+        if (!b || (before && (b->address > address || x->address > b->address)))
+            best = i;
+    }
+    return best;
+}
+
+static bool fits(const struct probe *p, const struct group *g, const struct rows *rows,
+                 struct sighting *s)
+{
+    const struct rec_launch *l = &p->rec->launches[s->launch];
+    struct subject subject = { g->site, g->layer, rows->at, rows->n, REC_AFTER(s->launch) };
+    s->pointer = pointer_to(l, s->layout.address);
+    if (s->pointer == UINT32_MAX || !isfinite(layout_prefix_error(p, &s->layout, &subject)) ||
+        !layout_find_chunks(p, &s->layout, &subject, l->pointers[s->pointer].base,
+                            l->pointers[s->pointer].n_bytes))
+        return false;
+    s->error = layout_error(p, &s->layout, &subject);
+    return true;
+}
+
+/* Where the first row would be, and how far apart rows are, if hits @a and @b are rows of it. */
+static bool lay(const struct group *g, const struct rows *rows, uint32_t a, uint32_t b,
+                struct layout *out)
+{
+    int i = index_of(rows, g->hits[a]->row), j = index_of(rows, g->hits[b]->row);
+    out->address = g->hits[a]->address;
+    out->row_stride = 0;
+    if (i < 0 || j < 0)
+        return false;
+    if (rows->n == 1)
+        return a == b;
+    int64_t apart = (int64_t)(g->hits[b]->address - g->hits[a]->address);
+    if (i == j || apart % (j - i) || apart / (j - i) % (int64_t)dmi_dtype_bytes(g->dtype))
+        return false;
+    out->row_stride = apart / (j - i);
+    out->address -= (uint64_t)(out->row_stride * i);
+    return out->row_stride != 0;
+}
+
+/* At one time: the first pair of hits that explains all rows. */
+static bool fit_at(const struct probe *p, const struct group *g, const struct rows *rows,
+                   struct sighting *s)
+{
+    uint32_t tried = 0;
+    for (uint32_t a = 0; a < g->n; a++)
+        for (uint32_t b = rows->n == 1 ? a : a + 1; b < g->n && tried < 64; b++) {
+            s->layout = (struct layout){ .dtype = g->dtype, .scale = p->scale };
+            if (!lay(g, rows, a, b, &s->layout))
+                continue;
+            tried++;
+            if (fits(p, g, rows, s))
+                return true;
+            if (rows->n == 1)
+                break;
+        }
+    return false;
+}
+
+/* Does this launch write into the allocation of the group's hits? */
+static bool writes_there(const struct probe *p, const struct group *g, uint32_t launch)
+{
+    const struct rec_launch *l = &p->rec->launches[launch];
+    return l->n_runs && pointer_to(l, g->hits[0]->address) != UINT32_MAX;
+}
+
+static bool fit(const struct probe *p, const struct forwards *all, const struct group *g,
+                const struct rows *rows, struct sighting *s)
+{
+    s->launch = g->launch;
+    s->n_rows = rows->n;
+    s->last_rows = rows->last;
+    if (!rows->n || fit_at(p, g, rows, s))
+        return rows->n != 0;
+    for (uint32_t i = 1; i <= MAX_LATER && g->launch + i < p->rec->n_launches; i++) {
+        s->launch = g->launch + i;
+        if (!sight_within(all, g->forward, s->launch))
+            return false;
+        if (writes_there(p, g, s->launch) && fit_at(p, g, rows, s)) {
+            s->several = true;
+            return true;
+        }
+    }
+    return false;
+}
+
+static int add_sighting(struct sightings *out, const struct sighting *s)
+{
+    for (size_t i = out->n; i > 0 && out->at[i - 1].forward == s->forward; i--) {
+        const struct sighting *x = &out->at[i - 1];
+        if (x->launch == s->launch && x->site == s->site && x->layer == s->layer &&
+            x->layout.address == s->layout.address && x->before == s->before)
+            return 0;
+    }
+    if (grow((void **)&out->at, out->n, &out->room, sizeof *out->at, 1024))
+        return -ENOMEM;
+    out->at[out->n++] = *s;
+    return 0;
+}
+
+/* Of logits an engine and a reference may have the last tokens' rows alone. */
+static bool has_all_rows(const struct probe *p, const struct group *g, const struct rows *rows)
+{
+    for (uint32_t i = 0; i < rows->n; i++)
+        if (!reference_row(p->ref, g->site, g->layer, rows->at[i]))
+            return false;
+    return true;
+}
+
+static int sight_group(const struct probe *p, const struct forwards *all, const struct group *g,
+                       const struct rows *every, const struct rows *last, struct sightings *out)
+{
+    struct sighting s = { .forward = g->forward, .site = g->site, .layer = g->layer };
+    if (has_all_rows(p, g, every) && fit(p, all, g, every, &s))
+        return add_sighting(out, &s);
+    if (last->n < every->n && fit(p, all, g, last, &s))
+        return add_sighting(out, &s);
+    return 0;
+}
+
+/* ------------------------------------------------------------------------- all of a launch */
+
+static bool same_tensor(const struct probe *p, const struct hit *a, const struct hit *b)
+{
+    const struct ref_tensor *x = &p->ref->tensors[a->tensor], *y = &p->ref->tensors[b->tensor];
+    return x->site == y->site && x->layer == y->layer && a->dtype == b->dtype;
+}
+
+/* The hits in [from, to) that are of the same tensor as number @i, if that is the first of them. */
+static bool gather(const struct probe *p, const struct hits *hits, size_t from, size_t to, size_t i,
+                   const struct forward *f, struct group *g)
+{
+    const struct ref_tensor *t = &p->ref->tensors[hits->at[i].tensor];
+    for (size_t k = from; k < i; k++)
+        if (same_tensor(p, &hits->at[k], &hits->at[i]))
+            return false;
+    g->launch = hits->at[i].launch;
+    g->site = t->site;
+    g->layer = t->layer;
+    g->dtype = hits->at[i].dtype;
+    g->n = 0;
+    for (size_t k = i; k < to && g->n < MAX_PLACES; k++)
+        if (same_tensor(p, &hits->at[k], &hits->at[i]) && forward_row(f, hits->at[k].row) >= 0)
+            g->hits[g->n++] = &hits->at[k];
+    return g->n != 0;
+}
+
+static int sight_launch(const struct probe *p, const struct forwards *all, uint32_t forward,
+                        const struct hits *hits, size_t from, size_t to, const struct rows *every,
+                        const struct rows *last, struct sightings *out)
+{
+    struct group g = { .forward = forward };
+    int r = 0;
+    for (size_t i = from; !r && i < to; i++)
+        if (gather(p, hits, from, to, i, &all->at[forward], &g))
+            r = sight_group(p, all, &g, every, last, out);
+    return r;
+}
+
+static int sight_forward(const struct probe *p, const struct forwards *all, uint32_t forward,
+                         const struct hits *hits, struct sightings *out)
+{
+    struct rows every = { 0 }, last = { 0 };
+    int r = rows_all(&all->at[forward], &every);
+    if (!r)
+        r = rows_last(p, &all->at[forward], &last);
+    for (size_t i = 0; !r && i < hits->n;) {
+        size_t to = i;
+        while (to < hits->n && hits->at[to].launch == hits->at[i].launch)
+            to++;
+        if (sight_within(all, forward, hits->at[i].launch))
+            r = sight_launch(p, all, forward, hits, i, to, &every, &last, out);
+        i = to;
+    }
+    free(every.at);
+    free(last.at);
+    return r;
+}
+
+int sight_hits(const struct probe *p, const struct forwards *all, const struct hits *hits,
+               struct sightings *out)
+{
+    int r = 0;
+    for (uint32_t f = 0; !r && f < all->n; f++)
+        r = sight_forward(p, all, f, hits, out);
+    return r;
+}
+
+/* ------------------------------------------------------------------------- likenesses */
+
+static bool same_place(const struct sighting *a, const struct sighting *b)
+{
+    return a->forward == b->forward && a->launch == b->launch &&
+           a->layout.address == b->layout.address && a->layout.dtype == b->layout.dtype &&
+           a->before == b->before;
+}
+
+void sight_compete(struct sightings *all)
+{
+    size_t n = 0;
+    _cleanup_(freep) bool *out = calloc(all->n + 1, sizeof *out);
+    for (size_t i = 0; out && i < all->n; i++)
+        for (size_t k = 0; k < all->n && !out[i]; k++)
+            out[i] = same_place(&all->at[i], &all->at[k]) &&
+                     all->at[i].error > 4 * all->at[k].error + 1e-5f;
+    for (size_t i = 0; out && i < all->n; i++)
+        if (!out[i])
+            all->at[n++] = all->at[i];
+    if (out)
+        all->n = n;
+}
+
+/* ------------------------------------------------------------------------- integers */
+
+static bool holds(const struct probe *p, uint32_t site, const struct rows *rows, uint32_t dtype,
+                  uint64_t address, uint64_t time)
+{
+    size_t size = dmi_dtype_bytes(dtype);
+    for (uint32_t i = 0; i < rows->n; i++) {
+        const float *want = reference_row(p->ref, site, REF_NO_LAYER, rows->at[i]);
+        int64_t value = 0;
+        if (!want || memory_read(p->memory, address + i * size, size, time, &value, NULL) != size)
+            return false;
+        if ((float)(size == 4 ? (int32_t)value : value) != *want)
+            return false;
+    }
+    return rows->n != 0;
+}
+
+/* Elements from a pointer on at which a chunk of a prompt may begin: 0, or that of its first token. */
+static int sight_pointer(const struct probe *p, uint32_t forward, uint32_t site,
+                         const struct rows *rows, uint32_t launch, uint32_t pointer,
+                         struct sightings *out)
+{
+    static const uint32_t dtypes[] = { DMI_DTYPE_I32, DMI_DTYPE_I64 };
+    const struct dmi_recording_pointer *x = &p->rec->launches[launch].pointers[pointer];
+    uint32_t token = rows->at[0] - reference_request(p->ref, rows->at[0])->first_row;
+    for (int i = 0; i < 8; i++) {
+        uint32_t dtype = dtypes[i & 1], first = i & 2 ? token : 0;
+        bool before = i & 4;
+        uint64_t size = dmi_dtype_bytes(dtype), address = x->address + first * size;
+        uint64_t time = before ? REC_BEFORE(launch) : REC_AFTER(launch);
+        if (!holds(p, site, rows, dtype, address, time))
+            continue;
+        struct sighting s = {
+            .forward = forward,
+            .launch = launch,
+            .site = site,
+            .layer = REF_NO_LAYER,
+            .n_rows = rows->n,
+            .before = before,
+            .pointer = pointer,
+            .layout = { .dtype = dtype,
+                        .scale = 1,
+                        .address = address,
+                        .chunk = 1,
+                        .n_chunks = 1,
+                        .row_stride = rows->n > 1 ? (int64_t)size : 0 },
+        };
+        return add_sighting(out, &s);
+    }
+    return 0;
+}
+
+int sight_integers(const struct probe *p, const struct forwards *all, struct sightings *out)
+{
+    int r = 0;
+    for (uint32_t f = 0; !r && f < all->n; f++) {
+        struct rows rows = { 0 };
+        r = rows_all(&all->at[f], &rows);
+        for (uint32_t l = 0; !r && l < p->rec->n_launches && l <= all->at[f].last; l++)
+            for (uint32_t x = 0;
+                 sight_within(all, f, l) && !r && x < p->rec->launches[l].head.n_pointers; x++)
+                for (uint32_t s = 0; !r && s < p->ref->n_sites; s++)
+                    if (p->ref->sites[s].whole && p->ref->sites[s].width == 1)
+                        r = sight_pointer(p, f, s, &rows, l, x, out);
+        free(rows.at);
+    }
+    return r;
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What was found, as a HookSpec and as lines for people. One thread. */
+#ifndef TOOLS_SITES_WRITE_H
+#define TOOLS_SITES_WRITE_H
+
+#include "tools/sites/entry.h"
+
+#include <stdio.h>
+
+/* Returns false where nothing of it can be a HookSpec: then nothing is written. */
+bool write_spec(FILE *out, const struct scene *scene, const struct entries *entries,
+                const char *model);
+
+/* One entry of `sites:`. */
+void write_site(FILE *out, const struct scene *scene, const struct entry *entry);
+
+/* A line a site: where, how sure, what else. */
+void write_report(FILE *out, const struct scene *scene, const struct entries *entries);
+
+#endif
