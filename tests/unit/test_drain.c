@@ -278,13 +278,11 @@ START_TEST(what_stays_undecided_without_room_is_given_up)
 {
     static struct spec_site sites[N_SITES];
     static struct spec spec = { .sites = sites, .n_sites = N_SITES, .path = (char *)"f" };
-    uint32_t reported[N_SITES] = { 0 };
     struct context *a = set_up(MAX_SLOTS, MAX_BYTES);
     world.any_order = true;
     for (uint32_t i = 0; i < N_SITES; i++)
         sites[i].about.name = "s";
     session.spec = &spec;
-    session.reported = reported;
     ck_assert_int_eq(drain_start(a), 0);
     uint64_t seq = DMI_SEQ_FIRST, last = 0;
     for (uint32_t i = 0; i <= HELD_MAX; i++)
@@ -296,7 +294,6 @@ START_TEST(what_stays_undecided_without_room_is_given_up)
     ck_assert_uint_eq(kit_dropped(DMI_DROP_UNSUPPORTED), 1);
     ck_assert_uint_eq(world.n_wrong, 0);
     session.spec = NULL;
-    session.reported = NULL;
     tear_down(a);
 }
 END_TEST
