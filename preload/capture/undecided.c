@@ -3,6 +3,7 @@
 
 #include "core/atomic.h"
 #include "preload/capture/forward.h"
+#include "preload/context/held.h"
 
 #include <pthread.h>
 
@@ -16,8 +17,9 @@ static bool decide(struct admission *item, enum record_fate fate)
     bool first = item->slot >= atomic_load_acquire(&c->ring.tail_slot); /* of ring_release() */
     if (first) {
         struct record_note *note = ring_user(&c->ring, item->slot);
-        first = atomic_cas_acq_rel(&note->fate, &undecided, (uint32_t)fate); /* drain.c wanted() */
+        first = atomic_cas_acq_rel(&note->fate, &undecided, (uint32_t)fate); /* drain.c settle() */
     }
+    first = first || held_decide(c, item->slot, fate);
     pthread_mutex_unlock(&c->lock);
     return first;
 }

@@ -30,6 +30,7 @@ enum record_fate {
     RECORD_UNDECIDED = 1, /* it waits in the ring: capture/undecided.h */
     RECORD_DISCARDED = 2, /* as if nobody had asked for it */
     RECORD_GIVEN_UP = 3,  /* the drain has counted it as a drop */
+    RECORD_HELD = 4,      /* said of its slot: the drain has taken it out of the ring (held.h) */
 };
 
 /* What the host knows of a record when it reserves its slot: the slot's user data, later a run_record. */
@@ -79,6 +80,7 @@ struct context_kernels {
 };
 
 struct staging;
+struct held_record;
 
 struct context {
     int state; /* enum context_state; released by context.c, acquired by context_find() */
@@ -112,6 +114,11 @@ struct context {
     int broken; /* CUresult of a sticky error, 0: none. Released by the drain, acquired by launches */
     struct staging *staging;
     uint64_t settled; /* slots whose fate is counted; released by the encoder or drain */
+
+    /* undecided records out of the ring; under the lock */
+    struct held_record *held;
+    uint64_t held_bytes;
+    uint32_t n_held;
 };
 
 enum context_state {

@@ -8,6 +8,7 @@
 #include "preload/base/session.h"
 #include "preload/context/assembly.h"
 #include "preload/context/encoder.h"
+#include "preload/context/held.h"
 #include "preload/context/staging.h"
 
 #include <errno.h>
@@ -22,7 +23,8 @@
 #define POLL_IDLE_NS  1000000u    /* nothing is */
 #define BATCH_NS      20000000u   /* how long records may gather: larger chunks shrink better */
 #define PRESSED_SHARE 8           /* of the ring, from which on nothing is waited for */
-#define UNDECIDED_NS  1000000000u /* how long a record is waited for that may not be wanted */
+#define HOLD_NS       2000000u    /* how long a record stays in the ring that may not be wanted */
+#define UNDECIDED_NS  1000000000u /* the same, where there is no room for it elsewhere */
 #define HEALTH_NS     20000000u   /* how often a ring that does not move asks for a sticky error */
 
 static void sleep_ns(long ns)
@@ -231,9 +233,63 @@ static void take_record(struct context *c, struct filling *f)
     f->extent.n += padded;
 }
 
+/* What the record in slot @index is, with data and list of its own. The batch is empty. Return: NULL without memory. */
+static struct held_record *describe_held(const struct context *c, uint64_t index, struct batch *b)
+{
+    struct held_record *h = calloc(1, sizeof *h);
+    if (!h || !describe(c, index, b)) {
+        free(h);
+        return NULL;
+    }
+    *h = (struct held_record){ .index = index, .record = b->records[0] };
+    if (b->n_lists)
+        h->record.kept = h->kept = b->lists[--b->n_lists];
+    h->record.data = h->data = malloc(h->record.n_bytes);
+    if (h->data)
+        return h;
+    held_free(h);
+    return NULL;
+}
+
+/* The slot is the drain's to release, unless its record was decided on by now. Return: false where it was. */
+static bool hold(struct context *c, struct held_record *h)
+{
+    struct record_note *note = ring_user(&c->ring, h->index);
+    h->fate = RECORD_UNDECIDED;
+    pthread_mutex_lock(&c->lock);
+    bool held = settle(note, RECORD_HELD) && atomic_load_relaxed(&note->fate) == RECORD_HELD;
+    if (held)
+        held_add(c, h);
+    pthread_mutex_unlock(&c->lock);
+    return held;
+}
+
+/* An undecided record goes to host memory. Return: false where there is no room for it now. */
+static bool take_out(struct context *c, struct filling *f)
+{
+    struct batch *b = f->batch;
+    uint64_t n_bytes = ring_slot(&c->ring, f->index)->n_bytes;
+    pthread_mutex_lock(&c->lock);
+    bool room = held_has_room(c, n_bytes);
+    pthread_mutex_unlock(&c->lock);
+    f->full = b->n; /* what is in the batch's memory goes first */
+    if (!room || f->full)
+        return f->full;
+    struct held_record *h = describe_held(c, f->index, b);
+    if (!h)
+        return false;
+    f->r = copy_through(c, b, f->index, h->data);
+    if (f->r == CUDA_SUCCESS && hold(c, h))
+        f->index++;
+    else
+        held_free(h);
+    return true;
+}
+
 /*
- * A published record of which it is not decided whether it is wanted waits, and all after it: bounded, as its range may
- * stay open for good. Return: false where it must wait.
+ * A published record of which it is not decided whether it is wanted waits a little, and is then taken out of the ring. Where
+ * there is no room for that it holds up all after it: bounded, as its range may stay open for good. Return: false where it
+ * must wait.
  */
 static bool take_undecided(struct context *c, struct filling *f)
 {
@@ -246,7 +302,10 @@ static bool take_undecided(struct context *c, struct filling *f)
         settle(note, RECORD_WANTED);
         return true;
     }
-    if (clock_real_ns() - note->time_ns < UNDECIDED_NS)
+    uint64_t age_ns = clock_real_ns() - note->time_ns;
+    if (age_ns >= HOLD_NS && take_out(c, f))
+        return true;
+    if (age_ns < UNDECIDED_NS)
         return false;
     session_problem(
         ring_slot(&c->ring, f->index)->site, PROBLEM_UNSUPPORTED,
@@ -327,6 +386,32 @@ static bool may_gather(const struct context *c, uint64_t last_batch_ns, uint64_t
            !row_lists_are_pressed(&c->row_lists);
 }
 
+/* A record that was held and is wanted becomes the batch's only one; with @any also one that is undecided. */
+static bool take_held(struct context *c, struct batch *b, bool any)
+{
+    struct held_record *h;
+    do {
+        pthread_mutex_lock(&c->lock);
+        h = held_take(c, any);
+        pthread_mutex_unlock(&c->lock);
+        if (h && h->fate != RECORD_DISCARDED)
+            break;
+        held_free(h);
+    } while (h);
+    if (!h)
+        return false;
+    b->end_slot = c->ring.tail_slot;
+    b->records[0] = h->record;
+    b->n = 1;
+    b->big = h->data;
+    if (h->kept)
+        b->lists[b->n_lists++] = h->kept;
+    h->data = NULL;
+    h->kept = NULL;
+    held_free(h);
+    return true;
+}
+
 /* The drain thread's own. */
 struct drain {
     struct context *context;
@@ -370,6 +455,10 @@ static bool drain_round(struct drain *d)
         return true;
     }
     struct batch *b = staging_take_idle(c->staging);
+    if (take_held(c, b, stop_ns != 0)) {
+        staging_give_full(c->staging, b);
+        return true;
+    }
     fill_batch(d, b, stop_ns);
     if (b->end_slot != c->ring.tail_slot) {
         ring_release(&c->ring, b->end_slot);

@@ -17,6 +17,7 @@
  *   capture, endcapture GRAPH    GRAPH: a letter
  *   build GRAPH KERNEL SEED ...  a graph of nodes in a chain, added by hand
  *   instantiate GRAPH, replay GRAPH, update GRAPH FROM
+ *   storm                        all threads at once, each with ranges, a stream and memory of its own
  *   fork, environment, sleep MS, sync
  */
 #define __CUDA_API_VERSION_INTERNAL
@@ -54,7 +55,7 @@ static_assert(NVTX_MESSAGE_IS_ASCII == (int)NVTX_MESSAGE_TYPE_ASCII &&
               "types of messages");
 static_assert(NVTX_NO_TRACKING == NVTX_NO_PUSH_POP_TRACKING, "without a tool");
 
-enum { WORDS = 64, THREADS = 8 };
+enum { WORDS = 64, THREADS = 8, ROUNDS = 40 };
 
 #define FILL(name)                                                                                 \
     ".visible .entry " name "(.param .u64 p, .param .u32 n, .param .u32 s)\n{\n"                   \
@@ -224,12 +225,50 @@ static CUfunction function(const char *name)
     return f;
 }
 
+static CUresult launch_at(CUfunction f, unsigned seed, CUstream stream, CUdeviceptr at)
+{
+    unsigned n = WORDS;
+    void *params[] = { &at, &n, &seed };
+    return cuLaunchKernel(f, 1, 1, 1, WORDS, 1, 1, 0, stream, params, NULL);
+}
+
 static CUresult launch(char *line)
 {
     CUfunction f = function(word(&line));
-    unsigned n = WORDS, seed = (unsigned)strtoul(word(&line), NULL, 10);
-    void *params[] = { &world.buffer, &n, &seed };
-    return cuLaunchKernel(f, 1, 1, 1, WORDS, 1, 1, 0, world.stream, params, NULL);
+    return launch_at(f, (unsigned)strtoul(word(&line), NULL, 10), world.stream, world.buffer);
+}
+
+/* Round r of thread t is layer t * ROUNDS + r, whose kernels have seeds from three times that on. */
+static void *storm_thread(void *arg)
+{
+    unsigned thread = (unsigned)(uintptr_t)arg;
+    CUstream stream;
+    CUdeviceptr at;
+    char text[128];
+    CHECK(cuCtxSetCurrent(world.context));
+    CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CHECK(cuMemAlloc_v2(&at, WORDS * 4));
+    for (unsigned layer = thread * ROUNDS; layer < (thread + 1) * ROUNDS; layer++) {
+        snprintf(text, sizeof text, "{'Module': 'model.layers.%u.mlp', 'Inputs': [[8]]}", layer);
+        nvtxRangePushA("around");
+        nvtxRangePushA(text);
+        CHECK(launch_at(function("block"), layer * 3 + 1, stream, at));
+        CHECK(launch_at(function("other"), layer * 3 + 2, stream, at));
+        CHECK(launch_at(function("block"), layer * 3 + 3, stream, at));
+        nvtxRangePop();
+        CHECK(launch_at(function("other"), 0, stream, at));
+        nvtxRangePop();
+    }
+    return NULL;
+}
+
+static void storm(void)
+{
+    pthread_t threads[THREADS];
+    for (uintptr_t i = 0; i < THREADS; i++)
+        pthread_create(&threads[i], NULL, storm_thread, (void *)i);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
 }
 
 static void tap(char *line)
@@ -319,6 +358,8 @@ static void others(const char *command, char *line)
                               .tv_sec = strtol(rest(&line), NULL, 10) / 1000 };
     if (!strcmp(command, "fork"))
         in_child();
+    else if (!strcmp(command, "storm"))
+        storm();
     else if (!strcmp(command, "environment"))
         say("injection", getenv("NVTX_INJECTION64_PATH") != NULL);
     else if (!strcmp(command, "sleep"))
