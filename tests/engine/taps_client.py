@@ -4,6 +4,7 @@
 
 Prints a line of JSON for each thing that must hold, as attach_client.py does, and the digest of a compiled model's logits.
 """
+import contextlib
 import copy
 import hashlib
 import io
@@ -86,9 +87,14 @@ def to_library():
     """With tests/engine/tap_log.c preloaded."""
     check(library.loaded(), "a library that takes taps is found")
     taps._PLAIN, torch._C._cuda_getCurrentRawStream = (OnCuda,), lambda index: 0x900 + index
+    current, entered = [3], []
+    torch._C._cuda_getDevice = lambda: current[0]
+    torch.cuda.device = lambda index: (entered.append(index), contextlib.nullcontext())[1]
     dmi.torch.tap(torch.zeros(3), "on the CPU")
     dmi.torch.tap(OnCuda(), "q", 3, n_layers=12)
+    current[0] = 0
     dmi.torch.tap(OnCuda(), "embed", rows=(1,))
+    check(entered == [3], "the tensor's device is the current one", entered)
 
 
 def never_raises():

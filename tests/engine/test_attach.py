@@ -15,7 +15,7 @@ from harness import PRELOAD, ROOT, STANDIN
 
 HERE = ROOT / "tests" / "engine"
 TAP_LOG = harness.BUILD / "tests" / "engine" / "libtap_log.so"
-FAMILIES = tuple(re.findall(r'^    "(\w+)": \("', (HERE / "attach_models.py").read_text(), re.M))
+FAMILIES = tuple(re.findall(r'^    "(\w+)": \("[A-Z]', (HERE / "attach_models.py").read_text(), re.M))
 INDUCTOR = ("llama", "gpt2")
 # A sitecustomize of somebody else's, which comes after the one of dmi.torch: here it lets taps go to the output.
 CHAINED = torch_env.PREAMBLE + """

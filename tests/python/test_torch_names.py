@@ -91,6 +91,12 @@ def test_wrong_sites(text, complaint):
         names.parse_sites(text)
 
 
+def test_groups_are_those_of_dmi_run():
+    text = (ROOT / "policy" / "tap_names.c").read_text()
+    there = {group: (taps, layers or None) for group, taps, layers in re.findall(r'\{ "(\w+)", "([\w,*]+)", (?:NULL|"([\w,-]+)") \}', text)}
+    assert there == names.PRESETS
+
+
 def test_groups_name_what_exists():
     for group, (text, layers) in names.PRESETS.items():
         assert names.parse_sites(group)[0].names, group

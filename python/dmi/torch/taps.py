@@ -31,9 +31,14 @@ def to_library(tensor, name, layer, n_layers, rows):
         raise TypeError(f"{name}: a tensor of {type(tensor).__name__}, {tensor.dtype} cannot be tapped")
     if tensor.dim() > library.MAX_DIMS:
         raise TypeError(f"{name}: a tensor has at most {library.MAX_DIMS} dimensions, not {tensor.dim()}")
-    stream = torch._C._cuda_getCurrentRawStream(tensor.device.index)
-    library.send(name, tensor.data_ptr(), stream, dtype, tensor.shape, tensor.stride(), tensor.element_size(), mask_of(rows),
-                 library.NO_LAYER if layer is None else layer, n_layers or 0)
+    index = tensor.device.index
+    given = (name, tensor.data_ptr(), torch._C._cuda_getCurrentRawStream(index), dtype, tensor.shape, tensor.stride(), tensor.element_size(),
+             mask_of(rows), library.NO_LAYER if layer is None else layer, n_layers or 0)
+    if index == torch._C._cuda_getDevice():
+        library.send(*given)
+    else:  # the library takes the current context to be the stream's
+        with torch.cuda.device(index):
+            library.send(*given)
 
 
 # Where the taps of tap() go. None: nowhere.
