@@ -267,6 +267,7 @@ bool spec_match_tap(const struct spec *spec, const char *name, struct spec_match
 
 /**
  * spec_takes_layer() - is a tap's layer one of those that its site captures?
+ * A tap that belongs to no layer (-1) is.
  * @n_layers: of the model, 0: not known; then neither "last" nor "middle" is any layer
  * Pure function, any thread.
  */

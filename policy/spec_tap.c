@@ -175,12 +175,12 @@ bool site_layers(struct loader *l, const struct tree_node *node, void *into, con
 
 bool spec_takes_layer(const struct spec_layers *layers, int32_t layer, int32_t n_layers)
 {
-    if (!layers->n && !spec_needs_n_layers(layers))
+    if (layer < 0 || (!layers->n && !spec_needs_n_layers(layers)))
         return true;
     for (uint32_t i = 0; i < layers->n; i++)
         if (layer >= layers->at[i].first && layer <= layers->at[i].last)
             return true;
-    if (n_layers <= 0 || layer < 0 || layer >= n_layers)
+    if (n_layers <= 0 || layer >= n_layers)
         return false;
     int32_t back = n_layers - 1 - layer;
     return (back < 32 && (layers->from_end & 1u << back)) ||

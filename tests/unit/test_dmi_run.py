@@ -85,6 +85,7 @@ def test_version_is_printed(case):
     pytest.param(["--layers", "1", "--spec", "good.yaml", "true"], "--layers without", id="layers without taps"),
     pytest.param(["--preset", "residual", "true"], "residuals, attention", id="a preset that is none"),
     pytest.param(["--preset", "eagle3", "--layers", "1", "true"], "layers of its own", id="a preset with layers, and layers"),
+    pytest.param(["--attach", "module:*:out", "true"], "--tap NAME", id="modules to attach, and no tap's name"),
     pytest.param(["--tap", "resd_pre*", "--check"], "did you mean", id="a pattern of no tap"),
     pytest.param(["--ring-bytes", "12X", "--spec", "good.yaml", "true"], "12X", id="a ring size that is none"),
     pytest.param(["--ring-bytes", "0", "--spec", "good.yaml", "true"], "--ring-bytes 0", id="a ring size of 0"),
@@ -122,6 +123,19 @@ def test_taps_in_place_of_a_spec(case, args, env, taps, layers):
     said, stderr = case.environment(*args, **env)
     assert (said["DMI_SPEC"], said["DMI_TAP"], said["DMI_TAP_LAYERS"], stderr) == ("", taps, layers, "")
     assert "libdmi_preload.so" in said["LD_PRELOAD"]
+
+
+@pytest.mark.parametrize("args, attach, taps", [
+    (["--attach", "resid_*,q"], "resid_*,q", "resid_*,q"),
+    (["--attach", "attention,module:*.act_fn:out", "--tap", "mlp.act_fn.out"], "attention,module:*.act_fn:out",
+     "mlp.act_fn.out,q,k,v,q_rot,k_rot,z,attn_out"),
+    (["--attach", "residuals", "--spec", "good.yaml"], "residuals", None)])
+def test_attach(case, args, attach, taps):
+    said, stderr = case.environment(*args, "--layers" if taps else "-Da=2", *(["3,last"] if taps else []), PYTHONPATH="/mine")
+    assert (said["DMI_ATTACH"], said.get("DMI_TAP"), stderr) == (attach, taps, "")
+    assert (said["DMI_ATTACH_LAYERS"], said.get("DMI_TAP_LAYERS")) == (("3,last", "3,last") if taps else ("", None))
+    start, package, mine = said["PYTHONPATH"].split(":")
+    assert pathlib.Path(start, "sitecustomize.py").is_file() and pathlib.Path(package, "dmi", "__init__.py").is_file() and mine == "/mine"
 
 
 def test_arming(says, case):

@@ -46,21 +46,16 @@ bool command_size(const char *text, char *out, size_t n_out)
     return true;
 }
 
-/* The library beside this program: in a build folder, or where it was installed. NULL: none there. */
-static char *find_library(void)
+/* The first of @places, from this program's folder on, that is there. NULL: none is. */
+static char *find_beside(const char *const *places, size_t n_places)
 {
-    static const char *const places[] = { "../preload/" LIBRARY, "../" DMI_LIBDIR "/dmi/" LIBRARY,
-                                          "../lib/dmi/" LIBRARY };
-    const char *given = getenv("DMI_PRELOAD_PATH");
-    if (given && *given)
-        return realpath(given, NULL);
     char self[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     if (n < 0)
         return NULL;
     self[n] = 0;
     *strrchr(self, '/') = 0;
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+    for (size_t i = 0; i < n_places; i++) {
         _cleanup_(freep) char *path = NULL;
         if (asprintf(&path, "%s/%s", self, places[i]) < 0)
             return NULL;
@@ -69,6 +64,26 @@ static char *find_library(void)
             return found;
     }
     return NULL;
+}
+
+/* In a build folder, or where it was installed. NULL: none there. */
+static char *find_library(void)
+{
+    static const char *const places[] = { "../preload/" LIBRARY, "../" DMI_LIBDIR "/dmi/" LIBRARY,
+                                          "../lib/dmi/" LIBRARY };
+    const char *given = getenv("DMI_PRELOAD_PATH");
+    return given && *given ? realpath(given, NULL)
+                           : find_beside(places, sizeof places / sizeof *places);
+}
+
+char *command_python(void)
+{
+    static const char *const places[] = { "../../../python", "../" DMI_DATADIR "/dmi/python",
+                                          "../share/dmi/python" };
+    char *python = find_beside(places, sizeof places / sizeof *places);
+    if (!python)
+        command_say("cannot find the folder of the Python package dmi beside this program");
+    return python;
 }
 
 char *command_library(void)

@@ -18,6 +18,9 @@ bool command_size(const char *text, char *out, size_t n_out);
 /* Path of the library beside this program: in a build folder, or where it was installed. Return: NULL: said why. */
 char *command_library(void);
 
+/* The folder that holds the Python package dmi: in the source tree, or where it was installed. Return: NULL: said why. */
+char *command_python(void);
+
 /* Sets a variable of the environment; a NULL value leaves it. Return: false: said why. */
 bool command_set(const char *name, const char *value);
 

@@ -7,6 +7,7 @@
 #include "policy/spec.h"
 #include "policy/tap_names.h"
 #include "tools/run/command.h"
+#include "tools/run/taps.h"
 #include "tools/run/watch.h"
 
 #include <errno.h>
@@ -24,9 +25,8 @@
 #define EXIT_USAGE 2 /* also: --check or --strict and the capture would not work */
 
 struct options {
-    const char *spec; /* NULL: @taps */
-    const char *taps, *preset, *layers;
-    char *all_taps; /* those of --tap and --preset; owned */
+    const char *spec;
+    struct taps_options taps; /* in place of @spec where @taps.all is there */
     const char *out;
     const char *log;
     const char *ring_bytes;
@@ -47,6 +47,8 @@ static const char usage[] =
     "                     HookSpec (docs/taps.md)\n"
     "  --preset NAME      a group of taps: residuals, attention, mlp, logits, eagle3, all\n"
     "  --layers LIST      of which layers they are stored, as 3,7-12,last (else all)\n"
+    "  --attach SITES     COMMAND is a program in Python: models of Hugging Face's are tapped\n"
+    "                     there, by name or module:PATTERN:in|out, and the taps stored\n"
     "  --out DIR          folder for the runs (else $DMI_OUT, else dmi-out); made if missing\n"
     "  -D NAME=VALUE      set a variable of the spec's vars:; may be given several times\n"
     "  --log DEST         log lines to stderr, none, or a file (else $DMI_LOG, else stderr)\n"
@@ -66,12 +68,13 @@ static const char usage[] =
 /* Return: -1 to go on, else the status to exit with. */
 static int read_options(int argc, char **argv, struct options *o)
 {
-    enum { SPEC = 256, TAP, PRESET, LAYERS, OUT, LOG, RING_BYTES, CHECK, STRICT, VERSION };
+    enum { SPEC = 256, TAP, PRESET, LAYERS, ATTACH, OUT, LOG, RING_BYTES, CHECK, STRICT, VERSION };
     static const struct option longs[] = {
         { "spec", required_argument, NULL, SPEC },
         { "tap", required_argument, NULL, TAP },
         { "preset", required_argument, NULL, PRESET },
         { "layers", required_argument, NULL, LAYERS },
+        { "attach", required_argument, NULL, ATTACH },
         { "out", required_argument, NULL, OUT },
         { "define", required_argument, NULL, 'D' },
         { "log", required_argument, NULL, LOG },
@@ -87,9 +90,10 @@ static int read_options(int argc, char **argv, struct options *o)
     while ((c = getopt_long(argc, argv, "+D:h", longs, NULL)) != -1) {
         switch (c) {
         case SPEC: o->spec = optarg; break;
-        case TAP: o->taps = optarg; break;
-        case PRESET: o->preset = optarg; break;
-        case LAYERS: o->layers = optarg; break;
+        case TAP: o->taps.names = optarg; break;
+        case PRESET: o->taps.preset = optarg; break;
+        case LAYERS: o->taps.layers = optarg; break;
+        case ATTACH: o->taps.attach = optarg; break;
         case OUT: o->out = optarg; break;
         case LOG: o->log = optarg; break;
         case CHECK: o->check = true; break;
@@ -117,53 +121,28 @@ static int read_options(int argc, char **argv, struct options *o)
     return -1;
 }
 
-/* The taps that --tap and --preset name together. Return: false if that cannot be, which is said. */
-static bool complete_taps(struct options *o)
-{
-    const struct tap_preset *preset = o->preset ? tap_preset(o->preset) : NULL;
-    char known[128];
-    tap_preset_names(known, sizeof known);
-    if (o->preset && !preset)
-        command_say("--preset %s: expected one of %s", o->preset, known);
-    else if (o->spec && (o->taps || o->preset))
-        command_say("--spec beside --tap or --preset: expected one; a HookSpec may name taps, too");
-    else if (o->layers && !o->taps && !o->preset)
-        command_say("--layers without --tap or --preset: a HookSpec says layers itself");
-    else if (preset && preset->layers && (o->taps || o->layers))
-        command_say("--preset %s has layers of its own: expected neither --tap nor --layers",
-                    o->preset);
-    else {
-        const char *taps = o->taps ? o->taps : "", *more = preset ? preset->taps : "";
-        if (preset && preset->layers)
-            o->layers = preset->layers;
-        if ((o->taps || preset) &&
-            asprintf(&o->all_taps, "%s%s%s", taps, *taps && *more ? "," : "", more) < 0)
-            o->all_taps = NULL;
-        return true;
-    }
-    return false;
-}
-
 /* What the options leave open comes from the environment. Return: -1, or the status to exit with. */
 static int complete_options(struct options *o)
 {
-    if (!complete_taps(o)) {
+    bool taps = o->taps.names || o->taps.preset;
+    if (!o->spec && !taps && !o->taps.attach)
+        o->spec = getenv("DMI_SPEC");
+    if (!taps_complete(&o->taps, o->spec && *o->spec)) {
         fputs("Try: dmi-run --help\n", stderr);
         return EXIT_USAGE;
     }
-    if (o->all_taps)
+    if (o->taps.all)
         o->spec = "--tap";
-    if (!o->spec)
-        o->spec = getenv("DMI_SPEC");
     if (!o->out)
         o->out = getenv("DMI_OUT");
     if (!o->out || !*o->out)
         o->out = "dmi-out";
     if (!o->spec || !*o->spec) {
-        command_say("no HookSpec: expected --spec FILE, --tap NAMES or --preset NAME");
+        command_say("no HookSpec: expected --spec FILE, --tap NAMES, --preset NAME or "
+                    "--attach SITES");
     } else if (!*o->command && !o->check) {
         command_say("no command: expected dmi-run %s %s -- COMMAND",
-                    o->all_taps ? "--tap" : "--spec", o->all_taps ? o->all_taps : o->spec);
+                    o->taps.all ? "--tap" : "--spec", o->taps.all ? o->taps.all : o->spec);
     } else if (*o->command && o->check) {
         command_say("--check runs no command: leave out \"%s\", or --check", *o->command);
     } else {
@@ -178,7 +157,7 @@ static bool spec_is_good(const struct options *o, const char *const *vars, size_
 {
     struct spec_errors errors = { 0 };
     struct spec *spec = NULL;
-    _cleanup_(freep) char *text = o->all_taps ? tap_spec(o->all_taps, o->layers) : NULL;
+    _cleanup_(freep) char *text = o->taps.all ? tap_spec(o->taps.all, o->taps.layers) : NULL;
     int rc = text ? spec_parse(o->spec, text, strlen(text), vars, n_vars, &errors, &spec)
                   : spec_load(o->spec, vars, n_vars, &errors, &spec);
     for (size_t i = 0; i < errors.n_lines; i++)
@@ -265,7 +244,7 @@ static bool arm(const struct options *o, const char *const *vars, size_t n_vars)
     if (!library)
         return false;
     /* the command may change its folder before it starts CUDA */
-    _cleanup_(freep) char *spec = o->all_taps ? strdup("") : realpath(o->spec, NULL);
+    _cleanup_(freep) char *spec = o->taps.all ? strdup("") : realpath(o->spec, NULL);
     _cleanup_(freep) char *out = realpath(o->out, NULL);
     if (!spec || !out) {
         command_say("%s: %s", spec ? o->out : o->spec, strerror(errno));
@@ -276,10 +255,8 @@ static bool arm(const struct options *o, const char *const *vars, size_t n_vars)
     _cleanup_(freep) char *log = NULL;
     if (here && asprintf(&log, "%s/%s", here, o->log) < 0)
         return false;
-    if (!command_set("DMI_SPEC", spec) || !command_set("DMI_TAP", o->all_taps) ||
-        !command_set("DMI_TAP_LAYERS", o->all_taps && !o->layers ? "" : o->layers) ||
-        !command_set("DMI_OUT", out) || !set_vars(vars, n_vars) ||
-        !command_set("DMI_LOG", log ? log : o->log) ||
+    if (!command_set("DMI_SPEC", spec) || !taps_set(&o->taps) || !command_set("DMI_OUT", out) ||
+        !set_vars(vars, n_vars) || !command_set("DMI_LOG", log ? log : o->log) ||
         !command_set("DMI_RING_BYTES", o->ring_bytes) || !set_job() || !command_preload(library))
         return false;
     watch_start(strrchr(library, '/') + 1, getenv("DMI_LOG"));

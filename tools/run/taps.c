@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/run/taps.h"
+
+#include "core/cleanup.h"
+#include "policy/tap_names.h"
+#include "tools/run/command.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MODULE "module:"
+
+/* What a word of --attach stands for: a group's taps, itself, or nothing that has a name here. */
+static const char *taps_of_word(const char *word)
+{
+    const struct tap_preset *preset = tap_preset(word);
+    if (preset)
+        return preset->taps;
+    return strncmp(word, MODULE, strlen(MODULE)) ? word : "";
+}
+
+/* Adds @more to the list. Return: false without memory. */
+static bool add(char **list, const char *more)
+{
+    char *longer;
+    if (!more || !*more)
+        return true;
+    if (asprintf(&longer, "%s%s%s", *list ? *list : "", *list ? "," : "", more) < 0)
+        return false;
+    free(*list);
+    *list = longer;
+    return true;
+}
+
+/* The taps that attach() makes under names of their own. */
+static bool add_attached(char **list, const char *sites)
+{
+    _cleanup_(freep) char *words = strdup(sites);
+    bool good = words != NULL;
+    for (char *save = NULL, *word = good ? strtok_r(words, ", ", &save) : NULL; word && good;
+         word = strtok_r(NULL, ", ", &save))
+        good = add(list, taps_of_word(word));
+    return good;
+}
+
+/* Return: why the options do not go together, NULL: they do. */
+static const char *objection(const struct taps_options *t, const struct tap_preset *preset,
+                             bool has_spec)
+{
+    if (has_spec && (t->names || t->preset))
+        return "--spec beside --tap or --preset: expected one; a HookSpec may name taps, too";
+    if (t->layers && !t->names && !t->preset && !t->attach)
+        return "--layers without --tap, --preset or --attach: a HookSpec says layers itself";
+    if (preset && preset->layers && (t->names || t->layers || t->attach))
+        return "a preset that has layers of its own: expected neither --tap, --layers nor --attach "
+               "beside it";
+    return NULL;
+}
+
+bool taps_complete(struct taps_options *t, bool has_spec)
+{
+    const struct tap_preset *preset = t->preset ? tap_preset(t->preset) : NULL;
+    const char *why = objection(t, preset, has_spec);
+    char known[128];
+    tap_preset_names(known, sizeof known);
+    if (t->preset && !preset) {
+        command_say("--preset %s: expected one of %s", t->preset, known);
+        return false;
+    }
+    if (why) {
+        command_say("%s", why);
+        return false;
+    }
+    if (preset && preset->layers)
+        t->layers = preset->layers;
+    if (!add(&t->all, t->names) || !add(&t->all, preset ? preset->taps : NULL) ||
+        (t->attach && !has_spec && !add_attached(&t->all, t->attach))) {
+        command_say("no memory");
+        return false;
+    }
+    if (t->attach && !has_spec && !t->all) {
+        command_say(
+            "--attach %s: taps of modules are stored by their names: expected --tap NAME, as "
+            "mlp.act_fn.out",
+            t->attach);
+        return false;
+    }
+    return true;
+}
+
+/* Python finds the adapters, and attaches before the program's first forward. */
+static bool set_attach(const struct taps_options *t)
+{
+    _cleanup_(freep) char *python = command_python();
+    _cleanup_(freep) char *path = NULL;
+    const char *old = getenv("PYTHONPATH");
+    return python &&
+           asprintf(&path, "%s/dmi/torch/start:%s%s%s", python, python, old && *old ? ":" : "",
+                    old ? old : "") >= 0 &&
+           command_set("PYTHONPATH", path) && command_set("DMI_ATTACH", t->attach) &&
+           command_set("DMI_ATTACH_LAYERS", t->layers ? t->layers : "");
+}
+
+bool taps_set(const struct taps_options *t)
+{
+    if (t->all && (!command_set("DMI_TAP", t->all) ||
+                   !command_set("DMI_TAP_LAYERS", t->layers ? t->layers : "")))
+        return false;
+    return !t->attach || set_attach(t);
+}
+
+void taps_deinit(struct taps_options *t)
+{
+    free(t->all);
+    t->all = NULL;
+}

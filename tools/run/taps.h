@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dmi-run's options for those who name tensors by taps instead of a HookSpec. One thread. */
+#ifndef TOOLS_RUN_TAPS_H
+#define TOOLS_RUN_TAPS_H
+
+#include <stdbool.h>
+
+/* As given, borrowed; NULL: not given. */
+struct taps_options {
+    const char *names, *preset, *layers;
+    const char *attach; /* what dmi.torch.attach() is to tap in a program in Python */
+    char *
+        all; /* every tap that is to be stored, separated by commas; owned. NULL: a HookSpec says it */
+};
+
+/**
+ * taps_complete() - what the options come to
+ * @has_spec: there is a HookSpec, which says what is stored
+ * Return: false if they cannot be, which is said.
+ */
+bool taps_complete(struct taps_options *taps, bool has_spec);
+
+/* Sets the variables by which the library and Python learn of it. Return: false: said why. */
+bool taps_set(const struct taps_options *taps);
+
+/* Frees what taps_complete() has put together. */
+void taps_deinit(struct taps_options *taps);
+
+#endif
