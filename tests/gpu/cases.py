@@ -37,6 +37,7 @@ overload: {{mode: complete, wait_ms: 2000}}
     dtype: f32
     dims: [{{row: true, count: 'arg[2].u32'}}, {{count: 'arg[3].u32'}}]
   - {{tap: tapped}}
+  - {{tap: resid_pre, name: tapped}}
 """
 MARKED = ("mark", "tapped")  # sites that hold what was marked
 FORWARD = """forward:
@@ -81,6 +82,8 @@ CASES = [
     Case("torch many_copies", TORCH),
     Case("torch green_context", TORCH),
     Case("torch transformers", TORCH, "."),
+    Case("torch taps_compiled", TORCH, "."),
+    Case("torch attached", TORCH, "."),
 ]
 
 
@@ -221,9 +224,10 @@ class Runner:
             answer = f"{n['captured']} + {n['dropped']} = {n['expected']} rows"
             reasons = ", ".join(f"{k} {v}" for k, v in site["dropped_by_reason"].items())
             balances = n["captured"] + n["dropped"] == n["expected"] and site["holds"]
-            if site["site"] in MARKED and n_rows:
-                self.add(case, f"{site['site']}: captured + dropped = expected", answer, f"{n_rows} + 0 = {n_rows} rows", reason=reasons)
-            elif site["site"] not in MARKED:
+            if site["site"] == "mark" and n_rows:
+                self.add(case, "mark: captured + dropped = expected", answer, f"{n_rows} + 0 = {n_rows} rows", reason=reasons)
+            elif n_rows or site["site"] not in MARKED:
+                balances = balances and (site["site"] != "tapped" or not n["dropped"])
                 self.add(case, f"{site['site']}: captured + dropped = expected", answer, verdict="ok" if balances else "differs", reason=reasons)
 
     def compare(self, case, folder, site):

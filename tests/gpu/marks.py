@@ -42,12 +42,13 @@ class Marks:
         self.device, self.found, self.inside = device, [], []
         self.to = device.empty(rows, COLS)
 
-    def mark(self, address, rows, in_graph=False):
-        """@address: of rows * 128 bytes"""
+    def mark(self, address, rows, in_graph=False, tapped=True):
+        """@address: of rows * 128 bytes; @tapped: tap it, too"""
         device = self.device
         stream = device.stream()
         device.kernels.embed(stream, device.address(self.to), address, rows, COLS)
-        tap(stream, address, rows)
+        if tapped:
+            tap(stream, address, rows)
         clone = device.clone(device.first(self.to, rows))
         (self.inside if in_graph else self.found).append(clone)
 

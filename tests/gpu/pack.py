@@ -31,7 +31,8 @@ PROGRAMS = [
 ]
 DATA = ["kernels/dmi_kernels.ptx", "kernels/dmi_kernels.fatbin"]
 SOURCES = [
-    "LICENSE", "preload/hooks.def", "python/dmi/taps.py", "tools/setup/driver.py", "tests/engine/harness.py", "tests/bench/launch.yaml",
+    "LICENSE", "preload/hooks.def", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "python" / "dmi").rglob("*.py"))),
+    "tools/setup/driver.py", "tests/engine/harness.py", "tests/bench/launch.yaml",
     "tests/bench/tap.yaml", "tests/bench/drain.yaml",
     *(f"tests/gpu/{name}" for name in ("README.md", "cases.py", "contact.py", "driver_cases.py", "marks.py", "smoke.py", "smoke_client.py",
                                        "smoke_driver.py", "smoke_triton.py", "table.py", "tinygrad_cases.py", "torch_cases.py")),

@@ -84,9 +84,9 @@ class Program:
         self.marks = Marks(self.device, max_rows)
         self.in_graph = False
 
-    def mark(self, tensor):
+    def mark(self, tensor, tapped=True):
         tensor = tensor.detach().contiguous()
-        self.marks.mark(tensor.data_ptr(), rows_of(tensor), self.in_graph)
+        self.marks.mark(tensor.data_ptr(), rows_of(tensor), self.in_graph, tapped)
         return tensor
 
     def run(self, forward, inputs, warm_ups=3):
@@ -340,6 +340,7 @@ def capture_while_draining():
     with torch.cuda.stream(torch.cuda.Stream()):
         for n in range(400):  # no allocation in this thread: its buffers are there
             p.device.kernels.embed(p.device.stream(), one.to.data_ptr(), source.data_ptr(), rows_of(source), COLS)
+            marks.tap(p.device.stream(), source.data_ptr(), rows_of(source))
             if n == 40:
                 go.set()
     thread.join(60)
@@ -436,8 +437,67 @@ def transformers():
     return p.marks.bytes()
 
 
+def import_taps():
+    sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "python"))
+    import dmi.torch
+    return dmi.torch
+
+
+def taps_compiled():
+    """Taps in what the compiler builds, in its CUDA graphs: what they take is what the program returns."""
+    p = Program()
+    torch, taps = p.torch, import_taps()
+    weight = parameter(torch, (256, 256), torch.float32, 5)
+
+    def forward(x):
+        h = torch.nn.functional.silu(x @ weight)
+        taps.tap(h, "tapped")
+        return torch.softmax(h + x, -1), h
+
+    compiled = torch.compile(forward, mode="reduce-overhead")
+    with torch.no_grad():
+        for n, value in enumerate(inputs_of(torch, (64, 256), torch.float32)):
+            torch.compiler.cudagraph_mark_step_begin()
+            out, h = compiled(value)
+            p.mark(h, tapped=False)
+            say(f"compiled {n}", bits(torch, out))
+    return p.marks.bytes()
+
+
+def attached():
+    """dmi.torch.attach() on a model of Hugging Face's: generate(), and replays of a CUDA graph of its forward."""
+    p = Program()
+    torch, taps = p.torch, import_taps()
+    try:
+        from transformers import LlamaConfig, LlamaForCausalLM
+    except ImportError as problem:
+        raise Skip(f"transformers does not import: {problem}".splitlines()[0]) from None
+    torch.manual_seed(3)
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=512, hidden_size=256, intermediate_size=512, num_hidden_layers=4,
+                                         num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128)).cuda().eval()
+    found = taps.attach(model, "resid_pre", "1,last")
+
+    def hook(module, args, kwargs):
+        p.mark(args[0] if args else kwargs["hidden_states"], tapped=False)
+
+    for layer in (1, 3):
+        model.model.layers[layer].register_forward_pre_hook(hook, with_kwargs=True)
+    ids = torch.arange(1, 17).reshape(2, 8).cuda()
+    with torch.no_grad():
+        tokens = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=8, do_sample=False, pad_token_id=0)
+    print("tokens:", *tokens.flatten().tolist())
+
+    def forward(x):
+        return model(x, use_cache=False).logits
+
+    data = p.run(forward, [(ids + n) % 512 for n in range(4)], warm_ups=2)
+    found.detach()
+    return data
+
+
 CASES = {f.__name__: f for f in (eager_and_graph, cublaslt, cudnn, sdpa, triton, triton_pdl, expandable_segments, malloc_async,
-                                 compile_reduce_overhead, capture_while_draining, nccl, many_copies, green_context, transformers)}
+                                 compile_reduce_overhead, capture_while_draining, nccl, many_copies, green_context, transformers,
+                                 taps_compiled, attached)}
 
 if __name__ == "__main__":
     marks.main(CASES, "PyTorch")
