@@ -66,7 +66,7 @@ static uint32_t rows_of(const struct checking *c, const struct spec_site *site,
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < f->n_rows; i++) {
-        const struct ref_request *q = reference_request(&c->found.ref, f->rows[i]);
+        const struct ref_request *q = activations_request(&c->found.ref, f->rows[i]);
         uint32_t next = f->rows[i] + 1;
         bool last =
             next >= q->first_row + q->n_rows || forward_row(f, c->found.ref.same_as[next]) < 0;
