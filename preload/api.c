@@ -115,7 +115,7 @@ EXPORT int dmi_request_end(const char *request_id, uint32_t reason)
 EXPORT int dmi_tap(const struct dmi_tap *tap)
 {
     struct session_call call;
-    if (!session_armed())
+    if (is_off())
         return DMI_STATUS_OFF;
     int r = session_enter(&call) ? tap_here(tap) : DMI_STATUS_OFF;
     session_leave(&call);

@@ -408,6 +408,12 @@ def test_check_of_what_drifted(matched, was, is_now, says):
         assert "  - name: q\n    forward: any\n    kernel: '^make_q$'\n    pointer: arg[0]" in report, report
 
 
+def test_check_leaves_taps_alone(matched):
+    engine, text = matched
+    report = check(engine, text.replace("sites:\n", "sites:\n  - {tap: resid_pre}\n"), "--reference", engine.folder / "ref", code=0)
+    assert re.search(r"^- +any +resid_pre +a tap, or in an NVTX range", report, re.M) and "drifted" not in report, report
+
+
 # ---- kernels
 
 IMAGES = BUILD / "tests" / "unit" / "images"

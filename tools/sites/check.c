@@ -41,6 +41,12 @@ static void checking_deinit(struct checking *c)
     free(c->matches);
 }
 
+/* A recording holds launches: neither taps, nor NVTX ranges. */
+static bool is_checked(const struct spec_site *site)
+{
+    return site->about.kernel && !site->about.tap && !site->nvtx.pattern;
+}
+
 /* ------------------------------------------------------------------------- values */
 
 /* The forward of the recording that a launch belongs to, NULL: to none that is known. */
@@ -66,7 +72,7 @@ static uint32_t rows_of(const struct checking *c, const struct spec_site *site,
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < f->n_rows; i++) {
-        const struct ref_request *q = reference_request(&c->found.ref, f->rows[i]);
+        const struct ref_request *q = activations_request(&c->found.ref, f->rows[i]);
         uint32_t next = f->rows[i] + 1;
         bool last =
             next >= q->first_row + q->n_rows || forward_row(f, c->found.ref.same_as[next]) < 0;
@@ -84,7 +90,8 @@ static void compare(struct checking *c, uint32_t site, uint32_t launch, uint32_t
     const struct forward *f = forward_of(c, launch);
     int in_reference = site_in_reference(c, s->about.name);
     _cleanup_(freep) uint32_t *rows = f ? malloc((f->n_rows + 1) * sizeof *rows) : NULL;
-    if (!rows || in_reference < 0)
+    if (!rows || in_reference < 0 ||
+        s->n_row_dims > 1) /* rows of two dimensions are no tokens in a row */
         return;
     struct subject subject = { (uint32_t)in_reference, extent_layer(s, occ), rows,
                                rows_of(c, s, f, rows),
@@ -154,7 +161,7 @@ static void walk(struct checking *c)
             in_forward = true;
         }
         for (uint32_t i = 0; in_forward && i < m->n_sites; i++)
-            if (belongs(c, m->sites[i]))
+            if (belongs(c, m->sites[i]) && is_checked(&c->spec->sites[m->sites[i]]))
                 look(c, m->sites[i], l);
     }
     /* what budget or kill cut off lacks launches */
@@ -163,8 +170,11 @@ static void walk(struct checking *c)
 
 /* ------------------------------------------------------------------------- the report */
 
-static bool is_bad(const struct tally *t)
+static bool is_bad(const struct checking *c, uint32_t site)
 {
+    const struct tally *t = &c->tallies[site];
+    if (!is_checked(&c->spec->sites[site]))
+        return false;
     return !t->n_launches || t->n_no_value || t->n_outside || t->n_differ || t->n_other_counts;
 }
 
@@ -187,8 +197,15 @@ static void put_site_report(const struct checking *c, uint32_t site)
 {
     const struct spec_site *s = &c->spec->sites[site];
     const struct tally *t = &c->tallies[site];
-    printf("%-8s %-8s %-14s", is_bad(t) ? "drifted" : "good",
+    printf("%-8s %-8s %-14s",
+           is_bad(c, site) ? "drifted"
+           : is_checked(s) ? "good"
+                           : "-",
            s->kind < 0 ? "any" : c->spec->kinds[s->kind].name, s->about.name);
+    if (!is_checked(s)) {
+        puts(" a tap, or in an NVTX range: no recording holds it");
+        return;
+    }
     if (!t->n_launches) {
         printf(" no launch matches %s", s->about.kernel);
         put_nearest(c, s->about.kernel);
@@ -228,19 +245,19 @@ static bool report(const struct checking *c)
             good = false;
             printf("no forward of kind %s: %s\n", c->spec->kinds[k].name,
                    c->spec->kinds[k].kernel ? "no launch matches what begins it"
-                                            : "it begins with dmi_step_begin(), which no "
+                                            : "it begins with a step or an NVTX range, which no "
                                               "recording holds");
         }
     for (uint32_t i = 0; i < c->spec->n_sites; i++) {
         put_site_report(c, i);
-        good = good && !is_bad(&c->tallies[i]);
+        good = good && !is_bad(c, i);
     }
     for (uint32_t i = 0; c->compares && i < c->spec->n_sites; i++) {
         bool told = false;
         for (uint32_t k = 0; k < i; k++)
-            told = told || (is_bad(&c->tallies[k]) &&
+            told = told || (is_bad(c, k) &&
                             !strcmp(c->spec->sites[k].about.name, c->spec->sites[i].about.name));
-        if (is_bad(&c->tallies[i]) && !told)
+        if (is_bad(c, i) && !told)
             put_mend(c, c->spec->sites[i].about.name);
     }
     return good;

@@ -159,7 +159,7 @@ float extent_error(const struct probe *p, const struct spec_site *site, const st
     bool any = false;
     _cleanup_(freep) double *values = malloc((width + 1) * sizeof *values);
     for (uint32_t r = 0; values && r < s->n_rows; r++) {
-        const float *want = reference_row(p->ref, s->site, s->layer, s->rows[r]);
+        const float *want = activations_row(p->ref, s->site, s->layer, s->rows[r]);
         if (!want)
             continue;
         if ((int64_t)r >= e->count[0] ||

@@ -129,7 +129,7 @@ static bool *need_of(const struct search *q, const struct sighting *s)
 
 static int set_needs(struct search *q)
 {
-    const struct reference *ref = q->scene->probe->ref;
+    const struct activations *ref = q->scene->probe->ref;
     const struct forwards *all = q->scene->forwards;
     q->n_layers = (uint32_t)ref->sites[q->site].n_layers;
     q->need = calloc((all->n + 1) * (q->n_layers + 1), sizeof *q->need);
@@ -138,7 +138,7 @@ static int set_needs(struct search *q)
     for (uint32_t f = 0; f < all->n; f++)
         for (int l = REF_NO_LAYER; all->at[f].kind == q->kind && l < (int)q->n_layers; l++)
             for (uint32_t r = 0; r < all->at[f].n_rows; r++)
-                if (reference_row(ref, q->site, l, all->at[f].rows[r]))
+                if (activations_row(ref, q->site, l, all->at[f].rows[r]))
                     q->need[(size_t)f * (q->n_layers + 1) + (size_t)(l + 1)] = true;
     return 0;
 }

@@ -14,7 +14,7 @@ void finding_deinit(struct finding *m)
     free(m->sightings.at);
     forwards_deinit(&m->forwards);
     free(m->hits.at);
-    reference_deinit(&m->ref);
+    activations_deinit(&m->ref);
     memory_deinit(&m->memory);
     recording_deinit(&m->rec);
 }
@@ -29,7 +29,7 @@ int finding_open(struct err *err, const char *recording, const char *reference, 
     *m = (struct finding){ 0 };
     int r = recording_open(err, recording, &m->rec);
     if (!r)
-        r = reference_open(err, reference, &m->ref);
+        r = activations_open(err, reference, &m->ref);
     if (!r && memory_build(&m->rec, &m->memory))
         r = no_memory(err);
     m->probe = (struct probe){ &m->rec, &m->memory, &m->ref, -1, 1 };
@@ -60,7 +60,7 @@ static float scale_of(const struct finding *m, uint32_t kind, uint32_t site)
         if (f->kind != kind)
             continue;
         for (int l = REF_NO_LAYER; l < m->ref.sites[site].n_layers; l++) {
-            const float *row = reference_row(&m->ref, site, l, f->rows[f->n_rows - 1]);
+            const float *row = activations_row(&m->ref, site, l, f->rows[f->n_rows - 1]);
             float scale = row ? probe_scale(&m->probe, f->begin, f->end, row) : 0;
             if (row)
                 return scale == 0 ? 0 : round_scale(scale);

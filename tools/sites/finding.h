@@ -9,7 +9,7 @@
 struct finding {
     struct recording rec;
     struct memory memory;
-    struct reference ref;
+    struct activations ref;
     struct probe probe;
     struct hits hits;
     struct forwards forwards;

@@ -207,7 +207,7 @@ int forward_row(const struct forward *f, uint32_t row)
  * Rows of the forward that hits [from, to) of one launch show as the tensor of @like, by address.
  * Return: how many; 0 where one of them may be at several places, as the same token twice in an embedding.
  */
-static uint32_t rows_of(const struct reference *ref, const struct hits *hits, size_t from,
+static uint32_t rows_of(const struct activations *ref, const struct hits *hits, size_t from,
                         size_t to, const struct hit *like, const struct forward *f, uint32_t *rows)
 {
     const struct ref_tensor *want = &ref->tensors[like->tensor];
@@ -237,7 +237,7 @@ static int row_order(const void *a, const void *b)
 }
 
 /* The order is that of the first tensor that shows all rows; where none does, that of the reference. */
-static void order_rows(const struct reference *ref, const struct hits *hits, struct forward *f)
+static void order_rows(const struct activations *ref, const struct hits *hits, struct forward *f)
 {
     uint32_t *rows = malloc((f->n_rows + 1) * sizeof *rows);
     qsort(f->rows, f->n_rows, sizeof *f->rows, row_order);

@@ -63,7 +63,7 @@ static float error_of(const struct probe *p, const struct layout *l, const struc
     bool any = false;
     _cleanup_(freep) double *values = malloc((width + 1) * sizeof *values);
     for (uint32_t r = 0; values && r < s->n_rows; r++) {
-        const float *row = reference_row(p->ref, s->site, s->layer, s->rows[r]);
+        const float *row = activations_row(p->ref, s->site, s->layer, s->rows[r]);
         struct distance one = { 0 };
         if (!row)
             continue; /* the reference lacks this token */
@@ -164,7 +164,7 @@ bool layout_find_chunks(const struct probe *p, struct layout *l, const struct su
                         uint64_t base, uint64_t n_bytes)
 {
     uint32_t width = p->ref->sites[s->site].width;
-    const float *row = reference_row(p->ref, s->site, s->layer, s->rows[0]);
+    const float *row = activations_row(p->ref, s->site, s->layer, s->rows[0]);
     _cleanup_(freep) double *room = malloc((width + 1) * sizeof *room);
     l->chunk = width;
     l->n_chunks = 1;

@@ -7,7 +7,7 @@
 
 #include "tools/sites/memory.h"
 #include "tools/sites/recording.h"
-#include "tools/sites/reference.h"
+#include "tools/sites/activations.h"
 
 #include <stdbool.h>
 
@@ -16,7 +16,7 @@
 /* A launch wrote what looks like the beginning of a row. */
 struct hit {
     uint32_t launch;
-    uint32_t tensor; /* index in reference->tensors */
+    uint32_t tensor; /* index in the activations' tensors */
     uint32_t row;    /* among all, the first that holds the same */
     uint32_t dtype;
     uint64_t address;
@@ -32,7 +32,7 @@ struct hits {
 struct probe {
     const struct recording *rec;
     const struct memory *memory;
-    const struct reference *ref;
+    const struct activations *ref;
     int site;    /* -1: all */
     float scale; /* of what memory holds, over the reference */
 };

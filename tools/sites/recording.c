@@ -31,6 +31,18 @@ static const void *take(struct rest *rest, uint64_t n)
     return at;
 }
 
+/* A copy of @n bytes, aligned for what they are, that the recording owns. Return: NULL without memory. */
+static void *own_copy(struct recording *rec, const void *from, size_t n)
+{
+    if (grow((void **)&rec->owned, rec->n_owned, &rec->room_owned, sizeof *rec->owned, 64))
+        return NULL;
+    void *copy = malloc(n + 1);
+    if (!copy)
+        return NULL;
+    rec->owned[rec->n_owned++] = copy;
+    return memcpy(copy, from, n);
+}
+
 static int bad(struct err *err, const char *what)
 {
     return err_set(err, -EINVAL, "the recording is damaged: %s", what);
@@ -50,9 +62,11 @@ static int add_kernel(struct err *err, struct recording *rec, struct rest rest)
         take(&rest, known ? (uint64_t)head.n_params * sizeof(struct dmi_recording_param) : 0);
     if (!params || head.id != rec->n_kernels)
         return bad(err, "a kernel's parameters");
+    params = own_copy(rec, params, known ? head.n_params * sizeof(struct dmi_recording_param) : 0);
     char *name = strndup((const char *)rest.at, rest.n);
-    if (!name || grow((void **)&rec->kernels, rec->n_kernels, &rec->room_kernels,
-                      sizeof *rec->kernels, 64)) {
+    if (!params || !name ||
+        grow((void **)&rec->kernels, rec->n_kernels, &rec->room_kernels, sizeof *rec->kernels,
+             64)) {
         free(name);
         return err_set(err, -ENOMEM, "no memory");
     }
@@ -72,6 +86,10 @@ static int add_launch(struct err *err, struct recording *rec, struct rest rest)
     if (!launch.pointers || !launch.params || launch.head.kernel >= rec->n_kernels ||
         launch.head.sequence != rec->n_launches)
         return bad(err, "a launch");
+    launch.pointers =
+        own_copy(rec, launch.pointers, launch.head.n_pointers * sizeof *launch.pointers);
+    if (!launch.pointers)
+        return err_set(err, -ENOMEM, "no memory");
     for (uint32_t i = 0; i < launch.head.n_pointers; i++)
         if ((uint64_t)launch.pointers[i].offset + 8 > launch.head.n_params)
             return bad(err, "a pointer's place");

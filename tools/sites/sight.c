@@ -52,7 +52,7 @@ static int rows_all(const struct forward *f, struct rows *rows)
 /* The token after @row is not of this forward. */
 static bool is_last(const struct probe *p, const struct forward *f, uint32_t row)
 {
-    const struct ref_request *q = reference_request(p->ref, row);
+    const struct ref_request *q = activations_request(p->ref, row);
     bool more = row + 1 < q->first_row + q->n_rows;
     return !more || forward_row(f, p->ref->same_as[row + 1]) < 0;
 }
@@ -191,7 +191,7 @@ static int add_sighting(struct sightings *out, const struct sighting *s)
 static bool has_all_rows(const struct probe *p, const struct group *g, const struct rows *rows)
 {
     for (uint32_t i = 0; i < rows->n; i++)
-        if (!reference_row(p->ref, g->site, g->layer, rows->at[i]))
+        if (!activations_row(p->ref, g->site, g->layer, rows->at[i]))
             return false;
     return true;
 }
@@ -306,7 +306,7 @@ static bool holds(const struct probe *p, uint32_t site, const struct rows *rows,
 {
     size_t size = dmi_dtype_bytes(dtype);
     for (uint32_t i = 0; i < rows->n; i++) {
-        const float *want = reference_row(p->ref, site, REF_NO_LAYER, rows->at[i]);
+        const float *want = activations_row(p->ref, site, REF_NO_LAYER, rows->at[i]);
         int64_t value = 0;
         if (!want || memory_read(p->memory, address + i * size, size, time, &value, NULL) != size)
             return false;
@@ -323,7 +323,7 @@ static int sight_pointer(const struct probe *p, uint32_t forward, uint32_t site,
 {
     static const uint32_t dtypes[] = { DMI_DTYPE_I32, DMI_DTYPE_I64 };
     const struct dmi_recording_pointer *x = &p->rec->launches[launch].pointers[pointer];
-    uint32_t token = rows->at[0] - reference_request(p->ref, rows->at[0])->first_row;
+    uint32_t token = rows->at[0] - activations_request(p->ref, rows->at[0])->first_row;
     for (int i = 0; i < 8; i++) {
         uint32_t dtype = dtypes[i & 1], first = i & 2 ? token : 0;
         bool before = i & 4;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/sites/reference.h"
+#include "tools/sites/activations.h"
 
 #include "core/cleanup.h"
 #include "core/grow.h"
@@ -42,7 +42,7 @@ static bool is_whole(uint32_t dtype)
     return dtype >= DMI_DTYPE_I8 && dtype <= DMI_DTYPE_U64;
 }
 
-static int site_of(struct err *err, struct reference *ref, const char *name, uint32_t width,
+static int site_of(struct err *err, struct activations *ref, const char *name, uint32_t width,
                    bool whole, uint32_t *out)
 {
     for (*out = 0; *out < ref->n_sites; (*out)++)
@@ -61,7 +61,7 @@ static int site_of(struct err *err, struct reference *ref, const char *name, uin
     return 0;
 }
 
-static int request_of(struct err *err, struct reference *ref, const char *name, uint32_t *out)
+static int request_of(struct err *err, struct activations *ref, const char *name, uint32_t *out)
 {
     for (*out = 0; *out < ref->n_requests; (*out)++)
         if (!strcmp(ref->requests[*out].name, name))
@@ -92,7 +92,7 @@ static float *values_of(const struct st_entry *e, size_t n)
     return values;
 }
 
-static int add_tensor(struct err *err, struct reference *ref, const struct st_entry *e)
+static int add_tensor(struct err *err, struct activations *ref, const struct st_entry *e)
 {
     _cleanup_(freep) char *key = strdup(e->key);
     const char *request, *site;
@@ -137,14 +137,14 @@ static int tensor_order(const void *pa, const void *pb)
     return a->request < b->request ? -1 : a->request > b->request;
 }
 
-static const struct ref_tensor *find(const struct reference *ref, uint32_t site, int layer,
+static const struct ref_tensor *find(const struct activations *ref, uint32_t site, int layer,
                                      uint32_t request)
 {
     struct ref_tensor key = { .site = site, .layer = layer, .request = request };
     return bsearch(&key, ref->tensors, ref->n_tensors, sizeof key, tensor_order);
 }
 
-const struct ref_request *reference_request(const struct reference *ref, uint32_t row)
+const struct ref_request *activations_request(const struct activations *ref, uint32_t row)
 {
     size_t i = ref->n_requests - 1;
     while (i && ref->requests[i].first_row > row)
@@ -152,9 +152,9 @@ const struct ref_request *reference_request(const struct reference *ref, uint32_
     return &ref->requests[i];
 }
 
-const float *reference_row(const struct reference *ref, uint32_t site, int layer, uint32_t row)
+const float *activations_row(const struct activations *ref, uint32_t site, int layer, uint32_t row)
 {
-    const struct ref_request *q = reference_request(ref, row);
+    const struct ref_request *q = activations_request(ref, row);
     const struct ref_tensor *t = find(ref, site, layer, (uint32_t)(q - ref->requests));
     uint32_t at = row - q->first_row;
     const float *values = t && at < t->n_rows ? t->values + (size_t)at * t->width : NULL;
@@ -174,15 +174,15 @@ static bool alike(const float *a, const float *b, uint32_t n)
 }
 
 /* Does every tensor that has both rows hold the same in them? */
-static bool same_rows(const struct reference *ref, uint32_t a, uint32_t b)
+static bool same_rows(const struct activations *ref, uint32_t a, uint32_t b)
 {
     bool any = false;
     for (size_t i = 0; i < ref->n_tensors; i++) {
         const struct ref_tensor *t = &ref->tensors[i];
         if (i && t->site == t[-1].site && t->layer == t[-1].layer)
             continue;
-        const float *x = reference_row(ref, t->site, t->layer, a);
-        const float *y = reference_row(ref, t->site, t->layer, b);
+        const float *x = activations_row(ref, t->site, t->layer, a);
+        const float *y = activations_row(ref, t->site, t->layer, b);
         if (x && y && !alike(x, y, t->width))
             return false;
         any = any || (x && y);
@@ -190,7 +190,7 @@ static bool same_rows(const struct reference *ref, uint32_t a, uint32_t b)
     return any;
 }
 
-static int find_same(struct err *err, struct reference *ref)
+static int find_same(struct err *err, struct activations *ref)
 {
     for (size_t i = 0; i < ref->n_requests; i++) {
         ref->requests[i].first_row = ref->n_rows;
@@ -211,10 +211,10 @@ static int find_same(struct err *err, struct reference *ref)
     return 0;
 }
 
-int reference_open(struct err *err, const char *path, struct reference *ref)
+int activations_open(struct err *err, const char *path, struct activations *ref)
 {
     struct safetensors st = { 0 };
-    *ref = (struct reference){ 0 };
+    *ref = (struct activations){ 0 };
     int r = safetensors_open(err, path, &st);
     for (size_t i = 0; !r && i < st.n; i++)
         r = add_tensor(err, ref, &st.entries[i]);
@@ -226,11 +226,11 @@ int reference_open(struct err *err, const char *path, struct reference *ref)
         r = find_same(err, ref);
     safetensors_deinit(&st);
     if (r)
-        reference_deinit(ref);
+        activations_deinit(ref);
     return r;
 }
 
-void reference_deinit(struct reference *ref)
+void activations_deinit(struct activations *ref)
 {
     for (size_t i = 0; i < ref->n_sites; i++)
         free(ref->sites[i].name);
@@ -242,5 +242,5 @@ void reference_deinit(struct reference *ref)
     free(ref->requests);
     free(ref->tensors);
     free(ref->same_as);
-    *ref = (struct reference){ 0 };
+    *ref = (struct activations){ 0 };
 }

@@ -5,8 +5,8 @@
  * A row is a token of a request. Rows that hold the same everywhere (requests that begin alike) are one row, by the
  * number of the first of them.
  */
-#ifndef TOOLS_SITES_REFERENCE_H
-#define TOOLS_SITES_REFERENCE_H
+#ifndef TOOLS_SITES_ACTIVATIONS_H
+#define TOOLS_SITES_ACTIVATIONS_H
 
 #include "core/err.h"
 #include "read/safetensors.h"
@@ -37,7 +37,7 @@ struct ref_tensor {
     float *values; /* [n_rows][width] */
 };
 
-struct reference {
+struct activations {
     struct ref_site *sites;
     size_t n_sites, room_sites;
     struct ref_request *requests;
@@ -49,14 +49,14 @@ struct reference {
 };
 
 /* Return: 0 or an error in @err. */
-int reference_open(struct err *err, const char *path, struct reference *out);
+int activations_open(struct err *err, const char *path, struct activations *out);
 /* Accepts a zeroed struct. */
-void reference_deinit(struct reference *ref);
+void activations_deinit(struct activations *ref);
 
 /* Values of a row. Return: NULL where the reference has none, or begins with NaN. @layer: or REF_NO_LAYER */
-const float *reference_row(const struct reference *ref, uint32_t site, int layer, uint32_t row);
+const float *activations_row(const struct activations *ref, uint32_t site, int layer, uint32_t row);
 
 /* The request that @row belongs to; its token there is row - first_row. */
-const struct ref_request *reference_request(const struct reference *ref, uint32_t row);
+const struct ref_request *activations_request(const struct activations *ref, uint32_t row);
 
 #endif
