@@ -101,7 +101,7 @@ def test_numba(check, subtests, long, monkeypatch):
     monkeypatch.setattr(columns, "SITES", SITES)
     monkeypatch.setattr(columns, "ENDING", ENDING)
     python = environment()
-    suite = WORK / "suite"
+    suite = WORK / ("suite" if long else "suite-quick")  # both forms may run at a time
     write_suite(python, suite)
     env = dict(PYTHONPATH=f"{write_site(WORK / 'site')}:{PLUGIN.parent}", PYTHONDONTWRITEBYTECODE="1", XDG_CACHE_HOME=WORK / "cache", DMI_STANDIN_MEMORY="4G",
                DMI_STANDIN_CACHE=os.environ.get("DMI_STANDIN_CACHE", WORK / "standin-cache"))
