@@ -103,7 +103,20 @@ struct spec_site {
  * What a site may say, a row a key, read in this order: a row may use what those before it have left.
  *   KEY(name, required, reader, field, what the reader wants to know)  the function value_READER of spec_values.c fills the field
  *   PART(name, required, reader)                                       the function site_READER of spec_site.c sees all of the site
+ * First what is wanted of a tensor, however it is found.
  */
+#define SPEC_WANTED_KEYS(KEY, PART)                                                                \
+    KEY("action", false, word, action, WORDS([SPEC_CAPTURE] = "capture"))                          \
+    KEY("shared_memory", false, word, shared_memory,                                               \
+        WORDS([SPEC_SHARED_REFUSE] = "refuse", [SPEC_SHARED_ALLOW] = "allow"))                     \
+    KEY("row", false, row, about.row, NULL)                                                        \
+    PART("tokens", false, tokens)                                                                  \
+    PART("requests", false, requests)                                                              \
+    PART("steps", false, steps)                                                                    \
+    KEY("scale", false, scale, about.scale, NULL)                                                  \
+    KEY("note", false, string, about.note, NULL)
+
+/* A site that is found by a kernel, a range, or both. */
 #define SPEC_SITE_KEYS(KEY, PART)                                                                  \
     KEY("name", true, layered_name, about.name, NULL)                                              \
     KEY("forward", false, kind, kind, NULL)                                                        \
@@ -118,32 +131,16 @@ struct spec_site {
     PART("occurrences", false, occurrences)                                                        \
     PART("layer", false, layer)                                                                    \
     KEY("when", false, word, when, WORDS([SPEC_AFTER] = "after", [SPEC_BEFORE] = "before"))        \
-    KEY("action", false, word, action, WORDS([SPEC_CAPTURE] = "capture"))                          \
-    KEY("shared_memory", false, word, shared_memory,                                               \
-        WORDS([SPEC_SHARED_REFUSE] = "refuse", [SPEC_SHARED_ALLOW] = "allow"))                     \
-    KEY("row", false, row, about.row, NULL)                                                        \
-    PART("tokens", false, tokens)                                                                  \
-    PART("requests", false, requests)                                                              \
-    PART("steps", false, steps)                                                                    \
-    KEY("scale", false, scale, about.scale, NULL)                                                  \
-    KEY("note", false, string, about.note, NULL)
+    SPEC_WANTED_KEYS(KEY, PART)
 
-/* The same of a site that is a tap, which says the rest itself. Those that it shares with the others mean the same. */
+/* A site that is a tap, which says the rest itself. */
 #define SPEC_TAP_KEYS(KEY, PART)                                                                   \
     PART("tap", true, tap)                                                                         \
     PART("name", false, name_of_tap)                                                               \
     KEY("forward", false, kind, kind, NULL)                                                        \
     PART("layers", false, layers)                                                                  \
     PART("shard", false, shard)                                                                    \
-    KEY("action", false, word, action, WORDS([SPEC_CAPTURE] = "capture"))                          \
-    KEY("shared_memory", false, word, shared_memory,                                               \
-        WORDS([SPEC_SHARED_REFUSE] = "refuse", [SPEC_SHARED_ALLOW] = "allow"))                     \
-    KEY("row", false, row, about.row, NULL)                                                        \
-    PART("tokens", false, tokens)                                                                  \
-    PART("requests", false, requests)                                                              \
-    PART("steps", false, steps)                                                                    \
-    KEY("scale", false, scale, about.scale, NULL)                                                  \
-    KEY("note", false, string, about.note, NULL)
+    SPEC_WANTED_KEYS(KEY, PART)
 
 /* A way in which a forward begins; occurrences count from there. */
 struct spec_kind {
