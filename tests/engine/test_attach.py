@@ -14,6 +14,7 @@ import torch_env
 from harness import PRELOAD, ROOT, STANDIN
 
 HERE = ROOT / "tests" / "engine"
+DMI_SITES = harness.BUILD / "tools" / "dmi-sites"
 TAP_LOG = harness.BUILD / "tests" / "engine" / "libtap_log.so"
 FAMILIES = tuple(re.findall(r'^    "(\w+)": \("[A-Z]', (HERE / "attach_models.py").read_text(), re.M))
 INDUCTOR = ("llama", "gpt2")
@@ -49,6 +50,44 @@ def torch(long):
     if not long:
         pytest.skip("--long only: PyTorch (560 MB) in an environment of its own")
     return torch_env.python_with_torch()
+
+
+MAKE = torch_env.PREAMBLE + """
+import torch, transformers
+torch.manual_seed(2)
+config = transformers.Qwen3Config(vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4,
+                                  num_key_value_heads=2, head_dim=8)
+transformers.Qwen3ForCausalLM(config).save_pretrained("model")
+"""
+COMPARE = torch_env.PREAMBLE + """
+import json, sys, torch, transformers
+from safetensors.torch import load_file
+model, found = transformers.AutoModelForCausalLM.from_pretrained("model").eval(), load_file("ref.safetensors")
+for request in json.load(open("requests.json"))["requests"]:
+    name, tokens = request["id"], request["prompt_tokens"] + request["forced_tokens"]
+    with torch.no_grad():
+        out = model(torch.tensor([tokens]), output_hidden_states=True, use_cache=False)
+    want = {f"resid_pre.{i}": h for i, h in enumerate(out.hidden_states[:-1])} | {"final_ln": out.hidden_states[-1], "final_logits": out.logits}
+    wrong = [key for key, value in want.items() if not torch.equal(found[f"{name}/{key}"], value[0])]
+    print(name, len(tokens), found[f"{name}/token_ids"].flatten().tolist() == tokens, wrong,
+          list(found[f"{name}/q_rot.2"].shape), list(found[f"{name}/k.0"].shape))
+"""
+
+
+def test_reference_activations(check, torch, tmp_path):
+    """dmi-sites reference: rows of tokens, and the values of output_hidden_states."""
+    python, env = torch
+    (tmp_path / "sitecustomize.py").write_text(torch_env.PREAMBLE)
+    env = dict(env, PATH=f"{python.parent}:{env['PATH']}", PYTHONPATH=str(tmp_path))
+    (tmp_path / "given.json").write_text(json.dumps({"requests": [
+        {"id": "a", "prompt_tokens": [3, 4, 5], "forced_tokens": [6, 7]}, {"id": "b", "prompt_tokens": [9] * 6}]}))
+    harness.run([python, "-c", MAKE], env=env, cwd=tmp_path)
+    said = harness.run([DMI_SITES, "reference", "model", "--requests", "given.json", "--tokens", "3", "-o", "ref.safetensors",
+                        "--write-requests", "requests.json"], env=env, cwd=tmp_path)
+    check("a: 3 + 2 tokens" in said.stderr and "b: 6 + 3 tokens" in said.stderr, "what was computed is said", said.stderr)
+    check("not there: router_logits" in said.stderr, "what the model lacks is said", said.stderr)
+    told = harness.run([python, "-c", COMPARE], env=env, cwd=tmp_path).stdout.splitlines()
+    check(told == ["a 5 True [] [5, 32] [5, 16]", "b 9 True [] [9, 32] [9, 16]"], "values are those of the model", told)
 
 
 def run(torch, program, *words, **more):

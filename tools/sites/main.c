@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dmi-sites: finds where an engine keeps its tensors, and writes the HookSpec that captures them. */
+#include "core/cleanup.h"
 #include "tools/run/command.h"
 #include "tools/sites/check.h"
 #include "tools/sites/kernels.h"
@@ -22,6 +23,7 @@ static const char usage[] =
     "       dmi-sites check SPEC REC [--reference REF]\n"
     "       dmi-sites check SPEC --out REC [OPTION]... -- COMMAND [ARGUMENT]...\n"
     "       dmi-sites kernels FILE\n"
+    "       dmi-sites reference MODEL --prompt TEXT -o REF\n"
     "Find where an engine keeps the tensors of a model.\n"
     "\n"
     "record runs COMMAND and writes down what every launch of a kernel is given, and writes.\n"
@@ -42,6 +44,10 @@ static const char usage[] =
     "kernels prints names and parameters (bytes, and where) of the kernels in a recording, a "
     "cubin, a\n"
     "fatbin, or a program or library that holds some.\n"
+    "\n"
+    "reference computes reference activations with Hugging Face's transformers, on the CPU; it "
+    "needs\n"
+    "python3 with PyTorch. dmi-sites reference --help has its options.\n"
     "\n"
     "  --help, --version\n"
     "\n"
@@ -170,12 +176,31 @@ static int run_kernels(char **rest)
     return 1;
 }
 
+/* Becomes Python, which knows Hugging Face's models. */
+static int run_reference(char **rest, size_t n)
+{
+    static char *const head[] = { "python3", "-m", "dmi.torch.reference" };
+    const char *old = getenv("PYTHONPATH");
+    _cleanup_(freep) char *python = command_python();
+    _cleanup_(freep) char *path = NULL;
+    _cleanup_(freep) char **command = calloc(3 + n + 1, sizeof *command);
+    if (!python || !command ||
+        asprintf(&path, "%s%s%s", python, old && *old ? ":" : "", old ? old : "") < 0 ||
+        !command_set("PYTHONPATH", path))
+        return 1;
+    memcpy(command, head, sizeof head);
+    memcpy(command + 3, rest, n * sizeof *rest);
+    return command_become(command);
+}
+
 int main(int argc, char **argv)
 {
     struct options o = { 0 };
     int c, status = -1;
     command_program("dmi-sites");
     const char *what = argc > 1 && *argv[1] != '-' ? argv[1] : "";
+    if (!strcmp(what, "reference"))
+        return run_reference(argv + 2, (size_t)argc - 2);
     /* '+': options after it belong to the command; files come before and after options */
     const char *shorts = strcmp(what, "record") ? "o:h" : "+o:h";
     optind = *what ? 2 : 1;
@@ -191,5 +216,5 @@ int main(int argc, char **argv)
         return run_check(&o, argv + optind);
     if (!strcmp(what, "kernels"))
         return run_kernels(argv + optind);
-    return wrong("expected a command: record, match, check, kernels");
+    return wrong("expected a command: record, match, check, kernels, reference");
 }
