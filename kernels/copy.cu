@@ -49,11 +49,17 @@ struct choice {
     dmi_u32 n_rows;
 };
 
+/* The @i-th of the chosen rows. */
+static __device__ __forceinline__ dmi_u32 row_of(const struct choice *c, dmi_u32 i)
+{
+    return c->list ? c->list[i] : i;
+}
+
 /* Where the @i-th of the chosen rows lies, in bytes from the first. */
 static __device__ __forceinline__ dmi_i64 row_at(const struct dmi_gather *g, const struct choice *c,
                                                  dmi_u32 i)
 {
-    dmi_u32 row = c->list ? c->list[i] : i;
+    dmi_u32 row = row_of(c, i);
     if (!g->rows_inner)
         return (dmi_i64)row * g->stride[0];
     dmi_u32 outer = row / g->rows_inner;
@@ -87,7 +93,8 @@ static __device__ __forceinline__ void gather_rows(const struct dmi_gather *g,
     dmi_u32 row = i / units_a_row, at = i - row * units_a_row;
 
     for (; i < n_units; i += step) {
-        dst[i] = ((const unit *)((const char *)g->src + row_at(g, c, row)))[at];
+        dst[i] =
+            ((const unit *)((const char *)g->src + (dmi_i64)row_of(c, row) * g->stride[0]))[at];
         row += rows_a_step;
         at += units_a_step;
         if (at >= units_a_row) {
@@ -124,7 +131,7 @@ template <typename unit>
 static __device__ __forceinline__ void gather(const struct dmi_gather *g, const struct choice *c,
                                               char *dst)
 {
-    if (g->count[1] == 1 && g->count[2] == 1 && g->count[3] == 1)
+    if (g->count[1] == 1 && g->count[2] == 1 && g->count[3] == 1 && !g->rows_inner)
         gather_rows(g, c, (unit *)dst);
     else
         gather_strided(g, c, (unit *)dst);

@@ -235,7 +235,7 @@ def test_outputs_lie_where_earlier_temporaries_were():
     from serve.program import Builder
     shape, there = Shape(2, 576, 9, 3, 64, 1536, 49152, 1e5, 1e-5), Address(0, 1 << 20)
     weights = SimpleNamespace(layers=[defaultdict(lambda: there)] * 2, embedding=there, turns=there, final_norm=there, head=there)
-    model = SimpleNamespace(shape=shape, part=Part(), dtype=DTYPES["float32"], weights=weights, fingerprint=None, first_layer=0, best=there,
+    model = SimpleNamespace(shape=shape, part=Part(), dtype=DTYPES["float32"], weights=weights, fingerprint=None, prefix="", first_layer=0, best=there,
                             block_size=16, n_positions=512, caches=[(there, there)] * 2, layout=SimpleNamespace(table_width=32),
                             function=lambda name: name, input=lambda name: there)
     pieces = Builder(model, 8).build().pieces

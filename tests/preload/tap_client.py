@@ -174,9 +174,7 @@ def nodes_change(c):
         c.launch("other", s, 0, 64, 2)
         c.tap("k", 0, s, 0)
     g = c.capture(body)
-    nodes, n = ok(cu.cuGraphGetNodes(g, 3))
-    middle = [node for node in nodes if ok(cu.cuGraphNodeGetDependencies(node, 9))[-1] and
-              ok(cu.cuGraphNodeGetDependentNodes(node, 9))[-1]]
+    middle = [node for node in ok(cu.cuGraphGetNodes(g, 3))[0] if int(ok(cu.cuGraphKernelNodeGetParams(node)).func) == int(c.f["block"])]
     ok(cu.cuGraphDestroyNode(middle[0]))
     c.replay(g, 2)
 
