@@ -263,9 +263,14 @@ static bool arm(const struct options *o, const char *const *vars, size_t n_vars)
     return true;
 }
 
+static void options_deinit(struct options *o)
+{
+    taps_deinit(&o->taps);
+}
+
 int main(int argc, char **argv)
 {
-    struct options o = { 0 };
+    _cleanup_(options_deinit) struct options o = { 0 };
     command_program("dmi-run");
     int status = read_options(argc, argv, &o);
     if (status < 0)
