@@ -32,7 +32,9 @@ int finding_open(struct err *err, const char *recording, const char *reference, 
         r = activations_open(err, reference, &m->ref);
     if (!r && memory_build(&m->rec, &m->memory))
         r = no_memory(err);
-    m->probe = (struct probe){ &m->rec, &m->memory, &m->ref, -1, 1 };
+    m->probe = (struct probe){
+        .rec = &m->rec, .memory = &m->memory, .ref = &m->ref, .site = -1, .scale = 1
+    };
     return r;
 }
 
