@@ -20,12 +20,6 @@ static int bucket_of(float v)
     return (int)((log2f(fabsf(v)) + OCTAVES / 2) * PER_OCTAVE) + (v < 0 ? N_BUCKETS : 0);
 }
 
-static int bucket_of_pattern(const struct index *index, uint32_t i)
-{
-    const struct pattern *p = &index->patterns[i];
-    return bucket_of(p->values[p->anchor] * index->scale);
-}
-
 void index_find_anchors(struct pattern *p)
 {
     p->anchor = p->second = 0;
@@ -51,24 +45,39 @@ int index_add(struct index *index, const struct pattern *pattern)
     return 0;
 }
 
-int index_build(struct index *index, float scale)
+/* Those that are too small or too large, so scaled, are left out. */
+static void scale_all(struct index *index)
 {
     size_t n = 0;
-    index->scale = scale;
-    for (uint32_t i = 0; i < index->n; i++) /* too small or too large, so scaled */
-        if (bucket_of_pattern(index, i) >= 0)
-            index->patterns[n++] = index->patterns[i];
+    for (size_t i = 0; i < index->n; i++) {
+        struct pattern p = index->patterns[i];
+        p.largest = p.values[p.anchor] * index->scale;
+        p.next = p.values[p.second] * index->scale;
+        if (bucket_of(p.largest) >= 0)
+            index->patterns[n++] = p;
+    }
     index->n = n;
+}
+
+int index_build(struct index *index, float scale)
+{
+    index->scale = scale;
+    scale_all(index);
+    struct pattern *sorted = malloc((index->n + 1) * sizeof *sorted);
     index->first = calloc(2 * N_BUCKETS + 2, sizeof *index->first);
-    index->order = malloc((index->n + 1) * sizeof *index->order);
-    if (!index->first || !index->order)
+    if (!index->first || !sorted) {
+        free(sorted);
         return -ENOMEM;
-    for (uint32_t i = 0; i < index->n; i++)
-        index->first[bucket_of_pattern(index, i) + 2]++;
+    }
+    for (size_t i = 0; i < index->n; i++)
+        index->first[bucket_of(index->patterns[i].largest) + 2]++;
     for (size_t b = 2; b < 2 * N_BUCKETS + 2; b++)
         index->first[b] += index->first[b - 1];
-    for (uint32_t i = 0; i < index->n; i++)
-        index->order[index->first[bucket_of_pattern(index, i) + 1]++] = i;
+    for (size_t i = 0; i < index->n; i++)
+        sorted[index->first[bucket_of(index->patterns[i].largest) + 1]++] = index->patterns[i];
+    free(index->patterns);
+    index->patterns = sorted;
+    index->room = index->n;
     return 0;
 }
 
@@ -98,6 +107,5 @@ void index_deinit(struct index *index)
 {
     free(index->patterns);
     free(index->first);
-    free(index->order);
     *index = (struct index){ 0 };
 }

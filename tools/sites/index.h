@@ -10,16 +10,17 @@ struct pattern {
     const float *values; /* borrowed */
     uint32_t tensor, number;
     uint16_t n, anchor, second; /* its two largest */
+    float largest, next;        /* these two, scaled; set by index_build() */
 };
 
 struct index {
-    struct pattern *patterns;
+    struct pattern *patterns; /* by bucket, once built */
     size_t n, room;
-    uint32_t *first, *order; /* of each bucket of sizes, in order[] */
+    uint32_t *first; /* of each bucket of sizes */
     float scale;
 };
 
-/* Those whose largest value is near to one that was seen: order[from] to order[to - 1]. */
+/* Those whose largest value is near to one that was seen: patterns[from] to patterns[to - 1]. */
 struct index_span {
     uint32_t from, to;
 };

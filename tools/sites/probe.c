@@ -67,12 +67,7 @@ float probe_error(const float *values, const float *row, uint32_t n, float scale
 int probe_pattern(const struct view *v, size_t i, const struct pattern *p, float scale, float limit,
                   uint32_t launch, struct hits *out)
 {
-    if (i < p->anchor || i - p->anchor + p->n > v->n)
-        return 0;
     const float *values = v->values + (i - p->anchor);
-    float largest = p->values[p->anchor] * scale;
-    if (fabsf(values[p->second] - p->values[p->second] * scale) > limit * 4 * fabsf(largest))
-        return 0;
     float error = probe_error(values, p->values, p->n, scale, limit);
     if (!isfinite(error))
         return 0;
@@ -95,8 +90,8 @@ static int scan(const struct index *index, const struct view *v, uint32_t launch
         if (v->fresh[i])
             near = index_near(index, v->values[i], v->dtype);
         for (uint32_t k = near.from; k < near.to; k++)
-            if (probe_pattern(v, i, &index->patterns[index->order[k]], index->scale, limit, launch,
-                              out))
+            if (probe_may_be(v, i, &index->patterns[k], limit) &&
+                probe_pattern(v, i, &index->patterns[k], index->scale, limit, launch, out))
                 return -ENOMEM;
     }
     return 0;

@@ -54,8 +54,19 @@ int probe_all(const struct probe *probe, struct hits *out);
  */
 float probe_scale(const struct probe *probe, uint32_t first, uint32_t end, const float *row);
 
+/* May element number @i of @view be the largest value of @pattern: are there enough around it, and the second as well? */
+static inline bool probe_may_be(const struct view *view, size_t i, const struct pattern *pattern,
+                                float limit)
+{
+    if (i < pattern->anchor || i - pattern->anchor + pattern->n > view->n)
+        return false;
+    float off = view->values[i - pattern->anchor + pattern->second] - pattern->next;
+    float most = 4 * limit * pattern->largest;
+    return off * off <= most * most;
+}
+
 /**
- * probe_pattern() - is element number @i of @view the largest value of @pattern, and are the others beside it?
+ * probe_pattern() - are the values around element number @i of @view, which may be the largest, those of @pattern?
  * @limit: error that is still accepted, norm over norm
  * Adds to @out, as of @launch. Return: 0 or -ENOMEM.
  */

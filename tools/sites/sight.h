@@ -6,6 +6,8 @@
 #include "tools/sites/forwards.h"
 #include "tools/sites/layout.h"
 
+#define SIGHT_CERTAIN 1e3f /* evidence of one row of PROBE_FEWEST floats or more, in bits */
+
 struct sighting {
     uint32_t forward, launch;
     uint32_t site;
@@ -17,6 +19,15 @@ struct sighting {
     bool several;     /* other launches had written a part of it before */
     uint32_t pointer; /* index in the launch's pointers: the nearest before it in its allocation */
     float error;
+    float evidence; /* how unlikely it is that something else lies there, in bits */
+    bool fresh;     /* the launch changed a byte of it */
+};
+
+/* Rows that may be there: all of the forward, or of each request the last. */
+struct sight_rows {
+    uint32_t *at;
+    uint32_t n;
+    bool last;
 };
 
 struct sightings {
@@ -27,6 +38,20 @@ struct sightings {
 /* Adds to @out what @hits lead to. Return: 0 or -ENOMEM. */
 int sight_hits(const struct probe *probe, const struct forwards *forwards, const struct hits *hits,
                struct sightings *out);
+
+/* Return: 0 or -ENOMEM; free(@out->at) follows in any case. */
+int sight_rows(const struct probe *probe, const struct forward *forward, bool last,
+               struct sight_rows *out);
+
+/* Does the reference have all of @rows? Of logits it may have the last tokens' alone. */
+bool sight_has_rows(const struct probe *probe, uint32_t site, int layer,
+                    const struct sight_rows *rows);
+
+/* The nearest pointer at or before @address in its allocation; else one after it. Return: UINT32_MAX: none. */
+uint32_t sight_pointer(const struct rec_launch *launch, uint64_t address);
+
+/* One more, unless it is there. Return: 0 or -ENOMEM. */
+int sight_add(struct sightings *all, const struct sighting *sighting);
 
 /* Adds sightings of integers, one a token: they are looked for where pointers lead. Return: 0 or -ENOMEM. */
 int sight_integers(const struct probe *probe, const struct forwards *forwards,
