@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where tinygrad keeps SmolLM2's tensors, said a second time: as seen in the stand-in's call log.
 
-specs/tinygrad-smollm2.yaml says the same to the library.  The tests compute from this table, the call
-log and the driver's own dumps what must have been captured, so that a mistake in the library's
-matching, counting, expressions or gather cannot hide.
+specs/tinygrad-smollm2.yaml, which dmi-sites wrote, says the same to the library.  People wrote this table.  The tests
+compute from it, the call log and the driver's own dumps what must have been captured, so that a mistake in what the tool
+found, or in the library's matching, counting, expressions or gather, cannot hide.
 """
 import contextlib
 import re
