@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Comments, messages and documents use the words of docs/glossary.md, and none that it rules out."""
-import pathlib
 import re
 
 from sources import DATA, c_comments, c_strings, hash_comments, line_of, python_texts, read, tracked
