@@ -27,6 +27,17 @@ def bf16(x):
     return ((np.ascontiguousarray(x, np.float32).view(np.uint32) + 0x8000) >> 16).astype(np.uint16)
 
 
+def f8(x, exponent_bits):
+    """The nearest of the 256 values of an 8-bit float, as bytes; what is too large becomes the largest."""
+    mantissa_bits, code = 7 - exponent_bits, np.arange(128)
+    exponent, mantissa, bias = code >> mantissa_bits, code & ((1 << mantissa_bits) - 1), (1 << (exponent_bits - 1)) - 1
+    size = np.where(exponent == 0, mantissa * 2.0 ** (1 - bias - mantissa_bits),
+                    (1 + mantissa * 2.0 ** -mantissa_bits) * 2.0 ** (exponent - bias))
+    size = size[:127] if exponent_bits == 4 else size[:124]  # the others are NaN and infinity
+    at = np.abs(np.abs(x)[..., None] - size).argmin(-1)
+    return (at | np.where(x < 0, 128, 0)).astype(np.uint8)
+
+
 class Engine:
     """Device memory, and launches that write into it."""
 
@@ -121,11 +132,19 @@ def test_rows_side_by_side(engine):
     assert spec.absent == ["h", "out"] or sorted(spec.absent) == ["h", "out"]
 
 
-@pytest.mark.parametrize("dtype, convert", [("f16", lambda x: x.astype(np.float16)), ("bf16", bf16)])
+@pytest.mark.parametrize("dtype, convert", [("f16", lambda x: x.astype(np.float16)), ("bf16", bf16), ("f64", lambda x: x.astype(np.float64)),
+                                            ("f8e4m3", lambda x: f8(x, 4)), ("f8e5m2", lambda x: f8(x, 5))])
 def test_types(engine, dtype, convert):
     q = engine.alloc(32 * WIDTH * 4)
     engine.serve(lambda e, i, *r: e.launch("proj", [q, r[2]], [(q[0], convert(e.rows("q", i, *r)))]))
     engine.match().says("q", f"dtype: {dtype}", "{row: true, count: 'arg[1].i32'}, {count: 64}]")
+
+
+def test_8_bits_in_another_scale(engine):
+    """As an engine writes what it multiplies: 448 stands for the largest value that there can be."""
+    q = engine.alloc(32 * WIDTH * 4)
+    engine.serve(lambda e, i, *r: e.launch("quantise", [q, r[2]], [(q[0], f8(e.rows("q", i, *r) * 64, 4))]))
+    engine.match().says("q", "dtype: f8e4m3", "scale: 64", "{row: true, count: 'arg[1].i32'}, {count: 64}]")
 
 
 def test_heads_one_after_the_other(engine):
@@ -264,6 +283,25 @@ def test_what_ends_a_forward_does_not_begin_the_next(engine):
 
 
 # ---- false friends
+
+
+def test_8_bits_of_what_is_there_whole(engine):
+    """What is left in 8 bits first, and in 32 later, is that of 32: nothing is rounded off."""
+    a, b = engine.alloc(32 * WIDTH * 4), engine.alloc(32 * WIDTH * 4)
+
+    def layer(e, i, *r):
+        e.launch("quantise", [a, r[2]], [(a[0], f8(e.rows("q", i, *r), 4))])
+        e.launch("proj", [b, r[2]], [(b[0], e.rows("q", i, *r))])
+    engine.serve(layer)
+    engine.match().says("q", "kernel: '^proj$'", "dtype: f32")
+
+
+def test_8_bits_of_nobody(engine):
+    """Random bytes, and what the last step left: neither is the tensor."""
+    a, rng = engine.alloc(1 << 18), np.random.default_rng(17)
+    engine.serve(lambda e, i, *r: e.launch("noise", [a, r[2]], [(a[0], rng.integers(0, 256, 1 << 18).astype(np.uint8))]))
+    spec = engine.match()
+    assert set(spec.sites) == {"embed"} and sorted(spec.absent) == ["h", "out", "q"], spec.text
 
 
 def test_equal_bytes_twice(engine):
