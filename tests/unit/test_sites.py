@@ -16,6 +16,16 @@ LAYERS, WIDTH, TOKENS, BLOCK = 3, 64, 12, 4096
 PLAN = [("a", 0, 3), ("a", 3, 5), ("a", 8, 1), ("a", 9, 1), ("b", 0, 4), ("b", 4, 2), ("b", 6, 1)]
 
 
+EXPERTS = 8
+
+
+def narrow(width, seed=19, whole=False, experts=EXPERTS, layers=LAYERS):
+    """{a/few.0 ...}: @width floats a row, or the numbers of @width experts, none of them twice."""
+    rng = np.random.default_rng(seed)
+    return {f"{r}/few.{i}": np.array([rng.permutation(experts)[:width] for _ in range(TOKENS)], np.int32) if whole
+            else rng.random(size=(TOKENS, width)).astype(np.float32) for r in "ab" for i in range(layers)}
+
+
 def reference(seed=1, sites=("h", "q", "out"), layers=LAYERS, width=WIDTH):
     rng = np.random.default_rng(seed)
     tensors = {f"{r}/{s}.{i}": rng.normal(size=(TOKENS, width)).astype(np.float32)
@@ -145,6 +155,59 @@ def test_8_bits_in_another_scale(engine):
     q = engine.alloc(32 * WIDTH * 4)
     engine.serve(lambda e, i, *r: e.launch("quantise", [q, r[2]], [(q[0], f8(e.rows("q", i, *r) * 64, 4))]))
     engine.match().says("q", "dtype: f8e4m3", "scale: 64", "{row: true, count: 'arg[1].i32'}, {count: 64}]")
+
+
+@pytest.mark.parametrize("width, dtype", [(1, np.float32), (2, np.float32), (3, np.float16), (4, np.float64), (7, np.float32)])
+def test_rows_of_few_floats(engine, width, dtype):
+    """A row of 3 alone says little, all rows of all forwards enough."""
+    engine.ref |= narrow(width)
+    few, rng = engine.alloc(32 * width * 8), np.random.default_rng(23)
+    noise = engine.alloc(1 << 16)
+
+    def layer(e, i, *r):
+        e.launch("noise", [noise], [(noise[0], rng.random(size=1 << 14).astype(np.float32))])
+        e.launch("topk", [few, r[2]], [(few[0], e.rows("few", i, *r).astype(dtype))])
+    engine.serve(layer)
+    spec = engine.match()
+    spec.says("few", "kernel: '^topk$'", "pointer: arg[0]\n", f"dtype: f{8 * np.dtype(dtype).itemsize}\n", "layer: occ\n",
+              "count: 'arg[1].i32'" + (f"}}, {{count: {width}}}]" if width > 1 else "}]"))
+    assert "few" not in spec.absent and "by chance" not in spec.report, spec.report
+
+
+@pytest.mark.parametrize("width, dtype", [(1, np.int64), (2, np.int32), (3, np.int64), (8, np.int32), (2, np.int16), (3, np.uint8)])
+def test_integers_in_a_row(engine, width, dtype):
+    """The numbers of the experts that a router chose, of 8; small integers lie everywhere else, too."""
+    engine.ref |= narrow(width, whole=True)
+    few, rng = engine.alloc(32 * width * 8), np.random.default_rng(29)
+    noise = engine.alloc(1 << 14)
+
+    def layer(e, i, *r):
+        e.launch("noise", [noise], [(noise[0], rng.integers(0, EXPERTS, size=(1 << 14) // np.dtype(dtype).itemsize).astype(dtype))])
+        e.launch("topk", [few, r[2]], [(few[0], e.rows("few", i, *r).astype(dtype))])
+    engine.serve(layer)
+    kind = f"{np.dtype(dtype).kind}{8 * np.dtype(dtype).itemsize}"
+    engine.match().says("few", "kernel: '^topk$'", "pointer: arg[0]\n", f"dtype: {kind}\n", "layer: occ\n",
+                        "count: 'arg[1].i32'" + (f"}}, {{count: {width}}}]" if width > 1 else "}]"))
+
+
+def test_few_values_of_wider_rows(engine):
+    """Rows of 24 bytes: 8 of others, 3 of the router's."""
+    engine.ref |= narrow(3)
+    few, rng = engine.alloc(32 * 24), np.random.default_rng(31)
+
+    def layer(e, i, *r):
+        x = rng.normal(size=(r[2], 6)).astype(np.float32)
+        x[:, 2:5] = e.rows("few", i, *r)
+        e.launch("topk", [r[2], few], [(few[0], x)])
+    engine.serve(layer)
+    engine.match().says("few", "pointer: arg[1]", "offset: '8'", "{row: true, count: 'arg[0].i32', stride: '24'}", "{count: 3}")
+
+
+def test_few_values_of_the_last_token(engine):
+    engine.ref |= narrow(3)
+    few = engine.alloc(32 * 3 * 4)
+    engine.serve(lambda e, i, request, first, n: e.launch("head", [few, n], [(few[0], e.rows("few", i, request, first + n - 1, 1))]))
+    engine.match().says("few", "row: request", "count: '1'")
 
 
 def test_heads_one_after_the_other(engine):

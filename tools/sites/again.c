@@ -1,26 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/sites/again.h"
 
+#include "tools/sites/look.h"
+
 #include <dmi/dtype.h>
 
 #include <errno.h>
 #include <stdlib.h>
-
-/* Ways to look, each with types of its own. */
-enum look { LOOK_SMALL, N_LOOKS };
-
-#define BIT(dtype) (1u << (dtype))
-static const uint32_t types[N_LOOKS] = {
-    [LOOK_SMALL] = BIT(DMI_DTYPE_F8E4M3) | BIT(DMI_DTYPE_F8E5M2),
-};
-
-struct again {
-    const struct probe *probe;
-    const struct forwards *forwards;
-    const bool *open;
-    struct index index[N_LOOKS]; /* rows of the forward under way */
-    struct hits hits[N_LOOKS];
-};
 
 /* ------------------------------------------------------------------------- what is still to be found */
 
@@ -68,126 +54,42 @@ bool *again_open(const struct probe *p, const struct forwards *forwards, const s
     return open;
 }
 
-/* ------------------------------------------------------------------------- what is looked for */
+/* ------------------------------------------------------------------------- floats of 8 bits */
 
-static int add_row(struct again *a, enum look look, uint32_t site, int layer, uint32_t row)
+static int add_rows(struct look *look, const struct forward *f, uint32_t site, int layer)
 {
-    const struct activations *ref = a->probe->ref;
-    const struct ref_tensor *t = activations_tensor(ref, site, layer, row);
-    if (!t)
-        return 0;
-    struct pattern p = { .values = activations_row(ref, site, layer, row),
-                         .tensor = (uint32_t)(t - ref->tensors),
-                         .number = row };
-    p.n = (uint16_t)(t->width < PROBE_VALUES ? t->width : PROBE_VALUES);
-    return index_add(&a->index[look], &p);
-}
-
-static int add_site(struct again *a, const struct forward *f, uint32_t site)
-{
+    const struct activations *ref = look->probe->ref;
     int r = 0;
-    if (!a->open[f->kind * a->probe->ref->n_sites + site])
-        return 0;
-    for (int l = REF_NO_LAYER; l < a->probe->ref->sites[site].n_layers; l++)
-        for (uint32_t i = 0; !r && i < f->n_rows; i++)
-            r = add_row(a, LOOK_SMALL, site, l, f->rows[i]);
-    return r;
-}
-
-static void drop_index(struct again *a)
-{
-    for (int k = 0; k < N_LOOKS; k++)
-        index_deinit(&a->index[k]);
-}
-
-static int build_index(struct again *a, const struct forward *f)
-{
-    int r = 0;
-    for (uint32_t s = 0; !r && s < a->probe->ref->n_sites; s++)
-        r = add_site(a, f, s);
-    for (int k = 0; !r && k < N_LOOKS; k++)
-        r = index_build(&a->index[k], 1);
-    return r;
-}
-
-/* ------------------------------------------------------------------------- looking */
-
-static int scan(struct again *a, enum look look, uint32_t launch, const struct view *v)
-{
-    const struct index *index = &a->index[look];
-    float limit = PROBE_ERROR + view_rounding(v->dtype);
-    for (size_t i = 0; i < v->n; i++) {
-        struct index_span near = { 0, 0 };
-        if (v->fresh[i])
-            near = index_near(index, v->values[i], v->dtype);
-        for (uint32_t k = near.from; k < near.to; k++)
-            if (probe_may_be(v, i, &index->patterns[k], limit) &&
-                probe_pattern(v, i, &index->patterns[k], 1, limit, launch, &a->hits[look]))
-                return -ENOMEM;
-    }
-    return 0;
-}
-
-static bool uses(const struct again *a, enum look look, uint32_t dtype)
-{
-    return a->index[look].n && types[look] & BIT(dtype);
-}
-
-static int scan_as(struct again *a, uint32_t launch, const struct rec_run *run,
-                   const uint8_t *changed, uint32_t dtype)
-{
-    struct view v = { 0 };
-    int r = 0;
-    for (int k = 0; !r && k < N_LOOKS; k++) {
-        if (!uses(a, k, dtype))
-            continue;
-        r = v.values ? 0 : view_open(run, changed, dtype, &v);
-        if (!r)
-            r = scan(a, k, launch, &v);
-    }
-    view_deinit(&v);
-    return r;
-}
-
-static int look_at_launch(struct again *a, uint32_t launch)
-{
-    const struct rec_launch *l = &a->probe->rec->launches[launch];
-    int r = 0;
-    for (size_t i = 0; !r && i < l->n_runs; i++) {
-        const struct rec_run *run = &a->probe->rec->runs[l->first_run + i];
-        uint8_t *changed = view_changes(a->probe->memory, run);
-        r = changed ? 0 : -ENOMEM;
-        for (uint32_t d = 1; !r && d < DMI_DTYPE_COUNT; d++)
-            r = scan_as(a, launch, run, changed, d);
-        free(changed);
+    for (uint32_t i = 0; !r && i < f->n_rows; i++) {
+        const struct ref_tensor *t = activations_tensor(ref, site, layer, f->rows[i]);
+        if (t)
+            r = look_for(look, activations_row(ref, site, layer, f->rows[i]), t->width,
+                         (uint32_t)(t - ref->tensors), f->rows[i]);
     }
     return r;
 }
 
-static int look_at_forward(struct again *a, uint32_t forward)
+static int look_at_forward(struct look *look, const struct forward *f, const bool *open)
 {
-    const struct forward *f = &a->forwards->at[forward];
-    bool any = false;
-    int r = build_index(a, f);
-    for (int k = 0; k < N_LOOKS; k++)
-        any = any || a->index[k].n;
-    for (uint32_t l = f->begin; any && !r && l < f->end; l++)
-        r = look_at_launch(a, l);
-    drop_index(a);
-    return r;
+    const struct activations *ref = look->probe->ref;
+    int r = 0;
+    for (uint32_t s = 0; s < ref->n_sites; s++)
+        for (int l = REF_NO_LAYER; open[s] && !r && l < ref->sites[s].n_layers; l++)
+            r = add_rows(look, f, s, l);
+    return r ? r : look_at(look, f);
 }
 
-int again_look(const struct probe *probe, const struct forwards *forwards, const bool *open,
-               struct sightings *sightings)
+int again_small(const struct probe *probe, const struct forwards *forwards, const bool *open,
+                struct sightings *sightings)
 {
-    struct again a = { .probe = probe, .forwards = forwards, .open = open };
+    struct look look = { .probe = probe, .error = PROBE_ERROR };
     int r = 0;
+    look.types = LOOK_TYPE(DMI_DTYPE_F8E4M3) | LOOK_TYPE(DMI_DTYPE_F8E5M2);
     for (uint32_t f = 0; !r && f < forwards->n; f++)
-        r = look_at_forward(&a, f);
-    probe_sort(&a.hits[LOOK_SMALL]);
+        r = look_at_forward(&look, &forwards->at[f],
+                            open + forwards->at[f].kind * probe->ref->n_sites);
     if (!r)
-        r = sight_hits(probe, forwards, &a.hits[LOOK_SMALL], sightings);
-    for (int k = 0; k < N_LOOKS; k++)
-        free(a.hits[k].at);
+        r = sight_hits(probe, forwards, &look.hits, sightings);
+    look_deinit(&look);
     return r;
 }

@@ -3,6 +3,7 @@
 
 #include "core/cleanup.h"
 #include "tools/sites/again.h"
+#include "tools/sites/guessing.h"
 
 #include <errno.h>
 #include <math.h>
@@ -113,18 +114,21 @@ static int find_all_scaled(struct finding *m, const bool *open)
     return r;
 }
 
-/* What the first look did not show: of other types, laid out in other ways, then in other scales. */
+/* What the first look did not show: in 8 bits, in other scales, of few values, laid out in other ways. */
 static int look_again(struct finding *m)
 {
+    size_t n = m->sightings.n;
     bool *open = again_open(&m->probe, &m->forwards, &m->kinds, &m->sightings);
-    int r = open ? again_look(&m->probe, &m->forwards, open, &m->sightings) : -ENOMEM;
+    int r = open ? again_small(&m->probe, &m->forwards, open, &m->sightings) : -ENOMEM;
     free(open);
     open = r ? NULL : again_open(&m->probe, &m->forwards, &m->kinds, &m->sightings);
     if (!r)
         r = open ? find_all_scaled(m, open) : -ENOMEM;
     free(open);
     if (!r)
-        sight_compete(&m->sightings);
+        r = guessing_look(&m->probe, &m->forwards, &m->kinds, &m->sightings);
+    if (!r)
+        sight_compete(&m->sightings, n);
     return r;
 }
 
@@ -173,7 +177,7 @@ int finding_find(struct err *err, struct finding *m)
         return r;
     if (sight_hits(&m->probe, &m->forwards, &m->hits, &m->sightings))
         return no_memory(err);
-    sight_compete(&m->sightings);
+    sight_compete(&m->sightings, 0);
     drop_far(&m->sightings);
     m->probe.usual = fminf(probe_usual_error(&m->hits), PROBE_ERROR);
     if (sight_integers(&m->probe, &m->forwards, &m->sightings) || look_again(m))

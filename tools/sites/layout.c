@@ -50,8 +50,8 @@ static void add_distance(const double *values, const float *row, uint32_t n, flo
     }
 }
 
-static bool read_row(const struct probe *p, const struct layout *l, uint32_t index, uint32_t width,
-                     uint64_t time, double *out)
+bool layout_row(const struct probe *p, const struct layout *l, uint32_t index, uint32_t width,
+                uint64_t time, double *out)
 {
     uint64_t at = l->address + (uint64_t)(l->row_stride * (int64_t)index);
     for (uint32_t c = 0, done = 0; done < width; c++) {
@@ -77,7 +77,7 @@ static float error_of(const struct probe *p, const struct layout *l, const struc
         struct distance one = { 0 };
         if (!row)
             continue; /* the reference lacks this token */
-        if (!read_row(p, l, r, width, s->time, values))
+        if (!layout_row(p, l, r, width, s->time, values))
             return INFINITY;
         add_distance(values, row, width, l->scale, &one);
         if (!(one.error <= limit * limit * one.norm))
@@ -86,7 +86,9 @@ static float error_of(const struct probe *p, const struct layout *l, const struc
         all.norm += one.norm;
         any = true;
     }
-    return any && all.norm > 0 ? (float)sqrt(all.error / all.norm) : INFINITY;
+    if (!any)
+        return INFINITY;
+    return all.norm > 0 ? (float)sqrt(all.error / all.norm) : 0; /* zeros, all of them right */
 }
 
 float layout_error(const struct probe *p, const struct layout *l, const struct subject *s)

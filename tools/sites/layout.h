@@ -24,6 +24,10 @@ struct subject {
     uint64_t time;
 };
 
+/* The first @width values of row number @index. Return: false where the recording does not say what memory held. */
+bool layout_row(const struct probe *probe, const struct layout *layout, uint32_t index,
+                uint32_t width, uint64_t time, double *out);
+
 /* The error at which a row of @site is still that row, in @dtype: norm over norm. */
 float layout_row_limit(const struct probe *probe, uint32_t site, uint32_t dtype);
 

@@ -179,11 +179,7 @@ static int sight_group(const struct probe *p, const struct forwards *all, const 
                        const struct sight_rows *every, const struct sight_rows *last,
                        struct sightings *out)
 {
-    struct sighting s = { .forward = g->forward,
-                          .site = g->site,
-                          .layer = g->layer,
-                          .evidence = SIGHT_CERTAIN,
-                          .fresh = true };
+    struct sighting s = { .forward = g->forward, .site = g->site, .layer = g->layer };
     if (sight_has_rows(p, g->site, g->layer, every) && fit(p, all, g, every, &s))
         return sight_add(out, &s);
     if (last->n < every->n && fit(p, all, g, last, &s))
@@ -266,15 +262,15 @@ static bool same_place(const struct sighting *a, const struct sighting *b)
 {
     return a->forward == b->forward && a->launch == b->launch &&
            a->layout.address == b->layout.address && a->layout.dtype == b->layout.dtype &&
-           a->before == b->before;
+           a->before == b->before && (a->doubtful || !b->doubtful);
 }
 
-void sight_compete(struct sightings *all)
+void sight_compete(struct sightings *all, size_t from)
 {
     size_t n = 0;
     _cleanup_(freep) bool *out = calloc(all->n + 1, sizeof *out);
     for (size_t i = 0; out && i < all->n; i++)
-        for (size_t k = 0; k < all->n && !out[i]; k++)
+        for (size_t k = i < from ? from : 0; k < all->n && !out[i]; k++)
             out[i] = same_place(&all->at[i], &all->at[k]) &&
                      all->at[i].error > 4 * all->at[k].error + 1e-5f;
     for (size_t i = 0; out && i < all->n; i++)
@@ -323,7 +319,6 @@ static int sight_integer(const struct probe *p, uint32_t forward, uint32_t site,
             .layer = REF_NO_LAYER,
             .n_rows = rows->n,
             .before = before,
-            .evidence = SIGHT_CERTAIN, /* it lies where a pointer says */
             .pointer = pointer,
             .layout = { .dtype = dtype,
                         .scale = 1,

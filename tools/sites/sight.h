@@ -6,8 +6,6 @@
 #include "tools/sites/forwards.h"
 #include "tools/sites/layout.h"
 
-#define SIGHT_CERTAIN 1e3f /* evidence of one row of PROBE_FEWEST floats or more, in bits */
-
 struct sighting {
     uint32_t forward, launch;
     uint32_t site;
@@ -19,8 +17,7 @@ struct sighting {
     bool several;     /* other launches had written a part of it before */
     uint32_t pointer; /* index in the launch's pointers: the nearest before it in its allocation */
     float error;
-    float evidence; /* how unlikely it is that something else lies there, in bits */
-    bool fresh;     /* the launch changed a byte of it */
+    bool doubtful; /* so few values that something else may hold the same by chance */
 };
 
 /* Rows that may be there: all of the forward, or of each request the last. */
@@ -57,8 +54,8 @@ int sight_add(struct sightings *all, const struct sighting *sighting);
 int sight_integers(const struct probe *probe, const struct forwards *forwards,
                    struct sightings *out);
 
-/* Takes out what is a likeness: another tensor is much nearer to what lies there. */
-void sight_compete(struct sightings *all);
+/* Takes out what is a likeness: another tensor is much nearer to what lies there. @from: those before it have competed. */
+void sight_compete(struct sightings *all, size_t from);
 
 /* The forward that launch number @launch may show, UINT32_MAX: none. A gap between two belongs to both. */
 bool sight_within(const struct forwards *forwards, uint32_t forward, uint32_t launch);
