@@ -231,6 +231,29 @@ def test_heads_whose_distance_follows_the_count(engine):
     engine.match().says("q", "stride: '128'", "{count: 2, stride: 'arg[1].i32 * 128'}")
 
 
+@pytest.mark.parametrize("site", ["q", "few", "chosen"])
+def test_rows_that_lie_across(engine, site):
+    """[element][token], without gaps: how far elements are apart follows the count of tokens."""
+    engine.ref |= narrow(4) | {k.replace("few", "chosen"): v for k, v in narrow(3, whole=True).items()}
+    engine.plan = [("a", 0, 9), ("a", 9, 1), ("a", 10, 1), ("b", 0, 8), ("b", 8, 3)]
+    q = engine.alloc(32 * WIDTH * 4)
+    engine.serve(lambda e, i, *r: e.launch("proj", [q, r[2]], [(q[0], e.rows(site, i, *r).T)]))
+    width = engine.ref[f"a/{site}.0"].shape[1]
+    engine.match().says(site, "kernel: '^proj$'", "{row: true, count: 'arg[1].i32', stride: '4'}", f"{{count: {width}, stride: 'arg[1].i32 * 4'}}",
+                        "layer: occ\n")
+
+
+def test_rows_that_lie_across_with_gaps(engine):
+    """[64][32], of which as many tokens as there are."""
+    engine.plan = [("a", 0, 9), ("a", 9, 1), ("b", 0, 8), ("b", 8, 3)]
+    q = engine.alloc(32 * WIDTH * 4)
+
+    def layer(e, i, *r):
+        e.launch("proj", [q, r[2]], [(q[0] + k * 32 * 2, bf16(x)) for k, x in enumerate(e.rows("q", i, *r).T)])
+    engine.serve(layer)
+    engine.match().says("q", "dtype: bf16", "{row: true, count: 'arg[1].i32', stride: '2'}", "{count: 64, stride: '64'}")
+
+
 def test_a_view_of_a_fused_buffer(engine):
     """Rows of 192: 64 of others, q, 64 of others."""
     qkv, rng = engine.alloc(32 * 192 * 4), np.random.default_rng(3)
@@ -365,6 +388,100 @@ def test_8_bits_of_nobody(engine):
     engine.serve(lambda e, i, *r: e.launch("noise", [a, r[2]], [(a[0], rng.integers(0, 256, 1 << 18).astype(np.uint8))]))
     spec = engine.match()
     assert set(spec.sites) == {"embed"} and sorted(spec.absent) == ["h", "out", "q"], spec.text
+
+
+def few_layer(few):
+    """A router that leaves few values."""
+    return lambda e, i, *r: e.launch("topk", [few, r[2]], [(few[0], e.rows("few", i, *r))])
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_few_values_by_chance(engine, whole):
+    """Nobody writes them; 32 KiB of values like them in each forward have many single rows of theirs."""
+    engine.ref |= narrow(1, whole=whole)
+    noise, rng = engine.alloc(1 << 15), np.random.default_rng(37)
+    engine.serve(lambda e, i, *r: e.launch("noise", [noise, r[2]], [
+        (noise[0], rng.integers(0, EXPERTS, size=1 << 13).astype(np.int32) if whole else rng.random(size=1 << 13).astype(np.float32))]))
+    spec = engine.match()
+    assert "few" not in spec.sites, spec.text
+
+
+@pytest.mark.parametrize("width, whole, rows", [(2, False, 1), (3, True, 2)])
+def test_few_values_of_too_few_rows(engine, width, whole, rows):
+    """One forward of a row or two: what is found is named, and not taken."""
+    engine.ref |= narrow(width, whole=whole)
+    engine.plan = [("a", 0, rows)]
+    engine.serve(few_layer(engine.alloc(32 * 32)))
+    spec = engine.match()
+    assert "few" not in spec.sites and "few" not in spec.absent and "may lie there by chance: record more" in spec.report, spec.report
+
+
+def test_few_values_that_never_change(engine):
+    """Every token goes to the same experts: however many rows there are, they say no more than one."""
+    engine.ref |= {key: np.tile(np.array([[0, 1]], np.int32), (TOKENS, 1)) for key in narrow(2)}
+    few = engine.alloc(32 * 32)
+
+    def layer(e, i, *r):
+        e.launch("clear", [few], [(few[0], np.zeros(64, np.int32))])
+        few_layer(few)(e, i, *r)
+    engine.serve(layer)
+    spec = engine.match()
+    assert "few" not in spec.sites and "by chance" in spec.report, spec.text
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_few_values_of_the_last_step(engine, whole):
+    """`late` writes beside the values that the last step left, which are those of this step once more; `use` reads them."""
+    engine.ref |= narrow(3, whole=whole)
+    few, rng = engine.alloc(LAYERS * BLOCK), np.random.default_rng(41)
+    engine.plan = [(r, first, n) for r, first, n in PLAN for _ in range(2)]
+
+    def layer(e, i, *r):
+        mine = e.at(few, i * BLOCK)
+        e.launch("late", [mine, r[2]], [(mine[0] + 2048, rng.normal(size=64).astype(np.float32))])
+        few_layer(mine)(e, i, *r)
+        e.launch("use", [mine, r[2]], [(mine[0] + 3072, rng.normal(size=64).astype(np.float32))])
+    engine.serve(layer)
+    spec = engine.match()
+    spec.says("few", "kernel: '^topk$'", "occurrences: {expect: 3}", "layer: occ\n")
+    assert "late" not in spec.text and "use " not in spec.text, spec.text
+
+
+def test_few_values_that_are_elsewhere_at_times(engine):
+    """`early` leaves the first rows of the prompts' forwards, and anything in the others."""
+    engine.ref |= narrow(2, whole=True)
+    few, other, rng = engine.alloc(32 * 32), engine.alloc(32 * 32), np.random.default_rng(43)
+
+    def layer(e, i, *r):
+        x = e.rows("few", i, *r) if r[2] > 2 else rng.integers(0, EXPERTS, size=(r[2], 2)).astype(np.int32)
+        e.launch("early", [other, r[2]], [(other[0], x)])
+        few_layer(few)(e, i, *r)
+    engine.serve(layer)
+    spec = engine.match()
+    spec.says("few", "kernel: '^topk$'", "layer: occ\n")
+    assert "early" not in spec.text, spec.text
+
+
+def test_few_values_that_other_layers_have_too(engine):
+    """In forwards of one token all layers choose the same expert: the prompts' tell them apart."""
+    ref = narrow(2, whole=True)
+    for r in "ab":
+        for i in range(1, LAYERS):
+            ref[f"{r}/few.{i}"][6:] = ref[f"{r}/few.0"][6:]
+    engine.ref |= ref
+    engine.serve(few_layer(engine.alloc(32 * 32)))
+    engine.match().says("few", "kernel: '^topk$'", "occurrences: {expect: 3}", "layer: occ\n")
+
+
+def test_few_values_twice(engine):
+    engine.ref |= narrow(3, whole=True)
+    few, other = engine.alloc(32 * 32), engine.alloc(32 * 32)
+
+    def layer(e, i, *r):
+        few_layer(few)(e, i, *r)
+        e.launch("copy", [other, few, r[2]], [(other[0], e.rows("few", i, *r))])
+    engine.serve(layer)
+    engine.match().says("few", "kernel: '^topk$'", "the same is in copy arg[0]")
 
 
 def test_equal_bytes_twice(engine):
