@@ -88,6 +88,7 @@ int again_small(const struct probe *probe, const struct forwards *forwards, cons
     for (uint32_t f = 0; !r && f < forwards->n; f++)
         r = look_at_forward(&look, &forwards->at[f],
                             open + forwards->at[f].kind * probe->ref->n_sites);
+    probe_sort(&look.hits);
     if (!r)
         r = sight_hits(probe, forwards, &look.hits, sightings);
     look_deinit(&look);

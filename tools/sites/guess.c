@@ -143,17 +143,6 @@ static float evidence(const struct probe *p, const struct sighting *s,
 
 /* ------------------------------------------------------------------------- all forwards */
 
-bool guess_holds(const struct probe *p, const struct forwards *all, uint32_t forward,
-                 const struct guess *g)
-{
-    struct sight_rows rows = { 0 };
-    struct sighting s;
-    bool right = !sight_rows(p, &all->at[forward], g->last, &rows) &&
-                 judge(p, all, forward, g, &rows, &s) == RIGHT;
-    free(rows.at);
-    return right;
-}
-
 static uint32_t count_kind(const struct forwards *all, uint32_t kind)
 {
     uint32_t n = 0;

@@ -32,10 +32,6 @@ bool guess_equal(const struct guess *a, const struct guess *b);
 bool guess_check(const struct probe *probe, const struct forwards *forwards, float needed,
                  struct guess *guess);
 
-/* Does it hold in forward number @forward? */
-bool guess_holds(const struct probe *probe, const struct forwards *forwards, uint32_t forward,
-                 const struct guess *guess);
-
 /* Adds what it says of each forward in which it holds. Return: 0 or -ENOMEM. */
 int guess_show(const struct probe *probe, const struct forwards *forwards,
                const struct guess *guess, struct sightings *out);

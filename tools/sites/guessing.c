@@ -20,7 +20,7 @@
 
 #define F(name)       LOOK_TYPE(DMI_DTYPE_##name)
 #define FLOAT_TYPES   (F(F32) | F(F16) | F(BF16) | F(F64))
-#define INTEGER_TYPES (F(I64) | F(I32) | F(I16) | F(U8))
+#define INTEGER_TYPES (F(I64) | F(I32))
 
 /* What is looked for: rows, or columns; and in how many forwards of a kind at most. */
 struct way {

@@ -14,8 +14,9 @@ struct look {
     float
         error; /* at which a pattern is still there, without its type's rounding: norm over norm */
     struct index index;
-    struct hits hits;  /* by launch, then address; their row is the pattern's number */
-    uint64_t n_places; /* elements at which a pattern could have been */
+    struct hits hits;          /* by launch, then address; their row is the pattern's number */
+    uint64_t n_places;         /* elements at which a pattern could have been */
+    struct look_count *counts; /* of each pattern's hits */
 };
 
 /* Adds a pattern; its values are borrowed until look_at(). Return: 0 or -ENOMEM. */
