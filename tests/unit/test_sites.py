@@ -429,6 +429,31 @@ def test_few_values_that_never_change(engine):
     assert "few" not in spec.sites and "by chance" in spec.report, spec.text
 
 
+def test_few_values_of_which_most_were_there(engine):
+    """`fix` writes the first row anew, and finds the others: that they are right says nothing of it."""
+    engine.ref |= narrow(1, whole=True)
+    few = engine.alloc(32 * 32)
+
+    def layer(e, i, *r):
+        x = e.rows("few", i, *r)
+        e.launch("most", [few, r[2]], [(few[0], np.concatenate((x[:1] + 100, x[1:])))])
+        e.launch("fix", [few, r[2]], [(few[0], x[:1])])
+    engine.serve(layer)
+    spec = engine.match()
+    assert "few" not in spec.sites and "by chance" in spec.report, spec.text
+
+
+def test_few_values_of_layers_in_doubt(engine):
+    """All layers but the first choose the same experts for every token: these are named, and not taken, and not the first one's."""
+    engine.ref |= narrow(2, whole=True) | {f"{r}/few.{i}": np.tile(np.array([[0, 1]], np.int32), (TOKENS, 1)) for r in "ab" for i in (1, 2)}
+    few, other = engine.alloc(32 * 32), engine.alloc(32 * 32)
+    engine.serve(lambda e, i, *r: e.launch("router" if i else "topk", [other if i else few, r[2]],
+                                           [((other if i else few)[0], np.concatenate((e.rows("few", i, *r), np.full((1, 2), r[1], np.int32))))]))
+    spec = engine.match()
+    spec.says("few", "kernel: '^topk$'", "layer: 0\n")
+    assert "the same" not in spec.text and re.search("'\\^router\\$': not in the spec: values as few as these may lie there by chance", spec.report), spec.report
+
+
 @pytest.mark.parametrize("whole", [False, True])
 def test_few_values_of_the_last_step(engine, whole):
     """`late` writes beside the values that the last step left, which are those of this step once more; `use` reads them."""
@@ -447,19 +472,22 @@ def test_few_values_of_the_last_step(engine, whole):
     assert "late" not in spec.text and "use " not in spec.text, spec.text
 
 
-def test_few_values_that_are_elsewhere_at_times(engine):
-    """`early` leaves the first rows of the prompts' forwards, and anything in the others."""
+@pytest.mark.parametrize("there", [False, True])
+def test_few_values_that_are_elsewhere_at_times(engine, there):
+    """`early` leaves them in the prompts' forwards, and anything in the others: that is another tensor, whether or not this one is there."""
     engine.ref |= narrow(2, whole=True)
     few, other, rng = engine.alloc(32 * 32), engine.alloc(32 * 32), np.random.default_rng(43)
 
     def layer(e, i, *r):
-        x = e.rows("few", i, *r) if r[2] > 2 else rng.integers(0, EXPERTS, size=(r[2], 2)).astype(np.int32)
+        x = e.rows("few", i, *r) if r[2] > 1 else rng.integers(0, EXPERTS, size=(r[2], 2)).astype(np.int32)
         e.launch("early", [other, r[2]], [(other[0], x)])
-        few_layer(few)(e, i, *r)
+        if there:
+            few_layer(few)(e, i, *r)
     engine.serve(layer)
     spec = engine.match()
-    spec.says("few", "kernel: '^topk$'", "layer: occ\n")
-    assert "early" not in spec.text, spec.text
+    if there:
+        spec.says("few", "kernel: '^topk$'", "layer: occ\n")
+    assert "early" not in spec.text and ("few" in spec.sites) == there, spec.text
 
 
 def test_few_values_that_other_layers_have_too(engine):
