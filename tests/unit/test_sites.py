@@ -210,6 +210,29 @@ def test_few_values_of_the_last_token(engine):
     engine.match().says("few", "row: request", "count: '1'")
 
 
+def test_few_values_that_the_reference_has_of_the_last_token(engine):
+    """All forwards have 4 tokens: nothing but the reference says that one row is all there is."""
+    engine.plan = [("a", 0, 4), ("a", 4, 4), ("a", 8, 4), ("b", 0, 4), ("b", 4, 4), ("b", 8, 4)]
+    ref = narrow(3)
+    for key in ref:
+        ref[key][[i for i in range(TOKENS) if i % 4 != 3]] = np.nan
+    engine.ref |= ref
+    few = engine.alloc(32 * 3 * 4)
+    engine.serve(lambda e, i, request, first, n: e.launch("head", [few, n], [(few[0] + 96, e.rows("few", i, request, first + n - 1, 1))]))
+    engine.match().says("few", "row: request", "count: '1'", "offset: '96'")
+
+
+def test_a_float_of_which_the_half_is_nearly_it(engine):
+    """The upper half of an f32 is that number as bf16, and not another tensor."""
+    engine.ref |= narrow(1)
+    few, rng = engine.alloc(32 * 4), np.random.default_rng(47)
+    engine.serve(lambda e, i, *r: e.launch("gate", [few, r[2]], [
+        (few[0], e.rows("few", i, *r) * (1 + 1e-3 * rng.normal(size=(r[2], 1))).astype(np.float32))]))
+    spec = engine.match()
+    spec.says("few", "dtype: f32", "pointer: arg[0]\n")
+    assert "the same" not in spec.text, spec.text
+
+
 def test_heads_one_after_the_other(engine):
     """[2][16][32], of which as many tokens as there are; a number of the launch says how far heads are apart in bytes."""
     q = engine.alloc(2 * 16 * 32 * 4)

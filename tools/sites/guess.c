@@ -108,8 +108,13 @@ static float count(struct counted *c, const float *row, const struct ref_site *s
     for (uint32_t k = 0; k < site->width; k++)
         bits += bits_of(row[k], site->whole, limit);
     c->total++;
-    if (i < c->n)
-        return fminf(bits, log2f((float)c->total / (float)c->times[i]++));
+    if (i < c->n) {
+        float again = fminf(bits, log2f((float)c->total / (float)c->times[i]));
+        if (++c->times[i] ==
+            3) /* a row of few that there are: it was worth less the first time, too */
+            again -= fmaxf(0, bits - log2f((float)c->total));
+        return again;
+    }
     if (c->n == MAX_COUNTED)
         return 0;
     c->rows[c->n] = row;

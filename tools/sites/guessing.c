@@ -177,16 +177,20 @@ static int look_for_site(struct guessing *g, struct look *look, uint32_t site)
 
 /* ------------------------------------------------------------------------- what the others bear out */
 
-/* Is it a part of a larger number that another guess has in the same place? */
+/* Is @g a part of the larger numbers that @x has there? The upper half of an f32 is a bf16. */
+static bool is_part_of(const struct guess *g, const struct guess *x)
+{
+    int64_t from = g->distance - x->distance, size = dmi_dtype_bytes(x->layout.dtype);
+    return x->certain && x->site == g->site && x->layer == g->layer && x->kernel == g->kernel &&
+           x->occ == g->occ && x->offset == g->offset && from >= 0 && from < size &&
+           size > dmi_dtype_bytes(g->layout.dtype);
+}
+
 static bool is_part(const struct guesses *all, const struct guess *g)
 {
-    for (size_t i = 0; i < all->n; i++) {
-        const struct guess *x = &all->at[i];
-        if (x->certain && x->site == g->site && x->layer == g->layer && x->kernel == g->kernel &&
-            x->occ == g->occ && x->offset == g->offset && x->distance == g->distance &&
-            dmi_dtype_bytes(x->layout.dtype) > dmi_dtype_bytes(g->layout.dtype))
+    for (size_t i = 0; i < all->n; i++)
+        if (is_part_of(g, &all->at[i]))
             return true;
-    }
     return false;
 }
 
@@ -273,7 +277,9 @@ static int look_at_forward(struct guessing *g)
 {
     struct look look = { .probe = g->probe, .types = g->way->types };
     int r = 0;
-    look.error = g->way->whole ? INTEGER : g->way->turned ? PROBE_ERROR : g->probe->usual;
+    look.error = g->way->whole    ? INTEGER
+                 : g->way->turned ? PROBE_ERROR
+                                  : g->probe->usual + view_rounding(DMI_DTYPE_BF16);
     mark_seen(g);
     for (uint32_t s = 0; !r && s < g->probe->ref->n_sites; s++)
         r = look_for_site(g, &look, s);

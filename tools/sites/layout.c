@@ -20,7 +20,10 @@ float layout_row_limit(const struct probe *p, uint32_t site, uint32_t dtype)
     const struct ref_site *s = &p->ref->sites[site];
     if (s->whole)
         return WHOLE_ERROR;
-    return (s->width < PROBE_FEWEST && p->usual > 0 ? p->usual : ROW_ERROR) + view_rounding(dtype);
+    if (s->width < PROBE_FEWEST && p->usual > 0)
+        return p->usual +
+               view_rounding(DMI_DTYPE_BF16); /* an f32 is no worse than its upper half */
+    return ROW_ERROR + view_rounding(dtype);
 }
 
 /* @n elements at @address as floats. Return: false where the recording does not say all. */
@@ -28,7 +31,9 @@ static bool read_values(const struct probe *p, uint32_t dtype, uint64_t address,
                         uint64_t time, double *out)
 {
     size_t size = dmi_dtype_bytes(dtype);
-    _cleanup_(freep) uint8_t *raw = malloc(n * size + 1);
+    uint8_t one[8]; /* elements that lie apart are many */
+    _cleanup_(freep) uint8_t *more = n > 1 ? malloc(n * size + 1) : NULL;
+    uint8_t *raw = n > 1 ? more : one;
     if (!raw || memory_read(p->memory, address, n * size, time, raw, NULL) != n * size)
         return false;
     elements_to_double(dtype, raw, n, out);

@@ -181,6 +181,7 @@ static bool together(const struct hit *a, const struct hit *b)
 
 static int suggest_all(struct seed *s, const struct hits *hits)
 {
+    const struct probe *p = s->probe;
     int r = 0;
     for (size_t i = 0, to; !r && i < hits->n; i = to) {
         for (to = i; to < hits->n && together(&hits->at[to], &hits->at[i]);)
@@ -189,7 +190,8 @@ static int suggest_all(struct seed *s, const struct hits *hits)
         s->n_hits = to - i;
         if (s->turned)
             s->n_items = tensor_of(s)->width;
-        r = suggest(s);
+        if (s->rows->last || sight_has_rows(p, tensor_of(s)->site, tensor_of(s)->layer, s->rows))
+            r = suggest(s);
     }
     return r;
 }
