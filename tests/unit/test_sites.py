@@ -594,6 +594,37 @@ def test_a_tensor_of_the_last_step(engine):
     assert "late" not in spec.text
 
 
+@pytest.mark.parametrize("way", ["8 bits", "across"])
+def test_a_tensor_of_the_last_step_in_other_ways(engine, way):
+    """The same of what is in 8 bits, and of [element][token]."""
+    a, rng = engine.alloc(32 * WIDTH * 4 * LAYERS), np.random.default_rng(7)
+    engine.plan = [("a", 0, 8), ("a", 8, 2), ("a", 8, 2), ("b", 0, 9), ("b", 0, 9), ("b", 9, 3)]
+
+    def layer(e, i, *r):
+        mine, x = e.at(a, i * 32 * WIDTH * 4), e.rows("q", i, *r)
+        e.launch("late", [mine, r[2]], [(mine[0] + 3584, rng.normal(size=128).astype(np.float32))])
+        e.launch("proj", [mine, r[2]], [(mine[0], f8(x, 4) if way == "8 bits" else x.T)])
+        e.launch("use", [mine, r[2]], [(mine[0] + 3584, rng.normal(size=128).astype(np.float32))])
+    engine.serve(layer)
+    spec = engine.match()
+    spec.says("q", "kernel: '^proj$'", "pointer: arg[0]\n", "dtype: f8e4m3" if way == "8 bits" else "count: 64, stride: 'arg[1].i32 * 4'")
+    assert "late" not in spec.text and "use " not in spec.text, spec.text
+
+
+def test_another_tensor_across(engine):
+    """[element][token] of h, and of q in the prompts alone: neither is q."""
+    a, b, rng = engine.alloc(32 * WIDTH * 4), engine.alloc(32 * WIDTH * 4), np.random.default_rng(53)
+    engine.plan = [("a", 0, 9), ("a", 9, 1), ("a", 10, 1), ("a", 11, 1), ("b", 0, 8), ("b", 8, 2), ("b", 10, 2)]
+
+    def layer(e, i, *r):
+        e.launch("turn", [a, r[2]], [(a[0], e.rows("h", i, *r).T)])
+        e.launch("at_times", [b, r[2]], [(b[0], e.rows("q", i, *r).T if r[2] > 2 else rng.normal(size=(WIDTH, r[2])).astype(np.float32))])
+    engine.serve(layer)
+    spec = engine.match()
+    spec.says("h", "kernel: '^turn$'", "layer: occ\n")
+    assert sorted(spec.absent) == ["out", "q"], spec.text
+
+
 def test_a_tensor_of_two_kernels(engine):
     """One writes the first half of each row, the other the second: whole it is after the latter, and the report says so."""
     q = engine.alloc(32 * WIDTH * 4)
