@@ -38,7 +38,7 @@ def activations(model, tokens, sites="all", layers=None):
 
 
 def source(model):
-    """What from_pretrained() is told of a folder, of a name, or of a GGUF file."""
+    """A folder, a name or a GGUF file, as from_pretrained() takes it."""
     path = pathlib.Path(model)
     if path.suffix == ".gguf":
         return {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
