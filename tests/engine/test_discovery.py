@@ -173,7 +173,7 @@ def test_page_of_smollm2(check, long, tmp_path):
         (tmp_path / "bin" / name).write_text(f'#!/bin/sh\n{start} "$@"\n')
         (tmp_path / "bin" / name).chmod(0o755)
     path = f"{tmp_path / 'bin'}:{DMI_SITES.parent}:{os.environ['PATH']}"
-    said = harness.run(["bash", "-e", "-c", commands], env=harness.environment(PATH=path), cwd=tmp_path, timeout=1700)
+    said = harness.run(["bash", "-e", "-c", commands], env=harness.environment(PATH=path), cwd=tmp_path, timeout=3000)
     missing = [line for line in shown.splitlines() if line not in said.stdout]
     check(commands.count("\n") > 8 and shown and not missing, "docs/first-capture.md: its commands print what the page says", [missing, said.stdout])
     checked = re.findall(r"(?m)^(good|drifted) ", said.stdout)
