@@ -25,6 +25,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 import cases  # noqa: E402
+import hugging_face  # noqa: E402
 import table  # noqa: E402
 from cases import BUILD, DMI_RUN, PRELOAD, ROOT, clean_environment, run  # noqa: E402
 
@@ -32,13 +33,13 @@ FACTS = BUILD / "tests" / "gpu" / "facts"
 ANSWERS = BUILD / "tests" / "gpu" / "standin-answers.tsv"
 STANDIN = BUILD / "tests" / "standin"
 LIBRARIES = ROOT / "lib"  # in a pack: what the tools need besides libc
-GROUPS = ("facts", "smoke", "graph calls", "copy kernel", "benchmarks", "facts eager")
+GROUPS = ("facts", "smoke", "graph calls", "copy kernel", "benchmarks", "facts eager", hugging_face.GROUP)
 CRASHED = re.compile(r"died of signal|took more than|does not end")
 
 
 class Contact:
     def __init__(self, options, folder):
-        self.folder, self.python, self.deadline = folder, options.python, time.monotonic() + options.seconds
+        self.folder, self.python, self.share, self.deadline = folder, options.python, 0, time.monotonic() + options.seconds
         self.table = table.Table(lambda row: print(table.text_of(row), flush=True))
 
     def left(self, at_most):
@@ -201,9 +202,21 @@ class Contact:
             "copy kernel": self.copy_kernel,
             "benchmarks": self.benchmarks,
             "facts eager": lambda: self.ask_facts("eager", 60),
+            hugging_face.GROUP: self.hugging_face,
         }
+        self.deadline -= self.share = self.share_of_hugging_face(groups)
         for group in groups:
             steps[group]()
+
+    def share_of_hugging_face(self, groups):
+        """Seconds of the time for all that other groups leave to it."""
+        is_shared = hugging_face.GROUP in groups and len(groups) > 1 and hugging_face.can_run(self.table.facts["packages"])
+        return hugging_face.SHARE if is_shared else 0
+
+    def hugging_face(self):
+        self.deadline += self.share
+        self.share = 0
+        hugging_face.HuggingFace(self.table, self.folder, self.python, self.deadline).run_all()
 
     def smoke_and_cases(self):
         self.smoke("plain")
