@@ -88,6 +88,7 @@ struct spec_site {
     uint32_t n_row_dims;       /* 1 or 2 */
     struct spec_dim dims[SPEC_MAX_DIMS]; /* in the order in which elements are stored, rows first */
     uint32_t first_occurrence, last_occurrence; /* inclusive; those outside are not taken */
+    uint32_t every_occurrence;                  /* the first, and each so many-th after it */
     struct expr *layer;                         /* from `occ`; NULL: the site has no layer */
     enum spec_when when;
     enum spec_action action;
@@ -98,6 +99,14 @@ struct spec_site {
     struct spec_nvtx nvtx;
     int line; /* of the entry, for messages */
 };
+
+/* Is it one of those that the site takes? Any thread, for the hot path. */
+static inline bool spec_takes_occurrence(const struct spec_site *site, uint32_t occ)
+{
+    return occ >= site->first_occurrence && occ <= site->last_occurrence &&
+           (site->every_occurrence == 1 ||
+            (occ - site->first_occurrence) % site->every_occurrence == 0);
+}
 
 /*
  * What a site may say, a row a key, read in this order: a row may use what those before it have left.

@@ -41,6 +41,19 @@ static bool layers_meet(const struct spec_layers *a, const struct spec_layers *b
     return spec_needs_n_layers(a) || spec_needs_n_layers(b) || !a->n || !b->n;
 }
 
+/* Is there an occurrence that both take? With different steps it is enough that one could be. */
+static bool occurrences_meet(const struct spec_site *a, const struct spec_site *b)
+{
+    uint32_t common = a->every_occurrence, rest = b->every_occurrence;
+    while (rest) {
+        uint32_t next = common % rest;
+        common = rest;
+        rest = next;
+    }
+    return a->first_occurrence <= b->last_occurrence && b->first_occurrence <= a->last_occurrence &&
+           a->first_occurrence % common == b->first_occurrence % common;
+}
+
 /* Would both store the same key for the same launch? */
 static bool collide(const struct spec_site *a, const struct spec_site *b)
 {
@@ -49,8 +62,7 @@ static bool collide(const struct spec_site *a, const struct spec_site *b)
         return false;
     if (same_text(x->tap, y->tap))
         return layers_meet(&a->layers, &b->layers);
-    return same_kernels(a, b) && a->first_occurrence <= b->last_occurrence &&
-           b->first_occurrence <= a->last_occurrence && expr_same(a->layer, b->layer);
+    return same_kernels(a, b) && occurrences_meet(a, b) && expr_same(a->layer, b->layer);
 }
 
 void check_site_is_new(struct loader *l, const struct tree_node *node)

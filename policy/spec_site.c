@@ -160,10 +160,22 @@ static bool occurrences_to(struct loader *l, const struct tree_node *node, void 
     return occurrence(l, node, site->about.expect, &site->last_occurrence);
 }
 
+static bool occurrences_every(struct loader *l, const struct tree_node *node, void *into,
+                              const void *arg)
+{
+    struct spec_site *site = into;
+    int64_t n;
+    if (!value_integer(l, node, &n, arg))
+        return false;
+    site->every_occurrence = (uint32_t)n;
+    return true;
+}
+
 static const struct key occurrence_keys[] = {
     { "expect", false, occurrences_expect, 0, RANGE(1, OCCURRENCE_MAX) },
     { "from", false, occurrences_from, 0, NULL },
     { "to", false, occurrences_to, 0, NULL },
+    { "every", false, occurrences_every, 0, RANGE(1, OCCURRENCE_MAX) },
 };
 
 static bool site_occurrences(struct loader *l, const struct tree_node *node, void *into,
@@ -190,7 +202,7 @@ static size_t n_known_layers(const struct spec_site *site)
 {
     size_t n = 1;
     if (site->last_occurrence <= OCCURRENCE_MAX)
-        n += site->last_occurrence - site->first_occurrence;
+        n += (site->last_occurrence - site->first_occurrence) / site->every_occurrence;
     else if (!expr_is_constant(site->layer))
         return 0;
     return n <= LAYERS_CHECKED ? n : 0;
@@ -222,7 +234,9 @@ static bool check_layers(struct loader *l, const struct tree_node *node,
     if (!layers)
         return loader_no_memory(l);
     for (size_t i = 0; i < n; i++)
-        if (!compute_layer(l, node, site->layer, site->first_occurrence + (int64_t)i, &layers[i]))
+        if (!compute_layer(l, node, site->layer,
+                           site->first_occurrence + (int64_t)i * site->every_occurrence,
+                           &layers[i]))
             return false;
     qsort(layers, n, sizeof *layers, by_value);
     for (size_t i = 1; i < n; i++)
@@ -308,6 +322,7 @@ static void read_one(struct loader *l, const struct tree_node *node)
         .steps = { .every = 1 },
         .n_row_dims = 1,
         .last_occurrence = UINT32_MAX,
+        .every_occurrence = 1,
     };
     ((struct regexes *)spec->regexes)->of_site[site->about.id] = NO_PATTERN;
     read_site(l, node, site);

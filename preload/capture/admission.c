@@ -65,9 +65,8 @@ static bool in_turn(const struct admission_launch *l, const struct admission *it
 bool admission_wanted(const struct admission_launch *l, const struct admission *item)
 {
     const struct spec_site *site = session_site(item->site);
-    return item->state == ADMISSION_COUNTED && item->occurrence >= site->first_occurrence &&
-           item->occurrence <= site->last_occurrence && session_site_on(item->site) &&
-           in_turn(l, item);
+    return item->state == ADMISSION_COUNTED && spec_takes_occurrence(site, item->occurrence) &&
+           session_site_on(item->site) && in_turn(l, item);
 }
 
 static void count(const struct admission *item, struct dmi_tally *tally, int sign)

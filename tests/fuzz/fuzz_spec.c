@@ -49,7 +49,8 @@ static void use_site(const struct spec *spec, const struct spec_site *site)
     }
     require(site->about.dtype && (site->about.kernel || site->nvtx.pattern));
     require(site->nvtx.pattern || (site->nvtx.which == SPEC_RANGE_ALL && !site->nvtx.layer));
-    require(site->kind < (int)spec->n_kinds && site->first_occurrence <= site->last_occurrence);
+    require(site->kind < (int)spec->n_kinds && site->first_occurrence <= site->last_occurrence &&
+            site->every_occurrence >= 1);
     require(site->n_dims >= 1 && site->n_dims <= SPEC_MAX_DIMS && site->dims[0].is_row);
     require(site->pointer.arg <= (int)EXPR_MAX_ARG && site->pointer.offset <= EXPR_MAX_OFFSET);
     require(site->about.scale != 0);

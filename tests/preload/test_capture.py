@@ -56,6 +56,19 @@ def test_occurrences_and_layers(bench):
                 "a forward with fewer launches than declared is reported, once", r.stderr)
 
 
+def test_each_so_many_th(bench):
+    head = "forward:\n  - {kind: step, begin: {kernel: '^first$'}}"
+    text = spec(site("q", occurrences="{expect: 7, from: 1, to: 6, every: 3}", layer="(occ - 1) / 3"),
+                site("o", occurrences="{from: 2, every: 3}", layer="(occ - 2) / 3"), head=head)
+    forward = [("first", 90), *(("block", 1 + i) for i in range(7))]
+    r = bench.alike("each so many-th", START + launches(*forward, *forward) + ["sync"], text)
+    run = bench.captured("the second and the fifth", r, [filled(s, 64) for s in (2, 5, 2, 5)], site=0)
+    if run:
+        bench.check([(x.layer, x.occurrence) for x in run.of(0)] == [(0, 1), (1, 4)] * 2, "their layers", run.of(0))
+        bench.check([(x.layer, x.occurrence, x.words) for x in run.of(1)] == [(0, 2, filled(3, 64)), (1, 5, filled(6, 64))] * 2, "the third and the sixth")
+        bench.check([t.records for t in run.counters.expected] == [4, 4], "what is not taken is not expected", run.counters.expected)
+
+
 def test_kinds(bench):
     head = "forward:\n  - {kind: prefill, begin: {kernel: '^first$'}}\n  - {kind: decode, begin: {kernel: '^last$'}}"
     text = spec(site("p", forward="prefill", layer="occ"), site("d", forward="decode", layer="occ"), site("both", kernel="^other$"),

@@ -1,16 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Comments, messages and documents use the words of docs/glossary.md, and none that it rules out."""
-import pathlib
 import re
 
 from sources import DATA, c_comments, c_strings, hash_comments, line_of, python_texts, read, tracked
 
 GLOSSARY = "docs/glossary.md"
 C = (".c", ".h", ".cu", ".S", ".def", ".inc")
-# (file, phrase): why it stands there.
-ALLOWED = {
-    ("specs/tinygrad-smollm2.yaml", "behind"): "notes are part of exports, which are compared byte for byte",
-}
 
 
 def ruled_out(glossary):
@@ -53,8 +48,7 @@ def found(paths, wrong):
         for line, text in texts(path):
             for match in wrong.finditer(text):
                 phrase = " ".join(match.group(1).lower().split())
-                if (str(path), phrase) not in ALLOWED:
-                    yield str(path), line + line_of(text, match.start()) - 1, phrase
+                yield str(path), line + line_of(text, match.start()) - 1, phrase
 
 
 def files():
@@ -65,12 +59,6 @@ def files():
 def test_no_word_that_the_glossary_rules_out():
     complaints = [f"{path}:{line}: {phrase}" for path, line, phrase in found(files(), pattern(ruled_out(read(GLOSSARY))))]
     assert not complaints, "\n".join(complaints)
-
-
-def test_exceptions_are_needed():
-    spare = [f"{path}: {phrase}" for path, phrase in ALLOWED
-             if not pattern([phrase]).search(" ".join(text for _, text in texts(pathlib.Path(path))))]
-    assert not spare, "\n".join(spare)
 
 
 def test_the_check_sees_what_is_wrong():

@@ -202,6 +202,11 @@ static const struct {
     { GOOD "  occurrences: {expect: 3, from: 3}\n" FORWARD, "8:34", { "integer from 0 to 2" } },
     { GOOD "  occurrences: {expect: 3, to: 3}\n" FORWARD, "8:32", { "integer from 0 to 2" } },
     { GOOD "  occurrences: {from: 3, to: 2}\n" FORWARD, "8:30", { "\"to\" below \"from\"" } },
+    { GOOD "  occurrences: {every: 0}\n" FORWARD, "8:24", { "integer from 1" } },
+    { GOOD "  occurrences: {expect: 6, from: 1, every: 2}\n" SITE
+           "  occurrences: {from: 2, every: 3}\n" FORWARD,
+      "9:3",
+      { "site \"q\" again" } },
     { GOOD "  layer: grid.x\n" FORWARD, "8:10", { "depends on the launch" } },
     { GOOD "  layer: -1\n", "8:10", { "found layer -1 for occurrence 0" } },
     { GOOD "  occurrences: {expect: 4}\n  layer: occ / 2\n" FORWARD,
@@ -474,6 +479,8 @@ static const char *const good_texts[] = {
     GOOD "  forward: a\n" SITE "  forward: b\n" FORWARD,
     GOOD "- name: q\n  kernel: k2\n" REST,
     GOOD "  occurrences: {to: 4}\n" SITE "  occurrences: {from: 5}\n" FORWARD,
+    GOOD "  occurrences: {every: 4}\n" SITE "  occurrences: {from: 6, every: 4}\n" FORWARD,
+    GOOD "  occurrences: {expect: 9, from: 1, to: 8, every: 4}\n  layer: (occ - 1) / 4\n" FORWARD,
     GOOD "  layer: occ * 2\n" SITE "  layer: occ * 2 + 1\n" FORWARD,
     GOOD "  forward: a\n" FORWARD "absent: [{name: q, why: fused, forward: b}]\n",
     /* explicit strides that are the packed ones leave no doubt */

@@ -205,7 +205,7 @@ def test_names_that_change_with_the_batch(engine):
 
 
 def test_one_kernel_for_several_sites(engine):
-    """Occurrences 0, 2, 4 are q, 1, 3, 5 are h: each is a site of its own."""
+    """Occurrences 0, 2, 4 are q, 1, 3, 5 are h."""
     a, b = engine.alloc(32 * WIDTH * 4), engine.alloc(32 * WIDTH * 4)
 
     def layer(e, i, *r):
@@ -213,9 +213,21 @@ def test_one_kernel_for_several_sites(engine):
         e.launch("proj", [b, r[2]], [(b[0], e.rows("h", i, *r))])
     engine.serve(layer)
     spec = engine.match()
-    for name, first in (("q", 0), ("h", 1)):
-        found = [(m[1], m[2]) for s in spec.sites[name] for m in re.finditer(r"expect: 6, from: (\d), to: \1\}\n    layer: (\d)", s)]
-        assert found == [(str(2 * i + first), str(i)) for i in range(LAYERS)], (name, spec.text)
+    spec.says("q", "{expect: 6, from: 0, to: 4, every: 2}", "layer: occ / 2\n")
+    spec.says("h", "{expect: 6, from: 1, to: 5, every: 2}", "layer: (occ - 1) / 2\n")
+
+
+def test_one_kernel_in_no_order(engine):
+    """Occurrences that are not equally far apart are sites of their own."""
+    a, b = engine.alloc(32 * WIDTH * 4), engine.alloc(32 * WIDTH * 4)
+
+    def layer(e, i, *r):
+        for _ in range(1 + i):
+            e.launch("proj", [b, r[2]], [(b[0], np.zeros(WIDTH, np.float32))])
+        e.launch("proj", [a, r[2]], [(a[0], e.rows("q", i, *r))])
+    engine.serve(layer)
+    found = [re.search(r"expect: 9, from: (\d), to: (\d)(?:, every: (\d))?\}\n    layer: (.*)\n", s).groups() for s in engine.match().sites["q"]]
+    assert found == [("1", "4", "3", "(occ - 1) / 3"), ("8", "8", None, "2")]
 
 
 def test_only_the_last_token(engine):
@@ -355,6 +367,53 @@ def test_what_the_values_do_not_tell_apart(engine):
             e.launch(name, [to, r[2]], [(to[0], h + noise * rng.normal(size=h.shape).astype(np.float32))])
     engine.serve(layer)
     engine.match().says("h", "kernel: '^one$'", "the same or nearly so is in other arg[0]")
+
+
+OWN = """# Whose it is
+hookspec: 1
+name: mine          # a name
+"ring": {bytes: 64M}
+
+# What the tool wrote
+forward: [{kind: old, begin: {kernel: k}}]
+sites:
+  # and what people wrote about it
+  - {name: q, kernel: k, pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 1}]}
+
+# Of all
+convention:
+  # layers
+  layer_base: 0
+absent:
+  - {name: h, why: it's fused}
+  - {name: out, forward: old, why: no forward is called so any more}
+  - {name: embed, why: it is not}
+  - {name: attn_out, why: nobody computes it}
+overload: {mode: complete, wait_ms: 10}"""
+
+
+def test_what_people_wrote_stays(engine):
+    q = engine.alloc(32 * WIDTH * 4)
+    (engine.folder / "spec.yaml").write_text(OWN)
+    engine.serve(lambda e, i, *r: e.launch("proj", [q, r[2]], [(q[0], e.rows("q", i, *r))]))
+    spec = engine.match()
+    head = spec.text.split("forward:\n")[0]
+    assert head == OWN.split("\n# What")[0] + "\n# Of all\nconvention:\n  # layers\n  layer_base: 0\noverload: {mode: complete, wait_ms: 10}\n", spec.text
+    spec.says("q", "kernel: '^proj$'")
+    absent = spec.text.split("absent:\n")[1].splitlines()
+    assert absent == ["  - {name: h, why: 'it''s fused'}", "  - {name: attn_out, why: 'nobody computes it'}",
+                      "  - {name: out, forward: any, why: 'nothing that a launch of the recording wrote is this tensor'}"], absent
+    again = engine.match().text
+    assert again == spec.text, "written once more it is the same"
+
+
+def test_a_spec_with_errors_is_not_written_anew(engine):
+    q = engine.alloc(32 * WIDTH * 4)
+    (engine.folder / "spec.yaml").write_text("hookspec: 1\nsite: []\n")
+    engine.serve(lambda e, i, *r: e.launch("proj", [q, r[2]], [(q[0], e.rows("q", i, *r))]))
+    save_file(engine.ref, engine.folder / "ref")
+    result = run([SITES, "match", engine.folder / "rec", "--reference", engine.folder / "ref", "-o", engine.folder / "spec.yaml"], check=False, timeout=120)
+    assert result.returncode == 1 and "spec.yaml:2:1" in result.stderr and (engine.folder / "spec.yaml").read_text() == "hookspec: 1\nsite: []\n", result.stderr
 
 
 def test_another_model(engine, tmp_path):

@@ -119,7 +119,7 @@ static void look(struct checking *c, uint32_t site, uint32_t launch)
     struct tally *t = &c->tallies[site];
     struct extent e;
     uint32_t occ = t->occ++;
-    if (occ < s->first_occurrence || occ > s->last_occurrence)
+    if (!spec_takes_occurrence(s, occ))
         return;
     t->n_launches++;
     switch (extent_at(&c->found.rec, s, &c->found.rec.launches[launch], occ, &e)) {

@@ -373,6 +373,37 @@ static void share_rows(struct entries *all)
                 all->at[k].last_rows = true;
 }
 
+/* The launches of its forward that come before it; of several forwards the fewest. */
+static uint32_t place_of(const struct scene *scene, const struct entry *e)
+{
+    uint32_t place = UINT32_MAX;
+    for (size_t i = 0; i < e->n_members; i++) {
+        const struct sighting *s = e->members[i];
+        uint32_t after = s->launch - scene->forwards->at[s->forward].begin;
+        place = after < place ? after : place;
+    }
+    return place;
+}
+
+static int entry_order(const void *pa, const void *pb)
+{
+    const struct entry *a = pa, *b = pb;
+    if (a->kind != b->kind)
+        return a->kind < b->kind ? -1 : 1;
+    if (a->place != b->place)
+        return a->place < b->place ? -1 : 1;
+    return a->site < b->site ? -1 : a->site > b->site;
+}
+
+/* As the engine computes them. */
+static void order(const struct scene *scene, struct entries *all)
+{
+    for (size_t i = 0; i < all->n; i++)
+        all->at[i].place = place_of(scene, &all->at[i]);
+    if (all->n)
+        qsort(all->at, all->n, sizeof *all->at, entry_order);
+}
+
 int entries_find(const struct scene *scene, struct entries *out)
 {
     *out = (struct entries){ .n_sites = (uint32_t)scene->probe->ref->n_sites };
@@ -382,6 +413,7 @@ int entries_find(const struct scene *scene, struct entries *out)
         for (uint32_t s = 0; !r && s < out->n_sites; s++)
             r = search(&(struct search){ .scene = scene, .kind = k, .site = s }, out);
     share_rows(out);
+    order(scene, out);
     return r;
 }
 

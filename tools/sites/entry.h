@@ -28,11 +28,13 @@ struct entry {
     /* found by entry_solve() */
     char pointer[48];
     struct solution offset, count, row_stride, chunk_stride;
-    uint32_t from, to, expect; /* occurrences; expect 0: it is not the same in all forwards */
-    char layer[48];            /* "": it has none */
-    const char *why;           /* what could not be said in a HookSpec; NULL: it can */
-    char also[256];            /* kernels that leave the same later */
-    bool unsure;               /* nearly the same: which one is meant, the values do not say */
+    uint32_t place;           /* its first launch, counted from its forward's begin */
+    uint32_t from, to, every; /* occurrences */
+    uint32_t expect;          /* how many there are in a forward, 0: that differs */
+    char layer[48];           /* "": it has none */
+    const char *why;          /* what could not be said in a HookSpec; NULL: it can */
+    char also[256];           /* kernels that leave the same later */
+    bool unsure;              /* nearly the same: which one is meant, the values do not say */
 };
 
 struct entries {
@@ -50,7 +52,7 @@ struct scene {
     const struct sightings *sightings;
 };
 
-/* For every kind and site the entries that together show all layers. Return: 0 or -ENOMEM. */
+/* For every kind and site the entries that together show all layers, in the order of their launches. Return: 0 or -ENOMEM. */
 int entries_find(const struct scene *scene, struct entries *out);
 /* Accepts a zeroed struct. */
 void entries_deinit(struct entries *entries);

@@ -69,41 +69,68 @@ static int *layers_by_occurrence(const struct entry *e, const struct sample *sam
     return layers;
 }
 
-/* The occurrences from @from on that a line layer = a * occ + b goes through. Return: the last. */
-static uint32_t line_from(const int *layers, uint32_t n, uint32_t from, int *step)
+/* The first occurrence after @occ that has a layer, or @n. */
+static uint32_t next_of(const int *layers, uint32_t n, uint32_t occ)
 {
-    uint32_t to = from;
-    *step = from + 1 < n && layers[from + 1] ? layers[from + 1] - layers[from] : 0;
-    while (*step && to + 1 < n && layers[to + 1] && layers[to + 1] - layers[to] == *step)
-        to++;
-    return to;
+    do
+        occ++;
+    while (occ < n && !layers[occ]);
+    return occ;
+}
+
+/* Occurrences from e->from on that are equally far apart, as their layers are. Return: the step from layer to layer. */
+static int line_from(const int *layers, uint32_t n, struct entry *e)
+{
+    uint32_t next = next_of(layers, n, e->from);
+    int step = next < n ? layers[next] - layers[e->from] : 0;
+    e->to = e->from;
+    e->every = step ? next - e->from : 1;
+    for (; step && next < n && next - e->to == e->every && layers[next] - layers[e->to] == step;
+         next = next_of(layers, n, next))
+        e->to = next;
+    return step;
+}
+
+/* What comes of the text at @at: a number to add, if it is not 0. */
+static void print_more(char *at, size_t n, int more)
+{
+    if (more)
+        snprintf(at, n, " %c %d", more < 0 ? '-' : '+', abs(more));
 }
 
 static void print_layer(struct entry *e, const int *layers, int step)
 {
-    int first = layers[e->from] - 2, b = first - step * (int)e->from;
+    char occ[32] = "occ", times[16] = "";
+    int first = layers[e->from] - 2, more = first;
+    e->layer[0] = 0;
     if (first == REF_NO_LAYER)
-        e->layer[0] = 0;
-    else if (e->from == e->to)
+        return;
+    if (e->from == e->to) {
         snprintf(e->layer, sizeof e->layer, "%d", first);
-    else if (step == 1)
-        snprintf(e->layer, sizeof e->layer, b ? "occ %c %d" : "occ", b < 0 ? '-' : '+', abs(b));
+        return;
+    }
+    if (e->every == 1)
+        more = first - step * (int)e->from;
+    else if (e->from)
+        snprintf(occ, sizeof occ, "(occ - %u) / %u", e->from, e->every);
     else
-        snprintf(e->layer, sizeof e->layer, "occ * %d %c %d", step, b < 0 ? '-' : '+', abs(b));
+        snprintf(occ, sizeof occ, "occ / %u", e->every);
+    if (step != 1)
+        snprintf(times, sizeof times, " * %d", step);
+    int used = snprintf(e->layer, sizeof e->layer, "%s%s", occ, times);
+    print_more(e->layer + used, sizeof e->layer - (size_t)used, more);
 }
 
-/* Occurrences with gaps are several sites. */
+/* Occurrences or layers that are not equally far apart are several sites. */
 static int split(struct entry *e, const int *layers, uint32_t n, struct entries *more)
 {
     bool first = true;
     for (uint32_t occ = 0; occ < n; occ++) {
-        int step;
         if (!layers[occ])
             continue;
         struct entry part = *e;
         part.from = occ;
-        part.to = line_from(layers, n, occ, &step);
-        print_layer(&part, layers, step);
+        print_layer(&part, layers, line_from(layers, n, &part));
         occ = part.to;
         if (first) {
             *e = part;

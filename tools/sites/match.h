@@ -7,8 +7,8 @@
 
 struct match_options {
     const char *recording, *reference;
-    const char *spec;  /* file to write */
-    const char *model; /* for the spec's `model`; NULL: none */
+    const char *spec;  /* file to write; what people wrote into it stays */
+    const char *model; /* for the `model` of a new one; NULL: none */
 };
 
 /* Prints the report to stdout. Return: 0 or an error in @err. */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/sites/write.h"
 
+#include "tools/sites/absent.h"
+
 #include <dmi/dtype.h>
 
 #include <stdlib.h>
@@ -9,18 +11,6 @@
 #define SITES_ON_KERNEL 16u /* as many as a HookSpec may have */
 
 /* ------------------------------------------------------------------------- words */
-
-/* In single quotes of YAML. */
-static void put_quoted(FILE *out, const char *text)
-{
-    fputc('\'', out);
-    for (; *text; text++) {
-        if (*text == '\'')
-            fputc('\'', out);
-        fputc(*text, out);
-    }
-    fputc('\'', out);
-}
 
 /* A name as a regular expression that matches nothing else. */
 static void put_escaped(FILE *out, const char *name)
@@ -90,12 +80,14 @@ static void put_dims(FILE *out, const struct entry *e, uint32_t width)
 
 static void put_occurrences(FILE *out, const struct entry *e)
 {
-    bool all = e->expect && !e->from && e->to + 1 == e->expect;
+    bool all = e->expect && !e->from && e->to + 1 == e->expect && e->every == 1;
     fputs("    occurrences: {", out);
     if (e->expect)
         fprintf(out, "expect: %u%s", e->expect, all ? "" : ", ");
     if (!all)
         fprintf(out, "from: %u, to: %u", e->from, e->to);
+    if (!all && e->every > 1)
+        fprintf(out, ", every: %u", e->every);
     fputs("}\n", out);
     if (*e->layer)
         fprintf(out, "    layer: %s\n", e->layer);
@@ -158,36 +150,19 @@ static void limit_sites(struct entries *all)
     }
 }
 
-/* Nothing of it was found in forwards of this kind. */
-static bool is_absent(const struct entries *entries, uint32_t kind, uint32_t site)
+void write_head(FILE *out, const char *model)
 {
-    bool there = entries_found(entries, kind, site);
-    for (size_t i = 0; i < entries->n; i++)
-        there = there || (entries->at[i].kind == kind && entries->at[i].site == site);
-    return !there;
-}
-
-static void put_absent(FILE *out, const struct scene *scene, const struct entries *entries)
-{
-    static const char why[] = "nothing that a launch of the recording wrote is this tensor";
-    bool any = false;
-    for (uint32_t s = 0; s < entries->n_sites; s++) {
-        uint32_t n = 0;
-        for (uint32_t k = 0; k < scene->kinds->n; k++)
-            n += !scene->kinds->at[k].begin || is_absent(entries, k, s);
-        fputs(n && !any ? "\nabsent:\n" : "", out);
-        any = any || n;
-        if (n == scene->kinds->n)
-            fprintf(out, "  - {name: %s, why: %s}\n", site_name(scene, s), why);
-        for (uint32_t k = 0; n < scene->kinds->n && k < scene->kinds->n; k++)
-            if (scene->kinds->at[k].begin && is_absent(entries, k, s))
-                fprintf(out, "  - {name: %s, forward: %s, why: %s}\n", site_name(scene, s),
-                        kind_name(scene, k), why);
+    fputs("# Written by dmi-sites match. Grammar: docs/hookspec.md\nhookspec: 1\n", out);
+    if (model) {
+        fputs("model: ", out);
+        absent_put_quoted(out, model);
+        fputc('\n', out);
     }
+    fputs("convention: {layer_base: 0}\n", out);
 }
 
 bool write_spec(FILE *out, const struct scene *scene, const struct entries *entries,
-                const char *model)
+                const struct spec *old)
 {
     bool any = false;
     limit_sites((struct entries *)entries);
@@ -195,13 +170,7 @@ bool write_spec(FILE *out, const struct scene *scene, const struct entries *entr
         any = any || can_be_said(scene, &entries->at[i]);
     if (!any)
         return false;
-    fputs("# Written by dmi-sites match. Grammar: docs/hookspec.md\nhookspec: 1\n", out);
-    if (model) {
-        fputs("model: ", out);
-        put_quoted(out, model);
-        fputc('\n', out);
-    }
-    fputs("convention: {layer_base: 0}\nforward:\n", out);
+    fputs("forward:\n", out);
     for (uint32_t k = 0; k < scene->kinds->n; k++)
         if (scene->kinds->at[k].begin) {
             fprintf(out, "  - {kind: %s, begin: {kernel: ", kind_name(scene, k));
@@ -212,7 +181,7 @@ bool write_spec(FILE *out, const struct scene *scene, const struct entries *entr
     for (size_t i = 0; i < entries->n; i++)
         if (can_be_said(scene, &entries->at[i]))
             write_site(out, scene, &entries->at[i]);
-    put_absent(out, scene, entries);
+    absent_put(out, scene, entries, old);
     return true;
 }
 
@@ -246,6 +215,6 @@ void write_report(FILE *out, const struct scene *scene, const struct entries *en
         report_entry(out, scene, &entries->at[i]);
     for (uint32_t k = 0; k < scene->kinds->n; k++)
         for (uint32_t s = 0; s < entries->n_sites; s++)
-            if (is_absent(entries, k, s))
+            if (absent_is(entries, k, s))
                 fprintf(out, "%-8s %-14s not found\n", kind_name(scene, k), site_name(scene, s));
 }

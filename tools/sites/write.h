@@ -3,13 +3,18 @@
 #ifndef TOOLS_SITES_WRITE_H
 #define TOOLS_SITES_WRITE_H
 
+#include "policy/spec.h"
 #include "tools/sites/entry.h"
 
 #include <stdio.h>
 
-/* Returns false where nothing of it can be a HookSpec: then nothing is written. */
+/* What begins a HookSpec that nobody wrote. @model: or NULL */
+void write_head(FILE *out, const char *model);
+
+/* `forward:`, `sites:` and `absent:`. Returns false where nothing of it can be a HookSpec: then nothing is written.
+ * @old: the HookSpec that is written anew, or NULL */
 bool write_spec(FILE *out, const struct scene *scene, const struct entries *entries,
-                const char *model);
+                const struct spec *old);
 
 /* One entry of `sites:`. */
 void write_site(FILE *out, const struct scene *scene, const struct entry *entry);
