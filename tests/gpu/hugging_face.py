@@ -129,14 +129,14 @@ class HuggingFace:
 
     def values(self, c, folder, log):
         aside = plan.read_aside(folder / "aside")
-        ended = run([DMI_DUMP, "export", "--format", "npy", folder / "out", "-o", folder / "npy"], clean_environment(), max(20, self.left()), log)
+        ended = run([DMI_DUMP, "export", "--format", "npy", folder / "out", "-o", folder / "npy"], clean_environment(), max(10, self.left()), log)
         captured = exported(folder / "npy") if not ended.status else {}
         for site, keys in by_site(aside).items():
             self.add(c, f"{len(keys)} tensors of {site} ({how_named(site)}), bit for bit what hooks saw",
                      difference(keys, captured, aside), "the same", reason=ended.last_line() if ended.status else "")
         more = sorted(captured.keys() - aside.keys())
         self.add(c, "tensors that no hook saw", ", ".join(more[:5]) or "none", "none")
-        verified = run([DMI_DUMP, "verify", folder / "out"], clean_environment(), max(20, self.left()), log)
+        verified = run([DMI_DUMP, "verify", folder / "out"], clean_environment(), max(10, self.left()), log)
         self.add(c, "dmi-dump verify", verified.text, "status 0")
 
     # ---- figures
@@ -146,12 +146,14 @@ class HuggingFace:
         for question, key, n_tokens in (("a step", "step_ms", 1), (f"the prompt, {result.get('prompt')} tokens", "prompt_ms", result.get("prompt"))):
             if result.get(key):
                 self.add(c, question, time_of(result[key], n_tokens, plain.get(key)), verdict="figure")
+        if "skipped_graphs" in result:
+            self.add(c, "graphs of the compiler's that are no CUDA graphs", result["skipped_graphs"], verdict="figure")
         if "peak_bytes" in result:
             self.add(c, "memory", memory_of(result, plain), verdict="figure")
 
     def account(self, c, folder, log, result):
         """All rows of all sites: one for each token that the model was given."""
-        stats = run([DMI_DUMP, "stats", "--json", folder / "out"], clean_environment(), max(20, self.left()), log)
+        stats = run([DMI_DUMP, "stats", "--json", folder / "out"], clean_environment(), max(10, self.left()), log)
         sums = tally(stats.stdout)
         if sums is None:
             self.add(c, "captured + dropped = expected", stats.text, "statistics", reason=stats.last_line())

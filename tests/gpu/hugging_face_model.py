@@ -189,6 +189,12 @@ def compiled(decoder, options):
     return step
 
 
+def skipped_graphs():
+    """How many graphs of the compiler's are launched kernel by kernel, and not as a CUDA graph."""
+    from torch._dynamo.utils import counters
+    return counters["inductor"]["cudagraph_skips"]
+
+
 MODES = {"eager": eager, "graph": in_graph, "compiled": compiled}
 
 # ---- what is taken of a step: each has before() and after(logits, kept) around every forward
@@ -401,6 +407,8 @@ class Session:
             reset = self.decoder.cache.reset
             self.device.times(2, self.prompt, reset)  # buffers of either set
             result["prompt_ms"] = self.device.times(self.options.prompts, self.prompt, reset)
+        if self.options.mode == "compiled":
+            result["skipped_graphs"] = skipped_graphs()
         result.update(self.device.memory(), n_tokens=self.decoder.n_tokens, prompt=self.options.prompt)
         self.take.end()
         return result
