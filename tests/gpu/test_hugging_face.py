@@ -225,31 +225,46 @@ def test_captured_on_the_stand_in(check, mode, tmp_path):
 
 
 @on_standin
-@pytest.mark.parametrize("mode, fail, site", [("graph", "cuGraphExecKernelNodeSetParams_v2:3:1", "resid_pre"),
-                                              ("graph", "cuGraphClone:0:801", "marked")])
-def test_missing_records_are_seen(mode, fail, site, tmp_path, monkeypatch):
+@pytest.mark.parametrize("fail, site", [("cuGraphExecKernelNodeSetParams_v2:3:1", "resid_pre"), ("cuGraphClone:0:801", "marked")])
+def test_missing_records_are_seen(fail, site, tmp_path, monkeypatch):
     monkeypatch.setenv("DMI_STANDIN_FAIL", fail)
     found = group(tmp_path, *OF_STANDIN)
-    found.run_all([BY_NAME[f"{mode} values"]])
+    found.run_all([BY_NAME["graph values"]])
     wrong = [row.question for row in found.table.failures()]
     assert any(f" tensors of {site} " in question for question in wrong), found.table.text()
 
 
+LIAR = """
+import contextlib, io, json, runpy, sys
+sys.path.insert(0, {here!r})
+import hugging_face_plan as plan
+sys.argv[0], said = {program!r}, io.StringIO()
+path = sys.argv[sys.argv.index("--aside") + 1] if "--aside" in sys.argv else None
+with contextlib.redirect_stdout(said):
+    runpy.run_path(sys.argv[0], run_name="__main__")
+result, aside, written = plan.result_of(said.getvalue()), plan.read_aside(path) if path else {{}}, plan.Aside()
+{body}
+for key, data in aside.items():
+    written.put(key, data)
+if path:
+    written.write(path)
+print(plan.RESULT + json.dumps(result))
+"""
+
+
 @on_standin
-def test_other_bytes_are_seen(tmp_path):
-    """The same program, which then puts another byte aside."""
+@pytest.mark.parametrize("name, body, question, answer", [
+    pytest.param("eager values", "data = bytearray(aside['final_logits']); data[-1] ^= 1; aside['final_logits'] = data",
+                 "1 tensors of final_logits (by tap), bit for bit what hooks saw", "1 of 1 differ: final_logits from byte 3839 of 3840", id="a bit"),
+    pytest.param("eager values", "del aside['z.1']", "tensors that no hook saw", "z.1", id="a tensor too many"),
+    pytest.param("eager values", "aside['z.3'] = aside['z.1']", "4 tensors of z (by tap), bit for bit what hooks saw",
+                 "1 of 4 are missing, the first is z.3", id="a tensor too few"),
+    pytest.param("eager 38 sites", "result['n_tokens'] += 1", "captured + dropped = expected", "120 + 0 = 120 rows", id="a row too few"),
+])
+def test_other_records_are_seen(name, body, question, answer, tmp_path):
+    """The same program, which then says something else."""
     program = tmp_path / "program.py"
-    program.write_text(f"""
-import runpy, sys
-sys.path.insert(0, {str(HERE)!r})
-sys.argv = [{OF_STANDIN[0]!r}, *sys.argv[1:]]
-runpy.run_path(sys.argv[0], run_name="__main__")
-path = sys.argv[sys.argv.index("--aside") + 1]
-data = bytearray(open(path, "rb").read())
-data[-1] ^= 1  # of the logits of the last step
-open(path, "wb").write(data)
-""")
+    program.write_text(LIAR.format(here=str(HERE), program=OF_STANDIN[0], body=body))
     found = group(tmp_path, program, NVTX)
-    found.run_all([BY_NAME["eager values"]])
-    wrong, = found.table.failures()
-    assert " of final_logits " in wrong.question and "1 of 1 differ" in wrong.answer, found.table.text()
+    found.run_all([BY_NAME[name]])
+    assert [(row.question, row.answer) for row in found.table.failures()] == [(question, answer)], found.table.text()
