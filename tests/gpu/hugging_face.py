@@ -7,7 +7,6 @@ the prompt, memory, each beside those of the model alone; nothing is expected of
 """
 import collections
 import json
-import os
 import pathlib
 import shutil
 import statistics

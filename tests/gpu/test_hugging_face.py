@@ -140,8 +140,8 @@ def one(tmp_path, body, *names, seconds=600):
 
 
 def test_figures_are_beside_those_of_the_model_alone(check, tmp_path):
-    found = one(tmp_path, "if options['--take'] == 'hooks': result.update(step_ms=[3.0, 3.0], prompt_ms=[8.0], prompt=4, peak_bytes=2 << 20, in_use_bytes=3 << 20, skipped_graphs=1)",
-                "eager plain", "eager 38 hooks")
+    more = "step_ms=[3.0, 3.0], prompt_ms=[8.0], prompt=4, peak_bytes=2 << 20, in_use_bytes=3 << 20, skipped_graphs=1"
+    found = one(tmp_path, f"if options['--take'] == 'hooks': result.update({more})", "eager plain", "eager 38 hooks")
     plain, hooks = rows_of(found, "eager plain"), rows_of(found, "eager 38 hooks")
     check(list(plain) == ["a step"] and plain["a step"].answer.endswith("1.000 x plain"), "the model alone", plain)
     check(hooks["a step"].answer.endswith("333 tokens/s, 1.500 x plain"), "hooks", hooks)
