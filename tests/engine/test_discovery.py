@@ -2,7 +2,8 @@
 """dmi-sites writes specs that nobody wrote: a recording and reference activations in, a HookSpec out, under which the
 same engine is captured.
 
-  serving engine   reference: its own dump (synchronous copies, another run); the capture holds, bit for bit, what the dump has
+  serving engine   its kernels are named k0, k1, ..., several of them alike; reference: its own dump (synchronous copies, another
+                   run); the capture holds, bit for bit, what the dump has
   Qwen3, MoE       in tinygrad; reference: what the hand-written spec captures; the new one captures the same bytes
   SmolLM2          in tinygrad (--long); reference: Hugging Face's; what is found is specs/tinygrad-smollm2.yaml, and
                    test_tinygrad.py sees from the launches that it captures what it should
@@ -63,7 +64,10 @@ def by_token(tensors, lengths):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_serving_engine(check, tmp_path, dtype):
-    server, requests, options = serving.Server(tmp_path), serving.some("france", "count", tokens=4), ("--mode", "graph", "--chunk", "7")
+    names = serving.write_meaningless(tmp_path / "kernels", dtype)
+    server, requests = serving.Server(tmp_path), serving.some("france", "count", tokens=4)
+    options = ("--mode", "graph", "--chunk", "7", "--kernels", tmp_path / "kernels")
+    check(len(set(names.values())) < len(names), f"{len(names)} kernels have {len(set(names.values()))} names, and no word in them", names)
     dumped = server.serve("dump", requests, *options, dtype=dtype, dump=True)
     dump = dumped.dump()
     lengths = {r["id"]: len(r["prompt_tokens"]) + len(r["forced_tokens"]) for r in requests}
