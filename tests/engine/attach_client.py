@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What dmi.torch.attach() taps of a family's small model, against hooks of attach_models.py: attach_client.py WHAT FAMILY
+"""What dmi.torch.attach() taps of families' small models, against hooks of attach_models.py: attach_client.py WHAT FAMILY...
 
-WHAT: eager, or a backend of torch.compile. Prints a line of JSON for each thing that must hold: [holds, what, detail].
+WHAT: eager, or a backend of torch.compile. Each family has a process of its own, a copy of one that has imported PyTorch.
+Prints a line of JSON for each thing that must hold: [holds, what, detail].
 """
 import json
 import os
@@ -231,8 +232,7 @@ def caches(name):
                 check(far < 2e-5, f"{kind}: rows {start} to {stop} are those of the whole prompt", far)
 
 
-def main():
-    what, name = sys.argv[1:]
+def try_family(what, name):
     torch.set_grad_enabled(False)
     torch.set_num_threads(1)
     if what == "eager":
@@ -242,6 +242,19 @@ def main():
         compiled(name, what)
         if what == "aot_eager" and name in ("llama", "qwen3_moe"):
             layer_by_layer(name, what)
+
+
+def main():
+    what, *families = sys.argv[1:]
+    for name in families:
+        print(name, flush=True)
+        child = os.fork()
+        if not child:
+            try_family(what, name)
+            sys.stdout.flush()
+            os._exit(0)
+        ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        check(ended == 0, f"{name} ends", ended)
 
 
 if __name__ == "__main__":

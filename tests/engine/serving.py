@@ -5,6 +5,7 @@ What a run computed is known from its dump (serve/dump.py): synchronous copies a
 by segments.py, and by `dmi-dump export`. Comparisons return complaints, so that a test may check more about the same run.
 """
 import json
+import random
 import re
 import sys
 import tempfile
@@ -44,6 +45,25 @@ def spec_text(dtype, leave_out=()):
     head, *sites = re.split(r"(?m)^(?=  - name: )", SPEC.read_text())
     kept = [s for s in sites if f"_{OTHER_SUFFIX[dtype]}$'" not in s and re.match(r"  - name: (\S+)", s)[1] not in leave_out]
     return head + "".join(kept)
+
+
+def write_meaningless(folder, dtype):
+    """Kernels for --kernels whose names say nothing: k0, k1, ... without order. Those of equal code have one name."""
+    text = re.sub(r"//.*", "", (KERNELS[0].parent / f"kernels_{SUFFIX[dtype]}.ptx").read_text())
+    text, *entries = re.split(r"(?m)^(?=\.visible \.entry )", text)
+    random.Random(11).shuffle(entries)
+    names, name_of = {}, {}
+    for entry in entries:
+        name = re.match(r"\.visible \.entry (\w+)\(", entry)[1]
+        code = re.sub(r"\$L__BB\d+", "", entry.replace(name, ""))
+        if code not in name_of:
+            name_of[code] = f"k{len(name_of)}"
+            text += re.sub(rf"\b{name}(?=\(|_param_)", name_of[code], entry)
+        names[name] = name_of[code]
+    folder.mkdir()
+    (folder / f"kernels_{SUFFIX[dtype]}.fatbin").write_bytes(text.encode() + b"\0")
+    (folder / "names.json").write_text(json.dumps(names))
+    return names
 
 
 class Served:

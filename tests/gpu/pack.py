@@ -34,8 +34,9 @@ SOURCES = [
     "LICENSE", "preload/hooks.def", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "python" / "dmi").rglob("*.py"))),
     "tools/setup/driver.py", "tests/engine/harness.py", "tests/bench/launch.yaml",
     "tests/bench/tap.yaml", "tests/bench/drain.yaml",
-    *(f"tests/gpu/{name}" for name in ("README.md", "cases.py", "contact.py", "driver_cases.py", "marks.py", "smoke.py", "smoke_client.py",
-                                       "smoke_driver.py", "smoke_triton.py", "table.py", "tinygrad_cases.py", "torch_cases.py")),
+    *(f"tests/gpu/{name}" for name in ("README.md", "cases.py", "contact.py", "driver_cases.py", "hugging_face.py", "hugging_face_model.py",
+                                       "hugging_face_plan.py", "marks.py", "smoke.py", "smoke_client.py", "smoke_driver.py", "smoke_triton.py",
+                                       "table.py", "tinygrad_cases.py", "torch_cases.py")),
 ]
 MAX_BYTES = 64 << 20
 

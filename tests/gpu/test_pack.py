@@ -18,6 +18,7 @@ import pytest
 
 import cases
 import contact
+import hugging_face
 import pack
 import table
 from harness import BUILD, DMI_RUN, PRELOAD, STANDIN
@@ -26,7 +27,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 pytestmark = pytest.mark.built(DMI_RUN, PRELOAD, cases.WITNESS, STANDIN / "libcuda.so.1")
 
 # What cannot be answered without a GPU or PyTorch; the stand-in's own gaps are in test_facts.py.
-NO_PYTORCH = {case.name for case in cases.CASES if case.program == cases.TORCH} | {"smoke.py torch"}
+NO_PYTORCH = {case.name for case in cases.CASES if case.program == cases.TORCH} | {"smoke.py torch"} | set(hugging_face.names())
 # What the library is known not to do yet, and says in its log: more than 640 copies in a graph, a tensor across pieces of
 # mapped memory. Whoever changes that takes the program off this list.
 NOT_YET = set()
@@ -88,6 +89,7 @@ def test_every_row_is_there(check, done):
     witnessed = {case.name for case in cases.CASES if case.witness} - NO_PYTORCH
     check(cases_of(rows, "entry points") >= witnessed, "the witness", cases_of(rows, "entry points"))
     check(cases_of(rows, "graph calls") == {f"seed {i}" for i in range(1, 9)}, "random graph calls", cases_of(rows, "graph calls"))
+    check(cases_of(rows, hugging_face.GROUP) == set(hugging_face.names()), "every configuration", cases_of(rows, hugging_face.GROUP))
     check(cases_of(rows, "copy kernel") and cases_of(rows, "benchmarks") == {"launch", "graph", "tap", "execs", "copy", "link normal", "link noise", "drain"},
           "the copy kernel, and every benchmark", cases_of(rows, "benchmarks"))
     facts = json.loads(done.member("table.json"))

@@ -564,6 +564,24 @@ def test_tensors_that_are_equal_at_first(engine):
     spec.says("q_rot", "kernel: '^rope$'")
 
 
+def test_tokens_that_look_alike(tmp_path):
+    """Where attention sees little but the first token, rows begin with almost the same values: each place is the nearest row's."""
+    rng, n = np.random.default_rng(4), 36
+    ref = {f"{r}/embed": rng.normal(size=(n, WIDTH)).astype(np.float32) for r in "ab"}
+    for r in "ab":
+        for i in range(LAYERS):
+            rows = rng.normal(size=(n, WIDTH))
+            rows[:, :16] = rows[0, :16] + 0.005 * rows[:, :16]
+            rows[0, :16] *= 1.012  # it is not the first that is looked for
+            ref[f"{r}/z.{i}"] = rows.astype(np.float32)
+    engine = Engine(tmp_path, ref, [("a", 0, 30), ("a", 30, 3), ("a", 33, 1), ("b", 0, 28), ("b", 28, 1)])
+    z = engine.alloc(32 * WIDTH * 4)
+    engine.serve(lambda e, i, r, first, n: e.launch("attention", [z, n], [(z[0], e.rows("z", i, r, first, n))]))
+    spec = engine.match()
+    spec.says("z", "kernel: '^attention$'", "count: 'arg[1].i32'", "layer: occ")
+    assert re.search(r"z +15 of 15", spec.report), spec.report
+
+
 def test_one_buffer_for_everything(engine):
     """Each tensor is overwritten by the next one's kernel, within the forward."""
     x = engine.alloc(32 * WIDTH * 4)

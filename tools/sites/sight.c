@@ -195,6 +195,16 @@ static bool same_tensor(const struct probe *p, const struct hit *a, const struct
     return x->site == y->site && x->layer == y->layer && a->dtype == b->dtype;
 }
 
+/* Tokens may look alike (z, where attention sees little but the first one): of those at a place the nearest. */
+static void add_hit(struct group *g, const struct hit *hit)
+{
+    const struct hit *last = g->n ? g->hits[g->n - 1] : NULL;
+    if (!last || last->address != hit->address)
+        g->hits[g->n++] = hit;
+    else if (hit->error < last->error)
+        g->hits[g->n - 1] = hit;
+}
+
 /* The hits in [from, to) that are of the same tensor as number @i, if that is the first of them. */
 static bool gather(const struct probe *p, const struct hits *hits, size_t from, size_t to, size_t i,
                    const struct forward *f, struct group *g)
@@ -210,7 +220,7 @@ static bool gather(const struct probe *p, const struct hits *hits, size_t from, 
     g->n = 0;
     for (size_t k = i; k < to && g->n < MAX_PLACES; k++)
         if (same_tensor(p, &hits->at[k], &hits->at[i]) && forward_row(f, hits->at[k].row) >= 0)
-            g->hits[g->n++] = &hits->at[k];
+            add_hit(g, &hits->at[k]);
     return g->n != 0;
 }
 

@@ -37,6 +37,14 @@ def activations(model, tokens, sites="all", layers=None):
     return found, missing
 
 
+def source(model):
+    """A folder, a name or a GGUF file, as from_pretrained() takes it."""
+    path = pathlib.Path(model)
+    if path.suffix == ".gguf":
+        return {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
+    return {"pretrained_model_name_or_path": model}
+
+
 def continued(model, tokens, n):
     """@tokens and the likeliest @n after them."""
     import torch
@@ -53,14 +61,14 @@ def requests_of(opt, model):
         return [(r["id"], r["prompt_tokens"], r.get("forced_tokens") or
                  continued(model, r["prompt_tokens"], opt.tokens)[len(r["prompt_tokens"]):]) for r in given]
     from transformers import AutoTokenizer
-    tokenizer = AutoTokenizer.from_pretrained(opt.model)
+    tokenizer = AutoTokenizer.from_pretrained(**source(opt.model))
     prompts = [(f"prompt{i}", tokenizer(text)["input_ids"]) for i, text in enumerate(opt.prompt)]
     return [(name, tokens, continued(model, tokens, opt.tokens)[len(tokens):]) for name, tokens in prompts]
 
 
 def arguments():
     parser = argparse.ArgumentParser(prog="dmi-sites reference", description=__doc__.split("\n\n")[0])
-    parser.add_argument("model", metavar="MODEL", help="a folder, or a name that Hugging Face's hub knows")
+    parser.add_argument("model", metavar="MODEL", help="a folder, a GGUF file, or a name that Hugging Face's hub knows")
     parser.add_argument("--prompt", action="append", default=[], metavar="TEXT", help="a request: prompt0, prompt1, ...")
     parser.add_argument("--requests", metavar="FILE", help="JSON: {requests: [{id, prompt_tokens, forced_tokens}]} in place of prompts")
     parser.add_argument("--tokens", type=int, default=8, metavar="N", help="tokens that are generated after each prompt (8)")
@@ -82,7 +90,10 @@ def main():
         from transformers import AutoModelForCausalLM
     except ImportError as error:
         raise SystemExit(f"dmi-sites reference: it needs PyTorch, transformers and safetensors: {error}") from None
-    model = AutoModelForCausalLM.from_pretrained(opt.model, dtype=torch.float32).eval()
+    try:
+        model = AutoModelForCausalLM.from_pretrained(**source(opt.model), dtype=torch.float32).eval()
+    except (ImportError, OSError, ValueError) as error:  # what it says is for whoever wrote MODEL
+        raise SystemExit(f"dmi-sites reference: {opt.model}: {error}") from None
     tensors, requests = {}, requests_of(opt, model)
     for i, (name, prompt, after) in enumerate(requests):
         found, missing = activations(model, prompt + after, opt.sites, opt.layers)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The device: a context, one stream, memory, kernels and graphs, by cuda.bindings.driver alone."""
 import ctypes
+import json
 
 import numpy as np
 from cuda.bindings import driver as cu
@@ -53,10 +54,12 @@ class Device:
         self.context = call(cu.cuDevicePrimaryCtxRetain, self.device)
         call(cu.cuCtxSetCurrent, self.context)
         self.stream = call(cu.cuStreamCreate, cu.CUstream_flags.CU_STREAM_NON_BLOCKING.value)
-        self.functions, self.modules = {}, []
+        self.functions, self.modules, self.names = {}, [], {}
 
     def load(self, path):
-        """Kernels of a fatbin."""
+        """Kernels of a fatbin, or of PTX. names.json beside it says which of them have other names there."""
+        if (names := path.with_name("names.json")).exists():
+            self.names |= json.loads(names.read_text())
         image = np.frombuffer(path.read_bytes(), dtype=np.uint8)
         module = call(cu.cuModuleLoadData, image.ctypes.data)
         self.modules.append((module, image))
@@ -65,7 +68,7 @@ class Device:
         if name not in self.functions:
             found = None
             for module, _ in self.modules:
-                result, found = cu.cuModuleGetFunction(module, name.encode())
+                result, found = cu.cuModuleGetFunction(module, self.names.get(name, name).encode())
                 if result == cu.CUresult.CUDA_SUCCESS:
                     break
             else:
