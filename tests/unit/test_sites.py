@@ -452,6 +452,33 @@ def test_few_values_that_never_change(engine):
     assert "few" not in spec.sites and "by chance" in spec.report, spec.text
 
 
+def test_few_values_that_hardly_change(engine):
+    """1 for every token, nearly: a place that holds ones is not it."""
+    rng = np.random.default_rng(59)
+    engine.ref |= {key: (1 + 1e-4 * rng.normal(size=(TOKENS, 1))).astype(np.float32) for key in narrow(1, layers=1)}
+    few = engine.alloc(32 * 32)
+
+    def layer(e, i, *r):
+        e.launch("clear", [few], [(few[0], np.zeros(64, np.float32))])
+        if not i:
+            e.launch("ones", [few, r[2]], [(few[0], np.ones(64, np.float32))])
+    engine.serve(layer)
+    spec = engine.match()
+    assert "few" not in spec.sites and "by chance" in spec.report, spec.report
+
+
+def test_few_values_beside_what_is_nearly_them(engine):
+    """One kernel leaves what is 1e-3 away from them, and then them."""
+    engine.ref |= narrow(3)
+    few = engine.alloc(1024)
+
+    def layer(e, i, *r):
+        x = e.rows("few", i, *r)
+        e.launch("topk", [few, r[2]], [(few[0], x * np.float32(1 + 1e-3)), (few[0] + 512, x)])
+    engine.serve(layer)
+    engine.match().says("few", "offset: '512'", "layer: occ\n", "relative error 0.0e+00")
+
+
 def test_few_values_of_which_most_were_there(engine):
     """`fix` writes the first row anew, and finds the others: that they are right says nothing of it."""
     engine.ref |= narrow(1, whole=True)

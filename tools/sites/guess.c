@@ -98,12 +98,23 @@ struct counted {
     uint32_t n, total;
 };
 
+/* May what is one of them be the other as well? */
+static bool is_alike(const float *a, const float *b, uint32_t n, float limit)
+{
+    double apart = 0, norm = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        apart += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+        norm += (double)a[i] * a[i];
+    }
+    return apart <= (double)limit * limit * norm;
+}
+
 /* Bits of a row's values, and no more than there are in how often it came: what always comes says nothing. */
 static float count(struct counted *c, const float *row, const struct ref_site *site, float limit)
 {
     float bits = 0;
     uint32_t i = 0;
-    while (i < c->n && memcmp(c->rows[i], row, site->width * sizeof *row) != 0)
+    while (i < c->n && !is_alike(c->rows[i], row, site->width, limit))
         i++;
     for (uint32_t k = 0; k < site->width; k++)
         bits += bits_of(row[k], site->whole, limit);
@@ -160,7 +171,7 @@ bool guess_check(const struct probe *p, const struct forwards *all, float needed
 {
     struct counted counted = { .n = 0 };
     uint32_t right = 0, wrong = 0, most = count_kind(all, g->kind) / 8;
-    g->bits = 0;
+    g->bits = g->error = 0;
     for (uint32_t f = 0; f < all->n && wrong <= most; f++) {
         struct sight_rows rows = { 0 };
         struct sighting s;
@@ -170,7 +181,10 @@ bool guess_check(const struct probe *p, const struct forwards *all, float needed
             sight_rows(p, &all->at[f], g->last, &rows) ? WRONG : judge(p, all, f, g, &rows, &s);
         right += v == RIGHT;
         wrong += v == WRONG;
-        g->bits += v == RIGHT ? evidence(p, &s, &rows, &counted) : 0;
+        if (v == RIGHT) {
+            g->bits += evidence(p, &s, &rows, &counted);
+            g->error = fmaxf(g->error, s.error);
+        }
         free(rows.at);
     }
     g->bits -= (float)wrong * WRONG_COSTS;

@@ -18,6 +18,7 @@ struct guess {
     bool turned;          /* chunks are as far apart as a forward has rows */
     bool last;            /* of each request the last row */
     float bits;           /* of evidence: so often would a coin have to fall as it did */
+    float error;          /* the largest of a forward: norm over norm */
     bool certain;
 };
 
@@ -27,7 +28,7 @@ bool guess_equal(const struct guess *a, const struct guess *b);
 /**
  * guess_check() - do all forwards bear out what @guess says?
  * @needed: bits of evidence that make it certain
- * Sets bits and certain. Return: false: too many do not.
+ * Sets bits, error and certain. Return: false: too many do not.
  */
 bool guess_check(const struct probe *probe, const struct forwards *forwards, float needed,
                  struct guess *guess);

@@ -186,10 +186,17 @@ static bool is_part_of(const struct guess *g, const struct guess *x)
            size > dmi_dtype_bytes(g->layout.dtype);
 }
 
-static bool is_part(const struct guesses *all, const struct guess *g)
+/* Is @x, of the same kernel, much nearer to the reference? */
+static bool is_like(const struct guess *g, const struct guess *x)
+{
+    return x->certain && x->site == g->site && x->layer == g->layer && x->kernel == g->kernel &&
+           g->error > 4 * x->error + 1e-5f;
+}
+
+static bool is_another(const struct guesses *all, const struct guess *g)
 {
     for (size_t i = 0; i < all->n; i++)
-        if (is_part_of(g, &all->at[i]))
+        if (is_part_of(g, &all->at[i]) || is_like(g, &all->at[i]))
             return true;
     return false;
 }
@@ -248,7 +255,7 @@ static int judge(struct guessing *g, uint64_t n_places)
         const struct guess *x = &g->found.at[i];
         if (!x->certain)
             r = keep_doubtful(&g->doubtful, x);
-        else if (!is_part(&g->found, x))
+        else if (!is_another(&g->found, x))
             r = guess_show(g->probe, g->forwards, x, g->out);
     }
     return r;
