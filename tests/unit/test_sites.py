@@ -16,6 +16,16 @@ LAYERS, WIDTH, TOKENS, BLOCK = 3, 64, 12, 4096
 PLAN = [("a", 0, 3), ("a", 3, 5), ("a", 8, 1), ("a", 9, 1), ("b", 0, 4), ("b", 4, 2), ("b", 6, 1)]
 
 
+EXPERTS = 8
+
+
+def narrow(width, seed=19, whole=False, experts=EXPERTS, layers=LAYERS):
+    """{a/few.0 ...}: @width floats a row, or the numbers of @width experts, none of them twice."""
+    rng = np.random.default_rng(seed)
+    return {f"{r}/few.{i}": np.array([rng.permutation(experts)[:width] for _ in range(TOKENS)], np.int32) if whole
+            else rng.random(size=(TOKENS, width)).astype(np.float32) for r in "ab" for i in range(layers)}
+
+
 def reference(seed=1, sites=("h", "q", "out"), layers=LAYERS, width=WIDTH):
     rng = np.random.default_rng(seed)
     tensors = {f"{r}/{s}.{i}": rng.normal(size=(TOKENS, width)).astype(np.float32)
@@ -25,6 +35,17 @@ def reference(seed=1, sites=("h", "q", "out"), layers=LAYERS, width=WIDTH):
 
 def bf16(x):
     return ((np.ascontiguousarray(x, np.float32).view(np.uint32) + 0x8000) >> 16).astype(np.uint16)
+
+
+def f8(x, exponent_bits):
+    """The nearest of the 256 values of an 8-bit float, as bytes; what is too large becomes the largest."""
+    mantissa_bits, code = 7 - exponent_bits, np.arange(128)
+    exponent, mantissa, bias = code >> mantissa_bits, code & ((1 << mantissa_bits) - 1), (1 << (exponent_bits - 1)) - 1
+    size = np.where(exponent == 0, mantissa * 2.0 ** (1 - bias - mantissa_bits),
+                    (1 + mantissa * 2.0 ** -mantissa_bits) * 2.0 ** (exponent - bias))
+    size = size[:127] if exponent_bits == 4 else size[:124]  # the others are NaN and infinity
+    at = np.abs(np.abs(x)[..., None] - size).argmin(-1)
+    return (at | np.where(x < 0, 128, 0)).astype(np.uint8)
 
 
 class Engine:
@@ -121,11 +142,95 @@ def test_rows_side_by_side(engine):
     assert spec.absent == ["h", "out"] or sorted(spec.absent) == ["h", "out"]
 
 
-@pytest.mark.parametrize("dtype, convert", [("f16", lambda x: x.astype(np.float16)), ("bf16", bf16)])
+@pytest.mark.parametrize("dtype, convert", [("f16", lambda x: x.astype(np.float16)), ("bf16", bf16), ("f64", lambda x: x.astype(np.float64)),
+                                            ("f8e4m3", lambda x: f8(x, 4)), ("f8e5m2", lambda x: f8(x, 5))])
 def test_types(engine, dtype, convert):
     q = engine.alloc(32 * WIDTH * 4)
     engine.serve(lambda e, i, *r: e.launch("proj", [q, r[2]], [(q[0], convert(e.rows("q", i, *r)))]))
     engine.match().says("q", f"dtype: {dtype}", "{row: true, count: 'arg[1].i32'}, {count: 64}]")
+
+
+def test_8_bits_in_another_scale(engine):
+    """As an engine writes what it multiplies: 448 stands for the largest value that there can be."""
+    q = engine.alloc(32 * WIDTH * 4)
+    engine.serve(lambda e, i, *r: e.launch("quantise", [q, r[2]], [(q[0], f8(e.rows("q", i, *r) * 64, 4))]))
+    engine.match().says("q", "dtype: f8e4m3", "scale: 64", "{row: true, count: 'arg[1].i32'}, {count: 64}]")
+
+
+@pytest.mark.parametrize("width, dtype", [(1, np.float32), (2, np.float32), (3, np.float16), (4, np.float64), (7, np.float32)])
+def test_rows_of_few_floats(engine, width, dtype):
+    """A row of 3 alone says little, all rows of all forwards enough."""
+    engine.ref |= narrow(width)
+    few, rng = engine.alloc(32 * width * 8), np.random.default_rng(23)
+    noise = engine.alloc(1 << 16)
+
+    def layer(e, i, *r):
+        e.launch("noise", [noise], [(noise[0], rng.random(size=1 << 14).astype(np.float32))])
+        e.launch("topk", [few, r[2]], [(few[0], e.rows("few", i, *r).astype(dtype))])
+    engine.serve(layer)
+    spec = engine.match()
+    spec.says("few", "kernel: '^topk$'", "pointer: arg[0]\n", f"dtype: f{8 * np.dtype(dtype).itemsize}\n", "layer: occ\n",
+              "count: 'arg[1].i32'" + (f"}}, {{count: {width}}}]" if width > 1 else "}]"))
+    assert "few" not in spec.absent and "by chance" not in spec.report, spec.report
+
+
+@pytest.mark.parametrize("width, dtype", [(1, np.int64), (2, np.int32), (3, np.int64), (8, np.int32)])
+def test_integers_in_a_row(engine, width, dtype):
+    """The numbers of the experts that a router chose, of 8; small integers lie everywhere else, too."""
+    engine.ref |= narrow(width, whole=True)
+    few, rng = engine.alloc(32 * width * 8), np.random.default_rng(29)
+    noise = engine.alloc(1 << 14)
+
+    def layer(e, i, *r):
+        e.launch("noise", [noise], [(noise[0], rng.integers(0, EXPERTS, size=(1 << 14) // np.dtype(dtype).itemsize).astype(dtype))])
+        e.launch("topk", [few, r[2]], [(few[0], e.rows("few", i, *r).astype(dtype))])
+    engine.serve(layer)
+    kind = f"{np.dtype(dtype).kind}{8 * np.dtype(dtype).itemsize}"
+    engine.match().says("few", "kernel: '^topk$'", "pointer: arg[0]\n", f"dtype: {kind}\n", "layer: occ\n",
+                        "count: 'arg[1].i32'" + (f"}}, {{count: {width}}}]" if width > 1 else "}]"))
+
+
+def test_few_values_of_wider_rows(engine):
+    """Rows of 24 bytes: 8 of others, 3 of the router's."""
+    engine.ref |= narrow(3)
+    few, rng = engine.alloc(32 * 24), np.random.default_rng(31)
+
+    def layer(e, i, *r):
+        x = rng.normal(size=(r[2], 6)).astype(np.float32)
+        x[:, 2:5] = e.rows("few", i, *r)
+        e.launch("topk", [r[2], few], [(few[0], x)])
+    engine.serve(layer)
+    engine.match().says("few", "pointer: arg[1]", "offset: '8'", "{row: true, count: 'arg[0].i32', stride: '24'}", "{count: 3}")
+
+
+def test_few_values_of_the_last_token(engine):
+    engine.ref |= narrow(3)
+    few = engine.alloc(32 * 3 * 4)
+    engine.serve(lambda e, i, request, first, n: e.launch("head", [few, n], [(few[0], e.rows("few", i, request, first + n - 1, 1))]))
+    engine.match().says("few", "row: request", "count: '1'")
+
+
+def test_few_values_that_the_reference_has_of_the_last_token(engine):
+    """All forwards have 4 tokens: nothing but the reference says that one row is all there is."""
+    engine.plan = [("a", 0, 4), ("a", 4, 4), ("a", 8, 4), ("b", 0, 4), ("b", 4, 4), ("b", 8, 4)]
+    ref = narrow(3)
+    for key in ref:
+        ref[key][[i for i in range(TOKENS) if i % 4 != 3]] = np.nan
+    engine.ref |= ref
+    few = engine.alloc(32 * 3 * 4)
+    engine.serve(lambda e, i, request, first, n: e.launch("head", [few, n], [(few[0] + 96, e.rows("few", i, request, first + n - 1, 1))]))
+    engine.match().says("few", "row: request", "count: '1'", "offset: '96'")
+
+
+def test_a_float_of_which_the_half_is_nearly_it(engine):
+    """The upper half of an f32 is that number as bf16, and not another tensor."""
+    engine.ref |= narrow(1)
+    few, rng = engine.alloc(32 * 4), np.random.default_rng(47)
+    engine.serve(lambda e, i, *r: e.launch("gate", [few, r[2]], [
+        (few[0], e.rows("few", i, *r) * (1 + 1e-3 * rng.normal(size=(r[2], 1))).astype(np.float32))]))
+    spec = engine.match()
+    spec.says("few", "dtype: f32", "pointer: arg[0]\n")
+    assert "the same" not in spec.text, spec.text
 
 
 def test_heads_one_after_the_other(engine):
@@ -147,6 +252,29 @@ def test_heads_whose_distance_follows_the_count(engine):
         e.launch("proj", [q, r[2]], [(q[0], x[:, :32]), (q[0] + r[2] * 32 * 4, x[:, 32:])])
     engine.serve(layer)
     engine.match().says("q", "stride: '128'", "{count: 2, stride: 'arg[1].i32 * 128'}")
+
+
+@pytest.mark.parametrize("site", ["q", "few", "chosen"])
+def test_rows_that_lie_across(engine, site):
+    """[element][token], without gaps: how far elements are apart follows the count of tokens."""
+    engine.ref |= narrow(4) | {k.replace("few", "chosen"): v for k, v in narrow(3, whole=True).items()}
+    engine.plan = [("a", 0, 9), ("a", 9, 1), ("a", 10, 1), ("b", 0, 8), ("b", 8, 3)]
+    q = engine.alloc(32 * WIDTH * 4)
+    engine.serve(lambda e, i, *r: e.launch("proj", [q, r[2]], [(q[0], e.rows(site, i, *r).T)]))
+    width = engine.ref[f"a/{site}.0"].shape[1]
+    engine.match().says(site, "kernel: '^proj$'", "{row: true, count: 'arg[1].i32', stride: '4'}", f"{{count: {width}, stride: 'arg[1].i32 * 4'}}",
+                        "layer: occ\n")
+
+
+def test_rows_that_lie_across_with_gaps(engine):
+    """[64][32], of which as many tokens as there are."""
+    engine.plan = [("a", 0, 9), ("a", 9, 1), ("b", 0, 8), ("b", 8, 3)]
+    q = engine.alloc(32 * WIDTH * 4)
+
+    def layer(e, i, *r):
+        e.launch("proj", [q, r[2]], [(q[0] + k * 32 * 2, bf16(x)) for k, x in enumerate(e.rows("q", i, *r).T)])
+    engine.serve(layer)
+    engine.match().says("q", "dtype: bf16", "{row: true, count: 'arg[1].i32', stride: '2'}", "{count: 64, stride: '64'}")
 
 
 def test_a_view_of_a_fused_buffer(engine):
@@ -266,6 +394,174 @@ def test_what_ends_a_forward_does_not_begin_the_next(engine):
 # ---- false friends
 
 
+def test_8_bits_of_what_is_there_whole(engine):
+    """What is left in 8 bits first, and in 32 later, is that of 32: nothing is rounded off."""
+    a, b = engine.alloc(32 * WIDTH * 4), engine.alloc(32 * WIDTH * 4)
+
+    def layer(e, i, *r):
+        e.launch("quantise", [a, r[2]], [(a[0], f8(e.rows("q", i, *r), 4))])
+        e.launch("proj", [b, r[2]], [(b[0], e.rows("q", i, *r))])
+    engine.serve(layer)
+    engine.match().says("q", "kernel: '^proj$'", "dtype: f32")
+
+
+def test_8_bits_of_nobody(engine):
+    """Random bytes, and what the last step left: neither is the tensor."""
+    a, rng = engine.alloc(1 << 18), np.random.default_rng(17)
+    engine.serve(lambda e, i, *r: e.launch("noise", [a, r[2]], [(a[0], rng.integers(0, 256, 1 << 18).astype(np.uint8))]))
+    spec = engine.match()
+    assert set(spec.sites) == {"embed"} and sorted(spec.absent) == ["h", "out", "q"], spec.text
+
+
+def few_layer(few):
+    """A router that leaves few values."""
+    return lambda e, i, *r: e.launch("topk", [few, r[2]], [(few[0], e.rows("few", i, *r))])
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_few_values_by_chance(engine, whole):
+    """Nobody writes them; 32 KiB of values like them in each forward have many single rows of theirs."""
+    engine.ref |= narrow(1, whole=whole)
+    noise, rng = engine.alloc(1 << 15), np.random.default_rng(37)
+    engine.serve(lambda e, i, *r: e.launch("noise", [noise, r[2]], [
+        (noise[0], rng.integers(0, EXPERTS, size=1 << 13).astype(np.int32) if whole else rng.random(size=1 << 13).astype(np.float32))]))
+    spec = engine.match()
+    assert "few" not in spec.sites, spec.text
+
+
+@pytest.mark.parametrize("width, whole, rows", [(2, False, 1), (3, True, 2)])
+def test_few_values_of_too_few_rows(engine, width, whole, rows):
+    """One forward of a row or two: what is found is named, and not taken."""
+    engine.ref |= narrow(width, whole=whole)
+    engine.plan = [("a", 0, rows)]
+    engine.serve(few_layer(engine.alloc(32 * 32)))
+    spec = engine.match()
+    assert "few" not in spec.sites and "few" not in spec.absent and "may lie there by chance: record more" in spec.report, spec.report
+
+
+def test_few_values_that_never_change(engine):
+    """Every token goes to the same experts: however many rows there are, they say no more than one."""
+    engine.ref |= {key: np.tile(np.array([[0, 1]], np.int32), (TOKENS, 1)) for key in narrow(2)}
+    few = engine.alloc(32 * 32)
+
+    def layer(e, i, *r):
+        e.launch("clear", [few], [(few[0], np.zeros(64, np.int32))])
+        few_layer(few)(e, i, *r)
+    engine.serve(layer)
+    spec = engine.match()
+    assert "few" not in spec.sites and "by chance" in spec.report, spec.text
+
+
+def test_few_values_that_hardly_change(engine):
+    """1 for every token, nearly: a place that holds ones is not it."""
+    rng = np.random.default_rng(59)
+    engine.ref |= {key: (1 + 1e-4 * rng.normal(size=(TOKENS, 1))).astype(np.float32) for key in narrow(1, layers=1)}
+    few = engine.alloc(32 * 32)
+
+    def layer(e, i, *r):
+        e.launch("clear", [few], [(few[0], np.zeros(64, np.float32))])
+        if not i:
+            e.launch("ones", [few, r[2]], [(few[0], np.ones(64, np.float32))])
+    engine.serve(layer)
+    spec = engine.match()
+    assert "few" not in spec.sites and "by chance" in spec.report, spec.report
+
+
+def test_few_values_beside_what_is_nearly_them(engine):
+    """One kernel leaves what is 1e-3 away from them, and then them."""
+    engine.ref |= narrow(3)
+    few = engine.alloc(1024)
+
+    def layer(e, i, *r):
+        x = e.rows("few", i, *r)
+        e.launch("topk", [few, r[2]], [(few[0], x * np.float32(1 + 1e-3)), (few[0] + 512, x)])
+    engine.serve(layer)
+    engine.match().says("few", "offset: '512'", "layer: occ\n", "relative error 0.0e+00")
+
+
+def test_few_values_of_which_most_were_there(engine):
+    """`fix` writes the first row anew, and finds the others: that they are right says nothing of it."""
+    engine.ref |= narrow(1, whole=True)
+    few = engine.alloc(32 * 32)
+
+    def layer(e, i, *r):
+        x = e.rows("few", i, *r)
+        e.launch("most", [few, r[2]], [(few[0], np.concatenate((x[:1] + 100, x[1:])))])
+        e.launch("fix", [few, r[2]], [(few[0], x[:1])])
+    engine.serve(layer)
+    spec = engine.match()
+    assert "few" not in spec.sites and "by chance" in spec.report, spec.text
+
+
+def test_few_values_of_layers_in_doubt(engine):
+    """All layers but the first choose the same experts for every token: these are named, and not taken, and not the first one's."""
+    engine.ref |= narrow(2, whole=True) | {f"{r}/few.{i}": np.tile(np.array([[0, 1]], np.int32), (TOKENS, 1)) for r in "ab" for i in (1, 2)}
+    few, other = engine.alloc(32 * 32), engine.alloc(32 * 32)
+    engine.serve(lambda e, i, *r: e.launch("router" if i else "topk", [other if i else few, r[2]],
+                                           [((other if i else few)[0], np.concatenate((e.rows("few", i, *r), np.full((1, 2), r[1], np.int32))))]))
+    spec = engine.match()
+    spec.says("few", "kernel: '^topk$'", "layer: 0\n")
+    assert "the same" not in spec.text and re.search("'\\^router\\$': not in the spec: values as few as these may lie there by chance", spec.report), spec.report
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_few_values_of_the_last_step(engine, whole):
+    """`late` writes beside the values that the last step left, which are those of this step once more; `use` reads them."""
+    engine.ref |= narrow(3, whole=whole)
+    few, rng = engine.alloc(LAYERS * BLOCK), np.random.default_rng(41)
+    engine.plan = [(r, first, n) for r, first, n in PLAN for _ in range(2)]
+
+    def layer(e, i, *r):
+        mine = e.at(few, i * BLOCK)
+        e.launch("late", [mine, r[2]], [(mine[0] + 2048, rng.normal(size=64).astype(np.float32))])
+        few_layer(mine)(e, i, *r)
+        e.launch("use", [mine, r[2]], [(mine[0] + 3072, rng.normal(size=64).astype(np.float32))])
+    engine.serve(layer)
+    spec = engine.match()
+    spec.says("few", "kernel: '^topk$'", "occurrences: {expect: 3}", "layer: occ\n")
+    assert "late" not in spec.text and "use " not in spec.text, spec.text
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_few_values_that_are_elsewhere_at_times(engine, there):
+    """`early` leaves them in the prompts' forwards, and anything in the others: that is another tensor, whether or not this one is there."""
+    engine.ref |= narrow(2, whole=True)
+    few, other, rng = engine.alloc(32 * 32), engine.alloc(32 * 32), np.random.default_rng(43)
+
+    def layer(e, i, *r):
+        x = e.rows("few", i, *r) if r[2] > 1 else rng.integers(0, EXPERTS, size=(r[2], 2)).astype(np.int32)
+        e.launch("early", [other, r[2]], [(other[0], x)])
+        if there:
+            few_layer(few)(e, i, *r)
+    engine.serve(layer)
+    spec = engine.match()
+    if there:
+        spec.says("few", "kernel: '^topk$'", "layer: occ\n")
+    assert "early" not in spec.text and ("few" in spec.sites) == there, spec.text
+
+
+def test_few_values_that_other_layers_have_too(engine):
+    """In forwards of one token all layers choose the same expert: the prompts' tell them apart."""
+    ref = narrow(2, whole=True)
+    for r in "ab":
+        for i in range(1, LAYERS):
+            ref[f"{r}/few.{i}"][6:] = ref[f"{r}/few.0"][6:]
+    engine.ref |= ref
+    engine.serve(few_layer(engine.alloc(32 * 32)))
+    engine.match().says("few", "kernel: '^topk$'", "occurrences: {expect: 3}", "layer: occ\n")
+
+
+def test_few_values_twice(engine):
+    engine.ref |= narrow(3, whole=True)
+    few, other = engine.alloc(32 * 32), engine.alloc(32 * 32)
+
+    def layer(e, i, *r):
+        few_layer(few)(e, i, *r)
+        e.launch("copy", [other, few, r[2]], [(other[0], e.rows("few", i, *r))])
+    engine.serve(layer)
+    engine.match().says("few", "kernel: '^topk$'", "the same is in copy arg[0]")
+
+
 def test_equal_bytes_twice(engine):
     """A later kernel copies them: the first is taken, the other named."""
     a, b = engine.alloc(32 * WIDTH * 4), engine.alloc(32 * WIDTH * 4)
@@ -341,6 +637,37 @@ def test_a_tensor_of_the_last_step(engine):
     spec = engine.match()
     spec.says("q", "kernel: '^proj$'")
     assert "late" not in spec.text
+
+
+@pytest.mark.parametrize("way", ["8 bits", "across"])
+def test_a_tensor_of_the_last_step_in_other_ways(engine, way):
+    """The same of what is in 8 bits, and of [element][token]."""
+    a, rng = engine.alloc(32 * WIDTH * 4 * LAYERS), np.random.default_rng(7)
+    engine.plan = [("a", 0, 8), ("a", 8, 2), ("a", 8, 2), ("b", 0, 9), ("b", 0, 9), ("b", 9, 3)]
+
+    def layer(e, i, *r):
+        mine, x = e.at(a, i * 32 * WIDTH * 4), e.rows("q", i, *r)
+        e.launch("late", [mine, r[2]], [(mine[0] + 3584, rng.normal(size=128).astype(np.float32))])
+        e.launch("proj", [mine, r[2]], [(mine[0], f8(x, 4) if way == "8 bits" else x.T)])
+        e.launch("use", [mine, r[2]], [(mine[0] + 3584, rng.normal(size=128).astype(np.float32))])
+    engine.serve(layer)
+    spec = engine.match()
+    spec.says("q", "kernel: '^proj$'", "pointer: arg[0]\n", "dtype: f8e4m3" if way == "8 bits" else "count: 64, stride: 'arg[1].i32 * 4'")
+    assert "late" not in spec.text and "use " not in spec.text, spec.text
+
+
+def test_another_tensor_across(engine):
+    """[element][token] of h, and of q in the prompts alone: neither is q."""
+    a, b, rng = engine.alloc(32 * WIDTH * 4), engine.alloc(32 * WIDTH * 4), np.random.default_rng(53)
+    engine.plan = [("a", 0, 9), ("a", 9, 1), ("a", 10, 1), ("a", 11, 1), ("b", 0, 8), ("b", 8, 2), ("b", 10, 2)]
+
+    def layer(e, i, *r):
+        e.launch("turn", [a, r[2]], [(a[0], e.rows("h", i, *r).T)])
+        e.launch("at_times", [b, r[2]], [(b[0], e.rows("q", i, *r).T if r[2] > 2 else rng.normal(size=(WIDTH, r[2])).astype(np.float32))])
+    engine.serve(layer)
+    spec = engine.match()
+    spec.says("h", "kernel: '^turn$'", "layer: occ\n")
+    assert sorted(spec.absent) == ["out", "q"], spec.text
 
 
 def test_a_tensor_of_two_kernels(engine):

@@ -43,7 +43,7 @@ static bool is_whole(uint32_t dtype)
 }
 
 static int site_of(struct err *err, struct activations *ref, const char *name, uint32_t width,
-                   bool whole, uint32_t *out)
+                   uint32_t dtype, uint32_t *out)
 {
     for (*out = 0; *out < ref->n_sites; (*out)++)
         if (!strcmp(ref->sites[*out].name, name))
@@ -57,7 +57,8 @@ static int site_of(struct err *err, struct activations *ref, const char *name, u
         free(own);
         return no_memory(err);
     }
-    ref->sites[ref->n_sites++] = (struct ref_site){ .name = own, .width = width, .whole = whole };
+    ref->sites[ref->n_sites++] =
+        (struct ref_site){ .name = own, .width = width, .whole = is_whole(dtype), .dtype = dtype };
     return 0;
 }
 
@@ -109,7 +110,7 @@ static int add_tensor(struct err *err, struct activations *ref, const struct st_
                        e->key, MAX_ROWS, MAX_WIDTH);
     t.n_rows = (uint32_t)n_rows;
     t.width = (uint32_t)width;
-    int r = site_of(err, ref, site, t.width, is_whole(e->dtype), &t.site);
+    int r = site_of(err, ref, site, t.width, e->dtype, &t.site);
     if (!r)
         r = request_of(err, ref, request, &t.request);
     if (!r &&
@@ -152,13 +153,20 @@ const struct ref_request *activations_request(const struct activations *ref, uin
     return &ref->requests[i];
 }
 
-const float *activations_row(const struct activations *ref, uint32_t site, int layer, uint32_t row)
+const struct ref_tensor *activations_tensor(const struct activations *ref, uint32_t site, int layer,
+                                            uint32_t row)
 {
     const struct ref_request *q = activations_request(ref, row);
     const struct ref_tensor *t = find(ref, site, layer, (uint32_t)(q - ref->requests));
     uint32_t at = row - q->first_row;
-    const float *values = t && at < t->n_rows ? t->values + (size_t)at * t->width : NULL;
-    return values && !isnan(*values) ? values : NULL;
+    return t && at < t->n_rows && !isnan(t->values[(size_t)at * t->width]) ? t : NULL;
+}
+
+const float *activations_row(const struct activations *ref, uint32_t site, int layer, uint32_t row)
+{
+    const struct ref_tensor *t = activations_tensor(ref, site, layer, row);
+    uint32_t at = row - activations_request(ref, row)->first_row;
+    return t ? t->values + (size_t)at * t->width : NULL;
 }
 
 /* ------------------------------------------------------------------------- rows that are the same */

@@ -22,6 +22,7 @@ struct ref_site {
     uint32_t width;
     int n_layers; /* highest and one; 0: it has no layer */
     bool whole;   /* integers */
+    uint32_t dtype;
 };
 
 struct ref_request {
@@ -52,6 +53,10 @@ struct activations {
 int activations_open(struct err *err, const char *path, struct activations *out);
 /* Accepts a zeroed struct. */
 void activations_deinit(struct activations *ref);
+
+/* The tensor that holds a row. Return: NULL where the reference has none, or begins with NaN. @layer: or REF_NO_LAYER */
+const struct ref_tensor *activations_tensor(const struct activations *ref, uint32_t site, int layer,
+                                            uint32_t row);
 
 /* Values of a row. Return: NULL where the reference has none, or begins with NaN. @layer: or REF_NO_LAYER */
 const float *activations_row(const struct activations *ref, uint32_t site, int layer, uint32_t row);

@@ -100,7 +100,7 @@ static void compare(struct checking *c, uint32_t site, uint32_t launch, uint32_t
     if (isnan(error))
         return;
     t->n_compared++;
-    if (error > LAYOUT_ROW_ERROR && !t->n_differ++)
+    if (error > layout_row_limit(&c->found.probe, subject.site, s->about.dtype) && !t->n_differ++)
         t->first_differ = launch;
     t->error = error > t->error ? error : t->error;
 }

@@ -64,6 +64,7 @@ static bool belongs(const struct scene *scene, const struct group *g, const stru
     const struct sighting *x = g->like;
     return !strcmp(g->name, name_of(scene, s)) && x->layout.dtype == s->layout.dtype &&
            x->before == s->before && x->layout.scale == s->layout.scale &&
+           x->doubtful == s->doubtful &&
            (g->pointer == UINT32_MAX || g->pointer == pointer_of(scene, s)) &&
            chunks_agree(&x->layout, &s->layout) && rows_agree(scene, x, s);
 }
@@ -173,8 +174,8 @@ static bool is_likeness(const struct search *q, const struct group *g, uint32_t 
 {
     uint32_t wanted;
     for (size_t i = 0; i < q->n_groups; i++)
-        if (!q->groups[i].chosen && g->error > 4 * q->groups[i].error + 1e-4f &&
-            worth(q, &q->groups[i], &wanted) >= n)
+        if (!q->groups[i].chosen && !q->groups[i].like->doubtful &&
+            g->error > 4 * q->groups[i].error + 1e-4f && worth(q, &q->groups[i], &wanted) >= n)
             return true;
     return false;
 }
@@ -241,8 +242,8 @@ static bool completes(const struct search *q, const struct entry *e, const struc
 {
     const struct sighting *x = e->members[0], *y = g->like;
     if (x->layout.dtype != y->layout.dtype || x->before != y->before ||
-        x->layout.scale != y->layout.scale || !chunks_agree(&x->layout, &y->layout) ||
-        pointer_of(q->scene, x) != pointer_of(q->scene, y))
+        x->doubtful != y->doubtful || x->layout.scale != y->layout.scale ||
+        !chunks_agree(&x->layout, &y->layout) || pointer_of(q->scene, x) != pointer_of(q->scene, y))
         return false;
     for (size_t i = 0; i < g->n; i++)
         for (size_t k = 0; *need_of(q, g->members[i]) && k < e->n_members; k++)
@@ -258,7 +259,8 @@ static void note_others(const struct search *q, struct entry *e)
     for (size_t i = 0; i < q->n_groups; i++) {
         const struct group *g = &q->groups[i];
         size_t at = strlen(e->also);
-        if (g->chosen || g->n < e->n_members || g->error > 4 * e->error + 1e-4f)
+        if (g->chosen || g->like->doubtful || g->n < e->n_members ||
+            g->error > 4 * e->error + 1e-4f)
             continue;
         const struct rec_launch *l = &rec->launches[g->like->launch];
         solve_place(rec, l, l->pointers[g->like->pointer].offset, place, sizeof place);
@@ -284,6 +286,8 @@ static int fill_entry(struct search *q, struct group *first, struct entry *e)
     }
     e->n_seen = (uint32_t)e->n_members;
     e->n_wanted = n_layers * n_forwards;
+    if (first->like->doubtful)
+        e->why = "values as few as these may lie there by chance: record more forwards";
     note_others(q, e);
     return r;
 }
@@ -319,7 +323,7 @@ static int make_entry(struct search *q, struct group *first, struct entries *out
     int r = fill_entry(q, first, &e);
     bool likeness = 2 * e.n_seen < e.n_wanted; /* what is seen in few forwards */
     out->at[out->n++] = (struct entry){ 0 };   /* before what it falls apart into */
-    if (!r && !likeness)
+    if (!r && !likeness && !e.why)
         r = entry_solve(q->scene, &e, out);
     out->at[at] = e;
     if (!r && !likeness && !e.why)

@@ -2,6 +2,8 @@
 #include "tools/sites/finding.h"
 
 #include "core/cleanup.h"
+#include "tools/sites/again.h"
+#include "tools/sites/guessing.h"
 
 #include <errno.h>
 #include <math.h>
@@ -32,7 +34,9 @@ int finding_open(struct err *err, const char *recording, const char *reference, 
         r = activations_open(err, reference, &m->ref);
     if (!r && memory_build(&m->rec, &m->memory))
         r = no_memory(err);
-    m->probe = (struct probe){ &m->rec, &m->memory, &m->ref, -1, 1 };
+    m->probe = (struct probe){
+        .rec = &m->rec, .memory = &m->memory, .ref = &m->ref, .site = -1, .scale = 1
+    };
     return r;
 }
 
@@ -53,7 +57,8 @@ static float round_scale(float found)
 }
 
 /* The last row of the kind's last forward: a value that nothing before it held. */
-static float scale_of(const struct finding *m, uint32_t kind, uint32_t site)
+static float scale_of(const struct finding *m, const struct probe *probe, uint32_t kind,
+                      uint32_t site)
 {
     for (size_t i = m->forwards.n; i > 0; i--) {
         const struct forward *f = &m->forwards.at[i - 1];
@@ -61,7 +66,7 @@ static float scale_of(const struct finding *m, uint32_t kind, uint32_t site)
             continue;
         for (int l = REF_NO_LAYER; l < m->ref.sites[site].n_layers; l++) {
             const float *row = activations_row(&m->ref, site, l, f->rows[f->n_rows - 1]);
-            float scale = row ? probe_scale(&m->probe, f->begin, f->end, row) : 0;
+            float scale = row ? probe_scale(probe, f->begin, f->end, row) : 0;
             if (row)
                 return scale == 0 ? 0 : round_scale(scale);
         }
@@ -70,42 +75,60 @@ static float scale_of(const struct finding *m, uint32_t kind, uint32_t site)
     return 0;
 }
 
-static bool is_sighted(const struct finding *m, uint32_t kind, uint32_t site)
+static int look_scaled(struct finding *m, const struct probe *probe)
 {
-    for (size_t i = 0; i < m->sightings.n; i++)
-        if (m->sightings.at[i].site == site &&
-            m->forwards.at[m->sightings.at[i].forward].kind == kind)
-            return true;
-    return false;
-}
-
-static int look_scaled(struct finding *m, uint32_t site, float scale)
-{
-    struct probe probe = m->probe;
     struct hits hits = { 0 };
-    probe.site = (int)site;
-    probe.scale = scale;
-    int r = probe_all(&probe, &hits);
+    int r = probe_all(probe, &hits);
     if (!r)
-        r = sight_hits(&probe, &m->forwards, &hits, &m->sightings);
+        r = sight_hits(probe, &m->forwards, &hits, &m->sightings);
     free(hits.at);
     return r;
 }
 
-static int find_scaled(struct finding *m)
+/* @done: the scale that was looked for last. */
+static int find_scaled(struct finding *m, uint32_t kind, uint32_t site, float *done)
+{
+    for (int small = 0; small < 2; small++) {
+        struct probe probe = m->probe;
+        probe.small = small;
+        float scale = scale_of(m, &probe, kind, site);
+        if (scale == 0)
+            continue;
+        bool again = scale == *done;
+        probe.site = (int)site;
+        probe.scale = *done = scale;
+        return again ? 0 : look_scaled(m, &probe);
+    }
+    return 0;
+}
+
+static int find_all_scaled(struct finding *m, const bool *open)
 {
     int r = 0;
     for (uint32_t s = 0; !r && s < m->ref.n_sites; s++) {
         float done = 1;
-        for (uint32_t k = 0; !r && k < m->kinds.n; k++) {
-            bool open = !m->ref.sites[s].whole && m->ref.sites[s].width >= PROBE_VALUES &&
-                        !is_sighted(m, k, s);
-            float scale = open ? scale_of(m, k, s) : 0;
-            if (scale != 0 && scale != done)
-                r = look_scaled(m, s, scale);
-            done = scale != 0 ? scale : done;
-        }
+        for (uint32_t k = 0; !r && k < m->kinds.n; k++)
+            if (open[k * m->ref.n_sites + s] && m->ref.sites[s].width >= PROBE_VALUES)
+                r = find_scaled(m, k, s, &done);
     }
+    return r;
+}
+
+/* What the first look did not show: in 8 bits, in other scales, of few values, laid out in other ways. */
+static int look_again(struct finding *m)
+{
+    size_t n = m->sightings.n;
+    bool *open = again_open(&m->probe, &m->forwards, &m->kinds, &m->sightings);
+    int r = open ? again_small(&m->probe, &m->forwards, open, &m->sightings) : -ENOMEM;
+    free(open);
+    open = r ? NULL : again_open(&m->probe, &m->forwards, &m->kinds, &m->sightings);
+    if (!r)
+        r = open ? find_all_scaled(m, open) : -ENOMEM;
+    free(open);
+    if (!r)
+        r = guessing_look(&m->probe, &m->forwards, &m->kinds, &m->sightings);
+    if (!r)
+        sight_compete(&m->sightings, n);
     return r;
 }
 
@@ -154,9 +177,10 @@ int finding_find(struct err *err, struct finding *m)
         return r;
     if (sight_hits(&m->probe, &m->forwards, &m->hits, &m->sightings))
         return no_memory(err);
-    sight_compete(&m->sightings);
+    sight_compete(&m->sightings, 0);
     drop_far(&m->sightings);
-    if (sight_integers(&m->probe, &m->forwards, &m->sightings) || find_scaled(m))
+    m->probe.usual = fminf(probe_usual_error(&m->hits), PROBE_ERROR);
+    if (sight_integers(&m->probe, &m->forwards, &m->sightings) || look_again(m))
         return no_memory(err);
     struct scene scene = finding_scene(m);
     return entries_find(&scene, &m->entries) ? no_memory(err) : 0;

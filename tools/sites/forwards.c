@@ -83,26 +83,6 @@ static int take_place(const struct probe *p, const struct hits *hits, size_t fro
     return add_row(w, best->row, 1);
 }
 
-static int float_order(const void *a, const void *b)
-{
-    float x = *(const float *)a, y = *(const float *)b;
-    return x < y ? -1 : x > y;
-}
-
-/* Errors beyond this are not those of this engine's arithmetic, but of likenesses. */
-static float worst_error(const struct hits *hits)
-{
-    float *errors = malloc((hits->n + 1) * sizeof *errors), worst = 1;
-    for (size_t i = 0; errors && i < hits->n; i++)
-        errors[i] = hits->at[i].error;
-    if (errors && hits->n) {
-        qsort(errors, hits->n, sizeof *errors, float_order);
-        worst = 10 * errors[hits->n / 2] + 1e-3f;
-    }
-    free(errors);
-    return worst;
-}
-
 /* ------------------------------------------------------------------------- one after the other */
 
 static bool shares_row(const struct witness *a, const uint32_t *rows, uint32_t n)
@@ -169,7 +149,7 @@ static int segment(const struct probe *p, const struct hits *hits, struct forwar
 {
     struct under_way u = { .rows = { .highest = REF_NO_LAYER } };
     struct witness w = { 0 };
-    float worst = worst_error(hits);
+    float worst = probe_usual_error(hits);
     int r = 0;
     for (size_t i = 0; !r && i < hits->n;) {
         w = (struct witness){ .launch = hits->at[i].launch,

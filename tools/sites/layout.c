@@ -10,16 +10,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define AROUND       ((uint64_t)4 << 20) /* bytes on each side in which other chunks are looked for */
-#define MIN_CHUNK    8u
-#define PREFIX_ERROR 0.06f
+#define AROUND      ((uint64_t)4 << 20) /* bytes on each side in which other chunks are looked for */
+#define MIN_CHUNK   8u
+#define ROW_ERROR   0.1f  /* of a row that is still the row: norm over norm */
+#define WHOLE_ERROR 1e-7f /* of integers, that the reference has as floats */
+
+float layout_row_limit(const struct probe *p, uint32_t site, uint32_t dtype)
+{
+    const struct ref_site *s = &p->ref->sites[site];
+    if (s->whole)
+        return WHOLE_ERROR;
+    if (s->width < PROBE_FEWEST && p->usual > 0)
+        return p->usual +
+               view_rounding(DMI_DTYPE_BF16); /* an f32 is no worse than its upper half */
+    return ROW_ERROR + view_rounding(dtype);
+}
 
 /* @n elements at @address as floats. Return: false where the recording does not say all. */
 static bool read_values(const struct probe *p, uint32_t dtype, uint64_t address, uint32_t n,
                         uint64_t time, double *out)
 {
     size_t size = dmi_dtype_bytes(dtype);
-    _cleanup_(freep) uint8_t *raw = malloc(n * size + 1);
+    uint8_t one[8]; /* elements that lie apart are many */
+    _cleanup_(freep) uint8_t *more = n > 1 ? malloc(n * size + 1) : NULL;
+    uint8_t *raw = n > 1 ? more : one;
     if (!raw || memory_read(p->memory, address, n * size, time, raw, NULL) != n * size)
         return false;
     elements_to_double(dtype, raw, n, out);
@@ -41,8 +55,8 @@ static void add_distance(const double *values, const float *row, uint32_t n, flo
     }
 }
 
-static bool read_row(const struct probe *p, const struct layout *l, uint32_t index, uint32_t width,
-                     uint64_t time, double *out)
+bool layout_row(const struct probe *p, const struct layout *l, uint32_t index, uint32_t width,
+                uint64_t time, double *out)
 {
     uint64_t at = l->address + (uint64_t)(l->row_stride * (int64_t)index);
     for (uint32_t c = 0, done = 0; done < width; c++) {
@@ -59,6 +73,7 @@ static bool read_row(const struct probe *p, const struct layout *l, uint32_t ind
 static float error_of(const struct probe *p, const struct layout *l, const struct subject *s,
                       uint32_t width)
 {
+    double limit = layout_row_limit(p, s->site, l->dtype);
     struct distance all = { 0 };
     bool any = false;
     _cleanup_(freep) double *values = malloc((width + 1) * sizeof *values);
@@ -67,16 +82,18 @@ static float error_of(const struct probe *p, const struct layout *l, const struc
         struct distance one = { 0 };
         if (!row)
             continue; /* the reference lacks this token */
-        if (!read_row(p, l, r, width, s->time, values))
+        if (!layout_row(p, l, r, width, s->time, values))
             return INFINITY;
         add_distance(values, row, width, l->scale, &one);
-        if (!(one.error <= (double)LAYOUT_ROW_ERROR * LAYOUT_ROW_ERROR * one.norm))
+        if (!(one.error <= limit * limit * one.norm))
             return INFINITY;
         all.error += one.error;
         all.norm += one.norm;
         any = true;
     }
-    return any && all.norm > 0 ? (float)sqrt(all.error / all.norm) : INFINITY;
+    if (!any)
+        return INFINITY;
+    return all.norm > 0 ? (float)sqrt(all.error / all.norm) : 0; /* zeros, all of them right */
 }
 
 float layout_error(const struct probe *p, const struct layout *l, const struct subject *s)
@@ -100,12 +117,14 @@ struct around {
     double *values;
     size_t n;
     uint32_t size;
+    float limit; /* error of what may begin there */
 };
 
 static bool read_around(const struct probe *p, const struct layout *l, uint64_t base,
                         uint64_t n_bytes, uint64_t time, struct around *a)
 {
-    a->size = (uint32_t)dmi_dtype_bytes(l->dtype);
+    a->size = dmi_dtype_bytes(l->dtype);
+    a->limit = PROBE_ERROR + view_rounding(l->dtype);
     uint64_t from = l->address - base > AROUND ? l->address - AROUND : base;
     uint64_t end = base + n_bytes - l->address > AROUND ? l->address + AROUND : base + n_bytes;
     from += (l->address - from) % a->size;
@@ -122,11 +141,12 @@ static bool read_around(const struct probe *p, const struct layout *l, uint64_t 
 
 static bool begins_at(const struct around *a, size_t i, const float *row, uint32_t n, float scale)
 {
+    double limit = a->limit;
     struct distance d = { 0 };
     if (i + n > a->n)
         return false;
     add_distance(a->values + i, row, n, scale, &d);
-    return d.norm > 0 && d.error <= (double)PREFIX_ERROR * PREFIX_ERROR * d.norm;
+    return d.norm > 0 && d.error <= limit * limit * d.norm;
 }
 
 /* The second chunk lies where its values are; the nearest place at which all rows are right counts. */
@@ -153,11 +173,12 @@ static bool find_stride(const struct probe *p, struct layout *l, const struct su
 static bool is_packed(const struct probe *p, const struct layout *l, const struct subject *s,
                       const float *row, uint32_t n, double *room)
 {
+    double limit = layout_row_limit(p, s->site, l->dtype);
     struct distance d = { 0 };
     if (!read_values(p, l->dtype, l->address, n, s->time, room))
         return false;
     add_distance(room, row, n, l->scale, &d);
-    return d.error <= (double)LAYOUT_ROW_ERROR * LAYOUT_ROW_ERROR * d.norm;
+    return d.error <= limit * limit * d.norm;
 }
 
 bool layout_find_chunks(const struct probe *p, struct layout *l, const struct subject *s,

@@ -5,8 +5,6 @@
 
 #include "tools/sites/probe.h"
 
-#define LAYOUT_ROW_ERROR 0.1f /* of a row that is still the row: norm over norm */
-
 struct layout {
     uint32_t dtype;
     float scale;
@@ -26,9 +24,16 @@ struct subject {
     uint64_t time;
 };
 
+/* The first @width values of row number @index. Return: false where the recording does not say what memory held. */
+bool layout_row(const struct probe *probe, const struct layout *layout, uint32_t index,
+                uint32_t width, uint64_t time, double *out);
+
+/* The error at which a row of @site is still that row, in @dtype: norm over norm. */
+float layout_row_limit(const struct probe *probe, uint32_t site, uint32_t dtype);
+
 /**
  * layout_error() - how far memory is from the reference: norm over norm
- * Return: INFINITY where one row is beyond LAYOUT_ROW_ERROR, or the recording does not say what memory held.
+ * Return: INFINITY where one row is beyond layout_row_limit(), or the recording does not say what memory held.
  */
 float layout_error(const struct probe *probe, const struct layout *layout,
                    const struct subject *subject);

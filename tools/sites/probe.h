@@ -5,13 +5,18 @@
 #ifndef TOOLS_SITES_PROBE_H
 #define TOOLS_SITES_PROBE_H
 
+#include "tools/sites/activations.h"
+#include "tools/sites/index.h"
 #include "tools/sites/memory.h"
 #include "tools/sites/recording.h"
-#include "tools/sites/activations.h"
+#include "tools/sites/view.h"
 
 #include <stdbool.h>
 
 #define PROBE_VALUES 16u
+#define PROBE_FEWEST 8u /* values of a row that tell it from others */
+#define PROBE_ERROR                                                                                \
+    0.06f /* of a beginning that is looked at further, without its type's rounding */
 
 /* A launch wrote what looks like the beginning of a row. */
 struct hit {
@@ -28,13 +33,15 @@ struct hits {
     size_t n, room;
 };
 
-/* What is looked for: all sites, or one, whose values are multiplied. */
+/* What is looked for: all sites, or one, whose values are multiplied, as floats of 16 to 64 bits, or of 8. */
 struct probe {
     const struct recording *rec;
     const struct memory *memory;
     const struct activations *ref;
     int site;    /* -1: all */
     float scale; /* of what memory holds, over the reference */
+    bool small;  /* as floats of 8 bits, and as no others */
+    float usual; /* no error of this engine's arithmetic is beyond; 0: not known yet */
 };
 
 /* Adds to @out. Return: 0 or -ENOMEM. */
@@ -47,7 +54,32 @@ int probe_all(const struct probe *probe, struct hits *out);
  */
 float probe_scale(const struct probe *probe, uint32_t first, uint32_t end, const float *row);
 
-/* Of 16 values (or @n of them, where the row has fewer). */
-float probe_error(const float *values, const float *row, uint32_t n, float scale);
+/* May element number @i of @view be the largest value of @pattern: are there enough around it, and the second as well? */
+static inline bool probe_may_be(const struct view *view, size_t i, const struct pattern *pattern,
+                                float limit)
+{
+    if (i < pattern->anchor || i - pattern->anchor + pattern->n > view->n)
+        return false;
+    float off = view->values[i - pattern->anchor + pattern->second] - pattern->next;
+    float most = 4 * limit * pattern->largest;
+    return off * off <= most * most;
+}
+
+/**
+ * probe_pattern() - are the values around element number @i of @view, which may be the largest, those of @pattern?
+ * @limit: error that is still accepted, norm over norm
+ * Adds to @out, as of @launch. Return: 0 or -ENOMEM.
+ */
+int probe_pattern(const struct view *view, size_t i, const struct pattern *pattern, float scale,
+                  float limit, uint32_t launch, struct hits *out);
+
+/* Of @n values: norm over norm, INFINITY where it is beyond @limit. */
+float probe_error(const float *values, const float *row, uint32_t n, float scale, float limit);
+
+/* By launch, then address. */
+void probe_sort(struct hits *hits);
+
+/* The error that those of this engine's arithmetic are not beyond; what is beyond are likenesses. */
+float probe_usual_error(const struct hits *hits);
 
 #endif

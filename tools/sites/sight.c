@@ -23,13 +23,6 @@ struct group {
     uint32_t n;
 };
 
-/* Rows that may be there: all of the forward, or of each request the last. */
-struct rows {
-    uint32_t *at;
-    uint32_t n;
-    bool last;
-};
-
 bool sight_within(const struct forwards *all, uint32_t forward, uint32_t launch)
 {
     uint32_t from = forward ? all->at[forward - 1].last + 1 : 0;
@@ -39,16 +32,6 @@ bool sight_within(const struct forwards *all, uint32_t forward, uint32_t launch)
 
 /* ------------------------------------------------------------------------- rows */
 
-static int rows_all(const struct forward *f, struct rows *rows)
-{
-    rows->at = malloc((f->n_rows + 1) * sizeof *rows->at);
-    if (!rows->at)
-        return -ENOMEM;
-    memcpy(rows->at, f->rows, f->n_rows * sizeof *rows->at);
-    rows->n = f->n_rows;
-    return 0;
-}
-
 /* The token after @row is not of this forward. */
 static bool is_last(const struct probe *p, const struct forward *f, uint32_t row)
 {
@@ -57,18 +40,16 @@ static bool is_last(const struct probe *p, const struct forward *f, uint32_t row
     return !more || forward_row(f, p->ref->same_as[row + 1]) < 0;
 }
 
-static int rows_last(const struct probe *p, const struct forward *f, struct rows *rows)
+int sight_rows(const struct probe *p, const struct forward *f, bool last, struct sight_rows *rows)
 {
-    int r = rows_all(f, rows);
-    rows->n = 0;
-    rows->last = true;
-    for (uint32_t i = 0; !r && i < f->n_rows; i++)
-        if (is_last(p, f, f->rows[i]))
+    *rows = (struct sight_rows){ .at = malloc((f->n_rows + 1) * sizeof *rows->at), .last = last };
+    for (uint32_t i = 0; rows->at && i < f->n_rows; i++)
+        if (!last || is_last(p, f, f->rows[i]))
             rows->at[rows->n++] = f->rows[i];
-    return r;
+    return rows->at ? 0 : -ENOMEM;
 }
 
-static int index_of(const struct rows *rows, uint32_t row)
+static int index_of(const struct sight_rows *rows, uint32_t row)
 {
     for (uint32_t i = 0; i < rows->n; i++)
         if (rows->at[i] == row)
@@ -78,8 +59,7 @@ static int index_of(const struct rows *rows, uint32_t row)
 
 /* ------------------------------------------------------------------------- one tensor */
 
-/* The nearest pointer at or before @address in its allocation; else one after it. Return: UINT32_MAX: none. */
-static uint32_t pointer_to(const struct rec_launch *l, uint64_t address)
+uint32_t sight_pointer(const struct rec_launch *l, uint64_t address)
 {
     uint32_t best = UINT32_MAX;
     for (uint32_t i = 0; i < l->head.n_pointers; i++) {
@@ -94,12 +74,12 @@ static uint32_t pointer_to(const struct rec_launch *l, uint64_t address)
     return best;
 }
 
-static bool fits(const struct probe *p, const struct group *g, const struct rows *rows,
+static bool fits(const struct probe *p, const struct group *g, const struct sight_rows *rows,
                  struct sighting *s)
 {
     const struct rec_launch *l = &p->rec->launches[s->launch];
     struct subject subject = { g->site, g->layer, rows->at, rows->n, REC_AFTER(s->launch) };
-    s->pointer = pointer_to(l, s->layout.address);
+    s->pointer = sight_pointer(l, s->layout.address);
     if (s->pointer == UINT32_MAX || !isfinite(layout_prefix_error(p, &s->layout, &subject)) ||
         !layout_find_chunks(p, &s->layout, &subject, l->pointers[s->pointer].base,
                             l->pointers[s->pointer].n_bytes))
@@ -109,7 +89,7 @@ static bool fits(const struct probe *p, const struct group *g, const struct rows
 }
 
 /* Where the first row would be, and how far apart rows are, if hits @a and @b are rows of it. */
-static bool lay(const struct group *g, const struct rows *rows, uint32_t a, uint32_t b,
+static bool lay(const struct group *g, const struct sight_rows *rows, uint32_t a, uint32_t b,
                 struct layout *out)
 {
     int i = index_of(rows, g->hits[a]->row), j = index_of(rows, g->hits[b]->row);
@@ -128,7 +108,7 @@ static bool lay(const struct group *g, const struct rows *rows, uint32_t a, uint
 }
 
 /* At one time: the first pair of hits that explains all rows. */
-static bool fit_at(const struct probe *p, const struct group *g, const struct rows *rows,
+static bool fit_at(const struct probe *p, const struct group *g, const struct sight_rows *rows,
                    struct sighting *s)
 {
     uint32_t tried = 0;
@@ -150,11 +130,11 @@ static bool fit_at(const struct probe *p, const struct group *g, const struct ro
 static bool writes_there(const struct probe *p, const struct group *g, uint32_t launch)
 {
     const struct rec_launch *l = &p->rec->launches[launch];
-    return l->n_runs && pointer_to(l, g->hits[0]->address) != UINT32_MAX;
+    return l->n_runs && sight_pointer(l, g->hits[0]->address) != UINT32_MAX;
 }
 
 static bool fit(const struct probe *p, const struct forwards *all, const struct group *g,
-                const struct rows *rows, struct sighting *s)
+                const struct sight_rows *rows, struct sighting *s)
 {
     s->launch = g->launch;
     s->n_rows = rows->n;
@@ -173,7 +153,7 @@ static bool fit(const struct probe *p, const struct forwards *all, const struct 
     return false;
 }
 
-static int add_sighting(struct sightings *out, const struct sighting *s)
+int sight_add(struct sightings *out, const struct sighting *s)
 {
     for (size_t i = out->n; i > 0 && out->at[i - 1].forward == s->forward; i--) {
         const struct sighting *x = &out->at[i - 1];
@@ -187,23 +167,23 @@ static int add_sighting(struct sightings *out, const struct sighting *s)
     return 0;
 }
 
-/* Of logits an engine and a reference may have the last tokens' rows alone. */
-static bool has_all_rows(const struct probe *p, const struct group *g, const struct rows *rows)
+bool sight_has_rows(const struct probe *p, uint32_t site, int layer, const struct sight_rows *rows)
 {
     for (uint32_t i = 0; i < rows->n; i++)
-        if (!activations_row(p->ref, g->site, g->layer, rows->at[i]))
+        if (!activations_row(p->ref, site, layer, rows->at[i]))
             return false;
     return true;
 }
 
 static int sight_group(const struct probe *p, const struct forwards *all, const struct group *g,
-                       const struct rows *every, const struct rows *last, struct sightings *out)
+                       const struct sight_rows *every, const struct sight_rows *last,
+                       struct sightings *out)
 {
     struct sighting s = { .forward = g->forward, .site = g->site, .layer = g->layer };
-    if (has_all_rows(p, g, every) && fit(p, all, g, every, &s))
-        return add_sighting(out, &s);
+    if (sight_has_rows(p, g->site, g->layer, every) && fit(p, all, g, every, &s))
+        return sight_add(out, &s);
     if (last->n < every->n && fit(p, all, g, last, &s))
-        return add_sighting(out, &s);
+        return sight_add(out, &s);
     return 0;
 }
 
@@ -245,8 +225,9 @@ static bool gather(const struct probe *p, const struct hits *hits, size_t from, 
 }
 
 static int sight_launch(const struct probe *p, const struct forwards *all, uint32_t forward,
-                        const struct hits *hits, size_t from, size_t to, const struct rows *every,
-                        const struct rows *last, struct sightings *out)
+                        const struct hits *hits, size_t from, size_t to,
+                        const struct sight_rows *every, const struct sight_rows *last,
+                        struct sightings *out)
 {
     struct group g = { .forward = forward };
     int r = 0;
@@ -259,10 +240,10 @@ static int sight_launch(const struct probe *p, const struct forwards *all, uint3
 static int sight_forward(const struct probe *p, const struct forwards *all, uint32_t forward,
                          const struct hits *hits, struct sightings *out)
 {
-    struct rows every = { 0 }, last = { 0 };
-    int r = rows_all(&all->at[forward], &every);
+    struct sight_rows every = { 0 }, last = { 0 };
+    int r = sight_rows(p, &all->at[forward], false, &every);
     if (!r)
-        r = rows_last(p, &all->at[forward], &last);
+        r = sight_rows(p, &all->at[forward], true, &last);
     for (size_t i = 0; !r && i < hits->n;) {
         size_t to = i;
         while (to < hits->n && hits->at[to].launch == hits->at[i].launch)
@@ -291,15 +272,15 @@ static bool same_place(const struct sighting *a, const struct sighting *b)
 {
     return a->forward == b->forward && a->launch == b->launch &&
            a->layout.address == b->layout.address && a->layout.dtype == b->layout.dtype &&
-           a->before == b->before;
+           a->before == b->before && (a->doubtful || !b->doubtful);
 }
 
-void sight_compete(struct sightings *all)
+void sight_compete(struct sightings *all, size_t from)
 {
     size_t n = 0;
     _cleanup_(freep) bool *out = calloc(all->n + 1, sizeof *out);
     for (size_t i = 0; out && i < all->n; i++)
-        for (size_t k = 0; k < all->n && !out[i]; k++)
+        for (size_t k = i < from ? from : 0; k < all->n && !out[i]; k++)
             out[i] = same_place(&all->at[i], &all->at[k]) &&
                      all->at[i].error > 4 * all->at[k].error + 1e-5f;
     for (size_t i = 0; out && i < all->n; i++)
@@ -311,8 +292,8 @@ void sight_compete(struct sightings *all)
 
 /* ------------------------------------------------------------------------- integers */
 
-static bool holds(const struct probe *p, uint32_t site, const struct rows *rows, uint32_t dtype,
-                  uint64_t address, uint64_t time)
+static bool holds(const struct probe *p, uint32_t site, const struct sight_rows *rows,
+                  uint32_t dtype, uint64_t address, uint64_t time)
 {
     size_t size = dmi_dtype_bytes(dtype);
     for (uint32_t i = 0; i < rows->n; i++) {
@@ -327,8 +308,8 @@ static bool holds(const struct probe *p, uint32_t site, const struct rows *rows,
 }
 
 /* Elements from a pointer on at which a chunk of a prompt may begin: 0, or that of its first token. */
-static int sight_pointer(const struct probe *p, uint32_t forward, uint32_t site,
-                         const struct rows *rows, uint32_t launch, uint32_t pointer,
+static int sight_integer(const struct probe *p, uint32_t forward, uint32_t site,
+                         const struct sight_rows *rows, uint32_t launch, uint32_t pointer,
                          struct sightings *out)
 {
     static const uint32_t dtypes[] = { DMI_DTYPE_I32, DMI_DTYPE_I64 };
@@ -356,7 +337,7 @@ static int sight_pointer(const struct probe *p, uint32_t forward, uint32_t site,
                         .n_chunks = 1,
                         .row_stride = rows->n > 1 ? (int64_t)size : 0 },
         };
-        return add_sighting(out, &s);
+        return sight_add(out, &s);
     }
     return 0;
 }
@@ -365,14 +346,14 @@ int sight_integers(const struct probe *p, const struct forwards *all, struct sig
 {
     int r = 0;
     for (uint32_t f = 0; !r && f < all->n; f++) {
-        struct rows rows = { 0 };
-        r = rows_all(&all->at[f], &rows);
+        struct sight_rows rows = { 0 };
+        r = sight_rows(p, &all->at[f], false, &rows);
         for (uint32_t l = 0; !r && l < p->rec->n_launches && l <= all->at[f].last; l++)
             for (uint32_t x = 0;
                  sight_within(all, f, l) && !r && x < p->rec->launches[l].head.n_pointers; x++)
                 for (uint32_t s = 0; !r && s < p->ref->n_sites; s++)
                     if (p->ref->sites[s].whole && p->ref->sites[s].width == 1)
-                        r = sight_pointer(p, f, s, &rows, l, x, out);
+                        r = sight_integer(p, f, s, &rows, l, x, out);
         free(rows.at);
     }
     return r;

@@ -17,6 +17,14 @@ struct sighting {
     bool several;     /* other launches had written a part of it before */
     uint32_t pointer; /* index in the launch's pointers: the nearest before it in its allocation */
     float error;
+    bool doubtful; /* so few values that something else may hold the same by chance */
+};
+
+/* Rows that may be there: all of the forward, or of each request the last. */
+struct sight_rows {
+    uint32_t *at;
+    uint32_t n;
+    bool last;
 };
 
 struct sightings {
@@ -28,12 +36,26 @@ struct sightings {
 int sight_hits(const struct probe *probe, const struct forwards *forwards, const struct hits *hits,
                struct sightings *out);
 
+/* Return: 0 or -ENOMEM; free(@out->at) follows in any case. */
+int sight_rows(const struct probe *probe, const struct forward *forward, bool last,
+               struct sight_rows *out);
+
+/* Does the reference have all of @rows? Of logits it may have the last tokens' alone. */
+bool sight_has_rows(const struct probe *probe, uint32_t site, int layer,
+                    const struct sight_rows *rows);
+
+/* The nearest pointer at or before @address in its allocation; else one after it. Return: UINT32_MAX: none. */
+uint32_t sight_pointer(const struct rec_launch *launch, uint64_t address);
+
+/* One more, unless it is there. Return: 0 or -ENOMEM. */
+int sight_add(struct sightings *all, const struct sighting *sighting);
+
 /* Adds sightings of integers, one a token: they are looked for where pointers lead. Return: 0 or -ENOMEM. */
 int sight_integers(const struct probe *probe, const struct forwards *forwards,
                    struct sightings *out);
 
-/* Takes out what is a likeness: another tensor is much nearer to what lies there. */
-void sight_compete(struct sightings *all);
+/* Takes out what is a likeness: another tensor is much nearer to what lies there. @from: those before it have competed. */
+void sight_compete(struct sightings *all, size_t from);
 
 /* The forward that launch number @launch may show, UINT32_MAX: none. A gap between two belongs to both. */
 bool sight_within(const struct forwards *forwards, uint32_t forward, uint32_t launch);

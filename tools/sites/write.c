@@ -74,7 +74,7 @@ static void put_dims(FILE *out, const struct entry *e, uint32_t width)
         fprintf(out, "%zu'}\n", e->chunk * size); /* one row: any will do */
     if (e->n_chunks > 1)
         fprintf(out, "      - {count: %u, stride: '%s'}\n", e->n_chunks, e->chunk_stride.text);
-    if (width > 1)
+    if (e->chunk > 1)
         fprintf(out, "      - {count: %u}\n", e->chunk);
 }
 

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a launch wrote in one run of bytes, as numbers of one type. One thread. */
+#ifndef TOOLS_SITES_VIEW_H
+#define TOOLS_SITES_VIEW_H
+
+#include "tools/sites/memory.h"
+#include "tools/sites/recording.h"
+
+struct view {
+    uint32_t dtype, size;
+    uint64_t address;
+    float *values;
+    uint8_t *fresh; /* a byte of the element changed */
+    size_t n;
+};
+
+/* Which bytes of @run are others than before. Return: NULL where there is no memory; free() it. */
+uint8_t *view_changes(const struct memory *memory, const struct rec_run *run);
+
+/* @changed: of view_changes(). Return: 0 or -ENOMEM; view_deinit() follows in any case. */
+int view_open(const struct rec_run *run, const uint8_t *changed, uint32_t dtype, struct view *out);
+/* Accepts a zeroed struct. */
+void view_deinit(struct view *view);
+
+/* How much a type's rounding adds to the error of some values: norm over norm. */
+float view_rounding(uint32_t dtype);
+
+#endif
