@@ -5,6 +5,7 @@
  *     make_schedule OUT JOB TP TP_SIZE PP PP_SIZE
  *     step NUMBER ROWS ID:FIRST_ROW:N:POSITION:PHASE:PROMPT:FLAGS...
  *     rec SITE LAYER COLUMN N_COLUMNS TIMES     all rows of the step, those columns; LAYER -1: none
+ *     put SITE LAYER N_COLUMNS f32|f64 VALUE...  the same with these values, row by row
  *     accept ID NUMBER N
  *     end ID REASON
  *
@@ -54,6 +55,30 @@ static int put_step(struct writer *w, char *text)
     return run_step(w->run, w->n_steps++, &w->step);
 }
 
+/* @record: its site, layer, dtype, dimensions and data */
+static int append(struct writer *w, struct run_record record)
+{
+    record.occurrence = record.layer < 0 ? 0 : (uint32_t)record.layer;
+    record.launch = ++w->launch;
+    record.forward = record.step = w->n_steps - 1;
+    record.time_ns = 1000 + w->launch;
+    record.n_dims = 2;
+    record.n_bytes = (uint64_t)record.dims[0] * record.dims[1] * dmi_dtype_bytes(record.dtype);
+    struct dmi_site_counters *c = &run_counters(w->run)->sites[record.site];
+    struct dmi_tally *tallies[] = { &c->expected, &c->captured };
+    for (int i = 0; i < 2; i++) {
+        tallies[i]->records++;
+        tallies[i]->rows += record.dims[0];
+        tallies[i]->bytes += record.n_bytes;
+    }
+    return run_append(w->run, &record, 1);
+}
+
+static uint32_t rows_of(const struct writer *w, unsigned site)
+{
+    return site == 3 ? w->n_spans : w->step.n_rows;
+}
+
 static int put_record(struct writer *w, const char *text)
 {
     static int32_t whole[MOST_SPANS * 64];
@@ -62,7 +87,7 @@ static int put_record(struct writer *w, const char *text)
     int layer;
     if (sscanf(text, "rec %u %d %u %u %u", &site, &layer, &column, &n_columns, &times) != 5)
         return -1;
-    uint32_t n_rows = site == 3 ? w->n_spans : w->step.n_rows;
+    uint32_t n_rows = rows_of(w, site);
     if (n_rows > MOST_SPANS || n_columns > 64)
         return -1;
     for (uint32_t i = 0; i < n_rows * n_columns; i++) {
@@ -72,28 +97,34 @@ static int put_record(struct writer *w, const char *text)
         whole[i] = (int32_t)(times * v);
         real[i] = (float)(times * v);
     }
-    struct run_record record = {
-        .site = site,
-        .layer = layer,
-        .occurrence = layer < 0 ? 0 : (uint32_t)layer,
-        .dtype = site == 2 ? DMI_DTYPE_I32 : DMI_DTYPE_F32,
-        .launch = ++w->launch,
-        .forward = w->n_steps - 1,
-        .step = w->n_steps - 1,
-        .time_ns = 1000 + w->launch,
-        .n_dims = 2,
-        .dims = { n_rows, n_columns },
-        .data = site == 2 ? (const void *)whole : real,
-        .n_bytes = 4ull * n_rows * n_columns,
-    };
-    struct dmi_site_counters *c = &run_counters(w->run)->sites[site];
-    struct dmi_tally *tallies[] = { &c->expected, &c->captured };
-    for (int i = 0; i < 2; i++) {
-        tallies[i]->records++;
-        tallies[i]->rows += n_rows;
-        tallies[i]->bytes += record.n_bytes;
+    return append(w, (struct run_record){ .site = site,
+                                          .layer = layer,
+                                          .dtype = site == 2 ? DMI_DTYPE_I32 : DMI_DTYPE_F32,
+                                          .dims = { n_rows, n_columns },
+                                          .data = site == 2 ? (const void *)whole : real });
+}
+
+static int put_values(struct writer *w, char *text)
+{
+    static double f64[MOST_SPANS * 64];
+    static float f32[MOST_SPANS * 64];
+    unsigned site, n_columns, bits;
+    int layer, n = 0;
+    if (sscanf(text, "put %u %d %u f%u%n", &site, &layer, &n_columns, &bits, &n) != 4)
+        return -1;
+    uint32_t n_rows = rows_of(w, site);
+    if (n_rows > MOST_SPANS || n_columns > 64)
+        return -1;
+    char *word = strtok(text + n, " \n");
+    for (uint32_t i = 0; i < n_rows * n_columns; i++, word = strtok(NULL, " \n")) {
+        f64[i] = word ? strtod(word, NULL) : 0;
+        f32[i] = (float)f64[i];
     }
-    return run_append(w->run, &record, 1);
+    return append(w, (struct run_record){ .site = site,
+                                          .layer = layer,
+                                          .dtype = bits == 64 ? DMI_DTYPE_F64 : DMI_DTYPE_F32,
+                                          .dims = { n_rows, n_columns },
+                                          .data = bits == 64 ? (const void *)f64 : f32 });
 }
 
 static int put_line(struct writer *w, char *text)
@@ -105,6 +136,8 @@ static int put_line(struct writer *w, char *text)
         return put_step(w, text);
     if (!strncmp(text, "rec ", 4))
         return put_record(w, text);
+    if (!strncmp(text, "put ", 4))
+        return put_values(w, text);
     if (sscanf(text, "accept %63s %llu %u", id, &number, &n) == 3)
         return run_accept(w->run, id, number, n);
     if (sscanf(text, "end %63s %u", id, &n) == 2)
@@ -161,7 +194,7 @@ int main(int argc, char **argv)
                                    .spec_text = "",
                                    .segment_bytes = 20000 };
     struct err err = { 0 };
-    char line[8192];
+    static char line[1 << 16];
     if (run_open(&err, &options, &w.run)) {
         fprintf(stderr, "make_schedule: %s\n", err.msg);
         return 1;

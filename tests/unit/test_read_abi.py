@@ -9,6 +9,7 @@ import subprocess
 
 import pytest
 
+from damage import flip_payload
 from harness import BUILD, DMI_DUMP
 
 MAKE_ODD_RUN = BUILD / "tests" / "unit" / "make_odd_run"
@@ -82,20 +83,6 @@ def exported(run, path):
         positions = [first + i if first >= 0 else -1 for first, number in spans for i in range(number)]
         out[key] = body[slice(*entry["data_offsets"])], positions
     return out
-
-
-def flip_payload(segment, which):
-    """Changes one bit of the payload of the chunk number @which that has one."""
-    data, at = bytearray(segment.read_bytes()), 128
-    while True:
-        n_meta, n_payload = struct.unpack("<QQ", data[at + 16:at + 32])
-        begin = at + 64 + (n_meta + 7) // 8 * 8
-        if n_payload and not which:
-            data[begin + n_payload // 2] ^= 1
-            segment.write_bytes(data)
-            return
-        which -= bool(n_payload)
-        at = begin + (n_payload + 7) // 8 * 8
 
 
 @pytest.fixture

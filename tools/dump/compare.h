@@ -4,6 +4,7 @@
 #define TOOLS_DUMP_COMPARE_H
 
 #include "tools/dump/dump.h"
+#include "tools/dump/sums.h"
 
 #include "read/reference.h"
 
@@ -14,9 +15,9 @@ struct compared {
     const struct reference_tensor *ref; /* NULL: not in the reference */
     bool sketch, bad_shape;
     uint64_t n_compared, n_beyond; /* rows; rows that the reference lacks */
-    uint64_t n_cached;      /* rows of the reference that the engine took from a prefix cache */
-    double err2, base2;     /* sums over rows; base: the reference, for a sketch the captured row */
-    double ref2, cap2, dot; /* for the cosine, of sketches where it is one */
+    uint64_t n_cached; /* rows of the reference that the engine took from a prefix cache */
+    struct sums sums;  /* over rows, of sketches where it is one */
+    double base2;      /* square of the reference; for a sketch of the captured rows */
     double worst_row;
     int64_t worst_position;
 };

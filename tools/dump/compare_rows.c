@@ -62,26 +62,6 @@ static void project(const double *signs, const double *x, uint64_t width, double
         y[j] /= sqrt((double)SKETCH_COLUMNS);
 }
 
-/* Sums over the elements of one row. */
-struct row_sums {
-    double err2, ref2, cap2, dot;
-};
-
-static struct row_sums sum_row(const double *x, const double *reference, uint64_t n)
-{
-    struct row_sums s = { 0 };
-    for (uint64_t i = 0; i < n; i++) {
-        if (x[i] == reference[i] ? isinf(x[i]) : isnan(x[i]) && isnan(reference[i]))
-            continue; /* the same on both sides, but without a norm */
-        double e = x[i] - reference[i];
-        s.err2 += e * e;
-        s.ref2 += reference[i] * reference[i];
-        s.cap2 += x[i] * x[i];
-        s.dot += x[i] * reference[i];
-    }
-    return s;
-}
-
 static void compare_row(struct comparer *c, struct compared *r, uint64_t width, int64_t position)
 {
     double sketch[SKETCH_COLUMNS], norm2 = 0;
@@ -92,32 +72,25 @@ static void compare_row(struct comparer *c, struct compared *r, uint64_t width, 
         project(c->signs, c->values, width, sketch);
         x = sketch;
     }
-    struct row_sums s = sum_row(x, c->wanted, r->sketch ? SKETCH_COLUMNS : width);
-    double base2 = r->sketch ? norm2 : s.ref2;
-    double row = s.err2 > 0 ? sqrt(s.err2 / base2) : 0; /* infinite where the base is 0 */
-    if (isnan(s.err2))
-        row = INFINITY; /* a NaN on one side is a difference, not a comparison that fails */
+    struct sums s = sums_of(x, c->wanted, r->sketch ? SKETCH_COLUMNS : width);
+    double base2 = r->sketch ? norm2 : s.ref2, row = sums_error(s.err2, base2);
     if (!r->n_compared || row > r->worst_row) {
         r->worst_row = row;
         r->worst_position = position;
     }
-    r->err2 += isnan(s.err2) ? INFINITY : s.err2;
+    sums_add(&r->sums, &s);
     r->base2 += base2;
-    r->ref2 += s.ref2;
-    r->cap2 += s.cap2;
-    r->dot += s.dot;
     r->n_compared++;
 }
 
 double compared_error(const struct compared *c)
 {
-    return c->err2 > 0 ? sqrt(c->err2 / c->base2) : 0;
+    return sums_error(c->sums.err2, c->base2);
 }
 
 double compared_cosine(const struct compared *c)
 {
-    double n = sqrt(c->cap2) * sqrt(c->ref2);
-    return n > 0 ? c->dot / n : c->err2 > 0 ? 0 : 1;
+    return sums_cosine(&c->sums);
 }
 
 bool compared_passes(const struct compared *c, const struct options *o)

@@ -19,6 +19,8 @@ int dump_show(struct reader *reader, const struct options *options);
 int dump_stats(struct reader *reader, const struct options *options);
 /* As dump_list(). */
 int dump_verify(struct reader *reader, const struct options *options);
+/* Takes the run before anything is selected. Return: an exit status; DUMP_OK: the other run holds the same. */
+int dump_diff(struct reader *reader, const struct options *options);
 /* As dump_list(). */
 int dump_export(struct reader *reader, const struct options *options);
 

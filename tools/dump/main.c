@@ -9,9 +9,13 @@
 #include <string.h>
 
 static const struct command commands[] = {
-    { "list", dump_list, false, true },     { "show", dump_show, true, true },
-    { "stats", dump_stats, false, false },  { "verify", dump_verify, false, false },
-    { "export", dump_export, false, true }, { 0 },
+    { "list", dump_list, .selects = true },
+    { "show", dump_show, .takes_site = true, .selects = true },
+    { "stats", dump_stats },
+    { "verify", dump_verify },
+    { "diff", dump_diff, .takes_other = true },
+    { "export", dump_export, .selects = true },
+    { 0 },
 };
 
 int main(int argc, char **argv)
@@ -25,7 +29,7 @@ int main(int argc, char **argv)
     int r = reader_open_index(&err, o.run, &reader);
     if (!r && o.by_rank && !reader_only_ranks(reader, o.ranks))
         r = err_set(&err, -ENOENT, "%s: no run is of that rank (dmi-dump list)", o.run);
-    if (!r)
+    if (!r && !o.command->takes_other)
         r = select_records(&err, reader, o.command->selects ? &o.select : NULL);
     if (r == -ENOTUNIQ && o.command->run == dump_list) {
         status = dump_list_runs(o.run, o.json);

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <getopt.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,7 @@ static const char usage_text[] =
     "dmi-dump verify RUN                  every checksum, every file, the accounting\n"
     "dmi-dump verify RUN --against REF    compare with a safetensors file of reference "
     "activations\n"
+    "dmi-dump diff   RUN OTHER            where two runs differ: site, layer, request, token\n"
     "dmi-dump export RUN --format F -o O  tensors in what others read\n"
     "\n"
     "RUN is a run's folder, the --out folder of one run or of one command's ranks, which are "
@@ -25,32 +27,36 @@ static const char usage_text[] =
     "SITE is a site's name, or a tensor's as `list --tensors` prints it.\n"
     "\n"
     "  --json              JSON on stdout instead of text\n"
-    "  --site NAME         list, export: only this site or tensor\n"
-    "  --layer N | A:B     show, list, export: only this layer, or layers A to B-1\n"
+    "  --site NAME         list, diff, export: only this site or tensor\n"
+    "  --layer N | A:B     show, list, diff, export: only this layer, or layers A to B-1\n"
     "  --step S | A:B      show: the engine's step numbers (without step metadata: forwards)\n"
     "  --forward F | A:B   show: forwards, counted from 0\n"
     "  --rows A:B          show: rows A to B-1 of what is selected (default: the first 4)\n"
-    "  --request ID        show, list, stats, export: only this request; verify --against: only "
-    "this "
-    "one,\n"
-    "                      or what to call that of a run whose engine gave no request ids\n"
-    "  --tokens T          show, list, stats, export: only these tokens of each request: positions "
-    "A:B,\n"
-    "                      prompt, generated, or last\n"
+    "  --request ID        show, list, stats, diff, export: only this request; verify --against: "
+    "only this\n"
+    "                      one, or what to call that of a run whose engine gave no request ids\n"
+    "  --tokens T          show, list, stats, diff, export: only these tokens of each request: "
+    "positions\n"
+    "                      A:B, prompt, generated, or last\n"
     "  --rejected          show, list, stats, export: also rows whose drafts were rejected\n"
     "  --superseded        show, list, stats, export: also rows whose position was computed again\n"
     "  --rank R | tp=R,... of a folder with the runs of several ranks: only those of tensor "
     "parallel rank\n"
     "                      R, or with these ranks of tp, pp, dp, ep; not joined with the others\n"
-    "  --request ID=NAME   verify --against: request ID, which the reference calls NAME\n"
+    "  --request ID=NAME   verify --against, diff: request ID, which the reference, or OTHER, "
+    "calls "
+    "NAME\n"
     "  --all               show: all values of a row\n"
     "  --records           list: every record\n"
     "  --tensors           list: every tensor as export would name it\n"
     "  --requests          list: every request: its state, its tokens computed, cached and "
     "rejected;\n"
     "                      stats: what each one's capture cost\n"
-    "  --tolerance X       verify: error norm / reference norm of a tensor (default 3e-3)\n"
-    "  --row-tolerance X   verify: the same of a single row (default 2e-2)\n"
+    "  --tolerance X       verify: error norm / reference norm of a tensor (default 3e-3); diff: "
+    "the "
+    "same\n"
+    "                      (default: every bit)\n"
+    "  --row-tolerance X   verify, diff: the same of a single row (verify's default: 2e-2)\n"
     "  --format F, -f      export: one of the formats below\n"
     "  --output PATH, -o   export: where to (default: RUN's name in the current folder)\n"
     "  --version           the version\n"
@@ -267,7 +273,7 @@ static int take_words(int n, char **words, const struct command *commands, struc
         if (!strcmp(words[0], c->name))
             o->command = c;
     if (!o->command) {
-        complain("'%s' is no command: list, show, stats, verify, export", words[0]);
+        complain("'%s' is no command: list, show, stats, verify, diff, export", words[0]);
         return hint();
     }
     int at = 1;
@@ -282,11 +288,28 @@ static int take_words(int n, char **words, const struct command *commands, struc
         return hint();
     }
     o->run = words[at++];
+    if (o->command->takes_other && at == n) {
+        complain("%s needs two runs: RUN OTHER", words[0]);
+        return hint();
+    }
+    if (o->command->takes_other)
+        o->other = words[at++];
     if (at < n) {
         complain("'%s' is one argument too many", words[at]);
         return hint();
     }
     return -1;
+}
+
+/* What is not given: diff allows nothing, or where one is given anything else. */
+static void set_tolerances(struct options *o)
+{
+    bool exact = o->command && o->command->takes_other;
+    bool none = o->tolerance < 0 && o->row_tolerance < 0;
+    if (o->tolerance < 0)
+        o->tolerance = !exact ? 3e-3 : none ? 0 : HUGE_VAL;
+    if (o->row_tolerance < 0)
+        o->row_tolerance = !exact ? 2e-2 : none ? 0 : HUGE_VAL;
 }
 
 int options_parse(int argc, char **argv, const struct command *commands, struct options *o)
@@ -296,8 +319,8 @@ int options_parse(int argc, char **argv, const struct command *commands, struct 
                            .steps = all,
                            .forwards = all,
                            .rows = all,
-                           .tolerance = 3e-3,
-                           .row_tolerance = 2e-2 };
+                           .tolerance = -1,
+                           .row_tolerance = -1 };
     int c;
     opterr = 0;
     while ((c = getopt_long(argc, argv, ":f:o:h", long_options, NULL)) != -1) {
@@ -315,5 +338,7 @@ int options_parse(int argc, char **argv, const struct command *commands, struct 
         return print_usage(stderr);
     if (o->select.request)
         o->select.n_request = strlen(o->select.request);
-    return take_words(argc - optind, argv + optind, commands, o);
+    int status = take_words(argc - optind, argv + optind, commands, o);
+    set_tolerances(o);
+    return status;
 }

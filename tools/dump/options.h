@@ -14,12 +14,13 @@ struct command {
     const char *name;
     int (*run)(struct reader *reader, const struct options *options); /* Return: the exit status */
     bool takes_site;
-    bool selects; /* reads only what its selection needs */
+    bool selects;     /* reads only what its selection needs */
+    bool takes_other; /* a second run, and selects by itself */
 };
 
 struct options {
     const struct command *command;
-    const char *run;
+    const char *run, *other;
     struct selection select;
     struct range steps, forwards, rows;
     bool by_step, by_forward, by_rows;

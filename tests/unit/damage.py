@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Segments, damaged on purpose. The layout is that of docs/format.md."""
+import struct
+
+
+def flip_payload(segment, which):
+    """Changes one bit of the payload of the chunk number @which that has one."""
+    data, at = bytearray(segment.read_bytes()), 128
+    while True:
+        n_meta, n_payload = struct.unpack("<QQ", data[at + 16:at + 32])
+        begin = at + 64 + (n_meta + 7) // 8 * 8
+        if n_payload and not which:
+            data[begin + n_payload // 2] ^= 1
+            segment.write_bytes(data)
+            return
+        which -= bool(n_payload)
+        at = begin + (n_payload + 7) // 8 * 8

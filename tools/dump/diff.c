@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dmi-dump diff: which tensor of one run is compared with which of another. */
+#include "tools/dump/diff.h"
+
+#include "tools/dump/select.h"
+
+#include "core/cleanup.h"
+#include "read/map.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --request ID=NAME: request ID of the run, which the other one calls NAME. */
+static struct alias alias_of(const struct options *o)
+{
+    const char *request = o->select.request, *equals = request ? strchr(request, '=') : NULL;
+    return (struct alias){ equals ? request : NULL, equals ? (size_t)(equals - request) : 0,
+                           equals ? equals + 1 : request };
+}
+
+/* @id: as the side calls the request; tensors are named as the other run calls it. */
+static int build_side(struct err *err, struct side *s, const struct options *o, const char *id,
+                      size_t n_id, const struct alias *alias)
+{
+    struct selection select = o->select;
+    select.rejected = select.superseded = false;
+    select.request = id;
+    select.n_request = n_id;
+    int r = select_records(err, s->reader, &select);
+    if (r)
+        return r;
+    select.request = alias->name;
+    select.n_request = alias->name ? strlen(alias->name) : 0;
+    struct tensors_query query = { .implied = alias->name, .select = &select };
+    if (id != alias->name)
+        query.alias = alias;
+    if (sites_build(s->reader, &s->sites))
+        return err_set_errno(err, ENOMEM, "cannot compare");
+    return tensors_build(err, s->reader, &s->sites, &query, &s->tensors);
+}
+
+/* Is each position there once, the lower first? Else rows are compared in their order. */
+static bool is_ordered(const struct tensor *t)
+{
+    int64_t end = 0;
+    for (size_t i = 0; i < t->n_pieces; i++) {
+        if (t->pieces[i].position < end)
+            return false;
+        end = t->pieces[i].position + t->pieces[i].n_rows;
+    }
+    return true;
+}
+
+static void pair(const struct tensor *t, const struct tensor *other, struct difference *out)
+{
+    out->other = other;
+    out->bad_shape = t->mixed || other->mixed || t->width != other->width;
+    out->by_position = is_ordered(t) && is_ordered(other);
+}
+
+static int match(struct differ *d)
+{
+    struct map keys = { 0 };
+    int r = 0;
+    for (size_t i = 0; !r && i < d->other.tensors.n; i++) {
+        const char *key = d->other.tensors.all[i].key;
+        size_t *at = map_at(&keys, key, strlen(key));
+        r = at ? 0 : -ENOMEM;
+        if (at)
+            *at = i;
+    }
+    for (size_t i = 0; !r && i < d->run.tensors.n; i++) {
+        const struct tensor *t = &d->run.tensors.all[i];
+        size_t at = map_get(&keys, t->key, strlen(t->key));
+        if (at == MAP_NONE)
+            continue;
+        d->met[at] = true;
+        pair(t, &d->other.tensors.all[at], &d->results[i]);
+    }
+    map_deinit(&keys);
+    return r;
+}
+
+static int build(struct err *err, struct differ *d)
+{
+    const struct options *o = d->options;
+    struct alias alias = alias_of(o);
+    size_t n_name = alias.name ? strlen(alias.name) : 0;
+    int r = build_side(err, &d->run, o, alias.id ? alias.id : alias.name,
+                       alias.id ? alias.n_id : n_name, &alias);
+    if (!r)
+        r = build_side(err, &d->other, o, alias.name, n_name, &alias);
+    if (r)
+        return r;
+    d->results = calloc(d->run.tensors.n + 1, sizeof *d->results);
+    d->met = calloc(d->other.tensors.n + 1, sizeof *d->met);
+    if (!d->results || !d->met || match(d))
+        return err_set_errno(err, ENOMEM, "cannot compare");
+    return diff_rows(err, d);
+}
+
+static int open_other(struct err *err, struct differ *d)
+{
+    const struct options *o = d->options;
+    int r = reader_open_index(err, o->other, &d->other.reader);
+    if (!r && o->by_rank && !reader_only_ranks(d->other.reader, o->ranks))
+        r = err_set(err, -ENOENT, "%s: no run is of that rank (dmi-dump list)", o->other);
+    d->records.reader = d->other.reader;
+    return r;
+}
+
+static void side_deinit(struct side *s)
+{
+    tensors_deinit(&s->tensors);
+    sites_deinit(&s->sites);
+}
+
+static void differ_deinit(struct differ *d)
+{
+    records_deinit(&d->records);
+    side_deinit(&d->run);
+    side_deinit(&d->other);
+    reader_close(d->other.reader);
+    free(d->results);
+    free(d->met);
+    free(d->ours);
+    free(d->theirs);
+}
+
+int dump_diff(struct reader *reader, const struct options *o)
+{
+    struct err err = { 0 };
+    struct report report = { .json = o->json };
+    _cleanup_(differ_deinit) struct differ d = { .options = o, .run = { .reader = reader } };
+    int r = open_other(&err, &d);
+    if (!r)
+        r = build(&err, &d);
+    if (r) {
+        complain("%s", err.msg);
+        if (r == -ENOTUNIQ)
+            complain("dmi-dump list %s lists them", o->other);
+        return DUMP_USAGE;
+    }
+    return report_end(&report, diff_report(&d, &report));
+}

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dmi-dump diff: rows against the rows at the same positions of another run. */
+#include "tools/dump/diff.h"
+
+#include "core/cleanup.h"
+#include "read/record.h"
+#include "read/rows.h"
+#include "storage/elements.h"
+
+#include <dmi/dtype.h>
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A row as it was captured. */
+struct row {
+    const uint8_t *data;
+    uint32_t dtype;
+    double scale; /* of its site */
+};
+
+/* Where the other run has the row. */
+struct place {
+    size_t record;
+    uint32_t row;
+};
+
+/* ------------------------------------------------------------------------- the row at the same position */
+
+static bool find_position(const struct tensor *t, int64_t position, struct place *out)
+{
+    size_t low = 0,
+           high = t->n_pieces; /* the last piece that begins at or before it is below @high */
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        if (t->pieces[mid].position <= position)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    const struct piece *p = low ? &t->pieces[low - 1] : NULL;
+    if (!p || position - p->position >= p->n_rows)
+        return false;
+    *out = (struct place){ p->record, p->first_row + (uint32_t)(position - p->position) };
+    return true;
+}
+
+/* @index: of the row in its tensor, mostly ascending */
+static bool find_index(struct difference *x, uint64_t index, struct place *out)
+{
+    const struct tensor *t = x->other;
+    if (index < x->before)
+        x->piece = x->before = 0;
+    while (x->piece < t->n_pieces && index - x->before >= t->pieces[x->piece].n_rows)
+        x->before += t->pieces[x->piece++].n_rows;
+    if (x->piece == t->n_pieces)
+        return false;
+    const struct piece *p = &t->pieces[x->piece];
+    *out = (struct place){ p->record, p->first_row + (uint32_t)(index - x->before) };
+    return true;
+}
+
+/* ------------------------------------------------------------------------- two rows */
+
+static int reserve(struct differ *d, uint64_t width)
+{
+    if (width <= d->room)
+        return 0;
+    double *ours = realloc(d->ours, width * sizeof *ours);
+    d->ours = ours ? ours : d->ours;
+    double *theirs = ours ? realloc(d->theirs, width * sizeof *theirs) : NULL;
+    d->theirs = theirs ? theirs : d->theirs;
+    if (!theirs)
+        return -ENOMEM;
+    d->room = width;
+    return 0;
+}
+
+static void read_row(const struct row *row, uint64_t width, double *out)
+{
+    elements_to_double(row->dtype, row->data, width, out);
+    for (uint64_t i = 0; i < width && row->scale != 1.0 && row->scale != 0.0; i++)
+        out[i] /= row->scale;
+}
+
+static bool same_bits(const struct row *a, const struct row *b, uint64_t width)
+{
+    return a->dtype == b->dtype && a->scale == b->scale &&
+           !memcmp(a->data, b->data, width * dmi_dtype_bytes(a->dtype));
+}
+
+/* The first element that differs: in its value, or else in its bits. */
+static uint64_t first_element(const struct differ *d, const struct row *a, const struct row *b,
+                              uint64_t width)
+{
+    uint64_t i = 0;
+    size_t size = dmi_dtype_bytes(a->dtype);
+    while (i < width && (d->ours[i] == d->theirs[i] || (isnan(d->ours[i]) && isnan(d->theirs[i]))))
+        i++;
+    if (i < width || a->dtype != b->dtype)
+        return i < width ? i : 0;
+    for (i = 0; i + 1 < width && !memcmp(a->data + i * size, b->data + i * size, size);)
+        i++;
+    return i;
+}
+
+/* Has the user said how much rows may differ? Else not at all. */
+static bool is_lenient(const struct options *o)
+{
+    return o->tolerance > 0 || o->row_tolerance > 0;
+}
+
+static void compare_row(struct differ *d, struct difference *x, const struct row *a,
+                        const struct row *b, struct divergence at)
+{
+    uint64_t width = at.tensor->width;
+    read_row(a, width, d->ours);
+    read_row(b, width, d->theirs);
+    struct sums s = sums_of(d->theirs, d->ours, width); /* relative to the run's own */
+    sums_add(&x->sums, &s);
+    x->n_rows++;
+    if (same_bits(a, b, width)) {
+        x->n_same++;
+        return;
+    }
+    if (is_lenient(d->options) && sums_error(s.err2, s.ref2) <= d->options->row_tolerance)
+        return;
+    at.element = first_element(d, a, b, width);
+    at.ours = d->ours[at.element];
+    at.theirs = d->theirs[at.element];
+    if (!x->n_differ++)
+        x->first = at;
+    const struct divergence *first = &d->first;
+    if (!first->tensor || at.record < first->record ||
+        (at.record == first->record && at.row < first->row))
+        d->first = at;
+}
+
+bool difference_passes(const struct difference *x, const struct options *o)
+{
+    if (x->bad_shape || x->n_lacking || x->n_differ)
+        return false;
+    return x->n_same == x->n_rows || sums_error(x->sums.err2, x->sums.ref2) <= o->tolerance;
+}
+
+/* ------------------------------------------------------------------------- visiting */
+
+static bool wants(void *ctx, size_t tensor)
+{
+    const struct differ *d = ctx;
+    return d->results[tensor].other && !d->results[tensor].bad_shape;
+}
+
+/* @n: rows; the first of a record says why. */
+static int unreadable(struct differ *d, const struct side *side, size_t record, uint64_t n,
+                      const struct err *why)
+{
+    if (!d->n_unreadable || d->bad_side != side || d->bad_record != record)
+        complain_undecoded(why);
+    d->bad_side = side;
+    d->bad_record = record;
+    d->n_unreadable += n;
+    return 0;
+}
+
+/* @index: of the row in its tensor */
+static int take_row(struct differ *d, struct difference *x, uint64_t index, const struct row *ours,
+                    struct divergence at)
+{
+    struct place place;
+    struct err why = { 0 };
+    const uint8_t *data;
+    if (!(x->by_position ? find_position(x->other, at.position, &place)
+                         : find_index(x, index, &place))) {
+        x->n_lacking++;
+        return 0;
+    }
+    int r = records_get(&why, &d->records, place.record, &data);
+    if (r)
+        return r == -ENOMEM ? r : unreadable(d, &d->other, place.record, 1, &why);
+    const struct reader_record *rec = reader_record(d->other.reader, place.record);
+    struct row theirs = { .dtype = rec->at.dtype,
+                          .scale = reader_site(d->other.reader, rec->at.site)->scale };
+    theirs.data = data + place.row * at.tensor->width * dmi_dtype_bytes(theirs.dtype);
+    compare_row(d, x, ours, &theirs, at);
+    return 0;
+}
+
+static int take(void *ctx, const struct rows *rows, const struct reader_record *record,
+                const uint8_t *data)
+{
+    struct differ *d = ctx;
+    const struct tensor *t = &d->run.tensors.all[rows->tensor];
+    const struct piece *p = &t->pieces[rows->piece];
+    uint64_t n_row = t->width * dmi_dtype_bytes(t->dtype);
+    struct row ours = { data, t->dtype, reader_site(d->run.reader, record->at.site)->scale };
+    struct divergence at = { .tensor = t, .record = p->record };
+    int r = reserve(d, t->width + 1);
+    for (uint32_t i = 0; !r && i < p->n_rows; i++, ours.data += n_row) {
+        at.row = p->first_row + i;
+        at.position = p->position < 0 ? -1 : p->position + i;
+        r = take_row(d, &d->results[rows->tensor], rows->first + i, &ours, at);
+    }
+    return r;
+}
+
+static int damaged(void *ctx, const struct rows *rows, const struct err *why)
+{
+    struct differ *d = ctx;
+    const struct piece *p = &d->run.tensors.all[rows->tensor].pieces[rows->piece];
+    return unreadable(d, &d->run, p->record, p->n_rows, why);
+}
+
+int diff_rows(struct err *err, struct differ *d)
+{
+    static const struct rows_visitor visitor = { wants, take, damaged };
+    return rows_visit(err, d->run.reader, &d->run.tensors, &visitor, d);
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How far two rows, or many, are apart. Pure: any thread. */
+#ifndef TOOLS_DUMP_SUMS_H
+#define TOOLS_DUMP_SUMS_H
+
+#include <stdint.h>
+
+/* Over elements; one that is the same on both sides and has no norm (infinite, NaN) counts, and adds nothing. */
+struct sums {
+    double err2, ref2, cap2,
+        dot;              /* squares of the difference, the reference, the captured; products */
+    double abs, greatest; /* of the difference; NaN on one side is infinitely far */
+    uint64_t n;
+};
+
+/* Of @n elements captured and of the reference. */
+struct sums sums_of(const double *captured, const double *reference, uint64_t n);
+void sums_add(struct sums *to, const struct sums *more);
+
+/* Norm of the difference / norm of the base; infinite where only the base is 0. */
+double sums_error(double err2, double base2);
+/* 1 where all is 0 on both sides. */
+double sums_cosine(const struct sums *sums);
+
+#endif
