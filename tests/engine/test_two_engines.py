@@ -33,12 +33,14 @@ def test_two_engines(check, tmp_path):
     one, two = tmp_path / "one", smollm2.Server(tmp_path, sys.executable)
     two.serve("tinygrad", [("france", TOKENS)], prefix=smollm2.under(smollm2.SPEC, one))
     # One token more: the serving engine does not compute the rows of a request's last one.
-    served = serving.Server(tmp_path, layers=30).serve("served", serving.some("france", tokens=TOKENS + 1), spec=serving.spec_text("float32"))
+    served = serving.Server(tmp_path, layers=30).serve("served", serving.some("france", tokens=TOKENS + 1),
+                                                       spec=serving.spec_text("float32"))
     said = diff(one, served.out, "--row-tolerance", NEAR, status=1)
     check(said["differing"] == 0 and said["compared"] > 300 and not said["only_in_run"],
           f"{said['compared']} tensors of {said['rows']} rows agree: no row is further than {NEAR} of its norm",
           [t for t in said["tensors"] if not t["passes"]][:3])
-    check(set(said["only_in_other"]) == {"attn_out", "mlp_out"}, "what tinygrad fuses away only the serving engine has", said["only_in_other"])
+    check(set(said["only_in_other"]) == {"attn_out", "mlp_out"}, "what tinygrad fuses away only the serving engine has",
+          said["only_in_other"])
     exact = diff(one, served.out, status=1)
     check(exact["first"]["tensor"].startswith("france/") and exact["same_rows"] < exact["rows"] == said["rows"],
           f"bit for bit they part first at {exact['first']['tensor']}, position {exact['first']['position']}", exact["first"])
