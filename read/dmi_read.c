@@ -6,6 +6,7 @@
 #include "read/account.h"
 #include "read/map.h"
 #include "read/requests.h"
+#include "read/rows.h"
 #include "read/tensors.h"
 #include "storage/reader.h"
 
@@ -505,6 +506,71 @@ int dmi_read_rows(struct dmi_read *run, uint64_t tensor, uint64_t first, uint64_
     if (data && (__builtin_mul_overflow(n_rows, w.n_row, &need) || need > n_data))
         return fail(run, -ENOSPC, "the buffer is too small for these rows");
     return take_rows(run, tensor, &w);
+}
+
+/* Where the rows of several tensors go. */
+struct several {
+    const struct tensors *tensors;
+    uint8_t **data; /* one a tensor of the run; NULL: not wanted */
+    bool damaged;
+};
+
+static bool wants_several(void *ctx, size_t tensor)
+{
+    const struct several *s = ctx;
+    return s->data[tensor] != NULL;
+}
+
+static size_t n_piece_bytes(const struct several *s, const struct rows *rows, uint8_t **to)
+{
+    const struct tensor *t = &s->tensors->all[rows->tensor];
+    size_t n_row = t->width * dmi_dtype_bytes(t->dtype);
+    *to = s->data[rows->tensor] + rows->first * n_row;
+    return t->pieces[rows->piece].n_rows * n_row;
+}
+
+static int take_several(void *ctx, const struct rows *rows, const struct reader_record *record,
+                        const uint8_t *data)
+{
+    uint8_t *to;
+    size_t n = n_piece_bytes(ctx, rows, &to);
+    (void)record;
+    if (n)
+        memcpy(to, data, n);
+    return 0;
+}
+
+static int damaged_several(void *ctx, const struct rows *rows, const struct err *why)
+{
+    struct several *s = ctx;
+    uint8_t *to;
+    size_t n = n_piece_bytes(s, rows, &to);
+    (void)why;
+    memset(to, 0, n);
+    s->damaged = true;
+    return 0;
+}
+
+int dmi_read_several(struct dmi_read *run, const uint64_t *tensors, uint64_t n, void *const *data)
+{
+    static const struct rows_visitor visitor = { wants_several, take_several, damaged_several };
+    if (run->failed)
+        return -EBADF;
+    const struct tensors *all = &run->view.tensors;
+    _cleanup_(freep) uint8_t **to = calloc(all->n + 1, sizeof *to);
+    if (!to)
+        return fail(run, -ENOMEM, "no memory for a list of tensors");
+    for (uint64_t i = 0; i < n; i++) {
+        if (tensors[i] >= all->n)
+            return fail(run, -ENOENT, "no such tensor");
+        if (all->all[tensors[i]].mixed)
+            return fail(run, -EINVAL, "a tensor's type or width changes from record to record");
+        to[tensors[i]] = data[i];
+    }
+    struct several s = { all, to, false };
+    run->err = (struct err){ 0 };
+    int r = rows_visit(&run->err, run->view.reader, all, &visitor, &s);
+    return r ? r : s.damaged ? -EBADMSG : 0;
 }
 
 int64_t dmi_read_verify(struct dmi_read *run)

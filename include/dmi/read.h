@@ -252,6 +252,16 @@ DMI_READ_API int dmi_read_rows(struct dmi_read *run, uint64_t tensor, uint64_t f
                                struct dmi_read_row *rows, uint64_t row_size);
 
 /**
+ * dmi_read_several() - all rows of several tensors, each record decoded once
+ * @tensors: indices of @n tensors, none of them twice
+ * @data: for each a buffer of n_rows * row_bytes bytes
+ * For much of a run: a record of a batch has rows of a tensor a request, and dmi_read_rows() would decode it for each.
+ * Return: 0; -EBADMSG if some of the rows are damaged: those are 0; -ENOENT, -EINVAL (a mixed tensor), -errno.
+ */
+DMI_READ_API int dmi_read_several(struct dmi_read *run, const uint64_t *tensors, uint64_t n,
+                                  void *const *data);
+
+/**
  * dmi_read_verify() - decode everything, check every byte of every file and the accounting
  * What it finds is added to the findings. Return: how many of all findings are damage; -errno.
  */

@@ -4,6 +4,8 @@
 These are the functions of include/dmi/dmi.h.  Without libdmi_preload.so in the process they do nothing and
 return OFF, so a program may always call them.  All may be called from any thread; only flush() waits for the
 GPU.  Adapters of engines are in this folder: dmi.tinygrad.
+
+dmi.open() reads what was captured, in any process: dmi.reading.
 """
 import ctypes
 import enum
@@ -78,6 +80,12 @@ _accept = _function("dmi_accept", ctypes.c_char_p, ctypes.c_uint64, ctypes.c_uin
 _request_end = _function("dmi_request_end", ctypes.c_char_p, ctypes.c_uint32)
 _enable = _function("dmi_site_enable", ctypes.c_char_p, ctypes.c_int)
 _flush = _function("dmi_flush", ctypes.c_uint64)
+
+
+def open(path):  # pylint: disable=redefined-builtin
+    """A run that was captured: dmi.reading.Run, whose page has the rest."""
+    from .reading import Run
+    return Run(path)
 
 
 def loaded():

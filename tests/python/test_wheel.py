@@ -94,6 +94,8 @@ def test_an_engine_is_captured(check, home, env, tmp_path):
     run("dmi-run", "--tap", "pi", "--out", "RUN", "--", "./engine", env=env, cwd=tmp_path)
     rows = json.loads(run("dmi-dump", "show", "pi", "RUN", "--json", env=env, cwd=tmp_path))
     check(len(rows) == 2 and all(abs(value - 3.1415927) < 1e-6 for row in rows for value in row["values"]), "its tensor is what it was", rows)
+    listed = run("python", "-c", "import dmi; print([(t.key, t.shape, t.positions) for t in dmi.open('RUN').values()])", env=env, cwd=tmp_path)
+    check(listed == "[('pi.3', (2, 4), [0, 1])]\n", "and dmi.open() reads the run", listed)
     said = run("dmi-run", "--tap", "pi", "--out", "PYTHON", "--", "python", "-c", "import dmi; print(dmi.loaded(), dmi.__file__)", env=env, cwd=tmp_path)
     check(said.startswith(f"True {home}"), "the package knows the library", said)
 

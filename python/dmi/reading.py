@@ -1,0 +1,570 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs that DMI captured, from Python: what include/dmi/read.h gives, as numpy arrays and torch tensors.
+
+    with dmi.open("RUN") as run:
+        run["france/q.3"].numpy()                # [rows, heads, 64], in the type that was captured
+        run["france/q.3"].positions              # whose token each row is
+        run.load(site="resid_pre")               # {key: array}, each record decoded once
+        run.cache("france")                      # the same for one request, by TransformerLens's names
+
+It parses nothing itself: libdmi_read.so does. A run may be read while it grows (refresh(), follow()), after a kill, and where it is
+damaged: what is undamaged is there, what is not is in findings. numpy and torch are imported where they are asked for.
+
+A Run, and what comes from it, is for one thread at a time. Functions raise ReadError, whose text says what is wrong, and KeyError
+with the nearest names where there is no tensor of that name.
+"""
+from __future__ import annotations
+
+import collections.abc
+import ctypes
+import difflib
+import os
+import pathlib
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any, Iterator
+
+from .torch.names import LENS
+
+U32, U64, I32, I64, TEXT = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int32, ctypes.c_int64, ctypes.c_char_p
+DTYPES = ("none", "f32", "f16", "bf16", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool", "f8e4m3", "f8e5m2")  # enum dmi_dtype
+IN_NUMPY = {"f32": "<f4", "f16": "<f2", "f64": "<f8", "i8": "i1", "i16": "<i2", "i32": "<i4", "i64": "<i8", "u8": "u1", "u16": "<u2",
+            "u32": "<u4", "u64": "<u8", "bool": "?"}
+IN_ML_DTYPES = {"bf16": "bfloat16", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
+IN_TORCH = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "f64": "float64", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
+            "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64", "bool": "bool", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
+STATES = ("closed", "running", "killed")                             # enum dmi_read_state
+REQUEST_STATES = ("running", "finished", "aborted", "preempted")     # enum dmi_read_request_state
+ENDS = ("unknown", "stop", "length", "aborted")                      # enum dmi_end
+TOKENS = {"all": 0, "prompt": 2, "generated": 3, "last": 4}          # enum dmi_read_tokens; 1: a range
+DAMAGED, REJECTED, SUPERSEDED = 1, 2, 4                              # enum dmi_read_row_flags
+THEIRS = {ours: theirs for theirs, ours in LENS.items()}
+
+
+class ReadError(OSError):
+    """Something of a run cannot be read; its text says what."""
+
+
+class _Struct(ctypes.Structure):
+    def __init__(self) -> None:
+        super().__init__(size=ctypes.sizeof(self))
+
+
+class _Run(_Struct):
+    _fields_ = [("size", U32), ("state", U32), ("path", TEXT), ("uuid", TEXT), ("model", TEXT), ("host", TEXT), ("library_version", TEXT),
+                ("pid", U64), ("start_realtime_ns", U64), ("n_segments", U64), ("file_bytes", U64), ("n_sites", U64), ("n_records", U64),
+                ("n_steps", U64), ("n_tensors", U64), ("n_requests", U64), ("n_findings", U64), ("n_forwards", U64), ("job", TEXT), ("n_runs", U64)]
+
+
+class _Site(_Struct):
+    _fields_ = [("size", U32), ("dtype", U32), ("name", TEXT), ("kernel", TEXT), ("kind", TEXT), ("note", TEXT), ("scale", ctypes.c_double),
+                ("expect", I64), ("row", U32), ("has_layer", U32)]
+
+
+class _Tensor(_Struct):
+    _fields_ = [("size", U32), ("dtype", U32), ("key", TEXT), ("name", TEXT), ("request", ctypes.c_void_p), ("request_bytes", U64),
+                ("n_rows", U64), ("width", U64), ("row_bytes", U64), ("site", U32), ("layer", I32), ("n_dims", U32), ("dims", U32 * 4),
+                ("mixed", U32)]
+
+
+class _Request(_Struct):
+    _fields_ = [("size", U32), ("reserved", U32), ("id", ctypes.c_void_p), ("id_bytes", U64), ("n_steps", U64), ("n_cached", U64),
+                ("n_prefill", U64), ("n_decode", U64), ("n_draft", U64), ("n_other", U64), ("end_position", I64), ("state", U32),
+                ("reason", U32), ("n_prompt", I64), ("n_generated", U64), ("n_rejected", U64), ("n_preemptions", U64), ("n_records", U64),
+                ("n_rows", U64), ("raw_bytes", U64), ("stored_bytes", U64)]
+
+
+class _Finding(_Struct):
+    _fields_ = [("size", U32), ("damage", U32), ("file", TEXT), ("chunk", I64), ("offset", U64), ("text", TEXT)]
+
+
+class _Selection(_Struct):
+    _fields_ = [("size", U32), ("flags", U32), ("request", TEXT), ("request_bytes", U64), ("tokens", U32), ("reserved", U32), ("first", I64),
+                ("end", I64), ("ranks", U32 * 4)]
+
+
+class _Row(ctypes.Structure):
+    _fields_ = [("position", I64), ("launch", U64), ("forward", U64), ("step", U64), ("time_ns", U64), ("row", U32), ("device", U32),
+                ("flags", U32), ("reserved", U32)]
+
+
+@dataclass(frozen=True)
+class Row:
+    """Where a row comes from.
+
+    position  of its token in the request, or None
+    step      the engine's own step number, or None
+    forward, launch, row, device   which forward and launch of the process, which row of the launch, which CUDA device
+    time_ns   CLOCK_REALTIME when the launch was handed to the driver
+    damaged   it cannot be decoded: its values are 0; None: nobody tried
+    rejected, superseded   only where select() asked for such rows
+    """
+    position: int | None
+    step: int | None
+    forward: int
+    launch: int
+    row: int
+    device: int
+    time_ns: int
+    damaged: bool | None
+    rejected: bool
+    superseded: bool
+
+
+@dataclass(frozen=True)
+class Site:
+    """An entry of the run's site dictionary. Values are stored as true value * scale."""
+    name: str
+    kernel: str | None
+    kind: str | None
+    note: str | None
+    dtype: str
+    scale: float
+    has_layer: bool
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the engine said of one request.
+
+    id            bytes that are no UTF-8 become surrogates (os.fsdecode)
+    state         running, finished, aborted or preempted; reason: unknown, stop, length, aborted
+    end_position  after its last token that counts; n_prompt: where generation begins, or None
+    n_cached      tokens that a prefix cache had; n_prefill, n_decode, n_draft: tokens computed, by phase
+    raw_bytes, stored_bytes, n_records, n_rows   what its capture cost
+    """
+    id: str
+    state: str
+    reason: str
+    end_position: int
+    n_prompt: int | None
+    n_generated: int
+    n_steps: int
+    n_cached: int
+    n_prefill: int
+    n_decode: int
+    n_draft: int
+    n_rejected: int
+    n_preemptions: int
+    n_records: int
+    n_rows: int
+    raw_bytes: int
+    stored_bytes: int
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that a reader should know: damage, or a note (a torn tail after a kill)."""
+    damage: bool
+    file: str | None
+    chunk: int | None
+    offset: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """Rows of one step of the engine, or of one forward where it named none: {key: (positions, array)}."""
+    step: int | None
+    forward: int
+    tensors: dict[str, tuple[list, Any]]
+
+
+# ------------------------------------------------------------------------- the library
+
+
+def _places() -> Iterator[pathlib.Path]:
+    name, here = "libdmi_read.so.1", pathlib.Path(__file__).resolve().parent
+    if given := os.environ.get("DMI_READ_LIBRARY"):
+        yield pathlib.Path(given)
+    yield here.parents[1] / "build" / "meson" / "read" / name  # a clone
+    for prefix in (here.parents[3], pathlib.Path(sys.prefix)):  # PREFIX/share/dmi/python/dmi; a wheel
+        yield from prefix.glob(f"lib/{name}")
+        yield from prefix.glob(f"lib/*/{name}")
+    yield pathlib.Path(name)  # wherever the loader looks
+
+
+def _load() -> ctypes.CDLL:
+    tried = []
+    for place in _places():
+        if place.name == str(place) or place.exists():
+            try:
+                library = ctypes.CDLL(str(place))
+                library.dmi_read_several  # pylint: disable=pointless-statement
+            except (OSError, AttributeError) as error:
+                tried.append(f"{place}: {error}")
+                continue
+            library.dmi_read_error.restype = TEXT
+            library.dmi_read_find.restype = library.dmi_read_verify.restype = I64
+            return library
+    raise ImportError(f"libdmi_read.so.1 cannot be loaded ({'; '.join(tried)}); DMI_READ_LIBRARY may say where it is")
+
+
+_library: ctypes.CDLL | None = None
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else os.fsdecode(value)
+
+
+def _bytes_at(address: int | None, n: int) -> bytes:
+    return ctypes.string_at(address, n) if n else b""
+
+
+# ------------------------------------------------------------------------- types
+
+
+def _numpy_type(dtype: str) -> Any:
+    import numpy
+    if dtype in IN_NUMPY:
+        return numpy.dtype(IN_NUMPY[dtype])
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise TypeError(f"numpy has no {dtype}: install ml_dtypes, or ask for .float32() or .torch()") from None
+    return numpy.dtype(getattr(ml_dtypes, IN_ML_DTYPES[dtype]))
+
+
+def _e4m3() -> Any:
+    """Every value of float8_e4m3fn as a float32."""
+    import numpy
+    bits = numpy.arange(256)
+    exponent, fraction = bits >> 3 & 15, bits & 7
+    values = numpy.where(exponent, (1 + fraction / 8) * 2.0 ** (exponent - 7), fraction / 8 * 2.0 ** -6)
+    values[bits & 127 == 127] = numpy.nan
+    return numpy.where(bits & 128, -values, values).astype(numpy.float32)
+
+
+def _float32(data: bytearray, dtype: str) -> Any:
+    """Elements as float32: exact but for f64 and integers beyond 2^24."""
+    import numpy
+    if dtype == "bf16":
+        return (numpy.frombuffer(data, "<u2").astype(numpy.uint32) << 16).view(numpy.float32)
+    if dtype == "f8e5m2":  # the upper half of an f16
+        return (numpy.frombuffer(data, "u1").astype(numpy.uint16) << 8).view(numpy.float16).astype(numpy.float32)
+    if dtype == "f8e4m3":
+        return _e4m3()[numpy.frombuffer(data, "u1")]
+    return numpy.frombuffer(data, IN_NUMPY[dtype]).astype(numpy.float32)
+
+
+def _true(values: Any, tensor: "Tensor") -> Any:
+    """Of stored values the true ones."""
+    return values if tensor.site.scale in (0, 1) else (values / tensor.site.scale).astype(values.dtype)
+
+
+# ------------------------------------------------------------------------- a tensor
+
+
+class Tensor:
+    """Rows that were captured under one name, for one layer and one request, in the order of their positions.
+
+    key      REQUEST/SITE.LAYER, or SITE.LAYER; name: the part after the request; request: None where there is none
+    site     a Site; layer: None where there is none
+    dtype    one of DTYPES; shape: (rows, ...)
+    mixed    type or width changes from record to record: no rows can be read
+
+    Nothing is read before rows are asked for. What it says holds until the run is refreshed or selects otherwise.
+    """
+
+    def __init__(self, run: "Run", index: int, entry: _Tensor) -> None:
+        self.run, self._index, self._generation = run, index, run._generation
+        self.key, self.name = _text(entry.key), _text(entry.name)
+        self.request = _text(_bytes_at(entry.request, entry.request_bytes)) if entry.request else None
+        self.site, self.layer = run.sites[entry.site], None if entry.layer < 0 else entry.layer
+        self.dtype, self.mixed = DTYPES[entry.dtype] if entry.dtype < len(DTYPES) else "none", bool(entry.mixed)
+        self.shape, self.row_bytes = (entry.n_rows, *entry.dims[:entry.n_dims]), entry.row_bytes
+
+    def __repr__(self) -> str:
+        return f"<dmi.reading.Tensor {self.key} {self.dtype} {list(self.shape)}>"
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def _read(self, first: int, n: int, data: Any, rows: Any) -> None:
+        if self._generation != self.run._generation:
+            raise ReadError(f"{self.key}: the run was refreshed, or selects otherwise: take the tensor from it again")
+        place = (ctypes.c_char * len(data)).from_buffer(data) if data else None
+        r = self.run._call("dmi_read_rows", U64(self._index), U64(first), U64(n), place, U64(len(data) if data else 0),
+                           rows, U64(ctypes.sizeof(_Row) if rows else 0), allow=-74)
+        if r and not rows:
+            self.run._warn_of_damage(self.key)
+
+    def _span(self, rows: slice | None) -> tuple[int, int]:
+        first, end, step = (rows or slice(None)).indices(len(self))
+        if step != 1:
+            raise ValueError("rows are read one after the other: the slice's step must be 1")
+        return first, max(end - first, 0)
+
+    def bytes(self, rows: slice | None = None) -> bytearray:
+        """Rows as they were captured, little-endian, packed. Damaged ones are 0, and a warning says so."""
+        first, n = self._span(rows)
+        data = bytearray(n * self.row_bytes)
+        self._read(first, n, data, None)
+        return data
+
+    def rows(self, rows: slice | None = None, check: bool = False) -> list[Row]:
+        """Where each row comes from. @check: decode them too, to say which are damaged."""
+        first, n = self._span(rows)
+        found = (_Row * max(n, 1))()
+        self._read(first, n, bytearray(n * self.row_bytes) if check else None, found)
+        return [Row(None if r.position < 0 else r.position, None if r.step == 2**64 - 1 else r.step, r.forward, r.launch, r.row, r.device,
+                    r.time_ns, bool(r.flags & DAMAGED) if check else None, bool(r.flags & REJECTED), bool(r.flags & SUPERSEDED)) for r in found[:n]]
+
+    @property
+    def positions(self) -> list:
+        """Of each row's token in its request; None where it is not known."""
+        return [row.position for row in self.rows()]
+
+    def numpy(self, rows: slice | None = None) -> Any:
+        """[rows, ...] in the type that was captured; bf16 and 8-bit floats need ml_dtypes. TypeError: it is not installed."""
+        import numpy
+        kind, n = _numpy_type(self.dtype), self._span(rows)[1]
+        return numpy.frombuffer(self.bytes(rows), kind).reshape(n, *self.shape[1:])
+
+    def float32(self, rows: slice | None = None) -> Any:
+        """[rows, ...] as true values, so divided by the site's scale, in numpy's float32."""
+        return _true(_float32(self.bytes(rows), self.dtype), self).reshape(self._span(rows)[1], *self.shape[1:])
+
+    def torch(self, rows: slice | None = None) -> Any:
+        """[rows, ...] on the CPU, in the type that was captured; memory that nobody else has."""
+        import torch
+        data, kind = self.bytes(rows), getattr(torch, IN_TORCH[self.dtype])
+        return (torch.frombuffer(data, dtype=kind) if data else torch.empty(0, dtype=kind)).reshape(self._span(rows)[1], *self.shape[1:])
+
+    def __getitem__(self, rows: int | slice) -> Any:
+        if isinstance(rows, slice):
+            return self.numpy(rows)
+        index = rows + len(self) if rows < 0 else rows
+        if not 0 <= index < len(self):
+            raise IndexError(f"{self.key} has {len(self)} rows")
+        return self.numpy(slice(index, index + 1))[0]
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        found = self.numpy()
+        return found if dtype is None else found.astype(dtype)
+
+
+# ------------------------------------------------------------------------- a run
+
+
+class Run(collections.abc.Mapping):
+    """{key: Tensor} of a run: its folder, an --out folder with one run or those of one command's ranks, or one segment file.
+
+    path, state (closed, running, killed), uuid, job, model, host, library_version, pid, start_ns, n_records, n_steps, n_segments,
+    file_bytes, n_runs; sites, requests, findings: lists. len() and iteration are over the tensors selected.
+    """
+
+    def __init__(self, path: str | os.PathLike) -> None:
+        global _library
+        _library = _library or _load()
+        why, self._handle = ctypes.create_string_buffer(512), ctypes.c_void_p()
+        r = _library.dmi_read_open(os.fsencode(path), ctypes.byref(self._handle), why, U64(len(why)))
+        if r:
+            self._handle = None
+            raise ReadError(-r, why.value.decode(errors="replace") or os.strerror(-r))
+        self._generation, self._warned = 0, set()
+        self._fill()
+
+    # ---- what it is
+
+    def _fill(self) -> None:
+        self._generation += 1
+        entry = self._get("dmi_read_run", _Run)
+        self.path, self.state, self.uuid, self.job = _text(entry.path), STATES[entry.state], _text(entry.uuid), _text(entry.job)
+        self.model, self.host, self.library_version = _text(entry.model), _text(entry.host), _text(entry.library_version)
+        self.pid, self.start_ns, self.n_runs = entry.pid, entry.start_realtime_ns, entry.n_runs
+        self.n_records, self.n_steps, self.n_segments, self.file_bytes = entry.n_records, entry.n_steps, entry.n_segments, entry.file_bytes
+        self.sites = [self._site(i) for i in range(entry.n_sites)]
+        self.requests = [self._request(i) for i in range(entry.n_requests)]
+        self._n_findings = entry.n_findings
+        self._tensors: dict[str, Tensor] = {}
+        for i in range(entry.n_tensors):
+            tensor = Tensor(self, i, self._get("dmi_read_tensor", _Tensor, U64(i)))
+            self._tensors[tensor.key] = tensor
+
+    def _site(self, i: int) -> Site:
+        s = self._get("dmi_read_site", _Site, U64(i))
+        return Site(_text(s.name), _text(s.kernel), _text(s.kind), _text(s.note), DTYPES[s.dtype] if s.dtype < len(DTYPES) else "none", s.scale,
+                    bool(s.has_layer))
+
+    def _request(self, i: int) -> Request:
+        r = self._get("dmi_read_request", _Request, U64(i))
+        return Request(_text(_bytes_at(r.id, r.id_bytes)), REQUEST_STATES[r.state], ENDS[r.reason] if r.reason < len(ENDS) else "unknown",
+                       r.end_position, None if r.n_prompt < 0 else r.n_prompt, r.n_generated, r.n_steps, r.n_cached, r.n_prefill, r.n_decode,
+                       r.n_draft, r.n_rejected, r.n_preemptions, r.n_records, r.n_rows, r.raw_bytes, r.stored_bytes)
+
+    @property
+    def findings(self) -> list[Finding]:
+        found = []
+        for i in range(self._get("dmi_read_run", _Run).n_findings):
+            f = self._get("dmi_read_finding", _Finding, U64(i))
+            found.append(Finding(bool(f.damage), _text(f.file), None if f.chunk < 0 else f.chunk, f.offset, _text(f.text)))
+        return found
+
+    def __repr__(self) -> str:
+        return f"<dmi.reading.Run {self.path}, {self.state}: {len(self)} tensors, {len(self.requests)} requests>"
+
+    # ---- the handle
+
+    def _call(self, name: str, *args: Any, allow: int = 0) -> int:
+        if self._handle is None:
+            raise ReadError("the run is closed")
+        r = getattr(_library, name)(self._handle, *args)
+        if r < 0 and r != allow:
+            raise ReadError(-r, (_library.dmi_read_error(self._handle) or b"").decode(errors="replace") or os.strerror(-r))
+        return r
+
+    def _get(self, name: str, kind: type, *args: Any) -> Any:
+        out = kind()
+        self._call(name, *args, ctypes.byref(out))
+        return out
+
+    def _warn_of_damage(self, key: str) -> None:
+        import warnings
+        if key not in self._warned:
+            self._warned.add(key)
+            warnings.warn(f"{self.path}: rows of {key} are damaged, and 0 in what was read; rows(check=True) says which", RuntimeWarning, stacklevel=5)
+
+    def close(self) -> None:
+        """Gives memory and files back; what was read stays."""
+        if self._handle is not None:
+            _library.dmi_read_close(self._handle)
+            self._handle = None
+
+    def __enter__(self) -> "Run":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) is not None and _library is not None:
+            self.close()
+
+    # ---- tensors
+
+    def __getitem__(self, key: str) -> Tensor:
+        if key in self._tensors:
+            return self._tensors[key]
+        near = difflib.get_close_matches(key, self._tensors, n=3, cutoff=0.5)
+        raise KeyError(f"no tensor is called {key!r}" + (f"; near it: {', '.join(near)}" if near else ""))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    def tensors(self, site: str | None = None, layer: int | None = None, request: str | None = None) -> list[Tensor]:
+        """Those of a site (its name, as in the spec), a layer, a request."""
+        return [t for t in self._tensors.values() if site in (None, t.site.name, t.name) and layer in (None, t.layer) and
+                request in (None, t.request)]
+
+    def select(self, request: str | None = None, tokens: str | tuple[int, int] = "all", rejected: bool = False, superseded: bool = False,
+               tp: int | None = None, pp: int | None = None, dp: int | None = None, ep: int | None = None) -> "Run":
+        """Only these rows from now on, and only tensors that have such; select() takes it back. Tensors that were taken before end.
+
+        request     only this one
+        tokens      "all", "prompt", "generated", "last", or (first, end): positions of each request, the end excluded
+        rejected, superseded   rows whose drafts were rejected, or whose position was computed again, too
+        tp, pp, dp, ep         of the runs of several ranks only those with these
+        """
+        if isinstance(tokens, str) and tokens not in TOKENS:
+            raise ValueError(f"tokens={tokens!r}: one of {', '.join(TOKENS)}, or (first, end), was expected")
+        chosen = _Selection()
+        chosen.flags = rejected | superseded << 1
+        if request is not None:
+            chosen.request, chosen.request_bytes = os.fsencode(request), len(os.fsencode(request))
+        chosen.tokens = TOKENS[tokens] if isinstance(tokens, str) else 1
+        if not isinstance(tokens, str):
+            chosen.first, chosen.end = tokens
+        chosen.ranks = (U32 * 4)(*(0 if rank is None else 1 + rank for rank in (tp, pp, dp, ep)))
+        self._call("dmi_read_select", ctypes.byref(chosen))
+        self._fill()
+        return self
+
+    # ---- much of it
+
+    def load(self, site: str | None = None, layer: int | None = None, request: str | None = None, float32: bool = False) -> dict[str, Any]:
+        """{key: array} of all tensors that tensors() would list, each record decoded once.
+
+        float32  true values as float32; else the types that were captured, of which bf16 and 8-bit floats need ml_dtypes
+        """
+        return {t.key: self._array(t, data, float32) for t, data in self._several(self.tensors(site, layer, request))}
+
+    @staticmethod
+    def _array(tensor: Tensor, data: bytearray, float32: bool) -> Any:
+        import numpy
+        found = _true(_float32(data, tensor.dtype), tensor) if float32 else numpy.frombuffer(data, _numpy_type(tensor.dtype))
+        return found.reshape(tensor.shape)
+
+    def _several(self, tensors: list[Tensor]) -> list[tuple[Tensor, bytearray]]:
+        wanted = [t for t in tensors if not t.mixed]
+        buffers = [bytearray(len(t) * t.row_bytes) for t in wanted]
+        places = (ctypes.c_void_p * max(len(wanted), 1))(*(
+            ctypes.addressof((ctypes.c_char * len(b)).from_buffer(b)) if b else None for b in buffers))
+        indices = (U64 * max(len(wanted), 1))(*(t._index for t in wanted))
+        if self._call("dmi_read_several", indices, U64(len(wanted)), places, allow=-74):
+            self._warn_of_damage("some tensors")
+        return list(zip(wanted, buffers))
+
+    def cache(self, request: str | None = None, float32: bool = True) -> dict[str, Any]:
+        """{name: array} of one request, by TransformerLens's names where it has one ("blocks.3.attn.hook_q"), else by ours ("ln1.3").
+
+        request  None: the only one. Arrays have no batch dimension: rows are positions.
+        """
+        ids = {t.request for t in self._tensors.values()}
+        if request is None and len(ids) > 1:
+            raise ValueError(f"the run has {len(ids)} requests: say which ({', '.join(sorted(filter(None, ids))[:5])}, ...)")
+        found = self.load(request=request, float32=float32)
+        return {_lens_name(self._tensors[key]): array for key, array in found.items()}
+
+    def steps(self, float32: bool = False) -> Iterator[Step]:
+        """The rows selected, step by step in the order of launches. @float32: as load() takes it."""
+        places: dict[int, list] = {}
+        numbers = {}
+        for tensor in self._tensors.values():
+            for i, row in enumerate([] if tensor.mixed else tensor.rows()):
+                places.setdefault(row.forward, []).append((tensor, i, row.position))
+                numbers[row.forward] = row.step
+        for forward in sorted(places):
+            of_tensor: dict[str, list] = {}
+            for tensor, i, position in places[forward]:
+                of_tensor.setdefault(tensor.key, []).append((i, position))
+            yield Step(numbers[forward], forward, {key: ([p for _, p in rows], self._pick(key, [i for i, _ in rows], float32))
+                                                   for key, rows in of_tensor.items()})
+
+    def _pick(self, key: str, rows: list[int], float32: bool) -> Any:
+        """Rows of a tensor, mostly one after the other."""
+        read = self._tensors[key].float32 if float32 else self._tensors[key].numpy
+        found = read(slice(rows[0], rows[-1] + 1))
+        return found if len(found) == len(rows) else found[[i - rows[0] for i in rows]]
+
+    # ---- a run that grows
+
+    def refresh(self) -> bool:
+        """Take in what was written since. Returns whether there is more now, or its state changed. Tensors that were taken before end."""
+        before = self.n_records, self.n_steps, self.state
+        self._call("dmi_read_refresh")
+        self._fill()
+        return before != (self.n_records, self.n_steps, self.state)
+
+    def follow(self, poll_s: float = 0.5) -> Iterator["Run"]:
+        """The run, as it is and each time that it has grown, until no process writes it any more."""
+        yield self
+        while self.state == "running":
+            time.sleep(poll_s)
+            if self.refresh():
+                yield self
+
+    def verify(self) -> int:
+        """Decode everything, check every byte of every file and the accounting. Returns how many findings are damage."""
+        return self._call("dmi_read_verify")
+
+
+def _lens_name(tensor: Tensor) -> str:
+    theirs = THEIRS.get(tensor.site.name)
+    if theirs is None:
+        return tensor.name
+    return theirs if tensor.layer is None else f"blocks.{tensor.layer}.{theirs}"

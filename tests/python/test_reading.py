@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""dmi.open(): what it gives is what `dmi-dump export` writes, and what make_run.c wrote."""
+import json
+import re
+import struct
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+
+from harness import BUILD, DMI_DUMP, ROOT
+
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests" / "unit")]
+import dmi  # noqa: E402
+from damage import flip_payload  # noqa: E402
+from dmi import reading  # noqa: E402
+
+MAKE_RUN, MAKE_ODD_RUN, MAKE_SCHEDULE = (BUILD / "tests" / "unit" / name for name in ("make_run", "make_odd_run", "make_schedule"))
+LIBRARY = BUILD / "read" / "libdmi_read.so.1"
+pytestmark = pytest.mark.built(DMI_DUMP, MAKE_RUN, MAKE_ODD_RUN, MAKE_SCHEDULE, LIBRARY)
+
+
+@pytest.fixture(autouse=True)
+def fixture_library(monkeypatch):
+    monkeypatch.setenv("DMI_READ_LIBRARY", str(LIBRARY))
+
+
+def make(program, folder, *words, text=None):
+    subprocess.run([program, folder, *words], input=text, text=True, check=True, stdout=subprocess.PIPE, timeout=60)
+    return folder
+
+
+@pytest.fixture(name="path")
+def fixture_path(tmp_path):
+    return make(MAKE_RUN, tmp_path / "run")
+
+
+def value(request, position, layer, column):
+    """As make_run.c says."""
+    return request + position / 16 + max(layer, 0) / 128 + column / 1024
+
+
+def exported(path, out):
+    subprocess.run([DMI_DUMP, "export", path, "-o", out], check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+    data = out.read_bytes()
+    n = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + n])
+    header.pop("__metadata__", None)
+    return {key: (entry["dtype"], entry["shape"], data[8 + n + entry["data_offsets"][0]:8 + n + entry["data_offsets"][1]])
+            for key, entry in header.items()}
+
+
+@pytest.mark.parametrize("program, kind", [(MAKE_RUN, ()), (MAKE_RUN, ("anonymous",)), (MAKE_RUN, ("killed",)), (MAKE_ODD_RUN, ("drafts",)),
+                                           (MAKE_ODD_RUN, ("again",)), (MAKE_ODD_RUN, ("flat",)), (MAKE_ODD_RUN, ("names",))])
+def test_what_export_writes(check, tmp_path, program, kind):
+    path = make(program, tmp_path / "run", *kind)
+    wanted = exported(path, tmp_path / "out.safetensors")
+    with dmi.open(path) as run:
+        found = {t.key: (t.dtype.upper(), [len(t), int(np.prod(t.shape[1:], dtype=int))], bytes(t.bytes())) for t in run.values()}
+        several = {t.key: bytes(data) for t, data in run._several(list(run.values()))}
+    # export lays rows out flat
+    flat = {key: (dtype, [shape[0], int(np.prod(shape[1:], dtype=int))], data) for key, (dtype, shape, data) in wanted.items()}
+    check(found == flat, f"{len(flat)} tensors, each with its rows and bytes", set(found) ^ set(flat))
+    check(several == {key: data for key, (_, _, data) in found.items()}, "and the same when they are read at once")
+
+
+def test_values_and_types(check, path):
+    with dmi.open(path) as run:
+        q, h, logits, ids = run["france/q.1"], run["france/blocks.1.h"], run["france/logits"], run["france/ids"]
+        rows = q.numpy()
+        check(rows.shape == q.shape and all(rows.reshape(len(q), -1)[i, c] == np.float32(value(1, p, 1, c))
+                                            for i, p in enumerate(q.positions) for c in range(rows[0].size)), "f32, rows by position", rows)
+        check(q.positions == list(range(6)) and q[-1].shape == q.shape[1:] and np.array_equal(q[2:4], rows[2:4]), "slices and indices")
+        check(np.array_equal(np.asarray(q), rows), "numpy takes it as it is")
+        with pytest.raises(TypeError, match="install ml_dtypes"):
+            h.numpy()
+        wanted = np.array([[value(1, p, 1, c) for c in range(h.float32()[0].size)] for p in h.positions])
+        check(h.dtype == "bf16" and np.allclose(h.float32().reshape(len(h), -1), wanted, rtol=2**-7), "bf16 as float32")
+        check(logits.site.scale == 4 and np.allclose(logits.float32() * 4, logits.numpy()), "float32() gives true values, numpy() stored ones")
+        check(ids.numpy().dtype == np.int32 and list(ids.numpy().ravel()) == [100 + p for p in range(6)], "integers", ids.numpy())
+
+
+def test_types_of_8_bits(check):
+    """All 256 patterns, by the formulas of their definition."""
+    def decode(byte, n_exponent, n_fraction, bias, has_infinity):
+        sign, e, f = -1 if byte & 128 else 1, byte >> n_fraction & (1 << n_exponent) - 1, byte & (1 << n_fraction) - 1
+        if has_infinity and e == (1 << n_exponent) - 1:
+            return float("nan") if f else sign * float("inf")
+        if not has_infinity and byte & 127 == 127:
+            return float("nan")
+        return sign * ((f / 2**n_fraction) * 2.0**(1 - bias) if not e else (1 + f / 2**n_fraction) * 2.0**(e - bias))
+    every = bytearray(range(256))
+    for name, form in (("f8e4m3", (4, 3, 7, False)), ("f8e5m2", (5, 2, 15, True))):
+        wanted = np.array([decode(b, *form) for b in range(256)], np.float32)
+        check(np.array_equal(reading._float32(every, name), wanted, equal_nan=True), name)
+
+
+def test_rows_say_where_they_come_from(check, path):
+    with dmi.open(path) as run:
+        rows = run["france/q.0"].rows()
+        check([(r.position, r.step, r.forward) for r in rows] == [(p, 40 + f, f) for p, f in enumerate((0, 0, 0, 1, 2, 3))], "rows", rows)
+        check(all(r.damaged is None for r in rows) and not any(r.rejected or r.superseded for r in rows) and rows[0].launch < rows[3].launch, "their launches")
+        said = [(r.id, r.state, r.n_prefill, r.n_decode, r.n_cached) for r in run.requests]
+        check([r[0] for r in said] == ["france", "../../x\n"] and said[1][4] == 7, "requests", said)
+
+
+def test_step_by_step(check, path):
+    with dmi.open(path) as run:
+        steps = list(run.steps(float32=True))
+        check([(s.step, s.forward) for s in steps] == [(40 + i, i) for i in range(4)], "every step", [(s.step, s.forward) for s in steps])
+        check(steps[0].tensors["france/q.0"][0] == [0, 1, 2] and np.array_equal(steps[2].tensors["france/q.0"][1], run["france/q.0"][4:5]),
+              "with its rows")
+        n = sum(len(positions) for s in steps for positions, _ in s.tensors.values())
+        check(n == sum(map(len, run.values())), "all of them", n)
+        wrong = [(s.step, key) for s in steps for key, (positions, rows) in s.tensors.items()
+                 if positions[0] is not None and not np.array_equal(rows, run[key].float32()[[run[key].positions.index(p) for p in positions]])]
+        check(not wrong, "each where it belongs", wrong[:3])
+
+
+def test_selection(check, tmp_path):
+    """Values of make_odd_run's drafts: 100 * forward + position."""
+    with dmi.open(make(MAKE_ODD_RUN, tmp_path / "run", "drafts")) as run:
+        everything = len(run)
+        for tokens, wanted in (("prompt", [0, 1, 2, 3]), ("generated", [104, 105, 206, 307]), ("last", [307]), ((2, 5), [2, 3, 104])):
+            run.select(request="a", tokens=tokens)
+            check(list(run["a/s0"].numpy().ravel()) == wanted and run["a/s0"].request == "a", f"tokens={tokens}", run["a/s0"].numpy())
+        run.select(rejected=True)
+        check({r.position for r in run["a/s0"].rows() if r.rejected} == {6, 7, 8}, "rejected rows")
+        run.select(superseded=True)
+        check(sum(r.superseded for r in run["b/s0"].rows()) == 4, "superseded rows")
+        check(len(run.select()) == everything, "select() takes it back")
+        with pytest.raises(ValueError, match="prompt, generated"):
+            run.select(tokens="some")
+        with pytest.raises(reading.ReadError, match="rank"):
+            run.select(tp=3)
+
+
+def test_names_of_transformerlens(check, tmp_path):
+    text = "step 0 2 a:0:2:0:1:0:0\nput 0 1 4 f32 1 2 3 4 5 6 7 8\nput 2 1 1 f32 1 2\nstep 1 1 b:0:1:0:1:0:0\nput 0 1 4 f32 9 9 9 9\n"
+    with dmi.open(make(MAKE_SCHEDULE, tmp_path / "run", "job", "0", "1", "0", "1", text=text)) as run:
+        cache = run.cache("a")
+        check(set(cache) == {"blocks.1.attn.hook_q", "h.1"} and cache["blocks.1.attn.hook_q"].tolist() == [[1, 2, 3, 4], [5, 6, 7, 8]],
+              "theirs where there is one, else ours", list(cache))
+        with pytest.raises(ValueError, match="2 requests: say which"):
+            run.cache()
+        check([t.key for t in run.tensors(site="q", layer=1)] == ["a/q.1", "b/q.1"] and not run.tensors(site="q", layer=0), "tensors()")
+
+
+def test_a_growing_run(check, path):
+    run_folder = next(path.iterdir())
+    second = sorted(run_folder.glob("seg-*.dmi"))[1]
+    aside = path / "aside"
+    second.rename(aside)
+    with dmi.open(run_folder) as run:
+        tensor, before = run["france/q.0"], run.n_records
+        aside.rename(second)
+        check(run.refresh() and run.n_records > before, "a refresh takes in what came since", (before, run.n_records))
+        check(not run.refresh(), "and one of what is complete does not")
+        with pytest.raises(reading.ReadError, match="take the tensor from it again"):
+            tensor.numpy()
+        check(len(run["france/q.0"]) == 6 and [r.state for r in run.follow()] == ["closed"], "what is closed is followed no further")
+
+
+def test_damage(check, path):
+    flip_payload(sorted(next(path.iterdir()).glob("seg-*.dmi"))[0], 3)
+    with dmi.open(path) as run:
+        bad = {t.key: [r.position for r in t.rows(check=True) if r.damaged] for t in run.values()}
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            read = {t.key: bytes(t.bytes()) for t in run.values()}
+            several = {t.key: bytes(data) for t, data in run._several(list(run.values()))}
+        check(said and all("damaged" in str(w.message) for w in said), "a warning says it", [str(w.message) for w in said])
+        check(read == several, "what is undamaged is there either way")
+        check(run.verify() >= 1 and any(f.damage and f.file and f.chunk is not None for f in run.findings), "findings name the place", run.findings)
+        check(0 < sum(map(bool, bad.values())) <= len(run), "of some tensors rows are lost, and rows() says which", bad)
+
+
+def test_what_is_wrong_is_said(check, path, tmp_path):
+    with pytest.raises(reading.ReadError, match="nothing"):
+        dmi.open(tmp_path / "nothing")
+    run = dmi.open(path)
+    with pytest.raises(KeyError, match="near it: france/q"):
+        run["france/qq.1"]  # pylint: disable=pointless-statement
+    with pytest.raises(ValueError, match="step must be 1"):
+        run["france/q.1"].numpy(slice(None, None, 2))
+    with pytest.raises(IndexError):
+        run["france/q.1"][6]  # pylint: disable=pointless-statement
+    tensor = run["france/q.1"]
+    run.close()
+    with pytest.raises(reading.ReadError, match="closed"):
+        tensor.numpy()
+    run.close()
+    check("france" not in repr(run) and "closed" in repr(run), "a run says what it is", repr(run))
+
+
+def test_the_page_as_written(check, path, monkeypatch, capsys):
+    """docs/python.md"""
+    code, = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(), re.S)
+    scope = {}
+    monkeypatch.chdir(path.parent)
+    path.rename("RUN")
+    exec(code, scope)  # pylint: disable=exec-used
+    said = capsys.readouterr().out
+    check("france finished" in said and len(scope["first"]) == 2 and scope["array"].dtype == np.float32, "its code runs", said)
+
+
+def test_the_export_is_read_by_safetensors(check, path, tmp_path):
+    """The oracle of these tests is itself read by its real consumer."""
+    exported(path, tmp_path / "out.safetensors")
+    with safe_open(tmp_path / "out.safetensors", "np") as file, dmi.open(path) as run:
+        keys = [t.key for t in run.values() if t.dtype != "bf16"]
+        check(keys and all(np.array_equal(file.get_tensor(key).ravel(), run[key].numpy().ravel()) for key in keys), f"{len(keys)} tensors")
