@@ -8,6 +8,7 @@
 #include <dmi/read.h>
 
 #include <assert.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -112,6 +113,39 @@ static int try_borders(struct dmi_read *run, uint64_t n_tensors)
     return wrong;
 }
 
+enum { MOST = 64 };
+
+/* All tensors at once, the last one first, are what they are one by one. */
+static int try_several(struct dmi_read *run, uint64_t n_tensors)
+{
+    uint64_t indices[MOST], n = 0;
+    void *data[MOST], *alone[MOST];
+    int wrong = n_tensors > MOST, damaged = 0;
+    for (uint64_t i = n_tensors; !wrong && i-- > 0;) {
+        struct dmi_read_tensor t = { .size = sizeof t };
+        if (dmi_read_tensor(run, i, &t) || t.mixed)
+            continue;
+        uint64_t n_data = t.n_rows * t.row_bytes;
+        indices[n] = i;
+        data[n] = calloc(n_data + 1, 1);
+        alone[n] = calloc(n_data + 1, 1);
+        if (!data[n] || !alone[n])
+            abort();
+        damaged |= dmi_read_rows(run, i, 0, t.n_rows, alone[n], n_data, NULL, 0);
+        n++;
+    }
+    wrong |= dmi_read_several(run, indices, n, data) != damaged;
+    for (uint64_t k = 0; k < n; k++) {
+        struct dmi_read_tensor t = { .size = sizeof t };
+        wrong |= dmi_read_tensor(run, indices[k], &t) ||
+                 memcmp(data[k], alone[k], t.n_rows * t.row_bytes) != 0;
+        free(data[k]);
+        free(alone[k]);
+    }
+    wrong |= dmi_read_several(run, &n_tensors, 1, data) != -ENOENT;
+    return wrong | dmi_read_several(run, NULL, 0, NULL);
+}
+
 int main(int argc, char **argv)
 {
     char why[8] = "";
@@ -130,6 +164,8 @@ int main(int argc, char **argv)
             return 6;
     if (try_borders(run, facts.n_tensors))
         return 7;
+    if (try_several(run, facts.n_tensors))
+        return 8;
     dmi_read_close(run);
     dmi_read_close(NULL);
     return 0;
