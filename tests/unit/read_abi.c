@@ -118,8 +118,8 @@ enum { MOST = 64 };
 /* All tensors at once, the last one first, are what they are one by one. */
 static int try_several(struct dmi_read *run, uint64_t n_tensors)
 {
-    uint64_t indices[MOST], n = 0;
-    void *data[MOST], *alone[MOST];
+    uint64_t indices[MOST] = { 0 }, n = 0;
+    void *data[MOST] = { 0 }, *alone[MOST] = { 0 };
     int wrong = n_tensors > MOST, damaged = 0;
     for (uint64_t i = n_tensors; !wrong && i-- > 0;) {
         struct dmi_read_tensor t = { .size = sizeof t };
