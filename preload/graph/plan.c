@@ -273,13 +273,30 @@ static CUgraph clone_of(const struct graph_plan *plan, const struct node_pair *p
                : NULL;
 }
 
+/*
+ * Where a tap lies in @graph, which @within holds (NULL: the whole). One that no node of a child graph comes before or after
+ * has no place there: in which of an exec's graphs its copy is, an update could not tell. NULL: nowhere.
+ */
+static struct tap_place *place_of(const struct graph_plan *plan, const struct graph_tap *tap,
+                                  CUgraph graph, const struct node_pair *within)
+{
+    struct tap_place *place = tap_place_find(tap, graph, &plan->map);
+    if (!within || !place || tap_place_anchor(place) != PLAN_NONE)
+        return place;
+    for (uint32_t s = 0; s < tap->func->match.n_sites; s++)
+        session_problem(tap->func->match.sites[s], PROBLEM_UNSUPPORTED,
+                        "tap %s stands alone in a child graph: not captured", tap->func->name);
+    tap_place_release(place);
+    return NULL;
+}
+
 /* A tap of the graph that @within holds (NULL: of the whole). @number: its copies are to have nodes. */
 static int add_tap(struct err *err, struct graph_plan *plan, CUgraph graph,
                    const struct node_pair *within, const struct order_item *item, bool number)
 {
     const struct graph_tap *tap = item->tap;
     const struct func *func = tap->func;
-    struct tap_place *place = tap_place_find(tap, graph, &plan->map);
+    struct tap_place *place = place_of(plan, tap, graph, within);
     struct graph_kernel *kernel = graph_plan_add_kernel(
         plan, (struct graph_kernel){ .graph = clone_of(plan, within),
                                      .tap = place,

@@ -146,6 +146,22 @@ def alone(c):
     c.replay(ok(cu.cuGraphClone(inner)), 1)
 
 
+def alone_in_child(c):
+    """A child graph of a tap alone, and what the exec says when that is replaced by an empty one, and by one that has a node."""
+    s = c.streams[0]
+    c.launch("block", s, 0, 64, 5)
+    tapped, empty, other = c.capture(lambda s: c.tap("embed", 0, s)), ok(cu.cuGraphCreate(0)), ok(cu.cuGraphCreate(0))
+    ok(cu.cuGraphAddKernelNode(other, None, 0, c.params("first", 1, 8, 99)))
+    outer = ok(cu.cuGraphCreate(0))
+    start = ok(cu.cuGraphAddKernelNode(outer, None, 0, c.params("first", 1, 8, 99)))
+    node = ok(cu.cuGraphAddChildGraphNode(outer, [start], 1, tapped))
+    exe = c.replay(outer, 2)
+    for graph in (empty, tapped, other):
+        c.say(cu.cuGraphExecChildGraphNodeSetParams(exe, node, graph)[0])
+    c.say(cu.cuGraphExecUpdate(exe, outer)[0])
+    ok(cu.cuGraphLaunch(exe, s))
+
+
 def update(c):
     def body(seed, taps):
         def one(s):

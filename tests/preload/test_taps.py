@@ -89,6 +89,16 @@ def test_graphs_in_graphs(bench, play):
     bench.check(not run.balance(), "all is accounted for", run.balance())
 
 
+def test_alone_in_a_child_graph(bench, play):
+    """No node says which of an exec's graphs such a tap is in, so nothing of ours is there, and updates are what they were."""
+    result = play("alone_in_child", taps("embed"))
+    run = result.run()
+    dropped = run.counters.dropped[0]
+    bench.check(list(dropped) == ["unsupported"] and dropped["unsupported"].records == 3, "it is counted at each launch", dropped)
+    bench.check("tap embed stands alone in a child graph: not captured" in result.stderr, "and said", result.stderr)
+    bench.check(not run.balance(), "all is accounted for", run.balance())
+
+
 def test_updates(bench, play):
     run = play("update", taps("resid_pre")).run()
     got = list(zip(layers_of(run), words(run)))
