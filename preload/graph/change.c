@@ -77,13 +77,17 @@ static struct graph_kernel *add_kernel(struct exec *x, CUgraphNode app, const st
 {
     struct node_pair pair;
     bool known = exec_pair(x, app, &pair);
-    return graph_plan_add_kernel(&x->plan, (struct graph_kernel){
-                                               .app = app,
-                                               .position = known ? pair.position : PLAN_NONE,
-                                               .enabled = !known || !pair.off,
-                                               .func = func,
-                                               .context = x->plan.context,
-                                           });
+    exec_shapes_lock();
+    struct graph_kernel *kernel =
+        graph_plan_add_kernel(&x->plan, (struct graph_kernel){
+                                            .app = app,
+                                            .position = known ? pair.position : PLAN_NONE,
+                                            .enabled = !known || !pair.off,
+                                            .func = func,
+                                            .context = x->plan.context,
+                                        });
+    exec_shapes_unlock();
+    return kernel;
 }
 
 static void changed(struct exec *x, CUgraphNode app, const struct func *func,

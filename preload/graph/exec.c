@@ -13,10 +13,24 @@
 #include "preload/graph/reduce.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 
 static struct handles execs = HANDLES_INIT;
+
+/* Held by a context that ends, which looks at the kernels of all execs, and by whatever takes these away: see exec_shapes_lock(). */
+static pthread_mutex_t shapes = PTHREAD_MUTEX_INITIALIZER;
+
+void exec_shapes_lock(void)
+{
+    pthread_mutex_lock(&shapes);
+}
+
+void exec_shapes_unlock(void)
+{
+    pthread_mutex_unlock(&shapes);
+}
 
 struct exec *exec_find(CUgraphExec handle)
 {
@@ -281,7 +295,11 @@ bool exec_created(struct exec **exec, CUgraphExec handle)
 
 struct exec *exec_take(CUgraphExec handle)
 {
-    struct exec *x = exec_find(handle) ? handles_set(&execs, handle, NULL) : NULL;
+    if (!exec_find(handle))
+        return NULL;
+    exec_shapes_lock();
+    struct exec *x = handles_set(&execs, handle, NULL);
+    exec_shapes_unlock();
     if (x)
         exec_unnamed(x);
     return x;
@@ -292,6 +310,7 @@ void exec_destroyed(struct exec *x)
     exec_free(x);
 }
 
+/* Under the lock of shapes: other threads may be at execs of other contexts. */
 static void forget_if_of(const void *handle, void *value, void *context)
 {
     struct exec *x = value;
@@ -308,14 +327,18 @@ static void forget_if_of(const void *handle, void *value, void *context)
 
 void exec_forget_context(const struct context *context)
 {
+    exec_shapes_lock();
     handles_each(&execs, forget_if_of, (void *)context);
+    exec_shapes_unlock();
     exec_state_forget_context(context);
 }
 
 void exec_reset(void)
 {
     struct handles fresh = HANDLES_INIT;
+    pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
     execs = fresh;
+    shapes = unlocked;
     exec_reset_names();
     exec_state_reset();
 }

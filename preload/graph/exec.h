@@ -80,6 +80,13 @@ void exec_unnamed(struct exec *exec);
 /* After fork, in the child. */
 void exec_reset_names(void);
 
+/*
+ * Around whatever frees the kernels of an exec that others may find, or moves them: a context that ends looks at those of all
+ * execs, whichever threads are at them. Short, and no call of the driver. Thread: any.
+ */
+void exec_shapes_lock(void);
+void exec_shapes_unlock(void);
+
 /* The calling thread is at the exec's clone, or at the driver with nodes of it, until exec_release(). May be nested. */
 void exec_hold(struct exec *exec);
 void exec_release(struct exec *exec);

@@ -367,6 +367,7 @@ CUgraph update_graph(const struct graph_update *u, CUgraph graph)
 /* The exec goes on with the nodes that it was created from. */
 static void take_over(struct exec *x, struct graph_update *u)
 {
+    exec_shapes_lock();
     struct graph_kernel *kernels = x->plan.kernels;
     struct graph_copy *copies = x->plan.copies;
     uint32_t n_kernels = x->plan.n_kernels;
@@ -379,6 +380,7 @@ static void take_over(struct exec *x, struct graph_update *u)
     u->next.kernels = kernels;
     u->next.n_kernels = n_kernels;
     u->next.copies = copies;
+    exec_shapes_unlock();
     x->plan.epoch =
         0; /* copies of both were checked at different times: the next launch checks all */
     if (u->complete)

@@ -3,7 +3,8 @@
  * many_threads.c - 16 threads launch kernels and build graphs at once, in several contexts and devices
  *
  * many_threads DEVICES END [MS]. Each device has two contexts, each thread a stream in one of them. END `join`: every
- * thread does its rounds, and says how many kernels `block` it launched and the sum of their seeds. Else the threads go on
+ * thread does its rounds, and says how many kernels `block` it launched and the sum of their seeds. END `contexts`: the same, for
+ * longer, while eight more threads make contexts and end them. Else the threads go on
  * until the process ends, after MS milliseconds: by `exit`, `_exit`, `kill` (SIGKILL), `return` (of main), or `thread` (one of
  * those that launch calls exit). It knows nothing of DMI.
  */
@@ -20,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { THREADS = 16, ROUNDS = 4, WORDS = 64, MAX_CONTEXTS = 16 };
+enum { THREADS = 16, COMING = 8, ROUNDS = 4, WORDS = 64, MAX_CONTEXTS = 16 };
 
 /* out[i] = seed * 65536 + i */
 #define FILL(name)                                                                                 \
@@ -48,6 +49,7 @@ struct worker {
 
 static bool endless;
 static const char *end;
+static int rounds = ROUNDS, n_working = THREADS;
 
 /* A call of a process that ends may fail; any other may not. */
 static void check(CUresult r, const char *what)
@@ -128,7 +130,7 @@ static void *work(void *arg)
 {
     struct worker *w = arg;
     CHECK(cuCtxSetCurrent(w->place->context));
-    for (int round = 0; endless || round < ROUNDS; round++) {
+    for (int round = 0; endless || round < rounds; round++) {
         for (int i = 0; i < 3; i++) {
             unsigned seed = seed_of(w);
             launch(w, w->place->block, seed);
@@ -139,6 +141,7 @@ static void *work(void *arg)
         if (round == 2 && w->number == 7 && !strcmp(end, "thread"))
             exit(5);
     }
+    __atomic_sub_fetch(&n_working, 1, __ATOMIC_RELEASE);
     return NULL;
 }
 
@@ -151,6 +154,17 @@ static void open_place(struct place *p, int device)
     CHECK(cuModuleLoadData(&module, ptx));
     CHECK(cuModuleGetFunction(&p->block, module, "block"));
     CHECK(cuModuleGetFunction(&p->other, module, "other"));
+}
+
+/* What other threads have in contexts of theirs is none of its business. */
+static void *come_and_go(void *arg)
+{
+    struct place place;
+    while (__atomic_load_n(&n_working, __ATOMIC_ACQUIRE)) {
+        open_place(&place, *(int *)arg);
+        CHECK(cuCtxDestroy_v2(place.context));
+    }
+    return NULL;
 }
 
 static void open_worker(struct worker *w, unsigned number, struct place *place)
@@ -190,11 +204,19 @@ int main(int argc, char **argv)
         open_place(&places[i], i / 2);
     for (unsigned i = 0; i < THREADS; i++)
         open_worker(&workers[i], i, &places[i % (unsigned)n_places]);
-    endless = strcmp(end, "join") != 0;
+    bool coming = !strcmp(end, "contexts");
+    endless = !coming && strcmp(end, "join") != 0;
+    rounds = coming ? 40 : ROUNDS;
     for (int i = 0; i < THREADS; i++)
         pthread_create(&ids[i], NULL, work, &workers[i]);
     if (endless)
         return leave(argc > 3 ? argv[3] : "100");
+    int device = 0;
+    pthread_t others[COMING];
+    for (int i = 0; coming && i < COMING; i++)
+        pthread_create(&others[i], NULL, come_and_go, &device);
+    for (int i = 0; coming && i < COMING; i++)
+        pthread_join(others[i], NULL);
     for (int i = 0; i < THREADS; i++) {
         pthread_join(ids[i], NULL);
         printf("%lu %lu\n", workers[i].launches, workers[i].sum);

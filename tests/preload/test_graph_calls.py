@@ -11,6 +11,7 @@ By hand: pytest tests/preload/test_graph_calls.py [--long] [--seeds FIRST:LAST] 
 import collections
 import concurrent.futures
 import os
+import resource
 import shutil
 import subprocess
 import time
@@ -76,12 +77,16 @@ def lines_of(folder, name):
     return [line for path in sorted(folder.glob(name + "*")) for line in path.read_text().splitlines()]
 
 
-def stacks(pid):
-    """Where the threads of a program stand that does not end, if gdb is there."""
+def stacks(*words):
+    """Where the threads of a program stand that does not end, or where it crashed, if gdb is there."""
     if not shutil.which("gdb"):
         return "no gdb: where it stands is not known"
-    return subprocess.run(["gdb", "-p", str(pid), "-batch", "-ex", "thread apply all bt"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True).stdout[-8000:]
+    return subprocess.run(["gdb", *map(str, words), "-batch", "-ex", "bt", "-ex", "thread apply all bt"], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True).stdout[-12000:]
+
+
+def keep_cores():
+    resource.setrlimit(resource.RLIMIT_CORE, (resource.getrlimit(resource.RLIMIT_CORE)[1],) * 2)
 
 
 class Runner:
@@ -95,12 +100,15 @@ class Runner:
         folder.mkdir()
         words = [CLIENT, seed, length, folder / "answers", folder / "records", skip, variant.threads]
         with subprocess.Popen([str(w) for w in words], env=variant.environment(seed, folder), cwd=folder, stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as p:
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=keep_cores) as p:
             try:
                 stderr, code = p.communicate(timeout=120)[0], p.returncode
             except subprocess.TimeoutExpired:
-                stderr, code = stacks(p.pid), "timeout"
+                stderr, code = stacks("-p", p.pid), "timeout"
                 p.kill()
+        for core in folder.glob("core*") if code != 0 else ():
+            stderr += stacks(CLIENT, core)
+            core.unlink()
         return Outcome(code, lines_of(folder, "answers"), lines_of(folder, "records"), stderr, folder)
 
 
