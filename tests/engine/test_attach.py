@@ -170,3 +170,22 @@ def test_first_capture_as_written(check, torch_long, tmp_path):
     result = run(torch_long, tmp_path / "page.py")
     # Without the library attach() changes nothing, and still says what it would tap.
     check(printed and result.stdout == printed, "docs/first-capture.md: the program prints what the page says", result.stdout)
+
+
+READ = torch_env.PREAMBLE + """
+import sys, torch, dmi
+with dmi.open(sys.argv[1]) as run:
+    for tensor in run.values():
+        found = tensor.torch()
+        same = found.contiguous().view(torch.uint8).numpy().tobytes() == bytes(tensor.bytes())
+        print(tensor.dtype, str(found.dtype)[6:], tuple(found.shape) == tensor.shape, same)
+"""
+
+
+def test_a_run_as_tensors(check, torch_long, tmp_path):
+    """dmi.open() in a Python that has PyTorch: the types and bits that were captured, bf16 among them."""
+    python, env = torch_long
+    harness.run([harness.BUILD / "tests" / "unit" / "make_run", tmp_path / "run"])
+    env = dict(env, PYTHONPATH=str(ROOT / "python"), DMI_READ_LIBRARY=str(harness.BUILD / "read" / "libdmi_read.so.1"))
+    told = set(harness.run([python, "-c", READ, tmp_path / "run"], env=env).stdout.splitlines())
+    check(told == {"f32 float32 True True", "bf16 bfloat16 True True", "i32 int32 True True"}, "each type is PyTorch's own, with its bits", told)
