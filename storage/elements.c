@@ -69,6 +69,13 @@ void elements_to_double(uint32_t dtype, const void *data, size_t n, double *out)
     }
 }
 
+void elements_to_true(uint32_t dtype, const void *data, size_t n, double scale, double *out)
+{
+    elements_to_double(dtype, data, n, out);
+    for (size_t i = 0; i < n && scale != 1.0 && scale != 0.0; i++)
+        out[i] /= scale;
+}
+
 /* ------------------------------------------------------------------------- sums */
 
 static bool is_float(uint32_t dtype)

@@ -14,6 +14,9 @@
  */
 void elements_to_double(uint32_t dtype, const void *data, size_t n, double *out);
 
+/* The same as true values: divided by @scale, which a site states; 0 and 1 change nothing. */
+void elements_to_true(uint32_t dtype, const void *data, size_t n, double scale, double *out);
+
 /* A sum of elements. */
 union elements_sum {
     double real;

@@ -83,8 +83,7 @@ static void comparer_deinit(struct comparer *c)
     tensors_deinit(&c->tensors);
     sites_deinit(&c->sites);
     free(c->results);
-    free(c->values);
-    free(c->wanted);
+    row_pair_deinit(&c->row);
     free(c->signs);
 }
 

@@ -32,9 +32,9 @@ struct comparer {
     struct compared *results; /* one a tensor */
     uint64_t n_unreadable;    /* pieces whose record cannot be decoded */
 
-    double *values, *wanted; /* of one row: captured, of the reference */
-    double *signs;           /* [width][SKETCH_COLUMNS] */
-    uint64_t n_signs, room;
+    struct row_pair row;
+    double *signs; /* [width][SKETCH_COLUMNS] */
+    uint64_t n_signs;
 };
 
 /* Error norm / reference norm. */

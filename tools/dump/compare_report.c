@@ -29,30 +29,19 @@ static void cell_rows(struct text *to, const json_t *row)
                 json_integer_value(json_object_get(row, "reference_rows")));
 }
 
-/* null stands for what is no number in JSON */
-static void add_double(struct text *to, const json_t *row, const char *key, const char *fmt_inf,
-                       bool cosine)
-{
-    const json_t *v = json_object_get(row, key);
-    if (!json_is_number(v))
-        text_printf(to, "%s", fmt_inf);
-    else
-        text_printf(to, cosine ? "%.7f" : "%.2e", json_number_value(v));
-}
-
 static void cell_error(struct text *to, const json_t *row)
 {
-    add_double(to, row, "worst_error", "inf", false);
+    cell_double(to, row, "worst_error", "inf", false);
 }
 
 static void cell_worst_row(struct text *to, const json_t *row)
 {
-    add_double(to, row, "worst_row", "inf", false);
+    cell_double(to, row, "worst_row", "inf", false);
 }
 
 static void cell_cosine(struct text *to, const json_t *row)
 {
-    add_double(to, row, "least_cosine", "nan", true);
+    cell_double(to, row, "least_cosine", "nan", true);
 }
 
 static void cell_worst(struct text *to, const json_t *row)

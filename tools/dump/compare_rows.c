@@ -38,17 +38,8 @@ static int reserve_signs(struct comparer *c, uint64_t width)
 
 static int reserve(struct comparer *c, uint64_t width, bool sketch)
 {
-    width = width > SKETCH_COLUMNS ? width : SKETCH_COLUMNS;
-    if (width > c->room) {
-        double *v = realloc(c->values, width * sizeof *v);
-        c->values = v ? v : c->values;
-        double *r = v ? realloc(c->wanted, width * sizeof *r) : NULL;
-        c->wanted = r ? r : c->wanted;
-        if (!r)
-            return -ENOMEM;
-        c->room = width;
-    }
-    return sketch ? reserve_signs(c, width) : 0;
+    int r = row_pair_reserve(&c->row, width > SKETCH_COLUMNS ? width : SKETCH_COLUMNS);
+    return !r && sketch ? reserve_signs(c, width) : r;
 }
 
 static void project(const double *signs, const double *x, uint64_t width, double *y)
@@ -65,14 +56,14 @@ static void project(const double *signs, const double *x, uint64_t width, double
 static void compare_row(struct comparer *c, struct compared *r, uint64_t width, int64_t position)
 {
     double sketch[SKETCH_COLUMNS], norm2 = 0;
-    const double *x = c->values;
+    const double *x = c->row.captured;
     if (r->sketch) {
         for (uint64_t i = 0; i < width; i++)
-            norm2 += c->values[i] * c->values[i];
-        project(c->signs, c->values, width, sketch);
+            norm2 += c->row.captured[i] * c->row.captured[i];
+        project(c->signs, c->row.captured, width, sketch);
         x = sketch;
     }
-    struct sums s = sums_of(x, c->wanted, r->sketch ? SKETCH_COLUMNS : width);
+    struct sums s = sums_of(x, c->row.reference, r->sketch ? SKETCH_COLUMNS : width);
     double base2 = r->sketch ? norm2 : s.ref2, row = sums_error(s.err2, base2);
     if (!r->n_compared || row > r->worst_row) {
         r->worst_row = row;
@@ -107,12 +98,6 @@ static bool wants(void *ctx, size_t tensor)
     return c->results[tensor].ref && !c->results[tensor].bad_shape && c->tensors.all[tensor].width;
 }
 
-static void unscale(double *values, uint64_t n, double scale)
-{
-    for (uint64_t i = 0; i < n && scale != 1.0 && scale != 0.0; i++)
-        values[i] /= scale;
-}
-
 static int take(void *ctx, const struct rows *rows, const struct reader_record *record,
                 const uint8_t *data)
 {
@@ -134,11 +119,9 @@ static int take(void *ctx, const struct rows *rows, const struct reader_record *
             r->n_beyond++;
             continue;
         }
-        elements_to_double(t->dtype, data + i * n_row, t->width, c->values);
-        unscale(c->values, t->width, scale);
-        elements_to_double(e->dtype, (const char *)e->data + (uint64_t)row * n_ref_row, n_ref,
-                           c->wanted);
-        unscale(c->wanted, n_ref, r->ref->scale);
+        elements_to_true(t->dtype, data + i * n_row, t->width, scale, c->row.captured);
+        elements_to_true(e->dtype, (const char *)e->data + (uint64_t)row * n_ref_row, n_ref,
+                         r->ref->scale, c->row.reference);
         compare_row(c, r, t->width, position);
     }
     return 0;

@@ -124,8 +124,7 @@ static void differ_deinit(struct differ *d)
     reader_close(d->other.reader);
     free(d->results);
     free(d->met);
-    free(d->ours);
-    free(d->theirs);
+    row_pair_deinit(&d->row);
 }
 
 int dump_diff(struct reader *reader, const struct options *o)

@@ -43,11 +43,10 @@ struct difference {
 struct differ {
     const struct options *options;
     struct side run, other;
-    struct difference *results; /* one a tensor of the run */
-    bool *met;                  /* one a tensor of the other */
-    struct records records;     /* of the other */
-    double *ours, *theirs;      /* of one row */
-    uint64_t room;
+    struct difference *results;  /* one a tensor of the run */
+    bool *met;                   /* one a tensor of the other */
+    struct records records;      /* of the other */
+    struct row_pair row;         /* the run's is the reference */
     struct divergence first;     /* in the order of launches */
     uint64_t n_unreadable;       /* rows whose record cannot be decoded, on either side */
     const struct side *bad_side; /* of the last of these */

@@ -7,9 +7,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define N_OF(a)   (sizeof(a) / sizeof(a)[0])
 #define MOST_TOLD 20
@@ -44,34 +42,24 @@ struct site_sum {
     int32_t last_layer;
 };
 
-static void add_number(struct text *to, const json_t *row, const char *key, const char *fmt,
-                       const char *none)
-{
-    const json_t *v = json_object_get(row, key);
-    if (json_is_number(v))
-        text_printf(to, strcmp(fmt, "cosine") ? "%.2e" : "%.7f", json_number_value(v));
-    else
-        text_printf(to, "%s", none);
-}
-
 static void cell_greatest(struct text *to, const json_t *row)
 {
-    add_number(to, row, "greatest", "error", "inf");
+    cell_double(to, row, "greatest", "inf", false);
 }
 
 static void cell_mean(struct text *to, const json_t *row)
 {
-    add_number(to, row, "mean", "error", "inf");
+    cell_double(to, row, "mean", "inf", false);
 }
 
 static void cell_error(struct text *to, const json_t *row)
 {
-    add_number(to, row, "error", "error", "inf");
+    cell_double(to, row, "error", "inf", false);
 }
 
 static void cell_cosine(struct text *to, const json_t *row)
 {
-    add_number(to, row, "least_cosine", "cosine", "nan");
+    cell_double(to, row, "least_cosine", "nan", true);
 }
 
 static void cell_first(struct text *to, const json_t *row)

@@ -64,25 +64,9 @@ static bool find_index(struct difference *x, uint64_t index, struct place *out)
 
 /* ------------------------------------------------------------------------- two rows */
 
-static int reserve(struct differ *d, uint64_t width)
-{
-    if (width <= d->room)
-        return 0;
-    double *ours = realloc(d->ours, width * sizeof *ours);
-    d->ours = ours ? ours : d->ours;
-    double *theirs = ours ? realloc(d->theirs, width * sizeof *theirs) : NULL;
-    d->theirs = theirs ? theirs : d->theirs;
-    if (!theirs)
-        return -ENOMEM;
-    d->room = width;
-    return 0;
-}
-
 static void read_row(const struct row *row, uint64_t width, double *out)
 {
-    elements_to_double(row->dtype, row->data, width, out);
-    for (uint64_t i = 0; i < width && row->scale != 1.0 && row->scale != 0.0; i++)
-        out[i] /= row->scale;
+    elements_to_true(row->dtype, row->data, width, row->scale, out);
 }
 
 static bool same_bits(const struct row *a, const struct row *b, uint64_t width)
@@ -97,7 +81,8 @@ static uint64_t first_element(const struct differ *d, const struct row *a, const
 {
     uint64_t i = 0;
     size_t size = dmi_dtype_bytes(a->dtype);
-    while (i < width && (d->ours[i] == d->theirs[i] || (isnan(d->ours[i]) && isnan(d->theirs[i]))))
+    const double *x = d->row.reference, *y = d->row.captured;
+    while (i < width && (x[i] == y[i] || (isnan(x[i]) && isnan(y[i]))))
         i++;
     if (i < width || a->dtype != b->dtype)
         return i < width ? i : 0;
@@ -116,9 +101,9 @@ static void compare_row(struct differ *d, struct difference *x, const struct row
                         const struct row *b, struct divergence at)
 {
     uint64_t width = at.tensor->width;
-    read_row(a, width, d->ours);
-    read_row(b, width, d->theirs);
-    struct sums s = sums_of(d->theirs, d->ours, width); /* relative to the run's own */
+    read_row(a, width, d->row.reference);
+    read_row(b, width, d->row.captured);
+    struct sums s = sums_of(d->row.captured, d->row.reference, width);
     sums_add(&x->sums, &s);
     x->n_rows++;
     if (same_bits(a, b, width)) {
@@ -128,8 +113,8 @@ static void compare_row(struct differ *d, struct difference *x, const struct row
     if (is_lenient(d->options) && sums_error(s.err2, s.ref2) <= d->options->row_tolerance)
         return;
     at.element = first_element(d, a, b, width);
-    at.ours = d->ours[at.element];
-    at.theirs = d->theirs[at.element];
+    at.ours = d->row.reference[at.element];
+    at.theirs = d->row.captured[at.element];
     if (!x->n_differ++)
         x->first = at;
     const struct divergence *first = &d->first;
@@ -197,7 +182,7 @@ static int take(void *ctx, const struct rows *rows, const struct reader_record *
     uint64_t n_row = t->width * dmi_dtype_bytes(t->dtype);
     struct row ours = { data, t->dtype, reader_site(d->run.reader, record->at.site)->scale };
     struct divergence at = { .tensor = t, .record = p->record };
-    int r = reserve(d, t->width + 1);
+    int r = row_pair_reserve(&d->row, t->width + 1);
     for (uint32_t i = 0; !r && i < p->n_rows; i++, ours.data += n_row) {
         at.row = p->first_row + i;
         at.position = p->position < 0 ? -1 : p->position + i;

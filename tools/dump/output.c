@@ -213,3 +213,12 @@ void cell_stored_bytes(struct text *to, const json_t *row)
 {
     cell_bytes(to, row, "stored_bytes");
 }
+
+void cell_double(struct text *to, const json_t *row, const char *key, const char *none, bool cosine)
+{
+    const json_t *v = json_object_get(row, key);
+    if (json_is_number(v))
+        text_printf(to, cosine ? "%.7f" : "%.2e", json_number_value(v));
+    else
+        text_printf(to, "%s", none);
+}

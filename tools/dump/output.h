@@ -28,6 +28,9 @@ struct column {
 /* The cells of members "raw_bytes" and "stored_bytes". */
 void cell_raw_bytes(struct text *to, const json_t *row);
 void cell_stored_bytes(struct text *to, const json_t *row);
+/* An error, or (@cosine) a cosine; @none where the member is null, which stands for what is no number in JSON. */
+void cell_double(struct text *to, const json_t *row, const char *key, const char *none,
+                 bool cosine);
 
 /* A document on stdout: an object of members and tables, or (text) lines and tables. */
 struct report {

@@ -136,9 +136,7 @@ static int show_rows(struct shown *s, const struct tensor *t, const struct piece
     const struct range *rows = &s->options.rows;
     uint64_t skip = rows->first > (int64_t)first ? (uint64_t)rows->first - first : 0;
     for (uint64_t i = skip; i < p->n_rows && range_has(rows, (int64_t)(first + i)); i++) {
-        elements_to_double(rec->at.dtype, raw + (p->first_row + i) * n_row, width, values);
-        for (uint64_t k = 0; k < width && scale != 1.0 && scale != 0.0; k++)
-            values[k] /= scale;
+        elements_to_true(rec->at.dtype, raw + (p->first_row + i) * n_row, width, scale, values);
         int64_t position = p->position < 0 ? -1 : p->position + (int64_t)i;
         show_row(s, &(struct shown_row){ t, rec, first + i, position, p->flags, values, width });
     }

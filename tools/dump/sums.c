@@ -1,7 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/dump/sums.h"
 
+#include <errno.h>
 #include <math.h>
+#include <stdlib.h>
+
+int row_pair_reserve(struct row_pair *p, uint64_t width)
+{
+    if (width <= p->room)
+        return 0;
+    double *captured = realloc(p->captured, width * sizeof *captured);
+    p->captured = captured ? captured : p->captured;
+    double *reference = captured ? realloc(p->reference, width * sizeof *reference) : NULL;
+    p->reference = reference ? reference : p->reference;
+    if (!reference)
+        return -ENOMEM;
+    p->room = width;
+    return 0;
+}
+
+void row_pair_deinit(struct row_pair *p)
+{
+    free(p->captured);
+    free(p->reference);
+}
 
 struct sums sums_of(const double *x, const double *reference, uint64_t n)
 {

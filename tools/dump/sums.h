@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How far two rows, or many, are apart. Pure: any thread. */
+/* How far two rows, or many, are apart. Pure but for memory: any thread. */
 #ifndef TOOLS_DUMP_SUMS_H
 #define TOOLS_DUMP_SUMS_H
 
@@ -12,6 +12,16 @@ struct sums {
     double abs, greatest; /* of the difference; NaN on one side is infinitely far */
     uint64_t n;
 };
+
+/* Room for two rows; zeroed at first. */
+struct row_pair {
+    double *captured, *reference;
+    uint64_t room;
+};
+
+/* Return: 0 or -ENOMEM; what the rows held may be lost. */
+int row_pair_reserve(struct row_pair *pair, uint64_t width);
+void row_pair_deinit(struct row_pair *pair);
 
 /* Of @n elements captured and of the reference. */
 struct sums sums_of(const double *captured, const double *reference, uint64_t n);
