@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No test is forgotten: each test file is run by a test that meson knows, and each mutant names one of those."""
+"""No test is forgotten: each test file is run by a test that meson knows, and each mutant names one of those and applies."""
 import json
 import os
 import re
+import subprocess
 
 from harness import BUILD
 from tree import ROOT, tracked
@@ -66,4 +67,14 @@ def test_each_mutant_names_a_test():
         named = re.search(r"^Test:[ \t]*(\S+)", (ROOT / path).read_text(encoding="utf-8"), re.M)
         if path.parts[1] == "mutants" and (not named or named.group(1) not in known):
             wrong.append(f"{path}: {named.group(1) if named else 'no test is named'}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_each_mutant_applies():
+    """Else it is found out by the long tests alone, long after the code has moved on."""
+    wrong = []
+    for path in (path for path in tracked(".patch") if path.parts[1] == "mutants"):
+        done = subprocess.run(["patch", "-p1", "--dry-run", "--force", "-i", ROOT / path], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+        if done.returncode:
+            wrong.append(f"{path}: {done.stdout.splitlines()[-1]}")
     assert not wrong, "\n".join(wrong)
