@@ -43,7 +43,7 @@ static bool is_whole(uint32_t dtype)
 }
 
 static int site_of(struct err *err, struct activations *ref, const char *name, uint32_t width,
-                   uint32_t dtype, uint32_t *out)
+                   bool whole, uint32_t *out)
 {
     for (*out = 0; *out < ref->n_sites; (*out)++)
         if (!strcmp(ref->sites[*out].name, name))
@@ -57,8 +57,7 @@ static int site_of(struct err *err, struct activations *ref, const char *name, u
         free(own);
         return no_memory(err);
     }
-    ref->sites[ref->n_sites++] =
-        (struct ref_site){ .name = own, .width = width, .whole = is_whole(dtype), .dtype = dtype };
+    ref->sites[ref->n_sites++] = (struct ref_site){ .name = own, .width = width, .whole = whole };
     return 0;
 }
 
@@ -110,7 +109,7 @@ static int add_tensor(struct err *err, struct activations *ref, const struct st_
                        e->key, MAX_ROWS, MAX_WIDTH);
     t.n_rows = (uint32_t)n_rows;
     t.width = (uint32_t)width;
-    int r = site_of(err, ref, site, t.width, e->dtype, &t.site);
+    int r = site_of(err, ref, site, t.width, is_whole(e->dtype), &t.site);
     if (!r)
         r = request_of(err, ref, request, &t.request);
     if (!r &&

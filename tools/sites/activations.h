@@ -22,7 +22,6 @@ struct ref_site {
     uint32_t width;
     int n_layers; /* highest and one; 0: it has no layer */
     bool whole;   /* integers */
-    uint32_t dtype;
 };
 
 struct ref_request {

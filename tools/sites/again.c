@@ -76,15 +76,16 @@ static int look_at_forward(struct look *look, const struct forward *f, const boo
     for (uint32_t s = 0; s < ref->n_sites; s++)
         for (int l = REF_NO_LAYER; open[s] && !r && l < ref->sites[s].n_layers; l++)
             r = add_rows(look, f, s, l);
-    return r ? r : look_at(look, f);
+    return r ? r : look_at(look, f->begin, f->end);
 }
 
 int again_small(const struct probe *probe, const struct forwards *forwards, const bool *open,
                 struct sightings *sightings)
 {
-    struct look look = { .probe = probe, .error = PROBE_ERROR };
+    struct look look = {
+        .probe = probe, .types = VIEW_SMALL_FLOATS, .error = PROBE_ERROR, .most = LOOK_MOST
+    };
     int r = 0;
-    look.types = LOOK_TYPE(DMI_DTYPE_F8E4M3) | LOOK_TYPE(DMI_DTYPE_F8E5M2);
     for (uint32_t f = 0; !r && f < forwards->n; f++)
         r = look_at_forward(&look, &forwards->at[f],
                             open + forwards->at[f].kind * probe->ref->n_sites);

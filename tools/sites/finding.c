@@ -4,6 +4,7 @@
 #include "core/cleanup.h"
 #include "tools/sites/again.h"
 #include "tools/sites/guessing.h"
+#include "tools/sites/look.h"
 
 #include <errno.h>
 #include <math.h>
@@ -34,9 +35,12 @@ int finding_open(struct err *err, const char *recording, const char *reference, 
         r = activations_open(err, reference, &m->ref);
     if (!r && memory_build(&m->rec, &m->memory))
         r = no_memory(err);
-    m->probe = (struct probe){
-        .rec = &m->rec, .memory = &m->memory, .ref = &m->ref, .site = -1, .scale = 1
-    };
+    m->probe = (struct probe){ .rec = &m->rec,
+                               .memory = &m->memory,
+                               .ref = &m->ref,
+                               .site = -1,
+                               .scale = 1,
+                               .types = VIEW_FLOATS };
     return r;
 }
 
@@ -78,7 +82,7 @@ static float scale_of(const struct finding *m, const struct probe *probe, uint32
 static int look_scaled(struct finding *m, const struct probe *probe)
 {
     struct hits hits = { 0 };
-    int r = probe_all(probe, &hits);
+    int r = look_for_beginnings(probe, &hits);
     if (!r)
         r = sight_hits(probe, &m->forwards, &hits, &m->sightings);
     free(hits.at);
@@ -88,9 +92,10 @@ static int look_scaled(struct finding *m, const struct probe *probe)
 /* @done: the scale that was looked for last. */
 static int find_scaled(struct finding *m, uint32_t kind, uint32_t site, float *done)
 {
-    for (int small = 0; small < 2; small++) {
+    static const uint32_t types[] = { VIEW_FLOATS, VIEW_SMALL_FLOATS };
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         struct probe probe = m->probe;
-        probe.small = small;
+        probe.types = types[i];
         float scale = scale_of(m, &probe, kind, site);
         if (scale == 0)
             continue;
@@ -134,12 +139,6 @@ static int look_again(struct finding *m)
 
 /* ------------------------------------------------------------------------- what stands out */
 
-static int float_order(const void *a, const void *b)
-{
-    float x = *(const float *)a, y = *(const float *)b;
-    return x < y ? -1 : x > y;
-}
-
 /* Errors far beyond those of this engine's arithmetic are likenesses. */
 static void drop_far(struct sightings *all)
 {
@@ -150,8 +149,7 @@ static void drop_far(struct sightings *all)
             errors[n++] = all->at[i].error;
     if (!n)
         return;
-    qsort(errors, n, sizeof *errors, float_order);
-    float limit = 20 * errors[n / 2] + 1e-3f;
+    float limit = 20 * probe_median(errors, n) + 1e-3f;
     n = 0;
     for (size_t i = 0; i < all->n; i++)
         if (all->at[i].error <= limit)
@@ -166,7 +164,8 @@ struct scene finding_scene(const struct finding *m)
 
 int finding_find(struct err *err, struct finding *m)
 {
-    if (probe_all(&m->probe, &m->hits) || forwards_find(&m->probe, &m->hits, &m->forwards))
+    if (look_for_beginnings(&m->probe, &m->hits) ||
+        forwards_find(&m->probe, &m->hits, &m->forwards))
         return no_memory(err);
     if (!m->forwards.n)
         return err_set(err, -ENOENT,

@@ -21,7 +21,7 @@ struct forwards {
     size_t n, room;
 };
 
-/* Return: 0 or -ENOMEM. @hits: of probe_all() */
+/* Return: 0 or -ENOMEM. @hits: of look_for_beginnings() */
 int forwards_find(const struct probe *probe, const struct hits *hits, struct forwards *out);
 /* Accepts a zeroed struct. */
 void forwards_deinit(struct forwards *forwards);

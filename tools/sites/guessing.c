@@ -18,10 +18,6 @@
 #define NO_CHANCE   26.f  /* bits beyond those that say which place it is: one in 60 million */
 #define INTEGER     1e-7f /* error of what is the same */
 
-#define F(name)       LOOK_TYPE(DMI_DTYPE_##name)
-#define FLOAT_TYPES   (F(F32) | F(F16) | F(BF16) | F(F64))
-#define INTEGER_TYPES (F(I64) | F(I32))
-
 /* What is looked for: rows, or columns; and in how many forwards of a kind at most. */
 struct way {
     bool whole, turned;
@@ -30,10 +26,10 @@ struct way {
 };
 
 static const struct way ways[] = {
-    { .types = FLOAT_TYPES, .most = 4 },
-    { .whole = true, .types = INTEGER_TYPES, .most = 4 },
-    { .turned = true, .types = FLOAT_TYPES, .most = 2 },
-    { .turned = true, .whole = true, .types = INTEGER_TYPES, .most = 2 },
+    { .types = VIEW_FLOATS, .most = 4 },
+    { .whole = true, .types = VIEW_INTEGERS, .most = 4 },
+    { .turned = true, .types = VIEW_FLOATS, .most = 2 },
+    { .turned = true, .whole = true, .types = VIEW_INTEGERS, .most = 2 },
 };
 
 struct guessing {
@@ -282,7 +278,7 @@ static int show_doubtful(struct guessing *g)
 
 static int look_at_forward(struct guessing *g)
 {
-    struct look look = { .probe = g->probe, .types = g->way->types };
+    struct look look = { .probe = g->probe, .types = g->way->types, .most = LOOK_MOST };
     int r = 0;
     look.error = g->way->whole    ? INTEGER
                  : g->way->turned ? PROBE_ERROR
@@ -292,7 +288,7 @@ static int look_at_forward(struct guessing *g)
         r = look_for_site(g, &look, s);
     bool any = look.index.n;
     if (!r && any)
-        r = look_at(&look, under_way(g));
+        r = look_at(&look, under_way(g)->begin, under_way(g)->end);
     g->found.n = 0;
     if (!r && any)
         r = seed_find(g->probe, g->forwards, g->forward, g->way->turned, &look.hits, &g->found);

@@ -6,8 +6,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define MAX_HITS 4096u /* of one pattern in one run of bytes: what lies everywhere says nothing */
-
 struct look_count {
     uint64_t of; /* run and type */
     uint32_t n;
@@ -29,16 +27,16 @@ static struct look_count *count_of(struct look *look, uint32_t k, uint64_t of)
     return c;
 }
 
-/* Adds a hit if pattern number @k lies around element number @i. Return: 0 or -ENOMEM. */
+/* Adds a hit if pattern number @k lies around element number @i, which may be its largest. Return: 0 or -ENOMEM. */
 static int try(struct look *look, uint32_t launch, const struct view *v, size_t i, uint32_t k,
-               struct look_count *count)
+               float limit, uint64_t of)
 {
-    float limit = look->error + view_rounding(v->dtype);
-    const struct pattern *p = &look->index.patterns[k];
+    struct look_count *count = count_of(look, k, of);
     size_t before = look->hits.n;
-    if (count->n == MAX_HITS || !probe_may_be(v, i, p, limit))
+    if (count->n == look->most)
         return 0;
-    int r = probe_pattern(v, i, p, 1, limit, launch, &look->hits);
+    int r = probe_pattern(v, i, &look->index.patterns[k], look->index.scale, limit, launch,
+                          &look->hits);
     count->n += look->hits.n > before;
     return r;
 }
@@ -46,15 +44,19 @@ static int try(struct look *look, uint32_t launch, const struct view *v, size_t 
 /* @of: a number that no other view has, and not 0 */
 static int scan(struct look *look, uint32_t launch, const struct view *v, uint64_t of)
 {
+    float limit = look->error + view_rounding(v->dtype);
+    uint64_t n_places = 0;
     for (size_t i = 0; i < v->n; i++) {
         if (!v->fresh[i])
             continue;
-        look->n_places++;
+        n_places++;
         struct index_span near = index_near(&look->index, v->values[i], v->dtype);
         for (uint32_t k = near.from; k < near.to; k++)
-            if (try(look, launch, v, i, k, count_of(look, k, of)))
+            if (probe_may_be(v, i, &look->index.patterns[k], limit) &&
+                try(look, launch, v, i, k, limit, of))
                 return -ENOMEM;
     }
+    look->n_places += n_places;
     return 0;
 }
 
@@ -65,7 +67,7 @@ static int scan_run(struct look *look, uint32_t launch, size_t number)
     int r = changed ? 0 : -ENOMEM;
     for (uint32_t d = 1; !r && d < DMI_DTYPE_COUNT; d++) {
         struct view v;
-        if (!(look->types & LOOK_TYPE(d)))
+        if (!(look->types & VIEW_TYPE(d)))
             continue;
         r = view_open(run, changed, d, &v);
         if (!r)
@@ -76,13 +78,13 @@ static int scan_run(struct look *look, uint32_t launch, size_t number)
     return r;
 }
 
-int look_at(struct look *look, const struct forward *f)
+int look_at(struct look *look, uint32_t first, uint32_t end)
 {
     const struct recording *rec = look->probe->rec;
-    int r = index_build(&look->index, 1);
+    int r = index_build(&look->index, look->probe->scale);
     look->counts = calloc(look->index.n + 1, sizeof *look->counts);
     r = r || look->counts ? r : -ENOMEM;
-    for (uint32_t l = f->begin; look->index.n && !r && l < f->end && l < rec->n_launches; l++)
+    for (uint32_t l = first; look->index.n && !r && l < end && l < rec->n_launches; l++)
         for (size_t i = 0; !r && i < rec->launches[l].n_runs; i++)
             r = scan_run(look, l, rec->launches[l].first_run + i);
     index_deinit(&look->index);
@@ -96,4 +98,45 @@ void look_deinit(struct look *look)
     index_deinit(&look->index);
     free(look->hits.at);
     *look = (struct look){ 0 };
+}
+
+/* ------------------------------------------------------------------------- rows */
+
+static int add_rows(const struct probe *p, uint32_t t, struct look *look)
+{
+    const struct ref_tensor *tensor = &p->ref->tensors[t];
+    uint32_t first = p->ref->requests[tensor->request].first_row;
+    int r = 0;
+    for (uint32_t i = 0; !r && i < tensor->n_rows; i++)
+        if (p->ref->same_as[first + i] == first + i)
+            r = look_for(look, tensor->values + (size_t)i * tensor->width, tensor->width, t,
+                         first + i);
+    return r;
+}
+
+static int collect_rows(const struct probe *p, struct look *look)
+{
+    int r = 0;
+    for (uint32_t t = 0; !r && t < p->ref->n_tensors; t++) {
+        const struct ref_tensor *tensor = &p->ref->tensors[t];
+        if (!p->ref->sites[tensor->site].whole && tensor->width >= PROBE_FEWEST &&
+            (p->site < 0 || tensor->site == (uint32_t)p->site))
+            r = add_rows(p, t, look);
+    }
+    return r;
+}
+
+int look_for_beginnings(const struct probe *p, struct hits *out)
+{
+    struct look look = {
+        .probe = p, .types = p->types, .error = PROBE_ERROR, .most = UINT32_MAX, .hits = *out
+    };
+    int r = collect_rows(p, &look);
+    if (!r)
+        r = look_at(&look, 0, p->rec->n_launches);
+    probe_sort(&look.hits);
+    *out = look.hits;
+    look.hits = (struct hits){ 0 };
+    look_deinit(&look);
+    return r;
 }

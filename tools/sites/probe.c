@@ -9,45 +9,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-static const uint32_t wide_types[] = { DMI_DTYPE_F32, DMI_DTYPE_F16, DMI_DTYPE_BF16, DMI_DTYPE_F64,
-                                       DMI_DTYPE_NONE };
-static const uint32_t small_types[] = { DMI_DTYPE_F8E4M3, DMI_DTYPE_F8E5M2, DMI_DTYPE_NONE };
-
-static const uint32_t *types_of(const struct probe *p)
-{
-    return p->small ? small_types : wide_types;
-}
-
-/* ------------------------------------------------------------------------- the index */
-
-static int add_tensor(const struct probe *p, uint32_t t, struct index *index)
-{
-    const struct ref_tensor *tensor = &p->ref->tensors[t];
-    uint32_t first = p->ref->requests[tensor->request].first_row;
-    int r = 0;
-    for (uint32_t i = 0; !r && i < tensor->n_rows; i++) {
-        struct pattern pattern = { .values = tensor->values + (size_t)i * tensor->width,
-                                   .tensor = t,
-                                   .number = first + i };
-        pattern.n = (uint16_t)(tensor->width < PROBE_VALUES ? tensor->width : PROBE_VALUES);
-        if (p->ref->same_as[first + i] == first + i)
-            r = index_add(index, &pattern);
-    }
-    return r;
-}
-
-static int collect(const struct probe *p, struct index *index)
-{
-    int r = 0;
-    for (uint32_t t = 0; !r && t < p->ref->n_tensors; t++) {
-        const struct ref_tensor *tensor = &p->ref->tensors[t];
-        if (!p->ref->sites[tensor->site].whole && tensor->width >= PROBE_FEWEST &&
-            (p->site < 0 || tensor->site == (uint32_t)p->site))
-            r = add_tensor(p, t, index);
-    }
-    return r ? r : index_build(index, p->scale);
-}
-
 /* ------------------------------------------------------------------------- looking */
 
 float probe_error(const float *values, const float *row, uint32_t n, float scale, float limit)
@@ -82,46 +43,6 @@ int probe_pattern(const struct view *v, size_t i, const struct pattern *p, float
     return 0;
 }
 
-static int scan(const struct index *index, const struct view *v, uint32_t launch, struct hits *out)
-{
-    float limit = PROBE_ERROR + view_rounding(v->dtype);
-    for (size_t i = 0; i < v->n; i++) {
-        struct index_span near = { 0, 0 };
-        if (v->fresh[i])
-            near = index_near(index, v->values[i], v->dtype);
-        for (uint32_t k = near.from; k < near.to; k++)
-            if (probe_may_be(v, i, &index->patterns[k], limit) &&
-                probe_pattern(v, i, &index->patterns[k], index->scale, limit, launch, out))
-                return -ENOMEM;
-    }
-    return 0;
-}
-
-static int scan_run(const struct probe *p, const struct index *index, uint32_t launch,
-                    const struct rec_run *run, struct hits *out)
-{
-    _cleanup_(freep) uint8_t *changed = view_changes(p->memory, run);
-    int r = changed ? 0 : -ENOMEM;
-    for (const uint32_t *dtype = types_of(p); !r && *dtype; dtype++) {
-        struct view v;
-        r = view_open(run, changed, *dtype, &v);
-        if (!r)
-            r = scan(index, &v, launch, out);
-        view_deinit(&v);
-    }
-    return r;
-}
-
-static int scan_launch(const struct probe *p, const struct index *index, uint32_t launch,
-                       struct hits *out)
-{
-    const struct rec_launch *l = &p->rec->launches[launch];
-    int r = 0;
-    for (size_t i = 0; !r && i < l->n_runs; i++)
-        r = scan_run(p, index, launch, &p->rec->runs[l->first_run + i], out);
-    return r;
-}
-
 static int hit_order(const void *pa, const void *pb)
 {
     const struct hit *a = pa, *b = pb;
@@ -138,34 +59,24 @@ void probe_sort(struct hits *hits)
         qsort(hits->at, hits->n, sizeof *hits->at, hit_order);
 }
 
-int probe_all(const struct probe *p, struct hits *out)
-{
-    struct index index = { 0 };
-    int r = collect(p, &index);
-    for (uint32_t i = 0; !r && i < p->rec->n_launches; i++)
-        r = scan_launch(p, &index, i, out);
-    index_deinit(&index);
-    probe_sort(out);
-    return r;
-}
-
 static int float_order(const void *a, const void *b)
 {
     float x = *(const float *)a, y = *(const float *)b;
     return x < y ? -1 : x > y;
 }
 
+float probe_median(float *values, size_t n)
+{
+    qsort(values, n, sizeof *values, float_order);
+    return values[n / 2];
+}
+
 float probe_usual_error(const struct hits *hits)
 {
-    float *errors = malloc((hits->n + 1) * sizeof *errors), worst = 1;
+    _cleanup_(freep) float *errors = malloc((hits->n + 1) * sizeof *errors);
     for (size_t i = 0; errors && i < hits->n; i++)
         errors[i] = hits->at[i].error;
-    if (errors && hits->n) {
-        qsort(errors, hits->n, sizeof *errors, float_order);
-        worst = 10 * errors[hits->n / 2] + 1e-3f;
-    }
-    free(errors);
-    return worst;
+    return errors && hits->n ? 10 * probe_median(errors, hits->n) + 1e-3f : 1;
 }
 
 /* ------------------------------------------------------------------------- another scale */
@@ -202,9 +113,11 @@ static float scale_in(const struct probe *p, const struct rec_run *run, const st
 {
     _cleanup_(freep) uint8_t *changed = view_changes(p->memory, run);
     float found = 0;
-    for (const uint32_t *dtype = types_of(p); changed && *dtype && found == 0; dtype++) {
+    for (uint32_t d = 1; changed && d < DMI_DTYPE_COUNT && found == 0; d++) {
         struct view v;
-        if (!view_open(run, changed, *dtype, &v))
+        if (!(p->types & VIEW_TYPE(d)))
+            continue;
+        if (!view_open(run, changed, d, &v))
             for (size_t at = 0; at < v.n && found == 0; at++)
                 found = v.fresh[at] ? scale_at(&v, at, row) : 0;
         view_deinit(&v);

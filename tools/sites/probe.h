@@ -33,19 +33,16 @@ struct hits {
     size_t n, room;
 };
 
-/* What is looked for: all sites, or one, whose values are multiplied, as floats of 16 to 64 bits, or of 8. */
+/* What is looked for: all sites, or one, whose values are multiplied. */
 struct probe {
     const struct recording *rec;
     const struct memory *memory;
     const struct activations *ref;
-    int site;    /* -1: all */
-    float scale; /* of what memory holds, over the reference */
-    bool small;  /* as floats of 8 bits, and as no others */
-    float usual; /* no error of this engine's arithmetic is beyond; 0: not known yet */
+    int site;       /* -1: all */
+    float scale;    /* of what memory holds, over the reference */
+    uint32_t types; /* VIEW_TYPE() of each that memory is read as */
+    float usual;    /* no error of this engine's arithmetic is beyond; 0: not known yet */
 };
-
-/* Adds to @out. Return: 0 or -ENOMEM. */
-int probe_all(const struct probe *probe, struct hits *out);
 
 /**
  * probe_scale() - is a row there in another scale?
@@ -78,6 +75,9 @@ float probe_error(const float *values, const float *row, uint32_t n, float scale
 
 /* By launch, then address. */
 void probe_sort(struct hits *hits);
+
+/* Of @n values, which are sorted; at least one. */
+float probe_median(float *values, size_t n);
 
 /* The error that those of this engine's arithmetic are not beyond; what is beyond are likenesses. */
 float probe_usual_error(const struct hits *hits);

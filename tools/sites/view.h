@@ -6,6 +6,15 @@
 #include "tools/sites/memory.h"
 #include "tools/sites/recording.h"
 
+#include <dmi/dtype.h>
+
+#define VIEW_TYPE(dtype) (1u << (dtype))
+#define VIEW_FLOATS                                                                                \
+    (VIEW_TYPE(DMI_DTYPE_F32) | VIEW_TYPE(DMI_DTYPE_F16) | VIEW_TYPE(DMI_DTYPE_BF16) |             \
+     VIEW_TYPE(DMI_DTYPE_F64))
+#define VIEW_SMALL_FLOATS (VIEW_TYPE(DMI_DTYPE_F8E4M3) | VIEW_TYPE(DMI_DTYPE_F8E5M2))
+#define VIEW_INTEGERS     (VIEW_TYPE(DMI_DTYPE_I64) | VIEW_TYPE(DMI_DTYPE_I32))
+
 struct view {
     uint32_t dtype, size;
     uint64_t address;
