@@ -6,7 +6,7 @@
 #include "preload/base/session.h"
 #include "preload/base/step.h"
 #include "preload/context/context.h"
-#include "preload/context/drain.h"
+#include "preload/context/workers.h"
 #include "preload/eager/tap.h"
 #include "preload/lifecycle.h"
 
@@ -150,8 +150,8 @@ static void flush_context(struct context *c, void *arg)
     struct flush *flush = arg;
     uint64_t now = clock_mono_ns();
     if (atomic_load_acquire(&c->state) == CONTEXT_READY &&
-        !drain_wait(c, atomic_load_acquire(&c->ring.head_slot),
-                    now < flush->end_ns ? flush->end_ns - now : 0))
+        !workers_wait(c, atomic_load_acquire(&c->ring.head_slot),
+                      now < flush->end_ns ? flush->end_ns - now : 0))
         flush->done = false;
 }
 

@@ -134,6 +134,8 @@ static void arm(struct spec *spec)
         session.ring_bytes = spec->ring_bytes;
     uint64_t slots = session_env_size("DMI_RING_SLOTS");
     session.ring_slots = slots && slots <= UINT32_MAX ? (uint32_t)slots : spec->ring_slots;
+    uint64_t encoders = session_env_size("DMI_ENCODERS");
+    session.encoders = encoders < UINT32_MAX ? (uint32_t)encoders : UINT32_MAX;
     uint32_t n_kernels;
     const char *const *kernels = action_kernels(&n_kernels);
     device_use_kernels(kernels, n_kernels);

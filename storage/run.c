@@ -269,10 +269,15 @@ int run_request_end(struct run *run, const char *request_id, uint32_t reason)
 
 /* ------------------------------------------------------------------------- appending */
 
+/* One that was used before, or a new one. Return: NULL without memory. */
 static struct codec *take_codec(struct run *run)
 {
-    HOLD(run);
-    return run->n_codecs ? run->codecs[--run->n_codecs] : NULL;
+    {
+        HOLD(run);
+        if (run->n_codecs)
+            return run->codecs[--run->n_codecs];
+    }
+    return codec_new();
 }
 
 static void give_codec(struct run *run, struct codec *codec)
@@ -358,25 +363,50 @@ static int commit(struct run *run, struct chunk *records)
     return 0;
 }
 
-int run_append(struct run *run, const struct run_record *records, size_t n_records)
+static bool sites_are_known(const struct run *run, const struct run_record *records,
+                            size_t n_records)
 {
-    if (!n_records)
-        return 0;
     for (size_t i = 0; i < n_records; i++)
         if (records[i].site >= run->counters.map->n_sites)
-            return -EINVAL;
-    struct codec *codec = take_codec(run);
-    if (!codec && !(codec = codec_new()))
-        return -ENOMEM;
-    struct chunk chunk = { 0 };
-    int r = chunk_records(&chunk, codec, records, n_records); /* the long part, not locked */
-    give_codec(run, codec);
-    if (!r) {
-        HOLD(run);
-        r = commit(run, &chunk);
+            return false;
+    return true;
+}
+
+int run_encode(struct run *run, const struct run_record *records, size_t n_records,
+               struct chunk **out)
+{
+    if (!n_records || !sites_are_known(run, records, n_records))
+        return -EINVAL;
+    struct chunk *chunk = calloc(1, sizeof *chunk);
+    struct codec *codec = chunk ? take_codec(run) : NULL;
+    int r = codec ? chunk_records(chunk, codec, records, n_records) : -ENOMEM;
+    if (codec)
+        give_codec(run, codec);
+    if (r) {
+        free(chunk);
+        return r;
     }
-    chunk_deinit(&chunk);
+    *out = chunk;
+    return 0;
+}
+
+int run_append_chunk(struct run *run, struct chunk *chunk)
+{
+    int r;
+    {
+        HOLD(run);
+        r = commit(run, chunk);
+    }
+    chunk_deinit(chunk);
+    free(chunk);
     return r;
+}
+
+int run_append(struct run *run, const struct run_record *records, size_t n_records)
+{
+    struct chunk *chunk;
+    int r = n_records ? run_encode(run, records, n_records, &chunk) : 0;
+    return n_records && !r ? run_append_chunk(run, chunk) : r;
 }
 
 void run_problem(struct run *run, const char *site, const char *reason, const char *sentence)

@@ -2,7 +2,7 @@
 /*
  * Writing a run: the folder OUT/<host>-<pid>-<start>/ with manifest.json, counters and segments.
  *
- * One run per process. run_open() and run_close() are for one thread; run_append() and run_step()
+ * One run per process. run_open() and run_close() are for one thread; what appends and run_step()
  * may be called from several (they serialise where they must); run_problem() from any. No function
  * is for a launch path: all may block on the disk, but for those that say otherwise. Source: docs/format.md.
  */
@@ -20,6 +20,7 @@
 #include <stdint.h>
 
 struct run;
+struct chunk;
 
 /**
  * run_open() - create a run's folder (0700, files 0600) with manifest, spec copy, counters and the
@@ -30,12 +31,24 @@ struct run;
 int run_open(struct err *err, const struct run_options *options, struct run **out);
 
 /**
- * run_append() - encode records into one chunk and append it
- * @records: in any order
+ * run_encode() - encode records into one chunk, the long part of appending them; nothing is written
+ * @records: in any order, at least one
+ * @out: to be given to run_append_chunk() of the same run
+ * Thread: any; several encode at a time. Return: 0 or -errno.
+ */
+int run_encode(struct run *run, const struct run_record *records, size_t n_records,
+               struct chunk **out);
+
+/**
+ * run_append_chunk() - append what run_encode() made; chunks are in the file in the order of these calls
+ * @chunk: gone in any case
  * Either the whole chunk is committed (readable after a crash of the process) or nothing is; on
  * failure the file is cut back, so that a later call may succeed (a disk that was full).
  * It touches no counters. Return: 0 or -errno.
  */
+int run_append_chunk(struct run *run, struct chunk *chunk);
+
+/* Both, one after the other; no record is no chunk. */
 int run_append(struct run *run, const struct run_record *records, size_t n_records);
 
 /**

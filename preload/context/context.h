@@ -79,6 +79,13 @@ struct context_kernels {
     CUfunction actions[CONTEXT_KERNELS]; /* in the order of device_use_kernels() */
 };
 
+#define CONTEXT_MAX_ENCODERS 8u
+
+struct context_thread {
+    pthread_t id;
+    bool runs;
+};
+
 struct staging;
 struct held_record;
 
@@ -106,14 +113,14 @@ struct context {
     bool desc_is_drivers; /* the driver allocated it: it ends with the CUDA context */
     uint64_t keep_free;   /* bytes of device memory that graphs with copies leave alone */
 
-    /* drain and encoder */
-    pthread_t drain, encoder;
-    bool drain_runs, encoder_runs;
+    /* drain and encoders; of workers.c */
+    struct context_thread drain, encoders[CONTEXT_MAX_ENCODERS];
+    uint32_t n_encoders;
     uint64_t stop_ns; /* monotonic: when to give up on what is in flight; 0: not asked to stop */
     enum dmi_drop stop_reason; /* written before stop_ns */
     int broken; /* CUresult of a sticky error, 0: none. Released by the drain, acquired by launches */
     struct staging *staging;
-    uint64_t settled; /* slots whose fate is counted; released by the encoder or drain */
+    uint64_t settled; /* slots whose fate is counted; released by encoders, in turn */
 
     /* undecided records out of the ring; under the lock */
     struct held_record *held;

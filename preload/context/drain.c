@@ -7,18 +7,15 @@
 #include "preload/base/driver.h"
 #include "preload/base/session.h"
 #include "preload/context/assembly.h"
-#include "preload/context/encoder.h"
 #include "preload/context/held.h"
 #include "preload/context/staging.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#define STACK_BYTES   (512u << 10)
 #define POLL_BUSY_NS  50000u      /* records are in flight */
 #define POLL_IDLE_NS  1000000u    /* nothing is */
 #define BATCH_NS      20000000u   /* how long records may gather: larger chunks shrink better */
@@ -449,7 +446,7 @@ static void fill_batch(struct drain *d, struct batch *b, uint64_t stop_ns)
 static bool drain_round(struct drain *d)
 {
     struct context *c = d->context;
-    uint64_t stop_ns = atomic_load_acquire(&c->stop_ns); /* of drain_stop() */
+    uint64_t stop_ns = atomic_load_acquire(&c->stop_ns); /* of workers_stop() */
     if (!stop_ns && d->r == CUDA_SUCCESS && may_gather(c, d->batch_ns, clock_mono_ns())) {
         nap(c);
         return true;
@@ -473,7 +470,7 @@ static bool drain_round(struct drain *d)
     return true;
 }
 
-static void *drain_main(void *arg)
+void *drain_main(void *arg)
 {
     struct context *c = arg;
     struct drain drain = { .context = c, .healthy_ns = clock_mono_ns() };
@@ -486,88 +483,4 @@ static void *drain_main(void *arg)
         ;
     staging_end(c->staging);
     return NULL;
-}
-
-/* ------------------------------------------------------------------------- start and stop */
-
-void drain_free(struct context *c)
-{
-    staging_free(c->staging);
-    c->staging = NULL;
-}
-
-static int start_thread(pthread_t *thread, void *(*fn)(void *), void *arg, const char *name)
-{
-    pthread_attr_t attr;
-    pthread_attr_init(&attr);
-    pthread_attr_setstacksize(&attr, STACK_BYTES);
-    /* the application's threads handle its signals */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int r = pthread_create(thread, &attr, fn, arg);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attr);
-    if (!r)
-        pthread_setname_np(*thread, name);
-    return -r;
-}
-
-int drain_start(struct context *c)
-{
-    if (!c->staging)
-        c->staging = staging_new(c->ring.n_bytes);
-    if (!c->staging)
-        return -ENOMEM;
-    staging_restart(c->staging);
-    atomic_store_release(&c->stop_ns, (uint64_t)0); /* to drain_round() */
-
-    int r = start_thread(&c->encoder, encoder_main, c, "dmi-encode");
-    if (r)
-        return r;
-    c->encoder_runs = true;
-    r = start_thread(&c->drain, drain_main, c, "dmi-drain");
-    if (r) {
-        staging_end(c->staging);
-        pthread_join(c->encoder, NULL);
-        c->encoder_runs = false;
-        return r;
-    }
-    c->drain_runs = true;
-    return 0;
-}
-
-/* Return: true if the thread has ended, or never ran. */
-static bool join(pthread_t thread, bool *runs, uint64_t end_mono_ns)
-{
-    if (*runs) {
-        struct timespec at = { .tv_sec = (time_t)(end_mono_ns / 1000000000u),
-                               .tv_nsec = (long)(end_mono_ns % 1000000000u) };
-        if (!pthread_clockjoin_np(thread, NULL, CLOCK_MONOTONIC, &at))
-            *runs = false;
-    }
-    return !*runs;
-}
-
-/* After the deadline the drain only counts what is left: that takes no time worth bounding twice. */
-#define GRACE_NS 500000000u
-
-bool drain_stop(struct context *c, uint64_t timeout_ns, enum dmi_drop reason)
-{
-    uint64_t end = clock_mono_ns() + timeout_ns;
-    c->stop_reason = reason;
-    atomic_store_release(&c->stop_ns, end); /* to drain_round() */
-    bool drain_ended = join(c->drain, &c->drain_runs, end + GRACE_NS);
-    return drain_ended && join(c->encoder, &c->encoder_runs, end + 2 * GRACE_NS);
-}
-
-bool drain_wait(struct context *c, uint64_t slot, uint64_t timeout_ns)
-{
-    uint64_t end = clock_mono_ns() + timeout_ns;
-    while (atomic_load_acquire(&c->settled) < slot) { /* of encoder_main() */
-        if (clock_mono_ns() > end)
-            return false;
-        sleep_ns(POLL_BUSY_NS);
-    }
-    return true;
 }

@@ -7,6 +7,10 @@
 #include "preload/context/staging.h"
 
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define LEAST_PRIORITY 19 /* nice; of this thread alone, as Linux has it */
 
 static void count_batch(const struct batch *b, int written)
 {
@@ -24,9 +28,26 @@ static void count_batch(const struct batch *b, int written)
 
 static struct batch *next_batch(struct staging *staging)
 {
-    while (!staging_wait_full(staging, COMMIT_NS))
+    struct batch *b;
+    bool ended = false;
+    while (!(b = staging_take_full(staging, COMMIT_NS, &ended)) && !ended)
         run_commit(session.run); /* fails as the next append will, which says so */
-    return staging_take_full(staging);
+    return b;
+}
+
+/* In its turn. */
+static void append(struct context *c, struct batch *b)
+{
+    int r = b->failure;
+    if (b->chunk)
+        r = run_append_chunk(session.run, b->chunk);
+    b->chunk = NULL;
+    if (r && session_write_failed(-r)) {
+        log_line("records are dropped, the segment cannot be written: %s", strerror(-r));
+        run_problem(session.run, NULL, "write_failed", strerror(-r));
+    }
+    count_batch(b, r);
+    atomic_store_release(&c->settled, b->end_slot); /* to workers_wait() */
 }
 
 void *encoder_main(void *arg)
@@ -34,15 +55,14 @@ void *encoder_main(void *arg)
     struct context *c = arg;
     struct batch *b;
     session_attach();
+    setpriority(PRIO_PROCESS, (id_t)gettid(), LEAST_PRIORITY);
     while ((b = next_batch(c->staging))) {
-        int r = b->n ? run_append(session.run, b->records, b->n) : 0;
-        if (r && session_write_failed(-r)) {
-            log_line("records are dropped, the segment cannot be written: %s", strerror(-r));
-            run_problem(session.run, NULL, "write_failed", strerror(-r));
+        b->failure = b->n ? run_encode(session.run, b->records, b->n, &b->chunk) : 0;
+        staging_give_encoded(c->staging, b);
+        while ((b = staging_take_turn(c->staging))) {
+            append(c, b);
+            staging_end_turn(c->staging, b);
         }
-        count_batch(b, r);
-        atomic_store_release(&c->settled, b->end_slot); /* to drain_wait() */
-        staging_give_idle(c->staging, b);
     }
     return NULL;
 }

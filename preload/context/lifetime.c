@@ -8,7 +8,7 @@
 #include "preload/base/session.h"
 #include "preload/base/stream.h"
 #include "preload/context/device.h"
-#include "preload/context/drain.h"
+#include "preload/context/workers.h"
 #include "preload/context/staging.h"
 
 #include <errno.h>
@@ -23,9 +23,10 @@ static int start(struct err *err, struct context *c)
 {
     int r = device_init(err, c);
     if (!r)
-        r = drain_start(c) ? err_set(err, -EAGAIN, "the drain's threads cannot be started") : 0;
+        r = workers_start(c) ? err_set(err, -EAGAIN, "the threads of the drain cannot be started")
+                             : 0;
     if (r) {
-        drain_free(c);
+        workers_free(c);
         device_deinit(c);
     }
     return r;
@@ -85,18 +86,18 @@ bool context_stop(struct context *c, uint64_t timeout_ns, enum dmi_drop reason)
     /* whoever is reserving has seen READY: let that end */
     pthread_mutex_lock(&c->lock);
     pthread_mutex_unlock(&c->lock);
-    return drain_stop(c, timeout_ns, reason);
+    return workers_stop(c, timeout_ns, reason);
 }
 
 void context_release(struct context *c)
 {
     CUcontext popped;
-    if (atomic_load_acquire(&c->state) != CONTEXT_STOPPED || c->drain_runs || c->encoder_runs ||
+    if (atomic_load_acquire(&c->state) != CONTEXT_STOPPED || workers_run(c) ||
         !driver_table.cuCtxPushCurrent_v2 ||
         driver_table.cuCtxPushCurrent_v2(c->handle) != CUDA_SUCCESS)
         return;
     staging_unpin(c->staging);
-    drain_free(c);
+    workers_free(c);
     device_deinit(c);
     driver_table.cuCtxPopCurrent_v2(&popped);
     atomic_store_release(&c->state, CONTEXT_FAILED); /* to context_find() */
@@ -114,7 +115,7 @@ void context_attach(struct context *c, CUcontext handle)
 
 void context_resume(struct context *c)
 {
-    if (atomic_load_acquire(&c->state) == CONTEXT_STOPPED && !c->drain_runs && !drain_start(c))
+    if (atomic_load_acquire(&c->state) == CONTEXT_STOPPED && !workers_run(c) && !workers_start(c))
         atomic_store_release(&c->state, CONTEXT_READY); /* to context_find() */
 }
 
@@ -122,8 +123,8 @@ void context_forget(struct context *c)
 {
     int state = atomic_load_acquire(&c->state);
     context_detach(c);
-    if (state == CONTEXT_STOPPED && !c->drain_runs && !c->encoder_runs) {
-        drain_free(c);
+    if (state == CONTEXT_STOPPED && !workers_run(c)) {
+        workers_free(c);
         device_forget(c);
         state = CONTEXT_FAILED;
     }

@@ -46,7 +46,7 @@ static struct spare *take(const struct context *c, uint32_t n_tickets, uint64_t 
    event does. The event goes over with the memory: it is recorded anew when it is needed. */
 static void reuse(const struct context *c, struct exec_state *state)
 {
-    uint64_t settled = atomic_load_acquire(&c->settled); /* of encoder_main() */
+    uint64_t settled = atomic_load_acquire(&c->settled); /* of encoder.c append() */
     struct spare *waiting = NULL, *s;
     while ((s = take(c, state->n_tickets, settled))) {
         if (!s->state.event || driver_table.cuEventQuery(s->state.event) == CUDA_SUCCESS)

@@ -10,7 +10,7 @@
 #include "core/atomic.h"
 #include "core/clock.h"
 #include "core/log.h"
-#include "preload/context/drain.h"
+#include "preload/context/workers.h"
 #include "preload/base/driver.h"
 #include "preload/base/session.h"
 
@@ -76,13 +76,24 @@ struct run *session_run(void)
     return session.run;
 }
 
-/* The linker puts the first in the place of run_append(), which is then the second. */
-int __wrap_run_append(struct run *run, const struct run_record *records, size_t n_records);
-int __real_run_append(struct run *run, const struct run_record *records, size_t n_records);
+/* The linker puts the first of each in the place of the library's, which is then the second. */
+int __wrap_run_encode(struct run *run, const struct run_record *records, size_t n,
+                      struct chunk **out);
+int __real_run_encode(struct run *run, const struct run_record *records, size_t n,
+                      struct chunk **out);
+int __wrap_run_append_chunk(struct run *run, struct chunk *chunk);
+int __real_run_append_chunk(struct run *run, struct chunk *chunk);
 
-int __wrap_run_append(struct run *run, const struct run_record *records, size_t n_records)
+int __wrap_run_encode(struct run *run, const struct run_record *records, size_t n,
+                      struct chunk **out)
 {
-    return wire.encode ? __real_run_append(run, records, n_records) : 0;
+    *out = NULL;
+    return wire.encode ? __real_run_encode(run, records, n, out) : 0;
+}
+
+int __wrap_run_append_chunk(struct run *run, struct chunk *chunk)
+{
+    return chunk ? __real_run_append_chunk(run, chunk) : 0;
 }
 
 static _Noreturn void die(const char *what)
@@ -216,7 +227,7 @@ static struct result measure(struct context *a, const char *folder, uint32_t dty
     session.run = open_run(folder);
     session.counters = run_counters(session.run);
     wire.free_ns = 0;
-    if (drain_start(a))
+    if (workers_start(a))
         die("no drain");
     double cpu = cpu_seconds();
     for (start = clock_mono_ns(); (double)(clock_mono_ns() - start) < seconds * 1e9;) {
@@ -227,13 +238,13 @@ static struct result measure(struct context *a, const char *folder, uint32_t dty
             nanosleep(&pause, NULL);
         }
     }
-    if (!drain_wait(a, a->ring.head_slot, 60 * SECOND))
+    if (!workers_wait(a, a->ring.head_slot, 60 * SECOND))
         die("the drain stands still");
     double spent = (double)(clock_mono_ns() - start) / 1e9;
     cpu = cpu_seconds() - cpu;
     char path[4096];
     snprintf(path, sizeof path, "%s", run_path(session.run));
-    if (!drain_stop(a, 10 * SECOND, DMI_DROP_EXIT_TIMEOUT) ||
+    if (!workers_stop(a, 10 * SECOND, DMI_DROP_EXIT_TIMEOUT) ||
         session.counters->sites[0].captured.bytes != bytes || run_close(session.run))
         die("records are missing");
     remove_run(path);

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """16 threads launch kernels and build graphs at once, over several contexts and devices, and the process may end at any moment."""
+import json
+import pathlib
+import sys
+
 import pytest
 
 from harness import BUILD
@@ -44,6 +48,22 @@ def test_a_small_ring_drops_and_the_sums_are_right(bench):
         bench.check(not run.balance() and run.counters.expected[0].records == launches, "every launch is accounted for",
                     f"{run.balance()} {run.counters.expected[0]} of {launches}")
         right(bench, run)
+
+
+@pytest.mark.parametrize("asked, found", [("1", 1), ("3", 3), ("100", 8), (None, None)])
+def test_the_librarys_own_threads(bench, asked, found):
+    """As many encoders as asked for, of the least priority, and all threads beside the CPU that the application keeps to."""
+    pytest.importorskip("cuda.bindings")
+    client = pathlib.Path(__file__).with_name("own_threads_client.py")
+    r = bench.alike("DMI_ENCODERS", [], TEXT, command=[sys.executable, client, "40"], **({"DMI_ENCODERS": asked} if asked else {}))
+    bench.captured("DMI_ENCODERS", r, [filled(seed, WORDS) for seed in range(40)])
+    given, own = json.loads(next(line for line in r.stderr.splitlines() if line.startswith("threads ")).removeprefix("threads "))
+    found = found or max(1, min(4, len(given) // 4))
+    bench.check(sorted(own) == ["dmi-drain", "dmi-encode"] and len(own["dmi-drain"]) == 1 and len(own["dmi-encode"]) == found,
+                f"one drain and {found} encoders", own)
+    bench.check(all(nice == 19 for nice, _ in own["dmi-encode"]) and own["dmi-drain"][0][0] == 0, "encoders have the least priority", own)
+    beside = given[1:] or given
+    bench.check(all(cpus == beside for of in own.values() for _, cpus in of), f"they keep to {beside}", own)
 
 
 @pytest.mark.parametrize("end, code", [("exit", 5), ("_exit", 5), ("return", 5), ("thread", 5), ("kill", -9)])

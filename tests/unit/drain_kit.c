@@ -5,6 +5,7 @@
 #include "core/log.h"
 
 #include <check.h>
+#include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,50 @@ int run_commit(struct run *run)
 {
     (void)run;
     return 0;
+}
+
+struct chunk {
+    const struct run_record *records;
+    size_t n;
+};
+
+/* Bounded: where fewer threads encode than should, the test fails, and ends. */
+static void meet_others(void)
+{
+    uint64_t end = clock_mono_ns() + 2 * SECOND;
+    while (atomic_load_relaxed(&kit.most_encoding) < kit.meet && clock_mono_ns() < end)
+        kit_wait();
+}
+
+static void note_most(uint32_t now)
+{
+    uint32_t most = atomic_load_relaxed(&kit.most_encoding);
+    while (now > most && !atomic_cas_acq_rel(&kit.most_encoding, &most, now))
+        ;
+}
+
+int run_encode(struct run *run, const struct run_record *records, size_t n_records,
+               struct chunk **out)
+{
+    (void)run;
+    uint64_t number = atomic_add_relaxed(&kit.n_encodes, 1) + 1, seed = number;
+    note_most(atomic_add_relaxed(&kit.encoding, 1) + 1);
+    meet_others();
+    kit_nap(&seed);
+    atomic_add_relaxed(&kit.encoding, (uint32_t)-1);
+    *out = number == kit.fail_encode_at ? NULL : malloc(sizeof **out);
+    if (!*out)
+        return -ENOMEM;
+    **out = (struct chunk){ records, n_records };
+    return 0;
+}
+
+int run_append_chunk(struct run *run, struct chunk *chunk)
+{
+    (void)run;
+    int r = kit_append(chunk->records, chunk->n);
+    free(chunk);
+    return r;
 }
 
 /* ------------------------------------------------------------------------- driver */
@@ -61,7 +106,9 @@ void kit_reset(uint32_t n_sites)
     driver_table.cuMemHostRegister_v2 = fake_register;
     driver_table.cuMemcpyDtoHAsync_v2 = fake_copy;
     driver_table.cuStreamSynchronize = fake_synchronize;
-    kit = (struct kit){ .fail_copy_at = UINT64_MAX, .n_sites = n_sites };
+    kit = (struct kit){ .fail_copy_at = UINT64_MAX,
+                        .fail_encode_at = UINT64_MAX,
+                        .n_sites = n_sites };
     session = (struct session)SESSION_INIT;
     session.counters =
         calloc(1, sizeof *session.counters + n_sites * sizeof session.counters->sites[0]);

@@ -15,10 +15,16 @@
 
 struct kit {
     uint64_t n_copies, fail_copy_at; /* cuMemcpyDtoHAsync calls; the one from which on they fail */
+    uint64_t n_encodes, fail_encode_at; /* run_encode() calls; the one that fails */
+    uint32_t encoding, most_encoding;   /* threads in run_encode(): now, and at most */
+    uint32_t meet; /* run_encode() waits until that many are in it; 0: it does not */
     uint32_t n_sites;
 };
 
 extern struct kit kit;
+
+/* What run_append_chunk() does here, of the records that run_encode() had. The test's. Return: 0 or -errno. */
+int kit_append(const struct run_record *records, size_t n_records);
 
 /* A new world: counters of @n_sites at 0, nothing fails. Thread: one, while no other runs. */
 void kit_reset(uint32_t n_sites);

@@ -6,7 +6,7 @@
  */
 #include "core/atomic.h"
 #include "core/clock.h"
-#include "preload/context/drain.h"
+#include "preload/context/workers.h"
 #include "preload/context/held.h"
 #include "tests/unit/drain_kit.h"
 
@@ -28,7 +28,7 @@ static struct world {
     struct dmi_desc desc[MAX_SLOTS];
     struct ring_slot slots[MAX_SLOTS];
     unsigned char *payload;
-    uint64_t n_appends, fail_append_at; /* the one run_append() that fails */
+    uint64_t n_appends, fail_append_at; /* the one append that fails */
     uint64_t last_launch;               /* encoder only */
     uint32_t row_lists[4 * MAX_LIST], rows[MAX_LIST];
     bool any_order;   /* of launches; what is undecided may come later */
@@ -59,9 +59,8 @@ static bool list_is_right(const struct run_record *r)
     return good;
 }
 
-int run_append(struct run *run, const struct run_record *records, size_t n_records)
+int kit_append(const struct run_record *records, size_t n_records)
 {
-    (void)run;
     if (++world.n_appends == world.fail_append_at)
         return -ENOSPC;
     for (size_t i = 0; i < n_records; i++) {
@@ -151,7 +150,7 @@ static void copy_and_publish(struct context *a, const struct dmi_desc *record, u
 
 static void tear_down(struct context *a)
 {
-    drain_free(a);
+    workers_free(a);
     row_lists_deinit(&a->row_lists);
     pthread_mutex_destroy(&a->lock);
 }
@@ -161,7 +160,7 @@ static void tear_down(struct context *a)
 START_TEST(what_is_published_is_captured_in_order_with_its_own_bytes)
 {
     struct context *a = set_up(8, 64 << 10);
-    ck_assert_int_eq(drain_start(a), 0);
+    ck_assert_int_eq(workers_start(a), 0);
     uint64_t index = 0;
     for (uint64_t seq = DMI_SEQ_FIRST; seq < 300; seq++) {
         struct dmi_desc record;
@@ -169,9 +168,9 @@ START_TEST(what_is_published_is_captured_in_order_with_its_own_bytes)
             kit_wait();
         copy_and_publish(a, &record, index);
     }
-    ck_assert(drain_wait(a, index + 1, 10ull * SECOND));
+    ck_assert(workers_wait(a, index + 1, 10ull * SECOND));
     ck_assert_uint_eq(kit_captured(), 298);
-    ck_assert(drain_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
+    ck_assert(workers_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
     ck_assert_uint_eq(world.n_wrong, 0);
     tear_down(a);
 }
@@ -181,7 +180,7 @@ END_TEST
 START_TEST(a_record_as_large_as_the_ring_is_captured)
 {
     struct context *a = set_up(4, MAX_BYTES);
-    ck_assert_int_eq(drain_start(a), 0);
+    ck_assert_int_eq(workers_start(a), 0);
     for (uint64_t seq = DMI_SEQ_FIRST; seq < 8; seq++) {
         struct dmi_desc record;
         uint64_t index;
@@ -189,7 +188,7 @@ START_TEST(a_record_as_large_as_the_ring_is_captured)
             kit_wait();
         copy_and_publish(a, &record, index);
     }
-    ck_assert(drain_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
+    ck_assert(workers_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
     ck_assert_uint_eq(kit_captured(), 6);
     ck_assert_uint_eq(world.n_wrong, 0);
     tear_down(a);
@@ -227,7 +226,7 @@ START_TEST(what_is_undecided_waits_for_its_decision)
 {
     struct context *a = set_up(16, 64 << 10);
     world.any_order = true;
-    ck_assert_int_eq(drain_start(a), 0);
+    ck_assert_int_eq(workers_start(a), 0);
     uint64_t seed = 7, n_wanted = 0;
     for (uint64_t seq = DMI_SEQ_FIRST; seq < 500; seq++) {
         struct dmi_desc record;
@@ -240,7 +239,7 @@ START_TEST(what_is_undecided_waits_for_its_decision)
         ck_assert(decide(a, index, wanted ? RECORD_WANTED : RECORD_DISCARDED));
         n_wanted += wanted + 1u;
     }
-    ck_assert(drain_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
+    ck_assert(workers_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
     ck_assert_uint_eq(kit_captured(), n_wanted);
     ck_assert_uint_eq(world.n_wrong, 0);
     tear_down(a);
@@ -252,7 +251,7 @@ START_TEST(what_stays_undecided_leaves_the_ring)
 {
     struct context *a = set_up(8, 64 << 10);
     world.any_order = true;
-    ck_assert_int_eq(drain_start(a), 0);
+    ck_assert_int_eq(workers_start(a), 0);
     uint64_t held[3], seq = DMI_SEQ_FIRST, last = 0;
     for (int i = 0; i < 3; i++)
         held[i] = publish_undecided(a, seq++);
@@ -262,10 +261,10 @@ START_TEST(what_stays_undecided_leaves_the_ring)
             kit_wait();
         copy_and_publish(a, &record, last);
     }
-    ck_assert(drain_wait(a, last + 1, 10ull * SECOND));
+    ck_assert(workers_wait(a, last + 1, 10ull * SECOND));
     ck_assert(decide(a, held[0], RECORD_WANTED));
     ck_assert(decide(a, held[1], RECORD_DISCARDED));
-    ck_assert(drain_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
+    ck_assert(workers_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
     ck_assert_uint_eq(kit_captured(), 60 - DMI_SEQ_FIRST - 1);
     ck_assert_uint_eq(a->n_held + a->held_bytes, 0);
     ck_assert_uint_eq(world.n_wrong, 0);
@@ -283,13 +282,13 @@ START_TEST(what_stays_undecided_without_room_is_given_up)
     for (uint32_t i = 0; i < N_SITES; i++)
         sites[i].about.name = "s";
     session.spec = &spec;
-    ck_assert_int_eq(drain_start(a), 0);
+    ck_assert_int_eq(workers_start(a), 0);
     uint64_t seq = DMI_SEQ_FIRST, last = 0;
     for (uint32_t i = 0; i <= HELD_MAX; i++)
         last = publish_undecided(a, seq++);
-    ck_assert(drain_wait(a, last + 1, 20ull * SECOND));
+    ck_assert(workers_wait(a, last + 1, 20ull * SECOND));
     ck_assert(!decide(a, last, RECORD_WANTED));
-    ck_assert(drain_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
+    ck_assert(workers_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
     ck_assert_uint_eq(kit_captured(), HELD_MAX);
     ck_assert_uint_eq(kit_dropped(DMI_DROP_UNSUPPORTED), 1);
     ck_assert_uint_eq(world.n_wrong, 0);
@@ -301,11 +300,11 @@ END_TEST
 START_TEST(what_is_undecided_at_the_end_is_taken)
 {
     struct context *a = set_up(8, 64 << 10);
-    ck_assert_int_eq(drain_start(a), 0);
+    ck_assert_int_eq(workers_start(a), 0);
     uint64_t first = publish_undecided(a, DMI_SEQ_FIRST);
     publish_undecided(a, DMI_SEQ_FIRST + 1);
     ck_assert(decide(a, first, RECORD_DISCARDED));
-    ck_assert(drain_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
+    ck_assert(workers_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
     ck_assert_uint_eq(kit_captured(), 1);
     ck_assert_uint_eq(world.n_wrong, 0);
     tear_down(a);
@@ -315,7 +314,7 @@ END_TEST
 START_TEST(what_is_never_published_is_counted_when_the_time_is_over)
 {
     struct context *a = set_up(8, 4096);
-    ck_assert_int_eq(drain_start(a), 0);
+    ck_assert_int_eq(workers_start(a), 0);
     struct dmi_desc record[4];
     uint64_t index[4];
     for (uint64_t i = 0; i < 4; i++)
@@ -324,7 +323,7 @@ START_TEST(what_is_never_published_is_counted_when_the_time_is_over)
     copy_and_publish(a, &record[2], index[2]); /* after one that never comes */
     ring_cancel(&a->ring, index[3]);
     uint64_t start = clock_mono_ns();
-    ck_assert(drain_stop(a, SECOND / 10, DMI_DROP_CONTEXT_GONE));
+    ck_assert(workers_stop(a, SECOND / 10, DMI_DROP_CONTEXT_GONE));
     ck_assert_uint_lt(clock_mono_ns() - start, 2ull * SECOND);
     ck_assert_uint_eq(kit_captured(), 1);
     ck_assert_uint_eq(kit_dropped(DMI_DROP_CONTEXT_GONE), 2);
@@ -336,7 +335,7 @@ END_TEST
 START_TEST(a_descriptor_that_lies_is_counted_and_the_next_ones_are_captured)
 {
     struct context *a = set_up(8, 4096);
-    ck_assert_int_eq(drain_start(a), 0);
+    ck_assert_int_eq(workers_start(a), 0);
     for (uint64_t seq = DMI_SEQ_FIRST; seq < 6; seq++) {
         struct dmi_desc record;
         uint64_t index;
@@ -344,7 +343,7 @@ START_TEST(a_descriptor_that_lies_is_counted_and_the_next_ones_are_captured)
         record.site += seq == 3;
         copy_and_publish(a, &record, index);
     }
-    ck_assert(drain_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
+    ck_assert(workers_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
     ck_assert_uint_eq(kit_dropped(DMI_DROP_MISMATCH), 1);
     ck_assert_uint_eq(kit_captured(), 3);
     ck_assert_uint_eq(world.n_wrong, 0);
@@ -356,17 +355,71 @@ START_TEST(a_full_disk_drops_its_chunk_and_no_other)
 {
     struct context *a = set_up(8, 4096);
     world.fail_append_at = 2;
-    ck_assert_int_eq(drain_start(a), 0);
+    ck_assert_int_eq(workers_start(a), 0);
     for (uint64_t seq = DMI_SEQ_FIRST; seq < 8; seq++) {
         struct dmi_desc record;
         uint64_t index;
         ck_assert_int_eq(reserve(a, seq, 64, &record, &index), 0);
         copy_and_publish(a, &record, index);
-        ck_assert(drain_wait(a, index + 1, 10ull * SECOND)); /* a chunk each */
+        ck_assert(workers_wait(a, index + 1, 10ull * SECOND)); /* a chunk each */
     }
-    ck_assert(drain_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
+    ck_assert(workers_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
     ck_assert_uint_eq(kit_dropped(DMI_DROP_WRITE_FAILED), 1);
     ck_assert_uint_eq(kit_captured(), 5);
+    tear_down(a);
+}
+END_TEST
+
+/* Records of which two do not fit a batch. */
+static void publish_batches(struct context *a, uint64_t n)
+{
+    for (uint64_t seq = DMI_SEQ_FIRST; seq < DMI_SEQ_FIRST + n; seq++) {
+        struct dmi_desc record;
+        uint64_t index;
+        ck_assert_int_eq(reserve(a, seq, a->ring.n_bytes / 8 + 64, &record, &index), 0);
+        copy_and_publish(a, &record, index);
+    }
+}
+
+START_TEST(encoders_encode_beside_one_another_and_append_in_order)
+{
+    struct context *a = set_up(8, MAX_BYTES);
+    session.encoders = kit.meet = 3;
+    ck_assert_int_eq(workers_start(a), 0);
+    publish_batches(a, 6);
+    ck_assert(workers_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
+    ck_assert_uint_eq(kit.most_encoding, 3);
+    ck_assert_uint_eq(world.n_wrong, 0);
+    ck_assert_uint_eq(kit_captured(), 6);
+    tear_down(a);
+}
+END_TEST
+
+START_TEST(never_more_encoders_than_asked_for)
+{
+    struct context *a = set_up(8, MAX_BYTES);
+    session.encoders = (uint32_t)_i;
+    ck_assert_int_eq(workers_start(a), 0);
+    ck_assert_uint_eq(a->n_encoders, _i < 8 ? (uint32_t)_i : 8);
+    publish_batches(a, 6);
+    ck_assert(workers_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
+    ck_assert(!workers_run(a));
+    ck_assert_uint_eq(kit_captured(), 6);
+    tear_down(a);
+}
+END_TEST
+
+START_TEST(a_batch_that_cannot_be_encoded_is_dropped_and_no_other)
+{
+    struct context *a = set_up(8, MAX_BYTES);
+    session.encoders = 2;
+    kit.fail_encode_at = 3;
+    ck_assert_int_eq(workers_start(a), 0);
+    publish_batches(a, 6);
+    ck_assert(workers_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
+    ck_assert_uint_eq(kit_dropped(DMI_DROP_WRITE_FAILED), 1);
+    ck_assert_uint_eq(kit_captured(), 5);
+    ck_assert_uint_eq(world.n_wrong, 0);
     tear_down(a);
 }
 END_TEST
@@ -375,20 +428,20 @@ START_TEST(a_sticky_error_drops_the_rest_and_stops_reservations)
 {
     struct context *a = set_up(8, 4096);
     kit.fail_copy_at = 2;
-    ck_assert_int_eq(drain_start(a), 0);
+    ck_assert_int_eq(workers_start(a), 0);
     struct dmi_desc record;
     uint64_t index;
     ck_assert_int_eq(reserve(a, 2, 64, &record, &index), 0);
     copy_and_publish(a, &record, index);
-    ck_assert(drain_wait(a, 1, 10ull * SECOND));
+    ck_assert(workers_wait(a, 1, 10ull * SECOND));
     ck_assert_int_eq(reserve(a, 3, 64, &record, &index), 0);
     uint64_t never;
     struct dmi_desc unpublished;
     ck_assert_int_eq(reserve(a, 4, 64, &unpublished, &never), 0);
     copy_and_publish(a, &record, index);
-    ck_assert(drain_wait(a, 3, 10ull * SECOND));
+    ck_assert(workers_wait(a, 3, 10ull * SECOND));
     ck_assert_int_eq(atomic_load_acquire(&a->broken), CUDA_ERROR_ILLEGAL_ADDRESS);
-    ck_assert(drain_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
+    ck_assert(workers_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
     ck_assert_uint_eq(kit_captured(), 1);
     ck_assert_uint_eq(kit_dropped(DMI_DROP_DEVICE_ERROR), 2);
     tear_down(a);
@@ -401,10 +454,10 @@ START_TEST(it_starts_again_after_a_stop)
     for (uint64_t seq = DMI_SEQ_FIRST; seq < 12; seq++) {
         struct dmi_desc record;
         uint64_t index;
-        ck_assert_int_eq(drain_start(a), 0);
+        ck_assert_int_eq(workers_start(a), 0);
         ck_assert_int_eq(reserve(a, seq, 64, &record, &index), 0);
         copy_and_publish(a, &record, index);
-        ck_assert(drain_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
+        ck_assert(workers_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
     }
     ck_assert_uint_eq(kit_captured(), 10);
     ck_assert_uint_eq(world.n_wrong, 0);
@@ -453,6 +506,9 @@ START_TEST(random_schedules_account_for_every_record)
     struct context *a = set_up(2u << kit_next(&state) % 6, 4096u << kit_next(&state) % 4);
     if (kit_next(&state) % 4 == 0)
         world.fail_append_at = 1 + kit_next(&state) % 6;
+    if (kit_next(&state) % 4 == 0)
+        kit.fail_encode_at = 1 + kit_next(&state) % 6;
+    session.encoders = 1 + kit_next(&state) % 4;
     if (kit_next(&state) % 6 == 0)
         kit.fail_copy_at = 1 + kit_next(&state) % 30;
     static struct stream streams[N_DEVICE];
@@ -463,7 +519,7 @@ START_TEST(random_schedules_account_for_every_record)
         streams[i].seed = kit_next(&state);
         ck_assert_int_eq(pthread_create(&threads[i], NULL, stream_main, &streams[i]), 0);
     }
-    ck_assert_int_eq(drain_start(a), 0);
+    ck_assert_int_eq(workers_start(a), 0);
     uint64_t n_reserved = 0, n_cancelled = 0, n_refused = 0;
     for (uint64_t seq = DMI_SEQ_FIRST; seq < 200; seq++) {
         struct dmi_desc record;
@@ -496,14 +552,15 @@ START_TEST(random_schedules_account_for_every_record)
         pthread_join(threads[i], NULL);
         pthread_mutex_destroy(&streams[i].lock);
     }
-    ck_assert(drain_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
+    ck_assert(workers_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
     uint64_t n_dropped = 0;
     for (int reason = 0; reason < DMI_DROP_COUNT; reason++)
         n_dropped += kit_dropped((enum dmi_drop)reason);
     ck_assert_uint_eq(world.n_wrong, 0);
     ck_assert_uint_eq(kit_captured() + n_dropped, n_reserved - n_cancelled);
     ck_assert_uint_eq(kit_dropped(DMI_DROP_EXIT_TIMEOUT) + kit_dropped(DMI_DROP_MISMATCH), 0);
-    if (kit.fail_copy_at == UINT64_MAX && world.fail_append_at == UINT64_MAX)
+    if (kit.fail_copy_at == UINT64_MAX && world.fail_append_at == UINT64_MAX &&
+        kit.fail_encode_at == UINT64_MAX)
         ck_assert_uint_eq(n_dropped, 0);
     ck_assert_uint_eq(ring_in_flight(&a->ring), 0);
     tear_down(a);
@@ -523,6 +580,9 @@ int main(void)
     tcase_add_test(plain, what_is_never_published_is_counted_when_the_time_is_over);
     tcase_add_test(plain, a_descriptor_that_lies_is_counted_and_the_next_ones_are_captured);
     tcase_add_test(plain, a_full_disk_drops_its_chunk_and_no_other);
+    tcase_add_test(plain, encoders_encode_beside_one_another_and_append_in_order);
+    tcase_add_loop_test(plain, never_more_encoders_than_asked_for, 1, 12);
+    tcase_add_test(plain, a_batch_that_cannot_be_encoded_is_dropped_and_no_other);
     tcase_add_test(plain, a_sticky_error_drops_the_rest_and_stops_reservations);
     tcase_add_test(plain, it_starts_again_after_a_stop);
     suite_add_tcase(suite, plain);

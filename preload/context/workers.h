@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The threads of a capture context, the way out of the ring: one drain (drain.h), and encoders (encoder.h), as many as
+ * DMI_ENCODERS says, or the machine has to spare. They run on the CPUs that the process was given at its start, beside
+ * those that the thread which starts them has pinned itself to.
+ */
+#ifndef PRELOAD_CONTEXT_WORKERS_H
+#define PRELOAD_CONTEXT_WORKERS_H
+
+#include "preload/context/context.h"
+
+/* Starts all threads. Thread: the one that creates or resumes @context. Return: 0 or -errno; then none runs. */
+int workers_start(struct context *context);
+
+/**
+ * workers_stop() - what is in flight within @timeout_ns is written, the rest counted under @reason
+ * Thread: one at a time. Return: true if all threads ended within the time; if not, they and their memory stay.
+ */
+bool workers_stop(struct context *context, uint64_t timeout_ns, enum dmi_drop reason);
+
+/* Does any of them run still? Thread: as workers_stop(). */
+bool workers_run(const struct context *context);
+
+/* Waits until the fate of all slots before @slot is counted. Thread: any. Return: true if it is. */
+bool workers_wait(struct context *context, uint64_t slot, uint64_t timeout_ns);
+
+/* Frees the staging memory; the threads have ended. Thread: as workers_start(). */
+void workers_free(struct context *context);
+
+#endif
