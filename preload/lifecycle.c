@@ -122,6 +122,20 @@ static uint64_t exit_bound_ns(void)
     return ms > UINT64_MAX / 1000000 ? UINT64_MAX / 4 : ms * 1000000;
 }
 
+/* Return: as session.rung. */
+static uint32_t codec_rung_asked(void)
+{
+    static const char *const names[] = { "auto", "smallest", "packed", "stored" };
+    const char *text = getenv("DMI_CODEC");
+    if (!text || !*text)
+        return 0;
+    for (uint32_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(text, names[i]))
+            return i;
+    log_line("DMI_CODEC=%s is none of auto, smallest, packed, stored: auto is used", text);
+    return 0;
+}
+
 /* Under the session's lock. */
 static void arm(struct spec *spec)
 {
@@ -135,6 +149,7 @@ static void arm(struct spec *spec)
     uint64_t slots = session_env_size("DMI_RING_SLOTS");
     session.ring_slots = slots && slots <= UINT32_MAX ? (uint32_t)slots : spec->ring_slots;
     uint64_t encoders = session_env_size("DMI_ENCODERS");
+    session.rung = codec_rung_asked();
     session.encoders = encoders < UINT32_MAX ? (uint32_t)encoders : UINT32_MAX;
     uint32_t n_kernels;
     const char *const *kernels = action_kernels(&n_kernels);

@@ -85,15 +85,18 @@ struct layout {
     uint32_t n_groups;
     uint32_t n_planes;
     uint64_t n_raw, n_kept;
+    enum codec_rung rung;
 };
 
-static int lay_out(struct layout *l, const struct run_record *records, size_t n_records)
+static int lay_out(struct layout *l, enum codec_rung rung, const struct run_record *records,
+                   size_t n_records)
 {
+    l->rung = rung;
     for (size_t i = 0; i < n_records; i++) {
         int r = check_record(&records[i]);
         if (r)
             return r;
-        uint32_t encoding = codec_encoding(records[i].dtype);
+        uint32_t encoding = codec_encoding(records[i].dtype, rung);
         uint32_t element = dmi_dtype_bytes(records[i].dtype);
         uint32_t *slot = &l->group_of[encoding][element];
         if (!*slot) {
@@ -131,21 +134,35 @@ struct cursor {
     size_t offset; /* within records[at] */
 };
 
-static void cursor_read(struct cursor *c, uint8_t *out, size_t n)
+/* The next bytes that lie together, at most @n. */
+static const uint8_t *cursor_next(struct cursor *c, size_t *n)
 {
-    while (n) {
-        while (c->placed[c->at].group != c->group || c->offset == c->records[c->at]->n_bytes) {
-            c->at++;
-            c->offset = 0;
-        }
-        size_t part = c->records[c->at]->n_bytes - c->offset;
-        if (part > n)
-            part = n;
-        memcpy(out, (const uint8_t *)c->records[c->at]->data + c->offset, part);
-        c->offset += part;
-        out += part;
-        n -= part;
+    while (c->placed[c->at].group != c->group || c->offset == c->records[c->at]->n_bytes) {
+        c->at++;
+        c->offset = 0;
     }
+    const uint8_t *bytes = (const uint8_t *)c->records[c->at]->data + c->offset;
+    size_t left = c->records[c->at]->n_bytes - c->offset;
+    if (*n > left)
+        *n = left;
+    c->offset += *n;
+    return bytes;
+}
+
+/* The next @n bytes: where they are, or, where they lie in several records, in @block. */
+static const uint8_t *cursor_read(struct cursor *c, uint8_t *block, size_t n)
+{
+    size_t part = n;
+    const uint8_t *bytes = cursor_next(c, &part);
+    if (part == n)
+        return bytes;
+    memcpy(block, bytes, part);
+    for (size_t done = part; done < n; done += part) {
+        part = n - done;
+        bytes = cursor_next(c, &part);
+        memcpy(block + done, bytes, part);
+    }
+    return block;
 }
 
 static void place(struct layout *l, struct dmi_record *out, uint32_t *kept,
@@ -155,7 +172,7 @@ static void place(struct layout *l, struct dmi_record *out, uint32_t *kept,
     uint64_t used[sizeof l->groups / sizeof l->groups[0]] = { 0 };
     for (size_t i = 0; i < n_records; i++) {
         const struct run_record *r = records[i];
-        uint32_t g = l->group_of[codec_encoding(r->dtype)][dmi_dtype_bytes(r->dtype)] - 1;
+        uint32_t g = l->group_of[codec_encoding(r->dtype, l->rung)][dmi_dtype_bytes(r->dtype)] - 1;
         out[i] = (struct dmi_record){
             .site = r->site,
             .layer = r->layer,
@@ -187,7 +204,7 @@ static int encode_groups(struct chunk *chunk, struct codec *codec, struct layout
                          struct dmi_plane *planes, const struct dmi_record *placed,
                          const struct run_record *const *records, size_t n_records)
 {
-    uint8_t *payload = malloc(l->n_raw + codec_bound(DMI_BLOCK_BYTES));
+    uint8_t *payload = malloc(chunk_pad(l->n_raw) + 1);
     _cleanup_(freep) uint8_t *block = malloc(DMI_BLOCK_BYTES);
     if (!payload || !block) {
         free(payload);
@@ -204,8 +221,8 @@ static int encode_groups(struct chunk *chunk, struct codec *codec, struct layout
         group->offset = used;
         for (uint64_t left = group->n_raw; left; plane += step) {
             size_t n = left < DMI_BLOCK_BYTES ? (size_t)left : DMI_BLOCK_BYTES;
-            cursor_read(&cursor, block, n);
-            used += codec_encode(codec, group->encoding, group->element_bytes, block, n,
+            const uint8_t *raw = cursor_read(&cursor, block, n);
+            used += codec_encode(codec, group->encoding, group->element_bytes, raw, n,
                                  payload + used, plane);
             left -= n;
         }
@@ -235,7 +252,7 @@ int chunk_records(struct chunk *chunk, struct codec *codec, const struct run_rec
                   size_t n_records)
 {
     struct layout l = { 0 };
-    int r = lay_out(&l, records, n_records);
+    int r = lay_out(&l, codec_rung(codec), records, n_records);
     if (r)
         return r;
     struct dmi_records_head head = { .n_records = (uint32_t)n_records,

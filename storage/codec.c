@@ -3,6 +3,7 @@
 
 #include "storage/codec_table.h"
 #include "storage/hash.h"
+#include "storage/planes.h"
 
 #include <dmi/dtype.h>
 
@@ -10,9 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SCRATCH_BYTES (2 * DMI_BLOCK_BYTES) /* any codec's try of a plane, or a block's planes */
+
 struct codec {
     struct codec_state state;
-    uint8_t planes[DMI_BLOCK_BYTES] __attribute__((aligned(64)));
+    enum codec_rung rung;
+    uint8_t scratch[SCRATCH_BYTES] __attribute__((aligned(64)));
 };
 
 struct codec *codec_new(void)
@@ -21,7 +25,18 @@ struct codec *codec_new(void)
     if (!c)
         return NULL;
     c->state = (struct codec_state){ 0 };
+    c->rung = CODEC_SMALLEST;
     return c;
+}
+
+void codec_set_rung(struct codec *codec, enum codec_rung rung)
+{
+    codec->rung = rung;
+}
+
+enum codec_rung codec_rung(const struct codec *codec)
+{
+    return codec->rung;
 }
 
 void codec_free(struct codec *codec)
@@ -32,8 +47,10 @@ void codec_free(struct codec *codec)
     free(codec);
 }
 
-uint32_t codec_encoding(uint32_t dtype)
+uint32_t codec_encoding(uint32_t dtype, enum codec_rung rung)
 {
+    if (rung == CODEC_STORED)
+        return DMI_ENCODING_RAW;
     switch (dtype) {
     case DMI_DTYPE_F32:
     case DMI_DTYPE_F16:
@@ -52,84 +69,39 @@ uint32_t codec_planes(uint32_t encoding, uint32_t element_bytes)
     return encoding == DMI_ENCODING_PLANES || encoding == DMI_ENCODING_ROTATED ? element_bytes : 0;
 }
 
-size_t codec_bound(size_t n_raw)
+/* Floats have all that shrinks in the last plane, their exponents; the sooner others are passed over the better. */
+static bool may_pay(const struct codec *codec, bool rotated, bool last)
 {
-    /* a plane that grows is written after those before it, and then overwritten by its raw form */
-    return n_raw + codec_row_bound(n_raw);
+    return codec->rung == CODEC_SMALLEST || (codec->rung == CODEC_PACKED && (!rotated || last));
 }
 
-/*
- * Planes from elements and back, one function a width, so that the compiler sees constant strides
- * (it vectorises them at -O3). Loads go through memcpy: payload has any alignment.
- */
-#define DEFINE_SPLIT(BITS)                                                                         \
-    static void split##BITS(const uint8_t *restrict in, uint8_t *restrict out, size_t n, int rot)  \
-    {                                                                                              \
-        for (size_t i = 0; i < n; i++) {                                                           \
-            uint##BITS##_t v;                                                                      \
-            memcpy(&v, in + i * sizeof v, sizeof v);                                               \
-            v = (uint##BITS##_t)(rot ? (uint##BITS##_t)(v << 1) | (v >> (BITS - 1)) : v);          \
-            for (size_t p = 0; p < sizeof v; p++)                                                  \
-                out[p * n + i] = (uint8_t)(v >> (8 * p));                                          \
-        }                                                                                          \
-    }                                                                                              \
-    static void join##BITS(const uint8_t *restrict in, uint8_t *restrict out, size_t n, int rot)   \
-    {                                                                                              \
-        for (size_t i = 0; i < n; i++) {                                                           \
-            uint##BITS##_t v = 0;                                                                  \
-            for (size_t p = 0; p < sizeof v; p++)                                                  \
-                v = (uint##BITS##_t)(v |                                                           \
-                                     (uint##BITS##_t)((uint##BITS##_t)in[p * n + i] << (8 * p)));  \
-            v = (uint##BITS##_t)(                                                                  \
-                rot ? (uint##BITS##_t)(v >> 1) | (uint##BITS##_t)(v << (BITS - 1)) : v);           \
-            memcpy(out + i * sizeof v, &v, sizeof v);                                              \
-        }                                                                                          \
-    }
-
-DEFINE_SPLIT(16)
-DEFINE_SPLIT(32)
-DEFINE_SPLIT(64)
-
-static void split(const uint8_t *in, uint8_t *out, size_t n, uint32_t element_bytes, int rotate)
-{
-    if (element_bytes == 2)
-        rotate ? split16(in, out, n, 1) : split16(in, out, n, 0);
-    else if (element_bytes == 4)
-        rotate ? split32(in, out, n, 1) : split32(in, out, n, 0);
-    else
-        rotate ? split64(in, out, n, 1) : split64(in, out, n, 0);
-}
-
-static void join(const uint8_t *in, uint8_t *out, size_t n, uint32_t element_bytes, int rotate)
-{
-    if (element_bytes == 2)
-        rotate ? join16(in, out, n, 1) : join16(in, out, n, 0);
-    else if (element_bytes == 4)
-        rotate ? join32(in, out, n, 1) : join32(in, out, n, 0);
-    else
-        rotate ? join64(in, out, n, 1) : join64(in, out, n, 0);
-}
-
-static void rotate8(uint8_t *b, size_t n, int left)
-{
-    for (size_t i = 0; i < n; i++)
-        b[i] = (uint8_t)(left ? b[i] << 1 | b[i] >> 7 : b[i] >> 1 | b[i] << 7);
-}
-
-/* One plane by the first codec that pays; without memory for others it is stored raw. */
-static size_t encode_plane(struct codec *codec, const uint8_t *src, size_t n, uint8_t *dst,
-                           size_t room, struct dmi_plane *plane)
+/* By the first codec of the rung that pays, into the scratch memory. Return: bytes; 0: it stays as it is. */
+static size_t try_plane(struct codec *codec, const uint8_t *src, size_t n, uint8_t *number)
 {
     size_t used = 0;
-    *plane = (struct dmi_plane){ 0 };
     for (size_t i = 0; n && !used && i < codec_n_rows(); i++) {
         const struct codec_row *row = codec_row_at(i);
-        used = row->encode ? row->encode(&codec->state, src, n, dst, room) : 0;
-        plane->codec = used ? row->number : DMI_CODEC_RAW;
+        if (row->rungs & 1u << codec->rung)
+            used = row->encode(&codec->state, src, n, codec->scratch, SCRATCH_BYTES);
+        *number = row->number;
     }
-    plane->n_stored = (uint32_t)used;
-    plane->hash = hash_bytes(dst, used);
     return used;
+}
+
+/* A plane of @n bytes at @src, to @dst, which is at it or before it. */
+static size_t encode_plane(struct codec *codec, const uint8_t *src, size_t n, uint8_t *dst,
+                           bool pays, struct dmi_plane *plane)
+{
+    uint8_t number;
+    size_t used = pays ? try_plane(codec, src, n, &number) : 0;
+    *plane = (struct dmi_plane){ .codec = used ? number : DMI_CODEC_RAW };
+    if (used)
+        memcpy(dst, codec->scratch, used);
+    else if (dst != src)
+        memmove(dst, src, n);
+    plane->n_stored = (uint32_t)(used ? used : n);
+    plane->hash = hash_bytes(dst, plane->n_stored);
+    return plane->n_stored;
 }
 
 size_t codec_encode(struct codec *codec, uint32_t encoding, uint32_t element_bytes, const void *raw,
@@ -138,22 +110,16 @@ size_t codec_encode(struct codec *codec, uint32_t encoding, uint32_t element_byt
     uint32_t n_planes = codec_planes(encoding, element_bytes);
     if (!n_planes || n_raw > DMI_BLOCK_BYTES || n_raw % element_bytes)
         return 0;
-    int rotate = encoding == DMI_ENCODING_ROTATED;
-    const uint8_t *src = raw;
-    if (n_planes > 1) {
-        split(raw, codec->planes, n_raw / element_bytes, element_bytes, rotate);
-        src = codec->planes;
-    } else if (rotate) {
-        memcpy(codec->planes, raw, n_raw);
-        rotate8(codec->planes, n_raw, 1);
-        src = codec->planes;
-    }
+    bool rotate = encoding == DMI_ENCODING_ROTATED;
+    if (n_planes > 1 || rotate)
+        planes_split(raw, out, n_raw / element_bytes, element_bytes, rotate);
+    else
+        memcpy(out, raw, n_raw);
     size_t n_plane = n_raw / n_planes, used = 0;
-    for (uint32_t p = 0; p < n_planes; p++) {
-        used += encode_plane(codec, src, n_plane, (uint8_t *)out + used, codec_bound(n_raw) - used,
-                             &planes[p]);
-        src += n_plane;
-    }
+    for (uint32_t p = 0; p < n_planes; p++)
+        used +=
+            encode_plane(codec, (const uint8_t *)out + p * n_plane, n_plane, (uint8_t *)out + used,
+                         may_pay(codec, rotate, p + 1 == n_planes), &planes[p]);
     return used;
 }
 
@@ -176,9 +142,9 @@ int codec_decode(struct codec *codec, uint32_t encoding, uint32_t element_bytes,
         return -ENOTSUP;
     if (n_raw > DMI_BLOCK_BYTES || n_raw % element_bytes)
         return -EINVAL;
-    int rotate = encoding == DMI_ENCODING_ROTATED;
+    bool rotate = encoding == DMI_ENCODING_ROTATED;
     size_t n_plane = n_raw / n_planes, used = 0;
-    uint8_t *dst = n_planes > 1 ? codec->planes : raw;
+    uint8_t *dst = n_planes > 1 || rotate ? codec->scratch : raw;
     for (uint32_t p = 0; p < n_planes; p++) {
         const uint8_t *src = (const uint8_t *)stored + used;
         *bad_plane = p;
@@ -192,9 +158,7 @@ int codec_decode(struct codec *codec, uint32_t encoding, uint32_t element_bytes,
     }
     if (used != n_stored)
         return -EINVAL;
-    if (n_planes > 1)
-        join(codec->planes, raw, n_raw / element_bytes, element_bytes, rotate);
-    else if (rotate)
-        rotate8(raw, n_raw, 0);
+    if (n_planes > 1 || rotate)
+        planes_join(codec->scratch, raw, n_raw / element_bytes, element_bytes, rotate);
     return 0;
 }

@@ -6,8 +6,11 @@
 #ifndef STORAGE_CODEC_H
 #define STORAGE_CODEC_H
 
+#include "storage/rung.h"
+
 #include <dmi/format.h>
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,23 +18,24 @@
 
 struct codec;
 
-/* Return: NULL where there is no memory. */
+/* Return: NULL where there is no memory. It is on the first rung. */
 struct codec *codec_new(void);
 void codec_free(struct codec *codec);
 
+/* What codec_encode() tries from here on; what can be decoded is the same on each. */
+void codec_set_rung(struct codec *codec, enum codec_rung rung);
+enum codec_rung codec_rung(const struct codec *codec);
+
 /* The encoding that pays for a dtype (docs/measurements.md, "Codec"). */
-uint32_t codec_encoding(uint32_t dtype);
+uint32_t codec_encoding(uint32_t dtype, enum codec_rung rung);
 
 /* Planes of a block; 0 for an encoding or element size that is not known. */
 uint32_t codec_planes(uint32_t encoding, uint32_t element_bytes);
 
-/* Bytes of room that codec_encode() needs for a block of @n_raw bytes. */
-size_t codec_bound(size_t n_raw);
-
 /**
  * codec_encode() - encode a block
  * @n_raw: at most DMI_BLOCK_BYTES, a multiple of @element_bytes
- * @out: at least codec_bound(@n_raw) bytes; what is used never exceeds @n_raw
+ * @out: @n_raw bytes, none of them @raw's; what is used never exceeds them
  * @planes: codec_planes() entries, filled
  * Return: bytes used of @out.
  */

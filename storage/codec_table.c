@@ -2,6 +2,9 @@
 #define ZSTD_STATIC_LINKING_ONLY /* ZSTD_c_literalCompressionMode */
 #include "storage/codec_table.h"
 
+#include "storage/rung.h"
+#include "storage/pack.h"
+
 #include <dmi/format.h>
 
 #include <errno.h>
@@ -10,14 +13,6 @@
 #include <zstd.h>
 
 /* ------------------------------------------------------------------------- raw */
-
-static size_t raw_encode(struct codec_state *state, const uint8_t *src, size_t n, uint8_t *dst,
-                         size_t room)
-{
-    (void)state, (void)room;
-    memcpy(dst, src, n);
-    return n;
-}
 
 static int raw_decode(struct codec_state *state, const uint8_t *src, size_t n_stored, uint8_t *dst,
                       size_t n)
@@ -110,11 +105,28 @@ static int zstd_decode(struct codec_state *state, const uint8_t *src, size_t n_s
     return ZSTD_isError(r) || r != n ? -EBADMSG : 0;
 }
 
+/* ------------------------------------------------------------------------- packing */
+
+static size_t packed_encode(struct codec_state *state, const uint8_t *src, size_t n, uint8_t *dst,
+                            size_t room)
+{
+    (void)state;
+    return room < pack_bound(n) ? 0 : pack_encode(src, n, dst);
+}
+
+static int packed_decode(struct codec_state *state, const uint8_t *src, size_t n_stored,
+                         uint8_t *dst, size_t n)
+{
+    (void)state;
+    return pack_decode(src, n_stored, dst, n);
+}
+
 /* ------------------------------------------------------------------------- the table */
 
 static const struct codec_row rows[] = {
-    { DMI_CODEC_ZSTD, "zstd", zstd_encode, zstd_decode },
-    { DMI_CODEC_RAW, "raw", raw_encode, raw_decode },
+    { DMI_CODEC_ZSTD, "zstd", 1u << CODEC_SMALLEST, zstd_encode, zstd_decode },
+    { DMI_CODEC_PACKED, "packed", 1u << CODEC_PACKED, packed_encode, packed_decode },
+    { DMI_CODEC_RAW, "raw", 0, NULL, raw_decode }, /* what stays as it is */
 };
 
 #define N_ROWS (sizeof rows / sizeof rows[0])
@@ -135,11 +147,6 @@ size_t codec_n_rows(void)
 const struct codec_row *codec_row_at(size_t i)
 {
     return i < N_ROWS ? &rows[i] : NULL;
-}
-
-size_t codec_row_bound(size_t n)
-{
-    return ZSTD_compressBound(n);
 }
 
 void codec_state_deinit(struct codec_state *state)

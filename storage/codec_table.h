@@ -17,8 +17,9 @@ struct codec_state {
 struct codec_row {
     uint8_t number; /* enum dmi_codec */
     const char *name;
+    uint32_t rungs; /* bit R: it is tried on rung R of the ladder; 0: it is not tried */
     /**
-     * encode() - @n bytes into @dst; NULL: this program only reads the codec
+     * encode() - @n bytes into @dst
      * Return: bytes written; 0 where it does not pay, or there is no memory.
      */
     size_t (*encode)(struct codec_state *state, const uint8_t *src, size_t n, uint8_t *dst,
@@ -31,12 +32,9 @@ struct codec_row {
 /* Return: NULL for a number that this program does not know. */
 const struct codec_row *codec_row(uint8_t number);
 
-/* The rows, in the order in which the encoder tries them; the last one always pays. */
+/* The rows, in the order in which the encoder tries them. */
 size_t codec_n_rows(void);
 const struct codec_row *codec_row_at(size_t i);
-
-/* Bytes of room in which any codec can try @n bytes. */
-size_t codec_row_bound(size_t n);
 
 /* Frees what the codecs keep between blocks. */
 void codec_state_deinit(struct codec_state *state);

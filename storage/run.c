@@ -373,12 +373,14 @@ static bool sites_are_known(const struct run *run, const struct run_record *reco
 }
 
 int run_encode(struct run *run, const struct run_record *records, size_t n_records,
-               struct chunk **out)
+               enum codec_rung rung, struct chunk **out)
 {
     if (!n_records || !sites_are_known(run, records, n_records))
         return -EINVAL;
     struct chunk *chunk = calloc(1, sizeof *chunk);
     struct codec *codec = chunk ? take_codec(run) : NULL;
+    if (codec)
+        codec_set_rung(codec, rung);
     int r = codec ? chunk_records(chunk, codec, records, n_records) : -ENOMEM;
     if (codec)
         give_codec(run, codec);
@@ -405,7 +407,7 @@ int run_append_chunk(struct run *run, struct chunk *chunk)
 int run_append(struct run *run, const struct run_record *records, size_t n_records)
 {
     struct chunk *chunk;
-    int r = n_records ? run_encode(run, records, n_records, &chunk) : 0;
+    int r = n_records ? run_encode(run, records, n_records, CODEC_SMALLEST, &chunk) : 0;
     return n_records && !r ? run_append_chunk(run, chunk) : r;
 }
 

@@ -12,6 +12,7 @@
 #include "core/err.h"
 #include "storage/record.h"
 #include "storage/run_options.h"
+#include "storage/rung.h"
 
 #include <dmi/counters.h>
 #include <dmi/dmi.h>
@@ -33,11 +34,12 @@ int run_open(struct err *err, const struct run_options *options, struct run **ou
 /**
  * run_encode() - encode records into one chunk, the long part of appending them; nothing is written
  * @records: in any order, at least one
+ * @rung: of the codecs' ladder
  * @out: to be given to run_append_chunk() of the same run
  * Thread: any; several encode at a time. Return: 0 or -errno.
  */
 int run_encode(struct run *run, const struct run_record *records, size_t n_records,
-               struct chunk **out);
+               enum codec_rung rung, struct chunk **out);
 
 /**
  * run_append_chunk() - append what run_encode() made; chunks are in the file in the order of these calls
@@ -48,7 +50,7 @@ int run_encode(struct run *run, const struct run_record *records, size_t n_recor
  */
 int run_append_chunk(struct run *run, struct chunk *chunk);
 
-/* Both, one after the other; no record is no chunk. */
+/* Both, one after the other, on the first rung; no record is no chunk. */
 int run_append(struct run *run, const struct run_record *records, size_t n_records);
 
 /**

@@ -119,7 +119,8 @@ struct dmi_group {
 
 enum dmi_codec {
     DMI_CODEC_RAW = 0,
-    DMI_CODEC_ZSTD = 1, /* one zstd frame (RFC 8878), no dictionary */
+    DMI_CODEC_ZSTD = 1,   /* one zstd frame (RFC 8878), no dictionary */
+    DMI_CODEC_PACKED = 2, /* 4 bits a byte, and escapes */
 };
 
 /* One plane of one block. Blocks in order, the planes of a block in order. */

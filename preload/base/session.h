@@ -31,6 +31,7 @@ struct session {
     uint64_t ring_bytes;   /* 0: neither environment nor spec says */
     uint32_t ring_slots;   /* the same */
     uint32_t encoders;     /* threads a context; 0: not said */
+    uint32_t rung;         /* enum codec_rung and one; 0: the backlog chooses */
     void (*at_exit)(void); /* of the atexit handler that session_run() registers */
     uint64_t next_launch;  /* launch number; any thread */
     uint64_t next_forward; /* any thread */

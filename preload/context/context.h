@@ -8,6 +8,7 @@
 
 #include "kernels/ring.h"
 #include "preload/base/cuda_abi.h"
+#include "preload/context/ladder.h"
 #include "preload/context/row_lists.h"
 #include "storage/run.h"
 
@@ -116,6 +117,8 @@ struct context {
     /* drain and encoders; of workers.c */
     struct context_thread drain, encoders[CONTEXT_MAX_ENCODERS];
     uint32_t n_encoders;
+    struct ladder ladder;
+    uint64_t last_full_ns; /* of the batch that was appended last; in turn */
     uint64_t stop_ns; /* monotonic: when to give up on what is in flight; 0: not asked to stop */
     enum dmi_drop stop_reason; /* written before stop_ns */
     int broken; /* CUresult of a sticky error, 0: none. Released by the drain, acquired by launches */

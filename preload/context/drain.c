@@ -16,11 +16,12 @@
 #include <string.h>
 #include <time.h>
 
-#define POLL_BUSY_NS  50000u      /* records are in flight */
-#define POLL_IDLE_NS  1000000u    /* nothing is */
-#define BATCH_NS      20000000u   /* how long records may gather: larger chunks shrink better */
-#define PRESSED_SHARE 8           /* of the ring, from which on nothing is waited for */
-#define HOLD_NS       2000000u    /* how long a record stays in the ring that may not be wanted */
+#define POLL_BUSY_NS  50000u    /* records are in flight */
+#define POLL_IDLE_NS  1000000u  /* nothing is */
+#define BATCH_NS      20000000u /* how long records may gather: larger chunks shrink better */
+#define PRESSED_SHARE 8         /* of the ring, from which on nothing is waited for */
+#define BACKLOG_SHARE 4         /* of the ring, from which on waiting for an encoder is a backlog */
+#define HOLD_NS       2000000u  /* how long a record stays in the ring that may not be wanted */
 #define UNDECIDED_NS  1000000000u /* the same, where there is no room for it elsewhere */
 #define HEALTH_NS     20000000u   /* how often a ring that does not move asks for a sticky error */
 
@@ -373,12 +374,18 @@ static void fail(struct context *c, struct batch *b, CUresult r)
 
 /* ------------------------------------------------------------------------- the thread */
 
+/* Is one in @share parts of the ring in flight? */
+static bool is_pressed(const struct ring *ring, uint32_t share)
+{
+    return ring_in_flight(ring) >= ring->n_slots / share ||
+           ring_bytes_in_flight(ring) >= ring->n_bytes / share;
+}
+
 /* Few records in a roomy ring, and the last batch is not long ago: more may join them. */
 static bool may_gather(const struct context *c, uint64_t last_batch_ns, uint64_t now)
 {
     const struct ring *ring = &c->ring;
-    return now - last_batch_ns < BATCH_NS && ring_in_flight(ring) < ring->n_slots / PRESSED_SHARE &&
-           ring_bytes_in_flight(ring) < ring->n_bytes / PRESSED_SHARE &&
+    return now - last_batch_ns < BATCH_NS && !is_pressed(ring, PRESSED_SHARE) &&
            ring_bytes_in_flight(ring) < c->staging->batch_bytes &&
            !row_lists_are_pressed(&c->row_lists);
 }
@@ -458,6 +465,7 @@ static bool drain_round(struct drain *d)
     }
     fill_batch(d, b, stop_ns);
     if (b->end_slot != c->ring.tail_slot) {
+        b->pressed = is_pressed(&c->ring, BACKLOG_SHARE);
         ring_release(&c->ring, b->end_slot);
         staging_give_full(c->staging, b);
         d->healthy_ns = d->batch_ns = clock_mono_ns();

@@ -2,6 +2,7 @@
 #include "preload/context/encoder.h"
 
 #include "core/atomic.h"
+#include "core/clock.h"
 #include "core/log.h"
 #include "preload/base/session.h"
 #include "preload/context/staging.h"
@@ -35,13 +36,46 @@ static struct batch *next_batch(struct staging *staging)
     return b;
 }
 
+static void encode(struct context *c, struct batch *b)
+{
+    uint64_t start = clock_mono_ns();
+    b->rung = session.rung ? (enum codec_rung)(session.rung - 1) : ladder_rung(&c->ladder);
+    b->failure = b->n ? run_encode(session.run, b->records, b->n, b->rung, &b->chunk) : 0;
+    b->encode_ns = clock_mono_ns() - start;
+}
+
+static uint64_t raw_bytes(const struct batch *b)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < b->n; i++)
+        n += b->records[i].n_bytes;
+    return n;
+}
+
+/* Which rung the next ones take. */
+static void note(struct context *c, const struct batch *b, uint64_t append_ns)
+{
+    struct ladder_batch seen = {
+        .rung = b->rung,
+        .n_bytes = raw_bytes(b),
+        .encode_ns = b->encode_ns,
+        .append_ns = append_ns,
+        .since_ns = b->full_ns - c->last_full_ns,
+        .waited = b->waited && b->pressed,
+    };
+    c->last_full_ns = b->full_ns;
+    ladder_note(&c->ladder, &seen, c->n_encoders);
+}
+
 /* In its turn. */
 static void append(struct context *c, struct batch *b)
 {
     int r = b->failure;
+    uint64_t start = clock_mono_ns();
     if (b->chunk)
         r = run_append_chunk(session.run, b->chunk);
     b->chunk = NULL;
+    note(c, b, clock_mono_ns() - start);
     if (r && session_write_failed(-r)) {
         log_line("records are dropped, the segment cannot be written: %s", strerror(-r));
         run_problem(session.run, NULL, "write_failed", strerror(-r));
@@ -57,7 +91,7 @@ void *encoder_main(void *arg)
     session_attach();
     setpriority(PRIO_PROCESS, (id_t)gettid(), LEAST_PRIORITY);
     while ((b = next_batch(c->staging))) {
-        b->failure = b->n ? run_encode(session.run, b->records, b->n, &b->chunk) : 0;
+        encode(c, b);
         staging_give_encoded(c->staging, b);
         while ((b = staging_take_turn(c->staging))) {
             append(c, b);

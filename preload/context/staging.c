@@ -66,12 +66,15 @@ void staging_restart(struct staging *s)
 struct batch *staging_take_idle(struct staging *s)
 {
     pthread_mutex_lock(&s->lock);
+    bool waited = !s->n_idle;
     while (!s->n_idle)
         pthread_cond_wait(&s->emptied, &s->lock);
     struct batch *b = s->idle[--s->n_idle];
     pthread_mutex_unlock(&s->lock);
     b->n = 0;
     b->used = 0;
+    b->waited = waited;
+    b->pressed = false;
     return b;
 }
 
@@ -94,6 +97,7 @@ void staging_give_idle(struct staging *s, struct batch *b)
 
 void staging_give_full(struct staging *s, struct batch *b)
 {
+    b->full_ns = clock_mono_ns();
     pthread_mutex_lock(&s->lock);
     b->turn = s->n_given++;
     s->full[s->n_full++] = b;

@@ -26,10 +26,15 @@ struct batch {
     size_t used;
     uint64_t end_slot; /* the fate of all slots before it is known with this batch */
     uint32_t n;
-    uint64_t turn; /* how many the drain had given before it */
+    uint64_t turn;    /* how many the drain had given before it */
+    uint64_t full_ns; /* monotonic: when it was given */
+    bool waited;      /* none was idle when the drain needed it */
+    bool pressed;     /* a part of the ring waited with it; the drain says so */
     /* what became of it: NULL and 0 where it has no record */
     struct chunk *chunk;
     int failure; /* of encoding it: -errno */
+    enum codec_rung rung;
+    uint64_t encode_ns;
     /* lists of kept rows that its records point to; heap. Of the last one: of which step, from where in the row lists */
     uint32_t *lists[STAGING_MAX_RECORDS];
     uint32_t n_lists, last_at, last_n;

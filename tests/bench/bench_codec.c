@@ -68,20 +68,22 @@ static int convert(const struct buffer *f32, struct buffer *bf16)
 
 /* ------------------------------------------------------------------------- methods */
 
-enum method { ZSTD_1, PLANES_ZSTD_1, PLANES, ROTATED, METHODS };
+enum method { ZSTD_1, PLANES_ZSTD_1, PLANES, ROTATED, PACKED, STORED, METHODS };
 
-static const char *const method_names[METHODS] = { "plain zstd -1, 64 KiB", "byte planes, zstd -1",
-                                                   "byte planes, literals only",
-                                                   "rotated, byte planes, literals only" };
+static const char *const method_names[METHODS] = {
+    "plain zstd -1, 64 KiB",      "byte planes, zstd -1",
+    "byte planes, literals only", "rotated, byte planes, literals only",
+    "rotated, exponents packed",  "stored"
+};
 
 struct bench {
     struct codec *codec;
     ZSTD_CCtx *cctx;
     ZSTD_DCtx *dctx;
     uint8_t block[DMI_BLOCK_BYTES];
-    uint8_t *stored, *back;                 /* the same memory for all methods */
-    struct dmi_plane *planes;               /* 8 a block */
-    uint64_t plane_stored[8], plane_raw[8]; /* of the last encode */
+    uint8_t *stored, *back;   /* the same memory for all methods */
+    struct dmi_plane *planes; /* 8 a block */
+    uint64_t plane_stored[8], plane_raw[8];
 };
 
 static void split(const uint8_t *in, uint8_t *out, size_t n, uint32_t element)
@@ -104,7 +106,8 @@ static size_t zstd_pieces(struct bench *b, const uint8_t *src, size_t n, uint32_
 {
     size_t used = 0;
     for (uint32_t p = 0; p < pieces; p++, src += n / pieces) {
-        size_t r = ZSTD_compressCCtx(b->cctx, out + used, codec_bound(n), src, n / pieces, 1);
+        size_t r =
+            ZSTD_compressCCtx(b->cctx, out + used, ZSTD_compressBound(n), src, n / pieces, 1);
         planes[p].codec = DMI_CODEC_ZSTD;
         if (ZSTD_isError(r) || r >= n / pieces) {
             r = n / pieces;
@@ -117,6 +120,18 @@ static size_t zstd_pieces(struct bench *b, const uint8_t *src, size_t n, uint32_
     return used;
 }
 
+static uint32_t encoding_of(enum method m)
+{
+    return m == PLANES   ? DMI_ENCODING_PLANES
+           : m == STORED ? DMI_ENCODING_RAW
+                         : DMI_ENCODING_ROTATED;
+}
+
+static uint32_t pieces_of(enum method m, uint32_t element)
+{
+    return m == ZSTD_1 || m == STORED ? 1 : element;
+}
+
 static size_t encode_block(struct bench *b, enum method m, uint32_t element, const uint8_t *in,
                            size_t n, uint8_t *out, struct dmi_plane *planes)
 {
@@ -126,8 +141,10 @@ static size_t encode_block(struct bench *b, enum method m, uint32_t element, con
         split(in, b->block, n, element);
         return zstd_pieces(b, b->block, n, element, out, planes);
     default:
-        return codec_encode(b->codec, m == ROTATED ? DMI_ENCODING_ROTATED : DMI_ENCODING_PLANES,
-                            element, in, n, out, planes);
+        codec_set_rung(b->codec, m == PACKED   ? CODEC_PACKED
+                                 : m == STORED ? CODEC_STORED
+                                               : CODEC_SMALLEST);
+        return codec_encode(b->codec, encoding_of(m), element, in, n, out, planes);
     }
 }
 
@@ -164,21 +181,17 @@ static int decode_block(struct bench *b, enum method m, uint32_t element, const 
         join(b->block, out, n, element);
         return r;
     }
-    return codec_decode(b->codec, m == ROTATED ? DMI_ENCODING_ROTATED : DMI_ENCODING_PLANES,
-                        element, planes, in, stored_bytes(planes, element), out, n, &bad);
+    return codec_decode(b->codec, encoding_of(m), element, planes, in,
+                        stored_bytes(planes, pieces_of(m, element)), out, n, &bad);
 }
 
 /* ------------------------------------------------------------------------- measuring */
 
 struct figures {
     double ratio, encode, decode; /* raw GB a second */
+    double planes[8];             /* stored of raw */
     int wrong;
 };
-
-static uint32_t pieces_of(enum method m, uint32_t element)
-{
-    return m == ZSTD_1 ? 1 : element;
-}
 
 static void count_planes(struct bench *b, const struct dmi_plane *planes, uint32_t n, size_t raw)
 {
@@ -232,6 +245,8 @@ static struct figures measure(struct bench *b, enum method m, const struct buffe
         size_t n = raw->n - at < DMI_BLOCK_BYTES ? raw->n - at : DMI_BLOCK_BYTES;
         count_planes(b, planes + 8 * i, pieces_of(m, element), n);
     }
+    for (uint32_t p = 0; p < pieces_of(m, element); p++)
+        f.planes[p] = (double)b->plane_stored[p] / (double)b->plane_raw[p];
     return f;
 }
 
@@ -241,7 +256,7 @@ static int reserve(struct bench *b, size_t n_raw)
     free(b->stored);
     free(b->back);
     free(b->planes);
-    b->stored = malloc(n_raw + codec_bound(DMI_BLOCK_BYTES));
+    b->stored = malloc(n_raw + 2 * DMI_BLOCK_BYTES);
     b->back = malloc(n_raw + 1);
     b->planes = calloc(n_blocks + 1, 8 * sizeof *b->planes);
     if (!b->stored || !b->back || !b->planes)
@@ -251,11 +266,11 @@ static int reserve(struct bench *b, size_t n_raw)
     return 0;
 }
 
-static void print_planes(const struct bench *b, uint32_t element)
+static void print_planes(const struct figures *f, uint32_t element)
 {
     printf("    planes, least significant first:");
     for (uint32_t p = 0; p < element; p++)
-        printf(" %.3f", (double)b->plane_stored[p] / (double)b->plane_raw[p]);
+        printf(" %.3f", f->planes[p]);
     printf(" of raw\n");
 }
 
@@ -272,12 +287,13 @@ static int bench_dtype(struct bench *b, const char *name, const struct buffer *r
             struct figures f = measure(b, (enum method)m, raw, element);
             best[m].ratio = f.ratio;
             best[m].wrong |= f.wrong;
+            memcpy(best[m].planes, f.planes, sizeof f.planes);
             best[m].encode = f.encode > best[m].encode ? f.encode : best[m].encode;
             best[m].decode = f.decode > best[m].decode ? f.decode : best[m].decode;
         }
     int wrong = 0;
     printf("%s, %.1f MB, 64 KiB blocks (rates: raw bytes a second of CPU time, best of %d rounds; "
-           "ours include XXH64)\n",
+           "ours include XXH3)\n",
            name, (double)raw->n / 1e6, ROUNDS);
     printf("  %-38s %7s %12s %12s %10s\n", "how", "ratio", "encode GB/s", "decode GB/s",
            "x zstd -1");
@@ -286,8 +302,9 @@ static int bench_dtype(struct bench *b, const char *name, const struct buffer *r
                best[m].encode, best[m].decode, best[m].encode / best[ZSTD_1].encode,
                best[m].wrong ? "  WRONG: does not come back" : "");
         wrong |= best[m].wrong;
+        if (m == ROTATED)
+            print_planes(&best[m], element);
     }
-    print_planes(b, element); /* of the method measured last: rotated */
     fflush(stdout);
     return wrong;
 }

@@ -78,17 +78,17 @@ struct run *session_run(void)
 
 /* The linker puts the first of each in the place of the library's, which is then the second. */
 int __wrap_run_encode(struct run *run, const struct run_record *records, size_t n,
-                      struct chunk **out);
+                      enum codec_rung rung, struct chunk **out);
 int __real_run_encode(struct run *run, const struct run_record *records, size_t n,
-                      struct chunk **out);
+                      enum codec_rung rung, struct chunk **out);
 int __wrap_run_append_chunk(struct run *run, struct chunk *chunk);
 int __real_run_append_chunk(struct run *run, struct chunk *chunk);
 
 int __wrap_run_encode(struct run *run, const struct run_record *records, size_t n,
-                      struct chunk **out)
+                      enum codec_rung rung, struct chunk **out)
 {
     *out = NULL;
-    return wire.encode ? __real_run_encode(run, records, n, out) : 0;
+    return wire.encode ? __real_run_encode(run, records, n, rung, out) : 0;
 }
 
 int __wrap_run_append_chunk(struct run *run, struct chunk *chunk)

@@ -20,13 +20,14 @@ zstd.ZSTD_decompress.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char
 
 
 class Record:
-    """One captured tensor: data holds its packed bytes, row dimension first; kept: which row each one is, None: all in order."""
+    """One captured tensor: data holds its packed bytes, row dimension first; kept: which row each one is, None: all in order;
+    codecs: of its chunk's planes."""
 
-    def __init__(self, fields, data, kept):
+    def __init__(self, fields, data, kept, codecs):
         (self.site, self.layer, self.occurrence, self.dtype, n_dims, _, d0, d1, d2, d3, self.launch, self.forward, self.step,
          self.time_ns, self.device, _, _, self.n_bytes, first, n_kept, _) = fields
         self.dims = (d0, d1, d2, d3)[:n_dims]
-        self.data = data
+        self.data, self.codecs = data, codecs
         self.kept = list(kept[first:first + n_kept]) if n_kept else None
         if self.step == 2**64 - 1:
             self.step = None
@@ -44,6 +45,21 @@ def inflate(data, room):
     return out.raw
 
 
+def unpack(data, n):
+    """4 bits a byte from the least of 1,024, and escapes."""
+    n_least, n_halves = (n + 1023) // 1024, (n + 1) // 2
+    escapes, out = iter(data[n_least + n_halves:]), bytearray(n)
+    for i in range(n):
+        v = data[n_least + i // 2] >> 4 * (i % 2) & 15
+        out[i] = next(escapes) if v == 15 else data[i // 1024] + v & 255
+    if next(escapes, None) is not None:
+        raise ValueError("a plane has escapes that it does not need")
+    return bytes(out)
+
+
+DECODE = {0: lambda data, n: data, 1: inflate, 2: unpack}
+
+
 def decode_group(group, planes, payload):
     encoding, width, first, n_raw, offset, _ = group
     at, out = offset, bytearray()
@@ -56,7 +72,7 @@ def decode_group(group, planes, payload):
             first += 1
             stored = payload[at:at + n_stored]
             at += n_stored
-            block[i::n_planes] = inflate(stored, n // n_planes) if codec else stored
+            block[i::n_planes] = DECODE[codec](stored, n // n_planes)
         if encoding == 2:
             bits = 8 * width
             kind = {2: "H", 4: "I", 8: "Q"}[width]
@@ -76,7 +92,8 @@ def decode_records(meta, payload):
     planes = [PLANE.unpack_from(meta, at + i * PLANE.size) for i in range(n_planes)]
     kept = struct.unpack_from(f"<{n_kept}I", meta, at + n_planes * PLANE.size)
     raw = [decode_group(group, planes, payload) for group in groups]
-    return [Record(r, raw[r[15]][r[16]:r[16] + r[17]], kept) for r in records]
+    codecs = {codec for codec, _, _ in planes}
+    return [Record(r, raw[r[15]][r[16]:r[16] + r[17]], kept, codecs) for r in records]
 
 
 class Outcome:

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from harness import BUILD
-from kit import filled, site, spec
+from kit import START, filled, site, spec
 
 CLIENT = BUILD / "tests" / "preload" / "many_threads"
 TEXT = spec(site("block", layer="occ"), head="ring: {bytes: 1M, slots: 1024}\noverload: {mode: complete, wait_ms: 5000}\n")
@@ -64,6 +64,18 @@ def test_the_librarys_own_threads(bench, asked, found):
     bench.check(all(nice == 19 for nice, _ in own["dmi-encode"]) and own["dmi-drain"][0][0] == 0, "encoders have the least priority", own)
     beside = given[1:] or given
     bench.check(all(cpus == beside for of in own.values() for _, cpus in of), f"they keep to {beside}", own)
+
+
+@pytest.mark.parametrize("codec, numbers", [("smallest", {0, 1}), ("packed", {0, 2}), ("stored", {0}), ("quick", {0, 1})])
+def test_each_codec_stores_what_was_captured(bench, codec, numbers):
+    """Large enough that a plane is worth a codec: words below 2^16 have two planes of zeros."""
+    n = 4096
+    r = bench.alike(codec, [*START, f"launch block 0 {n // 64} 64 p {n} 1", "sync", f"digest p {4 * n}"], spec(site("block")), DMI_CODEC=codec)
+    run = bench.captured(codec, r, [filled(1, n)])
+    found = run.of(0)[0].codecs
+    bench.check(found == numbers, f"planes have codecs {numbers}", found)
+    bench.check(("DMI_CODEC=quick is none of auto, smallest, packed, stored" in r.stderr) == (codec == "quick"), "what is no codec is said",
+                r.stderr[-300:])
 
 
 @pytest.mark.parametrize("end, code", [("exit", 5), ("_exit", 5), ("return", 5), ("thread", 5), ("kill", -9)])

@@ -23,6 +23,12 @@ int run_commit(struct run *run)
     return 0;
 }
 
+static void sleep_ns(long ns)
+{
+    struct timespec pause = { .tv_nsec = ns };
+    nanosleep(&pause, NULL);
+}
+
 struct chunk {
     const struct run_record *records;
     size_t n;
@@ -44,12 +50,15 @@ static void note_most(uint32_t now)
 }
 
 int run_encode(struct run *run, const struct run_record *records, size_t n_records,
-               struct chunk **out)
+               enum codec_rung rung, struct chunk **out)
 {
     (void)run;
     uint64_t number = atomic_add_relaxed(&kit.n_encodes, 1) + 1, seed = number;
     note_most(atomic_add_relaxed(&kit.encoding, 1) + 1);
+    atomic_add_relaxed(&kit.n_rung[rung], 1);
     meet_others();
+    if (rung == CODEC_SMALLEST)
+        sleep_ns((long)kit.slow_ns);
     kit_nap(&seed);
     atomic_add_relaxed(&kit.encoding, (uint32_t)-1);
     *out = number == kit.fail_encode_at ? NULL : malloc(sizeof **out);
@@ -179,12 +188,6 @@ uint64_t kit_next(uint64_t *state)
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
     z = (z ^ z >> 27) * 0x94d049bb133111ebu;
     return z ^ z >> 31;
-}
-
-static void sleep_ns(long ns)
-{
-    struct timespec pause = { .tv_nsec = ns };
-    nanosleep(&pause, NULL);
 }
 
 void kit_nap(uint64_t *state)

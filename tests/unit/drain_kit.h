@@ -17,7 +17,9 @@ struct kit {
     uint64_t n_copies, fail_copy_at; /* cuMemcpyDtoHAsync calls; the one from which on they fail */
     uint64_t n_encodes, fail_encode_at; /* run_encode() calls; the one that fails */
     uint32_t encoding, most_encoding;   /* threads in run_encode(): now, and at most */
-    uint32_t meet; /* run_encode() waits until that many are in it; 0: it does not */
+    uint32_t meet;                /* run_encode() waits until that many are in it; 0: it does not */
+    uint64_t slow_ns;             /* what run_encode() takes on the first rung, beside its nap */
+    uint32_t n_rung[CODEC_RUNGS]; /* run_encode() calls */
     uint32_t n_sites;
 };
 

@@ -15,7 +15,7 @@ SEGMENT_MAGIC, CHUNK_MAGIC, TRAILER_MAGIC, COUNTERS_MAGIC = b"DMISEG1\0", b"DMIc
 SITES, STEPS, RECORDS, FOOTER, OUTCOMES = 1, 2, 3, 4, 5
 AXES = ("tp", "pp", "dp", "ep")
 NO_SPAN = NO_LIST = 2**32 - 1
-BLOCK = 65536
+BLOCK, STRIPE = 65536, 1024
 DTYPE_BYTES = {1: 4, 2: 2, 3: 2, 4: 8, 5: 1, 6: 2, 7: 4, 8: 8, 9: 1, 10: 2, 11: 4, 12: 8, 13: 1, 14: 1, 15: 1}
 RECORD = struct.Struct("<IiIHBB4I4QIIQQIIIIQ")
 OUTCOME = struct.Struct("<QIIQIIIIII")
@@ -106,6 +106,7 @@ class Run:
 
     def __init__(self, folder):
         self.folder, self.unknown, self.records, self.steps, self.dictionary, self.indexes = folder, [], [], {}, None, []
+        self.codecs = set()  # that planes name
         self.accepted, self.ends = {}, []  # {(step, span): rows of the span}, [(request, reason, step)]
         self.manifest = self.read_manifest()
         self.uuid = bytes.fromhex(self.manifest["uuid"].replace("-", ""))
@@ -276,10 +277,11 @@ class Run:
                 piece = stored[at:at + n_stored]
                 at += n_stored
                 expect(xxh3(piece) == digest and not any(zero), "a plane's hash")
-                if codec not in (0, 1):
+                self.codecs.add(codec)
+                if codec not in (0, 1, 2):
                     self.unknown.append(f"codec {codec}")
                     return None
-                block[p::each] = piece if codec == 0 else self.inflate(piece, n // each)
+                block[p::each] = (lambda piece, n: piece, self.inflate, self.unpack)[codec](piece, n // each)
             if encoding == 2:
                 block = b"".join((v >> 1 | (v & 1) << 8 * width - 1).to_bytes(width, "little") for v in
                                  (int.from_bytes(block[i:i + width], "little") for i in range(0, n, width)))
@@ -293,6 +295,21 @@ class Run:
         data = one.decompress(piece)
         expect(len(data) == n and one.eof and not one.unused_data, "one zstd frame and nothing else")
         return data
+
+    # 5.3
+    @staticmethod
+    def unpack(piece, n):
+        n_stripes = (n + STRIPE - 1) // STRIPE
+        halves, escapes = piece[n_stripes:n_stripes + (n + 1) // 2], iter(piece[n_stripes + (n + 1) // 2:])
+        expect(len(piece) >= n_stripes + (n + 1) // 2 and (n % 2 == 0 or halves[-1] < 16), "a packed plane")
+        out = bytearray()
+        for i in range(n):
+            v = halves[i // 2] >> 4 * (i % 2) & 15
+            far = next(escapes, None) if v == 15 else (piece[i // STRIPE] + v) % 256
+            expect(far is not None, "an escape for each 15")
+            out.append(far)
+        expect(next(escapes, None) is None, "no escape more")
+        return bytes(out)
 
     # 6
     def read_steps(self, meta):

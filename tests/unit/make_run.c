@@ -109,6 +109,7 @@ static const struct dmi_site sites[SITES] = {
 };
 
 struct writer {
+    enum codec_rung rung;
     struct run *run;
     uint64_t launch, forward;
     int anonymous, kill;
@@ -155,7 +156,10 @@ static int put(struct writer *w, uint32_t site, int32_t layer, const struct toke
     struct dmi_tally more = { 1, n_rows, record.n_bytes };
     c->expected.records += more.records, c->expected.rows += more.rows;
     c->expected.bytes += more.bytes;
-    int r = run_append(w->run, &record, 1);
+    struct chunk *chunk;
+    int r = run_encode(w->run, &record, 1, w->rung, &chunk);
+    if (!r)
+        r = run_append_chunk(w->run, chunk);
     c->captured.records += more.records, c->captured.rows += more.rows;
     c->captured.bytes += more.bytes;
     c->launches++;
@@ -191,6 +195,10 @@ int main(int argc, char **argv)
         w.anonymous |= !strcmp(argv[i], "anonymous");
         w.kill |= !strcmp(argv[i], "killed");
         two_widths |= !strcmp(argv[i], "two-widths");
+        if (!strcmp(argv[i], "packed"))
+            w.rung = CODEC_PACKED;
+        if (!strcmp(argv[i], "stored"))
+            w.rung = CODEC_STORED;
     }
     const struct run_text conventions[] = { { "layer_base", "0" } },
                           absent[] = { { "v", "fused away" } };

@@ -409,6 +409,37 @@ START_TEST(never_more_encoders_than_asked_for)
 }
 END_TEST
 
+/* As they come: the launching side waits for room in the ring. */
+static void publish_with_pressure(struct context *a, uint64_t n)
+{
+    for (uint64_t seq = DMI_SEQ_FIRST; seq < DMI_SEQ_FIRST + n; seq++) {
+        struct dmi_desc record;
+        uint64_t index;
+        while (reserve(a, seq, a->ring.n_bytes / 8 + 64, &record, &index))
+            kit_wait();
+        copy_and_publish(a, &record, index);
+    }
+}
+
+START_TEST(a_backlog_takes_a_quicker_rung)
+{
+    struct context *a = set_up(16, 2 * MAX_BYTES);
+    session.encoders = 1;
+    session.rung = (uint32_t)_i;
+    kit.slow_ns = 20000000;
+    ck_assert_int_eq(workers_start(a), 0);
+    publish_with_pressure(a, 40);
+    ck_assert(workers_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
+    ck_assert_uint_eq(kit_captured(), 40);
+    ck_assert_uint_eq(world.n_wrong, 0);
+    if (_i) /* a rung that was asked for stays */
+        ck_assert_uint_eq(kit.n_rung[_i - 1], 40);
+    else
+        ck_assert_uint_gt(kit.n_rung[CODEC_PACKED] + kit.n_rung[CODEC_STORED], 20);
+    tear_down(a);
+}
+END_TEST
+
 START_TEST(a_batch_that_cannot_be_encoded_is_dropped_and_no_other)
 {
     struct context *a = set_up(8, MAX_BYTES);
@@ -582,6 +613,7 @@ int main(void)
     tcase_add_test(plain, a_full_disk_drops_its_chunk_and_no_other);
     tcase_add_test(plain, encoders_encode_beside_one_another_and_append_in_order);
     tcase_add_loop_test(plain, never_more_encoders_than_asked_for, 1, 12);
+    tcase_add_loop_test(plain, a_backlog_takes_a_quicker_rung, 0, CODEC_RUNGS + 1);
     tcase_add_test(plain, a_batch_that_cannot_be_encoded_is_dropped_and_no_other);
     tcase_add_test(plain, a_sticky_error_drops_the_rest_and_stops_reservations);
     tcase_add_test(plain, it_starts_again_after_a_stop);

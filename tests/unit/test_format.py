@@ -28,14 +28,21 @@ def exported(run, path):
             for key, v in header.items() if key != "__metadata__"}
 
 
-@pytest.fixture
-def made(tmp_path):
-    done = subprocess.run([MAKE_RUN, tmp_path / "out"], check=True, text=True, stdout=subprocess.PIPE)
+def make(folder, *words):
+    done = subprocess.run([MAKE_RUN, folder, *words], check=True, text=True, stdout=subprocess.PIPE)
     return pathlib.Path(done.stdout.strip())
 
 
-def test_a_run_reads_as_dmi_dump_exports_it(check, made, tmp_path):
+@pytest.fixture
+def made(tmp_path):
+    return make(tmp_path / "out")
+
+
+@pytest.mark.parametrize("rung, codecs", [("smallest", {0, 1}), ("packed", {0, 2}), ("stored", {0})])
+def test_a_run_reads_as_dmi_dump_exports_it(check, tmp_path, rung, codecs):
+    made = make(tmp_path / "out", rung)
     run = format_reader.Run(made)
+    check(run.codecs == codecs, "the codecs of the rung", run.codecs)
     want = {f"{request.decode()}/{name}": b"".join(rows[p] for p in sorted(rows))
             for (request, name), rows in run.tensors().items()}
     got = exported(made, tmp_path / "x.safetensors")
@@ -46,7 +53,9 @@ def test_a_run_reads_as_dmi_dump_exports_it(check, made, tmp_path):
           "the accounting balances", run.tallies)
 
 
-def test_200_flipped_bits_are_found_by_the_rules_of_the_page(made, tmp_path):
+@pytest.mark.parametrize("rung", ["smallest", "packed"])
+def test_200_flipped_bits_are_found_by_the_rules_of_the_page(tmp_path, rung):
+    made = make(tmp_path / "out", rung)
     names = sorted(p.name for p in made.glob("*") if p.stat().st_size)
     missed = []
     for i in range(200):

@@ -21,11 +21,13 @@ START_TEST(every_dtype_and_size_comes_back)
     static const size_t counts[] = { 0, 1, 2, 3, 7, 8, 63, 64, 65, 1000, 8191, 8192 };
     uint32_t dtype = (uint32_t)_i + 1, element = dmi_dtype_bytes(dtype);
     struct codec *codec = codec_new();
-    for (uint32_t encoding = 0; encoding <= DMI_ENCODING_ROTATED; encoding++) {
+    for (uint32_t way = 0; way < 3 * CODEC_RUNGS; way++) {
+        uint32_t encoding = way % 3;
+        codec_set_rung(codec, (enum codec_rung)(way / 3));
         for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++) {
             size_t n = counts[c] * element;
             struct dmi_plane planes[CODEC_MAX_PLANES];
-            uint8_t *out = malloc(codec_bound(n));
+            uint8_t *out = malloc(n + 1);
             kit_fill(raw, dtype, counts[c], c);
             size_t used = codec_encode(codec, encoding, element, raw, n, out, planes);
             ck_assert_uint_le(used, n);
@@ -77,7 +79,7 @@ START_TEST(activations_shrink_and_noise_does_not_grow)
 {
     struct codec *codec = codec_new();
     struct dmi_plane planes[CODEC_MAX_PLANES];
-    uint8_t *out = malloc(codec_bound(sizeof raw));
+    uint8_t *out = malloc(sizeof raw);
     kit_fill(raw, DMI_DTYPE_BF16, sizeof raw / 2, 1);
     ck_assert_uint_lt(codec_encode(codec, DMI_ENCODING_ROTATED, 2, raw, sizeof raw, out, planes),
                       sizeof raw * 4 / 5);
@@ -93,7 +95,7 @@ START_TEST(a_changed_bit_is_found)
 {
     struct codec *codec = codec_new();
     struct dmi_plane planes[CODEC_MAX_PLANES];
-    uint8_t *out = malloc(codec_bound(4000));
+    uint8_t *out = malloc(4000);
     kit_fill(raw, DMI_DTYPE_F32, 1000, 1);
     size_t used = codec_encode(codec, DMI_ENCODING_ROTATED, 4, raw, 4000, out, planes);
     for (size_t bit = 0; bit < 8 * used; bit += 37) {
