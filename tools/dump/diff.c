@@ -2,7 +2,7 @@
 /* dmi-dump diff: which tensor of one run is compared with which of another. */
 #include "tools/dump/diff.h"
 
-#include "tools/dump/select.h"
+#include "tools/common/select.h"
 
 #include "core/cleanup.h"
 #include "read/map.h"

@@ -7,6 +7,7 @@
 
 #include "core/cleanup.h"
 #include "storage/hash.h"
+#include "tools/common/npy.h"
 
 #include <dmi/dtype.h>
 
@@ -38,28 +39,14 @@ static char *file_name(const char *key)
     return t.data;
 }
 
-/* numpy has no bf16 and no 8-bit floats: their bits go out as integers, and index.json says so. */
-static const char *npy_type(uint32_t dtype)
-{
-    const struct dmi_dtype_info *info = dmi_dtype_info(dtype);
-    return info->npy ? info->npy : info->n_bytes == 2 ? "<u2" : "|u1";
-}
-
 static int begin_file(struct exporter *x, struct target *target)
 {
     _cleanup_(text_deinit) struct text t = { 0 };
-    text_add(&t, "\x93NUMPY\x01\x00\x00\x00", 10);
-    text_printf(&t,
-                "{'descr': '%s', 'fortran_order': False, 'shape': (%" PRIu64 ", %" PRIu64 "), }",
-                npy_type(target->tensor->dtype), target->tensor->n_rows, target->tensor->width);
-    while ((t.n + 1) % 64)
-        text_add(&t, " ", 1);
-    text_add(&t, "\n", 1);
+    npy_header(&t, target->tensor->dtype,
+               (const uint64_t[]){ target->tensor->n_rows, target->tensor->width }, 2);
     target->file = file_name(target->tensor->key);
     if (t.failed || !target->file)
         return -ENOMEM;
-    uint16_t n_header = (uint16_t)(t.n - 10);
-    memcpy(t.data + 8, &n_header, 2);
     target->offset = t.n;
     _cleanup_(closep) int fd =
         openat(x->fd, target->file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);

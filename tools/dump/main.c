@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dmi-dump: look at, check and export a run. See docs/man/dmi-dump.1. */
 #include "tools/dump/dump.h"
-#include "tools/dump/select.h"
+#include "tools/common/select.h"
 
 #include "core/cleanup.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/dump/options.h"
 
+#include "tools/common/choice.h"
 #include "tools/dump/formats.h"
 #include "tools/dump/output.h"
 
@@ -138,44 +139,11 @@ static int print_usage(FILE *to)
     return to == stdout ? DUMP_OK : DUMP_USAGE;
 }
 
-/* "N" or "A:B", either of which may be left out. */
-static bool parse_range(const char *s, struct range *out)
-{
-    char *end;
-    errno = 0;
-    *out = (struct range){ 0, INT64_MAX };
-    if (*s != ':') {
-        out->first = strtoll(s, &end, 10);
-        if (end == s || errno)
-            return false;
-        if (!*end) {
-            out->end = out->first + 1;
-            return out->first < INT64_MAX;
-        }
-        if (*end != ':')
-            return false;
-        s = end;
-    }
-    if (!s[1])
-        return true;
-    out->end = strtoll(s + 1, &end, 10);
-    return end != s + 1 && !*end && !errno && out->end >= out->first;
-}
-
 static bool parse_double(const char *s, double *out)
 {
     char *end;
     *out = strtod(s, &end);
     return end != s && !*end && *out >= 0;
-}
-
-static int take_range(int id, struct range *range, bool *given)
-{
-    *given = true;
-    if (parse_range(optarg, range))
-        return -1;
-    complain("--%s: '%s' is neither a number nor a range A:B", option_name(id), optarg);
-    return hint();
 }
 
 static int take_tolerance(int id, double *out)
@@ -186,54 +154,16 @@ static int take_tolerance(int id, double *out)
     return hint();
 }
 
-static int take_tokens(struct selection *select)
+/* Return: as take_option(). */
+static int take(bool taken)
 {
-    static const struct {
-        const char *word;
-        enum token_kind kind;
-    } words[] = { { "prompt", TOKENS_PROMPT },
-                  { "generated", TOKENS_GENERATED },
-                  { "last", TOKENS_LAST } };
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
-        if (!strcmp(optarg, words[i].word)) {
-            select->tokens = words[i].kind;
-            return -1;
-        }
-    select->tokens = TOKENS_RANGE;
-    if (parse_range(optarg, &select->positions))
-        return -1;
-    complain("--tokens: '%s' is neither a position, a range A:B, prompt, generated nor last",
-             optarg);
-    return hint();
+    return taken ? -1 : hint();
 }
 
-/* One of "1", "tp=1". */
-static bool take_rank(const char *word, size_t n, struct options *o)
+static int take_range(int id, struct range *range, bool *given)
 {
-    uint32_t axis = 0;
-    char *end;
-    const char *equals = memchr(word, '=', n);
-    while (equals && axis < DMI_AXIS_COUNT &&
-           (strlen(dmi_axis_name(axis)) != (size_t)(equals - word) ||
-            memcmp(dmi_axis_name(axis), word, (size_t)(equals - word))))
-        axis++;
-    const char *number = equals ? equals + 1 : word;
-    if (axis == DMI_AXIS_COUNT || *number < '0' || *number > '9')
-        return false;
-    unsigned long v = strtoul(number, &end, 10);
-    o->ranks[axis] = (int32_t)v;
-    return end == word + n && v <= INT32_MAX;
-}
-
-static int take_ranks(struct options *o)
-{
-    o->by_rank = true;
-    for (const char *at = optarg; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
-        if (!take_rank(at, strcspn(at, ","), o)) {
-            complain("--rank: '%s' is neither a rank nor a list of tp=R, pp=R, dp=R, ep=R", optarg);
-            return hint();
-        }
-    return -1;
+    *given = true;
+    return take(choice_range(option_name(id), optarg, range));
 }
 
 /* Return: -1 to go on, else an exit status. */
@@ -247,10 +177,10 @@ static int take_option(int c, struct options *o)
     case OPT_FORWARD: return take_range(c, &o->forwards, &o->by_forward);
     case OPT_ROWS: return take_range(c, &o->rows, &o->by_rows);
     case OPT_REQUEST: o->select.request = optarg; break;
-    case OPT_TOKENS: return take_tokens(&o->select);
+    case OPT_TOKENS: return take(choice_tokens(optarg, &o->select));
     case OPT_REJECTED: o->select.rejected = true; break;
     case OPT_SUPERSEDED: o->select.superseded = true; break;
-    case OPT_RANK: return take_ranks(o);
+    case OPT_RANK: o->by_rank = true; return take(choice_ranks(optarg, o->ranks));
     case OPT_ALL: o->all_values = true; break;
     case OPT_RECORDS: o->records = true; break;
     case OPT_TENSORS: o->tensors = true; break;

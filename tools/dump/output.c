@@ -4,48 +4,18 @@
 #include "core/cleanup.h"
 #include "read/utf8.h"
 
-#include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ------------------------------------------------------------------------- lines */
 
-/* The only way to a stream: what a terminal may not print becomes '?', line ends included. */
-static void put_line(FILE *to, const char *prefix, const char *s, size_t n)
-{
-    _cleanup_(text_deinit) struct text line = { 0 };
-    text_add(&line, prefix, strlen(prefix));
-    utf8_add_printable(&line, s, n);
-    text_add(&line, "\n", 1);
-    if (!line.failed)
-        fwrite(line.data, 1, line.n, to);
-}
-
-static void put_formatted(FILE *to, const char *prefix, const char *fmt, va_list ap)
-{
-    _cleanup_(freep) char *s = NULL;
-    int n = vasprintf(&s, fmt, ap);
-    if (n >= 0)
-        put_line(to, prefix, s, (size_t)n);
-    else
-        s = NULL;
-}
-
-void complain(const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    put_formatted(stderr, "dmi-dump: ", fmt, ap);
-    va_end(ap);
-}
-
 void report_line(struct report *r, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
     if (!r->json)
-        put_formatted(stdout, "", fmt, ap);
+        say_formatted(stdout, "", fmt, ap);
     va_end(ap);
 }
 
@@ -124,7 +94,7 @@ static void put_row(struct report *r, const json_t *row)
         line.n--;
     r->failed |= line.failed;
     if (!line.failed)
-        put_line(stdout, "", line.data ? line.data : "", line.n);
+        say_line(stdout, "", line.data ? line.data : "", line.n);
 }
 
 void report_table(struct report *r, const char *key, const struct column *columns, size_t n_columns)
@@ -169,33 +139,6 @@ int report_end(struct report *r, int status)
         return status;
     complain("no memory");
     return DUMP_USAGE;
-}
-
-/* ------------------------------------------------------------------------- numbers */
-
-const char *grouped(uint64_t n, char out[32])
-{
-    char plain[24];
-    int length = snprintf(plain, sizeof plain, "%" PRIu64, n), used = 0;
-    for (int i = 0; i < length; i++) {
-        if (i && (length - i) % 3 == 0)
-            out[used++] = ',';
-        out[used++] = plain[i];
-    }
-    out[used] = 0;
-    return out;
-}
-
-const char *bytes_text(double n, char out[24])
-{
-    static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB" };
-    int u = 0;
-    while (n >= 1024 && u < 4) {
-        n /= 1024;
-        u++;
-    }
-    snprintf(out, 24, u ? "%.1f %s" : "%.0f %s", n, units[u]);
-    return out;
 }
 
 static void cell_bytes(struct text *to, const json_t *row, const char *key)

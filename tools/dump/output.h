@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What dmi-dump prints. Text goes out line by line, and what a run or a file claims can neither begin a line of its
- * own nor reach the terminal as a control. A table is built once, as JSON rows, and printed as text or as JSON.
+ * What dmi-dump prints. Text goes out line by line (tools/common/say.h). A table is built once, as JSON rows, and printed as text or as JSON.
  * Nothing else in tools/dump writes to stdout or stderr. A program of one thread.
  */
 #ifndef TOOLS_DUMP_OUTPUT_H
@@ -9,14 +8,12 @@
 
 #include "read/value.h"
 #include "storage/text.h"
+#include "tools/common/say.h"
 
 #include <stdbool.h>
 #include <stdio.h>
 
 enum { DUMP_OK = 0, DUMP_FAILED = 1, DUMP_USAGE = 2 };
-
-/* One line on stderr, after "dmi-dump: ". */
-void complain(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 struct column {
     const char *title;
@@ -56,10 +53,5 @@ void report_table_end(struct report *report);
 
 /* Ends the document. Return: @status, or DUMP_USAGE if it could not be built. */
 int report_end(struct report *report, int status);
-
-/* "1,097" */
-const char *grouped(uint64_t n, char out[32]);
-/* "1.5 KiB" */
-const char *bytes_text(double n, char out[24]);
 
 #endif

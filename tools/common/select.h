@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which part of a run a command reads. A program of one thread. */
-#ifndef TOOLS_DUMP_SELECT_H
-#define TOOLS_DUMP_SELECT_H
+#ifndef TOOLS_COMMON_SELECT_H
+#define TOOLS_COMMON_SELECT_H
 
 #include "read/tensors.h"
 

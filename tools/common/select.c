@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/dump/select.h"
+#include "tools/common/select.h"
 
 #include <string.h>
 

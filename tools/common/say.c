@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/common/say.h"
+
+#include "core/cleanup.h"
+#include "read/utf8.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+void say_line(FILE *to, const char *prefix, const char *s, size_t n)
+{
+    _cleanup_(text_deinit) struct text line = { 0 };
+    text_add(&line, prefix, strlen(prefix));
+    utf8_add_printable(&line, s, n);
+    text_add(&line, "\n", 1);
+    if (!line.failed)
+        fwrite(line.data, 1, line.n, to);
+}
+
+void say_formatted(FILE *to, const char *prefix, const char *fmt, va_list ap)
+{
+    _cleanup_(freep) char *s = NULL;
+    int n = vasprintf(&s, fmt, ap);
+    if (n >= 0)
+        say_line(to, prefix, s, (size_t)n);
+    else
+        s = NULL;
+}
+
+void complain(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    say_formatted(stderr, DMI_TOOL ": ", fmt, ap);
+    va_end(ap);
+}
+
+const char *grouped(uint64_t n, char out[32])
+{
+    char plain[24];
+    int length = snprintf(plain, sizeof plain, "%" PRIu64, n), used = 0;
+    for (int i = 0; i < length; i++) {
+        if (i && (length - i) % 3 == 0)
+            out[used++] = ',';
+        out[used++] = plain[i];
+    }
+    out[used] = 0;
+    return out;
+}
+
+const char *bytes_text(double n, char out[24])
+{
+    static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB" };
+    int u = 0;
+    while (n >= 1024 && u < 4) {
+        n /= 1024;
+        u++;
+    }
+    snprintf(out, 24, u ? "%.1f %s" : "%.0f %s", n, units[u]);
+    return out;
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Lines that a tool prints, one at a time: what a run or a file claims can neither begin a line of its own nor reach
+ * the terminal as a control. And numbers as people read them. A program of one thread.
+ */
+#ifndef TOOLS_COMMON_SAY_H
+#define TOOLS_COMMON_SAY_H
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* One line on stderr, after the tool's name and ": ". */
+void complain(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* One line after @prefix; what a terminal may not print becomes '?', line ends included. */
+void say_line(FILE *to, const char *prefix, const char *s, size_t n);
+void say_formatted(FILE *to, const char *prefix, const char *fmt, va_list ap)
+    __attribute__((format(printf, 3, 0)));
+
+/* "1,097" */
+const char *grouped(uint64_t n, char out[32]);
+/* "1.5 KiB" */
+const char *bytes_text(double n, char out[24]);
+
+#endif
