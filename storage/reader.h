@@ -52,6 +52,8 @@ struct reader_record {
     uint32_t n_rows;         /* product of the row dimensions */
     const uint32_t *kept;    /* for each row, which row of the batch it is; NULL: row r is r */
     double n_stored;         /* bytes in the file: its share of its group's, metadata left out */
+    uint64_t place;          /* sequence number of its chunk; of joined ranks that of one */
+    uint32_t number;         /* its index in that chunk; likewise */
     uint32_t segment, chunk; /* private */
     const struct reader_step *step; /* NULL: none, or not in the files */
 };
@@ -197,6 +199,8 @@ struct reader_query {
     size_t n_request;
     int64_t first_position; /* of the token range, with @request */
     int64_t end_position;   /* after its last; <= first_position: no bound */
+    uint64_t first_chunk;   /* only records of chunks of this sequence number and higher ones */
+    bool all_steps;         /* all steps of the run, also those that no such record names */
 };
 
 /* Return: index of the first matching record at or after @from, or reader_n_records(). */

@@ -87,8 +87,11 @@ static int want(const struct reader *r, struct wanted *w)
     return q->request ? want_steps(r, w) : 0;
 }
 
-static bool is_wanted(const struct wanted *w, const struct dmi_footer_entry *e)
+static bool is_wanted(const struct wanted *w, const struct reader_segment *s,
+                      const struct dmi_footer_entry *e)
 {
+    if (w->query && s->chunks[e->chunk].sequence < w->query->first_chunk)
+        return false;
     if (w->sites && !w->sites[e->site])
         return false;
     if (w->query && w->query->by_layer && e->layer != w->query->layer)
@@ -129,7 +132,11 @@ static int add_record(struct reader *r, const struct records_view *v, uint32_t s
         return 0; /* named by reader_note_strange() */
     if (reader_grow((void **)&r->records, r->n_records, &r->records_room, sizeof *r->records))
         return -ENOMEM;
-    struct reader_record rec = { .at = *at, .segment = segment, .chunk = chunk };
+    struct reader_record rec = { .at = *at,
+                                 .place = r->segments[segment].chunks[chunk].sequence,
+                                 .number = index,
+                                 .segment = segment,
+                                 .chunk = chunk };
     rows_count(at->dims, at->n_row_dims, &rec.n_rows);
     const struct dmi_group *g = &v->groups[at->group];
     rec.n_stored = g->n_raw ? (double)g->n_stored * (double)at->n_bytes / (double)g->n_raw : 0;
@@ -203,7 +210,7 @@ static int select_segment(struct reader *r, uint32_t segment, const struct wante
     if (!list)
         return -ENOMEM;
     for (size_t i = 0; i < n_entries; i++)
-        if (is_wanted(w, &entries[i]))
+        if (is_wanted(w, &r->segments[segment], &entries[i]))
             list[n++] = &entries[i];
     qsort(list, n, sizeof *list, chunk_order);
     for (size_t i = 0, end; i < n; i = end) {
@@ -374,7 +381,7 @@ static int select_once(struct reader *r, const struct wanted *w)
     for (uint32_t i = 0; !res && i < r->n_segments; i++)
         res = select_segment(r, i, w);
     if (!res)
-        res = select_steps(r, !w->query || r->all_steps);
+        res = select_steps(r, !w->query || w->query->all_steps || r->all_steps);
     if (!res)
         res = select_outcomes(r);
     if (res)

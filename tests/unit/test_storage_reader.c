@@ -115,6 +115,15 @@ START_TEST(opening_reads_the_index_and_a_selection_its_chunks)
     select_records(reader, NULL, 400);
     ck_assert(kit_holds(reader, 2000));
     ck_assert_uint_eq(reader_n_findings(reader), 0);
+    /* the records of chunks from one on, and the steps of all */
+    struct reader_query late = { .first_chunk = reader_record(reader, 300)->place,
+                                 .all_steps = true };
+    size_t n = 0;
+    for (size_t i = 0; i < 400; i++)
+        n += reader_record(reader, i)->place >= late.first_chunk;
+    ck_assert(n >= 100 && n < 110);
+    select_records(reader, &late, n);
+    ck_assert_uint_eq(reader_n_steps(reader), 200);
 }
 END_TEST
 
