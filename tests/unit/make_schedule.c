@@ -6,6 +6,9 @@
  *     step NUMBER ROWS ID:FIRST_ROW:N:POSITION:PHASE:PROMPT:FLAGS...
  *     rec SITE LAYER COLUMN N_COLUMNS TIMES     all rows of the step, those columns; LAYER -1: none
  *     put SITE LAYER N_COLUMNS f32|f64 VALUE...  the same with these values, row by row
+ *     at NS                                      time of the records that follow; else 1000 and their number
+ *     launch N                                   number of the next launch; else they rise by one
+ *     drop SITE REASON N                         so many records of 1 row and 4 bytes were dropped
  *     accept ID NUMBER N
  *     end ID REASON
  *
@@ -27,7 +30,7 @@
 struct writer {
     struct run *run;
     struct dmi_step step; /* ranks, and the rows of the last one */
-    uint64_t n_steps, launch;
+    uint64_t n_steps, launch, time_ns;
     uint32_t n_spans;
 };
 
@@ -61,7 +64,7 @@ static int append(struct writer *w, struct run_record record)
     record.occurrence = record.layer < 0 ? 0 : (uint32_t)record.layer;
     record.launch = ++w->launch;
     record.forward = record.step = w->n_steps - 1;
-    record.time_ns = 1000 + w->launch;
+    record.time_ns = w->time_ns ? w->time_ns : 1000 + w->launch;
     record.n_dims = 2;
     record.n_bytes = (uint64_t)record.dims[0] * record.dims[1] * dmi_dtype_bytes(record.dtype);
     struct dmi_site_counters *c = &run_counters(w->run)->sites[record.site];
@@ -127,10 +130,24 @@ static int put_values(struct writer *w, char *text)
                                           .data = bits == 64 ? (const void *)f64 : f32 });
 }
 
+static int put_drop(struct writer *w, uint64_t site, uint64_t reason, unsigned n)
+{
+    if (site > 3 || reason >= DMI_DROP_ROOM)
+        return -1;
+    struct dmi_site_counters *c = &run_counters(w->run)->sites[site];
+    struct dmi_tally *tallies[] = { &c->expected, &c->dropped[reason] };
+    for (int i = 0; i < 2; i++) {
+        tallies[i]->records += n;
+        tallies[i]->rows += n;
+        tallies[i]->bytes += 4 * n;
+    }
+    return 0;
+}
+
 static int put_line(struct writer *w, char *text)
 {
     char id[64];
-    unsigned long long number;
+    unsigned long long number, reason;
     unsigned n;
     if (!strncmp(text, "step ", 5))
         return put_step(w, text);
@@ -138,6 +155,16 @@ static int put_line(struct writer *w, char *text)
         return put_record(w, text);
     if (!strncmp(text, "put ", 4))
         return put_values(w, text);
+    if (sscanf(text, "drop %llu %llu %u", &number, &reason, &n) == 3)
+        return put_drop(w, number, reason, n);
+    if (sscanf(text, "at %llu", &number) == 1) {
+        w->time_ns = number;
+        return 0;
+    }
+    if (sscanf(text, "launch %llu", &number) == 1) {
+        w->launch = number - 1;
+        return 0;
+    }
     if (sscanf(text, "accept %63s %llu %u", id, &number, &n) == 3)
         return run_accept(w->run, id, number, n);
     if (sscanf(text, "end %63s %u", id, &n) == 2)

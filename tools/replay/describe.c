@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/replay/describe.h"
+
+#include "read/record.h"
+#include "read/requests.h"
+#include "read/utf8.h"
+#include "read/value.h"
+
+#include <dmi/dtype.h>
+
+#include <inttypes.h>
+#include <string.h>
+
+/* Takes @value over; where either is NULL, what is built is NULL. */
+static void set(json_t **object, const char *key, json_t *value)
+{
+    if (*object && value && !json_object_set_new(*object, key, value))
+        return;
+    if (!*object)
+        json_decref(value);
+    json_decref(*object);
+    *object = NULL;
+}
+
+static void append(json_t **array, json_t *value)
+{
+    if (*array && value && !json_array_append_new(*array, value))
+        return;
+    if (!*array)
+        json_decref(value);
+    json_decref(*array);
+    *array = NULL;
+}
+
+static json_t *hex(uint64_t v)
+{
+    char s[17];
+    snprintf(s, sizeof s, "%016" PRIx64, v);
+    return json_string(s);
+}
+
+/* ------------------------------------------------------------------------- what every item has */
+
+static json_t *ranks_of(const struct source *s)
+{
+    if (!reader_n_steps(s->reader))
+        return json_null();
+    const struct dmi_step_entry *entry = reader_step(s->reader, 0)->entry;
+    json_t *o = json_object();
+    for (uint32_t axis = 0; axis < DMI_AXIS_COUNT; axis++)
+        set(&o, dmi_axis_name(axis), json_integer(entry->ranks[2 * axis]));
+    return o;
+}
+
+json_t *describe_begin(const struct source *s, enum item_kind kind)
+{
+    json_t *o = json_object();
+    set(&o, "type", json_string(item_kind_name(kind)));
+    set(&o, "run", value_text(reader_run(s->reader)->uuid));
+    set(&o, "rank", ranks_of(s));
+    return o;
+}
+
+static bool is_utf8(const char *s, size_t n)
+{
+    uint32_t character;
+    for (size_t used; n; s += used, n -= used)
+        if (!(used = utf8_next(s, n, &character)))
+            return false;
+    return true;
+}
+
+/* An id may hold any byte, which JSON cannot say: then its bytes in hexadecimal, too. */
+static void set_request(json_t **o, const char *id, size_t n)
+{
+    char digits[2 * DMI_MAX_ID + 1] = "";
+    set(o, "request", id ? value_bytes(id, n) : json_null());
+    if (!id || is_utf8(id, n) || n > DMI_MAX_ID)
+        return;
+    for (size_t i = 0; i < n; i++)
+        snprintf(digits + 2 * i, 3, "%02x", (unsigned char)id[i]);
+    set(o, "request_hex", json_string(digits));
+}
+
+static const char *phase_name(uint32_t phase)
+{
+    static const char *const names[] = { "unknown", "prefill", "decode", "draft" };
+    return phase <= DMI_PHASE_DRAFT ? names[phase] : names[0];
+}
+
+/* ------------------------------------------------------------------------- a run */
+
+static json_t *site_value(const struct dmi_site *site)
+{
+    const struct dmi_dtype_info *dtype = dmi_dtype_info(site->dtype);
+    json_t *o = json_object();
+    set(&o, "id", value_u64(site->id));
+    set(&o, "name", value_text(site->name));
+    set(&o, "dtype", value_text(dtype ? dtype->name : NULL));
+    set(&o, "row", value_text(dmi_row_name(site->row)));
+    set(&o, "scale", value_double(site->scale));
+    set(&o, "has_layer", json_boolean(site->has_layer));
+    set(&o, "kernel", value_text(site->kernel));
+    set(&o, "tap", value_text(site->tap));
+    set(&o, "note", value_text(site->note));
+    if (site->shard == DMI_SHARD_DIM)
+        set(&o, "shard",
+            json_pack("{s:i, s:s}", "dim", (int)site->shard_dim, "over",
+                      dmi_axis_name(site->shard_axis)));
+    else if (site->shard == DMI_SHARD_SUM)
+        set(&o, "shard",
+            json_pack("{s:b, s:s}", "sum", 1, "over", dmi_axis_name(site->shard_axis)));
+    return o;
+}
+
+const char *describe_state(const struct source *s)
+{
+    static const char *const names[] = { "closed", "running", "killed" };
+    return names[reader_run(s->reader)->state];
+}
+
+json_t *describe_run(const struct source *s, bool resumed)
+{
+    const struct reader_run *run = reader_run(s->reader);
+    json_t *o = describe_begin(s, ITEM_RUN), *sites = json_array();
+    set(&o, "host", value_text(run->host));
+    set(&o, "pid", value_u64(run->pid));
+    set(&o, "start_realtime_ns", value_u64(run->start_ns));
+    set(&o, "job", value_text(run->job));
+    set(&o, "model", value_text(run->model));
+    set(&o, "state", json_string(describe_state(s)));
+    set(&o, "resumed", json_boolean(resumed));
+    for (size_t i = 0; i < reader_n_sites(s->reader); i++)
+        append(&sites, site_value(reader_site(s->reader, i)));
+    set(&o, "sites", sites);
+    return o;
+}
+
+/* ------------------------------------------------------------------------- a step */
+
+static json_t *span_value(const struct reader_step *step, uint32_t i)
+{
+    const struct dmi_span_entry *span = &step->spans[i];
+    size_t n_id;
+    const char *id = reader_span_id(step, i, &n_id);
+    json_t *o = json_object();
+    set_request(&o, id, n_id);
+    set(&o, "position", json_integer(span->first_position));
+    set(&o, "first_row", value_u64(span->first_row));
+    set(&o, "tokens", value_u64(span->n_tokens));
+    set(&o, "cached", value_u64(span->n_cached));
+    set(&o, "prompt", span->n_prompt ? value_u64(span->n_prompt) : json_null());
+    set(&o, "phase", json_string(phase_name(span->phase)));
+    set(&o, "padding", json_boolean(span->flags & DMI_SPAN_PADDING));
+    set(&o, "last", json_boolean(span->flags & DMI_SPAN_LAST));
+    return o;
+}
+
+static void set_step(json_t **o, const struct reader_step *step, uint64_t sequence)
+{
+    set(o, "step", step ? value_u64(step->entry->step) : json_null());
+    set(o, "step_sequence", sequence == DMI_NO_STEP ? json_null() : value_u64(sequence));
+}
+
+json_t *describe_step(const struct source *s, const struct reader_step *step)
+{
+    json_t *o = describe_begin(s, ITEM_STEP), *spans = json_array();
+    set_step(&o, step, step->entry->sequence);
+    set(&o, "time_ns", value_u64(step->entry->time_ns));
+    set(&o, "rows", value_u64(step->entry->n_rows));
+    for (uint32_t i = 0; i < step->entry->n_spans; i++)
+        append(&spans, span_value(step, i));
+    set(&o, "spans", spans);
+    return o;
+}
+
+/* ------------------------------------------------------------------------- a record */
+
+static json_t *rows_value(const struct item_span *span)
+{
+    json_t *o = json_object();
+    set_request(&o, span->request, span->n_request);
+    set(&o, "position", span->position < 0 ? json_null() : json_integer(span->position));
+    set(&o, "rows", value_u64(span->n_rows));
+    set(&o, "first_row", value_u64(span->first_row));
+    set(&o, "phase", json_string(phase_name(span->phase)));
+    if (span->flags & PIECE_REJECTED)
+        set(&o, "rejected", json_true());
+    if (span->flags & PIECE_SUPERSEDED)
+        set(&o, "superseded", json_true());
+    return o;
+}
+
+/* Which record it is. */
+static void set_place(json_t **o, const struct item *item)
+{
+    const struct reader_record *rec = item->record;
+    set(o, "chunk", value_u64(rec->place));
+    set(o, "record", value_u64(rec->number));
+    set(o, "site", value_text(item->site->name));
+    set(o, "site_id", value_u64(item->site->id));
+    set(o, "layer", value_layer(rec->at.layer));
+    set(o, "occurrence", value_u64(rec->at.occurrence));
+    set(o, "launch", value_u64(rec->at.launch));
+    set(o, "forward", value_u64(rec->at.forward));
+    set_step(o, rec->step, rec->at.step);
+    set(o, "time_ns", value_u64(rec->at.time_ns));
+    set(o, "device", value_u64(rec->at.device));
+}
+
+json_t *describe_record(const struct source *s, const struct item *item)
+{
+    json_t *o = describe_begin(s, ITEM_RECORD), *shape = json_array(), *rows = json_array();
+    set_place(&o, item);
+    set(&o, "dtype", json_string(dmi_dtype_info(item->record->at.dtype)->name));
+    for (uint32_t d = 0; d < item->n_dims; d++)
+        append(&shape, value_u64(item->dims[d]));
+    set(&o, "shape", shape);
+    set(&o, "row", value_text(dmi_row_name(item->site->row)));
+    set(&o, "scale", value_double(item->site->scale));
+    set(&o, "complete", json_boolean(item->n_rows == record_rows(item->record)));
+    for (size_t i = 0; i < item->n_spans; i++)
+        append(&rows, rows_value(&item->spans[i]));
+    set(&o, "rows", rows);
+    set(&o, "bytes", value_u64(item->n_data));
+    set(&o, "xxh3", hex(item->hash));
+    return o;
+}
+
+/* ------------------------------------------------------------------------- what became of rows */
+
+/* The rows of the span that were accepted, each by its number in the span: [first, rows] of neighbours. */
+static json_t *accepted_value(const struct reader_step *step, uint32_t span)
+{
+    const struct reader_outcome *o = reader_outcome_of(step, span);
+    uint32_t n_tokens = step->spans[span].n_tokens, n;
+    json_t *list = json_array();
+    for (uint32_t t = 0; t < n_tokens; t += n) {
+        bool has = reader_outcome_has(o, t, &n);
+        n = n < n_tokens - t ? n : n_tokens - t;
+        if (has)
+            append(&list, json_pack("[I, I]", (json_int_t)t, (json_int_t)n));
+    }
+    return list;
+}
+
+static void set_outcome(json_t **o, const struct source *s, const struct source_event *event)
+{
+    const struct reader_step *step = reader_step(s->reader, event->step);
+    const struct dmi_span_entry *span = &step->spans[event->at.span];
+    size_t n_id;
+    const char *id = reader_span_id(step, event->at.span, &n_id);
+    set_request(o, id, n_id);
+    set_step(o, step, step->entry->sequence);
+    set(o, "position", json_integer(span->first_position));
+    set(o, "tokens", value_u64(span->n_tokens));
+    set(o, "accepted", accepted_value(step, event->at.span));
+}
+
+json_t *describe_event(const struct source *s)
+{
+    const struct source_event *event = &s->events[s->event_at];
+    json_t *o = describe_begin(s, ITEM_OUTCOME);
+    set(&o, "time_ns", value_u64(event->at.time_ns));
+    if (event->end == SIZE_MAX) {
+        set_outcome(&o, s, event);
+        return o;
+    }
+    const struct reader_end *end = reader_end(s->reader, event->end);
+    set_request(&o, end->id, end->n_id);
+    set(&o, "ended", json_string(request_reason_name(end->reason)));
+    return o;
+}
+
+/* ------------------------------------------------------------------------- what is missing */
+
+json_t *describe_finding(const struct source *s, const struct reader_finding *finding)
+{
+    json_t *o = describe_begin(s, ITEM_GAP);
+    set(&o, "what",
+        json_string(finding->damage    ? "damage"
+                    : finding->unknown ? "unknown"
+                                       : "note"));
+    set(&o, "file", value_text(finding->file));
+    set(&o, "chunk", finding->chunk < 0 ? json_null() : json_integer(finding->chunk));
+    set(&o, "offset", value_u64(finding->offset));
+    set(&o, "text", value_text(finding->text));
+    return o;
+}
+
+json_t *describe_undecoded(const struct source *s, const struct item *item)
+{
+    json_t *o = describe_begin(s, ITEM_GAP), *rows = json_array();
+    set(&o, "what", json_string("record"));
+    set_place(&o, item);
+    for (size_t i = 0; i < item->n_spans; i++)
+        append(&rows, rows_value(&item->spans[i]));
+    set(&o, "rows", rows);
+    set(&o, "text", value_text(s->why.msg));
+    return o;
+}

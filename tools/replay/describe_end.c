@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What was dropped, and the tallies at the end of a run. */
+#include "tools/replay/describe.h"
+
+#include "core/cleanup.h"
+#include "read/account.h"
+#include "read/value.h"
+
+#include <string.h>
+
+static json_t *tally_value(const struct dmi_tally *t)
+{
+    return json_pack("{s:o, s:o, s:o}", "records", value_u64(t->records), "rows",
+                     value_u64(t->rows), "bytes", value_u64(t->bytes));
+}
+
+static json_t *drops_value(const struct account *a)
+{
+    json_t *o = json_object();
+    for (uint32_t d = 0; o && d < DMI_DROP_ROOM; d++)
+        if (a->dropped_by[d])
+            json_object_set_new(o, dmi_drop_name(d), value_u64(a->dropped_by[d]));
+    return o;
+}
+
+/* @o with the members of @more; takes both over. */
+static json_t *join(json_t *o, json_t *more)
+{
+    bool failed = !o || !more || json_object_update(o, more);
+    json_decref(more);
+    if (!failed)
+        return o;
+    json_decref(o);
+    return NULL;
+}
+
+json_t *describe_drops(const struct source *s, uint32_t site)
+{
+    struct account a;
+    account_of(s->reader, site, &a);
+    if (!a.known || !a.dropped.records)
+        return NULL;
+    json_t *o = describe_begin(s, ITEM_GAP);
+    json_t *more =
+        json_pack("{s:s, s:o, s:o, s:o, s:o}", "what", "dropped", "site",
+                  value_text(reader_site(s->reader, site)->name), "site_id", value_u64(site),
+                  "dropped", tally_value(&a.dropped), "by", drops_value(&a));
+    return join(o, more);
+}
+
+static json_t *account_value(const struct source *s)
+{
+    _cleanup_(accounts_deinit) struct accounts all = { 0 };
+    if (accounts_build(s->reader, &s->sites, &all))
+        return NULL;
+    const struct account *a = &all.total;
+    if (!a->known)
+        return json_pack("{s:o}", "captured", tally_value(&a->found));
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:b}", "expected", tally_value(&a->expected),
+                     "captured", tally_value(&a->found), "dropped", tally_value(&a->dropped),
+                     "dropped_by", drops_value(a), "released", tally_value(&a->released), "lost",
+                     tally_value(&a->lost), "balances", a->balances);
+}
+
+static json_t *left_out_value(const struct source *s)
+{
+    const struct tensors *t = &s->tensors;
+    uint64_t rejected = s->wanted->select.rejected ? 0 : s->n_rejected + t->n_rejected;
+    uint64_t superseded = s->wanted->select.superseded ? 0 : s->n_superseded + t->n_superseded;
+    return json_pack("{s:o, s:o, s:o}", "rejected", value_u64(rejected), "superseded",
+                     value_u64(superseded), "of_nobody", value_u64(s->n_nobody + t->n_nobody));
+}
+
+json_t *describe_end(const struct source *s, bool complete)
+{
+    const struct dmi_tally replayed = { s->n_records, s->n_rows, s->n_bytes };
+    json_t *more =
+        json_pack("{s:s, s:b, s:o, s:o, s:o, s:o}", "state", describe_state(s), "complete",
+                  complete, "replayed", tally_value(&replayed), "not_decoded", value_u64(s->n_lost),
+                  "left_out", left_out_value(s), "account", account_value(s));
+    return join(describe_begin(s, ITEM_END), more);
+}

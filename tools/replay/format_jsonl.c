@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* JSON lines: an object an item; of records statistics, and their values if these are wanted. */
+#include "tools/replay/format.h"
+
+#include "read/value.h"
+#include "storage/elements.h"
+
+#include <dmi/dtype.h>
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#define AT_A_TIME 512u /* elements */
+
+struct sums {
+    double least, most, sum, squares;
+    uint64_t n, n_nan, n_infinite;
+};
+
+static void add_sum(struct sums *s, double v)
+{
+    s->n_nan += isnan(v);
+    s->n_infinite += isinf(v) != 0;
+    if (!isfinite(v))
+        return;
+    s->least = !s->n || v < s->least ? v : s->least;
+    s->most = !s->n || v > s->most ? v : s->most;
+    s->sum += v;
+    s->squares += v * v;
+    s->n++;
+}
+
+static void add_statistics(struct text *to, const struct sums *s)
+{
+    double none = s->n ? 0 : NAN; /* printed as null */
+    text_printf(to, ",\"least\":");
+    text_json_double(to, s->least + none);
+    text_printf(to, ",\"most\":");
+    text_json_double(to, s->most + none);
+    text_printf(to, ",\"mean\":");
+    text_json_double(to, s->n ? s->sum / (double)s->n : none);
+    text_printf(to, ",\"norm\":");
+    text_json_double(to, sqrt(s->squares));
+    text_printf(to, ",\"nan\":%" PRIu64 ",\"infinite\":%" PRIu64, s->n_nan, s->n_infinite);
+}
+
+static void add_real(struct text *to, double v)
+{
+    if (v == 0 && signbit(v))
+        text_add(to, "-0.0", 4); /* -0 would be an integer, which has no sign */
+    else if (isfinite(v))
+        text_json_double(to, v);
+    else
+        text_printf(to, isnan(v) ? "\"NaN\"" : v < 0 ? "\"-Infinity\"" : "\"Infinity\"");
+}
+
+/* 64-bit integers do not fit a double. */
+static void add_value(struct text *to, uint32_t dtype, const uint8_t *at, double v)
+{
+    uint64_t bits;
+    if (dtype != DMI_DTYPE_I64 && dtype != DMI_DTYPE_U64) {
+        add_real(to, v);
+        return;
+    }
+    memcpy(&bits, at, sizeof bits);
+    if (dtype == DMI_DTYPE_I64)
+        text_printf(to, "%" PRId64, (int64_t)bits);
+    else
+        text_printf(to, "%" PRIu64, bits);
+}
+
+/* All elements, row by row; @to: NULL: only the sums. */
+static void walk(const struct item *item, struct text *to, struct sums *sums)
+{
+    double v[AT_A_TIME];
+    uint32_t dtype = item->record->at.dtype, n_element = dmi_dtype_bytes(dtype);
+    uint64_t total = item->n_rows * item->width;
+    for (uint64_t i = 0, n; i < total; i += n) {
+        n = total - i < AT_A_TIME ? total - i : AT_A_TIME;
+        elements_to_double(dtype, item->data + i * n_element, n, v);
+        for (uint64_t k = 0; k < n; k++) {
+            add_sum(sums, v[k]);
+            if (!to)
+                continue;
+            bool first = (i + k) % item->width == 0;
+            const char *before = !first ? "," : i + k ? "],[" : "[";
+            text_add(to, before, strlen(before));
+            add_value(to, dtype, item->data + (i + k) * n_element, v[k]);
+        }
+    }
+    if (to && total)
+        text_printf(to, "]");
+}
+
+static void encode(const struct item *item, bool values, struct coded *out)
+{
+    struct text *t = &out->text;
+    struct sums sums = { 0 };
+    value_add(t, item->facts);
+    if (item->kind == ITEM_RECORD && !t->failed) {
+        t->n--; /* its last brace */
+        if (values)
+            text_printf(t, ",\"values\":[");
+        walk(item, values ? t : NULL, &sums);
+        if (values)
+            text_printf(t, "]");
+        add_statistics(t, &sums);
+        text_printf(t, "}");
+    }
+    text_add(t, "\n", 1);
+}
+
+const struct format format_jsonl = {
+    .name = "jsonl",
+    .what = "a JSON object a line; with --values their values as exact decimals",
+    .encode = encode,
+};

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dmi-replay: records again, in the recorded order, into a file, a pipe, sockets or commands. See docs/man/dmi-replay.1. */
+#include "tools/replay/replay.h"
+#include "tools/replay/stop.h"
+#include "tools/replay/summary.h"
+
+#include "core/cleanup.h"
+#include "core/grow.h"
+#include "read/runs.h"
+#include "tools/common/say.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct opened {
+    struct source *sources;
+    size_t n, room;
+    bool other_rank; /* some were left out as they are of another */
+};
+
+static void opened_deinit(struct opened *o)
+{
+    for (size_t i = 0; i < o->n; i++)
+        source_deinit(&o->sources[i]);
+    free(o->sources);
+}
+
+static int open_run(struct err *err, const struct options *o, const char *path, struct opened *out)
+{
+    if (grow((void **)&out->sources, out->n, &out->room, sizeof *out->sources, 4))
+        return err_set_errno(err, ENOMEM, "cannot replay");
+    struct err own = { 0 };
+    int r = source_open(&own, path, &o->wanted, &out->sources[out->n]);
+    out->n += !r;
+    if (r == SOURCE_E_RANK) {
+        out->other_rank = true;
+        return 0;
+    }
+    return r ? err_set(err, r, "%s", own.msg) : 0;
+}
+
+/* A run, or all runs in a folder. */
+static int open_word(struct err *err, const struct options *o, const char *path, struct opened *out)
+{
+    _cleanup_(runs_deinit) struct runs runs = { 0 };
+    struct err ignored = { 0 };
+    int r = 0;
+    if (runs_find(&ignored, path, &runs) || !runs.n)
+        return open_run(err, o, path, out);
+    for (size_t i = 0; !r && i < runs.n; i++)
+        r = open_run(err, o, runs.paths[i], out);
+    return r;
+}
+
+static int open_all(struct err *err, const struct options *o, struct opened *out)
+{
+    int r = 0;
+    for (int i = 0; !r && i < o->n_runs; i++)
+        r = open_word(err, o, o->runs[i], out);
+    if (!r && !out->n)
+        r = err_set(err, -ENOENT, "no run is of that rank (dmi-dump list)");
+    return r;
+}
+
+static int run(struct err *err, const struct options *o, struct replay *r)
+{
+    struct sink_options sink = o->sink;
+    sink.has_cursor = r->cursor.read != NULL;
+    sink.n_bytes = r->cursor.n_bytes;
+    int res = o->kind->open(err, &sink, &r->sink);
+    r->stopped = res == -EINTR;
+    if (res)
+        return r->stopped ? 0 : res;
+    res = replay_run(err, r);
+    if (o->kind->end_requests)
+        o->kind->end_requests(err, r->sink);
+    r->failed = json_incref(r->sink->failed);
+    int closed = o->kind->close(err, r->sink);
+    r->sink = NULL;
+    return res && res != -EINTR ? res : closed;
+}
+
+/* With a cursor: what it says. Return: 0, 1: all was replayed before, -errno. */
+static int resume(struct err *err, struct replay *r)
+{
+    int res = cursor_read(err, &r->cursor);
+    if (!res && r->cursor.read)
+        res = cursor_apply(err, &r->cursor, r->sources, r->n);
+    if (res)
+        return res;
+    r->resumed = r->cursor.n_items > 0;
+    r->n_items = r->cursor.n_items;
+    return r->resumed && cursor_is_done(r->sources, r->n);
+}
+
+static int replay_all(const struct options *o)
+{
+    struct err err = { 0 };
+    _cleanup_(opened_deinit) struct opened opened = { 0 };
+    _cleanup_(freep) char *choice = options_choice(o);
+    int res = choice ? open_all(&err, o, &opened) : err_set_errno(&err, ENOMEM, "cannot replay");
+    struct replay r = { .options = o,
+                        .sources = opened.sources,
+                        .n = opened.n,
+                        .cursor = { .path = o->cursor, .choice = choice },
+                        .pace = { .speed = o->speed } };
+    if (!res)
+        res = resume(&err, &r);
+    bool missing = res >= 0 && summary_is_missing(&r);
+    if (!res && !missing)
+        res = run(&err, o, &r);
+    int status = missing ? REPLAY_FAILED : summary(&r, &err, res);
+    cursor_deinit(&r.cursor);
+    json_decref(r.failed);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    struct options o;
+    int status = options_parse(argc, argv, &o);
+    if (status >= 0)
+        return status;
+    stop_install();
+    return replay_all(&o);
+}

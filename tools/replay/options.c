@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/replay/options.h"
+
+#include "read/utf8.h"
+#include "tools/common/choice.h"
+#include "tools/common/say.h"
+#include "tools/replay/pace.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char usage_text[] =
+    "dmi-replay RUN... --to SINK [OPTION]...    records again, in the recorded order\n"
+    "\n"
+    "RUN is a run's folder, or a folder with several runs (of ranks), which go together by time.\n"
+    "\n"
+    "  --to SINK           where to: one of the sinks below\n"
+    "  --format F, -f      one of the formats below\n"
+    "  --values            jsonl: with the values of records\n"
+    "  --names FILE        also a JSON object an item, a line each, to FILE (for npy, which has no "
+    "names)\n"
+    "  --speed S           max (the default), 1 as recorded, 0.5 at half of that speed, 10x\n"
+    "  --cursor FILE       go on after what the sink has taken, as FILE says, and write it there\n"
+    "  --follow            read on in a run that grows, until its process ends\n"
+    "  --wait-for N        unix, tcp: begin when N readers are there (default: 1)\n"
+    "  --lose-slow S       unix, tcp: give up a reader that takes nothing for S seconds\n"
+    "  --at-once N         command: at most N at a time (default: 8)\n"
+    "  --site NAME         only this site or tensor\n"
+    "  --layer N | A:B     only this layer, or layers A to B-1\n"
+    "  --request ID        only rows of this request\n"
+    "  --tokens T          only these tokens of each request: positions A:B, prompt, generated, or "
+    "last\n"
+    "  --step S | A:B      the engine's step numbers (without step metadata: forwards)\n"
+    "  --forward F | A:B   forwards, counted from 0\n"
+    "  --rejected          also rows whose drafts were rejected\n"
+    "  --superseded        also rows whose position was computed again\n"
+    "  --rank R | tp=R,... only the runs of tensor parallel rank R, or with these ranks of tp, pp, "
+    "dp, ep\n"
+    "  --json              the summary as JSON on stdout, or on stderr where stdout is the sink\n"
+    "  --version           the version\n"
+    "\n"
+    "Exit status: 0 all was replayed; 1 damage, records that cannot be decoded, accounting that "
+    "does not\n"
+    "balance, a command or a reader that failed, nothing found, stopped before the end; 2 wrong "
+    "usage, nothing\n"
+    "readable, a sink that fails. With --follow a signal is a good end.\n";
+
+enum option_id {
+    OPT_TO = 256,
+    OPT_VALUES,
+    OPT_NAMES,
+    OPT_SPEED,
+    OPT_CURSOR,
+    OPT_FOLLOW,
+    OPT_WAIT_FOR,
+    OPT_LOSE_SLOW,
+    OPT_AT_ONCE,
+    OPT_SITE,
+    OPT_LAYER,
+    OPT_REQUEST,
+    OPT_TOKENS,
+    OPT_STEP,
+    OPT_FORWARD,
+    OPT_REJECTED,
+    OPT_SUPERSEDED,
+    OPT_RANK,
+    OPT_JSON,
+    OPT_VERSION
+};
+
+static const struct option long_options[] = {
+    { "to", required_argument, NULL, OPT_TO },
+    { "format", required_argument, NULL, 'f' },
+    { "values", no_argument, NULL, OPT_VALUES },
+    { "names", required_argument, NULL, OPT_NAMES },
+    { "speed", required_argument, NULL, OPT_SPEED },
+    { "cursor", required_argument, NULL, OPT_CURSOR },
+    { "follow", no_argument, NULL, OPT_FOLLOW },
+    { "wait-for", required_argument, NULL, OPT_WAIT_FOR },
+    { "lose-slow", required_argument, NULL, OPT_LOSE_SLOW },
+    { "at-once", required_argument, NULL, OPT_AT_ONCE },
+    { "site", required_argument, NULL, OPT_SITE },
+    { "layer", required_argument, NULL, OPT_LAYER },
+    { "layers", required_argument, NULL, OPT_LAYER },
+    { "request", required_argument, NULL, OPT_REQUEST },
+    { "tokens", required_argument, NULL, OPT_TOKENS },
+    { "step", required_argument, NULL, OPT_STEP },
+    { "forward", required_argument, NULL, OPT_FORWARD },
+    { "rejected", no_argument, NULL, OPT_REJECTED },
+    { "superseded", no_argument, NULL, OPT_SUPERSEDED },
+    { "rank", required_argument, NULL, OPT_RANK },
+    { "json", no_argument, NULL, OPT_JSON },
+    { "help", no_argument, NULL, 'h' },
+    { "version", no_argument, NULL, OPT_VERSION },
+    { 0 },
+};
+
+static int hint(void)
+{
+    complain("try: dmi-replay --help");
+    return REPLAY_USAGE;
+}
+
+static int take(bool taken)
+{
+    return taken ? -1 : hint();
+}
+
+static int print_usage(FILE *to)
+{
+    fputs(usage_text, to);
+    fputs("\nSinks:\n", to);
+    for (size_t i = 0; sinks[i]; i++)
+        fprintf(to, "  %s%-*s %s\n", sinks[i]->prefix, 19 - (int)strlen(sinks[i]->prefix),
+                sinks[i]->where, sinks[i]->what);
+    fputs("\nFormats, the default first:\n", to);
+    for (size_t i = 0; formats[i]; i++)
+        fprintf(to, "  %-19s %s\n", formats[i]->name, formats[i]->what);
+    return to == stdout ? REPLAY_OK : REPLAY_USAGE;
+}
+
+/* ------------------------------------------------------------------------- values of options */
+
+static int take_to(struct options *o)
+{
+    o->to = optarg;
+    o->kind = sink_find(optarg, &o->sink.where);
+    if (o->kind)
+        return -1;
+    complain("--to: '%s' is no sink: write -, file:PATH, unix:PATH, tcp:HOST:PORT or command:CMD",
+             optarg);
+    return hint();
+}
+
+static int take_format(struct options *o)
+{
+    o->sink.format = format_find(optarg);
+    if (o->sink.format)
+        return -1;
+    complain("--format: '%s' is no format: write frames, jsonl or npy", optarg);
+    return hint();
+}
+
+static int take_speed(struct options *o)
+{
+    if (pace_parse(optarg, &o->speed))
+        return -1;
+    complain("--speed: '%s' is no speed: write max, 1, 0.5 or 10x", optarg);
+    return hint();
+}
+
+static int take_count(const char *name, unsigned *out)
+{
+    char *end;
+    errno = 0;
+    unsigned long v = strtoul(optarg, &end, 10);
+    *out = (unsigned)v;
+    if (*optarg >= '0' && *optarg <= '9' && !*end && !errno && v && v <= 1000000)
+        return -1;
+    complain("--%s: '%s' is no number from 1 to 1000000", name, optarg);
+    return hint();
+}
+
+static int take_selection(int c, struct wanted *w)
+{
+    switch (c) {
+    case OPT_SITE: w->select.site = optarg; break;
+    case OPT_LAYER:
+        w->select.by_layer = true;
+        return take(choice_range("layer", optarg, &w->select.layers));
+    case OPT_REQUEST:
+        w->select.request = optarg;
+        w->select.n_request = strlen(optarg);
+        break;
+    case OPT_TOKENS: return take(choice_tokens(optarg, &w->select));
+    case OPT_STEP: w->by_step = true; return take(choice_range("step", optarg, &w->steps));
+    case OPT_FORWARD:
+        w->by_forward = true;
+        return take(choice_range("forward", optarg, &w->forwards));
+    case OPT_REJECTED: w->select.rejected = true; break;
+    case OPT_SUPERSEDED: w->select.superseded = true; break;
+    case OPT_RANK: w->by_rank = true; return take(choice_ranks(optarg, w->ranks));
+    default: return hint();
+    }
+    return -1;
+}
+
+/* Return: -1 to go on, else an exit status. */
+static int take_option(int c, struct options *o)
+{
+    switch (c) {
+    case OPT_TO: return take_to(o);
+    case 'f': return take_format(o);
+    case OPT_VALUES: o->sink.values = true; break;
+    case OPT_NAMES: o->sink.names = optarg; break;
+    case OPT_SPEED: return take_speed(o);
+    case OPT_CURSOR: o->cursor = optarg; break;
+    case OPT_FOLLOW: o->follow = true; break;
+    case OPT_WAIT_FOR: return take_count("wait-for", &o->sink.wait_for);
+    case OPT_LOSE_SLOW: return take_count("lose-slow", &o->sink.lose_s);
+    case OPT_AT_ONCE: return take_count("at-once", &o->at_once);
+    case OPT_JSON: o->json = true; break;
+    case 'h': return print_usage(stdout);
+    case OPT_VERSION: puts("dmi-replay " DMI_VERSION); return REPLAY_OK;
+    default: return take_selection(c, &o->wanted);
+    }
+    return -1;
+}
+
+/* ------------------------------------------------------------------------- all of them */
+
+/* Return: what does not go together, NULL: all does. */
+static const char *contradiction(const struct options *o)
+{
+    bool is_file = o->kind == &sink_stdout || o->kind == &sink_file;
+    bool is_socket = o->kind == &sink_unix || o->kind == &sink_tcp;
+    if (!o->kind->has_bytes && (o->sink.format || o->sink.values || o->sink.names))
+        return "--format, --values and --names are for sinks that take bytes";
+    if (o->sink.values && o->sink.format != &format_jsonl)
+        return "--values is for --format jsonl: the other formats have the values anyhow";
+    if (o->sink.names && !is_file)
+        return "--names is for --to - and --to file:PATH";
+    if (o->sink.names && o->cursor)
+        return "--names does not go with --cursor: leave one of them out, or replay as frames";
+    if ((o->sink.wait_for || o->sink.lose_s) && !is_socket)
+        return "--wait-for and --lose-slow are for --to unix:PATH and --to tcp:HOST:PORT";
+    if (o->at_once && !o->kind->per_request)
+        return "--at-once is for --to command:CMD";
+    if (o->kind->per_request && o->follow)
+        return "--follow does not go with --to command:CMD: start it once the run is closed";
+    return NULL;
+}
+
+static int check(struct options *o, char **words, int n)
+{
+    o->runs = words;
+    o->n_runs = n;
+    if (!o->kind) {
+        complain("where to is not said: --to -, file:PATH, unix:PATH, tcp:HOST:PORT or "
+                 "command:CMD");
+        return hint();
+    }
+    if (!n) {
+        complain("dmi-replay needs a RUN: a run's folder, or a folder of runs");
+        return hint();
+    }
+    const char *wrong = contradiction(o);
+    if (wrong) {
+        complain("%s", wrong);
+        return hint();
+    }
+    if (!o->sink.format)
+        o->sink.format = formats[0];
+    if (!o->at_once)
+        o->at_once = 8;
+    return -1;
+}
+
+int options_parse(int argc, char **argv, struct options *o)
+{
+    *o = (struct options){ .wanted = { .ranks = { -1, -1, -1, -1 } } };
+    int c;
+    opterr = 0;
+    while ((c = getopt_long(argc, argv, ":f:h", long_options, NULL)) != -1) {
+        int status;
+        if (c == '?' || c == ':') {
+            complain("%s '%s'", c == ':' ? "no value after" : "unknown option", argv[optind - 1]);
+            status = hint();
+        } else {
+            status = take_option(c, o);
+        }
+        if (status >= 0)
+            return status;
+    }
+    return argc == 1 ? print_usage(stderr) : check(o, argv + optind, argc - optind);
+}
+
+static void add_range(struct text *t, const char *name, bool given, const struct range *range)
+{
+    if (given)
+        text_printf(t, " --%s %" PRId64 ":%" PRId64, name, range->first, range->end);
+}
+
+char *options_choice(const struct options *o)
+{
+    const struct wanted *w = &o->wanted;
+    struct text t = { 0 };
+    text_printf(&t, "--to ");
+    utf8_add_valid(&t, o->to, strlen(o->to));
+    text_printf(&t, " --format %s%s", o->sink.format->name, o->sink.values ? " --values" : "");
+    if (w->select.site)
+        text_printf(&t, " --site "), utf8_add_valid(&t, w->select.site, strlen(w->select.site));
+    if (w->select.request)
+        text_printf(&t, " --request "), utf8_add_valid(&t, w->select.request, w->select.n_request);
+    add_range(&t, "layer", w->select.by_layer, &w->select.layers);
+    if (w->select.tokens)
+        text_printf(&t, " --tokens %d", (int)w->select.tokens);
+    add_range(&t, "positions", w->select.tokens == TOKENS_RANGE, &w->select.positions);
+    add_range(&t, "step", w->by_step, &w->steps);
+    add_range(&t, "forward", w->by_forward, &w->forwards);
+    text_printf(&t, "%s%s", w->select.rejected ? " --rejected" : "",
+                w->select.superseded ? " --superseded" : "");
+    for (uint32_t axis = 0; w->by_rank && axis < DMI_AXIS_COUNT; axis++)
+        text_printf(&t, " %s=%d", dmi_axis_name(axis), (int)w->ranks[axis]);
+    if (t.failed)
+        text_deinit(&t);
+    return t.data;
+}

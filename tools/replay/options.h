@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dmi-replay's command line. A program of one thread. */
+#ifndef TOOLS_REPLAY_OPTIONS_H
+#define TOOLS_REPLAY_OPTIONS_H
+
+#include "tools/replay/sink.h"
+#include "tools/replay/source.h"
+
+enum { REPLAY_OK = 0, REPLAY_FAILED = 1, REPLAY_USAGE = 2 };
+
+struct options {
+    char **runs;
+    int n_runs;
+    struct wanted wanted;
+    const char *to, *cursor;
+    const struct sink_kind *kind;
+    struct sink_options sink;
+    double speed;     /* 0: as fast as it goes */
+    unsigned at_once; /* commands */
+    bool follow, json;
+};
+
+/* Says on stderr what is wrong. Return: -1 to go on, else an exit status. */
+int options_parse(int argc, char **argv, struct options *out);
+
+/* What is selected and where it goes, in words, for the cursor. Return: to be freed; NULL: no memory. */
+char *options_choice(const struct options *options);
+
+#endif

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/replay/summary.h"
+
+#include "core/cleanup.h"
+#include "read/account.h"
+#include "read/value.h"
+#include "tools/common/say.h"
+#include "tools/replay/describe.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+struct sums {
+    uint64_t n_records, n_rows, n_bytes, n_lost;
+    uint64_t n_found; /* records in the segments, wanted or not */
+    bool balances, grows;
+};
+
+static struct sums sum(const struct replay *r)
+{
+    struct sums all = { .balances = true };
+    for (size_t i = 0; i < r->n; i++) {
+        const struct source *s = &r->sources[i];
+        _cleanup_(accounts_deinit) struct accounts accounts = { 0 };
+        all.n_records += s->n_records;
+        all.n_rows += s->n_rows;
+        all.n_bytes += s->n_bytes;
+        all.n_lost += s->n_lost;
+        all.grows |= source_grows(s);
+        if (accounts_build(s->reader, &s->sites, &accounts))
+            continue;
+        all.n_found += accounts.total.found.records;
+        all.balances &= !accounts.total.known || accounts.total.balances;
+    }
+    return all;
+}
+
+bool summary_is_missing(const struct replay *r)
+{
+    const struct selection *select = &r->options->wanted.select;
+    if (!select->request || r->options->follow)
+        return false;
+    for (size_t i = 0; i < r->n; i++)
+        if (!r->sources[i].unknown_request)
+            return false;
+    complain("no run has a request '%s' (dmi-dump list --requests)", select->request);
+    return true;
+}
+
+/* All was sent that there is, but there was nothing. */
+static bool is_nothing(const struct replay *r, const struct sums *all)
+{
+    bool wanted = all->n_found || r->options->wanted.select.site;
+    return !all->n_records && !all->n_lost && !r->stopped && wanted;
+}
+
+static void say_state(const struct replay *r, const struct sums *all)
+{
+    if (!all->balances)
+        complain("MISMATCH: captured + dropped is not expected (dmi-dump stats)");
+    if (is_nothing(r, all))
+        complain("nothing was captured with that site, layer, request or tokens (dmi-dump list)");
+    if (r->stopped)
+        complain("stopped by a signal%s", r->cursor.path ? ": the cursor says where to go on" : "");
+    else if (all->grows && !r->options->follow)
+        complain("a process still writes this run: --follow reads on");
+    if (r->n_without)
+        complain("%" PRIu64 " rows of no request were given to no command", r->n_without);
+}
+
+static void say(const struct replay *r, const struct sums *all)
+{
+    char records[32], rows[32], bytes[24];
+    complain("replayed %s records, %s rows, %s%s", grouped(all->n_records, records),
+             grouped(all->n_rows, rows), bytes_text((double)all->n_bytes, bytes),
+             r->resumed ? ", those before the cursor included" : "");
+}
+
+static json_t *runs_value(const struct replay *r)
+{
+    json_t *runs = json_array();
+    for (size_t i = 0; i < r->n; i++)
+        json_array_append_new(runs, describe_end(&r->sources[i], r->sources[i].done));
+    return runs;
+}
+
+static void print_json(const struct replay *r, const struct sums *all, int status)
+{
+    _cleanup_(text_deinit) struct text t = { 0 };
+    FILE *to = r->options->kind == &sink_stdout ? stderr : stdout;
+    json_t *failed = r->failed ? json_incref(r->failed) : json_array();
+    value_add_new(&t,
+                  json_pack("{s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:b, s:o, s:o, s:o, s:i, s:o}",
+                            "records", value_u64(all->n_records), "rows", value_u64(all->n_rows),
+                            "bytes", value_u64(all->n_bytes), "not_decoded", value_u64(all->n_lost),
+                            "damage", value_u64(r->n_damage), "balances", all->balances, "resumed",
+                            r->resumed, "stopped", r->stopped, "commands", value_u64(r->n_commands),
+                            "rows_without_request", value_u64(r->n_without), "failed", failed,
+                            "status", status, "runs", runs_value(r)));
+    text_add(&t, "\n", 1);
+    if (!t.failed)
+        fwrite(t.data, 1, t.n, to);
+}
+
+static int judge(const struct replay *r, const struct sums *all)
+{
+    bool stopped_early = r->stopped && !r->options->follow;
+    return all->n_lost || r->n_damage || !all->balances || r->failed || is_nothing(r, all) ||
+                   stopped_early
+               ? REPLAY_FAILED
+               : REPLAY_OK;
+}
+
+int summary(const struct replay *r, const struct err *err, int result)
+{
+    if (result < 0) {
+        complain("%s", err->msg);
+        return REPLAY_USAGE;
+    }
+    struct sums all = sum(r);
+    int status = judge(r, &all);
+    if (result)
+        complain("all of it was replayed before, as the cursor %s says", r->cursor.path);
+    say_state(r, &all);
+    if (r->options->json)
+        print_json(r, &all, status);
+    else
+        say(r, &all);
+    if (fflush(stdout) || ferror(stdout)) {
+        complain("cannot write the output: %s", strerror(errno));
+        return REPLAY_USAGE;
+    }
+    return status;
+}
