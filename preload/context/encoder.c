@@ -11,7 +11,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define LEAST_PRIORITY 19 /* nice; of this thread alone, as Linux has it */
+#define LOW_PRIORITY 10 /* nice; of this thread alone, as Linux has it */
 
 static void count_batch(const struct batch *b, int written)
 {
@@ -89,7 +89,7 @@ void *encoder_main(void *arg)
     struct context *c = arg;
     struct batch *b;
     session_attach();
-    setpriority(PRIO_PROCESS, (id_t)gettid(), LEAST_PRIORITY);
+    setpriority(PRIO_PROCESS, (id_t)gettid(), LOW_PRIORITY);
     while ((b = next_batch(c->staging))) {
         encode(c, b);
         staging_give_encoded(c->staging, b);

@@ -52,7 +52,7 @@ def test_a_small_ring_drops_and_the_sums_are_right(bench):
 
 @pytest.mark.parametrize("asked, found", [("1", 1), ("3", 3), ("100", 8), (None, None)])
 def test_the_librarys_own_threads(bench, asked, found):
-    """As many encoders as asked for, of the least priority, and all threads beside the CPU that the application keeps to."""
+    """As many encoders as asked for, of low priority, and all threads beside the CPU that the application keeps to."""
     pytest.importorskip("cuda.bindings")
     client = pathlib.Path(__file__).with_name("own_threads_client.py")
     r = bench.alike("DMI_ENCODERS", [], TEXT, command=[sys.executable, client, "40"], **({"DMI_ENCODERS": asked} if asked else {}))
@@ -61,7 +61,7 @@ def test_the_librarys_own_threads(bench, asked, found):
     found = found or max(1, min(4, len(given) // 4))
     bench.check(sorted(own) == ["dmi-drain", "dmi-encode"] and len(own["dmi-drain"]) == 1 and len(own["dmi-encode"]) == found,
                 f"one drain and {found} encoders", own)
-    bench.check(all(nice == 19 for nice, _ in own["dmi-encode"]) and own["dmi-drain"][0][0] == 0, "encoders have the least priority", own)
+    bench.check(all(nice == 10 for nice, _ in own["dmi-encode"]) and own["dmi-drain"][0][0] == 0, "encoders have a low priority", own)
     beside = given[1:] or given
     bench.check(all(cpus == beside for of in own.values() for _, cpus in of), f"they keep to {beside}", own)
 
