@@ -56,11 +56,14 @@ static ZSTD_CCtx *compressor(struct codec_state *state)
 /*
  * Whether a plane is worth a try. A mantissa's bytes are all but uniform, and zstd needs as long to
  * give up on them as several hashes of them take: a sample of SAMPLES bytes tells. Its number of
- * equal pairs has mean n + n(n-1)/256 and deviation n/sqrt(128) if bytes are uniform; a plane that
- * would shrink by 1.6%, the least that zstd accepts, lies well above four deviations.
+ * equal pairs has mean n + n(n-1)/256 and deviation n/sqrt(128) = 91 if bytes are uniform. A plane that lies
+ * less than WORTH deviations above would shrink by less than a twelfth: over activations 0.2% of all bytes, for
+ * a tenth of all time (docs/measurements.md, "Codec").
  */
-#define SAMPLES 1024u
-#define RUNS    16u
+#define SAMPLES   1024u
+#define RUNS      16u
+#define DEVIATION 91u
+#define WORTH     32u
 
 static bool may_shrink(const uint8_t *plane, size_t n)
 {
@@ -74,7 +77,7 @@ static bool may_shrink(const uint8_t *plane, size_t n)
     }
     for (int i = 0; i < 256; i++)
         pairs += count[i] * count[i];
-    return pairs > SAMPLES + SAMPLES * (SAMPLES - 1) / 256 + 4 * 91;
+    return pairs > SAMPLES + SAMPLES * (SAMPLES - 1) / 256 + WORTH * DEVIATION;
 }
 
 static size_t zstd_encode(struct codec_state *state, const uint8_t *src, size_t n, uint8_t *dst,

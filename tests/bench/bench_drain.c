@@ -4,8 +4,9 @@
  *
  * The library's drain and encoder (preload/context, storage) with a link to the host of a set bandwidth, and
  * no device: a thread reserves and publishes records as fast as the ring takes them, and payload is
- * what the ring was filled with once. Encoder "off" throws batches away. So the first column tells what the
- * drain leaves of the link, and the others what encoding and writing leave of that.
+ * what the ring was filled with once. Encoder "off" throws batches away. So the first row of a link tells what the
+ * drain leaves of it, and the others what encoding and writing leave of that: by one or two encoders, on the first rung of
+ * the codecs' ladder (smallest) or on that which the backlog chooses (auto).
  */
 #include "core/atomic.h"
 #include "core/clock.h"
@@ -22,6 +23,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -161,15 +163,22 @@ static struct run *open_run(const char *folder)
     return run;
 }
 
-static void remove_run(const char *path)
+/* Return: bytes of its files. */
+static uint64_t remove_run(const char *path)
 {
     struct dirent *entry;
+    uint64_t n_bytes = 0;
+    struct stat st;
     DIR *dir = opendir(path);
     while (dir && (entry = readdir(dir)))
-        unlinkat(dirfd(dir), entry->d_name, 0);
+        if (!fstatat(dirfd(dir), entry->d_name, &st, 0) && S_ISREG(st.st_mode)) {
+            n_bytes += (uint64_t)st.st_size;
+            unlinkat(dirfd(dir), entry->d_name, 0);
+        }
     if (dir)
         closedir(dir);
     rmdir(path);
+    return n_bytes;
 }
 
 static struct context *make_context(void)
@@ -214,8 +223,9 @@ static double cpu_seconds(void)
 }
 
 struct result {
-    double bytes_a_second,
-        cpu_a_byte; /* that come out; seconds of all threads, the link's copy included */
+    double bytes_a_second; /* that come out */
+    double cpu_a_byte;     /* seconds of all threads, the link's copy included */
+    double ratio;          /* raw bytes a byte of the run's files */
 };
 
 static struct result measure(struct context *a, const char *folder, uint32_t dtype,
@@ -247,8 +257,11 @@ static struct result measure(struct context *a, const char *folder, uint32_t dty
     if (!workers_stop(a, 10 * SECOND, DMI_DROP_EXIT_TIMEOUT) ||
         session.counters->sites[0].captured.bytes != bytes || run_close(session.run))
         die("records are missing");
-    remove_run(path);
-    return (struct result){ (double)bytes / spent, cpu / (double)bytes };
+    workers_free(a);
+    a->ladder = (struct ladder){ 0 };
+    return (struct result){ .bytes_a_second = (double)bytes / spent,
+                            .cpu_a_byte = cpu / (double)bytes,
+                            .ratio = (double)bytes / (double)remove_run(path) };
 }
 
 int main(int argc, char **argv)
@@ -257,11 +270,18 @@ int main(int argc, char **argv)
         const char *name;
         bool encode;
         uint32_t dtype;
+        uint32_t encoders, rung; /* as in the session: 0: the backlog chooses */
     } ways[] = {
-        { "encoder off", false, DMI_DTYPE_U8 },
-        { "bytes, raw", true, DMI_DTYPE_U8 },
-        { "f32", true, DMI_DTYPE_F32 },
-        { "bf16", true, DMI_DTYPE_BF16 },
+        { "encoder off", false, DMI_DTYPE_U8, 1, 0 },
+        { "raw bytes", true, DMI_DTYPE_U8, 1, 0 },
+        { "f32 1 smallest", true, DMI_DTYPE_F32, 1, 1 + CODEC_SMALLEST },
+        { "f32 2 smallest", true, DMI_DTYPE_F32, 2, 1 + CODEC_SMALLEST },
+        { "f32 1 auto", true, DMI_DTYPE_F32, 1, 0 },
+        { "f32 2 auto", true, DMI_DTYPE_F32, 2, 0 },
+        { "bf16 1 smallest", true, DMI_DTYPE_BF16, 1, 1 + CODEC_SMALLEST },
+        { "bf16 2 smallest", true, DMI_DTYPE_BF16, 2, 1 + CODEC_SMALLEST },
+        { "bf16 1 auto", true, DMI_DTYPE_BF16, 1, 0 },
+        { "bf16 2 auto", true, DMI_DTYPE_BF16, 2, 0 },
     };
     static const uint64_t links[] = { 250000000, 1000000000, 4000000000, 0 };
     static const uint32_t sizes[] = { 1u << 20, 16u << 10 };
@@ -275,29 +295,26 @@ int main(int argc, char **argv)
     driver_table.cuStreamSynchronize = synchronize;
     struct context *a = make_context();
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
-        printf(
-            "records of %u KiB: GB/s out of the ring (share of the link), CPU seconds a GB\n%-9s",
-            sizes[s] >> 10, "link");
-        for (size_t w = 0; w < sizeof ways / sizeof *ways; w++)
-            printf("  %-17s", ways[w].name);
-        for (size_t l = 0; l < sizeof links / sizeof *links; l++) {
-            if (links[l])
-                printf("\n%4.2f GB/s", (double)links[l] / 1e9);
-            else
-                printf("\n%-9s", "no limit");
+        printf("records of %u KiB\n%-10s %-16s %6s %7s %9s %6s\n", sizes[s] >> 10, "link", "way",
+               "GB/s", "of link", "CPU s/GB", "ratio");
+        for (size_t l = 0; l < sizeof links / sizeof *links; l++)
             for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
                 fill((unsigned char *)(uintptr_t)a->payload, ways[w].dtype);
                 wire.bytes_a_second = links[l];
                 wire.encode = ways[w].encode;
+                session.encoders = ways[w].encoders;
+                session.rung = ways[w].rung;
                 struct result r = measure(a, argv[1], ways[w].dtype, sizes[s], seconds);
-                char share[16] = "";
-                if (links[l])
-                    snprintf(share, sizeof share, "(%.2f)", r.bytes_a_second / (double)links[l]);
-                printf("  %5.2f %6s %4.2f", r.bytes_a_second / 1e9, share, r.cpu_a_byte * 1e9);
+                char link[16] = "no limit", share[16] = "";
+                if (links[l]) {
+                    snprintf(link, sizeof link, "%.2f GB/s", (double)links[l] / 1e9);
+                    snprintf(share, sizeof share, "%.2f", r.bytes_a_second / (double)links[l]);
+                }
+                printf("%-10s %-16s %6.2f %7s %9.2f %6.2f\n", link, ways[w].name,
+                       r.bytes_a_second / 1e9, share, r.cpu_a_byte * 1e9,
+                       ways[w].encode ? r.ratio : 1);
                 fflush(stdout);
             }
-        }
-        printf("\n");
     }
     return 0;
 }
