@@ -143,18 +143,27 @@ void safetensors_begin(struct st_header *header, const json_t *metadata)
     value_add(&header->text, metadata);
 }
 
-uint64_t safetensors_add(struct st_header *header, const char *key, uint32_t dtype, uint64_t n_rows,
-                         uint64_t width, uint64_t n_bytes)
+uint64_t safetensors_add_dims(struct st_header *header, const char *key, uint32_t dtype,
+                              const uint64_t *dims, uint32_t n_dims, uint64_t n_bytes)
 {
     uint64_t first = header->n_data;
     header->n_data += n_bytes;
     text_printf(&header->text, ", ");
     value_add_new(&header->text, value_text(key));
-    text_printf(&header->text,
-                ": {\"dtype\": \"%s\", \"shape\": [%" PRIu64 ", %" PRIu64
-                "], \"data_offsets\": [%" PRIu64 ", %" PRIu64 "]}",
-                dmi_dtype_info(dtype)->safetensors, n_rows, width, first, header->n_data);
+    text_printf(&header->text, ": {\"dtype\": \"%s\", \"shape\": [",
+                dmi_dtype_info(dtype)->safetensors);
+    for (uint32_t d = 0; d < n_dims; d++)
+        text_printf(&header->text, d ? ", %" PRIu64 : "%" PRIu64, dims[d]);
+    text_printf(&header->text, "], \"data_offsets\": [%" PRIu64 ", %" PRIu64 "]}", first,
+                header->n_data);
     return first;
+}
+
+uint64_t safetensors_add(struct st_header *header, const char *key, uint32_t dtype, uint64_t n_rows,
+                         uint64_t width, uint64_t n_bytes)
+{
+    return safetensors_add_dims(header, key, dtype, (const uint64_t[]){ n_rows, width }, 2,
+                                n_bytes);
 }
 
 int safetensors_end(struct st_header *header)

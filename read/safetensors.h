@@ -50,6 +50,10 @@ struct st_header {
 void safetensors_begin(struct st_header *header, const json_t *metadata);
 
 /* Return: offset of the tensor's bytes after the header. */
+uint64_t safetensors_add_dims(struct st_header *header, const char *key, uint32_t dtype,
+                              const uint64_t *dims, uint32_t n_dims, uint64_t n_bytes);
+
+/* As safetensors_add_dims(), of two dimensions. */
 uint64_t safetensors_add(struct st_header *header, const char *key, uint32_t dtype, uint64_t n_rows,
                          uint64_t width, uint64_t n_bytes);
 

@@ -2,10 +2,11 @@
 /*
  * Writes the run of one rank as a text on stdin says, for tests of what readers make of it:
  *
- *     make_schedule OUT JOB TP TP_SIZE PP PP_SIZE
+ *     make_schedule OUT JOB TP TP_SIZE PP PP_SIZE [hidden]
  *     step NUMBER ROWS ID:FIRST_ROW:N:POSITION:PHASE:PROMPT:FLAGS...
  *     rec SITE LAYER COLUMN N_COLUMNS TIMES     all rows of the step, those columns; LAYER -1: none
- *     put SITE LAYER N_COLUMNS f32|f64 VALUE...  the same with these values, row by row
+ *     put SITE LAYER N_COLUMNS DTYPE VALUE...    the same with these values, row by row: f32, f64; bf16 by cutting; of any
+ *                                                other type the low bits of the integers that the values are
  *     at NS                                      time of the records that follow; else 1000 and their number
  *     launch N                                   number of the next launch; else they rise by one
  *     drop SITE REASON N                         so many records of 1 row and 4 bytes were dropped
@@ -13,7 +14,7 @@
  *     end ID REASON
  *
  * Sites: 0 `q` f32, dimension 1 divided over tp; 1 `o` f32, the sum over tp; 2 `h` i32 and 3 `head` f32 (a row a request), on
- * every rank. Element (row, column) of step S, the first being 0: TIMES * (((LAYER + 1) * 128 + S) * 64 + row) * 64 + column;
+ * every rank; with `hidden` also 4 `token_ids`, 5 `resid_pre`, 6 `resid_final`, 7 `resid_mid`, scaled by 4. Element (row, column) of step S, the first being 0: TIMES * (((LAYER + 1) * 128 + S) * 64 + row) * 64 + column;
  * of `head` the row is that of the span.
  */
 #include "storage/run.h"
@@ -107,27 +108,40 @@ static int put_record(struct writer *w, const char *text)
                                           .data = site == 2 ? (const void *)whole : real });
 }
 
+static void set_value(uint8_t *to, uint32_t dtype, const char *word)
+{
+    double f64 = strtod(word, NULL);
+    float f32 = (float)f64;
+    long long whole = strtoll(word, NULL, 10);
+    if (dtype == DMI_DTYPE_F64)
+        memcpy(to, &f64, 8);
+    else if (dtype == DMI_DTYPE_F32)
+        memcpy(to, &f32, 4);
+    else if (dtype == DMI_DTYPE_BF16)
+        memcpy(to, (uint8_t *)&f32 + 2, 2);
+    else
+        memcpy(to, &whole, dmi_dtype_bytes(dtype));
+}
+
 static int put_values(struct writer *w, char *text)
 {
-    static double f64[MOST_SPANS * 64];
-    static float f32[MOST_SPANS * 64];
-    unsigned site, n_columns, bits;
+    static uint8_t data[MOST_SPANS * 64 * 8];
+    unsigned site, n_columns;
+    char type[16];
     int layer, n = 0;
-    if (sscanf(text, "put %u %d %u f%u%n", &site, &layer, &n_columns, &bits, &n) != 4)
+    if (sscanf(text, "put %u %d %u %15s%n", &site, &layer, &n_columns, type, &n) != 4)
         return -1;
-    uint32_t n_rows = rows_of(w, site);
+    uint32_t n_rows = rows_of(w, site), dtype = dmi_dtype_from_name(type);
     if (n_rows > MOST_SPANS || n_columns > 64)
         return -1;
     char *word = strtok(text + n, " \n");
-    for (uint32_t i = 0; i < n_rows * n_columns; i++, word = strtok(NULL, " \n")) {
-        f64[i] = word ? strtod(word, NULL) : 0;
-        f32[i] = (float)f64[i];
-    }
+    for (uint32_t i = 0; i < n_rows * n_columns; i++, word = strtok(NULL, " \n"))
+        set_value(data + i * dmi_dtype_bytes(dtype), dtype, word ? word : "0");
     return append(w, (struct run_record){ .site = site,
                                           .layer = layer,
-                                          .dtype = bits == 64 ? DMI_DTYPE_F64 : DMI_DTYPE_F32,
+                                          .dtype = dtype,
                                           .dims = { n_rows, n_columns },
-                                          .data = bits == 64 ? (const void *)f64 : f32 });
+                                          .data = data });
 }
 
 static int put_drop(struct writer *w, uint64_t site, uint64_t reason, unsigned n)
@@ -204,8 +218,23 @@ int main(int argc, char **argv)
           .scale = 1,
           .expect = -1,
           .row = DMI_ROW_REQUEST },
+        { .name = "token_ids", .kernel = "k", .dtype = DMI_DTYPE_I32, .expect = -1 },
+        { .name = "resid_pre",
+          .kernel = "k",
+          .dtype = DMI_DTYPE_BF16,
+          .scale = 1,
+          .expect = -1,
+          .has_layer = true },
+        { .name = "resid_final", .kernel = "k", .dtype = DMI_DTYPE_BF16, .scale = 1, .expect = -1 },
+        { .name = "resid_mid",
+          .kernel = "k",
+          .dtype = DMI_DTYPE_F32,
+          .scale = 4,
+          .expect = -1,
+          .has_layer = true },
     };
-    if (argc != 7)
+    const uint32_t n_hidden = argc == 8 && !strcmp(argv[7], "hidden") ? 0 : 4;
+    if (argc != 7 && argc != 8)
         return 2;
     struct writer w = { .step = { .size = sizeof w.step,
                                   .version = 1,
@@ -217,7 +246,7 @@ int main(int argc, char **argv)
     struct run_options options = { .out_dir = argv[1],
                                    .job = argv[2],
                                    .sites = sites,
-                                   .n_sites = sizeof sites / sizeof sites[0],
+                                   .n_sites = sizeof sites / sizeof sites[0] - n_hidden,
                                    .spec_text = "",
                                    .segment_bytes = 20000 };
     struct err err = { 0 };

@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* "N" or "A:B", either of which may be left out. */
-static bool parse_range(const char *s, struct range *out)
+bool choice_parse_range(const char *s, struct range *out)
 {
     char *end;
     errno = 0;
@@ -33,7 +32,7 @@ static bool parse_range(const char *s, struct range *out)
 
 bool choice_range(const char *option, const char *text, struct range *out)
 {
-    if (parse_range(text, out))
+    if (choice_parse_range(text, out))
         return true;
     complain("--%s: '%s' is neither a number nor a range A:B", option, text);
     return false;
@@ -53,7 +52,7 @@ bool choice_tokens(const char *text, struct selection *select)
             return true;
         }
     select->tokens = TOKENS_RANGE;
-    if (parse_range(text, &select->positions))
+    if (choice_parse_range(text, &select->positions))
         return true;
     complain("--tokens: '%s' is neither a position, a range A:B, prompt, generated nor last", text);
     return false;

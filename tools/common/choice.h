@@ -9,6 +9,9 @@
 
 #include <stdbool.h>
 
+/* "N" or "A:B", either of which may be left out. Return: false: it is neither, and nothing is said. */
+bool choice_parse_range(const char *text, struct range *out);
+
 /**
  * choice_range() - "N" or "A:B", either of which may be left out
  * @option: its name, for what is said of @text on stderr

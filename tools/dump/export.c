@@ -15,6 +15,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,6 +45,25 @@ int export_write(int fd, const void *data, size_t n, uint64_t at)
         at += (uint64_t)w;
     }
     return 0;
+}
+
+void export_leave_out(struct exporter *x, const char *fmt, ...)
+{
+    char line[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    if (x->n_left_out++ < MOST_TOLD)
+        text_add(&x->left_out, line, strlen(line) + 1);
+}
+
+static void tell_left_out(const struct exporter *x)
+{
+    for (size_t at = 0; at < x->left_out.n; at += strlen(x->left_out.data + at) + 1)
+        complain("%s", x->left_out.data + at);
+    if (x->n_left_out > MOST_TOLD)
+        complain("... and %" PRIu64 " more", x->n_left_out - MOST_TOLD);
 }
 
 /* ------------------------------------------------------------------------- rows */
@@ -87,13 +107,27 @@ static void drop_targets(struct job *job)
     free(job->x.targets);
     free(job->target_of);
     export_drop_positions(&job->x);
+    text_deinit(&job->x.left_out);
+    job->x.left_out = (struct text){ 0 };
+    job->x.n_left_out = 0;
     job->x.targets = NULL;
     job->target_of = NULL;
     job->x.n_targets = 0;
     job->x.n_bytes = 0;
 }
 
-static int choose(struct job *job)
+/* Which tensors go where, and how much that is, once the format has taken its own. */
+static void find_targets(struct job *job)
+{
+    job->x.n_bytes = 0;
+    for (size_t i = 0; i < job->x.n_targets; i++) {
+        const struct target *t = &job->x.targets[i];
+        job->target_of[t->tensor - job->tensors.all] = i + 1;
+        job->x.n_bytes += t->n_bytes;
+    }
+}
+
+static int collect_targets(struct job *job)
 {
     size_t n = job->tensors.n;
     drop_targets(job);
@@ -110,10 +144,20 @@ static int choose(struct job *job)
                                    &target.n_bytes))
             return -EOVERFLOW;
         job->x.targets[job->x.n_targets++] = target;
-        job->target_of[i] = job->x.n_targets;
-        job->x.n_bytes += target.n_bytes;
     }
     return export_collect_positions(&job->x);
+}
+
+static int choose(struct err *err, struct job *job)
+{
+    int r = collect_targets(job);
+    if (r)
+        return err_set_errno(err, -r, "cannot export");
+    if (job->format->arrange)
+        r = job->format->arrange(err, &job->x);
+    if (!r)
+        find_targets(job);
+    return r;
 }
 
 static void tell_mixed(struct job *job)
@@ -170,16 +214,15 @@ static int write_all(struct err *err, struct job *job)
 /* At most twice: the second time without what cannot be read. */
 static int export_job(struct err *err, struct job *job)
 {
-    int r = choose(job);
-    if (r)
-        return err_set_errno(err, -r, "cannot export");
-    r = write_all(err, job);
+    int r = choose(err, job);
+    if (!r)
+        r = write_all(err, job);
     if (!r && job->n_damaged) {
         uint64_t n = job->n_damaged;
         place_discard(&job->place);
         drop_damaged(job);
         job->n_damaged = 0;
-        r = choose(job);
+        r = choose(err, job);
         if (!r)
             r = write_all(err, job);
         if (!r && job->n_damaged)
@@ -200,6 +243,8 @@ static int report_job(const struct job *job, const struct options *o)
     report_member(&report, "tensors", value_u64(x->n_targets));
     report_member(&report, "bytes", value_u64(x->n_bytes));
     report_member(&report, "left_out", value_u64(job->n_mixed + job->n_emptied));
+    if (job->format->arrange)
+        report_member(&report, "requests_left_out", value_u64(x->n_left_out));
     report_member(&report, "damaged_records", value_u64(job->n_damaged));
     report_member(&report, "missing_rows", value_u64(job->n_missing));
     report_member(&report, "superseded_rows", value_u64(job->tensors.n_superseded));
@@ -262,28 +307,26 @@ static int run_job(struct job *job, const struct options *o)
         tell_mixed(job);
         r = nothing_selected(job, o) ? 0 : export_job(&err, job);
     }
+    tell_left_out(&job->x);
     if (r)
         complain("%s", err.msg);
     size_t n_damage = facts_findings(&quiet, job->x.reader);
-    if (!r && nothing_selected(job, o))
+    if (r == -ENODATA || (!r && nothing_selected(job, o)))
         return DUMP_FAILED;
     if (r || report_job(job, o))
         return DUMP_USAGE;
-    return job->n_mixed || job->n_damaged || n_damage ? DUMP_FAILED : DUMP_OK;
+    return job->n_mixed || job->n_damaged || n_damage || job->x.n_left_out ? DUMP_FAILED : DUMP_OK;
 }
 
 int dump_export(struct reader *reader, const struct options *o)
 {
-    struct job job = { .x = { .reader = reader, .fd = -1 }, .place = { .fd = -1 } };
-    _cleanup_(text_deinit) struct text names = { 0 };
-    for (size_t i = 0; formats[i]; i++) {
-        text_printf(&names, "%s%s", i ? ", " : "", formats[i]->name);
-        if (!o->format || !strcmp(o->format, formats[i]->name)) {
-            job.format = formats[i];
-            break;
-        }
-    }
+    struct job job = { .x = { .reader = reader, .options = o, .fd = -1 },
+                       .format = formats_find(o->format),
+                       .place = { .fd = -1 } };
     if (!job.format) {
+        _cleanup_(text_deinit) struct text names = { 0 };
+        for (size_t i = 0; formats[i]; i++)
+            text_printf(&names, "%s%s", i ? ", " : "", formats[i]->name);
         complain("--format: no format '%s': %s", o->format, names.data ? names.data : "");
         return DUMP_USAGE;
     }

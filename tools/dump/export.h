@@ -21,6 +21,7 @@ struct target {
     uint64_t n_bytes;
     size_t positions; /* index of its list */
     uint64_t offset;  /* of its first byte in its file: the format's */
+    uint64_t stride;  /* from row to row there: the format's */
     char *file;       /* its file in the folder: the format's; owned; NULL where all is one file */
 };
 
@@ -31,13 +32,31 @@ struct exporter {
     size_t n_targets;
     struct position_list *positions;
     size_t n_positions;
-    uint64_t n_bytes;   /* of all */
+    size_t n_group;       /* targets in a row that make up one file: the format's */
+    uint64_t n_bytes;     /* of all */
+    struct text left_out; /* sentences, one a line: export_leave_out() */
+    uint64_t n_left_out;
+    const struct options *options;
     const char *output; /* as it will be called */
     int fd; /* of the file, or of the folder, that is written: still under another name */
 };
 
 /* Writes all of @data at an offset of a file. Return: 0 or -errno. */
 int export_write(int fd, const void *data, size_t n, uint64_t at);
+
+/* Says, once the export has ended well or not, that something is left out: the exit status is then 1. */
+void export_leave_out(struct exporter *x, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/**
+ * export_file_name() - a file name of a key or a request
+ * What could mean something to a file system becomes %XX, nothing at all '%', and a long name ends in a hash.
+ * Return: NULL: no memory.
+ */
+char *export_file_name(const char *key, size_t n_key, const char *suffix);
+
+/* Adds a target's list of positions, a JSON array: [[first, rows], ...]. */
+void export_add_position_list(struct text *to, const struct position_list *list);
 
 /* What whoever reads the output must know of a tensor: an object. NULL: no memory. */
 json_t *export_facts(const struct target *t);

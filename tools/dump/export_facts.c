@@ -79,15 +79,21 @@ void export_drop_positions(struct exporter *x)
     x->n_positions = 0;
 }
 
+void export_add_position_list(struct text *to, const struct position_list *list)
+{
+    text_printf(to, "[");
+    for (size_t k = 0; k < list->n; k++)
+        text_printf(to, "%s[%" PRId64 ", %" PRIu64 "]", k ? ", " : "", list->pairs[k].first,
+                    list->pairs[k].n);
+    text_printf(to, "]");
+}
+
 void export_add_positions(struct text *to, const struct exporter *x)
 {
     text_printf(to, "[");
     for (size_t i = 0; i < x->n_positions; i++) {
-        text_printf(to, "%s[", i ? ", " : "");
-        for (size_t k = 0; k < x->positions[i].n; k++)
-            text_printf(to, "%s[%" PRId64 ", %" PRIu64 "]", k ? ", " : "",
-                        x->positions[i].pairs[k].first, x->positions[i].pairs[k].n);
-        text_printf(to, "]");
+        text_printf(to, i ? ", " : "");
+        export_add_position_list(to, &x->positions[i]);
     }
     text_printf(to, "]");
 }

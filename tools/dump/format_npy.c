@@ -6,45 +6,23 @@
 #include "tools/dump/export.h"
 
 #include "core/cleanup.h"
-#include "storage/hash.h"
 #include "tools/common/npy.h"
 
 #include <dmi/dtype.h>
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
 
 #define INDEX "index.json"
-
-/* A file name of a key: what is not harmless becomes %XX, and long ones end in a hash. */
-static char *file_name(const char *key)
-{
-    struct text t = { 0 };
-    for (const char *c = key; *c; c++) {
-        bool harmless = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') ||
-                        (*c >= '0' && *c <= '9') || *c == '_' || *c == '-' ||
-                        (*c == '.' && c != key);
-        harmless ? text_add(&t, c, 1) : text_printf(&t, "%%%02X", (unsigned char)*c);
-    }
-    if (t.n > 200) {
-        t.n = 180;
-        text_printf(&t, "~%016" PRIx64, hash_bytes(key, strlen(key)));
-    }
-    text_printf(&t, ".npy");
-    if (t.failed)
-        text_deinit(&t);
-    return t.data;
-}
 
 static int begin_file(struct exporter *x, struct target *target)
 {
     _cleanup_(text_deinit) struct text t = { 0 };
     npy_header(&t, target->tensor->dtype,
                (const uint64_t[]){ target->tensor->n_rows, target->tensor->width }, 2);
-    target->file = file_name(target->tensor->key);
+    target->file = export_file_name(target->tensor->key, strlen(target->tensor->key), ".npy");
     if (t.failed || !target->file)
         return -ENOMEM;
     target->offset = t.n;

@@ -20,6 +20,11 @@ struct format {
     const char *name, *what; /* for --format and for --help */
     const char *suffix;      /* of the default output's name */
     bool is_folder;          /* the output is a folder of files */
+    bool chooses;            /* --site and --layer are the format's: nothing is selected by them */
+    /* Before anything is written: which targets it takes, in which order, and why others are left out
+     * (export_leave_out()). NULL: all as they are. Return: 0 or -errno with a sentence in @err; -ENODATA: the run lacks
+     * what its files hold. */
+    int (*arrange)(struct err *err, struct exporter *x);
     /* Before the rows: sets the targets' offsets. Return: 0 or -errno with a sentence in @err. */
     int (*begin)(struct err *err, struct exporter *x);
     /* Rows of one target; @at: where they begin in it, in bytes. Return: 0 or -errno. */
@@ -35,5 +40,8 @@ struct format {
 
 /* The default first; NULL after the last. */
 extern const struct format *const formats[];
+
+/* @name: NULL: the default. Return: NULL: there is none of that name. */
+const struct format *formats_find(const char *name);
 
 #endif

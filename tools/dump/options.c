@@ -30,6 +30,8 @@ static const char usage_text[] =
     "  --json              JSON on stdout instead of text\n"
     "  --site NAME         list, diff, export: only this site or tensor\n"
     "  --layer N | A:B     show, list, diff, export: only this layer, or layers A to B-1\n"
+    "  --layers 2,15,last  export -f vllm: these layers, in this order; last: what enters the last "
+    "norm\n"
     "  --step S | A:B      show: the engine's step numbers (without step metadata: forwards)\n"
     "  --forward F | A:B   show: forwards, counted from 0\n"
     "  --rows A:B          show: rows A to B-1 of what is selected (default: the first 4)\n"
@@ -154,6 +156,11 @@ static int take_tolerance(int id, double *out)
     return hint();
 }
 
+static bool is_list(const char *layers)
+{
+    return strchr(layers, ',') || !strcmp(layers, "last");
+}
+
 /* Return: as take_option(). */
 static int take(bool taken)
 {
@@ -166,13 +173,20 @@ static int take_range(int id, struct range *range, bool *given)
     return take(choice_range(option_name(id), optarg, range));
 }
 
+/* A list is for formats that choose by themselves: hand_over(). */
+static int take_layers(int id, struct options *o)
+{
+    o->layers = optarg;
+    return is_list(optarg) ? -1 : take_range(id, &o->select.layers, &o->select.by_layer);
+}
+
 /* Return: -1 to go on, else an exit status. */
 static int take_option(int c, struct options *o)
 {
     switch (c) {
     case OPT_JSON: o->json = true; break;
     case OPT_SITE: o->select.site = optarg; break;
-    case OPT_LAYER: return take_range(c, &o->select.layers, &o->select.by_layer);
+    case OPT_LAYER: return take_layers(c, o);
     case OPT_STEP: return take_range(c, &o->steps, &o->by_step);
     case OPT_FORWARD: return take_range(c, &o->forwards, &o->by_forward);
     case OPT_ROWS: return take_range(c, &o->rows, &o->by_rows);
@@ -242,6 +256,25 @@ static void set_tolerances(struct options *o)
         o->row_tolerance = !exact ? 2e-2 : none ? 0 : HUGE_VAL;
 }
 
+/* Gives --site and --layers to a format that chooses by itself. Return: as take_option(). */
+static int hand_over(struct options *o)
+{
+    const struct format *format = formats_find(o->format);
+    bool chooses = !strcmp(o->command->name, "export") && format && format->chooses;
+    if (!chooses && o->layers && is_list(o->layers)) {
+        complain("--layers: a list, and 'last', are for export --format vllm: '%s' is neither a "
+                 "number nor a range A:B",
+                 o->layers);
+        return hint();
+    }
+    if (chooses) {
+        o->site = o->select.site;
+        o->select.site = NULL;
+        o->select.by_layer = false;
+    }
+    return -1;
+}
+
 int options_parse(int argc, char **argv, const struct command *commands, struct options *o)
 {
     static const struct range all = { 0, INT64_MAX };
@@ -270,5 +303,5 @@ int options_parse(int argc, char **argv, const struct command *commands, struct 
         o->select.n_request = strlen(o->select.request);
     int status = take_words(argc - optind, argv + optind, commands, o);
     set_tolerances(o);
-    return status;
+    return status < 0 ? hand_over(o) : status;
 }

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""dmi-dump export in the layouts of others, each read back by what reads it."""
+import json
+import shutil
+import struct
+import subprocess
+
+import numpy
+import pytest
+import safetensors
+import safetensors.numpy
+
+from damage import flip_payload
+from harness import BUILD, DMI_DUMP
+from test_dump_diff import DECODE, PREFILL
+
+MAKE, MAKE_RUN = (BUILD / "tests" / "unit" / name for name in ("make_schedule", "make_run"))
+pytestmark = pytest.mark.built(DMI_DUMP, MAKE, MAKE_RUN)
+IDS, PRE, FINAL, MID = 4, 5, 6, 7
+STEPS = [[("a", 0, 4), ("b", 2, 3)], [("b", 5, 1), ("a", 4, 1)], [("a", 5, 1)]]
+WIDTH, LAYERS = 5, (0, 1, 3)
+
+
+def element(request, position, layer, column):
+    """of a residual stream: a whole number below 256, so that bf16 and every other type hold it"""
+    return (ord(request[0]) * 7 + position * 5 + layer * 3 + column) % 200
+
+
+def lines(steps=STEPS, dtype="bf16", ids="i32", layers=LAYERS, final=True, lacking=(), others=()):
+    """@lacking: (layer or "ids", step) that has no record; @others: more lines in each step."""
+    for number, spans in enumerate(steps):
+        words, rows, first = [], [], 0
+        for request, position, n in spans:
+            words.append(f"{request}:{first}:{n}:{position}:{PREFILL if n > 1 else DECODE}:0:0")
+            rows += [(request, p) for p in range(position, position + n)]
+            first += n
+        yield f"step {number} {first + 1} {' '.join(words)}"  # a row of padding
+        if ids and ("ids", number) not in lacking:
+            yield f"put {IDS} -1 1 {ids} {' '.join(str(-100 * ord(r[0]) - p) for r, p in rows)} 7"
+        for layer in [*layers, *([9] if final else [])]:
+            if (layer, number) not in lacking:
+                values = " ".join(str(element(r, p, layer, c)) for r, p in rows for c in range(WIDTH))
+                yield f"put {PRE if layer != 9 else FINAL} {layer if layer != 9 else -1} {WIDTH} {dtype} {values}"
+        yield from others
+
+
+@pytest.fixture(name="write")
+def fixture_write(tmp_path):
+    def write(name="run", **how):
+        done = subprocess.run([MAKE, tmp_path / name, "job", "0", "1", "0", "1", "hidden"], input="".join(f"{line}\n" for line in lines(**how)),
+                              text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return tmp_path / name
+    return write
+
+
+@pytest.fixture(name="export")
+def fixture_export(tmp_path):
+    def export(run, form, *words, status=0, out="out"):
+        where = tmp_path / out
+        shutil.rmtree(where, ignore_errors=True)
+        done = subprocess.run([DMI_DUMP, "export", run, "-f", form, "-o", where, *words], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, errors="replace", timeout=120)
+        assert done.returncode == status, (done.returncode, done.stdout, done.stderr)
+        done.out = where
+        return done
+    return export
+
+
+def as_float(bits, dtype):
+    return (bits.astype("<u4") << 16).view("<f4") if dtype == "BF16" else bits
+
+
+def read(path):
+    """(hidden_states, token_ids, dtype of the first, metadata); the package checks the file, whose bf16 numpy lacks."""
+    data = path.read_bytes()
+    n = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + n])
+    entry = header["hidden_states"]
+    stored = {"BF16": "<u2", "F32": "<f4", "F8_E4M3": "u1", "F64": "<f8"}[entry["dtype"]]
+    with safetensors.safe_open(path, "np") as file:
+        assert sorted(file.keys()) == ["hidden_states", "token_ids"]
+        ids, metadata = file.get_tensor("token_ids"), file.metadata()
+        assert list(file.get_slice("hidden_states").get_shape()) == entry["shape"]
+    first, end = entry["data_offsets"]
+    hidden = numpy.frombuffer(data[8 + n + first:8 + n + end], stored).reshape(entry["shape"])
+    assert ids.dtype == numpy.int64
+    return as_float(hidden, entry["dtype"]), ids, entry["dtype"], metadata
+
+
+def wanted(request, positions, layers):
+    return [[[element(request, p, layer, c) for c in range(WIDTH)] for layer in layers] for p in positions]
+
+
+POSITIONS = {"a": range(6), "b": range(2, 6)}
+
+
+@pytest.mark.parametrize("dtype, stored", [("bf16", "BF16"), ("f8e4m3", "F8_E4M3"), ("f64", "F64")])
+def test_vllm(write, export, check, dtype, stored):
+    done = export(write(dtype=dtype), "vllm")
+    check({p.name for p in done.out.iterdir()} == {"a.safetensors", "b.safetensors"}, "a file a request", list(done.out.iterdir()))
+    for request, positions in POSITIONS.items():
+        hidden, ids, found, metadata = read(done.out / f"{request}.safetensors")
+        check(found == stored and hidden.tolist() == wanted(request, positions, (0, 1, 3, 9)), f"{request}: [tokens, layers, hidden]", hidden)
+        check(ids.tolist() == [-100 * ord(request) - p for p in positions], "ids as int64", ids)
+        check(json.loads(metadata["positions"]) == [[positions[0], len(positions)]] and metadata["request"] == request and
+              json.loads(metadata["layers"]) == ["resid_pre.0", "resid_pre.1", "resid_pre.3", "resid_final"], "and what they are", metadata)
+
+
+@pytest.mark.parametrize("ids", ["i64", "u8", "i8"])
+def test_vllm_types_of_ids(write, export, check, ids):
+    _, found, _, _ = read(export(write(ids=ids), "vllm").out / "a.safetensors")
+    want = numpy.array([-100 * ord("a") - p for p in range(6)]).astype({"i64": "i8", "u8": "u1", "i8": "i1"}[ids])
+    check(found.tolist() == want.tolist(), "their values are kept", found)
+
+
+def test_vllm_layers(write, export, check):
+    run = write()
+    for text, layers in (("3,0,last", (3, 0, 9)), ("last", (9,)), ("0:2", (0, 1)), ("1", (1,)), (":2,last", (0, 1, 9))):
+        hidden, *_ = read(export(run, "vllm", "--layers", text).out / "a.safetensors")
+        check(hidden.tolist() == wanted("a", range(6), layers), f"--layers {text}", hidden)
+    for text, said, status in (("2", "resid_pre was captured in layers 0-1,3, and what enters the last norm is 'last'", 1), ("0,4", "'4'", 1),
+                               ("7:9", "'7:9'", 1), ("1,0:2", "twice", 2), ("x", "neither a number", 2), ("0,,1", "neither", 2)):
+        done = export(run, "vllm", "--layers", text, status=status)
+        check(said in done.stderr and not done.out.exists(), f"--layers {text} is refused", done.stderr)
+    done = export(write("short", final=False), "vllm", "--layers", "0,last", status=1)
+    check("no site resid_final was captured" in done.stderr, "no last", done.stderr)
+    done = export(run, "safetensors", "--layers", "0,last", status=2)
+    check("for export --format vllm" in done.stderr, "a list elsewhere", done.stderr)
+
+
+def test_vllm_selections(write, export, check):
+    run = write()
+    done = export(run, "vllm", "--request", "b", "--tokens", "3:5")
+    hidden, ids, _, _ = read(done.out / "b.safetensors")
+    check([p.name for p in done.out.iterdir()] == ["b.safetensors"] and hidden.tolist() == wanted("b", (3, 4), (0, 1, 3, 9)) and
+          ids.tolist() == [-9803, -9804], "requests and tokens", ids)
+    other = write("other", others=[f"put {MID} 2 2 f32 1 2"])
+    done = export(other, "vllm", "--site", "resid_mid", status=1)
+    check("resid_mid.2 was captured with a scale" in done.stderr and not done.out.exists(), "a scale is not dropped in silence", done.stderr)
+    done = export(run, "vllm", "--site", "mlp_out", status=1)
+    check("nothing of a site mlp_out" in done.stderr and not done.out.exists(), "a site that is not there", done.stderr)
+    done = export(run, "vllm", "--request", "z", status=1)
+    check("z" in done.stderr and not done.out.exists(), "nor a request", done.stderr)
+    done = export(write("nothing", steps=[]), "vllm", status=1)
+    check("nothing of a site resid_pre" in done.stderr and not done.out.exists(), "nothing at all", done.stderr)
+
+
+def test_vllm_what_lacks(write, export, check):
+    done = export(write("without", ids=None), "vllm", status=1)
+    check("a site token_ids is there" in done.stderr and not done.out.exists(), "no ids", done.stderr)
+    gap = write("gap", lacking={(1, 2)})
+    done = export(gap, "vllm", status=1)
+    check("request 'a' is left out: resid_pre.1 has other tokens than token_ids" in done.stderr, "a layer that lacks tokens", done.stderr)
+    check([p.name for p in done.out.iterdir()] == ["b.safetensors"], "the others are there", list(done.out.iterdir()))
+    export(gap, "vllm", "--layers", "0,3")
+    done = export(write("shifted", lacking={(1, 1), ("ids", 2)}), "vllm", "--layers", "1", "--request", "a", status=1)
+    check("resid_pre.1 has other tokens than token_ids" in done.stderr, "as many tokens, of other positions", done.stderr)
+    done = export(write("none", lacking={(3, 0), (3, 1), (3, 2)}), "vllm", "--layers", "0,3", status=1)
+    check("'3'" in done.stderr, "a layer of nobody", done.stderr)
+    one = write("one", steps=[[("a", 0, 2)], [("b", 0, 2)]], lacking={(3, 1)})
+    done = export(one, "vllm", status=1)
+    check("request 'b' is left out: layer 3 is not there" in done.stderr, "a layer of one request", done.stderr)
+    done = export(write("words", ids="f32"), "vllm", status=1)
+    check("is no integer a token" in done.stderr and "no request has all" in done.stderr and not done.out.exists(), "ids that are none", done.stderr)
+
+
+def test_vllm_damage(write, export, check):
+    run = write()
+    segment = sorted(next(p for p in [run, *run.iterdir()] if list(p.glob("seg-*"))).glob("seg-*.dmi"))[0]
+    flip_payload(segment, 12)  # of the last step, which is a's alone
+    done = export(run, "vllm", status=1)
+    check([p.name for p in done.out.iterdir()] == ["b.safetensors"] and "DAMAGED" in done.stderr and
+          done.stderr.count("request 'a' is left out: resid_pre.1 has other tokens than token_ids") == 1,
+          "a request whose record is damaged has no file, and that is said once", (done.stderr, list(done.out.iterdir())))
+    hidden, *_ = read(done.out / "b.safetensors")
+    check(hidden.tolist() == wanted("b", POSITIONS["b"], (0, 1, 3, 9)), "the other's has all", hidden)
+
+
+def test_vllm_names(write, export, check):
+    names = ["../../x", "/etc/x", "..", "x" * 60, "%2E", ".", "X", "x", "a\x01\x1b"]
+    done = export(write(steps=[[(name, 0, 1) for name in names]]), "vllm")
+    files = {p.name for p in done.out.iterdir()}
+    check(len(files) == len(names) and all(p.is_file() for p in done.out.iterdir()), "each in a file of its own", files)
+    found = {read(done.out / f)[3]["request"] for f in files}
+    check(found == set(names), "which says whose it is", found)
+    (done.out / "mine").write_text("x", encoding="utf-8")
+    again = subprocess.run([DMI_DUMP, "export", done.out.parent / "run", "-f", "vllm", "-o", done.out], stderr=subprocess.PIPE, text=True, timeout=60)
+    check(again.returncode == 2 and "is not empty" in again.stderr, "and nothing is overwritten", again.stderr)

@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dmi-dump export --format vllm: a folder with a file a request, as vLLM's extraction of hidden states writes them:
+ * hidden_states [tokens, layers, hidden], token_ids [tokens] int64. Layer k is the residual stream that enters layer k.
+ * What vLLM does not write stands in the metadata. Source: vllm 0.33,
+ * vllm/distributed/kv_transfer/kv_connector/v1/example_hidden_states_connector.py.
+ */
+#include "tools/dump/export.h"
+#include "tools/dump/export_layers.h"
+
+#include "core/cleanup.h"
+#include "read/safetensors.h"
+
+#include <dmi/dtype.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+#define IDS       "token_ids"
+#define HIDDEN    "resid_pre"
+#define LAST      "resid_final"
+#define AT_A_TIME 512u /* ids */
+
+/* ------------------------------------------------------------------------- what there is */
+
+struct plan {
+    struct export_stock stock;
+    struct layers wanted; /* in the order of the file */
+    bool has_ids;
+};
+
+static void plan_deinit(struct plan *p)
+{
+    layers_deinit(&p->stock.layers);
+    layers_deinit(&p->wanted);
+}
+
+static bool is_of(const struct target *t, const char *site)
+{
+    return site && !strcmp(t->tensor->site->name, site);
+}
+
+static int survey(struct plan *p, const struct exporter *x)
+{
+    int r = 0;
+    for (size_t i = 0; !r && i < x->n_targets; i++) {
+        const struct target *t = &x->targets[i];
+        p->has_ids |= is_of(t, IDS);
+        p->stock.has_last |= is_of(t, p->stock.last);
+        if (is_of(t, p->stock.site) && !is_of(t, IDS))
+            r = layers_add(&p->stock.layers, t->tensor->layer);
+    }
+    layers_sort(&p->stock.layers);
+    return r;
+}
+
+static int make_plan(struct err *err, struct plan *p, const struct exporter *x)
+{
+    const char *site = x->options->site;
+    p->stock.site = site ? site : HIDDEN;
+    p->stock.last = strcmp(p->stock.site, HIDDEN) ? NULL : LAST;
+    if (survey(p, x))
+        return err_set_errno(err, ENOMEM, "cannot export");
+    if (!p->stock.layers.n && !p->stock.has_last)
+        return err_set(err, -ENODATA,
+                       "nothing of a site %s is there to be hidden_states: --site names the site",
+                       p->stock.site);
+    if (!p->has_ids)
+        return err_set(err, -ENODATA,
+                       "nothing of a site " IDS " is there: vLLM's layout has the tokens' ids "
+                       "beside their hidden states, so both must be captured and selected");
+    return export_layers_choose(err, x->options->layers, &p->stock, &p->wanted);
+}
+
+/* ------------------------------------------------------------------------- a request */
+
+struct group {
+    struct target *first;
+    size_t n;
+};
+
+static const struct target *find_ids(const struct group *g)
+{
+    for (size_t i = 0; i < g->n; i++)
+        if (is_of(&g->first[i], IDS))
+            return &g->first[i];
+    return NULL;
+}
+
+static const struct target *find_layer(const struct group *g, const struct plan *p, int32_t layer)
+{
+    for (size_t i = 0; i < g->n; i++) {
+        const struct target *t = &g->first[i];
+        if (layer == EXPORT_LAST ? is_of(t, p->stock.last)
+                                 : is_of(t, p->stock.site) && t->tensor->layer == layer)
+            return t;
+    }
+    return NULL;
+}
+
+static bool is_ours(const struct group *g, const struct plan *p)
+{
+    for (size_t i = 0; i < g->n; i++)
+        if (is_of(&g->first[i], p->stock.site) || is_of(&g->first[i], p->stock.last))
+            return true;
+    return find_ids(g) != NULL;
+}
+
+static bool is_whole_number(uint32_t dtype)
+{
+    return dtype >= DMI_DTYPE_I8 && dtype <= DMI_DTYPE_U64;
+}
+
+/* What keeps a tensor from being ids, or a layer of hidden states beside @like. NULL: nothing. */
+static const char *fault_of(const struct target *t, const struct target *ids,
+                            const struct target *like)
+{
+    const struct tensor *a = t->tensor, *b = like->tensor;
+    if (a->site->row != DMI_ROW_TOKEN)
+        return "has no row a token";
+    if (t == ids)
+        return a->width != 1 || !is_whole_number(a->dtype) ? "is no integer a token" : NULL;
+    if (a->n_rows != ids->tensor->n_rows || t->positions != ids->positions)
+        return "has other tokens than " IDS;
+    if (a->dtype != b->dtype || a->width != b->width)
+        return "has another element type or width than the layers before it";
+    if (a->site->scale != 0 && a->site->scale != 1)
+        return "was captured with a scale, which this layout cannot say";
+    return NULL;
+}
+
+static void leave_out(struct exporter *x, const struct group *g, const char *what,
+                      const char *fault)
+{
+    const struct tensor *t = g->first->tensor;
+    if (t->request)
+        export_leave_out(x, "request '%.*s' is left out: %s %s", (int)t->n_request, t->request,
+                         what, fault);
+    else
+        export_leave_out(x, "%s %s", what, fault);
+}
+
+static void lacks_layer(struct exporter *x, const struct group *g, int32_t layer)
+{
+    _cleanup_(text_deinit) struct text name = { 0 };
+    text_printf(&name, "layer ");
+    export_layers_add_name(&name, layer);
+    leave_out(x, g, name.data ? name.data : "a layer", "is not there");
+}
+
+/* Puts a request's targets in the file's order to @out: ids, then the layers. Return: whether all is there. */
+static bool put_group(struct exporter *x, const struct group *g, const struct plan *p,
+                      struct target *out)
+{
+    const struct target *ids = find_ids(g);
+    if (!ids) {
+        leave_out(x, g, IDS, "is not there");
+        return false;
+    }
+    out[0] = *ids;
+    const char *fault = fault_of(ids, ids, ids);
+    if (fault)
+        leave_out(x, g, ids->tensor->name, fault);
+    const struct target *like = NULL;
+    for (size_t i = 0; !fault && i < p->wanted.n; i++) {
+        const struct target *t = find_layer(g, p, p->wanted.all[i]);
+        if (!t) {
+            lacks_layer(x, g, p->wanted.all[i]);
+            return false;
+        }
+        like = like ? like : t;
+        fault = fault_of(t, ids, like);
+        if (fault)
+            leave_out(x, g, t->tensor->name, fault);
+        out[1 + i] = *t;
+    }
+    return !fault;
+}
+
+/* ------------------------------------------------------------------------- the order */
+
+static bool same_request(const struct tensor *a, const struct tensor *b)
+{
+    return !a->request || !b->request
+               ? !a->request && !b->request
+               : a->n_request == b->n_request && !memcmp(a->request, b->request, a->n_request);
+}
+
+/* The targets from @at on that are of one request: tensors are sorted by request. */
+static struct group group_at(const struct exporter *x, size_t at)
+{
+    size_t end = at + 1;
+    while (end < x->n_targets && same_request(x->targets[at].tensor, x->targets[end].tensor))
+        end++;
+    return (struct group){ &x->targets[at], end - at };
+}
+
+static int set_places(struct target *group, size_t n)
+{
+    const struct tensor *t = group->tensor;
+    uint64_t n_row = group[1].tensor->width * dmi_dtype_bytes(group[1].tensor->dtype);
+    group->n_bytes = 8 * t->n_rows;
+    for (size_t i = 0; i < n; i++) {
+        group[i].stride = i ? (n - 1) * n_row : 8;
+        group[i].offset = i ? group->n_bytes + (i - 1) * n_row : 0;
+        group[i].file = t->request ? export_file_name(t->request, t->n_request, ".safetensors")
+                                   : export_file_name("run", 3, ".safetensors");
+        if (!group[i].file)
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+static int put_groups(struct exporter *x, const struct plan *p, struct target *kept, size_t *n_kept)
+{
+    int r = 0;
+    struct group g;
+    for (size_t at = 0; !r && at < x->n_targets; at += g.n) {
+        g = group_at(x, at);
+        if (!is_ours(&g, p) || !put_group(x, &g, p, kept + *n_kept))
+            continue;
+        r = set_places(kept + *n_kept, x->n_group);
+        *n_kept += x->n_group;
+    }
+    return r;
+}
+
+static int arrange_by(struct err *err, struct exporter *x, const struct plan *p)
+{
+    size_t n_kept = 0;
+    x->n_group = 1 + p->wanted.n;
+    struct target *kept = calloc(x->n_targets + x->n_group, sizeof *kept);
+    int r = kept ? put_groups(x, p, kept, &n_kept) : -ENOMEM;
+    if (kept) {
+        free(x->targets);
+        x->targets = kept;
+        x->n_targets = n_kept;
+    }
+    if (r)
+        return err_set_errno(err, -r, "cannot export");
+    return n_kept ? 0 : err_set(err, -ENODATA, "no request has all that its file needs");
+}
+
+static int arrange(struct err *err, struct exporter *x)
+{
+    _cleanup_(plan_deinit) struct plan plan = { 0 };
+    int r = make_plan(err, &plan, x);
+    return r ? r : arrange_by(err, x, &plan);
+}
+
+/* ------------------------------------------------------------------------- a file */
+
+static void put_string(json_t *metadata, const char *key, const struct text *t)
+{
+    json_object_set_new(metadata, key, t->failed ? NULL : value_bytes(t->data, t->n));
+}
+
+/* Strings only, JSON text where they are more. Return: NULL: no memory. */
+static json_t *metadata_of(const struct exporter *x, const struct target *group)
+{
+    const struct tensor *t = group->tensor;
+    _cleanup_(text_deinit) struct text layers = { 0 }, positions = { 0 };
+    json_t *m =
+        json_pack("{s:s, s:s, s:s, s:o}", "format", "pt", "producer", "dmi-dump", "run",
+                  reader_run(x->reader)->uuid, "site", value_text(group[1].tensor->site->name));
+    if (m && t->request)
+        json_object_set_new(m, "request", value_bytes(t->request, t->n_request));
+    text_printf(&layers, "[");
+    for (size_t i = 1; i < x->n_group; i++) {
+        text_printf(&layers, i > 1 ? ", " : "");
+        value_add_new(&layers, value_text(group[i].tensor->name));
+    }
+    text_printf(&layers, "]");
+    export_add_position_list(&positions, &x->positions[group->positions]);
+    if (m) {
+        put_string(m, "layers", &layers);
+        put_string(m, "positions", &positions);
+    }
+    return m;
+}
+
+static int put_header(const struct exporter *x, const struct target *group, struct st_header *to)
+{
+    const struct tensor *hidden = group[1].tensor;
+    size_t n_layers = x->n_group - 1;
+    json_t *metadata = metadata_of(x, group);
+    if (!metadata)
+        return -ENOMEM;
+    safetensors_begin(to, metadata);
+    json_decref(metadata);
+    safetensors_add_dims(to, IDS, DMI_DTYPE_I64, &hidden->n_rows, 1, group->n_bytes);
+    const uint64_t dims[] = { hidden->n_rows, n_layers, hidden->width };
+    safetensors_add_dims(to, "hidden_states", hidden->dtype, dims, 3, n_layers * group[1].n_bytes);
+    return safetensors_end(to);
+}
+
+/* Never over another request's file: names differ, but a file system may take two for one. */
+static int begin_file(struct exporter *x, struct target *group)
+{
+    struct st_header header = { 0 };
+    _cleanup_(closep) int fd =
+        openat(x->fd, group->file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int r = fd < 0 ? -errno : put_header(x, group, &header);
+    uint64_t n_header = header.text.n;
+    if (!r)
+        r = export_write(fd, &n_header, 8, 0);
+    if (!r)
+        r = export_write(fd, header.text.data, n_header, 8);
+    if (!r && ftruncate(fd, (off_t)(8 + n_header + header.n_data)))
+        r = -errno;
+    for (size_t i = 0; i < x->n_group; i++)
+        group[i].offset += 8 + n_header;
+    text_deinit(&header.text);
+    return r;
+}
+
+static int begin(struct err *err, struct exporter *x)
+{
+    if (!x->targets->tensor->request)
+        complain("the engine named no requests: all rows go into run.safetensors");
+    for (size_t i = 0; i < x->n_targets; i += x->n_group) {
+        int r = begin_file(x, &x->targets[i]);
+        if (r)
+            return err_set_errno(err, -r, "cannot write %s/%s", x->output, x->targets[i].file);
+    }
+    return 0;
+}
+
+/* ------------------------------------------------------------------------- rows */
+
+static int64_t whole_number(uint32_t dtype, const uint8_t *at)
+{
+    uint32_t n = dmi_dtype_bytes(dtype);
+    uint64_t v = 0;
+    memcpy(&v, at, n); /* little-endian */
+    bool is_signed = dtype <= DMI_DTYPE_I64;
+    unsigned shift = 64 - 8 * n;
+    return is_signed ? (int64_t)(v << shift) >> shift : (int64_t)v;
+}
+
+static int write_ids(int fd, const struct target *t, const uint8_t *data, size_t n, uint64_t row)
+{
+    int64_t ids[AT_A_TIME];
+    uint32_t n_id = dmi_dtype_bytes(t->tensor->dtype);
+    int r = 0;
+    for (size_t done = 0, some; !r && done < n; done += some) {
+        some = n - done < AT_A_TIME ? n - done : AT_A_TIME;
+        for (size_t i = 0; i < some; i++)
+            ids[i] = whole_number(t->tensor->dtype, data + (done + i) * n_id);
+        r = export_write(fd, ids, 8 * some, t->offset + 8 * (row + done));
+    }
+    return r;
+}
+
+static int write_layer(int fd, const struct target *t, const uint8_t *data, size_t n, uint64_t row)
+{
+    uint64_t n_row = t->tensor->width * dmi_dtype_bytes(t->tensor->dtype);
+    if (t->stride == n_row)
+        return export_write(fd, data, n * n_row, t->offset + row * n_row);
+    int r = 0;
+    for (size_t i = 0; !r && i < n; i++)
+        r = export_write(fd, data + i * n_row, n_row, t->offset + (row + i) * t->stride);
+    return r;
+}
+
+static int write_rows(struct exporter *x, const struct target *t, const void *data, size_t n,
+                      uint64_t at)
+{
+    uint64_t n_row = t->tensor->width * dmi_dtype_bytes(t->tensor->dtype);
+    _cleanup_(closep) int fd = openat(x->fd, t->file, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return -errno;
+    bool is_ids = !((size_t)(t - x->targets) % x->n_group);
+    return (is_ids ? write_ids : write_layer)(fd, t, data, n / n_row, at / n_row);
+}
+
+const struct format format_vllm = {
+    .name = "vllm",
+    .what = "a folder with a file a request: hidden_states, token_ids (needs the site token_ids)",
+    .suffix = "-vllm",
+    .is_folder = true,
+    .chooses = true,
+    .arrange = arrange,
+    .begin = begin,
+    .write = write_rows,
+};
