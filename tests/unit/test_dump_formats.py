@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """dmi-dump export in the layouts of others, each read back by what reads it."""
+import importlib.util
 import json
+import re
 import shutil
 import struct
 import subprocess
+import sys
+import zipfile
 
 import numpy
 import pytest
@@ -11,11 +15,12 @@ import safetensors
 import safetensors.numpy
 
 from damage import flip_payload
-from harness import BUILD, DMI_DUMP
+from harness import BUILD, DMI_DUMP, ROOT
+from test_dmi_dump import read_safetensors
 from test_dump_diff import DECODE, PREFILL
 
-MAKE, MAKE_RUN = (BUILD / "tests" / "unit" / name for name in ("make_schedule", "make_run"))
-pytestmark = pytest.mark.built(DMI_DUMP, MAKE, MAKE_RUN)
+MAKE, MAKE_RUN, MAKE_ODD = (BUILD / "tests" / "unit" / name for name in ("make_schedule", "make_run", "make_odd_run"))
+pytestmark = pytest.mark.built(DMI_DUMP, MAKE, MAKE_RUN, MAKE_ODD)
 IDS, PRE, FINAL, MID = 4, 5, 6, 7
 STEPS = [[("a", 0, 4), ("b", 2, 3)], [("b", 5, 1), ("a", 4, 1)], [("a", 5, 1)]]
 WIDTH, LAYERS = 5, (0, 1, 3)
@@ -187,3 +192,92 @@ def test_vllm_names(write, export, check):
     (done.out / "mine").write_text("x", encoding="utf-8")
     again = subprocess.run([DMI_DUMP, "export", done.out.parent / "run", "-f", "vllm", "-o", done.out], stderr=subprocess.PIPE, text=True, timeout=60)
     check(again.returncode == 2 and "is not empty" in again.stderr, "and nothing is overwritten", again.stderr)
+
+
+# ---- npz
+
+
+@pytest.fixture(name="formula")
+def fixture_formula(tmp_path):
+    subprocess.run([MAKE_RUN, tmp_path / "formula"], check=True, stdout=subprocess.PIPE, timeout=60)
+    return tmp_path / "formula"
+
+
+def table():
+    spec = importlib.util.spec_from_file_location("names", ROOT / "python/dmi/torch/names.py")
+    names = importlib.util.module_from_spec(spec)
+    sys.modules["names"] = names
+    spec.loader.exec_module(names)
+    return names.LENS
+
+
+def stacked(request, positions, layer):
+    return [[element(request, p, layer, c) for c in range(WIDTH)] for p in positions]
+
+
+def test_npz(formula, export, check):
+    reference = export(formula, "safetensors", out="all.safetensors").out
+    done = export(formula, "npz", out="all.npz")
+    with zipfile.ZipFile(done.out) as archive:
+        check(archive.testzip() is None and {i.compress_type for i in archive.infolist()} == {zipfile.ZIP_STORED}, "checksums hold, nothing is compressed")
+    want, facts = read_safetensors(reference)
+    with numpy.load(done.out) as file:
+        index = json.loads(file["index.json"])
+        check(set(index["tensors"]) == set(want) and len(file.files) == len(want) + 1, "every key", file.files)
+        for key, rows in want.items():
+            name = index["tensors"][key]["file"].removesuffix(".npy")
+            array, shape = file[name], json.loads(facts["tensors"])[key]["shape"]
+            found = as_float(array, "BF16") if array.dtype == numpy.uint16 else array
+            check(list(array.shape) == [len(rows), *shape] and found.reshape(len(rows), -1).tolist() == rows, f"{key!r}", array)
+            check(name == key if key[0] != "." else "/" not in name and "\n" not in name, f"its name, unless that is a path that leads elsewhere: {key!r}", name)
+    check("bf16" in done.stderr and index["tensors"]["france/blocks.0.h"]["dtype"] == "bf16", "types that numpy lacks are said", done.stderr)
+    check(sorted(p.name for p in done.out.parent.iterdir()) == ["all.npz", "all.safetensors", "formula"], "no other file stays")
+
+
+def test_npz_transformerlens(write, export, check):
+    run = write()
+    with numpy.load(export(run, "npz", "--names", "transformerlens", "--request", "b", out="b.npz").out) as file:
+        check(set(file.files) == {"hook_tokens", "blocks.0.hook_resid_pre", "blocks.1.hook_resid_pre", "blocks.3.hook_resid_pre", "resid_final", "index.json"},
+              "of one request without its name", file.files)
+        found = as_float(file["blocks.1.hook_resid_pre"], "BF16")
+        check(found.tolist() == stacked("b", range(2, 6), 1), "the values", found)
+    with numpy.load(export(run, "npz", "--names", "transformerlens", out="all.npz").out) as file:
+        check({"a/blocks.3.hook_resid_pre", "b/hook_tokens"} < set(file.files), "of several with it", file.files)
+    source = (ROOT / "tools/dump/export_lens.c").read_text(encoding="utf-8")
+    check(dict(re.findall(r'\{ "(\w+)", "([\w.]+)" \}', source)) == {ours: theirs for theirs, ours in table().items()}, "the names that Python has")
+    for form, names in (("npz", "x"), ("safetensors", "keys")):
+        check("--names" in export(run, form, "--names", names, status=2).stderr, f"--names {names} of {form} is refused")
+    done = export(run, "npz", "--request", "z", status=1)
+    check(not done.out.exists() and "z" in done.stderr, "nothing selected", done.stderr)
+
+
+def test_npz_names(tmp_path, export, check):
+    subprocess.run([MAKE_ODD, tmp_path / "odd", "names"], check=True, timeout=60)
+    want, _ = read_safetensors(export(tmp_path / "odd", "safetensors", out="odd.safetensors").out)
+    done = export(tmp_path / "odd", "npz", out="odd.npz")
+    with numpy.load(done.out) as file, zipfile.ZipFile(done.out) as archive:
+        index = json.loads(file["index.json"])["tensors"]
+        names = archive.namelist()
+        check(len(set(names)) == len(names) == len(want) + 1 and set(index) == set(want), "each has a name of its own", names)
+        check(all(c.isprintable() or ord(c) > 0xa0 for name in names for c in name), "without controls", names)
+        check(all(file[index[key]["file"]].tolist() == rows for key, rows in want.items()), "and its rows")
+
+
+def test_npz_paths(write, export, check):
+    requests = ["../x", "/etc/x", "a/../../b", "./c", "d//e", "f/g", "..", "h\\i"]
+    done = export(write(steps=[[(name, 0, 1) for name in requests]], layers=(0,)), "npz", out="paths.npz")
+    with numpy.load(done.out) as file, zipfile.ZipFile(done.out) as archive:
+        names, index = archive.namelist(), json.loads(file["index.json"])["tensors"]
+        check(all(part not in ("", ".", "..") and "\\" not in part for name in names for part in name.split("/")), "none leads elsewhere", names)
+        check("f/g/resid_pre.0.npy" in names and len(index) == 3 * len(requests), "and those that do not anyway are as they were", names)
+        check(all(as_float(file[index[f"{r}/resid_pre.0"]["file"]], "BF16").tolist() == stacked(r, [0], 0) for r in requests), "each has its rows")
+
+
+def test_npz_damage(write, export, check):
+    run = write()
+    flip_payload(sorted(next(p for p in [run, *run.iterdir()] if list(p.glob("seg-*"))).glob("seg-*.dmi"))[0], 12)
+    done = export(run, "npz", status=1, out="damaged.npz")
+    with numpy.load(done.out) as file:
+        check(file["a/resid_pre.1"].shape == (5, WIDTH) and file["a/resid_pre.0"].shape == (6, WIDTH), "what can be read is there", file.files)
+        index = json.loads(file["index.json"])
+        check(index["positions"][index["tensors"]["a/resid_pre.1"]["facts"]["positions"]] == [[0, 5]], "at its positions", index)

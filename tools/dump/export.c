@@ -107,6 +107,8 @@ static void drop_targets(struct job *job)
     free(job->x.targets);
     free(job->target_of);
     export_drop_positions(&job->x);
+    closep(&job->x.scratch);
+    job->x.scratch = -1;
     text_deinit(&job->x.left_out);
     job->x.left_out = (struct text){ 0 };
     job->x.n_left_out = 0;
@@ -243,7 +245,7 @@ static int report_job(const struct job *job, const struct options *o)
     report_member(&report, "tensors", value_u64(x->n_targets));
     report_member(&report, "bytes", value_u64(x->n_bytes));
     report_member(&report, "left_out", value_u64(job->n_mixed + job->n_emptied));
-    if (job->format->arrange)
+    if (job->format->chooses)
         report_member(&report, "requests_left_out", value_u64(x->n_left_out));
     report_member(&report, "damaged_records", value_u64(job->n_damaged));
     report_member(&report, "missing_rows", value_u64(job->n_missing));
@@ -320,7 +322,7 @@ static int run_job(struct job *job, const struct options *o)
 
 int dump_export(struct reader *reader, const struct options *o)
 {
-    struct job job = { .x = { .reader = reader, .options = o, .fd = -1 },
+    struct job job = { .x = { .reader = reader, .options = o, .fd = -1, .scratch = -1 },
                        .format = formats_find(o->format),
                        .place = { .fd = -1 } };
     if (!job.format) {

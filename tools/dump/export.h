@@ -36,6 +36,7 @@ struct exporter {
     uint64_t n_bytes;     /* of all */
     struct text left_out; /* sentences, one a line: export_leave_out() */
     uint64_t n_left_out;
+    int scratch; /* a file without a name: the format's; -1: none */
     const struct options *options;
     const char *output; /* as it will be called */
     int fd; /* of the file, or of the folder, that is written: still under another name */
@@ -58,12 +59,20 @@ char *export_file_name(const char *key, size_t n_key, const char *suffix);
 /* Adds a target's list of positions, a JSON array: [[first, rows], ...]. */
 void export_add_position_list(struct text *to, const struct position_list *list);
 
+/* Whether both are of one request, or neither is of any. */
+bool export_same_request(const struct tensor *a, const struct tensor *b);
+
 /* What whoever reads the output must know of a tensor: an object. NULL: no memory. */
 json_t *export_facts(const struct target *t);
 
 /* Collects the targets' positions, each list once. Return: 0 or -ENOMEM. */
 int export_collect_positions(struct exporter *x);
 void export_drop_positions(struct exporter *x);
+
+/* Adds index.json of npy files: keys, the files that hold them, what is known of each. */
+void export_index(struct text *to, const struct exporter *x);
+/* Says on stderr that element types are stored as bits, if any is. */
+void export_complain_of_bits(const struct exporter *x);
 
 /* Adds the lists, a JSON array: [[[first, rows], ...], ...]. */
 void export_add_positions(struct text *to, const struct exporter *x);

@@ -8,8 +8,6 @@
 #include "core/cleanup.h"
 #include "tools/common/npy.h"
 
-#include <dmi/dtype.h>
-
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -38,17 +36,13 @@ static int begin_file(struct exporter *x, struct target *target)
 
 static int begin(struct err *err, struct exporter *x)
 {
-    bool bits = false;
     for (size_t i = 0; i < x->n_targets; i++) {
         int r = begin_file(x, &x->targets[i]);
         if (r)
             return err_set_errno(err, -r, "cannot write %s/%s", x->output,
                                  x->targets[i].file ? x->targets[i].file : "?");
-        bits |= !dmi_dtype_info(x->targets[i].tensor->dtype)->npy;
     }
-    if (bits)
-        complain("numpy has no bf16 and no 8-bit floats: their bits are written as unsigned "
-                 "integers; export as safetensors to keep the type");
+    export_complain_of_bits(x);
     return 0;
 }
 
@@ -59,32 +53,10 @@ static int write_rows(struct exporter *x, const struct target *t, const void *da
     return fd < 0 ? -errno : export_write(fd, data, n, t->offset + at);
 }
 
-static void add_target(struct text *t, const struct target *target)
-{
-    uint32_t dtype = target->tensor->dtype;
-    value_add_new(t, value_text(target->tensor->key));
-    text_printf(t, ": ");
-    value_add_new(t, json_pack("{s:o, s:s, s:s, s:o}", "file", value_text(target->file), "dtype",
-                               dmi_dtype_info(dtype)->name, "stored_as", npy_type(dtype), "facts",
-                               export_facts(target)));
-}
-
 static int finish(struct err *err, struct exporter *x)
 {
-    const struct reader_run *run = reader_run(x->reader);
     _cleanup_(text_deinit) struct text t = { 0 };
-    text_printf(&t, "{\n\"run\": \"%s\",\n\"model\": ", run->uuid);
-    value_add_new(&t, value_text(run->model));
-    text_printf(&t, ",\n\"conventions\": ");
-    value_add_new(&t, facts_object(run->conventions, run->n_conventions));
-    text_printf(&t, ",\n\"positions\": ");
-    export_add_positions(&t, x);
-    text_printf(&t, ",\n\"tensors\": {");
-    for (size_t i = 0; i < x->n_targets; i++) {
-        text_printf(&t, "%s\n  ", i ? "," : "");
-        add_target(&t, &x->targets[i]);
-    }
-    text_printf(&t, "\n}\n}\n");
+    export_index(&t, x);
     if (t.failed)
         return err_set_errno(err, ENOMEM, "cannot write %s/" INDEX, x->output);
     _cleanup_(closep) int fd =

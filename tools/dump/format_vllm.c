@@ -182,18 +182,11 @@ static bool put_group(struct exporter *x, const struct group *g, const struct pl
 
 /* ------------------------------------------------------------------------- the order */
 
-static bool same_request(const struct tensor *a, const struct tensor *b)
-{
-    return !a->request || !b->request
-               ? !a->request && !b->request
-               : a->n_request == b->n_request && !memcmp(a->request, b->request, a->n_request);
-}
-
 /* The targets from @at on that are of one request: tensors are sorted by request. */
 static struct group group_at(const struct exporter *x, size_t at)
 {
     size_t end = at + 1;
-    while (end < x->n_targets && same_request(x->targets[at].tensor, x->targets[end].tensor))
+    while (end < x->n_targets && export_same_request(x->targets[at].tensor, x->targets[end].tensor))
         end++;
     return (struct group){ &x->targets[at], end - at };
 }

@@ -62,6 +62,7 @@ static const char usage_text[] =
     "  --row-tolerance X   verify, diff: the same of a single row (verify's default: 2e-2)\n"
     "  --format F, -f      export: one of the formats below\n"
     "  --output PATH, -o   export: where to (default: RUN's name in the current folder)\n"
+    "  --names N           export -f npz: keys, or transformerlens: its names where it has one\n"
     "  --version           the version\n"
     "\n"
     "Exit status: 0 all well; 1 damage, accounting that does not balance, a difference, nothing "
@@ -87,6 +88,7 @@ enum option_id {
     OPT_TENSORS,
     OPT_REQUESTS,
     OPT_AGAINST,
+    OPT_NAMES,
     OPT_TOLERANCE,
     OPT_ROW_TOLERANCE,
     OPT_VERSION
@@ -109,6 +111,7 @@ static const struct option long_options[] = {
     { "records", no_argument, NULL, OPT_RECORDS },
     { "tensors", no_argument, NULL, OPT_TENSORS },
     { "requests", no_argument, NULL, OPT_REQUESTS },
+    { "names", required_argument, NULL, OPT_NAMES },
     { "against", required_argument, NULL, OPT_AGAINST },
     { "tolerance", required_argument, NULL, OPT_TOLERANCE },
     { "row-tolerance", required_argument, NULL, OPT_ROW_TOLERANCE },
@@ -199,6 +202,7 @@ static int take_option(int c, struct options *o)
     case OPT_RECORDS: o->records = true; break;
     case OPT_TENSORS: o->tensors = true; break;
     case OPT_REQUESTS: o->requests = true; break;
+    case OPT_NAMES: o->names = optarg; break;
     case OPT_AGAINST: o->against = optarg; break;
     case OPT_TOLERANCE: return take_tolerance(c, &o->tolerance);
     case OPT_ROW_TOLERANCE: return take_tolerance(c, &o->row_tolerance);
@@ -256,15 +260,22 @@ static void set_tolerances(struct options *o)
         o->row_tolerance = !exact ? 2e-2 : none ? 0 : HUGE_VAL;
 }
 
-/* Gives --site and --layers to a format that chooses by itself. Return: as take_option(). */
+/* Checks what goes with some formats alone, and gives --site and --layers to a format that chooses by itself. Return: as take_option(). */
 static int hand_over(struct options *o)
 {
     const struct format *format = formats_find(o->format);
-    bool chooses = !strcmp(o->command->name, "export") && format && format->chooses;
+    bool exports = !strcmp(o->command->name, "export");
+    bool chooses = exports && format && format->chooses;
     if (!chooses && o->layers && is_list(o->layers)) {
         complain("--layers: a list, and 'last', are for export --format vllm: '%s' is neither a "
                  "number nor a range A:B",
                  o->layers);
+        return hint();
+    }
+    bool takes_names = exports && format && format->takes_names;
+    if (o->names &&
+        (!takes_names || (strcmp(o->names, "keys") && strcmp(o->names, "transformerlens")))) {
+        complain("--names: '%s': export --format npz takes keys, or transformerlens", o->names);
         return hint();
     }
     if (chooses) {

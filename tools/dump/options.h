@@ -28,6 +28,7 @@ struct options {
     bool by_rank;
     int32_t ranks[DMI_AXIS_COUNT]; /* -1: any */
     const char *against, *format, *output;
+    const char *names;
     const char *site, *layers; /* as they are written, for a format that chooses by itself */
     double tolerance, row_tolerance;
 };
