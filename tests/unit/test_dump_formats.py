@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """dmi-dump export in the layouts of others, each read back by what reads it."""
+import csv
 import importlib.util
 import json
+import math
 import re
 import shutil
 import struct
@@ -16,7 +18,7 @@ import safetensors.numpy
 
 from damage import flip_payload
 from harness import BUILD, DMI_DUMP, ROOT
-from test_dmi_dump import read_safetensors
+from test_dmi_dump import POSITIONS as FORMULA, X, read_safetensors
 from test_dump_diff import DECODE, PREFILL
 
 MAKE, MAKE_RUN, MAKE_ODD = (BUILD / "tests" / "unit" / name for name in ("make_schedule", "make_run", "make_odd_run"))
@@ -281,3 +283,62 @@ def test_npz_damage(write, export, check):
         check(file["a/resid_pre.1"].shape == (5, WIDTH) and file["a/resid_pre.0"].shape == (6, WIDTH), "what can be read is there", file.files)
         index = json.loads(file["index.json"])
         check(index["positions"][index["tensors"]["a/resid_pre.1"]["facts"]["positions"]] == [[0, 5]], "at its positions", index)
+
+
+# ---- text
+
+
+def tensors_of(path):
+    """{(request, site, layer): rows} of a safetensors export"""
+    rows, metadata = read_safetensors(path)
+    facts = json.loads(metadata["tensors"])
+    return {tuple(facts[key][k] for k in ("request", "site", "layer")): found for key, found in rows.items()}
+
+
+def test_jsonl(formula, export, check):
+    want = tensors_of(export(formula, "safetensors", out="all.safetensors").out)
+    found, positions = {}, {}
+    with open(export(formula, "jsonl", out="all.jsonl").out, encoding="utf-8") as file:
+        for row in map(json.loads, file):
+            key = row["request"], row["site"], row["layer"]
+            found.setdefault(key, []).append(row["values"])
+            positions.setdefault(key, []).append(row["position"])
+    check(found == want, "every row and value", sorted(map(str, found)))
+    check(positions["france", "q", 1] == FORMULA["france"] and positions[X, "ids", None] == FORMULA[X] and positions[None, "bias", None] == [None] * 4,
+          "at its position", positions)
+
+
+def test_jsonl_of_what_is_rare(write, export, check, tmp_path):
+    odd = [f"put {MID} 0 3 f32 nan inf -inf -0.0 1e-45 3e38", f"put {PRE} 7 2 i64 9007199254740993 -9223372036854775808"]
+    lines_ = export(write(steps=[[("a", 0, 1)]], others=odd), "jsonl", "--layers", "0:8", out="odd.jsonl").out.read_text(encoding="utf-8").splitlines()
+    rows = {(row["site"], row["layer"]): row["values"] for row in map(json.loads, lines_)}
+    check(rows["resid_mid", 0] == ["NaN", "Infinity", "-Infinity"] and rows["resid_pre", 7] == [9007199254740993, -2**63], "what a double lacks", rows)
+    subprocess.run([MAKE_ODD, tmp_path / "drafts", "again"], check=True, timeout=60)
+    lines_ = export(tmp_path / "drafts", "jsonl", "--superseded", out="again.jsonl").out.read_text(encoding="utf-8").splitlines()
+    rows = [(row["position"], row["values"][0], row.get("superseded", False)) for row in map(json.loads, lines_)]
+    check(rows == [(0, 0, False), (1, 1, False), (2, 2, True), (3, 3, True), (2, 102, False), (3, 103, True), (3, 203, False)],
+          "rows that do not count are marked", rows)
+    done = export(tmp_path / "drafts", "jsonl", "--site", "z", status=1, out="none.jsonl")
+    check(not done.out.exists() and "z" in done.stderr, "nothing selected", done.stderr)
+    wide = write("wide", steps=[[("a", 0, 30)]], layers=range(20))
+    want = tensors_of(export(wide, "safetensors", out="wide.safetensors").out)
+    found = {}
+    for row in map(json.loads, export(wide, "jsonl", out="wide.jsonl").out.read_text(encoding="utf-8").splitlines()):
+        found.setdefault((row["request"], row["site"], row["layer"]), []).append(row["values"])
+    check(found == want, "many rows", len(found))
+
+
+def test_csv(formula, write, export, check):
+    want = tensors_of(export(formula, "safetensors", out="all.safetensors").out)
+    with open(export(formula, "csv", out="all.csv").out, encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    check([(r["request"] or None, r["site"], int(r["layer"]) if r["layer"] else None) for r in rows] == list(want), "a line a tensor, whatever its name", rows)
+    for row, tensor in zip(rows, want.values()):
+        flat = [v for values in tensor for v in values]
+        near = math.isclose(float(row["mean"]), sum(flat) / len(flat)) and math.isclose(float(row["norm"]), math.hypot(*flat))
+        check(near and (float(row["min"]), float(row["max"]), int(row["n"])) == (min(flat), max(flat), len(flat)) and
+              (int(row["rows"]), int(row["width"]), row["non_finite"]) == (len(tensor), len(tensor[0]), "0"), f"statistics of {row['site']}", row)
+    odd = write(steps=[[("a", 0, 1)]], others=[f"put {MID} 0 4 f32 nan inf -3 4", f"put {MID} 1 1 f32 nan"])
+    with open(export(odd, "csv", "--site", "resid_mid", out="odd.csv").out, encoding="utf-8", newline="") as file:
+        rows = [tuple(r[k] for k in ("n", "mean", "norm", "min", "max", "non_finite")) for r in csv.DictReader(file)]
+    check(rows == [("4", "0.5", "5", "-3", "4", "2"), ("1", "", "0", "", "", "1")], "what is not finite is counted, and in no sum", rows)

@@ -85,6 +85,7 @@ static int take(void *ctx, const struct rows *rows, const struct reader_record *
     (void)record;
     if (!n || job->n_damaged) /* begins anew: look only for more that is damaged */
         return 0;
+    job->x.piece = &t->pieces[rows->piece];
     return job->format->write(&job->x, target, data, n, rows->first * n_row);
 }
 
@@ -109,6 +110,7 @@ static void drop_targets(struct job *job)
     export_drop_positions(&job->x);
     closep(&job->x.scratch);
     job->x.scratch = -1;
+    job->x.at = 0;
     text_deinit(&job->x.left_out);
     job->x.left_out = (struct text){ 0 };
     job->x.n_left_out = 0;

@@ -15,14 +15,21 @@ struct position_list {
     size_t n, room;
 };
 
+/* Of a tensor's elements so far; what is not finite is counted only. */
+struct export_sums {
+    double sum, squares, least, most;
+    uint64_t n, n_not_finite;
+};
+
 /* A tensor that is exported. */
 struct target {
     const struct tensor *tensor;
     uint64_t n_bytes;
-    size_t positions; /* index of its list */
-    uint64_t offset;  /* of its first byte in its file: the format's */
-    uint64_t stride;  /* from row to row there: the format's */
-    char *file;       /* its file in the folder: the format's; owned; NULL where all is one file */
+    size_t positions;        /* index of its list */
+    struct export_sums sums; /* the format's */
+    uint64_t offset;         /* of its first byte in its file: the format's */
+    uint64_t stride;         /* from row to row there: the format's */
+    char *file; /* its file in the folder: the format's; owned; NULL where all is one file */
 };
 
 struct exporter {
@@ -36,7 +43,9 @@ struct exporter {
     uint64_t n_bytes;     /* of all */
     struct text left_out; /* sentences, one a line: export_leave_out() */
     uint64_t n_left_out;
-    int scratch; /* a file without a name: the format's; -1: none */
+    const struct piece *piece; /* during write(): whose rows they are */
+    uint64_t at;               /* bytes written, where they follow one another: the format's */
+    int scratch;               /* a file without a name: the format's; -1: none */
     const struct options *options;
     const char *output; /* as it will be called */
     int fd; /* of the file, or of the folder, that is written: still under another name */

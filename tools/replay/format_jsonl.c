@@ -4,6 +4,7 @@
 
 #include "read/value.h"
 #include "storage/elements.h"
+#include "tools/common/element.h"
 
 #include <dmi/dtype.h>
 
@@ -45,31 +46,6 @@ static void add_statistics(struct text *to, const struct sums *s)
     text_printf(to, ",\"nan\":%" PRIu64 ",\"infinite\":%" PRIu64, s->n_nan, s->n_infinite);
 }
 
-static void add_real(struct text *to, double v)
-{
-    if (v == 0 && signbit(v))
-        text_add(to, "-0.0", 4); /* -0 would be an integer, which has no sign */
-    else if (isfinite(v))
-        text_json_double(to, v);
-    else
-        text_printf(to, isnan(v) ? "\"NaN\"" : v < 0 ? "\"-Infinity\"" : "\"Infinity\"");
-}
-
-/* 64-bit integers do not fit a double. */
-static void add_value(struct text *to, uint32_t dtype, const uint8_t *at, double v)
-{
-    uint64_t bits;
-    if (dtype != DMI_DTYPE_I64 && dtype != DMI_DTYPE_U64) {
-        add_real(to, v);
-        return;
-    }
-    memcpy(&bits, at, sizeof bits);
-    if (dtype == DMI_DTYPE_I64)
-        text_printf(to, "%" PRId64, (int64_t)bits);
-    else
-        text_printf(to, "%" PRIu64, bits);
-}
-
 /* All elements, row by row; @to: NULL: only the sums. */
 static void walk(const struct item *item, struct text *to, struct sums *sums)
 {
@@ -86,7 +62,7 @@ static void walk(const struct item *item, struct text *to, struct sums *sums)
             bool first = (i + k) % item->width == 0;
             const char *before = !first ? "," : i + k ? "],[" : "[";
             text_add(to, before, strlen(before));
-            add_value(to, dtype, item->data + (i + k) * n_element, v[k]);
+            element_add_json(to, dtype, item->data + (i + k) * n_element, v[k]);
         }
     }
     if (to && total)
