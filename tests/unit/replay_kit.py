@@ -30,6 +30,29 @@ def wait_for(holds, seconds=30):
         time.sleep(0.01)
 
 
+class Growing:
+    """A run that make_schedule writes as it is given lines."""
+
+    def __init__(self, folder, rank=(0, 1, 0, 1)):
+        self.process = subprocess.Popen([MAKE_SCHEDULE, folder, "job", *map(str, rank)], stdin=subprocess.PIPE, text=True)
+        self.folder, self.step = folder, 0
+        wait_for(lambda: folder.exists() and list(folder.glob("[!.]*")))
+
+    def add(self, n=1):
+        for _ in range(n):
+            self.process.stdin.write(f"step {self.step} 1 r:0:1:{self.step}:2:0:0\nrec 2 0 0 4 1\nrec 2 1 0 4 1\n")
+            self.step += 1
+        self.process.stdin.flush()
+
+    def say(self, line):
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def close(self):
+        self.process.stdin.close()
+        assert self.process.wait(timeout=60) == 0
+
+
 def steps(n, width=4, layers=2, request="r", tokens=1):
     """Lines for schedule(): n steps of one request."""
     for i in range(n):

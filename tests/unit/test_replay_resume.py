@@ -12,7 +12,7 @@ import time
 import pytest
 
 from damage import flip_payload
-from replay_kit import (BUILT, DMI_REPLAY, MAKE_ODD_RUN, MAKE_RUN, MAKE_SCHEDULE, make, places, read_stream, records, replay, rows_of, schedule,
+from replay_kit import (BUILT, DMI_REPLAY, MAKE_ODD_RUN, MAKE_RUN, Growing, make, places, read_stream, records, replay, rows_of, schedule,
                         shown, steps, stream, wait_for)
 from stream_reader import frame, frames
 
@@ -204,29 +204,6 @@ def test_damage_and_a_cursor(tmp_path, check):
 
 
 # ---------------------------------------------------------------------------------------------------- runs that grow
-
-
-class Growing:
-    """A run that make_schedule writes as it is given lines."""
-
-    def __init__(self, folder, rank=(0, 1, 0, 1)):
-        self.process = subprocess.Popen([MAKE_SCHEDULE, folder, "job", *map(str, rank)], stdin=subprocess.PIPE, text=True)
-        self.folder, self.step = folder, 0
-        wait_for(lambda: folder.exists() and list(folder.glob("[!.]*")))
-
-    def add(self, n=1):
-        for _ in range(n):
-            self.process.stdin.write(f"step {self.step} 1 r:0:1:{self.step}:2:0:0\nrec 2 0 0 4 1\nrec 2 1 0 4 1\n")
-            self.step += 1
-        self.process.stdin.flush()
-
-    def say(self, line):
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
-
-    def close(self):
-        self.process.stdin.close()
-        assert self.process.wait(timeout=60) == 0
 
 
 class Lines(threading.Thread):

@@ -5,6 +5,7 @@
 #include "read/value.h"
 #include "storage/elements.h"
 #include "tools/common/element.h"
+#include "tools/replay/statistics.h"
 
 #include <dmi/dtype.h>
 
@@ -12,27 +13,7 @@
 #include <math.h>
 #include <string.h>
 
-#define AT_A_TIME 512u /* elements */
-
-struct sums {
-    double least, most, sum, squares;
-    uint64_t n, n_nan, n_infinite;
-};
-
-static void add_sum(struct sums *s, double v)
-{
-    s->n_nan += isnan(v);
-    s->n_infinite += isinf(v) != 0;
-    if (!isfinite(v))
-        return;
-    s->least = !s->n || v < s->least ? v : s->least;
-    s->most = !s->n || v > s->most ? v : s->most;
-    s->sum += v;
-    s->squares += v * v;
-    s->n++;
-}
-
-static void add_statistics(struct text *to, const struct sums *s)
+static void add_statistics(struct text *to, const struct statistics *s)
 {
     double none = s->n ? 0 : NAN; /* printed as null */
     text_printf(to, ",\"least\":");
@@ -40,25 +21,23 @@ static void add_statistics(struct text *to, const struct sums *s)
     text_printf(to, ",\"most\":");
     text_json_double(to, s->most + none);
     text_printf(to, ",\"mean\":");
-    text_json_double(to, s->n ? s->sum / (double)s->n : none);
+    text_json_double(to, statistics_mean(s) + none);
     text_printf(to, ",\"norm\":");
     text_json_double(to, sqrt(s->squares));
     text_printf(to, ",\"nan\":%" PRIu64 ",\"infinite\":%" PRIu64, s->n_nan, s->n_infinite);
 }
 
 /* All elements, row by row; @to: NULL: only the sums. */
-static void walk(const struct item *item, struct text *to, struct sums *sums)
+static void walk(const struct item *item, struct text *to, struct statistics *sums)
 {
-    double v[AT_A_TIME];
+    double v[STATISTICS_AT_A_TIME];
     uint32_t dtype = item->record->at.dtype, n_element = dmi_dtype_bytes(dtype);
     uint64_t total = item->n_rows * item->width;
     for (uint64_t i = 0, n; i < total; i += n) {
-        n = total - i < AT_A_TIME ? total - i : AT_A_TIME;
+        n = total - i < STATISTICS_AT_A_TIME ? total - i : STATISTICS_AT_A_TIME;
         elements_to_double(dtype, item->data + i * n_element, n, v);
-        for (uint64_t k = 0; k < n; k++) {
-            add_sum(sums, v[k]);
-            if (!to)
-                continue;
+        statistics_add(sums, v, n);
+        for (uint64_t k = 0; to && k < n; k++) {
             bool first = (i + k) % item->width == 0;
             const char *before = !first ? "," : i + k ? "],[" : "[";
             text_add(to, before, strlen(before));
@@ -72,7 +51,7 @@ static void walk(const struct item *item, struct text *to, struct sums *sums)
 static void encode(const struct item *item, bool values, struct coded *out)
 {
     struct text *t = &out->text;
-    struct sums sums = { 0 };
+    struct statistics sums = { 0 };
     value_add(t, item->facts);
     if (item->kind == ITEM_RECORD && !t->failed) {
         t->n--; /* its last brace */

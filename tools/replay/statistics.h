@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Statistics of elements, as they were stored: of those that are finite, and how many are not. Pure: any thread. */
+#ifndef TOOLS_REPLAY_STATISTICS_H
+#define TOOLS_REPLAY_STATISTICS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define STATISTICS_AT_A_TIME 512u /* elements, for whoever converts them */
+
+struct statistics {
+    double least, most, sum, squares;
+    uint64_t n, n_nan, n_infinite;
+};
+
+/* Adds elements to what is 0 at first. */
+void statistics_add(struct statistics *statistics, const double *values, size_t n);
+
+/* Of an array of elements; @dtype: enum dmi_dtype. */
+struct statistics statistics_of(uint32_t dtype, const uint8_t *data, uint64_t n);
+
+/* 0 where no element is finite. */
+double statistics_mean(const struct statistics *statistics);
+/* The greatest magnitude; likewise. */
+double statistics_greatest(const struct statistics *statistics);
+
+#endif
