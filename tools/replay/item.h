@@ -30,6 +30,7 @@ struct item_span {
     const char *request; /* any bytes, not terminated; NULL: none */
     size_t n_request;
     int64_t position;   /* of the first row; -1: not known */
+    uint32_t row;       /* number of the first row among those of its record */
     uint32_t first_row; /* in the launch */
     uint32_t n_rows;
     uint32_t phase; /* enum dmi_phase */

@@ -116,7 +116,7 @@ static int print_usage(FILE *to)
     fputs(usage_text, to);
     fputs("\nSinks:\n", to);
     for (size_t i = 0; sinks[i]; i++)
-        fprintf(to, "  %s%-*s %s\n", sinks[i]->prefix, 19 - (int)strlen(sinks[i]->prefix),
+        fprintf(to, "  %s%-*s %s\n", sinks[i]->prefix, 20 - (int)strlen(sinks[i]->prefix),
                 sinks[i]->where, sinks[i]->what);
     fputs("\nFormats, the default first:\n", to);
     for (size_t i = 0; formats[i]; i++)
@@ -132,7 +132,8 @@ static int take_to(struct options *o)
     o->kind = sink_find(optarg, &o->sink.where);
     if (o->kind)
         return -1;
-    complain("--to: '%s' is no sink: write -, file:PATH, unix:PATH, tcp:HOST:PORT or command:CMD",
+    complain("--to: '%s' is no sink: write -, file:PATH, unix:PATH, tcp:HOST:PORT, command:CMD or "
+             "clickhouse://HOST/",
              optarg);
     return hint();
 }
@@ -241,8 +242,8 @@ static int check(struct options *o, char **words, int n)
     o->runs = words;
     o->n_runs = n;
     if (!o->kind) {
-        complain("where to is not said: --to -, file:PATH, unix:PATH, tcp:HOST:PORT or "
-                 "command:CMD");
+        complain("where to is not said: --to -, file:PATH, unix:PATH, tcp:HOST:PORT, "
+                 "command:CMD or clickhouse://HOST/");
         return hint();
     }
     if (!n) {
@@ -286,12 +287,23 @@ static void add_range(struct text *t, const char *name, bool given, const struct
         text_printf(t, " --%s %" PRId64 ":%" PRId64, name, range->first, range->end);
 }
 
+/* Without the password: a cursor is no place for it, and another one is no other place. */
+static void add_to(struct text *t, const struct options *o)
+{
+    const char *end = o->kind == &sink_clickhouse ? strchr(o->to, '@') : NULL;
+    const char *colon = end ? memchr(o->sink.where, ':', (size_t)(end - o->sink.where)) : NULL;
+    if (!colon)
+        end = colon = o->sink.where;
+    utf8_add_valid(t, o->to, (size_t)(colon - o->to));
+    utf8_add_valid(t, end, strlen(end));
+}
+
 char *options_choice(const struct options *o)
 {
     const struct wanted *w = &o->wanted;
     struct text t = { 0 };
     text_printf(&t, "--to ");
-    utf8_add_valid(&t, o->to, strlen(o->to));
+    add_to(&t, o);
     text_printf(&t, " --format %s%s", o->sink.format->name, o->sink.values ? " --values" : "");
     if (w->select.site)
         text_printf(&t, " --site "), utf8_add_valid(&t, w->select.site, strlen(w->select.site));

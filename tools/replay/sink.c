@@ -7,8 +7,8 @@
 
 #include <string.h>
 
-const struct sink_kind *const sinks[] = { &sink_stdout, &sink_file,    &sink_unix,
-                                          &sink_tcp,    &sink_command, NULL };
+const struct sink_kind *const sinks[] = { &sink_stdout,  &sink_file,       &sink_unix, &sink_tcp,
+                                          &sink_command, &sink_clickhouse, NULL };
 
 const struct sink_kind *sink_find(const char *to, const char **where)
 {

@@ -55,7 +55,8 @@ struct sink {
 /* NULL after the last. */
 extern const struct sink_kind *const sinks[];
 
-extern const struct sink_kind sink_stdout, sink_file, sink_unix, sink_tcp, sink_command;
+extern const struct sink_kind sink_stdout, sink_file, sink_unix, sink_tcp, sink_command,
+    sink_clickhouse;
 
 /* @to: as --to has it; *@where: what follows the prefix. Return: NULL: no such sink. */
 const struct sink_kind *sink_find(const char *to, const char **where);

@@ -75,6 +75,7 @@ static struct item_span span_of(const struct source *s, const struct source_rows
     return (struct item_span){ .request = t->request,
                                .n_request = t->n_request,
                                .position = p->position,
+                               .row = p->first_row,
                                .first_row = first,
                                .n_rows = p->n_rows,
                                .flags = p->flags };

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What --to clickhouse://... says: a server, who asks it, and which table. A program of one thread. */
+#ifndef TOOLS_REPLAY_CLICKHOUSE_URL_H
+#define TOOLS_REPLAY_CLICKHOUSE_URL_H
+
+#include "core/err.h"
+
+#include <stdbool.h>
+
+struct clickhouse_url {
+    char *server; /* http://HOST:PORT/ */
+    char *user, *password;
+    char *database, *table; /* letters, digits and _ */
+    char *ca;           /* file with the certificates that sign the server's; NULL: the system's */
+    unsigned give_up_s; /* a server that is away for so long; 0: never */
+    bool dmilib;        /* DMI-Lib's layout */
+};
+
+/**
+ * clickhouse_url_parse() - take an address to pieces
+ * @where: [USER[:PASSWORD]@]HOST[:PORT]/[DATABASE][?NAME=VALUE&...]
+ * The password may also be a file's first line or DMI_CLICKHOUSE_PASSWORD. Return: 0 or -errno with a sentence in @err.
+ */
+int clickhouse_url_parse(struct err *err, const char *where, struct clickhouse_url *out);
+/* Accepts a zeroed struct. */
+void clickhouse_url_deinit(struct clickhouse_url *url);
+
+#endif
