@@ -121,6 +121,8 @@ def test_parts(server, base, tmp_path, check):
     most = 2 << 20
     check(parts["0"] == [(0, [most], 0, 1), (most, [3000000 - most], 0, 1), (3000000, [most], 1, 1), (3000000 + most, [3000000 - most], 1, 1)], "elements of a row",
           parts["0"])
+    batches = server.ask(f"SELECT rows, data_uncompressed_bytes FROM system.parts WHERE database = '{base}' AND table = 'dmi_records' AND level = 0")
+    check(len(batches) >= 3 and all(int(n) < 16 << 20 for _, n in batches), "in batches of at most 16 MiB", batches)
     check(parts["1"] == [(0, [2, 750000], 2, 2), (1500000, [2, 750000], 4, 2), (3000000, [1, 750000], 6, 1)], "rows", parts["1"])
 
 
