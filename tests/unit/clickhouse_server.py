@@ -9,7 +9,8 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
-PROGRAM = shutil.which("clickhouse-server")
+UNPACKED = pathlib.Path(__file__).resolve().parents[2] / "build/clickhouse/usr/sbin/clickhouse-server"
+PROGRAM = UNPACKED if UNPACKED.exists() else shutil.which("clickhouse-server")
 PASSWORD = "a secret:@/?"
 CONFIG = """<yandex>
 <logger><level>warning</level><log>{folder}/log</log><errorlog>{folder}/errors</errorlog></logger>
