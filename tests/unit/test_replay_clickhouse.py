@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """dmi-replay --to clickhouse://: what a real server holds in the end is what was recorded, once, whatever is killed."""
 import itertools
+import os
 import json
 import math
 import random
@@ -310,6 +311,17 @@ def test_nobody_listens(server, tmp_path, check):
     begin = time.monotonic()
     done = replay(run, "--to", f"clickhouse://127.0.0.1:{free_port()}/", status=2)
     check(b"Couldn't connect" in done.stderr and time.monotonic() - begin < 5, "at once", done.stderr)
+
+
+def test_without_libcurl(server, tmp_path, check):
+    """Libraries of these names that are none: no other is looked for then."""
+    del server
+    run = schedule(tmp_path / "run", steps(2))
+    for name in ("libcurl.so.4", "libcurl-gnutls.so.4"):
+        (tmp_path / name).write_bytes(b"")
+    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("LD_LIBRARY_PATH"))))
+    done = replay(run, "--to", "clickhouse://127.0.0.1/", status=2, env={**os.environ, "LD_LIBRARY_PATH": path})
+    check(b"needs libcurl: install it" in done.stderr and done.stderr.count(b"\n") == 1, "it says what to install", done.stderr)
 
 
 def test_passwords(server, base, tmp_path, check, monkeypatch):

@@ -5,9 +5,9 @@
 #include "core/clock.h"
 #include "tools/common/say.h"
 #include "tools/replay/bytes.h"
+#include "tools/replay/clickhouse_curl.h"
 #include "tools/replay/stop.h"
 
-#include <curl/curl.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,28 +55,28 @@ int clickhouse_http_new(struct err *err, const struct clickhouse_url *url,
 {
     struct clickhouse_http *h = calloc(1, sizeof *h);
     if (h)
-        h->curl = curl_easy_init();
+        h->curl = clickhouse_curl.init();
     if (!h || !h->curl) {
         free(h);
         return err_set_errno(err, ENOMEM, "cannot replay");
     }
     h->url = url;
-    h->headers = curl_slist_append(NULL, "Expect:"); /* else a pause before each batch */
-    curl_easy_setopt(h->curl, CURLOPT_HTTPHEADER, h->headers);
-    curl_easy_setopt(h->curl, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(h->curl, CURLOPT_HTTPAUTH, CURLAUTH_BASIC);
-    curl_easy_setopt(h->curl, CURLOPT_USERNAME, url->user);
-    curl_easy_setopt(h->curl, CURLOPT_PASSWORD, url->password);
-    curl_easy_setopt(h->curl, CURLOPT_NOSIGNAL, 1l);
-    curl_easy_setopt(h->curl, CURLOPT_CONNECTTIMEOUT, CONNECT_S);
-    curl_easy_setopt(h->curl, CURLOPT_TIMEOUT, ANSWER_S);
-    curl_easy_setopt(h->curl, CURLOPT_NOPROGRESS, 0l);
-    curl_easy_setopt(h->curl, CURLOPT_XFERINFOFUNCTION, may_go_on);
-    curl_easy_setopt(h->curl, CURLOPT_XFERINFODATA, h);
-    curl_easy_setopt(h->curl, CURLOPT_WRITEFUNCTION, take_answer);
-    curl_easy_setopt(h->curl, CURLOPT_WRITEDATA, h);
+    h->headers = clickhouse_curl.append(NULL, "Expect:"); /* else a pause before each batch */
+    clickhouse_curl.setopt(h->curl, CURLOPT_HTTPHEADER, h->headers);
+    clickhouse_curl.setopt(h->curl, CURLOPT_PROTOCOLS_STR, "http,https");
+    clickhouse_curl.setopt(h->curl, CURLOPT_HTTPAUTH, CURLAUTH_BASIC);
+    clickhouse_curl.setopt(h->curl, CURLOPT_USERNAME, url->user);
+    clickhouse_curl.setopt(h->curl, CURLOPT_PASSWORD, url->password);
+    clickhouse_curl.setopt(h->curl, CURLOPT_NOSIGNAL, 1l);
+    clickhouse_curl.setopt(h->curl, CURLOPT_CONNECTTIMEOUT, CONNECT_S);
+    clickhouse_curl.setopt(h->curl, CURLOPT_TIMEOUT, ANSWER_S);
+    clickhouse_curl.setopt(h->curl, CURLOPT_NOPROGRESS, 0l);
+    clickhouse_curl.setopt(h->curl, CURLOPT_XFERINFOFUNCTION, may_go_on);
+    clickhouse_curl.setopt(h->curl, CURLOPT_XFERINFODATA, h);
+    clickhouse_curl.setopt(h->curl, CURLOPT_WRITEFUNCTION, take_answer);
+    clickhouse_curl.setopt(h->curl, CURLOPT_WRITEDATA, h);
     if (url->ca)
-        curl_easy_setopt(h->curl, CURLOPT_CAINFO, url->ca);
+        clickhouse_curl.setopt(h->curl, CURLOPT_CAINFO, url->ca);
     *out = h;
     return 0;
 }
@@ -85,8 +85,8 @@ void clickhouse_http_free(struct clickhouse_http *h)
 {
     if (!h)
         return;
-    curl_easy_cleanup(h->curl);
-    curl_slist_free_all(h->headers);
+    clickhouse_curl.cleanup(h->curl);
+    clickhouse_curl.free_all(h->headers);
     text_deinit(&h->answer);
     free(h);
 }
@@ -137,7 +137,7 @@ static int judge_answer(struct err *err, struct clickhouse_http *h)
 {
     char words[MOST_SAID + 1];
     long status = 0, code = 0;
-    curl_easy_getinfo(h->curl, CURLINFO_RESPONSE_CODE, &status);
+    clickhouse_curl.getinfo(h->curl, CURLINFO_RESPONSE_CODE, &status);
     if (status == 200 && !h->answer.failed)
         return 0;
     if (h->answer.n > 6 && !memcmp(h->answer.data, "Code: ", 6))
@@ -156,9 +156,9 @@ static int judge(struct err *err, struct clickhouse_http *h, CURLcode r)
     case CURLE_SSL_CACERT_BADFILE:
     case CURLE_UNSUPPORTED_PROTOCOL:
     case CURLE_URL_MALFORMAT:
-        return err_set(err, -EPROTO, "%s: %s", h->url->server, curl_easy_strerror(r));
+        return err_set(err, -EPROTO, "%s: %s", h->url->server, clickhouse_curl.strerror(r));
     default:
-        err_set(err, -EHOSTUNREACH, "%s: %s", h->url->server, curl_easy_strerror(r));
+        err_set(err, -EHOSTUNREACH, "%s: %s", h->url->server, clickhouse_curl.strerror(r));
         return AGAIN;
     }
 }
@@ -168,25 +168,25 @@ static int judge(struct err *err, struct clickhouse_http *h, CURLcode r)
 /* With data the statement is in the address, else it is the body. Return: 0 or -ENOMEM. */
 static int address(struct clickhouse_http *h, const char *sql, const struct text *data)
 {
-    char *escaped = data ? curl_easy_escape(h->curl, sql, 0) : NULL;
+    char *escaped = data ? clickhouse_curl.escape(h->curl, sql, 0) : NULL;
     _cleanup_(freep) char *url = NULL;
     int n = asprintf(&url, "%s%s%s", h->url->server, data ? "?query=" : "", escaped ? escaped : "");
     bool failed = n < 0 || (data && !escaped);
-    curl_free(escaped);
+    clickhouse_curl.free(escaped);
     if (n < 0)
         url = NULL;
-    if (failed || curl_easy_setopt(h->curl, CURLOPT_URL, url))
+    if (failed || clickhouse_curl.setopt(h->curl, CURLOPT_URL, url))
         return -ENOMEM;
-    curl_easy_setopt(h->curl, CURLOPT_POSTFIELDS, data ? data->data : sql);
-    curl_easy_setopt(h->curl, CURLOPT_POSTFIELDSIZE_LARGE,
-                     (curl_off_t)(data ? data->n : strlen(sql)));
+    clickhouse_curl.setopt(h->curl, CURLOPT_POSTFIELDS, data ? data->data : sql);
+    clickhouse_curl.setopt(h->curl, CURLOPT_POSTFIELDSIZE_LARGE,
+                           (curl_off_t)(data ? data->n : strlen(sql)));
     return 0;
 }
 
 static int ask_once(struct err *err, struct clickhouse_http *h)
 {
     h->answer.n = 0;
-    int r = judge(err, h, curl_easy_perform(h->curl));
+    int r = judge(err, h, clickhouse_curl.perform(h->curl));
     if (r == AGAIN && !h->reached)
         return err->code;
     h->reached |= !r;

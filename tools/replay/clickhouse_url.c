@@ -3,8 +3,8 @@
 #include "tools/replay/clickhouse_url.h"
 
 #include "core/cleanup.h"
+#include "tools/replay/clickhouse_curl.h"
 
-#include <curl/curl.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,12 +15,12 @@ static const char form[] =
 
 static void curl_url_cleanupp(CURLU **u)
 {
-    curl_url_cleanup(*u);
+    clickhouse_curl.url_cleanup(*u);
 }
 
 static void curl_freep(char **s)
 {
-    curl_free(*s);
+    clickhouse_curl.free(*s);
 }
 
 void clickhouse_url_deinit(struct clickhouse_url *url)
@@ -48,7 +48,7 @@ static int replace(char **to, const char *value)
 static int take_part(CURLU *u, CURLUPart what, const char *otherwise, char **out)
 {
     _cleanup_(curl_freep) char *part = NULL;
-    CURLUcode r = curl_url_get(u, what, &part, CURLU_URLDECODE);
+    CURLUcode r = clickhouse_curl.url_get(u, what, &part, CURLU_URLDECODE);
     if (r == CURLUE_OUT_OF_MEMORY)
         return -ENOMEM;
     return replace(out, !r && *part ? part : otherwise);
@@ -118,13 +118,13 @@ static int take_settings(struct err *err, CURLU *u, struct clickhouse_url *url, 
 {
     _cleanup_(curl_freep) char *all = NULL;
     char *rest, *word;
-    if (curl_url_get(u, CURLUPART_QUERY, &all, 0))
+    if (clickhouse_curl.url_get(u, CURLUPART_QUERY, &all, 0))
         return 0;
     for (word = strtok_r(all, "&", &rest); word; word = strtok_r(NULL, "&", &rest)) {
         char *value = word + strcspn(word, "=");
         if (*value)
             *value++ = 0;
-        _cleanup_(curl_freep) char *decoded = curl_easy_unescape(NULL, value, 0, NULL);
+        _cleanup_(curl_freep) char *decoded = clickhouse_curl.unescape(NULL, value, 0, NULL);
         int r = decoded ? take_setting(err, word, decoded, url, secure) : -ENOMEM;
         if (r)
             return r;
@@ -177,19 +177,25 @@ static int take_all(struct err *err, CURLU *u, struct clickhouse_url *url)
     return r ? r : check_name(err, "table", url->table);
 }
 
-int clickhouse_url_parse(struct err *err, const char *where, struct clickhouse_url *out)
+static int parse(struct err *err, const char *where, struct clickhouse_url *out)
 {
     _cleanup_(freep) char *whole = NULL;
-    _cleanup_(curl_url_cleanupp) CURLU *u = curl_url();
-    *out = (struct clickhouse_url){ 0 };
+    _cleanup_(curl_url_cleanupp) CURLU *u = clickhouse_curl.url();
     if (!u || asprintf(&whole, "http://%s", where) < 0) {
         whole = NULL;
         return err_set_errno(err, ENOMEM, "cannot replay");
     }
-    if (curl_url_set(u, CURLUPART_URL, whole, 0))
+    if (clickhouse_curl.url_set(u, CURLUPART_URL, whole, 0))
         return err_set(err, -EINVAL, "--to clickhouse: no address: %s", form);
     int r = take_all(err, u, out);
     if (r == -ENOMEM)
         err_set_errno(err, ENOMEM, "cannot replay");
     return r;
+}
+
+int clickhouse_url_parse(struct err *err, const char *where, struct clickhouse_url *out)
+{
+    *out = (struct clickhouse_url){ 0 };
+    int r = clickhouse_curl_load(err);
+    return r ? r : parse(err, where, out);
 }
