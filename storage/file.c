@@ -134,6 +134,15 @@ int file_sync(struct file *file)
     return AGAIN(fdatasync(file->fd)) ? -errno : 0;
 }
 
+int file_dup(struct file *file)
+{
+    int r = ensure_open(file);
+    if (r)
+        return r;
+    int fd = fcntl(file->fd, F_DUPFD_CLOEXEC, 0);
+    return fd < 0 ? -errno : fd;
+}
+
 void file_deinit(struct file *file)
 {
     struct stat st;

@@ -33,6 +33,8 @@ int file_write_at(struct file *file, struct iovec *pieces, int n_pieces, uint64_
 /* Cuts back to @n_bytes. Return: 0 or -errno. */
 int file_cut(struct file *file, uint64_t n_bytes);
 int file_sync(struct file *file);
+/* A descriptor of the same file, for another thread to sync; the caller closes it. Return: -errno. */
+int file_dup(struct file *file);
 void file_deinit(struct file *file);
 
 /* Writes @path whole through PATH.tmp and a rename (0600). @sync: fsync before it. */

@@ -4,9 +4,11 @@
 #include "core/cleanup.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 int folder_create(struct err *err, const char *out_dir, char **path)
 {
@@ -61,6 +63,21 @@ int folder_publish(struct err *err, char **path, const char *host, uint64_t pid,
             return err_set_errno(err, errno, "cannot make the folder %s", name);
     }
     return err_set_errno(err, EEXIST, "cannot make a folder beside %s", *path);
+}
+
+static int sync_one(const char *path)
+{
+    _cleanup_(closep) int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 || fsync(fd) ? -errno : 0;
+}
+
+int folder_sync(const char *path)
+{
+    _cleanup_(freep) char *parent = strndup(path, (size_t)(strrchr(path, '/') - path));
+    if (!parent)
+        return -ENOMEM;
+    int r = sync_one(path);
+    return r ? r : sync_one(*parent ? parent : "/");
 }
 
 char *folder_file(const char *path, const char *name)

@@ -24,6 +24,9 @@ int folder_create(struct err *err, const char *out_dir, char **path);
  */
 int folder_publish(struct err *err, char **path, const char *host, uint64_t pid, uint64_t start_ns);
 
+/* The names of its files, and its own, reach the disk. Return: 0 or -errno. */
+int folder_sync(const char *path);
+
 /* PATH/NAME; NULL without memory. The caller's. */
 char *folder_file(const char *path, const char *name);
 

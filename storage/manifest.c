@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define MAX_PROBLEMS 1000
@@ -73,6 +74,49 @@ static void add_uuid(struct text *t, const uint8_t uuid[16])
         text_printf(t, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid[i]);
 }
 
+static void add_segment(struct text *t, const struct manifest_segment *s, size_t number)
+{
+    text_printf(t, "%s\n  {\"file\": \"" DMI_SEGMENT_NAME "\", \"closed\": %s", number ? "," : "",
+                (unsigned)number, s->closed ? "true" : "false");
+    if (s->closed)
+        text_printf(t, ", \"bytes\": %" PRIu64 ", \"chunks\": %" PRIu64 ", \"records\": %" PRIu64,
+                    s->n_bytes, s->n_chunks, s->n_records);
+    text_printf(t, "%s}", s->released ? ", \"released\": true" : "");
+}
+
+/* What released segments held, by site. */
+static void add_released(struct text *t, const struct manifest *m)
+{
+    const char *comma = "";
+    if (!m->gone)
+        return;
+    text_printf(t, ",\n\"released\": [");
+    for (uint32_t i = 0; i < m->n_sites; i++)
+        if (m->gone[i].records) {
+            text_printf(t,
+                        "%s\n  {\"site\": %u, \"records\": %" PRIu64 ", \"rows\": %" PRIu64
+                        ", \"bytes\": %" PRIu64 "}",
+                        comma, i, m->gone[i].records, m->gone[i].rows, m->gone[i].bytes);
+            comma = ",";
+        }
+    text_printf(t, "\n]");
+}
+
+static void add_problems(struct text *t, const struct manifest *m)
+{
+    text_printf(t, ",\n\"problems\": [");
+    for (size_t i = 0; i < m->n_problems; i++) {
+        const struct manifest_problem *p = &m->problems[i];
+        text_printf(t, "%s\n  {\"site\": ", i ? "," : "");
+        text_json(t, p->site);
+        text_printf(t, ", \"reason\": ");
+        text_json(t, p->reason);
+        text_printf(t, ", \"times\": %" PRIu64 ", \"sentence\": ", p->n);
+        text_json(t, p->sentence);
+        text_printf(t, "}");
+    }
+}
+
 void manifest_write(struct text *text, const struct manifest *m)
 {
     text_printf(text, "{\n\"format\": \"dmi-run\",\n\"version\": %d,\n", DMI_FORMAT_VERSION);
@@ -99,27 +143,11 @@ void manifest_write(struct text *text, const struct manifest *m)
     if (m->closed)
         text_printf(text, ", \"xxh3\": \"%016" PRIx64 "\"", m->counters_hash);
     text_printf(text, "},\n\"segments\": [");
-    for (size_t i = 0; i < m->n_segments; i++) {
-        const struct manifest_segment *s = &m->segments[i];
-        text_printf(text, "%s\n  {\"file\": \"" DMI_SEGMENT_NAME "\", \"closed\": %s", i ? "," : "",
-                    (unsigned)i, s->closed ? "true" : "false");
-        if (s->closed)
-            text_printf(text,
-                        ", \"bytes\": %" PRIu64 ", \"chunks\": %" PRIu64 ", \"records\": %" PRIu64,
-                        s->n_bytes, s->n_chunks, s->n_records);
-        text_printf(text, "}");
-    }
-    text_printf(text, "%s],\n\"problems\": [", m->n_segments ? "\n" : "");
-    for (size_t i = 0; i < m->n_problems; i++) {
-        const struct manifest_problem *p = &m->problems[i];
-        text_printf(text, "%s\n  {\"site\": ", i ? "," : "");
-        text_json(text, p->site);
-        text_printf(text, ", \"reason\": ");
-        text_json(text, p->reason);
-        text_printf(text, ", \"times\": %" PRIu64 ", \"sentence\": ", p->n);
-        text_json(text, p->sentence);
-        text_printf(text, "}");
-    }
+    for (size_t i = 0; i < m->n_segments; i++)
+        add_segment(text, &m->segments[i], i);
+    text_printf(text, "%s]", m->n_segments ? "\n" : "");
+    add_released(text, m);
+    add_problems(text, m);
     text_printf(text, "%s],\n\"dictionary\": ", m->n_problems ? "\n" : "");
     text_add(text, m->sites, strlen(m->sites));
     text_printf(text, "\n}\n");
@@ -192,8 +220,61 @@ int manifest_set_problem(struct manifest *m, const char *reason, const char *sen
     return r;
 }
 
+/* ------------------------------------------------------------------------- released segments */
+
+void manifest_keep_tallies(struct manifest_segment *segment, const struct text *sites)
+{
+    segment->tallies = malloc(sites->n + 1);
+    if (!segment->tallies)
+        return;
+    memcpy(segment->tallies, sites->n ? sites->data : "", sites->n);
+    segment->n_tallies = sites->n / sizeof *segment->tallies;
+}
+
+/* Adds what the segment holds to what is gone, or takes it away. */
+static void move_tallies(struct manifest *m, const struct manifest_segment *s, uint64_t sign)
+{
+    for (size_t i = 0; i < s->n_tallies; i++) {
+        struct dmi_tally *to = &m->gone[s->tallies[i].site];
+        to->records += sign * s->tallies[i].records;
+        to->rows += sign * s->tallies[i].rows;
+        to->bytes += sign * s->tallies[i].bytes;
+    }
+}
+
+int manifest_release(struct manifest *m, size_t number, uint32_t n_sites)
+{
+    struct manifest_segment *s = &m->segments[number];
+    if (!s->tallies)
+        return -ENODATA;
+    if (!m->gone && !(m->gone = calloc(n_sites + 1u, sizeof *m->gone)))
+        return -ENOMEM;
+    m->n_sites = n_sites;
+    move_tallies(m, s, 1);
+    s->released = true;
+    m->n_released = number + 1;
+    return 0;
+}
+
+void manifest_take_back(struct manifest *m, size_t number)
+{
+    move_tallies(m, &m->segments[number], UINT64_MAX);
+    m->segments[number].released = false;
+    m->n_released = number;
+}
+
+void manifest_forget_tallies(struct manifest *m, size_t number)
+{
+    free(m->segments[number].tallies);
+    m->segments[number].tallies = NULL;
+    m->segments[number].n_tallies = 0;
+}
+
 void manifest_deinit(struct manifest *m)
 {
+    for (size_t i = 0; i < m->n_segments; i++)
+        free(m->segments[i].tallies);
+    free(m->gone);
     for (size_t i = 0; i < m->n_problems; i++) {
         free(m->problems[i].site);
         free(m->problems[i].reason);

@@ -9,6 +9,9 @@
 #include "storage/run_options.h"
 #include "storage/text.h"
 
+#include <dmi/counters.h>
+#include <dmi/format.h>
+
 #include <stdbool.h>
 
 /* What stands for the manifest's own checksum while it is computed. */
@@ -19,7 +22,11 @@ struct manifest_segment {
     uint64_t n_bytes;  /* 0 while it is open */
     uint64_t n_chunks; /* footer included */
     uint64_t n_records;
+    uint64_t closed_ns; /* monotonic */
     bool closed;
+    bool released;
+    struct dmi_footer_site *tallies; /* owned; what it holds, for when it is released */
+    size_t n_tallies;
 };
 
 struct manifest_problem {
@@ -39,6 +46,9 @@ struct manifest {
     uint64_t spec_hash;
     struct manifest_segment *segments;
     size_t n_segments, segments_room;
+    size_t n_released;      /* of the first segments */
+    struct dmi_tally *gone; /* owned; what the released ones held, by site; NULL: none were */
+    uint32_t n_sites;       /* entries of @gone */
     struct manifest_problem *problems;
     size_t n_problems;
     bool closed;
@@ -59,6 +69,18 @@ int manifest_add_problem(struct manifest *manifest, const char *site, const char
 /* A problem that somebody else counts: how often so far. Nothing where that is 0. Return: 0 or -ENOMEM. */
 int manifest_set_problem(struct manifest *manifest, const char *reason, const char *sentence,
                          uint64_t times);
+
+/* Notes what a closed segment holds. @sites: struct dmi_footer_site by site. Without memory it is never released. */
+void manifest_keep_tallies(struct manifest_segment *segment, const struct text *sites);
+
+/**
+ * manifest_release() - the first segment that is not released is
+ * Return: 0; -ENOMEM, -ENODATA (nobody noted what it holds), and nothing has changed.
+ */
+int manifest_release(struct manifest *manifest, size_t number, uint32_t n_sites);
+/* It is not: the manifest could not be written. */
+void manifest_take_back(struct manifest *manifest, size_t number);
+void manifest_forget_tallies(struct manifest *manifest, size_t number);
 
 /* Frees all that it owns. */
 void manifest_deinit(struct manifest *manifest);

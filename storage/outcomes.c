@@ -269,25 +269,30 @@ int outcomes_end(struct outcomes *o, const char *id, uint32_t reason, const char
     return refuse(why, -ENOMEM, "no memory");
 }
 
-bool outcomes_take(struct outcomes *o, struct text *meta)
+bool outcomes_meta(const struct text *entries, const struct text *strings, struct text *meta)
 {
-    if (!o->entries.n)
-        return false;
     const struct dmi_outcomes_head head = {
-        .n_entries = (uint32_t)(o->entries.n / sizeof(struct dmi_outcome)),
+        .n_entries = (uint32_t)(entries->n / sizeof(struct dmi_outcome)),
         .entry_bytes = sizeof(struct dmi_outcome),
-        .n_string_bytes = (uint32_t)o->text.n,
+        .n_string_bytes = (uint32_t)strings->n,
     };
     text_add(meta, (const char *)&head, sizeof head);
-    text_add(meta, o->entries.data, o->entries.n);
-    text_add(meta, o->text.data ? o->text.data : "", o->text.n);
+    text_add(meta, entries->data, entries->n);
+    text_add(meta, strings->data ? strings->data : "", strings->n);
     text_add(meta, "\0\0\0\0\0\0\0", -meta->n % DMI_CHUNK_ALIGN); /* of the chunk's padding */
     if (meta->failed) {
         text_deinit(meta);
         *meta = (struct text){ 0 };
         return false;
     }
-    meta->n = sizeof head + o->entries.n + o->text.n;
+    meta->n = sizeof head + entries->n + strings->n;
+    return true;
+}
+
+bool outcomes_take(struct outcomes *o, struct text *meta)
+{
+    if (!o->entries.n || !outcomes_meta(&o->entries, &o->text, meta))
+        return false;
     o->entries.n = o->text.n = 0;
     return true;
 }

@@ -222,7 +222,12 @@ static int open_folder(struct err *err, struct reader *r)
         return err_set_errno(err, errno, "cannot open %s", r->path);
     r->judging = true;
     int res = reader_take_manifest(r);
-    res = res ? err_set_errno(err, -res, "cannot open %s", r->path) : reader_list_segments(err, r);
+    if (res)
+        err_set_errno(err, -res, "cannot open %s", r->path);
+    else
+        reader_drop_released(r);
+    if (!res)
+        res = reader_list_segments(err, r);
     r->judging = false;
     return res;
 }

@@ -34,6 +34,7 @@ struct reader_step {
     const struct dmi_step_entry *entry;
     const struct dmi_span_entry *spans;    /* entry->n_spans; offsets checked */
     uint64_t place;                        /* sequence number of its chunk */
+    bool again;                            /* that chunk repeats it */
     const struct reader_outcome *outcomes; /* by span; see reader_outcome_of() */
     size_t n_outcomes;
 };

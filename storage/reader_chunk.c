@@ -199,7 +199,8 @@ int reader_load_steps(struct reader *r, struct reader_segment *s, struct reader_
     int res = read_chunk(r, s, c, &h, &bytes, wrong);
     if (!res)
         res = reader_take_steps(c, h.n_meta, bytes, wrong);
-    if (!res && (*wrong || c->n_steps != c->n)) {
+    bool counted = c->type == DMI_CHUNK_STEPS; /* by the index */
+    if (!res && (*wrong || (counted && c->n_steps != c->n))) {
         *wrong = *wrong ? *wrong : "it has another number of steps";
         res = -EBADMSG;
     }

@@ -192,6 +192,25 @@ static int segment_order(const void *pa, const void *pb)
     return a->number < b->number ? -1 : a->number > b->number;
 }
 
+void reader_drop_released(struct reader *r)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < r->n_segments; i++) {
+        struct reader_segment *s = &r->segments[i];
+        if (!reader_released_chunks(r, s->number)) {
+            r->segments[n++] = *s;
+            continue;
+        }
+        if (s->fd >= 0) {
+            close(s->fd);
+            r->n_open--;
+        }
+        reader_forget(r, s->number);
+        reader_free_chunks(r, s);
+    }
+    r->n_segments = n;
+}
+
 int reader_list_segments(struct err *err, struct reader *r)
 {
     _cleanup_(closedirp) DIR *dir = opendir(r->path);
@@ -202,7 +221,7 @@ int reader_list_segments(struct err *err, struct reader *r)
     uint32_t number;
     while ((e = readdir(dir)))
         if (reader_is_segment(e->d_name, &number) && !is_known(r, n_known, number) &&
-            reader_add_segment(r, r->dir, e->d_name, number))
+            !reader_released_chunks(r, number) && reader_add_segment(r, r->dir, e->d_name, number))
             return err_set_errno(err, ENOMEM, "cannot open %s", r->path);
     if (r->n_segments)
         qsort(r->segments, r->n_segments, sizeof *r->segments, segment_order);

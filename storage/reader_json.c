@@ -320,6 +320,25 @@ static bool hash_holds(const uint8_t *data, size_t n, const char *said)
     return said && !strcmp(is, said);
 }
 
+/* Where the manifest has the sums they count: it says in the same file which segments are gone. */
+static void take_released(struct reader *r)
+{
+    const json_t *list = json_object_get(r->manifest, "released"), *one;
+    size_t i;
+    if (!json_is_array(list))
+        return;
+    for (uint32_t k = 0; k < r->counters->n_sites; k++)
+        r->counters->sites[k].released = (struct dmi_tally){ 0 };
+    json_array_foreach(list, i, one)
+    {
+        uint64_t site = number_of(one, "site");
+        if (site < r->counters->n_sites)
+            r->counters->sites[site].released =
+                (struct dmi_tally){ number_of(one, "records"), number_of(one, "rows"),
+                                    number_of(one, "bytes") };
+    }
+}
+
 static int check_counters(struct reader *r, bool manifest_closed)
 {
     uint8_t *data = NULL;
@@ -352,6 +371,7 @@ static int check_counters(struct reader *r, bool manifest_closed)
             reader_note(r, false, "counters", -1, 0,
                         "the process was killed in the last instant of closing: all is there");
     }
+    take_released(r);
     r->run.counters = c;
     return 0;
 }

@@ -127,7 +127,21 @@ static int end_order(const void *pa, const void *pb)
     const struct reader_end *a = pa, *b = pb;
     if (a->after != b->after)
         return a->after < b->after ? -1 : 1;
-    return a->time_ns < b->time_ns ? -1 : a->time_ns > b->time_ns;
+    if (a->time_ns != b->time_ns)
+        return a->time_ns < b->time_ns ? -1 : 1;
+    if (a->n_id != b->n_id)
+        return a->n_id < b->n_id ? -1 : 1;
+    return a->n_id ? memcmp(a->id, b->id, a->n_id) : 0;
+}
+
+/* A segment may repeat what an earlier one says. */
+static void drop_repeated_ends(struct reader *r)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < r->n_ends; i++)
+        if (!n || end_order(&r->ends[n - 1], &r->ends[i]))
+            r->ends[n++] = r->ends[i];
+    r->n_ends = n;
 }
 
 void reader_attach_outcomes(struct reader *r)
@@ -149,6 +163,7 @@ void reader_attach_outcomes(struct reader *r)
     }
     if (r->n_ends)
         qsort(r->ends, r->n_ends, sizeof *r->ends, end_order);
+    drop_repeated_ends(r);
 }
 
 int reader_select_outcomes(struct reader *r, uint32_t segment, uint32_t chunk, const char **wrong)

@@ -203,6 +203,9 @@ int reader_find_run(struct err *err, const char *path, char **out);
 /* Adds the segments that the folder has and the reader has not. Return: 0 or -errno. */
 int reader_list_segments(struct err *err, struct reader *reader);
 
+/* Forgets those that the manifest calls released since. */
+void reader_drop_released(struct reader *reader);
+
 /* Adds one. @dir: AT_FDCWD for a lone segment. Notes what cannot be opened. Return: 0 or -ENOMEM. */
 int reader_add_segment(struct reader *reader, int dir, const char *name, uint32_t number);
 
@@ -312,6 +315,8 @@ void reader_attach_outcomes(struct reader *reader);
 
 /* ---- reader_select.c */
 
+/* Whether steps may be missing that later segments repeat. */
+bool reader_is_incomplete(const struct reader *reader);
 /* The step of a sequence number, if it is selected. */
 struct reader_step *reader_find_step(const struct reader *reader, uint64_t sequence);
 /* How many of the selected steps have a sequence number up to @sequence. */

@@ -50,8 +50,60 @@ static int number_order(const void *pa, const void *pb)
     return a < b ? -1 : a > b;
 }
 
+bool reader_is_incomplete(const struct reader *r)
+{
+    uint32_t next = 0;
+    for (size_t i = 0; i < r->n_segments; i++) {
+        const struct reader_segment *s = &r->segments[i];
+        if (r->dir < 0 || s->number != next++ || s->lost || !s->header_ok)
+            return true;
+    }
+    return false;
+}
+
+static int want_step(struct wanted *w, uint64_t sequence)
+{
+    if (reader_grow((void **)&w->steps, w->n_steps, &w->steps_room, sizeof *w->steps))
+        return -ENOMEM;
+    w->steps[w->n_steps++] = sequence;
+    return 0;
+}
+
+static int want_repeated(const struct reader_chunk *c, struct wanted *w)
+{
+    for (size_t i = 0; i < c->n_steps; i++)
+        for (uint32_t k = 0; k < c->steps[i].entry->n_spans; k++) {
+            size_t n;
+            const char *id = reader_span_id(&c->steps[i], k, &n);
+            const struct dmi_span_entry *span = &c->steps[i].spans[k];
+            if (id_is(w->query, id, n) &&
+                positions_meet(w->query, span->first_position, span->n_tokens) &&
+                want_step(w, c->steps[i].entry->sequence))
+                return -ENOMEM;
+        }
+    return 0;
+}
+
+/* The index has no spans of repeated steps. What is wrong with such a chunk is named when it is read for its steps. */
+static int want_all_repeated(struct reader *r, struct wanted *w)
+{
+    for (size_t i = 0; reader_is_incomplete(r) && i < r->n_segments; i++)
+        for (size_t k = 0; k < r->segments[i].n_chunks; k++) {
+            struct reader_chunk *c = &r->segments[i].chunks[k];
+            const char *wrong = NULL;
+            if (c->type != DMI_CHUNK_STEPS_AGAIN)
+                continue;
+            int res = reader_load_steps(r, &r->segments[i], c, &wrong);
+            if (!res)
+                res = want_repeated(c, w);
+            if (res && res != -EBADMSG)
+                return res;
+        }
+    return 0;
+}
+
 /* Steps with tokens of the request, from the indexes' spans. */
-static int want_steps(const struct reader *r, struct wanted *w)
+static int want_steps(struct reader *r, struct wanted *w)
 {
     if (!(w->steps = malloc(sizeof *w->steps)))
         return -ENOMEM;
@@ -64,16 +116,18 @@ static int want_steps(const struct reader *r, struct wanted *w)
             if (!id_is(w->query, strings + spans[k].id_offset, spans[k].id_bytes) ||
                 !positions_meet(w->query, spans[k].first_position, spans[k].n_tokens))
                 continue;
-            if (reader_grow((void **)&w->steps, w->n_steps, &w->steps_room, sizeof *w->steps))
+            if (want_step(w, spans[k].sequence))
                 return -ENOMEM;
-            w->steps[w->n_steps++] = spans[k].sequence;
         }
     }
+    int res = want_all_repeated(r, w);
+    if (res)
+        return res;
     qsort(w->steps, w->n_steps, sizeof *w->steps, number_order);
     return 0;
 }
 
-static int want(const struct reader *r, struct wanted *w)
+static int want(struct reader *r, struct wanted *w)
 {
     const struct reader_query *q = w->query;
     if (!q)
@@ -319,22 +373,36 @@ static int add_steps(struct reader *r, const struct reader_chunk *c)
         if (reader_grow((void **)&r->steps, r->n_steps, &r->steps_room, sizeof *r->steps))
             return -ENOMEM;
         r->steps[r->n_steps] = c->steps[i];
+        r->steps[r->n_steps].again = c->type == DMI_CHUNK_STEPS_AGAIN;
         r->steps[r->n_steps++].place = c->sequence;
     }
     return 0;
+}
+
+/* Of a step and its repetitions the first counts; one that stands there twice by itself is named by reader_verify(). */
+static void drop_repeated(struct reader *r)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < r->n_steps; i++)
+        if (!n || !r->steps[i].again ||
+            r->steps[i].entry->sequence != r->steps[n - 1].entry->sequence)
+            r->steps[n++] = r->steps[i];
+    r->n_steps = n;
 }
 
 static int select_steps(struct reader *r, bool all)
 {
     _cleanup_(freep) uint64_t *named = NULL;
     size_t n_named = 0;
+    bool incomplete = reader_is_incomplete(r);
     int res = all ? 0 : named_steps(r, &named, &n_named);
     for (uint32_t i = 0; !res && i < r->n_segments; i++) {
         struct reader_segment *s = &r->segments[i];
         for (uint32_t k = 0; !res && k < s->n_chunks; k++) {
             struct reader_chunk *c = &s->chunks[k];
             const char *wrong = NULL;
-            if (c->type != DMI_CHUNK_STEPS || (!all && !meets(c, named, n_named)))
+            if (!(c->type == DMI_CHUNK_STEPS && (all || meets(c, named, n_named))) &&
+                !(c->type == DMI_CHUNK_STEPS_AGAIN && incomplete))
                 continue;
             res = reader_load_steps(r, s, c, &wrong);
             if (res == -EBADMSG)
@@ -345,16 +413,20 @@ static int select_steps(struct reader *r, bool all)
     }
     if (!res && r->n_steps)
         qsort(r->steps, r->n_steps, sizeof *r->steps, step_order);
+    if (!res)
+        drop_repeated(r);
     return res;
 }
 
 static int select_outcomes(struct reader *r)
 {
+    bool incomplete = reader_is_incomplete(r);
     int res = 0;
     for (uint32_t i = 0; !res && i < r->n_segments; i++)
         for (uint32_t k = 0; !res && k < r->segments[i].n_chunks; k++) {
             const char *wrong = NULL;
-            if (r->segments[i].chunks[k].type != DMI_CHUNK_OUTCOMES)
+            uint32_t type = r->segments[i].chunks[k].type;
+            if (type != DMI_CHUNK_OUTCOMES && !(type == DMI_CHUNK_OUTCOMES_AGAIN && incomplete))
                 continue;
             res = reader_select_outcomes(r, i, k, &wrong);
             if (res == -EBADMSG)

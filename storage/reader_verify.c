@@ -144,10 +144,7 @@ static int verify_kept(struct reader *r, const struct reader_record *rec)
 
 static int verify_steps(struct reader *r)
 {
-    bool complete = r->dir >= 0;
-    for (size_t i = 0; i < r->n_segments; i++)
-        complete &= !r->segments[i].lost && r->segments[i].header_ok;
-    complete &= r->n_segments && !r->segments[0].first_sequence;
+    bool complete = r->n_segments && !reader_is_incomplete(r);
     for (size_t i = 1; i < r->n_steps; i++)
         if (r->steps[i].entry->sequence == r->steps[i - 1].entry->sequence)
             reader_note(r, true, "steps", (int64_t)r->steps[i].place, 0,

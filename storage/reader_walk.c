@@ -212,6 +212,8 @@ static const struct chunk_type {
     [DMI_CHUNK_RECORDS] = { "records", true, take_records },
     [DMI_CHUNK_FOOTER] = { "footer", false, take_footer },
     [DMI_CHUNK_OUTCOMES] = { "outcomes", false, take_outcomes },
+    [DMI_CHUNK_STEPS_AGAIN] = { "repeated steps", false, take_steps },
+    [DMI_CHUNK_OUTCOMES_AGAIN] = { "repeated outcomes", false, take_outcomes },
 };
 
 bool reader_chunk_known(uint32_t type)

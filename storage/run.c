@@ -2,55 +2,24 @@
 #include "storage/run.h"
 
 #include "core/atomic.h"
-#include "core/cleanup.h"
 #include "core/clock.h"
 #include "core/grow.h"
-#include "storage/chunk.h"
-#include "storage/counters.h"
 #include "storage/file.h"
 #include "storage/folder.h"
 #include "storage/hash.h"
 #include "storage/identity.h"
-#include "storage/manifest.h"
-#include "storage/pending.h"
-#include "storage/segment.h"
+#include "storage/run_private.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #define DEFAULT_SEGMENT_BYTES (1ull << 30)
-#define MAX_CODECS            16
-
-struct run {
-    char *path;
-    struct manifest manifest;
-    bool manifest_stale;
-    uint64_t segment_bytes;
-    enum run_fsync fsync;
-
-    struct counters counters;
-    struct pending
-        pending; /* its lock is never held together with ours, except in pending_take() */
-
-    pthread_mutex_t lock; /* all below, and the manifest */
-    struct segment segment;
-    uint64_t next_sequence;
-    struct text steps, outcomes; /* metadata taken from @pending, not yet committed */
-    struct codec *codecs[MAX_CODECS];
-    unsigned n_codecs;
-};
-
-static void lock_release(pthread_mutex_t **lock)
-{
-    pthread_mutex_unlock(*lock);
-}
-
-#define HOLD(run)                                                                                  \
-    _cleanup_(lock_release) pthread_mutex_t *held = &(run)->lock;                                  \
-    pthread_mutex_lock(held)
+#define DEFAULT_SYNC_NS       5000000000u
+#define KEPT_SEGMENTS         8
+#define MOST_KEEPER_NS        1000000000u /* between its rounds */
+#define LEAST_KEEPER_NS       10000000u
 
 /* ------------------------------------------------------------------------- opening */
 
@@ -100,7 +69,7 @@ static void note_refused(struct run *run)
     manifest_set_problem(&run->manifest, "steps_went_back", back.first, back.n);
 }
 
-static int write_manifest(struct run *run, bool sync)
+int run_write_manifest(struct run *run, bool sync)
 {
     _cleanup_(freep) char *path = folder_file(run->path, "manifest.json");
     if (!path)
@@ -127,6 +96,16 @@ static int write_spec(struct run *run, const struct run_options *o)
     return file_replace(path, data, n, 0);
 }
 
+/* What is kept goes segment by segment: so it consists of several. */
+static uint64_t segment_bytes(const struct run_options *o)
+{
+    if (o->segment_bytes)
+        return o->segment_bytes;
+    return o->keep_bytes && o->keep_bytes / KEPT_SEGMENTS < DEFAULT_SEGMENT_BYTES
+               ? o->keep_bytes / KEPT_SEGMENTS
+               : DEFAULT_SEGMENT_BYTES;
+}
+
 static int copy_options(struct run *run, const struct run_options *o)
 {
     struct manifest *m = &run->manifest;
@@ -145,15 +124,19 @@ static int copy_options(struct run *run, const struct run_options *o)
         return -ENOMEM;
     if (o->library_version && !(m->library_version = strdup(o->library_version)))
         return -ENOMEM;
-    run->segment_bytes = o->segment_bytes ? o->segment_bytes : DEFAULT_SEGMENT_BYTES;
-    run->fsync = (enum run_fsync)o->fsync;
+    run->segment_bytes = segment_bytes(o);
+    run->segment_ns = o->segment_ns;
+    run->keep_bytes = o->keep_bytes;
+    run->keep_ns = o->keep_ns;
+    run->durability = (enum run_durability)o->durability;
+    run->sync_ns = o->sync_ns ? o->sync_ns : DEFAULT_SYNC_NS;
     identity_host(m->host, sizeof m->host);
     m->pid = (uint64_t)getpid();
     m->start_ns = clock_real_ns();
     return identity_uuid(m->run_uuid);
 }
 
-static int add_segment(struct run *run, uint32_t number)
+int run_add_segment(struct run *run, uint32_t number)
 {
     struct manifest *m = &run->manifest;
     if (grow((void **)&m->segments, number, &m->segments_room, sizeof *m->segments, 8))
@@ -167,6 +150,8 @@ static int add_segment(struct run *run, uint32_t number)
     run->next_sequence++;
     segment_deinit(&run->segment);
     run->segment = next;
+    run->segment_begun_ns = 0;
+    run->folder_synced = false;
     return 0;
 }
 
@@ -179,11 +164,37 @@ static void free_run(struct run *run)
     text_deinit(&run->steps);
     text_deinit(&run->outcomes);
     pending_deinit(&run->pending);
+    history_deinit(&run->history);
     counters_deinit(&run->counters);
     manifest_deinit(&run->manifest);
     pthread_mutex_destroy(&run->lock);
     free(run->path);
     free(run);
+}
+
+static void sooner(uint64_t *every, uint64_t ns)
+{
+    if (ns && ns / 2 < *every)
+        *every = ns / 2;
+}
+
+/* Where nothing is to be done in time there is none. */
+static void start_keeper(struct run *run, void (*begin)(void))
+{
+    bool syncs = run->durability == RUN_DURABILITY_INTERVAL;
+    uint64_t every = MOST_KEEPER_NS;
+    sooner(&every, syncs ? run->sync_ns : 0);
+    sooner(&every, run->segment_ns);
+    sooner(&every, run->keep_ns);
+    if (!syncs && !run->segment_ns && !run->keep_ns)
+        return;
+    int r = keeper_start(&run->keeper, every > LEAST_KEEPER_NS ? every : LEAST_KEEPER_NS, begin,
+                         run_keep, run);
+    if (r)
+        run_problem(
+            run, NULL, "no_keeper",
+            "no thread could be started for what is to be done in time: segments are closed "
+            "and released, and brought to the disk, as records come");
 }
 
 int run_open(struct err *err, const struct run_options *options, struct run **out)
@@ -206,9 +217,9 @@ int run_open(struct err *err, const struct run_options *options, struct run **ou
         if (!r)
             what = "spec.yaml", r = write_spec(run, options);
         if (!r)
-            what = "seg-000000.dmi", r = add_segment(run, 0);
+            what = "seg-000000.dmi", r = run_add_segment(run, 0);
         if (!r)
-            what = "manifest.json", r = write_manifest(run, false);
+            what = "manifest.json", r = run_write_manifest(run, false);
         if (r)
             err_set_errno(err, -r, "cannot write %s in %s", what, options->out_dir);
         else
@@ -222,6 +233,7 @@ int run_open(struct err *err, const struct run_options *options, struct run **ou
         free_run(run);
         return r;
     }
+    start_keeper(run, options->in_thread);
     *out = run;
     return 0;
 }
@@ -267,169 +279,11 @@ int run_request_end(struct run *run, const char *request_id, uint32_t reason)
     return pending_end(&run->pending, request_id, reason);
 }
 
-/* ------------------------------------------------------------------------- appending */
-
-/* One that was used before, or a new one. Return: NULL without memory. */
-static struct codec *take_codec(struct run *run)
-{
-    {
-        HOLD(run);
-        if (run->n_codecs)
-            return run->codecs[--run->n_codecs];
-    }
-    return codec_new();
-}
-
-static void give_codec(struct run *run, struct codec *codec)
-{
-    {
-        HOLD(run);
-        if (run->n_codecs < MAX_CODECS) {
-            run->codecs[run->n_codecs++] = codec;
-            codec = NULL;
-        }
-    }
-    codec_free(codec);
-}
-
-static void note_segment(struct run *run)
-{
-    const struct segment *s = &run->segment;
-    run->manifest.segments[s->number] = (struct manifest_segment){
-        .n_bytes = s->end,
-        .n_chunks = segment_chunks(s),
-        .n_records = segment_records(s),
-        .closed = s->closed,
-    };
-}
-
-static int close_segment(struct run *run)
-{
-    if (run->segment.closed)
-        return 0;
-    int r = segment_close(&run->segment, run->next_sequence, run->fsync != RUN_FSYNC_NEVER);
-    if (r)
-        return r;
-    run->next_sequence++;
-    note_segment(run);
-    return 0;
-}
-
-/*
- * The next segment. If there is no room for it the full one is used on, or, where it was closed
- * already, tried again by the next commit: nothing that was committed depends on it.
- */
-static int rotate(struct run *run)
-{
-    int r = close_segment(run);
-    if (!r)
-        r = add_segment(run, run->segment.number + 1);
-    if (!r)
-        r = write_manifest(run, run->fsync != RUN_FSYNC_NEVER);
-    return r;
-}
-
-/* Pending steps, what came of steps, and, where there is one, a chunk of records, in one commit. Locked. */
-static int commit(struct run *run, struct chunk *records)
-{
-    if (run->segment.closed) {
-        int r = add_segment(run, run->segment.number + 1);
-        if (r)
-            return r;
-        run->manifest_stale = true;
-    }
-    pending_take(&run->pending, &run->steps, &run->outcomes);
-    struct chunk chunks[3] = { 0 };
-    size_t n = 0;
-    if (run->steps.n)
-        chunk_from_meta(&chunks[n++], DMI_CHUNK_STEPS, (uint8_t *)run->steps.data, run->steps.n);
-    if (run->outcomes.n) /* padded by outcomes_take() */
-        chunk_from_meta(&chunks[n++], DMI_CHUNK_OUTCOMES, (uint8_t *)run->outcomes.data,
-                        run->outcomes.n);
-    if (records)
-        chunks[n++] = *records;
-    if (!n)
-        return 0;
-    int r =
-        segment_append(&run->segment, chunks, n, run->next_sequence, run->fsync == RUN_FSYNC_CHUNK);
-    if (r)
-        return r;
-    run->next_sequence += n;
-    run->steps.n = run->outcomes.n = 0;
-    if (run->segment.end >= run->segment_bytes || segment_index_is_full(&run->segment))
-        rotate(run);
-    else if (run->manifest_stale)
-        write_manifest(run, false);
-    return 0;
-}
-
-static bool sites_are_known(const struct run *run, const struct run_record *records,
-                            size_t n_records)
-{
-    for (size_t i = 0; i < n_records; i++)
-        if (records[i].site >= run->counters.map->n_sites)
-            return false;
-    return true;
-}
-
-int run_encode(struct run *run, const struct run_record *records, size_t n_records,
-               enum codec_rung rung, struct chunk **out)
-{
-    if (!n_records || !sites_are_known(run, records, n_records))
-        return -EINVAL;
-    struct chunk *chunk = calloc(1, sizeof *chunk);
-    struct codec *codec = chunk ? take_codec(run) : NULL;
-    if (codec)
-        codec_set_rung(codec, rung);
-    int r = codec ? chunk_records(chunk, codec, records, n_records) : -ENOMEM;
-    if (codec)
-        give_codec(run, codec);
-    if (r) {
-        free(chunk);
-        return r;
-    }
-    *out = chunk;
-    return 0;
-}
-
-int run_append_chunk(struct run *run, struct chunk *chunk)
-{
-    int r;
-    {
-        HOLD(run);
-        r = commit(run, chunk);
-    }
-    chunk_deinit(chunk);
-    free(chunk);
-    return r;
-}
-
-int run_append(struct run *run, const struct run_record *records, size_t n_records)
-{
-    struct chunk *chunk;
-    int r = n_records ? run_encode(run, records, n_records, CODEC_SMALLEST, &chunk) : 0;
-    return n_records && !r ? run_append_chunk(run, chunk) : r;
-}
-
 void run_problem(struct run *run, const char *site, const char *reason, const char *sentence)
 {
-    HOLD(run);
+    RUN_HOLD(run);
     manifest_add_problem(&run->manifest, site, reason, sentence);
     run->manifest_stale = true;
-}
-
-int run_commit(struct run *run)
-{
-    HOLD(run);
-    return run->steps.n || run->outcomes.n || pending_any(&run->pending) ? commit(run, NULL) : 0;
-}
-
-int run_flush(struct run *run)
-{
-    HOLD(run);
-    int r = commit(run, NULL);
-    int w = write_manifest(run, run->fsync == RUN_FSYNC_CHUNK);
-    return r ? r : w;
 }
 
 /* ------------------------------------------------------------------------- closing */
@@ -437,15 +291,17 @@ int run_flush(struct run *run)
 int run_close(struct run *run)
 {
     int r;
+    keeper_stop(&run->keeper);
     {
-        HOLD(run);
-        r = commit(run, NULL);
-        int s = close_segment(run);
+        RUN_HOLD(run);
+        r = run_commit_locked(run, NULL);
+        int s = run_close_segment(run);
         r = r ? r : s;
+        run_release(run);
         if (!r)
             r = counters_hash(&run->counters, &run->manifest.counters_hash);
         run->manifest.closed = r == 0;
-        s = write_manifest(run, run->fsync != RUN_FSYNC_NEVER);
+        s = run_write_manifest(run, run_syncs(run));
         r = r ? r : s;
         /* last: a reader that sees "closed" finds everything else in place */
         if (!r)

@@ -30,14 +30,23 @@ struct run_options {
     size_t n_conventions;
     const struct run_text *absent; /* tensor name, why it is not in memory */
     size_t n_absent;
-    uint64_t segment_bytes; /* a new segment starts after this many; 0: 1 GiB */
-    uint32_t fsync;         /* enum run_fsync */
+    uint64_t
+        segment_bytes; /* a new segment begins after this many; 0: 1 GiB, less where less is kept */
+    uint64_t
+        segment_ns; /* and after this time, counted from what was first written to it; 0: never */
+    uint64_t keep_bytes; /* of segments: the oldest closed ones are deleted; 0: all are kept */
+    uint64_t keep_ns;    /* how long a segment is kept after it was closed; 0: for ever */
+    uint32_t durability; /* enum run_durability */
+    uint64_t sync_ns;    /* of RUN_DURABILITY_INTERVAL; 0: 5 s */
+    void (*in_thread)(
+        void); /* called at the start of a thread that the run starts; NULL: nothing */
 };
 
-enum run_fsync {
-    RUN_FSYNC_NEVER = 0, /* the kernel writes when it likes: survives a process, not a power cut */
-    RUN_FSYNC_CLOSE = 1, /* when a segment is closed (the default) */
-    RUN_FSYNC_CHUNK = 2, /* after each chunk */
+/* When what was committed is on the disk. All of it survives a kill of the process. */
+enum run_durability {
+    RUN_DURABILITY_NONE = 0, /* when the kernel likes */
+    RUN_DURABILITY_INTERVAL, /* after sync_ns and another half of it (at most 1 s), and what the disk takes */
+    RUN_DURABILITY_EACH, /* when an append returns */
 };
 
 #endif

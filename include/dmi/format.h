@@ -46,13 +46,15 @@ struct dmi_segment_header {
 
 /* Readers skip types that they do not know. 11 has the layout of those that are only foreseen. */
 enum dmi_chunk_type {
-    DMI_CHUNK_SITES = 1,         /* the site dictionary: JSON; first chunk of every segment */
-    DMI_CHUNK_STEPS = 2,         /* step metadata */
-    DMI_CHUNK_RECORDS = 3,       /* tensors */
-    DMI_CHUNK_FOOTER = 4,        /* index; last chunk of a closed segment */
-    DMI_CHUNK_OUTCOMES = 5,      /* rows accepted or rejected, requests ended */
-    DMI_CHUNK_INTERVENTIONS = 6, /* foreseen */
-    DMI_CHUNK_TRACE = 7,         /* foreseen */
+    DMI_CHUNK_SITES = 1,          /* the site dictionary: JSON; first chunk of every segment */
+    DMI_CHUNK_STEPS = 2,          /* step metadata */
+    DMI_CHUNK_RECORDS = 3,        /* tensors */
+    DMI_CHUNK_FOOTER = 4,         /* index; last chunk of a closed segment */
+    DMI_CHUNK_OUTCOMES = 5,       /* rows accepted or rejected, requests ended */
+    DMI_CHUNK_INTERVENTIONS = 6,  /* foreseen */
+    DMI_CHUNK_TRACE = 7,          /* foreseen */
+    DMI_CHUNK_STEPS_AGAIN = 8,    /* steps of earlier segments that records of this one name */
+    DMI_CHUNK_OUTCOMES_AGAIN = 9, /* what became of those */
 };
 
 /* 3. Chunk header; @n_meta bytes of metadata and @n_payload bytes of payload follow, each padded

@@ -4,6 +4,7 @@
 
 #include "core/cleanup.h"
 #include "core/log.h"
+#include "preload/base/cpus.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -12,6 +13,8 @@
 #include <time.h>
 
 /* ------------------------------------------------------------------------- environment */
+
+#define MAX_SECONDS 1000000000u /* their nanoseconds are a number of 64 bits */
 
 uint64_t session_env_size(const char *name)
 {
@@ -46,17 +49,34 @@ uint64_t session_env_size(const char *name)
     return (uint64_t)value << shift;
 }
 
-static enum run_fsync env_fsync(void)
+/* Whole seconds, or milliseconds with "ms", in nanoseconds; 0 where there are none. No locale has a say in it. */
+static uint64_t env_seconds(const char *name)
 {
-    const char *text = getenv("DMI_FSYNC");
-    if (!text || !*text || !strcmp(text, "close"))
-        return RUN_FSYNC_CLOSE;
-    if (!strcmp(text, "never"))
-        return RUN_FSYNC_NEVER;
-    if (!strcmp(text, "chunk"))
-        return RUN_FSYNC_CHUNK;
-    log_line("DMI_FSYNC=%s is none of never, close, chunk: close is used", text);
-    return RUN_FSYNC_CLOSE;
+    const char *text = getenv(name);
+    if (!text || !*text)
+        return 0;
+    char *end;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    bool ms = !strcmp(end, "ms");
+    if (errno || end == text || text[0] == '-' || (*end && !ms) || value > MAX_SECONDS) {
+        log_line("%s=%s is no time (seconds, or a number with ms): ignored", name, text);
+        return 0;
+    }
+    return (uint64_t)value * (ms ? 1000000u : 1000000000u);
+}
+
+static enum run_durability env_durability(void)
+{
+    const char *text = getenv("DMI_DURABILITY");
+    if (!text || !*text || !strcmp(text, "interval"))
+        return RUN_DURABILITY_INTERVAL;
+    if (!strcmp(text, "none"))
+        return RUN_DURABILITY_NONE;
+    if (!strcmp(text, "each"))
+        return RUN_DURABILITY_EACH;
+    log_line("DMI_DURABILITY=%s is none of none, interval, each: interval is used", text);
+    return RUN_DURABILITY_INTERVAL;
 }
 
 /* ------------------------------------------------------------------------- the run */
@@ -97,6 +117,15 @@ static size_t absent_names(const struct spec *spec, struct run_text *out)
     return n;
 }
 
+/* As the threads of a context (context/workers.c). */
+static void in_thread(void)
+{
+    cpu_set_t cpus;
+    session_attach();
+    if (cpus_beside(&cpus))
+        sched_setaffinity(0, sizeof cpus, &cpus); /* where it fails it stays here */
+}
+
 static int open_run(struct err *err, struct run **run)
 {
     const struct spec *spec = session.spec;
@@ -126,7 +155,12 @@ static int open_run(struct err *err, struct run **run)
         .absent = absent,
         .n_absent = absent_names(spec, absent),
         .segment_bytes = session_env_size("DMI_SEGMENT_BYTES"),
-        .fsync = env_fsync(),
+        .segment_ns = env_seconds("DMI_SEGMENT_SECONDS"),
+        .keep_bytes = session_env_size("DMI_KEEP_BYTES"),
+        .keep_ns = env_seconds("DMI_KEEP_SECONDS"),
+        .durability = env_durability(),
+        .sync_ns = env_seconds("DMI_SYNC_SECONDS"),
+        .in_thread = in_thread,
     };
     return run_open(err, &options, run);
 }

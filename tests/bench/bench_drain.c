@@ -155,7 +155,7 @@ static struct run *open_run(const char *folder)
                                    .library_version = "bench",
                                    .sites = &site,
                                    .n_sites = 1,
-                                   .fsync = RUN_FSYNC_NEVER };
+                                   .durability = RUN_DURABILITY_NONE };
     struct err err = { 0 };
     struct run *run;
     if (run_open(&err, &options, &run))

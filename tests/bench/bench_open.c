@@ -84,7 +84,7 @@ static char *write_run(const char *out, uint64_t n_bytes, size_t n_record, size_
                                    .sites = sites,
                                    .n_sites = SITES,
                                    .segment_bytes = 256u << 20,
-                                   .fsync = RUN_FSYNC_NEVER };
+                                   .durability = RUN_DURABILITY_NONE };
     struct batch b = { .n_noise = 64u << 20, .n_record = n_record, .most = per_chunk, .launch = 1 };
     _cleanup_(freep) uint8_t *noise = malloc(b.n_noise);
     struct err err = { 0 };

@@ -59,7 +59,7 @@ class Column:
         """The environment that makes the column what it is."""
         if self.name == "without":
             return {}
-        more = {"LD_PRELOAD": PRELOAD, "DMI_LOG": self.folder / "dmi.log", "DMI_OUT": self.out, "DMI_FSYNC": "never"}
+        more = {"LD_PRELOAD": PRELOAD, "DMI_LOG": self.folder / "dmi.log", "DMI_OUT": self.out, "DMI_DURABILITY": "none"}
         if self.name == "captured":
             path = self.folder / "spec.yaml"
             path.write_text(spec())

@@ -77,26 +77,26 @@ def test_each_error_is_reported_once(bench):
     bench.check([result.stderr.count(f"{FAILED}: {WORDS[e]}") for e in ("ENOSPC", "EIO")] == [1, 1], "each is reported once", result.stderr)
 
 
-@pytest.mark.parametrize("fsync", ("close", "chunk"))
+@pytest.mark.parametrize("durability", ("interval", "each"))
 @pytest.mark.parametrize("rule", ("pwritev short 1", "pwritev short 77", "change EINTR again", "pwritev short 50 + change EINTR again"))
-def test_nothing_is_lost(bench, rule, fsync):
+def test_nothing_is_lost(bench, rule, durability):
     """Short and interrupted writes are finished, segments begun meanwhile included."""
-    result = run(bench, rule, rounds(rule, *range(8)), DMI_SEGMENT_BYTES=2000, DMI_FSYNC=fsync)
+    result = run(bench, rule, rounds(rule, *range(8)), DMI_SEGMENT_BYTES=2000, DMI_DURABILITY=durability)
     captured(bench, rule, result, range(8), 0)
     bench.check(not result.complaints, f"{rule}: nothing is reported", result.complaints)
 
 
-@pytest.mark.parametrize("rule, fsync", [("pwritev short 300 + pwritev ENOSPC 5 + ftruncate EIO", "close"), ("fdatasync EIO + ftruncate EIO", "chunk")],
+@pytest.mark.parametrize("rule, durability", [("pwritev short 300 + pwritev ENOSPC 5 + ftruncate EIO", "interval"), ("fdatasync EIO + ftruncate EIO", "each")],
                          ids=["a torn chunk", "a whole chunk"])
-def test_what_cannot_be_cut_back(bench, rule, fsync):
+def test_what_cannot_be_cut_back(bench, rule, durability):
     """A large chunk stays in the file, whole or in part; small ones are written in its place, and it is gone."""
     lines = rounds(0, rule, 1, "", 2)
     at = next(i for i, line in enumerate(lines) if line.startswith("launch block 0 1 64 p 64 1"))
     lines[at:at + 1] = ["write p 65536 3", "launch block 0 1 1 p 16384 1"]
-    result = run(bench, rule, lines, DMI_FSYNC=fsync)
+    result = run(bench, rule, lines, DMI_DURABILITY=durability)
     captured(bench, rule, result, (0, 2), 1)
     # and where it ends at once after the failure
-    result = run(bench, f"{rule}, then the end", lines[:at + 3] + ["disk", *lines[-2:]], DMI_FSYNC=fsync)
+    result = run(bench, f"{rule}, then the end", lines[:at + 3] + ["disk", *lines[-2:]], DMI_DURABILITY=durability)
     captured(bench, f"{rule}, then the end", result, (0,), 1)
 
 
@@ -128,7 +128,7 @@ def test_every_call(bench, name, long):
     for error in WORDS if long else ["ENOSPC"]:
         for n in occurrences(name, long):
             what = f"{name} {n} {error}"
-            result = run(bench, what, rounds(*range(5)), rules=f"{name} {error} {n}\n", DMI_SEGMENT_BYTES=1200, DMI_FSYNC="chunk")
+            result = run(bench, what, rounds(*range(5)), rules=f"{name} {error} {n}\n", DMI_SEGMENT_BYTES=1200, DMI_DURABILITY="each")
             lines = result.complaints.splitlines()
             bench.check(len(lines) == len(set(lines)) <= 2, f"{what}: each reason is reported once", lines)
             if not result.folders:

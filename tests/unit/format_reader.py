@@ -12,7 +12,7 @@ import zstandard
 VERSION = 2
 NONE = 2**64 - 1
 SEGMENT_MAGIC, CHUNK_MAGIC, TRAILER_MAGIC, COUNTERS_MAGIC = b"DMISEG1\0", b"DMIc", b"DMIEND1\0", b"DMICNT1\0"
-SITES, STEPS, RECORDS, FOOTER, OUTCOMES = 1, 2, 3, 4, 5
+SITES, STEPS, RECORDS, FOOTER, OUTCOMES, STEPS_AGAIN, OUTCOMES_AGAIN = 1, 2, 3, 4, 5, 8, 9
 AXES = ("tp", "pp", "dp", "ep")
 NO_SPAN = NO_LIST = 2**32 - 1
 BLOCK, STRIPE = 65536, 1024
@@ -107,10 +107,12 @@ class Run:
     def __init__(self, folder):
         self.folder, self.unknown, self.records, self.steps, self.dictionary, self.indexes = folder, [], [], {}, None, []
         self.codecs = set()  # that planes name
+        self.repeated = 0
         self.accepted, self.ends = {}, []  # {(step, span): rows of the span}, [(request, reason, step)]
         self.manifest = self.read_manifest()
         self.uuid = bytes.fromhex(self.manifest["uuid"].replace("-", ""))
         self.closed = self.manifest["state"] == "closed"
+        self.released = any(said.get("released") for said in self.manifest["segments"])
         sequence = 0
         for number, said in enumerate(self.manifest["segments"]):
             sequence = self.read_segment(number, said, sequence)
@@ -152,6 +154,8 @@ class Run:
 
     # 2
     def read_segment(self, number, said, sequence):
+        if said.get("released"):
+            return sequence + said["chunks"]
         data = (self.folder / said["file"]).read_bytes()
         magic, version, size, uuid, is_number, _flags, _time, first = struct.unpack_from("<8sII16sIIQQ", data)
         expect(magic == SEGMENT_MAGIC and size == 128 and xxh3(data[:120]) == struct.unpack_from("<Q", data, 120)[0], "header")
@@ -207,7 +211,11 @@ class Run:
                 expect(step.sequence not in self.steps, "a step stands there twice")
                 self.steps[step.sequence] = step
             return [], steps
-        elif kind == OUTCOMES:
+        elif kind == STEPS_AGAIN:
+            for step in self.read_steps(meta):
+                self.repeated += 1
+                expect(self.steps.setdefault(step.sequence, step) == step, "a step that is repeated otherwise")
+        elif kind in (OUTCOMES, OUTCOMES_AGAIN):
             self.read_outcomes(meta)
         elif kind == RECORDS:
             records = self.read_records(meta, payload)
@@ -341,6 +349,8 @@ class Run:
             sequence, span, flags, _time, n_rows, at, id_at, n_id, reason, zero = OUTCOME.unpack_from(meta, 16 + i * size)
             expect(zero == 0 and n_id <= 255 and id_at + n_id <= n_strings, "an outcome")
             spans = self.steps[sequence].spans if sequence in self.steps else None
+            if span != NO_SPAN and spans is None and self.released:
+                continue  # of a step that is gone
             if span != NO_SPAN:
                 expect(spans is not None and span < len(spans), "an outcome's span")
             if flags & 2:
@@ -352,8 +362,9 @@ class Run:
                     rows = list(struct.unpack_from(f"<{n_rows}I", strings, at))
                 expect(rows == sorted(set(rows)) and (not rows or rows[-1] < spans[span].n_tokens), "accepted rows")
                 self.accepted[sequence, span] = set(rows)
-            if flags & 1:
-                self.ends.append((spans[span].request if span != NO_SPAN else strings[id_at:id_at + n_id], reason, sequence))
+            end = (spans[span].request if span != NO_SPAN else strings[id_at:id_at + n_id], reason, sequence)
+            if flags & 1 and end not in self.ends:
+                self.ends.append(end)
 
     # 7
     def check_footer(self, meta, first, rows):

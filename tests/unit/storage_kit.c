@@ -34,7 +34,7 @@ void kit_remove(const char *folder)
     nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-struct run *kit_open(const char *out, uint64_t segment_bytes)
+struct run *kit_open_with(const char *out, const struct run_options *more)
 {
     struct dmi_site sites[DMI_DTYPE_COUNT];
     for (uint32_t d = 1; d < DMI_DTYPE_COUNT; d++)
@@ -68,7 +68,12 @@ struct run *kit_open(const char *out, uint64_t segment_bytes)
         .n_conventions = 1,
         .absent = absent,
         .n_absent = 1,
-        .segment_bytes = segment_bytes,
+        .segment_bytes = more->segment_bytes,
+        .segment_ns = more->segment_ns,
+        .keep_bytes = more->keep_bytes,
+        .keep_ns = more->keep_ns,
+        .durability = more->durability,
+        .sync_ns = more->sync_ns,
     };
     struct err err = { 0 };
     struct run *run = NULL;
@@ -128,7 +133,13 @@ static void fill_records(struct run_record records[2], uint64_t number, uint32_t
     records[1].n_bytes = 64;
 }
 
-int kit_forward(struct run *run, uint64_t number, uint32_t width)
+struct run *kit_open(const char *out, uint64_t segment_bytes)
+{
+    const struct run_options more = { .segment_bytes = segment_bytes };
+    return kit_open_with(out, &more);
+}
+
+int kit_step(struct run *run, uint64_t number)
 {
     const struct dmi_span spans[] = {
         { .request_id = "../../x\n",
@@ -148,9 +159,11 @@ int kit_forward(struct run *run, uint64_t number, uint32_t width)
                                    .spans = spans,
                                    .tags = "t",
                                    .tp_size = 1 };
-    int r = run_step(run, number, &step);
-    if (r)
-        return r;
+    return run_step(run, number, &step);
+}
+
+int kit_records(struct run *run, uint64_t number, uint32_t width)
+{
     _cleanup_(freep) char *f32 = malloc(16u * width);
     char logits[64];
     struct run_record records[2];
@@ -160,13 +173,19 @@ int kit_forward(struct run *run, uint64_t number, uint32_t width)
         struct dmi_tally *t = &c->sites[records[i].site].expected;
         t->records++, t->rows += records[i].dims[0], t->bytes += records[i].n_bytes;
     }
-    r = run_append(run, records, 2);
+    int r = run_append(run, records, 2);
     for (int i = 0; i < 2; i++) {
         struct dmi_site_counters *s = &c->sites[records[i].site];
         struct dmi_tally *t = r ? &s->dropped[DMI_DROP_WRITE_FAILED] : &s->captured;
         t->records++, t->rows += records[i].dims[0], t->bytes += records[i].n_bytes;
     }
     return r;
+}
+
+int kit_forward(struct run *run, uint64_t number, uint32_t width)
+{
+    int r = kit_step(run, number);
+    return r ? r : kit_records(run, number, width);
 }
 
 static const uint32_t special_kept[6] = { 11, 3, 4, 0, 7, 1 };
@@ -244,7 +263,7 @@ bool kit_holds(struct reader *reader, uint32_t width)
     bool holds = true;
     for (size_t i = 0; holds && i < reader_n_records(reader); i++) {
         const struct reader_record *rec = reader_record(reader, i);
-        if (rec->at.forward >= KIT_SPECIAL)
+        if (rec->at.forward == KIT_SPECIAL)
             continue;
         _cleanup_(freep) char *is = malloc(rec->at.n_bytes);
         _cleanup_(freep) char *should = malloc(16u * width + 64);

@@ -15,6 +15,8 @@ void kit_remove(const char *folder);
 
 /* One site for every dtype, then "logits" (a row a request, scale 1e12). */
 struct run *kit_open(const char *out, uint64_t segment_bytes);
+/* The same, with the times, sizes and durability of @more. */
+struct run *kit_open_with(const char *out, const struct run_options *more);
 
 /* xorshift64*: never 0 */
 uint64_t kit_random(uint64_t *state);
@@ -29,6 +31,9 @@ void kit_fill(void *data, uint32_t dtype, size_t n_elements, uint64_t seed);
  * Return: what run_append() returned.
  */
 int kit_forward(struct run *run, uint64_t number, uint32_t width);
+/* Its two halves. */
+int kit_step(struct run *run, uint64_t number);
+int kit_records(struct run *run, uint64_t number, uint32_t width);
 
 #define KIT_SPECIAL 1000 /* forward of what kit_special() writes; kit_holds() passes over it */
 

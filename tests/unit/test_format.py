@@ -13,9 +13,9 @@ from harness import BUILD, DMI_DUMP
 
 format_reader = pytest.importorskip("format_reader", reason="needs the packages of tools/setup/python.txt",
                                     exc_type=ImportError)
-MAKE_RUN, MAKE_ODD_RUN = (BUILD / "tests" / "unit" / name for name in ("make_run", "make_odd_run"))
+MAKE_RUN, MAKE_ODD_RUN, WRITE_RUN = (BUILD / "tests" / "unit" / name for name in ("make_run", "make_odd_run", "write_run"))
 GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden"
-pytestmark = pytest.mark.built(DMI_DUMP, MAKE_RUN, MAKE_ODD_RUN)
+pytestmark = pytest.mark.built(DMI_DUMP, MAKE_RUN, MAKE_ODD_RUN, WRITE_RUN)
 
 
 def exported(run, path):
@@ -73,6 +73,19 @@ def test_200_flipped_bits_are_found_by_the_rules_of_the_page(tmp_path, rung):
             pass
         shutil.rmtree(copy)
     assert not missed
+
+
+def test_a_run_whose_first_segments_were_released(check, tmp_path):
+    """Their steps are repeated by the segments whose records name them, and their sums stand in the manifest."""
+    subprocess.run([WRITE_RUN, tmp_path / "out", "0", "6000", "0", "40000", "0", "300"], check=True, stdout=subprocess.DEVNULL)
+    made = next((tmp_path / "out").iterdir())
+    run = format_reader.Run(made)
+    check(run.released and run.manifest["segments"][0]["released"], "segments were released", run.manifest["segments"][0])
+    check(run.repeated > 1, "segments repeat steps", run.repeated)
+    check(wanted(run.tensors()) == exported(made, tmp_path / "x.safetensors"), "tensors are what dmi-dump exports")
+    gone = {s["site"]: (s["records"], s["rows"], s["bytes"]) for s in run.manifest["released"]}
+    check(gone == {i: t["released"] for i, t in enumerate(run.tallies) if any(t["released"])}, "counters say the same", gone)
+    check(all(t["captured"] == t["expected"] for t in run.tallies), "the accounting balances", run.tallies)
 
 
 def test_the_golden_run_has_what_is_rare():
