@@ -64,8 +64,7 @@ int run_rotate(struct run *run)
         r = run_add_segment(run, run->segment.number + 1);
     if (!r)
         r = run_write_manifest(run, run_syncs(run));
-    if (!r)
-        run_release(run);
+    run_release(run); /* on a full disk it makes room */
     return r;
 }
 
