@@ -57,6 +57,13 @@ static void judge(struct account *a, enum reader_state state)
         a->balances = enough && is_within(&a->counted, &have);
 }
 
+struct dmi_tally account_captured(const struct account *a)
+{
+    struct dmi_tally all = a->found;
+    add_tally(&all, &a->released);
+    return all;
+}
+
 void account_of(const struct reader *reader, uint32_t site, struct account *out)
 {
     struct reader_account a;

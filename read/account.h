@@ -30,6 +30,9 @@ struct accounts {
     size_t n;
 };
 
+/* What lies in the segments and what lay in released ones; sums that wrap are not said. */
+struct dmi_tally account_captured(const struct account *account);
+
 /* That of one site entry; n_stored is left out. */
 void account_of(const struct reader *reader, uint32_t site, struct account *out);
 

@@ -205,12 +205,25 @@ static const char *lost_words(const struct reader_run *run)
     return run->state == READER_RUNNING ? "still on its way" : "lost at kill";
 }
 
+/* Records that were captured, and how many of them are gone with their segments. */
+static void captured_words(const struct account *a, char *out, size_t n_out)
+{
+    char captured[32], released[32];
+    struct dmi_tally all = account_captured(a);
+    grouped(all.records, captured);
+    grouped(a->released.records, released);
+    if (a->released.records)
+        snprintf(out, n_out, "captured %s (%s of them released)", captured, released);
+    else
+        snprintf(out, n_out, "captured %s", captured);
+}
+
 static void account_line(struct report *report, const struct reader_run *run,
                          const struct account *a)
 {
-    char expected[32], captured[32], dropped[32], lost[32];
+    char expected[32], captured[96], dropped[32], lost[32];
     grouped(a->expected.records, expected);
-    grouped(a->found.records, captured);
+    captured_words(a, captured, sizeof captured);
     grouped(a->dropped.records, dropped);
     grouped(a->lost.records, lost);
     if (!a->known)
@@ -222,31 +235,30 @@ static void account_line(struct report *report, const struct reader_run *run,
         report_line(report,
                     "accounting MISMATCH: the counters' sums do not fit 64 bits: they are wrong");
     else if (!a->balances)
-        report_line(
-            report,
-            "accounting MISMATCH: expected %s records, captured %s + dropped %s (or rows, or "
-            "bytes: dmi-dump stats)",
-            expected, captured, dropped);
+        report_line(report,
+                    "accounting MISMATCH: expected %s records, %s + dropped %s (or rows, or "
+                    "bytes: dmi-dump stats)",
+                    expected, captured, dropped);
     else if (run->state == READER_CLOSED)
-        report_line(
-            report,
-            "accounting balances: expected %s = captured %s + dropped %s records, and so in "
-            "rows and bytes",
-            expected, captured, dropped);
+        report_line(report,
+                    "accounting balances: expected %s = %s + dropped %s records, and so in "
+                    "rows and bytes",
+                    expected, captured, dropped);
     else
-        report_line(
-            report,
-            "accounting balances: expected %s = captured %s + dropped %s + %s %s records; the "
-            "process %s",
-            expected, captured, dropped, lost_words(run), lost,
-            run->state == READER_RUNNING ? "is still running" : "ended without closing");
+        report_line(report,
+                    "accounting balances: expected %s = %s + dropped %s + %s %s records; the "
+                    "process %s",
+                    expected, captured, dropped, lost_words(run), lost,
+                    run->state == READER_RUNNING ? "is still running" : "ended without closing");
 }
 
 void facts_account(struct report *report, const struct reader *reader, const struct account *a)
 {
     report_member(report, "accounting",
-                  json_pack("{s:o, s:o, s:o, s:o, s:o}", "expected", value_u64(a->expected.records),
-                            "captured", value_u64(a->found.records), "dropped",
+                  json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "expected",
+                            value_u64(a->expected.records), "captured",
+                            value_u64(account_captured(a).records), "released",
+                            value_u64(a->released.records), "dropped",
                             value_u64(a->dropped.records), "lost", value_u64(a->lost.records),
                             "balances", a->known ? json_boolean(a->balances) : json_null()));
     account_line(report, reader_run(reader), a);
