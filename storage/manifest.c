@@ -224,11 +224,11 @@ int manifest_set_problem(struct manifest *m, const char *reason, const char *sen
 
 void manifest_keep_tallies(struct manifest_segment *segment, const struct text *sites)
 {
+    const struct dmi_footer_site *all = (const void *)sites->data;
     segment->tallies = malloc(sites->n + 1);
-    if (!segment->tallies)
-        return;
-    memcpy(segment->tallies, sites->n ? sites->data : "", sites->n);
-    segment->n_tallies = sites->n / sizeof *segment->tallies;
+    for (size_t i = 0; segment->tallies && i < sites->n / sizeof *all; i++)
+        if (all[i].records)
+            segment->tallies[segment->n_tallies++] = all[i];
 }
 
 /* Adds what the segment holds to what is gone, or takes it away. */

@@ -171,6 +171,8 @@ static int read_structure(struct err *err, struct reader *r)
     res = take_segments(r);
     if (!res && !r->dictionary && (res = check_version(err, r)))
         return res;
+    if (!res && !r->dictionary) /* all segments were released */
+        res = reader_dictionary_from_manifest(r);
     if (!res && !r->dictionary)
         return err_set(err, -ENODATA,
                        "%s: no site dictionary can be read, so no record means anything%s%s",

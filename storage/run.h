@@ -20,6 +20,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* A file of the run's folder: how many segments, from the first on, somebody has taken elsewhere. */
+#define RUN_CONSUMED "consumed"
+
 struct run;
 struct chunk;
 

@@ -40,8 +40,7 @@ static void note_segment(struct run *run)
         .closed_ns = clock_mono_ns(),
         .closed = s->closed,
     };
-    if (run->keep_bytes || run->keep_ns)
-        manifest_keep_tallies(to, &s->index.sites);
+    manifest_keep_tallies(to, &s->index.sites);
 }
 
 int run_close_segment(struct run *run)

@@ -10,7 +10,9 @@
 #include "storage/run_private.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -35,6 +37,20 @@ static uint64_t kept_bytes(const struct run *run)
     for (size_t i = m->n_released; i < m->n_segments; i++)
         n += m->segments[i].released ? 0 : m->segments[i].n_bytes;
     return n;
+}
+
+/* What somebody has taken elsewhere: the number of the first segment that is still wanted. */
+static size_t consumed(const struct run *run)
+{
+    char text[16];
+    _cleanup_(freep) char *path = folder_file(run->path, RUN_CONSUMED);
+    _cleanup_(closep) int fd =
+        path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
+    ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
+    if (n <= 0)
+        return 0;
+    text[n] = 0;
+    return strtoul(text, NULL, 10);
 }
 
 static bool is_beyond(const struct run *run, const struct manifest_segment *s)
@@ -79,9 +95,10 @@ static int release(struct run *run, size_t number)
 
 void run_release(struct run *run)
 {
-    size_t number;
+    size_t number, wanted = consumed(run);
     const struct manifest_segment *s;
-    while ((s = oldest_kept(run, &number)) && is_beyond(run, s) && !release(run, number))
+    while ((s = oldest_kept(run, &number)) && (number < wanted || is_beyond(run, s)) &&
+           !release(run, number))
         ;
 }
 

@@ -26,6 +26,9 @@ static const char usage_text[] =
     "names)\n"
     "  --speed S           max (the default), 1 as recorded, 0.5 at half of that speed, 10x\n"
     "  --cursor FILE       go on after what the sink has taken, as FILE says, and write it there\n"
+    "  --consume           delete segments that the sink has taken (of a run that is written its "
+    "process "
+    "does)\n"
     "  --follow            read on in a run that grows, until its process ends\n"
     "  --wait-for N        unix, tcp: begin when N readers are there (default: 1)\n"
     "  --lose-slow S       unix, tcp: give up a reader that takes nothing for S seconds\n"
@@ -57,6 +60,7 @@ enum option_id {
     OPT_SPEED,
     OPT_CURSOR,
     OPT_FOLLOW,
+    OPT_CONSUME,
     OPT_WAIT_FOR,
     OPT_LOSE_SLOW,
     OPT_AT_ONCE,
@@ -81,6 +85,7 @@ static const struct option long_options[] = {
     { "speed", required_argument, NULL, OPT_SPEED },
     { "cursor", required_argument, NULL, OPT_CURSOR },
     { "follow", no_argument, NULL, OPT_FOLLOW },
+    { "consume", no_argument, NULL, OPT_CONSUME },
     { "wait-for", required_argument, NULL, OPT_WAIT_FOR },
     { "lose-slow", required_argument, NULL, OPT_LOSE_SLOW },
     { "at-once", required_argument, NULL, OPT_AT_ONCE },
@@ -202,6 +207,7 @@ static int take_option(int c, struct options *o)
     case OPT_SPEED: return take_speed(o);
     case OPT_CURSOR: o->cursor = optarg; break;
     case OPT_FOLLOW: o->follow = true; break;
+    case OPT_CONSUME: o->consume = true; break;
     case OPT_WAIT_FOR: return take_count("wait-for", &o->sink.wait_for);
     case OPT_LOSE_SLOW: return take_count("lose-slow", &o->sink.lose_s);
     case OPT_AT_ONCE: return take_count("at-once", &o->at_once);
@@ -214,6 +220,14 @@ static int take_option(int c, struct options *o)
 }
 
 /* ------------------------------------------------------------------------- all of them */
+
+/* Are records left out? */
+static bool is_part(const struct wanted *w)
+{
+    const struct selection *s = &w->select;
+    return w->by_step || w->by_forward || w->by_rank || s->site || s->request || s->by_layer ||
+           s->tokens != TOKENS_ALL;
+}
 
 /* Return: what does not go together, NULL: all does. */
 static const char *contradiction(const struct options *o)
@@ -232,6 +246,10 @@ static const char *contradiction(const struct options *o)
         return "--wait-for and --lose-slow are for --to unix:PATH and --to tcp:HOST:PORT";
     if (o->at_once && !o->kind->per_request)
         return "--at-once is for --to command:CMD";
+    if (o->consume && (!o->kind->settle || o->kind == &sink_stdout))
+        return "--consume is for sinks that keep what they take: file:PATH, clickhouse://HOST/";
+    if (o->consume && is_part(&o->wanted))
+        return "--consume does not go with a selection: what is not selected would be deleted, too";
     if (o->kind->per_request && o->follow)
         return "--follow does not go with --to command:CMD: start it once the run is closed";
     return NULL;

@@ -17,7 +17,7 @@ struct options {
     struct sink_options sink;
     double speed;     /* 0: as fast as it goes */
     unsigned at_once; /* commands */
-    bool follow, json;
+    bool follow, json, consume;
 };
 
 /* Says on stderr what is wrong. Return: -1 to go on, else an exit status. */

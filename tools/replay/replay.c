@@ -4,6 +4,7 @@
 #include "core/clock.h"
 #include "core/grow.h"
 #include "storage/hash.h"
+#include "storage/release.h"
 #include "tools/common/say.h"
 #include "tools/replay/describe.h"
 #include "tools/replay/stop.h"
@@ -36,6 +37,21 @@ static int send_facts(struct err *err, struct replay *r, struct source *s, enum 
 
 /* ------------------------------------------------------------------------- the cursor */
 
+/* Of runs all of which the sink has taken, as far as they are known. */
+static void consume(struct replay *r)
+{
+    for (size_t i = 0; i < r->n; i++) {
+        struct source *s = &r->sources[i];
+        struct err err = { 0 };
+        uint64_t ignored;
+        if (source_next_time(s, &ignored) || s->n_lost || !release_read(&err, s->reader) ||
+            s->said_kept)
+            continue;
+        complain("%s", err.msg);
+        s->said_kept = true;
+    }
+}
+
 /* What was sent is taken: the cursor may say so. */
 int replay_settle(struct err *err, struct replay *r)
 {
@@ -46,7 +62,10 @@ int replay_settle(struct err *err, struct replay *r)
     r->settled_ns = clock_mono_ns();
     r->cursor.n_bytes = n_bytes;
     r->cursor.n_items = r->n_items;
-    return cursor_write(err, &r->cursor, r->sources, r->n);
+    res = cursor_write(err, &r->cursor, r->sources, r->n);
+    if (!res && r->options->consume)
+        consume(r);
+    return res;
 }
 
 static int settle_at_times(struct err *err, struct replay *r)

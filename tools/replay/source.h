@@ -55,7 +55,8 @@ struct source {
     struct position sent;
     struct moment said;
     uint64_t n_records, n_rows, n_bytes, n_lost;
-    bool done; /* with its end */
+    bool done;      /* with its end */
+    bool said_kept; /* why its segments are not released */
 
     uint64_t n_rejected, n_superseded, n_nobody; /* rows left out of what is no longer in memory */
 

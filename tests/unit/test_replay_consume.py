@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""dmi-replay --consume: segments go once the sink has taken what is in them, and not before."""
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+
+import pytest
+
+from damage import flip_payload
+from harness import BUILD
+from replay_kit import BUILT, DMI_DUMP, DMI_REPLAY, make, read_stream, replay, stream, wait_for
+
+WRITE_RUN = BUILD / "tests" / "unit" / "write_run"
+pytestmark = pytest.mark.built(*BUILT, WRITE_RUN)
+PART = 6000
+
+
+def written(folder, n=300):
+    make(WRITE_RUN, folder, 0, PART, 0, 0, 0, n)
+    return next(folder.iterdir())
+
+
+def places(found):
+    """Forward and site of each record, in the order of the stream."""
+    return [(f.facts["forward"], f.facts["site"]) for f in found if f.type == "record"]
+
+
+def segments(run):
+    return sorted(path.name for path in run.glob("seg-*"))
+
+
+def manifest(run):
+    return json.loads((run / "manifest.json").read_text())
+
+
+def n_released(run):
+    return sum(s.get("released", False) for s in manifest(run)["segments"])
+
+
+def verify(run):
+    done = subprocess.run([DMI_DUMP, "verify", run], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
+    return done.returncode == 0 and "accounting balances" in done.stdout, done.stdout
+
+
+def test_a_closed_run(tmp_path, check):
+    run = written(tmp_path / "out")
+    shutil.copytree(run, tmp_path / "copy")
+    taken, cursor = tmp_path / "taken", tmp_path / "cursor"
+    replay(run, "--to", f"file:{taken}", "--cursor", cursor, "--consume")
+    check(not segments(run), "all segments are gone", segments(run))
+    check(all(s["released"] for s in manifest(run)["segments"]), "and released")
+    check(*verify(run))
+    check(places(read_stream(taken)) == places(stream(tmp_path / "copy")), "the sink has what they held")
+    kept = json.loads(subprocess.run([DMI_DUMP, "stats", "--json", tmp_path / "copy"], stdout=subprocess.PIPE, check=True).stdout)["sites"]
+    gone = json.loads(subprocess.run([DMI_DUMP, "stats", "--json", run], stdout=subprocess.PIPE, check=True).stdout)["sites"]
+    check([s["captured"] for s in gone] == [s["captured"] for s in kept] == [s["released"] for s in gone], "the sums are those of before")
+
+
+def followed(writer, run, said, check):
+    """What the writer says is read, a pipe at a time; each time all is taken and released but the open segment."""
+    for _ in range(3):
+        wait_for(lambda: n_released(run) > said and len(segments(run)) == 1)
+        said = n_released(run)
+        os.read(writer.stdout.fileno(), 1 << 16)
+    wait_for(lambda: n_released(run) > said and len(segments(run)) == 1)
+    check(True, "what was taken was released, again and again")
+
+
+def test_a_run_that_is_written(tmp_path, check):
+    """The writer waits where nobody reads what it says, so it stands still while the sink catches up; in the end it is killed."""
+    taken, cursor = tmp_path / "taken", tmp_path / "cursor"
+    with subprocess.Popen([WRITE_RUN, tmp_path / "out", "1", str(PART), "0", "0", "0"], stdout=subprocess.PIPE) as writer:
+        try:
+            fcntl.fcntl(writer.stdout, fcntl.F_SETPIPE_SZ, 4096)
+            wait_for(lambda: len(list((tmp_path / "out").glob("[!.]*/seg-*"))) > 50)
+            run = next(path for path in (tmp_path / "out").iterdir() if not path.name.startswith("."))
+            follower = subprocess.Popen([DMI_REPLAY, run, "--to", f"file:{taken}", "--cursor", cursor, "--follow", "--consume"])
+            followed(writer, run, 0, check)
+        finally:
+            writer.send_signal(signal.SIGKILL)
+    check(follower.wait(timeout=60) == 0, "the replay ends well")
+    found = places(read_stream(taken))
+    check(found == [(1001 + i // 2, found[i % 2][1]) for i in range(len(found))] and len(found) > 4000, "each record once, in order", len(found))
+    check(*verify(run))
+
+
+def flip_footer(segment):
+    data = bytearray(segment.read_bytes())
+    data[-100] ^= 1
+    segment.write_bytes(data)
+
+
+@pytest.mark.parametrize("flip", [lambda path: flip_payload(path, 0), flip_footer], ids=["payload", "footer"])
+def test_nothing_goes_where_something_is_damaged(tmp_path, check, flip):
+    run = written(tmp_path / "out")
+    flip(run / "seg-000003.dmi")
+    before = segments(run)
+    done = replay(run, "--to", f"file:{tmp_path / 'taken'}", "--consume", status=1)
+    check(segments(run) == before, "all segments are there", segments(run))
+    check(b"DAMAGED" in done.stderr, "and it is said why", done.stderr)
+
+
+def test_nothing_goes_that_the_sink_did_not_take(tmp_path, check):
+    run = written(tmp_path / "out")
+    before = segments(run)
+    replay(run, "--to", "file:/dev/full", "--consume", status=2)
+    check(segments(run) == before, "all segments are there", segments(run))
+
+
+@pytest.mark.parametrize("words, said", [(("--to", "-"), "sinks that keep what they take"), (("--to", "file:x", "--site", "f32"), "does not go with a selection"),
+                                         (("--to", "command:true"), "sinks that keep what they take")])
+def test_what_does_not_go_together(tmp_path, words, said, check):
+    done = replay(written(tmp_path / "out", 3), *words, "--consume", status=2, cwd=tmp_path)
+    check(said in done.stderr.decode(), "is refused", done.stderr)
