@@ -14,12 +14,13 @@ PROGRAM = UNPACKED if UNPACKED.exists() else shutil.which("clickhouse-server")
 PASSWORD = "a secret:@/?"
 CONFIG = """<yandex>
 <logger><level>warning</level><log>{folder}/log</log><errorlog>{folder}/errors</errorlog></logger>
-<listen_host>127.0.0.1</listen_host><http_port>{port}</http_port><tcp_port>{tcp}</tcp_port>{tls}
+<listen_host>127.0.0.1</listen_host><http_port>{port}</http_port><tcp_port>{tcp}</tcp_port>{tls}{cluster}
 <path>{folder}/data/</path><tmp_path>{folder}/tmp/</tmp_path><users_config>users.xml</users_config>
 <default_profile>default</default_profile><default_database>default</default_database><mark_cache_size>67108864</mark_cache_size>
 </yandex>"""
 TLS = """<https_port>{https}</https_port><openSSL><server><certificateFile>{folder}/cert.pem</certificateFile>
 <privateKeyFile>{folder}/key.pem</privateKeyFile><verificationMode>none</verificationMode></server></openSSL>"""
+SHARD = f"<shard><replica><host>127.0.0.1</host><port>{{}}</port><user>default</user><password>{PASSWORD}</password></replica></shard>"
 USERS = f"""<yandex><profiles><default/></profiles><quotas><default/></quotas>
 <users><default><password>{PASSWORD}</password><networks><ip>127.0.0.1</ip></networks><profile>default</profile><quota>default</quota></default></users>
 </yandex>"""
@@ -36,15 +37,20 @@ class Server:
 
     def __init__(self, folder, tls=False, disk=None):
         self.folder, self.process, self.disk = folder, None, disk
-        self.port, self.https = free_port(), free_port()
+        self.port, self.https, self.tcp = free_port(), free_port(), free_port()
         folder.mkdir()
         if tls:
             subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext",
                             "subjectAltName=IP:127.0.0.1", "-keyout", folder / "key.pem", "-out", folder / "cert.pem"],
                            check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        (folder / "config.xml").write_text(CONFIG.format(folder=folder, port=self.port, tcp=free_port(),
-                                                         tls=TLS.format(folder=folder, https=self.https) if tls else ""))
+        self.tls = TLS.format(folder=folder, https=self.https) if tls else ""
+        self.configure([])
         (folder / "users.xml").write_text(USERS)
+
+    def configure(self, shards):
+        """@shards: the servers of the cluster `lab`."""
+        cluster = f"<remote_servers><lab>{''.join(SHARD.format(s.tcp) for s in shards)}</lab></remote_servers>" if shards else ""
+        (self.folder / "config.xml").write_text(CONFIG.format(folder=self.folder, port=self.port, tcp=self.tcp, tls=self.tls, cluster=cluster))
 
     def start(self):
         with open(self.folder / "output", "ab") as output:

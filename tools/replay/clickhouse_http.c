@@ -17,7 +17,9 @@
 #define FIRST_PAUSE 100000000ull
 #define LAST_PAUSE  5000000000ull
 #define MOST_ANSWER (1u << 20)
-#define MOST_SAID   300 /* of what a server says of an error */
+/* Over a cluster a batch is taken once its rows are where they belong; other tables have no use for the setting. */
+#define INSERT_ADDRESS "?insert_distributed_sync=1&query="
+#define MOST_SAID      300 /* of what a server says of an error */
 
 struct clickhouse_http {
     const struct clickhouse_url *url;
@@ -111,6 +113,7 @@ static bool may_pass(long status, long code)
         241,              /* MEMORY_LIMIT_EXCEEDED */
         243,              /* NOT_ENOUGH_SPACE */
         252,              /* TOO_MANY_PARTS */
+        279,              /* ALL_CONNECTION_TRIES_FAILED: to another server of a cluster */
         1000, 1001, 1002, /* of the libraries that it uses: files, most of all */
     };
     for (size_t i = 0; i < sizeof passing / sizeof *passing; i++)
@@ -170,7 +173,8 @@ static int address(struct clickhouse_http *h, const char *sql, const struct text
 {
     char *escaped = data ? clickhouse_curl.escape(h->curl, sql, 0) : NULL;
     _cleanup_(freep) char *url = NULL;
-    int n = asprintf(&url, "%s%s%s", h->url->server, data ? "?query=" : "", escaped ? escaped : "");
+    int n = asprintf(&url, "%s%s%s", h->url->server, data ? INSERT_ADDRESS : "",
+                     escaped ? escaped : "");
     bool failed = n < 0 || (data && !escaped);
     clickhouse_curl.free(escaped);
     if (n < 0)

@@ -105,6 +105,7 @@ const struct clickhouse_layout clickhouse_dmi = {
     .n_columns = sizeof columns / sizeof *columns,
     .version = 2,
     .engine = "ReplacingMergeTree ORDER BY (run, chunk, record, part)",
+    .shard = "cityHash64(run, chunk)",
 };
 
 const struct clickhouse_layout clickhouse_facts = {
@@ -112,6 +113,7 @@ const struct clickhouse_layout clickhouse_facts = {
     .n_columns = sizeof facts_columns / sizeof *facts_columns,
     .version = 2,
     .engine = "ReplacingMergeTree ORDER BY (run, type, xxh3)",
+    .shard = "cityHash64(run, xxh3)",
 };
 
 const struct clickhouse_layout clickhouse_dmilib = {

@@ -36,6 +36,7 @@ struct clickhouse_layout {
     size_t n_columns;
     unsigned version; /* of the schema; 0: it has none */
     const char *engine;
+    const char *shard; /* what says on which server of a cluster a row is; NULL: on none */
 };
 
 extern const struct clickhouse_layout clickhouse_dmi, clickhouse_facts, clickhouse_dmilib;

@@ -18,6 +18,7 @@ struct schema {
 struct table {
     char *name;
     const struct clickhouse_layout *layout;
+    const char *engine;
 };
 
 static int ask(struct err *err, struct schema *s, const char *fmt, ...)
@@ -52,7 +53,7 @@ static int create(struct err *err, struct schema *s, const struct table *t)
     if (list.failed)
         return err_set_errno(err, ENOMEM, "cannot replay");
     return ask(err, s, "CREATE TABLE IF NOT EXISTS `%s`.`%s` (%s) ENGINE = %s", s->url->database,
-               t->name, list.data, t->layout->engine);
+               t->name, list.data, t->engine);
 }
 
 /* Whether the list of columns has one that begins so; each stands between two line ends. */
@@ -105,6 +106,46 @@ static int make_table(struct err *err, struct schema *s, const struct table *t, 
     for (size_t i = 0; !r && i < t->layout->n_columns; i++)
         r = check_column(err, s, t, &list, &t->layout->columns[i], version);
     return r;
+}
+
+/* ------------------------------------------------------------------------- over a cluster */
+
+/* Each server has the rows of its shard in NAME_local, and NAME, which is all of them. */
+static int make_distributed(struct err *err, struct schema *s, const char *name,
+                            const struct clickhouse_layout *layout, unsigned version)
+{
+    const char *database = s->url->database;
+    _cleanup_(freep) char *local = NULL, *engine = NULL;
+    if (asprintf(&local, "%s_local", name) < 0)
+        local = NULL;
+    if (asprintf(&engine, "Distributed(`%s`, `%s`, `%s_local`, %s)", s->url->cluster, database,
+                 name, layout->shard) < 0)
+        engine = NULL;
+    if (!local || !engine)
+        return err_set_errno(err, ENOMEM, "cannot replay");
+    const struct table part = { local, layout, layout->engine };
+    const struct table all = { (char *)(uintptr_t)name, layout, engine };
+    int r = make_table(err, s, &part, version);
+    return r ? r : make_table(err, s, &all, version);
+}
+
+static int make_records(struct err *err, struct schema *s, const char *name,
+                        const struct clickhouse_layout *layout, unsigned version)
+{
+    const struct table one = { (char *)(uintptr_t)name, layout, layout->engine };
+    return s->url->cluster ? make_distributed(err, s, name, layout, version)
+                           : make_table(err, s, &one, version);
+}
+
+/* The cluster is one of the server's own configuration. */
+static int check_cluster(struct err *err, struct schema *s)
+{
+    int r =
+        ask(err, s, "SELECT count() FROM system.clusters WHERE cluster = '%s'", s->url->cluster);
+    if (r || number(s))
+        return r;
+    return err_set(err, -ENOENT, "%s has no cluster %s (system.clusters, remote_servers)",
+                   s->url->server, s->url->cluster);
 }
 
 /* ------------------------------------------------------------------------- views */
@@ -197,32 +238,55 @@ static int promise(struct err *err, struct schema *s, unsigned *version)
 
 static int make_dmi(struct err *err, struct schema *s)
 {
-    const struct table records = { s->url->table, &clickhouse_dmi };
-    struct table facts = { NULL, &clickhouse_facts };
+    _cleanup_(freep) char *facts = NULL;
     unsigned version;
     int r = read_version(err, s, &version);
     if (!r)
         r = promise(err, s, &version);
     if (!r)
-        r = make_table(err, s, &records, version);
-    if (!r && asprintf(&facts.name, "%s_facts", s->url->table) < 0)
+        r = make_records(err, s, s->url->table, &clickhouse_dmi, version);
+    if (!r && asprintf(&facts, "%s_facts", s->url->table) < 0) {
+        facts = NULL;
         return err_set_errno(err, ENOMEM, "cannot replay");
+    }
     if (!r)
-        r = make_table(err, s, &facts, version);
-    free(facts.name);
+        r = make_records(err, s, facts, &clickhouse_facts, version);
     if (!r)
         r = make_views(err, s, version < clickhouse_dmi.version);
     return r || version == clickhouse_dmi.version ? r : write_version(err, s);
 }
 
-int clickhouse_schema_make(struct err *err, struct clickhouse_http *http,
-                           const struct clickhouse_url *url)
+static int make_on(struct err *err, struct clickhouse_http *http, const struct clickhouse_url *url)
 {
     struct schema s = { .http = http, .url = url };
-    const struct table theirs = { url->table, &clickhouse_dmilib };
-    int r = make_database(err, &s);
+    const struct table theirs = { url->table, &clickhouse_dmilib, clickhouse_dmilib.engine };
+    int r = url->cluster ? check_cluster(err, &s) : 0;
+    if (!r)
+        r = make_database(err, &s);
     if (!r)
         r = url->dmilib ? make_table(err, &s, &theirs, 0) : make_dmi(err, &s);
     text_deinit(&s.answer);
+    return r;
+}
+
+/* The same on another server of the cluster. */
+static int make_on_other(struct err *err, const struct clickhouse_url *url, char *server)
+{
+    struct clickhouse_url other = *url;
+    struct clickhouse_http *http = NULL;
+    other.server = server;
+    int r = clickhouse_http_new(err, &other, &http);
+    if (!r)
+        r = make_on(err, http, &other);
+    clickhouse_http_free(http);
+    return r;
+}
+
+int clickhouse_schema_make(struct err *err, struct clickhouse_http *http,
+                           const struct clickhouse_url *url)
+{
+    int r = make_on(err, http, url);
+    for (size_t i = 0; !r && i < url->n_others; i++)
+        r = make_on_other(err, url, url->others[i]);
     return r;
 }

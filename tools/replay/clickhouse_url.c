@@ -11,7 +11,7 @@
 
 static const char form[] =
     "write clickhouse://[USER@]HOST[:PORT]/[DATABASE][?table=NAME&secure=1&ca=FILE"
-    "&password_file=FILE&give_up=SECONDS&layout=dmilib]";
+    "&password_file=FILE&give_up=SECONDS&layout=dmilib&cluster=NAME&server=HOST[:PORT]...]";
 
 static void curl_url_cleanupp(CURLU **u)
 {
@@ -31,6 +31,10 @@ void clickhouse_url_deinit(struct clickhouse_url *url)
     free(url->database);
     free(url->table);
     free(url->ca);
+    free(url->cluster);
+    for (size_t i = 0; i < url->n_others; i++)
+        free(url->others[i]);
+    free(url->others);
     *url = (struct clickhouse_url){ 0 };
 }
 
@@ -89,6 +93,17 @@ static int take_layout(struct err *err, const char *value, struct clickhouse_url
     return err_set(err, -EINVAL, "--to clickhouse: layout=%s is none: write dmi or dmilib", value);
 }
 
+/* Another server of the cluster; its port is known once all settings are. */
+static int take_other(const char *value, struct clickhouse_url *url)
+{
+    char **grown = realloc(url->others, (url->n_others + 1) * sizeof *grown);
+    if (!grown)
+        return -ENOMEM;
+    url->others = grown;
+    grown[url->n_others] = strdup(value);
+    return grown[url->n_others++] ? 0 : -ENOMEM;
+}
+
 static int take_setting(struct err *err, const char *name, const char *value,
                         struct clickhouse_url *url, bool *secure)
 {
@@ -96,6 +111,10 @@ static int take_setting(struct err *err, const char *name, const char *value,
     int r = 0;
     if (!strcmp(name, "table"))
         return replace(&url->table, value);
+    if (!strcmp(name, "cluster"))
+        return replace(&url->cluster, value);
+    if (!strcmp(name, "server"))
+        return take_other(value, url);
     if (!strcmp(name, "ca"))
         return replace(&url->ca, value);
     if (!strcmp(name, "password_file"))
@@ -144,16 +163,44 @@ static int check_name(struct err *err, const char *what, const char *name)
                    what);
 }
 
-static int take_server(CURLU *u, bool secure, struct clickhouse_url *url)
+static int take_server(CURLU *u, bool secure, char **out)
 {
     _cleanup_(freep) char *host = NULL, *port = NULL;
     if (take_part(u, CURLUPART_HOST, "", &host) ||
         take_part(u, CURLUPART_PORT, secure ? "8443" : "8123", &port))
         return -ENOMEM;
-    int n = asprintf(&url->server, "http%s://%s:%s/", secure ? "s" : "", host, port);
+    int n = asprintf(out, "http%s://%s:%s/", secure ? "s" : "", host, port);
     if (n < 0)
-        url->server = NULL;
+        *out = NULL;
     return n < 0 ? -ENOMEM : 0;
+}
+
+/* server=HOST:PORT becomes what the address's own becomes. */
+static int complete_other(struct err *err, bool secure, char **other)
+{
+    _cleanup_(freep) char *whole = NULL, *host = *other;
+    _cleanup_(curl_url_cleanupp) CURLU *u = clickhouse_curl.url();
+    *other = NULL;
+    if (!u || asprintf(&whole, "http://%s/", host) < 0) {
+        whole = NULL;
+        return -ENOMEM;
+    }
+    if (clickhouse_curl.url_set(u, CURLUPART_URL, whole, 0))
+        return err_set(err, -EINVAL, "--to clickhouse: server=%s is no HOST[:PORT]", host);
+    return take_server(u, secure, other);
+}
+
+static int complete_others(struct err *err, bool secure, struct clickhouse_url *url)
+{
+    int r = 0;
+    for (size_t i = 0; !r && i < url->n_others; i++)
+        r = complete_other(err, secure, &url->others[i]);
+    if (!r && url->n_others && !url->cluster)
+        r = err_set(err, -EINVAL, "--to clickhouse: server= is for cluster=NAME");
+    if (!r && url->cluster && url->dmilib)
+        r = err_set(err, -EINVAL,
+                    "--to clickhouse: cluster= does not go with layout=dmilib, which has no key");
+    return r;
 }
 
 static int take_all(struct err *err, CURLU *u, struct clickhouse_url *url)
@@ -171,7 +218,11 @@ static int take_all(struct err *err, CURLU *u, struct clickhouse_url *url)
     if (!r && !url->table)
         r = replace(&url->table, url->dmilib ? "activations" : "dmi_records");
     if (!r)
-        r = take_server(u, secure, url);
+        r = take_server(u, secure, &url->server);
+    if (!r)
+        r = complete_others(err, secure, url);
+    if (!r && url->cluster)
+        r = check_name(err, "cluster", url->cluster);
     if (!r)
         r = check_name(err, "database", url->database);
     return r ? r : check_name(err, "table", url->table);

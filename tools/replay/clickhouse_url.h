@@ -6,9 +6,13 @@
 #include "core/err.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 
 struct clickhouse_url {
-    char *server; /* http://HOST:PORT/ */
+    char *server;  /* http://HOST:PORT/ */
+    char *cluster; /* letters, digits and _; NULL: one server has all */
+    char **others; /* the cluster's other servers, as @server */
+    size_t n_others;
     char *user, *password;
     char *database, *table; /* letters, digits and _ */
     char *ca;           /* file with the certificates that sign the server's; NULL: the system's */
