@@ -132,6 +132,7 @@ class Request:
     state         running, finished, aborted or preempted; reason: unknown, stop, length, aborted
     end_position  after its last token that counts; n_prompt: where generation begins, or None
     n_cached      tokens that a prefix cache had; n_prefill, n_decode, n_draft: tokens computed, by phase
+    n_other       tokens computed in a phase that the engine did not say
     raw_bytes, stored_bytes, n_records, n_rows   what its capture cost
     """
     id: str
@@ -151,6 +152,7 @@ class Request:
     n_rows: int
     raw_bytes: int
     stored_bytes: int
+    n_other: int
 
 
 @dataclass(frozen=True)
@@ -392,7 +394,7 @@ class Run(collections.abc.Mapping):
         r = self._get("dmi_read_request", _Request, U64(i))
         return Request(_text(_bytes_at(r.id, r.id_bytes)), REQUEST_STATES[r.state], ENDS[r.reason] if r.reason < len(ENDS) else "unknown",
                        r.end_position, None if r.n_prompt < 0 else r.n_prompt, r.n_generated, r.n_steps, r.n_cached, r.n_prefill, r.n_decode,
-                       r.n_draft, r.n_rejected, r.n_preemptions, r.n_records, r.n_rows, r.raw_bytes, r.stored_bytes)
+                       r.n_draft, r.n_rejected, r.n_preemptions, r.n_records, r.n_rows, r.raw_bytes, r.stored_bytes, r.n_other)
 
     @property
     def findings(self) -> list[Finding]:

@@ -331,7 +331,8 @@ int dump_export(struct reader *reader, const struct options *o)
         _cleanup_(text_deinit) struct text names = { 0 };
         for (size_t i = 0; formats[i]; i++)
             text_printf(&names, "%s%s", i ? ", " : "", formats[i]->name);
-        complain("--format: no format '%s': %s", o->format, names.data ? names.data : "");
+        complain("--format: no format '%s': %s; by `python -m dmi`: " FORMATS_ELSEWHERE, o->format,
+                 names.data ? names.data : "");
         return DUMP_USAGE;
     }
     int status = run_job(&job, o);

@@ -39,6 +39,9 @@ struct format {
 #include "tools/dump/formats.def"
 #undef FORMAT
 
+/* What `python -m dmi` writes: Arrow and Parquet files. */
+#define FORMATS_ELSEWHERE "speculators"
+
 /* The default first; NULL after the last. */
 extern const struct format *const formats[];
 

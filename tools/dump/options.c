@@ -141,6 +141,8 @@ static int print_usage(FILE *to)
     fputs(usage_text, to);
     for (size_t i = 0; formats[i]; i++)
         fprintf(to, "  %-19s %s\n", formats[i]->name, formats[i]->what);
+    fprintf(to, "By Python, as they need its packages (python -m dmi --help): %s\n",
+            FORMATS_ELSEWHERE);
     return to == stdout ? DUMP_OK : DUMP_USAGE;
 }
 

@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs in the files of others, where that takes Python's packages; the other formats are those of `dmi-dump export`.
+
+    with dmi.open("RUN") as run:
+        done = dmi.export.speculators(run, "OUT", layers="2,15,27,last")
+        print(done.requests, done.left_out)
+
+What is selected (Run.select()) is what is written. numpy and pyarrow are imported where they are asked for. One thread at a time, as Run.
+"""
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import shutil
+import tempfile
+import uuid
+from dataclasses import dataclass, field
+from typing import Any, Iterator, Sequence
+
+from .reading import DAMAGED, DTYPES, IN_NUMPY, Request, Run, Tensor, _Row
+
+AT_A_TIME = 8 << 20  # bytes that are decoded together
+IN_SAFETENSORS = {"f8e4m3": "F8_E4M3", "f8e5m2": "F8_E5M2", "bool": "BOOL"}  # others: as DTYPES, in capitals
+BYTES = {name: int("".join(filter(str.isdigit, name.partition("e")[0]))) // 8 for name in DTYPES if name[-1].isdigit()} | {"bool": 1}
+IDS, HIDDEN, FINAL = "token_ids", "resid_pre", "resid_final"
+
+
+class ExportError(ValueError):
+    """What was asked for cannot be written; its text says why."""
+
+
+@dataclass
+class Exported:
+    """Ids of the requests in the order of the samples, and a sentence for each that is left out."""
+    requests: list = field(default_factory=list)
+    left_out: list = field(default_factory=list)
+
+
+class _Fault(Exception):
+    """Why one request cannot be a sample."""
+
+
+def _arrow() -> Any:
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise ImportError("this needs the package pyarrow (pip install pyarrow)") from error
+    return pyarrow
+
+
+# ------------------------------------------------------------------------- where to
+
+
+class Folder:
+    """A new folder, under a temporary name until all of it is there. It must be empty, and outside of the run."""
+
+    def __init__(self, path: str | os.PathLike, run: Run) -> None:
+        self.path, source = pathlib.Path(path).resolve(), pathlib.Path(run.path).resolve()
+        source = source if source.is_dir() or not (source.parent / "manifest.json").exists() else source.parent
+        if self.path == source or source in self.path.parents:
+            raise ExportError(f"{path} lies in the run itself: an export there would damage the capture")
+        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            raise ExportError(f"{path} is no empty folder: its files would be taken for part of this export")
+
+    def __enter__(self) -> pathlib.Path:
+        self._temporary = pathlib.Path(tempfile.mkdtemp(prefix=f"{self.path.name}.partial-", dir=self.path.parent))
+        return self._temporary
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        if kind is None:
+            os.replace(self._temporary, self.path)
+        else:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+
+# ------------------------------------------------------------------------- rows
+
+
+def _blocks(tensor: Tensor) -> Iterator[tuple[int, bytearray]]:
+    """(first row, rows as they were captured), a few MiB at a time. _Fault: some are damaged."""
+    step = max(AT_A_TIME // max(tensor.row_bytes, 1), 1)
+    for first in range(0, len(tensor), step):
+        n = min(step, len(tensor) - first)
+        data, rows = bytearray(n * tensor.row_bytes), (_Row * n)()
+        tensor._read(first, n, data, rows)
+        if any(row.flags & DAMAGED for row in rows):
+            raise _Fault(f"{tensor.name} is damaged")
+        yield first, data
+
+
+def _positions(tensor: Tensor) -> list:
+    """Of its rows, -1 where they are not known."""
+    rows = (_Row * max(len(tensor), 1))()
+    tensor._read(0, len(tensor), None, rows)
+    return [row.position for row in rows[:len(tensor)]]
+
+
+# ------------------------------------------------------------------------- layers
+
+
+def _word(word: str, stock: Sequence[int], last: str | int) -> list:
+    """Layers that one word of a list means."""
+    if word == "last":
+        return [last]
+    first, colon, end = word.partition(":")
+    try:
+        low = int(first) if first else 0
+        high = (int(end) if end else 2**31) if colon else low + 1
+    except ValueError:
+        raise ExportError(f"layers: '{word}' is neither a number, nor a range A:B, nor last") from None
+    if not word or low < 0:
+        raise ExportError(f"layers: '{word}' is neither a number, nor a range A:B, nor last")
+    return [layer for layer in stock if low <= layer < high]
+
+
+def choose_layers(text: str | Sequence | None, stock: Sequence[int], last: str | int | None) -> list:
+    """Layers in the order in which they are named. @text: "2,15,last", ranges A:B among them, a list, None: all that there are; @last: what "last" means."""
+    words = [*map(str, stock), *(["last"] if last == "last" else [])] if text is None else text.split(",") if isinstance(text, str) else list(map(str, text))
+    chosen = []
+    for word in words:
+        found = _word(word, stock, last) if word != "last" or last is not None else []
+        if not found:
+            raise ExportError(f"layers: '{word}' was not captured: there are {', '.join(map(str, stock)) or 'none'}" +
+                              (", and last" if last is not None else ""))
+        chosen += found
+    if len(set(chosen)) < len(chosen):
+        raise ExportError("layers: a layer is in the list twice")
+    return chosen
+
+
+# ------------------------------------------------------------------------- a sample
+
+
+def _of_requests(run: Run) -> dict:
+    """{request: {site: {layer: tensor}}}, requests in the order of their first steps."""
+    found: dict = {request.id: {} for request in run.requests}
+    for tensor in run.values():
+        found.setdefault(tensor.request, {}).setdefault(tensor.site.name, {})[tensor.layer] = tensor
+    return {request: sites for request, sites in found.items() if sites}
+
+
+def _tensors(sites: dict, site: str, layers: Sequence) -> list[Tensor]:
+    """The ids, then the layers; _Fault: they are no sample."""
+    ids = next(iter(sites.get(IDS, {}).values()), None)
+    if ids is None:
+        raise _Fault(f"{IDS} is not there")
+    found = [ids]
+    for layer in layers:
+        tensor = next(iter(sites.get(FINAL, {}).values()), None) if layer == "last" else sites.get(site, {}).get(layer)
+        if tensor is None:
+            raise _Fault(f"layer {layer} is not there")
+        found.append(tensor)
+    for tensor in found:
+        _check(tensor, ids, found[1])
+    return found
+
+
+def _check(tensor: Tensor, ids: Tensor, like: Tensor) -> None:
+    """_Fault: it cannot be the ids, or a layer beside @like."""
+    if tensor.mixed:
+        raise _Fault(f"{tensor.name} changes its type or width from record to record")
+    if tensor is ids:
+        if tensor.row_bytes != BYTES[tensor.dtype] or tensor.dtype[0] not in "iu":
+            raise _Fault(f"{IDS} is no integer a token")
+        return
+    if _positions(tensor) != _positions(ids):
+        raise _Fault(f"{tensor.name} has other tokens than {IDS}")
+    if tensor.dtype != like.dtype or tensor.row_bytes != like.row_bytes:
+        raise _Fault(f"{tensor.name} has another element type or width than the layers before it")
+    if tensor.site.scale not in (0, 1):
+        raise _Fault(f"{tensor.name} was captured with a scale, which this layout cannot say")
+
+
+def _mask(request: Request | None, positions: Sequence[int]) -> list[int]:
+    """0 for tokens of the prompt, 1 for those generated; _Fault: it is not known which are which."""
+    if request is None or (request.n_prompt is None and (request.n_other or not request.n_prefill)) or -1 in positions:
+        raise _Fault("it is not known where its generation begins")
+    return [0 if request.n_prompt is None or p < request.n_prompt else 1 for p in positions]
+
+
+def _read_ids(tensor: Tensor) -> Any:
+    import numpy
+    parts = [numpy.frombuffer(data, IN_NUMPY[tensor.dtype]).astype("<i8") for _, data in _blocks(tensor)]
+    return numpy.concatenate(parts) if parts else numpy.zeros(0, "<i8")
+
+
+def _header(run: Run, request: str, tensors: Sequence[Tensor]) -> bytes:
+    """Of a safetensors file with token_ids and hidden_states. Source: https://github.com/huggingface/safetensors, "Format"."""
+    n, hidden = len(tensors[0]), tensors[1]
+    end = 8 * n + (len(tensors) - 1) * n * hidden.row_bytes
+    about = {"format": "pt", "producer": "dmi", "run": run.uuid, "request": os.fsencode(request).decode(errors="replace"),
+             "layers": json.dumps([t.name for t in tensors[1:]])}
+    entries = {"__metadata__": about,
+               "token_ids": {"dtype": "I64", "shape": [n], "data_offsets": [0, 8 * n]},
+               "hidden_states": {"dtype": IN_SAFETENSORS.get(hidden.dtype, hidden.dtype.upper()),
+                                 "shape": [n, len(tensors) - 1, hidden.row_bytes // BYTES[hidden.dtype]], "data_offsets": [8 * n, end]}}
+    text = json.dumps(entries, ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def _write_sample(path: pathlib.Path, header: bytes, ids: Any, layers: Sequence[Tensor]) -> None:
+    """Rows go where they belong as they are decoded: the file is never in memory."""
+    import numpy
+    n, row_bytes = len(ids), layers[0].row_bytes
+    with open(path, "xb") as file:
+        file.write(header)
+        file.write(ids.tobytes())
+        file.truncate(len(header) + 8 * n + n * len(layers) * row_bytes)
+    if not n * row_bytes:
+        return
+    place = numpy.memmap(path, "u1", "r+", len(header) + 8 * n, (n, len(layers), row_bytes))
+    for k, tensor in enumerate(layers):
+        for first, data in _blocks(tensor):
+            rows = numpy.frombuffer(data, "u1").reshape(-1, row_bytes)
+            place[first:first + len(rows), k] = rows
+    place.flush()
+
+
+# ------------------------------------------------------------------------- speculators
+
+
+def _survey(run: Run, site: str) -> tuple[list, str | int | None]:
+    """(layers of the site, what "last" means)"""
+    stock = sorted({t.layer for t in run.tensors(site=site) if t.layer is not None and t.site.name == site})
+    has_final = any(t.site.name == FINAL for t in run.values())
+    if not any(t.site.name == IDS for t in run.values()):
+        raise ExportError(f"nothing of a site {IDS} is there: a sample has the tokens' ids beside their hidden states")
+    last = ("last" if has_final else None) if site == HIDDEN else stock[-1] if stock else None
+    if not stock and last is None:
+        raise ExportError(f"nothing of a site {site} is there to be hidden_states")
+    return stock, last
+
+
+def _write_dataset(folder: pathlib.Path, samples: Sequence[tuple]) -> None:
+    """What datasets.load_from_disk() reads, as torch tensors; the features follow from the Arrow schema."""
+    arrow = _arrow()
+    schema = arrow.schema([("input_ids", arrow.list_(arrow.int64())), ("loss_mask", arrow.list_(arrow.int64())), ("seq_len", arrow.int64())])
+    name = "data-00000-of-00001.arrow"
+    with arrow.OSFile(str(folder / name), "wb") as sink, arrow.ipc.new_stream(sink, schema) as writer:
+        for ids, mask in samples:
+            writer.write_batch(arrow.record_batch([arrow.array([ids], schema.types[0]), arrow.array([mask], schema.types[1]),
+                                                   arrow.array([len(ids)], schema.types[2])], schema=schema))
+    (folder / "dataset_info.json").write_text(json.dumps({"citation": "", "description": "", "homepage": "", "license": ""}))
+    (folder / "state.json").write_text(json.dumps({
+        "_data_files": [{"filename": name}], "_fingerprint": uuid.uuid4().hex[:16], "_format_columns": None, "_format_kwargs": {}, "_format_type": "torch",
+        "_output_all_columns": False, "_split": None}))
+
+
+def speculators(run: Run, out: str | os.PathLike, layers: str | Sequence | None = None, site: str = HIDDEN) -> Exported:
+    """A folder that speculators' ArrowDataset takes: OUT/hidden_states/hs_{i}.safetensors beside a dataset of input_ids, loss_mask, seq_len.
+
+    layers  as `dmi-dump export --format vllm --layers`; the last one named is the verifier's. None: all, "last" at the end
+    site    whose layers: a residual stream that enters layer k, whose "last" is resid_final; of another site the highest layer
+
+    loss_mask is 0 for tokens of the prompt and 1 for those generated, as the engine said where generation begins, or by the first step that
+    decodes; a request that only prefilled has 0 throughout. hidden_states keep the type that was captured. Requests that lack a layer, a token,
+    or the knowledge where generation begins, and damaged ones, are left out by a sentence. ExportError, ImportError (no pyarrow).
+    """
+    _arrow()
+    chosen = choose_layers(layers, *_survey(run, site))
+    done, samples, by_id = Exported(), [], {request.id: request for request in run.requests}
+    with Folder(out, run) as folder:
+        (folder / "hidden_states").mkdir()
+        for name, sites in _of_requests(run).items():
+            if not {IDS, site, FINAL} & set(sites):
+                continue
+            path = folder / "hidden_states" / f"hs_{len(samples)}.safetensors"
+            try:
+                tensors = _tensors(sites, site, chosen)
+                mask, ids = _mask(by_id.get(name), _positions(tensors[0])), _read_ids(tensors[0])
+                _write_sample(path, _header(run, name, tensors), ids, tensors[1:])
+            except _Fault as fault:
+                path.unlink(missing_ok=True)
+                done.left_out.append(f"request '{name}' is left out: {fault}" if name is not None else f"the run names no requests: {fault}")
+                continue
+            samples.append((ids, mask))
+            done.requests.append(name)
+        if not samples:
+            raise ExportError("; ".join(["no request has all that a sample needs", *done.left_out[:20]]))
+        _write_dataset(folder, samples)
+    return done

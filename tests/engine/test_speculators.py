@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""speculators' own reader of training samples takes what `python -m dmi speculators` wrote.
+
+Its package is in an environment of its own (tools/setup/speculators.txt), beside PyTorch's (torch_env.py), whose packages it imports.
+"""
+import fcntl
+import json
+import subprocess
+import sys
+
+import pytest
+
+import columns
+import harness
+import torch_env
+
+sys.path.insert(0, str(harness.ROOT / "tests" / "unit"))
+from test_dump_formats import POSITIONS, lines, wanted  # noqa: E402
+
+LISTED = harness.ROOT / "tools" / "setup" / "speculators.txt"
+MAKE = harness.BUILD / "tests" / "unit" / "make_schedule"
+LIBRARY = harness.BUILD / "read" / "libdmi_read.so.1"
+pytestmark = pytest.mark.built(MAKE, LIBRARY)
+READ = torch_env.PREAMBLE + """
+import json, torch
+from speculators.train.data import ArrowDataset
+data = ArrowDataset(max_len=64, datapath=sys.argv[1], on_missing="raise")
+items = [data[i] for i in range(len(data))]
+print(json.dumps({"lengths": data.approx_lengths, "dtypes": [str(item["hidden_states"].dtype) for item in items],
+                  "items": [{key: value.float().tolist() for key, value in item.items()} for item in items]}))
+"""
+
+
+def environment():
+    """(interpreter, environment) that has speculators; made once, of what the list says."""
+    with_torch, env = torch_env.python_with_torch()
+    venv = harness.ROOT / "build" / "speculators"
+    stamp = venv / "made-from"
+    venv.mkdir(parents=True, exist_ok=True)
+    with open(venv / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not stamp.exists() or stamp.read_text() != LISTED.read_text():
+            columns.make_venv("speculators", venv / "env", LISTED, venv / "install.log")
+            stamp.write_text(LISTED.read_text())
+    env["PYTHONPATH"] = str(next(with_torch.parents[1].glob("lib/python3*/site-packages")))
+    return venv / "env/bin/python", env
+
+
+def test_speculators_reads_it(check, long, tmp_path, monkeypatch):
+    if not long:
+        pytest.skip("speculators' packages: in the long run")
+    python, env = environment()
+    subprocess.run([MAKE, tmp_path / "run", "job", "0", "1", "0", "1", "hidden"], input="".join(f"{line}\n" for line in lines()), text=True, check=True)
+    monkeypatch.setenv("DMI_READ_LIBRARY", str(LIBRARY))
+    subprocess.run([sys.executable, "-m", "dmi", "speculators", tmp_path / "run", "-o", tmp_path / "out", "--layers", "3,0,1,last"],
+                   cwd=harness.ROOT / "python", check=True, timeout=60)
+    done = subprocess.run([python, "-c", READ, tmp_path / "out"], env={**env, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    check(found["lengths"] == [6, 4] and found["dtypes"] == ["torch.bfloat16"] * 2, "two samples", found)
+    for item, (name, positions), mask in zip(found["items"], POSITIONS.items(), ([0, 0, 0, 0, 1, 1], [0, 0, 0, 1])):
+        drafted = [[value for layer in row for value in layer] for row in wanted(name, positions, (3, 0, 1))]
+        check(item["hidden_states"] == drafted, f"{name}: the layers, side by side", item["hidden_states"])
+        check(item["verifier_last_hidden_states"] == [row[0] for row in wanted(name, positions, (9,))], f"{name}: the verifier's", item)
+        check(item["input_ids"] == [-100 * ord(name) - p for p in positions] and item["loss_mask"] == mask, f"{name}: ids and mask", item)

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""dmi.export and `python -m dmi`: what others read of a run, read back by them."""
+import json
+import shutil
+import subprocess
+import sys
+
+import datasets
+import pytest
+
+from harness import BUILD, ROOT
+
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests" / "unit")]
+import dmi  # noqa: E402
+from damage import flip_payload  # noqa: E402
+from dmi import export  # noqa: E402
+from test_dump_formats import POSITIONS, lines, read, wanted  # noqa: E402
+
+MAKE_SCHEDULE = BUILD / "tests" / "unit" / "make_schedule"
+LIBRARY = BUILD / "read" / "libdmi_read.so.1"
+pytestmark = pytest.mark.built(MAKE_SCHEDULE, LIBRARY)
+datasets.disable_progress_bars()
+MASKS = {"a": [0, 0, 0, 0, 1, 1], "b": [0, 0, 0, 1]}
+
+
+@pytest.fixture(autouse=True)
+def fixture_library(monkeypatch):
+    monkeypatch.setenv("DMI_READ_LIBRARY", str(LIBRARY))
+
+
+@pytest.fixture(name="write")
+def fixture_write(tmp_path):
+    def write(name="run", change=lambda line: line, **how):
+        text = "".join(f"{change(line)}\n" for line in lines(**how))
+        subprocess.run([MAKE_SCHEDULE, tmp_path / name, "job", "0", "1", "0", "1", "hidden"], input=text, text=True, check=True, timeout=60)
+        return tmp_path / name
+    return write
+
+
+def command(*words):
+    """`python -m dmi`"""
+    return subprocess.run([sys.executable, "-m", "dmi", *map(str, words)], cwd=ROOT / "python", stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True, timeout=120)
+
+
+def load(out):
+    """As Hugging Face's package reads it: a copy that does not ask for torch tensors, as PyTorch is not here."""
+    copy = out.with_name(f"{out.name}-plain")
+    shutil.copytree(out, copy, dirs_exist_ok=True)
+    state = json.loads((copy / "state.json").read_text())
+    assert state["_format_type"] == "torch"
+    (copy / "state.json").write_text(json.dumps(state | {"_format_type": None}))
+    return datasets.load_from_disk(str(copy))
+
+
+def samples(out):
+    """[(ids, mask, length)]"""
+    return [(row["input_ids"], row["loss_mask"], row["seq_len"]) for row in load(out)]
+
+
+def sample(out, i):
+    """(hidden states, ids, dtype, metadata) of a file"""
+    return read(out / "hidden_states" / f"hs_{i}.safetensors")
+
+
+# ---- speculators
+
+
+@pytest.mark.parametrize("dtype, stored", [("bf16", "BF16"), ("f8e4m3", "F8_E4M3"), ("f64", "F64")])
+def test_speculators(write, check, tmp_path, dtype, stored):
+    with dmi.open(write(dtype=dtype)) as run:
+        done = export.speculators(run, tmp_path / "out", "3,0,last")
+    check(done.requests == ["a", "b"] and not done.left_out, "every request is a sample", done)
+    for i, (name, (ids, mask, length)) in enumerate(zip(done.requests, samples(tmp_path / "out"))):
+        hidden, of_file, found, metadata = sample(tmp_path / "out", i)
+        positions = POSITIONS[name]
+        check(found == stored and hidden.tolist() == wanted(name, positions, (3, 0, 9)), f"{name}: its layers, the verifier's last", hidden)
+        check(ids == of_file.tolist() == [-100 * ord(name) - p for p in positions] and length == len(ids), "ids in both places", ids)
+        check(mask == MASKS[name] and metadata["request"] == name, "0 for the prompt, 1 from where generation begins", mask)
+    columns = load(tmp_path / "out").column_names
+    check(columns == ["input_ids", "loss_mask", "seq_len"], "the columns that speculators writes itself", columns)
+
+
+def test_speculators_layers(write, check, tmp_path):
+    with dmi.open(write()) as run:
+        for text, layers in ((None, (0, 1, 3, 9)), ("0:2,last", (0, 1, 9)), ([3, "last", 1], (3, 9, 1)), (":2", (0, 1)), ("last", (9,))):
+            out = tmp_path / f"out-{text}"
+            export.speculators(run, out, text)
+            check(sample(out, 0)[0].tolist() == wanted("a", POSITIONS["a"], layers), f"layers={text}", sample(out, 0)[0])
+        for text, said in (("2", "'2' was not captured: there are 0, 1, 3, and last"), ("0,4", "'4'"), ("1,0:2", "twice"), ("x", "neither a number"),
+                           ("0,,1", "neither"), ("-1", "neither")):
+            with pytest.raises(export.ExportError, match=said):
+                export.speculators(run, tmp_path / "none", text)
+        check(not (tmp_path / "none").exists() and not list(tmp_path.glob("*partial*")), "nothing is left of what is refused", list(tmp_path.iterdir()))
+    with dmi.open(write("short", final=False)) as run, pytest.raises(export.ExportError, match="'last'"):
+        export.speculators(run, tmp_path / "none", "0,last")
+
+
+def test_speculators_mask(write, check, tmp_path):
+    def said(line):  # 2 tokens of prompt, whatever the phases
+        return line.replace(":1:0:0", ":1:2:0").replace(":2:0:0", ":2:2:0") if line.startswith("step") else line
+
+    def unknown(line):
+        return line.replace(":1:0:0", ":0:0:0").replace(":2:0:0", ":0:0:0") if line.startswith("step") else line
+    cases = {"said": ({"change": said}, {"a": [0, 0, 1, 1, 1, 1], "b": [1, 1, 1, 1]}, 0),
+             "prefilled": ({"steps": [[("a", 0, 4), ("b", 0, 2)]]}, {"a": [0] * 4, "b": [0] * 2}, 0)}
+    for name, (how, masks, n_left_out) in cases.items():
+        with dmi.open(write(name, **how)) as run:
+            done = export.speculators(run, tmp_path / f"out-{name}", "0,last")
+        found = {request: mask for request, (_, mask, _) in zip(done.requests, samples(tmp_path / f"out-{name}"))}
+        check(found == masks and len(done.left_out) == n_left_out, name, (found, done.left_out))
+    with dmi.open(write("unknown", change=unknown)) as run, pytest.raises(export.ExportError, match="not known where its generation begins"):
+        export.speculators(run, tmp_path / "none")
+
+
+def test_speculators_what_lacks(write, check, tmp_path):
+    cases = {"gap": ({"lacking": {(1, 2)}}, "request 'a' is left out: resid_pre.1 has other tokens than token_ids", ["b"]),
+             "one": ({"steps": [[("a", 0, 2)], [("b", 0, 2)]], "lacking": {(3, 1)}}, "request 'b' is left out: layer 3 is not there", ["a"])}
+    for name, (how, left_out, requests) in cases.items():
+        with dmi.open(write(name, **how)) as run:
+            done = export.speculators(run, tmp_path / f"out-{name}")
+        check(done.left_out == [left_out] and done.requests == requests, name, done)
+        check(len(samples(tmp_path / f"out-{name}")) == 1 and [p.name for p in (tmp_path / f"out-{name}/hidden_states").iterdir()] == ["hs_0.safetensors"],
+              "numbers have no gaps")
+    for name, how, words in (("ids", {"ids": None}, "a site token_ids is there"), ("floats", {"ids": "f32"}, "no integer a token"),
+                             ("nothing", {"steps": []}, "nothing of a site")):
+        with dmi.open(write(name, **how)) as run, pytest.raises(export.ExportError, match=words):
+            export.speculators(run, tmp_path / "none")
+    with dmi.open(write("scaled", others=["put 7 2 2 f32 1 2"])) as run, pytest.raises(export.ExportError, match="with a scale"):
+        export.speculators(run, tmp_path / "none", site="resid_mid")
+    check(not (tmp_path / "none").exists(), "and nothing is written")
+
+
+def test_speculators_damage(write, check, tmp_path):
+    run = write()
+    flip_payload(sorted(run.rglob("seg-*.dmi"))[0], 12)  # of the last step, which is a's alone
+    done = command("speculators", run, "-o", tmp_path / "out")
+    check(done.returncode == 1 and "request 'a' is left out: resid_pre.1 is damaged" in done.stderr and "1 samples" in done.stdout,
+          "zeros are no hidden states", done)
+    check(sample(tmp_path / "out", 0)[3]["request"] == "b" and len(samples(tmp_path / "out")) == 1, "the other request is there")
+
+
+def test_speculators_in_blocks(write, check, tmp_path, monkeypatch):
+    """Memory is bounded: rows are decoded a few at a time."""
+    monkeypatch.setattr(export, "AT_A_TIME", 25)  # two rows of 10 bytes
+    steps = [[("a", 0, 30)], [("a", 30, 1)]]
+    with dmi.open(write(steps=steps)) as run:
+        export.speculators(run, tmp_path / "out")
+    hidden, ids, *_ = sample(tmp_path / "out", 0)
+    check(hidden.tolist() == wanted("a", range(31), (0, 1, 3, 9)) and ids.tolist() == [-9700 - p for p in range(31)], "every row", hidden)
+
+
+def test_speculators_command(write, check, tmp_path):
+    names = ["../../x", "x" * 60, "a\x01\x1b", "b"]
+    run = write(steps=[[(name, 0, 2) for name in names]])
+    done = command("speculators", run, "-o", tmp_path / "out", "--layers", "1,last", "--request", "../../x")
+    check(done.returncode == 0 and sample(tmp_path / "out", 0)[3]["request"] == "../../x" and len(samples(tmp_path / "out")) == 1, "one request", done)
+    done = command("speculators", run, "-o", tmp_path / "all", "--layers", "1,last")
+    found = [sample(tmp_path / "all", i)[3]["request"] for i in range(4)]
+    check(done.returncode == 0 and set(found) == set(names), "whatever requests are called", found)
+    for words, status, said in (((run, "-o", tmp_path / "all"), 1, "is no empty folder"), ((run, "-o", run / "x"), 1, "lies in the run"),
+                                ((tmp_path / "no", "-o", tmp_path / "new"), 2, "dmi: "), ((run, "-o", tmp_path / "new", "--request", "z"), 1, "nothing of a site")):
+        inside = next(p for p in [run, *run.iterdir()] if list(p.glob("seg-*")))
+        words = [inside / "x" if word == run / "x" else word for word in words]
+        done = command("speculators", *words)
+        check(done.returncode == status and said in done.stderr and "Traceback" not in done.stderr, said, done)
+    check(not (tmp_path / "new").exists() and not (tmp_path / "new.partial").exists(), "and nothing is written")
+
+
+def test_what_lacks_is_named(write, check, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with dmi.open(write()) as run, pytest.raises(ImportError, match="pip install pyarrow"):
+        export.speculators(run, tmp_path / "out")
+    check(not (tmp_path / "out").exists(), "before anything is written")
