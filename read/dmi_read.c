@@ -4,11 +4,8 @@
 
 #include "core/cleanup.h"
 #include "read/account.h"
-#include "read/map.h"
-#include "read/requests.h"
+#include "read/handle.h"
 #include "read/rows.h"
-#include "read/tensors.h"
-#include "storage/reader.h"
 
 #include <dmi/dtype.h>
 
@@ -16,32 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* What belongs to one state of the files: refreshing replaces all of it. */
-struct view {
-    struct reader *reader;
-    struct sites sites;
-    struct tensors tensors;
-    struct requests requests;
-    struct map keys; /* of tensors */
-};
-
-struct dmi_read {
-    struct view view;
-    struct selection select;       /* its request is owned */
-    int32_t ranks[DMI_AXIS_COUNT]; /* as reader_only_ranks() */
-    bool failed;                   /* a refresh failed: nothing of the view is left */
-    struct err err;
-
-    struct { /* the record decoded last */
-        size_t record;
-        uint8_t *data;
-        uint64_t n_data;
-    } raw;
-    struct { /* where the last rows were found: rows are mostly asked for in order */
-        uint64_t tensor, piece, first;
-    } cursor;
-};
 
 /* Everything but the reader, which must be open. */
 static int view_fill(struct err *err, struct view *v, const struct selection *select)
@@ -79,7 +50,7 @@ static void forget_raw(struct dmi_read *run)
     memset(&run->cursor, 0, sizeof run->cursor);
 }
 
-static int fail(struct dmi_read *run, int code, const char *what)
+int handle_fail(struct dmi_read *run, int code, const char *what)
 {
     run->err = (struct err){ 0 };
     return err_set(&run->err, code, "%s", what);
@@ -188,11 +159,11 @@ int dmi_read_select(struct dmi_read *run, const struct dmi_read_selection *selec
         return -EBADF;
     int r = take_selection(selection, &select, ranks);
     if (r)
-        return fail(run, r, r == -EINVAL ? "the selection cannot be" : "no memory");
+        return handle_fail(run, r, r == -EINVAL ? "the selection cannot be" : "no memory");
     if (!reader_only_ranks(run->view.reader, ranks) && !any_rank(ranks)) {
         reader_only_ranks(run->view.reader, run->ranks);
         free((char *)(uintptr_t)select.request);
-        return fail(run, -ENOENT, "no run has these ranks");
+        return handle_fail(run, -ENOENT, "no run has these ranks");
     }
     free((char *)(uintptr_t)run->select.request);
     run->select = select;
@@ -215,16 +186,12 @@ const char *dmi_read_error(const struct dmi_read *run)
 
 /* ------------------------------------------------------------------------- structs */
 
-/*
- * Copies as much of @from as the caller's struct has room for; its size stands first and stays. What it has beyond ours
- * becomes 0.
- */
-static int hand_out(struct dmi_read *run, void *to, const void *from, uint32_t n_ours)
+int handle_hand_out(struct dmi_read *run, void *to, const void *from, uint32_t n_ours)
 {
     uint32_t n_theirs;
     memcpy(&n_theirs, to, sizeof n_theirs);
     if (n_theirs < sizeof n_theirs)
-        return fail(run, -EINVAL, "the struct's size was not set");
+        return handle_fail(run, -EINVAL, "the struct's size was not set");
     uint32_t n = n_theirs < n_ours ? n_theirs : n_ours;
     memcpy((char *)to + sizeof n, (const char *)from + sizeof n, n - sizeof n);
     if (n_theirs > n_ours)
@@ -259,7 +226,7 @@ int dmi_read_run(struct dmi_read *run, struct dmi_read_run *out)
         .job = r->job,
         .n_runs = r->n_runs,
     };
-    return hand_out(run, out, &ours, sizeof ours);
+    return handle_hand_out(run, out, &ours, sizeof ours);
 }
 
 int dmi_read_site(struct dmi_read *run, uint64_t index, struct dmi_read_site *out)
@@ -268,7 +235,7 @@ int dmi_read_site(struct dmi_read *run, uint64_t index, struct dmi_read_site *ou
         return -EBADF;
     const struct dmi_site *s = reader_site(run->view.reader, index);
     if (!s)
-        return fail(run, -ENOENT, "no such site");
+        return handle_fail(run, -ENOENT, "no such site");
     struct dmi_read_site ours = {
         .dtype = s->dtype,
         .name = s->name,
@@ -280,7 +247,7 @@ int dmi_read_site(struct dmi_read *run, uint64_t index, struct dmi_read_site *ou
         .row = s->row,
         .has_layer = s->has_layer,
     };
-    return hand_out(run, out, &ours, sizeof ours);
+    return handle_hand_out(run, out, &ours, sizeof ours);
 }
 
 static struct dmi_read_tally tally_of(const struct dmi_tally *t)
@@ -294,7 +261,7 @@ int dmi_read_account(struct dmi_read *run, uint64_t site, struct dmi_read_accoun
         return -EBADF;
     struct account a;
     if (site >= reader_n_sites(run->view.reader))
-        return fail(run, -ENOENT, "no such site");
+        return handle_fail(run, -ENOENT, "no such site");
     account_of(run->view.reader, (uint32_t)site, &a);
     struct dmi_read_account ours = {
         .known = a.known,
@@ -307,7 +274,7 @@ int dmi_read_account(struct dmi_read *run, uint64_t site, struct dmi_read_accoun
         .released = tally_of(&a.released),
     };
     memcpy(ours.dropped_by, a.dropped_by, sizeof ours.dropped_by);
-    return hand_out(run, out, &ours, sizeof ours);
+    return handle_hand_out(run, out, &ours, sizeof ours);
 }
 
 int dmi_read_tensor(struct dmi_read *run, uint64_t index, struct dmi_read_tensor *out)
@@ -315,7 +282,7 @@ int dmi_read_tensor(struct dmi_read *run, uint64_t index, struct dmi_read_tensor
     if (run->failed)
         return -EBADF;
     if (index >= run->view.tensors.n)
-        return fail(run, -ENOENT, "no such tensor");
+        return handle_fail(run, -ENOENT, "no such tensor");
     const struct tensor *t = &run->view.tensors.all[index];
     struct dmi_read_tensor ours = {
         .dtype = t->dtype,
@@ -332,7 +299,7 @@ int dmi_read_tensor(struct dmi_read *run, uint64_t index, struct dmi_read_tensor
         .mixed = t->mixed,
     };
     memcpy(ours.dims, t->tail, t->n_tail * sizeof t->tail[0]);
-    return hand_out(run, out, &ours, sizeof ours);
+    return handle_hand_out(run, out, &ours, sizeof ours);
 }
 
 int dmi_read_request(struct dmi_read *run, uint64_t index, struct dmi_read_request *out)
@@ -340,7 +307,7 @@ int dmi_read_request(struct dmi_read *run, uint64_t index, struct dmi_read_reque
     if (run->failed)
         return -EBADF;
     if (index >= run->view.requests.n)
-        return fail(run, -ENOENT, "no such request");
+        return handle_fail(run, -ENOENT, "no such request");
     const struct request *q = &run->view.requests.all[index];
     struct dmi_read_request ours = {
         .id = q->id,
@@ -363,7 +330,7 @@ int dmi_read_request(struct dmi_read *run, uint64_t index, struct dmi_read_reque
         .raw_bytes = q->n_bytes,
         .stored_bytes = (uint64_t)(q->n_stored + 0.5),
     };
-    return hand_out(run, out, &ours, sizeof ours);
+    return handle_hand_out(run, out, &ours, sizeof ours);
 }
 
 int dmi_read_finding(struct dmi_read *run, uint64_t index, struct dmi_read_finding *out)
@@ -372,7 +339,7 @@ int dmi_read_finding(struct dmi_read *run, uint64_t index, struct dmi_read_findi
         return -EBADF;
     const struct reader_finding *f = reader_finding(run->view.reader, index);
     if (!f)
-        return fail(run, -ENOENT, "no such finding");
+        return handle_fail(run, -ENOENT, "no such finding");
     struct dmi_read_finding ours = {
         .damage = f->damage,
         .file = f->file,
@@ -380,7 +347,7 @@ int dmi_read_finding(struct dmi_read *run, uint64_t index, struct dmi_read_findi
         .offset = f->offset,
         .text = f->text,
     };
-    return hand_out(run, out, &ours, sizeof ours);
+    return handle_hand_out(run, out, &ours, sizeof ours);
 }
 
 int64_t dmi_read_find(struct dmi_read *run, const char *key)
@@ -388,7 +355,7 @@ int64_t dmi_read_find(struct dmi_read *run, const char *key)
     if (run->failed)
         return -EBADF;
     size_t i = map_get(&run->view.keys, key, strlen(key));
-    return i == MAP_NONE ? fail(run, -ENOENT, "no tensor has that key") : (int64_t)i;
+    return i == MAP_NONE ? handle_fail(run, -ENOENT, "no tensor has that key") : (int64_t)i;
 }
 
 /* ------------------------------------------------------------------------- rows */
@@ -403,7 +370,7 @@ static int load(struct dmi_read *run, size_t index)
     if (rec->at.n_bytes > run->raw.n_data) {
         uint8_t *grown = realloc(run->raw.data, rec->at.n_bytes);
         if (!grown)
-            return fail(run, -ENOMEM, "no memory for a record");
+            return handle_fail(run, -ENOMEM, "no memory for a record");
         run->raw.data = grown;
         run->raw.n_data = rec->at.n_bytes;
     }
@@ -490,12 +457,13 @@ int dmi_read_rows(struct dmi_read *run, uint64_t tensor, uint64_t first, uint64_
     if (run->failed)
         return -EBADF;
     if (tensor >= run->view.tensors.n)
-        return fail(run, -ENOENT, "no such tensor");
+        return handle_fail(run, -ENOENT, "no such tensor");
     const struct tensor *t = &run->view.tensors.all[tensor];
     if (t->mixed)
-        return fail(run, -EINVAL, "the tensor's type or width changes from record to record");
+        return handle_fail(run, -EINVAL,
+                           "the tensor's type or width changes from record to record");
     if (first > t->n_rows || n_rows > t->n_rows - first)
-        return fail(run, -ERANGE, "the tensor has fewer rows");
+        return handle_fail(run, -ERANGE, "the tensor has fewer rows");
     struct wanted w = { .first = first,
                         .n = n_rows,
                         .n_row = t->width * dmi_dtype_bytes(t->dtype),
@@ -504,7 +472,7 @@ int dmi_read_rows(struct dmi_read *run, uint64_t tensor, uint64_t first, uint64_
                         .row_size = row_size };
     uint64_t need;
     if (data && (__builtin_mul_overflow(n_rows, w.n_row, &need) || need > n_data))
-        return fail(run, -ENOSPC, "the buffer is too small for these rows");
+        return handle_fail(run, -ENOSPC, "the buffer is too small for these rows");
     return take_rows(run, tensor, &w);
 }
 
@@ -559,12 +527,13 @@ int dmi_read_several(struct dmi_read *run, const uint64_t *tensors, uint64_t n, 
     const struct tensors *all = &run->view.tensors;
     _cleanup_(freep) uint8_t **to = calloc(all->n + 1, sizeof *to);
     if (!to)
-        return fail(run, -ENOMEM, "no memory for a list of tensors");
+        return handle_fail(run, -ENOMEM, "no memory for a list of tensors");
     for (uint64_t i = 0; i < n; i++) {
         if (tensors[i] >= all->n)
-            return fail(run, -ENOENT, "no such tensor");
+            return handle_fail(run, -ENOENT, "no such tensor");
         if (all->all[tensors[i]].mixed)
-            return fail(run, -EINVAL, "a tensor's type or width changes from record to record");
+            return handle_fail(run, -EINVAL,
+                               "a tensor's type or width changes from record to record");
         to[tensors[i]] = data[i];
     }
     struct several s = { all, to, false };
@@ -580,7 +549,7 @@ int64_t dmi_read_verify(struct dmi_read *run)
     int64_t n_damage = 0;
     int r = reader_verify(run->view.reader);
     if (r)
-        return fail(run, r, strerror(-r));
+        return handle_fail(run, r, strerror(-r));
     for (size_t i = 0; i < reader_n_findings(run->view.reader); i++)
         n_damage += reader_finding(run->view.reader, i)->damage;
     return n_damage;

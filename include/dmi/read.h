@@ -191,6 +191,51 @@ struct dmi_read_finding {
     const char *text;
 };
 
+/* A step, as the engine said it. Of ranks that are joined it is the step of one of them. */
+struct dmi_read_step {
+    uint32_t size;
+    uint32_t n_spans;
+    uint64_t sequence; /* its number in the process: unique, what a record's @step is */
+    uint64_t step;     /* the engine's own number, which may come twice */
+    uint64_t time_ns;
+    uint32_t n_rows; /* of the batch, padding included */
+    uint32_t reserved;
+    int32_t ranks
+        [8]; /* tensor parallel rank and size, then pipeline, data, expert parallel; size 0 is 1 */
+};
+
+/* Consecutive rows of a step that belong to one request. */
+struct dmi_read_span {
+    uint32_t size;
+    uint32_t phase;         /* enum dmi_phase, <dmi/dmi.h> */
+    const char *request;    /* any bytes, not terminated */
+    uint64_t request_bytes; /* 0: padding */
+    int64_t first_position; /* of the token of its first row */
+    uint32_t first_row, n_tokens;
+    uint32_t n_cached; /* tokens before it that a prefix cache had */
+    uint32_t n_prompt; /* of the request; 0: not said */
+    uint32_t flags;    /* enum dmi_span_flags, <dmi/dmi.h> */
+    uint32_t reserved;
+};
+
+/* What one site captured at one launch, whoever its rows belong to. */
+struct dmi_read_record {
+    uint32_t size;
+    uint32_t site; /* index for dmi_read_site() */
+    int32_t layer; /* -1: none */
+    uint32_t occurrence;
+    uint32_t dtype, n_dims; /* enum dmi_dtype */
+    uint32_t dims[4];
+    uint32_t n_row_dims; /* so many of the dimensions together are the rows */
+    uint32_t n_rows;
+    uint32_t n_kept; /* 0: all rows of the batch; else it holds these many of them */
+    uint32_t device;
+    uint64_t launch, forward;
+    uint64_t step; /* sequence of its step; UINT64_MAX: none */
+    uint64_t time_ns;
+    uint64_t n_bytes, stored_bytes; /* the second: its share of bytes in the files */
+};
+
 /* Return: DMI_READ_VERSION of the library. Any thread. */
 DMI_READ_API uint32_t dmi_read_version(void);
 
@@ -235,6 +280,12 @@ DMI_READ_API int dmi_read_request(struct dmi_read *run, uint64_t index,
                                   struct dmi_read_request *out);
 DMI_READ_API int dmi_read_finding(struct dmi_read *run, uint64_t index,
                                   struct dmi_read_finding *out);
+
+/* As dmi_read_run(). Steps are in the order of their sequence, records in launch order, whatever is selected. */
+DMI_READ_API int dmi_read_step(struct dmi_read *run, uint64_t index, struct dmi_read_step *out);
+DMI_READ_API int dmi_read_span(struct dmi_read *run, uint64_t step, uint32_t span,
+                               struct dmi_read_span *out);
+DMI_READ_API int dmi_read_record(struct dmi_read *run, uint64_t index, struct dmi_read_record *out);
 
 /* Return: the index of the tensor with a key; -ENOENT. */
 DMI_READ_API int64_t dmi_read_find(struct dmi_read *run, const char *key);

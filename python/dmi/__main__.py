@@ -3,8 +3,7 @@
 import argparse
 import sys
 
-from . import export, open as open_run
-from .reading import ReadError
+from . import export, open as open_run, reading, tables
 
 
 def parser() -> argparse.ArgumentParser:
@@ -17,7 +16,22 @@ def parser() -> argparse.ArgumentParser:
     samples.add_argument("--layers", metavar="LIST", help="layers, ranges A:B and last, with commas; the last one is the verifier's")
     samples.add_argument("--site", default=export.HIDDEN, help="whose layers; default: %(default)s")
     samples.add_argument("--request", metavar="ID", help="only this request")
+    parquet = commands.add_parser("parquet", help="what is known of records, steps, requests and tensors, as tables (needs pyarrow)")
+    parquet.add_argument("run", metavar="RUN")
+    parquet.add_argument("-o", "--output", metavar="DIR", required=True, help="the folder to write")
+    parquet.add_argument("--request", metavar="ID", help="only tensors and rows of this request; the other tables are as they are")
     return main
+
+
+def write(run: reading.Run, options: argparse.Namespace) -> list:
+    """The command. Returns a sentence for each thing that is left out."""
+    if options.command == "parquet":
+        counts = tables.write(run, options.output)
+        print(f"{', '.join(f'{n} {name}' for name, n in counts.items())}, to {options.output}")
+        return []
+    done = export.speculators(run, options.output, options.layers, options.site)
+    print(f"{len(done.requests)} samples, to {options.output}")
+    return done.left_out
 
 
 def main(words: list | None = None) -> int:
@@ -25,14 +39,10 @@ def main(words: list | None = None) -> int:
     with open_run(options.run) as run:
         if options.request is not None:
             run.select(request=options.request)
-        done = export.speculators(run, options.output, options.layers, options.site)
-        for line in done.left_out:
+        wrong = write(run, options) + [finding.text for finding in run.findings if finding.damage]
+        for line in wrong:
             print(line, file=sys.stderr)
-        print(f"{len(done.requests)} samples, to {options.output}")
-        damage = [finding.text for finding in run.findings if finding.damage]
-        for line in damage:
-            print(line, file=sys.stderr)
-        return 1 if done.left_out or damage else 0
+        return 1 if wrong else 0
 
 
 def guarded() -> int:
@@ -42,7 +52,7 @@ def guarded() -> int:
     except export.ExportError as error:
         print(f"dmi: {error}", file=sys.stderr)
         return 1
-    except (ReadError, ImportError, OSError) as error:
+    except (reading.ReadError, ImportError, OSError) as error:
         print(f"dmi: {error}", file=sys.stderr)
         return 2
 

@@ -79,6 +79,22 @@ class _Finding(_Struct):
     _fields_ = [("size", U32), ("damage", U32), ("file", TEXT), ("chunk", I64), ("offset", U64), ("text", TEXT)]
 
 
+class _Step(_Struct):
+    _fields_ = [("size", U32), ("n_spans", U32), ("sequence", U64), ("step", U64), ("time_ns", U64), ("n_rows", U32), ("reserved", U32),
+                ("ranks", I32 * 8)]
+
+
+class _Span(_Struct):
+    _fields_ = [("size", U32), ("phase", U32), ("request", ctypes.c_void_p), ("request_bytes", U64), ("first_position", I64), ("first_row", U32),
+                ("n_tokens", U32), ("n_cached", U32), ("n_prompt", U32), ("flags", U32), ("reserved", U32)]
+
+
+class _Record(_Struct):
+    _fields_ = [("size", U32), ("site", U32), ("layer", I32), ("occurrence", U32), ("dtype", U32), ("n_dims", U32), ("dims", U32 * 4),
+                ("n_row_dims", U32), ("n_rows", U32), ("n_kept", U32), ("device", U32), ("launch", U64), ("forward", U64), ("step", U64),
+                ("time_ns", U64), ("n_bytes", U64), ("stored_bytes", U64)]
+
+
 class _Selection(_Struct):
     _fields_ = [("size", U32), ("flags", U32), ("request", TEXT), ("request_bytes", U64), ("tokens", U32), ("reserved", U32), ("first", I64),
                 ("end", I64), ("ranks", U32 * 4)]
@@ -193,7 +209,7 @@ def _load() -> ctypes.CDLL:
         if place.name == str(place) or place.exists():
             try:
                 library = ctypes.CDLL(str(place))
-                library.dmi_read_several  # pylint: disable=pointless-statement
+                library.dmi_read_record  # pylint: disable=pointless-statement
             except (OSError, AttributeError) as error:
                 tried.append(f"{place}: {error}")
                 continue
@@ -559,6 +575,13 @@ class Run(collections.abc.Mapping):
             time.sleep(poll_s)
             if self.refresh():
                 yield self
+
+    # ---- as tables
+
+    def to_parquet(self, folder: str | os.PathLike) -> None:
+        """Write what is known of records, steps, spans, rows, requests, tensors, but no values, as Parquet: dmi.tables. Needs pyarrow."""
+        from . import tables
+        tables.write(self, folder)
 
     def verify(self) -> int:
         """Decode everything, check every byte of every file and the accounting. Returns how many findings are damage."""

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import datasets
+import pyarrow.parquet as parquet
 import pytest
 
 from harness import BUILD, ROOT
@@ -13,12 +14,12 @@ from harness import BUILD, ROOT
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests" / "unit")]
 import dmi  # noqa: E402
 from damage import flip_payload  # noqa: E402
-from dmi import export  # noqa: E402
+from dmi import export, tables  # noqa: E402
 from test_dump_formats import POSITIONS, lines, read, wanted  # noqa: E402
 
-MAKE_SCHEDULE = BUILD / "tests" / "unit" / "make_schedule"
+MAKE_SCHEDULE, MAKE_ODD = (BUILD / "tests" / "unit" / name for name in ("make_schedule", "make_odd_run"))
 LIBRARY = BUILD / "read" / "libdmi_read.so.1"
-pytestmark = pytest.mark.built(MAKE_SCHEDULE, LIBRARY)
+pytestmark = pytest.mark.built(MAKE_SCHEDULE, MAKE_ODD, LIBRARY)
 datasets.disable_progress_bars()
 MASKS = {"a": [0, 0, 0, 0, 1, 1], "b": [0, 0, 0, 1]}
 
@@ -172,3 +173,89 @@ def test_what_lacks_is_named(write, check, tmp_path, monkeypatch):
     with dmi.open(write()) as run, pytest.raises(ImportError, match="pip install pyarrow"):
         export.speculators(run, tmp_path / "out")
     check(not (tmp_path / "out").exists(), "before anything is written")
+
+
+# ---- Parquet
+
+
+def table(folder, name):
+    return parquet.read_table(folder / f"{name}.parquet").to_pylist()
+
+
+def test_parquet(write, check, tmp_path):
+    run = write()
+    done = command("parquet", run, "-o", tmp_path / "out")
+    check(done.returncode == 0 and done.stdout.startswith("10 tensors, 25 rows, 15 records, 3 steps, 5 spans, 2 requests, to "), "its counts", done)
+    tensors = {t["key"]: t for t in table(tmp_path / "out", "tensors")}
+    check(len(tensors) == 10 and {k: tensors["a/resid_pre.3"][k] for k in ("request", "site", "layer", "dtype", "shape", "rows", "bytes", "scale")} ==
+          {"request": "a", "site": "resid_pre", "layer": 3, "dtype": "bf16", "shape": [6, 5], "rows": 6, "bytes": 60, "scale": 1.0}, "tensors", tensors)
+    rows = [r for r in table(tmp_path / "out", "rows") if r["key"] == "a/resid_pre.1"]
+    found = [(r["first_position"], r["end_position"], r["phase"], r["step"], r["first_row"], r["rows"], r["bytes"], r["first_index"]) for r in rows]
+    check(found == [(0, 4, "prefill", 0, 0, 4, 40, 0), (4, 5, "decode", 1, 1, 1, 10, 4), (5, 6, "decode", 2, 0, 1, 10, 5)], "whence its rows come", found)
+    records = [r for r in table(tmp_path / "out", "records") if r["site"] == "resid_pre" and r["layer"] == 1]
+    found = [(r["step"], r["rows"], r["shape"], r["dtype"], r["bytes"], r["tp_rank"], r["tp_size"], r["ep_size"]) for r in records]
+    check(found == [(0, 8, [8, 5], "bf16", 80, 0, 1, 1), (1, 3, [3, 5], "bf16", 30, 0, 1, 1), (2, 2, [2, 5], "bf16", 20, 0, 1, 1)],
+          "records, padding and all", found)
+    check([(s["step"], s["rows"], s["spans"]) for s in table(tmp_path / "out", "steps")] == [(0, 8, 2), (1, 3, 2), (2, 2, 1)], "steps")
+    spans = [(s["step"], s["request"], s["first_row"], s["first_position"], s["end_position"], s["phase"], s["padding"]) for s in table(tmp_path / "out", "spans")]
+    check(spans == [(0, "a", 0, 0, 4, "prefill", False), (0, "b", 4, 2, 5, "prefill", False), (1, "b", 0, 5, 6, "decode", False),
+                    (1, "a", 1, 4, 5, "decode", False), (2, "a", 0, 5, 6, "decode", False)], "spans", spans)
+    check([(r["request"], r["prefill_tokens"], r["decode_tokens"], r["prompt_tokens"]) for r in table(tmp_path / "out", "requests")] ==
+          [("a", 4, 2, 4), ("b", 3, 1, 5)], "requests")
+
+
+def test_parquet_sums(write, check, tmp_path, monkeypatch):
+    """What the tables say of rows and bytes is what the run says, however many lines are written at a time."""
+    monkeypatch.setattr(tables, "AT_A_TIME", 3)
+    with dmi.open(write()) as run:
+        run.to_parquet(tmp_path / "out")
+        keys = {t.key: len(t) for t in run.values()}
+        uuid = run.uuid
+    summed = {}
+    for r in table(tmp_path / "out", "rows"):
+        summed[r["key"]] = summed.get(r["key"], 0) + r["rows"]
+    check(summed == keys, "rows", summed)
+    schema = parquet.read_schema(tmp_path / "out/records.parquet")
+    check(schema.metadata[b"dmi.run"].decode() == uuid and str(schema.field("time").type) == "timestamp[ns, tz=UTC]", "whose they are", schema.metadata)
+    check(sum(1 for r in table(tmp_path / "out", "records")) == 15, "records in several batches")
+
+
+def test_parquet_drafts(check, tmp_path):
+    subprocess.run([MAKE_ODD, tmp_path / "run", "drafts"], check=True, timeout=60)
+    with dmi.open(tmp_path / "run") as run:
+        run.select(rejected=True, superseded=True)
+        wanted_rows = {(key, r.position, r.launch): (r.rejected, r.superseded) for key, t in run.items() for r in t.rows() if r.position is not None}
+        run.to_parquet(tmp_path / "out")
+    found = {(r["key"], r["first_position"] + i, r["launch"]): (r["rejected"], r["superseded"]) for r in table(tmp_path / "out", "rows")
+             for i in range(r["rows"]) if r["first_position"] is not None}
+    check(found == wanted_rows and any(r for r, _ in found.values()) and any(s for _, s in found.values()), "what became of drafts", found)
+    text = "step 0 3 a:0:1:4:2:4:0 a:1:2:5:3:4:0\nrec 2 0 0 2 1\n"
+    subprocess.run([MAKE_SCHEDULE, tmp_path / "two", "job", "0", "1", "0", "1"], input=text, text=True, check=True, timeout=60)
+    with dmi.open(tmp_path / "two") as run:
+        run.to_parquet(tmp_path / "out-two")
+    found = [(r["phase"], r["first_position"], r["rows"], r["first_row"]) for r in table(tmp_path / "out-two", "rows")]
+    check(found == [("decode", 4, 1, 0), ("draft", 5, 2, 1)], "which are a phase of their own", found)
+
+
+def test_parquet_of_ranks(check, tmp_path):
+    for rank in range(2):
+        subprocess.run([MAKE_SCHEDULE, tmp_path / "run", "job", str(rank), "2", "0", "1"], check=True, timeout=60, text=True,
+                       input=f"step 7 2 a:0:2:0:1:2:0\nrec 0 0 {3 * rank} 3 1\n")
+    with dmi.open(tmp_path / "run") as run:
+        run.to_parquet(tmp_path / "joined")
+    record, = table(tmp_path / "joined", "records")
+    check(record["shape"] == [2, 6] and record["tp_rank"] is None, "joined ranks are not one rank", record)
+    for folder in sorted((tmp_path / "run").iterdir()):
+        with dmi.open(folder) as run:
+            run.to_parquet(tmp_path / folder.name)
+    found = sorted((r["tp_rank"], r["tp_size"], tuple(r["shape"])) for f in (tmp_path / "run").iterdir() for r in table(tmp_path / f.name, "records"))
+    check(found == [(0, 2, (2, 3)), (1, 2, (2, 3))], "each rank by itself", found)
+
+
+def test_parquet_of_nothing(write, check, tmp_path):
+    with dmi.open(write(steps=[])) as run:
+        run.to_parquet(tmp_path / "out")
+        with pytest.raises(export.ExportError, match="no empty folder"):
+            run.to_parquet(tmp_path / "out")
+    check(all(table(tmp_path / "out", name) == [] for name in tables.COLUMNS), "empty tables")
+    check(parquet.read_schema(tmp_path / "out/rows.parquet").names == list(tables.COLUMNS["rows"]), "with their columns")

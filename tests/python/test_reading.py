@@ -107,6 +107,16 @@ def test_rows_say_where_they_come_from(check, path):
         check([r[0] for r in said] == ["france", "../../x\n"] and said[1][4] == 7, "requests", said)
 
 
+def test_what_there_is_none_of(check, path):
+    with dmi.open(path) as run:
+        for name, kind, index in (("dmi_read_step", reading._Step, (run.n_steps,)), ("dmi_read_span", reading._Span, (0, 99)),
+                                  ("dmi_read_span", reading._Span, (run.n_steps, 0)), ("dmi_read_record", reading._Record, (run.n_records,))):
+            with pytest.raises(reading.ReadError, match="no such"):
+                run._get(name, kind, reading.U64(index[0]), *map(reading.U32, index[1:]))
+        last = run._get("dmi_read_record", reading._Record, reading.U64(run.n_records - 1))
+        check(last.launch > 0 and last.n_rows > 0, "the last one is there", last.launch)
+
+
 def test_step_by_step(check, path):
     with dmi.open(path) as run:
         steps = list(run.steps(float32=True))

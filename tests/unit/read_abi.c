@@ -51,6 +51,16 @@ AT(dmi_read_request, id, 8);
 AT(dmi_read_request, end_position, 72);
 static_assert(sizeof(struct dmi_read_finding) == 40, "ABI");
 AT(dmi_read_finding, chunk, 16);
+static_assert(sizeof(struct dmi_read_step) == 72, "ABI");
+AT(dmi_read_step, step, 16);
+AT(dmi_read_step, ranks, 40);
+static_assert(sizeof(struct dmi_read_span) == 56, "ABI");
+AT(dmi_read_span, first_position, 24);
+AT(dmi_read_span, flags, 48);
+static_assert(sizeof(struct dmi_read_record) == 104, "ABI");
+AT(dmi_read_record, dims, 24);
+AT(dmi_read_record, launch, 56);
+AT(dmi_read_record, stored_bytes, 96);
 
 static void print_hex(const void *data, uint64_t n)
 {

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a handle of <dmi/read.h> holds. For one thread at a time, as the handle is. */
+#ifndef READ_HANDLE_H
+#define READ_HANDLE_H
+
+#include "core/err.h"
+#include "read/map.h"
+#include "read/requests.h"
+#include "read/tensors.h"
+#include "storage/reader.h"
+
+/* What belongs to one state of the files: refreshing replaces all of it. */
+struct view {
+    struct reader *reader;
+    struct sites sites;
+    struct tensors tensors;
+    struct requests requests;
+    struct map keys; /* of tensors */
+};
+
+struct dmi_read {
+    struct view view;
+    struct selection select;       /* its request is owned */
+    int32_t ranks[DMI_AXIS_COUNT]; /* as reader_only_ranks() */
+    bool failed;                   /* a refresh failed: nothing of the view is left */
+    struct err err;
+
+    struct { /* the record decoded last */
+        size_t record;
+        uint8_t *data;
+        uint64_t n_data;
+    } raw;
+    struct { /* where the last rows were found: rows are mostly asked for in order */
+        uint64_t tensor, piece, first;
+    } cursor;
+};
+
+/* Keeps the sentence for dmi_read_error(). Return: @code. */
+int handle_fail(struct dmi_read *run, int code, const char *what);
+
+/*
+ * Copies as much of @from as the caller's struct has room for; its size stands first and stays. What it has beyond ours
+ * becomes 0. Return: 0, -EINVAL.
+ */
+int handle_hand_out(struct dmi_read *run, void *to, const void *from, uint32_t n_ours);
+
+#endif
