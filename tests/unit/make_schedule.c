@@ -11,6 +11,7 @@
  *     at NS                                      time of the records that follow; else 1000 and their number
  *     launch N                                   number of the next launch; else they rise by one
  *     drop SITE REASON N                         so many records of 1 row and 4 bytes were dropped
+ *     dp RANK SIZE                               of the steps that follow
  *     accept ID NUMBER N
  *     end ID REASON
  *
@@ -196,6 +197,8 @@ static int put_line(struct writer *w, char *text)
         w->time_ns = number;
         return 0;
     }
+    if (sscanf(text, "dp %d %d", &w->step.dp_rank, &w->step.dp_size) == 2)
+        return 0;
     if (sscanf(text, "launch %llu", &number) == 1) {
         w->launch = number - 1;
         return 0;

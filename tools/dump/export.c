@@ -236,15 +236,28 @@ static int export_job(struct err *err, struct job *job)
     return r ? r : place_keep(err, &job->place);
 }
 
+/* Records as they are: what is said of tensors and their rows does not hold for them. */
+static int copy_job(struct err *err, struct job *job)
+{
+    tensors_deinit(&job->tensors);
+    int r = place_open(err, &job->place);
+    job->x.fd = job->place.fd;
+    if (!r)
+        r = job->format->copy(err, &job->x);
+    job->n_damaged = job->x.n_damaged;
+    return r ? r : place_keep(err, &job->place);
+}
+
 /* ------------------------------------------------------------------------- the command */
 
 static int report_job(const struct job *job, const struct options *o)
 {
     struct report report = { .json = o->json };
     const struct exporter *x = &job->x;
+    uint64_t n = x->n_files + x->n_targets;
     report_member(&report, "output", value_text(job->place.path));
     report_member(&report, "format", value_text(job->format->name));
-    report_member(&report, "tensors", value_u64(x->n_targets));
+    report_member(&report, "tensors", value_u64(n));
     report_member(&report, "bytes", value_u64(x->n_bytes));
     report_member(&report, "left_out", value_u64(job->n_mixed + job->n_emptied));
     if (job->format->chooses)
@@ -254,8 +267,8 @@ static int report_job(const struct job *job, const struct options *o)
     report_member(&report, "superseded_rows", value_u64(job->tensors.n_superseded));
     report_member(&report, "rejected_rows", value_u64(job->tensors.n_rejected));
     report_member(&report, "rows_of_nobody", value_u64(job->tensors.n_nobody));
-    report_line(&report, "%zu tensor%s, %" PRIu64 " bytes, to %s", x->n_targets,
-                x->n_targets == 1 ? "" : "s", x->n_bytes, job->place.path);
+    report_line(&report, "%" PRIu64 " tensor%s, %" PRIu64 " bytes, to %s", n, n == 1 ? "" : "s",
+                x->n_bytes, job->place.path);
     if (job->n_damaged)
         report_line(&report,
                     "%" PRIu64 " records cannot be read: %" PRIu64 " rows of theirs are left out, "
@@ -297,6 +310,17 @@ static int build(struct err *err, struct job *job, const struct options *o)
     return r;
 }
 
+/* Return: 1: nothing is selected; 0; -errno with a sentence in @err. */
+static int export_selected(struct err *err, struct job *job, const struct options *o)
+{
+    if (nothing_selected(job, o))
+        return 1;
+    if (job->format->copy)
+        return copy_job(err, job);
+    tell_mixed(job);
+    return export_job(err, job);
+}
+
 static int run_job(struct job *job, const struct options *o)
 {
     struct report quiet = { 0 };
@@ -308,14 +332,13 @@ static int run_job(struct job *job, const struct options *o)
     if (!r) {
         job->x.tensors = &job->tensors;
         job->x.output = job->place.path;
-        tell_mixed(job);
-        r = nothing_selected(job, o) ? 0 : export_job(&err, job);
+        r = export_selected(&err, job, o);
     }
     tell_left_out(&job->x);
-    if (r)
+    if (r < 0)
         complain("%s", err.msg);
     size_t n_damage = facts_findings(&quiet, job->x.reader);
-    if (r == -ENODATA || (!r && nothing_selected(job, o)))
+    if (r == -ENODATA || r == 1)
         return DUMP_FAILED;
     if (r || report_job(job, o))
         return DUMP_USAGE;

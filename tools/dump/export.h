@@ -43,6 +43,8 @@ struct exporter {
     uint64_t n_bytes;     /* of all */
     struct text left_out; /* sentences, one a line: export_leave_out() */
     uint64_t n_left_out;
+    uint64_t n_files;          /* written by copy() */
+    uint64_t n_damaged;        /* records that copy() could not decode */
     const struct piece *piece; /* during write(): whose rows they are */
     uint64_t at;               /* bytes written, where they follow one another: the format's */
     int scratch;               /* a file without a name: the format's; -1: none */

@@ -165,6 +165,7 @@ int place_keep(struct err *err, struct place *p)
     return 0;
 }
 
+/* With the folders that it holds. */
 static void empty_folder(int fd)
 {
     int again = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -174,9 +175,15 @@ static void empty_folder(int fd)
         return;
     }
     const struct dirent *e;
-    while ((e = readdir(dir)))
-        if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
-            unlinkat(fd, e->d_name, 0);
+    while ((e = readdir(dir))) {
+        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") || !unlinkat(fd, e->d_name, 0))
+            continue;
+        _cleanup_(closep) int inner =
+            openat(fd, e->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+        if (inner >= 0)
+            empty_folder(inner);
+        unlinkat(fd, e->d_name, AT_REMOVEDIR);
+    }
     closedir(dir);
 }
 

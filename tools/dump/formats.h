@@ -33,6 +33,9 @@ struct format {
                  uint64_t at);
     /* After all rows. NULL: nothing to do. Return: as begin. */
     int (*finish)(struct err *err, struct exporter *x);
+    /* In place of the four above: writes records as they are, so no tensors are built. NULL: the format is of tensors.
+     * Return: as begin. */
+    int (*copy)(struct err *err, struct exporter *x);
 };
 
 #define FORMAT(name) extern const struct format format_##name;
