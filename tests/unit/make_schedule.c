@@ -11,12 +11,14 @@
  *     at NS                                      time of the records that follow; else 1000 and their number
  *     launch N                                   number of the next launch; else they rise by one
  *     drop SITE REASON N                         so many records of 1 row and 4 bytes were dropped
+ *     heads N                                    records of `put` that follow have that many heads, as a second dimension
  *     dp RANK SIZE                               of the steps that follow
  *     accept ID NUMBER N
  *     end ID REASON
  *
  * Sites: 0 `q` f32, dimension 1 divided over tp; 1 `o` f32, the sum over tp; 2 `h` i32 and 3 `head` f32 (a row a request), on
- * every rank; with `hidden` also 4 `token_ids`, 5 `resid_pre`, 6 `resid_final`, 7 `resid_mid`, scaled by 4. Element (row, column) of step S, the first being 0: TIMES * (((LAYER + 1) * 128 + S) * 64 + row) * 64 + column;
+ * every rank; with `hidden` also 4 `token_ids`, 5 `resid_pre`, 6 `resid_final`, 7 `resid_mid`, scaled by 4,
+ * 8 `k`, as `q`, 9 `q_rot` and 10 `k_rot`. Element (row, column) of step S, the first being 0: TIMES * (((LAYER + 1) * 128 + S) * 64 + row) * 64 + column;
  * of `head` the row is that of the span.
  */
 #include "storage/run.h"
@@ -35,6 +37,7 @@ struct writer {
     struct dmi_step step; /* ranks, and the rows of the last one */
     uint64_t n_steps, launch, time_ns;
     uint32_t n_spans;
+    uint32_t n_heads; /* 0: no dimension of them */
 };
 
 static int put_step(struct writer *w, char *text)
@@ -68,8 +71,9 @@ static int append(struct writer *w, struct run_record record)
     record.launch = ++w->launch;
     record.forward = record.step = w->n_steps - 1;
     record.time_ns = w->time_ns ? w->time_ns : 1000 + w->launch;
-    record.n_dims = 2;
-    record.n_bytes = (uint64_t)record.dims[0] * record.dims[1] * dmi_dtype_bytes(record.dtype);
+    record.n_dims = record.dims[2] ? 3 : 2;
+    record.n_bytes = (uint64_t)record.dims[0] * record.dims[1] *
+                     (record.dims[2] ? record.dims[2] : 1) * dmi_dtype_bytes(record.dtype);
     struct dmi_site_counters *c = &run_counters(w->run)->sites[record.site];
     struct dmi_tally *tallies[] = { &c->expected, &c->captured };
     for (int i = 0; i < 2; i++) {
@@ -139,11 +143,14 @@ static int put_values(struct writer *w, char *text)
     char *word = strtok(text + n, " \n");
     for (uint32_t i = 0; i < n_rows * n_columns; i++, word = strtok(NULL, " \n"))
         set_value(data + i * dmi_dtype_bytes(dtype), dtype, word ? word : "0");
-    return append(w, (struct run_record){ .site = site,
-                                          .layer = layer,
-                                          .dtype = dtype,
-                                          .dims = { n_rows, n_columns },
-                                          .data = data });
+    struct run_record record = {
+        .site = site, .layer = layer, .dtype = dtype, .dims = { n_rows, n_columns }, .data = data
+    };
+    if (w->n_heads) {
+        record.dims[1] = w->n_heads;
+        record.dims[2] = n_columns / w->n_heads;
+    }
+    return append(w, record);
 }
 
 static int put_wide(struct writer *w, int layer, unsigned n_columns)
@@ -197,6 +204,8 @@ static int put_line(struct writer *w, char *text)
         w->time_ns = number;
         return 0;
     }
+    if (sscanf(text, "heads %u", &w->n_heads) == 1)
+        return 0;
     if (sscanf(text, "dp %d %d", &w->step.dp_rank, &w->step.dp_size) == 2)
         return 0;
     if (sscanf(text, "launch %llu", &number) == 1) {
@@ -256,8 +265,19 @@ int main(int argc, char **argv)
           .scale = 4,
           .expect = -1,
           .has_layer = true },
+        { .name = "k",
+          .kernel = "k",
+          .dtype = DMI_DTYPE_F32,
+          .scale = 1,
+          .expect = -1,
+          .has_layer = true,
+          .shard = DMI_SHARD_DIM,
+          .shard_dim = 1,
+          .shard_axis = DMI_AXIS_TP },
+        { .name = "q_rot", .kernel = "k", .dtype = DMI_DTYPE_F32, .expect = -1, .has_layer = true },
+        { .name = "k_rot", .kernel = "k", .dtype = DMI_DTYPE_F32, .expect = -1, .has_layer = true },
     };
-    const uint32_t n_hidden = argc == 8 && !strcmp(argv[7], "hidden") ? 0 : 4;
+    const uint32_t n_hidden = argc == 8 && !strcmp(argv[7], "hidden") ? 0 : 7;
     if (argc != 7 && argc != 8)
         return 2;
     struct writer w = { .step = { .size = sizeof w.step,

@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """dmi-dump export in the layouts of others that are trees of folders: TensorRT-LLM's debug dump, vLLM Hook's artifacts."""
 import json
+import math
 import resource
+import struct
 import subprocess
 
 import numpy
 import pytest
+import safetensors
 
 from damage import flip_payload
 from harness import BUILD, DMI_DUMP, ROOT
-from test_dump_formats import WIDTH, element, fixture_export, fixture_write  # noqa: F401
+from test_dump_formats import WIDTH, as_float, element, fixture_export, fixture_write  # noqa: F401
 
 MAKE, MAKE_RUN, MAKE_ODD = (BUILD / "tests" / "unit" / name for name in ("make_schedule", "make_run", "make_odd_run"))
 pytestmark = pytest.mark.built(DMI_DUMP, MAKE, MAKE_RUN, MAKE_ODD)
@@ -157,3 +160,171 @@ def test_tensorrt_llm_damage(write, export, check):  # noqa: F811
     done = export(run, "tensorrt-llm", status=1)
     check("DAMAGED" in done.stderr and "PP_0/TP_0/iteration_2/resid_pre.1.npy" not in files(done.out) and len(files(done.out)) == 15,
           "a record that cannot be read has no file", (done.stderr, files(done.out)))
+
+
+# ---- vLLM Hook
+
+HEADS, KV_HEADS, DIM = 2, 1, 3
+STEPS = [[("a", 0, 4), ("b", 2, 3)], [("b", 5, 1), ("a", 4, 1)], [("a", 5, 1)]]
+POSITIONS = {"a": range(6), "b": range(2, 6)}
+
+
+def qk_lines(steps=STEPS, dtype="bf16", sites=(9, 10), layers=(0, 2), heads=True, first_head=(0, 0), n_heads=(HEADS, KV_HEADS), lacking=()):
+    """Queries and keys, by their formula: element() of column c; @lacking: (site, layer, step)"""
+    for number, spans in enumerate(steps):
+        words, rows, row = [], [], 0
+        for request, position, n in spans:
+            words.append(f"{request}:{row}:{n}:{position}:{1 if n > 1 else 2}:0:0")
+            rows += [(request, p) for p in range(position, position + n)]
+            row += n
+        yield f"step {number} {row} {' '.join(words)}"
+        for layer in layers:
+            for site, begin, n in zip(sites, first_head, n_heads):
+                values = " ".join(str(element(r, p, layer + site % 2, begin * DIM + c)) for r, p in rows for c in range(n * DIM))
+                if (site, layer, number) not in lacking:
+                    yield f"heads {n if heads else 0}"
+                    yield f"put {site} {layer} {n * DIM} {dtype} {values}"
+
+
+@pytest.fixture(name="hooked")
+def fixture_hooked(tmp_path):
+    def hooked(name="run", tp=(0, 1), **how):
+        subprocess.run([MAKE, tmp_path / name, "job", *map(str, tp), "0", "1", "hidden"], input="".join(f"{line}\n" for line in qk_lines(**how)), text=True,
+                       check=True, timeout=60)
+        return tmp_path / name
+    return hooked
+
+
+def bits_of(path):
+    """{key: array}; bf16 as f32, 8-bit floats as bits"""
+    data = path.read_bytes()
+    n = struct.unpack("<Q", data[:8])[0]
+    with safetensors.safe_open(path, "np") as file:  # the package checks the file
+        keys = set(file.keys())
+    entries = {key: entry for key, entry in json.loads(data[8:8 + n]).items() if key != "__metadata__"}
+    assert keys == set(entries)
+    found = {}
+    for key, entry in entries.items():
+        first, end = entry["data_offsets"]
+        array = numpy.frombuffer(data[8 + n + first:8 + n + end], {"BF16": "<u2", "F32": "<f4", "F8_E5M2": "u1", "F64": "<f8"}[entry["dtype"]])
+        found[key] = as_float(array, entry["dtype"]).reshape(entry["shape"])
+    return found
+
+
+def load(folder):
+    """(config, {module: (layer, [q of a request], [k of a request])}, qk.json) of each rank, as vLLM Hook's analyzers take them"""
+    ranks = []
+    for path in sorted(folder.glob("*/tp_rank_*/qk.safetensors")):
+        meta, tensors = json.loads(path.with_suffix(".json").read_text(encoding="utf-8")), bits_of(path)
+        modules = {}
+        for item in meta["layer_order"]:
+            q, k = tensors[item["key_q"]], tensors[item["key_k"]]
+            lengths = meta.get("q_seq_lens") or meta["seq_lens"]
+            queries = [q[i, :lengths[i]] for i in range(meta["batch_size"])] if item["hookq_mode"] == "all_tokens" else list(q)
+            modules[item["module_name"]] = item["layer_num"], queries, [k[i, :n] for i, n in enumerate(meta.get("k_seq_lens") or meta["seq_lens"])]
+        assert path.parent.name == f"tp_rank_{meta['tp_rank']}" and path.parents[1].name == meta["run"]
+        ranks.append((meta["config"], modules, meta, tensors))
+    return ranks
+
+
+def formula(request, site, layer, n_heads, first_head=0):
+    return [[element(request, p, layer + site % 2, first_head * DIM + c) for c in range(n_heads * DIM)] for p in POSITIONS[request]]
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f32", "f8e5m2", "f64"])
+def test_vllm_hook(hooked, export, check, dtype):  # noqa: F811
+    done = export(hooked(dtype=dtype), "vllm-hook")
+    (config, modules, meta, tensors), = load(done.out)
+    check(files(done.out) == [f"{meta['run']}/tp_rank_0/qk.json", f"{meta['run']}/tp_rank_0/qk.safetensors"], "two files", files(done.out))
+    check(config == {"num_attention_heads": 2, "num_key_value_heads": 1, "hidden_size": 6, "head_dim": 3, "attention_multiplier": 1 / math.sqrt(3)}, "config", config)
+    check((meta["requests"], meta["seq_lens"], meta["batch_size"], meta["hookq_mode"]) == (["a", "b"], [6, 4], 2, "all_tokens"), "the batch", meta)
+    check(list(modules) == [f"model.layers.{layer}.self_attn.attn" for layer in (0, 2)] and "model__layers__2__self_attn__attn__q" in tensors, "names", list(modules))
+    for layer, queries, keys in modules.values():
+        for i, request in enumerate("ab"):
+            check(queries[i].tolist() == formula(request, 9, layer, HEADS) and keys[i].tolist() == formula(request, 10, layer, KV_HEADS),
+                  f"{request}, layer {layer}: exact", queries[i])
+    padding = [array[1, 4:] for array in tensors.values()]
+    check(all(p.shape[0] == 2 and not p.any() for p in padding), "what lies after a request's tokens is 0", padding)
+
+
+def test_vllm_hook_attention(hooked, export, check):  # noqa: F811
+    """The attention of each request's last token, as Attention Tracker computes it."""
+    (config, modules, meta, _), = load(export(hooked(dtype="f32"), "vllm-hook", "--queries", "last", "--layers", "2").out)
+    check(meta["hookq_mode"] == "last_token" and "q_seq_lens" not in meta and list(modules) == ["model.layers.2.self_attn.attn"], "one query a request", meta)
+    layer, queries, keys = modules["model.layers.2.self_attn.attn"]
+    for i, request in enumerate("ab"):
+        q = queries[i].reshape(config["num_attention_heads"], config["head_dim"])
+        k = keys[i].reshape(len(keys[i]), config["num_key_value_heads"], config["head_dim"])
+        scores = numpy.einsum("hd,khd->hk", q / 1e3, k.repeat(2, axis=1)) * config["attention_multiplier"]
+        want_q, want_k = numpy.array(formula(request, 9, layer, HEADS)[-1]), numpy.array(formula(request, 10, layer, KV_HEADS))
+        want = [[sum(want_q[h * DIM + d] / 1e3 * want_k[t][d] for d in range(DIM)) / math.sqrt(DIM) for t in range(len(want_k))] for h in range(HEADS)]
+        check(numpy.allclose(scores, want), f"{request}: scores of the last token", scores)
+
+
+def test_vllm_hook_ranks(hooked, export, check):  # noqa: F811
+    """Queries divided over two ranks: joined, or one by itself."""
+    for tp in range(2):
+        run = hooked(tp=(tp, 2), dtype="f32", sites=(0, 8), n_heads=(1, 1), first_head=(tp, tp), layers=(0,))
+    done = export(run, "vllm-hook")
+    (config, modules, _, _), = load(done.out)
+    check(config["num_attention_heads"] == 2 and modules["model.layers.0.self_attn.attn"][1][0].tolist() == formula("a", 0, 0, 2), "joined: all heads", config)
+    check("q and k are exported" in done.stderr, "that they may be of before the rotary embedding is said", done.stderr)
+    (config, modules, meta, _), = load(export(run, "vllm-hook", "--rank", "1").out)
+    check(meta["tp_rank"] == 1 and modules["model.layers.0.self_attn.attn"][1][0].tolist() == formula("a", 0, 0, 1, 1), "a rank's own", meta)
+    check((config["num_attention_heads"], config["num_key_value_heads"], config["hidden_size"]) == (2, 2, 6), "whose config is that of all", config)
+
+
+def test_vllm_hook_sites(hooked, export, check):  # noqa: F811
+    """Before and after the rotary embedding."""
+    run = hooked(sites=(0, 8, 9, 10), first_head=(0, 0, 0, 0), n_heads=(HEADS, KV_HEADS, HEADS, KV_HEADS), layers=(0,))
+    for words, site in (((), 9), (("--site", "q"), 0), (("--site", "q_rot"), 9)):
+        done = export(run, "vllm-hook", *words)
+        queries = load(done.out)[0][1]["model.layers.0.self_attn.attn"][1]
+        check(queries[1].tolist() == formula("b", site, 0, HEADS) and "are exported" not in done.stderr, f"{words}: what attention multiplies, or what is asked for",
+              queries[1])
+
+
+def test_vllm_hook_heads(hooked, export, check):  # noqa: F811
+    run = hooked(heads=False)
+    done = export(run, "vllm-hook", status=2)
+    check("--head-dim says" in done.stderr and not done.out.exists(), "how many elements a head has is not guessed", done.stderr)
+    (config, *_), = load(export(run, "vllm-hook", "--head-dim", "3").out)
+    check((config["num_attention_heads"], config["head_dim"]) == (2, 3), "it can be said", config)
+    for words, said in ((("--head-dim", "4"), "do not divide"), (("--head-dim", "0"), "no number from 1"), (("--queries", "x"), "neither all nor last")):
+        done = export(run, "vllm-hook", *words, status=2)
+        check(said in done.stderr and not done.out.exists(), f"{words} is refused", done.stderr)
+    done = export(run, "vllm", "--queries", "last", status=2)
+    check("are for export --format vllm-hook" in done.stderr, "elsewhere too", done.stderr)
+
+
+def test_vllm_hook_what_lacks(hooked, export, check):  # noqa: F811
+    done = export(hooked("gap", lacking={(10, 2, 2)}), "vllm-hook", status=1)
+    check("request 'a' is left out: k_rot.2 has other tokens than the queries before it" in done.stderr, "keys that lack tokens", done.stderr)
+    (_, modules, meta, _), = load(done.out)
+    check(meta["requests"] == ["b"] and modules["model.layers.0.self_attn.attn"][1][0].tolist() == formula("b", 9, 0, HEADS), "the other is there", meta)
+    done = export(hooked("one", steps=[[("a", 0, 2)], [("b", 0, 2)]], lacking={(9, 2, 0)}), "vllm-hook", status=1)
+    check("request 'a' is left out: q_rot.2 is not there" in done.stderr, "a layer of one request", done.stderr)
+    for name, how, words, said in (("keyless", {"lacking": {(10, layer, n) for layer in (0, 2) for n in range(3)}}, (), "a site k_rot is there"),
+                                   ("nothing", {"steps": []}, (), "a site q is there"), ("none", {}, ("--request", "z"), "z"),
+                                   ("other", {}, ("--layers", "1"), "was captured in layers 0,2"), ("site", {}, ("--site", "q"), "a site q is there")):
+        done = export(hooked(name, **how), "vllm-hook", *words, status=1)
+        check(said in done.stderr and not done.out.exists(), name, done.stderr)
+    done = export(hooked("resid"), "vllm-hook", "--site", "resid_pre", status=2)
+    check("begins with q" in done.stderr, "a site that is none of queries", done.stderr)
+
+
+def test_vllm_hook_names_and_damage(hooked, export, check):  # noqa: F811
+    names = ["../../x", "/etc/x", "a\x01", "x" * 60]
+    run = hooked("names", steps=[[(name, 0, 2) for name in names]])
+    done = export(run, "vllm-hook")
+    (_, _, meta, _), = load(done.out)
+    check(sorted(meta["requests"]) == sorted(names) and len(files(done.out)) == 2, "requests are not file names", meta["requests"])
+    run = hooked("damaged")
+    flip_payload(sorted(run.rglob("seg-*.dmi"))[0], 8)  # of the last step
+    done = export(run, "vllm-hook", status=1)
+    (_, _, meta, _), = load(done.out)
+    check(meta["requests"] == ["b"] and "DAMAGED" in done.stderr and "request 'a' is left out" in done.stderr, "no zeros in place of what is damaged",
+          (meta, done.stderr))
+    done = export(hooked("some"), "vllm-hook", "--tokens", "prompt", "--request", "a")
+    (_, modules, meta, _), = load(done.out)
+    check(meta["seq_lens"] == [4] and modules["model.layers.2.self_attn.attn"][1][0].tolist() == formula("a", 9, 2, HEADS)[:4], "tokens are chosen", meta)

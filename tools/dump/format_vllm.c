@@ -6,6 +6,7 @@
  * vllm/distributed/kv_transfer/kv_connector/v1/example_hidden_states_connector.py.
  */
 #include "tools/dump/export.h"
+#include "tools/dump/export_group.h"
 #include "tools/dump/export_layers.h"
 
 #include "core/cleanup.h"
@@ -77,11 +78,6 @@ static int make_plan(struct err *err, struct plan *p, const struct exporter *x)
 
 /* ------------------------------------------------------------------------- a request */
 
-struct group {
-    struct target *first;
-    size_t n;
-};
-
 static const struct target *find_ids(const struct group *g)
 {
     for (size_t i = 0; i < g->n; i++)
@@ -132,23 +128,12 @@ static const char *fault_of(const struct target *t, const struct target *ids,
     return NULL;
 }
 
-static void leave_out(struct exporter *x, const struct group *g, const char *what,
-                      const char *fault)
-{
-    const struct tensor *t = g->first->tensor;
-    if (t->request)
-        export_leave_out(x, "request '%.*s' is left out: %s %s", (int)t->n_request, t->request,
-                         what, fault);
-    else
-        export_leave_out(x, "%s %s", what, fault);
-}
-
 static void lacks_layer(struct exporter *x, const struct group *g, int32_t layer)
 {
     _cleanup_(text_deinit) struct text name = { 0 };
     text_printf(&name, "layer ");
     export_layers_add_name(&name, layer);
-    leave_out(x, g, name.data ? name.data : "a layer", "is not there");
+    group_leave_out(x, g, name.data ? name.data : "a layer", "is not there");
 }
 
 /* Puts a request's targets in the file's order to @out: ids, then the layers. Return: whether all is there. */
@@ -157,13 +142,13 @@ static bool put_group(struct exporter *x, const struct group *g, const struct pl
 {
     const struct target *ids = find_ids(g);
     if (!ids) {
-        leave_out(x, g, IDS, "is not there");
+        group_leave_out(x, g, IDS, "is not there");
         return false;
     }
     out[0] = *ids;
     const char *fault = fault_of(ids, ids, ids);
     if (fault)
-        leave_out(x, g, ids->tensor->name, fault);
+        group_leave_out(x, g, ids->tensor->name, fault);
     const struct target *like = NULL;
     for (size_t i = 0; !fault && i < p->wanted.n; i++) {
         const struct target *t = find_layer(g, p, p->wanted.all[i]);
@@ -174,22 +159,13 @@ static bool put_group(struct exporter *x, const struct group *g, const struct pl
         like = like ? like : t;
         fault = fault_of(t, ids, like);
         if (fault)
-            leave_out(x, g, t->tensor->name, fault);
+            group_leave_out(x, g, t->tensor->name, fault);
         out[1 + i] = *t;
     }
     return !fault;
 }
 
 /* ------------------------------------------------------------------------- the order */
-
-/* The targets from @at on that are of one request: tensors are sorted by request. */
-static struct group group_at(const struct exporter *x, size_t at)
-{
-    size_t end = at + 1;
-    while (end < x->n_targets && export_same_request(x->targets[at].tensor, x->targets[end].tensor))
-        end++;
-    return (struct group){ &x->targets[at], end - at };
-}
 
 static int set_places(struct target *group, size_t n)
 {

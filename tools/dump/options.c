@@ -63,6 +63,9 @@ static const char usage_text[] =
     "  --format F, -f      export: one of the formats below\n"
     "  --output PATH, -o   export: where to (default: RUN's name in the current folder)\n"
     "  --names N           export -f npz: keys, or transformerlens: its names where it has one\n"
+    "  --queries Q         export -f vllm-hook: all, or last: only each request's last\n"
+    "  --head-dim N        export -f vllm-hook: elements of a head, if captured without a "
+    "dimension of heads\n"
     "  --version           the version\n"
     "\n"
     "Exit status: 0 all well; 1 damage, accounting that does not balance, a difference, nothing "
@@ -89,6 +92,8 @@ enum option_id {
     OPT_REQUESTS,
     OPT_AGAINST,
     OPT_NAMES,
+    OPT_QUERIES,
+    OPT_HEAD_DIM,
     OPT_TOLERANCE,
     OPT_ROW_TOLERANCE,
     OPT_VERSION
@@ -112,6 +117,8 @@ static const struct option long_options[] = {
     { "tensors", no_argument, NULL, OPT_TENSORS },
     { "requests", no_argument, NULL, OPT_REQUESTS },
     { "names", required_argument, NULL, OPT_NAMES },
+    { "queries", required_argument, NULL, OPT_QUERIES },
+    { "head-dim", required_argument, NULL, OPT_HEAD_DIM },
     { "against", required_argument, NULL, OPT_AGAINST },
     { "tolerance", required_argument, NULL, OPT_TOLERANCE },
     { "row-tolerance", required_argument, NULL, OPT_ROW_TOLERANCE },
@@ -178,6 +185,29 @@ static int take_range(int id, struct range *range, bool *given)
     return take(choice_range(option_name(id), optarg, range));
 }
 
+static int take_queries(struct options *o)
+{
+    o->by_heads = true;
+    o->last_queries = !strcmp(optarg, "last");
+    if (o->last_queries || !strcmp(optarg, "all"))
+        return -1;
+    complain("--queries: '%s' is neither all nor last", optarg);
+    return hint();
+}
+
+static int take_head_dim(struct options *o)
+{
+    struct range range;
+    o->by_heads = true;
+    bool good = choice_parse_range(optarg, &range) && range.first > 0 &&
+                range.end == range.first + 1 && range.first <= 65536;
+    o->head_dim = good ? (uint32_t)range.first : 0;
+    if (good)
+        return -1;
+    complain("--head-dim: '%s' is no number from 1 to 65536", optarg);
+    return hint();
+}
+
 /* A list is for formats that choose by themselves: hand_over(). */
 static int take_layers(int id, struct options *o)
 {
@@ -205,6 +235,8 @@ static int take_option(int c, struct options *o)
     case OPT_TENSORS: o->tensors = true; break;
     case OPT_REQUESTS: o->requests = true; break;
     case OPT_NAMES: o->names = optarg; break;
+    case OPT_QUERIES: return take_queries(o);
+    case OPT_HEAD_DIM: return take_head_dim(o);
     case OPT_AGAINST: o->against = optarg; break;
     case OPT_TOLERANCE: return take_tolerance(c, &o->tolerance);
     case OPT_ROW_TOLERANCE: return take_tolerance(c, &o->row_tolerance);
@@ -269,8 +301,8 @@ static int hand_over(struct options *o)
     bool exports = !strcmp(o->command->name, "export");
     bool chooses = exports && format && format->chooses;
     if (!chooses && o->layers && is_list(o->layers)) {
-        complain("--layers: a list, and 'last', are for export --format vllm: '%s' is neither a "
-                 "number nor a range A:B",
+        complain("--layers: a list, and 'last', are for export --format vllm and vllm-hook: '%s' "
+                 "is neither a number nor a range A:B",
                  o->layers);
         return hint();
     }
@@ -278,6 +310,10 @@ static int hand_over(struct options *o)
     if (o->names &&
         (!takes_names || (strcmp(o->names, "keys") && strcmp(o->names, "transformerlens")))) {
         complain("--names: '%s': export --format npz takes keys, or transformerlens", o->names);
+        return hint();
+    }
+    if (o->by_heads && !(exports && format && format->takes_heads)) {
+        complain("--queries and --head-dim are for export --format vllm-hook");
         return hint();
     }
     if (chooses) {

@@ -29,6 +29,9 @@ struct options {
     int32_t ranks[DMI_AXIS_COUNT]; /* -1: any */
     const char *against, *format, *output;
     const char *names;
+    bool last_queries;         /* --queries last */
+    uint32_t head_dim;         /* 0: as captured */
+    bool by_heads;             /* one of these two was given */
     const char *site, *layers; /* as they are written, for a format that chooses by itself */
     double tolerance, row_tolerance;
 };

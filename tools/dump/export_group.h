@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The tensors of one request, for formats whose files or batches are of requests. A program of one thread. */
+#ifndef TOOLS_DUMP_EXPORT_GROUP_H
+#define TOOLS_DUMP_EXPORT_GROUP_H
+
+#include "tools/dump/export.h"
+
+struct group {
+    struct target *first;
+    size_t n;
+};
+
+/* The targets from @at on that are of one request: tensors are sorted by request. */
+struct group group_at(const struct exporter *x, size_t at);
+
+/* Return: NULL: the request has none of that site and layer. */
+const struct target *group_find(const struct group *group, const char *site, int32_t layer);
+
+/* Says that the request is left out, because @what @fault. */
+void group_leave_out(struct exporter *x, const struct group *group, const char *what,
+                     const char *fault);
+
+#endif
