@@ -168,7 +168,7 @@ def _check(tensor: Tensor, ids: Tensor, like: Tensor) -> None:
         raise _Fault(f"{tensor.name} has other tokens than {IDS}")
     if tensor.dtype != like.dtype or tensor.row_bytes != like.row_bytes:
         raise _Fault(f"{tensor.name} has another element type or width than the layers before it")
-    if tensor.site.scale not in (0, 1):
+    if tensor.site.scale not in (0, 1) and not tensor.dtype.startswith("f8"):
         raise _Fault(f"{tensor.name} was captured with a scale, which this layout cannot say")
 
 
@@ -185,36 +185,54 @@ def _read_ids(tensor: Tensor) -> Any:
     return numpy.concatenate(parts) if parts else numpy.zeros(0, "<i8")
 
 
-def _header(run: Run, request: str, tensors: Sequence[Tensor]) -> bytes:
+def _about(run: Run, request: str | None, layers: Sequence[Tensor]) -> dict:
+    """What speculators does not write: strings only."""
+    return {"format": "pt", "producer": "dmi", "run": run.uuid, "request": os.fsencode(request or "").decode(errors="replace"),
+            "layers": json.dumps([tensor.name for tensor in layers])}
+
+
+def _scales(layers: Sequence[Tensor], n: int) -> Any:
+    """What stored values are multiplied by, [tokens, 1 or layers, 1]: with 8-bit floats. None: with others, which have no scale."""
+    import numpy
+    if not layers[0].dtype.startswith("f8"):
+        return None
+    each = [1 / (tensor.site.scale or 1) for tensor in layers]
+    return numpy.tile(numpy.array(each[:1] if len(set(each)) == 1 else each, "<f4")[None, :, None], (n, 1, 1))
+
+
+def _header(about: dict, hidden: Tensor, n_layers: int, scales: Any) -> bytes:
     """Of a safetensors file with token_ids and hidden_states. Source: https://github.com/huggingface/safetensors, "Format"."""
-    n, hidden = len(tensors[0]), tensors[1]
-    end = 8 * n + (len(tensors) - 1) * n * hidden.row_bytes
-    about = {"format": "pt", "producer": "dmi", "run": run.uuid, "request": os.fsencode(request).decode(errors="replace"),
-             "layers": json.dumps([t.name for t in tensors[1:]])}
-    entries = {"__metadata__": about,
-               "token_ids": {"dtype": "I64", "shape": [n], "data_offsets": [0, 8 * n]},
-               "hidden_states": {"dtype": IN_SAFETENSORS.get(hidden.dtype, hidden.dtype.upper()),
-                                 "shape": [n, len(tensors) - 1, hidden.row_bytes // BYTES[hidden.dtype]], "data_offsets": [8 * n, end]}}
+    n = len(hidden)
+    entries: dict = {"__metadata__": about, "token_ids": {"dtype": "I64", "shape": [n], "data_offsets": [0, 8 * n]}}
+    first = 8 * n
+    if scales is not None:
+        entries["hidden_states_scales"] = {"dtype": "F32", "shape": list(scales.shape), "data_offsets": [first, first + scales.nbytes]}
+        first += scales.nbytes
+    entries["hidden_states"] = {"dtype": IN_SAFETENSORS.get(hidden.dtype, hidden.dtype.upper()),
+                                "shape": [n, n_layers, hidden.row_bytes // BYTES[hidden.dtype]],
+                                "data_offsets": [first, first + n_layers * n * hidden.row_bytes]}
     text = json.dumps(entries, ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text
 
 
-def _write_sample(path: pathlib.Path, header: bytes, ids: Any, layers: Sequence[Tensor]) -> None:
+def _write_sample(path: pathlib.Path, about: dict, ids: Any, layers: Sequence[Tensor]) -> None:
     """Rows go where they belong as they are decoded: the file is never in memory."""
     import numpy
-    n, row_bytes = len(ids), layers[0].row_bytes
+    n, row_bytes, scales = len(ids), layers[0].row_bytes, _scales(layers, len(ids))
     with open(path, "xb") as file:
-        file.write(header)
+        file.write(_header(about, layers[0], len(layers), scales))
         file.write(ids.tobytes())
-        file.truncate(len(header) + 8 * n + n * len(layers) * row_bytes)
+        file.write(b"" if scales is None else scales.tobytes())
+        first = file.tell()
+        file.truncate(first + n * len(layers) * row_bytes)
     if not n * row_bytes:
         return
-    place = numpy.memmap(path, "u1", "r+", len(header) + 8 * n, (n, len(layers), row_bytes))
+    place = numpy.memmap(path, "u1", "r+", first, (n, len(layers), row_bytes))
     for k, tensor in enumerate(layers):
-        for first, data in _blocks(tensor):
+        for at, data in _blocks(tensor):
             rows = numpy.frombuffer(data, "u1").reshape(-1, row_bytes)
-            place[first:first + len(rows), k] = rows
+            place[at:at + len(rows), k] = rows
     place.flush()
 
 
@@ -255,7 +273,8 @@ def speculators(run: Run, out: str | os.PathLike, layers: str | Sequence | None 
     site    whose layers: a residual stream that enters layer k, whose "last" is resid_final; of another site the highest layer
 
     loss_mask is 0 for tokens of the prompt and 1 for those generated, as the engine said where generation begins, or by the first step that
-    decodes; a request that only prefilled has 0 throughout. hidden_states keep the type that was captured. Requests that lack a layer, a token,
+    decodes; a request that only prefilled has 0 throughout. hidden_states keep the type that was captured; 8-bit floats have hidden_states_scales
+    beside them, which speculators' FP8Transfer multiplies by. Requests that lack a layer, a token,
     or the knowledge where generation begins, and damaged ones, are left out by a sentence. ExportError, ImportError (no pyarrow).
     """
     _arrow()
@@ -270,7 +289,7 @@ def speculators(run: Run, out: str | os.PathLike, layers: str | Sequence | None 
             try:
                 tensors = _tensors(sites, site, chosen)
                 mask, ids = _mask(by_id.get(name), _positions(tensors[0])), _read_ids(tensors[0])
-                _write_sample(path, _header(run, name, tensors), ids, tensors[1:])
+                _write_sample(path, _about(run, name, tensors[1:]), ids, tensors[1:])
             except _Fault as fault:
                 path.unlink(missing_ok=True)
                 done.left_out.append(f"request '{name}' is left out: {fault}" if name is not None else f"the run names no requests: {fault}")

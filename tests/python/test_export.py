@@ -8,6 +8,7 @@ import sys
 import datasets
 import pyarrow.parquet as parquet
 import pytest
+import safetensors
 
 from harness import BUILD, ROOT
 
@@ -59,6 +60,22 @@ def samples(out):
     return [(row["input_ids"], row["loss_mask"], row["seq_len"]) for row in load(out)]
 
 
+def scales(out, i):
+    """By which 8-bit floats are multiplied, and taken out of the file, so that vLLM's keys are left."""
+    path = out / "hidden_states" / f"hs_{i}.safetensors"
+    with safetensors.safe_open(path, "np") as file:
+        assert "hidden_states_scales" in file.keys()
+        found = file.get_tensor("hidden_states_scales")
+    data = path.read_bytes()
+    n = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:8 + n])
+    first, end = header.pop("hidden_states_scales")["data_offsets"]
+    header["hidden_states"]["data_offsets"] = [at - (end - first) for at in header["hidden_states"]["data_offsets"]]
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data[8 + n:8 + n + first] + data[8 + n + end:])
+    return found
+
+
 def sample(out, i):
     """(hidden states, ids, dtype, metadata) of a file"""
     return read(out / "hidden_states" / f"hs_{i}.safetensors")
@@ -73,13 +90,25 @@ def test_speculators(write, check, tmp_path, dtype, stored):
         done = export.speculators(run, tmp_path / "out", "3,0,last")
     check(done.requests == ["a", "b"] and not done.left_out, "every request is a sample", done)
     for i, (name, (ids, mask, length)) in enumerate(zip(done.requests, samples(tmp_path / "out"))):
-        hidden, of_file, found, metadata = sample(tmp_path / "out", i)
         positions = POSITIONS[name]
+        if dtype == "f8e4m3":
+            check(scales(tmp_path / "out", i).tolist() == [[[1.0]]] * len(positions), f"{name}: a scale a token")
+        hidden, of_file, found, metadata = sample(tmp_path / "out", i)
         check(found == stored and hidden.tolist() == wanted(name, positions, (3, 0, 9)), f"{name}: its layers, the verifier's last", hidden)
         check(ids == of_file.tolist() == [-100 * ord(name) - p for p in positions] and length == len(ids), "ids in both places", ids)
         check(mask == MASKS[name] and metadata["request"] == name, "0 for the prompt, 1 from where generation begins", mask)
     columns = load(tmp_path / "out").column_names
     check(columns == ["input_ids", "loss_mask", "seq_len"], "the columns that speculators writes itself", columns)
+
+
+def test_speculators_scales(write, check, tmp_path):
+    """8-bit floats of a site with a scale, and of one without as the last layer."""
+    others = [f"put 7 {layer} 5 f8e4m3 {' '.join(['56'] * 200)}" for layer in (0, 1)]  # 1.0, which is 0.25
+    with dmi.open(write(others=others)) as run:
+        export.speculators(run, tmp_path / "out", site="resid_mid")
+    check(scales(tmp_path / "out", 0).tolist() == [[[0.25]]] * 6, "1 / the site's scale", scales)
+    hidden, _, dtype, _ = sample(tmp_path / "out", 0)
+    check(dtype == "F8_E4M3" and hidden.tolist() == [[[56] * 5] * 2] * 6, "bits as captured", hidden)
 
 
 def test_speculators_layers(write, check, tmp_path):

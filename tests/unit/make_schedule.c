@@ -7,7 +7,7 @@
  *     rec SITE LAYER COLUMN N_COLUMNS TIMES     all rows of the step, those columns; LAYER -1: none
  *     put SITE LAYER N_COLUMNS DTYPE VALUE...    the same with these values, row by row: f32, f64; bf16 by cutting; of any
  *                                                other type the low bits of the integers that the values are
- *     wide LAYER N_COLUMNS                       all rows of the step of site 2, whose elements are 0, 1, 2, ...
+ *     wide LAYER N_COLUMNS [SITE]                all rows of the step of site 2, or SITE, whose elements are 0, 1, 2, ... in i32
  *     at NS                                      time of the records that follow; else 1000 and their number
  *     launch N                                   number of the next launch; else they rise by one
  *     drop SITE REASON N                         so many records of 1 row and 4 bytes were dropped
@@ -153,7 +153,7 @@ static int put_values(struct writer *w, char *text)
     return append(w, record);
 }
 
-static int put_wide(struct writer *w, int layer, unsigned n_columns)
+static int put_wide(struct writer *w, int layer, unsigned n_columns, unsigned site)
 {
     uint32_t n_rows = rows_of(w, 2);
     int32_t *values = calloc((size_t)n_rows * n_columns + 1, sizeof *values);
@@ -161,7 +161,7 @@ static int put_wide(struct writer *w, int layer, unsigned n_columns)
         return -1;
     for (uint32_t i = 0; i < n_rows * n_columns; i++)
         values[i] = (int32_t)i;
-    int r = append(w, (struct run_record){ .site = 2,
+    int r = append(w, (struct run_record){ .site = site,
                                            .layer = layer,
                                            .dtype = DMI_DTYPE_I32,
                                            .dims = { n_rows, n_columns },
@@ -188,7 +188,7 @@ static int put_line(struct writer *w, char *text)
 {
     char id[64];
     unsigned long long number, reason;
-    unsigned n;
+    unsigned n, site = 2;
     int layer;
     if (!strncmp(text, "step ", 5))
         return put_step(w, text);
@@ -196,8 +196,8 @@ static int put_line(struct writer *w, char *text)
         return put_record(w, text);
     if (!strncmp(text, "put ", 4))
         return put_values(w, text);
-    if (sscanf(text, "wide %d %u", &layer, &n) == 2)
-        return put_wide(w, layer, n);
+    if (sscanf(text, "wide %d %u %u", &layer, &n, &site) >= 2)
+        return put_wide(w, layer, n, site);
     if (sscanf(text, "drop %llu %llu %u", &number, &reason, &n) == 3)
         return put_drop(w, number, reason, n);
     if (sscanf(text, "at %llu", &number) == 1) {

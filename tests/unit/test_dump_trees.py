@@ -2,9 +2,12 @@
 """dmi-dump export in the layouts of others that are trees of folders: TensorRT-LLM's debug dump, vLLM Hook's artifacts."""
 import json
 import math
+import os
 import resource
+import shutil
 import struct
 import subprocess
+import sys
 
 import numpy
 import pytest
@@ -328,3 +331,38 @@ def test_vllm_hook_names_and_damage(hooked, export, check):  # noqa: F811
     done = export(hooked("some"), "vllm-hook", "--tokens", "prompt", "--request", "a")
     (_, modules, meta, _), = load(done.out)
     check(meta["seq_lens"] == [4] and modules["model.layers.2.self_attn.attn"][1][0].tolist() == formula("a", 9, 2, HEADS)[:4], "tokens are chosen", meta)
+
+
+# ---- runs that are not as they should be
+
+
+@pytest.mark.parametrize("form", ["tensorrt-llm", "vllm-hook"])
+def test_odd_and_hostile_runs(tmp_path, check, form):
+    """Whatever a segment holds, the export ends by itself, and what it could not write is gone."""
+    segments = sorted((ROOT / "tests/golden/v2").glob("*/*.dmi"))
+    check(len(segments) > 50, "segments", len(segments))
+    for segment in segments:
+        done = subprocess.run([DMI_DUMP, "export", segment, "-f", form, "-o", tmp_path / "out"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+        there = (tmp_path / "out").exists()
+        left = [p.name for p in tmp_path.iterdir() if p.name != "out"]
+        if done.returncode not in (0, 1, 2) or left or (done.returncode == 2 and there):
+            check(False, segment.name, (done.returncode, done.stderr[-500:], left))
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
+
+
+# ---- memory
+
+
+@pytest.mark.parametrize("form, words", [("tensorrt-llm", ()), ("vllm-hook", ("--head-dim", "100"))])
+def test_memory_is_bounded(tmp_path, check, form, words):
+    """Of 200 MB in records of 2 MB, some at a time are in memory."""
+    if os.environ.get("DMI_TEST_RUNTIME"):
+        pytest.skip("a sanitizer keeps what is freed")
+    text = "".join(f"step {n} 50 a:0:50:{50 * n}:1:{50 * n + 50}:0\nwide 0 10000 9\nwide 0 10000 10\n" for n in range(50))
+    subprocess.run([MAKE, tmp_path / "run", "job", "0", "1", "0", "1", "hidden"], input=text, text=True, check=True, timeout=60)
+    program = ("import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL); "
+               "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
+    done = subprocess.run([sys.executable, "-c", program, DMI_DUMP, "export", tmp_path / "run", "-f", form, "-o", tmp_path / "out", *words],
+                          stdout=subprocess.PIPE, text=True, check=True, timeout=120)
+    written = sum(path.stat().st_size for path in (tmp_path / "out").rglob("*") if path.is_file())
+    check(written > 200e6 and int(done.stdout) < 60e3, "less than a third of it", f"{done.stdout.strip()} KiB for {written} bytes")
