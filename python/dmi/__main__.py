@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """python -m dmi: runs in the files of others, where that takes Python's packages. `dmi-dump export` has the other formats."""
+from __future__ import annotations
+
 import argparse
 import sys
 
