@@ -136,6 +136,11 @@ def test_vllm_layers(write, export, check):
     check("for export --format vllm" in done.stderr, "a list elsewhere", done.stderr)
 
 
+def test_formats_of_python(write, export, check):
+    done = export(write(), "speculators", status=2)
+    check("no format 'speculators': safetensors, npy" in done.stderr and "by `python -m dmi`: speculators" in done.stderr, "where they are is said", done.stderr)
+
+
 def test_vllm_selections(write, export, check):
     run = write()
     done = export(run, "vllm", "--request", "b", "--tokens", "3:5")

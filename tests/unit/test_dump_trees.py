@@ -163,6 +163,7 @@ def test_tensorrt_llm_damage(write, export, check):  # noqa: F811
     done = export(run, "tensorrt-llm", status=1)
     check("DAMAGED" in done.stderr and "PP_0/TP_0/iteration_2/resid_pre.1.npy" not in files(done.out) and len(files(done.out)) == 15,
           "a record that cannot be read has no file", (done.stderr, files(done.out)))
+    check("1 records cannot be read: 2 rows of theirs" in done.stdout, "which is counted", done.stdout)
 
 
 # ---- vLLM Hook

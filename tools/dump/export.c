@@ -244,7 +244,8 @@ static int copy_job(struct err *err, struct job *job)
     job->x.fd = job->place.fd;
     if (!r)
         r = job->format->copy(err, &job->x);
-    job->n_damaged = job->x.n_damaged;
+    job->n_damaged = job->n_emptied = job->x.n_damaged;
+    job->n_missing = job->x.n_missing;
     return r ? r : place_keep(err, &job->place);
 }
 

@@ -43,11 +43,11 @@ struct exporter {
     uint64_t n_bytes;     /* of all */
     struct text left_out; /* sentences, one a line: export_leave_out() */
     uint64_t n_left_out;
-    uint64_t n_files;          /* written by copy() */
-    uint64_t n_damaged;        /* records that copy() could not decode */
-    const struct piece *piece; /* during write(): whose rows they are */
-    uint64_t at;               /* bytes written, where they follow one another: the format's */
-    int scratch;               /* a file without a name: the format's; -1: none */
+    uint64_t n_files;              /* written by copy() */
+    uint64_t n_damaged, n_missing; /* records that copy() could not decode; rows of theirs */
+    const struct piece *piece;     /* during write(): whose rows they are */
+    uint64_t at;                   /* bytes written, where they follow one another: the format's */
+    int scratch;                   /* a file without a name: the format's; -1: none */
     const struct options *options;
     const char *output; /* as it will be called */
     int fd; /* of the file, or of the folder, that is written: still under another name */

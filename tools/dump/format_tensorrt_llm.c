@@ -251,6 +251,7 @@ static int decode(struct tree *t, const struct reader_record *rec)
         return r;
     complain_undecoded(&why);
     t->x->n_damaged++;
+    t->x->n_missing += rec->n_rows;
     return 1;
 }
 

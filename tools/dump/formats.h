@@ -44,7 +44,7 @@ struct format {
 #undef FORMAT
 
 /* What `python -m dmi` writes: Arrow and Parquet files. */
-#define FORMATS_ELSEWHERE "speculators"
+#define FORMATS_ELSEWHERE "speculators, parquet"
 
 /* The default first; NULL after the last. */
 extern const struct format *const formats[];
