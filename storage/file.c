@@ -2,6 +2,7 @@
 #include "storage/file.h"
 
 #include "core/cleanup.h"
+#include "storage/direct.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -82,6 +83,119 @@ static int ensure_open(struct file *file)
     return 0;
 }
 
+/* What of a write is still to be done. */
+struct rest {
+    struct iovec *pieces;
+    int n_pieces;
+    uint64_t offset;
+};
+
+static void advance(struct rest *rest, size_t done)
+{
+    rest->offset += done;
+    while (rest->n_pieces && done >= rest->pieces->iov_len) {
+        done -= rest->pieces->iov_len;
+        rest->pieces++;
+        rest->n_pieces--;
+    }
+    if (done) {
+        rest->pieces->iov_base = (char *)rest->pieces->iov_base + done;
+        rest->pieces->iov_len -= done;
+    }
+}
+
+static int write_rest(int fd, struct rest *rest)
+{
+    advance(rest, 0); /* past empty ones */
+    while (rest->n_pieces) {
+        ssize_t n =
+            AGAIN(pwritev(fd, rest->pieces, rest->n_pieces < IOV_MAX ? rest->n_pieces : IOV_MAX,
+                          (off_t)rest->offset));
+        if (n <= 0)
+            return n < 0 ? -errno : -EIO;
+        advance(rest, (size_t)n);
+    }
+    return 0;
+}
+
+/* ------------------------------------------------------------------------- past the page cache */
+
+/* Copies the next @n bytes; they stay to be done. */
+static void gather(const struct rest *rest, char *to, size_t n)
+{
+    for (int i = 0; n; i++) {
+        size_t part = rest->pieces[i].iov_len < n ? rest->pieces[i].iov_len : n;
+        memcpy(to, rest->pieces[i].iov_base, part);
+        to += part;
+        n -= part;
+    }
+}
+
+static bool set_direct(int fd, bool on)
+{
+    int flags = fcntl(fd, F_GETFL);
+    return flags >= 0 && !fcntl(fd, F_SETFL, on ? flags | O_DIRECT : flags & ~O_DIRECT);
+}
+
+/* The next @n bytes through the buffer. Return: how many, -errno. */
+static ssize_t write_buffered(int fd, const struct rest *rest, char *buffer, size_t n)
+{
+    struct iovec piece = { buffer, n };
+    gather(rest, buffer, n);
+    ssize_t done = AGAIN(pwritev(fd, &piece, 1, (off_t)rest->offset));
+    return done < 0 ? -errno : done ? done : -EIO;
+}
+
+/* Whole blocks, as many as there are. What is left, where the file system takes no more of them, goes the other way. */
+static int write_blocks(int fd, struct rest *rest, uint64_t end, struct direct *direct)
+{
+    while (!direct->off && end - rest->offset >= DIRECT_ALIGN && rest->offset % DIRECT_ALIGN == 0) {
+        uint64_t n = (end - rest->offset) / DIRECT_ALIGN * DIRECT_ALIGN;
+        ssize_t done =
+            write_buffered(fd, rest, direct->buffer, n < DIRECT_BUFFER ? n : DIRECT_BUFFER);
+        if (done == -EINVAL) /* not on this one, or not so */
+            direct->off = true;
+        else if (done < 0)
+            return (int)done;
+        else
+            advance(rest, (size_t)done);
+    }
+    return 0;
+}
+
+/* The blocks that are wholly of this write; what lies before and after them goes through the page cache. */
+static int write_direct(struct file *file, struct rest *rest, uint64_t end)
+{
+    size_t before = -rest->offset % DIRECT_ALIGN;
+    char *buffer = direct_buffer(file->direct);
+    advance(rest, 0);
+    while (buffer && before) {
+        ssize_t done = write_buffered(file->fd, rest, buffer, before);
+        if (done < 0)
+            return (int)done;
+        advance(rest, (size_t)done);
+        before -= (size_t)done;
+    }
+    int r = 0;
+    if (buffer && set_direct(file->fd, true))
+        r = write_blocks(file->fd, rest, end, file->direct);
+    else
+        file->direct->off = true;
+    set_direct(file->fd, false);
+    return r ? r : write_rest(file->fd, rest);
+}
+
+static int write_large(struct file *file, struct rest *rest, uint64_t end)
+{
+    bool is_direct = direct_is_next(file->direct);
+    uint64_t n = end - rest->offset;
+    struct direct_time begin = direct_begin();
+    int r = is_direct ? write_direct(file, rest, end) : write_rest(file->fd, rest);
+    if (!r)
+        direct_note(file->direct, is_direct, n, &begin);
+    return r;
+}
+
 int file_write_at(struct file *file, struct iovec *pieces, int n_pieces, uint64_t offset)
 {
     int r = ensure_open(file);
@@ -93,29 +207,9 @@ int file_write_at(struct file *file, struct iovec *pieces, int n_pieces, uint64_
     struct rlimit limit;
     if (!getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur != RLIM_INFINITY && end > limit.rlim_cur)
         return -EFBIG;
-    while (n_pieces) {
-        if (!pieces->iov_len) {
-            pieces++;
-            n_pieces--;
-            continue;
-        }
-        ssize_t n = AGAIN(
-            pwritev(file->fd, pieces, n_pieces < IOV_MAX ? n_pieces : IOV_MAX, (off_t)offset));
-        if (n <= 0)
-            return n < 0 ? -errno : -EIO;
-        offset += (uint64_t)n;
-        size_t done = (size_t)n;
-        while (n_pieces && done >= pieces->iov_len) {
-            done -= pieces->iov_len;
-            pieces++;
-            n_pieces--;
-        }
-        if (done) {
-            pieces->iov_base = (char *)pieces->iov_base + done;
-            pieces->iov_len -= done;
-        }
-    }
-    return 0;
+    struct rest rest = { pieces, n_pieces, offset };
+    return file->direct && end - offset >= DIRECT_LEAST ? write_large(file, &rest, end)
+                                                        : write_rest(file->fd, &rest);
 }
 
 int file_cut(struct file *file, uint64_t n_bytes)

@@ -11,8 +11,11 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
+struct direct;
+
 struct file {
-    int fd; /* -1: none */
+    int fd;                /* -1: none */
+    struct direct *direct; /* borrowed; how large writes go; NULL: through the page cache */
     char *path;
     dev_t dev;
     ino_t ino;

@@ -128,6 +128,7 @@ static int copy_options(struct run *run, const struct run_options *o)
     run->segment_ns = o->segment_ns;
     run->keep_bytes = o->keep_bytes;
     run->keep_ns = o->keep_ns;
+    run->direct.off = o->page_cache;
     run->durability = (enum run_durability)o->durability;
     run->sync_ns = o->sync_ns ? o->sync_ns : DEFAULT_SYNC_NS;
     identity_host(m->host, sizeof m->host);
@@ -150,6 +151,7 @@ int run_add_segment(struct run *run, uint32_t number)
     run->next_sequence++;
     segment_deinit(&run->segment);
     run->segment = next;
+    run->segment.file.direct = &run->direct;
     run->segment_begun_ns = 0;
     run->folder_synced = false;
     return 0;
@@ -165,6 +167,7 @@ static void free_run(struct run *run)
     text_deinit(&run->outcomes);
     pending_deinit(&run->pending);
     history_deinit(&run->history);
+    direct_deinit(&run->direct);
     counters_deinit(&run->counters);
     manifest_deinit(&run->manifest);
     pthread_mutex_destroy(&run->lock);

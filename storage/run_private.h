@@ -11,6 +11,7 @@
 
 #include "core/cleanup.h"
 #include "storage/counters.h"
+#include "storage/direct.h"
 #include "storage/history.h"
 #include "storage/keeper.h"
 #include "storage/manifest.h"
@@ -31,6 +32,7 @@ struct run {
     enum run_durability durability;
     uint64_t sync_ns;
 
+    struct direct direct; /* of segments; with the lock */
     struct counters counters;
     struct pending
         pending; /* its lock is never held together with ours, except in pending_take() */

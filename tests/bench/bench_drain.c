@@ -6,7 +6,9 @@
  * no device: a thread reserves and publishes records as fast as the ring takes them, and payload is
  * what the ring was filled with once. Encoder "off" throws batches away. So the first row of a link tells what the
  * drain leaves of it, and the others what encoding and writing leave of that: by one or two encoders, on the first rung of
- * the codecs' ladder (smallest) or on that which the backlog chooses (auto).
+ * the codecs' ladder (smallest) or on that which the backlog chooses (auto). Raw bytes go to the disk through the page cache
+ * (cached), or past it where that costs less, and "synced" counts until the disk has them. First of all, what the disk
+ * takes of one program that does nothing else, as `dd conv=fdatasync` writes.
  */
 #include "core/atomic.h"
 #include "core/clock.h"
@@ -19,6 +21,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,6 +40,7 @@ static struct {
     uint64_t bytes_a_second; /* 0: no limit */
     uint64_t free_ns;        /* drain only: when all that was asked for is carried */
     bool encode;
+    bool cached, synced; /* the run */
 } wire;
 
 /* ------------------------------------------------------------------------- in the library's place */
@@ -155,7 +159,9 @@ static struct run *open_run(const char *folder)
                                    .library_version = "bench",
                                    .sites = &site,
                                    .n_sites = 1,
-                                   .durability = RUN_DURABILITY_NONE };
+                                   .page_cache = wire.cached,
+                                   .durability = wire.synced ? RUN_DURABILITY_INTERVAL
+                                                             : RUN_DURABILITY_NONE };
     struct err err = { 0 };
     struct run *run;
     if (run_open(&err, &options, &run))
@@ -251,17 +257,42 @@ static struct result measure(struct context *a, const char *folder, uint32_t dty
     if (!workers_wait(a, a->ring.head_slot, 60 * SECOND))
         die("the drain stands still");
     double spent = (double)(clock_mono_ns() - start) / 1e9;
-    cpu = cpu_seconds() - cpu;
     char path[4096];
     snprintf(path, sizeof path, "%s", run_path(session.run));
     if (!workers_stop(a, 10 * SECOND, DMI_DROP_EXIT_TIMEOUT) ||
         session.counters->sites[0].captured.bytes != bytes || run_close(session.run))
         die("records are missing");
+    if (wire.synced)
+        spent = (double)(clock_mono_ns() - start) / 1e9;
+    cpu = cpu_seconds() - cpu;
     workers_free(a);
     a->ladder = (struct ladder){ 0 };
     return (struct result){ .bytes_a_second = (double)bytes / spent,
                             .cpu_a_byte = cpu / (double)bytes,
                             .ratio = (double)bytes / (double)remove_run(path) };
+}
+
+#define DISK_BYTES (512u << 20)
+
+/* As dd does: a MiB a call, and one fdatasync(). */
+static void measure_disk(const char *folder, const unsigned char *data)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/disk", folder);
+    mkdir(folder, 0700);
+    int fd = open(path, O_CREAT | O_TRUNC | O_WRONLY, 0600);
+    double cpu = cpu_seconds();
+    uint64_t start = clock_mono_ns();
+    for (size_t at = 0; at < DISK_BYTES; at += 1u << 20)
+        if (pwrite(fd, data, 1u << 20, (off_t)at) != 1 << 20)
+            die("the disk is full");
+    if (fdatasync(fd))
+        die("the disk cannot be synced");
+    double spent = (double)(clock_mono_ns() - start) / 1e9;
+    printf("disk: %.2f GB/s written and synced, %.2f CPU s/GB\n", DISK_BYTES / spent / 1e9,
+           (cpu_seconds() - cpu) * 1e9 / DISK_BYTES);
+    close(fd);
+    unlink(path);
 }
 
 int main(int argc, char **argv)
@@ -271,9 +302,12 @@ int main(int argc, char **argv)
         bool encode;
         uint32_t dtype;
         uint32_t encoders, rung; /* as in the session: 0: the backlog chooses */
+        bool cached, synced;
     } ways[] = {
         { "encoder off", false, DMI_DTYPE_U8, 1, 0 },
-        { "raw bytes", true, DMI_DTYPE_U8, 1, 0 },
+        { "raw cached", true, DMI_DTYPE_U8, 1, 0, .cached = true },
+        { "raw", true, DMI_DTYPE_U8, 1, 0 },
+        { "raw synced", true, DMI_DTYPE_U8, 1, 0, .synced = true },
         { "f32 1 smallest", true, DMI_DTYPE_F32, 1, 1 + CODEC_SMALLEST },
         { "f32 2 smallest", true, DMI_DTYPE_F32, 2, 1 + CODEC_SMALLEST },
         { "f32 1 auto", true, DMI_DTYPE_F32, 1, 0 },
@@ -294,6 +328,8 @@ int main(int argc, char **argv)
     driver_table.cuMemcpyDtoHAsync_v2 = copy_to_host;
     driver_table.cuStreamSynchronize = synchronize;
     struct context *a = make_context();
+    fill((unsigned char *)(uintptr_t)a->payload, DMI_DTYPE_U8);
+    measure_disk(argv[1], (unsigned char *)(uintptr_t)a->payload);
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
         printf("records of %u KiB\n%-10s %-16s %6s %7s %9s %6s\n", sizes[s] >> 10, "link", "way",
                "GB/s", "of link", "CPU s/GB", "ratio");
@@ -302,6 +338,8 @@ int main(int argc, char **argv)
                 fill((unsigned char *)(uintptr_t)a->payload, ways[w].dtype);
                 wire.bytes_a_second = links[l];
                 wire.encode = ways[w].encode;
+                wire.cached = ways[w].cached;
+                wire.synced = ways[w].synced;
                 session.encoders = ways[w].encoders;
                 session.rung = ways[w].rung;
                 struct result r = measure(a, argv[1], ways[w].dtype, sizes[s], seconds);
