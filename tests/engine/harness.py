@@ -120,7 +120,7 @@ class Counters:
 def export(out, path):
     """{key: array} of all that a run holds, by way of `dmi-dump export`."""
     from safetensors.numpy import load_file
-    run([DMI_DUMP, "export", "--format", "safetensors", out, "-o", path])
+    run([DMI_DUMP, "export", "--format", "safetensors", out, "--force", "-o", path])
     return load_file(path)
 
 

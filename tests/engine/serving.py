@@ -186,7 +186,7 @@ def record_complaints(run, dump):
 
 def exported_rows(out, path, *options):
     """{(request, site with layer): (positions, [rows, width])} of `dmi-dump export`; bfloat16 as uint16."""
-    harness.run([DMI_DUMP, "export", "--format", "safetensors", *options, out, "-o", path])
+    harness.run([DMI_DUMP, "export", "--format", "safetensors", *options, out, "--force", "-o", path])
     data = path.read_bytes()
     n = int.from_bytes(data[:8], "little")
     head = json.loads(data[8:8 + n])

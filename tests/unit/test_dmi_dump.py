@@ -204,7 +204,7 @@ def test_counting(case, out):
 
 def test_exporting(case, out):
     path = case.folder / "all.safetensors"
-    done = case.dump("export", "--format", "safetensors", out, "-o", path)
+    done = case.dump("export", "--format", "safetensors", out, "--force", "-o", path)
     got, metadata = read_safetensors(path)
     want = expected()
     case.check("export: every key, row and value", done.returncode == 0 and got == want,
@@ -213,7 +213,7 @@ def test_exporting(case, out):
     case.check("export: positions, scale and conventions go along", positions_of(metadata, f"{X}/logits") == [8, 9, 10] and
                facts["france/logits"]["scale"] == 4 and json.loads(metadata["conventions"]) == {"layer_base": "0"} and
                metadata["model"] == "formula" and facts["france/q.0"]["shape"] == [2, 8], metadata)
-    case.dump("export", out, "-o", path, "--site", "q", "--layer", "1", "--request", "france")
+    case.dump("export", out, "--force", "-o", path, "--site", "q", "--layer", "1", "--request", "france")
     case.check("export: a selection", list(read_safetensors(path)[0]) == ["france/q.1"])
     folder = case.folder / "npy"
     done = case.dump("export", "-f", "npy", out, "-o", folder)
@@ -230,7 +230,7 @@ def test_exporting(case, out):
     case.check("export npy: bf16 goes out as bits, and says so", index["france/blocks.0.h"]["stored_as"] == "<u2" and
                "bf16" in done.stderr, done)
     two = case.new_run("two", "two-widths")
-    done = case.dump("export", two, "-o", path)
+    done = case.dump("export", two, "--force", "-o", path)
     case.check("export: a tensor whose width changes is left out by name", done.returncode == 1 and
                "bias is left out" in done.stderr and "bias" not in read_safetensors(path)[0], done)
     done = case.dump("export", out, "-o", "/dev/full")
@@ -241,7 +241,7 @@ def test_exporting(case, out):
 def test_without_steps(case):
     out = case.new_run("anonymous", "anonymous")
     path = case.folder / "anonymous.safetensors"
-    case.dump("export", out, "-o", path)
+    case.dump("export", out, "--force", "-o", path)
     got, metadata = read_safetensors(path)
     case.check("without step metadata: SITE.LAYER, rows in launch order", sorted(got) == sorted(
         ["q.0", "q.1", "blocks.0.h", "blocks.1.h", "ids", "logits", "bias"]) and

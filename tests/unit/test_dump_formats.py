@@ -66,7 +66,7 @@ def fixture_export(tmp_path):
     def export(run, form, *words, status=0, out="out"):
         where = tmp_path / out
         shutil.rmtree(where, ignore_errors=True)
-        done = subprocess.run([DMI_DUMP, "export", run, "-f", form, "-o", where, *words], stdout=subprocess.PIPE,
+        done = subprocess.run([DMI_DUMP, "export", run, "-f", form, "--force", "-o", where, *words], stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, text=True, errors="replace", timeout=120)
         assert done.returncode == status, (done.returncode, done.stdout, done.stderr)
         done.out = where

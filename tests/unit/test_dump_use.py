@@ -43,13 +43,13 @@ def case(tmp_path, check):
 def test_export_comes_back_through_verify(case):
     for kind in ("plain", "anonymous", "killed"):
         run, path = case.one_run(kind, kind), case.folder / f"{kind}.safetensors"
-        case.dump("export", run, "-o", path)
+        case.dump("export", run, "--force", "-o", path)
         facts, status = case.json("verify", run, "--against", path)
         case.check(f"verify --against its own export agrees in every tensor: {kind}", status == 0 and facts["agrees"] and
                    facts["compared"] == len(read_safetensors(path)[0]) and
                    all(t["error"] == 0 and t["rows"] == t["reference_rows"] for t in facts["tensors"]), facts)
     run = case.odd_run("again")
-    case.dump("export", run, "-o", path)
+    case.dump("export", run, "--force", "-o", path)
     case.check("and where positions were computed again", case.dump("verify", run, "--against", path).returncode == 0)
     header, body = read_header(path)
     header["__metadata__"]["positions"] = "[[[1, 4]]]"
@@ -79,12 +79,12 @@ def write_header(path, header, body):
 
 def test_the_latest_row_of_a_position_counts(case):
     run, path = case.odd_run("again"), case.folder / "again.safetensors"
-    facts, status = case.json("export", run, "-o", path)
+    facts, status = case.json("export", run, "--force", "-o", path)
     rows, metadata = read_safetensors(path)
     case.check("export: each position once, as it was computed last", status == 0 and
                rows == {"r/s0": [[0], [1], [102], [203]]} and json.loads(metadata["positions"]) == [[[0, 4]]], (rows, metadata))
     case.check("export: superseded rows are counted", facts["superseded_rows"] == 3 and
-               "3 rows are left out because a later launch" in case.dump("export", run, "-o", path).stdout, facts)
+               "3 rows are left out because a later launch" in case.dump("export", run, "--force", "-o", path).stdout, facts)
     shown, _ = case.json("show", "s0", "--rows", ":", run)
     case.check("show: likewise", [(r["position"], r["values"]) for r in shown] == [(0, [0]), (1, [1]), (2, [102]), (3, [203])],
                shown)
@@ -94,7 +94,7 @@ def test_the_latest_row_of_a_position_counts(case):
 
 def test_positions_are_said_once(case):
     run, path = case.one_run("run"), case.folder / "all.safetensors"
-    case.dump("export", run, "-o", path)
+    case.dump("export", run, "--force", "-o", path)
     metadata = read_safetensors(path)[1]
     lists, facts = json.loads(metadata["positions"]), json.loads(metadata["tensors"])
     case.check("tensors of one request share a list of [first, rows]", [[0, 6]] in lists and [[-1, 4]] in lists and
@@ -103,10 +103,10 @@ def test_positions_are_said_once(case):
 
 def test_damage(case):
     run, path = case.one_run("run"), case.folder / "all.safetensors"
-    case.dump("export", run, "-o", path)
+    case.dump("export", run, "--force", "-o", path)
     before = read_safetensors(path)[0]
     flip_payload(sorted(run.glob("seg-*.dmi"))[0], 3)
-    done = case.dump("export", run, "-o", path)
+    done = case.dump("export", run, "--force", "-o", path)
     after, metadata = read_safetensors(path)
     lost = sum(len(rows) for rows in before.values()) - sum(len(rows) for rows in after.values())
     case.check("export: what is undamaged is written, what is not is named, and the status is 1", done.returncode == 1 and
@@ -172,7 +172,7 @@ def test_where_export_writes(case):
                (empty / "index.json").exists())
     path = case.folder / "kept.safetensors"
     path.write_text("kept")
-    done = case.dump("export", run, "-o", path, "--request", "nobody")
+    done = case.dump("export", run, "--force", "-o", path, "--request", "nobody")
     case.check("an export of nothing leaves what was there", done.returncode == 1 and path.read_text() == "kept", done)
 
 
@@ -242,7 +242,7 @@ def test_several_runs(case):
 def test_odd_names(case):
     run, path = case.odd_run("names"), case.folder / "odd.safetensors"
     for words in (("list",), ("list", "--tensors"), ("list", "--requests"), ("list", "--records"), ("stats",), ("verify",),
-                  ("show", "x"), ("show", "nothing"), ("export", "-o", path), ("list", "--request", "nobody")):
+                  ("show", "x"), ("show", "nothing"), ("export", "--force", "-o", path), ("list", "--request", "nobody")):
         done = case.dump(*words, run)
         text = done.stdout + done.stderr
         case.check(f"{' '.join(map(str, words))}: a terminal sees nothing but text", not any(c in text for c in BAD) and
@@ -268,10 +268,10 @@ def test_odd_names(case):
 def test_a_part_of_a_run_is_like_the_whole(case):
     for kind in ("plain", "anonymous"):
         run, path = case.one_run(kind, kind), case.folder / f"{kind}.safetensors"
-        case.dump("export", run, "-o", path)
+        case.dump("export", run, "--force", "-o", path)
         complete, metadata = read_safetensors(path)
         for site in ("q", "logits", "bias", "ids"):
-            case.dump("export", run, "-o", path, "--site", site)
+            case.dump("export", run, "--force", "-o", path, "--site", site)
             part, of_part = read_safetensors(path)
             case.check(f"export --site {site} of a run ({kind}): the same rows and positions", part and all(
                 complete[key] == rows and positions_of(metadata, key) == positions_of(of_part, key) for key, rows in part.items()) and
@@ -285,7 +285,7 @@ def test_a_part_of_a_run_is_like_the_whole(case):
 
 def test_kept_rows(case):
     path = case.folder / "golden.safetensors"
-    case.dump("export", ROOT / "tests/golden/v2/valid", "-o", path)
+    case.dump("export", ROOT / "tests/golden/v2/valid", "--force", "-o", path)
     header, _ = read_header(path)
     metadata = header["__metadata__"]
     spans = json.loads(metadata["positions"])[json.loads(metadata["tensors"])["c/bf16.0"]["positions"]]
@@ -308,7 +308,7 @@ def test_bounds(case):
     case.check("a reference of many names likewise", done.returncode == 1 and time.monotonic() - begin < 60,
                time.monotonic() - begin)
     flat, path = case.odd_run("flat"), case.folder / "flat.safetensors"
-    case.check("rows without elements", case.dump("export", flat, "-o", path).returncode == 0 and
+    case.check("rows without elements", case.dump("export", flat, "--force", "-o", path).returncode == 0 and
                read_header(path)[0]["r/s0"]["shape"] == [5, 0] and
                case.dump("verify", flat, "--against", path).returncode == 0 and
                case.dump("show", "s0", flat).returncode == 0)

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.built(DMI_DUMP, MAKE_RUN, MAKE_ODD_RUN, WRITE_RUN)
 
 def exported(run, path):
     """{key: bytes of the tensor} of dmi-dump's safetensors"""
-    subprocess.run([DMI_DUMP, "export", "--format", "safetensors", "-o", path, run], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([DMI_DUMP, "export", "--format", "safetensors", "--force", "-o", path, run], check=True, stdout=subprocess.DEVNULL)
     data = path.read_bytes()
     n = struct.unpack("<Q", data[:8])[0]
     header = json.loads(data[8:8 + n])

@@ -28,7 +28,7 @@ def facts(*words, status=0):
 
 def exported(out, path, *words, status=0):
     """{key: [(position, [values])]}"""
-    dump("export", out, "-o", path, *words, status=status)
+    dump("export", out, "--force", "-o", path, *words, status=status)
     data = path.read_bytes()
     n = struct.unpack("<Q", data[:8])[0]
     header, body = json.loads(data[8:8 + n]), data[8 + n:]

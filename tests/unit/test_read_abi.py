@@ -72,7 +72,7 @@ class Finding(Struct):
 
 def exported(run, path):
     """{key: (bytes, positions)} of what dmi-dump exports"""
-    subprocess.run([DMI_DUMP, "export", run, "-o", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+    subprocess.run([DMI_DUMP, "export", run, "--force", "-o", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
     data = path.read_bytes()
     n = struct.unpack("<Q", data[:8])[0]
     header, body = json.loads(data[8:8 + n]), data[8 + n:]

@@ -327,7 +327,7 @@ static int run_job(struct job *job, const struct options *o)
     struct report quiet = { 0 };
     struct err err = { 0 };
     int r = place_choose(&err, &job->place, o->output, reader_run(job->x.reader),
-                         job->format->suffix, job->format->is_folder);
+                         job->format->suffix, job->format->is_folder, o->force);
     if (!r)
         r = build(&err, job, o);
     if (!r) {

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 
 #define MOST_PARENTS 256
+#define MOST_DEPTH   4 /* of folders that an export writes */
 
 static bool same_file(const struct stat *a, const struct stat *b)
 {
@@ -73,40 +74,122 @@ static char *automatic_path(const struct reader_run *run, const char *suffix)
     return asprintf(&out, "%s%s", *name && *name != '.' ? name : "run", suffix) < 0 ? NULL : out;
 }
 
-static bool is_empty(const char *path)
+/* Whether a link leads to something that is written as it is. */
+static bool is_device(const char *path)
 {
-    DIR *dir = opendir(path);
-    const struct dirent *e = NULL;
-    while (dir && (e = readdir(dir)))
+    struct stat st;
+    return !stat(path, &st) && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
+}
+
+/* Whether @folder holds files of a run: no place for anything else. */
+static bool is_run_folder(const char *folder)
+{
+    static const char *const names[] = { "manifest.json", "seg-000000.dmi" };
+    bool found = false;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char *path = NULL;
+        found |= asprintf(&path, "%s/%s", folder, names[i]) >= 0 && !access(path, F_OK);
+        free(path);
+    }
+    return found;
+}
+
+/* Whether an export writes files of this name into a folder. */
+static bool is_exported(const char *name)
+{
+    static const char *const ends[] = { ".npy", ".safetensors" };
+    static const char *const names[] = { "index.json", "index.jsonl", "qk.json" };
+    size_t n = strlen(name);
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
+        if (n > strlen(ends[i]) && !strcmp(name + n - strlen(ends[i]), ends[i]))
+            return true;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (!strcmp(name, names[i]))
+            return true;
+    return false;
+}
+
+static DIR *list_folder(int fd)
+{
+    int again = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = again >= 0 ? fdopendir(again) : NULL;
+    if (!dir)
+        closep(&again);
+    return dir;
+}
+
+static char *stranger_in(int fd, bool force, int depth);
+
+static bool is_empty(int fd)
+{
+    _cleanup_(freep) char *any = stranger_in(fd, false, 0);
+    return !any;
+}
+
+/* @name, or what lies in that folder, if no export wrote it; no export writes an empty folder. NULL: one did. */
+static char *stranger_at(int fd, const char *name, int depth)
+{
+    struct stat st;
+    if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW))
+        return strdup(name);
+    if (!S_ISDIR(st.st_mode) || depth == MOST_DEPTH)
+        return S_ISREG(st.st_mode) && is_exported(name) ? NULL : strdup(name);
+    _cleanup_(closep) int inner = openat(fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return inner < 0 || is_empty(inner) ? strdup(name) : stranger_in(inner, true, depth + 1);
+}
+
+/* The first thing in the folder that no export wrote, or, not @force, that is there at all. NULL: none. */
+static char *stranger_in(int fd, bool force, int depth)
+{
+    DIR *dir = list_folder(fd);
+    const struct dirent *e;
+    char *found = dir ? NULL : strdup("what cannot be listed");
+    while (!found && (e = readdir(dir)))
         if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
-            break;
+            found = force ? stranger_at(fd, e->d_name, depth) : strdup(e->d_name);
     if (dir)
         closedir(dir);
-    return dir && !e;
+    return found;
+}
+
+static int check_folder(struct err *err, const struct place *p)
+{
+    _cleanup_(closep) int fd = open(p->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return err_set(err, -ENOTDIR, "%s is no folder: --output names the folder to write",
+                       p->path);
+    _cleanup_(freep) char *found = stranger_in(fd, p->force, 0);
+    if (found && p->force)
+        return err_set(err, -ENOTEMPTY,
+                       "the folder %s holds %s, which no export wrote: --force replaces only what "
+                       "an export wrote",
+                       p->path, found);
+    if (found)
+        return err_set(err, -ENOTEMPTY,
+                       "the folder %s is not empty: its files would be taken for part of this "
+                       "export; name a new one with --output, or replace it with --force",
+                       p->path);
+    return 0;
 }
 
 static int check_free(struct err *err, const struct place *p)
 {
     struct stat st;
-    if (stat(p->path, &st))
+    if (lstat(p->path, &st))
         return 0;
-    if (p->is_folder && !S_ISDIR(st.st_mode))
-        return err_set(err, -ENOTDIR, "%s is no folder: --output names the folder to write",
-                       p->path);
-    if (p->is_folder && !is_empty(p->path))
-        return err_set(err, -ENOTEMPTY,
-                       "the folder %s is not empty: its files would be taken for part of this "
-                       "export; name a new one with --output",
-                       p->path);
-    if (!p->is_folder && S_ISDIR(st.st_mode))
+    if (p->is_folder)
+        return check_folder(err, p);
+    if (S_ISDIR(st.st_mode))
         return err_set(err, -EISDIR, "%s is a folder: --output names the file to write", p->path);
+    if (!p->force && (S_ISREG(st.st_mode) || (S_ISLNK(st.st_mode) && !is_device(p->path))))
+        return err_set(err, -EEXIST, "%s is there already: --force replaces it", p->path);
     return 0;
 }
 
 int place_choose(struct err *err, struct place *p, const char *path, const struct reader_run *run,
-                 const char *suffix, bool is_folder)
+                 const char *suffix, bool is_folder, bool force)
 {
-    *p = (struct place){ .is_folder = is_folder, .fd = -1 };
+    *p = (struct place){ .is_folder = is_folder, .force = force, .fd = -1 };
     p->path = path ? strdup(path) : automatic_path(run, suffix);
     if (!p->path)
         return err_set_errno(err, ENOMEM, "cannot export");
@@ -123,6 +206,9 @@ int place_choose(struct err *err, struct place *p, const char *path, const struc
                        "%s lies in the run itself: an export there would damage the capture; name "
                        "another place with --output",
                        p->path);
+    if (is_run_folder(parent) || is_run_folder(p->path))
+        return err_set(err, -EPERM,
+                       "%s lies in the folder of a run: name another place with --output", p->path);
     return check_free(err, p);
 }
 
@@ -155,16 +241,6 @@ int place_open(struct err *err, struct place *p)
     return r ? err_set_errno(err, -r, "cannot write %s", p->path) : 0;
 }
 
-int place_keep(struct err *err, struct place *p)
-{
-    if (p->temporary && rename(p->temporary, p->path))
-        return err_set_errno(err, errno, "cannot give %s its name", p->path);
-    free(steal_ptr(p->temporary));
-    closep(&p->fd);
-    p->fd = -1;
-    return 0;
-}
-
 /* With the folders that it holds. */
 static void empty_folder(int fd)
 {
@@ -185,6 +261,48 @@ static void empty_folder(int fd)
         unlinkat(fd, e->d_name, AT_REMOVEDIR);
     }
     closedir(dir);
+}
+
+/* An empty folder gives way to a rename; one that may be replaced changes places with the new one, and goes. */
+static int keep_folder(struct place *p)
+{
+    if (!rename(p->temporary, p->path))
+        return 0;
+    if (!p->force || (errno != ENOTEMPTY && errno != EEXIST))
+        return -errno;
+    _cleanup_(closep) int old = open(p->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    _cleanup_(freep) char *found = old >= 0 ? stranger_in(old, true, 0) : NULL;
+    if (old < 0 || found)
+        return -ENOTEMPTY; /* it is another one than was checked */
+    if (renameat2(AT_FDCWD, p->temporary, AT_FDCWD, p->path, RENAME_EXCHANGE)) {
+        empty_folder(old); /* a file system that cannot exchange */
+        return rename(p->temporary, p->path) ? -errno : 0;
+    }
+    empty_folder(old);
+    return rmdir(p->temporary) ? -errno : 0;
+}
+
+static int keep_file(struct place *p)
+{
+    if (p->force)
+        return rename(p->temporary, p->path) ? -errno : 0;
+    if (!renameat2(AT_FDCWD, p->temporary, AT_FDCWD, p->path, RENAME_NOREPLACE))
+        return 0;
+    if (errno != EINVAL)
+        return -errno;
+    /* a file system that does not know the flag: a link does not replace either */
+    return link(p->temporary, p->path) || unlink(p->temporary) ? -errno : 0;
+}
+
+int place_keep(struct err *err, struct place *p)
+{
+    int r = !p->temporary ? 0 : p->is_folder ? keep_folder(p) : keep_file(p);
+    if (r)
+        return err_set_errno(err, -r, "cannot give %s its name", p->path);
+    free(steal_ptr(p->temporary));
+    closep(&p->fd);
+    p->fd = -1;
+    return 0;
 }
 
 void place_discard(struct place *p)

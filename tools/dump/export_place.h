@@ -15,16 +15,19 @@ struct place {
     char *path;      /* as it will be called */
     char *temporary; /* as it is called now; NULL: a device, written as it is */
     bool is_folder;
-    int fd; /* -1: not open */
+    bool force; /* what is there may be replaced */
+    int fd;     /* -1: not open */
 };
 
 /**
  * place_choose() - check a place before anything is written
  * @path: NULL: the run's name and @suffix in the current folder
- * Refuses the run's own folder, and a folder that holds anything. Return: 0 or -errno with a sentence in @err.
+ * @force: a file may be replaced, and a folder that holds nothing but what an export writes
+ * Refuses a run's folder, whatever @force; and without it what is there already, but for an empty folder. Return: 0 or -errno with a
+ * sentence in @err.
  */
 int place_choose(struct err *err, struct place *place, const char *path,
-                 const struct reader_run *run, const char *suffix, bool is_folder);
+                 const struct reader_run *run, const char *suffix, bool is_folder, bool force);
 
 /* Opens a new file or folder under a temporary name. Return: as above. */
 int place_open(struct err *err, struct place *place);

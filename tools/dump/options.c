@@ -62,6 +62,7 @@ static const char usage_text[] =
     "  --row-tolerance X   verify, diff: the same of a single row (verify's default: 2e-2)\n"
     "  --format F, -f      export: one of the formats below\n"
     "  --output PATH, -o   export: where to (default: RUN's name in the current folder)\n"
+    "  --force             export: replace a file that is there, or a folder that an export wrote\n"
     "  --names N           export -f npz: keys, or transformerlens: its names where it has one\n"
     "  --queries Q         export -f vllm-hook: all, or last: only each request's last\n"
     "  --head-dim N        export -f vllm-hook: elements of a head, if captured without a "
@@ -91,6 +92,7 @@ enum option_id {
     OPT_TENSORS,
     OPT_REQUESTS,
     OPT_AGAINST,
+    OPT_FORCE,
     OPT_NAMES,
     OPT_QUERIES,
     OPT_HEAD_DIM,
@@ -116,6 +118,7 @@ static const struct option long_options[] = {
     { "records", no_argument, NULL, OPT_RECORDS },
     { "tensors", no_argument, NULL, OPT_TENSORS },
     { "requests", no_argument, NULL, OPT_REQUESTS },
+    { "force", no_argument, NULL, OPT_FORCE },
     { "names", required_argument, NULL, OPT_NAMES },
     { "queries", required_argument, NULL, OPT_QUERIES },
     { "head-dim", required_argument, NULL, OPT_HEAD_DIM },
@@ -234,6 +237,7 @@ static int take_option(int c, struct options *o)
     case OPT_RECORDS: o->records = true; break;
     case OPT_TENSORS: o->tensors = true; break;
     case OPT_REQUESTS: o->requests = true; break;
+    case OPT_FORCE: o->force = true; break;
     case OPT_NAMES: o->names = optarg; break;
     case OPT_QUERIES: return take_queries(o);
     case OPT_HEAD_DIM: return take_head_dim(o);
