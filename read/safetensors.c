@@ -100,7 +100,8 @@ static int take_header(struct err *err, const char *path, struct safetensors *st
 int safetensors_open(struct err *err, const char *path, struct safetensors *out)
 {
     *out = (struct safetensors){ 0 };
-    _cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
+    /* O_NONBLOCK: the open of a FIFO would wait for a writer */
+    _cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat s;
     if (fd < 0 || fstat(fd, &s))
         return err_set_errno(err, errno, "cannot open %s", path);

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define MAX_META_BYTES (64u << 20) /* of RECORDS in memory at a time */
+#define MUCH_META      (1u << 20)  /* is looked at for holes before memory is taken for it */
 
 /* The header's layout is that of every version from 2 on; what follows it only of this one. */
 bool reader_header_valid(const struct reader *r, const struct dmi_chunk_header *h)
@@ -25,6 +26,9 @@ int reader_read_meta(struct reader *r, struct reader_segment *s, uint64_t offset
                      const struct dmi_chunk_header *header, uint8_t **out)
 {
     size_t n = (size_t)chunk_pad(header->n_meta);
+    /* a small file may claim any number of zeros; a writer leaves no holes */
+    if (n > MUCH_META && reader_hole_bytes(r, s, offset + sizeof *header, n) > n / 2)
+        return -ENXIO;
     _cleanup_(freep) uint8_t *meta = malloc(n + 1);
     if (!meta)
         return -ENOMEM;

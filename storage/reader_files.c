@@ -298,6 +298,22 @@ uint64_t reader_skip_hole(struct reader *r, struct reader_segment *s, uint64_t o
     return (uint64_t)data;
 }
 
+uint64_t reader_hole_bytes(struct reader *r, struct reader_segment *s, uint64_t offset, uint64_t n)
+{
+    uint64_t end = offset + n, n_holes = 0;
+    while (offset < end) {
+        uint64_t data = reader_skip_hole(r, s, offset);
+        if (data >= end)
+            return n_holes + (end - offset);
+        n_holes += data - offset;
+        off_t hole = lseek(s->fd, (off_t)data, SEEK_HOLE);
+        if (hole <= (off_t)data)
+            break; /* no holes on this file system */
+        offset = (uint64_t)hole;
+    }
+    return n_holes;
+}
+
 int reader_measure(struct reader *r, struct reader_segment *s)
 {
     struct stat st;

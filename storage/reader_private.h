@@ -216,6 +216,10 @@ int reader_read(struct reader *reader, struct reader_segment *segment, void *out
 /* Where data begins at or after @offset, holes passed over; UINT64_MAX: nowhere. */
 uint64_t reader_skip_hole(struct reader *reader, struct reader_segment *segment, uint64_t offset);
 
+/* How many of @n bytes from @offset on are in holes, which nobody wrote. */
+uint64_t reader_hole_bytes(struct reader *reader, struct reader_segment *segment, uint64_t offset,
+                           uint64_t n);
+
 /* The size now. Return: 0 or -errno. */
 int reader_measure(struct reader *reader, struct reader_segment *segment);
 
@@ -235,7 +239,7 @@ bool reader_header_valid(const struct reader *reader, const struct dmi_chunk_hea
 
 /**
  * reader_read_meta() - metadata with its padding, against its hash
- * Return: 0; -EBADMSG; -ENOMEM, -errno. *@out is the caller's.
+ * Return: 0; -EBADMSG; -ENXIO (much of it, and more than half of that holes); -ENOMEM, -errno. *@out is the caller's.
  */
 int reader_read_meta(struct reader *reader, struct reader_segment *segment, uint64_t offset,
                      const struct dmi_chunk_header *header, uint8_t **out);

@@ -258,7 +258,8 @@ static int take_chunk(struct reader *r, struct reader_segment *s, const struct d
         return res;
     if (res) {
         reader_note(r, true, s->name, (int64_t)h->sequence, offset + sizeof *h,
-                    "metadata of the chunk (%s) does not match its checksum",
+                    res == -ENXIO ? "metadata of the chunk (%s) lies in holes of the file"
+                                  : "metadata of the chunk (%s) does not match its checksum",
                     reader_chunk_name(h->type));
         s->lost = true;
         return 0;

@@ -127,6 +127,15 @@ static void differ_deinit(struct differ *d)
     row_pair_deinit(&d->row);
 }
 
+/* Names what is wrong with a run, which of them first. Return: how much is damage. */
+static size_t findings_of(const struct reader *reader)
+{
+    struct report quiet = { 0 };
+    if (reader_n_findings(reader))
+        complain("of %s:", reader_run(reader)->path);
+    return facts_findings(&quiet, reader);
+}
+
 int dump_diff(struct reader *reader, const struct options *o)
 {
     struct err err = { 0 };
@@ -141,5 +150,7 @@ int dump_diff(struct reader *reader, const struct options *o)
             complain("dmi-dump list %s lists them", o->other);
         return DUMP_USAGE;
     }
-    return report_end(&report, diff_report(&d, &report));
+    int status = diff_report(&d, &report);
+    size_t n_damage = findings_of(reader) + findings_of(d.other.reader);
+    return report_end(&report, n_damage && status == DUMP_OK ? DUMP_FAILED : status);
 }
