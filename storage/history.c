@@ -192,18 +192,20 @@ static size_t missing_steps(const struct history *h, const struct chunk *records
 
 static uint32_t n_records(const struct chunk *records)
 {
-    struct dmi_records_head head;
-    memcpy(&head, records->meta, sizeof head);
+    struct dmi_records_head head = { 0 };
+    if (records->header.type == DMI_CHUNK_RECORDS)
+        memcpy(&head, records->meta, sizeof head);
     return head.n_records;
 }
 
 int history_again(const struct history *h, const struct chunk *records, uint32_t segment,
                   struct text *steps, struct text *outcomes)
 {
-    _cleanup_(freep) uint64_t *missing =
-        h->n ? malloc((n_records(records) + 1u) * sizeof *missing) : NULL;
+    if (!h->n || !n_records(records))
+        return 0;
+    _cleanup_(freep) uint64_t *missing = malloc(n_records(records) * sizeof *missing);
     if (!missing)
-        return h->n ? -ENOMEM : 0;
+        return -ENOMEM;
     struct again a = { 0 };
     size_t n = missing_steps(h, records, segment, missing);
     for (size_t i = 0; i < n; i++)

@@ -26,6 +26,7 @@ void history_note(struct history *history, const struct chunk *chunk, uint32_t s
 
 /**
  * history_again() - what segment number @segment must repeat before it takes @records
+ * @records: a chunk; one that is not of records names no step
  * @steps, @outcomes: metadata of STEPS_AGAIN and OUTCOMES_AGAIN, empty before; left empty where nothing is to be repeated
  * Return: 0; -ENOMEM, and both are empty.
  */

@@ -128,6 +128,9 @@ int reader_open_index(struct err *err, const char *path, struct reader **out);
 /* As reader_open_index(), then reader_select() of everything. */
 int reader_open(struct err *err, const char *path, struct reader **out);
 
+/* As reader_open(), and no footer is believed: all chunks are walked over. */
+int reader_open_distrusting(struct err *err, const char *path, struct reader **out);
+
 struct reader_query;
 
 /**

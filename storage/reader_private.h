@@ -333,9 +333,6 @@ void reader_free_selection(struct reader *reader);
 /* Frees the copy of the query. */
 void reader_free_query(struct reader *reader);
 
-/* ---- reader.c: as reader_open(), and no footer is believed. */
-int reader_open_distrusting(struct err *err, const char *path, struct reader **out);
-
 /* ---- reader_account.c: sums what the segments hold, per site. Return: 0 or -ENOMEM. */
 int reader_sum(struct reader *reader);
 

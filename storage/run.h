@@ -46,7 +46,7 @@ int run_encode(struct run *run, const struct run_record *records, size_t n_recor
 
 /**
  * run_append_chunk() - append what run_encode() made; chunks are in the file in the order of these calls
- * @chunk: gone in any case
+ * @chunk: gone in any case. Whoever copies a run may give metadata of another type, too (chunk_from_meta()), as it stood there
  * Either the whole chunk is committed (readable after a crash of the process) or nothing is; on
  * failure the file is cut back, so that a later call may succeed (a disk that was full).
  * It touches no counters. Return: 0 or -errno.

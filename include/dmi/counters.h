@@ -36,6 +36,7 @@ enum dmi_drop {
     DMI_DROP_CONTEXT_GONE = 10, /* the context was destroyed before the record was drained */
     DMI_DROP_MISMATCH = 11,     /* a descriptor did not say what its reservation said */
     DMI_DROP_NO_MEMORY = 12,    /* the host ran out of memory */
+    DMI_DROP_LOST = 13, /* killed or damaged: of a run that was recovered, by dmi-dump recover */
     DMI_DROP_COUNT,
     DMI_DROP_ROOM = 16 /* entries on disk */
 };
@@ -46,7 +47,7 @@ static inline const char *dmi_drop_name(uint32_t reason)
     static const char *const names[DMI_DROP_COUNT] = {
         "ring_full",    "too_large",    "bad_pointer", "bad_expr",     "copy_failed",
         "not_run",      "device_error", "unsupported", "write_failed", "exit_timeout",
-        "context_gone", "mismatch",     "no_memory",
+        "context_gone", "mismatch",     "no_memory",   "lost",
     };
     return reason < DMI_DROP_COUNT ? names[reason] : "unknown";
 }

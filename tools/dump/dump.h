@@ -23,6 +23,8 @@ int dump_verify(struct reader *reader, const struct options *options);
 int dump_diff(struct reader *reader, const struct options *options);
 /* As dump_list(). */
 int dump_export(struct reader *reader, const struct options *options);
+/* Takes the run before anything is selected. Return: an exit status; DUMP_OK: the new run has all that was written. */
+int dump_recover(struct reader *reader, const struct options *options);
 
 /* list, of a folder that holds several runs. Return: an exit status. */
 int dump_list_runs(const char *folder, bool json);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where dmi-dump export writes: under a name of its own beside the place that was asked for, and renamed once all is
+ * Where dmi-dump export and recover write: under a name of its own beside the place that was asked for, and renamed once all is
  * there, so that neither a failure nor a kill leaves half an export. A program of one thread.
  */
 #ifndef TOOLS_DUMP_EXPORT_PLACE_H
@@ -35,7 +35,7 @@ int place_open(struct err *err, struct place *place);
 /* Gives what was written its name. Return: as above. */
 int place_keep(struct err *err, struct place *place);
 
-/* Removes what was written; of a folder the files that it holds. */
+/* Removes what was written; of a folder all that it holds. */
 void place_discard(struct place *place);
 
 /* Discards what was not kept. Accepts a zeroed struct with fd -1. */

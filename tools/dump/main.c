@@ -13,8 +13,9 @@ static const struct command commands[] = {
     { "show", dump_show, .takes_site = true, .selects = true },
     { "stats", dump_stats },
     { "verify", dump_verify },
-    { "diff", dump_diff, .takes_other = true },
+    { "diff", dump_diff, .takes_other = true, .by_itself = true },
     { "export", dump_export, .selects = true },
+    { "recover", dump_recover, .by_itself = true },
     { 0 },
 };
 
@@ -29,7 +30,7 @@ int main(int argc, char **argv)
     int r = reader_open_index(&err, o.run, &reader);
     if (!r && o.by_rank && !reader_only_ranks(reader, o.ranks))
         r = err_set(&err, -ENOENT, "%s: no run is of that rank (dmi-dump list)", o.run);
-    if (!r && !o.command->takes_other)
+    if (!r && !o.command->by_itself)
         r = select_records(&err, reader, o.command->selects ? &o.select : NULL);
     if (r == -ENOTUNIQ && o.command->run == dump_list) {
         status = dump_list_runs(o.run, o.json);

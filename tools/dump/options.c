@@ -21,6 +21,7 @@ static const char usage_text[] =
     "activations\n"
     "dmi-dump diff   RUN OTHER            where two runs differ: site, layer, request, token\n"
     "dmi-dump export RUN --format F -o O  tensors in what others read\n"
+    "dmi-dump recover RUN -o O            a new run of what a kill or damage has left\n"
     "\n"
     "RUN is a run's folder, the --out folder of one run or of one command's ranks, which are "
     "joined, or\n"
@@ -61,7 +62,7 @@ static const char usage_text[] =
     "                      (default: every bit)\n"
     "  --row-tolerance X   verify, diff: the same of a single row (verify's default: 2e-2)\n"
     "  --format F, -f      export: one of the formats below\n"
-    "  --output PATH, -o   export: where to (default: RUN's name in the current folder)\n"
+    "  --output PATH, -o   export, recover: where to (default: RUN's name in the current folder)\n"
     "  --force             export: replace a file that is there, or a folder that an export wrote\n"
     "  --names N           export -f npz: keys, or transformerlens: its names where it has one\n"
     "  --queries Q         export -f vllm-hook: all, or last: only each request's last\n"
@@ -259,7 +260,7 @@ static int take_words(int n, char **words, const struct command *commands, struc
         if (!strcmp(words[0], c->name))
             o->command = c;
     if (!o->command) {
-        complain("'%s' is no command: list, show, stats, verify, diff, export", words[0]);
+        complain("'%s' is no command: list, show, stats, verify, diff, export, recover", words[0]);
         return hint();
     }
     int at = 1;

@@ -15,7 +15,8 @@ struct command {
     int (*run)(struct reader *reader, const struct options *options); /* Return: the exit status */
     bool takes_site;
     bool selects;     /* reads only what its selection needs */
-    bool takes_other; /* a second run, and selects by itself */
+    bool takes_other; /* a second run */
+    bool by_itself;   /* selects by itself */
 };
 
 struct options {
