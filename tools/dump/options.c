@@ -51,6 +51,7 @@ static const char usage_text[] =
     "calls "
     "NAME\n"
     "  --all               show: all values of a row\n"
+    "  --map               show: a heat map: rows down, blocks of the width or layers across\n"
     "  --records           list: every record\n"
     "  --tensors           list: every tensor as export would name it\n"
     "  --requests          list: every request: its state, its tokens computed, cached and "
@@ -94,6 +95,7 @@ enum option_id {
     OPT_REQUESTS,
     OPT_AGAINST,
     OPT_FORCE,
+    OPT_MAP,
     OPT_NAMES,
     OPT_QUERIES,
     OPT_HEAD_DIM,
@@ -120,6 +122,7 @@ static const struct option long_options[] = {
     { "tensors", no_argument, NULL, OPT_TENSORS },
     { "requests", no_argument, NULL, OPT_REQUESTS },
     { "force", no_argument, NULL, OPT_FORCE },
+    { "map", no_argument, NULL, OPT_MAP },
     { "names", required_argument, NULL, OPT_NAMES },
     { "queries", required_argument, NULL, OPT_QUERIES },
     { "head-dim", required_argument, NULL, OPT_HEAD_DIM },
@@ -239,6 +242,7 @@ static int take_option(int c, struct options *o)
     case OPT_TENSORS: o->tensors = true; break;
     case OPT_REQUESTS: o->requests = true; break;
     case OPT_FORCE: o->force = true; break;
+    case OPT_MAP: o->map = true; break;
     case OPT_NAMES: o->names = optarg; break;
     case OPT_QUERIES: return take_queries(o);
     case OPT_HEAD_DIM: return take_head_dim(o);

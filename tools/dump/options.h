@@ -25,7 +25,7 @@ struct options {
     struct selection select;
     struct range steps, forwards, rows;
     bool by_step, by_forward, by_rows;
-    bool json, all_values, records, tensors, requests, force;
+    bool json, all_values, records, tensors, requests, force, map;
     bool by_rank;
     int32_t ranks[DMI_AXIS_COUNT]; /* -1: any */
     const char *against, *format, *output;

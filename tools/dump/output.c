@@ -19,6 +19,15 @@ void report_line(struct report *r, const char *fmt, ...)
     va_end(ap);
 }
 
+void report_drawn_line(struct report *r, const struct text *line)
+{
+    r->failed |= line->failed;
+    if (r->json || line->failed)
+        return;
+    fwrite(line->data, 1, line->n, stdout);
+    fputc('\n', stdout);
+}
+
 /* ------------------------------------------------------------------------- JSON */
 
 static void put_json(struct report *r, json_t *value)

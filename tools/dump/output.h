@@ -44,6 +44,9 @@ void report_member(struct report *report, const char *key, json_t *value);
 /* Prints a line. Text only. */
 void report_line(struct report *report, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* Prints a line as it is: for what the program draws itself, colours included, and nothing that a run says. Text only. */
+void report_drawn_line(struct report *report, const struct text *line);
+
 /* A table with its titles. @key: of the member; NULL: the document is the table. */
 void report_table(struct report *report, const char *key, const struct column *columns,
                   size_t n_columns);

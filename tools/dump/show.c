@@ -5,7 +5,9 @@
 #include "core/cleanup.h"
 #include "storage/elements.h"
 #include "read/record.h"
+#include "tools/dump/export.h"
 #include "tools/dump/missing.h"
+#include "tools/dump/show_map.h"
 
 #include <dmi/dtype.h>
 
@@ -16,12 +18,16 @@
 #include <string.h>
 
 #define VALUES_A_LINE 8
+#define ROWS          4  /* of a tensor, unless --rows says otherwise */
+#define MAP_ROWS      64 /* likewise, of a map */
 
 struct shown {
     struct report report;
     struct reader *reader;
     struct options options;
     uint64_t n_rows, n_matching, n_failed;
+    uint64_t n_more; /* rows of a map that are not shown, at most of one tensor */
+    struct heat_map map;
 };
 
 /* One row, its values divided by the site's scale. */
@@ -105,15 +111,21 @@ static void row_values(struct report *report, const struct shown_row *row, bool 
     report->failed |= t.failed;
 }
 
-static void show_row(struct shown *s, const struct shown_row *row)
+/* Return: 0 or -ENOMEM. */
+static int show_row(struct shown *s, const struct shown_row *row)
 {
     s->n_rows++;
+    if (s->options.map && row->flags)
+        return 0; /* it would share a line with what counts at its position */
+    if (s->options.map)
+        return map_add(&s->map, row->tensor, row->position, row->index, row->values, row->width);
     if (s->report.json) {
         report_row(&s->report, row_value(row));
-        return;
+        return 0;
     }
     row_title(&s->report, row);
     row_values(&s->report, row, s->options.all_values);
+    return 0;
 }
 
 /* The rows of a piece that --rows asks for; @first: index of its first. */
@@ -138,7 +150,9 @@ static int show_rows(struct shown *s, const struct tensor *t, const struct piece
     for (uint64_t i = skip; i < p->n_rows && range_has(rows, (int64_t)(first + i)); i++) {
         elements_to_true(rec->at.dtype, raw + (p->first_row + i) * n_row, width, scale, values);
         int64_t position = p->position < 0 ? -1 : p->position + (int64_t)i;
-        show_row(s, &(struct shown_row){ t, rec, first + i, position, p->flags, values, width });
+        if (show_row(s,
+                     &(struct shown_row){ t, rec, first + i, position, p->flags, values, width }))
+            return -ENOMEM;
     }
     return 0;
 }
@@ -149,6 +163,13 @@ static bool piece_wanted(const struct shown *s, const struct reader_record *rec)
     uint64_t step = rec->step ? rec->step->entry->step : rec->at.forward;
     return (!o->by_step || range_has(&o->steps, (int64_t)step)) &&
            (!o->by_forward || range_has(&o->forwards, (int64_t)rec->at.forward));
+}
+
+static void show_more(struct shown *s)
+{
+    if (s->n_more)
+        report_line(&s->report, "  ... %" PRIu64 " more rows (--rows A:B)", s->n_more);
+    s->n_more = 0;
 }
 
 static int show_tensor(struct shown *s, const struct tensor *t)
@@ -167,17 +188,54 @@ static int show_tensor(struct shown *s, const struct tensor *t)
                 return r;
         }
     }
-    if (!s->options.by_rows && index > s->n_rows - before)
-        report_line(&s->report, "  ... %" PRIu64 " more rows (--rows A:B)",
-                    index - (s->n_rows - before));
+    uint64_t n_more = s->options.by_rows ? 0 : index - (s->n_rows - before);
+    s->n_more = n_more > s->n_more ? n_more : s->n_more;
+    if (!s->options.map)
+        show_more(s);
     return 0;
+}
+
+/* A map of the tensors of one request and one site. */
+static int show_map(struct shown *s, const struct tensor *all, size_t n,
+                    const struct map_style *style)
+{
+    int r = 0;
+    map_begin(&s->map, all, n, style);
+    for (size_t i = 0; !r && i < n; i++)
+        r = show_tensor(s, &all[i]);
+    if (!r)
+        map_print(&s->report, &s->map, style);
+    map_deinit_rows(&s->map);
+    show_more(s);
+    return r;
+}
+
+/* How many tensors from @first on are of its request and site. */
+static size_t group_at(const struct tensors *ts, size_t first)
+{
+    size_t n = 1;
+    while (first + n < ts->n && ts->all[first].order == ts->all[first + n].order &&
+           export_same_request(&ts->all[first], &ts->all[first + n]))
+        n++;
+    return n;
+}
+
+static int show_all(struct shown *s, const struct tensors *ts)
+{
+    const struct map_style style = map_style_of_stdout();
+    int r = 0;
+    for (size_t i = 0, n; !r && i < ts->n; i += n) {
+        n = s->options.map ? group_at(ts, i) : 1;
+        r = s->options.map ? show_map(s, &ts->all[i], n, &style) : show_tensor(s, &ts->all[i]);
+    }
+    return r;
 }
 
 int dump_show(struct reader *reader, const struct options *given)
 {
     struct shown s = { .report = { .json = given->json }, .reader = reader, .options = *given };
     if (!s.options.by_rows)
-        s.options.rows = (struct range){ 0, 4 };
+        s.options.rows = (struct range){ 0, s.options.map ? MAP_ROWS : ROWS };
     struct err err = { 0 };
     _cleanup_(sites_deinit) struct sites sites = { 0 };
     _cleanup_(tensors_deinit) struct tensors ts = { 0 };
@@ -192,9 +250,8 @@ int dump_show(struct reader *reader, const struct options *given)
     }
     if (s.report.json)
         report_table(&s.report, NULL, NULL, 0);
-    for (size_t i = 0; i < ts.n; i++)
-        if (show_tensor(&s, &ts.all[i]))
-            return no_memory();
+    if (show_all(&s, &ts))
+        return no_memory();
     report_table_end(&s.report);
     if (!ts.n)
         missing_complain(reader, &sites, &s.options.select);
