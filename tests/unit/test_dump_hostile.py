@@ -4,44 +4,46 @@ what is undamaged and names the rest, or says in a sentence why not.
 
 What was once found wrong, and the test that holds it right (storage: tests/unit/test_storage_NAME.c; use: test_dump_use.py):
 
-| case | test |
-|---|---|
-| a payload bit flips: the rest is exported and named, no file of zeros | use: test_damage; here: test_flips_and_cuts |
-| more segments than descriptors | storage_reader: a_run_may_have_more_segments_than_descriptors_are_allowed |
-| positions repeated for each tensor | use: test_positions_are_said_once |
-| show of a damaged run says so | use: test_damage; here: test_flips_and_cuts |
-| a FIFO, a link or a device in the folder, or given as a file | storage_reader: only_regular_files_are_opened; here: test_no_fifo_is_waited_for |
-| a sparse segment of a terabyte | storage_reader: a_terabyte_of_holes_is_passed_over |
-| 2^32-1 rows of no width | here: test_rows_without_width |
-| more tensors than memory | use: test_bounds; here: test_many_tensors_of_a_small_file |
-| overlapping spans | storage_golden: invalid_segments_are_damage; here: test_overlapping_spans |
-| much metadata in a sparse file | here: test_much_metadata |
-| 60,000 requests, as many sites as there may be, 100,000 names | use: test_bounds; test_dump_requests.py: test_a_crowd; here: test_many_sites |
-| escapes and line ends in what a run says of itself | use: test_odd_names; here: test_hostile_texts |
-| a missing step, one after its record, one twice | storage_reader: steps_that_cannot_be_are_damage |
-| step flags (ignored), rows 0, spans beyond the batch | storage_golden: invalid_segments_are_damage; here: test_steps_that_claim_too_much |
-| a footer that lies | storage_reader: a_footer_that_lies_is_not_believed; storage_golden: invalid_segments_are_damage |
-| the manifest contradicts the segments | storage_reader: a_manifest_that_contradicts_the_segments_is_damage |
-| a damaged run in diff: named, and the status is 1 | here: test_every_command_on_every_wrong_segment |
-| sums that wrap | storage_reader: sums_that_wrap_do_not_balance; use: test_words |
-| other zstd frames | storage_codec: a_plane_is_one_zstd_frame_and_nothing_else; storage_golden: invalid_segments_are_damage |
-| names that are another's, or a format's | use: test_odd_names; test_read.c: nul_ends_no_name |
-| layers that are not 0, 1, 2... in JSON | here: test_layers_in_json |
-| a stray segment of a high number | storage_reader: a_stray_segment_of_a_high_number_is_one_line |
-| positions up to 2^63 | storage_golden: invalid_segments_are_damage; here: test_the_last_positions |
-| a reference of very many keys | use: test_bounds |
-| an export comes back through verify --against | use: test_export_comes_back_through_verify |
-| an export into the run; old files beside new ones | use: test_where_export_writes; test_dump_force.py |
-| --site and --layer of list; what is not there is 1; show takes printed names | use: test_what_is_not_there |
-| several processes | use: test_several_runs; test_ranks.py |
-| a full ring is no record that is too large | test_ring.c, test_drain.c: reasons ring_full and too_large |
-| verify says how many were dropped; --version; errors name the option | use: test_words |
-| checksum, frame and unknown codec are three sentences | here: test_each_cause_has_its_sentence; storage_golden: what_is_not_known_is_named_... |
-| stats of a lone good segment | use: test_lone_segment |
+| | case | test |
+|---|---|---|
+| 1 | a payload bit flips: the rest is exported and named, no file of zeros | use: test_damage; here: test_flips_and_cuts |
+| 2 | more segments than descriptors | storage_reader: a_run_may_have_more_segments_than_descriptors_are_allowed |
+| 3 | positions repeated for each tensor | use: test_positions_are_said_once |
+| 4 | show of a damaged run says so | use: test_damage; here: test_flips_and_cuts |
+| 5 | a FIFO, a link or a device in the folder, or given as a file | storage_reader: only_regular_files_are_opened; here: test_no_fifo_is_waited_for |
+| 6 | a sparse segment of a terabyte | storage_reader: a_terabyte_of_holes_is_passed_over |
+| 7 | 2^32-1 rows of no width | here: test_rows_without_width |
+| 8 | more tensors than memory | use: test_bounds; here: test_many_tensors_of_a_small_file |
+| 9 | overlapping spans | storage_golden: invalid_segments_are_damage; here: test_overlapping_spans |
+| 10 | much metadata in a sparse file | here: test_much_metadata |
+| 11 | 60,000 requests, as many sites as there may be, 100,000 names | use: test_bounds; test_dump_requests.py: test_a_crowd; here: test_many_sites |
+| 12 | escapes and line ends in what a run says of itself | use: test_odd_names; here: test_hostile_texts |
+| 13 | a missing step, one after its record, one twice | storage_reader: steps_that_cannot_be_are_damage |
+| 14 | step flags (ignored), rows 0, spans beyond the batch | storage_golden: invalid_segments_are_damage; here: test_steps_that_claim_too_much |
+| 15 | a footer that lies | storage_reader: a_footer_that_lies_is_not_believed; storage_golden: invalid_segments_are_damage |
+| 16 | the manifest contradicts the segments | storage_reader: a_manifest_that_contradicts_the_segments_is_damage |
+| 17 | sums that wrap | storage_reader: sums_that_wrap_do_not_balance; use: test_words |
+| 18 | other zstd frames | storage_codec: a_plane_is_one_zstd_frame_and_nothing_else; storage_golden: invalid_segments_are_damage |
+| 19 | names that are another's, or a format's | use: test_odd_names; test_read.c: nul_ends_no_name |
+| 20 | layers that are not 0, 1, 2... in JSON | here: test_layers_in_json |
+| 21 | a stray segment of a high number | storage_reader: a_stray_segment_of_a_high_number_is_one_line |
+| 22 | positions up to 2^63 | storage_golden: invalid_segments_are_damage; here: test_the_last_positions |
+| 23 | a reference of very many keys | use: test_bounds |
+| | an export comes back through verify --against | use: test_export_comes_back_through_verify |
+| | an export into the run; old files beside new ones | use: test_where_export_writes; test_dump_force.py |
+| | --site and --layer of list; what is not there is 1; show takes printed names | use: test_what_is_not_there |
+| | several processes | use: test_several_runs; test_ranks.py |
+| | a full ring is no record that is too large | tests/preload/test_failures.py, test_overload.py |
+| | verify says how many were dropped; --version; errors name the option | use: test_words |
+| | checksum, frame and unknown codec are three sentences | here: test_each_cause_has_its_sentence; storage_golden: what_is_not_known_is_named_by_its_number_and_loses_no_more_than_itself |
+| | stats of a lone good segment | use: test_lone_segment |
+| | a damaged run in diff: named, and the status is 1 | here: test_every_command_on_every_wrong_segment |
 """
 import json
 import os
+import pathlib
 import random
+import re
 import resource
 import shutil
 import struct
@@ -111,6 +113,15 @@ def small(folder, rows, steps=(), sites=None, **more):
     return kit.write(folder, sites, kit.segment(*chunks), expected=tally, **more)
 
 
+def test_the_table_above_names_tests_that_are_there(check):
+    texts = "".join(path.read_text(encoding="utf-8") for path in pathlib.Path(__file__).parent.glob("test_*.[cp]*"))
+    rows = [line.split(" | ")[-1] for line in __doc__.splitlines() if line.startswith("| ")][1:]
+    names = {name for row in rows for name in re.findall(r"\b(?:test_)?[a-z]+(?:_[a-z0-9]+)+\b(?!\.(?:py|c))(?!:)", row)}
+    check(len(rows) > 30 and len(names) > 25, "rows and tests", (len(rows), sorted(names)))
+    for name in names:
+        check(re.search(rf"(START_TEST\({name}\)|^def {name}\()", texts, re.M), name)
+
+
 def test_the_kit_writes_a_sound_run(tmp_path, check):
     raw = struct.pack("<4f", 1, 2, 3, 4)
     run = small(tmp_path / "run", [(0, 0, 0, 1, (2, 2), raw)], [kit.step(0, [(b"r", 0, 0, 2)])])
@@ -148,11 +159,11 @@ def test_many_tensors_of_a_small_file(tmp_path, check):
     rows = [(0, layer, 0, 1 + layer, (65536, 0), b"") for layer in range(320)]
     run = small(tmp_path / "run", rows, [kit.step(0, spans)])
     size = (run / "seg-000000.dmi").stat().st_size
-    for words in (("verify",), ("list",), ("list", "--tensors"), ("export", "-o", tmp_path / "x"), ("show", "q"), ("stats",)):
+    for words in (("verify",), ("list",), ("show", "q"), ("stats",)):
         bad = complaints(dump(*words, run), statuses=(0, 1, 2))
         check(not bad, f"20 million tensors in {size >> 10} KiB: {words[0]} ends", bad)
     done = dump("export", run, "-o", tmp_path / "x")
-    check(done.returncode == 2 and "choose some with" in done.err, "and what to do is said", done)
+    check(not complaints(done, statuses=(2,), said=("choose some with",)), "export says what to do", done)
 
 
 def test_overlapping_spans(tmp_path, check):

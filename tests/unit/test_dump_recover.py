@@ -143,6 +143,19 @@ def test_a_lost_step_leaves_rows_without_tokens(tmp_path, check):
     check(facts("verify", out)["accounting"]["captured"] == 28, "and no record with it")
 
 
+def test_a_torn_tail(tmp_path, check):
+    run, out = make(tmp_path / "out", "killed"), tmp_path / "new"
+    path = sorted(run.glob("seg-*.dmi"))[-1]
+    data = path.read_bytes()
+    path.write_bytes(data[:-100])
+    done = dump("recover", run, "-o", out)
+    bad = complaints(run, out, done)
+    told, torn = facts("recover", run, "-o", tmp_path / "json"), facts("list", run)["torn_bytes"]
+    check(not bad and torn > 0 and f"{torn} bytes at the end are of a chunk that was not finished" in done.stdout, "a torn chunk is said", bad or done)
+    check(told["torn_bytes"] == torn and told["unread"]["records"] == 28 - told["records"] > 0 and done.returncode == 1,
+          "what the process had counted as written is not taken for lost at the kill", told)
+
+
 def harm(data, rng):
     data, kind, at = bytearray(data), rng.choice(("flip", "cut", "zeros", "twice")), rng.randrange(len(data))
     if kind == "flip":

@@ -47,6 +47,8 @@ static void add_lost(struct text *to, const struct recovery *x)
     add_count(&t, l->n_chunks, "chunks are damaged or missing");
     add_part(&t, "that were written cannot be read", &l->unread);
     add_part(&t, "were on their way when the process ended", &l->at_kill);
+    add_count(&t, reader_run(x->reader)->n_torn,
+              "bytes at the end are of a chunk that was not finished");
     add_count(&t, l->n_steps, "steps are lost");
     add_count(&t, l->n_stepless, "records are of a step that is lost, and without tokens");
     if (l->unknown)
@@ -92,6 +94,7 @@ static int report_recovery(const struct recovery *x, const struct options *o, co
     report_member(&report, "damaged_chunks", value_u64(l->n_chunks));
     report_member(&report, "unread", tally_value(&l->unread));
     report_member(&report, "lost_at_kill", tally_value(&l->at_kill));
+    report_member(&report, "torn_bytes", value_u64(reader_run(x->reader)->n_torn));
     report_member(&report, "lost_steps", value_u64(l->n_steps));
     report_member(&report, "records_without_step", value_u64(l->n_stepless));
     report_line(&report, "%" PRIu64 " records and %" PRIu64 " steps, to %s", x->n_records,
