@@ -143,6 +143,37 @@ def test_a_lost_step_leaves_rows_without_tokens(tmp_path, check):
     check(facts("verify", out)["accounting"]["captured"] == 28, "and no record with it")
 
 
+def release_first(run, checksum):
+    """Deletes the first segment as the document says that a writer does. Returns its records."""
+    first = run / "seg-000000.dmi"
+    records = json.loads(dump("list", "--records", first, "--json").stdout)["records"]
+    sums = {}
+    for r in records:
+        sums[r["site_id"]] = [a + b for a, b in zip(sums.get(r["site_id"], (0, 0, 0)), (1, r["shape"][0], r["bytes"]))]
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["segments"][0]["released"] = True
+    manifest["released"] = [{"site": i, "records": t[0], "rows": t[1], "bytes": t[2]} for i, t in sums.items()]
+    manifest["checksum"] = "0" * 16
+    text = json.dumps(manifest)
+    (run / "manifest.json").write_text(text.replace("0" * 16, f"{checksum(text.encode()):016x}", 1))
+    first.unlink()
+    return len(records)
+
+
+def test_what_was_released_is_not_lost(tmp_path, check):
+    xxhash = pytest.importorskip("xxhash", reason="needs the packages of tools/setup/python.txt")
+    run, out = make(tmp_path / "out"), tmp_path / "new"
+    n = release_first(run, xxhash.xxh3_64_intdigest)
+    before = dump("verify", run)
+    done = dump("recover", run, "-o", out)
+    bad = complaints(run, out, done, lost=0)
+    check(before.returncode == 0 and done.returncode == 0 and not bad and "nothing is lost" in done.stdout, "nothing is lost", bad or (before, done))
+    account = facts("verify", out)["accounting"]
+    check(0 < n < 28 and account["expected"] == account["captured"] == 28 and len(facts("list", "--records", out)["records"]) == 28 - n,
+          "what was released keeps being captured", account)
+    check(rows_of(run) == rows_of(out) != {}, "the rows of the others have their steps, which their segment repeats")
+
+
 def test_a_torn_tail(tmp_path, check):
     run, out = make(tmp_path / "out", "killed"), tmp_path / "new"
     path = sorted(run.glob("seg-*.dmi"))[-1]
