@@ -36,6 +36,7 @@ bool direct_is_next(const struct direct *direct);
 /* The buffer, made if there is none. Return: NULL without memory, and it is off. */
 void *direct_buffer(struct direct *direct);
 
+/* Now, and what this thread has had of a CPU. */
 struct direct_time direct_begin(void);
 
 /* What a large write cost: @n_bytes since @begin. */
