@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Whether a large write goes past the page cache (O_DIRECT). The page cache takes a burst at the speed of memory, and pages
- * that cost the host's CPUs and memory; the disk itself takes it at its own speed, for almost no time of a CPU. Which of
+ * that cost CPU time and memory; the disk itself takes it at its own speed, for almost no time of a CPU. Which of
  * them costs less is measured, again and again. Not locked: the owner's thread. Source: open(2).
  */
 #ifndef STORAGE_DIRECT_H
