@@ -7,12 +7,21 @@
 #include <inttypes.h>
 #include <string.h>
 
+static void (*before)(void);
+
+void say_before(void (*fn)(void))
+{
+    before = fn;
+}
+
 void say_line(FILE *to, const char *prefix, const char *s, size_t n)
 {
     _cleanup_(text_deinit) struct text line = { 0 };
     text_add(&line, prefix, strlen(prefix));
     utf8_add_printable(&line, s, n);
     text_add(&line, "\n", 1);
+    if (before)
+        before();
     if (!line.failed)
         fwrite(line.data, 1, line.n, to);
 }

@@ -19,6 +19,9 @@ void say_line(FILE *to, const char *prefix, const char *s, size_t n);
 void say_formatted(FILE *to, const char *prefix, const char *fmt, va_list ap)
     __attribute__((format(printf, 3, 0)));
 
+/* Is called before each line, in the thread that prints it; NULL: nothing is. */
+void say_before(void (*fn)(void));
+
 /* "1,097" */
 const char *grouped(uint64_t n, char out[32]);
 /* "1.5 KiB" */

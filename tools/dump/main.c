@@ -2,22 +2,31 @@
 /* dmi-dump: look at, check and export a run. See docs/man/dmi-dump.1. */
 #include "tools/dump/dump.h"
 #include "tools/common/select.h"
+#include "tools/common/ticker.h"
 
 #include "core/cleanup.h"
 
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct command commands[] = {
     { "list", dump_list, .selects = true },
     { "show", dump_show, .takes_site = true, .selects = true },
     { "stats", dump_stats },
-    { "verify", dump_verify },
+    { "verify", dump_verify, .reads_all = true },
     { "diff", dump_diff, .takes_other = true, .by_itself = true },
     { "export", dump_export, .selects = true },
     { "recover", dump_recover, .by_itself = true },
     { 0 },
 };
+
+/* JSON on a terminal goes around the lines that the ticker knows of. */
+static void start_ticker(const struct reader *reader, const struct options *o)
+{
+    if (!o->json || !isatty(STDOUT_FILENO))
+        ticker_start(o->command->reads_all ? reader_run(reader)->n_file_bytes : 0);
+}
 
 int main(int argc, char **argv)
 {
@@ -40,7 +49,9 @@ int main(int argc, char **argv)
             complain("dmi-dump list %s lists them", o.run);
         status = DUMP_USAGE;
     } else {
+        start_ticker(reader, &o);
         status = o.command->run(reader, &o);
+        ticker_stop();
     }
     if (fflush(stdout) || ferror(stdout)) {
         complain("cannot write the output: %s", strerror(errno));

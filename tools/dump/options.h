@@ -17,6 +17,7 @@ struct command {
     bool selects;     /* reads only what its selection needs */
     bool takes_other; /* a second run */
     bool by_itself;   /* selects by itself */
+    bool reads_all;   /* of the run, once */
 };
 
 struct options {

@@ -3,6 +3,7 @@
 
 #include "core/cleanup.h"
 #include "read/utf8.h"
+#include "tools/common/ticker.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -24,6 +25,7 @@ void report_drawn_line(struct report *r, const struct text *line)
     r->failed |= line->failed;
     if (r->json || line->failed)
         return;
+    ticker_stop();
     fwrite(line->data, 1, line->n, stdout);
     fputc('\n', stdout);
 }
