@@ -15,6 +15,8 @@
 
 /* ------------------------------------------------------------------------- segments */
 
+#define MOST_LOOKS 100 /* at a run whose segments go as fast as they are read */
+
 static void take_header(struct reader *r, struct reader_segment *s)
 {
     struct dmi_segment_header h;
@@ -234,6 +236,8 @@ static int open_folder(struct err *err, struct reader *r)
     return res;
 }
 
+static int refresh_once(struct err *err, struct reader *r);
+
 /* Closed between our reading its manifest and its counters. */
 static bool closed_meanwhile(const struct reader *r)
 {
@@ -260,7 +264,7 @@ static int open_run(struct err *err, const char *path, bool distrust, struct rea
     else if (res == -ENOTUNIQ)
         return reader_open_ranks(err, path, out);
     if (!res)
-        res = read_structure(err, r);
+        res = reader_settle(err, r, read_structure(err, r));
     for (int again = 0; !res && again < 3 && closed_meanwhile(r); again++)
         res = reader_refresh(err, r);
     if (!res && r->dir >= 0 && strcmp(r->path, path) && reader_note_alone(r))
@@ -330,10 +334,8 @@ static void forget_files(struct reader *r)
     r->run.problems = NULL;
 }
 
-int reader_refresh(struct err *err, struct reader *r)
+static int refresh_once(struct err *err, struct reader *r)
 {
-    if (r->ranks)
-        return reader_refresh_ranks(err, r);
     reader_free_selection(r);
     free(r->blocks);
     r->blocks = NULL;
@@ -346,6 +348,38 @@ int reader_refresh(struct err *err, struct reader *r)
     if (!res && r->selected)
         res = reader_select_again(err, r);
     return res ? err_set_errno(err, -res, "cannot read %s again", r->path) : 0;
+}
+
+bool reader_note_vanished(struct reader *r)
+{
+    r->vanished |= !r->missing_is_damage;
+    return r->vanished;
+}
+
+static size_t count_released(const struct reader *r)
+{
+    size_t n = 0;
+    while (reader_released_chunks(r, n))
+        n++;
+    return n;
+}
+
+int reader_settle(struct err *err, struct reader *r, int res)
+{
+    for (int i = 0; r->vanished && i < MOST_LOOKS; i++) {
+        size_t before = count_released(r);
+        r->vanished = false;
+        *err = (struct err){ 0 };
+        res = refresh_once(err, r);
+        r->missing_is_damage = count_released(r) == before;
+    }
+    r->missing_is_damage = r->vanished = false;
+    return res;
+}
+
+int reader_refresh(struct err *err, struct reader *r)
+{
+    return r->ranks ? reader_refresh_ranks(err, r) : reader_settle(err, r, refresh_once(err, r));
 }
 
 /* ------------------------------------------------------------------------- closing, and what it is */

@@ -159,12 +159,11 @@ static int load_block(struct err *err, struct reader *r, const struct reader_rec
     return 0;
 }
 
-int reader_decode(struct err *err, struct reader *r, const struct reader_record *rec, void *out)
+static int decode_record(struct err *err, struct reader *r, const struct reader_record *rec,
+                         void *out)
 {
     uint64_t at = rec->at.offset, left = rec->at.n_bytes;
     uint8_t *to = out;
-    if (r->ranks)
-        return reader_decode_parts(err, r, rec, out);
     while (left) {
         const struct reader_block *block = NULL;
         int res = load_block(err, r, rec, at / DMI_BLOCK_BYTES, &block);
@@ -186,4 +185,16 @@ int reader_decode(struct err *err, struct reader *r, const struct reader_record 
                    "%s, chunk %" PRIu64 ", offset %" PRIu64 ": the record of launch %" PRIu64
                    " does not match its checksum though its planes do",
                    s->name, c->sequence, c->offset, rec->at.launch);
+}
+
+int reader_decode(struct err *err, struct reader *r, const struct reader_record *rec, void *out)
+{
+    if (r->ranks)
+        return reader_decode_parts(err, r, rec, out);
+    int res = decode_record(err, r, rec, out);
+    if (!r->vanished)
+        return res;
+    r->vanished = false; /* whoever goes on reads the run again */
+    return err_set(err, -ENOENT, "%s: the segment was deleted before its records were read",
+                   r->segments[rec->segment].name);
 }

@@ -153,6 +153,8 @@ int reader_add_segment(struct reader *r, int dir, const char *name, uint32_t num
     struct stat st;
     bool lone = dir == AT_FDCWD;
     _cleanup_(closep) int fd = open_file(dir, name, lone ? 0 : O_NOFOLLOW, &st);
+    if (fd == -ENOENT && !lone && reader_note_vanished(r))
+        return 0;
     if (fd < 0)
         reader_note(r, true, name, -1, 0, "cannot be read: %s", why_not(fd));
     if (fd < 0)
@@ -254,6 +256,8 @@ static int ensure_open(struct reader *r, struct reader_segment *s)
         close_oldest(r);
     struct stat st;
     int fd = open_file(r->dir, s->name, O_NOFOLLOW, &st);
+    if (fd == -ENOENT)
+        reader_note_vanished(r);
     if (fd < 0)
         return fd;
     if (st.st_dev != s->dev || st.st_ino != s->ino) {

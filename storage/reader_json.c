@@ -425,6 +425,8 @@ static void note_missing(struct reader *r, size_t from, size_t to)
             continue;
         while (end < to && !reader_released_chunks(r, end))
             end++;
+        if (reader_note_vanished(r))
+            return;
         char first[32], last[32];
         snprintf(first, sizeof first, DMI_SEGMENT_NAME, (unsigned)from);
         snprintf(last, sizeof last, DMI_SEGMENT_NAME, (unsigned)(end - 1));

@@ -10,7 +10,7 @@
 
 static void add(struct reader *r, struct reader_finding finding, const char *fmt, va_list ap)
 {
-    if (r->n_notes >= MAX_FINDINGS ||
+    if (r->vanished || r->n_notes >= MAX_FINDINGS ||
         reader_grow((void **)&r->notes, r->n_notes, &r->notes_room, sizeof *r->notes))
         return;
     char *text = NULL, *file = strdup(finding.file);

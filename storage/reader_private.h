@@ -137,6 +137,9 @@ struct reader {
     char *path;
     int dir;       /* -1: a lone segment */
     bool distrust; /* walk everything: for reader_verify() */
+    bool
+        vanished; /* a file was gone that the manifest has: what is noted of that is not to be believed */
+    bool missing_is_damage; /* nobody released it meanwhile */
     bool have_uuid;
     uint8_t uuid[16];
     uint32_t other_version; /* of the run or of a segment, where it is not ours */
@@ -332,6 +335,14 @@ int reader_select_again(struct err *err, struct reader *reader);
 void reader_free_selection(struct reader *reader);
 /* Frees the copy of the query. */
 void reader_free_query(struct reader *reader);
+
+/* ---- reader.c: a segment's file is gone. Return: whether that may be as it was released since the manifest was read. */
+bool reader_note_vanished(struct reader *reader);
+/**
+ * reader_settle() - where files were gone: look at the run again, until it stands still
+ * @res: of what was done before. Return: @res, or 0 or -errno with a sentence of the last look.
+ */
+int reader_settle(struct err *err, struct reader *reader, int res);
 
 /* ---- reader_account.c: sums what the segments hold, per site. Return: 0 or -ENOMEM. */
 int reader_sum(struct reader *reader);

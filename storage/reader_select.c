@@ -515,7 +515,7 @@ int reader_select(struct err *err, struct reader *r, const struct reader_query *
     r->selected = true;
     if (r->ranks)
         return reader_select_ranks(err, r, query);
-    int res = reader_select_again(err, r);
+    int res = reader_settle(err, r, reader_select_again(err, r));
     return res ? res : reader_sum(r) ? err_set_errno(err, ENOMEM, "cannot read %s", r->path) : 0;
 }
 

@@ -93,7 +93,7 @@ static int decode_all(struct reader *r)
         if (res == -ENOTSUP)
             reader_note_unknown(r, s->name, (int64_t)c->sequence, c->offset, "%s", err.msg);
         else
-            reader_note(r, true, s->name, (int64_t)c->sequence, c->offset, "%s", err.msg);
+            reader_note(r, res != -ENOENT, s->name, (int64_t)c->sequence, c->offset, "%s", err.msg);
     }
     return 0;
 }
@@ -200,6 +200,11 @@ int reader_verify(struct reader *r)
         res = verify_all(second);
     if (res)
         return res;
+    if (second->vanished) {
+        second->vanished = false;
+        reader_note(second, false, "manifest.json", -1, 0,
+                    "segments were released while they were verified");
+    }
     struct reader_note_entry *notes = r->notes;
     size_t n = r->n_notes, room = r->notes_room;
     r->notes = second->notes, r->n_notes = second->n_notes, r->notes_room = second->notes_room;

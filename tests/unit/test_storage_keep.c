@@ -176,6 +176,40 @@ START_TEST(the_oldest_segments_go_and_the_sums_hold)
 }
 END_TEST
 
+/* Between two looks of a reader all that it knew goes: it looks again, and calls nothing damage. */
+START_TEST(a_reader_finds_segments_released_meanwhile)
+{
+    /* more segments than it holds open, and blocks than it keeps */
+    const struct run_options more = { .segment_bytes = PART, .keep_bytes = 150 * PART };
+    struct run *run = kit_open_with(out, &more);
+    _cleanup_(freep) char *folder = kit_run_folder(out);
+    struct err err = { 0 };
+    _cleanup_(reader_closep) struct reader *stale = NULL;
+    for (uint64_t i = 0; i < 200; i++)
+        ck_assert_int_eq(kit_forward(run, i, WIDTH), 0);
+    ck_assert(!reader_open_index(&err, folder, &stale));
+    for (uint64_t i = 200; i < 400; i++)
+        ck_assert_int_eq(kit_forward(run, i, WIDTH), 0);
+    ck_assert_msg(!reader_select(&err, stale, NULL), "%s", err.msg);
+    expect_whole(stale);
+    ck_assert_uint_gt(reader_n_records(stale), 0);
+    ck_assert_uint_gt(reader_record(stale, 0)->at.forward, 200);
+    /* what it knows of is gone when it is read: that is said, and is no damage either */
+    for (uint64_t i = 400; i < 600; i++)
+        ck_assert_int_eq(kit_forward(run, i, WIDTH), 0);
+    char raw[16 * WIDTH];
+    int n_gone = 0;
+    for (size_t i = 0; i < reader_n_records(stale); i++)
+        n_gone += reader_decode(&err, stale, reader_record(stale, i), raw) == -ENOENT;
+    ck_assert_int_gt(n_gone, 0);
+    ck_assert_msg(!reader_refresh(&err, stale), "%s", err.msg);
+    expect_whole(stale);
+    ck_assert_int_eq(run_close(run), 0);
+    _cleanup_(reader_closep) struct reader *reader = kit_read(folder, true);
+    expect_whole(reader);
+}
+END_TEST
+
 START_TEST(what_is_old_goes_without_a_record)
 {
     const struct run_options more = { .segment_ns = 40 * MS, .keep_ns = 100 * MS };
@@ -437,6 +471,7 @@ int main(void)
     tcase_add_checked_fixture(tc, setup, teardown);
     tcase_add_test(tc, a_segment_is_closed_when_it_is_old);
     tcase_add_test(tc, the_oldest_segments_go_and_the_sums_hold);
+    tcase_add_test(tc, a_reader_finds_segments_released_meanwhile);
     tcase_add_test(tc, what_is_old_goes_without_a_record);
     tcase_add_test(tc, nothing_goes_that_the_manifest_cannot_say);
     tcase_add_test(tc, a_released_segment_whose_file_is_still_there_counts_once);

@@ -127,7 +127,9 @@ static int send_findings(struct err *err, struct replay *r, struct source *s)
 
 static int send_undecoded(struct err *err, struct replay *r, struct source *s, struct item *item)
 {
-    const char *prefix = s->why.code == -ENOTSUP ? "" : "DAMAGED: "; /* else of a newer program */
+    /* of a newer program; released before it was read */
+    bool sound = s->why.code == -ENOTSUP || s->why.code == -ENOENT;
+    const char *prefix = sound ? "" : "DAMAGED: ";
     complain("%s%s: %s", prefix, reader_run(s->reader)->path, s->why.msg);
     s->n_lost++;
     return send_facts(err, r, s, ITEM_GAP, describe_undecoded(s, item));
