@@ -120,12 +120,13 @@ static int write_rest(int fd, struct rest *rest)
 
 /* ------------------------------------------------------------------------- past the page cache */
 
-/* Copies the next @n bytes; they stay to be done. */
+/* Copies the next @n bytes; they stay to be done. An empty piece may lie nowhere. */
 static void gather(const struct rest *rest, char *to, size_t n)
 {
     for (int i = 0; n; i++) {
         size_t part = rest->pieces[i].iov_len < n ? rest->pieces[i].iov_len : n;
-        memcpy(to, rest->pieces[i].iov_base, part);
+        if (part)
+            memcpy(to, rest->pieces[i].iov_base, part);
         to += part;
         n -= part;
     }

@@ -102,7 +102,7 @@ static int put(size_t at, size_t n)
     size_t done = 0;
     for (int i = 0; i < 5; i++) {
         size_t size = i == 4 ? n - done : sizes[i] < n - done ? sizes[i] : n - done;
-        pieces[i] = (struct iovec){ data + at + done, size };
+        pieces[i] = (struct iovec){ size ? data + at + done : NULL, size };
         done += size;
     }
     return file_write_at(&file, pieces, 5, at);
