@@ -62,7 +62,7 @@ def test_options_of_a_command(check):
     check({"--map", "--rows", "--all", "--json", "--rejected", "--help"} <= show and not show & {"--format", "--force", "--against", "--records"},
           "show has its own", sorted(show))
     check({"--format", "--force", "--layers", "--names"} <= export and not export & {"--map", "--rows"}, "export has its own", sorted(export))
-    check(recover == {"--output", "--json", "--rank", "--help", "--version"}, "recover has few", sorted(recover))
+    check(recover == {"--output", "--json", "--rank", "--from", "--help", "--version"}, "recover has few", sorted(recover))
     check("--against" in offered("dmi-dump", "verify", "--a") and "--tolerance" in offered("dmi-dump", "diff", "--t"), "verify and diff theirs")
     check(set(offered("dmi-sites", "match", "--")) == {"--reference", "--model", "--help", "--version"}, "and those of dmi-sites",
           offered("dmi-sites", "match", "--"))

@@ -3,6 +3,7 @@
 #include "tools/dump/dump.h"
 #include "tools/common/select.h"
 #include "tools/common/ticker.h"
+#include "tools/dump/fetch.h"
 
 #include "core/cleanup.h"
 
@@ -28,31 +29,51 @@ static void start_ticker(const struct reader *reader, const struct options *o)
         ticker_start(o->command->reads_all ? reader_run(reader)->n_file_bytes : 0);
 }
 
+static int run_command(struct options *o)
+{
+    struct err err = { 0 };
+    _cleanup_(reader_closep) struct reader *reader = NULL;
+    int r = reader_open_index(&err, o->run, &reader);
+    if (!r && o->by_rank && !reader_only_ranks(reader, o->ranks))
+        r = err_set(&err, -ENOENT, "%s: no run is of that rank (dmi-dump list)", o->run);
+    if (!r && !o->command->by_itself)
+        r = select_records(&err, reader, o->command->selects ? &o->select : NULL);
+    if (r == -ENOTUNIQ && o->command->run == dump_list)
+        return dump_list_runs(o->run, o->json);
+    if (r) {
+        complain("%s", err.msg);
+        if (r == -ENOTUNIQ)
+            complain("dmi-dump list %s lists them", o->run);
+        return DUMP_USAGE;
+    }
+    start_ticker(reader, o);
+    int status = o->command->run(reader, o);
+    ticker_stop();
+    return status;
+}
+
+/* From a server: the run is fetched first. */
+static int run_fetched(struct options *o)
+{
+    struct err err = { 0 };
+    char *folder;
+    if (fetch(&err, o->from, &folder)) {
+        complain("%s", err.msg);
+        return DUMP_USAGE;
+    }
+    o->run = folder;
+    int status = run_command(o);
+    fetch_remove(folder);
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     struct options o;
     int status = options_parse(argc, argv, commands, &o);
     if (status >= 0)
         return status;
-    struct err err = { 0 };
-    _cleanup_(reader_closep) struct reader *reader = NULL;
-    int r = reader_open_index(&err, o.run, &reader);
-    if (!r && o.by_rank && !reader_only_ranks(reader, o.ranks))
-        r = err_set(&err, -ENOENT, "%s: no run is of that rank (dmi-dump list)", o.run);
-    if (!r && !o.command->by_itself)
-        r = select_records(&err, reader, o.command->selects ? &o.select : NULL);
-    if (r == -ENOTUNIQ && o.command->run == dump_list) {
-        status = dump_list_runs(o.run, o.json);
-    } else if (r) {
-        complain("%s", err.msg);
-        if (r == -ENOTUNIQ)
-            complain("dmi-dump list %s lists them", o.run);
-        status = DUMP_USAGE;
-    } else {
-        start_ticker(reader, &o);
-        status = o.command->run(reader, &o);
-        ticker_stop();
-    }
+    status = o.from ? run_fetched(&o) : run_command(&o);
     if (fflush(stdout) || ferror(stdout)) {
         complain("cannot write the output: %s", strerror(errno));
         return DUMP_USAGE;

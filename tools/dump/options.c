@@ -28,6 +28,10 @@ static const char usage_text[] =
     "one segment file.\n"
     "SITE is a site's name, or a tensor's as `list --tensors` prints it.\n"
     "\n"
+    "  --from ADDRESS      in the place of RUN: from a ClickHouse server "
+    "(clickhouse://HOST/DATABASE, "
+    "?run=UUID\n"
+    "                      where there are several)\n"
     "  --json              JSON on stdout instead of text\n"
     "  --site NAME         list, diff, export: only this site or tensor\n"
     "  --layer N | A:B     show, list, diff, export: only this layer, or layers A to B-1\n"
@@ -94,6 +98,7 @@ enum option_id {
     OPT_TENSORS,
     OPT_REQUESTS,
     OPT_AGAINST,
+    OPT_FROM,
     OPT_FORCE,
     OPT_MAP,
     OPT_NAMES,
@@ -127,6 +132,7 @@ static const struct option long_options[] = {
     { "queries", required_argument, NULL, OPT_QUERIES },
     { "head-dim", required_argument, NULL, OPT_HEAD_DIM },
     { "against", required_argument, NULL, OPT_AGAINST },
+    { "from", required_argument, NULL, OPT_FROM },
     { "tolerance", required_argument, NULL, OPT_TOLERANCE },
     { "row-tolerance", required_argument, NULL, OPT_ROW_TOLERANCE },
     { "format", required_argument, NULL, 'f' },
@@ -247,6 +253,7 @@ static int take_option(int c, struct options *o)
     case OPT_QUERIES: return take_queries(o);
     case OPT_HEAD_DIM: return take_head_dim(o);
     case OPT_AGAINST: o->against = optarg; break;
+    case OPT_FROM: o->from = optarg; break;
     case OPT_TOLERANCE: return take_tolerance(c, &o->tolerance);
     case OPT_ROW_TOLERANCE: return take_tolerance(c, &o->row_tolerance);
     case 'f': o->format = optarg; break;
@@ -274,11 +281,12 @@ static int take_words(int n, char **words, const struct command *commands, struc
         complain("%s needs a SITE (dmi-dump list names them) and a RUN", words[0]);
         return hint();
     }
-    if (at == n) {
+    if (at == n && !o->from) {
         complain("%s needs a RUN: a run's folder, or the --out folder of one run", words[0]);
         return hint();
     }
-    o->run = words[at++];
+    if (!o->from)
+        o->run = words[at++];
     if (o->command->takes_other && at == n) {
         complain("%s needs two runs: RUN OTHER", words[0]);
         return hint();

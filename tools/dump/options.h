@@ -23,6 +23,7 @@ struct command {
 struct options {
     const struct command *command;
     const char *run, *other;
+    const char *from; /* an address, in the place of @run; NULL: none */
     struct selection select;
     struct range steps, forwards, rows;
     bool by_step, by_forward, by_rows;

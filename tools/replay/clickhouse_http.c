@@ -26,6 +26,7 @@ struct clickhouse_http {
     CURL *curl;
     struct curl_slist *headers;
     struct text answer;
+    uint64_t most;       /* bytes of an answer */
     bool reached;        /* it has answered once */
     uint64_t stopped_ns; /* when the user's wish to stop was seen; 0: not */
 };
@@ -35,7 +36,7 @@ enum { AGAIN = 1 };
 static size_t take_answer(char *data, size_t size, size_t n, void *arg)
 {
     struct clickhouse_http *h = arg;
-    if (h->answer.n + size * n <= MOST_ANSWER)
+    if (h->answer.n + size * n <= h->most)
         text_add(&h->answer, data, size * n);
     return size * n;
 }
@@ -63,6 +64,7 @@ int clickhouse_http_new(struct err *err, const struct clickhouse_url *url,
         return err_set_errno(err, ENOMEM, "cannot replay");
     }
     h->url = url;
+    h->most = MOST_ANSWER;
     h->headers = clickhouse_curl.append(NULL, "Expect:"); /* else a pause before each batch */
     clickhouse_curl.setopt(h->curl, CURLOPT_HTTPHEADER, h->headers);
     clickhouse_curl.setopt(h->curl, CURLOPT_PROTOCOLS_STR, "http,https");
@@ -81,6 +83,11 @@ int clickhouse_http_new(struct err *err, const struct clickhouse_url *url,
         clickhouse_curl.setopt(h->curl, CURLOPT_CAINFO, url->ca);
     *out = h;
     return 0;
+}
+
+void clickhouse_http_most(struct clickhouse_http *h, uint64_t n_bytes)
+{
+    h->most = n_bytes;
 }
 
 void clickhouse_http_free(struct clickhouse_http *h)

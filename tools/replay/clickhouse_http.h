@@ -20,6 +20,9 @@ int clickhouse_http_new(struct err *err, const struct clickhouse_url *url,
 /* Accepts NULL. */
 void clickhouse_http_free(struct clickhouse_http *http);
 
+/* Answers of up to so many bytes are kept; 1 MiB unless said. */
+void clickhouse_http_most(struct clickhouse_http *http, uint64_t n_bytes);
+
 /**
  * clickhouse_http_ask() - have a statement done
  * @data: what it inserts, in the format that it names; NULL: nothing

@@ -32,6 +32,7 @@ void clickhouse_url_deinit(struct clickhouse_url *url)
     free(url->table);
     free(url->ca);
     free(url->cluster);
+    free(url->run);
     for (size_t i = 0; i < url->n_others; i++)
         free(url->others[i]);
     free(url->others);
@@ -81,8 +82,7 @@ static int take_number(struct err *err, const char *name, const char *value, uns
     *out = strtoul(value, &end, 10);
     if (*value >= '0' && *value <= '9' && !*end && *out <= most)
         return 0;
-    return err_set(err, -EINVAL, "--to clickhouse: %s=%s is no number up to %lu", name, value,
-                   most);
+    return err_set(err, -EINVAL, "clickhouse: %s=%s is no number up to %lu", name, value, most);
 }
 
 static int take_layout(struct err *err, const char *value, struct clickhouse_url *url)
@@ -90,7 +90,14 @@ static int take_layout(struct err *err, const char *value, struct clickhouse_url
     url->dmilib = !strcmp(value, "dmilib");
     if (url->dmilib || !strcmp(value, "dmi"))
         return 0;
-    return err_set(err, -EINVAL, "--to clickhouse: layout=%s is none: write dmi or dmilib", value);
+    return err_set(err, -EINVAL, "clickhouse: layout=%s is none: write dmi or dmilib", value);
+}
+
+static int take_run(struct err *err, const char *value, struct clickhouse_url *url)
+{
+    if (strlen(value) == 36 && strspn(value, "0123456789abcdef-") == 36)
+        return replace(&url->run, value);
+    return err_set(err, -EINVAL, "clickhouse: run=%s is no UUID in lower case", value);
 }
 
 /* Another server of the cluster; its port is known once all settings are. */
@@ -111,6 +118,8 @@ static int take_setting(struct err *err, const char *name, const char *value,
     int r = 0;
     if (!strcmp(name, "table"))
         return replace(&url->table, value);
+    if (!strcmp(name, "run"))
+        return take_run(err, value, url);
     if (!strcmp(name, "cluster"))
         return replace(&url->cluster, value);
     if (!strcmp(name, "server"))
@@ -127,7 +136,7 @@ static int take_setting(struct err *err, const char *name, const char *value,
         return r;
     }
     if (strcmp(name, "give_up"))
-        return err_set(err, -EINVAL, "--to clickhouse: '%s' is not known: %s", name, form);
+        return err_set(err, -EINVAL, "clickhouse: '%s' is not known: %s", name, form);
     r = take_number(err, name, value, 1000000, &n);
     url->give_up_s = (unsigned)n;
     return r;
@@ -159,7 +168,7 @@ static int check_name(struct err *err, const char *what, const char *name)
     static const char good[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
     if (*name && !name[strspn(name, good)])
         return 0;
-    return err_set(err, -EINVAL, "--to clickhouse: a %s has only letters, digits and _ in its name",
+    return err_set(err, -EINVAL, "clickhouse: a %s has only letters, digits and _ in its name",
                    what);
 }
 
@@ -186,7 +195,7 @@ static int complete_other(struct err *err, bool secure, char **other)
         return -ENOMEM;
     }
     if (clickhouse_curl.url_set(u, CURLUPART_URL, whole, 0))
-        return err_set(err, -EINVAL, "--to clickhouse: server=%s is no HOST[:PORT]", host);
+        return err_set(err, -EINVAL, "clickhouse: server=%s is no HOST[:PORT]", host);
     return take_server(u, secure, other);
 }
 
@@ -196,10 +205,10 @@ static int complete_others(struct err *err, bool secure, struct clickhouse_url *
     for (size_t i = 0; !r && i < url->n_others; i++)
         r = complete_other(err, secure, &url->others[i]);
     if (!r && url->n_others && !url->cluster)
-        r = err_set(err, -EINVAL, "--to clickhouse: server= is for cluster=NAME");
+        r = err_set(err, -EINVAL, "clickhouse: server= is for cluster=NAME");
     if (!r && url->cluster && url->dmilib)
         r = err_set(err, -EINVAL,
-                    "--to clickhouse: cluster= does not go with layout=dmilib, which has no key");
+                    "clickhouse: cluster= does not go with layout=dmilib, which has no key");
     return r;
 }
 
@@ -237,7 +246,7 @@ static int parse(struct err *err, const char *where, struct clickhouse_url *out)
         return err_set_errno(err, ENOMEM, "cannot replay");
     }
     if (clickhouse_curl.url_set(u, CURLUPART_URL, whole, 0))
-        return err_set(err, -EINVAL, "--to clickhouse: no address: %s", form);
+        return err_set(err, -EINVAL, "clickhouse: no address: %s", form);
     int r = take_all(err, u, out);
     if (r == -ENOMEM)
         err_set_errno(err, ENOMEM, "cannot replay");

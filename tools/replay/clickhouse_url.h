@@ -15,6 +15,7 @@ struct clickhouse_url {
     size_t n_others;
     char *user, *password;
     char *database, *table; /* letters, digits and _ */
+    char *run;              /* a UUID, which alone is asked for; NULL: not said */
     char *ca;           /* file with the certificates that sign the server's; NULL: the system's */
     unsigned give_up_s; /* a server that is away for so long; 0: never */
     bool dmilib;        /* DMI-Lib's layout */

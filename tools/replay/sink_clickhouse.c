@@ -85,6 +85,8 @@ static void free_sink(struct clickhouse_sink *s)
 static int begin(struct err *err, struct clickhouse_sink *s, const char *where)
 {
     int r = clickhouse_url_parse(err, where, &s->url);
+    if (!r && s->url.run)
+        r = err_set(err, -EINVAL, "--to clickhouse: run= is for dmi-dump --from");
     if (!r)
         r = clickhouse_http_new(err, &s->url, &s->http);
     if (!r)

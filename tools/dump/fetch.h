@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A run from the tables of a ClickHouse server (docs/clickhouse.md), written as a run again, into a folder of its own: then
+ * every command reads it as any other. What the tables have not, it has not: tags, padding, sizes of ranks, counters.
+ * A program of one thread.
+ */
+#ifndef TOOLS_DUMP_FETCH_H
+#define TOOLS_DUMP_FETCH_H
+
+#include "core/err.h"
+
+/**
+ * fetch() - the run that the address names
+ * @address: clickhouse://..., with ?run=UUID where the table has several
+ * @folder: set to the temporary folder that the run is in, to be given to fetch_remove(); NULL after a failure
+ * Return: 0 or -errno with a sentence in @err.
+ */
+int fetch(struct err *err, const char *address, char **folder);
+
+/* Deletes it, and frees its name. Accepts NULL. */
+void fetch_remove(char *folder);
+
+#endif

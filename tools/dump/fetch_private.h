@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ *     fetch.c       the folder, what is asked for
+ *     fetch_run.c   from JSON: the run, its steps, the ends of its requests
+ *     fetch_rows.c  from RowBinary: its records
+ */
+#ifndef TOOLS_DUMP_FETCH_PRIVATE_H
+#define TOOLS_DUMP_FETCH_PRIVATE_H
+
+#include "storage/run.h"
+#include "tools/replay/clickhouse_http.h"
+
+#include <dmi/site.h>
+#include <jansson.h>
+
+struct fetched {
+    struct clickhouse_url url;
+    struct clickhouse_http *http;
+    struct text answer; /* of the last question */
+    struct run *run;    /* that is written; NULL: not yet */
+    json_t *about;      /* the fact `run` */
+    struct dmi_site *sites;
+    uint32_t n_sites;
+    uint64_t n_left_out; /* rows of a record that are no whole rows of its tensor */
+};
+
+/* The answer to a question, in x->answer. Return: 0 or -errno with a sentence in @err. */
+int fetch_ask(struct err *err, struct fetched *x, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* A run in @folder as x->about says. Return: as above. */
+int fetch_begin(struct err *err, struct fetched *x, const char *folder);
+/* Notes the steps and ends in @facts, an array of facts in any order. Return: as above. */
+int fetch_steps(struct err *err, struct fetched *x, json_t *facts);
+/* Appends the records in x->answer. Return: as above. */
+int fetch_rows(struct err *err, struct fetched *x);
+
+#endif
