@@ -207,7 +207,7 @@ def test_random_engines(check, tmp_path, seed):
     """Two engines, the same requests, some rows changed: found, all of them and no others. Over a thousand records of a few."""
     dice = random.Random(seed)
     requests = {f"r{i}": dice.randint(1, 90 if seed < 2 else 12) for i in range(12 if seed < 2 else 5)}
-    layers = 9 if seed < 2 else 2
+    layers = 20 if seed < 2 else 2
     places = [(r, p, layer) for r, n in requests.items() for p in range(n) for layer in range(layers)]
     changed = {at: [dice.random() for _ in range(WIDTH)] for at in dice.sample(places, min(len(places), dice.randint(0, 6)))}
     runs = Run(serve(dice, requests), layers=layers), Run(serve(dice, requests), changed, layers=layers, padding=1)
