@@ -70,6 +70,12 @@ def test_each_mutant_names_a_test():
     assert not wrong, "\n".join(wrong)
 
 
+def test_each_mutant_names_functions_that_there_are():
+    known = {name for path in tracked(".py") if path.parts[0] == "tests" for name in re.findall(r"^def (test_\w+)", (ROOT / path).read_text(encoding="utf-8"), re.M)}
+    named = {path: re.findall(r"^Only:[ \t]*(.*)", (ROOT / path).read_text(encoding="utf-8"), re.M) for path in tracked(".patch")}
+    assert [f"{path}: {name}" for path, lines in named.items() for line in lines for name in line.split() if name not in known] == []
+
+
 def test_each_mutant_applies():
     """Else it is found out by the long tests alone, long after the code has moved on."""
     wrong = []

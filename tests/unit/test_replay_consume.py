@@ -11,7 +11,7 @@ import pytest
 
 from damage import flip_payload
 from harness import BUILD
-from replay_kit import BUILT, DMI_DUMP, DMI_REPLAY, make, read_stream, replay, stream, wait_for
+from replay_kit import BUILT, DMI_DUMP, DMI_REPLAY, make, read_stream, replay, schedule, stream, wait_for
 
 WRITE_RUN = BUILD / "tests" / "unit" / "write_run"
 pytestmark = pytest.mark.built(*BUILT, WRITE_RUN)
@@ -57,6 +57,19 @@ def test_a_closed_run(tmp_path, check):
     kept = json.loads(subprocess.run([DMI_DUMP, "stats", "--json", tmp_path / "copy"], stdout=subprocess.PIPE, check=True).stdout)["sites"]
     gone = json.loads(subprocess.run([DMI_DUMP, "stats", "--json", run], stdout=subprocess.PIPE, check=True).stdout)["sites"]
     check([s["captured"] for s in gone] == [s["captured"] for s in kept] == [s["released"] for s in gone], "the sums are those of before")
+
+
+def test_nothing_goes_before_all_is_taken(tmp_path, check):
+    """At the speed of its recording, of 2 s: the cursor is written meanwhile, and the segment stays."""
+    folder = schedule(tmp_path / "out", [line for i in range(20) for line in (f"at {i * 100_000_000}", f"step {i} 1 a:0:1:{i}:2:0:0", "wide 0 1000")])
+    run, cursor, taken = next(folder.iterdir()), tmp_path / "cursor", tmp_path / "taken"
+    whole = places(stream(run))
+    with subprocess.Popen([DMI_REPLAY, run, "--to", f"file:{taken}", "--cursor", cursor, "--consume", "--speed", "1"]) as process:
+        wait_for(lambda: cursor.exists() and json.loads(cursor.read_text())["runs"][0]["records"] > 5)
+        there, n = segments(run), json.loads(cursor.read_text())["runs"][0]["records"]
+    check(there and n < 20, "it is there while some of it is still to come", (there, n))
+    check(process.returncode == 0 and not segments(run), "and goes in the end", segments(run))
+    check(places(read_stream(taken)) == whole and len(whole) == 20, "all of it was taken", len(whole))
 
 
 def followed(writer, run, said, check):
