@@ -2,14 +2,12 @@
 #include "storage/keeper.h"
 
 #include "core/clock.h"
+#include "core/priority.h"
 
 #include <signal.h>
-#include <sys/resource.h>
 #include <time.h>
-#include <unistd.h>
 
-#define LOW_PRIORITY 10 /* nice; of this thread alone, as Linux has it */
-#define STACK_BYTES  (256u << 10)
+#define STACK_BYTES (256u << 10)
 
 /* Return: whether it is to end. */
 static bool wait_for_stop(struct keeper *k)
@@ -28,7 +26,7 @@ static bool wait_for_stop(struct keeper *k)
 static void *keeper_main(void *arg)
 {
     struct keeper *k = arg;
-    setpriority(PRIO_PROCESS, (id_t)gettid(), LOW_PRIORITY);
+    priority_lower();
     if (k->begin)
         k->begin();
     while (!wait_for_stop(k))

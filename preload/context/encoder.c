@@ -4,14 +4,11 @@
 #include "core/atomic.h"
 #include "core/clock.h"
 #include "core/log.h"
+#include "core/priority.h"
 #include "preload/base/session.h"
 #include "preload/context/staging.h"
 
 #include <string.h>
-#include <sys/resource.h>
-#include <unistd.h>
-
-#define LOW_PRIORITY 10 /* nice; of this thread alone, as Linux has it */
 
 static void count_batch(const struct batch *b, int written)
 {
@@ -89,7 +86,7 @@ void *encoder_main(void *arg)
     struct context *c = arg;
     struct batch *b;
     session_attach();
-    setpriority(PRIO_PROCESS, (id_t)gettid(), LOW_PRIORITY);
+    priority_lower();
     while ((b = next_batch(c->staging))) {
         encode(c, b);
         staging_give_encoded(c->staging, b);
