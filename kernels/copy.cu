@@ -10,6 +10,9 @@
  */
 #include <dmi/ring.h>
 
+/* In a counter of blocks that are done: one of them met a slot that there is not. */
+#define WILD_SLOT 0x80000000u
+
 static __device__ __forceinline__ dmi_u32 retire_block(dmi_u32 *counter)
 {
     dmi_u32 before;
@@ -20,14 +23,15 @@ static __device__ __forceinline__ dmi_u32 retire_block(dmi_u32 *counter)
     return before;
 }
 
-static __device__ __forceinline__ void publish(struct dmi_desc *slot, const struct dmi_desc *record)
+static __device__ __forceinline__ void publish(struct dmi_desc *slot, const struct dmi_desc *record,
+                                               dmi_u32 flags)
 {
     slot->payload = record->payload;
     slot->n_bytes = record->n_bytes;
     slot->site = record->site;
     slot->n_rows = record->n_rows;
     slot->occurrence = record->occurrence;
-    slot->flags = record->flags;
+    slot->flags = flags;
     slot->src = record->src;
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(&slot->ready), "l"(record->ready)
                  : "memory");
@@ -55,11 +59,30 @@ static __device__ __forceinline__ dmi_u32 row_of(const struct choice *c, dmi_u32
     return c->list ? c->list[i] : i;
 }
 
-/* Where the @i-th of the chosen rows lies, in bytes from the first. */
+/* What no row lies at. */
+#define NOWHERE ((dmi_i64)(1ull << 63))
+
+/* The slot of a paged cache that row @row is in. Return: false where it is none that may be read. */
+static __device__ __forceinline__ bool slot_of(const struct dmi_gather *g, dmi_u32 *row,
+                                               dmi_u32 *retired)
+{
+    dmi_i64 slot =
+        g->slot_bytes == 4 ? ((const int *)g->slots)[*row] : ((const dmi_i64 *)g->slots)[*row];
+    *row = (dmi_u32)slot;
+    if ((dmi_u64)slot < g->n_slots)
+        return true;
+    if (slot >= 0)
+        atomicOr(retired, WILD_SLOT);
+    return false;
+}
+
+/* Where the @i-th of the chosen rows lies, in bytes from the first, or NOWHERE. */
 static __device__ __forceinline__ dmi_i64 row_at(const struct dmi_gather *g, const struct choice *c,
-                                                 dmi_u32 i)
+                                                 dmi_u32 i, dmi_u32 *retired)
 {
     dmi_u32 row = row_of(c, i);
+    if (g->slot_bytes && !slot_of(g, &row, retired))
+        return NOWHERE;
     if (!g->rows_inner)
         return (dmi_i64)row * g->stride[0];
     dmi_u32 outer = row / g->rows_inner;
@@ -106,7 +129,8 @@ static __device__ __forceinline__ void gather_rows(const struct dmi_gather *g,
 
 template <typename unit>
 static __device__ __forceinline__ void gather_strided(const struct dmi_gather *g,
-                                                      const struct choice *c, unit *dst)
+                                                      const struct choice *c, unit *dst,
+                                                      dmi_u32 *retired)
 {
     dmi_u32 units_a_run = g->run_bytes / (dmi_u32)sizeof(unit);
     dmi_u32 n_units = units_a_run * c->n_rows * g->count[1] * g->count[2] * g->count[3];
@@ -121,27 +145,28 @@ static __device__ __forceinline__ void gather_strided(const struct dmi_gather *g
         at += run % g->count[2] * g->stride[2];
         run /= g->count[2];
         at += run % g->count[1] * g->stride[1];
-        at += row_at(g, c, run / g->count[1]);
-        dst[i] = *(const unit *)(src + at);
+        dmi_i64 row = row_at(g, c, run / g->count[1], retired);
+        dst[i] = row == NOWHERE ? unit{} : *(const unit *)(src + row + at);
     }
 }
 
 /* The branches are the same for all threads of the grid. */
 template <typename unit>
 static __device__ __forceinline__ void gather(const struct dmi_gather *g, const struct choice *c,
-                                              char *dst)
+                                              char *dst, dmi_u32 *retired)
 {
-    if (g->count[1] == 1 && g->count[2] == 1 && g->count[3] == 1 && !g->rows_inner)
+    if (g->count[1] == 1 && g->count[2] == 1 && g->count[3] == 1 && !g->rows_inner &&
+        !g->slot_bytes)
         gather_rows(g, c, (unit *)dst);
     else
-        gather_strided(g, c, (unit *)dst);
+        gather_strided(g, c, (unit *)dst, retired);
 }
 
 /* Do the chosen rows lie one after the other, without gaps? */
 static __device__ __forceinline__ bool is_packed(const struct dmi_gather *g, const struct choice *c)
 {
     return g->count[1] == 1 && g->count[2] == 1 && g->count[3] == 1 && !c->list && !g->rows_inner &&
-           (c->n_rows == 1 || g->stride[0] == g->run_bytes);
+           !g->slot_bytes && (c->n_rows == 1 || g->stride[0] == g->run_bytes);
 }
 
 /* The widest access that divides address and size; the destination lies at a multiple of 16. */
@@ -152,7 +177,8 @@ static __device__ __forceinline__ dmi_u32 packed_access(dmi_u64 src, dmi_u32 n_b
 }
 
 static __device__ __forceinline__ void gather_any(const struct dmi_gather *g,
-                                                  const struct choice *c, char *dst)
+                                                  const struct choice *c, char *dst,
+                                                  dmi_u32 *retired)
 {
     bool packed = is_packed(g, c);
     dmi_u32 n_bytes = g->run_bytes * c->n_rows; /* where it is packed */
@@ -161,7 +187,7 @@ static __device__ __forceinline__ void gather_any(const struct dmi_gather *g,
     if (packed)                                                                                    \
         gather_packed((const unit *)g->src, (unit *)dst, n_bytes);                                 \
     else                                                                                           \
-        gather<unit>(g, c, dst)
+        gather<unit>(g, c, dst, retired)
     switch (packed ? packed_access(g->src, n_bytes) : g->access) {
     case 16: GATHER(struct bytes16); break;
     case 8: GATHER(dmi_u64); break;
@@ -177,9 +203,12 @@ static __device__ __forceinline__ void finish(dmi_u32 *retired, struct dmi_desc 
                                               const struct dmi_desc *record)
 {
     __syncthreads();
-    if (threadIdx.x == 0 && retire_block(retired) == gridDim.x - 1) {
+    if (threadIdx.x)
+        return;
+    dmi_u32 before = retire_block(retired);
+    if ((before & ~WILD_SLOT) == gridDim.x - 1) {
         *retired = 0; /* for the slot's next record, whose launch is ordered after the publish */
-        publish(slot, record);
+        publish(slot, record, record->flags | (before & WILD_SLOT ? DMI_DESC_WILD_SLOT : 0));
     }
 }
 
@@ -187,8 +216,9 @@ static __device__ __forceinline__ void finish(dmi_u32 *retired, struct dmi_desc 
 extern "C" __global__ void dmi_copy_eager(const __grid_constant__ struct dmi_copy copy)
 {
     struct choice choice = { (const dmi_u32 *)copy.rows, copy.record.n_rows };
-    gather_any(&copy.gather, &choice, (char *)copy.payload + copy.record.payload);
-    finish((dmi_u32 *)copy.retired, (struct dmi_desc *)copy.desc, &copy.record);
+    dmi_u32 *retired = (dmi_u32 *)copy.retired;
+    gather_any(&copy.gather, &choice, (char *)copy.payload + copy.record.payload, retired);
+    finish(retired, (struct dmi_desc *)copy.desc, &copy.record);
 }
 
 /*
@@ -247,8 +277,9 @@ extern "C" __global__ void dmi_copy_graph(const __grid_constant__ struct dmi_gra
     record.site = copy.site;
     record.n_rows = choice.n_rows;
     record.src = copy.gather.src;
-    gather_any(&copy.gather, &choice, (char *)copy.payload + record.payload);
-    finish((dmi_u32 *)copy.retired + slot, (struct dmi_desc *)copy.desc + slot, &record);
+    dmi_u32 *retired = (dmi_u32 *)copy.retired + slot;
+    gather_any(&copy.gather, &choice, (char *)copy.payload + record.payload, retired);
+    finish(retired, (struct dmi_desc *)copy.desc + slot, &record);
 }
 
 /* Last in its graph: what this launch has not published by now, it never will. Grid: one thread. */
@@ -263,5 +294,5 @@ extern "C" __global__ void dmi_close(const __grid_constant__ struct dmi_close cl
     /* a ticket is used once: where open is switched off, nothing is copied */
     for (dmi_u32 i = 0; i < close.n_tickets; i++)
         state[i].n_copies = 0;
-    publish((struct dmi_desc *)close.desc + state->close_slot, &record);
+    publish((struct dmi_desc *)close.desc + state->close_slot, &record, 0);
 }

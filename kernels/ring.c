@@ -173,6 +173,8 @@ enum ring_event ring_poll(const struct ring *ring, uint64_t index)
     if (desc->site != slot->site || desc->n_bytes != slot->n_bytes ||
         desc->payload != slot->payload)
         return RING_MISMATCH;
+    if (desc->flags & DMI_DESC_WILD_SLOT)
+        return RING_WILD;
     return RING_READY;
 }
 

@@ -126,6 +126,7 @@ enum ring_event {
     RING_VOID = 3,     /* cancelled, or the end of a launch: nothing to take */
     RING_MISMATCH = 4, /* published, but the descriptor differs from the reservation */
     RING_NOT_RUN = 5,  /* its launch ended without publishing it */
+    RING_WILD = 6,     /* published, but one of its rows lay in a slot that there is not */
 };
 
 /**

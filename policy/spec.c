@@ -28,6 +28,18 @@ static void free_pairs(struct spec_pair *pairs, size_t n)
     free(pairs);
 }
 
+bool spec_uses_occurrence(const struct spec_site *site)
+{
+    unsigned uses = site->offset ? expr_uses(site->offset) : 0;
+    for (uint32_t i = 0; i < site->n_dims; i++) {
+        const struct spec_dim *d = &site->dims[i];
+        const struct expr *all[] = { d->count, d->stride, d->slots.block, d->slots.block_stride };
+        for (size_t e = 0; e < sizeof all / sizeof *all; e++)
+            uses |= all[e] ? expr_uses(all[e]) : 0;
+    }
+    return uses & EXPR_USES_OCC;
+}
+
 static void free_sites(struct spec *spec)
 {
     for (uint32_t i = 0; i < spec->n_sites; i++) {
@@ -35,6 +47,8 @@ static void free_sites(struct spec *spec)
         for (uint32_t d = 0; d < SPEC_MAX_DIMS; d++) {
             expr_free(site->dims[d].count);
             expr_free(site->dims[d].stride);
+            expr_free(site->dims[d].slots.block);
+            expr_free(site->dims[d].slots.block_stride);
         }
         expr_free(site->offset);
         expr_free(site->layer);

@@ -72,9 +72,18 @@ struct spec_layers {
     bool middle;       /* layer n / 2 of n */
 };
 
+/* Of a row dimension: in which slots of a paged cache the rows lie. */
+struct spec_slots {
+    struct expr_ref pointer;   /* where among the parameters the list's address lies */
+    uint32_t dtype;            /* DMI_DTYPE_I32 or I64; 0: there is no list, row i lies at i */
+    struct expr *block;        /* slots a page; NULL: pages follow on each other without gaps */
+    struct expr *block_stride; /* bytes from a page to the next */
+};
+
 struct spec_dim {
     struct expr *count;  /* elements along this dimension */
     struct expr *stride; /* bytes between them; where the file gives none: what "packed" comes to */
+    struct spec_slots slots;
     bool is_row; /* one or two dimensions of a site; they come first in what is stored, as one */
 };
 
@@ -242,6 +251,9 @@ size_t spec_split_vars(char *text, const char **out, size_t max);
 
 /* Frees all that a spec holds; NULL is fine. */
 void spec_free(struct spec *spec);
+
+/* May what a site reads depend on the occurrence? Also of one that was read only in part. */
+bool spec_uses_occurrence(const struct spec_site *site);
 
 /* Frees the lines, and leaves none. */
 void spec_errors_deinit(struct spec_errors *errors);

@@ -181,15 +181,6 @@ static bool has_nearly(const struct tree_node *node, const char *name)
     return false;
 }
 
-static bool uses_occurrence(const struct spec_site *site)
-{
-    unsigned uses = site->offset ? expr_uses(site->offset) : 0;
-    for (uint32_t i = 0; i < site->n_dims; i++)
-        if (site->dims[i].count && site->dims[i].stride)
-            uses |= expr_uses(site->dims[i].count) | expr_uses(site->dims[i].stride);
-    return uses & EXPR_USES_OCC;
-}
-
 /* Of a site with a range. */
 static void settle_ranged(struct loader *l, const struct tree_node *node,
                           const struct spec_site *site)
@@ -205,7 +196,7 @@ static void settle_ranged(struct loader *l, const struct tree_node *node,
         loader_complain(l, keys_value(node, "when"),
                         "found \"before\" of the last kernel in a range; expected \"after\": which "
                         "one it is shows later");
-    if (uses_occurrence(site))
+    if (spec_uses_occurrence(site))
         loader_complain(l, keys_value(node, "range_kernel"),
                         "found \"last\" at a site whose offset or dims use occ; expected first, "
                         "all or a number");

@@ -23,10 +23,41 @@ struct raw_dim {
     const struct tree_node *node;
 };
 
+static const struct key slots_keys[] = {
+    { "pointer", true, value_place, offsetof(struct spec_slots, pointer), NULL },
+    { "dtype", true, value_dtype, offsetof(struct spec_slots, dtype), NULL },
+    { "block", false, value_expr, offsetof(struct spec_slots, block), RANGE(1, UINT32_MAX) },
+    { "block_stride", false, value_expr, offsetof(struct spec_slots, block_stride),
+      RANGE(1, INT64_MAX) },
+};
+
+static bool dim_slots(struct loader *l, const struct tree_node *node, void *into, const void *arg)
+{
+    (void)arg;
+    struct spec_slots *slots = into;
+    if (!keys_read(l, node, "slots", slots_keys, N_OF(slots_keys), slots))
+        return false;
+    if (slots->dtype != DMI_DTYPE_I32 && slots->dtype != DMI_DTYPE_I64) {
+        loader_complain(l, keys_value(node, "dtype"),
+                        "found %s; expected i32 or i64: numbers of slots",
+                        dmi_dtype_info(slots->dtype)->name);
+        return false;
+    }
+    if (!slots->block == !slots->block_stride)
+        return true;
+    loader_complain(
+        l, node,
+        "found \"%s\" alone; expected \"block\" and \"block_stride\" where there is a gap "
+        "after each page, else neither",
+        slots->block ? "block" : "block_stride");
+    return false;
+}
+
 static const struct key dim_keys[] = {
     { "row", false, value_bool, offsetof(struct spec_dim, is_row), NULL },
     { "count", true, value_expr, offsetof(struct spec_dim, count), RANGE(1, UINT32_MAX) },
     { "stride", false, value_expr, offsetof(struct spec_dim, stride), RANGE(0, INT64_MAX) },
+    { "slots", false, dim_slots, offsetof(struct spec_dim, slots), NULL },
 };
 
 static bool read_dim(struct loader *l, const struct tree_node *node, struct raw_dim *raw)
@@ -48,12 +79,29 @@ static struct expr *packed_bytes(struct loader *l, const struct tree_node *node,
     return bytes;
 }
 
+/* @raw has no stride, and needs one: in @loose, a dimension within it, memory has gaps. */
+static void complain_of_stride(struct loader *l, const struct raw_dim *raw,
+                               const struct raw_dim *loose)
+{
+    const struct tree_node *stride = keys_value(loose->node, "stride");
+    if (stride)
+        loader_complain(l, raw->node,
+                        "found no \"stride\", though the stride at %u:%u is not the "
+                        "packed one; expected \"stride: BYTES\" here too",
+                        stride->line, stride->column);
+    else
+        loader_complain(l, raw->node,
+                        "found no \"stride\", though the rows at %u:%u lie in any slots; "
+                        "expected \"stride: BYTES\" here too",
+                        loose->node->line, loose->node->column);
+}
+
 /* Fills in the strides that are left out. Dimensions stand in the file's order. */
 static void pack_dims(struct loader *l, struct raw_dim *raws, size_t n, uint32_t dtype)
 {
     const struct expr *counts[SPEC_MAX_DIMS];
     size_t n_counts = 0;
-    const struct raw_dim *loose = NULL; /* the last dimension whose stride is not the packed one */
+    const struct raw_dim *loose = NULL; /* the last dimension with gaps, as far as is known */
     for (size_t i = n; i-- > 0; n_counts++) {
         struct raw_dim *raw = &raws[i];
         struct expr *packed = packed_bytes(l, raw->node, counts, n_counts, dtype);
@@ -64,18 +112,23 @@ static void pack_dims(struct loader *l, struct raw_dim *raws, size_t n, uint32_t
             if (!loose && !expr_same(raw->dim.stride, packed))
                 loose = raw;
             expr_free(packed);
-            continue;
+        } else {
+            raw->dim.stride = packed;
+            if (loose)
+                complain_of_stride(l, raw, loose);
         }
-        raw->dim.stride = packed;
-        if (!loose)
-            continue;
-        const struct tree_node *stride = keys_value(loose->node, "stride");
-        loader_complain(l, raw->node,
-                        "found no \"stride\", though the stride at %u:%u is not the "
-                        "packed one; expected \"stride: BYTES\" here too",
-                        stride->line, stride->column);
+        if (!loose && raw->dim.slots.dtype)
+            loose = raw;
     }
     expr_free(packed_bytes(l, raws[0].node, counts, n_counts, dtype));
+}
+
+static bool refuse_slots(struct loader *l, const struct tree_node *dim)
+{
+    loader_complain(l, keys_value(dim, "slots"),
+                    "found slots of another dimension than the rows; expected them with row: true, "
+                    "which no other dimension may have then");
+    return false;
 }
 
 /* Reads the entries of dims:. Return: true if all fit; *@n_rows of them have row: true. */
@@ -96,6 +149,9 @@ static bool read_dims(struct loader *l, const struct tree_node *node, struct raw
                             "found a third dimension with row: true; expected one, or two as "
                             "of [batch][token]");
     }
+    for (size_t i = 0; good && i < n; i++)
+        if (raws[i].dim.slots.dtype && (!raws[i].dim.is_row || *n_rows > 1))
+            good = refuse_slots(l, raws[i].node);
     if (good && !*n_rows)
         loader_complain(l, node,
                         "found no dimension with row: true; expected one: that along which tokens "

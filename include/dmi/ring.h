@@ -23,6 +23,8 @@ typedef uint32_t dmi_u32;
 #endif
 
 #define DMI_RING_DIMS 4
+#define DMI_DESC_WILD_SLOT                                                                         \
+    1u /* of dmi_gather's slots one lay beyond those that there are: some rows were not read */
 #define DMI_SEQ_FIRST 2 /* launch sequences start here: a ready word is never 0 or 1 */
 
 /* 64 bytes, one slot of the descriptor ring in pinned host memory. */
@@ -33,7 +35,7 @@ struct dmi_desc {
     dmi_u32 site;
     dmi_u32 n_rows;
     dmi_u32 occurrence;
-    dmi_u32 flags; /* 0 */
+    dmi_u32 flags; /* DMI_DESC_* */
     dmi_u64 src;   /* address that was read */
     dmi_u64 reserved[2];
 };
@@ -42,7 +44,8 @@ struct dmi_desc {
  * A strided gather: for every i0 < count[0], i1 < count[1], ... in that nesting, run_bytes bytes at
  * src + i0 * stride[0] + i1 * stride[1] + ... are appended to the destination. Dimension 0 is the rows, of which
  * a launch may keep some: then i0 runs over those. Unused dimensions have count 1. Where rows are those of two dimensions,
- * row i0 lies at i0 / rows_inner * stride_outer + i0 % rows_inner * stride[0].
+ * row i0 lies at i0 / rows_inner * stride_outer + i0 % rows_inner * stride[0]. Where a list in device memory says which
+ * slot of a paged cache each row is in, slots[i0] stands for i0 in that; a slot below 0 is nobody's, and the row zeros.
  */
 struct dmi_gather {
     dmi_u64 src;
@@ -52,6 +55,9 @@ struct dmi_gather {
     dmi_u32 access;       /* bytes an access moves, 1 to 16; divides src, strides and run_bytes */
     dmi_i64 stride_outer; /* bytes from one value of the first row dimension to the next */
     dmi_u32 rows_inner;   /* rows of the second one; 0: rows lie along one dimension */
+    dmi_u32 slot_bytes;   /* 4 or 8: slots are i32 or i64; 0: there is no such list */
+    dmi_u64 slots;        /* address of the list */
+    dmi_u32 n_slots;      /* those that may be read */
     dmi_u32 reserved;     /* 0 */
 };
 
@@ -123,10 +129,10 @@ struct dmi_close {
 
 #ifndef __CUDACC__
 static_assert(sizeof(struct dmi_open) <= 4096, "kernel parameters of drivers before 12.1");
-static_assert(sizeof(struct dmi_graph_copy) == 136, "shared with device code");
+static_assert(sizeof(struct dmi_graph_copy) == 152, "shared with device code");
 static_assert(sizeof(struct dmi_desc) == 64, "one slot is one cache line");
-static_assert(sizeof(struct dmi_gather) == 80, "shared with device code");
-static_assert(sizeof(struct dmi_copy) == 176, "shared with device code");
+static_assert(sizeof(struct dmi_gather) == 96, "shared with device code");
+static_assert(sizeof(struct dmi_copy) == 192, "shared with device code");
 #endif
 
 #endif

@@ -55,7 +55,11 @@ static void capture_eager(const struct action_launch *l, struct action_kernel *o
         .retired = c->retired + at * sizeof(uint32_t),
         .rows = l->rows ? l->rows + l->first_row * sizeof(uint32_t) : 0,
     };
-    if (!l->rows)
+    if (l->rows)
+        return;
+    if (g->gather.slot_bytes)
+        out->param.copy.gather.slots += (uint64_t)l->first_row * g->gather.slot_bytes;
+    else
         out->param.copy.gather.src += (uint64_t)((int64_t)l->first_row * g->gather.stride[0]);
 }
 

@@ -10,6 +10,7 @@ struct shape {
     uint32_t n, n_row_dims; /* rows come first */
     int64_t count[SPEC_MAX_DIMS];
     int64_t stride[SPEC_MAX_DIMS]; /* bytes */
+    bool in_slots;                 /* rows lie where a list says */
 };
 
 static int eval(const struct expr *e, const struct expr_env *env, int64_t *out)
@@ -34,12 +35,12 @@ static int eval_shape(const struct spec_site *site, const struct expr_env *env, 
     return 0;
 }
 
-/* Lowest and highest byte offset that the gather reads. Return: false on overflow. */
+/* Lowest and highest byte offset that the gather reads, of slots in the first. Return: false on overflow. */
 static bool extent(const struct shape *shape, uint32_t elem, int64_t *low, int64_t *high)
 {
     *low = 0;
     *high = elem;
-    for (uint32_t i = 0; i < shape->n; i++) {
+    for (uint32_t i = shape->in_slots; i < shape->n; i++) {
         int64_t reach;
         if (__builtin_mul_overflow(shape->count[i] - 1, shape->stride[i], &reach) ||
             __builtin_add_overflow(reach < 0 ? *low : *high, reach, reach < 0 ? low : high))
@@ -75,7 +76,7 @@ static uint32_t widest_access(const struct dmi_gather *g)
 {
     uint64_t bits = g->src | g->run_bytes;
     for (uint32_t i = 0; i < DMI_RING_DIMS; i++)
-        if (g->count[i] > 1)
+        if (g->count[i] > 1 || (!i && g->slot_bytes))
             bits |= (uint64_t)g->stride[i];
     if (g->rows_inner)
         bits |= (uint64_t)g->stride_outer;
@@ -160,6 +161,59 @@ static int finish(struct shape *shape, uint32_t elem, uint64_t address, struct g
     return 0;
 }
 
+/* ------------------------------------------------------------------------- slots of a paged cache */
+
+/* Where the list lies, and how pages follow on each other. @plan has its rows. */
+static int plan_slots(const struct spec_slots *slots, const struct expr_env *env,
+                      struct shape *shape, struct gather_plan *plan)
+{
+    struct dmi_gather *g = &plan->gather;
+    int64_t block = 0, block_stride = 0;
+    shape->in_slots = true;
+    g->slot_bytes = dmi_dtype_bytes(slots->dtype);
+    plan->n_list_bytes = (uint64_t)plan->dims[0] * g->slot_bytes;
+    if (env->param(env->param_ctx, slots->pointer, &g->slots, sizeof g->slots))
+        return GATHER_E_PARAM;
+    int r = slots->block ? eval(slots->block, env, &block) : 0;
+    if (!r && slots->block)
+        r = eval(slots->block_stride, env, &block_stride);
+    if (r)
+        return r;
+    if (shape->stride[0] <= 0 || block < 0 || block > UINT32_MAX || block_stride < 0 ||
+        (slots->block && (!block || !block_stride)))
+        return GATHER_E_EXPR;
+    g->rows_inner = (uint32_t)block;
+    g->stride_outer = block_stride;
+    return g->slots && !(g->slots % g->slot_bytes) ? 0 : GATHER_E_POINTER;
+}
+
+/* How many pieces of @n bytes, one each @stride, lie in @room bytes. */
+static uint64_t pieces_in(uint64_t room, uint64_t n, uint64_t stride)
+{
+    return room < n ? 0 : (room - n) / stride + 1;
+}
+
+bool gather_limit(struct gather_plan *plan, uint64_t end)
+{
+    struct dmi_gather *g = &plan->gather;
+    uint64_t room = end > plan->first ? end - plan->first : 0, n_slot = plan->n_touched;
+    uint64_t stride = (uint64_t)g->stride[0], outer = (uint64_t)g->stride_outer, n, page;
+    if (!g->rows_inner) {
+        n = pieces_in(room, n_slot, stride);
+    } else if (__builtin_mul_overflow(g->rows_inner - 1, stride, &page) ||
+               __builtin_add_overflow(page, n_slot, &page)) {
+        n = 0;
+    } else {
+        n = pieces_in(room, page, outer);
+        n = n > UINT32_MAX / g->rows_inner ? UINT32_MAX : n * g->rows_inner;
+    }
+    g->n_slots = n > UINT32_MAX ? UINT32_MAX : (uint32_t)n;
+    plan->n_touched = n ? room : n_slot;
+    return n;
+}
+
+/* ------------------------------------------------------------------------- the whole */
+
 int gather_plan(const struct spec_site *site, const struct expr_env *env, struct gather_plan *plan)
 {
     struct shape shape = { 0 };
@@ -179,6 +233,8 @@ int gather_plan(const struct spec_site *site, const struct expr_env *env, struct
     if (env->param(env->param_ctx, site->pointer, &pointer, sizeof pointer))
         return GATHER_E_PARAM;
     if (site->offset && (r = eval(site->offset, env, &offset)))
+        return r;
+    if (site->dims[0].slots.dtype && (r = plan_slots(&site->dims[0].slots, env, &shape, plan)))
         return r;
     return pointer ? finish(&shape, elem, pointer + (uint64_t)offset, plan) : GATHER_E_POINTER;
 }

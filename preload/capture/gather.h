@@ -8,15 +8,18 @@
 #include <dmi/dmi.h>
 #include <dmi/ring.h>
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define GATHER_MAX_BYTES (1ull << 31) /* a record; the copy kernel counts in 32 bits */
 
 struct gather_plan {
     struct dmi_gather gather;
-    uint64_t n_bytes;          /* of all rows; 0: the launch has none */
-    uint32_t row_bytes;        /* 0 where it is not known */
-    uint64_t first, n_touched; /* address range that is read */
+    uint64_t n_bytes;   /* of all rows; 0: the launch has none */
+    uint32_t row_bytes; /* 0 where it is not known */
+    uint64_t first,
+        n_touched;         /* address range that is read; of slots the first, then gather_limit() */
+    uint64_t n_list_bytes; /* of the list of slots; 0: there is none */
     uint32_t dtype;
     uint32_t n_dims;
     uint32_t dims[SPEC_MAX_DIMS]; /* elements; dims[0] is rows, those of two row dimensions too */
@@ -36,7 +39,14 @@ enum {
  */
 int gather_plan(const struct spec_site *site, const struct expr_env *env, struct gather_plan *plan);
 
-/* The same of a tap that was checked: its dtype, dimensions and row dimensions can be. */
+/**
+ * gather_limit() - of a tensor in slots: which of them may be read
+ * @end: of the memory that @plan->first lies in
+ * Sets the number of slots, and the range that they are. Return: false where there is not even one.
+ */
+bool gather_limit(struct gather_plan *plan, uint64_t end);
+
+/* What to read of a tap that was checked: its dtype, dimensions and row dimensions can be. */
 int gather_plan_tap(const struct dmi_tap *tap, struct gather_plan *plan);
 
 #endif

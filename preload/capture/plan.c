@@ -94,13 +94,18 @@ static CUresult ask(uint64_t address, CUdeviceptr *base, size_t *size)
     return r;
 }
 
+/* What is read; of a tensor whose end is not known yet, all that follows. */
+struct touched {
+    uint64_t first, n; /* bytes */
+};
+
 /* What is mapped in pieces goes on where a piece ends; an allocation does not. */
-static CUresult ask_all(const struct gather_plan *g, struct memory_range *range)
+static CUresult ask_all(const struct touched *t, struct memory_range *range)
 {
     CUdeviceptr base = 0;
     size_t size = 0;
-    uint64_t end = g->first + g->n_touched;
-    CUresult r = ask(g->first, &base, &size);
+    uint64_t end = t->first + t->n;
+    CUresult r = ask(t->first, &base, &size);
     *range = (struct memory_range){ .base = base, .size = r == CUDA_SUCCESS ? size : 0 };
     while (r == CUDA_SUCCESS && range->base + range->size < end &&
            regions_is_piece(range->base + range->size - 1)) {
@@ -114,48 +119,76 @@ static CUresult ask_all(const struct gather_plan *g, struct memory_range *range)
     return r;
 }
 
-static bool knows(const struct memory_range *range, const struct gather_plan *g, uint64_t epoch)
+static bool knows(const struct memory_range *range, const struct touched *t, uint64_t epoch)
 {
-    return range->size && range->epoch == epoch && g->first >= range->base &&
-           g->first - range->base < range->size;
+    return range->size && range->epoch == epoch && t->first >= range->base &&
+           t->first - range->base < range->size;
+}
+
+/* Finds the memory that @t begins in. */
+static CUresult look_up(const struct touched *t, struct memory_range *range)
+{
+    uint64_t epoch = atomic_load_acquire(&session.memory_epoch); /* of session_memory_freed() */
+    if (knows(range, t, epoch))
+        return CUDA_SUCCESS;
+    CUresult answer = ask_all(t, range);
+    range->epoch = answer == CUDA_SUCCESS ? epoch : 0;
+    return answer;
 }
 
 /* Return: DROP_NONE, DMI_DROP_BAD_POINTER, DMI_DROP_COPY_FAILED. */
-static int within_memory(const struct gather_plan *g, struct memory_range *range, CUresult *answer)
+static int within_memory(const struct touched *t, struct memory_range *range, CUresult *answer)
 {
-    uint64_t epoch = atomic_load_acquire(&session.memory_epoch); /* of session_memory_freed() */
-    *answer = CUDA_SUCCESS;
-    if (!knows(range, g, epoch)) {
-        *answer = ask_all(g, range);
-        range->epoch = epoch;
-        if (*answer != CUDA_SUCCESS)
-            range->epoch = 0;
-        /* any other error says nothing of the memory */
-        if (*answer != CUDA_SUCCESS && *answer != CUDA_ERROR_NOT_FOUND &&
-            *answer != CUDA_ERROR_INVALID_VALUE)
-            return DMI_DROP_COPY_FAILED;
-    }
-    uint64_t at = g->first - range->base;
-    return g->first >= range->base && at <= range->size && g->n_touched <= range->size - at
+    *answer = look_up(t, range);
+    /* any other error says nothing of the memory */
+    if (*answer != CUDA_SUCCESS && *answer != CUDA_ERROR_NOT_FOUND &&
+        *answer != CUDA_ERROR_INVALID_VALUE)
+        return DMI_DROP_COPY_FAILED;
+    uint64_t at = t->first - range->base;
+    return t->first >= range->base && at <= range->size && t->n <= range->size - at
                ? DROP_NONE
                : DMI_DROP_BAD_POINTER;
 }
 
-int plan_check_memory(const struct site_plan *plan, uint32_t occurrence, struct memory_range *range)
+void plan_limit(struct site_plan *plan, struct memory_ranges *ranges)
+{
+    struct gather_plan *g = &plan->gather;
+    const struct touched all = { g->first, UINT64_MAX - g->first };
+    if (plan->drop == DROP_NONE && g->n_list_bytes &&
+        look_up(&all, &ranges->tensor) == CUDA_SUCCESS)
+        gather_limit(g, ranges->tensor.base + ranges->tensor.size);
+}
+
+/* Of the tensor, or of the list of its slots. @outside: what to say where it is not in memory. Return: as plan_check_memory(). */
+static int check_range(const struct site_plan *plan, uint32_t occurrence, const char *outside,
+                       const struct touched *t, struct memory_range *range)
 {
     CUresult answer;
-    if (plan->drop != DROP_NONE || !plan->gather.n_bytes)
-        return plan->drop;
-    int drop = within_memory(&plan->gather, range, &answer);
+    int drop = within_memory(t, range, &answer);
     if (drop == DMI_DROP_BAD_POINTER)
-        session_problem(plan->site, PROBLEM_BAD_POINTER,
-                        "occurrence %u: the tensor lies outside a live device allocation",
-                        occurrence);
+        session_problem(plan->site, PROBLEM_BAD_POINTER, "occurrence %u: %s", occurrence, outside);
     if (drop == DMI_DROP_COPY_FAILED)
         session_problem(plan->site, PROBLEM_COPY_FAILED,
                         "occurrence %u: the driver does not say where memory lies: error %d",
                         occurrence, (int)answer);
-    if (drop != DROP_NONE || !range->shared ||
+    return drop;
+}
+
+int plan_check_memory(const struct site_plan *plan, uint32_t occurrence,
+                      struct memory_ranges *ranges)
+{
+    const struct gather_plan *g = &plan->gather;
+    if (plan->drop != DROP_NONE || !g->n_bytes)
+        return plan->drop;
+    const struct touched tensor = { g->first, g->n_touched };
+    const struct touched list = { g->gather.slots, g->n_list_bytes };
+    int drop = check_range(plan, occurrence, "the tensor lies outside a live device allocation",
+                           &tensor, &ranges->tensor);
+    if (drop == DROP_NONE && list.n)
+        drop = check_range(plan, occurrence,
+                           "the list of its slots lies outside a live device allocation", &list,
+                           &ranges->slots);
+    if (drop != DROP_NONE || !ranges->tensor.shared ||
         session_site(plan->site)->shared_memory == SPEC_SHARED_ALLOW)
         return drop;
     session_problem(
@@ -174,11 +207,7 @@ bool plan_same(const struct site_plan *a, const struct site_plan *b)
 
 bool plan_needs_occurrence(uint32_t site)
 {
-    const struct spec_site *s = session_site(site);
-    unsigned uses = s->offset ? expr_uses(s->offset) : 0;
-    for (uint32_t i = 0; i < s->n_dims; i++)
-        uses |= expr_uses(s->dims[i].count) | expr_uses(s->dims[i].stride);
-    return uses & EXPR_USES_OCC;
+    return spec_uses_occurrence(session_site(site));
 }
 
 static int no_param(void *ctx, struct expr_ref ref, void *dst, size_t n)

@@ -50,18 +50,23 @@ struct record_note {
 };
 static_assert(sizeof(struct record_note) <= RING_USER_BYTES, "it is a slot's user data");
 
-/* An allocation, or adjacent mapped pieces, that a site's pointer was last found in. */
+/* An allocation, or adjacent mapped pieces, that a pointer was last found in. */
 struct memory_range {
     uint64_t base, size; /* bytes; size 0: nothing known */
     uint64_t epoch;      /* session.memory_epoch when asked */
     bool shared;         /* other processes write or read some of it */
 };
 
+/* Of one of a site's tensors. */
+struct memory_ranges {
+    struct memory_range tensor, slots; /* the tensor, and the list of slots that its rows are in */
+};
+
 /* Of a site of the spec; under the lock, by capture/forward.c and eager/launch.c. */
 struct context_site {
-    uint32_t occurrence;                        /* of the next matching launch in this forward */
-    uint64_t tapped[CONTEXT_TAP_LAYERS / 64];   /* bit 1 + layer: the forward has had that tap */
-    struct memory_range ranges[CONTEXT_RANGES]; /* by occurrence: layers recur */
+    uint32_t occurrence;                         /* of the next matching launch in this forward */
+    uint64_t tapped[CONTEXT_TAP_LAYERS / 64];    /* bit 1 + layer: the forward has had that tap */
+    struct memory_ranges ranges[CONTEXT_RANGES]; /* by occurrence: layers recur */
 };
 
 /* The forward under way; under the lock, by capture/forward.c. */

@@ -326,6 +326,11 @@ static bool take_next(struct context *c, struct filling *f)
     case RING_VOID: f->index++; break;
     case RING_MISMATCH: drop_slot(c, f->index++, DMI_DROP_MISMATCH); break;
     case RING_NOT_RUN: drop_slot(c, f->index++, DMI_DROP_NOT_RUN); break;
+    case RING_WILD:
+        session_problem(ring_slot(&c->ring, f->index)->site, PROBLEM_BAD_POINTER,
+                        "a number in its list of slots lies beyond the tensor's allocation");
+        drop_slot(c, f->index++, DMI_DROP_BAD_POINTER);
+        break;
     }
     return f->r == CUDA_SUCCESS && !f->full && f->batch->n < STAGING_MAX_RECORDS;
 }

@@ -14,11 +14,11 @@
 
 /* Where the tensors of this launch were last found; copied under the lock, put back under it. */
 struct eager_ranges {
-    struct memory_range at[SPEC_MAX_MATCHES];
+    struct memory_ranges at[SPEC_MAX_MATCHES];
     bool asked; /* the driver was asked for one of them */
 };
 
-static struct memory_range *range_of(struct context *c, const struct admission *item)
+static struct memory_ranges *range_of(struct context *c, const struct admission *item)
 {
     return &c->sites[item->site].ranges[item->occurrence % CONTEXT_RANGES];
 }
@@ -93,7 +93,8 @@ static void plan_items(const struct eager_launch *l, struct eager_job *job,
             plan_tap(item->site, l->tap, plan);
         else
             plan_site(item->site, &env, plan);
-        struct memory_range before = ranges->at[i];
+        struct memory_ranges before = ranges->at[i];
+        plan_limit(plan, &ranges->at[i]);
         int drop = plan_check_memory(plan, item->occurrence, &ranges->at[i]);
         ranges->asked = ranges->asked || memcmp(&before, &ranges->at[i], sizeof before);
         if (plan_has_records(plan)) /* a launch without rows has nothing to record */

@@ -12,7 +12,8 @@ static bool is_divisible(const struct context *c, const struct admission *item)
 {
     return item->state == ADMISSION_EXPECTED && item->has_record && !item->undecided &&
            item->plan->gather.row_bytes <= c->ring.n_bytes &&
-           !item->plan->gather.gather.rows_inner; /* a piece begins at a row by its stride alone */
+           /* a piece begins at a row by its stride alone, or at its place in the list of slots */
+           (!item->plan->gather.gather.rows_inner || item->plan->gather.gather.slot_bytes);
 }
 
 bool pieces_set_aside(struct admission_launch *l)

@@ -70,7 +70,8 @@ void graph_plan_copy(struct graph_copy *copy, const struct func *func,
         plan_from_params(copy->site, func, k, &copy->plan);
     }
     copy->stale = false;
-    copy->drop = plan_check_memory(&copy->plan, 0, &copy->range);
+    plan_limit(&copy->plan, &copy->ranges);
+    copy->drop = plan_check_memory(&copy->plan, 0, &copy->ranges);
 }
 
 void graph_plan_check_memory(struct graph_plan *plan)
@@ -83,7 +84,7 @@ void graph_plan_check_memory(struct graph_plan *plan)
         struct graph_copy *c = &plan->copies[i];
         if (c->dead || c->left != DROP_NONE)
             continue;
-        c->drop = c->stale ? DMI_DROP_COPY_FAILED : plan_check_memory(&c->plan, 0, &c->range);
+        c->drop = c->stale ? DMI_DROP_COPY_FAILED : plan_check_memory(&c->plan, 0, &c->ranges);
         unsure = unsure || (!c->stale && c->drop == DMI_DROP_COPY_FAILED);
     }
     plan->epoch = unsure ? 0 : epoch; /* what the driver did not say is asked again */
@@ -318,7 +319,7 @@ static int add_tap(struct err *err, struct graph_plan *plan, CUgraph graph,
         if (number)
             copy->number = plan->n_nodes++;
         plan_tap(site, &tap->tap, &copy->plan);
-        copy->drop = plan_check_memory(&copy->plan, 0, &copy->range);
+        copy->drop = plan_check_memory(&copy->plan, 0, &copy->ranges);
     }
     return kernel ? 0 : no_memory(err);
 }

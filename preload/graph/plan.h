@@ -35,12 +35,12 @@ struct graph_copy {
         number; /* of its node among the plan's, and its place in the ticket; PLAN_NONE: it has none */
     uint32_t next; /* of the same kernel; PLAN_NONE: the last */
     uint32_t site;
-    struct site_plan plan;     /* replaced as a whole when the kernel's parameters change */
-    struct memory_range range; /* that the tensor lies in */
-    int left;                  /* drop reason of all of its records, whatever it reads; DROP_NONE */
-    int drop;                  /* why it cannot be read now, DROP_NONE */
-    bool stale;                /* the driver refused the parameters that @plan asks for */
-    bool dead;                 /* there is no site here any more */
+    struct site_plan plan;       /* replaced as a whole when the kernel's parameters change */
+    struct memory_ranges ranges; /* that it lies in */
+    int left;   /* drop reason of all of its records, whatever it reads; DROP_NONE */
+    int drop;   /* why it cannot be read now, DROP_NONE */
+    bool stale; /* the driver refused the parameters that @plan asks for */
+    bool dead;  /* there is no site here any more */
 };
 
 /*

@@ -47,6 +47,22 @@ def spec_text(dtype, leave_out=()):
     return head + "".join(kept)
 
 
+def paged(text, dtype):
+    """The same HookSpec with k_rot and v from the paged cache, after they were written into it."""
+    head, *sites = re.split(r"(?m)^(?=  - name: )", text)
+    for name, cache in (("k_rot", 0), ("v", 1)):
+        i, = (i for i, site in enumerate(sites) if site.startswith(f"  - name: {name}\n"))
+        sites[i] = f"""  - name: {name}
+    kernel: '^kv_write_{SUFFIX[dtype]}$'
+    pointer: arg[{cache}]
+    dtype: {re.search("    dtype: (.*)", sites[i])[1]}
+    dims: [{{row: true, count: 'arg[5].i32', slots: {{pointer: 'arg[4]', dtype: i32}}}}, {{count: 'arg[7].i32'}}]
+    shard: {{dim: 1, of: tp}}
+    layer: occ + first_layer
+"""
+    return head + "".join(sites)
+
+
 def write_meaningless(folder, dtype):
     """Kernels for --kernels whose names say nothing: k0, k1, ... without order. Those of equal code have one name."""
     text = re.sub(r"//.*", "", (KERNELS[0].parent / f"kernels_{SUFFIX[dtype]}.ptx").read_text())

@@ -82,6 +82,10 @@ def test_serving_engine(check, tmp_path, dtype):
     check(recorded == dumped.results, "the same tokens while it is recorded")
     spec, report = match(tmp_path, tmp_path / "rec", tmp_path / "reference")
     check("not found" not in report and "not in the spec" not in report, "every tensor of the dump was found", report)
+    store = names[f"kv_write_{serving.SUFFIX[dtype]}"]
+    for site, place in (("k_rot", "arg[0]"), ("v", "arg[1]")):
+        line = next(line for line in report.splitlines() if line.split()[1:2] == [site])
+        check(re.search(rf"\b{store}(\$')? {re.escape(place)} in the slots of arg\[4\]", line), f"{site} is seen in the paged cache", line)
     served = server.serve("captured", requests, *options, dtype=dtype, spec=spec.read_text())
     check(served.results == dumped.results, "the same tokens while it is captured")
     exported = serving.exported_rows(served.out, tmp_path / "export")

@@ -7,6 +7,7 @@
              preempted, from the prefix cache, with drafts, and under random schedules
   captured   under the library with specs/engine-smollm2.yaml: outputs stay the same, nothing is dropped, records equal the
              engine's own dump in bits, superseded computations included and padding left out, at the right requests and positions
+  paged      keys and values taken from the paged cache, by the list of slots
   parts      tensor-parallel ranks (even, uneven) and pipeline stages: joined within 1e-5 of one process, captured by each
   marks      captured rows that say themselves for whom they were computed
 
@@ -194,11 +195,16 @@ QUICK_SEEDS = ("random-4", "random-5")
 def test_captured(check, server, long, name, dtype):
     if "random" in name and not long and name not in QUICK_SEEDS:
         pytest.skip("only with --long: more seeds")
-    requests, options = serving.some(*MIXED, tokens=10), CAPTURED[name]
-    dumped = server.serve(f"dumped-{name}-{dtype}", requests, *options, dtype=dtype, dump=True)
-    served = server.serve(f"captured-{name}-{dtype}", requests, *options, dtype=dtype, spec=serving.spec_text(dtype))
-    check(served.results == dumped.results and served.trace == dumped.trace, f"{name} {dtype}: the same tokens in the same steps")
-    check_run(check, f"{name} {dtype}", served, dumped.dump())
+    check_captured(check, server, "captured", name, dtype, serving.spec_text(dtype))
+
+
+@pytest.mark.parametrize("name, dtype", [("eager", "float32"), ("graph", "float32"), ("piecewise", "float32"), ("preempted-graph", "bfloat16"),
+                                         ("speculative", "float32"), ("random-5", "float32")])
+def test_paged(check, server, long, name, dtype):
+    """Keys and values from where they lie in the paged cache: the same rows as those that were written into it."""
+    if not long and name not in ("graph", "preempted-graph"):
+        pytest.skip("only with --long: the other modes")
+    check_captured(check, server, "paged", name, dtype, serving.paged(serving.spec_text(dtype), dtype))
 
 
 TAPS = serving.TAPS.read_text()
@@ -210,11 +216,16 @@ def test_tapped(check, server, long, name, dtype):
     """The same of taps alone: no kernel is named."""
     if not long and name not in ("graph", "piecewise"):
         pytest.skip("only with --long: the other modes")
-    requests, options = serving.some(*MIXED, tokens=10), CAPTURED[name]
-    dumped = server.serve(f"tap-dumped-{name}", requests, *options, dtype=dtype, dump=True)
-    served = server.serve(f"tapped-{name}", requests, *options, dtype=dtype, spec=TAPS)
-    check(served.results == dumped.results and served.trace == dumped.trace, f"{name} {dtype}: the same tokens in the same steps")
-    check_run(check, f"{name} {dtype}", served, dumped.dump())
+    check_captured(check, server, "tapped", name, dtype, TAPS)
+
+
+def check_captured(check, server, how, name, dtype, spec):
+    """Served under the library, the same tokens come, and all of the dump's rows are captured."""
+    requests, options, what = serving.some(*MIXED, tokens=10), CAPTURED[name], f"{name} {dtype}"
+    dumped = server.serve(f"dumped-for-{how}-{name}-{dtype}", requests, *options, dtype=dtype, dump=True)
+    served = server.serve(f"{how}-{name}-{dtype}", requests, *options, dtype=dtype, spec=spec)
+    check(served.results == dumped.results and served.trace == dumped.trace, f"{what}: the same tokens in the same steps")
+    check_run(check, what, served, dumped.dump())
 
 
 def check_run(check, what, served, dump, complete=True):

@@ -63,7 +63,8 @@ static const struct {
 
 static CUfunction copy_eager, copy_graph;
 static unsigned char source[SOURCE_BYTES];
-static CUdeviceptr source_device, payload_device, retired, state, lists;
+static CUdeviceptr source_device, payload_device, retired, state, lists, slots_device;
+static int64_t slots[MAX_LIST]; /* of rows, where they lie in slots */
 /* pinned: what the host reads while the kernel runs */
 static struct dmi_desc *desc;
 static unsigned char *pinned;
@@ -97,6 +98,23 @@ static int64_t row_at(const struct dmi_gather *g, int64_t i)
                          : i * g->stride[0];
 }
 
+/* The slot of row *@i in its place. Return: false where there is none, and the row is zeros. */
+static bool find_slot(const struct dmi_gather *g, int64_t *i)
+{
+    if (g->slot_bytes)
+        *i = slots[*i];
+    return !g->slot_bytes || (*i >= 0 && *i < g->n_slots);
+}
+
+/* Does a number of the list lie beyond the slots that there are? */
+static bool is_wild(const struct dmi_gather *g, const struct choice *choice)
+{
+    bool wild = false;
+    for (uint32_t i = 0; g->slot_bytes && i < choice->n; i++)
+        wild = wild || slots[choice->list ? choice->list[i] : i] >= g->n_slots;
+    return wild;
+}
+
 /* The same by the definition in include/dmi/ring.h; @src: byte offset of g->src in source[]. */
 static void gather_by_definition(const struct dmi_gather *g, const struct choice *choice,
                                  uint64_t src, unsigned char *out)
@@ -106,9 +124,13 @@ static void gather_by_definition(const struct dmi_gather *g, const struct choice
             for (uint32_t c = 0; c < g->count[2]; c++)
                 for (uint32_t d = 0; d < g->count[3]; d++) {
                     int64_t a = choice->list ? choice->list[i] : i;
+                    bool there = find_slot(g, &a);
                     int64_t at =
                         row_at(g, a) + b * g->stride[1] + c * g->stride[2] + d * g->stride[3];
-                    memcpy(out, source + (int64_t)src + at, g->run_bytes);
+                    if (there)
+                        memcpy(out, source + (int64_t)src + at, g->run_bytes);
+                    else
+                        memset(out, 0, g->run_bytes);
                     out += g->run_bytes;
                 }
 }
@@ -204,9 +226,12 @@ static void check_choice(const struct dmi_gather *shape, const struct choice *ch
     clear(expected);
     gather_by_definition(shape, choice, src, expected + at);
     launch_eager(&gather, choice, &record, blocks);
+    uint32_t wild = is_wild(shape, choice) ? DMI_DESC_WILD_SLOT : 0;
+    record.flags |= wild;
     check_result(&record, expected);
 
-    record.occurrence = record.flags = 0; /* the host knows a graph's occurrences */
+    record.occurrence = 0; /* the host knows a graph's occurrences */
+    record.flags = wild;
     record.src = gather.src;
     clear(expected);
     gather_by_definition(shape, choice, src, expected + at);
@@ -354,6 +379,41 @@ START_TEST(random_shapes_are_gathered_as_defined)
 }
 END_TEST
 
+/* As in a paged cache: rows anywhere, those of padding nowhere, and a number that is none. */
+START_TEST(rows_lie_in_the_slots_that_a_list_names)
+{
+    uint64_t random = 3;
+    for (int i = 0; i < 400; i++) {
+        bool paged = i & 1, heads = i & 2, wide = i & 4;
+        uint32_t access = 1u << next(&random) % 5;
+        struct dmi_gather g = {
+            .count = { (uint32_t)(1 + next(&random) % 12), heads ? 1 : 2, 1, 3 },
+            .stride = { 40 * access, 9 * access, 0, 3 * access },
+            .run_bytes = access * (uint32_t)(1 + next(&random) % 3),
+            .access = access,
+            .rows_inner = paged ? 4 : 0,
+            .stride_outer = paged ? 200 * access : 0,
+            .slot_bytes = wide ? 8 : 4,
+            .slots = slots_device,
+            .n_slots = 16,
+        };
+        int64_t worst = next(&random) % 4 ? 16 : INT64_C(1) << (wide ? 40 : 20);
+        int32_t narrow[MAX_LIST];
+        for (uint32_t k = 0; k < MAX_LIST; k++) {
+            uint64_t dice = next(&random) % 40;
+            narrow[k] = (int32_t)(slots[k] = dice < 5 ? -1 - (int64_t)dice : (int64_t)dice % 16);
+        }
+        if (next(&random) % 2) { /* the first that there is not, or one far away */
+            uint32_t k = (uint32_t)(next(&random) % g.count[0]);
+            narrow[k] = (int32_t)(slots[k] = worst);
+        }
+        ok(cu.MemcpyHtoD(slots_device, wide ? (void *)slots : narrow,
+                         wide ? sizeof slots : sizeof narrow));
+        check_gather(&g, access, DMI_SEQ_FIRST + (uint64_t)i, (unsigned)(1 + i % 4));
+    }
+}
+END_TEST
+
 /* Payload in pinned memory here, so that the host can look at the very moment of the publish. */
 START_TEST(whoever_sees_the_descriptor_sees_the_payload)
 {
@@ -446,6 +506,7 @@ static int set_up(const char *ptx_path)
     r = r ? r : cu.MemAlloc(&payload_device, PAYLOAD_BYTES);
     r = r ? r : cu.MemAlloc(&state, sizeof(struct dmi_ticket));
     r = r ? r : cu.MemAlloc(&lists, (LIST_AT + MAX_LIST) * sizeof(uint32_t));
+    r = r ? r : cu.MemAlloc(&slots_device, sizeof slots);
     r = r ? r : cu.MemAlloc(&retired, sizeof zeros);
     r = r ? r : cu.MemcpyHtoD(retired, zeros, sizeof zeros);
     r = r ? r : cu.MemHostAlloc((void **)&pinned, PAYLOAD_BYTES, CU_MEMHOSTALLOC_DEVICEMAP);
@@ -474,6 +535,7 @@ int main(int argc, char **argv)
     tcase_add_test(tests, packed_runs_of_each_access_and_size_are_gathered);
     tcase_add_test(tests, runs_along_one_dimension_are_gathered);
     tcase_add_test(tests, random_shapes_are_gathered_as_defined);
+    tcase_add_test(tests, rows_lie_in_the_slots_that_a_list_names);
     tcase_add_test(tests, whoever_sees_the_descriptor_sees_the_payload);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);

@@ -244,6 +244,75 @@ START_TEST(what_cannot_be_read_is_refused_by_name)
 }
 END_TEST
 
+#define SLOTS(more)                                                                                \
+    "pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 'arg[3].i32', slots: {pointer: "     \
+    "'arg[1]', dtype: i32" more "}}, {count: 16}]"
+
+/* How many slots of 64 bytes a site has in @room bytes. */
+START_TEST(a_paged_cache_ends_with_its_memory)
+{
+    static const struct {
+        const char *site;
+        uint64_t room, n_slots;
+        int64_t page; /* bytes from a page to the next */
+    } rows[] = {
+        { SLOTS(""), 64, 1, 0 },
+        { SLOTS(""), 63, 0, 0 },
+        { SLOTS(""), 64 * 10 + 63, 10, 0 },
+        { SLOTS(""), UINT64_MAX - BASE, UINT32_MAX, 0 },
+        { SLOTS(", block: 4, block_stride: 1000"), 255, 0, 1000 },
+        { SLOTS(", block: 4, block_stride: 1000"), 256, 4, 1000 },
+        { SLOTS(", block: 4, block_stride: 1000"), 1255, 4, 1000 },
+        { SLOTS(", block: 4, block_stride: 1000"), 1256, 8, 1000 },
+        { SLOTS(", block: 4, block_stride: 100"), 356, 8, 100 }, /* pages may overlap */
+        { SLOTS(", block: 4, block_stride: 1000"), UINT64_MAX - BASE, UINT32_MAX, 1000 },
+    };
+    uint64_t args[N_ARGS] = { BASE, BASE + 1024, 0, 5 };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct gather_plan plan;
+        ck_assert_int_eq(plan_of(rows[i].site, args, &plan), 0);
+        ck_assert_uint_eq(plan.n_list_bytes, 20);
+        ck_assert_uint_eq(plan.gather.slots, BASE + 1024);
+        ck_assert_uint_eq(plan.first, BASE);
+        ck_assert_uint_eq(plan.n_touched, 64);
+        ck_assert_int_eq(gather_limit(&plan, BASE + rows[i].room), rows[i].n_slots > 0);
+        ck_assert_msg(plan.gather.n_slots == rows[i].n_slots, "row %zu: %u", i,
+                      plan.gather.n_slots);
+        ck_assert_uint_eq(plan.gather.rows_inner, rows[i].page ? 4 : 0);
+        ck_assert_int_eq(plan.gather.stride_outer, rows[i].page);
+        ck_assert_uint_eq(plan.n_touched, rows[i].n_slots ? rows[i].room : 64);
+    }
+}
+END_TEST
+
+START_TEST(a_paged_cache_that_cannot_be_is_refused)
+{
+    static const struct {
+        const char *site;
+        uint64_t list;
+        int result;
+    } rows[] = {
+        { SLOTS(""), 0, GATHER_E_POINTER },
+        { SLOTS(""), BASE + 2, GATHER_E_POINTER }, /* no i32 lies there */
+        { SLOTS(", block: 'arg[2].i32', block_stride: 64"), BASE, GATHER_E_EXPR },
+        { SLOTS(", block: 4, block_stride: 'arg[2].i32'"), BASE, GATHER_E_EXPR },
+        { SLOTS(", block: 4, block_stride: 'arg[9].i32'"), BASE, GATHER_E_PARAM },
+        { "pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 3, slots: {pointer: 'arg[9]', "
+          "dtype: i64}}]",
+          BASE, GATHER_E_PARAM },
+        { "pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 3, stride: 'arg[2].i32', "
+          "slots: "
+          "{pointer: 'arg[1]', dtype: i64}}]",
+          BASE, GATHER_E_EXPR },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        uint64_t args[N_ARGS] = { BASE, rows[i].list, 0, 5 };
+        struct gather_plan plan;
+        ck_assert_msg(plan_of(rows[i].site, args, &plan) == rows[i].result, "row %zu", i);
+    }
+}
+END_TEST
+
 START_TEST(no_rows_is_no_error_and_nothing_to_read)
 {
     uint64_t args[N_ARGS] = { 0 };
@@ -375,6 +444,8 @@ int main(void)
     TCase *tests = tcase_create("gather");
     tcase_add_test(tests, sites_as_engines_have_them);
     tcase_add_test(tests, what_cannot_be_read_is_refused_by_name);
+    tcase_add_test(tests, a_paged_cache_ends_with_its_memory);
+    tcase_add_test(tests, a_paged_cache_that_cannot_be_is_refused);
     tcase_add_test(tests, no_rows_is_no_error_and_nothing_to_read);
     tcase_add_loop_test(tests, random_shapes_are_read_in_their_order, 0, 300);
     tcase_add_loop_test(tests, random_taps_are_read_rows_first, 0, 300);

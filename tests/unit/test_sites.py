@@ -300,6 +300,82 @@ def test_a_cache_with_a_position(engine):
     engine.match().says("q", "pointer: arg[0]", "offset: 'arg[1].i32 * 256'", "count: 'arg[2].i32'", "layer: occ\n")
 
 
+class Pages:
+    """Slots of a paged cache: a request has pages of 4 in no order, and what a forward computes is next in them."""
+
+    def __init__(self, n_pages=16, seed=5):
+        self.free, self.of = list(np.random.default_rng(seed).permutation(n_pages)), {}
+
+    def slots(self, request, first, n):
+        pages = self.of.setdefault(request, [])
+        while len(pages) * 4 < first + n:
+            pages.append(self.free.pop())
+        return np.array([pages[t // 4] * 4 + t % 4 for t in range(first, first + n)])
+
+
+@pytest.mark.parametrize("dtype, name", [(np.int32, "i32"), (np.int64, "i64")])
+@pytest.mark.parametrize("heads", (1, 4))
+def test_a_paged_cache(engine, dtype, name, heads):
+    """Rows lie where a list of slots says, [head][slot][...] with heads; the positions beside it are a list of numbers, too."""
+    pages, n_slots = Pages(), 64
+    caches = [engine.alloc(n_slots * WIDTH * 4) for _ in range(LAYERS)]
+    lists = engine.alloc(64 * 8), engine.alloc(64 * 8)
+
+    def layer(e, i, request, first, n):
+        slots = pages.slots(request, first, n)
+        rows = e.rows("q", i, request, first, n).reshape(n, heads, -1)
+        places = [(caches[i][0] + (h * n_slots + slot) * WIDTH * 4 // heads, rows[row, h]) for row, slot in enumerate(slots) for h in range(heads)]
+        e.launch("store", [caches[i], lists[1], lists[0], 3, n],
+                 [(lists[0][0], slots.astype(dtype)), (lists[1][0], np.arange(first, first + n, dtype=dtype)), *places])
+    engine.serve(layer)
+    spec = engine.match()
+    if heads == 1:
+        spec.says("q", "pointer: arg[0]\n", f"{{row: true, count: 'arg[4].i32', slots: {{pointer: 'arg[2]', dtype: {name}}}}}, {{count: 64}}]", "layer: occ\n")
+    else:
+        spec.says("q", "pointer: arg[0]\n", f"{{row: true, count: 'arg[4].i32', stride: '64', slots: {{pointer: 'arg[2]', dtype: {name}}}}}",
+                  "{count: 4, stride: '4096'}", "{count: 16}")
+    assert "offset" not in spec.only("q") and "the same" not in spec.only("q"), spec.text
+    report = check(engine, spec.text, "--reference", engine.folder / "ref", code=0)
+    assert re.search(r"^good +any +q +21 launches, 21 compared, error 0.0e\+00$", report, re.M), report
+
+
+def test_a_paged_cache_by_another_list(engine):
+    """What is drifted is said: the launch has the list in another place."""
+    pages, cache = Pages(), engine.alloc(64 * WIDTH * 4)
+    lists = engine.alloc(64 * 8), engine.alloc(64 * 8)
+
+    def layer(e, i, request, first, n):
+        slots = pages.slots(request, first, n)
+        e.launch("store", [cache, lists[1], lists[0], n], [(lists[0][0], slots.astype(np.int32)), (lists[1][0], np.arange(n, dtype=np.int32)),
+                                                           *((cache[0] + slot * 256, row) for slot, row in zip(slots, e.rows("q", i, request, first, n)))])
+    engine.serve(layer)
+    spec = engine.match()
+    spec.says("q", "slots: {pointer: 'arg[2]', dtype: i32}")
+    report = check(engine, spec.text.replace("slots: {pointer: 'arg[2]'", "slots: {pointer: 'arg[1]'"), "--reference", engine.folder / "ref")
+    assert "drifted" in report and "another value" in report and "slots: {pointer: 'arg[2]'" in report, report
+
+
+def test_rows_in_order_need_no_list(engine):
+    """A list that says 0, 1, 2 ... explains them as well, and nobody needs it."""
+    q, numbers = engine.alloc(32 * WIDTH * 4), engine.alloc(64 * 8)
+    engine.serve(lambda e, i, *r: e.launch("proj", [q, numbers, r[2]], [(q[0], e.rows("q", i, *r)), (numbers[0], np.arange(r[2], dtype=np.int32))]))
+    spec = engine.match()
+    spec.says("q", "[{row: true, count: 'arg[2].i32'}, {count: 64}]")
+    assert "slots" not in spec.text and "the same" not in spec.text, spec.text
+
+
+def test_slots_that_two_rows_share_are_none(engine):
+    """Numbers that come twice are no slots: the rows of a cache would overwrite each other."""
+    pages, cache, numbers = Pages(), engine.alloc(64 * WIDTH * 4), engine.alloc(64 * 8)
+
+    def layer(e, i, request, first, n):
+        slots = pages.slots(request, first, n)
+        e.launch("store", [cache, numbers, n], [(numbers[0], slots.astype(np.int32) // 2),
+                                                *((cache[0] + slot * 256, row) for slot, row in zip(slots, e.rows("q", i, request, first, n)))])
+    engine.serve(layer)
+    assert "slots" not in engine.match().text
+
+
 def test_a_cache_with_one_pointer_for_all_layers(engine):
     cache = engine.alloc(LAYERS * 32 * WIDTH * 4)
     engine.serve(lambda e, i, request, first, n: e.launch(

@@ -49,12 +49,26 @@ static bool eval_dims(const struct spec_site *site, const struct expr_env *env, 
     return true;
 }
 
-/* Does all of it lie in the allocation that @pointer is in? */
+/* Of a paged cache: where its list of slots lies, and how its pages follow on each other. */
+static bool eval_slots(const struct spec_slots *slots, struct expr_env *env, struct extent *e)
+{
+    struct extent_slots *out = &e->slots;
+    *out = (struct extent_slots){ .dtype = slots->dtype };
+    if (!slots->dtype)
+        return true;
+    if (read_param(env->param_ctx, slots->pointer, &out->list, sizeof out->list))
+        return false;
+    return !slots->block ||
+           (!expr_eval(slots->block, env, &out->block) &&
+            !expr_eval(slots->block_stride, env, &out->block_stride) && out->block > 0);
+}
+
+/* Does all of it, of slots the first, lie in the allocation that @pointer is in? */
 static bool is_inside(const struct rec_launch *l, const struct extent *e, uint64_t pointer,
                       uint32_t size)
 {
     int64_t low = 0, high = size, reach;
-    for (uint32_t d = 0; d < e->n_dims; d++)
+    for (uint32_t d = e->slots.dtype ? 1 : 0; d < e->n_dims; d++)
         if (__builtin_mul_overflow(e->count[d] - 1, e->stride[d], &reach) ||
             __builtin_add_overflow(reach < 0 ? low : high, reach, reach < 0 ? &low : &high))
             return false;
@@ -79,7 +93,8 @@ enum extent_state extent_at(const struct recording *rec, const struct spec_site 
                             .param_ctx = &params };
     uint64_t pointer;
     int64_t offset = 0;
-    if (!eval_dims(site, &env, out) || read_param(&params, site->pointer, &pointer, 8) ||
+    if (!eval_dims(site, &env, out) || !eval_slots(&site->dims[0].slots, &env, out) ||
+        read_param(&params, site->pointer, &pointer, 8) ||
         (site->offset && expr_eval(site->offset, &env, &offset)))
         return EXTENT_NO_VALUE;
     for (uint32_t d = 0; d < out->n_dims; d++)
@@ -138,11 +153,38 @@ static size_t read_dim(const struct probe *p, uint32_t dtype, const struct exten
     return done;
 }
 
+/* Return: false where it is in nobody's slot, or memory is not known. */
+static bool find_row(const struct probe *p, const struct extent *e, uint32_t row, uint64_t time,
+                     uint64_t *at)
+{
+    const struct extent_slots *s = &e->slots;
+    int64_t slot = row, page = 0;
+    int32_t narrow;
+    if (s->dtype == DMI_DTYPE_I32) {
+        if (memory_read(p->memory, s->list + row * sizeof narrow, sizeof narrow, time, &narrow,
+                        NULL) != sizeof narrow)
+            return false;
+        slot = narrow;
+    } else if (s->dtype && memory_read(p->memory, s->list + row * sizeof slot, sizeof slot, time,
+                                       &slot, NULL) != sizeof slot) {
+        return false;
+    }
+    if (s->block > 0) {
+        page = slot / s->block;
+        slot %= s->block;
+    }
+    *at = e->address + (uint64_t)page * (uint64_t)s->block_stride +
+          (uint64_t)slot * (uint64_t)e->stride[0];
+    return slot >= 0;
+}
+
 static bool read_row(const struct probe *p, uint32_t dtype, const struct extent *e, uint32_t row,
                      uint64_t time, double *out, size_t width)
 {
-    uint64_t at = e->address + (uint64_t)(e->stride[0] * (int64_t)row);
+    uint64_t at;
     struct extent alone = *e;
+    if (!find_row(p, e, row, time, &at))
+        return false;
     uint32_t d = 1;
     if (e->n_dims == 1) { /* a row of one element */
         alone.count[0] = 1;

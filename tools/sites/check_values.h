@@ -11,6 +11,12 @@ struct extent {
     uint64_t address;
     uint32_t n_dims;
     int64_t count[SPEC_MAX_DIMS], stride[SPEC_MAX_DIMS]; /* rows first */
+    struct extent_slots {
+        uint64_t list;  /* address */
+        uint32_t dtype; /* of its numbers; 0: there is none, row i lies at i */
+        int64_t block,
+            block_stride; /* slots a page, bytes from page to page; block 0: without gaps */
+    } slots;
 };
 
 enum extent_state {

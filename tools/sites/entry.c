@@ -66,7 +66,8 @@ static bool belongs(const struct scene *scene, const struct group *g, const stru
            x->before == s->before && x->layout.scale == s->layout.scale &&
            x->doubtful == s->doubtful &&
            (g->pointer == UINT32_MAX || g->pointer == pointer_of(scene, s)) &&
-           chunks_agree(&x->layout, &s->layout) && rows_agree(scene, x, s);
+           chunks_agree(&x->layout, &s->layout) && rows_agree(scene, x, s) &&
+           sight_same_list(scene->probe->rec, x, s);
 }
 
 static int add_member(const struct scene *scene, struct group *g, const struct sighting *s)
@@ -243,12 +244,25 @@ static bool completes(const struct search *q, const struct entry *e, const struc
     const struct sighting *x = e->members[0], *y = g->like;
     if (x->layout.dtype != y->layout.dtype || x->before != y->before ||
         x->doubtful != y->doubtful || x->layout.scale != y->layout.scale ||
-        !chunks_agree(&x->layout, &y->layout) || pointer_of(q->scene, x) != pointer_of(q->scene, y))
+        !chunks_agree(&x->layout, &y->layout) ||
+        pointer_of(q->scene, x) != pointer_of(q->scene, y) ||
+        !sight_same_list(q->scene->probe->rec, x, y))
         return false;
     for (size_t i = 0; i < g->n; i++)
         for (size_t k = 0; *need_of(q, g->members[i]) && k < e->n_members; k++)
             if (e->members[k]->layer == g->members[i]->layer)
                 return true;
+    return false;
+}
+
+/* What lies at one pointer may be read in order and by several lists of numbers: it is the same all the same. */
+static bool is_other_reading(const struct search *q, const struct group *g)
+{
+    for (size_t i = 0; i < q->n_groups; i++)
+        if (q->groups[i].chosen && !strcmp(q->groups[i].name, g->name) &&
+            pointer_of(q->scene, q->groups[i].like) == pointer_of(q->scene, g->like) &&
+            !sight_same_list(q->scene->probe->rec, q->groups[i].like, g->like))
+            return true;
     return false;
 }
 
@@ -260,11 +274,16 @@ static void note_others(const struct search *q, struct entry *e)
         const struct group *g = &q->groups[i];
         size_t at = strlen(e->also);
         if (g->chosen || g->like->doubtful || g->n < e->n_members ||
-            g->error > 4 * e->error + 1e-4f)
+            g->error > 4 * e->error + 1e-4f || is_other_reading(q, g))
             continue;
         const struct rec_launch *l = &rec->launches[g->like->launch];
         solve_place(rec, l, l->pointers[g->like->pointer].offset, place, sizeof place);
-        snprintf(e->also + at, sizeof e->also - at, "%s%s %s", at ? ", " : "", g->name, place);
+        at += (size_t)snprintf(e->also + at, sizeof e->also - at, "%s%s %s", at ? ", " : "",
+                               g->name, place);
+        if (g->like->layout.list_dtype && at < sizeof e->also) {
+            solve_place(rec, l, l->pointers[g->like->list].offset, place, sizeof place);
+            snprintf(e->also + at, sizeof e->also - at, " in the slots of %s", place);
+        }
         e->unsure = e->unsure || g->error != e->error;
     }
 }

@@ -27,6 +27,8 @@ struct entry {
     uint32_t n_wanted;
     /* found by entry_solve() */
     char pointer[48];
+    char list[48]; /* of the slots that rows are in; "": rows lie in order */
+    uint32_t list_dtype;
     struct solution offset, count, row_stride, chunk_stride;
     uint32_t place;           /* its first launch, counted from its forward's begin */
     uint32_t from, to, every; /* occurrences */

@@ -218,6 +218,16 @@ static bool solve_trait(const struct scene *scene, const struct entry *e,
     return own && (!n || solve(scene->probe->rec, own, n, trait == TRAIT_COUNT, out));
 }
 
+/* The pointer to the list of slots is at one place in all launches: its members are alike. */
+static void solve_list(const struct scene *scene, struct entry *e)
+{
+    const struct sighting *s = e->members[0];
+    const struct rec_launch *l = launch_of(scene, s);
+    e->list_dtype = s->layout.list_dtype;
+    if (e->list_dtype)
+        solve_place(scene->probe->rec, l, l->pointers[s->list].offset, e->list, sizeof e->list);
+}
+
 static void solve_all(const struct scene *scene, struct entry *e, struct sample *samples)
 {
     if (!solve_pointer(scene, e, samples))
@@ -239,6 +249,7 @@ int entry_solve(const struct scene *scene, struct entry *e, struct entries *more
         samples[i] = (struct sample){ .launch = launch_of(scene, e->members[i]),
                                       .occ = occurrence_of(scene, e, e->members[i]) };
     solve_all(scene, e, samples);
+    solve_list(scene, e);
     e->expect = expected(scene, e);
     _cleanup_(freep) int *layers = layers_by_occurrence(e, samples, &n);
     if (!layers)

@@ -55,10 +55,36 @@ static void add_distance(const double *values, const float *row, uint32_t n, flo
     }
 }
 
+int64_t layout_slot(const struct probe *p, uint64_t list, uint32_t dtype, uint32_t index,
+                    uint64_t time)
+{
+    uint32_t size = dmi_dtype_bytes(dtype);
+    union {
+        int32_t narrow;
+        int64_t wide;
+    } slot;
+    if (memory_read(p->memory, list + (uint64_t)index * size, size, time, &slot, NULL) != size)
+        return -1;
+    int64_t value = size == sizeof slot.narrow ? slot.narrow : slot.wide;
+    return value < 0 ? -1 : value;
+}
+
+/* Where row @index begins. Return: false where its slot is not known. */
+static bool row_place(const struct probe *p, const struct layout *l, uint32_t index, uint64_t time,
+                      uint64_t *at)
+{
+    int64_t slot =
+        l->list_dtype ? layout_slot(p, l->list, l->list_dtype, index, time) : (int64_t)index;
+    *at = l->address + (uint64_t)l->row_stride * (uint64_t)slot;
+    return slot >= 0;
+}
+
 bool layout_row(const struct probe *p, const struct layout *l, uint32_t index, uint32_t width,
                 uint64_t time, double *out)
 {
-    uint64_t at = l->address + (uint64_t)(l->row_stride * (int64_t)index);
+    uint64_t at;
+    if (!row_place(p, l, index, time, &at))
+        return false;
     for (uint32_t c = 0, done = 0; done < width; c++) {
         uint32_t n = width - done < l->chunk ? width - done : l->chunk;
         if (!read_values(p, l->dtype, at + (uint64_t)(l->chunk_stride * (int64_t)c), n, time,
@@ -120,14 +146,14 @@ struct around {
     float limit; /* error of what may begin there */
 };
 
-static bool read_around(const struct probe *p, const struct layout *l, uint64_t base,
-                        uint64_t n_bytes, uint64_t time, struct around *a)
+static bool read_around(const struct probe *p, const struct layout *l, uint64_t first,
+                        uint64_t base, uint64_t n_bytes, uint64_t time, struct around *a)
 {
     a->size = dmi_dtype_bytes(l->dtype);
     a->limit = PROBE_ERROR + view_rounding(l->dtype);
-    uint64_t from = l->address - base > AROUND ? l->address - AROUND : base;
-    uint64_t end = base + n_bytes - l->address > AROUND ? l->address + AROUND : base + n_bytes;
-    from += (l->address - from) % a->size;
+    uint64_t from = first - base > AROUND ? first - AROUND : base;
+    uint64_t end = base + n_bytes - first > AROUND ? first + AROUND : base + n_bytes;
+    from += (first - from) % a->size;
     a->address = from;
     a->n = (end - from) / a->size;
     a->values = malloc((a->n + 1) * sizeof *a->values);
@@ -151,10 +177,10 @@ static bool begins_at(const struct around *a, size_t i, const float *row, uint32
 
 /* The second chunk lies where its values are; the nearest place at which all rows are right counts. */
 static bool find_stride(const struct probe *p, struct layout *l, const struct subject *s,
-                        const float *row, const struct around *a)
+                        uint64_t first, const float *row, const struct around *a)
 {
     uint32_t n = l->chunk < PROBE_VALUES ? l->chunk : PROBE_VALUES;
-    size_t at = (l->address - a->address) / a->size;
+    size_t at = (first - a->address) / a->size;
     for (size_t distance = 1; distance < a->n; distance++)
         for (int sign = 1; sign >= -1; sign -= 2) {
             if (sign > 0 ? at + distance >= a->n : distance > at)
@@ -171,11 +197,11 @@ static bool find_stride(const struct probe *p, struct layout *l, const struct su
 
 /* Are the first @n values of @row side by side? */
 static bool is_packed(const struct probe *p, const struct layout *l, const struct subject *s,
-                      const float *row, uint32_t n, double *room)
+                      uint64_t first, const float *row, uint32_t n, double *room)
 {
     double limit = layout_row_limit(p, s->site, l->dtype);
     struct distance d = { 0 };
-    if (!read_values(p, l->dtype, l->address, n, s->time, room))
+    if (!read_values(p, l->dtype, first, n, s->time, room))
         return false;
     add_distance(room, row, n, l->scale, &d);
     return d.error <= limit * limit * d.norm;
@@ -192,13 +218,17 @@ bool layout_find_chunks(const struct probe *p, struct layout *l, const struct su
     l->chunk_stride = 0;
     if (isfinite(layout_error(p, l, s)))
         return true;
+    uint64_t first;
+    if (!row_place(p, l, 0, s->time, &first))
+        return false;
     for (uint32_t n = 2; row && room && width / n >= MIN_CHUNK; n++) {
-        if (width % n || !is_packed(p, l, s, row, width / n, room))
+        if (width % n || !is_packed(p, l, s, first, row, width / n, room))
             continue;
         struct around a = { 0 };
         l->chunk = width / n;
         l->n_chunks = n;
-        bool found = read_around(p, l, base, n_bytes, s->time, &a) && find_stride(p, l, s, row, &a);
+        bool found = read_around(p, l, first, base, n_bytes, s->time, &a) &&
+                     find_stride(p, l, s, first, row, &a);
         free(a.values);
         if (found)
             return true;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a tensor lies in memory: rows, each in chunks (heads) that are packed. One thread. */
+/* How a tensor lies in memory: rows, in order or in slots that a list names, each in chunks (heads) that are packed. One thread. */
 #ifndef TOOLS_SITES_LAYOUT_H
 #define TOOLS_SITES_LAYOUT_H
 
@@ -8,9 +8,11 @@
 struct layout {
     uint32_t dtype;
     float scale;
-    uint64_t address;   /* of the first row */
-    int64_t row_stride; /* bytes; 0 where there is one row */
-    uint32_t chunk;     /* elements that lie side by side */
+    uint64_t address;    /* of the first row, or of slot 0 */
+    int64_t row_stride;  /* bytes; 0 where there is one row */
+    uint64_t list;       /* address of a number for each row: the slot that it is in */
+    uint32_t list_dtype; /* i32 or i64; 0: there is none, row i lies at i */
+    uint32_t chunk;      /* elements that lie side by side */
     uint32_t n_chunks;
     int64_t chunk_stride; /* bytes; 0 where there is one chunk */
 };
@@ -23,6 +25,10 @@ struct subject {
     uint32_t n_rows;
     uint64_t time;
 };
+
+/* The number of slot that the list at @address says for row @index. Return: -1 where the recording does not know, or it is below 0. */
+int64_t layout_slot(const struct probe *probe, uint64_t list, uint32_t dtype, uint32_t index,
+                    uint64_t time);
 
 /* The first @width values of row number @index. Return: false where the recording does not say what memory held. */
 bool layout_row(const struct probe *probe, const struct layout *layout, uint32_t index,

@@ -158,7 +158,8 @@ int sight_add(struct sightings *out, const struct sighting *s)
     for (size_t i = out->n; i > 0 && out->at[i - 1].forward == s->forward; i--) {
         const struct sighting *x = &out->at[i - 1];
         if (x->launch == s->launch && x->site == s->site && x->layer == s->layer &&
-            x->layout.address == s->layout.address && x->before == s->before)
+            x->layout.address == s->layout.address && x->before == s->before &&
+            x->layout.list == s->layout.list && x->layout.list_dtype == s->layout.list_dtype)
             return 0;
     }
     if (grow((void **)&out->at, out->n, &out->room, sizeof *out->at, 1024))
@@ -175,13 +176,107 @@ bool sight_has_rows(const struct probe *p, uint32_t site, int layer, const struc
     return true;
 }
 
+/* ------------------------------------------------------------------------- one tensor in slots */
+
+bool sight_same_list(const struct recording *rec, const struct sighting *a,
+                     const struct sighting *b)
+{
+    return a->layout.list_dtype == b->layout.list_dtype &&
+           (!a->layout.list_dtype || rec->launches[a->launch].pointers[a->list].offset ==
+                                         rec->launches[b->launch].pointers[b->list].offset);
+}
+
+/* The first row whose slot is not that of row 0, rows->n: there is one row. Return: false where it is no list of slots. */
+static bool read_list(const struct probe *p, const struct layout *l, const struct sight_rows *rows,
+                      uint64_t time, int64_t *slot0, uint32_t *other, int64_t *slot)
+{
+    *slot0 = layout_slot(p, l->list, l->list_dtype, 0, time);
+    *other = rows->n;
+    for (uint32_t i = 1; *slot0 >= 0 && i < rows->n; i++) {
+        int64_t s = layout_slot(p, l->list, l->list_dtype, i, time);
+        if (s < 0 || s == *slot0)
+            return false; /* a slot has one row */
+        if (*other == rows->n) {
+            *other = i;
+            *slot = s;
+        }
+    }
+    return *slot0 >= 0;
+}
+
+/* Where slot 0 would be, and how far apart slots are, if hit @a is row 0 and @b row @other. One row alone is taken for packed. */
+static bool lay_slots(const struct hit *a, int64_t slot0, const struct hit *b, int64_t slot,
+                      uint32_t row_bytes, struct layout *l)
+{
+    int64_t apart = b ? (int64_t)(b->address - a->address) : row_bytes, n = b ? slot - slot0 : 1;
+    if (apart % n || apart / n <= 0 || apart / n % (int64_t)dmi_dtype_bytes(l->dtype))
+        return false;
+    l->row_stride = apart / n;
+    return !__builtin_mul_overflow(l->row_stride, slot0, &apart) &&
+           !__builtin_sub_overflow(a->address, (uint64_t)apart, &l->address);
+}
+
+/* With the list that @s says: the first pair of hits that explains all rows. */
+static bool fit_list(const struct probe *p, const struct group *g, const struct sight_rows *rows,
+                     struct sighting *s)
+{
+    uint32_t other, row_bytes = p->ref->sites[g->site].width * dmi_dtype_bytes(g->dtype), tried = 0;
+    int64_t slot0, slot = 0;
+    if (!read_list(p, &s->layout, rows, REC_AFTER(s->launch), &slot0, &other, &slot))
+        return false;
+    for (uint32_t a = 0; a < g->n; a++)
+        for (uint32_t b = 0; g->hits[a]->row == rows->at[0] && b < g->n && tried < 64; b++) {
+            const struct hit *second = other < rows->n ? g->hits[b] : NULL;
+            if (second && second->row != rows->at[other])
+                continue;
+            tried++;
+            if (lay_slots(g->hits[a], slot0, second, slot, row_bytes, &s->layout) &&
+                fits(p, g, rows, s))
+                return true;
+            if (!second)
+                break;
+        }
+    return false;
+}
+
+/* Adds a sighting for each list of numbers among the launch's pointers by which all rows are there. */
+static int sight_slots(const struct probe *p, const struct group *g, const struct sight_rows *rows,
+                       struct sighting s, struct sightings *out)
+{
+    static const uint32_t dtypes[] = { DMI_DTYPE_I32, DMI_DTYPE_I64 };
+    const struct rec_launch *l = &p->rec->launches[g->launch];
+    int r = 0;
+    s.launch = g->launch;
+    s.n_rows = rows->n;
+    for (uint32_t i = 0; !r && i < 2 * l->head.n_pointers; i++) {
+        s.list = i / 2;
+        s.layout = (struct layout){ .dtype = g->dtype,
+                                    .scale = p->scale,
+                                    .list = l->pointers[i / 2].address,
+                                    .list_dtype = dtypes[i % 2] };
+        if (fit_list(p, g, rows, &s))
+            r = sight_add(out, &s);
+    }
+    return r;
+}
+
 static int sight_group(const struct probe *p, const struct forwards *all, const struct group *g,
                        const struct sight_rows *every, const struct sight_rows *last,
                        struct sightings *out)
 {
-    struct sighting s = { .forward = g->forward, .site = g->site, .layer = g->layer };
-    if (sight_has_rows(p, g->site, g->layer, every) && fit(p, all, g, every, &s))
-        return sight_add(out, &s);
+    const struct sighting none = { .forward = g->forward, .site = g->site, .layer = g->layer };
+    struct sighting s = none;
+    size_t n_before = out->n;
+    int r = 0;
+    if (sight_has_rows(p, g->site, g->layer, every)) {
+        if (fit(p, all, g, every, &s))
+            r = sight_add(out, &s);
+        if (!r)
+            r = sight_slots(p, g, every, none, out);
+    }
+    if (r || out->n > n_before)
+        return r;
+    s = none;
     if (last->n < every->n && fit(p, all, g, last, &s))
         return sight_add(out, &s);
     return 0;

@@ -16,6 +16,7 @@ struct sighting {
     bool before;      /* it was there before the launch */
     bool several;     /* other launches had written a part of it before */
     uint32_t pointer; /* index in the launch's pointers: the nearest before it in its allocation */
+    uint32_t list;    /* of a layout in slots: index of the pointer to the list */
     float error;
     bool doubtful; /* so few values that something else may hold the same by chance */
 };
@@ -46,6 +47,10 @@ bool sight_has_rows(const struct probe *probe, uint32_t site, int layer,
 
 /* The nearest pointer at or before @address in its allocation; else one after it. Return: UINT32_MAX: none. */
 uint32_t sight_pointer(const struct rec_launch *launch, uint64_t address);
+
+/* Rows in order, and rows in the same slots of the same list, are alike. */
+bool sight_same_list(const struct recording *rec, const struct sighting *a,
+                     const struct sighting *b);
 
 /* One more, unless it is there. Return: 0 or -ENOMEM. */
 int sight_add(struct sightings *all, const struct sighting *sighting);

@@ -57,21 +57,32 @@ static bool is_packed(const struct entry *e, uint32_t width)
     return chunks && (!*e->row_stride.text || !strcmp(e->row_stride.text, packed));
 }
 
+/* Which slots of a paged cache the rows are in. */
+static void put_slots(FILE *out, const struct entry *e)
+{
+    if (e->list_dtype)
+        fprintf(out, ", slots: {pointer: '%s', dtype: %s}", e->list,
+                dmi_dtype_info(e->list_dtype)->name);
+}
+
 static void put_dims(FILE *out, const struct entry *e, uint32_t width)
 {
     size_t size = dmi_dtype_bytes(e->dtype);
     if (is_packed(e, width)) {
-        fprintf(out, "    dims: [{row: true, count: '%s'}", e->count.text);
+        fprintf(out, "    dims: [{row: true, count: '%s'", e->count.text);
+        put_slots(out, e);
+        fputs(width > 1 ? "}" : "}]\n", out);
         if (width > 1)
-            fprintf(out, ", {count: %u}", width);
-        fputs("]\n", out);
+            fprintf(out, ", {count: %u}]\n", width);
         return;
     }
     fprintf(out, "    dims:\n      - {row: true, count: '%s', stride: '", e->count.text);
     if (*e->row_stride.text)
-        fprintf(out, "%s'}\n", e->row_stride.text);
+        fprintf(out, "%s'", e->row_stride.text);
     else
-        fprintf(out, "%zu'}\n", e->chunk * size); /* one row: any will do */
+        fprintf(out, "%zu'", e->chunk * size); /* one row: any will do */
+    put_slots(out, e);
+    fputs("}\n", out);
     if (e->n_chunks > 1)
         fprintf(out, "      - {count: %u, stride: '%s'}\n", e->n_chunks, e->chunk_stride.text);
     if (e->chunk > 1)
@@ -195,7 +206,7 @@ static void report_entry(FILE *out, const struct scene *scene, const struct entr
     if (e->why)
         fprintf(out, ": not in the spec: %s", e->why);
     else
-        fprintf(out, " %s", e->pointer);
+        fprintf(out, " %s%s%s", e->pointer, e->list_dtype ? " in the slots of " : "", e->list);
     put_doubts(out, scene, e);
     fputc('\n', out);
 }

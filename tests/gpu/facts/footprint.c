@@ -64,7 +64,7 @@ void ask_node_memory(void)
     TRY(kernel(&idle_copy, "idle_copy"));
     TRY(kernel(&bulk, "bulk"));
     TRY(node_bytes("no parameter", empty, NULL));
-    TRY(node_bytes("a copy's parameter (136 bytes)", idle_copy, copy_params));
+    TRY(node_bytes("a copy's parameter (152 bytes)", idle_copy, copy_params));
     TRY(node_bytes("a ticket (4072 bytes)", bulk, open_params));
 }
 

@@ -28,11 +28,11 @@
 /* The sizes and offsets that the text below holds. */
 #define OPEN_BYTES 4072
 #define OPEN_LAST  4068
-#define COPY_BYTES 136
+#define COPY_BYTES 152
 static_assert(OPEN_BYTES == sizeof(struct dmi_open), "bulk's parameter");
 static_assert(offsetof(struct dmi_open, ticket.close_slot) == 20, "bulk");
 static_assert(COPY_BYTES == sizeof(struct dmi_graph_copy), "idle_copy's parameter");
-static_assert(offsetof(struct dmi_graph_copy, state) == 80, "idle_copy");
+static_assert(offsetof(struct dmi_graph_copy, state) == 96, "idle_copy");
 static_assert(offsetof(struct dmi_ticket, n_copies) == 8, "idle_copy");
 
 const char kernels_ptx[] =
@@ -100,7 +100,7 @@ const char kernels_ptx[] =
                                        COPY_BYTES) "])\n{\n"
                                                    " .reg .pred %p<2>; .reg .b32 %r<2>; .reg .b64 "
                                                    "%d<2>;\n"
-                                                   " ld.param.u64 %d1, [c+80]; ld.global.u32 %r1, "
+                                                   " ld.param.u64 %d1, [c+96]; ld.global.u32 %r1, "
                                                    "[%d1+8]; setp.eq.u32 %p1, %r1, 0; @%p1 bra "
                                                    "done;\n"
                                                    " st.global.u32 [%d1+16], %r1;\n"
