@@ -127,7 +127,7 @@ def test_arguments(case, out):
     done = case.dump("--help")
     case.check("--help tells every command", done.returncode == 0 and all(
         f"dmi-dump {word}" in done.stdout for word in ("list", "show", "stats", "verify", "export")), done)
-    for words, said in ((("nonsense", out), "no command"), (("list",), "needs a RUN"), (("show", out), "needs a RUN"),
+    for words, said in ((("nonsense", out), "no command"), (("join", out), "every command joins"), (("list",), "needs a RUN"), (("show", out), "needs a RUN"),
                         (("show",), "needs a SITE"), (("list", out, "more"), "one argument too many"),
                         (("list", "--rows", "x", out), "neither a number"), (("list", "--rows", "5:2", out), "neither"),
                         (("list", case.folder / "nowhere"), "No such file"), (("list", "/proc/self/task"), "is no run"),

@@ -270,6 +270,10 @@ static int take_words(int n, char **words, const struct command *commands, struc
     for (const struct command *c = commands; c->name; c++)
         if (!strcmp(words[0], c->name))
             o->command = c;
+    if (!o->command && !strcmp(words[0], "join")) {
+        complain("there is no 'join': every command joins the runs of ranks that a folder holds");
+        return hint();
+    }
     if (!o->command) {
         complain("'%s' is no command: list, show, stats, verify, diff, export, recover", words[0]);
         return hint();
