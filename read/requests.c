@@ -237,6 +237,12 @@ const char *request_reason_name(uint32_t reason)
     return reason <= DMI_END_ABORTED ? names[reason] : names[0];
 }
 
+const char *request_phase_name(uint32_t phase)
+{
+    static const char *const names[] = { "unknown", "prefill", "decode", "draft" };
+    return phase <= DMI_PHASE_DRAFT ? names[phase] : names[0];
+}
+
 /* ------------------------------------------------------------------------- what they cost */
 
 struct costs {

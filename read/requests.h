@@ -79,6 +79,9 @@ const char *request_state_name(enum request_state state);
 /* "stop", "length", "aborted"; "unknown" for any other number. */
 const char *request_reason_name(uint32_t reason);
 
+/* "prefill", "decode", "draft"; "unknown" for any other number. */
+const char *request_phase_name(uint32_t phase);
+
 /* Tokens of all phases. */
 uint64_t request_computed(const struct request *request);
 

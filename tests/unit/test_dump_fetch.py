@@ -7,7 +7,7 @@ import pytest
 
 from clickhouse_server import PROGRAM, PASSWORD, Server
 from harness import DMI_DUMP
-from replay_kit import BUILT, MAKE_ODD_RUN, MAKE_RUN, make, replay, schedule, steps
+from replay_kit import BUILT, MAKE_ODD_RUN, MAKE_RUN, make, replay, schedule, steps, wait_for
 from test_dmi_dump import read_safetensors
 
 pytestmark = [pytest.mark.built(*BUILT), pytest.mark.skipif(not PROGRAM, reason="there is no clickhouse-server: ./bootstrap test has Debian's in build/clickhouse")]
@@ -37,6 +37,23 @@ def tensors(*words):
 
 def address(server, database, more=""):
     return f"clickhouse://127.0.0.1:{server.port}/{database}{more}"
+
+
+def changed(server, database, what, where):
+    server.ask(f"ALTER TABLE {database}.dmi_records UPDATE {what} WHERE {where}")
+    wait_for(lambda: server.one(f"SELECT min(is_done) FROM system.mutations WHERE database = '{database}'") == "1")
+
+
+@pytest.mark.parametrize("what, said", [("shape = [rows, 4294967295, 4294967295]", "has not the bytes that its shape says"),
+                                        ("payload = concat(payload, '12')", "has not the bytes that its shape says"),
+                                        ("dtype = 'f7'", "is of no site of the run")])
+def test_a_table_that_contradicts_itself(server, tmp_path, check, what, said):
+    database = "wrong" + str(abs(hash(what)))
+    replay(make(MAKE_RUN, tmp_path / "run"), "--to", server.address(database))
+    changed(server, database, what, "record % 2 = 0")
+    done = dump("list", "--from", address(server, database), TMPDIR=str(tmp_path))
+    check(done.returncode == 2 and said in done.stderr and "dmi-dump: " in done.stderr, "is refused by name", (done.returncode, done.stderr))
+    check([p.name for p in tmp_path.iterdir()] == ["run"], "and leaves nothing", list(tmp_path.iterdir()))
 
 
 RUNS = {

@@ -39,10 +39,12 @@ int fetch_ask(struct err *err, struct fetched *x, const char *fmt, ...)
 /* The only one of the table, or the one that the address names. */
 static int choose_run(struct err *err, struct fetched *x)
 {
+    if (x->url.run)
+        return 0;
     int r = fetch_ask(err, x,
                       "SELECT DISTINCT run FROM `%s`.`%s_facts` WHERE type = 'run' ORDER BY run",
                       x->url.database, x->url.table);
-    if (r || x->url.run)
+    if (r)
         return r;
     char *end = x->answer.n ? strchr(x->answer.data, '\n') : NULL;
     if (!end)

@@ -192,6 +192,19 @@ static bool has_rows(const struct part *p)
     return p->n_dims && p->dims[0] == p->rows;
 }
 
+/* Are there as many bytes as its shape says, and rows like those of the record before it? */
+static bool has_bytes(const struct part *p, const struct run_record *record)
+{
+    uint64_t n = dmi_dtype_bytes(record->dtype);
+    bool alike = p->n_dims == record->n_dims;
+    for (size_t i = 0; i < p->n_dims; i++) {
+        alike = alike && (!i || p->dims[i] == record->dims[i]);
+        if (__builtin_mul_overflow(n, p->dims[i], &n))
+            return false;
+    }
+    return alike && n && n == p->payload.n;
+}
+
 static int take_row(struct err *err, struct fetched *x, struct gathered *g, const struct part *p,
                     bool is_new)
 {
@@ -208,6 +221,9 @@ static int take_row(struct err *err, struct fetched *x, struct gathered *g, cons
         x->n_left_out++;
         return 0;
     }
+    if (!has_bytes(p, &g->record))
+        return err_set(err, -EBADMSG,
+                       "a record of the table has not the bytes that its shape says");
     return add_part(g, p) ? err_set_errno(err, ENOMEM, "cannot fetch a record") : 0;
 }
 

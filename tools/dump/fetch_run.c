@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/cleanup.h"
+#include "read/requests.h"
 #include "tools/dump/fetch_private.h"
 
 #include <dmi/counters.h>
@@ -61,7 +62,6 @@ int fetch_begin(struct err *err, struct fetched *x, const char *folder)
     for (size_t i = 0; i < n; i++)
         x->sites[i] = site_of(json_array_get(sites, i));
     const struct run_options options = { .out_dir = folder,
-                                         .spec_path = x->url.server,
                                          .model = text_of(x->about, "model"),
                                          .job = text_of(x->about, "job"),
                                          .library_version = DMI_VERSION,
@@ -76,13 +76,13 @@ int fetch_begin(struct err *err, struct fetched *x, const char *folder)
 
 /* ------------------------------------------------------------------------- steps */
 
-static uint32_t phase_of(const char *name)
+/* The number up to @last that @name_of calls so; 0: none, or no name. */
+static uint32_t number_named(const char *name, const char *(*name_of)(uint32_t), uint32_t last)
 {
-    static const char *const names[] = { "unknown", "prefill", "decode", "draft" };
-    for (uint32_t i = 1; name && i < 4; i++)
-        if (!strcmp(name, names[i]))
+    for (uint32_t i = 1; name && i <= last; i++)
+        if (!strcmp(name, name_of(i)))
             return i;
-    return DMI_PHASE_UNKNOWN;
+    return 0;
 }
 
 /* An id's bytes where it is no UTF-8; @out has room for them. */
@@ -108,7 +108,8 @@ static struct dmi_span span_of(const json_t *o, char id[DMI_MAX_ID + 1])
                               .n_tokens = (uint32_t)number_of(o, "tokens"),
                               .n_cached = (uint32_t)number_of(o, "cached"),
                               .n_prompt = (uint32_t)number_of(o, "prompt"),
-                              .phase = phase_of(text_of(o, "phase")),
+                              .phase = number_named(text_of(o, "phase"), request_phase_name,
+                                                    DMI_PHASE_DRAFT),
                               .flags = (flag_of(o, "padding") ? DMI_SPAN_PADDING : 0) |
                                        (flag_of(o, "last") ? DMI_SPAN_LAST : 0) };
 }
@@ -141,12 +142,9 @@ static int add_step(struct err *err, struct fetched *x, const json_t *o)
 
 static int add_end(struct err *err, struct fetched *x, const json_t *o)
 {
-    static const char *const names[] = { "unknown", "stop", "length", "aborted" };
     const char *ended = text_of(o, "ended");
     char id[DMI_MAX_ID + 1];
-    uint32_t reason = 0;
-    for (uint32_t i = 1; ended && i < 4; i++)
-        reason = strcmp(ended, names[i]) ? reason : i;
+    uint32_t reason = number_named(ended, request_reason_name, DMI_END_ABORTED);
     int r = ended ? run_request_end(x->run, id_of(o, id), reason) : 0;
     return r == -ENOMEM ? no_room(err) : 0;
 }

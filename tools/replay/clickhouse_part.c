@@ -3,6 +3,7 @@
 
 #include "core/cleanup.h"
 #include "read/record.h"
+#include "read/requests.h"
 #include "read/value.h"
 #include "storage/hash.h"
 #include "tools/replay/describe.h"
@@ -224,7 +225,7 @@ static void set_record(struct table_row *p, const struct item *item)
 static void set_span(struct table_row *p, const struct item_span *span)
 {
     p->request = (struct bytes){ span->request, span->request ? span->n_request : 0 };
-    p->phase = bytes_of(describe_phase(span->phase));
+    p->phase = bytes_of(request_phase_name(span->phase));
     p->rejected = !!(span->flags & PIECE_REJECTED);
     p->superseded = !!(span->flags & PIECE_SUPERSEDED);
 }

@@ -82,12 +82,6 @@ static void set_request(json_t **o, const char *id, size_t n)
     set(o, "request_hex", json_string(digits));
 }
 
-const char *describe_phase(uint32_t phase)
-{
-    static const char *const names[] = { "unknown", "prefill", "decode", "draft" };
-    return phase <= DMI_PHASE_DRAFT ? names[phase] : names[0];
-}
-
 /* ------------------------------------------------------------------------- a run */
 
 static json_t *site_value(const struct dmi_site *site)
@@ -150,7 +144,7 @@ static json_t *span_value(const struct reader_step *step, uint32_t i)
     set(&o, "tokens", value_u64(span->n_tokens));
     set(&o, "cached", value_u64(span->n_cached));
     set(&o, "prompt", span->n_prompt ? value_u64(span->n_prompt) : json_null());
-    set(&o, "phase", json_string(describe_phase(span->phase)));
+    set(&o, "phase", json_string(request_phase_name(span->phase)));
     set(&o, "padding", json_boolean(span->flags & DMI_SPAN_PADDING));
     set(&o, "last", json_boolean(span->flags & DMI_SPAN_LAST));
     return o;
@@ -183,7 +177,7 @@ static json_t *rows_value(const struct item_span *span)
     set(&o, "position", span->position < 0 ? json_null() : json_integer(span->position));
     set(&o, "rows", value_u64(span->n_rows));
     set(&o, "first_row", value_u64(span->first_row));
-    set(&o, "phase", json_string(describe_phase(span->phase)));
+    set(&o, "phase", json_string(request_phase_name(span->phase)));
     if (span->flags & PIECE_REJECTED)
         set(&o, "rejected", json_true());
     if (span->flags & PIECE_SUPERSEDED)

@@ -14,9 +14,6 @@ json_t *describe_begin(const struct source *source, enum item_kind kind);
 /* "closed", "running" or "killed" */
 const char *describe_state(const struct source *source);
 
-/* "prefill" and so on; @phase: enum dmi_phase */
-const char *describe_phase(uint32_t phase);
-
 /* Of the run; @resumed: part of it was replayed before. */
 json_t *describe_run(const struct source *source, bool resumed);
 

@@ -158,17 +158,7 @@ static bool find_row(const struct probe *p, const struct extent *e, uint32_t row
                      uint64_t *at)
 {
     const struct extent_slots *s = &e->slots;
-    int64_t slot = row, page = 0;
-    int32_t narrow;
-    if (s->dtype == DMI_DTYPE_I32) {
-        if (memory_read(p->memory, s->list + row * sizeof narrow, sizeof narrow, time, &narrow,
-                        NULL) != sizeof narrow)
-            return false;
-        slot = narrow;
-    } else if (s->dtype && memory_read(p->memory, s->list + row * sizeof slot, sizeof slot, time,
-                                       &slot, NULL) != sizeof slot) {
-        return false;
-    }
+    int64_t slot = s->dtype ? layout_slot(p, s->list, s->dtype, row, time) : row, page = 0;
     if (s->block > 0) {
         page = slot / s->block;
         slot %= s->block;

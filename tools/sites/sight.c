@@ -224,8 +224,10 @@ static bool fit_list(const struct probe *p, const struct group *g, const struct 
     int64_t slot0, slot = 0;
     if (!read_list(p, &s->layout, rows, REC_AFTER(s->launch), &slot0, &other, &slot))
         return false;
-    for (uint32_t a = 0; a < g->n; a++)
-        for (uint32_t b = 0; g->hits[a]->row == rows->at[0] && b < g->n && tried < 64; b++) {
+    for (uint32_t a = 0; a < g->n; a++) {
+        if (g->hits[a]->row != rows->at[0])
+            continue;
+        for (uint32_t b = 0; b < g->n && tried < 64; b++) {
             const struct hit *second = other < rows->n ? g->hits[b] : NULL;
             if (second && second->row != rows->at[other])
                 continue;
@@ -236,6 +238,7 @@ static bool fit_list(const struct probe *p, const struct group *g, const struct 
             if (!second)
                 break;
         }
+    }
     return false;
 }
 
