@@ -16,6 +16,13 @@ static bool same_text(const char *a, const char *b)
     return a && b ? !strcmp(a, b) : a == b;
 }
 
+void select_deinit(struct select *s)
+{
+    free(s->tag);
+    free(s->requests);
+    *s = (struct select){ 0 };
+}
+
 bool select_same(const struct select *a, const struct select *b)
 {
     return a->row == b->row && a->tokens == b->tokens && a->first == b->first && a->end == b->end &&
@@ -232,6 +239,13 @@ static uint32_t n_below(const uint32_t *list, uint32_t n_list, uint32_t n)
             high = middle;
     }
     return low;
+}
+
+uint32_t select_rows_between(const struct select_rows *rows, uint32_t from, uint32_t to)
+{
+    if (rows->all)
+        return to - from;
+    return n_below(rows->rows, rows->n, to) - n_below(rows->rows, rows->n, from);
 }
 
 /* A list that ascends is the first numbers if its last entry is. */

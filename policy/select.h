@@ -36,6 +36,9 @@ static inline bool select_is_default(const struct select *s)
     return s->tokens == SELECT_ALL && !s->requests;
 }
 
+/* Frees its texts, and leaves the default. */
+void select_deinit(struct select *s);
+
 /* Do both choose alike? */
 bool select_same(const struct select *a, const struct select *b);
 
@@ -66,6 +69,9 @@ struct select_rows {
  */
 int select_rows(const struct select *s, const struct dmi_step *step, const bool *takes,
                 struct select_rows *out);
+
+/* How many of the rows [from, to) are kept; numbers as in @rows. */
+uint32_t select_rows_between(const struct select_rows *rows, uint32_t from, uint32_t to);
 
 /* Frees the lists, and leaves none. */
 void select_rows_deinit(struct select_rows *rows);

@@ -15,8 +15,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define DEFAULT_WAIT_MS 100
-
 /* ------------------------------------------------------------------------------------ freeing */
 
 static void free_pairs(struct spec_pair *pairs, size_t n)
@@ -67,6 +65,7 @@ void spec_free(struct spec *spec)
     nvtx_free(spec);
     regexes_free(spec->regexes);
     selects_free(spec);
+    overload_deinit(&spec->overload);
     free_sites(spec);
     for (uint32_t i = 0; i < spec->n_kinds; i++) {
         free(spec->kinds[i].name);
@@ -160,7 +159,8 @@ static void read_root(struct loader *l, const struct tree_node *root, const char
         return;
     if (root->kind == TREE_MAP)
         section_vars(l, keys_value(root, "vars"), vars, n_vars);
-    keys_read(l, root, "a HookSpec", top_keys, N_OF(top_keys), spec);
+    if (keys_read(l, root, "a HookSpec", top_keys, N_OF(top_keys), spec))
+        overload_settle(l, root);
     if (!spec->name)
         spec->name = default_name(l, spec->path);
 }
@@ -176,7 +176,7 @@ static struct spec *spec_new(const char *path, char *text, size_t n_text)
     spec->text = text;
     spec->n_text = n_text;
     spec->path = strdup(path);
-    spec->overload_wait_ns = DEFAULT_WAIT_MS * (uint64_t)1000000;
+    overload_init(&spec->overload);
     spec->regexes = regexes_new();
     if (!text || !spec->path || !spec->regexes)
         return NULL;

@@ -8,6 +8,7 @@
 
 #include "core/err.h"
 #include "policy/expr.h"
+#include "policy/overload.h"
 #include "policy/select.h"
 
 #include <dmi/site.h>
@@ -32,11 +33,6 @@ enum spec_shared { SPEC_SHARED_REFUSE = 0, SPEC_SHARED_ALLOW = 1 };
 
 /* What happens at a site. */
 enum spec_action { SPEC_CAPTURE = 0 /* the tensor is copied into a record */ };
-
-enum spec_overload {
-    SPEC_OVERLOAD_DROP = 0,     /* best effort: count and go on */
-    SPEC_OVERLOAD_COMPLETE = 1, /* wait for the drain before the launch, up to wait_ns, then drop */
-};
 
 /* Of which steps or forwards a site is captured: every @every-th, counted from 0. */
 enum spec_steps_of { SPEC_STEPS_FORWARD = 0, SPEC_STEPS_ENGINE = 1 };
@@ -104,6 +100,7 @@ struct spec_site {
     enum spec_shared shared_memory;
     struct select choice; /* while it is read; then in spec->selects */
     uint32_t select;      /* index there, SPEC_NO_SELECT: rows have no token */
+    uint32_t budgets;     /* bit i: it counts for overload.budgets[i] */
     struct spec_steps steps;
     struct spec_nvtx nvtx;
     int line; /* of the entry, for messages */
@@ -209,9 +206,8 @@ struct spec {
     uint32_t ring_slots; /* 0: not said */
     uint64_t keep_free;  /* bytes of device memory that copies in graphs leave alone */
     bool keep_free_said;
-    enum spec_overload overload;
-    uint64_t overload_wait_ns; /* SPEC_OVERLOAD_COMPLETE's bound; 100 ms if the file does not say */
-    void *regexes;             /* compiled, private to spec_match.c */
+    struct overload overload;
+    void *regexes; /* compiled, private to spec_match.c */
 };
 
 #define SPEC_MAX_BYTES (1u << 20) /* of a file */

@@ -119,6 +119,7 @@ key_reader value_row;          /* uint32_t: enum dmi_row */
 key_reader value_expr;         /* struct expr *; struct range of constants, NULL: any value */
 key_reader value_place;        /* struct expr_ref */
 key_reader value_kind;         /* int: index of the kind of forward that is named */
+key_reader value_requests;     /* struct select, of which it becomes the pattern of requests */
 
 /* ------------------------------------------------ spec_sections.c, spec_site.c, spec_shard.c: parts */
 
@@ -132,6 +133,17 @@ void section_vars(struct loader *l, const struct tree_node *node, const char *co
 /* Each a key_reader; @into is the struct spec. */
 key_reader section_convention, section_ring, section_overload, section_forward, section_absent;
 key_reader section_sites;
+
+/* ------------------------------------------------------------------ spec_overload.c */
+
+/* What holds where the file says nothing. */
+void overload_init(struct overload *overload);
+
+/* Frees what it owns, and leaves what holds where the file says nothing. */
+void overload_deinit(struct overload *overload);
+
+/* Which sites each budget is for, once all are read. @root: of the file. */
+void overload_settle(struct loader *l, const struct tree_node *root);
 
 /* ------------------------------------------------------------------ spec_select.c: which rows of a site */
 

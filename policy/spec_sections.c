@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The sections of a HookSpec but its sites: vars, convention, ring, overload, forward, absent.
+ * The sections of a HookSpec but its sites: vars, convention, ring, forward, absent.
  * Source: docs/hookspec.md.
  */
 #include "policy/spec_load.h"
@@ -12,8 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PAIRS_MAX   64
-#define MAX_WAIT_MS 60000
+#define PAIRS_MAX 64
 
 /* ----------------------------------------------------------------------------------------- vars */
 
@@ -187,7 +186,7 @@ bool section_convention(struct loader *l, const struct tree_node *node, void *in
     return true;
 }
 
-/* ------------------------------------------------------------------------------- ring, overload */
+/* ----------------------------------------------------------------------------------------- ring */
 
 static bool ring_bytes(struct loader *l, const struct tree_node *node, void *into, const void *arg)
 {
@@ -232,27 +231,6 @@ bool section_ring(struct loader *l, const struct tree_node *node, void *into, co
 {
     (void)arg;
     return keys_read(l, node, "ring", ring_keys, N_OF(ring_keys), into);
-}
-
-static bool wait_ms(struct loader *l, const struct tree_node *node, void *into, const void *arg)
-{
-    int64_t ms;
-    if (!value_integer(l, node, &ms, arg))
-        return false;
-    *(uint64_t *)into = (uint64_t)ms * 1000000;
-    return true;
-}
-
-static const struct key overload_keys[] = {
-    { "mode", true, value_word, offsetof(struct spec, overload),
-      WORDS([SPEC_OVERLOAD_DROP] = "drop", [SPEC_OVERLOAD_COMPLETE] = "complete") },
-    { "wait_ms", false, wait_ms, offsetof(struct spec, overload_wait_ns), RANGE(0, MAX_WAIT_MS) },
-};
-
-bool section_overload(struct loader *l, const struct tree_node *node, void *into, const void *arg)
-{
-    (void)arg;
-    return keys_read(l, node, "overload", overload_keys, N_OF(overload_keys), into);
 }
 
 /* -------------------------------------------------------------------------------------- forward */

@@ -73,12 +73,17 @@ static bool tag_and_pattern(struct loader *l, const struct tree_node *node, stru
     return s->tag && s->requests ? true : loader_no_memory(l);
 }
 
-bool site_requests(struct loader *l, const struct tree_node *node, void *into, const void *arg)
+bool value_requests(struct loader *l, const struct tree_node *node, void *into, const void *arg)
 {
-    struct select *s = &((struct spec_site *)into)->choice;
+    struct select *s = into;
     if (node->kind == TREE_SCALAR && !strncmp(node->text, TAG, strlen(TAG)))
         return tag_and_pattern(l, node, s);
     return value_string(l, node, &s->requests, arg);
+}
+
+bool site_requests(struct loader *l, const struct tree_node *node, void *into, const void *arg)
+{
+    return value_requests(l, node, &((struct spec_site *)into)->choice, arg);
 }
 
 /* ------------------------------------------------------------------------- steps */
@@ -98,23 +103,16 @@ bool site_steps(struct loader *l, const struct tree_node *node, void *into, cons
 
 /* ------------------------------------------------------------------------- each once */
 
-static void choice_free(struct select *s)
-{
-    free(s->tag);
-    free(s->requests);
-    *s = (struct select){ 0 };
-}
-
 /* Takes over @s. Return: its index among the spec's, SPEC_MAX_SELECTS: there are too many. */
 static uint32_t choice_add(struct spec *spec, struct select *s)
 {
     for (uint32_t i = 0; i < spec->n_selects; i++)
         if (select_same(&spec->selects[i], s)) {
-            choice_free(s);
+            select_deinit(s);
             return i;
         }
     if (spec->n_selects == SPEC_MAX_SELECTS) {
-        choice_free(s);
+        select_deinit(s);
         return SPEC_MAX_SELECTS;
     }
     spec->selects[spec->n_selects] = *s;
@@ -138,14 +136,14 @@ void select_settle(struct loader *l, const struct tree_node *node, struct spec_s
         loader_complain(l, node,
                         "found a choice of rows at a site with row: none; expected row: token or "
                         "row: request");
-    choice_free(&s);
+    select_deinit(&s);
 }
 
 void selects_free(struct spec *spec)
 {
     for (uint32_t i = 0; i < spec->n_selects; i++)
-        choice_free(&spec->selects[i]);
+        select_deinit(&spec->selects[i]);
     for (uint32_t i = 0; i < spec->n_sites; i++)
-        choice_free(&spec->sites[i].choice);
+        select_deinit(&spec->sites[i].choice);
     spec->n_selects = 0;
 }

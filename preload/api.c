@@ -5,6 +5,7 @@
 #include "preload/base/driver.h"
 #include "preload/base/session.h"
 #include "preload/base/step.h"
+#include "preload/capture/shed.h"
 #include "preload/context/context.h"
 #include "preload/context/workers.h"
 #include "preload/eager/tap.h"
@@ -62,7 +63,7 @@ static int note_step(struct run *run, const struct dmi_step *step)
     }
     uint64_t sequence = atomic_add_relaxed(&session.next_step, 1);
     int r = run_step(run, sequence, step);
-    struct step *rows = r == 0 ? step_new(sequence, step) : NULL;
+    struct step *rows = r == 0 ? shed_step(step_new(sequence, step)) : NULL;
     if (r == 0)
         atomic_add_relaxed(&session.counters->steps, 1);
     if (r == 0 && !rows)
@@ -108,6 +109,8 @@ EXPORT int dmi_request_end(const char *request_id, uint32_t reason)
         return DMI_STATUS_OFF;
     struct run *run = session_enter(&call) ? session_run() : NULL;
     int r = run ? run_request_end(run, request_id, reason) : DMI_STATUS_OFF;
+    if (r == 0)
+        shed_request_end(request_id);
     session_leave(&call);
     return r;
 }

@@ -13,6 +13,7 @@
 #include "preload/capture/action.h"
 #include "preload/capture/forward.h"
 #include "preload/capture/regions.h"
+#include "preload/capture/shed.h"
 #include "preload/context/device.h"
 #include "preload/context/lifetime.h"
 #include "preload/graph/exec.h"
@@ -104,6 +105,7 @@ static void in_child(void)
     lifecycle = (struct lifecycle){ 0 };
     context_reset();
     step_reset();
+    shed_reset();
     functions_reset();
     variants_reset();
     ranges_reset();

@@ -77,7 +77,7 @@ void account_of(const struct reader *reader, uint32_t site, struct account *out)
     out->launches = a.launches;
     for (size_t d = 0; d < DMI_DROP_ROOM; d++) {
         out->wraps |= add_tally(&out->dropped, &c->dropped[d]);
-        out->dropped_by[d] = c->dropped[d].records;
+        out->dropped_by[d] = c->dropped[d];
     }
     judge(out, reader_run(reader)->state);
 }
@@ -91,7 +91,7 @@ static void merge(struct account *to, const struct account *from)
     to->wraps |= add_tally(&to->released, &from->released);
     add_tally(&to->lost, &from->lost);
     for (size_t d = 0; d < DMI_DROP_ROOM; d++)
-        to->wraps |= add(&to->dropped_by[d], from->dropped_by[d]);
+        to->wraps |= add_tally(&to->dropped_by[d], &from->dropped_by[d]);
     to->launches += from->launches;
     to->n_stored += from->n_stored;
     to->known = to->known && from->known;

@@ -16,7 +16,7 @@ struct account {
     struct dmi_tally released; /* captured, and deleted with their segment since */
     struct dmi_tally
         lost; /* expected, neither found nor dropped; 0 where it does not balance: nobody knows */
-    uint64_t dropped_by[DMI_DROP_ROOM]; /* records, by reason */
+    struct dmi_tally dropped_by[DMI_DROP_ROOM];
     uint64_t launches;
     double n_stored; /* bytes of @found in the files */
     bool known;      /* there are counters */

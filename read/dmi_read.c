@@ -273,7 +273,8 @@ int dmi_read_account(struct dmi_read *run, uint64_t site, struct dmi_read_accoun
         .launches = a.launches,
         .released = tally_of(&a.released),
     };
-    memcpy(ours.dropped_by, a.dropped_by, sizeof ours.dropped_by);
+    for (size_t d = 0; d < DMI_DROP_ROOM; d++)
+        ours.dropped_by[d] = a.dropped_by[d].records;
     return handle_hand_out(run, out, &ours, sizeof ours);
 }
 
@@ -329,6 +330,7 @@ int dmi_read_request(struct dmi_read *run, uint64_t index, struct dmi_read_reque
         .n_rows = q->n_rows,
         .raw_bytes = q->n_bytes,
         .stored_bytes = (uint64_t)(q->n_stored + 0.5),
+        .shed_step = q->shed ? (int64_t)q->shed_step : -1,
     };
     return handle_hand_out(run, out, &ours, sizeof ours);
 }

@@ -144,6 +144,11 @@ static int take_ends(struct requests *out, const struct reader *reader, size_t s
         struct request *r = find(out, end->id, end->n_id);
         if (!r)
             return -ENOMEM;
+        if (end->shed) {
+            r->shed = true;
+            r->shed_step = end->after ? reader_step(reader, end->after - 1)->entry->step : 0;
+            continue;
+        }
         r->ended = true;
         r->reason = end->reason;
     }

@@ -33,7 +33,9 @@ struct request {
     bool prompt_is_said;               /* else it follows from the first step that decodes */
     uint64_t n_preemptions;
     enum request_state state;
-    uint32_t reason; /* enum dmi_end, once it ended */
+    uint32_t reason;    /* enum dmi_end, once it ended */
+    bool shed;          /* under pressure or over a budget: rows of it are missing */
+    uint64_t shed_step; /* the engine's number of the step from which on, the last time */
 
     /* what its capture cost, rejected and superseded rows included: see requests_add_costs() */
     uint64_t n_records, n_rows, n_bytes;

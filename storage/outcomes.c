@@ -242,31 +242,46 @@ int outcomes_accept(struct outcomes *o, const char *id, uint64_t number, uint32_
     return r;
 }
 
-int outcomes_end(struct outcomes *o, const char *id, uint32_t reason, const char **why)
+/* An entry of no span, with its request's id. */
+static int add_request(struct outcomes *o, const char *id, struct dmi_outcome entry,
+                       const char **why)
 {
     size_t n_id, before = o->text.n;
     int r = check_id(id, &n_id, why);
-    if (!r && reason > DMI_END_ABORTED)
-        r = refuse(why, -EINVAL, "its reason is none of enum dmi_end");
     if (!r)
         r = check_room(o, 1, why);
     if (r)
         return r;
-    const struct dmi_outcome entry = { .step =
-                                           o->next_sequence ? o->next_sequence - 1 : DMI_NO_STEP,
-                                       .span = DMI_OUTCOME_NO_SPAN,
-                                       .flags = DMI_OUTCOME_END,
-                                       .time_ns = clock_real_ns(),
-                                       .accepted = DMI_OUTCOME_FIRST,
-                                       .id_offset = (uint32_t)before,
-                                       .id_bytes = (uint32_t)n_id,
-                                       .reason = reason };
+    entry.span = DMI_OUTCOME_NO_SPAN;
+    entry.time_ns = clock_real_ns();
+    entry.accepted = DMI_OUTCOME_FIRST;
+    entry.id_offset = (uint32_t)before;
+    entry.id_bytes = (uint32_t)n_id;
     text_add(&o->text, id, n_id);
     if (!o->text.failed && !add(o, &entry, 0))
         return 0;
     o->text.n = before;
     o->text.failed = 0;
     return refuse(why, -ENOMEM, "no memory");
+}
+
+int outcomes_end(struct outcomes *o, const char *id, uint32_t reason, const char **why)
+{
+    const struct dmi_outcome entry = { .step =
+                                           o->next_sequence ? o->next_sequence - 1 : DMI_NO_STEP,
+                                       .flags = DMI_OUTCOME_END,
+                                       .reason = reason };
+    size_t n_id;
+    int r = check_id(id, &n_id, why);
+    if (!r && reason > DMI_END_ABORTED)
+        r = refuse(why, -EINVAL, "its reason is none of enum dmi_end");
+    return r ? r : add_request(o, id, entry, why);
+}
+
+int outcomes_shed(struct outcomes *o, const char *id, uint64_t sequence, const char **why)
+{
+    return add_request(o, id, (struct dmi_outcome){ .step = sequence, .flags = DMI_OUTCOME_SHED },
+                       why);
 }
 
 bool outcomes_meta(const struct text *entries, const struct text *strings, struct text *meta)

@@ -48,6 +48,9 @@ int outcomes_accept(struct outcomes *outcomes, const char *id, uint64_t number, 
 /* The request ended after the steps noted so far. Return: as outcomes_accept(). */
 int outcomes_end(struct outcomes *outcomes, const char *id, uint32_t reason, const char **why);
 
+/* From the step noted as @sequence on the request is shed. Return: as outcomes_accept(). */
+int outcomes_shed(struct outcomes *outcomes, const char *id, uint64_t sequence, const char **why);
+
 /**
  * outcomes_meta() - the metadata of a chunk from @entries, struct dmi_outcome with offsets in @strings
  * @meta: empty before. Return: false without memory, and it is empty.

@@ -143,6 +143,13 @@ int pending_end(struct pending *p, const char *id, uint32_t reason)
     return r;
 }
 
+int pending_shed(struct pending *p, const char *id, uint64_t sequence)
+{
+    const char *why = "";
+    HOLD(p);
+    return outcomes_shed(&p->outcomes, id, sequence, &why);
+}
+
 /* ------------------------------------------------------------------------- what is written */
 
 bool pending_any(struct pending *p)

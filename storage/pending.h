@@ -38,6 +38,9 @@ int pending_step(struct pending *pending, uint64_t sequence, const struct dmi_st
 int pending_accept(struct pending *pending, const char *id, uint64_t number, uint32_t n_accepted);
 int pending_end(struct pending *pending, const char *id, uint32_t reason);
 
+/* Return: as outcomes_shed(). */
+int pending_shed(struct pending *pending, const char *id, uint64_t sequence);
+
 /* Counts something that the caller refused; the first of its kind is also logged. */
 void pending_refuse(struct pending *pending, enum pending_kind kind, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

@@ -39,11 +39,13 @@ struct reader_step {
     size_t n_outcomes;
 };
 
-/* A request ended. */
+/* A request ended, or was shed. */
 struct reader_end {
     const char *id; /* any bytes */
     size_t n_id;
-    uint32_t reason; /* enum dmi_end, or a number that is none */
+    bool
+        shed; /* no end: rows of it are not captured any more, from the last of the steps @after on */
+    uint32_t reason; /* of an end: enum dmi_end, or a number that is none */
     uint64_t time_ns;
     size_t after; /* how many of the steps selected came before it */
 };
@@ -187,7 +189,7 @@ const struct reader_outcome *reader_outcome_of(const struct reader_step *step, u
  */
 bool reader_outcome_has(const struct reader_outcome *outcome, uint32_t token, uint32_t *n);
 
-/* Requests that ended, in the order of the steps. DMI_SPAN_LAST says it too, and is not among them. */
+/* Requests that ended or were shed, in the order of the steps. DMI_SPAN_LAST says it too, and is not among them. */
 size_t reader_n_ends(const struct reader *reader);
 const struct reader_end *reader_end(const struct reader *reader, size_t i);
 

@@ -70,7 +70,9 @@ static struct reader_step *step_of(struct reader *r, const struct reader_outcome
 
 static int add_end(struct reader *r, const struct reader_outcome *o, const struct reader_step *step)
 {
-    struct reader_end end = { .reason = o->at.reason, .time_ns = o->at.time_ns };
+    struct reader_end end = { .shed = !(o->at.flags & DMI_OUTCOME_END),
+                              .reason = o->at.reason,
+                              .time_ns = o->at.time_ns };
     if (step) {
         end.id = reader_span_id(step, o->at.span, &end.n_id);
         end.after = (size_t)(step - r->steps) + 1;
@@ -109,7 +111,7 @@ static int add_outcome(struct reader *r, struct reader_segment *s, struct reader
         r->outcomes[r->n_outcomes].place = r->n_outcomes;
         r->n_outcomes++;
     }
-    return o->at.flags & DMI_OUTCOME_END ? add_end(r, o, step) : 0;
+    return o->at.flags & (DMI_OUTCOME_END | DMI_OUTCOME_SHED) ? add_end(r, o, step) : 0;
 }
 
 static int outcome_order(const void *pa, const void *pb)
@@ -129,6 +131,8 @@ static int end_order(const void *pa, const void *pb)
         return a->after < b->after ? -1 : 1;
     if (a->time_ns != b->time_ns)
         return a->time_ns < b->time_ns ? -1 : 1;
+    if (a->shed != b->shed)
+        return a->shed ? -1 : 1;
     if (a->n_id != b->n_id)
         return a->n_id < b->n_id ? -1 : 1;
     return a->n_id ? memcmp(a->id, b->id, a->n_id) : 0;

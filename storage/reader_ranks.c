@@ -222,6 +222,9 @@ static int merge_counters(struct reader *r)
         add_up(&sum->launches_matched, c->launches_matched);
         add_up(&sum->steps, c->steps);
         add_up(&sum->steps_refused, c->steps_refused);
+        add_up(&sum->waits, c->waits);
+        add_up(&sum->waits_over, c->waits_over);
+        add_up(&sum->wait_ns, c->wait_ns);
         for (uint32_t s = 0; s < c->n_sites; s++)
             add_site_counters(&sum->sites[k->site_of[i][s]], &c->sites[s]);
     }

@@ -282,6 +282,11 @@ int run_request_end(struct run *run, const char *request_id, uint32_t reason)
     return pending_end(&run->pending, request_id, reason);
 }
 
+int run_request_shed(struct run *run, const char *request_id, uint64_t sequence)
+{
+    return pending_shed(&run->pending, request_id, sequence);
+}
+
 void run_problem(struct run *run, const char *site, const char *reason, const char *sentence)
 {
     RUN_HOLD(run);

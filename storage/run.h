@@ -78,6 +78,9 @@ void run_refuse_tap(struct run *run, const char *why);
 int run_accept(struct run *run, const char *request_id, uint64_t step, uint32_t n_accepted);
 int run_request_end(struct run *run, const char *request_id, uint32_t reason);
 
+/* From the step @sequence on rows of the request are not captured: shed. As run_request_end(). */
+int run_request_shed(struct run *run, const char *request_id, uint64_t sequence);
+
 /* Writes steps and outcomes that wait, if any do. Return: 0 or -errno. */
 int run_commit(struct run *run);
 

@@ -37,6 +37,7 @@ enum dmi_drop {
     DMI_DROP_MISMATCH = 11,     /* a descriptor did not say what its reservation said */
     DMI_DROP_NO_MEMORY = 12,    /* the host ran out of memory */
     DMI_DROP_LOST = 13, /* killed or damaged: of a run that was recovered, by dmi-dump recover */
+    DMI_DROP_SHED = 14, /* of a request that the spec's overload policy did not keep */
     DMI_DROP_COUNT,
     DMI_DROP_ROOM = 16 /* entries on disk */
 };
@@ -47,7 +48,7 @@ static inline const char *dmi_drop_name(uint32_t reason)
     static const char *const names[DMI_DROP_COUNT] = {
         "ring_full",    "too_large",    "bad_pointer", "bad_expr",     "copy_failed",
         "not_run",      "device_error", "unsupported", "write_failed", "exit_timeout",
-        "context_gone", "mismatch",     "no_memory",   "lost",
+        "context_gone", "mismatch",     "no_memory",   "lost",         "shed",
     };
     return reason < DMI_DROP_COUNT ? names[reason] : "unknown";
 }
@@ -84,7 +85,10 @@ struct dmi_counters {
     uint64_t launches_matched; /* launches with at least one site or a forward boundary */
     uint64_t steps;            /* dmi_step_begin() calls noted */
     uint64_t steps_refused;    /* that could not be noted: no memory, or numbers that cannot be */
-    uint64_t reserved[5];
+    uint64_t waits;      /* launches, and pieces of a record, that waited for room in a ring */
+    uint64_t waits_over; /* of which the spec's wait_ms was over before there was any */
+    uint64_t wait_ns;    /* of all of them together */
+    uint64_t reserved[2];
     struct dmi_site_counters sites[];
 };
 

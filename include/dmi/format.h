@@ -169,6 +169,7 @@ struct dmi_span_entry {
 enum dmi_outcome_flags {
     DMI_OUTCOME_END = 1 << 0,      /* the request ended */
     DMI_OUTCOME_ACCEPTED = 1 << 1, /* the entry says which rows of the span were accepted */
+    DMI_OUTCOME_SHED = 1 << 2,     /* the request is shed: it has no rows from that step on */
 };
 
 /* 6.1. Metadata of an OUTCOMES chunk: this, the entries, the strings. */

@@ -153,6 +153,8 @@ struct dmi_read_request {
     /* what its capture cost, rejected and superseded rows included */
     uint64_t n_records, n_rows, raw_bytes;
     uint64_t stored_bytes; /* its share of bytes in the files */
+    int64_t
+        shed_step; /* the engine's number of the step from which on its rows were shed; -1: they were not */
 };
 
 enum dmi_read_tokens {

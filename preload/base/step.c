@@ -60,43 +60,127 @@ static bool has_padding(const struct dmi_step *said)
     return false;
 }
 
-/* Return: 0 or -ENOMEM. */
-static int choose(uint32_t choice, const struct dmi_step *said, bool padding,
+/* @keeps: per span, NULL: all of them. Return: 0 or -ENOMEM. */
+static int choose(uint32_t choice, const struct dmi_step *said, const bool *keeps, bool padding,
                   struct select_rows *out)
 {
     const struct select *s = &session.spec->selects[choice];
-    if (select_is_default(s) && s->row == DMI_ROW_TOKEN && !padding) {
+    if (select_is_default(s) && s->row == DMI_ROW_TOKEN && !padding && !keeps) {
         *out = (struct select_rows){ .all = true }; /* the usual case, whatever the batch's size */
         return 0;
     }
     if (!s->requests)
-        return select_rows(s, said, NULL, out);
+        return select_rows(s, said, keeps, out);
     _cleanup_(freep) bool *takes = calloc(said->n_spans + 1u, sizeof *takes);
     for (uint32_t i = 0; takes && i < said->n_spans; i++)
-        takes[i] = takes_request(choice, dmi_span_at(said, i));
+        takes[i] = (!keeps || keeps[i]) && takes_request(choice, dmi_span_at(said, i));
     return takes ? select_rows(s, said, takes, out) : -ENOMEM;
+}
+
+static void free_said(struct dmi_step *said)
+{
+    for (uint32_t i = 0; said && i < said->n_spans; i++) {
+        free((char *)said->spans[i].request_id);
+        free((char *)said->spans[i].tags);
+    }
+    free(said);
+}
+
+/* A text of the engine's, NULL stays NULL. Return: false without memory. */
+static bool copy_text(const char **text)
+{
+    const char *copy = *text ? strdup(*text) : NULL;
+    bool good = copy || !*text;
+    *text = copy;
+    return good;
+}
+
+/* The spans in one piece with the step, each of today's size. Return: NULL without memory. */
+static struct dmi_step *copy_said(const struct dmi_step *said)
+{
+    struct dmi_span *spans;
+    struct dmi_step *copy = calloc(1, sizeof *copy + said->n_spans * sizeof *spans);
+    if (!copy)
+        return NULL;
+    memcpy(copy, said, sizeof *copy);
+    copy->spans = spans = (struct dmi_span *)(copy + 1);
+    copy->size = sizeof *copy;
+    copy->span_size = sizeof *spans;
+    copy->tags = NULL;
+    bool good = true;
+    for (uint32_t i = 0; i < said->n_spans; i++) {
+        spans[i] = *dmi_span_at(said, i);
+        good = copy_text(&spans[i].request_id) && good;
+        good = copy_text(&spans[i].tags) && good;
+    }
+    if (good)
+        return copy;
+    free_said(copy);
+    return NULL;
 }
 
 static void step_free(struct step *step)
 {
     for (uint32_t i = 0; i < session.spec->n_selects; i++)
         select_rows_deinit(&step->rows[i]);
+    if (!step->before)
+        free_said(step->said);
+    step_release(step->before);
+    free(step->keeps);
     free(step);
+}
+
+/* The rows of @said that are kept. Return: 0 or -ENOMEM. */
+static int choose_all(struct step *step, const struct dmi_step *said, const bool *keeps)
+{
+    bool padding = has_padding(said);
+    int r = 0;
+    for (uint32_t i = 0; !r && i < session.spec->n_selects; i++)
+        r = choose(i, said, keeps, padding, &step->rows[i]);
+    return r;
+}
+
+static struct step *step_alloc(void)
+{
+    struct step *step = calloc(1, sizeof *step + session.spec->n_selects * sizeof step->rows[0]);
+    if (step)
+        step->refs = 1;
+    return step;
 }
 
 struct step *step_new(uint64_t sequence, const struct dmi_step *said)
 {
-    uint32_t n = session.spec->n_selects;
-    struct step *step = calloc(1, sizeof *step + n * sizeof step->rows[0]);
+    bool sheds = overload_sheds(&session.spec->overload);
+    struct step *step = step_alloc();
     if (!step)
         return NULL;
-    *step = (struct step){ .refs = 1, .sequence = sequence, .number = said->step };
-    bool padding = has_padding(said);
-    for (uint32_t i = 0; i < n; i++)
-        if (choose(i, said, padding, &step->rows[i])) {
-            step_free(step);
-            return NULL;
-        }
+    step->sequence = sequence;
+    step->number = said->step;
+    step->all = step;
+    step->said = sheds ? copy_said(said) : NULL;
+    if (choose_all(step, said, NULL) || (sheds && !step->said)) {
+        step_free(step);
+        return NULL;
+    }
+    return step;
+}
+
+struct step *step_without(struct step *before, const bool *keeps)
+{
+    struct step *step = step_alloc();
+    if (!step)
+        return NULL;
+    step->keeps = malloc(before->said->n_spans + 1u);
+    if (!step->keeps || choose_all(step, before->said, keeps)) {
+        step_free(step);
+        return NULL;
+    }
+    memcpy(step->keeps, keeps, before->said->n_spans);
+    step->sequence = before->sequence;
+    step->number = before->number;
+    step->said = before->said;
+    step->before = before;
+    step->all = before->all;
     return step;
 }
 
@@ -112,6 +196,19 @@ void step_set(struct step *step)
     pthread_mutex_lock(&lock);
     struct step *before = in_force;
     in_force = step;
+    pthread_mutex_unlock(&lock);
+    step_release(before);
+}
+
+void step_replace(struct step *next)
+{
+    struct step *before = NULL;
+    pthread_mutex_lock(&lock);
+    if (in_force && in_force->all == next->all) {
+        before = in_force;
+        in_force = next;
+        atomic_add_relaxed(&next->refs, 1);
+    }
     pthread_mutex_unlock(&lock);
     step_release(before);
 }

@@ -10,19 +10,35 @@
 
 #include <dmi/dmi.h>
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define STEP_MAX_ROWS (1u << 24) /* of a batch; steps with more are refused */
 
 struct step {
     uint32_t refs;
-    uint64_t sequence;         /* of the run */
-    uint64_t number;           /* the engine's own */
+    uint64_t sequence;     /* of the run */
+    uint64_t number;       /* the engine's own */
+    struct dmi_step *said; /* a copy, where requests may be shed; else NULL */
+    struct step *before;   /* what step_without() made it of, held: its lists stay; NULL: none */
+    struct step *all;      /* the first of these, in which nothing was shed. Held by @before */
+    bool *keeps;           /* per span of @said; NULL: all */
     struct select_rows rows[]; /* per entry of spec->selects */
 };
 
 /* From the engine's words, which must have been checked. Thread: any that entered. Return: NULL without memory. */
 struct step *step_new(uint64_t sequence, const struct dmi_step *said);
+
+/**
+ * step_without() - the same step with the rows of some of its requests alone
+ * @step: has @said; taken over, and held until the new one is freed
+ * @keeps: per span of it, copied
+ * Thread: as step_new(). Return: NULL without memory: @step is as it was.
+ */
+struct step *step_without(struct step *step, const bool *keeps);
+
+/* @next, of step_without(), is in force too, if the step that it comes from still is. Thread: any. */
+void step_replace(struct step *next);
 
 /* @step, taken over, is in force for launches that follow; NULL: none is. Thread: any. */
 void step_set(struct step *step);

@@ -48,6 +48,9 @@ struct admission {
     uint64_t forward;
     struct select_pick pick; /* EXPECTED: which rows; its lists live as long as the launch's step */
     uint64_t n_bytes;        /* of those */
+    /* rows besides, of requests that are shed: counted as drops of their own */
+    uint32_t n_shed;
+    uint64_t shed_bytes;
     /* RESERVED */
     uint64_t slot, payload; /* running number in the ring, offset of its bytes */
     uint64_t
@@ -121,7 +124,10 @@ int admission_reserve_slot(struct admission_launch *launch, struct admission *it
 /* Would all that is EXPECTED of the launch fit into an empty ring? */
 bool admission_fits(const struct admission_launch *launch);
 
-/* Waits for the drain a little; *@end_ns is 0 at first. Return: false once the time that the spec allows is over. */
+/*
+ * Waits for the drain a little, and counts it; *@end_ns is 0 at first. Return: false once the time that the spec allows is
+ * over.
+ */
 bool admission_wait(uint64_t *end_ns);
 
 /* Where kernels find the list of rows that a RESERVED item keeps, 0: it has none. */

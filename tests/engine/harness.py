@@ -28,7 +28,7 @@ def standin_folder(version):
 
 STANDIN = standin_folder(STANDIN_VERSION)
 DROP_REASONS = ("ring_full", "too_large", "bad_pointer", "bad_expr", "copy_failed", "not_run", "device_error", "unsupported",
-                "write_failed", "exit_timeout", "context_gone", "mismatch", "no_memory", "lost")
+                "write_failed", "exit_timeout", "context_gone", "mismatch", "no_memory", "lost", "shed")
 
 
 # The stand-in's modes are those of the whole run.

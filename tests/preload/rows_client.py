@@ -3,11 +3,13 @@
 """A program that says whose tokens its rows are, and then launches: rows_client.py PLAN, a JSON list of steps.
 
 Each step has the arguments of dmi.step_begin() (or null: it ends the step before) and launches: [kernel, rows, seed, graph],
-of which each writes WIDTH words a row. A graph is built once for each kernel and number of rows, and replayed.
+of which each writes WIDTH words a row. A graph is built once for each kernel and number of rows, and replayed. A step may
+have "pause", seconds until the next one, and "ends", requests that end after it.
 """
 import json
 import pathlib
 import sys
+import time
 
 from cuda.bindings import driver as cu
 
@@ -47,6 +49,9 @@ def main():
                 c.replay(kernel, rows, seed)
             else:
                 c.launch(kernel, c.streams[0], 0, rows * WIDTH, seed)
+        for request in step.get("ends", ()):
+            dmi.request_end(request, 1)
+        time.sleep(step.get("pause", 0))
     c.digest()
 
 

@@ -103,7 +103,7 @@ class Outcome:
         sequence, span, flags, _, n_accepted, first, at, n, self.reason, _ = fields
         assert first == NONE
         self.number, spans = steps.get(sequence, (None, []))
-        self.ended, self.accepted = bool(flags & 1), n_accepted if flags & 2 else None
+        self.ended, self.accepted, self.shed = bool(flags & 1), n_accepted if flags & 2 else None, bool(flags & 4)
         self.request = strings[at:at + n].decode() if span == NONE else spans[span][0]
 
 

@@ -140,6 +140,14 @@ struct run *session_run(void)
     return (struct run *)&kit;
 }
 
+int run_request_shed(struct run *run, const char *request_id, uint64_t sequence)
+{
+    (void)run;
+    (void)request_id;
+    (void)sequence;
+    return 0;
+}
+
 void run_problem(struct run *run, const char *site, const char *reason, const char *sentence)
 {
     (void)run, (void)site, (void)reason, (void)sentence;

@@ -101,8 +101,45 @@ static const struct {
     { GOOD "overload: {}\n", "8:11", { "no \"mode\" in overload" } },
     { GOOD "overload: {mode: dorp}\n",
       "8:18",
-      { "found \"dorp\"; expected one of drop, complete", "did you mean \"drop\"?" } },
+      { "found \"dorp\"; expected one of drop, best-effort, complete", "did you mean \"drop\"?" } },
     { GOOD "overload: {mode: drop, wait_ms: -1}\n", "8:33", { "integer from 0 to 60000" } },
+    { GOOD "overload: {mode: complete, fallback: complete}\n",
+      "8:38",
+      { "expected one of drop, best-effort" } },
+    { GOOD "overload: {mode: drop, strategy: samples}\n",
+      "8:34",
+      { "drop-recent, keep-by-pattern, sample", "did you mean \"sample\"?" } },
+    { GOOD "overload: {mode: drop, strategy: sample}\n", "8:11", { "without \"share\"" } },
+    { GOOD "overload: {mode: drop, share: 0.5}\n", "8:11", { "without strategy: sample" } },
+    { GOOD "overload: {mode: drop, strategy: sample, share: 1.5}\n",
+      "8:49",
+      { "above 0 and at most 1" } },
+    { GOOD "overload: {mode: drop, strategy: sample, share: half}\n",
+      "8:49",
+      { "decimal number" } },
+    { GOOD "overload: {mode: best-effort, strategy: keep-by-pattern}\n",
+      "8:11",
+      { "without \"keep\"" } },
+    { GOOD "overload: {mode: best-effort, keep: ['a*']}\n",
+      "8:11",
+      { "without strategy: keep-by-pattern" } },
+    { GOOD "overload: {mode: best-effort, strategy: keep-by-pattern, keep: 'a*'}\n",
+      "8:64",
+      { "patterns of requests" } },
+    { GOOD "overload: {mode: best-effort, strategy: keep-by-pattern, keep: ['tag:a']}\n",
+      "8:65",
+      { "tag without key or pattern" } },
+    { GOOD "overload: {mode: drop, budget: 1M}\n", "8:32", { "found \"1M\"" } },
+    { GOOD "overload: {mode: drop, budget: {proces: 1M}}\n",
+      "8:33",
+      { "unknown key \"proces\" in a budget", "did you mean \"process\"?" } },
+    { GOOD "overload: {mode: drop, budget: {process: 0}}\n", "8:42", { "from 1 to" } },
+    { GOOD "overload: {mode: drop, budget: {sites: 1M}}\n",
+      "8:40",
+      { "patterns of sites' names" } },
+    { GOOD "overload: {mode: drop, budget: {sites: {no_such: 1M}}}\n",
+      "8:41",
+      { "found \"no_such\"", "name of a site" } },
     /* --- forward */
     { GOOD "forward: {kind: a, begin: step}\n", "8:10", { "found a mapping", "a list of" } },
     { GOOD "forward: [{kind: a}]\n", "8:11", { "no \"begin\"" } },
@@ -341,42 +378,45 @@ START_TEST(one_mistake_makes_one_line)
 }
 END_TEST
 
-static const char whole[] = "hookspec: 1\n"
-                            "name: tinygrad-smollm2\n"
-                            "model: SmolLM2-135M-Instruct\n"
-                            "vars: {max_context: 512, width: 0x40}\n"
-                            "convention: {layer_base: 0, resid: before the norm}\n"
-                            "ring: {bytes: 64M, slots: 8K}\n"
-                            "overload: {mode: complete, wait_ms: 250}\n"
-                            "forward:\n"
-                            "  - {kind: decode, begin: {kernel: '^r_576_16_16$'}}\n"
-                            "  - {kind: prefill, begin: step}\n"
-                            "sites:\n"
-                            "  - name: 'h.{layer}.q'\n"
-                            "    forward: prefill\n"
-                            "    kernel: '^r_9_2$'\n"
-                            "    pointer: arg[2][24]\n"
-                            "    offset: arg[5].i32 * 256\n"
-                            "    dtype: bf16\n"
-                            "    dims:\n"
-                            "      - {count: 9}\n"
-                            "      - {row: true, count: 'arg[3].i32'}\n"
-                            "      - {count: width}\n"
-                            "    occurrences: {expect: 30, from: 1, to: 28}\n"
-                            "    layer: occ - 1\n"
-                            "    when: before\n"
-                            "    action: capture\n"
-                            "    row: request\n"
-                            "    scale: 1e12\n"
-                            "    note: divided\n"
-                            "  - name: x\n"
-                            "    kernel: y\n"
-                            "    pointer: param[16]\n"
-                            "    dtype: i64\n"
-                            "    dims: [{row: true, count: 1}]\n"
-                            "absent:\n"
-                            "  - {name: attn_out, why: fused}\n"
-                            "  - {name: x2, why: fused too, forward: decode}\n";
+static const char whole[] =
+    "hookspec: 1\n"
+    "name: tinygrad-smollm2\n"
+    "model: SmolLM2-135M-Instruct\n"
+    "vars: {max_context: 512, width: 0x40}\n"
+    "convention: {layer_base: 0, resid: before the norm}\n"
+    "ring: {bytes: 64M, slots: 8K}\n"
+    "overload: {mode: complete, wait_ms: 250, fallback: best-effort, strategy: "
+    "keep-by-pattern, keep: ['vip-*', 'tag:tier=gold'], budget: {process: 100M, "
+    "sites: {'h.*': 2K}}}\n"
+    "forward:\n"
+    "  - {kind: decode, begin: {kernel: '^r_576_16_16$'}}\n"
+    "  - {kind: prefill, begin: step}\n"
+    "sites:\n"
+    "  - name: 'h.{layer}.q'\n"
+    "    forward: prefill\n"
+    "    kernel: '^r_9_2$'\n"
+    "    pointer: arg[2][24]\n"
+    "    offset: arg[5].i32 * 256\n"
+    "    dtype: bf16\n"
+    "    dims:\n"
+    "      - {count: 9}\n"
+    "      - {row: true, count: 'arg[3].i32'}\n"
+    "      - {count: width}\n"
+    "    occurrences: {expect: 30, from: 1, to: 28}\n"
+    "    layer: occ - 1\n"
+    "    when: before\n"
+    "    action: capture\n"
+    "    row: request\n"
+    "    scale: 1e12\n"
+    "    note: divided\n"
+    "  - name: x\n"
+    "    kernel: y\n"
+    "    pointer: param[16]\n"
+    "    dtype: i64\n"
+    "    dims: [{row: true, count: 1}]\n"
+    "absent:\n"
+    "  - {name: attn_out, why: fused}\n"
+    "  - {name: x2, why: fused too, forward: decode}\n";
 
 static int64_t value_of(const struct expr *e)
 {
@@ -418,8 +458,20 @@ START_TEST(everything_that_a_spec_says_is_in_the_struct)
     ck_assert_str_eq(s->conventions[1].value, "before the norm");
     ck_assert_uint_eq(s->ring_bytes, 64 << 20);
     ck_assert_uint_eq(s->ring_slots, 8192);
-    ck_assert_int_eq(s->overload, SPEC_OVERLOAD_COMPLETE);
-    ck_assert_uint_eq(s->overload_wait_ns, 250000000);
+    ck_assert_int_eq(s->overload.mode, OVERLOAD_COMPLETE);
+    ck_assert_uint_eq(s->overload.wait_ns, 250000000);
+    ck_assert_int_eq(s->overload.fallback, OVERLOAD_BEST_EFFORT);
+    ck_assert_int_eq(s->overload.strategy, OVERLOAD_KEEP_BY_PATTERN);
+    ck_assert_uint_eq(s->overload.n_keep, 2);
+    ck_assert_str_eq(s->overload.keep[0].requests, "vip-*");
+    ck_assert_str_eq(s->overload.keep[1].tag, "tier");
+    ck_assert_uint_eq(s->overload.n_budgets, 2);
+    ck_assert_ptr_null(s->overload.budgets[0].sites);
+    ck_assert_uint_eq(s->overload.budgets[0].bytes_per_s, 100 << 20);
+    ck_assert_str_eq(s->overload.budgets[1].sites, "h.*");
+    ck_assert_uint_eq(s->overload.budgets[1].bytes_per_s, 2048);
+    ck_assert_uint_eq(s->sites[0].budgets, 3);
+    ck_assert_uint_eq(s->sites[1].budgets, 1);
     ck_assert_uint_eq(s->n_kinds, 2);
     ck_assert_str_eq(s->kinds[0].name, "decode");
     ck_assert_str_eq(s->kinds[0].kernel, "^r_576_16_16$");

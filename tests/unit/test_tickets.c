@@ -534,8 +534,8 @@ static void set_up(uint64_t *seed)
     world.context = context_prepare();
     ck_assert(world.context && context_refusal(world.context) == DROP_NONE);
     /* whoever waits so long for room does so in vain */
-    spec->overload = any(seed, 2) ? SPEC_OVERLOAD_COMPLETE : SPEC_OVERLOAD_DROP;
-    spec->overload_wait_ns = STUCK_S / 2 * SECOND;
+    spec->overload.mode = any(seed, 2) ? OVERLOAD_COMPLETE : OVERLOAD_DROP;
+    spec->overload.wait_ns = STUCK_S / 2 * SECOND;
     if (any(seed, 8))
         world.fail_append_at = 1 + kit_next(seed) % 6;
     if (any(seed, 10))
@@ -613,7 +613,7 @@ static void check_fates(void)
     ck_assert_uint_eq(kit_dropped(DMI_DROP_RING_FULL) + kit_dropped(DMI_DROP_TOO_LARGE) +
                           kit_dropped(DMI_DROP_COPY_FAILED),
                       refused);
-    if (spec->overload == SPEC_OVERLOAD_COMPLETE)
+    if (spec->overload.mode == OVERLOAD_COMPLETE)
         ck_assert_uint_le(kit_dropped(DMI_DROP_RING_FULL), unfit);
     if (world.fail_append_at == UINT64_MAX && !device.in_pieces)
         ck_assert_uint_eq(kit_captured(), published);

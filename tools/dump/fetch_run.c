@@ -145,7 +145,11 @@ static int add_end(struct err *err, struct fetched *x, const json_t *o)
     const char *ended = text_of(o, "ended");
     char id[DMI_MAX_ID + 1];
     uint32_t reason = number_named(ended, request_reason_name, DMI_END_ABORTED);
-    int r = ended ? run_request_end(x->run, id_of(o, id), reason) : 0;
+    const json_t *shed = json_object_get(o, "shed");
+    int r = ended ? run_request_end(x->run, id_of(o, id), reason)
+            : json_is_integer(shed)
+                ? run_request_shed(x->run, id_of(o, id), (uint64_t)json_integer_value(shed))
+                : 0;
     return r == -ENOMEM ? no_room(err) : 0;
 }
 

@@ -20,6 +20,15 @@ static void cell_reason(struct text *to, const json_t *row)
 }
 
 /* "~" where nobody said it: it follows from the first step that decodes. */
+static void cell_shed(struct text *to, const json_t *row)
+{
+    const json_t *shed = json_object_get(row, "shed");
+    if (json_is_null(shed))
+        text_printf(to, "-");
+    else
+        text_printf(to, "%" JSON_INTEGER_FORMAT, json_integer_value(shed));
+}
+
 static void cell_prompt(struct text *to, const json_t *row)
 {
     const json_t *prompt = json_object_get(row, "prompt");
@@ -37,12 +46,19 @@ static void cell_share(struct text *to, const json_t *row)
 }
 
 static const struct column state_columns[] = {
-    { "REQUEST", "request", -28, NULL },      { "STATE", "state", -9, NULL },
-    { " REASON", "reason", -8, cell_reason }, { "PROMPT", "prompt", 7, cell_prompt },
-    { "GENERATED", "generated", 9, NULL },    { "CACHED", "cached", 7, NULL },
-    { "COMPUTED", "computed", 9, NULL },      { "REJECTED", "rejected", 8, NULL },
-    { "PREEMPTED", "preemptions", 9, NULL },  { "STEPS", "steps", 7, NULL },
-    { "RECORDS", "records", 9, NULL },        { "BYTES", "raw_bytes", 10, cell_raw_bytes },
+    { "REQUEST", "request", -28, NULL },
+    { "STATE", "state", -9, NULL },
+    { " REASON", "reason", -8, cell_reason },
+    { "PROMPT", "prompt", 7, cell_prompt },
+    { "GENERATED", "generated", 9, NULL },
+    { "CACHED", "cached", 7, NULL },
+    { "COMPUTED", "computed", 9, NULL },
+    { "REJECTED", "rejected", 8, NULL },
+    { "PREEMPTED", "preemptions", 9, NULL },
+    { "SHED", "shed", 7, cell_shed },
+    { "STEPS", "steps", 7, NULL },
+    { "RECORDS", "records", 9, NULL },
+    { "BYTES", "raw_bytes", 10, cell_raw_bytes },
 };
 
 static const struct column cost_columns[] = {
@@ -65,8 +81,8 @@ static json_t *request_row(const struct request *r, double n_stored)
     bool ended = r->state == REQUEST_FINISHED || r->state == REQUEST_ABORTED;
     uint64_t other = r->n_tokens[DMI_PHASE_UNKNOWN] + r->n_tokens[DMI_PHASE_DRAFT];
     json_t *row = json_pack(
-        "{s:o, s:s, s:o, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "request",
-        value_bytes(r->id, r->n_id), "state", request_state_name(r->state), "reason",
+        "{s:o, s:s, s:o, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+        "request", value_bytes(r->id, r->n_id), "state", request_state_name(r->state), "reason",
         ended ? value_text(request_reason_name(r->reason)) : json_null(), "prompt",
         r->n_prompt < 0 ? json_null() : json_integer(r->n_prompt), "prompt_is_said",
         r->prompt_is_said, "generated", value_u64(request_generated(r)), "cached",
@@ -74,7 +90,8 @@ static json_t *request_row(const struct request *r, double n_stored)
         value_u64(r->n_tokens[DMI_PHASE_PREFILL]), "decode",
         value_u64(r->n_tokens[DMI_PHASE_DECODE]), "draft", value_u64(r->n_tokens[DMI_PHASE_DRAFT]),
         "other", value_u64(other), "rejected", value_u64(r->n_rejected), "preemptions",
-        value_u64(r->n_preemptions), "steps", value_u64(r->n_steps));
+        value_u64(r->n_preemptions), "shed", r->shed ? value_u64(r->shed_step) : json_null(),
+        "steps", value_u64(r->n_steps));
     json_t *cost =
         json_pack("{s:I, s:o, s:o, s:o, s:o, s:o}", "end_position", (json_int_t)r->end, "records",
                   value_u64(r->n_records), "rows", value_u64(r->n_rows), "raw_bytes",

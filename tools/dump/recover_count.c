@@ -91,6 +91,9 @@ void recover_count(struct recovery *x)
         to->launches_matched = old->counters->launches_matched;
         to->steps = old->counters->steps;
         to->steps_refused = old->counters->steps_refused;
+        to->waits = old->counters->waits;
+        to->waits_over = old->counters->waits_over;
+        to->wait_ns = old->counters->wait_ns;
     }
     if (to->steps > x->n_steps)
         x->lost.n_steps = to->steps - x->n_steps;

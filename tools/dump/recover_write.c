@@ -296,7 +296,7 @@ static int copy_ends(struct err *err, struct recovery *x, struct outcome_chunk *
             end->after ? reader_step(x->reader, end->after - 1)->entry->sequence : DMI_NO_STEP;
         const struct dmi_outcome at = { .step = after,
                                         .span = DMI_OUTCOME_NO_SPAN,
-                                        .flags = DMI_OUTCOME_END,
+                                        .flags = end->shed ? DMI_OUTCOME_SHED : DMI_OUTCOME_END,
                                         .time_ns = end->time_ns,
                                         .accepted = DMI_OUTCOME_FIRST,
                                         .id_offset = (uint32_t)c->strings.n,

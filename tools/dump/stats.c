@@ -11,6 +11,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define N_OF(a) (sizeof(a) / sizeof(a)[0])
 
@@ -50,6 +51,9 @@ static void cell_remark(struct text *to, const json_t *row)
     {
         text_printf(to, "%s%s=%" JSON_INTEGER_FORMAT, to->n ? " " : "", reason,
                     json_integer_value(n));
+        if (!strcmp(reason, dmi_drop_name(DMI_DROP_SHED)))
+            text_printf(to, " (%" JSON_INTEGER_FORMAT " rows)",
+                        member_of(row, "dropped_rows_by_reason", reason));
     }
     if (json_is_false(json_object_get(row, "holds")))
         text_printf(to, "%sMISMATCH", to->n ? " " : "");
@@ -78,8 +82,18 @@ static json_t *reasons_value(const struct account *a)
 {
     json_t *o = json_object();
     for (uint32_t d = 0; d < DMI_DROP_ROOM; d++)
-        if (a->dropped_by[d])
-            json_object_set_new(o, dmi_drop_name(d), value_u64(a->dropped_by[d]));
+        if (a->dropped_by[d].rows || a->dropped_by[d].records)
+            json_object_set_new(o, dmi_drop_name(d), value_u64(a->dropped_by[d].records));
+    return o;
+}
+
+/* Records of which some rows were shed are captured, so rows are counted by themselves. */
+static json_t *rows_value(const struct account *a)
+{
+    json_t *o = json_object();
+    for (uint32_t d = 0; d < DMI_DROP_ROOM; d++)
+        if (a->dropped_by[d].rows)
+            json_object_set_new(o, dmi_drop_name(d), value_u64(a->dropped_by[d].rows));
     return o;
 }
 
@@ -91,14 +105,15 @@ static json_t *stats_row(const char *name, const struct account *a, const struct
     double ratio = a->n_stored > 0 ? (double)a->found.bytes / a->n_stored : 1.0;
     struct dmi_tally captured = account_captured(a);
     return json_pack(
-        "{s:o, s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "site",
-        value_text(name), "layers", (int)layers->n, "layer_ranges", ranges.data ? ranges.data : "",
-        "records", value_u64(a->found.records), "rows", value_u64(a->found.rows), "raw_bytes",
-        value_u64(a->found.bytes), "stored_bytes", value_double(round(a->n_stored)), "ratio",
-        value_double(ratio), "expected", tally_value(&a->expected), "captured",
-        tally_value(&captured), "released", tally_value(&a->released), "dropped",
-        tally_value(&a->dropped), lost_name, tally_value(&a->lost), "dropped_by_reason",
-        reasons_value(a), "launches", value_u64(a->launches), "holds",
+        "{s:o, s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+        "site", value_text(name), "layers", (int)layers->n, "layer_ranges",
+        ranges.data ? ranges.data : "", "records", value_u64(a->found.records), "rows",
+        value_u64(a->found.rows), "raw_bytes", value_u64(a->found.bytes), "stored_bytes",
+        value_double(round(a->n_stored)), "ratio", value_double(ratio), "expected",
+        tally_value(&a->expected), "captured", tally_value(&captured), "released",
+        tally_value(&a->released), "dropped", tally_value(&a->dropped), lost_name,
+        tally_value(&a->lost), "dropped_by_reason", reasons_value(a), "dropped_rows_by_reason",
+        rows_value(a), "launches", value_u64(a->launches), "holds",
         a->known ? json_boolean(a->balances) : json_null());
 }
 
@@ -177,6 +192,21 @@ static void requests_sentence(struct report *report, const struct requests *requ
                                        : ".");
 }
 
+/* How long launches waited for room in the ring: overload: {mode: complete}. */
+static void waits_sentence(struct report *report, const struct dmi_counters *c)
+{
+    static const struct dmi_counters none;
+    c = c ? c : &none;
+    report_member(report, "waits",
+                  json_pack("{s:o, s:o, s:o}", "launches", value_u64(c->waits), "over",
+                            value_u64(c->waits_over), "ns", value_u64(c->wait_ns)));
+    if (c->waits)
+        report_line(report,
+                    "%" PRIu64 " launches waited for room, %.1f ms in all; for %" PRIu64
+                    " of them there was none within wait_ms.",
+                    c->waits, (double)c->wait_ns / 1e6, c->waits_over);
+}
+
 /* ------------------------------------------------------------------------- the command */
 
 struct stats {
@@ -250,6 +280,7 @@ int dump_stats(struct reader *reader, const struct options *o)
     report_line(&report, "%s", "");
     facts_account(&report, reader, &s.accounts.total);
     requests_sentence(&report, &s.requests);
+    waits_sentence(&report, run->counters);
     bool selects = !missing_is_all(&o->select) || o->select.rejected || o->select.superseded;
     if (selects && selected_table(&report, reader, &s.sites, o))
         return DUMP_USAGE;

@@ -251,6 +251,11 @@ static void set_outcome(json_t **o, const struct source *s, const struct source_
     set(o, "accepted", accepted_value(step, event->at.span));
 }
 
+static uint64_t sequence_of(const struct source *s, size_t step)
+{
+    return reader_step(s->reader, step)->entry->sequence;
+}
+
 json_t *describe_event(const struct source *s)
 {
     const struct source_event *event = &s->events[s->event_at];
@@ -262,7 +267,10 @@ json_t *describe_event(const struct source *s)
     }
     const struct reader_end *end = reader_end(s->reader, event->end);
     set_request(&o, end->id, end->n_id);
-    set(&o, "ended", json_string(request_reason_name(end->reason)));
+    if (end->shed)
+        set(&o, "shed", end->after ? value_u64(sequence_of(s, end->after - 1)) : json_null());
+    else
+        set(&o, "ended", json_string(request_reason_name(end->reason)));
     return o;
 }
 

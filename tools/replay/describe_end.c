@@ -18,8 +18,8 @@ static json_t *drops_value(const struct account *a)
 {
     json_t *o = json_object();
     for (uint32_t d = 0; o && d < DMI_DROP_ROOM; d++)
-        if (a->dropped_by[d])
-            json_object_set_new(o, dmi_drop_name(d), value_u64(a->dropped_by[d]));
+        if (a->dropped_by[d].records)
+            json_object_set_new(o, dmi_drop_name(d), value_u64(a->dropped_by[d].records));
     return o;
 }
 

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "policy/overload.h"
+
+#include <string.h>
+#include <xxhash.h>
+
+bool overload_keeps(const struct overload *o, const char *id, const char *tags)
+{
+    for (uint32_t i = 0; i < o->n_keep; i++)
+        if (select_request(&o->keep[i], id, tags))
+            return true;
+    return false;
+}
+
+bool overload_samples(const struct overload *o, uint64_t hash)
+{
+    return o->strategy != OVERLOAD_SAMPLE || o->share >= 1 || (double)hash < o->share * 0x1p64;
+}
+
+uint64_t overload_hash(const char *id)
+{
+    return XXH3_64bits(id, strlen(id));
+}

@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The part of admission.h that is about places in the ring: what fits, who waits, and what is shed where nothing does. */
+#include "core/atomic.h"
+#include "core/clock.h"
+#include "preload/capture/admission_private.h"
+#include "preload/capture/shed.h"
+
+#include <string.h>
+#include <time.h>
+
+#define WAIT_POLL_NS 50000
+
+/* ------------------------------------------------------------------------- one record */
+
+/* What the drain will make a record of. Under the lock. */
+static void fill_note(const struct admission_launch *l, const struct admission *item)
+{
+    struct record_note *note = ring_user(&l->context->ring, item->slot);
+    const struct gather_plan *g = &item->plan->gather;
+    *note = (struct record_note){
+        .forward = item->forward,
+        .step = l->step ? l->step->sequence : SESSION_NO_STEP,
+        .time_ns = l->time_ns,
+        .layer = item->layer,
+        .occurrence = item->occurrence,
+        .dtype = g->dtype,
+        .n_dims = g->n_dims,
+        .kept =
+            item->pick.kept ? row_list_at(&l->context->row_lists, item->kept_list) : ROW_LISTS_NONE,
+        .fate = item->undecided ? RECORD_UNDECIDED : RECORD_WANTED,
+    };
+    memcpy(note->dims, g->dims, sizeof note->dims);
+    note->dims[0] = item->pick.n;
+}
+
+static int drop_of(int ring_error)
+{
+    return ring_error == 0             ? DROP_NONE
+           : ring_error == RING_E_FULL ? DMI_DROP_RING_FULL
+                                       : DMI_DROP_TOO_LARGE;
+}
+
+/* The list, if there is one, is there for kernels and drain to read. Under the lock. Return: DROP_NONE or why not. */
+static int place_list(struct admission_launch *l, const uint32_t *rows, uint32_t n, uint64_t *list)
+{
+    struct context *c = l->context;
+    /* acquires ring_release(): the drain has read the lists of slots before */
+    uint64_t tail = atomic_load_acquire(&c->ring.tail_slot);
+    return rows ? drop_of(row_lists_place(&c->row_lists, tail, l->step->sequence, rows, n, list))
+                : DROP_NONE;
+}
+
+/* A ticket says for several copies at once which rows they take. Return: DROP_NONE or why not. */
+static int choose(struct admission_launch *l, struct admission *item)
+{
+    const struct select_pick *p = &item->pick;
+    struct dmi_rows rows = { p->rows ? row_list_at(&l->context->row_lists, item->rows_list)
+                                     : DMI_ROWS_FIRST,
+                             p->n };
+    item->choice = DMI_ROWS_ALL;
+    if (p->all)
+        return DROP_NONE;
+    for (item->choice = 0; item->choice < l->n_choices; item->choice++)
+        if (l->choices[item->choice].at == rows.at && l->choices[item->choice].n_rows == p->n)
+            return DROP_NONE;
+    if (l->n_choices == DMI_TICKET_ROWS) {
+        session_problem(
+            item->site, PROBLEM_UNSUPPORTED,
+            "more than %d different choices of rows in one launch of a graph: not captured",
+            DMI_TICKET_ROWS);
+        return DMI_DROP_UNSUPPORTED;
+    }
+    l->choices[l->n_choices++] = rows;
+    return DROP_NONE;
+}
+
+int admission_place_lists(struct admission_launch *l, struct admission *item)
+{
+    int reason = place_list(l, item->pick.rows, item->pick.n_list, &item->rows_list);
+    if (reason == DROP_NONE)
+        reason = place_list(l, item->pick.kept, item->pick.n_list, &item->kept_list);
+    return reason == DROP_NONE && l->pieces ? choose(l, item) : reason;
+}
+
+CUdeviceptr admission_rows_address(const struct context *c, const struct admission *item)
+{
+    const struct row_lists *lists = &c->row_lists;
+    return item->pick.rows ? lists->device + row_list_at(lists, item->rows_list) * sizeof(uint32_t)
+                           : 0;
+}
+
+/* The item has a slot: its lists stay until that is released. Under the lock. */
+static void take_slot(struct admission_launch *l, struct admission *item)
+{
+    struct row_lists *lists = &l->context->row_lists;
+    if (item->pick.rows)
+        row_lists_use(lists, item->rows_list, item->slot);
+    if (item->pick.kept)
+        row_lists_use(lists, item->kept_list, item->slot);
+    fill_note(l, item);
+}
+
+int admission_reserve_slot(struct admission_launch *l, struct admission *item, uint64_t n_bytes)
+{
+    int reason = drop_of(ring_reserve(&l->context->ring, l->number, item->site, n_bytes,
+                                      &item->slot, &item->payload));
+    if (reason == DROP_NONE)
+        take_slot(l, item);
+    return reason;
+}
+
+static bool wants_slot(const struct admission *item)
+{
+    return item->state == ADMISSION_EXPECTED && item->has_record;
+}
+
+/* What needs no slot has all that it needs. */
+static void reserve_nothing(struct admission_launch *l)
+{
+    for (uint32_t i = 0; i < l->n; i++)
+        if (l->items[i].state == ADMISSION_EXPECTED && !l->items[i].has_record)
+            l->items[i].state = ADMISSION_RESERVED;
+}
+
+/* Each record by itself: what fits is taken. Under the lock. */
+static void reserve_each(struct admission_launch *l)
+{
+    for (uint32_t i = 0; i < l->n; i++) {
+        struct admission *item = &l->items[i];
+        if (!wants_slot(item))
+            continue;
+        item->reason = admission_place_lists(l, item);
+        if (item->reason == DROP_NONE)
+            item->reason = admission_reserve_slot(l, item, item->n_bytes);
+        if (item->reason != DROP_NONE)
+            continue;
+        item->state = ADMISSION_RESERVED;
+    }
+}
+
+#define UNDECIDED (-2) /* beside drop reasons and DROP_NONE, while sites are chosen */
+
+/* What a graph launch needs of the ring: its records and the closing slot. */
+struct need {
+    uint64_t bytes;
+    uint32_t slots;
+};
+
+/* Does it fit, into the ring as it is or into an @empty one? Return: DROP_NONE, or why not. */
+static int fit(struct context *c, const struct need *need, bool empty)
+{
+    if (need->bytes > c->ring.n_bytes || need->slots > c->ring.n_slots)
+        return DMI_DROP_TOO_LARGE;
+    return empty ? DROP_NONE : drop_of(ring_room(&c->ring, need->slots, need->bytes));
+}
+
+static struct need need_of_all(const struct admission_launch *l)
+{
+    struct need all = { .slots = l->pieces != NULL };
+    for (uint32_t i = 0; i < l->n; i++)
+        if (wants_slot(&l->items[i])) {
+            all.bytes += ring_padded(l->items[i].n_bytes);
+            all.slots++;
+        }
+    return all;
+}
+
+/* Adds what the records of @site need. */
+static struct need with_site(struct need need, const struct admission_launch *l, uint32_t site)
+{
+    for (uint32_t i = 0; i < l->n; i++)
+        if (wants_slot(&l->items[i]) && l->items[i].site == site) {
+            need.bytes += ring_padded(l->items[i].n_bytes);
+            need.slots++;
+        }
+    return need;
+}
+
+static void decide(struct admission_launch *l, uint32_t site, int reason)
+{
+    for (uint32_t i = 0; i < l->n; i++)
+        if (wants_slot(&l->items[i]) && l->items[i].site == site)
+            l->items[i].reason = reason;
+}
+
+/*
+ * Of a launch that does not fit as a whole, the sites that do, in the order in which they come; of each all records or
+ * none. The others have a reason then. Under the lock, unless for an @empty ring.
+ */
+static void choose_sites(struct admission_launch *l, bool empty)
+{
+    struct need taken = { .slots = 1 };
+    for (uint32_t i = 0; i < l->n; i++)
+        if (wants_slot(&l->items[i]))
+            l->items[i].reason = UNDECIDED;
+    for (uint32_t i = 0; i < l->n; i++) {
+        const struct admission *item = &l->items[i];
+        if (!wants_slot(item) || item->reason != UNDECIDED)
+            continue;
+        struct need more = with_site(taken, l, item->site);
+        int reason = fit(l->context, &more, empty);
+        decide(l, item->site, reason);
+        if (reason == DROP_NONE)
+            taken = more;
+    }
+}
+
+static bool is_chosen(const struct admission *item)
+{
+    return wants_slot(item) && item->reason == DROP_NONE;
+}
+
+/* Return: false where the lists of rows of a record that is chosen find no room now. Under the lock. */
+static bool place_all_lists(struct admission_launch *l)
+{
+    bool room = true;
+    l->n_choices = 0;
+    for (uint32_t i = 0; i < l->n; i++) {
+        if (!is_chosen(&l->items[i]))
+            continue;
+        l->items[i].reason = admission_place_lists(l, &l->items[i]);
+        room = room && l->items[i].reason != DMI_DROP_RING_FULL;
+    }
+    return room;
+}
+
+/* The records that are chosen in one piece, or none. Under the lock. */
+static void reserve_together(struct admission_launch *l)
+{
+    struct context *c = l->context;
+    struct admission_pieces *p = l->pieces;
+    uint64_t first = 0;
+    uint32_t n = 0, at = 0;
+    for (uint32_t i = 0; i < l->n; i++)
+        if (is_chosen(&l->items[i])) {
+            p->sites[n] = l->items[i].site;
+            p->sizes[n++] = l->items[i].n_bytes;
+        }
+    if (!n)
+        return;
+    int reason = drop_of(
+        ring_reserve_launch(&c->ring, l->number, p->sites, p->sizes, n, &first, p->payloads));
+    l->close_slot = first + n;
+    for (uint32_t i = 0; i < l->n; i++) {
+        struct admission *item = &l->items[i];
+        if (!is_chosen(item))
+            continue;
+        item->reason = reason;
+        if (reason != DROP_NONE)
+            continue;
+        item->payload = p->payloads[at];
+        item->slot = first + at++;
+        take_slot(l, item);
+        item->state = ADMISSION_RESERVED;
+    }
+}
+
+static void decide_all(struct admission_launch *l, int reason)
+{
+    for (uint32_t i = 0; i < l->n; i++)
+        if (wants_slot(&l->items[i]))
+            l->items[i].reason = reason;
+}
+
+/* May the launch be asked again with fewer requests? Then nothing may be reserved before, as it draws another number. */
+static bool may_shed(const struct admission_launch *l)
+{
+    return l->step && l->step->said && overload_cuts(&session.spec->overload);
+}
+
+/* Return: whether all records of an eager launch find room, where that decides. Under the lock. */
+static bool all_fit(struct admission_launch *l)
+{
+    struct need all = need_of_all(l);
+    decide_all(l, DROP_NONE);
+    if (!may_shed(l))
+        return true;
+    int reason = fit(l->context, &all, false);
+    if (reason == DROP_NONE && !place_all_lists(l))
+        reason = DMI_DROP_RING_FULL;
+    if (reason == DMI_DROP_RING_FULL)
+        decide_all(l, reason);
+    return reason != DMI_DROP_RING_FULL;
+}
+
+/* All that is wanted, or (@part) what fits. Under the lock. */
+static void reserve(struct admission_launch *l, bool part)
+{
+    if (!l->pieces) {
+        if (part || all_fit(l))
+            reserve_each(l);
+        return;
+    }
+    if (part)
+        choose_sites(l, false);
+    else
+        decide_all(l, DROP_NONE);
+    if (place_all_lists(l) || part)
+        reserve_together(l);
+}
+
+/* Return: false where an item found the ring full. */
+static bool try_reserve(struct admission_launch *l, bool part)
+{
+    bool full = false;
+    pthread_mutex_lock(&l->context->lock);
+    int refusal = context_refusal(l->context);
+    if (refusal == DROP_NONE) {
+        /* numbers rise in the order of slots, so one that had to wait draws a new one */
+        l->number = atomic_add_relaxed(&session.next_launch, 1);
+        l->time_ns = clock_real_ns();
+        reserve(l, part);
+        row_lists_settle(&l->context->row_lists);
+    }
+    for (uint32_t i = 0; i < l->n; i++) {
+        if (wants_slot(&l->items[i]) && refusal != DROP_NONE)
+            l->items[i].reason = refusal;
+        full = full || (wants_slot(&l->items[i]) && l->items[i].reason == DMI_DROP_RING_FULL);
+    }
+    pthread_mutex_unlock(&l->context->lock);
+    return !full;
+}
+
+/* Sites of a graph launch that would not even fit into an empty ring beside those before them are dropped. */
+static void drop_too_large(struct admission_launch *l)
+{
+    choose_sites(l, true);
+    for (uint32_t i = 0; i < l->n; i++)
+        if (wants_slot(&l->items[i]) && l->items[i].reason != DROP_NONE)
+            admission_drop(l->context, &l->items[i], (enum dmi_drop)l->items[i].reason);
+}
+
+bool admission_fits(const struct admission_launch *l)
+{
+    struct need all = need_of_all(l);
+    return fit(l->context, &all, true) == DROP_NONE;
+}
+
+bool admission_wait(uint64_t *end_ns)
+{
+    uint64_t now = clock_mono_ns();
+    if (!*end_ns) {
+        *end_ns = now + session.spec->overload.wait_ns;
+        atomic_add_relaxed(&session.counters->waits, 1);
+    }
+    struct timespec pause = { .tv_nsec = WAIT_POLL_NS };
+    if (now >= *end_ns) {
+        atomic_add_relaxed(&session.counters->waits_over, 1);
+        return false;
+    }
+    nanosleep(&pause, NULL);
+    atomic_add_relaxed(&session.counters->wait_ns, clock_mono_ns() - now);
+    return true;
+}
+
+/* ------------------------------------------------------------------------- with fewer requests */
+
+/* What the launch's records need more than there is, by the choices of rows that they have. */
+static void measure(const struct admission_launch *l, struct shed_launch *out)
+{
+    struct ring *ring = &l->context->ring;
+    uint64_t need = 0;
+    for (uint32_t i = 0; i < l->n; i++) {
+        const struct admission *item = &l->items[i];
+        uint32_t choice = session_site(item->site)->select;
+        if (!wants_slot(item))
+            continue;
+        need += ring_padded(item->n_bytes);
+        if (choice != SPEC_NO_SELECT)
+            out->row_bytes[choice] += item->plan->gather.row_bytes;
+    }
+    pthread_mutex_lock(&l->context->lock);
+    uint64_t room = ring->n_bytes - (ring->head_byte - atomic_load_acquire(&ring->tail_byte));
+    pthread_mutex_unlock(&l->context->lock);
+    out->excess = need > room ? need - room : 1; /* enough bytes, and not in one piece */
+}
+
+/* Return: whether there is less to reserve now. */
+static bool shed_some(struct admission_launch *l)
+{
+    struct shed_launch launch = { 0 };
+    measure(l, &launch);
+    if (!shed_cut(&l->step, &launch))
+        return false;
+    for (uint32_t i = 0; i < l->n; i++)
+        if (wants_slot(&l->items[i]))
+            admission_pick_again(l, &l->items[i]);
+    return true;
+}
+
+static uint32_t n_wanting(const struct admission_launch *l)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < l->n; i++)
+        n += wants_slot(&l->items[i]);
+    return n;
+}
+
+/* Nothing of ours can run in this context. */
+static void drop_all(struct admission_launch *l, enum dmi_drop reason)
+{
+    for (uint32_t i = 0; i < l->n; i++)
+        if (l->items[i].state == ADMISSION_EXPECTED)
+            admission_drop(l->context, &l->items[i], reason);
+}
+
+/* A record that found no room, or another reason why not. */
+static void drop_for_room(struct admission_launch *l, struct admission *item)
+{
+    if (item->reason == DMI_DROP_RING_FULL)
+        shed_lost(l->step, session_site(item->site)->select);
+    admission_drop(l->context, item, (enum dmi_drop)item->reason);
+}
+
+uint32_t admission_reserve(struct admission_launch *l)
+{
+    uint32_t n = 0;
+    uint64_t end_ns = 0;
+    int refusal = context_refusal(l->context);
+    if (refusal != DROP_NONE) {
+        drop_all(l, (enum dmi_drop)refusal);
+        return 0;
+    }
+    bool fits = admission_fits(l);
+    while (!fits && shed_some(l))
+        fits = admission_fits(l);
+    if (l->pieces && !fits) {
+        drop_too_large(l);
+        fits = true;
+    }
+    bool any = n_wanting(l) != 0, whole = false;
+    bool wait = session.spec->overload.mode == OVERLOAD_COMPLETE && fits;
+    while (any && !(whole = try_reserve(l, false)) && wait) {
+        /*
+         * Holding nothing: a slot that is reserved and not launched stalls the drain, so threads that waited with
+         * slots in their hands would wait for each other.
+         */
+        admission_cancel(l);
+        wait = admission_wait(&end_ns);
+    }
+    while (any && !whole && shed_some(l))
+        whole = !n_wanting(l) || try_reserve(l, false);
+    if (any && !whole && (l->pieces || may_shed(l)))
+        try_reserve(l, true);
+    reserve_nothing(l);
+    for (uint32_t i = 0; i < l->n; i++) {
+        if (wants_slot(&l->items[i]))
+            drop_for_room(l, &l->items[i]);
+        n += l->items[i].state == ADMISSION_RESERVED;
+    }
+    return n;
+}
