@@ -223,17 +223,18 @@ static uint32_t list_resources(const struct shedding *s, const struct shedding_p
 }
 
 /* May a request that costs so much be taken besides those that were? */
-static bool fits(const struct resource *k, double cost, double wanted, bool is_new)
+static bool fits(const struct resource *k, double cost, double wanted, const struct request *r)
 {
     double left = k->room - k->taken - cost;
+    double reserve = r->is_protected ? 0 : k->depth / 4; /* others make room for those */
     if (left < 0)
         return false;
-    if (!is_new) /* it is cut only where what is left will not last */
+    if (r->kept) /* it is cut only where what is left will not last */
         return left >= k->depth / 4 || left >= LASTS * (k->taken + cost) ||
                (k->rate > 0 && k->wanted + wanted <= k->rate);
     if (!(k->rate > 0)) /* how fast it empties shows once it is in use */
-        return left >= k->depth / 2;
-    return left >= k->depth / 4 && k->wanted + wanted <= HEADROOM * k->rate;
+        return left >= k->depth / 4 + reserve;
+    return left >= reserve && k->wanted + wanted <= HEADROOM * k->rate;
 }
 
 /* Does the resource count under these rules? The ring does where its room decides, and there is one. */
@@ -251,8 +252,7 @@ static bool take(const struct shedding *s, struct resource *all, uint32_t n,
                  const struct request *r, const struct shedding_ask *ask)
 {
     for (uint32_t k = 0; k < n; k++)
-        if (counts(s, all, k) &&
-            !fits(&all[k], (double)ask->costs[k], wanted_of(s, r, k), !r->kept))
+        if (counts(s, all, k) && !fits(&all[k], (double)ask->costs[k], wanted_of(s, r, k), r))
             return false;
     for (uint32_t k = 0; k < n; k++) {
         all[k].taken += (double)ask->costs[k];

@@ -5,6 +5,7 @@
 #include "policy/spec_load.h"
 
 #include "policy/nearest.h"
+#include "policy/size.h"
 
 #include <dmi/dtype.h>
 
@@ -80,31 +81,16 @@ bool value_integer(struct loader *l, const struct tree_node *node, void *into, c
     return false;
 }
 
-/* A number that K, M or G may follow. Return: true if @text is one within @range. */
-static bool parse_size(const char *text, size_t n_text, const struct range *range, uint64_t *out)
-{
-    char number[32];
-    int64_t v;
-    if (!n_text || n_text >= sizeof number)
-        return false;
-    memcpy(number, text, n_text + 1);
-    char *last = &number[n_text - 1];
-    unsigned shift = *last == 'K' ? 10 : *last == 'M' ? 20 : *last == 'G' ? 30 : 0;
-    if (shift)
-        *last = 0;
-    if (number[0] == '-' || !parse_integer(number, &v) || v > INT64_MAX >> shift ||
-        v << shift < range->min || v << shift > range->max)
-        return false;
-    *out = (uint64_t)v << shift;
-    return true;
-}
-
 bool value_size(struct loader *l, const struct tree_node *node, void *into, const void *arg)
 {
     const struct range *range = arg;
     char was[128];
-    if (node->kind == TREE_SCALAR && parse_size(node->text, node->n_text, range, into))
+    uint64_t v;
+    if (node->kind == TREE_SCALAR && size_parse(node->text, node->n_text, &v) &&
+        v >= (uint64_t)range->min && v <= (uint64_t)range->max) {
+        *(uint64_t *)into = v;
         return true;
+    }
     loader_complain(l, node,
                     "found %s; expected a number from %lld to %lld, K, M or G (1024, "
                     "1024^2, 1024^3) may follow it",

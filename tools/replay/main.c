@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dmi-replay: records again, in the recorded order, into a file, a pipe, sockets or commands. See docs/man/dmi-replay.1. */
+#include "tools/replay/rehearse_report.h"
 #include "tools/replay/replay.h"
 #include "tools/replay/stop.h"
 #include "tools/replay/summary.h"
@@ -122,6 +123,8 @@ int main(int argc, char **argv)
     int status = options_parse(argc, argv, &o);
     if (status >= 0)
         return status;
+    if (o.policy)
+        return rehearse_report(&o);
     stop_install();
     return replay_all(&o);
 }

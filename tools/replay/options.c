@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/replay/options.h"
 
+#include "policy/size.h"
 #include "read/utf8.h"
 #include "tools/common/choice.h"
 #include "tools/common/say.h"
@@ -16,6 +17,9 @@
 
 static const char usage_text[] =
     "dmi-replay RUN... --to SINK [OPTION]...    records again, in the recorded order\n"
+    "dmi-replay RUN... --policy SPEC --link SIZE [--ring SIZE] [--speed S] [-D NAME=VALUE]... "
+    "[--json]\n"
+    "                                           what a HookSpec's overload would have kept\n"
     "\n"
     "RUN is a run's folder, or a folder with several runs (of ranks), which go together by time.\n"
     "\n"
@@ -44,6 +48,10 @@ static const char usage_text[] =
     "  --superseded        also rows whose position was computed again\n"
     "  --rank R | tp=R,... only the runs of tensor parallel rank R, or with these ranks of tp, pp, "
     "dp, ep\n"
+    "  --policy SPEC       records go nowhere: try the overload of this HookSpec on them\n"
+    "  --link SIZE         policy: bytes a second from the ring to the host; K, M or G may follow\n"
+    "  --ring SIZE         policy: bytes of the ring (default: the HookSpec's ring)\n"
+    "  -D NAME=VALUE       policy: a variable of the HookSpec\n"
     "  --json              the summary as JSON on stdout, or on stderr where stdout is the sink\n"
     "  --version           the version\n"
     "\n"
@@ -74,6 +82,9 @@ enum option_id {
     OPT_SUPERSEDED,
     OPT_RANK,
     OPT_JSON,
+    OPT_POLICY,
+    OPT_LINK,
+    OPT_RING,
     OPT_VERSION
 };
 
@@ -100,6 +111,9 @@ static const struct option long_options[] = {
     { "superseded", no_argument, NULL, OPT_SUPERSEDED },
     { "rank", required_argument, NULL, OPT_RANK },
     { "json", no_argument, NULL, OPT_JSON },
+    { "policy", required_argument, NULL, OPT_POLICY },
+    { "link", required_argument, NULL, OPT_LINK },
+    { "ring", required_argument, NULL, OPT_RING },
     { "help", no_argument, NULL, 'h' },
     { "version", no_argument, NULL, OPT_VERSION },
     { 0 },
@@ -172,6 +186,25 @@ static int take_count(const char *name, unsigned *out)
     return hint();
 }
 
+static int take_size(const char *name, uint64_t *out)
+{
+    if (size_parse(optarg, strlen(optarg), out) && *out)
+        return -1;
+    complain("--%s: '%s' is no size: write a number above 0, K, M or G may follow it", name,
+             optarg);
+    return hint();
+}
+
+static int take_var(struct options *o)
+{
+    if (strchr(optarg, '=') && o->n_vars < SPEC_MAX_VARS) {
+        o->vars[o->n_vars++] = optarg;
+        return -1;
+    }
+    complain("-D: '%s': write NAME=VALUE, at most %d times", optarg, SPEC_MAX_VARS);
+    return hint();
+}
+
 static int take_selection(int c, struct wanted *w)
 {
     switch (c) {
@@ -212,6 +245,10 @@ static int take_option(int c, struct options *o)
     case OPT_LOSE_SLOW: return take_count("lose-slow", &o->sink.lose_s);
     case OPT_AT_ONCE: return take_count("at-once", &o->at_once);
     case OPT_JSON: o->json = true; break;
+    case OPT_POLICY: o->policy = optarg; break;
+    case OPT_LINK: return take_size("link", &o->link);
+    case OPT_RING: return take_size("ring", &o->ring);
+    case 'D': return take_var(o);
     case 'h': return print_usage(stdout);
     case OPT_VERSION: puts("dmi-replay " DMI_VERSION); return REPLAY_OK;
     default: return take_selection(c, &o->wanted);
@@ -255,10 +292,38 @@ static const char *contradiction(const struct options *o)
     return NULL;
 }
 
+/* Return: what does not go together with --policy, NULL: all does. */
+static const char *policy_contradiction(const struct options *o)
+{
+    if (!o->policy)
+        return o->link || o->ring || o->n_vars ? "--link, --ring and -D are for --policy" : NULL;
+    if (o->kind || o->cursor || o->follow || o->consume || o->sink.format || o->sink.values ||
+        o->sink.names || o->sink.wait_for || o->sink.lose_s || o->at_once)
+        return "with --policy records go nowhere: leave out what is for sinks, --cursor, --follow "
+               "and --consume";
+    if (is_part(&o->wanted))
+        return "--policy does not go with a selection: what is left out would have cost, too";
+    return o->link ? NULL : "--policy needs --link SIZE: bytes a second from the ring to the host";
+}
+
+static int check_policy(struct options *o)
+{
+    const char *wrong = policy_contradiction(o);
+    if (!wrong && o->policy && !o->n_runs)
+        wrong = "dmi-replay needs a RUN: a run's folder, or a folder of runs";
+    if (!wrong)
+        return -1;
+    complain("%s", wrong);
+    return hint();
+}
+
 static int check(struct options *o, char **words, int n)
 {
     o->runs = words;
     o->n_runs = n;
+    int status = check_policy(o);
+    if (status >= 0 || o->policy)
+        return status;
     if (!o->kind) {
         complain("where to is not said: --to -, file:PATH, unix:PATH, tcp:HOST:PORT, "
                  "command:CMD or clickhouse://HOST/");
@@ -285,7 +350,7 @@ int options_parse(int argc, char **argv, struct options *o)
     *o = (struct options){ .wanted = { .ranks = { -1, -1, -1, -1 } } };
     int c;
     opterr = 0;
-    while ((c = getopt_long(argc, argv, ":f:h", long_options, NULL)) != -1) {
+    while ((c = getopt_long(argc, argv, ":f:D:h", long_options, NULL)) != -1) {
         int status;
         if (c == '?' || c == ':') {
             complain("%s '%s'", c == ':' ? "no value after" : "unknown option", argv[optind - 1]);

@@ -3,6 +3,7 @@
 #ifndef TOOLS_REPLAY_OPTIONS_H
 #define TOOLS_REPLAY_OPTIONS_H
 
+#include "policy/spec.h"
 #include "tools/replay/sink.h"
 #include "tools/replay/source.h"
 
@@ -18,6 +19,11 @@ struct options {
     double speed;     /* 0: as fast as it goes */
     unsigned at_once; /* commands */
     bool follow, json, consume;
+
+    const char *policy;  /* a HookSpec whose overload is tried; NULL: records go to a sink */
+    uint64_t link, ring; /* bytes a second; bytes, 0: the HookSpec's */
+    const char *vars[SPEC_MAX_VARS];
+    size_t n_vars;
 };
 
 /* Says on stderr what is wrong. Return: -1 to go on, else an exit status. */
