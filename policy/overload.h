@@ -47,7 +47,15 @@ struct overload {
     uint32_t n_keep;
     struct overload_budget budgets[OVERLOAD_MAX_BUDGETS];
     uint32_t n_budgets;
+    uint32_t *of_site; /* by site of the spec: bit i, it counts for budgets[i]; owned */
+    uint32_t n_sites;
 };
+
+/* The budgets that a site of the spec counts for: bit i, budgets[i]. */
+static inline uint32_t overload_budgets_of(const struct overload *o, uint32_t site)
+{
+    return site < o->n_sites ? o->of_site[site] : 0;
+}
 
 /* Does the ring's room decide, before a step, which requests are kept? */
 static inline bool overload_foresees(const struct overload *o)

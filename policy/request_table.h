@@ -16,12 +16,13 @@
 struct request {
     struct request *next;
     uint64_t hash;
-    uint64_t arrival;                          /* its number, by the first step that had it */
-    uint64_t seen;                             /* number of the step that had it last */
-    bool dropped;                              /* for good */
-    bool kept;                                 /* it had a step in which it was kept */
-    bool announced;                            /* that it is dropped */
-    bool is_protected;                         /* shed after all that are not */
+    uint64_t arrival;  /* its number, by the first step that had it */
+    uint64_t seen;     /* number of the step that had it last */
+    uint32_t n_rules;  /* under which rules it was looked at last; 0: none yet */
+    bool dropped;      /* for good */
+    bool kept;         /* it had a step in which it was kept */
+    bool announced;    /* that it is dropped */
+    bool is_protected; /* shed after all that are not */
     double per_step[1 + OVERLOAD_MAX_BUDGETS]; /* bytes that it costs, smoothed */
     char id[];
 };

@@ -29,6 +29,7 @@ struct candidate {
 
 struct shedding {
     const struct overload *rules;
+    uint32_t n_rules; /* times that they were set */
     struct request_table requests;
     uint64_t n_steps, n_arrivals;
     struct shedding_pressure last; /* of the step before */
@@ -49,11 +50,17 @@ struct shedding *shedding_new(const struct overload *rules)
     struct shedding *s = calloc(1, sizeof *s);
     if (!s)
         return NULL;
-    s->rules = rules;
     s->rise = 1;
+    shedding_use(s, rules);
+    return s;
+}
+
+void shedding_use(struct shedding *s, const struct overload *rules)
+{
+    s->rules = rules;
+    s->n_rules++;
     for (uint32_t i = 0; i < rules->n_budgets; i++)
         s->tokens[i] = (double)rules->budgets[i].bytes_per_s * BUDGET_DEPTH;
-    return s;
 }
 
 void shedding_free(struct shedding *s)
@@ -154,11 +161,13 @@ static int make_room(struct shedding *s, uint32_t n)
     return 0;
 }
 
-/* What is said of a request once, when it comes. */
+/* What the rules say of a request: once when it comes, and once under other rules. */
 static void introduce(struct shedding *s, struct request *r, const struct shedding_ask *ask)
 {
-    r->arrival = ++s->n_arrivals;
-    r->dropped = !overload_samples(s->rules, r->hash);
+    r->arrival = r->arrival ? r->arrival : ++s->n_arrivals;
+    r->n_rules = s->n_rules;
+    r->dropped = r->dropped || (!r->kept && !overload_samples(s->rules, r->hash));
+    memset(&r->per_step[1], 0, sizeof r->per_step - sizeof *r->per_step);
     r->is_protected = s->rules->strategy == OVERLOAD_KEEP_BY_PATTERN &&
                       overload_keeps(s->rules, ask->id, ask->tags);
 }
@@ -172,7 +181,7 @@ static int put_in_order(struct shedding *s, const struct shedding_ask *asks, uin
         struct request *r = request_table_find(&s->requests, asks[i].id, s->n_steps);
         if (!r)
             return -ENOMEM;
-        if (!r->arrival)
+        if (r->n_rules != s->n_rules)
             introduce(s, r, &asks[i]);
         s->order[i] = (struct candidate){ r, i, s->rules->strategy == OVERLOAD_SAMPLE };
     }
@@ -185,14 +194,9 @@ static int put_in_order(struct shedding *s, const struct shedding_ask *asks, uin
 /* Something that there is only so much of. */
 struct resource {
     double room, depth; /* bytes: now, and at most */
-    double
-        rate; /* of the ring, bytes a second; 0: not known. What follows is where it comes from: */
-    double windows[N_WINDOWS], best;
-    uint64_t n_windows;
-    double busy_bytes, busy_s; /* of the window under way */
-    double rise;               /* since the last one */
-    double taken;              /* bytes of this step's requests */
-    double wanted;             /* bytes a second that they go on to cost */
+    double rate;        /* bytes a second that come back; 0: not known */
+    double taken;       /* bytes of this step's requests */
+    double wanted;      /* bytes a second that they go on to cost */
 };
 
 /* What a request will cost at each further step. A prompt comes once: of it a row is what follows. */

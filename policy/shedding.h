@@ -47,6 +47,9 @@ enum shedding_verdict {
 /* @rules are borrowed until shedding_free(). Return: NULL without memory. */
 struct shedding *shedding_new(const struct overload *rules);
 
+/* Other rules from the next step on, borrowed as of shedding_new(). What was shed stays so; budgets begin full. */
+void shedding_use(struct shedding *s, const struct overload *rules);
+
 /* NULL is fine. */
 void shedding_free(struct shedding *s);
 

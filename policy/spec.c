@@ -160,7 +160,7 @@ static void read_root(struct loader *l, const struct tree_node *root, const char
     if (root->kind == TREE_MAP)
         section_vars(l, keys_value(root, "vars"), vars, n_vars);
     if (keys_read(l, root, "a HookSpec", top_keys, N_OF(top_keys), spec))
-        overload_settle(l, root);
+        overload_settle(l, keys_value(root, "overload"));
     if (!spec->name)
         spec->name = default_name(l, spec->path);
 }

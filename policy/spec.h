@@ -100,7 +100,6 @@ struct spec_site {
     enum spec_shared shared_memory;
     struct select choice; /* while it is read; then in spec->selects */
     uint32_t select;      /* index there, SPEC_NO_SELECT: rows have no token */
-    uint32_t budgets;     /* bit i: it counts for overload.budgets[i] */
     struct spec_steps steps;
     struct spec_nvtx nvtx;
     int line; /* of the entry, for messages */
@@ -244,6 +243,18 @@ int spec_parse(const char *path, const char *text, size_t n_text, const char *co
  * Return: how many; SIZE_MAX if there are more than @max.
  */
 size_t spec_split_vars(char *text, const char **out, size_t max);
+
+/**
+ * overload_parse() - another `overload` for the sites of a spec
+ * @name: of the text, for messages; @text: the mapping alone, such as "{mode: drop}"
+ * @errors: as of spec_load()
+ * Return: 0, SPEC_E_INVALID, -ENOMEM. @out: to be freed with overload_free().
+ */
+int overload_parse(const char *name, const char *text, size_t n_text, const struct spec *spec,
+                   struct spec_errors *errors, struct overload **out);
+
+/* NULL is fine. */
+void overload_free(struct overload *overload);
 
 /* Frees all that a spec holds; NULL is fine. */
 void spec_free(struct spec *spec);

@@ -142,8 +142,8 @@ void overload_init(struct overload *overload);
 /* Frees what it owns, and leaves what holds where the file says nothing. */
 void overload_deinit(struct overload *overload);
 
-/* Which sites each budget is for, once all are read. @root: of the file. */
-void overload_settle(struct loader *l, const struct tree_node *root);
+/* Which sites each budget is for, once all are read. @node: the section; NULL: there is none. */
+void overload_settle(struct loader *l, const struct tree_node *node);
 
 /* ------------------------------------------------------------------ spec_select.c: which rows of a site */
 

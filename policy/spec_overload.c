@@ -2,6 +2,9 @@
 /* The section `overload` of a HookSpec. Source: docs/hookspec.md, "Under pressure". */
 #include "policy/spec_load.h"
 
+#include "core/cleanup.h"
+
+#include <errno.h>
 #include <fnmatch.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -131,13 +134,13 @@ static void check_strategy(struct loader *l, const struct tree_node *node, const
 }
 
 /* Return: whether there is one. */
-static bool find_sites(struct spec *spec, uint32_t budget)
+static bool find_sites(const struct spec *spec, struct overload *o, uint32_t budget)
 {
-    const char *pattern = spec->overload.budgets[budget].sites;
+    const char *pattern = o->budgets[budget].sites;
     bool any = !pattern;
     for (uint32_t i = 0; i < spec->n_sites; i++)
         if (!pattern || !fnmatch(pattern, spec->sites[i].about.name, 0)) {
-            spec->sites[i].budgets |= 1u << budget;
+            o->of_site[i] |= 1u << budget;
             any = true;
         }
     return any;
@@ -148,15 +151,18 @@ static const struct tree_node *value_at(const struct tree_node *node, const char
     return node && node->kind == TREE_MAP ? keys_value(node, name) : NULL;
 }
 
-void overload_settle(struct loader *l, const struct tree_node *root)
+void overload_settle(struct loader *l, const struct tree_node *node)
 {
     struct overload *o = &l->spec->overload;
-    const struct tree_node *sites =
-        value_at(value_at(value_at(root, "overload"), "budget"), "sites");
-    for (uint32_t i = 0, named = 0; i < o->n_budgets; i++) {
+    const struct tree_node *sites = value_at(value_at(node, "budget"), "sites");
+    o->of_site = calloc(l->spec->n_sites + 1u, sizeof *o->of_site);
+    o->n_sites = o->of_site ? l->spec->n_sites : 0;
+    if (!o->of_site)
+        loader_no_memory(l);
+    for (uint32_t i = 0, named = 0; o->of_site && i < o->n_budgets; i++) {
         const struct tree_node *pattern =
             sites && o->budgets[i].sites ? sites->items[2 * named++] : NULL;
-        if (!find_sites(l->spec, i) && pattern)
+        if (!find_sites(l->spec, o, i) && pattern)
             loader_complain(l, pattern,
                             "found \"%s\"; expected a pattern that the name of a site matches",
                             o->budgets[i].sites);
@@ -174,6 +180,7 @@ void overload_deinit(struct overload *o)
         select_deinit(&o->keep[i]);
     for (uint32_t i = 0; i < o->n_budgets; i++)
         free(o->budgets[i].sites);
+    free(o->of_site);
     overload_init(o);
 }
 
@@ -185,4 +192,67 @@ bool section_overload(struct loader *l, const struct tree_node *node, void *into
         return false;
     check_strategy(l, node, o);
     return true;
+}
+
+/* ------------------------------------------------------------------------- one alone */
+
+/* Reads @root to the overload of l->spec, whose sites are another's. */
+static void read_alone(struct loader *l, const struct tree_node *root)
+{
+    if (section_overload(l, root, l->spec, NULL))
+        overload_settle(l, root);
+}
+
+/* Return: 0, SPEC_E_INVALID, -ENOMEM. */
+static int parse_alone(struct loader *l, const char *text, size_t n_text,
+                       struct spec_errors *errors)
+{
+    struct tree tree;
+    struct tree_error error;
+    int r = tree_parse(text, n_text, &tree, &error);
+    if (r == TREE_E_SYNTAX)
+        report_add(&l->report, error.line, error.column, "%s", error.msg);
+    else if (r)
+        loader_no_memory(l);
+    else if (!tree.root)
+        report_add(&l->report, 1, 1, "found nothing; expected a mapping such as {mode: drop}");
+    else
+        read_alone(l, tree.root);
+    tree_deinit(&tree);
+    r = report_finish(&l->report, &errors->lines, &errors->n_lines);
+    if (r || l->no_memory)
+        return -ENOMEM;
+    return errors->n_lines ? SPEC_E_INVALID : 0;
+}
+
+int overload_parse(const char *name, const char *text, size_t n_text, const struct spec *spec,
+                   struct spec_errors *errors, struct overload **out)
+{
+    *errors = (struct spec_errors){ 0 };
+    _cleanup_(freep) struct loader *l = calloc(1, sizeof *l);
+    _cleanup_(freep) struct spec *alone = calloc(1, sizeof *alone);
+    _cleanup_(freep) struct overload *o = calloc(1, sizeof *o);
+    if (!l || !alone || !o)
+        return -ENOMEM;
+    alone->sites = spec->sites;
+    alone->n_sites = spec->n_sites;
+    overload_init(&alone->overload);
+    l->spec = alone;
+    l->report.path = name;
+    int r = parse_alone(l, text, n_text, errors);
+    if (r) {
+        overload_deinit(&alone->overload);
+        return r;
+    }
+    *o = alone->overload;
+    *out = steal_ptr(o);
+    return 0;
+}
+
+void overload_free(struct overload *overload)
+{
+    if (!overload)
+        return;
+    overload_deinit(overload);
+    free(overload);
 }

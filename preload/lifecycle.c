@@ -16,6 +16,7 @@
 #include "preload/capture/shed.h"
 #include "preload/context/device.h"
 #include "preload/context/lifetime.h"
+#include "preload/control/server.h"
 #include "preload/graph/exec.h"
 #include "preload/graph/order.h"
 #include "preload/nvtx/names.h"
@@ -106,6 +107,7 @@ static void in_child(void)
     context_reset();
     step_reset();
     shed_reset();
+    server_reset();
     functions_reset();
     variants_reset();
     ranges_reset();
@@ -163,6 +165,7 @@ static void arm(struct spec *spec)
     session.reported = calloc(spec->n_sites + 1, sizeof *session.reported);
     session.off = calloc(spec->n_sites + 1, sizeof *session.off);
     session.spec = spec;
+    session_set_overload(&spec->overload);
     bool good = session.reported && session.off && taps_init(spec);
     if (spec->has_taps)
         functions_expect(); /* a tap may come at any time: its ring is built before */
@@ -191,6 +194,13 @@ static void arm_recorder(const char *path)
     log_line("recording to %s", path);
 }
 
+static void begin_run(void)
+{
+    log_line("armed: %u sites of %s, in %s", session.spec->n_sites, session.spec->path,
+             run_path(session.run));
+    server_start();
+}
+
 /* A process in which nothing matches leaves a run that says so. */
 static void open_first_run(void)
 {
@@ -198,8 +208,7 @@ static void open_first_run(void)
     if (!session_armed())
         return;
     if (session_enter(&call) && session_run())
-        log_line("armed: %u sites of %s, in %s", session.spec->n_sites, session.spec->path,
-                 run_path(session.run));
+        begin_run();
     session_leave(&call);
 }
 
@@ -411,7 +420,8 @@ static void flush_and_close(void)
     session_attach();
     report_unmatched();
     __atomic_store_n(&session.armed, 0, __ATOMIC_SEQ_CST); /* see session_enter() */
-    deadline.all = wait_for_calls(deadline.end_ns);
+    deadline.all = server_stop(deadline.end_ns);
+    deadline.all &= wait_for_calls(deadline.end_ns);
     context_each(stop_context, &deadline);
     /* A thread that did not end in time may still write: then the run stays as a killed one, which readers take. */
     if (deadline.all)

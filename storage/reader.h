@@ -70,6 +70,12 @@ struct reader_problem {
     uint64_t times;
 };
 
+/* Something was changed while the run was written. */
+struct reader_change {
+    uint64_t time_ns, launch, step; /* as struct run_change has them */
+    const char *what;
+};
+
 enum reader_state {
     READER_CLOSED = 0,  /* closed cleanly */
     READER_RUNNING = 1, /* a process still writes it */
@@ -95,6 +101,8 @@ struct reader_run {
     size_t n_conventions, n_absent;
     const struct reader_problem *problems;
     size_t n_problems;
+    const struct reader_change *changes; /* as they came */
+    size_t n_changes;
     size_t n_runs;                   /* that are joined; 1: this is one run */
     const struct reader_rank *ranks; /* n_runs of them, NULL where n_runs is 1 */
     size_t n_segments;

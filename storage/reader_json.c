@@ -283,6 +283,24 @@ static int fill_problems(struct reader *r)
     return 0;
 }
 
+static int fill_changes(struct reader *r)
+{
+    const json_t *list = json_object_get(r->manifest, "changes");
+    size_t n = json_array_size(list);
+    struct reader_change *changes = calloc(n + 1, sizeof *changes);
+    if (!changes)
+        return -ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *o = json_array_get(list, i);
+        const char *what = text_of(o, "what");
+        changes[i] = (struct reader_change){ number_of(o, "time_ns"), number_of(o, "launch"),
+                                             number_of(o, "step"), what ? what : "" };
+    }
+    r->run.changes = changes;
+    r->run.n_changes = n;
+    return 0;
+}
+
 int reader_fill_run(struct reader *r)
 {
     struct reader_run *run = &r->run;
@@ -301,7 +319,9 @@ int reader_fill_run(struct reader *r)
                          &run->n_conventions);
     if (!res)
         res = fill_pairs(json_object_get(r->dictionary, "absent"), &run->absent, &run->n_absent);
-    return res ? res : fill_problems(r);
+    if (!res)
+        res = fill_problems(r);
+    return res ? res : fill_changes(r);
 }
 
 /* ------------------------------------------------------------------------- other files */

@@ -259,6 +259,31 @@ static int merge_problems(struct reader *r)
     return all ? 0 : -ENOMEM;
 }
 
+static int by_time(const void *a, const void *b)
+{
+    uint64_t x = ((const struct reader_change *)a)->time_ns,
+             y = ((const struct reader_change *)b)->time_ns;
+    return x < y ? -1 : x > y;
+}
+
+static int merge_changes(struct reader *r)
+{
+    const struct reader_ranks *k = r->ranks;
+    size_t n = 0;
+    for (size_t i = 0; i < k->n; i++)
+        n += k->runs[i]->run.n_changes;
+    free((void *)(uintptr_t)r->run.changes);
+    struct reader_change *all = calloc(n + 1, sizeof *all);
+    r->run.changes = all;
+    r->run.n_changes = 0;
+    for (size_t i = 0; all && i < k->n; i++)
+        for (size_t c = 0; c < k->runs[i]->run.n_changes; c++)
+            all[r->run.n_changes++] = k->runs[i]->run.changes[c];
+    if (all)
+        qsort(all, r->run.n_changes, sizeof *all, by_time);
+    return all ? 0 : -ENOMEM;
+}
+
 /* What is said of the runs as they stand. */
 static int merge_run(struct reader *r)
 {
@@ -267,9 +292,11 @@ static int merge_run(struct reader *r)
     while (!k->about[first].known) /* there is one: are_ranks() */
         first++;
     const struct reader_problem *problems = r->run.problems;
+    const struct reader_change *changes = r->run.changes;
     r->run = k->runs[first]->run;
     r->run.path = r->path;
     r->run.problems = problems;
+    r->run.changes = changes;
     r->run.n_runs = k->n;
     r->run.ranks = k->about;
     r->run.n_segments = 0;
@@ -286,6 +313,8 @@ static int merge_run(struct reader *r)
             r->run.state = run->state;
     }
     int res = merge_problems(r);
+    if (!res)
+        res = merge_changes(r);
     if (!res)
         res = merge_found(r);
     return res ? res : merge_counters(r);

@@ -294,6 +294,19 @@ void run_problem(struct run *run, const char *site, const char *reason, const ch
     run->manifest_stale = true;
 }
 
+int run_change(struct run *run, const struct run_change *change)
+{
+    RUN_HOLD(run);
+    const struct manifest_change c = { change->time_ns, change->launch, change->step,
+                                       (char *)change->what };
+    int r = manifest_add_change(&run->manifest, &c);
+    if (r)
+        return r;
+    run->manifest_stale = true;
+    run_write_manifest(run, false); /* a kill leaves it, and a power cut what the last sync left */
+    return 0;
+}
+
 /* ------------------------------------------------------------------------- closing */
 
 int run_close(struct run *run)

@@ -28,6 +28,9 @@ struct session {
     uint32_t active;   /* calls between session_enter() and session_leave() */
     pid_t pid;         /* that armed it: a vfork child shares our memory, not our pid */
     struct spec *spec; /* written before @armed, never freed */
+    const struct overload *
+        overload; /* in force; never freed. Released by session_set_overload(), acquired by session_overload() */
+    int sheds;             /* 1: some overload that was in force sheds. Written before @overload */
     uint64_t ring_bytes;   /* 0: neither environment nor spec says */
     uint32_t ring_slots;   /* the same */
     uint32_t encoders;     /* threads a context; 0: not said */
@@ -122,6 +125,26 @@ static inline bool session_site_on(uint32_t site)
 
 /* Switches a site on or off, unless it was given up. Takes effect at the next launches. Thread: any that entered. */
 void session_site_switch(uint32_t site, bool on);
+
+/* What happens under pressure. Thread: any, once armed. */
+static inline const struct overload *session_overload(void)
+{
+    return atomic_load_acquire(&session.overload);
+}
+
+/* May requests have been shed, now or under what was in force before? Thread: any, once armed. */
+static inline bool session_sheds(void)
+{
+    return atomic_load_relaxed(&session.sheds);
+}
+
+/* From the next launches and steps on; @overload stays until the process ends. Thread: one at a time. */
+static inline void session_set_overload(const struct overload *overload)
+{
+    if (overload_sheds(overload))
+        atomic_store_relaxed(&session.sheds, 1);
+    atomic_store_release(&session.overload, overload);
+}
 
 /* A site of the spec. Thread: any, once armed. */
 static inline const struct spec_site *session_site(uint32_t site)

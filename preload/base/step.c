@@ -150,7 +150,7 @@ static struct step *step_alloc(void)
 
 struct step *step_new(uint64_t sequence, const struct dmi_step *said)
 {
-    bool sheds = overload_sheds(&session.spec->overload);
+    bool sheds = session_sheds();
     struct step *step = step_alloc();
     if (!step)
         return NULL;

@@ -29,6 +29,7 @@ void admission_count(struct context *c, uint32_t site, struct admission *item)
 void admission_begin(struct admission_launch *l)
 {
     l->step = step_hold();
+    l->overload = session_overload();
 }
 
 void admission_end(struct admission_launch *l)

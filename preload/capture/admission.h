@@ -65,6 +65,7 @@ struct admission_launch {
     struct admission *items; /* borrowed */
     uint32_t n;
     struct step *step;               /* in force, held until admission_end(); NULL: none */
+    const struct overload *overload; /* in force when it began */
     uint64_t number;                 /* the launch number, once something is reserved */
     uint64_t time_ns;                /* when that was */
     struct admission_pieces *pieces; /* NULL: each record is reserved by itself */

@@ -265,7 +265,7 @@ static void decide_all(struct admission_launch *l, int reason)
 /* May the launch be asked again with fewer requests? Then nothing may be reserved before, as it draws another number. */
 static bool may_shed(const struct admission_launch *l)
 {
-    return l->step && l->step->said && overload_cuts(&session.spec->overload);
+    return l->step && l->step->said && overload_cuts(l->overload);
 }
 
 /* Return: whether all records of an eager launch find room, where that decides. Under the lock. */
@@ -340,7 +340,7 @@ bool admission_wait(uint64_t *end_ns)
 {
     uint64_t now = clock_mono_ns();
     if (!*end_ns) {
-        *end_ns = now + session.spec->overload.wait_ns;
+        *end_ns = now + session_overload()->wait_ns;
         atomic_add_relaxed(&session.counters->waits, 1);
     }
     struct timespec pause = { .tv_nsec = WAIT_POLL_NS };
@@ -429,7 +429,7 @@ uint32_t admission_reserve(struct admission_launch *l)
         fits = true;
     }
     bool any = n_wanting(l) != 0, whole = false;
-    bool wait = session.spec->overload.mode == OVERLOAD_COMPLETE && fits;
+    bool wait = l->overload->mode == OVERLOAD_COMPLETE && fits;
     while (any && !(whole = try_reserve(l, false)) && wait) {
         /*
          * Holding nothing: a slot that is reserved and not launched stalls the drain, so threads that waited with

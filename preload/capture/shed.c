@@ -26,7 +26,8 @@ struct costs {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct shedding *shedding; /* under the lock, as all below but costs.adding */
+static struct shedding *shedding;    /* under the lock, as all below but costs.adding */
+static const struct overload *rules; /* that @shedding follows */
 static struct costs costs;
 static struct step
     *last;        /* held: its requests that ended with it are forgotten with the next one */
@@ -137,10 +138,10 @@ static void add_costs(struct requests *r, const struct step *step, uint32_t choi
 }
 
 /* What a row cost in the step before, or in those before that, if that was more: it fades. Under the lock. */
-static void learn_costs(void)
+static void learn_costs(const struct overload *o)
 {
     for (uint32_t c = 0; c < session.spec->n_selects; c++)
-        for (uint32_t k = 0; k <= session.spec->overload.n_budgets; k++) {
+        for (uint32_t k = 0; k <= o->n_budgets; k++) {
             uint64_t *was = &costs.learned[c][k];
             uint64_t seen = atomic_exchange_acq_rel(&costs.adding[c][k], 0);
             *was -= *was / FADES;
@@ -150,13 +151,13 @@ static void learn_costs(void)
 
 void shed_note_cost(uint32_t site, uint32_t row_bytes)
 {
-    const struct overload *o = &session.spec->overload;
-    uint32_t choice = session_site(site)->select;
-    if (choice == SPEC_NO_SELECT || !overload_sheds(o))
+    const struct overload *o = session_overload();
+    uint32_t choice = session_site(site)->select, budgets = overload_budgets_of(o, site);
+    if (choice == SPEC_NO_SELECT || !session_sheds())
         return;
     atomic_add_relaxed(&costs.adding[choice][0], row_bytes);
     for (uint32_t i = 0; i < o->n_budgets; i++)
-        if (session_site(site)->budgets & 1u << i)
+        if (budgets & 1u << i)
             atomic_add_relaxed(&costs.adding[choice][1 + i], row_bytes);
 }
 
@@ -243,17 +244,28 @@ static void forget_ended(void)
     last = NULL;
 }
 
+/* Those in force are asked from here on. Under the lock. */
+static const struct overload *follow_rules(void)
+{
+    const struct overload *o = session_overload();
+    if (!shedding)
+        shedding = shedding_new(o);
+    else if (o != rules)
+        shedding_use(shedding, o);
+    rules = o;
+    return o;
+}
+
 static struct step *judge(struct step *step)
 {
     struct requests r;
-    const struct overload *o = &session.spec->overload;
     struct shedding_pressure pressure = pressure_now();
     pthread_mutex_lock(&lock);
-    shedding = shedding ? shedding : shedding_new(o);
+    const struct overload *o = follow_rules();
     bool good = requests_collect(&r, step) && shedding;
     if (good) {
         forget_ended();
-        learn_costs();
+        learn_costs(o);
         for (uint32_t c = 0; c < session.spec->n_selects; c++)
             for (uint32_t k = 0; k <= o->n_budgets; k++)
                 add_costs(&r, step, c, k, costs.learned[c][k]);
@@ -313,7 +325,7 @@ static bool cut(struct step **step, const struct shed_launch *launch)
 
 bool shed_cut(struct step **step, const struct shed_launch *launch)
 {
-    if (!*step || !(*step)->said || !overload_cuts(&session.spec->overload))
+    if (!*step || !(*step)->said || !overload_cuts(session_overload()))
         return false;
     pthread_mutex_lock(&lock);
     bool any = shedding && (catch_up(step) || cut(step, launch));
@@ -336,7 +348,7 @@ static void lose(const struct step *step, uint32_t choice)
 
 void shed_lost(const struct step *step, uint32_t choice)
 {
-    if (!step || !step->said || choice == SPEC_NO_SELECT || !overload_cuts(&session.spec->overload))
+    if (!step || !step->said || choice == SPEC_NO_SELECT || !overload_cuts(session_overload()))
         return;
     pthread_mutex_lock(&lock);
     if (shedding)
@@ -346,7 +358,7 @@ void shed_lost(const struct step *step, uint32_t choice)
 
 void shed_request_end(const char *id)
 {
-    if (!id || !overload_sheds(&session.spec->overload))
+    if (!id || !session_sheds())
         return;
     pthread_mutex_lock(&lock);
     if (shedding)

@@ -20,7 +20,7 @@ bool pieces_set_aside(struct admission_launch *l)
 {
     const struct context *c = l->context;
     bool any = false;
-    if (session.spec->overload.mode != OVERLOAD_COMPLETE || context_refusal(c) != DROP_NONE ||
+    if (l->overload->mode != OVERLOAD_COMPLETE || context_refusal(c) != DROP_NONE ||
         admission_fits(l))
         return false;
     for (uint32_t i = 0; i < l->n; i++)

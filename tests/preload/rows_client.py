@@ -4,10 +4,13 @@
 
 Each step has the arguments of dmi.step_begin() (or null: it ends the step before) and launches: [kernel, rows, seed, graph],
 of which each writes WIDTH words a row. A graph is built once for each kernel and number of rows, and replayed. A step may
-have "pause", seconds until the next one, and "ends", requests that end after it.
+have "pause", seconds until the next one, "ends", requests that end after it, "commands" for dmi-ctl before it, whose answers
+are appended to the file ANSWERS names, and "take": descriptors of sockets are closed, and their numbers used for files.
 """
 import json
+import os
 import pathlib
+import subprocess
 import sys
 import time
 
@@ -33,6 +36,35 @@ class Rows(Client):
         ok(cu.cuGraphLaunch(exe, self.streams[0]))
 
 
+def control(words):
+    """Where a run is written: without the library nobody is there to be asked."""
+    out = os.environ.get("DMI_OUT")
+    if not out:
+        return
+    env = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    run = next(path for path in pathlib.Path(out).iterdir() if path.is_dir())
+    done = subprocess.run([os.environ["CTL"], "--json", run, *words], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    with open(os.environ["ANSWERS"], "a", encoding="utf-8") as answers:
+        answers.write(json.dumps([done.returncode, done.stdout]) + "\n")
+
+
+def take_sockets():
+    """A program that closes what is not its own, and opens files in its place. Return: those, each with a line in it."""
+    taken = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+                continue
+        except OSError:
+            continue
+        fd = os.open(f"taken-{name}", os.O_RDWR | os.O_CREAT, 0o600)
+        os.dup2(fd, int(name))
+        os.close(fd)
+        os.write(int(name), b"mine")
+        taken.append(int(name))
+    return taken
+
+
 def begin(step):
     if step["said"] is None:
         return dmi.step_end()
@@ -42,7 +74,12 @@ def begin(step):
 
 def main():
     c = Rows()
+    taken = []
     for step in json.loads(pathlib.Path(sys.argv[1]).read_text()):
+        for words in step.get("commands", ()):
+            control(words)
+        if step.get("take"):
+            taken = take_sockets()
         begin(step)
         for kernel, rows, seed, graph in step["launches"]:
             if graph:
@@ -53,6 +90,7 @@ def main():
             dmi.request_end(request, 1)
         time.sleep(step.get("pause", 0))
     c.digest()
+    assert all(os.pread(fd, 8, 0) == b"mine" for fd in taken)
 
 
 if __name__ == "__main__":

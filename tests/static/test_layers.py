@@ -6,7 +6,7 @@ import statistics
 from sources import ROOT, functions, product, read
 
 # Inside preload, from the top down; a file may include headers of its own layer and of those below.
-PRELOAD = (("hook", "api.c"), ("lifecycle.c", "lifecycle.h"), ("record",), ("eager",), ("graph",), ("nvtx",), ("capture",),
+PRELOAD = (("hook", "api.c"), ("lifecycle.c", "lifecycle.h"), ("record", "control"), ("eager",), ("graph",), ("nvtx",), ("capture",),
            ("context",), ("base",), ("image",))
 LINES, MEDIAN, P90 = 600, 11, 31
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)

@@ -470,8 +470,8 @@ START_TEST(everything_that_a_spec_says_is_in_the_struct)
     ck_assert_uint_eq(s->overload.budgets[0].bytes_per_s, 100 << 20);
     ck_assert_str_eq(s->overload.budgets[1].sites, "h.*");
     ck_assert_uint_eq(s->overload.budgets[1].bytes_per_s, 2048);
-    ck_assert_uint_eq(s->sites[0].budgets, 3);
-    ck_assert_uint_eq(s->sites[1].budgets, 1);
+    ck_assert_uint_eq(overload_budgets_of(&s->overload, 0), 3);
+    ck_assert_uint_eq(overload_budgets_of(&s->overload, 1), 1);
     ck_assert_uint_eq(s->n_kinds, 2);
     ck_assert_str_eq(s->kinds[0].name, "decode");
     ck_assert_str_eq(s->kinds[0].kernel, "^r_576_16_16$");

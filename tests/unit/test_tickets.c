@@ -530,6 +530,7 @@ static void set_up(uint64_t *seed)
     if (!spec)
         load_spec();
     session.spec = spec;
+    session_set_overload(&spec->overload);
     world.seed = seed;
     world.context = context_prepare();
     ck_assert(world.context && context_refusal(world.context) == DROP_NONE);

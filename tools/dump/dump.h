@@ -39,6 +39,8 @@ uint64_t facts_n_records(const struct reader *reader);
 /* "closed", "running" or "killed" */
 const char *facts_state(const struct reader_run *run);
 void facts_problems(struct report *report, const struct reader_run *run);
+/* What was changed while it was written. */
+void facts_changes(struct report *report, const struct reader_run *run);
 /* Members only. */
 void facts_pairs(struct report *report, const char *key, const struct reader_pair *pairs, size_t n);
 json_t *facts_object(const struct reader_pair *pairs, size_t n);

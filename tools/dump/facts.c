@@ -132,6 +132,22 @@ void facts_pairs(struct report *report, const char *key, const struct reader_pai
         report_member(report, key, facts_object(pairs, n));
 }
 
+void facts_changes(struct report *report, const struct reader_run *run)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < run->n_changes; i++) {
+        const struct reader_change *c = &run->changes[i];
+        if (report->json)
+            json_array_append_new(list, json_pack("{s:o, s:o, s:o, s:o}", "time_ns",
+                                                  value_u64(c->time_ns), "launch",
+                                                  value_u64(c->launch), "step_sequence",
+                                                  value_u64(c->step), "what", value_text(c->what)));
+        report_line(report, "changed before launch %" PRIu64 " and step sequence %" PRIu64 ": %s",
+                    c->launch, c->step, c->what);
+    }
+    report_member(report, "changes", list);
+}
+
 void facts_problems(struct report *report, const struct reader_run *run)
 {
     json_t *list = json_array();

@@ -256,8 +256,10 @@ static void list_facts(struct report *report, const struct reader *reader)
     facts_run(report, reader);
     facts_pairs(report, "conventions", run->conventions, run->n_conventions);
     facts_pairs(report, "absent", run->absent, run->n_absent);
-    if (report->json)
+    if (report->json) {
         facts_problems(report, run);
+        facts_changes(report, run);
+    }
     report_line(report, "%s", "");
 }
 
@@ -267,9 +269,10 @@ static void list_remarks(struct report *report, const struct reader_run *run)
         report_line(report, "%s", "");
     for (size_t i = 0; i < run->n_absent; i++)
         report_line(report, "not in memory: %s: %s", run->absent[i].key, run->absent[i].value);
-    if (run->n_problems)
+    if (run->n_problems || run->n_changes)
         report_line(report, "%s", "");
     facts_problems(report, run);
+    facts_changes(report, run);
 }
 
 int dump_list(struct reader *reader, const struct options *o)

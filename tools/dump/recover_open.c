@@ -51,6 +51,14 @@ static void copy_problems(struct recovery *x, const struct reader_run *run)
     }
 }
 
+static void copy_changes(struct recovery *x, const struct reader_run *run)
+{
+    for (size_t i = 0; i < run->n_changes; i++) {
+        const struct reader_change *c = &run->changes[i];
+        run_change(x->run, &(struct run_change){ c->time_ns, c->launch, c->step, c->what });
+    }
+}
+
 int recover_open(struct err *err, struct recovery *x, const char *folder)
 {
     const struct reader_run *run = reader_run(x->reader);
@@ -80,6 +88,7 @@ int recover_open(struct err *err, struct recovery *x, const char *folder)
     int r = run_open(err, &options, &x->run);
     if (!r)
         copy_problems(x, run);
+    copy_changes(x, run);
     return r;
 }
 

@@ -287,6 +287,7 @@ int dump_stats(struct reader *reader, const struct options *o)
     if (report.json || o->requests)
         list_request_costs(&report, reader, &s.requests, &o->select);
     facts_problems(&report, run);
+    facts_changes(&report, run);
     const struct account *total = &s.accounts.total;
     bool good = total->balances || (!total->known && facts_is_segment(run));
     report_member(&report, "holds", total->known ? json_boolean(total->balances) : json_null());

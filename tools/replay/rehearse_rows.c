@@ -35,20 +35,21 @@ static int add_part(void *ctx, const struct part *part)
     return 0;
 }
 
-static const struct spec_site *site_of(const struct spec *spec, const struct dmi_site *site)
+/* Return: index of the spec's site of that name; n_sites: none. */
+static uint32_t site_of(const struct spec *spec, const struct dmi_site *site)
 {
-    for (uint32_t i = 0; i < spec->n_sites; i++)
-        if (!strcmp(spec->sites[i].about.name, site->name))
-            return &spec->sites[i];
-    return NULL;
+    uint32_t i = 0;
+    while (i < spec->n_sites && strcmp(spec->sites[i].about.name, site->name))
+        i++;
+    return i;
 }
 
 static int add_record(struct building *b, struct join *join, const struct spec *spec, size_t index)
 {
     struct rehearse_rows *out = b->out;
     const struct reader_record *rec = reader_record(b->reader, index);
-    const struct spec_site *site = site_of(spec, reader_site(b->reader, rec->at.site));
-    if (!site) {
+    uint32_t site = site_of(spec, reader_site(b->reader, rec->at.site));
+    if (site == spec->n_sites) {
         out->n_elsewhere++;
         return 0;
     }
@@ -59,7 +60,7 @@ static int add_record(struct building *b, struct join *join, const struct spec *
         .step = b->step,
         .first_part = out->n_parts,
         .n_rows = record_rows(rec),
-        .budgets = site->budgets,
+        .budgets = overload_budgets_of(&spec->overload, site),
         .row_bytes = record_width(rec) * dmi_dtype_bytes(rec->at.dtype),
     };
     int res = rec->step ? join_record(join, index) : 0;

@@ -33,7 +33,7 @@ struct options {
     char ring_number[32]; /* ring_bytes without K, M, G */
     const char *vars[SPEC_MAX_VARS];
     size_t n_vars;
-    bool check, strict;
+    bool check, strict, control;
     char **command; /* NULL-terminated, borrowed from argv */
 };
 
@@ -53,6 +53,7 @@ static const char usage[] =
     "  -D NAME=VALUE      set a variable of the spec's vars:; may be given several times\n"
     "  --log DEST         log lines to stderr, none, or a file (else $DMI_LOG, else stderr)\n"
     "  --ring-bytes N     size of the ring in device memory; K, M, G may follow N\n"
+    "  --control          dmi-ctl may change what is captured while COMMAND runs\n"
     "  --check            only check the spec; run nothing\n"
     "  --strict           do not run COMMAND if the capture cannot work\n"
     "  --help, --version\n"
@@ -68,7 +69,20 @@ static const char usage[] =
 /* Return: -1 to go on, else the status to exit with. */
 static int read_options(int argc, char **argv, struct options *o)
 {
-    enum { SPEC = 256, TAP, PRESET, LAYERS, ATTACH, OUT, LOG, RING_BYTES, CHECK, STRICT, VERSION };
+    enum {
+        SPEC = 256,
+        TAP,
+        PRESET,
+        LAYERS,
+        ATTACH,
+        OUT,
+        LOG,
+        RING_BYTES,
+        CONTROL,
+        CHECK,
+        STRICT,
+        VERSION
+    };
     static const struct option longs[] = {
         { "spec", required_argument, NULL, SPEC },
         { "tap", required_argument, NULL, TAP },
@@ -79,6 +93,7 @@ static int read_options(int argc, char **argv, struct options *o)
         { "define", required_argument, NULL, 'D' },
         { "log", required_argument, NULL, LOG },
         { "ring-bytes", required_argument, NULL, RING_BYTES },
+        { "control", no_argument, NULL, CONTROL },
         { "check", no_argument, NULL, CHECK },
         { "strict", no_argument, NULL, STRICT },
         { "help", no_argument, NULL, 'h' },
@@ -96,6 +111,7 @@ static int read_options(int argc, char **argv, struct options *o)
         case ATTACH: o->taps.attach = optarg; break;
         case OUT: o->out = optarg; break;
         case LOG: o->log = optarg; break;
+        case CONTROL: o->control = true; break;
         case CHECK: o->check = true; break;
         case STRICT: o->strict = true; break;
         case RING_BYTES:
@@ -257,7 +273,8 @@ static bool arm(const struct options *o, const char *const *vars, size_t n_vars)
         return false;
     if (!command_set("DMI_SPEC", spec) || !taps_set(&o->taps) || !command_set("DMI_OUT", out) ||
         !set_vars(vars, n_vars) || !command_set("DMI_LOG", log ? log : o->log) ||
-        !command_set("DMI_RING_BYTES", o->ring_bytes) || !set_job() || !command_preload(library))
+        !command_set("DMI_RING_BYTES", o->ring_bytes) || !set_job() ||
+        !command_set("DMI_CONTROL", o->control ? "1" : NULL) || !command_preload(library))
         return false;
     watch_start(strrchr(library, '/') + 1, getenv("DMI_LOG"));
     return true;

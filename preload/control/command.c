@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "preload/control/command.h"
+
+#include "core/atomic.h"
+#include "core/cleanup.h"
+#include "core/clock.h"
+#include "core/log.h"
+#include "preload/base/session.h"
+
+#include <errno.h>
+#include <fnmatch.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+void command_refuse(struct text *answer, const char *why)
+{
+    text_printf(answer, "{\"ok\": false, \"error\": ");
+    text_json(answer, why);
+    text_printf(answer, "}\n");
+}
+
+static char *next_word(char **rest)
+{
+    char *word = *rest + strspn(*rest, " \t");
+    char *end = word + strcspn(word, " \t");
+    *rest = *end ? end + 1 : end;
+    *end = 0;
+    return word;
+}
+
+/* ------------------------------------------------------------------------- noted in the run */
+
+/* Return: whether to go on. */
+static bool note(const char *what, struct text *answer)
+{
+    const struct run_change change = { .time_ns = clock_real_ns(),
+                                       .launch = atomic_load_relaxed(&session.next_launch),
+                                       .step = atomic_load_relaxed(&session.next_step),
+                                       .what = what };
+    int r = run_change(session.run, &change);
+    if (!r)
+        log_line("changed: %.200s", what);
+    else
+        command_refuse(answer, r == -ENOSPC
+                                   ? "this run has notes of 1000 changes, and takes no more"
+                                   : "no memory");
+    return !r;
+}
+
+/* ------------------------------------------------------------------------- status */
+
+static const char *const modes[] = { "drop", "best-effort", "complete" };
+static const char *const strategies[] = { "drop-recent", "keep-by-pattern", "sample" };
+static const char *const switches[] = { "on", "off", "given up" };
+
+static void status(struct text *answer)
+{
+    const struct overload *o = session_overload();
+    text_printf(answer, "{\"ok\": true, \"pid\": %d, \"run\": ", (int)session.pid);
+    text_json(answer, run_path(session.run));
+    text_printf(answer,
+                ", \"steps\": %" PRIu64 ", \"overload\": {\"mode\": \"%s\", \"wait_ms\": %" PRIu64
+                ", \"fallback\": \"%s\", \"strategy\": \"%s\", \"patterns\": %" PRIu32
+                ", \"budgets\": %" PRIu32 ", \"share\": ",
+                atomic_load_relaxed(&session.next_step), modes[o->mode], o->wait_ns / 1000000,
+                modes[o->fallback], strategies[o->strategy], o->n_keep, o->n_budgets);
+    text_json_double(answer, o->strategy == OVERLOAD_SAMPLE ? o->share : 1);
+    text_printf(answer, "}, \"sites\": [");
+    for (uint32_t i = 0; i < session.spec->n_sites; i++) {
+        text_printf(answer, "%s{\"name\": ", i ? ", " : "");
+        text_json(answer, session_site(i)->about.name);
+        text_printf(answer, ", \"state\": \"%s\"}", switches[atomic_load_relaxed(&session.off[i])]);
+    }
+    text_printf(answer, "]}\n");
+}
+
+/* ------------------------------------------------------------------------- sites */
+
+static bool is_meant(uint32_t site, const char *patterns)
+{
+    char copy[COMMAND_MAX_BYTES + 1];
+    char *rest = copy;
+    snprintf(copy, sizeof copy, "%s", patterns);
+    for (char *word; *(word = next_word(&rest));)
+        if (!fnmatch(word, session_site(site)->about.name, 0))
+            return true;
+    return false;
+}
+
+static uint32_t switch_sites(const char *patterns, bool on, bool really)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < session.spec->n_sites; i++)
+        if (is_meant(i, patterns)) {
+            n++;
+            if (really)
+                session_site_switch(i, on);
+        }
+    return n;
+}
+
+static void sites(char *rest, const char *what, struct text *answer)
+{
+    const char *word = next_word(&rest);
+    bool on = !strcmp(word, "on");
+    if (!on && strcmp(word, "off")) {
+        command_refuse(answer, "expected: sites on PATTERN... or sites off PATTERN...");
+        return;
+    }
+    uint32_t n = switch_sites(rest, on, false);
+    if (!n) {
+        command_refuse(answer, "no site's name matches (status lists them)");
+        return;
+    }
+    if (!note(what, answer))
+        return;
+    switch_sites(rest, on, true);
+    text_printf(answer, "{\"ok\": true, \"sites\": %" PRIu32 "}\n", n);
+}
+
+/* ------------------------------------------------------------------------- overload */
+
+static void refuse_overload(const struct spec_errors *errors, struct text *answer)
+{
+    text_printf(answer, "{\"ok\": false, \"error\": ");
+    text_json(answer, errors->n_lines ? errors->lines[0] : "no memory");
+    text_printf(answer, ", \"errors\": [");
+    for (size_t i = 0; i < errors->n_lines; i++) {
+        text_printf(answer, "%s", i ? ", " : "");
+        text_json(answer, errors->lines[i]);
+    }
+    text_printf(answer, "]}\n");
+}
+
+static void overload(const char *rest, const char *what, struct text *answer)
+{
+    struct spec_errors errors = { 0 };
+    struct overload *o = NULL;
+    if (overload_parse("overload", rest, strlen(rest), session.spec, &errors, &o))
+        refuse_overload(&errors, answer);
+    else if (!note(what, answer))
+        overload_free(o);
+    else {
+        session_set_overload(o); /* the one before stays: threads may look at it still */
+        text_printf(answer, "{\"ok\": true, \"mode\": \"%s\"}\n", modes[o->mode]);
+    }
+    spec_errors_deinit(&errors);
+}
+
+/* ------------------------------------------------------------------------- all of them */
+
+void command_run(char *line, struct text *answer)
+{
+    _cleanup_(freep) char *what = strdup(line);
+    char *rest = line, *word = next_word(&rest);
+    if (!what)
+        command_refuse(answer, "no memory");
+    else if (!strcmp(word, "status"))
+        status(answer);
+    else if (!strcmp(word, "sites"))
+        sites(rest, what, answer);
+    else if (!strcmp(word, "overload"))
+        overload(rest, what, answer);
+    else
+        command_refuse(answer, "no such command; there are: status, sites on|off PATTERN..., "
+                               "overload MAPPING");
+}

@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "preload/control/server.h"
+
+#include "core/atomic.h"
+#include "core/cleanup.h"
+#include "core/clock.h"
+#include "core/log.h"
+#include "core/priority.h"
+#include "preload/base/session.h"
+#include "preload/control/command.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SOCKET_NAME "control"
+#define MAX_CLIENTS 8
+#define BACKLOG     16
+#define SILENCE_NS  5000000000u
+#define WAKE_MS     1000 /* at most, where nothing else wakes the thread */
+#define STACK_BYTES (256u << 10)
+
+/* A descriptor, and what it was when we opened it: an application may close what is not its own, and reuse the number. */
+struct descriptor {
+    int fd; /* -1: none */
+    ino_t inode;
+};
+
+struct client {
+    struct descriptor at;
+    uint64_t deadline_ns;
+    size_t n_in;
+    char in[COMMAND_MAX_BYTES + 1];
+    struct text out;
+    size_t n_sent;
+    bool ends; /* once @out is sent */
+};
+
+static struct server {
+    pthread_t thread;
+    bool runs;
+    int stops; /* 1: the thread is to end; atomic */
+    struct descriptor listener;
+    struct client *clients; /* MAX_CLIENTS */
+} server = { .listener.fd = -1 };
+
+static struct descriptor descriptor_of(int fd)
+{
+    struct stat st;
+    return (struct descriptor){ .fd = fd, .inode = fstat(fd, &st) ? 0 : st.st_ino };
+}
+
+static bool is_ours(const struct descriptor *d)
+{
+    struct stat st;
+    return d->fd >= 0 && !fstat(d->fd, &st) && S_ISSOCK(st.st_mode) && st.st_ino == d->inode;
+}
+
+static void descriptor_close(struct descriptor *d)
+{
+    if (is_ours(d))
+        close(d->fd);
+    d->fd = -1;
+}
+
+/* ------------------------------------------------------------------------- clients */
+
+static void client_close(struct client *c)
+{
+    descriptor_close(&c->at);
+    text_deinit(&c->out);
+    *c = (struct client){ .at.fd = -1 };
+}
+
+static void client_refuse(struct client *c, const char *why)
+{
+    command_refuse(&c->out, why);
+    c->ends = true;
+    c->n_in = 0;
+}
+
+/* Answers the first line, if there is one. Return: whether there was. */
+static bool answer_line(struct client *c)
+{
+    char *end = memchr(c->in, '\n', c->n_in);
+    if (!end)
+        return false;
+    size_t n = (size_t)(end - c->in);
+    *end = 0;
+    if (strlen(c->in) < n)
+        command_refuse(&c->out, "a line with a NUL in it");
+    else
+        command_run(c->in, &c->out);
+    c->n_in -= n + 1;
+    memmove(c->in, end + 1, c->n_in);
+    if (c->out.failed)
+        c->ends = true;
+    return true;
+}
+
+static void client_read(struct client *c)
+{
+    ssize_t got = recv(c->at.fd, c->in + c->n_in, COMMAND_MAX_BYTES - c->n_in,
+                       MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (got < 0 && (errno == EINTR || errno == EAGAIN))
+        return;
+    if (got <= 0) {
+        c->ends = true;
+        return;
+    }
+    c->n_in += (size_t)got;
+    c->deadline_ns = clock_mono_ns() + SILENCE_NS;
+    if (!answer_line(c) && c->n_in == COMMAND_MAX_BYTES)
+        client_refuse(c, "a line of more than 16 KiB");
+}
+
+/* Return: whether all is sent. */
+static bool client_write(struct client *c)
+{
+    while (c->n_sent < c->out.n) {
+        ssize_t sent = send(c->at.fd, c->out.data + c->n_sent, c->out.n - c->n_sent,
+                            MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent < 0) {
+            c->ends = c->ends || errno != EAGAIN;
+            return errno != EAGAIN;
+        }
+        c->n_sent += (size_t)sent;
+        c->deadline_ns = clock_mono_ns() + SILENCE_NS;
+    }
+    c->out.n = c->n_sent = 0;
+    return true;
+}
+
+static void client_serve(struct client *c, short events)
+{
+    if (!is_ours(&c->at)) {
+        client_close(c);
+        return;
+    }
+    if (c->out.n == c->n_sent && events)
+        client_read(c);
+    while (client_write(c) && !c->ends && answer_line(c))
+        ;
+    bool sent = c->out.n == c->n_sent;
+    if ((c->ends && sent) || clock_mono_ns() >= c->deadline_ns)
+        client_close(c);
+}
+
+/* ------------------------------------------------------------------------- the socket */
+
+/* Whoever is not the user of this process is refused, whatever the mode of the socket says. */
+static bool is_owner(int fd)
+{
+    struct ucred who;
+    socklen_t n = sizeof who;
+    return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) && who.uid == geteuid();
+}
+
+static struct client *free_place(void)
+{
+    for (int i = 0; i < MAX_CLIENTS; i++)
+        if (server.clients[i].at.fd < 0)
+            return &server.clients[i];
+    return NULL;
+}
+
+static void accept_client(void)
+{
+    struct client *c = free_place();
+    int fd = c ? accept4(server.listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK) : -1;
+    if (fd < 0)
+        return;
+    if (!is_owner(fd)) {
+        close(fd);
+        return;
+    }
+    c->at = descriptor_of(fd);
+    c->deadline_ns = clock_mono_ns() + SILENCE_NS;
+}
+
+/* The folder's descriptor stands for its path, which may be longer than an address has room for. */
+static void address_of(int folder, struct sockaddr_un *out)
+{
+    *out = (struct sockaddr_un){ .sun_family = AF_UNIX };
+    snprintf(out->sun_path, sizeof out->sun_path, "/proc/self/fd/%d/" SOCKET_NAME, folder);
+}
+
+/* Nobody can connect before it listens, so its mode is set in time. Return: 0 or -errno. */
+static int listen_in(const char *path)
+{
+    struct sockaddr_un at;
+    _cleanup_(closep) int folder = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0)
+        return -errno;
+    address_of(folder, &at);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -errno;
+    if (bind(fd, (struct sockaddr *)&at, sizeof at) || fchmodat(folder, SOCKET_NAME, 0600, 0) ||
+        listen(fd, BACKLOG)) {
+        int r = -errno;
+        close(fd);
+        unlinkat(folder, SOCKET_NAME, 0);
+        return r;
+    }
+    server.listener = descriptor_of(fd);
+    return 0;
+}
+
+static void remove_socket(void)
+{
+    _cleanup_(closep) int folder = open(run_path(session.run), O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (folder >= 0)
+        unlinkat(folder, SOCKET_NAME, 0);
+}
+
+/* ------------------------------------------------------------------------- the thread */
+
+/* Milliseconds until a client has been silent for too long. */
+static int patience(void)
+{
+    uint64_t now = clock_mono_ns(), first = UINT64_MAX;
+    for (int i = 0; i < MAX_CLIENTS; i++)
+        if (server.clients[i].at.fd >= 0 && server.clients[i].deadline_ns < first)
+            first = server.clients[i].deadline_ns;
+    uint64_t ms = first <= now ? 0 : (first - now) / 1000000 + 1;
+    return ms < WAKE_MS ? (int)ms : WAKE_MS;
+}
+
+/* Return: false when it is time to end. */
+static bool serve_once(void)
+{
+    struct pollfd at[MAX_CLIENTS + 1];
+    for (int i = 0; i < MAX_CLIENTS; i++) {
+        const struct client *c = &server.clients[i];
+        at[i] =
+            (struct pollfd){ .fd = c->at.fd, .events = c->out.n > c->n_sent ? POLLOUT : POLLIN };
+    }
+    /* without a free place it is still seen to be shut down */
+    at[MAX_CLIENTS] =
+        (struct pollfd){ .fd = server.listener.fd, .events = free_place() ? POLLIN : 0 };
+    if (poll(at, MAX_CLIENTS + 1, patience()) < 0 && errno != EINTR && errno != EAGAIN)
+        return false;
+    if (atomic_load_acquire(&server.stops) || !is_ours(&server.listener))
+        return false;
+    for (int i = 0; i < MAX_CLIENTS; i++)
+        if (at[i].fd >= 0)
+            client_serve(&server.clients[i], at[i].revents);
+    if (at[MAX_CLIENTS].revents)
+        accept_client();
+    return true;
+}
+
+static void *server_main(void *arg)
+{
+    (void)arg;
+    priority_lower();
+    session_attach();
+    while (serve_once())
+        ;
+    return NULL;
+}
+
+/* Return: 0 or -errno. */
+static int start_thread(void)
+{
+    pthread_attr_t attr;
+    sigset_t all, before;
+    pthread_attr_init(&attr);
+    pthread_attr_setstacksize(&attr, STACK_BYTES);
+    sigfillset(&all); /* the application's threads handle its signals */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int r = pthread_create(&server.thread, &attr, server_main, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attr);
+    server.runs = !r;
+    if (!r)
+        pthread_setname_np(server.thread, "dmi-control");
+    return -r;
+}
+
+/* ------------------------------------------------------------------------- start and end */
+
+static void give_up(void)
+{
+    descriptor_close(&server.listener);
+    for (int i = 0; server.clients && i < MAX_CLIENTS; i++)
+        if (server.clients[i].at.fd >= 0)
+            client_close(&server.clients[i]);
+    free(server.clients);
+    server.clients = NULL;
+}
+
+/* Return: 0 or -errno. */
+static int start(void)
+{
+    server.clients = calloc(MAX_CLIENTS, sizeof *server.clients);
+    if (!server.clients)
+        return -ENOMEM;
+    for (int i = 0; i < MAX_CLIENTS; i++)
+        server.clients[i].at.fd = -1;
+    int r = listen_in(run_path(session.run));
+    if (r)
+        return r;
+    r = start_thread();
+    if (r)
+        remove_socket();
+    return r;
+}
+
+void server_start(void)
+{
+    const char *asked = getenv("DMI_CONTROL");
+    if (!asked || strcmp(asked, "1") || server.runs)
+        return;
+    int r = start();
+    if (!r)
+        return;
+    log_line("no control socket in %s: %s", run_path(session.run), strerror(-r));
+    give_up();
+}
+
+bool server_stop(uint64_t end_ns)
+{
+    struct timespec at = { .tv_sec = (time_t)(end_ns / 1000000000u),
+                           .tv_nsec = (long)(end_ns % 1000000000u) };
+    if (!server.runs)
+        return true;
+    atomic_store_release(&server.stops, 1);
+    if (is_ours(&server.listener))
+        shutdown(server.listener.fd, SHUT_RDWR); /* wakes it */
+    if (pthread_clockjoin_np(server.thread, NULL, CLOCK_MONOTONIC, &at))
+        return false;
+    server.runs = false;
+    remove_socket();
+    give_up();
+    return true;
+}
+
+void server_reset(void)
+{
+    give_up();
+    server = (struct server){ .listener.fd = -1 };
+}
