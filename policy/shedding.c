@@ -14,6 +14,8 @@
 #define SMOOTHING  0.25 /* weight of what was seen last */
 #define BUSY       8    /* a ring that holds an eighth is being emptied as fast as that goes */
 #define RISE_A_SEC 0.05 /* of a rate that was not needed: it may have become better */
+#define FAST_RISE  0.5  /* the same, up to the rate that was seen before */
+#define FADES      0.99 /* what is left of that with each window */
 #define WINDOW_S   0.1  /* seconds in which the ring is busy that a rate is taken from */
 #define N_WINDOWS  8u   /* of which the best counts */
 /* Steps for which room is left for those that are kept, even if nothing came back. */
@@ -36,6 +38,7 @@ struct shedding {
     double
         rate; /* of the ring, bytes a second; 0: not known. What follows is where it comes from: */
     double windows[N_WINDOWS], best;
+    double greatest; /* of all windows, fading */
     uint64_t n_windows;
     double busy_bytes, busy_s; /* of the window under way */
     double rise;               /* since the last one */
@@ -88,6 +91,19 @@ static void end_window(struct shedding *s)
     s->best = 0;
     for (uint32_t i = 0; i < N_WINDOWS; i++)
         s->best = s->windows[i] > s->best ? s->windows[i] : s->best;
+    s->greatest = s->best > FADES * s->greatest ? s->best : FADES * s->greatest;
+}
+
+/* The ring is almost empty: what it is emptied at is enough for what comes, and may be more than it was. */
+static void rise(struct shedding *s, double seconds)
+{
+    bool was_better = s->rate < s->greatest;
+    s->rise *= 1 + (was_better ? FAST_RISE : RISE_A_SEC) * (seconds < 1 ? seconds : 1);
+    if (!(s->best >
+          0)) { /* it stood still whenever it was looked at, and yet is empty now: nothing is known */
+        s->n_windows = 0;
+        s->busy_bytes = s->busy_s = s->rate = 0;
+    }
 }
 
 /* Only a ring that was busy all the time shows how fast it can be emptied; an idle one may be faster than it was. */
@@ -100,12 +116,12 @@ static void learn_rate(struct shedding *s, const struct shedding_pressure *p, do
         if (s->busy_s >= WINDOW_S)
             end_window(s);
     } else if (p->ring_used <= busy) {
-        s->rise *= 1 + RISE_A_SEC * (seconds < 1 ? seconds : 1);
+        rise(s, seconds);
     }
     if (s->n_windows)
-        s->rate = s->best * s->rise;
-    else if (s->busy_s >= WINDOW_S / 4) /* a first guess; that it stands still is known, too */
-        s->rate = s->busy_bytes > 0 ? s->busy_bytes / s->busy_s : 1;
+        s->rate = s->best > 0 ? s->best * s->rise : 1; /* that it stands still is known, too */
+    else if (s->busy_s >= WINDOW_S / 4 && s->busy_bytes > 0) /* a first guess */
+        s->rate = s->busy_bytes / s->busy_s;
 }
 
 static void fill_buckets(struct shedding *s, double seconds)

@@ -201,10 +201,15 @@ static void say(const struct shedding_ask *ask)
     if (said)
         return;
     said = true;
-    log_line("requests are shed, the first one is %.64s: the spec's overload says which. The ring "
-             "is emptied at %" PRIu64
-             " bytes a second; dmi-dump list --requests names those that lack rows",
-             ask->id, shedding_rate(shedding));
+    uint64_t rate = shedding_rate(shedding);
+    char emptied[64] = "";
+    if (rate > 1)
+        snprintf(emptied, sizeof emptied, " The ring is emptied at %" PRIu64 " bytes a second.",
+                 rate);
+    log_line(
+        "requests are shed, the first one is %.64s: the spec's overload says which.%s dmi-dump "
+        "list --requests names those that lack rows",
+        ask->id, emptied);
 }
 
 /* The run learns of requests that are not kept from this step on. */

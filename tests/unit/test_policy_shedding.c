@@ -323,6 +323,47 @@ START_TEST(it_takes_as_many_new_requests_as_the_link_carries)
 }
 END_TEST
 
+/*
+ * A drain that gives room back in lumps, as one that takes batches does, and does nothing at first: a ring that was
+ * not emptied for a moment, and then is, is not taken for one that never is.
+ */
+START_TEST(a_slow_start_is_forgotten)
+{
+    struct overload rules = { .mode = OVERLOAD_BEST_EFFORT };
+    const double link = 1e6, ring = 0.2 * link, step_s = 0.01;
+    const uint64_t cost = 450; /* of 20 requests: 0.9 of the link */
+    double used = 0, drained = 0, owed = 0, kept = 0;
+    char ids[20][16];
+    begin(&rules);
+    for (int i = 0; i < 1000; i++) {
+        struct shedding_ask asks[20];
+        enum shedding_verdict verdicts[20];
+        for (int k = 0; k < 20; k++) {
+            if (i && (i + k) % 20 == 0)
+                shedding_end(shedding, ids[k]);
+            snprintf(ids[k], sizeof ids[k], "r%d/%d", k, (i + k) / 20);
+            asks[k] = (struct shedding_ask){ .id = ids[k], .n_rows = 1, .costs = &cost };
+        }
+        now_ns += (uint64_t)(step_s * 1e9);
+        owed = fmin(used, owed + link * step_s);
+        if (i >= 8 && i % 4 == 0) {
+            used -= owed;
+            drained += owed;
+            owed = 0;
+        }
+        struct shedding_pressure p = { now_ns, (uint64_t)ring, (uint64_t)ceil(used),
+                                       (uint64_t)drained };
+        ck_assert_int_eq(shedding_step(shedding, &p, asks, 20, verdicts), 0);
+        for (int k = 0; k < 20; k++) {
+            used += verdicts[k] == SHEDDING_KEEP ? (double)cost : 0;
+            kept += verdicts[k] == SHEDDING_KEEP ? (double)cost : 0;
+        }
+    }
+    ck_assert_double_ge(kept, 0.85 * 1000 * 20 * (double)cost);
+    end();
+}
+END_TEST
+
 /* ------------------------------------------------------------------------- random schedules */
 
 /* Check notes each of its assertions in a file; here there are hundreds of millions. */
@@ -581,6 +622,7 @@ int main(int argc, char **argv)
     tcase_add_loop_test(t, it_settles_below_the_rate_of_the_link, 0, sizeof links / sizeof *links);
     tcase_add_loop_test(t, it_takes_as_many_new_requests_as_the_link_carries, 0,
                         sizeof links / sizeof *links);
+    tcase_add_test(t, a_slow_start_is_forgotten);
     tcase_add_test(t, kept_requests_have_all_their_rows_on_random_schedules);
     suite_add_tcase(suite, t);
     SRunner *runner = srunner_create(suite);
