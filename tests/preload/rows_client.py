@@ -4,7 +4,8 @@
 
 Each step has the arguments of dmi.step_begin() (or null: it ends the step before) and launches: [kernel, rows, seed, graph],
 of which each writes WIDTH words a row. A graph is built once for each kernel and number of rows, and replayed. A step may
-have "pause", seconds until the next one, and "ends", requests that end after it.
+have "pause", seconds until the next one, and "ends", requests that end after it. rows_client.py PLAN GATE waits in the end until
+the file GATE is there.
 """
 import json
 import pathlib
@@ -52,6 +53,8 @@ def main():
         for request in step.get("ends", ()):
             dmi.request_end(request, 1)
         time.sleep(step.get("pause", 0))
+    while len(sys.argv) > 2 and not pathlib.Path(sys.argv[2]).exists():
+        time.sleep(0.01)
     c.digest()
 
 
