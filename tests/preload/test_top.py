@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """dmi-top while a program captures: its numbers are those that dmi-dump finds in the end, rings are never more than full, requests
 are listed, and Prometheus' own parser reads its page. What files say that are damaged, or of somebody else, is refused."""
+import contextlib
+import fcntl
 import json
 import os
+import pty
+import random
 import signal
 import socket
 import struct
 import subprocess
 import sys
+import termios
 import time
 
 import pytest
@@ -40,9 +45,9 @@ def seen(*words, interval=0.1):
 class Program:
     """rows_client.py on a plan, while it runs: it ends when told to."""
 
-    def __init__(self, folder, plan, overload="{mode: drop}", ring="{bytes: 64K, slots: 1024}", out=None, sites=SITES, **env):
+    def __init__(self, folder, plan, overload="{mode: drop}", ring="{bytes: 64K, slots: 1024}", out=None, sites=SITES, before=(), **env):
         folder.mkdir(exist_ok=True)
-        self.out, self.gate = out or folder / "out", folder / "gate"
+        self.out, self.gate, self.said = out or folder / "out", folder / "gate", None
         (folder / "plan.json").write_text(json.dumps(plan))
         (folder / "spec.yaml").write_text(spec(*(site_text(*s) for s in sites),
                                                head=f"forward: [{{kind: step, begin: step}}]\nring: {ring}\noverload: {overload}\n"))
@@ -50,7 +55,7 @@ class Program:
         self.process = subprocess.Popen(
             [sys.executable, str(CLIENT), str(folder / "plan.json"), str(self.gate)], cwd=folder, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env=environment(LD_PRELOAD=PRELOAD, DMI_OUT=self.out, DMI_SPEC=folder / "spec.yaml", PYTHONPATH=ROOT / "python", **env))
+            env=environment(LD_PRELOAD=":".join(map(str, [*before, PRELOAD])), DMI_OUT=self.out, DMI_SPEC=folder / "spec.yaml", PYTHONPATH=ROOT / "python", **env))
 
     def wait_for(self, holds, seconds=60):
         """What @holds says of dmi-top's object, once it is anything."""
@@ -68,8 +73,8 @@ class Program:
     def end(self):
         """The program goes on, and ends. Return: its run."""
         self.gate.touch()
-        said = self.process.communicate(timeout=120)
-        assert self.process.returncode == 0, said
+        self.said = self.process.communicate(timeout=120)
+        assert self.process.returncode == 0, self.said
         return self.run
 
     def kill(self):
@@ -123,7 +128,7 @@ def test_numbers(check, program):
     p = program(plan)
     busy = p.wait_for(lambda view: view if view["all"]["total"]["records_per_s"] > 0 else None)
     site = next(s for s in busy["runs"][0]["sites"] if s["site"] == "all")
-    check(site["records_per_s"] > 0 and site["rows_per_s"] > site["records_per_s"] and site["bytes_per_s"] == pytest.approx(site["rows_per_s"] * WIDTH * 4),
+    check(site["records_per_s"] > 0 and site["rows_per_s"] >= site["records_per_s"] and site["bytes_per_s"] == pytest.approx(site["rows_per_s"] * WIDTH * 4),
           "rates are positive while it runs", site)
     view = p.wait_for(finished(len(plan)))
     run = view["runs"][0]
@@ -362,7 +367,7 @@ def changed(data, at, fmt, value):
 
 
 def test_hostile_files(check, killed):
-    rng = __import__("random").Random(1)
+    rng = random.Random(1)
     live, counters = ((killed / name).read_bytes() for name in ("live", "counters"))
     check(len(live) == HEADER + RINGS * RING_BYTES + REQUESTS * ENTRY, "a live file has the size of the page")
     check(all([refused(check, killed, "live", live[:n], f"cut to {n}") for n in [*range(0, 2048, 64), *range(2048, len(live), 8192)]]) and
@@ -457,3 +462,63 @@ def test_for_the_owner_alone(check, killed, tmp_path):
         (killed / name).chmod(0o644)
     done = top("--once", "--interval", 0.01, killed, user=65534)
     check(done.returncode == 1 and "belongs to another user" in done.stderr and not done.stdout, "and where the mode would let them", done.stderr)
+
+
+# ------------------------------------------------------------------------------------------ the library's side
+
+FAIL_DISK = BUILD / "tests" / "preload" / "libfail_disk.so"
+
+
+@pytest.mark.skipif(not FAIL_DISK.exists(), reason="fail_disk was not built")
+def test_without_the_file(check, program, tmp_path):
+    """Where `live` cannot be written, the run is what it was, and a line says so."""
+    (tmp_path / "rules").write_text("open ENOSPC 5\n")  # after counters, spec, segment, manifest
+    plan = plan_of(9, n_steps=10)
+    p = program(plan, before=[FAIL_DISK], FAIL_DISK=tmp_path / "rules")
+    run = p.wait_for(finished(10))["runs"][0]
+    check(run["encoder"] is None and run["disk"] is None and not run["rings"] and not run["requests"] and run["live_refused"] is None, "it has counters")
+    text = top("--once", "--interval", 0.01, p.run)
+    check(text.returncode == 0 and "no file live" in text.stdout, "which people see", text.stdout)
+    check(not (p.run / "live").exists() and not list(p.run.glob(".*")), "nothing is left of it", list(p.run.iterdir()))
+    folder = p.end()
+    check("dmi-top will show only the counters" in p.said[1] and p.said[1].count("dmi-top") == 1, "one line says so", p.said[1])
+    check(all(s["holds"] for s in dump_json("stats", folder)["sites"]), "and all is captured")
+
+
+def test_many_requests(check, program):
+    """The latest are shown, each with what was captured of it since it came."""
+    def step(number, requests):
+        spans = [{"request": r, "first_position": number, "n_tokens": 1, "first_row": i, "phase": 2, "flags": 0, "tags": None, "n_prompt": 0}
+                 for i, r in enumerate(requests)]
+        return {"said": {"step": number, "spans": spans, "n_rows": len(spans)}, "launches": [["block", len(spans), number + 1, False]]}
+    names = [f"r{i}" for i in range(400)]
+    plan = [step(i, names[i * 20:i * 20 + 120]) for i in range(15)]
+    p = program(plan, sites=[SITES[0]])
+    run = p.wait_for(finished(15))["runs"][0]
+    got = {r["request"]: r for r in run["requests"]}
+    seen_in = {n: sum(n in {s["request"] for s in step["said"]["spans"]} for step in plan) for n in names[:400]}
+    check(len(got) == REQUESTS and run["requests_seen"] == 400, "as many as there are entries", (len(got), run["requests_seen"]))
+    check(set(names[280:]) <= set(got) and not set(names[:140]) & set(got), "the latest ones", sorted(set(names[280:]) - set(got))[:5])
+    check(all(r["rows"] == seen_in[n] == r["tokens"] for n, r in got.items()), "with all their rows", [(n, r["rows"], seen_in[n]) for n, r in got.items()][:5])
+    check(run["stray_rows"] == 0, "none is a stranger's")
+    p.end()
+
+
+def test_a_terminal(check, killed, tmp_path):
+    """A picture that fits the window; escapes are the program's own alone."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 12, 50, 0, 0))
+    p = subprocess.Popen([DMI_TOP, "--interval", "0.05", killed], stdin=subprocess.DEVNULL, stdout=slave, stderr=subprocess.PIPE, env=environment())
+    os.close(slave)
+    data = b""
+    with contextlib.suppress(OSError):  # the other side is closed
+        while part := os.read(master, 65536):
+            data += part
+    os.close(master)
+    check(p.wait(timeout=20) == 0 and not p.stderr.read(), "it ends, as nobody writes there")
+    p.stderr.close()
+    views = data.decode().replace("\r\n", "\n").split("\033[H")
+    check(views[0] == "\033[2J" and len(views) == 2 and views[1].endswith("\033[J"), "it is cleared once, and drawn from its corner", views[0])
+    lines = views[1].removesuffix("\033[J").split("\n")
+    check(len(lines) <= 12 and all(line.endswith("\033[K") and len(line) <= 53 for line in lines[:-1]), "it fits", lines)
+    check("\033" not in "".join(lines).replace("\033[K", ""), "and nothing else is an escape")

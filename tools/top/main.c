@@ -264,10 +264,10 @@ static int run_loop(const struct options *o, struct top_runs *runs, struct serve
             complain("%s", err.msg);
             return TOP_FAILED;
         }
-        status = show(o, runs, &page);
-        if (!draws(o) && say_refusals(runs))
-            status = TOP_FAILED;
-        if (o->once || (status && !serve) || !(serve || o->prometheus || runs_any_running(runs)))
+        int failed = show(o, runs, &page);
+        bool refused = !draws(o) && say_refusals(runs);
+        status = failed || refused ? TOP_FAILED : TOP_OK;
+        if (o->once || (failed && !serve) || !(o->prometheus || runs_any_running(runs)))
             break;
     }
     return status;
@@ -284,8 +284,11 @@ int main(int argc, char **argv)
         return status;
     status = TOP_FAILED;
     stop_install();
-    if (!runs_open(&err, o.path, &runs) &&
-        (!socket_path(&o) || (serve = serve_new(&err, socket_path(&o)))))
+    int r = runs_open(&err, o.path, &runs);
+    bool waits = r == -ENOENT && !runs.one && o.prometheus && !o.once; /* runs may begin later */
+    if (waits)
+        err = (struct err){ 0 };
+    if ((!r || waits) && (!socket_path(&o) || (serve = serve_new(&err, socket_path(&o)))))
         status = run_loop(&o, &runs, serve);
     else
         complain("%s", err.msg);

@@ -2,6 +2,7 @@
 #include "tools/top/runs.h"
 
 #include "core/cleanup.h"
+#include "core/clock.h"
 #include "core/grow.h"
 
 #include <dmi/format.h>
@@ -15,7 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAX_RUNS 1024 /* that are looked at at a time */
+#define MAX_RUNS 1024         /* that are looked at at a time */
+#define STAYS_NS 60000000000u /* for so long a run that has ended stays in the picture */
 
 /* ------------------------------------------------------------------------- a run */
 
@@ -145,6 +147,10 @@ static void run_refresh(struct top_run *r)
     r->before = r->now;
     r->now = next;
     r->shown = r->shown || next.state == TOP_RUNNING;
+    if (next.state == TOP_RUNNING)
+        r->ended_ns = 0;
+    else if (!r->ended_ns)
+        r->ended_ns = next.mono_ns;
 }
 
 /* ------------------------------------------------------------------------- those of a folder */
@@ -240,6 +246,27 @@ static void drop_others(struct top_runs *runs)
         }
 }
 
+static bool job_runs(const struct top_runs *runs, const struct top_run *run)
+{
+    for (size_t i = 0; i < runs->n; i++)
+        if (runs->list[i]->now.state == TOP_RUNNING && runs->list[i]->now.counters &&
+            (runs->list[i] == run || same_job(runs->list[i], run)))
+            return true;
+    return false;
+}
+
+/* Or whoever looks for days would have all that ever ran. */
+static void forget_ended(struct top_runs *runs)
+{
+    uint64_t now = clock_mono_ns();
+    for (size_t i = 0; i < runs->n; i++) {
+        struct top_run *r = runs->list[i];
+        if (r->shown && r->ended_ns && now - r->ended_ns > STAYS_NS && !job_runs(runs, r))
+            r->shown = false;
+    }
+    drop_others(runs);
+}
+
 static const struct top_run *newest(const struct top_runs *runs)
 {
     const struct top_run *found = NULL;
@@ -320,10 +347,10 @@ int runs_refresh(struct err *err, struct top_runs *runs)
     for (size_t i = 0; !r && i < runs->n; i++)
         if (runs->list[i]->shown || runs->n != n_before)
             run_refresh(runs->list[i]);
-    if (runs->n != n_before) {
+    if (runs->n != n_before)
         show_their_jobs(runs);
-        drop_others(runs);
-    }
+    if (!runs->one)
+        forget_ended(runs);
     return r;
 }
 

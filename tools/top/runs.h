@@ -19,6 +19,7 @@ struct top_run {
     struct snapshot before, now;
     struct err refused;      /* why there is no new snapshot; code 0: there is */
     struct err live_refused; /* why `live` is not believed */
+    uint64_t ended_ns;       /* monotonic: when it was first seen not to go on; 0: it does */
     bool said;               /* what is refused was printed */
     bool shown; /* it was running when it was looked at first, or is of a command that was */
 };

@@ -43,10 +43,12 @@ struct serve *serve_new(struct err *err, const char *path)
         return NULL;
     }
     s->fd = listen_unix(err, path, &s->path);
-    if (s->fd >= 0)
-        return s;
-    free(s);
-    return NULL;
+    if (s->fd < 0) {
+        free(s);
+        return NULL;
+    }
+    listen(s->fd, SERVE_MAX_CLIENTS); /* as many may wait at a time; where it fails fewer do */
+    return s;
 }
 
 static void end_client(struct serve *s, size_t i)
@@ -81,15 +83,17 @@ static bool is_same_user(int fd)
            (who.uid == geteuid() || who.uid == 0);
 }
 
-static void accept_one(struct serve *s)
+/* Return: false where nobody waits. */
+static bool accept_one(struct serve *s)
 {
     _cleanup_(closep) int fd = accept4(s->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     struct client *c = fd >= 0 && is_same_user(fd) ? calloc(1, sizeof *c) : NULL;
     if (!c)
-        return;
+        return fd >= 0;
     c->fd = steal_fd(&fd);
     c->end_ns = clock_mono_ns() + CLIENT_NS;
     s->clients[s->n++] = c;
+    return true;
 }
 
 static void answer(struct client *c, const char *status, const char *type, const char *body,
@@ -196,8 +200,8 @@ static void serve_round(struct serve *s, const struct text *page, uint64_t end_n
     for (size_t i = n; i-- > 0;) /* backwards: the last one takes the place of one that ends */
         if ((fds[i].revents && !serve_client(s->clients[i], page)) || now >= s->clients[i]->end_ns)
             end_client(s, i);
-    if (fds[n].revents)
-        accept_one(s);
+    while (fds[n].revents && s->n < SERVE_MAX_CLIENTS && accept_one(s))
+        ;
 }
 
 void serve_until(struct serve *s, const struct text *page, uint64_t end_ns)

@@ -155,6 +155,23 @@ static int load_live(struct err *err, const struct snapshot_of *of, struct dmi_l
 }
 
 /*
+ * What follows something comes from the later reading, so that no more was released than reserved, and no more is in flight
+ * than ever was.
+ */
+static void settle_rings(struct dmi_live *now, const struct dmi_live *after)
+{
+    for (uint32_t i = 0; i < DMI_LIVE_RINGS; i++) {
+        struct dmi_live_ring *to = &now->rings[i];
+        const struct dmi_live_ring *from = &after->rings[i];
+        to->tail_bytes = from->tail_bytes;
+        to->tail_slots = from->tail_slots;
+        to->most_bytes = from->most_bytes;
+        to->most_slots = from->most_slots;
+        to->ended = from->ended;
+    }
+}
+
+/*
  * Three readings: an entry of the second is of one moment where the first and the third have the same even sequence. No order
  * in which one reading copies its bytes has to be known for that.
  */
@@ -176,6 +193,7 @@ static int take_live(struct err *err, const struct snapshot_of *of, struct snaps
         whole[i] = !(sequence & 1) && after->requests[i].sequence == sequence &&
                    now->requests[i].n_id <= DMI_MAX_ID;
     }
+    settle_rings(now, after);
     s->live = steal_ptr(now);
     s->whole = steal_ptr(whole);
     return 0;
