@@ -20,10 +20,8 @@
 
 /* The private half of an entry: what the file says of ids is not read back. */
 struct entry {
-    uint64_t hash;
     uint64_t used; /* counts steps: which is the oldest */
     uint32_t generation;
-    uint32_t n_id;
     bool ended, dirty;
     struct dmi_live_request is; /* as it is published */
 };
@@ -49,6 +47,8 @@ struct live_requests {
     uint8_t *rows; /* per site enum dmi_row */
     uint32_t n_sites;
     uint64_t n_steps, n_spans; /* running counts */
+    uint64_t
+        hashes[DMI_LIVE_REQUESTS]; /* of ids, beside one another: all are looked at for each span */
     struct entry entries[DMI_LIVE_REQUESTS];
     struct step_note steps[N_STEPS]; /* by sequence */
     struct span_note spans[N_SPANS]; /* by running number */
@@ -85,7 +85,6 @@ static void publish(struct live_requests *q, uint32_t i)
     struct dmi_live_request *to = &q->map->requests[i], *from = &q->entries[i].is;
     uint64_t sequence = from->sequence + 2;
     atomic_exchange_acq_rel(&to->sequence, sequence - 1); /* what follows stays after it */
-    from->sequence = sequence - 1;
     memcpy(&to->first_step, &from->first_step, sizeof *to - sizeof to->sequence);
     atomic_store_release(&to->sequence, sequence);
     from->sequence = sequence;
@@ -99,9 +98,9 @@ static void publish_all(struct live_requests *q)
             publish(q, i);
 }
 
-static bool is_id(const struct entry *e, uint64_t hash, const char *id, uint32_t n_id)
+static bool is_id(const struct entry *e, const char *id, uint32_t n_id)
 {
-    return e->is.state != DMI_LIVE_REQUEST_FREE && e->hash == hash && e->n_id == n_id &&
+    return e->is.state != DMI_LIVE_REQUEST_FREE && e->is.n_id == n_id &&
            !memcmp(e->is.id, id, n_id);
 }
 
@@ -110,7 +109,7 @@ static struct entry *find(struct live_requests *q, const char *id, uint32_t n_id
 {
     uint64_t hash = hash_bytes(id, n_id);
     for (uint32_t i = 0; i < DMI_LIVE_REQUESTS; i++)
-        if (is_id(&q->entries[i], hash, id, n_id))
+        if (q->hashes[i] == hash && is_id(&q->entries[i], id, n_id))
             return &q->entries[i];
     return NULL;
 }
@@ -129,9 +128,8 @@ static void begin(struct live_requests *q, struct entry *e, const char *id, uint
                   const struct dmi_step_entry *step)
 {
     uint64_t sequence = e->is.sequence;
-    *e = (struct entry){ .hash = hash_bytes(id, n_id),
-                         .generation = e->generation + 1,
-                         .n_id = n_id,
+    q->hashes[e - q->entries] = hash_bytes(id, n_id);
+    *e = (struct entry){ .generation = e->generation + 1,
                          .is = { .sequence = sequence,
                                  .first_step = step->sequence,
                                  .begin_ns = step->time_ns,

@@ -19,22 +19,27 @@
 #define DMI_LIVE_REQUESTS 256 /* of the latest steps; the oldest is forgotten */
 #define DMI_LIVE_ID_BYTES 256
 
-/* A capture context: its ring, and the threads that empty it. */
+/*
+ * A capture context: its ring, and the threads that empty it. Launching threads, drain and encoders store into 64 bytes each:
+ * a cache line of their own.
+ */
 struct dmi_live_ring {
     uint64_t n_bytes; /* size of the payload ring; 0: the entry is not in use, or was never */
     uint64_t n_slots;
-    /* running counts; what is in flight is the difference */
-    uint64_t head_bytes, head_slots; /* reserved */
-    uint64_t tail_bytes, tail_slots; /* released */
+    uint64_t head_bytes, head_slots; /* reserved: running counts */
     uint64_t most_bytes, most_slots; /* that were in flight at a time */
-    uint64_t given;                  /* batches that the drain has filled */
-    uint64_t ended;                  /* of which so many were appended or given up */
-    uint64_t encode_ns;              /* of all encoder threads together */
     uint32_t device;                 /* ordinal */
     uint32_t n_encoders;             /* threads */
-    uint32_t rung;                   /* of the codecs' ladder, of the batch appended last */
-    uint32_t reserved0;
-    uint64_t reserved[11];
+    uint64_t reserved0;
+    uint64_t tail_bytes,
+        tail_slots; /* released: running counts; what is in flight is the difference */
+    uint64_t given; /* batches that were filled */
+    uint64_t reserved1[5];
+    uint64_t ended;     /* batches that were appended or given up */
+    uint64_t encode_ns; /* of all encoder threads together */
+    uint32_t rung;      /* of the codecs' ladder, of the batch appended last */
+    uint32_t reserved2;
+    uint64_t reserved3[5];
 };
 
 enum dmi_live_request_state {
@@ -87,6 +92,8 @@ struct dmi_live {
 };
 
 static_assert(sizeof(struct dmi_live_ring) == 192, "on-disk layout");
+static_assert(__builtin_offsetof(struct dmi_live_ring, tail_bytes) == 64, "on-disk layout");
+static_assert(__builtin_offsetof(struct dmi_live_ring, ended) == 128, "on-disk layout");
 static_assert(sizeof(struct dmi_live_request) == 384, "on-disk layout");
 static_assert(__builtin_offsetof(struct dmi_live, rings) == 512, "on-disk layout");
 static_assert(sizeof(struct dmi_live) == 512 + 64 * 192 + 256 * 384, "on-disk layout");
