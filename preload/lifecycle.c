@@ -408,6 +408,7 @@ static void close_run(void)
     session_quiet_begin(&quiet);
     session.run = NULL;
     session.counters = NULL;
+    session.live = NULL;
     int r = run_close(run);
     session_quiet_end(&quiet);
     if (r)

@@ -328,7 +328,9 @@ int reader_fill_run(struct reader *r)
 
 static bool still_written(const struct reader *r)
 {
-    _cleanup_(closep) int fd = openat(r->dir, "counters", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    /* O_NONBLOCK: the open of a FIFO would wait for a writer */
+    _cleanup_(closep) int fd =
+        openat(r->dir, "counters", O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     struct flock lock = { .l_type = F_RDLCK, .l_whence = SEEK_SET };
     return fd >= 0 && !fcntl(fd, F_GETLK, &lock) && lock.l_type == F_WRLCK;
 }

@@ -4,6 +4,7 @@
 #include "core/atomic.h"
 #include "core/clock.h"
 #include "core/grow.h"
+#include "core/log.h"
 #include "storage/file.h"
 #include "storage/folder.h"
 #include "storage/hash.h"
@@ -41,6 +42,7 @@ static int publish(struct err *err, struct run *run)
     free(run->segment.file.path);
     run->counters.file.path = counters;
     run->segment.file.path = segment;
+    live_moved(&run->live, run->path);
     return 0;
 }
 
@@ -53,6 +55,22 @@ static int make_counters(struct run *run, uint32_t n_sites)
     int r = counters_create(&run->counters, path, n_sites, m->run_uuid, m->pid, m->start_ns);
     m->n_counters = run->counters.n_bytes;
     return r;
+}
+
+/* Only for the view: what it lacks costs the run nothing. */
+static void make_live(struct run *run, const struct run_options *o)
+{
+    const struct manifest *m = &run->manifest;
+    _cleanup_(freep) uint8_t *rows = calloc(o->n_sites + 1u, 1);
+    int r = rows ? 0 : -ENOMEM;
+    for (uint32_t i = 0; rows && i < o->n_sites; i++)
+        rows[i] = (uint8_t)o->sites[i].row;
+    if (!r)
+        r = live_create(&run->live, run->path, m->run_uuid, m->pid, rows, o->n_sites);
+    if (r)
+        log_line("dmi-top will show only the counters of this run, its file %s cannot be "
+                 "written: %s",
+                 LIVE_FILE, strerror(-r));
 }
 
 /* What the engine said and could not be taken, as problems. The counters have a field for steps alone. */
@@ -168,6 +186,7 @@ static void free_run(struct run *run)
     pending_deinit(&run->pending);
     history_deinit(&run->history);
     direct_deinit(&run->direct);
+    live_deinit(&run->live);
     counters_deinit(&run->counters);
     manifest_deinit(&run->manifest);
     pthread_mutex_destroy(&run->lock);
@@ -225,10 +244,14 @@ int run_open(struct err *err, const struct run_options *options, struct run **ou
             what = "manifest.json", r = run_write_manifest(run, false);
         if (r)
             err_set_errno(err, -r, "cannot write %s in %s", what, options->out_dir);
-        else
+        if (!r && options->live)
+            make_live(run, options);
+        if (!r)
             r = publish(err, run);
-        if (r)
+        if (r) {
+            live_remove(&run->live);
             folder_remove(run->path);
+        }
     }
     if (r) {
         if (fresh)
@@ -244,6 +267,11 @@ int run_open(struct err *err, const struct run_options *options, struct run **ou
 struct dmi_counters *run_counters(struct run *run)
 {
     return run->counters.map;
+}
+
+struct dmi_live *run_live(struct run *run)
+{
+    return run->live.map;
 }
 
 const char *run_path(const struct run *run)
@@ -324,6 +352,8 @@ int run_close(struct run *run)
         run->manifest.closed = r == 0;
         s = run_write_manifest(run, run_syncs(run));
         r = r ? r : s;
+        if (!r)
+            live_remove(&run->live);
         /* last: a reader that sees "closed" finds everything else in place */
         if (!r)
             counters_mark_closed(&run->counters);

@@ -16,6 +16,7 @@
 
 #include <dmi/counters.h>
 #include <dmi/dmi.h>
+#include <dmi/live.h>
 
 #include <stddef.h>
 #include <stdint.h>
@@ -110,6 +111,9 @@ int run_flush(struct run *run);
 
 /* The shared counters: live until run_close(). */
 struct dmi_counters *run_counters(struct run *run);
+
+/* What is of use only while it runs: live until run_close(). NULL: there is none. */
+struct dmi_live *run_live(struct run *run);
 
 /* The run's folder. */
 const char *run_path(const struct run *run);

@@ -87,8 +87,10 @@ static void add_meta(struct chunk *chunks, size_t *n, uint16_t type, const struc
 /* What was committed, for later segments; and how much of it the disk has. */
 static void committed(struct run *run, const struct chunk *chunks, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         history_note(&run->history, &chunks[i], run->segment.number);
+        live_note_chunk(&run->live, &chunks[i]);
+    }
     run->next_sequence += n;
     run->steps.n = run->outcomes.n = 0;
     if (!run->segment_begun_ns)
@@ -106,10 +108,23 @@ static void after_commit(struct run *run)
         run_write_manifest(run, false);
 }
 
+/* What the disk takes for it is noted. */
+static int append_timed(struct run *run, struct chunk *chunks, size_t n, bool each)
+{
+    const struct segment *s = &run->segment;
+    uint64_t start = clock_mono_ns(), end = s->end, sync_ns = s->sync_ns;
+    int r = segment_append(&run->segment, chunks, n, run->next_sequence, each);
+    sync_ns = s->sync_ns - sync_ns;
+    live_note_write(&run->live, s->end - end, clock_mono_ns() - start - sync_ns, r != 0);
+    if (each)
+        live_note_sync(&run->live, sync_ns, r != 0);
+    return r;
+}
+
 static int append(struct run *run, struct chunk *chunks, size_t n)
 {
     bool each = run->durability == RUN_DURABILITY_EACH;
-    int r = segment_append(&run->segment, chunks, n, run->next_sequence, each);
+    int r = append_timed(run, chunks, n, each);
     if (r)
         return r;
     committed(run, chunks, n);

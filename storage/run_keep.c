@@ -138,7 +138,9 @@ static void sync_if_due(struct run *run)
     _cleanup_(closep) int fd = take_unsynced(run);
     if (fd < 0)
         return;
+    uint64_t start = clock_mono_ns();
     int failure = fdatasync(fd) ? errno : -folder_sync(run->path);
+    live_note_sync(&run->live, clock_mono_ns() - start, failure != 0);
     if (failure)
         note_failed(run, failure);
 }

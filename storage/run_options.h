@@ -40,6 +40,7 @@ struct run_options {
     uint32_t durability; /* enum run_durability */
     bool page_cache;     /* all writes go through it; else where that costs less */
     uint64_t sync_ns;    /* of RUN_DURABILITY_INTERVAL; 0: 5 s */
+    bool live; /* with the file `live`, for dmi-top; where that cannot be had, without it */
     void (*in_thread)(
         void); /* called at the start of a thread that the run starts; NULL: nothing */
 };

@@ -14,6 +14,7 @@
 #include "storage/direct.h"
 #include "storage/history.h"
 #include "storage/keeper.h"
+#include "storage/live.h"
 #include "storage/manifest.h"
 #include "storage/pending.h"
 #include "storage/run.h"
@@ -40,6 +41,7 @@ struct run {
 
     pthread_mutex_t lock; /* all below, and the manifest */
     struct segment segment;
+    struct live live; /* live_note_sync() needs no lock */
     uint64_t
         segment_begun_ns; /* monotonic: when something was first committed to it; 0: nothing was */
     uint64_t next_sequence;

@@ -70,6 +70,14 @@ static int cut_back(struct segment *s)
     return r;
 }
 
+static int sync_file(struct segment *s)
+{
+    uint64_t start = clock_mono_ns();
+    int r = file_sync(&s->file);
+    s->sync_ns += clock_mono_ns() - start;
+    return r;
+}
+
 static int write_end(struct segment *s, struct iovec *pieces, int n_pieces, bool sync)
 {
     int r = cut_back(s);
@@ -77,7 +85,7 @@ static int write_end(struct segment *s, struct iovec *pieces, int n_pieces, bool
         return r;
     r = file_write_at(&s->file, pieces, n_pieces, s->end);
     if (!r && sync)
-        r = file_sync(&s->file);
+        r = sync_file(s);
     if (r) {
         s->uncut = true;
         cut_back(s);

@@ -19,6 +19,7 @@ struct segment {
     uint64_t end; /* bytes committed */
     uint64_t first_sequence;
     struct footer index;
+    uint64_t sync_ns; /* that its syncs took so far */
     bool closed;
     bool uncut; /* the file is longer than @end: a failed write that could not be cut back */
 };

@@ -45,6 +45,7 @@ struct session {
         records; /* there is no run, and none is opened: everything is recorded. Written before @armed */
     struct run *run;               /* released and acquired by session_run() */
     struct dmi_counters *counters; /* written before @run */
+    struct dmi_live *live;         /* likewise; NULL: the run has none */
     pthread_mutex_t lock;          /* arming, opening the run */
     uint32_t *reported;            /* per site: bits of enum problem reported already; atomic */
     uint8_t *off;                  /* per site: enum site_switch; atomic */

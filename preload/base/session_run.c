@@ -167,6 +167,7 @@ static int open_run(struct err *err, struct run **run)
         .durability = env_durability(),
         .page_cache = env_is("DMI_DIRECT_IO", "off"),
         .sync_ns = env_seconds("DMI_SYNC_SECONDS"),
+        .live = true,
         .in_thread = in_thread,
     };
     return run_open(err, &options, run);
@@ -188,6 +189,7 @@ static void create_run(void)
         return;
     }
     session.counters = run_counters(run);
+    session.live = run_live(run);
     /*
      * The driver registered its own handler in cuInit, before this one; they run in reverse order, so the last
      * flush still has a driver.

@@ -4,6 +4,7 @@
 #include "core/clock.h"
 #include "preload/capture/admission_private.h"
 #include "preload/capture/shed.h"
+#include "preload/context/gauge.h"
 
 #include <string.h>
 #include <time.h>
@@ -311,6 +312,7 @@ static bool try_reserve(struct admission_launch *l, bool part)
         l->time_ns = clock_real_ns();
         reserve(l, part);
         row_lists_settle(&l->context->row_lists);
+        gauge_reserved(l->context);
     }
     for (uint32_t i = 0; i < l->n; i++) {
         if (wants_slot(&l->items[i]) && refusal != DROP_NONE)

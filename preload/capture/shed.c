@@ -223,6 +223,20 @@ static void note_verdicts(const struct requests *r, const struct step *step)
     }
 }
 
+/* For dmi-top: the rate that was learned, and how many requests of this step stay. */
+static void note_live(const struct requests *r)
+{
+    struct dmi_live *live = session.live;
+    uint32_t n_kept = 0;
+    if (!live)
+        return;
+    for (uint32_t i = 0; i < r->n; i++)
+        n_kept += r->verdicts[i] == SHEDDING_KEEP;
+    atomic_store_relaxed(&live->link_bytes_s, shedding_rate(shedding));
+    atomic_store_relaxed(&live->step_requests, r->n);
+    atomic_store_relaxed(&live->step_kept, n_kept);
+}
+
 /* The step with those alone that are kept. Takes @step over. */
 static struct step *reduce(const struct requests *r, struct step *step)
 {
@@ -278,6 +292,7 @@ static struct step *judge(struct step *step)
     }
     if (good) {
         note_verdicts(&r, step);
+        note_live(&r);
         step = reduce(&r, step);
         atomic_add_relaxed(&step->refs, 1);
         last = step;

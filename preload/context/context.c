@@ -48,6 +48,11 @@ int context_refusal(const struct context *c)
     }
 }
 
+uint32_t context_index(const struct context *c)
+{
+    return (uint32_t)(c - contexts);
+}
+
 bool context_has_kernel(const struct context *c, CUfunction function)
 {
     const struct context_kernels *k = &c->kernels;

@@ -13,6 +13,7 @@
 #include "storage/run.h"
 
 #include <dmi/counters.h>
+#include <dmi/live.h>
 
 #include <assert.h>
 #include <pthread.h>
@@ -22,6 +23,8 @@
 #define CONTEXT_MAX        64 /* a process; launches in further ones are reported, not captured */
 #define CONTEXT_RANGES     32
 #define CONTEXT_TAP_LAYERS 256 /* further ones share a bit with others */
+
+static_assert(CONTEXT_MAX == DMI_LIVE_RINGS, "each has an entry in the file `live`");
 
 struct assembly;
 
@@ -128,6 +131,8 @@ struct context {
     enum dmi_drop stop_reason; /* written before stop_ns */
     int broken; /* CUresult of a sticky error, 0: none. Released by the drain, acquired by launches */
     struct staging *staging;
+    struct dmi_live_ring
+        *live;        /* its numbers for dmi-top (gauge.h); NULL: the run has no file for them */
     uint64_t settled; /* slots whose fate is counted; released by encoders, in turn */
 
     /* undecided records out of the ring; under the lock */
@@ -157,6 +162,9 @@ int context_refusal(const struct context *context);
 
 /* Calls @fn for every capture context that was created, or failed to be. Thread: any. */
 void context_each(void (*fn)(struct context *context, void *arg), void *arg);
+
+/* Its place among all of them, below CONTEXT_MAX. Thread: any. */
+uint32_t context_index(const struct context *context);
 
 /* Is @function a kernel of ours in this context? Thread: any. */
 bool context_has_kernel(const struct context *context, CUfunction function);

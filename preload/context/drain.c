@@ -7,6 +7,7 @@
 #include "preload/base/driver.h"
 #include "preload/base/session.h"
 #include "preload/context/assembly.h"
+#include "preload/context/gauge.h"
 #include "preload/context/held.h"
 #include "preload/context/staging.h"
 
@@ -465,13 +466,16 @@ static bool drain_round(struct drain *d)
     }
     struct batch *b = staging_take_idle(c->staging);
     if (take_held(c, b, stop_ns != 0)) {
+        gauge_given(c);
         staging_give_full(c->staging, b);
         return true;
     }
     fill_batch(d, b, stop_ns);
     if (b->end_slot != c->ring.tail_slot) {
         b->pressed = is_pressed(&c->ring, BACKLOG_SHARE);
+        gauge_releases(c, b->end_slot);
         ring_release(&c->ring, b->end_slot);
+        gauge_given(c);
         staging_give_full(c->staging, b);
         d->healthy_ns = d->batch_ns = clock_mono_ns();
         return true;

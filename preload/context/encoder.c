@@ -6,6 +6,7 @@
 #include "core/log.h"
 #include "core/priority.h"
 #include "preload/base/session.h"
+#include "preload/context/gauge.h"
 #include "preload/context/staging.h"
 
 #include <string.h>
@@ -79,6 +80,7 @@ static void append(struct context *c, struct batch *b)
     }
     count_batch(b, r);
     atomic_store_release(&c->settled, b->end_slot); /* to workers_wait() */
+    gauge_ended(c, b);
 }
 
 void *encoder_main(void *arg)

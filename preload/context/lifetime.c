@@ -8,22 +8,36 @@
 #include "preload/base/session.h"
 #include "preload/base/stream.h"
 #include "preload/context/device.h"
+#include "preload/context/gauge.h"
 #include "preload/context/workers.h"
 #include "preload/context/staging.h"
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #define START_WAIT_NS 5000000000ull
 
 /* ------------------------------------------------------------------------- creating one */
 
+/* Its entry in the file `live` is zeroed: another context may have had it. */
+static int start_workers(struct context *c)
+{
+    c->live = session.live ? &session.live->rings[context_index(c)] : NULL;
+    if (c->live)
+        memset(c->live, 0, sizeof *c->live);
+    int r = workers_start(c);
+    if (!r)
+        gauge_start(c);
+    return r;
+}
+
 static int start(struct err *err, struct context *c)
 {
     int r = device_init(err, c);
     if (!r)
-        r = workers_start(c) ? err_set(err, -EAGAIN, "the threads of the drain cannot be started")
+        r = start_workers(c) ? err_set(err, -EAGAIN, "the threads of the drain cannot be started")
                              : 0;
     if (r) {
         workers_free(c);

@@ -4,6 +4,7 @@
 #include "core/atomic.h"
 #include "core/clock.h"
 #include "preload/context/assembly.h"
+#include "preload/context/gauge.h"
 
 #define SHARE 4 /* of the ring, for a piece: one may be copied while others are drained */
 
@@ -76,6 +77,7 @@ static int reserve_in_time(struct admission_launch *l, struct admission *item,
         pthread_mutex_lock(&l->context->lock);
         reason = reserve(l, item, s);
         row_lists_settle(&l->context->row_lists);
+        gauge_reserved(l->context);
         pthread_mutex_unlock(&l->context->lock);
     } while (reason == DMI_DROP_RING_FULL && admission_wait(&end_ns));
     return reason;

@@ -6,6 +6,7 @@ Each step has the arguments of dmi.step_begin() (or null: it ends the step befor
 of which each writes WIDTH words a row. A graph is built once for each kernel and number of rows, and replayed. A step may
 have "pause", seconds until the next one, "ends", requests that end after it, "commands" for dmi-ctl before it, whose answers
 are appended to the file ANSWERS names, and "take": descriptors of sockets are closed, and their numbers used for files.
+rows_client.py PLAN GATE waits in the end until the file GATE is there.
 """
 import json
 import os
@@ -89,6 +90,8 @@ def main():
         for request in step.get("ends", ()):
             dmi.request_end(request, 1)
         time.sleep(step.get("pause", 0))
+    while len(sys.argv) > 2 and not pathlib.Path(sys.argv[2]).exists():
+        time.sleep(0.01)
     c.digest()
     assert all(os.pread(fd, 8, 0) == b"mine" for fd in taken)
 

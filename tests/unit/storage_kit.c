@@ -74,6 +74,7 @@ struct run *kit_open_with(const char *out, const struct run_options *more)
         .keep_ns = more->keep_ns,
         .durability = more->durability,
         .sync_ns = more->sync_ns,
+        .live = more->live,
     };
     struct err err = { 0 };
     struct run *run = NULL;

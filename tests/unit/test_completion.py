@@ -8,9 +8,9 @@ import pytest
 
 from harness import BUILD, ROOT
 
-TOOLS = ("dmi-ctl", "dmi-dump", "dmi-replay", "dmi-run", "dmi-sites")
+TOOLS = ("dmi-ctl", "dmi-dump", "dmi-replay", "dmi-run", "dmi-sites", "dmi-top")
 FOLDER, FILE = BUILD / "tools", ROOT / "tools" / "completion" / "dmi.bash"
-SOURCES = {"dmi-dump": "dump/options.c", "dmi-replay": "replay/options.c"}
+SOURCES = {"dmi-dump": "dump/options.c", "dmi-replay": "replay/options.c", "dmi-top": "top/main.c"}
 pytestmark = pytest.mark.built(*(FOLDER / tool for tool in TOOLS))
 
 

@@ -137,7 +137,11 @@ def test_no_fifo_is_waited_for(tmp_path, check):
     folder = tmp_path / "folder"
     folder.mkdir()
     os.mkfifo(folder / "manifest.json")
-    for words in (("list", fifo), ("list", "/dev/null"), ("list", folder), ("verify", run, "--against", fifo),
+    unclosed = tmp_path / "unclosed"
+    unclosed.mkdir()
+    shutil.copy(next(run.rglob("seg-000000.dmi")), unclosed)
+    os.mkfifo(unclosed / "counters")
+    for words in (("list", fifo), ("list", "/dev/null"), ("list", folder), ("list", unclosed), ("verify", run, "--against", fifo),
                   ("verify", run, "--against", "/dev/zero"), ("verify", run, "--against", tmp_path), ("diff", run, fifo)):
         bad = complaints(dump(*words), statuses=(1, 2))
         check(not bad, f"what is no regular file is refused: {words[0]} {words[-1]}", bad)
