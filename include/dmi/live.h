@@ -28,19 +28,29 @@ struct dmi_live_ring {
     uint64_t n_slots;
     uint64_t head_bytes, head_slots; /* reserved: running counts */
     uint64_t most_bytes, most_slots; /* that were in flight at a time */
-    uint32_t device;                 /* ordinal */
-    uint32_t n_encoders;             /* threads */
-    uint64_t reserved0;
-    uint64_t tail_bytes,
-        tail_slots; /* released: running counts; what is in flight is the difference */
-    uint64_t given; /* batches that were filled */
-    uint64_t reserved1[5];
+    uint64_t floor_bytes; /* released when something was reserved last: an empty ring restarts */
+    uint32_t device;      /* ordinal */
+    uint32_t n_encoders;  /* threads */
+
+    uint64_t tail_bytes, tail_slots; /* released: running counts */
+    uint64_t drained_bytes; /* of the records among it: counts of bytes skip what stays empty */
+    uint64_t given;         /* batches that were filled */
+    uint64_t reserved1[4];
+
     uint64_t ended;     /* batches that were appended or given up */
     uint64_t encode_ns; /* of all encoder threads together */
     uint32_t rung;      /* of the codecs' ladder, of the batch appended last */
     uint32_t reserved2;
     uint64_t reserved3[5];
 };
+
+/* Bytes of the ring that are in flight, at most as many as it has. Pure function: any thread. */
+static inline uint64_t dmi_live_in_flight(const struct dmi_live_ring *r)
+{
+    uint64_t tail = r->tail_bytes > r->floor_bytes ? r->tail_bytes : r->floor_bytes;
+    uint64_t n = r->head_bytes > tail ? r->head_bytes - tail : 0;
+    return n < r->n_bytes ? n : r->n_bytes;
+}
 
 enum dmi_live_request_state {
     DMI_LIVE_REQUEST_FREE = 0,

@@ -39,9 +39,11 @@ static inline void gauge_reserved(const struct context *c)
     const struct ring *ring = &c->ring;
     if (!to)
         return;
-    gauge_raise(&to->most_bytes, ring->head_byte - atomic_load_relaxed(&ring->tail_byte));
+    uint64_t tail = atomic_load_relaxed(&ring->tail_byte);
+    gauge_raise(&to->most_bytes, ring->head_byte - tail);
     gauge_raise(&to->most_slots,
                 atomic_load_relaxed(&ring->head_slot) - atomic_load_relaxed(&ring->tail_slot));
+    atomic_store_relaxed(&to->floor_bytes, tail);
     atomic_store_relaxed(&to->head_bytes, ring->head_byte);
     atomic_store_relaxed(&to->head_slots, atomic_load_relaxed(&ring->head_slot));
 }
@@ -52,6 +54,10 @@ static inline void gauge_releases(const struct context *c, uint64_t end_slot)
     struct dmi_live_ring *to = c->live;
     if (!to)
         return;
+    uint64_t n = 0;
+    for (uint64_t i = c->ring.tail_slot; i < end_slot; i++)
+        n += ring_slot(&c->ring, i)->n_bytes;
+    atomic_add_relaxed(&to->drained_bytes, n);
     atomic_store_relaxed(&to->tail_bytes, ring_slot(&c->ring, end_slot - 1)->end);
     atomic_store_relaxed(&to->tail_slots, end_slot);
 }

@@ -17,9 +17,10 @@ import time
 
 import pytest
 
-from harness import BUILD, PRELOAD, ROOT, dump_json, environment, runs_of
-from kit import spec
+from harness import BUILD, DMI_DUMP, PRELOAD, ROOT, dump_json, environment, run as harness_run, runs_of
+from kit import START, spec
 from rows_client import WIDTH
+from test_life import TEXT as LIFE, WORK
 from test_rows import CLIENT, site_text
 from test_shedding import SITES, SLOW, plan_of
 
@@ -228,9 +229,16 @@ def test_two_processes(check, program, tmp_path):
     dead = next(r for r in view["runs"] if r["state"] == "killed")
     check(dead["rings"] and dead["requests"], "and how it stood")
     check("killed: it has ended without closing its run" in top("--once", "--interval", 0.1, a.run).stdout, "people see that, too")
+    stats = dump_json("stats", a.run)
+    found = next(s for s in stats["sites"] if s["site"] == "all")
+    here = next(s for s in dead["sites"] if s["site"] == "all")
+    check(here["expected"] == found["expected"] and here["captured"]["rows"] <= found["captured"]["rows"] and found["holds"],
+          "the counters of a killed run are those of dmi-dump", (here, found))
+    harness_run([DMI_DUMP, "recover", a.run, "--output", tmp_path / "recovered"])
+    check(not list((tmp_path / "recovered").rglob("live")) and dump_json("stats", tmp_path / "recovered")["sites"], "which recovers it without its live numbers")
     b.end()
     done = top("--once", out)
-    check(done.returncode == 1 and "was closed; name it" in done.stderr or "was killed; name it" in done.stderr, "then nobody writes there", done.stderr)
+    check(done.returncode == 1 and ("was closed; name it" in done.stderr or "was killed; name it" in done.stderr), "then nobody writes there", done.stderr)
 
 
 def test_it_goes_on(check, program):
@@ -243,6 +251,18 @@ def test_it_goes_on(check, program):
     p.end()
     rest = [json.loads(line) for line in watcher.communicate(timeout=30)[0].splitlines()]
     check(watcher.returncode == 0 and rest[-1]["runs"][0]["state"] == "closed", "until it is closed", rest[-1:])
+
+
+def test_where_it_looks(check, program, tmp_path):
+    """Without an argument: DMI_OUT, else dmi-out, else the current folder; a folder may be named with a slash, a run by itself."""
+    p = program(plan_of(6, n_steps=5), out=tmp_path / "dmi-out")
+    p.wait_for(finished(5))
+    for cwd, more in ((tmp_path, {}), (p.out, {}), ("/", {"DMI_OUT": p.out})):
+        done = subprocess.run([DMI_TOP, "--once", "--json", "--interval", "0.01"], cwd=cwd, env=environment(**more), stdout=subprocess.PIPE, text=True)
+        check(done.returncode == 0 and json.loads(done.stdout)["runs"][0]["pid"] == p.process.pid, f"{cwd}, {more}")
+    for path in (p.out, f"{p.out}/", p.run, f"{p.run}/"):
+        check(seen(path)["runs"][0]["run"] == p.run.name, str(path))
+    p.end()
 
 
 def test_nothing_there(check, tmp_path):
@@ -483,6 +503,17 @@ def test_without_the_file(check, program, tmp_path):
     folder = p.end()
     check("dmi-top will show only the counters" in p.said[1] and p.said[1].count("dmi-top") == 1, "one line says so", p.said[1])
     check(all(s["holds"] for s in dump_json("stats", folder)["sites"]), "and all is captured")
+
+
+@pytest.mark.parametrize("child", [["exit 5"], ["_exit 5"], ["launch block 0 1 64 p 64 5", "sync"], ["init 0"], ["exec /bin/true"]])
+def test_a_child_leaves_it_alone(bench, child):
+    """After fork, whatever the child does, the file is the parent's, who is killed in the end."""
+    alone, forked = (bench.run(START + WORK + forks + WORK + ["kill9"], LIFE) for forks in ([], ["fork", *child, "endfork"]))
+    live = [(r.folders[0] / "live").read_bytes() for r in (alone, forked) if bench.check(len(r.folders) == 1, "one run", r.stderr)]
+    heads = [struct.unpack_from("<QQQQ", data, HEADER) for data in live]
+    bench.check(len(live) == 2 and {(h[0], h[1], h[3]) for h in heads} == {(1 << 20, 512, 2)}, "it says what the parent did", heads)
+    names = [str(r.folders[0].name).split("-")[-2] for r in (alone, forked)]
+    bench.check([struct.unpack_from("<Q", data, 32)[0] for data in live] == [int(n) for n in names], "and who that is", names)
 
 
 def test_many_requests(check, program):

@@ -6,6 +6,7 @@
  */
 #include "core/atomic.h"
 #include "core/clock.h"
+#include "preload/context/gauge.h"
 #include "preload/context/workers.h"
 #include "preload/context/held.h"
 #include "tests/unit/drain_kit.h"
@@ -598,6 +599,36 @@ START_TEST(random_schedules_account_for_every_record)
 }
 END_TEST
 
+START_TEST(dmi_top_sees_what_is_in_flight)
+{
+    static struct context c;
+    struct dmi_live_ring live = { 0 };
+    uint64_t index, payload;
+    memset(&world.slots, 0, sizeof world.slots);
+    ck_assert_int_eq(ring_init(&c.ring, world.desc, world.slots, 8, 1024), 0);
+    c.live = &live;
+    gauge_start(&c);
+    for (uint64_t i = 0; i < 5; i++) { /* each time it is empty, and begins at its front */
+        ck_assert_int_eq(ring_reserve(&c.ring, DMI_SEQ_FIRST, 0, 100, &index, &payload), 0);
+        gauge_reserved(&c);
+        ck_assert_uint_eq(dmi_live_in_flight(&live), 112);
+        ck_assert_uint_eq(live.head_slots - live.tail_slots, 1);
+        ck_assert_int_eq(ring_reserve(&c.ring, DMI_SEQ_FIRST, 0, 600, &index, &payload), 0);
+        gauge_reserved(&c);
+        ck_assert_uint_eq(dmi_live_in_flight(&live), 720);
+        gauge_releases(&c, index);
+        ring_release(&c.ring, index);
+        ck_assert_uint_eq(dmi_live_in_flight(&live), 608);
+        gauge_releases(&c, index + 1);
+        ring_release(&c.ring, index + 1);
+        ck_assert_uint_eq(dmi_live_in_flight(&live), 0);
+        ck_assert_uint_eq(live.drained_bytes, 700 * (i + 1));
+    }
+    ck_assert_uint_eq(live.most_bytes, 720);
+    ck_assert_uint_eq(live.most_slots, 2);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("drain");
@@ -617,6 +648,7 @@ int main(void)
     tcase_add_test(plain, a_batch_that_cannot_be_encoded_is_dropped_and_no_other);
     tcase_add_test(plain, a_sticky_error_drops_the_rest_and_stops_reservations);
     tcase_add_test(plain, it_starts_again_after_a_stop);
+    tcase_add_test(plain, dmi_top_sees_what_is_in_flight);
     suite_add_tcase(suite, plain);
     TCase *random = tcase_create("random");
     tcase_add_loop_test(random, random_schedules_account_for_every_record, 0, 300);

@@ -163,6 +163,7 @@ static void settle_rings(struct dmi_live *now, const struct dmi_live *after)
     for (uint32_t i = 0; i < DMI_LIVE_RINGS; i++) {
         struct dmi_live_ring *to = &now->rings[i];
         const struct dmi_live_ring *from = &after->rings[i];
+        to->floor_bytes = from->floor_bytes;
         to->tail_bytes = from->tail_bytes;
         to->tail_slots = from->tail_slots;
         to->most_bytes = from->most_bytes;

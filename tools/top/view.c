@@ -150,13 +150,13 @@ static struct view_ring ring_of(const struct view *v, const struct dmi_live_ring
         .n_encoders = now->n_encoders,
         .rung = now->rung,
         .n_bytes = now->n_bytes,
-        .used_bytes = at_most(since(now->head_bytes, now->tail_bytes), now->n_bytes),
+        .used_bytes = dmi_live_in_flight(now),
         .most_bytes = at_most(now->most_bytes, now->n_bytes),
         .n_slots = now->n_slots,
         .used_slots = at_most(since(now->head_slots, now->tail_slots), now->n_slots),
         .most_slots = at_most(now->most_slots, now->n_slots),
         .backlog = since(now->given, now->ended),
-        .drained_s = view_rate(v, now->tail_bytes, before->tail_bytes),
+        .drained_s = view_rate(v, now->drained_bytes, before->drained_bytes),
         .encoder_share = now->n_encoders ? view_share(v, encode_ns / now->n_encoders, 0) : 0,
     };
 }
