@@ -2,7 +2,7 @@
 """Attaching to models of a program that knows nothing of DMI.
 
 watch() waits until the program imports transformers, and then attaches every PreTrainedModel of a known family at its first
-forward, or when it is compiled, whichever comes first. Imports neither PyTorch nor transformers by itself.
+forward, or when it is compiled, whichever comes first; generate() announces its requests (dmi.huggingface). Imports neither PyTorch nor transformers by itself.
 """
 import functools
 import importlib.abc
@@ -85,6 +85,15 @@ def _change(modeling, attach):
             attach(model)
         return compile_any(model, **kwargs)
     base.__call__, base.compile, torch.compile = called, compiled, compiled_any
+    _announce_requests()
+
+
+def _announce_requests():
+    from dmi import huggingface
+    try:
+        huggingface.attach_all()
+    except Exception as error:
+        print(f"dmi.huggingface: generate() is not attached: {error!r}", file=sys.stderr)
 
 
 def main(words):
