@@ -5,6 +5,8 @@ An adapter that fails, or meets an engine that it does not know, turns itself of
 everything else goes on. Any thread.
 """
 import functools
+import importlib.abc
+import importlib.machinery
 import json
 import sys
 
@@ -40,6 +42,35 @@ class Adapter:
                 self.turn_off(f"{body.__name__.strip('_')}() failed: {error!r}")
                 return None
         return call
+
+
+def when_imported(name, then):
+    """Call @then(module) once the module @name is imported: now, if it is. Imports nothing by itself."""
+    if name in sys.modules:
+        then(sys.modules[name])
+    else:
+        sys.meta_path.insert(0, _Finder(name, then))
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Lets @then see the module @name once its code has run."""
+
+    def __init__(self, name, then):
+        self.name, self.then = name, then
+
+    def find_spec(self, name, path, target=None):
+        if name != self.name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec and spec.loader:
+            run = spec.loader.exec_module
+
+            def exec_module(module):
+                run(module)
+                self.then(module)
+            spec.loader.exec_module = exec_module
+        return spec
 
 
 def text_of_tags(tags):
