@@ -3,7 +3,8 @@
 
 These are the functions of include/dmi/dmi.h.  Without libdmi_preload.so in the process they do nothing and
 return OFF, so a program may always call them.  All may be called from any thread; only flush() waits for the
-GPU.  Adapters of engines are in this folder: dmi.huggingface, dmi.vllm, dmi.tinygrad.
+GPU.  Adapters of engines are in this folder: dmi.huggingface, dmi.vllm, dmi.sglang,
+dmi.tinygrad.
 
 dmi.open() reads what was captured, in any process: dmi.reading.
 """

@@ -234,3 +234,70 @@ class V2(Runner):
 
     def _dummy_run(self, num_tokens):
         self.execute_model(None, None, True)
+
+
+class Mode:
+    """sglang.srt.model_executor.forward_batch_info.ForwardMode"""
+
+    def __init__(self, name):
+        self.name = name
+
+    def is_decode(self):
+        return self.name == "DECODE"
+
+    def is_idle(self):
+        return self.name == "IDLE"
+
+    def is_extend_without_speculative(self):
+        return self.name in ("EXTEND", "MIXED")
+
+    def is_split_prefill(self):
+        return self.name == "SPLIT_PREFILL"
+
+    def is_dllm_extend(self):
+        return self.name == "DLLM_EXTEND"
+
+
+class ForwardBatch(Some):
+    """sglang.srt.model_executor.forward_batch_info.ForwardBatch"""
+
+    @classmethod
+    def init_new(cls, batch, model_runner):
+        extends = not batch.forward_mode.is_decode()
+        return cls(forward_mode=batch.forward_mode, rids=[request.rid for request in batch.reqs], input_ids=[0] * sum(batch.extend_lens),
+                   seq_lens_cpu=np.array(batch.seq_lens), extend_prefix_lens_cpu=batch.prefix_lens if extends else None,
+                   extend_seq_lens_cpu=batch.extend_lens if extends else None, spec_algorithm=Some(is_none=lambda: not model_runner.speculates),
+                   global_num_tokens_cpu=None, attn_cp_metadata=None, attn_dcp_metadata=None, tbo_split_seq_index=None, encoder_lens=None)
+
+
+class SGLang(Runner):
+    """sglang.srt.model_executor.model_runner.ModelRunner"""
+    is_draft_worker, speculates, prefill_cuda_graph_runner = False, False, None
+    decode_cuda_graph_runner = Some(capture_bs=[1, 2, 4, 8])
+
+    def forward(self, forward_batch, skip_attn_backend_init=None, pp_proxy_tensors=None):
+        if not forward_batch.rids:
+            self.device.tap("resid_pre", [(-1, -1, 0, 0)] * 3, 0)
+            return
+        n = sum(self.counts)
+        pads = forward_batch.forward_mode.is_decode()
+        self.device.tap("final_logits", Runner.forward(self, self.counts, self.drafts, min(b for b in (1, 2, 4, 8) if b >= n) if pads else n))
+
+    def execute_model(self, output):
+        """What SGLang's scheduler does with a batch."""
+        slots = self.scheduler.slots
+        self.counts = [output.num_scheduled_tokens[request.id] for request in slots]
+        self.drafts = [0] * len(slots)
+        reqs = [Some(rid=request.client, origin_input_ids=[0] * request.n_prompt, sampling_params=Some(custom_params=request.fields)) for request in slots]
+        decodes = all(n == 1 and request.computed >= request.n_prompt for request, n in zip(slots, self.counts))
+        starts = [request.computed for request in slots]
+        batch = Some(reqs=reqs, forward_mode=Mode("DECODE" if decodes else "MIXED"), prefix_lens=starts, extend_lens=self.counts,
+                     seq_lens=[start + n for start, n in zip(starts, self.counts)])
+        if slots:
+            self.forward(ForwardBatch.init_new(batch, self))
+
+    def sample_tokens(self, grammar_output):
+        return self.finish(self.counts, self.drafts)
+
+    def _dummy_run(self, num_tokens):
+        self.forward(ForwardBatch(forward_mode=Mode("DECODE"), rids=None))

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""dmi.vllm: a serving engine's steps, by slot order, are captured as the right requests' rows.
+"""dmi.vllm, dmi.sglang: a serving engine's steps, by slot order, are captured as the right requests' rows.
 
 model_runners.py stands for the engine: its forwards tap rows that say whose they are. With --long names and fields that the adapter
 relies on are looked up in vLLM's own sources.
 """
 import json
+import re
 import sys
 
 import numpy as np
@@ -44,6 +45,14 @@ def get_tp_group(): return Group(rank_in_group=1, world_size=2)
 def get_pp_group(): return Group(rank_in_group=0, world_size=1)
 def get_ep_group(): return Group(rank_in_group=3, world_size=4)
 """}
+SGLANG = {"sglang/__init__.py": "", "sglang/srt/__init__.py": "", "sglang/srt/model_executor/__init__.py": "",
+          "sglang/srt/model_executor/forward_batch_info.py": "from model_runners import ForwardBatch\n",
+          "sglang/srt/model_executor/model_runner.py":
+              "from sglang.srt.model_executor import forward_batch_info\nfrom model_runners import SGLang as ModelRunner\n",
+          "sglang/srt/runtime_context.py": """from types import SimpleNamespace
+def get_parallel(): return SimpleNamespace(tp_rank=1, tp_size=2, pp_rank=0, pp_size=1, dp_rank=None, dp_size=1, moe_ep_rank=0, moe_ep_size=1)
+"""}
+OF_SGLANG = {"files": SGLANG, "package": "sglang", "version": "0.5.23"}
 pytestmark = pytest.mark.built(PRELOAD, DMI_RUN, LIBRARY, STANDIN / "libcuda.so.1")
 
 
@@ -88,12 +97,12 @@ def check_rows(check, run, told):
         check(set(range(about["n_prompt"] - 1, about["n"])) <= set(logits.positions), f"{name}: each token that was sampled has some", logits.positions)
 
 
-def check_requests(check, run, told):
+def check_requests(check, run, told, state="finished"):
     requests = {request.id: request for request in run.requests}
     check(set(requests) == set(told["requests"]), "each request is there under its client's id", set(requests) ^ set(told["requests"]))
     for name, about in told["requests"].items():
         request = requests[name]
-        check((request.n_prompt, request.n_cached, request.state) == (about["n_prompt"], about["cached"], "finished"), f"{name}: prompt, cache, end",
+        check((request.n_prompt, request.n_cached, request.state) == (about["n_prompt"], about["cached"], state), f"{name}: prompt, cache, end",
               request)
     nobody = [tensor.key for tensor in run.values() if tensor.site.name in ("drafted",) and tensor.request]
     check(not nobody, "a draft model's rows are nobody's", nobody)
@@ -120,6 +129,30 @@ def test_capture_on_request(check, tmp_path, tag):
         check({tensor.request for tensor in run.values()} == wanted, "those that a client asked for, and nothing else", [*run])
 
 
+def test_sglang(check, tmp_path):
+    told, said = serve(tmp_path, "sglang", "5", "plugin", **OF_SGLANG)
+    check(told["preempted"] > 0 and "dmi.sglang" not in said, "requests are preempted; the adapter complains of nothing", said)
+    with opened(tmp_path) as run:
+        check_rows(check, run, told)
+        check_requests(check, run, told, state="running")
+
+
+def test_sglang_on_request(check, tmp_path):
+    told, _ = serve(tmp_path, "sglang", "5", "plugin", spec=asking("capture=*"), **OF_SGLANG)
+    with opened(tmp_path) as run:
+        check({tensor.request for tensor in run.values()} == {name for name, about in told["requests"].items() if about["fields"]},
+              "those that a client asked for, and nothing else", [*run])
+
+
+@pytest.mark.parametrize("option, version, word", [("speculates", "0.5.23", "speculative decoding"), ("", "0.5.20", "SGLang 0.5.20 is not known")])
+def test_sglang_refused_by_name(check, tmp_path, option, version, word):
+    spec = SPEC if option else SPEC.replace("forward:\n  - {kind: step, begin: step}\n", "")
+    _, said = serve(tmp_path, "sglang", "5", "plugin", option, spec=spec, **OF_SGLANG | {"version": version})
+    check(said.count("dmi.sglang: ") == 1 and word in said, "one line says what is not supported", said)
+    with opened(tmp_path) as run:
+        check_nobody(check, run)
+
+
 @pytest.mark.parametrize("kind", ["v1", "v2"])
 @pytest.mark.parametrize("option, word", [("async", "asynchronous scheduling with speculative decoding"), ("ubatching", "ubatching"),
                                           ("context", "context parallelism")])
@@ -137,9 +170,80 @@ def test_another_version(check, tmp_path):
         check_nobody(check, run)
 
 
+LLAMA = """#include <stdint.h>
+#include <stddef.h>
+/* llama.h of llama.cpp, as far as the example sees it */
+typedef int32_t llama_token, llama_pos, llama_seq_id;
+struct llama_context;
+typedef struct llama_batch {
+    int32_t n_tokens;
+    llama_token *token;
+    float *embd;
+    llama_pos *pos;
+    int32_t *n_seq_id;
+    llama_seq_id **seq_id;
+    int8_t *logits;
+} llama_batch;
+int32_t llama_decode(struct llama_context *ctx, struct llama_batch batch);
+"""
+PROGRAM = """
+#include <stdio.h>
+
+int32_t llama_decode(struct llama_context *ctx, struct llama_batch batch)
+{
+    (void)ctx;
+    return batch.n_tokens;
+}
+
+int main(void)
+{
+    static const char *const names[] = { "france", "spain" };
+    llama_seq_id first = 0, second = 1, *of[] = { &first, &first, &first, &second, &second };
+    llama_pos at[] = { 4, 5, 6, 0, 1 };
+    struct llama_batch batch = { .n_tokens = 5, .pos = at, .seq_id = of };
+    printf("%d\\n", decode(NULL, batch, names));
+    batch.n_tokens = 4;
+    batch.pos = (llama_pos[]){ 7, 9, 2, 3 };
+    batch.seq_id = (llama_seq_id *[]){ &first, &first, &second, &second };
+    printf("%d\\n", decode(NULL, batch, names));
+}
+"""
+STEPS = """#include <dmi/dmi.h>
+#include <stdio.h>
+__attribute__((visibility("default"))) int dmi_step_begin(const struct dmi_step *step)
+{
+    printf("step %d of %u rows:", (int)step->step, step->n_rows);
+    for (uint32_t i = 0; i < step->n_spans; i++)
+        printf(" %s %d+%u at %u", step->spans[i].request_id, (int)step->spans[i].first_position, step->spans[i].n_tokens, step->spans[i].first_row);
+    return !printf("\\n");
+}
+__attribute__((visibility("default"))) int dmi_step_end(void)
+{
+    return !printf("end\\n");
+}
+"""
+
+
+def test_llama_cpp_as_written(check, tmp_path):
+    """The example of docs/adapters.md, in a program of its own: with a library that prints its steps, with DMI's, and with none."""
+    code = re.search(r"```c\n(.*?)```", (ROOT / "docs" / "adapters.md").read_text(), re.S)[1]
+    for name, text in (("llama.h", LLAMA), ("program.c", code + PROGRAM), ("steps.c", STEPS)):
+        (tmp_path / name).write_text(text)
+    flags = ["gcc", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-I", ROOT / "include", "-I", tmp_path]
+    harness.run([*flags, tmp_path / "program.c", "-o", tmp_path / "program", "-ldl"])
+    harness.run([*flags, "-shared", "-fPIC", tmp_path / "steps.c", "-o", tmp_path / "steps.so"])
+    env = harness.environment()
+    said = harness.run([tmp_path / "program"], env=dict(env, LD_PRELOAD=tmp_path / "steps.so")).stdout
+    check(said.splitlines() == ["step 0 of 5 rows: france 4+3 at 0 spain 0+2 at 3", "end", "5",
+                                "step 1 of 4 rows: france 7+1 at 0 france 9+1 at 1 spain 2+2 at 2", "end", "4"], "its steps", said)
+    for library in ({}, {"LD_PRELOAD": PRELOAD}):
+        check(harness.run([tmp_path / "program"], env=dict(env, **library)).stdout == "5\n4\n", "it decodes as ever", library)
+
+
 def test_inert_without_the_library(check, tmp_path):
-    """vLLM loads its plugins in every process: nothing is imported, nothing changed."""
-    program = "import sys; import dmi.vllm; dmi.vllm.register(); print([name for name in sys.modules if name.startswith('vllm')], sys.meta_path)"
+    """Engines load their plugins in every process: nothing is imported, nothing changed."""
+    program = "import sys; import dmi.vllm, dmi.sglang; dmi.vllm.register(); dmi.sglang.register(); " \
+        "print([name for name in sys.modules if name.startswith(('vllm', 'sglang'))], sys.meta_path)"
     env = harness.environment(PYTHONPATH=str(ROOT / "python"))
     said = harness.run([sys.executable, "-c", program], env=env).stdout
     check(said.startswith("[] ") and "dmi" not in said, "no trace", said)

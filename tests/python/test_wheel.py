@@ -103,9 +103,9 @@ def test_an_engine_is_captured(check, home, env, tmp_path):
 def test_engines_find_their_plugins(check, home, env):
     """By the wheel's metadata, as vLLM does; without the library they do nothing."""
     program = ("from importlib.metadata import entry_points; import sys; "
-               "[print(e.group, e.name, e.load()()) for group in ('vllm.general_plugins',) for e in entry_points(group=group)]; print(sys.meta_path)")
+               "[print(e.group, e.name, e.load()()) for group in ('vllm.general_plugins', 'sglang.srt.plugins') for e in entry_points(group=group)]; print(sys.meta_path)")
     said = run(home / "bin" / "python", "-c", program, env=env)
-    check(said.startswith("vllm.general_plugins dmi None\n") and "dmi." not in said, "vLLM's", said)
+    check(said.startswith("vllm.general_plugins dmi None\nsglang.srt.plugins dmi None\n") and "_Finder" not in said, "vLLM's and SGLang's", said)
 
 
 def test_a_script_that_knows_nothing(check, env, tmp_path):

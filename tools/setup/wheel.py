@@ -37,6 +37,9 @@ Description-Content-Type: text/markdown
 # Engines load these in each of their processes: nothing is done there without the library.
 ENTRY_POINTS = """[vllm.general_plugins]
 dmi = dmi.vllm:register
+
+[sglang.srt.plugins]
+dmi = dmi.sglang:register
 """
 WHEEL = """Wheel-Version: 1.0
 Generator: dmi {version}
