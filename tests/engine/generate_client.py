@@ -333,6 +333,10 @@ def edges(device):
     dmi.step_begin = begin
     check(len(said) == 1 and "ZeroDivisionError" in said[0] and "no request ids" in said[0], "a failure is said once", said)
     check(not dmi.huggingface._adapter.on, "and turns the adapter off")
+    dmi.huggingface._is_known.cache_clear()
+    dmi.adapters.version_of = lambda package: ("6.1.0", (6, 1))
+    said = said_by(lambda: check(dmi.huggingface.attach(model) is False, "another version is not attached"))
+    check(len(said) == 1 and "transformers 6.1.0 is not known (5.19 to 5.x are)" in said[0], "it is said", said)
     device.on = True
 
 
