@@ -131,8 +131,8 @@ def check_logits(check, run, key, wanted, about):
 
 
 def test_steps_are_taken(check, done, run):
-    manifest = json.loads(next((done[0] / "RUN").rglob("manifest.json")).read_text())
-    check(manifest.get("steps_refused", 0) == 0, "no step is refused", {key: value for key, value in manifest.items() if "step" in key})
+    counters = harness.Counters(harness.only_run(done[0] / "RUN"))
+    check(counters.steps > 100 and counters.steps_refused == 0, "no step is refused", (counters.steps, counters.steps_refused))
     check(not run.findings, "nothing is found wrong", run.findings)
 
 

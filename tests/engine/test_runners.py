@@ -117,8 +117,8 @@ def test_vllm(check, tmp_path, kind, options):
     with opened(tmp_path) as run:
         check_rows(check, run, told)
         check_requests(check, run, told)
-    manifest = json.loads(next((tmp_path / "RUN").rglob("manifest.json")).read_text())
-    check(manifest.get("steps_refused", 0) == 0, "no step is refused", manifest.get("steps_refused"))
+    counters = harness.Counters(harness.only_run(tmp_path / "RUN"))
+    check(counters.steps == told["steps"] and counters.steps_refused == 0, "each step is taken, none refused", (counters.steps, counters.steps_refused))
 
 
 @pytest.mark.parametrize("tag", ["capture=*", "vllm_request_id=req5-*"])
