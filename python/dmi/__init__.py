@@ -3,12 +3,15 @@
 
 These are the functions of include/dmi/dmi.h.  Without libdmi_preload.so in the process they do nothing and
 return OFF, so a program may always call them.  All may be called from any thread; only flush() waits for the
-GPU.  Adapters of engines are in this folder: dmi.tinygrad.
+GPU.  Adapters of engines are in this folder: dmi.huggingface, dmi.vllm, dmi.sglang,
+dmi.tinygrad.
 
 dmi.open() reads what was captured, in any process: dmi.reading.
 """
 import ctypes
 import enum
+import errno
+import struct
 from dataclasses import dataclass
 
 OK, OFF, BAD_VERSION, TIMEOUT = 0, 1, 2, 3  # enum dmi_status; below 0: -errno
@@ -52,18 +55,15 @@ class Span:
     n_prompt: int = 0
 
 
-class _Span(ctypes.Structure):
-    """struct dmi_span"""
-    _fields_ = [("request_id", ctypes.c_char_p), ("tags", ctypes.c_char_p), ("first_position", ctypes.c_int64),
-                ("first_row", ctypes.c_uint32), ("n_tokens", ctypes.c_uint32), ("n_cached", ctypes.c_uint32),
-                ("phase", ctypes.c_uint32), ("flags", ctypes.c_uint32), ("n_prompt", ctypes.c_uint32)]
+# struct dmi_span: request_id, tags, first_position, first_row, n_tokens, n_cached, phase, flags, n_prompt
+_SPAN = struct.Struct("@PPqIIIIII")
 
 
 class _Step(ctypes.Structure):
     """struct dmi_step, version 1"""
     _fields_ = [("size", ctypes.c_uint32), ("version", ctypes.c_uint32), ("step", ctypes.c_uint64),
                 ("n_rows", ctypes.c_uint32), ("n_spans", ctypes.c_uint32), ("span_size", ctypes.c_uint32),
-                ("flags", ctypes.c_uint32), ("spans", ctypes.POINTER(_Span)), ("tags", ctypes.c_char_p),
+                ("flags", ctypes.c_uint32), ("spans", ctypes.c_void_p), ("tags", ctypes.c_char_p),
                 *[(name, ctypes.c_int32) for axis in ("tp", "pp", "dp", "ep") for name in (axis + "_rank", axis + "_size")]]
 
 
@@ -93,6 +93,21 @@ def loaded():
     return _begin is not None
 
 
+_texts = {}  # text: (memory, its address), of ids and tags, which come again in many steps
+
+
+def _held(text):
+    """(memory, address) of @text for C; whoever needs the address holds the memory."""
+    if text is None:
+        return None, 0
+    if (found := _texts.get(text)) is None:
+        if len(_texts) >= 8192:
+            _texts.clear()
+        memory = ctypes.create_string_buffer(text.encode())
+        found = _texts[text] = memory, ctypes.addressof(memory)
+    return found
+
+
 def step_begin(step, spans, n_rows=None, tags=None, ranks=((0, 1),) * 4):
     """Say whose tokens the rows of the coming forward are: dmi_step_begin().
 
@@ -104,16 +119,17 @@ def step_begin(step, spans, n_rows=None, tags=None, ranks=((0, 1),) * 4):
     """
     if _begin is None:
         return OFF
-    entries = (_Span * max(len(spans), 1))()
-    for entry, span in zip(entries, spans):
-        entry.request_id = None if span.request is None else span.request.encode()
-        entry.tags = None if span.tags is None else span.tags.encode()
-        entry.first_position, entry.first_row, entry.n_tokens = span.first_position, span.first_row, span.n_tokens
-        entry.n_cached, entry.phase, entry.flags = span.n_cached, span.phase, span.flags
-        entry.n_prompt = span.n_prompt
+    entries = ctypes.create_string_buffer(_SPAN.size * len(spans) or 1)
+    held = [(_held(span.request), _held(span.tags)) for span in spans]
+    try:
+        for i, (span, (name, text)) in enumerate(zip(spans, held)):
+            _SPAN.pack_into(entries, i * _SPAN.size, name[1], text[1], span.first_position, span.first_row, span.n_tokens, span.n_cached,
+                            span.phase, span.flags, span.n_prompt)
+    except struct.error:  # a number that the struct cannot hold
+        return -errno.EINVAL
     if n_rows is None:
         n_rows = max((span.first_row + span.n_tokens for span in spans), default=0)
-    given = _Step(ctypes.sizeof(_Step), 1, step, n_rows, len(spans), ctypes.sizeof(_Span), 0, entries,
+    given = _Step(ctypes.sizeof(_Step), 1, step, n_rows, len(spans), _SPAN.size, 0, ctypes.addressof(entries),
                   None if tags is None else tags.encode(), *[n for pair in ranks for n in pair])
     return _begin(ctypes.byref(given))
 

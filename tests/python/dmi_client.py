@@ -17,6 +17,7 @@ def main():
              dmi.Span(None, 0, 2, first_row=4, flags=dmi.PADDING)]
     print("step", dmi.step_begin(7, spans, tags="step"))
     print("a span without a request", dmi.step_begin(8, [dmi.Span(None, 0, 1)]))
+    print("a row before the batch", dmi.step_begin(8, [dmi.Span("a", 0, 1, first_row=-1)]))
     print("a span outside the batch", dmi.step_begin(8, spans, n_rows=2))
     print("off", dmi.site_enable("o*", False), "unknown", dmi.site_enable("p*", False))
     print("end", dmi.step_end(), "flush", dmi.flush(5))

@@ -21,11 +21,11 @@ def test_api(check, tmp_path):
     words = [sys.executable, CLIENT]
     plain = run(words, env=environment()).stdout.splitlines()
     check(plain == [f"before cuInit False {dmi.OFF}", "cuInit 0", *(f"{what} {dmi.OFF}" for what in (
-        "step", "a span without a request", "a span outside the batch")), f"off {dmi.OFF} unknown {dmi.OFF}",
+        "step", "a span without a request", "a row before the batch", "a span outside the batch")), f"off {dmi.OFF} unknown {dmi.OFF}",
         f"end {dmi.OFF} flush {dmi.OFF}"], "without the library every call does nothing and says so", plain)
     with_it = run(words, env=environment(LD_PRELOAD=PRELOAD, DMI_SPEC=tmp_path / "spec.yaml", DMI_OUT=tmp_path / "out")).stdout.splitlines()
     check(with_it == [f"before cuInit True {dmi.OFF}", "cuInit 0", "step 0", f"a span without a request {-errno.EINVAL}",
-                      f"a span outside the batch {-errno.EINVAL}", f"off 0 unknown {-errno.ENOENT}", "end 0 flush 0"],
+                      f"a row before the batch {-errno.EINVAL}", f"a span outside the batch {-errno.EINVAL}", f"off 0 unknown {-errno.ENOENT}", "end 0 flush 0"],
           "with it every call has the status of the C function", with_it)
     only_run(tmp_path / "out")
     told = {r["request"]: (r["cached"], r["computed"], r["prefill"], r["decode"], r["end_position"])

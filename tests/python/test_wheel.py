@@ -100,6 +100,14 @@ def test_an_engine_is_captured(check, home, env, tmp_path):
     check(said.startswith(f"True {home}"), "the package knows the library", said)
 
 
+def test_engines_find_their_plugins(check, home, env):
+    """By the wheel's metadata, as vLLM does; without the library they do nothing."""
+    program = ("from importlib.metadata import entry_points; import sys; "
+               "[print(e.group, e.name, e.load()()) for group in ('vllm.general_plugins', 'sglang.srt.plugins') for e in entry_points(group=group)]; print(sys.meta_path)")
+    said = run(home / "bin" / "python", "-c", program, env=env)
+    check(said.startswith("vllm.general_plugins dmi None\nsglang.srt.plugins dmi None\n") and "_Finder" not in said, "vLLM's and SGLang's", said)
+
+
 def test_a_script_that_knows_nothing(check, env, tmp_path):
     """--attach brings what a script in Python needs: here without PyTorch, so it only has to go by unharmed."""
     (tmp_path / "script.py").write_text("import sys; print('ran', any('dmi' in path for path in sys.path))\n")

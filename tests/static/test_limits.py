@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """docs/limits.md says what the code says: its messages are in the sources, its drop reasons exist, its files are there."""
+import ast
 import re
 
 from sources import ROOT, product, read
@@ -9,9 +10,18 @@ ROWS = [line for line in TEXT.splitlines() if line.startswith("|") and not line.
 
 
 def literals():
-    """All text that the product's C may print; what %s and its like stand for is a gap, as `...` in the document."""
+    """All text that the product's C, and its adapters, may print; what %s and its like stand for is a gap, as `...` in the document."""
     text = "\n".join(re.sub(r'"\s*\n?\s*"', "", read(path)) for path in product(".c", ".h"))
-    return [re.sub(r"%[-+ #0-9.]*(?:ll|l|z|h)*[a-z]", "\0", found) for found in re.findall(r'"((?:[^"\\\n]|\\.)*)"', text)]
+    return [re.sub(r"%[-+ #0-9.]*(?:ll|l|z|h)*[a-z]", "\0", found) for found in re.findall(r'"((?:[^"\\\n]|\\.)*)"', text)] + [
+        text for path in sorted((ROOT / "python" / "dmi").glob("*.py")) for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if (text := text_of(node))]
+
+
+def text_of(node):
+    """A string of Python's; the values in an f-string are gaps."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(part.value if isinstance(part, ast.Constant) else "\0" for part in node.values)
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 
 def parts(message):

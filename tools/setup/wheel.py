@@ -34,6 +34,13 @@ License-File: LICENSE
 Description-Content-Type: text/markdown
 
 {readme}"""
+# Engines load these in each of their processes: nothing is done there without the library.
+ENTRY_POINTS = """[vllm.general_plugins]
+dmi = dmi.vllm:register
+
+[sglang.srt.plugins]
+dmi = dmi.sglang:register
+"""
 WHEEL = """Wheel-Version: 1.0
 Generator: dmi {version}
 Root-Is-Purelib: false
@@ -128,6 +135,7 @@ class Tree:
         lines = "".join(f"License-File: {name}\n" for name, _ in found)
         tag = f"py3-none-manylinux_2_{self.glibc}_{platform.machine()}"
         (self.info / "METADATA").write_text(METADATA.format(version=self.version, licenses=lines, readme=(ROOT / "README.md").read_text()))
+        (self.info / "entry_points.txt").write_text(ENTRY_POINTS)
         (self.info / "WHEEL").write_text(WHEEL.format(version=self.version, tag=tag))
 
 

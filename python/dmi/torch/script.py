@@ -2,14 +2,13 @@
 """Attaching to models of a program that knows nothing of DMI.
 
 watch() waits until the program imports transformers, and then attaches every PreTrainedModel of a known family at its first
-forward, or when it is compiled, whichever comes first. Imports neither PyTorch nor transformers by itself.
+forward, or when it is compiled, whichever comes first; generate() announces its requests (dmi.huggingface). Imports neither PyTorch nor transformers by itself.
 """
 import functools
-import importlib.abc
-import importlib.machinery
 import runpy
 import sys
 
+from dmi import adapters
 from dmi.torch import names
 
 MODELS = "transformers.modeling_utils"
@@ -19,31 +18,7 @@ def watch(sites, layers=None, sink=None):
     """Attach each model that this process uses from now on. Raises ValueError where @sites means nothing."""
     names.parse_sites(sites)
     wanted = functools.partial(_attach_first, sites, layers, sink)
-    if MODELS in sys.modules:
-        _change(sys.modules[MODELS], wanted)
-    else:
-        sys.meta_path.insert(0, _Finder(lambda module: _change(module, wanted)))
-
-
-class _Finder(importlib.abc.MetaPathFinder):
-    """Lets @then see the module MODELS once it is imported."""
-
-    def __init__(self, then):
-        self.then = then
-
-    def find_spec(self, name, path, target=None):
-        if name != MODELS:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
-        if spec and spec.loader:
-            run = spec.loader.exec_module
-
-            def exec_module(module):
-                run(module)
-                self.then(module)
-            spec.loader.exec_module = exec_module
-        return spec
+    adapters.when_imported(MODELS, lambda module: _change(module, wanted))
 
 
 def _attach_first(sites, layers, sink, model):
@@ -85,6 +60,15 @@ def _change(modeling, attach):
             attach(model)
         return compile_any(model, **kwargs)
     base.__call__, base.compile, torch.compile = called, compiled, compiled_any
+    _announce_requests()
+
+
+def _announce_requests():
+    from dmi import huggingface
+    try:
+        huggingface.attach_all()
+    except Exception as error:
+        print(f"dmi.huggingface: generate() is not attached: {error!r}", file=sys.stderr)
 
 
 def main(words):

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What adapters of engines share: they never raise into the engine, and say once what they cannot do.
+
+An adapter that fails, or meets an engine that it does not know, turns itself off: records then have no request ids, and
+everything else goes on. Any thread.
+"""
+import functools
+import importlib.abc
+import importlib.machinery
+import json
+import sys
+
+import dmi
+
+
+class Adapter:
+    """Of one engine. name: of its module, which begins each warning. on: False after a failure, and then for good."""
+
+    def __init__(self, name):
+        self.name, self.on, self._said = name, True, set()
+
+    def warn(self, text):
+        """One line on stderr, once for each text; at most 20 texts."""
+        if text not in self._said and len(self._said) < 20:
+            self._said.add(text)
+            print(f"{self.name}: {text}", file=sys.stderr)
+
+    def turn_off(self, why):
+        self.on = False
+        dmi.step_end()
+        self.warn(f"{why}: records have no request ids from here on")
+
+    def guarded(self, body):
+        """@body for use inside an engine: the first exception turns the adapter off, and None is returned."""
+        @functools.wraps(body)
+        def call(*args, **kwargs):
+            if not self.on:
+                return None
+            try:
+                return body(*args, **kwargs)
+            except Exception as error:
+                self.turn_off(f"{body.__name__.strip('_')}() failed: {error!r}")
+                return None
+        return call
+
+
+def when_imported(name, then):
+    """Call @then(module) once the module @name is imported: now, if it is. Imports nothing by itself."""
+    if name in sys.modules:
+        then(sys.modules[name])
+    else:
+        sys.meta_path.insert(0, _Finder(name, then))
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Lets @then see the module @name once its code has run."""
+
+    def __init__(self, name, then):
+        self.name, self.then = name, then
+
+    def find_spec(self, name, path, target=None):
+        if name != self.name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec and spec.loader:
+            run = spec.loader.exec_module
+
+            def exec_module(module):
+                run(module)
+                self.then(module)
+            spec.loader.exec_module = exec_module
+        return spec
+
+
+def text_of_tags(tags):
+    """Tags as the library takes them: text as it is, a dict as JSON; None where there is nothing in it."""
+    if not tags:
+        return None
+    return tags if isinstance(tags, str) else json.dumps(tags, default=str)
+
+
+def version_of(package):
+    """The version as it is written, and its first two numbers: ("5.19.0", (5, 19)); ("none", (0, 0)) where it has none."""
+    import importlib.metadata
+    try:
+        text = importlib.metadata.version(package)
+        return text, tuple(int("".join(c for c in part if c.isdigit()) or 0) for part in (text.split(".") + ["0"])[:2])
+    except importlib.metadata.PackageNotFoundError:
+        return "none", (0, 0)

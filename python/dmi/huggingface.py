@@ -1,0 +1,422 @@
+# SPDX-License-Identifier: Apache-2.0
+"""generate() of Hugging Face's transformers says whose tokens a forward computes.
+
+    dmi.huggingface.attach(model)
+    with dmi.huggingface.requests("france", "spain", tags={"capture": "yes"}):   # optional
+        model.generate(**batch)
+
+The rows of a step are those of the flattened [batch, token]: row = batch * tokens + token. Positions count the tokens of a
+request from its first that is no padding. `dmi-run --attach` attaches every model. Without libdmi_preload.so nothing is done.
+
+Nothing of the compiled forward is touched: what prepares its inputs comes before each forward, and the stopping
+criteria after each. Source: transformers 5.19, generation/utils.py: generate() and the decoding methods that it calls.
+"""
+import contextlib
+import functools
+import itertools
+import threading
+import weakref
+
+import dmi
+from dmi import adapters
+
+KNOWN = ((5, 19), (6, 0))  # from, and below
+MODES = ("greedy_search", "sample", "beam_search", "beam_sample", "assisted_generation")
+
+_adapter = adapters.Adapter("dmi.huggingface")
+_steps, _calls = itertools.count(), itertools.count()
+_attached, _everywhere = weakref.WeakSet(), []
+_running, _lock = set(), threading.Lock()  # threads within a generate()
+
+
+class _Here(threading.local):
+    """What this thread is in: calls of generate(), the innermost last, and requests()."""
+
+    def __init__(self):
+        self.calls, self.wishes = [], []
+
+
+_here = _Here()
+
+
+def attach(model):
+    """Make generate() of @model announce its forwards. Returns whether it does: not without the library, nor where transformers
+    is of a version that is not known, which is said on stderr. Raises ValueError if @model has no generate().
+    """
+    if not callable(getattr(model, "prepare_inputs_for_generation", None)):
+        raise ValueError(f"{type(model).__name__} has no generate() of transformers")
+    if not dmi.loaded() or not _is_known():
+        return False
+    _wrap_class(type(model))
+    _attached.add(model)
+    return True
+
+
+def detach(model):
+    """@model announces no more forwards."""
+    _attached.discard(model)
+
+
+def attach_all():
+    """attach() for every model of this process, those that are yet to come among them."""
+    if dmi.loaded() and _is_known():
+        from transformers import GenerationMixin
+        _wrap(GenerationMixin, "generate", _generating)
+        _everywhere.append(True)
+
+
+@contextlib.contextmanager
+def requests(*ids, tags=None):
+    """Names and tags for the requests of each generate() in this block and thread.
+
+    ids   one for each row of its batch; none: they are called hf-CALL-ROW
+    tags  of all of them, or a list with those of each: a dict, which becomes JSON, or text
+    """
+    _here.wishes.append((ids, tags))
+    try:
+        yield
+    finally:
+        _here.wishes.pop()
+
+
+@functools.cache
+def _is_known():
+    text, version = adapters.version_of("transformers")
+    if not KNOWN[0] <= version < KNOWN[1]:
+        _adapter.turn_off(f"transformers {text} is not known (5.19 to 5.x are)")
+    return _adapter.on
+
+
+# ---------------------------------------------------------------------------------------- rows
+
+
+class _Row:
+    """One row of the batch: a request.
+
+    skip   tokens at its beginning that are padding; first: position of the one after them, as the first forward had it
+    next   position of the first token that was not computed yet
+    """
+
+    def __init__(self, name, tags):
+        self.name, self.tags, self.skip, self.first, self.next, self.n_prompt, self.ended = name, tags, 0, 0, 0, 0, False
+
+
+def _leading_padding(mask, n_tokens, batch):
+    """[(padding among the last @n_tokens columns, tokens before those)] of each row of a mask [batch, column] of 0 and 1."""
+    if mask is None or mask.dim() != 2 or mask.shape[0] != batch or mask.shape[1] < n_tokens:
+        return None
+    before = mask.shape[1] - n_tokens
+    first = [row.index(1) if 1 in row else len(row) for row in mask.cpu().int().tolist()]
+    return [(max(n - before, 0), max(before - n, 0)) for n in first]
+
+
+def _positions(given, batch):
+    """[[position of each token]] of each row, from position_ids [batch or 1, token]; None: they are of another form."""
+    if given is None or given.dim() != 2 or given.shape[0] not in (1, batch):
+        return None
+    rows = given.cpu().tolist()
+    return rows * batch if len(rows) == 1 else rows
+
+
+class _Call:
+    """One generate(). Without rows its forwards are nobody's."""
+
+    def __init__(self, model, n_columns, assistant, parent):
+        self.model, self.n_columns, self.assistant, self.parent, self.number = model, n_columns, assistant, parent, next(_calls)
+        self.rows, self.wish, self.config, self.mode = None, _here.wishes[-1] if _here.wishes else ((), None), None, ""
+        self.settled = self.off = self.judged = self.busy = self.drafting = self.has_past = False
+        self.verdict, self.step, self.n_drafts, self.draft_prompt = None, 0, 0, None
+
+    def settle(self, config, criteria):
+        """What generate() will do is known."""
+        mode = config.get_generation_mode(self.assistant).value
+        self.settled, self.config, self.mode = True, config, mode
+        self.max_length, self.has_strings = criteria.max_length, any(hasattr(c, "stop_strings") for c in criteria)
+        eos = config.eos_token_id
+        self.eos = set(eos if isinstance(eos, (list, tuple)) else [] if eos is None else [eos])
+        self.beams = config.num_beams > 1
+        self.drafting = self.parent is not None and self.parent.mode == "assisted_generation"
+        if mode not in MODES:
+            self.refuse(mode.replace("_", " "))
+        elif config.guidance_scale not in (None, 1, 1.0):
+            self.refuse("guidance_scale, whose second forward cannot be distinguished from the first,")
+
+    def refuse(self, what):
+        self.off = True
+        _adapter.warn(f"{what} is not supported: its records have no request ids")
+
+    # ---- names
+
+    def name_rows(self, batch):
+        n_each = max(self.config.num_beams, self.config.num_return_sequences)
+        names = self.names(batch // n_each)
+        tags = self.wish[1] if isinstance(self.wish[1], (list, tuple)) else [self.wish[1]] * len(names)
+        if len(tags) != len(names):
+            _adapter.warn(f"requests(): {len(tags)} tags for a batch of {len(names)}: none are used")
+            tags = [None] * len(names)
+        self.rows = [_Row(name if n_each == 1 else f"{name}#{k}", adapters.text_of_tags(tag))
+                     for name, tag in zip(names, tags) for k in range(n_each)]
+
+    def names(self, n):
+        if self.drafting:
+            self.wish = ((), self.parent.rows[0].tags if self.parent.rows else self.parent.wish[1])
+            return [self.parent.names(1)[0] + "#draft"]
+        if self.wish[0] and len(self.wish[0]) != n:
+            _adapter.warn(f"requests(): {len(self.wish[0])} ids for a batch of {n}: they are called hf-CALL-ROW instead")
+        return list(self.wish[0]) if len(self.wish[0]) == n else [f"hf-{self.number}-{i}" for i in range(n)]
+
+    # ---- before a forward
+
+    def announce(self, columns, inputs, given):
+        """@columns: of the sequences so far, drafts included. @inputs: of the forward. @given: what they were prepared from."""
+        tokens = inputs.get("input_ids")
+        batch, n_tokens = (inputs["inputs_embeds"] if tokens is None else tokens).shape[:2]
+        if self.rows is None:
+            self.name_rows(batch)
+        if batch != len(self.rows):
+            raise ValueError(f"a batch of {batch} rows, not {len(self.rows)}")
+        if batch > 1:
+            self.read_verdict()
+        self.n_drafts = columns - self.n_columns if self.mode == "assisted_generation" else 0
+        if not self.judged:
+            self.locate(n_tokens - self.n_drafts, n_tokens, inputs, given)
+        self.step = next(_steps)
+        _begin(self.step, self.spans(n_tokens), batch * n_tokens)
+
+    def locate(self, n_own, n_tokens, inputs, given):
+        """Tokens of a prompt: position_ids say which positions they have, the mask how many are padding."""
+        padding = _leading_padding(given.get("attention_mask"), n_tokens, len(self.rows))
+        positions = _positions(inputs.get("position_ids"), len(self.rows))
+        for i, row in enumerate(self.rows):
+            row.skip, before = padding[i] if padding else (0, row.next)
+            row.first = positions[i][row.skip] if positions and row.skip < len(positions[i]) else before
+            row.next = row.first
+            if self.config.prefill_chunk_size is None:
+                row.n_prompt = row.first + n_own - row.skip
+        if self.drafting:
+            for row in self.rows:
+                row.n_prompt = self.parent.draft_prompt or row.n_prompt
+
+    def spans(self, n_tokens):
+        phase = dmi.Phase.DECODE if self.judged or self.drafting and self.parent.draft_prompt else dmi.Phase.PREFILL
+        n_own, again = n_tokens - self.n_drafts, self.judged and not self.config.use_cache
+        # A row of logits is a span's, in their order: padding before a prompt may have a span only where no row is all padding.
+        sparse = any(row.ended or row.skip >= n_own for row in self.rows)
+        spans = []
+        for i, row in enumerate(self.rows):
+            at, skip = i * n_tokens, row.skip if again or not self.judged else 0
+            if row.ended or skip >= n_own:
+                spans.append(dmi.Span(None, 0, n_tokens, at, flags=dmi.PADDING))
+                continue
+            if skip and not sparse:
+                spans.append(dmi.Span(None, 0, skip, at, flags=dmi.PADDING))
+            first = row.first if again else row.next
+            common = {"tags": row.tags, "n_prompt": row.n_prompt}
+            spans.append(dmi.Span(row.name, first, n_own - skip, at + skip, phase=phase, n_cached=self.cached(row, first), **common))
+            row.next = first + n_own - skip
+            spans += [dmi.Span(row.name, row.next + k, 1, at + n_own + k, phase=dmi.Phase.DRAFT, **common) for k in range(self.n_drafts)]
+        return spans
+
+    def cached(self, row, first):
+        """Tokens before a request's first that came with the cache that generate() was given."""
+        return first if first and not self.judged and not self.drafting and self.has_past and row.next == row.first else 0
+
+    # ---- after a forward
+
+    def judge(self, sequences, done):
+        """The stopping criteria have seen @sequences [row, column], and said which of them are @done [row]: nothing is read yet."""
+        dmi.step_end()
+        if not self.judged:
+            for row in self.rows:
+                row.n_prompt = row.n_prompt or row.next
+        self.judged = True
+        if self.drafting and not self.parent.draft_prompt:
+            self.parent.draft_prompt = self.rows[0].n_prompt
+        if self.n_drafts:
+            n_accepted = sequences.shape[1] - self.n_columns - 1
+            dmi.accept(self.rows[0].name, self.step, n_accepted)
+            self.rows[0].next += n_accepted
+        if not self.beams:
+            self.n_columns, self.verdict = sequences.shape[1], (sequences[:, -1], done)
+
+    def read_verdict(self):
+        """Rows that ended. Copies a few numbers from the device, which generate() has waited for already."""
+        if self.verdict is None:
+            return
+        (last, done), self.verdict = self.verdict, None
+        for row, token, is_done in zip(self.rows, last.tolist(), done.tolist()):
+            if is_done and not row.ended:
+                self.end(row, self.reason(token))
+
+    def reason(self, token):
+        if token in self.eos:
+            return dmi.End.STOP
+        if self.max_length is not None and self.n_columns >= self.max_length:
+            return dmi.End.LENGTH
+        return dmi.End.STOP if self.has_strings else dmi.End.UNKNOWN
+
+    def end(self, row, reason):
+        row.ended = True
+        if not self.drafting:
+            dmi.request_end(row.name, reason)
+
+    def finish(self, failed):
+        dmi.step_end()
+        if self.rows is None or self.off:
+            return
+        if not failed:
+            self.read_verdict()
+        for row in self.rows:
+            if not row.ended:
+                self.end(row, dmi.End.ABORTED if failed else dmi.End.UNKNOWN)
+        if self.draft_prompt:
+            dmi.request_end(self.rows[0].name + "#draft", dmi.End.UNKNOWN)
+
+
+def _begin(step, spans, n_rows):
+    """The library has one step at a time: with two threads in generate() it would be the wrong one for one of them."""
+    with _lock:
+        if len(_running) > 1:
+            dmi.step_end()
+            _adapter.warn("two threads are in generate() at once: while they are, records have no request ids")
+        elif (status := dmi.step_begin(step, spans, n_rows)) < 0 or status == dmi.BAD_VERSION:
+            _adapter.warn(f"dmi_step_begin() refused a step: {status}")
+
+
+# ---------------------------------------------------------------------------------------- what is wrapped
+
+
+def _current(model):
+    """The generate() of @model that this thread is in."""
+    calls = _here.calls
+    return calls[-1] if calls and calls[-1].model is model and not calls[-1].off and _adapter.on else None
+
+
+def _n_columns(inputs=None, *_, **kwargs):
+    for given in (inputs, kwargs.get("input_ids"), kwargs.get("inputs_embeds")):
+        if given is not None:
+            return given.shape[1]
+    return 1
+
+
+@_adapter.guarded
+def _enter(model, args, kwargs):
+    if not _everywhere and model not in _attached:
+        return None
+    outer = _here.calls[-1] if _here.calls else None
+    if outer is not None and outer.model is model and not outer.settled:
+        return None  # a method that calls itself for another mode, or the one that it overrides
+    _wrap_class(type(model))
+    call = _Call(model, _n_columns(*args, **kwargs), kwargs.get("assistant_model"), outer)
+    if getattr(model.config, "is_encoder_decoder", False):
+        call.refuse(f"an encoder-decoder model ({model.config.model_type})")
+    elif kwargs.get("custom_generate") is not None:
+        call.refuse("custom_generate")
+    with _lock:
+        _running.add(threading.get_ident())
+        dmi.step_end()
+    _here.calls.append(call)
+    return call
+
+
+def _leave(call, failed):
+    while _here.calls.pop() is not call:
+        pass
+    _adapter.guarded(call.finish)(failed)
+    if not _here.calls:
+        with _lock:
+            _running.discard(threading.get_ident())
+
+
+def _generating(generate):
+    @functools.wraps(generate)
+    def wrapper(self, *args, **kwargs):
+        if (call := _enter(self, args, kwargs)) is None:
+            return generate(self, *args, **kwargs)
+        failed = True
+        try:
+            out = generate(self, *args, **kwargs)
+            failed = False
+            return out
+        finally:
+            _leave(call, failed)
+    return wrapper
+
+
+@_adapter.guarded
+def _announce(call, sequences, inputs, given):
+    cache = given.get("past_key_values")
+    call.has_past = call.rows is None and cache is not None and int(cache.get_seq_length()) > 0
+    call.announce(sequences.shape[1], inputs, given)
+
+
+def _preparing(prepare):
+    @functools.wraps(prepare)
+    def wrapper(self, input_ids, *args, **kwargs):
+        call = _current(self)
+        if call is None or call.busy or not call.settled:
+            return prepare(self, input_ids, *args, **kwargs)
+        call.busy = True  # an overriding method calls the one that it overrides
+        try:
+            inputs = prepare(self, input_ids, *args, **kwargs)
+        finally:
+            call.busy = False
+        _announce(call, input_ids, inputs, kwargs)
+        return inputs
+    return wrapper
+
+
+@_adapter.guarded
+def _settle(call, criteria, config):
+    call.settle(config, criteria)
+    return _watching(type(criteria), call)(criteria)
+
+
+def _choosing(criteria_of):
+    @functools.wraps(criteria_of)
+    def wrapper(self, *args, **kwargs):
+        criteria = criteria_of(self, *args, **kwargs)
+        call = _current(self)
+        if call is None or call.settled:
+            return criteria
+        config = kwargs["generation_config"] if "generation_config" in kwargs else args[0]
+        return _settle(call, criteria, config) or criteria
+    return wrapper
+
+
+def _watching(kind, call):
+    """A list of criteria that lets @call see what they say."""
+    class Watching(kind):
+        def __call__(self, input_ids, scores, **kwargs):
+            done = super().__call__(input_ids, scores, **kwargs)
+            if not call.off and _adapter.on:
+                _adapter.guarded(call.judge)(input_ids, done)
+            return done
+    return Watching
+
+
+def _batching(start):
+    @functools.wraps(start)
+    def wrapper(self, *args, **kwargs):
+        if _everywhere or self in _attached:
+            _adapter.warn("generate_batch and continuous batching are not supported: their records have no request ids")
+        return start(self, *args, **kwargs)
+    return wrapper
+
+
+_WRAPPERS = {"generate": _generating, "prepare_inputs_for_generation": _preparing, "_get_stopping_criteria": _choosing,
+             "generate_batch": _batching, "init_continuous_batching": _batching}
+
+
+def _wrap_class(kind):
+    for name, wrapper in _WRAPPERS.items():
+        _wrap(kind, name, wrapper)
+
+
+def _wrap(kind, name, wrapper):
+    """Once: a class whose method comes from one that is wrapped has it already."""
+    method = getattr(kind, name, None)
+    if method is not None and not hasattr(method, "_dmi_wrapped"):
+        wrapped = wrapper(method)
+        wrapped._dmi_wrapped = True
+        setattr(kind, name, wrapped)

@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vLLM says whose tokens a forward computes: a plugin of vLLM's (group vllm.general_plugins), which a wheel of DMI installs.
+
+Nothing is to be called. vLLM loads its plugins in every process; without libdmi_preload.so this one does nothing, and with it
+waits until a model runner is imported: V1's or V2's. A request is called what its client called it; vLLM's own name
+for it (with eight more characters) is its tag `vllm_request_id`. The client's fields (`vllm_xargs` in vLLM's API, `extra_args` in
+SamplingParams) are its tags, so that a HookSpec's `requests: 'tag:capture=*'` captures those who ask for it.
+
+Source: vLLM 0.33.0, vllm/v1/worker/gpu_model_runner.py and gpu/model_runner.py: GPUModelRunner; v1/core/sched/output.py;
+v1/engine/input_processor.py.
+"""
+import functools
+import inspect
+import re
+import weakref
+
+import dmi
+from dmi import adapters
+
+KNOWN = (0, 33)
+V1, V2 = "vllm.v1.worker.gpu_model_runner", "vllm.v1.worker.gpu.model_runner"
+INTERNAL = re.compile(r"(.+)-[0-9a-f]{8}", re.S)  # what InputProcessor gives to a client's id
+MAX_TAGS = 60_000                                 # bytes; the library takes 65,535
+
+_adapter = adapters.Adapter("dmi.vllm")
+
+
+def register():
+    """The entry point. Does nothing without the library, and nothing the second time."""
+    if dmi.loaded() and not _registered:
+        _registered.append(True)
+        adapters.when_imported(V1, functools.partial(_change, _V1_METHODS))
+        adapters.when_imported(V2, functools.partial(_change, _V2_METHODS))
+
+
+_registered = []
+
+
+class _Request:
+    """What is known of a request in this process. cached: tokens that the prefix cache had, None once they were said."""
+
+    def __init__(self, name, tags, n_prompt, cached):
+        self.name, self.tags, self.n_prompt, self.cached = name, tags, n_prompt, cached
+
+
+class _State:
+    """Of one model runner.
+
+    requests  {vLLM's id: _Request}; owners {a client's id: vLLM's id of whoever has that name}
+    output    what the scheduler said for the step that is being prepared; None: the forward is a dummy's
+    step      the number of the last step, the same on all ranks: they are all given the same steps
+    drafts    {vLLM's id: name} of requests with drafts in that step
+    """
+
+    def __init__(self, runner):
+        self.requests, self.owners, self.output, self.step, self.drafts = {}, {}, None, -1, {}
+        self.ranks, self.refusal = _ranks(runner.parallel_config), _refusal(runner)
+
+    # ---- requests
+
+    def learn(self, output):
+        """Requests that ended, and those that came."""
+        for name in output.finished_req_ids:
+            if (request := self.requests.pop(name, None)) is not None:
+                self.owners.pop(request.name, None)
+                dmi.request_end(request.name)
+        for new in output.scheduled_new_reqs:
+            self.note(new)
+
+    def note(self, new):
+        known = self.requests.get(new.req_id)
+        prompt = new.prompt_token_ids if new.prompt_token_ids is not None else new.prompt_embeds
+        if known is not None:  # it comes again: after a preemption, or with a longer prompt
+            known.n_prompt = len(prompt)
+            return
+        name = found[1] if (found := INTERNAL.fullmatch(new.req_id)) else new.req_id
+        if self.owners.setdefault(name, new.req_id) != new.req_id:
+            name = new.req_id  # two clients chose one id
+        params = new.sampling_params or new.pooling_params
+        tags = _tags(getattr(params, "extra_args", None), new.req_id)
+        self.requests[new.req_id] = _Request(name, tags, len(prompt), new.num_computed_tokens)
+
+    # ---- steps
+
+    def begin(self, ids, starts, counts, n_drafts, n_rows):
+        """@ids: in the order of their rows, each with the position of its first token, its tokens, and how many of those are drafts."""
+        self.step += 1
+        self.drafts = {}
+        if self.refusal:
+            dmi.step_begin(self.step, [], n_rows, ranks=self.ranks)  # forwards are counted, their rows are nobody's
+            return
+        spans, row = [], 0
+        for name, start, n, n_guessed in zip(ids, map(int, starts), map(int, counts), map(int, n_drafts)):
+            spans += self.spans_of(name, start, n, n_guessed, row)
+            row += n
+        if n_rows > row:
+            spans.append(dmi.Span(None, 0, n_rows - row, row, flags=dmi.PADDING))
+        status = dmi.step_begin(self.step, spans, n_rows, ranks=self.ranks)
+        if status < 0 or status == dmi.BAD_VERSION:
+            _adapter.warn(f"dmi_step_begin() refused a step: {status}")
+
+    def spans_of(self, name, start, n, n_drafts, row):
+        """One of what is computed for good, and one for each draft: each has a row of logits."""
+        request = self.requests[name]
+        cached, request.cached = request.cached, None
+        own = n - n_drafts
+        phase = dmi.Phase.DECODE if own == 1 and start >= request.n_prompt else dmi.Phase.PREFILL
+        common = {"tags": request.tags, "n_prompt": request.n_prompt}
+        yield dmi.Span(request.name, start, own, row, n_cached=min(cached or 0, start), phase=phase, **common)
+        if n_drafts:
+            self.drafts[name] = request.name
+        for k in range(own, n):
+            yield dmi.Span(request.name, start + k, 1, row + k, phase=dmi.Phase.DRAFT, **common)
+
+
+_states = weakref.WeakKeyDictionary()
+
+
+def _state(runner):
+    if runner not in _states:
+        _states[runner] = _State(runner)
+    return _states[runner]
+
+
+def _tags(fields, name):
+    """The client's fields, as far as they are plain, and vLLM's own id."""
+    plain = {key: value for key, value in (fields or {}).items() if isinstance(value, (str, int, float, list))}
+    text = adapters.text_of_tags({**plain, "vllm_request_id": name})
+    if len(text.encode()) <= MAX_TAGS:
+        return text
+    _adapter.warn("fields of a request that take more than 60,000 bytes are no tags")
+    return adapters.text_of_tags({"vllm_request_id": name})
+
+
+def _refusal(runner):
+    """What makes rows or positions other than the scheduler says; None: nothing."""
+    parallel, scheduler = runner.parallel_config, runner.scheduler_config
+    if parallel.prefill_context_parallel_size > 1 or parallel.decode_context_parallel_size > 1:
+        return "context parallelism"
+    if parallel.use_ubatching:
+        return "ubatching"
+    if runner.model_config.is_encoder_decoder:
+        return "an encoder-decoder model"
+    if runner.speculative_config is not None and scheduler.async_scheduling:
+        return "asynchronous scheduling with speculative decoding, where positions on the host are guesses,"
+    return None
+
+
+def _ranks(config):
+    from vllm.distributed import parallel_state
+    groups = [parallel_state.get_tp_group(), parallel_state.get_pp_group()]
+    pairs = [(group.rank_in_group, group.world_size) for group in groups]
+    pairs.append((config.data_parallel_rank, config.data_parallel_size))
+    if not config.enable_expert_parallel:
+        return (*pairs, (0, 1))
+    group = parallel_state.get_ep_group()
+    return (*pairs, (group.rank_in_group, group.world_size))
+
+
+# ---------------------------------------------------------------------------------------- before and after vLLM's methods
+
+
+@_adapter.guarded
+def _execute(runner, output):
+    dmi.step_end()
+    state = _state(runner)
+    if state.refusal:
+        _adapter.warn(f"{state.refusal} is not supported: records have no request ids")
+    else:
+        state.learn(output)
+    state.output = output
+
+
+@_adapter.guarded
+def _nothing_more(runner, ends):
+    """Batches from here on are dummies'. @ends: their rows, and those of what is launched from here on, are nobody's."""
+    if runner in _states:
+        _states[runner].output = None
+    if ends:
+        dmi.step_end()
+
+
+@_adapter.guarded
+def _determined(runner, given, said):
+    """V1: a batch is as padded as it will be. @given: arguments by name; @said: what was decided."""
+    state = _state(runner)
+    if state.output is None:
+        return
+    batch, drafts = runner.input_batch, state.output.scheduled_spec_decode_tokens
+    counts, ids = given["num_scheduled_tokens_np"], batch.req_ids[:given["num_reqs"]]
+    state.begin(ids, batch.num_computed_tokens_cpu, counts, [len(drafts.get(name, ())) for name in ids], said[1].num_tokens)
+
+
+@_adapter.guarded
+def _prepared(runner, batch):
+    """V2: an InputBatch is ready."""
+    state = _state(runner)
+    if state.output is None:
+        return
+    starts = batch.query_start_loc_np
+    counts = [starts[i + 1] - starts[i] for i in range(batch.num_reqs)]
+    if not state.refusal and (batch.num_admitted_draft_tokens is not None or sum(counts) != batch.num_tokens):
+        state.step, state.drafts = state.step + 1, {}
+        dmi.step_begin(state.step, [], batch.num_tokens_after_padding, ranks=state.ranks)
+        _adapter.warn("adaptive verification is not supported: its records have no request ids")
+        return
+    drafts = batch.num_draft_tokens_per_req
+    state.begin(batch.req_ids, batch.num_computed_tokens_np, counts, [0] * batch.num_reqs if drafts is None else drafts,
+                batch.num_tokens_after_padding)
+
+
+def _judged_by(runner, said):
+    """What became of drafts: known once the tokens are on the host, which may be later and in another thread."""
+    state = _states.get(runner)
+    if state is None or not state.drafts:
+        return
+    step, drafts = state.step, state.drafts
+    if not hasattr(said, "get_output"):
+        _accept(step, drafts, said)
+        return
+    get_output = said.get_output
+
+    def waiting():
+        output = get_output()
+        _accept(step, drafts, output)
+        return output
+    said.get_output = waiting
+
+
+@_adapter.guarded
+def _accept(step, drafts, output):
+    """Of 1 + K rows a request is given as many tokens as of them hold; the first is no draft."""
+    for name, tokens in zip(output.req_ids, output.sampled_token_ids or ()):
+        if name in drafts and len(tokens):
+            dmi.accept(drafts[name], step, len(tokens) - 1)
+
+
+def _around_execute(ends):
+    """@ends: does the step end with this method?"""
+    def wrap(execute):
+        @functools.wraps(execute)
+        def execute_model(self, scheduler_output, *args, **kwargs):
+            if _adapter.on and not kwargs.get("dummy_run") and not args[1:2] == (True,):
+                _execute(self, scheduler_output)
+            try:
+                return execute(self, scheduler_output, *args, **kwargs)
+            finally:
+                _nothing_more(self, ends)
+        return execute_model
+    return wrap
+
+
+def _around_determine(determine):
+    names = list(inspect.signature(determine).parameters)[1:]
+
+    @functools.wraps(determine)
+    def determining(self, *args, **kwargs):
+        said = determine(self, *args, **kwargs)
+        _determined(self, dict(zip(names, args)) | kwargs, said)
+        return said
+    return determining
+
+
+def _around_prepare(prepare):
+    @functools.wraps(prepare)
+    def preparing(self, *args, **kwargs):
+        batch = prepare(self, *args, **kwargs)
+        _prepared(self, batch)
+        return batch
+    return preparing
+
+
+def _around_dummy(dummy):
+    @functools.wraps(dummy)
+    def running(self, *args, **kwargs):
+        _nothing_more(self, True)
+        return dummy(self, *args, **kwargs)
+    return running
+
+
+def _around_sample(sample):
+    @functools.wraps(sample)
+    def sampling(self, *args, **kwargs):
+        try:
+            return sample(self, *args, **kwargs)
+        finally:
+            dmi.step_end()  # what is launched from here on is a draft model's
+    return sampling
+
+
+def _around_sample_tokens(sample):
+    @functools.wraps(sample)
+    def sampling(self, *args, **kwargs):
+        said = sample(self, *args, **kwargs)
+        _adapter.guarded(_judged_by)(self, said)
+        return said
+    return sampling
+
+
+_V1_METHODS = {"execute_model": _around_execute(ends=True), "_determine_batch_execution_and_padding": _around_determine,
+               "_dummy_run": _around_dummy, "sample_tokens": _around_sample_tokens}
+_V2_METHODS = {"execute_model": _around_execute(ends=False), "prepare_inputs": _around_prepare, "_dummy_run": _around_dummy,
+               "sample": _around_sample, "sample_tokens": _around_sample_tokens}
+
+
+def _change(methods, module):
+    """The model runner of @module announces its steps."""
+    text, version = adapters.version_of("vllm")
+    kind = getattr(module, "GPUModelRunner", None)
+    missing = [name for name in methods if not callable(getattr(kind, name, None))]
+    if version != KNOWN or missing:
+        _adapter.turn_off(f"vLLM {text} is not known (0.33 is)" + (f": no {missing[0]}" if version == KNOWN else ""))
+        return
+    for name, wrap in methods.items():
+        setattr(kind, name, wrap(getattr(kind, name)))

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What dmi.vllm and dmi.sglang rely on is in the sources of the versions that they know.
+
+Wheels are fetched once, and the files that are named here are unpacked; nothing of them is imported.
+"""
+import ast
+import fcntl
+import pathlib
+import shutil
+import sys
+import zipfile
+
+import pytest
+
+import columns
+import harness
+
+LISTED = harness.ROOT / "tools" / "setup" / "engines.txt"
+# {file: {class: its methods with parameters that are used, its fields}}
+NEEDED = {
+    "vllm/v1/worker/gpu_model_runner.py": {"GPUModelRunner": ({
+        "execute_model": ["scheduler_output"], "_dummy_run": [], "sample_tokens": [],
+        "_determine_batch_execution_and_padding": ["num_reqs", "num_scheduled_tokens_np"]}, [])},
+    "vllm/v1/worker/gpu/model_runner.py": {"GPUModelRunner": (
+        {"execute_model": ["scheduler_output", "dummy_run"], "_dummy_run": [], "sample_tokens": [], "sample": [], "prepare_inputs": []}, [])},
+    "vllm/v1/worker/gpu/input_batch.py": {"InputBatch": ({}, [
+        "req_ids", "num_reqs", "num_tokens", "num_tokens_after_padding", "query_start_loc_np", "num_computed_tokens_np",
+        "num_draft_tokens_per_req", "num_admitted_draft_tokens", "pcp"])},
+    "vllm/v1/core/sched/output.py": {
+        "NewRequestData": ({}, ["req_id", "prompt_token_ids", "prompt_embeds", "sampling_params", "pooling_params", "num_computed_tokens"]),
+        "SchedulerOutput": ({}, ["scheduled_new_reqs", "finished_req_ids", "scheduled_spec_decode_tokens"])},
+    "vllm/v1/outputs.py": {"ModelRunnerOutput": ({}, ["req_ids", "sampled_token_ids"])},
+    "vllm/forward_context.py": {"BatchDescriptor": ({}, ["num_tokens"])},
+    "vllm/sampling_params.py": {"SamplingParams": ({}, ["extra_args"])},
+    "vllm/config/parallel.py": {"ParallelConfig": ({"use_ubatching": []}, [
+        "prefill_context_parallel_size", "decode_context_parallel_size", "data_parallel_rank", "data_parallel_size", "enable_expert_parallel"])},
+    "sglang/srt/model_executor/model_runner.py": {"ModelRunner": ({"forward": ["forward_batch"]}, [])},
+    "sglang/srt/model_executor/forward_batch_info.py": {
+        "ForwardBatch": ({"init_new": ["batch"]}, [
+            "rids", "forward_mode", "seq_lens_cpu", "extend_prefix_lens_cpu", "extend_seq_lens_cpu", "spec_algorithm", "global_num_tokens_cpu",
+            "attn_cp_metadata", "attn_dcp_metadata", "tbo_split_seq_index", "encoder_lens", "input_ids"]),
+        "ForwardMode": ({"is_decode": [], "is_idle": [], "is_extend_without_speculative": [], "is_split_prefill": [], "is_dllm_extend": []}, [])},
+}
+# (file, function, what it calls): who calls what an adapter wraps.
+CALLED = [("vllm/v1/worker/gpu_model_runner.py", "execute_model", "_determine_batch_execution_and_padding"),
+          ("vllm/v1/worker/gpu_model_runner.py", "_dummy_run", "_determine_batch_execution_and_padding"),
+          ("vllm/v1/worker/gpu/model_runner.py", "execute_model", "prepare_inputs"), ("vllm/v1/worker/gpu/model_runner.py", "sample_tokens", "sample")]
+TEXT = [("vllm/v1/worker/gpu_model_runner.py", "self.input_batch.num_computed_tokens_cpu"), ("vllm/v1/worker/gpu_model_runner.py", "self.input_batch.req_ids"),
+        ("vllm/v1/engine/input_processor.py", 'f"{request.external_req_id}-{random_uuid():.8}"'), ("vllm/plugins/__init__.py", '"vllm.general_plugins"'),
+        ("vllm/distributed/parallel_state.py", "def get_ep_group()"), ("sglang/srt/plugins/__init__.py", '"sglang.srt.plugins"'),
+        ("sglang/srt/runtime_context.py", "def get_parallel()"), ("sglang/srt/model_executor/runner/decode_cuda_graph_runner.py", "self.capture_bs"),
+        ("sglang/srt/model_executor/runner/prefill_cuda_graph_runner.py", "self.capture_num_tokens")]
+
+
+@pytest.fixture(name="sources", scope="module")
+def fixture_sources(long):
+    if not long:
+        pytest.skip("--long only")
+    folder = harness.ROOT / "build" / "engines"
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {*NEEDED, *(name for name, _ in TEXT)}
+    key = LISTED.read_text() + "".join(sorted(files))
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        stamp = folder / "made-from"
+        if not stamp.exists() or stamp.read_text() != key:
+            fetch(folder, files)
+            stamp.write_text(key)
+    return folder / "sources"
+
+
+def fetch(folder, files):
+    shutil.rmtree(folder / "sources", ignore_errors=True)
+    columns.step("fetching vLLM and SGLang from the Python package index", [
+        sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "-q", "--no-deps", "--only-binary=:all:", "--no-cache-dir",
+        "-d", folder / "wheels", "-r", LISTED], folder / "fetch.log")
+    for wheel in (folder / "wheels").glob("*.whl"):
+        with zipfile.ZipFile(wheel) as packed:
+            for name in files & set(packed.namelist()):
+                packed.extract(name, folder / "sources")
+    shutil.rmtree(folder / "wheels")
+
+
+def parsed(path):
+    return ast.parse(pathlib.Path(path).read_text(encoding="utf-8"))
+
+
+def names_of(function):
+    return {argument.arg for argument in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
+
+
+def functions(tree):
+    return {node.name: node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
+
+
+def test_names(check, sources):
+    for file, classes in NEEDED.items():
+        found = {node.name: node for node in parsed(sources / file).body if isinstance(node, ast.ClassDef)}
+        for kind, (methods, fields) in classes.items():
+            has = functions(found[kind]) if kind in found else {}
+            wrong = [f"{name}({', '.join(wanted)})" for name, wanted in methods.items() if name not in has or not set(wanted) <= names_of(has[name])]
+            declared = {node.target.id for node in ast.walk(found[kind]) if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)} \
+                if kind in found else set()
+            check(kind in found and not wrong and set(fields) <= declared, f"{file}: {kind}", (wrong, set(fields) - declared))
+
+
+def test_calls(check, sources):
+    for file, function, called in CALLED:
+        calls = {node.func.attr for node in ast.walk(functions(parsed(sources / file))[function]) if isinstance(node, ast.Call)
+                 and isinstance(node.func, ast.Attribute)}
+        check(called in calls, f"{file}: {function}() calls {called}()")
+
+
+def test_texts(check, sources):
+    for file, text in TEXT:
+        check(text in (sources / file).read_text(encoding="utf-8"), f"{file}: {text}")

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""dmi.huggingface: generate() of small models announces whose tokens its rows are, and the library captures them.
+
+generate_client.py generates, in the environment with PyTorch (torch_env.py), and says what the run must hold; here the run is read.
+"""
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import harness
+import torch_env
+from harness import DMI_RUN, PRELOAD, ROOT, STANDIN
+from test_attach import check_all
+
+HERE = ROOT / "tests" / "engine"
+LIBRARY = harness.BUILD / "read" / "libdmi_read.so.1"
+SPEC = """hookspec: 1
+name: generate
+ring: {bytes: 16M, slots: 4096}
+overload: {mode: complete, wait_ms: 60000}
+forward:
+  - {kind: step, begin: step}
+sites:
+  - {tap: '*'}
+  - {tap: final_logits, row: request}
+"""
+TAGGED = SPEC.replace("{tap: '*'}", "{tap: '*', requests: 'tag:row=1'}").replace("row: request", "row: request, requests: 'tag:row=1'")
+PROGRAM = torch_env.PREAMBLE + """
+import json
+import torch, transformers, dmi
+steps, begin = [], dmi.step_begin
+dmi.step_begin = lambda step, spans, *more: steps.extend([s.request, s.first_position, s.n_tokens] for s in spans) or begin(step, spans, *more)
+sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 64, "intermediate_size": 48, "eos_token_id": None}
+model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes)).eval()
+ids = torch.arange(5)[None] + 3
+model.generate(ids, max_new_tokens=2, do_sample=False)
+model.generate(ids, max_new_tokens=1, do_sample=False)
+print(json.dumps(steps))
+"""
+pytestmark = pytest.mark.built(PRELOAD, DMI_RUN, LIBRARY, STANDIN / "libcuda.so.1")
+
+
+def generate(folder, spec):
+    python, env = torch_env.python_with_torch()
+    env = dict(env, PYTHONPATH=f"{ROOT / 'python'}:{HERE}", LD_LIBRARY_PATH=f"{STANDIN}:{env['LD_LIBRARY_PATH']}")
+    (folder / "spec.yaml").write_text(spec)
+    return harness.run([DMI_RUN, "--spec", folder / "spec.yaml", "--out", folder / "RUN", "--", python, HERE / "generate_client.py", folder],
+                       env=env, timeout=1200)
+
+
+@pytest.fixture(name="done", scope="module")
+def fixture_done(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("generate")
+    return folder, generate(folder, SPEC)
+
+
+@pytest.fixture(name="run")
+def fixture_run(done, monkeypatch):
+    monkeypatch.setenv("DMI_READ_LIBRARY", str(LIBRARY))
+    import dmi
+    with dmi.open(done[0] / "RUN") as run:
+        yield run
+
+
+@pytest.fixture(name="expected", scope="module")
+def fixture_expected(done):
+    return json.loads((done[0] / "expected.json").read_text()), load_file(done[0] / "expected.safetensors")
+
+
+def test_the_engine_does_not_notice(check, done):
+    check_all(check, done[1])
+
+
+def test_requests_and_phases(check, run, expected):
+    known = {request.id: request for request in run.requests}
+    wanted = {name for name, about in expected[0].items() if not about.get("partial")}
+    check(set(known) >= wanted, "each request is there", wanted - set(known))
+    for name, about in expected[0].items():
+        request = known.get(name)
+        if request is None or about.get("draft_model") or about.get("partial"):
+            continue
+        n_cached = about.get("n_cached", 0)
+        check(request.n_prompt == about["n_prompt"] and request.n_cached == n_cached, f"{name}: {about['n_prompt']} tokens of the prompt", request)
+        check(str(request.reason) == about["reason"], f"{name}: ends as {about['reason']}", request)
+        if about.get("superseded"):
+            continue
+        computed = about["n"] - n_cached
+        check(request.n_prefill == about["n_prompt"] - n_cached, f"{name}: the prompt's rows are of phase prefill", request)
+        if about.get("drafts"):
+            check(request.n_draft > 0, f"{name}: drafts are of phase draft", request)
+        else:
+            check(request.n_decode == computed - request.n_prefill and not request.n_draft, f"{name}: the others of phase decode", request)
+
+
+def test_rows(check, run, expected):
+    """Each row has the values of one forward over its request's tokens alone, and none is missing."""
+    requests, tensors = expected
+    for key, wanted in tensors.items():
+        name, site = key.split("/")
+        about = requests[name]
+        if site == "final_logits":
+            check_logits(check, run, key, wanted, about)
+            continue
+        if about.get("partial"):
+            found = run.get(key)
+            wanted = wanted[:len(found.positions)] if found else wanted
+            check(not found or found.positions == list(range(len(found))) and close(found, wanted), f"{key}: what it has is right", found)
+            continue
+        found = run[key]
+        check(found.positions == list(range(about.get("n_cached", 0), about["n"])), f"{key}: positions", found.positions)
+        check(close(found, wanted), f"{key}: values")
+
+
+def close(found, wanted, rows=slice(None)):
+    """Within 2e-4 of the largest element: batched products sum in other orders than one request's."""
+    values = found.float32().reshape(len(found), -1)[rows]
+    return values.shape == wanted.shape and np.abs(values - wanted).max() < 2e-4 * max(1.0, np.abs(wanted).max())
+
+
+def check_logits(check, run, key, wanted, about):
+    """One row a request and step: of the last token. Where a prompt comes in pieces the first pieces have logits, too."""
+    if not about.get("logits"):
+        return
+    found = run[key]
+    first = about["n_prompt"] - 1
+    rows = [i for i, position in enumerate(found.positions) if position >= first]
+    check([found.positions[i] for i in rows] == list(range(first, about["n"])), f"{key}: positions", found.positions)
+    check(close(found, wanted, rows), f"{key}: values")
+
+
+def test_steps_are_taken(check, done, run):
+    counters = harness.Counters(harness.only_run(done[0] / "RUN"))
+    check(counters.steps > 100 and counters.steps_refused == 0, "no step is refused", (counters.steps, counters.steps_refused))
+    check(not run.findings, "nothing is found wrong", run.findings)
+
+
+def test_capture_on_request(check, tmp_path, monkeypatch):
+    """requests: 'tag:row=1' captures the second row of each batch that has tags, and nothing else."""
+    generate(tmp_path, TAGGED)
+    monkeypatch.setenv("DMI_READ_LIBRARY", str(LIBRARY))
+    import dmi
+    wanted = {f"{what}-1" for what in ("dynamic", "static", "gpt2", "whole", "chunks")}
+    with dmi.open(tmp_path / "RUN") as run:
+        check({tensor.request for tensor in run.values()} == wanted, "those with the tag", {tensor.request for tensor in run.values()})
+        check(run["dynamic-1/resid_pre.1"].positions[:3] == [0, 1, 2], "from their first token", run["dynamic-1/resid_pre.1"].positions)
+
+
+def test_models_of_a_program_that_knows_nothing(check, tmp_path, monkeypatch):
+    """dmi-run --attach: generate() of any model has requests. Its tensors are on the CPU here, so none is captured."""
+    python, env = torch_env.python_with_torch()
+    env = dict(env, LD_LIBRARY_PATH=f"{STANDIN}:{env['LD_LIBRARY_PATH']}")
+    (tmp_path / "program.py").write_text(PROGRAM)
+    said = harness.run([DMI_RUN, "--attach", "residuals", "--out", tmp_path / "RUN", "--", python, tmp_path / "program.py"], env=env)
+    check(json.loads(said.stdout) == [["hf-0-0", 0, 5], ["hf-0-0", 5, 1], ["hf-1-0", 0, 5]], "each generate() is a request", said.stdout)
