@@ -179,7 +179,7 @@ static void add_ring(struct context *c, void *arg)
     double full = (double)(c->ring.head_byte - tail) / (double)c->ring.n_bytes;
     pthread_mutex_unlock(&c->lock);
     rings->n_bytes += c->ring.n_bytes;
-    rings->drained += tail;
+    rings->drained += atomic_load_relaxed(&c->drained_bytes);
     rings->full = full > rings->full ? full : rings->full;
 }
 

@@ -106,6 +106,8 @@ struct context {
     /* launching threads */
     pthread_mutex_t lock; /* never held across a driver call */
     struct ring ring;     /* reserve under the lock; poll and release by the drain */
+    uint64_t
+        drained_bytes; /* of records that left the ring; atomic, the drain's. The ring's own counts skip what stays empty */
     struct row_lists row_lists;
     struct context_forward forward;
     struct context_site *sites; /* per site of the spec */

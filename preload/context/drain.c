@@ -455,6 +455,17 @@ static void fill_batch(struct drain *d, struct batch *b, uint64_t stop_ns)
         drop_all(c, b, c->stop_reason);
 }
 
+/* What was in the slots before @end_slot has left the ring. */
+static void release(struct context *c, uint64_t end_slot)
+{
+    uint64_t n = 0;
+    for (uint64_t i = c->ring.tail_slot; i < end_slot; i++)
+        n += ring_slot(&c->ring, i)->n_bytes;
+    atomic_add_relaxed(&c->drained_bytes, n);
+    gauge_releases(c, end_slot);
+    ring_release(&c->ring, end_slot);
+}
+
 /* Return: false once all is taken and nothing more shall come. */
 static bool drain_round(struct drain *d)
 {
@@ -473,8 +484,7 @@ static bool drain_round(struct drain *d)
     fill_batch(d, b, stop_ns);
     if (b->end_slot != c->ring.tail_slot) {
         b->pressed = is_pressed(&c->ring, BACKLOG_SHARE);
-        gauge_releases(c, b->end_slot);
-        ring_release(&c->ring, b->end_slot);
+        release(c, b->end_slot);
         gauge_given(c);
         staging_give_full(c->staging, b);
         d->healthy_ns = d->batch_ns = clock_mono_ns();

@@ -54,10 +54,7 @@ static inline void gauge_releases(const struct context *c, uint64_t end_slot)
     struct dmi_live_ring *to = c->live;
     if (!to)
         return;
-    uint64_t n = 0;
-    for (uint64_t i = c->ring.tail_slot; i < end_slot; i++)
-        n += ring_slot(&c->ring, i)->n_bytes;
-    atomic_add_relaxed(&to->drained_bytes, n);
+    atomic_store_relaxed(&to->drained_bytes, atomic_load_relaxed(&c->drained_bytes));
     atomic_store_relaxed(&to->tail_bytes, ring_slot(&c->ring, end_slot - 1)->end);
     atomic_store_relaxed(&to->tail_slots, end_slot);
 }

@@ -128,7 +128,7 @@ def test_a_program_that_takes_descriptors(bench):
 
 
 class Engine:
-    """A program that serves for a while, and its socket."""
+    """A program that serves for a while and then waits, and its socket."""
 
     def __init__(self, bench, plan, **env):
         self.bench, self.plan = bench, plan
@@ -139,7 +139,8 @@ class Engine:
         self.out = pathlib.Path(env.pop("DMI_OUT", self.folder / "out"))
         env = {"DMI_CONTROL": "1", "LD_PRELOAD": PRELOAD, "DMI_OUT": self.out, "DMI_SPEC": self.folder / "spec.yaml", "PYTHONPATH": ROOT / "python", **env}
         env.setdefault("DMI_STANDIN_CACHE", os.environ.get("DMI_STANDIN_CACHE", str(BUILD / "standin-cache")))
-        self.process = subprocess.Popen([sys.executable, CLIENT, self.folder / "plan.json"], env=environment(**env), text=True, cwd=self.folder,
+        self.command = [sys.executable, CLIENT, self.folder / "plan.json", self.folder / "gate"]
+        self.process = subprocess.Popen(self.command, env=environment(**env), text=True, cwd=self.folder,
                                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         until = time.monotonic() + 60
         while not (list(self.out.glob("[!.]*/control")) or (env["DMI_CONTROL"] != "1" and list(self.out.glob("[!.]*/counters")))):
@@ -177,8 +178,9 @@ class Engine:
 
     def ends(self):
         """All was captured, and nothing else happened."""
+        (self.folder / "gate").touch()
         stdout, stderr = self.process.communicate(timeout=120)
-        plain = self.bench.run([], preload=False, command=[sys.executable, CLIENT, self.folder / "plan.json"], PYTHONPATH=ROOT / "python")
+        plain = self.bench.run([], preload=False, command=self.command, PYTHONPATH=ROOT / "python")
         self.bench.check((self.process.returncode, stdout) == plain.said(), "the program says the same", stderr[-800:])
         self.process.stdout, self.process.stderr = stdout, stderr
         run = Result(self.process, self.out, self.folder).run()
@@ -189,7 +191,7 @@ class Engine:
 
 @pytest.fixture(name="engine")
 def fixture_engine(bench):
-    engine = Engine(bench, plan_of(7, n_steps=150, pause=0.05))
+    engine = Engine(bench, plan_of(7, n_steps=60, pause=0.02))
     yield engine
     if engine.process.returncode is None:
         engine.process.kill()

@@ -135,6 +135,11 @@ def serve(bench, what, plan, overload, ring="{bytes: 8K, slots: 1024}", sites=SI
     for number, (name, kernel, keys) in enumerate(sites):
         out.take(number, name, kernel, keys)
     bench.check(not run.balance(), f"{what}: every record is accounted for", run.balance())
+    numbers = {}
+    for r in (r for number in range(len(sites)) for r in run.of(number)):
+        numbers.setdefault(r.words[0] >> 16, set()).add(r.launch)
+    bench.check(all(len(n) == 1 for n in numbers.values()), f"{what}: the records of a launch have one number",
+                [(launch, n) for launch, n in numbers.items() if len(n) > 1][:3])
     out.result = result
     return out
 

@@ -616,9 +616,11 @@ START_TEST(dmi_top_sees_what_is_in_flight)
         ck_assert_int_eq(ring_reserve(&c.ring, DMI_SEQ_FIRST, 0, 600, &index, &payload), 0);
         gauge_reserved(&c);
         ck_assert_uint_eq(dmi_live_in_flight(&live), 720);
+        c.drained_bytes += 100;
         gauge_releases(&c, index);
         ring_release(&c.ring, index);
         ck_assert_uint_eq(dmi_live_in_flight(&live), 608);
+        c.drained_bytes += 600;
         gauge_releases(&c, index + 1);
         ring_release(&c.ring, index + 1);
         ck_assert_uint_eq(dmi_live_in_flight(&live), 0);
