@@ -162,5 +162,7 @@ def _change(kind, name, wrap, module):
     method = getattr(owner, name, None)
     if text.partition(".post")[0] != KNOWN or not callable(method):
         _adapter.turn_off(f"SGLang {text} is not known (0.5.23 is)")
+        if name == "forward" and callable(method):
+            setattr(owner, name, adapters.counts_forwards(method, lambda runner, batch, *more: len(batch.input_ids)))
         return
     setattr(owner, name, wrap(method))

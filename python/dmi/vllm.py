@@ -310,6 +310,8 @@ def _change(methods, module):
     missing = [name for name in methods if not callable(getattr(kind, name, None))]
     if version != KNOWN or missing:
         _adapter.turn_off(f"vLLM {text} is not known (0.33 is)" + (f": no {missing[0]}" if version == KNOWN else ""))
+        if callable(execute := getattr(kind, "execute_model", None)):
+            kind.execute_model = adapters.counts_forwards(execute, lambda runner, output, *more: output.total_num_scheduled_tokens)
         return
     for name, wrap in methods.items():
         setattr(kind, name, wrap(getattr(kind, name)))
