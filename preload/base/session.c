@@ -82,7 +82,8 @@ static const char *const problem_names[] = {
     [PROBLEM_TOO_LARGE] = "too_large",     [PROBLEM_COUNT] = "count_differs",
     [PROBLEM_NO_MATCH] = "no_match",       [PROBLEM_UNSUPPORTED] = "unsupported",
     [PROBLEM_COPY_FAILED] = "copy_failed", [PROBLEM_NO_PARAMS] = "no_parameter_info",
-    [PROBLEM_NO_STEP] = "no_step",         [PROBLEM_GIVEN_UP] = "switched_off",
+    [PROBLEM_PRESSURE] = "pressure",       [PROBLEM_NO_STEP] = "no_step",
+    [PROBLEM_GIVEN_UP] = "switched_off",
 };
 
 bool session_reported(uint32_t site, enum problem problem)

@@ -180,6 +180,7 @@ enum problem {
     PROBLEM_COPY_FAILED,
     PROBLEM_NO_PARAMS, /* the driver does not say where the kernel's parameters lie */
     PROBLEM_NO_STEP,   /* its rows or steps are chosen by what the engine does not say */
+    PROBLEM_PRESSURE,  /* switched off, as it would have to be dropped each time */
     PROBLEM_GIVEN_UP,  /* switched off for good: its launches cannot be counted */
 };
 

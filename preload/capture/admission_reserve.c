@@ -410,7 +410,7 @@ static void drop_all(struct admission_launch *l, enum dmi_drop reason)
 static void drop_for_room(struct admission_launch *l, struct admission *item)
 {
     if (item->reason == DMI_DROP_RING_FULL)
-        shed_lost(l->step, session_site(item->site)->select);
+        shed_lost(l->step, item->site);
     admission_drop(l->context, item, (enum dmi_drop)item->reason);
 }
 
@@ -448,7 +448,10 @@ uint32_t admission_reserve(struct admission_launch *l)
     for (uint32_t i = 0; i < l->n; i++) {
         if (wants_slot(&l->items[i]))
             drop_for_room(l, &l->items[i]);
-        n += l->items[i].state == ADMISSION_RESERVED;
+        if (l->items[i].state != ADMISSION_RESERVED)
+            continue;
+        shed_found_room(l->items[i].site);
+        n++;
     }
     return n;
 }

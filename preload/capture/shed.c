@@ -16,8 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_COSTS (1 + OVERLOAD_MAX_BUDGETS) /* of a request: all sites, the sites of each budget */
-#define FADES     8 /* a cost that does not come again loses an eighth a step */
+#define MAX_COSTS  (1 + OVERLOAD_MAX_BUDGETS) /* of a request: all sites, the sites of each budget */
+#define MAX_LOSSES 8u /* records of a site on end, after which it is switched off */
+#define FADES      8  /* a cost that does not come again loses an eighth a step */
 
 /* What a row costs in a step, by the choice that keeps it. */
 struct costs {
@@ -32,6 +33,8 @@ static struct costs costs;
 static struct step
     *last;        /* held: its requests that ended with it are forgotten with the next one */
 static bool said; /* that something is shed */
+static uint32_t
+    losses[SPEC_MAX_SITES]; /* of records of nobody's rows, on end; atomic, any thread */
 
 /* ------------------------------------------------------------------------- the requests of a step */
 
@@ -366,10 +369,33 @@ static void lose(const struct step *step, uint32_t choice)
     requests_deinit(&r);
 }
 
-void shed_lost(const struct step *step, uint32_t choice)
+/* A record that is no request's. */
+static void lose_site(uint32_t site)
 {
-    if (!step || !step->said || choice == SPEC_NO_SELECT || !overload_cuts(session_overload()))
+    if (atomic_add_relaxed(&losses[site], 1) + 1 != MAX_LOSSES)
         return;
+    session_site_switch(site, false);
+    session_problem(site, PROBLEM_PRESSURE,
+                    "no room for %u of its records on end, and no request that could be shed for "
+                    "them: switched off",
+                    MAX_LOSSES);
+}
+
+void shed_found_room(uint32_t site)
+{
+    if (atomic_load_relaxed(&losses[site]))
+        atomic_store_relaxed(&losses[site], 0);
+}
+
+void shed_lost(const struct step *step, uint32_t site)
+{
+    uint32_t choice = session_site(site)->select;
+    if (!step || !step->said || !overload_cuts(session_overload()))
+        return;
+    if (choice == SPEC_NO_SELECT) {
+        lose_site(site);
+        return;
+    }
     pthread_mutex_lock(&lock);
     if (shedding)
         lose(step, choice);
@@ -391,5 +417,6 @@ void shed_reset(void)
     pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
     lock = unlocked;
     shedding = NULL; /* the parent's */
+    memset(losses, 0, sizeof losses);
     last = NULL;
 }

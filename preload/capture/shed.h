@@ -36,8 +36,15 @@ struct shed_launch {
  */
 bool shed_cut(struct step **step, const struct shed_launch *launch);
 
-/* A record of the step was lost for want of room: the requests that had rows in it are kept no more. Thread: the same. */
-void shed_lost(const struct step *step, uint32_t choice);
+/**
+ * shed_lost() - a record of the step was lost for want of room
+ * The requests that had rows in it are kept no more. Where it had none, nobody else can make room for it: after several on
+ * end its site is switched off, and the run says so. Thread: the same.
+ */
+void shed_lost(const struct step *step, uint32_t site);
+
+/* A record of the site found room. Thread: the same. */
+void shed_found_room(uint32_t site);
 
 /* A request has ended: its id may come again. Thread: any that entered. */
 void shed_request_end(const char *id);

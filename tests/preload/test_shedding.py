@@ -123,7 +123,8 @@ class Outcome:
         return {s["request"] for step in self.plan for s in step["said"]["spans"] if s["request"]}
 
 
-def serve(bench, what, plan, overload, ring="{bytes: 8K, slots: 1024}", sites=SITES, **env):
+def serve(bench, what, plan, overload, ring="{bytes: 8K, slots: 1024}", sites=SITES, judged=None, **env):
+    """@judged: of the first so many sites every record is looked at; None: of all."""
     text = spec(*(site_text(*s) for s in sites), head=f"forward: [{{kind: step, begin: step}}]\nring: {ring}\noverload: {overload}\n")
     path = bench.folder / f"plan-{bench.n}.json"
     path.write_text(json.dumps(plan))
@@ -132,7 +133,7 @@ def serve(bench, what, plan, overload, ring="{bytes: 8K, slots: 1024}", sites=SI
         return None
     run = result.run()
     out = Outcome(bench, what, plan, run)
-    for number, (name, kernel, keys) in enumerate(sites):
+    for number, (name, kernel, keys) in enumerate(sites[:judged]):
         out.take(number, name, kernel, keys)
     bench.check(not run.balance(), f"{what}: every record is accounted for", run.balance())
     numbers = {}
@@ -161,6 +162,22 @@ def test_best_effort(bench, strategy, seed):
         bench.check(drops == {"shed"}, "nothing else is lost but of a site that has no requests", drops)
         listed = {r["request"]: r["shed"] for r in dump_json("list", "--requests", out.result.folders[0])["requests"]}
         bench.check({k: v for k, v in listed.items() if v is not None} == out.shed, "dmi-dump list --requests names them", listed)
+
+
+def test_a_site_of_nobody_is_switched_off(bench):
+    """Its records are no request's, and too many for the link: after eight on end that found no room it is off, and the run says so."""
+    plan = plan_of(10, n_steps=60, layers=1, graphs=False)
+    for step in plan:
+        step["launches"].append(["first", 200, 1000 + step["said"]["step"], False])
+    sites = [*SITES[:2], ("huge", "first", {"row": "none"})]
+    out = serve(bench, "huge", plan, "{mode: best-effort}", ring="{bytes: 8K, slots: 1024}", sites=sites, judged=2, DMI_STANDIN_DTOH_BPS=3000)
+    if not out:
+        return
+    c = out.run.counters
+    problems = [p["sentence"] for p in out.run.manifest["problems"] if p["site"] == "huge" and p["reason"] == "pressure"]
+    bench.check(len(problems) == 1 and "8 of its records on end" in problems[0], "it is said", out.run.manifest["problems"])
+    bench.check(c.captured[2].records >= 1 and 8 <= c.dropped[2]["ring_full"].records < 40 and c.expected[2].records < 60,
+                "what comes after that is not expected any more", (c.expected[2], c.captured[2], c.dropped[2]))
 
 
 def test_enough_room_sheds_nothing(bench):
