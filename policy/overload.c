@@ -21,3 +21,15 @@ uint64_t overload_hash(const char *id)
 {
     return XXH3_64bits(id, strlen(id));
 }
+
+const char *overload_mode_name(enum overload_mode mode)
+{
+    static const char *const names[] = { "drop", "best-effort", "complete" };
+    return names[mode];
+}
+
+const char *overload_strategy_name(enum overload_strategy strategy)
+{
+    static const char *const names[] = { "drop-recent", "keep-by-pattern", "sample" };
+    return names[strategy];
+}

@@ -76,6 +76,10 @@ static inline bool overload_sheds(const struct overload *o)
     return overload_cuts(o) || o->n_budgets || o->strategy == OVERLOAD_SAMPLE;
 }
 
+/* As a HookSpec has them: "best-effort", "drop-recent". */
+const char *overload_mode_name(enum overload_mode mode);
+const char *overload_strategy_name(enum overload_strategy strategy);
+
 /* Does a pattern of @keep take the request? @tags: a JSON object or NULL. */
 bool overload_keeps(const struct overload *o, const char *id, const char *tags);
 

@@ -50,8 +50,6 @@ static bool note(const char *what, struct text *answer)
 
 /* ------------------------------------------------------------------------- status */
 
-static const char *const modes[] = { "drop", "best-effort", "complete" };
-static const char *const strategies[] = { "drop-recent", "keep-by-pattern", "sample" };
 static const char *const switches[] = { "on", "off", "given up" };
 
 static void status(struct text *answer)
@@ -63,8 +61,9 @@ static void status(struct text *answer)
                 ", \"steps\": %" PRIu64 ", \"overload\": {\"mode\": \"%s\", \"wait_ms\": %" PRIu64
                 ", \"fallback\": \"%s\", \"strategy\": \"%s\", \"patterns\": %" PRIu32
                 ", \"budgets\": %" PRIu32 ", \"share\": ",
-                atomic_load_relaxed(&session.next_step), modes[o->mode], o->wait_ns / 1000000,
-                modes[o->fallback], strategies[o->strategy], o->n_keep, o->n_budgets);
+                atomic_load_relaxed(&session.next_step), overload_mode_name(o->mode),
+                o->wait_ns / 1000000, overload_mode_name(o->fallback),
+                overload_strategy_name(o->strategy), o->n_keep, o->n_budgets);
     text_json_double(answer, o->strategy == OVERLOAD_SAMPLE ? o->share : 1);
     text_printf(answer, "}, \"sites\": [");
     for (uint32_t i = 0; i < session.spec->n_sites; i++) {
@@ -143,7 +142,7 @@ static void overload(const char *rest, const char *what, struct text *answer)
         overload_free(o);
     else {
         session_set_overload(o); /* the one before stays: threads may look at it still */
-        text_printf(answer, "{\"ok\": true, \"mode\": \"%s\"}\n", modes[o->mode]);
+        text_printf(answer, "{\"ok\": true, \"mode\": \"%s\"}\n", overload_mode_name(o->mode));
     }
     spec_errors_deinit(&errors);
 }

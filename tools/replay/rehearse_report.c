@@ -13,8 +13,6 @@
 #include <string.h>
 
 static const char *const fates[] = { "kept", "refused", "cut", "torn" };
-static const char *const modes[] = { "drop", "best-effort", "complete" };
-static const char *const strategies[] = { "drop-recent", "keep-by-pattern", "sample" };
 
 #define N_FATES (sizeof fates / sizeof *fates)
 
@@ -70,9 +68,10 @@ static void say(const struct reporting *p, const char *path, const struct rehear
     const struct rehearsal_terms *t = &p->terms;
     char link[24], ring[24];
     say_line(stdout, "", path, strlen(path));
-    printf("  %s%s%s: link %s/s, ring %s, %.3f s\n", modes[t->spec->overload.mode],
+    printf("  %s%s%s: link %s/s, ring %s, %.3f s\n", overload_mode_name(t->spec->overload.mode),
            overload_sheds(&t->spec->overload) ? ", " : "",
-           overload_sheds(&t->spec->overload) ? strategies[t->spec->overload.strategy] : "",
+           overload_sheds(&t->spec->overload) ? overload_strategy_name(t->spec->overload.strategy)
+                                              : "",
            bytes_text((double)t->link_bytes_per_s, link), bytes_text((double)t->ring_bytes, ring),
            r->seconds);
     say_tally("wanted", &r->wanted, r);
@@ -137,12 +136,12 @@ static void print_json(const struct reporting *p)
 {
     const struct rehearsal_terms *t = &p->terms;
     _cleanup_(text_deinit) struct text text = { 0 };
-    value_add_new(&text,
-                  json_pack("{s:o, s:s, s:s, s:o, s:o, s:o, s:O}", "spec",
-                            value_text(p->options->policy), "mode", modes[t->spec->overload.mode],
-                            "strategy", strategies[t->spec->overload.strategy], "link",
-                            value_u64(t->link_bytes_per_s), "ring", value_u64(t->ring_bytes),
-                            "speed", value_double(t->speed), "runs", p->runs));
+    value_add_new(&text, json_pack("{s:o, s:s, s:s, s:o, s:o, s:o, s:O}", "spec",
+                                   value_text(p->options->policy), "mode",
+                                   overload_mode_name(t->spec->overload.mode), "strategy",
+                                   overload_strategy_name(t->spec->overload.strategy), "link",
+                                   value_u64(t->link_bytes_per_s), "ring", value_u64(t->ring_bytes),
+                                   "speed", value_double(t->speed), "runs", p->runs));
     text_add(&text, "\n", 1);
     if (!text.failed)
         fwrite(text.data, 1, text.n, stdout);
