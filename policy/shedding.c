@@ -201,7 +201,8 @@ static int put_in_order(struct shedding *s, const struct shedding_ask *asks, uin
             introduce(s, r, &asks[i]);
         s->order[i] = (struct candidate){ r, i, s->rules->strategy == OVERLOAD_SAMPLE };
     }
-    qsort(s->order, n, sizeof *s->order, by_preference);
+    if (n)
+        qsort(s->order, n, sizeof *s->order, by_preference);
     return 0;
 }
 
