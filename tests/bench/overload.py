@@ -6,7 +6,7 @@
 
 Tensors of 0.5 to 10 times what the stand-in's link carries. In one process three graphs take turns, step by step: plain, with copies on the device, and
 captured (bench_overload.c). A capture is judged by the launching thread: how long its calls take, and its CPU time, beside those of the graph with
-copies, medians of all steps; the time of a step includes what the device does, which here shares the CPUs. With matplotlib there is a plot, too.
+copies, medians of all steps; the time of a step includes what the device does, which here shares the CPUs. `link`: bytes kept, of what the link carries in all that time (the ring's are carried after it). With matplotlib there is a plot, too.
 """
 import json
 import os
@@ -90,12 +90,12 @@ def main():
     steps, found = int(sys.argv[4]) if len(sys.argv) > 4 else 240, {}
     print(f"a link of {LINK / 1e6:.0f} MB/s, a step each {PACE_US / 1000:g} ms, every third captured, {steps} of these; load average {os.getloadavg()[0]:.1f} on "
           f"{os.cpu_count()} CPUs at the start\n  microseconds: calls and CPU of the launching thread, and the step, as medians; beside them the copies' own")
-    print(f"  {'load':>5} {'mode':<16} {'calls':>8} {'longest':>9} {'copies':>8} {'CPU':>7} {'copies':>7} {'step':>8} {'copies':>8} {'plain':>8}  waits   kept requests")
+    print(f"  {'load':>5} {'mode':<16} {'calls':>8} {'longest':>9} {'copies':>8} {'CPU':>7} {'copies':>7} {'step':>8} {'copies':>8} {'plain':>8}  waits   kept  link requests")
     for load in LOADS:
         for mode in MODES:
             found[mode, load] = times, sums = measure(run, dump, program, mode, load, steps)
             captured, copies, plain = times["captured"], times["copies"], times["plain"]
-            kept = f"{sums[1]:6} {100 * sums[0] / max(1, sums[0] + sums[4]):5.1f}% {sums[2]} of {sums[3]} complete" if sums else ""
+            kept = f"{sums[1]:6} {100 * sums[0] / max(1, sums[0] + sums[4]):5.1f}% {sums[0] / LINK / times['elapsed'][0] * 1e6:5.2f} {sums[2]} of {sums[3]} complete" if sums else ""
             print(f"  {load:5g} {mode:<16} {captured[0]:8.0f} {captured[1]:9.0f} {copies[0]:8.0f} {captured[2]:7.0f} {copies[2]:7.0f} {captured[3]:8.0f} "
                   f"{copies[3]:8.0f} {plain[3]:8.0f} {kept}", flush=True)
     if len(sys.argv) > 5:
