@@ -15,6 +15,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define NUMERAL_(n) #n
+#define NUMERAL(n)  NUMERAL_(n)
+
 /* ------------------------------------------------------------------------------------ freeing */
 
 static void free_pairs(struct spec_pair *pairs, size_t n)
@@ -151,14 +154,20 @@ static const struct key top_keys[] = {
     { "absent", false, section_absent, 0, NULL },
 };
 
-static void read_root(struct loader *l, const struct tree_node *root, const char *const *vars,
-                      size_t n_vars)
+/* From the command line or the environment. */
+struct given_vars {
+    const char *const *all;
+    size_t n;
+};
+
+static void read_root(struct loader *l, const struct tree_node *root, const void *arg)
 {
+    const struct given_vars *vars = arg;
     struct spec *spec = l->spec;
     if (!check_version(l, root))
         return;
     if (root->kind == TREE_MAP)
-        section_vars(l, keys_value(root, "vars"), vars, n_vars);
+        section_vars(l, keys_value(root, "vars"), vars->all, vars->n);
     if (keys_read(l, root, "a HookSpec", top_keys, N_OF(top_keys), spec))
         overload_settle(l, keys_value(root, "overload"));
     if (!spec->name)
@@ -193,23 +202,9 @@ static int parse_text(struct spec *spec, const char *const *vars, size_t n_vars,
     l->spec = spec;
     l->report.path = spec->path;
     l->pattern_room = PATTERN_MAX_TOTAL;
-    struct tree tree;
-    struct tree_error error;
-    int rc = tree_parse(spec->text, spec->n_text, &tree, &error);
-    if (rc == TREE_E_SYNTAX)
-        report_add(&l->report, error.line, error.column, "%s", error.msg);
-    else if (rc)
-        loader_no_memory(l);
-    else if (!tree.root)
-        report_add(&l->report, 1, 1, "found an empty file; expected \"hookspec: %d\"",
-                   SPEC_VERSION);
-    else
-        read_root(l, tree.root, vars, n_vars);
-    tree_deinit(&tree);
-    rc = report_finish(&l->report, &errors->lines, &errors->n_lines);
-    if (rc || l->no_memory)
-        return -ENOMEM;
-    return errors->n_lines ? SPEC_E_INVALID : 0;
+    return loader_read(l, spec->text, spec->n_text,
+                       "found an empty file; expected \"hookspec: " NUMERAL(SPEC_VERSION) "\"",
+                       read_root, &(const struct given_vars){ vars, n_vars }, errors);
 }
 
 /* ------------------------------------------------------------------------------------- loading */

@@ -6,6 +6,7 @@
 
 #include "policy/nearest.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -40,6 +41,27 @@ bool loader_no_memory(struct loader *l)
 {
     l->no_memory = true;
     return false;
+}
+
+int loader_read(struct loader *l, const char *text, size_t n_text, const char *wanted,
+                root_reader *read, const void *arg, struct spec_errors *errors)
+{
+    struct tree tree;
+    struct tree_error error;
+    int rc = tree_parse(text, n_text, &tree, &error);
+    if (rc == TREE_E_SYNTAX)
+        report_add(&l->report, error.line, error.column, "%s", error.msg);
+    else if (rc)
+        loader_no_memory(l);
+    else if (!tree.root)
+        report_add(&l->report, 1, 1, "%s", wanted);
+    else
+        read(l, tree.root, arg);
+    tree_deinit(&tree);
+    rc = report_finish(&l->report, &errors->lines, &errors->n_lines);
+    if (rc || l->no_memory)
+        return -ENOMEM;
+    return errors->n_lines ? SPEC_E_INVALID : 0;
 }
 
 bool node_is_nothing(const struct tree_node *node)

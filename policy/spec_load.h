@@ -7,6 +7,7 @@
 #ifndef POLICY_SPEC_LOAD_H
 #define POLICY_SPEC_LOAD_H
 
+#include "policy/number.h"
 #include "policy/pattern.h"
 #include "policy/report.h"
 #include "policy/spec.h"
@@ -41,6 +42,18 @@ void loader_complain_inside(struct loader *l, const struct tree_node *node, size
 
 /* Notes that memory is short, so that loading fails with -ENOMEM. Return: false. */
 bool loader_no_memory(struct loader *l);
+
+/* What becomes of a document's root; it reports what is wrong. */
+typedef void root_reader(struct loader *l, const struct tree_node *root, const void *arg);
+
+/**
+ * loader_read() - a text of YAML
+ * @l: zeroed, but for its spec and the report's path; not to be used again
+ * @wanted: what a text without anything in it should have been
+ * Return: 0; SPEC_E_INVALID, with at least one line in @errors; -ENOMEM.
+ */
+int loader_read(struct loader *l, const char *text, size_t n_text, const char *wanted,
+                root_reader *read, const void *arg, struct spec_errors *errors);
 
 /* true for an empty value, `~` and `null` */
 bool node_is_nothing(const struct tree_node *node);
@@ -96,9 +109,6 @@ struct words {
 
 /* Return: true if @node is a text that is not empty; reports otherwise that @what was expected. */
 bool value_nonempty(struct loader *l, const struct tree_node *node, const char *what);
-
-/* An integer in decimal or 0x form, to the end of the text. */
-bool parse_integer(const char *text, int64_t *out);
 
 /* true for what names consist of: letters, digits, _ - . */
 bool is_name_character(char c);

@@ -197,32 +197,11 @@ bool section_overload(struct loader *l, const struct tree_node *node, void *into
 /* ------------------------------------------------------------------------- one alone */
 
 /* Reads @root to the overload of l->spec, whose sites are another's. */
-static void read_alone(struct loader *l, const struct tree_node *root)
+static void read_alone(struct loader *l, const struct tree_node *root, const void *arg)
 {
+    (void)arg;
     if (section_overload(l, root, l->spec, NULL))
         overload_settle(l, root);
-}
-
-/* Return: 0, SPEC_E_INVALID, -ENOMEM. */
-static int parse_alone(struct loader *l, const char *text, size_t n_text,
-                       struct spec_errors *errors)
-{
-    struct tree tree;
-    struct tree_error error;
-    int r = tree_parse(text, n_text, &tree, &error);
-    if (r == TREE_E_SYNTAX)
-        report_add(&l->report, error.line, error.column, "%s", error.msg);
-    else if (r)
-        loader_no_memory(l);
-    else if (!tree.root)
-        report_add(&l->report, 1, 1, "found nothing; expected a mapping such as {mode: drop}");
-    else
-        read_alone(l, tree.root);
-    tree_deinit(&tree);
-    r = report_finish(&l->report, &errors->lines, &errors->n_lines);
-    if (r || l->no_memory)
-        return -ENOMEM;
-    return errors->n_lines ? SPEC_E_INVALID : 0;
 }
 
 int overload_parse(const char *name, const char *text, size_t n_text, const struct spec *spec,
@@ -239,7 +218,8 @@ int overload_parse(const char *name, const char *text, size_t n_text, const stru
     overload_init(&alone->overload);
     l->spec = alone;
     l->report.path = name;
-    int r = parse_alone(l, text, n_text, errors);
+    int r = loader_read(l, text, n_text, "found nothing; expected a mapping such as {mode: drop}",
+                        read_alone, NULL, errors);
     if (r) {
         overload_deinit(&alone->overload);
         return r;

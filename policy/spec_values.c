@@ -5,7 +5,6 @@
 #include "policy/spec_load.h"
 
 #include "policy/nearest.h"
-#include "policy/size.h"
 
 #include <dmi/dtype.h>
 
@@ -36,32 +35,6 @@ bool value_nonempty(struct loader *l, const struct tree_node *node, const char *
 
 /* -------------------------------------------------------------------------------------- numbers */
 
-bool parse_integer(const char *text, int64_t *out)
-{
-    bool negative = *text == '-';
-    const char *p = text + (*text == '-' || *text == '+');
-    int base = 10;
-    if (p[0] == '0' && (p[1] == 'x' || p[1] == 'X')) {
-        base = 16;
-        p += 2;
-    }
-    if (!*p)
-        return false;
-    int64_t v = 0;
-    for (; *p; p++) {
-        int digit = *p >= '0' && *p <= '9'                 ? *p - '0'
-                    : base == 16 && *p >= 'a' && *p <= 'f' ? *p - 'a' + 10
-                    : base == 16 && *p >= 'A' && *p <= 'F' ? *p - 'A' + 10
-                                                           : -1;
-        if (digit < 0 || __builtin_mul_overflow(v, (int64_t)base, &v) ||
-            (negative ? __builtin_sub_overflow(v, (int64_t)digit, &v)
-                      : __builtin_add_overflow(v, (int64_t)digit, &v)))
-            return false;
-    }
-    *out = v;
-    return true;
-}
-
 bool value_integer(struct loader *l, const struct tree_node *node, void *into, const void *arg)
 {
     const struct range *range = arg;
@@ -86,7 +59,7 @@ bool value_size(struct loader *l, const struct tree_node *node, void *into, cons
     const struct range *range = arg;
     char was[128];
     uint64_t v;
-    if (node->kind == TREE_SCALAR && size_parse(node->text, node->n_text, &v) &&
+    if (node->kind == TREE_SCALAR && parse_size(node->text, node->n_text, &v) &&
         v >= (uint64_t)range->min && v <= (uint64_t)range->max) {
         *(uint64_t *)into = v;
         return true;

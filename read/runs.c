@@ -74,6 +74,16 @@ int runs_find(struct err *err, const char *folder, struct runs *out)
     return 0;
 }
 
+int runs_at(const char *path, struct runs *out)
+{
+    struct err ignored = { 0 };
+    size_t room = 0;
+    if (!runs_find(&ignored, path, out) && out->n)
+        return 0;
+    _cleanup_(freep) char *own = strdup(path);
+    return own ? add(out, &room, &own) : -ENOMEM;
+}
+
 void runs_deinit(struct runs *runs)
 {
     for (size_t i = 0; i < runs->n; i++)

@@ -17,6 +17,8 @@ struct runs {
  * Return: 0 or -errno with a sentence in @err.
  */
 int runs_find(struct err *err, const char *folder, struct runs *out);
+/* Those that runs_find() finds, or @path itself where there are none. Return: 0 or -ENOMEM. */
+int runs_at(const char *path, struct runs *out);
 /* Accepts a zeroed struct. */
 void runs_deinit(struct runs *runs);
 

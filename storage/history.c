@@ -117,19 +117,12 @@ static void add_outcome(struct history_step *step, struct dmi_outcome at, const 
     }
 }
 
-static void note_outcomes(struct history *h, const struct chunk *chunk)
+static void note_outcome(void *ctx, const struct dmi_outcome *at, const uint8_t *list,
+                         const char *id)
 {
-    struct outcomes_view v;
-    const char *wrong, *id;
-    const uint8_t *list;
-    struct dmi_outcome at;
-    parse_outcomes(chunk->meta, chunk->header.n_meta, &v, &wrong);
-    for (uint32_t i = 0; !wrong && i < v.n; i++)
-        if (!parse_outcome(&v, i, &at, &list, &id)) {
-            struct history_step *step = find(h, at.step);
-            if (step)
-                add_outcome(step, at, list, id);
-        }
+    struct history_step *step = find(ctx, at->step);
+    if (step)
+        add_outcome(step, *at, list, id);
 }
 
 void history_note(struct history *h, const struct chunk *chunk, uint32_t segment)
@@ -137,7 +130,9 @@ void history_note(struct history *h, const struct chunk *chunk, uint32_t segment
     switch (chunk->header.type) {
     case DMI_CHUNK_STEPS:
     case DMI_CHUNK_STEPS_AGAIN: note_steps(h, chunk, segment); break;
-    case DMI_CHUNK_OUTCOMES: note_outcomes(h, chunk); break;
+    case DMI_CHUNK_OUTCOMES:
+        parse_each_outcome(chunk->meta, chunk->header.n_meta, note_outcome, h);
+        break;
     }
 }
 

@@ -213,8 +213,11 @@ static const struct step_note *find_step(const struct live_requests *q, uint64_t
 
 /* ------------------------------------------------------------------------- outcomes */
 
-static void note_outcome(struct live_requests *q, const struct dmi_outcome *at, const char *id)
+static void note_outcome(void *ctx, const struct dmi_outcome *at, const uint8_t *list,
+                         const char *id)
 {
+    struct live_requests *q = ctx;
+    (void)list;
     bool shed = at->flags & DMI_OUTCOME_SHED;
     if (shed)
         atomic_add_relaxed(&q->map->requests_shed, 1);
@@ -226,18 +229,6 @@ static void note_outcome(struct live_requests *q, const struct dmi_outcome *at, 
     if (e->is.state != DMI_LIVE_REQUEST_SHED)
         e->is.state = shed ? DMI_LIVE_REQUEST_SHED : DMI_LIVE_REQUEST_ENDED;
     e->dirty = true;
-}
-
-static void note_outcomes(struct live_requests *q, const struct chunk *chunk)
-{
-    struct outcomes_view v;
-    const char *wrong, *id;
-    const uint8_t *list;
-    struct dmi_outcome at;
-    parse_outcomes(chunk->meta, chunk->header.n_meta, &v, &wrong);
-    for (uint32_t i = 0; !wrong && i < v.n; i++)
-        if (!parse_outcome(&v, i, &at, &list, &id))
-            note_outcome(q, &at, id);
 }
 
 /* ------------------------------------------------------------------------- records */
@@ -335,7 +326,9 @@ void live_requests_note(struct live_requests *q, const struct chunk *chunk)
 {
     switch (chunk->header.type) {
     case DMI_CHUNK_STEPS: note_steps(q, chunk); break;
-    case DMI_CHUNK_OUTCOMES: note_outcomes(q, chunk); break;
+    case DMI_CHUNK_OUTCOMES:
+        parse_each_outcome(chunk->meta, chunk->header.n_meta, note_outcome, q);
+        break;
     case DMI_CHUNK_RECORDS: note_records(q, chunk); break;
     }
     publish_all(q);

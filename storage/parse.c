@@ -276,6 +276,21 @@ const char *parse_outcome(const struct outcomes_view *v, uint32_t i, struct dmi_
     return ascends(*list, at->n_accepted) ? NULL : "an outcome's rows do not ascend";
 }
 
+void parse_each_outcome(const uint8_t *meta, uint64_t n_meta,
+                        void (*fn)(void *ctx, const struct dmi_outcome *at, const uint8_t *list,
+                                   const char *id),
+                        void *ctx)
+{
+    struct outcomes_view v;
+    const char *wrong, *id;
+    const uint8_t *list;
+    struct dmi_outcome at;
+    parse_outcomes(meta, n_meta, &v, &wrong);
+    for (uint32_t i = 0; !wrong && i < v.n; i++)
+        if (!parse_outcome(&v, i, &at, &list, &id))
+            fn(ctx, &at, list, id);
+}
+
 /* ------------------------------------------------------------------------- footer */
 
 static bool follows(const struct dmi_footer_entry *a, const struct dmi_footer_entry *b)

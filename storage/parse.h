@@ -49,6 +49,12 @@ struct outcomes_view {
 void parse_outcomes(const uint8_t *meta, uint64_t n_meta, struct outcomes_view *out,
                     const char **wrong);
 
+/* Calls @fn for each entry that is good; as parse_outcome() gives it. Of a chunk that is not, for none. */
+void parse_each_outcome(const uint8_t *meta, uint64_t n_meta,
+                        void (*fn)(void *ctx, const struct dmi_outcome *at, const uint8_t *list,
+                                   const char *id),
+                        void *ctx);
+
 /**
  * parse_outcome() - entry @i
  * @list: gets the list of accepted rows (at->n_accepted times u32, not aligned), NULL where they are the first ones

@@ -450,7 +450,8 @@ uint32_t admission_reserve(struct admission_launch *l)
             drop_for_room(l, &l->items[i]);
         if (l->items[i].state != ADMISSION_RESERVED)
             continue;
-        shed_found_room(l->items[i].site);
+        if (may_shed(l))
+            shed_found_room(l->items[i].site);
         n++;
     }
     return n;

@@ -154,10 +154,11 @@ static void learn_costs(const struct overload *o)
 
 void shed_note_cost(uint32_t site, uint32_t row_bytes)
 {
-    const struct overload *o = session_overload();
-    uint32_t choice = session_site(site)->select, budgets = overload_budgets_of(o, site);
-    if (choice == SPEC_NO_SELECT || !session_sheds())
+    uint32_t choice = session_site(site)->select;
+    if (!session_sheds() || choice == SPEC_NO_SELECT)
         return;
+    const struct overload *o = session_overload();
+    uint32_t budgets = overload_budgets_of(o, site);
     atomic_add_relaxed(&costs.adding[choice][0], row_bytes);
     for (uint32_t i = 0; i < o->n_budgets; i++)
         if (budgets & 1u << i)
@@ -418,5 +419,7 @@ void shed_reset(void)
     lock = unlocked;
     shedding = NULL; /* the parent's */
     memset(losses, 0, sizeof losses);
+    memset(&costs, 0, sizeof costs);
+    said = false;
     last = NULL;
 }

@@ -5,15 +5,14 @@
 #include "core/clock.h"
 #include "preload/base/cpus.h"
 #include "preload/base/session.h"
+#include "preload/base/thread.h"
 #include "preload/context/drain.h"
 #include "preload/context/encoder.h"
 #include "preload/context/staging.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <time.h>
 
-#define STACK_BYTES  (512u << 10)
 #define POLL_NS      50000u
 #define MAX_SPARE    4u /* encoders, unless more are asked for */
 #define CPUS_A_SPARE 4u /* the others are the application's */
@@ -40,24 +39,9 @@ void workers_free(struct context *c)
 static int start_thread(struct context_thread *thread, void *(*fn)(void *), void *arg,
                         const char *name)
 {
-    pthread_attr_t attr;
-    cpu_set_t cpus;
-    pthread_attr_init(&attr);
-    pthread_attr_setstacksize(&attr, STACK_BYTES);
-    /* the application's threads handle its signals */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int r = pthread_create(&thread->id, &attr, fn, arg);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attr);
+    int r = thread_start(&thread->id, fn, arg, name);
     thread->runs = !r;
-    if (r)
-        return -r;
-    pthread_setname_np(thread->id, name);
-    if (cpus_beside(&cpus))
-        pthread_setaffinity_np(thread->id, sizeof cpus, &cpus); /* where it fails it stays here */
-    return 0;
+    return r;
 }
 
 /* One is enough to go on with. */

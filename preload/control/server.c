@@ -7,13 +7,12 @@
 #include "core/log.h"
 #include "core/priority.h"
 #include "preload/base/session.h"
+#include "preload/base/thread.h"
 #include "preload/control/command.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +27,6 @@
 #define BACKLOG     16
 #define SILENCE_NS  5000000000u
 #define WAKE_MS     1000 /* at most, where nothing else wakes the thread */
-#define STACK_BYTES (256u << 10)
 
 /* A descriptor, and what it was when we opened it: an application may close what is not its own, and reuse the number. */
 struct descriptor {
@@ -205,17 +203,15 @@ static int listen_in(const char *path)
     if (folder < 0)
         return -errno;
     address_of(folder, &at);
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
+    _cleanup_(closep) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&at, sizeof at))
         return -errno;
-    if (bind(fd, (struct sockaddr *)&at, sizeof at) || fchmodat(folder, SOCKET_NAME, 0600, 0) ||
-        listen(fd, BACKLOG)) {
+    if (fchmodat(folder, SOCKET_NAME, 0600, 0) || listen(fd, BACKLOG)) {
         int r = -errno;
-        close(fd);
         unlinkat(folder, SOCKET_NAME, 0);
         return r;
     }
-    server.listener = descriptor_of(fd);
+    server.listener = descriptor_of(steal_fd(&fd));
     return 0;
 }
 
@@ -273,24 +269,6 @@ static void *server_main(void *arg)
     return NULL;
 }
 
-/* Return: 0 or -errno. */
-static int start_thread(void)
-{
-    pthread_attr_t attr;
-    sigset_t all, before;
-    pthread_attr_init(&attr);
-    pthread_attr_setstacksize(&attr, STACK_BYTES);
-    sigfillset(&all); /* the application's threads handle its signals */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int r = pthread_create(&server.thread, &attr, server_main, NULL);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attr);
-    server.runs = !r;
-    if (!r)
-        pthread_setname_np(server.thread, "dmi-control");
-    return -r;
-}
-
 /* ------------------------------------------------------------------------- start and end */
 
 static void give_up(void)
@@ -314,7 +292,8 @@ static int start(void)
     int r = listen_in(run_path(session.run));
     if (r)
         return r;
-    r = start_thread();
+    r = thread_start(&server.thread, server_main, NULL, "dmi-control");
+    server.runs = !r;
     if (r)
         remove_socket();
     return r;

@@ -71,9 +71,7 @@ static int connect_to(struct err *err, const char *run)
         setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait) ||
         connect(fd, (struct sockaddr *)&at, sizeof at))
         return no_socket(err, -errno);
-    int mine = fd;
-    fd = -1;
-    return mine;
+    return steal_fd(&fd);
 }
 
 static int send_line(struct err *err, int fd, const struct text *line)

@@ -45,10 +45,9 @@ static int open_run(struct err *err, const struct options *o, const char *path, 
 static int open_word(struct err *err, const struct options *o, const char *path, struct opened *out)
 {
     _cleanup_(runs_deinit) struct runs runs = { 0 };
-    struct err ignored = { 0 };
-    int r = 0;
-    if (runs_find(&ignored, path, &runs) || !runs.n)
-        return open_run(err, o, path, out);
+    int r = runs_at(path, &runs);
+    if (r)
+        return err_set_errno(err, -r, "cannot replay");
     for (size_t i = 0; !r && i < runs.n; i++)
         r = open_run(err, o, runs.paths[i], out);
     return r;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/replay/options.h"
 
-#include "policy/size.h"
+#include "policy/number.h"
 #include "read/utf8.h"
 #include "tools/common/choice.h"
 #include "tools/common/say.h"
@@ -188,7 +188,7 @@ static int take_count(const char *name, unsigned *out)
 
 static int take_size(const char *name, uint64_t *out)
 {
-    if (size_parse(optarg, strlen(optarg), out) && *out)
+    if (parse_size(optarg, strlen(optarg), out) && *out)
         return -1;
     complain("--%s: '%s' is no size: write a number above 0, K, M or G may follow it", name,
              optarg);

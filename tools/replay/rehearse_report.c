@@ -170,10 +170,10 @@ static int one_run(struct err *err, struct reporting *p, const char *path)
 static int one_word(struct reporting *p, const char *path)
 {
     _cleanup_(runs_deinit) struct runs runs = { 0 };
-    struct err ignored = { 0 }, err = { 0 };
-    int r = 0;
-    if (runs_find(&ignored, path, &runs) || !runs.n)
-        r = one_run(&err, p, path);
+    struct err err = { 0 };
+    int r = runs_at(path, &runs);
+    if (r)
+        err_set_errno(&err, -r, "cannot rehearse");
     for (size_t i = 0; !r && i < runs.n; i++)
         r = one_run(&err, p, path = runs.paths[i]);
     if (r)
