@@ -244,6 +244,29 @@ def test_an_id_comes_back(bench):
                 f"{[(o.request, o.number) for o in run.outcomes]} {run.balance()}")
 
 
+def test_a_launch_is_cut_before_its_first_record(bench):
+    """Both sites' records of one eager launch fit, or a request is shed from both: none has rows that the other one lost."""
+    def step(number, rows, launches, pause):
+        spans = [{"request": r, "first_position": 0, "n_tokens": rows, "first_row": i * rows, "phase": 1, "flags": 0, "tags": None,
+                  "n_prompt": rows} for i, r in enumerate("ab")]
+        return {"said": {"step": number, "spans": spans, "n_rows": rows * 2}, "ends": [], "pause": pause,
+                "launches": [["block", rows * 2, launch, False] for launch in launches]}
+    # the second step launches four times where the first did once, so that its cost was foreseen too low: 1,120 bytes a record,
+    # six records in a ring of 8,192 that a slow link empties in 0.4 s, and of the fourth launch's two only one has room
+    plan = [step(0, 8, [1], pause=0.5), step(1, 35, [2, 3, 4, 5], pause=0.5)]
+    path = bench.folder / "plan.json"
+    path.write_text(json.dumps(plan))
+    text = spec(site_text("all", "block", {}), site_text("again", "block", {}),
+                head="forward: [{kind: step, begin: step}]\nring: {bytes: 8K, slots: 64}\noverload: {mode: best-effort}\n")
+    result = bench.alike("cut before", [], text, command=[sys.executable, CLIENT, path], timeout=60, PYTHONPATH=ROOT / "python",
+                         DMI_STANDIN_DTOH_BPS=20000)
+    run = result.run()
+    got = [[(r.words[0] >> 16, len(r.words) // WIDTH) for r in run.of(site)] for site in range(2)]
+    bench.check(got == [[(1, 16), (2, 70), (3, 70), (4, 70), (5, 35)]] * 2, "b is shed from both records of the last launch", got)
+    bench.check([(o.request, o.number) for o in run.outcomes if o.shed] == [("b", 1)] and not run.balance(), "said once, and counted",
+                f"{[(o.request, o.number) for o in run.outcomes]} {run.balance()}")
+
+
 def test_complete_falls_back(bench):
     """The bounded wait is over, then requests are shed rather than records dropped."""
     out = serve(bench, "fallback", plan_of(10, n_steps=30), "{mode: complete, wait_ms: 1, fallback: best-effort}",
