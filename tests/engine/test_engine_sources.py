@@ -1,21 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What dmi.vllm and dmi.sglang rely on is in the sources of the versions that they know.
 
-Wheels are fetched once, and the files that are named here are unpacked; nothing of them is imported.
+Nothing of them is imported here.
 """
 import ast
-import fcntl
 import pathlib
-import shutil
-import sys
-import zipfile
 
 import pytest
 
-import columns
-import harness
+import engine_env
 
-LISTED = harness.ROOT / "tools" / "setup" / "engines.txt"
 # {file: {class: its methods with parameters that are used, its fields}}
 NEEDED = {
     "vllm/v1/worker/gpu_model_runner.py": {"GPUModelRunner": ({
@@ -56,29 +50,7 @@ TEXT = [("vllm/v1/worker/gpu_model_runner.py", "self.input_batch.num_computed_to
 def fixture_sources(long):
     if not long:
         pytest.skip("--long only")
-    folder = harness.ROOT / "build" / "engines"
-    folder.mkdir(parents=True, exist_ok=True)
-    files = {*NEEDED, *(name for name, _ in TEXT)}
-    key = LISTED.read_text() + "".join(sorted(files))
-    with open(folder / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        stamp = folder / "made-from"
-        if not stamp.exists() or stamp.read_text() != key:
-            fetch(folder, files)
-            stamp.write_text(key)
-    return folder / "sources"
-
-
-def fetch(folder, files):
-    shutil.rmtree(folder / "sources", ignore_errors=True)
-    columns.step("fetching vLLM and SGLang from the Python package index", [
-        sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "-q", "--no-deps", "--only-binary=:all:", "--no-cache-dir",
-        "-d", folder / "wheels", "-r", LISTED], folder / "fetch.log")
-    for wheel in (folder / "wheels").glob("*.whl"):
-        with zipfile.ZipFile(wheel) as packed:
-            for name in files & set(packed.namelist()):
-                packed.extract(name, folder / "sources")
-    shutil.rmtree(folder / "wheels")
+    return engine_env.sources()
 
 
 def parsed(path):

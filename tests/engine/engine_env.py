@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vLLM and SGLang as they come from PyPI, without what they have compiled: their Python code, beside torch_env.py's PyTorch.
+
+tools/setup/engines.txt lists their wheels, which are fetched once; tools/setup/engine_imports.txt what their imports ask for.
+"""
+import contextlib
+import fcntl
+import pathlib
+import re
+import shutil
+import sys
+import zipfile
+
+import columns
+import harness
+import torch_env
+
+SETUP = harness.ROOT / "tools" / "setup"
+LISTED, IMPORTS = SETUP / "engines.txt", SETUP / "engine_imports.txt"
+FOLDER = harness.ROOT / "build" / "engines"
+# Engines import torch in processes of their own, too, where it cannot be found without lazy binding (torch_env.py).
+SITE = "import os, sys\nsys.setdlopenflags(os.RTLD_LAZY)\n"
+SPEC = """hookspec: 1
+name: engine
+ring: {bytes: 4M, slots: 1024}
+overload: {mode: complete, wait_ms: 60000}
+forward:
+  - {kind: step, begin: step}
+sites:
+  - {tap: '*'}
+  - {tap: final_logits, row: request}
+"""
+
+
+def asking(tag):
+    """SPEC for requests with the @tag alone."""
+    return SPEC.replace("{tap: '*'}", f"{{tap: '*', requests: 'tag:{tag}'}}").replace("row: request", f"row: request, requests: 'tag:{tag}'")
+
+
+@contextlib.contextmanager
+def once(name, key):
+    """Whether FOLDER/@name has to be filled: by one process at a time, and not again while the @key is the same."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    stamp = FOLDER / f"{name}.made-from"
+    with open(FOLDER / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        make = not stamp.exists() or stamp.read_text() != key
+        if make:
+            shutil.rmtree(FOLDER / name, ignore_errors=True)
+        yield make
+        stamp.write_text(key)
+
+
+def pip(python, *words):
+    return [python, "-m", "pip", "--disable-pip-version-check", *words, "-q", "--no-deps", "--only-binary=:all:", "--no-cache-dir"]
+
+
+def is_wanted(name):
+    return name.endswith((".py", ".json")) or ".dist-info/" in name or name.startswith("sglang/kernels/jit/")
+
+
+def sources():
+    """The folder with the engines' Python code."""
+    with once("code", LISTED.read_text() + pathlib.Path(__file__).read_text()) as make:
+        if make:
+            columns.step("fetching vLLM and SGLang from the Python package index",
+                         [*pip(sys.executable, "download"), "-d", FOLDER / "wheels", "-r", LISTED], FOLDER / "fetch.log")
+            for wheel in (FOLDER / "wheels").glob("*.whl"):
+                with zipfile.ZipFile(wheel) as packed:
+                    packed.extractall(FOLDER / "code", filter(is_wanted, packed.namelist()))
+            shutil.rmtree(FOLDER / "wheels")
+            (FOLDER / "code" / "sitecustomize.py").write_text(SITE)
+    return FOLDER / "code"
+
+
+def python_with_engines():
+    """(interpreter, environment)"""
+    python, env = torch_env.python_with_torch()
+    code, packages = sources(), FOLDER / "packages"
+    with once("packages", IMPORTS.read_text()) as make:
+        if make:
+            columns.step("fetching what vLLM and SGLang import from the Python package index",
+                         [*pip(python, "install"), "--target", packages, "-r", IMPORTS], FOLDER / "install.log")
+    return python, env | {"PYTHONPATH": f"{code}:{packages}", "VLLM_TARGET_DEVICE": "cpu", "TRITON_INTERPRET": "1", "NUMBA_DISABLE_JIT": "1",
+                          "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CONFIG_ROOT": str(FOLDER / "config"),
+                          "VLLM_CACHE_ROOT": str(FOLDER / "cache"), "SGLANG_EXTERNAL_MODEL_PACKAGE": "sglang_tapped",
+                          "SGLANG_TEST_RETRACT": "1", "SGLANG_TEST_RETRACT_INTERVAL": "7"}
+
+
+def write_site(folder, model):
+    """In @folder a model's config.json, named @model, and in folder/site what a wheel of DMI says of itself."""
+    info = folder / "site" / "dmi-0.1.dist-info"
+    info.mkdir(parents=True)
+    text = (SETUP / "wheel.py").read_text()
+    (info / "entry_points.txt").write_text(re.search(r'ENTRY_POINTS = """(.*?)"""', text, re.S)[1])
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: dmi\nVersion: 0.1\n")
+    (folder / "config.json").write_text(f'{{"architectures": ["{model}"], "model_type": "llama", "hidden_size": 16, "intermediate_size": 32, '
+                                        '"num_attention_heads": 2, "num_hidden_layers": 2, "num_key_value_heads": 2, "vocab_size": 97, '
+                                        '"max_position_embeddings": 256, "rms_norm_eps": 1e-5, "torch_dtype": "float32"}')

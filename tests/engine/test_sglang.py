@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""dmi.sglang in SGLang itself: its engine, from its wheel, serves on the CPU in processes of its own, which find the plugin by themselves.
+
+Each row that is captured holds the token and the position that SGLang computed there, so a row that is said to be another
+request's, or at another position, is seen. sglang_client.py says what is SGLang's there and what is not.
+"""
+import json
+
+import pytest
+
+import engine_env
+import harness
+from harness import DMI_RUN, PRELOAD, ROOT, STANDIN
+
+HERE = ROOT / "tests" / "engine"
+LIBRARY = harness.BUILD / "read" / "libdmi_read.so.1"
+pytestmark = pytest.mark.built(PRELOAD, DMI_RUN, LIBRARY, STANDIN / "libcuda.so.1")
+
+
+@pytest.fixture(name="engines", scope="module")
+def fixture_engines(long):
+    if not long:
+        pytest.skip("--long only")
+    return engine_env.python_with_engines()
+
+
+@pytest.fixture(autouse=True)
+def fixture_library(monkeypatch):
+    monkeypatch.setenv("DMI_READ_LIBRARY", str(LIBRARY))
+
+
+def serve(engines, folder, seed, spec=engine_env.SPEC):
+    """(what the client printed, what was said on stderr) of runs in folder/RUN"""
+    python, env = engines
+    engine_env.write_site(folder, "TappedForCausalLM")
+    (folder / "spec.yaml").write_text(spec)
+    env = env | {"PYTHONPATH": f"{ROOT / 'python'}:{HERE}:{folder / 'site'}:{env['PYTHONPATH']}",
+                 "LD_LIBRARY_PATH": f"{STANDIN}:{env['LD_LIBRARY_PATH']}"}
+    done = harness.run([DMI_RUN, "--spec", folder / "spec.yaml", "--out", folder / "RUN", "--", python, HERE / "sglang_client.py", seed, folder],
+                       env=env, timeout=600)
+    return json.loads(done.stdout.splitlines()[-1]), done.stderr
+
+
+def served(folder):
+    """The run of the process that served; SGLang's other processes leave some in which nothing was captured."""
+    import dmi
+    paths = [path for path in harness.runs_of(folder / "RUN") if harness.Counters(path).steps]
+    assert len(paths) == 1, paths
+    return dmi.open(paths[0])
+
+
+@pytest.mark.parametrize("seed", ["5", "6"])
+def test_sglang(check, tmp_path, engines, seed):
+    told, said = serve(engines, tmp_path, seed)
+    ours = [line for line in said.splitlines() if "dmi.sglang" in line]
+    check(not ours, "the adapter complains of nothing", ours)
+    check(any(about["cached"] for about in told.values()), "prefixes are found in the cache", [about["cached"] for about in told.values()])
+    check(any(about["retracted"] for about in told.values()), "requests are retracted, and computed again", told)
+    with served(tmp_path) as run:
+        requests = {request.id: request for request in run.requests}
+        check(set(requests) == set(told), "each request is there under its client's id", set(requests) ^ set(told))
+        for name, about in told.items():
+            check_rows(check, run, name, about)
+            got = requests[name]
+            check((got.n_prompt, got.n_cached, got.state) == (about["n_prompt"], about["cached"], "running"), f"{name}: prompt, cache", (got, about))
+    counters = [harness.Counters(path) for path in harness.runs_of(tmp_path / "RUN")]
+    check(not any(c.steps_refused for c in counters), "no step is refused", [c.steps_refused for c in counters])
+
+
+def check_rows(check, run, name, about):
+    """Each row is its request's, at its position; none is missing. The last token was sampled, and no forward need have computed it."""
+    tokens, first = about["tokens"], about["cached"]
+    for layer in range(2):
+        tensor = run[f"{name}/resid_pre.{layer}"]
+        rows = dict(zip(tensor.positions, tensor.numpy()[:, :2].tolist()))
+        wanted = range(first, len(tokens) - 1)
+        check(set(wanted) <= set(rows) and set(rows) <= {*wanted, len(tokens) - 1}, f"{name}, layer {layer}: positions", (sorted(rows), wanted))
+        check(all(rows[p] == [tokens[p], p] for p in rows), f"{name}, layer {layer}: tokens", (rows, tokens))
+    logits = run[f"{name}/final_logits"]
+    rows = dict(zip(logits.positions, logits.numpy()[:, :2].tolist()))
+    check(all(rows[p] == [tokens[p], p] for p in rows), f"{name}: logits", rows)
+    check(set(range(about["n_prompt"] - 1, len(tokens) - 1)) <= set(rows), f"{name}: each token that was sampled has some", logits.positions)
+
+
+def test_capture_on_request(check, tmp_path, engines):
+    told, _ = serve(engines, tmp_path, "5", spec=engine_env.asking("capture=*"))
+    with served(tmp_path) as run:
+        check({tensor.request for tensor in run.values()} == {name for name, about in told.items() if about["fields"]},
+              "those that a client asked for, and nothing else", [*run])

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""dmi.vllm in vLLM itself: its scheduler and its two model runners, from its wheel, serve on the CPU and find the plugin by themselves.
+
+Each row that is captured holds the token and the position that vLLM computed there, so a row that is said to be another request's,
+or at another position, is seen. vllm_client.py says what is vLLM's there and what is not.
+"""
+import json
+
+import pytest
+
+import engine_env
+import harness
+from harness import DMI_RUN, PRELOAD, ROOT, STANDIN
+
+HERE = ROOT / "tests" / "engine"
+LIBRARY = harness.BUILD / "read" / "libdmi_read.so.1"
+pytestmark = pytest.mark.built(PRELOAD, DMI_RUN, LIBRARY, STANDIN / "libcuda.so.1")
+
+
+@pytest.fixture(name="vllm", scope="module")
+def fixture_vllm(long):
+    if not long:
+        pytest.skip("--long only")
+    return engine_env.python_with_engines()
+
+
+@pytest.fixture(autouse=True)
+def fixture_library(monkeypatch):
+    monkeypatch.setenv("DMI_READ_LIBRARY", str(LIBRARY))
+
+
+def serve(vllm, folder, *words, spec=engine_env.SPEC):
+    """(what the client printed, what it said on stderr) of a run in folder/RUN"""
+    python, env = vllm
+    engine_env.write_site(folder, "LlamaForCausalLM")
+    (folder / "spec.yaml").write_text(spec)
+    env = env | {"PYTHONPATH": f"{ROOT / 'python'}:{HERE}:{folder / 'site'}:{env['PYTHONPATH']}",
+                 "LD_LIBRARY_PATH": f"{STANDIN}:{env['LD_LIBRARY_PATH']}"}
+    done = harness.run([DMI_RUN, "--spec", folder / "spec.yaml", "--out", folder / "RUN", "--", python, HERE / "vllm_client.py", words[0], "5", folder, *words[1:]],
+                       env=env, timeout=600)
+    return json.loads(done.stdout.splitlines()[-1]), done.stderr
+
+
+def opened(folder):
+    import dmi
+    return dmi.open(folder / "RUN")
+
+
+def check_rows(check, run, name, about):
+    """Each row is its request's, at its position; none is missing. The last token was sampled, and no forward need have computed it.
+    Yields how many rows there are after the request's end."""
+    positions = list(range(about["first"], len(about["tokens"]) - 1))
+    tokens = about["tokens"][about["first"]:-1]
+    for layer in range(2):
+        tensor = run[f"{name}/resid_pre.{layer}"]
+        values = tensor.numpy()
+        check(tensor.positions[:len(positions)] == positions, f"{name}, layer {layer}: positions", (tensor.positions, positions))
+        check(values[:len(tokens), 0].tolist() == tokens and values[:, 1].tolist() == tensor.positions, f"{name}, layer {layer}: tokens",
+              (values[:, :2].tolist(), tokens))
+        yield len(tensor.positions) - len(positions)
+    logits = run[f"{name}/final_logits"]
+    values = dict(zip(logits.positions, logits.numpy()[:, :2].tolist()))
+    check(all(about["tokens"][p:p + 1] in ([values[p][0]], []) and values[p][1] == p for p in values), f"{name}: logits", values)
+    check(set(range(about["n_prompt"] - 1, len(about["tokens"]) - 1)) <= set(logits.positions), f"{name}: each token that was sampled has some",
+          logits.positions)
+
+
+OPTIONS = [(), ("speculate",), ("async",)]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: options[0] if options else "plain")
+@pytest.mark.parametrize("kind", ["v1", "v2"])
+def test_vllm(check, tmp_path, vllm, kind, options):
+    told, said = serve(vllm, tmp_path, kind, *options)
+    ours = [line for line in said.splitlines() if "dmi.vllm" in line]
+    check(not ours, "the adapter complains of nothing", ours)
+    check(told["preempted"] > 0 and any(about["cached"] for about in told["requests"].values()), "requests are preempted, and find others' prefixes", told)
+    check(told["padded"] > 0, "batches are padded", told["padded"])
+    check((told["rejected"] > 0) == ("speculate" in options), "drafts are rejected", told["rejected"])
+    extra = 0
+    with opened(tmp_path) as run:
+        requests = {request.id: request for request in run.requests}
+        check(set(requests) == set(told["requests"]), "each request is there under its client's id", set(requests) ^ set(told["requests"]))
+        for name, about in told["requests"].items():
+            extra += sum(check_rows(check, run, name, about))
+            got = requests[name]
+            check((got.n_prompt, got.n_cached, got.state) == (about["n_prompt"], about["cached"], "finished"), f"{name}: prompt, cache, end", (got, about))
+    # drafts are accepted beyond it, and asynchronous scheduling computes a token before it knows that there was an end
+    check(bool(extra) == bool(options), "no row after a request's end otherwise", extra)
+    # a process of vLLM's own that looks at the model's class leaves a run, too
+    steps = sorted((counters.steps, counters.steps_refused) for counters in map(harness.Counters, harness.runs_of(tmp_path / "RUN")))
+    check(steps[-1] == (told["steps"], 0) and not any(map(sum, steps[:-1])), "each step is taken, none refused", (steps, told["steps"]))
+
+
+@pytest.mark.parametrize("kind", ["v1", "v2"])
+def test_capture_on_request(check, tmp_path, vllm, kind):
+    told, _ = serve(vllm, tmp_path, kind, spec=engine_env.asking('capture=*'))
+    wanted = {name for name, about in told["requests"].items() if about["fields"]}
+    with opened(tmp_path) as run:
+        check(wanted and {tensor.request for tensor in run.values()} == wanted, "those that a client asked for, and nothing else", [*run])
+
+
+def test_async_with_speculation_is_refused_by_name(check, tmp_path, vllm):
+    told, said = serve(vllm, tmp_path, "v2", "speculate", "async")
+    ours = [line for line in said.splitlines() if "dmi.vllm: " in line]
+    check(len(ours) == 1 and "asynchronous scheduling with speculative decoding" in ours[0], "one line says what is not supported", ours)
+    with opened(tmp_path) as run:
+        check(told["steps"] > 20 and not [*run.requests], "records are nobody's", [*run])
