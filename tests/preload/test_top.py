@@ -125,7 +125,7 @@ def owned(plan):
 
 def test_numbers(check, program):
     """While it runs, and after the end."""
-    plan = plan_of(1, n_steps=30)
+    plan = plan_of(1, n_steps=30, pause=0.1)  # three seconds in which it must be seen
     p = program(plan)
     busy = p.wait_for(lambda view: view if view["all"]["total"]["records_per_s"] > 0 else None)
     site = next(s for s in busy["runs"][0]["sites"] if s["site"] == "all")
