@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vLLM and SGLang as they come from PyPI, without what they have compiled: their Python code, beside torch_env.py's PyTorch.
+"""Engines as they come from PyPI: vLLM and SGLang without what they have compiled, beside torch_env.py's PyTorch, and llama.cpp.
 
-tools/setup/engines.txt lists their wheels, which are fetched once; tools/setup/engine_imports.txt what their imports ask for.
+tools/setup/engines.txt lists the wheels of the two, which are fetched once; tools/setup/engine_imports.txt what their imports ask for.
 """
 import contextlib
 import fcntl
+import hashlib
+import io
+import json
 import pathlib
 import re
 import shutil
 import sys
+import tarfile
+import urllib.parse
+import urllib.request
 import zipfile
 
 import columns
@@ -16,7 +22,7 @@ import harness
 import torch_env
 
 SETUP = harness.ROOT / "tools" / "setup"
-LISTED, IMPORTS = SETUP / "engines.txt", SETUP / "engine_imports.txt"
+LISTED, IMPORTS, LLAMA = SETUP / "engines.txt", SETUP / "engine_imports.txt", SETUP / "llama.txt"
 FOLDER = harness.ROOT / "build" / "engines"
 # Engines import torch in processes of their own, too, where it cannot be found without lazy binding (torch_env.py).
 SITE = "import os, sys\nsys.setdlopenflags(os.RTLD_LAZY)\n"
@@ -85,6 +91,35 @@ def python_with_engines():
                           "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CONFIG_ROOT": str(FOLDER / "config"),
                           "VLLM_CACHE_ROOT": str(FOLDER / "cache"), "SGLANG_EXTERNAL_MODEL_PACKAGE": "sglang_tapped",
                           "SGLANG_TEST_RETRACT": "1", "SGLANG_TEST_RETRACT_INTERVAL": "7"}
+
+
+def llama_cpp():
+    """(llama.cpp as a library for Python processes, [folders of its headers])"""
+    text = LLAMA.read_text()
+    folder = FOLDER / "llama"
+    with once("llama", text) as make:
+        if make:
+            columns.step("fetching llama.cpp from the Python package index",
+                         [*pip(sys.executable, "install"), "--target", folder / "wheel", "-r", LLAMA], FOLDER / "llama.log")
+            unpack_headers(*re.search(r"(?m)^# source: (\S+) (\S+) sha256=(\S+)$", text).groups(), folder / "source")
+    return next(folder.glob("wheel/xllamacpp/*.so")), [*folder.glob("source/include"), *folder.glob("source/ggml/include")]
+
+
+def unpack_headers(package, name, digest, folder):
+    """llama.cpp's, of the source distribution @name, which pip would build before it gives it."""
+    index = f"https://pypi.org/simple/{package}/"
+    ask = urllib.request.Request(index, headers={"Accept": "application/vnd.pypi.simple.v1+json"})
+    with urllib.request.urlopen(ask, timeout=60) as answer:
+        url = next(file["url"] for file in json.load(answer)["files"] if file["filename"] == name)
+    with urllib.request.urlopen(urllib.parse.urljoin(index, url), timeout=60) as answer:
+        data = answer.read()
+    assert hashlib.sha256(data).hexdigest() == digest, f"{name} is not what it was"
+    with tarfile.open(fileobj=io.BytesIO(data)) as packed:
+        for member in packed:
+            if found := re.fullmatch(r".*/vendor/llama\.cpp/((?:ggml/)?include/[^/]*\.h)", member.name):
+                target = folder / found[1]
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(packed.extractfile(member).read())
 
 
 def write_site(folder, model):

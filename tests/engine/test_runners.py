@@ -224,10 +224,14 @@ __attribute__((visibility("default"))) int dmi_step_end(void)
 """
 
 
+def example():
+    """The C code of docs/adapters.md."""
+    return re.search(r"```c\n(.*?)```", (ROOT / "docs" / "adapters.md").read_text(), re.S)[1]
+
+
 def test_llama_cpp_as_written(check, tmp_path):
     """The example of docs/adapters.md, in a program of its own: with a library that prints its steps, with DMI's, and with none."""
-    code = re.search(r"```c\n(.*?)```", (ROOT / "docs" / "adapters.md").read_text(), re.S)[1]
-    for name, text in (("llama.h", LLAMA), ("program.c", code + PROGRAM), ("steps.c", STEPS)):
+    for name, text in (("llama.h", LLAMA), ("program.c", example() + PROGRAM), ("steps.c", STEPS)):
         (tmp_path / name).write_text(text)
     flags = ["gcc", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-I", ROOT / "include", "-I", tmp_path]
     harness.run([*flags, tmp_path / "program.c", "-o", tmp_path / "program", "-ldl"])
