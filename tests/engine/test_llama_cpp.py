@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The example of docs/adapters.md in llama.cpp itself: SmolLM2 on the CPU, two sequences, with a library that prints the steps that it is told of."""
+"""The example of docs/adapters.md in llama.cpp itself: SmolLM2 on the CPU, two sequences, with a library that prints its steps."""
 import sys
 
 import pytest

@@ -30,7 +30,7 @@ POLICIES = [
     "{mode: complete, wait_ms: 5, fallback: best-effort}", "{mode: best-effort, budget: {process: 300K}}",
     "{mode: best-effort, budget: {sites: {'*': 150K}}, strategy: keep-by-pattern, keep: ['tag:preemptions=0']}"]
 HEAD = "ring: {bytes: 512K, slots: 1024}\noverload: {mode: best-effort}\nforward: [{kind: step, begin: step}]\n\n"
-LINK = 150_000  # bytes a second: a part of what two sites of 576 floats a row come to
+LINK = 400_000  # bytes a second: a part of what two sites of 576 floats a row come to
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +41,13 @@ def server(tmp_path_factory):
 class Changing(threading.Thread):
     """Changes the policy of the run that @out will hold, until it is to end."""
 
-    def __init__(self, out, seed):
+    def __init__(self, out, seed, slowly):
         super().__init__()
+        self.most = 3 if slowly else 1.5  # seconds from one change to the next; a run takes 1,000 changes
         self.out, self.random, self.over, self.n, self.refused = out, random.Random(seed), threading.Event(), 0, []
 
     def run(self):
-        while not self.over.wait(self.random.uniform(0.2, 1.5)):
+        while not self.over.wait(self.random.uniform(0.2, self.most)):
             if not list(self.out.glob("[!.]*/control")):
                 continue
             done = subprocess.run([CTL, "--json", self.out, "overload", self.random.choice(POLICIES)], check=False, text=True, stdin=subprocess.DEVNULL,
@@ -120,9 +121,9 @@ def whole_complaints(chunks, found, n_layers):
 def test_policies(check, server, long, seed, site, mode):
     name, _, layer = site.partition(".")
     spec = re.sub(r"(?ms)^ring:.*?(?=^sites:)", HEAD, only(serving.spec_text("float32"), {name, "resid_final"}), count=1)
-    options = ["--schedule", "random", "--seed", seed, "--steps-max", 3400 if long else 100, "--blocks", "14", "--chunk", "24", "--mode", mode,
+    options = ["--schedule", "random", "--seed", seed, "--steps-max", 4200 if long else 100, "--blocks", "14", "--chunk", "24", "--mode", mode,
                "--speculate", seed % 2 * 2, "--fingerprint", site]
-    with Changing(server.folder / f"policies-{seed}" / "run", seed) as changing:
+    with Changing(server.folder / f"policies-{seed}" / "run", seed, long) as changing:
         served = server.serve(f"policies-{seed}", serving.some(*MIXED, tokens=8), *options, spec=spec, DMI_CONTROL="1", DMI_STANDIN_DTOH_BPS=LINK)
     numbers = {result["id"]: int(result["id"][1:]) for result in served.results}
     chunks, counters = Chunks(served.run), harness.Counters(served.run)

@@ -18,6 +18,8 @@ FOREIGN = {
     "ask_NAME": "the form of the questions' names (tests/gpu/facts/questions.def)",
     "__cudaRegisterFatBinary": "the CUDA runtime's",
     "this_grid": "CUDA's cooperative groups'",
+    "llama_model_default_params": "llama.cpp's",
+    "llama_context_default_params": "llama.cpp's",
 }
 # To be corrected by those who change these files now.
 C = (".c", ".h", ".cu", ".S", ".def", ".inc")
