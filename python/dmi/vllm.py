@@ -4,13 +4,15 @@
 Nothing is to be called. vLLM loads its plugins in every process; without libdmi_preload.so this one does nothing, and with it
 waits until a model runner is imported: V1's or V2's. A request is called what its client called it; vLLM's own name
 for it (with eight more characters) is its tag `vllm_request_id`. The client's fields (`vllm_xargs` in vLLM's API, `extra_args` in
-SamplingParams) are its tags, so that a HookSpec's `requests: 'tag:capture=*'` captures those who ask for it.
+SamplingParams) are its tags, so that a HookSpec's `requests: 'tag:capture=*'` captures those who ask for it. With `dmi-run --attach SITES`
+vLLM's model is tapped by name before it is compiled.
 
 Source: vLLM 0.33.0, vllm/v1/worker/gpu_model_runner.py and gpu/model_runner.py: GPUModelRunner; v1/core/sched/output.py;
 v1/engine/input_processor.py.
 """
 import functools
 import inspect
+import os
 import re
 import weakref
 
@@ -235,6 +237,30 @@ def _accept(step, drafts, output):
             dmi.accept(drafts[name], step, len(tokens) - 1)
 
 
+@_adapter.guarded
+def _attach(runner):
+    """Taps on the model that was loaded, and a mark for vLLM's compile cache: a graph without them, or with others, is not taken."""
+    sites, layers = os.environ.get("DMI_ATTACH"), os.environ.get("DMI_ATTACH_LAYERS") or None
+    if not sites:
+        return
+    more = runner.vllm_config.additional_config
+    if not isinstance(more, dict):
+        _adapter.warn("the model is not attached: additional_config is no dict, so that vLLM's compile cache could not tell taps apart")
+        return
+    more["dmi"] = {"attach": sites, "layers": layers}
+    from dmi.torch import script
+    script.attach_first(sites, layers, None, runner.model)
+
+
+def _around_load(load):
+    @functools.wraps(load)
+    def load_model(self, *args, **kwargs):
+        done = load(self, *args, **kwargs)
+        _attach(self)
+        return done
+    return load_model
+
+
 def _around_execute(ends):
     """@ends: does the step end with this method?"""
     def wrap(execute):
@@ -298,9 +324,9 @@ def _around_sample_tokens(sample):
 
 
 _V1_METHODS = {"execute_model": _around_execute(ends=True), "_determine_batch_execution_and_padding": _around_determine,
-               "_dummy_run": _around_dummy, "sample_tokens": _around_sample_tokens}
+               "_dummy_run": _around_dummy, "sample_tokens": _around_sample_tokens, "load_model": _around_load}
 _V2_METHODS = {"execute_model": _around_execute(ends=False), "prepare_inputs": _around_prepare, "_dummy_run": _around_dummy,
-               "sample": _around_sample, "sample_tokens": _around_sample_tokens}
+               "sample": _around_sample, "sample_tokens": _around_sample_tokens, "load_model": _around_load}
 
 
 def _change(methods, module):

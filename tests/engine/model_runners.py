@@ -158,6 +158,9 @@ class Runner:
         self.device, self.scheduler, self.step, self.output, self.later = device, scheduler, -1, None, False
         self.__dict__.update(configs)
 
+    def load_model(self):
+        """Whose model a program would tap."""
+
     def forward(self, counts, drafts, n_rows):
         self.step += 1
         rows, logits = self.scheduler.rows(counts, drafts, self.step)

@@ -13,10 +13,10 @@ import engine_env
 # {file: {class: its methods with parameters that are used, its fields}}
 NEEDED = {
     "vllm/v1/worker/gpu_model_runner.py": {"GPUModelRunner": ({
-        "execute_model": ["scheduler_output"], "_dummy_run": [], "sample_tokens": [],
+        "execute_model": ["scheduler_output"], "_dummy_run": [], "sample_tokens": [], "load_model": [],
         "_determine_batch_execution_and_padding": ["num_reqs", "num_scheduled_tokens_np"]}, [])},
     "vllm/v1/worker/gpu/model_runner.py": {"GPUModelRunner": (
-        {"execute_model": ["scheduler_output", "dummy_run"], "_dummy_run": [], "sample_tokens": [], "sample": [], "prepare_inputs": []}, [])},
+        {"execute_model": ["scheduler_output", "dummy_run"], "_dummy_run": [], "sample_tokens": [], "sample": [], "prepare_inputs": [], "load_model": []}, [])},
     "vllm/v1/worker/gpu/input_batch.py": {"InputBatch": ({}, [
         "req_ids", "num_reqs", "num_tokens", "num_tokens_after_padding", "query_start_loc_np", "num_computed_tokens_np",
         "num_draft_tokens_per_req", "num_admitted_draft_tokens", "pcp"])},

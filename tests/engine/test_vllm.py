@@ -29,14 +29,14 @@ def fixture_library(monkeypatch):
     monkeypatch.setenv("DMI_READ_LIBRARY", str(LIBRARY))
 
 
-def serve(vllm, folder, *words, spec=engine_env.SPEC):
-    """(what the client printed, what it said on stderr) of a run in folder/RUN"""
+def serve(vllm, folder, *words, spec=engine_env.SPEC, options=()):
+    """(what the client printed, what it said on stderr) of a run in folder/RUN; @options: more of dmi-run's"""
     python, env = vllm
     engine_env.write_site(folder, "LlamaForCausalLM")
     (folder / "spec.yaml").write_text(spec)
     env = env | {"PYTHONPATH": f"{ROOT / 'python'}:{HERE}:{folder / 'site'}:{env['PYTHONPATH']}",
                  "LD_LIBRARY_PATH": f"{STANDIN}:{env['LD_LIBRARY_PATH']}"}
-    done = harness.run([DMI_RUN, "--spec", folder / "spec.yaml", "--out", folder / "RUN", "--", python, HERE / "vllm_client.py", words[0], "5", folder, *words[1:]],
+    done = harness.run([DMI_RUN, "--spec", folder / "spec.yaml", "--out", folder / "RUN", *options, "--", python, HERE / "vllm_client.py", words[0], "5", folder, *words[1:]],
                        env=env, timeout=600)
     return json.loads(done.stdout.splitlines()[-1]), done.stderr
 
@@ -106,3 +106,24 @@ def test_async_with_speculation_is_refused_by_name(check, tmp_path, vllm):
     check(len(ours) == 1 and "asynchronous scheduling with speculative decoding" in ours[0], "one line says what is not supported", ours)
     with opened(tmp_path) as run:
         check(told["steps"] > 20 and not [*run.requests], "records are nobody's", [*run])
+
+
+@pytest.mark.parametrize("family, how", [("llama", "eager"), ("mistral", "eager"), ("qwen2", "eager"), ("qwen3", "eager"), ("qwen3", "aot_eager"),
+                                         ("llama", "trace"), ("llama", "vllm")])
+def test_taps_are_hugging_faces(check, tmp_path, vllm, family, how):
+    python, env = vllm
+    env = env | {"PYTHONPATH": f"{ROOT / 'python'}:{HERE}:{env['PYTHONPATH']}"}
+    done = harness.run([python, HERE / "vllm_model_client.py", family, how, tmp_path], env=env, timeout=600)
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+    check(len(lines) > 40, f"{family}, {how}: it compared", len(lines))
+    for holds, what, detail in lines:
+        check(holds, what, detail)
+
+
+def test_attached_at_load(check, tmp_path, vllm):
+    told, said = serve(vllm, tmp_path, "v2", "attach", options=["--attach", "resid_pre,q", "--layers", "1"])
+    check(told["model"].startswith("vllm.") and sorted(told["tapped"]) == ["model.layers.1.input_layernorm", "model.layers.1.self_attn.qkv_proj"],
+          "dmi-run --attach taps vLLM's own model", told)
+    check(not told["same"], "vLLM takes no compiled graph of before", told["same"])
+    ours = [line for line in said.splitlines() if line.startswith("dmi.")]
+    check(not ours, "nothing is complained of", ours)

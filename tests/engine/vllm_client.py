@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """vLLM's own scheduler and model runner serve made-up requests on the CPU: vllm_client.py v1|v2 SEED MODEL_FOLDER [OPTION ...]
 
-OPTIONS: speculate (by n-grams), async (the next step is scheduled before the tokens of this one are known). Classes are vLLM's, from its wheel; Triton interprets its kernels; vllm.v1.worker.cpu is vLLM's own way
+OPTIONS: speculate (by n-grams), async (the next step is scheduled before the tokens of this one are known), attach (vLLM's own
+model is loaded, and nothing served). Classes are vLLM's, from its wheel; Triton interprets its kernels; vllm.v1.worker.cpu is vLLM's own way
 onto a CPU. In place of a language model there is one whose next token follows from a token and its position, and which taps
 (token, position) of each row on the device. Prints JSON: of each request what the run must hold.
 """
@@ -115,6 +116,15 @@ def pad(kind, config, runner):
     runner.cudagraph_manager.dispatch = dispatch
 
 
+def loaded(config):
+    """What `dmi-run --attach` made of the model that vLLM loads: modules with taps, and whether compiled graphs of before are still good."""
+    before = config.compute_hash()
+    runner = V2(config, torch.device("cpu"))
+    runner.load_model()
+    tapped = [path for path, module in runner.model.named_modules() if "_dmi_owner" in module.__dict__]
+    return {"model": type(runner.model).__module__, "tapped": tapped, "same": before == config.compute_hash()}
+
+
 def made_requests(seed, n, cycle):
     """Prompts of which half begin alike, so that later ones find blocks of theirs in the cache."""
     rng = random.Random(seed)
@@ -194,6 +204,9 @@ def main():
     with set_current_vllm_config(config):
         init_distributed_environment(1, 0, f"file://{folder}/rendezvous", 0, "gloo")
         ensure_model_parallel_initialized(1, 1)
+        if "attach" in options:
+            print(json.dumps(loaded(config)))
+            return
         model = Model(model_runners.Device(), cycle)
         runner = made_runner(kind, config, caches, model)
         scheduler = (AsyncScheduler if "async" in options else Scheduler)(config, caches, StructuredOutputManager(config), block_size=BLOCK, hash_block_size=BLOCK)

@@ -13,7 +13,7 @@ def literals():
     """All text that the product's C, and its adapters, may print; what %s and its like stand for is a gap, as `...` in the document."""
     text = "\n".join(re.sub(r'"\s*\n?\s*"', "", read(path)) for path in product(".c", ".h"))
     return [re.sub(r"%[-+ #0-9.]*(?:ll|l|z|h)*[a-z]", "\0", found) for found in re.findall(r'"((?:[^"\\\n]|\\.)*)"', text)] + [
-        text for path in sorted((ROOT / "python" / "dmi").glob("*.py")) for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        text for path in sorted((ROOT / "python" / "dmi").rglob("*.py")) for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if (text := text_of(node))]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the tensors of a family of models are: of Hugging Face's transformers, as of 5.19.
+"""Where the tensors of a family of models are: of Hugging Face's transformers, as of 5.19, and of vLLM's own models, as of 0.33.
 
 A family is a table {site: Point}; paths begin at a block, or at the backbone for what exists once. Modules are looked up when a
 model is attached, so a path that a model lacks is a site that it lacks.
@@ -7,7 +7,7 @@ model is attached, so a path that a model lacks is a site that it lacks.
 import collections
 from dataclasses import dataclass, field
 
-# path: of the module; side: "in" or "out"; pick: how the tensor is found in what the module is given or returns, and shaped.
+# path: of the module; side: "in", "out" or "both"; pick: how the tensor is found in what the module is given, returns, or both, and shaped.
 Point = collections.namedtuple("Point", "path side pick rows", defaults=(None,))
 
 NO_EXPERT = "experts compute tokens sorted by expert: no tensor holds it for all tokens"
@@ -21,6 +21,7 @@ class Family:
 
     head      attribute of the attention module: elements of a head
     points    {site: Point} of a block
+    once      {site: Point} from the backbone, where it differs from Hugging Face's; final_logits from the model
     lacks     {site: why} of a block
     notes     {site: convention} where it differs from CONVENTIONS
     """
@@ -31,6 +32,7 @@ class Family:
     points: dict
     head: str = "head_dim"
     cache: str | None = "past_key_values"
+    once: dict = field(default_factory=dict)
     lacks: dict = field(default_factory=dict)
     notes: dict = field(default_factory=dict)
 
@@ -56,6 +58,19 @@ def third(out):
     return out[2]
 
 
+def given_second(args, kwargs):
+    return args[1]
+
+
+def given_ids(args, kwargs):
+    return args[0]
+
+
+def summed(args, out):
+    """The residual stream at a norm of vLLM's: with two arguments it adds them, and returns what it normed and the sum."""
+    return out[1] if isinstance(out, tuple) else args[0]
+
+
 def logits(out):
     """Of a model's output, whichever form it was asked for."""
     return out.logits if hasattr(out, "logits") else out[0]
@@ -66,6 +81,11 @@ class Heads:
 
     def __init__(self, pick, head):
         self.pick, self.head = pick, head
+
+    @staticmethod
+    def shape_of(attention, head):
+        """What __init__() is given of the attention module; @head: the attribute with the elements of a head."""
+        return (getattr(attention, head, 0),)
 
     def __call__(self, *given):
         return self.pick(*given).unflatten(-1, (-1, self.head))
@@ -87,6 +107,22 @@ class Interleaved(Third):
 
     def __call__(self, *given):
         return self.pick(*given).unflatten(-1, (-1, 3, self.head))[..., self.part, :]
+
+
+class Packed(Heads):
+    """Of [q of all heads, k of all key-value heads, v of these]."""
+
+    def __init__(self, pick, head, n_heads, n_kv_heads, part):
+        super().__init__(pick, head)
+        self.first = head * (0, n_heads, n_heads + n_kv_heads)[part]
+        self.n = head * (n_heads, n_kv_heads, n_kv_heads)[part]
+
+    @staticmethod
+    def shape_of(attention, head):
+        return tuple(getattr(attention, name, 0) for name in (head, "num_heads", "num_kv_heads"))
+
+    def __call__(self, *given):
+        return self.pick(*given).narrow(-1, self.first, self.n).unflatten(-1, (-1, self.head))
 
 
 # ---------------------------------------------------------------------------------------- families
@@ -151,6 +187,22 @@ PHI = Family(
     points=_without(_LLAMA_POINTS, "resid_mid", "ln2") | _points(z=("self_attn.dense", _HEADS_IN), mlp_post=("mlp.fc2", _IN)),
     lacks=_ROUTED | {"resid_mid": _PARALLEL, "ln2": "attention and MLP share one norm: ln1"})
 
+# Of vLLM: rows are tokens, projections are merged, and norms do the adding.
+_PACKED = {site: Point("self_attn.qkv_proj", "out", (Packed, returned, part), (0,)) for part, site in enumerate("qkv")}
+VLLM = Family(
+    "layers", "embed_tokens", "norm", "self_attn", cache=None,
+    points={**_without(_LLAMA_POINTS, "resid_post"), **_PACKED,
+            "resid_pre": Point("input_layernorm", "both", summed), "resid_mid": Point("post_attention_layernorm", "both", summed),
+            "q_rot": Point("self_attn.attn", "in", (Heads, given), (0,)), "k_rot": Point("self_attn.attn", "in", (Heads, given_second), (0,)),
+            "z": Point("self_attn.o_proj", "in", (Heads, given), (0,))},
+    once={"token_ids": Point("embed_tokens", "in", given_ids), "embed": Point("embed_tokens", "out", returned),
+          "resid_final": Point("norm", "both", summed), "final_ln": Point("norm", "out", returned),
+          "final_logits": Point("logits_processor", "out", returned)},
+    lacks=_ROUTED | {"resid_post": "the next norm adds it up: resid_pre of the next layer, and resid_final"},
+    notes={"q_rot": "what attention is given, rotated; [token, head, d]", "k_rot": "what attention is given, rotated; [token, head, d]",
+           "final_logits": "the model's logits, of the tokens that it samples after"})
+_VLLM = dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), VLLM)
+
 _BY_TYPE = {"llama": LLAMA, "mistral": LLAMA, "qwen2": LLAMA, "qwen3": LLAMA, "gemma2": GEMMA, "gemma3_text": GEMMA, "gpt2": GPT2,
             "gpt_neox": NEOX, "phi": PHI, "mixtral": MOE, "qwen2_moe": MOE, "qwen3_moe": MOE}
 
@@ -161,6 +213,14 @@ def family_of_config(config):
     if kind == "gpt_neox" and not config.use_parallel_residual:
         return NEOX_SEQUENTIAL
     return _BY_TYPE.get(kind)
+
+
+def family_of_module(module):
+    """The Family of a backbone by its configuration and whose class it is, or None."""
+    config = getattr(module, "config", None)
+    if type(module).__module__.startswith("vllm."):
+        return _VLLM.get(getattr(config, "model_type", None))
+    return family_of_config(config)
 
 
 def known():

@@ -96,7 +96,7 @@ def _given_to_compiler(model, frames):
 def _backbone(model):
     """(module, Family, path) of the first module that has the blocks of a known family."""
     for path, module in model.named_modules():
-        family = families.family_of_config(getattr(module, "config", None))
+        family = families.family_of_module(module)
         if family and isinstance(getattr(module, family.blocks, None), torch.nn.ModuleList):
             return module, family, path
     return None
@@ -114,10 +114,11 @@ def _joined(*parts):
 
 
 class _Module:
-    """What is tapped of a module: (name, pick, rows) of what it is given and returns; keys: what it calls its cache."""
+    """What is tapped of a module: {side: [(name, pick, rows)]}; keys: what it calls its cache."""
 
     def __init__(self, module, layer):
-        self.module, self.layer, self.inputs, self.outputs, self.query, self.keys = module, layer, [], [], False, None
+        self.module, self.layer, self.query, self.keys = module, layer, False, None
+        self.points = {"in": [], "out": [], "both": []}
 
 
 class _Plan:
@@ -155,14 +156,15 @@ class _Plan:
     def _add_in_block(self, name, layer):
         """Why there is no such tensor, or None."""
         block, family = self.blocks[layer], self.family
-        attention = getattr(block, family.attention)
+        if (attention := getattr(block, family.attention, None)) is None:
+            return "another process has the block"
         if (point := family.points.get(name)) is None:
             return family.lacks.get(name, "this family has none")
         if point.side in ("attention", "cache"):
             return self._add_rotated(name, attention, point, layer)
         if (module := _submodule(block, point.path)) is None:
             return family.lacks.get(name, f"the block has no {point.path}")
-        self._tap(name, module, layer, point.side, self._pick(point.pick, getattr(attention, family.head, 0)), point.rows, point.path)
+        self._tap(name, module, layer, point.side, self._pick(point.pick, attention), point.rows, point.path)
         return None
 
     def _add_rotated(self, name, attention, point, layer):
@@ -183,6 +185,8 @@ class _Plan:
 
     def _add_once(self, name):
         family = self.family
+        if point := family.once.get(name):
+            return self._add_point(name, point)
         path, side = {"token_ids": (family.embedding, "in"), "embed": (family.embedding, "out"), "resid_final": (family.norm, "in"),
                       "final_ln": (family.norm, "out"), "final_logits": (None, "out")}[name]
         if path:
@@ -194,6 +198,14 @@ class _Plan:
                 self._tap(name, module, None, side, families.logits, (0, 1), path, root="")
                 return None
         return "the model has no output head"
+
+    def _add_point(self, name, point):
+        """Why there is no such tensor, or None."""
+        of_model = name == "final_logits"
+        if (module := _submodule(self.model if of_model else self.backbone, point.path)) is None:
+            return f"the model has no {point.path}"
+        self._tap(name, module, None, point.side, point.pick, point.rows or (0,), point.path, root="" if of_model else None)
+        return None
 
     def _add_modules(self, wish, layers):
         pattern, side = wish.module
@@ -218,19 +230,20 @@ class _Plan:
             return int(layer), inner or "block"
         return None, path
 
-    def _pick(self, pick, head):
+    def _pick(self, pick, attention):
         """The function for a pick of the family's table; one for all layers."""
         if not isinstance(pick, tuple):
             return pick
         kind, inner, *more = pick
-        return self.picks.setdefault((pick, head), kind(inner, head, *more))
+        shape = kind.shape_of(attention, self.family.head)
+        return self.picks.setdefault((pick, shape), kind(inner, *shape, *more))
 
     def _module(self, module, layer):
         return self.modules.get(id(module)) or _Module(module, layer)
 
     def _tap(self, name, module, layer, side, pick, rows, path, root=None, convention=None):
         entry = self.modules.setdefault(id(module), self._module(module, layer))
-        taps_there = entry.inputs if side == "in" else entry.outputs
+        taps_there = entry.points[side]
         if (name, pick, rows) not in taps_there:
             taps_there.append((name, pick, rows))
         self._note(name, layer, path, side, root, convention)
@@ -299,6 +312,11 @@ class _InputHook(_Hook):
 class _OutputHook(_Hook):
     def __call__(self, module, args, out):
         self.tap_all(module, out)
+
+
+class _BothHook(_Hook):
+    def __call__(self, module, args, out):
+        self.tap_all(module, args, out)
 
 
 class _Keys:
@@ -400,7 +418,8 @@ class Attached:
             owner = owners.setdefault(entry.layer, taps.Owner(entry.layer, len(plan.blocks), sink))
             taps.settle(entry.module, owner, plan.device_of(entry))
             self._modules.append(entry.module)
-            for kind, points in ((_InputHook, tuple(entry.inputs)), (_OutputHook, tuple(entry.outputs)), (_KeysHook, entry.keys)):
+            sides = {side: tuple(points) for side, points in entry.points.items()}
+            for kind, points in ((_InputHook, sides["in"]), (_OutputHook, sides["out"]), (_BothHook, sides["both"]), (_KeysHook, entry.keys)):
                 if points:
                     if (kind, points) not in hooks:
                         hooks[kind, points] = kind(points)
@@ -413,10 +432,10 @@ class Attached:
     @staticmethod
     def _hook(module, hook):
         """Under a key of our own: the compiler compares keys, and those that modules give out are numbers that differ."""
-        if isinstance(hook, _OutputHook):
-            module._forward_hooks[KEY] = hook
-            return
         key = f"{KEY}.{type(hook).__name__}"
+        if isinstance(hook, (_OutputHook, _BothHook)):
+            module._forward_hooks[key] = hook
+            return
         module._forward_pre_hooks[key] = hook
         module._forward_pre_hooks_with_kwargs[key] = True
 

@@ -17,11 +17,11 @@ MODELS = "transformers.modeling_utils"
 def watch(sites, layers=None, sink=None):
     """Attach each model that this process uses from now on. Raises ValueError where @sites means nothing."""
     names.parse_sites(sites)
-    wanted = functools.partial(_attach_first, sites, layers, sink)
+    wanted = functools.partial(attach_first, sites, layers, sink)
     adapters.when_imported(MODELS, lambda module: _change(module, wanted))
 
 
-def _attach_first(sites, layers, sink, model):
+def attach_first(sites, layers, sink, model):
     """Attach @model, unless it is, or is a part of one that is. Never raises."""
     from dmi.torch import hooks, taps
     try:
