@@ -21,9 +21,9 @@ class Family:
 
     head      attribute of the attention module: elements of a head
     points    {site: Point} of a block
-    once      {site: Point} from the backbone, where it differs from Hugging Face's; final_logits from the model
     lacks     {site: why} of a block
     notes     {site: convention} where it differs from CONVENTIONS
+    once      {site: Point} from the backbone, where it differs from Hugging Face's; final_logits from the model
     """
     blocks: str
     embedding: str
@@ -32,9 +32,9 @@ class Family:
     points: dict
     head: str = "head_dim"
     cache: str | None = "past_key_values"
-    once: dict = field(default_factory=dict)
     lacks: dict = field(default_factory=dict)
     notes: dict = field(default_factory=dict)
+    once: dict = field(default_factory=dict)
 
 
 # ---------------------------------------------------------------------------------------- picks
