@@ -202,6 +202,14 @@ def test_ends(bench, end):
     all_of(bench, "ends", r, [filled(s, 64) for s in range(30)])
 
 
+@pytest.mark.parametrize("preload", [False, True], ids=["without", "with"])
+def test_the_driver_is_unloaded(bench, preload):
+    """No thread of the driver runs code that dlclose() took away, which would end the program soon after: 10 times."""
+    script = ["init 0", "device d 0", "ctx c d", "alloc p 64", "write p 1 64", "sync", "close", "sleep 100", "exit 9"]
+    codes = [bench.run(script, preload=preload).code for _ in range(10)]
+    assert codes == [9] * 10, codes
+
+
 def test_exit_while_others_launch(bench):
     """Whoever is first to leave does so while the others launch, or leave as well."""
     race = START + ["threads 4", "setctx c", "stream s%t", "repeat 30", "launch block s%t 1 64 p+%t000 64 1%t0%i", "endrepeat", "_exit 3", "endthreads"]

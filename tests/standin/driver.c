@@ -117,8 +117,8 @@ static void config_read(void)
         c->n_devices = MAX_DEVICES;
     if (c->n_threads < 1)
         c->n_threads = 1;
-    if (c->n_threads > 64)
-        c->n_threads = 64;
+    if (c->n_threads > MAX_WORKERS)
+        c->n_threads = MAX_WORKERS;
     if (getenv("CUDA_VISIBLE_DEVICES"))
         c->n_devices = visible_devices(getenv("CUDA_VISIBLE_DEVICES"), c->n_devices);
     fail_parse(getenv("DMI_STANDIN_FAIL"));

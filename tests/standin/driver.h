@@ -82,6 +82,8 @@ enum handles_mode {
     HANDLES_REUSE,   /* SIGSEGV until it comes back, which is at once; device addresses too */
 };
 
+#define MAX_WORKERS 64
+
 struct config {
     enum handles_mode handles;
     bool load_waits; /* what load.c says */

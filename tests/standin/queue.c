@@ -38,6 +38,8 @@ static struct share *shares;
 
 static pthread_cond_t done_cond = PTHREAD_COND_INITIALIZER;
 static bool started, stopping;
+static pthread_t workers[MAX_WORKERS + 1];
+static unsigned n_workers;
 static unsigned n_running;
 static uint64_t n_ops;
 static uint64_t pick_state;
@@ -365,7 +367,6 @@ static void *worker(void *data)
 
 static bool thread_start(struct ready_list *list, const char *name)
 {
-    pthread_t thread;
     sigset_t all, old;
     bool ok;
 
@@ -375,12 +376,10 @@ static bool thread_start(struct ready_list *list, const char *name)
     sigdelset(&all, SIGBUS);
     sigdelset(&all, SIGFPE);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    ok = pthread_create(&thread, NULL, worker, list) == 0;
+    ok = pthread_create(&workers[n_workers], NULL, worker, list) == 0;
     pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (ok) {
-        pthread_setname_np(thread, name);
-        pthread_detach(thread);
-    }
+    if (ok)
+        pthread_setname_np(workers[n_workers++], name);
     return ok;
 }
 
@@ -402,10 +401,15 @@ CUresult queue_start(void)
     return ok ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
 }
 
-/** queue_stop() - start no further operation; wait a moment for those that run, never for long */
+/**
+ * queue_stop() - start no further operation; wait a moment for those that run, never for long
+ *
+ * Where none runs any more, the workers have ended on return: dlclose() takes their code away next.
+ */
 void queue_stop(void)
 {
     struct timespec until;
+    bool idle;
 
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_nsec += 300000000;
@@ -421,8 +425,11 @@ void queue_stop(void)
         if (pthread_cond_timedwait(&done_cond, &driver.lock, &until) != 0)
             break;
     }
+    idle = n_running == 0;
     pthread_cond_broadcast(&done_cond);
     pthread_mutex_unlock(&driver.lock);
+    while (idle && n_workers > 0)
+        pthread_join(workers[--n_workers], NULL);
 }
 
 void queue_fork_child(void)
