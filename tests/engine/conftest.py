@@ -1,6 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the suite `engine` adds: an option of test_kill.py."""
+"""What the suite `engine` adds: an option of test_kill.py, and what tests of adapters need."""
+import pytest
 
 
 def pytest_addoption(parser):
     parser.getgroup("test_kill.py").addoption("--kills", type=int, default=0, help="processes of each kind; default: 8 and 6, or 100")
+
+
+@pytest.fixture
+def reading(monkeypatch):
+    """dmi.open() reads with the library of this build."""
+    import adapter_runs
+    monkeypatch.setenv("DMI_READ_LIBRARY", str(adapter_runs.LIBRARY))
+
+
+@pytest.fixture(scope="session")
+def engines(long):
+    """(interpreter, environment) that import vLLM and SGLang."""
+    if not long:
+        pytest.skip("--long only")
+    import engine_env
+    return engine_env.python_with_engines()

@@ -26,21 +26,6 @@ LISTED, IMPORTS, LLAMA = SETUP / "engines.txt", SETUP / "engine_imports.txt", SE
 FOLDER = harness.ROOT / "build" / "engines"
 # Engines import torch in processes of their own, too, where it cannot be found without lazy binding (torch_env.py).
 SITE = "import os, sys\nsys.setdlopenflags(os.RTLD_LAZY)\n"
-SPEC = """hookspec: 1
-name: engine
-ring: {bytes: 4M, slots: 1024}
-overload: {mode: complete, wait_ms: 60000}
-forward:
-  - {kind: step, begin: step}
-sites:
-  - {tap: '*'}
-  - {tap: final_logits, row: request}
-"""
-
-
-def asking(tag):
-    """SPEC for requests with the @tag alone."""
-    return SPEC.replace("{tap: '*'}", f"{{tap: '*', requests: 'tag:{tag}'}}").replace("row: request", f"row: request, requests: 'tag:{tag}'")
 
 
 @contextlib.contextmanager

@@ -11,22 +11,10 @@ from safetensors.numpy import load_file
 
 import harness
 import torch_env
-from harness import DMI_RUN, PRELOAD, ROOT, STANDIN
+from adapter_runs import HERE, MARKS, SPEC, asking, start
+from harness import DMI_RUN, ROOT, STANDIN
 from test_attach import check_all
 
-HERE = ROOT / "tests" / "engine"
-LIBRARY = harness.BUILD / "read" / "libdmi_read.so.1"
-SPEC = """hookspec: 1
-name: generate
-ring: {bytes: 16M, slots: 4096}
-overload: {mode: complete, wait_ms: 60000}
-forward:
-  - {kind: step, begin: step}
-sites:
-  - {tap: '*'}
-  - {tap: final_logits, row: request}
-"""
-TAGGED = SPEC.replace("{tap: '*'}", "{tap: '*', requests: 'tag:row=1'}").replace("row: request", "row: request, requests: 'tag:row=1'")
 PROGRAM = torch_env.PREAMBLE + """
 import json
 import torch, transformers, dmi
@@ -39,15 +27,13 @@ model.generate(ids, max_new_tokens=2, do_sample=False)
 model.generate(ids, max_new_tokens=1, do_sample=False)
 print(json.dumps(steps))
 """
-pytestmark = pytest.mark.built(PRELOAD, DMI_RUN, LIBRARY, STANDIN / "libcuda.so.1")
+pytestmark = MARKS
 
 
 def generate(folder, spec):
     python, env = torch_env.python_with_torch()
     env = dict(env, PYTHONPATH=f"{ROOT / 'python'}:{HERE}", LD_LIBRARY_PATH=f"{STANDIN}:{env['LD_LIBRARY_PATH']}")
-    (folder / "spec.yaml").write_text(spec)
-    return harness.run([DMI_RUN, "--spec", folder / "spec.yaml", "--out", folder / "RUN", "--", python, HERE / "generate_client.py", folder],
-                       env=env, timeout=1200)
+    return start(folder, [python, HERE / "generate_client.py", folder], spec, env, timeout=1200)
 
 
 @pytest.fixture(name="done", scope="module")
@@ -57,8 +43,7 @@ def fixture_done(tmp_path_factory):
 
 
 @pytest.fixture(name="run")
-def fixture_run(done, monkeypatch):
-    monkeypatch.setenv("DMI_READ_LIBRARY", str(LIBRARY))
+def fixture_run(done):
     import dmi
     with dmi.open(done[0] / "RUN") as run:
         yield run
@@ -136,10 +121,9 @@ def test_steps_are_taken(check, done, run):
     check(not run.findings, "nothing is found wrong", run.findings)
 
 
-def test_capture_on_request(check, tmp_path, monkeypatch):
+def test_capture_on_request(check, tmp_path):
     """requests: 'tag:row=1' captures the second row of each batch that has tags, and nothing else."""
-    generate(tmp_path, TAGGED)
-    monkeypatch.setenv("DMI_READ_LIBRARY", str(LIBRARY))
+    generate(tmp_path, asking("row=1"))
     import dmi
     wanted = {f"{what}-1" for what in ("dynamic", "static", "gpt2", "whole", "chunks")}
     with dmi.open(tmp_path / "RUN") as run:
@@ -147,7 +131,7 @@ def test_capture_on_request(check, tmp_path, monkeypatch):
         check(run["dynamic-1/resid_pre.1"].positions[:3] == [0, 1, 2], "from their first token", run["dynamic-1/resid_pre.1"].positions)
 
 
-def test_models_of_a_program_that_knows_nothing(check, tmp_path, monkeypatch):
+def test_models_of_a_program_that_knows_nothing(check, tmp_path):
     """dmi-run --attach: generate() of any model has requests. Its tensors are on the CPU here, so none is captured."""
     python, env = torch_env.python_with_torch()
     env = dict(env, LD_LIBRARY_PATH=f"{STANDIN}:{env['LD_LIBRARY_PATH']}")

@@ -12,30 +12,14 @@ import numpy as np
 import pytest
 
 import harness
-from harness import DMI_RUN, PRELOAD, ROOT, STANDIN
-
-HERE = ROOT / "tests" / "engine"
-LIBRARY = harness.BUILD / "read" / "libdmi_read.so.1"
-SPEC = """hookspec: 1
-name: runners
-ring: {bytes: 4M, slots: 1024}
-overload: {mode: complete, wait_ms: 60000}
-forward:
-  - {kind: step, begin: step}
-sites:
-  - {tap: '*'}
-  - {tap: final_logits, row: request}
-"""
+from adapter_runs import HERE, MARKS, SPEC, asking, start
+from harness import PRELOAD, ROOT, STANDIN
 
 
 def check_nobody(check, folder, run):
     captured = harness.Counters(harness.only_run(folder / "RUN")).captured
     check(sum(tally.rows for tally in captured) > 300 and not [request.id for request in run.requests if request.id.startswith("req")], "records are there, without request ids",
           ([*run], [request.id for request in run.requests]))
-
-
-def asking(tag):
-    return SPEC.replace("{tap: '*'}", f"{{tap: '*', requests: 'tag:{tag}'}}").replace("row: request", f"row: request, requests: 'tag:{tag}'")
 
 
 VLLM = {"vllm/__init__.py": "", "vllm/v1/__init__.py": "", "vllm/v1/worker/__init__.py": "", "vllm/v1/worker/gpu/__init__.py": "",
@@ -54,12 +38,7 @@ SGLANG = {"sglang/__init__.py": "", "sglang/srt/__init__.py": "", "sglang/srt/mo
 def get_parallel(): return SimpleNamespace(tp_rank=1, tp_size=2, pp_rank=0, pp_size=1, dp_rank=None, dp_size=1, moe_ep_rank=0, moe_ep_size=1)
 """}
 OF_SGLANG = {"files": SGLANG, "package": "sglang", "version": "0.5.23"}
-pytestmark = pytest.mark.built(PRELOAD, DMI_RUN, LIBRARY, STANDIN / "libcuda.so.1")
-
-
-@pytest.fixture(autouse=True)
-def fixture_library(monkeypatch):
-    monkeypatch.setenv("DMI_READ_LIBRARY", str(LIBRARY))
+pytestmark = MARKS
 
 
 def serve(folder, *words, spec=SPEC, version="0.33.0", files=VLLM, package="vllm"):
@@ -70,10 +49,8 @@ def serve(folder, *words, spec=SPEC, version="0.33.0", files=VLLM, package="vllm
     info = folder / f"{package}-{version}.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
-    (folder / "spec.yaml").write_text(spec)
     env = harness.environment(PYTHONPATH=f"{ROOT / 'python'}:{HERE}:{folder}", LD_LIBRARY_PATH=STANDIN)
-    done = harness.run([DMI_RUN, "--spec", folder / "spec.yaml", "--out", folder / "RUN", "--", sys.executable, HERE / "runners_client.py", *words],
-                       env=env, timeout=300)
+    done = start(folder, [sys.executable, HERE / "runners_client.py", *words], spec, env, timeout=300)
     return json.loads(done.stdout), done.stderr
 
 

@@ -4,41 +4,19 @@
 Each row that is captured holds the token and the position that SGLang computed there, so a row that is said to be another
 request's, or at another position, is seen. sglang_client.py says what is SGLang's there and what is not.
 """
-import json
-
 import pytest
 
+import adapter_runs
 import engine_env
 import harness
-from harness import DMI_RUN, PRELOAD, ROOT, STANDIN
+from adapter_runs import MARKS
 
-HERE = ROOT / "tests" / "engine"
-LIBRARY = harness.BUILD / "read" / "libdmi_read.so.1"
-pytestmark = pytest.mark.built(PRELOAD, DMI_RUN, LIBRARY, STANDIN / "libcuda.so.1")
+pytestmark = MARKS
 
 
-@pytest.fixture(name="engines", scope="module")
-def fixture_engines(long):
-    if not long:
-        pytest.skip("--long only")
-    return engine_env.python_with_engines()
-
-
-@pytest.fixture(autouse=True)
-def fixture_library(monkeypatch):
-    monkeypatch.setenv("DMI_READ_LIBRARY", str(LIBRARY))
-
-
-def serve(engines, folder, seed, spec=engine_env.SPEC):
-    """(what the client printed, what was said on stderr) of runs in folder/RUN"""
-    python, env = engines
+def serve(engines, folder, seed, **more):
     engine_env.write_site(folder, "TappedForCausalLM")
-    (folder / "spec.yaml").write_text(spec)
-    env = env | {"PYTHONPATH": f"{ROOT / 'python'}:{HERE}:{folder / 'site'}:{env['PYTHONPATH']}",
-                 "LD_LIBRARY_PATH": f"{STANDIN}:{env['LD_LIBRARY_PATH']}"}
-    done = harness.run([DMI_RUN, "--spec", folder / "spec.yaml", "--out", folder / "RUN", "--", python, HERE / "sglang_client.py", seed, folder],
-                       env=env, timeout=600)
-    return json.loads(done.stdout.splitlines()[-1]), done.stderr
+    return adapter_runs.serve(engines, folder, ["sglang_client.py", seed, folder], **more)
 
 
 def served(folder):
@@ -83,7 +61,7 @@ def check_rows(check, run, name, about):
 
 
 def test_capture_on_request(check, tmp_path, engines):
-    told, _ = serve(engines, tmp_path, "5", spec=engine_env.asking("capture=*"))
+    told, _ = serve(engines, tmp_path, "5", spec=adapter_runs.asking("capture=*"))
     with served(tmp_path) as run:
         check({tensor.request for tensor in run.values()} == {name for name, about in told.items() if about["fields"]},
               "those that a client asked for, and nothing else", [*run])

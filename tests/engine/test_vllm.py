@@ -8,37 +8,18 @@ import json
 
 import pytest
 
+import adapter_runs
 import engine_env
 import harness
-from harness import DMI_RUN, PRELOAD, ROOT, STANDIN
+from adapter_runs import HERE, MARKS
+from harness import ROOT
 
-HERE = ROOT / "tests" / "engine"
-LIBRARY = harness.BUILD / "read" / "libdmi_read.so.1"
-pytestmark = pytest.mark.built(PRELOAD, DMI_RUN, LIBRARY, STANDIN / "libcuda.so.1")
-
-
-@pytest.fixture(name="vllm", scope="module")
-def fixture_vllm(long):
-    if not long:
-        pytest.skip("--long only")
-    return engine_env.python_with_engines()
+pytestmark = MARKS
 
 
-@pytest.fixture(autouse=True)
-def fixture_library(monkeypatch):
-    monkeypatch.setenv("DMI_READ_LIBRARY", str(LIBRARY))
-
-
-def serve(vllm, folder, *words, spec=engine_env.SPEC, options=()):
-    """(what the client printed, what it said on stderr) of a run in folder/RUN; @options: more of dmi-run's"""
-    python, env = vllm
+def serve(engines, folder, kind, *words, **more):
     engine_env.write_site(folder, "LlamaForCausalLM")
-    (folder / "spec.yaml").write_text(spec)
-    env = env | {"PYTHONPATH": f"{ROOT / 'python'}:{HERE}:{folder / 'site'}:{env['PYTHONPATH']}",
-                 "LD_LIBRARY_PATH": f"{STANDIN}:{env['LD_LIBRARY_PATH']}"}
-    done = harness.run([DMI_RUN, "--spec", folder / "spec.yaml", "--out", folder / "RUN", *options, "--", python, HERE / "vllm_client.py", words[0], "5", folder, *words[1:]],
-                       env=env, timeout=600)
-    return json.loads(done.stdout.splitlines()[-1]), done.stderr
+    return adapter_runs.serve(engines, folder, ["vllm_client.py", kind, "5", folder, *words], **more)
 
 
 def opened(folder):
@@ -70,8 +51,8 @@ OPTIONS = [(), ("speculate",), ("async",)]
 
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda options: options[0] if options else "plain")
 @pytest.mark.parametrize("kind", ["v1", "v2"])
-def test_vllm(check, tmp_path, vllm, kind, options):
-    told, said = serve(vllm, tmp_path, kind, *options)
+def test_vllm(check, tmp_path, engines, kind, options):
+    told, said = serve(engines, tmp_path, kind, *options)
     ours = [line for line in said.splitlines() if "dmi.vllm" in line]
     check(not ours, "the adapter complains of nothing", ours)
     check(told["preempted"] > 0 and any(about["cached"] for about in told["requests"].values()), "requests are preempted, and find others' prefixes", told)
@@ -93,15 +74,15 @@ def test_vllm(check, tmp_path, vllm, kind, options):
 
 
 @pytest.mark.parametrize("kind", ["v1", "v2"])
-def test_capture_on_request(check, tmp_path, vllm, kind):
-    told, _ = serve(vllm, tmp_path, kind, spec=engine_env.asking('capture=*'))
+def test_capture_on_request(check, tmp_path, engines, kind):
+    told, _ = serve(engines, tmp_path, kind, spec=adapter_runs.asking('capture=*'))
     wanted = {name for name, about in told["requests"].items() if about["fields"]}
     with opened(tmp_path) as run:
         check(wanted and {tensor.request for tensor in run.values()} == wanted, "those that a client asked for, and nothing else", [*run])
 
 
-def test_async_with_speculation_is_refused_by_name(check, tmp_path, vllm):
-    told, said = serve(vllm, tmp_path, "v2", "speculate", "async")
+def test_async_with_speculation_is_refused_by_name(check, tmp_path, engines):
+    told, said = serve(engines, tmp_path, "v2", "speculate", "async")
     ours = [line for line in said.splitlines() if "dmi.vllm: " in line]
     check(len(ours) == 1 and "asynchronous scheduling with speculative decoding" in ours[0], "one line says what is not supported", ours)
     with opened(tmp_path) as run:
@@ -110,8 +91,8 @@ def test_async_with_speculation_is_refused_by_name(check, tmp_path, vllm):
 
 @pytest.mark.parametrize("family, how", [("llama", "eager"), ("mistral", "eager"), ("qwen2", "eager"), ("qwen3", "eager"), ("qwen3", "aot_eager"),
                                          ("llama", "trace"), ("llama", "vllm")])
-def test_taps_are_hugging_faces(check, tmp_path, vllm, family, how):
-    python, env = vllm
+def test_taps_are_hugging_faces(check, tmp_path, engines, family, how):
+    python, env = engines
     env = env | {"PYTHONPATH": f"{ROOT / 'python'}:{HERE}:{env['PYTHONPATH']}"}
     done = harness.run([python, HERE / "vllm_model_client.py", family, how, tmp_path], env=env, timeout=600)
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
@@ -120,8 +101,8 @@ def test_taps_are_hugging_faces(check, tmp_path, vllm, family, how):
         check(holds, what, detail)
 
 
-def test_attached_at_load(check, tmp_path, vllm):
-    told, said = serve(vllm, tmp_path, "v2", "attach", options=["--attach", "resid_pre,q", "--layers", "1"])
+def test_attached_at_load(check, tmp_path, engines):
+    told, said = serve(engines, tmp_path, "v2", "attach", options=["--attach", "resid_pre,q", "--layers", "1"])
     check(told["model"].startswith("vllm.") and sorted(told["tapped"]) == ["model.layers.1.input_layernorm", "model.layers.1.self_attn.qkv_proj"],
           "dmi-run --attach taps vLLM's own model", told)
     check(not told["same"], "vLLM takes no compiled graph of before", told["same"])

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Taps of vLLM's own models against those of Hugging Face's, with the same weights: vllm_model_client.py FAMILY eager|aot_eager FOLDER
+"""Taps of vLLM's own models against those of Hugging Face's, with the same weights: vllm_model_client.py FAMILY eager|aot_eager|trace|vllm FOLDER
 
-Attention is PyTorch's, of one prompt at once, in place of the kernels that vLLM has compiled. Prints a line of JSON for each
-thing that must hold: [holds, what, detail].
+trace and vllm: as vLLM compiles, with the compiler's backend `eager` and its own. Attention is PyTorch's, of one prompt at once, in
+place of the kernels that vLLM has compiled. Prints a line of JSON for each thing that must hold: [holds, what, detail].
 """
 import os
 import sys

@@ -23,7 +23,7 @@ class Family:
     points    {site: Point} of a block
     lacks     {site: why} of a block
     notes     {site: convention} where it differs from CONVENTIONS
-    once      {site: Point} from the backbone, where it differs from Hugging Face's; final_logits from the model
+    once      {site: Point} from the backbone, where it differs from what all_once() says; final_logits from the model
     """
     blocks: str
     embedding: str
@@ -35,6 +35,11 @@ class Family:
     lacks: dict = field(default_factory=dict)
     notes: dict = field(default_factory=dict)
     once: dict = field(default_factory=dict)
+
+    def all_once(self):
+        """{site: Point} of what there is once; without final_logits where the model's output holds them."""
+        return {"token_ids": Point(self.embedding, "in", given, (0, 1)), "embed": Point(self.embedding, "out", returned, (0, 1)),
+                "resid_final": Point(self.norm, "in", given, (0, 1)), "final_ln": Point(self.norm, "out", returned, (0, 1))} | self.once
 
 
 # ---------------------------------------------------------------------------------------- picks
@@ -60,10 +65,6 @@ def third(out):
 
 def given_second(args, kwargs):
     return args[1]
-
-
-def given_ids(args, kwargs):
-    return args[0]
 
 
 def summed(args, out):
@@ -195,7 +196,7 @@ VLLM = Family(
             "resid_pre": Point("input_layernorm", "both", summed), "resid_mid": Point("post_attention_layernorm", "both", summed),
             "q_rot": Point("self_attn.attn", "in", (Heads, given), (0,)), "k_rot": Point("self_attn.attn", "in", (Heads, given_second), (0,)),
             "z": Point("self_attn.o_proj", "in", (Heads, given), (0,))},
-    once={"token_ids": Point("embed_tokens", "in", given_ids), "embed": Point("embed_tokens", "out", returned),
+    once={"token_ids": Point("embed_tokens", "in", given), "embed": Point("embed_tokens", "out", returned),
           "resid_final": Point("norm", "both", summed), "final_ln": Point("norm", "out", returned),
           "final_logits": Point("logits_processor", "out", returned)},
     lacks=_ROUTED | {"resid_post": "the next norm adds it up: resid_pre of the next layer, and resid_final"},

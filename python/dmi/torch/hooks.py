@@ -184,18 +184,12 @@ class _Plan:
         return None
 
     def _add_once(self, name):
-        family = self.family
-        if point := family.once.get(name):
+        """Why there is no such tensor, or None."""
+        if point := self.family.all_once().get(name):
             return self._add_point(name, point)
-        path, side = {"token_ids": (family.embedding, "in"), "embed": (family.embedding, "out"), "resid_final": (family.norm, "in"),
-                      "final_ln": (family.norm, "out"), "final_logits": (None, "out")}[name]
-        if path:
-            pick = families.given if side == "in" else families.returned
-            self._tap(name, getattr(self.backbone, path), None, side, pick, (0, 1), path)
-            return None
         for path, module in self.model.named_modules():
             if getattr(module, "get_output_embeddings", None) and module.get_output_embeddings() is not None:
-                self._tap(name, module, None, side, families.logits, (0, 1), path, root="")
+                self._tap(name, module, None, "out", families.logits, (0, 1), path, root="")
                 return None
         return "the model has no output head"
 
@@ -204,7 +198,7 @@ class _Plan:
         of_model = name == "final_logits"
         if (module := _submodule(self.model if of_model else self.backbone, point.path)) is None:
             return f"the model has no {point.path}"
-        self._tap(name, module, None, point.side, point.pick, point.rows or (0,), point.path, root="" if of_model else None)
+        self._tap(name, module, None, point.side, point.pick, point.rows, point.path, root="" if of_model else None)
         return None
 
     def _add_modules(self, wish, layers):

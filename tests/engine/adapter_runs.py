@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs of programs whose adapters say whose the rows are: their HookSpec, how they are started, and what they need."""
+import json
+
+import pytest
+
+import harness
+from harness import DMI_RUN, PRELOAD, ROOT, STANDIN
+
+HERE = ROOT / "tests" / "engine"
+LIBRARY = harness.BUILD / "read" / "libdmi_read.so.1"
+SPEC = """hookspec: 1
+name: adapters
+ring: {bytes: 16M, slots: 4096}
+overload: {mode: complete, wait_ms: 60000}
+forward:
+  - {kind: step, begin: step}
+sites:
+  - {tap: '*'}
+  - {tap: final_logits, row: request}
+"""
+# Of a module of tests: dmi.open() finds the library (conftest.py), and all that a run takes is built.
+MARKS = [pytest.mark.usefixtures("reading"), pytest.mark.built(PRELOAD, DMI_RUN, LIBRARY, STANDIN / "libcuda.so.1")]
+
+
+def asking(tag):
+    """SPEC for requests with the @tag alone."""
+    return SPEC.replace("{tap: '*'}", f"{{tap: '*', requests: 'tag:{tag}'}}").replace("row: request", f"row: request, requests: 'tag:{tag}'")
+
+
+def start(folder, command, spec, env, options=(), timeout=600):
+    """@command under dmi-run with @spec and more of its @options; runs are left in folder/RUN."""
+    (folder / "spec.yaml").write_text(spec)
+    return harness.run([DMI_RUN, "--spec", folder / "spec.yaml", "--out", folder / "RUN", *options, "--", *command], env=env, timeout=timeout)
+
+
+def serve(engines, folder, command, spec=SPEC, options=()):
+    """(JSON that the client printed last, what was said on stderr) of a client of this folder in an engine's environment (engine_env.py)"""
+    python, env = engines
+    env = env | {"PYTHONPATH": f"{ROOT / 'python'}:{HERE}:{folder / 'site'}:{env['PYTHONPATH']}",
+                 "LD_LIBRARY_PATH": f"{STANDIN}:{env['LD_LIBRARY_PATH']}"}
+    client, *words = command
+    done = start(folder, [python, HERE / client, *words], spec, env, options)
+    return json.loads(done.stdout.splitlines()[-1]), done.stderr
