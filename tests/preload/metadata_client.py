@@ -63,9 +63,9 @@ def lies():
 
 
 def threads():
-    """Eight threads say steps and outcomes of requests of their own."""
+    """Eight threads say steps and outcomes of requests of their own; no more steps in all than are remembered."""
     def one(name):
-        for i in range(200):
+        for i in range(120):
             number = name * 1000 + i
             bad = dmi.step_begin(number, [Span(f"r{name}", 4 * i, 4, phase=D)]) or dmi.accept(f"r{name}", number, i % 5)
             if bad:

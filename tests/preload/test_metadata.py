@@ -51,7 +51,7 @@ def test_several_threads(bench):
     bench.check(said(r.stdout) == {"cuInit": 0, "joined": 0}, "no call is refused", r.stdout[-500:])
     run = bench.captured("threads", r, [])
     told = sorted((o.number, o.request, o.accepted) for o in run.outcomes if o.accepted is not None)
-    expected = sorted((name * 1000 + i, f"r{name}", i % 5) for name in range(8) for i in range(200))
+    expected = sorted((name * 1000 + i, f"r{name}", i % 5) for name in range(8) for i in range(120))
     bench.check(told == expected, "each outcome is that of its own step and request", len(told))
     bench.check(sorted(o.request for o in run.outcomes if o.ended) == [f"r{i}" for i in range(8)], "all ended")
 
