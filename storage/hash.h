@@ -9,6 +9,9 @@
 /* XXH3_64bits with seed 0 of @n_bytes bytes. */
 uint64_t hash_bytes(const void *data, size_t n_bytes);
 
+/* The same without AVX2, whatever the processor has; for tests. */
+uint64_t hash_bytes_portable(const void *data, size_t n_bytes);
+
 /* Of two pieces, as if the second followed the first; the first has at most 64 bytes. */
 uint64_t hash_two(const void *a, size_t n_a, const void *b, size_t n_b);
 

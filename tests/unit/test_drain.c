@@ -566,7 +566,8 @@ START_TEST(random_schedules_account_for_every_record)
         }
         n_reserved++;
         if (kit_next(&state) % 10 == 0) {
-            n_cancelled += ring_cancel(&a->ring, index); /* else the drain gave up on it, and counted it */
+            n_cancelled +=
+                ring_cancel(&a->ring, index); /* else the drain gave up on it, and counted it */
             continue;
         }
         struct stream *s = &streams[kit_next(&state) % N_DEVICE];

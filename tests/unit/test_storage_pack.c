@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Packing, and byte planes: the instructions of this CPU and those of every CPU write and read the same bytes. */
+/* Packing, byte planes and hashes: the instructions of this CPU and those of every CPU write and read the same bytes. */
 #include "storage/codec.h"
 #include "storage/hash.h"
 #include "storage/pack.h"
@@ -153,6 +153,17 @@ START_TEST(planes_are_the_same_by_either_instructions)
 }
 END_TEST
 
+START_TEST(hashes_are_the_same_by_either_instructions)
+{
+    static uint8_t in[4 * MOST + 64];
+    uint64_t state = (uint64_t)_i;
+    size_t n = next(&state) % (_i % 3 ? 1200 : 4 * MOST), off = next(&state) % 64;
+    for (size_t i = 0; i < sizeof in; i++)
+        in[i] = (uint8_t)next(&state);
+    ck_assert_uint_eq(hash_bytes(in + off, n), hash_bytes_portable(in + off, n));
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("packing");
@@ -163,6 +174,7 @@ int main(void)
     tcase_add_test(tcase, what_does_not_pay_is_stored_as_it_is);
     tcase_add_test(tcase, each_rung_writes_more_than_the_one_before);
     tcase_add_loop_test(tcase, planes_are_the_same_by_either_instructions, 0, 96);
+    tcase_add_loop_test(tcase, hashes_are_the_same_by_either_instructions, 0, 300);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
