@@ -3,7 +3,7 @@
 
 The programs run in an environment with PyTorch and transformers (torch_env.py), where taps go to a function instead of the
 library: attach_client.py compares them with hooks of attach_models.py, taps_client.py looks at the edges. Without --long:
-all families eagerly and by aot_eager, two by inductor.
+all families eagerly and by aot_eager; inductor, 100 s, is the long run's.
 """
 import json
 import re
@@ -18,7 +18,6 @@ HERE = ROOT / "tests" / "engine"
 DMI_SITES = harness.BUILD / "tools" / "dmi-sites"
 TAP_LOG = harness.BUILD / "tests" / "engine" / "libtap_log.so"
 FAMILIES = tuple(re.findall(r'^    "(\w+)": \("[A-Z]', (HERE / "attach_models.py").read_text(), re.M))
-INDUCTOR = ("llama", "gpt2")
 # A sitecustomize of somebody else's, which comes after the one of dmi.torch: here it lets taps go to the output.
 CHAINED = torch_env.PREAMBLE + """
 from dmi.torch import hooks
@@ -119,8 +118,8 @@ def test_families(check, torch, how):
     check_all(check, run(torch, HERE / "attach_client.py", how, *FAMILIES))
 
 
-def test_inductor(check, torch, long):
-    check_all(check, run(torch, HERE / "attach_client.py", "inductor", *(FAMILIES if long else INDUCTOR)))
+def test_inductor(check, torch_long):
+    check_all(check, run(torch_long, HERE / "attach_client.py", "inductor", *FAMILIES))
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])

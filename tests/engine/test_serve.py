@@ -311,7 +311,7 @@ MARKED = ["embed", "resid_pre.1", "ln1.1", "q", "k.0", "v.1", "q_rot", "k_rot.1"
 
 @pytest.mark.parametrize("site", MARKED)
 def test_fingerprints(check, server, long, site):
-    if not long and site not in ("q", "resid_mid.1", "final_logits"):
+    if not long and site != "resid_mid.1":
         pytest.skip("only with --long: every site has a run of its own")
     requests = serving.some(*MIXED, tokens=6)
     served = server.serve(f"mark-{site}", requests, "--mode", "graph", "--chunk", "24", "--blocks", "12", "--fingerprint", site,

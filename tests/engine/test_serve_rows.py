@@ -155,6 +155,8 @@ def only(text, names):
 @pytest.mark.parametrize("seed, site, mode", [
     (1, "resid_mid.1", "graph"), (2, "q", "piecewise"), (3, "resid_pre.1", "eager"), (4, "mlp_post.0", "graph"), (5, "final_logits", "graph")])
 def test_whose(check, server, long, seed, site, mode):
+    if not long and seed > 3:
+        pytest.skip("only with --long: more seeds")
     requests = serving.some(*MIXED, tokens=8)
     name, _, layer = site.partition(".")
     options = ["--schedule", "random", "--seed", seed, "--steps-max", 2000 if long else 300, "--blocks", "14", "--chunk", "24", "--mode", mode,
@@ -215,6 +217,6 @@ def test_outputs(check, server, long):
     idle = server.serve("idle", requests, *options, LD_PRELOAD=PRELOAD)
     check(idle.results == plain.results and idle.trace == plain.trace, "idle: the same tokens in the same steps")
     spec = serving.spec_text("float32")
-    for seed in range(20 if long else 3):
+    for seed in range(20 if long else 1):
         served = server.serve(f"delays-{seed}", requests, *options, spec=spec, DMI_STANDIN_DELAY_SEED=seed + 1, DMI_STANDIN_DELAY_MAX_NS=20000)
         check(served.results == plain.results and served.trace == plain.trace, f"capturing all, delays of seed {seed + 1}: the same tokens")
