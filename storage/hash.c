@@ -1,20 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "storage/hash.h"
 
-#ifdef __x86_64__
+#include "storage/cpu.h"
 #include "storage/hash_avx2.h"
-#endif
 
 #include <string.h>
 #include <xxhash.h>
 
-/* Below, XXH3 takes no vectors. */
-#define LEAST_FOR_AVX2 256
-
 uint64_t hash_bytes(const void *data, size_t n_bytes)
 {
 #ifdef __x86_64__
-    if (n_bytes >= LEAST_FOR_AVX2 && __builtin_cpu_supports("avx2"))
+    if (has_avx2())
         return hash_bytes_avx2(data, n_bytes);
 #endif
     return hash_bytes_portable(data, n_bytes);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "storage/pack.h"
 
+#include "storage/cpu.h"
+
 #include <errno.h>
 #include <stdbool.h>
 #include <string.h>
@@ -142,16 +144,7 @@ AVX2 static const uint8_t *unpack_avx2(const uint8_t *src, const uint8_t *escape
     return escapes;
 }
 
-static bool has_avx2(void)
-{
-    return __builtin_cpu_supports("avx2");
-}
 #else
-static bool has_avx2(void)
-{
-    return false;
-}
-
 static uint8_t *pack_avx2(const uint8_t *src, uint8_t least, uint8_t *dst, uint8_t *escapes)
 {
     return pack_portable(src, STRIPE, least, dst, escapes);

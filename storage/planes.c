@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "storage/planes.h"
 
+#include "storage/cpu.h"
+
 #include <string.h>
 
 /*
@@ -65,15 +67,6 @@ DEFINE_WAYS(plain, )
 #ifdef __x86_64__
 DEFINE_WAYS(avx2, __attribute__((target("avx2"))))
 #endif
-
-static bool has_avx2(void)
-{
-#ifdef __x86_64__
-    return __builtin_cpu_supports("avx2");
-#else
-    return false;
-#endif
-}
 
 void planes_split(const uint8_t *in, uint8_t *out, size_t n, uint32_t element_bytes, bool rotate)
 {
