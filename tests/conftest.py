@@ -13,6 +13,13 @@ def pytest_addoption(parser):
     parser.addoption("--long", action="store_true", help="what takes more than a minute, too")
 
 
+def pytest_collection_modifyitems(config, items):
+    if not config.getoption("--long"):
+        left_out = [item for item in items if item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
 def driver_version():
     """Of the stand-in driver that the tests run on."""
     from harness import STANDIN_VERSION
@@ -33,6 +40,12 @@ def pytest_runtest_setup(item):
 def pytest_exception_interact(node, call):
     if call.excinfo.errisinstance(subprocess.TimeoutExpired):
         node.session.shouldstop = "a program did not end; the next ones would take as long"
+
+
+@pytest.fixture(scope="session")
+def seeds(long):
+    """seeds(short, long) - how many seeds a test with random schedules tries, unless ./bootstrap test --seeds says another number."""
+    return lambda in_short, in_long: int(os.environ.get("DMI_TEST_SEEDS") or (in_long if long else in_short))
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the suite `engine` adds: an option of test_kill.py, and what tests of adapters need."""
+"""What the suite `engine` adds: what tests of adapters need."""
 import pytest
-
-
-def pytest_addoption(parser):
-    parser.getgroup("test_kill.py").addoption("--kills", type=int, default=0, help="processes of each kind; default: 8 and 6, or 100")
 
 
 @pytest.fixture

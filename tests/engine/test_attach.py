@@ -2,8 +2,8 @@
 """dmi.torch: taps on a small model of every family that attach() knows, eagerly and compiled, on the CPU.
 
 The programs run in an environment with PyTorch and transformers (torch_env.py), where taps go to a function instead of the
-library: attach_client.py compares them with hooks of attach_models.py, taps_client.py looks at the edges. Without --long:
-all families eagerly and by aot_eager; inductor, 100 s, is the long run's.
+library: attach_client.py compares them with hooks of attach_models.py, taps_client.py looks at the edges. Importing and
+compiling is what takes long: without --long one family is compiled, and two of other structure run eagerly.
 """
 import json
 import re
@@ -50,13 +50,6 @@ def torch():
     return torch_env.python_with_torch()
 
 
-@pytest.fixture(scope="module")
-def torch_long(long, request):
-    if not long:
-        pytest.skip("--long only")
-    return request.getfixturevalue("torch")
-
-
 MAKE = torch_env.PREAMBLE + """
 import torch, transformers
 torch.manual_seed(2)
@@ -79,9 +72,10 @@ for request in json.load(open("requests.json"))["requests"]:
 """
 
 
-def test_reference_activations(check, torch_long, tmp_path):
+@pytest.mark.long
+def test_reference_activations(check, torch, tmp_path):
     """dmi-sites reference: rows of tokens, and the values of output_hidden_states."""
-    python, env = torch_long
+    python, env = torch
     (tmp_path / "sitecustomize.py").write_text(torch_env.PREAMBLE)
     env = dict(env, PATH=f"{python.parent}:{env['PATH']}", PYTHONPATH=str(tmp_path))
     (tmp_path / "given.json").write_text(json.dumps({"requests": [
@@ -113,30 +107,30 @@ def check_all(check, result):
             of = line
 
 
-@pytest.mark.parametrize("how", ["eager", "aot_eager"])
-def test_families(check, torch, how):
-    check_all(check, run(torch, HERE / "attach_client.py", how, *FAMILIES))
+@pytest.mark.parametrize("how, families", [("eager", ("gemma3", "gpt_neox")), ("aot_eager", ("qwen3_moe",)), *(
+    pytest.param(how, FAMILIES, marks=pytest.mark.long) for how in ("eager", "aot_eager", "inductor"))])
+def test_families(check, torch, how, families):
+    check_all(check, run(torch, HERE / "attach_client.py", how, *families))
 
 
-def test_inductor(check, torch_long):
-    check_all(check, run(torch_long, HERE / "attach_client.py", "inductor", *FAMILIES))
-
-
+@pytest.mark.long
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
-def test_edges(check, torch_long, backend):
-    check_all(check, run(torch_long, HERE / "taps_client.py", backend))
+def test_edges(check, torch, backend):
+    check_all(check, run(torch, HERE / "taps_client.py", backend))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
-def test_same_bits_with_the_library(check, torch_long, backend, tmp_path):
-    plain = run(torch_long, HERE / "taps_client.py", backend, "digest")
-    with_it = run(torch_long, HERE / "taps_client.py", backend, "digest", LD_PRELOAD=PRELOAD, DMI_OUT=tmp_path)
+def test_same_bits_with_the_library(check, torch, backend, tmp_path):
+    plain = run(torch, HERE / "taps_client.py", backend, "digest")
+    with_it = run(torch, HERE / "taps_client.py", backend, "digest", LD_PRELOAD=PRELOAD, DMI_OUT=tmp_path)
     check(plain.stdout.startswith("logits ") and plain.stdout == with_it.stdout, "a compiled model's logits have the same bits",
           plain.stdout + with_it.stdout)
 
 
-def test_what_the_library_gets(check, torch_long):
-    result = run(torch_long, HERE / "taps_client.py", "eager", "library", LD_PRELOAD=TAP_LOG)
+@pytest.mark.long
+def test_what_the_library_gets(check, torch):
+    result = run(torch, HERE / "taps_client.py", "eager", "library", LD_PRELOAD=TAP_LOG)
     check_all(check, result)
     got = [line for line in result.stdout.splitlines() if line.startswith("120")]
     check(got == ["120 1 q 7000 903 layer 3 of 12 dtype 3 rows 3 flags 0 2/140 5/28 7/4",
@@ -144,9 +138,10 @@ def test_what_the_library_gets(check, torch_long):
           "a tensor on a device arrives with its stream, one on the CPU does not", got)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["environment", "module"])
-def test_program_that_knows_nothing(check, torch_long, how, tmp_path):
-    python, env = torch_long
+def test_program_that_knows_nothing(check, torch, how, tmp_path):
+    python, env = torch
     (tmp_path / "sitecustomize.py").write_text(CHAINED)
     start, words = ROOT / "python/dmi/torch/start", [python]
     env = dict(env, PYTHONPATH=f"{ROOT / 'python'}:{tmp_path}")
@@ -159,14 +154,15 @@ def test_program_that_knows_nothing(check, torch_long, how, tmp_path):
     check("BertModel is not attached" in result.stderr, "one of no family is named", result.stderr)
 
 
-def test_first_capture_as_written(check, torch_long, tmp_path):
+@pytest.mark.long
+def test_first_capture_as_written(check, torch, tmp_path):
     """The code of docs/first-capture.md prints what stands there; of a text that follows code, all of it."""
     page = (ROOT / "docs" / "first-capture.md").read_text()
     section = page.partition("## Hugging Face and other PyTorch models\n")[2].partition("\n## ")[0]
     blocks = re.findall(r"```(python|text)\n(.*?)```", section, re.S)
     code, printed = ("".join(text for kind, text in blocks if kind == wanted) for wanted in ("python", "text"))
     (tmp_path / "page.py").write_text(torch_env.PREAMBLE + code)
-    result = run(torch_long, tmp_path / "page.py")
+    result = run(torch, tmp_path / "page.py")
     # Without the library attach() changes nothing, and still says what it would tap.
     check(printed and result.stdout == printed, "docs/first-capture.md: the program prints what the page says", result.stdout)
 
@@ -181,9 +177,10 @@ with dmi.open(sys.argv[1]) as run:
 """
 
 
-def test_a_run_as_tensors(check, torch_long, tmp_path):
+@pytest.mark.long
+def test_a_run_as_tensors(check, torch, tmp_path):
     """dmi.open() in a Python that has PyTorch: the types and bits that were captured, bf16 among them."""
-    python, env = torch_long
+    python, env = torch
     harness.run([harness.BUILD / "tests" / "unit" / "make_run", tmp_path / "run"])
     env = dict(env, PYTHONPATH=str(ROOT / "python"), DMI_READ_LIBRARY=str(harness.BUILD / "read" / "libdmi_read.so.1"))
     told = set(harness.run([python, "-c", READ, tmp_path / "run"], env=env).stdout.splitlines())

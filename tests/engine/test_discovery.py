@@ -65,7 +65,7 @@ def by_token(tensors, lengths):
     return out
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.long), "bfloat16"])
 def test_serving_engine(check, tmp_path, dtype):
     names = serving.write_meaningless(tmp_path / "kernels", dtype)
     server, requests = serving.Server(tmp_path), serving.some("france", "count", tokens=4)
@@ -93,6 +93,7 @@ def test_serving_engine(check, tmp_path, dtype):
     check(n and not wrong, f"{n} rows are those of the dump, bit for bit, and none is missing", wrong[:5])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("arch", list(small.MODELS))
 def test_families_that_nobody_wrote_a_spec_for(check, tmp_path, arch):
     server = qwen3.Server(tmp_path, small.MODELS[arch])
@@ -137,9 +138,8 @@ def rotated(q, head=64, base=1e5):
     return both.reshape(len(q), -1).astype(np.float32)
 
 
-def test_smollm2(check, long, tmp_path):
-    if not long:
-        pytest.skip("--long only: two runs of tinygrad")
+@pytest.mark.long
+def test_smollm2(check, tmp_path):
     server = SmolLM2(tmp_path, sys.executable)
     reference = {key: x.astype(np.float32) for key, x in load_file(smollm2.REFERENCE / "full.safetensors").items()}
     reference |= {key.replace("/q.", "/q_rot."): rotated(x) for key, x in reference.items() if "/q." in key}
@@ -159,10 +159,9 @@ def test_smollm2(check, long, tmp_path):
     check(without_errors(spec) == without_errors(smollm2.SPEC), "what is found is specs/tinygrad-smollm2.yaml", spec.read_text())
 
 
-def test_page_of_smollm2(check, long, tmp_path):
+@pytest.mark.long
+def test_page_of_smollm2(check, tmp_path):
     """python3 is one with PyTorch, python one with tinygrad; what the page shows of their output is in it."""
-    if not long:
-        pytest.skip("--long only: PyTorch (560 MB) in an environment of its own, and three runs of tinygrad")
     python3, env = torch_env.python_with_torch()
     section = (ROOT / "docs" / "first-capture.md").read_text().partition("## An engine as it is\n")[2].partition("\n## ")[0]
     blocks = re.findall(r"```(sh|text)\n(.*?)```", section, re.S)

@@ -148,8 +148,8 @@ def lost_of(stats, site):
 
 @pytest.mark.parametrize("mode, kills", [
     pytest.param("eager", 8, id="eager"), pytest.param("graphs", 6, id="graphs", marks=pytest.mark.since(12000, "cuGraphAddKernelNode_v2"))])
-def test_kill(check, request, long, tmp_path, mode, kills):
-    kills = request.config.getoption("--kills") or (100 if long else kills)
+def test_kill(check, seeds, long, tmp_path, mode, kills):
+    kills = seeds(kills, 40)
     chance, total, n_read = random.Random(2 if long else 1), np.zeros(4, dtype=int), 0
     # Once to its end: all kernels are then in the driver's cache. While one is compiled nothing is launched.
     harness.run([DMI_RUN, "--spec", SPEC, "--out", tmp_path / "out", "--", CLIENT, "1", "4", mode],

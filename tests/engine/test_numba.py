@@ -4,11 +4,9 @@
 The wheel holds the tests; pip puts it and what it needs into an environment of its own (tools/setup/numba.txt), beside
 the build folders. numba_ptx.py keeps what numba-cuda links as PTX, in the processes that tests start too. columns.py says
 what is checked: outcomes test by test without the library, with it, and with every launch captured, every launch of the
-driver's log accounted for. --long runs half of the files, one half on even days and the other on odd ones
-(DMI_TEST_NUMBA=0, 1 or all says which), otherwise a part. Skipped, by name, where the environment is not there
-nor to be had. The stand-in is strict about handles: no test of these gives a wrong one on purpose.
+driver's log accounted for. The long run has a part of the files; DMI_TEST_NUMBA=all has all of them, which takes a night's
+hour. Skipped, by name, where the environment is not there nor to be had. The stand-in is strict about handles: no test of these gives a wrong one on purpose.
 """
-import datetime
 import fcntl
 import os
 import shutil
@@ -92,23 +90,22 @@ def write_site(folder):
     return folder
 
 
-def chosen(long, suite):
-    if long:
-        names = sorted(path.name for path in suite.glob("test_*.py"))
-        half = os.environ.get("DMI_TEST_NUMBA") or str(datetime.date.today().toordinal() % 2)
-        return names if half == "all" else names[int(half)::2]
+def chosen(whole, suite):
+    if whole:
+        return sorted(path.name for path in suite.glob("test_*.py"))
     files = [word.partition("::") for word in QUICK]
     return [f"test_{name.removesuffix('.py')}.py{sep}{rest}" for name, sep, rest in files]
 
 
-def test_numba(check, subtests, long, monkeypatch):
+def test_numba(check, subtests, monkeypatch):
     monkeypatch.setattr(columns, "SITES", SITES)
     monkeypatch.setattr(columns, "ENDING", ENDING)
     python = environment()
-    suite = WORK / ("suite" if long else "suite-quick")  # both forms may run at a time
+    whole = os.environ.get("DMI_TEST_NUMBA") == "all"
+    suite = WORK / "suite"
     write_suite(python, suite)
     env = dict(PYTHONPATH=f"{write_site(WORK / 'site')}:{PLUGIN.parent}", PYTHONDONTWRITEBYTECODE="1", XDG_CACHE_HOME=WORK / "cache", DMI_STANDIN_MEMORY="4G",
                DMI_STANDIN_CACHE=os.environ.get("DMI_STANDIN_CACHE", WORK / "standin-cache"))
-    command = [python, "-m", "pytest", "-v", "--tb=short", "-p", "no:cacheprovider", "-p", "numba_ptx", *chosen(long, suite)]
-    done = columns.run_columns(WORK / ("long" if long else "quick"), command, suite, env)
+    command = [python, "-m", "pytest", "-v", "--tb=short", "-p", "no:cacheprovider", "-p", "numba_ptx", *chosen(whole, suite)]
+    done = columns.run_columns(WORK / "columns", command, suite, env)
     columns.judge(done, CANNOT, check, subtests)

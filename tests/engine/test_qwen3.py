@@ -52,7 +52,8 @@ class Server(smollm2.Server):
         return self.serve(name, self.plan, client=self.client, **more)
 
 
-@pytest.fixture(scope="module", params=list(small.MODELS))
+# The one with experts has all that the other has.
+@pytest.fixture(scope="module", params=[pytest.param(arch, marks=[] if model.experts else [pytest.mark.long]) for arch, model in small.MODELS.items()])
 def served(request, tmp_path_factory):
     """(server, folder of the run without the library, (folder, digests) of the captured one); sites are that model's."""
     arch = request.param
@@ -153,10 +154,9 @@ def check_tokens(check, server, folder, keys, exported, reference):
     check(not wrong, f"token ids are those that were given; the {n} tokens chosen are Hugging Face's", wrong)
 
 
-def test_hugging_face(check, long, tmp_path):
-    """The committed tensors are what transformers computes."""
-    if not long:
-        pytest.skip("--long only: PyTorch (539 MB) in an environment of its own")
+@pytest.mark.long
+def test_hugging_face(check, tmp_path):
+    """The committed tensors are what transformers computes. PyTorch (539 MB) has an environment of its own."""
     fresh = tmp_path / "qwen3.safetensors"
     python, env = torch_env.python_with_torch()
     harness.run([python, ROOT / "tests" / "engine" / "qwen3_reference.py", fresh, *small.MODELS], env=env)

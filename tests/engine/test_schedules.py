@@ -7,7 +7,7 @@ driver's delays each pass, and with sites switched off and on at random between 
 tokens, the KV caches and, from the driver's dumps, the logits; every record must equal the driver's own dump of
 that buffer at that launch, and exactly those must be there that the call log asks for.
 
---long takes 100 seeds; without it a few.
+--long takes 30 seeds; without it four, and the library is there only to capture.
 """
 import fnmatch
 import itertools
@@ -141,32 +141,36 @@ def check_switches(check, name, launches, on):
 
 
 class Served:
-    """Runs of the client by what they show, and of how many passes each is."""
+    """Runs of the client by what they show, and of how many passes each is. @names: those that tests ask for."""
 
-    def __init__(self, runs, n_seeds, n_switched):
+    def __init__(self, runs, names, n_seeds, n_switched):
         self.passes = {"absent": max(n_seeds, n_switched), "idle": 4, "capturing": 4, "seeded": n_seeds, "switched": n_switched}
+        how = {"absent": {}, "seeded": {"capture": True, "seed": 1}, "switched": {"capture": True, "seed": 1001, "first_seed": 1001, "switch": True},
+               "idle": {"LD_PRELOAD": PRELOAD}, "capturing": {"capture": True}}
         with ThreadPoolExecutor(max_workers=2) as pool:
-            running = {
-                "absent": pool.submit(runs.run, "absent", self.passes["absent"]),
-                "seeded": pool.submit(runs.run, "seeded", n_seeds, capture=True, seed=1),
-                "switched": pool.submit(runs.run, "switched", n_switched, capture=True, seed=1001, first_seed=1001, switch=True),
-                "idle": pool.submit(runs.run, "idle", 4, LD_PRELOAD=PRELOAD),
-                "capturing": pool.submit(runs.run, "capturing", 4, capture=True),
-            }
+            running = {name: pool.submit(runs.run, name, self.passes[name], **options) for name, options in how.items() if name in names}
         self.results = {name: future.result() for name, future in running.items()}
 
 
 @pytest.fixture(scope="module")
-def served(long, tmp_path_factory):
+def served(long, seeds, tmp_path_factory):
     with sites.cut_down(LAYERS):
-        yield Served(Pass(tmp_path_factory.mktemp("schedules")), *((100, 40) if long else (6, 6)))
+        yield Served(Pass(tmp_path_factory.mktemp("schedules")), QUICK + (ONLY_LONG if long else ()), seeds(4, 30), seeds(4, 20))
 
 
-@pytest.mark.parametrize("name", ("absent", "idle", "capturing", "seeded", "switched"))
+# The third pass is the first that runs in graphs.
+QUICK, ONLY_LONG = ("absent", "seeded", "switched"), ("idle", "capturing")
+
+
+def by_name(*names):
+    return pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.long] if name in ONLY_LONG else []) for name in names])
+
+
+@by_name(*QUICK, *ONLY_LONG)
 def test_outputs(check, served, name):
     check_outputs(check, name, served.passes[name], served.results["absent"], served.results[name])
 
 
-@pytest.mark.parametrize("name", ("capturing", "seeded", "switched"))
+@by_name("seeded", "switched", "capturing")
 def test_capture(check, served, name):
     check_capture(check, name, served.results[name], switch=name == "switched")

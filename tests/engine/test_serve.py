@@ -147,9 +147,9 @@ def happened(check, name, served, forced):
         check(any(item["drafts"] for item in items), f"{name}: there were drafts")
 
 
-def test_random_schedules(check, server, plain, long):
+def test_random_schedules(check, server, plain, long, seeds):
     alone = plain[True].sampled
-    for seed in range(8 if long else 2):
+    for seed in range(seeds(2, 8)):
         options = ["--schedule", "random", "--seed", seed, "--steps-max", 300 if long else 60, "--blocks", "14", "--chunk", "24",
                    "--mode", ("eager", "graph", "piecewise")[seed % 3], "--speculate", seed % 2]
         served = server.serve(f"random-{seed}", serving.some(*MIXED, tokens=10), *options)
@@ -186,36 +186,35 @@ CAPTURED = {
     "preempted-graph": SCHEDULES["preempted"],
     "speculative": ["--speculate", "2", "--draft-layers", "1", "--mode", "graph"],
     **{f"random-{seed}": ["--schedule", "random", "--seed", str(seed), "--steps-max", "60", "--blocks", "14", "--chunk", "24",
-                          "--speculate", "2", "--mode", ("eager", "graph", "piecewise")[seed % 3]] for seed in range(4, 16)},
+                          "--speculate", "2", "--mode", ("eager", "graph", "piecewise")[seed % 3]] for seed in range(4, 10)},
 }
-QUICK_SEEDS = ("random-4", "random-5")
 
 
-@pytest.mark.parametrize("name, dtype", [*((name, "float32") for name in CAPTURED), ("graph", "bfloat16")])
-def test_captured(check, server, long, name, dtype):
-    if "random" in name and not long and name not in QUICK_SEEDS:
-        pytest.skip("only with --long: more seeds")
+def modes(short, more):
+    """Cases of (mode, dtype): those of the short run, and what the long one has on top."""
+    return pytest.mark.parametrize("name, dtype", [*short, *(pytest.param(*case, marks=pytest.mark.long) for case in more)])
+
+
+@modes([("piecewise", "float32"), ("speculative", "float32"), ("random-4", "float32"), ("graph", "bfloat16")],
+       [("eager", "float32"), ("graph", "float32"), ("preempted-graph", "float32"), *((f"random-{seed}", "float32") for seed in range(5, 10))])
+def test_captured(check, server, name, dtype):
     check_captured(check, server, "captured", name, dtype, serving.spec_text(dtype))
 
 
-@pytest.mark.parametrize("name, dtype", [("eager", "float32"), ("graph", "float32"), ("piecewise", "float32"), ("preempted-graph", "bfloat16"),
-                                         ("speculative", "float32"), ("random-5", "float32")])
-def test_paged(check, server, long, name, dtype):
+@modes([("preempted-graph", "bfloat16")],
+       [("eager", "float32"), ("graph", "float32"), ("piecewise", "float32"), ("speculative", "float32"), ("random-5", "float32")])
+def test_paged(check, server, name, dtype):
     """Keys and values from where they lie in the paged cache: the same rows as those that were written into it."""
-    if not long and name not in ("graph", "preempted-graph"):
-        pytest.skip("only with --long: the other modes")
     check_captured(check, server, "paged", name, dtype, serving.paged(serving.spec_text(dtype), dtype))
 
 
 TAPS = serving.TAPS.read_text()
 
 
-@pytest.mark.parametrize("name, dtype", [("eager", "float32"), ("graph", "float32"), ("piecewise", "float32"), ("preempted-graph", "float32"),
-                                         ("speculative", "bfloat16"), ("random-4", "float32")])
-def test_tapped(check, server, long, name, dtype):
+@modes([("graph", "float32")],
+       [("eager", "float32"), ("piecewise", "float32"), ("preempted-graph", "float32"), ("speculative", "bfloat16"), ("random-4", "float32")])
+def test_tapped(check, server, name, dtype):
     """The same of taps alone: no kernel is named."""
-    if not long and name not in ("graph", "piecewise"):
-        pytest.skip("only with --long: the other modes")
     check_captured(check, server, "tapped", name, dtype, TAPS)
 
 
@@ -309,10 +308,9 @@ MARKED = ["embed", "resid_pre.1", "ln1.1", "q", "k.0", "v.1", "q_rot", "k_rot.1"
           "mlp_out.0", "resid_final", "final_ln", "final_logits"]
 
 
+@pytest.mark.long  # test_serve_rows.py has three of them under random schedules
 @pytest.mark.parametrize("site", MARKED)
-def test_fingerprints(check, server, long, site):
-    if not long and site != "resid_mid.1":
-        pytest.skip("only with --long: every site has a run of its own")
+def test_fingerprints(check, server, site):
     requests = serving.some(*MIXED, tokens=6)
     served = server.serve(f"mark-{site}", requests, "--mode", "graph", "--chunk", "24", "--blocks", "12", "--fingerprint", site,
                           dtype="bfloat16" if site == "q" else "float32", spec=serving.spec_text("bfloat16" if site == "q" else "float32"))

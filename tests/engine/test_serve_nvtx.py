@@ -36,7 +36,7 @@ def records_of(served):
     return found, [key for key, times in n.items() if times > 1]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", [pytest.param(mode, marks=[] if mode == "drafts" else [pytest.mark.long]) for mode in MODES])
 def test_ranges_capture_what_names_of_kernels_do(check, tmp_path, mode):
     server, requests = serving.Server(tmp_path, layers=2), serving.some("france", "one", "count", tokens=6)
     plain = server.serve("plain", requests, *MODES[mode])

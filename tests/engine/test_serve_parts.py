@@ -27,6 +27,7 @@ PARTS = {  # ranks, stages, dtype, options
     "two stages": (1, 2, "float32", ["--mode", "piecewise"]),
     "two ranks in two stages": (2, 2, "float32", ["--blocks", "8", "--chunk", "12"]),
 }
+QUICK = ("three ranks in bfloat16", "two ranks in two stages")
 
 
 def to_bf16(x):
@@ -67,7 +68,7 @@ def server(tmp_path_factory):
     return serving.Server(tmp_path_factory.mktemp("parts"))
 
 
-@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.long]) for name in PARTS])
 def test_joined(check, server, name):
     n_ranks, n_stages, dtype, more = PARTS[name]
     n, folder = n_ranks * n_stages, name.replace(" ", "-").replace(",", "")

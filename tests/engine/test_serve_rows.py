@@ -7,9 +7,9 @@
              whom it was computed: every captured row is exported under that request and position
   outputs    tokens are the same without the library, with it idle, capturing everything, and under random delays
 
---long takes 10,000 random steps and 20 seeds of delays.
+--long takes 5,000 random steps and 10 seeds of delays.
 """
-import fnmatch
+import functools
 import json
 
 import pytest
@@ -86,20 +86,22 @@ def narrowed(text, keys):
 
 @pytest.fixture(scope="module")
 def plain(server):
-    """A run of each mode without the library, dumped."""
-    return {name: server.serve(f"dumped-{name}", serving.some(*MIXED, tokens=8), *options, dump=True) for name, options in MODES.items()}
+    """plain(mode) - a run without the library, dumped"""
+    return functools.cache(lambda mode: server.serve(f"dumped-{mode}", serving.some(*MIXED, tokens=8), *MODES[mode], dump=True))
 
 
+# All choices in graphs: test_several_choices has them in one run.
 @pytest.mark.parametrize("mode, choice", [
-    *(("graph", choice) for choice in CHOICES), ("eager", "generated"), ("eager", "one-request"), ("piecewise", "last"),
-    ("piecewise", "window"), ("preempted", "tagged"), ("preempted", "some-generated")])
+    ("eager", "generated"), ("piecewise", "last"), ("preempted", "tagged"),
+    *(pytest.param(*case, marks=pytest.mark.long) for case in [
+        *(("graph", choice) for choice in CHOICES), ("eager", "one-request"), ("piecewise", "window"), ("preempted", "some-generated")])])
 def test_chosen(check, server, plain, mode, choice):
     keys, keeps = CHOICES[choice]
     spec = narrowed(serving.spec_text("float32"), keys)
     served = server.serve(f"{mode}-{choice}", serving.some(*MIXED, tokens=8), *MODES[mode], spec=spec)
-    computed, dump = Computed(served.trace), plain[mode].dump()
+    computed, dump = Computed(served.trace), plain(mode).dump()
     what = f"{mode}, {choice}"
-    check(served.results == plain[mode].results, f"{what}: the same tokens")
+    check(served.results == plain(mode).results, f"{what}: the same tokens")
     want = {}
     for (request, key), (positions, rows) in dump.tensors().items():
         kept = [i for i, p in enumerate(positions) if keeps(computed, request, p)]
@@ -126,7 +128,7 @@ def test_several_choices(check, server, plain):
     keys_of = {i: CHOICES[names[i % len(names)]] for i in range(1, len(parts))}
     spec = parts[0] + "".join("  - name: " + narrowed(part, keys_of[i + 1][0]) for i, part in enumerate(parts[1:]))
     served = server.serve("several", serving.some(*MIXED, tokens=8), *MODES["graph"], spec=spec)
-    computed, dump = Computed(served.trace), plain["graph"].dump().tensors()
+    computed, dump = Computed(served.trace), plain("graph").dump().tensors()
     got = serving.exported_rows(served.out, served.folder / "export")
     dictionary = json.loads((served.run / "manifest.json").read_text())["dictionary"]["sites"]
     wrong, n = [], 0
@@ -153,13 +155,13 @@ def only(text, names):
 
 
 @pytest.mark.parametrize("seed, site, mode", [
-    (1, "resid_mid.1", "graph"), (2, "q", "piecewise"), (3, "resid_pre.1", "eager"), (4, "mlp_post.0", "graph"), (5, "final_logits", "graph")])
+    (1, "resid_mid.1", "graph"), (2, "q", "piecewise"),
+    *(pytest.param(*case, marks=pytest.mark.long) for case in [
+        (3, "resid_pre.1", "eager"), (4, "mlp_post.0", "graph"), (5, "final_logits", "graph")])])
 def test_whose(check, server, long, seed, site, mode):
-    if not long and seed > 3:
-        pytest.skip("only with --long: more seeds")
     requests = serving.some(*MIXED, tokens=8)
     name, _, layer = site.partition(".")
-    options = ["--schedule", "random", "--seed", seed, "--steps-max", 2000 if long else 300, "--blocks", "14", "--chunk", "24", "--mode", mode,
+    options = ["--schedule", "random", "--seed", seed, "--steps-max", 1000 if long else 200, "--blocks", "14", "--chunk", "24", "--mode", mode,
                "--speculate", seed % 2 * 2, "--fingerprint", site]
     spec = only(serving.spec_text("float32"), {name})
     served = server.serve(f"whose-{seed}", requests, *options, spec=spec)
@@ -188,35 +190,15 @@ def what_happened(check, seed, served):
     check(all(counts[k] for k in needed), f"seed {seed}: requests were {', '.join(sorted(needed))}", counts)
 
 
-# ---- the states of requests
-
-def test_requests_as_listed(check, server):
-    """dmi-dump says of each request what the engine says of it."""
-    options = ["--schedule", "random", "--seed", 7, "--steps-max", 80, "--blocks", "14", "--chunk", "24", "--mode", "graph"]
-    served = server.serve("listed", serving.some(*MIXED, tokens=8), *options, spec=only(serving.spec_text("float32"), {"resid_final"}))
-    listed = json.loads(harness.run([DMI_DUMP, "list", "--requests", "--json", served.run]).stdout)
-    by_id = {entry["request"]: entry for entry in listed["requests"]}
-    wrong = []
-    for result in served.results:
-        entry = by_id.get(result["id"])
-        if entry is None:
-            if any(i["request"] == result["id"] for s in served.trace for i in s["items"]):
-                wrong.append(f"{result['id']} is missing")
-            continue
-        said = "aborted" if result["reason"] == "aborted" else "finished"
-        if not fnmatch.fnmatch(entry["state"], f"*{said}*") or entry["preemptions"] > result["preemptions"]:
-            wrong.append(f"{result} listed as {entry}")
-    check(not wrong and len(by_id) > 10, f"{len(by_id)} requests have the states that the engine gave them", wrong[:3])
-
-
 # ---- outputs
 
-def test_outputs(check, server, long):
+@pytest.mark.long  # in the short run test_chosen compares what is served while it is captured, test_schedules.py what delays do
+def test_outputs(check, server, seeds):
     requests, options = serving.free(*MIXED, tokens=8), MODES["preempted"]
     plain = server.serve("absent", requests, *options)
     idle = server.serve("idle", requests, *options, LD_PRELOAD=PRELOAD)
     check(idle.results == plain.results and idle.trace == plain.trace, "idle: the same tokens in the same steps")
     spec = serving.spec_text("float32")
-    for seed in range(20 if long else 1):
+    for seed in range(seeds(1, 10)):
         served = server.serve(f"delays-{seed}", requests, *options, spec=spec, DMI_STANDIN_DELAY_SEED=seed + 1, DMI_STANDIN_DELAY_MAX_NS=20000)
         check(served.results == plain.results and served.trace == plain.trace, f"capturing all, delays of seed {seed + 1}: the same tokens")

@@ -7,7 +7,7 @@ from kit import CLIENT, PRELOAD, Bench
 
 def pytest_addoption(parser):
     group = parser.getgroup("test_graph_calls.py")
-    group.addoption("--seeds", default="", metavar="FIRST:LAST", help="the programs to run")
+    group.addoption("--programs", default="", metavar="FIRST:LAST", help="the seeds of the programs to run")
     group.addoption("--length", type=int, default=400, help="operations of a program")
     group.addoption("--variants", default="", help="ways to run it, by comma")
     group.addoption("--minutes", type=float, default=0, help="begin no program after them")

@@ -5,7 +5,7 @@ graph_calls runs a random program of graph calls; its answers must be the same l
 with it, with a spec that names half of its kernels, with random delays, and with a ring that drops. And what the
 program says that should have been recorded is what the run holds, launch by launch.
 
-By hand: pytest tests/preload/test_graph_calls.py [--long] [--seeds FIRST:LAST] [--length N] [--variants A,B]
+By hand: pytest tests/preload/test_graph_calls.py [--long] [--programs FIRST:LAST] [--length N] [--variants A,B]
 [--minutes M] [--shrink] [--all]
 """
 import collections
@@ -18,7 +18,7 @@ import time
 
 import pytest
 
-from harness import BUILD, PRELOAD, Tally, environment
+from harness import BUILD, PRELOAD, STANDIN_VERSION, STANDIN_VERSIONS, Tally, environment
 from kit import Run, pattern, site, spec
 
 CLIENT = BUILD / "tests" / "preload" / "graph_calls"
@@ -299,24 +299,28 @@ def listed(numbers):
     return ",".join(words)
 
 
-def seeds_of(options):
+def programs_of(options, seeds):
     """Which seeds are tried, and until when."""
-    quick = 12 if os.environ.get("DMI_TEST_RUNTIME") else 40  # sanitized programs take four times as long
-    first, last = map(int, options.seeds.split(":")) if options.seeds else (1000, 10**9) if options.long else (1, quick)
-    minutes = options.minutes or (5 if options.long and not options.seeds else 1e6)
-    return iter(range(first, last + 1)), time.monotonic() + 60 * minutes
+    if options.programs:
+        first, last = map(int, options.programs.split(":"))
+    else:
+        first = 1000 if options.long else 1
+        # A program runs in eight ways: half a CPU second each, four under a sanitizer.
+        quick = 4 if os.environ.get("DMI_TEST_RUNTIME") or STANDIN_VERSION < STANDIN_VERSIONS[-1] else 12
+        last = first + seeds(quick, 300) - 1
+    return iter(range(first, last + 1)), time.monotonic() + 60 * (options.minutes or 1e6)
 
 
-def test_graph_calls(request, tmp_path, check):
+def test_graph_calls(request, seeds, tmp_path, check):
     options = request.config.option
     search, n_seeds, n_failed, n_launches = Search(options, tmp_path), 0, 0, 0
-    (seeds, end), started = seeds_of(options), time.monotonic()
+    (programs, end), started = programs_of(options, seeds), time.monotonic()
     workers = max(1, min(4, os.cpu_count() or 1))
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
         running = {}
         while True:
             while len(running) < workers and time.monotonic() < end and (options.all or not n_failed):
-                seed = next(seeds, None)
+                seed = next(programs, None)
                 if seed is None:
                     break
                 running[pool.submit(search.seed, seed)] = seed

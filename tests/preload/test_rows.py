@@ -208,10 +208,10 @@ def expected_of(plan, name, kernel, keys):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_rows_that_are_kept(bench, seed, request):
+def test_rows_that_are_kept(bench, seed, long):
     """--long: ten times the steps."""
     rng = random.Random(seed)
-    plan = random_plan(rng, 600 if request.config.option.long else 60)
+    plan = random_plan(rng, 600 if long else 60)
     path = bench.folder / f"plan-{seed}.json"
     path.write_text(json.dumps(plan))
     result = bench.alike(f"seed {seed}", [], TEXT, command=[sys.executable, CLIENT, path], timeout=300, PYTHONPATH=ROOT / "python")

@@ -49,9 +49,9 @@ def complaints(run):
     return wrong
 
 
-def test_small_rings(check, long, tmp_path):
+def test_small_rings(check, seeds, tmp_path):
     seen = {}
-    for seed in range(1000 if long else 20):
+    for seed in range(seeds(20, 200)):
         text, row_bytes, env = chosen(seed)
         folder = tmp_path / str(seed)
         folder.mkdir()

@@ -41,8 +41,8 @@ def results_of(tmp_path):
                               text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         result = {0: "OK", 77: "SKIP"}.get(done.returncode, "FAIL")
         log = tmp_path / "log.json"
-        log.write_text(json.dumps({"name": f"dmi:unit / {name}", "result": result, "returncode": done.returncode, "stdout": done.stdout}))
-        counted = subprocess.run([sys.executable, ROOT / "tools/setup/results.py", f"plain={log}"], text=True, stdout=subprocess.PIPE)
+        log.write_text(json.dumps({"name": f"queue / unit/{name}", "result": result, "returncode": done.returncode, "stdout": done.stdout}))
+        counted = subprocess.run([sys.executable, ROOT / "tools/setup/results.py", log], text=True, stdout=subprocess.PIPE)
         return done.returncode, done.stdout.splitlines(), counted.stdout.splitlines()
     return results_of
 

@@ -606,8 +606,9 @@ END_TEST
 /* test_policy_shedding [SCHEDULES] */
 int main(int argc, char **argv)
 {
-    if (argc > 1)
-        n_schedules = atoi(argv[1]);
+    const char *seeds = getenv("DMI_TEST_SEEDS");
+    if (seeds || argc > 1)
+        n_schedules = atoi(seeds ? seeds : argv[1]);
     Suite *suite = suite_create("policy_shedding");
     TCase *t = tcase_create("shedding");
     tcase_set_timeout(t, 600);

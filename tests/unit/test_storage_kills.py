@@ -70,9 +70,9 @@ def complaints(folder, last):
     return wrong, torn, released
 
 
-def test_kills(check, long, tmp_path):
+def test_kills(check, seeds, tmp_path):
     rng = random.Random(1)
-    n, torn, released = (1000, 0, 0) if long else (24, 0, 0)
+    n, torn, released = seeds(24, 200), 0, 0
     for i in range(n):
         name = list(SETTINGS)[i % len(SETTINGS)]
         out = tmp_path / str(i)

@@ -675,7 +675,9 @@ END_TEST
 /* test_tickets [SCHEDULES [FIRST]] */
 int main(int argc, char **argv)
 {
-    int n_schedules = argc > 1 ? atoi(argv[1]) : 40, first = argc > 2 ? atoi(argv[2]) : 0;
+    const char *seeds = getenv("DMI_TEST_SEEDS");
+    int n_schedules = seeds ? atoi(seeds) : argc > 1 ? atoi(argv[1]) : 40;
+    int first = argc > 2 ? atoi(argv[2]) : 0;
     Suite *suite = suite_create("tickets");
     TCase *random = tcase_create("random");
     tcase_set_timeout(random, STUCK_S + 10);
