@@ -32,7 +32,8 @@ def say(text):
 
 
 def introspect(folder, what):
-    return json.loads(subprocess.check_output(["meson", "introspect", f"--{what}", folder]))
+    """What `meson introspect` would print."""
+    return json.loads((folder / "meson-info" / f"intro-{what}.json").read_text(encoding="utf-8"))
 
 
 class Test:
@@ -53,8 +54,9 @@ class Test:
         return not self.is_in("short") if long else not (self.is_in("long") or self.is_in("bench"))
 
     def is_named(self, pattern):
-        """A name may have the build before it, as results show it: asan/unit/test_ring, unit/test_ring."""
-        return any(fnmatch.fnmatchcase(text, pattern) for text in (self.name, self.label, f"{self.suites[0]}/{self.name}"))
+        """NAME, SUITE/NAME, or BUILD/SUITE/NAME, where the others mean each build that has it"""
+        in_suite = f"{self.suites[0]}/{self.name}"
+        return any(fnmatch.fnmatchcase(text, pattern) for text in (self.name, in_suite, f"{self.build}/{in_suite}"))
 
     def runs(self, path):
         """Is @path, relative to the root, among the words of its command?"""
@@ -124,6 +126,10 @@ def changed_since(revision):
         return sorted(set(git("diff", "--name-only", revision)) | set(git("ls-files", "--others", "--exclude-standard")))
     except subprocess.CalledProcessError:
         raise SystemExit(f"test: --since {revision}: git does not know that revision") from None
+
+
+def concerns():
+    return tomllib.loads((ROOT / "tests/concerns.toml").read_text(encoding="utf-8"))["concerns"]
 
 
 def concerned(tests, paths, table):
@@ -233,8 +239,7 @@ def main():
     chosen, whole = None, not opt.names
     if opt.since:
         paths = changed_since(opt.since)
-        table = tomllib.loads((ROOT / "tests/concerns.toml").read_text(encoding="utf-8"))["concerns"]
-        chosen = concerned(tests, paths, table)
+        chosen = concerned(tests, paths, concerns())
         whole = chosen is None
     elif opt.names:
         chosen = by_name(tests, opt.names, opt.long)
