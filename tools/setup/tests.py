@@ -106,11 +106,15 @@ def all_tests():
 
 
 def by_name(tests, names, long):
-    """The tests that @names name, or whose suite they name. A suite's long ones only with @long; a test that is named, always."""
+    """
+    The tests that @names name, or whose suite they name
+
+    Those of the short run, or with @long of the long one; where the name means none of these, whatever has it.
+    """
     chosen = []
     for name in names:
-        named = [t for t in tests if t.is_named(name) and (t.build != "tsan" or t.is_in("tsan"))]
-        here = named or [t for t in tests if t.is_in(name) and (t.belongs(long) or name in ("bench", "long"))]
+        having = [t for t in tests if (t.is_named(name) or t.is_in(name)) and (t.build != "tsan" or t.is_in("tsan"))]
+        here = [t for t in having if t.belongs(long)] or having
         if not here:
             near = sorted({t.name for t in tests if name in t.name} | {s for t in tests for s in t.suites if name in s})
             raise SystemExit(f"test: no test and no suite is named {name!r}" + (f"; near it: {', '.join(near[:12])}" if near else ""))
