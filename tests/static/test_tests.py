@@ -2,15 +2,48 @@
 """No test is forgotten: each test file is run by a test that meson knows, and each mutant names one of those and applies."""
 import json
 import os
+import pathlib
 import re
-import subprocess
+
+import pytest
 
 from harness import BUILD
+from mutant import MutantError, Replacement, mutants, stale
 from tree import ROOT, tracked
 
 IN_PYTHON = re.compile(r"test_\w+\.py")
 IN_C = re.compile(r"(test|fuzz)_\w+\.c")
 IS_A_TEST = re.compile(r"^def test_|^    def test_", re.M)
+
+# What lines of mutants are looked for in.
+C = """#define LIMIT 3
+int both(int a, int b);
+
+int both(int a, int b)
+{
+    if (a)
+        return a +
+               b;
+#if 1
+    return 1;
+#endif
+}
+
+int twice(int i)
+{
+    i++;
+again:
+    i++;
+    return 0;
+}
+"""
+PYTHON = """class One:
+    def method(self):
+        return 1
+
+    def other(self):
+        return 2
+"""
 
 
 def introspected(what):
@@ -62,25 +95,33 @@ def test_each_file_in_python_holds_a_test():
 
 def test_each_mutant_names_a_test():
     known = {f"{suite.split(':')[-1]}/{test['name']}" for test in introspected("tests") for suite in test["suite"]}
-    wrong = []
-    for path in tracked(".patch"):
-        named = re.search(r"^Test:[ \t]*(\S+)", (ROOT / path).read_text(encoding="utf-8"), re.M)
-        if path.parts[1] == "mutants" and (not named or named.group(1) not in known):
-            wrong.append(f"{path}: {named.group(1) if named else 'no test is named'}")
-    assert not wrong, "\n".join(wrong)
+    assert [f"{m.name}: {m.suite}/{m.test}" for m in mutants() if f"{m.suite}/{m.test}" not in known] == []
 
 
 def test_each_mutant_names_functions_that_there_are():
     known = {name for path in tracked(".py") if path.parts[0] == "tests" for name in re.findall(r"^def (test_\w+)", (ROOT / path).read_text(encoding="utf-8"), re.M)}
-    named = {path: re.findall(r"^Only:[ \t]*(.*)", (ROOT / path).read_text(encoding="utf-8"), re.M) for path in tracked(".patch")}
-    assert [f"{path}: {name}" for path, lines in named.items() for line in lines for name in line.split() if name not in known] == []
+    assert [f"{m.name}: {name}" for m in mutants() for name in m.only if name not in known] == []
 
 
 def test_each_mutant_applies():
     """Else it is found out by the long tests alone, long after the code has moved on."""
-    wrong = []
-    for path in (path for path in tracked(".patch") if path.parts[1] == "mutants"):
-        done = subprocess.run(["patch", "-p1", "--dry-run", "--force", "-i", ROOT / path], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
-        if done.returncode:
-            wrong.append(f"{path}: {done.stdout.splitlines()[-1]}")
+    wrong = stale(mutants())
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("name, lines, count", [
+    ("both", ["return a + b;"], 1), ("both", ["return 1;"], 1), ("both", ["return 0;"], 0), ("both", ["a;"], 0), ("twice", ["i++;"], 2), ("LIMIT", ["#define LIMIT 3"], 1),
+    ("method", ["return 1"], 1), ("method", ["return 2"], 0)])
+def test_lines_are_found_in_their_definition_alone(name, lines, count):
+    sources = {pathlib.Path("a.c"): C, pathlib.Path("a.py"): PYTHON}
+    replacement = Replacement(name)
+    replacement.old, replacement.new = lines, ["x", "    y"]
+    if count == 1:
+        path, begin, end, new = replacement.find(sources)
+        found = sources[path][begin:end]
+        indentation = re.match(" *", found).group()
+        assert "".join(found.split()) == "".join("".join(lines).split()) and found[-1] == "\n"
+        assert new == f"{indentation}x\n{indentation}    y\n"
+    else:
+        with pytest.raises(MutantError, match=f"found {count} times"):
+            replacement.find(sources)

@@ -35,8 +35,8 @@ def texts(path):
         return c_comments(text) + c_strings(text)
     if path.suffix == ".py" or first.startswith("#!") and "python" in first:
         return python_texts(text)
-    if path.suffix == ".patch":
-        return [(1, text.partition("\n--- ")[0])]
+    if path.suffix == ".mutant":
+        return [(1, text.partition("\nIn ")[0])]
     if path.suffix in (".md", ".1", ".yaml") or first.startswith("#!"):
         return [(1, text)]
     return hash_comments(text)
