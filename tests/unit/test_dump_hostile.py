@@ -158,6 +158,7 @@ def test_rows_without_width(tmp_path, check):
         check(not bad and written < 1 << 20, f"export to {form}", (bad, written))
 
 
+@pytest.mark.long  # test_dump_use.py test_bounds has a tenth of it
 def test_many_tensors_of_a_small_file(tmp_path, check):
     spans = [(b"%d" % i, 0, i, 1) for i in range(65536)]
     rows = [(0, layer, 0, 1 + layer, (65536, 0), b"") for layer in range(320)]
@@ -204,6 +205,7 @@ def test_much_metadata(tmp_path, check, kind, first):
         check(not bad, f"40 chunks of 256 MiB of metadata that are holes: {words[0]}", bad)
 
 
+@pytest.mark.long
 def test_many_sites(tmp_path, check):
     sites = [kit.site(f"site{i}") for i in range(65536)]
     run = small(tmp_path / "run", [(i, 0, kit.NONE, 1 + i, (1, 1), bytes(4)) for i in range(0, 65536, 8)], sites=sites)
@@ -307,12 +309,12 @@ def harm(data, rng):
     return bytes(data), f"{kind} at {at}"
 
 
-def test_flips_and_cuts(tmp_path, check):
+def test_flips_and_cuts(tmp_path, check, seeds):
     seed = int(os.environ.get("TEST_SEED", "20261123"))
     rng = random.Random(seed)
     run = make(tmp_path / "out")
     files = sorted(p for p in run.iterdir() if p.stat().st_size)
-    for i in range(20 if SANITIZED else 60):
+    for i in range(seeds(16, 60)):
         path = files[i % len(files)]
         before = path.read_bytes()
         after, what = harm(before, rng)
