@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""run_pytest.py says what happened in a file of tests, and results.py counts it."""
+"""run_pytest.py says what happened in a file of tests, meter.py what it cost, and results.py counts both."""
 import json
 import os
 import shutil
@@ -9,6 +9,9 @@ import sys
 import pytest
 
 from tree import ROOT
+
+sys.path.insert(0, str(ROOT / "tools/setup"))
+import results  # noqa: E402
 
 FILES = {
     "passes": "def test_one():\n    pass\ndef test_checks(check):\n    check(True, 'a')\n    check(1, 'b # c')\n",
@@ -114,3 +117,41 @@ def test_working_folders_are_kept_and_named_if_asked_for(results_of, tmp_path, m
     _, lines, _ = results_of("fails")
     kept = list(tmp_path.glob("dmi-test_*"))
     assert len(kept) == n_kept and all(f"# kept: {path}" in lines for path in kept)
+
+
+def logged(folder, *results):
+    """A log of meson's and meter.py's file beside it, of tests that took 10 CPU seconds each."""
+    (folder / "log.json").write_text("\n".join(json.dumps(
+        {"name": f"queue / {name}", "result": result, "returncode": 0, "stdout": "", "stderr": ""}) for name, result in results))
+    (folder / "cpu").write_text("\n".join(json.dumps({"name": name, "cpu": 10.0}) for name, _ in results))
+    return folder / "log.json", folder / "cpu"
+
+
+@pytest.mark.parametrize("limits, failed", [
+    (None, []), ({"all": 20, "one": 10}, []), ({"all": 19, "one": 10}, ["the tests took 20 CPU seconds, 19 are theirs"]),
+    ({"all": 20, "one": 9}, ["asan/unit/b took 10 CPU seconds, a test has 9", "unit/a took 10 CPU seconds, a test has 9"])])
+def test_a_run_beyond_its_budget_fails(tmp_path, capsys, limits, failed):
+    log, cpu = logged(tmp_path, ("unit/a", "OK"), ("asan/unit/b", "OK"))
+    good = results.report(log, cpu, limits)
+    lines = capsys.readouterr().out.splitlines()
+    assert good == (not failed) and sorted(line.split(": ", 2)[2].partition(" (")[0] for line in lines if line.startswith("FAILED")) == failed
+    assert lines[0].startswith("CPU seconds: 20; the dearest: ") and lines[-1] == f"2 passed, {len(failed)} failed, 0 skipped"
+
+
+def test_what_fails_sometimes_is_counted(tmp_path, capsys):
+    log, cpu = logged(tmp_path, ("unit/a", "OK"), ("unit/a", "FAIL"), ("unit/b", "OK"), ("unit/b", "OK"), ("unit/a", "TIMEOUT"))
+    assert not results.report(log, cpu, repeat=3)
+    assert "FAILED 2 of 3 times: unit/a" in capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("command, status", [(["true"], 0), (["sh", "-c", "exit 77"], 77), (["sh", "-c", "kill -SEGV $$"], -11)])
+def test_the_meter_ends_as_the_command_does(tmp_path, command, status):
+    done = subprocess.run([ROOT / "tools/setup/meter.py", tmp_path / "cpu", "a test", *command], stdout=subprocess.PIPE, text=True)
+    assert done.returncode == status and done.stdout == ""
+    assert json.loads((tmp_path / "cpu").read_text())["name"] == "a test"
+
+
+def test_the_meter_counts_children(tmp_path):
+    busy = "import time\nwhile time.process_time() < 0.3: pass"
+    subprocess.run([ROOT / "tools/setup/meter.py", tmp_path / "cpu", "a test", "sh", "-c", f"'{sys.executable}' -c '{busy}'; true"], check=True)
+    assert 0.3 <= json.loads((tmp_path / "cpu").read_text())["cpu"] < 3
