@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.built(CLIENT, harness.DMI_DUMP), pytest.mark.since(120
 TEXT = spec(site("block", layer="occ"), site("before", when="before"), head="ring: {bytes: 1M, slots: 512}\n")
 OUT_OF_MEMORY, UNKNOWN = 2, 999
 # Of each of the program's calls, of each of the library's, and of those that both make: how many occurrences in the quick form.
-QUICK_OWN, QUICK_OTHERS, QUICK_SHARED = 1, 3, 24
+QUICK_OWN, QUICK_OTHERS, QUICK_SHARED = 1, 2, 12
 
 
 def codes(long):

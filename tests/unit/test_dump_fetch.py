@@ -68,7 +68,7 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.long] if name in ("requests", "odd names", "a crowd") else []) for name in RUNS])
 def test_the_same_tensors(server, tmp_path, check, name):
     folder, database = RUNS[name](tmp_path / "run"), "t" + "".join(c for c in name if c.isalpha())
     replay(folder, "--to", server.address(database), *(["--rejected", "--superseded"] if name in ("drafts", "computed again") else []))

@@ -169,12 +169,12 @@ int main(void)
     Suite *suite = suite_create("packing");
     TCase *tcase = tcase_create("packing");
     tcase_add_test(tcase, a_packing_is_the_one_of_the_document);
-    tcase_add_loop_test(tcase, every_size_comes_back_by_either_instructions, 0, 600);
+    tcase_add_loop_test(tcase, every_size_comes_back_by_either_instructions, 0, 300);
     tcase_add_test(tcase, a_wrong_number_of_escapes_is_refused);
     tcase_add_test(tcase, what_does_not_pay_is_stored_as_it_is);
     tcase_add_test(tcase, each_rung_writes_more_than_the_one_before);
     tcase_add_loop_test(tcase, planes_are_the_same_by_either_instructions, 0, 96);
-    tcase_add_loop_test(tcase, hashes_are_the_same_by_either_instructions, 0, 300);
+    tcase_add_loop_test(tcase, hashes_are_the_same_by_either_instructions, 0, 100);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

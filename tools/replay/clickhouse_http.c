@@ -107,6 +107,8 @@ static bool may_pass(long status, long code)
 {
     static const long passing[] = {
         3,                /* UNEXPECTED_END_OF_FILE */
+        32,               /* ATTEMPT_TO_READ_AFTER_EOF: another server of a cluster ended meanwhile */
+        33,               /* CANNOT_READ_ALL_DATA: the same */
         74,               /* CANNOT_READ_FROM_FILE_DESCRIPTOR */
         75,               /* CANNOT_WRITE_TO_FILE_DESCRIPTOR: the disk is full */
         76,               /* CANNOT_OPEN_FILE */

@@ -74,9 +74,7 @@ class Test:
         if library_path:
             more.append(f"env.prepend('LD_LIBRARY_PATH', {quoted(library_path)})")
         keywords = {"args": command[1:], "protocol": row["protocol"], "is_parallel": row["is_parallel"], "timeout": row["timeout"],
-                    "priority": row["priority"]}
-        if row["workdir"]:
-            keywords["workdir"] = row["workdir"]
+                    "priority": row["priority"], "workdir": row["workdir"] or str(FOLDERS[self.build])}
         text = ", ".join(f"{key}: {quoted(value)}" for key, value in keywords.items())
         return ["env = environment()", *more, f"test({quoted(self.label)}, find_program({quoted(command[0])}), env: env, {text})"]
 
