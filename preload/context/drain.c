@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -25,6 +26,7 @@
 #define HOLD_NS       2000000u  /* how long a record stays in the ring that may not be wanted */
 #define UNDECIDED_NS  1000000000u /* the same, where there is no room for it elsewhere */
 #define HEALTH_NS     20000000u   /* how often a ring that does not move asks for a sticky error */
+#define NAMED_SITES   4u          /* of those with copies in flight, when the context breaks */
 
 static void sleep_ns(long ns)
 {
@@ -366,10 +368,52 @@ static void drop_all(struct context *c, struct batch *b, enum dmi_drop reason)
     b->end_slot = head;
 }
 
+/* Sites whose copies are not published, by the number of those. */
+struct in_flight {
+    uint32_t site[NAMED_SITES], n[NAMED_SITES];
+    uint32_t n_sites, n_others;
+};
+
+static void count_in_flight(struct in_flight *f, uint32_t site)
+{
+    uint32_t i = 0;
+    while (i < f->n_sites && f->site[i] != site)
+        i++;
+    if (i == NAMED_SITES) {
+        f->n_others++;
+        return;
+    }
+    if (i == f->n_sites)
+        f->site[f->n_sites++] = site;
+    f->n[i]++;
+}
+
+/* One line, which names the copies in flight: one of them may have read memory that the application had given back. */
+static void say_broken(struct context *c, uint64_t from, CUresult r)
+{
+    struct in_flight f = { .n_sites = 0 };
+    char text[512] = "none";
+    size_t at = 0;
+    pthread_mutex_lock(&c->lock); /* as in drop_all() */
+    uint64_t head = atomic_load_acquire(&c->ring.head_slot);
+    pthread_mutex_unlock(&c->lock);
+    for (uint64_t i = from; i < head; i++)
+        if (ring_slot(&c->ring, i)->site != DMI_SITE_CLOSE &&
+            ring_poll(&c->ring, i) == RING_PENDING)
+            count_in_flight(&f, ring_slot(&c->ring, i)->site);
+    for (uint32_t i = 0; i < f.n_sites && at < sizeof text; i++)
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s%u of %s", i ? ", " : "", f.n[i],
+                               session_site(f.site[i])->about.name);
+    if (f.n_others && at < sizeof text)
+        snprintf(text + at, sizeof text - at, ", %u of others", f.n_others);
+    log_line("device %d: error %d, its records from here on are dropped; copies in flight: %s",
+             c->device, (int)r, text);
+}
+
 static void fail(struct context *c, struct batch *b, CUresult r)
 {
     if (!c->broken)
-        log_line("device %d: error %d, its records from here on are dropped", c->device, (int)r);
+        say_broken(c, b->end_slot, r);
     atomic_store_release(&c->broken, (int)r); /* to context_refusal() */
     for (uint32_t i = 0; i < b->n; i++)
         session_drop(b->records[i].site, DMI_DROP_DEVICE_ERROR, b->records[i].dims[0],

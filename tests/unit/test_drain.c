@@ -276,13 +276,8 @@ END_TEST
 /* Where no more can be held, the ring goes on after a second without the next one. */
 START_TEST(what_stays_undecided_without_room_is_given_up)
 {
-    static struct spec_site sites[N_SITES];
-    static struct spec spec = { .sites = sites, .n_sites = N_SITES, .path = (char *)"f" };
     struct context *a = set_up(MAX_SLOTS, MAX_BYTES);
     world.any_order = true;
-    for (uint32_t i = 0; i < N_SITES; i++)
-        sites[i].about.name = "s";
-    session.spec = &spec;
     ck_assert_int_eq(workers_start(a), 0);
     uint64_t seq = DMI_SEQ_FIRST, last = 0;
     for (uint32_t i = 0; i <= HELD_MAX; i++)
@@ -293,7 +288,6 @@ START_TEST(what_stays_undecided_without_room_is_given_up)
     ck_assert_uint_eq(kit_captured(), HELD_MAX);
     ck_assert_uint_eq(kit_dropped(DMI_DROP_UNSUPPORTED), 1);
     ck_assert_uint_eq(world.n_wrong, 0);
-    session.spec = NULL;
     tear_down(a);
 }
 END_TEST
