@@ -303,6 +303,8 @@ struct context *lifecycle_context_ends(CUcontext handle)
 
 void lifecycle_context_ended(struct context *c, CUcontext handle, bool gone)
 {
+    if (handle)
+        regions_unsure(); /* its memory has ended */
     if (!c)
         return;
     if (gone) {
@@ -312,7 +314,6 @@ void lifecycle_context_ended(struct context *c, CUcontext handle, bool gone)
         context_attach(c, handle);
         context_resume(c);
     }
-    session_memory_freed();
 }
 
 /* ------------------------------------------------------------------------- the end */

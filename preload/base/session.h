@@ -40,7 +40,8 @@ struct session {
     uint64_t next_forward; /* any thread */
     uint64_t next_step;    /* any thread */
     uint64_t step_forward; /* counts the steps that may begin a forward */
-    uint64_t memory_epoch; /* rises whenever device memory may have been freed; any thread */
+    uint64_t
+        memory_epoch; /* rises when memory changes in which tensors may have been found; any thread */
     bool
         records; /* there is no run, and none is opened: everything is recorded. Written before @armed */
     struct run *run;               /* released and acquired by session_run() */
@@ -105,7 +106,7 @@ struct run *session_run(void);
 /* A size from the environment with an optional K, M or G (binary). Return: 0 where it is unset or no size. */
 uint64_t session_env_size(const char *name);
 
-/* Device memory may have been freed: what is known of allocations is stale. To plan_check_memory(). Thread: any. */
+/* Memory in which tensors were found has ended, or is mapped or shared otherwise: it is looked up again. To plan_check_memory(). Thread: any. */
 static inline void session_memory_freed(void)
 {
     if (session_armed())
@@ -196,7 +197,7 @@ struct session_deferred {
     bool any;
     uint32_t site;
     enum problem problem;
-    char sentence[240];
+    char sentence[512];
 };
 
 /* Problems of the calling thread go to @deferred, the first of them stays; NULL: they are reported again. Thread: any. */

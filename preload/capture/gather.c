@@ -196,7 +196,9 @@ static uint64_t pieces_in(uint64_t room, uint64_t n, uint64_t stride)
 bool gather_limit(struct gather_plan *plan, uint64_t end)
 {
     struct dmi_gather *g = &plan->gather;
-    uint64_t room = end > plan->first ? end - plan->first : 0, n_slot = plan->n_touched;
+    if (!plan->n_slot_bytes)
+        plan->n_slot_bytes = plan->n_touched;
+    uint64_t room = end > plan->first ? end - plan->first : 0, n_slot = plan->n_slot_bytes;
     uint64_t stride = (uint64_t)g->stride[0], outer = (uint64_t)g->stride_outer, n, page;
     if (!g->rows_inner) {
         n = pieces_in(room, n_slot, stride);

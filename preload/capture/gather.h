@@ -19,6 +19,7 @@ struct gather_plan {
     uint32_t row_bytes; /* 0 where it is not known */
     uint64_t first,
         n_touched;         /* address range that is read; of slots the first, then gather_limit() */
+    uint64_t n_slot_bytes; /* of what is read of one slot; 0: gather_limit() was not called */
     uint64_t n_list_bytes; /* of the list of slots; 0: there is none */
     uint32_t dtype;
     uint32_t n_dims;
@@ -42,7 +43,7 @@ int gather_plan(const struct spec_site *site, const struct expr_env *env, struct
 /**
  * gather_limit() - of a tensor in slots: which of them may be read
  * @end: of the memory that @plan->first lies in
- * Sets the number of slots, and the range that they are. Return: false where there is not even one.
+ * Sets the number of slots, and the range that they are; may be called again. Return: false where there is not even one.
  */
 bool gather_limit(struct gather_plan *plan, uint64_t end);
 

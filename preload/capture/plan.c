@@ -94,52 +94,57 @@ static CUresult ask(uint64_t address, CUdeviceptr *base, size_t *size)
     return r;
 }
 
-/* What is read; of a tensor whose end is not known yet, all that follows. */
+/* What is read; UINT64_MAX bytes: all that follows, as the tensor's end is not known yet. */
 struct touched {
     uint64_t first, n; /* bytes */
 };
 
-/* What is mapped in pieces goes on where a piece ends; an allocation does not. */
-static CUresult ask_all(const struct touched *t, struct memory_range *range)
+static uint64_t end_of(const struct touched *t)
 {
+    return t->n > UINT64_MAX - t->first ? UINT64_MAX : t->first + t->n;
+}
+
+/* Does @range still say all of @t? */
+static bool says(const struct memory_range *range, const struct touched *t, uint64_t epoch)
+{
+    uint64_t end = range->base + range->size;
+    return range->size && range->epoch == epoch && t->first >= range->base && t->first < end &&
+           (range->closed || end_of(t) <= end);
+}
+
+/* The driver names one allocation, or one piece that was mapped before the library looked. */
+static CUresult ask_for(const struct touched *t, struct memory_range *range, bool *kept)
+{
+    uint64_t moment = regions_moment();
     CUdeviceptr base = 0;
     size_t size = 0;
-    uint64_t end = t->first + t->n;
     CUresult r = ask(t->first, &base, &size);
-    *range = (struct memory_range){ .base = base, .size = r == CUDA_SUCCESS ? size : 0 };
-    while (r == CUDA_SUCCESS && range->base + range->size < end &&
-           regions_is_piece(range->base + range->size - 1)) {
-        r = ask(range->base + range->size, &base, &size);
-        if (r == CUDA_SUCCESS && base == range->base + range->size && size)
-            range->size += size;
-        else
-            break;
-    }
-    range->shared = regions_are_shared(range->base, range->size);
+    *range = (struct memory_range){ .base = base, .size = size, .closed = true };
+    if (r != CUDA_SUCCESS)
+        *range = (struct memory_range){ 0 };
+    *kept = r == CUDA_SUCCESS && size && regions_found(range, moment);
     return r;
 }
 
-static bool knows(const struct memory_range *range, const struct touched *t, uint64_t epoch)
-{
-    return range->size && range->epoch == epoch && t->first >= range->base &&
-           t->first - range->base < range->size;
-}
-
 /* Finds the memory that @t begins in. */
-static CUresult look_up(const struct touched *t, struct memory_range *range)
+static CUresult look_up(const struct touched *t, int device, struct memory_range *range)
 {
     uint64_t epoch = atomic_load_acquire(&session.memory_epoch); /* of session_memory_freed() */
-    if (knows(range, t, epoch))
+    CUresult answer = CUDA_SUCCESS;
+    bool kept = true;
+    if (says(range, t, epoch))
         return CUDA_SUCCESS;
-    CUresult answer = ask_all(t, range);
-    range->epoch = answer == CUDA_SUCCESS ? epoch : 0;
+    if (!regions_find(t->first, t->n, device, range))
+        answer = ask_for(t, range, &kept);
+    range->epoch = kept ? epoch : 0;
     return answer;
 }
 
 /* Return: DROP_NONE, DMI_DROP_BAD_POINTER, DMI_DROP_COPY_FAILED. */
-static int within_memory(const struct touched *t, struct memory_range *range, CUresult *answer)
+static int within_memory(const struct touched *t, int device, struct memory_range *range,
+                         CUresult *answer)
 {
-    *answer = look_up(t, range);
+    *answer = look_up(t, device, range);
     /* any other error says nothing of the memory */
     if (*answer != CUDA_SUCCESS && *answer != CUDA_ERROR_NOT_FOUND &&
         *answer != CUDA_ERROR_INVALID_VALUE)
@@ -150,52 +155,69 @@ static int within_memory(const struct touched *t, struct memory_range *range, CU
                : DMI_DROP_BAD_POINTER;
 }
 
-void plan_limit(struct site_plan *plan, struct memory_ranges *ranges)
+void plan_limit(struct site_plan *plan, int device, struct memory_ranges *ranges)
 {
     struct gather_plan *g = &plan->gather;
-    const struct touched all = { g->first, UINT64_MAX - g->first };
+    const struct touched all = { g->first, UINT64_MAX };
     if (plan->drop == DROP_NONE && g->n_list_bytes &&
-        look_up(&all, &ranges->tensor) == CUDA_SUCCESS)
+        look_up(&all, device, &ranges->tensor) == CUDA_SUCCESS)
         gather_limit(g, ranges->tensor.base + ranges->tensor.size);
 }
 
-/* Of the tensor, or of the list of its slots. @outside: what to say where it is not in memory. Return: as plan_check_memory(). */
-static int check_range(const struct site_plan *plan, uint32_t occurrence, const char *outside,
+/* For which launch, and on which device, the memory is looked up. */
+struct asked {
+    uint32_t occurrence;
+    int device;
+};
+
+/* Of the tensor, or of the list of its slots: @what. Return: as plan_check_memory(). */
+static int check_range(const struct site_plan *plan, const struct asked *asked, const char *what,
                        const struct touched *t, struct memory_range *range)
 {
     CUresult answer;
-    int drop = within_memory(t, range, &answer);
-    if (drop == DMI_DROP_BAD_POINTER)
-        session_problem(plan->site, PROBLEM_BAD_POINTER, "occurrence %u: %s", occurrence, outside);
+    int drop = within_memory(t, asked->device, range, &answer);
+    if (drop == DMI_DROP_BAD_POINTER && range->barred)
+        session_problem(plan->site, PROBLEM_BAD_POINTER,
+                        "occurrence %u: %s reaches into mapped memory that device %d may not read",
+                        asked->occurrence, what, asked->device);
+    else if (drop == DMI_DROP_BAD_POINTER)
+        session_problem(plan->site, PROBLEM_BAD_POINTER,
+                        "occurrence %u: %s lies outside a live device allocation",
+                        asked->occurrence, what);
     if (drop == DMI_DROP_COPY_FAILED)
         session_problem(plan->site, PROBLEM_COPY_FAILED,
                         "occurrence %u: the driver does not say where memory lies: error %d",
-                        occurrence, (int)answer);
+                        asked->occurrence, (int)answer);
     return drop;
 }
 
-int plan_check_memory(const struct site_plan *plan, uint32_t occurrence,
+int plan_check_memory(const struct site_plan *plan, uint32_t occurrence, int device,
                       struct memory_ranges *ranges)
 {
     const struct gather_plan *g = &plan->gather;
     if (plan->drop != DROP_NONE || !g->n_bytes)
         return plan->drop;
+    const struct asked asked = { occurrence, device };
     const struct touched tensor = { g->first, g->n_touched };
     const struct touched list = { g->gather.slots, g->n_list_bytes };
-    int drop = check_range(plan, occurrence, "the tensor lies outside a live device allocation",
-                           &tensor, &ranges->tensor);
+    int drop = check_range(plan, &asked, "the tensor", &tensor, &ranges->tensor);
+    if (drop == DROP_NONE && list.n && !g->n_slot_bytes) {
+        session_problem(plan->site, PROBLEM_COPY_FAILED,
+                        "occurrence %u: the driver did not say how much memory the slots are in",
+                        occurrence);
+        return DMI_DROP_COPY_FAILED;
+    }
     if (drop == DROP_NONE && list.n)
-        drop = check_range(plan, occurrence,
-                           "the list of its slots lies outside a live device allocation", &list,
-                           &ranges->slots);
+        drop = check_range(plan, &asked, "the list of its slots", &list, &ranges->slots);
     if (drop != DROP_NONE || !ranges->tensor.shared ||
         session_site(plan->site)->shared_memory == SPEC_SHARED_ALLOW)
         return drop;
     session_problem(
         plan->site, PROBLEM_UNSUPPORTED,
         "the tensor lies in memory that is shared with another process or device, which "
-        "may write it before it is copied (shared_memory: allow captures it all the "
-        "same)");
+        "may write it before it is copied. vLLM and SGLang share what their graphs use, unless "
+        "they are started with --disable-custom-all-reduce (shared_memory: allow captures it "
+        "all the same)");
     return DMI_DROP_UNSUPPORTED;
 }
 

@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Never changed after plan_site() and plan_limit(); plan_same() compares two. */
+/* Changed by plan_site() and plan_limit() alone; plan_same() compares two. */
 struct site_plan {
     uint32_t site;
     int32_t layer; /* of a tap; other sites have theirs by occurrence */
@@ -38,18 +38,18 @@ void plan_refused(uint32_t site, enum dmi_drop drop, struct site_plan *plan);
 
 /**
  * plan_limit() - of a tensor in the slots of a paged cache: how many slots its memory has
- * To be called once, between plan_site() and plan_check_memory(); of other tensors there is nothing to find out. Calls
- * the driver.
+ * To be called between plan_site() and plan_check_memory(), and again where memory has changed; of other tensors there is
+ * nothing to find out. May call the driver.
  */
-void plan_limit(struct site_plan *plan, struct memory_ranges *ranges);
+void plan_limit(struct site_plan *plan, int device, struct memory_ranges *ranges);
 
 /**
  * plan_check_memory() - may all that the plan reads be read: does it lie in live memory that is nobody else's?
- * @ranges: the memory as last asked for; asked for anew where some may have been freed since
- * Calls the driver. Return: DROP_NONE, the plan's own drop reason, or, reported once a site, DMI_DROP_BAD_POINTER,
+ * @device: that copies; @ranges: the memory as last looked up; looked up anew where memory has changed since
+ * May call the driver. Return: DROP_NONE, the plan's own drop reason, or, reported once a site, DMI_DROP_BAD_POINTER,
  * DMI_DROP_UNSUPPORTED (shared memory), DMI_DROP_COPY_FAILED (the driver did not say: it is asked again next time).
  */
-int plan_check_memory(const struct site_plan *plan, uint32_t occurrence,
+int plan_check_memory(const struct site_plan *plan, uint32_t occurrence, int device,
                       struct memory_ranges *ranges);
 
 /* Is there anything to record: a tensor with rows, or a reason why not? */

@@ -53,11 +53,13 @@ struct record_note {
 };
 static_assert(sizeof(struct record_note) <= RING_USER_BYTES, "it is a slot's user data");
 
-/* An allocation, or adjacent mapped pieces, that a pointer was last found in. */
+/* An allocation, or adjacent mapped pieces that the device may read, in which a pointer was last found. */
 struct memory_range {
-    uint64_t base, size; /* bytes; size 0: nothing known */
-    uint64_t epoch;      /* session.memory_epoch when asked */
+    uint64_t base, size; /* bytes; size 0: nothing known, or nothing that may be read */
+    uint64_t epoch;      /* session.memory_epoch when it was looked up; 0: it is looked up again */
     bool shared;         /* other processes write or read some of it */
+    bool closed;         /* it ends there; else only so much of it was wanted */
+    bool barred;         /* what follows is mapped, and the device may not read it */
 };
 
 /* Of one of a site's tensors. */

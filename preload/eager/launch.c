@@ -94,8 +94,9 @@ static void plan_items(const struct eager_launch *l, struct eager_job *job,
         else
             plan_site(item->site, &env, plan);
         struct memory_ranges before = ranges->at[i];
-        plan_limit(plan, &ranges->at[i]);
-        int drop = plan_check_memory(plan, item->occurrence, &ranges->at[i]);
+        int device = job->launch.context->device;
+        plan_limit(plan, device, &ranges->at[i]);
+        int drop = plan_check_memory(plan, item->occurrence, device, &ranges->at[i]);
         ranges->asked = ranges->asked || memcmp(&before, &ranges->at[i], sizeof before);
         if (plan_has_records(plan)) /* a launch without rows has nothing to record */
             admission_expect(&job->launch, item, plan, drop);

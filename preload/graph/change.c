@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the application changes in single nodes of an exec. */
+#include "core/atomic.h"
 #include "preload/context/lifetime.h"
 #include "preload/graph/exec.h"
 #include "preload/graph/instrument.h"
@@ -29,7 +30,7 @@ static void copy_changed(struct exec *x, struct graph_copy *c, const struct func
     c->dead = !matches_site(func, c->site);
     if (c->dead)
         return;
-    graph_plan_copy(c, func, k);
+    graph_plan_copy(&x->plan, c, func, k);
     if (c->drop == DMI_DROP_COPY_FAILED)
         x->plan.epoch = 0; /* the driver did not say: it is asked again before the next launch */
     if (c->number == PLAN_NONE || (!stale && plan_same(&before, &c->plan)))
@@ -39,6 +40,25 @@ static void copy_changed(struct exec *x, struct graph_copy *c, const struct func
     c->stale = true;
     if (c->drop == DROP_NONE)
         c->drop = DMI_DROP_COPY_FAILED;
+}
+
+void exec_check_memory(struct exec *x)
+{
+    struct graph_plan *plan = &x->plan;
+    uint64_t epoch = atomic_load_acquire(&session.memory_epoch); /* of session_memory_freed() */
+    bool unsure = false;
+    if (plan->epoch == epoch)
+        return;
+    for (uint32_t i = 0; i < plan->n_copies; i++) {
+        struct graph_copy *c = &plan->copies[i];
+        if (c->dead || c->left != DROP_NONE)
+            continue;
+        if (graph_plan_limit(plan, c) || c->stale)
+            c->stale = instrument_refresh(x->handle, plan, c) != CUDA_SUCCESS;
+        graph_plan_check_memory(plan, c);
+        unsure = unsure || (!c->stale && c->drop == DMI_DROP_COPY_FAILED);
+    }
+    plan->epoch = unsure ? 0 : epoch; /* what the driver did not say is asked again */
 }
 
 static bool has_copy(const struct graph_plan *plan, const struct graph_kernel *kernel,
@@ -67,7 +87,7 @@ static bool add_sites(struct exec *x, struct graph_kernel *kernel, const struct 
         struct graph_copy *copy = graph_plan_add_copy(&x->plan, kernel, site);
         if (!copy)
             return false;
-        graph_plan_copy(copy, func, k);
+        graph_plan_copy(&x->plan, copy, func, k);
     }
     return true;
 }

@@ -118,6 +118,9 @@ bool exec_any(void);
 uint64_t exec_nodes_end(CUgraphNode node, const CUgraph *graphs, size_t n);
 void exec_nodes_ended(uint64_t end, bool success);
 
+/* Before a launch: memory may have changed since pointers were checked, and the copies follow. Thread: holds the exec. */
+void exec_check_memory(struct exec *exec);
+
 /**
  * exec_kernel_changed() - a kernel node (the application's) got new parameters in the exec
  * Its copies follow. Where a kernel becomes a site that was none, its records are counted drops.

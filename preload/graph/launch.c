@@ -157,7 +157,7 @@ static void prepare(struct exec *x, struct stream stream, bool armed, struct gra
         .context = c, .items = x->scratch.items, .n = x->plan.n_copies, .pieces = &x->scratch.pieces
     };
     follow_switches(x);
-    graph_plan_check_memory(&x->plan);
+    exec_check_memory(x);
     atomic_add_relaxed(&session.counters->launches_matched, 1);
     count_occurrences(x);
     admission_begin(&job->launch);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/graph/plan.h"
 
-#include "core/atomic.h"
 #include "core/cleanup.h"
 #include "preload/base/driver.h"
 #include "preload/base/kernel_node.h"
@@ -57,8 +56,27 @@ static void plan_from_params(uint32_t site, const struct func *func,
     plan_site(site, &env, plan);
 }
 
-void graph_plan_copy(struct graph_copy *copy, const struct func *func,
-                     const CUDA_KERNEL_NODE_PARAMS_v2 *k)
+/* That copies; without a context there are no sites. */
+static int device_of(const struct graph_plan *plan)
+{
+    return plan->context ? plan->context->device : 0;
+}
+
+bool graph_plan_limit(const struct graph_plan *plan, struct graph_copy *copy)
+{
+    struct site_plan before = copy->plan;
+    plan_limit(&copy->plan, device_of(plan), &copy->ranges);
+    return !plan_same(&before, &copy->plan);
+}
+
+void graph_plan_check_memory(const struct graph_plan *plan, struct graph_copy *copy)
+{
+    copy->drop = copy->stale ? DMI_DROP_COPY_FAILED
+                             : plan_check_memory(&copy->plan, 0, device_of(plan), &copy->ranges);
+}
+
+void graph_plan_copy(const struct graph_plan *plan, struct graph_copy *copy,
+                     const struct func *func, const CUDA_KERNEL_NODE_PARAMS_v2 *k)
 {
     /* occurrences are known at launch only */
     if (plan_needs_occurrence(copy->site)) {
@@ -70,24 +88,8 @@ void graph_plan_copy(struct graph_copy *copy, const struct func *func,
         plan_from_params(copy->site, func, k, &copy->plan);
     }
     copy->stale = false;
-    plan_limit(&copy->plan, &copy->ranges);
-    copy->drop = plan_check_memory(&copy->plan, 0, &copy->ranges);
-}
-
-void graph_plan_check_memory(struct graph_plan *plan)
-{
-    uint64_t epoch = atomic_load_acquire(&session.memory_epoch); /* of session_memory_freed() */
-    bool unsure = false;
-    if (plan->epoch == epoch)
-        return;
-    for (uint32_t i = 0; i < plan->n_copies; i++) {
-        struct graph_copy *c = &plan->copies[i];
-        if (c->dead || c->left != DROP_NONE)
-            continue;
-        c->drop = c->stale ? DMI_DROP_COPY_FAILED : plan_check_memory(&c->plan, 0, &c->ranges);
-        unsure = unsure || (!c->stale && c->drop == DMI_DROP_COPY_FAILED);
-    }
-    plan->epoch = unsure ? 0 : epoch; /* what the driver did not say is asked again */
+    graph_plan_limit(plan, copy);
+    graph_plan_check_memory(plan, copy);
 }
 
 /* ------------------------------------------------------------------------- kernels and copies */
@@ -257,7 +259,7 @@ static int add_node(struct err *err, struct graph_plan *plan, const struct node_
             return no_memory(err);
         if (number && kernel->context == plan->context)
             copy->number = plan->n_nodes++;
-        graph_plan_copy(copy, func, &k);
+        graph_plan_copy(plan, copy, func, &k);
     }
     return kernel ? 0 : no_memory(err);
 }
@@ -319,7 +321,7 @@ static int add_tap(struct err *err, struct graph_plan *plan, CUgraph graph,
         if (number)
             copy->number = plan->n_nodes++;
         plan_tap(site, &tap->tap, &copy->plan);
-        copy->drop = plan_check_memory(&copy->plan, 0, &copy->ranges);
+        graph_plan_check_memory(plan, copy);
     }
     return kernel ? 0 : no_memory(err);
 }

@@ -37,10 +37,11 @@ struct graph_copy {
     uint32_t site;
     struct site_plan plan;       /* replaced as a whole when the kernel's parameters change */
     struct memory_ranges ranges; /* that it lies in */
-    int left;   /* drop reason of all of its records, whatever it reads; DROP_NONE */
-    int drop;   /* why it cannot be read now, DROP_NONE */
-    bool stale; /* the driver refused the parameters that @plan asks for */
-    bool dead;  /* there is no site here any more */
+    int left; /* drop reason of all of its records, whatever it reads; DROP_NONE */
+    int drop; /* why it cannot be read now, DROP_NONE */
+    bool
+        stale; /* the exec's node has not the parameters that @plan asks for: the driver refused them */
+    bool dead; /* there is no site here any more */
 };
 
 /*
@@ -108,11 +109,14 @@ void graph_plan_settle(struct graph_plan *plan);
 void graph_plan_without_copies(struct graph_plan *plan, enum dmi_drop reason);
 
 /* What the copy reads, as the kernel's parameters say: plan and drop reason are set anew. */
-void graph_plan_copy(struct graph_copy *copy, const struct func *func,
-                     const CUDA_KERNEL_NODE_PARAMS_v2 *params);
+void graph_plan_copy(const struct graph_plan *plan, struct graph_copy *copy,
+                     const struct func *func, const CUDA_KERNEL_NODE_PARAMS_v2 *params);
 
-/* Memory may have been freed since pointers were checked: a copy of it would fault in the application's graph. */
-void graph_plan_check_memory(struct graph_plan *plan);
+/* How many slots of a paged cache there are may have changed with the memory. Return: whether the copy's node needs other parameters. */
+bool graph_plan_limit(const struct graph_plan *plan, struct graph_copy *copy);
+
+/* Memory may have changed since pointers were checked: a copy of what is gone would fault in the application's graph. */
+void graph_plan_check_memory(const struct graph_plan *plan, struct graph_copy *copy);
 
 /* What the spec says of the kernel of a node, NULL: nothing. */
 const struct func *graph_plan_func(const CUDA_KERNEL_NODE_PARAMS_v2 *params);

@@ -4,6 +4,7 @@
  * (graph/exec.h), whose nodes stand for the application's.
  */
 #include "preload/base/kernel_node.h"
+#include "preload/capture/regions.h"
 #include "preload/graph/exec.h"
 #include "preload/graph/launch.h"
 #include "preload/graph/strip.h"
@@ -105,10 +106,8 @@ EXPORT CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec handle)
     struct session_call call;
     if (session.records)
         AFTER_SUCCESS(CUDA_SUCCESS, nodes_destroyed(handle));
-    /* also when disarmed: an exec of ours must not be found again under a reused handle */
-    if (!exec_find(handle))
-        return real(handle);
     session_enter(&call);
+    /* also when disarmed: an exec of ours must not be found again under a reused handle */
     struct exec *x = exec_take(handle);
     session_pause(&call);
     CUresult r = real(handle);
@@ -116,6 +115,7 @@ EXPORT CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec handle)
     if (x)
         exec_destroyed(x);
     session_leave(&call);
+    AFTER_SUCCESS(r, regions_unsure()); /* memory of its memory nodes may end with it */
     return r;
 }
 

@@ -1,44 +1,64 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Wrappers: memory. What is known of allocations is stale once one ends. Where one begins, the driver may wait for the
- * device: a context that has no ring gets it then. What is mapped or shared is noted (capture/regions.h).
+ * Wrappers: memory. What is known of it (capture/regions.h) ends with it; what is mapped or shared is noted. Where an
+ * allocation begins, the driver may wait for the device: a context that has no ring gets it then.
  */
+#include "preload/capture/intervals.h"
 #include "preload/capture/regions.h"
 #include "preload/hook/wrapper.h"
 
 WAITS(cuMemAlloc_v2, (CUdeviceptr * p, size_t n), (p, n))
 WAITS(cuMemHostAlloc, (void **p, size_t n, unsigned flags), (p, n, flags))
 
-/* Before the driver's call: once it returns, another thread may be given the same addresses. */
-static void ends(uint64_t base, uint64_t n_bytes)
-{
-    if (session_armed())
-        regions_end(base, n_bytes);
-}
-
-/* [@at, @at + @n) ends. */
-#define ENDS_MEMORY(name, declare, pass, at, n_bytes)                                              \
+/* [@at, @at + @n) ends, once the call has succeeded and @over holds. */
+#define ENDS_MEMORY(name, declare, pass, at, n_bytes, over)                                        \
     EXPORT CUresult CUDAAPI name declare                                                           \
     {                                                                                              \
         __typeof__(name) *real = REAL(name);                                                       \
-        ends((uint64_t)(at), (n_bytes));                                                           \
+        struct session_call call;                                                                  \
+        if (!session_armed())                                                                      \
+            return real pass;                                                                      \
+        bool armed = session_enter(&call);                                                         \
+        struct region *ending = armed ? regions_end((uint64_t)(at), (n_bytes)) : NULL;             \
+        session_pause(&call);                                                                      \
         CUresult r = real pass;                                                                    \
-        session_memory_freed();                                                                    \
+        session_resume(&call);                                                                     \
+        if (armed)                                                                                 \
+            regions_ended((uint64_t)(at), (n_bytes), ending, r == CUDA_SUCCESS && (over));         \
+        session_leave(&call);                                                                      \
         return r;                                                                                  \
     }
-ENDS_MEMORY(cuMemFree, (CUdeviceptr_v1 p), (p), p, 1)
-ENDS_MEMORY(cuMemFree_v2, (CUdeviceptr p), (p), p, 1)
-ENDS_MEMORY(cuMemFreeAsync, (CUdeviceptr p, CUstream s), (p, s), p, 1)
-ENDS_MEMORY(cuMemFreeAsync_ptsz, (CUdeviceptr p, CUstream s), (p, s), p, 1)
-ENDS_MEMORY(cuMemUnmap, (CUdeviceptr p, size_t n), (p, n), p, n)
-ENDS_MEMORY(cuMemPoolDestroy, (CUmemoryPool pool), (pool), 0, 0)
-ENDS_MEMORY(cuMemPoolTrimTo, (CUmemoryPool pool, size_t keep), (pool, keep), 0, 0)
-ENDS_MEMORY(cuIpcCloseMemHandle, (CUdeviceptr p), (p), p, 1)
-ENDS_MEMORY(cuMemFreeHost, (void *p), (p), (uintptr_t)p, 1)
-ENDS_MEMORY(cuMemHostUnregister, (void *p), (p), (uintptr_t)p, 1)
-ENDS_MEMORY(cuMemAddressFree, (CUdeviceptr p, size_t n), (p, n), p, n)
 
-/* ------------------------------------------------------------------------- mapped and shared */
+static bool is_alive(CUdeviceptr p)
+{
+    CUdeviceptr base;
+    size_t size;
+    return driver_table.cuMemGetAddressRange_v2(&base, &size, p) == CUDA_SUCCESS;
+}
+
+ENDS_MEMORY(cuMemFree, (CUdeviceptr_v1 p), (p), p, 1, true)
+ENDS_MEMORY(cuMemFree_v2, (CUdeviceptr p), (p), p, 1, true)
+ENDS_MEMORY(cuMemFreeAsync, (CUdeviceptr p, CUstream s), (p, s), p, 1, true)
+ENDS_MEMORY(cuMemFreeAsync_ptsz, (CUdeviceptr p, CUstream s), (p, s), p, 1, true)
+ENDS_MEMORY(cuMemUnmap, (CUdeviceptr p, size_t n), (p, n), p, n, true)
+/* It may have been opened more than once. */
+ENDS_MEMORY(cuIpcCloseMemHandle, (CUdeviceptr p), (p), p, 1, !is_alive(p))
+ENDS_MEMORY(cuMemFreeHost, (void *p), (p), (uintptr_t)p, 1, true)
+ENDS_MEMORY(cuMemHostUnregister, (void *p), (p), (uintptr_t)p, 1, true)
+ENDS_MEMORY(cuMemAddressFree, (CUdeviceptr p, size_t n), (p, n), p, n, true)
+
+/* Which allocations end is not said. */
+#define ENDS_SOME(name, declare, pass)                                                             \
+    EXPORT CUresult CUDAAPI name declare                                                           \
+    {                                                                                              \
+        CUresult r = REAL(name) pass;                                                              \
+        AFTER_SUCCESS(r, regions_unsure());                                                        \
+        return r;                                                                                  \
+    }
+ENDS_SOME(cuMemPoolDestroy, (CUmemoryPool pool), (pool))
+ENDS_SOME(cuMemPoolTrimTo, (CUmemoryPool pool, size_t keep), (pool, keep))
+
+/* ------------------------------------------------------------------------- mapped */
 
 EXPORT CUresult CUDAAPI cuMemMap(CUdeviceptr at, size_t n, size_t offset,
                                  CUmemGenericAllocationHandle handle, unsigned long long flags)
@@ -47,6 +67,53 @@ EXPORT CUresult CUDAAPI cuMemMap(CUdeviceptr at, size_t n, size_t offset,
     AFTER_SUCCESS(r, regions_mapped(at, n, handle));
     return r;
 }
+
+static void permit(CUdeviceptr at, size_t n, const CUmemAccessDesc *desc, size_t count)
+{
+    uint64_t granted = 0, revoked = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (desc[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || desc[i].location.id < 0 ||
+            desc[i].location.id >= INTERVALS_DEVICES)
+            continue;
+        uint64_t bit = (uint64_t)1 << desc[i].location.id;
+        bool reads = desc[i].flags & CU_MEM_ACCESS_FLAGS_PROT_READ;
+        granted = reads ? granted | bit : granted & ~bit; /* the last word counts */
+        revoked = reads ? revoked & ~bit : revoked | bit;
+    }
+    regions_permit(at, n, granted, revoked);
+}
+
+EXPORT CUresult CUDAAPI cuMemSetAccess(CUdeviceptr at, size_t n, const CUmemAccessDesc *desc,
+                                       size_t count)
+{
+    CUresult r = REAL(cuMemSetAccess)(at, n, desc, count);
+    AFTER_SUCCESS(r, permit(at, n, desc, count));
+    return r;
+}
+
+EXPORT CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *at)
+{
+    CUresult r = REAL(cuMemRetainAllocationHandle)(handle, at);
+    AFTER_SUCCESS(r, regions_retained((uintptr_t)at, *handle));
+    return r;
+}
+
+EXPORT CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+    __typeof__(cuMemRelease) *real = REAL(cuMemRelease);
+    struct session_call call;
+    if (!session_armed())
+        return real(handle);
+    struct memory *releasing = session_enter(&call) ? regions_release(handle) : NULL;
+    session_pause(&call);
+    CUresult r = real(handle);
+    session_resume(&call);
+    regions_released(handle, releasing, r == CUDA_SUCCESS);
+    session_leave(&call);
+    return r;
+}
+
+/* ------------------------------------------------------------------------- shared */
 
 EXPORT CUresult CUDAAPI cuMemExportToShareableHandle(void *shareable,
                                                      CUmemGenericAllocationHandle handle,
@@ -63,7 +130,7 @@ EXPORT CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHan
                                                        CUmemAllocationHandleType type)
 {
     CUresult r = REAL(cuMemImportFromShareableHandle)(handle, os_handle, type);
-    AFTER_SUCCESS(r, regions_share_handle(*handle));
+    AFTER_SUCCESS(r, regions_imported(*handle));
     return r;
 }
 
@@ -72,33 +139,39 @@ EXPORT CUresult CUDAAPI cuMulticastBindMem(CUmemGenericAllocationHandle multicas
                                            size_t n, unsigned long long flags)
 {
     CUresult r = REAL(cuMulticastBindMem)(multicast, at, handle, offset, n, flags);
-    AFTER_SUCCESS(r, regions_share_handle(handle));
+    AFTER_SUCCESS(r, (regions_share_handle(handle), regions_share_handle(multicast)));
     return r;
 }
 
-/* The whole allocation or piece that @p lies in. */
-static void share_around(CUdeviceptr p)
+/* The allocations and pieces that [@p, @p + @n) lies in, each as a whole. */
+static void share_around(CUdeviceptr p, size_t n)
 {
-    CUdeviceptr base;
-    size_t size;
-    if (driver_table.cuMemGetAddressRange_v2(&base, &size, p) == CUDA_SUCCESS)
+    for (CUdeviceptr at = p; at - p < n;) {
+        CUdeviceptr base;
+        size_t size = 0;
+        CUresult r = driver_table.cuMemGetAddressRange_v2(&base, &size, at);
+        if (r != CUDA_SUCCESS || !size) {
+            session_give_up_all(
+                "the driver does not say what memory is shared with other processes");
+            return;
+        }
         regions_share(base, size);
-    else
-        session_give_up_all("the driver does not say what memory is shared with other processes");
+        at = base + size;
+    }
 }
 
 EXPORT CUresult CUDAAPI cuMulticastBindAddr(CUmemGenericAllocationHandle multicast, size_t at,
                                             CUdeviceptr p, size_t n, unsigned long long flags)
 {
     CUresult r = REAL(cuMulticastBindAddr)(multicast, at, p, n, flags);
-    AFTER_SUCCESS(r, regions_share(p, n));
+    AFTER_SUCCESS(r, share_around(p, n));
     return r;
 }
 
 EXPORT CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr p)
 {
     CUresult r = REAL(cuIpcGetMemHandle)(handle, p);
-    AFTER_SUCCESS(r, share_around(p));
+    AFTER_SUCCESS(r, share_around(p, 1));
     return r;
 }
 
@@ -106,8 +179,23 @@ EXPORT CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr p)
     EXPORT CUresult CUDAAPI name(CUdeviceptr *p, CUipcMemHandle handle, unsigned flags)            \
     {                                                                                              \
         CUresult r = REAL(name)(p, handle, flags);                                                 \
-        AFTER_SUCCESS(r, share_around(*p));                                                        \
+        AFTER_SUCCESS(r, share_around(*p, 1));                                                     \
         return r;                                                                                  \
     }
 IPC_OPENS(cuIpcOpenMemHandle)
 IPC_OPENS(cuIpcOpenMemHandle_v2)
+
+EXPORT CUresult CUDAAPI cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr p)
+{
+    CUresult r = REAL(cuMemPoolExportPointer)(data, p);
+    AFTER_SUCCESS(r, share_around(p, 1));
+    return r;
+}
+
+EXPORT CUresult CUDAAPI cuMemPoolImportPointer(CUdeviceptr *p, CUmemoryPool pool,
+                                               CUmemPoolPtrExportData *data)
+{
+    CUresult r = REAL(cuMemPoolImportPointer)(p, pool, data);
+    AFTER_SUCCESS(r, share_around(*p, 1));
+    return r;
+}

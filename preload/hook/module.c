@@ -6,6 +6,7 @@
  */
 #include "preload/base/contents.h"
 #include "preload/base/functions.h"
+#include "preload/capture/regions.h"
 #include "preload/hook/wrapper.h"
 
 #include <string.h>
@@ -178,12 +179,16 @@ EXPORT CUresult CUDAAPI cuModuleUnload(CUmodule module)
 {
     __typeof__(cuModuleUnload) *real = REAL(cuModuleUnload);
     forget_functions(module);
-    return real(module);
+    CUresult r = real(module);
+    AFTER_SUCCESS(r, regions_unsure()); /* its variables end */
+    return r;
 }
 
 EXPORT CUresult CUDAAPI cuLibraryUnload(CUlibrary library)
 {
     __typeof__(cuLibraryUnload) *real = REAL(cuLibraryUnload);
     forget_functions(library);
-    return real(library);
+    CUresult r = real(library);
+    AFTER_SUCCESS(r, regions_unsure()); /* the same */
+    return r;
 }

@@ -28,25 +28,42 @@ class Memory(Client):
         self.say(struct.unpack(f"<{n}I", host)[::97])
 
 
-def pieces(c, n_pieces, shared=False):
-    """Adjacent pieces of memory. Return: address, bytes of one"""
+POSIX = cu.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+
+
+def props(shared=False):
+    """Of physical memory. Return: these, bytes of a piece"""
     prop = cu.CUmemAllocationProp()
     prop.type = cu.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
     prop.location.type = cu.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
-    posix = cu.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
     if shared:
-        prop.requestedHandleTypes = posix
-    size = ok(cu.cuMemGetAllocationGranularity(prop, cu.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM))
+        prop.requestedHandleTypes = POSIX
+    return prop, ok(cu.cuMemGetAllocationGranularity(prop, cu.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM))
+
+
+def permit(at, n_bytes, allowed=True):
+    access = cu.CUmemAccessDesc()
+    access.location = props()[0].location
+    flags = cu.CUmemAccess_flags
+    access.flags = flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE if allowed else flags.CU_MEM_ACCESS_FLAGS_PROT_NONE
+    ok(cu.cuMemSetAccess(at, n_bytes, [access], 1))
+
+
+def export(handle):
+    os.close(int(ok(cu.cuMemExportToShareableHandle(handle, POSIX, 0))))
+
+
+def pieces(c, n_pieces, shared=False, n_handles=None):
+    """Adjacent pieces of memory; those after @n_handles show the last one's again. Return: address, bytes of one"""
+    prop, size = props(shared)
     at = int(ok(cu.cuMemAddressReserve(n_pieces * size, 0, 0, 0)))
     for i in range(n_pieces):
-        handle = ok(cu.cuMemCreate(size, prop, 0))
+        if n_handles is None or i < n_handles:
+            handle = ok(cu.cuMemCreate(size, prop, 0))
         ok(cu.cuMemMap(at + i * size, size, 0, handle, 0))
         if shared:
-            os.close(int(ok(cu.cuMemExportToShareableHandle(handle, posix, 0))))
-    access = cu.CUmemAccessDesc()
-    access.location = prop.location
-    access.flags = cu.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-    ok(cu.cuMemSetAccess(at, n_pieces * size, [access], 1))
+            export(handle)
+    permit(at, n_pieces * size)
     return at, size
 
 
@@ -59,6 +76,105 @@ def mapped(c):
     ok(cu.cuMemUnmap(at + 2 * size, size))
     c.launch_at(at + 2 * size - 4096, 4)
     c.show(at + 2 * size - 4096)
+
+
+def grown(c):
+    """Tensors at one address that grow, with the segment: within the first piece, across two, across a third that is new."""
+    prop, size = props()
+    at = int(ok(cu.cuMemAddressReserve(3 * size, 0, 0, 0)))
+    for i in range(3):
+        ok(cu.cuMemMap(at + i * size, size, 0, ok(cu.cuMemCreate(size, prop, 0)), 0))
+        permit(at + i * size, size)
+        if i:
+            c.launch_at(at + i * size - 2048, 2 * i, 256)
+            c.launch_at(at + i * size - 2048, 2 * i + 1)
+            c.show(at + i * size - 2048)
+
+
+def barred(c):
+    """The site's tensor is twice what the kernel writes. What lies after that: a piece that the device may not read, may, may not again."""
+    at, size = pieces(c, 2)
+    for seed, allowed in ((1, False), (2, True), (3, False)):
+        permit(at + size, size, allowed)
+        c.launch_at(at + size - 4 * N, seed)
+        c.show(at + size - 4 * N)
+
+
+def unmapped_by_halves(c):
+    """A call that the driver refuses ends nothing."""
+    at, size = pieces(c, 2)
+    assert cu.cuMemUnmap(at, size + 4096)[0] != cu.CUresult.CUDA_SUCCESS
+    c.launch_at(at + size - 2048, 1)
+    c.show(at + size - 2048)
+
+
+def handles_come_back(c):
+    """Exported memory ends; its handle is that of private memory then. DMI_STANDIN_HANDLES: reuse."""
+    prop, size = props(shared=True)
+    at = int(ok(cu.cuMemAddressReserve(4 * size, 0, 0, 0)))
+    seen = set()
+    for i in range(4):
+        handle = ok(cu.cuMemCreate(size, prop, 0))
+        seen.add(int(handle))
+        ok(cu.cuMemMap(at + i * size, size, 0, handle, 0))
+        permit(at + i * size, size)
+        if i % 2 == 0:
+            export(handle)
+        c.launch_at(at + i * size, i + 1)
+        c.show(at + i * size)
+        ok(cu.cuMemUnmap(at + i * size, size))
+        ok(cu.cuMemRelease(handle))
+    c.say("handles came back:", len(seen) < 4)
+
+
+def retained(c):
+    """The handle that is exported is another reference than the one that was mapped, which has gone."""
+    prop, size = props(shared=True)
+    at = int(ok(cu.cuMemAddressReserve(size, 0, 0, 0)))
+    handle = ok(cu.cuMemCreate(size, prop, 0))
+    ok(cu.cuMemMap(at, size, 0, handle, 0))
+    permit(at, size)
+    again = ok(cu.cuMemRetainAllocationHandle(at))
+    ok(cu.cuMemRelease(handle))
+    for seed in (1, 2):
+        c.launch_at(at, seed)
+        c.show(at)
+        if seed == 1:
+            export(again)
+            ok(cu.cuMemRelease(again))
+
+
+def pool_exported(c):
+    """One of two allocations of a pool is given to another process; then it is freed, and the memory allocated again."""
+    prop = cu.CUmemPoolProps()
+    prop.allocType = cu.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    prop.location.type = cu.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    prop.handleTypes = POSIX
+    pool = ok(cu.cuMemPoolCreate(prop))
+    a, b = (int(ok(cu.cuMemAllocFromPoolAsync(1 << 16, pool, c.streams[0]))) for _ in range(2))
+    c.sync()
+    c.launch_at(a, 1)
+    ok(cu.cuMemPoolExportPointer(a))
+    for seed, at in ((2, a), (3, b)):
+        c.launch_at(at, seed)
+        c.show(at)
+    ok(cu.cuMemFreeAsync(a, c.streams[0]))
+    again = int(ok(cu.cuMemAllocFromPoolAsync(1 << 16, pool, c.streams[0])))
+    c.launch_at(again, 4)
+    c.show(again)
+
+
+def given_back(c):
+    """Memory is unmapped while a copy of it waits: the kernel is done with it, as a flag of its own would say. The site's tensor
+    begins one piece after what the kernel writes."""
+    at, size = pieces(c, 2)
+    gate = int(ok(cu.cuMemAlloc(4)))
+    ok(cu.cuMemsetD32(gate, 0, 1))
+    ok(cu.cuStreamWaitValue32(c.streams[0], gate, 1, 0))
+    c.launch_at(at, 1)
+    ok(cu.cuMemUnmap(at + size, size))
+    ok(cu.cuStreamWriteValue32(c.streams[1], gate, 1, 0))
+    cu.cuCtxSynchronize()
 
 
 def neighbours(c):
@@ -121,7 +237,8 @@ def graph(c):
     c.show(c.buffers[0], 64)
 
 
-KINDS = {f.__name__: f for f in (mapped, neighbours, exported, exported_pieces, imported, owner, graph)}
+KINDS = {f.__name__: f for f in (mapped, grown, barred, unmapped_by_halves, neighbours, exported, exported_pieces, handles_come_back, retained,
+                                 pool_exported, given_back, imported, owner, graph)}
 
 if __name__ == "__main__":
     client = Memory()

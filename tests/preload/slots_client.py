@@ -16,6 +16,7 @@ from cuda.bindings import driver as cu
 
 import dmi
 from graph_client import Client, ok
+from memory_client import permit, pieces, props
 
 WIDTH, MAX_ROWS = 4, 512
 
@@ -47,24 +48,51 @@ TYPES = (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32, cty
 
 
 class Paged(Client):
-    """@n_slots rows in the cache; after each @block of them @gap bytes that belong to no row; @dtype of the list."""
+    """@n_slots rows in the cache; after each @block of them @gap bytes that belong to no row; @dtype of the list. With @n_pieces the cache
+    lies across the first two of so many mapped pieces, of one at its end; those from number @barred on may not be accessed. Each
+    launch has memory freed before it, and the last of three pieces and more comes and goes."""
 
-    def __init__(self, n_slots, block, gap, dtype):
+    def __init__(self, n_slots, block, gap, dtype, n_pieces=0, barred=None):
         super().__init__()
         self.n_slots, self.block, self.gap, self.size = n_slots, block, gap, {"i32": 4, "i64": 8}[dtype]
+        self.n_written = n_slots if barred is None else n_slots // 2  # the kernel leaves out the others
         self.format = {"i32": "i", "i64": "q"}[dtype]
         self.scatter = ok(cu.cuModuleGetFunction(ok(cu.cuModuleLoadData(PTX.encode())), f"scatter_{dtype}".encode()))
         self.n_bytes = n_slots * WIDTH * 4 + n_slots // block * gap
-        self.cache, self.list = int(ok(cu.cuMemAlloc(self.n_bytes))), int(ok(cu.cuMemAlloc(MAX_ROWS * self.size)))
+        self.list = int(ok(cu.cuMemAlloc(MAX_ROWS * self.size)))
+        self.n_launches, self.last = 0, None
+        self.cache = self.mapped(n_pieces) if n_pieces else int(ok(cu.cuMemAlloc(self.n_bytes)))
         ok(cu.cuMemsetD8(self.cache, 0xee, self.n_bytes))
+        self.shown = self.n_bytes if barred is None else self.n_bytes // 2
+        self.sync()
+        if barred is not None:
+            permit(self.at + barred * self.piece, (n_pieces - barred) * self.piece, False)
         self.graphs = {}
+
+    def mapped(self, n_pieces):
+        at, size = self.at, self.piece = pieces(self, n_pieces, n_handles=3)
+        if n_pieces > 2:
+            self.last = at + (n_pieces - 1) * size
+        return at + size - (self.n_bytes // 2 if n_pieces > 1 else self.n_bytes)
+
+    def churn(self):
+        """What a caching allocator does between two steps."""
+        ok(cu.cuMemFree(ok(cu.cuMemAlloc(4096))))
+        self.n_launches += 1
+        if self.last and self.n_launches % 2:
+            ok(cu.cuMemUnmap(self.last, self.piece))
+        elif self.last:
+            handle = ok(cu.cuMemCreate(self.piece, props()[0], 0))
+            ok(cu.cuMemMap(self.last, self.piece, 0, handle, 0))
+            ok(cu.cuMemRelease(handle))
+            permit(self.last, self.piece)
 
     def fill(self, slots):
         packed = struct.pack(f"<{len(slots)}{self.format}", *slots)
         ok(cu.cuMemcpyHtoD(self.list, packed, len(packed)))
 
     def args(self, n, seed, at=None):
-        return (self.cache, at or self.list, n, seed, self.n_slots, self.block, self.gap), TYPES
+        return (self.cache, at or self.list, n, seed, self.n_written, self.block, self.gap), TYPES
 
     def node(self, n, seed):
         p = cu.CUDA_KERNEL_NODE_PARAMS()
@@ -77,13 +105,17 @@ class Paged(Client):
         if n not in self.graphs:
             graph = ok(cu.cuGraphCreate(0))
             node = ok(cu.cuGraphAddKernelNode(graph, None, 0, self.node(n, 0)))
-            self.graphs[n] = ok(cu.cuGraphInstantiate(graph, 0)), node
-        exe, node = self.graphs[n]
-        ok(cu.cuGraphExecKernelNodeSetParams(exe, node, self.node(n, seed)))
+            self.graphs[n] = [ok(cu.cuGraphInstantiate(graph, 0)), node, 0]
+        exe, node, before = self.graphs[n]
+        if seed != before:
+            ok(cu.cuGraphExecKernelNodeSetParams(exe, node, self.node(n, seed)))
+        self.graphs[n][2] = seed
         ok(cu.cuGraphLaunch(exe, self.streams[0]))
 
     def write(self, slots, seed, graph):
         self.sync()
+        if self.last:
+            self.churn()
         self.fill(slots)
         if graph:
             self.replay(len(slots), seed)
@@ -92,7 +124,7 @@ class Paged(Client):
 
     def show(self):
         self.sync()
-        host = bytearray(self.n_bytes)
+        host = bytearray(self.shown)
         ok(cu.cuMemcpyDtoH(host, self.cache, len(host)))
         self.say(host.hex())
 

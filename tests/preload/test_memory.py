@@ -15,8 +15,8 @@ CLIENT = pathlib.Path(__file__).with_name("memory_client.py")
 N = 1024
 
 
-def run(bench, kind, *more, **env):
-    text = spec(site("block", **dict(more)), head="ring: {bytes: 4M, slots: 512}\n")
+def run(bench, kind, *more, head="", **env):
+    text = spec(site("block", **dict(more)), head="ring: {bytes: 4M, slots: 512}\n" + head)
     result = bench.alike(kind, [], text, command=[sys.executable, CLIENT, kind], timeout=60, **env)
     bench.check(result.code == 0 and result.folders, f"{kind}: the program runs, and a run is written", result.stderr[-600:])
     return result
@@ -37,6 +37,54 @@ def test_mapped_pieces(bench):
     held(bench, "across pieces", r, [filled(s, N) for s in (1, 2, 3, 4)])
 
 
+@pytest.mark.since(11020, "cuMemMap")
+def test_tensors_that_grow_with_their_segment(bench):
+    """Each launch begins a forward: the one before was the same occurrence of the site."""
+    r = run(bench, "grown", head="forward: [{kind: step, begin: {kernel: '^block$'}}]\n")
+    held(bench, "more of the same memory", r, [filled(2, 256), filled(3, N), filled(4, 256), filled(5, N)])
+
+
+@pytest.mark.since(11020, "cuMemMap")
+def test_pieces_that_may_not_be_read(bench):
+    r = run(bench, "barred", ("dims", "[{row: true, count: '2 * arg[1].u32'}]"))
+    run_ = r.run()
+    bench.check([rec.words[:N] for rec in run_.of(0)] == [filled(2, N)], "what may be read is captured", r.stderr[-600:])
+    dropped = {reason: tally.records for reason, tally in run_.counters.dropped[0].items()}
+    bench.check(dropped == {"bad_pointer": 2} and not run_.balance(), "what may not is a drop by name", (dropped, run_.balance()))
+    told = [p["sentence"] for p in run_.manifest["problems"]]
+    bench.check(any("the tensor reaches into mapped memory that device 0 may not read" in t for t in told), "the report says why", told)
+
+
+@pytest.mark.since(11020, "cuMemMap")
+def test_a_refused_unmap_ends_nothing(bench):
+    held(bench, "pieces after a refused unmap", run(bench, "unmapped_by_halves"), [filled(1, N)])
+
+
+@pytest.mark.since(11020, "cuMemMap")
+def test_handles_come_back(bench):
+    r = run(bench, "handles_come_back", DMI_STANDIN_HANDLES="reuse")
+    bench.check("handles came back: True" in r.stdout, "the driver gives handles out again", r.stdout)
+    held(bench, "private memory under a handle that was shared", r, [filled(s, N) for s in (2, 4)], {"unsupported": 2})
+
+
+@pytest.mark.since(11020, "cuMemMap")
+def test_a_retained_handle_is_exported(bench):
+    held(bench, "memory that another handle of it exports", run(bench, "retained"), [filled(1, N)], {"unsupported": 1})
+
+
+@pytest.mark.since(11030, "memory pools that are exported")
+def test_memory_of_a_pool_given_to_others(bench):
+    held(bench, "exported memory of a pool", run(bench, "pool_exported"), [filled(s, N) for s in (1, 3, 4)], {"unsupported": 1})
+
+
+@pytest.mark.since(11070, "cuStreamWaitValue32")
+def test_the_copies_in_flight_are_named(bench):
+    """No order of streams tells that memory is given back: the copy faults, and the line says which copies were under way."""
+    r = bench.run([], spec(site("out", offset=2 << 20)), command=[sys.executable, CLIENT, "given_back"])
+    bench.check("device 0: error 700, its records from here on are dropped; copies in flight: 1 of out\n" in r.stderr, "the line names the site", r.stderr[-600:])
+    bench.check(not r.run().balance(), "the record is accounted for", r.run().balance())
+
+
 def test_an_allocation_ends_where_it_ends(bench):
     """A tensor of twice its size reaches into whatever comes next, and is refused."""
     r = run(bench, "neighbours", ("dims", "[{row: true, count: '2 * arg[1].u32'}]"))
@@ -47,7 +95,9 @@ def test_memory_given_to_others(bench):
     r = run(bench, "exported")
     run_ = held(bench, "exported memory", r, [filled(s, N) for s in (1, 3, 5)], {"unsupported": 2})
     told = [p["sentence"] for p in run_.manifest["problems"]]
-    bench.check(any("shared with another process" in t and "shared_memory: allow" in t for t in told), "the report says why, and the mend", told)
+    bench.check(any("shared with another process" in t and "shared_memory: allow" in t and "--disable-custom-all-reduce" in t for t in told),
+                "the report says why, and the mend", told)
+    bench.check(r.stderr.count("--disable-custom-all-reduce") == 1, "and so does the log, at the first such drop", r.stderr[-600:])
     r = run(bench, "exported", ("shared_memory", "allow"))
     held(bench, "exported memory that the spec allows", r, [filled(s, N) for s in (1, 2, 3, 4, 5)])
 

@@ -110,6 +110,50 @@ def test_a_list_that_reaches_out_of_its_memory(bench, graph):
                 run_.manifest["problems"])
 
 
+PIECES = [1, 2, 3, 8000]
+
+
+@pytest.mark.parametrize("n_pieces", PIECES)
+def test_a_cache_in_mapped_memory(bench, n_pieces):
+    """As expandable segments have it: what is after the cache comes and goes, and the graphs were built when it was there."""
+    launches = random_launches(7, 24, padding=True)
+    result = run(bench, {"cache": dict(cache(), n_pieces=n_pieces), "launches": launches}, text("scatter_i64", "{pointer: 'arg[1]', dtype: i64}"))
+    bench.captured("each row is what was written into its slot", result, [rows(s, seed) for s, seed, _ in launches])
+
+
+FIXED = [[[slot, 60 - slot] if slot % 3 else [slot, -1], 0, True] for slot in range(8)]
+
+
+@pytest.mark.parametrize("n_pieces", (0, 3))
+def test_a_graph_whose_parameters_stay(bench, n_pieces):
+    """How many slots there are follows the memory, though the application sets no parameters."""
+    result = run(bench, {"cache": dict(cache(), n_pieces=n_pieces), "launches": FIXED}, text("scatter_i64", "{pointer: 'arg[1]', dtype: i64}"))
+    bench.captured("each launch", result, [rows(s, seed) for s, seed, _ in FIXED])
+
+
+def test_where_the_cache_lies_is_said_late(bench):
+    """The driver does not say it when it is asked first, while the graph is instantiated."""
+    result = run(bench, {"cache": cache(), "launches": FIXED}, text("scatter_i64", "{pointer: 'arg[1]', dtype: i64}"),
+                 DMI_STANDIN_FAIL="cuMemGetAddressRange_v2:1:999")
+    run_ = result.run()
+    dropped = {reason: tally.records for reason, tally in run_.counters.dropped[0].items()}
+    bench.check(len(run_.of(0)) >= 6 and set(dropped) <= {"copy_failed"} and not run_.balance(), "later launches are captured", (dropped, run_.balance()))
+
+
+@pytest.mark.parametrize("graph", (False, True))
+def test_slots_in_a_piece_that_may_not_be_read(bench, graph):
+    """Half of the slots: the others are captured."""
+    here, there = N_SLOTS // 2 - 1, N_SLOTS // 2
+    launches = [[[3, here], 1, graph], [[-1, there, 4], 2, graph], [[here, 0], 3, graph]]
+    result = run(bench, {"cache": dict(cache(), n_pieces=2, barred=1), "launches": launches},
+                 text("scatter_i64", "{pointer: 'arg[1]', dtype: i64}"))
+    run_ = result.run()
+    bench.check([r.words for r in run_.of(0)] == [rows(s, seed) for s, seed, _ in (launches[0], launches[2])], "the others are captured",
+                [r.words for r in run_.of(0)])
+    dropped = {reason: tally.records for reason, tally in run_.counters.dropped[0].items()}
+    bench.check(dropped == {"bad_pointer": 1} and not run_.balance(), "one is a drop by name", (dropped, run_.balance()))
+
+
 def test_in_pieces(bench):
     """Records beyond the ring's size: a piece begins at its place in the list."""
     dice = random.Random(6)
