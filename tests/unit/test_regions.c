@@ -419,7 +419,7 @@ int main(void)
     Suite *suite = suite_create("regions");
     TCase *tc = tcase_create("regions");
     tcase_set_timeout(tc, 120);
-    tcase_add_checked_fixture(tc, setup, NULL);
+    tcase_add_checked_fixture(tc, setup, forget_all);
     tcase_add_test(tc, what_a_list_would_say_is_said);
     tcase_add_test(tc, a_free_makes_stale_what_it_overlaps);
     tcase_add_test(tc, an_answer_from_before_a_free_is_not_kept);
