@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define IPC_MAGIC 0x5d31697063000001ull
@@ -22,7 +23,8 @@ struct ipc_memory {
     int32_t pid, fd;
     int64_t offset;
     uint64_t size;
-    uint64_t id; /* of the allocation in its process */
+    uint64_t id;   /* of the allocation in its process */
+    uint64_t file; /* inode of what @fd names: the exporter and those who import it see one */
     int32_t device;
 };
 static_assert(sizeof(struct ipc_memory) <= CU_IPC_HANDLE_SIZE, "it is the handle");
@@ -35,6 +37,14 @@ int ipc_open(int pid, int fd)
     return open(path, O_RDWR | O_CLOEXEC);
 }
 
+/* 0: there is none. */
+static uint64_t file_of(int fd)
+{
+    struct stat st;
+
+    return fstat(fd, &st) == 0 ? st.st_ino : 0;
+}
+
 static void describe(const struct alloc *alloc, void *handle)
 {
     struct ipc_memory memory = {
@@ -44,6 +54,7 @@ static void describe(const struct alloc *alloc, void *handle)
         .offset = alloc->offset,
         .size = alloc->size,
         .id = alloc->id,
+        .file = file_of(alloc->pool ? alloc->pool->fd : alloc->fd),
         .device = alloc->device,
     };
 
@@ -228,7 +239,8 @@ CUresult impl_cuMemPoolImportPointer(CUdeviceptr *ptr_out, CUmemoryPool handle,
     if (!ptr_out || !shareData || !object_is(pool, OBJECT_POOL) || !pool->imported)
         return CUDA_ERROR_INVALID_VALUE;
     memcpy(&memory, shareData, sizeof(memory));
-    if (memory.magic != IPC_MAGIC || memory.device != pool->device)
+    if (memory.magic != IPC_MAGIC || memory.device != pool->device ||
+        memory.file != file_of(pool->fd))
         return CUDA_ERROR_INVALID_VALUE;
     alloc = memory_place(pool->device, NULL, memory.size, ALLOC_POOL);
     if (!alloc)

@@ -123,15 +123,23 @@ static CUresult pointer_attribute(void *data, CUpointer_attribute attribute, CUd
     }
 }
 
-CUresult impl_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
+/* Drivers answer in a thread without a context too; one that is broken still says so. */
+static CUresult may_ask(void)
 {
     struct context *ctx;
+    CUresult res = context_current(&ctx);
+
+    return res == CUDA_ERROR_INVALID_CONTEXT ? CUDA_SUCCESS : res;
+}
+
+CUresult impl_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
+{
     CUresult res;
     DRIVER_LOCKED;
 
     if (!data)
         return CUDA_ERROR_INVALID_VALUE;
-    res = context_current(&ctx);
+    res = may_ask();
     return res != CUDA_SUCCESS ? res : pointer_attribute(data, attribute, ptr);
 }
 
@@ -155,13 +163,12 @@ static size_t attribute_size(CUpointer_attribute attribute)
 CUresult impl_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes,
                                      void **data, CUdeviceptr ptr)
 {
-    struct context *ctx;
     CUresult res;
     DRIVER_LOCKED;
 
     if (!numAttributes || !attributes || !data)
         return CUDA_ERROR_INVALID_VALUE;
-    res = context_current(&ctx);
+    res = may_ask();
     if (res != CUDA_SUCCESS)
         return res;
     for (unsigned i = 0; i < numAttributes; i++) {

@@ -230,13 +230,17 @@ static void export_pool(void)
                              .handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
                              .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE } };
     CUmemPoolPtrExportData data;
-    CUmemoryPool pool;
+    CUmemoryPool pool, other;
     CUdeviceptr first, p;
     int fd;
 
     ok(cuMemPoolCreate(&pool, &props));
     ok(cuMemPoolExportToShareableHandle(&fd, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
     say_fd(fd);
+    ok(cuMemPoolCreate(&other, &props));
+    ok(cuMemAllocFromPoolAsync(&p, 256, other, NULL));
+    ok(cuMemPoolExportPointer(&data, p));
+    say(&data, sizeof(data));
     ok(cuMemAllocFromPoolAsync(&first, 256, pool, NULL));
     ok(cuMemAllocFromPoolAsync(&p, 256, pool, NULL));
     ok(cuMemsetD32_v2(first, 0, 64));
@@ -258,6 +262,8 @@ static void import_pool(void)
     ok(cuMemPoolImportFromShareableHandle(&pool, (void *)(intptr_t)hear_fd(),
                                           CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
     fails(cuMemAllocFromPoolAsync(&p, 256, pool, NULL), CUDA_ERROR_INVALID_VALUE);
+    hear(&data, sizeof(data));
+    fails(cuMemPoolImportPointer(&p, pool, &data), CUDA_ERROR_INVALID_VALUE); /* of another pool */
     hear(&data, sizeof(data));
     ok(cuMemPoolImportPointer(&p, pool, &data));
     ok(cuPointerGetAttribute(&seen, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, p));

@@ -154,6 +154,26 @@ START_TEST(ranges_are_known_from_any_pointer_inside)
 }
 END_TEST
 
+START_TEST(pointers_are_known_without_a_context)
+{
+    CUpointer_attribute both[] = { CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                   CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL };
+    CUcontext context;
+    CUdeviceptr p;
+    unsigned type = 0;
+    int ordinal = -1;
+    void *data[] = { &type, &ordinal };
+
+    ok(cuMemAlloc_v2(&p, 64));
+    ok(cuCtxPopCurrent_v2(&context));
+    ok(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, p));
+    ck_assert_uint_eq(type, CU_MEMORYTYPE_DEVICE);
+    ok(cuPointerGetAttributes(2, both, data, p));
+    ck_assert_int_eq(ordinal, 0);
+    ok(cuCtxPushCurrent_v2(context));
+}
+END_TEST
+
 START_TEST(more_than_there_is_cannot_be_had)
 {
     CUdeviceptr p;
@@ -727,6 +747,7 @@ int main(void)
     tcase_add_test(memory, fresh_memory_is_poisoned);
     tcase_add_test(memory, addresses_come_back_after_free);
     tcase_add_test(memory, ranges_are_known_from_any_pointer_inside);
+    tcase_add_test(memory, pointers_are_known_without_a_context);
     tcase_add_test(memory, more_than_there_is_cannot_be_had);
     tcase_add_test_raise_signal(memory, host_threads_cannot_touch_device_memory, SIGSEGV);
     tcase_add_test(memory, copies_beyond_an_allocation_are_refused_and_nothing_sticks);
