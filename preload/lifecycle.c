@@ -303,8 +303,8 @@ struct context *lifecycle_context_ends(CUcontext handle)
 
 void lifecycle_context_ended(struct context *c, CUcontext handle, bool gone)
 {
-    if (handle)
-        regions_unsure(); /* its memory has ended */
+    if (handle && (!c || gone))
+        regions_unsure(); /* memory of it may have ended */
     if (!c)
         return;
     if (gone) {

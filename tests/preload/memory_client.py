@@ -200,6 +200,21 @@ def exported(c):
     c.show(again)
 
 
+def exported_often(c):
+    """Allocations that are exported again and again, pieces whose handles come and go, and memory that is nobody else's."""
+    buffers = [int(ok(cu.cuMemAlloc(1 << 16))) for _ in range(10)]
+    prop, size = props(shared=True)
+    for i in range(int(sys.argv[2])):
+        ok(cu.cuIpcGetMemHandle(buffers[i % 9]))
+        if i % 500 == 0:
+            handle = ok(cu.cuMemCreate(size, prop, 0))
+            export(handle)
+            ok(cu.cuMemRelease(handle))
+    for seed, at in enumerate(buffers[7:], 1):
+        c.launch_at(at, seed)
+        c.show(at)
+
+
 def exported_pieces(c):
     at, _ = pieces(c, 1, shared=True)
     c.launch_at(at, 1)
@@ -237,7 +252,7 @@ def graph(c):
     c.show(c.buffers[0], 64)
 
 
-KINDS = {f.__name__: f for f in (mapped, grown, barred, unmapped_by_halves, neighbours, exported, exported_pieces, handles_come_back, retained,
+KINDS = {f.__name__: f for f in (mapped, grown, barred, unmapped_by_halves, neighbours, exported, exported_often, exported_pieces, handles_come_back, retained,
                                  pool_exported, given_back, imported, owner, graph)}
 
 if __name__ == "__main__":

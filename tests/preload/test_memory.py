@@ -16,8 +16,10 @@ N = 1024
 
 
 def run(bench, kind, *more, head="", **env):
-    text = spec(site("block", **dict(more)), head="ring: {bytes: 4M, slots: 512}\n" + head)
-    result = bench.alike(kind, [], text, command=[sys.executable, CLIENT, kind], timeout=60, **env)
+    """@more: pairs of the site's, and words for the client."""
+    text = spec(site("block", **dict(m for m in more if isinstance(m, tuple))), head="ring: {bytes: 4M, slots: 512}\n" + head)
+    words = [m for m in more if isinstance(m, str)]
+    result = bench.alike(kind, [], text, command=[sys.executable, CLIENT, kind, *words], timeout=60, **env)
     bench.check(result.code == 0 and result.folders, f"{kind}: the program runs, and a run is written", result.stderr[-600:])
     return result
 
@@ -100,6 +102,13 @@ def test_memory_given_to_others(bench):
     bench.check(r.stderr.count("--disable-custom-all-reduce") == 1, "and so does the log, at the first such drop", r.stderr[-600:])
     r = run(bench, "exported", ("shared_memory", "allow"))
     held(bench, "exported memory that the spec allows", r, [filled(s, N) for s in (1, 2, 3, 4, 5)])
+
+
+@pytest.mark.since(11020, "cuMemMap")
+def test_memory_that_is_exported_often(bench, long):
+    """As a custom all-reduce does it for each graph that it captures."""
+    r = run(bench, "exported_often", "100000" if long else "20000", DMI_STANDIN_HANDLES="reuse")
+    held(bench, "memory beside what was exported", r, [filled(3, N)], {"unsupported": 2})
 
 
 @pytest.mark.since(11020, "cuMemMap")
