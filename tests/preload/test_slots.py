@@ -121,23 +121,23 @@ def test_a_cache_in_mapped_memory(bench, n_pieces):
     bench.captured("each row is what was written into its slot", result, [rows(s, seed) for s, seed, _ in launches])
 
 
-FIXED = [[[slot, 60 - slot] if slot % 3 else [slot, -1], 0, True] for slot in range(8)]
+FIXED = [[[slot, 60 - slot] if slot % 3 else [slot, -1], 0, slot > 0] for slot in range(8)]
 
 
 @pytest.mark.parametrize("n_pieces", (0, 3))
 def test_a_graph_whose_parameters_stay(bench, n_pieces):
-    """How many slots there are follows the memory, though the application sets no parameters."""
+    """How many slots there are follows the memory, though the application sets no parameters. When the graph is built, there are the most."""
     result = run(bench, {"cache": dict(cache(), n_pieces=n_pieces), "launches": FIXED}, text("scatter_i64", "{pointer: 'arg[1]', dtype: i64}"))
     bench.captured("each launch", result, [rows(s, seed) for s, seed, _ in FIXED])
 
 
 def test_where_the_cache_lies_is_said_late(bench):
     """The driver does not say it when it is asked first, while the graph is instantiated."""
-    result = run(bench, {"cache": cache(), "launches": FIXED}, text("scatter_i64", "{pointer: 'arg[1]', dtype: i64}"),
+    result = run(bench, {"cache": cache(), "launches": FIXED[1:]}, text("scatter_i64", "{pointer: 'arg[1]', dtype: i64}"),
                  DMI_STANDIN_FAIL="cuMemGetAddressRange_v2:1:999")
     run_ = result.run()
     dropped = {reason: tally.records for reason, tally in run_.counters.dropped[0].items()}
-    bench.check(len(run_.of(0)) >= 6 and set(dropped) <= {"copy_failed"} and not run_.balance(), "later launches are captured", (dropped, run_.balance()))
+    bench.check(len(run_.of(0)) >= 5 and set(dropped) <= {"copy_failed"} and not run_.balance(), "later launches are captured", (dropped, run_.balance()))
 
 
 @pytest.mark.parametrize("graph", (False, True))
