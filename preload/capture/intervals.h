@@ -51,7 +51,7 @@ struct interval *intervals_cut(struct intervals *intervals, uint64_t base, uint6
 /* Takes one interval from a tree that was cut out. Return: NULL if none is left. */
 struct interval *intervals_pop(struct interval **tree);
 
-/* What @device and everybody else may do in [@base, @base + @n_bytes) changes: bits in @granted are set, those in @revoked cleared. */
+/* Access changes in [@base, @base + @n_bytes): bits in @granted are set, those in @revoked are cleared. */
 void intervals_permit(struct intervals *intervals, uint64_t base, uint64_t n_bytes,
                       uint64_t granted, uint64_t revoked);
 

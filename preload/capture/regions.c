@@ -42,7 +42,7 @@ static struct region *region_of(struct interval *interval)
     return (struct region *)interval;
 }
 
-/* Without memory nobody knows what is shared: all is left alone. */
+/* What is shared is not known any more: all is left alone. */
 static void no_memory(void)
 {
     session_give_up_all("no memory to note mapped and shared memory");
@@ -202,13 +202,10 @@ bool regions_find(uint64_t first, uint64_t n_bytes, int device, struct memory_ra
 
 uint64_t regions_moment(void)
 {
-    return atomic_load_acquire(&regions.moment); /* of ended() */
+    return atomic_load_acquire(&regions.moment); /* of memory_ends() */
 }
 
-/*
- * What is known there is what the driver has named, or it was noted since the driver was asked. What is not known any more is
- * shared only if it is the same.
- */
+/* Is what is known there the allocation that the driver has named? What is known no more is shared only if it is the same. */
 static bool agrees(struct memory_range *range)
 {
     bool agrees = true;
@@ -268,7 +265,7 @@ struct region *regions_end(uint64_t base, uint64_t n_bytes)
     return cut ? region_of(cut) : NULL;
 }
 
-/* The driver has refused: they are there as before, but for what others have put in their place. */
+/* The driver has refused: they are there as before, in place of what was found meanwhile. */
 static void put_back(struct interval *cut)
 {
     for (struct interval *r; (r = intervals_pop(&cut));) {
@@ -293,12 +290,18 @@ static bool drop_found(uint64_t base, uint64_t n_bytes)
     return any;
 }
 
+/* Under the lock. */
+static void memory_ends(void)
+{
+    atomic_store_release(&regions.moment, regions.moment + 1); /* to regions_moment() */
+}
+
 void regions_ended(uint64_t base, uint64_t n_bytes, struct region *ending, bool ended)
 {
     struct interval *cut = ending ? &ending->interval : NULL;
     bool any = cut;
     pthread_mutex_lock(&regions.lock);
-    atomic_store_release(&regions.moment, regions.moment + 1); /* to regions_moment() */
+    memory_ends();
     if (ended)
         drop(cut);
     else
@@ -313,7 +316,7 @@ void regions_unsure(void)
 {
     pthread_mutex_lock(&regions.lock);
     regions.unsure++;
-    atomic_store_release(&regions.moment, regions.moment + 1); /* to regions_moment() */
+    memory_ends();
     pthread_mutex_unlock(&regions.lock);
     session_memory_freed();
 }

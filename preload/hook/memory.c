@@ -7,7 +7,20 @@
 #include "preload/capture/regions.h"
 #include "preload/hook/wrapper.h"
 
-WAITS(cuMemAlloc_v2, (CUdeviceptr * p, size_t n), (p, n))
+/* What was known there has ended unseen: with its context, say. */
+static void begins(CUdeviceptr p, size_t n)
+{
+    regions_ended(p, n, regions_end(p, n), true);
+}
+
+EXPORT CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *p, size_t n)
+{
+    CUresult r = REAL(cuMemAlloc_v2)(p, n);
+    AFTER_SUCCESS(r, begins(*p, n));
+    lifecycle_waited(r);
+    return r;
+}
+
 WAITS(cuMemHostAlloc, (void **p, size_t n, unsigned flags), (p, n, flags))
 
 /* [@at, @at + @n) ends, once the call has succeeded and @over holds. */

@@ -11,7 +11,8 @@ import sys
 
 from cuda.bindings import driver as cu
 
-from graph_client import TYPES, Client, by_hand, ok
+from fill_kernels import PTX
+from graph_client import TYPES, Client, by_hand, new_context, ok
 
 N = 1024  # words a launch writes
 
@@ -215,6 +216,23 @@ def exported_often(c):
         c.show(at)
 
 
+def contexts_end(c):
+    """Exported memory ends with its context; what the next one gets at its address is private. DMI_STANDIN_HANDLES: reuse."""
+    seen = set()
+    for seed in (1, 2):
+        context = new_context()
+        c.f["block"] = ok(cu.cuModuleGetFunction(ok(cu.cuModuleLoadData(PTX.encode())), b"block"))
+        c.streams[0] = ok(cu.cuStreamCreate(1))
+        at = int(ok(cu.cuMemAlloc(1 << 16)))
+        seen.add(at)
+        if seed == 1:
+            ok(cu.cuIpcGetMemHandle(at))
+        c.launch_at(at, seed)
+        c.show(at)
+        ok(cu.cuCtxDestroy(context))
+    c.say("the address came back:", len(seen) == 1)
+
+
 def exported_pieces(c):
     at, _ = pieces(c, 1, shared=True)
     c.launch_at(at, 1)
@@ -252,7 +270,7 @@ def graph(c):
     c.show(c.buffers[0], 64)
 
 
-KINDS = {f.__name__: f for f in (mapped, grown, barred, unmapped_by_halves, neighbours, exported, exported_often, exported_pieces, handles_come_back, retained,
+KINDS = {f.__name__: f for f in (mapped, grown, barred, unmapped_by_halves, neighbours, exported, exported_often, contexts_end, exported_pieces, handles_come_back, retained,
                                  pool_exported, given_back, imported, owner, graph)}
 
 if __name__ == "__main__":

@@ -104,6 +104,12 @@ def test_memory_given_to_others(bench):
     held(bench, "exported memory that the spec allows", r, [filled(s, N) for s in (1, 2, 3, 4, 5)])
 
 
+def test_exported_memory_ends_with_its_context(bench):
+    r = run(bench, "contexts_end", DMI_STANDIN_HANDLES="reuse")
+    bench.check("the address came back: True" in r.stdout, "the driver gives the address out again", r.stdout)
+    held(bench, "private memory at an address that was shared", r, [filled(2, N)], {"unsupported": 1})
+
+
 @pytest.mark.since(11020, "cuMemMap")
 def test_memory_that_is_exported_often(bench, long):
     """As a custom all-reduce does it for each graph that it captures."""
