@@ -32,9 +32,10 @@ class Memory(Client):
 POSIX = cu.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 
 
-def props(shared=False):
+def props(shared=False, device=0):
     """Of physical memory. Return: these, bytes of a piece"""
     prop = cu.CUmemAllocationProp()
+    prop.location.id = device
     prop.type = cu.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
     prop.location.type = cu.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
     if shared:
@@ -42,9 +43,9 @@ def props(shared=False):
     return prop, ok(cu.cuMemGetAllocationGranularity(prop, cu.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM))
 
 
-def permit(at, n_bytes, allowed=True):
+def permit(at, n_bytes, allowed=True, device=0):
     access = cu.CUmemAccessDesc()
-    access.location = props()[0].location
+    access.location = props(device=device)[0].location
     flags = cu.CUmemAccess_flags
     access.flags = flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE if allowed else flags.CU_MEM_ACCESS_FLAGS_PROT_NONE
     ok(cu.cuMemSetAccess(at, n_bytes, [access], 1))
@@ -77,6 +78,38 @@ def mapped(c):
     ok(cu.cuMemUnmap(at + 2 * size, size))
     c.launch_at(at + 2 * size - 4096, 4)
     c.show(at + 2 * size - 4096)
+
+
+def mapped_in_a_graph(c):
+    """The same, from a graph."""
+    at, size = pieces(c, 3)
+
+    def body(stream):
+        for seed, first in ((1, at + size - 2048), (2, at), (3, at + 2 * size - 64)):
+            c.launch_at(first, seed)
+    exe = ok(cu.cuGraphInstantiate(c.capture(body), 0))
+    for _ in range(2):
+        ok(cu.cuGraphLaunch(exe, c.streams[0]))
+        c.show(at + size - 2048)
+
+
+def other_device(c):
+    """Pieces of the second device, of which the first may read one. DMI_STANDIN_DEVICES: 2."""
+    prop, size = props(device=1)
+    at = int(ok(cu.cuMemAddressReserve(2 * size, 0, 0, 0)))
+    for i in range(2):
+        ok(cu.cuMemMap(at + i * size, size, 0, ok(cu.cuMemCreate(size, prop, 0)), 0))
+    permit(at, 2 * size, device=1)
+    permit(at, size)
+    contexts = c.context, ok(cu.cuDevicePrimaryCtxRetain(1))
+    for seed, context in enumerate(contexts, 1):
+        ok(cu.cuCtxSetCurrent(context))
+        c.f["block"] = ok(cu.cuModuleGetFunction(ok(cu.cuModuleLoadData(PTX.encode())), b"block"))
+        c.streams[0] = ok(cu.cuStreamCreate(1))
+        ok(cu.cuMemAlloc(64))  # the context gets its ring here
+        for i, first in enumerate((at, at + size - 4 * N)):
+            c.launch_at(first, 10 * seed + i)
+            c.show(first)
 
 
 def grown(c):
@@ -270,7 +303,7 @@ def graph(c):
     c.show(c.buffers[0], 64)
 
 
-KINDS = {f.__name__: f for f in (mapped, grown, barred, unmapped_by_halves, neighbours, exported, exported_often, contexts_end, exported_pieces, handles_come_back, retained,
+KINDS = {f.__name__: f for f in (mapped, mapped_in_a_graph, other_device, grown, barred, unmapped_by_halves, neighbours, exported, exported_often, contexts_end, exported_pieces, handles_come_back, retained,
                                  pool_exported, given_back, imported, owner, graph)}
 
 if __name__ == "__main__":

@@ -39,6 +39,23 @@ def test_mapped_pieces(bench):
     held(bench, "across pieces", r, [filled(s, N) for s in (1, 2, 3, 4)])
 
 
+@pytest.mark.since(12000, "what cuda.bindings 13 calls to build a graph")
+def test_mapped_pieces_in_a_graph(bench):
+    r = run(bench, "mapped_in_a_graph")
+    held(bench, "across pieces, in a graph", r, [filled(s, N) for s in (1, 2, 3)] * 2)
+
+
+@pytest.mark.since(11020, "cuMemMap")
+def test_each_device_has_access_of_its_own(bench):
+    """The site's tensor is twice what the kernel writes: at the last piece's end that is beyond what the first device may read."""
+    r = run(bench, "other_device", ("dims", "[{row: true, count: '2 * arg[1].u32'}]"), DMI_STANDIN_DEVICES=2)
+    run_ = r.run()
+    bench.check([rec.words[:N] for rec in run_.of(0)] == [filled(s, N) for s in (10, 20, 21)], "what a device may read is captured",
+                ([rec.words[:2] for rec in run_.of(0)], r.stderr[-600:]))
+    dropped = {reason: tally.records for reason, tally in run_.counters.dropped[0].items()}
+    bench.check(dropped == {"bad_pointer": 1} and not run_.balance(), "what it may not is a drop by name", (dropped, run_.balance()))
+
+
 @pytest.mark.since(11020, "cuMemMap")
 def test_tensors_that_grow_with_their_segment(bench):
     """Each launch begins a forward: the one before was the same occurrence of the site."""
