@@ -203,9 +203,11 @@ def given_back(c):
     begins one piece after what the kernel writes."""
     at, size = pieces(c, 2)
     gate = int(ok(cu.cuMemAlloc(4)))
+    c.launch_at(at, 1)  # what is loaded at the first launch is loaded
+    c.sync()
     ok(cu.cuMemsetD32(gate, 0, 1))
     ok(cu.cuStreamWaitValue32(c.streams[0], gate, 1, 0))
-    c.launch_at(at, 1)
+    c.launch_at(at, 2)
     ok(cu.cuMemUnmap(at + size, size))
     ok(cu.cuStreamWriteValue32(c.streams[1], gate, 1, 0))
     cu.cuCtxSynchronize()
