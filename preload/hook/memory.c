@@ -23,24 +23,23 @@ EXPORT CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *p, size_t n)
 
 WAITS(cuMemHostAlloc, (void **p, size_t n, unsigned flags), (p, n, flags))
 
-/* [@at, @at + @n) ends, once the call has succeeded and @over holds. */
-#define ENDS_MEMORY(name, declare, pass, at, n_bytes, over)                                        \
-    EXPORT CUresult CUDAAPI name declare                                                           \
-    {                                                                                              \
-        __typeof__(name) *real = REAL(name);                                                       \
-        struct session_call call;                                                                  \
-        if (!session_armed())                                                                      \
-            return real pass;                                                                      \
-        bool armed = session_enter(&call);                                                         \
-        struct region *ending = armed ? regions_end((uint64_t)(at), (n_bytes)) : NULL;             \
-        session_pause(&call);                                                                      \
-        CUresult r = real pass;                                                                    \
-        session_resume(&call);                                                                     \
-        if (armed)                                                                                 \
-            regions_ended((uint64_t)(at), (n_bytes), ending, r == CUDA_SUCCESS && (over));         \
-        session_leave(&call);                                                                      \
-        return r;                                                                                  \
-    }
+/* Memory that a call of the application's is to end. */
+struct ending {
+    uint64_t base, n_bytes;
+    struct region *known;
+    bool noted;
+};
+
+/* The session is not held while the driver is in the call: it may wait for the device, and the last flush for who is in. */
+static void ends(struct ending *e, uint64_t base, uint64_t n_bytes)
+{
+    struct session_call call;
+    *e = (struct ending){ .base = base, .n_bytes = n_bytes };
+    e->noted = session_enter(&call);
+    if (e->noted)
+        e->known = regions_end(base, n_bytes);
+    session_leave(&call);
+}
 
 static bool is_alive(CUdeviceptr p)
 {
@@ -49,16 +48,41 @@ static bool is_alive(CUdeviceptr p)
     return driver_table.cuMemGetAddressRange_v2(&base, &size, p) == CUDA_SUCCESS;
 }
 
-ENDS_MEMORY(cuMemFree, (CUdeviceptr_v1 p), (p), p, 1, true)
-ENDS_MEMORY(cuMemFree_v2, (CUdeviceptr p), (p), p, 1, true)
-ENDS_MEMORY(cuMemFreeAsync, (CUdeviceptr p, CUstream s), (p, s), p, 1, true)
-ENDS_MEMORY(cuMemFreeAsync_ptsz, (CUdeviceptr p, CUstream s), (p, s), p, 1, true)
-ENDS_MEMORY(cuMemUnmap, (CUdeviceptr p, size_t n), (p, n), p, n, true)
+/* @asks: the call may have succeeded without ending it. */
+static void ended(const struct ending *e, CUresult r, bool asks)
+{
+    struct session_call call;
+    if (!e->noted)
+        return;
+    session_enter(&call);
+    regions_ended(e->base, e->n_bytes, e->known,
+                  r == CUDA_SUCCESS && (!asks || !is_alive(e->base)));
+    session_leave(&call);
+}
+
+/* [@at, @at + @n) ends. */
+#define ENDS_MEMORY(name, declare, pass, at, n_bytes, asks)                                        \
+    EXPORT CUresult CUDAAPI name declare                                                           \
+    {                                                                                              \
+        __typeof__(name) *real = REAL(name);                                                       \
+        struct ending ending;                                                                      \
+        if (!session_armed())                                                                      \
+            return real pass;                                                                      \
+        ends(&ending, (uint64_t)(at), (n_bytes));                                                  \
+        CUresult r = real pass;                                                                    \
+        ended(&ending, r, asks);                                                                   \
+        return r;                                                                                  \
+    }
+ENDS_MEMORY(cuMemFree, (CUdeviceptr_v1 p), (p), p, 1, false)
+ENDS_MEMORY(cuMemFree_v2, (CUdeviceptr p), (p), p, 1, false)
+ENDS_MEMORY(cuMemFreeAsync, (CUdeviceptr p, CUstream s), (p, s), p, 1, false)
+ENDS_MEMORY(cuMemFreeAsync_ptsz, (CUdeviceptr p, CUstream s), (p, s), p, 1, false)
+ENDS_MEMORY(cuMemUnmap, (CUdeviceptr p, size_t n), (p, n), p, n, false)
 /* It may have been opened more than once. */
-ENDS_MEMORY(cuIpcCloseMemHandle, (CUdeviceptr p), (p), p, 1, !is_alive(p))
-ENDS_MEMORY(cuMemFreeHost, (void *p), (p), (uintptr_t)p, 1, true)
-ENDS_MEMORY(cuMemHostUnregister, (void *p), (p), (uintptr_t)p, 1, true)
-ENDS_MEMORY(cuMemAddressFree, (CUdeviceptr p, size_t n), (p, n), p, n, true)
+ENDS_MEMORY(cuIpcCloseMemHandle, (CUdeviceptr p), (p), p, 1, true)
+ENDS_MEMORY(cuMemFreeHost, (void *p), (p), (uintptr_t)p, 1, false)
+ENDS_MEMORY(cuMemHostUnregister, (void *p), (p), (uintptr_t)p, 1, false)
+ENDS_MEMORY(cuMemAddressFree, (CUdeviceptr p, size_t n), (p, n), p, n, false)
 
 /* Which allocations end is not said. */
 #define ENDS_SOME(name, declare, pass)                                                             \
@@ -118,9 +142,9 @@ EXPORT CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)
     if (!session_armed())
         return real(handle);
     struct memory *releasing = session_enter(&call) ? regions_release(handle) : NULL;
-    session_pause(&call);
+    session_leave(&call);
     CUresult r = real(handle);
-    session_resume(&call);
+    session_enter(&call);
     regions_released(handle, releasing, r == CUDA_SUCCESS);
     session_leave(&call);
     return r;

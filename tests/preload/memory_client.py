@@ -275,7 +275,7 @@ def exported_pieces(c):
 
 
 def imported(c):
-    """A child's memory, opened here."""
+    """A child's memory, opened here: twice, and closed once after the first launch."""
     ready, done = os.pipe(), os.pipe()
     child = subprocess.Popen([sys.executable, __file__, "owner", str(ready[1]), str(done[0])], pass_fds=(ready[1], done[0]))
     os.close(ready[1])
@@ -283,9 +283,11 @@ def imported(c):
     handle = cu.CUipcMemHandle()
     handle.reserved = raw
     at = int(ok(cu.cuIpcOpenMemHandle(handle, 1)))
-    c.launch_at(at, 1)
-    c.show(at)
-    ok(cu.cuIpcCloseMemHandle(at))
+    assert int(ok(cu.cuIpcOpenMemHandle(handle, 1))) == at
+    for seed in (1, 2):
+        c.launch_at(at, seed)
+        c.show(at)
+        ok(cu.cuIpcCloseMemHandle(at))
     os.write(done[1], b"!")
     child.wait()
 
