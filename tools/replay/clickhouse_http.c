@@ -106,23 +106,23 @@ void clickhouse_http_free(struct clickhouse_http *h)
 static bool may_pass(long status, long code)
 {
     static const long passing[] = {
-        3,                /* UNEXPECTED_END_OF_FILE */
-        32,               /* ATTEMPT_TO_READ_AFTER_EOF: another server of a cluster ended meanwhile */
-        33,               /* CANNOT_READ_ALL_DATA: the same */
-        74,               /* CANNOT_READ_FROM_FILE_DESCRIPTOR */
-        75,               /* CANNOT_WRITE_TO_FILE_DESCRIPTOR: the disk is full */
-        76,               /* CANNOT_OPEN_FILE */
-        159,              /* TIMEOUT_EXCEEDED */
-        160,              /* TOO_SLOW */
-        173,              /* CANNOT_ALLOCATE_MEMORY */
-        202,              /* TOO_MANY_SIMULTANEOUS_QUERIES */
-        209,              /* SOCKET_TIMEOUT */
-        210,              /* NETWORK_ERROR */
-        236,              /* ABORTED */
-        241,              /* MEMORY_LIMIT_EXCEEDED */
-        243,              /* NOT_ENOUGH_SPACE */
-        252,              /* TOO_MANY_PARTS */
-        279,              /* ALL_CONNECTION_TRIES_FAILED: to another server of a cluster */
+        3,   /* UNEXPECTED_END_OF_FILE */
+        32,  /* ATTEMPT_TO_READ_AFTER_EOF: another server of a cluster ended meanwhile */
+        33,  /* CANNOT_READ_ALL_DATA: the same */
+        74,  /* CANNOT_READ_FROM_FILE_DESCRIPTOR */
+        75,  /* CANNOT_WRITE_TO_FILE_DESCRIPTOR: the disk is full */
+        76,  /* CANNOT_OPEN_FILE */
+        159, /* TIMEOUT_EXCEEDED */
+        160, /* TOO_SLOW */
+        173, /* CANNOT_ALLOCATE_MEMORY */
+        202, /* TOO_MANY_SIMULTANEOUS_QUERIES */
+        209, /* SOCKET_TIMEOUT */
+        210, /* NETWORK_ERROR */
+        236, /* ABORTED */
+        241, /* MEMORY_LIMIT_EXCEEDED */
+        243, /* NOT_ENOUGH_SPACE */
+        252, /* TOO_MANY_PARTS */
+        279, /* ALL_CONNECTION_TRIES_FAILED: to another server of a cluster */
         1000, 1001, 1002, /* of the libraries that it uses: files, most of all */
     };
     for (size_t i = 0; i < sizeof passing / sizeof *passing; i++)
