@@ -6,7 +6,6 @@
 #include "storage/hash.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -37,14 +36,7 @@ int counters_create(struct counters *c, const char *path, uint32_t n_sites,
         return -errno;
     c->map = map;
     c->n_bytes = n;
-    /*
-     * A lock of this process, which ends with it and which children do not inherit: readers tell a
-     * run that goes on from one that was killed. Some network file systems have none: then not.
-     */
-    struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
-    if (fcntl(c->file.fd, F_SETLK, &lock)) {
-        /* readers will say "killed, or still running" */
-    }
+    alive_hold(&c->alive, path, c->file.fd);
     return 0;
 }
 
@@ -70,5 +62,6 @@ void counters_deinit(struct counters *c)
     if (c->map)
         munmap(c->map, c->n_bytes);
     c->map = NULL;
+    alive_release(&c->alive);
     file_deinit(&c->file);
 }

@@ -6,18 +6,20 @@
 #ifndef STORAGE_COUNTERS_H
 #define STORAGE_COUNTERS_H
 
+#include "storage/alive.h"
 #include "storage/file.h"
 
 #include <dmi/counters.h>
 
 struct counters {
     struct file file;
+    struct alive alive;
     struct dmi_counters *map; /* NULL: none */
     size_t n_bytes;
 };
 
 /**
- * counters_create() - the file at @path, mapped and locked
+ * counters_create() - the file at @path, mapped; readers find the process alive
  * Return: 0 or -errno; counters_deinit() is the caller's to call in any case.
  */
 int counters_create(struct counters *counters, const char *path, uint32_t n_sites,

@@ -136,6 +136,19 @@ static void add_changes(struct text *t, const struct manifest *m)
     text_printf(t, "\n]");
 }
 
+static void add_process(struct text *t, const struct alive_process *p)
+{
+    if (!p->start_ticks)
+        return;
+    text_printf(t, "\"process\": {\"start_ticks\": %" PRIu64 ", \"counters_inode\": %" PRIu64,
+                p->start_ticks, p->inode);
+    text_printf(t, ", \"boot_id\": ");
+    text_json(t, p->boot_id);
+    text_printf(t, ", \"namespaces\": ");
+    text_json(t, p->namespaces);
+    text_printf(t, "},\n");
+}
+
 void manifest_write(struct text *text, const struct manifest *m)
 {
     text_printf(text, "{\n\"format\": \"dmi-run\",\n\"version\": %d,\n", DMI_FORMAT_VERSION);
@@ -151,8 +164,10 @@ void manifest_write(struct text *text, const struct manifest *m)
                 ",\n\"library_version\": ",
                 m->pid, m->start_ns);
     text_json(text, m->library_version);
+    text_printf(text, ",\n");
+    add_process(text, &m->process);
     text_printf(text,
-                ",\n\"state\": \"%s\",\n\"spec\": {\"path\": ", m->closed ? "closed" : "running");
+                "\"state\": \"%s\",\n\"spec\": {\"path\": ", m->closed ? "closed" : "running");
     text_json(text, m->spec_path);
     text_printf(text,
                 ", \"file\": \"spec.yaml\", \"bytes\": %" PRIu64 ", \"xxh3\": \"%016" PRIx64

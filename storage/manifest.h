@@ -6,6 +6,7 @@
 #ifndef STORAGE_MANIFEST_H
 #define STORAGE_MANIFEST_H
 
+#include "storage/alive.h"
 #include "storage/run_options.h"
 #include "storage/text.h"
 
@@ -46,8 +47,9 @@ struct manifest {
     uint8_t run_uuid[16];
     char host[256];
     uint64_t pid, start_ns;
-    char *spec_path; /* owned; NULL: none */
-    char *job;       /* owned; NULL: none */
+    struct alive_process process; /* start_ticks 0: a lock tells whether it lives */
+    char *spec_path;              /* owned; NULL: none */
+    char *job;                    /* owned; NULL: none */
     char *library_version;
     char *sites; /* the dictionary as JSON, owned */
     uint64_t n_spec;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* manifest.json, the site dictionary, counters and spec.yaml of a run. */
 #include "core/cleanup.h"
+#include "storage/alive.h"
 #include "storage/hash.h"
 #include "storage/manifest.h"
 #include "storage/reader_private.h"
@@ -326,15 +327,6 @@ int reader_fill_run(struct reader *r)
 
 /* ------------------------------------------------------------------------- other files */
 
-static bool still_written(const struct reader *r)
-{
-    /* O_NONBLOCK: the open of a FIFO would wait for a writer */
-    _cleanup_(closep) int fd =
-        openat(r->dir, "counters", O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    struct flock lock = { .l_type = F_RDLCK, .l_whence = SEEK_SET };
-    return fd >= 0 && !fcntl(fd, F_GETLK, &lock) && lock.l_type == F_WRLCK;
-}
-
 static bool hash_holds(const uint8_t *data, size_t n, const char *said)
 {
     char is[17];
@@ -500,6 +492,9 @@ int reader_check_files(struct reader *r)
     check_dictionary(r);
     if (!r->manifest)
         closed = r->counters && r->counters->state == DMI_COUNTERS_CLOSED;
-    r->run.state = closed ? READER_CLOSED : still_written(r) ? READER_RUNNING : READER_KILLED;
+    struct alive_process process;
+    r->run.state = closed                                                ? READER_CLOSED
+                   : alive_is(r->dir, alive_said(r->manifest, &process)) ? READER_RUNNING
+                                                                         : READER_KILLED;
     return 0;
 }

@@ -54,6 +54,7 @@ static int make_counters(struct run *run, uint32_t n_sites)
         return -ENOMEM;
     int r = counters_create(&run->counters, path, n_sites, m->run_uuid, m->pid, m->start_ns);
     m->n_counters = run->counters.n_bytes;
+    m->process = run->counters.alive.process;
     return r;
 }
 

@@ -493,7 +493,7 @@ FAIL_DISK = BUILD / "tests" / "preload" / "libfail_disk.so"
 @pytest.mark.skipif(not FAIL_DISK.exists(), reason="fail_disk was not built")
 def test_without_the_file(check, program, tmp_path):
     """Where `live` cannot be written, the run is what it was, and a line says so."""
-    (tmp_path / "rules").write_text("open ENOSPC 5\n")  # after counters, spec, segment, manifest
+    (tmp_path / "rules").write_text("open ENOSPC 6\n")  # after counters (twice), spec, segment, manifest
     plan = plan_of(9, n_steps=10)
     p = program(plan, before=[FAIL_DISK], FAIL_DISK=tmp_path / "rules")
     run = p.wait_for(finished(10))["runs"][0]

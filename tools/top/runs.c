@@ -84,6 +84,7 @@ static int take_manifest(struct err *err, struct top_run *r, const json_t *m)
     r->host = copy_text(m, "host");
     r->pid = (uint64_t)json_integer_value(json_object_get(m, "pid"));
     r->start_ns = (uint64_t)json_integer_value(json_object_get(m, "start_realtime_ns"));
+    r->has_process = alive_said(m, &r->process) != NULL;
     return copy_sites(r, sites) ? err_set(err, -ENOMEM, "no memory") : 0;
 }
 
@@ -139,7 +140,8 @@ static void run_refresh(struct top_run *r)
     struct snapshot next;
     r->refused = r->live_refused = (struct err){ 0 };
     _cleanup_(closep) int dir = open_folder_of(&r->refused, r->path);
-    struct snapshot_of of = { dir, r->path, .n_sites = r->n_sites };
+    struct snapshot_of of = { dir, r->path, .n_sites = r->n_sites,
+                              .process = r->has_process ? &r->process : NULL };
     memcpy(of.uuid, r->uuid, sizeof of.uuid);
     if (dir < 0 || snapshot_take(&r->refused, &r->live_refused, &of, &next))
         return;

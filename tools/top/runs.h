@@ -14,7 +14,9 @@ struct top_run {
     uint8_t uuid[16];
     char *job, *host; /* NULL: not said */
     uint64_t pid, start_ns;
-    char **sites; /* names, of the dictionary's entries */
+    struct alive_process process;
+    bool has_process; /* the manifest says it */
+    char **sites;     /* names, of the dictionary's entries */
     size_t n_sites;
     struct snapshot before, now;
     struct err refused;      /* why there is no new snapshot; code 0: there is */

@@ -92,21 +92,12 @@ static const char *counters_wrong(const struct dmi_counters *c, size_t n,
     return NULL;
 }
 
-/* The process that writes the run holds a lock on it. */
-static bool is_written(const struct snapshot_of *of)
-{
-    _cleanup_(closep) int fd =
-        openat(of->dir, "counters", O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    struct flock lock = { .l_type = F_RDLCK, .l_whence = SEEK_SET };
-    return fd >= 0 && !fcntl(fd, F_GETLK, &lock) && lock.l_type == F_WRLCK;
-}
-
 static int take_counters(struct err *err, const struct snapshot_of *of, struct snapshot *s)
 {
     void *data = NULL;
     size_t n;
     /* before the numbers: who closes the run in between is seen as closed by them */
-    bool written = is_written(of);
+    bool written = alive_is(of->dir, of->process);
     int r = snapshot_load(err, of->dir, of->path, "counters", DMI_MAX_JSON, &data, &n);
     if (r == -ENOENT)
         return err_set(err, r, "%s/counters: there is no such file", of->path);

@@ -8,6 +8,7 @@
 #define TOOLS_TOP_SNAPSHOT_H
 
 #include "core/err.h"
+#include "storage/alive.h"
 
 #include <dmi/counters.h>
 #include <dmi/live.h>
@@ -37,6 +38,7 @@ struct snapshot_of {
     const char *path; /* the same, for sentences */
     uint8_t uuid[16];
     size_t n_sites;
+    const struct alive_process *process; /* NULL: the manifest says none */
 };
 
 /**
