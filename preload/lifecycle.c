@@ -359,7 +359,8 @@ static void report_unmatched(void)
     for (uint32_t i = 0; i < session.spec->n_sites; i++) {
         /* launches of the unsupported ones, and of those that were given up, matched */
         if (atomic_load_relaxed(&session_counters(i)->launches) ||
-            session_reported(i, PROBLEM_UNSUPPORTED) || session_reported(i, PROBLEM_GIVEN_UP))
+            session_reported(i, PROBLEM_UNSUPPORTED) || session_reported(i, PROBLEM_GIVEN_UP) ||
+            session_reported(i, PROBLEM_UNCOUNTED))
             continue;
         const char *kernel = functions_of_site(i);
         if (session_site(i)->about.tap)

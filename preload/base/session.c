@@ -83,7 +83,7 @@ static const char *const problem_names[] = {
     [PROBLEM_NO_MATCH] = "no_match",       [PROBLEM_UNSUPPORTED] = "unsupported",
     [PROBLEM_COPY_FAILED] = "copy_failed", [PROBLEM_NO_PARAMS] = "no_parameter_info",
     [PROBLEM_PRESSURE] = "pressure",       [PROBLEM_NO_STEP] = "no_step",
-    [PROBLEM_GIVEN_UP] = "switched_off",
+    [PROBLEM_GIVEN_UP] = "switched_off",   [PROBLEM_UNCOUNTED] = "uncounted",
 };
 
 bool session_reported(uint32_t site, enum problem problem)
@@ -164,13 +164,32 @@ void session_site_switch(uint32_t site, bool on)
     atomic_add_acq_rel(&session.switches, 1); /* acquired by follow_switches() */
 }
 
+static void report(uint32_t site, enum problem which, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    problem(site, which, fmt, ap);
+    va_end(ap);
+}
+
+/* With since when: whoever reads the account must know what it leaves out. */
+static void give_up(uint32_t site, const char *fmt, va_list ap)
+{
+    char why[384];
+    vsnprintf(why, sizeof why, fmt, ap);
+    struct run *run = session_is_open() ? session_run() : NULL;
+    uint64_t n = run ? atomic_load_relaxed(&session_counters(site)->launches) : 0;
+    report(site, PROBLEM_GIVEN_UP, "%s after %llu of its launches; later ones are in no account",
+           why, (unsigned long long)n);
+}
+
 void session_give_up(uint32_t site, const char *fmt, ...)
 {
     va_list ap;
     atomic_store_relaxed(&session.off[site], SITE_GIVEN_UP);
     atomic_add_acq_rel(&session.switches, 1); /* acquired by follow_switches() */
     va_start(ap, fmt);
-    problem(site, PROBLEM_GIVEN_UP, fmt, ap);
+    give_up(site, fmt, ap);
     va_end(ap);
 }
 

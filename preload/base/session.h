@@ -182,6 +182,7 @@ enum problem {
     PROBLEM_NO_STEP,   /* its rows or steps are chosen by what the engine does not say */
     PROBLEM_PRESSURE,  /* switched off, as it would have to be dropped each time */
     PROBLEM_GIVEN_UP,  /* switched off for good: its launches cannot be counted */
+    PROBLEM_UNCOUNTED, /* some of its launches cannot be counted */
 };
 
 /**

@@ -149,9 +149,10 @@ void graph_plan_settle(struct graph_plan *plan)
         if (c->drop == DMI_DROP_COPY_FAILED)
             plan->epoch = 0; /* what the driver did not say is asked again before the next launch */
     }
-    plan->has_sites = false;
+    plan->has_sites = plan->has_bodies = false;
     for (uint32_t i = 0; i < plan->n_kernels; i++) {
         plan->has_sites = plan->has_sites || plan->kernels[i].func != &func_unmatched;
+        plan->has_bodies = plan->has_bodies || plan->kernels[i].in_body;
         if (!plan->kernels[i].ordered)
             leave_those_of(plan, &plan->kernels[i]);
     }
@@ -347,28 +348,95 @@ static int add_child(struct err *err, struct graph_plan *plan, const struct node
     return add_noted(err, plan, inner, pair, number);
 }
 
-/* Whether, and how often, they run is decided on the device. */
-static void give_up_body(CUgraph body)
+/* ------------------------------------------------------------------------- in bodies */
+
+void graph_plan_report_body(const struct func *func)
 {
-    size_t n;
-    _cleanup_(freep) struct order_item *items = order_items(body, &n);
-    for (size_t i = 0; i < n; i++) {
-        CUDA_KERNEL_NODE_PARAMS_v2 k;
-        CUgraph inner = items[i].body;
-        const struct func *func = items[i].tap ? items[i].tap->func : NULL;
-        if (func)
-            inner = NULL;
-        else if (items[i].is_child)
-            driver_table.cuGraphChildGraphNodeGetGraph(items[i].node, &inner);
-        else if (!inner && kernel_node_get(items[i].node, &k) == CUDA_SUCCESS)
-            func = graph_plan_func_as(&k, items[i].func);
-        if (inner)
-            give_up_body(inner);
-        else if (func)
-            functions_give_up(func, "is in the body of a conditional node, which runs as often as "
-                                    "kernels say");
-    }
+    for (uint32_t s = 0; s < func->match.n_sites; s++)
+        session_problem(func->match.sites[s], PROBLEM_UNCOUNTED,
+                        "kernel %s is in the body of a conditional node, which runs as often as "
+                        "kernels say: its launches there are neither captured nor counted",
+                        func->name);
 }
+
+static int add_in_body(struct err *err, struct graph_plan *plan, const struct node_pair *holder,
+                       CUcontext handle, const struct func *func)
+{
+    graph_plan_report_body(func);
+    return graph_plan_add_kernel(
+               plan, (struct graph_kernel){ .position = holder->position,
+                                            .in_body = true,
+                                            .enabled = true,
+                                            .ordered = true,
+                                            .func = func,
+                                            .context = context_counting(plan, handle, func) })
+               ? 0
+               : no_memory(err);
+}
+
+static const struct order_item *item_of(const struct order_item *items, size_t n, CUgraphNode node)
+{
+    for (size_t i = 0; i < n; i++)
+        if (items[i].node == node)
+            return &items[i];
+    return NULL;
+}
+
+static int add_body(struct err *err, struct graph_plan *plan, const struct node_pair *holder,
+                    CUgraph body);
+
+/* A node in a body. @item: what is noted of it, NULL: nothing. */
+static int add_node_in_body(struct err *err, struct graph_plan *plan,
+                            const struct node_pair *holder, CUgraphNode node,
+                            const struct order_item *item)
+{
+    CUDA_KERNEL_NODE_PARAMS_v2 k;
+    CUgraphNodeType type;
+    CUgraph inner;
+    CUresult r = driver_table.cuGraphNodeGetType(node, &type);
+    if (r == CUDA_SUCCESS && type == CU_GRAPH_NODE_TYPE_GRAPH) {
+        r = driver_table.cuGraphChildGraphNodeGetGraph(node, &inner);
+        if (r == CUDA_SUCCESS)
+            return add_body(err, plan, holder, inner);
+    } else if (r == CUDA_SUCCESS && type == CU_GRAPH_NODE_TYPE_KERNEL) {
+        r = kernel_node_get(node, &k);
+        const struct func *func =
+            r == CUDA_SUCCESS ? graph_plan_func_as(&k, item ? item->func : NULL) : NULL;
+        if (func)
+            return add_in_body(err, plan, holder, item ? item->context : NULL, func);
+    }
+    return r == CUDA_SUCCESS
+               ? 0
+               : err_set(err, -EIO, "the body of a conditional node cannot be read (error %d)",
+                         (int)r);
+}
+
+/* Every node of the body, as the driver lists them. Only taps and inner bodies are known by what is noted. */
+static int add_body(struct err *err, struct graph_plan *plan, const struct node_pair *holder,
+                    CUgraph body)
+{
+    size_t n = 0, n_items;
+    int r = 0;
+    if (driver_table.cuGraphGetNodes(body, NULL, &n) != CUDA_SUCCESS)
+        return err_set(err, -EIO, "the body of a conditional node cannot be read");
+    _cleanup_(freep) struct order_item *items = order_items(body, &n_items);
+    _cleanup_(freep) CUgraphNode *nodes = calloc(n + 1, sizeof *nodes);
+    if (!nodes)
+        return no_memory(err);
+    if (driver_table.cuGraphGetNodes(body, nodes, &n) != CUDA_SUCCESS)
+        return err_set(err, -EIO, "the body of a conditional node cannot be read");
+    for (size_t i = 0; i < n && !r; i++)
+        r = add_node_in_body(err, plan, holder, nodes[i], item_of(items, n_items, nodes[i]));
+    for (size_t i = 0; i < n_items && !r; i++) {
+        if (items[i].tap)
+            r = add_in_body(err, plan, holder, items[i].context, items[i].tap->func);
+        else if (items[i].body)
+            r = add_body(err, plan, holder, items[i].body);
+    }
+    return r;
+}
+
+/* ------------------------------------------------------------------------- all of it */
 
 /* Kernels and taps of the graph, which @within holds (NULL: the whole), and of its child graphs, whose order is known. */
 static int add_noted(struct err *err, struct graph_plan *plan, CUgraph graph,
@@ -387,7 +455,7 @@ static int add_noted(struct err *err, struct graph_plan *plan, CUgraph graph,
             continue; /* noted of a graph that ended unseen */
         pair->noted = true;
         if (items[i].body)
-            give_up_body(items[i].body);
+            r = add_body(err, plan, pair, items[i].body);
         else
             r = items[i].is_child
                     ? add_child(err, plan, pair, number)
