@@ -245,9 +245,12 @@ void lifecycle_start(void)
         const char *recording = getenv("DMI_RECORD");
         bool records = recording && *recording;
         struct spec *spec = records ? NULL : find_spec();
-        if (records)
+        const char *lacks = driver_resolve() ? driver_lacks() : NULL;
+        if (lacks && (records || spec))
+            log_line("the driver has no %s: this process runs without capture", lacks);
+        else if (records)
             arm_recorder(recording);
-        if (spec)
+        else if (spec)
             arm(spec);
         atomic_store_release(&lifecycle.state, LIFECYCLE_STARTED);
     }

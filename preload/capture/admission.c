@@ -118,7 +118,7 @@ static bool is_in_doubt(const struct admission *item)
     session_problem(
         item->site, PROBLEM_UNSUPPORTED,
         "its kernel ran before in the body of a conditional node, nobody knows how often: "
-        "which occurrence a launch is cannot be told until the next forward begins: not "
+        "which occurrence a launch is, nobody knows until the next forward begins: not "
         "captured");
     return true;
 }
