@@ -197,8 +197,14 @@ struct session_deferred {
     bool any;
     uint32_t site;
     enum problem problem;
-    char sentence[240];
+    char sentence[448];
 };
+
+/* Until session_leave() problems of the calling thread are about @kernel, which their sentences name; NULL: about none. Borrowed. */
+void session_about(const char *kernel);
+
+/* Whether problems of the calling thread stand in the log too, or in the manifest alone. */
+void session_log_problems(bool on);
 
 /* Problems of the calling thread go to @deferred, the first of them stays; NULL: they are reported again. Thread: any. */
 void session_defer(struct session_deferred *deferred);

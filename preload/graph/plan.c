@@ -57,9 +57,22 @@ static void plan_from_params(uint32_t site, const struct func *func,
     plan_site(site, &env, plan);
 }
 
+/* Before a launch: where the driver does not say it now, it is asked again then, and nothing is lost. */
+static int check_early(struct graph_copy *copy)
+{
+    struct session_deferred problem;
+    session_defer(&problem);
+    int drop = plan_check_memory(&copy->plan, 0, &copy->ranges);
+    session_defer(NULL);
+    if (drop != DMI_DROP_COPY_FAILED)
+        session_report_deferred(&problem);
+    return drop;
+}
+
 void graph_plan_copy(struct graph_copy *copy, const struct func *func,
                      const CUDA_KERNEL_NODE_PARAMS_v2 *k)
 {
+    session_about(func->name);
     /* occurrences are known at launch only */
     if (plan_needs_occurrence(copy->site)) {
         session_problem(copy->site, PROBLEM_UNSUPPORTED,
@@ -71,7 +84,8 @@ void graph_plan_copy(struct graph_copy *copy, const struct func *func,
     }
     copy->stale = false;
     plan_limit(&copy->plan, &copy->ranges);
-    copy->drop = plan_check_memory(&copy->plan, 0, &copy->ranges);
+    copy->drop = check_early(copy);
+    session_about(NULL);
 }
 
 void graph_plan_check_memory(struct graph_plan *plan)
@@ -80,13 +94,18 @@ void graph_plan_check_memory(struct graph_plan *plan)
     bool unsure = false;
     if (plan->epoch == epoch)
         return;
-    for (uint32_t i = 0; i < plan->n_copies; i++) {
-        struct graph_copy *c = &plan->copies[i];
-        if (c->dead || c->left != DROP_NONE)
-            continue;
-        c->drop = c->stale ? DMI_DROP_COPY_FAILED : plan_check_memory(&c->plan, 0, &c->ranges);
-        unsure = unsure || (!c->stale && c->drop == DMI_DROP_COPY_FAILED);
+    for (uint32_t i = 0; i < plan->n_kernels; i++) {
+        const struct graph_kernel *kernel = &plan->kernels[i];
+        session_about(kernel->is_tap ? NULL : kernel->func->name);
+        for (EACH_COPY(plan, kernel, k)) {
+            struct graph_copy *c = &plan->copies[k];
+            if (c->dead || c->left != DROP_NONE)
+                continue;
+            c->drop = c->stale ? DMI_DROP_COPY_FAILED : plan_check_memory(&c->plan, 0, &c->ranges);
+            unsure = unsure || (!c->stale && c->drop == DMI_DROP_COPY_FAILED);
+        }
     }
+    session_about(NULL);
     plan->epoch = unsure ? 0 : epoch; /* what the driver did not say is asked again */
 }
 
@@ -221,7 +240,8 @@ static struct context *context_counting(const struct graph_plan *plan, CUcontext
         return plan->context;
     for (uint32_t s = 0; s < func->match.n_sites; s++)
         session_problem(func->match.sites[s], PROBLEM_UNSUPPORTED,
-                        "kernel %s is in a graph with kernels of another context: not captured",
+                        "kernel %s belongs to another context than the one in which its graph was "
+                        "instantiated: not captured",
                         func->name);
     struct context *c = context_of(handle);
     if (c)
@@ -320,7 +340,7 @@ static int add_tap(struct err *err, struct graph_plan *plan, CUgraph graph,
         if (number)
             copy->number = plan->n_nodes++;
         plan_tap(site, &tap->tap, &copy->plan);
-        copy->drop = plan_check_memory(&copy->plan, 0, &copy->ranges);
+        copy->drop = check_early(copy);
     }
     return kernel ? 0 : no_memory(err);
 }
@@ -495,8 +515,10 @@ int graph_plan_build(struct err *err, struct graph_plan *plan, CUgraph graph, bo
     if (plan->refused == DROP_NONE)
         cloned = driver_table.cuGraphClone(&plan->clone, graph);
     if (cloned != CUDA_SUCCESS) {
-        plan->clone = NULL; /* graphs with memory nodes are such */
-        return err_set(err, -ENOTSUP, "it cannot be cloned (error %d)", (int)cloned);
+        const char *why = node_map_unfit(graph);
+        plan->clone = NULL;
+        return why ? err_set(err, -ENOTSUP, "%s", why)
+                   : err_set(err, -ENOTSUP, "it cannot be cloned (error %d)", (int)cloned);
     }
     int r = node_map_build(err, &plan->map, graph, plan->clone);
     node_map_sort(&plan->map);

@@ -261,6 +261,25 @@ def test_sticky(bench):
     bench.check(c.captured[0].records >= 1 and not run.balance(), "a sticky error: accounted for", f"{c.expected} {c.captured} {c.dropped} {run.balance()} {r.stderr}")
 
 
+def test_a_pattern_of_many_kernels_names_the_kernel(bench):
+    """Of which of them something was dropped. A pattern of one kernel says it already."""
+    text = spec(site("any", kernel="fir|blo", pointer="arg[3]"), site("one", pointer="arg[3]"))
+    r = bench.run(START + ["launch block 0 1 64 p 64 1", "sync"], text)
+    lines = {name: [line for line in r.stderr.splitlines() if f"site {name} " in line] for name in ("any", "one")}
+    bench.check(len(lines["any"]) == 1 and lines["any"][0].endswith("(kernel block)"), "the kernel is named", r.stderr)
+    bench.check(len(lines["one"]) == 1 and "(kernel" not in lines["one"][0], "once", r.stderr)
+
+
+def test_a_process_that_launches_nothing_says_so_once(bench):
+    sites = [site(name, kernel=f"^{name}$") for name in ("block", "never", "nobody")]
+    r = bench.run(START + ["sync"], spec(*sites))
+    bench.check(len(r.complaints.splitlines()) == 1 and "2 other sites" in r.complaints, "one line", r.stderr)
+    told = [(p["site"], p["reason"]) for p in r.run().manifest["problems"]]
+    bench.check(told == [("block", "no_match"), ("never", "no_match"), ("nobody", "no_match")], "the manifest says it of each site", told)
+    r = bench.run(START + ["launch block 0 1 64 p 64 1", "sync"], spec(*sites))
+    bench.check(len(r.complaints.splitlines()) == 2, "of one that launches, each site that misses", r.stderr)
+
+
 def without(driver, name):
     """The driver library, whose symbol @name has another name: nobody finds it by the old one."""
     data = bytearray(driver)

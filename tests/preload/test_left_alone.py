@@ -56,10 +56,10 @@ def account(bench, run, launches, given_up=False):
 WAYS = [("plain", None, ""),
         ("captured", None, ""),
         ("many_copies", None, ""),
-        ("memory_node", 2, "it cannot be cloned"),
+        ("memory_node", 2, "it holds a memory node"),
         ("updatable", 2, "node that kernels update"),
         ("users", None, ""),
-        ("contexts", 2, "another context"),
+        ("contexts", 2, "belongs to another context than the one in which its graph was instantiated"),
         ("unseen", 2, "came into its graph unseen"),
         ("embedded", 2 + 2, "launched into a capture"),
         ("update", 2 + 6 * 2, "after it was instantiated"),
@@ -127,6 +127,8 @@ def test_a_body_leaves_its_site_on(bench, text, captured, layers):
     bench.check(counters.dropped[0]["unsupported"].records == counters.expected[0].records - captured, "the others are drops",
                 counters.dropped[0])
     bench.check("body of a conditional node" in problems(run_), "the report says why", problems(run_))
+    bench.check("it holds a conditional node" in problems(run_) and "cannot be cloned" not in problems(run_), "and why the graph is left alone",
+                problems(run_))
     bench.check(verified(run_).count("not in this account: site block: kernel block is in the body") == 1,
                 "the account says what it leaves out", verified(run_))
 
@@ -138,6 +140,15 @@ def test_bodies_that_end_are_forgotten(bench):
         counters = account(bench, run_, launches)
         bench.check(counters.captured[0].records == 2, "the plain launches are captured", counters.captured[0])
         bench.check("uncounted" not in problems(run_), "no body is taken for one that ended", problems(run_))
+
+
+def test_what_is_asked_again_is_no_loss(bench):
+    """When the graph is instantiated the driver does not say where memory lies; before the launch it does."""
+    run_, launches, _ = run(bench, "plain", DMI_STANDIN_FAIL="cuMemGetAddressRange_v2:2:999")
+    if run_:
+        counters = account(bench, run_, launches)
+        bench.check(counters.captured[0].records == len(launches) and "copy_failed" not in problems(run_), "nothing is lost, and nothing is said",
+                    f"{counters.captured[0]} {problems(run_)}")
 
 
 def test_a_context_of_its_kernels_is_gone(bench):
