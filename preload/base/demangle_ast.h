@@ -126,8 +126,11 @@ struct dm_operator {
     const char *text;
     unsigned operands;
 };
+/* The operator whose two letters stand at @at, NULL: none. */
 const struct dm_operator *dm_operator(const char *at);
+/* The expression that follows. */
 struct dm_node *dm_expression(struct dm *d);
+/* The literal that follows its L, with its E. */
 struct dm_node *dm_literal(struct dm *d);
 
 /* In demangle_print.c. Return: to be freed; NULL without memory, or where it is too long. */

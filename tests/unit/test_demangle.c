@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What __cxa_demangle() of libstdc++ 12 makes of them. */
+/* What the demangler of libstdc++ 12 makes of them. */
 static const struct {
     const char *mangled, *text;
 } rows[] = {
