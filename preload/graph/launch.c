@@ -107,17 +107,14 @@ static void count_occurrences(struct exec *x)
 
 static void expect_records(struct exec *x, const struct admission_launch *l)
 {
-    for (uint32_t i = 0; i < x->plan.n_kernels; i++) {
-        const struct graph_kernel *kernel = &x->plan.kernels[i];
-        session_about(kernel->is_tap ? NULL : kernel->func->name);
-        for (EACH_COPY(&x->plan, kernel, k)) {
-            const struct graph_copy *copy = &x->plan.copies[k];
-            struct admission *item = &x->scratch.items[k];
-            int drop = copy->left != DROP_NONE ? copy->left : copy->drop;
-            if (admission_wanted(l, item) &&
-                (copy->drop != DROP_NONE || plan_has_records(&copy->plan)))
-                admission_expect(l, item, &copy->plan, drop);
-        }
+    for (uint32_t k = 0; k < x->plan.n_copies; k++) {
+        const struct graph_copy *copy = &x->plan.copies[k];
+        struct admission *item = &x->scratch.items[k];
+        int drop = copy->left != DROP_NONE ? copy->left : copy->drop;
+        if (drop != DROP_NONE)
+            session_about(copy->kernel);
+        if (admission_wanted(l, item) && (copy->drop != DROP_NONE || plan_has_records(&copy->plan)))
+            admission_expect(l, item, &copy->plan, drop);
     }
     session_about(NULL);
 }

@@ -72,6 +72,7 @@ static int check_early(struct graph_copy *copy)
 void graph_plan_copy(struct graph_copy *copy, const struct func *func,
                      const CUDA_KERNEL_NODE_PARAMS_v2 *k)
 {
+    copy->kernel = func->name;
     session_about(func->name);
     /* occurrences are known at launch only */
     if (plan_needs_occurrence(copy->site)) {
@@ -94,16 +95,13 @@ void graph_plan_check_memory(struct graph_plan *plan)
     bool unsure = false;
     if (plan->epoch == epoch)
         return;
-    for (uint32_t i = 0; i < plan->n_kernels; i++) {
-        const struct graph_kernel *kernel = &plan->kernels[i];
-        session_about(kernel->is_tap ? NULL : kernel->func->name);
-        for (EACH_COPY(plan, kernel, k)) {
-            struct graph_copy *c = &plan->copies[k];
-            if (c->dead || c->left != DROP_NONE)
-                continue;
-            c->drop = c->stale ? DMI_DROP_COPY_FAILED : plan_check_memory(&c->plan, 0, &c->ranges);
-            unsure = unsure || (!c->stale && c->drop == DMI_DROP_COPY_FAILED);
-        }
+    for (uint32_t i = 0; i < plan->n_copies; i++) {
+        struct graph_copy *c = &plan->copies[i];
+        if (c->dead || c->left != DROP_NONE)
+            continue;
+        session_about(c->kernel);
+        c->drop = c->stale ? DMI_DROP_COPY_FAILED : plan_check_memory(&c->plan, 0, &c->ranges);
+        unsure = unsure || (!c->stale && c->drop == DMI_DROP_COPY_FAILED);
     }
     session_about(NULL);
     plan->epoch = unsure ? 0 : epoch; /* what the driver did not say is asked again */

@@ -35,6 +35,7 @@ struct graph_copy {
         number; /* of its node among the plan's, and its place in the ticket; PLAN_NONE: it has none */
     uint32_t next; /* of the same kernel; PLAN_NONE: the last */
     uint32_t site;
+    const char *kernel;          /* that its problems are about; NULL: it is of a tap. Borrowed */
     struct site_plan plan;       /* replaced as a whole when the kernel's parameters change */
     struct memory_ranges ranges; /* that it lies in */
     int left;   /* drop reason of all of its records, whatever it reads; DROP_NONE */
