@@ -116,34 +116,40 @@ void order_lose_site(CUgraph graph, CUgraphNode node, uint32_t site)
     pthread_mutex_unlock(&lock);
 }
 
-void order_note_body(CUgraph graph, CUgraphNode node, CUgraph body)
-{
-    order_forget(body); /* a new graph */
-    add(graph, (struct order_item){ .node = node, .body = body });
-}
-
 void order_note_condition(CUgraph graph, CUgraphConditionalHandle condition)
 {
     add(graph, (struct order_item){ .condition = condition });
 }
 
-static void lose_condition(const void *handle, void *value, void *condition)
+struct conditional {
+    CUgraphNode node;
+    CUgraphConditionalHandle handle;
+};
+
+/* The node is new: what is noted of another one was of a graph that ended unseen, as with a capture that broke. */
+static void begin_conditional(const void *handle, void *value, void *ctx)
 {
+    const struct conditional *c = ctx;
     struct note *note = value;
     size_t kept = 0;
     (void)handle;
     for (size_t i = 0; i < note->n; i++)
-        if (note->items[i].condition != *(CUgraphConditionalHandle *)condition)
+        if (note->items[i].node != c->node &&
+            (!note->items[i].condition || note->items[i].condition != c->handle))
             note->items[kept++] = note->items[i];
     note->n = kept;
 }
 
-void order_lose_condition(CUgraphConditionalHandle condition)
+void order_note_conditional(CUgraph graph, CUgraphNode node, const CUDA_CONDITIONAL_NODE_PARAMS *p)
 {
+    struct conditional conditional = { node, p->handle };
     pthread_mutex_lock(&lock);
-    if (condition)
-        handles_each(&notes, lose_condition, &condition);
+    handles_each(&notes, begin_conditional, &conditional);
     pthread_mutex_unlock(&lock);
+    for (unsigned i = 0; p->phGraph_out && i < p->size; i++) {
+        order_forget(p->phGraph_out[i]); /* a new graph */
+        add(graph, (struct order_item){ .node = node, .body = p->phGraph_out[i] });
+    }
 }
 
 bool order_lacks_conditional(CUgraph graph)

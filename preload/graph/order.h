@@ -39,16 +39,16 @@ void order_note_kernel(CUgraph graph, CUgraphNode node, const struct func *func)
 /* @node is none of the ranged @site any more; it is forgotten where nothing else was noted of it. */
 void order_lose_site(CUgraph graph, CUgraphNode node, uint32_t site);
 
-/* @body is a new graph that the conditional node @node runs, or does not run, as often as kernels say. */
-void order_note_body(CUgraph graph, CUgraphNode node, CUgraph body);
-
 /*
- * A conditional node that @graph will run goes by @condition; and: there is such a node. Drivers refuse a graph with a condition
- * that no node goes by, and its clone has none.
+ * A conditional node that @graph will run goes by @condition. Drivers refuse a graph with one that no node goes by, and its clone
+ * has none.
  */
 void order_note_condition(CUgraph graph, CUgraphConditionalHandle condition);
-void order_lose_condition(CUgraphConditionalHandle condition);
 bool order_lacks_conditional(CUgraph graph);
+
+/* @node, a new conditional node of @graph, has new graphs as bodies: it runs them, or does not, as often as kernels say. */
+void order_note_conditional(CUgraph graph, CUgraphNode node,
+                            const CUDA_CONDITIONAL_NODE_PARAMS *params);
 
 /* @node is @graph's copy of @child, or holds @child itself: what is noted of it goes over. */
 void order_note_child(CUgraph graph, CUgraphNode node, CUgraph child);

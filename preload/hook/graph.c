@@ -26,13 +26,6 @@ static void note_kernel(CUgraph graph, CUgraphNode node, CUfunction function, CU
         ranged_note(graph, node, func, &pick);
 }
 
-static void note_bodies(CUgraph graph, CUgraphNode node, const CUDA_CONDITIONAL_NODE_PARAMS *p)
-{
-    order_lose_condition(p->handle);
-    for (unsigned i = 0; p->phGraph_out && i < p->size; i++)
-        order_note_body(graph, node, p->phGraph_out[i]);
-}
-
 /* @child: the graph that the application named; the driver puts the node's own in its place. */
 static void note_params(CUgraph graph, CUgraphNode node, const CUgraphNodeParams *params,
                         CUgraph child)
@@ -42,7 +35,7 @@ static void note_params(CUgraph graph, CUgraphNode node, const CUgraphNodeParams
     else if (params->type == CU_GRAPH_NODE_TYPE_GRAPH)
         order_note_child(graph, node, child);
     else if (params->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
-        note_bodies(graph, node, &params->conditional);
+        order_note_conditional(graph, node, &params->conditional);
 }
 
 static CUgraph child_in(const CUgraphNodeParams *params)

@@ -145,9 +145,24 @@ def end_in_a_moved_graph(c):
     ok(cu.cuGraphDestroy(graph))
 
 
+def end_by_a_broken_capture(c):
+    """The graph of a capture that is invalid ends with it, without a call that says so."""
+    stream, empty = c.streams[0], ok(cu.cuGraphCreate(0))
+    ok(cu.cuStreamBeginCapture(stream, cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
+    graph = ok(cu.cuStreamGetCaptureInfo(stream))[2]
+    for _ in range(3):
+        for body in add_conditional(c, graph, bodies=2)[1]:
+            block_in(c, body)
+    c.say("synchronized", cu.cuStreamSynchronize(stream)[0])
+    c.say("ended", cu.cuStreamEndCapture(stream)[0])
+    for node, (body,) in [add_conditional(c, empty) for _ in range(3)]:
+        ok(cu.cuGraphAddKernelNode(body, None, 0, c.params("other", 0, 64, 60)))
+        ok(cu.cuGraphDestroyNode(node))
+
+
 def bodies_end(c):
     """Bodies with a site end, and their handles come back as those of bodies without one."""
-    for end in (end_by_node, end_by_graph, end_in_a_body, end_in_a_moved_graph):
+    for end in (end_by_node, end_by_graph, end_in_a_body, end_in_a_moved_graph, end_by_a_broken_capture):
         end(c)
         graph, nodes = by_hand(c, CHAIN[:2])
         for body in add_conditional(c, graph, nodes[1:], bodies=2)[1]:
