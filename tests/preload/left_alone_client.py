@@ -151,11 +151,11 @@ def end_by_a_broken_capture(c):
     ok(cu.cuStreamBeginCapture(stream, cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
     graph = ok(cu.cuStreamGetCaptureInfo(stream))[2]
     for _ in range(3):
-        for body in add_conditional(c, graph, bodies=2)[1]:
-            block_in(c, body)
+        add_conditional(c, graph, bodies=2)
+    block_in(c, add_conditional(c, graph, bodies=2)[1][0])
     c.say("synchronized", cu.cuStreamSynchronize(stream)[0])
     c.say("ended", cu.cuStreamEndCapture(stream)[0])
-    for node, (body,) in [add_conditional(c, empty) for _ in range(3)]:
+    for node, (body,) in [add_conditional(c, empty) for _ in range(5)]:
         ok(cu.cuGraphAddKernelNode(body, None, 0, c.params("other", 0, 64, 60)))
         ok(cu.cuGraphDestroyNode(node))
 
