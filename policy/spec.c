@@ -41,6 +41,13 @@ bool spec_uses_occurrence(const struct spec_site *site)
     return uses & EXPR_USES_OCC;
 }
 
+bool spec_needs_occurrence(const struct spec_site *site, bool layer)
+{
+    return site->first_occurrence || site->last_occurrence != UINT32_MAX ||
+           site->every_occurrence != 1 || spec_uses_occurrence(site) ||
+           (layer && site->layer && expr_uses(site->layer) & EXPR_USES_OCC);
+}
+
 static void free_sites(struct spec *spec)
 {
     for (uint32_t i = 0; i < spec->n_sites; i++) {

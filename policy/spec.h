@@ -262,6 +262,9 @@ void spec_free(struct spec *spec);
 /* May what a site reads depend on the occurrence? Also of one that was read only in part. */
 bool spec_uses_occurrence(const struct spec_site *site);
 
+/* The same, or does its layer (if @layer), or whether it is taken at all? Pure function: any thread. */
+bool spec_needs_occurrence(const struct spec_site *site, bool layer);
+
 /* Frees the lines, and leaves none. */
 void spec_errors_deinit(struct spec_errors *errors);
 

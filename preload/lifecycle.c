@@ -245,9 +245,12 @@ void lifecycle_start(void)
         const char *recording = getenv("DMI_RECORD");
         bool records = recording && *recording;
         struct spec *spec = records ? NULL : find_spec();
-        if (records)
+        const char *lacks = driver_resolve() ? driver_lacks() : NULL;
+        if (lacks && (records || spec))
+            log_line("the driver has no %s: this process runs without capture", lacks);
+        else if (records)
             arm_recorder(recording);
-        if (spec)
+        else if (spec)
             arm(spec);
         atomic_store_release(&lifecycle.state, LIFECYCLE_STARTED);
     }
@@ -355,27 +358,61 @@ static void report_untapped(uint32_t site)
                     s->about.tap, nearest);
 }
 
+/* Launches of the unsupported ones, of those that were given up, and of those in bodies, matched. */
+static bool has_matched(uint32_t site)
+{
+    return atomic_load_relaxed(&session_counters(site)->launches) ||
+           session_reported(site, PROBLEM_UNSUPPORTED) ||
+           session_reported(site, PROBLEM_GIVEN_UP) || session_reported(site, PROBLEM_UNCOUNTED);
+}
+
+static void report_no_match(uint32_t site)
+{
+    const char *kernel = functions_of_site(site);
+    if (session_site(site)->about.tap)
+        report_untapped(site);
+    else if (session_site(site)->nvtx.pattern)
+        report_no_range(site);
+    else if (kernel)
+        session_problem(site, PROBLEM_NO_MATCH,
+                        "kernel %s was loaded, but no launch of it came through the library: "
+                        "it was not launched, or by a way past it",
+                        kernel);
+    else
+        session_problem(site, PROBLEM_NO_MATCH, "no launch matched the kernel pattern %s",
+                        session_site(site)->about.kernel);
+}
+
+/* Many processes of an engine launch nothing: such a one says so once. Its manifest says it of each site. */
+static void report_nothing_matched(void)
+{
+    struct session_deferred first = { 0 };
+    uint32_t n_sites = session.spec->n_sites, i = 0;
+    session_defer(&first);
+    while (i < n_sites && !first.any)
+        report_no_match(i++);
+    session_defer(NULL);
+    if (first.any && n_sites > i)
+        session_problem(first.site, first.problem, "%s; nor did a launch match the %u other sites",
+                        first.sentence, n_sites - i);
+    else
+        session_report_deferred(&first);
+    session_log_problems(false);
+    while (i < n_sites)
+        report_no_match(i++);
+    session_log_problems(true);
+}
+
 static void report_unmatched(void)
 {
-    for (uint32_t i = 0; i < session.spec->n_sites; i++) {
-        /* launches of the unsupported ones, and of those that were given up, matched */
-        if (atomic_load_relaxed(&session_counters(i)->launches) ||
-            session_reported(i, PROBLEM_UNSUPPORTED) || session_reported(i, PROBLEM_GIVEN_UP))
-            continue;
-        const char *kernel = functions_of_site(i);
-        if (session_site(i)->about.tap)
-            report_untapped(i);
-        else if (session_site(i)->nvtx.pattern)
-            report_no_range(i);
-        else if (kernel)
-            session_problem(i, PROBLEM_NO_MATCH,
-                            "kernel %s was loaded, but no launch of it came through the library: "
-                            "it was not launched, or by a way past it",
-                            kernel);
-        else
-            session_problem(i, PROBLEM_NO_MATCH, "no launch matched the kernel pattern %s",
-                            session_site(i)->about.kernel);
-    }
+    bool any = false;
+    for (uint32_t i = 0; i < session.spec->n_sites; i++)
+        any = any || has_matched(i);
+    for (uint32_t i = 0; any && i < session.spec->n_sites; i++)
+        if (!has_matched(i))
+            report_no_match(i);
+    if (!any)
+        report_nothing_matched();
 }
 
 /*

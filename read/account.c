@@ -75,6 +75,7 @@ void account_of(const struct reader *reader, uint32_t site, struct account *out)
     out->counted = a.counted;
     out->released = a.released;
     out->launches = a.launches;
+    out->uncounted = c->uncounted;
     for (size_t d = 0; d < DMI_DROP_ROOM; d++) {
         out->wraps |= add_tally(&out->dropped, &c->dropped[d]);
         out->dropped_by[d] = c->dropped[d];
@@ -93,6 +94,7 @@ static void merge(struct account *to, const struct account *from)
     for (size_t d = 0; d < DMI_DROP_ROOM; d++)
         to->wraps |= add_tally(&to->dropped_by[d], &from->dropped_by[d]);
     to->launches += from->launches;
+    to->uncounted += from->uncounted;
     to->n_stored += from->n_stored;
     to->known = to->known && from->known;
     to->balances = to->balances && from->balances && !to->wraps;

@@ -18,6 +18,8 @@ struct account {
         lost; /* expected, neither found nor dropped; 0 where it does not balance: nobody knows */
     struct dmi_tally dropped_by[DMI_DROP_ROOM];
     uint64_t launches;
+    uint64_t
+        uncounted;   /* graph launches that may have launched its kernel, nobody knows how often */
     double n_stored; /* bytes of @found in the files */
     bool known;      /* there are counters */
     bool balances;   /* false where !known; for a run that goes on always true */

@@ -197,6 +197,7 @@ static void add_site_counters(struct dmi_site_counters *to, const struct dmi_sit
     add_tally(&to->captured, &more->captured);
     add_tally(&to->released, &more->released);
     add_up(&to->launches, more->launches);
+    add_up(&to->uncounted, more->uncounted);
     for (int d = 0; d < DMI_DROP_ROOM; d++)
         add_tally(&to->dropped[d], &more->dropped[d]);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * C++ names of kernels as people write them. The C++ runtime is the application's, if it has one: the library needs
- * none. Any thread; takes the loader's lock.
+ * C++ names of kernels as people write them. The library has a demangler of its own: that of the C++ runtime knows no name beyond
+ * 1,024 characters, lays its tables on the caller's stack, and comes with the application or not at all.
  */
 #ifndef PRELOAD_BASE_DEMANGLE_H
 #define PRELOAD_BASE_DEMANGLE_H
@@ -14,10 +14,12 @@ static inline bool demangle_is_for(const char *name)
     return name[0] == '_' && name[1] == 'Z';
 }
 
-/* Is there a C++ runtime in the process by now? Once there is, there always is. */
-bool demangle_can(void);
-
-/* What @name hides. Return: NULL where it hides nothing, or nobody can tell; free() it. */
+/**
+ * demangle() - what @name hides, as c++filt writes it
+ * Needs up to 1 MiB of stack: base/own_stack.h. Thread: any; allocates, takes no lock. Return: NULL where it hides nothing, or is
+ * not understood; free() it.
+ * Source: Itanium C++ ABI, 5.1
+ */
 char *demangle(const char *name);
 
 #endif

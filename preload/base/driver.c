@@ -27,6 +27,85 @@ static const struct entry_point {
 #undef USE
 };
 
+/*
+ * What the library calls without a look at whether it is there: these are as old as the oldest driver that is served. Of two forms one is
+ * enough; those for the per-thread default stream matter where it can be launched in.
+ */
+static const struct need {
+    const char *name;
+    size_t place, other, where;
+} needs[] = {
+#define PLACE(name) offsetof(struct driver, name)
+#define NEEDS(name)                                                                                \
+    {                                                                                              \
+#name, PLACE(name), PLACE(name), PLACE(cuLaunchKernel)                                     \
+    }
+#define NEEDS_EITHER(a, b)                                                                         \
+    {                                                                                              \
+#a, PLACE(a), PLACE(b), PLACE(cuLaunchKernel)                                              \
+    }
+#define PER_THREAD(a, b)                                                                           \
+    {                                                                                              \
+#a, PLACE(a), PLACE(b), PLACE(cuLaunchKernel_ptsz)                                         \
+    }
+    NEEDS(cuCtxGetCurrent),
+    NEEDS(cuCtxGetDevice),
+    NEEDS(cuCtxPopCurrent_v2),
+    NEEDS(cuCtxPushCurrent_v2),
+    NEEDS(cuCtxSetCurrent),
+    NEEDS(cuDeviceGetAttribute),
+    NEEDS(cuDevicePrimaryCtxGetState),
+    NEEDS(cuDevicePrimaryCtxRelease_v2),
+    NEEDS(cuDevicePrimaryCtxRetain),
+    NEEDS(cuEventCreate),
+    NEEDS(cuEventQuery),
+    NEEDS(cuEventRecord),
+    NEEDS(cuGraphChildGraphNodeGetGraph),
+    NEEDS(cuGraphClone),
+    NEEDS(cuGraphCreate),
+    NEEDS(cuGraphDestroy),
+    NEEDS(cuGraphDestroyNode),
+    NEEDS(cuGraphExecDestroy),
+    NEEDS(cuGraphGetNodes),
+    NEEDS(cuGraphGetRootNodes),
+    NEEDS(cuGraphNodeFindInClone),
+    NEEDS(cuGraphNodeGetType),
+    NEEDS(cuLaunchKernel),
+    NEEDS(cuMemAlloc_v2),
+    NEEDS(cuMemFreeHost),
+    NEEDS(cuMemFree_v2),
+    NEEDS(cuMemGetAddressRange_v2),
+    NEEDS(cuMemGetInfo_v2),
+    NEEDS(cuMemHostRegister_v2),
+    NEEDS(cuMemHostUnregister),
+    NEEDS(cuMemcpyDtoHAsync_v2),
+    NEEDS(cuMemsetD8Async),
+    NEEDS(cuMemHostGetDevicePointer_v2),
+    NEEDS(cuModuleGetFunction),
+    NEEDS(cuModuleLoadData),
+    NEEDS(cuModuleUnload),
+    NEEDS(cuStreamCreate),
+    NEEDS(cuStreamDestroy_v2),
+    NEEDS(cuStreamIsCapturing),
+    NEEDS(cuStreamSynchronize),
+    NEEDS(cuThreadExchangeStreamCaptureMode),
+    NEEDS_EITHER(cuGraphAddDependencies_v2, cuGraphAddDependencies),
+    NEEDS_EITHER(cuGraphAddKernelNode_v2, cuGraphAddKernelNode),
+    NEEDS_EITHER(cuGraphExecKernelNodeSetParams_v2, cuGraphExecKernelNodeSetParams),
+    NEEDS_EITHER(cuGraphKernelNodeGetParams_v2, cuGraphKernelNodeGetParams),
+    NEEDS_EITHER(cuGraphNodeGetDependencies_v2, cuGraphNodeGetDependencies),
+    NEEDS_EITHER(cuGraphNodeGetDependentNodes_v2, cuGraphNodeGetDependentNodes),
+    NEEDS_EITHER(cuGraphRemoveDependencies_v2, cuGraphRemoveDependencies),
+    NEEDS_EITHER(cuStreamGetCaptureInfo_v3, cuStreamGetCaptureInfo_v2),
+    PER_THREAD(cuEventRecord_ptsz, cuEventRecord_ptsz),
+    PER_THREAD(cuStreamIsCapturing_ptsz, cuStreamIsCapturing_ptsz),
+    PER_THREAD(cuStreamGetCaptureInfo_v3_ptsz, cuStreamGetCaptureInfo_v2_ptsz),
+#undef PLACE
+#undef NEEDS
+#undef NEEDS_EITHER
+#undef PER_THREAD
+};
+
 typedef void *dlsym_fn(void *, const char *);
 
 /* For preload/hook/dlsym.S, which jumps through it; driver_real_dlsym() fills it. */
@@ -90,4 +169,19 @@ bool driver_resolve(void)
     dlerror();
     errno = saved;
     return lib != NULL;
+}
+
+static bool has(size_t place)
+{
+    return atomic_load_relaxed((void **)((char *)&driver_table + place));
+}
+
+const char *driver_lacks(void)
+{
+    if (!has(offsetof(struct driver, cuLaunchKernel)))
+        return "cuLaunchKernel";
+    for (size_t i = 0; i < sizeof needs / sizeof needs[0]; i++)
+        if (has(needs[i].where) && !has(needs[i].place) && !has(needs[i].other))
+            return needs[i].name;
+    return NULL;
 }

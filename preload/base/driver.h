@@ -34,6 +34,9 @@ extern struct driver driver_after;
  */
 bool driver_resolve(void);
 
+/* A function that the library cannot do without, and that the driver has not, NULL: it has all. After driver_resolve(). */
+const char *driver_lacks(void);
+
 /* dlsym as glibc has it; with @name NULL it only finds that function. */
 void *driver_real_dlsym(void *handle, const char *name);
 

@@ -3,9 +3,9 @@
 
 #include "core/atomic.h"
 #include "core/cleanup.h"
-#include "preload/base/demangle.h"
 #include "preload/base/driver.h"
 #include "preload/base/handles.h"
+#include "preload/base/naming.h"
 #include "preload/base/session.h"
 #include "preload/base/stream.h"
 
@@ -17,9 +17,8 @@
 struct known {
     const void *owner;
     enum func_type type;
-    bool undecided; /* nobody could demangle its name: it is looked up again once somebody can */
-    bool nameless;  /* the driver did not tell its name: it is looked up again with one */
-    char *name;     /* where it is needed again and the driver cannot be asked for it; else NULL */
+    bool nameless; /* the driver did not tell its name: it is looked up again with one */
+    char *name;    /* where it is needed again and the driver cannot be asked for it; else NULL */
 };
 
 static struct handles answers =
@@ -27,8 +26,6 @@ static struct handles answers =
 static struct handles table = HANDLES_INIT;           /* handle -> struct known */
 static struct handles library_modules = HANDLES_INIT; /* module -> its library */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static bool any_undecided; /* atomic */
-
 static bool any_matched;
 
 const struct func func_unmatched = { .match.kind = -1 };
@@ -43,7 +40,7 @@ struct answer {
     const struct func *func;
     const void *owner;
     enum func_type type;
-    bool undecided, nameless;
+    bool nameless;
     char *name; /* moved to the table if it is needed again */
 };
 
@@ -59,12 +56,9 @@ static void fill(struct known *k, struct answer *answer)
 {
     free(k->name);
     *k = (struct known){ .owner = answer->owner, .type = answer->type };
-    k->undecided = answer->undecided;
     k->nameless = answer->nameless;
-    if (answer->undecided || !driver_names(answer->type))
+    if (!driver_names(answer->type))
         k->name = steal_ptr(answer->name);
-    if (k->undecided)
-        atomic_store_relaxed(&any_undecided, true);
 }
 
 /* Without memory the handle stays unknown: slow but right. */
@@ -116,9 +110,8 @@ static bool is_named(const struct spec *spec, const struct spec_match *match)
 static const struct func *resolve(const struct spec *spec, const void *handle,
                                   const struct answer *a)
 {
-    _cleanup_(freep) char *demangled = demangle(a->name);
     struct spec_match match;
-    if (!spec_match_kernel(spec, a->name, demangled, &match))
+    if (!naming_match(spec, a->name, &match))
         return &func_unmatched;
     struct func *func = calloc(1, sizeof *func);
     char *name = strdup(a->name);
@@ -138,41 +131,6 @@ static const struct func *resolve(const struct spec *spec, const void *handle,
     return func;
 }
 
-/* Handles whose names nobody could demangle; what there is no memory for is looked up at its next launch. */
-struct undecided {
-    const void **handles;
-    size_t n;
-};
-
-static void drop_if_undecided(const void *handle, void *value, void *ctx)
-{
-    const struct known *k = value;
-    struct undecided *list = ctx;
-    if (!k->undecided)
-        return;
-    forget_answer(handle);
-    const void **grown = realloc(list->handles, (list->n + 1) * sizeof *grown);
-    if (grown) {
-        list->handles = grown;
-        list->handles[list->n++] = handle;
-    }
-}
-
-/* They are looked up again, now that somebody can. */
-static void decide(void)
-{
-    struct undecided list = { 0 };
-    if (!atomic_load_relaxed(&any_undecided) || !demangle_can())
-        return;
-    pthread_mutex_lock(&lock);
-    handles_each(&table, drop_if_undecided, &list);
-    atomic_store_relaxed(&any_undecided, false);
-    pthread_mutex_unlock(&lock);
-    for (size_t i = 0; i < list.n; i++)
-        functions_lookup(list.handles[i], FUNC_UNKNOWN);
-    free(list.handles);
-}
-
 /* What a function of @owner ends with. */
 static const void *root_of(const void *owner)
 {
@@ -184,7 +142,6 @@ const struct func *functions_add(const struct spec *spec, const void *handle, en
                                  const char *name, const void *owner)
 {
     struct answer answer = { .owner = root_of(owner), .type = type };
-    decide();
     /* asked for again while its module lives: the same function */
     pthread_mutex_lock(&lock);
     const struct known *k = handles_find(&table, handle);
@@ -200,8 +157,6 @@ const struct func *functions_add(const struct spec *spec, const void *handle, en
     answer.name = own;
     answer.func = own ? resolve(spec, handle, &answer) : &func_unmatched;
     answer.nameless = !own;
-    answer.undecided =
-        own && answer.func == &func_unmatched && demangle_is_for(own) && !demangle_can();
     func = answer.func;
     keep(handle, &answer);
     own = answer.name; /* NULL where the table has it */

@@ -3,7 +3,7 @@
 
 #include "core/atomic.h"
 #include "core/cleanup.h"
-#include "preload/base/demangle.h"
+#include "preload/base/naming.h"
 #include "preload/base/driver.h"
 #include "preload/base/handles.h"
 #include "preload/base/stream.h"
@@ -88,14 +88,10 @@ static void noted_free(struct noted *noted)
     free(noted);
 }
 
-/* Also where nobody knows yet: the C++ runtime may come later. */
 static bool may_match(const struct spec *spec, const char *name)
 {
     struct spec_match match;
-    if (demangle_is_for(name) && !demangle_can())
-        return true;
-    _cleanup_(freep) char *demangled = demangle(name);
-    return spec_match_kernel(spec, name, demangled, &match);
+    return naming_match(spec, name, &match);
 }
 
 static struct noted_kernel *kernel_of(const struct noted *noted, const char *name)

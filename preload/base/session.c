@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 struct session session = SESSION_INIT;
 
@@ -13,6 +14,8 @@ struct session session = SESSION_INIT;
 static __thread __attribute__((tls_model("initial-exec"))) struct session_thread {
     bool open; /* it entered while the session was armed, or is one of our own */
     struct session_deferred *deferred; /* takes its problems; NULL: they are reported */
+    const char *kernel; /* that its problems are about; NULL: they say it themselves */
+    bool unlogged;      /* problems go to the manifest alone */
 } session_thread;
 
 /* ------------------------------------------------------------------------- entering it */
@@ -44,6 +47,7 @@ void session_resume(struct session_call *call)
 void session_leave(const struct session_call *call)
 {
     session_thread.open = call->outer;
+    session_thread.kernel = NULL;
     __atomic_fetch_sub(&session.active, 1, __ATOMIC_SEQ_CST);
     errno = call->saved_errno;
 }
@@ -83,12 +87,39 @@ static const char *const problem_names[] = {
     [PROBLEM_NO_MATCH] = "no_match",       [PROBLEM_UNSUPPORTED] = "unsupported",
     [PROBLEM_COPY_FAILED] = "copy_failed", [PROBLEM_NO_PARAMS] = "no_parameter_info",
     [PROBLEM_PRESSURE] = "pressure",       [PROBLEM_NO_STEP] = "no_step",
-    [PROBLEM_GIVEN_UP] = "switched_off",
+    [PROBLEM_GIVEN_UP] = "switched_off",   [PROBLEM_UNCOUNTED] = "uncounted",
 };
 
 bool session_reported(uint32_t site, enum problem problem)
 {
     return atomic_load_relaxed(&session.reported[site]) & (1u << problem);
+}
+
+void session_about(const char *kernel)
+{
+    session_thread.kernel = kernel;
+}
+
+/* Is the site's pattern ^NAME$ of the one kernel? */
+static bool names_one(uint32_t site, const char *kernel)
+{
+    const char *pattern = session_site(site)->about.kernel;
+    size_t n = strlen(kernel);
+    return pattern && pattern[0] == '^' && !strncmp(pattern + 1, kernel, n) &&
+           !strcmp(pattern + 1 + n, "$");
+}
+
+/* A pattern may stand for many kernels: which one it was is said too. */
+static void compose(char *to, size_t size, uint32_t site, const char *fmt, va_list ap)
+{
+    char kernel[200];
+    vsnprintf(to, size, fmt, ap);
+    size_t n = strlen(to);
+    if (!session_thread.kernel || names_one(site, session_thread.kernel))
+        return;
+    snprintf(kernel, sizeof kernel, "%s", session_thread.kernel);
+    if (!strstr(to, kernel))
+        snprintf(to + n, size - n, " (kernel %s)", kernel);
 }
 
 static void defer(struct session_deferred *d, uint32_t site, enum problem problem, const char *fmt,
@@ -99,7 +130,7 @@ static void defer(struct session_deferred *d, uint32_t site, enum problem proble
     d->any = true;
     d->site = site;
     d->problem = problem;
-    vsnprintf(d->sentence, sizeof d->sentence, fmt, ap);
+    compose(d->sentence, sizeof d->sentence, site, fmt, ap);
 }
 
 static void problem(uint32_t site, enum problem problem, const char *fmt, va_list ap)
@@ -112,9 +143,10 @@ static void problem(uint32_t site, enum problem problem, const char *fmt, va_lis
         return;
     int saved = errno;
     char sentence[512];
-    vsnprintf(sentence, sizeof sentence, fmt, ap);
+    compose(sentence, sizeof sentence, site, fmt, ap);
     const struct spec_site *s = session_site(site);
-    log_line("site %s (%s:%d): %s", s->about.name, session.spec->path, s->line, sentence);
+    if (!session_thread.unlogged)
+        log_line("site %s (%s:%d): %s", s->about.name, session.spec->path, s->line, sentence);
     struct run *run = session_run();
     if (run)
         run_problem(run, s->about.name, problem_names[problem], sentence);
@@ -130,6 +162,11 @@ void session_problem(uint32_t site, enum problem which, const char *fmt, ...)
     else
         problem(site, which, fmt, ap);
     va_end(ap);
+}
+
+void session_log_problems(bool on)
+{
+    session_thread.unlogged = !on;
 }
 
 void session_defer(struct session_deferred *d)
@@ -164,13 +201,32 @@ void session_site_switch(uint32_t site, bool on)
     atomic_add_acq_rel(&session.switches, 1); /* acquired by follow_switches() */
 }
 
+static void report(uint32_t site, enum problem which, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    problem(site, which, fmt, ap);
+    va_end(ap);
+}
+
+/* With since when: whoever reads the account must know what it leaves out. */
+static void give_up(uint32_t site, const char *fmt, va_list ap)
+{
+    char why[384];
+    vsnprintf(why, sizeof why, fmt, ap);
+    struct run *run = session_is_open() ? session_run() : NULL;
+    uint64_t n = run ? atomic_load_relaxed(&session_counters(site)->launches) : 0;
+    report(site, PROBLEM_GIVEN_UP, "%s after %llu of its launches; later ones are in no account",
+           why, (unsigned long long)n);
+}
+
 void session_give_up(uint32_t site, const char *fmt, ...)
 {
     va_list ap;
     atomic_store_relaxed(&session.off[site], SITE_GIVEN_UP);
     atomic_add_acq_rel(&session.switches, 1); /* acquired by follow_switches() */
     va_start(ap, fmt);
-    problem(site, PROBLEM_GIVEN_UP, fmt, ap);
+    give_up(site, fmt, ap);
     va_end(ap);
 }
 

@@ -183,6 +183,7 @@ enum problem {
     PROBLEM_NO_STEP,   /* its rows or steps are chosen by what the engine does not say */
     PROBLEM_PRESSURE,  /* switched off, as it would have to be dropped each time */
     PROBLEM_GIVEN_UP,  /* switched off for good: its launches cannot be counted */
+    PROBLEM_UNCOUNTED, /* some of its launches cannot be counted */
 };
 
 /**
@@ -199,6 +200,12 @@ struct session_deferred {
     enum problem problem;
     char sentence[512];
 };
+
+/* Until session_leave() problems of the calling thread are about @kernel, which their sentences name; NULL: about none. Borrowed. */
+void session_about(const char *kernel);
+
+/* Whether problems of the calling thread stand in the log too, or in the manifest alone. */
+void session_log_problems(bool on);
 
 /* Problems of the calling thread go to @deferred, the first of them stays; NULL: they are reported again. Thread: any. */
 void session_defer(struct session_deferred *deferred);

@@ -19,6 +19,7 @@ void admission_count(struct context *c, uint32_t site, struct admission *item)
     item->reason = DROP_NONE;
     item->range = NULL;
     item->undecided = false;
+    item->doubtful = c->sites[site].doubtful;
     if (!forward_occurrence(c, site, &item->occurrence))
         return;
     item->state = ADMISSION_COUNTED;
@@ -107,6 +108,21 @@ static void report_drop(const struct context *c, const struct admission *item)
                         c->ring.n_slots);
 }
 
+/* What is captured of a site, or as which layer, hangs on the occurrence, and nobody knows it. */
+static bool is_in_doubt(const struct admission *item)
+{
+    const struct spec_site *site = session_site(item->site);
+    bool of_range = item->range && item->range->layer != VARIANT_LAYER_OF_SITE;
+    if (!item->doubtful || !spec_needs_occurrence(site, !of_range))
+        return false;
+    session_problem(
+        item->site, PROBLEM_UNSUPPORTED,
+        "its kernel ran before in the body of a conditional node, nobody knows how often: "
+        "which occurrence a launch is, nobody knows until the next forward begins: not "
+        "captured");
+    return true;
+}
+
 /* The rows that the site keeps of a tensor in @step. Return: none: there is nothing to record. */
 static struct select_pick pick_rows(const struct admission_launch *l, const struct step *step,
                                     uint32_t site, const struct gather_plan *g)
@@ -179,6 +195,8 @@ void admission_expect(const struct admission_launch *l, struct admission *item,
     shed_note_cost(item->site, (uint32_t)g->row_bytes);
     item->has_record = action_of(item->site)->needs_slot;
     item->layer = RUN_NO_LAYER;
+    if (drop == DROP_NONE && is_in_doubt(item))
+        drop = DMI_DROP_UNSUPPORTED;
     if (drop == DROP_NONE && !find_layer(item))
         drop = DMI_DROP_BAD_EXPR;
     item->state = ADMISSION_EXPECTED;

@@ -43,6 +43,7 @@ struct admission {
     uint32_t site, occurrence;
     const struct variant_site
         *range;     /* what the range says that it was launched in, NULL: nothing */
+    bool doubtful;  /* nobody knows which occurrence it is */
     bool undecided; /* nobody knows yet whether it is wanted: undecided.h */
     int32_t layer;
     uint64_t forward;

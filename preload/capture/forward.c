@@ -15,8 +15,8 @@ void forward_check(struct context *c)
         const struct spec_site *s = &spec->sites[i];
         uint32_t seen = c->sites[i].occurrence;
         /* a pattern that never matched at all is reported as such, at the end */
-        if (s->about.expect < 0 || (s->kind >= 0 && s->kind != c->forward.kind) ||
-            seen == s->about.expect)
+        if (s->about.expect < 0 || c->sites[i].doubtful ||
+            (s->kind >= 0 && s->kind != c->forward.kind) || seen == s->about.expect)
             continue;
         session_problem(i, PROBLEM_COUNT, "matched %u launches in forward %llu, %lld are declared",
                         seen, (unsigned long long)c->forward.sequence, (long long)s->about.expect);
@@ -28,6 +28,7 @@ static void begin(struct context *c, int kind)
     forward_check(c);
     for (uint32_t i = 0; i < session.spec->n_sites; i++) {
         c->sites[i].occurrence = 0;
+        c->sites[i].doubtful = false;
         memset(c->sites[i].tapped, 0, sizeof c->sites[i].tapped);
     }
     c->forward.begun = true;
@@ -80,6 +81,16 @@ bool forward_occurrence(struct context *c, uint32_t site, uint32_t *occurrence)
         return false;
     *occurrence = c->sites[site].occurrence++;
     return true;
+}
+
+void forward_doubt(struct context *c, const struct spec_match *match)
+{
+    pthread_mutex_lock(&c->lock);
+    for (uint32_t i = 0; i < match->n_sites; i++)
+        c->sites[match->sites[i]].doubtful = true;
+    for (uint32_t i = 0; match->kind >= 0 && i < session.spec->n_sites; i++)
+        c->sites[i].doubtful = true;
+    pthread_mutex_unlock(&c->lock);
 }
 
 void forward_take_back(struct context *c, uint32_t site)

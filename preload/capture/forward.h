@@ -6,6 +6,7 @@
 #ifndef PRELOAD_CAPTURE_FORWARD_H
 #define PRELOAD_CAPTURE_FORWARD_H
 
+#include "policy/spec.h"
 #include "preload/context/context.h"
 
 #include <stdbool.h>
@@ -26,6 +27,12 @@ bool forward_occurrence(struct context *arena, uint32_t site, uint32_t *occurren
 
 /* The driver refused the launch: its occurrence is the next one's. */
 void forward_take_back(struct context *arena, uint32_t site);
+
+/*
+ * Kernels of @match ran, and nobody knows how often: until the next forward begins, which occurrence a launch is of their
+ * sites is in doubt; of all sites, if they begin forwards. Takes the lock.
+ */
+void forward_doubt(struct context *arena, const struct spec_match *match);
 
 /* Reports sites that the forward under way matched another number of times than declared. */
 void forward_check(struct context *arena);

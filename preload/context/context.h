@@ -69,8 +69,9 @@ struct memory_ranges {
 
 /* Of a site of the spec; under the lock, by capture/forward.c and eager/launch.c. */
 struct context_site {
-    uint32_t occurrence;                         /* of the next matching launch in this forward */
-    uint64_t tapped[CONTEXT_TAP_LAYERS / 64];    /* bit 1 + layer: the forward has had that tap */
+    uint32_t occurrence;                      /* of the next matching launch in this forward */
+    bool doubtful;                            /* launches that nobody could count came before it */
+    uint64_t tapped[CONTEXT_TAP_LAYERS / 64]; /* bit 1 + layer: the forward has had that tap */
     struct memory_ranges ranges[CONTEXT_RANGES]; /* by occurrence: layers recur */
 };
 

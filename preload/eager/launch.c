@@ -74,6 +74,7 @@ static void plan_items(const struct eager_launch *l, struct eager_job *job,
                        struct eager_ranges *ranges)
 {
     struct params params;
+    session_about(l->tap ? NULL : job->func->name);
     params_init(&params, functions_layout(job->func), l->kernel_params, l->extra);
     struct expr_env env = {
         .grid = l->grid,

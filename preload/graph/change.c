@@ -53,11 +53,13 @@ void exec_check_memory(struct exec *x)
         struct graph_copy *c = &plan->copies[i];
         if (c->dead || c->left != DROP_NONE)
             continue;
+        session_about(c->kernel);
         if (graph_plan_limit(plan, c) || c->stale)
             c->stale = instrument_refresh(x->handle, plan, c) != CUDA_SUCCESS;
         graph_plan_check_memory(plan, c);
         unsure = unsure || (!c->stale && c->drop == DMI_DROP_COPY_FAILED);
     }
+    session_about(NULL);
     plan->epoch = unsure ? 0 : epoch; /* what the driver did not say is asked again */
 }
 
@@ -92,7 +94,10 @@ static bool add_sites(struct exec *x, struct graph_kernel *kernel, const struct 
     return true;
 }
 
-/* A node that was no site when the exec was instantiated. Its place among the others is unknown. */
+/*
+ * A node that was no site when the exec was instantiated. Its place among the others is unknown. One that the map does not
+ * know lies in the body of a conditional node.
+ */
 static struct graph_kernel *add_kernel(struct exec *x, CUgraphNode app, const struct func *func)
 {
     struct node_pair pair;
@@ -102,6 +107,8 @@ static struct graph_kernel *add_kernel(struct exec *x, CUgraphNode app, const st
         graph_plan_add_kernel(&x->plan, (struct graph_kernel){
                                             .app = app,
                                             .position = known ? pair.position : PLAN_NONE,
+                                            .in_body = !known,
+                                            .ordered = !known,
                                             .enabled = !known || !pair.off,
                                             .func = func,
                                             .context = x->plan.context,
@@ -125,7 +132,9 @@ static void changed(struct exec *x, CUgraphNode app, const struct func *func,
     if (kernel->func == func && kernel->first_copy != PLAN_NONE)
         return;
     kernel->func = func;
-    if (!add_sites(x, kernel, func, k))
+    if (kernel->in_body)
+        graph_plan_report_body(func);
+    else if (!add_sites(x, kernel, func, k))
         functions_give_up(func, "came into a graph exec, and there is no memory for it");
     graph_plan_settle(&x->plan);
 }

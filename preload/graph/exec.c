@@ -136,7 +136,7 @@ static void report_left_alone(const struct graph_plan *plan, const char *why)
 {
     for (uint32_t i = 0; i < plan->n_kernels; i++) {
         const struct func *func = plan->kernels[i].func;
-        for (uint32_t s = 0; s < func->match.n_sites; s++)
+        for (uint32_t s = 0; !plan->kernels[i].in_body && s < func->match.n_sites; s++)
             session_problem(func->match.sites[s], PROBLEM_UNSUPPORTED,
                             "kernel %s is in a graph that is left alone: %s", func->name, why);
     }
@@ -160,6 +160,9 @@ static struct exec *prepare_with_sites(struct context *c, CUgraph graph, unsigne
         return exec_left_alone(c, graph, DMI_DROP_UNSUPPORTED, "kernels may launch it");
     if (refusal != DROP_NONE)
         return exec_left_alone(c, graph, refusal, "this context has no ring");
+    if (order_lacks_conditional(graph))
+        return exec_left_alone(c, graph, DMI_DROP_UNSUPPORTED,
+                               "it has a handle that no conditional node goes by");
     if (order_has_users(graph) && !order_users_are_copied())
         return exec_left_alone(c, graph, DMI_DROP_UNSUPPORTED,
                                "it holds user objects, whose references a clone would share");

@@ -62,7 +62,7 @@ static int kind_of(const struct func *func, int *begun)
 /* The next occurrences of the kernel's sites, if it has a context. Under the lock of that. */
 static void count_kernel(struct exec *x, const struct graph_kernel *kernel, int *begun)
 {
-    bool counts = kernel->enabled && kernel->context;
+    bool counts = kernel->enabled && kernel->context && !kernel->in_body;
     if (counts && kernel->func != &func_unmatched &&
         (!kernel->is_tap || kernel->func->match.kind >= 0))
         forward_advance(kernel->context, kind_of(kernel->func, begun));
@@ -111,9 +111,12 @@ static void expect_records(struct exec *x, const struct admission_launch *l)
         const struct graph_copy *copy = &x->plan.copies[k];
         struct admission *item = &x->scratch.items[k];
         int drop = copy->left != DROP_NONE ? copy->left : copy->drop;
+        if (drop != DROP_NONE)
+            session_about(copy->kernel);
         if (admission_wanted(l, item) && (copy->drop != DROP_NONE || plan_has_records(&copy->plan)))
             admission_expect(l, item, &copy->plan, drop);
     }
+    session_about(NULL);
 }
 
 /* The driver did not take the ticket: the launch runs without one. */
@@ -165,6 +168,21 @@ static void prepare(struct exec *x, struct stream stream, bool armed, struct gra
     admission_end(&job->launch);
 }
 
+/* Nobody knows how often they ran: which occurrence comes next is in doubt. */
+static void count_bodies(const struct graph_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->n_kernels; i++) {
+        const struct graph_kernel *kernel = &plan->kernels[i];
+        const struct spec_match *match = &kernel->func->match;
+        if (!kernel->in_body)
+            continue;
+        for (uint32_t s = 0; s < match->n_sites; s++)
+            atomic_add_relaxed(&session_counters(match->sites[s])->uncounted, 1);
+        if (kernel->context)
+            forward_doubt(kernel->context, match);
+    }
+}
+
 void graph_before(struct exec *x, struct stream stream, bool armed, struct graph_job *job)
 {
     exec_hold(x);
@@ -185,4 +203,6 @@ void graph_after(struct exec *x, struct graph_job *job, CUresult result)
         exec_state_unticketed(&x->state, job->stream);
     if (job->counted)
         admission_launched(&job->launch);
+    if (job->counted && x->plan.has_bodies)
+        count_bodies(&x->plan);
 }

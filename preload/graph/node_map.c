@@ -22,9 +22,33 @@ static const char *unfit(CUgraphNode node, CUgraphNodeType type)
     if (type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
         return "it holds a conditional node, whose handle and body belong to the application's "
                "graph";
+    if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || type == CU_GRAPH_NODE_TYPE_MEM_FREE)
+        return "it holds a memory node, which drivers do not clone";
     if (type == CU_GRAPH_NODE_TYPE_KERNEL && node_is_updatable(node))
         return "it holds a node that kernels update, by a handle of the application's graph";
     return NULL;
+}
+
+const char *node_map_unfit(CUgraph graph)
+{
+    size_t n = 0;
+    const char *why = NULL;
+    if (driver_table.cuGraphGetNodes(graph, NULL, &n) != CUDA_SUCCESS)
+        return NULL;
+    _cleanup_(freep) CUgraphNode *nodes = calloc(n + 1, sizeof *nodes);
+    if (!nodes || driver_table.cuGraphGetNodes(graph, nodes, &n) != CUDA_SUCCESS)
+        return NULL;
+    for (size_t i = 0; i < n && !why; i++) {
+        CUgraphNodeType type;
+        CUgraph inner;
+        if (driver_table.cuGraphNodeGetType(nodes[i], &type) != CUDA_SUCCESS)
+            continue;
+        why = unfit(nodes[i], type);
+        if (type == CU_GRAPH_NODE_TYPE_GRAPH &&
+            driver_table.cuGraphChildGraphNodeGetGraph(nodes[i], &inner) == CUDA_SUCCESS)
+            why = node_map_unfit(inner);
+    }
+    return why;
 }
 
 static int cannot_pair(struct err *err)

@@ -40,6 +40,9 @@ struct node_map {
  */
 int node_map_build(struct err *err, struct node_map *map, CUgraph graph, CUgraph clone);
 
+/* Why no clone can stand in for @graph: a node of it, or of a child graph. NULL: none is known to forbid it. */
+const char *node_map_unfit(CUgraph graph);
+
 /* May kernels on the device change @node, or switch it off? */
 bool node_is_updatable(CUgraphNode node);
 

@@ -32,7 +32,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool append(struct note *note, struct order_item item)
 {
     for (size_t i = 0; i < note->n && !item.tap; i++)
-        if (note->items[i].node == item.node && note->items[i].body == item.body)
+        if (note->items[i].node == item.node && note->items[i].body == item.body &&
+            note->items[i].condition == item.condition)
             return true;
     if (grow((void **)&note->items, note->n, &note->cap, sizeof *note->items, 16))
         return false;
@@ -115,9 +116,50 @@ void order_lose_site(CUgraph graph, CUgraphNode node, uint32_t site)
     pthread_mutex_unlock(&lock);
 }
 
-void order_note_body(CUgraph graph, CUgraphNode node, CUgraph body)
+void order_note_condition(CUgraph graph, CUgraphConditionalHandle condition)
 {
-    add(graph, (struct order_item){ .node = node, .body = body });
+    add(graph, (struct order_item){ .condition = condition });
+}
+
+struct conditional {
+    CUgraphNode node;
+    CUgraphConditionalHandle handle;
+};
+
+/* The node is new: what is noted of another one was of a graph that ended unseen, as with a capture that broke. */
+static void begin_conditional(const void *handle, void *value, void *ctx)
+{
+    const struct conditional *c = ctx;
+    struct note *note = value;
+    size_t kept = 0;
+    (void)handle;
+    for (size_t i = 0; i < note->n; i++)
+        if (note->items[i].node != c->node &&
+            (!note->items[i].condition || note->items[i].condition != c->handle))
+            note->items[kept++] = note->items[i];
+    note->n = kept;
+}
+
+void order_note_conditional(CUgraph graph, CUgraphNode node, const CUDA_CONDITIONAL_NODE_PARAMS *p)
+{
+    struct conditional conditional = { node, p->handle };
+    pthread_mutex_lock(&lock);
+    handles_each(&notes, begin_conditional, &conditional);
+    pthread_mutex_unlock(&lock);
+    for (unsigned i = 0; p->phGraph_out && i < p->size; i++) {
+        order_forget(p->phGraph_out[i]); /* a new graph */
+        add(graph, (struct order_item){ .node = node, .body = p->phGraph_out[i] });
+    }
+}
+
+bool order_lacks_conditional(CUgraph graph)
+{
+    size_t n;
+    _cleanup_(freep) struct order_item *items = order_items(graph, &n);
+    bool any = false;
+    for (size_t i = 0; i < n; i++)
+        any = any || items[i].condition;
+    return any;
 }
 
 void order_note_tap(CUgraph graph, struct graph_tap *tap)
@@ -208,20 +250,32 @@ static CUgraphNode *child_nodes(CUgraph graph, size_t *n)
     return nodes;
 }
 
-static void add_nested(struct order_nested *list, CUgraph graph)
+static bool list_graph(struct order_nested *list, CUgraph graph)
 {
     CUgraph *grown = realloc(list->graphs, (list->n + 1) * sizeof(CUgraph));
     if (!grown)
-        return;
+        return false;
     list->graphs = grown;
     list->graphs[list->n++] = graph;
-    size_t n;
+    return true;
+}
+
+/* The driver lists child graphs. It does not list the bodies of conditional nodes: those are noted. */
+static void add_nested(struct order_nested *list, CUgraph graph)
+{
+    size_t n, n_items;
+    if (!list_graph(list, graph))
+        return;
     _cleanup_(freep) CUgraphNode *nodes = child_nodes(graph, &n);
+    _cleanup_(freep) struct order_item *items = order_items(graph, &n_items);
     for (size_t i = 0; i < n; i++) {
         CUgraph child = child_of(nodes[i]);
         if (child)
             add_nested(list, child);
     }
+    for (size_t i = 0; i < n_items; i++)
+        if (items[i].body)
+            add_nested(list, items[i].body);
 }
 
 struct order_nested order_nested(CUgraph graph)
@@ -232,13 +286,42 @@ struct order_nested order_nested(CUgraph graph)
     return list;
 }
 
+struct bodies {
+    CUgraphNode node;
+    struct order_nested list;
+};
+
+static void list_bodies(const void *handle, void *value, void *ctx)
+{
+    const struct note *note = value;
+    struct bodies *bodies = ctx;
+    (void)handle;
+    for (size_t i = 0; i < note->n; i++)
+        if (note->items[i].node == bodies->node && note->items[i].body)
+            list_graph(&bodies->list, note->items[i].body);
+}
+
+static struct order_nested nested_in_bodies(CUgraphNode node)
+{
+    struct bodies bodies = { .node = node };
+    struct order_nested all = { 0 };
+    pthread_mutex_lock(&lock);
+    handles_each(&notes, list_bodies, &bodies);
+    pthread_mutex_unlock(&lock);
+    for (size_t i = 0; i < bodies.list.n; i++)
+        add_nested(&all, bodies.list.graphs[i]);
+    free(bodies.list.graphs);
+    return all;
+}
+
 struct order_nested order_nested_in(CUgraphNode node)
 {
     CUgraphNodeType type;
-    if (!node || driver_table.cuGraphNodeGetType(node, &type) != CUDA_SUCCESS ||
-        type != CU_GRAPH_NODE_TYPE_GRAPH)
+    if (!node || driver_table.cuGraphNodeGetType(node, &type) != CUDA_SUCCESS)
         return (struct order_nested){ 0 };
-    return order_nested(child_of(node));
+    return type == CU_GRAPH_NODE_TYPE_GRAPH         ? order_nested(child_of(node))
+           : type == CU_GRAPH_NODE_TYPE_CONDITIONAL ? nested_in_bodies(node)
+                                                    : (struct order_nested){ 0 };
 }
 
 bool order_has_sites(CUgraph graph)
@@ -248,7 +331,7 @@ bool order_has_sites(CUgraph graph)
     bool any = false;
     for (size_t i = 0; i < n && !any; i++) {
         CUgraph inner = items[i].is_child ? child_of(items[i].node) : items[i].body;
-        bool is_kernel = !items[i].is_child && !items[i].body;
+        bool is_kernel = !items[i].is_child && !items[i].body && !items[i].condition;
         any = is_kernel || (inner && order_has_sites(inner));
     }
     free(items);
@@ -410,6 +493,12 @@ struct order_end_note {
     struct note *note;
 };
 
+struct order_end_item {
+    CUgraph graph;
+    size_t at; /* its place there */
+    struct order_item item;
+};
+
 static void take_out(struct order_end *end, const struct order_nested *which)
 {
     end->notes = calloc(which->n + 1, sizeof *end->notes);
@@ -435,23 +524,27 @@ struct search {
     CUgraphNode node;
 };
 
+/* A conditional node has an item for each of its bodies. */
 static void take_out_node(const void *handle, void *value, void *ctx)
 {
     struct note *note = value;
     struct search *s = ctx;
+    size_t kept = 0;
     for (size_t i = 0; i < note->n; i++)
         if (note->items[i].tap)
             graph_tap_node_ends(note->items[i].tap, s->node);
-    for (size_t i = 0; i < note->n; i++)
-        if (note->items[i].node == s->node) {
-            s->end->graph = (CUgraph)(uintptr_t)handle;
-            s->end->at = i;
-            s->end->item = note->items[i];
-            memmove(&note->items[i], &note->items[i + 1],
-                    (note->n - i - 1) * sizeof note->items[0]);
-            note->n--;
-            return;
+    for (size_t i = 0; i < note->n; i++) {
+        struct order_end *end = s->end;
+        if (note->items[i].node != s->node) {
+            note->items[kept++] = note->items[i];
+            continue;
         }
+        if (grow((void **)&end->items, end->n_items, &end->items_cap, sizeof *end->items, 4))
+            continue; /* if the driver refuses, the node has come unseen */
+        end->items[end->n_items++] =
+            (struct order_end_item){ (CUgraph)(uintptr_t)handle, i, note->items[i] };
+    }
+    note->n = kept;
 }
 
 void order_end_node(struct order_end *end, CUgraphNode node, const struct order_nested *inside)
@@ -464,17 +557,21 @@ void order_end_node(struct order_end *end, CUgraphNode node, const struct order_
     take_out(end, inside);
 }
 
+/* Items in the order in which they were taken out: each finds the place that it had. */
 static void put_back(const struct order_end *end)
 {
     for (size_t i = 0; i < end->n; i++)
         if (handles_set(&notes, end->notes[i].graph, end->notes[i].note) == end->notes[i].note)
             note_free(end->notes[i].note);
-    struct note *note = end->item.node ? handles_find(&notes, end->graph) : NULL;
-    if (!note || !append(note, end->item))
-        return;
-    size_t last = note->n - 1, at = end->at < last ? end->at : last;
-    memmove(&note->items[at + 1], &note->items[at], (last - at) * sizeof note->items[0]);
-    note->items[at] = end->item;
+    for (size_t i = 0; i < end->n_items; i++) {
+        const struct order_end_item *taken = &end->items[i];
+        struct note *note = handles_find(&notes, taken->graph);
+        if (!note || !append(note, taken->item))
+            continue;
+        size_t last = note->n - 1, at = taken->at < last ? taken->at : last;
+        memmove(&note->items[at + 1], &note->items[at], (last - at) * sizeof note->items[0]);
+        note->items[at] = taken->item;
+    }
 }
 
 void order_ended(struct order_end *end, bool success)
@@ -486,6 +583,7 @@ void order_ended(struct order_end *end, bool success)
     for (size_t i = 0; i < end->n && success; i++)
         note_free(end->notes[i].note);
     free(end->notes);
+    free(end->items);
 }
 
 void order_reset(void)

@@ -2,7 +2,8 @@
 /*
  * What is known of the application's graphs: the order in which their sites were added, by call of cuGraphAdd*Node or
  * by launch or tap on the capturing stream (the driver promises no order of nodes, and occurrences need one), and
- * the user objects that they hold. Only kernels and taps that the spec names and child graphs are noted.
+ * the user objects that they hold. Only kernels and taps that the spec names, child graphs and bodies of conditional nodes
+ * are noted.
  * Thread: any; takes a lock, never across a driver call.
  */
 #ifndef PRELOAD_GRAPH_ORDER_H
@@ -19,11 +20,12 @@ struct func;
 struct graph_tap;
 
 struct order_item {
-    CUgraphNode node;      /* NULL: a tap */
-    bool is_child;         /* a child graph, else a kernel, a conditional node or a tap */
-    CUgraph body;          /* of a conditional node; NULL: it is none */
-    struct graph_tap *tap; /* NULL: it is none. Borrowed while its graph lives */
-    CUcontext context;     /* current when it was noted */
+    CUgraphNode node; /* NULL: a tap or a condition */
+    bool is_child;    /* a child graph, else a kernel, a conditional node or a tap */
+    CUgraph body;     /* of a conditional node; NULL: it is none */
+    CUgraphConditionalHandle condition; /* without a node so far; 0: it is none */
+    struct graph_tap *tap;              /* NULL: it is none. Borrowed while its graph lives */
+    CUcontext context;                  /* current when it was noted */
     const struct func
         *func; /* of a kernel, with what ranges said of the node; NULL: nothing was said */
 };
@@ -37,8 +39,16 @@ void order_note_kernel(CUgraph graph, CUgraphNode node, const struct func *func)
 /* @node is none of the ranged @site any more; it is forgotten where nothing else was noted of it. */
 void order_lose_site(CUgraph graph, CUgraphNode node, uint32_t site);
 
-/* @body is a graph that the conditional node @node runs, or does not run, as often as kernels say. */
-void order_note_body(CUgraph graph, CUgraphNode node, CUgraph body);
+/*
+ * A conditional node that @graph will run goes by @condition. Drivers refuse a graph with one that no node goes by, and its clone
+ * has none.
+ */
+void order_note_condition(CUgraph graph, CUgraphConditionalHandle condition);
+bool order_lacks_conditional(CUgraph graph);
+
+/* @node, a new conditional node of @graph, has new graphs as bodies: it runs them, or does not, as often as kernels say. */
+void order_note_conditional(CUgraph graph, CUgraphNode node,
+                            const CUDA_CONDITIONAL_NODE_PARAMS *params);
 
 /* @node is @graph's copy of @child, or holds @child itself: what is noted of it goes over. */
 void order_note_child(CUgraph graph, CUgraphNode node, CUgraph child);
@@ -58,7 +68,7 @@ void order_note_user(CUgraph graph, CUuserObject object, int count);
  */
 struct order_item *order_items(CUgraph graph, size_t *n);
 
-/* Are there kernels of the spec in @graph, or in its child graphs? */
+/* Are there kernels of the spec in @graph, in its child graphs, or in bodies of its conditional nodes? */
 bool order_has_sites(CUgraph graph);
 
 /* Does @graph, or a child graph of it, hold user objects? */
@@ -85,7 +95,7 @@ struct order_nested {
     CUgraph *graphs;
     size_t n;
 };
-/* @graph and the graphs of all child graph nodes in it; free() its `graphs`. */
+/* @graph with the child graphs and the bodies of conditional nodes in it, at any depth; free() its `graphs`. */
 struct order_nested order_nested(CUgraph graph);
 /* Those inside @node alone; free() its `graphs`. */
 struct order_nested order_nested_in(CUgraphNode node);
@@ -97,9 +107,8 @@ struct order_nested order_nested_in(CUgraphNode node);
 struct order_end {
     struct order_end_note *notes; /* of graphs, taken out */
     size_t n;
-    CUgraph graph; /* of the node */
-    size_t at;
-    struct order_item item; /* node NULL: none was noted */
+    struct order_end_item *items; /* of the node, taken out */
+    size_t n_items, items_cap;
 };
 /* The graphs of @which end. */
 void order_end_graphs(struct order_end *end, const struct order_nested *which);

@@ -75,9 +75,22 @@ void graph_plan_check_memory(const struct graph_plan *plan, struct graph_copy *c
                              : plan_check_memory(&copy->plan, 0, device_of(plan), &copy->ranges);
 }
 
+/* Before a launch: where the driver does not say it now, it is asked again then, and nothing is lost. */
+static void check_early(const struct graph_plan *plan, struct graph_copy *copy)
+{
+    struct session_deferred problem;
+    session_defer(&problem);
+    graph_plan_check_memory(plan, copy);
+    session_defer(NULL);
+    if (copy->drop != DMI_DROP_COPY_FAILED)
+        session_report_deferred(&problem);
+}
+
 void graph_plan_copy(const struct graph_plan *plan, struct graph_copy *copy,
                      const struct func *func, const CUDA_KERNEL_NODE_PARAMS_v2 *k)
 {
+    copy->kernel = func->name;
+    session_about(func->name);
     /* occurrences are known at launch only */
     if (plan_needs_occurrence(copy->site)) {
         session_problem(copy->site, PROBLEM_UNSUPPORTED,
@@ -89,7 +102,8 @@ void graph_plan_copy(const struct graph_plan *plan, struct graph_copy *copy,
     }
     copy->stale = false;
     graph_plan_limit(plan, copy);
-    graph_plan_check_memory(plan, copy);
+    check_early(plan, copy);
+    session_about(NULL);
 }
 
 /* ------------------------------------------------------------------------- kernels and copies */
@@ -151,9 +165,10 @@ void graph_plan_settle(struct graph_plan *plan)
         if (c->drop == DMI_DROP_COPY_FAILED)
             plan->epoch = 0; /* what the driver did not say is asked again before the next launch */
     }
-    plan->has_sites = false;
+    plan->has_sites = plan->has_bodies = false;
     for (uint32_t i = 0; i < plan->n_kernels; i++) {
         plan->has_sites = plan->has_sites || plan->kernels[i].func != &func_unmatched;
+        plan->has_bodies = plan->has_bodies || plan->kernels[i].in_body;
         if (!plan->kernels[i].ordered)
             leave_those_of(plan, &plan->kernels[i]);
     }
@@ -222,7 +237,8 @@ static struct context *context_counting(const struct graph_plan *plan, CUcontext
         return plan->context;
     for (uint32_t s = 0; s < func->match.n_sites; s++)
         session_problem(func->match.sites[s], PROBLEM_UNSUPPORTED,
-                        "kernel %s is in a graph with kernels of another context: not captured",
+                        "kernel %s belongs to another context than the one in which its graph was "
+                        "instantiated: not captured",
                         func->name);
     struct context *c = context_of(handle);
     if (c)
@@ -321,7 +337,7 @@ static int add_tap(struct err *err, struct graph_plan *plan, CUgraph graph,
         if (number)
             copy->number = plan->n_nodes++;
         plan_tap(site, &tap->tap, &copy->plan);
-        graph_plan_check_memory(plan, copy);
+        check_early(plan, copy);
     }
     return kernel ? 0 : no_memory(err);
 }
@@ -349,28 +365,95 @@ static int add_child(struct err *err, struct graph_plan *plan, const struct node
     return add_noted(err, plan, inner, pair, number);
 }
 
-/* Whether, and how often, they run is decided on the device. */
-static void give_up_body(CUgraph body)
+/* ------------------------------------------------------------------------- in bodies */
+
+void graph_plan_report_body(const struct func *func)
 {
-    size_t n;
-    _cleanup_(freep) struct order_item *items = order_items(body, &n);
-    for (size_t i = 0; i < n; i++) {
-        CUDA_KERNEL_NODE_PARAMS_v2 k;
-        CUgraph inner = items[i].body;
-        const struct func *func = items[i].tap ? items[i].tap->func : NULL;
-        if (func)
-            inner = NULL;
-        else if (items[i].is_child)
-            driver_table.cuGraphChildGraphNodeGetGraph(items[i].node, &inner);
-        else if (!inner && kernel_node_get(items[i].node, &k) == CUDA_SUCCESS)
-            func = graph_plan_func_as(&k, items[i].func);
-        if (inner)
-            give_up_body(inner);
-        else if (func)
-            functions_give_up(func, "is in the body of a conditional node, which runs as often as "
-                                    "kernels say");
-    }
+    for (uint32_t s = 0; s < func->match.n_sites; s++)
+        session_problem(func->match.sites[s], PROBLEM_UNCOUNTED,
+                        "kernel %s is in the body of a conditional node, which runs as often as "
+                        "kernels say: its launches there are neither captured nor counted",
+                        func->name);
 }
+
+static int add_in_body(struct err *err, struct graph_plan *plan, const struct node_pair *holder,
+                       CUcontext handle, const struct func *func)
+{
+    graph_plan_report_body(func);
+    return graph_plan_add_kernel(
+               plan, (struct graph_kernel){ .position = holder->position,
+                                            .in_body = true,
+                                            .enabled = true,
+                                            .ordered = true,
+                                            .func = func,
+                                            .context = context_counting(plan, handle, func) })
+               ? 0
+               : no_memory(err);
+}
+
+static const struct order_item *item_of(const struct order_item *items, size_t n, CUgraphNode node)
+{
+    for (size_t i = 0; i < n; i++)
+        if (items[i].node == node)
+            return &items[i];
+    return NULL;
+}
+
+static int add_body(struct err *err, struct graph_plan *plan, const struct node_pair *holder,
+                    CUgraph body);
+
+/* A node in a body. @item: what is noted of it, NULL: nothing. */
+static int add_node_in_body(struct err *err, struct graph_plan *plan,
+                            const struct node_pair *holder, CUgraphNode node,
+                            const struct order_item *item)
+{
+    CUDA_KERNEL_NODE_PARAMS_v2 k;
+    CUgraphNodeType type;
+    CUgraph inner;
+    CUresult r = driver_table.cuGraphNodeGetType(node, &type);
+    if (r == CUDA_SUCCESS && type == CU_GRAPH_NODE_TYPE_GRAPH) {
+        r = driver_table.cuGraphChildGraphNodeGetGraph(node, &inner);
+        if (r == CUDA_SUCCESS)
+            return add_body(err, plan, holder, inner);
+    } else if (r == CUDA_SUCCESS && type == CU_GRAPH_NODE_TYPE_KERNEL) {
+        r = kernel_node_get(node, &k);
+        const struct func *func =
+            r == CUDA_SUCCESS ? graph_plan_func_as(&k, item ? item->func : NULL) : NULL;
+        if (func)
+            return add_in_body(err, plan, holder, item ? item->context : NULL, func);
+    }
+    return r == CUDA_SUCCESS
+               ? 0
+               : err_set(err, -EIO, "the body of a conditional node cannot be read (error %d)",
+                         (int)r);
+}
+
+/* Every node of the body, as the driver lists them. Only taps and inner bodies are known by what is noted. */
+static int add_body(struct err *err, struct graph_plan *plan, const struct node_pair *holder,
+                    CUgraph body)
+{
+    size_t n = 0, n_items;
+    int r = 0;
+    if (driver_table.cuGraphGetNodes(body, NULL, &n) != CUDA_SUCCESS)
+        return err_set(err, -EIO, "the body of a conditional node cannot be read");
+    _cleanup_(freep) struct order_item *items = order_items(body, &n_items);
+    _cleanup_(freep) CUgraphNode *nodes = calloc(n + 1, sizeof *nodes);
+    if (!nodes)
+        return no_memory(err);
+    if (driver_table.cuGraphGetNodes(body, nodes, &n) != CUDA_SUCCESS)
+        return err_set(err, -EIO, "the body of a conditional node cannot be read");
+    for (size_t i = 0; i < n && !r; i++)
+        r = add_node_in_body(err, plan, holder, nodes[i], item_of(items, n_items, nodes[i]));
+    for (size_t i = 0; i < n_items && !r; i++) {
+        if (items[i].tap)
+            r = add_in_body(err, plan, holder, items[i].context, items[i].tap->func);
+        else if (items[i].body)
+            r = add_body(err, plan, holder, items[i].body);
+    }
+    return r;
+}
+
+/* ------------------------------------------------------------------------- all of it */
 
 /* Kernels and taps of the graph, which @within holds (NULL: the whole), and of its child graphs, whose order is known. */
 static int add_noted(struct err *err, struct graph_plan *plan, CUgraph graph,
@@ -389,7 +472,7 @@ static int add_noted(struct err *err, struct graph_plan *plan, CUgraph graph,
             continue; /* noted of a graph that ended unseen */
         pair->noted = true;
         if (items[i].body)
-            give_up_body(items[i].body);
+            r = add_body(err, plan, pair, items[i].body);
         else
             r = items[i].is_child
                     ? add_child(err, plan, pair, number)
@@ -429,8 +512,10 @@ int graph_plan_build(struct err *err, struct graph_plan *plan, CUgraph graph, bo
     if (plan->refused == DROP_NONE)
         cloned = driver_table.cuGraphClone(&plan->clone, graph);
     if (cloned != CUDA_SUCCESS) {
-        plan->clone = NULL; /* graphs with memory nodes are such */
-        return err_set(err, -ENOTSUP, "it cannot be cloned (error %d)", (int)cloned);
+        const char *why = node_map_unfit(graph);
+        plan->clone = NULL;
+        return why ? err_set(err, -ENOTSUP, "%s", why)
+                   : err_set(err, -ENOTSUP, "it cannot be cloned (error %d)", (int)cloned);
     }
     int r = node_map_build(err, &plan->map, graph, plan->clone);
     node_map_sort(&plan->map);

@@ -35,6 +35,7 @@ struct graph_copy {
         number; /* of its node among the plan's, and its place in the ticket; PLAN_NONE: it has none */
     uint32_t next; /* of the same kernel; PLAN_NONE: the last */
     uint32_t site;
+    const char *kernel;          /* that its problems are about; NULL: it is of a tap. Borrowed */
     struct site_plan plan;       /* replaced as a whole when the kernel's parameters change */
     struct memory_ranges ranges; /* that it lies in */
     int left; /* drop reason of all of its records, whatever it reads; DROP_NONE */
@@ -52,6 +53,8 @@ struct graph_kernel {
     CUgraph graph;         /* that it lies in, of the clone's */
     struct tap_place *tap; /* where its copy belongs; NULL: it is no tap, or lies nowhere */
     bool is_tap;
+    bool
+        in_body; /* of the conditional node at @position: it runs as often as kernels say, and has no copies */
     uint32_t position; /* as node_map.h has it, of a tap one of its place; PLAN_NONE: unknown */
     bool enabled;
     bool ordered;            /* its place among the others is known */
@@ -68,7 +71,8 @@ struct graph_plan {
     struct node_map map;
     struct graph_kernel *kernels;
     uint32_t n_kernels;
-    bool has_sites; /* among the kernels; by graph_plan_settle() */
+    bool has_sites;  /* among the kernels; by graph_plan_settle() */
+    bool has_bodies; /* some kernels are in bodies; likewise */
     struct graph_copy *copies;
     uint32_t n_copies;
     struct graph_node *nodes; /* of copies, by number */
@@ -131,6 +135,9 @@ bool graph_plan_is_ours(const struct graph_plan *plan, CUgraphNode node);
 
 /* The sites of all its kernels are switched off, and @why is said. */
 void graph_plan_give_up(const struct graph_plan *plan, const char *why);
+
+/* Whether, and how often, @func runs in the body of a conditional node is decided on the device: it is said. */
+void graph_plan_report_body(const struct func *func);
 
 /* @context is gone, which is not the plan's: its kernels in the graph count nothing any more. */
 void graph_plan_forget_context(struct graph_plan *plan, const struct context *context);

@@ -34,7 +34,7 @@ static struct graph_kernel *kernel_at(struct graph_plan *plan, uint32_t position
 {
     for (uint32_t i = 0; i < plan->n_kernels; i++)
         if (plan->kernels[i].position == position && plan->kernels[i].func != &func_unmatched &&
-            !plan->kernels[i].is_tap)
+            !plan->kernels[i].is_tap && !plan->kernels[i].in_body)
             return &plan->kernels[i];
     return NULL;
 }
@@ -215,8 +215,8 @@ static int push_new(struct err *err, struct exec *x, struct graph_update *u,
             continue;
         }
         kernel.enabled = !pair.off;
-        kernel.app = pair.app;
-        kernel.node = pair.node;
+        kernel.app = kernel.in_body ? NULL : pair.app;
+        kernel.node = kernel.in_body ? NULL : pair.node;
         kernel.graph = pair.graph;
         kernel.position = known ? position : PLAN_NONE;
         kernel.ordered = kernel.ordered && ordered;

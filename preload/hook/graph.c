@@ -35,8 +35,7 @@ static void note_params(CUgraph graph, CUgraphNode node, const CUgraphNodeParams
     else if (params->type == CU_GRAPH_NODE_TYPE_GRAPH)
         order_note_child(graph, node, child);
     else if (params->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
-        for (unsigned i = 0; params->conditional.phGraph_out && i < params->conditional.size; i++)
-            order_note_body(graph, node, params->conditional.phGraph_out[i]);
+        order_note_conditional(graph, node, &params->conditional);
 }
 
 static CUgraph child_in(const CUgraphNodeParams *params)
@@ -95,6 +94,15 @@ EXPORT CUresult CUDAAPI cuGraphCreate(CUgraph *graph, unsigned flags)
 {
     CUresult r = REAL(cuGraphCreate)(graph, flags);
     AFTER_SUCCESS(r, order_forget(*graph));
+    return r;
+}
+
+EXPORT CUresult CUDAAPI cuGraphConditionalHandleCreate(CUgraphConditionalHandle *handle,
+                                                       CUgraph graph, CUcontext context,
+                                                       unsigned value, unsigned flags)
+{
+    CUresult r = REAL(cuGraphConditionalHandleCreate)(handle, graph, context, value, flags);
+    AFTER_SUCCESS(r, order_note_condition(graph, *handle));
     return r;
 }
 

@@ -518,14 +518,19 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
-static void threads(long n, int from, int to, struct where at)
+/* @kib: of stack; 0: as many as threads have */
+static void threads(long n, long kib, int from, int to, struct where at)
 {
     pthread_t ids[64];
     struct job jobs[64];
+    pthread_attr_t attr;
+    pthread_attr_init(&attr);
+    if (kib)
+        pthread_attr_setstacksize(&attr, (size_t)kib << 10);
     quiet = true;
     for (long t = 0; t < n && t < 64; t++) {
         jobs[t] = (struct job){ from, to, { at.i, t } };
-        pthread_create(&ids[t], NULL, thread_main, &jobs[t]);
+        pthread_create(&ids[t], &attr, thread_main, &jobs[t]);
     }
     for (long t = 0; t < n && t < 64; t++)
         pthread_join(ids[t], NULL);
@@ -584,7 +589,7 @@ static int process_line(const char *op, char **w, int line, struct where at)
     }
     if (!strcmp(op, "threads")) {
         int end = find(line, "endthreads");
-        threads((long)number(w[1]), line + 1, end, at);
+        threads((long)number(w[1]), w[2] ? (long)number(w[2]) : 0, line + 1, end, at);
         return end + 1;
     }
     if (!strcmp(

@@ -88,19 +88,87 @@ def many_copies(c):
     launched(c, instantiate(graph))
 
 
-def conditional(c):
-    """A site in the body of a conditional node, and one beside it."""
-    graph, nodes = by_hand(c, CHAIN[:2])
+def add_conditional(c, graph, behind=(), root=None, bodies=1):
+    """@root: the graph that the node will be launched in, where that is another one. Return: the node, its bodies."""
     params = cu.CUgraphNodeParams()
     params.type = cu.CUgraphNodeType.CU_GRAPH_NODE_TYPE_CONDITIONAL
-    params.conditional.handle = ok(cu.cuGraphConditionalHandleCreate(graph, c.context, 1, cu.CU_GRAPH_COND_ASSIGN_DEFAULT))
+    params.conditional.handle = ok(cu.cuGraphConditionalHandleCreate(root or graph, c.context, 1, cu.CU_GRAPH_COND_ASSIGN_DEFAULT))
     params.conditional.type = cu.CUgraphConditionalNodeType.CU_GRAPH_COND_TYPE_IF
-    params.conditional.size = 1
+    params.conditional.size = bodies
     params.conditional.ctx = c.context
-    ok(cu.cuGraphAddNode(graph, [nodes[1]], None, 1, params))
-    body = params.conditional.phGraph_out[0]
-    ok(cu.cuGraphAddKernelNode(body, None, 0, c.params("block", 2, 64, 9)))
+    node = ok(cu.cuGraphAddNode(graph, list(behind) or None, None, len(behind), params))
+    return node, params.conditional.phGraph_out[:bodies]
+
+
+def conditional(c):
+    """A site in the body of a conditional node, and one beside it; after it a launch, a forward that begins, and one more."""
+    graph, nodes = by_hand(c, CHAIN[:2])
+    ok(cu.cuGraphAddKernelNode(add_conditional(c, graph, nodes[1:])[1][0], None, 0, c.params("block", 2, 64, 9)))
     launched(c, instantiate(graph))
+    c.launch("block", c.streams[0], 4, 16, 3)
+    c.launch("first", c.streams[0], 4, 16, 3)
+
+
+def block_in(c, body):
+    ok(cu.cuGraphAddKernelNode(body, None, 0, c.params("block", 2, 64, 9)))
+
+
+def end_by_node(c):
+    node, bodies = add_conditional(c, ok(cu.cuGraphCreate(0)), bodies=2)
+    for body in bodies:
+        block_in(c, body)
+    ok(cu.cuGraphDestroyNode(node))
+
+
+def end_by_graph(c):
+    graph = ok(cu.cuGraphCreate(0))
+    block_in(c, add_conditional(c, graph)[1][0])
+    ok(cu.cuGraphDestroy(graph))
+
+
+def end_in_a_body(c):
+    """A body with a child graph and a conditional node of its own."""
+    graph = ok(cu.cuGraphCreate(0))
+    node, (outer,) = add_conditional(c, graph)
+    ok(cu.cuGraphAddChildGraphNode(outer, None, 0, by_hand(c, SITES)[0]))
+    block_in(c, add_conditional(c, outer, root=graph)[1][0])
+    ok(cu.cuGraphDestroyNode(node))
+
+
+def end_in_a_moved_graph(c):
+    inner, graph = ok(cu.cuGraphCreate(0)), ok(cu.cuGraphCreate(0))
+    block_in(c, add_conditional(c, inner)[1][0])
+    params = cu.CUgraphNodeParams()
+    params.type = cu.CUgraphNodeType.CU_GRAPH_NODE_TYPE_GRAPH
+    params.graph.graph, params.graph.ownership = inner, cu.CUgraphChildGraphNodeOwnership.CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE
+    ok(cu.cuGraphAddNode(graph, None, None, 0, params))
+    ok(cu.cuGraphDestroy(graph))
+
+
+def end_by_a_broken_capture(c):
+    """The graph of a capture that is invalid ends with it, without a call that says so."""
+    stream, empty = c.streams[0], ok(cu.cuGraphCreate(0))
+    ok(cu.cuStreamBeginCapture(stream, cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
+    graph = ok(cu.cuStreamGetCaptureInfo(stream))[2]
+    for _ in range(3):
+        add_conditional(c, graph, bodies=2)
+    block_in(c, add_conditional(c, graph, bodies=2)[1][0])
+    c.say("synchronized", cu.cuStreamSynchronize(stream)[0])
+    c.say("ended", cu.cuStreamEndCapture(stream)[0])
+    for node, (body,) in [add_conditional(c, empty) for _ in range(5)]:
+        ok(cu.cuGraphAddKernelNode(body, None, 0, c.params("other", 0, 64, 60)))
+        ok(cu.cuGraphDestroyNode(node))
+
+
+def bodies_end(c):
+    """Bodies with a site end, and their handles come back as those of bodies without one."""
+    for end in (end_by_node, end_by_graph, end_in_a_body, end_in_a_moved_graph, end_by_a_broken_capture):
+        end(c)
+        graph, nodes = by_hand(c, CHAIN[:2])
+        for body in add_conditional(c, graph, nodes[1:], bodies=2)[1]:
+            inner = add_conditional(c, body, root=graph)[1][0]
+            ok(cu.cuGraphAddKernelNode(inner, None, 0, c.params("other", 0, 64, 60)))
+        launched(c, instantiate(graph))
 
 
 def contexts(c):
@@ -244,7 +312,7 @@ def everything(c):
         way(c)
 
 
-WAYS = {f.__name__: f for f in (plain, users, memory_node, updatable, updatable_site, conditional, many_copies, contexts, context_gone, unseen, embedded, update,
+WAYS = {f.__name__: f for f in (plain, users, memory_node, updatable, updatable_site, conditional, bodies_end, many_copies, contexts, context_gone, unseen, embedded, update,
                                 update_first, update_unseen, parameters, parameters_first, child, child_first, captured, everything)}
 
 if __name__ == "__main__":

@@ -2,12 +2,14 @@
 """Whatever fails under us, the application does not notice, and what is lost is counted."""
 import os
 import re
+import struct
 import subprocess
 
 import pytest
 
+import images
 import standin_log
-from harness import ROOT, Tally
+from harness import BUILD, ROOT, STANDIN, Tally
 from kit import START, filled, site, spec
 
 USES = re.findall(r"^USE\((\w+)\)", (ROOT / "preload/hooks.def").read_text(), re.M)
@@ -257,3 +259,70 @@ def test_sticky(bench):
     run = r.run()
     c = run.counters
     bench.check(c.captured[0].records >= 1 and not run.balance(), "a sticky error: accounted for", f"{c.expected} {c.captured} {c.dropped} {run.balance()} {r.stderr}")
+
+
+def test_a_pattern_of_many_kernels_names_the_kernel(bench):
+    """Of which of them something was dropped. A pattern of one kernel says it already."""
+    text = spec(site("any", kernel="fir|blo", pointer="arg[3]"), site("one", pointer="arg[3]"))
+    r = bench.run(START + ["launch block 0 1 64 p 64 1", "sync"], text)
+    lines = {name: [line for line in r.stderr.splitlines() if f"site {name} " in line] for name in ("any", "one")}
+    bench.check(len(lines["any"]) == 1 and lines["any"][0].endswith("(kernel block)"), "the kernel is named", r.stderr)
+    bench.check(len(lines["one"]) == 1 and "(kernel" not in lines["one"][0], "once", r.stderr)
+
+
+def test_a_process_that_launches_nothing_says_so_once(bench):
+    sites = [site(name, kernel=f"^{name}$") for name in ("block", "never", "nobody")]
+    r = bench.run(START + ["sync"], spec(*sites))
+    bench.check(len(r.complaints.splitlines()) == 1 and "2 other sites" in r.complaints, "one line", r.stderr)
+    told = [(p["site"], p["reason"]) for p in r.run().manifest["problems"]]
+    bench.check(told == [("block", "no_match"), ("never", "no_match"), ("nobody", "no_match")], "the manifest says it of each site", told)
+    r = bench.run(START + ["launch block 0 1 64 p 64 1", "sync"], spec(*sites))
+    bench.check(len(r.complaints.splitlines()) == 2, "of one that launches, each site that misses", r.stderr)
+
+
+def without(driver, name):
+    """The driver library, whose symbol @name has another name: nobody finds it by the old one."""
+    data = bytearray(driver)
+    (first,), (n,) = struct.unpack_from("<Q", data, 40), struct.unpack_from("<H", data, 60)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", data, first + 64 * i) for i in range(n)]
+    symbols = next(s for s in sections if s[1] == 11)  # SHT_DYNSYM
+    strings = sections[symbols[6]]
+    for at in range(symbols[4], symbols[4] + symbols[5], 24):
+        text = strings[4] + struct.unpack_from("<I", data, at)[0]
+        if data[text:text + len(name) + 1] == name.encode() + b"\0":
+            data[text] ^= 0x20
+            data[at + 4] = 2 << 4 | data[at + 4] & 15  # weak: the library itself does not miss it
+            return bytes(data)
+    raise KeyError(name)
+
+
+LACKING = BUILD / "tests" / "preload" / "lacking_client"
+CALLED = sorted({name for path in (ROOT / "preload").rglob("*.[ch]") for name in re.findall(r"driver_table\.(cu\w+)", path.read_text())} | set(USES))
+
+
+@pytest.mark.built(LACKING)
+@pytest.mark.skipif("DMI_TEST_RUNTIME" in os.environ, reason="the sanitized stand-in calls itself by its symbols")
+def test_a_driver_that_lacks_a_function(bench, tmp_path):
+    """Each that the library calls: the program goes on as without the library; what is expected is accounted for, or one line says why nothing is."""
+    driver = (STANDIN / "libcuda.so.1").read_bytes()
+    (tmp_path / "image").write_bytes(images.ptx(images.fill("block")))
+    mine = set(re.findall(r"CALL\((\w+)", (ROOT / "tests/preload/lacking_client.c").read_text()))
+    options = {"command": [LACKING, tmp_path / "image"], "LD_LIBRARY_PATH": tmp_path}
+    (tmp_path / "libcuda.so.1").write_bytes(driver)
+    whole = bench.run([], preload=False, **options)
+    off = 0
+    for name in CALLED:
+        (tmp_path / "libcuda.so.1").write_bytes(without(driver, name))
+        plain = bench.run([], preload=False, **options) if name in mine else whole
+        r = bench.run([], spec(site()), **options)
+        bench.check(r.said() == plain.said(), f"{name}: the program says the same", f"{r.said()} {plain.said()} {r.stderr[-300:]}")
+        said = [line for line in r.stderr.splitlines() if "runs without capture" in line]
+        off += len(said)
+        if r.folders:
+            run = r.run()
+            whole_account = not run.balance() and (name in mine or run.counters.expected[0].records == 7)
+            bench.check(whole_account and not said, f"{name}: every launch is accounted for", f"{run.counters.expected} {run.balance()} {r.stderr[-300:]}")
+        else:
+            bench.check(name == "cuInit" or said == [f"dmi: the driver has no {name}: this process runs without capture"], f"{name}: one line says it",
+                        r.stderr[-300:])
+    bench.check(off > 40, "what the library needs is looked for", off)

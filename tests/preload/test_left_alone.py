@@ -6,6 +6,7 @@ launches that come after a graph that was left alone are right.
 """
 import os
 import pathlib
+import subprocess
 import sys
 
 import pytest
@@ -17,6 +18,7 @@ from standin_log import Log
 pytestmark = pytest.mark.since(12000, "what cuda.bindings 13 calls to build a graph")
 
 CLIENT = pathlib.Path(__file__).with_name("left_alone_client.py")
+DUMP = BUILD / "tools" / "dmi-dump"
 FAIL_ALLOC = BUILD / "tests" / "preload" / "libfail_alloc.so"
 TEXT = spec(site("block", layer="occ"), head="ring: {bytes: 4M, slots: 8192}\n")
 
@@ -54,10 +56,10 @@ def account(bench, run, launches, given_up=False):
 WAYS = [("plain", None, ""),
         ("captured", None, ""),
         ("many_copies", None, ""),
-        ("memory_node", 2, "it cannot be cloned"),
+        ("memory_node", 2, "it holds a memory node"),
         ("updatable", 2, "node that kernels update"),
         ("users", None, ""),
-        ("contexts", 2, "another context"),
+        ("contexts", 2, "belongs to another context than the one in which its graph was instantiated"),
         ("unseen", 2, "came into its graph unseen"),
         ("embedded", 2 + 2, "launched into a capture"),
         ("update", 2 + 6 * 2, "after it was instantiated"),
@@ -87,13 +89,66 @@ def test_left_alone(bench, way, captured, why):
                 "layers of what comes later are right", f"{layers[:4]} ... {layers[-4:]}, {len(launches)} launches")
 
 
-@pytest.mark.parametrize("way, why", [
-    ("updatable_site", "other kernels"), pytest.param("conditional", "body of a conditional node", marks=pytest.mark.since(12030, "conditional nodes"))])
-def test_a_site_that_cannot_be_counted_is_switched_off(bench, way, why):
-    run_, launches, _ = run(bench, way)
+def verified(run):
+    return subprocess.run([DUMP, "verify", run.folder], capture_output=True, text=True).stdout
+
+
+def test_a_site_that_cannot_be_counted_is_switched_off(bench):
+    run_, launches, _ = run(bench, "updatable_site")
     if run_:
         account(bench, run_, launches, given_up=True)
-        bench.check(why in problems(run_), "the report says why", problems(run_))
+        bench.check("other kernels" in problems(run_), "the report says why", problems(run_))
+        bench.check("switched off after 1 of its launches" in problems(run_), "and since when", problems(run_))
+        text = verified(run_)
+        bench.check("as far as launches were counted" in text and "not in this account: site block" in text,
+                    "what came since is not called balanced", text)
+
+
+BODY = TEXT.replace("sites:", "forward:\n  - {kind: step, begin: {kernel: '^first$'}}\nsites:")
+
+
+@pytest.mark.since(12030, "conditional nodes")
+@pytest.mark.parametrize("text, captured, layers", [
+    (TEXT.replace("    layer: occ\n", ""), 3, [-1] * 3),  # nothing hangs on the occurrence
+    (TEXT, 1, [0]),  # the whole run is one forward
+    (BODY, 1, [0])], ids=["no layer", "one forward", "forwards"])
+def test_a_body_leaves_its_site_on(bench, text, captured, layers):
+    """What runs as often as kernels say is in no account; what comes later is captured where its layer is known."""
+    run_, launches, _ = run(bench, "conditional", text)
+    if not run_:
+        return
+    counters, in_body = run_.counters, 2
+    outside = 1 if text == BODY else 0  # before the first forward
+    bench.check(not run_.balance() and "switched_off" not in problems(run_), "the site stays on", problems(run_))
+    bench.check(counters.expected[0].records == len(launches) - in_body - outside, "every other launch is expected",
+                f"{counters.expected[0]} of {len(launches)}")
+    bench.check([r.layer for r in run_.of(0)] == layers and counters.captured[0].records == captured, "what can be captured is",
+                [r.layer for r in run_.of(0)])
+    bench.check(counters.dropped[0]["unsupported"].records == counters.expected[0].records - captured, "the others are drops",
+                counters.dropped[0])
+    bench.check("body of a conditional node" in problems(run_), "the report says why", problems(run_))
+    bench.check("it holds a conditional node" in problems(run_) and "cannot be cloned" not in problems(run_), "and why the graph is left alone",
+                problems(run_))
+    bench.check(verified(run_).count("not in this account: site block: kernel block is in the body") == 1,
+                "the account says what it leaves out", verified(run_))
+
+
+@pytest.mark.since(12090, "graphs that move into another")
+def test_bodies_that_end_are_forgotten(bench):
+    run_, launches, _ = run(bench, "bodies_end", DMI_STANDIN_HANDLES="reuse")
+    if run_:
+        counters = account(bench, run_, launches)
+        bench.check(counters.captured[0].records == 2, "the plain launches are captured", counters.captured[0])
+        bench.check("uncounted" not in problems(run_), "no body is taken for one that ended", problems(run_))
+
+
+def test_what_is_asked_again_is_no_loss(bench):
+    """When the graph is instantiated the driver does not say where memory lies; before the launch it does."""
+    run_, launches, _ = run(bench, "plain", DMI_STANDIN_FAIL="cuMemGetAddressRange_v2:2:999")
+    if run_:
+        counters = account(bench, run_, launches)
+        bench.check(counters.captured[0].records == len(launches) and "copy_failed" not in problems(run_), "nothing is lost, and nothing is said",
+                    f"{counters.captured[0]} {problems(run_)}")
 
 
 def test_a_context_of_its_kernels_is_gone(bench):

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ways to a function: each ends with what it came from, and no handle is asked by a call for another kind of it."""
-import os
-
 import pytest
 
 import images
@@ -123,26 +121,29 @@ def test_layouts_are_asked_for_again_at_the_first_launch(bench, image, name, res
 
 MANGLED = images.ptx(images.fill("_Z5blockPjjjy"))
 DEMANGLED = spec(site(kernel="^block.unsigned int\\*, unsigned int"))
-CXX = "dlopen libstdc++.so.6"
 
 
-def test_names_are_demangled_by_a_private_runtime(bench, image):
-    """Python loads its modules, and with them the C++ runtime, for themselves alone: the global scope has none."""
-    script = BEGIN + [CXX, "alloc p 4096", f"load module m {image(MANGLED)}", "func f m _Z5blockPjjjy", "launch f 0 1 64 p 64 1", "sync"]
-    r = bench.alike("a private C++ runtime", script, DEMANGLED)
-    bench.captured("a private C++ runtime", r, [filled(1, 64)])
-
-
-@pytest.mark.skipif("DMI_TEST_RUNTIME" in os.environ, reason="the sanitizer's runtime brings a C++ runtime with it")
 @pytest.mark.parametrize("found", [
     pytest.param(["load module m IMAGE", "func f m _Z5blockPjjjy"], id="function"),
     pytest.param(["load library m IMAGE", "kernel f m _Z5blockPjjjy"], id="kernel"),
 ])
 @pytest.mark.parametrize("is_old", [False, True], ids=["new driver", "old driver"])
-def test_names_are_demangled_once_there_is_a_runtime(bench, image, found, is_old):
+def test_names_are_demangled_without_a_runtime(bench, image, found, is_old):
+    """The program is written in C: it has no C++ runtime, and needs none."""
     env = {"LD_LIBRARY_PATH": standin_folder(12020)} if is_old else {}
-    found = [line.replace("IMAGE", str(image(MANGLED))) for line in found]
-    script = BEGIN + ["alloc p 4096", *found, "launch f 0 1 64 p 64 1", "launch f 0 1 64 p 64 2", CXX, f"load module n {image(LIBRARY, 'n')}",
-                      "func other n other", "launch f 0 1 64 p 64 3", "launch other 0 1 64 p 64 4", "sync"]
-    r = bench.alike("a late C++ runtime", script, DEMANGLED, **env)
-    bench.captured("a late C++ runtime", r, [filled(3, 64)])
+    script = BEGIN + ["alloc p 4096", *[line.replace("IMAGE", str(image(MANGLED))) for line in found], "launch f 0 1 64 p 64 1", "sync"]
+    r = bench.alike("no C++ runtime", script, DEMANGLED, **env)
+    bench.captured("no C++ runtime", r, [filled(1, 64)])
+
+
+@pytest.mark.since(12040, "cuModuleEnumerateFunctions")
+@pytest.mark.parametrize("arguments, kib", [(10, 0), (300, 0), (5000, 0), (200, 64)])
+def test_names_of_any_length_on_any_stack(bench, image, arguments, kib):
+    """CUTLASS 3 has names of thousands of characters; threads of some programs have stacks of 64 KiB."""
+    name = "_ZN7cutlass13device_kernelI" + "".join(f"Li{i % 10}E" for i in range(arguments)) + "EEvPjjjy"
+    code = images.ptx(images.fill("f").replace(".entry f(", f".entry {name}("))
+    text = spec(site(kernel="^void cutlass::device_kernel<0, 1, .*, 9>[(]unsigned int[*], "))
+    work = ["setctx c", f"load module m {image(code)}", "functions f m 1", "launch f0 0 1 64 p 64 1"]
+    script = BEGIN + ["alloc p 4096", "sync", f"threads 1 {kib}", *work, "endthreads", "sync"]
+    r = bench.alike(f"{len(name)} characters, {kib} KiB", script, text)
+    bench.captured(f"{len(name)} characters, {kib} KiB", r, [filled(1, 64)])

@@ -51,6 +51,9 @@ size_t facts_findings(struct report *report, const struct reader *reader);
 /* Whether the accounting balances: a member, or a line. */
 void facts_account(struct report *report, const struct reader *reader, const struct account *total);
 
+/* Sites with launches that no sum holds: a member, or a line each. */
+void facts_left_out(struct report *report, const struct reader_run *run);
+
 /* A segment by itself, so without counters. */
 bool facts_is_segment(const struct reader_run *run);
 

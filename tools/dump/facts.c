@@ -234,10 +234,41 @@ static void captured_words(const struct account *a, char *out, size_t n_out)
         snprintf(out, n_out, "captured %s", captured);
 }
 
+/* A site with launches that are in no sum. */
+static bool is_left_out(const struct reader_problem *p)
+{
+    return !strcmp(p->reason, "switched_off") || !strcmp(p->reason, "uncounted");
+}
+
+static size_t n_left_out(const struct reader_run *run)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < run->n_problems; i++)
+        n += is_left_out(&run->problems[i]);
+    return n;
+}
+
+void facts_left_out(struct report *report, const struct reader_run *run)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < run->n_problems; i++) {
+        const struct reader_problem *p = &run->problems[i];
+        if (!is_left_out(p))
+            continue;
+        if (report->json)
+            json_array_append_new(list, value_text(p->site));
+        report_line(report, "not in this account: site %s: %s", p->site ? p->site : "",
+                    p->sentence);
+    }
+    report_member(report, "not_in_account", list);
+}
+
 static void account_line(struct report *report, const struct reader_run *run,
                          const struct account *a)
 {
     char expected[32], captured[96], dropped[32], lost[32];
+    const char *balances = n_left_out(run) ? "accounting balances as far as launches were counted"
+                                           : "accounting balances";
     grouped(a->expected.records, expected);
     captured_words(a, captured, sizeof captured);
     grouped(a->dropped.records, dropped);
@@ -256,15 +287,11 @@ static void account_line(struct report *report, const struct reader_run *run,
                     "bytes: dmi-dump stats)",
                     expected, captured, dropped);
     else if (run->state == READER_CLOSED)
-        report_line(report,
-                    "accounting balances: expected %s = %s + dropped %s records, and so in "
-                    "rows and bytes",
-                    expected, captured, dropped);
+        report_line(report, "%s: expected %s = %s + dropped %s records, and so in rows and bytes",
+                    balances, expected, captured, dropped);
     else
-        report_line(report,
-                    "accounting balances: expected %s = %s + dropped %s + %s %s records; the "
-                    "process %s",
-                    expected, captured, dropped, lost_words(run), lost,
+        report_line(report, "%s: expected %s = %s + dropped %s + %s %s records; the process %s",
+                    balances, expected, captured, dropped, lost_words(run), lost,
                     run->state == READER_RUNNING ? "is still running" : "ended without closing");
 }
 

@@ -25,6 +25,7 @@ static int account(struct report *report, const struct reader *reader, bool *bal
     if (sites_build(reader, &sites) || accounts_build(reader, &sites, &accounts))
         return no_memory();
     facts_account(report, reader, &accounts.total);
+    facts_left_out(report, reader_run(reader));
     *balances = accounts.total.balances || !accounts.total.known;
     return DUMP_OK;
 }

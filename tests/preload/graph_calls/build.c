@@ -214,7 +214,7 @@ void op_remove_edges(struct program *p)
 
 /* ------------------------------------------------------------------------- destroying */
 
-static bool destroy_node(struct program *p, int node)
+bool destroy_node(struct program *p, int node)
 {
     say(p, "destroy");
     say_node(p, p->nodes[node].handle);

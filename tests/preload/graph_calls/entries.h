@@ -60,6 +60,7 @@ struct program;
     E(cuUserObjectRelease, cuUserObjectRelease, 11030)                                             \
     E(cuGraphRetainUserObject, cuGraphRetainUserObject, 11030)                                     \
     E(cuGraphReleaseUserObject, cuGraphReleaseUserObject, 11030)                                   \
+    E(cuGraphConditionalHandleCreate, cuGraphConditionalHandleCreate, 12030)                       \
     E(cuGraphCreate, cuGraphCreate, 10000)                                                         \
     E(cuGraphDestroy, cuGraphDestroy, 10000)                                                       \
     E(cuGraphClone, cuGraphClone, 10000)                                                           \

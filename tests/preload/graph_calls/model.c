@@ -2,7 +2,7 @@
 /*
  * What the library should expect of this program, launch by launch: p->told gets a line `launch`, then
  * one line `site place rows` for each record, with `left` after it where the record must come out as a drop for the
- * reason `unsupported`: in graphs with memory nodes; of sites that came into a graph by new parameters; and of all
+ * reason `unsupported`: in graphs with memory nodes or conditional nodes, whose bodies run in no account; of sites that came into a graph by new parameters; and of all
  * kernels of a site in a graph of which one came unseen (set before it was instantiated, or embedded by a capture), as
  * then nobody knows which occurrence is which.
  */
@@ -22,6 +22,17 @@ int flatten(struct program *p, int graph, int *nodes, int room)
             n += flatten(p, p->nodes[g->nodes[i]].child, nodes + (n < room ? n : room),
                          room > n ? room - n : 0);
     return n;
+}
+
+bool has_conditional(struct program *p, int graph)
+{
+    const struct graph *g = &p->graphs[graph];
+    for (int i = 0; i < g->n_nodes; i++) {
+        const struct node *n = &p->nodes[g->nodes[i]];
+        if (n->n_bodies || (n->child >= 0 && has_conditional(p, n->child)))
+            return true;
+    }
+    return false;
 }
 
 /* ------------------------------------------------------------------------- spans */
@@ -139,8 +150,9 @@ void model_instantiate(struct program *p, int exec)
     struct listing l = { .flat = flat, .n_flat = n, .entries = x->entries };
     list_graph(p, &l, x->graph);
     x->n_entries = l.n;
+    bool left = p->graphs[x->graph].memory || has_conditional(p, x->graph);
     for (int i = 0; i < x->n_entries; i++)
-        if (x->entries[i].ordered && x->entries[i].kernel && !p->graphs[x->graph].memory)
+        if (x->entries[i].ordered && x->entries[i].kernel && !left)
             x->entries[i].sites = sites_of(x->entries[i].work.kind);
 }
 

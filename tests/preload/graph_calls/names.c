@@ -125,6 +125,8 @@ void forget_node(struct program *p, int node)
     struct node *n = &p->nodes[node];
     if (n->child >= 0)
         forget_graph(p, n->child);
+    for (int i = 0; i < n->n_bodies; i++)
+        forget_graph(p, n->bodies[i]);
     n->alive = false;
     take_out(p->graphs[n->graph].nodes, &p->graphs[n->graph].n_nodes, node);
     take_out(p->graphs[n->graph].notes, &p->graphs[n->graph].n_notes, node);
@@ -141,6 +143,12 @@ void forget_graph(struct program *p, int graph)
     g->nodes = g->notes = NULL;
     g->n_notes = g->room = g->notes_room = 0;
     g->alive = false;
+}
+
+bool in_body(struct program *p, int graph)
+{
+    int owner = p->graphs[graph].owner;
+    return owner >= 0 && (p->nodes[owner].n_bodies || in_body(p, p->nodes[owner].graph));
 }
 
 int some_graph(struct program *p, bool own)

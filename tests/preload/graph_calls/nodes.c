@@ -183,11 +183,35 @@ static void add_kernel(struct program *p, int graph)
     added(p, r, graph, node, CU_GRAPH_NODE_TYPE_KERNEL, &w);
 }
 
+/* The node holds @inner itself, with all that is noted of it. */
+static void moved(struct program *p, int graph, int node, int inner)
+{
+    p->nodes[node].child = inner;
+    p->graphs[inner].owner = node;
+    for (int at = p->graphs[inner].memory ? graph : -1; at >= 0;
+         at = p->graphs[at].owner < 0 ? -1 : p->nodes[p->graphs[at].owner].graph)
+        p->graphs[at].memory = true;
+    note(p, graph, node);
+}
+
+static bool has_users(struct program *p, int graph)
+{
+    for (int i = 0; i < p->n_objects; i++)
+        if (p->graphs[graph].users[i])
+            return true;
+    for (int i = 0; i < p->graphs[graph].n_nodes; i++) {
+        int child = p->nodes[p->graphs[graph].nodes[i]].child;
+        if (child >= 0 && has_users(p, child))
+            return true;
+    }
+    return false;
+}
+
 static void add_child(struct program *p, int graph)
 {
     int inner = some_graph(p, false), node;
-    if (inner < 0)
-        return;
+    if (inner < 0 || (in_body(p, graph) && (has_users(p, inner) || p->graphs[inner].memory)))
+        return; /* what bodies hold is not followed */
     CUgraphNode deps[4], handle = UNSET;
     CUgraph g = p->graphs[graph].handle, child = p->graphs[inner].handle, held = UNSET;
     CUresult r;
@@ -203,7 +227,9 @@ static void add_child(struct program *p, int graph)
         r = CALL(p, cuGraphAddChildGraphNode, &handle, g, deps, n, child);
     } else {
         CUgraphNodeParams any = { .type = CU_GRAPH_NODE_TYPE_GRAPH, .graph.graph = child };
-        say(p, " any");
+        if (chance(p, 15))
+            any.graph.ownership = CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE;
+        say(p, " any %d", (int)any.graph.ownership);
         r = chance(p, 50) ? CALL(p, cuGraphAddNode, &handle, g, deps, n, &any)
                           : CALL(p, cuGraphAddNode_v2, &handle, g, deps, NULL, n, &any);
         say(p, any.graph.graph == child ? " as given" : " replaced");
@@ -214,6 +240,12 @@ static void add_child(struct program *p, int graph)
     node = find_node(p, handle);
     say(p, "embedded");
     r = CALL(p, cuGraphChildGraphNodeGetGraph, handle, &held);
+    if (held == child) {
+        say_graph(p, held);
+        say_result(p, r);
+        moved(p, graph, node, inner);
+        return;
+    }
     p->nodes[node].child = new_graph(p, held, node);
     say_graph(p, held);
     say_result(p, r);
@@ -221,6 +253,54 @@ static void add_child(struct program *p, int graph)
     carry_over(p, inner, p->nodes[node].child);
     users_add(p, p->graphs[p->nodes[node].child].users, p->graphs[inner].users);
     note(p, graph, node);
+}
+
+/* Its bodies; a value is assigned at each launch, so what runs is known. */
+static void adopt_bodies(struct program *p, int node, const CUgraph *bodies, unsigned n)
+{
+    say(p, "bodies of");
+    say_node(p, p->nodes[node].handle);
+    for (unsigned i = 0; i < n; i++) {
+        p->nodes[node].bodies[i] = new_graph(p, bodies[i], node);
+        p->nodes[node].n_bodies++;
+        say_graph(p, bodies[i]);
+    }
+    say_end(p);
+    for (unsigned i = 0; i < n && chance(p, 70); i++)
+        add_kernel(p, p->nodes[node].bodies[i]);
+}
+
+/* Mostly it ends again at once: its graph is left alone while it is there. */
+static void add_conditional(struct program *p, int graph)
+{
+    CUgraphNode deps[4], node = UNSET;
+    CUgraph g = p->graphs[graph].handle;
+    bool is_switch = chance(p, 40);
+    CUgraphNodeParams any = {
+        .type = CU_GRAPH_NODE_TYPE_CONDITIONAL,
+        .conditional.type = is_switch ? CU_GRAPH_COND_TYPE_SWITCH : CU_GRAPH_COND_TYPE_IF,
+        .conditional.size = 1 + pick(p, is_switch ? MAX_BODIES : 2),
+        .conditional.ctx = p->context,
+    };
+    say(p, "condition of");
+    say_graph(p, g);
+    CUresult r = CALL(p, cuGraphConditionalHandleCreate, &any.conditional.handle, g, p->context,
+                      pick(p, 3), CU_GRAPH_COND_ASSIGN_DEFAULT);
+    say_result(p, r);
+    if (r != CUDA_SUCCESS)
+        return;
+    say(p, "add conditional %d of %u to", (int)any.conditional.type, any.conditional.size);
+    say_graph(p, g);
+    size_t n = some_deps(p, graph, deps);
+    r = chance(p, 50) ? CALL(p, cuGraphAddNode, &node, g, deps, n, &any)
+                      : CALL(p, cuGraphAddNode_v2, &node, g, deps, NULL, n, &any);
+    added(p, r, graph, node, any.type, NULL);
+    if (r != CUDA_SUCCESS)
+        return;
+    int known = find_node(p, node);
+    adopt_bodies(p, known, any.conditional.phGraph_out, any.conditional.size);
+    if (chance(p, 60))
+        destroy_node(p, known);
 }
 
 static void add_memory(struct program *p, int graph)
@@ -335,8 +415,10 @@ void op_add_node(struct program *p)
         add_kernel(p, graph);
     else if (which < 70)
         add_child(p, graph);
-    else if (which < 73)
+    else if (which < 73 && !in_body(p, graph))
         add_memory(p, graph);
+    else if (which < 78)
+        add_conditional(p, graph);
     else
         add_other(p, graph, types[pick(p, 6)]);
 }

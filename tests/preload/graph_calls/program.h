@@ -33,6 +33,7 @@ enum {
     N_EVENTS = 4,
     N_TALLIES = 32, /* calls of host nodes */
     MAX_SITES = 4,
+    MAX_BODIES = 3,
 };
 
 /* The kernels: names, layouts of parameters, and which sites of the test's spec name them. */
@@ -52,7 +53,8 @@ struct node {
     bool alive;
     bool noted; /* a site or a child with sites, in the library's eyes */
     int graph;
-    int child; /* graph of a child graph node, -1: none */
+    int child;                        /* graph of a child graph node, -1: none */
+    int bodies[MAX_BODIES], n_bodies; /* graphs of a conditional node */
     struct work work;
 };
 
@@ -155,6 +157,8 @@ int new_graph(struct program *p, CUgraph handle, int owner);
 void note(struct program *p, int graph, int node);
 void forget_node(struct program *p, int node);
 void forget_graph(struct program *p, int graph);
+/* Does @graph lie in the body of a conditional node? */
+bool in_body(struct program *p, int graph);
 /* Some live graph (that may be changed and destroyed where @own), node or exec; -1: none */
 int some_graph(struct program *p, bool own);
 int some_node(struct program *p, int graph);
@@ -202,6 +206,7 @@ void op_graph(struct program *p);
 void op_clone(struct program *p);
 void op_add_edges(struct program *p);
 void op_remove_edges(struct program *p);
+bool destroy_node(struct program *p, int node);
 void op_destroy_node(struct program *p);
 void op_destroy_and_add(struct program *p);
 void op_destroy_graph(struct program *p);
@@ -257,6 +262,8 @@ void model_set(struct program *p, int exec, int node, const struct work *w);
 void model_enable(struct program *p, int exec, int node, bool on);
 void model_update(struct program *p, int exec, int graph);
 void model_set_child(struct program *p, int exec, int node, int graph);
+/* Does @graph, or a child graph of it, hold conditional nodes? The library leaves it alone then. */
+bool has_conditional(struct program *p, int graph);
 /* Nodes of @graph and of its child graphs: @graph's own first, then each child's. Return: how many */
 int flatten(struct program *p, int graph, int *nodes, int room);
 

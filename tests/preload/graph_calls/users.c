@@ -34,7 +34,7 @@ void users_drop(struct program *p, unsigned *of)
 void op_user_object(struct program *p)
 {
     int graph = some_graph(p, chance(p, 80)), i = p->n_objects;
-    if (graph < 0 || i == MAX_OBJECTS)
+    if (graph < 0 || in_body(p, graph) || i == MAX_OBJECTS)
         return;
     unsigned count = 1 + pick(p, 2);
     bool move = chance(p, 70);
@@ -83,7 +83,7 @@ void op_user_retain(struct program *p)
         r = CALL(p, cuGraphReleaseUserObject, p->graphs[graph].handle, p->objects[i], 1);
         p->graphs[graph].users[i]--;
         p->object_refs[i]--;
-    } else if (graph >= 0) {
+    } else if (graph >= 0 && !in_body(p, graph)) {
         say(p, "object %d retained by", i);
         say_graph(p, p->graphs[graph].handle);
         r = CALL(p, cuGraphRetainUserObject, p->graphs[graph].handle, p->objects[i], 1, 0);

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What kernels' names mean to the spec, as they are and as people write them. */
+#ifndef PRELOAD_BASE_NAMING_H
+#define PRELOAD_BASE_NAMING_H
+
+#include "policy/spec.h"
+
+#include <stdbool.h>
+
+/**
+ * naming_match() - spec_match_kernel() of a raw name and of what it hides
+ * On a stack of the library's own: neither demangling nor regular expressions fit each thread's. Thread: any; allocates.
+ */
+bool naming_match(const struct spec *spec, const char *name, struct spec_match *match);
+
+#endif
