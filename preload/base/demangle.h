@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * C++ names of kernels as people write them. The library has a demangler of its own: that of the C++ runtime knows no name beyond
- * 1,024 characters, lays its tables on the caller's stack, and comes with the application or not at all.
+ * C++ names of kernels as people write them, by libiberty, which is linked statically. The C++ runtime has the same demangler, but
+ * that refuses names beyond 1,024 characters, and comes with the application or not at all.
  */
 #ifndef PRELOAD_BASE_DEMANGLE_H
 #define PRELOAD_BASE_DEMANGLE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 /* Does @name hide another one? */
 static inline bool demangle_is_for(const char *name)
@@ -16,10 +17,12 @@ static inline bool demangle_is_for(const char *name)
 
 /**
  * demangle() - what @name hides, as c++filt writes it
- * Needs up to 1 MiB of stack: base/own_stack.h. Thread: any; allocates, takes no lock. Return: NULL where it hides nothing, or is
- * not understood; free() it.
- * Source: Itanium C++ ABI, 5.1
+ * Needs demangle_stack() bytes of stack: base/own_stack.h. Thread: any; allocates, takes no lock. Return: NULL where it hides nothing,
+ * is not understood, or would be longer than 4 MiB; free() it.
  */
 char *demangle(const char *name);
+
+/* Bytes of stack for @name: its tables lie there, and each character may be a level of recursion. */
+size_t demangle_stack(const char *name);
 
 #endif

@@ -2,28 +2,28 @@
 #include "preload/base/own_stack.h"
 
 #include <signal.h>
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <sys/mman.h>
 #include <ucontext.h>
 
-#define STACK_BYTES (2u << 20)
-#define GUARD_BYTES (64u << 10) /* below it: what outgrows it faults */
+#define SPARE_BYTES ((size_t)4 << 20)  /* of the stack that is kept */
+#define GUARD_BYTES ((size_t)64 << 10) /* below it: what outgrows it faults */
 
 struct job {
     void (*work)(void *arg);
     void *arg;
 };
 
-static void *spare; /* the last stack that was used; atomic, so one thread at a time has it */
+static char *spare; /* the last stack of that size; atomic, so one thread at a time has it */
 
-static void *stack_take(void)
+static char *stack_take(size_t n_bytes)
 {
-    void *stack = __atomic_exchange_n(&spare, NULL, __ATOMIC_ACQUIRE); /* of stack_give() */
+    char *stack = NULL;
+    if (n_bytes == SPARE_BYTES)
+        stack = __atomic_exchange_n(&spare, NULL, __ATOMIC_ACQUIRE); /* of stack_give() */
     if (stack)
         return stack;
-    stack = mmap(NULL, GUARD_BYTES + STACK_BYTES, PROT_READ | PROT_WRITE,
+    stack = mmap(NULL, GUARD_BYTES + n_bytes, PROT_READ | PROT_WRITE,
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
     if (stack == MAP_FAILED)
         return NULL;
@@ -31,11 +31,12 @@ static void *stack_take(void)
     return stack;
 }
 
-static void stack_give(void *stack)
+static void stack_give(char *stack, size_t n_bytes)
 {
-    void *other = __atomic_exchange_n(&spare, stack, __ATOMIC_RELEASE); /* to stack_take() */
-    if (other)
-        munmap(other, GUARD_BYTES + STACK_BYTES);
+    if (n_bytes == SPARE_BYTES)
+        stack = __atomic_exchange_n(&spare, stack, __ATOMIC_RELEASE); /* to stack_take() */
+    if (stack)
+        munmap(stack, GUARD_BYTES + n_bytes);
 }
 
 /* makecontext() passes numbers of 32 bits. */
@@ -46,26 +47,28 @@ static void begin(unsigned high, unsigned low)
 }
 
 /* Return: false where it cannot be. */
-static bool run_on(char *stack, struct job *job)
+static bool run_on(char *stack, size_t n_bytes, struct job *job)
 {
     ucontext_t here, there;
     uintptr_t at = (uintptr_t)job;
     if (getcontext(&there))
         return false;
     there.uc_stack.ss_sp = stack;
-    there.uc_stack.ss_size = STACK_BYTES;
+    there.uc_stack.ss_size = n_bytes;
     there.uc_link = &here;
     sigfillset(&there.uc_sigmask); /* no handler of the application's runs on it */
     makecontext(&there, (void (*)(void))(uintptr_t)begin, 2, (unsigned)(at >> 32), (unsigned)at);
     return !swapcontext(&here, &there);
 }
 
-void own_stack_run(void (*work)(void *arg), void *arg)
+bool own_stack_run(void (*work)(void *arg), void *arg, size_t n_bytes)
 {
-    char *stack = stack_take();
+    n_bytes = n_bytes > SPARE_BYTES ? (n_bytes + 4095) / 4096 * 4096 : SPARE_BYTES;
+    char *stack = stack_take(n_bytes);
+    if (!stack)
+        return false;
     struct job job = { work, arg };
-    if (!stack || !run_on(stack + GUARD_BYTES, &job))
-        work(arg);
-    if (stack)
-        stack_give(stack);
+    bool ran = run_on(stack + GUARD_BYTES, n_bytes, &job);
+    stack_give(stack, n_bytes);
+    return ran;
 }

@@ -7,10 +7,14 @@
 #ifndef PRELOAD_BASE_OWN_STACK_H
 #define PRELOAD_BASE_OWN_STACK_H
 
+#include <stdbool.h>
+#include <stddef.h>
+
 /**
- * own_stack_run() - @work(@arg), on a stack of the library's own of 2 MiB, all signals blocked
- * On the caller's where there is no memory for one. Thread: any; not within itself.
+ * own_stack_run() - @work(@arg), on a stack of the library's own, all signals blocked
+ * @n_bytes: its size; only what is used costs memory
+ * Thread: any; not within itself. Return: false: there is no memory for it, and nothing was done.
  */
-void own_stack_run(void (*work)(void *arg), void *arg);
+bool own_stack_run(void (*work)(void *arg), void *arg, size_t n_bytes);
 
 #endif

@@ -136,11 +136,25 @@ def test_names_are_demangled_without_a_runtime(bench, image, found, is_old):
     bench.captured("no C++ runtime", r, [filled(1, 64)])
 
 
+def cutlass_name(arguments):
+    return "_ZN7cutlass13device_kernelI" + "".join(f"Li{i % 10}E" for i in range(arguments)) + "EEvPjjjy"
+
+
+def test_a_name_that_cannot_be_demangled_is_said(bench, image):
+    """libiberty takes 1,024 arguments in one list."""
+    name = cutlass_name(5000)
+    load = f"load module m {image(images.ptx(images.fill('f').replace('.entry f(', f'.entry {name}(')))}"
+    script = BEGIN + ["alloc p 4096", load, "functions f m 1", "launch f0 0 1 64 p 64 1", "sync"]
+    r = bench.alike("no text", script, spec(site(kernel="^void cutlass::device_kernel<")))
+    lines = [line for line in r.stderr.splitlines() if "cannot be demangled" in line]
+    bench.check(len(lines) == 1 and f"({len(name)} characters)" in lines[0], "it is said, with its length", r.stderr[-600:])
+
+
 @pytest.mark.since(12040, "cuModuleEnumerateFunctions")
-@pytest.mark.parametrize("arguments, kib", [(10, 0), (300, 0), (5000, 0), (200, 64)])
+@pytest.mark.parametrize("arguments, kib", [(10, 0), (300, 0), (1000, 0), (200, 64)])
 def test_names_of_any_length_on_any_stack(bench, image, arguments, kib):
     """CUTLASS 3 has names of thousands of characters; threads of some programs have stacks of 64 KiB."""
-    name = "_ZN7cutlass13device_kernelI" + "".join(f"Li{i % 10}E" for i in range(arguments)) + "EEvPjjjy"
+    name = cutlass_name(arguments)
     code = images.ptx(images.fill("f").replace(".entry f(", f".entry {name}("))
     text = spec(site(kernel="^void cutlass::device_kernel<0, 1, .*, 9>[(]unsigned int[*], "))
     work = ["setctx c", f"load module m {image(code)}", "functions f m 1", "launch f0 0 1 64 p 64 1"]

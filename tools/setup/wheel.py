@@ -23,7 +23,7 @@ OLDEST_GLIBC = 34  # 2.34, which holds what were libraries of their own: libpthr
 # Of those that a manylinux wheel may need, since every machine has them: glibc's own, and zlib.
 EVERYWHERE = re.compile(r"(libc|libm|libdl|librt|libpthread|ld-linux.*|libz)\.so\.\d+")
 DOCUMENTS = pathlib.Path("/usr/share/doc")
-LINKED = ("libzstd-dev", "liblz4-dev", "libyaml-dev", "libxxhash-dev")  # statically
+LINKED = ("libzstd-dev", "liblz4-dev", "libyaml-dev", "libxxhash-dev", "libiberty-dev")  # statically
 METADATA = """Metadata-Version: 2.4
 Name: dmi
 Version: {version}
