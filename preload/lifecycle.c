@@ -5,7 +5,7 @@
 #include "core/clock.h"
 #include "core/log.h"
 #include "policy/tap_names.h"
-#include "preload/base/driver.h"
+#include "preload/base/current.h"
 #include "preload/base/functions.h"
 #include "preload/base/session.h"
 #include "preload/base/step.h"
@@ -16,6 +16,7 @@
 #include "preload/capture/shed.h"
 #include "preload/context/device.h"
 #include "preload/context/lifetime.h"
+#include "preload/context/references.h"
 #include "preload/control/server.h"
 #include "preload/graph/exec.h"
 #include "preload/graph/order.h"
@@ -105,6 +106,7 @@ static void in_child(void)
     session = (struct session)SESSION_INIT;
     lifecycle = (struct lifecycle){ 0 };
     context_reset();
+    references_reset();
     step_reset();
     shed_reset();
     server_reset();
@@ -275,44 +277,66 @@ void lifecycle_waited(CUresult r)
     session_leave(&call);
 }
 
+static void ended(struct context *c)
+{
+    if (context_gone(c))
+        exec_forget_context(c);
+}
+
+/* Another primary context may have the handle of one whose end nobody has noticed yet. */
+static void notice_end(CUcontext handle)
+{
+    struct context *c = context_find(handle);
+    if (!c || context_state(c) == CONTEXT_READY || !context_use(c))
+        return;
+    if (!context_is_same(c))
+        ended(c);
+    context_unuse(c);
+}
+
+/* Or can have none. */
+static bool has_ring(CUcontext handle)
+{
+    const struct context *c = context_find(handle);
+    enum context_state state = c ? context_state(c) : CONTEXT_FREE;
+    return state == CONTEXT_READY || state == CONTEXT_FAILED;
+}
+
 void lifecycle_waited_in(CUresult r, CUcontext handle)
 {
     struct session_call call;
-    CUcontext popped;
-    if (!is_started(r) || !driver_table.cuCtxPushCurrent_v2 || !driver_table.cuCtxPopCurrent_v2)
+    if (!handle || !is_started(r) || has_ring(handle))
         return;
-    if (session_enter(&call) && driver_table.cuCtxPushCurrent_v2(handle) == CUDA_SUCCESS) {
-        context_prepare();
-        driver_table.cuCtxPopCurrent_v2(&popped);
+    if (session_enter(&call)) {
+        notice_end(handle);
+        if (current_push(handle)) {
+            context_prepare();
+            current_pop();
+        }
     }
     session_leave(&call);
 }
 
 /* ------------------------------------------------------------------------- contexts */
 
-struct context *lifecycle_context_ends(CUcontext handle)
+void lifecycle_context_ends(struct context_call *call, CUcontext handle, bool may_end)
 {
-    if (!handle)
-        return NULL;
-    functions_drop_functions();
-    struct context *c = context_find(handle);
-    if (c)
-        context_stop(c, lifecycle.exit_ns, DMI_DROP_CONTEXT_GONE);
-    return c;
+    if (handle && may_end)
+        functions_drop_functions();
+    context_call_starts(call, handle, may_end, lifecycle.exit_ns);
 }
 
-void lifecycle_context_ended(struct context *c, CUcontext handle, bool gone)
+void lifecycle_context_ended(struct context_call *call, CUcontext handle, bool gone)
 {
-    if (!c)
+    if (!call->context)
         return;
-    if (gone) {
-        exec_forget_context(c);
-        context_forget(c);
-    } else {
-        context_attach(c, handle);
-        context_resume(c);
-    }
-    session_memory_freed();
+    if (gone)
+        ended(call->context);
+    else if (call->may_end)
+        context_attach(call->context, handle);
+    context_call_ends(call);
+    if (call->may_end)
+        session_memory_freed();
 }
 
 /* ------------------------------------------------------------------------- the end */
@@ -326,6 +350,7 @@ static void stop_context(struct context *c, void *arg)
 {
     struct deadline *d = arg;
     uint64_t now = clock_mono_ns();
+    context_close(c);
     if (!context_stop(c, now < d->end_ns ? d->end_ns - now : 0, DMI_DROP_EXIT_TIMEOUT))
         d->all = false;
     forward_check(c);
@@ -424,6 +449,7 @@ static void flush_and_close(void)
     deadline.all = server_stop(deadline.end_ns);
     deadline.all &= wait_for_calls(deadline.end_ns);
     context_each(stop_context, &deadline);
+    deadline.all &= context_threads_ended();
     /* A thread that did not end in time may still write: then the run stays as a killed one, which readers take. */
     if (deadline.all)
         close_run();

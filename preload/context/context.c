@@ -4,48 +4,56 @@
 #include "core/atomic.h"
 #include "preload/base/session.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 static struct context contexts[CONTEXT_MAX];
 
-struct context *context_find(CUcontext handle)
+static pthread_mutex_t owner = PTHREAD_MUTEX_INITIALIZER; /* of all states and calls */
+
+static bool exists(enum context_state state)
 {
-    for (int i = 0; i < CONTEXT_MAX; i++) {
-        /* acquires the release in begin() and start_relaxed() */
-        int state = atomic_load_acquire(&contexts[i].state);
-        if (state != CONTEXT_FREE && atomic_load_relaxed(&contexts[i].handle) == handle)
-            return &contexts[i];
-    }
-    return NULL;
+    return state != CONTEXT_FREE && state != CONTEXT_GONE && state != CONTEXT_DISMANTLED;
 }
 
-void context_each(void (*fn)(struct context *context, void *arg), void *arg)
+struct context *context_find(CUcontext handle)
 {
-    for (int i = 0; i < CONTEXT_MAX; i++) {
-        int state = atomic_load_acquire(&contexts[i].state);
-        if (state != CONTEXT_FREE && state != CONTEXT_STARTING)
-            fn(&contexts[i], arg);
-    }
+    for (int i = 0; i < CONTEXT_MAX; i++)
+        if (exists(context_state(&contexts[i])) &&
+            atomic_load_relaxed(&contexts[i].handle) == handle)
+            return &contexts[i];
+    return NULL;
 }
 
 void context_reset(void)
 {
+    pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
+    owner = unlocked;
     memset(contexts, 0, sizeof contexts);
 }
 
-/* acquires fail() in drain.c, and context_stop() */
+/* acquires fail() in drain.c, and context_close() */
 int context_refusal(const struct context *c)
 {
     if (atomic_load_acquire(&c->broken))
         return DMI_DROP_DEVICE_ERROR;
-    switch (atomic_load_acquire(&c->state)) {
-    case CONTEXT_READY: return DROP_NONE;
+    switch (context_state(c)) {
+    case CONTEXT_READY: return atomic_load_acquire(&c->closed) ? DMI_DROP_CONTEXT_GONE : DROP_NONE;
+    case CONTEXT_STOPPING:
+    case CONTEXT_STOPPED:
+    case CONTEXT_RESUMING: /* the driver's memory may end before we know */
+        return atomic_load_acquire(&c->closed) || c->desc_is_drivers ? DMI_DROP_CONTEXT_GONE
+                                                                     : DROP_NONE;
     case CONTEXT_STARTING:
     case CONTEXT_COUNTING:
     case CONTEXT_FAILED: return DMI_DROP_UNSUPPORTED;
-    default: return DMI_DROP_CONTEXT_GONE;
+    case CONTEXT_FREE:
+    case CONTEXT_STUCK:
+    case CONTEXT_GONE:
+    case CONTEXT_DISMANTLED: break;
     }
+    return DMI_DROP_CONTEXT_GONE;
 }
 
 uint32_t context_index(const struct context *c)
@@ -62,29 +70,51 @@ bool context_has_kernel(const struct context *c, CUfunction function)
     return ours;
 }
 
-/* Under the lock. Return: false without memory. */
+/* ------------------------------------------------------------------------- transitions */
+
+/* Under the owner's lock. */
+static void move(struct context *c, enum context_state state)
+{
+    atomic_store_release(&c->state, (int)state); /* to context_state() */
+}
+
+/* Under the owner's lock. Return: whether it was in @from. */
+static bool move_from(struct context *c, enum context_state from, enum context_state to)
+{
+    bool was = c->state == (int)from;
+    if (was)
+        move(c, to);
+    return was;
+}
+
+static bool transit(struct context *c, enum context_state from, enum context_state to)
+{
+    pthread_mutex_lock(&owner);
+    bool moved = move_from(c, from, to);
+    pthread_mutex_unlock(&owner);
+    return moved;
+}
+
+/* Under the owner's lock. Return: false without memory. */
 static bool begin(struct context *c, CUcontext handle)
 {
-    pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
     struct context_site *sites = calloc(session.spec->n_sites + 1, sizeof *sites);
     if (!sites)
         return false;
-    memset(c, 0, sizeof *c);
-    c->lock = unlocked;
+    memset(&c->device, 0, sizeof *c - offsetof(struct context, device));
     c->forward = (struct context_forward){ .kind = -1 };
     c->sites = sites;
-    c->handle = handle;
-    atomic_store_release(&c->state, CONTEXT_COUNTING); /* to context_find() */
+    atomic_store_relaxed(&c->handle, handle);
+    move(c, CONTEXT_COUNTING);
     return true;
 }
 
 struct context *context_claim(CUcontext handle)
 {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     struct context *c = context_find(handle);
     if (c)
         return c;
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&owner);
     c = context_find(handle);
     for (int i = 0; !c && i < CONTEXT_MAX; i++)
         if (contexts[i].state == CONTEXT_FREE) {
@@ -92,6 +122,190 @@ struct context *context_claim(CUcontext handle)
                 break;
             c = &contexts[i];
         }
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&owner);
     return c;
+}
+
+bool context_builds(struct context *c)
+{
+    pthread_mutex_lock(&owner);
+    bool granted = move_from(c, CONTEXT_COUNTING, CONTEXT_STARTING);
+    if (granted)
+        atomic_add_acq_rel(&c->users, 1);
+    pthread_mutex_unlock(&owner);
+    return granted;
+}
+
+bool context_built(struct context *c, bool good)
+{
+    return transit(c, CONTEXT_STARTING, good ? CONTEXT_READY : CONTEXT_FAILED);
+}
+
+bool context_stops(struct context *c)
+{
+    pthread_mutex_lock(&owner);
+    bool granted = move_from(c, CONTEXT_READY, CONTEXT_STOPPING) ||
+                   move_from(c, CONTEXT_STUCK, CONTEXT_STOPPING);
+    pthread_mutex_unlock(&owner);
+    return granted;
+}
+
+void context_stopped(struct context *c, bool ended)
+{
+    pthread_mutex_lock(&owner);
+    c->calls.stuck = !ended;
+    move_from(c, CONTEXT_STOPPING, ended ? CONTEXT_STOPPED : CONTEXT_STUCK);
+    pthread_mutex_unlock(&owner);
+}
+
+enum context_state context_resumes(struct context *c)
+{
+    enum context_state before = CONTEXT_FREE;
+    pthread_mutex_lock(&owner);
+    if ((c->state == CONTEXT_STOPPED || c->state == CONTEXT_STUCK) && !c->calls.enders &&
+        !c->calls.awaited && !atomic_load_relaxed(&c->closed)) {
+        before = (enum context_state)c->state;
+        atomic_add_acq_rel(&c->users, 1);
+        move(c, CONTEXT_RESUMING);
+    }
+    pthread_mutex_unlock(&owner);
+    return before;
+}
+
+bool context_resumed(struct context *c, enum context_state state)
+{
+    pthread_mutex_lock(&owner);
+    c->calls.stuck = state == CONTEXT_STUCK;
+    bool lives = move_from(c, CONTEXT_RESUMING, state);
+    pthread_mutex_unlock(&owner);
+    return lives;
+}
+
+void context_fails(struct context *c)
+{
+    transit(c, CONTEXT_STOPPED, CONTEXT_FAILED);
+}
+
+enum context_state context_ends(struct context *c)
+{
+    pthread_mutex_lock(&owner);
+    enum context_state before =
+        exists((enum context_state)c->state) ? (enum context_state)c->state : CONTEXT_GONE;
+    if (before != CONTEXT_GONE) {
+        atomic_store_relaxed(&c->handle, (CUcontext)NULL);
+        move(c, CONTEXT_GONE);
+    }
+    pthread_mutex_unlock(&owner);
+    return before;
+}
+
+/* ------------------------------------------------------------------------- calls that may end it */
+
+void context_call_begins(struct context_call *call, CUcontext handle, bool may_end)
+{
+    *call = (struct context_call){ .may_end = may_end };
+    pthread_mutex_lock(&owner);
+    struct context *c = handle ? context_find(handle) : NULL;
+    if (c && may_end) {
+        c->calls.awaited += c->calls.others;
+        c->calls.others = 0;
+        c->calls.enders++;
+        c->calls.epoch++;
+    } else if (c) {
+        c->calls.others++;
+    }
+    call->context = c;
+    call->epoch = c ? c->calls.epoch : 0;
+    pthread_mutex_unlock(&owner);
+}
+
+void context_call_leaves(struct context_call *call)
+{
+    struct context_calls *calls = &call->context->calls;
+    pthread_mutex_lock(&owner);
+    if (call->may_end)
+        calls->enders--;
+    else if (call->epoch == calls->epoch)
+        calls->others--;
+    else
+        calls->awaited--;
+    pthread_mutex_unlock(&owner);
+}
+
+void context_detach(struct context *c)
+{
+    pthread_mutex_lock(&owner);
+    atomic_store_relaxed(&c->handle, (CUcontext)NULL);
+    pthread_mutex_unlock(&owner);
+}
+
+void context_attach(struct context *c, CUcontext handle)
+{
+    pthread_mutex_lock(&owner);
+    if (exists((enum context_state)c->state))
+        atomic_store_relaxed(&c->handle, handle);
+    pthread_mutex_unlock(&owner);
+}
+
+/* ------------------------------------------------------------------------- users */
+
+/*
+ * Either this comes before the like in context_dismantle(), which sees one user more, or after it, and then the state is
+ * seen that was stored before.
+ */
+bool context_use(struct context *c)
+{
+    atomic_add_acq_rel(&c->users, 1);
+    if (exists(context_state(c)))
+        return true;
+    atomic_sub_acq_rel(&c->users, 1); /* of one that is gone: the next end of a context frees it */
+    return false;
+}
+
+static bool is_unused(const struct context *c)
+{
+    const struct context_calls *calls = &c->calls;
+    return !calls->enders && !calls->others && !calls->awaited && !calls->stuck;
+}
+
+struct context *context_dismantle(void)
+{
+    struct context *found = NULL;
+    pthread_mutex_lock(&owner);
+    for (int i = 0; i < CONTEXT_MAX && !found; i++) {
+        struct context *c = &contexts[i];
+        if (c->state == CONTEXT_GONE && is_unused(c) && !atomic_add_acq_rel(&c->users, 0))
+            found = c;
+    }
+    if (found)
+        move(found, CONTEXT_DISMANTLED);
+    pthread_mutex_unlock(&owner);
+    return found;
+}
+
+bool context_threads_ended(void)
+{
+    bool ended = true;
+    pthread_mutex_lock(&owner);
+    for (int i = 0; i < CONTEXT_MAX; i++)
+        ended = ended && !contexts[i].calls.stuck;
+    pthread_mutex_unlock(&owner);
+    return ended;
+}
+
+void context_freed(struct context *c)
+{
+    transit(c, CONTEXT_DISMANTLED, CONTEXT_FREE);
+}
+
+void context_each(void (*fn)(struct context *context, void *arg), void *arg)
+{
+    for (int i = 0; i < CONTEXT_MAX; i++) {
+        struct context *c = &contexts[i];
+        if (!exists(context_state(c)) || !context_use(c))
+            continue;
+        if (context_state(c) != CONTEXT_STARTING)
+            fn(c, arg);
+        atomic_sub_acq_rel(&c->users, 1);
+    }
 }

@@ -2,6 +2,7 @@
 /* Wrappers: CUDA contexts that begin, become current and end. Our threads use them: they end first. */
 #include "preload/base/stream.h"
 #include "preload/context/lifetime.h"
+#include "preload/context/references.h"
 #include "preload/hook/wrapper.h"
 
 #include <stddef.h>
@@ -27,29 +28,21 @@ WAITS(cuCtxCreate_v3,
 WAITS(cuCtxCreate_v4, (CUcontext * c, CUctxCreateParams *params, unsigned flags, CUdevice d),
       (c, params, flags, d))
 
-/* The primary contexts that the application was given, for when the driver does not say at their end. */
-#define MAX_DEVICES 64
-
-static CUcontext primaries[MAX_DEVICES];
-
-static CUcontext primary_noted(CUdevice device)
-{
-    return device >= 0 && device < MAX_DEVICES ? atomic_load_relaxed(&primaries[device]) : NULL;
-}
-
-static void note_primary(CUdevice device, CUcontext context)
-{
-    if (device >= 0 && device < MAX_DEVICES)
-        atomic_store_relaxed(&primaries[device], context);
-}
-
 EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
     CUresult r = REAL(cuDevicePrimaryCtxRetain)(context, device);
-    if (r == CUDA_SUCCESS && context)
-        note_primary(device, *context);
+    if (r == CUDA_SUCCESS)
+        references_retained(device, context ? *context : NULL);
     if (context)
         lifecycle_waited_in(r, *context);
+    return r;
+}
+
+EXPORT CUresult CUDAAPI cuCtxAttach(CUcontext *context, unsigned flags)
+{
+    CUresult r = REAL(cuCtxAttach)(context, flags);
+    if (r == CUDA_SUCCESS && context)
+        references_attached(*context);
     return r;
 }
 
@@ -96,23 +89,22 @@ static enum primary_state primary_state(CUdevice device)
     return PRIMARY_UNKNOWN;
 }
 
-/* It is over: so is what the driver says nothing of, as our threads must not use it if it is. */
-static bool primary_is_gone(CUdevice device)
+/* Of what the driver says nothing our threads must not use it if it is gone. */
+static bool primary_is_gone(const struct context *c, CUdevice device)
 {
-    return primary_state(device) != PRIMARY_ACTIVE;
+    return primary_state(device) != PRIMARY_ACTIVE || !context_is_same(c);
 }
 
-/* The handle of a device's primary context, NULL: it is not active, so nobody uses it. */
-static CUcontext primary_context(CUdevice device)
+/*
+ * The handle of a device's primary context, NULL: it is not active, so nobody uses it. Where @noted is NULL, to retain it is
+ * the only way to its handle. The caller holds a reference, so to give that one back ends nothing.
+ */
+static CUcontext primary_context(CUcontext noted, CUdevice device)
 {
-    CUcontext context = NULL;
-    enum primary_state state = primary_state(device);
-    if (state == PRIMARY_INACTIVE)
-        return NULL;
-    /* the only way to its handle; the reference is given back at once */
-    if (state == PRIMARY_UNKNOWN ||
+    CUcontext context = noted;
+    if (context || primary_state(device) != PRIMARY_ACTIVE ||
         driver_table.cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS)
-        return primary_noted(device); /* else our threads would use it when it is gone */
+        return context;
     if (driver_table.cuDevicePrimaryCtxRelease_v2 &&
         driver_table.cuDevicePrimaryCtxRelease_v2(device) != CUDA_SUCCESS)
         driver_table.cuDevicePrimaryCtxRelease_v2(device);
@@ -132,36 +124,71 @@ static void keep_handle(struct context *c)
     (void)c;
 }
 
+/* These end it, whoever holds references. */
+static struct reference all_of(CUcontext context)
+{
+    references_ended(context);
+    return (struct reference){ .last = true };
+}
+
+static struct reference all_of_green(CUgreenCtx green)
+{
+    (void)green;
+    return (struct reference){ .last = true };
+}
+
+/* A call that may end a context, or gives one of several references to it back. */
+struct ending {
+    struct reference reference;
+    bool entered;
+    struct session_call session;
+    CUcontext handle;
+    struct context_call call;
+};
+
+/* Whoever was certain that it would live does not ask, unless another call may have ended it. */
+static bool asks(const struct ending *e)
+{
+    return e->call.context && (e->call.may_end || context_state(e->call.context) != CONTEXT_READY);
+}
+
 /*
- * @let_go: before the driver's call. Once that returns, another thread may be given the same handle. @is_gone: what
- * lies in the context is, after a call that succeeded.
+ * @given_back: the reference that the call gives back. @let_go: before the driver's call. Once that returns, another thread
+ * may be given the same handle. @is_gone: what lies in the context is, after a call that succeeded.
  */
-#define CONTEXT_ENDS(name, type, handle_of, let_go, is_gone)                                       \
+#define CONTEXT_ENDS(name, type, given_back, handle_of, let_go, is_gone)                           \
     EXPORT CUresult CUDAAPI name(type it)                                                          \
     {                                                                                              \
         __typeof__(name) *real = REAL(name);                                                       \
-        struct session_call call;                                                                  \
-        if (!session_armed())                                                                      \
-            return real(it);                                                                       \
-        CUcontext handle = session_enter(&call) ? (handle_of) : NULL;                              \
-        struct context *c = lifecycle_context_ends(handle);                                        \
-        if (c)                                                                                     \
-            let_go(c);                                                                             \
-        session_pause(&call);                                                                      \
+        struct ending e = { .reference = given_back(it), .entered = session_armed() };             \
+        if (e.entered) {                                                                           \
+            e.handle = session_enter(&e.session) ? (handle_of) : NULL;                             \
+            lifecycle_context_ends(&e.call, e.handle, e.reference.last);                           \
+            if (e.call.context && e.call.may_end)                                                  \
+                let_go(e.call.context);                                                            \
+            session_pause(&e.session);                                                             \
+        }                                                                                          \
         CUresult r = real(it);                                                                     \
-        session_resume(&call);                                                                     \
-        lifecycle_context_ended(c, handle, c &&r == CUDA_SUCCESS && (is_gone));                    \
-        session_leave(&call);                                                                      \
+        if (r != CUDA_SUCCESS)                                                                     \
+            references_kept(&e.reference);                                                         \
+        if (e.entered) {                                                                           \
+            session_resume(&e.session);                                                            \
+            lifecycle_context_ended(&e.call, e.handle,                                             \
+                                    r == CUDA_SUCCESS && asks(&e) && (is_gone));                   \
+            session_leave(&e.session);                                                             \
+        }                                                                                          \
         return r;                                                                                  \
     }
-CONTEXT_ENDS(cuCtxDestroy, CUcontext, it, context_detach, true)
-CONTEXT_ENDS(cuCtxDestroy_v2, CUcontext, it, context_detach, true)
-CONTEXT_ENDS(cuCtxDetach, CUcontext, it, context_detach, true)
-CONTEXT_ENDS(cuGreenCtxDestroy, CUgreenCtx, green_context(it), release_and_detach, true)
-CONTEXT_ENDS(cuDevicePrimaryCtxRelease, CUdevice, primary_context(it), keep_handle,
-             primary_is_gone(it))
-CONTEXT_ENDS(cuDevicePrimaryCtxRelease_v2, CUdevice, primary_context(it), keep_handle,
-             primary_is_gone(it))
+CONTEXT_ENDS(cuCtxDestroy, CUcontext, all_of, it, context_detach, true)
+CONTEXT_ENDS(cuCtxDestroy_v2, CUcontext, all_of, it, context_detach, true)
+CONTEXT_ENDS(cuCtxDetach, CUcontext, references_detach, it, context_detach, e.call.may_end)
+CONTEXT_ENDS(cuGreenCtxDestroy, CUgreenCtx, all_of_green, green_context(it), release_and_detach,
+             true)
+#define PRIMARY primary_context(e.reference.primary, it)
+CONTEXT_ENDS(cuDevicePrimaryCtxRelease, CUdevice, references_release, PRIMARY, keep_handle,
+             primary_is_gone(e.call.context, it))
+CONTEXT_ENDS(cuDevicePrimaryCtxRelease_v2, CUdevice, references_release, PRIMARY, keep_handle,
+             primary_is_gone(e.call.context, it))
 /* A reset leaves nothing in it, also where it stays active. */
-CONTEXT_ENDS(cuDevicePrimaryCtxReset, CUdevice, primary_context(it), keep_handle, true)
-CONTEXT_ENDS(cuDevicePrimaryCtxReset_v2, CUdevice, primary_context(it), keep_handle, true)
+CONTEXT_ENDS(cuDevicePrimaryCtxReset, CUdevice, references_of_all, PRIMARY, keep_handle, true)
+CONTEXT_ENDS(cuDevicePrimaryCtxReset_v2, CUdevice, references_of_all, PRIMARY, keep_handle, true)

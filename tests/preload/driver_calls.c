@@ -110,6 +110,7 @@ static struct entry entries[] = {
     E(cuDeviceGet, cuDeviceGet, 2000),
     E(cuCtxCreate_v2, cuCtxCreate, 3020),
     E(cuCtxDestroy_v2, cuCtxDestroy, 4000),
+    E(cuCtxAttach, cuCtxAttach, 2000),
     E(cuCtxDetach, cuCtxDetach, 2000),
     E(cuCtxSetCurrent, cuCtxSetCurrent, 4000),
     E(cuCtxSynchronize, cuCtxSynchronize, 2000),
@@ -669,6 +670,8 @@ static int driver_line(const char *op, char **w)
         return CALL(cuCtxCreate_v2, OUT(CUcontext), 0, (CUdevice)value(w[2]));
     if (!strcmp(op, "ctxdestroy"))
         return CALL(cuCtxDestroy_v2, handle(w[1]));
+    if (!strcmp(op, "ctxattach"))
+        return CALL(cuCtxAttach, OUT(CUcontext), 0);
     if (!strcmp(op, "ctxdetach"))
         return CALL(cuCtxDetach, handle(w[1]));
     if (!strcmp(op, "setctx"))
@@ -677,6 +680,9 @@ static int driver_line(const char *op, char **w)
         return CALL(cuCtxSynchronize);
     if (!strcmp(op, "retain"))
         return CALL(cuDevicePrimaryCtxRetain, OUT(CUcontext), (CUdevice)value(w[2]));
+    if (!strcmp(op, "unseenretain"))
+        return ((__typeof__(cuDevicePrimaryCtxRetain) *)unseen("cuDevicePrimaryCtxRetain"))(
+            OUT(CUcontext), (CUdevice)value(w[2]));
     if (!strcmp(op, "release"))
         return CALL(cuDevicePrimaryCtxRelease_v2, (CUdevice)value(w[1]));
     if (!strcmp(op, "reset"))
