@@ -28,6 +28,21 @@ WAITS(cuCtxCreate_v3,
 WAITS(cuCtxCreate_v4, (CUcontext * c, CUctxCreateParams *params, unsigned flags, CUdevice d),
       (c, params, flags, d))
 
+/* One that becomes current is about to be used; the code that it runs may have been loaded in another one. */
+#define BECOMES_CURRENT(name)                                                                      \
+    EXPORT CUresult CUDAAPI name(CUcontext context)                                                \
+    {                                                                                              \
+        CUresult r = REAL(name)(context);                                                          \
+        lifecycle_waited_in(r, context);                                                           \
+        return r;                                                                                  \
+    }
+BECOMES_CURRENT(cuCtxSetCurrent)
+BECOMES_CURRENT(cuCtxPushCurrent)
+BECOMES_CURRENT(cuCtxPushCurrent_v2)
+WAITS(cuStreamCreate, (CUstream * stream, unsigned flags), (stream, flags))
+WAITS(cuStreamCreateWithPriority, (CUstream * stream, unsigned flags, int priority),
+      (stream, flags, priority))
+
 EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
     CUresult r = REAL(cuDevicePrimaryCtxRetain)(context, device);

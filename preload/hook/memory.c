@@ -1,12 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Wrappers: memory. What is known of allocations is stale once one ends. Where one begins, the driver may wait for the
- * device: a context that has no ring gets it then. What is mapped or shared is noted (capture/regions.h).
+ * Wrappers: memory. What is known of allocations is stale once one ends. Where one begins, or is mapped, the driver may wait
+ * for the device: a context that has no ring gets it then. What is mapped or shared is noted (capture/regions.h).
  */
 #include "preload/capture/regions.h"
 #include "preload/hook/wrapper.h"
 
 WAITS(cuMemAlloc_v2, (CUdeviceptr * p, size_t n), (p, n))
+WAITS(cuMemAllocPitch_v2,
+      (CUdeviceptr * p, size_t *pitch, size_t width, size_t height, unsigned element),
+      (p, pitch, width, height, element))
+WAITS(cuMemAllocManaged, (CUdeviceptr * p, size_t n, unsigned flags), (p, n, flags))
+WAITS(cuMemAllocAsync, (CUdeviceptr * p, size_t n, CUstream s), (p, n, s))
+WAITS(cuMemAllocAsync_ptsz, (CUdeviceptr * p, size_t n, CUstream s), (p, n, s))
+WAITS(cuMemAllocFromPoolAsync, (CUdeviceptr * p, size_t n, CUmemoryPool pool, CUstream s),
+      (p, n, pool, s))
+WAITS(cuMemAllocFromPoolAsync_ptsz, (CUdeviceptr * p, size_t n, CUmemoryPool pool, CUstream s),
+      (p, n, pool, s))
+WAITS(cuMemPoolCreate, (CUmemoryPool * pool, const CUmemPoolProps *props), (pool, props))
+WAITS(cuMemAddressReserve,
+      (CUdeviceptr * p, size_t n, size_t alignment, CUdeviceptr at, unsigned long long flags),
+      (p, n, alignment, at, flags))
+WAITS(cuMemCreate,
+      (CUmemGenericAllocationHandle * handle, size_t n, const CUmemAllocationProp *props,
+       unsigned long long flags),
+      (handle, n, props, flags))
+WAITS(cuMemSetAccess, (CUdeviceptr p, size_t n, const CUmemAccessDesc *access, size_t count),
+      (p, n, access, count))
 WAITS(cuMemHostAlloc, (void **p, size_t n, unsigned flags), (p, n, flags))
 
 /* Before the driver's call: once it returns, another thread may be given the same addresses. */
@@ -45,6 +65,7 @@ EXPORT CUresult CUDAAPI cuMemMap(CUdeviceptr at, size_t n, size_t offset,
 {
     CUresult r = REAL(cuMemMap)(at, n, offset, handle, flags);
     AFTER_SUCCESS(r, regions_mapped(at, n, handle));
+    lifecycle_waited(r);
     return r;
 }
 

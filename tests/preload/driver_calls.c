@@ -134,6 +134,11 @@ static struct entry entries[] = {
     E(cuMemAlloc_v2, cuMemAlloc, 3020),
     E(cuMemFree_v2, cuMemFree, 3020),
     E(cuMemHostAlloc, cuMemHostAlloc, 2020),
+    E(cuMemAllocAsync, cuMemAllocAsync, 11020),
+    E(cuMemAddressReserve, cuMemAddressReserve, 10020),
+    E(cuMemCreate, cuMemCreate, 10020),
+    E(cuMemMap, cuMemMap, 10020),
+    E(cuMemSetAccess, cuMemSetAccess, 10020),
     E(cuFuncLoad, cuFuncLoad, 12040),
     E(cuMemcpyHtoD_v2, cuMemcpyHtoD, 3020),
     E(cuMemcpyDtoH_v2, cuMemcpyDtoH, 3020),
@@ -656,6 +661,19 @@ static int process_line(const char *op, char **w, int line, struct where at)
     return line + 1;
 }
 
+/* mapped NAME BYTES DEVICE: whole pieces of 2 MiB */
+static CUresult mapped(CUdeviceptr *p, size_t n, int device)
+{
+    CUmemGenericAllocationHandle memory;
+    CUmemLocation here = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device };
+    CUmemAllocationProp props = { .type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = here };
+    CUmemAccessDesc access = { here, CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+    CUresult r = CALL(cuMemAddressReserve, p, n, 0, 0, 0);
+    r = r ? r : CALL(cuMemCreate, &memory, n, &props, 0);
+    r = r ? r : CALL(cuMemMap, *p, n, 0, memory, 0);
+    return r ? r : CALL(cuMemSetAccess, *p, n, &access, 1);
+}
+
 /* Return: the result, or -1 where the word means nothing here. */
 static int driver_line(const char *op, char **w)
 {
@@ -720,6 +738,10 @@ static int driver_line(const char *op, char **w)
         return CALL(cuMemFree_v2, (CUdeviceptr)value(w[1]));
     if (!strcmp(op, "hostalloc"))
         return CALL(cuMemHostAlloc, OUT(void *), (size_t)value(w[2]), 0);
+    if (!strcmp(op, "allocasync"))
+        return CALL(cuMemAllocAsync, OUT(CUdeviceptr), (size_t)value(w[2]), handle(w[3]));
+    if (!strcmp(op, "mapped"))
+        return mapped(OUT(CUdeviceptr), value(w[2]), (int)value(w[3]));
     if (!strcmp(op, "funcload"))
         return CALL(cuFuncLoad, handle(w[1]));
     if (!strcmp(op, "write"))

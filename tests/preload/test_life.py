@@ -146,6 +146,19 @@ def test_threads_without_a_context(bench):
         bench.check("by a thread without a current context" in r.stderr and "switched off" not in r.stderr, "the line says why", r.stderr)
 
 
+@pytest.mark.since(12000, "libraries (cuLibraryLoadData)")
+@pytest.mark.parametrize("calls", [["allocasync p 4096 0"], ["mapped p 2097152 1"], ["setctx c0", "setctx c1"], ["stream s"]],
+                         ids=["pooled", "mapped", "current", "stream"])
+def test_code_is_loaded_where_another_context_is_current(bench, calls):
+    """The second device's context has its ring before the first launch, by whichever call comes between."""
+    script = ["init 0", "repeat 2", "device d%i %i", "retain c%i d%i", "setctx c%i", "alloc q%i 4096", "endrepeat", "threads 1", "setctx c0",
+              "library l fill", "kernel k l block", "launch k 0 1 64 q0 64 0", "sync", "endthreads"]
+    where = "p" if any(" p " in call for call in calls) else "q1"
+    script += [*calls, f"launch k 0 1 64 {where} 64 1", "sync", f"digest {where} 256"]
+    r = bench.alike("two devices", script, TEXT, DMI_STANDIN_DEVICES=2)
+    all_of(bench, "two devices", r, [filled(s, 64) for s in range(2)])
+
+
 def test_devices(bench):
     script = ["init 0", "repeat 3", "device d%i %i", "ctx c%i d%i", "module m%i fill", "func f%i m%i block", "alloc p%i 4096", "endrepeat", "repeat 3",
               "setctx c%i", "launch f%i 0 1 64 p%i 64 %i", "endrepeat", "repeat 3", "setctx c%i", "sync", "endrepeat"]
