@@ -260,6 +260,31 @@ void lifecycle_start(void)
 
 /* ------------------------------------------------------------------------- calls that may wait */
 
+static void ended(struct context *c)
+{
+    if (context_gone(c))
+        exec_forget_context(c);
+}
+
+/* Another CUDA context may have the handle of one whose end nobody has noticed yet. Return: whether that was so. */
+static bool notice_end(struct context *c)
+{
+    if (context_state(c) == CONTEXT_READY || !context_use(c))
+        return false;
+    bool same = context_is_same(c);
+    if (!same)
+        ended(c);
+    context_unuse(c);
+    return !same;
+}
+
+static void prepare(void)
+{
+    struct context *c = context_prepare();
+    if (c && notice_end(c))
+        context_prepare();
+}
+
 static bool is_started(CUresult r)
 {
     if (r == CUDA_SUCCESS && atomic_load_relaxed(&lifecycle.state) == LIFECYCLE_NEW)
@@ -273,25 +298,8 @@ void lifecycle_waited(CUresult r)
     if (!is_started(r))
         return;
     if (session_enter(&call))
-        context_prepare();
+        prepare();
     session_leave(&call);
-}
-
-static void ended(struct context *c)
-{
-    if (context_gone(c))
-        exec_forget_context(c);
-}
-
-/* Another primary context may have the handle of one whose end nobody has noticed yet. */
-static void notice_end(CUcontext handle)
-{
-    struct context *c = context_find(handle);
-    if (!c || context_state(c) == CONTEXT_READY || !context_use(c))
-        return;
-    if (!context_is_same(c))
-        ended(c);
-    context_unuse(c);
 }
 
 /* Or can have none. */
@@ -307,35 +315,28 @@ void lifecycle_waited_in(CUresult r, CUcontext handle)
     struct session_call call;
     if (!handle || !is_started(r) || has_ring(handle))
         return;
-    if (session_enter(&call)) {
-        notice_end(handle);
-        if (current_push(handle)) {
-            context_prepare();
-            current_pop();
-        }
+    if (session_enter(&call) && current_push(handle)) {
+        prepare();
+        current_pop();
     }
     session_leave(&call);
 }
 
 /* ------------------------------------------------------------------------- contexts */
 
-void lifecycle_context_ends(struct context_call *call, CUcontext handle, bool may_end)
+void lifecycle_context_ends(struct context_call *call, const struct reference *reference)
 {
-    if (handle && may_end)
+    if (reference->last)
         functions_drop_functions();
-    context_call_starts(call, handle, may_end, lifecycle.exit_ns);
+    context_call_starts(call, reference, lifecycle.exit_ns);
 }
 
-void lifecycle_context_ended(struct context_call *call, CUcontext handle, bool gone)
+void lifecycle_context_ended(struct context_call *call, bool gone)
 {
-    if (!call->context)
-        return;
     if (gone)
         ended(call->context);
-    else if (call->may_end)
-        context_attach(call->context, handle);
     context_call_ends(call);
-    if (call->may_end)
+    if (call->reference.last)
         session_memory_freed();
 }
 

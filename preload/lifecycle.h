@@ -31,13 +31,14 @@ void lifecycle_waited_in(CUresult result, CUcontext handle);
 void lifecycle_finish(void);
 
 /**
- * lifecycle_context_ends() - a call may end @handle (NULL: nothing of ours is concerned), or is certain to leave it alive
- * @may_end: our threads let go of it, and what is known of functions is forgotten. What is launched there meanwhile is
- * captured if the context lives on, else a counted drop. Thread: any that entered, until lifecycle_context_ended().
+ * lifecycle_context_ends() - a call gives @reference back, or ends a context whatever is held
+ * If no other reference is known our threads let go of it, and what is known of functions is forgotten. What is launched
+ * there meanwhile is captured if the context lives on, else a counted drop. Thread: any that entered, until
+ * lifecycle_context_ended().
  */
-void lifecycle_context_ends(struct context_call *call, CUcontext handle, bool may_end);
+void lifecycle_context_ends(struct context_call *call, const struct reference *reference);
 
-/* The driver's call has returned. @gone: the context is; else it lives on, or another such call will say. */
-void lifecycle_context_ended(struct context_call *call, CUcontext handle, bool gone);
+/* After context_call_returns(). @gone: the context is; else it lives on, or another such call will say. */
+void lifecycle_context_ended(struct context_call *call, bool gone);
 
 #endif

@@ -12,6 +12,15 @@ static struct context contexts[CONTEXT_MAX];
 
 static pthread_mutex_t owner = PTHREAD_MUTEX_INITIALIZER; /* of all states and calls */
 
+/*
+ * A call on a primary context names its device. Its handle may not be known then: after a reset there is none, until a thread
+ * retains it while the call is under way.
+ */
+static struct {
+    CUcontext handle;
+    struct context_calls calls;
+} primaries[REFERENCES_DEVICES];
+
 static bool exists(enum context_state state)
 {
     return state != CONTEXT_FREE && state != CONTEXT_GONE && state != CONTEXT_DISMANTLED;
@@ -31,6 +40,7 @@ void context_reset(void)
     pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
     owner = unlocked;
     memset(contexts, 0, sizeof contexts);
+    memset(primaries, 0, sizeof primaries);
 }
 
 /* acquires fail() in drain.c, and context_close() */
@@ -109,27 +119,44 @@ static bool begin(struct context *c, CUcontext handle)
     return true;
 }
 
-struct context *context_claim(CUcontext handle)
+/* Under the owner's lock. */
+static struct context *claim(CUcontext handle)
 {
     struct context *c = context_find(handle);
-    if (c)
-        return c;
-    pthread_mutex_lock(&owner);
-    c = context_find(handle);
     for (int i = 0; !c && i < CONTEXT_MAX; i++)
         if (contexts[i].state == CONTEXT_FREE) {
             if (!begin(&contexts[i], handle))
                 break;
             c = &contexts[i];
         }
+    return c;
+}
+
+struct context *context_claim(CUcontext handle)
+{
+    struct context *c = context_find(handle);
+    if (c)
+        return c;
+    pthread_mutex_lock(&owner);
+    c = claim(handle);
     pthread_mutex_unlock(&owner);
     return c;
+}
+
+/* Is a call under way that may end it? Under the owner's lock. */
+static bool may_end(const struct context *c)
+{
+    bool any = c->calls.enders || c->calls.awaited;
+    for (int d = 0; d < REFERENCES_DEVICES && !any; d++)
+        any = primaries[d].handle == c->handle &&
+              (primaries[d].calls.enders || primaries[d].calls.awaited);
+    return any;
 }
 
 bool context_builds(struct context *c)
 {
     pthread_mutex_lock(&owner);
-    bool granted = move_from(c, CONTEXT_COUNTING, CONTEXT_STARTING);
+    bool granted = !may_end(c) && move_from(c, CONTEXT_COUNTING, CONTEXT_STARTING);
     if (granted)
         atomic_add_acq_rel(&c->users, 1);
     pthread_mutex_unlock(&owner);
@@ -150,20 +177,22 @@ bool context_stops(struct context *c)
     return granted;
 }
 
-void context_stopped(struct context *c, bool ended)
+bool context_stopped(struct context *c, bool ended)
 {
     pthread_mutex_lock(&owner);
-    c->calls.stuck = !ended;
+    c->stuck = !ended;
+    bool gone = !exists((enum context_state)c->state);
     move_from(c, CONTEXT_STOPPING, ended ? CONTEXT_STOPPED : CONTEXT_STUCK);
     pthread_mutex_unlock(&owner);
+    return gone;
 }
 
 enum context_state context_resumes(struct context *c)
 {
     enum context_state before = CONTEXT_FREE;
     pthread_mutex_lock(&owner);
-    if ((c->state == CONTEXT_STOPPED || c->state == CONTEXT_STUCK) && !c->calls.enders &&
-        !c->calls.awaited && !atomic_load_relaxed(&c->closed)) {
+    if ((c->state == CONTEXT_STOPPED || c->state == CONTEXT_STUCK) && !may_end(c) &&
+        !atomic_load_relaxed(&c->closed)) {
         before = (enum context_state)c->state;
         atomic_add_acq_rel(&c->users, 1);
         move(c, CONTEXT_RESUMING);
@@ -175,7 +204,7 @@ enum context_state context_resumes(struct context *c)
 bool context_resumed(struct context *c, enum context_state state)
 {
     pthread_mutex_lock(&owner);
-    c->calls.stuck = state == CONTEXT_STUCK;
+    c->stuck = state == CONTEXT_STUCK;
     bool lives = move_from(c, CONTEXT_RESUMING, state);
     pthread_mutex_unlock(&owner);
     return lives;
@@ -201,49 +230,75 @@ enum context_state context_ends(struct context *c)
 
 /* ------------------------------------------------------------------------- calls that may end it */
 
-void context_call_begins(struct context_call *call, CUcontext handle, bool may_end)
+void context_note_primary(CUdevice device, CUcontext handle)
 {
-    *call = (struct context_call){ .may_end = may_end };
     pthread_mutex_lock(&owner);
-    struct context *c = handle ? context_find(handle) : NULL;
-    if (c && may_end) {
-        c->calls.awaited += c->calls.others;
-        c->calls.others = 0;
-        c->calls.enders++;
-        c->calls.epoch++;
-    } else if (c) {
-        c->calls.others++;
+    if (device >= 0 && device < REFERENCES_DEVICES)
+        primaries[device].handle = handle;
+    pthread_mutex_unlock(&owner);
+}
+
+CUcontext context_primary(CUdevice device)
+{
+    pthread_mutex_lock(&owner);
+    CUcontext handle = device >= 0 && device < REFERENCES_DEVICES ? primaries[device].handle : NULL;
+    pthread_mutex_unlock(&owner);
+    return handle;
+}
+
+/* Under the owner's lock. */
+static void find_calls(struct context_call *call)
+{
+    const struct reference *r = &call->reference;
+    if (r->handle) {
+        /* claimed where there is none: nobody may make a ring in one that ends */
+        call->context = r->last ? claim(r->handle) : context_find(r->handle);
+        call->calls = call->context ? &call->context->calls : NULL;
+    } else if (r->device >= 0 && r->device < REFERENCES_DEVICES) {
+        CUcontext handle = primaries[r->device].handle;
+        call->context = handle ? context_find(handle) : NULL;
+        call->calls = &primaries[r->device].calls;
     }
-    call->context = c;
-    call->epoch = c ? c->calls.epoch : 0;
+    if (call->context)
+        atomic_add_acq_rel(&call->context->users, 1);
+}
+
+void context_call_begins(struct context_call *call, const struct reference *r)
+{
+    *call = (struct context_call){ .reference = *r };
+    pthread_mutex_lock(&owner);
+    find_calls(call);
+    struct context_calls *calls = call->calls;
+    if (calls && r->last) {
+        calls->awaited += calls->others;
+        calls->others = 0;
+        calls->enders++;
+        calls->epoch++;
+    } else if (calls) {
+        calls->others++;
+    }
+    call->epoch = calls ? calls->epoch : 0;
+    pthread_mutex_unlock(&owner);
+}
+
+void context_call_returns(struct context_call *call)
+{
+    pthread_mutex_lock(&owner);
+    if (!call->context && !call->reference.handle)
+        find_calls(call);
     pthread_mutex_unlock(&owner);
 }
 
 void context_call_leaves(struct context_call *call)
 {
-    struct context_calls *calls = &call->context->calls;
+    struct context_calls *calls = call->calls;
     pthread_mutex_lock(&owner);
-    if (call->may_end)
+    if (calls && call->reference.last)
         calls->enders--;
-    else if (call->epoch == calls->epoch)
+    else if (calls && call->epoch == calls->epoch)
         calls->others--;
-    else
+    else if (calls)
         calls->awaited--;
-    pthread_mutex_unlock(&owner);
-}
-
-void context_detach(struct context *c)
-{
-    pthread_mutex_lock(&owner);
-    atomic_store_relaxed(&c->handle, (CUcontext)NULL);
-    pthread_mutex_unlock(&owner);
-}
-
-void context_attach(struct context *c, CUcontext handle)
-{
-    pthread_mutex_lock(&owner);
-    if (exists((enum context_state)c->state))
-        atomic_store_relaxed(&c->handle, handle);
     pthread_mutex_unlock(&owner);
 }
 
@@ -262,19 +317,13 @@ bool context_use(struct context *c)
     return false;
 }
 
-static bool is_unused(const struct context *c)
-{
-    const struct context_calls *calls = &c->calls;
-    return !calls->enders && !calls->others && !calls->awaited && !calls->stuck;
-}
-
 struct context *context_dismantle(void)
 {
     struct context *found = NULL;
     pthread_mutex_lock(&owner);
     for (int i = 0; i < CONTEXT_MAX && !found; i++) {
         struct context *c = &contexts[i];
-        if (c->state == CONTEXT_GONE && is_unused(c) && !atomic_add_acq_rel(&c->users, 0))
+        if (c->state == CONTEXT_GONE && !c->stuck && !atomic_add_acq_rel(&c->users, 0))
             found = c;
     }
     if (found)
@@ -288,7 +337,7 @@ bool context_threads_ended(void)
     bool ended = true;
     pthread_mutex_lock(&owner);
     for (int i = 0; i < CONTEXT_MAX; i++)
-        ended = ended && !contexts[i].calls.stuck;
+        ended = ended && !contexts[i].stuck;
     pthread_mutex_unlock(&owner);
     return ended;
 }

@@ -10,6 +10,7 @@
 #include "kernels/ring.h"
 #include "preload/base/cuda_abi.h"
 #include "preload/context/ladder.h"
+#include "preload/context/references.h"
 #include "preload/context/row_lists.h"
 #include "storage/run.h"
 
@@ -106,7 +107,6 @@ struct context_calls {
     uint32_t others;  /* that are certain to leave it alive */
     uint32_t awaited; /* others that began before an ender: the driver may see them after it */
     uint64_t epoch;   /* counts the enders */
-    bool stuck;       /* our threads did not end in time */
 };
 
 struct context {
@@ -114,7 +114,8 @@ struct context {
     int state;      /* enum context_state; written by context.c alone */
     uint32_t users; /* context_use(); atomic */
     CUcontext handle;
-    struct context_calls calls;
+    struct context_calls calls; /* of a primary context they are counted by its device */
+    bool stuck;                 /* our threads did not end in time; under the owner's lock */
     pthread_mutex_t lock; /* of launching threads and drain; never held across a driver call */
 
     int device;            /* ordinal */
@@ -178,7 +179,8 @@ struct context {
  *
  * A call that may end the CUDA context is an ender. It waits until our threads have ended, then calls the driver. Several may be
  * under way: each leaves after it asked the driver whether the context lives. The first that finds it gone says so at
- * once; else the last one to leave resumes. A call that is certain to end nothing (another reference is left) changes nothing,
+ * once; else the last one to leave resumes. Nobody makes a ring meanwhile. Once the driver has returned it may give the handle
+ * to another context: whoever begins with that one notices by its id (context_is_same()) that the one before has ended. A call that is certain to end nothing (another reference is left) changes nothing,
  * and waits for nothing. But if an ender begins after it, the driver may see it after the ender: then it counts as one of those
  * that the last one leaves.
  *
@@ -226,15 +228,15 @@ bool context_has_kernel(const struct context *context, CUfunction function);
 
 /* ------------------------------------------------------------------------- transitions, for lifetime.c; any thread */
 
-/* COUNTING to STARTING. Return: true: the caller uses it, and makes the ring. */
+/* COUNTING to STARTING, if no call is under way that may end it. Return: true: the caller uses it, and makes the ring. */
 bool context_builds(struct context *context);
 /* STARTING to READY or FAILED. Return: false: the CUDA context ended meanwhile, what was built must go. */
 bool context_built(struct context *context, bool good);
 
 /* READY or STUCK to STOPPING. Return: true: the caller ends our threads. */
 bool context_stops(struct context *context);
-/* STOPPING to STOPPED, or to STUCK where they did not end. */
-void context_stopped(struct context *context, bool ended);
+/* STOPPING to STOPPED, or to STUCK where they did not end. Return: true: the CUDA context ended meanwhile. */
+bool context_stopped(struct context *context, bool ended);
 
 /* STOPPED or STUCK to RESUMING, if no call is under way that may end it. Return: the state before, FREE: it is not granted. */
 enum context_state context_resumes(struct context *context);
@@ -247,14 +249,22 @@ void context_fails(struct context *context);
 /* The CUDA context has ended. Return: the state before, GONE: it was said already. */
 enum context_state context_ends(struct context *context);
 
+/* The application was given @handle for the primary context of @device. */
+void context_note_primary(CUdevice device, CUcontext handle);
+/* What that was last, NULL: it was given none. */
+CUcontext context_primary(CUdevice device);
+
 /* A call that may end the CUDA context, or one that is certain not to. On the stack of its thread. */
 struct context_call {
-    struct context *context; /* NULL: there is none. It stays until context_call_leaves() */
-    bool may_end;
+    struct context *context;     /* it is used; NULL: there is none */
+    struct context_calls *calls; /* among which it is counted; NULL: it is not */
+    struct reference reference;
     uint64_t epoch;
 };
 /* For context_call_starts() of lifetime.h, which stops the threads. */
-void context_call_begins(struct context_call *call, CUcontext handle, bool may_end);
+void context_call_begins(struct context_call *call, const struct reference *reference);
+/* The driver has returned. A capture context may be there that was not before. */
+void context_call_returns(struct context_call *call);
 /* For context_call_ends(), which resumes. */
 void context_call_leaves(struct context_call *call);
 
@@ -268,10 +278,6 @@ bool context_use(struct context *context);
 struct context *context_dismantle(void);
 /* DISMANTLED to FREE. */
 void context_freed(struct context *context);
-
-/* Whoever is given the CUDA context's handle from here on finds no capture context under it; and the opposite. */
-void context_detach(struct context *context);
-void context_attach(struct context *context, CUcontext handle);
 
 /* After fork, in the child: the parent's threads and CUDA contexts do not exist here. */
 void context_reset(void);

@@ -76,8 +76,7 @@ static void stop_threads(struct context *c, uint64_t timeout_ns, enum dmi_drop r
     pthread_mutex_lock(&c->lock);
     pthread_mutex_unlock(&c->lock);
     bool ended = workers_stop(c, timeout_ns, reason);
-    context_stopped(c, ended);
-    if (ended && context_state(c) == CONTEXT_GONE)
+    if (context_stopped(c, ended) && ended)
         drain_give_up(c, DMI_DROP_CONTEXT_GONE);
 }
 
@@ -176,10 +175,14 @@ bool context_is_same(const struct context *c)
     unsigned long long id;
     CUdeviceptr base = 0;
     size_t n;
-    if (c->id)
-        return driver_table.cuCtxGetId(c->handle, &id) == CUDA_SUCCESS && id == c->id;
-    if (!c->payload || !current_push(c->handle))
-        return !c->payload; /* without a ring it only counts */
+    CUcontext handle =
+        atomic_load_relaxed(&c->handle); /* NULL: somebody has said that it is gone */
+    if (is_passing(context_state(c)) || context_state(c) == CONTEXT_READY)
+        return true;
+    if (handle && c->id)
+        return driver_table.cuCtxGetId(handle, &id) == CUDA_SUCCESS && id == c->id;
+    if (!handle || !c->payload || !current_push(handle))
+        return handle && !c->payload; /* without a ring it only counts */
     bool there = driver_table.cuMemGetAddressRange_v2(&base, &n, c->payload) == CUDA_SUCCESS;
     current_pop();
     return there && base == c->payload && n >= c->ring.n_bytes;
@@ -217,17 +220,20 @@ void context_unuse(struct context *c)
         dismantle();
 }
 
-void context_call_starts(struct context_call *call, CUcontext handle, bool may_end,
+void context_call_starts(struct context_call *call, const struct reference *reference,
                          uint64_t timeout_ns)
 {
-    context_call_begins(call, handle, may_end);
-    if (call->context && may_end)
+    context_call_begins(call, reference);
+    if (call->context && reference->last)
         context_stop(call->context, timeout_ns, DMI_DROP_CONTEXT_GONE);
 }
 
 void context_call_ends(struct context_call *call)
 {
     context_call_leaves(call);
-    resume(call->context);
+    if (call->context) {
+        resume(call->context);
+        context_unuse(call->context);
+    }
     dismantle();
 }

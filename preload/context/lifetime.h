@@ -38,8 +38,8 @@ void context_close(struct context *context);
 void context_release(struct context *context);
 
 /*
- * Is what the capture context made still there? A primary context may have ended, and another have its handle, which is
- * alive. Calls the driver. Thread: any that uses it, or is in a call that may end it.
+ * Of one that stands still: is what it has on the device still there? Its CUDA context may have ended, and another one have
+ * its handle, which is alive. Calls the driver. Thread: any that uses it, or is in a call that may end it.
  */
 bool context_is_same(const struct context *context);
 
@@ -47,13 +47,14 @@ bool context_is_same(const struct context *context);
 bool context_gone(struct context *context);
 
 /**
- * context_call_starts() - a call of the application's that may end the CUDA context @handle, or is certain not to
- * @may_end: our threads are stopped first, within @timeout_ns. Else nothing changes, and nothing is waited for.
+ * context_call_starts() - a call of the application's gives @reference back, or ends a context whatever is held
+ * Where it is the last one our threads are stopped first, within @timeout_ns. Else nothing changes, and nothing is waited
+ * for.
  */
-void context_call_starts(struct context_call *call, CUcontext handle, bool may_end,
+void context_call_starts(struct context_call *call, const struct reference *reference,
                          uint64_t timeout_ns);
 
-/* It has returned, and context_gone() was said if it is. With the last of them capture goes on. call->context is not NULL. */
+/* After context_call_returns(), and context_gone() if it is. With the last of several calls capture goes on. */
 void context_call_ends(struct context_call *call);
 
 /* The caller looks at it no longer. After context_use(). */

@@ -6,64 +6,34 @@
 #include <pthread.h>
 #include <stdint.h>
 
-#define MAX_DEVICES 64 /* of further ones each release may be the last */
-
-static struct primary {
-    CUcontext handle;
-    uint32_t n; /* references that are known */
-} primaries[MAX_DEVICES];
+static uint32_t retained[REFERENCES_DEVICES];  /* references that are known */
 static struct handles attached = HANDLES_INIT; /* the number of attachments, as a pointer */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static struct primary *primary_of(CUdevice device)
+static bool is_followed(CUdevice device)
 {
-    return device >= 0 && device < MAX_DEVICES ? &primaries[device] : NULL;
+    return device >= 0 && device < REFERENCES_DEVICES;
 }
 
 /* Only once the driver has returned: a release beside it may come before it. */
-void references_retained(CUdevice device, CUcontext handle)
+void references_retained(CUdevice device)
 {
-    struct primary *p = primary_of(device);
-    if (!p)
-        return;
     pthread_mutex_lock(&lock);
-    p->handle = handle;
-    p->n++;
+    if (is_followed(device))
+        retained[device]++;
     pthread_mutex_unlock(&lock);
-}
-
-/* Under the lock. Once it may be over the handle is not known: the next one may have another. */
-static void note_last(struct reference *r, struct primary *p)
-{
-    r->primary = p->handle;
-    if (r->last)
-        p->handle = NULL;
 }
 
 /* Before the driver's call: of two that come at once, one is the last. */
 struct reference references_release(CUdevice device)
 {
-    struct primary *p = primary_of(device);
     struct reference r = { .device = device, .last = true };
-    if (!p)
-        return r;
     pthread_mutex_lock(&lock);
-    r.counted = p->n;
-    p->n -= r.counted;
-    r.last = !p->n;
-    note_last(&r, p);
-    pthread_mutex_unlock(&lock);
-    return r;
-}
-
-struct reference references_of_all(CUdevice device)
-{
-    struct primary *p = primary_of(device);
-    struct reference r = { .device = device, .last = true };
-    if (!p)
-        return r;
-    pthread_mutex_lock(&lock);
-    note_last(&r, p);
+    if (is_followed(device)) {
+        r.counted = retained[device];
+        retained[device] -= r.counted;
+        r.last = !retained[device];
+    }
     pthread_mutex_unlock(&lock);
     return r;
 }
@@ -91,7 +61,7 @@ void references_attached(CUcontext handle)
 
 struct reference references_detach(CUcontext handle)
 {
-    struct reference r = { .handle = handle };
+    struct reference r = { .device = -1, .handle = handle };
     pthread_mutex_lock(&lock);
     r.counted = handle && attachments(handle);
     if (r.counted)
@@ -111,12 +81,11 @@ void references_ended(CUcontext handle)
 
 void references_kept(const struct reference *r)
 {
-    struct primary *p = r->handle ? NULL : primary_of(r->device);
     pthread_mutex_lock(&lock);
-    if (r->counted && p)
-        p->n++;
-    else if (r->counted && r->handle)
+    if (r->counted && r->handle)
         add(r->handle, 1);
+    else if (r->counted)
+        retained[r->device]++;
     pthread_mutex_unlock(&lock);
 }
 
@@ -126,6 +95,6 @@ void references_reset(void)
     pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
     attached = fresh;
     lock = unlocked;
-    for (int i = 0; i < MAX_DEVICES; i++)
-        primaries[i] = (struct primary){ 0 };
+    for (int i = 0; i < REFERENCES_DEVICES; i++)
+        retained[i] = 0;
 }

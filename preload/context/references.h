@@ -12,23 +12,21 @@
 
 #include <stdbool.h>
 
-/* A reference that is being given back. */
+#define REFERENCES_DEVICES 64 /* contexts of further ones are not followed */
+
+/* A reference that is being given back, or all of them where the call ends the context whatever is held. */
 struct reference {
-    CUdevice device;   /* of whose primary context; else @handle counts */
-    CUcontext handle;  /* NULL: a primary context */
-    CUcontext primary; /* what that was last called, NULL: not known */
-    bool counted;      /* it is one of those that we know */
-    bool last;         /* no other is known */
+    CUdevice device;  /* of whose primary context */
+    CUcontext handle; /* not NULL: of this context, which is no primary one */
+    bool counted;     /* it is one of those that are known */
+    bool last;        /* no other is known */
 };
 
 /* The driver has given one to the primary context of @device. */
-void references_retained(CUdevice device, CUcontext handle);
+void references_retained(CUdevice device);
 
 /* One is about to be given back to the driver. */
 struct reference references_release(CUdevice device);
-
-/* The context ends whatever is held, and what is held stays: a reset. */
-struct reference references_of_all(CUdevice device);
 
 /* The same of a context that is no primary one: its creator holds one reference, each that attaches another. */
 void references_attached(CUcontext handle);

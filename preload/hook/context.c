@@ -5,6 +5,7 @@
 #include "preload/context/references.h"
 #include "preload/hook/wrapper.h"
 
+#include <errno.h>
 #include <stddef.h>
 
 /* ------------------------------------------------------------------------- beginning */
@@ -46,8 +47,10 @@ WAITS(cuStreamCreateWithPriority, (CUstream * stream, unsigned flags, int priori
 EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
     CUresult r = REAL(cuDevicePrimaryCtxRetain)(context, device);
-    if (r == CUDA_SUCCESS)
-        references_retained(device, context ? *context : NULL);
+    if (r == CUDA_SUCCESS && context) {
+        context_note_primary(device, *context);
+        references_retained(device);
+    }
     if (context)
         lifecycle_waited_in(r, *context);
     return r;
@@ -111,99 +114,126 @@ static bool primary_is_gone(const struct context *c, CUdevice device)
 }
 
 /*
- * The handle of a device's primary context, NULL: it is not active, so nobody uses it. Where @noted is NULL, to retain it is
- * the only way to its handle. The caller holds a reference, so to give that one back ends nothing.
+ * Where the primary context was retained by a way past the library, to retain it is the only way to its handle. The caller
+ * holds a reference, so to give that one back ends nothing.
  */
-static CUcontext primary_context(CUcontext noted, CUdevice device)
+static void note_primary(CUdevice device)
 {
-    CUcontext context = noted;
-    if (context || primary_state(device) != PRIMARY_ACTIVE ||
+    CUcontext context = NULL;
+    if (context_primary(device) || primary_state(device) != PRIMARY_ACTIVE ||
         driver_table.cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS)
-        return context;
+        return;
+    context_note_primary(device, context);
     if (driver_table.cuDevicePrimaryCtxRelease_v2 &&
         driver_table.cuDevicePrimaryCtxRelease_v2(device) != CUDA_SUCCESS)
         driver_table.cuDevicePrimaryCtxRelease_v2(device);
-    return context;
-}
-
-/* What the library allocated in a green context belongs to the device, and would stay. */
-static void release_and_detach(struct context *c)
-{
-    context_release(c);
-    context_detach(c);
-}
-
-/* A primary context has the same handle when it is used again. */
-static void keep_handle(struct context *c)
-{
-    (void)c;
 }
 
 /* These end it, whoever holds references. */
 static struct reference all_of(CUcontext context)
 {
     references_ended(context);
-    return (struct reference){ .last = true };
+    return (struct reference){ .device = -1, .handle = context, .last = true };
 }
 
 static struct reference all_of_green(CUgreenCtx green)
 {
-    (void)green;
-    return (struct reference){ .last = true };
+    CUcontext context = session_armed() ? green_context(green) : NULL;
+    return (struct reference){ .device = -1, .handle = context, .last = true };
+}
+
+static struct reference all_of_primary(CUdevice device)
+{
+    if (session_armed())
+        note_primary(device);
+    return (struct reference){ .device = device, .last = true };
+}
+
+static struct reference one_of_primary(CUdevice device)
+{
+    if (session_armed())
+        note_primary(device);
+    return references_release(device);
 }
 
 /* A call that may end a context, or gives one of several references to it back. */
 struct ending {
     struct reference reference;
-    bool entered;
+    bool entered, armed;
     struct session_call session;
-    CUcontext handle;
     struct context_call call;
 };
 
-/* Whoever was certain that it would live does not ask, unless another call may have ended it. */
-static bool asks(const struct ending *e)
+static void begin(struct ending *e)
 {
-    return e->call.context && (e->call.may_end || context_state(e->call.context) != CONTEXT_READY);
+    e->entered = session_armed();
+    if (!e->entered)
+        return;
+    e->armed = session_enter(&e->session);
+    if (e->armed)
+        lifecycle_context_ends(&e->call, &e->reference);
 }
 
-/*
- * @given_back: the reference that the call gives back. @let_go: before the driver's call. Once that returns, another thread
- * may be given the same handle. @is_gone: what lies in the context is, after a call that succeeded.
- */
-#define CONTEXT_ENDS(name, type, given_back, handle_of, let_go, is_gone)                           \
+/* Another call may have ended it. */
+static bool stands_still(const struct context *c)
+{
+    enum context_state state = context_state(c);
+    return state == CONTEXT_STOPPING || state == CONTEXT_STOPPED || state == CONTEXT_STUCK;
+}
+
+/* Is it to be found out whether it is gone? */
+static bool in_doubt(struct ending *e, CUresult r)
+{
+    if (r != CUDA_SUCCESS)
+        references_kept(&e->reference);
+    if (!e->entered)
+        return false;
+    session_resume(&e->session);
+    if (e->armed)
+        context_call_returns(&e->call);
+    return e->armed && r == CUDA_SUCCESS && e->call.context &&
+           (e->reference.last || stands_still(e->call.context));
+}
+
+static void end(struct ending *e, bool gone)
+{
+    if (e->armed)
+        lifecycle_context_ended(&e->call, gone);
+    if (e->entered)
+        session_leave(&e->session);
+}
+
+/* What the library allocated in a green context belongs to the device, and would stay. */
+static void let_go(const struct ending *e, bool release)
+{
+    if (release && e->armed && e->call.context)
+        context_release(e->call.context);
+    if (e->entered)
+        session_pause(&e->session);
+}
+
+/* @given_back: the reference that the call gives back. @is_gone: what lies in the context is, after a call that succeeded. */
+#define CONTEXT_ENDS(name, type, given_back, is_green, is_gone)                                    \
     EXPORT CUresult CUDAAPI name(type it)                                                          \
     {                                                                                              \
         __typeof__(name) *real = REAL(name);                                                       \
-        struct ending e = { .reference = given_back(it), .entered = session_armed() };             \
-        if (e.entered) {                                                                           \
-            e.handle = session_enter(&e.session) ? (handle_of) : NULL;                             \
-            lifecycle_context_ends(&e.call, e.handle, e.reference.last);                           \
-            if (e.call.context && e.call.may_end)                                                  \
-                let_go(e.call.context);                                                            \
-            session_pause(&e.session);                                                             \
-        }                                                                                          \
+        int saved = errno;                                                                         \
+        struct ending e = { .reference = given_back(it) };                                         \
+        errno = saved;                                                                             \
+        begin(&e);                                                                                 \
+        let_go(&e, is_green);                                                                      \
         CUresult r = real(it);                                                                     \
-        if (r != CUDA_SUCCESS)                                                                     \
-            references_kept(&e.reference);                                                         \
-        if (e.entered) {                                                                           \
-            session_resume(&e.session);                                                            \
-            lifecycle_context_ended(&e.call, e.handle,                                             \
-                                    r == CUDA_SUCCESS && asks(&e) && (is_gone));                   \
-            session_leave(&e.session);                                                             \
-        }                                                                                          \
+        end(&e, in_doubt(&e, r) && (is_gone));                                                     \
         return r;                                                                                  \
     }
-CONTEXT_ENDS(cuCtxDestroy, CUcontext, all_of, it, context_detach, true)
-CONTEXT_ENDS(cuCtxDestroy_v2, CUcontext, all_of, it, context_detach, true)
-CONTEXT_ENDS(cuCtxDetach, CUcontext, references_detach, it, context_detach, e.call.may_end)
-CONTEXT_ENDS(cuGreenCtxDestroy, CUgreenCtx, all_of_green, green_context(it), release_and_detach,
-             true)
-#define PRIMARY primary_context(e.reference.primary, it)
-CONTEXT_ENDS(cuDevicePrimaryCtxRelease, CUdevice, references_release, PRIMARY, keep_handle,
+CONTEXT_ENDS(cuCtxDestroy, CUcontext, all_of, false, true)
+CONTEXT_ENDS(cuCtxDestroy_v2, CUcontext, all_of, false, true)
+CONTEXT_ENDS(cuCtxDetach, CUcontext, references_detach, false, e.reference.last)
+CONTEXT_ENDS(cuGreenCtxDestroy, CUgreenCtx, all_of_green, true, true)
+CONTEXT_ENDS(cuDevicePrimaryCtxRelease, CUdevice, one_of_primary, false,
              primary_is_gone(e.call.context, it))
-CONTEXT_ENDS(cuDevicePrimaryCtxRelease_v2, CUdevice, references_release, PRIMARY, keep_handle,
+CONTEXT_ENDS(cuDevicePrimaryCtxRelease_v2, CUdevice, one_of_primary, false,
              primary_is_gone(e.call.context, it))
 /* A reset leaves nothing in it, also where it stays active. */
-CONTEXT_ENDS(cuDevicePrimaryCtxReset, CUdevice, references_of_all, PRIMARY, keep_handle, true)
-CONTEXT_ENDS(cuDevicePrimaryCtxReset_v2, CUdevice, references_of_all, PRIMARY, keep_handle, true)
+CONTEXT_ENDS(cuDevicePrimaryCtxReset, CUdevice, all_of_primary, false, true)
+CONTEXT_ENDS(cuDevicePrimaryCtxReset_v2, CUdevice, all_of_primary, false, true)
