@@ -269,7 +269,9 @@ static void ended(struct context *c)
 /* Another CUDA context may have the handle of one whose end nobody has noticed yet. Return: whether that was so. */
 static bool notice_end(struct context *c)
 {
-    if (context_state(c) == CONTEXT_READY || !context_use(c))
+    enum context_state state = context_state(c);
+    if ((state != CONTEXT_STOPPED && state != CONTEXT_STUCK && state != CONTEXT_FAILED) ||
+        !context_use(c))
         return false;
     bool same = context_is_same(c);
     if (!same)
@@ -331,11 +333,11 @@ void lifecycle_context_ends(struct context_call *call, const struct reference *r
     context_call_starts(call, reference, lifecycle.exit_ns);
 }
 
-void lifecycle_context_ended(struct context_call *call, bool gone)
+void lifecycle_context_ended(struct context_call *call, enum context_state before, bool gone)
 {
     if (gone)
         ended(call->context);
-    context_call_ends(call);
+    context_call_ends(call, before);
     if (call->reference.last)
         session_memory_freed();
 }

@@ -38,7 +38,7 @@ void lifecycle_finish(void);
  */
 void lifecycle_context_ends(struct context_call *call, const struct reference *reference);
 
-/* After context_call_returns(). @gone: the context is; else it lives on, or another such call will say. */
-void lifecycle_context_ended(struct context_call *call, bool gone);
+/* After context_call_returns(), which gave @before. @gone: the context is; else it lives on, or another call will say. */
+void lifecycle_context_ended(struct context_call *call, enum context_state before, bool gone);
 
 #endif

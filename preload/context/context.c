@@ -19,6 +19,8 @@ static pthread_mutex_t owner = PTHREAD_MUTEX_INITIALIZER; /* of all states and c
 static struct {
     CUcontext handle;
     struct context_calls calls;
+    uint64_t n_retains; /* begun */
+    uint32_t retaining; /* under way */
 } primaries[REFERENCES_DEVICES];
 
 static bool exists(enum context_state state)
@@ -230,18 +232,45 @@ enum context_state context_ends(struct context *c)
 
 /* ------------------------------------------------------------------------- calls that may end it */
 
-void context_note_primary(CUdevice device, CUcontext handle)
+static bool is_followed(CUdevice device)
+{
+    return device >= 0 && device < REFERENCES_DEVICES;
+}
+
+void context_retains(CUdevice device)
 {
     pthread_mutex_lock(&owner);
-    if (device >= 0 && device < REFERENCES_DEVICES)
-        primaries[device].handle = handle;
+    if (is_followed(device)) {
+        primaries[device].n_retains++;
+        primaries[device].retaining++;
+    }
     pthread_mutex_unlock(&owner);
+}
+
+void context_retained(CUdevice device, CUcontext handle)
+{
+    pthread_mutex_lock(&owner);
+    if (is_followed(device)) {
+        primaries[device].retaining--;
+        if (handle)
+            primaries[device].handle = handle;
+    }
+    pthread_mutex_unlock(&owner);
+}
+
+bool context_retain_stamp(CUdevice device, uint64_t *stamp)
+{
+    pthread_mutex_lock(&owner);
+    bool none = is_followed(device) && !primaries[device].retaining;
+    *stamp = none ? primaries[device].n_retains : 0;
+    pthread_mutex_unlock(&owner);
+    return none;
 }
 
 CUcontext context_primary(CUdevice device)
 {
     pthread_mutex_lock(&owner);
-    CUcontext handle = device >= 0 && device < REFERENCES_DEVICES ? primaries[device].handle : NULL;
+    CUcontext handle = is_followed(device) ? primaries[device].handle : NULL;
     pthread_mutex_unlock(&owner);
     return handle;
 }
@@ -254,7 +283,7 @@ static void find_calls(struct context_call *call)
         /* claimed where there is none: nobody may make a ring in one that ends */
         call->context = r->last ? claim(r->handle) : context_find(r->handle);
         call->calls = call->context ? &call->context->calls : NULL;
-    } else if (r->device >= 0 && r->device < REFERENCES_DEVICES) {
+    } else if (is_followed(r->device)) {
         CUcontext handle = primaries[r->device].handle;
         call->context = handle ? context_find(handle) : NULL;
         call->calls = &primaries[r->device].calls;
@@ -281,24 +310,49 @@ void context_call_begins(struct context_call *call, const struct reference *r)
     pthread_mutex_unlock(&owner);
 }
 
-void context_call_returns(struct context_call *call)
+/* Under the owner's lock. Is no other call under way after which it may be over? */
+static bool is_last(const struct context_call *call)
 {
+    const struct context_calls *calls = call->calls;
+    bool awaited = !call->reference.last && call->epoch != calls->epoch;
+    return calls->enders == call->reference.last && calls->awaited == awaited;
+}
+
+/* Under the owner's lock. */
+static void leave(const struct context_call *call)
+{
+    struct context_calls *calls = call->calls;
+    if (call->reference.last)
+        calls->enders--;
+    else if (call->epoch == calls->epoch)
+        calls->others--;
+    else
+        calls->awaited--;
+}
+
+enum context_state context_call_returns(struct context_call *call)
+{
+    enum context_state before = CONTEXT_FREE;
     pthread_mutex_lock(&owner);
     if (!call->context && !call->reference.handle)
         find_calls(call);
+    struct context *c = call->context;
+    if (c && is_last(call) && (c->state == CONTEXT_STOPPED || c->state == CONTEXT_STUCK)) {
+        before = (enum context_state)c->state;
+        move(c, CONTEXT_RESUMING);
+    } else if (call->calls) {
+        leave(call);
+        call->calls = NULL;
+    }
     pthread_mutex_unlock(&owner);
+    return before;
 }
 
 void context_call_leaves(struct context_call *call)
 {
-    struct context_calls *calls = call->calls;
     pthread_mutex_lock(&owner);
-    if (calls && call->reference.last)
-        calls->enders--;
-    else if (calls && call->epoch == calls->epoch)
-        calls->others--;
-    else if (calls)
-        calls->awaited--;
+    if (call->calls)
+        leave(call);
     pthread_mutex_unlock(&owner);
 }
 

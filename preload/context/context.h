@@ -178,8 +178,8 @@ struct context {
  *   all but FREE --ends: the CUDA context is gone--> GONE --nobody uses it--> DISMANTLED --freed--> FREE
  *
  * A call that may end the CUDA context is an ender. It waits until our threads have ended, then calls the driver. Several may be
- * under way: each leaves after it asked the driver whether the context lives. The first that finds it gone says so at
- * once; else the last one to leave resumes. Nobody makes a ring meanwhile. Once the driver has returned it may give the handle
+ * under way. The last one to return finds out whether the context lives, and resumes or says that it is gone; a call that
+ * certainly ended it says so at once. Nobody makes a ring meanwhile. Once the driver has returned it may give the handle
  * to another context: whoever begins with that one notices by its id (context_is_same()) that the one before has ended. A call that is certain to end nothing (another reference is left) changes nothing,
  * and waits for nothing. But if an ender begins after it, the driver may see it after the ender: then it counts as one of those
  * that the last one leaves.
@@ -249,10 +249,14 @@ void context_fails(struct context *context);
 /* The CUDA context has ended. Return: the state before, GONE: it was said already. */
 enum context_state context_ends(struct context *context);
 
-/* The application was given @handle for the primary context of @device. */
-void context_note_primary(CUdevice device, CUcontext handle);
-/* What that was last, NULL: it was given none. */
+/* A retaining of the primary context of @device begins; and it gave @handle, NULL: nothing. */
+void context_retains(CUdevice device);
+/* The same ends. */
+void context_retained(CUdevice device, CUcontext handle);
+/* What the last one gave, NULL: there was none. */
 CUcontext context_primary(CUdevice device);
+/* Return: false: one is under way. With equal stamps none has begun between two calls. */
+bool context_retain_stamp(CUdevice device, uint64_t *stamp);
 
 /* A call that may end the CUDA context, or one that is certain not to. On the stack of its thread. */
 struct context_call {
@@ -263,9 +267,13 @@ struct context_call {
 };
 /* For context_call_starts() of lifetime.h, which stops the threads. */
 void context_call_begins(struct context_call *call, const struct reference *reference);
-/* The driver has returned. A capture context may be there that was not before. */
-void context_call_returns(struct context_call *call);
-/* For context_call_ends(), which resumes. */
+/*
+ * The driver has returned. Return: FREE: the call is counted no longer; else the state before, STOPPED or STUCK: it was the last
+ * one after which the context may be over. It is RESUMING now, and the caller finds out; nobody else calls the driver to end it
+ * meanwhile.
+ */
+enum context_state context_call_returns(struct context_call *call);
+/* The caller has found out. */
 void context_call_leaves(struct context_call *call);
 
 /* Did all threads of ours end in time, also those of contexts that are gone? Thread: any. */

@@ -25,15 +25,26 @@
 
 static void stop_threads(struct context *c, uint64_t timeout_ns, enum dmi_drop reason);
 
-/* Goes on where no call is under way that may end it; whoever finds it stopped may do that. */
+/* From RESUMING; its state before was @before. */
+static void go_on(struct context *c, enum context_state before)
+{
+    bool started = (before == CONTEXT_STOPPED || workers_ended(c)) &&
+                   !atomic_load_acquire(&c->closed) && !workers_start(c);
+    if (context_resumed(c, started ? CONTEXT_READY : before))
+        return;
+    if (started)
+        stop_threads(c, 0, DMI_DROP_CONTEXT_GONE);
+    else if (before == CONTEXT_STOPPED)
+        drain_give_up(c, DMI_DROP_CONTEXT_GONE);
+}
+
+/* Goes on where no call is under way that may end it: its threads could not be started before. */
 static void resume(struct context *c)
 {
     enum context_state before = context_resumes(c);
     if (before == CONTEXT_FREE)
         return;
-    bool started = (before == CONTEXT_STOPPED || workers_ended(c)) && !workers_start(c);
-    if (!context_resumed(c, started ? CONTEXT_READY : before) && started)
-        stop_threads(c, 0, DMI_DROP_CONTEXT_GONE);
+    go_on(c, before);
     context_unuse(c);
 }
 
@@ -177,8 +188,6 @@ bool context_is_same(const struct context *c)
     size_t n;
     CUcontext handle =
         atomic_load_relaxed(&c->handle); /* NULL: somebody has said that it is gone */
-    if (is_passing(context_state(c)) || context_state(c) == CONTEXT_READY)
-        return true;
     if (handle && c->id)
         return driver_table.cuCtxGetId(handle, &id) == CUDA_SUCCESS && id == c->id;
     if (!handle || !c->payload || !current_push(handle))
@@ -195,7 +204,7 @@ bool context_gone(struct context *c)
         return false;
     if (before == CONTEXT_READY) /* nobody said that it would end */
         stop_threads(c, 0, DMI_DROP_CONTEXT_GONE);
-    if (before == CONTEXT_STOPPED)
+    else if (before == CONTEXT_STOPPED)
         drain_give_up(c, DMI_DROP_CONTEXT_GONE);
     return true;
 }
@@ -228,12 +237,15 @@ void context_call_starts(struct context_call *call, const struct reference *refe
         context_stop(call->context, timeout_ns, DMI_DROP_CONTEXT_GONE);
 }
 
-void context_call_ends(struct context_call *call)
+void context_call_ends(struct context_call *call, enum context_state before)
 {
+    struct context *c = call->context;
+    if (before != CONTEXT_FREE && context_state(c) == CONTEXT_RESUMING)
+        go_on(c, before);
+    else if (before == CONTEXT_STOPPED) /* it has been found to be gone */
+        drain_give_up(c, DMI_DROP_CONTEXT_GONE);
     context_call_leaves(call);
-    if (call->context) {
-        resume(call->context);
-        context_unuse(call->context);
-    }
+    if (c)
+        context_unuse(c);
     dismantle();
 }

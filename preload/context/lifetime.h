@@ -38,7 +38,7 @@ void context_close(struct context *context);
 void context_release(struct context *context);
 
 /*
- * Of one that stands still: is what it has on the device still there? Its CUDA context may have ended, and another one have
+ * Of one that stands still, and whose handle is some context's: is what it has on the device still there? Its CUDA context may have ended, and another one have
  * its handle, which is alive. Calls the driver. Thread: any that uses it, or is in a call that may end it.
  */
 bool context_is_same(const struct context *context);
@@ -54,8 +54,11 @@ bool context_gone(struct context *context);
 void context_call_starts(struct context_call *call, const struct reference *reference,
                          uint64_t timeout_ns);
 
-/* After context_call_returns(), and context_gone() if it is. With the last of several calls capture goes on. */
-void context_call_ends(struct context_call *call);
+/*
+ * After context_call_returns(), which gave @before, and context_gone() if it is. With the last of several calls capture goes
+ * on.
+ */
+void context_call_ends(struct context_call *call, enum context_state before);
 
 /* The caller looks at it no longer. After context_use(). */
 void context_unuse(struct context *context);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Wrappers: CUDA contexts that begin, become current and end. Our threads use them: they end first. */
+#include "core/clock.h"
 #include "preload/base/stream.h"
 #include "preload/context/lifetime.h"
 #include "preload/context/references.h"
 #include "preload/hook/wrapper.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stddef.h>
 
 /* ------------------------------------------------------------------------- beginning */
@@ -46,11 +48,13 @@ WAITS(cuStreamCreateWithPriority, (CUstream * stream, unsigned flags, int priori
 
 EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
-    CUresult r = REAL(cuDevicePrimaryCtxRetain)(context, device);
-    if (r == CUDA_SUCCESS && context) {
-        context_note_primary(device, *context);
+    __typeof__(cuDevicePrimaryCtxRetain) *real = REAL(cuDevicePrimaryCtxRetain);
+    context_retains(device);
+    CUresult r = real(context, device);
+    bool good = r == CUDA_SUCCESS && context;
+    context_retained(device, good ? *context : NULL);
+    if (good)
         references_retained(device);
-    }
     if (context)
         lifecycle_waited_in(r, *context);
     return r;
@@ -107,10 +111,25 @@ static enum primary_state primary_state(CUdevice device)
     return PRIMARY_UNKNOWN;
 }
 
-/* Of what the driver says nothing our threads must not use it if it is gone. */
+#define ASK_NS 5000000000u
+
+/*
+ * Of what the driver says nothing our threads must not use it if it is gone. An active context may be another one: its handle
+ * is known if no thread is just retaining it. Before that ours is not used: it may be no context's.
+ */
 static bool primary_is_gone(const struct context *c, CUdevice device)
 {
-    return primary_state(device) != PRIMARY_ACTIVE || !context_is_same(c);
+    uint64_t end = clock_mono_ns() + ASK_NS, before, after;
+    do {
+        bool none = context_retain_stamp(device, &before);
+        if (primary_state(device) != PRIMARY_ACTIVE)
+            return true;
+        if (none && context_retain_stamp(device, &after) && before == after)
+            return context_primary(device) != atomic_load_relaxed(&c->handle) ||
+                   !context_is_same(c);
+        sched_yield();
+    } while (clock_mono_ns() < end);
+    return true;
 }
 
 /*
@@ -120,10 +139,13 @@ static bool primary_is_gone(const struct context *c, CUdevice device)
 static void note_primary(CUdevice device)
 {
     CUcontext context = NULL;
-    if (context_primary(device) || primary_state(device) != PRIMARY_ACTIVE ||
-        driver_table.cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS)
+    if (context_primary(device) || primary_state(device) != PRIMARY_ACTIVE)
         return;
-    context_note_primary(device, context);
+    context_retains(device);
+    bool good = driver_table.cuDevicePrimaryCtxRetain(&context, device) == CUDA_SUCCESS;
+    context_retained(device, good ? context : NULL);
+    if (!good)
+        return;
     if (driver_table.cuDevicePrimaryCtxRelease_v2 &&
         driver_table.cuDevicePrimaryCtxRelease_v2(device) != CUDA_SUCCESS)
         driver_table.cuDevicePrimaryCtxRelease_v2(device);
@@ -162,6 +184,7 @@ struct ending {
     bool entered, armed;
     struct session_call session;
     struct context_call call;
+    enum context_state before;
 };
 
 static void begin(struct ending *e)
@@ -174,31 +197,22 @@ static void begin(struct ending *e)
         lifecycle_context_ends(&e->call, &e->reference);
 }
 
-/* Another call may have ended it. */
-static bool stands_still(const struct context *c)
-{
-    enum context_state state = context_state(c);
-    return state == CONTEXT_STOPPING || state == CONTEXT_STOPPED || state == CONTEXT_STUCK;
-}
-
-/* Is it to be found out whether it is gone? */
-static bool in_doubt(struct ending *e, CUresult r)
+/* The driver has returned. Return: whether it may have ended a context of ours. */
+static bool returns(struct ending *e, CUresult r)
 {
     if (r != CUDA_SUCCESS)
         references_kept(&e->reference);
     if (!e->entered)
         return false;
     session_resume(&e->session);
-    if (e->armed)
-        context_call_returns(&e->call);
-    return e->armed && r == CUDA_SUCCESS && e->call.context &&
-           (e->reference.last || stands_still(e->call.context));
+    e->before = e->armed ? context_call_returns(&e->call) : CONTEXT_FREE;
+    return r == CUDA_SUCCESS && e->armed && e->call.context;
 }
 
 static void end(struct ending *e, bool gone)
 {
     if (e->armed)
-        lifecycle_context_ended(&e->call, gone);
+        lifecycle_context_ended(&e->call, e->before, gone);
     if (e->entered)
         session_leave(&e->session);
 }
@@ -223,7 +237,7 @@ static void let_go(const struct ending *e, bool release)
         begin(&e);                                                                                 \
         let_go(&e, is_green);                                                                      \
         CUresult r = real(it);                                                                     \
-        end(&e, in_doubt(&e, r) && (is_gone));                                                     \
+        end(&e, returns(&e, r) && (is_gone));                                                      \
         return r;                                                                                  \
     }
 CONTEXT_ENDS(cuCtxDestroy, CUcontext, all_of, false, true)
@@ -231,9 +245,9 @@ CONTEXT_ENDS(cuCtxDestroy_v2, CUcontext, all_of, false, true)
 CONTEXT_ENDS(cuCtxDetach, CUcontext, references_detach, false, e.reference.last)
 CONTEXT_ENDS(cuGreenCtxDestroy, CUgreenCtx, all_of_green, true, true)
 CONTEXT_ENDS(cuDevicePrimaryCtxRelease, CUdevice, one_of_primary, false,
-             primary_is_gone(e.call.context, it))
+             e.before != CONTEXT_FREE && primary_is_gone(e.call.context, it))
 CONTEXT_ENDS(cuDevicePrimaryCtxRelease_v2, CUdevice, one_of_primary, false,
-             primary_is_gone(e.call.context, it))
+             e.before != CONTEXT_FREE && primary_is_gone(e.call.context, it))
 /* A reset leaves nothing in it, also where it stays active. */
 CONTEXT_ENDS(cuDevicePrimaryCtxReset, CUdevice, all_of_primary, false, true)
 CONTEXT_ENDS(cuDevicePrimaryCtxReset_v2, CUdevice, all_of_primary, false, true)

@@ -68,7 +68,8 @@ void lifecycle_waited(CUresult r)
         return;
     session_enter(&call);
     struct context *c = context_prepare();
-    if (c && context_state(c) != CONTEXT_READY && context_use(c)) {
+    enum context_state state = c ? context_state(c) : CONTEXT_FREE;
+    if ((state == CONTEXT_STOPPED || state == CONTEXT_FAILED) && context_use(c)) {
         bool same = context_is_same(c);
         if (!same)
             context_gone(c);
@@ -92,11 +93,16 @@ void lifecycle_context_ends(struct context_call *call, const struct reference *r
     context_call_starts(call, reference, END_NS);
 }
 
-void lifecycle_context_ended(struct context_call *call, bool gone)
+void lifecycle_context_ended(struct context_call *call, enum context_state before, bool gone)
 {
     if (gone)
         context_gone(call->context);
-    context_call_ends(call);
+    context_call_ends(call, before);
+}
+
+static void lives_on(struct context_call *call)
+{
+    context_call_ends(call, context_call_returns(call));
 }
 
 /* ------------------------------------------------------------------------- the application */
@@ -416,7 +422,7 @@ START_TEST(a_context_that_lives_on_goes_on)
     ck_assert_uint_eq(kit_captured(), 1);
     launch(&seed);
     ck_assert_uint_eq(kit_captured(), 1);
-    context_call_ends(&call);
+    lives_on(&call);
     ck_assert_int_eq(context_state(world.kept), CONTEXT_READY);
     ck_assert_int_eq(release(0), CUDA_SUCCESS);
     ck_assert_int_eq(context_state(world.kept), CONTEXT_READY);
@@ -438,7 +444,7 @@ START_TEST(what_was_launched_while_the_context_ended_is_counted)
     ck_assert(!life_driver_publish(world.kept, index, &record));
     ck_assert(context_gone(world.kept) && !context_gone(world.kept));
     launch_in(world.kept, KEPT, &seed);
-    context_call_ends(&call);
+    lives_on(&call);
     ck_assert_uint_eq(kit_dropped(DMI_DROP_CONTEXT_GONE), 2);
     check_sums();
     ck_assert_int_eq(context_state(world.kept), CONTEXT_FREE);
@@ -470,12 +476,12 @@ START_TEST(the_last_of_several_calls_resumes)
         if (begins)
             context_call_starts(&calls[begins - names], *p < 'a' ? &last_one : &other_one, END_NS);
         else if (leaves)
-            context_call_ends(&calls[leaves - ends]);
+            lives_on(&calls[leaves - ends]);
     }
     ck_assert_int_eq(context_state(world.kept), overlaps[_i].state);
     for (int i = 0; i < 4; i++)
         if (open[i])
-            context_call_ends(&calls[i]);
+            lives_on(&calls[i]);
     ck_assert_int_eq(context_state(world.kept), CONTEXT_READY);
     finish(0);
 }
@@ -487,7 +493,7 @@ START_TEST(a_closed_context_does_not_go_on)
     set_up(true);
     context_call_starts(&call, &last_one, END_NS);
     context_close(world.kept);
-    context_call_ends(&call);
+    lives_on(&call);
     ck_assert_int_eq(context_state(world.kept), CONTEXT_STOPPED);
     ck_assert_int_eq(context_refusal(world.kept), DMI_DROP_CONTEXT_GONE);
     finish(0);
