@@ -5,6 +5,7 @@
 #include "core/clock.h"
 #include "core/log.h"
 #include "policy/tap_names.h"
+#include "preload/base/current.h"
 #include "preload/base/driver.h"
 #include "preload/base/functions.h"
 #include "preload/base/session.h"
@@ -16,6 +17,7 @@
 #include "preload/capture/shed.h"
 #include "preload/context/device.h"
 #include "preload/context/lifetime.h"
+#include "preload/context/references.h"
 #include "preload/control/server.h"
 #include "preload/graph/exec.h"
 #include "preload/graph/order.h"
@@ -105,6 +107,7 @@ static void in_child(void)
     session = (struct session)SESSION_INIT;
     lifecycle = (struct lifecycle){ 0 };
     context_reset();
+    references_reset();
     step_reset();
     shed_reset();
     server_reset();
@@ -261,6 +264,33 @@ void lifecycle_start(void)
 
 /* ------------------------------------------------------------------------- calls that may wait */
 
+static void ended(struct context *c)
+{
+    if (context_gone(c))
+        exec_forget_context(c);
+}
+
+/* Another CUDA context may have the handle of one whose end nobody has noticed yet. Return: whether that was so. */
+static bool notice_end(struct context *c)
+{
+    enum context_state state = context_state(c);
+    if ((state != CONTEXT_STOPPED && state != CONTEXT_STUCK && state != CONTEXT_FAILED) ||
+        !context_use(c))
+        return false;
+    bool same = context_is_same(c);
+    if (!same)
+        ended(c);
+    context_unuse(c);
+    return !same;
+}
+
+static void prepare(void)
+{
+    struct context *c = context_prepare();
+    if (c && notice_end(c))
+        context_prepare();
+}
+
 static bool is_started(CUresult r)
 {
     if (r == CUDA_SUCCESS && atomic_load_relaxed(&lifecycle.state) == LIFECYCLE_NEW)
@@ -274,49 +304,46 @@ void lifecycle_waited(CUresult r)
     if (!is_started(r))
         return;
     if (session_enter(&call))
-        context_prepare();
+        prepare();
     session_leave(&call);
+}
+
+/* Or can have none. */
+static bool has_ring(CUcontext handle)
+{
+    const struct context *c = context_find(handle);
+    enum context_state state = c ? context_state(c) : CONTEXT_FREE;
+    return state == CONTEXT_READY || state == CONTEXT_FAILED;
 }
 
 void lifecycle_waited_in(CUresult r, CUcontext handle)
 {
     struct session_call call;
-    CUcontext popped;
-    if (!is_started(r) || !driver_table.cuCtxPushCurrent_v2 || !driver_table.cuCtxPopCurrent_v2)
+    if (!handle || !is_started(r) || has_ring(handle))
         return;
-    if (session_enter(&call) && driver_table.cuCtxPushCurrent_v2(handle) == CUDA_SUCCESS) {
-        context_prepare();
-        driver_table.cuCtxPopCurrent_v2(&popped);
+    if (session_enter(&call) && current_push(handle)) {
+        prepare();
+        current_pop();
     }
     session_leave(&call);
 }
 
 /* ------------------------------------------------------------------------- contexts */
 
-struct context *lifecycle_context_ends(CUcontext handle)
+void lifecycle_context_ends(struct context_call *call, const struct reference *reference)
 {
-    if (!handle)
-        return NULL;
-    functions_drop_functions();
-    struct context *c = context_find(handle);
-    if (c)
-        context_stop(c, lifecycle.exit_ns, DMI_DROP_CONTEXT_GONE);
-    return c;
+    if (reference->last)
+        functions_drop_functions();
+    context_call_starts(call, reference, lifecycle.exit_ns);
 }
 
-void lifecycle_context_ended(struct context *c, CUcontext handle, bool gone)
+void lifecycle_context_ended(struct context_call *call, enum context_state before, bool gone)
 {
-    if (handle && (!c || gone))
+    if (gone)
+        ended(call->context);
+    context_call_ends(call, before);
+    if (gone || (call->reference.last && !call->context))
         regions_unsure(); /* memory of it may have ended */
-    if (!c)
-        return;
-    if (gone) {
-        exec_forget_context(c);
-        context_forget(c);
-    } else {
-        context_attach(c, handle);
-        context_resume(c);
-    }
 }
 
 /* ------------------------------------------------------------------------- the end */
@@ -330,6 +357,7 @@ static void stop_context(struct context *c, void *arg)
 {
     struct deadline *d = arg;
     uint64_t now = clock_mono_ns();
+    context_close(c);
     if (!context_stop(c, now < d->end_ns ? d->end_ns - now : 0, DMI_DROP_EXIT_TIMEOUT))
         d->all = false;
     forward_check(c);
@@ -462,6 +490,7 @@ static void flush_and_close(void)
     deadline.all = server_stop(deadline.end_ns);
     deadline.all &= wait_for_calls(deadline.end_ns);
     context_each(stop_context, &deadline);
+    deadline.all &= context_threads_ended();
     /* A thread that did not end in time may still write: then the run stays as a killed one, which readers take. */
     if (deadline.all)
         close_run();

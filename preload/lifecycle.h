@@ -7,6 +7,7 @@
 #define PRELOAD_LIFECYCLE_H
 
 #include "preload/base/cuda_abi.h"
+#include "preload/context/context.h"
 
 #include <stdbool.h>
 
@@ -29,16 +30,15 @@ void lifecycle_waited_in(CUresult result, CUcontext handle);
 /* The last flush: drains all contexts within DMI_EXIT_MS, closes the run, disarms. Once. Keeps errno. */
 void lifecycle_finish(void);
 
-struct context;
-
 /**
- * lifecycle_context_ends() - @handle is about to end: our threads let go of it
- * While the driver's call that ends it lasts, launches of that context are counted drops. Return: what
- * lifecycle_context_ended() wants, NULL: it holds nothing of ours.
+ * lifecycle_context_ends() - a call gives @reference back, or ends a context whatever is held
+ * If no other reference is known our threads let go of it, and what is known of functions is forgotten. What is launched
+ * there meanwhile is captured if the context lives on, else a counted drop. Thread: any that entered, until
+ * lifecycle_context_ended().
  */
-struct context *lifecycle_context_ends(CUcontext handle);
+void lifecycle_context_ends(struct context_call *call, const struct reference *reference);
 
-/* The driver's call has returned. @gone: the context is; else it lives on. Does nothing with NULL. */
-void lifecycle_context_ended(struct context *context, CUcontext handle, bool gone);
+/* After context_call_returns(), which gave @before. @gone: the context is; else it lives on, or another call will say. */
+void lifecycle_context_ended(struct context_call *call, enum context_state before, bool gone);
 
 #endif

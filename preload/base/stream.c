@@ -69,6 +69,15 @@ void stream_unrelax(struct stream_relaxed *before)
         driver_table.cuThreadExchangeStreamCaptureMode(&before->mode);
 }
 
+CUcontext stream_context(struct stream stream)
+{
+    CUcontext context = NULL;
+    return stream.handle && driver_table.cuStreamGetCtx &&
+                   driver_table.cuStreamGetCtx(stream.handle, &context) == CUDA_SUCCESS
+               ? context
+               : NULL;
+}
+
 /* ------------------------------------------------------------------------- green contexts */
 
 static bool any_green; /* atomic */

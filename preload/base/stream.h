@@ -28,6 +28,9 @@ bool stream_capture(struct stream stream, CUgraph *graph, CUgraphNode *node);
 bool stream_capture_nodes(struct stream stream, CUgraph *graph, const CUgraphNode **nodes,
                           size_t *n);
 
+/* The context that @stream belongs to, NULL: the driver does not say, as of a stream that each context has. Thread: any. */
+CUcontext stream_context(struct stream stream);
+
 /* There are green contexts from here on: stream_green_context() has to ask. Thread: any. */
 void stream_green_begins(void);
 

@@ -6,6 +6,7 @@
 #include "preload/capture/action.h"
 #include "preload/capture/forward.h"
 #include "preload/capture/shed.h"
+#include "preload/context/lifetime.h"
 
 #include <string.h>
 
@@ -205,6 +206,15 @@ void admission_expect(const struct admission_launch *l, struct admission *item,
         admission_drop(l->context, item, (enum dmi_drop)drop);
 }
 
+void admission_refuse(uint32_t site, enum dmi_drop reason)
+{
+    atomic_add_relaxed(&session_counters(site)->launches, 1);
+    if (!session_site_on(site) || !action_of(site)->needs_slot)
+        return;
+    session_count(&session_counters(site)->expected, 1, 1, 0, 0);
+    session_drop(site, reason, 0, 0);
+}
+
 void admission_cancel_item(struct context *c, struct admission *item)
 {
     bool ours = !item->has_record || ring_cancel(&c->ring, item->slot);
@@ -258,9 +268,12 @@ static void take_back_occurrences(struct admission_launch *l)
         struct admission *item = &l->items[i];
         if (item->state == ADMISSION_NONE)
             continue;
-        pthread_mutex_lock(&item->context->lock);
-        forward_take_back(item->context, item->site);
-        pthread_mutex_unlock(&item->context->lock);
+        if (context_use(item->context)) { /* it may be another one than the launch's */
+            pthread_mutex_lock(&item->context->lock);
+            forward_take_back(item->context, item->site);
+            pthread_mutex_unlock(&item->context->lock);
+            context_unuse(item->context);
+        }
         atomic_sub_relaxed(&session_counters(item->site)->launches, 1);
     }
 }

@@ -108,6 +108,12 @@ bool admission_wanted(const struct admission_launch *launch, const struct admiss
 void admission_expect(const struct admission_launch *launch, struct admission *item,
                       const struct site_plan *plan, int drop);
 
+/*
+ * A launch of @site, or a tap, that is no occurrence of anything, as nobody can record it: it is expected, and a drop
+ * under @reason. Thread: any that entered.
+ */
+void admission_refuse(uint32_t site, enum dmi_drop reason);
+
 /**
  * admission_reserve() - places in the ring for all items that are EXPECTED; the others are left alone
  * Waits only where the spec asks for completeness, bounded. What finds no place is DROPPED. All share one launch

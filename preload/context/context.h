@@ -6,9 +6,11 @@
 #ifndef PRELOAD_CONTEXT_CONTEXT_H
 #define PRELOAD_CONTEXT_CONTEXT_H
 
+#include "core/atomic.h"
 #include "kernels/ring.h"
 #include "preload/base/cuda_abi.h"
 #include "preload/context/ladder.h"
+#include "preload/context/references.h"
 #include "preload/context/row_lists.h"
 #include "storage/run.h"
 
@@ -101,14 +103,30 @@ struct context_thread {
 struct staging;
 struct held_record;
 
+/* Calls that may end the CUDA context and are under way; context.c's, under its lock. */
+struct context_calls {
+    uint32_t
+        enders; /* for which our threads stop: after such a call the CUDA context may be gone */
+    uint32_t others;  /* that are certain to leave it alive */
+    uint32_t awaited; /* others that began before an ender: the driver may see them after it */
+    uint64_t epoch;   /* counts the enders */
+};
+
 struct context {
-    int state; /* enum context_state; released by context.c, acquired by context_find() */
+    /* these outlive a capture context: whoever comes late finds out by them */
+    int state;      /* enum context_state; written by context.c alone */
+    uint32_t users; /* context_use(); atomic */
     CUcontext handle;
-    int device; /* ordinal */
+    struct context_calls calls; /* of a primary context they are counted by its device */
+    bool stuck;                 /* our threads did not end in time; under the owner's lock */
+    pthread_mutex_t lock; /* of launching threads and drain; never held across a driver call */
+
+    int device;            /* ordinal */
+    bool closed;           /* it takes no records any more, and does not go on; atomic */
+    unsigned long long id; /* the driver's, of the CUDA context; 0: it has none */
 
     /* launching threads */
-    pthread_mutex_t lock; /* never held across a driver call */
-    struct ring ring;     /* reserve under the lock; poll and release by the drain */
+    struct ring ring; /* reserve under the lock; poll and release by the drain */
     uint64_t
         drained_bytes; /* of records that left the ring; atomic, the drain's. The ring's own counts skip what stays empty */
     struct row_lists row_lists;
@@ -132,8 +150,9 @@ struct context {
     uint32_t n_encoders;
     struct ladder ladder;
     uint64_t last_full_ns; /* of the batch that was appended last; in turn */
-    uint64_t stop_ns; /* monotonic: when to give up on what is in flight; 0: not asked to stop */
-    enum dmi_drop stop_reason; /* written before stop_ns */
+    uint64_t stop_ns;   /* monotonic: when to give up on what is in flight; 0: not asked to stop */
+    uint64_t stop_slot; /* what is reserved from this slot on stays; written before stop_ns */
+    enum dmi_drop stop_reason; /* the same */
     int broken; /* CUresult of a sticky error, 0: none. Released by the drain, acquired by launches */
     struct staging *staging;
     struct dmi_live_ring
@@ -146,17 +165,53 @@ struct context {
     uint32_t n_held;
 };
 
+/*
+ * context.c is the one owner of a capture context's state: it makes all transitions, under one lock, which it holds across
+ * no call of the driver's and no wait. Whoever it grants a transition does the work of the new state (lifetime.c).
+ *
+ *   FREE --claim--> COUNTING --builds--> STARTING --built--> READY <-----------------+
+ *                                            |                 |                     | resumed
+ *                                            | not built       | stops               |
+ *                                            v                 v                 RESUMING
+ *                                         FAILED           STOPPING <--+             ^
+ *                                                       stopped |      | stops       | the CUDA context lives on
+ *                                                               v      | again       |
+ *                                                   STOPPED, or STUCK -+-------------+
+ *
+ *   all but FREE --ends: the CUDA context is gone--> GONE --nobody uses it--> DISMANTLED --freed--> FREE
+ *
+ * A call that may end the CUDA context is an ender. It waits until our threads have ended, then calls the driver. Several may be
+ * under way. The last one to return finds out whether the context lives, and resumes or says that it is gone; a call that
+ * certainly ended it says so at once. Nobody makes a ring meanwhile. Once the driver has returned it may give the handle
+ * to another context: whoever begins with that one notices by its id (context_is_same()) that the one before has ended. A call that is certain to end nothing (another reference is left) changes nothing,
+ * and waits for nothing. But if an ender begins after it, the driver may see it after the ender: then it counts as one of those
+ * that the last one leaves.
+ *
+ * Records are reserved in READY, and from STOPPING to RESUMING too: the ring is there, and our threads take them once they go
+ * on. If the CUDA context is gone, they are counted drops.
+ */
 enum context_state {
     CONTEXT_FREE = 0,
     CONTEXT_STARTING = 1, /* a thread makes its ring */
     CONTEXT_READY = 2,
     CONTEXT_FAILED =
         3, /* no ring could be created here: reported once, its records are counted drops */
-    CONTEXT_STOPPED = 4,
+    CONTEXT_STOPPED = 4,  /* our threads have ended */
     CONTEXT_COUNTING = 5, /* it has no ring yet: its records are counted drops */
+    CONTEXT_STOPPING = 6, /* a thread waits for ours to end */
+    CONTEXT_STUCK = 7,    /* they did not end in time, and still look at it */
+    CONTEXT_RESUMING = 8,
+    CONTEXT_GONE = 9,
+    CONTEXT_DISMANTLED = 10, /* a thread frees its memory */
 };
 
-/* The capture context of @handle, NULL: none was created. Thread: any. */
+/* The state now. Thread: any. */
+static inline enum context_state context_state(const struct context *c)
+{
+    return (enum context_state)atomic_load_acquire(&c->state); /* of move() in context.c */
+}
+
+/* The capture context of @handle, NULL: none was created. It may end, unless the caller uses it. Thread: any. */
 struct context *context_find(CUcontext handle);
 
 /* The same, and where there is none a new one, COUNTING. NULL: too many, or no memory. Makes no call. Thread: any. */
@@ -165,7 +220,7 @@ struct context *context_claim(CUcontext handle);
 /* Why no record can be reserved here: a drop reason, or DROP_NONE. Thread: any. */
 int context_refusal(const struct context *context);
 
-/* Calls @fn for every capture context that was created, or failed to be. Thread: any. */
+/* Calls @fn for every capture context that was created, or failed to be. It stays while @fn lasts. Thread: any. */
 void context_each(void (*fn)(struct context *context, void *arg), void *arg);
 
 /* Its place among all of them, below CONTEXT_MAX. Thread: any. */
@@ -173,6 +228,67 @@ uint32_t context_index(const struct context *context);
 
 /* Is @function a kernel of ours in this context? Thread: any. */
 bool context_has_kernel(const struct context *context, CUfunction function);
+
+/* ------------------------------------------------------------------------- transitions, for lifetime.c; any thread */
+
+/* COUNTING to STARTING, if no call is under way that may end it. Return: true: the caller uses it, and makes the ring. */
+bool context_builds(struct context *context);
+/* STARTING to READY or FAILED. Return: false: the CUDA context ended meanwhile, what was built must go. */
+bool context_built(struct context *context, bool good);
+
+/* READY or STUCK to STOPPING. Return: true: the caller ends our threads. */
+bool context_stops(struct context *context);
+/* STOPPING to STOPPED, or to STUCK where they did not end. Return: true: the CUDA context ended meanwhile. */
+bool context_stopped(struct context *context, bool ended);
+
+/* STOPPED or STUCK to RESUMING, if no call is under way that may end it. Return: the state before, FREE: it is not granted. */
+enum context_state context_resumes(struct context *context);
+/* RESUMING to READY, or to STOPPED or STUCK again. Return: as context_built(). */
+bool context_resumed(struct context *context, enum context_state state);
+
+/* STOPPED to FAILED: its side on the device was given back. */
+void context_fails(struct context *context);
+
+/* The CUDA context has ended. Return: the state before, GONE: it was said already. */
+enum context_state context_ends(struct context *context);
+
+/* A retaining of the primary context of @device begins; and it gave @handle, NULL: nothing. */
+void context_retains(CUdevice device);
+/* The same ends. */
+void context_retained(CUdevice device, CUcontext handle);
+/* What the last one gave, NULL: there was none. */
+CUcontext context_primary(CUdevice device);
+/* Return: false: one is under way. With equal stamps none has begun between two calls. */
+bool context_retain_stamp(CUdevice device, uint64_t *stamp);
+
+/* A call that may end the CUDA context, or one that is certain not to. On the stack of its thread. */
+struct context_call {
+    struct context *context;     /* it is used; NULL: there is none */
+    struct context_calls *calls; /* among which it is counted; NULL: it is not */
+    struct reference reference;
+    uint64_t epoch;
+};
+/* For context_call_starts() of lifetime.h, which stops the threads. */
+void context_call_begins(struct context_call *call, const struct reference *reference);
+/*
+ * The driver has returned. Return: FREE: the call is counted no longer; else the state before, STOPPED or STUCK: it was the last
+ * one after which the context may be over. It is RESUMING now, and the caller finds out; nobody else calls the driver to end it
+ * meanwhile.
+ */
+enum context_state context_call_returns(struct context_call *call);
+/* The caller has found out. */
+void context_call_leaves(struct context_call *call);
+
+/* Did all threads of ours end in time, also those of contexts that are gone? Thread: any. */
+bool context_threads_ended(void);
+
+/* Its memory stays until context_unuse() of lifetime.h, whatever ends meanwhile. Return: false: it has ended. Thread: any. */
+bool context_use(struct context *context);
+
+/* One from GONE to DISMANTLED that nobody uses, NULL: there is none. The caller frees what it holds. */
+struct context *context_dismantle(void);
+/* DISMANTLED to FREE. */
+void context_freed(struct context *context);
 
 /* After fork, in the child: the parent's threads and CUDA contexts do not exist here. */
 void context_reset(void);

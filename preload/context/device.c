@@ -234,7 +234,7 @@ int device_init(struct err *err, struct context *c)
     return r ? r : init_ring(err, c, n_slots, n_bytes);
 }
 
-void device_deinit(struct context *c)
+void device_give_back(struct context *c)
 {
     if (c->payload)
         driver_table.cuMemFree_v2(c->payload);
@@ -248,6 +248,11 @@ void device_deinit(struct context *c)
         driver_table.cuMemFreeHost(c->desc_map);
     else if (c->desc_map)
         driver_table.cuMemHostUnregister(c->desc_map);
+}
+
+void device_deinit(struct context *c)
+{
+    device_give_back(c);
     device_forget(c);
 }
 

@@ -355,17 +355,18 @@ static CUresult collect(struct context *c, struct batch *b)
     return f.r;
 }
 
-/* The records in flight never come. */
-static void drop_all(struct context *c, struct batch *b, enum dmi_drop reason)
+/* Of those in flight from slot @from on, and before @end, none comes. Return: the slot after the last of them. */
+static uint64_t drop_until(struct context *c, uint64_t from, uint64_t end, enum dmi_drop reason)
 {
     pthread_mutex_lock(&c->lock); /* whoever reserves has filled its slots' user data */
     uint64_t head = atomic_load_acquire(&c->ring.head_slot);
     pthread_mutex_unlock(&c->lock);
-    for (uint64_t i = b->end_slot; i < head; i++)
+    end = end < head ? end : head;
+    for (uint64_t i = from; i < end; i++)
         /* its launch may be refused right now: either we count its record, or its thread takes it back */
         if (ring_give_up(&c->ring, i))
             drop_slot(c, i, reason);
-    b->end_slot = head;
+    return end > from ? end : from;
 }
 
 /* Sites whose copies are not published, by the number of those. */
@@ -419,7 +420,7 @@ static void fail(struct context *c, struct batch *b, CUresult r)
         session_drop(b->records[i].site, DMI_DROP_DEVICE_ERROR, b->records[i].dims[0],
                      b->records[i].n_bytes);
     b->n = 0;
-    drop_all(c, b, DMI_DROP_DEVICE_ERROR);
+    b->end_slot = drop_until(c, b->end_slot, UINT64_MAX, DMI_DROP_DEVICE_ERROR);
 }
 
 /* ------------------------------------------------------------------------- the thread */
@@ -496,7 +497,8 @@ static void fill_batch(struct drain *d, struct batch *b, uint64_t stop_ns)
     if (d->r != CUDA_SUCCESS)
         fail(c, b, d->r);
     else if (stuck && stop_ns && now > stop_ns)
-        drop_all(c, b, c->stop_reason);
+        b->end_slot = drop_until(c, b->end_slot, atomic_load_relaxed(&c->stop_slot),
+                                 atomic_load_relaxed(&c->stop_reason));
 }
 
 /* What was in the slots before @end_slot has left the ring. */
@@ -510,7 +512,12 @@ static void release(struct context *c, uint64_t end_slot)
     ring_release(&c->ring, end_slot);
 }
 
-/* Return: false once all is taken and nothing more shall come. */
+void drain_give_up(struct context *c, enum dmi_drop reason)
+{
+    release(c, drop_until(c, c->ring.tail_slot, UINT64_MAX, reason));
+}
+
+/* Return: false once all is taken that was in the ring when it was asked to end. */
 static bool drain_round(struct drain *d)
 {
     struct context *c = d->context;
@@ -525,6 +532,10 @@ static bool drain_round(struct drain *d)
         staging_give_full(c->staging, b);
         return true;
     }
+    if (stop_ns && c->ring.tail_slot >= atomic_load_relaxed(&c->stop_slot)) {
+        staging_give_idle(c->staging, b);
+        return false;
+    }
     fill_batch(d, b, stop_ns);
     if (b->end_slot != c->ring.tail_slot) {
         b->pressed = is_pressed(&c->ring, BACKLOG_SHARE);
@@ -535,8 +546,6 @@ static bool drain_round(struct drain *d)
         return true;
     }
     staging_give_idle(c->staging, b);
-    if (!ring_in_flight(&c->ring) && stop_ns)
-        return false;
     nap(c);
     return true;
 }

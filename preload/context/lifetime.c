@@ -4,10 +4,12 @@
 #include "core/atomic.h"
 #include "core/clock.h"
 #include "core/log.h"
+#include "preload/base/current.h"
 #include "preload/base/driver.h"
 #include "preload/base/session.h"
 #include "preload/base/stream.h"
 #include "preload/context/device.h"
+#include "preload/context/drain.h"
 #include "preload/context/gauge.h"
 #include "preload/context/workers.h"
 #include "preload/context/staging.h"
@@ -20,6 +22,31 @@
 #define START_WAIT_NS 5000000000ull
 
 /* ------------------------------------------------------------------------- creating one */
+
+static void stop_threads(struct context *c, uint64_t timeout_ns, enum dmi_drop reason);
+
+/* From RESUMING; its state before was @before. */
+static void go_on(struct context *c, enum context_state before)
+{
+    bool started = (before == CONTEXT_STOPPED || workers_ended(c)) &&
+                   !atomic_load_acquire(&c->closed) && !workers_start(c);
+    if (context_resumed(c, started ? CONTEXT_READY : before))
+        return;
+    if (started)
+        stop_threads(c, 0, DMI_DROP_CONTEXT_GONE);
+    else if (before == CONTEXT_STOPPED)
+        drain_give_up(c, DMI_DROP_CONTEXT_GONE);
+}
+
+/* Goes on where no call is under way that may end it: its threads could not be started before. */
+static void resume(struct context *c)
+{
+    enum context_state before = context_resumes(c);
+    if (before == CONTEXT_FREE)
+        return;
+    go_on(c, before);
+    context_unuse(c);
+}
 
 /* Its entry in the file `live` is zeroed: another context may have had it. */
 static int start_workers(struct context *c)
@@ -46,106 +73,179 @@ static int start(struct err *err, struct context *c)
     return r;
 }
 
+/* The driver's number of the current context; it is given to no other, as handles are. */
+static void identify(struct context *c)
+{
+    if (!driver_table.cuCtxGetId || driver_table.cuCtxGetId(c->handle, &c->id) != CUDA_SUCCESS)
+        c->id = 0;
+}
+
+/* Our threads are to look at it no longer, and do not go on. */
+static void stop_threads(struct context *c, uint64_t timeout_ns, enum dmi_drop reason)
+{
+    /* whoever is reserving has seen the state before: let that end */
+    pthread_mutex_lock(&c->lock);
+    pthread_mutex_unlock(&c->lock);
+    bool ended = workers_stop(c, timeout_ns, reason);
+    if (context_stopped(c, ended) && ended)
+        drain_give_up(c, DMI_DROP_CONTEXT_GONE);
+}
+
 /* The thread may be capturing a stream in a mode that forbids these calls to it. */
 static void start_relaxed(struct context *c)
 {
     struct err err = { 0 };
     struct stream_relaxed relaxed = stream_relax();
+    identify(c);
     int r = start(&err, c);
     stream_unrelax(&relaxed);
     if (r)
         log_line("no ring in this context, its sites are not captured: %s", err.msg);
-    /* to context_find() */
-    atomic_store_release(&c->state, r ? CONTEXT_FAILED : CONTEXT_READY);
+    if (!context_built(c, !r) && !r)
+        stop_threads(c, 0, DMI_DROP_CONTEXT_GONE);
+    context_unuse(c);
+}
+
+static void nap(void)
+{
+    struct timespec pause = { .tv_nsec = 100000 };
+    nanosleep(&pause, NULL);
 }
 
 /* Another thread starts it, and waits for nothing that we might hold but the driver. */
 static void wait_for_start(const struct context *c)
 {
     uint64_t end = clock_mono_ns() + START_WAIT_NS;
-    while (atomic_load_acquire(&c->state) == CONTEXT_STARTING && clock_mono_ns() < end) {
-        struct timespec pause = { .tv_nsec = 100000 };
-        nanosleep(&pause, NULL);
-    }
+    while (context_state(c) == CONTEXT_STARTING && clock_mono_ns() < end)
+        nap();
 }
 
 struct context *context_current(void)
 {
-    CUcontext handle = NULL;
-    if (driver_table.cuCtxGetCurrent(&handle) != CUDA_SUCCESS || !handle || !session_run())
-        return NULL;
-    return context_claim(handle);
+    CUcontext handle = current_context();
+    return handle && session_run() ? context_claim(handle) : NULL;
 }
 
 struct context *context_prepare(void)
 {
-    int counting = CONTEXT_COUNTING;
     struct context *c = context_current();
-    if (!c || atomic_load_acquire(&c->state) == CONTEXT_READY)
+    if (!c || context_state(c) == CONTEXT_READY)
         return c;
-    if (atomic_cas_acq_rel(&c->state, &counting, CONTEXT_STARTING))
+    if (context_builds(c))
         start_relaxed(c);
-    else
+    else if (context_state(c) == CONTEXT_STARTING)
         wait_for_start(c);
+    else
+        resume(c);
     return c;
 }
 
 /* ------------------------------------------------------------------------- its end */
 
+/* Is another thread about to leave the state? */
+static bool is_passing(enum context_state state)
+{
+    return state == CONTEXT_STARTING || state == CONTEXT_STOPPING || state == CONTEXT_RESUMING;
+}
+
 bool context_stop(struct context *c, uint64_t timeout_ns, enum dmi_drop reason)
 {
-    int ready = CONTEXT_READY;
-    if (!atomic_cas_acq_rel(&c->state, &ready, CONTEXT_STOPPED))
-        return ready != CONTEXT_STARTING; /* nothing of ours runs there */
-    /* whoever is reserving has seen READY: let that end */
-    pthread_mutex_lock(&c->lock);
-    pthread_mutex_unlock(&c->lock);
-    return workers_stop(c, timeout_ns, reason);
+    uint64_t now = clock_mono_ns();
+    uint64_t end = timeout_ns > UINT64_MAX / 2 - now ? UINT64_MAX / 2 : now + timeout_ns;
+    bool stops;
+    while (!(stops = context_stops(c)) && is_passing(context_state(c)) &&
+           (now = clock_mono_ns()) < end + WORKERS_GRACE_NS)
+        nap();
+    if (stops)
+        stop_threads(c, now < end ? end - now : 0, reason);
+    return !is_passing(context_state(c)) && context_state(c) != CONTEXT_STUCK &&
+           context_state(c) != CONTEXT_READY;
+}
+
+void context_close(struct context *c)
+{
+    atomic_store_release(&c->closed, true); /* to context_refusal() */
 }
 
 void context_release(struct context *c)
 {
-    CUcontext popped;
-    if (atomic_load_acquire(&c->state) != CONTEXT_STOPPED || workers_run(c) ||
-        !driver_table.cuCtxPushCurrent_v2 ||
-        driver_table.cuCtxPushCurrent_v2(c->handle) != CUDA_SUCCESS)
+    context_close(c);
+    if (context_state(c) != CONTEXT_STOPPED || !current_push(c->handle))
         return;
+    /* whoever is reserving has seen it open: let that end */
+    pthread_mutex_lock(&c->lock);
+    pthread_mutex_unlock(&c->lock);
     staging_unpin(c->staging);
-    workers_free(c);
-    device_deinit(c);
-    driver_table.cuCtxPopCurrent_v2(&popped);
-    atomic_store_release(&c->state, CONTEXT_FAILED); /* to context_find() */
+    device_give_back(c);
+    current_pop();
+    context_fails(c);
 }
 
-void context_detach(struct context *c)
+bool context_is_same(const struct context *c)
 {
-    atomic_store_relaxed(&c->handle, (CUcontext)NULL);
+    unsigned long long id;
+    CUdeviceptr base = 0;
+    size_t n;
+    CUcontext handle =
+        atomic_load_relaxed(&c->handle); /* NULL: somebody has said that it is gone */
+    if (handle && c->id)
+        return driver_table.cuCtxGetId(handle, &id) == CUDA_SUCCESS && id == c->id;
+    if (!handle || !c->payload || !current_push(handle))
+        return handle && !c->payload; /* without a ring it only counts */
+    bool there = driver_table.cuMemGetAddressRange_v2(&base, &n, c->payload) == CUDA_SUCCESS;
+    current_pop();
+    return there && base == c->payload && n >= c->ring.n_bytes;
 }
 
-void context_attach(struct context *c, CUcontext handle)
+bool context_gone(struct context *c)
 {
-    atomic_store_relaxed(&c->handle, handle);
+    enum context_state before = context_ends(c);
+    if (before == CONTEXT_GONE)
+        return false;
+    if (before == CONTEXT_READY) /* nobody said that it would end */
+        stop_threads(c, 0, DMI_DROP_CONTEXT_GONE);
+    else if (before == CONTEXT_STOPPED)
+        drain_give_up(c, DMI_DROP_CONTEXT_GONE);
+    return true;
 }
 
-void context_resume(struct context *c)
-{
-    if (atomic_load_acquire(&c->state) == CONTEXT_STOPPED && !workers_run(c) && !workers_start(c))
-        atomic_store_release(&c->state, CONTEXT_READY); /* to context_find() */
-}
+/* ------------------------------------------------------------------------- calls that may end it */
 
-void context_forget(struct context *c)
+static void dismantle(void)
 {
-    int state = atomic_load_acquire(&c->state);
-    context_detach(c);
-    if (state == CONTEXT_STOPPED && !workers_run(c)) {
+    struct context *c;
+    while ((c = context_dismantle())) {
         workers_free(c);
         device_forget(c);
-        state = CONTEXT_FAILED;
-    }
-    /* one whose threads did not end stays as it is: they still look at it */
-    if (state == CONTEXT_FAILED || state == CONTEXT_COUNTING) {
         free(c->sites);
         c->sites = NULL;
-        atomic_store_release(&c->state, CONTEXT_FREE); /* to context_claim() */
+        context_freed(c);
     }
+}
+
+void context_unuse(struct context *c)
+{
+    if (atomic_sub_acq_rel(&c->users, 1) == 1 && context_state(c) == CONTEXT_GONE)
+        dismantle();
+}
+
+void context_call_starts(struct context_call *call, const struct reference *reference,
+                         uint64_t timeout_ns)
+{
+    context_call_begins(call, reference);
+    if (call->context && reference->last)
+        context_stop(call->context, timeout_ns, DMI_DROP_CONTEXT_GONE);
+}
+
+void context_call_ends(struct context_call *call, enum context_state before)
+{
+    struct context *c = call->context;
+    if (before != CONTEXT_FREE && context_state(c) == CONTEXT_RESUMING)
+        go_on(c, before);
+    else if (before == CONTEXT_STOPPED) /* it has been found to be gone */
+        drain_give_up(c, DMI_DROP_CONTEXT_GONE);
+    context_call_leaves(call);
+    if (c)
+        context_unuse(c);
+    dismantle();
 }

@@ -95,21 +95,19 @@ int workers_start(struct context *c)
 
 /* ------------------------------------------------------------------------- stop */
 
-bool workers_run(const struct context *c)
+bool workers_ended(struct context *c)
 {
-    bool any = c->drain.runs;
-    for (uint32_t i = 0; i < c->n_encoders; i++)
-        any |= c->encoders[i].runs;
-    return any;
+    return join(&c->drain, 0) && join_encoders(c, 0);
 }
 
 /* After the deadline the drain only counts what is left: that takes no time worth bounding twice. */
-#define GRACE_NS 500000000u
+#define GRACE_NS (WORKERS_GRACE_NS / 2)
 
 bool workers_stop(struct context *c, uint64_t timeout_ns, enum dmi_drop reason)
 {
     uint64_t end = clock_mono_ns() + timeout_ns;
-    c->stop_reason = reason;
+    atomic_store_relaxed(&c->stop_reason, reason);
+    atomic_store_relaxed(&c->stop_slot, atomic_load_acquire(&c->ring.head_slot));
     atomic_store_release(&c->stop_ns, end); /* to drain_round() */
     return join(&c->drain, end + GRACE_NS) && join_encoders(c, end + 2 * GRACE_NS);
 }

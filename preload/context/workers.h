@@ -13,13 +13,17 @@
 int workers_start(struct context *context);
 
 /**
- * workers_stop() - what is in flight within @timeout_ns is written, the rest counted under @reason
+ * workers_stop() - what is in flight now is written within @timeout_ns, or counted under @reason
+ * What is reserved later stays in the ring, for workers_start() or drain_give_up().
  * Thread: one at a time. Return: true if all threads ended within the time; if not, they and their memory stay.
  */
 bool workers_stop(struct context *context, uint64_t timeout_ns, enum dmi_drop reason);
 
-/* Does any of them run still? Thread: as workers_stop(). */
-bool workers_run(const struct context *context);
+/* How much longer workers_stop() may take than it was given. */
+#define WORKERS_GRACE_NS 1000000000u
+
+/* After a workers_stop() in vain: have all threads ended by now? Thread: as workers_stop(). */
+bool workers_ended(struct context *context);
 
 /* Waits until the fate of all slots before @slot is counted. Thread: any. Return: true if it is. */
 bool workers_wait(struct context *context, uint64_t slot, uint64_t timeout_ns);

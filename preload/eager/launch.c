@@ -2,6 +2,7 @@
 #include "preload/eager/launch.h"
 
 #include "core/atomic.h"
+#include "preload/base/current.h"
 #include "preload/capture/forward.h"
 #include "preload/capture/params.h"
 #include "preload/context/lifetime.h"
@@ -175,30 +176,40 @@ static void replace_last(const struct eager_job *job)
     }
 }
 
-/* Streams of a green context may be used while another one is current: the launch runs, and is counted, in theirs. */
-static struct context *context_of(const struct eager_launch *l)
+/*
+ * Streams of a green context may be used while another one is current, and any stream while none is: the launch runs, and is
+ * counted, in theirs. NULL: there is none, or no place for its state.
+ */
+static struct context *context_of(const struct eager_launch *l, struct eager_job *job)
 {
-    CUcontext green = stream_green_context(l->stream);
-    return green && session_run() ? context_claim(green) : context_current();
+    CUcontext current = current_context();
+    CUcontext handle = stream_green_context(l->stream);
+    if (!handle)
+        handle = current ? current : stream_context(l->stream);
+    if (!current)
+        job->guest_in = handle;
+    struct context *c = handle && session_run() ? context_claim(handle) : NULL;
+    return c && context_use(c) ? c : NULL;
 }
 
-void eager_before(const struct eager_launch *l, const struct func *func, struct eager_job *job)
+/* It ran, and is no occurrence of anything. */
+static void drop_homeless(const struct eager_launch *l, const struct func *func)
+{
+    for (uint32_t i = 0; i < func->match.n_sites; i++) {
+        uint32_t site = func->match.sites[i];
+        if (!takes_layer(l, site))
+            continue;
+        session_problem(site, PROBLEM_UNSUPPORTED,
+                        "kernel %s was launched by a thread without a current context, or in one "
+                        "of more than %d: not captured, and not counted as an occurrence",
+                        func->name, CONTEXT_MAX);
+        admission_refuse(site, DMI_DROP_UNSUPPORTED);
+    }
+}
+
+static void admit(const struct eager_launch *l, struct eager_job *job)
 {
     struct eager_ranges ranges;
-    job->launch = (struct admission_launch){ .items = job->items };
-    job->captured = stream_is_capturing(l->stream);
-    job->func = func = ranges_pick(func, job->captured, &job->ranges);
-    if (job->captured || !func_concerns(func))
-        return; /* nothing runs now: its copies are added when the graph is instantiated */
-    struct context *c = context_of(l);
-    if (!c) {
-        if (session_run()) /* else the run could not be created, which was reported */
-            functions_give_up(func, "was launched where there is no place for its context's state");
-        return;
-    }
-    job->launch.context = c;
-    atomic_add_relaxed(&session.counters->launches_matched, 1);
-    withdraw_last(job);
     count_occurrences(l, job, &ranges);
     admission_begin(&job->launch);
     plan_items(l, job, &ranges);
@@ -212,6 +223,26 @@ void eager_before(const struct eager_launch *l, const struct func *func, struct 
         admission_end(&job->launch);
 }
 
+void eager_before(const struct eager_launch *l, const struct func *func, struct eager_job *job)
+{
+    job->launch = (struct admission_launch){ .items = job->items };
+    job->homeless = false;
+    job->guest_in = NULL;
+    job->captured = stream_is_capturing(l->stream);
+    job->func = func = ranges_pick(func, job->captured, &job->ranges);
+    if (job->captured || !func_concerns(func))
+        return; /* nothing runs now: its copies are added when the graph is instantiated */
+    job->launch.context = context_of(l, job);
+    job->homeless = !job->launch.context && session_run(); /* else that was reported */
+    if (!job->launch.context)
+        return;
+    atomic_add_relaxed(&session.counters->launches_matched, 1);
+    withdraw_last(job);
+    struct current_visit visit = current_visit(job->guest_in);
+    admit(l, job);
+    current_leave(&visit);
+}
+
 /* A capturing stream made it a node: its place in the order of the graph's sites is now. */
 static void note_captured(const struct eager_launch *l, const struct eager_job *job)
 {
@@ -220,7 +251,9 @@ static void note_captured(const struct eager_launch *l, const struct eager_job *
     CUgraphNode node;
     if (!func_concerns(func))
         return;
-    if (!stream_capture(l->stream, &graph, &node))
+    if (!stream_capture(l->stream, &graph, &node) && !current_context())
+        drop_homeless(l, func); /* the driver answers nobody about the NULL stream */
+    else if (!stream_capture(l->stream, &graph, &node))
         functions_give_up(func, "was captured, and the driver did not say what became of it");
     else if (node)
         ranged_note(graph, node, func, &job->ranges);
@@ -233,6 +266,8 @@ static void note_tapped(const struct eager_launch *l, const struct func *func)
     struct graph_tap *tap = graph_tap_new(l->stream, func, l->tap, &graph);
     if (tap)
         order_note_tap(graph, tap);
+    else if (!current_context())
+        drop_homeless(l, func);
     else
         functions_give_up(func, "was captured, and the driver did not say where");
 }
@@ -245,8 +280,11 @@ void eager_after(const struct eager_launch *l, struct eager_job *job, CUresult r
         note_tapped(l, job->func);
     else if (job->captured)
         note_captured(l, job);
+    else if (job->homeless)
+        drop_homeless(l, job->func);
     if (!job->launch.context)
         return;
+    struct current_visit visit = current_visit(job->guest_in);
     if (result == CUDA_SUCCESS) {
         launch_actions(l, job, SPEC_AFTER);
         replace_last(job);
@@ -254,5 +292,7 @@ void eager_after(const struct eager_launch *l, struct eager_job *job, CUresult r
         admission_take_back(&job->launch);
         restore_last(job);
     }
+    current_leave(&visit);
     admission_end(&job->launch);
+    context_unuse(job->launch.context);
 }

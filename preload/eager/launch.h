@@ -16,9 +16,12 @@
 struct eager_job {
     const struct func *func; /* with what the ranges add that it is launched in */
     struct ranges_pick ranges;
-    bool captured;                  /* the launch becomes a node of a graph */
-    bool in_pieces;                 /* some of its items are copied in pieces */
-    struct admission_launch launch; /* launch.context NULL: nothing was counted */
+    bool captured;      /* the launch becomes a node of a graph */
+    bool homeless;      /* nobody says which context it runs in */
+    CUcontext guest_in; /* which is not current to the thread, NULL: it is */
+    bool in_pieces;     /* some of its items are copied in pieces */
+    struct admission_launch
+        launch; /* launch.context: it is used until eager_after(); NULL: nothing was counted */
     struct admission items[SPEC_MAX_MATCHES];
     struct site_plan plans[SPEC_MAX_MATCHES];
 };

@@ -47,9 +47,7 @@ static int refuse(const struct func *func, const struct dmi_tap *tap, const char
         uint32_t site = func->match.sites[i];
         session_problem(site, PROBLEM_BAD_EXPR, "a tap in layer %d is refused: %s", (int)tap->layer,
                         why);
-        atomic_add_relaxed(&session_counters(site)->launches, 1);
-        session_count(&session_counters(site)->expected, 1, 1, 0, 0);
-        session_drop(site, DMI_DROP_BAD_EXPR, 0, 0);
+        admission_refuse(site, DMI_DROP_BAD_EXPR);
     }
     return -EINVAL;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the application changes in single nodes of an exec. */
 #include "core/atomic.h"
+#include "preload/base/current.h"
 #include "preload/context/lifetime.h"
 #include "preload/graph/exec.h"
 #include "preload/graph/instrument.h"
@@ -139,25 +140,22 @@ static void changed(struct exec *x, CUgraphNode app, const struct func *func,
     graph_plan_settle(&x->plan);
 }
 
-/* The first site of an exec decides where its launches are counted. */
-static bool has_context(struct exec *x)
-{
-    if (!x->plan.context)
-        x->plan.context = context_current();
-    return x->plan.context != NULL;
-}
-
 void exec_kernel_changed(struct exec *x, CUgraphNode app, const CUDA_KERNEL_NODE_PARAMS_v2 *k)
 {
     const struct graph_kernel *before = x ? kernel_of(x, app) : NULL;
     const struct func *func = graph_plan_func_as(k, before ? before->func : NULL);
     if (!func && !before)
         return;
-    if (!x || !has_context(x)) {
+    if (!x) {
         functions_give_up(func, "came into a graph exec that cannot be followed");
         return;
     }
+    struct current_visit visit = current_visit(x->plan.context ? x->plan.context->handle : k->ctx);
+    /* the first site of an exec decides where its launches are counted; NULL: where it is launched */
+    if (!x->plan.context)
+        x->plan.context = context_current();
     exec_hold(x);
     changed(x, app, func ? func : &func_unmatched, k);
     exec_release(x);
+    current_leave(&visit);
 }

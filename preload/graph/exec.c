@@ -4,6 +4,7 @@
 
 #include "core/atomic.h"
 #include "core/log.h"
+#include "preload/base/current.h"
 #include "preload/base/driver.h"
 #include "preload/base/handles.h"
 #include "preload/context/device.h"
@@ -80,6 +81,11 @@ void exec_release(struct exec *x)
 
 static void exec_free(struct exec *x)
 {
+    if (x->orphan) {
+        x->plan.clone =
+            NULL; /* graphs outlive contexts no better than their kernels do: leave it be */
+        x->state.memory = 0;
+    }
     exec_state_give_back(x->plan.context, &x->state);
     graph_plan_deinit(&x->plan);
     scratch_deinit(&x->scratch);
@@ -174,7 +180,7 @@ static struct exec *prepare_with_sites(struct context *c, CUgraph graph, unsigne
     return x;
 }
 
-struct exec *exec_prepare(CUgraph graph, unsigned long long flags)
+static struct exec *prepare(CUgraph graph, unsigned long long flags)
 {
     struct err err = { 0 };
     struct exec *x = NULL;
@@ -187,10 +193,24 @@ struct exec *exec_prepare(CUgraph graph, unsigned long long flags)
     struct context *c = context_prepare();
     if (!c && !session_run())
         return NULL;
-    x = c ? prepare_with_sites(c, graph, flags) : NULL;
+    if (c && context_use(c)) {
+        x = prepare_with_sites(c, graph, flags);
+        context_unuse(c);
+    } else {
+        x = exec_left_alone(NULL, graph, DMI_DROP_UNSUPPORTED,
+                            "it is not known which context it runs in, or there are too many");
+    }
     if (x)
         x->for_device = flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH;
     return x ? x : &unknown;
+}
+
+struct exec *exec_prepare(CUgraph graph, unsigned long long flags)
+{
+    struct current_visit visit = current_visit(graph_plan_home(graph));
+    struct exec *x = prepare(graph, flags);
+    current_leave(&visit);
+    return x;
 }
 
 CUgraph exec_graph(const struct exec *x, CUgraph graph)
@@ -228,8 +248,11 @@ static void drop_copies(struct exec *x, const char *why)
 static bool exec_register(struct exec *x, CUgraphExec handle)
 {
     x->handle = handle;
-    if (handles_set(&execs, handle, x) == x)
+    struct exec *before = handles_set(&execs, handle, x);
+    if (before == x)
         return false;
+    if (before && before->orphan) /* its handle came back */
+        exec_free(before);
     exec_named(x);
     return true;
 }
@@ -274,7 +297,7 @@ static bool created_plain(struct exec *x, CUgraphExec handle)
     return false;
 }
 
-bool exec_created(struct exec **exec, CUgraphExec handle)
+static bool created(struct exec **exec, CUgraphExec handle)
 {
     struct exec *x = *exec;
     bool cloned = x->plan.clone != NULL;
@@ -296,6 +319,15 @@ bool exec_created(struct exec **exec, CUgraphExec handle)
     return true;
 }
 
+bool exec_created(struct exec **exec, CUgraphExec handle)
+{
+    const struct context *c = (*exec)->plan.context;
+    struct current_visit visit = current_visit(c ? c->handle : NULL);
+    bool again = created(exec, handle);
+    current_leave(&visit);
+    return again;
+}
+
 struct exec *exec_take(CUgraphExec handle)
 {
     if (!exec_find(handle))
@@ -313,19 +345,17 @@ void exec_destroyed(struct exec *x)
     exec_free(x);
 }
 
-/* Under the lock of shapes: other threads may be at execs of other contexts. */
+/* Under the lock of shapes. A thread may be at it: it stays until the application destroys it, or its handle comes back. */
 static void forget_if_of(const void *handle, void *value, void *context)
 {
     struct exec *x = value;
+    (void)handle;
     if (x->plan.context != context) {
         graph_plan_forget_context(&x->plan, context);
         return;
     }
-    handles_set(&execs, handle, NULL);
     exec_unnamed(x);
-    x->plan.clone = NULL; /* graphs outlive contexts no better than their kernels do: leave it be */
-    x->state.memory = 0;
-    exec_free(x);
+    atomic_store_relaxed(&x->orphan, true);
 }
 
 void exec_forget_context(const struct context *context)

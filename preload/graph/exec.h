@@ -36,7 +36,8 @@ struct exec {
     bool for_device;   /* kernels may launch it too */
     bool empty;        /* the opens hold empty tickets */
     uint64_t switches; /* session.switches when nodes were last disabled and enabled */
-    int users; /* threads at its clone; below 0: that is being reduced (graph/reduce.h). Atomic */
+    int users;   /* threads at its clone; below 0: that is being reduced (graph/reduce.h). Atomic */
+    bool orphan; /* its context has ended: nothing of it is counted; atomic */
     bool reduced;              /* its clone holds nodes of ours alone */
     struct exec *next, **prev; /* in a list of names.c, under its lock */
     bool waits;                /* in the list of those whose graph has ended */
@@ -131,7 +132,7 @@ void exec_kernel_changed(struct exec *exec, CUgraphNode app,
 /* The application switched a node of its graph on or off in the exec. */
 void exec_node_enabled(struct exec *exec, CUgraphNode app, bool on);
 
-/* The context is gone, and with it its execs. */
+/* The context is gone: its execs hold nothing of it any more. */
 void exec_forget_context(const struct context *context);
 
 /* After fork, in the child. */

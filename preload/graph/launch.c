@@ -2,7 +2,9 @@
 #include "preload/graph/launch.h"
 
 #include "core/atomic.h"
+#include "preload/base/current.h"
 #include "preload/capture/forward.h"
+#include "preload/context/lifetime.h"
 #include "preload/graph/strip.h"
 #include "preload/graph/ticket.h"
 #include "preload/nvtx/ranges.h"
@@ -59,29 +61,48 @@ static int kind_of(const struct func *func, int *begun)
     return again ? -1 : func->match.kind;
 }
 
-/* The next occurrences of the kernel's sites, if it has a context. Under the lock of that. */
-static void count_kernel(struct exec *x, const struct graph_kernel *kernel, int *begun)
+/* The next occurrences of the kernel's sites in @c (NULL: it counts nothing). Under the lock of that. */
+static void count_kernel(struct exec *x, const struct graph_kernel *kernel, struct context *c,
+                         int *begun)
 {
-    bool counts = kernel->enabled && kernel->context && !kernel->in_body;
+    bool counts = kernel->enabled && c && !kernel->in_body;
     if (counts && kernel->func != &func_unmatched &&
         (!kernel->is_tap || kernel->func->match.kind >= 0))
-        forward_advance(kernel->context, kind_of(kernel->func, begun));
+        forward_advance(c, kind_of(kernel->func, begun));
     for (EACH_COPY(&x->plan, kernel, k)) {
         struct admission *item = &x->scratch.items[k];
         if (counts && kernel->is_tap && !x->plan.copies[k].dead)
-            forward_tap(kernel->context, x->plan.copies[k].site, x->plan.copies[k].plan.layer);
+            forward_tap(c, x->plan.copies[k].site, x->plan.copies[k].plan.layer);
         if (counts && !x->plan.copies[k].dead)
-            admission_count(kernel->context, x->plan.copies[k].site, item);
+            admission_count(c, x->plan.copies[k].site, item);
         else
             item->state = ADMISSION_NONE;
         item->range = variants_site(kernel->func, x->plan.copies[k].site);
     }
 }
 
-/* Occurrences in the order of the graph's sites; kernels of other contexts count theirs. */
-static void count_occurrences(struct exec *x)
+/* The context of a kernel may end at any time, and be NULL then. */
+static struct context *kernel_context(const struct graph_kernel *kernel)
 {
-    struct context *c = x->plan.context;
+    return atomic_load_relaxed(&kernel->context);
+}
+
+static void count_elsewhere(struct exec *x, const struct graph_kernel *kernel, int *begun)
+{
+    struct context *c = kernel_context(kernel);
+    if (!c || !context_use(c)) {
+        count_kernel(x, kernel, NULL, begun);
+        return;
+    }
+    pthread_mutex_lock(&c->lock);
+    count_kernel(x, kernel, c, begun);
+    pthread_mutex_unlock(&c->lock);
+    context_unuse(c);
+}
+
+/* Occurrences in the order of the graph's sites; kernels of other contexts count theirs. */
+static void count_occurrences(struct exec *x, struct context *c)
+{
     bool others = false;
     int begun = ranges_take_kind();
     pthread_mutex_lock(&c->lock);
@@ -89,20 +110,15 @@ static void count_occurrences(struct exec *x)
         forward_advance(c, begun);
     for (uint32_t i = 0; i < x->plan.n_kernels; i++) {
         const struct graph_kernel *kernel = &x->plan.kernels[i];
-        if (kernel->context == c || !kernel->context)
-            count_kernel(x, kernel, &begun);
+        if (kernel_context(kernel) == c)
+            count_kernel(x, kernel, c, &begun);
         else
             others = true;
     }
     pthread_mutex_unlock(&c->lock);
-    for (uint32_t i = 0; others && i < x->plan.n_kernels; i++) {
-        const struct graph_kernel *kernel = &x->plan.kernels[i];
-        if (kernel->context == c || !kernel->context)
-            continue;
-        pthread_mutex_lock(&kernel->context->lock);
-        count_kernel(x, kernel, &begun);
-        pthread_mutex_unlock(&kernel->context->lock);
-    }
+    for (uint32_t i = 0; others && i < x->plan.n_kernels; i++)
+        if (kernel_context(&x->plan.kernels[i]) != c)
+            count_elsewhere(x, &x->plan.kernels[i], &begun);
 }
 
 static void expect_records(struct exec *x, const struct admission_launch *l)
@@ -143,10 +159,32 @@ static bool admit(struct exec *x, struct admission_launch *l)
     return false;
 }
 
-static void prepare(struct exec *x, struct stream stream, bool armed, struct graph_job *job)
+/*
+ * An exec that was instantiated or updated where nobody said which context its kernels run in is counted where it is first
+ * launched. Return: its context, used; NULL: it is still not known, or has ended.
+ */
+static struct context *context_of(struct exec *x, struct stream stream, struct graph_job *job)
 {
     struct context *c = x->plan.context;
-    *job = (struct graph_job){ .stream = stream };
+    if (atomic_load_relaxed(&x->orphan))
+        return NULL;
+    CUcontext handle = current_context();
+    bool is_guest = !handle;
+    if (!c) {
+        handle = handle ? handle : stream_context(stream);
+        c = handle && session_run() ? context_claim(handle) : NULL;
+    }
+    if (!c || !context_use(c))
+        return NULL;
+    if (!x->plan.context)
+        graph_plan_count_in(&x->plan, c);
+    job->guest_in = is_guest ? c->handle : NULL;
+    return c;
+}
+
+static void prepare(struct exec *x, struct stream stream, bool armed, struct graph_job *job)
+{
+    struct context *c = job->context;
     job->embedded = stream_is_capturing(stream);
     if (job->embedded || !armed) {
         /* embedded as a child graph, or the run has ended: it must run without a ticket */
@@ -155,14 +193,17 @@ static void prepare(struct exec *x, struct stream stream, bool armed, struct gra
             switch_on(x);
         return;
     }
-    job->counted = true;
+    job->counted = c != NULL;
+    job->homeless = !c && !atomic_load_relaxed(&x->orphan) && session_run();
+    if (!c)
+        return;
     job->launch = (struct admission_launch){
         .context = c, .items = x->scratch.items, .n = x->plan.n_copies, .pieces = &x->scratch.pieces
     };
     follow_switches(x);
     exec_check_memory(x);
     atomic_add_relaxed(&session.counters->launches_matched, 1);
-    count_occurrences(x);
+    count_occurrences(x, c);
     admission_begin(&job->launch);
     job->unticketed = !admit(x, &job->launch) && ticket_is_read(x);
     admission_end(&job->launch);
@@ -178,25 +219,42 @@ static void count_bodies(const struct graph_plan *plan)
             continue;
         for (uint32_t s = 0; s < match->n_sites; s++)
             atomic_add_relaxed(&session_counters(match->sites[s])->uncounted, 1);
-        if (kernel->context)
-            forward_doubt(kernel->context, match);
+        struct context *c = kernel_context(kernel);
+        if (c && context_use(c)) {
+            forward_doubt(c, match);
+            context_unuse(c);
+        }
     }
 }
 
 void graph_before(struct exec *x, struct stream stream, bool armed, struct graph_job *job)
 {
+    *job = (struct graph_job){ .stream = stream };
+    if (armed)
+        job->context = context_of(x, stream, job);
     exec_hold(x);
+    struct current_visit visit = current_visit(job->guest_in);
     prepare(x, stream, armed, job);
+    current_leave(&visit);
     exec_release(x);
 }
 
-void graph_after(struct exec *x, struct graph_job *job, CUresult result)
+/* It ran where nobody knows. */
+static void drop_homeless(const struct exec *x)
 {
-    if (result != CUDA_SUCCESS) {
-        if (job->counted)
-            admission_take_back(&job->launch);
-        return;
+    for (uint32_t k = 0; k < x->plan.n_copies; k++) {
+        const struct graph_copy *copy = &x->plan.copies[k];
+        if (copy->dead)
+            continue;
+        session_problem(copy->site, PROBLEM_UNSUPPORTED,
+                        "a graph with it was launched by a thread without a current context: not "
+                        "captured, and not counted as an occurrence");
+        admission_refuse(copy->site, DMI_DROP_UNSUPPORTED);
     }
+}
+
+static void launched(struct exec *x, struct graph_job *job)
+{
     if (job->embedded && !strip_embedded(x, job->stream))
         graph_plan_give_up(&x->plan, "ran, or was captured, and the driver did not say which");
     if (job->unticketed)
@@ -205,4 +263,18 @@ void graph_after(struct exec *x, struct graph_job *job, CUresult result)
         admission_launched(&job->launch);
     if (job->counted && x->plan.has_bodies)
         count_bodies(&x->plan);
+}
+
+void graph_after(struct exec *x, struct graph_job *job, CUresult result)
+{
+    struct current_visit visit = current_visit(job->guest_in);
+    if (result == CUDA_SUCCESS && job->homeless)
+        drop_homeless(x);
+    else if (result == CUDA_SUCCESS)
+        launched(x, job);
+    else if (job->counted)
+        admission_take_back(&job->launch);
+    current_leave(&visit);
+    if (job->context)
+        context_unuse(job->context);
 }

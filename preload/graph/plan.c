@@ -2,6 +2,7 @@
 #include "preload/graph/plan.h"
 
 #include "core/cleanup.h"
+#include "preload/base/current.h"
 #include "preload/base/driver.h"
 #include "preload/base/kernel_node.h"
 #include "preload/base/variants.h"
@@ -219,13 +220,11 @@ static int no_memory(struct err *err)
 /* The capture context of @handle, which need not be current. */
 static struct context *context_of(CUcontext handle)
 {
-    CUcontext popped;
     struct context *c = context_find(handle);
-    if (c || !driver_table.cuCtxPushCurrent_v2 ||
-        driver_table.cuCtxPushCurrent_v2(handle) != CUDA_SUCCESS)
+    if (c || !current_push(handle))
         return c;
     c = context_current();
-    driver_table.cuCtxPopCurrent_v2(&popped);
+    current_pop();
     return c;
 }
 
@@ -527,11 +526,44 @@ int graph_plan_build(struct err *err, struct graph_plan *plan, CUgraph graph, bo
     return r;
 }
 
+/* Of a kernel of @graph, or of one that it nests. NULL: nothing says it. */
+static CUcontext noted_context(CUgraph graph)
+{
+    size_t n;
+    CUcontext context = NULL;
+    _cleanup_(freep) struct order_item *items = order_items(graph, &n);
+    for (size_t i = 0; i < n && !context; i++) {
+        CUDA_KERNEL_NODE_PARAMS_v2 k;
+        CUgraph inner = items[i].body;
+        context = items[i].context;
+        if (items[i].is_child)
+            driver_table.cuGraphChildGraphNodeGetGraph(items[i].node, &inner);
+        if (inner)
+            context = noted_context(inner);
+        else if (!context && items[i].node && kernel_node_get(items[i].node, &k) == CUDA_SUCCESS)
+            context = k.ctx;
+    }
+    return context;
+}
+
+CUcontext graph_plan_home(CUgraph graph)
+{
+    return current_context() ? NULL : noted_context(graph);
+}
+
+void graph_plan_count_in(struct graph_plan *plan, struct context *context)
+{
+    plan->context = context;
+    for (uint32_t i = 0; i < plan->n_kernels; i++)
+        if (!plan->kernels[i].context)
+            plan->kernels[i].context = context;
+}
+
 void graph_plan_forget_context(struct graph_plan *plan, const struct context *context)
 {
     for (uint32_t i = 0; i < plan->n_kernels; i++)
         if (plan->kernels[i].context == context)
-            plan->kernels[i].context = NULL;
+            atomic_store_relaxed(&plan->kernels[i].context, (struct context *)NULL);
 }
 
 void graph_plan_deinit(struct graph_plan *plan)

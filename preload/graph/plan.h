@@ -139,6 +139,15 @@ void graph_plan_give_up(const struct graph_plan *plan, const char *why);
 /* Whether, and how often, @func runs in the body of a conditional node is decided on the device: it is said. */
 void graph_plan_report_body(const struct func *func);
 
+/*
+ * Where no context is current: the one that the kernels of @graph run in, as far as their nodes say; else NULL. Work on the graph
+ * is done with it for the time (base/current.h).
+ */
+CUcontext graph_plan_home(CUgraph graph);
+
+/* The plan had no context; its kernels without one are counted in @context from here on. */
+void graph_plan_count_in(struct graph_plan *plan, struct context *context);
+
 /* @context is gone, which is not the plan's: its kernels in the graph count nothing any more. */
 void graph_plan_forget_context(struct graph_plan *plan, const struct context *context);
 

@@ -2,6 +2,7 @@
 #include "preload/graph/update.h"
 
 #include "core/atomic.h"
+#include "preload/base/current.h"
 #include "preload/base/driver.h"
 #include "preload/context/lifetime.h"
 #include "preload/graph/instrument.h"
@@ -263,21 +264,13 @@ static int instrument(struct err *err, struct graph_update *u)
     return !r && u->complete ? instrument_open_close(err, &u->plan) : r;
 }
 
-/* The first sites of an exec: their launches are counted in the context that is current. */
-static int count_here(struct err *err, struct graph_plan *plan)
-{
-    plan->context = context_current();
-    for (uint32_t i = 0; i < plan->n_kernels; i++)
-        plan->kernels[i].context = plan->context;
-    return plan->context ? 0 : no_memory(err);
-}
-
 static int build(struct err *err, struct graph_update *u, struct exec *x, CUgraph graph,
                  const struct range *range)
 {
     int r = graph_plan_build(err, &u->plan, graph, false);
+    /* the first sites of an exec are counted in the context that is current; NULL: where it is launched */
     if (!r && u->plan.has_sites && !u->plan.context)
-        r = count_here(err, &u->plan);
+        graph_plan_count_in(&u->plan, context_current());
     if (!r)
         r = fit(err, &u->plan, &x->plan, range);
     if (!r)
@@ -316,9 +309,12 @@ static struct graph_update *try_prepare(struct exec *x, CUgraph graph, const str
     u->plan.state = x->plan.state;
     u->plan.epoch = atomic_load_acquire(&session.memory_epoch); /* of session_memory_freed() */
     u->complete = !range->within;
+    struct current_visit visit =
+        current_visit(x->plan.context ? x->plan.context->handle : graph_plan_home(graph));
     struct stream_relaxed relaxed = stream_relax();
     int r = build(&err, u, x, graph, range);
     stream_unrelax(&relaxed);
+    current_leave(&visit);
     if (!r)
         return u;
     update_free(u);

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Wrappers: CUDA contexts that begin, become current and end. Our threads use them: they end first. */
+#include "core/clock.h"
 #include "preload/base/stream.h"
 #include "preload/context/lifetime.h"
+#include "preload/context/references.h"
 #include "preload/hook/wrapper.h"
 
+#include <errno.h>
+#include <sched.h>
 #include <stddef.h>
 
 /* ------------------------------------------------------------------------- beginning */
@@ -27,29 +31,40 @@ WAITS(cuCtxCreate_v3,
 WAITS(cuCtxCreate_v4, (CUcontext * c, CUctxCreateParams *params, unsigned flags, CUdevice d),
       (c, params, flags, d))
 
-/* The primary contexts that the application was given, for when the driver does not say at their end. */
-#define MAX_DEVICES 64
-
-static CUcontext primaries[MAX_DEVICES];
-
-static CUcontext primary_noted(CUdevice device)
-{
-    return device >= 0 && device < MAX_DEVICES ? atomic_load_relaxed(&primaries[device]) : NULL;
-}
-
-static void note_primary(CUdevice device, CUcontext context)
-{
-    if (device >= 0 && device < MAX_DEVICES)
-        atomic_store_relaxed(&primaries[device], context);
-}
+/* One that becomes current is about to be used; the code that it runs may have been loaded in another one. */
+#define BECOMES_CURRENT(name)                                                                      \
+    EXPORT CUresult CUDAAPI name(CUcontext context)                                                \
+    {                                                                                              \
+        CUresult r = REAL(name)(context);                                                          \
+        lifecycle_waited_in(r, context);                                                           \
+        return r;                                                                                  \
+    }
+BECOMES_CURRENT(cuCtxSetCurrent)
+BECOMES_CURRENT(cuCtxPushCurrent)
+BECOMES_CURRENT(cuCtxPushCurrent_v2)
+WAITS(cuStreamCreate, (CUstream * stream, unsigned flags), (stream, flags))
+WAITS(cuStreamCreateWithPriority, (CUstream * stream, unsigned flags, int priority),
+      (stream, flags, priority))
 
 EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
-    CUresult r = REAL(cuDevicePrimaryCtxRetain)(context, device);
-    if (r == CUDA_SUCCESS && context)
-        note_primary(device, *context);
+    __typeof__(cuDevicePrimaryCtxRetain) *real = REAL(cuDevicePrimaryCtxRetain);
+    context_retains(device);
+    CUresult r = real(context, device);
+    bool good = r == CUDA_SUCCESS && context;
+    context_retained(device, good ? *context : NULL);
+    if (good)
+        references_retained(device);
     if (context)
         lifecycle_waited_in(r, *context);
+    return r;
+}
+
+EXPORT CUresult CUDAAPI cuCtxAttach(CUcontext *context, unsigned flags)
+{
+    CUresult r = REAL(cuCtxAttach)(context, flags);
+    if (r == CUDA_SUCCESS && context)
+        references_attached(*context);
     return r;
 }
 
@@ -96,72 +111,143 @@ static enum primary_state primary_state(CUdevice device)
     return PRIMARY_UNKNOWN;
 }
 
-/* It is over: so is what the driver says nothing of, as our threads must not use it if it is. */
-static bool primary_is_gone(CUdevice device)
-{
-    return primary_state(device) != PRIMARY_ACTIVE;
-}
+#define ASK_NS 5000000000u
 
-/* The handle of a device's primary context, NULL: it is not active, so nobody uses it. */
-static CUcontext primary_context(CUdevice device)
+/*
+ * Of what the driver says nothing our threads must not use it if it is gone. An active context may be another one: its handle
+ * is known if no thread is just retaining it. Before that ours is not used: it may be no context's.
+ */
+static bool primary_is_gone(const struct context *c, CUdevice device)
 {
-    CUcontext context = NULL;
-    enum primary_state state = primary_state(device);
-    if (state == PRIMARY_INACTIVE)
-        return NULL;
-    /* the only way to its handle; the reference is given back at once */
-    if (state == PRIMARY_UNKNOWN ||
-        driver_table.cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS)
-        return primary_noted(device); /* else our threads would use it when it is gone */
-    if (driver_table.cuDevicePrimaryCtxRelease_v2 &&
-        driver_table.cuDevicePrimaryCtxRelease_v2(device) != CUDA_SUCCESS)
-        driver_table.cuDevicePrimaryCtxRelease_v2(device);
-    return context;
-}
-
-/* What the library allocated in a green context belongs to the device, and would stay. */
-static void release_and_detach(struct context *c)
-{
-    context_release(c);
-    context_detach(c);
-}
-
-/* A primary context has the same handle when it is used again. */
-static void keep_handle(struct context *c)
-{
-    (void)c;
+    uint64_t end = clock_mono_ns() + ASK_NS, before, after;
+    do {
+        bool none = context_retain_stamp(device, &before);
+        if (primary_state(device) != PRIMARY_ACTIVE)
+            return true;
+        if (none && context_retain_stamp(device, &after) && before == after)
+            return context_primary(device) != atomic_load_relaxed(&c->handle) ||
+                   !context_is_same(c);
+        sched_yield();
+    } while (clock_mono_ns() < end);
+    return true;
 }
 
 /*
- * @let_go: before the driver's call. Once that returns, another thread may be given the same handle. @is_gone: what
- * lies in the context is, after a call that succeeded.
+ * Where the primary context was retained by a way past the library, to retain it is the only way to its handle. The caller
+ * holds a reference, so to give that one back ends nothing.
  */
-#define CONTEXT_ENDS(name, type, handle_of, let_go, is_gone)                                       \
+static void note_primary(CUdevice device)
+{
+    CUcontext context = NULL;
+    if (context_primary(device) || primary_state(device) != PRIMARY_ACTIVE)
+        return;
+    context_retains(device);
+    bool good = driver_table.cuDevicePrimaryCtxRetain(&context, device) == CUDA_SUCCESS;
+    context_retained(device, good ? context : NULL);
+    if (!good)
+        return;
+    if (driver_table.cuDevicePrimaryCtxRelease_v2 &&
+        driver_table.cuDevicePrimaryCtxRelease_v2(device) != CUDA_SUCCESS)
+        driver_table.cuDevicePrimaryCtxRelease_v2(device);
+}
+
+/* These end it, whoever holds references. */
+static struct reference all_of(CUcontext context)
+{
+    references_ended(context);
+    return (struct reference){ .device = -1, .handle = context, .last = true };
+}
+
+static struct reference all_of_green(CUgreenCtx green)
+{
+    CUcontext context = session_armed() ? green_context(green) : NULL;
+    return (struct reference){ .device = -1, .handle = context, .last = true };
+}
+
+static struct reference all_of_primary(CUdevice device)
+{
+    if (session_armed())
+        note_primary(device);
+    return (struct reference){ .device = device, .last = true };
+}
+
+static struct reference one_of_primary(CUdevice device)
+{
+    if (session_armed())
+        note_primary(device);
+    return references_release(device);
+}
+
+/* A call that may end a context, or gives one of several references to it back. */
+struct ending {
+    struct reference reference;
+    bool entered, armed;
+    struct session_call session;
+    struct context_call call;
+    enum context_state before;
+};
+
+static void begin(struct ending *e)
+{
+    e->entered = session_armed();
+    if (!e->entered)
+        return;
+    e->armed = session_enter(&e->session);
+    if (e->armed)
+        lifecycle_context_ends(&e->call, &e->reference);
+}
+
+/* The driver has returned. Return: whether it may have ended a context of ours. */
+static bool returns(struct ending *e, CUresult r)
+{
+    if (r != CUDA_SUCCESS)
+        references_kept(&e->reference);
+    if (!e->entered)
+        return false;
+    session_resume(&e->session);
+    e->before = e->armed ? context_call_returns(&e->call) : CONTEXT_FREE;
+    return r == CUDA_SUCCESS && e->armed && e->call.context;
+}
+
+static void end(struct ending *e, bool gone)
+{
+    if (e->armed)
+        lifecycle_context_ended(&e->call, e->before, gone);
+    if (e->entered)
+        session_leave(&e->session);
+}
+
+/* What the library allocated in a green context belongs to the device, and would stay. */
+static void let_go(const struct ending *e, bool release)
+{
+    if (release && e->armed && e->call.context)
+        context_release(e->call.context);
+    if (e->entered)
+        session_pause(&e->session);
+}
+
+/* @given_back: the reference that the call gives back. @is_gone: what lies in the context is, after a call that succeeded. */
+#define CONTEXT_ENDS(name, type, given_back, is_green, is_gone)                                    \
     EXPORT CUresult CUDAAPI name(type it)                                                          \
     {                                                                                              \
         __typeof__(name) *real = REAL(name);                                                       \
-        struct session_call call;                                                                  \
-        if (!session_armed())                                                                      \
-            return real(it);                                                                       \
-        CUcontext handle = session_enter(&call) ? (handle_of) : NULL;                              \
-        struct context *c = lifecycle_context_ends(handle);                                        \
-        if (c)                                                                                     \
-            let_go(c);                                                                             \
-        session_pause(&call);                                                                      \
+        int saved = errno;                                                                         \
+        struct ending e = { .reference = given_back(it) };                                         \
+        errno = saved;                                                                             \
+        begin(&e);                                                                                 \
+        let_go(&e, is_green);                                                                      \
         CUresult r = real(it);                                                                     \
-        session_resume(&call);                                                                     \
-        lifecycle_context_ended(c, handle, c &&r == CUDA_SUCCESS && (is_gone));                    \
-        session_leave(&call);                                                                      \
+        end(&e, returns(&e, r) && (is_gone));                                                      \
         return r;                                                                                  \
     }
-CONTEXT_ENDS(cuCtxDestroy, CUcontext, it, context_detach, true)
-CONTEXT_ENDS(cuCtxDestroy_v2, CUcontext, it, context_detach, true)
-CONTEXT_ENDS(cuCtxDetach, CUcontext, it, context_detach, true)
-CONTEXT_ENDS(cuGreenCtxDestroy, CUgreenCtx, green_context(it), release_and_detach, true)
-CONTEXT_ENDS(cuDevicePrimaryCtxRelease, CUdevice, primary_context(it), keep_handle,
-             primary_is_gone(it))
-CONTEXT_ENDS(cuDevicePrimaryCtxRelease_v2, CUdevice, primary_context(it), keep_handle,
-             primary_is_gone(it))
+CONTEXT_ENDS(cuCtxDestroy, CUcontext, all_of, false, true)
+CONTEXT_ENDS(cuCtxDestroy_v2, CUcontext, all_of, false, true)
+CONTEXT_ENDS(cuCtxDetach, CUcontext, references_detach, false, e.reference.last)
+CONTEXT_ENDS(cuGreenCtxDestroy, CUgreenCtx, all_of_green, true, true)
+CONTEXT_ENDS(cuDevicePrimaryCtxRelease, CUdevice, one_of_primary, false,
+             e.before != CONTEXT_FREE && primary_is_gone(e.call.context, it))
+CONTEXT_ENDS(cuDevicePrimaryCtxRelease_v2, CUdevice, one_of_primary, false,
+             e.before != CONTEXT_FREE && primary_is_gone(e.call.context, it))
 /* A reset leaves nothing in it, also where it stays active. */
-CONTEXT_ENDS(cuDevicePrimaryCtxReset, CUdevice, primary_context(it), keep_handle, true)
-CONTEXT_ENDS(cuDevicePrimaryCtxReset_v2, CUdevice, primary_context(it), keep_handle, true)
+CONTEXT_ENDS(cuDevicePrimaryCtxReset, CUdevice, all_of_primary, false, true)
+CONTEXT_ENDS(cuDevicePrimaryCtxReset_v2, CUdevice, all_of_primary, false, true)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Wrappers: memory. What is known of it (capture/regions.h) ends with it; what is mapped or shared is noted. Where an
- * allocation begins, the driver may wait for the device: a context that has no ring gets it then.
+ * Wrappers: memory. What is known of it (capture/regions.h) ends with it; what is mapped or shared is noted. Where memory begins,
+ * or is mapped, the driver may wait for the device: a context that has no ring gets it then.
  */
 #include "preload/capture/intervals.h"
 #include "preload/capture/regions.h"
@@ -21,6 +21,24 @@ EXPORT CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *p, size_t n)
     return r;
 }
 
+WAITS(cuMemAllocPitch_v2,
+      (CUdeviceptr * p, size_t *pitch, size_t width, size_t height, unsigned element),
+      (p, pitch, width, height, element))
+WAITS(cuMemAllocManaged, (CUdeviceptr * p, size_t n, unsigned flags), (p, n, flags))
+WAITS(cuMemAllocAsync, (CUdeviceptr * p, size_t n, CUstream s), (p, n, s))
+WAITS(cuMemAllocAsync_ptsz, (CUdeviceptr * p, size_t n, CUstream s), (p, n, s))
+WAITS(cuMemAllocFromPoolAsync, (CUdeviceptr * p, size_t n, CUmemoryPool pool, CUstream s),
+      (p, n, pool, s))
+WAITS(cuMemAllocFromPoolAsync_ptsz, (CUdeviceptr * p, size_t n, CUmemoryPool pool, CUstream s),
+      (p, n, pool, s))
+WAITS(cuMemPoolCreate, (CUmemoryPool * pool, const CUmemPoolProps *props), (pool, props))
+WAITS(cuMemAddressReserve,
+      (CUdeviceptr * p, size_t n, size_t alignment, CUdeviceptr at, unsigned long long flags),
+      (p, n, alignment, at, flags))
+WAITS(cuMemCreate,
+      (CUmemGenericAllocationHandle * handle, size_t n, const CUmemAllocationProp *props,
+       unsigned long long flags),
+      (handle, n, props, flags))
 WAITS(cuMemHostAlloc, (void **p, size_t n, unsigned flags), (p, n, flags))
 
 /* Memory that a call of the application's is to end. */
@@ -102,6 +120,7 @@ EXPORT CUresult CUDAAPI cuMemMap(CUdeviceptr at, size_t n, size_t offset,
 {
     CUresult r = REAL(cuMemMap)(at, n, offset, handle, flags);
     AFTER_SUCCESS(r, regions_mapped(at, n, handle));
+    lifecycle_waited(r);
     return r;
 }
 
@@ -125,6 +144,7 @@ EXPORT CUresult CUDAAPI cuMemSetAccess(CUdeviceptr at, size_t n, const CUmemAcce
 {
     CUresult r = REAL(cuMemSetAccess)(at, n, desc, count);
     AFTER_SUCCESS(r, permit(at, n, desc, count));
+    lifecycle_waited(r);
     return r;
 }
 

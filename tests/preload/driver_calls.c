@@ -110,6 +110,7 @@ static struct entry entries[] = {
     E(cuDeviceGet, cuDeviceGet, 2000),
     E(cuCtxCreate_v2, cuCtxCreate, 3020),
     E(cuCtxDestroy_v2, cuCtxDestroy, 4000),
+    E(cuCtxAttach, cuCtxAttach, 2000),
     E(cuCtxDetach, cuCtxDetach, 2000),
     E(cuCtxSetCurrent, cuCtxSetCurrent, 4000),
     E(cuCtxSynchronize, cuCtxSynchronize, 2000),
@@ -133,6 +134,11 @@ static struct entry entries[] = {
     E(cuMemAlloc_v2, cuMemAlloc, 3020),
     E(cuMemFree_v2, cuMemFree, 3020),
     E(cuMemHostAlloc, cuMemHostAlloc, 2020),
+    E(cuMemAllocAsync, cuMemAllocAsync, 11020),
+    E(cuMemAddressReserve, cuMemAddressReserve, 10020),
+    E(cuMemCreate, cuMemCreate, 10020),
+    E(cuMemMap, cuMemMap, 10020),
+    E(cuMemSetAccess, cuMemSetAccess, 10020),
     E(cuFuncLoad, cuFuncLoad, 12040),
     E(cuMemcpyHtoD_v2, cuMemcpyHtoD, 3020),
     E(cuMemcpyDtoH_v2, cuMemcpyDtoH, 3020),
@@ -660,6 +666,19 @@ static int process_line(const char *op, char **w, int line, struct where at)
     return line + 1;
 }
 
+/* mapped NAME BYTES DEVICE: whole pieces of 2 MiB */
+static CUresult mapped(CUdeviceptr *p, size_t n, int device)
+{
+    CUmemGenericAllocationHandle memory;
+    CUmemLocation here = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device };
+    CUmemAllocationProp props = { .type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = here };
+    CUmemAccessDesc access = { here, CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+    CUresult r = CALL(cuMemAddressReserve, p, n, 0, 0, 0);
+    r = r ? r : CALL(cuMemCreate, &memory, n, &props, 0);
+    r = r ? r : CALL(cuMemMap, *p, n, 0, memory, 0);
+    return r ? r : CALL(cuMemSetAccess, *p, n, &access, 1);
+}
+
 /* Return: the result, or -1 where the word means nothing here. */
 static int driver_line(const char *op, char **w)
 {
@@ -674,6 +693,8 @@ static int driver_line(const char *op, char **w)
         return CALL(cuCtxCreate_v2, OUT(CUcontext), 0, (CUdevice)value(w[2]));
     if (!strcmp(op, "ctxdestroy"))
         return CALL(cuCtxDestroy_v2, handle(w[1]));
+    if (!strcmp(op, "ctxattach"))
+        return CALL(cuCtxAttach, OUT(CUcontext), 0);
     if (!strcmp(op, "ctxdetach"))
         return CALL(cuCtxDetach, handle(w[1]));
     if (!strcmp(op, "setctx"))
@@ -682,6 +703,9 @@ static int driver_line(const char *op, char **w)
         return CALL(cuCtxSynchronize);
     if (!strcmp(op, "retain"))
         return CALL(cuDevicePrimaryCtxRetain, OUT(CUcontext), (CUdevice)value(w[2]));
+    if (!strcmp(op, "unseenretain"))
+        return ((__typeof__(cuDevicePrimaryCtxRetain) *)unseen("cuDevicePrimaryCtxRetain"))(
+            OUT(CUcontext), (CUdevice)value(w[2]));
     if (!strcmp(op, "release"))
         return CALL(cuDevicePrimaryCtxRelease_v2, (CUdevice)value(w[1]));
     if (!strcmp(op, "reset"))
@@ -719,6 +743,10 @@ static int driver_line(const char *op, char **w)
         return CALL(cuMemFree_v2, (CUdeviceptr)value(w[1]));
     if (!strcmp(op, "hostalloc"))
         return CALL(cuMemHostAlloc, OUT(void *), (size_t)value(w[2]), 0);
+    if (!strcmp(op, "allocasync"))
+        return CALL(cuMemAllocAsync, OUT(CUdeviceptr), (size_t)value(w[2]), handle(w[3]));
+    if (!strcmp(op, "mapped"))
+        return mapped(OUT(CUdeviceptr), value(w[2]), (int)value(w[3]));
     if (!strcmp(op, "funcload"))
         return CALL(cuFuncLoad, handle(w[1]));
     if (!strcmp(op, "write"))

@@ -364,9 +364,60 @@ def crowded(c):
         ok(cu.cuGraphLaunch(exe, c.streams[0]))
 
 
+def without_context(body):
+    """Runs @body in a thread that has no current context."""
+    failed = []
+
+    def run():
+        try:
+            body()
+        except BaseException as e:  # SystemExit of ok() too
+            failed.append(e)
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if failed:
+        raise failed[0]
+
+
+def guest(c):
+    """A thread without a context instantiates, launches, updates and changes what one with a context has made."""
+    graph, nodes = by_hand(c, CHAIN)
+    later = by_hand(c, [(n, b, r, s + 20 if n == "block" else s) for n, b, r, s in CHAIN])[0]
+    captured = c.capture(lambda s: [c.launch(*step[:1], s, *step[1:]) for step in CHAIN])
+
+    def body():
+        s = c.streams[0]
+        exe, other = ok(cu.cuGraphInstantiate(graph, 0)), ok(cu.cuGraphInstantiate(captured, 0))
+        ok(cu.cuGraphLaunch(exe, s))
+        ok(cu.cuGraphLaunch(other, s))
+        ok(cu.cuGraphExecKernelNodeSetParams(exe, nodes[1], c.params("block", 0, 64, 7)))
+        ok(cu.cuGraphLaunch(exe, s))
+        c.say(cu.cuGraphExecUpdate(exe, later)[0])
+        ok(cu.cuGraphLaunch(exe, s))
+        ok(cu.cuStreamSynchronize(s))
+    without_context(body)
+
+
+def homeless(c):
+    """The same of graphs whose nodes nobody saw in a context, and of an exec that gets its first site there."""
+    def body():
+        s = c.streams[0]
+        exe = ok(cu.cuGraphInstantiate(by_hand(c, CHAIN)[0], 0))
+        graph, nodes = by_hand(c, [("other", 0, 64, 1)])
+        plain, plain2 = (ok(cu.cuGraphInstantiate(graph, 0)) for _ in range(2))
+        ok(cu.cuGraphExecKernelNodeSetParams(plain, nodes[0], c.params("block", 0, 64, 2)))
+        c.say(cu.cuGraphExecUpdate(plain2, by_hand(c, [("block", 0, 64, 3)])[0])[0])
+        for x in (exe, plain, plain2):
+            ok(cu.cuGraphLaunch(x, s))
+        ok(cu.cuStreamSynchronize(s))
+    without_context(body)
+    c.launch("block", c.streams[0], 3, 16, 9)
+
+
 SCENARIOS = {f.__name__: f for f in (reuse, fork_join, two_execs, rows, piecewise, in_flight, update, enable, child, queries, ended, many, at_once,
                                      shapes,
-                                     embedded, switched, updatable, contexts, destroyed, without_rows, crowded)}
+                                     embedded, switched, updatable, contexts, destroyed, without_rows, crowded, guest, homeless)}
 
 if __name__ == "__main__":
     client = Client()

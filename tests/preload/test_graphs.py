@@ -187,6 +187,18 @@ def test_left_alone(bench, scenario, name, text, expected, why):
                 "not captured in the graph, and reported", f"{len(run.of(0))} {run.balance()} {run.manifest.get('problems')}")
 
 
+def test_a_thread_without_a_context(bench, scenario):
+    """What is in a graph runs in its nodes' context, whoever instantiates, launches or updates it."""
+    scenario("guest", FORWARDS, [filled(s, 64) for s in (1, 2, 1, 2, 7, 2, 21, 22)], [0, 1] * 4)
+    r = scenario("homeless", ANY)
+    if bench.check(bool(r.folders), "a run was written", r.stderr):
+        run = r.run()
+        dropped = run.counters.dropped[0].get("unsupported")
+        bench.check([x.words for x in run.of(0)] == [filled(9, 16)] and dropped and dropped.records == 4 and not run.balance(),
+                    "where nothing says the context they are counted drops, and no site is off", f"{run.counters.dropped} {run.balance()} {r.stderr}")
+        bench.check("switched off" not in r.stderr and "by a thread without a current context" not in r.stderr and "it is not known which context" in r.stderr, "the line says so", r.stderr)
+
+
 def test_destroyed_while_running(scenario):
     scenario("destroyed", ANY, [filled(i, 64) for i in range(20)])
 

@@ -98,6 +98,67 @@ def test_primary(bench):
     all_of(bench, "a reset primary context", r, [filled(i, 64) for i in range(3)])
 
 
+PRIMARY = ["init 0", "device d 0", "retain c d", "setctx c"]
+MADE = ["ctx c d"]
+USE = ["module m fill", "func block m block", "alloc p 4096", "stream a"]
+
+
+@pytest.mark.parametrize("begin, more, less", [
+    pytest.param(PRIMARY, "retain c d", "release d", id="release"),
+    pytest.param(START[:2] + MADE, "ctxattach c", "ctxdetach c", id="detach")])
+def test_a_reference_that_is_not_the_last_changes_nothing(bench, begin, more, less):
+    """What is in flight ends only after the call: whoever waited for it in the call would wait for good. And functions stay known."""
+    log = bench.folder / "log"
+    script = [*begin, *USE, "module ms spin", "func spin ms spin", "hostalloc w 64", "store w 0", "launch block a 1 64 p 64 1", "ssync a",
+              "launch spin a 1 1 w 0 0", "launch block a 1 64 p 64 2", more, less, "launch block a 1 64 p 64 3", "store w 1", "ssync a",
+              "launch block a 1 64 p 64 4", "ssync a", less, "device end 0"]
+    r = bench.alike("a reference of two is given back", script, TEXT, timeout=20, DMI_EXIT_MS=600000, DMI_STANDIN_LOG=log)
+    all_of(bench, "a reference of two", r, [filled(s, 64) for s in (1, 2, 3, 4)])
+    names = [c["name"] for c in Log(log).calls]
+    names = names[-names[::-1].index("cuInit") - 1:]  # with the library
+    ends = [i for i, name in enumerate(names) if name in ("cuDevicePrimaryCtxRelease_v2", "cuCtxDetach")]
+    asked = sorted({name for name in names[ends[0]:ends[-1]] if name.startswith("cuFunc")})
+    bench.check(len(ends) == 2 and not asked, "nothing is asked again of functions", f"{ends} {asked}")
+
+
+def test_a_reference_that_nobody_saw(bench):
+    """The release that seems to be the last one is none: the drain stops, and goes on."""
+    script = [*PRIMARY, *USE, "unseenretain u d", "repeat 4", "launch block a 1 64 p 64 1%i", "release d", "launch block a 1 64 p 64 2%i", "retain c d",
+              "endrepeat", "ssync a", "digest p 256"]
+    r = bench.alike("a reference that nobody saw", script, TEXT, **SLOW)
+    all_of(bench, "a reference that nobody saw", r, [filled(int(f"{k}{i}"), 64) for i in range(4) for k in (1, 2)])
+
+
+def test_threads_without_a_context(bench):
+    """A launch on a stream runs in the stream's context; on the NULL stream there is none, for driver and library alike."""
+    guest = ["threads 1", "repeat 3", "launch block s 1 64 p 64 1%i", "ssync s", "endrepeat", "launch block 0 1 64 p 64 9", "setctx c", "launch block 0 1 64 p 64 2",
+             "endthreads"]
+    script = START + ["stream s", *guest, "sync", "launch block s 1 64 p 64 3", "sync", "digest p 256"]
+    r = bench.alike("a thread without a context launches", script, TEXT)
+    all_of(bench, "launches without a context", r, [filled(s, 64) for s in (10, 11, 12, 2, 3)])
+    bench.check(not r.complaints, "no word", r.complaints)
+    script = START + ["stream s", "threads 1", "launch block s 1 64 p 64 1", "endthreads", "ssync s", "digest p 256"]
+    r = bench.alike("the same, where the driver does not say the stream's context", script, TEXT, DMI_STANDIN_FAIL="cuStreamGetCtx:1:201")
+    if bench.check(len(r.folders) == 1, "a run was written", r.stderr[-500:]):
+        c = r.run().counters
+        bench.check(c.expected[0].records == c.dropped[0]["unsupported"].records == 1 and not r.run().balance(), "it is a counted drop",
+                    f"{c.expected} {c.dropped} {r.run().balance()} {r.stderr}")
+        bench.check("by a thread without a current context" in r.stderr and "switched off" not in r.stderr, "the line says why", r.stderr)
+
+
+@pytest.mark.since(12000, "libraries (cuLibraryLoadData)")
+@pytest.mark.parametrize("calls", [["allocasync p 4096 0"], ["mapped p 2097152 1"], ["setctx c0", "setctx c1"], ["stream s"]],
+                         ids=["pooled", "mapped", "current", "stream"])
+def test_code_is_loaded_where_another_context_is_current(bench, calls):
+    """The second device's context has its ring before the first launch, by whichever call comes between."""
+    script = ["init 0", "repeat 2", "device d%i %i", "retain c%i d%i", "setctx c%i", "alloc q%i 4096", "endrepeat", "threads 1", "setctx c0",
+              "library l fill", "kernel k l block", "launch k 0 1 64 q0 64 0", "sync", "endthreads"]
+    where = "p" if any(" p " in call for call in calls) else "q1"
+    script += [*calls, f"launch k 0 1 64 {where} 64 1", "sync", f"digest {where} 256"]
+    r = bench.alike("two devices", script, TEXT, DMI_STANDIN_DEVICES=2)
+    all_of(bench, "two devices", r, [filled(s, 64) for s in range(2)])
+
+
 def test_devices(bench):
     script = ["init 0", "repeat 3", "device d%i %i", "ctx c%i d%i", "module m%i fill", "func f%i m%i block", "alloc p%i 4096", "endrepeat", "repeat 3",
               "setctx c%i", "launch f%i 0 1 64 p%i 64 %i", "endrepeat", "repeat 3", "setctx c%i", "sync", "endrepeat"]

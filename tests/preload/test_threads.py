@@ -14,6 +14,7 @@ CLIENT = BUILD / "tests" / "preload" / "many_threads"
 TEXT = spec(site("block", layer="occ"), head="ring: {bytes: 1M, slots: 1024}\noverload: {mode: complete, wait_ms: 5000}\n")
 SMALL = spec(site("block"), head="ring: {bytes: 4K, slots: 16}\noverload: {mode: drop}\n")
 WORDS = 64
+OWNERS = BUILD / "tests" / "preload" / "many_owners"
 
 
 def right(bench, run):
@@ -40,6 +41,25 @@ def test_all_at_once(bench, devices, end):
     bench.check(not run.balance() and not run.counters.dropped_sum(0).records, "all is captured, and accounted for",
                 f"{run.balance()} {run.counters.dropped[0]}")
     right(bench, run)
+
+
+@pytest.mark.parametrize("handles", ["fresh", "reuse"])
+@pytest.mark.parametrize("threads", [2, 8, 16])
+def test_contexts_have_many_owners(bench, long, threads, handles):
+    """Whatever becomes of the second device, the host lives, nothing of the first one's is lost, and its account balances."""
+    for seed in range(60 if long else 2):
+        r = bench.alike(f"schedule {seed}", [], TEXT, command=[OWNERS, seed, threads, 60], DMI_STANDIN_DEVICES=2, MALLOC_PERTURB_=165,
+                        DMI_STANDIN_HANDLES=handles, DMI_STANDIN_DELAY_SEED=seed)
+        if not bench.check(r.code == 0 and len(r.folders) == 1, f"schedule {seed}: one run was written", f"{r.code} {r.stderr[-600:]}"):
+            return
+        run = r.run()
+        seeds = sorted(record.words[0] >> 16 for record in run.of(0) if record.device == 0)
+        said = [tuple(map(int, line.split())) for line in r.stdout.splitlines()]
+        wanted = sorted(number * 4096 + i for number, (launches, _) in enumerate(said) for i in range(launches))
+        bench.check(seeds == wanted, f"schedule {seed}: nothing of device 0 is lost", f"{len(seeds)} of {len(wanted)} {run.counters.dropped} {r.stderr}")
+        bench.check(not run.balance() and set(run.counters.dropped[0]) <= {"context_gone", "unsupported", "copy_failed"},
+                    f"schedule {seed}: accounted for", f"{run.balance()} {run.counters.dropped} {r.stderr}")
+        bench.check("switched off" not in r.stderr, f"schedule {seed}: no site is off", r.stderr)
 
 
 def test_a_small_ring_drops_and_the_sums_are_right(bench):

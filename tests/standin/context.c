@@ -485,16 +485,19 @@ CUresult impl_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 CUresult impl_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 {
     struct device *device;
+    struct context *ctx;
     DRIVER_LOCKED;
 
     DEVICE_CHECK(dev);
     device = &driver.devices[dev];
     if (!device->primary)
         return CUDA_ERROR_INVALID_CONTEXT;
-    if (--device->primary->n_refs > 0)
+    ctx = device->primary;
+    if (--ctx->n_refs > 0)
         return CUDA_SUCCESS;
-    context_destroy(device->primary);
-    device->primary = NULL;
+    device->primary =
+        NULL; /* its queued work is waited for: whoever retains meanwhile gets another */
+    context_destroy(ctx);
     return CUDA_SUCCESS;
 }
 

@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/unit/life_driver.h"
+
+#include "preload/base/driver.h"
+#include "preload/context/device.h"
+#include "tests/unit/drain_kit.h"
+
+#include <check.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define N_HANDLES (LIFE_DEVICES + LIFE_CONTEXTS)
+#define N_SLOTS   1024u
+#define N_BYTES   (256u << 10)
+#define MAX_RINGS 4096
+#define MAX_STACK 64
+
+/* The primary context of device N has handle N, so it has it again. */
+struct cuda_context {
+    unsigned long long id; /* 0: it has ended */
+    uint32_t references;
+    uint64_t ring; /* number of the one that it has; 0: none */
+};
+
+static struct model {
+    pthread_mutex_t lock; /* all below */
+    struct cuda_context contexts[N_HANDLES];
+    unsigned long long next_id;
+    unsigned char *rings[MAX_RINGS]; /* their memory; no address comes back within a test */
+    uint64_t n_rings;
+    uint64_t misuses;
+} model = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static __thread struct {
+    struct cuda_context *stack[MAX_STACK];
+    int n;
+    struct cuda_context *drained; /* by a thread of ours */
+    unsigned long long drained_id;
+} thread;
+
+#define UNDER_LOCK(work)                                                                           \
+    ({                                                                                             \
+        pthread_mutex_lock(&model.lock);                                                           \
+        CUresult _r = (work);                                                                      \
+        pthread_mutex_unlock(&model.lock);                                                         \
+        _r;                                                                                        \
+    })
+
+static struct cuda_context *context_at(CUcontext handle)
+{
+    return (struct cuda_context *)(void *)handle;
+}
+
+static bool lives(const struct cuda_context *c)
+{
+    return c && c->id;
+}
+
+static CUdevice device_of(const struct cuda_context *c)
+{
+    int i = (int)(c - model.contexts);
+    return i < LIFE_DEVICES ? i : 0;
+}
+
+static void begin(struct cuda_context *c)
+{
+    *c = (struct cuda_context){ .id = ++model.next_id, .references = 1 };
+}
+
+static void end(struct cuda_context *c)
+{
+    c->ring = 0;
+    c->id = 0;
+}
+
+/* ------------------------------------------------------------------------- current */
+
+static CUresult get_current(CUcontext *handle)
+{
+    *handle = thread.n ? (CUcontext)(void *)thread.stack[thread.n - 1] : NULL;
+    return CUDA_SUCCESS;
+}
+
+static CUresult push(CUcontext handle)
+{
+    struct cuda_context *c = context_at(handle);
+    bool good = UNDER_LOCK(lives(c)) && thread.n < MAX_STACK;
+    if (good)
+        thread.stack[thread.n++] = c;
+    return good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+static CUresult pop(CUcontext *handle)
+{
+    if (!thread.n)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    *handle = (CUcontext)(void *)thread.stack[--thread.n];
+    return CUDA_SUCCESS;
+}
+
+/* An application's threads push and pop: this is the drain. */
+static CUresult set_current(CUcontext handle)
+{
+    thread.drained = context_at(handle);
+    thread.drained_id = 0;
+    pthread_mutex_lock(&model.lock);
+    model.misuses += handle && !lives(thread.drained); /* NULL: of one that is known to be gone */
+    if (thread.drained)
+        thread.drained_id = thread.drained->id;
+    pthread_mutex_unlock(&model.lock);
+    return CUDA_SUCCESS;
+}
+
+static CUresult get_id(CUcontext handle, unsigned long long *id)
+{
+    pthread_mutex_lock(&model.lock);
+    *id = context_at(handle)->id;
+    pthread_mutex_unlock(&model.lock);
+    return *id ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+static CUresult address_range(CUdeviceptr *base, size_t *n, CUdeviceptr p)
+{
+    uint64_t ring = 0;
+    pthread_mutex_lock(&model.lock);
+    if (thread.n)
+        ring = thread.stack[thread.n - 1]->ring;
+    *base = ring ? (CUdeviceptr)(uintptr_t)model.rings[ring] : 0;
+    pthread_mutex_unlock(&model.lock);
+    *n = N_BYTES;
+    return *base == p ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+
+/* ------------------------------------------------------------------------- primary contexts */
+
+static CUresult retain(CUcontext *handle, CUdevice device)
+{
+    struct cuda_context *c = &model.contexts[device];
+    pthread_mutex_lock(&model.lock);
+    if (lives(c))
+        c->references++;
+    else if (c->references) /* after a reset */
+        c->id = ++model.next_id, c->references++;
+    else
+        begin(c);
+    pthread_mutex_unlock(&model.lock);
+    *handle = (CUcontext)(void *)c;
+    return CUDA_SUCCESS;
+}
+
+static CUresult give_back(struct cuda_context *c)
+{
+    if (!c->references)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (!--c->references)
+        end(c);
+    return CUDA_SUCCESS;
+}
+
+static CUresult release(CUdevice device)
+{
+    return UNDER_LOCK(give_back(&model.contexts[device]));
+}
+
+/* References stay; the context begins again with the next one, or at once. */
+static CUresult start_again(struct cuda_context *c)
+{
+    if (!lives(c))
+        return CUDA_SUCCESS;
+    end(c);
+    if (model.next_id % 2)
+        c->id = ++model.next_id;
+    return CUDA_SUCCESS;
+}
+
+static CUresult reset(CUdevice device)
+{
+    return UNDER_LOCK(start_again(&model.contexts[device]));
+}
+
+static CUresult get_state(CUdevice device, unsigned *flags, int *active)
+{
+    *flags = 0;
+    pthread_mutex_lock(&model.lock);
+    *active = lives(&model.contexts[device]);
+    pthread_mutex_unlock(&model.lock);
+    return CUDA_SUCCESS;
+}
+
+uint32_t life_driver_references(CUdevice device)
+{
+    return (uint32_t)UNDER_LOCK((CUresult)model.contexts[device].references);
+}
+
+/* ------------------------------------------------------------------------- other contexts */
+
+static CUresult create(CUcontext *handle, unsigned flags, CUdevice device)
+{
+    struct cuda_context *c = NULL;
+    (void)flags, (void)device;
+    pthread_mutex_lock(&model.lock);
+    for (int i = LIFE_DEVICES; i < N_HANDLES && !c; i++)
+        if (!lives(&model.contexts[i]))
+            c = &model.contexts[i];
+    if (c)
+        begin(c);
+    pthread_mutex_unlock(&model.lock);
+    *handle = (CUcontext)(void *)c;
+    return c ? push(*handle) : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult attach(CUcontext *handle, unsigned flags)
+{
+    struct cuda_context *c = thread.n ? thread.stack[thread.n - 1] : NULL;
+    (void)flags;
+    pthread_mutex_lock(&model.lock);
+    bool good = lives(c);
+    if (good)
+        c->references++;
+    pthread_mutex_unlock(&model.lock);
+    *handle = (CUcontext)(void *)c;
+    return good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+static CUresult detach(CUcontext handle)
+{
+    struct cuda_context *c = context_at(handle);
+    return UNDER_LOCK(lives(c) ? give_back(c) : CUDA_ERROR_INVALID_CONTEXT);
+}
+
+static CUresult destroyed(struct cuda_context *c)
+{
+    if (!lives(c))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    end(c);
+    c->references = 0;
+    return CUDA_SUCCESS;
+}
+
+static CUresult destroy(CUcontext handle)
+{
+    return UNDER_LOCK(destroyed(context_at(handle)));
+}
+
+/* ------------------------------------------------------------------------- the ring */
+
+unsigned char life_driver_byte(uint64_t seq, uint64_t i)
+{
+    return (unsigned char)(seq * 37 + i * 3);
+}
+
+/* Under the lock. */
+static bool is_there(const struct context *c)
+{
+    for (int i = 0; i < N_HANDLES; i++)
+        if (model.contexts[i].ring && model.contexts[i].ring == c->retired)
+            return true;
+    return false;
+}
+
+bool life_driver_write(const struct context *c, const struct dmi_desc *record)
+{
+    pthread_mutex_lock(&model.lock);
+    bool there = is_there(c);
+    unsigned char *to = (unsigned char *)(uintptr_t)c->payload + record->payload;
+    for (uint64_t i = 0; there && i < record->n_bytes; i++)
+        to[i] = life_driver_byte(record->ready, i);
+    pthread_mutex_unlock(&model.lock);
+    return there;
+}
+
+bool life_driver_publish(const struct context *c, uint64_t index, const struct dmi_desc *record)
+{
+    pthread_mutex_lock(&model.lock);
+    bool there = is_there(c);
+    if (there)
+        ring_publish(ring_desc(&c->ring, index), record);
+    pthread_mutex_unlock(&model.lock);
+    return there;
+}
+
+static CUresult copy_out(void *to, CUdeviceptr from, size_t n, CUstream stream)
+{
+    (void)stream;
+    pthread_mutex_lock(&model.lock);
+    bool good = lives(thread.drained) && thread.drained->id == thread.drained_id;
+    model.misuses += !good;
+    if (good)
+        memcpy(to, (const void *)(uintptr_t)from, n);
+    pthread_mutex_unlock(&model.lock);
+    return good ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
+static CUresult synchronize(CUstream stream)
+{
+    (void)stream;
+    return CUDA_SUCCESS;
+}
+
+uint64_t life_driver_misuses(void)
+{
+    pthread_mutex_lock(&model.lock);
+    uint64_t n = model.misuses;
+    pthread_mutex_unlock(&model.lock);
+    return n;
+}
+
+int device_init(struct err *err, struct context *c)
+{
+    unsigned char *memory = malloc(N_BYTES);
+    struct dmi_desc *desc = calloc(N_SLOTS, sizeof *desc);
+    struct ring_slot *slots = calloc(N_SLOTS, sizeof *slots);
+    ck_assert(memory && desc && slots);
+    pthread_mutex_lock(&model.lock);
+    struct cuda_context *current = thread.stack[thread.n - 1];
+    bool good = lives(current);
+    ck_assert_uint_lt(model.n_rings + 1, MAX_RINGS);
+    c->retired = ++model.n_rings;
+    model.rings[c->retired] = memory;
+    if (good)
+        current->ring = c->retired;
+    pthread_mutex_unlock(&model.lock);
+    ck_assert_int_eq(ring_init(&c->ring, desc, slots, N_SLOTS, N_BYTES), 0);
+    c->device = device_of(current);
+    c->payload = (CUdeviceptr)(uintptr_t)memory;
+    return good ? 0 : err_set(err, -EIO, "the context has ended");
+}
+
+void device_give_back(struct context *c)
+{
+    (void)c;
+}
+
+void device_deinit(struct context *c)
+{
+    device_forget(c);
+}
+
+void device_forget(struct context *c)
+{
+    free(c->ring.desc);
+    free(c->ring.slots);
+    c->ring.desc = NULL;
+    c->ring.slots = NULL;
+}
+
+void life_driver_install(bool with_ids)
+{
+    while (model.n_rings)
+        free(model.rings[model.n_rings--]);
+    memset(model.contexts, 0, sizeof model.contexts);
+    model.misuses = 0;
+    thread.n = 0;
+    driver_table.cuCtxGetCurrent = get_current;
+    driver_table.cuCtxSetCurrent = set_current;
+    driver_table.cuCtxPushCurrent_v2 = push;
+    driver_table.cuCtxPopCurrent_v2 = pop;
+    driver_table.cuCtxGetId = with_ids ? get_id : NULL;
+    driver_table.cuMemGetAddressRange_v2 = address_range;
+    driver_table.cuDevicePrimaryCtxRetain = retain;
+    driver_table.cuDevicePrimaryCtxRelease_v2 = release;
+    driver_table.cuDevicePrimaryCtxReset_v2 = reset;
+    driver_table.cuDevicePrimaryCtxGetState = get_state;
+    driver_table.cuCtxCreate_v2 = create;
+    driver_table.cuCtxAttach = attach;
+    driver_table.cuCtxDetach = detach;
+    driver_table.cuCtxDestroy_v2 = destroy;
+    driver_table.cuMemcpyDtoHAsync_v2 = copy_out;
+    driver_table.cuStreamSynchronize = synchronize;
+}

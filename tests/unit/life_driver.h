@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A model of what the driver does with contexts, for tests of their capture contexts: primary ones with references, others
+ * that are attached, handles that come back at once, memory that ends with its context. One lock, as if the device did
+ * everything at once. Thread: any, unless a function says otherwise.
+ */
+#ifndef TESTS_UNIT_LIFE_DRIVER_H
+#define TESTS_UNIT_LIFE_DRIVER_H
+
+#include "preload/base/cuda_abi.h"
+#include "preload/context/context.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define LIFE_DEVICES  2
+#define LIFE_CONTEXTS 8 /* handles of contexts that are no primary ones */
+
+/* Puts the model in the driver's place, all of it new. @with_ids: it has cuCtxGetId, as drivers have from 12.0 on. */
+void life_driver_install(bool with_ids);
+
+/* How often a thread of ours used a context that had ended. */
+uint64_t life_driver_misuses(void);
+
+/* A kernel's write of @n_bytes at @offset of the ring, and its descriptor. Return: false: the context has ended. */
+bool life_driver_write(const struct context *context, const struct dmi_desc *record);
+bool life_driver_publish(const struct context *context, uint64_t index,
+                         const struct dmi_desc *record);
+
+/* What a kernel of launch @seq writes. */
+unsigned char life_driver_byte(uint64_t seq, uint64_t i);
+
+/* References to the primary context that the driver knows. */
+uint32_t life_driver_references(CUdevice device);
+
+#endif
