@@ -62,12 +62,20 @@ class Contact:
 
     # ---- facts
 
+    def facts_environment(self):
+        """With the CUPTI that PyTorch brings, where the machine has no other: its folder is on no path."""
+        find = "import glob, importlib.util as u\nfor d in getattr(u.find_spec('nvidia'), 'submodule_search_locations', ()):\n" \
+               "    print(*glob.glob(d + '/*/lib/libcupti.so.1[0-9]'), sep='\\n')"
+        found = run([self.python, "-c", find], clean_environment(), 60).stdout.split()
+        paths = [os.environ.get("LD_LIBRARY_PATH"), *(str(pathlib.Path(name).parent) for name in found)]
+        return clean_environment(LD_LIBRARY_PATH=":".join(filter(None, paths)))
+
     def ask_facts(self, loading, seconds):
         log = self.folder / f"facts-{loading}.log"
         seconds = self.left(seconds + 15) - 15
         listed = run([FACTS, "--list"], clean_environment(), 20).stdout.splitlines()
         questions = [line.split("\t")[0] for line in listed]
-        ended = run([FACTS, "--tsv", "--loading", loading, "--total", int(seconds)], clean_environment(), seconds + 15, log) if seconds > 1 else None
+        ended = run([FACTS, "--tsv", "--loading", loading, "--total", int(seconds)], self.facts_environment(), seconds + 15, log) if seconds > 1 else None
         rows = [line.split("\t") for line in ended.stdout.splitlines() if line.count("\t") == 5] if ended else []
         expected = standins_answers(loading, self.folder)
         for question in questions:

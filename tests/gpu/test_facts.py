@@ -17,7 +17,7 @@ from harness import BUILD, DMI_RUN, PRELOAD, STANDIN
 FACTS = BUILD / "tests" / "gpu" / "facts"
 pytestmark = pytest.mark.built(FACTS, STANDIN / "libcuda.so.1")
 # What tests/standin may say that it does not have, and what a device before compute capability 9.0 lacks.
-NOT_THERE = set()
+NOT_THERE = {"graph_ids"}
 # Whose calls are given handles of another kind, or ended ones, on purpose: a driver may well die of them. The stand-in
 # gives their errors instead (lenient), so that all that they ask is asked here.
 FATAL = {"function_calls_on_kernels", "kernel_calls_on_functions", "template_gone"}

@@ -85,6 +85,43 @@ void ask_clone_attributes(void)
 
 typedef CUresult node_id_fn(CUgraphNode node, unsigned *id);
 typedef CUresult graph_id_fn(CUgraph graph, unsigned *id);
+typedef CUresult exec_id_fn(CUgraphExec exec, unsigned *id);
+typedef CUresult tools_id_fn(CUgraphNode node, unsigned long long *id);
+
+/* How many of a clone's nodes have their original's number for tools. */
+static CUresult count_tools_ids(const CUgraphNode *nodes, unsigned n, CUgraph clone, unsigned *same)
+{
+    tools_id_fn *of_node = (tools_id_fn *)dlsym(driver.library, "cuGraphNodeGetToolsId");
+    unsigned long long ids[2] = { 0, 0 };
+    CUgraphNode copy;
+
+    driver.last_call = "cuGraphNodeGetToolsId";
+    if (!of_node)
+        return driver_missing();
+    for (unsigned i = 0; i < n; i++) {
+        PASS(CU(cuGraphNodeFindInClone, &copy, nodes[i], clone));
+        PASS(of_node(nodes[i], &ids[0]));
+        PASS(of_node(copy, &ids[1]));
+        *same += ids[0] == ids[1];
+    }
+    return CUDA_SUCCESS;
+}
+
+static void tell_exec_id(CUgraph clone, unsigned of_clone)
+{
+    exec_id_fn *of_exec = (exec_id_fn *)dlsym(driver.library, "cuGraphExecGetId");
+    CUgraphExec exec;
+    unsigned id = 0;
+
+    driver.last_call = "cuGraphExecGetId";
+    if (!of_exec) {
+        failed(driver_missing());
+        return;
+    }
+    TRY(new_exec(&exec, clone));
+    TRY(of_exec(exec, &id));
+    says("a clone and its exec have one id", id == of_clone ? "yes" : "no");
+}
 
 /* These are in no header before 13.1, by which tools name a node: PyTorch's annotations of graphs do. */
 void ask_node_ids(void)
@@ -114,6 +151,10 @@ void ask_node_ids(void)
     TRY(of_graph(graph, &ids[0]));
     TRY(of_graph(clone, &ids[1]));
     says("graph and clone have one id", ids[0] == ids[1] ? "yes" : "no");
+    tell_exec_id(clone, ids[1]);
+    same = 0;
+    TRY(count_tools_ids(nodes, 3, clone, &same));
+    says("nodes of a clone have the tools' ids of their originals", "%u of 3", same);
 }
 
 /* ------------------------------------------------------------------ references to user objects */

@@ -119,3 +119,78 @@ void ask_call_costs(void)
     TRY(launch_ns(&ns, &s, sizeof(struct dmi_graph_copy)));
     figure("cuLaunchKernel, 136 bytes", ns, "ns");
 }
+
+/* ------------------------------------------------------------------ an update as the library makes it */
+
+#define UPDATED_NODES 500
+#define UPDATES       5
+
+/* What the library asks of a node before it updates an exec with a clone of the given graph. */
+static CUresult query_node(CUgraphNode node, CUgraph clone)
+{
+    CUgraphNode others[4], twin;
+    CUgraphEdgeData data[4];
+    CUgraphNodeType type;
+    CUDA_KERNEL_NODE_PARAMS_v2 k;
+    CUlaunchAttributeValue value;
+    size_t n = 0;
+
+    PASS(CU(cuGraphNodeGetType, node, &type));
+    PASS(CU(cuGraphKernelNodeGetParams_v2, node, &k));
+    PASS(CU(cuGraphKernelNodeGetAttribute, node, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value));
+    PASS(CU(cuGraphNodeFindInClone, &twin, node, clone));
+    PASS(CU(cuGraphNodeGetDependencies_v2, twin, NULL, NULL, &n));
+    PASS(CU(cuGraphNodeGetDependentNodes_v2, twin, NULL, NULL, &n));
+    n = LENGTH(others);
+    return CU(cuGraphNodeGetDependentNodes_v2, twin, others, data, &n);
+}
+
+static CUresult time_update(CUgraphExec exec, CUgraph graph, const CUgraphNode *nodes, double ms[4])
+{
+    CUgraphExecUpdateResultInfo info;
+    CUgraph clone;
+
+    uint64_t a = now_ns();
+    PASS(CU(cuGraphExecUpdate_v2, exec, graph, &info));
+    uint64_t b = now_ns();
+    PASS(CU(cuGraphClone, &clone, graph));
+    uint64_t c = now_ns();
+    for (unsigned k = 0; k < UPDATED_NODES; k++)
+        PASS(query_node(nodes[k], clone));
+    uint64_t d = now_ns();
+    PASS(CU(cuGraphExecUpdate_v2, exec, clone, &info));
+    PASS(CU(cuGraphDestroy, clone));
+    ms[0] = (double)(b - a) / 1e6;
+    ms[1] = (double)(c - b) / 1e6;
+    ms[2] = (double)(d - c) / 1e6;
+    ms[3] = (double)(now_ns() - b) / 1e6;
+    return CUDA_SUCCESS;
+}
+
+void ask_update_cost(void)
+{
+    static const char *const what[] = { "update of 500 nodes", "clone of 500 nodes",
+                                        "seven queries a node, of 500",
+                                        "clone, queries, update and the clone's end" };
+    static CUgraphNode nodes[UPDATED_NODES];
+    double each[4], ms[4][UPDATES];
+    CUfunction poke;
+    CUdeviceptr p;
+    uint32_t value = 1;
+    void *params[] = { &p, &value };
+    CUgraph graph;
+    CUgraphExec exec;
+
+    TRY(device_memory(&p, 64));
+    TRY(kernel(&poke, "poke"));
+    TRY(CU(cuGraphCreate, &graph, 0));
+    TRY(add_chain(graph, nodes, UPDATED_NODES, poke, params));
+    TRY(new_exec(&exec, graph));
+    for (int i = 0; i < UPDATES; i++) {
+        TRY(time_update(exec, graph, nodes, each));
+        for (size_t k = 0; k < LENGTH(each); k++)
+            ms[k][i] = each[k];
+    }
+    for (size_t k = 0; k < LENGTH(each); k++)
+        figure(what[k], median(ms[k], UPDATES), "ms");
+}

@@ -3,6 +3,9 @@
 #include "facts.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -94,6 +97,45 @@ void ask_address_range_mapped(void)
     tell_range("in the second piece", p + n + 64, p + n, n);
     tell_range("in the reservation, not mapped", p + 2 * n + 64, p, n);
     tell_cost("in a mapped piece, a call", p + 64);
+}
+
+/* ------------------------------------------------------------------ host memory */
+
+/* An address that kernels may be given where the device reads pageable memory (HMM, ATS), or after a registration. */
+void ask_address_range_host(void)
+{
+    size_t n = 1u << 20;
+    char *memory = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CUdeviceptr host = (CUdeviceptr)(uintptr_t)memory, device = 0;
+    int pageable = 0;
+
+    if (memory == MAP_FAILED)
+        return;
+    memset(memory, 0, n);
+    result("whether the device reads pageable memory",
+           CU(cuDeviceGetAttribute, &pageable, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS,
+              driver.device));
+    says("the device reads pageable memory", pageable ? "yes" : "no");
+    tell_range("system memory", host + 5000, host, n);
+    TRY(CU(cuMemHostRegister_v2, memory, n, CU_MEMHOSTREGISTER_DEVICEMAP));
+    TRY(CU(cuMemHostGetDevicePointer_v2, &device, memory, 0));
+    tell_range("inside of registered memory, by its device address", device + 5000, device, n);
+    tell_range("inside of registered memory, by its host address", host + 5000, host, n);
+    tell_range("past the end of registered memory", device + n, device, n);
+    tell_cost("registered memory, a call", device + 5000);
+    TRY(CU(cuMemHostUnregister, memory));
+    tell_range("once it is not registered any more", device + 5000, device, n);
+    munmap(memory, n);
+    /* a part of a page, as programs register what malloc() gave them */
+    char *heap = malloc(20000);
+    if (!heap)
+        return;
+    CUresult r = CU(cuMemHostRegister_v2, heap + 100, 10000, CU_MEMHOSTREGISTER_DEVICEMAP);
+    result("registering a part of a page", r);
+    if (r != CUDA_SUCCESS)
+        return;
+    TRY(CU(cuMemHostGetDevicePointer_v2, &device, heap + 100, 0));
+    tell_range("inside of such a part", device + 5000, device, 10000);
 }
 
 /* ------------------------------------------------------------------ another process's memory */
