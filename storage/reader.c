@@ -16,6 +16,7 @@
 /* ------------------------------------------------------------------------- segments */
 
 #define MOST_LOOKS 100 /* at a run whose segments go as fast as they are read */
+#define MOST_ENDS  3   /* of a process; more is what a damaged run says */
 
 static void take_header(struct reader *r, struct reader_segment *s)
 {
@@ -238,11 +239,23 @@ static int open_folder(struct err *err, struct reader *r)
 
 static int refresh_once(struct err *err, struct reader *r);
 
-/* Closed between our reading its manifest and its counters. */
-static bool closed_meanwhile(const struct reader *r)
+/* Closed between our reading its manifest and its counters, or ended after it had written another manifest. */
+static bool ended_meanwhile(struct reader *r)
 {
-    return r->dir >= 0 && r->manifest && r->run.state != READER_CLOSED && r->counters &&
-           r->counters->state == DMI_COUNTERS_CLOSED;
+    if (r->dir < 0 || !r->manifest || r->run.state == READER_CLOSED)
+        return false;
+    if (r->counters && r->counters->state == DMI_COUNTERS_CLOSED)
+        return true;
+    return r->run.state == READER_KILLED && reader_manifest_is_old(r);
+}
+
+/* @res: of the first look. What a process left that has ended since is looked at again. */
+static int settle_all(struct err *err, struct reader *r, int res)
+{
+    res = reader_settle(err, r, res);
+    for (int again = 0; !res && again < MOST_ENDS && ended_meanwhile(r); again++)
+        res = reader_settle(err, r, refresh_once(err, r));
+    return res;
 }
 
 static int open_run(struct err *err, const char *path, bool distrust, struct reader **out)
@@ -264,9 +277,7 @@ static int open_run(struct err *err, const char *path, bool distrust, struct rea
     else if (res == -ENOTUNIQ)
         return reader_open_ranks(err, path, out);
     if (!res)
-        res = reader_settle(err, r, read_structure(err, r));
-    for (int again = 0; !res && again < 3 && closed_meanwhile(r); again++)
-        res = reader_refresh(err, r);
+        res = settle_all(err, r, read_structure(err, r));
     if (!res && r->dir >= 0 && strcmp(r->path, path) && reader_note_alone(r))
         res = err_set_errno(err, ENOMEM, "cannot open %s", path);
     if (!res)
@@ -381,7 +392,7 @@ int reader_settle(struct err *err, struct reader *r, int res)
 
 int reader_refresh(struct err *err, struct reader *r)
 {
-    return r->ranks ? reader_refresh_ranks(err, r) : reader_settle(err, r, refresh_once(err, r));
+    return r->ranks ? reader_refresh_ranks(err, r) : settle_all(err, r, refresh_once(err, r));
 }
 
 /* ------------------------------------------------------------------------- closing, and what it is */

@@ -128,6 +128,15 @@ int reader_take_manifest(struct reader *r)
     return 0;
 }
 
+bool reader_manifest_is_old(struct reader *r)
+{
+    _cleanup_(freep) uint8_t *data = NULL;
+    size_t n;
+    const char *sum = text_of(r->manifest, "checksum");
+    return sum && !reader_load(r, "manifest.json", MAX_JSON_BYTES, &data, &n) &&
+           !memmem(data, n, sum, strlen(sum));
+}
+
 /* ------------------------------------------------------------------------- the dictionary */
 
 /* A meaning that is not known gives rows no positions, as "none" does. */
@@ -483,6 +492,9 @@ int reader_check_files(struct reader *r)
 {
     const char *state = text_of(r->manifest, "state");
     bool closed = state && !strcmp(state, "closed");
+    struct alive_process process;
+    /* before the counters: a process that closes the run and ends meanwhile is seen as such by them */
+    bool alive = alive_is(r->dir, alive_said(r->manifest, &process));
     int res = check_counters(r, closed);
     if (!res && r->manifest)
         res = check_spec(r);
@@ -492,9 +504,6 @@ int reader_check_files(struct reader *r)
     check_dictionary(r);
     if (!r->manifest)
         closed = r->counters && r->counters->state == DMI_COUNTERS_CLOSED;
-    struct alive_process process;
-    r->run.state = closed                                                ? READER_CLOSED
-                   : alive_is(r->dir, alive_said(r->manifest, &process)) ? READER_RUNNING
-                                                                         : READER_KILLED;
+    r->run.state = closed ? READER_CLOSED : alive ? READER_RUNNING : READER_KILLED;
     return 0;
 }

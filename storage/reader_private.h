@@ -349,6 +349,8 @@ int reader_sum(struct reader *reader);
 
 /* ---- reader_json.c: each notes what is wrong by itself. Return: 0 or -errno (memory). */
 int reader_take_manifest(struct reader *reader);
+/* Has it been replaced since it was taken? */
+bool reader_manifest_is_old(struct reader *reader);
 int reader_take_dictionary(struct reader *reader, const char *file, const char *json, size_t n);
 int reader_dictionary_from_manifest(struct reader *reader);
 int reader_fill_run(struct reader *reader);

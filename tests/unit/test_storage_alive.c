@@ -6,6 +6,7 @@
 #include "core/cleanup.h"
 #include "storage/alive.h"
 #include "storage/counters.h"
+#include "storage/release.h"
 #include "tests/unit/storage_kit.h"
 
 #include <check.h>
@@ -27,6 +28,9 @@
 enum locks { LOCKS, SHORT_LOCKS, NO_LOCKS, N_LOCKS };
 
 static int kind_of_locks;
+static struct run *closes,
+    *ends; /* when it is asked for its lock; the latter writes on before, as it is killed */
+static bool has_ended;
 
 /* This program's own (its symbol is fcntl64), for all of storage. */
 int fcntl(int fd, int command, ...)
@@ -35,6 +39,22 @@ int fcntl(int fd, int command, ...)
     va_start(ap, command);
     void *arg = va_arg(ap, void *);
     va_end(ap);
+    if (command == F_GETLK && closes) {
+        struct run *run = closes;
+        closes = NULL;
+        ck_assert_int_eq(run_close(run), 0);
+    }
+    if (command == F_GETLK && ends) {
+        struct run *run = ends;
+        ends = NULL;
+        for (uint64_t n = 20; n < 60; n++)
+            ck_assert_int_eq(kit_forward(run, n, 64), 0);
+        has_ended = true;
+    }
+    if (command == F_GETLK && has_ended) {
+        ((struct flock *)arg)->l_type = F_UNLCK;
+        return 0;
+    }
     if (kind_of_locks == NO_LOCKS && (command == F_OFD_SETLK || command == F_GETLK)) {
         errno = ENOSYS;
         return -1;
@@ -198,6 +218,41 @@ START_TEST(a_reader_in_the_process_itself)
 }
 END_TEST
 
+START_TEST(a_run_that_is_closed_while_it_is_opened)
+{
+    kind_of_locks = LOCKS;
+    struct run *run = kit_open(out, 1 << 20);
+    ck_assert_int_eq(kit_forward(run, 0, 8), 0);
+    closes = run;
+    ck_assert_uint_eq(state_in(out), READER_CLOSED);
+}
+END_TEST
+
+/* What was read of the manifest before that is not written over the last one that the process wrote. */
+START_TEST(a_run_whose_process_ends_while_it_is_opened)
+{
+    const struct run_options options = { .segment_bytes = 4000, .keep_bytes = 20000 };
+    kind_of_locks = LOCKS;
+    struct run *run = kit_open_with(out, &options);
+    for (uint64_t n = 0; n < 20; n++)
+        ck_assert_int_eq(kit_forward(run, n, 64), 0);
+    ends = run;
+    _cleanup_(freep) char *folder = kit_run_folder(out);
+    struct err err = { 0 };
+    struct reader *reader = kit_read(folder, false);
+    ck_assert_uint_eq(reader_run(reader)->state, READER_KILLED);
+    ck_assert_int_eq(release_read(&err, reader), 0);
+    reader_close(reader);
+    const struct reader_finding *damage = NULL;
+    reader = kit_read(folder, true);
+    ck_assert_msg(!kit_damage(reader, &damage), "%s: %s", damage ? damage->file : "",
+                  damage ? damage->text : "");
+    reader_close(reader);
+    has_ended = false;
+    run_close(run);
+}
+END_TEST
+
 START_TEST(a_copy_of_the_folder_is_written_by_nobody)
 {
     kind_of_locks = _i;
@@ -285,6 +340,8 @@ int main(void)
     tcase_add_loop_test(tc, what_the_process_does_with_its_files_ends_nothing, 0, N_LOCKS);
     tcase_add_loop_test(tc, a_child_that_outlives_it_keeps_nothing_alive, 0, N_LOCKS);
     tcase_add_loop_test(tc, a_reader_in_the_process_itself, 0, N_LOCKS);
+    tcase_add_test(tc, a_run_that_is_closed_while_it_is_opened);
+    tcase_add_test(tc, a_run_whose_process_ends_while_it_is_opened);
     tcase_add_loop_test(tc, a_copy_of_the_folder_is_written_by_nobody, 0, N_LOCKS);
     tcase_add_loop_test(tc, a_process_that_only_looks_like_it, 0, N_LOCKS);
     tcase_add_test(tc, a_run_of_an_older_writer);
