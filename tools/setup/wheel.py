@@ -90,7 +90,7 @@ class Tree:
         self.info = folder / f"dmi-{version}.dist-info"
         self.licenses, self.glibc = [(f"{name}.copyright", DOCUMENTS / name / "copyright") for name in LINKED], OLDEST_GLIBC
         shutil.copytree(installed / "bin", self.data / "scripts")
-        for name in ("lib", "include", "share"):
+        for name in (pathlib.Path(libraries).parts[0], "include", "share"):  # lib, or lib64 where Debian's own tools are not
             shutil.copytree(installed / name, self.data / "data" / name, symlinks=True)
         shutil.copytree(ROOT / "python" / "dmi", folder / "dmi", ignore=shutil.ignore_patterns("__pycache__"))
 
