@@ -247,12 +247,14 @@ def main():
         chosen = by_name(tests, opt.names, opt.long)
     if chosen is None:
         chosen = [t for t in tests if t.belongs(opt.long)]
+    first = not (ROOT / "build/cache/standin").is_dir()
     broken = build(chosen, ROOT / "build" / "log")
     write_queue([t for t in chosen if t.build not in broken])
     run(opt)
     survived = bool(paths) and try_mutants(paths)
     say(f"== Summary after {int(time.monotonic() - started) // 60} min {int(time.monotonic() - started) % 60} s")
     limits = tomllib.loads((ROOT / "tests/budget.toml").read_text(encoding="utf-8"))["long" if opt.long else "short"]
+    limits = limits["first"] if first else limits
     good = results.report(LOG, CPU, limits=limits if whole and opt.repeat == 1 else None, repeat=opt.repeat,
                           more_failures=[f"build/{name}: it did not compile" for name in broken] + ["mutants: see above"] * survived)
     return 0 if good else 1
