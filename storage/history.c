@@ -87,7 +87,7 @@ static void add_step(struct history *h, const struct dmi_step_entry *at, const u
     h->n_bytes += step.n_entry;
 }
 
-static void note_steps(struct history *h, const struct chunk *chunk, uint32_t segment)
+static void repeat_steps(struct history *h, const struct chunk *chunk, uint32_t segment)
 {
     struct dmi_step_entry at;
     for (size_t from = 0; from < chunk->header.n_meta; from += at.n_bytes) {
@@ -125,15 +125,22 @@ static void note_outcome(void *ctx, const struct dmi_outcome *at, const uint8_t 
         add_outcome(step, *at, list, id);
 }
 
+static void repeat_outcomes(struct history *h, const struct chunk *chunk, uint32_t segment)
+{
+    (void)segment;
+    parse_each_outcome(chunk->meta, chunk->header.n_meta, note_outcome, h);
+}
+
+static void (*const repeat_of[])(struct history *h, const struct chunk *chunk, uint32_t segment) = {
+#define CHUNK_TYPE(type, of, name, payload, index, repeat, ...) [DMI_CHUNK_##type] = repeat,
+#include "storage/chunk_types.def"
+};
+
 void history_note(struct history *h, const struct chunk *chunk, uint32_t segment)
 {
-    switch (chunk->header.type) {
-    case DMI_CHUNK_STEPS:
-    case DMI_CHUNK_STEPS_AGAIN: note_steps(h, chunk, segment); break;
-    case DMI_CHUNK_OUTCOMES:
-        parse_each_outcome(chunk->meta, chunk->header.n_meta, note_outcome, h);
-        break;
-    }
+    uint32_t type = chunk->header.type;
+    if (type < sizeof repeat_of / sizeof repeat_of[0] && repeat_of[type])
+        repeat_of[type](h, chunk, segment);
 }
 
 /* ------------------------------------------------------------------------- what is written again */
@@ -185,20 +192,12 @@ static size_t missing_steps(const struct history *h, const struct chunk *records
     return n;
 }
 
-static uint32_t n_records(const struct chunk *records)
-{
-    struct dmi_records_head head = { 0 };
-    if (records->header.type == DMI_CHUNK_RECORDS)
-        memcpy(&head, records->meta, sizeof head);
-    return head.n_records;
-}
-
 int history_again(const struct history *h, const struct chunk *records, uint32_t segment,
                   struct text *steps, struct text *outcomes)
 {
-    if (!h->n || !n_records(records))
+    if (!h->n || !chunk_n_records(records))
         return 0;
-    _cleanup_(freep) uint64_t *missing = malloc(n_records(records) * sizeof *missing);
+    _cleanup_(freep) uint64_t *missing = malloc(chunk_n_records(records) * sizeof *missing);
     if (!missing)
         return -ENOMEM;
     struct again a = { 0 };

@@ -119,7 +119,7 @@ void live_note_chunk(struct live *l, const struct chunk *chunk)
 {
     if (!l->map)
         return;
-    if (chunk->header.type == DMI_CHUNK_RECORDS)
+    if (chunk_n_records(chunk))
         note_bytes(l->map, chunk);
     live_requests_note(l->requests, chunk);
 }

@@ -195,7 +195,7 @@ static void note_step(struct live_requests *q, const uint8_t *meta, const struct
     }
 }
 
-static void note_steps(struct live_requests *q, const struct chunk *chunk)
+static void live_steps(struct live_requests *q, const struct chunk *chunk)
 {
     struct dmi_step_entry at;
     for (size_t from = 0; from < chunk->header.n_meta; from += at.n_bytes) {
@@ -229,6 +229,11 @@ static void note_outcome(void *ctx, const struct dmi_outcome *at, const uint8_t 
     if (e->is.state != DMI_LIVE_REQUEST_SHED)
         e->is.state = shed ? DMI_LIVE_REQUEST_SHED : DMI_LIVE_REQUEST_ENDED;
     e->dirty = true;
+}
+
+static void live_outcomes(struct live_requests *q, const struct chunk *chunk)
+{
+    parse_each_outcome(chunk->meta, chunk->header.n_meta, note_outcome, q);
 }
 
 /* ------------------------------------------------------------------------- records */
@@ -307,7 +312,7 @@ static void note_record(struct live_requests *q, const struct dmi_record *rec, c
     }
 }
 
-static void note_records(struct live_requests *q, const struct chunk *chunk)
+static void live_records(struct live_requests *q, const struct chunk *chunk)
 {
     struct dmi_records_head head;
     struct dmi_record rec;
@@ -322,14 +327,15 @@ static void note_records(struct live_requests *q, const struct chunk *chunk)
     }
 }
 
+static void (*const live_of[])(struct live_requests *q, const struct chunk *chunk) = {
+#define CHUNK_TYPE(type, of, name, payload, index, repeat, live, ...) [DMI_CHUNK_##type] = live,
+#include "storage/chunk_types.def"
+};
+
 void live_requests_note(struct live_requests *q, const struct chunk *chunk)
 {
-    switch (chunk->header.type) {
-    case DMI_CHUNK_STEPS: note_steps(q, chunk); break;
-    case DMI_CHUNK_OUTCOMES:
-        parse_each_outcome(chunk->meta, chunk->header.n_meta, note_outcome, q);
-        break;
-    case DMI_CHUNK_RECORDS: note_records(q, chunk); break;
-    }
+    uint32_t type = chunk->header.type;
+    if (type < sizeof live_of / sizeof live_of[0] && live_of[type])
+        live_of[type](q, chunk);
     publish_all(q);
 }

@@ -186,52 +186,52 @@ int reader_take_steps(struct reader_chunk *c, uint64_t n_meta, uint8_t *bytes, c
             break;
     }
     *wrong = first_wrong;
-    c->step_bytes = steal_ptr(owned);
+    c->bytes = steal_ptr(owned);
     c->steps = steal_ptr(steps);
-    c->n_steps = n_steps;
+    c->n_held = n_steps;
     return 0;
 }
 
-int reader_load_steps(struct reader *r, struct reader_segment *s, struct reader_chunk *c,
+/* ------------------------------------------------------------------------- any chunk but records */
+
+static int (*const adopt_of[])(struct reader_chunk *c, uint64_t n_meta, uint8_t *bytes,
+                               const char **wrong) = {
+#define CHUNK_TYPE(type, of, name, payload, index, repeat, live, adopt, take)                      \
+    [DMI_CHUNK_##type] = adopt,
+#include "storage/chunk_types.def"
+};
+
+int reader_load_chunk(struct reader *r, struct reader_segment *s, struct reader_chunk *c,
                       const char **wrong)
 {
     *wrong = NULL;
-    if (c->step_bytes)
+    if (c->bytes)
         return 0;
     struct dmi_chunk_header h;
     uint8_t *bytes = NULL;
     int res = read_chunk(r, s, c, &h, &bytes, wrong);
     if (!res)
-        res = reader_take_steps(c, h.n_meta, bytes, wrong);
+        res = adopt_of[c->type](c, h.n_meta, bytes, wrong);
     bool counted = c->type == DMI_CHUNK_STEPS; /* by the index */
-    if (!res && (*wrong || (counted && c->n_steps != c->n))) {
-        *wrong = *wrong ? *wrong : "it has another number of steps";
-        res = -EBADMSG;
-    }
-    return res;
+    if (!res && !*wrong && counted && c->n_held != c->n)
+        *wrong = "it has another number of steps";
+    return res ? res : *wrong ? -EBADMSG : 0;
 }
 
-int reader_load_outcomes(struct reader *r, struct reader_segment *s, struct reader_chunk *c,
-                         const char **wrong)
+void reader_free_held(struct reader_chunk *c)
 {
-    *wrong = NULL;
-    if (c->outcome_bytes)
-        return 0;
-    struct dmi_chunk_header h;
-    uint8_t *bytes = NULL;
-    int res = read_chunk(r, s, c, &h, &bytes, wrong);
-    if (!res)
-        res = reader_take_outcomes(c, h.n_meta, bytes, wrong);
-    return res ? res : *wrong ? -EBADMSG : 0;
+    free(c->bytes);
+    free(c->held);
+    c->bytes = NULL;
+    c->held = NULL;
+    c->n_held = 0;
 }
 
 void reader_free_chunks(struct reader *r, struct reader_segment *s)
 {
     for (size_t i = 0; i < s->n_chunks; i++) {
         free_meta(r, &s->chunks[i]);
-        free(s->chunks[i].step_bytes);
-        free(s->chunks[i].steps);
-        reader_free_outcomes(&s->chunks[i]);
+        reader_free_held(&s->chunks[i]);
     }
     free(s->chunks);
     s->chunks = NULL;

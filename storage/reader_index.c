@@ -68,7 +68,7 @@ static int take_chunks(struct reader *r, struct reader_segment *s)
                                               .n = row->n,
                                               .first = row->first,
                                               .last = row->last };
-        if (!reader_chunk_known(row->type))
+        if (!chunk_type_known(row->type))
             reader_note_unknown(r, s->name, (int64_t)s->chunks[i].sequence, row->offset,
                                 "chunk type %u is not known here: skipped", row->type);
     }

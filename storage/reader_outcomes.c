@@ -12,15 +12,6 @@
 
 /* ------------------------------------------------------------------------- a chunk */
 
-void reader_free_outcomes(struct reader_chunk *c)
-{
-    free(c->outcome_bytes);
-    free(c->outcomes);
-    c->outcome_bytes = NULL;
-    c->outcomes = NULL;
-    c->n_outcomes = 0;
-}
-
 int reader_take_outcomes(struct reader_chunk *c, uint64_t n_meta, uint8_t *bytes,
                          const char **wrong)
 {
@@ -38,9 +29,9 @@ int reader_take_outcomes(struct reader_chunk *c, uint64_t n_meta, uint8_t *bytes
         if (what && !*wrong)
             *wrong = what;
         else if (!what)
-            all[c->n_outcomes++] = o;
+            all[c->n_held++] = o;
     }
-    c->outcome_bytes = steal_ptr(owned);
+    c->bytes = steal_ptr(owned);
     c->outcomes = all;
     return 0;
 }
@@ -97,7 +88,7 @@ static int add_outcome(struct reader *r, struct reader_segment *s, struct reader
     if (wrong) {
         if (!c->noted)
             reader_note(r, true, s->name, (int64_t)c->sequence, c->offset,
-                        "the chunk (%s) contradicts the steps: %s", reader_chunk_name(c->type),
+                        "the chunk (%s) contradicts the steps: %s", chunk_type_name(c->type),
                         wrong);
         c->noted = true;
         return 0;
@@ -174,8 +165,8 @@ int reader_select_outcomes(struct reader *r, uint32_t segment, uint32_t chunk, c
 {
     struct reader_segment *s = &r->segments[segment];
     struct reader_chunk *c = &s->chunks[chunk];
-    int res = reader_load_outcomes(r, s, c, wrong);
-    for (size_t i = 0; !res && i < c->n_outcomes; i++)
+    int res = reader_load_chunk(r, s, c, wrong);
+    for (size_t i = 0; !res && i < c->n_held; i++)
         res = add_outcome(r, s, c, &c->outcomes[i]);
     return res;
 }

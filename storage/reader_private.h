@@ -21,6 +21,7 @@
 #ifndef STORAGE_READER_PRIVATE_H
 #define STORAGE_READER_PRIVATE_H
 
+#include "storage/chunk_types.h"
 #include "storage/codec.h"
 #include "storage/footer.h"
 #include "storage/parse.h"
@@ -45,12 +46,13 @@ struct reader_chunk {
     uint32_t n;               /* records or steps */
     bool noted;               /* what is not known in it was named */
     struct reader_meta *meta; /* of RECORDS; NULL: not in memory */
-    uint8_t *step_bytes;      /* of STEPS, once loaded */
-    struct reader_step *steps;
-    size_t n_steps;
-    uint8_t *outcome_bytes; /* of OUTCOMES, once loaded */
-    struct reader_outcome *outcomes;
-    size_t n_outcomes;
+    uint8_t *bytes;           /* metadata of others, once loaded */
+    union {                   /* n_held of what it holds, beside @bytes */
+        void *held;
+        struct reader_step *steps;
+        struct reader_outcome *outcomes;
+    };
+    size_t n_held;
 };
 
 struct reader_segment {
@@ -258,31 +260,25 @@ int reader_meta(struct reader *reader, struct reader_segment *segment, struct re
 int reader_keep_meta(struct reader *reader, struct reader_chunk *chunk,
                      const struct dmi_chunk_header *header, uint8_t *bytes, const char **wrong);
 
-/* Reads the steps of a STEPS chunk, if they are not there. Return: as reader_meta(). */
-int reader_load_steps(struct reader *reader, struct reader_segment *segment,
+/* Reads what a chunk of another type than RECORDS holds, if it is not there. Return: as reader_meta(). */
+int reader_load_chunk(struct reader *reader, struct reader_segment *segment,
                       struct reader_chunk *chunk, const char **wrong);
 
 /* Takes over @bytes as the metadata of STEPS. *@wrong: of the first step that was left out. */
 int reader_take_steps(struct reader_chunk *chunk, uint64_t n_meta, uint8_t *bytes,
                       const char **wrong);
 
-/* Reads the outcomes of an OUTCOMES chunk, if they are not there. Return: as reader_meta(). */
-int reader_load_outcomes(struct reader *reader, struct reader_segment *segment,
-                         struct reader_chunk *chunk, const char **wrong);
-
 /* Names what is not known in a chunk of records, once. */
 void reader_note_strange(struct reader *reader, struct reader_segment *segment,
                          struct reader_chunk *chunk, const struct records_view *view);
+
+/* Frees what the chunk holds, but for metadata of RECORDS. */
+void reader_free_held(struct reader_chunk *chunk);
 
 /* Frees metadata of all chunks. */
 void reader_free_chunks(struct reader *reader, struct reader_segment *segment);
 
 /* ---- reader_index.c, reader_walk.c */
-
-/* Does this program know chunks of this type? Others are skipped. */
-bool reader_chunk_known(uint32_t type);
-/* In words, for findings. */
-const char *reader_chunk_name(uint32_t type);
 
 /**
  * reader_by_index() - take a closed segment's structure from its footer
@@ -311,9 +307,8 @@ const struct dmi_footer_span *reader_spans(const struct reader_segment *segment,
 /* Takes over @bytes as the metadata of OUTCOMES. *@wrong: of the first that was left out. Return: 0 or -ENOMEM. */
 int reader_take_outcomes(struct reader_chunk *chunk, uint64_t n_meta, uint8_t *bytes,
                          const char **wrong);
-void reader_free_outcomes(struct reader_chunk *chunk);
 
-/* Adds those of a chunk to the selection, whose steps are there. Return: as reader_load_outcomes(). */
+/* Adds those of a chunk to the selection, whose steps are there. Return: as reader_load_chunk(). */
 int reader_select_outcomes(struct reader *reader, uint32_t segment, uint32_t chunk,
                            const char **wrong);
 

@@ -23,10 +23,10 @@ static int first_step(struct reader *r, const struct dmi_step_entry **found)
             const char *wrong = NULL;
             if (c->type != DMI_CHUNK_STEPS)
                 continue;
-            int res = reader_load_steps(r, &r->segments[i], c, &wrong);
+            int res = reader_load_chunk(r, &r->segments[i], c, &wrong);
             if (res == -ENOMEM)
                 return res;
-            if (!res && c->n_steps) {
+            if (!res && c->n_held) {
                 *found = c->steps[0].entry;
                 return 0;
             }

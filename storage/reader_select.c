@@ -71,7 +71,7 @@ static int want_step(struct wanted *w, uint64_t sequence)
 
 static int want_repeated(const struct reader_chunk *c, struct wanted *w)
 {
-    for (size_t i = 0; i < c->n_steps; i++)
+    for (size_t i = 0; i < c->n_held; i++)
         for (uint32_t k = 0; k < c->steps[i].entry->n_spans; k++) {
             size_t n;
             const char *id = reader_span_id(&c->steps[i], k, &n);
@@ -91,9 +91,9 @@ static int want_all_repeated(struct reader *r, struct wanted *w)
         for (size_t k = 0; k < r->segments[i].n_chunks; k++) {
             struct reader_chunk *c = &r->segments[i].chunks[k];
             const char *wrong = NULL;
-            if (c->type != DMI_CHUNK_STEPS_AGAIN)
+            if (chunk_type_of(c->type) != DMI_CHUNK_STEPS || !chunk_type_repeats(c->type))
                 continue;
-            int res = reader_load_steps(r, &r->segments[i], c, &wrong);
+            int res = reader_load_chunk(r, &r->segments[i], c, &wrong);
             if (!res)
                 res = want_repeated(c, w);
             if (res && res != -EBADMSG)
@@ -242,8 +242,7 @@ static int distrust(struct reader *r, uint32_t segment, uint32_t chunk, const ch
     bool indexed = s->indexed;
     if (!indexed) {
         reader_note(r, true, s->name, (int64_t)c.sequence, c.offset,
-                    "the chunk (%s) changed while it was read: %s", reader_chunk_name(c.type),
-                    wrong);
+                    "the chunk (%s) changed while it was read: %s", chunk_type_name(c.type), wrong);
         return 0;
     }
     int res = reader_walk_anew(r, segment);
@@ -252,7 +251,7 @@ static int distrust(struct reader *r, uint32_t segment, uint32_t chunk, const ch
     reader_note(r, true, s->name, (int64_t)c.sequence, c.offset,
                 "the chunk (%s) and the index of the segment contradict each other: %s; read by "
                 "walking",
-                reader_chunk_name(c.type), wrong);
+                chunk_type_name(c.type), wrong);
     return -EAGAIN;
 }
 
@@ -369,11 +368,11 @@ static bool meets(const struct reader_chunk *c, const uint64_t *list, size_t n)
 
 static int add_steps(struct reader *r, const struct reader_chunk *c)
 {
-    for (size_t i = 0; i < c->n_steps; i++) {
+    for (size_t i = 0; i < c->n_held; i++) {
         if (reader_grow((void **)&r->steps, r->n_steps, &r->steps_room, sizeof *r->steps))
             return -ENOMEM;
         r->steps[r->n_steps] = c->steps[i];
-        r->steps[r->n_steps].again = c->type == DMI_CHUNK_STEPS_AGAIN;
+        r->steps[r->n_steps].again = chunk_type_repeats(c->type);
         r->steps[r->n_steps++].place = c->sequence;
     }
     return 0;
@@ -401,10 +400,10 @@ static int select_steps(struct reader *r, bool all)
         for (uint32_t k = 0; !res && k < s->n_chunks; k++) {
             struct reader_chunk *c = &s->chunks[k];
             const char *wrong = NULL;
-            if (!(c->type == DMI_CHUNK_STEPS && (all || meets(c, named, n_named))) &&
-                !(c->type == DMI_CHUNK_STEPS_AGAIN && incomplete))
+            if (chunk_type_of(c->type) != DMI_CHUNK_STEPS ||
+                !(chunk_type_repeats(c->type) ? incomplete : all || meets(c, named, n_named)))
                 continue;
-            res = reader_load_steps(r, s, c, &wrong);
+            res = reader_load_chunk(r, s, c, &wrong);
             if (res == -EBADMSG)
                 res = distrust(r, i, k, wrong);
             if (!res)
@@ -426,7 +425,8 @@ static int select_outcomes(struct reader *r)
         for (uint32_t k = 0; !res && k < r->segments[i].n_chunks; k++) {
             const char *wrong = NULL;
             uint32_t type = r->segments[i].chunks[k].type;
-            if (type != DMI_CHUNK_OUTCOMES && !(type == DMI_CHUNK_OUTCOMES_AGAIN && incomplete))
+            if (chunk_type_of(type) != DMI_CHUNK_OUTCOMES ||
+                (chunk_type_repeats(type) && !incomplete))
                 continue;
             res = reader_select_outcomes(r, i, k, &wrong);
             if (res == -EBADMSG)

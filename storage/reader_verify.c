@@ -46,7 +46,7 @@ static int verify_payload(struct reader *r, struct reader_segment *s, const stru
     if (res != -ENOMEM && (res || (h->n_payload ? hash : 0) != h->payload_hash))
         reader_note(r, true, s->name, (int64_t)c->sequence, c->offset,
                     "the payload of the chunk (%s) does not match its checksum",
-                    reader_chunk_name(c->type));
+                    chunk_type_name(c->type));
     return res == -ENOMEM ? res : 0;
 }
 

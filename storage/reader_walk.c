@@ -101,30 +101,26 @@ static int take_steps(struct reader *r, struct reader_segment *s, const struct d
     if (!res && !*wrong)
         return index_chunk(s, c, h, meta);
     s->lost = true; /* its steps that are sound are used, and the footer cannot be judged */
-    if (res || !c->n_steps) {
+    if (res || !c->n_held) {
         if (c) {
-            free(c->step_bytes);
-            free(c->steps);
+            reader_free_held(c);
             s->n_chunks--;
         }
         return res;
     }
     const char *sound;
     struct text all = { 0 };
-    for (size_t i = 0; i < c->n_steps; i++)
+    for (size_t i = 0; i < c->n_held; i++)
         text_add(&all, (const char *)c->steps[i].entry, c->steps[i].entry->n_bytes);
     struct dmi_chunk_header part = *h;
     part.n_meta = all.n;
-    free(c->step_bytes);
-    free(c->steps);
-    c->step_bytes = NULL;
-    c->steps = NULL;
+    reader_free_held(c);
     if (all.failed) {
         text_deinit(&all);
         return -ENOMEM;
     }
     res = reader_take_steps(c, all.n, (uint8_t *)all.data, &sound);
-    return res ? res : index_chunk(s, c, &part, c->step_bytes);
+    return res ? res : index_chunk(s, c, &part, c->bytes);
 }
 
 /* An outcome that contradicts itself is left out, and named; the footer has nothing of it. */
@@ -137,8 +133,8 @@ static int take_outcomes(struct reader *r, struct reader_segment *s,
     if (!c)
         free(meta);
     int res = c ? reader_take_outcomes(c, h->n_meta, meta, wrong) : -ENOMEM;
-    if (!res && c->outcome_bytes)
-        return index_chunk(s, c, h, c->outcome_bytes);
+    if (!res && c->bytes)
+        return index_chunk(s, c, h, c->bytes);
     s->lost = true;
     s->n_chunks -= c != NULL;
     return res;
@@ -200,39 +196,22 @@ static int skip_unknown(struct reader *r, struct reader_segment *s,
     return index_chunk(s, c, h, owned);
 }
 
-/* The chunk types that this program knows. A take function owns @meta; *@wrong says what contradicts what. */
-static const struct chunk_type {
-    const char *name;
-    bool has_payload;
-    int (*take)(struct reader *r, struct reader_segment *s, const struct dmi_chunk_header *h,
-                uint64_t offset, uint8_t *meta, const char **wrong);
-} types[] = {
-    [DMI_CHUNK_SITES] = { "site dictionary", false, take_dictionary },
-    [DMI_CHUNK_STEPS] = { "steps", false, take_steps },
-    [DMI_CHUNK_RECORDS] = { "records", true, take_records },
-    [DMI_CHUNK_FOOTER] = { "footer", false, take_footer },
-    [DMI_CHUNK_OUTCOMES] = { "outcomes", false, take_outcomes },
-    [DMI_CHUNK_STEPS_AGAIN] = { "repeated steps", false, take_steps },
-    [DMI_CHUNK_OUTCOMES_AGAIN] = { "repeated outcomes", false, take_outcomes },
+/* A take function owns @meta; *@wrong says what contradicts what. */
+static int (*const take_of[])(struct reader *r, struct reader_segment *s,
+                              const struct dmi_chunk_header *h, uint64_t offset, uint8_t *meta,
+                              const char **wrong) = {
+#define CHUNK_TYPE(type, of, name, payload, index, repeat, live, adopt, take)                      \
+    [DMI_CHUNK_##type] = take,
+#include "storage/chunk_types.def"
 };
-
-bool reader_chunk_known(uint32_t type)
-{
-    return type < sizeof types / sizeof types[0] && types[type].take;
-}
-
-const char *reader_chunk_name(uint32_t type)
-{
-    return reader_chunk_known(type) ? types[type].name : "unknown";
-}
 
 static int take_known(struct reader *r, struct reader_segment *s, const struct dmi_chunk_header *h,
                       uint64_t offset, uint8_t *meta, const char **wrong)
 {
-    if (!reader_chunk_known(h->type))
+    if (!chunk_type_known(h->type))
         return skip_unknown(r, s, h, offset, meta, wrong);
-    if (!h->n_payload || types[h->type].has_payload)
-        return types[h->type].take(r, s, h, offset, meta, wrong);
+    if (!h->n_payload || chunk_type_has_payload(h->type))
+        return take_of[h->type](r, s, h, offset, meta, wrong);
     *wrong = "it has a payload";
     free(meta);
     return 0;
@@ -260,7 +239,7 @@ static int take_chunk(struct reader *r, struct reader_segment *s, const struct d
         reader_note(r, true, s->name, (int64_t)h->sequence, offset + sizeof *h,
                     res == -ENXIO ? "metadata of the chunk (%s) lies in holes of the file"
                                   : "metadata of the chunk (%s) does not match its checksum",
-                    reader_chunk_name(h->type));
+                    chunk_type_name(h->type));
         s->lost = true;
         return 0;
     }
@@ -268,7 +247,7 @@ static int take_chunk(struct reader *r, struct reader_segment *s, const struct d
     if (wrong) {
         reader_note(r, true, s->name, (int64_t)h->sequence, offset + sizeof *h,
                     "the chunk (%s) contradicts itself or its neighbours: %s",
-                    reader_chunk_name(h->type), wrong);
+                    chunk_type_name(h->type), wrong);
         s->lost |= h->type != DMI_CHUNK_FOOTER;
     }
     return res;

@@ -26,6 +26,7 @@
 
 struct run;
 struct chunk;
+struct text;
 
 /**
  * run_open() - create a run's folder (0700, files 0600) with manifest, spec copy, counters and the
@@ -47,14 +48,17 @@ int run_encode(struct run *run, const struct run_record *records, size_t n_recor
 
 /**
  * run_append_chunk() - append what run_encode() made; chunks are in the file in the order of these calls
- * @chunk: gone in any case. Whoever copies a run may give metadata of another type, too (chunk_from_meta()), as it stood there
+ * @chunk: of any type; gone in any case
  * Either the whole chunk is committed (readable after a crash of the process) or nothing is; on
  * failure the file is cut back, so that a later call may succeed (a disk that was full).
  * It touches no counters. Return: 0 or -errno.
  */
 int run_append_chunk(struct run *run, struct chunk *chunk);
 
-/* Both, one after the other, on the first rung; no record is no chunk. */
+/* As run_append_chunk(), of metadata alone. @meta: the text is emptied in any case; an empty one is no chunk. */
+int run_append_meta(struct run *run, uint16_t type, struct text *meta);
+
+/* Encodes and appends, on the first rung; no record is no chunk. */
 int run_append(struct run *run, const struct run_record *records, size_t n_records);
 
 /**

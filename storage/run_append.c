@@ -200,6 +200,24 @@ int run_append_chunk(struct run *run, struct chunk *chunk)
     return r;
 }
 
+int run_append_meta(struct run *run, uint16_t type, struct text *meta)
+{
+    static const char zeros[DMI_CHUNK_ALIGN];
+    size_t n_meta = meta->n;
+    if (!n_meta && !meta->failed)
+        return 0;
+    text_add(meta, zeros, chunk_pad(n_meta) - n_meta);
+    struct chunk *chunk = calloc(1, sizeof *chunk);
+    if (meta->failed || !chunk) {
+        text_deinit(meta);
+        free(chunk);
+        return -ENOMEM;
+    }
+    chunk_from_meta(chunk, type, (uint8_t *)meta->data, n_meta);
+    *meta = (struct text){ 0 };
+    return run_append_chunk(run, chunk);
+}
+
 int run_append(struct run *run, const struct run_record *records, size_t n_records)
 {
     struct chunk *chunk;
