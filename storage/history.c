@@ -30,6 +30,7 @@ void history_deinit(struct history *h)
     for (size_t i = 0; i < h->n; i++)
         step_deinit(&h->steps[i]);
     free(h->steps);
+    changes_deinit(&h->changes);
     *h = (struct history){ 0 };
 }
 
@@ -131,6 +132,11 @@ static void repeat_outcomes(struct history *h, const struct chunk *chunk, uint32
     parse_each_outcome(chunk->meta, chunk->header.n_meta, note_outcome, h);
 }
 
+static void repeat_changes(struct history *h, const struct chunk *chunk, uint32_t segment)
+{
+    changes_note(&h->changes, chunk, segment);
+}
+
 static void (*const repeat_of[])(struct history *h, const struct chunk *chunk, uint32_t segment) = {
 #define CHUNK_TYPE(type, of, name, payload, index, repeat, ...) [DMI_CHUNK_##type] = repeat,
 #include "storage/chunk_types.def"
@@ -193,8 +199,10 @@ static size_t missing_steps(const struct history *h, const struct chunk *records
 }
 
 int history_again(const struct history *h, const struct chunk *records, uint32_t segment,
-                  struct text *steps, struct text *outcomes)
+                  struct text *steps, struct text *outcomes, struct text *changes)
 {
+    if (chunk_n_records(records) && changes_again(&h->changes, segment, changes))
+        return -ENOMEM;
     if (!h->n || !chunk_n_records(records))
         return 0;
     _cleanup_(freep) uint64_t *missing = malloc(chunk_n_records(records) * sizeof *missing);

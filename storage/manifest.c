@@ -118,24 +118,6 @@ static void add_problems(struct text *t, const struct manifest *m)
     }
 }
 
-/* No key where there are none. */
-static void add_changes(struct text *t, const struct manifest *m)
-{
-    if (!m->n_changes)
-        return;
-    text_printf(t, ",\n\"changes\": [");
-    for (size_t i = 0; i < m->n_changes; i++) {
-        const struct manifest_change *c = &m->changes[i];
-        text_printf(t,
-                    "%s\n  {\"time_ns\": %" PRIu64 ", \"launch\": %" PRIu64 ", \"step\": %" PRIu64
-                    ", \"what\": ",
-                    i ? "," : "", c->time_ns, c->launch, c->step);
-        text_json(t, c->what);
-        text_printf(t, "}");
-    }
-    text_printf(t, "\n]");
-}
-
 static void add_process(struct text *t, const struct alive_process *p)
 {
     if (!p->start_ticks)
@@ -183,7 +165,6 @@ void manifest_write(struct text *text, const struct manifest *m)
     add_released(text, m);
     add_problems(text, m);
     text_printf(text, "%s]", m->n_problems ? "\n" : "");
-    add_changes(text, m);
     text_printf(text, ",\n\"dictionary\": ");
     text_add(text, m->sites, strlen(m->sites));
     text_printf(text, "\n}\n");
@@ -256,20 +237,6 @@ int manifest_set_problem(struct manifest *m, const char *reason, const char *sen
     return r;
 }
 
-/* ------------------------------------------------------------------------- changes */
-
-int manifest_add_change(struct manifest *m, const struct manifest_change *change)
-{
-    struct manifest_change c = *change;
-    if (m->n_changes == MANIFEST_MAX_CHANGES)
-        return -ENOSPC;
-    if (grow((void **)&m->changes, m->n_changes, &m->changes_room, sizeof *m->changes, 8) ||
-        copy_of(change->what, &c.what))
-        return -ENOMEM;
-    m->changes[m->n_changes++] = c;
-    return 0;
-}
-
 /* ------------------------------------------------------------------------- released segments */
 
 void manifest_keep_tallies(struct manifest_segment *segment, const struct text *sites)
@@ -331,9 +298,6 @@ void manifest_deinit(struct manifest *m)
         free(m->problems[i].sentence);
     }
     free(m->problems);
-    for (size_t i = 0; i < m->n_changes; i++)
-        free(m->changes[i].what);
-    free(m->changes);
     free(m->segments);
     free(m->spec_path);
     free(m->job);

@@ -35,14 +35,6 @@ struct manifest_problem {
     uint64_t n;                     /* times it was reported */
 };
 
-/* Something was changed while the run was written. */
-struct manifest_change {
-    uint64_t time_ns, launch, step;
-    char *what; /* owned */
-};
-
-#define MANIFEST_MAX_CHANGES 1000
-
 struct manifest {
     uint8_t run_uuid[16];
     char host[256];
@@ -61,8 +53,6 @@ struct manifest {
     uint32_t n_sites;       /* entries of @gone */
     struct manifest_problem *problems;
     size_t n_problems;
-    struct manifest_change *changes;
-    size_t n_changes, changes_room;
     bool closed;
     uint64_t n_counters;
     uint64_t counters_hash; /* of the closed file */
@@ -81,9 +71,6 @@ int manifest_add_problem(struct manifest *manifest, const char *site, const char
 /* A problem that somebody else counts: how often so far. Nothing where that is 0. Return: 0 or -ENOMEM. */
 int manifest_set_problem(struct manifest *manifest, const char *reason, const char *sentence,
                          uint64_t times);
-
-/* Return: 0; -ENOSPC: there are MANIFEST_MAX_CHANGES of them; -ENOMEM. @change->what is copied. */
-int manifest_add_change(struct manifest *manifest, const struct manifest_change *change);
 
 /* Notes what a closed segment holds. @sites: struct dmi_footer_site by site. Without memory it is never released. */
 void manifest_keep_tallies(struct manifest_segment *segment, const struct text *sites);

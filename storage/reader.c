@@ -330,10 +330,9 @@ static void forget_files(struct reader *r)
     free((void *)(uintptr_t)r->run.conventions);
     free((void *)(uintptr_t)r->run.absent);
     free((void *)(uintptr_t)r->run.problems);
-    free((void *)(uintptr_t)r->run.changes);
+    reader_forget_changes(r);
     r->run.conventions = r->run.absent = NULL;
     r->run.problems = NULL;
-    r->run.changes = NULL;
 }
 
 static int refresh_once(struct err *err, struct reader *r)
@@ -410,7 +409,7 @@ void reader_close(struct reader *r)
     free((void *)(uintptr_t)r->run.conventions);
     free((void *)(uintptr_t)r->run.absent);
     free((void *)(uintptr_t)r->run.problems);
-    free((void *)(uintptr_t)r->run.changes);
+    reader_forget_changes(r);
     json_decref(r->manifest);
     json_decref(r->dictionary);
     codec_free(r->codec);

@@ -201,6 +201,11 @@ static int (*const adopt_of[])(struct reader_chunk *c, uint64_t n_meta, uint8_t 
 #include "storage/chunk_types.def"
 };
 
+int reader_adopt(struct reader_chunk *c, uint64_t n_meta, uint8_t *bytes, const char **wrong)
+{
+    return adopt_of[c->type](c, n_meta, bytes, wrong);
+}
+
 int reader_load_chunk(struct reader *r, struct reader_segment *s, struct reader_chunk *c,
                       const char **wrong)
 {
@@ -211,7 +216,7 @@ int reader_load_chunk(struct reader *r, struct reader_segment *s, struct reader_
     uint8_t *bytes = NULL;
     int res = read_chunk(r, s, c, &h, &bytes, wrong);
     if (!res)
-        res = adopt_of[c->type](c, h.n_meta, bytes, wrong);
+        res = reader_adopt(c, h.n_meta, bytes, wrong);
     bool counted = c->type == DMI_CHUNK_STEPS; /* by the index */
     if (!res && !*wrong && counted && c->n_held != c->n)
         *wrong = "it has another number of steps";

@@ -36,7 +36,7 @@ static bool nesting_is_bounded(const char *text, size_t n)
     return true;
 }
 
-static json_t *parse(const char *text, size_t n)
+json_t *reader_parse_json(const char *text, size_t n)
 {
     json_error_t error;
     if (!nesting_is_bounded(text, n))
@@ -108,7 +108,7 @@ int reader_take_manifest(struct reader *r)
     }
     /* version 1 had another hash: only its number is looked at */
     bool sound = checksum_holds(data, n);
-    json_t *m = parse((const char *)data, n);
+    json_t *m = reader_parse_json((const char *)data, n);
     const char *format = text_of(m, "format");
     uint64_t version = format && !strcmp(format, "dmi-run") ? number_of(m, "version") : 0;
     if (version == 1 || (sound && version > DMI_FORMAT_VERSION)) {
@@ -211,7 +211,7 @@ static bool fill_sites(struct reader *r, const char *file, const json_t *list)
 
 static int take_dictionary(struct reader *r, const char *file, const char *json, size_t n)
 {
-    json_t *d = n <= DMI_MAX_JSON ? parse(json, n) : NULL;
+    json_t *d = n <= DMI_MAX_JSON ? reader_parse_json(json, n) : NULL;
     if (!d || !fill_sites(r, file, json_object_get(d, "sites"))) {
         reader_note(r, true, file, -1, sizeof(struct dmi_segment_header),
                     "the site dictionary is not what docs/format.md 4 says");
@@ -284,24 +284,6 @@ static int fill_problems(struct reader *r)
     return 0;
 }
 
-static int fill_changes(struct reader *r)
-{
-    const json_t *list = json_object_get(r->manifest, "changes");
-    size_t n = json_array_size(list);
-    struct reader_change *changes = calloc(n + 1, sizeof *changes);
-    if (!changes)
-        return -ENOMEM;
-    for (size_t i = 0; i < n; i++) {
-        const json_t *o = json_array_get(list, i);
-        const char *what = text_of(o, "what");
-        changes[i] = (struct reader_change){ number_of(o, "time_ns"), number_of(o, "launch"),
-                                             number_of(o, "step"), what ? what : "" };
-    }
-    r->run.changes = changes;
-    r->run.n_changes = n;
-    return 0;
-}
-
 int reader_fill_run(struct reader *r)
 {
     struct reader_run *run = &r->run;
@@ -322,7 +304,7 @@ int reader_fill_run(struct reader *r)
         res = fill_pairs(json_object_get(r->dictionary, "absent"), &run->absent, &run->n_absent);
     if (!res)
         res = fill_problems(r);
-    return res ? res : fill_changes(r);
+    return res ? res : reader_fill_changes(r);
 }
 
 /* ------------------------------------------------------------------------- other files */

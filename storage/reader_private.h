@@ -5,6 +5,7 @@
  *     reader.c         a run: opened, refreshed, closed
  *     reader_files.c   folders, file descriptors, bytes
  *     reader_notes.c   findings
+ *     reader_changes.c what was changed while it was written
  *     reader_json.c    manifest, dictionary, counters, spec
  *     reader_index.c   a closed segment by its footer
  *     reader_walk.c    any segment chunk by chunk
@@ -38,6 +39,12 @@ struct reader_meta {
     uint64_t used; /* when it was last asked for */
 };
 
+/* A change as it stands in its chunk; borrowed from that. */
+struct reader_noted {
+    struct dmi_change_entry at;
+    const char *json;
+};
+
 struct reader_chunk {
     uint64_t offset; /* of the header */
     uint64_t sequence;
@@ -51,6 +58,7 @@ struct reader_chunk {
         void *held;
         struct reader_step *steps;
         struct reader_outcome *outcomes;
+        struct reader_noted *noted_changes;
     };
     size_t n_held;
 };
@@ -134,6 +142,7 @@ struct reader_ranks {
 
 struct reader {
     struct reader_run run;
+    char *change_words;         /* what the run's changes say, one after the other */
     struct reader_ranks *ranks; /* NULL: this is one run */
     bool all_steps; /* a query selects all steps, too: they are joined with other runs' */
     char *path;
@@ -260,6 +269,9 @@ int reader_meta(struct reader *reader, struct reader_segment *segment, struct re
 int reader_keep_meta(struct reader *reader, struct reader_chunk *chunk,
                      const struct dmi_chunk_header *header, uint8_t *bytes, const char **wrong);
 
+/* Takes over @bytes as the metadata of a chunk of another type than RECORDS. Return: 0 or -ENOMEM; *@wrong: what was left out. */
+int reader_adopt(struct reader_chunk *chunk, uint64_t n_meta, uint8_t *bytes, const char **wrong);
+
 /* Reads what a chunk of another type than RECORDS holds, if it is not there. Return: as reader_meta(). */
 int reader_load_chunk(struct reader *reader, struct reader_segment *segment,
                       struct reader_chunk *chunk, const char **wrong);
@@ -342,7 +354,21 @@ int reader_settle(struct err *err, struct reader *reader, int res);
 /* ---- reader_account.c: sums what the segments hold, per site. Return: 0 or -ENOMEM. */
 int reader_sum(struct reader *reader);
 
-/* ---- reader_json.c: each notes what is wrong by itself. Return: 0 or -errno (memory). */
+/* ---- reader_changes.c */
+
+/* Takes over @bytes as the metadata of CHANGES. *@wrong: of the first that was left out. Return: 0 or -ENOMEM. */
+int reader_take_changes(struct reader_chunk *chunk, uint64_t n_meta, uint8_t *bytes,
+                        const char **wrong);
+/* Those of the manifest and of all chunks, into the run. Return: 0 or -ENOMEM. */
+int reader_fill_changes(struct reader *reader);
+void reader_forget_changes(struct reader *reader);
+
+/* ---- reader_json.c */
+
+/* An object whose keys stand there once, not nested too deep; NULL: it is none. */
+json_t *reader_parse_json(const char *text, size_t n);
+
+/* Each of these notes what is wrong by itself. Return: 0 or -errno (memory). */
 int reader_take_manifest(struct reader *reader);
 int reader_take_dictionary(struct reader *reader, const char *file, const char *json, size_t n);
 int reader_dictionary_from_manifest(struct reader *reader);

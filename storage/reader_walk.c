@@ -123,16 +123,16 @@ static int take_steps(struct reader *r, struct reader_segment *s, const struct d
     return res ? res : index_chunk(s, c, &part, c->bytes);
 }
 
-/* An outcome that contradicts itself is left out, and named; the footer has nothing of it. */
-static int take_outcomes(struct reader *r, struct reader_segment *s,
-                         const struct dmi_chunk_header *h, uint64_t offset, uint8_t *meta,
-                         const char **wrong)
+/* Outcomes and changes: one that contradicts itself is left out, and named; the footer has nothing of it. */
+static int take_entries(struct reader *r, struct reader_segment *s,
+                        const struct dmi_chunk_header *h, uint64_t offset, uint8_t *meta,
+                        const char **wrong)
 {
     (void)r;
     struct reader_chunk *c = add_chunk(s, h, offset);
     if (!c)
         free(meta);
-    int res = c ? reader_take_outcomes(c, h->n_meta, meta, wrong) : -ENOMEM;
+    int res = c ? reader_adopt(c, h->n_meta, meta, wrong) : -ENOMEM;
     if (!res && c->bytes)
         return index_chunk(s, c, h, c->bytes);
     s->lost = true;

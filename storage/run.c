@@ -184,6 +184,7 @@ static void free_run(struct run *run)
     segment_deinit(&run->segment);
     text_deinit(&run->steps);
     text_deinit(&run->outcomes);
+    text_deinit(&run->changes);
     pending_deinit(&run->pending);
     history_deinit(&run->history);
     direct_deinit(&run->direct);
@@ -326,13 +327,12 @@ void run_problem(struct run *run, const char *site, const char *reason, const ch
 int run_change(struct run *run, const struct run_change *change)
 {
     RUN_HOLD(run);
-    const struct manifest_change c = { change->time_ns, change->launch, change->step,
-                                       (char *)change->what };
-    int r = manifest_add_change(&run->manifest, &c);
+    int r = run->changes.n < CHANGES_MAX_BYTES ? changes_add(&run->changes, run->n_changes, change)
+                                               : -ENOSPC;
     if (r)
         return r;
-    run->manifest_stale = true;
-    run_write_manifest(run, false); /* a kill leaves it, and a power cut what the last sync left */
+    run->n_changes++;
+    run_commit_locked(run, NULL); /* what the disk refuses now a later commit writes */
     return 0;
 }
 

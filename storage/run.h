@@ -89,18 +89,10 @@ int run_request_shed(struct run *run, const char *request_id, uint64_t sequence)
 /* Writes steps and outcomes that wait, if any do. Return: 0 or -errno. */
 int run_commit(struct run *run);
 
-/* Something that was changed while the run was written. */
-struct run_change {
-    uint64_t time_ns;
-    uint64_t launch;  /* the first launch number that may have been drawn after it */
-    uint64_t step;    /* the first step sequence that may have been drawn after it */
-    const char *what; /* a sentence of the one who changed it, such as "sites off q" */
-};
-
 /**
- * run_change() - note it in the manifest, which is rewritten at once
- * May block on the disk. Return: 0, also where the disk refuses: then it is written later; -ENOSPC: there are 1000 of
- * them; -ENOMEM.
+ * run_change() - note it in the run, in a chunk that is committed at once
+ * May block on the disk. Return: 0, also where the disk refuses: then it is written later; -ENOSPC: too many wait for
+ * that; -ENOMEM.
  */
 int run_change(struct run *run, const struct run_change *change);
 

@@ -75,7 +75,7 @@ bool run_is_old(const struct run *run)
 
 /* ------------------------------------------------------------------------- a commit */
 
-#define MAX_CHUNKS 5
+#define MAX_CHUNKS 7
 
 /* Metadata as a chunk, if there is any; the text stays its owner, padded where its length is no multiple of 8. */
 static void add_meta(struct chunk *chunks, size_t *n, uint16_t type, const struct text *meta)
@@ -92,7 +92,7 @@ static void committed(struct run *run, const struct chunk *chunks, size_t n)
         live_note_chunk(&run->live, &chunks[i]);
     }
     run->next_sequence += n;
-    run->steps.n = run->outcomes.n = 0;
+    run->steps.n = run->outcomes.n = run->changes.n = 0;
     if (!run->segment_begun_ns)
         run->segment_begun_ns = clock_mono_ns();
     run->unsynced = run->durability != RUN_DURABILITY_EACH;
@@ -143,13 +143,16 @@ int run_commit_locked(struct run *run, struct chunk *records)
         run->manifest_stale = true;
     }
     pending_take(&run->pending, &run->steps, &run->outcomes);
-    _cleanup_(text_deinit) struct text steps = { 0 }, outcomes = { 0 };
+    _cleanup_(text_deinit) struct text steps = { 0 }, outcomes = { 0 }, changes = { 0 };
     struct chunk chunks[MAX_CHUNKS] = { 0 };
     size_t n = 0;
-    if (records && history_again(&run->history, records, run->segment.number, &steps, &outcomes))
+    if (records &&
+        history_again(&run->history, records, run->segment.number, &steps, &outcomes, &changes))
         return -ENOMEM;
+    add_meta(chunks, &n, DMI_CHUNK_CHANGES, &changes);
     add_meta(chunks, &n, DMI_CHUNK_STEPS_AGAIN, &steps);
     add_meta(chunks, &n, DMI_CHUNK_OUTCOMES_AGAIN, &outcomes);
+    add_meta(chunks, &n, DMI_CHUNK_CHANGES, &run->changes);
     add_meta(chunks, &n, DMI_CHUNK_STEPS, &run->steps);
     add_meta(chunks, &n, DMI_CHUNK_OUTCOMES, &run->outcomes);
     if (records)
@@ -228,7 +231,7 @@ int run_append(struct run *run, const struct run_record *records, size_t n_recor
 int run_commit(struct run *run)
 {
     RUN_HOLD(run);
-    return run->steps.n || run->outcomes.n || pending_any(&run->pending)
+    return run->steps.n || run->outcomes.n || run->changes.n || pending_any(&run->pending)
                ? run_commit_locked(run, NULL)
                : 0;
 }

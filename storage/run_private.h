@@ -50,6 +50,8 @@ struct run {
     bool sync_failed;            /* once: the log has it */
     uint64_t synced_ns;          /* monotonic: when the last sync began */
     struct text steps, outcomes; /* metadata taken from @pending, not yet committed */
+    struct text changes;         /* that the disk has not taken yet */
+    uint64_t n_changes;          /* so far */
     struct history history;      /* metadata that later segments may have to repeat */
     struct codec *codecs[RUN_MAX_CODECS];
     unsigned n_codecs;

@@ -301,6 +301,28 @@ START_TEST(a_full_disk_drops_a_chunk_and_no_more)
 }
 END_TEST
 
+START_TEST(changes_that_a_full_disk_refuses_are_written_later)
+{
+    const struct run_change change = { .time_ns = 1, .launch = 2, .step = 3, .what = "off" };
+    struct run *run = kit_open(out, 0);
+    unsigned n = 0;
+    int r;
+    disk.room = 0;
+    while (!(r = run_change(run, &change)))
+        n++;
+    ck_assert_int_eq(r, -ENOSPC); /* what waits is bounded */
+    ck_assert_uint_gt(n, 1000);
+    disk.room = -1;
+    ck_assert_int_eq(kit_forward(run, 0, 8), 0);
+    ck_assert_int_eq(run_change(run, &change), 0);
+    ck_assert_int_eq(run_close(run), 0);
+    _cleanup_(reader_closep) struct reader *reader = kit_read(out, true);
+    ck_assert_uint_eq(kit_damage(reader, NULL), 0);
+    ck_assert_uint_eq(reader_run(reader)->n_changes, n + 1);
+    ck_assert_uint_eq(reader_run(reader)->changes[n].step, 3);
+}
+END_TEST
+
 START_TEST(short_and_interrupted_writes_are_finished)
 {
     disk.most = 100;
@@ -554,6 +576,7 @@ int main(void)
     tcase_add_test(tc, segments_rotate_and_stay_one_run);
     tcase_add_test(tc, files_are_for_their_owner_alone);
     tcase_add_test(tc, a_full_disk_drops_a_chunk_and_no_more);
+    tcase_add_test(tc, changes_that_a_full_disk_refuses_are_written_later);
     tcase_add_test(tc, short_and_interrupted_writes_are_finished);
     tcase_add_test(tc, a_disk_full_at_rotation_or_at_the_end_keeps_what_is_there);
     tcase_add_test(tc, nothing_is_left_of_a_run_that_could_not_be_opened);
