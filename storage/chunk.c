@@ -2,7 +2,7 @@
 #include "storage/chunk.h"
 
 #include "core/cleanup.h"
-#include "storage/hash.h"
+#include "storage/codec/hash.h"
 #include "storage/rows.h"
 
 #include <dmi/dtype.h>

@@ -6,7 +6,7 @@
 #ifndef STORAGE_CHUNK_H
 #define STORAGE_CHUNK_H
 
-#include "storage/codec.h"
+#include "storage/codec/codec.h"
 #include "storage/record.h"
 
 #include <dmi/format.h>

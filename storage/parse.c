@@ -2,7 +2,7 @@
 #include "storage/parse.h"
 
 #include "core/cleanup.h"
-#include "storage/codec.h"
+#include "storage/codec/codec.h"
 #include "storage/rows.h"
 
 #include <dmi/dtype.h>

@@ -10,7 +10,7 @@
 #include "preload/base/cuda_abi.h"
 #include "preload/context/ladder.h"
 #include "preload/context/row_lists.h"
-#include "storage/run.h"
+#include "storage/writer/run.h"
 
 #include <dmi/counters.h>
 #include <dmi/live.h>

@@ -12,7 +12,7 @@
  *
  * Rows are i32, one element wide: 100 * forward + position, in `flat` none.
  */
-#include "storage/run.h"
+#include "storage/writer/run.h"
 
 #include <dmi/dtype.h>
 #include <dmi/format.h>

@@ -5,7 +5,7 @@
  */
 #include "core/cleanup.h"
 #include "storage/alive.h"
-#include "storage/counters.h"
+#include "storage/writer/counters.h"
 #include "tests/unit/storage_kit.h"
 
 #include <check.h>
