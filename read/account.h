@@ -7,7 +7,7 @@
 #define READ_ACCOUNT_H
 
 #include "read/sites.h"
-#include "storage/reader.h"
+#include "storage/reader/reader.h"
 
 struct account {
     struct dmi_tally expected, dropped;

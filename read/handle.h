@@ -7,7 +7,7 @@
 #include "read/map.h"
 #include "read/requests.h"
 #include "read/tensors.h"
-#include "storage/reader.h"
+#include "storage/reader/reader.h"
 
 /* What belongs to one state of the files: refreshing replaces all of it. */
 struct view {

@@ -6,7 +6,7 @@
 #ifndef READ_JOIN_H
 #define READ_JOIN_H
 
-#include "storage/reader.h"
+#include "storage/reader/reader.h"
 
 /* A captured request that goes by another name in what it is compared with. */
 struct alias {

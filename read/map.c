@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "read/map.h"
 
-#include "storage/hash.h"
+#include "storage/codec/hash.h"
 
 #include <errno.h>
 #include <stdlib.h>

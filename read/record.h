@@ -3,7 +3,7 @@
 #ifndef READ_RECORD_H
 #define READ_RECORD_H
 
-#include "storage/reader.h"
+#include "storage/reader/reader.h"
 
 #include <stddef.h>
 #include <stdint.h>

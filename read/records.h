@@ -3,7 +3,7 @@
 #ifndef READ_RECORDS_H
 #define READ_RECORDS_H
 
-#include "storage/reader.h"
+#include "storage/reader/reader.h"
 
 #define RECORDS_SLOTS 1024u
 #define RECORDS_BYTES (64u << 20) /* kept, and the one that was asked for last */

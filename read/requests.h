@@ -8,7 +8,7 @@
 
 #include "read/map.h"
 #include "read/range.h"
-#include "storage/reader.h"
+#include "storage/reader/reader.h"
 
 #include <dmi/dmi.h>
 

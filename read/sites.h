@@ -6,7 +6,7 @@
 #ifndef READ_SITES_H
 #define READ_SITES_H
 
-#include "storage/reader.h"
+#include "storage/reader/reader.h"
 
 #include <stdint.h>
 

@@ -7,7 +7,7 @@
 #include "read/record.h"
 #include "read/requests.h"
 #include "read/utf8.h"
-#include "storage/hash.h"
+#include "storage/codec/hash.h"
 
 #include <errno.h>
 #include <stdlib.h>

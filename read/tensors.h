@@ -11,7 +11,7 @@
 #include "read/pieces.h"
 #include "read/range.h"
 #include "read/sites.h"
-#include "storage/reader.h"
+#include "storage/reader/reader.h"
 #include "storage/text.h"
 
 #include <dmi/dmi.h>

@@ -2,7 +2,7 @@
 #include "storage/chunk.h"
 
 #include "core/cleanup.h"
-#include "storage/hash.h"
+#include "storage/codec/hash.h"
 #include "storage/rows.h"
 
 #include <dmi/dtype.h>
@@ -23,6 +23,14 @@ uint64_t chunk_bytes(const struct dmi_chunk_header *header)
     return sizeof *header + chunk_pad(header->n_meta) + chunk_pad(header->n_payload);
 }
 
+uint32_t chunk_n_records(const struct chunk *chunk)
+{
+    struct dmi_records_head head = { 0 };
+    if (chunk->header.type == DMI_CHUNK_RECORDS)
+        memcpy(&head, chunk->meta, sizeof head);
+    return head.n_records;
+}
+
 void chunk_from_meta(struct chunk *chunk, uint16_t type, uint8_t *meta, size_t n_meta)
 {
     *chunk = (struct chunk){ .meta = meta };
@@ -38,7 +46,9 @@ void chunk_seal(struct chunk *chunk, uint64_t sequence, const uint8_t run_uuid[1
     h->sequence = sequence;
     memcpy(&h->run, run_uuid, sizeof h->run);
     h->meta_hash = hash_bytes(chunk->meta, h->n_meta);
-    h->payload_hash = 0; /* only RECORDS have a payload, and its planes their own hashes */
+    h->payload_hash = h->n_payload && h->type != DMI_CHUNK_RECORDS /* whose planes have their own */
+                          ? hash_bytes(chunk->payload, h->n_payload)
+                          : 0;
     h->hash = hash_bytes(h, offsetof(struct dmi_chunk_header, hash));
 }
 

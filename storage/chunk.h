@@ -6,7 +6,7 @@
 #ifndef STORAGE_CHUNK_H
 #define STORAGE_CHUNK_H
 
-#include "storage/codec.h"
+#include "storage/codec/codec.h"
 #include "storage/record.h"
 
 #include <dmi/format.h>
@@ -24,6 +24,9 @@ void chunk_deinit(struct chunk *chunk);
 
 /* Bytes of a chunk in its file. */
 uint64_t chunk_bytes(const struct dmi_chunk_header *header);
+
+/* Records in it; of another type than RECORDS 0. */
+uint32_t chunk_n_records(const struct chunk *chunk);
 
 /* Up to the next multiple of 8: what metadata and payload take in a file. */
 static inline uint64_t chunk_pad(uint64_t n)

@@ -49,14 +49,6 @@ static struct dmi_record record_at(const struct chunk *chunk, uint32_t i)
     return rec;
 }
 
-static uint32_t n_records(const struct chunk *chunk)
-{
-    struct dmi_records_head head = { 0 };
-    if (chunk->header.type == DMI_CHUNK_RECORDS)
-        memcpy(&head, chunk->meta, sizeof head);
-    return head.n_records;
-}
-
 static void reserve_site(struct footer *f, uint32_t site)
 {
     while (!f->sites.failed && f->sites.n / sizeof(struct dmi_footer_site) <= site) {
@@ -66,10 +58,10 @@ static void reserve_site(struct footer *f, uint32_t site)
     }
 }
 
-static void add_records(struct footer *f, const struct chunk *chunk, struct dmi_footer_chunk *row)
+static void index_records(struct footer *f, const struct chunk *chunk, struct dmi_footer_chunk *row)
 {
     uint32_t number = (uint32_t)footer_chunks(f);
-    for (uint32_t i = 0; i < n_records(chunk); i++) {
+    for (uint32_t i = 0; i < chunk_n_records(chunk); i++) {
         struct dmi_record rec = record_at(chunk, i);
         struct dmi_footer_entry entry = { .site = rec.site,
                                           .layer = rec.layer,
@@ -86,7 +78,7 @@ static void add_records(struct footer *f, const struct chunk *chunk, struct dmi_
     }
 }
 
-static void add_steps(struct footer *f, const struct chunk *chunk, struct dmi_footer_chunk *row)
+static void index_steps(struct footer *f, const struct chunk *chunk, struct dmi_footer_chunk *row)
 {
     struct dmi_step_entry step;
     for (size_t at = 0; at < chunk->header.n_meta; at += step.n_bytes) {
@@ -107,13 +99,17 @@ static void add_steps(struct footer *f, const struct chunk *chunk, struct dmi_fo
     }
 }
 
+static void (*const index_of[])(struct footer *f, const struct chunk *chunk,
+                                struct dmi_footer_chunk *row) = {
+#define CHUNK_TYPE(type, of, name, payload, index, ...) [DMI_CHUNK_##type] = index,
+#include "storage/chunk_types.def"
+};
+
 int footer_add(struct footer *f, const struct chunk *chunk, uint64_t offset)
 {
     struct dmi_footer_chunk row = { .offset = offset, .type = chunk->header.type };
-    if (row.type == DMI_CHUNK_RECORDS)
-        add_records(f, chunk, &row);
-    else if (row.type == DMI_CHUNK_STEPS)
-        add_steps(f, chunk, &row);
+    if (row.type < sizeof index_of / sizeof index_of[0] && index_of[row.type])
+        index_of[row.type](f, chunk, &row);
     text_add(&f->chunks, (const char *)&row, sizeof row);
     if (f->chunks.failed || f->entries.failed || f->spans.failed || f->strings.failed ||
         f->sites.failed)
@@ -125,7 +121,7 @@ int footer_add(struct footer *f, const struct chunk *chunk, uint64_t offset)
 void footer_count(struct footer *f, const struct chunk *chunk)
 {
     struct dmi_footer_site *sites = (struct dmi_footer_site *)(void *)f->sites.data;
-    for (uint32_t i = 0; i < n_records(chunk); i++) {
+    for (uint32_t i = 0; i < chunk_n_records(chunk); i++) {
         struct dmi_record rec = record_at(chunk, i);
         uint32_t rows = 0;
         rows_count(rec.dims, rec.n_row_dims, &rows);

@@ -2,7 +2,7 @@
 #include "storage/parse.h"
 
 #include "core/cleanup.h"
-#include "storage/codec.h"
+#include "storage/codec/codec.h"
 #include "storage/rows.h"
 
 #include <dmi/dtype.h>
@@ -289,6 +289,22 @@ void parse_each_outcome(const uint8_t *meta, uint64_t n_meta,
     for (uint32_t i = 0; !wrong && i < v.n; i++)
         if (!parse_outcome(&v, i, &at, &list, &id))
             fn(ctx, &at, list, id);
+}
+
+/* ------------------------------------------------------------------------- changes */
+
+const char *parse_change(const uint8_t *meta, uint64_t n_left, uint64_t *n_bytes,
+                         struct dmi_change_entry *at, const char **json)
+{
+    *n_bytes = 0;
+    if (n_left < sizeof *at)
+        return "a change's size cannot be";
+    memcpy(at, meta, sizeof *at);
+    if (at->n_bytes < sizeof *at || at->n_bytes > n_left || at->n_bytes % DMI_CHUNK_ALIGN)
+        return "a change's size cannot be";
+    *n_bytes = at->n_bytes;
+    *json = (const char *)meta + sizeof *at;
+    return at->json_bytes > at->n_bytes - sizeof *at ? "a change's text lies outside of it" : NULL;
 }
 
 /* ------------------------------------------------------------------------- footer */

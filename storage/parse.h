@@ -64,6 +64,14 @@ void parse_each_outcome(const uint8_t *meta, uint64_t n_meta,
 const char *parse_outcome(const struct outcomes_view *view, uint32_t i, struct dmi_outcome *at,
                           const uint8_t **list, const char **id);
 
+/**
+ * parse_change() - the entry of a CHANGES chunk at @meta
+ * @json: gets the object's bytes, at->json_bytes of them, which nobody has parsed yet
+ * *@n_bytes as of parse_step(). Return: NULL, or what contradicts what.
+ */
+const char *parse_change(const uint8_t *meta, uint64_t n_left, uint64_t *n_bytes,
+                         struct dmi_change_entry *at, const char **json);
+
 struct footer_view {
     struct dmi_footer head;
     const struct dmi_footer_chunk *chunks;

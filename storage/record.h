@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A captured tensor on its way to disk. A plain struct: the caller's. Source: docs/format.md 5. */
+/* A captured tensor, and a change, on their way to disk. Plain structs: the caller's. Source: docs/format.md 5, 6.3. */
 #ifndef STORAGE_RECORD_H
 #define STORAGE_RECORD_H
 
@@ -26,6 +26,14 @@ struct run_record {
     const uint32_t *kept; /* for each row, which row of the batch it is; NULL: all rows in order */
     const void *data;     /* packed, row-major, dtype-sized elements; borrowed */
     size_t n_bytes;       /* product of dims and element size */
+};
+
+/* Something that was changed while the run was written. */
+struct run_change {
+    uint64_t time_ns;
+    uint64_t launch;  /* the first launch number that may have been drawn after it */
+    uint64_t step;    /* the first step sequence that may have been drawn after it */
+    const char *what; /* a sentence of the one who changed it, such as "sites off q" */
 };
 
 #endif

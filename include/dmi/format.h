@@ -44,15 +44,15 @@ struct dmi_segment_header {
     uint64_t hash;           /* XXH3 of the bytes before it */
 };
 
-/* Readers skip types that they do not know. 11 has the layout of those that are only foreseen. */
+/* Readers skip types that they do not know. Nothing is written of those that are reserved. */
 enum dmi_chunk_type {
     DMI_CHUNK_SITES = 1,          /* the site dictionary: JSON; first chunk of every segment */
     DMI_CHUNK_STEPS = 2,          /* step metadata */
     DMI_CHUNK_RECORDS = 3,        /* tensors */
     DMI_CHUNK_FOOTER = 4,         /* index; last chunk of a closed segment */
     DMI_CHUNK_OUTCOMES = 5,       /* rows accepted or rejected, requests ended */
-    DMI_CHUNK_INTERVENTIONS = 6,  /* foreseen */
-    DMI_CHUNK_TRACE = 7,          /* foreseen */
+    DMI_CHUNK_CHANGES = 6,        /* what was changed while the run was written */
+    DMI_CHUNK_TRACE = 7,          /* reserved, as 10 to 14 are */
     DMI_CHUNK_STEPS_AGAIN = 8,    /* steps of earlier segments that records of this one name */
     DMI_CHUNK_OUTCOMES_AGAIN = 9, /* what became of those */
 };
@@ -193,6 +193,16 @@ struct dmi_outcome {
     uint32_t reserved;
 };
 
+/* 6.3. An entry of a CHANGES chunk: this, a JSON object, zeros up to a multiple of 8. */
+struct dmi_change_entry {
+    uint32_t n_bytes; /* of the whole entry */
+    uint32_t json_bytes;
+    uint64_t number; /* of the change in the run, from 0 */
+    uint64_t time_ns;
+    uint64_t launch; /* launches and steps (sequences) below these came before it */
+    uint64_t step;
+};
+
 /* 7. Metadata of a FOOTER chunk: this, then chunks, sites, entries, spans, strings. */
 struct dmi_footer {
     uint32_t n_chunks; /* before the footer */
@@ -262,6 +272,7 @@ static_assert(sizeof(struct dmi_step_entry) == 88, "on-disk layout");
 static_assert(sizeof(struct dmi_span_entry) == 48, "on-disk layout");
 static_assert(sizeof(struct dmi_outcomes_head) == 16, "on-disk layout");
 static_assert(sizeof(struct dmi_outcome) == 48, "on-disk layout");
+static_assert(sizeof(struct dmi_change_entry) == 40, "on-disk layout");
 static_assert(sizeof(struct dmi_footer) == 32, "on-disk layout");
 static_assert(sizeof(struct dmi_footer_chunk) == 32, "on-disk layout");
 static_assert(sizeof(struct dmi_footer_site) == 32, "on-disk layout");

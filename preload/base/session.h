@@ -12,7 +12,7 @@
 
 #include "core/atomic.h"
 #include "policy/spec.h"
-#include "storage/run.h"
+#include "storage/writer/run.h"
 
 #include <dmi/counters.h>
 

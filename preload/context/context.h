@@ -12,7 +12,7 @@
 #include "preload/context/ladder.h"
 #include "preload/context/references.h"
 #include "preload/context/row_lists.h"
-#include "storage/run.h"
+#include "storage/writer/run.h"
 
 #include <dmi/counters.h>
 #include <dmi/live.h>

@@ -7,7 +7,7 @@
 #define PRELOAD_CONTEXT_HELD_H
 
 #include "preload/context/context.h"
-#include "storage/run.h"
+#include "storage/writer/run.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which rung of the codecs' ladder (storage/codec.h) the next batch takes, from what became of those before: a batch for
+ * Which rung of the codecs' ladder (storage/codec/codec.h) the next batch takes, from what became of those before: a batch for
  * which the drain had to wait while the ring filled asks for a quicker rung, or, where writing takes longer than encoding,
  * for one of fewer bytes, unless that one is known to be no better; once nothing waits, the ladder goes back to a rung that
  * would keep up. No clock, no device: a
@@ -9,7 +9,7 @@
 #ifndef PRELOAD_CONTEXT_LADDER_H
 #define PRELOAD_CONTEXT_LADDER_H
 
-#include "storage/rung.h"
+#include "storage/codec/rung.h"
 
 #include <stdbool.h>
 #include <stdint.h>

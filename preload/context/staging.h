@@ -8,7 +8,7 @@
 #define PRELOAD_CONTEXT_STAGING_H
 
 #include "preload/context/context.h"
-#include "storage/run.h"
+#include "storage/writer/run.h"
 
 #include <pthread.h>
 #include <stdbool.h>

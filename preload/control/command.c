@@ -42,9 +42,9 @@ static bool note(const char *what, struct text *answer)
     if (!r)
         log_line("changed: %.200s", what);
     else
-        command_refuse(answer, r == -ENOSPC
-                                   ? "this run has notes of 1000 changes, and takes no more"
-                                   : "no memory");
+        command_refuse(
+            answer, r == -ENOSPC ? "the disk has not taken the notes of the changes before this one"
+                                 : "no memory");
     return !r;
 }
 
@@ -120,6 +120,8 @@ static void sites(char *rest, const char *what, struct text *answer)
 
 /* ------------------------------------------------------------------------- overload */
 
+#define MOST_REPLACED 1000 /* each stays in memory */
+
 static void refuse_overload(const struct spec_errors *errors, struct text *answer)
 {
     text_printf(answer, "{\"ok\": false, \"error\": ");
@@ -134,14 +136,18 @@ static void refuse_overload(const struct spec_errors *errors, struct text *answe
 
 static void overload(const char *rest, const char *what, struct text *answer)
 {
+    static uint32_t n_replaced;
     struct spec_errors errors = { 0 };
     struct overload *o = NULL;
-    if (overload_parse("overload", rest, strlen(rest), session.spec, &errors, &o))
+    if (n_replaced == MOST_REPLACED)
+        command_refuse(answer, "overload was changed 1000 times: a run takes no more");
+    else if (overload_parse("overload", rest, strlen(rest), session.spec, &errors, &o))
         refuse_overload(&errors, answer);
     else if (!note(what, answer))
         overload_free(o);
     else {
         session_set_overload(o); /* the one before stays: threads may look at it still */
+        n_replaced++;
         text_printf(answer, "{\"ok\": true, \"mode\": \"%s\"}\n", overload_mode_name(o->mode));
     }
     spec_errors_deinit(&errors);

@@ -3,7 +3,7 @@
 
 #include "core/grow.h"
 #include "preload/base/driver.h"
-#include "storage/hash.h"
+#include "storage/codec/hash.h"
 
 #include <errno.h>
 #include <stdlib.h>

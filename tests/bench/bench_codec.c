@@ -12,8 +12,8 @@
 #include "core/cleanup.h"
 #include "core/clock.h"
 #include "read/safetensors.h"
-#include "storage/codec.h"
-#include "storage/reader.h"
+#include "storage/codec/codec.h"
+#include "storage/reader/reader.h"
 
 #include <dmi/dtype.h>
 

@@ -10,8 +10,8 @@
  */
 #include "core/cleanup.h"
 #include "core/clock.h"
-#include "storage/reader_private.h"
-#include "storage/run.h"
+#include "storage/reader/reader_private.h"
+#include "storage/writer/run.h"
 
 #include <dmi/dtype.h>
 

@@ -5,7 +5,6 @@ that it says of itself (the engine's fingerprint), each request has all its rows
 Somebody else's process changes the policy, by dmi-ctl, at random times. --long takes 3,000 random steps.
 """
 import contextlib
-import json
 import random
 import re
 import subprocess
@@ -43,7 +42,7 @@ class Changing(threading.Thread):
 
     def __init__(self, out, seed, slowly):
         super().__init__()
-        self.most = 3 if slowly else 1.5  # seconds from one change to the next; a run takes 1,000 changes
+        self.most = 3 if slowly else 1.5  # seconds from one change to the next; a run takes 1,000 mappings
         self.out, self.random, self.over, self.n, self.refused = out, random.Random(seed), threading.Event(), 0, []
 
     def run(self):
@@ -143,7 +142,7 @@ def test_policies(check, server, long, seed, site, mode):
     sums = [counters.captured[i] + counters.dropped_sum(i) == counters.expected[i] for i in (number, final)]
     check(all(sums) and counters.steps_refused == 0, "captured and dropped are what was expected", (counters.expected, counters.dropped))
     check(all(set(d) <= {"shed"} for d in counters.dropped), "nothing is dropped but what is shed", counters.dropped)
-    noted = json.loads((served.run / "manifest.json").read_text()).get("changes", [])
+    noted = harness.dump_json("list", served.run)["changes"]
     check(changing.n > 1 and len(noted) == changing.n and not changing.refused, "the policy was changed, and that is noted",
           (changing.n, len(noted), changing.refused[:1]))
     with contextlib.suppress(KeyError):

@@ -4,7 +4,7 @@
  * here, so that all that follows them is reached. Whatever is accepted can be read at any time.
  */
 #include "core/cleanup.h"
-#include "storage/hash.h"
+#include "storage/codec/hash.h"
 #include "tools/sites/memory.h"
 
 #include <stdio.h>

@@ -4,8 +4,8 @@
  * corrects the input's checksums wherever its numbers allow it, or every mutation would end at them.
  */
 #include "core/cleanup.h"
-#include "storage/hash.h"
-#include "storage/reader.h"
+#include "storage/codec/hash.h"
+#include "storage/reader/reader.h"
 
 #include <stdio.h>
 #include <string.h>

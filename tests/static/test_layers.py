@@ -8,6 +8,8 @@ from sources import ROOT, functions, product, read
 # Inside preload, from the top down; a file may include headers of its own layer and of those below.
 PRELOAD = (("hook", "api.c"), ("lifecycle.c", "lifecycle.h"), ("record", "control"), ("eager",), ("graph",), ("nvtx",), ("capture",),
            ("context",), ("base",), ("image",))
+# Inside storage: a folder, and those whose headers it may include beside its own; "" is what lies in storage/ itself.
+STORAGE = {"codec": (), "": ("codec",), "writer": ("codec", ""), "reader": ("codec", "")}
 LINES, MEDIAN, P90 = 600, 11, 31
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
 
@@ -88,6 +90,16 @@ def module_of(name):
 def is_private_header_of(name, module):
     """policy/expr_code.h shares what policy/expr.h declares among the files of that module."""
     return name.endswith(".h") and name.startswith(module + "_")
+
+
+def test_writer_and_reader_share_what_lies_in_storage_alone():
+    def part(name):
+        return name.split("/")[1] if name.count("/") == 2 else ""
+
+    wrong = [f"{name} includes {included}" for name, below in includes().items() for included in below
+             if name.startswith("storage/") and included.startswith("storage/")
+             and part(included) not in (part(name), *STORAGE[part(name)])]
+    assert not wrong, "\n".join(wrong)
 
 
 def test_no_modules_depend_on_each_other():

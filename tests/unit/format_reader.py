@@ -12,13 +12,14 @@ import zstandard
 VERSION = 2
 NONE = 2**64 - 1
 SEGMENT_MAGIC, CHUNK_MAGIC, TRAILER_MAGIC, COUNTERS_MAGIC = b"DMISEG1\0", b"DMIc", b"DMIEND1\0", b"DMICNT1\0"
-SITES, STEPS, RECORDS, FOOTER, OUTCOMES, STEPS_AGAIN, OUTCOMES_AGAIN = 1, 2, 3, 4, 5, 8, 9
+SITES, STEPS, RECORDS, FOOTER, OUTCOMES, CHANGES, STEPS_AGAIN, OUTCOMES_AGAIN = 1, 2, 3, 4, 5, 6, 8, 9
 AXES = ("tp", "pp", "dp", "ep")
 NO_SPAN = NO_LIST = 2**32 - 1
 BLOCK, STRIPE = 65536, 1024
 DTYPE_BYTES = {1: 4, 2: 2, 3: 2, 4: 8, 5: 1, 6: 2, 7: 4, 8: 8, 9: 1, 10: 2, 11: 4, 12: 8, 13: 1, 14: 1, 15: 1}
 RECORD = struct.Struct("<IiIHBB4I4QIIQQIIIIQ")
 OUTCOME = struct.Struct("<QIIQIIIIII")
+CHANGE = struct.Struct("<IIQQQQ")
 GROUP, PLANE = struct.Struct("<HHIQQQ"), struct.Struct("<B3sIQ")
 STEP, SPAN = struct.Struct("<IIQQQII8iIIII"), struct.Struct("<IIIIqIIIIII")
 
@@ -107,7 +108,7 @@ class Run:
     def __init__(self, folder):
         self.folder, self.unknown, self.records, self.steps, self.dictionary, self.indexes = folder, [], [], {}, None, []
         self.codecs = set()  # that planes name
-        self.repeated = 0
+        self.repeated, self.numbered = 0, {}
         self.accepted, self.ends = {}, []  # {(step, span): rows of the span}, [(request, reason, step)]
         self.manifest = self.read_manifest()
         self.uuid = bytes.fromhex(self.manifest["uuid"].replace("-", ""))
@@ -117,6 +118,8 @@ class Run:
         for number, said in enumerate(self.manifest["segments"]):
             sequence = self.read_segment(number, said, sequence)
         self.records.sort(key=lambda r: r.order)
+        listed = [(c["time_ns"], c["launch"], c["step"], c) for c in self.manifest.get("changes", [])]
+        self.changes = listed + [self.numbered[i] for i in sorted(self.numbered)]  # (time, launch, step, object)
         self.read_counters()
         spec = (folder / self.manifest["spec"]["file"]).read_bytes()
         expect(len(spec) == self.manifest["spec"]["bytes"] and f"{xxh3(spec):016x}" == self.manifest["spec"]["xxh3"], "spec")
@@ -217,6 +220,8 @@ class Run:
                 expect(self.steps.setdefault(step.sequence, step) == step, "a step that is repeated otherwise")
         elif kind in (OUTCOMES, OUTCOMES_AGAIN):
             self.read_outcomes(meta)
+        elif kind == CHANGES:
+            self.read_changes(meta)
         elif kind == RECORDS:
             records = self.read_records(meta, payload)
             expect(all(r.step == NONE or r.step in self.steps for r in records), "a record before its step")
@@ -365,6 +370,17 @@ class Run:
             end = (spans[span].request if span != NO_SPAN else strings[id_at:id_at + n_id], reason, sequence)
             if flags & 1 and end not in self.ends:
                 self.ends.append(end)
+
+    # 6.3
+    def read_changes(self, meta):
+        at = 0
+        while at < len(meta):
+            size, n_json, number, *place = CHANGE.unpack_from(meta, at)
+            expect(size % 8 == 0 and 40 + n_json <= size <= len(meta) - at, "a change")
+            change = (*place, json.loads(meta[at + 40:at + 40 + n_json]))
+            expect(isinstance(change[3], dict), "a change's object")
+            expect(self.numbered.setdefault(number, change) == change, "a change that is repeated otherwise")
+            at += size
 
     # 7
     def check_footer(self, meta, first, rows):

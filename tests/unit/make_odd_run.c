@@ -7,11 +7,12 @@
  *     make_odd_run OUT many     more tensors than a program can use: 65,000 requests at 100 sites
  *     make_odd_run OUT flat     rows without elements
  *     make_odd_run OUT drafts   prompts, decodes, drafts of which some are rejected, preemption, requests that end
+ *     make_odd_run OUT changes  something is changed before each forward; three segments or more
  *     make_odd_run OUT crowd    60,000 requests over 600 steps, each with an outcome and an end
  *
  * Rows are i32, one element wide: 100 * forward + position, in `flat` none.
  */
-#include "storage/run.h"
+#include "storage/writer/run.h"
 
 #include <dmi/dtype.h>
 #include <dmi/format.h>
@@ -190,13 +191,27 @@ static int crowd(struct writer *w)
     return r;
 }
 
+static int changes(struct writer *w)
+{
+    int r = 0;
+    for (uint64_t i = 0; !r && i < 12; i++) {
+        char what[32];
+        struct dmi_span span = { .request_id = "a", .first_position = (int64_t)i, .n_tokens = 1 };
+        snprintf(what, sizeof what, "sites %s \"s%u\"\n", i % 2 ? "on" : "off", (unsigned)i);
+        r = run_change(w->run, &(struct run_change){ 1000 + i, w->launch + 1, w->forward, what });
+        r |= put_forward(w, &span, 1);
+    }
+    return r;
+}
+
 static const struct kind {
     const char *name;
     int (*put)(struct writer *);
     uint32_t n_sites, width;
 } kinds[] = {
-    { "again", again, 1, 1 }, { "names", names, 4, 1 },   { "many", many, MOST_SITES, 1 },
-    { "flat", flat, 1, 0 },   { "drafts", drafts, 1, 1 }, { "crowd", crowd, 1, 1 },
+    { "again", again, 1, 1 },     { "names", names, 4, 1 },   { "many", many, MOST_SITES, 1 },
+    { "flat", flat, 1, 0 },       { "drafts", drafts, 1, 1 }, { "crowd", crowd, 1, 1 },
+    { "changes", changes, 1, 1 },
 };
 
 int main(int argc, char **argv)
@@ -227,6 +242,8 @@ int main(int argc, char **argv)
     struct run_options options = {
         .out_dir = argv[1], .sites = sites, .n_sites = kind->n_sites, .spec_text = ""
     };
+    if (kind->put == changes)
+        options.segment_bytes = 3000;
     struct err err = { 0 };
     if (run_open(&err, &options, &w.run)) {
         fprintf(stderr, "make_odd_run: %s\n", err.msg);

@@ -9,7 +9,7 @@
  * of a row is request + position / 16 + layer / 128 + i / 1024, times the site's scale, request being 1 or
  * 2; f32 but for "h", which is bf16, and "ids", i32 100 * request + position.
  */
-#include "storage/run.h"
+#include "storage/writer/run.h"
 
 #include <dmi/dtype.h>
 #include <dmi/format.h>

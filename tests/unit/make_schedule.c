@@ -21,7 +21,7 @@
  * 8 `k`, as `q`, 9 `q_rot` and 10 `k_rot`. Element (row, column) of step S, the first being 0: TIMES * (((LAYER + 1) * 128 + S) * 64 + row) * 64 + column;
  * of `head` the row is that of the span.
  */
-#include "storage/run.h"
+#include "storage/writer/run.h"
 
 #include <dmi/dtype.h>
 #include <dmi/format.h>

@@ -4,8 +4,8 @@
 #ifndef TESTS_UNIT_STORAGE_KIT_H
 #define TESTS_UNIT_STORAGE_KIT_H
 
-#include "storage/reader.h"
-#include "storage/run.h"
+#include "storage/reader/reader.h"
+#include "storage/writer/run.h"
 
 #include <stdbool.h>
 

@@ -113,6 +113,33 @@ def test_the_golden_ranks_are_joined_by_the_page(check, tmp_path):
     check(positions == [0, 1, 2, 3, 4], "rejected rows are in no tensor", positions)
 
 
+def test_changes_by_the_page(check, tmp_path):
+    """Of chunks, each once though segments repeat them, and of the manifest, where writers noted them before."""
+    subprocess.run([MAKE_ODD_RUN, tmp_path / "out", "changes"], check=True, stdout=subprocess.DEVNULL)
+    made = next((tmp_path / "out").iterdir())
+
+    def listed(run):
+        said = json.loads(subprocess.run([DMI_DUMP, "list", "--json", run], check=True, stdout=subprocess.PIPE).stdout)["changes"]
+        return [(c["time_ns"], c["launch"], c["step_sequence"], c["what"]) for c in said]
+
+    def read(run):
+        return [(*place, words["what"]) for *place, words in format_reader.Run(run).changes]
+
+    want = [(1000 + i, i + 1, i, f"sites {'on' if i % 2 else 'off'} \"s{i}\"\n") for i in range(12)]
+    check(len(list(made.glob("seg-*"))) > 2 and listed(made) == read(made) == want, "each is there once", (listed(made), read(made)))
+    last = sorted(made.glob("seg-*"))[-1]
+    check(listed(last) == want, "a segment that has the last record says what was changed before", listed(last))
+    subprocess.run([DMI_DUMP, "recover", made, "-o", tmp_path / "new"], check=True, stdout=subprocess.DEVNULL)
+    check(listed(tmp_path / "new") == want, "dmi-dump recover keeps them", listed(tmp_path / "new"))
+    old = [(7, 0, 0, "sites off *"), (8, 1, 1, "é")]
+    manifest = json.loads((made / "manifest.json").read_text())
+    manifest["changes"] = [dict(zip(("time_ns", "launch", "step", "what"), c)) for c in old]
+    manifest["checksum"] = "0" * 16
+    text = json.dumps(manifest)
+    (made / "manifest.json").write_text(text.replace("0" * 16, f"{format_reader.xxh3(text.encode()):016x}", 1))
+    check(listed(made) == read(made) == old + want, "those of a manifest come first", listed(made))
+
+
 def test_outcomes_by_the_page(check, tmp_path):
     subprocess.run([MAKE_ODD_RUN, tmp_path / "out", "drafts"], check=True, stdout=subprocess.DEVNULL)
     run = format_reader.Run(next((tmp_path / "out").iterdir()))

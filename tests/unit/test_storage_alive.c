@@ -5,8 +5,8 @@
  */
 #include "core/cleanup.h"
 #include "storage/alive.h"
-#include "storage/counters.h"
-#include "storage/release.h"
+#include "storage/reader/release.h"
+#include "storage/writer/counters.h"
 #include "tests/unit/storage_kit.h"
 
 #include <check.h>

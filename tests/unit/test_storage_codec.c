@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "storage/codec.h"
-#include "storage/hash.h"
+#include "storage/codec/codec.h"
+#include "storage/codec/hash.h"
 #include "storage/text.h"
 #include "tests/unit/storage_kit.h"
 

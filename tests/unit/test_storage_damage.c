@@ -4,7 +4,7 @@
  * killed run is read.
  */
 #include "core/cleanup.h"
-#include "storage/hash.h"
+#include "storage/codec/hash.h"
 #include "tests/unit/storage_kit.h"
 
 #include <check.h>

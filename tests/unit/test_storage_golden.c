@@ -10,8 +10,9 @@
  *     newer/         its files with the number of the next version
  */
 #include "core/cleanup.h"
-#include "storage/hash.h"
-#include "storage/manifest.h"
+#include "storage/codec/hash.h"
+#include "storage/names.h"
+#include "storage/writer/manifest.h"
 #include "tests/unit/storage_kit.h"
 
 #include <dmi/dtype.h>

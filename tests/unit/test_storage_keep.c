@@ -385,6 +385,67 @@ START_TEST(what_came_of_a_repeated_step_is_repeated_too)
 }
 END_TEST
 
+/* ------------------------------------------------------------------------- changes */
+
+static void change(struct run *run, uint64_t launch, const char *what)
+{
+    ck_assert_int_eq(run_change(run, &(struct run_change){ .launch = launch, .what = what }), 0);
+}
+
+/* The third comes when the segment with the first two is gone. */
+START_TEST(changes_outlive_the_segment_that_has_them)
+{
+    const struct run_options more = { .segment_bytes = PART, .keep_bytes = 10 * PART };
+    struct run *run = kit_open_with(out, &more);
+    _cleanup_(freep) char *folder = kit_run_folder(out);
+    change(run, 0, "first");
+    change(run, 3, "second");
+    uint64_t i = 0;
+    for (; is_there(folder, 0); i++)
+        ck_assert_int_eq(kit_forward(run, i, WIDTH), 0);
+    change(run, 2 * i, "third");
+    for (unsigned segment = 1; is_there(folder, segment); i++)
+        ck_assert_int_eq(kit_forward(run, i, WIDTH), 0);
+    ck_assert_int_eq(run_close(run), 0);
+    _cleanup_(reader_closep) struct reader *reader = kit_read(folder, true);
+    ck_assert_uint_eq(kit_damage(reader, NULL), 0);
+    const struct reader_run *is = reader_run(reader);
+    ck_assert_uint_eq(is->n_changes, 3);
+    ck_assert_str_eq(is->changes[0].what, "first");
+    ck_assert_str_eq(is->changes[1].what, "second");
+    ck_assert_uint_eq(is->changes[1].launch, 3);
+    ck_assert_str_eq(is->changes[2].what, "third");
+}
+END_TEST
+
+START_TEST(a_segment_repeats_64_kib_of_changes_the_latest)
+{
+    const struct run_options more = { .segment_bytes = 150000 };
+    struct run *run = kit_open_with(out, &more);
+    _cleanup_(freep) char *folder = kit_run_folder(out);
+    enum { CHANGES = 2000 };
+    char what[16], path[4096];
+    for (unsigned k = 0; k < CHANGES; k++) {
+        snprintf(what, sizeof what, "%u", k);
+        change(run, k, what);
+    }
+    uint64_t i = 0;
+    while (!is_there(folder, 1))
+        ck_assert_int_eq(kit_forward(run, i++, WIDTH), 0);
+    ck_assert_int_eq(kit_forward(run, i, WIDTH), 0);
+    ck_assert_int_eq(run_close(run), 0);
+    _cleanup_(reader_closep) struct reader *reader = kit_read(folder, true);
+    const struct reader_finding *first = NULL;
+    ck_assert_msg(!kit_damage(reader, &first), "%s: %s", first->file, first->text);
+    ck_assert_uint_eq(reader_run(reader)->n_changes, CHANGES);
+    snprintf(path, sizeof path, "%s/" DMI_SEGMENT_NAME, folder, 1);
+    _cleanup_(reader_closep) struct reader *lone = kit_read(path, false);
+    const struct reader_run *is = reader_run(lone);
+    ck_assert_uint_eq(is->n_changes, (64 << 10) / 56);
+    ck_assert_uint_eq(is->changes[is->n_changes - 1].launch, CHANGES - 1);
+}
+END_TEST
+
 /* ------------------------------------------------------------------------- the disk */
 
 static uint64_t size_of_first(const char *folder)
@@ -478,6 +539,8 @@ int main(void)
     tcase_add_test(tc, a_later_segment_repeats_the_steps_of_its_records);
     tcase_add_test(tc, a_lone_segment_has_the_steps_of_its_records);
     tcase_add_test(tc, what_came_of_a_repeated_step_is_repeated_too);
+    tcase_add_test(tc, changes_outlive_the_segment_that_has_them);
+    tcase_add_test(tc, a_segment_repeats_64_kib_of_changes_the_latest);
     tcase_add_test(tc, each_append_is_on_the_disk_when_it_returns);
     tcase_add_test(tc, what_is_committed_reaches_the_disk_in_time);
     tcase_add_test(tc, a_sync_that_fails_is_a_problem_and_tried_again);

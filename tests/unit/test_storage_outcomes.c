@@ -8,9 +8,9 @@
  *     outcomes-unknown/X.dmi likewise, with something that a later program of the same version may write
  */
 #include "core/cleanup.h"
+#include "storage/codec/hash.h"
 #include "storage/elements.h"
-#include "storage/hash.h"
-#include "storage/outcomes.h"
+#include "storage/writer/outcomes.h"
 #include "tests/unit/storage_kit.h"
 
 #include <dmi/dtype.h>

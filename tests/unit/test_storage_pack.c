@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Packing, byte planes and hashes: the instructions of this CPU and those of every CPU write and read the same bytes. */
-#include "storage/codec.h"
-#include "storage/hash.h"
-#include "storage/pack.h"
-#include "storage/planes.h"
+#include "storage/codec/codec.h"
+#include "storage/codec/hash.h"
+#include "storage/codec/pack.h"
+#include "storage/codec/planes.h"
 #include "tests/unit/storage_kit.h"
 
 #include <dmi/dtype.h>

@@ -4,8 +4,9 @@
  * the folder or into the files, with every checksum right.
  */
 #include "core/cleanup.h"
-#include "storage/hash.h"
-#include "storage/manifest.h"
+#include "storage/codec/hash.h"
+#include "storage/names.h"
+#include "storage/writer/manifest.h"
 #include "tests/unit/storage_kit.h"
 
 #include <check.h>

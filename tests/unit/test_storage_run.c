@@ -5,6 +5,8 @@
  */
 #include "core/atomic.h"
 #include "core/cleanup.h"
+#include "storage/chunk.h"
+#include "storage/text.h"
 #include "tests/unit/storage_kit.h"
 
 #include <dmi/dtype.h>
@@ -191,6 +193,31 @@ START_TEST(records_larger_than_a_block_and_empty_ones)
 }
 END_TEST
 
+/* A type that readers do not know, with a payload, whose hash the header has. */
+START_TEST(a_chunk_of_any_type_is_appended)
+{
+    struct run *run = kit_open(out, 0);
+    struct chunk *chunk = calloc(1, sizeof *chunk);
+    chunk_from_meta(chunk, 40000, calloc(1, 8), 3);
+    chunk->payload = calloc(1, 8);
+    chunk->header.n_payload = 5;
+    memcpy(chunk->payload, "bytes", 5);
+    ck_assert_int_eq(run_append_chunk(run, chunk), 0);
+    struct text none = { 0 }, meta = { 0 };
+    text_add(&meta, "metadata alone", 14);
+    ck_assert_int_eq(run_append_meta(run, 40001, &none), 0);
+    ck_assert_int_eq(run_append_meta(run, 40001, &meta), 0);
+    ck_assert_ptr_null(meta.data);
+    ck_assert_int_eq(kit_forward(run, 0, 8), 0);
+    ck_assert_int_eq(run_close(run), 0);
+    _cleanup_(reader_closep) struct reader *reader = kit_read(out, true);
+    ck_assert_uint_eq(kit_damage(reader, NULL), 0);
+    ck_assert_uint_eq(reader_n_findings(reader), 2);
+    ck_assert(reader_finding(reader, 0)->unknown && reader_finding(reader, 1)->unknown);
+    ck_assert_uint_eq(reader_n_records(reader), 2);
+}
+END_TEST
+
 START_TEST(records_that_contradict_themselves_are_refused)
 {
     float data[8] = { 0 };
@@ -271,6 +298,28 @@ START_TEST(a_full_disk_drops_a_chunk_and_no_more)
     struct reader_account account;
     ck_assert(reader_account(reader, 0, &account));
     ck_assert_uint_eq(account.dropped.records, number - 1);
+}
+END_TEST
+
+START_TEST(changes_that_a_full_disk_refuses_are_written_later)
+{
+    const struct run_change change = { .time_ns = 1, .launch = 2, .step = 3, .what = "off" };
+    struct run *run = kit_open(out, 0);
+    unsigned n = 0;
+    int r;
+    disk.room = 0;
+    while (!(r = run_change(run, &change)))
+        n++;
+    ck_assert_int_eq(r, -ENOSPC); /* what waits is bounded */
+    ck_assert_uint_gt(n, 1000);
+    disk.room = -1;
+    ck_assert_int_eq(kit_forward(run, 0, 8), 0);
+    ck_assert_int_eq(run_change(run, &change), 0);
+    ck_assert_int_eq(run_close(run), 0);
+    _cleanup_(reader_closep) struct reader *reader = kit_read(out, true);
+    ck_assert_uint_eq(kit_damage(reader, NULL), 0);
+    ck_assert_uint_eq(reader_run(reader)->n_changes, n + 1);
+    ck_assert_uint_eq(reader_run(reader)->changes[n].step, 3);
 }
 END_TEST
 
@@ -522,10 +571,12 @@ int main(void)
     tcase_add_test(tc, what_was_written_comes_back);
     tcase_add_test(tc, all_dtypes_and_dims_share_a_chunk);
     tcase_add_test(tc, records_larger_than_a_block_and_empty_ones);
+    tcase_add_test(tc, a_chunk_of_any_type_is_appended);
     tcase_add_test(tc, records_that_contradict_themselves_are_refused);
     tcase_add_test(tc, segments_rotate_and_stay_one_run);
     tcase_add_test(tc, files_are_for_their_owner_alone);
     tcase_add_test(tc, a_full_disk_drops_a_chunk_and_no_more);
+    tcase_add_test(tc, changes_that_a_full_disk_refuses_are_written_later);
     tcase_add_test(tc, short_and_interrupted_writes_are_finished);
     tcase_add_test(tc, a_disk_full_at_rotation_or_at_the_end_keeps_what_is_there);
     tcase_add_test(tc, nothing_is_left_of_a_run_that_could_not_be_opened);

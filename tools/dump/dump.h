@@ -9,7 +9,7 @@
 #include "read/account.h"
 #include "read/requests.h"
 #include "read/tensors.h"
-#include "storage/reader.h"
+#include "storage/reader/reader.h"
 
 /* Each is a command: takes an open run and prints. Return: an exit status. */
 int dump_list(struct reader *reader, const struct options *options);

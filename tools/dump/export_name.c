@@ -2,7 +2,7 @@
 /* dmi-dump export: names that are harmless to every file system, of names that need not be. */
 #include "tools/dump/export.h"
 
-#include "storage/hash.h"
+#include "storage/codec/hash.h"
 
 #include <inttypes.h>
 

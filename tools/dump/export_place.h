@@ -7,7 +7,7 @@
 #define TOOLS_DUMP_EXPORT_PLACE_H
 
 #include "core/err.h"
-#include "storage/reader.h"
+#include "storage/reader/reader.h"
 
 #include <stdbool.h>
 

@@ -7,7 +7,7 @@
 #ifndef TOOLS_DUMP_FETCH_PRIVATE_H
 #define TOOLS_DUMP_FETCH_PRIVATE_H
 
-#include "storage/run.h"
+#include "storage/writer/run.h"
 #include "tools/replay/clickhouse_http.h"
 
 #include <dmi/site.h>

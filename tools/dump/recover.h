@@ -7,9 +7,9 @@
 #define TOOLS_DUMP_RECOVER_H
 
 #include "core/err.h"
-#include "storage/reader.h"
-#include "storage/run.h"
+#include "storage/reader/reader.h"
 #include "storage/text.h"
+#include "storage/writer/run.h"
 
 #include <stdbool.h>
 

@@ -3,7 +3,6 @@
 
 #include "core/cleanup.h"
 #include "core/grow.h"
-#include "storage/chunk.h"
 #include "storage/rows.h"
 #include "tools/dump/dump.h"
 
@@ -32,19 +31,7 @@ static int cannot_write(struct err *err, int r, const struct recovery *x)
 /* Appends @meta as a chunk, and empties it. */
 static int append_meta(struct err *err, struct recovery *x, uint16_t type, struct text *meta)
 {
-    static const char zeros[DMI_CHUNK_ALIGN];
-    size_t n_meta = meta->n;
-    if (!n_meta)
-        return 0;
-    text_add(meta, zeros, chunk_pad(n_meta) - n_meta);
-    struct chunk *chunk = calloc(1, sizeof *chunk);
-    if (meta->failed || !chunk) {
-        free(chunk);
-        return no_room(err);
-    }
-    chunk_from_meta(chunk, type, (uint8_t *)meta->data, n_meta);
-    *meta = (struct text){ 0 };
-    int r = run_append_chunk(x->run, chunk);
+    int r = run_append_meta(x->run, type, meta);
     return r ? cannot_write(err, r, x) : 0;
 }
 

@@ -5,7 +5,7 @@
 #include "read/record.h"
 #include "read/requests.h"
 #include "read/value.h"
-#include "storage/hash.h"
+#include "storage/codec/hash.h"
 #include "tools/replay/describe.h"
 #include "tools/replay/statistics.h"
 

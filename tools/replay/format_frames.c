@@ -3,7 +3,7 @@
 #include "tools/replay/format.h"
 
 #include "read/value.h"
-#include "storage/hash.h"
+#include "storage/codec/hash.h"
 
 #include <assert.h>
 #include <string.h>

@@ -8,7 +8,7 @@
 #define TOOLS_REPLAY_ITEM_H
 
 #include "read/pieces.h"
-#include "storage/reader.h"
+#include "storage/reader/reader.h"
 
 #include <jansson.h>
 

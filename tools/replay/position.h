@@ -6,7 +6,7 @@
 #ifndef TOOLS_REPLAY_POSITION_H
 #define TOOLS_REPLAY_POSITION_H
 
-#include "storage/reader.h"
+#include "storage/reader/reader.h"
 
 struct position {
     bool any; /* false: before all records */

@@ -8,7 +8,7 @@
 #define TOOLS_REPLAY_REHEARSE_H
 
 #include "policy/spec.h"
-#include "storage/reader.h"
+#include "storage/reader/reader.h"
 
 #include <stdio.h>
 

@@ -3,8 +3,8 @@
 
 #include "core/clock.h"
 #include "core/grow.h"
-#include "storage/hash.h"
-#include "storage/release.h"
+#include "storage/codec/hash.h"
+#include "storage/reader/release.h"
 #include "tools/common/say.h"
 #include "tools/replay/describe.h"
 #include "tools/replay/stop.h"

@@ -4,7 +4,7 @@
 
 #include "core/grow.h"
 #include "read/record.h"
-#include "storage/hash.h"
+#include "storage/codec/hash.h"
 
 #include <dmi/dmi.h>
 #include <dmi/dtype.h>

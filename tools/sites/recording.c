@@ -3,7 +3,7 @@
 
 #include "core/cleanup.h"
 #include "core/grow.h"
-#include "storage/hash.h"
+#include "storage/codec/hash.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
 #include "tools/top/view.h"
 
 #include "core/cleanup.h"
-#include "storage/rung.h"
+#include "storage/codec/rung.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* captured + dropped = expected: the counters against what lies in the segments. */
+#include "storage/reader/reader_private.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* Adds @b to @a; false where the sum does not fit, and *@a is then the greatest number. */
+static bool add(uint64_t *a, uint64_t b)
+{
+    if (!__builtin_add_overflow(*a, b, a))
+        return true;
+    *a = UINT64_MAX;
+    return false;
+}
+
+static bool add_tally(struct dmi_tally *a, const struct dmi_tally *b)
+{
+    bool fits = add(&a->records, b->records);
+    fits &= add(&a->rows, b->rows);
+    return add(&a->bytes, b->bytes) && fits;
+}
+
+static uint64_t rest(uint64_t a, uint64_t b)
+{
+    return a > b ? a - b : 0;
+}
+
+static bool same(const struct dmi_tally *a, const struct dmi_tally *b)
+{
+    return a->records == b->records && a->rows == b->rows && a->bytes == b->bytes;
+}
+
+static bool at_most(const struct dmi_tally *a, const struct dmi_tally *b)
+{
+    return a->records <= b->records && a->rows <= b->rows && a->bytes <= b->bytes;
+}
+
+int reader_sum(struct reader *r)
+{
+    free(r->found);
+    r->found = calloc(r->n_sites + 1, sizeof *r->found);
+    if (!r->found)
+        return -ENOMEM;
+    for (size_t i = 0; i < r->n_segments; i++) {
+        size_t n;
+        const struct dmi_footer_site *sites = reader_tallies(&r->segments[i], &n);
+        for (size_t k = 0; k < n; k++) {
+            const struct dmi_tally t = { sites[k].records, sites[k].rows, sites[k].bytes };
+            if (sites[k].site < r->n_sites)
+                add_tally(&r->found[sites[k].site], &t);
+        }
+    }
+    return 0;
+}
+
+bool reader_account(const struct reader *r, uint32_t site, struct reader_account *a)
+{
+    *a = (struct reader_account){ .found = r->found[site] };
+    if (!r->counters || site >= r->counters->n_sites)
+        return false;
+    const struct dmi_site_counters *c = &r->counters->sites[site];
+    a->expected = c->expected;
+    a->counted = c->captured;
+    a->launches = c->launches;
+    a->released = c->released;
+    bool fits = true;
+    for (int d = 0; d < DMI_DROP_ROOM; d++)
+        fits &= add_tally(&a->dropped, &c->dropped[d]);
+    struct dmi_tally have = a->found, sum;
+    fits &= add_tally(&have, &a->released);
+    sum = have;
+    fits &= add_tally(&sum, &a->dropped);
+    a->lost =
+        (struct dmi_tally){ rest(a->expected.records, sum.records),
+                            rest(a->expected.rows, sum.rows), rest(a->expected.bytes, sum.bytes) };
+    bool exact = fits && same(&sum, &a->expected) && same(&a->counted, &have);
+    bool enough = fits && at_most(&sum, &a->expected) && at_most(&a->counted, &have);
+    /* of a run that goes on, files and counters were not read at one moment */
+    a->holds = r->run.state == READER_CLOSED    ? exact
+               : r->run.state == READER_RUNNING ? fits
+                                                : enough;
+    return true;
+}

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What was changed while the run was written: of CHANGES chunks, and of the manifest, where writers noted it before there
+ * were such chunks. Source: docs/format.md 6.3, 9.
+ */
+#include "core/cleanup.h"
+#include "storage/reader/reader_private.h"
+#include "storage/text.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* ------------------------------------------------------------------------- a chunk */
+
+static bool is_object(const char *json, size_t n)
+{
+    json_t *value = reader_parse_json(json, n);
+    json_decref(value);
+    return value != NULL;
+}
+
+int reader_take_changes(struct reader_chunk *c, uint64_t n_meta, uint8_t *bytes, const char **wrong)
+{
+    _cleanup_(freep) uint8_t *owned = bytes;
+    _cleanup_(freep) struct reader_noted *all = NULL;
+    size_t n_all = 0, room = 0;
+    uint64_t n;
+    *wrong = NULL;
+    for (uint64_t at = 0; at < n_meta; at += n) {
+        struct reader_noted one;
+        const char *what = parse_change(bytes + at, n_meta - at, &n, &one.at, &one.json);
+        if (!what && !is_object(one.json, one.at.json_bytes))
+            what = "a change is no JSON object";
+        *wrong = *wrong ? *wrong : what;
+        if (!n)
+            break;
+        if (what)
+            continue;
+        if (reader_grow((void **)&all, n_all, &room, sizeof *all))
+            return -ENOMEM;
+        all[n_all++] = one;
+    }
+    c->bytes = steal_ptr(owned);
+    c->noted_changes = steal_ptr(all);
+    c->n_held = n_all;
+    return 0;
+}
+
+/* ------------------------------------------------------------------------- all of the run */
+
+static int noted_order(const void *pa, const void *pb)
+{
+    const struct reader_noted *a = pa, *b = pb;
+    return a->at.number < b->at.number ? -1 : a->at.number > b->at.number;
+}
+
+/* Those of one chunk, added to the list. */
+static int gather_chunk(struct reader *r, struct reader_segment *s, struct reader_chunk *c,
+                        struct reader_noted **all, size_t *n, size_t *room)
+{
+    const char *wrong;
+    int res = reader_load_chunk(r, s, c, &wrong);
+    if (res == -EBADMSG)
+        reader_note(r, true, s->name, (int64_t)c->sequence, c->offset,
+                    "the chunk (%s) cannot be read: %s", chunk_type_name(c->type), wrong);
+    if (res)
+        return res == -EBADMSG ? 0 : res;
+    for (size_t i = 0; i < c->n_held; i++) {
+        if (reader_grow((void **)all, *n, room, sizeof **all))
+            return -ENOMEM;
+        (*all)[(*n)++] = c->noted_changes[i];
+    }
+    return 0;
+}
+
+/* Those of all chunks, by number, each once: segments repeat them. */
+static int gather(struct reader *r, struct reader_noted **all, size_t *n)
+{
+    size_t room = 0, kept = 0;
+    int res = 0;
+    for (size_t i = 0; !res && i < r->n_segments; i++)
+        for (size_t k = 0; !res && k < r->segments[i].n_chunks; k++)
+            if (chunk_type_of(r->segments[i].chunks[k].type) == DMI_CHUNK_CHANGES)
+                res = gather_chunk(r, &r->segments[i], &r->segments[i].chunks[k], all, n, &room);
+    if (*n)
+        qsort(*all, *n, sizeof **all, noted_order);
+    for (size_t i = 0; i < *n; i++)
+        if (!kept || (*all)[kept - 1].at.number != (*all)[i].at.number)
+            (*all)[kept++] = (*all)[i];
+    *n = kept;
+    return res;
+}
+
+/* The words of a note: its "what", or all of an object that has none. */
+static void add_words(struct text *words, const json_t *object)
+{
+    const char *what = json_string_value(json_object_get(object, "what"));
+    _cleanup_(freep) char *all = what ? NULL : json_dumps(object, JSON_COMPACT);
+    what = what ? what : all ? all : "";
+    text_add(words, what, strlen(what) + 1);
+}
+
+static uint64_t number_of(const json_t *object, const char *key)
+{
+    return (uint64_t)json_integer_value(json_object_get(object, key));
+}
+
+static void fill(struct reader_change *changes, struct text *words, const json_t *list,
+                 const struct reader_noted *noted, size_t n)
+{
+    size_t n_listed = json_array_size(list);
+    for (size_t i = 0; i < n_listed; i++) {
+        const json_t *o = json_array_get(list, i);
+        changes[i] = (struct reader_change){ number_of(o, "time_ns"), number_of(o, "launch"),
+                                             number_of(o, "step"), NULL };
+        add_words(words, o);
+    }
+    for (size_t i = 0; i < n; i++) {
+        json_t *o = reader_parse_json(noted[i].json, noted[i].at.json_bytes);
+        changes[n_listed + i] = (struct reader_change){ noted[i].at.time_ns, noted[i].at.launch,
+                                                        noted[i].at.step, NULL };
+        add_words(words, o);
+        json_decref(o);
+    }
+}
+
+int reader_fill_changes(struct reader *r)
+{
+    const json_t *list = json_object_get(r->manifest, "changes");
+    _cleanup_(freep) struct reader_noted *noted = NULL;
+    struct text words = { 0 };
+    size_t n_noted = 0;
+    int res = gather(r, &noted, &n_noted);
+    if (res)
+        return res;
+    size_t n = json_array_size(list) + n_noted;
+    struct reader_change *changes = calloc(n + 1, sizeof *changes);
+    if (!changes)
+        return -ENOMEM;
+    fill(changes, &words, list, noted, n_noted);
+    if (words.failed) {
+        text_deinit(&words);
+        free(changes);
+        return -ENOMEM;
+    }
+    const char *at = words.data;
+    for (size_t i = 0; i < n; at += strlen(at) + 1)
+        changes[i++].what = at;
+    reader_forget_changes(r);
+    r->run.changes = changes;
+    r->run.n_changes = n;
+    r->change_words = words.data;
+    return 0;
+}
+
+void reader_forget_changes(struct reader *r)
+{
+    free((void *)(uintptr_t)r->run.changes);
+    free(r->change_words);
+    r->run.changes = NULL;
+    r->run.n_changes = 0;
+    r->change_words = NULL;
+}

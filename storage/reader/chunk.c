@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The metadata of chunks: read when it is needed, and kept while there is room for it. */
+#include "core/cleanup.h"
+#include "storage/chunk.h"
+#include "storage/codec/hash.h"
+#include "storage/reader/reader_private.h"
+
+#include <dmi/dtype.h>
+
+#include <errno.h>
+#include <string.h>
+
+#define MAX_META_BYTES (64u << 20) /* of RECORDS in memory at a time */
+#define MUCH_META      (1u << 20)  /* is looked at for holes before memory is taken for it */
+
+/* The header's layout is that of every version from 2 on; what follows it only of this one. */
+bool reader_header_valid(const struct reader *r, const struct dmi_chunk_header *h)
+{
+    return h->magic == DMI_CHUNK_MAGIC && h->version >= 2 && h->n_meta <= DMI_MAX_META &&
+           h->n_payload <= DMI_MAX_PAYLOAD &&
+           (!r->have_uuid || !memcmp(&h->run, r->uuid, sizeof h->run)) &&
+           h->hash == hash_bytes(h, offsetof(struct dmi_chunk_header, hash));
+}
+
+int reader_read_meta(struct reader *r, struct reader_segment *s, uint64_t offset,
+                     const struct dmi_chunk_header *header, uint8_t **out)
+{
+    size_t n = (size_t)chunk_pad(header->n_meta);
+    /* a small file may claim any number of zeros; a writer leaves no holes */
+    if (n > MUCH_META && reader_hole_bytes(r, s, offset + sizeof *header, n) > n / 2)
+        return -ENXIO;
+    _cleanup_(freep) uint8_t *meta = malloc(n + 1);
+    if (!meta)
+        return -ENOMEM;
+    int res = reader_read(r, s, meta, n, offset + sizeof *header);
+    if (res)
+        return res;
+    if (hash_bytes(meta, header->n_meta) != header->meta_hash ||
+        !parse_is_zero(meta + header->n_meta, n - header->n_meta))
+        return -EBADMSG;
+    *out = steal_ptr(meta);
+    return 0;
+}
+
+/* ------------------------------------------------------------------------- records */
+
+static void free_meta(struct reader *r, struct reader_chunk *c)
+{
+    if (!c->meta)
+        return;
+    r->n_meta_bytes -= c->meta->header.n_meta;
+    free(c->meta->bytes);
+    free(c->meta);
+    c->meta = NULL;
+}
+
+/* Makes room by freeing the oldest half; called rarely, so that it may look at all chunks. */
+static void make_room(struct reader *r)
+{
+    uint64_t lowest = UINT64_MAX, highest = 0;
+    for (size_t i = 0; i < r->n_segments; i++)
+        for (size_t k = 0; k < r->segments[i].n_chunks; k++) {
+            const struct reader_meta *m = r->segments[i].chunks[k].meta;
+            lowest = m && m->used < lowest ? m->used : lowest;
+            highest = m && m->used > highest ? m->used : highest;
+        }
+    for (size_t i = 0; i < r->n_segments; i++)
+        for (size_t k = 0; k < r->segments[i].n_chunks; k++) {
+            struct reader_chunk *c = &r->segments[i].chunks[k];
+            if (c->meta && c->meta->used <= lowest + (highest - lowest) / 2)
+                free_meta(r, c);
+        }
+}
+
+int reader_keep_meta(struct reader *r, struct reader_chunk *c,
+                     const struct dmi_chunk_header *header, uint8_t *bytes, const char **wrong)
+{
+    _cleanup_(freep) uint8_t *owned = bytes;
+    struct records_view view;
+    int res = parse_records(bytes, header->n_meta, header->n_payload, r->n_sites, &view, wrong);
+    if (res || *wrong)
+        return res ? res : -EBADMSG;
+    if (r->n_meta_bytes + header->n_meta > MAX_META_BYTES)
+        make_room(r);
+    struct reader_meta *m = malloc(sizeof *m);
+    if (!m)
+        return -ENOMEM;
+    *m = (struct reader_meta){ .header = *header, .view = view, .used = ++r->clock };
+    m->bytes = steal_ptr(owned);
+    r->n_meta_bytes += header->n_meta;
+    c->meta = m;
+    return 0;
+}
+
+/* The header of a chunk that an index or a walk named, as it was then. */
+static int read_header(struct reader *r, struct reader_segment *s, const struct reader_chunk *c,
+                       struct dmi_chunk_header *h, const char **wrong)
+{
+    *wrong = "it cannot be read";
+    if (reader_read(r, s, h, sizeof *h, c->offset))
+        return -EBADMSG;
+    *wrong = "there is none at this place";
+    if (!reader_header_valid(r, h) || h->sequence != c->sequence || h->type != c->type ||
+        h->version != DMI_FORMAT_VERSION || chunk_bytes(h) > s->n_bytes - c->offset)
+        return -EBADMSG;
+    *wrong = NULL;
+    return 0;
+}
+
+static int read_chunk(struct reader *r, struct reader_segment *s, const struct reader_chunk *c,
+                      struct dmi_chunk_header *h, uint8_t **bytes, const char **wrong)
+{
+    int res = read_header(r, s, c, h, wrong);
+    if (!res && (res = reader_read_meta(r, s, c->offset, h, bytes)) && res != -ENOMEM)
+        *wrong = "its metadata does not match its checksum";
+    return res && res != -ENOMEM ? -EBADMSG : res;
+}
+
+int reader_meta(struct reader *r, struct reader_segment *s, struct reader_chunk *c,
+                struct reader_meta **out, const char **wrong)
+{
+    *wrong = NULL;
+    if (!c->meta) {
+        struct dmi_chunk_header h;
+        uint8_t *bytes = NULL;
+        int res = read_chunk(r, s, c, &h, &bytes, wrong);
+        if (!res)
+            res = reader_keep_meta(r, c, &h, bytes, wrong);
+        if (!res && c->meta->view.n_records != c->n) {
+            *wrong = "it has another number of records";
+            free_meta(r, c);
+            res = -EBADMSG;
+        }
+        if (res)
+            return res;
+    }
+    c->meta->used = ++r->clock;
+    *out = c->meta;
+    return 0;
+}
+
+void reader_note_strange(struct reader *r, struct reader_segment *s, struct reader_chunk *c,
+                         const struct records_view *v)
+{
+    if (c->noted)
+        return;
+    c->noted = true;
+    for (uint32_t g = 0; g < v->n_groups; g++)
+        if (!codec_planes(v->groups[g].encoding, v->groups[g].element_bytes))
+            reader_note_unknown(r, s->name, (int64_t)c->sequence, c->offset,
+                                "encoding %u of %u-byte elements is not known here: the records "
+                                "of group %u cannot be decoded",
+                                v->groups[g].encoding, v->groups[g].element_bytes, g);
+    uint32_t n_strange = 0, first = 0;
+    for (uint32_t i = 0; i < v->n_records; i++)
+        if (!dmi_dtype_info(v->records[i].dtype) && !n_strange++)
+            first = v->records[i].dtype;
+    if (n_strange)
+        reader_note_unknown(r, s->name, (int64_t)c->sequence, c->offset,
+                            "element type %u is not known here: %u record(s) left out", first,
+                            n_strange);
+}
+
+/* ------------------------------------------------------------------------- steps */
+
+int reader_take_steps(struct reader_chunk *c, uint64_t n_meta, uint8_t *bytes, const char **wrong)
+{
+    _cleanup_(freep) uint8_t *owned = bytes;
+    _cleanup_(freep) struct reader_step *steps = NULL;
+    const char *first_wrong = NULL;
+    size_t n_steps = 0, room = 0;
+    uint64_t n = 0;
+    for (uint64_t at = 0; at < n_meta; at += n) {
+        int res = parse_step(bytes + at, n_meta - at, &n, wrong);
+        if (!res && !*wrong)
+            res = reader_grow((void **)&steps, n_steps, &room, sizeof *steps);
+        if (res)
+            return res;
+        const struct dmi_step_entry *e = (const struct dmi_step_entry *)(void *)(bytes + at);
+        if (!*wrong)
+            steps[n_steps++] =
+                (struct reader_step){ .entry = e, .spans = (const struct dmi_span_entry *)(e + 1) };
+        else if (!first_wrong)
+            first_wrong = *wrong;
+        if (!n)
+            break;
+    }
+    *wrong = first_wrong;
+    c->bytes = steal_ptr(owned);
+    c->steps = steal_ptr(steps);
+    c->n_held = n_steps;
+    return 0;
+}
+
+/* ------------------------------------------------------------------------- any chunk but records */
+
+static int (*const adopt_of[])(struct reader_chunk *c, uint64_t n_meta, uint8_t *bytes,
+                               const char **wrong) = {
+#define CHUNK_TYPE(type, of, name, payload, index, repeat, live, adopt, take)                      \
+    [DMI_CHUNK_##type] = adopt,
+#include "storage/chunk_types.def"
+};
+
+int reader_adopt(struct reader_chunk *c, uint64_t n_meta, uint8_t *bytes, const char **wrong)
+{
+    return adopt_of[c->type](c, n_meta, bytes, wrong);
+}
+
+int reader_load_chunk(struct reader *r, struct reader_segment *s, struct reader_chunk *c,
+                      const char **wrong)
+{
+    *wrong = NULL;
+    if (c->bytes)
+        return 0;
+    struct dmi_chunk_header h;
+    uint8_t *bytes = NULL;
+    int res = read_chunk(r, s, c, &h, &bytes, wrong);
+    if (!res)
+        res = reader_adopt(c, h.n_meta, bytes, wrong);
+    bool counted = c->type == DMI_CHUNK_STEPS; /* by the index */
+    if (!res && !*wrong && counted && c->n_held != c->n)
+        *wrong = "it has another number of steps";
+    return res ? res : *wrong ? -EBADMSG : 0;
+}
+
+void reader_free_held(struct reader_chunk *c)
+{
+    free(c->bytes);
+    free(c->held);
+    c->bytes = NULL;
+    c->held = NULL;
+    c->n_held = 0;
+}
+
+void reader_free_chunks(struct reader *r, struct reader_segment *s)
+{
+    for (size_t i = 0; i < s->n_chunks; i++) {
+        free_meta(r, &s->chunks[i]);
+        reader_free_held(&s->chunks[i]);
+    }
+    free(s->chunks);
+    s->chunks = NULL;
+    s->n_chunks = s->chunks_room = 0;
+    free(s->footer);
+    s->footer = NULL;
+    footer_deinit(&s->index);
+}

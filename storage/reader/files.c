@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where a run's files are, and their bytes. A run may have more segments than descriptors are allowed. */
+#include "core/cleanup.h"
+#include "core/grow.h"
+#include "storage/reader/reader_private.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MAX_OPEN 16 /* descriptors of segments at a time */
+
+/* O_NONBLOCK: the open of a FIFO would wait for a writer. */
+#define OPEN_FLAGS (O_RDONLY | O_CLOEXEC | O_NONBLOCK)
+
+int reader_grow(void **array, size_t n, size_t *room, size_t size)
+{
+    return grow(array, n, room, size, 64);
+}
+
+/* ------------------------------------------------------------------------- finding the run */
+
+bool reader_is_segment(const char *name, uint32_t *number)
+{
+    char again[32];
+    unsigned n;
+    if (sscanf(name, "seg-%6u.dmi", &n) != 1 || n >= DMI_MAX_SEGMENTS)
+        return false;
+    snprintf(again, sizeof again, DMI_SEGMENT_NAME, n);
+    *number = n;
+    return !strcmp(again, name);
+}
+
+static void closedirp(DIR **dir)
+{
+    if (*dir)
+        closedir(*dir);
+}
+
+static bool is_run(int parent, const char *name)
+{
+    _cleanup_(closedirp) DIR *dir = NULL;
+    int fd = openat(parent, name, OPEN_FLAGS | O_DIRECTORY);
+    if (fd < 0 || !(dir = fdopendir(fd))) {
+        closep(&fd);
+        return false;
+    }
+    const struct dirent *e;
+    uint32_t number;
+    while ((e = readdir(dir)))
+        if (!strcmp(e->d_name, "manifest.json") || reader_is_segment(e->d_name, &number))
+            return true;
+    return false;
+}
+
+void reader_free_paths(char **paths, size_t n)
+{
+    for (size_t i = 0; paths && i < n; i++)
+        free(paths[i]);
+    free(paths);
+}
+
+static int path_order(const void *pa, const void *pb)
+{
+    return strcmp(*(char *const *)pa, *(char *const *)pb);
+}
+
+int reader_list_runs(struct err *err, const char *path, char ***out, size_t *n_out)
+{
+    _cleanup_(closedirp) DIR *dir = opendir(path);
+    char **paths = NULL;
+    size_t n = 0, room = 0;
+    int res = 0;
+    if (!dir)
+        return err_set_errno(err, errno, "cannot open %s", path);
+    for (const struct dirent *e; !res && (e = readdir(dir));) {
+        char *one = NULL;
+        if (e->d_name[0] == '.' || !is_run(dirfd(dir), e->d_name))
+            continue;
+        if (reader_grow((void **)&paths, n, &room, sizeof *paths) ||
+            asprintf(&one, "%s/%s", path, e->d_name) < 0)
+            res = err_set_errno(err, ENOMEM, "cannot open %s", path);
+        else
+            paths[n++] = one;
+    }
+    if (res) {
+        reader_free_paths(paths, n);
+        return res;
+    }
+    if (n)
+        qsort(paths, n, sizeof *paths, path_order);
+    *out = paths;
+    *n_out = n;
+    return 0;
+}
+
+/* The one run inside @path; an error that names them where there are several. */
+static int descend(struct err *err, const char *path, char **out)
+{
+    char **paths = NULL;
+    size_t n = 0;
+    int res = reader_list_runs(err, path, &paths, &n);
+    if (res)
+        return res;
+    char names[300] = "";
+    for (size_t i = 0; i < n; i++) {
+        size_t used = strlen(names);
+        snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "",
+                 paths[i] + strlen(path) + 1);
+    }
+    if (!n)
+        res = err_set(err, -ENOENT,
+                      "%s is no run: no manifest.json and no seg-*.dmi in it, nor in "
+                      "a folder of it",
+                      path);
+    else if (n > 1)
+        res = err_set(err, -ENOTUNIQ, "%s holds %zu runs, name one of them: %s", path, n, names);
+    else
+        *out = steal_ptr(paths[0]);
+    reader_free_paths(paths, n);
+    return res;
+}
+
+int reader_find_run(struct err *err, const char *path, char **out)
+{
+    if (!is_run(AT_FDCWD, path))
+        return descend(err, path, out);
+    *out = strdup(path);
+    return *out ? 0 : err_set_errno(err, ENOMEM, "cannot open %s", path);
+}
+
+/* ------------------------------------------------------------------------- segments */
+
+static int open_file(int dir, const char *name, int flags, struct stat *st)
+{
+    _cleanup_(closep) int fd = openat(dir, name, OPEN_FLAGS | flags);
+    if (fd < 0 || fstat(fd, st))
+        return -errno;
+    return S_ISREG(st->st_mode) ? steal_fd(&fd) : -EINVAL;
+}
+
+static const char *why_not(int res)
+{
+    return res == -ELOOP ? "a symbolic link" : res == -EINVAL ? "no regular file" : strerror(-res);
+}
+
+int reader_add_segment(struct reader *r, int dir, const char *name, uint32_t number)
+{
+    struct stat st;
+    bool lone = dir == AT_FDCWD;
+    _cleanup_(closep) int fd = open_file(dir, name, lone ? 0 : O_NOFOLLOW, &st);
+    if (fd == -ENOENT && !lone && reader_note_vanished(r))
+        return 0;
+    if (fd < 0)
+        reader_note(r, true, name, -1, 0, "cannot be read: %s", why_not(fd));
+    if (fd < 0)
+        return 0;
+    struct reader_segment *grown = realloc(r->segments, (r->n_segments + 1) * sizeof *grown);
+    if (!grown)
+        return -ENOMEM;
+    r->segments = grown;
+    struct reader_segment *s = &grown[r->n_segments++];
+    *s = (struct reader_segment){ .number = number,
+                                  .fd = lone ? steal_fd(&fd) : -1,
+                                  .keep_fd = lone,
+                                  .dev = st.st_dev,
+                                  .ino = st.st_ino,
+                                  .n_bytes = (uint64_t)st.st_size };
+    snprintf(s->name, sizeof s->name, "%s", name);
+    return 0;
+}
+
+static bool is_known(const struct reader *r, size_t n_known, uint32_t number)
+{
+    for (size_t low = 0, high = n_known; low < high;) {
+        size_t mid = low + (high - low) / 2;
+        if (r->segments[mid].number == number)
+            return true;
+        if (r->segments[mid].number < number)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return false;
+}
+
+static int segment_order(const void *pa, const void *pb)
+{
+    const struct reader_segment *a = pa, *b = pb;
+    return a->number < b->number ? -1 : a->number > b->number;
+}
+
+void reader_drop_released(struct reader *r)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < r->n_segments; i++) {
+        struct reader_segment *s = &r->segments[i];
+        if (!reader_released_chunks(r, s->number)) {
+            r->segments[n++] = *s;
+            continue;
+        }
+        if (s->fd >= 0) {
+            close(s->fd);
+            r->n_open--;
+        }
+        reader_forget(r, s->number);
+        reader_free_chunks(r, s);
+    }
+    r->n_segments = n;
+}
+
+int reader_list_segments(struct err *err, struct reader *r)
+{
+    _cleanup_(closedirp) DIR *dir = opendir(r->path);
+    if (!dir)
+        return err_set_errno(err, errno, "cannot open %s", r->path);
+    size_t n_known = r->n_segments;
+    const struct dirent *e;
+    uint32_t number;
+    while ((e = readdir(dir)))
+        if (reader_is_segment(e->d_name, &number) && !is_known(r, n_known, number) &&
+            !reader_released_chunks(r, number) && reader_add_segment(r, r->dir, e->d_name, number))
+            return err_set_errno(err, ENOMEM, "cannot open %s", r->path);
+    if (r->n_segments)
+        qsort(r->segments, r->n_segments, sizeof *r->segments, segment_order);
+    return 0;
+}
+
+/* ------------------------------------------------------------------------- bytes */
+
+static void close_oldest(struct reader *r)
+{
+    struct reader_segment *oldest = NULL;
+    for (size_t i = 0; i < r->n_segments; i++) {
+        struct reader_segment *s = &r->segments[i];
+        if (s->fd >= 0 && !s->keep_fd && (!oldest || s->fd_used < oldest->fd_used))
+            oldest = s;
+    }
+    if (!oldest)
+        return;
+    close(oldest->fd);
+    oldest->fd = -1;
+    r->n_open--;
+}
+
+static int ensure_open(struct reader *r, struct reader_segment *s)
+{
+    s->fd_used = ++r->clock;
+    if (s->fd >= 0)
+        return 0;
+    if (r->n_open >= MAX_OPEN)
+        close_oldest(r);
+    struct stat st;
+    int fd = open_file(r->dir, s->name, O_NOFOLLOW, &st);
+    if (fd == -ENOENT)
+        reader_note_vanished(r);
+    if (fd < 0)
+        return fd;
+    if (st.st_dev != s->dev || st.st_ino != s->ino) {
+        close(fd);
+        return -ESTALE;
+    }
+    s->fd = fd;
+    r->n_open++;
+    return 0;
+}
+
+static int read_all(int fd, void *out, size_t n, uint64_t offset)
+{
+    while (n) {
+        ssize_t got = pread(fd, out, n, (off_t)offset);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return got < 0 ? -errno : -ENODATA;
+        out = (char *)out + got;
+        n -= (size_t)got;
+        offset += (uint64_t)got;
+    }
+    return 0;
+}
+
+int reader_read(struct reader *r, struct reader_segment *s, void *out, size_t n, uint64_t offset)
+{
+    int res = ensure_open(r, s);
+    if (!res && !(res = read_all(s->fd, out, n, offset)))
+        r->run.n_read += n;
+    return res;
+}
+
+uint64_t reader_skip_hole(struct reader *r, struct reader_segment *s, uint64_t offset)
+{
+    if (ensure_open(r, s))
+        return UINT64_MAX;
+    off_t data = lseek(s->fd, (off_t)offset, SEEK_DATA);
+    if (data < 0)
+        return errno == ENXIO ? UINT64_MAX : offset; /* no holes on this file system */
+    return (uint64_t)data;
+}
+
+uint64_t reader_hole_bytes(struct reader *r, struct reader_segment *s, uint64_t offset, uint64_t n)
+{
+    uint64_t end = offset + n, n_holes = 0;
+    while (offset < end) {
+        uint64_t data = reader_skip_hole(r, s, offset);
+        if (data >= end)
+            return n_holes + (end - offset);
+        n_holes += data - offset;
+        off_t hole = lseek(s->fd, (off_t)data, SEEK_HOLE);
+        if (hole <= (off_t)data)
+            break; /* no holes on this file system */
+        offset = (uint64_t)hole;
+    }
+    return n_holes;
+}
+
+int reader_measure(struct reader *r, struct reader_segment *s)
+{
+    struct stat st;
+    int res = ensure_open(r, s);
+    if (!res && fstat(s->fd, &st))
+        res = -errno;
+    if (!res)
+        s->n_bytes = (uint64_t)st.st_size;
+    return res;
+}
+
+int reader_load(struct reader *r, const char *name, size_t most, uint8_t **out, size_t *n)
+{
+    struct stat st;
+    _cleanup_(closep) int fd = open_file(r->dir, name, O_NOFOLLOW, &st);
+    if (fd < 0)
+        return fd;
+    if ((uint64_t)st.st_size > most)
+        return -EFBIG;
+    *n = (size_t)st.st_size;
+    if (!(*out = malloc(*n + 1)))
+        return -ENOMEM;
+    int res = read_all(fd, *out, *n, 0);
+    r->run.n_read += *n;
+    if (res) {
+        free(*out);
+        *out = NULL;
+    }
+    return res;
+}
+
+void reader_close_files(struct reader *r)
+{
+    for (size_t i = 0; i < r->n_segments; i++)
+        closep(&r->segments[i].fd);
+    closep(&r->dir);
+}

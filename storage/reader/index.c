@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A closed segment by its footer: header, trailer, footer and the header of its dictionary are read, nothing
+ * else. What the footer says of a chunk is compared with the chunk when that is read; where it contradicts, the
+ * segment is walked (select.c).
+ */
+#include "core/cleanup.h"
+#include "storage/chunk.h"
+#include "storage/codec/hash.h"
+#include "storage/reader/reader_private.h"
+
+#include <errno.h>
+#include <string.h>
+
+bool reader_read_trailer(struct reader *r, struct reader_segment *s, struct dmi_trailer *t)
+{
+    return s->n_bytes >= sizeof(struct dmi_segment_header) + sizeof *t &&
+           !reader_read(r, s, t, sizeof *t, s->n_bytes - sizeof *t) &&
+           t->magic == DMI_TRAILER_MAGIC &&
+           t->hash == hash_two(t, offsetof(struct dmi_trailer, hash), r->uuid, sizeof r->uuid) &&
+           t->n_file == s->n_bytes;
+}
+
+/* The footer where the trailer says it is, and that it ends where the trailer begins. */
+static int read_footer(struct reader *r, struct reader_segment *s, struct dmi_chunk_header *h,
+                       uint64_t *offset)
+{
+    struct dmi_trailer t;
+    if (!reader_read_trailer(r, s, &t) || t.footer_offset % DMI_CHUNK_ALIGN ||
+        t.footer_offset < sizeof(struct dmi_segment_header) ||
+        t.footer_offset > s->n_bytes - sizeof t - sizeof *h ||
+        reader_read(r, s, h, sizeof *h, t.footer_offset) || !reader_header_valid(r, h) ||
+        h->version != DMI_FORMAT_VERSION || h->type != DMI_CHUNK_FOOTER || h->n_payload ||
+        t.footer_offset + chunk_bytes(h) + sizeof t != s->n_bytes)
+        return -EBADMSG;
+    *offset = t.footer_offset;
+    return reader_read_meta(r, s, t.footer_offset, h, &s->footer);
+}
+
+/* The dictionary: read where none is known yet, else its hash is enough. */
+static int check_dictionary(struct reader *r, struct reader_segment *s)
+{
+    struct dmi_chunk_header h;
+    const uint64_t offset = sizeof(struct dmi_segment_header);
+    if (reader_read(r, s, &h, sizeof h, offset) || !reader_header_valid(r, &h) ||
+        h.version != DMI_FORMAT_VERSION || h.type != DMI_CHUNK_SITES || h.n_payload ||
+        h.n_meta > DMI_MAX_JSON || chunk_bytes(&h) > s->n_bytes - offset)
+        return -EBADMSG;
+    if (r->own_dictionary)
+        return h.meta_hash == r->dictionary_hash ? 0 : -EBADMSG;
+    _cleanup_(freep) uint8_t *meta = NULL;
+    int res = reader_read_meta(r, s, offset, &h, &meta);
+    if (!res)
+        res = reader_take_dictionary(r, s->name, (const char *)meta, h.n_meta);
+    return res ? res : r->own_dictionary ? 0 : -EBADMSG;
+}
+
+static int take_chunks(struct reader *r, struct reader_segment *s)
+{
+    s->chunks = calloc(s->view.head.n_chunks + 1u, sizeof *s->chunks);
+    if (!s->chunks)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < s->view.head.n_chunks; i++) {
+        const struct dmi_footer_chunk *row = &s->view.chunks[i];
+        s->chunks[i] = (struct reader_chunk){ .offset = row->offset,
+                                              .sequence = s->first_sequence + i,
+                                              .type = row->type,
+                                              .n = row->n,
+                                              .first = row->first,
+                                              .last = row->last };
+        if (!chunk_type_known(row->type))
+            reader_note_unknown(r, s->name, (int64_t)s->chunks[i].sequence, row->offset,
+                                "chunk type %u is not known here: skipped", row->type);
+    }
+    s->n_chunks = s->view.head.n_chunks;
+    s->n_seen = s->n_chunks + 1;
+    return 0;
+}
+
+static int take_index(struct reader *r, struct reader_segment *s)
+{
+    struct dmi_chunk_header h;
+    uint64_t offset;
+    const char *wrong;
+    int res = read_footer(r, s, &h, &offset);
+    if (!res)
+        res = check_dictionary(r, s);
+    if (!res)
+        res = parse_footer(s->footer, h.n_meta, offset, r->n_sites, &s->view, &wrong);
+    if (res)
+        return res;
+    if (wrong || s->view.head.first_sequence != s->first_sequence ||
+        h.sequence != s->first_sequence + s->view.head.n_chunks)
+        return -EBADMSG;
+    s->next_sequence = h.sequence + 1;
+    return take_chunks(r, s);
+}
+
+int reader_by_index(struct reader *r, uint32_t segment)
+{
+    struct reader_segment *s = &r->segments[segment];
+    if (r->distrust || !s->header_ok)
+        return 0;
+    int res = take_index(r, s);
+    if (!res) {
+        s->indexed = s->closed = true;
+        return 1;
+    }
+    free(s->footer);
+    s->footer = NULL;
+    return res == -ENOMEM ? res : 0;
+}
+
+const struct dmi_footer_entry *reader_entries(const struct reader_segment *s, size_t *n)
+{
+    *n = s->indexed ? s->view.head.n_entries : s->index.entries.n / sizeof(struct dmi_footer_entry);
+    return s->indexed ? s->view.entries : (const void *)s->index.entries.data;
+}
+
+const struct dmi_footer_site *reader_tallies(const struct reader_segment *s, size_t *n)
+{
+    *n = s->indexed ? s->view.head.n_sites : s->index.sites.n / sizeof(struct dmi_footer_site);
+    return s->indexed ? s->view.sites : (const void *)s->index.sites.data;
+}
+
+const struct dmi_footer_span *reader_spans(const struct reader_segment *s, size_t *n,
+                                           const char **strings)
+{
+    *n = s->indexed ? s->view.head.n_spans : s->index.spans.n / sizeof(struct dmi_footer_span);
+    *strings = s->indexed ? s->view.strings : s->index.strings.data;
+    return s->indexed ? s->view.spans : (const void *)s->index.spans.data;
+}

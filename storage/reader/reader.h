@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reading a run: what is intact is read, what is not is named. Files may be hostile, damaged, or still growing;
+ * nothing in them is trusted before its checksum and its bounds were checked. Opening a closed run reads its
+ * index; records and steps are read when they are selected, from the chunks that hold them. A struct reader is
+ * for one thread at a time; what it hands out is borrowed until the next reader_select(), reader_refresh(),
+ * reader_verify() or reader_close(). For tools: the capturing library links none of this. Source:
+ * docs/format.md.
+ */
+#ifndef STORAGE_READER_READER_H
+#define STORAGE_READER_READER_H
+
+#include "core/err.h"
+
+#include <dmi/counters.h>
+#include <dmi/format.h>
+#include <dmi/site.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct reader;
+
+/* Which rows of a span were accepted. */
+struct reader_outcome {
+    struct dmi_outcome at; /* checked against its step */
+    const uint8_t *list;   /* private */
+    const char *id;        /* private */
+    size_t step, place;    /* private */
+};
+
+struct reader_step {
+    const struct dmi_step_entry *entry;
+    const struct dmi_span_entry *spans;    /* entry->n_spans; offsets checked */
+    uint64_t place;                        /* sequence number of its chunk */
+    bool again;                            /* that chunk repeats it */
+    const struct reader_outcome *outcomes; /* by span; see reader_outcome_of() */
+    size_t n_outcomes;
+};
+
+/* A request ended, or was shed. */
+struct reader_end {
+    const char *id; /* any bytes */
+    size_t n_id;
+    bool
+        shed; /* no end: rows of it are not captured any more, from the last of the steps @after on */
+    uint32_t reason; /* of an end: enum dmi_end, or a number that is none */
+    uint64_t time_ns;
+    size_t after; /* how many of the steps selected came before it */
+};
+
+struct reader_record {
+    struct dmi_record at;    /* checked: sizes agree, site exists */
+    uint32_t n_rows;         /* product of the row dimensions */
+    const uint32_t *kept;    /* for each row, which row of the batch it is; NULL: row r is r */
+    double n_stored;         /* bytes in the file: its share of its group's, metadata left out */
+    uint64_t place;          /* sequence number of its chunk; of joined ranks that of one */
+    uint32_t number;         /* its index in that chunk; likewise */
+    uint32_t segment, chunk; /* private */
+    const struct reader_step *step; /* NULL: none, or not in the files */
+};
+
+struct reader_pair {
+    const char *key, *value;
+};
+
+struct reader_problem {
+    const char *site, *reason, *sentence;
+    uint64_t times;
+};
+
+/* Something was changed while the run was written. */
+struct reader_change {
+    uint64_t time_ns, launch, step; /* as struct run_change has them */
+    const char *what;
+};
+
+enum reader_state {
+    READER_CLOSED = 0,  /* closed cleanly */
+    READER_RUNNING = 1, /* a process still writes it */
+    READER_KILLED = 2,  /* it ended without closing */
+};
+
+/* One of several runs that are read as one. */
+struct reader_rank {
+    const char *path, *uuid;
+    enum reader_state state;
+    bool known;       /* its steps say which rank it is; else nothing was captured in it */
+    int32_t ranks[8]; /* of its first step, as in dmi_step_entry */
+};
+
+struct reader_run {
+    const char *path; /* of the folder, or of a lone segment */
+    enum reader_state state;
+    char uuid[37];
+    const char *job; /* one id for all processes of one command; NULL: none */
+    const char *model, *host, *library_version, *spec_path; /* NULL: not said */
+    uint64_t pid, start_ns;
+    const struct reader_pair *conventions, *absent;
+    size_t n_conventions, n_absent;
+    const struct reader_problem *problems;
+    size_t n_problems;
+    const struct reader_change *changes; /* as they came */
+    size_t n_changes;
+    size_t n_runs;                   /* that are joined; 1: this is one run */
+    const struct reader_rank *ranks; /* n_runs of them, NULL where n_runs is 1 */
+    size_t n_segments;
+    uint64_t n_file_bytes;               /* of all segments */
+    uint64_t n_torn;                     /* bytes of a torn tail */
+    uint64_t n_read;                     /* bytes read from the run's files so far */
+    const struct dmi_counters *counters; /* a copy; NULL: none that can be read */
+};
+
+/* Something that a reader should know. */
+struct reader_finding {
+    bool damage;  /* something is not as it was written; false: a note (a torn tail after a kill) */
+    bool unknown; /* written by a newer program in a way that this one does not know; no damage */
+    const char *file; /* name within the run's folder */
+    int64_t chunk;    /* sequence number, -1: none */
+    uint64_t offset;  /* in the file */
+    const char *text;
+};
+
+/**
+ * reader_open_index() - the structure of a run: sites, sums, and where records are
+ * @path: a run's folder, a folder that holds exactly one or those of one command's ranks, or a single segment file
+ *
+ * The runs of ranks are read as one: they have the same job, and their steps say different ranks (or nothing was captured
+ * in them). Their steps are joined by the engine's number, their records by step, site, layer and occurrence, as the
+ * sites' shards say; docs/format.md 8.1. Closed segments are known by their footers, the others by walking over their chunks. There are no records and
+ * no steps before reader_select(). Damage does not make it fail: see reader_finding(). It fails where there is no
+ * run, there are several, or nothing in them can be read. Return: 0 or -errno with a sentence in @err; -ENOTSUP:
+ * the run has another format version, which the sentence names.
+ */
+int reader_open_index(struct err *err, const char *path, struct reader **out);
+
+/* As reader_open_index(), then reader_select() of everything. */
+int reader_open(struct err *err, const char *path, struct reader **out);
+
+/* As reader_open(), and no footer is believed: all chunks are walked over. */
+int reader_open_distrusting(struct err *err, const char *path, struct reader **out);
+
+struct reader_query;
+
+/**
+ * reader_select() - read the records that match and the steps that they name
+ * @query: NULL: all records and all steps. A range of positions selects the records of the steps in whose spans it
+ *         lies; which rows are meant is for the caller to see
+ * Only chunks that hold such records are read, the payload not yet. Replaces the records and steps selected before.
+ * Return: 0 or -errno with a sentence in @err.
+ */
+int reader_select(struct err *err, struct reader *reader, const struct reader_query *query);
+
+/**
+ * reader_refresh() - read on: chunks and segments that have come, state, counters, problems
+ * What was selected is selected again. Return: 0 or -errno with a sentence in @err; the reader is then only good for
+ * reader_close().
+ */
+int reader_refresh(struct err *err, struct reader *reader);
+
+/**
+ * reader_only_ranks() - of runs that are joined, look only at those with these ranks, from the next reader_select() on
+ * @ranks: by enum dmi_axis; below 0: any. What is divided over an axis of which one rank is left is not joined
+ * Return: how many runs are left; of a run that is not joined 1 if its steps say these ranks, else 0.
+ */
+size_t reader_only_ranks(struct reader *reader, const int32_t ranks[DMI_AXIS_COUNT]);
+
+/* Frees the reader and all that it handed out. Accepts NULL. */
+void reader_close(struct reader *reader);
+/* For _cleanup_. */
+void reader_closep(struct reader **reader);
+
+/* What the run is; borrowed. */
+const struct reader_run *reader_run(const struct reader *reader);
+
+/* Entries of the site dictionary. */
+size_t reader_n_sites(const struct reader *reader);
+/* Entry @i of the site dictionary; its strings are borrowed. */
+const struct dmi_site *reader_site(const struct reader *reader, size_t i);
+
+/* Those selected, in launch order. */
+size_t reader_n_records(const struct reader *reader);
+const struct reader_record *reader_record(const struct reader *reader, size_t i);
+
+/* Those selected, in order of their sequence. */
+size_t reader_n_steps(const struct reader *reader);
+const struct reader_step *reader_step(const struct reader *reader, size_t i);
+
+/* What was said of a span's rows; NULL: nothing, all of them count. */
+const struct reader_outcome *reader_outcome_of(const struct reader_step *step, uint32_t span);
+
+/**
+ * reader_outcome_has() - whether a span's row @token counts
+ * @outcome: NULL: nothing was said
+ * @n: gets how many rows from it on have the same fate, at least; UINT32_MAX: all that follow
+ */
+bool reader_outcome_has(const struct reader_outcome *outcome, uint32_t token, uint32_t *n);
+
+/* Requests that ended or were shed, in the order of the steps. DMI_SPAN_LAST says it too, and is not among them. */
+size_t reader_n_ends(const struct reader *reader);
+const struct reader_end *reader_end(const struct reader *reader, size_t i);
+
+/* A span's request id, which may hold any byte. */
+const char *reader_span_id(const struct reader_step *step, uint32_t span, size_t *n_bytes);
+
+/* What to look for; what is left at its neutral value is not asked for. */
+struct reader_query {
+    const char *site; /* name, NULL: any */
+    bool by_layer;    /* then only @layer */
+    int32_t layer;
+    const char *request; /* NULL: any */
+    size_t n_request;
+    int64_t first_position; /* of the token range, with @request */
+    int64_t end_position;   /* after its last; <= first_position: no bound */
+    uint64_t first_chunk;   /* only records of chunks of this sequence number and higher ones */
+    bool all_steps;         /* all steps of the run, also those that no such record names */
+};
+
+/* Return: index of the first matching record at or after @from, or reader_n_records(). */
+size_t reader_find(const struct reader *reader, const struct reader_query *query, size_t from);
+
+/**
+ * reader_decode() - a record's raw bytes
+ * @out: record->at.n_bytes bytes
+ * Checks the checksums of all it touches. Return: 0, -EBADMSG, -EIO, -ENOMEM, -ENOTSUP (a codec or an
+ * encoding that this program does not know); @err says which
+ * plane of which block, and where in the file.
+ */
+int reader_decode(struct err *err, struct reader *reader, const struct reader_record *record,
+                  void *out);
+
+/* Stored bytes of a record. */
+double reader_stored_bytes(const struct reader *reader, const struct reader_record *record);
+
+/**
+ * reader_verify() - decode everything, check every byte of every file, believe no footer
+ * Reads the run anew; what it finds replaces the findings. Return: 0, or -errno if it could not go on.
+ */
+int reader_verify(struct reader *reader);
+
+/* Findings so far: of the open, of selections, of reader_verify(). */
+size_t reader_n_findings(const struct reader *reader);
+/* Finding @i; borrowed until the next one. */
+const struct reader_finding *reader_finding(const struct reader *reader, size_t i);
+
+/* The sums of a site entry: expected against what lies in the segments. */
+struct reader_account {
+    struct dmi_tally expected, counted, found; /* as counted by the process, as found in segments */
+    struct dmi_tally dropped;  /* 2^64-1 where the sum does not fit; then it does not balance */
+    struct dmi_tally released; /* captured, and deleted on purpose since */
+    struct dmi_tally lost;     /* neither captured nor dropped: lost_at_kill, or still in flight */
+    bool holds; /* captured + released + dropped (+ lost, where not closed) = expected */
+    uint64_t launches;
+};
+
+/* Return: false where there are no counters; then only @found is filled. */
+bool reader_account(const struct reader *reader, uint32_t site, struct reader_account *account);
+
+#endif

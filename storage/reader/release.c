@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "storage/reader/release.h"
+
+#include "core/cleanup.h"
+#include "storage/codec/hash.h"
+#include "storage/file.h"
+#include "storage/folder.h"
+#include "storage/names.h"
+#include "storage/reader/reader_private.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Segments before this number were read and are closed. */
+static uint32_t read_to(const struct reader *r)
+{
+    uint32_t n = 0;
+    for (size_t i = 0; i < r->n_segments && r->segments[i].closed; i++)
+        n = r->segments[i].number + 1;
+    return n;
+}
+
+/* The process deletes them when it sees the number. */
+static int ask_writer(const struct reader *r, uint32_t n)
+{
+    char text[16];
+    _cleanup_(freep) char *path = folder_file(r->path, RUN_CONSUMED);
+    if (!path)
+        return -ENOMEM;
+    int length = snprintf(text, sizeof text, "%" PRIu32 "\n", n);
+    return file_replace(path, text, (size_t)length, 1);
+}
+
+/* ------------------------------------------------------------------------- a run that nobody writes */
+
+static void delete_file(const struct reader *r, const struct reader_segment *s)
+{
+    unlinkat(r->dir, s->name, 0); /* what is still there is not read: the manifest says so */
+}
+
+static void add_to(json_t *sum, const char *key, uint64_t more)
+{
+    json_int_t before = json_integer_value(json_object_get(sum, key));
+    json_object_set_new(sum, key, json_integer(before + (json_int_t)more));
+}
+
+/* The entry of a site in the manifest's list of what is gone. */
+static json_t *sum_of(json_t *released, uint32_t site)
+{
+    json_t *one;
+    size_t i;
+    json_array_foreach(released, i, one) if (json_integer_value(json_object_get(one, "site")) ==
+                                             site) return one;
+    one = json_pack("{s:i, s:i, s:i, s:i}", "site", (int)site, "records", 0, "rows", 0, "bytes", 0);
+    json_array_append_new(released, one);
+    return one;
+}
+
+static void release_one(const struct reader_segment *s, json_t *said, json_t *released)
+{
+    size_t n;
+    const struct dmi_footer_site *sites = reader_tallies(s, &n);
+    for (size_t i = 0; i < n; i++) {
+        if (!sites[i].records)
+            continue;
+        json_t *sum = sum_of(released, sites[i].site);
+        add_to(sum, "records", sites[i].records);
+        add_to(sum, "rows", sites[i].rows);
+        add_to(sum, "bytes", sites[i].bytes);
+    }
+    json_object_set_new(said, "released", json_true());
+}
+
+/* Return: the manifest without these segments, to be freed; NULL: no memory. */
+static char *manifest_without(const struct reader *r, uint32_t n)
+{
+    json_t *m = json_deep_copy(r->manifest), *released = json_object_get(m, "released");
+    if (!released)
+        json_object_set_new(m, "released", released = json_array());
+    json_object_set_new(m, "checksum", json_string(MANIFEST_CHECKSUM_ZERO));
+    for (size_t i = 0; i < r->n_segments && r->segments[i].number < n; i++)
+        release_one(&r->segments[i],
+                    json_array_get(json_object_get(m, "segments"), r->segments[i].number),
+                    released);
+    char *text = json_dumps(m, JSON_INDENT(1));
+    json_decref(m);
+    char *at = text ? strstr(text, MANIFEST_CHECKSUM_KEY) : NULL;
+    if (at) {
+        char sum[17];
+        snprintf(sum, sizeof sum, "%016" PRIx64, hash_bytes(text, strlen(text)));
+        memcpy(at + strlen(MANIFEST_CHECKSUM_KEY), sum, 16);
+    }
+    return text;
+}
+
+static int release_here(const struct reader *r, uint32_t n)
+{
+    _cleanup_(freep) char *path = folder_file(r->path, "manifest.json");
+    _cleanup_(freep) char *text = path ? manifest_without(r, n) : NULL;
+    int res = text ? file_replace(path, text, strlen(text), 1) : -ENOMEM;
+    for (size_t i = 0; !res && i < r->n_segments && r->segments[i].number < n; i++)
+        delete_file(r, &r->segments[i]);
+    return res;
+}
+
+/* ------------------------------------------------------------------------- both */
+
+static const struct reader_finding *damage_of(const struct reader *r)
+{
+    for (size_t i = 0; i < reader_n_findings(r); i++)
+        if (reader_finding(r, i)->damage)
+            return reader_finding(r, i);
+    return NULL;
+}
+
+int release_read(struct err *err, const struct reader *r)
+{
+    const struct reader_finding *damage = damage_of(r);
+    uint32_t n = read_to(r);
+    if (r->dir < 0 || r->ranks)
+        return err_set(err, -EINVAL, "%s is not the folder of one run", r->path);
+    if (damage || !r->manifest)
+        return err_set(err, -EBADMSG, "%s: no segment is released, as %s: %s", r->path,
+                       damage ? damage->file : "manifest.json",
+                       damage ? damage->text : "it cannot be read");
+    if (!n)
+        return 0;
+    int res = r->run.state == READER_RUNNING ? ask_writer(r, n) : release_here(r, n);
+    return res ? err_set_errno(err, -res, "cannot release segments of %s", r->path) : 0;
+}

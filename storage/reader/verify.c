@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Every byte of every file: a second reader that believes no footer walks all segments, makes their indexes
+ * again, decodes everything and compares what files say of one another. Its findings replace the first one's.
+ */
+#include "core/cleanup.h"
+#include "storage/chunk.h"
+#include "storage/codec/hash.h"
+#include "storage/reader/reader_private.h"
+#include "storage/rows.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+/* ------------------------------------------------------------------------- chunks */
+
+static void verify_padding(struct reader *r, struct reader_segment *s, const struct reader_chunk *c,
+                           const struct dmi_chunk_header *h)
+{
+    uint64_t n = chunk_pad(h->n_payload) - h->n_payload;
+    uint64_t at = c->offset + sizeof *h + chunk_pad(h->n_meta) + h->n_payload;
+    uint8_t pad[DMI_CHUNK_ALIGN] = { 0 };
+    if (reader_read(r, s, pad, n, at) || !parse_is_zero(pad, n))
+        reader_note(r, true, s->name, (int64_t)c->sequence, at,
+                    "the padding after the payload is not zero");
+}
+
+/* The payload of a chunk whose type is not known: its hash stands in the header. */
+static int verify_payload(struct reader *r, struct reader_segment *s, const struct reader_chunk *c,
+                          const struct dmi_chunk_header *h)
+{
+    uint64_t at = c->offset + sizeof *h + chunk_pad(h->n_meta), left = h->n_payload;
+    struct hash_stream *stream = hash_start();
+    _cleanup_(freep) uint8_t *buffer = malloc(DMI_BLOCK_BYTES);
+    int res = stream && buffer ? 0 : -ENOMEM;
+    while (!res && left) {
+        size_t n = left < DMI_BLOCK_BYTES ? (size_t)left : DMI_BLOCK_BYTES;
+        res = reader_read(r, s, buffer, n, at);
+        if (!res)
+            hash_add(stream, buffer, n);
+        at += n;
+        left -= n;
+    }
+    uint64_t hash = stream ? hash_end(stream) : 0;
+    if (res != -ENOMEM && (res || (h->n_payload ? hash : 0) != h->payload_hash))
+        reader_note(r, true, s->name, (int64_t)c->sequence, c->offset,
+                    "the payload of the chunk (%s) does not match its checksum",
+                    chunk_type_name(c->type));
+    return res == -ENOMEM ? res : 0;
+}
+
+static int verify_chunk(struct reader *r, struct reader_segment *s, const struct reader_chunk *c)
+{
+    struct dmi_chunk_header h;
+    if (reader_read(r, s, &h, sizeof h, c->offset))
+        return 0; /* cut off since it was walked */
+    verify_padding(r, s, c, &h);
+    if (c->type != DMI_CHUNK_RECORDS)
+        return verify_payload(r, s, c, &h);
+    if (h.payload_hash)
+        reader_note(r, true, s->name, (int64_t)c->sequence, c->offset,
+                    "the header of records has a hash of their payload");
+    return 0;
+}
+
+/* ------------------------------------------------------------------------- records and steps */
+
+static int decode_all(struct reader *r)
+{
+    _cleanup_(freep) uint8_t *buffer = NULL;
+    char said[sizeof((struct err *)0)->msg] = "";
+    size_t room = 0;
+    for (size_t i = 0; i < r->n_records; i++) {
+        const struct reader_record *rec = &r->records[i];
+        const struct reader_segment *s = &r->segments[rec->segment];
+        const struct reader_chunk *c = &s->chunks[rec->chunk];
+        struct err err = { 0 };
+        if (rec->at.n_bytes > room) {
+            uint8_t *grown = realloc(buffer, rec->at.n_bytes);
+            if (!grown)
+                return -ENOMEM;
+            buffer = grown;
+            room = rec->at.n_bytes;
+        }
+        int res = reader_decode(&err, r, rec, buffer);
+        if (res == -ENOMEM)
+            return res;
+        /* records that share a damaged block give the same sentence: once is enough */
+        if (!res || !strcmp(said, err.msg))
+            continue;
+        memcpy(said, err.msg, sizeof said);
+        if (res == -ENOTSUP)
+            reader_note_unknown(r, s->name, (int64_t)c->sequence, c->offset, "%s", err.msg);
+        else
+            reader_note(r, res != -ENOENT, s->name, (int64_t)c->sequence, c->offset, "%s", err.msg);
+    }
+    return 0;
+}
+
+/* By chunk, so that blocks are decoded once. */
+static int place_order(const void *pa, const void *pb)
+{
+    const struct reader_record *a = pa, *b = pb;
+    if (a->segment != b->segment)
+        return a->segment < b->segment ? -1 : 1;
+    if (a->chunk != b->chunk)
+        return a->chunk < b->chunk ? -1 : 1;
+    if (a->at.group != b->at.group)
+        return a->at.group < b->at.group ? -1 : 1;
+    return a->at.offset < b->at.offset ? -1 : a->at.offset > b->at.offset;
+}
+
+static void verify_step_of(struct reader *r, const struct reader_record *rec, bool complete)
+{
+    const struct reader_segment *s = &r->segments[rec->segment];
+    const struct reader_chunk *c = &s->chunks[rec->chunk];
+    if (!rec->step && rec->at.step != DMI_NO_STEP && complete)
+        reader_note(r, true, s->name, (int64_t)c->sequence, c->offset,
+                    "the record of launch %" PRIu64 " names step %" PRIu64 ", which is nowhere",
+                    rec->at.launch, rec->at.step);
+    if (rec->step && rec->step->place > c->sequence)
+        reader_note(r, true, s->name, (int64_t)c->sequence, c->offset,
+                    "the record of launch %" PRIu64 " stands before its step %" PRIu64,
+                    rec->at.launch, rec->at.step);
+}
+
+/* Kept rows that stand twice. */
+static int verify_kept(struct reader *r, const struct reader_record *rec)
+{
+    const struct reader_segment *s = &r->segments[rec->segment];
+    const struct reader_chunk *c = &s->chunks[rec->chunk];
+    if (!rec->kept)
+        return 0;
+    _cleanup_(freep) uint32_t *sorted = malloc((rec->n_rows + 1u) * sizeof *sorted);
+    if (!sorted)
+        return -ENOMEM;
+    memcpy(sorted, rec->kept, rec->n_rows * sizeof *sorted);
+    if (rows_repeat(sorted, rec->n_rows))
+        reader_note(r, true, s->name, (int64_t)c->sequence, c->offset,
+                    "the record of launch %" PRIu64 " keeps a row twice", rec->at.launch);
+    return 0;
+}
+
+static int verify_steps(struct reader *r)
+{
+    bool complete = r->n_segments && !reader_is_incomplete(r);
+    for (size_t i = 1; i < r->n_steps; i++)
+        if (r->steps[i].entry->sequence == r->steps[i - 1].entry->sequence)
+            reader_note(r, true, "steps", (int64_t)r->steps[i].place, 0,
+                        "step %" PRIu64 " stands there twice", r->steps[i].entry->sequence);
+    int res = 0;
+    for (size_t i = 0; !res && i < r->n_records; i++) {
+        verify_step_of(r, &r->records[i], complete);
+        res = verify_kept(r, &r->records[i]);
+    }
+    return res;
+}
+
+static void verify_account(struct reader *r)
+{
+    for (uint32_t i = 0; i < r->n_sites; i++) {
+        struct reader_account a;
+        if (reader_account(r, i, &a) && !a.holds)
+            reader_note(r, true, "counters", -1,
+                        sizeof(struct dmi_counters) + i * sizeof(struct dmi_site_counters),
+                        "site %s: captured + dropped is not expected: %" PRIu64 " records found "
+                        "(%" PRIu64 " counted as written) + %" PRIu64 " dropped, %" PRIu64
+                        " expected",
+                        r->sites[i].name, a.found.records, a.counted.records, a.dropped.records,
+                        a.expected.records);
+    }
+}
+
+/* ------------------------------------------------------------------------- all of it */
+
+static int verify_all(struct reader *r)
+{
+    int res = verify_steps(r);
+    if (!res && r->n_records)
+        qsort(r->records, r->n_records, sizeof *r->records, place_order);
+    if (!res)
+        res = decode_all(r);
+    for (size_t i = 0; !res && i < r->n_segments; i++)
+        for (size_t k = 0; !res && k < r->segments[i].n_chunks; k++)
+            res = verify_chunk(r, &r->segments[i], &r->segments[i].chunks[k]);
+    if (!res)
+        verify_account(r);
+    return res;
+}
+
+int reader_verify(struct reader *r)
+{
+    struct err err = { 0 };
+    _cleanup_(reader_closep) struct reader *second = NULL;
+    if (r->ranks)
+        return reader_verify_ranks(r);
+    int res = reader_open_distrusting(&err, r->path, &second);
+    if (!res)
+        res = verify_all(second);
+    if (res)
+        return res;
+    if (second->vanished) {
+        second->vanished = false;
+        reader_note(second, false, "manifest.json", -1, 0,
+                    "segments were released while they were verified");
+    }
+    struct reader_note_entry *notes = r->notes;
+    size_t n = r->n_notes, room = r->notes_room;
+    r->notes = second->notes, r->n_notes = second->n_notes, r->notes_room = second->notes_room;
+    second->notes = notes, second->n_notes = n, second->notes_room = room;
+    return 0;
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Step metadata as entries of a STEPS chunk: whose tokens the rows of a step are. Pure; any thread, the
+ * caller locks what it passes. Source: docs/format.md 6.
+ */
+#ifndef STORAGE_WRITER_STEPS_H
+#define STORAGE_WRITER_STEPS_H
+
+#include "storage/text.h"
+
+#include <dmi/dmi.h>
+
+/**
+ * steps_add() - append @step to @entries as number @sequence
+ * @step: its span_size is the distance between its spans; shorter spans than ours are filled up with zeros
+ * Return: 0; with *@why a sentence: -EINVAL (docs/format.md 6 or <dmi/dmi.h> does not allow it), -ENOMEM. On failure
+ * @entries is as it was.
+ */
+int steps_add(struct text *entries, uint64_t sequence, const struct dmi_step *step,
+              const char **why);
+
+#endif
