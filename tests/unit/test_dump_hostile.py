@@ -48,7 +48,6 @@ import resource
 import shutil
 import struct
 import subprocess
-import time
 
 import pytest
 
@@ -66,18 +65,24 @@ BAD = ("\x1b", "\x9b", "\u202e", "\x7f", "\r", "\0")
 Q = [kit.site("q")]
 
 
+def cpu_of_children():
+    """Seconds, of those that have ended: what else the machine does is not in it."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
 def dump(*words, memory=MEMORY):
     """The process, ended; its text must be UTF-8."""
     def limit():
         if not SANITIZED:
             resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    begin = time.monotonic()
+    begin = cpu_of_children()
     try:
         done = subprocess.run([DMI_DUMP, *map(str, words)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                              timeout=2 * SECONDS, preexec_fn=limit)
+                              timeout=20 * SECONDS, preexec_fn=limit)
     except subprocess.TimeoutExpired as late:
         done = subprocess.CompletedProcess(late.cmd, "none: still running", b"", b"")
-    done.took = time.monotonic() - begin
+    done.took = cpu_of_children() - begin
     done.out, done.err = done.stdout.decode(), done.stderr.decode()
     return done
 
@@ -87,7 +92,7 @@ def complaints(done, *, statuses=(0, 1), said=()):
     text = done.out + done.err
     found = [f"status {done.returncode}"] if done.returncode not in statuses else []
     found += [f"raw {c!r}" for c in BAD if c in text]
-    found += [f"took {done.took:.1f} s"] if done.took > SECONDS else []
+    found += [f"took {done.took:.1f} CPU seconds"] if done.took > SECONDS else []
     found += [f"not said: {s}" for s in said if s not in text]
     found += ["no sentence"] if done.returncode and not done.err.strip() and "MISMATCH" not in text and "DIFFERS" not in text else []
     return found and [*found, done.args, text[-600:]]
