@@ -45,8 +45,7 @@ struct spec_steps {
 /* Which of the matching kernels in a range a site takes. */
 enum spec_range_kernel {
     SPEC_RANGE_ALL = 0,
-    SPEC_RANGE_NTH = 1,  /* the one with number @n */
-    SPEC_RANGE_LAST = 2, /* nobody knows it before the range ends */
+    SPEC_RANGE_NTH = 1, /* the one with number @n */
 };
 
 /* What a site asks of the NVTX range in which a kernel is launched. */

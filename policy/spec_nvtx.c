@@ -149,13 +149,17 @@ bool site_range_kernel(struct loader *l, const struct tree_node *node, void *int
     int64_t n = 0;
     bool word = node->kind == TREE_SCALAR;
     if (word && !strcmp(node->text, "last")) {
-        nvtx->which = SPEC_RANGE_LAST;
+        loader_complain(
+            l, node,
+            "found \"last\"; expected first, all or a number from 0: which kernel is the "
+            "last is known too late; \"kernel: PATTERN\" with a number names it");
+        return false;
     } else if (word && (!strcmp(node->text, "first") ||
                         (parse_integer(node->text, &n) && n >= 0 && n <= N_MAX))) {
         nvtx->which = SPEC_RANGE_NTH;
         nvtx->n = (uint32_t)n;
     } else if (!word || strcmp(node->text, "all")) {
-        loader_complain(l, node, "found %s; expected first, last, all or a number from 0",
+        loader_complain(l, node, "found %s; expected first, all or a number from 0",
                         node_found(node, was, sizeof was));
         return false;
     }
@@ -182,24 +186,13 @@ static bool has_nearly(const struct tree_node *node, const char *name)
 }
 
 /* Of a site with a range. */
-static void settle_ranged(struct loader *l, const struct tree_node *node,
-                          const struct spec_site *site)
+static void settle_ranged(struct loader *l, const struct tree_node *node)
 {
     if (!keys_value(node, "kernel") && !keys_value(node, "range_kernel") &&
         !has_nearly(node, "kernel") && !has_nearly(node, "range_kernel"))
         loader_complain(l, node,
                         "found neither \"kernel\" nor \"range_kernel\" in a site with \"nvtx\"; "
                         "expected one of them: a range holds many kernels");
-    if (site->nvtx.which != SPEC_RANGE_LAST)
-        return;
-    if (site->when == SPEC_BEFORE)
-        loader_complain(l, keys_value(node, "when"),
-                        "found \"before\" of the last kernel in a range; expected \"after\": which "
-                        "one it is shows later");
-    if (spec_uses_occurrence(site))
-        loader_complain(l, keys_value(node, "range_kernel"),
-                        "found \"last\" at a site whose offset or dims use occ; expected first, "
-                        "all or a number");
 }
 
 void nvtx_settle(struct loader *l, const struct tree_node *node, const struct spec_site *site)
@@ -208,7 +201,7 @@ void nvtx_settle(struct loader *l, const struct tree_node *node, const struct sp
     if (keys_value(node, "tap"))
         return;
     if (keys_value(node, "nvtx")) {
-        settle_ranged(l, node, site);
+        settle_ranged(l, node);
         return;
     }
     if (!keys_value(node, "kernel") && node->kind == TREE_MAP && !has_nearly(node, "kernel") &&

@@ -111,18 +111,6 @@ const struct func *variants_like(const struct func *base, const struct func *fun
     return base == &func_unmatched ? base : variants_of(base, &facts);
 }
 
-const struct func *variants_without(const struct func *func, uint32_t site)
-{
-    const struct variant *v = variant_of(func);
-    if (!v)
-        return func;
-    struct variant_facts facts = { .kind = v->facts.kind };
-    for (uint32_t i = 0; i < v->facts.n; i++)
-        if (v->facts.sites[i].site != site)
-            facts.sites[facts.n++] = v->facts.sites[i];
-    return variants_of(v->func.base, &facts);
-}
-
 const struct variant_site *variants_site(const struct func *func, uint32_t site)
 {
     const struct variant *v = variant_of(func);

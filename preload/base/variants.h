@@ -20,7 +20,6 @@
 struct variant_site {
     uint32_t site;
     int32_t layer; /* or VARIANT_LAYER_OF_SITE, VARIANT_NO_LAYER */
-    uint32_t last; /* 1: it is one of the range's last kernel */
 };
 
 /* What ranges add to a function. */
@@ -51,9 +50,6 @@ const struct func *variants_of(const struct func *base, const struct variant_fac
 
 /* @func was a node's, which now has the kernel @base: what ranges added holds of that as far as patterns allow. */
 const struct func *variants_like(const struct func *base, const struct func *func);
-
-/* @func without what the ranges add for @site. */
-const struct func *variants_without(const struct func *func, uint32_t site);
 
 /* What a range said of a site of @func, NULL: nothing. */
 const struct variant_site *variants_site(const struct func *func, uint32_t site);

@@ -19,7 +19,6 @@ void admission_count(struct context *c, uint32_t site, struct admission *item)
     item->state = ADMISSION_NONE;
     item->reason = DROP_NONE;
     item->range = NULL;
-    item->undecided = false;
     item->doubtful = c->sites[site].doubtful;
     if (!forward_occurrence(c, site, &item->occurrence))
         return;
@@ -278,14 +277,6 @@ static void take_back_occurrences(struct admission_launch *l)
     }
 }
 
-void admission_uncount(const struct admission *item)
-{
-    struct dmi_site_counters *counters = session_counters(item->site);
-    if (item->state == ADMISSION_DROPPED)
-        count(item, &counters->dropped[item->reason], -1);
-    count_expected(item, -1);
-}
-
 void admission_take_back(struct admission_launch *l)
 {
     admission_cancel(l);
@@ -293,7 +284,10 @@ void admission_take_back(struct admission_launch *l)
     for (uint32_t i = 0; i < l->n; i++) {
         struct admission *item = &l->items[i];
         switch (item->state) {
-        case ADMISSION_DROPPED: admission_uncount(item); break;
+        case ADMISSION_DROPPED:
+            count(item, &session_counters(item->site)->dropped[item->reason], -1);
+            count_expected(item, -1);
+            break;
         case ADMISSION_EXPECTED:
         case ADMISSION_PIECES: count_expected(item, -1); break;
         case ADMISSION_NONE:

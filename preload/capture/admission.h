@@ -42,9 +42,8 @@ struct admission {
     struct context *context; /* whose occurrence it took */
     uint32_t site, occurrence;
     const struct variant_site
-        *range;     /* what the range says that it was launched in, NULL: nothing */
-    bool doubtful;  /* nobody knows which occurrence it is */
-    bool undecided; /* nobody knows yet whether it is wanted: undecided.h */
+        *range;    /* what the range says that it was launched in, NULL: nothing */
+    bool doubtful; /* nobody knows which occurrence it is */
     int32_t layer;
     uint64_t forward;
     struct select_pick pick; /* EXPECTED: which rows; its lists live as long as the launch's step */
@@ -146,9 +145,6 @@ void admission_drop(struct context *context, struct admission *item, enum dmi_dr
 
 /* The copies of the RESERVED items are never launched: their slots are cancelled, the items EXPECTED again. */
 void admission_cancel(struct admission_launch *launch);
-
-/* What was counted of the item, LAUNCHED or DROPPED, is as if nobody had asked for its record. */
-void admission_uncount(const struct admission *item);
 
 /* The driver took the launch: what is RESERVED is LAUNCHED. For graphs, whose copies come with it. */
 void admission_launched(struct admission_launch *launch);

@@ -28,7 +28,6 @@ static void fill_note(const struct admission_launch *l, const struct admission *
         .n_dims = g->n_dims,
         .kept =
             item->pick.kept ? row_list_at(&l->context->row_lists, item->kept_list) : ROW_LISTS_NONE,
-        .fate = item->undecided ? RECORD_UNDECIDED : RECORD_WANTED,
     };
     memcpy(note->dims, g->dims, sizeof note->dims);
     note->dims[0] = item->pick.n;

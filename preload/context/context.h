@@ -30,15 +30,6 @@ static_assert(CONTEXT_MAX == DMI_LIVE_RINGS, "each has an entry in the file `liv
 
 struct assembly;
 
-/* Is a record wanted? Who changes it from UNDECIDED, its launching thread or the drain, decides. */
-enum record_fate {
-    RECORD_WANTED = 0,
-    RECORD_UNDECIDED = 1, /* it waits in the ring: capture/undecided.h */
-    RECORD_DISCARDED = 2, /* as if nobody had asked for it */
-    RECORD_GIVEN_UP = 3,  /* the drain has counted it as a drop */
-    RECORD_HELD = 4,      /* said of its slot: the drain has taken it out of the ring (held.h) */
-};
-
 /* What the host knows of a record when it reserves its slot: the slot's user data, later a run_record. */
 struct record_note {
     uint64_t forward, step, time_ns;
@@ -51,7 +42,6 @@ struct record_note {
     struct assembly *assembly;
     uint64_t offset;
     uint32_t kept; /* where its list of kept rows lies, ROW_LISTS_NONE: all in order */
-    uint32_t fate; /* enum record_fate; atomic once it is launched */
 };
 static_assert(sizeof(struct record_note) <= RING_USER_BYTES, "it is a slot's user data");
 
@@ -101,7 +91,6 @@ struct context_thread {
 };
 
 struct staging;
-struct held_record;
 
 /* Calls that may end the CUDA context and are under way; context.c's, under its lock. */
 struct context_calls {
@@ -158,11 +147,6 @@ struct context {
     struct dmi_live_ring
         *live;        /* its numbers for dmi-top (gauge.h); NULL: the run has no file for them */
     uint64_t settled; /* slots whose fate is counted; released by encoders, in turn */
-
-    /* undecided records out of the ring; under the lock */
-    struct held_record *held;
-    uint64_t held_bytes;
-    uint32_t n_held;
 };
 
 /*

@@ -8,7 +8,6 @@
 #include "preload/base/session.h"
 #include "preload/context/assembly.h"
 #include "preload/context/gauge.h"
-#include "preload/context/held.h"
 #include "preload/context/staging.h"
 
 #include <errno.h>
@@ -23,10 +22,8 @@
 #define BATCH_NS      20000000u /* how long records may gather: larger chunks shrink better */
 #define PRESSED_SHARE 8         /* of the ring, from which on nothing is waited for */
 #define BACKLOG_SHARE 4         /* of the ring, from which on waiting for an encoder is a backlog */
-#define HOLD_NS       2000000u  /* how long a record stays in the ring that may not be wanted */
-#define UNDECIDED_NS  1000000000u /* the same, where there is no room for it elsewhere */
-#define HEALTH_NS     20000000u   /* how often a ring that does not move asks for a sticky error */
-#define NAMED_SITES   4u          /* of those with copies in flight, when the context breaks */
+#define HEALTH_NS     20000000u /* how often a ring that does not move asks for a sticky error */
+#define NAMED_SITES   4u        /* of those with copies in flight, when the context breaks */
 
 static void sleep_ns(long ns)
 {
@@ -91,23 +88,12 @@ static bool describe(const struct context *c, uint64_t index, struct batch *b)
     return keep_list(c, index, b, r);
 }
 
-/* Decides on what nobody has decided on. Return: false where the record is not wanted, or was given up. */
-static bool settle(struct record_note *note, enum record_fate fate)
-{
-    uint32_t undecided = RECORD_UNDECIDED;
-    if (atomic_cas_acq_rel(&note->fate, &undecided, (uint32_t)fate)) /* undecided.c decide() */
-        return true;
-    return undecided == RECORD_WANTED;
-}
-
 static void drop_slot(const struct context *c, uint64_t index, enum dmi_drop reason)
 {
     const struct ring_slot *slot = ring_slot(&c->ring, index);
     if (slot->site == DMI_SITE_CLOSE)
         return; /* the end of a launch is no record */
-    struct record_note *note = ring_user(&c->ring, index);
-    if (!settle(note, RECORD_GIVEN_UP))
-        return;
+    const struct record_note *note = note_of(c, index);
     if (!note->assembly) {
         session_drop(slot->site, reason, note->dims[0], slot->n_bytes);
         return;
@@ -234,98 +220,13 @@ static void take_record(struct context *c, struct filling *f)
     f->extent.n += padded;
 }
 
-/* What the record in slot @index is, with data and list of its own. The batch is empty. Return: NULL without memory. */
-static struct held_record *describe_held(const struct context *c, uint64_t index, struct batch *b)
-{
-    struct held_record *h = calloc(1, sizeof *h);
-    if (!h || !describe(c, index, b)) {
-        free(h);
-        return NULL;
-    }
-    *h = (struct held_record){ .index = index, .record = b->records[0] };
-    if (b->n_lists)
-        h->record.kept = h->kept = b->lists[--b->n_lists];
-    h->record.data = h->data = malloc(h->record.n_bytes);
-    if (h->data)
-        return h;
-    held_free(h);
-    return NULL;
-}
-
-/* The slot is the drain's to release, unless its record was decided on by now. Return: false where it was. */
-static bool hold(struct context *c, struct held_record *h)
-{
-    struct record_note *note = ring_user(&c->ring, h->index);
-    h->fate = RECORD_UNDECIDED;
-    pthread_mutex_lock(&c->lock);
-    bool held = settle(note, RECORD_HELD) && atomic_load_relaxed(&note->fate) == RECORD_HELD;
-    if (held)
-        held_add(c, h);
-    pthread_mutex_unlock(&c->lock);
-    return held;
-}
-
-/* An undecided record goes to host memory. Return: false where there is no room for it now. */
-static bool take_out(struct context *c, struct filling *f)
-{
-    struct batch *b = f->batch;
-    uint64_t n_bytes = ring_slot(&c->ring, f->index)->n_bytes;
-    pthread_mutex_lock(&c->lock);
-    bool room = held_has_room(c, n_bytes);
-    pthread_mutex_unlock(&c->lock);
-    f->full = b->n; /* what is in the batch's memory goes first */
-    if (!room || f->full)
-        return f->full;
-    struct held_record *h = describe_held(c, f->index, b);
-    if (!h)
-        return false;
-    f->r = copy_through(c, b, f->index, h->data);
-    if (f->r == CUDA_SUCCESS && hold(c, h))
-        f->index++;
-    else
-        held_free(h);
-    return true;
-}
-
-/*
- * A published record of which it is not decided whether it is wanted waits a little, and is then taken out of the ring. Where
- * there is no room for that it holds up all after it: bounded, as its range may stay open for good. Return: false where it
- * must wait.
- */
-static bool take_undecided(struct context *c, struct filling *f)
-{
-    struct record_note *note = ring_user(&c->ring, f->index);
-    switch (atomic_load_acquire(&note->fate)) { /* of undecided.c decide() */
-    case RECORD_DISCARDED: f->index++; return true;
-    case RECORD_WANTED: take_record(c, f); return true;
-    }
-    if (atomic_load_acquire(&c->stop_ns)) { /* nothing comes after it: it is the last */
-        settle(note, RECORD_WANTED);
-        return true;
-    }
-    uint64_t age_ns = clock_real_ns() - note->time_ns;
-    if (age_ns >= HOLD_NS && take_out(c, f))
-        return true;
-    if (age_ns < UNDECIDED_NS)
-        return false;
-    session_problem(
-        ring_slot(&c->ring, f->index)->site, PROBLEM_UNSUPPORTED,
-        "its range stayed open for over a second after the last kernel so far: not captured");
-    drop_slot(c, f->index, DMI_DROP_UNSUPPORTED);
-    f->index++;
-    return true;
-}
-
 /* Return: false where the next slot must wait: it is not published, or the batch is full. */
 static bool take_next(struct context *c, struct filling *f)
 {
     switch (ring_poll(&c->ring, f->index)) {
     case RING_EMPTY:
     case RING_PENDING: return false;
-    case RING_READY:
-        if (!take_undecided(c, f))
-            return false;
-        break;
+    case RING_READY: take_record(c, f); break;
     case RING_VOID: f->index++; break;
     case RING_MISMATCH: drop_slot(c, f->index++, DMI_DROP_MISMATCH); break;
     case RING_NOT_RUN: drop_slot(c, f->index++, DMI_DROP_NOT_RUN); break;
@@ -441,32 +342,6 @@ static bool may_gather(const struct context *c, uint64_t last_batch_ns, uint64_t
            !row_lists_are_pressed(&c->row_lists);
 }
 
-/* A record that was held and is wanted becomes the batch's only one; with @any also one that is undecided. */
-static bool take_held(struct context *c, struct batch *b, bool any)
-{
-    struct held_record *h;
-    do {
-        pthread_mutex_lock(&c->lock);
-        h = held_take(c, any);
-        pthread_mutex_unlock(&c->lock);
-        if (h && h->fate != RECORD_DISCARDED)
-            break;
-        held_free(h);
-    } while (h);
-    if (!h)
-        return false;
-    b->end_slot = c->ring.tail_slot;
-    b->records[0] = h->record;
-    b->n = 1;
-    b->big = h->data;
-    if (h->kept)
-        b->lists[b->n_lists++] = h->kept;
-    h->data = NULL;
-    h->kept = NULL;
-    held_free(h);
-    return true;
-}
-
 /* The drain thread's own. */
 struct drain {
     struct context *context;
@@ -527,11 +402,6 @@ static bool drain_round(struct drain *d)
         return true;
     }
     struct batch *b = staging_take_idle(c->staging);
-    if (take_held(c, b, stop_ns != 0)) {
-        gauge_given(c);
-        staging_give_full(c->staging, b);
-        return true;
-    }
     if (stop_ns && c->ring.tail_slot >= atomic_load_relaxed(&c->stop_slot)) {
         staging_give_idle(c->staging, b);
         return false;

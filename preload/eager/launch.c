@@ -8,7 +8,6 @@
 #include "preload/context/lifetime.h"
 #include "preload/eager/pieces.h"
 #include "preload/graph/order.h"
-#include "preload/graph/ranged.h"
 #include "preload/graph/tap.h"
 
 #include <string.h>
@@ -57,19 +56,6 @@ static void count_occurrences(const struct eager_launch *l, struct eager_job *jo
     ranges->asked = false;
 }
 
-/*
- * Of a range's last kernel, which this may be, nothing is said before the range has ended. Return: where what is wrong with
- * it goes, NULL: it is reported at once.
- */
-static struct session_deferred *deferred(const struct eager_job *job, struct admission *item)
-{
-    struct range_site *last =
-        item->range && item->range->last ? ranges_last(&job->ranges, item->site) : NULL;
-    struct undecided *candidate = last ? ranges_candidate(last) : NULL;
-    item->undecided = candidate;
-    return candidate ? &candidate->problem : NULL;
-}
-
 /* 2. What each wanted one reads, and whether it may. No lock: this calls the driver. */
 static void plan_items(const struct eager_launch *l, struct eager_job *job,
                        struct eager_ranges *ranges)
@@ -90,7 +76,6 @@ static void plan_items(const struct eager_launch *l, struct eager_job *job,
         if (!admission_wanted(&job->launch, item))
             continue;
         env.occ = item->occurrence;
-        session_defer(deferred(job, item));
         if (l->tap)
             plan_tap(item->site, l->tap, plan);
         else
@@ -102,7 +87,6 @@ static void plan_items(const struct eager_launch *l, struct eager_job *job,
         ranges->asked = ranges->asked || memcmp(&before, &ranges->at[i], sizeof before);
         if (plan_has_records(plan)) /* a launch without rows has nothing to record */
             admission_expect(&job->launch, item, plan, drop);
-        session_defer(NULL);
     }
 }
 
@@ -139,41 +123,6 @@ static void launch_actions(const struct eager_launch *l, struct eager_job *job, 
         if (job->items[i].state == ADMISSION_PIECES &&
             session_site(job->items[i].site)->when == when)
             pieces_copy(l, &job->launch, &job->items[i]);
-}
-
-/* 4. It may be the last kernel of its range: the one before it was not. */
-static void withdraw_last(const struct eager_job *job)
-{
-    for (uint32_t i = 0; i < job->ranges.n_last; i++) {
-        const struct undecided *before = ranges_before(job->ranges.last[i]);
-        if (before)
-            undecided_withdraw(before);
-    }
-}
-
-static void restore_last(const struct eager_job *job)
-{
-    for (uint32_t i = 0; i < job->ranges.n_last; i++) {
-        const struct undecided *before = ranges_before(job->ranges.last[i]);
-        if (before)
-            undecided_restore(before);
-    }
-}
-
-static void replace_last(const struct eager_job *job)
-{
-    for (uint32_t i = 0; i < job->launch.n; i++) {
-        const struct admission *item = &job->items[i];
-        struct range_site *last = ranges_last(&job->ranges, item->site);
-        struct undecided *candidate = last ? ranges_candidate(last) : NULL;
-        if (!candidate)
-            continue;
-        if (!item->undecided)
-            candidate->problem.any = false; /* nobody wanted it */
-        candidate->item = *item;
-        candidate->item.plan = NULL;
-        ranges_replace_last(last);
-    }
 }
 
 /*
@@ -237,7 +186,6 @@ void eager_before(const struct eager_launch *l, const struct func *func, struct 
     if (!job->launch.context)
         return;
     atomic_add_relaxed(&session.counters->launches_matched, 1);
-    withdraw_last(job);
     struct current_visit visit = current_visit(job->guest_in);
     admit(l, job);
     current_leave(&visit);
@@ -256,7 +204,7 @@ static void note_captured(const struct eager_launch *l, const struct eager_job *
     else if (!stream_capture(l->stream, &graph, &node))
         functions_give_up(func, "was captured, and the driver did not say what became of it");
     else if (node)
-        ranged_note(graph, node, func, &job->ranges);
+        order_note_kernel(graph, node, func);
 }
 
 /* The same of a tap, which becomes no node. */
@@ -285,13 +233,10 @@ void eager_after(const struct eager_launch *l, struct eager_job *job, CUresult r
     if (!job->launch.context)
         return;
     struct current_visit visit = current_visit(job->guest_in);
-    if (result == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS)
         launch_actions(l, job, SPEC_AFTER);
-        replace_last(job);
-    } else {
+    else
         admission_take_back(&job->launch);
-        restore_last(job);
-    }
     current_leave(&visit);
     admission_end(&job->launch);
     context_unuse(job->launch.context);

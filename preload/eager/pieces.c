@@ -11,7 +11,7 @@
 /* A row is the least that is copied at once. */
 static bool is_divisible(const struct context *c, const struct admission *item)
 {
-    return item->state == ADMISSION_EXPECTED && item->has_record && !item->undecided &&
+    return item->state == ADMISSION_EXPECTED && item->has_record &&
            item->plan->gather.row_bytes <= c->ring.n_bytes &&
            /* a piece begins at a row by its stride alone, or at its place in the list of slots */
            (!item->plan->gather.gather.rows_inner || item->plan->gather.gather.slot_bytes);

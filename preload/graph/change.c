@@ -154,8 +154,6 @@ void exec_kernel_changed(struct exec *x, CUgraphNode app, const CUDA_KERNEL_NODE
     /* the first site of an exec decides where its launches are counted; NULL: where it is launched */
     if (!x->plan.context)
         x->plan.context = context_current();
-    exec_hold(x);
     changed(x, app, func ? func : &func_unmatched, k);
-    exec_release(x);
     current_leave(&visit);
 }

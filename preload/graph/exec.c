@@ -11,11 +11,9 @@
 #include "preload/context/lifetime.h"
 #include "preload/graph/instrument.h"
 #include "preload/graph/order.h"
-#include "preload/graph/reduce.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
 
 static struct handles execs = HANDLES_INIT;
@@ -61,22 +59,6 @@ int exec_make_room(struct err *err, struct exec *x, uint32_t n_copies)
         x->scratch = s;
     scratch_deinit(&other);
     return good ? 0 : err_set(err, -ENOMEM, "no memory for its launches");
-}
-
-void exec_hold(struct exec *x)
-{
-    int n = atomic_load_relaxed(&x->users);
-    /* acquires names.c reduce_those() */
-    while (n < 0 || !atomic_cas_acq_rel(&x->users, &n, n + 1)) {
-        if (n < 0)
-            sched_yield();
-        n = atomic_load_relaxed(&x->users);
-    }
-}
-
-void exec_release(struct exec *x)
-{
-    atomic_add_acq_rel(&x->users, -1);
 }
 
 static void exec_free(struct exec *x)
@@ -307,11 +289,8 @@ static bool created(struct exec **exec, CUgraphExec handle)
         unknown_created(handle);
     else if (!cloned && !created_plain(x, handle))
         exec_free(x);
-    if (!cloned || (!why && exec_register(x, handle))) {
-        if (cloned)
-            reduce_ask(x->plan.context);
+    if (!cloned || (!why && exec_register(x, handle)))
         return false;
-    }
     if (handle)
         driver_table.cuGraphExecDestroy(handle);
     drop_copies(x, why ? why : "there is no memory for its exec");

@@ -33,14 +33,11 @@ struct exec {
     struct graph_plan plan;
     struct exec_state state;
     struct exec_scratch scratch;
-    bool for_device;   /* kernels may launch it too */
-    bool empty;        /* the opens hold empty tickets */
-    uint64_t switches; /* session.switches when nodes were last disabled and enabled */
-    int users;   /* threads at its clone; below 0: that is being reduced (graph/reduce.h). Atomic */
-    bool orphan; /* its context has ended: nothing of it is counted; atomic */
-    bool reduced;              /* its clone holds nodes of ours alone */
-    struct exec *next, **prev; /* in a list of names.c, under its lock */
-    bool waits;                /* in the list of those whose graph has ended */
+    bool for_device;           /* kernels may launch it too */
+    bool empty;                /* the opens hold empty tickets */
+    uint64_t switches;         /* session.switches when nodes were last disabled and enabled */
+    bool orphan;               /* its context has ended: nothing of it is counted; atomic */
+    struct exec *next, **prev; /* in the list of names.c, under its lock */
 };
 
 /* NULL: nothing is known of the exec. Takes no lock, makes no call. Thread: any. */
@@ -73,7 +70,7 @@ int exec_make_room(struct err *err, struct exec *exec, uint32_t n_copies);
 
 /*
  * The exec was instantiated, and its graph lives: the application may name its nodes, and the graph's end concerns it. And: it is
- * about to end; waits while its clone is reduced, which are calls of the driver that wait for no device. In names.c.
+ * about to end. In names.c.
  */
 void exec_named(struct exec *exec);
 void exec_unnamed(struct exec *exec);
@@ -87,10 +84,6 @@ void exec_reset_names(void);
  */
 void exec_shapes_lock(void);
 void exec_shapes_unlock(void);
-
-/* The calling thread is at the exec's clone, or at the driver with nodes of it, until exec_release(). May be nested. */
-void exec_hold(struct exec *exec);
-void exec_release(struct exec *exec);
 
 /* Before and after the driver's cuGraphExecDestroy. exec_take() returns NULL where there is nothing of ours. */
 struct exec *exec_take(CUgraphExec handle);
@@ -119,7 +112,7 @@ bool exec_any(void);
 uint64_t exec_nodes_end(CUgraphNode node, const CUgraph *graphs, size_t n);
 void exec_nodes_ended(uint64_t end, bool success);
 
-/* Before a launch: memory may have changed since pointers were checked, and the copies follow. Thread: holds the exec. */
+/* Before a launch: memory may have changed since pointers were checked, and the copies follow. Thread: launches it. */
 void exec_check_memory(struct exec *exec);
 
 /**

@@ -232,11 +232,9 @@ void graph_before(struct exec *x, struct stream stream, bool armed, struct graph
     *job = (struct graph_job){ .stream = stream };
     if (armed)
         job->context = context_of(x, stream, job);
-    exec_hold(x);
     struct current_visit visit = current_visit(job->guest_in);
     prepare(x, stream, armed, job);
     current_leave(&visit);
-    exec_release(x);
 }
 
 /* It ran where nobody knows. */

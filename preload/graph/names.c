@@ -3,32 +3,13 @@
 #include "preload/graph/exec.h"
 
 #include "core/atomic.h"
-#include "preload/graph/reduce.h"
 
 #include <pthread.h>
 
-#define FULL_CLONES 64 /* of execs whose graph has ended; the older ones' are reduced */
-
-/*
- * Those whose graph lives, for whoever destroys it or nodes of it; and those whose graph has ended and whose clone
- * still has all nodes. The newest first. The lock is for the node maps of all execs too.
- */
-static struct exec *named, *ended;
-static uint32_t n_ended;
+/* Those whose graph lives, for whoever destroys it or nodes of it. The lock is for the node maps of all execs too. */
+static struct exec *named;
 static uint64_t n_ends;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-
-/* Under the lock. */
-static void put_in(struct exec **list, struct exec *x)
-{
-    x->next = *list;
-    x->prev = list;
-    if (*list)
-        (*list)->prev = &x->next;
-    atomic_store_release(list, x); /* to exec_any() */
-    x->waits = list == &ended;
-    n_ended += x->waits;
-}
 
 /* Under the lock. */
 static void take_out(struct exec *x)
@@ -39,14 +20,16 @@ static void take_out(struct exec *x)
     if (x->next)
         x->next->prev = x->prev;
     x->prev = NULL;
-    n_ended -= x->waits;
-    x->waits = false;
 }
 
 void exec_named(struct exec *x)
 {
     pthread_mutex_lock(&lock);
-    put_in(&named, x);
+    x->next = named;
+    x->prev = &named;
+    if (named)
+        named->prev = &x->next;
+    atomic_store_release(&named, x); /* to exec_any() */
     pthread_mutex_unlock(&lock);
 }
 
@@ -55,21 +38,18 @@ void exec_unnamed(struct exec *x)
     pthread_mutex_lock(&lock);
     take_out(x);
     pthread_mutex_unlock(&lock);
-    exec_hold(x);
-    exec_release(x);
 }
 
 bool exec_any(void)
 {
-    return atomic_load_acquire(&named) != NULL; /* of put_in(), take_out() */
+    return atomic_load_acquire(&named) != NULL; /* of exec_named(), take_out() */
 }
 
 void exec_reset_names(void)
 {
     pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
     lock = unlocked;
-    named = ended = NULL;
-    n_ended = 0;
+    named = NULL;
 }
 
 /* ------------------------------------------------------------------------- names */
@@ -131,37 +111,9 @@ uint64_t exec_nodes_end(CUgraphNode node, const CUgraph *graphs, size_t n)
     return end;
 }
 
-/* ------------------------------------------------------------------------- the end of names */
-
-/* Too many clones have all nodes: the oldest one's exec, which nobody is at until it is reduced. Under the lock. */
-static struct exec *oldest_to_reduce(void)
-{
-    struct exec *x = ended;
-    int nobody = 0;
-    if (n_ended <= FULL_CLONES)
-        return NULL;
-    while (x->next)
-        x = x->next;
-    if (!atomic_cas_acq_rel(&x->users, &nobody, -1))
-        return NULL; /* the next end of a graph comes back to it */
-    take_out(x);
-    return x;
-}
-
-static void reduce_those(struct exec *list)
-{
-    while (list) {
-        struct exec *next = list->next;
-        list->reduced = true;
-        reduce_clone(&list->plan);
-        atomic_store_release(&list->users, 0); /* to exec_hold(); it may end now */
-        list = next;
-    }
-}
-
 void exec_nodes_ended(uint64_t end, bool success)
 {
-    struct exec *next, *list = NULL;
+    struct exec *next;
     if (!end)
         return;
     pthread_mutex_lock(&lock);
@@ -172,14 +124,7 @@ void exec_nodes_ended(uint64_t end, bool success)
         } else if (x->plan.map.gone == end) {
             node_map_trim(&x->plan.map);
             take_out(x);
-            if (reduce_may() && x->plan.clone)
-                put_in(&ended, x);
         }
     }
-    while ((next = oldest_to_reduce())) {
-        next->next = list;
-        list = next;
-    }
     pthread_mutex_unlock(&lock);
-    reduce_those(list);
 }

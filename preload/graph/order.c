@@ -92,30 +92,6 @@ void order_note_kernel(CUgraph graph, CUgraphNode node, const struct func *func)
     add(graph, item);
 }
 
-/* Under the lock. */
-static void lose_site(struct note *note, CUgraphNode node, uint32_t site)
-{
-    size_t i = 0;
-    while (i < note->n && note->items[i].node != node)
-        i++;
-    if (i == note->n || !note->items[i].func)
-        return;
-    note->items[i].func = variants_without(note->items[i].func, site);
-    if (func_concerns(note->items[i].func))
-        return;
-    note->n--;
-    memmove(&note->items[i], &note->items[i + 1], (note->n - i) * sizeof note->items[0]);
-}
-
-void order_lose_site(CUgraph graph, CUgraphNode node, uint32_t site)
-{
-    pthread_mutex_lock(&lock);
-    struct note *note = handles_find(&notes, graph);
-    if (note)
-        lose_site(note, node, site);
-    pthread_mutex_unlock(&lock);
-}
-
 void order_note_condition(CUgraph graph, CUgraphConditionalHandle condition)
 {
     add(graph, (struct order_item){ .condition = condition });

@@ -36,9 +36,6 @@ void order_note(CUgraph graph, CUgraphNode node, bool is_child);
 /* The same of a kernel, with what ranges say of it: a variant of its function, or that itself. */
 void order_note_kernel(CUgraph graph, CUgraphNode node, const struct func *func);
 
-/* @node is none of the ranged @site any more; it is forgotten where nothing else was noted of it. */
-void order_lose_site(CUgraph graph, CUgraphNode node, uint32_t site);
-
 /*
  * A conditional node that @graph will run goes by @condition. Drivers refuse a graph with one that no node goes by, and its clone
  * has none.

@@ -43,14 +43,13 @@ static bool strip(const struct exec *x, CUgraph graph)
     return all;
 }
 
-CUgraphExec strip_exec(struct exec *x)
+CUgraphExec strip_exec(const struct exec *x)
 {
     CUgraph copy;
     CUgraphExec stripped = NULL;
     cuuint64_t flags = 0;
     struct stream_relaxed relaxed = stream_relax();
-    exec_hold(x);
-    if (driver_table.cuGraphInstantiateWithFlags && x->plan.clone && !x->reduced &&
+    if (driver_table.cuGraphInstantiateWithFlags && x->plan.clone &&
         driver_table.cuGraphClone(&copy, x->plan.clone) == CUDA_SUCCESS) {
         if (driver_table.cuGraphExecGetFlags)
             driver_table.cuGraphExecGetFlags(x->handle, &flags);
@@ -61,7 +60,6 @@ CUgraphExec strip_exec(struct exec *x)
             stripped = NULL;
         driver_table.cuGraphDestroy(copy);
     }
-    exec_release(x);
     stream_unrelax(&relaxed);
     return stripped;
 }

@@ -11,9 +11,9 @@
 /**
  * strip_exec() - an exec of the graph that @exec was created from, without anything of ours
  * What the driver says of an update that it refuses is said of the application's graph and one like this. Return: NULL
- * if it cannot be, as where its clone was reduced; else the caller destroys it, with the driver's cuGraphExecDestroy.
+ * if it cannot be; else the caller destroys it, with the driver's cuGraphExecDestroy.
  */
-CUgraphExec strip_exec(struct exec *exec);
+CUgraphExec strip_exec(const struct exec *exec);
 
 /*
  * What a launch of @exec on a capturing stream has embedded there becomes the application's alone: nodes of ours go.

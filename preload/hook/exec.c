@@ -315,7 +315,7 @@ EXEC_NODE(cuGraphExecBatchMemOpNodeSetParams,
 
 /* ------------------------------------------------------------------------- updating */
 
-static CUgraphExec stripped(struct exec *x)
+static CUgraphExec stripped(const struct exec *x)
 {
     struct session_call call;
     session_enter(&call);

@@ -6,8 +6,8 @@
 #include "preload/base/functions.h"
 #include "preload/graph/exec.h"
 #include "preload/graph/order.h"
-#include "preload/graph/ranged.h"
 #include "preload/hook/wrapper.h"
+#include "preload/nvtx/ranges.h"
 
 #include <stdlib.h>
 
@@ -23,7 +23,7 @@ static void note_kernel(CUgraph graph, CUgraphNode node, CUfunction function, CU
         return;
     func = ranges_pick(func, true, &pick);
     if (func_concerns(func))
-        ranged_note(graph, node, func, &pick);
+        order_note_kernel(graph, node, func);
 }
 
 /* @child: the graph that the application named; the driver puts the node's own in its place. */

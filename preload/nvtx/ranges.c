@@ -49,49 +49,13 @@ static bool open_sites(struct open_range *r, const struct nvtx_name *name)
         struct range_site *sites = realloc(r->sites, name->n_sites * sizeof *sites);
         if (!sites)
             return false;
-        memset(&sites[r->n_room], 0, (name->n_sites - r->n_room) * sizeof *sites);
         r->sites = sites;
         r->n_room = name->n_sites;
     }
-    for (uint32_t i = 0; i < name->n_sites; i++) {
-        struct undecided *last = r->sites[i].last;
-        r->sites[i] = (struct range_site){ .site = name->sites[i], .last = last };
-    }
+    for (uint32_t i = 0; i < name->n_sites; i++)
+        r->sites[i] = (struct range_site){ .site = name->sites[i] };
     r->name = name;
     return true;
-}
-
-struct undecided *ranges_before(const struct range_site *s)
-{
-    struct undecided *last = s->last ? &s->last[s->last_at] : NULL;
-    return last && last->item.state != ADMISSION_NONE ? last : NULL;
-}
-
-/* What was last launched in it stays the last. */
-static void decide(struct open_range *r)
-{
-    struct session_call call;
-    bool any = false;
-    for (uint32_t i = 0; i < r->name->n_sites && !any; i++)
-        any = ranges_before(&r->sites[i]);
-    if (!any)
-        return;
-    bool armed = session_enter(&call);
-    for (uint32_t i = 0; i < r->name->n_sites && armed; i++) {
-        struct undecided *last = ranges_before(&r->sites[i]);
-        if (last)
-            undecided_keep(last);
-    }
-    session_leave(&call);
-}
-
-static void free_sites(struct open_range *r)
-{
-    for (uint32_t i = 0; i < r->n_room; i++)
-        free(r->sites[i].last);
-    free(r->sites);
-    r->sites = NULL;
-    r->n_room = 0;
 }
 
 static void report(const struct nvtx_name *name, const char *why)
@@ -120,10 +84,8 @@ static void give_up(const struct nvtx_name *name)
 static void end_thread(void *arg)
 {
     struct ranges_own *own = arg;
-    for (uint32_t i = 0; i < ranges_thread.n_open; i++)
-        decide(&own->open[i]);
     for (uint32_t i = 0; i < RANGES_OPEN; i++)
-        free_sites(&own->open[i]);
+        free(own->open[i].sites);
     free(own);
     ranges_thread = (struct ranges_thread){ 0 };
 }
@@ -204,7 +166,6 @@ static void forget_kind(const struct nvtx_name *name)
 static void close_at(struct ranges_own *own, uint32_t at)
 {
     struct open_range closed = own->open[at];
-    decide(&closed);
     forget_kind(closed.name);
     ranges_thread.n_open--;
     memmove(&own->open[at], &own->open[at + 1], (ranges_thread.n_open - at) * sizeof closed);
@@ -307,17 +268,7 @@ static void add_site(struct picking *p, uint32_t site, const struct nvtx_name *n
     }
     p->facts.sites[p->facts.n++] =
         (struct variant_site){ .site = site,
-                               .layer = nvtx->layer ? name->layer : VARIANT_LAYER_OF_SITE,
-                               .last = nvtx->which == SPEC_RANGE_LAST };
-}
-
-/* Is there room for what is known of the last kernel, where the site asks for it? */
-static bool can_be_last(struct range_site *s)
-{
-    if (session_site(s->site)->nvtx.which != SPEC_RANGE_LAST || ranges_candidate(s))
-        return true;
-    session_give_up(s->site, "no memory for the last kernel of a range: switched off");
-    return false;
+                               .layer = nvtx->layer ? name->layer : VARIANT_LAYER_OF_SITE };
 }
 
 static uint32_t *counter(const struct ranges_pick *pick, struct range_site *s)
@@ -335,10 +286,8 @@ static bool pick_own(struct picking *p, uint32_t site)
             continue;
         uint32_t number = (*counter(p->pick, s))++;
         p->pick->counted[p->pick->n_counted++] = s;
-        if (is_wanted(&session_site(site)->nvtx, number) && can_be_last(s))
+        if (is_wanted(&session_site(site)->nvtx, number))
             add_site(p, site, own->open[i].name);
-        if (session_site(site)->nvtx.which == SPEC_RANGE_LAST)
-            p->pick->last[p->pick->n_last++] = s;
         return true;
     }
     return false;
@@ -353,38 +302,11 @@ static void pick_started(struct picking *p, uint32_t site)
         if (!s)
             continue;
         uint32_t number = (*counter(p->pick, s))++;
-        if (session_site(site)->nvtx.which == SPEC_RANGE_LAST)
-            session_problem(site, PROBLEM_UNSUPPORTED,
-                            "range %.64s was started, not pushed: which kernel is its last is not "
-                            "followed: not captured",
-                            started[i].name->text);
-        else if (is_wanted(&session_site(site)->nvtx, number))
+        if (is_wanted(&session_site(site)->nvtx, number))
             add_site(p, site, started[i].name);
         break;
     }
     pthread_mutex_unlock(&lock);
-}
-
-/* What was launched before in the range is not the last kernel, though this one is not followed. */
-static void lose_last(const struct ranges_pick *pick, struct range_site *s)
-{
-    struct undecided *before = pick->captured ? NULL : ranges_before(s);
-    if (!before)
-        return;
-    undecided_withdraw(before);
-    undecided_discard(before);
-}
-
-/* Of last kernels those stay that @func has as sites. */
-static void keep_sites_of(struct ranges_pick *pick, const struct func *func)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < pick->n_last; i++)
-        if (variants_site(func, pick->last[i]->site))
-            pick->last[n++] = pick->last[i];
-        else
-            lose_last(pick, pick->last[i]);
-    pick->n_last = n;
 }
 
 const struct func *ranges_pick(const struct func *func, bool captured, struct ranges_pick *pick)
@@ -392,7 +314,7 @@ const struct func *ranges_pick(const struct func *func, bool captured, struct ra
     struct picking p;
     pick->captured = captured;
     pick->kind = -1;
-    pick->n_counted = pick->n_last = 0;
+    pick->n_counted = 0;
     if (!ranges_any())
         return func;
     memset(&p, 0, sizeof p); /* of facts all bytes count */
@@ -401,9 +323,7 @@ const struct func *ranges_pick(const struct func *func, bool captured, struct ra
     for (uint32_t i = 0; i < func->match.n_ranged; i++)
         if (!pick_own(&p, func->match.ranged[i]) && atomic_load_relaxed(&ranges_n_started))
             pick_started(&p, func->match.ranged[i]);
-    func = variants_of(func, &p.facts);
-    keep_sites_of(pick, func);
-    return func;
+    return variants_of(func, &p.facts);
 }
 
 void ranges_untake(const struct ranges_pick *pick)
@@ -421,34 +341,11 @@ int ranges_take_kind(void)
     return kind;
 }
 
-struct undecided *ranges_candidate(struct range_site *s)
-{
-    if (!s->last)
-        s->last = calloc(2, sizeof *s->last);
-    return s->last ? &s->last[!s->last_at] : NULL;
-}
-
-void ranges_replace_last(struct range_site *s)
-{
-    struct undecided *before = ranges_before(s);
-    if (before)
-        undecided_discard(before);
-    s->last_at = !s->last_at;
-}
-
-struct range_site *ranges_last(const struct ranges_pick *pick, uint32_t site)
-{
-    for (uint32_t i = 0; i < pick->n_last; i++)
-        if (pick->last[i]->site == site)
-            return pick->last[i];
-    return NULL;
-}
-
 void ranges_reset(void)
 {
     pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
     lock = unlocked;
-    ranges_thread.n_open = 0; /* what they hold is of the parent's rings */
+    ranges_thread.n_open = 0;
     ranges_thread.kind = 0;
     ranges_n_started = n_started = 0;
     nvtx_names_reset();

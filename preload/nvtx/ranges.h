@@ -10,7 +10,6 @@
 
 #include "core/atomic.h"
 #include "preload/base/variants.h"
-#include "preload/capture/undecided.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -24,12 +23,6 @@
 struct range_site {
     uint16_t site;
     uint32_t n_launched, n_captured; /* kernels that it may be */
-    /* SPEC_RANGE_LAST: the last one that was launched, and room for the one to come; NULL: none of them yet */
-    struct undecided *last;
-    uint32_t last_at; /* which of the two is the last */
-    /* the last one that was captured; NULL: none yet */
-    CUgraph graph;
-    CUgraphNode node;
 };
 
 /* What a launch took of the ranges that are open, for the caller of ranges_pick(). */
@@ -38,8 +31,6 @@ struct ranges_pick {
     int kind; /* of the forward that it begins, -1: none */
     uint32_t n_counted;
     struct range_site *counted[SPEC_MAX_RANGED]; /* of the thread's own ranges */
-    uint32_t n_last;
-    struct range_site *last[SPEC_MAX_RANGED]; /* those of which it is the last kernel so far */
 };
 
 /* The calling thread's; all zero at first. */
@@ -81,17 +72,6 @@ void ranges_untake(const struct ranges_pick *pick);
 
 /* The next forward, begun by a range of the calling thread, is that of the graph that it launches now. Return: -1: none. */
 int ranges_take_kind(void);
-
-/* Where what is known of the launch that @site counts goes, which may be the range's last one. Return: NULL without memory. */
-struct undecided *ranges_candidate(struct range_site *site);
-
-/* It was launched: the one before was not the last. */
-void ranges_replace_last(struct range_site *site);
-
-/* What @pick has as the last kernel for @site, NULL: nothing. */
-struct range_site *ranges_last(const struct ranges_pick *pick, uint32_t site);
-/* The launch before this one, of which it is not decided whether it is the last; NULL: none. */
-struct undecided *ranges_before(const struct range_site *site);
 
 /* After fork, in the child. */
 void ranges_reset(void);

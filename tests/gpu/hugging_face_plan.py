@@ -114,7 +114,7 @@ _NAMED = """  - name: nvtx_in
   - name: nvtx_out
     nvtx: '/^model\\.layers\\.[0-9]+\\.mlp$/'
     kernel: '^smoke_embed$'
-    range_kernel: last
+    range_kernel: 1
     pointer: arg[1]
     dtype: f32
     dims: [{row: true, count: 'arg[2].u32'}, {count: 'arg[3].u32'}]

@@ -28,7 +28,7 @@ RELIED_ON = {
     "resolver", "resolver_misses", "queued_params", "running_params", "exec_two_streams", "add_to_captured",
     "clone_captured", "clone_children", "node_order", "clone_of_clone", "programmatic_edges", "beside_programmatic",
     "captured_programmatic", "captured_handles", "kernel_functions", "parameter_info", "set_enabled", "template_alive",
-    "original_of_clone", "template_reduced", "exec_update", "release_order", "registered_memory", "registered_contexts", "address_range", "address_range_mapped",
+    "original_of_clone", "exec_update", "release_order", "registered_memory", "registered_contexts", "address_range", "address_range_mapped",
     "capture_info", "capture_modes", "capture_calls", "capture_own_thread", "exit_order", "forked_child", "sticky_error", "template_gone",
     "embedded_nodes", "refused_update", "user_objects", "waits_for_kernel", "library_routes", "library_kernels", "kernel_info_early",
     "clone_attributes", "capture_queries",

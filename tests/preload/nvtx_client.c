@@ -18,7 +18,7 @@
  *   build GRAPH KERNEL SEED ...  a graph of nodes in a chain, added by hand
  *   instantiate GRAPH, replay GRAPH, update GRAPH FROM
  *   storm                        all threads at once, each with ranges, a stream and memory of its own
- *   fork, environment, sleep MS, sync
+ *   fork, environment
  */
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
@@ -36,7 +36,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <dlfcn.h>
@@ -352,20 +351,14 @@ static void in_child(void)
     say("child", status);
 }
 
-static void others(const char *command, char *line)
+static void others(const char *command)
 {
-    struct timespec pause = { .tv_nsec = strtol(rest(&line), NULL, 10) * 1000000 % 1000000000,
-                              .tv_sec = strtol(rest(&line), NULL, 10) / 1000 };
     if (!strcmp(command, "fork"))
         in_child();
     else if (!strcmp(command, "storm"))
         storm();
     else if (!strcmp(command, "environment"))
         say("injection", getenv("NVTX_INJECTION64_PATH") != NULL);
-    else if (!strcmp(command, "sleep"))
-        nanosleep(&pause, NULL);
-    else if (!strcmp(command, "sync"))
-        CHECK(cuCtxSynchronize());
     else
         say("no such command", 0);
 }
@@ -376,7 +369,7 @@ static void run(char *line)
     line = rest(&line);
     if (!ranges(command, line) && !started(command, line) && !by_module(command, line) &&
         !graphs(command, line))
-        others(command, line);
+        others(command);
 }
 
 /* A thread that does the lines it is given, one at a time. */

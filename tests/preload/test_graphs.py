@@ -87,21 +87,6 @@ def test_nodes_are_off_after_their_graph(scenario):
     scenario("ended", FORWARDS, [filled(s, 64) for s in (12, 22)], [0, 0])
 
 
-@pytest.mark.parametrize("by, reduced", [("self", True), ("place", False)])
-def test_clones_of_many_execs(bench, scenario, by, reduced):
-    """Those of execs whose graph has ended are reduced, if the driver finds an exec's nodes by those that are left."""
-    log = bench.folder / "log"
-    seeds = [*range(0, 150, 7), *range(150), 500, 41]
-    expected = [words for seed in seeds for words in (filled(seed, 64), filled(1000 + seed, 16))]
-    scenario("many", FORWARDS, expected, [0, 1] * len(seeds), DMI_STANDIN_EXEC_NODES=by, DMI_STANDIN_LOG=log)
-    n = Log(log).count("cuGraphDestroyNode")
-    bench.check(n > 4 * 40 if reduced else n < 10, "more than 40 clones are reduced, where any is", n)
-
-
-def test_clones_are_reduced_while_others_launch(scenario):
-    scenario("at_once", ANY, [filled(seed, 64) for seed in [*range(110)] * 4])
-
-
 def test_what_an_exec_keeps(bench):
     """Of 40 kernels with 4 copies, once their graph has ended: neither its nodes nor a share of other execs' time."""
     if not EXECS.exists():

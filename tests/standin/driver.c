@@ -109,7 +109,6 @@ static void config_read(void)
     c->n_threads = (int)env_number("DMI_STANDIN_THREADS", 4);
     c->node_bytes = env_number("DMI_STANDIN_NODE_BYTES", 16384);
     c->green_functions = env_is("DMI_STANDIN_GREEN_FUNCTIONS", "any");
-    c->nodes_by_place = env_is("DMI_STANDIN_EXEC_NODES", "place");
     c->share_users = env_is("DMI_STANDIN_CLONE_USERS", "share");
     if (c->memory_bytes > DEVICE_SPAN / 4)
         c->memory_bytes = DEVICE_SPAN / 4;

@@ -104,7 +104,6 @@ struct config {
     size_t node_bytes;    /* of device memory, that a node of an exec costs */
     bool green_functions; /* a primary context's functions run on green streams */
     bool share_users;     /* a clone's references to user objects are its source's */
-    bool nodes_by_place;  /* of an exec, in its graph as that is now; else by what they are */
 };
 
 /* ---- objects ---- */

@@ -664,16 +664,6 @@ static struct exec_node *body_find(struct exec_body *body, uint64_t uid)
     return NULL;
 }
 
-/* A driver that counts: the node's place among those that its graph has now. */
-static struct exec_node *body_at_place(struct exec_body *body, const struct graph_node *node)
-{
-    size_t place = 0;
-
-    while ((node = node->prev))
-        place++;
-    return place < body->n ? &body->nodes[body->by_creation[place]] : NULL;
-}
-
 /* Callers almost always ask in creation order: try the node after the last hit first. */
 static struct exec_node *exec_find(CUgraphExec hExec, CUgraphNode hNode)
 {
@@ -685,8 +675,6 @@ static struct exec_node *exec_find(CUgraphExec hExec, CUgraphNode hNode)
         return NULL;
     body = ((struct graph_exec *)hExec)->body;
     uid = ((struct graph_node *)hNode)->uid;
-    if (driver.config.nodes_by_place)
-        return body_at_place(body, (struct graph_node *)hNode);
     for (size_t i = 0; i < 4 && hint + i < body->n; i++) {
         if (body->nodes[hint + i].uid == uid)
             return &body->nodes[hint += i];

@@ -8,7 +8,6 @@
 #include "core/clock.h"
 #include "preload/context/gauge.h"
 #include "preload/context/workers.h"
-#include "preload/context/held.h"
 #include "tests/unit/drain_kit.h"
 
 #include <check.h>
@@ -32,7 +31,6 @@ static struct world {
     uint64_t n_appends, fail_append_at; /* the one append that fails */
     uint64_t last_launch;               /* encoder only */
     uint32_t row_lists[4 * MAX_LIST], rows[MAX_LIST];
-    bool any_order;   /* of launches; what is undecided may come later */
     uint64_t n_wrong; /* records out of order, or whose bytes are not their own */
 } world;
 
@@ -67,9 +65,8 @@ int kit_append(const struct run_record *records, size_t n_records)
     for (size_t i = 0; i < n_records; i++) {
         const struct run_record *r = &records[i];
         const unsigned char *data = r->data;
-        bool good = (world.any_order || r->launch > world.last_launch) &&
-                    r->site == r->launch % N_SITES && r->forward == r->launch * 2 &&
-                    r->dims[0] == r->n_bytes && list_is_right(r);
+        bool good = r->launch > world.last_launch && r->site == r->launch % N_SITES &&
+                    r->forward == r->launch * 2 && r->dims[0] == r->n_bytes && list_is_right(r);
         for (size_t k = 0; k < r->n_bytes && good; k++)
             good = data[k] == pattern(r->launch, k);
         world.n_wrong += !good;
@@ -191,116 +188,6 @@ START_TEST(a_record_as_large_as_the_ring_is_captured)
     }
     ck_assert(workers_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
     ck_assert_uint_eq(kit_captured(), 6);
-    ck_assert_uint_eq(world.n_wrong, 0);
-    tear_down(a);
-}
-END_TEST
-
-/* As capture/undecided.c does. Return: false where the drain has decided. */
-static bool decide(struct context *a, uint64_t index, enum record_fate fate)
-{
-    uint32_t undecided = RECORD_UNDECIDED;
-    struct record_note *note = ring_user(&a->ring, index);
-    pthread_mutex_lock(&a->lock);
-    bool first = index >= atomic_load_acquire(&a->ring.tail_slot) &&
-                 atomic_cas_acq_rel(&note->fate, &undecided, (uint32_t)fate);
-    first = first || held_decide(a, index, fate);
-    pthread_mutex_unlock(&a->lock);
-    return first;
-}
-
-/* A published record, of which nobody knows yet whether it is wanted. */
-static uint64_t publish_undecided(struct context *a, uint64_t seq)
-{
-    struct dmi_desc record;
-    uint64_t index;
-    while (reserve(a, seq, 100, &record, &index) == RING_E_FULL)
-        kit_wait();
-    struct record_note *note = ring_user(&a->ring, index);
-    note->fate = RECORD_UNDECIDED;
-    note->time_ns = clock_real_ns();
-    copy_and_publish(a, &record, index);
-    return index;
-}
-
-START_TEST(what_is_undecided_waits_for_its_decision)
-{
-    struct context *a = set_up(16, 64 << 10);
-    world.any_order = true;
-    ck_assert_int_eq(workers_start(a), 0);
-    uint64_t seed = 7, n_wanted = 0;
-    for (uint64_t seq = DMI_SEQ_FIRST; seq < 500; seq++) {
-        struct dmi_desc record;
-        bool wanted = kit_next(&seed) % 3;
-        uint64_t index = publish_undecided(a, seq), after;
-        kit_nap(&seed);
-        while (reserve(a, ++seq, 50, &record, &after) == RING_E_FULL)
-            kit_wait();
-        copy_and_publish(a, &record, after);
-        ck_assert(decide(a, index, wanted ? RECORD_WANTED : RECORD_DISCARDED));
-        n_wanted += wanted + 1u;
-    }
-    ck_assert(workers_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
-    ck_assert_uint_eq(kit_captured(), n_wanted);
-    ck_assert_uint_eq(world.n_wrong, 0);
-    tear_down(a);
-}
-END_TEST
-
-/* Of three that stay undecided one is wanted, one is not, and of one it is never said; the ring goes round meanwhile. */
-START_TEST(what_stays_undecided_leaves_the_ring)
-{
-    struct context *a = set_up(8, 64 << 10);
-    world.any_order = true;
-    ck_assert_int_eq(workers_start(a), 0);
-    uint64_t held[3], seq = DMI_SEQ_FIRST, last = 0;
-    for (int i = 0; i < 3; i++)
-        held[i] = publish_undecided(a, seq++);
-    for (; seq < 60; seq++) {
-        struct dmi_desc record;
-        while (reserve(a, seq, 50, &record, &last) == RING_E_FULL)
-            kit_wait();
-        copy_and_publish(a, &record, last);
-    }
-    ck_assert(workers_wait(a, last + 1, 10ull * SECOND));
-    ck_assert(decide(a, held[0], RECORD_WANTED));
-    ck_assert(decide(a, held[1], RECORD_DISCARDED));
-    ck_assert(workers_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
-    ck_assert_uint_eq(kit_captured(), 60 - DMI_SEQ_FIRST - 1);
-    ck_assert_uint_eq(a->n_held + a->held_bytes, 0);
-    ck_assert_uint_eq(world.n_wrong, 0);
-    tear_down(a);
-}
-END_TEST
-
-/* Where no more can be held, the ring goes on after a second without the next one. */
-START_TEST(what_stays_undecided_without_room_is_given_up)
-{
-    struct context *a = set_up(MAX_SLOTS, MAX_BYTES);
-    world.any_order = true;
-    ck_assert_int_eq(workers_start(a), 0);
-    uint64_t seq = DMI_SEQ_FIRST, last = 0;
-    for (uint32_t i = 0; i <= HELD_MAX; i++)
-        last = publish_undecided(a, seq++);
-    ck_assert(workers_wait(a, last + 1, 20ull * SECOND));
-    ck_assert(!decide(a, last, RECORD_WANTED));
-    ck_assert(workers_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
-    ck_assert_uint_eq(kit_captured(), HELD_MAX);
-    ck_assert_uint_eq(kit_dropped(DMI_DROP_UNSUPPORTED), 1);
-    ck_assert_uint_eq(world.n_wrong, 0);
-    tear_down(a);
-}
-END_TEST
-
-START_TEST(what_is_undecided_at_the_end_is_taken)
-{
-    struct context *a = set_up(8, 64 << 10);
-    ck_assert_int_eq(workers_start(a), 0);
-    uint64_t first = publish_undecided(a, DMI_SEQ_FIRST);
-    publish_undecided(a, DMI_SEQ_FIRST + 1);
-    ck_assert(decide(a, first, RECORD_DISCARDED));
-    ck_assert(workers_stop(a, 10ull * SECOND, DMI_DROP_EXIT_TIMEOUT));
-    ck_assert_uint_eq(kit_captured(), 1);
     ck_assert_uint_eq(world.n_wrong, 0);
     tear_down(a);
 }
@@ -631,10 +518,6 @@ int main(void)
     TCase *plain = tcase_create("one device");
     tcase_add_test(plain, what_is_published_is_captured_in_order_with_its_own_bytes);
     tcase_add_test(plain, a_record_as_large_as_the_ring_is_captured);
-    tcase_add_test(plain, what_is_undecided_waits_for_its_decision);
-    tcase_add_test(plain, what_is_undecided_at_the_end_is_taken);
-    tcase_add_test(plain, what_stays_undecided_leaves_the_ring);
-    tcase_add_test(plain, what_stays_undecided_without_room_is_given_up);
     tcase_add_test(plain, what_is_never_published_is_counted_when_the_time_is_over);
     tcase_add_test(plain, a_descriptor_that_lies_is_counted_and_the_next_ones_are_captured);
     tcase_add_test(plain, a_full_disk_drops_its_chunk_and_no_other);

@@ -135,52 +135,6 @@ void ask_template_gone(void)
     says("a node switched off by the template's node does not run", enabled ? "yes" : "no");
 }
 
-enum { CHAIN = 6 };
-
-/* A chain of kernels, of which number i writes 1 + i to word i, and its exec. */
-static CUresult make_chain(struct template *t, CUgraphNode nodes[CHAIN])
-{
-    PASS(device_memory(&t->p, 64));
-    PASS(kernel(&t->poke, "poke"));
-    PASS(new_stream(&t->stream));
-    PASS(CU(cuGraphCreate, &t->graph, 0));
-    for (uint32_t i = 0; i < CHAIN; i++) {
-        CUdeviceptr p = t->p + 4 * i;
-        uint32_t value = 1 + i;
-        void *params[] = { &p, &value };
-        PASS(add_kernel(t->graph, &nodes[i], i ? &nodes[i - 1] : NULL, t->poke, params));
-    }
-    return new_exec(&t->exec, t->graph);
-}
-
-/* Clones whose graph has ended are cut down to the library's nodes, by which execs go on being changed. */
-void ask_template_reduced(void)
-{
-    struct template t;
-    CUgraphNode nodes[CHAIN];
-    uint32_t words[CHAIN], value = 50;
-    CUdeviceptr p;
-    void *params[] = { &p, &value };
-
-    TRY(make_chain(&t, nodes));
-    TRY(CU(cuGraphDestroyNode, nodes[0]));
-    TRY(CU(cuGraphDestroyNode, nodes[1]));
-    TRY(CU(cuGraphDestroyNode, nodes[3]));
-    p = t.p + 16;
-    CUDA_KERNEL_NODE_PARAMS_v2 k = node_params(t.poke, 1, 1, params);
-    TRY(CU(cuGraphExecKernelNodeSetParams_v2, t.exec, nodes[4], &k));
-    TRY(CU(cuGraphNodeSetEnabled, t.exec, nodes[5], 0));
-    TRY(CU(cuMemsetD8_v2, t.p, 0, sizeof words));
-    TRY(CU(cuCtxSynchronize));
-    TRY(CU(cuGraphLaunch, t.exec, t.stream));
-    TRY(CU(cuStreamSynchronize, t.stream));
-    TRY(CU(cuMemcpyDtoH_v2, words, t.p, sizeof words));
-    holds("the exec's nodes are all there",
-          words[0] == 1 && words[1] == 2 && words[2] == 3 && words[3] == 4);
-    holds("a node that is left sets the parameters of its own", words[4] == 50);
-    holds("a node that is left switches its own off", words[5] == 0);
-}
-
 void ask_original_of_clone(void)
 {
     struct template t;
