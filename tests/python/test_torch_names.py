@@ -31,7 +31,7 @@ def test_without_pytorch():
 
 @pytest.mark.built(TAP_LOG)
 def test_struct():
-    said = run([sys.executable, "-c", SEND], env=environment(LD_PRELOAD=TAP_LOG, PYTHONPATH=ROOT / "python")).stdout.splitlines()
+    said = run([sys.executable, "-u", "-c", SEND], env=environment(LD_PRELOAD=TAP_LOG, PYTHONPATH=ROOT / "python")).stdout.splitlines()
     assert said == [
         "True", "120 1 q.rot 1000 20 layer 3 of 12 dtype 3 rows 3 flags 0 2/320 5/64 4/16 8/2", "7",
         "120 1 embed ffff000000000000 0 layer -1 of 0 dtype 8 rows 1 flags 0 7/-16", "7"]
