@@ -39,15 +39,15 @@ static bool at_most(const struct dmi_tally *a, const struct dmi_tally *b)
 int reader_sum(struct reader *r)
 {
     free(r->found);
-    r->found = calloc(r->n_sites + 1, sizeof *r->found);
+    r->found = calloc(r->said.n_sites + 1, sizeof *r->found);
     if (!r->found)
         return -ENOMEM;
-    for (size_t i = 0; i < r->n_segments; i++) {
+    for (size_t i = 0; i < r->index.n_segments; i++) {
         size_t n;
-        const struct dmi_footer_site *sites = reader_tallies(&r->segments[i], &n);
+        const struct dmi_footer_site *sites = reader_tallies(&r->index.segments[i], &n);
         for (size_t k = 0; k < n; k++) {
             const struct dmi_tally t = { sites[k].records, sites[k].rows, sites[k].bytes };
-            if (sites[k].site < r->n_sites)
+            if (sites[k].site < r->said.n_sites)
                 add_tally(&r->found[sites[k].site], &t);
         }
     }

@@ -10,42 +10,6 @@
 #include <errno.h>
 #include <string.h>
 
-/* ------------------------------------------------------------------------- a chunk */
-
-static bool is_object(const char *json, size_t n)
-{
-    json_t *value = reader_parse_json(json, n);
-    json_decref(value);
-    return value != NULL;
-}
-
-int reader_take_changes(struct reader_chunk *c, uint64_t n_meta, uint8_t *bytes, const char **wrong)
-{
-    _cleanup_(freep) uint8_t *owned = bytes;
-    _cleanup_(freep) struct reader_noted *all = NULL;
-    size_t n_all = 0, room = 0;
-    uint64_t n;
-    *wrong = NULL;
-    for (uint64_t at = 0; at < n_meta; at += n) {
-        struct reader_noted one;
-        const char *what = parse_change(bytes + at, n_meta - at, &n, &one.at, &one.json);
-        if (!what && !is_object(one.json, one.at.json_bytes))
-            what = "a change is no JSON object";
-        *wrong = *wrong ? *wrong : what;
-        if (!n)
-            break;
-        if (what)
-            continue;
-        if (reader_grow((void **)&all, n_all, &room, sizeof *all))
-            return -ENOMEM;
-        all[n_all++] = one;
-    }
-    c->bytes = steal_ptr(owned);
-    c->noted_changes = steal_ptr(all);
-    c->n_held = n_all;
-    return 0;
-}
-
 /* ------------------------------------------------------------------------- all of the run */
 
 static int noted_order(const void *pa, const void *pb)
@@ -61,7 +25,7 @@ static int gather_chunk(struct reader *r, struct reader_segment *s, struct reade
     const char *wrong;
     int res = reader_load_chunk(r, s, c, &wrong);
     if (res == -EBADMSG)
-        reader_note(r, true, s->name, (int64_t)c->sequence, c->offset,
+        reader_note(&r->notes, true, s->name, (int64_t)c->sequence, c->offset,
                     "the chunk (%s) cannot be read: %s", chunk_type_name(c->type), wrong);
     if (res)
         return res == -EBADMSG ? 0 : res;
@@ -78,10 +42,11 @@ static int gather(struct reader *r, struct reader_noted **all, size_t *n)
 {
     size_t room = 0, kept = 0;
     int res = 0;
-    for (size_t i = 0; !res && i < r->n_segments; i++)
-        for (size_t k = 0; !res && k < r->segments[i].n_chunks; k++)
-            if (chunk_type_of(r->segments[i].chunks[k].type) == DMI_CHUNK_CHANGES)
-                res = gather_chunk(r, &r->segments[i], &r->segments[i].chunks[k], all, n, &room);
+    for (size_t i = 0; !res && i < r->index.n_segments; i++)
+        for (size_t k = 0; !res && k < r->index.segments[i].n_chunks; k++)
+            if (chunk_type_of(r->index.segments[i].chunks[k].type) == DMI_CHUNK_CHANGES)
+                res = gather_chunk(r, &r->index.segments[i], &r->index.segments[i].chunks[k], all,
+                                   n, &room);
     if (*n)
         qsort(*all, *n, sizeof **all, noted_order);
     for (size_t i = 0; i < *n; i++)
@@ -100,19 +65,15 @@ static void add_words(struct text *words, const json_t *object)
     text_add(words, what, strlen(what) + 1);
 }
 
-static uint64_t number_of(const json_t *object, const char *key)
-{
-    return (uint64_t)json_integer_value(json_object_get(object, key));
-}
-
 static void fill(struct reader_change *changes, struct text *words, const json_t *list,
                  const struct reader_noted *noted, size_t n)
 {
     size_t n_listed = json_array_size(list);
     for (size_t i = 0; i < n_listed; i++) {
         const json_t *o = json_array_get(list, i);
-        changes[i] = (struct reader_change){ number_of(o, "time_ns"), number_of(o, "launch"),
-                                             number_of(o, "step"), NULL };
+        changes[i] =
+            (struct reader_change){ reader_number_of(o, "time_ns"), reader_number_of(o, "launch"),
+                                    reader_number_of(o, "step"), NULL };
         add_words(words, o);
     }
     for (size_t i = 0; i < n; i++) {
@@ -126,7 +87,7 @@ static void fill(struct reader_change *changes, struct text *words, const json_t
 
 int reader_fill_changes(struct reader *r)
 {
-    const json_t *list = json_object_get(r->manifest, "changes");
+    const json_t *list = json_object_get(r->said.manifest, "changes");
     _cleanup_(freep) struct reader_noted *noted = NULL;
     struct text words = { 0 };
     size_t n_noted = 0;

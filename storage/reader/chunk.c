@@ -18,7 +18,7 @@ bool reader_header_valid(const struct reader *r, const struct dmi_chunk_header *
 {
     return h->magic == DMI_CHUNK_MAGIC && h->version >= 2 && h->n_meta <= DMI_MAX_META &&
            h->n_payload <= DMI_MAX_PAYLOAD &&
-           (!r->have_uuid || !memcmp(&h->run, r->uuid, sizeof h->run)) &&
+           (!r->said.have_uuid || !memcmp(&h->run, r->said.uuid, sizeof h->run)) &&
            h->hash == hash_bytes(h, offsetof(struct dmi_chunk_header, hash));
 }
 
@@ -48,7 +48,7 @@ static void free_meta(struct reader *r, struct reader_chunk *c)
 {
     if (!c->meta)
         return;
-    r->n_meta_bytes -= c->meta->header.n_meta;
+    r->index.n_meta_bytes -= c->meta->header.n_meta;
     free(c->meta->bytes);
     free(c->meta);
     c->meta = NULL;
@@ -58,15 +58,15 @@ static void free_meta(struct reader *r, struct reader_chunk *c)
 static void make_room(struct reader *r)
 {
     uint64_t lowest = UINT64_MAX, highest = 0;
-    for (size_t i = 0; i < r->n_segments; i++)
-        for (size_t k = 0; k < r->segments[i].n_chunks; k++) {
-            const struct reader_meta *m = r->segments[i].chunks[k].meta;
+    for (size_t i = 0; i < r->index.n_segments; i++)
+        for (size_t k = 0; k < r->index.segments[i].n_chunks; k++) {
+            const struct reader_meta *m = r->index.segments[i].chunks[k].meta;
             lowest = m && m->used < lowest ? m->used : lowest;
             highest = m && m->used > highest ? m->used : highest;
         }
-    for (size_t i = 0; i < r->n_segments; i++)
-        for (size_t k = 0; k < r->segments[i].n_chunks; k++) {
-            struct reader_chunk *c = &r->segments[i].chunks[k];
+    for (size_t i = 0; i < r->index.n_segments; i++)
+        for (size_t k = 0; k < r->index.segments[i].n_chunks; k++) {
+            struct reader_chunk *c = &r->index.segments[i].chunks[k];
             if (c->meta && c->meta->used <= lowest + (highest - lowest) / 2)
                 free_meta(r, c);
         }
@@ -77,17 +77,18 @@ int reader_keep_meta(struct reader *r, struct reader_chunk *c,
 {
     _cleanup_(freep) uint8_t *owned = bytes;
     struct records_view view;
-    int res = parse_records(bytes, header->n_meta, header->n_payload, r->n_sites, &view, wrong);
+    int res =
+        parse_records(bytes, header->n_meta, header->n_payload, r->said.n_sites, &view, wrong);
     if (res || *wrong)
         return res ? res : -EBADMSG;
-    if (r->n_meta_bytes + header->n_meta > MAX_META_BYTES)
+    if (r->index.n_meta_bytes + header->n_meta > MAX_META_BYTES)
         make_room(r);
     struct reader_meta *m = malloc(sizeof *m);
     if (!m)
         return -ENOMEM;
-    *m = (struct reader_meta){ .header = *header, .view = view, .used = ++r->clock };
+    *m = (struct reader_meta){ .header = *header, .view = view, .used = ++r->index.clock };
     m->bytes = steal_ptr(owned);
-    r->n_meta_bytes += header->n_meta;
+    r->index.n_meta_bytes += header->n_meta;
     c->meta = m;
     return 0;
 }
@@ -134,7 +135,7 @@ int reader_meta(struct reader *r, struct reader_segment *s, struct reader_chunk 
         if (res)
             return res;
     }
-    c->meta->used = ++r->clock;
+    c->meta->used = ++r->index.clock;
     *out = c->meta;
     return 0;
 }
@@ -147,7 +148,7 @@ void reader_note_strange(struct reader *r, struct reader_segment *s, struct read
     c->noted = true;
     for (uint32_t g = 0; g < v->n_groups; g++)
         if (!codec_planes(v->groups[g].encoding, v->groups[g].element_bytes))
-            reader_note_unknown(r, s->name, (int64_t)c->sequence, c->offset,
+            reader_note_unknown(&r->notes, s->name, (int64_t)c->sequence, c->offset,
                                 "encoding %u of %u-byte elements is not known here: the records "
                                 "of group %u cannot be decoded",
                                 v->groups[g].encoding, v->groups[g].element_bytes, g);
@@ -156,40 +157,9 @@ void reader_note_strange(struct reader *r, struct reader_segment *s, struct read
         if (!dmi_dtype_info(v->records[i].dtype) && !n_strange++)
             first = v->records[i].dtype;
     if (n_strange)
-        reader_note_unknown(r, s->name, (int64_t)c->sequence, c->offset,
+        reader_note_unknown(&r->notes, s->name, (int64_t)c->sequence, c->offset,
                             "element type %u is not known here: %u record(s) left out", first,
                             n_strange);
-}
-
-/* ------------------------------------------------------------------------- steps */
-
-int reader_take_steps(struct reader_chunk *c, uint64_t n_meta, uint8_t *bytes, const char **wrong)
-{
-    _cleanup_(freep) uint8_t *owned = bytes;
-    _cleanup_(freep) struct reader_step *steps = NULL;
-    const char *first_wrong = NULL;
-    size_t n_steps = 0, room = 0;
-    uint64_t n = 0;
-    for (uint64_t at = 0; at < n_meta; at += n) {
-        int res = parse_step(bytes + at, n_meta - at, &n, wrong);
-        if (!res && !*wrong)
-            res = reader_grow((void **)&steps, n_steps, &room, sizeof *steps);
-        if (res)
-            return res;
-        const struct dmi_step_entry *e = (const struct dmi_step_entry *)(void *)(bytes + at);
-        if (!*wrong)
-            steps[n_steps++] =
-                (struct reader_step){ .entry = e, .spans = (const struct dmi_span_entry *)(e + 1) };
-        else if (!first_wrong)
-            first_wrong = *wrong;
-        if (!n)
-            break;
-    }
-    *wrong = first_wrong;
-    c->bytes = steal_ptr(owned);
-    c->steps = steal_ptr(steps);
-    c->n_held = n_steps;
-    return 0;
 }
 
 /* ------------------------------------------------------------------------- any chunk but records */
@@ -221,15 +191,6 @@ int reader_load_chunk(struct reader *r, struct reader_segment *s, struct reader_
     if (!res && !*wrong && counted && c->n_held != c->n)
         *wrong = "it has another number of steps";
     return res ? res : *wrong ? -EBADMSG : 0;
-}
-
-void reader_free_held(struct reader_chunk *c)
-{
-    free(c->bytes);
-    free(c->held);
-    c->bytes = NULL;
-    c->held = NULL;
-    c->n_held = 0;
 }
 
 void reader_free_chunks(struct reader *r, struct reader_segment *s)

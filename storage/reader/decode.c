@@ -45,11 +45,11 @@ static int explain(struct err *err, int res, const struct block *b, uint32_t bad
 
 static int prepare(struct reader *r)
 {
-    if (!r->blocks)
-        r->blocks = calloc(1, sizeof *r->blocks);
-    if (!r->codec)
-        r->codec = codec_new();
-    return r->blocks && r->codec ? 0 : -ENOMEM;
+    if (!r->decoder.blocks)
+        r->decoder.blocks = calloc(1, sizeof *r->decoder.blocks);
+    if (!r->decoder.codec)
+        r->decoder.codec = codec_new();
+    return r->decoder.blocks && r->decoder.codec ? 0 : -ENOMEM;
 }
 
 static bool is_of(const struct reader_block *b, const struct reader_record *rec)
@@ -62,9 +62,9 @@ static bool is_of(const struct reader_block *b, const struct reader_record *rec)
 static struct reader_block *find_block(struct reader *r, const struct reader_record *rec,
                                        uint64_t number, struct reader_block **oldest)
 {
-    *oldest = &r->blocks->block[0];
+    *oldest = &r->decoder.blocks->block[0];
     for (size_t i = 0; i < READER_BLOCKS; i++) {
-        struct reader_block *b = &r->blocks->block[i];
+        struct reader_block *b = &r->decoder.blocks->block[i];
         if (is_of(b, rec) && b->number == number)
             return b;
         if (b->used < (*oldest)->used)
@@ -77,7 +77,7 @@ static struct reader_block *find_block(struct reader *r, const struct reader_rec
 static uint64_t stored_offset(const struct reader *r, const struct block *b, bool is_next)
 {
     if (is_next)
-        return r->blocks->next_offset;
+        return r->decoder.blocks->next_offset;
     uint64_t at = 0;
     for (const struct dmi_plane *p = b->planes - b->number * b->each; p < b->planes; p++)
         at += p->n_stored;
@@ -95,12 +95,12 @@ static int decode(struct reader *r, const struct block *b, bool is_next, struct 
     if (n_stored > DMI_BLOCK_BYTES)
         return -EBADMSG;
     uint64_t payload = b->chunk_offset + sizeof b->meta->header + chunk_pad(b->meta->header.n_meta);
-    int res = reader_read(r, b->segment, r->blocks->stored, n_stored,
+    int res = reader_read(r, b->segment, r->decoder.blocks->stored, n_stored,
                           payload + b->group->offset + offset);
     if (!res)
-        res = codec_decode(r->codec, b->group->encoding, b->group->element_bytes, b->planes,
-                           r->blocks->stored, n_stored, to->raw, to->n, bad);
-    r->blocks->next_offset = offset + n_stored;
+        res = codec_decode(r->decoder.codec, b->group->encoding, b->group->element_bytes, b->planes,
+                           r->decoder.blocks->stored, n_stored, to->raw, to->n, bad);
+    r->decoder.blocks->next_offset = offset + n_stored;
     return res;
 }
 
@@ -108,7 +108,7 @@ static int decode(struct reader *r, const struct block *b, bool is_next, struct 
 static int locate(struct err *err, struct reader *r, const struct reader_record *rec,
                   uint64_t number, struct block *b)
 {
-    struct reader_segment *s = &r->segments[rec->segment];
+    struct reader_segment *s = &r->index.segments[rec->segment];
     struct reader_chunk *c = &s->chunks[rec->chunk];
     struct reader_meta *m;
     const char *wrong;
@@ -143,18 +143,18 @@ static int load_block(struct err *err, struct reader *r, const struct reader_rec
         int res = locate(err, r, rec, number, &b);
         if (res)
             return res;
-        const struct reader_block *last = r->blocks->last;
+        const struct reader_block *last = r->decoder.blocks->last;
         bool is_next = last && is_of(last, rec) && last->number + 1 == number;
         to->used = 0;
-        r->blocks->last = NULL;
+        r->decoder.blocks->last = NULL;
         res = b.each ? decode(r, &b, is_next, to, &bad) : -ENOTSUP;
         if (res)
             return explain(err, res, &b, bad);
         to->segment = rec->segment, to->chunk = rec->chunk, to->group = rec->at.group;
         to->number = number;
-        r->blocks->last = there = to;
+        r->decoder.blocks->last = there = to;
     }
-    there->used = ++r->clock;
+    there->used = ++r->decoder.clock;
     *out = there;
     return 0;
 }
@@ -179,7 +179,7 @@ static int decode_record(struct err *err, struct reader *r, const struct reader_
     }
     if (hash_bytes(out, rec->at.n_bytes) == rec->at.hash)
         return 0;
-    const struct reader_segment *s = &r->segments[rec->segment];
+    const struct reader_segment *s = &r->index.segments[rec->segment];
     const struct reader_chunk *c = &s->chunks[rec->chunk];
     return err_set(err, -EBADMSG,
                    "%s, chunk %" PRIu64 ", offset %" PRIu64 ": the record of launch %" PRIu64
@@ -187,14 +187,11 @@ static int decode_record(struct err *err, struct reader *r, const struct reader_
                    s->name, c->sequence, c->offset, rec->at.launch);
 }
 
-int reader_decode(struct err *err, struct reader *r, const struct reader_record *rec, void *out)
+int reader_decode_one(struct err *err, struct reader *r, const struct reader_record *rec, void *out)
 {
-    if (r->ranks)
-        return reader_decode_parts(err, r, rec, out);
     int res = decode_record(err, r, rec, out);
-    if (!r->vanished)
+    if (!reader_take_vanished(&r->notes))
         return res;
-    r->vanished = false; /* whoever goes on reads the run again */
     return err_set(err, -ENOENT, "%s: the segment was deleted before its records were read",
-                   r->segments[rec->segment].name);
+                   r->index.segments[rec->segment].name);
 }

@@ -17,11 +17,6 @@
 /* O_NONBLOCK: the open of a FIFO would wait for a writer. */
 #define OPEN_FLAGS (O_RDONLY | O_CLOEXEC | O_NONBLOCK)
 
-int reader_grow(void **array, size_t n, size_t *room, size_t size)
-{
-    return grow(array, n, room, size, 64);
-}
-
 /* ------------------------------------------------------------------------- finding the run */
 
 bool reader_is_segment(const char *name, uint32_t *number)
@@ -148,86 +143,35 @@ static const char *why_not(int res)
     return res == -ELOOP ? "a symbolic link" : res == -EINVAL ? "no regular file" : strerror(-res);
 }
 
-int reader_add_segment(struct reader *r, int dir, const char *name, uint32_t number)
+int reader_find_segment(struct reader *r, int dir, const char *name, uint32_t number,
+                        struct reader_segment *out)
 {
     struct stat st;
     bool lone = dir == AT_FDCWD;
     _cleanup_(closep) int fd = open_file(dir, name, lone ? 0 : O_NOFOLLOW, &st);
-    if (fd == -ENOENT && !lone && reader_note_vanished(r))
-        return 0;
-    if (fd < 0)
-        reader_note(r, true, name, -1, 0, "cannot be read: %s", why_not(fd));
-    if (fd < 0)
-        return 0;
-    struct reader_segment *grown = realloc(r->segments, (r->n_segments + 1) * sizeof *grown);
-    if (!grown)
-        return -ENOMEM;
-    r->segments = grown;
-    struct reader_segment *s = &grown[r->n_segments++];
-    *s = (struct reader_segment){ .number = number,
-                                  .fd = lone ? steal_fd(&fd) : -1,
-                                  .keep_fd = lone,
-                                  .dev = st.st_dev,
-                                  .ino = st.st_ino,
-                                  .n_bytes = (uint64_t)st.st_size };
-    snprintf(s->name, sizeof s->name, "%s", name);
+    if (fd == -ENOENT && !lone && reader_note_vanished(&r->notes))
+        return fd;
+    if (fd < 0) {
+        reader_note(&r->notes, true, name, -1, 0, "cannot be read: %s", why_not(fd));
+        return fd;
+    }
+    *out = (struct reader_segment){ .number = number,
+                                    .fd = lone ? steal_fd(&fd) : -1,
+                                    .keep_fd = lone,
+                                    .dev = st.st_dev,
+                                    .ino = st.st_ino,
+                                    .n_bytes = (uint64_t)st.st_size };
+    snprintf(out->name, sizeof out->name, "%s", name);
     return 0;
 }
 
-static bool is_known(const struct reader *r, size_t n_known, uint32_t number)
+void reader_close_segment(struct reader *r, struct reader_segment *s)
 {
-    for (size_t low = 0, high = n_known; low < high;) {
-        size_t mid = low + (high - low) / 2;
-        if (r->segments[mid].number == number)
-            return true;
-        if (r->segments[mid].number < number)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return false;
-}
-
-static int segment_order(const void *pa, const void *pb)
-{
-    const struct reader_segment *a = pa, *b = pb;
-    return a->number < b->number ? -1 : a->number > b->number;
-}
-
-void reader_drop_released(struct reader *r)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < r->n_segments; i++) {
-        struct reader_segment *s = &r->segments[i];
-        if (!reader_released_chunks(r, s->number)) {
-            r->segments[n++] = *s;
-            continue;
-        }
-        if (s->fd >= 0) {
-            close(s->fd);
-            r->n_open--;
-        }
-        reader_forget(r, s->number);
-        reader_free_chunks(r, s);
-    }
-    r->n_segments = n;
-}
-
-int reader_list_segments(struct err *err, struct reader *r)
-{
-    _cleanup_(closedirp) DIR *dir = opendir(r->path);
-    if (!dir)
-        return err_set_errno(err, errno, "cannot open %s", r->path);
-    size_t n_known = r->n_segments;
-    const struct dirent *e;
-    uint32_t number;
-    while ((e = readdir(dir)))
-        if (reader_is_segment(e->d_name, &number) && !is_known(r, n_known, number) &&
-            !reader_released_chunks(r, number) && reader_add_segment(r, r->dir, e->d_name, number))
-            return err_set_errno(err, ENOMEM, "cannot open %s", r->path);
-    if (r->n_segments)
-        qsort(r->segments, r->n_segments, sizeof *r->segments, segment_order);
-    return 0;
+    if (s->fd < 0)
+        return;
+    close(s->fd);
+    s->fd = -1;
+    r->place.n_open--;
 }
 
 /* ------------------------------------------------------------------------- bytes */
@@ -235,29 +179,26 @@ int reader_list_segments(struct err *err, struct reader *r)
 static void close_oldest(struct reader *r)
 {
     struct reader_segment *oldest = NULL;
-    for (size_t i = 0; i < r->n_segments; i++) {
-        struct reader_segment *s = &r->segments[i];
+    for (size_t i = 0; i < r->index.n_segments; i++) {
+        struct reader_segment *s = &r->index.segments[i];
         if (s->fd >= 0 && !s->keep_fd && (!oldest || s->fd_used < oldest->fd_used))
             oldest = s;
     }
-    if (!oldest)
-        return;
-    close(oldest->fd);
-    oldest->fd = -1;
-    r->n_open--;
+    if (oldest)
+        reader_close_segment(r, oldest);
 }
 
 static int ensure_open(struct reader *r, struct reader_segment *s)
 {
-    s->fd_used = ++r->clock;
+    s->fd_used = ++r->place.clock;
     if (s->fd >= 0)
         return 0;
-    if (r->n_open >= MAX_OPEN)
+    if (r->place.n_open >= MAX_OPEN)
         close_oldest(r);
     struct stat st;
-    int fd = open_file(r->dir, s->name, O_NOFOLLOW, &st);
+    int fd = open_file(r->place.dir, s->name, O_NOFOLLOW, &st);
     if (fd == -ENOENT)
-        reader_note_vanished(r);
+        reader_note_vanished(&r->notes);
     if (fd < 0)
         return fd;
     if (st.st_dev != s->dev || st.st_ino != s->ino) {
@@ -265,7 +206,7 @@ static int ensure_open(struct reader *r, struct reader_segment *s)
         return -ESTALE;
     }
     s->fd = fd;
-    r->n_open++;
+    r->place.n_open++;
     return 0;
 }
 
@@ -332,7 +273,7 @@ int reader_measure(struct reader *r, struct reader_segment *s)
 int reader_load(struct reader *r, const char *name, size_t most, uint8_t **out, size_t *n)
 {
     struct stat st;
-    _cleanup_(closep) int fd = open_file(r->dir, name, O_NOFOLLOW, &st);
+    _cleanup_(closep) int fd = open_file(r->place.dir, name, O_NOFOLLOW, &st);
     if (fd < 0)
         return fd;
     if ((uint64_t)st.st_size > most)
@@ -351,7 +292,7 @@ int reader_load(struct reader *r, const char *name, size_t most, uint8_t **out, 
 
 void reader_close_files(struct reader *r)
 {
-    for (size_t i = 0; i < r->n_segments; i++)
-        closep(&r->segments[i].fd);
-    closep(&r->dir);
+    for (size_t i = 0; i < r->index.n_segments; i++)
+        closep(&r->index.segments[i].fd);
+    closep(&r->place.dir);
 }

@@ -17,7 +17,8 @@ bool reader_read_trailer(struct reader *r, struct reader_segment *s, struct dmi_
     return s->n_bytes >= sizeof(struct dmi_segment_header) + sizeof *t &&
            !reader_read(r, s, t, sizeof *t, s->n_bytes - sizeof *t) &&
            t->magic == DMI_TRAILER_MAGIC &&
-           t->hash == hash_two(t, offsetof(struct dmi_trailer, hash), r->uuid, sizeof r->uuid) &&
+           t->hash ==
+               hash_two(t, offsetof(struct dmi_trailer, hash), r->said.uuid, sizeof r->said.uuid) &&
            t->n_file == s->n_bytes;
 }
 
@@ -46,13 +47,13 @@ static int check_dictionary(struct reader *r, struct reader_segment *s)
         h.version != DMI_FORMAT_VERSION || h.type != DMI_CHUNK_SITES || h.n_payload ||
         h.n_meta > DMI_MAX_JSON || chunk_bytes(&h) > s->n_bytes - offset)
         return -EBADMSG;
-    if (r->own_dictionary)
-        return h.meta_hash == r->dictionary_hash ? 0 : -EBADMSG;
+    if (r->said.own_dictionary)
+        return h.meta_hash == r->said.dictionary_hash ? 0 : -EBADMSG;
     _cleanup_(freep) uint8_t *meta = NULL;
     int res = reader_read_meta(r, s, offset, &h, &meta);
     if (!res)
         res = reader_take_dictionary(r, s->name, (const char *)meta, h.n_meta);
-    return res ? res : r->own_dictionary ? 0 : -EBADMSG;
+    return res ? res : r->said.own_dictionary ? 0 : -EBADMSG;
 }
 
 static int take_chunks(struct reader *r, struct reader_segment *s)
@@ -69,7 +70,7 @@ static int take_chunks(struct reader *r, struct reader_segment *s)
                                               .first = row->first,
                                               .last = row->last };
         if (!chunk_type_known(row->type))
-            reader_note_unknown(r, s->name, (int64_t)s->chunks[i].sequence, row->offset,
+            reader_note_unknown(&r->notes, s->name, (int64_t)s->chunks[i].sequence, row->offset,
                                 "chunk type %u is not known here: skipped", row->type);
     }
     s->n_chunks = s->view.head.n_chunks;
@@ -86,7 +87,7 @@ static int take_index(struct reader *r, struct reader_segment *s)
     if (!res)
         res = check_dictionary(r, s);
     if (!res)
-        res = parse_footer(s->footer, h.n_meta, offset, r->n_sites, &s->view, &wrong);
+        res = parse_footer(s->footer, h.n_meta, offset, r->said.n_sites, &s->view, &wrong);
     if (res)
         return res;
     if (wrong || s->view.head.first_sequence != s->first_sequence ||
@@ -98,8 +99,8 @@ static int take_index(struct reader *r, struct reader_segment *s)
 
 int reader_by_index(struct reader *r, uint32_t segment)
 {
-    struct reader_segment *s = &r->segments[segment];
-    if (r->distrust || !s->header_ok)
+    struct reader_segment *s = &r->index.segments[segment];
+    if (r->index.distrust || !s->header_ok)
         return 0;
     int res = take_index(r, s);
     if (!res) {

@@ -10,32 +10,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* ------------------------------------------------------------------------- a chunk */
-
-int reader_take_outcomes(struct reader_chunk *c, uint64_t n_meta, uint8_t *bytes,
-                         const char **wrong)
-{
-    _cleanup_(freep) uint8_t *owned = bytes;
-    struct outcomes_view v;
-    parse_outcomes(bytes, n_meta, &v, wrong);
-    if (*wrong)
-        return 0;
-    struct reader_outcome *all = calloc(v.n + 1u, sizeof *all);
-    if (!all)
-        return -ENOMEM;
-    for (uint32_t i = 0; i < v.n; i++) {
-        struct reader_outcome o = { 0 };
-        const char *what = parse_outcome(&v, i, &o.at, &o.list, &o.id);
-        if (what && !*wrong)
-            *wrong = what;
-        else if (!what)
-            all[c->n_held++] = o;
-    }
-    c->bytes = steal_ptr(owned);
-    c->outcomes = all;
-    return 0;
-}
-
 /* ------------------------------------------------------------------------- joined with steps */
 
 /* The span that an outcome is of; NULL: it is of none, or its step is not selected. *@wrong where it cannot be. */
@@ -66,7 +40,7 @@ static int add_end(struct reader *r, const struct reader_outcome *o, const struc
                               .time_ns = o->at.time_ns };
     if (step) {
         end.id = reader_span_id(step, o->at.span, &end.n_id);
-        end.after = (size_t)(step - r->steps) + 1;
+        end.after = (size_t)(step - r->selection.steps) + 1;
     } else if (o->at.id_bytes) {
         end.id = o->id;
         end.n_id = o->at.id_bytes;
@@ -74,9 +48,10 @@ static int add_end(struct reader *r, const struct reader_outcome *o, const struc
     } else {
         return 0; /* of a step that is not selected */
     }
-    if (reader_grow((void **)&r->ends, r->n_ends, &r->ends_room, sizeof *r->ends))
+    if (reader_grow((void **)&r->selection.ends, r->selection.n_ends, &r->selection.ends_room,
+                    sizeof *r->selection.ends))
         return -ENOMEM;
-    r->ends[r->n_ends++] = end;
+    r->selection.ends[r->selection.n_ends++] = end;
     return 0;
 }
 
@@ -87,20 +62,20 @@ static int add_outcome(struct reader *r, struct reader_segment *s, struct reader
     const struct reader_step *step = step_of(r, o, &wrong);
     if (wrong) {
         if (!c->noted)
-            reader_note(r, true, s->name, (int64_t)c->sequence, c->offset,
+            reader_note(&r->notes, true, s->name, (int64_t)c->sequence, c->offset,
                         "the chunk (%s) contradicts the steps: %s", chunk_type_name(c->type),
                         wrong);
         c->noted = true;
         return 0;
     }
     if (step && o->at.flags & DMI_OUTCOME_ACCEPTED) {
-        if (reader_grow((void **)&r->outcomes, r->n_outcomes, &r->outcomes_room,
-                        sizeof *r->outcomes))
+        if (reader_grow((void **)&r->selection.outcomes, r->selection.n_outcomes,
+                        &r->selection.outcomes_room, sizeof *r->selection.outcomes))
             return -ENOMEM;
-        r->outcomes[r->n_outcomes] = *o;
-        r->outcomes[r->n_outcomes].step = (size_t)(step - r->steps);
-        r->outcomes[r->n_outcomes].place = r->n_outcomes;
-        r->n_outcomes++;
+        r->selection.outcomes[r->selection.n_outcomes] = *o;
+        r->selection.outcomes[r->selection.n_outcomes].step = (size_t)(step - r->selection.steps);
+        r->selection.outcomes[r->selection.n_outcomes].place = r->selection.n_outcomes;
+        r->selection.n_outcomes++;
     }
     return o->at.flags & (DMI_OUTCOME_END | DMI_OUTCOME_SHED) ? add_end(r, o, step) : 0;
 }
@@ -133,41 +108,65 @@ static int end_order(const void *pa, const void *pb)
 static void drop_repeated_ends(struct reader *r)
 {
     size_t n = 0;
-    for (size_t i = 0; i < r->n_ends; i++)
-        if (!n || end_order(&r->ends[n - 1], &r->ends[i]))
-            r->ends[n++] = r->ends[i];
-    r->n_ends = n;
+    for (size_t i = 0; i < r->selection.n_ends; i++)
+        if (!n || end_order(&r->selection.ends[n - 1], &r->selection.ends[i]))
+            r->selection.ends[n++] = r->selection.ends[i];
+    r->selection.n_ends = n;
 }
 
 void reader_attach_outcomes(struct reader *r)
 {
     size_t kept = 0;
-    if (r->n_outcomes)
-        qsort(r->outcomes, r->n_outcomes, sizeof *r->outcomes, outcome_order);
-    for (size_t i = 0; i < r->n_outcomes; i++) { /* of several for one span the last counts */
-        const struct reader_outcome *o = &r->outcomes[i];
-        bool again = i + 1 < r->n_outcomes && o[1].step == o->step && o[1].at.span == o->at.span;
+    if (r->selection.n_outcomes)
+        qsort(r->selection.outcomes, r->selection.n_outcomes, sizeof *r->selection.outcomes,
+              outcome_order);
+    for (size_t i = 0; i < r->selection.n_outcomes;
+         i++) { /* of several for one span the last counts */
+        const struct reader_outcome *o = &r->selection.outcomes[i];
+        bool again =
+            i + 1 < r->selection.n_outcomes && o[1].step == o->step && o[1].at.span == o->at.span;
         if (!again)
-            r->outcomes[kept++] = *o;
+            r->selection.outcomes[kept++] = *o;
     }
-    r->n_outcomes = kept;
+    r->selection.n_outcomes = kept;
     for (size_t i = 0; i < kept; i++) {
-        struct reader_step *step = &r->steps[r->outcomes[i].step];
-        step->outcomes = step->n_outcomes ? step->outcomes : &r->outcomes[i];
+        struct reader_step *step = &r->selection.steps[r->selection.outcomes[i].step];
+        step->outcomes = step->n_outcomes ? step->outcomes : &r->selection.outcomes[i];
         step->n_outcomes++;
     }
-    if (r->n_ends)
-        qsort(r->ends, r->n_ends, sizeof *r->ends, end_order);
+    if (r->selection.n_ends)
+        qsort(r->selection.ends, r->selection.n_ends, sizeof *r->selection.ends, end_order);
     drop_repeated_ends(r);
 }
 
-int reader_select_outcomes(struct reader *r, uint32_t segment, uint32_t chunk, const char **wrong)
+/* Adds those of a chunk to the selection, whose steps are there. Return: as reader_load_chunk(). */
+static int select_chunk(struct reader *r, uint32_t segment, uint32_t chunk, const char **wrong)
 {
-    struct reader_segment *s = &r->segments[segment];
+    struct reader_segment *s = &r->index.segments[segment];
     struct reader_chunk *c = &s->chunks[chunk];
     int res = reader_load_chunk(r, s, c, wrong);
     for (size_t i = 0; !res && i < c->n_held; i++)
         res = add_outcome(r, s, c, &c->outcomes[i]);
+    return res;
+}
+
+int reader_select_outcomes(struct reader *r)
+{
+    bool incomplete = reader_is_incomplete(r);
+    int res = 0;
+    for (uint32_t i = 0; !res && i < r->index.n_segments; i++)
+        for (uint32_t k = 0; !res && k < r->index.segments[i].n_chunks; k++) {
+            const char *wrong = NULL;
+            uint32_t type = r->index.segments[i].chunks[k].type;
+            if (chunk_type_of(type) != DMI_CHUNK_OUTCOMES ||
+                (chunk_type_repeats(type) && !incomplete))
+                continue;
+            res = select_chunk(r, i, k, &wrong);
+            if (res == -EBADMSG)
+                res = reader_distrust(r, i, k, wrong);
+        }
+    if (!res)
+        reader_attach_outcomes(r);
     return res;
 }
 
@@ -214,10 +213,10 @@ bool reader_outcome_has(const struct reader_outcome *o, uint32_t token, uint32_t
 
 size_t reader_n_ends(const struct reader *r)
 {
-    return r->n_ends;
+    return r->selection.n_ends;
 }
 
 const struct reader_end *reader_end(const struct reader *r, size_t i)
 {
-    return i < r->n_ends ? &r->ends[i] : NULL;
+    return i < r->selection.n_ends ? &r->selection.ends[i] : NULL;
 }

@@ -17,13 +17,13 @@
 /* The first steps of a run. Return: 0 with *@found, -ENOMEM. */
 static int first_step(struct reader *r, const struct dmi_step_entry **found)
 {
-    for (uint32_t i = 0; i < r->n_segments; i++)
-        for (uint32_t k = 0; k < r->segments[i].n_chunks; k++) {
-            struct reader_chunk *c = &r->segments[i].chunks[k];
+    for (uint32_t i = 0; i < r->index.n_segments; i++)
+        for (uint32_t k = 0; k < r->index.segments[i].n_chunks; k++) {
+            struct reader_chunk *c = &r->index.segments[i].chunks[k];
             const char *wrong = NULL;
             if (c->type != DMI_CHUNK_STEPS)
                 continue;
-            int res = reader_load_chunk(r, &r->segments[i], c, &wrong);
+            int res = reader_load_chunk(r, &r->index.segments[i], c, &wrong);
             if (res == -ENOMEM)
                 return res;
             if (!res && c->n_held) {
@@ -37,7 +37,7 @@ static int first_step(struct reader *r, const struct dmi_step_entry **found)
 static uint64_t n_records(const struct reader *r)
 {
     uint64_t n = 0;
-    for (size_t s = 0; s < r->n_sites; s++)
+    for (size_t s = 0; s < r->said.n_sites; s++)
         n += r->found[s].records;
     return n;
 }
@@ -96,13 +96,13 @@ static bool is_wanted(const struct reader_ranks *k, size_t i)
 
 static int add_sites(struct reader *r, const struct reader *run, uint32_t *site_of, size_t *room)
 {
-    for (size_t s = 0; s < run->n_sites; s++) {
-        if (reader_grow((void **)&r->sites, r->n_sites, room, sizeof *r->sites))
+    for (size_t s = 0; s < run->said.n_sites; s++) {
+        if (reader_grow((void **)&r->said.sites, r->said.n_sites, room, sizeof *r->said.sites))
             return -ENOMEM;
-        site_of[s] = (uint32_t)r->n_sites;
-        r->sites[r->n_sites] = run->sites[s];
-        r->sites[r->n_sites].id = (uint32_t)r->n_sites;
-        r->n_sites++;
+        site_of[s] = (uint32_t)r->said.n_sites;
+        r->said.sites[r->said.n_sites] = run->said.sites[s];
+        r->said.sites[r->said.n_sites].id = (uint32_t)r->said.n_sites;
+        r->said.n_sites++;
     }
     return 0;
 }
@@ -126,15 +126,15 @@ static int named_order(const void *pa, const void *pb)
 /* Sites of one name are alike in all dictionaries, the first of them with the first, and so on. */
 static int key_sites(struct reader_ranks *k, const struct reader *r, const uint32_t *owner)
 {
-    _cleanup_(freep) struct named_site *all = calloc(r->n_sites + 1, sizeof *all);
-    k->site_key = calloc(r->n_sites + 1, sizeof *k->site_key);
+    _cleanup_(freep) struct named_site *all = calloc(r->said.n_sites + 1, sizeof *all);
+    k->site_key = calloc(r->said.n_sites + 1, sizeof *k->site_key);
     if (!all || !k->site_key)
         return -ENOMEM;
-    for (uint32_t s = 0; s < r->n_sites; s++)
-        all[s] = (struct named_site){ r->sites[s].name, owner[s], s };
-    qsort(all, r->n_sites, sizeof *all, named_order);
+    for (uint32_t s = 0; s < r->said.n_sites; s++)
+        all[s] = (struct named_site){ r->said.sites[s].name, owner[s], s };
+    qsort(all, r->said.n_sites, sizeof *all, named_order);
     uint64_t name = 0, nth = 0;
-    for (size_t i = 0; i < r->n_sites; i++) {
+    for (size_t i = 0; i < r->said.n_sites; i++) {
         bool same = i && !strcmp(all[i].name, all[i - 1].name);
         name += i && !same;
         nth = same && all[i].run == all[i - 1].run ? nth + 1 : 0;
@@ -152,18 +152,18 @@ static int merge_sites(struct reader *r)
     int res = 0;
     for (size_t i = 0; !res && i < k->n; i++) {
         const struct reader *run = k->runs[i];
-        size_t same = 0, before = r->n_sites;
-        while (same < i && (k->runs[same]->dictionary_hash != run->dictionary_hash ||
-                            k->runs[same]->n_sites != run->n_sites))
+        size_t same = 0, before = r->said.n_sites;
+        while (same < i && (k->runs[same]->said.dictionary_hash != run->said.dictionary_hash ||
+                            k->runs[same]->said.n_sites != run->said.n_sites))
             same++;
-        k->site_of[i] = calloc(run->n_sites + 1, sizeof *k->site_of[i]);
+        k->site_of[i] = calloc(run->said.n_sites + 1, sizeof *k->site_of[i]);
         if (!k->site_of[i])
             res = -ENOMEM;
         else if (same < i)
-            memcpy(k->site_of[i], k->site_of[same], run->n_sites * sizeof *k->site_of[i]);
+            memcpy(k->site_of[i], k->site_of[same], run->said.n_sites * sizeof *k->site_of[i]);
         else
             res = add_sites(r, run, k->site_of[i], &room);
-        for (size_t s = before; !res && s < r->n_sites; s++) {
+        for (size_t s = before; !res && s < r->said.n_sites; s++) {
             if (reader_grow((void **)&owner, s, &owned, sizeof *owner))
                 res = -ENOMEM;
             else
@@ -208,10 +208,10 @@ static int merge_counters(struct reader *r)
     const struct reader_ranks *k = r->ranks;
     free(r->counters);
     r->run.counters = r->counters = NULL;
-    struct dmi_counters *sum = calloc(1, sizeof *sum + r->n_sites * sizeof sum->sites[0]);
+    struct dmi_counters *sum = calloc(1, sizeof *sum + r->said.n_sites * sizeof sum->sites[0]);
     if (!sum)
         return -ENOMEM;
-    sum->n_sites = (uint32_t)r->n_sites;
+    sum->n_sites = (uint32_t)r->said.n_sites;
     sum->state = r->run.state == READER_CLOSED ? DMI_COUNTERS_CLOSED : DMI_COUNTERS_RUNNING;
     for (size_t i = 0; i < k->n; i++) {
         const struct dmi_counters *c = k->runs[i]->counters;
@@ -237,9 +237,9 @@ static int merge_found(struct reader *r)
 {
     const struct reader_ranks *k = r->ranks;
     free(r->found);
-    r->found = calloc(r->n_sites + 1, sizeof *r->found);
+    r->found = calloc(r->said.n_sites + 1, sizeof *r->found);
     for (size_t i = 0; r->found && i < k->n; i++)
-        for (size_t s = 0; s < k->runs[i]->n_sites; s++)
+        for (size_t s = 0; s < k->runs[i]->said.n_sites; s++)
             add_tally(&r->found[k->site_of[i][s]], &k->runs[i]->found[s]);
     return r->found ? 0 : -ENOMEM;
 }
@@ -295,7 +295,7 @@ static int merge_run(struct reader *r)
     const struct reader_problem *problems = r->run.problems;
     const struct reader_change *changes = r->run.changes;
     r->run = k->runs[first]->run;
-    r->run.path = r->path;
+    r->run.path = r->place.path;
     r->run.problems = problems;
     r->run.changes = changes;
     r->run.n_runs = k->n;
@@ -325,18 +325,18 @@ static int merge_run(struct reader *r)
 
 static void take_notes(struct reader *r, const struct reader *run)
 {
-    const char *slash = strrchr(run->path, '/');
-    for (size_t i = 0; i < run->n_notes; i++) {
-        const struct reader_finding *f = &run->notes[i].finding;
+    const char *slash = strrchr(run->place.path, '/');
+    for (size_t i = 0; i < run->notes.n; i++) {
+        const struct reader_finding *f = &run->notes.list[i].finding;
         _cleanup_(freep) char *file = NULL;
-        if (asprintf(&file, "%s/%s", slash ? slash + 1 : run->path, f->file) < 0) {
+        if (asprintf(&file, "%s/%s", slash ? slash + 1 : run->place.path, f->file) < 0) {
             file = NULL;
             continue;
         }
         if (f->unknown)
-            reader_note_unknown(r, file, f->chunk, f->offset, "%s", f->text);
+            reader_note_unknown(&r->notes, file, f->chunk, f->offset, "%s", f->text);
         else
-            reader_note(r, f->damage, file, f->chunk, f->offset, "%s", f->text);
+            reader_note(&r->notes, f->damage, file, f->chunk, f->offset, "%s", f->text);
     }
 }
 
@@ -358,13 +358,13 @@ static void note_missing(struct reader *r)
             found |= k->about[i].known && k->about[i].ranks[0] == want[0] &&
                      k->about[i].ranks[2] == want[1] && k->about[i].ranks[4] == want[2];
         if (!found && n_missing++ < 8)
-            reader_note(r, false, "ranks", -1, 0,
+            reader_note(&r->notes, false, "ranks", -1, 0,
                         "no run of tensor parallel rank %d of %d, pipeline rank %d of %d, data "
                         "rank %d of %d is here",
                         want[0], size[0], want[1], size[1], want[2], size[2]);
     }
     if (n_missing > 8)
-        reader_note(r, false, "ranks", -1, 0, "and none of %" PRId64 " further ranks",
+        reader_note(&r->notes, false, "ranks", -1, 0, "and none of %" PRId64 " further ranks",
                     n_missing - 8);
 }
 
@@ -373,13 +373,13 @@ int reader_note_alone(struct reader *r)
     struct reader_rank about = { 0 };
     uint32_t axis = DMI_AXIS_COUNT;
     int res = 0;
-    for (size_t s = 0; s < r->n_sites; s++)
-        axis = r->sites[s].shard != DMI_SHARD_NONE ? r->sites[s].shard_axis : axis;
+    for (size_t s = 0; s < r->said.n_sites; s++)
+        axis = r->said.sites[s].shard != DMI_SHARD_NONE ? r->said.sites[s].shard_axis : axis;
     if (axis < DMI_AXIS_COUNT)
         res = take_about(r, &about);
     if (!res && axis < DMI_AXIS_COUNT && about.ranks[2 * axis + 1] > 1)
         reader_note(
-            r, false, "ranks", -1, 0,
+            &r->notes, false, "ranks", -1, 0,
             "no run but that of %s rank %d of %d is here: what is divided over the ranks, or "
             "added, is its part",
             dmi_axis_name(axis), about.ranks[2 * axis], about.ranks[2 * axis + 1]);
@@ -388,17 +388,45 @@ int reader_note_alone(struct reader *r)
 
 static int join(struct err *err, struct reader *r)
 {
-    reader_forget_all(r);
+    reader_forget_all(&r->notes);
     for (size_t i = 0; i < r->ranks->n; i++)
         take_notes(r, r->ranks->runs[i]);
     note_missing(r);
     int res = merge_run(r);
-    if (!res && r->selected)
+    if (!res && r->selection.made)
         res = reader_join_ranks(r);
-    return res ? err_set_errno(err, -res, "cannot join the runs of %s", r->path) : 0;
+    return res ? err_set_errno(err, -res, "cannot join the runs of %s", r->place.path) : 0;
 }
 
 /* ------------------------------------------------------------------------- opening and its like */
+
+void reader_free_ranks(struct reader *r)
+{
+    struct reader_ranks *k = r->ranks;
+    if (!k)
+        return;
+    r->run.conventions = r->run.absent = NULL; /* a run's */
+    for (size_t i = 0; i < k->n; i++) {
+        reader_close_one(k->runs[i]);
+        free(k->site_of[i]);
+        free(k->step_of[i]);
+    }
+    free(k->runs);
+    free(k->about);
+    free(k->site_of);
+    free(k->site_key);
+    free(k->step_of);
+    free(k->parts);
+    free(k);
+    r->ranks = NULL;
+}
+
+static void close_ranksp(struct reader **r)
+{
+    if (*r)
+        reader_free_ranks(*r);
+    reader_close_one(*r);
+}
 
 static int open_runs(struct err *err, char **paths, size_t n, struct reader_ranks *k)
 {
@@ -410,11 +438,11 @@ static int open_runs(struct err *err, char **paths, size_t n, struct reader_rank
     if (!k->runs || !k->about || !k->site_of || !k->step_of)
         return err_set_errno(err, ENOMEM, "cannot open the runs");
     for (size_t i = 0; !res && i < n; i++) {
-        res = reader_open_index(err, paths[i], &k->runs[i]);
+        res = reader_open_one(err, paths[i], false, &k->runs[i]);
         if (res)
             break;
         k->n++;
-        k->runs[i]->all_steps = true;
+        k->runs[i]->selection.all_steps = true;
         if (take_about(k->runs[i], &k->about[i]))
             res = err_set_errno(err, ENOMEM, "cannot open %s", paths[i]);
     }
@@ -426,11 +454,11 @@ int reader_open_ranks(struct err *err, const char *path, struct reader **out)
     struct err why = { 0 };
     char **paths = NULL;
     size_t n = 0;
-    _cleanup_(reader_closep) struct reader *r = calloc(1, sizeof *r);
-    if (!r || !(r->ranks = calloc(1, sizeof *r->ranks)) || !(r->path = strdup(path)))
+    _cleanup_(close_ranksp) struct reader *r = calloc(1, sizeof *r);
+    if (!r || !(r->ranks = calloc(1, sizeof *r->ranks)) || !(r->place.path = strdup(path)))
         return err_set_errno(err, ENOMEM, "cannot open %s", path);
-    r->dir = -1;
-    r->walking = UINT32_MAX;
+    r->place.dir = -1;
+    r->notes.walking = UINT32_MAX;
     for (int a = 0; a < DMI_AXIS_COUNT; a++)
         r->ranks->only[a] = -1;
     if (reader_list_runs(&why, path, &paths, &n))
@@ -452,11 +480,11 @@ int reader_select_ranks(struct err *err, struct reader *r, const struct reader_q
 {
     static const struct reader_query nothing = { .site = "", .request = "", .n_request = 0 };
     const struct reader_ranks *k = r->ranks;
-    int res = 0;
+    int res = reader_keep_query(err, r, query);
     for (size_t i = 0; !res && i < k->n; i++) {
         bool wanted = is_wanted(k, i);
-        k->runs[i]->all_steps = wanted;
-        res = reader_select(err, k->runs[i], wanted ? query : &nothing);
+        k->runs[i]->selection.all_steps = wanted;
+        res = reader_select_one(err, k->runs[i], wanted ? query : &nothing);
     }
     return res ? res : join(err, r);
 }
@@ -466,9 +494,9 @@ int reader_refresh_ranks(struct err *err, struct reader *r)
     const struct reader_ranks *k = r->ranks;
     int res = 0;
     for (size_t i = 0; !res && i < k->n; i++) {
-        res = reader_refresh(err, k->runs[i]);
+        res = reader_refresh_one(err, k->runs[i]);
         if (!res && !k->about[i].known && take_about(k->runs[i], &k->about[i]))
-            res = err_set_errno(err, ENOMEM, "cannot read %s again", r->path);
+            res = err_set_errno(err, ENOMEM, "cannot read %s again", r->place.path);
     }
     return res ? res : join(err, r);
 }
@@ -478,7 +506,7 @@ int reader_verify_ranks(struct reader *r)
     struct err err = { 0 };
     int res = 0;
     for (size_t i = 0; !res && i < r->ranks->n; i++)
-        res = reader_verify(r->ranks->runs[i]);
+        res = reader_verify_one(r->ranks->runs[i]);
     return res ? res : join(&err, r);
 }
 
@@ -497,25 +525,4 @@ size_t reader_only_ranks(struct reader *r, const int32_t ranks[DMI_AXIS_COUNT])
         if (ranks[a] >= 0 && ranks[a] != about.ranks[2 * a])
             return 0;
     return 1;
-}
-
-void reader_free_ranks(struct reader *r)
-{
-    struct reader_ranks *k = r->ranks;
-    if (!k)
-        return;
-    r->run.conventions = r->run.absent = NULL; /* a run's */
-    for (size_t i = 0; i < k->n; i++) {
-        reader_close(k->runs[i]);
-        free(k->site_of[i]);
-        free(k->step_of[i]);
-    }
-    free(k->runs);
-    free(k->about);
-    free(k->site_of);
-    free(k->site_key);
-    free(k->step_of);
-    free(k->parts);
-    free(k);
-    r->ranks = NULL;
 }

@@ -40,10 +40,10 @@ int reader_decode_parts(struct err *err, struct reader *r, const struct reader_r
 {
     const struct reader_ranks *k = r->ranks;
     const struct reader_part *parts = &k->parts[rec->segment];
-    const struct dmi_site *site = &r->sites[rec->at.site];
+    const struct dmi_site *site = &r->said.sites[rec->at.site];
     if (rec->chunk == 1)
-        return reader_decode(err, k->runs[parts->run], &k->runs[parts->run]->records[parts->index],
-                             out);
+        return reader_decode_one(err, k->runs[parts->run],
+                                 &k->runs[parts->run]->selection.records[parts->index], out);
     bool sums = site->shard == DMI_SHARD_SUM;
     uint64_t n_elements = rec->at.n_bytes / dmi_dtype_bytes(rec->at.dtype), before = 0;
     struct layout l = layout_of(rec, site->shard_dim);
@@ -53,8 +53,8 @@ int reader_decode_parts(struct err *err, struct reader *r, const struct reader_r
         return err_set_errno(err, ENOMEM, "cannot join a record");
     for (uint32_t i = 0; i < rec->chunk; i++) {
         struct reader *run = k->runs[parts[i].run];
-        const struct reader_record *p = &run->records[parts[i].index];
-        int res = reader_decode(err, run, p, part);
+        const struct reader_record *p = &run->selection.records[parts[i].index];
+        int res = reader_decode_one(err, run, p, part);
         if (res)
             return res;
         if (sums)

@@ -74,13 +74,13 @@ static struct member *list_members(const struct reader_ranks *k, size_t *n_out)
 {
     size_t n = 0;
     for (size_t i = 0; i < k->n; i++)
-        n += k->runs[i]->n_steps;
+        n += k->runs[i]->selection.n_steps;
     struct member *all = calloc(n + 1, sizeof *all);
     n = 0;
     for (uint32_t i = 0; all && i < k->n; i++) {
         uint64_t time = 0;
-        for (size_t s = 0; s < k->runs[i]->n_steps; s++) {
-            const struct dmi_step_entry *e = k->runs[i]->steps[s].entry;
+        for (size_t s = 0; s < k->runs[i]->selection.n_steps; s++) {
+            const struct dmi_step_entry *e = k->runs[i]->selection.steps[s].entry;
             time = e->time_ns > time ? e->time_ns : time;
             all[n++] = (struct member){
                 e->ranks[DP], e->ranks[PP], e->ranks[TP], e->step, 0, time, i, s, 0
@@ -111,7 +111,7 @@ static bool same_rows(const struct reader_step *a, const struct reader_step *b)
 
 static const struct reader_step *step_of(const struct reader_ranks *k, const struct member *m)
 {
-    return &k->runs[m->run]->steps[m->index];
+    return &k->runs[m->run]->selection.steps[m->index];
 }
 
 /* Says which members are one step: each gets the index of the first. */
@@ -124,7 +124,7 @@ static void group_steps(struct reader *r, struct member *all, size_t n)
         bool same = i && m->dp == first->dp && m->number == first->number && m->nth == first->nth;
         if (same && !same_rows(step_of(k, first), step_of(k, m))) {
             if (n_named++ < MOST_NAMED)
-                reader_note(r, true, "ranks", -1, 0,
+                reader_note(&r->notes, true, "ranks", -1, 0,
                             "step %" PRIu64 ": rank tp %d, pp %d says other rows than rank tp %d, "
                             "pp %d: they are not joined",
                             m->number, m->tp, m->pp, first->tp, first->pp);
@@ -158,20 +158,20 @@ static int make_steps(struct reader *r, struct member *all, size_t n)
         if (all[i].lead == i)
             order[n_steps++] = i;
     qsort_r(order, n_steps, sizeof *order, time_order, all);
-    free(r->steps);
-    r->steps = calloc(n_steps + 1, sizeof *r->steps);
-    r->n_steps = r->steps_room = r->steps ? n_steps : 0;
-    if (!r->steps)
+    free(r->selection.steps);
+    r->selection.steps = calloc(n_steps + 1, sizeof *r->selection.steps);
+    r->selection.n_steps = r->selection.steps_room = r->selection.steps ? n_steps : 0;
+    if (!r->selection.steps)
         return -ENOMEM;
     for (size_t i = 0; i < n_steps; i++) {
-        r->steps[i] = *step_of(k, &all[order[i]]);
-        r->steps[i].outcomes = NULL;
-        r->steps[i].n_outcomes = 0;
+        r->selection.steps[i] = *step_of(k, &all[order[i]]);
+        r->selection.steps[i].outcomes = NULL;
+        r->selection.steps[i].n_outcomes = 0;
         place[order[i]] = i;
     }
     for (size_t i = 0; i < k->n; i++) {
         free(k->step_of[i]);
-        k->step_of[i] = calloc(k->runs[i]->n_steps + 1, sizeof *k->step_of[i]);
+        k->step_of[i] = calloc(k->runs[i]->selection.n_steps + 1, sizeof *k->step_of[i]);
         if (!k->step_of[i])
             return -ENOMEM;
     }
@@ -200,23 +200,24 @@ static int join_steps(struct reader *r)
 static int join_outcomes(struct reader *r)
 {
     const struct reader_ranks *k = r->ranks;
-    r->n_outcomes = r->n_ends = 0;
+    r->selection.n_outcomes = r->selection.n_ends = 0;
     for (size_t i = k->n; i-- > 0;) { /* of several the last counts: reader_attach_outcomes() */
         const struct reader *run = k->runs[i];
-        for (size_t o = 0; o < run->n_outcomes; o++) {
-            if (reader_grow((void **)&r->outcomes, r->n_outcomes, &r->outcomes_room,
-                            sizeof *r->outcomes))
+        for (size_t o = 0; o < run->selection.n_outcomes; o++) {
+            if (reader_grow((void **)&r->selection.outcomes, r->selection.n_outcomes,
+                            &r->selection.outcomes_room, sizeof *r->selection.outcomes))
                 return -ENOMEM;
-            struct reader_outcome *to = &r->outcomes[r->n_outcomes];
-            *to = run->outcomes[o];
+            struct reader_outcome *to = &r->selection.outcomes[r->selection.n_outcomes];
+            *to = run->selection.outcomes[o];
             to->step = k->step_of[i][to->step];
-            to->place = r->n_outcomes++;
+            to->place = r->selection.n_outcomes++;
         }
-        for (size_t e = 0; e < run->n_ends; e++) {
-            if (reader_grow((void **)&r->ends, r->n_ends, &r->ends_room, sizeof *r->ends))
+        for (size_t e = 0; e < run->selection.n_ends; e++) {
+            if (reader_grow((void **)&r->selection.ends, r->selection.n_ends,
+                            &r->selection.ends_room, sizeof *r->selection.ends))
                 return -ENOMEM;
-            struct reader_end *to = &r->ends[r->n_ends++];
-            *to = run->ends[e];
+            struct reader_end *to = &r->selection.ends[r->selection.n_ends++];
+            *to = run->selection.ends[e];
             to->after = to->after ? k->step_of[i][to->after - 1] + 1 : 0;
         }
     }
@@ -278,7 +279,7 @@ static int entry_order(const void *pa, const void *pb)
 
 static const struct reader_record *record_of(const struct reader_ranks *k, const struct entry *e)
 {
-    return &k->runs[e->run]->records[e->index];
+    return &k->runs[e->run]->selection.records[e->index];
 }
 
 /* Ranks and sizes of a record's rank. */
@@ -300,13 +301,13 @@ static struct entry *list_entries(const struct reader *r, size_t *n_out)
     const struct reader_ranks *k = r->ranks;
     size_t n = 0;
     for (size_t i = 0; i < k->n; i++)
-        n += k->runs[i]->n_records;
+        n += k->runs[i]->selection.n_records;
     struct entry *all = calloc(n + 1, sizeof *all);
     n = 0;
     for (uint32_t i = 0; all && i < k->n; i++)
-        for (size_t x = 0; x < k->runs[i]->n_records; x++) {
-            const struct reader_record *rec = &k->runs[i]->records[x];
-            uint32_t site = k->site_of[i][rec->at.site], axis = axis_of(k, &r->sites[site]);
+        for (size_t x = 0; x < k->runs[i]->selection.n_records; x++) {
+            const struct reader_record *rec = &k->runs[i]->selection.records[x];
+            uint32_t site = k->site_of[i][rec->at.site], axis = axis_of(k, &r->said.sites[site]);
             struct entry *e = &all[n++];
             *e = (struct entry){ .site = k->site_key[site],
                                  .layer = rec->at.layer,
@@ -316,7 +317,7 @@ static struct entry *list_entries(const struct reader *r, size_t *n_out)
                                  .run = i,
                                  .index = x };
             if (rec->step)
-                e->step = k->step_of[i][rec->step - k->runs[i]->steps];
+                e->step = k->step_of[i][rec->step - k->runs[i]->selection.steps];
             const int32_t *ranks = ranks_of(k, e);
             e->dp = axis == DMI_AXIS_DP ? -1 : ranks[DP];
             e->pp = axis == DMI_AXIS_PP ? -1 : ranks[PP];
@@ -391,7 +392,7 @@ static bool merge_shape(const struct reader_ranks *k, const struct dmi_site *sit
     if (d != UINT32_MAX && (d >= rec->at.n_dims || d < rec->at.n_row_dims))
         return false;
     for (uint32_t i = 1; i < rec->chunk; i++) {
-        const struct reader_record *p = &k->runs[parts[i].run]->records[parts[i].index];
+        const struct reader_record *p = &k->runs[parts[i].run]->selection.records[parts[i].index];
         if (!same_shape(rec, p, d) ||
             (d != UINT32_MAX &&
              __builtin_add_overflow(rec->at.dims[d], p->at.dims[d], &rec->at.dims[d])))
@@ -409,7 +410,8 @@ static int join_tensor(struct joining *j, const struct entry *all, size_t n)
 {
     struct reader *r = j->r;
     struct reader_ranks *k = r->ranks;
-    const struct dmi_site *site = &r->sites[k->site_of[all[0].run][record_of(k, all)->at.site]];
+    const struct dmi_site *site =
+        &r->said.sites[k->site_of[all[0].run][record_of(k, all)->at.site]];
     uint32_t axis = axis_of(k, site);
     int32_t size = axis < DMI_AXIS_COUNT ? ranks_of(k, all)[2 * axis + 1] : 1, next = 0;
     struct reader_record rec = *record_of(k, &all[0]);
@@ -440,35 +442,36 @@ static int join_tensor(struct joining *j, const struct entry *all, size_t n)
         t->n_unlike++;
         return 0;
     }
-    if (reader_grow((void **)&r->records, r->n_records, &r->records_room, sizeof *r->records))
+    if (reader_grow((void **)&r->selection.records, r->selection.n_records,
+                    &r->selection.records_room, sizeof *r->selection.records))
         return -ENOMEM;
     rec.at.site = site->id;
-    rec.step = all[0].has_step ? &r->steps[all[0].step] : NULL;
+    rec.step = all[0].has_step ? &r->selection.steps[all[0].step] : NULL;
     if (rec.step)
         rec.at.step = rec.step->entry->sequence;
-    r->records[r->n_records++] = rec;
+    r->selection.records[r->selection.n_records++] = rec;
     return 0;
 }
 
 static void tell(struct joining *j)
 {
     struct reader *r = j->r;
-    for (size_t s = 0; s < r->n_sites; s++) {
+    for (size_t s = 0; s < r->said.n_sites; s++) {
         const struct trouble *t = &j->troubles[s];
-        const struct dmi_site *site = &r->sites[s];
+        const struct dmi_site *site = &r->said.sites[s];
         if (t->n_incomplete)
             reader_note(
-                r, true, "ranks", -1, 0,
+                &r->notes, true, "ranks", -1, 0,
                 "site %s: of %" PRIu64 " records the part of %s rank %d (of %d) is missing, "
                 "so that they cannot be joined and are left out",
                 site->name, t->n_incomplete, dmi_axis_name(site->shard_axis), t->rank, t->size);
         if (t->n_unlike)
-            reader_note(r, true, "ranks", -1, 0,
+            reader_note(&r->notes, true, "ranks", -1, 0,
                         "site %s: the parts of %" PRIu64 " records are of shapes that cannot be "
                         "joined; they are left out",
                         site->name, t->n_unlike);
         if (t->n_differ)
-            reader_note(r, true, "ranks", -1, 0,
+            reader_note(&r->notes, true, "ranks", -1, 0,
                         "site %s: ranks that have all of it differ in %" PRIu64
                         " records; first in %s; the lowest rank's is shown",
                         site->name, t->n_differ, t->differ);
@@ -478,12 +481,12 @@ static void tell(struct joining *j)
 /* Where a record stands among the steps: those said up to it. */
 static size_t place_of(const struct reader *r, const struct reader_record *rec)
 {
-    size_t low = 0, high = r->n_steps;
+    size_t low = 0, high = r->selection.n_steps;
     if (rec->step)
-        return (size_t)(rec->step - r->steps) + 1;
+        return (size_t)(rec->step - r->selection.steps) + 1;
     while (low < high) {
         size_t mid = low + (high - low) / 2;
-        if (r->steps[mid].entry->time_ns <= rec->at.time_ns)
+        if (r->selection.steps[mid].entry->time_ns <= rec->at.time_ns)
             low = mid + 1;
         else
             high = mid;
@@ -508,11 +511,11 @@ static int join_records(struct reader *r)
 {
     size_t n;
     _cleanup_(freep) struct entry *all = list_entries(r, &n);
-    _cleanup_(freep) struct trouble *troubles = calloc(r->n_sites + 1, sizeof *troubles);
+    _cleanup_(freep) struct trouble *troubles = calloc(r->said.n_sites + 1, sizeof *troubles);
     struct joining j = { r, troubles };
     if (!all || !troubles)
         return -ENOMEM;
-    r->n_records = r->ranks->n_parts = 0;
+    r->selection.n_records = r->ranks->n_parts = 0;
     qsort(all, n, sizeof *all, nth_order);
     for (size_t i = 1; i < n; i++)
         if (all[i].run == all[i - 1].run && !same_tensor(&all[i], &all[i - 1]))
@@ -525,8 +528,9 @@ static int join_records(struct reader *r)
             end++;
         res = join_tensor(&j, all + i, end - i);
     }
-    if (!res && r->n_records)
-        qsort_r(r->records, r->n_records, sizeof *r->records, record_order, r);
+    if (!res && r->selection.n_records)
+        qsort_r(r->selection.records, r->selection.n_records, sizeof *r->selection.records,
+                record_order, r);
     tell(&j);
     return res;
 }

@@ -1,34 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the reader's files share; for storage/reader*.c alone. One thread a reader.
+ * What the files of the reader share, and nobody else. One thread a reader. Each part of struct reader is changed by the files
+ * that stand beside it, and by those that open a reader. A file calls functions of those above it in this list.
+ * tests/static/test_layers.py holds them to both:
  *
- *     reader.c         a run: opened, refreshed, closed
- *     files.c   folders, file descriptors, bytes
- *     notes.c   findings
- *     changes.c what was changed while it was written
- *     json.c    manifest, dictionary, counters, spec
- *     index.c   a closed segment by its footer
- *     walk.c    any segment chunk by chunk
- *     chunk.c   a chunk's metadata, on demand
- *     select.c  records and steps that a query asks for
- *     outcomes.c what became of rows
- *     decode.c  payload
- *     verify.c  everything, the index distrusted
- *     account.c sums
- *     ranks.c   several runs as one: opened, selected, refreshed
- *     ranks_join.c their steps and records joined
- *     ranks_decode.c payload of joined records
+ *     notes.c         findings
+ *     files.c         folders, file descriptors, bytes
+ *     json.c          manifest and dictionary
+ *     entries.c       what is in a chunk of steps, outcomes, changes
+ *     chunk.c         a chunk's metadata, on demand
+ *     index.c         a closed segment by its footer
+ *     walk.c          any segment chunk by chunk
+ *     segments.c      which segments there are
+ *     changes.c       what was changed while the run was written
+ *     account.c       sums
+ *     check.c         manifest, counters and spec against what is there
+ *     steps.c         steps that a selection needs
+ *     outcomes.c      what became of their rows
+ *     select.c        records that a query asks for
+ *     decode.c        payload
+ *     one.c           one run: opened, refreshed, selected, closed
+ *     verify.c        everything, the index distrusted
+ *     ranks_join.c    steps and records of several runs joined
+ *     ranks_decode.c  payload of joined records
+ *     ranks.c         several runs as one: opened, selected, refreshed
+ *     reader.c        what programs call
+ *     release.c       segments that were read and may go
  */
 #ifndef STORAGE_READER_READER_PRIVATE_H
 #define STORAGE_READER_READER_PRIVATE_H
 
+#include "core/grow.h"
 #include "storage/chunk_types.h"
 #include "storage/codec/codec.h"
 #include "storage/footer.h"
 #include "storage/parse.h"
+#include "storage/reader/reader_notes.h"
 #include "storage/reader/reader.h"
 
 #include <jansson.h>
+#include <stdlib.h>
 #include <sys/types.h>
 
 /* The metadata of a RECORDS chunk in memory. */
@@ -114,11 +125,69 @@ struct reader_blocks {
     uint8_t stored[DMI_BLOCK_BYTES];
 };
 
-struct reader_note_entry {
-    struct reader_finding finding;
-    bool judged;      /* of the run as it stood: made anew by a refresh */
-    uint32_t segment; /* number of the one that was walked; UINT32_MAX: none */
+/* ---- the parts of a reader */
+
+/* Where the run lies: files.c; set by whoever opens it. */
+struct reader_place {
+    char *path;
+    int dir; /* -1: a lone segment */
+    size_t n_open;
+    uint64_t clock; /* counts uses of descriptors */
 };
+
+/* What the run says of itself: json.c; its version and UUID are of the first file that has them. */
+struct reader_said {
+    bool have_uuid;
+    uint8_t uuid[16];
+    uint32_t other_version; /* of the run or of a segment, where it is not ours */
+    json_t *manifest;       /* NULL: none that can be trusted */
+    json_t *dictionary;     /* of the segments, else of the manifest */
+    uint64_t dictionary_hash;
+    bool own_dictionary; /* of a segment */
+    struct dmi_site *sites;
+    size_t n_sites;
+};
+
+/* Segments and their chunks: segments.c, index.c, walk.c; metadata in memory: chunk.c. */
+struct reader_index {
+    bool distrust; /* walk everything: for reader_verify() */
+    struct reader_segment *segments;
+    size_t n_segments;
+    uint64_t clock; /* counts uses of metadata */
+    size_t n_meta_bytes;
+};
+
+/* What a query asked for: select.c, steps.c, outcomes.c; of joined runs ranks_join.c. */
+struct reader_selection {
+    bool made;       /* a refresh makes it again */
+    bool all_steps;  /* a query selects all steps, too: they are joined with other runs' */
+    bool have_query; /* else all */
+    struct reader_query query; /* its strings are owned */
+    struct reader_record *records;
+    size_t n_records, records_room;
+    uint32_t **kept; /* tables of kept rows of the records, owned */
+    size_t n_kept, kept_room;
+    struct reader_step *steps;
+    size_t n_steps, steps_room;
+    struct reader_outcome *outcomes; /* by step and span */
+    size_t n_outcomes, outcomes_room;
+    struct reader_end *ends;
+    size_t n_ends, ends_room;
+};
+
+/* decode.c */
+struct reader_decoder {
+    struct codec *codec;
+    struct reader_blocks *blocks;
+    uint64_t clock; /* counts uses of blocks */
+};
+
+/* Blocks name chunks by their place in the segment, which has changed. */
+static inline void reader_forget_blocks(struct reader_decoder *decoder)
+{
+    free(decoder->blocks);
+    decoder->blocks = NULL;
+}
 
 /* A record of one run that a joined one consists of. */
 struct reader_part {
@@ -141,70 +210,24 @@ struct reader_ranks {
 };
 
 struct reader {
-    struct reader_run run;
-    char *change_words;         /* what the run's changes say, one after the other */
+    struct reader_run run; /* what all of them say to programs */
+    struct reader_notes notes;
+    struct reader_place place;
+    struct reader_said said;
+    struct reader_index index;
+    char *change_words;            /* changes.c: what the run's changes say, one after the other */
+    struct dmi_counters *counters; /* check.c */
+    struct dmi_tally *found;       /* account.c: per site */
+    struct reader_selection selection;
+    struct reader_decoder decoder;
     struct reader_ranks *ranks; /* NULL: this is one run */
-    bool all_steps; /* a query selects all steps, too: they are joined with other runs' */
-    char *path;
-    int dir;       /* -1: a lone segment */
-    bool distrust; /* walk everything: for reader_verify() */
-    bool
-        vanished; /* a file was gone that the manifest has: what is noted of that is not to be believed */
-    bool missing_is_damage; /* nobody released it meanwhile */
-    bool have_uuid;
-    uint8_t uuid[16];
-    uint32_t other_version; /* of the run or of a segment, where it is not ours */
-
-    json_t *manifest;   /* NULL: none that can be trusted */
-    json_t *dictionary; /* of the segments, else of the manifest */
-    uint64_t dictionary_hash;
-    bool own_dictionary; /* of a segment */
-    struct dmi_site *sites;
-    size_t n_sites;
-
-    struct reader_segment *segments;
-    size_t n_segments;
-    uint64_t clock; /* counts uses, for what is kept in memory */
-    size_t n_open;
-    uint64_t n_meta_bytes;
-
-    bool selected;             /* reader_select() was called: a refresh does it again */
-    bool have_query;           /* else all */
-    struct reader_query query; /* its strings are owned */
-    struct reader_record *records;
-    size_t n_records, records_room;
-    uint32_t **kept; /* tables of kept rows of the records, owned */
-    size_t n_kept, kept_room;
-    struct reader_step *steps;
-    size_t n_steps, steps_room;
-    struct reader_outcome *outcomes; /* by step and span */
-    size_t n_outcomes, outcomes_room;
-    struct reader_end *ends;
-    size_t n_ends, ends_room;
-    struct dmi_counters *counters;
-    struct dmi_tally *found; /* per site */
-
-    struct reader_note_entry *notes;
-    size_t n_notes, notes_room;
-    bool judging;     /* what is noted now is judged */
-    uint32_t walking; /* segment being walked, UINT32_MAX: none */
-
-    struct codec *codec;
-    struct reader_blocks *blocks;
 };
 
-/* ---- notes.c */
-
-/* Adds a finding; @chunk is a sequence number, -1 for none. */
-void reader_note(struct reader *reader, bool damage, const char *file, int64_t chunk,
-                 uint64_t offset, const char *fmt, ...) __attribute__((format(printf, 6, 7)));
-
-/* Something that was written as it should be and that this program does not know. */
-void reader_note_unknown(struct reader *reader, const char *file, int64_t chunk, uint64_t offset,
-                         const char *fmt, ...) __attribute__((format(printf, 5, 6)));
-
-/* Forgets what was judged (@segment UINT32_MAX), or what was found while that segment was read. */
-void reader_forget(struct reader *reader, uint32_t segment);
+/* Room for one more element of @size. Return: 0 or -ENOMEM. */
+static inline int reader_grow(void **array, size_t n, size_t *room, size_t size)
+{
+    return grow(array, n, room, size, 64);
+}
 
 /* ---- files.c */
 
@@ -214,14 +237,10 @@ bool reader_is_segment(const char *name, uint32_t *number);
 /* Sets *@out to the folder of the run at @path or in it. Return: 0 or -errno with a sentence. */
 int reader_find_run(struct err *err, const char *path, char **out);
 
-/* Adds the segments that the folder has and the reader has not. Return: 0 or -errno. */
-int reader_list_segments(struct err *err, struct reader *reader);
-
-/* Forgets those that the manifest calls released since. */
-void reader_drop_released(struct reader *reader);
-
-/* Adds one. @dir: AT_FDCWD for a lone segment. Notes what cannot be opened. Return: 0 or -ENOMEM. */
-int reader_add_segment(struct reader *reader, int dir, const char *name, uint32_t number);
+/* Looks at one. @dir: AT_FDCWD for a lone segment. Return: 0; -errno, which is noted. */
+int reader_find_segment(struct reader *reader, int dir, const char *name, uint32_t number,
+                        struct reader_segment *out);
+void reader_close_segment(struct reader *reader, struct reader_segment *segment);
 
 /* Reads exactly @n bytes. Return: 0, -errno, -ENODATA (the file ends before). */
 int reader_read(struct reader *reader, struct reader_segment *segment, void *out, size_t n,
@@ -243,8 +262,55 @@ int reader_load(struct reader *reader, const char *name, size_t most, uint8_t **
 /* Closes the files of all segments. */
 void reader_close_files(struct reader *reader);
 
-/* Room for one more element of @size. Return: 0 or -ENOMEM. */
-int reader_grow(void **array, size_t n, size_t *room, size_t size);
+/* The folders of runs in @path, sorted. Return: 0 or -errno with a sentence. */
+int reader_list_runs(struct err *err, const char *path, char ***out, size_t *n);
+void reader_free_paths(char **paths, size_t n);
+
+/* ---- json.c */
+
+/* An object whose keys stand there once, not nested too deep; NULL: it is none. */
+json_t *reader_parse_json(const char *text, size_t n);
+
+/* The string under a key; NULL: there is none. */
+static inline const char *reader_text_of(const json_t *object, const char *key)
+{
+    return json_string_value(json_object_get(object, key));
+}
+
+/* The number under a key; 0: there is none. */
+static inline uint64_t reader_number_of(const json_t *object, const char *key)
+{
+    return (uint64_t)json_integer_value(json_object_get(object, key));
+}
+
+/* Whether true stands under a key. */
+static inline bool reader_flag_of(const json_t *object, const char *key)
+{
+    return json_is_true(json_object_get(object, key));
+}
+
+/* Each of these notes what is wrong by itself. Return: 0 or -errno (memory). */
+int reader_take_manifest(struct reader *reader);
+/* Has it been replaced since it was taken? */
+bool reader_manifest_is_old(struct reader *reader);
+int reader_take_dictionary(struct reader *reader, const char *file, const char *json, size_t n);
+int reader_dictionary_from_manifest(struct reader *reader);
+int reader_fill_run(struct reader *reader);
+/* Of segment @number by the manifest: chunks of one that was released, else 0. */
+uint64_t reader_released_chunks(const struct reader *reader, size_t number);
+
+/* ---- entries.c */
+
+/* Takes over @bytes as the metadata of STEPS. *@wrong: of the first step that was left out. */
+int reader_take_steps(struct reader_chunk *chunk, uint64_t n_meta, uint8_t *bytes,
+                      const char **wrong);
+/* Takes over @bytes as the metadata of OUTCOMES, CHANGES. *@wrong: of the first that was left out. Return: 0 or -ENOMEM. */
+int reader_take_outcomes(struct reader_chunk *chunk, uint64_t n_meta, uint8_t *bytes,
+                         const char **wrong);
+int reader_take_changes(struct reader_chunk *chunk, uint64_t n_meta, uint8_t *bytes,
+                        const char **wrong);
+/* Frees what the chunk holds, but for metadata of RECORDS. */
+void reader_free_held(struct reader_chunk *chunk);
 
 /* ---- chunk.c */
 
@@ -276,16 +342,9 @@ int reader_adopt(struct reader_chunk *chunk, uint64_t n_meta, uint8_t *bytes, co
 int reader_load_chunk(struct reader *reader, struct reader_segment *segment,
                       struct reader_chunk *chunk, const char **wrong);
 
-/* Takes over @bytes as the metadata of STEPS. *@wrong: of the first step that was left out. */
-int reader_take_steps(struct reader_chunk *chunk, uint64_t n_meta, uint8_t *bytes,
-                      const char **wrong);
-
 /* Names what is not known in a chunk of records, once. */
 void reader_note_strange(struct reader *reader, struct reader_segment *segment,
                          struct reader_chunk *chunk, const struct records_view *view);
-
-/* Frees what the chunk holds, but for metadata of RECORDS. */
-void reader_free_held(struct reader_chunk *chunk);
 
 /* Frees metadata of all chunks. */
 void reader_free_chunks(struct reader *reader, struct reader_segment *segment);
@@ -308,84 +367,105 @@ int reader_walk_anew(struct reader *reader, uint32_t segment);
 bool reader_read_trailer(struct reader *reader, struct reader_segment *segment,
                          struct dmi_trailer *out);
 
+/* What to do about a chunk that is not as its index says. Return: -EAGAIN: begin again; 0; -ENOMEM. */
+int reader_distrust(struct reader *reader, uint32_t segment, uint32_t chunk, const char *wrong);
+
 /* What the index of a segment says, from its footer or from walking. */
 const struct dmi_footer_entry *reader_entries(const struct reader_segment *segment, size_t *n);
 const struct dmi_footer_site *reader_tallies(const struct reader_segment *segment, size_t *n);
 const struct dmi_footer_span *reader_spans(const struct reader_segment *segment, size_t *n,
                                            const char **strings);
 
-/* ---- outcomes.c */
+/* ---- segments.c */
 
-/* Takes over @bytes as the metadata of OUTCOMES. *@wrong: of the first that was left out. Return: 0 or -ENOMEM. */
-int reader_take_outcomes(struct reader_chunk *chunk, uint64_t n_meta, uint8_t *bytes,
-                         const char **wrong);
+/* Adds one, as reader_find_segment(); none where that cannot be read. Return: 0 or -ENOMEM. */
+int reader_add_segment(struct reader *reader, int dir, const char *name, uint32_t number);
 
-/* Adds those of a chunk to the selection, whose steps are there. Return: as reader_load_chunk(). */
-int reader_select_outcomes(struct reader *reader, uint32_t segment, uint32_t chunk,
-                           const char **wrong);
+/* Adds the segments that the folder has and the reader has not. Return: 0 or -errno. */
+int reader_list_segments(struct err *err, struct reader *reader);
 
-/* Gives those selected to their steps, and puts the ends in order. */
-void reader_attach_outcomes(struct reader *reader);
+/* Forgets those that the manifest calls released since. */
+void reader_drop_released(struct reader *reader);
 
-/* ---- select.c */
+/* ---- changes.c */
+
+/* Those of the manifest and of all chunks, into the run. Return: 0 or -ENOMEM. */
+int reader_fill_changes(struct reader *reader);
+void reader_forget_changes(struct reader *reader);
+
+/* ---- account.c: sums what the segments hold, per site. Return: 0 or -ENOMEM. */
+int reader_sum(struct reader *reader);
+
+/* ---- check.c: notes what is wrong by itself. Return: 0 or -errno (memory). */
+int reader_check_files(struct reader *reader);
+
+/* ---- steps.c */
 
 /* Whether steps may be missing that later segments repeat. */
 bool reader_is_incomplete(const struct reader *reader);
+/* Selects the steps that the selected records name, or all. Return: 0, -EAGAIN (begin again), -errno. */
+int reader_select_steps(struct reader *reader, bool all);
 /* The step of a sequence number, if it is selected. */
 struct reader_step *reader_find_step(const struct reader *reader, uint64_t sequence);
 /* How many of the selected steps have a sequence number up to @sequence. */
 size_t reader_steps_to(const struct reader *reader, uint64_t sequence);
 
-/* Selects anew what was selected, after the run has grown. Return: 0 or -errno. */
+/* For qsort() of numbers. */
+static inline int reader_number_order(const void *pa, const void *pb)
+{
+    uint64_t a = *(const uint64_t *)pa, b = *(const uint64_t *)pb;
+    return a < b ? -1 : a > b;
+}
+
+/* ---- outcomes.c */
+
+/* Those of the selected steps. Return: as reader_select_steps(). */
+int reader_select_outcomes(struct reader *reader);
+/* Gives those selected to their steps, and puts the ends in order. */
+void reader_attach_outcomes(struct reader *reader);
+
+/* ---- select.c */
+
+/* Copies the query for selections to come. Return: 0 or -ENOMEM with a sentence. */
+int reader_keep_query(struct err *err, struct reader *reader, const struct reader_query *query);
+/* Selects what the query asks for, again after the run has grown. Return: 0 or -errno. */
 int reader_select_again(struct err *err, struct reader *reader);
 /* Frees the records that are selected. */
 void reader_free_selection(struct reader *reader);
 /* Frees the copy of the query. */
 void reader_free_query(struct reader *reader);
 
-/* ---- reader.c: a segment's file is gone. Return: whether that may be as it was released since the manifest was read. */
-bool reader_note_vanished(struct reader *reader);
-/**
- * reader_settle() - where files were gone: look at the run again, until it stands still
- * @res: of what was done before. Return: @res, or 0 or -errno with a sentence of the last look.
- */
-int reader_settle(struct err *err, struct reader *reader, int res);
+/* ---- decode.c */
 
-/* ---- account.c: sums what the segments hold, per site. Return: 0 or -ENOMEM. */
-int reader_sum(struct reader *reader);
+/* As reader_decode(), of a record of one run. */
+int reader_decode_one(struct err *err, struct reader *reader, const struct reader_record *record,
+                      void *out);
 
-/* ---- changes.c */
+/* ---- one.c: as the functions without _one, of one run. */
 
-/* Takes over @bytes as the metadata of CHANGES. *@wrong: of the first that was left out. Return: 0 or -ENOMEM. */
-int reader_take_changes(struct reader_chunk *chunk, uint64_t n_meta, uint8_t *bytes,
-                        const char **wrong);
-/* Those of the manifest and of all chunks, into the run. Return: 0 or -ENOMEM. */
-int reader_fill_changes(struct reader *reader);
-void reader_forget_changes(struct reader *reader);
+/* Return: also -ENOTUNIQ with a sentence: the folder holds several. */
+int reader_open_one(struct err *err, const char *path, bool distrust, struct reader **out);
+int reader_refresh_one(struct err *err, struct reader *reader);
+int reader_select_one(struct err *err, struct reader *reader, const struct reader_query *query);
+void reader_close_one(struct reader *reader);
 
-/* ---- json.c */
+/* For _cleanup_(). */
+static inline void reader_close_onep(struct reader **reader)
+{
+    reader_close_one(*reader);
+}
 
-/* An object whose keys stand there once, not nested too deep; NULL: it is none. */
-json_t *reader_parse_json(const char *text, size_t n);
+/* ---- verify.c: as reader_verify(), of one run. */
+int reader_verify_one(struct reader *reader);
 
-/* Each of these notes what is wrong by itself. Return: 0 or -errno (memory). */
-int reader_take_manifest(struct reader *reader);
-/* Has it been replaced since it was taken? */
-bool reader_manifest_is_old(struct reader *reader);
-int reader_take_dictionary(struct reader *reader, const char *file, const char *json, size_t n);
-int reader_dictionary_from_manifest(struct reader *reader);
-int reader_fill_run(struct reader *reader);
-/* What the manifest and counters say, against what is there. */
-int reader_check_files(struct reader *reader);
-/* Of segment @number by the manifest: chunks of one that was released, else 0. */
-uint64_t reader_released_chunks(const struct reader *reader, size_t number);
+/* ---- ranks_join.c */
 
-/* ---- files.c: the folders of runs in @path, sorted. Return: 0 or -errno with a sentence. */
-int reader_list_runs(struct err *err, const char *path, char ***out, size_t *n);
-void reader_free_paths(char **paths, size_t n);
+/* Joins what is selected in the runs. Return: 0 or -ENOMEM. */
+int reader_join_ranks(struct reader *reader);
 
-/* ---- notes.c: all findings are gone. */
-void reader_forget_all(struct reader *reader);
+/* ---- ranks_decode.c: as reader_decode(), of a joined record. */
+int reader_decode_parts(struct err *err, struct reader *reader, const struct reader_record *record,
+                        void *out);
 
 /* ---- ranks.c */
 
@@ -397,13 +477,5 @@ int reader_select_ranks(struct err *err, struct reader *reader, const struct rea
 int reader_refresh_ranks(struct err *err, struct reader *reader);
 int reader_verify_ranks(struct reader *reader);
 void reader_free_ranks(struct reader *reader);
-
-/* ---- ranks_join.c */
-
-/* Joins what is selected in the runs. Return: 0 or -ENOMEM. */
-int reader_join_ranks(struct reader *reader);
-/* ---- ranks_decode.c: as reader_decode(), of a joined record. */
-int reader_decode_parts(struct err *err, struct reader *reader, const struct reader_record *record,
-                        void *out);
 
 #endif

@@ -18,8 +18,8 @@
 static uint32_t read_to(const struct reader *r)
 {
     uint32_t n = 0;
-    for (size_t i = 0; i < r->n_segments && r->segments[i].closed; i++)
-        n = r->segments[i].number + 1;
+    for (size_t i = 0; i < r->index.n_segments && r->index.segments[i].closed; i++)
+        n = r->index.segments[i].number + 1;
     return n;
 }
 
@@ -27,7 +27,7 @@ static uint32_t read_to(const struct reader *r)
 static int ask_writer(const struct reader *r, uint32_t n)
 {
     char text[16];
-    _cleanup_(freep) char *path = folder_file(r->path, RUN_CONSUMED);
+    _cleanup_(freep) char *path = folder_file(r->place.path, RUN_CONSUMED);
     if (!path)
         return -ENOMEM;
     int length = snprintf(text, sizeof text, "%" PRIu32 "\n", n);
@@ -38,7 +38,7 @@ static int ask_writer(const struct reader *r, uint32_t n)
 
 static void delete_file(const struct reader *r, const struct reader_segment *s)
 {
-    unlinkat(r->dir, s->name, 0); /* what is still there is not read: the manifest says so */
+    unlinkat(r->place.dir, s->name, 0); /* what is still there is not read: the manifest says so */
 }
 
 static void add_to(json_t *sum, const char *key, uint64_t more)
@@ -77,13 +77,13 @@ static void release_one(const struct reader_segment *s, json_t *said, json_t *re
 /* Return: the manifest without these segments, to be freed; NULL: no memory. */
 static char *manifest_without(const struct reader *r, uint32_t n)
 {
-    json_t *m = json_deep_copy(r->manifest), *released = json_object_get(m, "released");
+    json_t *m = json_deep_copy(r->said.manifest), *released = json_object_get(m, "released");
     if (!released)
         json_object_set_new(m, "released", released = json_array());
     json_object_set_new(m, "checksum", json_string(MANIFEST_CHECKSUM_ZERO));
-    for (size_t i = 0; i < r->n_segments && r->segments[i].number < n; i++)
-        release_one(&r->segments[i],
-                    json_array_get(json_object_get(m, "segments"), r->segments[i].number),
+    for (size_t i = 0; i < r->index.n_segments && r->index.segments[i].number < n; i++)
+        release_one(&r->index.segments[i],
+                    json_array_get(json_object_get(m, "segments"), r->index.segments[i].number),
                     released);
     char *text = json_dumps(m, JSON_INDENT(1));
     json_decref(m);
@@ -98,11 +98,11 @@ static char *manifest_without(const struct reader *r, uint32_t n)
 
 static int release_here(const struct reader *r, uint32_t n)
 {
-    _cleanup_(freep) char *path = folder_file(r->path, "manifest.json");
+    _cleanup_(freep) char *path = folder_file(r->place.path, "manifest.json");
     _cleanup_(freep) char *text = path ? manifest_without(r, n) : NULL;
     int res = text ? file_replace(path, text, strlen(text), 1) : -ENOMEM;
-    for (size_t i = 0; !res && i < r->n_segments && r->segments[i].number < n; i++)
-        delete_file(r, &r->segments[i]);
+    for (size_t i = 0; !res && i < r->index.n_segments && r->index.segments[i].number < n; i++)
+        delete_file(r, &r->index.segments[i]);
     return res;
 }
 
@@ -120,14 +120,14 @@ int release_read(struct err *err, const struct reader *r)
 {
     const struct reader_finding *damage = damage_of(r);
     uint32_t n = read_to(r);
-    if (r->dir < 0 || r->ranks)
-        return err_set(err, -EINVAL, "%s is not the folder of one run", r->path);
-    if (damage || !r->manifest)
-        return err_set(err, -EBADMSG, "%s: no segment is released, as %s: %s", r->path,
+    if (r->place.dir < 0 || r->ranks)
+        return err_set(err, -EINVAL, "%s is not the folder of one run", r->place.path);
+    if (damage || !r->said.manifest)
+        return err_set(err, -EBADMSG, "%s: no segment is released, as %s: %s", r->place.path,
                        damage ? damage->file : "manifest.json",
                        damage ? damage->text : "it cannot be read");
     if (!n)
         return 0;
     int res = r->run.state == READER_RUNNING ? ask_writer(r, n) : release_here(r, n);
-    return res ? err_set_errno(err, -res, "cannot release segments of %s", r->path) : 0;
+    return res ? err_set_errno(err, -res, "cannot release segments of %s", r->place.path) : 0;
 }

@@ -44,23 +44,6 @@ static bool positions_meet(const struct reader_query *q, int64_t first, uint32_t
            end > q->first_position;
 }
 
-static int number_order(const void *pa, const void *pb)
-{
-    uint64_t a = *(const uint64_t *)pa, b = *(const uint64_t *)pb;
-    return a < b ? -1 : a > b;
-}
-
-bool reader_is_incomplete(const struct reader *r)
-{
-    uint32_t next = 0;
-    for (size_t i = 0; i < r->n_segments; i++) {
-        const struct reader_segment *s = &r->segments[i];
-        if (r->dir < 0 || s->number != next++ || s->lost || !s->header_ok)
-            return true;
-    }
-    return false;
-}
-
 static int want_step(struct wanted *w, uint64_t sequence)
 {
     if (reader_grow((void **)&w->steps, w->n_steps, &w->steps_room, sizeof *w->steps))
@@ -87,13 +70,13 @@ static int want_repeated(const struct reader_chunk *c, struct wanted *w)
 /* The index has no spans of repeated steps. What is wrong with such a chunk is named when it is read for its steps. */
 static int want_all_repeated(struct reader *r, struct wanted *w)
 {
-    for (size_t i = 0; reader_is_incomplete(r) && i < r->n_segments; i++)
-        for (size_t k = 0; k < r->segments[i].n_chunks; k++) {
-            struct reader_chunk *c = &r->segments[i].chunks[k];
+    for (size_t i = 0; reader_is_incomplete(r) && i < r->index.n_segments; i++)
+        for (size_t k = 0; k < r->index.segments[i].n_chunks; k++) {
+            struct reader_chunk *c = &r->index.segments[i].chunks[k];
             const char *wrong = NULL;
             if (chunk_type_of(c->type) != DMI_CHUNK_STEPS || !chunk_type_repeats(c->type))
                 continue;
-            int res = reader_load_chunk(r, &r->segments[i], c, &wrong);
+            int res = reader_load_chunk(r, &r->index.segments[i], c, &wrong);
             if (!res)
                 res = want_repeated(c, w);
             if (res && res != -EBADMSG)
@@ -108,10 +91,10 @@ static int want_steps(struct reader *r, struct wanted *w)
     if (!(w->steps = malloc(sizeof *w->steps)))
         return -ENOMEM;
     w->steps_room = 1;
-    for (size_t i = 0; i < r->n_segments; i++) {
+    for (size_t i = 0; i < r->index.n_segments; i++) {
         size_t n;
         const char *strings;
-        const struct dmi_footer_span *spans = reader_spans(&r->segments[i], &n, &strings);
+        const struct dmi_footer_span *spans = reader_spans(&r->index.segments[i], &n, &strings);
         for (size_t k = 0; k < n; k++) {
             if (!id_is(w->query, strings + spans[k].id_offset, spans[k].id_bytes) ||
                 !positions_meet(w->query, spans[k].first_position, spans[k].n_tokens))
@@ -123,7 +106,7 @@ static int want_steps(struct reader *r, struct wanted *w)
     int res = want_all_repeated(r, w);
     if (res)
         return res;
-    qsort(w->steps, w->n_steps, sizeof *w->steps, number_order);
+    qsort(w->steps, w->n_steps, sizeof *w->steps, reader_number_order);
     return 0;
 }
 
@@ -133,10 +116,10 @@ static int want(struct reader *r, struct wanted *w)
     if (!q)
         return 0;
     if (q->site) {
-        if (!(w->sites = calloc(r->n_sites + 1, sizeof *w->sites)))
+        if (!(w->sites = calloc(r->said.n_sites + 1, sizeof *w->sites)))
             return -ENOMEM;
-        for (size_t i = 0; i < r->n_sites; i++)
-            w->sites[i] = !strcmp(r->sites[i].name, q->site);
+        for (size_t i = 0; i < r->said.n_sites; i++)
+            w->sites[i] = !strcmp(r->said.sites[i].name, q->site);
     }
     return q->request ? want_steps(r, w) : 0;
 }
@@ -151,7 +134,7 @@ static bool is_wanted(const struct wanted *w, const struct reader_segment *s,
     if (w->query && w->query->by_layer && e->layer != w->query->layer)
         return false;
     return !w->steps ||
-           bsearch(&e->step, w->steps, w->n_steps, sizeof *w->steps, number_order) != NULL;
+           bsearch(&e->step, w->steps, w->n_steps, sizeof *w->steps, reader_number_order) != NULL;
 }
 
 /* ------------------------------------------------------------------------- records */
@@ -168,13 +151,14 @@ static bool agrees(const struct dmi_footer_entry *e, const struct dmi_record *re
 /* The chunk's table of kept rows, copied: the metadata may be freed before the records are. */
 static int copy_kept(struct reader *r, const struct records_view *v)
 {
-    if (reader_grow((void **)&r->kept, r->n_kept, &r->kept_room, sizeof *r->kept))
+    if (reader_grow((void **)&r->selection.kept, r->selection.n_kept, &r->selection.kept_room,
+                    sizeof *r->selection.kept))
         return -ENOMEM;
     uint32_t *table = malloc((v->n_kept + 1u) * sizeof *table);
     if (!table)
         return -ENOMEM;
     memcpy(table, v->kept, v->n_kept * sizeof *table);
-    r->kept[r->n_kept++] = table;
+    r->selection.kept[r->selection.n_kept++] = table;
     return 0;
 }
 
@@ -184,18 +168,19 @@ static int add_record(struct reader *r, const struct records_view *v, uint32_t s
     const struct dmi_record *at = &v->records[index];
     if (!dmi_dtype_info(at->dtype))
         return 0; /* named by reader_note_strange() */
-    if (reader_grow((void **)&r->records, r->n_records, &r->records_room, sizeof *r->records))
+    if (reader_grow((void **)&r->selection.records, r->selection.n_records,
+                    &r->selection.records_room, sizeof *r->selection.records))
         return -ENOMEM;
     struct reader_record rec = { .at = *at,
-                                 .place = r->segments[segment].chunks[chunk].sequence,
+                                 .place = r->index.segments[segment].chunks[chunk].sequence,
                                  .number = index,
                                  .segment = segment,
                                  .chunk = chunk };
     rows_count(at->dims, at->n_row_dims, &rec.n_rows);
     const struct dmi_group *g = &v->groups[at->group];
     rec.n_stored = g->n_raw ? (double)g->n_stored * (double)at->n_bytes / (double)g->n_raw : 0;
-    rec.kept = at->n_kept ? r->kept[r->n_kept - 1] + at->kept : NULL;
-    r->records[r->n_records++] = rec;
+    rec.kept = at->n_kept ? r->selection.kept[r->selection.n_kept - 1] + at->kept : NULL;
+    r->selection.records[r->selection.n_records++] = rec;
     return 0;
 }
 
@@ -213,7 +198,7 @@ static int chunk_order(const void *pa, const void *pb)
 static int take_chunk(struct reader *r, uint32_t segment,
                       const struct dmi_footer_entry *const *entries, size_t n, const char **wrong)
 {
-    struct reader_segment *s = &r->segments[segment];
+    struct reader_segment *s = &r->index.segments[segment];
     struct reader_chunk *c = &s->chunks[entries[0]->chunk];
     struct reader_meta *m;
     int res = reader_meta(r, s, c, &m, wrong);
@@ -234,36 +219,16 @@ static int take_chunk(struct reader *r, uint32_t segment,
     return 0;
 }
 
-/* What to do about a chunk that is not as its index says. Return: -EAGAIN: begin again; 0; -ENOMEM. */
-static int distrust(struct reader *r, uint32_t segment, uint32_t chunk, const char *wrong)
-{
-    struct reader_segment *s = &r->segments[segment];
-    const struct reader_chunk c = s->chunks[chunk];
-    bool indexed = s->indexed;
-    if (!indexed) {
-        reader_note(r, true, s->name, (int64_t)c.sequence, c.offset,
-                    "the chunk (%s) changed while it was read: %s", chunk_type_name(c.type), wrong);
-        return 0;
-    }
-    int res = reader_walk_anew(r, segment);
-    if (res)
-        return res;
-    reader_note(r, true, s->name, (int64_t)c.sequence, c.offset,
-                "the chunk (%s) and the index of the segment contradict each other: %s; read by "
-                "walking",
-                chunk_type_name(c.type), wrong);
-    return -EAGAIN;
-}
-
 static int select_segment(struct reader *r, uint32_t segment, const struct wanted *w)
 {
     size_t n_entries, n = 0;
-    const struct dmi_footer_entry *entries = reader_entries(&r->segments[segment], &n_entries);
+    const struct dmi_footer_entry *entries =
+        reader_entries(&r->index.segments[segment], &n_entries);
     _cleanup_(freep) const struct dmi_footer_entry **list = malloc((n_entries + 1) * sizeof *list);
     if (!list)
         return -ENOMEM;
     for (size_t i = 0; i < n_entries; i++)
-        if (is_wanted(w, &r->segments[segment], &entries[i]))
+        if (is_wanted(w, &r->index.segments[segment], &entries[i]))
             list[n++] = &entries[i];
     qsort(list, n, sizeof *list, chunk_order);
     for (size_t i = 0, end; i < n; i = end) {
@@ -273,7 +238,7 @@ static int select_segment(struct reader *r, uint32_t segment, const struct wante
         uint32_t chunk = list[i]->chunk;
         int res = take_chunk(r, segment, list + i, end - i, &wrong);
         if (res == -EBADMSG)
-            res = distrust(r, segment, chunk, wrong);
+            res = reader_distrust(r, segment, chunk, wrong);
         if (res)
             return res;
     }
@@ -301,169 +266,35 @@ static int record_order(const void *pa, const void *pb)
     return a->at.offset < b->at.offset ? -1 : a->at.offset > b->at.offset;
 }
 
-/* ------------------------------------------------------------------------- steps */
-
-static int step_order(const void *pa, const void *pb)
-{
-    const struct reader_step *a = pa, *b = pb;
-    if (a->entry->sequence != b->entry->sequence)
-        return a->entry->sequence < b->entry->sequence ? -1 : 1;
-    return a->place < b->place ? -1 : a->place > b->place;
-}
-
-/* The first selected step of that number or a later one. */
-static size_t lower_step(const struct reader *r, uint64_t sequence)
-{
-    size_t low = 0, high = r->n_steps;
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        if (r->steps[mid].entry->sequence < sequence)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low;
-}
-
-struct reader_step *reader_find_step(const struct reader *r, uint64_t sequence)
-{
-    size_t at = lower_step(r, sequence);
-    return at < r->n_steps && r->steps[at].entry->sequence == sequence ? &r->steps[at] : NULL;
-}
-
-size_t reader_steps_to(const struct reader *r, uint64_t sequence)
-{
-    return sequence == UINT64_MAX ? r->n_steps : lower_step(r, sequence + 1);
-}
-
-/* Sequence numbers of the steps that the records name, sorted. */
-static int named_steps(const struct reader *r, uint64_t **out, size_t *n_out)
-{
-    uint64_t *list = malloc((r->n_records + 1) * sizeof *list);
-    size_t n = 0;
-    if (!list)
-        return -ENOMEM;
-    for (size_t i = 0; i < r->n_records; i++)
-        if (r->records[i].at.step != DMI_NO_STEP && (!n || list[n - 1] != r->records[i].at.step))
-            list[n++] = r->records[i].at.step;
-    qsort(list, n, sizeof *list, number_order);
-    *out = list;
-    *n_out = n;
-    return 0;
-}
-
-/* Whether one of the sorted @list lies in what the chunk holds. */
-static bool meets(const struct reader_chunk *c, const uint64_t *list, size_t n)
-{
-    size_t low = 0, high = n;
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        if (list[mid] < c->first)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low < n && list[low] <= c->last;
-}
-
-static int add_steps(struct reader *r, const struct reader_chunk *c)
-{
-    for (size_t i = 0; i < c->n_held; i++) {
-        if (reader_grow((void **)&r->steps, r->n_steps, &r->steps_room, sizeof *r->steps))
-            return -ENOMEM;
-        r->steps[r->n_steps] = c->steps[i];
-        r->steps[r->n_steps].again = chunk_type_repeats(c->type);
-        r->steps[r->n_steps++].place = c->sequence;
-    }
-    return 0;
-}
-
-/* Of a step and its repetitions the first counts; one that stands there twice by itself is named by reader_verify(). */
-static void drop_repeated(struct reader *r)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < r->n_steps; i++)
-        if (!n || !r->steps[i].again ||
-            r->steps[i].entry->sequence != r->steps[n - 1].entry->sequence)
-            r->steps[n++] = r->steps[i];
-    r->n_steps = n;
-}
-
-static int select_steps(struct reader *r, bool all)
-{
-    _cleanup_(freep) uint64_t *named = NULL;
-    size_t n_named = 0;
-    bool incomplete = reader_is_incomplete(r);
-    int res = all ? 0 : named_steps(r, &named, &n_named);
-    for (uint32_t i = 0; !res && i < r->n_segments; i++) {
-        struct reader_segment *s = &r->segments[i];
-        for (uint32_t k = 0; !res && k < s->n_chunks; k++) {
-            struct reader_chunk *c = &s->chunks[k];
-            const char *wrong = NULL;
-            if (chunk_type_of(c->type) != DMI_CHUNK_STEPS ||
-                !(chunk_type_repeats(c->type) ? incomplete : all || meets(c, named, n_named)))
-                continue;
-            res = reader_load_chunk(r, s, c, &wrong);
-            if (res == -EBADMSG)
-                res = distrust(r, i, k, wrong);
-            if (!res)
-                res = add_steps(r, c);
-        }
-    }
-    if (!res && r->n_steps)
-        qsort(r->steps, r->n_steps, sizeof *r->steps, step_order);
-    if (!res)
-        drop_repeated(r);
-    return res;
-}
-
-static int select_outcomes(struct reader *r)
-{
-    bool incomplete = reader_is_incomplete(r);
-    int res = 0;
-    for (uint32_t i = 0; !res && i < r->n_segments; i++)
-        for (uint32_t k = 0; !res && k < r->segments[i].n_chunks; k++) {
-            const char *wrong = NULL;
-            uint32_t type = r->segments[i].chunks[k].type;
-            if (chunk_type_of(type) != DMI_CHUNK_OUTCOMES ||
-                (chunk_type_repeats(type) && !incomplete))
-                continue;
-            res = reader_select_outcomes(r, i, k, &wrong);
-            if (res == -EBADMSG)
-                res = distrust(r, i, k, wrong);
-        }
-    if (!res)
-        reader_attach_outcomes(r);
-    return res;
-}
-
 /* ------------------------------------------------------------------------- the selection */
 
 void reader_free_selection(struct reader *r)
 {
-    for (size_t i = 0; i < r->n_kept; i++)
-        free(r->kept[i]);
-    r->n_kept = r->n_records = r->n_steps = r->n_outcomes = r->n_ends = 0;
+    for (size_t i = 0; i < r->selection.n_kept; i++)
+        free(r->selection.kept[i]);
+    r->selection.n_kept = r->selection.n_records = r->selection.n_steps = r->selection.n_outcomes =
+        r->selection.n_ends = 0;
 }
 
 static int select_once(struct reader *r, const struct wanted *w)
 {
     reader_free_selection(r);
     int res = 0;
-    for (uint32_t i = 0; !res && i < r->n_segments; i++)
+    for (uint32_t i = 0; !res && i < r->index.n_segments; i++)
         res = select_segment(r, i, w);
     if (!res)
-        res = select_steps(r, !w->query || w->query->all_steps || r->all_steps);
+        res = reader_select_steps(r, !w->query || w->query->all_steps || r->selection.all_steps);
     if (!res)
-        res = select_outcomes(r);
+        res = reader_select_outcomes(r);
     if (res)
         return res;
-    if (r->n_records)
-        qsort(r->records, r->n_records, sizeof *r->records, record_order);
-    for (size_t i = 0; i < r->n_records; i++)
-        r->records[i].step = r->records[i].at.step == DMI_NO_STEP
-                                 ? NULL
-                                 : reader_find_step(r, r->records[i].at.step);
+    if (r->selection.n_records)
+        qsort(r->selection.records, r->selection.n_records, sizeof *r->selection.records,
+              record_order);
+    for (size_t i = 0; i < r->selection.n_records; i++)
+        r->selection.records[i].step = r->selection.records[i].at.step == DMI_NO_STEP
+                                           ? NULL
+                                           : reader_find_step(r, r->selection.records[i].at.step);
     return 0;
 }
 
@@ -471,20 +302,22 @@ int reader_select_again(struct err *err, struct reader *r)
 {
     int res = -EAGAIN;
     while (res == -EAGAIN) { /* at most once a segment: what is walked has no footer to believe */
-        _cleanup_(wanted_deinit) struct wanted w = { .query = r->have_query ? &r->query : NULL };
+        _cleanup_(wanted_deinit) struct wanted w = { .query = r->selection.have_query
+                                                                  ? &r->selection.query
+                                                                  : NULL };
         res = want(r, &w);
         if (!res)
             res = select_once(r, &w);
     }
-    return res ? err_set_errno(err, -res, "cannot read the records of %s", r->path) : 0;
+    return res ? err_set_errno(err, -res, "cannot read the records of %s", r->place.path) : 0;
 }
 
 void reader_free_query(struct reader *r)
 {
-    free((char *)(uintptr_t)r->query.site);
-    free((char *)(uintptr_t)r->query.request);
-    r->query = (struct reader_query){ 0 };
-    r->have_query = false;
+    free((char *)(uintptr_t)r->selection.query.site);
+    free((char *)(uintptr_t)r->selection.query.request);
+    r->selection.query = (struct reader_query){ 0 };
+    r->selection.have_query = false;
 }
 
 static int copy_query(struct reader *r, const struct reader_query *q)
@@ -501,56 +334,37 @@ static int copy_query(struct reader *r, const struct reader_query *q)
     if (request)
         memcpy(request, q->request, q->n_request);
     reader_free_query(r);
-    r->query = copy;
-    r->have_query = true;
+    r->selection.query = copy;
+    r->selection.have_query = true;
     return 0;
 }
 
-int reader_select(struct err *err, struct reader *r, const struct reader_query *query)
+int reader_keep_query(struct err *err, struct reader *r, const struct reader_query *query)
 {
     if (!query)
         reader_free_query(r);
     else if (copy_query(r, query))
-        return err_set_errno(err, ENOMEM, "cannot read the records of %s", r->path);
-    r->selected = true;
-    if (r->ranks)
-        return reader_select_ranks(err, r, query);
-    int res = reader_settle(err, r, reader_select_again(err, r));
-    return res ? res : reader_sum(r) ? err_set_errno(err, ENOMEM, "cannot read %s", r->path) : 0;
+        return err_set_errno(err, ENOMEM, "cannot read the records of %s", r->place.path);
+    r->selection.made = true;
+    return 0;
 }
 
 /* ------------------------------------------------------------------------- what was selected */
 
 size_t reader_n_records(const struct reader *r)
 {
-    return r->n_records;
+    return r->selection.n_records;
 }
 
 const struct reader_record *reader_record(const struct reader *r, size_t i)
 {
-    return i < r->n_records ? &r->records[i] : NULL;
+    return i < r->selection.n_records ? &r->selection.records[i] : NULL;
 }
 
 double reader_stored_bytes(const struct reader *r, const struct reader_record *rec)
 {
     (void)r;
     return rec->n_stored;
-}
-
-size_t reader_n_steps(const struct reader *r)
-{
-    return r->n_steps;
-}
-
-const struct reader_step *reader_step(const struct reader *r, size_t i)
-{
-    return i < r->n_steps ? &r->steps[i] : NULL;
-}
-
-const char *reader_span_id(const struct reader_step *step, uint32_t span, size_t *n_bytes)
-{
-    *n_bytes = step->spans[span].id_bytes;
-    return (const char *)step->entry + step->spans[span].id_offset;
 }
 
 static bool has_tokens(const struct reader_record *rec, const struct reader_query *q)
@@ -567,9 +381,9 @@ static bool has_tokens(const struct reader_record *rec, const struct reader_quer
 
 size_t reader_find(const struct reader *r, const struct reader_query *q, size_t from)
 {
-    for (; from < r->n_records; from++) {
-        const struct reader_record *rec = &r->records[from];
-        if (q->site && strcmp(q->site, r->sites[rec->at.site].name))
+    for (; from < r->selection.n_records; from++) {
+        const struct reader_record *rec = &r->selection.records[from];
+        if (q->site && strcmp(q->site, r->said.sites[rec->at.site].name))
             continue;
         if (q->by_layer && rec->at.layer != q->layer)
             continue;
@@ -577,5 +391,5 @@ size_t reader_find(const struct reader *r, const struct reader_query *q, size_t 
             continue;
         return from;
     }
-    return r->n_records;
+    return r->selection.n_records;
 }

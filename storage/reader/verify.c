@@ -22,7 +22,7 @@ static void verify_padding(struct reader *r, struct reader_segment *s, const str
     uint64_t at = c->offset + sizeof *h + chunk_pad(h->n_meta) + h->n_payload;
     uint8_t pad[DMI_CHUNK_ALIGN] = { 0 };
     if (reader_read(r, s, pad, n, at) || !parse_is_zero(pad, n))
-        reader_note(r, true, s->name, (int64_t)c->sequence, at,
+        reader_note(&r->notes, true, s->name, (int64_t)c->sequence, at,
                     "the padding after the payload is not zero");
 }
 
@@ -44,7 +44,7 @@ static int verify_payload(struct reader *r, struct reader_segment *s, const stru
     }
     uint64_t hash = stream ? hash_end(stream) : 0;
     if (res != -ENOMEM && (res || (h->n_payload ? hash : 0) != h->payload_hash))
-        reader_note(r, true, s->name, (int64_t)c->sequence, c->offset,
+        reader_note(&r->notes, true, s->name, (int64_t)c->sequence, c->offset,
                     "the payload of the chunk (%s) does not match its checksum",
                     chunk_type_name(c->type));
     return res == -ENOMEM ? res : 0;
@@ -59,7 +59,7 @@ static int verify_chunk(struct reader *r, struct reader_segment *s, const struct
     if (c->type != DMI_CHUNK_RECORDS)
         return verify_payload(r, s, c, &h);
     if (h.payload_hash)
-        reader_note(r, true, s->name, (int64_t)c->sequence, c->offset,
+        reader_note(&r->notes, true, s->name, (int64_t)c->sequence, c->offset,
                     "the header of records has a hash of their payload");
     return 0;
 }
@@ -71,9 +71,9 @@ static int decode_all(struct reader *r)
     _cleanup_(freep) uint8_t *buffer = NULL;
     char said[sizeof((struct err *)0)->msg] = "";
     size_t room = 0;
-    for (size_t i = 0; i < r->n_records; i++) {
-        const struct reader_record *rec = &r->records[i];
-        const struct reader_segment *s = &r->segments[rec->segment];
+    for (size_t i = 0; i < r->selection.n_records; i++) {
+        const struct reader_record *rec = &r->selection.records[i];
+        const struct reader_segment *s = &r->index.segments[rec->segment];
         const struct reader_chunk *c = &s->chunks[rec->chunk];
         struct err err = { 0 };
         if (rec->at.n_bytes > room) {
@@ -83,7 +83,7 @@ static int decode_all(struct reader *r)
             buffer = grown;
             room = rec->at.n_bytes;
         }
-        int res = reader_decode(&err, r, rec, buffer);
+        int res = reader_decode_one(&err, r, rec, buffer);
         if (res == -ENOMEM)
             return res;
         /* records that share a damaged block give the same sentence: once is enough */
@@ -91,9 +91,10 @@ static int decode_all(struct reader *r)
             continue;
         memcpy(said, err.msg, sizeof said);
         if (res == -ENOTSUP)
-            reader_note_unknown(r, s->name, (int64_t)c->sequence, c->offset, "%s", err.msg);
+            reader_note_unknown(&r->notes, s->name, (int64_t)c->sequence, c->offset, "%s", err.msg);
         else
-            reader_note(r, res != -ENOENT, s->name, (int64_t)c->sequence, c->offset, "%s", err.msg);
+            reader_note(&r->notes, res != -ENOENT, s->name, (int64_t)c->sequence, c->offset, "%s",
+                        err.msg);
     }
     return 0;
 }
@@ -113,14 +114,14 @@ static int place_order(const void *pa, const void *pb)
 
 static void verify_step_of(struct reader *r, const struct reader_record *rec, bool complete)
 {
-    const struct reader_segment *s = &r->segments[rec->segment];
+    const struct reader_segment *s = &r->index.segments[rec->segment];
     const struct reader_chunk *c = &s->chunks[rec->chunk];
     if (!rec->step && rec->at.step != DMI_NO_STEP && complete)
-        reader_note(r, true, s->name, (int64_t)c->sequence, c->offset,
+        reader_note(&r->notes, true, s->name, (int64_t)c->sequence, c->offset,
                     "the record of launch %" PRIu64 " names step %" PRIu64 ", which is nowhere",
                     rec->at.launch, rec->at.step);
     if (rec->step && rec->step->place > c->sequence)
-        reader_note(r, true, s->name, (int64_t)c->sequence, c->offset,
+        reader_note(&r->notes, true, s->name, (int64_t)c->sequence, c->offset,
                     "the record of launch %" PRIu64 " stands before its step %" PRIu64,
                     rec->at.launch, rec->at.step);
 }
@@ -128,7 +129,7 @@ static void verify_step_of(struct reader *r, const struct reader_record *rec, bo
 /* Kept rows that stand twice. */
 static int verify_kept(struct reader *r, const struct reader_record *rec)
 {
-    const struct reader_segment *s = &r->segments[rec->segment];
+    const struct reader_segment *s = &r->index.segments[rec->segment];
     const struct reader_chunk *c = &s->chunks[rec->chunk];
     if (!rec->kept)
         return 0;
@@ -137,38 +138,39 @@ static int verify_kept(struct reader *r, const struct reader_record *rec)
         return -ENOMEM;
     memcpy(sorted, rec->kept, rec->n_rows * sizeof *sorted);
     if (rows_repeat(sorted, rec->n_rows))
-        reader_note(r, true, s->name, (int64_t)c->sequence, c->offset,
+        reader_note(&r->notes, true, s->name, (int64_t)c->sequence, c->offset,
                     "the record of launch %" PRIu64 " keeps a row twice", rec->at.launch);
     return 0;
 }
 
 static int verify_steps(struct reader *r)
 {
-    bool complete = r->n_segments && !reader_is_incomplete(r);
-    for (size_t i = 1; i < r->n_steps; i++)
-        if (r->steps[i].entry->sequence == r->steps[i - 1].entry->sequence)
-            reader_note(r, true, "steps", (int64_t)r->steps[i].place, 0,
-                        "step %" PRIu64 " stands there twice", r->steps[i].entry->sequence);
+    bool complete = r->index.n_segments && !reader_is_incomplete(r);
+    for (size_t i = 1; i < r->selection.n_steps; i++)
+        if (r->selection.steps[i].entry->sequence == r->selection.steps[i - 1].entry->sequence)
+            reader_note(&r->notes, true, "steps", (int64_t)r->selection.steps[i].place, 0,
+                        "step %" PRIu64 " stands there twice",
+                        r->selection.steps[i].entry->sequence);
     int res = 0;
-    for (size_t i = 0; !res && i < r->n_records; i++) {
-        verify_step_of(r, &r->records[i], complete);
-        res = verify_kept(r, &r->records[i]);
+    for (size_t i = 0; !res && i < r->selection.n_records; i++) {
+        verify_step_of(r, &r->selection.records[i], complete);
+        res = verify_kept(r, &r->selection.records[i]);
     }
     return res;
 }
 
 static void verify_account(struct reader *r)
 {
-    for (uint32_t i = 0; i < r->n_sites; i++) {
+    for (uint32_t i = 0; i < r->said.n_sites; i++) {
         struct reader_account a;
         if (reader_account(r, i, &a) && !a.holds)
-            reader_note(r, true, "counters", -1,
+            reader_note(&r->notes, true, "counters", -1,
                         sizeof(struct dmi_counters) + i * sizeof(struct dmi_site_counters),
                         "site %s: captured + dropped is not expected: %" PRIu64 " records found "
                         "(%" PRIu64 " counted as written) + %" PRIu64 " dropped, %" PRIu64
                         " expected",
-                        r->sites[i].name, a.found.records, a.counted.records, a.dropped.records,
-                        a.expected.records);
+                        r->said.sites[i].name, a.found.records, a.counted.records,
+                        a.dropped.records, a.expected.records);
     }
 }
 
@@ -177,37 +179,33 @@ static void verify_account(struct reader *r)
 static int verify_all(struct reader *r)
 {
     int res = verify_steps(r);
-    if (!res && r->n_records)
-        qsort(r->records, r->n_records, sizeof *r->records, place_order);
+    if (!res && r->selection.n_records)
+        qsort(r->selection.records, r->selection.n_records, sizeof *r->selection.records,
+              place_order);
     if (!res)
         res = decode_all(r);
-    for (size_t i = 0; !res && i < r->n_segments; i++)
-        for (size_t k = 0; !res && k < r->segments[i].n_chunks; k++)
-            res = verify_chunk(r, &r->segments[i], &r->segments[i].chunks[k]);
+    for (size_t i = 0; !res && i < r->index.n_segments; i++)
+        for (size_t k = 0; !res && k < r->index.segments[i].n_chunks; k++)
+            res = verify_chunk(r, &r->index.segments[i], &r->index.segments[i].chunks[k]);
     if (!res)
         verify_account(r);
     return res;
 }
 
-int reader_verify(struct reader *r)
+int reader_verify_one(struct reader *r)
 {
     struct err err = { 0 };
-    _cleanup_(reader_closep) struct reader *second = NULL;
-    if (r->ranks)
-        return reader_verify_ranks(r);
-    int res = reader_open_distrusting(&err, r->path, &second);
+    _cleanup_(reader_close_onep) struct reader *second = NULL;
+    int res = reader_open_one(&err, r->place.path, true, &second);
+    if (!res)
+        res = reader_select_one(&err, second, NULL);
     if (!res)
         res = verify_all(second);
     if (res)
         return res;
-    if (second->vanished) {
-        second->vanished = false;
-        reader_note(second, false, "manifest.json", -1, 0,
+    if (reader_take_vanished(&second->notes))
+        reader_note(&second->notes, false, "manifest.json", -1, 0,
                     "segments were released while they were verified");
-    }
-    struct reader_note_entry *notes = r->notes;
-    size_t n = r->n_notes, room = r->notes_room;
-    r->notes = second->notes, r->n_notes = second->n_notes, r->notes_room = second->notes_room;
-    second->notes = notes, second->n_notes = n, second->notes_room = room;
+    reader_swap_notes(&r->notes, &second->notes);
     return 0;
 }

@@ -149,7 +149,7 @@ static int check_footer(struct reader *r, struct reader_segment *s,
                         const char **wrong)
 {
     struct footer_view v;
-    int res = parse_footer(meta, h->n_meta, offset, r->n_sites, &v, wrong);
+    int res = parse_footer(meta, h->n_meta, offset, r->said.n_sites, &v, wrong);
     if (res || *wrong || s->lost)
         return res;
     struct chunk again;
@@ -191,7 +191,7 @@ static int skip_unknown(struct reader *r, struct reader_segment *s,
     struct reader_chunk *c = add_chunk(s, h, offset);
     if (!c)
         return -ENOMEM;
-    reader_note_unknown(r, s->name, (int64_t)h->sequence, offset,
+    reader_note_unknown(&r->notes, s->name, (int64_t)h->sequence, offset,
                         "chunk type %u is not known here: skipped", h->type);
     return index_chunk(s, c, h, owned);
 }
@@ -225,7 +225,7 @@ static int take_chunk(struct reader *r, struct reader_segment *s, const struct d
     const char *wrong = NULL;
     s->n_seen++;
     if (h->version != DMI_FORMAT_VERSION) {
-        reader_note_unknown(r, s->name, (int64_t)h->sequence, offset,
+        reader_note_unknown(&r->notes, s->name, (int64_t)h->sequence, offset,
                             "the chunk has format version %u, newer than this program's, which "
                             "reads version %d: skipped",
                             h->version, DMI_FORMAT_VERSION);
@@ -236,7 +236,7 @@ static int take_chunk(struct reader *r, struct reader_segment *s, const struct d
     if (res == -ENOMEM)
         return res;
     if (res) {
-        reader_note(r, true, s->name, (int64_t)h->sequence, offset + sizeof *h,
+        reader_note(&r->notes, true, s->name, (int64_t)h->sequence, offset + sizeof *h,
                     res == -ENXIO ? "metadata of the chunk (%s) lies in holes of the file"
                                   : "metadata of the chunk (%s) does not match its checksum",
                     chunk_type_name(h->type));
@@ -245,7 +245,7 @@ static int take_chunk(struct reader *r, struct reader_segment *s, const struct d
     }
     res = take_known(r, s, h, offset, meta, &wrong);
     if (wrong) {
-        reader_note(r, true, s->name, (int64_t)h->sequence, offset + sizeof *h,
+        reader_note(&r->notes, true, s->name, (int64_t)h->sequence, offset + sizeof *h,
                     "the chunk (%s) contradicts itself or its neighbours: %s",
                     chunk_type_name(h->type), wrong);
         s->lost |= h->type != DMI_CHUNK_FOOTER;
@@ -260,11 +260,11 @@ static void check_sequence(struct reader *r, struct reader_segment *s, uint64_t 
 {
     s->lost |= sequence != s->next_sequence;
     if (sequence > s->next_sequence)
-        reader_note(r, true, s->name, (int64_t)s->next_sequence, offset,
+        reader_note(&r->notes, true, s->name, (int64_t)s->next_sequence, offset,
                     "missing: %" PRIu64 " chunk(s), number %" PRIu64 " to %" PRIu64,
                     sequence - s->next_sequence, s->next_sequence, sequence - 1);
     else if (sequence < s->next_sequence)
-        reader_note(r, true, s->name, (int64_t)sequence, offset,
+        reader_note(&r->notes, true, s->name, (int64_t)sequence, offset,
                     "the chunk is out of order: number %" PRIu64 " was expected", s->next_sequence);
 }
 
@@ -276,12 +276,12 @@ static bool pass_over(struct reader *r, struct reader_segment *s, uint64_t *at, 
     if (next >= end)
         return false;
     if (cut)
-        reader_note(r, true, s->name, (int64_t)cut->sequence, *at,
+        reader_note(&r->notes, true, s->name, (int64_t)cut->sequence, *at,
                     "the chunk ends after the file's end, and other chunks follow: %" PRIu64
                     " bytes skipped",
                     next - *at);
     else
-        reader_note(r, true, s->name, (int64_t)s->next_sequence, *at,
+        reader_note(&r->notes, true, s->name, (int64_t)s->next_sequence, *at,
                     "the header of the chunk is damaged; %" PRIu64
                     " bytes skipped to the next chunk",
                     next - *at);
@@ -330,16 +330,16 @@ static void judge_end(struct reader *r, struct reader_segment *s, uint64_t end,
     s->closed = true;
     if (trailer && s->have_footer && at == end) {
         if (s->last_offset != trailer->footer_offset)
-            reader_note(r, true, s->name, -1, end,
+            reader_note(&r->notes, true, s->name, -1, end,
                         "the trailer points elsewhere than to the footer");
     } else if (trailer) {
-        reader_note(r, true, s->name, (int64_t)s->next_sequence, at,
+        reader_note(&r->notes, true, s->name, (int64_t)s->next_sequence, at,
                     "the last %" PRIu64 " bytes before the trailer hold no readable chunk: footer "
                     "or chunk damaged; read by scanning",
                     end - at);
         s->next_sequence++;
     } else if (s->have_footer && end - at == sizeof *trailer) {
-        reader_note(r, true, s->name, -1, at,
+        reader_note(&r->notes, true, s->name, -1, at,
                     "the segment has a footer but its trailer is damaged");
     } else {
         s->closed = false;
@@ -349,7 +349,7 @@ static void judge_end(struct reader *r, struct reader_segment *s, uint64_t end,
 
 int reader_walk(struct reader *r, uint32_t segment)
 {
-    struct reader_segment *s = &r->segments[segment];
+    struct reader_segment *s = &r->index.segments[segment];
     uint64_t end = s->n_bytes;
     if (s->walked < sizeof(struct dmi_segment_header))
         s->walked = sizeof(struct dmi_segment_header);
@@ -359,23 +359,42 @@ int reader_walk(struct reader *r, uint32_t segment)
     bool have_trailer = reader_read_trailer(r, s, &trailer);
     if (have_trailer)
         end -= sizeof trailer;
-    r->walking = s->number;
+    r->notes.walking = s->number;
     int res = walk_chunks(r, s, end, have_trailer);
     if (!res)
         judge_end(r, s, end, have_trailer ? &trailer : NULL);
-    r->walking = UINT32_MAX;
+    r->notes.walking = UINT32_MAX;
     return res;
 }
 
 int reader_walk_anew(struct reader *r, uint32_t segment)
 {
-    struct reader_segment *s = &r->segments[segment];
+    struct reader_segment *s = &r->index.segments[segment];
     reader_free_chunks(r, s);
-    free(r->blocks); /* they name chunks by their place in the segment */
-    r->blocks = NULL;
-    reader_forget(r, s->number);
+    reader_forget_blocks(&r->decoder);
+    reader_forget(&r->notes, s->number);
     s->indexed = s->closed = s->lost = s->have_footer = false;
     s->n_seen = s->walked = s->n_torn = 0;
     s->next_sequence = s->first_sequence;
     return reader_walk(r, segment);
+}
+
+int reader_distrust(struct reader *r, uint32_t segment, uint32_t chunk, const char *wrong)
+{
+    struct reader_segment *s = &r->index.segments[segment];
+    const struct reader_chunk c = s->chunks[chunk];
+    bool indexed = s->indexed;
+    if (!indexed) {
+        reader_note(&r->notes, true, s->name, (int64_t)c.sequence, c.offset,
+                    "the chunk (%s) changed while it was read: %s", chunk_type_name(c.type), wrong);
+        return 0;
+    }
+    int res = reader_walk_anew(r, segment);
+    if (res)
+        return res;
+    reader_note(&r->notes, true, s->name, (int64_t)c.sequence, c.offset,
+                "the chunk (%s) and the index of the segment contradict each other: %s; read by "
+                "walking",
+                chunk_type_name(c.type), wrong);
+    return -EAGAIN;
 }

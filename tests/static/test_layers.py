@@ -4,14 +4,26 @@ import re
 import statistics
 
 from sources import ROOT, functions, product, read
+from tree import code_of
 
 # Inside preload, from the top down; a file may include headers of its own layer and of those below.
 PRELOAD = (("hook", "api.c"), ("lifecycle.c", "lifecycle.h"), ("record", "control"), ("eager",), ("graph",), ("nvtx",), ("capture",),
            ("context",), ("base",), ("image",))
 # Inside storage: a folder, and those whose headers it may include beside its own; "" is what lies in storage/ itself.
 STORAGE = {"codec": (), "": ("codec",), "writer": ("codec", ""), "reader": ("codec", "")}
+# Inside storage/reader: a file calls functions of those before it, and of its own.
+READER = ("notes", "files", "json", "entries", "chunk", "index", "walk", "segments", "changes", "account", "check", "steps", "outcomes", "select",
+          "decode", "one", "verify", "ranks_join", "ranks_decode", "ranks", "reader", "release")
+# Which of them change a part of struct reader, beside those that open a reader.
+PARTS = {"notes": ("notes", "walk"), "place": ("files",), "said": ("json",), "index": ("segments", "index", "walk", "chunk"),
+         "selection": ("select", "steps", "outcomes", "ranks_join"), "decoder": ("decode",), "counters": ("check",), "found": ("account",),
+         "change_words": ("changes",)}
+OPENERS = ("one", "ranks")
+CHANGED = re.compile(r"\b(?:r|second)->(%s)\b(?:\.\w+|\[[^]]*\]|->\w+)*\s*(?:=(?!=)|\+\+|--|[-+|]=)" % "|".join(PARTS))
 LINES, MEDIAN, P90 = 600, 11, 31
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
+
+CALL = re.compile(r"\b(\w+)\s*\(")
 
 # The one list of hooks, from which base/ and hook/ make their tables.
 WITHOUT_LAYER = re.compile(r"preload/hooks\.def")
@@ -99,6 +111,21 @@ def test_writer_and_reader_share_what_lies_in_storage_alone():
     wrong = [f"{name} includes {included}" for name, below in includes().items() for included in below
              if name.startswith("storage/") and included.startswith("storage/")
              and part(included) not in (part(name), *STORAGE[part(name)])]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_files_of_the_reader_call_one_way():
+    texts = {path.stem: read(path) for path in product(".c") if str(path.parent) == "storage/reader"}
+    assert sorted(texts) == sorted(READER)
+    owner = {name: stem for stem, text in texts.items() for name, _, _ in functions(text) if name.split("_")[0] in ("reader", "release")}
+    wrong = [f"{stem}.c calls {name}() of {owner[name]}.c" for stem, text in texts.items() for name in sorted(set(CALL.findall(code_of(text))))
+             if READER.index(owner.get(name, stem)) > READER.index(stem)]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_each_part_of_the_reader_has_an_owner():
+    wrong = [f"{path.name} changes {match.group(0)}" for path in product(".c") if str(path.parent) == "storage/reader"
+             for match in CHANGED.finditer(code_of(read(path))) if path.stem not in PARTS[match.group(1)] + OPENERS]
     assert not wrong, "\n".join(wrong)
 
 

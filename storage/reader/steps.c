@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The steps that a selection needs: those that its records name, or all. */
+#include "core/cleanup.h"
+#include "storage/reader/reader_private.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+bool reader_is_incomplete(const struct reader *r)
+{
+    uint32_t next = 0;
+    for (size_t i = 0; i < r->index.n_segments; i++) {
+        const struct reader_segment *s = &r->index.segments[i];
+        if (r->place.dir < 0 || s->number != next++ || s->lost || !s->header_ok)
+            return true;
+    }
+    return false;
+}
+
+static int step_order(const void *pa, const void *pb)
+{
+    const struct reader_step *a = pa, *b = pb;
+    if (a->entry->sequence != b->entry->sequence)
+        return a->entry->sequence < b->entry->sequence ? -1 : 1;
+    return a->place < b->place ? -1 : a->place > b->place;
+}
+
+/* The first selected step of that number or a later one. */
+static size_t lower_step(const struct reader *r, uint64_t sequence)
+{
+    size_t low = 0, high = r->selection.n_steps;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        if (r->selection.steps[mid].entry->sequence < sequence)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+struct reader_step *reader_find_step(const struct reader *r, uint64_t sequence)
+{
+    size_t at = lower_step(r, sequence);
+    return at < r->selection.n_steps && r->selection.steps[at].entry->sequence == sequence
+               ? &r->selection.steps[at]
+               : NULL;
+}
+
+size_t reader_steps_to(const struct reader *r, uint64_t sequence)
+{
+    return sequence == UINT64_MAX ? r->selection.n_steps : lower_step(r, sequence + 1);
+}
+
+/* Sequence numbers of the steps that the records name, sorted. */
+static int named_steps(const struct reader *r, uint64_t **out, size_t *n_out)
+{
+    uint64_t *list = malloc((r->selection.n_records + 1) * sizeof *list);
+    size_t n = 0;
+    if (!list)
+        return -ENOMEM;
+    for (size_t i = 0; i < r->selection.n_records; i++)
+        if (r->selection.records[i].at.step != DMI_NO_STEP &&
+            (!n || list[n - 1] != r->selection.records[i].at.step))
+            list[n++] = r->selection.records[i].at.step;
+    qsort(list, n, sizeof *list, reader_number_order);
+    *out = list;
+    *n_out = n;
+    return 0;
+}
+
+/* Whether one of the sorted @list lies in what the chunk holds. */
+static bool meets(const struct reader_chunk *c, const uint64_t *list, size_t n)
+{
+    size_t low = 0, high = n;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        if (list[mid] < c->first)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low < n && list[low] <= c->last;
+}
+
+static int add_steps(struct reader *r, const struct reader_chunk *c)
+{
+    for (size_t i = 0; i < c->n_held; i++) {
+        if (reader_grow((void **)&r->selection.steps, r->selection.n_steps,
+                        &r->selection.steps_room, sizeof *r->selection.steps))
+            return -ENOMEM;
+        r->selection.steps[r->selection.n_steps] = c->steps[i];
+        r->selection.steps[r->selection.n_steps].again = chunk_type_repeats(c->type);
+        r->selection.steps[r->selection.n_steps++].place = c->sequence;
+    }
+    return 0;
+}
+
+/* Of a step and its repetitions the first counts; one that stands there twice by itself is named by reader_verify(). */
+static void drop_repeated(struct reader *r)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < r->selection.n_steps; i++)
+        if (!n || !r->selection.steps[i].again ||
+            r->selection.steps[i].entry->sequence != r->selection.steps[n - 1].entry->sequence)
+            r->selection.steps[n++] = r->selection.steps[i];
+    r->selection.n_steps = n;
+}
+
+int reader_select_steps(struct reader *r, bool all)
+{
+    _cleanup_(freep) uint64_t *named = NULL;
+    size_t n_named = 0;
+    bool incomplete = reader_is_incomplete(r);
+    int res = all ? 0 : named_steps(r, &named, &n_named);
+    for (uint32_t i = 0; !res && i < r->index.n_segments; i++) {
+        struct reader_segment *s = &r->index.segments[i];
+        for (uint32_t k = 0; !res && k < s->n_chunks; k++) {
+            struct reader_chunk *c = &s->chunks[k];
+            const char *wrong = NULL;
+            if (chunk_type_of(c->type) != DMI_CHUNK_STEPS ||
+                !(chunk_type_repeats(c->type) ? incomplete : all || meets(c, named, n_named)))
+                continue;
+            res = reader_load_chunk(r, s, c, &wrong);
+            if (res == -EBADMSG)
+                res = reader_distrust(r, i, k, wrong);
+            if (!res)
+                res = add_steps(r, c);
+        }
+    }
+    if (!res && r->selection.n_steps)
+        qsort(r->selection.steps, r->selection.n_steps, sizeof *r->selection.steps, step_order);
+    if (!res)
+        drop_repeated(r);
+    return res;
+}
+
+size_t reader_n_steps(const struct reader *r)
+{
+    return r->selection.n_steps;
+}
+
+const struct reader_step *reader_step(const struct reader *r, size_t i)
+{
+    return i < r->selection.n_steps ? &r->selection.steps[i] : NULL;
+}
+
+const char *reader_span_id(const struct reader_step *step, uint32_t span, size_t *n_bytes)
+{
+    *n_bytes = step->spans[span].id_bytes;
+    return (const char *)step->entry + step->spans[span].id_offset;
+}
