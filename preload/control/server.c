@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #define SOCKET_NAME "control"
+#define NEW_NAME    ".control" /* until it listens */
 #define MAX_CLIENTS 8
 #define BACKLOG     16
 #define SILENCE_NS  5000000000u
@@ -192,10 +193,10 @@ static void accept_client(void)
 static void address_of(int folder, struct sockaddr_un *out)
 {
     *out = (struct sockaddr_un){ .sun_family = AF_UNIX };
-    snprintf(out->sun_path, sizeof out->sun_path, "/proc/self/fd/%d/" SOCKET_NAME, folder);
+    snprintf(out->sun_path, sizeof out->sun_path, "/proc/self/fd/%d/" NEW_NAME, folder);
 }
 
-/* Nobody can connect before it listens, so its mode is set in time. Return: 0 or -errno. */
+/* It gets its name once it has its mode and listens: whoever sees it is answered. Return: 0 or -errno. */
 static int listen_in(const char *path)
 {
     struct sockaddr_un at;
@@ -206,9 +207,10 @@ static int listen_in(const char *path)
     _cleanup_(closep) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0 || bind(fd, (struct sockaddr *)&at, sizeof at))
         return -errno;
-    if (fchmodat(folder, SOCKET_NAME, 0600, 0) || listen(fd, BACKLOG)) {
+    if (fchmodat(folder, NEW_NAME, 0600, 0) || listen(fd, BACKLOG) ||
+        renameat(folder, NEW_NAME, folder, SOCKET_NAME)) {
         int r = -errno;
-        unlinkat(folder, SOCKET_NAME, 0);
+        unlinkat(folder, NEW_NAME, 0);
         return r;
     }
     server.listener = descriptor_of(steal_fd(&fd));
