@@ -201,7 +201,9 @@ def busy(n):
 
 
 def run(opt):
-    command = ["meson", "test", "-C", QUEUE / "build", "--no-rebuild", "--logbase", "all", "--print-errorlogs"]
+    command = ["meson", "test", "-C", QUEUE / "build", "--no-rebuild", "--logbase", "all", "--print-errorlogs",
+               # one more than there are cores: some tests wait, for a slow disk of theirs, say
+               "--num-processes", str((os.cpu_count() or 1) + 1)]
     if opt.repeat > 1:
         command += ["--repeat", str(opt.repeat)]
     with busy(opt.load):
