@@ -276,7 +276,7 @@ class Search:
 
     def explain(self, seed, text, variant):
         length, shorter = self.shortest(seed, variant)
-        again = f"--seeds {seed}:{seed} --length {length} --variants {variant.name}"
+        again = f"--programs {seed}:{seed} --length {length} --variants {variant.name}"
         lines = [f"  seed {seed}, {length} operations are enough:", shorter or text,
                  f"  again: pytest tests/preload/test_graph_calls.py {again}"]
         if self.options.shrink:
