@@ -151,6 +151,8 @@ static struct exec *prepare_with_sites(struct context *c, CUgraph graph, unsigne
     if (order_lacks_conditional(graph))
         return exec_left_alone(c, graph, DMI_DROP_UNSUPPORTED,
                                "it has a handle that no conditional node goes by");
+    if (order_is_moved(graph))
+        return exec_left_alone(c, graph, DMI_DROP_UNSUPPORTED, "it was moved into a node");
     if (order_has_users(graph) && !order_users_are_copied())
         return exec_left_alone(c, graph, DMI_DROP_UNSUPPORTED,
                                "it holds user objects, whose references a clone would share");

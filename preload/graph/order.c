@@ -24,6 +24,7 @@ struct note {
     struct order_item *items;
     size_t n_users;
     struct user *users;
+    bool moved; /* into a node */
 };
 
 static struct handles notes = HANDLES_INIT;
@@ -364,11 +365,31 @@ static void carry_over(CUgraph from, CUgraph to)
 }
 
 /* Child graphs are noted whatever they hold: they may be added to later. */
+static void note_moved(CUgraph graph)
+{
+    pthread_mutex_lock(&lock);
+    struct note *note = note_of(graph);
+    if (note)
+        note->moved = true;
+    pthread_mutex_unlock(&lock);
+}
+
+bool order_is_moved(CUgraph graph)
+{
+    pthread_mutex_lock(&lock);
+    const struct note *note = handles_find(&notes, graph);
+    bool moved = note && note->moved;
+    pthread_mutex_unlock(&lock);
+    return moved;
+}
+
 void order_note_child(CUgraph graph, CUgraphNode node, CUgraph child)
 {
     CUgraph held = child_of(node);
     if (held && held != child)
         carry_over(child, held);
+    else if (held)
+        note_moved(held);
     if (held)
         order_note(graph, node, true);
 }

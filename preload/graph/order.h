@@ -43,6 +43,9 @@ void order_note_kernel(CUgraph graph, CUgraphNode node, const struct func *func)
 void order_note_condition(CUgraph graph, CUgraphConditionalHandle condition);
 bool order_lacks_conditional(CUgraph graph);
 
+/* Is @graph no clone, but the graph itself, in a node of another? Drivers neither instantiate it nor update by it; they would its clone. */
+bool order_is_moved(CUgraph graph);
+
 /* @node, a new conditional node of @graph, has new graphs as bodies: it runs them, or does not, as often as kernels say. */
 void order_note_conditional(CUgraph graph, CUgraphNode node,
                             const CUDA_CONDITIONAL_NODE_PARAMS *params);

@@ -342,6 +342,8 @@ static struct graph_update *prepare_unknown(CUgraph graph)
 struct graph_update *update_prepare(struct exec *x, CUgraph graph)
 {
     struct range all = { .n = UINT32_MAX };
+    if (order_is_moved(graph))
+        return &unknown; /* drivers refuse it, and its clone they would take */
     return x ? prepare(x, graph, &all) : prepare_unknown(graph);
 }
 

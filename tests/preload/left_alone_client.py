@@ -135,14 +135,28 @@ def end_in_a_body(c):
     ok(cu.cuGraphDestroyNode(node))
 
 
-def end_in_a_moved_graph(c):
-    inner, graph = ok(cu.cuGraphCreate(0)), ok(cu.cuGraphCreate(0))
-    block_in(c, add_conditional(c, inner)[1][0])
-    params = cu.CUgraphNodeParams()
+def moved(inner):
+    """A graph with @inner itself in a node."""
+    graph, params = ok(cu.cuGraphCreate(0)), cu.CUgraphNodeParams()
     params.type = cu.CUgraphNodeType.CU_GRAPH_NODE_TYPE_GRAPH
     params.graph.graph, params.graph.ownership = inner, cu.CUgraphChildGraphNodeOwnership.CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE
     ok(cu.cuGraphAddNode(graph, None, None, 0, params))
-    ok(cu.cuGraphDestroy(graph))
+    return graph
+
+
+def end_in_a_moved_graph(c):
+    inner = ok(cu.cuGraphCreate(0))
+    block_in(c, add_conditional(c, inner)[1][0])
+    ok(cu.cuGraphDestroy(moved(inner)))
+
+
+def moved_away(c):
+    """Drivers neither instantiate nor take for an update what lies in a node of another graph: that one they do."""
+    exe, inner = instantiate(by_hand(c, CHAIN)[0]), by_hand(c, CHAIN)[0]
+    outer = moved(inner)
+    print("instantiated", cu.cuGraphInstantiate(inner, 0)[0].name, "updated", cu.cuGraphExecUpdate(exe, inner)[0].name, flush=True)
+    launched(c, exe)
+    launched(c, instantiate(outer))
 
 
 def end_by_a_broken_capture(c):
@@ -312,7 +326,7 @@ def everything(c):
         way(c)
 
 
-WAYS = {f.__name__: f for f in (plain, users, memory_node, updatable, updatable_site, conditional, bodies_end, many_copies, contexts, context_gone, unseen, embedded, update,
+WAYS = {f.__name__: f for f in (plain, users, memory_node, updatable, updatable_site, conditional, bodies_end, moved_away, many_copies, contexts, context_gone, unseen, embedded, update,
                                 update_first, update_unseen, parameters, parameters_first, child, child_first, captured, everything)}
 
 if __name__ == "__main__":

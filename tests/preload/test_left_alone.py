@@ -142,6 +142,16 @@ def test_bodies_that_end_are_forgotten(bench):
         bench.check("uncounted" not in problems(run_), "no body is taken for one that ended", problems(run_))
 
 
+@pytest.mark.since(12090, "graphs that move into another")
+def test_a_graph_that_was_moved_is_refused_as_ever(bench):
+    """Its clone would not be."""
+    run_, launches, result = run(bench, "moved_away")
+    bench.check("instantiated CUDA_SUCCESS" not in result.stdout and "updated CUDA_SUCCESS" not in result.stdout, "the driver refuses", result.stdout)
+    if run_:
+        counters = account(bench, run_, launches)
+        bench.check(counters.captured[0].records == len(launches), "all else is captured", f"{counters.captured[0]} {problems(run_)}")
+
+
 def test_what_is_asked_again_is_no_loss(bench):
     """When the graph is instantiated the driver does not say where memory lies; before the launch it does."""
     run_, launches, _ = run(bench, "plain", DMI_STANDIN_FAIL="cuMemGetAddressRange_v2:2:999")
