@@ -116,7 +116,13 @@ static int reserve(struct context *a, uint64_t seq, uint64_t n_bytes, struct dmi
     uint64_t payload, list;
     uint32_t kept;
     pthread_mutex_lock(&a->lock);
-    int r = place_list(a, seq, n_bytes, &list, &kept);
+    /*
+     * The drain breaks the context, then takes the lock, then gives back what is in flight: asked under the lock, nothing is reserved
+     * of that. After such an error a device writes no more; the streams here do.
+     */
+    int r = atomic_load_acquire(&a->broken) ? RING_E_FULL : 0;
+    if (r == 0)
+        r = place_list(a, seq, n_bytes, &list, &kept);
     if (r == 0)
         r = ring_reserve(&a->ring, seq, (uint32_t)(seq % N_SITES), n_bytes, index, &payload);
     if (r == 0) {
