@@ -5,6 +5,7 @@
 
 #include <libiberty/demangle.h>
 #include <setjmp.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,13 +33,18 @@ size_t demangle_stack(const char *name)
     return (1u << 20) + strlen(name) * 2048;
 }
 
+/* The text belongs to the caller: a local variable that append() changes would be undefined after the jump. */
+static bool fill(struct text *text, const char *name)
+{
+    /* Without the limit of recursion it also takes names beyond 1,024 characters. */
+    return !setjmp(text->too_much) &&
+           cplus_demangle_v3_callback(name, DMGL_PARAMS | DMGL_NO_RECURSE_LIMIT, append, text);
+}
+
 char *demangle(const char *name)
 {
     struct text text = { 0 };
-    /* Without the limit of recursion it also takes names beyond 1,024 characters. */
-    if (setjmp(text.too_much) ||
-        !cplus_demangle_v3_callback(name, DMGL_PARAMS | DMGL_NO_RECURSE_LIMIT, append, &text) ||
-        !text.at) {
+    if (!fill(&text, name) || !text.at) {
         free(text.at);
         return NULL;
     }

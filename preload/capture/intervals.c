@@ -9,12 +9,6 @@ static uint64_t end_of(const struct interval *r)
     return r->base + r->n_bytes;
 }
 
-/* The end of [base, base + n_bytes), which may be that of the address space. */
-static uint64_t bounded_end(uint64_t base, uint64_t n_bytes)
-{
-    return n_bytes > UINT64_MAX - base ? UINT64_MAX : base + n_bytes;
-}
-
 /* ------------------------------------------------------------------------- the tree */
 
 static void sum_up(struct interval *r)
@@ -87,7 +81,7 @@ struct interval *intervals_cut(struct intervals *intervals, uint64_t base, uint6
 {
     struct interval *before, *cut, *after;
     split(intervals->root, base, ENDS, &before, &after);
-    split(after, bounded_end(base, n_bytes), BEGINS, &cut, &after);
+    split(after, intervals_end(base, n_bytes), BEGINS, &cut, &after);
     intervals->root = join(before, after);
     return cut;
 }
@@ -117,7 +111,7 @@ void intervals_permit(struct intervals *intervals, uint64_t base, uint64_t n_byt
 {
     struct interval *before, *within, *after;
     split(intervals->root, base, ENDS, &before, &after);
-    split(after, bounded_end(base, n_bytes), BEGINS, &within, &after);
+    split(after, intervals_end(base, n_bytes), BEGINS, &within, &after);
     permit(within, granted, revoked);
     intervals->root = join(join(before, within), after);
 }

@@ -12,6 +12,12 @@
 
 #define INTERVALS_DEVICES 64
 
+/* The end of [@base, @base + @n_bytes), which may be that of the address space. */
+static inline uint64_t intervals_end(uint64_t base, uint64_t n_bytes)
+{
+    return n_bytes > UINT64_MAX - base ? UINT64_MAX : base + n_bytes;
+}
+
 /* The caller's memory, while it is in the tree. */
 struct interval {
     uint64_t base, n_bytes;

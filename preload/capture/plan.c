@@ -4,6 +4,7 @@
 #include "core/atomic.h"
 #include "preload/base/driver.h"
 #include "preload/base/stream.h"
+#include "preload/capture/intervals.h"
 #include "preload/capture/regions.h"
 #include "preload/capture/params.h"
 
@@ -99,17 +100,12 @@ struct touched {
     uint64_t first, n; /* bytes */
 };
 
-static uint64_t end_of(const struct touched *t)
-{
-    return t->n > UINT64_MAX - t->first ? UINT64_MAX : t->first + t->n;
-}
-
 /* Does @range still say all of @t? */
 static bool says(const struct memory_range *range, const struct touched *t, uint64_t epoch)
 {
     uint64_t end = range->base + range->size;
     return range->size && range->epoch == epoch && t->first >= range->base && t->first < end &&
-           (range->closed || end_of(t) <= end);
+           (range->closed || intervals_end(t->first, t->n) <= end);
 }
 
 /* The driver names one allocation, or one piece that was mapped before the library looked. */

@@ -184,7 +184,7 @@ static bool is_known(const struct region *r)
 
 bool regions_find(uint64_t first, uint64_t n_bytes, int device, struct memory_range *range)
 {
-    uint64_t limit = n_bytes > UINT64_MAX - first ? UINT64_MAX : first + n_bytes;
+    uint64_t limit = intervals_end(first, n_bytes);
     pthread_mutex_lock(&regions.lock);
     struct interval *r = intervals_find(&regions.intervals, first);
     bool known = r && is_known(region_of(r));
@@ -280,7 +280,7 @@ static void put_back(struct interval *cut)
 static bool drop_found(uint64_t base, uint64_t n_bytes)
 {
     bool any = false;
-    uint64_t end = n_bytes > UINT64_MAX - base ? UINT64_MAX : base + n_bytes;
+    uint64_t end = intervals_end(base, n_bytes);
     for (struct interval *r; (r = intervals_after(&regions.intervals, base)) && r->base < end;) {
         uint64_t first = r->base;
         base = r->base + r->n_bytes;

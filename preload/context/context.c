@@ -232,15 +232,10 @@ enum context_state context_ends(struct context *c)
 
 /* ------------------------------------------------------------------------- calls that may end it */
 
-static bool is_followed(CUdevice device)
-{
-    return device >= 0 && device < REFERENCES_DEVICES;
-}
-
 void context_retains(CUdevice device)
 {
     pthread_mutex_lock(&owner);
-    if (is_followed(device)) {
+    if (references_follow(device)) {
         primaries[device].n_retains++;
         primaries[device].retaining++;
     }
@@ -250,7 +245,7 @@ void context_retains(CUdevice device)
 void context_retained(CUdevice device, CUcontext handle)
 {
     pthread_mutex_lock(&owner);
-    if (is_followed(device)) {
+    if (references_follow(device)) {
         primaries[device].retaining--;
         if (handle)
             primaries[device].handle = handle;
@@ -261,7 +256,7 @@ void context_retained(CUdevice device, CUcontext handle)
 bool context_retain_stamp(CUdevice device, uint64_t *stamp)
 {
     pthread_mutex_lock(&owner);
-    bool none = is_followed(device) && !primaries[device].retaining;
+    bool none = references_follow(device) && !primaries[device].retaining;
     *stamp = none ? primaries[device].n_retains : 0;
     pthread_mutex_unlock(&owner);
     return none;
@@ -270,7 +265,7 @@ bool context_retain_stamp(CUdevice device, uint64_t *stamp)
 CUcontext context_primary(CUdevice device)
 {
     pthread_mutex_lock(&owner);
-    CUcontext handle = is_followed(device) ? primaries[device].handle : NULL;
+    CUcontext handle = references_follow(device) ? primaries[device].handle : NULL;
     pthread_mutex_unlock(&owner);
     return handle;
 }
@@ -280,10 +275,10 @@ static void find_calls(struct context_call *call)
 {
     const struct reference *r = &call->reference;
     if (r->handle) {
-        /* claimed where there is none: nobody may make a ring in one that ends */
+        /* claimed where there is none: no thread may make a ring in one that ends */
         call->context = r->last ? claim(r->handle) : context_find(r->handle);
         call->calls = call->context ? &call->context->calls : NULL;
-    } else if (is_followed(r->device)) {
+    } else if (references_follow(r->device)) {
         CUcontext handle = primaries[r->device].handle;
         call->context = handle ? context_find(handle) : NULL;
         call->calls = &primaries[r->device].calls;

@@ -23,7 +23,21 @@
 
 /* ------------------------------------------------------------------------- creating one */
 
-static void stop_threads(struct context *c, uint64_t timeout_ns, enum dmi_drop reason);
+/* A thread that is reserving may have seen the state as it was: this waits until it has left. */
+static void let_reserving_end(struct context *c)
+{
+    pthread_mutex_lock(&c->lock);
+    pthread_mutex_unlock(&c->lock);
+}
+
+/* Our threads are to look at it no longer, and do not go on. */
+static void stop_threads(struct context *c, uint64_t timeout_ns, enum dmi_drop reason)
+{
+    let_reserving_end(c);
+    bool ended = workers_stop(c, timeout_ns, reason);
+    if (context_stopped(c, ended) && ended)
+        drain_give_up(c, DMI_DROP_CONTEXT_GONE);
+}
 
 /* From RESUMING; its state before was @before. */
 static void go_on(struct context *c, enum context_state before)
@@ -78,17 +92,6 @@ static void identify(struct context *c)
 {
     if (!driver_table.cuCtxGetId || driver_table.cuCtxGetId(c->handle, &c->id) != CUDA_SUCCESS)
         c->id = 0;
-}
-
-/* Our threads are to look at it no longer, and do not go on. */
-static void stop_threads(struct context *c, uint64_t timeout_ns, enum dmi_drop reason)
-{
-    /* whoever is reserving has seen the state before: let that end */
-    pthread_mutex_lock(&c->lock);
-    pthread_mutex_unlock(&c->lock);
-    bool ended = workers_stop(c, timeout_ns, reason);
-    if (context_stopped(c, ended) && ended)
-        drain_give_up(c, DMI_DROP_CONTEXT_GONE);
 }
 
 /* The thread may be capturing a stream in a mode that forbids these calls to it. */
@@ -172,9 +175,7 @@ void context_release(struct context *c)
     context_close(c);
     if (context_state(c) != CONTEXT_STOPPED || !current_push(c->handle))
         return;
-    /* whoever is reserving has seen it open: let that end */
-    pthread_mutex_lock(&c->lock);
-    pthread_mutex_unlock(&c->lock);
+    let_reserving_end(c);
     staging_unpin(c->staging);
     device_give_back(c);
     current_pop();
@@ -202,7 +203,7 @@ bool context_gone(struct context *c)
     enum context_state before = context_ends(c);
     if (before == CONTEXT_GONE)
         return false;
-    if (before == CONTEXT_READY) /* nobody said that it would end */
+    if (before == CONTEXT_READY) /* it ended without a call that the library saw */
         stop_threads(c, 0, DMI_DROP_CONTEXT_GONE);
     else if (before == CONTEXT_STOPPED)
         drain_give_up(c, DMI_DROP_CONTEXT_GONE);

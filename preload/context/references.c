@@ -10,16 +10,11 @@ static uint32_t retained[REFERENCES_DEVICES];  /* references that are known */
 static struct handles attached = HANDLES_INIT; /* the number of attachments, as a pointer */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static bool is_followed(CUdevice device)
-{
-    return device >= 0 && device < REFERENCES_DEVICES;
-}
-
 /* Only once the driver has returned: a release beside it may come before it. */
 void references_retained(CUdevice device)
 {
     pthread_mutex_lock(&lock);
-    if (is_followed(device))
+    if (references_follow(device))
         retained[device]++;
     pthread_mutex_unlock(&lock);
 }
@@ -29,7 +24,7 @@ struct reference references_release(CUdevice device)
 {
     struct reference r = { .device = device, .last = true };
     pthread_mutex_lock(&lock);
-    if (is_followed(device)) {
+    if (references_follow(device)) {
         r.counted = retained[device];
         retained[device] -= r.counted;
         r.last = !retained[device];

@@ -2,7 +2,7 @@
 /*
  * How many references the application holds to CUDA contexts: to primary ones by retaining, to others by attaching. The
  * driver does not say. What comes past the library is not counted, so there may be more, and a release that seems to be the
- * last one may not be. One that is said to leave a reference does so, as whoever retains by a way past us releases by it.
+ * last one may not be. One that is said to leave a reference does so, as an application that retains by a way past us releases by the same way.
  * Thread: any.
  */
 #ifndef PRELOAD_CONTEXT_REFERENCES_H
@@ -13,6 +13,12 @@
 #include <stdbool.h>
 
 #define REFERENCES_DEVICES 64 /* contexts of further ones are not followed */
+
+/* Are references to the primary context of @device counted? */
+static inline bool references_follow(CUdevice device)
+{
+    return device >= 0 && device < REFERENCES_DEVICES;
+}
 
 /* A reference that is being given back, or all of them where the call ends the context whatever is held. */
 struct reference {

@@ -199,9 +199,10 @@ static void note_captured(const struct eager_launch *l, const struct eager_job *
     CUgraphNode node;
     if (!func_concerns(func))
         return;
-    if (!stream_capture(l->stream, &graph, &node) && !current_context())
-        drop_homeless(l, func); /* the driver answers nobody about the NULL stream */
-    else if (!stream_capture(l->stream, &graph, &node))
+    bool answered = stream_capture(l->stream, &graph, &node);
+    if (!answered && !current_context())
+        drop_homeless(l, func); /* so the driver does not answer about the NULL stream */
+    else if (!answered)
         functions_give_up(func, "was captured, and the driver did not say what became of it");
     else if (node)
         order_note_kernel(graph, node, func);

@@ -364,7 +364,6 @@ static void carry_over(CUgraph from, CUgraph to)
     carry_over_children(from, to);
 }
 
-/* Child graphs are noted whatever they hold: they may be added to later. */
 static void note_moved(CUgraph graph)
 {
     pthread_mutex_lock(&lock);
@@ -383,6 +382,7 @@ bool order_is_moved(CUgraph graph)
     return moved;
 }
 
+/* Child graphs are noted whatever they hold: they may be added to later. */
 void order_note_child(CUgraph graph, CUgraphNode node, CUgraph child)
 {
     CUgraph held = child_of(node);
@@ -404,7 +404,7 @@ void order_note_clone(CUgraph graph, CUgraph copy)
 bool order_has_users(CUgraph graph)
 {
     struct order_nested nested = order_nested(graph);
-    bool any = !nested.graphs; /* nobody knows */
+    bool any = !nested.graphs; /* no memory for the list: it may have some */
     for (size_t i = 0; i < nested.n && !any; i++) {
         size_t n;
         free(users_of(nested.graphs[i], &n));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of the reader share, and nobody else. One thread a reader. Each part of struct reader is changed by the files
+ * What the files of the reader share, and no other file. One thread a reader. Each part of struct reader is changed by the files
  * that stand beside it, and by those that open a reader. A file calls functions of those above it in this list.
  * tests/static/test_layers.py holds them to both:
  *
@@ -127,7 +127,7 @@ struct reader_blocks {
 
 /* ---- the parts of a reader */
 
-/* Where the run lies: files.c; set by whoever opens it. */
+/* Where the run lies: files.c; set by the file that opens it. */
 struct reader_place {
     char *path;
     int dir; /* -1: a lone segment */
@@ -425,6 +425,9 @@ int reader_select_outcomes(struct reader *reader);
 void reader_attach_outcomes(struct reader *reader);
 
 /* ---- select.c */
+
+/* Orders records by segment, chunk, group, offset. For qsort(). */
+int reader_place_order(const void *a, const void *b);
 
 /* Copies the query for selections to come. Return: 0 or -ENOMEM with a sentence. */
 int reader_keep_query(struct err *err, struct reader *reader, const struct reader_query *query);

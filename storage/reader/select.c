@@ -245,6 +245,18 @@ static int select_segment(struct reader *r, uint32_t segment, const struct wante
     return 0;
 }
 
+int reader_place_order(const void *pa, const void *pb)
+{
+    const struct reader_record *a = pa, *b = pb;
+    if (a->segment != b->segment)
+        return a->segment < b->segment ? -1 : 1;
+    if (a->chunk != b->chunk)
+        return a->chunk < b->chunk ? -1 : 1;
+    if (a->at.group != b->at.group)
+        return a->at.group < b->at.group ? -1 : 1;
+    return a->at.offset < b->at.offset ? -1 : a->at.offset > b->at.offset;
+}
+
 static int record_order(const void *pa, const void *pb)
 {
     const struct reader_record *a = pa, *b = pb;
@@ -257,13 +269,7 @@ static int record_order(const void *pa, const void *pb)
         return a->at.occurrence < b->at.occurrence ? -1 : 1;
     if (a->at.site != b->at.site)
         return a->at.site < b->at.site ? -1 : 1;
-    if (a->segment != b->segment)
-        return a->segment < b->segment ? -1 : 1;
-    if (a->chunk != b->chunk)
-        return a->chunk < b->chunk ? -1 : 1;
-    if (a->at.group != b->at.group)
-        return a->at.group < b->at.group ? -1 : 1;
-    return a->at.offset < b->at.offset ? -1 : a->at.offset > b->at.offset;
+    return reader_place_order(pa, pb);
 }
 
 /* ------------------------------------------------------------------------- the selection */

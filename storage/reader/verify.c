@@ -99,19 +99,6 @@ static int decode_all(struct reader *r)
     return 0;
 }
 
-/* By chunk, so that blocks are decoded once. */
-static int place_order(const void *pa, const void *pb)
-{
-    const struct reader_record *a = pa, *b = pb;
-    if (a->segment != b->segment)
-        return a->segment < b->segment ? -1 : 1;
-    if (a->chunk != b->chunk)
-        return a->chunk < b->chunk ? -1 : 1;
-    if (a->at.group != b->at.group)
-        return a->at.group < b->at.group ? -1 : 1;
-    return a->at.offset < b->at.offset ? -1 : a->at.offset > b->at.offset;
-}
-
 static void verify_step_of(struct reader *r, const struct reader_record *rec, bool complete)
 {
     const struct reader_segment *s = &r->index.segments[rec->segment];
@@ -181,7 +168,7 @@ static int verify_all(struct reader *r)
     int res = verify_steps(r);
     if (!res && r->selection.n_records)
         qsort(r->selection.records, r->selection.n_records, sizeof *r->selection.records,
-              place_order);
+              reader_place_order); /* by chunk, so that blocks are decoded once */
     if (!res)
         res = decode_all(r);
     for (size_t i = 0; !res && i < r->index.n_segments; i++)
