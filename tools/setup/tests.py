@@ -7,6 +7,7 @@ The tests of three build folders (plain, asan, tsan) go into one project of meso
 """
 import argparse
 import contextlib
+import difflib
 import fnmatch
 import json
 import os
@@ -114,7 +115,8 @@ def by_name(tests, names, long):
         having = [t for t in tests if (t.is_named(name) or t.is_in(name)) and (t.build != "tsan" or t.is_in("tsan"))]
         here = [t for t in having if t.belongs(long)] or having
         if not here:
-            near = sorted({t.name for t in tests if name in t.name} | {s for t in tests for s in t.suites if name in s})
+            known = {t.name for t in tests} | {s for t in tests for s in t.suites}
+            near = sorted({k for k in known if name in k} | set(difflib.get_close_matches(name, known)))
             raise SystemExit(f"test: no test and no suite is named {name!r}" + (f"; near it: {', '.join(near[:12])}" if near else ""))
         chosen += [t for t in here if t not in chosen]
     return chosen
@@ -227,7 +229,7 @@ def arguments():
     parser.add_argument("--load", metavar="M", type=int, default=0, help="run M busy loops beside the tests")
     parser.add_argument("--seeds", metavar="N", type=int, help="how many seeds tests with random schedules try, instead of their own number")
     opt = parser.parse_args()
-    if opt.repeat < 1 or opt.load < 0 or (opt.seeds or 1) < 1:
+    if opt.repeat < 1 or opt.load < 0 or (opt.seeds is not None and opt.seeds < 1):
         parser.error("--repeat and --seeds are at least 1, --load at least 0")
     if opt.since and opt.names:
         parser.error("--since chooses the tests: it goes without NAME")
