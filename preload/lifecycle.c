@@ -270,7 +270,7 @@ static void ended(struct context *c)
         exec_forget_context(c);
 }
 
-/* Another CUDA context may have the handle of one whose end nobody has noticed yet. Return: whether that was so. */
+/* Another CUDA context may have the handle of one whose end the library has not noticed yet. Return: whether that was so. */
 static bool notice_end(struct context *c)
 {
     enum context_state state = context_state(c);

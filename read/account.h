@@ -15,11 +15,11 @@ struct account {
     struct dmi_tally found;    /* in the segments */
     struct dmi_tally released; /* captured, and deleted with their segment since */
     struct dmi_tally
-        lost; /* expected, neither found nor dropped; 0 where it does not balance: nobody knows */
+        lost; /* expected, neither found nor dropped; 0 where it does not balance: it is unknown */
     struct dmi_tally dropped_by[DMI_DROP_ROOM];
     uint64_t launches;
     uint64_t
-        uncounted;   /* graph launches that may have launched its kernel, nobody knows how often */
+        uncounted; /* graph launches that may have launched its kernel: the driver does not say how often */
     double n_stored; /* bytes of @found in the files */
     bool known;      /* there are counters */
     bool balances;   /* false where !known; for a run that goes on always true */

@@ -66,7 +66,7 @@ const char *parse_outcome(const struct outcomes_view *view, uint32_t i, struct d
 
 /**
  * parse_change() - the entry of a CHANGES chunk at @meta
- * @json: gets the object's bytes, at->json_bytes of them, which nobody has parsed yet
+ * @json: gets the object's bytes, at->json_bytes of them, not parsed yet
  * *@n_bytes as of parse_step(). Return: NULL, or what contradicts what.
  */
 const char *parse_change(const uint8_t *meta, uint64_t n_left, uint64_t *n_bytes,

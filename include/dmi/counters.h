@@ -65,7 +65,8 @@ struct dmi_site_counters {
     struct dmi_tally dropped[DMI_DROP_ROOM];
     uint64_t launches;         /* that the site's kernel pattern matched, in any forward */
     struct dmi_tally released; /* captured, and deleted with their segment since */
-    uint64_t uncounted; /* graph launches that may have run its kernel, nobody knows how often */
+    uint64_t
+        uncounted; /* graph launches that may have run its kernel: the driver does not say how often */
     uint64_t reserved[5];
 };
 

@@ -209,7 +209,7 @@ static void report(uint32_t site, enum problem which, const char *fmt, ...)
     va_end(ap);
 }
 
-/* With since when: whoever reads the account must know what it leaves out. */
+/* The line says since when: a reader of the account must know what it leaves out. */
 static void give_up(uint32_t site, const char *fmt, va_list ap)
 {
     char why[384];

@@ -108,7 +108,7 @@ static void report_drop(const struct context *c, const struct admission *item)
                         c->ring.n_slots);
 }
 
-/* What is captured of a site, or as which layer, hangs on the occurrence, and nobody knows it. */
+/* What is captured of a site, or as which layer, hangs on the occurrence, which is unknown. */
 static bool is_in_doubt(const struct admission *item)
 {
     const struct spec_site *site = session_site(item->site);

@@ -43,7 +43,7 @@ struct admission {
     uint32_t site, occurrence;
     const struct variant_site
         *range;    /* what the range says that it was launched in, NULL: nothing */
-    bool doubtful; /* nobody knows which occurrence it is */
+    bool doubtful; /* its occurrence is unknown */
     int32_t layer;
     uint64_t forward;
     struct select_pick pick; /* EXPECTED: which rows; its lists live as long as the launch's step */

@@ -29,7 +29,7 @@ bool forward_occurrence(struct context *arena, uint32_t site, uint32_t *occurren
 void forward_take_back(struct context *arena, uint32_t site);
 
 /*
- * Kernels of @match ran, and nobody knows how often: until the next forward begins, which occurrence a launch is of their
+ * Kernels of @match ran, and the driver does not say how often: until the next forward begins, which occurrence a launch is of their
  * sites is in doubt; of all sites, if they begin forwards. Takes the lock.
  */
 void forward_doubt(struct context *arena, const struct spec_match *match);

@@ -34,7 +34,7 @@ bool regions_found(struct memory_range *range, uint64_t moment);
 
 /* ------------------------------------------------------------------------- memory that begins */
 
-/* @n_bytes from @base on are mapped to a piece of the memory of @handle (cuMemMap). Nobody may read them yet. */
+/* @n_bytes from @base on are mapped to a piece of the memory of @handle (cuMemMap). No device may read them yet. */
 void regions_mapped(uint64_t base, uint64_t n_bytes, uint64_t handle);
 
 /* In pieces of [@base, @base + @n_bytes) devices get or lose access (cuMemSetAccess). @granted, @revoked: a bit a device. */
@@ -54,7 +54,7 @@ struct region *regions_end(uint64_t base, uint64_t n_bytes);
 /* The driver has ended it, or has refused to. */
 void regions_ended(uint64_t base, uint64_t n_bytes, struct region *ending, bool ended);
 
-/* Allocations may have ended, and nobody says which: the driver is asked anew for each. */
+/* Allocations may have ended, and the call does not say which: the library asks the driver anew for each. */
 void regions_unsure(void);
 
 /* ------------------------------------------------------------------------- handles, and what is shared */

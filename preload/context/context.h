@@ -61,9 +61,9 @@ struct memory_ranges {
 
 /* Of a site of the spec; under the lock, by capture/forward.c and eager/launch.c. */
 struct context_site {
-    uint32_t occurrence;                      /* of the next matching launch in this forward */
-    bool doubtful;                            /* launches that nobody could count came before it */
-    uint64_t tapped[CONTEXT_TAP_LAYERS / 64]; /* bit 1 + layer: the forward has had that tap */
+    uint32_t occurrence; /* of the next matching launch in this forward */
+    bool doubtful;       /* launches that the library could not count came before it */
+    uint64_t tapped[CONTEXT_TAP_LAYERS / 64];    /* bit 1 + layer: the forward has had that tap */
     struct memory_ranges ranges[CONTEXT_RANGES]; /* by occurrence: layers recur */
 };
 
@@ -102,7 +102,7 @@ struct context_calls {
 };
 
 struct context {
-    /* these outlive a capture context: whoever comes late finds out by them */
+    /* these outlive a capture context: a thread that comes late finds out by them */
     int state;      /* enum context_state; written by context.c alone */
     uint32_t users; /* context_use(); atomic */
     CUcontext handle;
@@ -151,7 +151,7 @@ struct context {
 
 /*
  * context.c is the one owner of a capture context's state: it makes all transitions, under one lock, which it holds across
- * no call of the driver's and no wait. Whoever it grants a transition does the work of the new state (lifetime.c).
+ * no call of the driver's and no wait. The thread to which it grants a transition does the work of the new state (lifetime.c).
  *
  *   FREE --claim--> COUNTING --builds--> STARTING --built--> READY <-----------------+
  *                                            |                 |                     | resumed
@@ -166,10 +166,10 @@ struct context {
  *
  * A call that may end the CUDA context is an ender. It waits until our threads have ended, then calls the driver. Several may be
  * under way. The last one to return finds out whether the context lives, and resumes or says that it is gone; a call that
- * certainly ended it says so at once. Nobody makes a ring meanwhile. Once the driver has returned it may give the handle
- * to another context: whoever begins with that one notices by its id (context_is_same()) that the one before has ended. A call that is certain to end nothing (another reference is left) changes nothing,
- * and waits for nothing. But if an ender begins after it, the driver may see it after the ender: then it counts as one of those
- * that the last one leaves.
+ * certainly ended it says so at once. No thread makes a ring meanwhile. Once the driver has returned it may give the handle
+ * to another context: the first call in that one notices by its id (context_is_same()) that the one before has ended.
+ * A call that is certain to end nothing (another reference is left) changes nothing, and waits for nothing. But if an ender
+ * begins after it, the driver may see it after the ender: then it counts as one of those that the last one leaves.
  *
  * Records are reserved in READY, and from STOPPING to RESUMING too: the ring is there, and our threads take them once they go
  * on. If the CUDA context is gone, they are counted drops.

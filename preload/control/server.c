@@ -196,7 +196,7 @@ static void address_of(int folder, struct sockaddr_un *out)
     snprintf(out->sun_path, sizeof out->sun_path, "/proc/self/fd/%d/" NEW_NAME, folder);
 }
 
-/* It gets its name once it has its mode and listens: whoever sees it is answered. Return: 0 or -errno. */
+/* The socket gets its name once it has its mode and listens: a client that sees it is answered. Return: 0 or -errno. */
 static int listen_in(const char *path)
 {
     struct sockaddr_un at;

@@ -17,7 +17,7 @@ struct eager_job {
     const struct func *func; /* with what the ranges add that it is launched in */
     struct ranges_pick ranges;
     bool captured;      /* the launch becomes a node of a graph */
-    bool homeless;      /* nobody says which context it runs in */
+    bool homeless;      /* neither the thread nor the stream says which context it runs in */
     CUcontext guest_in; /* which is not current to the thread, NULL: it is */
     bool in_pieces;     /* some of its items are copied in pieces */
     struct admission_launch

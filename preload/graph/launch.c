@@ -160,7 +160,7 @@ static bool admit(struct exec *x, struct admission_launch *l)
 }
 
 /*
- * An exec that was instantiated or updated where nobody said which context its kernels run in is counted where it is first
+ * An exec whose context was unknown when it was instantiated or updated is counted where it is first
  * launched. Return: its context, used; NULL: it is still not known, or has ended.
  */
 static struct context *context_of(struct exec *x, struct stream stream, struct graph_job *job)
@@ -209,7 +209,7 @@ static void prepare(struct exec *x, struct stream stream, bool armed, struct gra
     admission_end(&job->launch);
 }
 
-/* Nobody knows how often they ran: which occurrence comes next is in doubt. */
+/* The driver does not say how often they ran: which occurrence comes next is in doubt. */
 static void count_bodies(const struct graph_plan *plan)
 {
     for (uint32_t i = 0; i < plan->n_kernels; i++) {
@@ -237,7 +237,7 @@ void graph_before(struct exec *x, struct stream stream, bool armed, struct graph
     current_leave(&visit);
 }
 
-/* It ran where nobody knows. */
+/* It ran in a context that the library does not know. */
 static void drop_homeless(const struct exec *x)
 {
     for (uint32_t k = 0; k < x->plan.n_copies; k++) {

@@ -16,7 +16,7 @@ struct graph_job {
     struct context *context; /* used until graph_after(); NULL: it is not known, or has ended */
     CUcontext guest_in;      /* as in eager/launch.h */
     bool embedded;           /* the stream is being captured: the launch becomes a child graph */
-    bool homeless;           /* nobody says which context it runs in */
+    bool homeless;           /* neither the thread nor the stream says which context it runs in */
     bool counted;    /* occurrences and records are to be taken back if the driver refuses */
     bool unticketed; /* it runs, and nothing in the ring says when it is over */
     struct admission_launch launch;

@@ -6,7 +6,7 @@
 
 #include <pthread.h>
 
-/* Those whose graph lives, for whoever destroys it or nodes of it. The lock is for the node maps of all execs too. */
+/* Those whose graph lives, for the call that destroys it or nodes of it. The lock is for the node maps of all execs too. */
 static struct exec *named;
 static uint64_t n_ends;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

@@ -138,7 +138,7 @@ struct graph_copy *graph_plan_add_copy(struct graph_plan *plan, struct graph_ker
     return &copies[plan->n_copies++];
 }
 
-/* Nobody knows which occurrences the copies of @site are. */
+/* Which occurrences the copies of @site are is unknown. */
 static void leave_site(struct graph_plan *plan, uint32_t site)
 {
     for (uint32_t i = 0; i < plan->n_copies; i++)

@@ -106,7 +106,7 @@ struct graph_kernel *graph_plan_add_kernel(struct graph_plan *plan, struct graph
 struct graph_copy *graph_plan_add_copy(struct graph_plan *plan, struct graph_kernel *kernel,
                                        uint32_t site);
 
-/* After kernels or copies came or went: what cannot be copied, as nobody knows which occurrence it is. */
+/* After kernels or copies came or went: what cannot be copied, as its occurrence is unknown. */
 void graph_plan_settle(struct graph_plan *plan);
 
 /* Its copies have no nodes any more: all of their records are drops for @reason. */

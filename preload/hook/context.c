@@ -114,8 +114,9 @@ static enum primary_state primary_state(CUdevice device)
 #define ASK_NS 5000000000u
 
 /*
- * Of what the driver says nothing our threads must not use it if it is gone. An active context may be another one: its handle
- * is known if no thread is just retaining it. Before that ours is not used: it may be no context's.
+ * Where the driver does not say whether the context is gone, the answer is that it is: our threads must not use one that
+ * is. An active context may be another one: its handle is known if no thread is just retaining it. Before that ours is not
+ * used: it may be no context's.
  */
 static bool primary_is_gone(const struct context *c, CUdevice device)
 {
@@ -151,7 +152,7 @@ static void note_primary(CUdevice device)
         driver_table.cuDevicePrimaryCtxRelease_v2(device);
 }
 
-/* These end it, whoever holds references. */
+/* These calls end it, whatever references are held. */
 static struct reference all_of(CUcontext context)
 {
     references_ended(context);

@@ -115,7 +115,7 @@ static void check_listed(struct reader *r, const struct reader_segment *s, const
                     reader_number_of(said, "records"));
 }
 
-/* Segments from @from to before @to that nobody has, but for those that were released. */
+/* Segments from @from to before @to that are not there, but for those that were released. */
 static void note_missing(struct reader *r, size_t from, size_t to)
 {
     for (size_t end; from < to; from = end) {

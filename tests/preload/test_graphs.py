@@ -173,7 +173,7 @@ def test_left_alone(bench, scenario, name, text, expected, why):
 
 
 def test_a_thread_without_a_context(bench, scenario):
-    """What is in a graph runs in its nodes' context, whoever instantiates, launches or updates it."""
+    """What is in a graph runs in its nodes' context, whichever context is current where it is instantiated, launched or updated."""
     scenario("guest", FORWARDS, [filled(s, 64) for s in (1, 2, 1, 2, 7, 2, 21, 22)], [0, 1] * 4)
     r = scenario("homeless", ANY)
     if bench.check(bool(r.folders), "a run was written", r.stderr):

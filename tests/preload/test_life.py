@@ -107,7 +107,7 @@ USE = ["module m fill", "func block m block", "alloc p 4096", "stream a"]
     pytest.param(PRIMARY, "retain c d", "release d", id="release"),
     pytest.param(START[:2] + MADE, "ctxattach c", "ctxdetach c", id="detach")])
 def test_a_reference_that_is_not_the_last_changes_nothing(bench, begin, more, less):
-    """What is in flight ends only after the call: whoever waited for it in the call would wait for good. And functions stay known."""
+    """What is in flight ends only after the call: a library that waited for it in the call would wait for good. And functions stay known."""
     log = bench.folder / "log"
     script = [*begin, *USE, "module ms spin", "func spin ms spin", "hostalloc w 64", "store w 0", "launch block a 1 64 p 64 1", "ssync a",
               "launch spin a 1 1 w 0 0", "launch block a 1 64 p 64 2", more, less, "launch block a 1 64 p 64 3", "store w 1", "ssync a",

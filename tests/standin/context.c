@@ -496,7 +496,7 @@ CUresult impl_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
     if (--ctx->n_refs > 0)
         return CUDA_SUCCESS;
     device->primary =
-        NULL; /* its queued work is waited for: whoever retains meanwhile gets another */
+        NULL; /* its queued work is waited for: a thread that retains meanwhile gets another */
     context_destroy(ctx);
     return CUDA_SUCCESS;
 }
