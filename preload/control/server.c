@@ -6,6 +6,7 @@
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/priority.h"
+#include "core/socket.h"
 #include "preload/base/session.h"
 #include "preload/base/thread.h"
 #include "preload/control/command.h"
@@ -18,12 +19,10 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
 #define SOCKET_NAME "control"
-#define NEW_NAME    ".control" /* until it listens */
 #define MAX_CLIENTS 8
 #define BACKLOG     16
 #define SILENCE_NS  5000000000u
@@ -189,31 +188,16 @@ static void accept_client(void)
     c->deadline_ns = clock_mono_ns() + SILENCE_NS;
 }
 
-/* The folder's descriptor stands for its path, which may be longer than an address has room for. */
-static void address_of(int folder, struct sockaddr_un *out)
-{
-    *out = (struct sockaddr_un){ .sun_family = AF_UNIX };
-    snprintf(out->sun_path, sizeof out->sun_path, "/proc/self/fd/%d/" NEW_NAME, folder);
-}
-
-/* The socket gets its name once it has its mode and listens: a client that sees it is answered. Return: 0 or -errno. */
+/* Return: 0 or -errno. */
 static int listen_in(const char *path)
 {
-    struct sockaddr_un at;
     _cleanup_(closep) int folder = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (folder < 0)
         return -errno;
-    address_of(folder, &at);
-    _cleanup_(closep) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0 || bind(fd, (struct sockaddr *)&at, sizeof at))
-        return -errno;
-    if (fchmodat(folder, NEW_NAME, 0600, 0) || listen(fd, BACKLOG) ||
-        renameat(folder, NEW_NAME, folder, SOCKET_NAME)) {
-        int r = -errno;
-        unlinkat(folder, NEW_NAME, 0);
-        return r;
-    }
-    server.listener = descriptor_of(steal_fd(&fd));
+    int fd = socket_listen_at(folder, SOCKET_NAME, BACKLOG);
+    if (fd < 0)
+        return fd;
+    server.listener = descriptor_of(fd);
     return 0;
 }
 

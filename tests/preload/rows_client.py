@@ -6,7 +6,7 @@ Each step has the arguments of dmi.step_begin() (or null: it ends the step befor
 of which each writes WIDTH words a row. A graph is built once for each kernel and number of rows, and replayed. A step may
 have "pause", seconds until the next one, "ends", requests that end after it, "commands" for dmi-ctl before it, whose answers
 are appended to the file ANSWERS names, and "take": descriptors of sockets are closed, and their numbers used for files.
-rows_client.py PLAN GATE waits in the end until the file GATE is there.
+rows_client.py PLAN GATE has all in segments in the end, makes the file GATE.reached, and waits until the file GATE is there.
 """
 import json
 import os
@@ -77,6 +77,15 @@ def begin(step):
     return dmi.step_begin(step["said"]["step"], spans, step["said"]["n_rows"])
 
 
+def wait_at(gate):
+    """Nothing is due any more: numbers that a reader sees from here on stand still."""
+    ok(cu.cuCtxSynchronize())
+    dmi.flush(timeout_s=100)
+    pathlib.Path(f"{gate}.reached").touch()
+    while not pathlib.Path(gate).exists():
+        time.sleep(0.01)
+
+
 def main():
     c = Rows()
     taken = []
@@ -94,8 +103,8 @@ def main():
         for request in step.get("ends", ()):
             dmi.request_end(request, 1)
         time.sleep(step.get("pause", 0))
-    while len(sys.argv) > 2 and not pathlib.Path(sys.argv[2]).exists():
-        time.sleep(0.01)
+    if len(sys.argv) > 2:
+        wait_at(sys.argv[2])
     c.digest()
     until = time.monotonic() + 5
     while taken and serves():

@@ -1,16 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Errors, log lines and scope-bound owners of core/. */
+/* Errors, log lines, scope-bound owners and sockets of core/. */
 #include "core/cleanup.h"
 #include "core/clock.h"
 #include "core/err.h"
 #include "core/log.h"
+#include "core/socket.h"
 
 #include <check.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 START_TEST(the_first_error_stands)
 {
@@ -149,6 +156,65 @@ START_TEST(monotonic_time_does_not_go_back)
 }
 END_TEST
 
+/* ------------------------------------------------------------------------- sockets */
+
+#define SOCKET_NAME "a socket"
+
+static int socket_folder = -1; /* the folder that listen() looks into */
+
+/* Stands before the C library's: what a client could see at this moment. */
+int listen(int fd, int backlog)
+{
+    if (socket_folder >= 0)
+        ck_assert_int_ne(faccessat(socket_folder, SOCKET_NAME, F_OK, 0), 0);
+    return (int)syscall(SYS_listen, fd, backlog);
+}
+
+static int files_in(const char *folder)
+{
+    struct dirent **entries;
+    int n = scandir(folder, &entries, NULL, NULL);
+    for (int i = 0; i < n; i++)
+        free(entries[i]);
+    free(entries);
+    return n - 2;
+}
+
+/* Return: whether somebody listens at @path. */
+static bool answers(const char *path)
+{
+    struct sockaddr_un at = { .sun_family = AF_UNIX };
+    snprintf(at.sun_path, sizeof at.sun_path, "%s", path);
+    _cleanup_(closep) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    return !connect(fd, (struct sockaddr *)&at, sizeof at);
+}
+
+START_TEST(a_socket_is_not_seen_before_it_listens)
+{
+    char folder[] = "/tmp/test-socket-XXXXXX", path[64];
+    struct stat st;
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/" SOCKET_NAME, folder);
+    socket_folder = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    int fd = socket_listen_at(socket_folder, SOCKET_NAME, 4);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(stat(path, &st), 0);
+    ck_assert_uint_eq(st.st_mode & 0777, 0600);
+    ck_assert(answers(path));
+    ck_assert_int_eq(fcntl(fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+    ck_assert_int_eq(fcntl(fd, F_GETFL) & O_NONBLOCK, O_NONBLOCK);
+    int folder_of_first = socket_folder;
+    socket_folder = -1;
+    ck_assert_int_eq(socket_listen_at(folder_of_first, SOCKET_NAME, 4), -EEXIST);
+    ck_assert(answers(path));
+    ck_assert_int_eq(files_in(folder), 1);
+    close(fd);
+    unlink(path);
+    close(folder_of_first);
+    rmdir(folder);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("core");
@@ -161,6 +227,7 @@ int main(void)
     tcase_add_test(tests, a_log_that_goes_nowhere_writes_nothing_and_keeps_errno);
     tcase_add_test(tests, an_owner_that_was_handed_over_is_left_alone);
     tcase_add_test(tests, monotonic_time_does_not_go_back);
+    tcase_add_test(tests, a_socket_is_not_seen_before_it_listens);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -2,9 +2,12 @@
 #include "tools/replay/listen.h"
 
 #include "core/cleanup.h"
+#include "core/socket.h"
 #include "tools/common/say.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
 #include <netdb.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -14,8 +17,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define BACKLOG 16
-#define KIND    (SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK)
+#define KIND (SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK)
 
 /* ------------------------------------------------------------------------- Unix */
 
@@ -35,26 +37,30 @@ static int remove_stale(const struct sockaddr_un *at)
     return unlink(at->sun_path) ? -errno : 0;
 }
 
-int listen_unix(struct err *err, const char *path, char **owned)
+/* Return: the descriptor, or -errno. */
+static int listen_at(const struct sockaddr_un *at, int backlog)
+{
+    char folder_of[sizeof at->sun_path], name_of[sizeof at->sun_path];
+    int r = remove_stale(at);
+    if (r)
+        return r;
+    memcpy(folder_of, at->sun_path, sizeof folder_of);
+    memcpy(name_of, at->sun_path, sizeof name_of);
+    _cleanup_(closep) int folder = open(dirname(folder_of), O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return folder < 0 ? -errno : socket_listen_at(folder, basename(name_of), backlog);
+}
+
+int listen_unix(struct err *err, const char *path, int backlog, char **owned)
 {
     struct sockaddr_un at = { .sun_family = AF_UNIX };
     if (strlen(path) >= sizeof at.sun_path)
         return err_set(err, -ENAMETOOLONG, "%s: the name of a Unix socket has at most %zu bytes",
                        path, sizeof at.sun_path - 1);
     memcpy(at.sun_path, path, strlen(path));
-    int r = remove_stale(&at);
-    if (r)
-        return err_set_errno(err, -r, "cannot listen on %s", path);
-    _cleanup_(closep) int fd = socket(AF_UNIX, KIND, 0);
-    mode_t old = umask(0177);
-    bool bound = fd >= 0 && !bind(fd, (struct sockaddr *)&at, sizeof at);
-    int why = errno;
-    umask(old);
-    if (!bound)
-        return err_set_errno(err, why, "cannot listen on %s", path);
-    if (listen(fd, BACKLOG) || !(*owned = strdup(path)))
+    _cleanup_(closep) int fd = listen_at(&at, backlog);
+    if (fd >= 0 && !(*owned = strdup(path)))
         return err_set_errno(err, errno, "cannot listen on %s", path);
-    return steal_fd(&fd);
+    return fd < 0 ? err_set_errno(err, -fd, "cannot listen on %s", path) : steal_fd(&fd);
 }
 
 /* ------------------------------------------------------------------------- TCP */
@@ -83,7 +89,7 @@ static int bind_to(const struct addrinfo *at)
     if (fd < 0)
         return -errno;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (bind(fd, at->ai_addr, at->ai_addrlen) || listen(fd, BACKLOG))
+    if (bind(fd, at->ai_addr, at->ai_addrlen) || listen(fd, LISTEN_BACKLOG))
         return -errno;
     return steal_fd(&fd);
 }

@@ -244,7 +244,7 @@ static int socket_open(struct err *err, const struct sink_kind *kind,
         return err_set_errno(err, ENOMEM, "cannot replay");
     s->sink.kind = kind;
     s->options = *options;
-    s->listener = kind == &sink_unix ? listen_unix(err, options->where, &s->path)
+    s->listener = kind == &sink_unix ? listen_unix(err, options->where, LISTEN_BACKLOG, &s->path)
                                      : listen_tcp(err, options->where);
     if (s->listener >= 0) {
         *out = &s->sink;

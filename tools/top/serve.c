@@ -42,12 +42,11 @@ struct serve *serve_new(struct err *err, const char *path)
         err_set(err, -ENOMEM, "no memory");
         return NULL;
     }
-    s->fd = listen_unix(err, path, &s->path);
+    s->fd = listen_unix(err, path, SERVE_MAX_CLIENTS, &s->path);
     if (s->fd < 0) {
         free(s);
         return NULL;
     }
-    listen(s->fd, SERVE_MAX_CLIENTS); /* as many may wait at a time; where it fails fewer do */
     return s;
 }
 
