@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compile one .cu file to a fatbin that old drivers and simple readers take, and wrap it for the linker.
+"""Compile .cu files to one fatbin that old drivers and simple readers take, and wrap it for the linker.
 
 nvcc writes the PTX version of its own release (13.0: `.version 9.0`), which drivers before that
 release refuse even where the code needs nothing new.  So: nvcc makes PTX only, its version is lowered
@@ -8,7 +8,9 @@ to the oldest one that ptxas accepts for this code on every target, ptxas assemb
 each machine, and fatbinary bundles PTX and machine code uncompressed (readers then need no LZ4 or
 zstd).
 
-Usage: build_fatbin.py --toolchain DIR --source F.cu --ptx OUT --fatbin OUT --asm OUT --depfile OUT
+nvcc sees the files as one: they are one module with one PTX text.
+
+Usage: build_fatbin.py --toolchain DIR --source F.cu ... --ptx OUT --fatbin OUT --asm OUT --depfile OUT
                        [--virtual 75] [--real 80,90,100] [--include DIR ...]
 """
 import argparse
@@ -88,22 +90,28 @@ def assemble(ptxas, ptx, machines, folder):
     return cubins, None
 
 
+def names(opt):
+    return ", ".join(os.path.basename(source) for source in opt.source)
+
+
 def build(opt):
     nvcc, ptxas = tool(opt.toolchain, "nvcc"), tool(opt.toolchain, "ptxas")
     fatbinary = tool(opt.toolchain, "fatbinary")
     with tempfile.TemporaryDirectory() as folder:
-        raw = os.path.join(folder, "raw.ptx")
+        raw, whole = os.path.join(folder, "raw.ptx"), os.path.join(folder, "whole.cu")
+        with open(whole, "w", encoding="utf-8") as file:
+            file.writelines(f'#include "{os.path.abspath(source)}"\n' for source in opt.source)
         call_or_fail(
             "nvcc",
             # Debian's compilers are newer than a toolkit's list of known ones now and then.
             [nvcc, "-ptx", f"-arch=compute_{opt.virtual}", "-std=c++17", "-O3", "-Werror", "all-warnings",
              "-allow-unsupported-compiler", "-MD", "-MF", opt.depfile, "-MT", opt.fatbin]
-            + [f"-I{path}" for path in opt.include] + ["-o", raw, opt.source])
+            + [f"-I{path}" for path in opt.include] + ["-o", raw, whole])
         with open(raw, encoding="ascii") as file:
             text = file.read()
         own = re.search(r"^\.version (\d+\.\d+)$", text, re.M)
         if not own:
-            raise ToolError(f"nvcc's PTX for {opt.source} has no .version line")
+            raise ToolError(f"nvcc's PTX for {names(opt)} has no .version line")
         candidates = [v for v in VERSIONS if float(v) < float(own.group(1))] + [own.group(1)]
         machines = [opt.virtual] + opt.real.split(",")
         complaint = None
@@ -114,21 +122,22 @@ def build(opt):
             if cubins:
                 break
         else:
-            raise ToolError(f"ptxas refuses {opt.source} at every PTX version; at {version}:\n{complaint}")
+            raise ToolError(f"ptxas refuses {names(opt)} at every PTX version; at {version}:\n{complaint}")
         images = [f"--image3=kind=ptx,sm={opt.virtual},file={opt.ptx}"]
         images += [f"--image3=kind=elf,sm={m},file={cubins[m]}" for m in opt.real.split(",")]
         call_or_fail(
             "fatbinary", [fatbinary, "--64", "--compress-mode=none", f"--create={opt.fatbin}"] + images)
     with open(opt.asm, "w", encoding="ascii") as file:
-        file.write(ASM.format(source=os.path.basename(opt.source), symbol=opt.symbol, text=opt.text,
+        file.write(ASM.format(source=names(opt), symbol=opt.symbol, text=opt.text,
                               fatbin=os.path.abspath(opt.fatbin), ptx=os.path.abspath(opt.ptx)))
     return version
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for name in ("toolchain", "source", "ptx", "fatbin", "asm", "depfile"):
+    for name in ("toolchain", "ptx", "fatbin", "asm", "depfile"):
         parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--source", nargs="+", required=True)
     parser.add_argument("--symbol", default="dmi_fatbin")
     parser.add_argument("--text", default="dmi_ptx")
     parser.add_argument("--virtual", default="75")

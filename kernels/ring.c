@@ -163,7 +163,7 @@ enum ring_event ring_poll(const struct ring *ring, uint64_t index)
     if (atomic_load_acquire(&slot->state) == RING_CANCELLED)
         return RING_VOID;
     bool over = launch_is_over(ring, slot);
-    /* acquires publish() in copy.cu, or ring_publish() */
+    /* acquires publish() in publish.cuh, or ring_publish() */
     uint64_t ready = atomic_load_acquire(&desc->ready);
     if (ready != slot->seq)
         /* a lower number is that of the slot's last record, or 0 */

@@ -167,7 +167,7 @@ uint64_t ring_in_flight(const struct ring *ring);
 /* Payload bytes reserved and not released, padding included. Thread: drain. */
 uint64_t ring_bytes_in_flight(const struct ring *ring);
 
-/* What publish() in copy.cu does, for host models of the producer. */
+/* What publish() in publish.cuh does, for host models of the producer. */
 void ring_publish(struct dmi_desc *slot, const struct dmi_desc *record);
 
 #endif

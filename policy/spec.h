@@ -31,8 +31,18 @@ enum spec_when { SPEC_AFTER = 0, SPEC_BEFORE = 1 };
 /* What happens where the tensor lies in memory that another process or device writes or reads. */
 enum spec_shared { SPEC_SHARED_REFUSE = 0, SPEC_SHARED_ALLOW = 1 };
 
-/* What happens at a site. */
+/* What happens at a site, a row an action. */
 enum spec_action { SPEC_CAPTURE = 0 /* the tensor is copied into a record */ };
+struct spec_action_row {
+    const char *word; /* of the key `action` */
+    bool
+        publishes; /* each of its launches is a record: it takes a slot of the ring, and is captured or dropped */
+};
+#define SPEC_ACTIONS(ROW) ROW([SPEC_CAPTURE] = { "capture", true })
+extern const struct spec_action_row spec_actions[]; /* in spec_actions.c */
+extern const uint32_t spec_n_actions;
+
+#define SPEC_MAX_ACTIONS 8
 
 /* Of which steps or forwards a site is captured: every @every-th, counted from 0. */
 enum spec_steps_of { SPEC_STEPS_FORWARD = 0, SPEC_STEPS_ENGINE = 1 };
@@ -104,6 +114,12 @@ struct spec_site {
     int line; /* of the entry, for messages */
 };
 
+/* Does the site's action publish records? Any thread, for the hot path. */
+static inline bool spec_publishes(const struct spec_site *site)
+{
+    return spec_actions[site->action].publishes;
+}
+
 /* Is it one of those that the site takes? Any thread, for the hot path. */
 static inline bool spec_takes_occurrence(const struct spec_site *site, uint32_t occ)
 {
@@ -119,7 +135,7 @@ static inline bool spec_takes_occurrence(const struct spec_site *site, uint32_t 
  * First what is wanted of a tensor, however it is found.
  */
 #define SPEC_WANTED_KEYS(KEY, PART)                                                                \
-    KEY("action", false, word, action, WORDS([SPEC_CAPTURE] = "capture"))                          \
+    KEY("action", false, action, action, NULL)                                                     \
     KEY("shared_memory", false, word, shared_memory,                                               \
         WORDS([SPEC_SHARED_REFUSE] = "refuse", [SPEC_SHARED_ALLOW] = "allow"))                     \
     KEY("row", false, row, about.row, NULL)                                                        \

@@ -125,6 +125,7 @@ key_reader value_name;         /* the same; of characters that suit keys and nam
 key_reader value_layered_name; /* the same; "{layer}" may stand in it, once */
 key_reader value_scale;        /* double */
 key_reader value_dtype;        /* uint32_t: enum dmi_dtype */
+key_reader value_action;       /* enum spec_action */
 key_reader value_row;          /* uint32_t: enum dmi_row */
 key_reader value_expr;         /* struct expr *; struct range of constants, NULL: any value */
 key_reader value_place;        /* struct expr_ref */

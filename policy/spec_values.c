@@ -145,6 +145,18 @@ bool value_word(struct loader *l, const struct tree_node *node, void *into, cons
     return i >= 0;
 }
 
+bool value_action(struct loader *l, const struct tree_node *node, void *into, const void *arg)
+{
+    (void)arg;
+    const char *names[SPEC_MAX_ACTIONS];
+    for (uint32_t i = 0; i < spec_n_actions; i++)
+        names[i] = spec_actions[i].word;
+    int i = take_word(l, node, names, spec_n_actions);
+    if (i >= 0)
+        *(uint32_t *)into = (uint32_t)i;
+    return i >= 0;
+}
+
 bool value_row(struct loader *l, const struct tree_node *node, void *into, const void *arg)
 {
     (void)arg;

@@ -11,7 +11,7 @@
 #include "preload/base/session.h"
 #include "preload/base/step.h"
 #include "preload/base/taps.h"
-#include "preload/capture/action.h"
+#include "preload/action/action.h"
 #include "preload/capture/forward.h"
 #include "preload/capture/regions.h"
 #include "preload/capture/shed.h"

@@ -74,13 +74,16 @@ struct dmi_copy {
 
 /* What stands for the site in the descriptor with which dmi_close ends the launch of a graph. */
 #define DMI_SITE_CLOSE 0xffffffffu
-/* Copies that one ticket is for: it fits 4 KiB of parameters. An exec with more copies has several tickets. */
-#define DMI_GRAPH_COPIES 560
-#define DMI_NOT_WANTED   0xffffffffu
-/* Choices of rows that the copies of one ticket may have between them. */
+/* A launch without records has no such descriptor. */
+#define DMI_NO_CLOSE 0xffffffffu
+/* Actions that one ticket is for: it fits 4 KiB of parameters. An exec with more has several tickets. */
+#define DMI_TICKET_ACTIONS 560
+#define DMI_NOT_WANTED     0xffffffffu
+#define DMI_NO_PAYLOAD     0xfffffffeu /* wanted, and publishes no record */
+/* Choices of rows that the actions of one ticket may have between them. */
 #define DMI_TICKET_ROWS 16
 #define DMI_ROWS_FIRST  0xffffffffu /* no list: the first ones, in order */
-#define DMI_ROWS_ALL    255         /* no choice: all that the copy's tensor has */
+#define DMI_ROWS_ALL    255         /* no choice: all that the action's tensor has */
 
 /* Which rows of a tensor a launch keeps. */
 struct dmi_rows {
@@ -90,17 +93,18 @@ struct dmi_rows {
 
 /*
  * A ticket of one launch of a graph exec: a parameter of dmi_open, which leaves it in the exec's own
- * state, where the copies find it. n_copies 0 is the empty ticket: nothing is copied or published. An exec has as
- * many as its copies need, one after the other in its state; all are empty or none is.
+ * state, where the actions find it. n_actions 0 is the empty ticket: no action does anything. An exec has as
+ * many as its actions need, one after the other in its state; all are empty or none is.
  */
 struct dmi_ticket {
     dmi_u64 seq;
-    dmi_u32 n_copies;
-    dmi_u32 close_slot; /* position in the descriptor ring */
+    dmi_u32 n_actions;
+    dmi_u32 close_slot; /* position in the descriptor ring, or DMI_NO_CLOSE */
     struct dmi_rows rows[DMI_TICKET_ROWS];
-    dmi_u32 offset16[DMI_GRAPH_COPIES]; /* payload offset in units of 16 bytes, or DMI_NOT_WANTED */
-    unsigned short slot[DMI_GRAPH_COPIES];
-    unsigned char rows_of[DMI_GRAPH_COPIES]; /* index in rows, or DMI_ROWS_ALL */
+    dmi_u32 offset16
+        [DMI_TICKET_ACTIONS]; /* payload offset in units of 16 bytes, DMI_NO_PAYLOAD or DMI_NOT_WANTED */
+    unsigned short slot[DMI_TICKET_ACTIONS];
+    unsigned char rows_of[DMI_TICKET_ACTIONS]; /* index in rows, or DMI_ROWS_ALL */
 };
 
 struct dmi_open {

@@ -58,6 +58,7 @@ static const struct need {
     NEEDS(cuDevicePrimaryCtxRelease_v2),
     NEEDS(cuDevicePrimaryCtxRetain),
     NEEDS(cuEventCreate),
+    NEEDS(cuEventDestroy_v2),
     NEEDS(cuEventQuery),
     NEEDS(cuEventRecord),
     NEEDS(cuGraphChildGraphNodeGetGraph),

@@ -55,6 +55,16 @@ bool stream_capture(struct stream stream, CUgraph *graph, CUgraphNode *node)
     return captured;
 }
 
+bool stream_record(struct stream stream, CUevent *event)
+{
+    __typeof__(cuEventRecord) *record =
+        stream.per_thread ? driver_table.cuEventRecord_ptsz : driver_table.cuEventRecord;
+    if (!*event && driver_table.cuEventCreate &&
+        driver_table.cuEventCreate(event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+        *event = NULL;
+    return *event && record && record(*event, stream.handle) == CUDA_SUCCESS;
+}
+
 struct stream_relaxed stream_relax(void)
 {
     struct stream_relaxed before = { .mode = CU_STREAM_CAPTURE_MODE_RELAXED };

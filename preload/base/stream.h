@@ -37,6 +37,9 @@ void stream_green_begins(void);
 /* The context of the green context that @stream belongs to, NULL: to none. Thread: any. */
 CUcontext stream_green_context(struct stream stream);
 
+/* @event, which is created where it is NULL, comes after what @stream has now. Return: false where the driver refuses. Thread: any. */
+bool stream_record(struct stream stream, CUevent *event);
+
 /* Between the two, calls of this thread break nobody's capture. */
 struct stream_relaxed {
     bool exchanged;

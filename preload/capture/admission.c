@@ -3,7 +3,6 @@
 
 #include "core/atomic.h"
 #include "core/clock.h"
-#include "preload/capture/action.h"
 #include "preload/capture/forward.h"
 #include "preload/capture/shed.h"
 #include "preload/context/lifetime.h"
@@ -31,6 +30,8 @@ void admission_begin(struct admission_launch *l)
 {
     l->step = step_hold();
     l->overload = session_overload();
+    l->unslotted = UNSLOTTED_NONE;
+    l->close_slot = RING_NO_CLOSE;
 }
 
 void admission_end(struct admission_launch *l)
@@ -162,8 +163,8 @@ static void set_pick(struct admission *item, struct select_pick pick)
 }
 
 /*
- * What the site keeps of the step, and what of that is shed. A record of which nothing is left is a drop as a whole.
- * Return: @drop, or that it is.
+ * What the site keeps of the step, and what of that is shed, if its action publishes. A record of which nothing is left is a drop as
+ * a whole. Return: @drop, or that it is.
  */
 static int pick_kept(const struct admission_launch *l, struct admission *item, int drop)
 {
@@ -172,7 +173,7 @@ static int pick_kept(const struct admission_launch *l, struct admission *item, i
     set_pick(item, pick_rows(l, step ? step->all : NULL, item->site, g));
     item->n_shed = 0;
     item->shed_bytes = 0;
-    if (!step || step->all == step || !item->pick.n)
+    if (!item->has_record || !step || step->all == step || !item->pick.n)
         return drop;
     struct select_pick kept = pick_rows(l, step, item->site, g);
     if (!kept.n)
@@ -189,11 +190,12 @@ void admission_expect(const struct admission_launch *l, struct admission *item,
 {
     const struct gather_plan *g = &plan->gather;
     item->plan = plan;
+    item->has_record = spec_publishes(session_site(item->site));
     drop = pick_kept(l, item, drop);
     if (!item->pick.n && g->row_bytes)
         return;
-    shed_note_cost(item->site, (uint32_t)g->row_bytes);
-    item->has_record = action_of(item->site)->needs_slot;
+    if (item->has_record)
+        shed_note_cost(item->site, (uint32_t)g->row_bytes);
     item->layer = RUN_NO_LAYER;
     if (drop == DROP_NONE && is_in_doubt(item))
         drop = DMI_DROP_UNSUPPORTED;
@@ -208,7 +210,7 @@ void admission_expect(const struct admission_launch *l, struct admission *item,
 void admission_refuse(uint32_t site, enum dmi_drop reason)
 {
     atomic_add_relaxed(&session_counters(site)->launches, 1);
-    if (!session_site_on(site) || !action_of(site)->needs_slot)
+    if (!session_site_on(site) || !spec_publishes(session_site(site)))
         return;
     session_count(&session_counters(site)->expected, 1, 1, 0, 0);
     session_drop(site, reason, 0, 0);
@@ -240,16 +242,22 @@ void admission_pick_again(const struct admission_launch *l, struct admission *it
         admission_drop(l->context, item, (enum dmi_drop)drop);
 }
 
+void admission_cancel_records(struct admission_launch *l)
+{
+    for (uint32_t i = 0; i < l->n; i++)
+        if (l->items[i].state == ADMISSION_RESERVED && l->items[i].has_record)
+            admission_cancel_item(l->context, &l->items[i]);
+    if (l->close_slot != RING_NO_CLOSE)
+        ring_cancel(&l->context->ring, l->close_slot);
+    l->close_slot = RING_NO_CLOSE;
+}
+
 void admission_cancel(struct admission_launch *l)
 {
-    bool any = false;
+    admission_cancel_records(l);
     for (uint32_t i = 0; i < l->n; i++)
-        if (l->items[i].state == ADMISSION_RESERVED) {
-            any = any || l->items[i].has_record;
-            admission_cancel_item(l->context, &l->items[i]);
-        }
-    if (any && l->pieces)
-        ring_cancel(&l->context->ring, l->close_slot);
+        if (l->items[i].state == ADMISSION_RESERVED)
+            l->items[i].state = ADMISSION_EXPECTED;
 }
 
 void admission_launched(struct admission_launch *l)

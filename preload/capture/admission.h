@@ -13,6 +13,7 @@
 #define PRELOAD_CAPTURE_ADMISSION_H
 
 #include "policy/select.h"
+#include "preload/base/stream.h"
 #include "preload/base/variants.h"
 #include "preload/base/step.h"
 #include "preload/capture/plan.h"
@@ -26,8 +27,8 @@ enum admission_state {
     ADMISSION_COUNTED,  /* it took an occurrence; nobody wants a record */
     ADMISSION_EXPECTED, /* a record is expected of it */
     ADMISSION_PIECES, /* the same, and the launch is larger than the ring: eager/pieces.c copies it in pieces */
-    ADMISSION_RESERVED, /* its slot and bytes in the ring are reserved */
-    ADMISSION_LAUNCHED, /* its copy was handed to the device */
+    ADMISSION_RESERVED, /* it has all that it needs: its lists of rows, and its slot and bytes in the ring if it publishes */
+    ADMISSION_LAUNCHED, /* its action was handed to the device */
     ADMISSION_DROPPED,  /* its record is a counted drop, under @reason */
     ADMISSION_GIVEN_UP, /* the drain has counted its record as a drop: its slot may be somebody else's */
 };
@@ -36,9 +37,8 @@ enum admission_state {
 struct admission {
     const struct site_plan *plan; /* borrowed until the launch is over; set by admission_expect() */
     enum admission_state state;
-    bool
-        has_record; /* its action publishes one: there is something to count, and a slot to reserve */
-    int reason;     /* drop reason, DROP_NONE */
+    bool has_record;         /* its action publishes one: it is counted, and takes a slot */
+    int reason;              /* drop reason, DROP_NONE */
     struct context *context; /* whose occurrence it took */
     uint32_t site, occurrence;
     const struct variant_site
@@ -67,12 +67,14 @@ struct admission_launch {
     struct step *step;               /* in force, held until admission_end(); NULL: none */
     const struct overload *overload; /* in force when it began */
     uint64_t number;                 /* the launch number, once something is reserved */
+    uint64_t
+        unslotted; /* its number among launches whose lists no slot keeps, UNSLOTTED_NONE: it is none */
     uint64_t time_ns;                /* when that was */
     struct admission_pieces *pieces; /* NULL: each record is reserved by itself */
-    /* with @pieces: the slot that ends the launch, and the choices of rows among its records */
+    /* with @pieces: the slot that ends the launch, RING_NO_CLOSE: it holds none; and the choices of rows of its actions */
     uint64_t close_slot;
     struct dmi_rows choices[DMI_TICKET_ROWS];
-    uint32_t n_choices;
+    uint32_t n_choices, n_unslotted_choices; /* the latter first */
 };
 
 /* Room to reserve all records of a launch as one piece, with a closing slot; owned by the caller. */
@@ -114,9 +116,10 @@ void admission_expect(const struct admission_launch *launch, struct admission *i
 void admission_refuse(uint32_t site, enum dmi_drop reason);
 
 /**
- * admission_reserve() - places in the ring for all items that are EXPECTED; the others are left alone
- * Waits only where the spec asks for completeness, bounded. What finds no place is DROPPED. All share one launch
- * number. Return: number of items that are RESERVED.
+ * admission_reserve() - what all EXPECTED items need; the others are left alone
+ * An action that publishes needs a place in the ring: the thread waits for one only where the spec asks for completeness, bounded.
+ * Other actions need none, and so a full ring does not stop them. What does not get it is DROPPED. All share one launch number.
+ * Return: number of items that are RESERVED.
  */
 uint32_t admission_reserve(struct admission_launch *launch);
 
@@ -137,7 +140,7 @@ bool admission_fits(const struct admission_launch *launch);
  */
 bool admission_wait(uint64_t *end_ns);
 
-/* Where kernels find the list of rows that a RESERVED item keeps, 0: it has none. */
+/* Where kernels find the list of rows that a RESERVED item takes, 0: it has none. */
 CUdeviceptr admission_rows_address(const struct context *context, const struct admission *item);
 
 /* An EXPECTED or RESERVED item becomes a counted drop, unless the drain has dropped it. */
@@ -151,5 +154,11 @@ void admission_launched(struct admission_launch *launch);
 
 /* The driver refused the launch: it is as if nobody had asked for its records. What was LAUNCHED before stays. */
 void admission_take_back(struct admission_launch *launch);
+
+/*
+ * The last word on a launch, on @stream, whatever became of it: an event tells when the LAUNCHED actions that hold no slot have read
+ * their lists of rows. Calls the driver: no lock.
+ */
+void admission_settle(struct admission_launch *launch, struct stream stream);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What admission.c and admission_reserve.c share; nobody else includes it. Thread: as admission.h. */
+/* What the files of admission.h share; no other file includes it. Thread: as admission.h. */
 #ifndef PRELOAD_CAPTURE_ADMISSION_PRIVATE_H
 #define PRELOAD_CAPTURE_ADMISSION_PRIVATE_H
 
@@ -10,5 +10,20 @@ void admission_cancel_item(struct context *context, struct admission *item);
 
 /* The launch's step has fewer requests now: the rows of an EXPECTED item are chosen anew, and what is left out is counted. */
 void admission_pick_again(const struct admission_launch *launch, struct admission *item);
+
+/* The same of all that have a record, and of the slot that ends the launch. */
+void admission_cancel_records(struct admission_launch *launch);
+
+/* Under the lock. Return: DROP_NONE, or why the launch of a graph cannot tell the item's rows beside those of the others. */
+int admission_choose(struct admission_launch *launch, struct admission *item);
+
+/* Is it EXPECTED, and does its action publish? */
+static inline bool admission_wants_slot(const struct admission *item)
+{
+    return item->state == ADMISSION_EXPECTED && item->has_record;
+}
+
+/* In admission_unslotted.c: EXPECTED items whose actions publish nothing get all that they need, or are DROPPED. */
+void admission_reserve_unslotted(struct admission_launch *launch);
 
 #endif

@@ -50,11 +50,17 @@ static int place_list(struct admission_launch *l, const uint32_t *rows, uint32_t
                 : DROP_NONE;
 }
 
-/* A ticket says for several copies at once which rows they take. Return: DROP_NONE or why not. */
-static int choose(struct admission_launch *l, struct admission *item)
+/* Where its list of rows stands. */
+static const struct row_lists *lists_of(const struct context *c, const struct admission *item)
+{
+    return item->has_record ? &c->row_lists : &c->unslotted.lists;
+}
+
+/* A ticket says for several actions at once which rows they take. */
+int admission_choose(struct admission_launch *l, struct admission *item)
 {
     const struct select_pick *p = &item->pick;
-    struct dmi_rows rows = { p->rows ? row_list_at(&l->context->row_lists, item->rows_list)
+    struct dmi_rows rows = { p->rows ? row_list_at(lists_of(l->context, item), item->rows_list)
                                      : DMI_ROWS_FIRST,
                              p->n };
     item->choice = DMI_ROWS_ALL;
@@ -79,13 +85,13 @@ int admission_place_lists(struct admission_launch *l, struct admission *item)
     int reason = place_list(l, item->pick.rows, item->pick.n_list, &item->rows_list);
     if (reason == DROP_NONE)
         reason = place_list(l, item->pick.kept, item->pick.n_list, &item->kept_list);
-    return reason == DROP_NONE && l->pieces ? choose(l, item) : reason;
+    return reason == DROP_NONE && l->pieces ? admission_choose(l, item) : reason;
 }
 
 CUdeviceptr admission_rows_address(const struct context *c, const struct admission *item)
 {
-    const struct row_lists *lists = &c->row_lists;
-    return item->pick.rows ? lists->device + row_list_at(lists, item->rows_list) * sizeof(uint32_t)
+    return item->pick.rows ? c->lists_device +
+                                 row_list_at(lists_of(c, item), item->rows_list) * sizeof(uint32_t)
                            : 0;
 }
 
@@ -109,25 +115,12 @@ int admission_reserve_slot(struct admission_launch *l, struct admission *item, u
     return reason;
 }
 
-static bool wants_slot(const struct admission *item)
-{
-    return item->state == ADMISSION_EXPECTED && item->has_record;
-}
-
-/* What needs no slot has all that it needs. */
-static void reserve_nothing(struct admission_launch *l)
-{
-    for (uint32_t i = 0; i < l->n; i++)
-        if (l->items[i].state == ADMISSION_EXPECTED && !l->items[i].has_record)
-            l->items[i].state = ADMISSION_RESERVED;
-}
-
 /* Each record by itself: what fits is taken. Under the lock. */
 static void reserve_each(struct admission_launch *l)
 {
     for (uint32_t i = 0; i < l->n; i++) {
         struct admission *item = &l->items[i];
-        if (!wants_slot(item))
+        if (!admission_wants_slot(item))
             continue;
         item->reason = admission_place_lists(l, item);
         if (item->reason == DROP_NONE)
@@ -158,7 +151,7 @@ static struct need need_of_all(const struct admission_launch *l)
 {
     struct need all = { .slots = l->pieces != NULL };
     for (uint32_t i = 0; i < l->n; i++)
-        if (wants_slot(&l->items[i])) {
+        if (admission_wants_slot(&l->items[i])) {
             all.bytes += ring_padded(l->items[i].n_bytes);
             all.slots++;
         }
@@ -169,7 +162,7 @@ static struct need need_of_all(const struct admission_launch *l)
 static struct need with_site(struct need need, const struct admission_launch *l, uint32_t site)
 {
     for (uint32_t i = 0; i < l->n; i++)
-        if (wants_slot(&l->items[i]) && l->items[i].site == site) {
+        if (admission_wants_slot(&l->items[i]) && l->items[i].site == site) {
             need.bytes += ring_padded(l->items[i].n_bytes);
             need.slots++;
         }
@@ -179,7 +172,7 @@ static struct need with_site(struct need need, const struct admission_launch *l,
 static void decide(struct admission_launch *l, uint32_t site, int reason)
 {
     for (uint32_t i = 0; i < l->n; i++)
-        if (wants_slot(&l->items[i]) && l->items[i].site == site)
+        if (admission_wants_slot(&l->items[i]) && l->items[i].site == site)
             l->items[i].reason = reason;
 }
 
@@ -191,11 +184,11 @@ static void choose_sites(struct admission_launch *l, bool empty)
 {
     struct need taken = { .slots = 1 };
     for (uint32_t i = 0; i < l->n; i++)
-        if (wants_slot(&l->items[i]))
+        if (admission_wants_slot(&l->items[i]))
             l->items[i].reason = UNDECIDED;
     for (uint32_t i = 0; i < l->n; i++) {
         const struct admission *item = &l->items[i];
-        if (!wants_slot(item) || item->reason != UNDECIDED)
+        if (!admission_wants_slot(item) || item->reason != UNDECIDED)
             continue;
         struct need more = with_site(taken, l, item->site);
         int reason = fit(l->context, &more, empty);
@@ -207,14 +200,14 @@ static void choose_sites(struct admission_launch *l, bool empty)
 
 static bool is_chosen(const struct admission *item)
 {
-    return wants_slot(item) && item->reason == DROP_NONE;
+    return admission_wants_slot(item) && item->reason == DROP_NONE;
 }
 
 /* Return: false where the lists of rows of a record that is chosen find no room now. Under the lock. */
 static bool place_all_lists(struct admission_launch *l)
 {
     bool room = true;
-    l->n_choices = 0;
+    l->n_choices = l->n_unslotted_choices;
     for (uint32_t i = 0; i < l->n; i++) {
         if (!is_chosen(&l->items[i]))
             continue;
@@ -240,7 +233,8 @@ static void reserve_together(struct admission_launch *l)
         return;
     int reason = drop_of(
         ring_reserve_launch(&c->ring, l->number, p->sites, p->sizes, n, &first, p->payloads));
-    l->close_slot = first + n;
+    if (reason == DROP_NONE)
+        l->close_slot = first + n;
     for (uint32_t i = 0; i < l->n; i++) {
         struct admission *item = &l->items[i];
         if (!is_chosen(item))
@@ -258,7 +252,7 @@ static void reserve_together(struct admission_launch *l)
 static void decide_all(struct admission_launch *l, int reason)
 {
     for (uint32_t i = 0; i < l->n; i++)
-        if (wants_slot(&l->items[i]))
+        if (admission_wants_slot(&l->items[i]))
             l->items[i].reason = reason;
 }
 
@@ -314,9 +308,10 @@ static bool try_reserve(struct admission_launch *l, bool part)
         gauge_reserved(l->context);
     }
     for (uint32_t i = 0; i < l->n; i++) {
-        if (wants_slot(&l->items[i]) && refusal != DROP_NONE)
+        if (admission_wants_slot(&l->items[i]) && refusal != DROP_NONE)
             l->items[i].reason = refusal;
-        full = full || (wants_slot(&l->items[i]) && l->items[i].reason == DMI_DROP_RING_FULL);
+        full = full ||
+               (admission_wants_slot(&l->items[i]) && l->items[i].reason == DMI_DROP_RING_FULL);
     }
     pthread_mutex_unlock(&l->context->lock);
     return !full;
@@ -327,7 +322,7 @@ static void drop_too_large(struct admission_launch *l)
 {
     choose_sites(l, true);
     for (uint32_t i = 0; i < l->n; i++)
-        if (wants_slot(&l->items[i]) && l->items[i].reason != DROP_NONE)
+        if (admission_wants_slot(&l->items[i]) && l->items[i].reason != DROP_NONE)
             admission_drop(l->context, &l->items[i], (enum dmi_drop)l->items[i].reason);
 }
 
@@ -364,7 +359,7 @@ static void measure(const struct admission_launch *l, struct shed_launch *out)
     for (uint32_t i = 0; i < l->n; i++) {
         const struct admission *item = &l->items[i];
         uint32_t choice = session_site(item->site)->select;
-        if (!wants_slot(item))
+        if (!admission_wants_slot(item))
             continue;
         need += ring_padded(item->n_bytes);
         if (choice != SPEC_NO_SELECT)
@@ -384,7 +379,7 @@ static bool shed_some(struct admission_launch *l)
     if (!shed_cut(&l->step, &launch))
         return false;
     for (uint32_t i = 0; i < l->n; i++)
-        if (wants_slot(&l->items[i]))
+        if (admission_wants_slot(&l->items[i]))
             admission_pick_again(l, &l->items[i]);
     return true;
 }
@@ -393,7 +388,7 @@ static uint32_t n_wanting(const struct admission_launch *l)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < l->n; i++)
-        n += wants_slot(&l->items[i]);
+        n += admission_wants_slot(&l->items[i]);
     return n;
 }
 
@@ -422,6 +417,7 @@ uint32_t admission_reserve(struct admission_launch *l)
         drop_all(l, (enum dmi_drop)refusal);
         return 0;
     }
+    admission_reserve_unslotted(l);
     bool fits = admission_fits(l);
     while (!fits && shed_some(l))
         fits = admission_fits(l);
@@ -436,16 +432,15 @@ uint32_t admission_reserve(struct admission_launch *l)
          * Holding nothing: a slot that is reserved and not launched stalls the drain, so threads that waited with
          * slots in their hands would wait for each other.
          */
-        admission_cancel(l);
+        admission_cancel_records(l);
         wait = admission_wait(&end_ns);
     }
     while (any && !whole && shed_some(l))
         whole = !n_wanting(l) || try_reserve(l, false);
     if (any && !whole && (l->pieces || may_shed(l)))
         try_reserve(l, true);
-    reserve_nothing(l);
     for (uint32_t i = 0; i < l->n; i++) {
-        if (wants_slot(&l->items[i]))
+        if (admission_wants_slot(&l->items[i]))
             drop_for_room(l, &l->items[i]);
         if (l->items[i].state != ADMISSION_RESERVED)
             continue;

@@ -12,6 +12,7 @@
 #include "preload/context/ladder.h"
 #include "preload/context/references.h"
 #include "preload/context/row_lists.h"
+#include "preload/context/unslotted.h"
 #include "storage/writer/run.h"
 
 #include <dmi/counters.h>
@@ -118,7 +119,8 @@ struct context {
     struct ring ring; /* reserve under the lock; poll and release by the drain */
     uint64_t
         drained_bytes; /* of records that left the ring; atomic, the drain's. The ring's own counts skip what stays empty */
-    struct row_lists row_lists;
+    struct row_lists row_lists; /* that slots use */
+    struct unslotted unslotted;
     struct context_forward forward;
     struct context_site *sites; /* per site of the spec */
 
@@ -126,9 +128,10 @@ struct context {
     CUmodule module;
     struct context_kernels kernels;
     CUdeviceptr payload;
-    CUdeviceptr desc_device; /* the descriptors as kernels see them */
-    CUdeviceptr retired;     /* per slot a u32 */
-    CUstream stream;         /* the drain's */
+    CUdeviceptr desc_device;  /* the descriptors as kernels see them */
+    CUdeviceptr lists_device; /* the row lists, likewise */
+    CUdeviceptr retired;      /* per slot a u32 */
+    CUstream stream;          /* the drain's */
     void *desc_map;
     size_t n_desc_map;
     bool desc_is_drivers; /* the driver allocated it: it ends with the CUDA context */

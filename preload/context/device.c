@@ -142,16 +142,24 @@ static CUresult register_descriptors(struct context *c)
     return CUDA_SUCCESS;
 }
 
-/* Descriptors, then the lists of rows. */
+/* Descriptors, then the lists of rows: those that slots use, those of launches without slots where there are any. */
 static size_t descriptors_bytes(uint32_t n_slots)
 {
     return ((size_t)n_slots * sizeof(struct dmi_desc) + 4095) & ~(size_t)4095;
 }
 
+static uint32_t unslotted_bytes(void)
+{
+    for (uint32_t site = 0; site < session.spec->n_sites; site++)
+        if (!spec_publishes(session_site(site)))
+            return UNSLOTTED_BYTES;
+    return 0;
+}
+
 /* Some machines register no memory (Tegra): there the driver's own serves, whose end the drain must not outlive. */
 static int map_descriptors(struct err *err, struct context *c, uint32_t n_slots)
 {
-    c->n_desc_map = descriptors_bytes(n_slots) + ROW_LISTS_BYTES;
+    c->n_desc_map = descriptors_bytes(n_slots) + ROW_LISTS_BYTES + unslotted_bytes();
     CUresult r = register_descriptors(c);
     if (r != CUDA_SUCCESS && driver_table.cuMemHostAlloc) {
         r = driver_table.cuMemHostAlloc(&c->desc_map, c->n_desc_map, CU_MEMHOSTALLOC_DEVICEMAP);
@@ -206,8 +214,11 @@ static int init_ring(struct err *err, struct context *c, uint32_t n_slots, uint6
 static int init_row_lists(struct err *err, struct context *c, uint32_t n_slots)
 {
     size_t at = descriptors_bytes(n_slots);
-    int r = row_lists_init(&c->row_lists, (char *)c->desc_map + at, ROW_LISTS_BYTES,
-                           c->desc_device + at);
+    char *map = (char *)c->desc_map + at;
+    c->lists_device = c->desc_device + at;
+    int r = row_lists_init(&c->row_lists, map, 0, ROW_LISTS_BYTES);
+    if (!r)
+        r = unslotted_init(&c->unslotted, map, ROW_LISTS_BYTES, unslotted_bytes());
     return r ? err_set(err, r, "no host memory for lists of rows") : 0;
 }
 
@@ -236,6 +247,7 @@ int device_init(struct err *err, struct context *c)
 
 void device_give_back(struct context *c)
 {
+    unslotted_give_back(&c->unslotted);
     if (c->payload)
         driver_table.cuMemFree_v2(c->payload);
     if (c->retired)
@@ -262,6 +274,7 @@ void device_forget(struct context *c)
         munmap(c->desc_map, c->n_desc_map);
     c->desc_map = NULL;
     row_lists_deinit(&c->row_lists);
+    unslotted_deinit(&c->unslotted);
     free(c->ring.slots);
     c->ring.slots = NULL;
 }

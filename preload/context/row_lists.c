@@ -13,11 +13,13 @@ static struct row_list *list_of(struct row_lists *all, uint64_t number)
     return &all->lists[number % ROW_LISTS_MAX];
 }
 
-int row_lists_init(struct row_lists *all, void *map, uint32_t n_bytes, uint64_t device)
+int row_lists_init(struct row_lists *all, void *map, uint32_t at, uint32_t n_bytes)
 {
-    *all = (struct row_lists){
-        .map = map, .n_map = n_bytes / sizeof(uint32_t), .device = device, .reservation = 1
-    };
+    uint32_t first = at / sizeof(uint32_t);
+    *all = (struct row_lists){ .map = (uint32_t *)map + first,
+                               .n_map = n_bytes / sizeof(uint32_t),
+                               .first = first,
+                               .reservation = 1 };
     all->lists = calloc(ROW_LISTS_MAX, sizeof *all->lists);
     return all->lists ? 0 : -ENOMEM;
 }
@@ -45,10 +47,10 @@ static bool find(struct row_lists *all, uint64_t step, const uint32_t *rows, uin
 }
 
 /* Return: false while the oldest list may still be used. */
-static bool free_oldest(struct row_lists *all, uint64_t tail_slot)
+static bool free_oldest(struct row_lists *all, uint64_t tail)
 {
     const struct row_list *l = list_of(all, all->tail);
-    if (all->tail == all->head || l->held_by == all->reservation || l->until > tail_slot)
+    if (all->tail == all->head || l->held_by == all->reservation || l->until > tail)
         return false;
     all->tail++;
     return true;
@@ -92,13 +94,13 @@ static bool only_held(struct row_lists *all)
     return only;
 }
 
-int row_lists_place(struct row_lists *all, uint64_t tail_slot, uint64_t step, const uint32_t *rows,
+int row_lists_place(struct row_lists *all, uint64_t tail, uint64_t step, const uint32_t *rows,
                     uint32_t n, uint64_t *list)
 {
     if (n > all->n_map)
         return RING_E_TOO_LARGE;
     if (!find(all, step, rows, n, list)) {
-        while (free_oldest(all, tail_slot))
+        while (free_oldest(all, tail))
             ;
         if (!has_room(all, n))
             return only_held(all) ? RING_E_TOO_LARGE : RING_E_FULL;
@@ -111,18 +113,18 @@ int row_lists_place(struct row_lists *all, uint64_t tail_slot, uint64_t step, co
                                                   .begin = begin,
                                                   .end = begin + n };
         /* kernels launched from now on see it, as they see all that the host wrote before */
-        memcpy(all->map + row_list_at(all, *list), rows, n * sizeof *rows);
+        memcpy(all->map + list_of(all, *list)->at, rows, n * sizeof *rows);
         note_pressure(all);
     }
     list_of(all, *list)->held_by = all->reservation;
     return 0;
 }
 
-void row_lists_use(struct row_lists *all, uint64_t list, uint64_t slot)
+void row_lists_use(struct row_lists *all, uint64_t list, uint64_t user)
 {
     struct row_list *l = list_of(all, list);
-    if (l->until < slot + 1)
-        l->until = slot + 1;
+    if (l->until < user + 1)
+        l->until = user + 1;
 }
 
 void row_lists_settle(struct row_lists *all)

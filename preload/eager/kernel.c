@@ -3,13 +3,13 @@
 
 #include "preload/base/driver.h"
 #include "preload/base/session.h"
-#include "preload/capture/action.h"
+#include "preload/action/action.h"
 
 static CUresult launch_ours(const struct eager_launch *l, struct action_kernel *k)
 {
     __typeof__(cuLaunchKernel) *launch =
         l->stream.per_thread ? driver_table.cuLaunchKernel_ptsz : driver_table.cuLaunchKernel;
-    void *params[] = { &k->param };
+    void *params[] = { k->param };
     return launch(k->function, k->blocks, 1, 1, k->threads, 1, 1, 0, l->stream.handle, params,
                   NULL);
 }
@@ -17,7 +17,6 @@ static CUresult launch_ours(const struct eager_launch *l, struct action_kernel *
 bool eager_launch_rows(const struct eager_launch *l, const struct admission_launch *admitted,
                        const struct admission *item, uint32_t first_row, uint32_t n_rows)
 {
-    const struct action *action = action_of(item->site);
     struct action_kernel k;
     struct action_launch launch = { .context = admitted->context,
                                     .plan = item->plan,
@@ -28,10 +27,11 @@ bool eager_launch_rows(const struct eager_launch *l, const struct admission_laun
                                     .rows = admission_rows_address(admitted->context, item),
                                     .slot = item->slot,
                                     .payload = item->payload };
-    action->eager(&launch, &k);
+    action_eager(&launch, &k);
     CUresult r = launch_ours(l, &k);
     if (r != CUDA_SUCCESS)
         session_problem(item->site, PROBLEM_COPY_FAILED,
-                        "the driver refused our %s kernel: error %d", action->name, (int)r);
+                        "the driver refused our %s kernel: error %d", action_word(item->site),
+                        (int)r);
     return r == CUDA_SUCCESS;
 }

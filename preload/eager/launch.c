@@ -102,7 +102,7 @@ static void keep_ranges(struct eager_job *job, const struct eager_ranges *ranges
     pthread_mutex_unlock(&c->lock);
 }
 
-/* 3. The kernels of ours, before or after the application's. */
+/* 3. The kernels of ours, before or after the application's, in the order of the spec. */
 static void launch_action(const struct eager_launch *l, struct eager_job *job,
                           struct admission *item)
 {
@@ -114,15 +114,17 @@ static void launch_action(const struct eager_launch *l, struct eager_job *job,
 
 static void launch_actions(const struct eager_launch *l, struct eager_job *job, enum spec_when when)
 {
-    for (uint32_t i = 0; i < job->launch.n; i++)
-        if (job->items[i].state == ADMISSION_RESERVED &&
-            session_site(job->items[i].site)->when == when)
-            launch_action(l, job, &job->items[i]);
-    /* after those that hold slots: a piece waits for the drain, which waits for slots in order */
-    for (uint32_t i = 0; i < job->launch.n; i++)
-        if (job->items[i].state == ADMISSION_PIECES &&
-            session_site(job->items[i].site)->when == when)
-            pieces_copy(l, &job->launch, &job->items[i]);
+    for (uint32_t i = 0; i < job->launch.n; i++) {
+        struct admission *item = &job->items[i];
+        bool pieces = item->state == ADMISSION_PIECES;
+        if ((!pieces && item->state != ADMISSION_RESERVED) ||
+            session_site(item->site)->when != when)
+            continue;
+        if (pieces)
+            pieces_copy(l, &job->launch, item);
+        else
+            launch_action(l, job, item);
+    }
 }
 
 /*
@@ -238,6 +240,7 @@ void eager_after(const struct eager_launch *l, struct eager_job *job, CUresult r
         launch_actions(l, job, SPEC_AFTER);
     else
         admission_take_back(&job->launch);
+    admission_settle(&job->launch, l->stream);
     current_leave(&visit);
     admission_end(&job->launch);
     context_unuse(job->launch.context);

@@ -8,13 +8,17 @@
 
 #define SHARE 4 /* of the ring, for a piece: one may be copied while others are drained */
 
-/* A row is the least that is copied at once. */
-static bool is_divisible(const struct context *c, const struct admission *item)
+/* A row is the least that is copied at once. A piece begins at a row by its stride alone, or at its place in the list of slots. */
+static bool is_divisible(const struct gather_plan *g)
 {
-    return item->state == ADMISSION_EXPECTED && item->has_record &&
-           item->plan->gather.row_bytes <= c->ring.n_bytes &&
-           /* a piece begins at a row by its stride alone, or at its place in the list of slots */
-           (!item->plan->gather.gather.rows_inner || item->plan->gather.gather.slot_bytes);
+    return !g->gather.rows_inner || g->gather.slot_bytes;
+}
+
+/* Does the ring have room for its pieces, one at a time? */
+static bool fits(const struct context *c, const struct admission *item)
+{
+    const struct gather_plan *g = &item->plan->gather;
+    return (is_divisible(g) ? g->row_bytes : item->n_bytes) <= c->ring.n_bytes;
 }
 
 bool pieces_set_aside(struct admission_launch *l)
@@ -24,8 +28,10 @@ bool pieces_set_aside(struct admission_launch *l)
     if (l->overload->mode != OVERLOAD_COMPLETE || context_refusal(c) != DROP_NONE ||
         admission_fits(l))
         return false;
+    /* all that publish: a piece waits for the drain, which waits for slots that are reserved and not launched yet */
     for (uint32_t i = 0; i < l->n; i++)
-        if (is_divisible(c, &l->items[i])) {
+        if (l->items[i].state == ADMISSION_EXPECTED && l->items[i].has_record &&
+            fits(c, &l->items[i])) {
             l->items[i].state = ADMISSION_PIECES;
             any = true;
         }
@@ -38,9 +44,11 @@ struct stretch {
     uint32_t at, n;
 };
 
-static uint32_t rows_a_piece(const struct context *c, uint32_t row_bytes)
+static uint32_t rows_a_piece(const struct context *c, const struct admission *item)
 {
-    uint64_t rows = c->ring.n_bytes / SHARE / row_bytes;
+    uint64_t rows = c->ring.n_bytes / SHARE / item->plan->gather.row_bytes;
+    if (!is_divisible(&item->plan->gather))
+        return item->pick.n;
     return rows ? (uint32_t)rows : 1;
 }
 
@@ -100,7 +108,7 @@ static int copy_piece(const struct eager_launch *launch, struct admission_launch
 void pieces_copy(const struct eager_launch *launch, struct admission_launch *l,
                  struct admission *item)
 {
-    uint32_t rows = rows_a_piece(l->context, item->plan->gather.row_bytes);
+    uint32_t rows = rows_a_piece(l->context, item);
     struct stretch s = { .assembly = assembly_new(item->n_bytes) };
     int reason = s.assembly ? DROP_NONE : DMI_DROP_NO_MEMORY;
     for (; reason == DROP_NONE && s.at < item->pick.n; s.at += s.n) {

@@ -60,9 +60,9 @@ void instrument_kernel(const struct graph_plan *plan, const struct graph_copy *c
                        struct action_kernel *out)
 {
     struct action_place place = { .context = plan->context,
-                                  .state = ticket_at(plan, copy->number / DMI_GRAPH_COPIES),
-                                  .number = copy->number % DMI_GRAPH_COPIES };
-    action_of(copy->site)->node(&place, &copy->plan, out);
+                                  .state = ticket_at(plan, copy->number / DMI_TICKET_ACTIONS),
+                                  .number = copy->number % DMI_TICKET_ACTIONS };
+    action_node(&place, &copy->plan, out);
 }
 
 /* The clone's nodes at @n positions. Return: NULL where one is missing, or without memory; free() them. */
@@ -78,9 +78,47 @@ static CUgraphNode *nodes_at(const struct graph_plan *plan, const uint32_t *at, 
     return steal_ptr(nodes);
 }
 
+/*
+ * All nodes of ours with one anchor, a kernel or the place of a tap, form a chain in the order of the spec: each one reads what
+ * the one before it wrote, and no two race. They are added in the order of their numbers, which is that of the spec. A node
+ * after a kernel, or at a tap, comes after the latest one there. A node before a kernel comes after all that the kernel
+ * depends on then, so after the earlier ones.
+ */
+
+/* The latest of ours at the same place of a tap, NULL: there is none. */
+static CUgraphNode latest_at(const struct graph_plan *plan, const struct graph_kernel *tap)
+{
+    CUgraphNode latest = tap->behind;
+    for (const struct graph_kernel *k = tap; !latest && k-- > plan->kernels;)
+        if (k->is_tap && k->tap && k->graph == tap->graph && tap_place_same(k->tap, tap->tap, 0))
+            latest = k->behind;
+    return latest;
+}
+
+/* The latest of ours after the kernel node @node; the node itself where there is none. */
+static CUgraphNode latest_behind(const struct graph_plan *plan, CUgraphNode node)
+{
+    for (uint32_t i = 0; i < plan->n_kernels; i++)
+        if (!plan->kernels[i].is_tap && plan->kernels[i].node == node && plan->kernels[i].behind)
+            return plan->kernels[i].behind;
+    return node;
+}
+
+/* What a copy of a tap comes after: ours at the same place, or the nodes that the tap came after, with ours after them. */
+static uint32_t tap_dependencies(const struct graph_plan *plan, const struct graph_kernel *kernel,
+                                 CUgraphNode *after)
+{
+    CUgraphNode latest = latest_at(plan, kernel);
+    for (uint32_t i = 0; i < kernel->tap->n_after; i++)
+        after[i] = latest_behind(plan, after[i]);
+    if (latest)
+        after[0] = latest;
+    return latest ? 1 : kernel->tap->n_after;
+}
+
 /* After all that the tap came after, before all that came after the tap. The edges between those stay. */
 static int add_copy_of_tap(struct err *err, const struct graph_plan *plan,
-                           const struct graph_kernel *kernel, const struct graph_copy *copy)
+                           struct graph_kernel *kernel, const struct graph_copy *copy)
 {
     const struct tap_place *place = kernel->tap;
     CUgraphNode *node = &plan->nodes[copy->number].node;
@@ -90,37 +128,65 @@ static int add_copy_of_tap(struct err *err, const struct graph_plan *plan,
     struct action_kernel k;
     if (!after || !before)
         return err_set(err, -EIO, "the place of a tap is not there");
+    uint32_t n_after = tap_dependencies(plan, kernel, after);
     instrument_kernel(plan, copy, &k);
-    CUresult r = add_kernel(kernel->graph, node, after, place->n_after, k.function, k.blocks,
-                            k.threads, &k.param);
+    CUresult r =
+        add_kernel(kernel->graph, node, after, n_after, k.function, k.blocks, k.threads, k.param);
     if (r == CUDA_SUCCESS)
         r = edges_add_before(kernel->graph, *node, before, place->n_before);
+    kernel->behind = *node;
     return refused(err, r);
 }
 
-static int add_copy(struct err *err, const struct graph_plan *plan,
-                    const struct graph_kernel *kernel, const struct graph_copy *copy)
+/* Before its kernel, after all that the kernel depends on. */
+static int add_copy_before(struct err *err, const struct graph_plan *plan,
+                           const struct graph_kernel *kernel, const struct graph_copy *copy)
 {
     CUgraphNode *node = &plan->nodes[copy->number].node;
-    bool before = session_site(copy->site)->when == SPEC_BEFORE;
     struct action_kernel k;
-    struct edges others;
-    if (kernel->is_tap)
-        return add_copy_of_tap(err, plan, kernel, copy);
-    if (!(before ? edges_in(kernel->node, &others) : edges_out(kernel->node, &others)))
+    struct edges in;
+    if (!edges_in(kernel->node, &in))
         return err_set(err, -EIO, "the edges of a kernel cannot be read");
     instrument_kernel(plan, copy, &k);
-    CUresult r = add_kernel(kernel->graph, node, before ? others.nodes : &kernel->node,
-                            before ? others.n : 1, k.function, k.blocks, k.threads, &k.param);
+    CUresult r =
+        add_kernel(kernel->graph, node, in.nodes, in.n, k.function, k.blocks, k.threads, k.param);
     if (r == CUDA_SUCCESS)
-        r = before ? edges_put_after(kernel->graph, &others, *node, kernel->node)
-                   : edges_put_before(kernel->graph, *node, kernel->node, &others);
-    edges_free(&others);
+        r = edges_put_after(kernel->graph, &in, *node, kernel->node);
+    edges_free(&in);
     return refused(err, r);
+}
+
+/* After its kernel and those of ours there, before all that depends on it. */
+static int add_copy_behind(struct err *err, const struct graph_plan *plan,
+                           struct graph_kernel *kernel, const struct graph_copy *copy)
+{
+    CUgraphNode *node = &plan->nodes[copy->number].node;
+    CUgraphNode anchor = kernel->behind ? kernel->behind : kernel->node;
+    struct action_kernel k;
+    struct edges out;
+    if (!edges_out(anchor, &out))
+        return err_set(err, -EIO, "the edges of a kernel cannot be read");
+    instrument_kernel(plan, copy, &k);
+    CUresult r =
+        add_kernel(kernel->graph, node, &anchor, 1, k.function, k.blocks, k.threads, k.param);
+    if (r == CUDA_SUCCESS)
+        r = edges_put_before(kernel->graph, *node, anchor, &out);
+    edges_free(&out);
+    kernel->behind = *node;
+    return refused(err, r);
+}
+
+static int add_copy(struct err *err, const struct graph_plan *plan, struct graph_kernel *kernel,
+                    const struct graph_copy *copy)
+{
+    if (kernel->is_tap)
+        return add_copy_of_tap(err, plan, kernel, copy);
+    return session_site(copy->site)->when == SPEC_BEFORE ? add_copy_before(err, plan, kernel, copy)
+                                                         : add_copy_behind(err, plan, kernel, copy);
 }
 
 struct numbered {
-    const struct graph_kernel *kernel;
+    struct graph_kernel *kernel;
     const struct graph_copy *copy;
 };
 
@@ -148,7 +214,7 @@ CUresult instrument_refresh(CUgraphExec exec, const struct graph_plan *plan,
     struct action_kernel k;
     instrument_kernel(plan, copy, &k);
     return set_params(exec, plan->nodes[copy->number].node, k.function, k.blocks, k.threads,
-                      &k.param);
+                      k.param);
 }
 
 /* ------------------------------------------------------------------------- open and close */

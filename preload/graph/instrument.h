@@ -4,7 +4,7 @@
 #define PRELOAD_GRAPH_INSTRUMENT_H
 
 #include "core/err.h"
-#include "preload/capture/action.h"
+#include "preload/action/action.h"
 #include "preload/graph/plan.h"
 
 #include <dmi/ring.h>

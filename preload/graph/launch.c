@@ -144,7 +144,7 @@ static void drop_reserved(struct admission_launch *l)
             admission_drop(l->context, &l->items[k], DMI_DROP_COPY_FAILED);
 }
 
-/* Return: true if the launch has a ticket with copies to make. */
+/* Return: true if the ring tells when the launch is over: it has a ticket, and slots. */
 static bool admit(struct exec *x, struct admission_launch *l)
 {
     expect_records(x, l);
@@ -152,9 +152,11 @@ static bool admit(struct exec *x, struct admission_launch *l)
         ticket_clear(x);
         return false;
     }
-    x->state.last_slot = l->close_slot + 1;
+    bool slots = l->close_slot != RING_NO_CLOSE;
+    if (slots)
+        x->state.last_slot = l->close_slot + 1;
     if (ticket_deliver(x, l))
-        return true;
+        return slots;
     drop_reserved(l);
     return false;
 }
@@ -205,7 +207,7 @@ static void prepare(struct exec *x, struct stream stream, bool armed, struct gra
     atomic_add_relaxed(&session.counters->launches_matched, 1);
     count_occurrences(x, c);
     admission_begin(&job->launch);
-    job->unticketed = !admit(x, &job->launch) && ticket_is_read(x);
+    job->by_event = !admit(x, &job->launch) && ticket_is_read(x);
     admission_end(&job->launch);
 }
 
@@ -255,8 +257,8 @@ static void launched(struct exec *x, struct graph_job *job)
 {
     if (job->embedded && !strip_embedded(x, job->stream))
         graph_plan_give_up(&x->plan, "ran, or was captured, and the driver did not say which");
-    if (job->unticketed)
-        exec_state_unticketed(&x->state, job->stream);
+    if (job->by_event)
+        exec_state_by_event(&x->state, job->stream);
     if (job->counted)
         admission_launched(&job->launch);
     if (job->counted && x->plan.has_bodies)
@@ -272,6 +274,8 @@ void graph_after(struct exec *x, struct graph_job *job, CUresult result)
         launched(x, job);
     else if (job->counted)
         admission_take_back(&job->launch);
+    if (job->counted)
+        admission_settle(&job->launch, job->stream);
     current_leave(&visit);
     if (job->context)
         context_unuse(job->context);

@@ -177,7 +177,7 @@ void graph_plan_settle(struct graph_plan *plan)
 
 int graph_plan_room(struct err *err, struct graph_plan *plan)
 {
-    plan->n_tickets = (plan->n_nodes + DMI_GRAPH_COPIES - 1) / DMI_GRAPH_COPIES;
+    plan->n_tickets = (plan->n_nodes + DMI_TICKET_ACTIONS - 1) / DMI_TICKET_ACTIONS;
     plan->nodes = calloc(plan->n_nodes + 1, sizeof *plan->nodes);
     plan->opens = calloc(plan->n_tickets + 1, sizeof *plan->opens);
     return plan->nodes && plan->opens ? 0 : err_set(err, -ENOMEM, "no memory for its copies");

@@ -4,7 +4,7 @@
  * the clone gets for them. One is instantiated in the graph's place; an update of an exec makes another, with nodes
  * in the same places.
  *
- *     open -> every root;  site -> copy -> whatever depends on the site;  every leaf -> close
+ *     open -> every root;  site -> copy -> copy -> whatever depends on the site;  every leaf -> close
  *
  * Thread: whoever instantiates or updates, entered; one at a time per plan.
  */
@@ -61,6 +61,8 @@ struct graph_kernel {
     const struct func *func; /* of a child graph &func_unmatched */
     struct context *context; /* whose occurrences it counts; NULL: none, or one that is gone */
     uint32_t first_copy;     /* PLAN_NONE: it has none */
+    CUgraphNode
+        behind; /* the latest node of ours after it, or of the tap; NULL: there is none. By graph/instrument.c */
 };
 
 struct graph_plan {

@@ -42,8 +42,8 @@ static struct spare *take(const struct context *c, uint32_t n_tickets, uint64_t 
     return found;
 }
 
-/* Of a launch with a ticket the ring says when it is over, as its slots are settled after close; of one without, an
-   event does. The event goes over with the memory: it is recorded anew when it is needed. */
+/* The ring tells when a launch with slots is over: they are settled after close. An event tells it for other launches. The
+   event goes over with the memory: it is recorded anew when it is needed. */
 static void reuse(const struct context *c, struct exec_state *state)
 {
     uint64_t settled = atomic_load_acquire(&c->settled); /* of encoder.c append() */
@@ -92,14 +92,9 @@ void exec_state_give_back(const struct context *c, const struct exec_state *stat
     add(s);
 }
 
-void exec_state_unticketed(struct exec_state *state, struct stream stream)
+void exec_state_by_event(struct exec_state *state, struct stream stream)
 {
-    __typeof__(cuEventRecord) *record =
-        stream.per_thread ? driver_table.cuEventRecord_ptsz : driver_table.cuEventRecord;
-    if (!state->event && driver_table.cuEventCreate &&
-        driver_table.cuEventCreate(&state->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
-        state->event = NULL;
-    if (!state->event || !record || record(state->event, stream.handle) != CUDA_SUCCESS)
+    if (!stream_record(stream, &state->event))
         state->unknown = true;
 }
 

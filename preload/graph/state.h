@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An exec's state in device memory: where open leaves the ticket for the copies. States of execs that are gone are
+ * An exec's state in device memory: where open leaves the ticket for the actions. States of execs that are gone are
  * used again once their last launch is over. Thread: any, one at a time per state.
  */
 #ifndef PRELOAD_GRAPH_STATE_H
@@ -17,8 +17,8 @@ struct exec_state {
     CUdeviceptr memory; /* struct dmi_ticket, one or more; 0: none */
     uint32_t n_tickets;
     uint64_t
-        last_slot; /* after those of the last launch that had a ticket: the ring says when it is over */
-    CUevent event; /* after the last launch that had none; NULL: there was none */
+        last_slot; /* after those of the last launch that held slots: the ring tells when it is over */
+    CUevent event; /* after the last launch that held none; NULL: there was none */
     bool unknown;  /* nobody can say when one of its launches is over */
 };
 
@@ -29,8 +29,8 @@ int exec_state_init(struct err *err, const struct context *context, uint32_t n_t
 /* The exec is gone: another may use the memory once the last launch is over. */
 void exec_state_give_back(const struct context *context, const struct exec_state *state);
 
-/* A launch without a ticket is on its way: its open writes the state, its copies read it. */
-void exec_state_unticketed(struct exec_state *state, struct stream stream);
+/* A launch that holds no slot of the ring is on its way: its open writes the state, its actions read it. */
+void exec_state_by_event(struct exec_state *state, struct stream stream);
 
 /* The context is gone, and the memory with it. */
 void exec_state_forget_context(const struct context *context);

@@ -27,29 +27,35 @@ static bool switch_opens(struct exec *x, bool off)
     return all;
 }
 
-/* Ticket number @n of @launch: its copies from n * DMI_GRAPH_COPIES on. */
+/* What the ticket says of an action that is to run. */
+static void fill_place(const struct admission *item, uint32_t mask, struct dmi_ticket *t,
+                       uint32_t at)
+{
+    t->offset16[at] = item->has_record ? (uint32_t)(item->payload / RING_ALIGN) : DMI_NO_PAYLOAD;
+    t->slot[at] = (unsigned short)(item->slot & mask);
+    t->rows_of[at] = (unsigned char)item->choice;
+}
+
+/* Ticket number @n of @launch: its actions from n * DMI_TICKET_ACTIONS on. */
 static void fill(const struct exec *x, const struct admission_launch *l, uint32_t n,
                  struct dmi_ticket *t)
 {
-    uint32_t mask = x->plan.context->ring.n_slots - 1, first = n * DMI_GRAPH_COPIES;
+    uint32_t mask = x->plan.context->ring.n_slots - 1, first = n * DMI_TICKET_ACTIONS;
     uint32_t rest = x->plan.n_nodes - first;
     t->seq = l->number;
-    t->n_copies = rest < DMI_GRAPH_COPIES ? rest : DMI_GRAPH_COPIES;
-    t->close_slot = (uint32_t)l->close_slot & mask;
+    t->n_actions = rest < DMI_TICKET_ACTIONS ? rest : DMI_TICKET_ACTIONS;
+    t->close_slot = l->close_slot == RING_NO_CLOSE ? DMI_NO_CLOSE : (uint32_t)l->close_slot & mask;
     memcpy(t->rows, l->choices, sizeof t->rows);
-    for (uint32_t i = 0; i < t->n_copies; i++) {
+    for (uint32_t i = 0; i < t->n_actions; i++) {
         t->offset16[i] = DMI_NOT_WANTED;
         t->slot[i] = 0;
     }
     for (uint32_t k = 0; k < l->n; k++) {
         const struct admission *item = &l->items[k];
         uint32_t at = x->plan.copies[k].number - first;
-        if (x->plan.copies[k].number == PLAN_NONE || at >= t->n_copies ||
-            item->state != ADMISSION_RESERVED)
-            continue;
-        t->offset16[at] = (uint32_t)(item->payload / RING_ALIGN);
-        t->slot[at] = (unsigned short)(item->slot & mask);
-        t->rows_of[at] = (unsigned char)item->choice;
+        if (x->plan.copies[k].number != PLAN_NONE && at < t->n_actions &&
+            item->state == ADMISSION_RESERVED)
+            fill_place(item, mask, t, at);
     }
 }
 

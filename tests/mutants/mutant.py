@@ -39,7 +39,7 @@ class MutantError(Exception):
 
 def product():
     """The text of each source of the product, by its path."""
-    return {path: (ROOT / path).read_text(encoding="utf-8") for path in tracked(".c", ".h", ".cu", ".def", ".py")
+    return {path: (ROOT / path).read_text(encoding="utf-8") for path in tracked(".c", ".h", ".cu", ".cuh", ".def", ".py")
             if path.parts[0] in FOLDERS}
 
 

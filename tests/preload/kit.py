@@ -91,8 +91,8 @@ class Bench:
         self.checked = check
 
     def run(self, script, text=None, way="dlopen", preload=True, client=None, command=None, timeout=60, before=(), after=(),
-            **env):
-        """Runs driver_calls (or @command) on @script, with the library unless @preload is False; @text: the spec."""
+            library=PRELOAD, **env):
+        """Runs driver_calls (or @command) on @script, with @library unless @preload is False; @text: the spec."""
         self.n += 1
         folder = self.folder / str(self.n)
         folder.mkdir()
@@ -100,7 +100,7 @@ class Bench:
         out = pathlib.Path(env.pop("DMI_OUT", folder / "out"))
         env.setdefault("DMI_STANDIN_CACHE", os.environ.get("DMI_STANDIN_CACHE", str(BUILD / "standin-cache")))
         if preload:
-            env["LD_PRELOAD"] = ":".join(map(str, [*before, PRELOAD, *after]))
+            env["LD_PRELOAD"] = ":".join(map(str, [*before, library, *after]))
             env["DMI_OUT"] = out
             if text is not None:
                 (folder / "spec.yaml").write_text(text)

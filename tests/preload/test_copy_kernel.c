@@ -159,7 +159,7 @@ static void launch_eager(const struct dmi_gather *gather, const struct choice *c
 static void launch_graph(const struct dmi_gather *gather, const struct choice *choice,
                          const struct dmi_desc *record, unsigned blocks)
 {
-    struct dmi_ticket ticket = { .seq = record->ready, .n_copies = 4 };
+    struct dmi_ticket ticket = { .seq = record->ready, .n_actions = 4 };
     bool all = !choice->list && choice->n == gather->count[0];
     ticket.rows_of[3] = all ? DMI_ROWS_ALL : CHOICE;
     ticket.rows[CHOICE] =
@@ -439,7 +439,7 @@ START_TEST(whoever_sees_the_descriptor_sees_the_payload)
         memset(pinned, 0, PAYLOAD_BYTES);
         memset(desc, 0, sizeof *desc);
         launch(copy_eager, &copy, 1 + (unsigned)(seq % 5));
-        while (atomic_load_acquire(&desc->ready) != seq) { /* of publish() in copy.cu */
+        while (atomic_load_acquire(&desc->ready) != seq) { /* of publish() in publish.cuh */
         }
         memcpy(seen, pinned, copy.record.n_bytes);
         struct dmi_desc record = *desc;

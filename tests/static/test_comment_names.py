@@ -22,7 +22,7 @@ FOREIGN = {
     "llama_context_default_params": "llama.cpp's",
 }
 # To be corrected by those who change these files now.
-C = (".c", ".h", ".cu", ".S", ".def", ".inc")
+C = (".c", ".h", ".cu", ".cuh", ".S", ".def", ".inc")
 
 
 def texts(path):

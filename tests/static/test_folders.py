@@ -33,7 +33,7 @@ def folder_of(path, name):
 
 
 def test_folders(check):
-    files = [path for path in tracked(".c", ".h", ".S", ".cu", ".def", ".inc") if path.parts[0] in BELOW]
+    files = [path for path in tracked(".c", ".h", ".S", ".cu", ".cuh", ".def", ".inc") if path.parts[0] in BELOW]
     for folder, below in BELOW.items():
         complaints, cuda = [], []
         for path in files:

@@ -7,7 +7,7 @@ from sources import ROOT, functions, product, read
 from tree import code_of
 
 # Inside preload, from the top down; a file may include headers of its own layer and of those below.
-PRELOAD = (("hook", "api.c"), ("lifecycle.c", "lifecycle.h"), ("record", "control"), ("eager",), ("graph",), ("nvtx",), ("capture",),
+PRELOAD = (("hook", "api.c"), ("lifecycle.c", "lifecycle.h"), ("record", "control"), ("eager",), ("graph",), ("nvtx",), ("action",), ("capture",),
            ("context",), ("base",), ("image",))
 # Inside storage: a folder, and those whose headers it may include beside its own; "" is what lies in storage/ itself.
 STORAGE = {"codec": (), "": ("codec",), "writer": ("codec", ""), "reader": ("codec", "")}
@@ -37,7 +37,7 @@ def layer(path):
 
 def includes():
     """{file: {files of the product that it includes}}"""
-    paths = {str(path): path for path in product(".c", ".h", ".S", ".cu", ".def", ".inc")}
+    paths = {str(path): path for path in product(".c", ".h", ".S", ".cu", ".cuh", ".def", ".inc")}
     found = {}
     for name, path in paths.items():
         found[name] = set()
@@ -147,7 +147,7 @@ def test_no_file_is_too_long():
 
 
 def test_functions_are_short():
-    lengths = sorted(last - first + 1 for path in product(".c", ".h", ".cu")
+    lengths = sorted(last - first + 1 for path in product(".c", ".h", ".cu", ".cuh")
                      for _, first, last in functions(read(path)))
     median = statistics.median(lengths)
     p90 = lengths[len(lengths) * 9 // 10]

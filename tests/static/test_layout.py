@@ -30,7 +30,7 @@ def test_c_is_laid_out_by_clang_format():
     program = formatter()
     if not program:
         pytest.skip(f"clang-format {version_wanted()} is not installed")
-    paths = [str(path) for path in tracked(".c", ".h", ".cu")]
+    paths = [str(path) for path in tracked(".c", ".h", ".cu", ".cuh")]
     done = subprocess.run([program, "--dry-run", "--Werror", *paths], cwd=ROOT, text=True, check=False,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     wrong = sorted(set(re.findall(r"^(\S+?):\d+:\d+: error", done.stdout, re.M)))

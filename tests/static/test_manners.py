@@ -38,7 +38,7 @@ def test_dmi_dump_prints_in_one_place():
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_is_a_good_guest(folder):
     complaints = []
-    for path in tracked(".c", ".h", ".cu"):
+    for path in tracked(".c", ".h", ".cu", ".cuh"):
         if path.parts[0] != folder:
             continue
         for number, line in enumerate(code_of((ROOT / path).read_text(encoding="utf-8")).splitlines(), 1):

@@ -5,7 +5,7 @@ import re
 from sources import DATA, c_comments, c_strings, hash_comments, line_of, python_texts, read, tracked
 
 GLOSSARY = "docs/glossary.md"
-C = (".c", ".h", ".cu", ".S", ".def", ".inc")
+C = (".c", ".h", ".cu", ".cuh", ".S", ".def", ".inc")
 
 
 def ruled_out(glossary):

@@ -89,7 +89,7 @@ static struct context *set_up(uint32_t n_slots, uint64_t n_bytes)
     pthread_mutex_init(&a->lock, NULL);
     a->payload = (CUdeviceptr)(uintptr_t)world.payload;
     a->state = CONTEXT_READY;
-    ck_assert_int_eq(row_lists_init(&a->row_lists, world.row_lists, sizeof world.row_lists, 0), 0);
+    ck_assert_int_eq(row_lists_init(&a->row_lists, world.row_lists, 0, sizeof world.row_lists), 0);
     ck_assert_int_eq(ring_init(&a->ring, world.desc, world.slots, n_slots, n_bytes), 0);
     return a;
 }
@@ -387,7 +387,7 @@ END_TEST
 /* ------------------------------------------------------------------------- random schedules */
 
 /* A "stream": runs the copies that are queued on it, in order, when it likes. */
-struct stream {
+struct producer {
     pthread_mutex_t lock;
     struct {
         struct dmi_desc record;
@@ -400,7 +400,7 @@ struct stream {
 
 static void *stream_main(void *arg)
 {
-    struct stream *s = arg;
+    struct producer *s = arg;
     for (;;) {
         pthread_mutex_lock(&s->lock);
         bool any = s->n_out != s->n_in, closed = s->closed;
@@ -430,7 +430,7 @@ START_TEST(random_schedules_account_for_every_record)
     session.encoders = 1 + kit_next(&state) % 4;
     if (kit_next(&state) % 6 == 0)
         kit.fail_copy_at = 1 + kit_next(&state) % 30;
-    static struct stream streams[N_DEVICE];
+    static struct producer streams[N_DEVICE];
     pthread_t threads[N_DEVICE];
     for (int i = 0; i < N_DEVICE; i++) {
         memset(&streams[i], 0, sizeof streams[i]);
@@ -457,7 +457,7 @@ START_TEST(random_schedules_account_for_every_record)
                 ring_cancel(&a->ring, index); /* else the drain gave up on it, and counted it */
             continue;
         }
-        struct stream *s = &streams[kit_next(&state) % N_DEVICE];
+        struct producer *s = &streams[kit_next(&state) % N_DEVICE];
         pthread_mutex_lock(&s->lock);
         uint32_t at = s->n_in++ % (2 * MAX_SLOTS);
         s->work[at].record = record;

@@ -264,7 +264,7 @@ static void add_kernel(struct host *h, struct graph *g, uint32_t kernel)
         c->plan = (struct site_plan){ .site = c->site, .drop = DROP_NONE };
         *node = (struct device_node){ .kind = NODE_COPY, .enabled = true, .behind = i };
         instrument_kernel(&x->plan, c, &k);
-        node->copy = k.param.graph_copy;
+        memcpy(&node->copy, k.param, sizeof node->copy);
     }
 }
 
@@ -486,7 +486,8 @@ int device_init(struct err *err, struct context *c)
     /* small, so that lists wait for their room */
     uint32_t list_bytes = (BATCH << kit_next(seed) % 6) * sizeof(uint32_t);
     uint32_t *lists = malloc(list_bytes);
-    ck_assert(lists && row_lists_init(&c->row_lists, lists, list_bytes, (uintptr_t)lists) == 0);
+    ck_assert(lists && row_lists_init(&c->row_lists, lists, 0, list_bytes) == 0);
+    c->lists_device = (uintptr_t)lists;
     c->kernels =
         (struct context_kernels){ .open = (CUfunction) "open",
                                   .close = (CUfunction) "close",

@@ -79,14 +79,14 @@ static void kernel_eager_copy(const struct dmi_copy *copy)
 static void kernel_open(const struct dmi_open *open)
 {
     struct dmi_ticket *state = (struct dmi_ticket *)(uintptr_t)open->state;
-    if (!open->ticket.n_copies || open->ticket.seq != state->seq)
+    if (!open->ticket.n_actions || open->ticket.seq != state->seq)
         *state = open->ticket;
 }
 
 static void kernel_copy(const struct dmi_graph_copy *copy, bool skip)
 {
     const struct dmi_ticket *state = (const struct dmi_ticket *)(uintptr_t)copy->state;
-    if (copy->number >= state->n_copies || state->offset16[copy->number] == DMI_NOT_WANTED)
+    if (copy->number >= state->n_actions || state->offset16[copy->number] == DMI_NOT_WANTED)
         return;
     if (skip) {
         atomic_add_relaxed(&device.skipped[copy->site], 1);
@@ -113,11 +113,12 @@ static void kernel_copy(const struct dmi_graph_copy *copy, bool skip)
 static void kernel_close(const struct dmi_close *close)
 {
     struct dmi_ticket *state = (struct dmi_ticket *)(uintptr_t)close->state;
-    if (!state->n_copies)
+    if (!state->n_actions)
         return;
     struct dmi_desc record = { .ready = state->seq, .site = DMI_SITE_CLOSE };
-    state->n_copies = 0;
-    ring_publish((struct dmi_desc *)(uintptr_t)close->desc + state->close_slot, &record);
+    state->n_actions = 0;
+    if (state->close_slot != DMI_NO_CLOSE)
+        ring_publish((struct dmi_desc *)(uintptr_t)close->desc + state->close_slot, &record);
 }
 
 static void run_node(const struct device_node *node, bool skip)

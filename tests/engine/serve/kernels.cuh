@@ -21,18 +21,20 @@ static __device__ float widen(elem x)
 }
 static __device__ elem narrow(float x)
 {
-    unsigned bits = __float_as_uint(x); /* to nearest, ties to even; no NaN is rounded to infinity */
+    unsigned bits =
+        __float_as_uint(x); /* to nearest, ties to even; no NaN is rounded to infinity */
     unsigned kept = (x != x) ? bits | 0x400000u : bits + 0x7fffu + ((bits >> 16) & 1u);
     return (elem)(kept >> 16);
 }
 static __device__ float4 widen4(elem4 x)
 {
-    return make_float4(__uint_as_float(x.x << 16), __uint_as_float(x.x & 0xffff0000u), __uint_as_float(x.y << 16),
-                       __uint_as_float(x.y & 0xffff0000u));
+    return make_float4(__uint_as_float(x.x << 16), __uint_as_float(x.x & 0xffff0000u),
+                       __uint_as_float(x.y << 16), __uint_as_float(x.y & 0xffff0000u));
 }
 static __device__ elem4 narrow4(float4 x)
 {
-    return make_uint2((unsigned)narrow(x.x) | (unsigned)narrow(x.y) << 16, (unsigned)narrow(x.z) | (unsigned)narrow(x.w) << 16);
+    return make_uint2((unsigned)narrow(x.x) | (unsigned)narrow(x.y) << 16,
+                      (unsigned)narrow(x.z) | (unsigned)narrow(x.w) << 16);
 }
 #else
 typedef float elem;
@@ -76,7 +78,8 @@ static __device__ float marked(const mark &m, int row, int column, float value)
 /* ---- matrix products: out[n_rows][n_out] = x[n_rows][n_in] w, of which w holds four columns after another: [n_out/4][n_in][4] */
 
 template <int R>
-static __device__ void gemm(elem *out, const elem *x, const elem *w, int n_rows, int n_in, int n_out, const mark &m)
+static __device__ void gemm(elem *out, const elem *x, const elem *w, int n_rows, int n_in,
+                            int n_out, const mark &m)
 {
     int column = 4 * (blockIdx.x * blockDim.x + threadIdx.x), first = blockIdx.y * R;
     if (column >= n_out)
@@ -111,25 +114,26 @@ static __device__ void gemm(elem *out, const elem *x, const elem *w, int n_rows,
     for (int r = 0; r < R; r++) {
         int row = first + r;
         if (row < n_rows)
-            *(elem4 *)(out + (long long)row * n_out + column) = narrow4(
-                make_float4(marked(m, row, column, sum[r].x), marked(m, row, column + 1, sum[r].y),
-                            marked(m, row, column + 2, sum[r].z), marked(m, row, column + 3, sum[r].w)));
+            *(elem4 *)(out + (long long)row * n_out + column) = narrow4(make_float4(
+                marked(m, row, column, sum[r].x), marked(m, row, column + 1, sum[r].y),
+                marked(m, row, column + 2, sum[r].z), marked(m, row, column + 3, sum[r].w)));
     }
 }
 
 /* A name of its own for each use, and for each number of rows a thread: the engine takes what fits the batch. */
-#define GEMM(use, R)                                                                                                            \
-    extern "C" __global__ void SERVE_NAME(gemm_##use##_r##R)(elem * out, const elem *x, const elem *w, int n_rows, int n_in,    \
-                                                             int n_out, mark m)                                                 \
-    {                                                                                                                           \
-        gemm<R>(out, x, w, n_rows, n_in, n_out, m);                                                                             \
+#define GEMM(use, R)                                                                               \
+    extern "C" __global__ void SERVE_NAME(gemm_##use##_r##R)(                                      \
+        elem * out, const elem *x, const elem *w, int n_rows, int n_in, int n_out, mark m)         \
+    {                                                                                              \
+        gemm<R>(out, x, w, n_rows, n_in, n_out, m);                                                \
     }
 /* Q, K and V side by side in one buffer. */
-#define GEMM_QKV(R)                                                                                                             \
-    extern "C" __global__ void SERVE_NAME(gemm_qkv_r##R)(elem * out, const elem *x, const elem *w, int n_rows, int n_in,        \
-                                                         int q_width, int kv_width, mark m)                                     \
-    {                                                                                                                           \
-        gemm<R>(out, x, w, n_rows, n_in, q_width + 2 * kv_width, m);                                                            \
+#define GEMM_QKV(R)                                                                                \
+    extern "C" __global__ void SERVE_NAME(gemm_qkv_r##R)(elem * out, const elem *x, const elem *w, \
+                                                         int n_rows, int n_in, int q_width,        \
+                                                         int kv_width, mark m)                     \
+    {                                                                                              \
+        gemm<R>(out, x, w, n_rows, n_in, q_width + 2 * kv_width, m);                               \
     }
 #define GEMMS(R) GEMM_QKV(R) GEMM(o, R) GEMM(gate_up, R) GEMM(down, R) GEMM(logits, R)
 GEMMS(1)
@@ -137,7 +141,8 @@ GEMMS(4)
 
 /* ---- rows */
 
-extern "C" __global__ void SERVE_NAME(embed)(elem *out, const elem *table, const int *ids, int n_rows, int width, mark m)
+extern "C" __global__ void SERVE_NAME(embed)(elem *out, const elem *table, const int *ids,
+                                             int n_rows, int width, mark m)
 {
     int row = blockIdx.x;
     const elem *in = table + (long long)ids[row] * width;
@@ -146,7 +151,8 @@ extern "C" __global__ void SERVE_NAME(embed)(elem *out, const elem *table, const
 }
 
 /* rows[i] of @in, of a model's last tokens. */
-extern "C" __global__ void SERVE_NAME(gather_last)(elem *out, const elem *in, const int *rows, int n_out, int width)
+extern "C" __global__ void SERVE_NAME(gather_last)(elem *out, const elem *in, const int *rows,
+                                                   int n_out, int width)
 {
     const elem *row = in + (long long)rows[blockIdx.x] * width;
     for (int i = threadIdx.x; i < width; i += blockDim.x)
@@ -182,7 +188,8 @@ static __device__ float max_of_lanes(float x, float *shared)
 }
 
 /* @resid += @x where there is an @x, then RMSNorm of it with @weight. Marks: column 0 the residual, 1 the norm. */
-static __device__ void norm(elem *out, elem *resid, const elem *x, const elem *weight, int width, float eps, const mark &m)
+static __device__ void norm(elem *out, elem *resid, const elem *x, const elem *weight, int width,
+                            float eps, const mark &m)
 {
     __shared__ float shared[LANES];
     int row = blockIdx.x;
@@ -194,62 +201,72 @@ static __device__ void norm(elem *out, elem *resid, const elem *x, const elem *w
     for (int i = threadIdx.x; i < width; i += LANES) {
         float value = widen(resid[i]);
         if (x) {
-            value = widen(narrow(marked(mark_resid ? all : none, row, i, value + widen(x[(long long)row * width + i]))));
+            value = widen(narrow(marked(mark_resid ? all : none, row, i,
+                                        value + widen(x[(long long)row * width + i]))));
             resid[i] = narrow(value);
         }
         squares = fmaf(value, value, squares);
     }
     float scale = rsqrtf(sum_of_lanes(squares, shared) / width + eps);
     for (int i = threadIdx.x; i < width; i += LANES)
-        out[i] = narrow(marked(mark_out ? all : none, row, i, widen(resid[i]) * scale * widen(weight[i])));
+        out[i] = narrow(
+            marked(mark_out ? all : none, row, i, widen(resid[i]) * scale * widen(weight[i])));
 }
 
-extern "C" __global__ void SERVE_NAME(norm_first)(elem *out, elem *resid, const elem *weight, int n_rows, int width, float eps, mark m)
+extern "C" __global__ void SERVE_NAME(norm_first)(elem *out, elem *resid, const elem *weight,
+                                                  int n_rows, int width, float eps, mark m)
 {
     norm(out, resid, nullptr, weight, width, eps, m);
 }
 
 /* One kernel for each place where a residual is added to and normalised: after attention, after the MLP, at the end. */
-#define ADD_NORM(place)                                                                                                         \
-    extern "C" __global__ void SERVE_NAME(add_norm_##place)(elem * out, elem * resid, const elem *x, const elem *weight,        \
-                                                            int n_rows, int width, float eps, mark m)                           \
-    {                                                                                                                           \
-        norm(out, resid, x, weight, width, eps, m);                                                                             \
+#define ADD_NORM(place)                                                                            \
+    extern "C" __global__ void SERVE_NAME(add_norm_##place)(                                       \
+        elem * out, elem * resid, const elem *x, const elem *weight, int n_rows, int width,        \
+        float eps, mark m)                                                                         \
+    {                                                                                              \
+        norm(out, resid, x, weight, width, eps, m);                                                \
     }
 ADD_NORM(attn)
 ADD_NORM(mlp)
 ADD_NORM(final)
 
 /* mlp_post = silu(gate) * up, of [gate, up] side by side */
-extern "C" __global__ void SERVE_NAME(silu_mul)(elem *out, const elem *gate_up, int n_rows, int width, mark m)
+extern "C" __global__ void SERVE_NAME(silu_mul)(elem *out, const elem *gate_up, int n_rows,
+                                                int width, mark m)
 {
     const elem *gate = gate_up + 2 * (long long)blockIdx.x * width, *up = gate + width;
     for (int i = threadIdx.x; i < width; i += blockDim.x) {
         float g = widen(gate[i]);
-        out[(long long)blockIdx.x * width + i] = narrow(marked(m, blockIdx.x, i, g / (1 + expf(-g)) * widen(up[i])));
+        out[(long long)blockIdx.x * width + i] =
+            narrow(marked(m, blockIdx.x, i, g / (1 + expf(-g)) * widen(up[i])));
     }
 }
 
 /* ---- attention */
 
 /* Rotate halves of the heads of Q and K; @turns: [position][cos, sin][32]. Marks: column 0 Q, 1 K. */
-extern "C" __global__ void SERVE_NAME(rope)(elem *q_rot, elem *k_rot, const elem *qkv, const int *positions, const float *turns,
-                                            int n_rows, int q_width, int kv_width, mark m)
+extern "C" __global__ void SERVE_NAME(rope)(elem *q_rot, elem *k_rot, const elem *qkv,
+                                            const int *positions, const float *turns, int n_rows,
+                                            int q_width, int kv_width, mark m)
 {
     int row = blockIdx.x, at = blockIdx.y * HEAD, i = threadIdx.x;
     bool is_q = at < q_width;
     const elem *in = qkv + (long long)row * (q_width + 2 * kv_width) + at;
-    elem *out = is_q ? q_rot + (long long)row * q_width + at : k_rot + (long long)row * kv_width + at - q_width;
+    elem *out = is_q ? q_rot + (long long)row * q_width + at
+                     : k_rot + (long long)row * kv_width + at - q_width;
     const float *turn = turns + (long long)positions[row] * HEAD;
-    float cosine = turn[i], sine = turn[i + HEAD / 2], a = widen(in[i]), b = widen(in[i + HEAD / 2]);
+    float cosine = turn[i], sine = turn[i + HEAD / 2], a = widen(in[i]),
+          b = widen(in[i + HEAD / 2]);
     mark all = { m.rows && m.lo == (is_q ? 0 : 1) ? m.rows : nullptr, 0, HEAD };
     out[i] = narrow(marked(all, row, i, a * cosine - b * sine));
     out[i + HEAD / 2] = narrow(marked(all, row, i + HEAD / 2, b * cosine + a * sine));
 }
 
 /* K after RoPE, and V out of the merged buffer, into the slots of the paged cache: [slot][kv_width]. */
-extern "C" __global__ void SERVE_NAME(kv_write)(elem *k_cache, elem *v_cache, const elem *k_rot, const elem *qkv, const int *slots,
-                                                int n_rows, int q_width, int kv_width)
+extern "C" __global__ void SERVE_NAME(kv_write)(elem *k_cache, elem *v_cache, const elem *k_rot,
+                                                const elem *qkv, const int *slots, int n_rows,
+                                                int q_width, int kv_width)
 {
     long long row = blockIdx.x, slot = slots[row];
     const elem *v = qkv + row * (q_width + 2 * kv_width) + q_width + kv_width;
@@ -276,9 +293,11 @@ static __device__ float dot_head(const elem *a, const elem *b)
  * One block for a row and a query head: positions 0 to positions[row] of the row's request, whose blocks of @block_size
  * slots @tables[of_request[row]] lists. Dynamic shared memory holds a float for each position.
  */
-extern "C" __global__ void SERVE_NAME(attention)(elem *z, const elem *q_rot, const elem *k_cache, const elem *v_cache,
-                                                 const int *tables, const int *of_request, const int *positions, int n_rows,
-                                                 int q_width, int kv_width, int block_size, int table_width, mark m)
+extern "C" __global__ void SERVE_NAME(attention)(elem *z, const elem *q_rot, const elem *k_cache,
+                                                 const elem *v_cache, const int *tables,
+                                                 const int *of_request, const int *positions,
+                                                 int n_rows, int q_width, int kv_width,
+                                                 int block_size, int table_width, mark m)
 {
     extern __shared__ float weights[];
     __shared__ float shared[LANES];
@@ -312,9 +331,9 @@ extern "C" __global__ void SERVE_NAME(attention)(elem *z, const elem *q_rot, con
         mixed.w = fmaf(weights[t], v.w, mixed.w);
     }
     column += head * HEAD;
-    *(elem4 *)(z + (long long)row * q_width + column) =
-        narrow4(make_float4(marked(m, row, column, mixed.x / sum), marked(m, row, column + 1, mixed.y / sum),
-                            marked(m, row, column + 2, mixed.z / sum), marked(m, row, column + 3, mixed.w / sum)));
+    *(elem4 *)(z + (long long)row * q_width + column) = narrow4(make_float4(
+        marked(m, row, column, mixed.x / sum), marked(m, row, column + 1, mixed.y / sum),
+        marked(m, row, column + 2, mixed.z / sum), marked(m, row, column + 3, mixed.w / sum)));
 }
 
 /* ---- greedy sampling */

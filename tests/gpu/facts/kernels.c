@@ -33,7 +33,7 @@ static_assert(OPEN_BYTES == sizeof(struct dmi_open), "bulk's parameter");
 static_assert(offsetof(struct dmi_open, ticket.close_slot) == 20, "bulk");
 static_assert(COPY_BYTES == sizeof(struct dmi_graph_copy), "idle_copy's parameter");
 static_assert(offsetof(struct dmi_graph_copy, state) == 96, "idle_copy");
-static_assert(offsetof(struct dmi_ticket, n_copies) == 8, "idle_copy");
+static_assert(offsetof(struct dmi_ticket, n_actions) == 8, "idle_copy");
 
 const char kernels_ptx[] =
     ".version 6.4\n.target sm_75\n.address_size 64\n"

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What happens at a site: an action is a kernel of ours that the launch is given beside the application's own, and
+ * how its parameter is filled. Each has a row in table.c. Pure functions. Thread: launching.
+ */
+#ifndef PRELOAD_ACTION_ACTION_H
+#define PRELOAD_ACTION_ACTION_H
+
+#include "preload/capture/plan.h"
+#include "preload/context/context.h"
+
+#include <stdint.h>
+
+#define ACTION_PARAM_BYTES 256 /* of a kernel's one parameter */
+
+/* A kernel of ours as the driver is to launch it. */
+struct action_kernel {
+    CUfunction function;
+    uint32_t blocks, threads;
+    uint64_t param[ACTION_PARAM_BYTES / sizeof(uint64_t)]; /* a struct of the action's own */
+};
+
+/* One eager launch of it, admitted. */
+struct action_launch {
+    const struct context *context;
+    const struct site_plan *plan;
+    uint64_t number; /* the launch number */
+    uint32_t occurrence;
+    uint32_t first_row, n_rows; /* of those that the action takes */
+    CUdeviceptr rows;           /* list of all of those, 0: they are the tensor's first ones */
+    uint64_t slot,
+        payload; /* of an action that publishes: running number in the ring, offset of its bytes */
+};
+
+/* Where a node of ours in a graph exec belongs. */
+struct action_place {
+    const struct context *context;
+    CUdeviceptr state; /* of the exec: struct dmi_ticket */
+    uint32_t number;   /* of its entry in the ticket */
+};
+
+/* In the order of the rows of table.c: kernels of an action, as kernels/ exports them. */
+enum action_form { ACTION_EAGER, ACTION_NODE, ACTION_FORMS };
+
+struct action {
+    const char *kernels[ACTION_FORMS];
+    /* All but the function: it is the action's kernel in the launch's context. */
+    void (*eager)(const struct action_launch *launch, struct action_kernel *out);
+    /* as a node; also of a plan that reads nothing, whose place a later update may fill */
+    void (*node)(const struct action_place *place, const struct site_plan *plan,
+                 struct action_kernel *out);
+};
+
+/* Of an eager launch: what is gathered, from its first row on, and *@rows, its list of rows or 0. */
+struct dmi_gather action_gather(const struct action_launch *launch, uint64_t *rows);
+
+/* Of a node: what is gathered. Where the plan reads nothing, one byte that no ticket wants. */
+struct dmi_gather action_node_gather(const struct site_plan *plan);
+
+/* By enum spec_action. */
+extern const struct action *const action_table[];
+
+/* The names of all kernels that actions launch, for device_use_kernels(). */
+const char *const *action_kernels(uint32_t *n);
+
+/* What the action of the plan's site launches. */
+void action_eager(const struct action_launch *launch, struct action_kernel *out);
+void action_node(const struct action_place *place, const struct site_plan *plan,
+                 struct action_kernel *out);
+
+/* The word of the site's action, for messages. */
+static inline const char *action_word(uint32_t site)
+{
+    return spec_actions[session_site(site)->action].word;
+}
+
+#endif

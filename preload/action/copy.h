@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The action `capture`: the tensor's rows go into a slot of the ring. Device code: kernels/copy.cu. */
+#ifndef PRELOAD_ACTION_COPY_H
+#define PRELOAD_ACTION_COPY_H
+
+#include "preload/action/action.h"
+
+extern const struct action action_copy;
+
+#endif
