@@ -90,6 +90,7 @@ static const struct need {
     NEEDS(cuStreamIsCapturing),
     NEEDS(cuStreamSynchronize),
     NEEDS(cuThreadExchangeStreamCaptureMode),
+    NEEDS_EITHER(cuFuncGetAttribute, cuFuncLoad),
     NEEDS_EITHER(cuGraphAddDependencies_v2, cuGraphAddDependencies),
     NEEDS_EITHER(cuGraphAddKernelNode_v2, cuGraphAddKernelNode),
     NEEDS_EITHER(cuGraphExecKernelNodeSetParams_v2, cuGraphExecKernelNodeSetParams),

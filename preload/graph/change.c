@@ -22,16 +22,16 @@ static bool matches_site(const struct func *func, uint32_t site)
     return false;
 }
 
-/* The copy's kernel has new parameters: it must read what they say, or nothing. */
-static void copy_changed(struct exec *x, struct graph_copy *c, const struct func *func,
-                         const CUDA_KERNEL_NODE_PARAMS_v2 *k)
+/* The action's kernel has new parameters: it must read what they say, or nothing. */
+static void action_changed(struct exec *x, struct graph_action *c, const struct func *func,
+                           const CUDA_KERNEL_NODE_PARAMS_v2 *k)
 {
     struct site_plan before = c->plan;
     bool stale = c->stale;
     c->dead = !matches_site(func, c->site);
     if (c->dead)
         return;
-    graph_plan_copy(&x->plan, c, func, k);
+    graph_plan_action(&x->plan, c, func, k);
     if (c->drop == DMI_DROP_COPY_FAILED)
         x->plan.epoch = 0; /* the driver did not say: it is asked again before the next launch */
     if (c->number == PLAN_NONE || (!stale && plan_same(&before, &c->plan)))
@@ -50,8 +50,8 @@ void exec_check_memory(struct exec *x)
     bool unsure = false;
     if (plan->epoch == epoch)
         return;
-    for (uint32_t i = 0; i < plan->n_copies; i++) {
-        struct graph_copy *c = &plan->copies[i];
+    for (uint32_t i = 0; i < plan->n_actions; i++) {
+        struct graph_action *c = &plan->actions[i];
         if (c->dead || c->left != DROP_NONE)
             continue;
         session_about(c->kernel);
@@ -64,33 +64,33 @@ void exec_check_memory(struct exec *x)
     plan->epoch = unsure ? 0 : epoch; /* what the driver did not say is asked again */
 }
 
-static bool has_copy(const struct graph_plan *plan, const struct graph_kernel *kernel,
-                     uint32_t site)
+static bool has_action(const struct graph_plan *plan, const struct graph_kernel *kernel,
+                       uint32_t site)
 {
-    for (EACH_COPY(plan, kernel, c))
-        if (plan->copies[c].site == site)
+    for (EACH_ACTION(plan, kernel, c))
+        if (plan->actions[c].site == site)
             return true;
     return false;
 }
 
-/* Sites that the kernel was none of before: there is no node that could copy them. */
+/* Sites that the kernel was none of before: there is no node for them. */
 static bool add_sites(struct exec *x, struct graph_kernel *kernel, const struct func *func,
                       const CUDA_KERNEL_NODE_PARAMS_v2 *k)
 {
     struct err err = { 0 };
-    if (exec_make_room(&err, x, x->plan.n_copies + func->match.n_sites))
+    if (exec_make_room(&err, x, x->plan.n_actions + func->match.n_sites))
         return false;
     for (uint32_t i = 0; i < func->match.n_sites; i++) {
         uint32_t site = func->match.sites[i];
-        if (has_copy(&x->plan, kernel, site))
+        if (has_action(&x->plan, kernel, site))
             continue;
         session_problem(site, PROBLEM_UNSUPPORTED,
                         "kernel %s came into a graph after it was instantiated: not captured",
                         func->name);
-        struct graph_copy *copy = graph_plan_add_copy(&x->plan, kernel, site);
-        if (!copy)
+        struct graph_action *action = graph_plan_add_action(&x->plan, kernel, site);
+        if (!action)
             return false;
-        graph_plan_copy(&x->plan, copy, func, k);
+        graph_plan_action(&x->plan, action, func, k);
     }
     return true;
 }
@@ -128,9 +128,9 @@ static void changed(struct exec *x, CUgraphNode app, const struct func *func,
         functions_give_up(func, "came into a graph exec, and there is no memory for it");
         return;
     }
-    for (EACH_COPY(&x->plan, kernel, c))
-        copy_changed(x, &x->plan.copies[c], func, k);
-    if (kernel->func == func && kernel->first_copy != PLAN_NONE)
+    for (EACH_ACTION(&x->plan, kernel, c))
+        action_changed(x, &x->plan.actions[c], func, k);
+    if (kernel->func == func && kernel->first_action != PLAN_NONE)
         return;
     kernel->func = func;
     if (kernel->in_body)

@@ -44,15 +44,15 @@ static void scratch_deinit(struct exec_scratch *s)
     free(s->pieces.payloads);
 }
 
-int exec_make_room(struct err *err, struct exec *x, uint32_t n_copies)
+int exec_make_room(struct err *err, struct exec *x, uint32_t n_actions)
 {
-    if (n_copies <= x->scratch.n_room)
+    if (n_actions <= x->scratch.n_room)
         return 0;
-    struct exec_scratch s = { .n_room = n_copies,
-                              .items = calloc(n_copies, sizeof *s.items),
-                              .pieces.sites = calloc(n_copies, sizeof *s.pieces.sites),
-                              .pieces.sizes = calloc(n_copies, sizeof *s.pieces.sizes),
-                              .pieces.payloads = calloc(n_copies, sizeof *s.pieces.payloads) };
+    struct exec_scratch s = { .n_room = n_actions,
+                              .items = calloc(n_actions, sizeof *s.items),
+                              .pieces.sites = calloc(n_actions, sizeof *s.pieces.sites),
+                              .pieces.sizes = calloc(n_actions, sizeof *s.pieces.sizes),
+                              .pieces.payloads = calloc(n_actions, sizeof *s.pieces.payloads) };
     bool good = s.items && s.pieces.sites && s.pieces.sizes && s.pieces.payloads;
     struct exec_scratch other = good ? x->scratch : s;
     if (good)
@@ -84,7 +84,7 @@ static int build(struct err *err, struct exec *x, CUgraph graph)
     struct graph_plan *plan = &x->plan;
     int r = graph_plan_build(err, plan, graph, true);
     if (!r)
-        r = exec_make_room(err, x, plan->n_copies);
+        r = exec_make_room(err, x, plan->n_actions);
     if (r || !plan->n_nodes)
         return r;
     r = graph_plan_room(err, plan);
@@ -92,7 +92,7 @@ static int build(struct err *err, struct exec *x, CUgraph graph)
         r = exec_state_init(err, plan->context, plan->n_tickets, &x->state);
     plan->state = x->state.memory;
     if (!r)
-        r = instrument_copies(err, plan);
+        r = instrument_actions(err, plan);
     if (!r)
         r = instrument_open_close(err, plan);
     return r;
@@ -160,7 +160,7 @@ static struct exec *prepare_with_sites(struct context *c, CUgraph graph, unsigne
     if (!x)
         return exec_left_alone(c, graph, DMI_DROP_UNSUPPORTED, err.msg);
     if (!x->plan.n_nodes)
-        graph_plan_without_copies(&x->plan, DMI_DROP_UNSUPPORTED);
+        graph_plan_without_actions(&x->plan, DMI_DROP_UNSUPPORTED);
     return x;
 }
 
@@ -220,12 +220,12 @@ static bool release_users(struct exec *x)
 }
 
 /* The application's own graph is to be instantiated after all. */
-static void drop_copies(struct exec *x, const char *why)
+static void drop_actions(struct exec *x, const char *why)
 {
     report_left_alone(&x->plan, why);
     exec_state_give_back(x->plan.context, &x->state);
     x->state = (struct exec_state){ 0 };
-    graph_plan_without_copies(&x->plan, DMI_DROP_UNSUPPORTED);
+    graph_plan_without_actions(&x->plan, DMI_DROP_UNSUPPORTED);
 }
 
 /* It is found by its handle from here on. Return: false without memory. */
@@ -241,7 +241,7 @@ static bool exec_register(struct exec *x, CUgraphExec handle)
     return true;
 }
 
-/* Copies in graphs cost device memory that the application may have meant to use. */
+/* Actions in graphs cost device memory that the application may have meant to use. */
 static bool leaves_room(const struct exec *x)
 {
     uint64_t keep = x->plan.context->keep_free;
@@ -295,7 +295,7 @@ static bool created(struct exec **exec, CUgraphExec handle)
         return false;
     if (handle)
         driver_table.cuGraphExecDestroy(handle);
-    drop_copies(x, why ? why : "there is no memory for its exec");
+    drop_actions(x, why ? why : "there is no memory for its exec");
     *exec = x;
     return true;
 }

@@ -20,7 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What a launch needs room for, of as many copies as the plan has. */
+/* What a launch needs room for, of as many actions as the plan has. */
 struct exec_scratch {
     uint32_t n_room;
     struct admission *items;
@@ -65,8 +65,8 @@ CUgraph exec_graph(const struct exec *exec, CUgraph graph);
  */
 bool exec_created(struct exec **exec, CUgraphExec handle);
 
-/* Room for a launch with @n_copies. Return: 0, or -ENOMEM and as much room as before. */
-int exec_make_room(struct err *err, struct exec *exec, uint32_t n_copies);
+/* Room for a launch with @n_actions. Return: 0, or -ENOMEM and as much room as before. */
+int exec_make_room(struct err *err, struct exec *exec, uint32_t n_actions);
 
 /*
  * The exec was instantiated, and its graph lives: the application may name its nodes, and the graph's end concerns it. And: it is
@@ -112,12 +112,12 @@ bool exec_any(void);
 uint64_t exec_nodes_end(CUgraphNode node, const CUgraph *graphs, size_t n);
 void exec_nodes_ended(uint64_t end, bool success);
 
-/* Before a launch: memory may have changed since pointers were checked, and the copies follow. Thread: launches it. */
+/* Before a launch: memory may have changed since pointers were checked, and the actions follow. Thread: launches it. */
 void exec_check_memory(struct exec *exec);
 
 /**
  * exec_kernel_changed() - a kernel node (the application's) got new parameters in the exec
- * Its copies follow. Where a kernel becomes a site that was none, its records are counted drops.
+ * Its actions follow. Where a kernel becomes a site that was none, its records are counted drops.
  */
 void exec_kernel_changed(struct exec *exec, CUgraphNode app,
                          const CUDA_KERNEL_NODE_PARAMS_v2 *params);

@@ -54,15 +54,15 @@ static CUdeviceptr ticket_at(const struct graph_plan *plan, uint32_t n)
     return plan->state + n * sizeof(struct dmi_ticket);
 }
 
-/* ------------------------------------------------------------------------- copies */
+/* ------------------------------------------------------------------------- actions */
 
-void instrument_kernel(const struct graph_plan *plan, const struct graph_copy *copy,
+void instrument_kernel(const struct graph_plan *plan, const struct graph_action *action,
                        struct action_kernel *out)
 {
     struct action_place place = { .context = plan->context,
-                                  .state = ticket_at(plan, copy->number / DMI_TICKET_ACTIONS),
-                                  .number = copy->number % DMI_TICKET_ACTIONS };
-    action_node(&place, &copy->plan, out);
+                                  .state = ticket_at(plan, action->number / DMI_TICKET_ACTIONS),
+                                  .number = action->number % DMI_TICKET_ACTIONS };
+    action_node(&place, &action->plan, out);
 }
 
 /* The clone's nodes at @n positions. Return: NULL where one is missing, or without memory; free() them. */
@@ -104,7 +104,7 @@ static CUgraphNode latest_behind(const struct graph_plan *plan, CUgraphNode node
     return node;
 }
 
-/* What a copy of a tap comes after: ours at the same place, or the nodes that the tap came after, with ours after them. */
+/* What an action of a tap comes after: ours at the same place, or the nodes that the tap came after, with ours after them. */
 static uint32_t tap_dependencies(const struct graph_plan *plan, const struct graph_kernel *kernel,
                                  CUgraphNode *after)
 {
@@ -117,11 +117,11 @@ static uint32_t tap_dependencies(const struct graph_plan *plan, const struct gra
 }
 
 /* After all that the tap came after, before all that came after the tap. The edges between those stay. */
-static int add_copy_of_tap(struct err *err, const struct graph_plan *plan,
-                           struct graph_kernel *kernel, const struct graph_copy *copy)
+static int add_at_tap(struct err *err, const struct graph_plan *plan, struct graph_kernel *kernel,
+                      const struct graph_action *action)
 {
     const struct tap_place *place = kernel->tap;
-    CUgraphNode *node = &plan->nodes[copy->number].node;
+    CUgraphNode *node = &plan->nodes[action->number].node;
     _cleanup_(freep) CUgraphNode *after = nodes_at(plan, place->at, place->n_after);
     _cleanup_(freep) CUgraphNode *before =
         nodes_at(plan, place->at + place->n_after, place->n_before);
@@ -129,7 +129,7 @@ static int add_copy_of_tap(struct err *err, const struct graph_plan *plan,
     if (!after || !before)
         return err_set(err, -EIO, "the place of a tap is not there");
     uint32_t n_after = tap_dependencies(plan, kernel, after);
-    instrument_kernel(plan, copy, &k);
+    instrument_kernel(plan, action, &k);
     CUresult r =
         add_kernel(kernel->graph, node, after, n_after, k.function, k.blocks, k.threads, k.param);
     if (r == CUDA_SUCCESS)
@@ -139,15 +139,15 @@ static int add_copy_of_tap(struct err *err, const struct graph_plan *plan,
 }
 
 /* Before its kernel, after all that the kernel depends on. */
-static int add_copy_before(struct err *err, const struct graph_plan *plan,
-                           const struct graph_kernel *kernel, const struct graph_copy *copy)
+static int add_before(struct err *err, const struct graph_plan *plan,
+                      const struct graph_kernel *kernel, const struct graph_action *action)
 {
-    CUgraphNode *node = &plan->nodes[copy->number].node;
+    CUgraphNode *node = &plan->nodes[action->number].node;
     struct action_kernel k;
     struct edges in;
     if (!edges_in(kernel->node, &in))
         return err_set(err, -EIO, "the edges of a kernel cannot be read");
-    instrument_kernel(plan, copy, &k);
+    instrument_kernel(plan, action, &k);
     CUresult r =
         add_kernel(kernel->graph, node, in.nodes, in.n, k.function, k.blocks, k.threads, k.param);
     if (r == CUDA_SUCCESS)
@@ -157,16 +157,16 @@ static int add_copy_before(struct err *err, const struct graph_plan *plan,
 }
 
 /* After its kernel and those of ours there, before all that depends on it. */
-static int add_copy_behind(struct err *err, const struct graph_plan *plan,
-                           struct graph_kernel *kernel, const struct graph_copy *copy)
+static int add_after(struct err *err, const struct graph_plan *plan, struct graph_kernel *kernel,
+                     const struct graph_action *action)
 {
-    CUgraphNode *node = &plan->nodes[copy->number].node;
+    CUgraphNode *node = &plan->nodes[action->number].node;
     CUgraphNode anchor = kernel->behind ? kernel->behind : kernel->node;
     struct action_kernel k;
     struct edges out;
     if (!edges_out(anchor, &out))
         return err_set(err, -EIO, "the edges of a kernel cannot be read");
-    instrument_kernel(plan, copy, &k);
+    instrument_kernel(plan, action, &k);
     CUresult r =
         add_kernel(kernel->graph, node, &anchor, 1, k.function, k.blocks, k.threads, k.param);
     if (r == CUDA_SUCCESS)
@@ -176,44 +176,44 @@ static int add_copy_behind(struct err *err, const struct graph_plan *plan,
     return refused(err, r);
 }
 
-static int add_copy(struct err *err, const struct graph_plan *plan, struct graph_kernel *kernel,
-                    const struct graph_copy *copy)
+static int add_action(struct err *err, const struct graph_plan *plan, struct graph_kernel *kernel,
+                      const struct graph_action *action)
 {
     if (kernel->is_tap)
-        return add_copy_of_tap(err, plan, kernel, copy);
-    return session_site(copy->site)->when == SPEC_BEFORE ? add_copy_before(err, plan, kernel, copy)
-                                                         : add_copy_behind(err, plan, kernel, copy);
+        return add_at_tap(err, plan, kernel, action);
+    return session_site(action->site)->when == SPEC_BEFORE ? add_before(err, plan, kernel, action)
+                                                           : add_after(err, plan, kernel, action);
 }
 
 struct numbered {
     struct graph_kernel *kernel;
-    const struct graph_copy *copy;
+    const struct graph_action *action;
 };
 
 /* In the order of numbers: an update's clone has its nodes in the order in which the exec's came, as drivers pair them. */
-int instrument_copies(struct err *err, struct graph_plan *plan)
+int instrument_actions(struct err *err, struct graph_plan *plan)
 {
     _cleanup_(freep) struct numbered *by_number = calloc(plan->n_nodes + 1, sizeof *by_number);
     if (!by_number)
         return err_set(err, -ENOMEM, "no memory for its copies");
     for (uint32_t i = 0; i < plan->n_kernels; i++)
-        for (EACH_COPY(plan, &plan->kernels[i], c))
-            if (plan->copies[c].number != PLAN_NONE)
-                by_number[plan->copies[c].number] =
-                    (struct numbered){ &plan->kernels[i], &plan->copies[c] };
+        for (EACH_ACTION(plan, &plan->kernels[i], c))
+            if (plan->actions[c].number != PLAN_NONE)
+                by_number[plan->actions[c].number] =
+                    (struct numbered){ &plan->kernels[i], &plan->actions[c] };
     int r = 0;
     for (uint32_t n = 0; n < plan->n_nodes && !r; n++)
-        if (by_number[n].copy)
-            r = add_copy(err, plan, by_number[n].kernel, by_number[n].copy);
+        if (by_number[n].action)
+            r = add_action(err, plan, by_number[n].kernel, by_number[n].action);
     return r;
 }
 
 CUresult instrument_refresh(CUgraphExec exec, const struct graph_plan *plan,
-                            const struct graph_copy *copy)
+                            const struct graph_action *action)
 {
     struct action_kernel k;
-    instrument_kernel(plan, copy, &k);
-    return set_params(exec, plan->nodes[copy->number].node, k.function, k.blocks, k.threads,
+    instrument_kernel(plan, action, &k);
+    return set_params(exec, plan->nodes[action->number].node, k.function, k.blocks, k.threads,
                       k.param);
 }
 

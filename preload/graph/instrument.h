@@ -9,19 +9,19 @@
 
 #include <dmi/ring.h>
 
-/* Each copy stands between its site and whatever is ordered against the site. Return: 0 or -errno. */
-int instrument_copies(struct err *err, struct graph_plan *plan);
+/* Each action stands between its site and whatever is ordered against the site. Return: 0 or -errno. */
+int instrument_actions(struct err *err, struct graph_plan *plan);
 
 /* The opens, one after the other, before every root that was there, close after every leaf. Return: 0 or -errno. */
 int instrument_open_close(struct err *err, struct graph_plan *plan);
 
-/* What the node of @copy is to run. */
-void instrument_kernel(const struct graph_plan *plan, const struct graph_copy *copy,
+/* What the node of @action is to run. */
+void instrument_kernel(const struct graph_plan *plan, const struct graph_action *action,
                        struct action_kernel *out);
 
-/* New parameters for the node of a copy in the exec: what its plan asks for. */
+/* New parameters for the node of an action in the exec: what its plan asks for. */
 CUresult instrument_refresh(CUgraphExec exec, const struct graph_plan *plan,
-                            const struct graph_copy *copy);
+                            const struct graph_action *action);
 
 /* The next launch's ticket number @n, for the exec's open. */
 CUresult instrument_set_ticket(CUgraphExec exec, const struct graph_plan *plan, uint32_t n,

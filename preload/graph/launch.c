@@ -12,7 +12,7 @@
 /* ------------------------------------------------------------------------- nodes on and off */
 
 /*
- * Copies of sites that are off cost less as disabled nodes than as kernels that do nothing. Only that: the ticket
+ * Actions of sites that are off cost less as disabled nodes than as kernels that do nothing. Only that: the ticket
  * decides what is copied, so a node that the driver does not disable harms nobody. Of one that it does not
  * enable again the records come out as not_run.
  */
@@ -22,8 +22,8 @@ static void follow_switches(struct exec *x)
     if (x->switches == switches || !x->plan.n_nodes)
         return;
     bool any = false;
-    for (uint32_t k = 0; k < x->plan.n_copies; k++) {
-        const struct graph_copy *c = &x->plan.copies[k];
+    for (uint32_t k = 0; k < x->plan.n_actions; k++) {
+        const struct graph_action *c = &x->plan.actions[k];
         bool on = session_site_on(c->site);
         if (c->number == PLAN_NONE)
             continue;
@@ -69,15 +69,15 @@ static void count_kernel(struct exec *x, const struct graph_kernel *kernel, stru
     if (counts && kernel->func != &func_unmatched &&
         (!kernel->is_tap || kernel->func->match.kind >= 0))
         forward_advance(c, kind_of(kernel->func, begun));
-    for (EACH_COPY(&x->plan, kernel, k)) {
+    for (EACH_ACTION(&x->plan, kernel, k)) {
         struct admission *item = &x->scratch.items[k];
-        if (counts && kernel->is_tap && !x->plan.copies[k].dead)
-            forward_tap(c, x->plan.copies[k].site, x->plan.copies[k].plan.layer);
-        if (counts && !x->plan.copies[k].dead)
-            admission_count(c, x->plan.copies[k].site, item);
+        if (counts && kernel->is_tap && !x->plan.actions[k].dead)
+            forward_tap(c, x->plan.actions[k].site, x->plan.actions[k].plan.layer);
+        if (counts && !x->plan.actions[k].dead)
+            admission_count(c, x->plan.actions[k].site, item);
         else
             item->state = ADMISSION_NONE;
-        item->range = variants_site(kernel->func, x->plan.copies[k].site);
+        item->range = variants_site(kernel->func, x->plan.actions[k].site);
     }
 }
 
@@ -123,14 +123,15 @@ static void count_occurrences(struct exec *x, struct context *c)
 
 static void expect_records(struct exec *x, const struct admission_launch *l)
 {
-    for (uint32_t k = 0; k < x->plan.n_copies; k++) {
-        const struct graph_copy *copy = &x->plan.copies[k];
+    for (uint32_t k = 0; k < x->plan.n_actions; k++) {
+        const struct graph_action *action = &x->plan.actions[k];
         struct admission *item = &x->scratch.items[k];
-        int drop = copy->left != DROP_NONE ? copy->left : copy->drop;
+        int drop = action->left != DROP_NONE ? action->left : action->drop;
         if (drop != DROP_NONE)
-            session_about(copy->kernel);
-        if (admission_wanted(l, item) && (copy->drop != DROP_NONE || plan_has_records(&copy->plan)))
-            admission_expect(l, item, &copy->plan, drop);
+            session_about(action->kernel);
+        if (admission_wanted(l, item) &&
+            (action->drop != DROP_NONE || plan_has_records(&action->plan)))
+            admission_expect(l, item, &action->plan, drop);
     }
     session_about(NULL);
 }
@@ -199,9 +200,10 @@ static void prepare(struct exec *x, struct stream stream, bool armed, struct gra
     job->homeless = !c && !atomic_load_relaxed(&x->orphan) && session_run();
     if (!c)
         return;
-    job->launch = (struct admission_launch){
-        .context = c, .items = x->scratch.items, .n = x->plan.n_copies, .pieces = &x->scratch.pieces
-    };
+    job->launch = (struct admission_launch){ .context = c,
+                                             .items = x->scratch.items,
+                                             .n = x->plan.n_actions,
+                                             .pieces = &x->scratch.pieces };
     follow_switches(x);
     exec_check_memory(x);
     atomic_add_relaxed(&session.counters->launches_matched, 1);
@@ -242,14 +244,14 @@ void graph_before(struct exec *x, struct stream stream, bool armed, struct graph
 /* It ran in a context that the library does not know. */
 static void drop_homeless(const struct exec *x)
 {
-    for (uint32_t k = 0; k < x->plan.n_copies; k++) {
-        const struct graph_copy *copy = &x->plan.copies[k];
-        if (copy->dead)
+    for (uint32_t k = 0; k < x->plan.n_actions; k++) {
+        const struct graph_action *action = &x->plan.actions[k];
+        if (action->dead)
             continue;
-        session_problem(copy->site, PROBLEM_UNSUPPORTED,
+        session_problem(action->site, PROBLEM_UNSUPPORTED,
                         "a graph with it was launched by a thread without a current context: not "
                         "captured, and not counted as an occurrence");
-        admission_refuse(copy->site, DMI_DROP_UNSUPPORTED);
+        admission_refuse(action->site, DMI_DROP_UNSUPPORTED);
     }
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One launch of an exec with nodes of ours: occurrences, places in the ring, the ticket, and how all of it is taken
- * back. One launch's ticket is a parameter of open, set right before the launch; copies find it in the exec's own
+ * back. One launch's ticket is a parameter of open, set right before the launch; actions find it in the exec's own
  * state. Thread: whoever launches, entered; one thread at a time per exec, as with the driver.
  */
 #ifndef PRELOAD_GRAPH_LAUNCH_H

@@ -39,7 +39,7 @@ const struct func *graph_plan_func_of(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_
     return graph_plan_func(k);
 }
 
-/* ------------------------------------------------------------------------- what a copy reads */
+/* ------------------------------------------------------------------------- what an action reads */
 
 static void plan_from_params(uint32_t site, const struct func *func,
                              const CUDA_KERNEL_NODE_PARAMS_v2 *k, struct site_plan *plan)
@@ -57,57 +57,58 @@ static void plan_from_params(uint32_t site, const struct func *func,
     plan_site(site, &env, plan);
 }
 
-/* That copies; without a context there are no sites. */
+/* Of the context; without one there are no sites. */
 static int device_of(const struct graph_plan *plan)
 {
     return plan->context ? plan->context->device : 0;
 }
 
-bool graph_plan_limit(const struct graph_plan *plan, struct graph_copy *copy)
+bool graph_plan_limit(const struct graph_plan *plan, struct graph_action *action)
 {
-    struct site_plan before = copy->plan;
-    plan_limit(&copy->plan, device_of(plan), &copy->ranges);
-    return !plan_same(&before, &copy->plan);
+    struct site_plan before = action->plan;
+    plan_limit(&action->plan, device_of(plan), &action->ranges);
+    return !plan_same(&before, &action->plan);
 }
 
-void graph_plan_check_memory(const struct graph_plan *plan, struct graph_copy *copy)
+void graph_plan_check_memory(const struct graph_plan *plan, struct graph_action *action)
 {
-    copy->drop = copy->stale ? DMI_DROP_COPY_FAILED
-                             : plan_check_memory(&copy->plan, 0, device_of(plan), &copy->ranges);
+    action->drop = action->stale
+                       ? DMI_DROP_COPY_FAILED
+                       : plan_check_memory(&action->plan, 0, device_of(plan), &action->ranges);
 }
 
 /* Before a launch: where the driver does not say it now, it is asked again then, and nothing is lost. */
-static void check_early(const struct graph_plan *plan, struct graph_copy *copy)
+static void check_early(const struct graph_plan *plan, struct graph_action *action)
 {
     struct session_deferred problem;
     session_defer(&problem);
-    graph_plan_check_memory(plan, copy);
+    graph_plan_check_memory(plan, action);
     session_defer(NULL);
-    if (copy->drop != DMI_DROP_COPY_FAILED)
+    if (action->drop != DMI_DROP_COPY_FAILED)
         session_report_deferred(&problem);
 }
 
-void graph_plan_copy(const struct graph_plan *plan, struct graph_copy *copy,
-                     const struct func *func, const CUDA_KERNEL_NODE_PARAMS_v2 *k)
+void graph_plan_action(const struct graph_plan *plan, struct graph_action *action,
+                       const struct func *func, const CUDA_KERNEL_NODE_PARAMS_v2 *k)
 {
-    copy->kernel = func->name;
+    action->kernel = func->name;
     session_about(func->name);
     /* occurrences are known at launch only */
-    if (plan_needs_occurrence(copy->site)) {
-        session_problem(copy->site, PROBLEM_UNSUPPORTED,
+    if (plan_needs_occurrence(action->site)) {
+        session_problem(action->site, PROBLEM_UNSUPPORTED,
                         "kernel %s is in a graph, where offsets and sizes may not use occ",
                         func->name);
-        plan_refused(copy->site, DMI_DROP_UNSUPPORTED, &copy->plan);
+        plan_refused(action->site, DMI_DROP_UNSUPPORTED, &action->plan);
     } else {
-        plan_from_params(copy->site, func, k, &copy->plan);
+        plan_from_params(action->site, func, k, &action->plan);
     }
-    copy->stale = false;
-    graph_plan_limit(plan, copy);
-    check_early(plan, copy);
+    action->stale = false;
+    graph_plan_limit(plan, action);
+    check_early(plan, action);
     session_about(NULL);
 }
 
-/* ------------------------------------------------------------------------- kernels and copies */
+/* ------------------------------------------------------------------------- kernels and actions */
 
 struct graph_kernel *graph_plan_add_kernel(struct graph_plan *plan, struct graph_kernel kernel)
 {
@@ -117,49 +118,49 @@ struct graph_kernel *graph_plan_add_kernel(struct graph_plan *plan, struct graph
     plan->kernels = kernels;
     kernels[plan->n_kernels] = kernel;
     tap_place_hold(kernel.tap);
-    kernels[plan->n_kernels].first_copy = PLAN_NONE;
+    kernels[plan->n_kernels].first_action = PLAN_NONE;
     return &kernels[plan->n_kernels++];
 }
 
-struct graph_copy *graph_plan_add_copy(struct graph_plan *plan, struct graph_kernel *kernel,
-                                       uint32_t site)
+struct graph_action *graph_plan_add_action(struct graph_plan *plan, struct graph_kernel *kernel,
+                                           uint32_t site)
 {
-    struct graph_copy *copies = realloc(plan->copies, (plan->n_copies + 1) * sizeof *copies);
-    if (!copies)
+    struct graph_action *actions = realloc(plan->actions, (plan->n_actions + 1) * sizeof *actions);
+    if (!actions)
         return NULL;
-    plan->copies = copies;
-    uint32_t *link = &kernel->first_copy;
+    plan->actions = actions;
+    uint32_t *link = &kernel->first_action;
     while (*link != PLAN_NONE)
-        link = &copies[*link].next;
-    *link = plan->n_copies;
-    copies[plan->n_copies] = (struct graph_copy){
+        link = &actions[*link].next;
+    *link = plan->n_actions;
+    actions[plan->n_actions] = (struct graph_action){
         .number = PLAN_NONE, .next = PLAN_NONE, .site = site, .left = DMI_DROP_UNSUPPORTED
     };
-    return &copies[plan->n_copies++];
+    return &actions[plan->n_actions++];
 }
 
-/* Which occurrences the copies of @site are is unknown. */
+/* Which occurrences the actions of @site are is unknown. */
 static void leave_site(struct graph_plan *plan, uint32_t site)
 {
-    for (uint32_t i = 0; i < plan->n_copies; i++)
-        if (plan->copies[i].site == site && plan->copies[i].left == DROP_NONE)
-            plan->copies[i].left = DMI_DROP_UNSUPPORTED;
+    for (uint32_t i = 0; i < plan->n_actions; i++)
+        if (plan->actions[i].site == site && plan->actions[i].left == DROP_NONE)
+            plan->actions[i].left = DMI_DROP_UNSUPPORTED;
 }
 
 /* A kernel without a place among the others: all occurrences of its sites in this graph are in doubt. */
 static void leave_those_of(struct graph_plan *plan, const struct graph_kernel *kernel)
 {
-    for (EACH_COPY(plan, kernel, c))
-        if (!plan->copies[c].dead)
-            leave_site(plan, plan->copies[c].site);
+    for (EACH_ACTION(plan, kernel, c))
+        if (!plan->actions[c].dead)
+            leave_site(plan, plan->actions[c].site);
     for (uint32_t s = 0; s < session.spec->n_sites && kernel->func->match.kind >= 0; s++)
         leave_site(plan, s); /* it begins forwards */
 }
 
 void graph_plan_settle(struct graph_plan *plan)
 {
-    for (uint32_t i = 0; i < plan->n_copies; i++) {
-        struct graph_copy *c = &plan->copies[i];
+    for (uint32_t i = 0; i < plan->n_actions; i++) {
+        struct graph_action *c = &plan->actions[i];
         c->left = plan->refused != DROP_NONE ? plan->refused
                   : c->number == PLAN_NONE   ? DMI_DROP_UNSUPPORTED
                                              : DROP_NONE;
@@ -183,7 +184,7 @@ int graph_plan_room(struct err *err, struct graph_plan *plan)
     return plan->nodes && plan->opens ? 0 : err_set(err, -ENOMEM, "no memory for its copies");
 }
 
-void graph_plan_without_copies(struct graph_plan *plan, enum dmi_drop reason)
+void graph_plan_without_actions(struct graph_plan *plan, enum dmi_drop reason)
 {
     if (plan->clone)
         driver_table.cuGraphDestroy(plan->clone);
@@ -192,8 +193,8 @@ void graph_plan_without_copies(struct graph_plan *plan, enum dmi_drop reason)
     plan->state = 0;
     plan->n_nodes = plan->n_tickets = 0;
     node_map_without_clone(&plan->map);
-    for (uint32_t i = 0; i < plan->n_copies; i++)
-        plan->copies[i].number = PLAN_NONE;
+    for (uint32_t i = 0; i < plan->n_actions; i++)
+        plan->actions[i].number = PLAN_NONE;
     graph_plan_settle(plan);
 }
 
@@ -246,7 +247,7 @@ static struct context *context_counting(const struct graph_plan *plan, CUcontext
     return plan->context;
 }
 
-/* The kernel of @pair, if it is one of the spec. @noted: with the node; @number: its copies are to have nodes. */
+/* The kernel of @pair, if it is one of the spec. @noted: with the node; @number: its actions are to have nodes. */
 static int add_node(struct err *err, struct graph_plan *plan, const struct node_pair *pair,
                     CUcontext handle, const struct func *noted, bool ordered, bool number)
 {
@@ -269,12 +270,12 @@ static int add_node(struct err *err, struct graph_plan *plan, const struct node_
                                      .func = func,
                                      .context = context_counting(plan, handle, func) });
     for (uint32_t s = 0; kernel && s < func->match.n_sites; s++) {
-        struct graph_copy *copy = graph_plan_add_copy(plan, kernel, func->match.sites[s]);
-        if (!copy)
+        struct graph_action *action = graph_plan_add_action(plan, kernel, func->match.sites[s]);
+        if (!action)
             return no_memory(err);
         if (number && kernel->context == plan->context)
-            copy->number = plan->n_nodes++;
-        graph_plan_copy(plan, copy, func, &k);
+            action->number = plan->n_nodes++;
+        graph_plan_action(plan, action, func, &k);
     }
     return kernel ? 0 : no_memory(err);
 }
@@ -293,7 +294,7 @@ static CUgraph clone_of(const struct graph_plan *plan, const struct node_pair *p
 
 /*
  * Where a tap lies in @graph, which @within holds (NULL: the whole). One that no node of a child graph comes before or after
- * has no place there: in which of an exec's graphs its copy is, an update could not tell. NULL: nowhere.
+ * has no place there: in which of an exec's graphs its action is, an update could not tell. NULL: nowhere.
  */
 static struct tap_place *place_of(const struct graph_plan *plan, const struct graph_tap *tap,
                                   CUgraph graph, const struct node_pair *within)
@@ -308,7 +309,7 @@ static struct tap_place *place_of(const struct graph_plan *plan, const struct gr
     return NULL;
 }
 
-/* A tap of the graph that @within holds (NULL: of the whole). @number: its copies are to have nodes. */
+/* A tap of the graph that @within holds (NULL: of the whole). @number: its actions are to have nodes. */
 static int add_tap(struct err *err, struct graph_plan *plan, CUgraph graph,
                    const struct node_pair *within, const struct order_item *item, bool number)
 {
@@ -330,13 +331,13 @@ static int add_tap(struct err *err, struct graph_plan *plan, CUgraph graph,
         uint32_t site = func->match.sites[s];
         if (!spec_takes_layer(&session_site(site)->layers, tap->tap.layer, tap->tap.n_layers))
             continue;
-        struct graph_copy *copy = graph_plan_add_copy(plan, kernel, site);
-        if (!copy)
+        struct graph_action *action = graph_plan_add_action(plan, kernel, site);
+        if (!action)
             return no_memory(err);
         if (number)
-            copy->number = plan->n_nodes++;
-        plan_tap(site, &tap->tap, &copy->plan);
-        check_early(plan, copy);
+            action->number = plan->n_nodes++;
+        plan_tap(site, &tap->tap, &action->plan);
+        check_early(plan, action);
     }
     return kernel ? 0 : no_memory(err);
 }
@@ -574,7 +575,7 @@ void graph_plan_deinit(struct graph_plan *plan)
     for (uint32_t i = 0; i < plan->n_kernels; i++)
         tap_place_release(plan->kernels[i].tap);
     free(plan->kernels);
-    free(plan->copies);
+    free(plan->actions);
     free(plan->nodes);
     free(plan->opens);
     *plan = (struct graph_plan){ 0 };

@@ -4,7 +4,7 @@
  * the clone gets for them. One is instantiated in the graph's place; an update of an exec makes another, with nodes
  * in the same places.
  *
- *     open -> every root;  site -> copy -> copy -> whatever depends on the site;  every leaf -> close
+ *     open -> every root;  site -> action -> action -> whatever depends on the site;  every leaf -> close
  *
  * Thread: whoever instantiates or updates, entered; one at a time per plan.
  */
@@ -29,8 +29,8 @@ struct graph_node {
     bool off; /* it is disabled */
 };
 
-/* One site of one kernel node: a node of ours copies it, or its records are counted drops. */
-struct graph_copy {
+/* One site of one kernel node: a node of ours acts there, or its records are counted drops. */
+struct graph_action {
     uint32_t
         number; /* of its node among the plan's, and its place in the ticket; PLAN_NONE: it has none */
     uint32_t next; /* of the same kernel; PLAN_NONE: the last */
@@ -51,16 +51,16 @@ struct graph_copy {
 struct graph_kernel {
     CUgraphNode app, node; /* the application's; the clone's. NULL: a tap, which is no node */
     CUgraph graph;         /* that it lies in, of the clone's */
-    struct tap_place *tap; /* where its copy belongs; NULL: it is no tap, or lies nowhere */
+    struct tap_place *tap; /* where its action belongs; NULL: it is no tap, or lies nowhere */
     bool is_tap;
     bool
-        in_body; /* of the conditional node at @position: it runs as often as kernels say, and has no copies */
+        in_body; /* of the conditional node at @position: it runs as often as kernels say, and has no actions */
     uint32_t position; /* as node_map.h has it, of a tap one of its place; PLAN_NONE: unknown */
     bool enabled;
     bool ordered;            /* its place among the others is known */
     const struct func *func; /* of a child graph &func_unmatched */
     struct context *context; /* whose occurrences it counts; NULL: none, or one that is gone */
-    uint32_t first_copy;     /* PLAN_NONE: it has none */
+    uint32_t first_action;   /* PLAN_NONE: it has none */
     CUgraphNode
         behind; /* the latest node of ours after it, or of the tap; NULL: there is none. By graph/instrument.c */
 };
@@ -75,9 +75,9 @@ struct graph_plan {
     uint32_t n_kernels;
     bool has_sites;  /* among the kernels; by graph_plan_settle() */
     bool has_bodies; /* some kernels are in bodies; likewise */
-    struct graph_copy *copies;
-    uint32_t n_copies;
-    struct graph_node *nodes; /* of copies, by number */
+    struct graph_action *actions;
+    uint32_t n_actions;
+    struct graph_node *nodes; /* of actions, by number */
     uint32_t n_nodes;
     struct graph_node *opens; /* one a ticket */
     uint32_t n_tickets;
@@ -85,44 +85,44 @@ struct graph_plan {
     uint64_t epoch; /* session.memory_epoch when pointers were last checked */
 };
 
-/* @c: index in plan->copies, one of @kernel's after the other. */
-#define EACH_COPY(plan, kernel, c)                                                                 \
-    uint32_t c = (kernel)->first_copy;                                                             \
+/* @c: index in plan->actions, one of @kernel's after the other. */
+#define EACH_ACTION(plan, kernel, c)                                                               \
+    uint32_t c = (kernel)->first_action;                                                           \
     c != PLAN_NONE;                                                                                \
-    c = (plan)->copies[c].next
+    c = (plan)->actions[c].next
 
 /**
- * graph_plan_build() - kernels and copies of @graph, in the order of their sites
- * Where plan->refused is DROP_NONE the plan gets a clone, and copies get numbers if @number; no node is added yet.
+ * graph_plan_build() - kernels and actions of @graph, in the order of their sites
+ * Where plan->refused is DROP_NONE the plan gets a clone, and actions get numbers if @number; no node is added yet.
  * @plan: context, state, refused and epoch are set. Return: 0 or -errno; the plan is to be freed in any case.
  */
 int graph_plan_build(struct err *err, struct graph_plan *plan, CUgraph graph, bool number);
 
-/* Room for what the numbered copies need: their nodes and tickets. Return: 0 or -ENOMEM. */
+/* Room for what the numbered actions need: their nodes and tickets. Return: 0 or -ENOMEM. */
 int graph_plan_room(struct err *err, struct graph_plan *plan);
 
-/* One kernel more, without copies; its place of a tap is held by the plan. Return: NULL without memory. */
+/* One kernel more, without actions; its place of a tap is held by the plan. Return: NULL without memory. */
 struct graph_kernel *graph_plan_add_kernel(struct graph_plan *plan, struct graph_kernel kernel);
 
-/* One copy more of the kernel, without a number: its records are counted drops. Return: NULL without memory. */
-struct graph_copy *graph_plan_add_copy(struct graph_plan *plan, struct graph_kernel *kernel,
-                                       uint32_t site);
+/* One action more of the kernel, without a number: its records are counted drops. Return: NULL without memory. */
+struct graph_action *graph_plan_add_action(struct graph_plan *plan, struct graph_kernel *kernel,
+                                           uint32_t site);
 
-/* After kernels or copies came or went: what cannot be copied, as its occurrence is unknown. */
+/* After kernels or actions came or went: what cannot be copied, as its occurrence is unknown. */
 void graph_plan_settle(struct graph_plan *plan);
 
-/* Its copies have no nodes any more: all of their records are drops for @reason. */
-void graph_plan_without_copies(struct graph_plan *plan, enum dmi_drop reason);
+/* Its actions have no nodes any more: all of their records are drops for @reason. */
+void graph_plan_without_actions(struct graph_plan *plan, enum dmi_drop reason);
 
-/* What the copy reads, as the kernel's parameters say: plan and drop reason are set anew. */
-void graph_plan_copy(const struct graph_plan *plan, struct graph_copy *copy,
-                     const struct func *func, const CUDA_KERNEL_NODE_PARAMS_v2 *params);
+/* What the action reads, as the kernel's parameters say: plan and drop reason are set anew. */
+void graph_plan_action(const struct graph_plan *plan, struct graph_action *action,
+                       const struct func *func, const CUDA_KERNEL_NODE_PARAMS_v2 *params);
 
-/* How many slots of a paged cache there are may have changed with the memory. Return: whether the copy's node needs other parameters. */
-bool graph_plan_limit(const struct graph_plan *plan, struct graph_copy *copy);
+/* How many slots of a paged cache there are may have changed with the memory. Return: whether the action's node needs other parameters. */
+bool graph_plan_limit(const struct graph_plan *plan, struct graph_action *action);
 
-/* Memory may have changed since pointers were checked: a copy of what is gone would fault in the application's graph. */
-void graph_plan_check_memory(const struct graph_plan *plan, struct graph_copy *copy);
+/* Memory may have changed since pointers were checked: an action of what is gone would fault in the application's graph. */
+void graph_plan_check_memory(const struct graph_plan *plan, struct graph_action *action);
 
 /* What the spec says of the kernel of a node, NULL: nothing. */
 const struct func *graph_plan_func(const CUDA_KERNEL_NODE_PARAMS_v2 *params);

@@ -16,8 +16,8 @@ static bool remove_node(CUgraph graph, CUgraphNode node)
 }
 
 /*
- * @graph holds what @x does; NULL: an exec without copies. The last of ours goes first, so that each finds the edges that
- * it was put between. Return: false if nodes of ours stay, which copy nothing.
+ * @graph holds what @x does; NULL: an exec without actions. The last of ours goes first, so that each finds the edges that
+ * it was put between. Return: false if nodes of ours stay, which do nothing.
  */
 static bool strip(const struct exec *x, CUgraph graph)
 {
@@ -74,9 +74,9 @@ bool strip_embedded(const struct exec *x, struct stream stream)
         driver_table.cuGraphChildGraphNodeGetGraph(node, &inner) != CUDA_SUCCESS)
         return false;
     strip(x, inner);
-    for (uint32_t i = 0; x && i < x->plan.n_copies; i++)
-        if (!x->plan.copies[i].dead)
-            session_problem(x->plan.copies[i].site, PROBLEM_UNSUPPORTED,
+    for (uint32_t i = 0; x && i < x->plan.n_actions; i++)
+        if (!x->plan.actions[i].dead)
+            session_problem(x->plan.actions[i].site, PROBLEM_UNSUPPORTED,
                             "a graph with it was launched into a capture: not captured there");
     return true;
 }

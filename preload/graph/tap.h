@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Taps on streams that are being captured. A tap is no node of the application's graph: what is noted is the nodes that the
- * stream waited for, and which of their dependents were there before. The copy of the clone comes after the former and
+ * stream waited for, and which of their dependents were there before. The action of the clone comes after the former and
  * before all later dependents, so before whatever the application adds to that stream next. Nodes that were there before it
  * never wait for it, so there is no circle.
  */

@@ -52,8 +52,8 @@ static void fill(const struct exec *x, const struct admission_launch *l, uint32_
     }
     for (uint32_t k = 0; k < l->n; k++) {
         const struct admission *item = &l->items[k];
-        uint32_t at = x->plan.copies[k].number - first;
-        if (x->plan.copies[k].number != PLAN_NONE && at < t->n_actions &&
+        uint32_t at = x->plan.actions[k].number - first;
+        if (x->plan.actions[k].number != PLAN_NONE && at < t->n_actions &&
             item->state == ADMISSION_RESERVED)
             fill_place(item, mask, t, at);
     }

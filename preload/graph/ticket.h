@@ -10,10 +10,10 @@
 
 #include <stdbool.h>
 
-/* The places of @launch reach the exec. Return: false if they cannot: then it runs with nothing to copy. */
+/* The places of @launch reach the exec. Return: false if they cannot: then it runs, and no action does anything. */
 bool ticket_deliver(struct exec *exec, const struct admission_launch *launch);
 
-/* The exec's next launches have nothing to copy. */
+/* The exec's next launches do nothing of ours. */
 void ticket_clear(struct exec *exec);
 
 /* Opens and close are switched off while no site of the exec is on; ticket_deliver() switches them on again. */

@@ -50,24 +50,24 @@ static struct graph_kernel *tap_at(struct graph_plan *plan, const struct graph_k
         bool is_free = kernel->is_tap && kernel->tap &&
                        (kernel->func == old->func || old->func == &func_unmatched) &&
                        tap_place_same(old->tap, kernel->tap, by);
-        for (EACH_COPY(plan, kernel, c))
-            is_free = is_free && plan->copies[c].number == PLAN_NONE;
+        for (EACH_ACTION(plan, kernel, c))
+            is_free = is_free && plan->actions[c].number == PLAN_NONE;
         if (is_free)
             return kernel;
     }
     return NULL;
 }
 
-static struct graph_copy *copy_of(struct graph_plan *plan, const struct graph_kernel *kernel,
-                                  uint32_t site)
+static struct graph_action *action_of_site(struct graph_plan *plan,
+                                           const struct graph_kernel *kernel, uint32_t site)
 {
-    for (EACH_COPY(plan, kernel, c))
-        if (plan->copies[c].site == site)
-            return &plan->copies[c];
+    for (EACH_ACTION(plan, kernel, c))
+        if (plan->actions[c].site == site)
+            return &plan->actions[c];
     return NULL;
 }
 
-/* A kernel of the exec that is none of the spec's in the new graph: its copies stay, dead. */
+/* A kernel of the exec that is none of the spec's in the new graph: its actions stay, dead. */
 static struct graph_kernel *add_place(struct err *err, struct graph_plan *to, uint32_t position,
                                       const struct graph_kernel *old)
 {
@@ -95,7 +95,7 @@ static CUgraph graph_at(const struct graph_plan *plan, uint32_t position)
     return pair ? pair->graph : NULL;
 }
 
-/* A tap of the exec that the new graph has not: its copies stay, dead. */
+/* A tap of the exec that the new graph has not: its actions stay, dead. */
 static struct graph_kernel *add_tap_place(struct err *err, struct graph_plan *to,
                                           const struct graph_kernel *old, uint32_t by)
 {
@@ -119,7 +119,7 @@ static struct graph_kernel *add_tap_place(struct err *err, struct graph_plan *to
     return kernel;
 }
 
-/* The numbered copies of @old, a kernel of @from whose positions are @by higher, get the same numbers in @to. */
+/* The numbered actions of @old, a kernel of @from whose positions are @by higher, get the same numbers in @to. */
 static int take_numbers(struct err *err, struct graph_plan *to, const struct graph_plan *from,
                         const struct graph_kernel *old, uint32_t by)
 {
@@ -127,21 +127,21 @@ static int take_numbers(struct err *err, struct graph_plan *to, const struct gra
     struct graph_kernel *kernel = !old->is_tap ? kernel_at(to, position)
                                   : old->tap   ? tap_at(to, old, by)
                                                : NULL;
-    for (EACH_COPY(from, old, c)) {
-        const struct graph_copy *before = &from->copies[c];
+    for (EACH_ACTION(from, old, c)) {
+        const struct graph_action *before = &from->actions[c];
         if (before->number == PLAN_NONE)
             continue;
         if (!kernel && !(kernel = old->is_tap ? add_tap_place(err, to, old, by)
                                               : add_place(err, to, position, old)))
             return err->code;
-        struct graph_copy *copy = copy_of(to, kernel, before->site);
-        bool dead = !copy;
-        if (dead && !(copy = graph_plan_add_copy(to, kernel, before->site)))
+        struct graph_action *action = action_of_site(to, kernel, before->site);
+        bool dead = !action;
+        if (dead && !(action = graph_plan_add_action(to, kernel, before->site)))
             return no_memory(err);
-        copy->number = before->number;
-        copy->dead = dead;
+        action->number = before->number;
+        action->dead = dead;
         if (dead)
-            plan_refused(copy->site, DMI_DROP_UNSUPPORTED, &copy->plan);
+            plan_refused(action->site, DMI_DROP_UNSUPPORTED, &action->plan);
     }
     return 0;
 }
@@ -164,23 +164,23 @@ static int fit(struct err *err, struct graph_plan *to, const struct graph_plan *
 static int push(struct err *err, struct graph_plan *to, const struct graph_plan *from,
                 struct graph_kernel kernel)
 {
-    uint32_t first = kernel.first_copy;
+    uint32_t first = kernel.first_action;
     struct graph_kernel *added = graph_plan_add_kernel(to, kernel);
-    for (uint32_t c = first; added && c != PLAN_NONE; c = from->copies[c].next) {
-        struct graph_copy *copy = graph_plan_add_copy(to, added, from->copies[c].site);
-        if (!copy)
+    for (uint32_t c = first; added && c != PLAN_NONE; c = from->actions[c].next) {
+        struct graph_action *action = graph_plan_add_action(to, added, from->actions[c].site);
+        if (!action)
             return no_memory(err);
-        *copy = from->copies[c];
-        copy->next = PLAN_NONE;
+        *action = from->actions[c];
+        action->next = PLAN_NONE;
     }
     return added ? 0 : no_memory(err);
 }
 
 static void report_stranger(const struct graph_update *u, const struct graph_kernel *kernel)
 {
-    for (EACH_COPY(&u->plan, kernel, c))
-        if (u->plan.copies[c].number == PLAN_NONE)
-            session_problem(u->plan.copies[c].site, PROBLEM_UNSUPPORTED,
+    for (EACH_ACTION(&u->plan, kernel, c))
+        if (u->plan.actions[c].number == PLAN_NONE)
+            session_problem(u->plan.actions[c].site, PROBLEM_UNSUPPORTED,
                             "kernel %s came into a graph after it was instantiated: not captured",
                             kernel->func->name);
 }
@@ -260,7 +260,7 @@ static int instrument(struct err *err, struct graph_update *u)
 {
     int r = graph_plan_room(err, &u->plan);
     if (!r)
-        r = instrument_copies(err, &u->plan);
+        r = instrument_actions(err, &u->plan);
     return !r && u->complete ? instrument_open_close(err, &u->plan) : r;
 }
 
@@ -276,7 +276,7 @@ static int build(struct err *err, struct graph_update *u, struct exec *x, CUgrap
     if (!r)
         r = merge(err, x, u, range);
     if (!r)
-        r = exec_make_room(err, x, u->next.n_copies);
+        r = exec_make_room(err, x, u->next.n_actions);
     if (!r && u->plan.clone)
         r = instrument(err, u);
     return r;
@@ -286,9 +286,9 @@ static bool has_nodes(const struct exec *x, const struct range *range)
 {
     bool any = false;
     for (uint32_t i = 0; i < x->plan.n_kernels && !any; i++)
-        for (EACH_COPY(&x->plan, &x->plan.kernels[i], c))
+        for (EACH_ACTION(&x->plan, &x->plan.kernels[i], c))
             any = any ||
-                  (in_range(range, &x->plan.kernels[i]) && x->plan.copies[c].number != PLAN_NONE);
+                  (in_range(range, &x->plan.kernels[i]) && x->plan.actions[c].number != PLAN_NONE);
     return any;
 }
 
@@ -322,7 +322,7 @@ static struct graph_update *try_prepare(struct exec *x, CUgraph graph, const str
 }
 
 /*
- * Twice: an exec with copies cannot be updated by a graph without, which the driver calls another shape. So what failed
+ * Twice: an exec with actions cannot be updated by a graph without, which the driver calls another shape. So what failed
  * for a moment would be seen by the application.
  */
 static struct graph_update *prepare(struct exec *x, CUgraph graph, const struct range *range)
@@ -367,20 +367,20 @@ static void take_over(struct exec *x, struct graph_update *u)
 {
     exec_shapes_lock();
     struct graph_kernel *kernels = x->plan.kernels;
-    struct graph_copy *copies = x->plan.copies;
+    struct graph_action *actions = x->plan.actions;
     uint32_t n_kernels = x->plan.n_kernels;
     x->plan.kernels = u->next.kernels;
     x->plan.n_kernels = u->next.n_kernels;
-    x->plan.copies = u->next.copies;
-    x->plan.n_copies = u->next.n_copies;
+    x->plan.actions = u->next.actions;
+    x->plan.n_actions = u->next.n_actions;
     x->plan.has_sites = u->next.has_sites;
     x->plan.context = u->plan.context;
     u->next.kernels = kernels;
     u->next.n_kernels = n_kernels;
-    u->next.copies = copies;
+    u->next.actions = actions;
     exec_shapes_unlock();
     x->plan.epoch =
-        0; /* copies of both were checked at different times: the next launch checks all */
+        0; /* actions of both were checked at different times: the next launch checks all */
     if (u->complete)
         x->empty = true; /* the update's opens came with empty tickets */
 }

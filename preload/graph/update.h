@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Updates of execs: the driver compares the application's new graph with the exec, so where that has nodes of ours it
- * is given a clone with nodes of ours in the same places. A place that is no site any more keeps a dead copy, and a
+ * is given a clone with nodes of ours in the same places. A place that is no site any more keeps a dead action, and a
  * site without a place is counted. Thread: as graph/exec.h.
  */
 #ifndef PRELOAD_GRAPH_UPDATE_H
@@ -15,7 +15,7 @@
 struct graph_update {
     struct graph_plan
         plan; /* of the application's new graph; its clone is what the driver is given, if it has one */
-    struct graph_plan next; /* kernels and copies alone: what the exec's plan becomes */
+    struct graph_plan next; /* kernels and actions alone: what the exec's plan becomes */
     bool complete; /* of the exec's own graph, with opens and close; else of a child graph of it */
 };
 

@@ -343,7 +343,8 @@ class Runs:
         complete = [(name, 1 << 30) for name in server.by_id]
         self.sharing = [(name, SHARING_TOKENS) for name in (SHARING if long else SHARING[:2])]
         # Launch by launch there is one way only: no need to wait for graphs.
-        self.plan, shorter = (complete, complete) if long else (BEGINNING if JIT == "2" else QUICK, BEGINNING)
+        self.plan = complete if long else BEGINNING if JIT == "2" else QUICK
+        first = self.plan[:1]
         folder = server.folder
         broken, small = folder / "broken.yaml", folder / "drop.yaml"
         broken.write_text(SPEC.read_text().replace("dtype: f32", "dtype: f33", 1))
@@ -351,8 +352,8 @@ class Runs:
         self.capture = self.start(["test_capture"], "capture", self.plan, under(SPEC, folder / "run"), collect=True)
         # In the short run test_schedules.py compares outputs with and without the library.
         self.absent = self.start(["test_capture", "test_outputs"] if long else ["test_outputs"], "absent", self.plan)
-        self.loaded = self.start(["test_outputs"], "loaded", shorter, LD_PRELOAD=PRELOAD)
-        self.broken = self.start(["test_outputs"], "broken", complete[:1] if long else BEGINNING, LD_PRELOAD=PRELOAD,
+        self.loaded = self.start(["test_outputs"], "loaded", self.plan if long else first, LD_PRELOAD=PRELOAD)
+        self.broken = self.start(["test_outputs"], "broken", first, LD_PRELOAD=PRELOAD,
                                  DMI_SPEC=broken, DMI_OUT=folder / "broken-out")
         self.cached = self.start(["test_cached"], "generated", self.sharing, under(SPEC, folder / "generated-run"), collect=True,
                                  client=("--generate", "--limit", str(SHARING_TOKENS)))

@@ -281,7 +281,7 @@ def test_a_process_that_launches_nothing_says_so_once(bench):
 
 
 def without(driver, name):
-    """The driver library, whose symbol @name has another name: nobody finds it by the old one."""
+    """The driver library, whose symbol @name has another name: nobody finds it by the old one. None: it never had that one."""
     data = bytearray(driver)
     (first,), (n,) = struct.unpack_from("<Q", data, 40), struct.unpack_from("<H", data, 60)
     sections = [struct.unpack_from("<IIQQQQIIQQ", data, first + 64 * i) for i in range(n)]
@@ -293,9 +293,10 @@ def without(driver, name):
             data[text] ^= 0x20
             data[at + 4] = 2 << 4 | data[at + 4] & 15  # weak: the library itself does not miss it
             return bytes(data)
-    raise KeyError(name)
+    return None
 
 
+VARIANT = r"(_v[0-9])?(_ptsz)?$"
 LACKING = BUILD / "tests" / "preload" / "lacking_client"
 CALLED = sorted({name for path in (ROOT / "preload").rglob("*.[ch]") for name in re.findall(r"driver_table\.(cu\w+)", path.read_text())} | set(USES))
 
@@ -312,7 +313,10 @@ def test_a_driver_that_lacks_a_function(bench, tmp_path):
     whole = bench.run([], preload=False, **options)
     off = 0
     for name in CALLED:
-        (tmp_path / "libcuda.so.1").write_bytes(without(driver, name))
+        lacking = without(driver, name)
+        if lacking is None and "DMI_STANDIN_VERSION" in os.environ:
+            continue  # an older driver lacks it by itself
+        (tmp_path / "libcuda.so.1").write_bytes(lacking)
         plain = bench.run([], preload=False, **options) if name in mine else whole
         r = bench.run([], spec(site()), **options)
         bench.check(r.said() == plain.said(), f"{name}: the program says the same", f"{r.said()} {plain.said()} {r.stderr[-300:]}")
@@ -323,6 +327,7 @@ def test_a_driver_that_lacks_a_function(bench, tmp_path):
             whole_account = not run.balance() and (name in mine or run.counters.expected[0].records == 7)
             bench.check(whole_account and not said, f"{name}: every launch is accounted for", f"{run.counters.expected} {run.balance()} {r.stderr[-300:]}")
         else:
-            bench.check(name == "cuInit" or said == [f"dmi: the driver has no {name}: this process runs without capture"], f"{name}: one line says it",
-                        r.stderr[-300:])
+            # on an older driver the line names the newer form of what it lacks, which it lacks too
+            line = rf"dmi: the driver has no {re.sub(VARIANT, '', name)}(_v[0-9])?(_ptsz)?: this process runs without capture"
+            bench.check(name == "cuInit" or (len(said) == 1 and re.fullmatch(line, said[0])), f"{name}: one line says it", r.stderr[-300:])
     bench.check(off > 40, "what the library needs is looked for", off)

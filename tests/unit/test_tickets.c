@@ -249,18 +249,19 @@ static void add_kernel(struct host *h, struct graph *g, uint32_t kernel)
         .ordered = true,
         .func = funcs[h->number][kernel],
         .context = world.context,
-        .first_copy = n_tensors[kernel] ? x->plan.n_copies : PLAN_NONE,
+        .first_action = n_tensors[kernel] ? x->plan.n_actions : PLAN_NONE,
     };
     for (uint32_t t = 0; t < n_tensors[kernel]; t++) {
         struct device_node *node = &d->copy[d->n_copies++];
-        struct graph_copy *c = &x->plan.copies[x->plan.n_copies++];
+        struct graph_action *c = &x->plan.actions[x->plan.n_actions++];
         struct action_kernel k;
         x->plan.nodes[x->plan.n_nodes].node = (CUgraphNode)node;
-        *c = (struct graph_copy){ .number = x->plan.n_nodes++,
-                                  .next = t + 1 < n_tensors[kernel] ? x->plan.n_copies : PLAN_NONE,
-                                  .site = d->engine[i].engine.site + t,
-                                  .left = DROP_NONE,
-                                  .drop = DROP_NONE };
+        *c = (struct graph_action){ .number = x->plan.n_nodes++,
+                                    .next =
+                                        t + 1 < n_tensors[kernel] ? x->plan.n_actions : PLAN_NONE,
+                                    .site = d->engine[i].engine.site + t,
+                                    .left = DROP_NONE,
+                                    .drop = DROP_NONE };
         c->plan = (struct site_plan){ .site = c->site, .drop = DROP_NONE };
         *node = (struct device_node){ .kind = NODE_COPY, .enabled = true, .behind = i };
         instrument_kernel(&x->plan, c, &k);
@@ -286,7 +287,7 @@ static void make_graph(struct host *h, struct graph *g)
                                    .epoch = session.memory_epoch };
     x->empty = true;
     x->plan.kernels = calloc(DEVICE_KERNELS, sizeof *x->plan.kernels);
-    x->plan.copies = calloc(DEVICE_COPIES, sizeof *x->plan.copies);
+    x->plan.actions = calloc(DEVICE_COPIES, sizeof *x->plan.actions);
     x->plan.nodes = calloc(DEVICE_COPIES, sizeof *x->plan.nodes);
     x->plan.opens = calloc(1, sizeof *x->plan.opens);
     x->scratch.items = calloc(DEVICE_COPIES, sizeof *x->scratch.items);
@@ -294,7 +295,7 @@ static void make_graph(struct host *h, struct graph *g)
     p->sites = calloc(DEVICE_COPIES, sizeof *p->sites);
     p->sizes = calloc(DEVICE_COPIES, sizeof *p->sizes);
     p->payloads = calloc(DEVICE_COPIES, sizeof *p->payloads);
-    ck_assert(x->plan.kernels && x->plan.copies && x->scratch.items);
+    ck_assert(x->plan.kernels && x->plan.actions && x->scratch.items);
     ck_assert(x->plan.nodes && x->plan.opens);
     x->plan.opens[0].node = (CUgraphNode)&d->open;
     ck_assert(p->sites && p->sizes && p->payloads);
@@ -318,7 +319,7 @@ static void free_graph(struct graph *g)
     for (uint32_t i = 0; i < g->device->n_engine; i++)
         free(g->buffer[i]);
     free(g->exec->plan.kernels);
-    free(g->exec->plan.copies);
+    free(g->exec->plan.actions);
     free(g->exec->plan.nodes);
     free(g->exec->plan.opens);
     free(g->exec->scratch.items);
