@@ -8,6 +8,7 @@
 #include "preload/capture/shed.h"
 #include "preload/context/context.h"
 #include "preload/context/workers.h"
+#include "preload/control/switch.h"
 #include "preload/eager/tap.h"
 #include "preload/lifecycle.h"
 
@@ -15,7 +16,6 @@
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,7 +25,7 @@
 /* Nothing is captured: what the program says goes nowhere. */
 static bool is_off(void)
 {
-    return !session_armed() || session.records;
+    return !session_does(SESSION_SITES);
 }
 
 /* Whether the structs are of a size and version that can be read at all; *@why where they are not. */
@@ -132,12 +132,10 @@ EXPORT int dmi_site_enable(const char *pattern, int on)
         return -EINVAL;
     if (is_off())
         return DMI_STATUS_OFF;
-    int r = session_enter(&call) ? -ENOENT : DMI_STATUS_OFF;
-    for (uint32_t i = 0; r != DMI_STATUS_OFF && i < session.spec->n_sites; i++) {
-        if (fnmatch(pattern, session_site(i)->about.name, 0))
-            continue;
-        session_site_switch(i, on != 0);
-        r = 0;
+    int r = DMI_STATUS_OFF;
+    if (session_enter(&call)) {
+        int n = switch_sites(pattern, on != 0, SWITCH_BY_PROGRAM);
+        r = n > 0 ? 0 : n ? n : -ENOENT;
     }
     session_leave(&call);
     return r;

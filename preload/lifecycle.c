@@ -23,8 +23,8 @@
 #include "preload/graph/order.h"
 #include "preload/nvtx/names.h"
 #include "preload/nvtx/ranges.h"
-#include "preload/record/nodes.h"
-#include "preload/record/recorder.h"
+#include "preload/recording/nodes.h"
+#include "preload/recording/recorder.h"
 
 #include <dmi/ring.h>
 
@@ -144,12 +144,13 @@ static uint32_t codec_rung_asked(void)
 }
 
 /* Under the session's lock. */
-static void arm(struct spec *spec)
+static void arm(struct spec *spec, enum session_does what)
 {
     static int registered; /* survives in a child, as the handler does */
     if (!registered && !pthread_atfork(NULL, NULL, in_child))
         registered = 1;
     lifecycle.exit_ns = exit_bound_ns();
+    session.does = what;
     session.ring_bytes = session_env_size("DMI_RING_BYTES");
     if (!session.ring_bytes)
         session.ring_bytes = spec->ring_bytes;
@@ -192,8 +193,7 @@ static void arm_recorder(const char *path)
     }
     if (!registered && !atexit(lifecycle_finish))
         registered = 1;
-    session.records = true;
-    arm(spec);
+    arm(spec, SESSION_RECORDING);
     log_line("recording to %s", path);
 }
 
@@ -254,7 +254,7 @@ void lifecycle_start(void)
         else if (records)
             arm_recorder(recording);
         else if (spec)
-            arm(spec);
+            arm(spec, SESSION_SITES);
         atomic_store_release(&lifecycle.state, LIFECYCLE_STARTED);
     }
     pthread_mutex_unlock(&session.lock);
@@ -295,7 +295,7 @@ static bool is_started(CUresult r)
 {
     if (r == CUDA_SUCCESS && atomic_load_relaxed(&lifecycle.state) == LIFECYCLE_NEW)
         lifecycle_start();
-    return r == CUDA_SUCCESS && session_armed() && !session.records && functions_matched();
+    return r == CUDA_SUCCESS && session_does(SESSION_SITES) && functions_matched();
 }
 
 void lifecycle_waited(CUresult r)

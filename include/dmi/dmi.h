@@ -190,9 +190,11 @@ int dmi_tap(const struct dmi_tap *tap);
  *
  * Occurrences, and with them layers, are counted on. Records of a site that is off are not expected,
  * and so neither captured nor dropped. In a CUDA graph the copies of sites that are off become
- * disabled nodes at the graph's next launch; nothing is captured or instantiated anew.
+ * disabled nodes at the graph's next launch; nothing is captured or instantiated anew. The run notes
+ * a call that changes something (`dmi-dump list` shows it); the note is on the disk a second later at most.
  *
- * Thread: any. Return: 0, DMI_STATUS_OFF, -ENOENT (no site of the spec has such a name), -EINVAL.
+ * Thread: any. Return: 0, DMI_STATUS_OFF, -ENOENT (no site of the spec has such a name), -EINVAL; -ENOSPC, -ENOMEM: the run
+ * has no room for the note, and nothing has changed.
  */
 int dmi_site_enable(const char *pattern, int on);
 

@@ -227,7 +227,7 @@ const struct func *functions_lookup(const void *handle, enum func_type type)
     const struct func *func = functions_find(handle);
     if (func)
         return func;
-    if (!handle || !(session.records || session_run()))
+    if (!handle || !(session_is_for(SESSION_RECORDING) || session_run()))
         return &func_unmatched;
     if (known_before(handle, &a))
         type = a.type;

@@ -135,7 +135,7 @@ static void defer(struct session_deferred *d, uint32_t site, enum problem proble
 
 static void problem(uint32_t site, enum problem problem, const char *fmt, va_list ap)
 {
-    if (session.records) /* it has no site of anybody's */
+    if (session_is_for(SESSION_RECORDING)) /* its one site is the library's own */
         return;
     if (!session_is_open() || session_reported(site, problem) ||
         __atomic_fetch_or(&session.reported[site], 1u << problem, __ATOMIC_RELAXED) &

@@ -202,7 +202,7 @@ static void create_run(void)
 struct run *session_run(void)
 {
     struct run *run = atomic_load_acquire(&session.run); /* of create_run() */
-    if (run || !atomic_load_acquire(&session.armed) || session.records)
+    if (run || !session_does(SESSION_SITES))
         return run;
     int saved = errno;
     pthread_mutex_lock(&session.lock);

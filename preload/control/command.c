@@ -6,9 +6,9 @@
 #include "core/clock.h"
 #include "core/log.h"
 #include "preload/base/session.h"
+#include "preload/control/switch.h"
 
 #include <errno.h>
-#include <fnmatch.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +31,13 @@ static char *next_word(char **rest)
 
 /* ------------------------------------------------------------------------- noted in the run */
 
+static void refuse_note(struct text *answer, int error)
+{
+    command_refuse(answer, error == -ENOSPC
+                               ? "the disk has not taken the notes of the changes before this one"
+                               : "no memory");
+}
+
 /* Return: whether to go on. */
 static bool note(const char *what, struct text *answer)
 {
@@ -42,9 +49,7 @@ static bool note(const char *what, struct text *answer)
     if (!r)
         log_line("changed: %.200s", what);
     else
-        command_refuse(
-            answer, r == -ENOSPC ? "the disk has not taken the notes of the changes before this one"
-                                 : "no memory");
+        refuse_note(answer, r);
     return !r;
 }
 
@@ -76,30 +81,7 @@ static void status(struct text *answer)
 
 /* ------------------------------------------------------------------------- sites */
 
-static bool is_meant(uint32_t site, const char *patterns)
-{
-    char copy[COMMAND_MAX_BYTES + 1];
-    char *rest = copy;
-    snprintf(copy, sizeof copy, "%s", patterns);
-    for (char *word; *(word = next_word(&rest));)
-        if (!fnmatch(word, session_site(site)->about.name, 0))
-            return true;
-    return false;
-}
-
-static uint32_t switch_sites(const char *patterns, bool on, bool really)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < session.spec->n_sites; i++)
-        if (is_meant(i, patterns)) {
-            n++;
-            if (really)
-                session_site_switch(i, on);
-        }
-    return n;
-}
-
-static void sites(char *rest, const char *what, struct text *answer)
+static void sites(char *rest, struct text *answer)
 {
     const char *word = next_word(&rest);
     bool on = !strcmp(word, "on");
@@ -107,15 +89,13 @@ static void sites(char *rest, const char *what, struct text *answer)
         command_refuse(answer, "expected: sites on PATTERN... or sites off PATTERN...");
         return;
     }
-    uint32_t n = switch_sites(rest, on, false);
-    if (!n) {
+    int n = switch_sites(rest, on, SWITCH_BY_CONTROL);
+    if (n < 0)
+        refuse_note(answer, n);
+    else if (!n)
         command_refuse(answer, "no site's name matches (status lists them)");
-        return;
-    }
-    if (!note(what, answer))
-        return;
-    switch_sites(rest, on, true);
-    text_printf(answer, "{\"ok\": true, \"sites\": %" PRIu32 "}\n", n);
+    else
+        text_printf(answer, "{\"ok\": true, \"sites\": %d}\n", n);
 }
 
 /* ------------------------------------------------------------------------- overload */
@@ -164,7 +144,7 @@ void command_run(char *line, struct text *answer)
     else if (!strcmp(word, "status"))
         status(answer);
     else if (!strcmp(word, "sites"))
-        sites(rest, what, answer);
+        sites(rest, answer);
     else if (!strcmp(word, "overload"))
         overload(rest, what, answer);
     else

@@ -3,7 +3,7 @@
  * Commands that change what is captured while the engine serves, a line each, and their answers, a JSON object each:
  *
  *     status                        what is in force
- *     sites on|off PATTERN...       switches sites whose names match, as dmi_site_enable() does
+ *     sites on|off PATTERN...       switches sites whose names match (control/switch.h)
  *     overload MAPPING              another `overload` of the HookSpec, as YAML on one line
  *
  * What changes something is noted in the run. Thread: the control thread alone.

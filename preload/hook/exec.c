@@ -10,7 +10,7 @@
 #include "preload/graph/strip.h"
 #include "preload/graph/update.h"
 #include "preload/hook/wrapper.h"
-#include "preload/record/nodes.h"
+#include "preload/recording/nodes.h"
 
 #include <stddef.h>
 
@@ -20,7 +20,7 @@ static struct exec *prepare(CUgraphExec *handle, CUgraph graph, unsigned long lo
 {
     struct session_call call;
     struct exec *x = NULL;
-    if (!session_armed() || session.records || !handle || !graph)
+    if (!session_does(SESSION_SITES) || !handle || !graph)
         return NULL;
     if (session_enter(&call))
         x = exec_prepare(graph, flags);
@@ -43,7 +43,7 @@ static bool refused(struct exec **x, CUresult r, const CUgraphExec *handle)
 /* While everything is recorded, what is instantiated is the application's own graph. */
 static void note_created(CUresult r, const CUgraphExec *handle, CUgraph graph)
 {
-    if (session.records)
+    if (session_does(SESSION_RECORDING))
         AFTER_SUCCESS(r, nodes_created(*handle, graph));
 }
 
@@ -104,7 +104,7 @@ EXPORT CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec handle)
 {
     __typeof__(cuGraphExecDestroy) *real = REAL(cuGraphExecDestroy);
     struct session_call call;
-    if (session.records)
+    if (session_does(SESSION_RECORDING))
         AFTER_SUCCESS(CUDA_SUCCESS, nodes_destroyed(handle));
     session_enter(&call);
     /* also when disarmed: an exec of ours must not be found again under a reused handle */
@@ -125,7 +125,7 @@ EXPORT CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec handle)
 static bool plain_is_embedded(struct stream stream)
 {
     struct session_call call;
-    if (!session_armed() || session.records)
+    if (!session_does(SESSION_SITES))
         return false;
     bool embedded = session_enter(&call) && stream_is_capturing(stream);
     session_leave(&call);
@@ -136,7 +136,7 @@ static bool plain_is_embedded(struct stream stream)
 static bool recorded(CUgraphExec handle, struct stream stream, CUresult *r)
 {
     struct session_call call;
-    if (!session.records)
+    if (!session_does(SESSION_RECORDING))
         return false;
     bool done = session_enter(&call) && nodes_launch(handle, stream, r);
     session_leave(&call);
@@ -182,7 +182,7 @@ GRAPH_LAUNCH(cuGraphLaunch_ptsz, true)
 static void follow_kernel(CUresult r, CUgraphExec handle, CUgraphNode node,
                           const CUDA_KERNEL_NODE_PARAMS_v2 *k)
 {
-    if (session.records)
+    if (session_does(SESSION_RECORDING))
         AFTER_SUCCESS(r, nodes_changed(handle, node, k));
     else
         AFTER_SUCCESS(r, exec_kernel_changed(exec_find(handle), node, k));
@@ -212,7 +212,7 @@ static struct graph_update *prepare_update(CUgraphExec handle, CUgraphNode withi
 {
     struct session_call call;
     struct graph_update *update = NULL;
-    if (!graph || session.records || !(session_armed() || exec_find(handle)))
+    if (!graph || !(session_does(SESSION_SITES) || exec_find(handle)))
         return NULL;
     struct exec *x = exec_find(handle);
     if (session_enter(&call) || x)
@@ -224,7 +224,7 @@ static struct graph_update *prepare_update(CUgraphExec handle, CUgraphNode withi
 static void updated(CUgraphExec handle, struct graph_update *update, CUresult r)
 {
     struct session_call call;
-    if (session.records)
+    if (session_does(SESSION_RECORDING))
         AFTER_SUCCESS(r, nodes_lost(handle, "it was updated from another graph"));
     if (!update)
         return;
@@ -275,7 +275,7 @@ EXPORT CUresult CUDAAPI cuGraphNodeSetEnabled(CUgraphExec handle, CUgraphNode no
     CUresult r = REAL(cuGraphNodeSetEnabled)(handle, exec_node(x, node), on);
     if (x && r == CUDA_SUCCESS)
         exec_node_enabled(x, node, on != 0);
-    if (session.records)
+    if (session_does(SESSION_RECORDING))
         AFTER_SUCCESS(r, nodes_switched(handle, node, on != 0));
     return r;
 }

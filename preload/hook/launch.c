@@ -3,7 +3,7 @@
 #include "preload/eager/launch.h"
 #include "preload/hook/wrapper.h"
 #include "preload/nvtx/ranges.h"
-#include "preload/record/recorder.h"
+#include "preload/recording/recorder.h"
 
 #include <stddef.h>
 
@@ -38,8 +38,9 @@ struct around {
 static void before(const struct eager_launch *launch, const struct func *func, bool armed,
                    struct around *around)
 {
-    around->recorded = armed && session.records && recorder_before(launch, func, false);
-    around->captured = armed && !session.records;
+    around->recorded =
+        armed && session_is_for(SESSION_RECORDING) && recorder_before(launch, func, false);
+    around->captured = armed && session_is_for(SESSION_SITES);
     if (around->captured)
         eager_before(launch, func, &around->job);
 }

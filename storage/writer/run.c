@@ -324,16 +324,29 @@ void run_problem(struct run *run, const char *site, const char *reason, const ch
     run->manifest_stale = true;
 }
 
+static int add_change(struct run *run, const struct run_change *change)
+{
+    int r = run->changes.n < CHANGES_MAX_BYTES ? changes_add(&run->changes, run->n_changes, change)
+                                               : -ENOSPC;
+    run->n_changes += !r;
+    return r;
+}
+
 int run_change(struct run *run, const struct run_change *change)
 {
     RUN_HOLD(run);
-    int r = run->changes.n < CHANGES_MAX_BYTES ? changes_add(&run->changes, run->n_changes, change)
-                                               : -ENOSPC;
-    if (r)
-        return r;
-    run->n_changes++;
-    run_commit_locked(run, NULL); /* what the disk refuses now a later commit writes */
-    return 0;
+    int r = add_change(run, change);
+    if (!r)
+        run_commit_locked(run, NULL); /* what the disk refuses now a later commit writes */
+    return r;
+}
+
+int run_change_later(struct run *run, const struct run_change *change)
+{
+    RUN_HOLD(run);
+    if (run->changes.n >= CHANGES_MAX_BYTES)
+        run_commit_locked(run, NULL);
+    return add_change(run, change);
 }
 
 /* ------------------------------------------------------------------------- closing */

@@ -93,6 +93,9 @@ int run_commit(struct run *run);
  */
 int run_change(struct run *run, const struct run_change *change);
 
+/* The same, in a chunk that is committed with what comes next, a second later at most. */
+int run_change_later(struct run *run, const struct run_change *change);
+
 /**
  * run_problem() - a sentence for the manifest: a site that matched nothing, an unsupported graph
  * The manifest is rewritten at run_flush() and run_close().

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from harness import BUILD, ROOT
+from harness import BUILD, ROOT, dump_json
 from kit import filled, site, spec
 from standin_log import Log
 
@@ -128,23 +128,26 @@ def test_embedded_without_a_ticket(scenario):
 def switched_on():
     """What `switched` launches while it is on: of block and other, as (layer, words); and how many replays have all off."""
     from graph_client import switches  # it needs cuda.bindings
-    on, blocks, others, n_off = {"block": True, "other": True}, [], [], 0
+    on, blocks, others, n_off, noted = {"block": True, "other": True}, [], [], 0, []
     for i, change in enumerate(switches()):
         if change:
-            on.update({name: change[1] for name in on if change[0] in (name, name[:2] + "*", "*")})
+            meant = [name for name in on if change[0] in (name, name[:2] + "*", "*")]
+            if any(on[name] != change[1] for name in meant):
+                noted.append(f"sites {'on' if change[1] else 'off'} {change[0]}, by dmi_site_enable()")
+            on.update({name: change[1] for name in meant})
         if on["block"]:
             blocks += [(0, filled(i, 1 + i % 64)), (1, filled(2, 64)), (2, filled(1000 + i, 16))]
         if on["other"]:
             others += [(0, filled(60, 64)), (1, filled(61, 64))]
         n_off += not any(on.values())
-    return blocks, others, n_off
+    return blocks, others, n_off, noted
 
 
 @SEEDS
 def test_sites_switched_between_replays(bench, scenario, delays):
     """dmi_site_enable() at random: what is on is captured, with its layer; a replay of what is off runs no copy."""
     text = spec(site("block", layer="occ"), site("other", kernel="^other$", layer="occ"), head=ROOM + HEAD)
-    blocks, others, n_off = switched_on()
+    blocks, others, n_off, noted = switched_on()
     bench.check(n_off > 20 and blocks and others, "replays with all sites off are among them", n_off)
     log = bench.folder / "log"
     run = scenario("switched", text, PYTHONPATH=ROOT / "python", DMI_STANDIN_LOG=log, **delays).run()
@@ -153,6 +156,8 @@ def test_sites_switched_between_replays(bench, scenario, delays):
         bench.check(got == expected, f"site {site_id} holds what was launched while it was on",
                     f"{len(got)} records, {len(expected)} wanted, {[(l, w[:2]) for l, w in got[:6]]}")
     bench.check(not run.balance(), "accounting balances", run.balance())
+    got = [change["what"] for change in dump_json("list", run.folder)["changes"]]
+    bench.check(got == noted and 20 < len(noted) < 100, "the run notes what changed something, in order", (len(got), len(noted), got[:3]))
     launches = Counter(launch["kernel"] for launch in Log(log).launches)
     n = {name: launches[name] for name in ("dmi_open", "dmi_close", "dmi_copy_graph")}
     bench.check(n == {"dmi_open": 200 - n_off, "dmi_close": 200 - n_off, "dmi_copy_graph": 2 * len(blocks) // 3 + len(others)},

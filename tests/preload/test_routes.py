@@ -130,6 +130,8 @@ DEMANGLED = spec(site(kernel="^block.unsigned int\\*, unsigned int"))
 @pytest.mark.parametrize("is_old", [False, True], ids=["new driver", "old driver"])
 def test_names_are_demangled_without_a_runtime(bench, image, found, is_old):
     """The program is written in C: it has no C++ runtime, and needs none."""
+    if is_old and not standin_folder(12020).exists():
+        pytest.skip("stand-ins of older drivers are not built with sanitizers")
     env = {"LD_LIBRARY_PATH": standin_folder(12020)} if is_old else {}
     script = BEGIN + ["alloc p 4096", *[line.replace("IMAGE", str(image(MANGLED))) for line in found], "launch f 0 1 64 p 64 1", "sync"]
     r = bench.alike("no C++ runtime", script, DEMANGLED, **env)

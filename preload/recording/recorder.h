@@ -4,8 +4,8 @@
  * for `dmi-sites match`. The session is armed with a spec that names every kernel, and has no run. Launches are
  * recorded one after the other: each waits for its stream, before and after. Thread: any that entered.
  */
-#ifndef PRELOAD_RECORD_RECORDER_H
-#define PRELOAD_RECORD_RECORDER_H
+#ifndef PRELOAD_RECORDING_RECORDER_H
+#define PRELOAD_RECORDING_RECORDER_H
 
 #include "core/err.h"
 #include "policy/spec.h"

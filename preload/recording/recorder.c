@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "preload/record/recorder.h"
+#include "preload/recording/recorder.h"
 
 #include "core/atomic.h"
 #include "core/cleanup.h"
@@ -9,8 +9,8 @@
 #include "preload/base/driver.h"
 #include "preload/base/session.h"
 #include "preload/capture/params.h"
-#include "preload/record/pages.h"
-#include "preload/record/writer.h"
+#include "preload/recording/pages.h"
+#include "preload/recording/writer.h"
 
 #include <errno.h>
 #include <stdlib.h>

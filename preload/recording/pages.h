@@ -3,11 +3,11 @@
  * What device memory holds, block by block, as far as it was read: only what is another than last time goes into the
  * recording, so that it says which launch wrote what. Thread: one at a time, by the recorder's lock.
  */
-#ifndef PRELOAD_RECORD_PAGES_H
-#define PRELOAD_RECORD_PAGES_H
+#ifndef PRELOAD_RECORDING_PAGES_H
+#define PRELOAD_RECORDING_PAGES_H
 
 #include "preload/base/stream.h"
-#include "preload/record/writer.h"
+#include "preload/recording/writer.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "preload/record/nodes.h"
+#include "preload/recording/nodes.h"
 
 #include "core/cleanup.h"
 #include "core/grow.h"
@@ -9,7 +9,7 @@
 #include "preload/base/kernel_node.h"
 #include "preload/capture/params.h"
 #include "preload/graph/edges.h"
-#include "preload/record/recorder.h"
+#include "preload/recording/recorder.h"
 
 #include <stdlib.h>
 #include <string.h>

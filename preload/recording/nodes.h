@@ -4,8 +4,8 @@
  * is not launched: its kernels are, one after the other in the order of its edges, in the same stream, which gives the
  * same results. A graph that holds anything else is launched as it is, and named as unseen. Thread: any that entered.
  */
-#ifndef PRELOAD_RECORD_NODES_H
-#define PRELOAD_RECORD_NODES_H
+#ifndef PRELOAD_RECORDING_NODES_H
+#define PRELOAD_RECORDING_NODES_H
 
 #include "preload/base/stream.h"
 

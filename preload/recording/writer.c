@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "preload/record/writer.h"
+#include "preload/recording/writer.h"
 
 #include "storage/codec/hash.h"
 

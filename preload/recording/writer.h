@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The file of a recording, written chunk by chunk (<dmi/recording.h>). Thread: one at a time, by the recorder's lock. */
-#ifndef PRELOAD_RECORD_WRITER_H
-#define PRELOAD_RECORD_WRITER_H
+#ifndef PRELOAD_RECORDING_WRITER_H
+#define PRELOAD_RECORDING_WRITER_H
 
 #include "storage/file.h"
 

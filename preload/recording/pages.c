@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "preload/record/pages.h"
+#include "preload/recording/pages.h"
 
 #include "core/grow.h"
 #include "preload/base/driver.h"
