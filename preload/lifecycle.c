@@ -229,13 +229,11 @@ static struct spec *find_spec(void)
     return lifecycle.spec;
 }
 
-bool lifecycle_has_ranges(void)
+void lifecycle_read_spec(void)
 {
     pthread_mutex_lock(&session.lock);
-    const struct spec *spec = find_spec();
-    bool has = spec && spec_has_nvtx(spec);
+    find_spec();
     pthread_mutex_unlock(&session.lock);
-    return has;
 }
 
 void lifecycle_start(void)

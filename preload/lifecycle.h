@@ -14,8 +14,8 @@
 /* The driver works in this process: reads DMI_SPEC and the rest, arms the session, opens the run. Once. Keeps errno. */
 void lifecycle_start(void);
 
-/* Does the spec name NVTX ranges? Reads it where nobody has yet: ranges may come before the driver works. */
-bool lifecycle_has_ranges(void);
+/* Reads the spec before the driver works, where it was not read yet: NVTX ranges may come first. Once. */
+void lifecycle_read_spec(void);
 
 /**
  * lifecycle_waited() - after a call in which the driver allocates or loads, and so may have waited for the device

@@ -9,6 +9,7 @@
 #include "preload/hook/hook.h"
 #include "preload/hook/wrapper.h"
 #include "preload/lifecycle.h"
+#include "preload/nvtx/consumers.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -23,7 +24,8 @@ EXPORT int InitializeInjectionNvtx2(nvtx_get_export_table *get)
     int saved = errno;
     nvtx_initialize *tool = hook_nvtx_tool;
     hook_nvtx_tool = NULL;
-    int attached = lifecycle_has_ranges() ? nvtx_attach(get, tool) : tool ? tool(get) : 0;
+    lifecycle_read_spec(); /* or no consumer knows what it wants */
+    int attached = consumers_want() ? nvtx_attach(get, tool) : tool ? tool(get) : 0;
     errno = saved;
     return attached;
 }

@@ -4,7 +4,7 @@
 #include "core/atomic.h"
 #include "core/log.h"
 #include "preload/base/handles.h"
-#include "preload/nvtx/ranges.h"
+#include "preload/nvtx/consumers.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -114,7 +114,7 @@ static void text_of(struct text *t, const struct nvtx_event *event)
         struct text text;                                                                          \
         int saved = errno;                                                                         \
         fill;                                                                                      \
-        ranges_push(domain, text.p, text.n);                                                       \
+        consumers_push(domain, text.p, text.n);                                                    \
         errno = saved;                                                                             \
         return answer;                                                                             \
     } while (0)
@@ -143,7 +143,7 @@ static int domain_range_push_ex(void *domain, const struct nvtx_event *event)
 static void popped(const void *domain)
 {
     int saved = errno;
-    ranges_pop(domain);
+    consumers_pop(domain);
     errno = saved;
 }
 
@@ -170,7 +170,7 @@ static uint64_t new_id(void)
         uint64_t id = answer;                                                                      \
         int saved = errno;                                                                         \
         fill;                                                                                      \
-        ranges_start(domain, id, text.p, text.n);                                                  \
+        consumers_start(domain, id, text.p, text.n);                                               \
         errno = saved;                                                                             \
         return id;                                                                                 \
     } while (0)
@@ -198,7 +198,7 @@ static uint64_t domain_range_start_ex(void *domain, const struct nvtx_event *eve
 static void range_end(uint64_t id)
 {
     int saved = errno;
-    ranges_end(NULL, id);
+    consumers_end(NULL, id);
     errno = saved;
     if (tool.range_end)
         tool.range_end(id);
@@ -207,7 +207,7 @@ static void range_end(uint64_t id)
 static void domain_range_end(void *domain, uint64_t id)
 {
     int saved = errno;
-    ranges_end(domain, id);
+    consumers_end(domain, id);
     errno = saved;
     if (tool.domain_range_end)
         tool.domain_range_end(domain, id);

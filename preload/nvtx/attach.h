@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Calls of NVTX come here: they tell nvtx/ranges.h of the ranges, and go on to the tool that would have had them without the
+ * Calls of NVTX come here: they tell the consumers of the ranges (nvtx/consumers.h), and go on to the tool that would have had them without the
  * library. Each module of the application that has NVTX attaches once. Thread: any.
  */
 #ifndef PRELOAD_NVTX_ATTACH_H

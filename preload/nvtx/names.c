@@ -30,6 +30,11 @@ void nvtx_names_use(const struct spec *spec)
     atomic_store_release(&in_use, spec); /* to nvtx_name_of() */
 }
 
+bool nvtx_names_wanted(void)
+{
+    return atomic_load_relaxed(&in_use) != NULL;
+}
+
 static struct nvtx_name *find(struct nvtx_name *list, uint64_t hash, const char *text)
 {
     while (list && (list->hash != hash || strcmp(list->text, text)))

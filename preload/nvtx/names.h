@@ -7,6 +7,7 @@
 
 #include "policy/spec.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -29,6 +30,9 @@ static inline bool nvtx_name_concerns(const struct nvtx_name *name)
 
 /* From here on ranges are looked at, by @spec, which is never freed. Once. */
 void nvtx_names_use(const struct spec *spec);
+
+/* Are they looked at? */
+bool nvtx_names_wanted(void);
 
 /**
  * nvtx_name_of() - the name in the text of a range
