@@ -104,6 +104,13 @@ def is_private_header_of(name, module):
     return name.endswith(".h") and name.startswith(module + "_")
 
 
+def test_tools_share_what_lies_in_common_alone():
+    wrong = [f"{name} includes {included}" for name, below in includes().items() for included in sorted(below)
+             if name.startswith("tools/") and included.startswith("tools/")
+             and included.split("/")[1] not in (name.split("/")[1], "common")]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_writer_and_reader_share_what_lies_in_storage_alone():
     def part(name):
         return name.split("/")[1] if name.count("/") == 2 else ""

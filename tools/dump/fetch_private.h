@@ -8,7 +8,7 @@
 #define TOOLS_DUMP_FETCH_PRIVATE_H
 
 #include "storage/writer/run.h"
-#include "tools/replay/clickhouse_http.h"
+#include "tools/common/clickhouse_http.h"
 
 #include <dmi/site.h>
 #include <jansson.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/replay/bytes.h"
 
-#include "tools/replay/stop.h"
+#include "tools/common/stop.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -19,7 +19,7 @@ bool bytes_may_block(int fd)
 static int wait_for_room(int fd)
 {
     struct pollfd p = { .fd = fd, .events = POLLOUT };
-    int r = poll(&p, 1, stop_asked() ? BYTES_GRACE_MS : -1);
+    int r = poll(&p, 1, stop_asked() ? STOP_GRACE_MS : -1);
     if (r > 0)
         return 0;
     if (!r)

@@ -7,9 +7,6 @@
 
 #include <stdint.h>
 
-/* Once the user wants to stop, a reader has so long to take what it is being given. */
-#define BYTES_GRACE_MS 1000
-
 /**
  * bytes_write() - write all of @data, waiting for room
  * @may_block: a pipe or a terminal, whose reader may take its time

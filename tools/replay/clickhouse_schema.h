@@ -4,7 +4,7 @@
 #ifndef TOOLS_REPLAY_CLICKHOUSE_SCHEMA_H
 #define TOOLS_REPLAY_CLICKHOUSE_SCHEMA_H
 
-#include "tools/replay/clickhouse_http.h"
+#include "tools/common/clickhouse_http.h"
 
 /**
  * clickhouse_schema_make() - have all tables and views there that the address asks for

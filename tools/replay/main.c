@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dmi-replay: records again, in the recorded order, into a file, a pipe, sockets or commands. See docs/man/dmi-replay.1. */
+#include "tools/common/stop.h"
 #include "tools/replay/rehearse_report.h"
 #include "tools/replay/replay.h"
-#include "tools/replay/stop.h"
 #include "tools/replay/summary.h"
 
 #include "core/cleanup.h"

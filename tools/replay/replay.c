@@ -6,8 +6,8 @@
 #include "storage/codec/hash.h"
 #include "storage/reader/release.h"
 #include "tools/common/say.h"
+#include "tools/common/stop.h"
 #include "tools/replay/describe.h"
-#include "tools/replay/stop.h"
 
 #include <errno.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 
 #include "core/grow.h"
 #include "read/map.h"
-#include "tools/replay/stop.h"
+#include "tools/common/stop.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -6,8 +6,8 @@
 #include "tools/replay/sink.h"
 
 #include "core/cleanup.h"
+#include "tools/common/clickhouse_http.h"
 #include "tools/common/say.h"
-#include "tools/replay/clickhouse_http.h"
 #include "tools/replay/clickhouse_part.h"
 #include "tools/replay/clickhouse_schema.h"
 

@@ -8,9 +8,9 @@
 
 #include "core/cleanup.h"
 #include "core/clock.h"
+#include "tools/common/listen.h"
+#include "tools/common/stop.h"
 #include "tools/replay/bytes.h"
-#include "tools/replay/listen.h"
-#include "tools/replay/stop.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -194,7 +194,7 @@ static int give_all(struct socket_sink *s)
     }
     while (!all_have_it(s)) {
         if (stop_asked() && !until)
-            until = clock_mono_ns() + BYTES_GRACE_MS * 1000000ull;
+            until = clock_mono_ns() + STOP_GRACE_MS * 1000000ull;
         if (until && (!s->n || clock_mono_ns() > until))
             return -EINTR;
         int r = turn(s, 200, true);

@@ -6,7 +6,7 @@
 #include "core/cleanup.h"
 #include "policy/spec.h"
 #include "policy/tap_names.h"
-#include "tools/run/command.h"
+#include "tools/common/command.h"
 #include "tools/run/taps.h"
 #include "tools/run/watch.h"
 

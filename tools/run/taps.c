@@ -3,7 +3,7 @@
 
 #include "core/cleanup.h"
 #include "policy/tap_names.h"
-#include "tools/run/command.h"
+#include "tools/common/command.h"
 
 #include <stdio.h>
 #include <stdlib.h>

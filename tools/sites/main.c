@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dmi-sites: finds where an engine keeps its tensors, and writes the HookSpec that captures them. */
 #include "core/cleanup.h"
-#include "tools/run/command.h"
+#include "tools/common/command.h"
 #include "tools/sites/check.h"
 #include "tools/sites/kernels.h"
 #include "tools/sites/match.h"

@@ -2,7 +2,7 @@
 #include "tools/sites/record.h"
 
 #include "core/cleanup.h"
-#include "tools/run/command.h"
+#include "tools/common/command.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #include "core/clock.h"
 #include "storage/file.h"
 #include "tools/common/say.h"
-#include "tools/replay/stop.h"
+#include "tools/common/stop.h"
 #include "tools/top/serve.h"
 #include "tools/top/show.h"
 

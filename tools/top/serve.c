@@ -3,8 +3,8 @@
 
 #include "core/cleanup.h"
 #include "core/clock.h"
-#include "tools/replay/listen.h"
-#include "tools/replay/stop.h"
+#include "tools/common/listen.h"
+#include "tools/common/stop.h"
 
 #include <errno.h>
 #include <inttypes.h>

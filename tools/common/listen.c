@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/replay/listen.h"
+#include "tools/common/listen.h"
 
 #include "core/cleanup.h"
 #include "core/socket.h"

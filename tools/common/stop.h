@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* SIGINT and SIGTERM end a replay cleanly. A program of one thread. */
-#ifndef TOOLS_REPLAY_STOP_H
-#define TOOLS_REPLAY_STOP_H
+/* SIGINT and SIGTERM end a program cleanly. A program of one thread. */
+#ifndef TOOLS_COMMON_STOP_H
+#define TOOLS_COMMON_STOP_H
 
 #include <stdbool.h>
 #include <stdint.h>
+
+/* Once the user wants to stop, a reader or server has so long to take what it is being given. */
+#define STOP_GRACE_MS 1000
 
 /* From now on both signals are noted, and SIGPIPE is ignored. */
 void stop_install(void);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What --to clickhouse://... says: a server, who asks it, and which table. A program of one thread. */
-#ifndef TOOLS_REPLAY_CLICKHOUSE_URL_H
-#define TOOLS_REPLAY_CLICKHOUSE_URL_H
+#ifndef TOOLS_COMMON_CLICKHOUSE_URL_H
+#define TOOLS_COMMON_CLICKHOUSE_URL_H
 
 #include "core/err.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sockets that readers connect to. A program of one thread. */
-#ifndef TOOLS_REPLAY_LISTEN_H
-#define TOOLS_REPLAY_LISTEN_H
+#ifndef TOOLS_COMMON_LISTEN_H
+#define TOOLS_COMMON_LISTEN_H
 
 #include "core/err.h"
 

@@ -4,11 +4,11 @@
  * again, at growing distances; whoever asks may therefore be answered after a statement was done twice. A program of one thread.
  * Source: ClickHouse's documentation, "HTTP Interface"; the numbers of errors: its dbms/src/Common/ErrorCodes.cpp.
  */
-#ifndef TOOLS_REPLAY_CLICKHOUSE_HTTP_H
-#define TOOLS_REPLAY_CLICKHOUSE_HTTP_H
+#ifndef TOOLS_COMMON_CLICKHOUSE_HTTP_H
+#define TOOLS_COMMON_CLICKHOUSE_HTTP_H
 
 #include "storage/text.h"
-#include "tools/replay/clickhouse_url.h"
+#include "tools/common/clickhouse_url.h"
 
 #include <stdint.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/replay/clickhouse_curl.h"
+#include "tools/common/clickhouse_curl.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What programs share that become another command with libdmi_preload.so in front of it. One thread. */
-#ifndef TOOLS_RUN_COMMAND_H
-#define TOOLS_RUN_COMMAND_H
+#ifndef TOOLS_COMMON_COMMAND_H
+#define TOOLS_COMMON_COMMAND_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/replay/stop.h"
+#include "tools/common/stop.h"
 
 #include <signal.h>
 #include <time.h>

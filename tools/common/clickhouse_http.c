@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/replay/clickhouse_http.h"
+#include "tools/common/clickhouse_http.h"
 
 #include "core/cleanup.h"
 #include "core/clock.h"
+#include "tools/common/clickhouse_curl.h"
 #include "tools/common/say.h"
-#include "tools/replay/bytes.h"
-#include "tools/replay/clickhouse_curl.h"
-#include "tools/replay/stop.h"
+#include "tools/common/stop.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -50,7 +49,7 @@ static int may_go_on(void *arg, curl_off_t a, curl_off_t b, curl_off_t c, curl_o
         return 0;
     if (!h->stopped_ns)
         h->stopped_ns = clock_mono_ns();
-    return clock_mono_ns() - h->stopped_ns > BYTES_GRACE_MS * 1000000ull;
+    return clock_mono_ns() - h->stopped_ns > STOP_GRACE_MS * 1000000ull;
 }
 
 int clickhouse_http_new(struct err *err, const struct clickhouse_url *url,

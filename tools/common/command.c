@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/run/command.h"
+#include "tools/common/command.h"
 
 #include "core/cleanup.h"
 

@@ -3,8 +3,8 @@
  * libcurl, loaded when a server is first asked: so a wheel need not bring it and its OpenSSL along, which are the system's
  * to update. A program of one thread. Source: curl/curl.h, whose functions these are.
  */
-#ifndef TOOLS_REPLAY_CLICKHOUSE_CURL_H
-#define TOOLS_REPLAY_CLICKHOUSE_CURL_H
+#ifndef TOOLS_COMMON_CLICKHOUSE_CURL_H
+#define TOOLS_COMMON_CLICKHOUSE_CURL_H
 
 #include "core/err.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* libcurl takes the address to pieces (curl_url(3)). */
-#include "tools/replay/clickhouse_url.h"
+#include "tools/common/clickhouse_url.h"
 
 #include "core/cleanup.h"
-#include "tools/replay/clickhouse_curl.h"
+#include "tools/common/clickhouse_curl.h"
 
 #include <errno.h>
 #include <stdlib.h>
