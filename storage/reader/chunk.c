@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define MAX_META_BYTES (64u << 20) /* of RECORDS in memory at a time */
+#define WINDOW_META    (4u << 20)  /* likewise, where records are read by window */
 #define MUCH_META      (1u << 20)  /* is looked at for holes before memory is taken for it */
 
 /* The header's layout is that of every version from 2 on; what follows it only of this one. */
@@ -81,7 +82,8 @@ int reader_keep_meta(struct reader *r, struct reader_chunk *c,
         parse_records(bytes, header->n_meta, header->n_payload, r->said.n_sites, &view, wrong);
     if (res || *wrong)
         return res ? res : -EBADMSG;
-    if (r->index.n_meta_bytes + header->n_meta > MAX_META_BYTES)
+    bool by_window = r->selection.have_query && r->selection.query.by_window;
+    if (r->index.n_meta_bytes + header->n_meta > (by_window ? WINDOW_META : MAX_META_BYTES))
         make_room(r);
     struct reader_meta *m = malloc(sizeof *m);
     if (!m)
@@ -202,7 +204,12 @@ void reader_free_chunks(struct reader *r, struct reader_segment *s)
     free(s->chunks);
     s->chunks = NULL;
     s->n_chunks = s->chunks_room = 0;
+    s->first_chunk = s->end_chunk = 0;
+    r->index.n_footer_bytes -= s->n_footer;
+    s->n_footer = 0;
     free(s->footer);
+    free(s->tallies);
     s->footer = NULL;
+    s->tallies = NULL;
     footer_deinit(&s->index);
 }

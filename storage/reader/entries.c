@@ -29,6 +29,9 @@ int reader_take_steps(struct reader_chunk *c, uint64_t n_meta, uint8_t *bytes, c
             break;
     }
     *wrong = first_wrong;
+    /* most chunks have few, and all of a run's may stay in memory */
+    struct reader_step *fitting = n_steps ? realloc(steps, n_steps * sizeof *steps) : NULL;
+    steps = fitting ? fitting : steps;
     c->bytes = steal_ptr(owned);
     c->steps = steal_ptr(steps);
     c->n_held = n_steps;

@@ -12,6 +12,8 @@
 #include <errno.h>
 #include <string.h>
 
+#define MAX_INDEX_BYTES (4u << 20) /* of footers in memory at a time, and the one that is used */
+
 bool reader_read_trailer(struct reader *r, struct reader_segment *s, struct dmi_trailer *t)
 {
     return s->n_bytes >= sizeof(struct dmi_segment_header) + sizeof *t &&
@@ -56,6 +58,54 @@ static int check_dictionary(struct reader *r, struct reader_segment *s)
     return res ? res : r->said.own_dictionary ? 0 : -EBADMSG;
 }
 
+/* ------------------------------------------------------------------------- in memory */
+
+static void drop_index(struct reader *r, struct reader_segment *s)
+{
+    r->index.n_footer_bytes -= s->n_footer;
+    s->n_footer = 0;
+    free(s->footer);
+    s->footer = NULL;
+}
+
+/* The footer that was read last stays, and others while there is room. */
+static void keep_index(struct reader *r, struct reader_segment *s, size_t n)
+{
+    s->n_footer = n;
+    r->index.n_footer_bytes += n;
+    for (size_t i = 0; r->index.n_footer_bytes > MAX_INDEX_BYTES && i < r->index.n_segments; i++)
+        if (&r->index.segments[i] != s && r->index.segments[i].footer)
+            drop_index(r, &r->index.segments[i]);
+}
+
+static int view_index(const struct reader *r, struct reader_segment *s,
+                      const struct dmi_chunk_header *h, uint64_t offset)
+{
+    const char *wrong = NULL;
+    int res = parse_footer(s->footer, h->n_meta, offset, r->said.n_sites, &s->view, &wrong);
+    return res ? res : wrong ? -EBADMSG : 0;
+}
+
+int reader_load_index(struct reader *r, struct reader_segment *s)
+{
+    struct dmi_chunk_header h;
+    uint64_t offset;
+    if (!s->indexed || s->footer)
+        return 0;
+    int res = read_footer(r, s, &h, &offset);
+    if (!res)
+        res = view_index(r, s, &h, offset);
+    if (!res) {
+        keep_index(r, s, h.n_meta);
+        return 0;
+    }
+    free(s->footer);
+    s->footer = NULL;
+    return res == -ENOMEM ? res : -EBADMSG;
+}
+
+/* ------------------------------------------------------------------------- at first */
+
 static int take_chunks(struct reader *r, struct reader_segment *s)
 {
     s->chunks = calloc(s->view.head.n_chunks + 1u, sizeof *s->chunks);
@@ -74,6 +124,8 @@ static int take_chunks(struct reader *r, struct reader_segment *s)
                                 "chunk type %u is not known here: skipped", row->type);
     }
     s->n_chunks = s->view.head.n_chunks;
+    s->first_chunk = s->first_sequence;
+    s->end_chunk = s->first_sequence + s->n_chunks;
     s->n_seen = s->n_chunks + 1;
     return 0;
 }
@@ -82,19 +134,24 @@ static int take_index(struct reader *r, struct reader_segment *s)
 {
     struct dmi_chunk_header h;
     uint64_t offset;
-    const char *wrong;
     int res = read_footer(r, s, &h, &offset);
     if (!res)
         res = check_dictionary(r, s);
     if (!res)
-        res = parse_footer(s->footer, h.n_meta, offset, r->said.n_sites, &s->view, &wrong);
+        res = view_index(r, s, &h, offset);
     if (res)
         return res;
-    if (wrong || s->view.head.first_sequence != s->first_sequence ||
+    if (s->view.head.first_sequence != s->first_sequence ||
         h.sequence != s->first_sequence + s->view.head.n_chunks)
         return -EBADMSG;
+    if (!(s->tallies = malloc((s->view.head.n_sites + 1u) * sizeof *s->tallies)))
+        return -ENOMEM;
+    memcpy(s->tallies, s->view.sites, s->view.head.n_sites * sizeof *s->tallies);
     s->next_sequence = h.sequence + 1;
-    return take_chunks(r, s);
+    res = take_chunks(r, s);
+    if (!res)
+        keep_index(r, s, h.n_meta);
+    return res;
 }
 
 int reader_by_index(struct reader *r, uint32_t segment)
@@ -108,7 +165,9 @@ int reader_by_index(struct reader *r, uint32_t segment)
         return 1;
     }
     free(s->footer);
+    free(s->tallies);
     s->footer = NULL;
+    s->tallies = NULL;
     return res == -ENOMEM ? res : 0;
 }
 
@@ -121,7 +180,7 @@ const struct dmi_footer_entry *reader_entries(const struct reader_segment *s, si
 const struct dmi_footer_site *reader_tallies(const struct reader_segment *s, size_t *n)
 {
     *n = s->indexed ? s->view.head.n_sites : s->index.sites.n / sizeof(struct dmi_footer_site);
-    return s->indexed ? s->view.sites : (const void *)s->index.sites.data;
+    return s->indexed ? s->tallies : (const void *)s->index.sites.data;
 }
 
 const struct dmi_footer_span *reader_spans(const struct reader_segment *s, size_t *n,

@@ -67,6 +67,13 @@ int reader_select(struct err *err, struct reader *r, const struct reader_query *
     return r->ranks ? reader_select_ranks(err, r, query) : reader_select_one(err, r, query);
 }
 
+int reader_window(struct err *err, struct reader *r, uint64_t first, size_t most, uint64_t *next,
+                  uint64_t *n_gone)
+{
+    return r->ranks ? err_set(err, -EINVAL, "%s: runs of ranks are not read by window", r->run.path)
+                    : reader_window_one(err, r, first, most, next, n_gone);
+}
+
 int reader_refresh(struct err *err, struct reader *r)
 {
     return r->ranks ? reader_refresh_ranks(err, r) : reader_refresh_one(err, r);

@@ -143,6 +143,8 @@ int reader_open_distrusting(struct err *err, const char *path, struct reader **o
 
 struct reader_query;
 
+enum { READER_E_AGAIN = 1 };
+
 /**
  * reader_select() - read the records that match and the steps that they name
  * @query: NULL: all records and all steps. A range of positions selects the records of the steps in whose spans it
@@ -151,6 +153,25 @@ struct reader_query;
  * Return: 0 or -errno with a sentence in @err.
  */
 int reader_select(struct err *err, struct reader *reader, const struct reader_query *query);
+
+/* How many records the query matched that asked for records; by window and with all steps: 0. */
+size_t reader_n_matched(const struct reader *reader);
+
+/**
+ * reader_window() - select the records of the next chunks in place of those before
+ * After reader_select() of a query by window, of one run. Only the records are replaced: the steps stay.
+ * @first: sequence number of a chunk
+ * @most: records; whole chunks are taken, so there may be more
+ * @next: gets the sequence number to go on with; UINT64_MAX: no chunk is left
+ * @n_gone: gets the number of records whose segment was deleted since the reader found it
+ * Return: 0; READER_E_AGAIN (an index was wrong: the steps were selected anew, so begin anew with the first chunk); -errno
+ * with a sentence in @err.
+ */
+int reader_window(struct err *err, struct reader *reader, uint64_t first, size_t most,
+                  uint64_t *next, uint64_t *n_gone);
+
+/* For qsort(): the order of reader_record(). */
+int reader_record_order(const void *a, const void *b);
 
 /**
  * reader_refresh() - read on: chunks and segments that have come, state, counters, problems
@@ -215,6 +236,7 @@ struct reader_query {
     int64_t end_position;   /* after its last; <= first_position: no bound */
     uint64_t first_chunk;   /* only records of chunks of this sequence number and higher ones */
     bool all_steps;         /* all steps of the run, also those that no such record names */
+    bool by_window;         /* the steps, but no records: reader_window() selects some at a time */
 };
 
 /* Return: index of the first matching record at or after @from, or reader_n_records(). */

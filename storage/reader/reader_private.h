@@ -84,6 +84,8 @@ struct reader_segment {
     ino_t ino;
     uint64_t n_bytes;
     uint64_t first_sequence, next_sequence;
+    uint64_t first_chunk,
+        end_chunk; /* its chunks have sequence numbers from the first to before the second */
     bool header_read, header_ok, closed;
     bool other_version; /* not ours: nothing of it is read */
     bool indexed;       /* known by its footer; else by walking */
@@ -93,9 +95,11 @@ struct reader_segment {
     size_t n_chunks, chunks_room;
     uint64_t n_seen; /* chunks with a valid header, the footer counted */
 
-    uint8_t *footer; /* metadata, where indexed */
-    struct footer_view view;
-    struct footer index; /* where walked: made from the chunks */
+    uint8_t *footer; /* metadata, where indexed; NULL: not in memory, see reader_load_index() */
+    size_t n_footer;
+    struct footer_view view;         /* of @footer; the head stays */
+    struct dmi_footer_site *tallies; /* likewise */
+    struct footer index;             /* where walked: made from the chunks */
 
     uint64_t walked;    /* where the next chunk would begin */
     uint64_t last_hash; /* of the header before that place, to see whether it was cut back */
@@ -155,6 +159,16 @@ struct reader_index {
     size_t n_segments;
     uint64_t clock; /* counts uses of metadata */
     size_t n_meta_bytes;
+    size_t n_footer_bytes;
+};
+
+/* What a query means for this run: select.c. */
+struct reader_wanted {
+    const struct reader_query *query; /* NULL: all */
+    bool *sites;                      /* by id; NULL: all */
+    uint64_t *steps;                  /* sorted; NULL: all */
+    size_t n_steps, steps_room;
+    uint64_t first_chunk, end_chunk; /* the window */
 };
 
 /* What a query asked for: select.c, steps.c, outcomes.c; of joined runs ranks_join.c. */
@@ -163,6 +177,10 @@ struct reader_selection {
     bool all_steps;  /* a query selects all steps, too: they are joined with other runs' */
     bool have_query; /* else all */
     struct reader_query query; /* its strings are owned */
+    struct reader_wanted wanted;
+    size_t n_matched; /* reader_n_matched() */
+    uint64_t *named;  /* sequence numbers of the steps that records name, sorted, each once */
+    size_t n_named;
     struct reader_record *records;
     size_t n_records, records_room;
     uint32_t **kept; /* tables of kept rows of the records, owned */
@@ -370,7 +388,10 @@ bool reader_read_trailer(struct reader *reader, struct reader_segment *segment,
 /* What to do about a chunk that is not as its index says. Return: -EAGAIN: begin again; 0; -ENOMEM. */
 int reader_distrust(struct reader *reader, uint32_t segment, uint32_t chunk, const char *wrong);
 
-/* What the index of a segment says, from its footer or from walking. */
+/* Reads the footer of a segment again, where it is not in memory. Return: 0, -ENOMEM, -EBADMSG. */
+int reader_load_index(struct reader *reader, struct reader_segment *segment);
+
+/* What the index of a segment says, from its footer or from walking: the first and the last once reader_load_index() was called. */
 const struct dmi_footer_entry *reader_entries(const struct reader_segment *segment, size_t *n);
 const struct dmi_footer_site *reader_tallies(const struct reader_segment *segment, size_t *n);
 const struct dmi_footer_span *reader_spans(const struct reader_segment *segment, size_t *n,
@@ -403,7 +424,9 @@ int reader_check_files(struct reader *reader);
 
 /* Whether steps may be missing that later segments repeat. */
 bool reader_is_incomplete(const struct reader *reader);
-/* Selects the steps that the selected records name, or all. Return: 0, -EAGAIN (begin again), -errno. */
+/* Adds the steps of the records at hand to those that are named. Return: 0 or -ENOMEM. */
+int reader_name_steps(struct reader *reader);
+/* Selects the steps that are named, or all. Return: 0, -EAGAIN (begin again), -errno. */
 int reader_select_steps(struct reader *reader, bool all);
 /* The step of a sequence number, if it is selected. */
 struct reader_step *reader_find_step(const struct reader *reader, uint64_t sequence);
@@ -450,6 +473,8 @@ int reader_decode_one(struct err *err, struct reader *reader, const struct reade
 int reader_open_one(struct err *err, const char *path, bool distrust, struct reader **out);
 int reader_refresh_one(struct err *err, struct reader *reader);
 int reader_select_one(struct err *err, struct reader *reader, const struct reader_query *query);
+int reader_window_one(struct err *err, struct reader *reader, uint64_t first, size_t most,
+                      uint64_t *next, uint64_t *n_gone);
 void reader_close_one(struct reader *reader);
 
 /* For _cleanup_(). */

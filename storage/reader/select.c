@@ -14,20 +14,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* What the query means for this run. */
-struct wanted {
-    const struct reader_query *query;
-    bool *sites;     /* by id; NULL: all */
-    uint64_t *steps; /* sorted; NULL: all */
-    size_t n_steps, steps_room;
-};
-
-static void wanted_deinit(struct wanted *w)
-{
-    free(w->sites);
-    free(w->steps);
-}
-
 /* ------------------------------------------------------------------------- what is wanted */
 
 static bool id_is(const struct reader_query *q, const char *id, size_t n)
@@ -44,7 +30,7 @@ static bool positions_meet(const struct reader_query *q, int64_t first, uint32_t
            end > q->first_position;
 }
 
-static int want_step(struct wanted *w, uint64_t sequence)
+static int want_step(struct reader_wanted *w, uint64_t sequence)
 {
     if (reader_grow((void **)&w->steps, w->n_steps, &w->steps_room, sizeof *w->steps))
         return -ENOMEM;
@@ -52,7 +38,7 @@ static int want_step(struct wanted *w, uint64_t sequence)
     return 0;
 }
 
-static int want_repeated(const struct reader_chunk *c, struct wanted *w)
+static int want_repeated(const struct reader_chunk *c, struct reader_wanted *w)
 {
     for (size_t i = 0; i < c->n_held; i++)
         for (uint32_t k = 0; k < c->steps[i].entry->n_spans; k++) {
@@ -68,7 +54,7 @@ static int want_repeated(const struct reader_chunk *c, struct wanted *w)
 }
 
 /* The index has no spans of repeated steps. What is wrong with such a chunk is named when it is read for its steps. */
-static int want_all_repeated(struct reader *r, struct wanted *w)
+static int want_all_repeated(struct reader *r, struct reader_wanted *w)
 {
     for (size_t i = 0; reader_is_incomplete(r) && i < r->index.n_segments; i++)
         for (size_t k = 0; k < r->index.segments[i].n_chunks; k++) {
@@ -85,8 +71,15 @@ static int want_all_repeated(struct reader *r, struct wanted *w)
     return 0;
 }
 
+/* A footer that could be read and cannot any more. Return: -EAGAIN, -errno. */
+static int walk_instead(struct reader *r, uint32_t segment)
+{
+    int res = reader_walk_anew(r, segment);
+    return res ? res : -EAGAIN;
+}
+
 /* Steps with tokens of the request, from the indexes' spans. */
-static int want_steps(struct reader *r, struct wanted *w)
+static int want_steps(struct reader *r, struct reader_wanted *w)
 {
     if (!(w->steps = malloc(sizeof *w->steps)))
         return -ENOMEM;
@@ -94,6 +87,9 @@ static int want_steps(struct reader *r, struct wanted *w)
     for (size_t i = 0; i < r->index.n_segments; i++) {
         size_t n;
         const char *strings;
+        int loaded = reader_load_index(r, &r->index.segments[i]);
+        if (loaded)
+            return loaded == -ENOMEM ? loaded : walk_instead(r, (uint32_t)i);
         const struct dmi_footer_span *spans = reader_spans(&r->index.segments[i], &n, &strings);
         for (size_t k = 0; k < n; k++) {
             if (!id_is(w->query, strings + spans[k].id_offset, spans[k].id_bytes) ||
@@ -110,9 +106,21 @@ static int want_steps(struct reader *r, struct wanted *w)
     return 0;
 }
 
-static int want(struct reader *r, struct wanted *w)
+static void unwant(struct reader *r)
 {
-    const struct reader_query *q = w->query;
+    free(r->selection.wanted.sites);
+    free(r->selection.wanted.steps);
+    r->selection.wanted = (struct reader_wanted){ 0 };
+}
+
+static int want(struct reader *r)
+{
+    const struct reader_query *q = r->selection.have_query ? &r->selection.query : NULL;
+    struct reader_wanted *w = &r->selection.wanted;
+    unwant(r);
+    w->query = q;
+    w->first_chunk = q ? q->first_chunk : 0;
+    w->end_chunk = UINT64_MAX;
     if (!q)
         return 0;
     if (q->site) {
@@ -124,10 +132,11 @@ static int want(struct reader *r, struct wanted *w)
     return q->request ? want_steps(r, w) : 0;
 }
 
-static bool is_wanted(const struct wanted *w, const struct reader_segment *s,
+static bool is_wanted(const struct reader_wanted *w, const struct reader_segment *s,
                       const struct dmi_footer_entry *e)
 {
-    if (w->query && s->chunks[e->chunk].sequence < w->query->first_chunk)
+    uint64_t place = s->chunks[e->chunk].sequence;
+    if (place < w->first_chunk || (place >= w->end_chunk && w->end_chunk != UINT64_MAX))
         return false;
     if (w->sites && !w->sites[e->site])
         return false;
@@ -219,16 +228,43 @@ static int take_chunk(struct reader *r, uint32_t segment,
     return 0;
 }
 
-static int select_segment(struct reader *r, uint32_t segment, const struct wanted *w)
+/* How many records of a segment its chunks in the window have, selected or not. */
+static uint64_t in_window(const struct reader *r, const struct reader_segment *s)
 {
-    size_t n_entries, n = 0;
+    const struct reader_wanted *w = &r->selection.wanted;
+    uint64_t n = 0;
+    for (size_t k = 0; k < s->n_chunks; k++)
+        if (s->chunks[k].type == DMI_CHUNK_RECORDS && s->chunks[k].sequence >= w->first_chunk &&
+            s->chunks[k].sequence < w->end_chunk)
+            n += s->chunks[k].n;
+    return n;
+}
+
+/* Whether the segment was deleted meanwhile. @n_taken: records of its window that were read before. */
+static bool is_gone(struct reader *r, uint32_t segment, size_t n_taken, uint64_t *n_gone)
+{
+    if (!n_gone || !reader_take_vanished(&r->notes))
+        return false;
+    *n_gone += in_window(r, &r->index.segments[segment]) - n_taken;
+    return true;
+}
+
+/* @n_gone: NULL: a segment that was deleted is walked, as any whose footer does not hold. */
+static int select_segment(struct reader *r, uint32_t segment, uint64_t *n_gone)
+{
+    size_t n_entries, n = 0, n_before = r->selection.n_records;
+    int loaded = reader_load_index(r, &r->index.segments[segment]);
+    if (loaded == -EBADMSG && is_gone(r, segment, 0, n_gone))
+        return 0;
+    if (loaded)
+        return loaded == -ENOMEM ? loaded : walk_instead(r, segment);
     const struct dmi_footer_entry *entries =
         reader_entries(&r->index.segments[segment], &n_entries);
     _cleanup_(freep) const struct dmi_footer_entry **list = malloc((n_entries + 1) * sizeof *list);
     if (!list)
         return -ENOMEM;
     for (size_t i = 0; i < n_entries; i++)
-        if (is_wanted(w, &r->index.segments[segment], &entries[i]))
+        if (is_wanted(&r->selection.wanted, &r->index.segments[segment], &entries[i]))
             list[n++] = &entries[i];
     qsort(list, n, sizeof *list, chunk_order);
     for (size_t i = 0, end; i < n; i = end) {
@@ -237,6 +273,8 @@ static int select_segment(struct reader *r, uint32_t segment, const struct wante
         const char *wrong = NULL;
         uint32_t chunk = list[i]->chunk;
         int res = take_chunk(r, segment, list + i, end - i, &wrong);
+        if (res == -EBADMSG && is_gone(r, segment, r->selection.n_records - n_before, n_gone))
+            return 0;
         if (res == -EBADMSG)
             res = reader_distrust(r, segment, chunk, wrong);
         if (res)
@@ -257,7 +295,7 @@ int reader_place_order(const void *pa, const void *pb)
     return a->at.offset < b->at.offset ? -1 : a->at.offset > b->at.offset;
 }
 
-static int record_order(const void *pa, const void *pb)
+int reader_record_order(const void *pa, const void *pb)
 {
     const struct reader_record *a = pa, *b = pb;
     if (a->at.launch != b->at.launch)
@@ -274,33 +312,65 @@ static int record_order(const void *pa, const void *pb)
 
 /* ------------------------------------------------------------------------- the selection */
 
-void reader_free_selection(struct reader *r)
+static void free_records(struct reader *r)
 {
     for (size_t i = 0; i < r->selection.n_kept; i++)
         free(r->selection.kept[i]);
-    r->selection.n_kept = r->selection.n_records = r->selection.n_steps = r->selection.n_outcomes =
-        r->selection.n_ends = 0;
+    r->selection.n_kept = r->selection.n_records = 0;
 }
 
-static int select_once(struct reader *r, const struct wanted *w)
+void reader_free_selection(struct reader *r)
 {
-    reader_free_selection(r);
+    free_records(r);
+    r->selection.n_steps = r->selection.n_outcomes = r->selection.n_ends = 0;
+    free(r->selection.named);
+    r->selection.named = NULL;
+    r->selection.n_named = r->selection.n_matched = 0;
+}
+
+/* The records that match, which name their steps; by window only their steps. */
+static int select_named(struct reader *r, bool by_window)
+{
     int res = 0;
-    for (uint32_t i = 0; !res && i < r->index.n_segments; i++)
-        res = select_segment(r, i, w);
-    if (!res)
-        res = reader_select_steps(r, !w->query || w->query->all_steps || r->selection.all_steps);
-    if (!res)
-        res = reader_select_outcomes(r);
-    if (res)
-        return res;
+    for (uint32_t i = 0; !res && i < r->index.n_segments; i++) {
+        res = select_segment(r, i, NULL);
+        if (res || !by_window)
+            continue;
+        r->selection.n_matched += r->selection.n_records;
+        res = reader_name_steps(r);
+        free_records(r);
+    }
+    return res;
+}
+
+/* In launch order, with their steps. */
+static void order_records(struct reader *r)
+{
     if (r->selection.n_records)
         qsort(r->selection.records, r->selection.n_records, sizeof *r->selection.records,
-              record_order);
+              reader_record_order);
     for (size_t i = 0; i < r->selection.n_records; i++)
         r->selection.records[i].step = r->selection.records[i].at.step == DMI_NO_STEP
                                            ? NULL
                                            : reader_find_step(r, r->selection.records[i].at.step);
+}
+
+static int select_once(struct reader *r)
+{
+    const struct reader_query *q = r->selection.wanted.query;
+    bool all_steps = !q || q->all_steps || r->selection.all_steps, by_window = q && q->by_window;
+    reader_free_selection(r);
+    int res = by_window && all_steps ? 0 : select_named(r, by_window);
+    if (!res && !by_window && !all_steps)
+        res = reader_name_steps(r);
+    if (!res)
+        res = reader_select_steps(r, all_steps);
+    if (!res)
+        res = reader_select_outcomes(r);
+    if (res)
+        return res;
+    r->selection.n_matched += r->selection.n_records;
+    order_records(r);
     return 0;
 }
 
@@ -308,20 +378,62 @@ int reader_select_again(struct err *err, struct reader *r)
 {
     int res = -EAGAIN;
     while (res == -EAGAIN) { /* at most once a segment: what is walked has no footer to believe */
-        _cleanup_(wanted_deinit) struct wanted w = { .query = r->selection.have_query
-                                                                  ? &r->selection.query
-                                                                  : NULL };
-        res = want(r, &w);
+        res = want(r);
         if (!res)
-            res = select_once(r, &w);
+            res = select_once(r);
     }
     return res ? err_set_errno(err, -res, "cannot read the records of %s", r->place.path) : 0;
 }
+
+/* ------------------------------------------------------------------------- window by window */
+
+/* The sequence number after a window's last chunk; UINT64_MAX: no chunk is left. */
+static uint64_t window_end(const struct reader *r, uint64_t first, size_t most)
+{
+    uint64_t end = first;
+    size_t n = 0;
+    for (size_t i = 0; i < r->index.n_segments; i++) {
+        const struct reader_segment *s = &r->index.segments[i];
+        for (size_t k = 0; s->end_chunk > first && k < s->n_chunks; k++) {
+            const struct reader_chunk *c = &s->chunks[k];
+            if (c->type != DMI_CHUNK_RECORDS || c->sequence < first)
+                continue;
+            if (n >= most && c->sequence >= end)
+                return end;
+            n += c->n;
+            end = c->sequence >= end ? c->sequence + 1 : end;
+        }
+    }
+    return UINT64_MAX;
+}
+
+int reader_window_one(struct err *err, struct reader *r, uint64_t first, size_t most,
+                      uint64_t *next, uint64_t *n_gone)
+{
+    struct reader_wanted *w = &r->selection.wanted;
+    int res = 0;
+    *n_gone = 0;
+    free_records(r);
+    w->first_chunk = first > w->query->first_chunk ? first : w->query->first_chunk;
+    w->end_chunk = *next = window_end(r, w->first_chunk, most);
+    for (uint32_t i = 0; !res && i < r->index.n_segments; i++)
+        if (r->index.segments[i].end_chunk > w->first_chunk &&
+            r->index.segments[i].first_chunk < w->end_chunk)
+            res = select_segment(r, i, n_gone);
+    if (!res)
+        order_records(r);
+    if (res == -EAGAIN && !(res = reader_select_again(err, r)))
+        return READER_E_AGAIN;
+    return res < 0 ? err_set_errno(err, -res, "cannot read the records of %s", r->place.path) : 0;
+}
+
+/* ------------------------------------------------------------------------- the query */
 
 void reader_free_query(struct reader *r)
 {
     free((char *)(uintptr_t)r->selection.query.site);
     free((char *)(uintptr_t)r->selection.query.request);
+    unwant(r);
     r->selection.query = (struct reader_query){ 0 };
     r->selection.have_query = false;
 }
@@ -356,6 +468,11 @@ int reader_keep_query(struct err *err, struct reader *r, const struct reader_que
 }
 
 /* ------------------------------------------------------------------------- what was selected */
+
+size_t reader_n_matched(const struct reader *r)
+{
+    return r->selection.n_matched;
+}
 
 size_t reader_n_records(const struct reader *r)
 {

@@ -52,20 +52,22 @@ size_t reader_steps_to(const struct reader *r, uint64_t sequence)
     return sequence == UINT64_MAX ? r->selection.n_steps : lower_step(r, sequence + 1);
 }
 
-/* Sequence numbers of the steps that the records name, sorted. */
-static int named_steps(const struct reader *r, uint64_t **out, size_t *n_out)
+int reader_name_steps(struct reader *r)
 {
-    uint64_t *list = malloc((r->selection.n_records + 1) * sizeof *list);
-    size_t n = 0;
+    struct reader_selection *s = &r->selection;
+    uint64_t *list = realloc(s->named, (s->n_named + s->n_records + 1) * sizeof *list);
     if (!list)
         return -ENOMEM;
-    for (size_t i = 0; i < r->selection.n_records; i++)
-        if (r->selection.records[i].at.step != DMI_NO_STEP &&
-            (!n || list[n - 1] != r->selection.records[i].at.step))
-            list[n++] = r->selection.records[i].at.step;
+    s->named = list;
+    size_t n = s->n_named;
+    for (size_t i = 0; i < s->n_records; i++)
+        if (s->records[i].at.step != DMI_NO_STEP && (!n || list[n - 1] != s->records[i].at.step))
+            list[n++] = s->records[i].at.step;
     qsort(list, n, sizeof *list, reader_number_order);
-    *out = list;
-    *n_out = n;
+    r->selection.n_named = 0;
+    for (size_t i = 0; i < n; i++)
+        if (!i || list[i] != list[i - 1])
+            list[r->selection.n_named++] = list[i];
     return 0;
 }
 
@@ -109,10 +111,10 @@ static void drop_repeated(struct reader *r)
 
 int reader_select_steps(struct reader *r, bool all)
 {
-    _cleanup_(freep) uint64_t *named = NULL;
-    size_t n_named = 0;
+    const uint64_t *named = r->selection.named;
+    size_t n_named = r->selection.n_named;
     bool incomplete = reader_is_incomplete(r);
-    int res = all ? 0 : named_steps(r, &named, &n_named);
+    int res = 0;
     for (uint32_t i = 0; !res && i < r->index.n_segments; i++) {
         struct reader_segment *s = &r->index.segments[i];
         for (uint32_t k = 0; !res && k < s->n_chunks; k++) {

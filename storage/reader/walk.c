@@ -49,6 +49,8 @@ static struct reader_chunk *add_chunk(struct reader_segment *s, const struct dmi
 {
     if (reader_grow((void **)&s->chunks, s->n_chunks, &s->chunks_room, sizeof *s->chunks))
         return NULL;
+    s->first_chunk = s->n_chunks && s->first_chunk < h->sequence ? s->first_chunk : h->sequence;
+    s->end_chunk = s->n_chunks && s->end_chunk > h->sequence ? s->end_chunk : h->sequence + 1;
     struct reader_chunk *c = &s->chunks[s->n_chunks++];
     *c = (struct reader_chunk){ .offset = offset, .sequence = h->sequence, .type = h->type };
     return c;

@@ -80,6 +80,57 @@ static uint64_t read_since(const struct reader *reader, uint64_t *before)
 
 /* ------------------------------------------------------------------------- by the index */
 
+/* Goes through all records in windows of @most. Return: how many windows. */
+static size_t read_windows(struct reader *reader, const struct reader *whole, size_t most,
+                           uint64_t *n_gone)
+{
+    size_t n_windows = 0, n_all = 0;
+    uint64_t next = 0, last = 0;
+    *n_gone = 0;
+    for (; next != UINT64_MAX; n_windows++) {
+        struct err err = { 0 };
+        uint64_t first = next, n;
+        ck_assert_msg(!reader_window(&err, reader, first, most, &next, &n), "%s", err.msg);
+        *n_gone += n;
+        for (size_t i = 0; i < reader_n_records(reader); i++, n_all++) {
+            const struct reader_record *rec = reader_record(reader, i);
+            ck_assert_uint_ge(rec->place, first);
+            ck_assert_uint_lt(rec->place, next);
+            ck_assert_ptr_nonnull(rec->step);
+            ck_assert_uint_eq(rec->step->entry->sequence, rec->at.step);
+            last = rec->place;
+        }
+    }
+    ck_assert_uint_ge(last, reader_record(whole, reader_n_records(whole) - 1)->place);
+    ck_assert_uint_eq(n_all + *n_gone, reader_n_records(whole));
+    return n_windows;
+}
+
+START_TEST(windows_hold_each_record_once_and_the_steps_stay)
+{
+    make_closed(200, 2000, 1 << 20);
+    const struct reader_query all = { .all_steps = true, .by_window = true },
+                              site = { .site = "logits", .by_window = true };
+    uint64_t n_gone;
+    _cleanup_(reader_closep) struct reader *whole = open_index(folder);
+    _cleanup_(reader_closep) struct reader *reader = open_index(folder);
+    select_records(whole, NULL, 400);
+    select_records(reader, &all, 0);
+    ck_assert_uint_eq(reader_n_steps(reader), 200);
+    size_t n_windows = read_windows(reader, whole, 50, &n_gone);
+    ck_assert(n_windows > 4 && n_windows < 10);
+    ck_assert_uint_eq(reader_n_steps(reader), 200);
+    ck_assert_uint_eq(read_windows(reader, whole, 1000, &n_gone), 1);
+    ck_assert_uint_eq(n_gone, 0);
+    select_records(whole, &(struct reader_query){ .site = "logits" }, 200);
+    select_records(reader, &site, 0);
+    ck_assert_uint_eq(reader_n_matched(reader), 200);
+    ck_assert_uint_eq(reader_n_steps(reader), reader_n_steps(whole));
+    read_windows(reader, whole, 50, &n_gone);
+    ck_assert_uint_eq(reader_n_findings(reader), 0);
+}
+END_TEST
+
 START_TEST(opening_reads_the_index_and_a_selection_its_chunks)
 {
     make_closed(200, 2000, 1 << 20); /* 32 kB a forward, six segments */
@@ -483,6 +534,7 @@ int main(void)
     TCase *tc = tcase_create("reader");
     tcase_add_checked_fixture(tc, setup, teardown);
     tcase_add_test(tc, opening_reads_the_index_and_a_selection_its_chunks);
+    tcase_add_test(tc, windows_hold_each_record_once_and_the_steps_stay);
     tcase_add_loop_test(tc, a_footer_that_lies_is_not_believed, 0, 4);
     tcase_add_test(tc, a_growing_run_is_read_on);
     tcase_add_test(tc, a_write_that_is_cut_back_is_read_as_it_is_then);
