@@ -3,6 +3,7 @@
 #include "read/join.h"
 
 #include "core/cleanup.h"
+#include "core/grow.h"
 #include "read/record.h"
 
 #include <dmi/dmi.h>
@@ -32,45 +33,65 @@ static int forward_order(const void *pa, const void *pb)
     return a->number < b->number ? -1 : a->number > b->number;
 }
 
-/* Each forward has as many tokens as its longest tensor with token rows. */
-static int count_forwards(struct join *j)
+/* Puts them in the order of their numbers, each once. */
+static void merge_forwards(struct join *j)
 {
-    size_t n = reader_n_records(j->reader), kept = 0;
-    struct join_forward *f = calloc(n + 1, sizeof *f);
-    if (!f)
-        return -ENOMEM;
-    for (size_t i = 0; i < n; i++) {
-        const struct reader_record *rec = reader_record(j->reader, i);
-        bool token = reader_site(j->reader, rec->at.site)->row == DMI_ROW_TOKEN;
-        f[i] = (struct join_forward){ rec->at.forward, token ? record_rows(rec) : 0, 0 };
-    }
-    qsort(f, n, sizeof *f, forward_order);
-    for (size_t i = 0; i < n; i++) {
+    struct join_forward *f = j->forwards;
+    size_t kept = 0;
+    if (j->n_forwards)
+        qsort(f, j->n_forwards, sizeof *f, forward_order);
+    for (size_t i = 0; i < j->n_forwards; i++) {
         if (!kept || f[kept - 1].number != f[i].number)
             f[kept++] = f[i];
         else if (f[i].n_tokens > f[kept - 1].n_tokens)
             f[kept - 1].n_tokens = f[i].n_tokens;
     }
-    int64_t position = 0;
-    for (size_t i = 0; i < kept; i++) {
-        f[i].first_position = position;
-        position += (int64_t)f[i].n_tokens;
-    }
-    j->forwards = f;
     j->n_forwards = kept;
+}
+
+/* Each forward has as many tokens as its longest tensor with token rows. */
+int join_count(struct join *j)
+{
+    size_t n = j->by_request ? 0 : reader_n_records(j->reader);
+    for (size_t i = 0; i < n; i++) {
+        const struct reader_record *rec = reader_record(j->reader, i);
+        bool token = reader_site(j->reader, rec->at.site)->row == DMI_ROW_TOKEN;
+        uint64_t n_tokens = token ? record_rows(rec) : 0;
+        struct join_forward *last = j->n_forwards ? &j->forwards[j->n_forwards - 1] : NULL;
+        if (last && last->number == rec->at.forward) {
+            last->n_tokens = n_tokens > last->n_tokens ? n_tokens : last->n_tokens;
+            continue;
+        }
+        if (grow((void **)&j->forwards, j->n_forwards, &j->forwards_room, sizeof *last, 256))
+            return -ENOMEM;
+        j->forwards[j->n_forwards++] = (struct join_forward){ rec->at.forward, n_tokens, 0 };
+    }
+    merge_forwards(j);
     return 0;
+}
+
+void join_place(struct join *j)
+{
+    int64_t position = 0;
+    for (size_t i = 0; i < j->n_forwards; i++) {
+        j->forwards[i].first_position = position;
+        position += (int64_t)j->forwards[i].n_tokens;
+    }
 }
 
 int join_init(struct join *j)
 {
-    return j->by_request ? 0 : count_forwards(j);
+    int r = join_count(j);
+    if (!r)
+        join_place(j);
+    return r;
 }
 
 void join_deinit(struct join *j)
 {
     free(j->forwards);
     j->forwards = NULL;
-    j->n_forwards = 0;
+    j->n_forwards = j->forwards_room = 0;
 }
 
 static const struct join_forward *forward_of(const struct join *j, uint64_t number)

@@ -40,14 +40,18 @@ struct join {
     uint64_t n_nobody; /* rows that belong to no request (padding) */
 
     struct join_forward *forwards; /* private */
-    size_t n_forwards;
+    size_t n_forwards, forwards_room;
 };
 
 /* Does the run say whose tokens its rows are? Also where no step is selected. */
 bool join_is_by_request(const struct reader *reader);
 
-/* Once @reader and @by_request are set. Return: 0 or -ENOMEM. */
+/* Once @reader and @by_request are set: join_count() and join_place(). Return: 0 or -ENOMEM. */
 int join_init(struct join *join);
+/* Adds the records that are selected to the forwards that they are of: window by window, before any is joined. */
+int join_count(struct join *join);
+/* Once all are counted. */
+void join_place(struct join *join);
 void join_deinit(struct join *join);
 
 /* Hands out the rows of one record. Return: 0; what join->add() returned; -ENOMEM. */

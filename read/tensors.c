@@ -13,15 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct build {
-    const struct reader *reader;
-    const struct sites *sites;
-    const struct selection *select; /* NULL: all */
-    struct tensors *out;
-    size_t *slots; /* hash table of index + 1 */
-    size_t n_slots;
-};
-
 /* ------------------------------------------------------------------------- names */
 
 void tensor_add_name(struct text *to, const char *site, int32_t layer)
@@ -60,7 +51,7 @@ bool selection_wants_record(const struct selection *select, const struct dmi_sit
            ends_with_part(select->site, name.data);
 }
 
-static bool wants_request(const struct selection *select, const char *request, size_t n_request)
+bool selection_wants_request(const struct selection *select, const char *request, size_t n_request)
 {
     return !select || !select->request || !request ||
            (select->n_request == n_request && !memcmp(select->request, request, n_request));
@@ -75,7 +66,7 @@ bool selection_wants(const struct selection *select, const struct tensor *t)
     if (select->site && strcmp(select->site, t->site->name) && strcmp(select->site, t->name) &&
         strcmp(select->site, t->key))
         return false;
-    return wants_request(select, t->request, t->n_request);
+    return selection_wants_request(select, t->request, t->n_request);
 }
 
 /* ------------------------------------------------------------------------- finding */
@@ -95,7 +86,7 @@ static bool is_tensor(const struct tensor *t, const char *request, size_t n, uin
            (!request || (t->n_request == n && !memcmp(t->request, request, n)));
 }
 
-static int rehash(struct build *b)
+static int rehash(struct tensors_growing *b)
 {
     size_t n = b->n_slots ? 2 * b->n_slots : 1024;
     size_t *slots = calloc(n, sizeof *slots);
@@ -138,7 +129,7 @@ static struct tensor *add_tensor(struct tensors *out, const char *request, size_
     return t;
 }
 
-static struct tensor *find_tensor(struct build *b, const char *request, size_t n_request,
+static struct tensor *find_tensor(struct tensors_growing *b, const char *request, size_t n_request,
                                   const struct dmi_site *site, int32_t layer)
 {
     if (2 * b->out->n >= b->n_slots && rehash(b))
@@ -171,18 +162,8 @@ static void take_shape(struct tensor *t, const struct reader_record *rec)
     }
 }
 
-/* Adds rows to the tensor of their request. */
-static int add_part(void *ctx, const struct part *part)
+int tensors_add(struct tensors_growing *b, const struct part *part, size_t number)
 {
-    struct build *b = ctx;
-    const struct selection *select = b->select;
-    if (!wants_request(select, part->request, part->n_request))
-        return 0;
-    if (part->rejected) {
-        b->out->n_rejected += part->n_rows;
-        if (!select || !select->rejected)
-            return 0;
-    }
     if (b->out->n > TENSORS_MAX || b->out->n_pieces > TENSORS_MAX_PIECES)
         return -E2BIG;
     const struct reader_record *rec = reader_record(b->reader, part->record);
@@ -190,15 +171,30 @@ static int add_part(void *ctx, const struct part *part)
                                    reader_site(b->reader, rec->at.site), rec->at.layer);
     if (!t)
         return -ENOMEM;
+    if (number == TENSORS_NO_ROWS)
+        return 0;
     take_shape(t, rec);
     if (grow((void **)&t->pieces, t->n_pieces, &t->room, sizeof *t->pieces, 1))
         return -ENOMEM;
     t->pieces[t->n_pieces++] =
-        (struct piece){ part->record, part->first_row, part->n_rows, part->position,
+        (struct piece){ number, part->first_row, part->n_rows, part->position,
                         part->rejected ? PIECE_REJECTED : 0 };
     t->n_rows += part->n_rows;
     b->out->n_pieces++;
     return 0;
+}
+
+/* Adds rows to the tensor of their request. */
+static int add_part(void *ctx, const struct part *part)
+{
+    struct tensors_growing *b = ctx;
+    const struct selection *select = b->select;
+    if (!selection_wants_request(select, part->request, part->n_request))
+        return 0;
+    b->out->n_rejected += part->rejected ? part->n_rows : 0;
+    if (part->rejected && (!select || !select->rejected))
+        return 0;
+    return tensors_add(b, part, part->record);
 }
 
 /* ------------------------------------------------------------------------- order */
@@ -285,12 +281,12 @@ static int make_unique(struct tensors *out)
     return r;
 }
 
-/* The selection by site let through what only ends like it. */
-static void drop_unwanted(struct tensors *out, const struct selection *select)
+/* The selection by site let through what only ends like it. @also_empty: and what has no rows. */
+static void drop_unwanted(struct tensors *out, const struct selection *select, bool also_empty)
 {
     size_t kept = 0;
     for (size_t i = 0; i < out->n; i++) {
-        bool empty = select && select->tokens && !out->all[i].n_pieces;
+        bool empty = also_empty && !out->all[i].n_pieces;
         if (!empty && selection_wants(select, &out->all[i])) {
             out->all[kept++] = out->all[i];
             continue;
@@ -313,24 +309,29 @@ static int arrange(struct tensors *out, struct tensor *t, const struct selection
     return r;
 }
 
+struct range selection_range(const struct selection *select, const struct requests *requests,
+                             const char *request, size_t n_request)
+{
+    if (select->tokens == TOKENS_RANGE)
+        return select->positions;
+    const struct request *q = request ? requests_find(requests, request, n_request) : NULL;
+    return q ? request_tokens(q, select->tokens) : (struct range){ 0, 0 };
+}
+
 /* Leaves the tokens that are selected. */
 static void clip(struct tensors *out, struct tensor *t, const struct requests *requests,
                  const struct selection *select)
 {
-    struct range range = select->positions;
+    struct range range = selection_range(select, requests, t->request, t->n_request);
     size_t n = t->n_pieces;
-    if (select->tokens != TOKENS_RANGE) {
-        const struct request *q =
-            t->request ? requests_find(requests, t->request, t->n_request) : NULL;
-        range = q ? request_tokens(q, select->tokens) : (struct range){ 0, 0 };
-    }
     t->n_rows = pieces_clip(t->pieces, &t->n_pieces, range.first, range.end);
     out->n_pieces -= n - t->n_pieces;
 }
 
-static int put_in_order(struct tensors *out, const struct requests *requests,
-                        const struct selection *select)
+static int put_in_order(struct tensors_growing *b, const struct requests *requests)
 {
+    struct tensors *out = b->out;
+    const struct selection *select = b->select;
     int r = 0;
     for (size_t i = 0; !r && i < out->n; i++) {
         if (out->all[i].request)
@@ -343,12 +344,12 @@ static int put_in_order(struct tensors *out, const struct requests *requests,
     if (!r)
         r = make_unique(out);
     if (!r)
-        drop_unwanted(out, select);
+        drop_unwanted(out, select, select && select->tokens && !b->in_part);
     return r;
 }
 
 /* The rows of all records that are wanted, to their tensors. */
-static int join_all(struct join *j, struct build *b)
+static int join_all(struct join *j, struct tensors_growing *b)
 {
     int r = join_init(j);
     for (size_t i = 0; !r && i < reader_n_records(b->reader); i++) {
@@ -362,12 +363,28 @@ static int join_all(struct join *j, struct build *b)
     return r;
 }
 
+int tensors_end(struct err *err, struct tensors_growing *b, const struct requests *requests, int r)
+{
+    if (!r)
+        r = put_in_order(b, requests);
+    free(b->slots);
+    b->slots = NULL;
+    if (r)
+        tensors_deinit(b->out);
+    if (r == -E2BIG)
+        return err_set(err, r,
+                       "this run has more than %u tensors, or %u pieces of them: choose some with "
+                       "--site, --layer or --request",
+                       TENSORS_MAX, TENSORS_MAX_PIECES);
+    return r ? err_set_errno(err, -r, "cannot join rows and requests") : 0;
+}
+
 int tensors_build(struct err *err, const struct reader *reader, const struct sites *sites,
                   const struct tensors_query *query, struct tensors *out)
 {
     const struct selection *select = query->select;
     *out = (struct tensors){ .by_request = join_is_by_request(reader) };
-    struct build b = { .reader = reader, .sites = sites, .select = select, .out = out };
+    struct tensors_growing b = { .reader = reader, .sites = sites, .select = select, .out = out };
     struct join j = { .reader = reader,
                       .by_request = out->by_request,
                       .implied = query->implied,
@@ -380,17 +397,16 @@ int tensors_build(struct err *err, const struct reader *reader, const struct sit
         r = requests_build(reader, &requests);
     if (!r)
         r = join_all(&j, &b);
-    if (!r)
-        r = put_in_order(out, &requests, select);
-    free(b.slots);
-    if (r)
-        tensors_deinit(out);
-    if (r == -E2BIG)
-        return err_set(err, r,
-                       "this run has more than %u tensors, or %u pieces of them: choose some with "
-                       "--site, --layer or --request",
-                       TENSORS_MAX, TENSORS_MAX_PIECES);
-    return r ? err_set_errno(err, -r, "cannot join rows and requests") : 0;
+    return tensors_end(err, &b, &requests, r);
+}
+
+const struct tensor *tensors_find(const struct tensors *tensors, const char *request,
+                                  size_t n_request, uint32_t order, int32_t layer)
+{
+    const struct tensor key = {
+        .request = request, .n_request = n_request, .order = order, .layer = layer
+    };
+    return tensors->n ? bsearch(&key, tensors->all, tensors->n, sizeof key, tensor_order) : NULL;
 }
 
 void tensors_deinit(struct tensors *tensors)

@@ -10,6 +10,7 @@
 #include "read/join.h"
 #include "read/pieces.h"
 #include "read/range.h"
+#include "read/requests.h"
 #include "read/sites.h"
 #include "storage/reader/reader.h"
 #include "storage/text.h"
@@ -78,6 +79,46 @@ int tensors_build(struct err *err, const struct reader *reader, const struct sit
                   const struct tensors_query *query, struct tensors *out);
 /* Accepts a zeroed struct. */
 void tensors_deinit(struct tensors *tensors);
+
+/* Tensors of records that the reader has window by window: the first fields are the owner's to set, the others are 0 at first. */
+struct tensors_growing {
+    const struct reader *reader;
+    const struct sites *sites;
+    const struct selection *select; /* NULL: all */
+    struct tensors *out;
+    bool
+        in_part; /* some rows are added without their tensor's others: a tensor without rows stays */
+    size_t *slots; /* private: hash table of index + 1 */
+    size_t n_slots;
+};
+
+#define TENSORS_NO_ROWS SIZE_MAX
+
+/**
+ * tensors_add() - the tensor of rows that are wanted, and the rows
+ * @number: of their record, as struct piece has it; TENSORS_NO_ROWS: the tensor alone
+ * Return: 0, -ENOMEM, -E2BIG.
+ */
+int tensors_add(struct tensors_growing *growing, const struct part *part, size_t number);
+
+/**
+ * tensors_end() - put rows and tensors in order, and drop those that are not wanted
+ * @requests: read where selection->tokens goes by request
+ * @result: of tensors_add(): an error is only put into words
+ * Return: as tensors_build().
+ */
+int tensors_end(struct err *err, struct tensors_growing *growing, const struct requests *requests,
+                int result);
+
+/* The tensor of a request's rows; @order: as struct tensor has it. Return: NULL: none. */
+const struct tensor *tensors_find(const struct tensors *tensors, const char *request,
+                                  size_t n_request, uint32_t order, int32_t layer);
+
+/* Whether rows of a request are wanted; @request NULL: they are nobody's. */
+bool selection_wants_request(const struct selection *select, const char *request, size_t n_request);
+/* The positions that are wanted of a request, once select->tokens says some. */
+struct range selection_range(const struct selection *select, const struct requests *requests,
+                             const char *request, size_t n_request);
 
 /* Whether a record may have rows in a tensor that is wanted: its request is not looked at. */
 bool selection_wants_record(const struct selection *select, const struct dmi_site *site,
