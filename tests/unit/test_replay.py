@@ -8,13 +8,14 @@ import pty
 import re
 import struct
 import subprocess
+import sys
 import time
 
 import numpy
 import pytest
 
 from damage import flip_payload
-from replay_kit import (BUILT, DMI_REPLAY, MAKE_ODD_RUN, MAKE_RUN, lines, make, places, records, replay, rows_of, schedule, shown, stream)
+from replay_kit import (BUILT, DMI_REPLAY, MAKE_ODD_RUN, MAKE_RUN, lines, make, places, records, replay, rows_of, schedule, shown, steps, stream)
 from stream_reader import frames, values
 
 pytestmark = pytest.mark.built(*BUILT)
@@ -84,6 +85,20 @@ def test_rejected_and_superseded(tmp_path, kind, words, check):
     check(rows_of(found) == shown(run, ["s0"], *words) != [], "rows that count, and those that were asked for")
     if len(words) == 2:
         check(all(f.facts["complete"] for f in records(found)), "together they are all there is")
+
+
+def test_rivals_in_other_windows(tmp_path, check):
+    """A preempted request computes positions again thousands of records later; a site fires twice in a step."""
+    words = []
+    for i in range(1300):
+        at = i if i < 1200 else i - 1200
+        words += [f"step {i} 2 a:0:1:{at}:2:0:0 b:1:1:{i}:2:0:0", *(f"rec 2 {layer} 0 1 1" for layer in range(4)), "rec 0 0 0 1 1"]
+        words += ["rec 0 0 0 1 2"] if i % 100 == 7 else []
+    run = schedule(tmp_path / "run", words)
+    found = stream(run)
+    check(rows_of(found) == shown(run, ["h", "q"]) != [], "the rows that dmi-dump shows, and no other")
+    check(found[-1].facts["left_out"]["superseded"] == 100 * 5 + 13 * 2, "the others are counted", found[-1].facts["left_out"])
+    check(rows_of(stream(run, "--superseded")) == shown(run, ["h", "q"], "--superseded"), "and sent where they are asked for")
 
 
 def test_outcomes(tmp_path, check):
@@ -321,8 +336,16 @@ def test_a_segment_by_itself(run, check):
     check(0 < len(records(found)) < 28 and set(places(found)) < set(places(stream(run))), "its records, in the same places")
 
 
+def peak(path):
+    """KiB of memory that a replay needs."""
+    done = subprocess.run([sys.executable, "-c", "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL,"
+                           " stderr=subprocess.DEVNULL); print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)",
+                           DMI_REPLAY, path, "--to", "-"], stdout=subprocess.PIPE, check=True, timeout=120)
+    return int(done.stdout)
+
+
 def test_memory_is_bounded(tmp_path, check):
-    """48 MB of payload in 3000 records."""
+    """48 MB of payload in 3000 records; and eight times as many small records."""
     if os.environ.get("DMI_TEST_RUNTIME"):
         pytest.skip("a sanitizer keeps what is freed")
     row = " ".join(["1.5"] * 64)
@@ -331,11 +354,7 @@ def test_memory_is_bounded(tmp_path, check):
         words += [f"step {i} 64 r:0:64:{64 * i}:1:0:0", *(f"put 0 {layer} 64 f32 {' '.join([row] * 64)}" for layer in range(50))]
     run = schedule(tmp_path / "run", words)
     one = schedule(tmp_path / "one", words[:2])
-
-    def peak(path):
-        done = subprocess.run(["/usr/bin/env", "python3", "-c", "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL,"
-                               " stderr=subprocess.DEVNULL); print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)",
-                               str(DMI_REPLAY), str(path), "--to", "-"], stdout=subprocess.PIPE, check=True, timeout=120)
-        return int(done.stdout)
     few, many = peak(one), peak(run)
     check(many - few < 12 * 1024, "60 times the records take 12 MiB more at most, of 48 MB", (few, many))
+    few, many = (peak(schedule(tmp_path / str(n), steps(n, width=1, layers=50))) for n in (80, 640))
+    check(many - few < 6 * 1024, "28,000 records more take 6 MiB more at most", (few, many))

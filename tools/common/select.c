@@ -24,14 +24,21 @@ static bool engine_named_requests(const struct reader *reader)
     return c && c->steps;
 }
 
-int select_records(struct err *err, struct reader *reader, const struct selection *select)
+static int select_all(struct err *err, struct reader *reader, bool by_window)
+{
+    const struct reader_query query = { .all_steps = true, .by_window = true };
+    return reader_select(err, reader, by_window ? &query : NULL);
+}
+
+int select_records(struct err *err, struct reader *reader, const struct selection *select,
+                   bool by_window)
 {
     bool has_requests;
     /* how far a request is, all of its steps say */
     if (!select || !select->site || select->tokens > TOKENS_RANGE ||
         !engine_named_requests(reader) || !is_site(reader, select->site, &has_requests))
-        return reader_select(err, reader, NULL);
-    struct reader_query query = { .site = select->site };
+        return select_all(err, reader, by_window);
+    struct reader_query query = { .site = select->site, .by_window = by_window };
     if (select->by_layer && select->layers.first >= 0 && select->layers.first <= INT32_MAX &&
         select->layers.end == select->layers.first + 1) {
         query.by_layer = true;
@@ -46,5 +53,6 @@ int select_records(struct err *err, struct reader *reader, const struct selectio
         }
     }
     int r = reader_select(err, reader, &query);
-    return r || reader_n_records(reader) ? r : reader_select(err, reader, NULL);
+    size_t n = by_window ? reader_n_matched(reader) : reader_n_records(reader);
+    return r || n ? r : select_all(err, reader, by_window);
 }

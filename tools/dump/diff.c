@@ -27,7 +27,7 @@ static int build_side(struct err *err, struct side *s, const struct options *o, 
     select.rejected = select.superseded = false;
     select.request = id;
     select.n_request = n_id;
-    int r = select_records(err, s->reader, &select);
+    int r = select_records(err, s->reader, &select, false);
     if (r)
         return r;
     select.request = alias->name;

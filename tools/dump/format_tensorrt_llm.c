@@ -332,7 +332,7 @@ static int write_ranks(struct err *err, struct tree *t)
             continue;
         r = reader_open_index(err, run->ranks[i].path, &one);
         if (!r)
-            r = select_records(err, one, &o->select);
+            r = select_records(err, one, &o->select, false);
         if (!r)
             r = write_rank(err, t, one, run->ranks[i].ranks);
     }

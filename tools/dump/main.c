@@ -37,7 +37,7 @@ static int run_command(struct options *o)
     if (!r && o->by_rank && !reader_only_ranks(reader, o->ranks))
         r = err_set(&err, -ENOENT, "%s: no run is of that rank (dmi-dump list)", o->run);
     if (!r && !o->command->by_itself)
-        r = select_records(&err, reader, o->command->selects ? &o->select : NULL);
+        r = select_records(&err, reader, o->command->selects ? &o->select : NULL, false);
     if (r == -ENOTUNIQ && o->command->run == dump_list)
         return dump_list_runs(o->run, o->json);
     if (r) {

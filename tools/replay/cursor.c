@@ -65,7 +65,7 @@ void cursor_deinit(struct cursor *c)
     c->read = NULL;
 }
 
-static void apply(struct source *s, const json_t *o)
+static int apply(struct err *err, struct source *s, const json_t *o)
 {
     const json_t *sent = json_object_get(o, "sent"), *said = json_object_get(o, "said");
     s->sent = (struct position){ .any = json_is_object(sent),
@@ -82,7 +82,7 @@ static void apply(struct source *s, const json_t *o)
     s->n_bytes = number_of(o, "payload");
     s->n_lost = number_of(o, "not_decoded");
     s->done = json_is_true(json_object_get(o, "done"));
-    source_seek(s);
+    return source_seek(err, s);
 }
 
 static struct source *find(struct source *sources, size_t n, const char *uuid)
@@ -105,7 +105,9 @@ int cursor_apply(struct err *err, const struct cursor *c, struct source *sources
                            "the cursor %s is of run %s, which is not among those that are given: "
                            "give that run, or another cursor",
                            c->path, text_of(o, "uuid"));
-        apply(s, o);
+        int r = apply(err, s, o);
+        if (r)
+            return r;
     }
     return 0;
 }

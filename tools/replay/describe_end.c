@@ -64,11 +64,13 @@ static json_t *account_value(const struct source *s)
 
 static json_t *left_out_value(const struct source *s)
 {
-    const struct tensors *t = &s->tensors;
-    uint64_t rejected = s->wanted->select.rejected ? 0 : s->n_rejected + t->n_rejected;
-    uint64_t superseded = s->wanted->select.superseded ? 0 : s->n_superseded + t->n_superseded;
+    const struct source_left_out *now = &s->left_out, *before = &s->left_out_before;
+    uint64_t rejected = s->wanted->select.rejected ? 0 : before->n_rejected + now->n_rejected;
+    uint64_t superseded =
+        s->wanted->select.superseded ? 0 : before->n_superseded + now->n_superseded;
     return json_pack("{s:o, s:o, s:o}", "rejected", value_u64(rejected), "superseded",
-                     value_u64(superseded), "of_nobody", value_u64(s->n_nobody + t->n_nobody));
+                     value_u64(superseded), "of_nobody",
+                     value_u64(before->n_nobody + now->n_nobody));
 }
 
 json_t *describe_end(const struct source *s, bool complete)

@@ -10,6 +10,7 @@
 #include "tools/replay/describe.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 
 #define SETTLE_NS     300000000u
@@ -123,6 +124,27 @@ static int send_findings(struct err *err, struct replay *r, struct source *s)
     return res;
 }
 
+/* Segments that were deleted while the replay was under way. */
+static int send_gone(struct err *err, struct replay *r, struct source *s)
+{
+    struct err why = { 0 };
+    err_set(&why, -ENOENT, "%" PRIu64 " records were deleted before they were read", s->n_gone);
+    const struct reader_finding f = { .file = "", .chunk = -1, .text = why.msg };
+    s->n_lost += s->n_gone;
+    s->n_gone = 0;
+    say_finding(s, &f);
+    return send_facts(err, r, s, ITEM_GAP, describe_finding(s, &f));
+}
+
+int replay_gone(struct err *err, struct replay *r)
+{
+    int res = 0;
+    for (size_t i = 0; !res && i < r->n; i++)
+        if (r->sources[i].n_gone)
+            res = send_gone(err, r, &r->sources[i]);
+    return res;
+}
+
 /* ------------------------------------------------------------------------- records */
 
 static int send_undecoded(struct err *err, struct replay *r, struct source *s, struct item *item)
@@ -176,8 +198,7 @@ static int send_record(struct err *err, struct replay *r, struct source *s)
     if (res)
         return res;
     s->sent = position_of(source_record(s));
-    s->at++;
-    return 0;
+    return source_advance(err, s);
 }
 
 static int send_event(struct err *err, struct replay *r, struct source *s)
@@ -227,8 +248,8 @@ static void show(struct replay *r)
 {
     uint64_t n_done = 0, n_all = 0, n_bytes = 0;
     for (size_t i = 0; i < r->n; i++) {
-        n_done += r->sources[i].at;
-        n_all += r->sources[i].n_entries;
+        n_done += r->sources[i].n_past;
+        n_all += r->sources[i].n_all;
         n_bytes += r->sources[i].n_bytes;
     }
     progress_show(&r->progress, n_done, n_all, n_bytes, r->options->follow);
@@ -250,7 +271,7 @@ static int send_all(struct err *err, struct replay *r)
         if (r->progress.on)
             show(r);
     }
-    return res;
+    return res ? res : replay_gone(err, r);
 }
 
 /* ------------------------------------------------------------------------- a run that grows */

@@ -45,6 +45,9 @@ int replay_wait(struct err *err, struct replay *replay, uint64_t time_ns);
 int replay_record(struct err *err, struct replay *replay, struct source *source,
                   const char *request, size_t n_request);
 
+/* Says which records were deleted while the replay was under way. Return: as replay_run(). */
+int replay_gone(struct err *err, struct replay *replay);
+
 /* What was sent is taken: the cursor may say so. Return: as replay_run(). */
 int replay_settle(struct err *err, struct replay *replay);
 

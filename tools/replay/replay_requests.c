@@ -20,38 +20,57 @@ struct passes {
     uint64_t record;
 };
 
-static int list_source(struct replay *r, const struct source *s, struct passes *p)
+/* Numbers the requests of the record that comes next. */
+static int list_record(struct replay *r, const struct source *s, struct passes *p)
 {
-    for (size_t i = 0; i < s->n_entries; i++)
-        for (uint32_t k = 0; k < s->entries[i].n; k++) {
-            const struct source_rows *rows = &s->rows[s->entries[i].first + k];
-            const struct tensor *t = source_tensor(s, rows);
-            if (!t->request) {
-                r->n_without += source_piece(s, rows)->n_rows;
-                continue;
-            }
-            size_t *number = map_at(&p->numbers, t->request, t->n_request);
-            if (!number)
-                return -ENOMEM;
-            if (*number == MAP_NONE)
-                *number = p->n++;
+    size_t n;
+    const struct source_rows *rows = source_rows(s, &n);
+    for (size_t k = 0; k < n; k++) {
+        if (!rows[k].request) {
+            r->n_without += rows[k].piece.n_rows;
+            continue;
         }
+        size_t *number = map_at(&p->numbers, rows[k].request, rows[k].n_request);
+        if (!number)
+            return -ENOMEM;
+        if (*number == MAP_NONE)
+            *number = p->n++;
+    }
     return 0;
+}
+
+static int rewind_source(struct err *err, struct source *s)
+{
+    s->sent = (struct position){ 0 };
+    return source_seek(err, s);
+}
+
+static int list_source(struct err *err, struct replay *r, struct source *s, struct passes *p)
+{
+    int res = rewind_source(err, s);
+    while (!res && s->at < s->n_entries) {
+        if (list_record(r, s, p))
+            return err_set_errno(err, ENOMEM, "cannot replay");
+        res = source_advance(err, s);
+    }
+    return res;
 }
 
 /* To each request of this pass that has rows of the next record. */
 static int give_record(struct err *err, struct replay *r, struct source *s, struct passes *p)
 {
-    const struct source_entry *e = &s->entries[s->at];
+    size_t n;
+    const struct source_rows *rows = source_rows(s, &n);
     int res = 0;
     p->record++;
-    for (uint32_t k = 0; !res && k < e->n; k++) {
-        const struct tensor *t = source_tensor(s, &s->rows[e->first + k]);
-        size_t number = t->request ? map_get(&p->numbers, t->request, t->n_request) : MAP_NONE;
+    for (size_t k = 0; !res && k < n; k++) {
+        const struct source_rows *own = &rows[k];
+        size_t number =
+            own->request ? map_get(&p->numbers, own->request, own->n_request) : MAP_NONE;
         if (number < p->first || number >= p->end || p->seen[number - p->first] == p->record)
             continue;
         p->seen[number - p->first] = p->record;
-        res = replay_record(err, r, s, t->request, t->n_request);
+        res = replay_record(err, r, s, own->request, own->n_request);
     }
     return res;
 }
@@ -61,10 +80,8 @@ static int run_pass(struct err *err, struct replay *r, struct passes *p)
     struct source *s;
     uint64_t time_ns;
     int res = 0;
-    for (size_t i = 0; i < r->n; i++) {
-        r->sources[i].sent = (struct position){ 0 };
-        source_seek(&r->sources[i]);
-    }
+    for (size_t i = 0; !res && i < r->n; i++)
+        res = rewind_source(err, &r->sources[i]);
     r->pace.begun = false;
     while (!res && !stop_asked() && (s = replay_next(r, &time_ns))) {
         res = replay_wait(err, r, time_ns);
@@ -74,9 +91,10 @@ static int run_pass(struct err *err, struct replay *r, struct passes *p)
         }
         if (!res && !stop_asked())
             res = give_record(err, r, s, p);
-        s->at++;
+        if (!res)
+            res = source_advance(err, s);
     }
-    return res;
+    return res ? res : replay_gone(err, r);
 }
 
 /* A group that was not given all of its records is begun again, with a cursor. */
@@ -98,9 +116,9 @@ int replay_requests(struct err *err, struct replay *r)
     struct passes p = { 0 };
     int res = 0;
     for (size_t i = 0; !res && i < r->n; i++)
-        res = list_source(r, &r->sources[i], &p);
+        res = list_source(err, r, &r->sources[i], &p);
     p.seen = calloc(r->options->at_once, sizeof *p.seen);
-    if (res || !p.seen)
+    if (!res && !p.seen)
         res = err_set_errno(err, ENOMEM, "cannot replay");
     p.first = r->cursor.n_requests < p.n ? r->cursor.n_requests : p.n;
     while (!res && !stop_asked() && p.first < p.n)

@@ -12,68 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-const struct tensor *source_tensor(const struct source *s, const struct source_rows *rows)
-{
-    return &s->tensors.all[rows->tensor];
-}
+#define MOST_SURVEYS 100 /* of a run whose segments are deleted as fast as they are read */
 
-const struct piece *source_piece(const struct source *s, const struct source_rows *rows)
+static int changed(struct err *err, const struct source *s)
 {
-    return &source_tensor(s, rows)->pieces[rows->piece];
-}
-
-/* ------------------------------------------------------------------------- the recorded order */
-
-static int rows_order(const void *pa, const void *pb, void *arg)
-{
-    const struct source *s = arg;
-    const struct piece *a = source_piece(s, pa), *b = source_piece(s, pb);
-    if (a->record == b->record)
-        return a->first_row < b->first_row ? -1 : a->first_row > b->first_row;
-    struct position at = position_of(reader_record(s->reader, a->record)),
-                    other = position_of(reader_record(s->reader, b->record));
-    return position_order(&at, &other);
-}
-
-static bool is_wanted(const struct source *s, size_t record)
-{
-    const struct wanted *w = s->wanted;
-    const struct reader_record *rec = reader_record(s->reader, record);
-    uint64_t step = rec->step ? rec->step->entry->step : rec->at.forward;
-    return (!w->by_step || range_has(&w->steps, (int64_t)step)) &&
-           (!w->by_forward || range_has(&w->forwards, (int64_t)rec->at.forward));
-}
-
-/* All rows that are wanted, in the recorded order. */
-static int list_rows(struct source *s, size_t *n_out)
-{
-    size_t n = 0, most = 0;
-    for (size_t t = 0; t < s->tensors.n; t++)
-        most += s->tensors.all[t].n_pieces;
-    s->rows = calloc(most + 1, sizeof *s->rows);
-    if (!s->rows)
-        return -ENOMEM;
-    for (size_t t = 0; t < s->tensors.n; t++)
-        for (size_t p = 0; p < s->tensors.all[t].n_pieces; p++)
-            if (is_wanted(s, s->tensors.all[t].pieces[p].record))
-                s->rows[n++] = (struct source_rows){ (uint32_t)t, (uint32_t)p };
-    qsort_r(s->rows, n, sizeof *s->rows, rows_order, s);
-    *n_out = n;
-    return 0;
-}
-
-static int list_entries(struct source *s, size_t n_rows)
-{
-    size_t room = 0;
-    for (size_t i = 0, end; i < n_rows; i = end) {
-        size_t record = source_piece(s, &s->rows[i])->record;
-        for (end = i + 1; end < n_rows && source_piece(s, &s->rows[end])->record == record;)
-            end++;
-        if (grow((void **)&s->entries, s->n_entries, &room, sizeof *s->entries, 256))
-            return -ENOMEM;
-        s->entries[s->n_entries++] = (struct source_entry){ record, i, (uint32_t)(end - i) };
-    }
-    return 0;
+    return err_set(err, -EIO, "%s changed while it was read", reader_run(s->reader)->path);
 }
 
 /* ------------------------------------------------------------------------- what was said */
@@ -140,50 +83,109 @@ static int list_events(struct source *s)
     return r;
 }
 
-/* ------------------------------------------------------------------------- opening */
+/* ------------------------------------------------------------------------- all of the run */
 
 static void forget(struct source *s)
 {
-    tensors_deinit(&s->tensors);
+    rivals_deinit(&s->rivals);
     sites_deinit(&s->sites);
-    free(s->rows);
-    free(s->entries);
+    join_deinit(&s->join);
     free(s->events);
-    s->rows = NULL;
-    s->entries = NULL;
     s->events = NULL;
     s->n_entries = s->n_events = 0;
     s->loaded = SIZE_MAX;
 }
 
-static int find_request(struct source *s)
+/* The first time that records are looked at. */
+static int look(struct source *s)
+{
+    int r = join_count(&s->join);
+    for (size_t i = 0; !r && i < s->n_order; i++) {
+        const struct reader_record *rec = reader_record(s->reader, s->order[i]);
+        s->end_chunk = rec->place >= s->end_chunk ? rec->place + 1 : s->end_chunk;
+        if (s->join.by_request)
+            r = rivals_look(&s->rivals, rec);
+    }
+    return r;
+}
+
+static int gather(struct source *s)
+{
+    int r = 0;
+    for (size_t i = 0; !r && i < s->n_order; i++) {
+        const struct dmi_record *at = &reader_record(s->reader, s->order[i])->at;
+        if (selection_wants_record(&s->wanted->select, reader_site(s->reader, at->site), at->layer))
+            r = rivals_gather(&s->rivals, &s->join, s->order[i]);
+    }
+    return r;
+}
+
+static int count(struct source *s)
+{
+    int r = source_list(s, &s->left_out);
+    s->n_all += s->n_entries;
+    return r;
+}
+
+/* All records once, window by window. Return: 0; READER_E_AGAIN; what @visit returns, which is -errno; @err is set. */
+static int visit_all(struct err *err, struct source *s, int (*visit)(struct source *s))
+{
+    int r = 0;
+    s->next_chunk = 0;
+    while (!r && s->next_chunk != UINT64_MAX) {
+        r = source_window(err, s, s->next_chunk);
+        if (!r && s->n_gone) /* released meanwhile: what is left is looked at again */
+            r = (r = reader_refresh(err, s->reader)) ? r : READER_E_AGAIN;
+        s->n_gone = 0;
+        if (!r && (r = visit(s)))
+            err_set_errno(err, -r, "cannot replay");
+    }
+    return r;
+}
+
+/* Which rows of the records count, and how many records are wanted. Return: as visit_all(). */
+static int survey_once(struct err *err, struct source *s)
+{
+    forget(s);
+    s->left_out = (struct source_left_out){ 0 };
+    s->n_all = s->end_chunk = 0;
+    s->join = (struct join){ .reader = s->reader, .by_request = join_is_by_request(s->reader) };
+    if (sites_build(s->reader, &s->sites) ||
+        rivals_begin(&s->rivals, s->reader, &s->sites, &s->wanted->select))
+        return err_set_errno(err, ENOMEM, "cannot replay");
+    int r = visit_all(err, s, look);
+    if (r)
+        return r;
+    join_place(&s->join);
+    if (rivals_are_needed(&s->rivals)) {
+        r = visit_all(err, s, gather);
+        r = r > 0 ? r : rivals_settle(err, &s->rivals, r);
+        s->left_out.n_superseded = s->rivals.tensors.n_superseded;
+    }
+    return r ? r : visit_all(err, s, count);
+}
+
+static bool has_request(const struct source *s)
 {
     const struct selection *select = &s->wanted->select;
-    struct requests requests = { 0 };
-    if (!select->request || !reader_n_steps(s->reader))
-        return 0;
-    int r = requests_build(s->reader, &requests);
-    s->unknown_request = !r && !requests_find(&requests, select->request, select->n_request);
-    if (!r)
-        requests_deinit(&requests);
-    return r;
+    return !select->request || !reader_n_steps(s->reader) ||
+           requests_find(&s->rivals.requests, select->request, select->n_request);
 }
 
 static int build(struct err *err, struct source *s)
 {
-    struct tensors_query query = { .select = &s->wanted->select };
-    size_t n_rows = 0;
-    if (sites_build(s->reader, &s->sites))
-        return err_set_errno(err, ENOMEM, "cannot replay");
-    int r = tensors_build(err, s->reader, &s->sites, &query, &s->tensors);
-    if (r)
-        return r;
-    r = list_rows(s, &n_rows);
-    r = r ? r : list_entries(s, n_rows);
-    r = r ? r : list_events(s);
-    source_seek(s);
-    return r ? err_set_errno(err, -r, "cannot replay") : 0;
+    int r = READER_E_AGAIN;
+    for (int i = 0; r == READER_E_AGAIN && i < MOST_SURVEYS; i++)
+        r = survey_once(err, s);
+    if (r == READER_E_AGAIN)
+        return changed(err, s);
+    s->unknown_request = !r && !has_request(s);
+    if (!r && list_events(s))
+        r = err_set_errno(err, ENOMEM, "cannot replay");
+    return r ? r : source_seek(err, s);
 }
+
+/* ------------------------------------------------------------------------- opening */
 
 int source_open(struct err *err, const char *path, const struct wanted *wanted, struct source *out)
 {
@@ -192,11 +194,9 @@ int source_open(struct err *err, const char *path, const struct wanted *wanted, 
     if (!r && wanted->by_rank && !reader_only_ranks(out->reader, wanted->ranks))
         r = SOURCE_E_RANK;
     if (!r)
-        r = select_records(err, out->reader, &wanted->select);
+        r = select_records(err, out->reader, &wanted->select, true);
     if (!r)
         r = build(err, out);
-    if (!r && find_request(out))
-        r = err_set_errno(err, ENOMEM, "cannot replay");
     if (r)
         source_deinit(out);
     return r;
@@ -208,6 +208,9 @@ void source_deinit(struct source *s)
         return;
     forget(s);
     reader_close(s->reader);
+    free(s->order);
+    free(s->rows);
+    free(s->entries);
     free(s->noted);
     free(s->raw);
     free(s->gathered);
@@ -218,17 +221,14 @@ void source_deinit(struct source *s)
 /* Positions that no step says follow from all rows of the run, and so do those that a request has so far. */
 static int leave_what_was_sent(struct err *err, struct source *s)
 {
-    size_t n = reader_n_records(s->reader);
-    struct reader_query query = { .all_steps = true };
-    if (s->at < s->n_entries || !n || !s->tensors.by_request)
+    struct reader_query query = { .first_chunk = s->end_chunk,
+                                  .all_steps = true,
+                                  .by_window = true };
+    if (s->at < s->n_entries || !s->end_chunk || !s->join.by_request)
         return 0;
-    for (size_t i = 0; i < n; i++) {
-        uint64_t place = reader_record(s->reader, i)->place;
-        query.first_chunk = place >= query.first_chunk ? place + 1 : query.first_chunk;
-    }
-    s->n_rejected += s->tensors.n_rejected;
-    s->n_superseded += s->tensors.n_superseded;
-    s->n_nobody += s->tensors.n_nobody;
+    s->left_out_before.n_rejected += s->left_out.n_rejected;
+    s->left_out_before.n_superseded += s->left_out.n_superseded;
+    s->left_out_before.n_nobody += s->left_out.n_nobody;
     forget(s);
     return reader_select(err, s->reader, &query);
 }
@@ -249,21 +249,48 @@ bool source_grows(const struct source *s)
 
 /* ------------------------------------------------------------------------- where it is */
 
-void source_seek(struct source *s)
+/* The next window with records that are wanted, if there is one. */
+static int fill_window(struct err *err, struct source *s)
 {
-    size_t low = 0, high = s->n_entries;
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        struct position at = position_of(reader_record(s->reader, s->entries[mid].record));
-        if (position_order(&at, &s->sent) <= 0)
-            low = mid + 1;
-        else
-            high = mid;
+    struct source_left_out counted = { 0 };
+    int r = 0;
+    while (!r && s->at == s->n_entries && s->next_chunk != UINT64_MAX) {
+        r = source_window(err, s, s->next_chunk);
+        if (!r && source_list(s, &counted))
+            r = err_set_errno(err, ENOMEM, "cannot replay");
     }
-    s->at = low;
+    return r > 0 ? changed(err, s) : r;
+}
+
+int source_seek(struct err *err, struct source *s)
+{
     s->event_at = 0;
     while (s->event_at < s->n_events && moment_order(&s->events[s->event_at].at, &s->said) <= 0)
         s->event_at++;
+    s->n_past = 0;
+    s->next_chunk = s->sent.any ? s->sent.chunk : 0;
+    s->n_entries = s->at = 0;
+    int r = fill_window(err, s);
+    while (!r && s->sent.any && s->at < s->n_entries) {
+        struct position at = position_of(source_record(s));
+        if (position_order(&at, &s->sent) > 0)
+            break;
+        r = source_advance(err, s);
+    }
+    return r;
+}
+
+int source_advance(struct err *err, struct source *s)
+{
+    s->at++;
+    s->n_past++;
+    return fill_window(err, s);
+}
+
+const struct source_rows *source_rows(const struct source *s, size_t *n)
+{
+    *n = s->entries[s->at].n;
+    return s->rows + s->entries[s->at].first;
 }
 
 const struct reader_record *source_record(const struct source *s)

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One run that is replayed: its records and what was said of their rows, in the recorded order. In memory are what is
- * known of records (about 250 bytes each) and of rows of one owner (about 60), and the payload of one record, twice.
- * A program of one thread.
+ * One run that is replayed: its records and what was said of their rows, in the recorded order. Records are read by window:
+ * those of some chunks are in memory, and the payload of one record, twice. The steps of the run stay in memory, and rows
+ * that have rivals (rivals.h). A program of one thread.
  */
 #ifndef TOOLS_REPLAY_SOURCE_H
 #define TOOLS_REPLAY_SOURCE_H
 
 #include "tools/replay/item.h"
 #include "tools/replay/position.h"
+#include "tools/replay/rivals.h"
 
 #include "read/tensors.h"
 
@@ -28,7 +29,9 @@ struct source_entry {
 
 /* Rows of one owner: a piece of a tensor. */
 struct source_rows {
-    uint32_t tensor, piece;
+    const char *request; /* borrowed, not terminated; NULL: none */
+    size_t n_request;
+    struct piece piece;
 };
 
 /* Something that was said of rows, or of a request. */
@@ -42,12 +45,22 @@ struct source {
     struct reader *reader;
     const struct wanted *wanted;
     struct sites sites;
-    struct tensors tensors;
+    struct rivals rivals;
+    struct join join;
     bool unknown_request; /* the run has not the request that is wanted */
+    size_t n_all, n_past; /* records that are wanted: all, and those before the next one */
+    uint64_t end_chunk;   /* after the last chunk with a record */
 
+    /* the window */
+    size_t *order; /* the reader's records in the recorded order */
     struct source_rows *rows;
     struct source_entry *entries; /* in the recorded order */
-    size_t n_entries, at;         /* the next one */
+    size_t n_order, order_room, n_listed, rows_room, n_entries, entries_room;
+    size_t at;           /* the next one */
+    uint64_t next_chunk; /* where the next window begins; UINT64_MAX: this is the last one */
+    uint64_t
+        n_gone; /* records that were deleted before they were read, and that was not said yet */
+
     struct source_event *events;
     size_t n_events, event_at;
 
@@ -58,7 +71,9 @@ struct source {
     bool done;      /* with its end */
     bool said_kept; /* why its segments are not released */
 
-    uint64_t n_rejected, n_superseded, n_nobody; /* rows left out of what is no longer in memory */
+    struct source_left_out {
+        uint64_t n_rejected, n_superseded, n_nobody; /* rows */
+    } left_out, left_out_before; /* of what the reader has; of what was sent before */
 
     uint64_t step;   /* sequence of the step that was sent last */
     uint64_t *noted; /* hashes of the findings that were sent */
@@ -82,8 +97,11 @@ int source_open(struct err *err, const char *path, const struct wanted *wanted, 
 /* Accepts a zeroed struct. */
 void source_deinit(struct source *source);
 
-/* Goes on after what was sent, as source->sent and source->said say. */
-void source_seek(struct source *source);
+/* Goes on after what was sent, as source->sent and source->said say. Return: 0 or -errno with a sentence in @err. */
+int source_seek(struct err *err, struct source *source);
+
+/* Passes over the record that comes next. Return: as source_seek(). */
+int source_advance(struct err *err, struct source *source);
 
 /**
  * source_refresh() - take in what was written since
@@ -104,9 +122,8 @@ bool source_next_is_event(const struct source *source);
 /* The record that comes next. */
 const struct reader_record *source_record(const struct source *source);
 
-/* Rows of one owner of an entry. */
-const struct tensor *source_tensor(const struct source *source, const struct source_rows *rows);
-const struct piece *source_piece(const struct source *source, const struct source_rows *rows);
+/* Its rows, by owner. */
+const struct source_rows *source_rows(const struct source *source, size_t *n);
 
 /**
  * source_fill() - the record that comes next as an item
@@ -115,5 +132,16 @@ const struct piece *source_piece(const struct source *source, const struct sourc
  * Return: 0; -EBADMSG (it cannot be decoded: source->why says why; the item has its rows and no data); -ENOMEM.
  */
 int source_fill(struct source *source, const char *request, size_t n_request, struct item *out);
+
+/* The rest is shared with source_window.c. */
+
+/**
+ * source_window() - read the records of the chunks from @first on, in the recorded order
+ * Return: 0; READER_E_AGAIN; -errno with a sentence in @err.
+ */
+int source_window(struct err *err, struct source *source, uint64_t first);
+
+/* Lists which of them are wanted, and their rows. @left_out: gets more rows. Return: 0 or -ENOMEM. */
+int source_list(struct source *source, struct source_left_out *left_out);
 
 #endif

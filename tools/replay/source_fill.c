@@ -66,14 +66,13 @@ static uint32_t phase_of(const struct reader_step *step, const struct item_span 
     return DMI_PHASE_UNKNOWN;
 }
 
-static struct item_span span_of(const struct source *s, const struct source_rows *rows)
+static struct item_span span_of(const struct reader_record *rec, const struct source_rows *rows)
 {
-    const struct tensor *t = source_tensor(s, rows);
-    const struct piece *p = source_piece(s, rows);
-    const uint32_t *kept = record_kept(reader_record(s->reader, p->record));
+    const struct piece *p = &rows->piece;
+    const uint32_t *kept = record_kept(rec);
     uint32_t first = kept && p->n_rows ? kept[p->first_row] : p->first_row;
-    return (struct item_span){ .request = t->request,
-                               .n_request = t->n_request,
+    return (struct item_span){ .request = rows->request,
+                               .n_request = rows->n_request,
                                .position = p->position,
                                .row = p->first_row,
                                .first_row = first,
@@ -81,10 +80,10 @@ static struct item_span span_of(const struct source *s, const struct source_rows
                                .flags = p->flags };
 }
 
-static bool is_of(const struct tensor *t, const char *request, size_t n_request)
+static bool is_of(const struct source_rows *rows, const char *request, size_t n_request)
 {
-    return !request ||
-           (t->request && t->n_request == n_request && !memcmp(t->request, request, n_request));
+    return !request || (rows->request && rows->n_request == n_request &&
+                        !memcmp(rows->request, request, n_request));
 }
 
 /* Where the rows of @out begin in the record: they follow one another; SIZE_MAX: they do not. */
@@ -94,8 +93,8 @@ static size_t rows_begin(const struct source *s, const struct source_entry *e, c
     size_t begin = SIZE_MAX, end = 0;
     for (uint32_t i = 0; i < e->n; i++) {
         const struct source_rows *rows = &s->rows[e->first + i];
-        const struct piece *p = source_piece(s, rows);
-        if (!is_of(source_tensor(s, rows), request, n_request))
+        const struct piece *p = &rows->piece;
+        if (!is_of(rows, request, n_request))
             continue;
         if (begin != SIZE_MAX && p->first_row != end)
             return SIZE_MAX;
@@ -112,11 +111,11 @@ static int fill_spans(struct source *s, const struct source_entry *e, const char
     uint32_t hint = 0;
     for (uint32_t i = 0; i < e->n; i++) {
         const struct source_rows *rows = &s->rows[e->first + i];
-        if (!is_of(source_tensor(s, rows), request, n_request))
+        if (!is_of(rows, request, n_request))
             continue;
         if (grow((void **)&s->spans, out->n_spans, &s->spans_room, sizeof *s->spans, 64))
             return -ENOMEM;
-        struct item_span span = span_of(s, rows);
+        struct item_span span = span_of(out->record, rows);
         span.phase = phase_of(out->record->step, &span, &hint);
         s->spans[out->n_spans++] = span;
         out->n_rows += span.n_rows;
@@ -148,8 +147,8 @@ static int gather(struct source *s, const struct source_entry *e, const char *re
     uint8_t *to = s->gathered;
     for (uint32_t i = 0; i < e->n; i++) {
         const struct source_rows *rows = &s->rows[e->first + i];
-        const struct piece *p = source_piece(s, rows);
-        if (!is_of(source_tensor(s, rows), request, n_request))
+        const struct piece *p = &rows->piece;
+        if (!is_of(rows, request, n_request))
             continue;
         memcpy(to, s->raw + p->first_row * n_row, p->n_rows * n_row);
         to += p->n_rows * n_row;

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Records of some chunks, and their rows by owner. */
+#include "tools/replay/source.h"
+
+#include "core/grow.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WINDOW_RECORDS 4096u
+
+/* ------------------------------------------------------------------------- the recorded order */
+
+static int record_order(const void *pa, const void *pb, void *arg)
+{
+    const struct source *s = arg;
+    struct position a = position_of(reader_record(s->reader, *(const size_t *)pa)),
+                    b = position_of(reader_record(s->reader, *(const size_t *)pb));
+    return position_order(&a, &b);
+}
+
+static int put_in_order(struct source *s)
+{
+    size_t n = reader_n_records(s->reader);
+    for (s->n_order = 0; s->n_order < n; s->n_order++) {
+        if (grow((void **)&s->order, s->n_order, &s->order_room, sizeof *s->order, WINDOW_RECORDS))
+            return -ENOMEM;
+        s->order[s->n_order] = s->n_order;
+    }
+    if (n)
+        qsort_r(s->order, n, sizeof *s->order, record_order, s);
+    return 0;
+}
+
+int source_window(struct err *err, struct source *s, uint64_t first)
+{
+    uint64_t n_gone;
+    s->n_entries = s->n_listed = s->at = 0;
+    s->loaded = SIZE_MAX;
+    int r = reader_window(err, s->reader, first, WINDOW_RECORDS, &s->next_chunk, &n_gone);
+    s->n_gone += r ? 0 : n_gone;
+    if (!r && put_in_order(s))
+        r = err_set_errno(err, ENOMEM, "cannot replay");
+    return r;
+}
+
+/* ------------------------------------------------------------------------- rows of a record */
+
+struct listing {
+    struct source *source;
+    struct source_left_out *left_out;
+    const struct reader_record *record;
+    bool has_rivals;
+};
+
+static int add_rows(struct source *s, const char *request, size_t n_request,
+                    const struct piece *piece)
+{
+    if (grow((void **)&s->rows, s->n_listed, &s->rows_room, sizeof *s->rows, 1024))
+        return -ENOMEM;
+    s->rows[s->n_listed++] = (struct source_rows){ request, n_request, *piece };
+    return 0;
+}
+
+/* Whether its tensor is among those that are wanted by name. */
+static bool is_named(const struct source *s, const struct part *part,
+                     const struct reader_record *rec)
+{
+    return !s->wanted->select.site ||
+           tensors_find(&s->rivals.tensors, part->request, part->n_request,
+                        s->sites.first[rec->at.site], rec->at.layer);
+}
+
+static int add_part(void *ctx, const struct part *part)
+{
+    struct listing *l = ctx;
+    struct source *s = l->source;
+    const struct selection *select = &s->wanted->select;
+    if (!selection_wants_request(select, part->request, part->n_request))
+        return 0;
+    l->left_out->n_rejected += part->rejected ? part->n_rows : 0;
+    if (part->rejected && !select->rejected)
+        return 0;
+    if (rivals_has(&s->rivals, l->record, part->request, part->n_request)) {
+        l->has_rivals = true;
+        return 0;
+    }
+    if (!is_named(s, part, l->record))
+        return 0;
+    struct piece piece = { part->record, part->first_row, part->n_rows, part->position,
+                           part->rejected ? PIECE_REJECTED : 0 };
+    size_t n = 1;
+    if (select->tokens) {
+        struct range range =
+            selection_range(select, &s->rivals.requests, part->request, part->n_request);
+        pieces_clip(&piece, &n, range.first, range.end);
+    }
+    return n ? add_rows(s, part->request, part->n_request, &piece) : 0;
+}
+
+/* Those that count although others have their positions. */
+static int add_rivals(struct source *s, const struct reader_record *rec)
+{
+    const struct rivals_rows *rows = NULL;
+    size_t n = rivals_of(&s->rivals, rec, &rows);
+    int r = 0;
+    for (size_t i = 0; !r && i < n; i++) {
+        const struct tensor *t = &s->rivals.tensors.all[rows[i].tensor];
+        r = add_rows(s, t->request, t->n_request, &t->pieces[rows[i].piece]);
+    }
+    return r;
+}
+
+/* Rows that several requests claim come in the order of their tensors. */
+static int rows_order(const void *pa, const void *pb)
+{
+    const struct source_rows *a = pa, *b = pb;
+    if (a->piece.first_row != b->piece.first_row)
+        return a->piece.first_row < b->piece.first_row ? -1 : 1;
+    size_t n = a->n_request < b->n_request ? a->n_request : b->n_request;
+    int c = n ? memcmp(a->request, b->request, n) : 0;
+    if (c || a->n_request != b->n_request)
+        return c ? c : a->n_request < b->n_request ? -1 : 1;
+    return a->piece.position < b->piece.position ? -1 : a->piece.position > b->piece.position;
+}
+
+static bool is_wanted(const struct source *s, const struct reader_record *rec)
+{
+    const struct wanted *w = s->wanted;
+    uint64_t step = rec->step ? rec->step->entry->step : rec->at.forward;
+    return (!w->by_step || range_has(&w->steps, (int64_t)step)) &&
+           (!w->by_forward || range_has(&w->forwards, (int64_t)rec->at.forward));
+}
+
+static int list_record(struct listing *l, size_t index)
+{
+    struct source *s = l->source;
+    const struct reader_record *rec = reader_record(s->reader, index);
+    size_t first = s->n_listed;
+    if (!selection_wants_record(&s->wanted->select, reader_site(s->reader, rec->at.site),
+                                rec->at.layer))
+        return 0;
+    l->record = rec;
+    l->has_rivals = false;
+    int r = join_record(&s->join, index);
+    if (!r && l->has_rivals)
+        r = add_rivals(s, rec);
+    if (!is_wanted(s, rec))
+        s->n_listed = first;
+    if (r || s->n_listed == first)
+        return r;
+    if (s->n_listed > first + 1)
+        qsort(s->rows + first, s->n_listed - first, sizeof *s->rows, rows_order);
+    if (grow((void **)&s->entries, s->n_entries, &s->entries_room, sizeof *s->entries, 256))
+        return -ENOMEM;
+    s->entries[s->n_entries++] =
+        (struct source_entry){ index, first, (uint32_t)(s->n_listed - first) };
+    return 0;
+}
+
+int source_list(struct source *s, struct source_left_out *left_out)
+{
+    struct listing l = { .source = s, .left_out = left_out };
+    uint64_t n_before = s->join.n_nobody;
+    int r = 0;
+    s->join.add = add_part;
+    s->join.ctx = &l;
+    for (size_t i = 0; !r && i < s->n_order; i++)
+        r = list_record(&l, s->order[i]);
+    left_out->n_nobody += s->join.n_nobody - n_before;
+    return r;
+}
