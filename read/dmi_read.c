@@ -399,9 +399,9 @@ static void hand_row(const struct wanted *w, uint64_t index, const struct dmi_re
     memcpy(to, row, w->row_size < sizeof *row ? w->row_size : sizeof *row);
 }
 
-/* The part of one piece that is wanted; @at: row of the tensor where the piece begins. Return: 0, -EBADMSG, -errno. */
-static int take_piece(struct dmi_read *run, const struct wanted *w, const struct piece *p,
-                      uint64_t at)
+/* The part of one stretch that is wanted; @at: row of the tensor where the stretch begins. Return: 0, -EBADMSG, -errno. */
+static int take_stretch(struct dmi_read *run, const struct wanted *w, const struct stretch *p,
+                        uint64_t at)
 {
     const struct reader_record *rec = reader_record(run->view.reader, p->record);
     uint64_t from = w->first > at ? w->first - at : 0;
@@ -420,8 +420,8 @@ static int take_piece(struct dmi_read *run, const struct wanted *w, const struct
         .time_ns = rec->at.time_ns,
         .device = rec->at.device,
         .flags = (r ? DMI_READ_ROW_DAMAGED : 0u) |
-                 (p->flags & PIECE_REJECTED ? DMI_READ_ROW_REJECTED : 0u) |
-                 (p->flags & PIECE_SUPERSEDED ? DMI_READ_ROW_SUPERSEDED : 0u),
+                 (p->flags & STRETCH_REJECTED ? DMI_READ_ROW_REJECTED : 0u) |
+                 (p->flags & STRETCH_SUPERSEDED ? DMI_READ_ROW_SUPERSEDED : 0u),
     };
     for (uint64_t i = from; w->rows && i < end; i++) {
         row.position = p->position < 0 ? -1 : p->position + (int64_t)i;
@@ -435,18 +435,18 @@ static int take_rows(struct dmi_read *run, uint64_t tensor, const struct wanted 
 {
     const struct tensor *t = &run->view.tensors.all[tensor];
     bool on = run->cursor.tensor == tensor && run->cursor.first <= w->first;
-    uint64_t piece = on ? run->cursor.piece : 0, at = on ? run->cursor.first : 0;
+    uint64_t stretch = on ? run->cursor.stretch : 0, at = on ? run->cursor.first : 0;
     bool damaged = false;
-    for (; piece < t->n_pieces && at < w->first + w->n; piece++) {
-        const struct piece *p = &t->pieces[piece];
+    for (; stretch < t->n_stretches && at < w->first + w->n; stretch++) {
+        const struct stretch *p = &t->stretches[stretch];
         if (at + p->n_rows > w->first) {
-            int r = take_piece(run, w, p, at);
+            int r = take_stretch(run, w, p, at);
             if (r == -ENOMEM)
                 return r;
             damaged |= r != 0;
         }
         run->cursor.tensor = tensor;
-        run->cursor.piece = piece;
+        run->cursor.stretch = stretch;
         run->cursor.first = at;
         at += p->n_rows;
     }
@@ -491,19 +491,19 @@ static bool wants_several(void *ctx, size_t tensor)
     return s->data[tensor] != NULL;
 }
 
-static size_t n_piece_bytes(const struct several *s, const struct rows *rows, uint8_t **to)
+static size_t n_stretch_bytes(const struct several *s, const struct rows *rows, uint8_t **to)
 {
     const struct tensor *t = &s->tensors->all[rows->tensor];
     size_t n_row = t->width * dmi_dtype_bytes(t->dtype);
     *to = s->data[rows->tensor] + rows->first * n_row;
-    return t->pieces[rows->piece].n_rows * n_row;
+    return t->stretches[rows->stretch].n_rows * n_row;
 }
 
 static int take_several(void *ctx, const struct rows *rows, const struct reader_record *record,
                         const uint8_t *data)
 {
     uint8_t *to;
-    size_t n = n_piece_bytes(ctx, rows, &to);
+    size_t n = n_stretch_bytes(ctx, rows, &to);
     (void)record;
     if (n)
         memcpy(to, data, n);
@@ -514,7 +514,7 @@ static int damaged_several(void *ctx, const struct rows *rows, const struct err 
 {
     struct several *s = ctx;
     uint8_t *to;
-    size_t n = n_piece_bytes(s, rows, &to);
+    size_t n = n_stretch_bytes(s, rows, &to);
     (void)why;
     memset(to, 0, n);
     s->damaged = true;

@@ -31,7 +31,7 @@ struct dmi_read {
         uint64_t n_data;
     } raw;
     struct { /* where the last rows were found: rows are mostly asked for in order */
-        uint64_t tensor, piece, first;
+        uint64_t tensor, stretch, first;
     } cursor;
 };
 

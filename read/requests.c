@@ -2,7 +2,7 @@
 #include "read/requests.h"
 
 #include "core/grow.h"
-#include "read/join.h"
+#include "read/attribution.h"
 #include "read/record.h"
 
 #include <dmi/dtype.h>
@@ -278,11 +278,11 @@ static int add_cost(void *ctx, const struct part *part)
 int requests_add_costs(const struct reader *reader, struct requests *requests)
 {
     struct costs costs = { reader, requests };
-    struct join j = { .reader = reader, .by_request = true, .add = add_cost, .ctx = &costs };
-    int r = join_init(&j);
+    struct attribution j = { .reader = reader, .by_request = true, .add = add_cost, .ctx = &costs };
+    int r = attribution_init(&j);
     for (size_t i = 0; !r && i < reader_n_records(reader); i++)
         if (reader_record(reader, i)->step)
-            r = join_record(&j, i);
-    join_deinit(&j);
+            r = attribution_record(&j, i);
+    attribution_deinit(&j);
     return r;
 }

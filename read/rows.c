@@ -20,9 +20,9 @@ struct visit {
     size_t room;
 };
 
-static const struct piece *piece_of(const struct visit *v, const struct rows *rows)
+static const struct stretch *stretch_of(const struct visit *v, const struct rows *rows)
 {
-    return &v->tensors->all[rows->tensor].pieces[rows->piece];
+    return &v->tensors->all[rows->tensor].stretches[rows->stretch];
 }
 
 static bool wanted(const struct visit *v, size_t tensor)
@@ -33,7 +33,7 @@ static bool wanted(const struct visit *v, size_t tensor)
 static int rows_order(const void *pa, const void *pb, void *arg)
 {
     const struct visit *v = arg;
-    size_t a = piece_of(v, pa)->record, b = piece_of(v, pb)->record;
+    size_t a = stretch_of(v, pa)->record, b = stretch_of(v, pb)->record;
     return a < b ? -1 : a > b;
 }
 
@@ -41,16 +41,16 @@ static struct rows *plan(const struct visit *v, size_t *n_out)
 {
     size_t n = 0;
     for (size_t i = 0; i < v->tensors->n; i++)
-        n += wanted(v, i) ? v->tensors->all[i].n_pieces : 0;
+        n += wanted(v, i) ? v->tensors->all[i].n_stretches : 0;
     struct rows *all = calloc(n + 1, sizeof *all);
     *n_out = n;
     n = 0;
     for (size_t i = 0; all && i < v->tensors->n; i++) {
         const struct tensor *t = &v->tensors->all[i];
         uint64_t first = 0;
-        for (size_t p = 0; wanted(v, i) && p < t->n_pieces; p++) {
+        for (size_t p = 0; wanted(v, i) && p < t->n_stretches; p++) {
             all[n++] = (struct rows){ i, p, first };
-            first += t->pieces[p].n_rows;
+            first += t->stretches[p].n_rows;
         }
     }
     if (all)
@@ -77,7 +77,7 @@ static int load(struct visit *v, size_t index)
 
 static int visit_one(struct visit *v, const struct rows *rows)
 {
-    const struct piece *p = piece_of(v, rows);
+    const struct stretch *p = stretch_of(v, rows);
     const struct reader_record *rec = reader_record(v->reader, p->record);
     int r = load(v, p->record);
     if (r)

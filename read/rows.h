@@ -8,10 +8,10 @@
 
 #include "read/tensors.h"
 
-/* Rows that are visited together: one piece of one tensor. */
+/* Rows that are visited together: one stretch of one tensor. */
 struct rows {
-    size_t tensor, piece; /* indices */
-    uint64_t first;       /* index of the piece's first row in its tensor */
+    size_t tensor, stretch; /* indices */
+    uint64_t first;         /* index of the stretch's first row in its tensor */
 };
 
 struct rows_visitor {

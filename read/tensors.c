@@ -152,7 +152,7 @@ static struct tensor *find_tensor(struct tensors_growing *b, const char *request
 static void take_shape(struct tensor *t, const struct reader_record *rec)
 {
     uint64_t width = record_width(rec);
-    if (!t->n_pieces) {
+    if (!t->n_stretches) {
         t->dtype = rec->at.dtype;
         t->width = width;
         t->n_tail = rec->at.n_dims - record_row_dims(rec);
@@ -164,7 +164,7 @@ static void take_shape(struct tensor *t, const struct reader_record *rec)
 
 int tensors_add(struct tensors_growing *b, const struct part *part, size_t number)
 {
-    if (b->out->n > TENSORS_MAX || b->out->n_pieces > TENSORS_MAX_PIECES)
+    if (b->out->n > TENSORS_MAX || b->out->n_stretches > TENSORS_MAX_STRETCHES)
         return -E2BIG;
     const struct reader_record *rec = reader_record(b->reader, part->record);
     struct tensor *t = find_tensor(b, part->request, part->n_request,
@@ -174,13 +174,13 @@ int tensors_add(struct tensors_growing *b, const struct part *part, size_t numbe
     if (number == TENSORS_NO_ROWS)
         return 0;
     take_shape(t, rec);
-    if (grow((void **)&t->pieces, t->n_pieces, &t->room, sizeof *t->pieces, 1))
+    if (grow((void **)&t->stretches, t->n_stretches, &t->room, sizeof *t->stretches, 1))
         return -ENOMEM;
-    t->pieces[t->n_pieces++] =
-        (struct piece){ number, part->first_row, part->n_rows, part->position,
-                        part->rejected ? PIECE_REJECTED : 0 };
+    t->stretches[t->n_stretches++] =
+        (struct stretch){ number, part->first_row, part->n_rows, part->position,
+                          part->rejected ? STRETCH_REJECTED : 0 };
     t->n_rows += part->n_rows;
-    b->out->n_pieces++;
+    b->out->n_stretches++;
     return 0;
 }
 
@@ -286,26 +286,26 @@ static void drop_unwanted(struct tensors *out, const struct selection *select, b
 {
     size_t kept = 0;
     for (size_t i = 0; i < out->n; i++) {
-        bool empty = also_empty && !out->all[i].n_pieces;
+        bool empty = also_empty && !out->all[i].n_stretches;
         if (!empty && selection_wants(select, &out->all[i])) {
             out->all[kept++] = out->all[i];
             continue;
         }
-        out->n_pieces -= out->all[i].n_pieces;
+        out->n_stretches -= out->all[i].n_stretches;
         free(out->all[i].key);
-        free(out->all[i].pieces);
+        free(out->all[i].stretches);
     }
     out->n = kept;
 }
 
 static int arrange(struct tensors *out, struct tensor *t, const struct selection *select)
 {
-    size_t n = t->n_pieces;
-    int r = pieces_arrange(&t->pieces, &t->n_pieces, TENSORS_MAX_PIECES,
-                           select && select->superseded, &out->n_superseded);
-    out->n_pieces += t->n_pieces - n;
-    t->room = t->n_pieces;
-    t->n_rows = pieces_rows(t->pieces, t->n_pieces);
+    size_t n = t->n_stretches;
+    int r = stretches_arrange(&t->stretches, &t->n_stretches, TENSORS_MAX_STRETCHES,
+                              select && select->superseded, &out->n_superseded);
+    out->n_stretches += t->n_stretches - n;
+    t->room = t->n_stretches;
+    t->n_rows = stretches_rows(t->stretches, t->n_stretches);
     return r;
 }
 
@@ -323,9 +323,9 @@ static void clip(struct tensors *out, struct tensor *t, const struct requests *r
                  const struct selection *select)
 {
     struct range range = selection_range(select, requests, t->request, t->n_request);
-    size_t n = t->n_pieces;
-    t->n_rows = pieces_clip(t->pieces, &t->n_pieces, range.first, range.end);
-    out->n_pieces -= n - t->n_pieces;
+    size_t n = t->n_stretches;
+    t->n_rows = stretches_clip(t->stretches, &t->n_stretches, range.first, range.end);
+    out->n_stretches -= n - t->n_stretches;
 }
 
 static int put_in_order(struct tensors_growing *b, const struct requests *requests)
@@ -349,17 +349,17 @@ static int put_in_order(struct tensors_growing *b, const struct requests *reques
 }
 
 /* The rows of all records that are wanted, to their tensors. */
-static int join_all(struct join *j, struct tensors_growing *b)
+static int attribute_all(struct attribution *j, struct tensors_growing *b)
 {
-    int r = join_init(j);
+    int r = attribution_init(j);
     for (size_t i = 0; !r && i < reader_n_records(b->reader); i++) {
         const struct dmi_record *at = &reader_record(b->reader, i)->at;
         if (selection_wants_record(b->select, reader_site(b->reader, at->site), at->layer))
-            r = join_record(j, i);
+            r = attribution_record(j, i);
     }
     b->out->n_short = j->n_short;
     b->out->n_nobody = j->n_nobody;
-    join_deinit(j);
+    attribution_deinit(j);
     return r;
 }
 
@@ -372,10 +372,11 @@ int tensors_end(struct err *err, struct tensors_growing *b, const struct request
     if (r)
         tensors_deinit(b->out);
     if (r == -E2BIG)
-        return err_set(err, r,
-                       "this run has more than %u tensors, or %u pieces of them: choose some with "
-                       "--site, --layer or --request",
-                       TENSORS_MAX, TENSORS_MAX_PIECES);
+        return err_set(
+            err, r,
+            "this run has more than %u tensors, or %u stretches of them: choose some with "
+            "--site, --layer or --request",
+            TENSORS_MAX, TENSORS_MAX_STRETCHES);
     return r ? err_set_errno(err, -r, "cannot join rows and requests") : 0;
 }
 
@@ -383,20 +384,20 @@ int tensors_build(struct err *err, const struct reader *reader, const struct sit
                   const struct tensors_query *query, struct tensors *out)
 {
     const struct selection *select = query->select;
-    *out = (struct tensors){ .by_request = join_is_by_request(reader) };
+    *out = (struct tensors){ .by_request = attribution_is_by_request(reader) };
     struct tensors_growing b = { .reader = reader, .sites = sites, .select = select, .out = out };
-    struct join j = { .reader = reader,
-                      .by_request = out->by_request,
-                      .implied = query->implied,
-                      .alias = query->alias,
-                      .add = add_part,
-                      .ctx = &b };
+    struct attribution j = { .reader = reader,
+                             .by_request = out->by_request,
+                             .implied = query->implied,
+                             .alias = query->alias,
+                             .add = add_part,
+                             .ctx = &b };
     _cleanup_(requests_deinit) struct requests requests = { 0 };
     int r = 0;
     if (select && select->tokens > TOKENS_RANGE)
         r = requests_build(reader, &requests);
     if (!r)
-        r = join_all(&j, &b);
+        r = attribute_all(&j, &b);
     return tensors_end(err, &b, &requests, r);
 }
 
@@ -413,7 +414,7 @@ void tensors_deinit(struct tensors *tensors)
 {
     for (size_t i = 0; i < tensors->n; i++) {
         free(tensors->all[i].key);
-        free(tensors->all[i].pieces);
+        free(tensors->all[i].stretches);
     }
     free(tensors->all);
     *tensors = (struct tensors){ 0 };

@@ -7,8 +7,8 @@
 #ifndef READ_TENSORS_H
 #define READ_TENSORS_H
 
-#include "read/join.h"
-#include "read/pieces.h"
+#include "read/attribution.h"
+#include "read/stretches.h"
 #include "read/range.h"
 #include "read/requests.h"
 #include "read/sites.h"
@@ -32,15 +32,15 @@ struct tensor {
     uint32_t n_tail, tail[DMI_MAX_DIMS]; /* dimensions after the rows */
     uint64_t width;                      /* their product */
     uint64_t n_rows;
-    struct piece *pieces; /* rows in the tensor's order */
-    size_t n_pieces, room;
+    struct stretch *stretches; /* rows in the tensor's order */
+    size_t n_stretches, room;
     bool mixed; /* dtype or width changes: cannot be one tensor */
 };
 
 struct tensors {
     struct tensor *all; /* by request, site, layer */
     size_t n, room;
-    size_t n_pieces;       /* of all */
+    size_t n_stretches;    /* of all */
     uint64_t n_short;      /* records with fewer rows than their step says */
     uint64_t n_nobody;     /* rows that belong to no request (padding) */
     uint64_t n_superseded; /* rows whose position a later record has too */
@@ -61,8 +61,8 @@ struct selection {
 };
 
 /* More than that is more than any program can use, and what a small hostile file can claim. */
-#define TENSORS_MAX        (4u << 20)
-#define TENSORS_MAX_PIECES (64u << 20)
+#define TENSORS_MAX           (4u << 20)
+#define TENSORS_MAX_STRETCHES (64u << 20)
 
 struct tensors_query {
     const char *implied; /* request of a run without step metadata, NULL: none */
@@ -71,7 +71,7 @@ struct tensors_query {
 };
 
 /**
- * tensors_build() - join records with steps and sites
+ * tensors_build() - the tensors of the records that are selected, by request and site
  * Without step metadata rows get the positions that follow from the rows of each forward.
  * Return: 0, -ENOMEM, -E2BIG (too many); with a sentence in @err.
  */
@@ -96,7 +96,7 @@ struct tensors_growing {
 
 /**
  * tensors_add() - the tensor of rows that are wanted, and the rows
- * @number: of their record, as struct piece has it; TENSORS_NO_ROWS: the tensor alone
+ * @number: of their record, as struct stretch has it; TENSORS_NO_ROWS: the tensor alone
  * Return: 0, -ENOMEM, -E2BIG.
  */
 int tensors_add(struct tensors_growing *growing, const struct part *part, size_t number);

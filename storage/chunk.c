@@ -52,11 +52,11 @@ void chunk_seal(struct chunk *chunk, uint64_t sequence, const uint8_t run_uuid[1
     h->hash = hash_bytes(h, offsetof(struct dmi_chunk_header, hash));
 }
 
-void chunk_pieces(const struct chunk *chunk, struct iovec pieces[3])
+void chunk_buffers(const struct chunk *chunk, struct iovec buffers[3])
 {
-    pieces[0] = (struct iovec){ (void *)(uintptr_t)&chunk->header, sizeof chunk->header };
-    pieces[1] = (struct iovec){ chunk->meta, chunk_pad(chunk->header.n_meta) };
-    pieces[2] = (struct iovec){ chunk->payload, chunk_pad(chunk->header.n_payload) };
+    buffers[0] = (struct iovec){ (void *)(uintptr_t)&chunk->header, sizeof chunk->header };
+    buffers[1] = (struct iovec){ chunk->meta, chunk_pad(chunk->header.n_meta) };
+    buffers[2] = (struct iovec){ chunk->payload, chunk_pad(chunk->header.n_payload) };
 }
 
 static uint32_t row_dims(const struct run_record *r)

@@ -47,7 +47,7 @@ void chunk_from_meta(struct chunk *chunk, uint16_t type, uint8_t *meta, size_t n
 /* Fills in what is known only when the chunk's turn to be written comes, and the hash. */
 void chunk_seal(struct chunk *chunk, uint64_t sequence, const uint8_t run_uuid[16]);
 
-/* Sets three pieces to the chunk's parts, in file order. */
-void chunk_pieces(const struct chunk *chunk, struct iovec pieces[3]);
+/* Sets three buffers to the chunk's parts, in file order. */
+void chunk_buffers(const struct chunk *chunk, struct iovec buffers[3]);
 
 #endif

@@ -85,31 +85,31 @@ static int ensure_open(struct file *file)
 
 /* What of a write is still to be done. */
 struct rest {
-    struct iovec *pieces;
-    int n_pieces;
+    struct iovec *buffers;
+    int n_buffers;
     uint64_t offset;
 };
 
 static void advance(struct rest *rest, size_t done)
 {
     rest->offset += done;
-    while (rest->n_pieces && done >= rest->pieces->iov_len) {
-        done -= rest->pieces->iov_len;
-        rest->pieces++;
-        rest->n_pieces--;
+    while (rest->n_buffers && done >= rest->buffers->iov_len) {
+        done -= rest->buffers->iov_len;
+        rest->buffers++;
+        rest->n_buffers--;
     }
     if (done) {
-        rest->pieces->iov_base = (char *)rest->pieces->iov_base + done;
-        rest->pieces->iov_len -= done;
+        rest->buffers->iov_base = (char *)rest->buffers->iov_base + done;
+        rest->buffers->iov_len -= done;
     }
 }
 
 static int write_rest(int fd, struct rest *rest)
 {
     advance(rest, 0); /* past empty ones */
-    while (rest->n_pieces) {
+    while (rest->n_buffers) {
         ssize_t n =
-            AGAIN(pwritev(fd, rest->pieces, rest->n_pieces < IOV_MAX ? rest->n_pieces : IOV_MAX,
+            AGAIN(pwritev(fd, rest->buffers, rest->n_buffers < IOV_MAX ? rest->n_buffers : IOV_MAX,
                           (off_t)rest->offset));
         if (n <= 0)
             return n < 0 ? -errno : -EIO;
@@ -120,13 +120,13 @@ static int write_rest(int fd, struct rest *rest)
 
 /* ------------------------------------------------------------------------- past the page cache */
 
-/* Copies the next @n bytes; they stay to be done. An empty piece may lie nowhere. */
+/* Copies the next @n bytes; they stay to be done. An empty buffer may lie nowhere. */
 static void gather(const struct rest *rest, char *to, size_t n)
 {
     for (int i = 0; n; i++) {
-        size_t part = rest->pieces[i].iov_len < n ? rest->pieces[i].iov_len : n;
+        size_t part = rest->buffers[i].iov_len < n ? rest->buffers[i].iov_len : n;
         if (part)
-            memcpy(to, rest->pieces[i].iov_base, part);
+            memcpy(to, rest->buffers[i].iov_base, part);
         to += part;
         n -= part;
     }
@@ -141,9 +141,9 @@ static bool set_direct(int fd, bool on)
 /* The next @n bytes through the buffer. Return: how many, -errno. */
 static ssize_t write_buffered(int fd, const struct rest *rest, char *buffer, size_t n)
 {
-    struct iovec piece = { buffer, n };
+    struct iovec one = { buffer, n };
     gather(rest, buffer, n);
-    ssize_t done = AGAIN(pwritev(fd, &piece, 1, (off_t)rest->offset));
+    ssize_t done = AGAIN(pwritev(fd, &one, 1, (off_t)rest->offset));
     return done < 0 ? -errno : done ? done : -EIO;
 }
 
@@ -197,18 +197,18 @@ static int write_large(struct file *file, struct rest *rest, uint64_t end)
     return r;
 }
 
-int file_write_at(struct file *file, struct iovec *pieces, int n_pieces, uint64_t offset)
+int file_write_at(struct file *file, struct iovec *buffers, int n_buffers, uint64_t offset)
 {
     int r = ensure_open(file);
     if (r)
         return r;
     uint64_t end = offset;
-    for (int i = 0; i < n_pieces; i++)
-        end += pieces[i].iov_len;
+    for (int i = 0; i < n_buffers; i++)
+        end += buffers[i].iov_len;
     struct rlimit limit;
     if (!getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur != RLIM_INFINITY && end > limit.rlim_cur)
         return -EFBIG;
-    struct rest rest = { pieces, n_pieces, offset };
+    struct rest rest = { buffers, n_buffers, offset };
     return file->direct && end - offset >= DIRECT_LEAST ? write_large(file, &rest, end)
                                                         : write_rest(file->fd, &rest);
 }
@@ -263,8 +263,8 @@ int file_replace(const char *path, const void *data, size_t n_bytes, int sync)
     int r = file_create(&file, tmp);
     if (r)
         return r;
-    struct iovec piece = { .iov_base = (void *)(uintptr_t)data, .iov_len = n_bytes };
-    r = file_write_at(&file, &piece, 1, 0);
+    struct iovec buffer = { .iov_base = (void *)(uintptr_t)data, .iov_len = n_bytes };
+    r = file_write_at(&file, &buffer, 1, 0);
     if (!r && sync)
         r = file_sync(&file);
     if (!r && AGAIN(rename(tmp, path)))

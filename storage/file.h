@@ -26,12 +26,12 @@ struct file {
 int file_create(struct file *file, const char *path);
 
 /**
- * file_write_at() - write all pieces, one after the other, at @offset
- * @pieces: used up
+ * file_write_at() - write all buffers, one after the other, at @offset
+ * @buffers: used up
  * Retries short writes and EINTR. Return: 0 or -errno, -ENOENT where the file was deleted; then any part may have
  * been written.
  */
-int file_write_at(struct file *file, struct iovec *pieces, int n_pieces, uint64_t offset);
+int file_write_at(struct file *file, struct iovec *buffers, int n_buffers, uint64_t offset);
 
 /* Cuts back to @n_bytes. Return: 0 or -errno. */
 int file_cut(struct file *file, uint64_t n_bytes);

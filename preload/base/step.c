@@ -95,7 +95,7 @@ static bool copy_text(const char **text)
     return good;
 }
 
-/* The spans in one piece with the step, each of today's size. Return: NULL without memory. */
+/* The spans in one allocation with the step, each of today's size. Return: NULL without memory. */
 static struct dmi_step *copy_said(const struct dmi_step *said)
 {
     struct dmi_span *spans;

@@ -69,16 +69,16 @@ struct admission_launch {
     uint64_t number;                 /* the launch number, once something is reserved */
     uint64_t
         unslotted; /* its number among launches whose lists no slot keeps, UNSLOTTED_NONE: it is none */
-    uint64_t time_ns;                /* when that was */
-    struct admission_pieces *pieces; /* NULL: each record is reserved by itself */
-    /* with @pieces: the slot that ends the launch, RING_NO_CLOSE: it holds none; and the choices of rows of its actions */
+    uint64_t time_ns;                    /* when that was */
+    struct admission_together *together; /* NULL: each record is reserved by itself */
+    /* with @together: the slot that ends the launch, RING_NO_CLOSE: it holds none; and the choices of rows of its actions */
     uint64_t close_slot;
     struct dmi_rows choices[DMI_TICKET_ROWS];
     uint32_t n_choices, n_unslotted_choices; /* the latter first */
 };
 
-/* Room to reserve all records of a launch as one piece, with a closing slot; owned by the caller. */
-struct admission_pieces {
+/* Room to reserve all records of a launch together, with a closing slot; owned by the caller. */
+struct admission_together {
     uint32_t *sites; /* each of n entries */
     uint64_t *sizes, *payloads;
 };

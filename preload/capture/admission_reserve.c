@@ -85,7 +85,7 @@ int admission_place_lists(struct admission_launch *l, struct admission *item)
     int reason = place_list(l, item->pick.rows, item->pick.n_list, &item->rows_list);
     if (reason == DROP_NONE)
         reason = place_list(l, item->pick.kept, item->pick.n_list, &item->kept_list);
-    return reason == DROP_NONE && l->pieces ? admission_choose(l, item) : reason;
+    return reason == DROP_NONE && l->together ? admission_choose(l, item) : reason;
 }
 
 CUdeviceptr admission_rows_address(const struct context *c, const struct admission *item)
@@ -149,7 +149,7 @@ static int fit(struct context *c, const struct need *need, bool empty)
 
 static struct need need_of_all(const struct admission_launch *l)
 {
-    struct need all = { .slots = l->pieces != NULL };
+    struct need all = { .slots = l->together != NULL };
     for (uint32_t i = 0; i < l->n; i++)
         if (admission_wants_slot(&l->items[i])) {
             all.bytes += ring_padded(l->items[i].n_bytes);
@@ -217,11 +217,11 @@ static bool place_all_lists(struct admission_launch *l)
     return room;
 }
 
-/* The records that are chosen in one piece, or none. Under the lock. */
+/* The records that are chosen together, or none. Under the lock. */
 static void reserve_together(struct admission_launch *l)
 {
     struct context *c = l->context;
-    struct admission_pieces *p = l->pieces;
+    struct admission_together *p = l->together;
     uint64_t first = 0;
     uint32_t n = 0, at = 0;
     for (uint32_t i = 0; i < l->n; i++)
@@ -280,7 +280,7 @@ static bool all_fit(struct admission_launch *l)
 /* All that is wanted, or (@part) what fits. Under the lock. */
 static void reserve(struct admission_launch *l, bool part)
 {
-    if (!l->pieces) {
+    if (!l->together) {
         if (part || all_fit(l))
             reserve_each(l);
         return;
@@ -368,7 +368,7 @@ static void measure(const struct admission_launch *l, struct shed_launch *out)
     pthread_mutex_lock(&l->context->lock);
     uint64_t room = ring->n_bytes - (ring->head_byte - atomic_load_acquire(&ring->tail_byte));
     pthread_mutex_unlock(&l->context->lock);
-    out->excess = need > room ? need - room : 1; /* enough bytes, and not in one piece */
+    out->excess = need > room ? need - room : 1; /* enough bytes, and not one after the other */
 }
 
 /* Return: whether there is less to reserve now. */
@@ -421,7 +421,7 @@ uint32_t admission_reserve(struct admission_launch *l)
     bool fits = admission_fits(l);
     while (!fits && shed_some(l))
         fits = admission_fits(l);
-    if (l->pieces && !fits) {
+    if (l->together && !fits) {
         drop_too_large(l);
         fits = true;
     }
@@ -437,7 +437,7 @@ uint32_t admission_reserve(struct admission_launch *l)
     }
     while (any && !whole && shed_some(l))
         whole = !n_wanting(l) || try_reserve(l, false);
-    if (any && !whole && (l->pieces || may_shed(l)))
+    if (any && !whole && (l->together || may_shed(l)))
         try_reserve(l, true);
     for (uint32_t i = 0; i < l->n; i++) {
         if (admission_wants_slot(&l->items[i]))

@@ -35,7 +35,7 @@ static int place(struct admission_launch *l, struct admission *item)
         return DMI_DROP_NO_MEMORY;
     if (p->rows)
         row_lists_use(&all->lists, item->rows_list, l->unslotted);
-    return l->pieces ? admission_choose(l, item) : DROP_NONE;
+    return l->together ? admission_choose(l, item) : DROP_NONE;
 }
 
 static void reserve(struct admission_launch *l, bool lists)

@@ -187,8 +187,8 @@ static int plan_slots(const struct spec_slots *slots, const struct expr_env *env
     return g->slots && !(g->slots % g->slot_bytes) ? 0 : GATHER_E_POINTER;
 }
 
-/* How many pieces of @n bytes, one each @stride, lie in @room bytes. */
-static uint64_t pieces_in(uint64_t room, uint64_t n, uint64_t stride)
+/* How many runs of @n bytes, one each @stride, lie in @room bytes. */
+static uint64_t runs_in(uint64_t room, uint64_t n, uint64_t stride)
 {
     return room < n ? 0 : (room - n) / stride + 1;
 }
@@ -201,12 +201,12 @@ bool gather_limit(struct gather_plan *plan, uint64_t end)
     uint64_t room = end > plan->first ? end - plan->first : 0, n_slot = plan->n_slot_bytes;
     uint64_t stride = (uint64_t)g->stride[0], outer = (uint64_t)g->stride_outer, n, page;
     if (!g->rows_inner) {
-        n = pieces_in(room, n_slot, stride);
+        n = runs_in(room, n_slot, stride);
     } else if (__builtin_mul_overflow(g->rows_inner - 1, stride, &page) ||
                __builtin_add_overflow(page, n_slot, &page)) {
         n = 0;
     } else {
-        n = pieces_in(room, page, outer);
+        n = runs_in(room, page, outer);
         n = n > UINT32_MAX / g->rows_inner ? UINT32_MAX : n * g->rows_inner;
     }
     g->n_slots = n > UINT32_MAX ? UINT32_MAX : (uint32_t)n;

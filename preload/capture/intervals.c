@@ -19,7 +19,7 @@ static void sum_up(struct interval *r)
     r->all.readable = r->readable & (before ? before->all.readable : UINT64_MAX) &
                       (after ? after->all.readable : UINT64_MAX);
     r->all.shared = r->shared || (before && before->all.shared) || (after && after->all.shared);
-    r->all.joined = r->piece && (!before || (before->all.joined && before->all.end == r->base)) &&
+    r->all.joined = r->mapping && (!before || (before->all.joined && before->all.end == r->base)) &&
                     (!after || (after->all.joined && after->all.first == end_of(r)));
 }
 
@@ -162,7 +162,7 @@ struct walk {
 /* The run takes @t, which comes next, if it may. Return: whether it may go on after it. */
 static bool take(const struct interval *t, struct walk *w)
 {
-    bool next = t->piece && t->base == w->run.end, readable = t->readable & w->device;
+    bool next = t->mapping && t->base == w->run.end, readable = t->readable & w->device;
     w->run.closed = !next || !readable;
     w->run.barred = next && !readable;
     if (w->run.closed)
@@ -198,7 +198,7 @@ struct interval_run intervals_run(const struct intervals *intervals,
                                   const struct interval *interval, int device, uint64_t limit)
 {
     struct walk w = { .run = { .end = interval->base }, .limit = limit };
-    if (!interval->piece)
+    if (!interval->mapping)
         return (struct interval_run){ .end = end_of(interval),
                                       .shared = interval->shared,
                                       .closed = true };

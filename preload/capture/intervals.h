@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Intervals of addresses, none of which overlaps another, in order: a tree in which each node knows what its subtree is
- * together. To find one, to follow a run of adjacent pieces, to add and to take out cost the logarithm of their number.
+ * together. To find one, to follow a run of adjacent mappings, to add and to take out cost the logarithm of their number.
  * Thread: one at a time (regions.c has the lock).
  */
 #ifndef PRELOAD_CAPTURE_INTERVALS_H
@@ -22,7 +22,7 @@ static inline uint64_t intervals_end(uint64_t base, uint64_t n_bytes)
 struct interval {
     uint64_t base, n_bytes;
     bool
-        piece; /* of mapped memory: it goes on in a piece that begins where it ends; an allocation does not */
+        mapping; /* of mapped memory: it goes on in a mapping that begins where it ends; an allocation does not */
     bool shared;       /* another process or device may write it */
     uint64_t readable; /* bit D: device D may read it */
     /* the tree's own */
@@ -31,7 +31,7 @@ struct interval {
     struct {
         uint64_t first, end; /* addresses */
         uint64_t readable;   /* by these devices all of it */
-        bool joined;         /* adjacent pieces and nothing else */
+        bool joined;         /* adjacent mappings and nothing else */
         bool shared;         /* some of it is */
     } all;                   /* of the interval and of those below it */
 };
@@ -69,10 +69,10 @@ struct interval_run {
     uint64_t end; /* address */
     bool shared;  /* some of it is */
     bool closed;  /* it ends there; else it was not followed any further */
-    bool barred;  /* it ends at a piece that the device may not read */
+    bool barred;  /* it ends at a mapping that the device may not read */
 };
 
-/* The run of pieces, or the allocation, that begins with @interval, followed up to @limit or a little further. */
+/* The run of mappings, or the allocation, that begins with @interval, followed up to @limit or a little further. */
 struct interval_run intervals_run(const struct intervals *intervals,
                                   const struct interval *interval, int device, uint64_t limit);
 

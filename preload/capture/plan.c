@@ -86,7 +86,7 @@ void plan_refused(uint32_t site, enum dmi_drop drop, struct site_plan *plan)
     *plan = (struct site_plan){ .site = site, .drop = (int)drop };
 }
 
-/* The allocation or piece that @address lies in. The thread may be capturing: asking breaks nobody's capture. */
+/* The allocation or mapping that @address lies in. The thread may be capturing: asking breaks nobody's capture. */
 static CUresult ask(uint64_t address, CUdeviceptr *base, size_t *size)
 {
     struct stream_relaxed relaxed = stream_relax();
@@ -108,7 +108,7 @@ static bool says(const struct memory_range *range, const struct touched *t, uint
            (range->closed || intervals_end(t->first, t->n) <= end);
 }
 
-/* The driver names one allocation, or one piece that was mapped before the library looked. */
+/* The driver names one allocation, or one mapping of before the library looked. */
 static CUresult ask_for(const struct touched *t, struct memory_range *range, bool *kept)
 {
     uint64_t moment = regions_moment();

@@ -9,9 +9,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-/* Physical memory that pieces are mapped to. It is there while handles or pieces refer to it. */
+/* Physical memory. It is there while handles or mappings refer to it. */
 struct memory {
-    struct region *pieces;
+    struct region *mappings;
     uint32_t n_holders;
     bool shared;
 };
@@ -24,8 +24,8 @@ struct holder {
 
 struct region {
     struct interval interval;    /* first: intervals.h gives it back */
-    struct memory *memory;       /* of a piece; NULL: it is an allocation */
-    struct region *next, **link; /* of its memory's pieces */
+    struct memory *memory;       /* of a mapping; NULL: it is an allocation */
+    struct region *next, **link; /* of its memory's mappings */
     uint64_t unsure;             /* of an allocation: regions.unsure when the driver was asked */
 };
 
@@ -52,7 +52,7 @@ static void no_memory(void)
 
 static void memory_settle(struct memory *memory)
 {
-    if (!memory->pieces && !memory->n_holders)
+    if (!memory->mappings && !memory->n_holders)
         free(memory);
 }
 
@@ -113,7 +113,7 @@ static void memory_share(struct memory *memory)
     if (memory->shared)
         return;
     memory->shared = true;
-    for (struct region *r = memory->pieces; r; r = r->next)
+    for (struct region *r = memory->mappings; r; r = r->next)
         intervals_share(&regions.intervals, &r->interval);
 }
 
@@ -158,20 +158,20 @@ static struct region *allocation_new(uint64_t base, uint64_t n_bytes, bool share
     return r;
 }
 
-static struct region *piece_new(uint64_t base, uint64_t n_bytes, struct memory *memory)
+static struct region *mapping_new(uint64_t base, uint64_t n_bytes, struct memory *memory)
 {
     struct region *r = malloc(sizeof *r);
     if (!r)
         return NULL;
     *r = (struct region){
-        .interval = { .base = base, .n_bytes = n_bytes, .piece = true, .shared = memory->shared },
+        .interval = { .base = base, .n_bytes = n_bytes, .mapping = true, .shared = memory->shared },
         .memory = memory,
-        .next = memory->pieces,
-        .link = &memory->pieces,
+        .next = memory->mappings,
+        .link = &memory->mappings,
     };
     if (r->next)
         r->next->link = &r->next;
-    memory->pieces = r;
+    memory->mappings = r;
     return r;
 }
 
@@ -238,9 +238,9 @@ void regions_mapped(uint64_t base, uint64_t n_bytes, uint64_t handle)
 {
     pthread_mutex_lock(&regions.lock);
     struct memory *memory = memory_of(handle);
-    struct region *piece = memory ? piece_new(base, n_bytes, memory) : NULL;
-    if (piece)
-        add(piece);
+    struct region *mapping = memory ? mapping_new(base, n_bytes, memory) : NULL;
+    if (mapping)
+        add(mapping);
     else
         no_memory();
     pthread_mutex_unlock(&regions.lock);

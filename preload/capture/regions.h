@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is known of device memory: pieces that are mapped one after the other and who may read them, allocations that the
+ * What is known of device memory: mappings that follow one another and who may read them, allocations that the
  * driver was asked for, and which memory other processes write or read. The latter is handed over by flags in kernels, not by
  * the order of streams, so a copy after the site may read what comes next. What was found stays until the memory ends.
  * Thread: any; takes a lock, never across a driver call.
@@ -17,7 +17,7 @@
 
 /**
  * regions_find() - the memory that @first lies in, if it is known
- * @n_bytes: as many from there on are wanted; a run of pieces is followed that far
+ * @n_bytes: as many from there on are wanted; a run of mappings is followed that far
  * Return: false: the driver must be asked. *@range says how far @device may read, size 0: it may not at all.
  */
 bool regions_find(uint64_t first, uint64_t n_bytes, int device, struct memory_range *range);
@@ -34,10 +34,10 @@ bool regions_found(struct memory_range *range, uint64_t moment);
 
 /* ------------------------------------------------------------------------- memory that begins */
 
-/* @n_bytes from @base on are mapped to a piece of the memory of @handle (cuMemMap). No device may read them yet. */
+/* @n_bytes from @base on are mapped to memory of @handle (cuMemMap). No device may read them yet. */
 void regions_mapped(uint64_t base, uint64_t n_bytes, uint64_t handle);
 
-/* In pieces of [@base, @base + @n_bytes) devices get or lose access (cuMemSetAccess). @granted, @revoked: a bit a device. */
+/* In mappings of [@base, @base + @n_bytes) devices get or lose access (cuMemSetAccess). @granted, @revoked: a bit a device. */
 void regions_permit(uint64_t base, uint64_t n_bytes, uint64_t granted, uint64_t revoked);
 
 /* ------------------------------------------------------------------------- memory that ends */
@@ -76,7 +76,7 @@ struct memory *regions_release(uint64_t handle);
 /* The driver has released it, or has refused to. */
 void regions_released(uint64_t handle, struct memory *releasing, bool released);
 
-/* The allocation [@base, @base + @n_bytes), or the memory of the piece that @base lies in, is shared with another process. */
+/* The allocation [@base, @base + @n_bytes), or the memory of the mapping that @base lies in, is shared with another process. */
 void regions_share(uint64_t base, uint64_t n_bytes);
 
 /* After fork, in the child. */

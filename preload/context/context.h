@@ -46,7 +46,7 @@ struct record_note {
 };
 static_assert(sizeof(struct record_note) <= RING_USER_BYTES, "it is a slot's user data");
 
-/* An allocation, or adjacent mapped pieces that the device may read, in which a pointer was last found. */
+/* An allocation, or adjacent mappings that the device may read, in which a pointer was last found. */
 struct memory_range {
     uint64_t base, size; /* bytes; size 0: nothing known, or nothing that may be read */
     uint64_t epoch;      /* session.memory_epoch when it was looked up; 0: it is looked up again */

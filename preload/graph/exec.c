@@ -39,9 +39,9 @@ struct exec *exec_find(CUgraphExec handle)
 static void scratch_deinit(struct exec_scratch *s)
 {
     free(s->items);
-    free(s->pieces.sites);
-    free(s->pieces.sizes);
-    free(s->pieces.payloads);
+    free(s->together.sites);
+    free(s->together.sizes);
+    free(s->together.payloads);
 }
 
 int exec_make_room(struct err *err, struct exec *x, uint32_t n_actions)
@@ -50,10 +50,10 @@ int exec_make_room(struct err *err, struct exec *x, uint32_t n_actions)
         return 0;
     struct exec_scratch s = { .n_room = n_actions,
                               .items = calloc(n_actions, sizeof *s.items),
-                              .pieces.sites = calloc(n_actions, sizeof *s.pieces.sites),
-                              .pieces.sizes = calloc(n_actions, sizeof *s.pieces.sizes),
-                              .pieces.payloads = calloc(n_actions, sizeof *s.pieces.payloads) };
-    bool good = s.items && s.pieces.sites && s.pieces.sizes && s.pieces.payloads;
+                              .together.sites = calloc(n_actions, sizeof *s.together.sites),
+                              .together.sizes = calloc(n_actions, sizeof *s.together.sizes),
+                              .together.payloads = calloc(n_actions, sizeof *s.together.payloads) };
+    bool good = s.items && s.together.sites && s.together.sizes && s.together.payloads;
     struct exec_scratch other = good ? x->scratch : s;
     if (good)
         x->scratch = s;

@@ -24,7 +24,7 @@
 struct exec_scratch {
     uint32_t n_room;
     struct admission *items;
-    struct admission_pieces pieces;
+    struct admission_together together;
 };
 
 struct exec {

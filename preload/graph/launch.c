@@ -203,7 +203,7 @@ static void prepare(struct exec *x, struct stream stream, bool armed, struct gra
     job->launch = (struct admission_launch){ .context = c,
                                              .items = x->scratch.items,
                                              .n = x->plan.n_actions,
-                                             .pieces = &x->scratch.pieces };
+                                             .together = &x->scratch.together };
     follow_switches(x);
     exec_check_memory(x);
     atomic_add_relaxed(&session.counters->launches_matched, 1);

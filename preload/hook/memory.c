@@ -200,7 +200,7 @@ EXPORT CUresult CUDAAPI cuMulticastBindMem(CUmemGenericAllocationHandle multicas
     return r;
 }
 
-/* The allocations and pieces that [@p, @p + @n) lies in, each as a whole. */
+/* The allocations and mappings that [@p, @p + @n) lies in, each as a whole. */
 static void share_around(CUdeviceptr p, size_t n)
 {
     for (CUdeviceptr at = p; at - p < n;) {

@@ -42,7 +42,7 @@ static struct nvtx_name *find(struct nvtx_name *list, uint64_t hash, const char 
     return list;
 }
 
-/* The name and its text in one piece of memory. */
+/* The name and its text in one allocation. */
 static struct nvtx_name *create(const char *text, const struct spec_range_match *match)
 {
     size_t n_sites = match->n_sites * sizeof match->sites[0], n_text = strlen(text) + 1;

@@ -138,7 +138,7 @@ bool recorder_finish(void)
     rec->open = false;
     atomic_store_release(&rec->on, 0); /* to recorder_on() */
     struct dmi_recording_end end = { rec->n_launches, rec->reason, (uint32_t)rec->n_unseen };
-    writer_add(&rec->writer, DMI_RECORDING_END, &(struct writer_piece){ &end, sizeof end }, 1);
+    writer_add(&rec->writer, DMI_RECORDING_END, &(struct writer_part){ &end, sizeof end }, 1);
     log_line("recorded %llu launches, %llu MiB", (unsigned long long)rec->n_launches,
              (unsigned long long)(rec->writer.n_written >> 20));
     writer_close(&rec->writer);
@@ -249,13 +249,13 @@ static int name_kernel(struct recorder *rec, const struct func *func)
     const struct params_layout *layout = functions_layout(func);
     struct dmi_recording_kernel head = { rec->kernel,
                                          layout ? layout->n : DMI_RECORDING_NO_LAYOUT };
-    struct writer_piece pieces[] = {
+    struct writer_part parts[] = {
         { &head, sizeof head },
         { layout ? layout->at : NULL, layout ? layout->n * sizeof *layout->at : 0 },
         { func->name, strlen(func->name) },
     };
     rec->named[rec->n_named++].func = func;
-    return writer_add(&rec->writer, DMI_RECORDING_KERNEL, pieces, 3);
+    return writer_add(&rec->writer, DMI_RECORDING_KERNEL, parts, 3);
 }
 
 static int write_launch(struct recorder *rec, const struct eager_launch *l)
@@ -270,10 +270,10 @@ static int write_launch(struct recorder *rec, const struct eager_launch *l)
         .n_pointers = rec->n_pointers,
         .n_params = rec->n_params,
     };
-    struct writer_piece pieces[] = { { &head, sizeof head },
-                                     { rec->pointers, rec->n_pointers * sizeof *rec->pointers },
-                                     { rec->params, rec->n_params } };
-    return writer_add(&rec->writer, DMI_RECORDING_LAUNCH, pieces, 3);
+    struct writer_part parts[] = { { &head, sizeof head },
+                                   { rec->pointers, rec->n_pointers * sizeof *rec->pointers },
+                                   { rec->params, rec->n_params } };
+    return writer_add(&rec->writer, DMI_RECORDING_LAUNCH, parts, 3);
 }
 
 /* Does this launch belong to what is to be recorded? */
@@ -321,7 +321,7 @@ void recorder_unseen(const char *why, bool tell)
     if (tell) {
         log_line("a graph is launched as it is, and not recorded: %s", why);
         went_well(rec, writer_add(&rec->writer, DMI_RECORDING_UNSEEN,
-                                  &(struct writer_piece){ why, strlen(why) }, 1));
+                                  &(struct writer_part){ why, strlen(why) }, 1));
     }
     pthread_mutex_unlock(&rec->lock);
 }

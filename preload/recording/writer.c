@@ -10,12 +10,12 @@
 
 #define LEVEL 1 /* of zstd: the disk is slower than this */
 
-static int put(struct writer *w, struct iovec *pieces, int n)
+static int put(struct writer *w, struct iovec *parts, int n)
 {
     uint64_t n_bytes = 0;
     for (int i = 0; i < n; i++)
-        n_bytes += pieces[i].iov_len;
-    int r = file_write_at(&w->file, pieces, n, w->n_written);
+        n_bytes += parts[i].iov_len;
+    int r = file_write_at(&w->file, parts, n, w->n_written);
     if (!r)
         w->n_written += n_bytes;
     return r;
@@ -38,33 +38,33 @@ int writer_open(struct writer *w, const char *path)
     return put(w, &(struct iovec){ &header, sizeof header }, 1);
 }
 
-static uint64_t hash_of(const struct writer_piece *pieces, int n)
+static uint64_t hash_of(const struct writer_part *parts, int n)
 {
     struct hash_stream *stream = hash_start();
     if (!stream)
         return 0;
     for (int i = 0; i < n; i++)
-        hash_add(stream, pieces[i].data, pieces[i].n);
+        hash_add(stream, parts[i].data, parts[i].n);
     return hash_end(stream);
 }
 
-static int add(struct writer *w, struct dmi_recording_chunk *chunk,
-               const struct writer_piece *pieces, int n)
+static int add(struct writer *w, struct dmi_recording_chunk *chunk, const struct writer_part *parts,
+               int n)
 {
     struct iovec vectors[5] = { { chunk, sizeof *chunk } };
     for (int i = 0; i < n; i++) {
-        vectors[i + 1] = (struct iovec){ (void *)pieces[i].data, pieces[i].n };
-        chunk->n_stored += pieces[i].n;
+        vectors[i + 1] = (struct iovec){ (void *)parts[i].data, parts[i].n };
+        chunk->n_stored += parts[i].n;
     }
-    chunk->hash = hash_of(pieces, n);
+    chunk->hash = hash_of(parts, n);
     return put(w, vectors, n + 1);
 }
 
-int writer_add(struct writer *w, enum dmi_recording_type type, const struct writer_piece *pieces,
-               int n_pieces)
+int writer_add(struct writer *w, enum dmi_recording_type type, const struct writer_part *parts,
+               int n_parts)
 {
     struct dmi_recording_chunk chunk = { .type = type };
-    return n_pieces > 4 ? -EINVAL : add(w, &chunk, pieces, n_pieces);
+    return n_parts > 4 ? -EINVAL : add(w, &chunk, parts, n_parts);
 }
 
 int writer_add_compressed(struct writer *w, enum dmi_recording_type type, const void *data,
@@ -79,9 +79,9 @@ int writer_add_compressed(struct writer *w, enum dmi_recording_type type, const 
     }
     size_t n_stored = w->frame ? ZSTD_compress(w->frame, w->n_frame, data, n, LEVEL) : n;
     if (ZSTD_isError(n_stored) || n_stored >= n)
-        return add(w, &chunk, &(struct writer_piece){ data, n }, 1);
+        return add(w, &chunk, &(struct writer_part){ data, n }, 1);
     chunk.n_plain = n;
-    return add(w, &chunk, &(struct writer_piece){ w->frame, n_stored }, 1);
+    return add(w, &chunk, &(struct writer_part){ w->frame, n_stored }, 1);
 }
 
 void writer_close(struct writer *w)

@@ -20,15 +20,15 @@ struct writer {
 /* Makes @path, which must not exist, and writes the header. Return: 0 or -errno. */
 int writer_open(struct writer *writer, const char *path);
 
-/* A piece of a chunk. */
-struct writer_piece {
+/* A part of a chunk. */
+struct writer_part {
     const void *data;
     size_t n;
 };
 
-/* A chunk of @n_pieces one after the other, at most 4. Return: 0 or -errno. */
-int writer_add(struct writer *writer, enum dmi_recording_type type,
-               const struct writer_piece *pieces, int n_pieces);
+/* A chunk of @n_parts one after the other, at most 4. Return: 0 or -errno. */
+int writer_add(struct writer *writer, enum dmi_recording_type type, const struct writer_part *parts,
+               int n_parts);
 
 /* A chunk of @n bytes, compressed where that makes it smaller. Return: 0 or -errno. */
 int writer_add_compressed(struct writer *writer, enum dmi_recording_type type, const void *data,

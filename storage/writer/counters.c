@@ -27,8 +27,8 @@ int counters_create(struct counters *c, const char *path, uint32_t n_sites,
     if (r)
         return r;
     /* written, not only sized: a store to a hole on a full disk would be a SIGBUS in the application */
-    struct iovec piece = { first, n };
-    r = file_write_at(&c->file, &piece, 1, 0);
+    struct iovec buffer = { first, n };
+    r = file_write_at(&c->file, &buffer, 1, 0);
     if (r)
         return r;
     void *map = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED, c->file.fd, 0);

@@ -16,11 +16,11 @@
 static int map_file(struct live *l, const struct dmi_live *first)
 {
     struct file file = { .fd = -1 };
-    struct iovec piece = { (void *)(uintptr_t)first, sizeof *first };
+    struct iovec buffer = { (void *)(uintptr_t)first, sizeof *first };
     int r = file_create(&file, l->path);
     if (r)
         return r;
-    r = file_write_at(&file, &piece, 1, 0);
+    r = file_write_at(&file, &buffer, 1, 0);
     void *map =
         r ? MAP_FAILED : mmap(NULL, sizeof *first, PROT_READ | PROT_WRITE, MAP_SHARED, file.fd, 0);
     if (!r && map == MAP_FAILED)

@@ -42,8 +42,8 @@ int segment_open(struct segment *s, const char *dir, uint32_t number, const uint
     };
     memcpy(header.run_uuid, run_uuid, sizeof header.run_uuid);
     header.hash = hash_bytes(&header, offsetof(struct dmi_segment_header, hash));
-    struct iovec piece = { &header, sizeof header };
-    r = file_write_at(&s->file, &piece, 1, 0);
+    struct iovec buffer = { &header, sizeof header };
+    r = file_write_at(&s->file, &buffer, 1, 0);
     if (!r) {
         s->end = sizeof header;
         struct chunk chunk = { 0 };
@@ -78,12 +78,12 @@ static int sync_file(struct segment *s)
     return r;
 }
 
-static int write_end(struct segment *s, struct iovec *pieces, int n_pieces, bool sync)
+static int write_end(struct segment *s, struct iovec *buffers, int n_buffers, bool sync)
 {
     int r = cut_back(s);
     if (r)
         return r;
-    r = file_write_at(&s->file, pieces, n_pieces, s->end);
+    r = file_write_at(&s->file, buffers, n_buffers, s->end);
     if (!r && sync)
         r = sync_file(s);
     if (r) {
@@ -98,7 +98,7 @@ static int write_end(struct segment *s, struct iovec *pieces, int n_pieces, bool
 int segment_append(struct segment *s, struct chunk *chunks, size_t n_chunks, uint64_t sequence,
                    bool sync)
 {
-    struct iovec pieces[3 * MAX_COMMIT];
+    struct iovec buffers[3 * MAX_COMMIT];
     if (n_chunks > MAX_COMMIT)
         return -EINVAL;
     struct footer_mark mark = footer_mark(&s->index);
@@ -106,12 +106,12 @@ int segment_append(struct segment *s, struct chunk *chunks, size_t n_chunks, uin
     int r = 0;
     for (size_t i = 0; !r && i < n_chunks; i++) {
         chunk_seal(&chunks[i], sequence + i, s->run_uuid);
-        chunk_pieces(&chunks[i], pieces + 3 * i);
+        chunk_buffers(&chunks[i], buffers + 3 * i);
         r = footer_add(&s->index, &chunks[i], end);
         end += chunk_bytes(&chunks[i].header);
     }
     if (!r)
-        r = write_end(s, pieces, (int)(3 * n_chunks), sync);
+        r = write_end(s, buffers, (int)(3 * n_chunks), sync);
     if (r) {
         footer_go_back(&s->index, &mark);
         return r;
@@ -150,10 +150,10 @@ int segment_close(struct segment *s, uint64_t sequence, bool sync)
     trailer.n_file = s->end + chunk_bytes(&chunk.header) + sizeof trailer;
     trailer.hash =
         hash_two(&trailer, offsetof(struct dmi_trailer, hash), s->run_uuid, sizeof s->run_uuid);
-    struct iovec pieces[4];
-    chunk_pieces(&chunk, pieces);
-    pieces[3] = (struct iovec){ &trailer, sizeof trailer };
-    r = write_end(s, pieces, 4, sync);
+    struct iovec buffers[4];
+    chunk_buffers(&chunk, buffers);
+    buffers[3] = (struct iovec){ &trailer, sizeof trailer };
+    r = write_end(s, buffers, 4, sync);
     chunk_deinit(&chunk);
     if (r)
         return r;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* read/: the order of rows, names as UTF-8, the map. */
 #include "read/map.h"
-#include "read/pieces.h"
+#include "read/stretches.h"
 #include "read/utf8.h"
 
 #include <check.h>
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ------------------------------------------------------------------------- pieces */
+/* ------------------------------------------------------------------------- stretches */
 
 #define MOST_POSITIONS 64
 
@@ -20,7 +20,7 @@ struct owners {
     bool owned[MOST_POSITIONS];
 };
 
-static void own(struct owners *o, const struct piece *p)
+static void own(struct owners *o, const struct stretch *p)
 {
     for (uint32_t i = 0; i < p->n_rows; i++) {
         int64_t at = p->position + i;
@@ -37,30 +37,31 @@ START_TEST(the_latest_record_owns_a_position)
     uint64_t state = (uint64_t)_i + 1;
     for (int round = 0; round < 2000; round++) {
         size_t n = 1 + (size_t)(round % 9);
-        struct piece *pieces = calloc(n, sizeof *pieces);
+        struct stretch *stretches = calloc(n, sizeof *stretches);
         struct owners want = { 0 }, got = { 0 };
         uint64_t n_all = 0, n_superseded = 0, n_left = 0;
-        ck_assert_ptr_nonnull(pieces);
+        ck_assert_ptr_nonnull(stretches);
         for (size_t i = 0; i < n; i++) {
             state = state * 6364136223846793005u + 1442695040888963407u;
             uint32_t n_rows = 1 + (uint32_t)(state >> 60) % 8;
-            pieces[i] =
-                (struct piece){ .record = i,
-                                .first_row = (uint32_t)(state >> 40) % 5,
-                                .n_rows = n_rows,
-                                .position = (int64_t)((state >> 33) % (MOST_POSITIONS - 8)) };
+            stretches[i] =
+                (struct stretch){ .record = i,
+                                  .first_row = (uint32_t)(state >> 40) % 5,
+                                  .n_rows = n_rows,
+                                  .position = (int64_t)((state >> 33) % (MOST_POSITIONS - 8)) };
             n_all += n_rows;
-            own(&want, &pieces[i]);
+            own(&want, &stretches[i]);
         }
-        ck_assert_int_eq(pieces_arrange(&pieces, &n, 1000, false, &n_superseded), 0);
+        ck_assert_int_eq(stretches_arrange(&stretches, &n, 1000, false, &n_superseded), 0);
         for (size_t i = 0; i < n; i++) {
-            ck_assert(!i || pieces[i].position >= pieces[i - 1].position + pieces[i - 1].n_rows);
-            own(&got, &pieces[i]);
-            n_left += pieces[i].n_rows;
+            ck_assert(!i ||
+                      stretches[i].position >= stretches[i - 1].position + stretches[i - 1].n_rows);
+            own(&got, &stretches[i]);
+            n_left += stretches[i].n_rows;
         }
         ck_assert_uint_eq(n_all, n_left + n_superseded);
         ck_assert_mem_eq(&want, &got, sizeof want);
-        free(pieces);
+        free(stretches);
     }
 }
 END_TEST
@@ -71,53 +72,54 @@ START_TEST(rows_that_do_not_count_stay_beside_flagged)
     uint64_t state = (uint64_t)_i + 77;
     for (int round = 0; round < 2000; round++) {
         size_t n = 1 + (size_t)(round % 9), n_all = 0;
-        struct piece *pieces = calloc(n, sizeof *pieces);
+        struct stretch *stretches = calloc(n, sizeof *stretches);
         struct owners want = { 0 }, got = { 0 };
         uint32_t left[MOST_POSITIONS][16] = { 0 }; /* rows by position and record */
         uint64_t n_superseded = 0, n_flagged = 0;
         for (size_t i = 0; i < n; i++) {
             state = state * 6364136223846793005u + 1442695040888963407u;
-            pieces[i] = (struct piece){
+            stretches[i] = (struct stretch){
                 .record = i,
                 .n_rows = 1 + (uint32_t)(state >> 60) % 8,
                 .position = (int64_t)((state >> 33) % (MOST_POSITIONS - 8)),
-                .flags = (state >> 50) % 4 ? 0 : PIECE_REJECTED,
+                .flags = (state >> 50) % 4 ? 0 : STRETCH_REJECTED,
             };
-            n_all += pieces[i].n_rows;
-            for (uint32_t k = 0; k < pieces[i].n_rows; k++)
-                left[pieces[i].position + k][i]++;
-            if (!pieces[i].flags)
-                own(&want, &pieces[i]);
+            n_all += stretches[i].n_rows;
+            for (uint32_t k = 0; k < stretches[i].n_rows; k++)
+                left[stretches[i].position + k][i]++;
+            if (!stretches[i].flags)
+                own(&want, &stretches[i]);
         }
-        ck_assert_int_eq(pieces_arrange(&pieces, &n, 1000, true, &n_superseded), 0);
-        ck_assert_uint_eq(pieces_rows(pieces, n), n_all);
+        ck_assert_int_eq(stretches_arrange(&stretches, &n, 1000, true, &n_superseded), 0);
+        ck_assert_uint_eq(stretches_rows(stretches, n), n_all);
         for (size_t i = 0; i < n; i++) {
-            ck_assert(!i ||
-                      pieces[i].position >= pieces[i - 1].position + pieces[i - 1].n_rows - 1);
-            for (uint32_t k = 0; k < pieces[i].n_rows; k++)
-                ck_assert_uint_eq(left[pieces[i].position + k][pieces[i].record]--, 1);
-            n_flagged += pieces[i].flags == PIECE_SUPERSEDED ? pieces[i].n_rows : 0;
-            if (!pieces[i].flags)
-                own(&got, &pieces[i]);
+            ck_assert(!i || stretches[i].position >=
+                                stretches[i - 1].position + stretches[i - 1].n_rows - 1);
+            for (uint32_t k = 0; k < stretches[i].n_rows; k++)
+                ck_assert_uint_eq(left[stretches[i].position + k][stretches[i].record]--, 1);
+            n_flagged += stretches[i].flags == STRETCH_SUPERSEDED ? stretches[i].n_rows : 0;
+            if (!stretches[i].flags)
+                own(&got, &stretches[i]);
         }
         ck_assert_mem_eq(&want, &got, sizeof want);
         ck_assert_uint_eq(n_flagged, n_superseded);
-        free(pieces);
+        free(stretches);
     }
 }
 END_TEST
 
 START_TEST(pieces_are_cut_to_a_range)
 {
-    struct piece pieces[] = {
-        { 0, 5, 4, 0, 0 }, { 1, 0, 3, 4, 0 }, { 2, 9, 9, -1, 0 }, { 3, 2, 4, 7, PIECE_REJECTED }
+    struct stretch stretches[] = {
+        { 0, 5, 4, 0, 0 }, { 1, 0, 3, 4, 0 }, { 2, 9, 9, -1, 0 }, { 3, 2, 4, 7, STRETCH_REJECTED }
     };
     size_t n = 4;
-    ck_assert_uint_eq(pieces_clip(pieces, &n, 2, 9), 7);
+    ck_assert_uint_eq(stretches_clip(stretches, &n, 2, 9), 7);
     ck_assert_uint_eq(n, 3);
-    ck_assert(pieces[0].first_row == 7 && pieces[0].n_rows == 2 && pieces[0].position == 2);
-    ck_assert(pieces[2].first_row == 2 && pieces[2].n_rows == 2 && pieces[2].flags);
-    ck_assert_uint_eq(pieces_clip(pieces, &n, 9, 9), 0);
+    ck_assert(stretches[0].first_row == 7 && stretches[0].n_rows == 2 &&
+              stretches[0].position == 2);
+    ck_assert(stretches[2].first_row == 2 && stretches[2].n_rows == 2 && stretches[2].flags);
+    ck_assert_uint_eq(stretches_clip(stretches, &n, 9, 9), 0);
     ck_assert_uint_eq(n, 0);
 }
 END_TEST

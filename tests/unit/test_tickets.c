@@ -291,7 +291,7 @@ static void make_graph(struct host *h, struct graph *g)
     x->plan.nodes = calloc(DEVICE_COPIES, sizeof *x->plan.nodes);
     x->plan.opens = calloc(1, sizeof *x->plan.opens);
     x->scratch.items = calloc(DEVICE_COPIES, sizeof *x->scratch.items);
-    struct admission_pieces *p = &x->scratch.pieces;
+    struct admission_together *p = &x->scratch.together;
     p->sites = calloc(DEVICE_COPIES, sizeof *p->sites);
     p->sizes = calloc(DEVICE_COPIES, sizeof *p->sizes);
     p->payloads = calloc(DEVICE_COPIES, sizeof *p->payloads);
@@ -323,9 +323,9 @@ static void free_graph(struct graph *g)
     free(g->exec->plan.nodes);
     free(g->exec->plan.opens);
     free(g->exec->scratch.items);
-    free(g->exec->scratch.pieces.sites);
-    free(g->exec->scratch.pieces.sizes);
-    free(g->exec->scratch.pieces.payloads);
+    free(g->exec->scratch.together.sites);
+    free(g->exec->scratch.together.sizes);
+    free(g->exec->scratch.together.payloads);
     free(g->exec);
     free(g->device);
 }

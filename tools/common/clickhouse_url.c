@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libcurl takes the address to pieces (curl_url(3)). */
+/* libcurl splits the address (curl_url(3)). */
 #include "tools/common/clickhouse_url.h"
 
 #include "core/cleanup.h"

@@ -22,7 +22,7 @@ struct clickhouse_url {
 };
 
 /**
- * clickhouse_url_parse() - take an address to pieces
+ * clickhouse_url_parse() - split an address
  * @where: [USER[:PASSWORD]@]HOST[:PORT]/[DATABASE][?NAME=VALUE&...]
  * The password may also be a file's first line or DMI_CLICKHOUSE_PASSWORD. Return: 0 or -errno with a sentence in @err.
  */

@@ -30,7 +30,7 @@ struct comparer {
     struct tensors tensors;
     struct requests requests;
     struct compared *results; /* one a tensor */
-    uint64_t n_unreadable;    /* pieces whose record cannot be decoded */
+    uint64_t n_unreadable;    /* stretches whose record cannot be decoded */
 
     struct row_pair row;
     double *signs; /* [width][SKETCH_COLUMNS] */

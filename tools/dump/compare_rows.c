@@ -103,7 +103,7 @@ static int take(void *ctx, const struct rows *rows, const struct reader_record *
 {
     struct comparer *c = ctx;
     const struct tensor *t = &c->tensors.all[rows->tensor];
-    const struct piece *p = &t->pieces[rows->piece];
+    const struct stretch *p = &t->stretches[rows->stretch];
     struct compared *r = &c->results[rows->tensor];
     const struct st_entry *e = r->ref->entry;
     if (reserve(c, t->width, r->sketch))

@@ -44,10 +44,10 @@ static int build_side(struct err *err, struct side *s, const struct options *o, 
 static bool is_ordered(const struct tensor *t)
 {
     int64_t end = 0;
-    for (size_t i = 0; i < t->n_pieces; i++) {
-        if (t->pieces[i].position < end)
+    for (size_t i = 0; i < t->n_stretches; i++) {
+        if (t->stretches[i].position < end)
             return false;
-        end = t->pieces[i].position + t->pieces[i].n_rows;
+        end = t->stretches[i].position + t->stretches[i].n_rows;
     }
     return true;
 }

@@ -36,7 +36,7 @@ struct difference {
     struct sums sums;
     struct divergence first;
 
-    size_t piece; /* of the other's rows without positions: how far they are compared */
+    size_t stretch; /* of the other's rows without positions: how far they are compared */
     uint64_t before;
 };
 

@@ -32,15 +32,15 @@ struct place {
 static bool find_position(const struct tensor *t, int64_t position, struct place *out)
 {
     size_t low = 0,
-           high = t->n_pieces; /* the last piece that begins at or before it is below @high */
+           high = t->n_stretches; /* the last stretch that begins at or before it is below @high */
     while (low < high) {
         size_t mid = low + (high - low) / 2;
-        if (t->pieces[mid].position <= position)
+        if (t->stretches[mid].position <= position)
             low = mid + 1;
         else
             high = mid;
     }
-    const struct piece *p = low ? &t->pieces[low - 1] : NULL;
+    const struct stretch *p = low ? &t->stretches[low - 1] : NULL;
     if (!p || position - p->position >= p->n_rows)
         return false;
     *out = (struct place){ p->record, p->first_row + (uint32_t)(position - p->position) };
@@ -52,12 +52,12 @@ static bool find_index(struct difference *x, uint64_t index, struct place *out)
 {
     const struct tensor *t = x->other;
     if (index < x->before)
-        x->piece = x->before = 0;
-    while (x->piece < t->n_pieces && index - x->before >= t->pieces[x->piece].n_rows)
-        x->before += t->pieces[x->piece++].n_rows;
-    if (x->piece == t->n_pieces)
+        x->stretch = x->before = 0;
+    while (x->stretch < t->n_stretches && index - x->before >= t->stretches[x->stretch].n_rows)
+        x->before += t->stretches[x->stretch++].n_rows;
+    if (x->stretch == t->n_stretches)
         return false;
-    const struct piece *p = &t->pieces[x->piece];
+    const struct stretch *p = &t->stretches[x->stretch];
     *out = (struct place){ p->record, p->first_row + (uint32_t)(index - x->before) };
     return true;
 }
@@ -178,7 +178,7 @@ static int take(void *ctx, const struct rows *rows, const struct reader_record *
 {
     struct differ *d = ctx;
     const struct tensor *t = &d->run.tensors.all[rows->tensor];
-    const struct piece *p = &t->pieces[rows->piece];
+    const struct stretch *p = &t->stretches[rows->stretch];
     uint64_t n_row = t->width * dmi_dtype_bytes(t->dtype);
     struct row ours = { data, t->dtype, reader_site(d->run.reader, record->at.site)->scale };
     struct divergence at = { .tensor = t, .record = p->record };
@@ -194,7 +194,7 @@ static int take(void *ctx, const struct rows *rows, const struct reader_record *
 static int damaged(void *ctx, const struct rows *rows, const struct err *why)
 {
     struct differ *d = ctx;
-    const struct piece *p = &d->run.tensors.all[rows->tensor].pieces[rows->piece];
+    const struct stretch *p = &d->run.tensors.all[rows->tensor].stretches[rows->stretch];
     return unreadable(d, &d->run, p->record, p->n_rows, why);
 }
 

@@ -81,18 +81,18 @@ static int take(void *ctx, const struct rows *rows, const struct reader_record *
     const struct target *target = &job->x.targets[job->target_of[rows->tensor] - 1];
     const struct tensor *t = target->tensor;
     uint64_t n_row = t->width * dmi_dtype_bytes(t->dtype);
-    uint64_t n = t->pieces[rows->piece].n_rows * n_row;
+    uint64_t n = t->stretches[rows->stretch].n_rows * n_row;
     (void)record;
     if (!n || job->n_damaged) /* begins anew: look only for more that is damaged */
         return 0;
-    job->x.piece = &t->pieces[rows->piece];
+    job->x.stretch = &t->stretches[rows->stretch];
     return job->format->write(&job->x, target, data, n, rows->first * n_row);
 }
 
 static int damaged(void *ctx, const struct rows *rows, const struct err *why)
 {
     struct job *job = ctx;
-    size_t record = job->tensors.all[rows->tensor].pieces[rows->piece].record;
+    size_t record = job->tensors.all[rows->tensor].stretches[rows->stretch].record;
     if (!job->damaged[record] && job->n_damaged++ < MOST_TOLD)
         complain_undecoded(why);
     job->damaged[record] = true;
@@ -141,7 +141,7 @@ static int collect_targets(struct job *job)
         return -ENOMEM;
     for (size_t i = 0; i < n; i++) {
         const struct tensor *t = &job->tensors.all[i];
-        if (t->mixed || !t->n_pieces)
+        if (t->mixed || !t->n_stretches)
             continue;
         struct target target = { .tensor = t };
         if (__builtin_mul_overflow(t->n_rows, t->width * dmi_dtype_bytes(t->dtype),
@@ -177,22 +177,22 @@ static void tell_mixed(struct job *job)
         complain("... and %zu more", job->n_mixed - MOST_TOLD);
 }
 
-/* Takes the pieces of damaged records out of their tensors. */
+/* Takes the stretches of damaged records out of their tensors. */
 static void drop_damaged(struct job *job)
 {
     for (size_t i = 0; i < job->tensors.n; i++) {
         struct tensor *t = &job->tensors.all[i];
         size_t kept = 0;
-        for (size_t p = 0; p < t->n_pieces; p++) {
-            if (!job->damaged[t->pieces[p].record]) {
-                t->pieces[kept++] = t->pieces[p];
+        for (size_t p = 0; p < t->n_stretches; p++) {
+            if (!job->damaged[t->stretches[p].record]) {
+                t->stretches[kept++] = t->stretches[p];
                 continue;
             }
-            t->n_rows -= t->pieces[p].n_rows;
-            job->n_missing += t->pieces[p].n_rows;
+            t->n_rows -= t->stretches[p].n_rows;
+            job->n_missing += t->stretches[p].n_rows;
         }
-        job->n_emptied += t->n_pieces && !kept;
-        t->n_pieces = kept;
+        job->n_emptied += t->n_stretches && !kept;
+        t->n_stretches = kept;
     }
 }
 

@@ -45,7 +45,7 @@ struct exporter {
     uint64_t n_left_out;
     uint64_t n_files;              /* written by copy() */
     uint64_t n_damaged, n_missing; /* records that copy() could not decode; rows of theirs */
-    const struct piece *piece;     /* during write(): whose rows they are */
+    const struct stretch *stretch; /* during write(): whose rows they are */
     uint64_t at;                   /* bytes written, where they follow one another: the format's */
     int scratch;                   /* a file without a name: the format's; -1: none */
     const struct options *options;

@@ -31,9 +31,9 @@ static int add_pair(struct position_list *l, int64_t first, uint64_t n)
 static int list_of(const struct tensor *t, struct position_list *out)
 {
     int r = 0;
-    for (size_t p = 0; !r && p < t->n_pieces; p++)
-        if (t->pieces[p].n_rows)
-            r = add_pair(out, t->pieces[p].position, t->pieces[p].n_rows);
+    for (size_t p = 0; !r && p < t->n_stretches; p++)
+        if (t->stretches[p].n_rows)
+            r = add_pair(out, t->stretches[p].position, t->stretches[p].n_rows);
     return r;
 }
 
@@ -113,12 +113,12 @@ static json_t *flagged(const struct tensor *t, uint32_t flag)
 {
     json_t *list = NULL;
     uint64_t at = 0;
-    for (size_t p = 0; p < t->n_pieces; at += t->pieces[p++].n_rows) {
-        if (!(t->pieces[p].flags & flag))
+    for (size_t p = 0; p < t->n_stretches; at += t->stretches[p++].n_rows) {
+        if (!(t->stretches[p].flags & flag))
             continue;
         list = list ? list : json_array();
-        json_array_append_new(list,
-                              json_pack("[o, o]", value_u64(at), value_u64(t->pieces[p].n_rows)));
+        json_array_append_new(
+            list, json_pack("[o, o]", value_u64(at), value_u64(t->stretches[p].n_rows)));
     }
     return list;
 }
@@ -129,7 +129,7 @@ json_t *export_facts(const struct target *target)
     json_t *shape = json_array();
     for (uint32_t d = 0; d < t->n_tail; d++)
         json_array_append_new(shape, json_integer(t->tail[d]));
-    json_t *rejected = flagged(t, PIECE_REJECTED), *superseded = flagged(t, PIECE_SUPERSEDED);
+    json_t *rejected = flagged(t, STRETCH_REJECTED), *superseded = flagged(t, STRETCH_SUPERSEDED);
     json_t *facts = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "site",
                               value_text(t->site->name), "layer", value_layer(t->layer), "request",
                               t->request ? value_bytes(t->request, t->n_request) : json_null(),

@@ -39,17 +39,17 @@ static void add_head(struct text *to, const struct exporter *x, const struct ten
 {
     text_printf(to, "{\"request\": ");
     value_add_new(to, t->request ? value_bytes(t->request, t->n_request) : json_null());
-    if (x->piece->position < 0)
+    if (x->stretch->position < 0)
         text_printf(to, ", \"position\": null, \"site\": ");
     else
         text_printf(to,
-                    ", \"position\": %" PRIu64 ", \"site\": ", (uint64_t)x->piece->position + i);
+                    ", \"position\": %" PRIu64 ", \"site\": ", (uint64_t)x->stretch->position + i);
     value_add_new(to, value_text(t->site->name));
     text_printf(to, ", \"layer\": ");
     value_add_new(to, value_layer(t->layer));
-    if (x->piece->flags & PIECE_REJECTED)
+    if (x->stretch->flags & STRETCH_REJECTED)
         text_printf(to, ", \"rejected\": true");
-    if (x->piece->flags & PIECE_SUPERSEDED)
+    if (x->stretch->flags & STRETCH_SUPERSEDED)
         text_printf(to, ", \"superseded\": true");
     text_printf(to, ", \"values\": [");
 }

@@ -225,8 +225,8 @@ static int sum_records(const struct reader *reader, const struct sites *sites,
         struct site_sum *sum = &sums[ts.all[i].order];
         r = layers_add(&sum->layers, ts.all[i].layer);
         sum->n_rows += ts.all[i].n_rows;
-        if (ts.all[i].n_pieces)
-            sum->any = reader_record(reader, ts.all[i].pieces[0].record);
+        if (ts.all[i].n_stretches)
+            sum->any = reader_record(reader, ts.all[i].stretches[0].record);
     }
     return r;
 }

@@ -36,14 +36,14 @@ struct shown_row {
     const struct reader_record *record;
     uint64_t index;   /* among those that the options select */
     int64_t position; /* -1: not known */
-    uint32_t flags;   /* enum piece_flags */
+    uint32_t flags;   /* enum stretch_flags */
     const double *values;
     uint64_t width;
 };
 
 static const char *flag_word(uint32_t flags)
 {
-    return flags & PIECE_REJECTED ? "rejected" : "superseded";
+    return flags & STRETCH_REJECTED ? "rejected" : "superseded";
 }
 
 static json_t *row_value(const struct shown_row *row)
@@ -128,8 +128,9 @@ static int show_row(struct shown *s, const struct shown_row *row)
     return 0;
 }
 
-/* The rows of a piece that --rows asks for; @first: index of its first. */
-static int show_rows(struct shown *s, const struct tensor *t, const struct piece *p, uint64_t first)
+/* The rows of a stretch that --rows asks for; @first: index of its first. */
+static int show_rows(struct shown *s, const struct tensor *t, const struct stretch *p,
+                     uint64_t first)
 {
     const struct reader_record *rec = reader_record(s->reader, p->record);
     uint64_t width = record_width(rec);
@@ -175,8 +176,8 @@ static void show_more(struct shown *s)
 static int show_tensor(struct shown *s, const struct tensor *t)
 {
     uint64_t index = 0, before = s->n_rows;
-    for (size_t i = 0; i < t->n_pieces; i++) {
-        const struct piece *p = &t->pieces[i];
+    for (size_t i = 0; i < t->n_stretches; i++) {
+        const struct stretch *p = &t->stretches[i];
         if (!piece_wanted(s, reader_record(s->reader, p->record)))
             continue;
         uint64_t first = index;

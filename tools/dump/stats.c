@@ -140,11 +140,11 @@ struct selected {
 static void add_selected(const struct reader *reader, const struct tensor *t, struct selected *to)
 {
     to->n_tensors++;
-    for (size_t i = 0; i < t->n_pieces; i++) {
-        const struct reader_record *rec = reader_record(reader, t->pieces[i].record);
-        double part = rec->n_rows ? (double)t->pieces[i].n_rows / rec->n_rows : 0;
-        to->n_rows += t->pieces[i].n_rows;
-        to->n_bytes += rec->n_rows ? rec->at.n_bytes / rec->n_rows * t->pieces[i].n_rows : 0;
+    for (size_t i = 0; i < t->n_stretches; i++) {
+        const struct reader_record *rec = reader_record(reader, t->stretches[i].record);
+        double part = rec->n_rows ? (double)t->stretches[i].n_rows / rec->n_rows : 0;
+        to->n_rows += t->stretches[i].n_rows;
+        to->n_bytes += rec->n_rows ? rec->at.n_bytes / rec->n_rows * t->stretches[i].n_rows : 0;
         to->n_stored += part * rec->n_stored;
     }
 }

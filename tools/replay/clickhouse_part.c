@@ -226,8 +226,8 @@ static void set_span(struct table_row *p, const struct item_span *span)
 {
     p->request = (struct bytes){ span->request, span->request ? span->n_request : 0 };
     p->phase = bytes_of(request_phase_name(span->phase));
-    p->rejected = !!(span->flags & PIECE_REJECTED);
-    p->superseded = !!(span->flags & PIECE_SUPERSEDED);
+    p->rejected = !!(span->flags & STRETCH_REJECTED);
+    p->superseded = !!(span->flags & STRETCH_SUPERSEDED);
 }
 
 static void set_statistics(struct table_row *p, uint32_t dtype)

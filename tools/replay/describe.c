@@ -178,9 +178,9 @@ static json_t *rows_value(const struct item_span *span)
     set(&o, "rows", value_u64(span->n_rows));
     set(&o, "first_row", value_u64(span->first_row));
     set(&o, "phase", json_string(request_phase_name(span->phase)));
-    if (span->flags & PIECE_REJECTED)
+    if (span->flags & STRETCH_REJECTED)
         set(&o, "rejected", json_true());
-    if (span->flags & PIECE_SUPERSEDED)
+    if (span->flags & STRETCH_SUPERSEDED)
         set(&o, "superseded", json_true());
     return o;
 }

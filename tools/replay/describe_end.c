@@ -24,7 +24,7 @@ static json_t *drops_value(const struct account *a)
 }
 
 /* @o with the members of @more; takes both over. */
-static json_t *join(json_t *o, json_t *more)
+static json_t *merge(json_t *o, json_t *more)
 {
     bool failed = !o || !more || json_object_update(o, more);
     json_decref(more);
@@ -45,7 +45,7 @@ json_t *describe_drops(const struct source *s, uint32_t site)
         json_pack("{s:s, s:o, s:o, s:o, s:o}", "what", "dropped", "site",
                   value_text(reader_site(s->reader, site)->name), "site_id", value_u64(site),
                   "dropped", tally_value(&a.dropped), "by", drops_value(&a));
-    return join(o, more);
+    return merge(o, more);
 }
 
 static json_t *account_value(const struct source *s)
@@ -80,5 +80,5 @@ json_t *describe_end(const struct source *s, bool complete)
         json_pack("{s:s, s:b, s:o, s:o, s:o, s:o}", "state", describe_state(s), "complete",
                   complete, "replayed", tally_value(&replayed), "not_decoded", value_u64(s->n_lost),
                   "left_out", left_out_value(s), "account", account_value(s));
-    return join(describe_begin(s, ITEM_END), more);
+    return merge(describe_begin(s, ITEM_END), more);
 }

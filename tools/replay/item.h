@@ -7,7 +7,7 @@
 #ifndef TOOLS_REPLAY_ITEM_H
 #define TOOLS_REPLAY_ITEM_H
 
-#include "read/pieces.h"
+#include "read/stretches.h"
 #include "storage/reader/reader.h"
 
 #include <jansson.h>
@@ -34,7 +34,7 @@ struct item_span {
     uint32_t first_row; /* in the launch */
     uint32_t n_rows;
     uint32_t phase; /* enum dmi_phase */
-    uint32_t flags; /* enum piece_flags */
+    uint32_t flags; /* enum stretch_flags */
 };
 
 struct item {

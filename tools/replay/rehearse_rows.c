@@ -2,7 +2,7 @@
 #include "tools/replay/rehearse_rows.h"
 
 #include "core/grow.h"
-#include "read/join.h"
+#include "read/attribution.h"
 #include "read/record.h"
 
 #include <dmi/dtype.h>
@@ -44,7 +44,8 @@ static uint32_t site_of(const struct spec *spec, const struct dmi_site *site)
     return i;
 }
 
-static int add_record(struct building *b, struct join *join, const struct spec *spec, size_t index)
+static int add_record(struct building *b, struct attribution *attribution, const struct spec *spec,
+                      size_t index)
 {
     struct rehearse_rows *out = b->out;
     const struct reader_record *rec = reader_record(b->reader, index);
@@ -63,18 +64,20 @@ static int add_record(struct building *b, struct join *join, const struct spec *
         .budgets = overload_budgets_of(&spec->overload, site),
         .row_bytes = record_width(rec) * dmi_dtype_bytes(rec->at.dtype),
     };
-    int res = rec->step ? join_record(join, index) : 0;
+    int res = rec->step ? attribution_record(attribution, index) : 0;
     r->end = out->n_parts;
     return res;
 }
 
 static int add_records(struct building *b, const struct spec *spec)
 {
-    struct join join = { .reader = b->reader, .by_request = true, .add = add_part, .ctx = b };
-    int r = join_init(&join);
+    struct attribution attribution = {
+        .reader = b->reader, .by_request = true, .add = add_part, .ctx = b
+    };
+    int r = attribution_init(&attribution);
     for (size_t i = 0; !r && i < reader_n_records(b->reader); i++)
-        r = add_record(b, &join, spec, i);
-    join_deinit(&join);
+        r = add_record(b, &attribution, spec, i);
+    attribution_deinit(&attribution);
     return r;
 }
 

@@ -27,7 +27,7 @@ static int list_record(struct replay *r, const struct source *s, struct passes *
     const struct source_rows *rows = source_rows(s, &n);
     for (size_t k = 0; k < n; k++) {
         if (!rows[k].request) {
-            r->n_without += rows[k].piece.n_rows;
+            r->n_without += rows[k].stretch.n_rows;
             continue;
         }
         size_t *number = map_at(&p->numbers, rows[k].request, rows[k].n_request);

@@ -151,14 +151,14 @@ static int add_part(void *ctx, const struct part *part)
     return tensors_add(&v->growing, part, has ? v->n_records : TENSORS_NO_ROWS);
 }
 
-int rivals_gather(struct rivals *v, struct join *join, size_t index)
+int rivals_gather(struct rivals *v, struct attribution *attribution, size_t index)
 {
     struct gathering g = { .rivals = v };
     if (grow((void **)&v->records, v->n_records, &v->records_room, sizeof *v->records, 64))
         return -ENOMEM;
-    join->add = add_part;
-    join->ctx = &g;
-    int r = join_record(join, index);
+    attribution->add = add_part;
+    attribution->ctx = &g;
+    int r = attribution_record(attribution, index);
     if (g.any)
         v->records[v->n_records++] = *reader_record(v->reader, index);
     return r;
@@ -183,8 +183,9 @@ static size_t *number_by_launch(struct rivals *v)
         for (size_t i = 0; i < n; i++)
             new_of[old_of[i]] = i;
         for (size_t t = 0; t < v->tensors.n; t++)
-            for (size_t p = 0; p < v->tensors.all[t].n_pieces; p++)
-                v->tensors.all[t].pieces[p].record = new_of[v->tensors.all[t].pieces[p].record];
+            for (size_t p = 0; p < v->tensors.all[t].n_stretches; p++)
+                v->tensors.all[t].stretches[p].record =
+                    new_of[v->tensors.all[t].stretches[p].record];
         return old_of;
     }
     free(old_of);
@@ -195,19 +196,19 @@ static size_t *number_by_launch(struct rivals *v)
 static int list_rows(struct rivals *v, const size_t *old_of)
 {
     const struct tensors *ts = &v->tensors;
-    v->rows = calloc(ts->n_pieces + 1, sizeof *v->rows);
+    v->rows = calloc(ts->n_stretches + 1, sizeof *v->rows);
     v->first = calloc(v->n_records + 2, sizeof *v->first);
     if (!v->rows || !v->first)
         return -ENOMEM;
     size_t *end = v->first + 1; /* of record i: end[i], its beginning while rows are put there */
     for (size_t t = 0; t < ts->n; t++)
-        for (size_t p = 0; p < ts->all[t].n_pieces; p++)
-            end[old_of[ts->all[t].pieces[p].record] + 1]++;
+        for (size_t p = 0; p < ts->all[t].n_stretches; p++)
+            end[old_of[ts->all[t].stretches[p].record] + 1]++;
     for (size_t i = 1; i <= v->n_records; i++)
         end[i] += end[i - 1];
     for (size_t t = 0; t < ts->n; t++)
-        for (size_t p = 0; p < ts->all[t].n_pieces; p++)
-            v->rows[end[old_of[ts->all[t].pieces[p].record]]++] =
+        for (size_t p = 0; p < ts->all[t].n_stretches; p++)
+            v->rows[end[old_of[ts->all[t].stretches[p].record]]++] =
                 (struct rivals_rows){ (uint32_t)t, (uint32_t)p };
     return 0;
 }

@@ -7,7 +7,7 @@
 #ifndef TOOLS_REPLAY_RIVALS_H
 #define TOOLS_REPLAY_RIVALS_H
 
-#include "read/join.h"
+#include "read/attribution.h"
 #include "read/map.h"
 #include "read/requests.h"
 #include "read/tensors.h"
@@ -45,7 +45,7 @@ struct rivals {
     struct reader_record *records; /* with such rows, in the recorded order */
     size_t n_records, records_room;
     struct rivals_rows {
-        uint32_t tensor, piece;
+        uint32_t tensor, stretch;
     } * rows;      /* that count, or were asked for, record by record */
     size_t *first; /* by record, and one more: where its rows begin */
 };
@@ -60,8 +60,8 @@ int rivals_look(struct rivals *rivals, const struct reader_record *record);
 /* Once all were looked at: do they have to be gathered? */
 bool rivals_are_needed(const struct rivals *rivals);
 
-/* Gathers those among the rows of record @index. @join: its add() is changed. Return: 0, -ENOMEM, -E2BIG. */
-int rivals_gather(struct rivals *rivals, struct join *join, size_t index);
+/* Gathers those among the rows of record @index. @attribution: its add() is changed. Return: 0, -ENOMEM, -E2BIG. */
+int rivals_gather(struct rivals *rivals, struct attribution *attribution, size_t index);
 
 /* Once all were gathered: which of them count. @result: of rivals_gather(). Return: as tensors_end(). */
 int rivals_settle(struct err *err, struct rivals *rivals, int result);

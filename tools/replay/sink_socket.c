@@ -49,7 +49,7 @@ static void drop(struct socket_sink *s, unsigned i)
     s->readers[i] = s->readers[--s->n];
 }
 
-static void join(struct socket_sink *s, bool is_given)
+static void take_reader(struct socket_sink *s, bool is_given)
 {
     int fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0)
@@ -149,7 +149,7 @@ static int turn(struct socket_sink *s, int ms, bool is_given)
             drop(s, i);
     }
     if (p[0].revents & POLLIN)
-        join(s, is_given);
+        take_reader(s, is_given);
     return 0;
 }
 

@@ -89,7 +89,7 @@ static void forget(struct source *s)
 {
     rivals_deinit(&s->rivals);
     sites_deinit(&s->sites);
-    join_deinit(&s->join);
+    attribution_deinit(&s->attribution);
     free(s->events);
     s->events = NULL;
     s->n_entries = s->n_events = 0;
@@ -99,11 +99,11 @@ static void forget(struct source *s)
 /* The first time that records are looked at. */
 static int look(struct source *s)
 {
-    int r = join_count(&s->join);
+    int r = attribution_count(&s->attribution);
     for (size_t i = 0; !r && i < s->n_order; i++) {
         const struct reader_record *rec = reader_record(s->reader, s->order[i]);
         s->end_chunk = rec->place >= s->end_chunk ? rec->place + 1 : s->end_chunk;
-        if (s->join.by_request)
+        if (s->attribution.by_request)
             r = rivals_look(&s->rivals, rec);
     }
     return r;
@@ -115,7 +115,7 @@ static int gather(struct source *s)
     for (size_t i = 0; !r && i < s->n_order; i++) {
         const struct dmi_record *at = &reader_record(s->reader, s->order[i])->at;
         if (selection_wants_record(&s->wanted->select, reader_site(s->reader, at->site), at->layer))
-            r = rivals_gather(&s->rivals, &s->join, s->order[i]);
+            r = rivals_gather(&s->rivals, &s->attribution, s->order[i]);
     }
     return r;
 }
@@ -149,14 +149,15 @@ static int survey_once(struct err *err, struct source *s)
     forget(s);
     s->left_out = (struct source_left_out){ 0 };
     s->n_all = s->end_chunk = 0;
-    s->join = (struct join){ .reader = s->reader, .by_request = join_is_by_request(s->reader) };
+    s->attribution = (struct attribution){ .reader = s->reader,
+                                           .by_request = attribution_is_by_request(s->reader) };
     if (sites_build(s->reader, &s->sites) ||
         rivals_begin(&s->rivals, s->reader, &s->sites, &s->wanted->select))
         return err_set_errno(err, ENOMEM, "cannot replay");
     int r = visit_all(err, s, look);
     if (r)
         return r;
-    join_place(&s->join);
+    attribution_place(&s->attribution);
     if (rivals_are_needed(&s->rivals)) {
         r = visit_all(err, s, gather);
         r = r > 0 ? r : rivals_settle(err, &s->rivals, r);
@@ -224,7 +225,7 @@ static int leave_what_was_sent(struct err *err, struct source *s)
     struct reader_query query = { .first_chunk = s->end_chunk,
                                   .all_steps = true,
                                   .by_window = true };
-    if (s->at < s->n_entries || !s->end_chunk || !s->join.by_request)
+    if (s->at < s->n_entries || !s->end_chunk || !s->attribution.by_request)
         return 0;
     s->left_out_before.n_rejected += s->left_out.n_rejected;
     s->left_out_before.n_superseded += s->left_out.n_superseded;

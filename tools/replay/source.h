@@ -27,11 +27,11 @@ struct source_entry {
     uint32_t n;
 };
 
-/* Rows of one owner: a piece of a tensor. */
+/* Rows of one owner: a stretch of a tensor. */
 struct source_rows {
     const char *request; /* borrowed, not terminated; NULL: none */
     size_t n_request;
-    struct piece piece;
+    struct stretch stretch;
 };
 
 /* Something that was said of rows, or of a request. */
@@ -46,7 +46,7 @@ struct source {
     const struct wanted *wanted;
     struct sites sites;
     struct rivals rivals;
-    struct join join;
+    struct attribution attribution;
     bool unknown_request; /* the run has not the request that is wanted */
     size_t n_all, n_past; /* records that are wanted: all, and those before the next one */
     uint64_t end_chunk;   /* after the last chunk with a record */

@@ -68,7 +68,7 @@ static uint32_t phase_of(const struct reader_step *step, const struct item_span 
 
 static struct item_span span_of(const struct reader_record *rec, const struct source_rows *rows)
 {
-    const struct piece *p = &rows->piece;
+    const struct stretch *p = &rows->stretch;
     const uint32_t *kept = record_kept(rec);
     uint32_t first = kept && p->n_rows ? kept[p->first_row] : p->first_row;
     return (struct item_span){ .request = rows->request,
@@ -93,7 +93,7 @@ static size_t rows_begin(const struct source *s, const struct source_entry *e, c
     size_t begin = SIZE_MAX, end = 0;
     for (uint32_t i = 0; i < e->n; i++) {
         const struct source_rows *rows = &s->rows[e->first + i];
-        const struct piece *p = &rows->piece;
+        const struct stretch *p = &rows->stretch;
         if (!is_of(rows, request, n_request))
             continue;
         if (begin != SIZE_MAX && p->first_row != end)
@@ -147,7 +147,7 @@ static int gather(struct source *s, const struct source_entry *e, const char *re
     uint8_t *to = s->gathered;
     for (uint32_t i = 0; i < e->n; i++) {
         const struct source_rows *rows = &s->rows[e->first + i];
-        const struct piece *p = &rows->piece;
+        const struct stretch *p = &rows->stretch;
         if (!is_of(rows, request, n_request))
             continue;
         memcpy(to, s->raw + p->first_row * n_row, p->n_rows * n_row);

@@ -55,11 +55,11 @@ struct listing {
 };
 
 static int add_rows(struct source *s, const char *request, size_t n_request,
-                    const struct piece *piece)
+                    const struct stretch *stretch)
 {
     if (grow((void **)&s->rows, s->n_listed, &s->rows_room, sizeof *s->rows, 1024))
         return -ENOMEM;
-    s->rows[s->n_listed++] = (struct source_rows){ request, n_request, *piece };
+    s->rows[s->n_listed++] = (struct source_rows){ request, n_request, *stretch };
     return 0;
 }
 
@@ -88,15 +88,15 @@ static int add_part(void *ctx, const struct part *part)
     }
     if (!is_named(s, part, l->record))
         return 0;
-    struct piece piece = { part->record, part->first_row, part->n_rows, part->position,
-                           part->rejected ? PIECE_REJECTED : 0 };
+    struct stretch stretch = { part->record, part->first_row, part->n_rows, part->position,
+                               part->rejected ? STRETCH_REJECTED : 0 };
     size_t n = 1;
     if (select->tokens) {
         struct range range =
             selection_range(select, &s->rivals.requests, part->request, part->n_request);
-        pieces_clip(&piece, &n, range.first, range.end);
+        stretches_clip(&stretch, &n, range.first, range.end);
     }
-    return n ? add_rows(s, part->request, part->n_request, &piece) : 0;
+    return n ? add_rows(s, part->request, part->n_request, &stretch) : 0;
 }
 
 /* Those that count although others have their positions. */
@@ -107,7 +107,7 @@ static int add_rivals(struct source *s, const struct reader_record *rec)
     int r = 0;
     for (size_t i = 0; !r && i < n; i++) {
         const struct tensor *t = &s->rivals.tensors.all[rows[i].tensor];
-        r = add_rows(s, t->request, t->n_request, &t->pieces[rows[i].piece]);
+        r = add_rows(s, t->request, t->n_request, &t->stretches[rows[i].stretch]);
     }
     return r;
 }
@@ -116,13 +116,14 @@ static int add_rivals(struct source *s, const struct reader_record *rec)
 static int rows_order(const void *pa, const void *pb)
 {
     const struct source_rows *a = pa, *b = pb;
-    if (a->piece.first_row != b->piece.first_row)
-        return a->piece.first_row < b->piece.first_row ? -1 : 1;
+    if (a->stretch.first_row != b->stretch.first_row)
+        return a->stretch.first_row < b->stretch.first_row ? -1 : 1;
     size_t n = a->n_request < b->n_request ? a->n_request : b->n_request;
     int c = n ? memcmp(a->request, b->request, n) : 0;
     if (c || a->n_request != b->n_request)
         return c ? c : a->n_request < b->n_request ? -1 : 1;
-    return a->piece.position < b->piece.position ? -1 : a->piece.position > b->piece.position;
+    return a->stretch.position < b->stretch.position ? -1
+                                                     : a->stretch.position > b->stretch.position;
 }
 
 static bool is_wanted(const struct source *s, const struct reader_record *rec)
@@ -143,7 +144,7 @@ static int list_record(struct listing *l, size_t index)
         return 0;
     l->record = rec;
     l->has_rivals = false;
-    int r = join_record(&s->join, index);
+    int r = attribution_record(&s->attribution, index);
     if (!r && l->has_rivals)
         r = add_rivals(s, rec);
     if (!is_wanted(s, rec))
@@ -162,12 +163,12 @@ static int list_record(struct listing *l, size_t index)
 int source_list(struct source *s, struct source_left_out *left_out)
 {
     struct listing l = { .source = s, .left_out = left_out };
-    uint64_t n_before = s->join.n_nobody;
+    uint64_t n_before = s->attribution.n_nobody;
     int r = 0;
-    s->join.add = add_part;
-    s->join.ctx = &l;
+    s->attribution.add = add_part;
+    s->attribution.ctx = &l;
     for (size_t i = 0; !r && i < s->n_order; i++)
         r = list_record(&l, s->order[i]);
-    left_out->n_nobody += s->join.n_nobody - n_before;
+    left_out->n_nobody += s->attribution.n_nobody - n_before;
     return r;
 }

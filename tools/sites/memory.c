@@ -9,7 +9,7 @@
 #define PAGE 4096u
 
 /* Part of a run that lies in one page. */
-struct piece {
+struct fragment {
     uint64_t time;
     uint32_t first, n;
     const uint8_t *data;
@@ -17,7 +17,7 @@ struct piece {
 
 struct memory_page {
     uint64_t address; /* in pages, and one: 0 is free */
-    struct piece *pieces;
+    struct fragment *fragments;
     size_t n, room;
 };
 
@@ -46,7 +46,7 @@ static int make_room(struct memory *m)
     return 0;
 }
 
-static int add_piece(struct memory *m, uint64_t page_number, const struct piece *piece)
+static int add_fragment(struct memory *m, uint64_t page_number, const struct fragment *fragment)
 {
     int r = make_room(m);
     if (r)
@@ -54,9 +54,9 @@ static int add_piece(struct memory *m, uint64_t page_number, const struct piece 
     struct memory_page *page = slot_of(m->pages, m->room, page_number + 1);
     m->n += !page->address;
     page->address = page_number + 1;
-    r = grow((void **)&page->pieces, page->n, &page->room, sizeof *page->pieces, 2);
+    r = grow((void **)&page->fragments, page->n, &page->room, sizeof *page->fragments, 2);
     if (!r)
-        page->pieces[page->n++] = *piece;
+        page->fragments[page->n++] = *fragment;
     return r;
 }
 
@@ -70,8 +70,8 @@ int memory_build(const struct recording *rec, struct memory *out)
             uint64_t address = run->address + at, left = run->n_bytes - at;
             uint32_t first = (uint32_t)(address % PAGE);
             uint32_t n = left < PAGE - first ? (uint32_t)left : PAGE - first;
-            r = add_piece(out, address / PAGE,
-                          &(struct piece){ run->time, first, n, run->data + at });
+            r = add_fragment(out, address / PAGE,
+                             &(struct fragment){ run->time, first, n, run->data + at });
             at += n;
         }
     }
@@ -83,29 +83,30 @@ int memory_build(const struct recording *rec, struct memory *out)
 void memory_deinit(struct memory *m)
 {
     for (size_t i = 0; i < m->room; i++)
-        free(m->pages[i].pieces);
+        free(m->pages[i].fragments);
     free(m->pages);
     *m = (struct memory){ 0 };
 }
 
-/* The part of @piece in [@first, @first + @n) that nothing later said. Return: bytes that became known. */
-static size_t lay(const struct piece *piece, uint32_t first, uint32_t n, uint8_t *out,
+/* The part of @fragment in [@first, @first + @n) that nothing later said. Return: bytes that became known. */
+static size_t lay(const struct fragment *fragment, uint32_t first, uint32_t n, uint8_t *out,
                   uint8_t *known)
 {
-    uint32_t from = piece->first > first ? piece->first : first;
-    uint32_t end = piece->first + piece->n < first + n ? piece->first + piece->n : first + n;
+    uint32_t from = fragment->first > first ? fragment->first : first;
+    uint32_t end =
+        fragment->first + fragment->n < first + n ? fragment->first + fragment->n : first + n;
     size_t fresh = 0;
     for (uint32_t i = from; i < end; i++) {
         if (known[i - first])
             continue;
-        out[i - first] = piece->data[i - piece->first];
+        out[i - first] = fragment->data[i - fragment->first];
         known[i - first] = 1;
         fresh++;
     }
     return fresh;
 }
 
-/* Of one page, the latest pieces first. */
+/* Of one page, the latest fragments first. */
 static size_t read_page(const struct memory *m, uint64_t address, uint32_t n, uint64_t time,
                         uint8_t *out, uint8_t *known)
 {
@@ -115,8 +116,8 @@ static size_t read_page(const struct memory *m, uint64_t address, uint32_t n, ui
     const struct memory_page *page =
         m->room ? slot_of(m->pages, m->room, address / PAGE + 1) : NULL;
     for (size_t i = page ? page->n : 0; i > 0 && found < n; i--)
-        if (page->pieces[i - 1].time <= time)
-            found += lay(&page->pieces[i - 1], (uint32_t)(address % PAGE), n, out, known);
+        if (page->fragments[i - 1].time <= time)
+            found += lay(&page->fragments[i - 1], (uint32_t)(address % PAGE), n, out, known);
     return found;
 }
 

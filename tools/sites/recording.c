@@ -108,7 +108,7 @@ static int add_run(struct err *err, struct recording *rec, const struct dmi_reco
         return bad(err, "bytes of memory");
     if (rec->n_runs == MAX_RUNS ||
         grow((void **)&rec->runs, rec->n_runs, &rec->room_runs, sizeof *rec->runs, 1024))
-        return err_set(err, -ENOMEM, "no memory for so many pieces");
+        return err_set(err, -ENOMEM, "no memory for so many parts");
     rec->runs[rec->n_runs++] = (struct rec_run){ run->address, run->n_bytes, time, data };
     return 0;
 }

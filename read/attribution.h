@@ -3,8 +3,8 @@
  * Whose token a row of a record is: rows are handed out to their owners, record by record. Not locked: the owner's
  * thread. Source: docs/format.md 8.
  */
-#ifndef READ_JOIN_H
-#define READ_JOIN_H
+#ifndef READ_ATTRIBUTION_H
+#define READ_ATTRIBUTION_H
 
 #include "storage/reader/reader.h"
 
@@ -26,35 +26,36 @@ struct part {
     bool rejected;
 };
 
-struct join_forward;
+struct attribution_forward;
 
-struct join {
+struct attribution {
     const struct reader *reader;
-    bool by_request;                                /* the run has step metadata */
-    const char *implied;                            /* request of a run that has none, NULL: none */
-    const struct alias *alias;                      /* NULL: none */
-    int (*add)(void *ctx, const struct part *part); /* Return: 0, or what join_record() returns */
+    bool by_request;           /* the run has step metadata */
+    const char *implied;       /* request of a run that has none, NULL: none */
+    const struct alias *alias; /* NULL: none */
+    int (*add)(void *ctx,
+               const struct part *part); /* Return: 0, or what attribution_record() returns */
     void *ctx;
 
     uint64_t n_short;  /* records with fewer rows than their step says */
     uint64_t n_nobody; /* rows that belong to no request (padding) */
 
-    struct join_forward *forwards; /* private */
+    struct attribution_forward *forwards; /* private */
     size_t n_forwards, forwards_room;
 };
 
 /* Does the run say whose tokens its rows are? Also where no step is selected. */
-bool join_is_by_request(const struct reader *reader);
+bool attribution_is_by_request(const struct reader *reader);
 
-/* Once @reader and @by_request are set: join_count() and join_place(). Return: 0 or -ENOMEM. */
-int join_init(struct join *join);
-/* Adds the records that are selected to the forwards that they are of: window by window, before any is joined. */
-int join_count(struct join *join);
+/* Once @reader and @by_request are set: attribution_count() and attribution_place(). Return: 0 or -ENOMEM. */
+int attribution_init(struct attribution *attribution);
+/* Adds the records that are selected to the forwards that they are of: window by window, before any is handed out. */
+int attribution_count(struct attribution *attribution);
 /* Once all are counted. */
-void join_place(struct join *join);
-void join_deinit(struct join *join);
+void attribution_place(struct attribution *attribution);
+void attribution_deinit(struct attribution *attribution);
 
 /* Hands out the rows of one record. Return: 0; what join->add() returned; -ENOMEM. */
-int join_record(struct join *join, size_t index);
+int attribution_record(struct attribution *attribution, size_t index);
 
 #endif

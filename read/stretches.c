@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "read/pieces.h"
+#include "read/stretches.h"
 
 #include "core/grow.h"
 
@@ -8,7 +8,7 @@
 
 static int order(const void *pa, const void *pb)
 {
-    const struct piece *a = pa, *b = pb;
+    const struct stretch *a = pa, *b = pb;
     if (a->position != b->position)
         return a->position < b->position ? -1 : 1;
     if (a->record != b->record)
@@ -17,15 +17,15 @@ static int order(const void *pa, const void *pb)
 }
 
 /* After its last position. Positions and their rows stay below 2^63: the reader has checked it. */
-static int64_t end_of(const struct piece *p)
+static int64_t end_of(const struct stretch *p)
 {
     return (int64_t)((uint64_t)p->position + p->n_rows);
 }
 
-static bool overlap(const struct piece *pieces, size_t n)
+static bool overlap(const struct stretch *stretches, size_t n)
 {
     for (size_t i = 1; i < n; i++)
-        if (end_of(&pieces[i - 1]) > pieces[i].position)
+        if (end_of(&stretches[i - 1]) > stretches[i].position)
             return true;
     return false;
 }
@@ -34,23 +34,23 @@ static bool overlap(const struct piece *pieces, size_t n)
 
 /* Pieces that cover the position where a sweep is, the latest record on top. */
 struct heap {
-    const struct piece **all;
+    const struct stretch **all;
     size_t n;
 };
 
-static bool later(const struct piece *a, const struct piece *b)
+static bool later(const struct stretch *a, const struct stretch *b)
 {
     return a->record != b->record ? a->record > b->record : a->first_row > b->first_row;
 }
 
 static void swap(struct heap *h, size_t a, size_t b)
 {
-    const struct piece *p = h->all[a];
+    const struct stretch *p = h->all[a];
     h->all[a] = h->all[b];
     h->all[b] = p;
 }
 
-static void push(struct heap *h, const struct piece *p)
+static void push(struct heap *h, const struct stretch *p)
 {
     size_t at = h->n++;
     h->all[at] = p;
@@ -73,56 +73,57 @@ static void pop(struct heap *h)
 }
 
 /* Adds the rows of @p from position @from to before @end. */
-static void emit(struct piece *out, size_t *n_out, const struct piece *p, int64_t from, int64_t end)
+static void emit(struct stretch *out, size_t *n_out, const struct stretch *p, int64_t from,
+                 int64_t end)
 {
     uint32_t first = p->first_row + (uint32_t)(from - p->position);
-    struct piece *last = *n_out ? &out[*n_out - 1] : NULL;
+    struct stretch *last = *n_out ? &out[*n_out - 1] : NULL;
     if (last && last->record == p->record && end_of(last) == from &&
         last->first_row + last->n_rows == first)
         last->n_rows += (uint32_t)(end - from);
     else
-        out[(*n_out)++] = (struct piece){ p->record, first, (uint32_t)(end - from), from, 0 };
+        out[(*n_out)++] = (struct stretch){ p->record, first, (uint32_t)(end - from), from, 0 };
 }
 
-static size_t sweep(const struct piece *pieces, size_t n, struct heap *h, struct piece *out)
+static size_t sweep(const struct stretch *stretches, size_t n, struct heap *h, struct stretch *out)
 {
     size_t n_out = 0;
     int64_t at = 0;
     for (size_t next = 0; next < n || h->n;) {
         if (!h->n)
-            at = pieces[next].position;
-        for (; next < n && pieces[next].position <= at; next++)
-            push(h, &pieces[next]);
+            at = stretches[next].position;
+        for (; next < n && stretches[next].position <= at; next++)
+            push(h, &stretches[next]);
         while (h->n && end_of(h->all[0]) <= at)
             pop(h);
         if (!h->n)
             continue;
-        const struct piece *top = h->all[0];
+        const struct stretch *top = h->all[0];
         int64_t end = end_of(top);
-        if (next < n && pieces[next].position < end)
-            end = pieces[next].position;
+        if (next < n && stretches[next].position < end)
+            end = stretches[next].position;
         emit(out, &n_out, top, at, end);
         at = end;
     }
     return n_out;
 }
 
-uint64_t pieces_rows(const struct piece *pieces, size_t n)
+uint64_t stretches_rows(const struct stretch *stretches, size_t n)
 {
     uint64_t n_rows = 0;
     for (size_t i = 0; i < n; i++)
-        n_rows += pieces[i].n_rows;
+        n_rows += stretches[i].n_rows;
     return n_rows;
 }
 
 /* ------------------------------------------------------------------------- what no longer counts */
 
 struct list {
-    struct piece *all;
+    struct stretch *all;
     size_t n, room, most;
 };
 
-static int add(struct list *l, const struct piece *p)
+static int add(struct list *l, const struct stretch *p)
 {
     if (l->n == l->most)
         return -E2BIG;
@@ -133,7 +134,7 @@ static int add(struct list *l, const struct piece *p)
 }
 
 /* The first of @out that ends after @at: they are in order and share no position. */
-static size_t find(const struct piece *out, size_t n, int64_t at)
+static size_t find(const struct stretch *out, size_t n, int64_t at)
 {
     size_t low = 0, high = n;
     while (low < high) {
@@ -146,20 +147,20 @@ static size_t find(const struct piece *out, size_t n, int64_t at)
     return low;
 }
 
-static int add_flagged(struct list *l, const struct piece *p, int64_t from, int64_t end)
+static int add_flagged(struct list *l, const struct stretch *p, int64_t from, int64_t end)
 {
-    const struct piece part = { p->record, p->first_row + (uint32_t)(from - p->position),
-                                (uint32_t)(end - from), from, PIECE_SUPERSEDED };
+    const struct stretch part = { p->record, p->first_row + (uint32_t)(from - p->position),
+                                  (uint32_t)(end - from), from, STRETCH_SUPERSEDED };
     return from < end ? add(l, &part) : 0;
 }
 
 /* Adds the rows of @p that are not among those that count, @out. */
-static int add_rest(struct list *l, const struct piece *p, const struct piece *out, size_t n)
+static int add_rest(struct list *l, const struct stretch *p, const struct stretch *out, size_t n)
 {
     int r = 0;
     int64_t at = p->position;
     for (size_t i = find(out, n, at); !r && i < n && out[i].position < end_of(p); i++) {
-        const struct piece *o = &out[i];
+        const struct stretch *o = &out[i];
         bool own = o->record == p->record &&
                    o->first_row - p->first_row == (uint64_t)(o->position - p->position);
         if (!own)
@@ -172,35 +173,35 @@ static int add_rest(struct list *l, const struct piece *p, const struct piece *o
 
 /* ------------------------------------------------------------------------- all of it */
 
-/* Moves rejected pieces to the end. Return: how many are left before them. */
-static size_t set_aside(struct piece *pieces, size_t n)
+/* Moves rejected stretches to the end. Return: how many are left before them. */
+static size_t set_aside(struct stretch *stretches, size_t n)
 {
     size_t kept = 0;
     for (size_t i = 0; i < n; i++) {
-        if (pieces[i].flags & PIECE_REJECTED)
+        if (stretches[i].flags & STRETCH_REJECTED)
             continue;
-        struct piece p = pieces[kept];
-        pieces[kept++] = pieces[i];
-        pieces[i] = p;
+        struct stretch p = stretches[kept];
+        stretches[kept++] = stretches[i];
+        stretches[i] = p;
     }
     return kept;
 }
 
 /* Those that count, into @l; then what no longer does. */
-static int resolve(struct list *l, const struct piece *pieces, size_t n, bool keep,
+static int resolve(struct list *l, const struct stretch *stretches, size_t n, bool keep,
                    uint64_t *n_superseded)
 {
     struct heap h = { .all = calloc(n, sizeof *h.all) };
-    l->all = calloc(2 * n, sizeof *l->all); /* a piece ends, or another begins */
+    l->all = calloc(2 * n, sizeof *l->all); /* a stretch ends, or another begins */
     l->room = 2 * n;
     int r = h.all && l->all ? 0 : -ENOMEM;
     if (!r) {
-        l->n = sweep(pieces, n, &h, l->all);
-        *n_superseded += pieces_rows(pieces, n) - pieces_rows(l->all, l->n);
+        l->n = sweep(stretches, n, &h, l->all);
+        *n_superseded += stretches_rows(stretches, n) - stretches_rows(l->all, l->n);
     }
     struct list rest = { .most = l->most };
     for (size_t i = 0; !r && keep && i < n; i++)
-        r = add_rest(&rest, &pieces[i], l->all, l->n);
+        r = add_rest(&rest, &stretches[i], l->all, l->n);
     for (size_t i = 0; !r && i < rest.n; i++)
         r = add(l, &rest.all[i]);
     free(rest.all);
@@ -208,70 +209,71 @@ static int resolve(struct list *l, const struct piece *pieces, size_t n, bool ke
     return r;
 }
 
-/* Adds the rows of a piece, each by itself. */
-static int add_rows(struct list *l, const struct piece *p)
+/* Adds the rows of a stretch, each by itself. */
+static int add_rows(struct list *l, const struct stretch *p)
 {
     int r = 0;
     for (uint32_t i = 0; !r && i < p->n_rows; i++) {
-        const struct piece row = { p->record, p->first_row + i, 1, p->position + i, p->flags };
+        const struct stretch row = { p->record, p->first_row + i, 1, p->position + i, p->flags };
         r = add(l, &row);
     }
     return r;
 }
 
-/* Where pieces share positions, their rows must alternate: such pieces are cut into rows. @pieces: in order. */
-static int alternate(struct piece **pieces, size_t *n, size_t most)
+/* Where stretches share positions, their rows must alternate: such stretches are cut into rows. @stretches: in order. */
+static int alternate(struct stretch **stretches, size_t *n, size_t most)
 {
     struct list l = { .most = most };
     int r = 0;
     for (size_t i = 0, end; !r && i < *n; i = end) {
-        int64_t last = end_of(&(*pieces)[i]);
-        for (end = i + 1; end < *n && (*pieces)[end].position < last; end++)
-            last = end_of(&(*pieces)[end]) > last ? end_of(&(*pieces)[end]) : last;
+        int64_t last = end_of(&(*stretches)[i]);
+        for (end = i + 1; end < *n && (*stretches)[end].position < last; end++)
+            last = end_of(&(*stretches)[end]) > last ? end_of(&(*stretches)[end]) : last;
         for (size_t k = i; !r && k < end; k++)
-            r = end == i + 1 ? add(&l, &(*pieces)[k]) : add_rows(&l, &(*pieces)[k]);
+            r = end == i + 1 ? add(&l, &(*stretches)[k]) : add_rows(&l, &(*stretches)[k]);
     }
     if (r) {
         free(l.all);
         return r;
     }
-    free(*pieces);
-    *pieces = l.all;
+    free(*stretches);
+    *stretches = l.all;
     *n = l.n;
     if (*n)
-        qsort(*pieces, *n, sizeof **pieces, order);
+        qsort(*stretches, *n, sizeof **stretches, order);
     return 0;
 }
 
-int pieces_arrange(struct piece **pieces, size_t *n, size_t most, bool keep, uint64_t *n_superseded)
+int stretches_arrange(struct stretch **stretches, size_t *n, size_t most, bool keep,
+                      uint64_t *n_superseded)
 {
-    size_t n_counting = set_aside(*pieces, *n);
+    size_t n_counting = set_aside(*stretches, *n);
     if (n_counting > 1)
-        qsort(*pieces, n_counting, sizeof **pieces, order);
+        qsort(*stretches, n_counting, sizeof **stretches, order);
     struct list l = { .most = most };
     int r = 0;
-    if (overlap(*pieces, n_counting)) {
-        r = resolve(&l, *pieces, n_counting, keep, n_superseded);
+    if (overlap(*stretches, n_counting)) {
+        r = resolve(&l, *stretches, n_counting, keep, n_superseded);
         for (size_t i = n_counting; !r && i < *n; i++)
-            r = add(&l, &(*pieces)[i]);
+            r = add(&l, &(*stretches)[i]);
         if (!r) {
-            free(*pieces);
-            *pieces = l.all;
+            free(*stretches);
+            *stretches = l.all;
             *n = l.n;
             l.all = NULL;
         }
         free(l.all);
     }
     if (!r && *n > 1)
-        qsort(*pieces, *n, sizeof **pieces, order);
-    return !r && overlap(*pieces, *n) ? alternate(pieces, n, most) : r;
+        qsort(*stretches, *n, sizeof **stretches, order);
+    return !r && overlap(*stretches, *n) ? alternate(stretches, n, most) : r;
 }
 
-uint64_t pieces_clip(struct piece *pieces, size_t *n, int64_t first, int64_t end)
+uint64_t stretches_clip(struct stretch *stretches, size_t *n, int64_t first, int64_t end)
 {
     size_t kept = 0;
     for (size_t i = 0; i < *n; i++) {
-        struct piece p = pieces[i];
+        struct stretch p = stretches[i];
         int64_t from = p.position > first ? p.position : first;
         int64_t to = end_of(&p) < end ? end_of(&p) : end;
         if (p.position < 0 || from >= to)
@@ -279,8 +281,8 @@ uint64_t pieces_clip(struct piece *pieces, size_t *n, int64_t first, int64_t end
         p.first_row += (uint32_t)(from - p.position);
         p.position = from;
         p.n_rows = (uint32_t)(to - from);
-        pieces[kept++] = p;
+        stretches[kept++] = p;
     }
     *n = kept;
-    return pieces_rows(pieces, kept);
+    return stretches_rows(stretches, kept);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whose token a row of a record is. Source: docs/format.md, "From rows to tensors". */
-#include "read/join.h"
+#include "read/attribution.h"
 
 #include "core/cleanup.h"
 #include "core/grow.h"
@@ -13,13 +13,13 @@
 #include <string.h>
 
 /* A forward of a run whose engine did not say what it computes. */
-struct join_forward {
+struct attribution_forward {
     uint64_t number;
     uint64_t n_tokens;
     int64_t first_position;
 };
 
-bool join_is_by_request(const struct reader *reader)
+bool attribution_is_by_request(const struct reader *reader)
 {
     const struct dmi_counters *counters = reader_run(reader)->counters;
     return reader_n_steps(reader) || (counters && counters->steps);
@@ -29,14 +29,14 @@ bool join_is_by_request(const struct reader *reader)
 
 static int forward_order(const void *pa, const void *pb)
 {
-    const struct join_forward *a = pa, *b = pb;
+    const struct attribution_forward *a = pa, *b = pb;
     return a->number < b->number ? -1 : a->number > b->number;
 }
 
 /* Puts them in the order of their numbers, each once. */
-static void merge_forwards(struct join *j)
+static void merge_forwards(struct attribution *j)
 {
-    struct join_forward *f = j->forwards;
+    struct attribution_forward *f = j->forwards;
     size_t kept = 0;
     if (j->n_forwards)
         qsort(f, j->n_forwards, sizeof *f, forward_order);
@@ -50,27 +50,27 @@ static void merge_forwards(struct join *j)
 }
 
 /* Each forward has as many tokens as its longest tensor with token rows. */
-int join_count(struct join *j)
+int attribution_count(struct attribution *j)
 {
     size_t n = j->by_request ? 0 : reader_n_records(j->reader);
     for (size_t i = 0; i < n; i++) {
         const struct reader_record *rec = reader_record(j->reader, i);
         bool token = reader_site(j->reader, rec->at.site)->row == DMI_ROW_TOKEN;
         uint64_t n_tokens = token ? record_rows(rec) : 0;
-        struct join_forward *last = j->n_forwards ? &j->forwards[j->n_forwards - 1] : NULL;
+        struct attribution_forward *last = j->n_forwards ? &j->forwards[j->n_forwards - 1] : NULL;
         if (last && last->number == rec->at.forward) {
             last->n_tokens = n_tokens > last->n_tokens ? n_tokens : last->n_tokens;
             continue;
         }
         if (grow((void **)&j->forwards, j->n_forwards, &j->forwards_room, sizeof *last, 256))
             return -ENOMEM;
-        j->forwards[j->n_forwards++] = (struct join_forward){ rec->at.forward, n_tokens, 0 };
+        j->forwards[j->n_forwards++] = (struct attribution_forward){ rec->at.forward, n_tokens, 0 };
     }
     merge_forwards(j);
     return 0;
 }
 
-void join_place(struct join *j)
+void attribution_place(struct attribution *j)
 {
     int64_t position = 0;
     for (size_t i = 0; i < j->n_forwards; i++) {
@@ -79,34 +79,34 @@ void join_place(struct join *j)
     }
 }
 
-int join_init(struct join *j)
+int attribution_init(struct attribution *j)
 {
-    int r = join_count(j);
+    int r = attribution_count(j);
     if (!r)
-        join_place(j);
+        attribution_place(j);
     return r;
 }
 
-void join_deinit(struct join *j)
+void attribution_deinit(struct attribution *j)
 {
     free(j->forwards);
     j->forwards = NULL;
     j->n_forwards = j->forwards_room = 0;
 }
 
-static const struct join_forward *forward_of(const struct join *j, uint64_t number)
+static const struct attribution_forward *forward_of(const struct attribution *j, uint64_t number)
 {
-    struct join_forward key = { .number = number };
+    struct attribution_forward key = { .number = number };
     return bsearch(&key, j->forwards, j->n_forwards, sizeof key, forward_order);
 }
 
-static int join_forward(struct join *j, size_t index, const struct reader_record *rec,
-                        uint32_t meaning)
+static int attribute_forward(struct attribution *j, size_t index, const struct reader_record *rec,
+                             uint32_t meaning)
 {
     int64_t position = -1;
     const char *request = NULL;
     if (!j->by_request && meaning != DMI_ROW_NONE) {
-        const struct join_forward *f = forward_of(j, rec->at.forward);
+        const struct attribution_forward *f = forward_of(j, rec->at.forward);
         position = f->first_position;
         /* rows a request: one request, so the last token of the forward */
         if (meaning == DMI_ROW_REQUEST && f->n_tokens)
@@ -126,8 +126,8 @@ static int join_forward(struct join *j, size_t index, const struct reader_record
 
 /* ------------------------------------------------------------------------- with steps */
 
-static const char *request_of(const struct join *j, const struct reader_step *step, uint32_t span,
-                              size_t *n_id)
+static const char *request_of(const struct attribution *j, const struct reader_step *step,
+                              uint32_t span, size_t *n_id)
 {
     const char *id = reader_span_id(step, span, n_id);
     const struct alias *alias = j->alias;
@@ -139,7 +139,7 @@ static const char *request_of(const struct join *j, const struct reader_step *st
 
 /* Gives rows of a span to its request, accepted and rejected ones apart; those of padding belong to nobody. @token: index
  * in the span of the first row's. */
-static int give(struct join *j, size_t index, const struct reader_step *step, uint32_t span,
+static int give(struct attribution *j, size_t index, const struct reader_step *step, uint32_t span,
                 uint32_t token, uint32_t first_row, uint32_t n_rows)
 {
     if (step->spans[span].flags & DMI_SPAN_PADDING || !n_rows) {
@@ -165,7 +165,7 @@ static int give(struct join *j, size_t index, const struct reader_step *step, ui
 }
 
 /* Rows that are tokens, all of them: each span takes its own. */
-static int join_tokens(struct join *j, size_t index, const struct reader_record *rec)
+static int attribute_tokens(struct attribution *j, size_t index, const struct reader_record *rec)
 {
     uint32_t n_rows = record_rows(rec), owned = 0;
     bool is_short = false;
@@ -223,7 +223,7 @@ static uint32_t owner_of(const struct reader_step *step, const uint32_t *spans, 
 }
 
 /* Some rows of the batch: neighbours that are neighbours there, too, go together. */
-static int join_kept(struct join *j, size_t index, const struct reader_record *rec)
+static int attribute_kept(struct attribution *j, size_t index, const struct reader_record *rec)
 {
     const struct reader_step *step = rec->step;
     const uint32_t *kept = record_kept(rec);
@@ -251,15 +251,15 @@ static int join_kept(struct join *j, size_t index, const struct reader_record *r
 
 /* ------------------------------------------------------------------------- a row a request */
 
-static int give_last(struct join *j, size_t index, const struct reader_step *step, uint32_t span,
-                     uint32_t row)
+static int give_last(struct attribution *j, size_t index, const struct reader_step *step,
+                     uint32_t span, uint32_t row)
 {
     return give(j, index, step, span, step->spans[span].n_tokens - 1u, row, 1);
 }
 
 /* Kept rows: each names the span that it is of, counted among those with tokens. */
-static int join_kept_requests(struct join *j, size_t index, const struct reader_record *rec,
-                              uint32_t n_with_tokens)
+static int attribute_kept_requests(struct attribution *j, size_t index,
+                                   const struct reader_record *rec, uint32_t n_with_tokens)
 {
     const struct reader_step *step = rec->step;
     const uint32_t *kept = record_kept(rec);
@@ -279,7 +279,7 @@ static int join_kept_requests(struct join *j, size_t index, const struct reader_
 }
 
 /* In the order of the spans with tokens; where there are too few rows for all, padding has none. */
-static int join_requests(struct join *j, size_t index, const struct reader_record *rec)
+static int attribute_requests(struct attribution *j, size_t index, const struct reader_record *rec)
 {
     const struct reader_step *step = rec->step;
     uint32_t n_rows = record_rows(rec), n_with_tokens = 0, n_real = 0, row = 0;
@@ -288,7 +288,7 @@ static int join_requests(struct join *j, size_t index, const struct reader_recor
         n_real += step->spans[i].n_tokens && !(step->spans[i].flags & DMI_SPAN_PADDING);
     }
     if (record_kept(rec))
-        return join_kept_requests(j, index, rec, n_with_tokens);
+        return attribute_kept_requests(j, index, rec, n_with_tokens);
     j->n_short += n_rows < n_real;
     for (uint32_t i = 0; i < step->entry->n_spans && row < n_rows; i++) {
         bool has_row = step->spans[i].n_tokens &&
@@ -302,13 +302,13 @@ static int join_requests(struct join *j, size_t index, const struct reader_recor
     return 0;
 }
 
-int join_record(struct join *j, size_t index)
+int attribution_record(struct attribution *j, size_t index)
 {
     const struct reader_record *rec = reader_record(j->reader, index);
     uint32_t meaning = reader_site(j->reader, rec->at.site)->row;
     if (rec->step && meaning == DMI_ROW_TOKEN)
-        return record_kept(rec) ? join_kept(j, index, rec) : join_tokens(j, index, rec);
+        return record_kept(rec) ? attribute_kept(j, index, rec) : attribute_tokens(j, index, rec);
     if (rec->step && meaning == DMI_ROW_REQUEST)
-        return join_requests(j, index, rec);
-    return join_forward(j, index, rec, meaning);
+        return attribute_requests(j, index, rec);
+    return attribute_forward(j, index, rec, meaning);
 }
