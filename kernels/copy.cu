@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The copy kernel: gathers a tensor into the payload ring and publishes its descriptor. It never waits and cannot overflow:
- * the host reserved slot and bytes before the launch (DESIGN rule 2).
+ * the host reserved slot and bytes before the launch (docs/architecture.md).
  */
 #include "kernels/gather.cuh"
 #include "kernels/publish.cuh"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Write dmi_preload.map, the linker's version script, from hooks.def: hooks.py [--check] DEF MAP"""
+"""Write dmi_preload.map, the linker's version script, from preload/hooks.def: map.py [--check] DEF MAP"""
 import re
 import sys
 
@@ -11,7 +11,7 @@ OTHER = ["dlsym", "_exit", "_Exit", "dmi_step_begin", "dmi_step_end", "dmi_accep
 def script(definitions):
     hooks = re.findall(r"^HOOK\((\w+)\)$", definitions, flags=re.M)
     names = "\n".join(f"        {name};" for name in OTHER + hooks)
-    return ("/* Made by preload/hooks.py from hooks.def: do not edit. */\n"
+    return ("/* Made by preload/hook/map.py from preload/hooks.def: do not edit. */\n"
             f"{{\n    global:\n{names}\n    local:\n        *;\n}};\n")
 
 
@@ -23,7 +23,7 @@ def main():
         with open(args[1], encoding="utf-8") as file:
             same = file.read() == text
         print("ok 1 - the map is what hooks.def gives" if same else
-              f"not ok 1 - run preload/hooks.py {args[0]} {args[1]}")
+              f"not ok 1 - run preload/hook/map.py {args[0]} {args[1]}")
         print("1..1")
         return 0 if same else 1
     with open(args[1], "w", encoding="utf-8") as file:

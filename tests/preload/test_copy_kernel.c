@@ -439,7 +439,7 @@ START_TEST(whoever_sees_the_descriptor_sees_the_payload)
         memset(pinned, 0, PAYLOAD_BYTES);
         memset(desc, 0, sizeof *desc);
         launch(copy_eager, &copy, 1 + (unsigned)(seq % 5));
-        while (atomic_load_acquire(&desc->ready) != seq) { /* of publish() in publish.cuh */
+        while (atomic_load_acquire(&desc->ready) != seq) { /* of publish() in kernels/publish.cuh */
         }
         memcpy(seen, pinned, copy.record.n_bytes);
         struct dmi_desc record = *desc;

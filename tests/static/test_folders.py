@@ -15,7 +15,7 @@ BELOW = {
     "read": {"include", "core", "storage"},
     "tools": {"include", "core", "policy", "storage", "cupti", "read"},
 }
-# Who may speak CUDA's types at all; the others are "CUDA-free" by DESIGN (docs/architecture.md).
+# Who may speak CUDA's types at all; the others are "CUDA-free" by design (docs/architecture.md).
 CUDA = {"kernels", "cupti", "preload"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 

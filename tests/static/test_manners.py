@@ -14,7 +14,7 @@ CALL = re.compile(rf"(?<![\w.>])(?:{'|'.join(WORDS)})\s*\(")
 STREAM = re.compile(r"\bstdout\b|\bSTDOUT_FILENO\b")
 # (folder or file, what is called there): why it may.
 ALLOWED = {
-    # hooks.def and the wrappers define the interposed _exit, which flushes and goes on to the real one.
+    # preload/hooks.def and the wrappers define the interposed _exit, which flushes and goes on to the real one.
     ("preload", "_exit"): "the interposed _exit itself",
     ("preload", "_Exit"): "the interposed _Exit itself",
     # NVTX looks for tools in the environment alone: by the constructor, where a spec names ranges and no tool is set.
@@ -22,7 +22,7 @@ ALLOWED = {
 }
 
 
-# What may write to a stream in tools/dump: names in a run are not ours, and output.c makes text of them.
+# What may write to a stream in tools/dump: names in a run are not ours, and tools/dump/output.c makes text of them.
 PRINTS = re.compile(r"(?<![\w.>])(printf|fprintf|puts|fputs|putchar|fputc|putc|fwrite|write|perror|dprintf)\s*\(")
 PRINTERS = {"output.c": "the one place", "options.c": "--help and --version, constant text"}
 

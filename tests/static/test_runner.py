@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""run_pytest.py says what happened in a file of tests, meter.py what it cost, and results.py counts both."""
+"""run_pytest.py says what happened in a file of tests, tools/setup/meter.py what it cost, and tools/setup/results.py counts both."""
 import json
 import os
 import shutil
@@ -32,7 +32,7 @@ FILES = {
 
 @pytest.fixture
 def results_of(tmp_path):
-    """results_of(name) - exit status of that file's run, its output's lines, and what results.py prints of it."""
+    """results_of(name) - exit status of that file's run, its output's lines, and what tools/setup/results.py prints of it."""
     def results_of(name):
         # not below ROOT/tests: it needs what all tests share
         for shared in ("conftest.py", "pytest.ini"):
@@ -120,7 +120,7 @@ def test_working_folders_are_kept_and_named_if_asked_for(results_of, tmp_path, m
 
 
 def logged(folder, *results):
-    """A log of meson's and meter.py's file beside it, of tests that took 10 CPU seconds each."""
+    """A log of meson's and tools/setup/meter.py's file beside it, of tests that took 10 CPU seconds each."""
     (folder / "log.json").write_text("\n".join(json.dumps(
         {"name": f"queue / {name}", "result": result, "returncode": 0, "stdout": "", "stderr": ""}) for name, result in results))
     (folder / "cpu").write_text("\n".join(json.dumps({"name": name, "cpu": 10.0}) for name, _ in results))

@@ -144,7 +144,7 @@ static int reserve(struct context *a, uint64_t seq, uint64_t n_bytes, struct dmi
     return r;
 }
 
-/* As copy.cu does. */
+/* As kernels/copy.cu does. */
 static void copy_and_publish(struct context *a, const struct dmi_desc *record, uint64_t index)
 {
     for (uint64_t i = 0; i < record->n_bytes; i++)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From a site of a HookSpec to the strided gather of one launch (preload/gather.c): read as ring.h
+ * From a site of a HookSpec to the strided gather of one launch (preload/capture/gather.c): read as include/dmi/ring.h
  * defines a gather, it must give the elements that the site's dimensions name, in their order.
  */
 #include "policy/spec.h"

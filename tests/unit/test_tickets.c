@@ -158,7 +158,7 @@ void *driver_real_dlsym(void *handle, const char *name)
 
 /* ------------------------------------------------------------------------- the engine's kernels */
 
-/* What funcs.c keeps hangs on a table in mapped memory, where LeakSanitizer does not look. */
+/* What preload/base/functions.c keeps hangs on a table in mapped memory, where LeakSanitizer does not look. */
 __attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void)
 {
@@ -269,7 +269,7 @@ static void add_kernel(struct host *h, struct graph *g, uint32_t kernel)
     }
 }
 
-/* What instrument.c and instantiate would have built: one to three kernels that wait for nothing but open. */
+/* What preload/graph/instrument.c and instantiate would have built: one to three kernels that wait for nothing but open. */
 static void make_graph(struct host *h, struct graph *g)
 {
     g->exec = calloc(1, sizeof *g->exec);

@@ -133,12 +133,10 @@ struct program {
     CUgraphNode unset_node; /* what out-parameters hold before a call */
 };
 
-/* ---- random.c ---- */
+/* ---- names.c ---- */
 void random_start(struct program *p, long at);
 uint32_t pick(struct program *p, uint32_t n);
 bool chance(struct program *p, unsigned percent);
-
-/* ---- names.c ---- */
 #define UNSET ((void *)(uintptr_t)0xdeadbeef)
 void say(struct program *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Ends the line of a call with its result, and errno where the call changed it. */
