@@ -17,7 +17,7 @@ const char *const *action_kernels(uint32_t *n)
 
 struct dmi_gather action_gather(const struct action_launch *l, uint64_t *rows)
 {
-    struct dmi_gather g = l->plan->gather.gather;
+    struct dmi_gather g = l->plan->view.gather;
     *rows = l->rows ? l->rows + l->first_row * sizeof(uint32_t) : 0;
     if (l->rows)
         return g;
@@ -31,7 +31,7 @@ struct dmi_gather action_gather(const struct action_launch *l, uint64_t *rows)
 struct dmi_gather action_node_gather(const struct site_plan *plan)
 {
     struct dmi_gather nothing = { .count = { 1, 1, 1, 1 }, .run_bytes = 1, .access = 1 };
-    return plan->gather.gather.access ? plan->gather.gather : nothing;
+    return plan->view.gather.access ? plan->view.gather : nothing;
 }
 
 static CUfunction function_of(const struct context *c, uint32_t action, enum action_form form)

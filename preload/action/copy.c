@@ -21,7 +21,7 @@ static uint32_t copy_blocks(uint64_t n_bytes, uint32_t access)
 static void copy_eager(const struct action_launch *l, struct action_kernel *out)
 {
     const struct context *c = l->context;
-    const struct gather_plan *g = &l->plan->gather;
+    const struct tensor_view *g = &l->plan->view;
     struct dmi_copy *copy = (struct dmi_copy *)out->param;
     uint64_t at = l->slot & (c->ring.n_slots - 1);
     out->threads = COPY_THREADS;
@@ -59,11 +59,11 @@ static void copy_node(const struct action_place *place, const struct site_plan *
         .lists = c->lists_device,
         .number = place->number,
         .site = plan->site,
-        .n_rows = plan->gather.dims[0],
-        .row_bytes = plan->gather.row_bytes,
+        .n_rows = plan->view.dims[0],
+        .row_bytes = plan->view.row_bytes,
     };
     out->threads = COPY_THREADS;
-    out->blocks = copy_blocks(plan->gather.n_bytes, copy->gather.access);
+    out->blocks = copy_blocks(plan->view.n_bytes, copy->gather.access);
 }
 
 const struct action action_copy = {

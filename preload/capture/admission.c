@@ -126,7 +126,7 @@ static bool is_in_doubt(const struct admission *item)
 
 /* The rows that the site keeps of a tensor in @step. Return: none: there is nothing to record. */
 static struct select_pick pick_rows(const struct admission_launch *l, const struct step *step,
-                                    uint32_t site, const struct gather_plan *g)
+                                    uint32_t site, const struct tensor_view *g)
 {
     const struct spec *spec = session.spec;
     uint32_t choice = session_site(site)->select;
@@ -157,7 +157,7 @@ static bool find_layer(struct admission *item)
 
 static void set_pick(struct admission *item, struct select_pick pick)
 {
-    const struct gather_plan *g = &item->plan->gather;
+    const struct tensor_view *g = &item->plan->view;
     item->pick = pick;
     item->n_bytes = pick.all ? g->n_bytes : (uint64_t)pick.n * g->row_bytes;
 }
@@ -168,7 +168,7 @@ static void set_pick(struct admission *item, struct select_pick pick)
  */
 static int pick_kept(const struct admission_launch *l, struct admission *item, int drop)
 {
-    const struct gather_plan *g = &item->plan->gather;
+    const struct tensor_view *g = &item->plan->view;
     struct step *step = l->step;
     set_pick(item, pick_rows(l, step ? step->all : NULL, item->site, g));
     item->n_shed = 0;
@@ -188,7 +188,7 @@ static int pick_kept(const struct admission_launch *l, struct admission *item, i
 void admission_expect(const struct admission_launch *l, struct admission *item,
                       const struct site_plan *plan, int drop)
 {
-    const struct gather_plan *g = &plan->gather;
+    const struct tensor_view *g = &plan->view;
     item->plan = plan;
     item->has_record = spec_publishes(session_site(item->site));
     drop = pick_kept(l, item, drop);

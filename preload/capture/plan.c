@@ -11,14 +11,14 @@
 #include <errno.h>
 #include <string.h>
 
-/* Why a launch's tensor cannot be read, as gather_plan() says it. */
+/* Why a launch's tensor cannot be read, as view_of_site() says it. */
 struct failure {
     enum problem problem;
     enum dmi_drop drop;
     const char *text;
 };
 
-static const struct failure *failure_of(int gather_error, bool has_layout)
+static const struct failure *failure_of(int view_error, bool has_layout)
 {
     static const struct failure no_param = {
         PROBLEM_BAD_EXPR, DMI_DROP_BAD_EXPR,
@@ -39,10 +39,10 @@ static const struct failure *failure_of(int gather_error, bool has_layout)
         PROBLEM_BAD_EXPR, DMI_DROP_BAD_EXPR,
         "an expression overflows, divides by zero or gives an impossible size"
     };
-    switch (gather_error) {
-    case GATHER_E_PARAM: return has_layout ? &no_param : &no_layout;
-    case GATHER_E_TOO_LARGE: return &too_large;
-    case GATHER_E_POINTER: return &pointer;
+    switch (view_error) {
+    case VIEW_E_PARAM: return has_layout ? &no_param : &no_layout;
+    case VIEW_E_TOO_LARGE: return &too_large;
+    case VIEW_E_POINTER: return &pointer;
     default: return &expr;
     }
 }
@@ -59,7 +59,7 @@ void plan_site(uint32_t site, const struct expr_env *env, struct site_plan *plan
     plan->site = site;
     plan->layer = 0;
     plan->drop = DROP_NONE;
-    int r = gather_plan(session_site(site), env, &plan->gather);
+    int r = view_of_site(session_site(site), env, &plan->view);
     if (!r)
         return;
     const struct failure *failure = failure_of(r, has_layout(env));
@@ -72,12 +72,12 @@ void plan_tap(uint32_t site, const struct dmi_tap *tap, struct site_plan *plan)
     plan->site = site;
     plan->layer = tap->layer;
     plan->drop = DROP_NONE;
-    int r = gather_plan_tap(tap, &plan->gather);
+    int r = view_of_tap(tap, &plan->view);
     if (!r)
         return;
     const struct failure *failure = failure_of(r, true);
     session_problem(site, failure->problem, "tapped in layer %d: %s", (int)tap->layer,
-                    r == GATHER_E_EXPR ? "its strides overflow" : failure->text);
+                    r == VIEW_E_EXPR ? "its strides overflow" : failure->text);
     plan->drop = (int)failure->drop;
 }
 
@@ -153,11 +153,11 @@ static int within_memory(const struct touched *t, int device, struct memory_rang
 
 void plan_limit(struct site_plan *plan, int device, struct memory_ranges *ranges)
 {
-    struct gather_plan *g = &plan->gather;
+    struct tensor_view *g = &plan->view;
     const struct touched all = { g->first, UINT64_MAX };
     if (plan->drop == DROP_NONE && g->n_list_bytes &&
         look_up(&all, device, &ranges->tensor) == CUDA_SUCCESS)
-        gather_limit(g, ranges->tensor.base + ranges->tensor.size);
+        view_limit(g, ranges->tensor.base + ranges->tensor.size);
 }
 
 /* For which launch, and on which device, the memory is looked up. */
@@ -190,7 +190,7 @@ static int check_range(const struct site_plan *plan, const struct asked *asked, 
 int plan_check_memory(const struct site_plan *plan, uint32_t occurrence, int device,
                       struct memory_ranges *ranges)
 {
-    const struct gather_plan *g = &plan->gather;
+    const struct tensor_view *g = &plan->view;
     if (plan->drop != DROP_NONE || !g->n_bytes)
         return plan->drop;
     const struct asked asked = { occurrence, device };
@@ -219,8 +219,7 @@ int plan_check_memory(const struct site_plan *plan, uint32_t occurrence, int dev
 
 bool plan_same(const struct site_plan *a, const struct site_plan *b)
 {
-    return a->site == b->site && a->drop == b->drop &&
-           !memcmp(&a->gather, &b->gather, sizeof a->gather);
+    return a->site == b->site && a->drop == b->drop && !memcmp(&a->view, &b->view, sizeof a->view);
 }
 
 bool plan_needs_occurrence(uint32_t site)

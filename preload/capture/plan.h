@@ -8,7 +8,7 @@
 
 #include "policy/spec.h"
 #include "preload/base/session.h"
-#include "preload/capture/gather.h"
+#include "preload/capture/view.h"
 #include "preload/context/context.h"
 
 #include <stdbool.h>
@@ -19,8 +19,7 @@ struct site_plan {
     uint32_t site;
     int32_t layer; /* of a tap; other sites have theirs by occurrence */
     int drop; /* drop reason under which all of its records are counted; DROP_NONE: it can be read */
-    struct gather_plan
-        gather; /* also where @drop is set: rows and bytes as far as they are known */
+    struct tensor_view view; /* also where @drop is set: rows and bytes as far as they are known */
 };
 
 /**
@@ -55,7 +54,7 @@ int plan_check_memory(const struct site_plan *plan, uint32_t occurrence, int dev
 /* Is there anything to record: a tensor with rows, or a reason why not? */
 static inline bool plan_has_records(const struct site_plan *plan)
 {
-    return plan->drop != DROP_NONE || plan->gather.n_bytes;
+    return plan->drop != DROP_NONE || plan->view.n_bytes;
 }
 
 /* Do both read the same, or are dropped for the same reason? */

@@ -9,7 +9,7 @@
 #define SHARE 4 /* of the ring, for a piece: one may be copied while others are drained */
 
 /* A row is the least that is copied at once. A piece begins at a row by its stride alone, or at its place in the list of slots. */
-static bool is_divisible(const struct gather_plan *g)
+static bool is_divisible(const struct tensor_view *g)
 {
     return !g->gather.rows_inner || g->gather.slot_bytes;
 }
@@ -17,7 +17,7 @@ static bool is_divisible(const struct gather_plan *g)
 /* Does the ring have room for its pieces, one at a time? */
 static bool fits(const struct context *c, const struct admission *item)
 {
-    const struct gather_plan *g = &item->plan->gather;
+    const struct tensor_view *g = &item->plan->view;
     return (is_divisible(g) ? g->row_bytes : item->n_bytes) <= c->ring.n_bytes;
 }
 
@@ -46,8 +46,8 @@ struct stretch {
 
 static uint32_t rows_a_piece(const struct context *c, const struct admission *item)
 {
-    uint64_t rows = c->ring.n_bytes / SHARE / item->plan->gather.row_bytes;
-    if (!is_divisible(&item->plan->gather))
+    uint64_t rows = c->ring.n_bytes / SHARE / item->plan->view.row_bytes;
+    if (!is_divisible(&item->plan->view))
         return item->pick.n;
     return rows ? (uint32_t)rows : 1;
 }
@@ -56,7 +56,7 @@ static uint32_t rows_a_piece(const struct context *c, const struct admission *it
 static int reserve(struct admission_launch *l, struct admission *item, const struct stretch *s)
 {
     struct context *c = l->context;
-    uint64_t n_bytes = (uint64_t)s->n * item->plan->gather.row_bytes;
+    uint64_t n_bytes = (uint64_t)s->n * item->plan->view.row_bytes;
     int reason = context_refusal(c);
     if (reason == DROP_NONE)
         reason = admission_place_lists(l, item);
@@ -70,7 +70,7 @@ static int reserve(struct admission_launch *l, struct admission *item, const str
         return reason;
     struct record_note *note = ring_user(&c->ring, item->slot);
     note->assembly = s->assembly;
-    note->offset = (uint64_t)s->at * item->plan->gather.row_bytes;
+    note->offset = (uint64_t)s->at * item->plan->view.row_bytes;
     assembly_hold(s->assembly);
     return DROP_NONE;
 }

@@ -28,7 +28,7 @@ static void probe_node(const struct action_place *place, const struct site_plan 
                          .state = place->state,
                          .lists = place->context->lists_device,
                          .number = place->number,
-                         .n_rows = plan->gather.dims[0] };
+                         .n_rows = plan->view.dims[0] };
     out->threads = 32;
     out->blocks = 2;
 }

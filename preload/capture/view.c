@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "preload/capture/gather.h"
+#include "preload/capture/view.h"
 
 #include <dmi/dtype.h>
 
@@ -16,7 +16,7 @@ struct shape {
 static int eval(const struct expr *e, const struct expr_env *env, int64_t *out)
 {
     int r = expr_eval(e, env, out);
-    return r == EXPR_E_PARAM ? GATHER_E_PARAM : r ? GATHER_E_EXPR : 0;
+    return r == EXPR_E_PARAM ? VIEW_E_PARAM : r ? VIEW_E_EXPR : 0;
 }
 
 static int eval_shape(const struct spec_site *site, const struct expr_env *env, struct shape *shape)
@@ -30,7 +30,7 @@ static int eval_shape(const struct spec_site *site, const struct expr_env *env, 
         if (r)
             return r;
         if (shape->count[i] < 0 || shape->count[i] > UINT32_MAX)
-            return GATHER_E_EXPR;
+            return VIEW_E_EXPR;
     }
     return 0;
 }
@@ -89,9 +89,9 @@ static int total_bytes(const struct shape *shape, uint32_t elem, uint64_t *n_byt
     uint64_t n = elem;
     for (uint32_t i = 0; i < shape->n; i++)
         if (__builtin_mul_overflow(n, (uint64_t)shape->count[i], &n))
-            return GATHER_E_TOO_LARGE;
+            return VIEW_E_TOO_LARGE;
     *n_bytes = n;
-    return n >= GATHER_MAX_BYTES ? GATHER_E_TOO_LARGE : 0;
+    return n >= VIEW_MAX_BYTES ? VIEW_E_TOO_LARGE : 0;
 }
 
 /*
@@ -105,7 +105,7 @@ static int join_rows(struct shape *shape, struct dmi_gather *g)
         return 0;
     if (__builtin_mul_overflow(outer, inner, &rows) || rows > UINT32_MAX ||
         __builtin_mul_overflow(inner, shape->stride[1], &whole))
-        return GATHER_E_TOO_LARGE;
+        return VIEW_E_TOO_LARGE;
     if (inner == 1) {
         shape->stride[1] = shape->stride[0];
     } else if (outer > 1 && shape->stride[0] != whole) {
@@ -124,56 +124,56 @@ static int join_rows(struct shape *shape, struct dmi_gather *g)
 
 /* The address range that is read. */
 static int place(const struct shape *shape, uint32_t elem, uint64_t address,
-                 struct gather_plan *plan)
+                 struct tensor_view *view)
 {
     int64_t low, high;
     if (!extent(shape, elem, &low, &high))
-        return GATHER_E_EXPR;
-    plan->gather.src = address;
-    plan->first = address + (uint64_t)low;
-    plan->n_touched = (uint64_t)high - (uint64_t)low;
-    return plan->first + plan->n_touched < plan->first ? GATHER_E_POINTER : 0;
+        return VIEW_E_EXPR;
+    view->gather.src = address;
+    view->first = address + (uint64_t)low;
+    view->n_touched = (uint64_t)high - (uint64_t)low;
+    return view->first + view->n_touched < view->first ? VIEW_E_POINTER : 0;
 }
 
 /* Sizes of what is stored. */
-static int measure(struct shape *shape, uint32_t elem, struct gather_plan *plan)
+static int measure(struct shape *shape, uint32_t elem, struct tensor_view *view)
 {
-    int r = total_bytes(shape, elem, &plan->n_bytes);
-    plan->n_dims = shape->n - (shape->n_row_dims - 1);
-    for (uint32_t i = 0; i < plan->n_dims; i++)
-        plan->dims[i] = (uint32_t)shape->count[i + shape->n_row_dims - 1];
+    int r = total_bytes(shape, elem, &view->n_bytes);
+    view->n_dims = shape->n - (shape->n_row_dims - 1);
+    for (uint32_t i = 0; i < view->n_dims; i++)
+        view->dims[i] = (uint32_t)shape->count[i + shape->n_row_dims - 1];
     if (shape->n_row_dims == 2)
-        plan->dims[0] *= (uint32_t)shape->count[0];
+        view->dims[0] *= (uint32_t)shape->count[0];
     return r;
 }
 
 /* Rows and elements of a tensor that has some, at an @address that is not null. */
-static int finish(struct shape *shape, uint32_t elem, uint64_t address, struct gather_plan *plan)
+static int finish(struct shape *shape, uint32_t elem, uint64_t address, struct tensor_view *view)
 {
-    int r = place(shape, elem, address, plan);
+    int r = place(shape, elem, address, view);
     if (!r)
-        r = join_rows(shape, &plan->gather);
+        r = join_rows(shape, &view->gather);
     if (r)
         return r;
-    collapse(shape, elem, &plan->gather);
-    plan->gather.access = widest_access(&plan->gather);
-    plan->row_bytes = (uint32_t)(plan->n_bytes / plan->dims[0]);
+    collapse(shape, elem, &view->gather);
+    view->gather.access = widest_access(&view->gather);
+    view->row_bytes = (uint32_t)(view->n_bytes / view->dims[0]);
     return 0;
 }
 
 /* ------------------------------------------------------------------------- slots of a paged cache */
 
-/* Where the list lies, and how pages follow on each other. @plan has its rows. */
-static int plan_slots(const struct spec_slots *slots, const struct expr_env *env,
-                      struct shape *shape, struct gather_plan *plan)
+/* Where the list lies, and how pages follow on each other. @view has its rows. */
+static int view_slots(const struct spec_slots *slots, const struct expr_env *env,
+                      struct shape *shape, struct tensor_view *view)
 {
-    struct dmi_gather *g = &plan->gather;
+    struct dmi_gather *g = &view->gather;
     int64_t block = 0, block_stride = 0;
     shape->in_slots = true;
     g->slot_bytes = dmi_dtype_bytes(slots->dtype);
-    plan->n_list_bytes = (uint64_t)plan->dims[0] * g->slot_bytes;
+    view->n_list_bytes = (uint64_t)view->dims[0] * g->slot_bytes;
     if (env->param(env->param_ctx, slots->pointer, &g->slots, sizeof g->slots))
-        return GATHER_E_PARAM;
+        return VIEW_E_PARAM;
     int r = slots->block ? eval(slots->block, env, &block) : 0;
     if (!r && slots->block)
         r = eval(slots->block_stride, env, &block_stride);
@@ -181,10 +181,10 @@ static int plan_slots(const struct spec_slots *slots, const struct expr_env *env
         return r;
     if (shape->stride[0] <= 0 || block < 0 || block > UINT32_MAX || block_stride < 0 ||
         (slots->block && (!block || !block_stride)))
-        return GATHER_E_EXPR;
+        return VIEW_E_EXPR;
     g->rows_inner = (uint32_t)block;
     g->stride_outer = block_stride;
-    return g->slots && !(g->slots % g->slot_bytes) ? 0 : GATHER_E_POINTER;
+    return g->slots && !(g->slots % g->slot_bytes) ? 0 : VIEW_E_POINTER;
 }
 
 /* How many runs of @n bytes, one each @stride, lie in @room bytes. */
@@ -193,12 +193,12 @@ static uint64_t runs_in(uint64_t room, uint64_t n, uint64_t stride)
     return room < n ? 0 : (room - n) / stride + 1;
 }
 
-bool gather_limit(struct gather_plan *plan, uint64_t end)
+bool view_limit(struct tensor_view *view, uint64_t end)
 {
-    struct dmi_gather *g = &plan->gather;
-    if (!plan->n_slot_bytes)
-        plan->n_slot_bytes = plan->n_touched;
-    uint64_t room = end > plan->first ? end - plan->first : 0, n_slot = plan->n_slot_bytes;
+    struct dmi_gather *g = &view->gather;
+    if (!view->n_slot_bytes)
+        view->n_slot_bytes = view->n_touched;
+    uint64_t room = end > view->first ? end - view->first : 0, n_slot = view->n_slot_bytes;
     uint64_t stride = (uint64_t)g->stride[0], outer = (uint64_t)g->stride_outer, n, page;
     if (!g->rows_inner) {
         n = runs_in(room, n_slot, stride);
@@ -210,55 +210,54 @@ bool gather_limit(struct gather_plan *plan, uint64_t end)
         n = n > UINT32_MAX / g->rows_inner ? UINT32_MAX : n * g->rows_inner;
     }
     g->n_slots = n > UINT32_MAX ? UINT32_MAX : (uint32_t)n;
-    plan->n_touched = n ? room : n_slot;
+    view->n_touched = n ? room : n_slot;
     return n;
 }
 
 /* ------------------------------------------------------------------------- the whole */
 
-int gather_plan(const struct spec_site *site, const struct expr_env *env, struct gather_plan *plan)
+int view_of_site(const struct spec_site *site, const struct expr_env *env, struct tensor_view *view)
 {
     struct shape shape = { 0 };
     uint32_t elem = dmi_dtype_bytes(site->about.dtype);
-    memset(plan, 0, sizeof *plan);
-    plan->dtype = site->about.dtype;
-    plan->n_dims = site->n_dims - (site->n_row_dims - 1);
+    memset(view, 0, sizeof *view);
+    view->dtype = site->about.dtype;
+    view->n_dims = site->n_dims - (site->n_row_dims - 1);
 
     int r = eval_shape(site, env, &shape);
     if (!r)
-        r = measure(&shape, elem, plan);
-    if (r || !plan->n_bytes)
+        r = measure(&shape, elem, view);
+    if (r || !view->n_bytes)
         return r;
 
     uint64_t pointer = 0;
     int64_t offset = 0;
     if (env->param(env->param_ctx, site->pointer, &pointer, sizeof pointer))
-        return GATHER_E_PARAM;
+        return VIEW_E_PARAM;
     if (site->offset && (r = eval(site->offset, env, &offset)))
         return r;
-    if (site->dims[0].slots.dtype && (r = plan_slots(&site->dims[0].slots, env, &shape, plan)))
+    if (site->dims[0].slots.dtype && (r = view_slots(&site->dims[0].slots, env, &shape, view)))
         return r;
-    return pointer ? finish(&shape, elem, pointer + (uint64_t)offset, plan) : GATHER_E_POINTER;
+    return pointer ? finish(&shape, elem, pointer + (uint64_t)offset, view) : VIEW_E_POINTER;
 }
 
-int gather_plan_tap(const struct dmi_tap *tap, struct gather_plan *plan)
+int view_of_tap(const struct dmi_tap *tap, struct tensor_view *view)
 {
     struct shape shape = { .n = tap->n_dims };
-    memset(plan, 0, sizeof *plan);
-    plan->dtype = tap->dtype;
+    memset(view, 0, sizeof *view);
+    view->dtype = tap->dtype;
     for (uint32_t d = 0; d < tap->n_dims; d++)
         shape.n_row_dims += tap->row_dims >> d & 1;
     for (uint32_t d = 0, row = 0, other = shape.n_row_dims; d < tap->n_dims; d++) {
         uint32_t to = tap->row_dims >> d & 1 ? row++ : other++;
         if (tap->count[d] > UINT32_MAX)
-            return GATHER_E_TOO_LARGE;
+            return VIEW_E_TOO_LARGE;
         shape.count[to] = (int64_t)tap->count[d];
         shape.stride[to] = tap->stride[d];
     }
     uint32_t elem = dmi_dtype_bytes(tap->dtype);
-    int r = measure(&shape, elem, plan);
-    if (r || !plan->n_bytes)
+    int r = measure(&shape, elem, view);
+    if (r || !view->n_bytes)
         return r;
-    return tap->data ? finish(&shape, elem, (uint64_t)(uintptr_t)tap->data, plan)
-                     : GATHER_E_POINTER;
+    return tap->data ? finish(&shape, elem, (uint64_t)(uintptr_t)tap->data, view) : VIEW_E_POINTER;
 }

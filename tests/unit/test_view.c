@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From a site of a HookSpec to the strided gather of one launch (preload/capture/gather.c): read as include/dmi/ring.h
+ * From a site of a HookSpec to the strided gather of one launch (preload/capture/view.c): read as include/dmi/ring.h
  * defines a gather, it must give the elements that the site's dimensions name, in their order.
  */
 #include "policy/spec.h"
-#include "preload/capture/gather.h"
+#include "preload/capture/view.h"
 
 #include <dmi/dtype.h>
 
@@ -48,13 +48,13 @@ static struct spec *spec_of(const char *site)
     return spec;
 }
 
-static int plan_of(const char *site, uint64_t *args, struct gather_plan *plan)
+static int plan_of(const char *site, uint64_t *args, struct tensor_view *view)
 {
     struct spec *spec = spec_of(site);
     struct expr_env env = {
         .grid = grid, .block = block, .occ = 3, .param = read_arg, .param_ctx = args
     };
-    int r = gather_plan(&spec->sites[0], &env, plan);
+    int r = view_of_site(&spec->sites[0], &env, view);
     spec_free(spec);
     return r;
 }
@@ -98,31 +98,31 @@ static size_t wanted(uint64_t src, uint32_t n_dims, const uint32_t *count, const
     return n;
 }
 
-static void check_plan(const struct gather_plan *plan, uint64_t src, uint32_t n_dims,
+static void check_plan(const struct tensor_view *view, uint64_t src, uint32_t n_dims,
                        const uint32_t *count, const int64_t *stride, uint32_t elem)
 {
     static uint64_t got[1 << 17], want[1 << 17];
     size_t n = wanted(src, n_dims, count, stride, elem, want);
-    ck_assert_uint_eq(plan->n_bytes, n);
-    ck_assert_uint_eq(addresses(&plan->gather, got, sizeof got / sizeof *got), n);
+    ck_assert_uint_eq(view->n_bytes, n);
+    ck_assert_uint_eq(addresses(&view->gather, got, sizeof got / sizeof *got), n);
     ck_assert_int_eq(memcmp(got, want, n * sizeof *got), 0);
     uint64_t low = UINT64_MAX, high = 0;
     for (size_t i = 0; i < n; i++) {
         low = want[i] < low ? want[i] : low;
         high = want[i] > high ? want[i] : high;
     }
-    ck_assert_uint_eq(plan->first, low);
-    ck_assert_uint_eq(plan->n_touched, high - low + 1);
-    ck_assert_uint_eq(plan->n_dims, n_dims);
-    ck_assert_int_eq(memcmp(plan->dims, count, n_dims * sizeof *count), 0);
+    ck_assert_uint_eq(view->first, low);
+    ck_assert_uint_eq(view->n_touched, high - low + 1);
+    ck_assert_uint_eq(view->n_dims, n_dims);
+    ck_assert_int_eq(memcmp(view->dims, count, n_dims * sizeof *count), 0);
     /* what the copy kernel moves at once must divide every address and length that it uses */
-    uint32_t access = plan->gather.access;
+    uint32_t access = view->gather.access;
     ck_assert(access >= 1 && access <= 16 && (access & (access - 1)) == 0);
-    ck_assert_uint_eq(plan->gather.run_bytes % access, 0);
-    ck_assert_uint_eq(plan->gather.src % access, 0);
+    ck_assert_uint_eq(view->gather.run_bytes % access, 0);
+    ck_assert_uint_eq(view->gather.src % access, 0);
     for (uint32_t i = 0; i < DMI_RING_DIMS; i++)
-        if (plan->gather.count[i] > 1)
-            ck_assert_int_eq(plan->gather.stride[i] % (int64_t)access, 0);
+        if (view->gather.count[i] > 1)
+            ck_assert_int_eq(view->gather.stride[i] % (int64_t)access, 0);
 }
 
 START_TEST(sites_as_engines_have_them)
@@ -195,11 +195,11 @@ START_TEST(sites_as_engines_have_them)
     };
     uint64_t args[N_ARGS] = { BASE, BASE + 2, 0, 7, BASE + 8 };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct gather_plan plan;
-        ck_assert_int_eq(plan_of(rows[i].site, args, &plan), 0);
-        check_plan(&plan, rows[i].src, rows[i].n_dims, rows[i].count, rows[i].stride, rows[i].elem);
-        ck_assert_uint_eq(plan.gather.run_bytes, rows[i].run_bytes);
-        ck_assert_uint_eq(plan.gather.access, rows[i].access);
+        struct tensor_view view;
+        ck_assert_int_eq(plan_of(rows[i].site, args, &view), 0);
+        check_plan(&view, rows[i].src, rows[i].n_dims, rows[i].count, rows[i].stride, rows[i].elem);
+        ck_assert_uint_eq(view.gather.run_bytes, rows[i].run_bytes);
+        ck_assert_uint_eq(view.gather.access, rows[i].access);
     }
 }
 END_TEST
@@ -213,33 +213,33 @@ START_TEST(what_cannot_be_read_is_refused_by_name)
         uint32_t rows; /* that are still told, for the count of what is lost */
     } rows[] = {
         { "pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 'arg[3].i32'}]", 0,
-          GATHER_E_POINTER, 7 },
+          VIEW_E_POINTER, 7 },
         { "pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 'arg[3].i32'}]", UINT64_MAX - 4,
-          GATHER_E_POINTER, 7 },
+          VIEW_E_POINTER, 7 },
         { "pointer: 'arg[9]', dtype: f32, dims: [{row: true, count: 'arg[3].i32'}]", BASE,
-          GATHER_E_PARAM, 7 },
+          VIEW_E_PARAM, 7 },
         { "pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 'arg[9].i32'}]", BASE,
-          GATHER_E_PARAM, 0 },
+          VIEW_E_PARAM, 0 },
         { "pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: '0 - arg[3].i32'}]", BASE,
-          GATHER_E_EXPR, 0 },
+          VIEW_E_EXPR, 0 },
         { "pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: '1 / arg[2].i32'}]", BASE,
-          GATHER_E_EXPR, 0 },
+          VIEW_E_EXPR, 0 },
         { "pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 'arg[3].i32 * 1099511627776'}]",
-          BASE, GATHER_E_EXPR, 0 },
+          BASE, VIEW_E_EXPR, 0 },
         { "pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 'arg[3].i32 * 268435456'}, "
           "{count: 4}]",
-          BASE, GATHER_E_TOO_LARGE, 7u << 28 },
+          BASE, VIEW_E_TOO_LARGE, 7u << 28 },
         { "pointer: 'arg[0]', offset: 'arg[5].i64 + arg[5].i64', dtype: f32, dims: [{row: true, "
           "count: 1}]",
-          BASE, GATHER_E_EXPR, 1 },
+          BASE, VIEW_E_EXPR, 1 },
         { "pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 3, stride: 'arg[5].i64'}]",
-          BASE, GATHER_E_EXPR, 3 },
+          BASE, VIEW_E_EXPR, 3 },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         uint64_t args[N_ARGS] = { rows[i].arg0, 0, 0, 7, 0, INT64_MAX };
-        struct gather_plan plan;
-        ck_assert_msg(plan_of(rows[i].site, args, &plan) == rows[i].result, "row %zu", i);
-        ck_assert_msg(plan.dims[0] == rows[i].rows, "row %zu: %u rows", i, plan.dims[0]);
+        struct tensor_view view;
+        ck_assert_msg(plan_of(rows[i].site, args, &view) == rows[i].result, "row %zu", i);
+        ck_assert_msg(view.dims[0] == rows[i].rows, "row %zu: %u rows", i, view.dims[0]);
     }
 }
 END_TEST
@@ -269,18 +269,18 @@ START_TEST(a_paged_cache_ends_with_its_memory)
     };
     uint64_t args[N_ARGS] = { BASE, BASE + 1024, 0, 5 };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct gather_plan plan;
-        ck_assert_int_eq(plan_of(rows[i].site, args, &plan), 0);
-        ck_assert_uint_eq(plan.n_list_bytes, 20);
-        ck_assert_uint_eq(plan.gather.slots, BASE + 1024);
-        ck_assert_uint_eq(plan.first, BASE);
-        ck_assert_uint_eq(plan.n_touched, 64);
-        ck_assert_int_eq(gather_limit(&plan, BASE + rows[i].room), rows[i].n_slots > 0);
-        ck_assert_msg(plan.gather.n_slots == rows[i].n_slots, "row %zu: %u", i,
-                      plan.gather.n_slots);
-        ck_assert_uint_eq(plan.gather.rows_inner, rows[i].page ? 4 : 0);
-        ck_assert_int_eq(plan.gather.stride_outer, rows[i].page);
-        ck_assert_uint_eq(plan.n_touched, rows[i].n_slots ? rows[i].room : 64);
+        struct tensor_view view;
+        ck_assert_int_eq(plan_of(rows[i].site, args, &view), 0);
+        ck_assert_uint_eq(view.n_list_bytes, 20);
+        ck_assert_uint_eq(view.gather.slots, BASE + 1024);
+        ck_assert_uint_eq(view.first, BASE);
+        ck_assert_uint_eq(view.n_touched, 64);
+        ck_assert_int_eq(view_limit(&view, BASE + rows[i].room), rows[i].n_slots > 0);
+        ck_assert_msg(view.gather.n_slots == rows[i].n_slots, "row %zu: %u", i,
+                      view.gather.n_slots);
+        ck_assert_uint_eq(view.gather.rows_inner, rows[i].page ? 4 : 0);
+        ck_assert_int_eq(view.gather.stride_outer, rows[i].page);
+        ck_assert_uint_eq(view.n_touched, rows[i].n_slots ? rows[i].room : 64);
     }
 }
 END_TEST
@@ -292,23 +292,23 @@ START_TEST(a_paged_cache_that_cannot_be_is_refused)
         uint64_t list;
         int result;
     } rows[] = {
-        { SLOTS(""), 0, GATHER_E_POINTER },
-        { SLOTS(""), BASE + 2, GATHER_E_POINTER }, /* no i32 lies there */
-        { SLOTS(", block: 'arg[2].i32', block_stride: 64"), BASE, GATHER_E_EXPR },
-        { SLOTS(", block: 4, block_stride: 'arg[2].i32'"), BASE, GATHER_E_EXPR },
-        { SLOTS(", block: 4, block_stride: 'arg[9].i32'"), BASE, GATHER_E_PARAM },
+        { SLOTS(""), 0, VIEW_E_POINTER },
+        { SLOTS(""), BASE + 2, VIEW_E_POINTER }, /* no i32 lies there */
+        { SLOTS(", block: 'arg[2].i32', block_stride: 64"), BASE, VIEW_E_EXPR },
+        { SLOTS(", block: 4, block_stride: 'arg[2].i32'"), BASE, VIEW_E_EXPR },
+        { SLOTS(", block: 4, block_stride: 'arg[9].i32'"), BASE, VIEW_E_PARAM },
         { "pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 3, slots: {pointer: 'arg[9]', "
           "dtype: i64}}]",
-          BASE, GATHER_E_PARAM },
+          BASE, VIEW_E_PARAM },
         { "pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 3, stride: 'arg[2].i32', "
           "slots: "
           "{pointer: 'arg[1]', dtype: i64}}]",
-          BASE, GATHER_E_EXPR },
+          BASE, VIEW_E_EXPR },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         uint64_t args[N_ARGS] = { BASE, rows[i].list, 0, 5 };
-        struct gather_plan plan;
-        ck_assert_msg(plan_of(rows[i].site, args, &plan) == rows[i].result, "row %zu", i);
+        struct tensor_view view;
+        ck_assert_msg(plan_of(rows[i].site, args, &view) == rows[i].result, "row %zu", i);
     }
 }
 END_TEST
@@ -316,13 +316,13 @@ END_TEST
 START_TEST(no_rows_is_no_error_and_nothing_to_read)
 {
     uint64_t args[N_ARGS] = { 0 };
-    struct gather_plan plan;
+    struct tensor_view view;
     ck_assert_int_eq(
         plan_of(
             "pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 'arg[3].i32'}, {count: 4}]",
-            args, &plan),
+            args, &view),
         0);
-    ck_assert_uint_eq(plan.n_bytes, 0);
+    ck_assert_uint_eq(view.n_bytes, 0);
 }
 END_TEST
 
@@ -332,7 +332,7 @@ static void check_tap(const struct dmi_tap *tap, uint32_t elem)
     static uint64_t got[1 << 17], want[1 << 17];
     uint32_t count[4], n_rows = 1, n_row_dims = 0, n = 0;
     int64_t stride[4];
-    struct gather_plan plan;
+    struct tensor_view view;
     for (int rows = 1; rows >= 0; rows--)
         for (uint32_t d = 0; d < tap->n_dims; d++)
             if ((int)(tap->row_dims >> d & 1) == rows) {
@@ -341,21 +341,21 @@ static void check_tap(const struct dmi_tap *tap, uint32_t elem)
                 count[n] = (uint32_t)tap->count[d];
                 stride[n++] = tap->stride[d];
             }
-    ck_assert_int_eq(gather_plan_tap(tap, &plan), 0);
+    ck_assert_int_eq(view_of_tap(tap, &view), 0);
     size_t bytes = wanted((uint64_t)(uintptr_t)tap->data, n, count, stride, elem, want);
-    ck_assert_uint_eq(plan.n_bytes, bytes);
-    ck_assert_uint_eq(addresses(&plan.gather, got, sizeof got / sizeof *got), bytes);
+    ck_assert_uint_eq(view.n_bytes, bytes);
+    ck_assert_uint_eq(addresses(&view.gather, got, sizeof got / sizeof *got), bytes);
     ck_assert_int_eq(memcmp(got, want, bytes * sizeof *got), 0);
-    ck_assert_uint_eq(plan.dims[0], n_rows);
-    ck_assert_uint_eq(plan.n_dims, n - n_row_dims + 1);
-    ck_assert_uint_eq(plan.row_bytes, bytes / n_rows);
-    for (uint32_t d = 1; d < plan.n_dims; d++)
-        ck_assert_uint_eq(plan.dims[d], count[d + n_row_dims - 1]);
+    ck_assert_uint_eq(view.dims[0], n_rows);
+    ck_assert_uint_eq(view.n_dims, n - n_row_dims + 1);
+    ck_assert_uint_eq(view.row_bytes, bytes / n_rows);
+    for (uint32_t d = 1; d < view.n_dims; d++)
+        ck_assert_uint_eq(view.dims[d], count[d + n_row_dims - 1]);
     for (size_t i = 0; i < bytes; i++)
-        ck_assert(want[i] >= plan.first && want[i] < plan.first + plan.n_touched);
-    uint64_t access = plan.gather.access;
-    ck_assert_uint_eq((plan.gather.src | (uint64_t)plan.gather.run_bytes) % access, 0);
-    ck_assert(!plan.gather.rows_inner || plan.gather.stride_outer % (int64_t)access == 0);
+        ck_assert(want[i] >= view.first && want[i] < view.first + view.n_touched);
+    uint64_t access = view.gather.access;
+    ck_assert_uint_eq((view.gather.src | (uint64_t)view.gather.run_bytes) % access, 0);
+    ck_assert(!view.gather.rows_inner || view.gather.stride_outer % (int64_t)access == 0);
 }
 
 /* Taps of one or two row dimensions, which may be any, and may lie as one. */
@@ -383,24 +383,24 @@ START_TEST(taps_that_cannot_be_read_are_refused)
         struct dmi_tap tap;
         int result;
     } rows[] = {
-        { { .count = { 1ull << 32, 4 }, .stride = { 16, 4 } }, GATHER_E_TOO_LARGE },
-        { { .count = { 1u << 31, 4 }, .stride = { 16, 4 } }, GATHER_E_TOO_LARGE },
-        { { .count = { 3, 4 }, .stride = { INT64_MAX, 4 } }, GATHER_E_EXPR },
-        { { .count = { 2, 4 }, .stride = { INT64_MAX - 64, 4 } }, GATHER_E_POINTER },
+        { { .count = { 1ull << 32, 4 }, .stride = { 16, 4 } }, VIEW_E_TOO_LARGE },
+        { { .count = { 1u << 31, 4 }, .stride = { 16, 4 } }, VIEW_E_TOO_LARGE },
+        { { .count = { 3, 4 }, .stride = { INT64_MAX, 4 } }, VIEW_E_EXPR },
+        { { .count = { 2, 4 }, .stride = { INT64_MAX - 64, 4 } }, VIEW_E_POINTER },
     };
-    struct gather_plan plan;
+    struct tensor_view view;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct dmi_tap tap = rows[i].tap;
         tap.data = (const void *)(uintptr_t)(UINT64_MAX / 2 + 1024);
         tap.dtype = DMI_DTYPE_F32;
         tap.n_dims = 2;
         tap.row_dims = 1;
-        ck_assert_msg(gather_plan_tap(&tap, &plan) == rows[i].result, "row %zu", i);
+        ck_assert_msg(view_of_tap(&tap, &view) == rows[i].result, "row %zu", i);
     }
     struct dmi_tap null = {
         .dtype = DMI_DTYPE_F32, .n_dims = 1, .row_dims = 1, .count = { 3 }, .stride = { 4 }
     };
-    ck_assert_int_eq(gather_plan_tap(&null, &plan), GATHER_E_POINTER);
+    ck_assert_int_eq(view_of_tap(&null, &view), VIEW_E_POINTER);
 }
 END_TEST
 
@@ -432,9 +432,9 @@ START_TEST(random_shapes_are_read_in_their_order)
     snprintf(site + n, sizeof site - (size_t)n, "]");
     uint64_t offset = (uint64_t)rand_r(&seed) % 100 * elem;
     uint64_t args[N_ARGS] = { BASE, offset };
-    struct gather_plan plan;
-    ck_assert_int_eq(plan_of(site, args, &plan), 0);
-    check_plan(&plan, BASE + offset, n_dims, count, stride, elem);
+    struct tensor_view view;
+    ck_assert_int_eq(plan_of(site, args, &view), 0);
+    check_plan(&view, BASE + offset, n_dims, count, stride, elem);
 }
 END_TEST
 
