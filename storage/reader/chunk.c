@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define MAX_META_BYTES (64u << 20) /* of RECORDS in memory at a time */
-#define WINDOW_META    (4u << 20)  /* likewise, where records are read by window */
+#define WINDOW_META    (1u << 20)  /* likewise, where records are read by window */
 #define MUCH_META      (1u << 20)  /* is looked at for holes before memory is taken for it */
 
 /* The header's layout is that of every version from 2 on; what follows it only of this one. */
@@ -45,7 +45,7 @@ int reader_read_meta(struct reader *r, struct reader_segment *s, uint64_t offset
 
 /* ------------------------------------------------------------------------- records */
 
-static void free_meta(struct reader *r, struct reader_chunk *c)
+void reader_free_meta(struct reader *r, struct reader_chunk *c)
 {
     if (!c->meta)
         return;
@@ -69,7 +69,7 @@ static void make_room(struct reader *r)
         for (size_t k = 0; k < r->index.segments[i].n_chunks; k++) {
             struct reader_chunk *c = &r->index.segments[i].chunks[k];
             if (c->meta && c->meta->used <= lowest + (highest - lowest) / 2)
-                free_meta(r, c);
+                reader_free_meta(r, c);
         }
 }
 
@@ -82,8 +82,8 @@ int reader_keep_meta(struct reader *r, struct reader_chunk *c,
         parse_records(bytes, header->n_meta, header->n_payload, r->said.n_sites, &view, wrong);
     if (res || *wrong)
         return res ? res : -EBADMSG;
-    bool by_window = r->selection.have_query && r->selection.query.by_window;
-    if (r->index.n_meta_bytes + header->n_meta > (by_window ? WINDOW_META : MAX_META_BYTES))
+    size_t most = reader_is_by_window(r) ? WINDOW_META : MAX_META_BYTES;
+    if (r->index.n_meta_bytes + header->n_meta > most)
         make_room(r);
     struct reader_meta *m = malloc(sizeof *m);
     if (!m)
@@ -131,7 +131,7 @@ int reader_meta(struct reader *r, struct reader_segment *s, struct reader_chunk 
             res = reader_keep_meta(r, c, &h, bytes, wrong);
         if (!res && c->meta->view.n_records != c->n) {
             *wrong = "it has another number of records";
-            free_meta(r, c);
+            reader_free_meta(r, c);
             res = -EBADMSG;
         }
         if (res)
@@ -149,15 +149,18 @@ void reader_note_strange(struct reader *r, struct reader_segment *s, struct read
         return;
     c->noted = true;
     for (uint32_t g = 0; g < v->n_groups; g++)
-        if (!codec_planes(v->groups[g].encoding, v->groups[g].element_bytes))
+        if (!codec_planes(v->groups[g].encoding, v->groups[g].element_bytes)) {
+            c->strange = true;
             reader_note_unknown(&r->notes, s->name, (int64_t)c->sequence, c->offset,
                                 "encoding %u of %u-byte elements is not known here: the records "
                                 "of group %u cannot be decoded",
                                 v->groups[g].encoding, v->groups[g].element_bytes, g);
+        }
     uint32_t n_strange = 0, first = 0;
     for (uint32_t i = 0; i < v->n_records; i++)
         if (!dmi_dtype_info(v->records[i].dtype) && !n_strange++)
             first = v->records[i].dtype;
+    c->strange |= n_strange != 0;
     if (n_strange)
         reader_note_unknown(&r->notes, s->name, (int64_t)c->sequence, c->offset,
                             "element type %u is not known here: %u record(s) left out", first,
@@ -198,13 +201,14 @@ int reader_load_chunk(struct reader *r, struct reader_segment *s, struct reader_
 void reader_free_chunks(struct reader *r, struct reader_segment *s)
 {
     for (size_t i = 0; i < s->n_chunks; i++) {
-        free_meta(r, &s->chunks[i]);
+        reader_free_meta(r, &s->chunks[i]);
         reader_free_held(&s->chunks[i]);
     }
     free(s->chunks);
     s->chunks = NULL;
     s->n_chunks = s->chunks_room = 0;
     s->first_chunk = s->end_chunk = 0;
+    s->listed = false;
     r->index.n_footer_bytes -= s->n_footer;
     s->n_footer = 0;
     free(s->footer);

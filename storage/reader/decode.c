@@ -109,10 +109,13 @@ static int locate(struct err *err, struct reader *r, const struct reader_record 
                   uint64_t number, struct block *b)
 {
     struct reader_segment *s = &r->index.segments[rec->segment];
-    struct reader_chunk *c = &s->chunks[rec->chunk];
     struct reader_meta *m;
     const char *wrong;
-    int res = reader_meta(r, s, c, &m, &wrong);
+    int res = reader_list_chunks(r, s);
+    if (res)
+        return err_set(err, res, "%s: its footer cannot be read any more", s->name);
+    struct reader_chunk *c = &s->chunks[rec->chunk];
+    res = reader_meta(r, s, c, &m, &wrong);
     if (res == -EBADMSG)
         return err_set(err, res, "%s, chunk %" PRIu64 ", offset %" PRIu64 ": %s", s->name,
                        c->sequence, c->offset, wrong);
@@ -179,12 +182,12 @@ static int decode_record(struct err *err, struct reader *r, const struct reader_
     }
     if (hash_bytes(out, rec->at.n_bytes) == rec->at.hash)
         return 0;
-    const struct reader_segment *s = &r->index.segments[rec->segment];
-    const struct reader_chunk *c = &s->chunks[rec->chunk];
+    struct reader_segment *s = &r->index.segments[rec->segment];
+    uint64_t offset = reader_list_chunks(r, s) ? 0 : s->chunks[rec->chunk].offset;
     return err_set(err, -EBADMSG,
                    "%s, chunk %" PRIu64 ", offset %" PRIu64 ": the record of launch %" PRIu64
                    " does not match its checksum though its planes do",
-                   s->name, c->sequence, c->offset, rec->at.launch);
+                   s->name, rec->place, offset, rec->at.launch);
 }
 
 int reader_decode_one(struct err *err, struct reader *r, const struct reader_record *rec, void *out)

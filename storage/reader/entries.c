@@ -16,7 +16,8 @@ int reader_take_steps(struct reader_chunk *c, uint64_t n_meta, uint8_t *bytes, c
     for (uint64_t at = 0; at < n_meta; at += n) {
         int res = parse_step(bytes + at, n_meta - at, &n, wrong);
         if (!res && !*wrong)
-            res = reader_grow((void **)&steps, n_steps, &room, sizeof *steps);
+            res =
+                grow((void **)&steps, n_steps, &room, sizeof *steps, 1); /* most chunks have few */
         if (res)
             return res;
         const struct dmi_step_entry *e = (const struct dmi_step_entry *)(void *)(bytes + at);
@@ -29,9 +30,6 @@ int reader_take_steps(struct reader_chunk *c, uint64_t n_meta, uint8_t *bytes, c
             break;
     }
     *wrong = first_wrong;
-    /* most chunks have few, and all of a run's may stay in memory */
-    struct reader_step *fitting = n_steps ? realloc(steps, n_steps * sizeof *steps) : NULL;
-    steps = fitting ? fitting : steps;
     c->bytes = steal_ptr(owned);
     c->steps = steal_ptr(steps);
     c->n_held = n_steps;

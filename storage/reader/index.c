@@ -12,7 +12,7 @@
 #include <errno.h>
 #include <string.h>
 
-#define MAX_INDEX_BYTES (4u << 20) /* of footers in memory at a time, and the one that is used */
+#define MAX_INDEX_BYTES (1u << 20) /* of footers in memory at a time, and the one that is used */
 
 bool reader_read_trailer(struct reader *r, struct reader_segment *s, struct dmi_trailer *t)
 {
@@ -60,8 +60,30 @@ static int check_dictionary(struct reader *r, struct reader_segment *s)
 
 /* ------------------------------------------------------------------------- in memory */
 
+/* Chunks of records are found in the footer again. */
+static void drop_chunks(struct reader *r, struct reader_segment *s)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < s->n_chunks; i++) {
+        reader_free_meta(r, &s->chunks[i]);
+        if (s->chunks[i].type != DMI_CHUNK_RECORDS || s->chunks[i].strange)
+            s->chunks[kept++] = s->chunks[i];
+    }
+    s->n_chunks = kept;
+    s->listed = false;
+    struct reader_chunk *fitting = malloc((kept + 1) * sizeof *fitting);
+    if (!fitting)
+        return;
+    memcpy(fitting, s->chunks, kept * sizeof *fitting);
+    free(s->chunks);
+    s->chunks = fitting;
+}
+
 static void drop_index(struct reader *r, struct reader_segment *s)
 {
+    /* records that are selected name chunks by their places in the list */
+    if (!r->selection.made || reader_is_by_window(r))
+        drop_chunks(r, s);
     r->index.n_footer_bytes -= s->n_footer;
     s->n_footer = 0;
     free(s->footer);
@@ -86,8 +108,33 @@ static int view_index(const struct reader *r, struct reader_segment *s,
     return res ? res : wrong ? -EBADMSG : 0;
 }
 
+/* All chunks by the footer; what is known of those that are there stays. */
+static int list_chunks(struct reader_segment *s)
+{
+    struct reader_chunk *all = calloc(s->view.head.n_chunks + 1u, sizeof *all);
+    if (!all)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < s->view.head.n_chunks; i++) {
+        const struct dmi_footer_chunk *row = &s->view.chunks[i];
+        all[i] = (struct reader_chunk){ .offset = row->offset,
+                                        .sequence = s->first_sequence + i,
+                                        .type = row->type,
+                                        .n = row->n,
+                                        .first = row->first,
+                                        .last = row->last };
+    }
+    for (size_t i = 0; i < s->n_chunks; i++)
+        all[s->chunks[i].sequence - s->first_sequence] = s->chunks[i];
+    free(s->chunks);
+    s->chunks = all;
+    s->n_chunks = s->view.head.n_chunks;
+    s->listed = true;
+    return 0;
+}
+
 int reader_load_index(struct reader *r, struct reader_segment *s)
 {
+    uint64_t n_chunks = s->end_chunk - s->first_chunk;
     struct dmi_chunk_header h;
     uint64_t offset;
     if (!s->indexed || s->footer)
@@ -95,6 +142,8 @@ int reader_load_index(struct reader *r, struct reader_segment *s)
     int res = read_footer(r, s, &h, &offset);
     if (!res)
         res = view_index(r, s, &h, offset);
+    if (!res)
+        res = s->view.head.n_chunks == n_chunks ? list_chunks(s) : -EBADMSG;
     if (!res) {
         keep_index(r, s, h.n_meta);
         return 0;
@@ -104,30 +153,25 @@ int reader_load_index(struct reader *r, struct reader_segment *s)
     return res == -ENOMEM ? res : -EBADMSG;
 }
 
+int reader_list_chunks(struct reader *r, struct reader_segment *s)
+{
+    return s->listed ? 0 : reader_load_index(r, s);
+}
+
 /* ------------------------------------------------------------------------- at first */
 
 static int take_chunks(struct reader *r, struct reader_segment *s)
 {
-    s->chunks = calloc(s->view.head.n_chunks + 1u, sizeof *s->chunks);
-    if (!s->chunks)
-        return -ENOMEM;
-    for (uint32_t i = 0; i < s->view.head.n_chunks; i++) {
-        const struct dmi_footer_chunk *row = &s->view.chunks[i];
-        s->chunks[i] = (struct reader_chunk){ .offset = row->offset,
-                                              .sequence = s->first_sequence + i,
-                                              .type = row->type,
-                                              .n = row->n,
-                                              .first = row->first,
-                                              .last = row->last };
-        if (!chunk_type_known(row->type))
-            reader_note_unknown(&r->notes, s->name, (int64_t)s->chunks[i].sequence, row->offset,
-                                "chunk type %u is not known here: skipped", row->type);
-    }
-    s->n_chunks = s->view.head.n_chunks;
+    int res = list_chunks(s);
+    for (size_t i = 0; !res && i < s->n_chunks; i++)
+        if (!chunk_type_known(s->chunks[i].type))
+            reader_note_unknown(&r->notes, s->name, (int64_t)s->chunks[i].sequence,
+                                s->chunks[i].offset, "chunk type %u is not known here: skipped",
+                                s->chunks[i].type);
     s->first_chunk = s->first_sequence;
     s->end_chunk = s->first_sequence + s->n_chunks;
     s->n_seen = s->n_chunks + 1;
-    return 0;
+    return res;
 }
 
 static int take_index(struct reader *r, struct reader_segment *s)

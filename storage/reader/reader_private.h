@@ -63,6 +63,7 @@ struct reader_chunk {
     uint32_t type;
     uint32_t n;               /* records or steps */
     bool noted;               /* what is not known in it was named */
+    bool strange;             /* of RECORDS: there was something to name */
     struct reader_meta *meta; /* of RECORDS; NULL: not in memory */
     uint8_t *bytes;           /* metadata of others, once loaded */
     union {                   /* n_held of what it holds, beside @bytes */
@@ -91,7 +92,8 @@ struct reader_segment {
     bool indexed;       /* known by its footer; else by walking */
     bool lost;          /* a chunk of it could not be read: its footer cannot be judged */
 
-    struct reader_chunk *chunks; /* those that can be read; the footer left out */
+    struct reader_chunk
+        *chunks; /* those that can be read; the footer left out, and see reader_load_index() */
     size_t n_chunks, chunks_room;
     uint64_t n_seen; /* chunks with a valid header, the footer counted */
 
@@ -99,6 +101,9 @@ struct reader_segment {
     size_t n_footer;
     struct footer_view view;         /* of @footer; the head stays */
     struct dmi_footer_site *tallies; /* likewise */
+    size_t n_given;                  /* records by reader_window(), since it came to the segment */
+    bool gone;                       /* deleted before it gave all of them */
+    bool listed;                     /* @chunks has those of records */
     struct footer index;             /* where walked: made from the chunks */
 
     uint64_t walked;    /* where the next chunk would begin */
@@ -247,6 +252,12 @@ static inline int reader_grow(void **array, size_t n, size_t *room, size_t size)
     return grow(array, n, room, size, 64);
 }
 
+/* Are records selected window by window? */
+static inline bool reader_is_by_window(const struct reader *r)
+{
+    return r->selection.have_query && r->selection.query.by_window;
+}
+
 /* ---- files.c */
 
 /* Whether @name is a segment's; its number. */
@@ -364,6 +375,9 @@ int reader_load_chunk(struct reader *reader, struct reader_segment *segment,
 void reader_note_strange(struct reader *reader, struct reader_segment *segment,
                          struct reader_chunk *chunk, const struct records_view *view);
 
+/* Frees the metadata of a chunk of records. */
+void reader_free_meta(struct reader *reader, struct reader_chunk *chunk);
+
 /* Frees metadata of all chunks. */
 void reader_free_chunks(struct reader *reader, struct reader_segment *segment);
 
@@ -388,8 +402,12 @@ bool reader_read_trailer(struct reader *reader, struct reader_segment *segment,
 /* What to do about a chunk that is not as its index says. Return: -EAGAIN: begin again; 0; -ENOMEM. */
 int reader_distrust(struct reader *reader, uint32_t segment, uint32_t chunk, const char *wrong);
 
-/* Reads the footer of a segment again, where it is not in memory. Return: 0, -ENOMEM, -EBADMSG. */
+/* Reads the footer of a segment again, where it and the rows of chunks of records are not in memory. Return: 0, -ENOMEM,
+ * -EBADMSG. */
 int reader_load_index(struct reader *reader, struct reader_segment *segment);
+
+/* Reads the footer again, where chunks of records are not listed. Return: as reader_load_index(). */
+int reader_list_chunks(struct reader *reader, struct reader_segment *segment);
 
 /* What the index of a segment says, from its footer or from walking: the first and the last once reader_load_index() was called. */
 const struct dmi_footer_entry *reader_entries(const struct reader_segment *segment, size_t *n);

@@ -78,6 +78,28 @@ static int walk_instead(struct reader *r, uint32_t segment)
     return res ? res : -EAGAIN;
 }
 
+/* Whether the segment was deleted meanwhile: then it is passed over, and its records that were not given are counted. */
+static bool is_gone(struct reader *r, uint32_t segment, uint64_t *n_gone)
+{
+    struct reader_segment *s = &r->index.segments[segment];
+    size_t n_entries;
+    if (!n_gone || !reader_take_vanished(&r->notes))
+        return false;
+    reader_entries(s, &n_entries);
+    *n_gone += n_entries - s->n_given;
+    s->gone = true;
+    return true;
+}
+
+/* @n_gone: NULL: a segment that was deleted is walked, as any whose footer does not hold. */
+static int need_index(struct reader *r, uint32_t segment, uint64_t *n_gone)
+{
+    int res = reader_load_index(r, &r->index.segments[segment]);
+    if (res != -EBADMSG || is_gone(r, segment, n_gone))
+        return res == -ENOMEM ? res : 0;
+    return walk_instead(r, segment);
+}
+
 /* Steps with tokens of the request, from the indexes' spans. */
 static int want_steps(struct reader *r, struct reader_wanted *w)
 {
@@ -87,9 +109,9 @@ static int want_steps(struct reader *r, struct reader_wanted *w)
     for (size_t i = 0; i < r->index.n_segments; i++) {
         size_t n;
         const char *strings;
-        int loaded = reader_load_index(r, &r->index.segments[i]);
-        if (loaded)
-            return loaded == -ENOMEM ? loaded : walk_instead(r, (uint32_t)i);
+        int needed = need_index(r, (uint32_t)i, NULL);
+        if (needed)
+            return needed;
         const struct dmi_footer_span *spans = reader_spans(&r->index.segments[i], &n, &strings);
         for (size_t k = 0; k < n; k++) {
             if (!id_is(w->query, strings + spans[k].id_offset, spans[k].id_bytes) ||
@@ -228,43 +250,19 @@ static int take_chunk(struct reader *r, uint32_t segment,
     return 0;
 }
 
-/* How many records of a segment its chunks in the window have, selected or not. */
-static uint64_t in_window(const struct reader *r, const struct reader_segment *s)
-{
-    const struct reader_wanted *w = &r->selection.wanted;
-    uint64_t n = 0;
-    for (size_t k = 0; k < s->n_chunks; k++)
-        if (s->chunks[k].type == DMI_CHUNK_RECORDS && s->chunks[k].sequence >= w->first_chunk &&
-            s->chunks[k].sequence < w->end_chunk)
-            n += s->chunks[k].n;
-    return n;
-}
-
-/* Whether the segment was deleted meanwhile. @n_taken: records of its window that were read before. */
-static bool is_gone(struct reader *r, uint32_t segment, size_t n_taken, uint64_t *n_gone)
-{
-    if (!n_gone || !reader_take_vanished(&r->notes))
-        return false;
-    *n_gone += in_window(r, &r->index.segments[segment]) - n_taken;
-    return true;
-}
-
-/* @n_gone: NULL: a segment that was deleted is walked, as any whose footer does not hold. */
 static int select_segment(struct reader *r, uint32_t segment, uint64_t *n_gone)
 {
-    size_t n_entries, n = 0, n_before = r->selection.n_records;
-    int loaded = reader_load_index(r, &r->index.segments[segment]);
-    if (loaded == -EBADMSG && is_gone(r, segment, 0, n_gone))
-        return 0;
-    if (loaded)
-        return loaded == -ENOMEM ? loaded : walk_instead(r, segment);
-    const struct dmi_footer_entry *entries =
-        reader_entries(&r->index.segments[segment], &n_entries);
+    struct reader_segment *s = &r->index.segments[segment];
+    size_t n_entries, n = 0;
+    int needed = need_index(r, segment, n_gone);
+    if (needed || s->gone)
+        return needed;
+    const struct dmi_footer_entry *entries = reader_entries(s, &n_entries);
     _cleanup_(freep) const struct dmi_footer_entry **list = malloc((n_entries + 1) * sizeof *list);
     if (!list)
         return -ENOMEM;
     for (size_t i = 0; i < n_entries; i++)
-        if (is_wanted(&r->selection.wanted, &r->index.segments[segment], &entries[i]))
+        if (is_wanted(&r->selection.wanted, s, &entries[i]))
             list[n++] = &entries[i];
     qsort(list, n, sizeof *list, chunk_order);
     for (size_t i = 0, end; i < n; i = end) {
@@ -273,12 +271,13 @@ static int select_segment(struct reader *r, uint32_t segment, uint64_t *n_gone)
         const char *wrong = NULL;
         uint32_t chunk = list[i]->chunk;
         int res = take_chunk(r, segment, list + i, end - i, &wrong);
-        if (res == -EBADMSG && is_gone(r, segment, r->selection.n_records - n_before, n_gone))
+        if (res == -EBADMSG && is_gone(r, segment, n_gone))
             return 0;
         if (res == -EBADMSG)
             res = reader_distrust(r, segment, chunk, wrong);
         if (res)
             return res;
+        s->n_given += end - i;
     }
     return 0;
 }
@@ -387,39 +386,55 @@ int reader_select_again(struct err *err, struct reader *r)
 
 /* ------------------------------------------------------------------------- window by window */
 
-/* The sequence number after a window's last chunk; UINT64_MAX: no chunk is left. */
-static uint64_t window_end(const struct reader *r, uint64_t first, size_t most)
+/* The window ends before the first chunk that would come after @most records; UINT64_MAX: no chunk is left. */
+static int find_end(struct reader *r, size_t most, uint64_t *n_gone)
 {
-    uint64_t end = first;
+    struct reader_wanted *w = &r->selection.wanted;
+    uint64_t end = w->first_chunk;
     size_t n = 0;
-    for (size_t i = 0; i < r->index.n_segments; i++) {
+    for (uint32_t i = 0; i < r->index.n_segments; i++) {
         const struct reader_segment *s = &r->index.segments[i];
-        for (size_t k = 0; s->end_chunk > first && k < s->n_chunks; k++) {
+        int res = s->gone || s->end_chunk <= w->first_chunk ? 0 : need_index(r, i, n_gone);
+        if (res)
+            return res;
+        for (size_t k = 0; !s->gone && s->end_chunk > w->first_chunk && k < s->n_chunks; k++) {
             const struct reader_chunk *c = &s->chunks[k];
-            if (c->type != DMI_CHUNK_RECORDS || c->sequence < first)
+            if (c->type != DMI_CHUNK_RECORDS || c->sequence < w->first_chunk)
                 continue;
+            w->end_chunk = end;
             if (n >= most && c->sequence >= end)
-                return end;
+                return 0;
             n += c->n;
             end = c->sequence >= end ? c->sequence + 1 : end;
         }
     }
-    return UINT64_MAX;
+    w->end_chunk = UINT64_MAX;
+    return 0;
+}
+
+static int select_window(struct reader *r, size_t most, uint64_t *n_gone)
+{
+    const struct reader_wanted *w = &r->selection.wanted;
+    int res = find_end(r, most, n_gone);
+    for (uint32_t i = 0; !res && i < r->index.n_segments; i++) {
+        struct reader_segment *s = &r->index.segments[i];
+        if (s->gone || s->end_chunk <= w->first_chunk || s->first_chunk >= w->end_chunk)
+            continue;
+        s->n_given = w->first_chunk <= s->first_chunk ? 0 : s->n_given;
+        res = select_segment(r, i, n_gone);
+    }
+    return res;
 }
 
 int reader_window_one(struct err *err, struct reader *r, uint64_t first, size_t most,
                       uint64_t *next, uint64_t *n_gone)
 {
     struct reader_wanted *w = &r->selection.wanted;
-    int res = 0;
     *n_gone = 0;
     free_records(r);
     w->first_chunk = first > w->query->first_chunk ? first : w->query->first_chunk;
-    w->end_chunk = *next = window_end(r, w->first_chunk, most);
-    for (uint32_t i = 0; !res && i < r->index.n_segments; i++)
-        if (r->index.segments[i].end_chunk > w->first_chunk &&
-            r->index.segments[i].first_chunk < w->end_chunk)
-            res = select_segment(r, i, n_gone);
+    int res = select_window(r, most, n_gone);
+    *next = w->end_chunk;
     if (!res)
         order_records(r);
     if (res == -EAGAIN && !(res = reader_select_again(err, r)))

@@ -2,7 +2,7 @@
 /*
  * Writes the run of one rank as a text on stdin says, for tests of what readers make of it:
  *
- *     make_schedule OUT JOB TP TP_SIZE PP PP_SIZE [hidden]
+ *     make_schedule OUT JOB TP TP_SIZE PP PP_SIZE [hidden|SEGMENT_BYTES]
  *     step NUMBER ROWS ID:FIRST_ROW:N:POSITION:PHASE:PROMPT:FLAGS...
  *     rec SITE LAYER COLUMN N_COLUMNS TIMES     all rows of the step, those columns; LAYER -1: none
  *     put SITE LAYER N_COLUMNS DTYPE VALUE...    the same with these values, row by row: f32, f64; bf16 by cutting; of any
@@ -292,7 +292,9 @@ int main(int argc, char **argv)
                                    .sites = sites,
                                    .n_sites = sizeof sites / sizeof sites[0] - n_hidden,
                                    .spec_text = "",
-                                   .segment_bytes = 20000 };
+                                   .segment_bytes = argc == 8 && n_hidden
+                                                        ? strtoull(argv[7], NULL, 10)
+                                                        : 20000 };
     struct err err = { 0 };
     static char line[1 << 16];
     if (run_open(&err, &options, &w.run)) {

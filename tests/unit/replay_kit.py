@@ -18,9 +18,9 @@ def make(program, folder, *words, text=None):
     return folder
 
 
-def schedule(folder, lines, rank=(0, 1, 0, 1), job="job"):
+def schedule(folder, lines, rank=(0, 1, 0, 1), job="job", segment_bytes=20000):
     """A run that make_schedule writes."""
-    return make(MAKE_SCHEDULE, folder, job, *rank, text="\n".join(lines) + "\n")
+    return make(MAKE_SCHEDULE, folder, job, *rank, segment_bytes, text="\n".join(lines) + "\n")
 
 
 def wait_for(holds, seconds=30):

@@ -356,5 +356,5 @@ def test_memory_is_bounded(tmp_path, check):
     one = schedule(tmp_path / "one", words[:2])
     few, many = peak(one), peak(run)
     check(many - few < 12 * 1024, "60 times the records take 12 MiB more at most, of 48 MB", (few, many))
-    few, many = (peak(schedule(tmp_path / str(n), steps(n, width=1, layers=50))) for n in (80, 640))
-    check(many - few < 6 * 1024, "28,000 records more take 6 MiB more at most", (few, many))
+    few, many = (peak(schedule(tmp_path / str(n), steps(n, width=1, layers=50), segment_bytes=1 << 20)) for n in (150, 1200))
+    check(many - few < 3 * 1024, "52,500 records more take 3 MiB more at most", (few, many))
