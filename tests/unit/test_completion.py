@@ -88,7 +88,8 @@ def test_values(check):
 
 def test_it_is_installed_for_each(check):
     rules = (ROOT / "tools" / "meson.build").read_text(encoding="utf-8")
-    rules = rules[rules.index("# Loaded by bash-completion"):]
-    check("'bash-completion' / 'completions'" in rules and all(f"'{name}'" in rules for name in TOOLS), "by the name of each tool", rules)
+    built, installed = (rules[rules.index(begin):] for begin in ("tools = [", "foreach row : tools\n  install_man"))
+    check("rename: row[0], install_dir: get_option('datadir') / 'bash-completion' / 'completions'" in installed, "by the name of each tool", installed)
+    check(all(f"  ['{name}'," in built for name in TOOLS), "that is built", built)
     said = subprocess.run(["bash", "-c", f'source "{FILE}"; complete -p'], stdout=subprocess.PIPE, text=True, timeout=30).stdout
     check(all(re.search(rf"-F _dmi_complete {name}$", said, re.M) for name in TOOLS), "and bound to each", said)
