@@ -492,6 +492,10 @@ CUresult impl_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
     device = &driver.devices[dev];
     if (!device->primary)
         return CUDA_ERROR_INVALID_CONTEXT;
+    if (device->resetting) {
+        device->n_released++;
+        return CUDA_SUCCESS;
+    }
     ctx = device->primary;
     if (--ctx->n_refs > 0)
         return CUDA_SUCCESS;
@@ -517,11 +521,16 @@ CUresult impl_cuDevicePrimaryCtxReset_v2(CUdevice dev)
     if (device->primary) {
         int n_refs = device->primary->n_refs;
 
-        context_destroy(device->primary);
-        device->primary = context_new(dev, device->primary_flags, true);
-        if (!device->primary)
+        device->resetting = true;
+        device->n_released = 0;
+        context_destroy(device->primary); /* waits for its queued work without the lock */
+        device->resetting = false;
+        n_refs -= device->n_released;
+        device->primary = n_refs > 0 ? context_new(dev, device->primary_flags, true) : NULL;
+        if (n_refs > 0 && !device->primary)
             return CUDA_ERROR_OUT_OF_MEMORY;
-        device->primary->n_refs = n_refs;
+        if (device->primary)
+            device->primary->n_refs = n_refs;
     }
     return CUDA_SUCCESS;
 }

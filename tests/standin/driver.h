@@ -208,6 +208,8 @@ struct context {
 struct device {
     struct context *primary;
     unsigned primary_flags;
+    bool resetting; /* its primary context ends and begins anew, and the lock is free meanwhile */
+    int n_released; /* references given back meanwhile */
     uint64_t used_bytes;
     uint64_t graph_bytes, graph_used_high, graph_reserved_high;
     int memfd;
