@@ -132,6 +132,16 @@ static int take_word(struct loader *l, const struct tree_node *node, const char 
     return -1;
 }
 
+/* The same, and its index goes into @into, a uint32_t. */
+static bool take_index(struct loader *l, const struct tree_node *node, const char *const *words,
+                       size_t n, void *into)
+{
+    int i = take_word(l, node, words, n);
+    if (i >= 0)
+        *(uint32_t *)into = (uint32_t)i;
+    return i >= 0;
+}
+
 bool value_word(struct loader *l, const struct tree_node *node, void *into, const void *arg)
 {
     static_assert(sizeof(enum spec_when) == sizeof(uint32_t), "an enum is read as its integer");
@@ -139,10 +149,7 @@ bool value_word(struct loader *l, const struct tree_node *node, void *into, cons
     size_t n = 0;
     while (n < WORDS_MAX && words->names[n])
         n++;
-    int i = take_word(l, node, words->names, n);
-    if (i >= 0)
-        *(uint32_t *)into = (uint32_t)i;
-    return i >= 0;
+    return take_index(l, node, words->names, n, into);
 }
 
 bool value_action(struct loader *l, const struct tree_node *node, void *into, const void *arg)
@@ -151,10 +158,7 @@ bool value_action(struct loader *l, const struct tree_node *node, void *into, co
     const char *names[SPEC_MAX_ACTIONS];
     for (uint32_t i = 0; i < spec_n_actions; i++)
         names[i] = spec_actions[i].word;
-    int i = take_word(l, node, names, spec_n_actions);
-    if (i >= 0)
-        *(uint32_t *)into = (uint32_t)i;
-    return i >= 0;
+    return take_index(l, node, names, spec_n_actions, into);
 }
 
 bool value_row(struct loader *l, const struct tree_node *node, void *into, const void *arg)
@@ -163,10 +167,7 @@ bool value_row(struct loader *l, const struct tree_node *node, void *into, const
     const char *names[DMI_ROW_COUNT];
     for (uint32_t row = 0; row < DMI_ROW_COUNT; row++)
         names[row] = dmi_row_name(row);
-    int i = take_word(l, node, names, DMI_ROW_COUNT);
-    if (i >= 0)
-        *(uint32_t *)into = (uint32_t)i;
-    return i >= 0;
+    return take_index(l, node, names, DMI_ROW_COUNT, into);
 }
 
 /* What other programs call a dtype; never accepted, so that specs look alike. */

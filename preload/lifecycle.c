@@ -144,7 +144,7 @@ static uint32_t codec_rung_asked(void)
 }
 
 /* Under the session's lock. */
-static void arm(struct spec *spec, enum session_does what)
+static void arm(struct spec *spec, enum session_work what)
 {
     static int registered; /* survives in a child, as the handler does */
     if (!registered && !pthread_atfork(NULL, NULL, in_child))

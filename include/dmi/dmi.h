@@ -185,7 +185,8 @@ int dmi_tap(const struct dmi_tap *tap);
 
 /**
  * dmi_site_enable() - switch the capture of sites on or off, from the next launch on
- * @pattern: of the sites' names in the HookSpec, as a shell's (fnmatch(3)): "q", "resid_*", "*"
+ * @pattern: of the sites' names in the HookSpec, as a shell's (fnmatch(3)): "q", "resid_*", "*"; several
+ *           with blanks between them
  * @on: 0 off, else on; all sites are on at the start
  *
  * Occurrences, and with them layers, are counted on. Records of a site that is off are not expected,

@@ -39,22 +39,22 @@ struct action_place {
     uint32_t number;   /* of its entry in the ticket */
 };
 
-/* In the order of the rows of table.c: kernels of an action, as kernels/ exports them. */
+/* How an action is launched: each form has a kernel of its own. */
 enum action_form { ACTION_EAGER, ACTION_NODE, ACTION_FORMS };
 
 struct action {
-    const char *kernels[ACTION_FORMS];
-    /* All but the function: it is the action's kernel in the launch's context. */
+    const char *kernels[ACTION_FORMS]; /* as kernels/ exports them */
+    /* these fill all but the function, which is that kernel in the launch's context; as an eager launch, */
     void (*eager)(const struct action_launch *launch, struct action_kernel *out);
     /* as a node; also of a plan that reads nothing, whose place a later update may fill */
     void (*node)(const struct action_place *place, const struct site_plan *plan,
                  struct action_kernel *out);
 };
 
-/* Of an eager launch: what is gathered, from its first row on, and *@rows, its list of rows or 0. */
+/* What an eager launch gathers, from its first row on; *@rows: its list of rows or 0. */
 struct dmi_gather action_gather(const struct action_launch *launch, uint64_t *rows);
 
-/* Of a node: what is gathered. Where the plan reads nothing, one byte that no ticket wants. */
+/* What a node gathers; where its plan reads nothing, one byte that no ticket wants. */
 struct dmi_gather action_node_gather(const struct site_plan *plan);
 
 /* By enum spec_action. */

@@ -24,7 +24,7 @@
 #define SESSION_NO_STEP UINT64_MAX
 
 /* What a session does; a set of bits. */
-enum session_does {
+enum session_work {
     SESSION_SITES = 1, /* follows the spec's sites: there is a run */
     SESSION_RECORDING =
         2, /* records every launch for dmi-sites: there is no run, and none is opened */
@@ -49,7 +49,7 @@ struct session {
     uint64_t step_forward; /* counts the steps that may begin a forward */
     uint64_t
         memory_epoch; /* rises when memory changes in which tensors may have been found; any thread */
-    uint32_t does; /* enum session_does: what it was armed for. Written before @armed, and stays */
+    uint32_t does; /* enum session_work: what it was armed for. Written before @armed, and stays */
     struct run *run;               /* released and acquired by session_run() */
     struct dmi_counters *counters; /* written before @run */
     struct dmi_live *live;         /* likewise; NULL: the run has none */
@@ -82,13 +82,13 @@ static inline bool session_armed(void)
 }
 
 /* Was it armed for @what? Also once it is off again. Thread: any that entered, or that saw it armed. */
-static inline bool session_is_for(enum session_does what)
+static inline bool session_is_for(enum session_work what)
 {
     return session.does & (uint32_t)what;
 }
 
 /* Is it armed, and does it do @what? Thread: any. */
-static inline bool session_does(enum session_does what)
+static inline bool session_does(enum session_work what)
 {
     return session_armed() && session_is_for(what);
 }

@@ -65,6 +65,16 @@ void instrument_kernel(const struct graph_plan *plan, const struct graph_action 
     action_node(&place, &action->plan, out);
 }
 
+/* The node of @action, in the graph of @kernel, after @n others. */
+static CUresult add_node(const struct graph_plan *plan, const struct graph_kernel *kernel,
+                         const struct graph_action *action, const CUgraphNode *after, size_t n)
+{
+    struct action_kernel k;
+    instrument_kernel(plan, action, &k);
+    return add_kernel(kernel->graph, &plan->nodes[action->number].node, after, n, k.function,
+                      k.blocks, k.threads, k.param);
+}
+
 /* The clone's nodes at @n positions. Return: NULL where one is missing, or without memory; free() them. */
 static CUgraphNode *nodes_at(const struct graph_plan *plan, const uint32_t *at, uint32_t n)
 {
@@ -88,19 +98,19 @@ static CUgraphNode *nodes_at(const struct graph_plan *plan, const uint32_t *at, 
 /* The latest of ours at the same place of a tap, NULL: there is none. */
 static CUgraphNode latest_at(const struct graph_plan *plan, const struct graph_kernel *tap)
 {
-    CUgraphNode latest = tap->behind;
+    CUgraphNode latest = tap->latest;
     for (const struct graph_kernel *k = tap; !latest && k-- > plan->kernels;)
         if (k->is_tap && k->tap && k->graph == tap->graph && tap_place_same(k->tap, tap->tap, 0))
-            latest = k->behind;
+            latest = k->latest;
     return latest;
 }
 
 /* The latest of ours after the kernel node @node; the node itself where there is none. */
-static CUgraphNode latest_behind(const struct graph_plan *plan, CUgraphNode node)
+static CUgraphNode latest_after(const struct graph_plan *plan, CUgraphNode node)
 {
     for (uint32_t i = 0; i < plan->n_kernels; i++)
-        if (!plan->kernels[i].is_tap && plan->kernels[i].node == node && plan->kernels[i].behind)
-            return plan->kernels[i].behind;
+        if (!plan->kernels[i].is_tap && plan->kernels[i].node == node && plan->kernels[i].latest)
+            return plan->kernels[i].latest;
     return node;
 }
 
@@ -110,7 +120,7 @@ static uint32_t tap_dependencies(const struct graph_plan *plan, const struct gra
 {
     CUgraphNode latest = latest_at(plan, kernel);
     for (uint32_t i = 0; i < kernel->tap->n_after; i++)
-        after[i] = latest_behind(plan, after[i]);
+        after[i] = latest_after(plan, after[i]);
     if (latest)
         after[0] = latest;
     return latest ? 1 : kernel->tap->n_after;
@@ -125,16 +135,12 @@ static int add_at_tap(struct err *err, const struct graph_plan *plan, struct gra
     _cleanup_(freep) CUgraphNode *after = nodes_at(plan, place->at, place->n_after);
     _cleanup_(freep) CUgraphNode *before =
         nodes_at(plan, place->at + place->n_after, place->n_before);
-    struct action_kernel k;
     if (!after || !before)
         return err_set(err, -EIO, "the place of a tap is not there");
-    uint32_t n_after = tap_dependencies(plan, kernel, after);
-    instrument_kernel(plan, action, &k);
-    CUresult r =
-        add_kernel(kernel->graph, node, after, n_after, k.function, k.blocks, k.threads, k.param);
+    CUresult r = add_node(plan, kernel, action, after, tap_dependencies(plan, kernel, after));
     if (r == CUDA_SUCCESS)
         r = edges_add_before(kernel->graph, *node, before, place->n_before);
-    kernel->behind = *node;
+    kernel->latest = *node;
     return refused(err, r);
 }
 
@@ -143,13 +149,10 @@ static int add_before(struct err *err, const struct graph_plan *plan,
                       const struct graph_kernel *kernel, const struct graph_action *action)
 {
     CUgraphNode *node = &plan->nodes[action->number].node;
-    struct action_kernel k;
     struct edges in;
     if (!edges_in(kernel->node, &in))
         return err_set(err, -EIO, "the edges of a kernel cannot be read");
-    instrument_kernel(plan, action, &k);
-    CUresult r =
-        add_kernel(kernel->graph, node, in.nodes, in.n, k.function, k.blocks, k.threads, k.param);
+    CUresult r = add_node(plan, kernel, action, in.nodes, in.n);
     if (r == CUDA_SUCCESS)
         r = edges_put_after(kernel->graph, &in, *node, kernel->node);
     edges_free(&in);
@@ -161,18 +164,15 @@ static int add_after(struct err *err, const struct graph_plan *plan, struct grap
                      const struct graph_action *action)
 {
     CUgraphNode *node = &plan->nodes[action->number].node;
-    CUgraphNode anchor = kernel->behind ? kernel->behind : kernel->node;
-    struct action_kernel k;
+    CUgraphNode anchor = kernel->latest ? kernel->latest : kernel->node;
     struct edges out;
     if (!edges_out(anchor, &out))
         return err_set(err, -EIO, "the edges of a kernel cannot be read");
-    instrument_kernel(plan, action, &k);
-    CUresult r =
-        add_kernel(kernel->graph, node, &anchor, 1, k.function, k.blocks, k.threads, k.param);
+    CUresult r = add_node(plan, kernel, action, &anchor, 1);
     if (r == CUDA_SUCCESS)
         r = edges_put_before(kernel->graph, *node, anchor, &out);
     edges_free(&out);
-    kernel->behind = *node;
+    kernel->latest = *node;
     return refused(err, r);
 }
 

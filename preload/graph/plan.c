@@ -57,7 +57,7 @@ static void plan_from_params(uint32_t site, const struct func *func,
     plan_site(site, &env, plan);
 }
 
-/* Of the context; without one there are no sites. */
+/* The device that copies; 0 without a context, where there are no sites. */
 static int device_of(const struct graph_plan *plan)
 {
     return plan->context ? plan->context->device : 0;

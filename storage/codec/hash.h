@@ -12,7 +12,7 @@ uint64_t hash_bytes(const void *data, size_t n_bytes);
 /* The same without AVX2, whatever the processor has; for tests. */
 uint64_t hash_bytes_portable(const void *data, size_t n_bytes);
 
-/* Of two parts, as if the second followed the first; the first has at most 64 bytes. */
+/* A hash of two parts, as if the second followed the first; the first has at most 64 bytes. */
 uint64_t hash_two(const void *a, size_t n_a, const void *b, size_t n_b);
 
 /* A hash of what comes in parts. */
@@ -21,7 +21,7 @@ struct hash_stream;
 struct hash_stream *hash_start(void);
 /* The next part. */
 void hash_add(struct hash_stream *stream, const void *data, size_t n_bytes);
-/* Of all parts; frees @stream. */
+/* The hash of all parts; frees @stream. */
 uint64_t hash_end(struct hash_stream *stream);
 
 #endif

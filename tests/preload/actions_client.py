@@ -41,9 +41,7 @@ def alone(c):
 
 
 def graph(c):
-    exe = ok(cu.cuGraphInstantiate(by_hand(c, THEN)[0], 0))
-    for _ in range(20):
-        ok(cu.cuGraphLaunch(exe, c.streams[0]))
+    c.replay(by_hand(c, THEN)[0], 20)
     say(c)
     say(c, 2)
 
@@ -56,6 +54,13 @@ def eager(c):
     say(c, 2)
 
 
+def large(c):
+    """Records as large as a small ring."""
+    for _ in range(20):
+        c.launch("block", c.streams[0], 0, 1024, 1)
+    say(c)
+
+
 def overwritten(c, s):
     """Where a kernel is about to overwrite what another wrote."""
     c.launch("block", s, 0, 64, 1)
@@ -63,9 +68,7 @@ def overwritten(c, s):
 
 
 def before_graph(c):
-    exe = ok(cu.cuGraphInstantiate(c.capture(lambda s: overwritten(c, s)), 0))
-    for _ in range(20):
-        ok(cu.cuGraphLaunch(exe, c.streams[0]))
+    c.replay(c.capture(lambda s: overwritten(c, s)), 20)
     say(c)
 
 
@@ -94,9 +97,7 @@ def tapped(c, s, forked=False):
 
 def taps_graph(c):
     for forked in (False, True):
-        exe = ok(cu.cuGraphInstantiate(c.capture(lambda s, forked=forked: tapped(c, s, forked)), 0))
-        for _ in range(10):
-            ok(cu.cuGraphLaunch(exe, c.streams[0]))
+        c.replay(c.capture(lambda s, forked=forked: tapped(c, s, forked)), 10)
     say(c)
 
 
@@ -181,7 +182,7 @@ def execs(c):
                 say(c, buffer)
 
 
-SCENARIOS = {f.__name__: f for f in (alone, graph, eager, before_graph, before_eager, taps_graph, taps_eager, few_graph, few_eager, many_graph,
+SCENARIOS = {f.__name__: f for f in (alone, graph, eager, large, before_graph, before_eager, taps_graph, taps_eager, few_graph, few_eager, many_graph,
                                     many_eager, execs)}
 
 if __name__ == "__main__":

@@ -73,6 +73,15 @@ def test_actions_at_one_kernel(bench, play, how, seed):
     bench.check(not run.balance(), "sums hold", run.balance())
 
 
+def test_actions_beside_records_in_pieces(bench, play):
+    """Records that are copied in pieces have their places in the order, too."""
+    text = spec(site("a"), site("w", action="probe"), site("b"), head="ring: {bytes: 4096, slots: 64}\noverload: {mode: complete, wait_ms: 5000}\n")
+    run = play("large", text).run()
+    for i, n in ((0, 0), (2, 1)):
+        bench.check([r.words for r in run.of(i)] == [tuple(w + n for w in filled(1, 1024))] * 20, f"site {i} sees {n}", [r.words[:4] for r in run.of(i)][:2])
+    bench.check(not run.balance() and not any(run.counters.dropped[0].values()), "all are there", run.balance())
+
+
 @DELAYS
 @pytest.mark.parametrize("how", ["before_graph", "before_eager"])
 def test_actions_before_a_kernel(bench, play, how, seed):

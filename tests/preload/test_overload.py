@@ -69,9 +69,11 @@ def whole(seed):
 
 @pytest.mark.parametrize("slow", [{}, {"DMI_STANDIN_DTOH_LATENCY_NS": 1000000}, {"DMI_STANDIN_PAUSE": 8}], ids=str)
 def test_records_larger_than_the_ring(bench, slow):
-    """Before the kernel and after it, the same tensor as a view of half its columns, and a record that fits: one after the other."""
+    """Before the kernel and after it, the same tensor as a view of half its columns, rows of two dimensions, which are no pieces, and a
+    record that fits: one after the other."""
     half = site("half", dims=ROWS.replace("{count: 16}", "{count: 8}").replace("/ 16'", "/ 16', stride: 64"))
-    text = spec(site("was", when="before", dims=ROWS), site("is", dims=ROWS), half, site("small", kernel="^other$"), head=ASIDE)
+    pairs = site("pairs", dims="[{row: true, count: 4, stride: 2048}, {row: true, count: 4, stride: 64}, {count: 16, stride: 4}]")
+    text = spec(site("was", when="before", dims=ROWS), site("is", dims=ROWS), half, site("small", kernel="^other$"), pairs, head=ASIDE)
     r = bench.alike("larger than the ring", LARGE, text, **slow)
     run = bench.captured("larger than the ring", r, [whole(s) for s in range(12)], site=1)
     if not run:
@@ -80,6 +82,8 @@ def test_records_larger_than_the_ring(bench, slow):
     columns = [tuple(w for i, w in enumerate(whole(s)) if i % 16 < 8) for s in range(12)]
     bench.check([x.words for x in run.of(2)] == columns, "a view: its columns")
     bench.check([x.words for x in run.of(3)] == [filled(7, 64)] * 12, "what fits is among them")
+    chosen = [tuple(whole(s)[o * 512 + i * 16 + c] for o in range(4) for i in range(4) for c in range(16)) for s in range(12)]
+    bench.check([x.words for x in run.of(4)] == chosen, "rows of two dimensions", [x.words[:4] for x in run.of(4)][:2])
     bench.check(not any(run.counters.dropped), "nothing is dropped", run.counters.dropped)
 
 

@@ -106,7 +106,7 @@ static size_t lay(const struct fragment *fragment, uint32_t first, uint32_t n, u
     return fresh;
 }
 
-/* Of one page, the latest fragments first. */
+/* One page: the latest fragments come first. */
 static size_t read_page(const struct memory *m, uint64_t address, uint32_t n, uint64_t time,
                         uint8_t *out, uint8_t *known)
 {

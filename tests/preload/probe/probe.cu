@@ -4,7 +4,7 @@
 #include "kernels/ticket.cuh"
 #include "tests/preload/probe/probe.h"
 
-/* Of tensors whose rows are one run each, and lie along one dimension. */
+/* The rows are one run each, and lie along one dimension. */
 static __device__ void add_one(const struct dmi_gather *g, const struct choice *c)
 {
     dmi_u32 words = g->run_bytes / 4, n = words * c->n_rows;
