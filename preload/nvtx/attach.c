@@ -229,7 +229,7 @@ static void *domain_register_string_w(void *domain, const wchar_t *string)
     return keep_string(handle, &text);
 }
 
-/* Domains differ by their handles alone; nobody asks for their names. */
+/* Domains differ by their handles alone: the library needs no names of theirs. */
 static void *new_domain(void)
 {
     return malloc(1); /* until the process ends: its ranges may be open */
@@ -303,7 +303,7 @@ static bool has_other_tool(const struct slots *s)
     return other;
 }
 
-/* Ours in front of the tool's. What the tool left alone still initialises NVTX: nobody goes on to that. */
+/* Ours in front of the tool's. What the tool left alone still initialises NVTX; no call reaches that. */
 static void put_ours(const struct slots *s)
 {
 #define X(name, module, number)                                                                    \

@@ -483,7 +483,11 @@ def test_for_the_owner_alone(check, killed, tmp_path):
             path.chmod(path.stat().st_mode | 0o055)
     for name in ("counters", "live", "manifest.json"):
         (killed / name).chmod(0o600)
-    if top("--version", user=65534).returncode:
+    try:
+        reached = top("--version", user=65534).returncode == 0
+    except PermissionError:  # a folder above it is closed
+        reached = False
+    if not reached:
         pytest.skip("the build folder is not readable for another user")
     done = top("--once", "--interval", 0.01, killed, user=65534)
     check(done.returncode == 1 and "only the owner of a run may look at it" in done.stderr and not done.stdout, "by the mode", done.stderr)
