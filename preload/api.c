@@ -134,7 +134,7 @@ EXPORT int dmi_site_enable(const char *pattern, int on)
         return DMI_STATUS_OFF;
     int r = DMI_STATUS_OFF;
     if (session_enter(&call)) {
-        int n = switch_sites(pattern, on != 0, SWITCH_BY_PROGRAM);
+        int n = switch_sites(pattern, on != 0, NULL);
         r = n > 0 ? 0 : n ? n : -ENOENT;
     }
     session_leave(&call);

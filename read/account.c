@@ -116,7 +116,7 @@ int accounts_build(const struct reader *reader, const struct sites *sites, struc
     }
     for (size_t i = 0; i < reader_n_records(reader); i++) {
         const struct reader_record *rec = reader_record(reader, i);
-        out->sites[sites->first[rec->at.site]].n_stored += reader_stored_bytes(reader, rec);
+        out->sites[sites->first[rec->at.site]].n_stored += rec->n_stored;
     }
     for (size_t s = 0; s < out->n; s++)
         if (sites->first[s] == s)

@@ -121,6 +121,13 @@ void session_attach(void);
  */
 struct run *session_run(void);
 
+/**
+ * session_note_change() - the run notes that something was changed
+ * @what: in words; @at_once: it is on the disk, and in the log, when this returns, unless the disk refuses
+ * Thread: as session_run(). Return: 0, also where there is no run; -ENOSPC, -ENOMEM: it is not noted.
+ */
+int session_note_change(const char *what, bool at_once);
+
 /* A size from the environment with an optional K, M or G (binary). Return: 0 where it is unset or no size. */
 uint64_t session_env_size(const char *name);
 

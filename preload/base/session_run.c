@@ -3,6 +3,7 @@
 #include "preload/base/session.h"
 
 #include "core/cleanup.h"
+#include "core/clock.h"
 #include "core/log.h"
 #include "preload/base/cpus.h"
 
@@ -212,4 +213,17 @@ struct run *session_run(void)
     pthread_mutex_unlock(&session.lock);
     errno = saved;
     return run;
+}
+
+int session_note_change(const char *what, bool at_once)
+{
+    struct run *run = session_run();
+    const struct run_change change = { .time_ns = clock_real_ns(),
+                                       .launch = atomic_load_relaxed(&session.next_launch),
+                                       .step = atomic_load_relaxed(&session.next_step),
+                                       .what = what };
+    int r = !run ? 0 : at_once ? run_change(run, &change) : run_change_later(run, &change);
+    if (!r && at_once)
+        log_line("changed: %.200s", what);
+    return r;
 }

@@ -3,8 +3,6 @@
 
 #include "core/atomic.h"
 #include "core/cleanup.h"
-#include "core/clock.h"
-#include "core/log.h"
 #include "preload/base/session.h"
 #include "preload/control/switch.h"
 
@@ -41,14 +39,8 @@ static void refuse_note(struct text *answer, int error)
 /* Return: whether to go on. */
 static bool note(const char *what, struct text *answer)
 {
-    const struct run_change change = { .time_ns = clock_real_ns(),
-                                       .launch = atomic_load_relaxed(&session.next_launch),
-                                       .step = atomic_load_relaxed(&session.next_step),
-                                       .what = what };
-    int r = run_change(session.run, &change);
-    if (!r)
-        log_line("changed: %.200s", what);
-    else
+    int r = session_note_change(what, true);
+    if (r)
         refuse_note(answer, r);
     return !r;
 }
@@ -81,7 +73,7 @@ static void status(struct text *answer)
 
 /* ------------------------------------------------------------------------- sites */
 
-static void sites(char *rest, struct text *answer)
+static void sites(char *rest, const char *what, struct text *answer)
 {
     const char *word = next_word(&rest);
     bool on = !strcmp(word, "on");
@@ -89,7 +81,7 @@ static void sites(char *rest, struct text *answer)
         command_refuse(answer, "expected: sites on PATTERN... or sites off PATTERN...");
         return;
     }
-    int n = switch_sites(rest, on, SWITCH_BY_CONTROL);
+    int n = switch_sites(rest, on, what);
     if (n < 0)
         refuse_note(answer, n);
     else if (!n)
@@ -144,7 +136,7 @@ void command_run(char *line, struct text *answer)
     else if (!strcmp(word, "status"))
         status(answer);
     else if (!strcmp(word, "sites"))
-        sites(rest, answer);
+        sites(rest, what, answer);
     else if (!strcmp(word, "overload"))
         overload(rest, what, answer);
     else

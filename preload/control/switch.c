@@ -2,29 +2,37 @@
 #include "preload/control/switch.h"
 
 #include "core/atomic.h"
-#include "core/clock.h"
-#include "core/log.h"
+#include "core/cleanup.h"
 #include "preload/base/session.h"
 
+#include <errno.h>
 #include <fnmatch.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#define MAX_PATTERN 1024 /* bytes; a longer one matches no name */
+/* Patterns, one after the other, each with its NUL. */
+struct words {
+    char *first, *end;
+};
 
-/* Is the site meant by one of the patterns? */
-static bool is_meant(uint32_t site, const char *patterns)
+static bool split(const char *patterns, struct words *out)
 {
-    char word[MAX_PATTERN];
-    for (size_t n; *(patterns += strspn(patterns, " \t")); patterns += n) {
-        n = strcspn(patterns, " \t");
-        if (n >= sizeof word)
-            continue;
-        memcpy(word, patterns, n);
-        word[n] = 0;
-        if (!fnmatch(word, session_site(site)->about.name, 0))
+    out->first = strdup(patterns);
+    if (!out->first)
+        return false;
+    out->end = out->first + strlen(patterns);
+    for (char *at = out->first; *(at += strcspn(at, " \t"));)
+        *at++ = 0;
+    return true;
+}
+
+/* Is the site meant by one of them? */
+static bool is_meant(uint32_t site, const struct words *words)
+{
+    for (const char *word = words->first; word < words->end; word += strlen(word) + 1)
+        if (*word && !fnmatch(word, session_site(site)->about.name, 0))
             return true;
-    }
     return false;
 }
 
@@ -33,34 +41,35 @@ static bool would_change(uint32_t site, bool on)
     return atomic_load_relaxed(&session.off[site]) == (on ? SITE_OFF : SITE_ON);
 }
 
-static int note(const char *patterns, bool on, enum switch_by by)
+static int note_by_program(const char *patterns, bool on)
 {
-    char what[512];
-    bool asked = by == SWITCH_BY_CONTROL;
-    const struct run_change change = { .time_ns = clock_real_ns(),
-                                       .launch = atomic_load_relaxed(&session.next_launch),
-                                       .step = atomic_load_relaxed(&session.next_step),
-                                       .what = what };
-    snprintf(what, sizeof what, "sites %s %.400s%s", on ? "on" : "off", patterns,
-             asked ? "" : ", by dmi_site_enable()");
-    int r = (asked ? run_change : run_change_later)(session.run, &change);
-    if (!r && asked)
-        log_line("changed: %.200s", what);
-    return r;
+    _cleanup_(freep) char *what = NULL;
+    if (asprintf(&what, "sites %s %s, by dmi_site_enable()", on ? "on" : "off", patterns) < 0) {
+        what = NULL;
+        return -ENOMEM;
+    }
+    return session_note_change(what, false);
 }
 
-int switch_sites(const char *patterns, bool on, enum switch_by by)
+int switch_sites(const char *patterns, bool on, const char *what)
 {
-    int n = 0;
-    bool changes = by == SWITCH_BY_CONTROL;
+    struct words words;
+    if (!split(patterns, &words))
+        return -ENOMEM;
+    _cleanup_(freep) char *owned = words.first;
+    int n = 0, r = 0;
+    bool changes = false;
     for (uint32_t i = 0; i < session.spec->n_sites; i++)
-        if (is_meant(i, patterns)) {
+        if (is_meant(i, &words)) {
             n++;
             changes = changes || would_change(i, on);
         }
-    int r = n && changes && session_run() ? note(patterns, on, by) : 0;
+    if (n && what)
+        r = session_note_change(what, true);
+    else if (changes)
+        r = note_by_program(patterns, on);
     for (uint32_t i = 0; i < session.spec->n_sites && n && !r; i++)
-        if (is_meant(i, patterns))
+        if (is_meant(i, &words))
             session_site_switch(i, on);
     return r ? r : n;
 }

@@ -252,9 +252,6 @@ size_t reader_find(const struct reader *reader, const struct reader_query *query
 int reader_decode(struct err *err, struct reader *reader, const struct reader_record *record,
                   void *out);
 
-/* Stored bytes of a record. */
-double reader_stored_bytes(const struct reader *reader, const struct reader_record *record);
-
 /**
  * reader_verify() - decode everything, check every byte of every file, believe no footer
  * Reads the run anew; what it finds replaces the findings. Return: 0, or -errno if it could not go on.

@@ -499,12 +499,6 @@ const struct reader_record *reader_record(const struct reader *r, size_t i)
     return i < r->selection.n_records ? &r->selection.records[i] : NULL;
 }
 
-double reader_stored_bytes(const struct reader *r, const struct reader_record *rec)
-{
-    (void)r;
-    return rec->n_stored;
-}
-
 static bool has_tokens(const struct reader_record *rec, const struct reader_query *q)
 {
     for (uint32_t i = 0; rec->step && i < rec->step->entry->n_spans; i++) {

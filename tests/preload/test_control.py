@@ -64,11 +64,13 @@ def test_sites(bench):
     plan = plan_of(1)
     plan[20]["commands"] = [["sites", "off", "all", "we*"]]
     plan[40]["commands"] = [["sites", "on", "a??", "weights"]]
+    many = ["x" * 1500, *(f"none-{i}" for i in range(200)), "weights"]  # a note has all words, however many
+    plan[45]["commands"] = [["sites", "on", *many]]
     out, answers = served(bench, "sites", plan)
     if not out:
         return
-    bench.check([code for code, _ in answers] == [0, 0] and json.loads(answers[0][1])["sites"] == 2, "it was done", answers)
-    changes(bench, "sites", out, [(20, "sites off all we*"), (40, "sites on a?? weights")])
+    bench.check([code for code, _ in answers] == [0, 0, 0] and [json.loads(a)["sites"] for _, a in answers] == [2, 2, 1], "it was done", answers)
+    changes(bench, "sites", out, [(20, "sites off all we*"), (40, "sites on a?? weights"), (45, " ".join(["sites on", *many]))])
     for number, (name, kernel, keys) in enumerate(SITES):
         wanted = wanted_rows(plan, name, kernel, keys)
         on = {launch for launch in wanted if wanted[launch] and (number not in (0, 3) or not 20 <= out.step_of[launch] < 40)}

@@ -109,7 +109,7 @@ static void list_all(struct report *report, const struct reader *reader,
 {
     double n_stored = 0; /* of all records, also of those of nobody */
     for (size_t i = 0; i < reader_n_records(reader); i++)
-        n_stored += reader_stored_bytes(reader, reader_record(reader, i));
+        n_stored += reader_record(reader, i)->n_stored;
     report_table(report, "requests", columns, n_columns);
     for (size_t i = 0; i < requests->n; i++)
         if (is_wanted(&requests->all[i], select))
