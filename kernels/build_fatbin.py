@@ -98,15 +98,14 @@ def build(opt):
     nvcc, ptxas = tool(opt.toolchain, "nvcc"), tool(opt.toolchain, "ptxas")
     fatbinary = tool(opt.toolchain, "fatbinary")
     with tempfile.TemporaryDirectory() as folder:
-        raw, whole = os.path.join(folder, "raw.ptx"), os.path.join(folder, "whole.cu")
-        with open(whole, "w", encoding="utf-8") as file:
-            file.writelines(f'#include "{os.path.abspath(source)}"\n' for source in opt.source)
+        raw = os.path.join(folder, "raw.ptx")
+        before = [word for source in opt.source[:-1] for word in ("-include", source)]
         call_or_fail(
             "nvcc",
             # Debian's compilers are newer than a toolkit's list of known ones now and then.
             [nvcc, "-ptx", f"-arch=compute_{opt.virtual}", "-std=c++17", "-O3", "-Werror", "all-warnings",
              "-allow-unsupported-compiler", "-MD", "-MF", opt.depfile, "-MT", opt.fatbin]
-            + [f"-I{path}" for path in opt.include] + ["-o", raw, whole])
+            + [f"-I{path}" for path in opt.include] + before + ["-o", raw, opt.source[-1]])
         with open(raw, encoding="ascii") as file:
             text = file.read()
         own = re.search(r"^\.version (\d+\.\d+)$", text, re.M)
