@@ -15,7 +15,7 @@
 #include "policy/select.h"
 #include "preload/base/stream.h"
 #include "preload/base/variants.h"
-#include "preload/base/step.h"
+#include "preload/capture/step.h"
 #include "preload/capture/plan.h"
 #include "preload/context/context.h"
 

@@ -3,8 +3,8 @@
 
 #include "core/cleanup.h"
 #include "preload/base/driver.h"
-#include "preload/base/kernel_node.h"
 #include "preload/graph/edges.h"
+#include "preload/graph/kernel_node.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -4,10 +4,10 @@
 #include "core/cleanup.h"
 #include "preload/base/current.h"
 #include "preload/base/driver.h"
-#include "preload/base/kernel_node.h"
 #include "preload/base/variants.h"
 #include "preload/capture/params.h"
 #include "preload/context/lifetime.h"
+#include "preload/graph/kernel_node.h"
 #include "preload/graph/order.h"
 
 #include <dmi/ring.h>

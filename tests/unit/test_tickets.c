@@ -6,7 +6,7 @@
  * run, some do not fit. Whatever happens: every record that the spec wants of a launch that ran is
  * captured once, with its own bytes, or is a counted drop; nothing stalls; the ring comes back whole.
  */
-#include "preload/base/step.h"
+#include "preload/capture/step.h"
 #include "preload/context/device.h"
 #include "preload/context/lifetime.h"
 #include "preload/eager/launch.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "preload/base/step.h"
+#include "preload/capture/step.h"
 
 #include "core/atomic.h"
 #include "core/cleanup.h"
