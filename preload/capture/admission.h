@@ -14,10 +14,10 @@
 
 #include "policy/select.h"
 #include "preload/base/stream.h"
-#include "preload/base/variants.h"
-#include "preload/capture/step.h"
 #include "preload/capture/plan.h"
+#include "preload/capture/step.h"
 #include "preload/context/context.h"
+#include "preload/function/variants.h"
 
 #include <stdbool.h>
 #include <stdint.h>

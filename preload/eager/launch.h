@@ -7,9 +7,9 @@
 #ifndef PRELOAD_EAGER_LAUNCH_H
 #define PRELOAD_EAGER_LAUNCH_H
 
-#include "preload/base/functions.h"
 #include "preload/capture/admission.h"
 #include "preload/eager/kernel.h"
+#include "preload/function/functions.h"
 #include "preload/nvtx/ranges.h"
 
 /* What is to be done or undone once the driver has returned. */

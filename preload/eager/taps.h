@@ -3,7 +3,7 @@
 #ifndef PRELOAD_EAGER_TAPS_H
 #define PRELOAD_EAGER_TAPS_H
 
-#include "preload/base/functions.h"
+#include "preload/function/functions.h"
 
 #include <dmi/dmi.h>
 

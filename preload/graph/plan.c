@@ -4,9 +4,9 @@
 #include "core/cleanup.h"
 #include "preload/base/current.h"
 #include "preload/base/driver.h"
-#include "preload/base/variants.h"
 #include "preload/capture/params.h"
 #include "preload/context/lifetime.h"
+#include "preload/function/variants.h"
 #include "preload/graph/kernel_node.h"
 #include "preload/graph/order.h"
 

@@ -12,9 +12,9 @@
 #define PRELOAD_GRAPH_PLAN_H
 
 #include "core/err.h"
-#include "preload/base/functions.h"
 #include "preload/capture/plan.h"
 #include "preload/context/context.h"
+#include "preload/function/functions.h"
 #include "preload/graph/node_map.h"
 #include "preload/graph/tap.h"
 

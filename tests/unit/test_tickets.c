@@ -158,7 +158,7 @@ void *driver_real_dlsym(void *handle, const char *name)
 
 /* ------------------------------------------------------------------------- the engine's kernels */
 
-/* What preload/base/functions.c keeps hangs on a table in mapped memory, where LeakSanitizer does not look. */
+/* What preload/function/functions.c keeps hangs on a table in mapped memory, where LeakSanitizer does not look. */
 __attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "preload/base/variants.h"
+#include "preload/function/variants.h"
 
 #include "core/atomic.h"
 #include "preload/base/session.h"
