@@ -8,7 +8,6 @@
 #include "preload/action/action.h"
 #include "preload/base/current.h"
 #include "preload/base/driver.h"
-#include "preload/base/session.h"
 #include "preload/capture/forward.h"
 #include "preload/capture/regions.h"
 #include "preload/capture/shed.h"
@@ -25,6 +24,7 @@
 #include "preload/nvtx/ranges.h"
 #include "preload/recording/nodes.h"
 #include "preload/recording/recorder.h"
+#include "preload/session/session.h"
 
 #include <dmi/ring.h>
 

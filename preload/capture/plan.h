@@ -7,9 +7,9 @@
 #define PRELOAD_CAPTURE_PLAN_H
 
 #include "policy/spec.h"
-#include "preload/base/session.h"
 #include "preload/capture/view.h"
 #include "preload/context/context.h"
+#include "preload/session/session.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/eager/kernel.h"
 
-#include "preload/base/driver.h"
-#include "preload/base/session.h"
 #include "preload/action/action.h"
+#include "preload/base/driver.h"
+#include "preload/session/session.h"
 
 static CUresult launch_ours(const struct eager_launch *l, struct action_kernel *k)
 {

@@ -3,9 +3,9 @@
 
 #include "core/cleanup.h"
 #include "preload/base/driver.h"
-#include "preload/base/session.h"
 #include "preload/base/stream.h"
 #include "preload/function/layouts.h"
+#include "preload/session/session.h"
 
 #include <stdlib.h>
 

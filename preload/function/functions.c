@@ -5,9 +5,9 @@
 #include "core/cleanup.h"
 #include "preload/base/driver.h"
 #include "preload/base/handles.h"
-#include "preload/base/session.h"
 #include "preload/base/stream.h"
 #include "preload/function/naming.h"
+#include "preload/session/session.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #include "preload/function/variants.h"
 
 #include "core/atomic.h"
-#include "preload/base/session.h"
+#include "preload/session/session.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -4,8 +4,8 @@
  * gone, and no handle is asked by the wrong call.
  */
 #include "preload/base/driver.h"
-#include "preload/base/session.h"
 #include "preload/function/functions.h"
+#include "preload/session/session.h"
 
 #include <check.h>
 #include <malloc.h>

@@ -7,8 +7,8 @@
  *         ...                       armed: spec, run and counters stay until session_leave()
  *     session_leave(&call);
  */
-#ifndef PRELOAD_BASE_SESSION_H
-#define PRELOAD_BASE_SESSION_H
+#ifndef PRELOAD_SESSION_SESSION_H
+#define PRELOAD_SESSION_SESSION_H
 
 #include "core/atomic.h"
 #include "policy/spec.h"
