@@ -19,7 +19,7 @@ bool eager_launch_rows(const struct eager_launch *l, const struct admission_laun
 {
     struct action_kernel k;
     struct action_launch launch = { .context = admitted->context,
-                                    .plan = item->plan,
+                                    .operand = item->operand,
                                     .number = admitted->number,
                                     .occurrence = item->occurrence,
                                     .first_row = first_row,

@@ -23,7 +23,7 @@ struct eager_job {
     struct admission_launch
         launch; /* launch.context: it is used until eager_after(); NULL: nothing was counted */
     struct admission items[SPEC_MAX_MATCHES];
-    struct site_plan plans[SPEC_MAX_MATCHES];
+    struct operand operands[SPEC_MAX_MATCHES];
 };
 
 /* @func: what the spec says of the kernel, in whatever range, or of the tap, which is an action's launch alone; not func_unmatched. */

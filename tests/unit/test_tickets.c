@@ -262,7 +262,7 @@ static void add_kernel(struct host *h, struct graph *g, uint32_t kernel)
                                     .site = d->engine[i].engine.site + t,
                                     .left = DROP_NONE,
                                     .drop = DROP_NONE };
-        c->plan = (struct site_plan){ .site = c->site, .drop = DROP_NONE };
+        c->operand = (struct operand){ .site = c->site, .drop = DROP_NONE };
         *node = (struct device_node){ .kind = NODE_COPY, .enabled = true, .behind = i };
         instrument_kernel(&x->plan, c, &k);
         memcpy(&node->copy, k.param, sizeof node->copy);
