@@ -12,6 +12,14 @@
 
 /* ------------------------------------------------------------------------- joined with steps */
 
+/* Entry @i of the list of accepted rows, which is not aligned. */
+static uint32_t listed(const struct reader_outcome *o, size_t i)
+{
+    uint32_t row;
+    memcpy(&row, o->list + i * sizeof row, sizeof row);
+    return row;
+}
+
 /* The span that an outcome is of; NULL: it is of none, or its step is not selected. *@wrong where it cannot be. */
 static struct reader_step *step_of(struct reader *r, const struct reader_outcome *o,
                                    const char **wrong)
@@ -22,12 +30,10 @@ static struct reader_step *step_of(struct reader *r, const struct reader_outcome
     *wrong = "an outcome's span is not in its step";
     if (o->at.span >= step->entry->n_spans)
         return NULL;
-    uint32_t n_tokens = step->spans[o->at.span].n_tokens, last = 0;
+    uint32_t n_tokens = step->spans[o->at.span].n_tokens, n = o->at.n_accepted;
     *wrong = "an outcome names rows that its span has not";
-    if (o->list && o->at.n_accepted)
-        memcpy(&last, o->list + (o->at.n_accepted - 1) * sizeof last, sizeof last);
     if (o->at.flags & DMI_OUTCOME_ACCEPTED &&
-        (o->at.n_accepted > n_tokens || (o->list && o->at.n_accepted && last >= n_tokens)))
+        (n > n_tokens || (o->list && n && listed(o, n - 1) >= n_tokens)))
         return NULL;
     *wrong = NULL;
     return step;
@@ -83,24 +89,19 @@ static int add_outcome(struct reader *r, struct reader_segment *s, struct reader
 static int outcome_order(const void *pa, const void *pb)
 {
     const struct reader_outcome *a = pa, *b = pb;
-    if (a->step != b->step)
-        return a->step < b->step ? -1 : 1;
-    if (a->at.span != b->at.span)
-        return a->at.span < b->at.span ? -1 : 1;
+    ORDER(a, b, step);
+    ORDER(a, b, at.span);
     return a->place < b->place ? -1 : a->place > b->place;
 }
 
 static int end_order(const void *pa, const void *pb)
 {
     const struct reader_end *a = pa, *b = pb;
-    if (a->after != b->after)
-        return a->after < b->after ? -1 : 1;
-    if (a->time_ns != b->time_ns)
-        return a->time_ns < b->time_ns ? -1 : 1;
+    ORDER(a, b, after);
+    ORDER(a, b, time_ns);
     if (a->shed != b->shed)
         return a->shed ? -1 : 1;
-    if (a->n_id != b->n_id)
-        return a->n_id < b->n_id ? -1 : 1;
+    ORDER(a, b, n_id);
     return a->n_id ? memcmp(a->id, b->id, a->n_id) : 0;
 }
 
@@ -174,16 +175,9 @@ int reader_select_outcomes(struct reader *r)
 
 const struct reader_outcome *reader_outcome_of(const struct reader_step *step, uint32_t span)
 {
-    size_t low = 0, high = step->n_outcomes;
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        if (step->outcomes[mid].at.span < span)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low < step->n_outcomes && step->outcomes[low].at.span == span ? &step->outcomes[low]
-                                                                         : NULL;
+    size_t i;
+    SEARCH(i, step->n_outcomes, step->outcomes[i].at.span < span);
+    return i < step->n_outcomes && step->outcomes[i].at.span == span ? &step->outcomes[i] : NULL;
 }
 
 bool reader_outcome_has(const struct reader_outcome *o, uint32_t token, uint32_t *n)
@@ -193,20 +187,13 @@ bool reader_outcome_has(const struct reader_outcome *o, uint32_t token, uint32_t
         *n = o && has ? o->at.n_accepted - token : UINT32_MAX;
         return has;
     }
-    uint32_t low = 0, high = o->at.n_accepted, row = 0;
-    while (low < high) {
-        uint32_t mid = low + (high - low) / 2;
-        memcpy(&row, o->list + mid * sizeof row, sizeof row);
-        if (row < token)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    if (low == o->at.n_accepted) {
+    size_t i;
+    SEARCH(i, o->at.n_accepted, listed(o, i) < token);
+    if (i == o->at.n_accepted) {
         *n = UINT32_MAX;
         return false;
     }
-    memcpy(&row, o->list + low * sizeof row, sizeof row);
+    uint32_t row = listed(o, i);
     *n = row == token ? 1 : row - token;
     return row == token;
 }

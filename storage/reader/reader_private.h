@@ -31,6 +31,7 @@
 #define STORAGE_READER_READER_PRIVATE_H
 
 #include "core/grow.h"
+#include "core/sorted.h"
 #include "storage/chunk_types.h"
 #include "storage/codec/codec.h"
 #include "storage/footer.h"

@@ -24,16 +24,9 @@ int reader_add_segment(struct reader *r, int dir, const char *name, uint32_t num
 
 static bool is_known(const struct reader *r, size_t n_known, uint32_t number)
 {
-    for (size_t low = 0, high = n_known; low < high;) {
-        size_t mid = low + (high - low) / 2;
-        if (r->index.segments[mid].number == number)
-            return true;
-        if (r->index.segments[mid].number < number)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return false;
+    size_t i;
+    SEARCH(i, n_known, r->index.segments[i].number < number);
+    return i < n_known && r->index.segments[i].number == number;
 }
 
 static int segment_order(const void *pa, const void *pb)

@@ -220,8 +220,7 @@ static int chunk_order(const void *pa, const void *pb)
 {
     const struct dmi_footer_entry *a = *(const struct dmi_footer_entry *const *)pa;
     const struct dmi_footer_entry *b = *(const struct dmi_footer_entry *const *)pb;
-    if (a->chunk != b->chunk)
-        return a->chunk < b->chunk ? -1 : 1;
+    ORDER(a, b, chunk);
     return a->record < b->record ? -1 : a->record > b->record;
 }
 
@@ -285,27 +284,20 @@ static int select_segment(struct reader *r, uint32_t segment, uint64_t *n_gone)
 int reader_place_order(const void *pa, const void *pb)
 {
     const struct reader_record *a = pa, *b = pb;
-    if (a->segment != b->segment)
-        return a->segment < b->segment ? -1 : 1;
-    if (a->chunk != b->chunk)
-        return a->chunk < b->chunk ? -1 : 1;
-    if (a->at.group != b->at.group)
-        return a->at.group < b->at.group ? -1 : 1;
+    ORDER(a, b, segment);
+    ORDER(a, b, chunk);
+    ORDER(a, b, at.group);
     return a->at.offset < b->at.offset ? -1 : a->at.offset > b->at.offset;
 }
 
 int reader_record_order(const void *pa, const void *pb)
 {
     const struct reader_record *a = pa, *b = pb;
-    if (a->at.launch != b->at.launch)
-        return a->at.launch < b->at.launch ? -1 : 1;
+    ORDER(a, b, at.launch);
     /* the records of one launch of a graph */
-    if (a->at.forward != b->at.forward)
-        return a->at.forward < b->at.forward ? -1 : 1;
-    if (a->at.occurrence != b->at.occurrence)
-        return a->at.occurrence < b->at.occurrence ? -1 : 1;
-    if (a->at.site != b->at.site)
-        return a->at.site < b->at.site ? -1 : 1;
+    ORDER(a, b, at.forward);
+    ORDER(a, b, at.occurrence);
+    ORDER(a, b, at.site);
     return reader_place_order(pa, pb);
 }
 

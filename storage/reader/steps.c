@@ -20,23 +20,16 @@ bool reader_is_incomplete(const struct reader *r)
 static int step_order(const void *pa, const void *pb)
 {
     const struct reader_step *a = pa, *b = pb;
-    if (a->entry->sequence != b->entry->sequence)
-        return a->entry->sequence < b->entry->sequence ? -1 : 1;
+    ORDER(a, b, entry->sequence);
     return a->place < b->place ? -1 : a->place > b->place;
 }
 
 /* The first selected step of that number or a later one. */
 static size_t lower_step(const struct reader *r, uint64_t sequence)
 {
-    size_t low = 0, high = r->selection.n_steps;
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        if (r->selection.steps[mid].entry->sequence < sequence)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low;
+    size_t i;
+    SEARCH(i, r->selection.n_steps, r->selection.steps[i].entry->sequence < sequence);
+    return i;
 }
 
 struct reader_step *reader_find_step(const struct reader *r, uint64_t sequence)
@@ -74,15 +67,9 @@ int reader_name_steps(struct reader *r)
 /* Whether one of the sorted @list lies in what the chunk holds. */
 static bool meets(const struct reader_chunk *c, const uint64_t *list, size_t n)
 {
-    size_t low = 0, high = n;
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        if (list[mid] < c->first)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low < n && list[low] <= c->last;
+    size_t i;
+    SEARCH(i, n, list[i] < c->first);
+    return i < n && list[i] <= c->last;
 }
 
 static int add_steps(struct reader *r, const struct reader_chunk *c)

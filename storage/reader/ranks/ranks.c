@@ -118,8 +118,7 @@ static int named_order(const void *pa, const void *pb)
     int c = strcmp(a->name, b->name);
     if (c)
         return c;
-    if (a->run != b->run)
-        return a->run < b->run ? -1 : 1;
+    ORDER(a, b, run);
     return a->site < b->site ? -1 : a->site > b->site;
 }
 

@@ -16,12 +16,6 @@
 
 #define MOST_NAMED 20 /* findings of a kind */
 
-#define ORDER(a, b, field)                                                                         \
-    do {                                                                                           \
-        if ((a)->field != (b)->field)                                                              \
-            return (a)->field < (b)->field ? -1 : 1;                                               \
-    } while (0)
-
 enum { TP, PP = 2, DP = 4 }; /* ranks in dmi_step_entry */
 
 /* ------------------------------------------------------------------------- steps */
@@ -481,17 +475,11 @@ static void tell(struct joining *j)
 /* Where a record stands among the steps: those said up to it. */
 static size_t place_of(const struct reader *r, const struct reader_record *rec)
 {
-    size_t low = 0, high = r->selection.n_steps;
     if (rec->step)
         return (size_t)(rec->step - r->selection.steps) + 1;
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        if (r->selection.steps[mid].entry->time_ns <= rec->at.time_ns)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low;
+    size_t i;
+    SEARCH(i, r->selection.n_steps, r->selection.steps[i].entry->time_ns <= rec->at.time_ns);
+    return i;
 }
 
 static int record_order(const void *pa, const void *pb, void *arg)
