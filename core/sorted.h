@@ -4,6 +4,7 @@
 #define CORE_SORTED_H
 
 #include <stddef.h>
+#include <stdlib.h>
 
 /* In a function for qsort(): returns where @a and @b, pointers to structs, differ in @field. Else the next line decides. */
 #define ORDER(a, b, field)                                                                         \
@@ -27,6 +28,13 @@
                 high_ = (i);                                                                       \
         }                                                                                          \
         (i) = low_;                                                                                \
+    } while (0)
+
+/* qsort() of @n elements, also where there is no array, as there are none. */
+#define SORT(array, n, order)                                                                      \
+    do {                                                                                           \
+        if (n)                                                                                     \
+            qsort(array, n, sizeof *(array), order);                                               \
     } while (0)
 
 #endif

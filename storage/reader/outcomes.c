@@ -54,8 +54,7 @@ static int add_end(struct reader *r, const struct reader_outcome *o, const struc
     } else {
         return 0; /* of a step that is not selected */
     }
-    if (reader_grow((void **)&r->selection.ends, r->selection.n_ends, &r->selection.ends_room,
-                    sizeof *r->selection.ends))
+    if (GROW(r->selection.ends, r->selection.n_ends, r->selection.ends_room))
         return -ENOMEM;
     r->selection.ends[r->selection.n_ends++] = end;
     return 0;
@@ -68,20 +67,18 @@ static int add_outcome(struct reader *r, struct reader_segment *s, struct reader
     const struct reader_step *step = step_of(r, o, &wrong);
     if (wrong) {
         if (!c->noted)
-            reader_note(&r->notes, true, s->name, (int64_t)c->sequence, c->offset,
-                        "the chunk (%s) contradicts the steps: %s", chunk_type_name(c->type),
-                        wrong);
+            NOTE_CHUNK(r, s, c, "the chunk (%s) contradicts the steps: %s",
+                       chunk_type_name(c->type), wrong);
         c->noted = true;
         return 0;
     }
     if (step && o->at.flags & DMI_OUTCOME_ACCEPTED) {
-        if (reader_grow((void **)&r->selection.outcomes, r->selection.n_outcomes,
-                        &r->selection.outcomes_room, sizeof *r->selection.outcomes))
+        if (GROW(r->selection.outcomes, r->selection.n_outcomes, r->selection.outcomes_room))
             return -ENOMEM;
-        r->selection.outcomes[r->selection.n_outcomes] = *o;
-        r->selection.outcomes[r->selection.n_outcomes].step = (size_t)(step - r->selection.steps);
-        r->selection.outcomes[r->selection.n_outcomes].place = r->selection.n_outcomes;
-        r->selection.n_outcomes++;
+        struct reader_outcome *to = &r->selection.outcomes[r->selection.n_outcomes];
+        *to = *o;
+        to->step = (size_t)(step - r->selection.steps);
+        to->place = r->selection.n_outcomes++;
     }
     return o->at.flags & (DMI_OUTCOME_END | DMI_OUTCOME_SHED) ? add_end(r, o, step) : 0;
 }
@@ -118,9 +115,7 @@ static void drop_repeated_ends(struct reader *r)
 void reader_attach_outcomes(struct reader *r)
 {
     size_t kept = 0;
-    if (r->selection.n_outcomes)
-        qsort(r->selection.outcomes, r->selection.n_outcomes, sizeof *r->selection.outcomes,
-              outcome_order);
+    SORT(r->selection.outcomes, r->selection.n_outcomes, outcome_order);
     for (size_t i = 0; i < r->selection.n_outcomes;
          i++) { /* of several for one span the last counts */
         const struct reader_outcome *o = &r->selection.outcomes[i];
@@ -135,16 +130,14 @@ void reader_attach_outcomes(struct reader *r)
         step->outcomes = step->n_outcomes ? step->outcomes : &r->selection.outcomes[i];
         step->n_outcomes++;
     }
-    if (r->selection.n_ends)
-        qsort(r->selection.ends, r->selection.n_ends, sizeof *r->selection.ends, end_order);
+    SORT(r->selection.ends, r->selection.n_ends, end_order);
     drop_repeated_ends(r);
 }
 
 /* Adds those of a chunk to the selection, whose steps are there. Return: as reader_load_chunk(). */
-static int select_chunk(struct reader *r, uint32_t segment, uint32_t chunk, const char **wrong)
+static int select_chunk(struct reader *r, struct reader_segment *s, struct reader_chunk *c,
+                        const char **wrong)
 {
-    struct reader_segment *s = &r->index.segments[segment];
-    struct reader_chunk *c = &s->chunks[chunk];
     int res = reader_load_chunk(r, s, c, wrong);
     for (size_t i = 0; !res && i < c->n_held; i++)
         res = add_outcome(r, s, c, &c->outcomes[i]);
@@ -155,17 +148,15 @@ int reader_select_outcomes(struct reader *r)
 {
     bool incomplete = reader_is_incomplete(r);
     int res = 0;
-    for (uint32_t i = 0; !res && i < r->index.n_segments; i++)
-        for (uint32_t k = 0; !res && k < r->index.segments[i].n_chunks; k++) {
-            const char *wrong = NULL;
-            uint32_t type = r->index.segments[i].chunks[k].type;
-            if (chunk_type_of(type) != DMI_CHUNK_OUTCOMES ||
-                (chunk_type_repeats(type) && !incomplete))
-                continue;
-            res = select_chunk(r, i, k, &wrong);
-            if (res == -EBADMSG)
-                res = reader_distrust(r, i, k, wrong);
-        }
+    struct reader_cursor at = { 0 };
+    for (struct reader_chunk *c; !res && (c = reader_next_chunk(r, DMI_CHUNK_OUTCOMES, &at));) {
+        const char *wrong = NULL;
+        if (chunk_type_repeats(c->type) && !incomplete)
+            continue;
+        res = select_chunk(r, &r->index.segments[at.segment], c, &wrong);
+        if (res == -EBADMSG)
+            res = reader_distrust(r, at.segment, at.chunk, wrong);
+    }
     if (!res)
         reader_attach_outcomes(r);
     return res;

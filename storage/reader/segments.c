@@ -67,7 +67,6 @@ int reader_list_segments(struct err *err, struct reader *r)
     closedir(dir);
     if (res)
         return err_set_errno(err, ENOMEM, "cannot open %s", r->place.path);
-    if (r->index.n_segments)
-        qsort(r->index.segments, r->index.n_segments, sizeof *r->index.segments, segment_order);
+    SORT(r->index.segments, r->index.n_segments, segment_order);
     return 0;
 }

@@ -198,8 +198,7 @@ static int join_outcomes(struct reader *r)
     for (size_t i = k->n; i-- > 0;) { /* of several the last counts: reader_attach_outcomes() */
         const struct reader *run = k->runs[i];
         for (size_t o = 0; o < run->selection.n_outcomes; o++) {
-            if (reader_grow((void **)&r->selection.outcomes, r->selection.n_outcomes,
-                            &r->selection.outcomes_room, sizeof *r->selection.outcomes))
+            if (GROW(r->selection.outcomes, r->selection.n_outcomes, r->selection.outcomes_room))
                 return -ENOMEM;
             struct reader_outcome *to = &r->selection.outcomes[r->selection.n_outcomes];
             *to = run->selection.outcomes[o];
@@ -207,8 +206,7 @@ static int join_outcomes(struct reader *r)
             to->place = r->selection.n_outcomes++;
         }
         for (size_t e = 0; e < run->selection.n_ends; e++) {
-            if (reader_grow((void **)&r->selection.ends, r->selection.n_ends,
-                            &r->selection.ends_room, sizeof *r->selection.ends))
+            if (GROW(r->selection.ends, r->selection.n_ends, r->selection.ends_room))
                 return -ENOMEM;
             struct reader_end *to = &r->selection.ends[r->selection.n_ends++];
             *to = run->selection.ends[e];
@@ -370,7 +368,7 @@ static void compare(struct joining *j, const struct entry *a, const struct entry
 
 static int add_part(struct reader_ranks *k, const struct entry *e)
 {
-    if (reader_grow((void **)&k->parts, k->n_parts, &k->parts_room, sizeof *k->parts))
+    if (GROW(k->parts, k->n_parts, k->parts_room))
         return -ENOMEM;
     k->parts[k->n_parts++] = (struct reader_part){ e->run, e->index };
     return 0;
@@ -436,8 +434,7 @@ static int join_tensor(struct joining *j, const struct entry *all, size_t n)
         t->n_unlike++;
         return 0;
     }
-    if (reader_grow((void **)&r->selection.records, r->selection.n_records,
-                    &r->selection.records_room, sizeof *r->selection.records))
+    if (GROW(r->selection.records, r->selection.n_records, r->selection.records_room))
         return -ENOMEM;
     rec.at.site = site->id;
     rec.step = all[0].has_step ? &r->selection.steps[all[0].step] : NULL;
