@@ -27,4 +27,7 @@ static inline int grow(void **array, size_t n, size_t *room, size_t size, size_t
     return 0;
 }
 
+/* The same of an array of structs or numbers, for 64 at first. */
+#define GROW(array, n, room) grow((void **)&(array), n, &(room), sizeof *(array), 64)
+
 #endif

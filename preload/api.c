@@ -3,14 +3,14 @@
 #include "core/atomic.h"
 #include "core/clock.h"
 #include "preload/base/driver.h"
-#include "preload/base/session.h"
-#include "preload/base/step.h"
 #include "preload/capture/shed.h"
+#include "preload/capture/step.h"
 #include "preload/context/context.h"
 #include "preload/context/workers.h"
 #include "preload/control/switch.h"
 #include "preload/eager/tap.h"
 #include "preload/lifecycle.h"
+#include "preload/session/session.h"
 
 #include <dmi/dmi.h>
 

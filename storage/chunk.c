@@ -2,6 +2,7 @@
 #include "storage/chunk.h"
 
 #include "core/cleanup.h"
+#include "core/sorted.h"
 #include "storage/codec/hash.h"
 #include "storage/rows.h"
 
@@ -249,12 +250,9 @@ static int storage_order(const void *pa, const void *pb)
 {
     const struct run_record *a = *(const struct run_record *const *)pa;
     const struct run_record *b = *(const struct run_record *const *)pb;
-    if (a->site != b->site)
-        return a->site < b->site ? -1 : 1;
-    if (a->layer != b->layer)
-        return a->layer < b->layer ? -1 : 1;
-    if (a->launch != b->launch)
-        return a->launch < b->launch ? -1 : 1;
+    ORDER(a, b, site);
+    ORDER(a, b, layer);
+    ORDER(a, b, launch);
     return a < b ? -1 : a > b;
 }
 

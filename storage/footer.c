@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "storage/footer.h"
 
+#include "core/sorted.h"
 #include "storage/rows.h"
 
 #include <errno.h>
@@ -134,14 +135,10 @@ void footer_count(struct footer *f, const struct chunk *chunk)
 static int entry_order(const void *pa, const void *pb)
 {
     const struct dmi_footer_entry *a = pa, *b = pb;
-    if (a->site != b->site)
-        return a->site < b->site ? -1 : 1;
-    if (a->layer != b->layer)
-        return a->layer < b->layer ? -1 : 1;
-    if (a->launch != b->launch)
-        return a->launch < b->launch ? -1 : 1;
-    if (a->chunk != b->chunk)
-        return a->chunk < b->chunk ? -1 : 1;
+    ORDER(a, b, site);
+    ORDER(a, b, layer);
+    ORDER(a, b, launch);
+    ORDER(a, b, chunk);
     return a->record < b->record ? -1 : a->record > b->record;
 }
 

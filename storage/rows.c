@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "storage/rows.h"
 
+#include "core/sorted.h"
+
 #include <stdlib.h>
 
 static int range_order(const void *pa, const void *pb)
 {
     const struct rows_range *a = pa, *b = pb;
-    if (a->first != b->first)
-        return a->first < b->first ? -1 : 1;
+    ORDER(a, b, first);
     return a->n < b->n ? -1 : a->n > b->n;
 }
 

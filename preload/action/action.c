@@ -17,7 +17,7 @@ const char *const *action_kernels(uint32_t *n)
 
 struct dmi_gather action_gather(const struct action_launch *l, uint64_t *rows)
 {
-    struct dmi_gather g = l->plan->view.gather;
+    struct dmi_gather g = l->operand->view.gather;
     *rows = l->rows ? l->rows + l->first_row * sizeof(uint32_t) : 0;
     if (l->rows)
         return g;
@@ -28,10 +28,10 @@ struct dmi_gather action_gather(const struct action_launch *l, uint64_t *rows)
     return g;
 }
 
-struct dmi_gather action_node_gather(const struct site_plan *plan)
+struct dmi_gather action_node_gather(const struct operand *operand)
 {
     struct dmi_gather nothing = { .count = { 1, 1, 1, 1 }, .run_bytes = 1, .access = 1 };
-    return plan->view.gather.access ? plan->view.gather : nothing;
+    return operand->view.gather.access ? operand->view.gather : nothing;
 }
 
 static CUfunction function_of(const struct context *c, uint32_t action, enum action_form form)
@@ -41,15 +41,15 @@ static CUfunction function_of(const struct context *c, uint32_t action, enum act
 
 void action_eager(const struct action_launch *launch, struct action_kernel *out)
 {
-    enum spec_action action = session_site(launch->plan->site)->action;
+    enum spec_action action = session_site(launch->operand->site)->action;
     action_table[action]->eager(launch, out);
     out->function = function_of(launch->context, action, ACTION_EAGER);
 }
 
-void action_node(const struct action_place *place, const struct site_plan *plan,
+void action_node(const struct action_place *place, const struct operand *operand,
                  struct action_kernel *out)
 {
-    enum spec_action action = session_site(plan->site)->action;
-    action_table[action]->node(place, plan, out);
+    enum spec_action action = session_site(operand->site)->action;
+    action_table[action]->node(place, operand, out);
     out->function = function_of(place->context, action, ACTION_NODE);
 }

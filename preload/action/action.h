@@ -6,7 +6,7 @@
 #ifndef PRELOAD_ACTION_ACTION_H
 #define PRELOAD_ACTION_ACTION_H
 
-#include "preload/capture/plan.h"
+#include "preload/capture/operand.h"
 #include "preload/context/context.h"
 
 #include <stdint.h>
@@ -23,7 +23,7 @@ struct action_kernel {
 /* One eager launch of it, admitted. */
 struct action_launch {
     const struct context *context;
-    const struct site_plan *plan;
+    const struct operand *operand;
     uint64_t number; /* the launch number */
     uint32_t occurrence;
     uint32_t first_row, n_rows; /* of those that the action takes */
@@ -46,16 +46,16 @@ struct action {
     const char *kernels[ACTION_FORMS]; /* as kernels/ exports them */
     /* these fill all but the function, which is that kernel in the launch's context; as an eager launch, */
     void (*eager)(const struct action_launch *launch, struct action_kernel *out);
-    /* as a node; also of a plan that reads nothing, whose place a later update may fill */
-    void (*node)(const struct action_place *place, const struct site_plan *plan,
+    /* as a node; also of an operand without bytes, whose place a later update may fill */
+    void (*node)(const struct action_place *place, const struct operand *operand,
                  struct action_kernel *out);
 };
 
 /* What an eager launch gathers, from its first row on; *@rows: its list of rows or 0. */
 struct dmi_gather action_gather(const struct action_launch *launch, uint64_t *rows);
 
-/* What a node gathers; where its plan reads nothing, one byte that no ticket wants. */
-struct dmi_gather action_node_gather(const struct site_plan *plan);
+/* What a node gathers; where its operand has no bytes, one byte that no ticket wants. */
+struct dmi_gather action_node_gather(const struct operand *operand);
 
 /* By enum spec_action. */
 extern const struct action *const action_table[];
@@ -63,9 +63,9 @@ extern const struct action *const action_table[];
 /* The names of all kernels that actions launch, for device_use_kernels(). */
 const char *const *action_kernels(uint32_t *n);
 
-/* What the action of the plan's site launches. */
+/* What the action of the operand's site launches. */
 void action_eager(const struct action_launch *launch, struct action_kernel *out);
-void action_node(const struct action_place *place, const struct site_plan *plan,
+void action_node(const struct action_place *place, const struct operand *operand,
                  struct action_kernel *out);
 
 /* The word of the site's action, for messages. */

@@ -21,7 +21,7 @@ static uint32_t copy_blocks(uint64_t n_bytes, uint32_t access)
 static void copy_eager(const struct action_launch *l, struct action_kernel *out)
 {
     const struct context *c = l->context;
-    const struct tensor_view *g = &l->plan->view;
+    const struct tensor_view *g = &l->operand->view;
     struct dmi_copy *copy = (struct dmi_copy *)out->param;
     uint64_t at = l->slot & (c->ring.n_slots - 1);
     out->threads = COPY_THREADS;
@@ -33,7 +33,7 @@ static void copy_eager(const struct action_launch *l, struct action_kernel *out)
                 .ready = l->number,
                 .payload = l->payload,
                 .n_bytes = n_bytes,
-                .site = l->plan->site,
+                .site = l->operand->site,
                 .n_rows = l->n_rows,
                 .occurrence = l->occurrence,
                 .src = g->gather.src,
@@ -45,25 +45,25 @@ static void copy_eager(const struct action_launch *l, struct action_kernel *out)
     copy->gather = action_gather(l, &copy->rows);
 }
 
-static void copy_node(const struct action_place *place, const struct site_plan *plan,
+static void copy_node(const struct action_place *place, const struct operand *operand,
                       struct action_kernel *out)
 {
     const struct context *c = place->context;
     struct dmi_graph_copy *copy = (struct dmi_graph_copy *)out->param;
     *copy = (struct dmi_graph_copy){
-        .gather = action_node_gather(plan),
+        .gather = action_node_gather(operand),
         .state = place->state,
         .payload = c->payload,
         .desc = c->desc_device,
         .retired = c->retired,
         .lists = c->lists_device,
         .number = place->number,
-        .site = plan->site,
-        .n_rows = plan->view.dims[0],
-        .row_bytes = plan->view.row_bytes,
+        .site = operand->site,
+        .n_rows = operand->view.dims[0],
+        .row_bytes = operand->view.row_bytes,
     };
     out->threads = COPY_THREADS;
-    out->blocks = copy_blocks(plan->view.n_bytes, copy->gather.access);
+    out->blocks = copy_blocks(operand->view.n_bytes, copy->gather.access);
 }
 
 const struct action action_copy = {

@@ -145,7 +145,7 @@ static struct select_pick pick_rows(const struct admission_launch *l, const stru
 static bool find_layer(struct admission *item)
 {
     if (!item->range || item->range->layer == VARIANT_LAYER_OF_SITE)
-        return plan_layer(item->plan, item->occurrence, &item->layer);
+        return operand_layer(item->operand, item->occurrence, &item->layer);
     if (item->range->layer == VARIANT_NO_LAYER)
         session_problem(item->site, PROBLEM_BAD_EXPR,
                         "occurrence %u: no layer number in the name of its range",
@@ -157,7 +157,7 @@ static bool find_layer(struct admission *item)
 
 static void set_pick(struct admission *item, struct select_pick pick)
 {
-    const struct tensor_view *g = &item->plan->view;
+    const struct tensor_view *g = &item->operand->view;
     item->pick = pick;
     item->n_bytes = pick.all ? g->n_bytes : (uint64_t)pick.n * g->row_bytes;
 }
@@ -168,7 +168,7 @@ static void set_pick(struct admission *item, struct select_pick pick)
  */
 static int pick_kept(const struct admission_launch *l, struct admission *item, int drop)
 {
-    const struct tensor_view *g = &item->plan->view;
+    const struct tensor_view *g = &item->operand->view;
     struct step *step = l->step;
     set_pick(item, pick_rows(l, step ? step->all : NULL, item->site, g));
     item->n_shed = 0;
@@ -186,10 +186,10 @@ static int pick_kept(const struct admission_launch *l, struct admission *item, i
 }
 
 void admission_expect(const struct admission_launch *l, struct admission *item,
-                      const struct site_plan *plan, int drop)
+                      const struct operand *operand, int drop)
 {
-    const struct tensor_view *g = &plan->view;
-    item->plan = plan;
+    const struct tensor_view *g = &operand->view;
+    item->operand = operand;
     item->has_record = spec_publishes(session_site(item->site));
     drop = pick_kept(l, item, drop);
     if (!item->pick.n && g->row_bytes)

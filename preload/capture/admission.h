@@ -14,10 +14,10 @@
 
 #include "policy/select.h"
 #include "preload/base/stream.h"
-#include "preload/base/variants.h"
-#include "preload/base/step.h"
-#include "preload/capture/plan.h"
+#include "preload/capture/operand.h"
+#include "preload/capture/step.h"
 #include "preload/context/context.h"
+#include "preload/function/variants.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -35,7 +35,8 @@ enum admission_state {
 
 /* One site of one launch. */
 struct admission {
-    const struct site_plan *plan; /* borrowed until the launch is over; set by admission_expect() */
+    const struct operand
+        *operand; /* borrowed until the launch is over; set by admission_expect() */
     enum admission_state state;
     bool has_record;         /* its action publishes one: it is counted, and takes a slot */
     int reason;              /* drop reason, DROP_NONE */
@@ -107,7 +108,7 @@ bool admission_wanted(const struct admission_launch *launch, const struct admiss
  * None is where the site keeps no row of the step: the item stays COUNTED.
  */
 void admission_expect(const struct admission_launch *launch, struct admission *item,
-                      const struct site_plan *plan, int drop);
+                      const struct operand *operand, int drop);
 
 /*
  * A launch of @site, or a tap, that is no occurrence of anything, as nobody can record it: it is expected, and a drop

@@ -17,7 +17,7 @@
 static void fill_note(const struct admission_launch *l, const struct admission *item)
 {
     struct record_note *note = ring_user(&l->context->ring, item->slot);
-    const struct tensor_view *g = &item->plan->view;
+    const struct tensor_view *g = &item->operand->view;
     *note = (struct record_note){
         .forward = item->forward,
         .step = l->step ? l->step->sequence : SESSION_NO_STEP,
@@ -363,7 +363,7 @@ static void measure(const struct admission_launch *l, struct shed_launch *out)
             continue;
         need += ring_padded(item->n_bytes);
         if (choice != SPEC_NO_SELECT)
-            out->row_bytes[choice] += item->plan->view.row_bytes;
+            out->row_bytes[choice] += item->operand->view.row_bytes;
     }
     pthread_mutex_lock(&l->context->lock);
     uint64_t room = ring->n_bytes - (ring->head_byte - atomic_load_acquire(&ring->tail_byte));

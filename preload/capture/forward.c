@@ -2,7 +2,7 @@
 #include "preload/capture/forward.h"
 
 #include "core/atomic.h"
-#include "preload/base/session.h"
+#include "preload/session/session.h"
 
 #include <string.h>
 

@@ -3,8 +3,8 @@
 
 #include "core/atomic.h"
 #include "preload/base/handles.h"
-#include "preload/base/session.h"
 #include "preload/capture/intervals.h"
+#include "preload/session/session.h"
 
 #include <pthread.h>
 #include <stdlib.h>

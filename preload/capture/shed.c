@@ -6,8 +6,8 @@
 #include "core/clock.h"
 #include "core/log.h"
 #include "policy/shedding.h"
-#include "preload/base/session.h"
 #include "preload/context/context.h"
+#include "preload/session/session.h"
 
 #include <dmi/span.h>
 

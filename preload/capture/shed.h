@@ -8,7 +8,7 @@
 #define PRELOAD_CAPTURE_SHED_H
 
 #include "policy/spec.h"
-#include "preload/base/step.h"
+#include "preload/capture/step.h"
 
 #include <stdbool.h>
 #include <stdint.h>

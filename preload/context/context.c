@@ -2,7 +2,7 @@
 #include "preload/context/context.h"
 
 #include "core/atomic.h"
-#include "preload/base/session.h"
+#include "preload/session/session.h"
 
 #include <stddef.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #include "preload/context/device.h"
 
 #include "preload/base/driver.h"
-#include "preload/base/session.h"
+#include "preload/session/session.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -5,10 +5,10 @@
 #include "core/clock.h"
 #include "core/log.h"
 #include "preload/base/driver.h"
-#include "preload/base/session.h"
 #include "preload/context/assembly.h"
 #include "preload/context/gauge.h"
 #include "preload/context/staging.h"
+#include "preload/session/session.h"
 
 #include <errno.h>
 #include <pthread.h>

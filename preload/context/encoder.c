@@ -5,9 +5,9 @@
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/priority.h"
-#include "preload/base/session.h"
 #include "preload/context/gauge.h"
 #include "preload/context/staging.h"
+#include "preload/session/session.h"
 
 #include <string.h>
 

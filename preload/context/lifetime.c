@@ -6,13 +6,13 @@
 #include "core/log.h"
 #include "preload/base/current.h"
 #include "preload/base/driver.h"
-#include "preload/base/session.h"
 #include "preload/base/stream.h"
 #include "preload/context/device.h"
 #include "preload/context/drain.h"
 #include "preload/context/gauge.h"
-#include "preload/context/workers.h"
 #include "preload/context/staging.h"
+#include "preload/context/workers.h"
+#include "preload/session/session.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -4,11 +4,11 @@
 #include "core/atomic.h"
 #include "core/clock.h"
 #include "preload/base/cpus.h"
-#include "preload/base/session.h"
 #include "preload/base/thread.h"
 #include "preload/context/drain.h"
 #include "preload/context/encoder.h"
 #include "preload/context/staging.h"
+#include "preload/session/session.h"
 
 #include <errno.h>
 #include <time.h>

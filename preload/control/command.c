@@ -3,8 +3,8 @@
 
 #include "core/atomic.h"
 #include "core/cleanup.h"
-#include "preload/base/session.h"
 #include "preload/control/switch.h"
+#include "preload/session/session.h"
 
 #include <errno.h>
 #include <inttypes.h>

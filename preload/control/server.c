@@ -7,9 +7,9 @@
 #include "core/log.h"
 #include "core/priority.h"
 #include "core/socket.h"
-#include "preload/base/session.h"
 #include "preload/base/thread.h"
 #include "preload/control/command.h"
+#include "preload/session/session.h"
 
 #include <errno.h>
 #include <fcntl.h>

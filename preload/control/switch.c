@@ -3,7 +3,7 @@
 
 #include "core/atomic.h"
 #include "core/cleanup.h"
-#include "preload/base/session.h"
+#include "preload/session/session.h"
 
 #include <errno.h>
 #include <fnmatch.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/eager/kernel.h"
 
-#include "preload/base/driver.h"
-#include "preload/base/session.h"
 #include "preload/action/action.h"
+#include "preload/base/driver.h"
+#include "preload/session/session.h"
 
 static CUresult launch_ours(const struct eager_launch *l, struct action_kernel *k)
 {
@@ -19,7 +19,7 @@ bool eager_launch_rows(const struct eager_launch *l, const struct admission_laun
 {
     struct action_kernel k;
     struct action_launch launch = { .context = admitted->context,
-                                    .plan = item->plan,
+                                    .operand = item->operand,
                                     .number = admitted->number,
                                     .occurrence = item->occurrence,
                                     .first_row = first_row,

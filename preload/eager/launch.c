@@ -57,8 +57,8 @@ static void count_occurrences(const struct eager_launch *l, struct eager_job *jo
 }
 
 /* 2. What each wanted one reads, and whether it may. No lock: this calls the driver. */
-static void plan_items(const struct eager_launch *l, struct eager_job *job,
-                       struct eager_ranges *ranges)
+static void find_operands(const struct eager_launch *l, struct eager_job *job,
+                          struct eager_ranges *ranges)
 {
     struct params params;
     session_about(l->tap ? NULL : job->func->name);
@@ -72,21 +72,21 @@ static void plan_items(const struct eager_launch *l, struct eager_job *job,
     };
     for (uint32_t i = 0; i < job->launch.n; i++) {
         struct admission *item = &job->items[i];
-        struct site_plan *plan = &job->plans[i];
+        struct operand *operand = &job->operands[i];
         if (!admission_wanted(&job->launch, item))
             continue;
         env.occ = item->occurrence;
         if (l->tap)
-            plan_tap(item->site, l->tap, plan);
+            operand_of_tap(item->site, l->tap, operand);
         else
-            plan_site(item->site, &env, plan);
+            operand_of_site(item->site, &env, operand);
         struct memory_ranges before = ranges->at[i];
         int device = job->launch.context->device;
-        plan_limit(plan, device, &ranges->at[i]);
-        int drop = plan_check_memory(plan, item->occurrence, device, &ranges->at[i]);
+        operand_limit(operand, device, &ranges->at[i]);
+        int drop = operand_check_memory(operand, item->occurrence, device, &ranges->at[i]);
         ranges->asked = ranges->asked || memcmp(&before, &ranges->at[i], sizeof before);
-        if (plan_has_records(plan)) /* a launch without rows has nothing to record */
-            admission_expect(&job->launch, item, plan, drop);
+        if (operand_has_records(operand)) /* a launch without rows has nothing to record */
+            admission_expect(&job->launch, item, operand, drop);
     }
 }
 
@@ -163,7 +163,7 @@ static void admit(const struct eager_launch *l, struct eager_job *job)
     struct eager_ranges ranges;
     count_occurrences(l, job, &ranges);
     admission_begin(&job->launch);
-    plan_items(l, job, &ranges);
+    find_operands(l, job, &ranges);
     job->in_pieces = pieces_set_aside(&job->launch);
     uint32_t n = admission_reserve(&job->launch);
     if (n)

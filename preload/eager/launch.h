@@ -7,9 +7,9 @@
 #ifndef PRELOAD_EAGER_LAUNCH_H
 #define PRELOAD_EAGER_LAUNCH_H
 
-#include "preload/base/functions.h"
 #include "preload/capture/admission.h"
 #include "preload/eager/kernel.h"
+#include "preload/function/functions.h"
 #include "preload/nvtx/ranges.h"
 
 /* What is to be done or undone once the driver has returned. */
@@ -23,7 +23,7 @@ struct eager_job {
     struct admission_launch
         launch; /* launch.context: it is used until eager_after(); NULL: nothing was counted */
     struct admission items[SPEC_MAX_MATCHES];
-    struct site_plan plans[SPEC_MAX_MATCHES];
+    struct operand operands[SPEC_MAX_MATCHES];
 };
 
 /* @func: what the spec says of the kernel, in whatever range, or of the tap, which is an action's launch alone; not func_unmatched. */

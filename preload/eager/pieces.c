@@ -17,7 +17,7 @@ static bool is_divisible(const struct tensor_view *g)
 /* Does the ring have room for its pieces, one at a time? */
 static bool fits(const struct context *c, const struct admission *item)
 {
-    const struct tensor_view *g = &item->plan->view;
+    const struct tensor_view *g = &item->operand->view;
     return (is_divisible(g) ? g->row_bytes : item->n_bytes) <= c->ring.n_bytes;
 }
 
@@ -46,8 +46,8 @@ struct stretch {
 
 static uint32_t rows_a_piece(const struct context *c, const struct admission *item)
 {
-    uint64_t rows = c->ring.n_bytes / SHARE / item->plan->view.row_bytes;
-    if (!is_divisible(&item->plan->view))
+    uint64_t rows = c->ring.n_bytes / SHARE / item->operand->view.row_bytes;
+    if (!is_divisible(&item->operand->view))
         return item->pick.n;
     return rows ? (uint32_t)rows : 1;
 }
@@ -56,7 +56,7 @@ static uint32_t rows_a_piece(const struct context *c, const struct admission *it
 static int reserve(struct admission_launch *l, struct admission *item, const struct stretch *s)
 {
     struct context *c = l->context;
-    uint64_t n_bytes = (uint64_t)s->n * item->plan->view.row_bytes;
+    uint64_t n_bytes = (uint64_t)s->n * item->operand->view.row_bytes;
     int reason = context_refusal(c);
     if (reason == DROP_NONE)
         reason = admission_place_lists(l, item);
@@ -70,7 +70,7 @@ static int reserve(struct admission_launch *l, struct admission *item, const str
         return reason;
     struct record_note *note = ring_user(&c->ring, item->slot);
     note->assembly = s->assembly;
-    note->offset = (uint64_t)s->at * item->plan->view.row_bytes;
+    note->offset = (uint64_t)s->at * item->operand->view.row_bytes;
     assembly_hold(s->assembly);
     return DROP_NONE;
 }

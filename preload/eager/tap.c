@@ -2,8 +2,8 @@
 #include "preload/eager/tap.h"
 
 #include "core/atomic.h"
-#include "preload/base/taps.h"
 #include "preload/eager/launch.h"
+#include "preload/eager/taps.h"
 
 #include <dmi/dtype.h>
 #include <dmi/format.h>

@@ -26,7 +26,7 @@ static bool matches_site(const struct func *func, uint32_t site)
 static void action_changed(struct exec *x, struct graph_action *c, const struct func *func,
                            const CUDA_KERNEL_NODE_PARAMS_v2 *k)
 {
-    struct site_plan before = c->plan;
+    struct operand before = c->operand;
     bool stale = c->stale;
     c->dead = !matches_site(func, c->site);
     if (c->dead)
@@ -34,9 +34,10 @@ static void action_changed(struct exec *x, struct graph_action *c, const struct 
     graph_plan_action(&x->plan, c, func, k);
     if (c->drop == DMI_DROP_COPY_FAILED)
         x->plan.epoch = 0; /* the driver did not say: it is asked again before the next launch */
-    if (c->number == PLAN_NONE || (!stale && plan_same(&before, &c->plan)))
+    if (c->number == PLAN_NONE || (!stale && operand_same(&before, &c->operand)))
         return;
-    if (instrument_refresh(x->handle, &x->plan, c) == CUDA_SUCCESS || !plan_has_records(&c->plan))
+    if (instrument_refresh(x->handle, &x->plan, c) == CUDA_SUCCESS ||
+        !operand_has_records(&c->operand))
         return;
     c->stale = true;
     if (c->drop == DROP_NONE)

@@ -3,8 +3,8 @@
 
 #include "core/cleanup.h"
 #include "preload/base/driver.h"
-#include "preload/base/kernel_node.h"
 #include "preload/graph/edges.h"
+#include "preload/graph/kernel_node.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -62,7 +62,7 @@ void instrument_kernel(const struct graph_plan *plan, const struct graph_action 
     struct action_place place = { .context = plan->context,
                                   .state = ticket_at(plan, action->number / DMI_TICKET_ACTIONS),
                                   .number = action->number % DMI_TICKET_ACTIONS };
-    action_node(&place, &action->plan, out);
+    action_node(&place, &action->operand, out);
 }
 
 /* The node of @action, in the graph of @kernel, after @n others. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Nodes of ours in the clone of a graph plan, and in its exec. Thread: as graph/plan.h. */
+/* Nodes of ours in the clone of a plan, and in its exec. Thread: as graph/plan.h. */
 #ifndef PRELOAD_GRAPH_INSTRUMENT_H
 #define PRELOAD_GRAPH_INSTRUMENT_H
 
@@ -19,7 +19,7 @@ int instrument_open_close(struct err *err, struct graph_plan *plan);
 void instrument_kernel(const struct graph_plan *plan, const struct graph_action *action,
                        struct action_kernel *out);
 
-/* New parameters for the node of an action in the exec: what its plan asks for. */
+/* New parameters for the node of an action in the exec: what its operand asks for. */
 CUresult instrument_refresh(CUgraphExec exec, const struct graph_plan *plan,
                             const struct graph_action *action);
 

@@ -72,7 +72,7 @@ static void count_kernel(struct exec *x, const struct graph_kernel *kernel, stru
     for (EACH_ACTION(&x->plan, kernel, k)) {
         struct admission *item = &x->scratch.items[k];
         if (counts && kernel->is_tap && !x->plan.actions[k].dead)
-            forward_tap(c, x->plan.actions[k].site, x->plan.actions[k].plan.layer);
+            forward_tap(c, x->plan.actions[k].site, x->plan.actions[k].operand.layer);
         if (counts && !x->plan.actions[k].dead)
             admission_count(c, x->plan.actions[k].site, item);
         else
@@ -130,8 +130,8 @@ static void expect_records(struct exec *x, const struct admission_launch *l)
         if (drop != DROP_NONE)
             session_about(action->kernel);
         if (admission_wanted(l, item) &&
-            (action->drop != DROP_NONE || plan_has_records(&action->plan)))
-            admission_expect(l, item, &action->plan, drop);
+            (action->drop != DROP_NONE || operand_has_records(&action->operand)))
+            admission_expect(l, item, &action->operand, drop);
     }
     session_about(NULL);
 }

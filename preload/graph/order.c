@@ -4,9 +4,9 @@
 #include "core/atomic.h"
 #include "core/cleanup.h"
 #include "core/grow.h"
-#include "preload/base/handles.h"
 #include "preload/base/driver.h"
-#include "preload/base/variants.h"
+#include "preload/base/handles.h"
+#include "preload/function/variants.h"
 #include "preload/graph/tap.h"
 
 #include <pthread.h>

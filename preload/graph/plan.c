@@ -4,10 +4,10 @@
 #include "core/cleanup.h"
 #include "preload/base/current.h"
 #include "preload/base/driver.h"
-#include "preload/base/kernel_node.h"
-#include "preload/base/variants.h"
 #include "preload/capture/params.h"
 #include "preload/context/lifetime.h"
+#include "preload/function/variants.h"
+#include "preload/graph/kernel_node.h"
 #include "preload/graph/order.h"
 
 #include <dmi/ring.h>
@@ -41,8 +41,8 @@ const struct func *graph_plan_func_of(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_
 
 /* ------------------------------------------------------------------------- what an action reads */
 
-static void plan_from_params(uint32_t site, const struct func *func,
-                             const CUDA_KERNEL_NODE_PARAMS_v2 *k, struct site_plan *plan)
+static void operand_from_params(uint32_t site, const struct func *func,
+                                const CUDA_KERNEL_NODE_PARAMS_v2 *k, struct operand *operand)
 {
     struct params params;
     uint32_t grid[3] = { k->gridDimX, k->gridDimY, k->gridDimZ };
@@ -54,7 +54,7 @@ static void plan_from_params(uint32_t site, const struct func *func,
                             .shared_bytes = k->sharedMemBytes,
                             .param = params_read,
                             .param_ctx = &params };
-    plan_site(site, &env, plan);
+    operand_of_site(site, &env, operand);
 }
 
 /* The device that copies; 0 without a context, where there are no sites. */
@@ -65,16 +65,16 @@ static int device_of(const struct graph_plan *plan)
 
 bool graph_plan_limit(const struct graph_plan *plan, struct graph_action *action)
 {
-    struct site_plan before = action->plan;
-    plan_limit(&action->plan, device_of(plan), &action->ranges);
-    return !plan_same(&before, &action->plan);
+    struct operand before = action->operand;
+    operand_limit(&action->operand, device_of(plan), &action->ranges);
+    return !operand_same(&before, &action->operand);
 }
 
 void graph_plan_check_memory(const struct graph_plan *plan, struct graph_action *action)
 {
-    action->drop = action->stale
-                       ? DMI_DROP_COPY_FAILED
-                       : plan_check_memory(&action->plan, 0, device_of(plan), &action->ranges);
+    action->drop =
+        action->stale ? DMI_DROP_COPY_FAILED
+                      : operand_check_memory(&action->operand, 0, device_of(plan), &action->ranges);
 }
 
 /* Before a launch: where the driver does not say it now, it is asked again then, and nothing is lost. */
@@ -94,13 +94,13 @@ void graph_plan_action(const struct graph_plan *plan, struct graph_action *actio
     action->kernel = func->name;
     session_about(func->name);
     /* occurrences are known at launch only */
-    if (plan_needs_occurrence(action->site)) {
+    if (operand_needs_occurrence(action->site)) {
         session_problem(action->site, PROBLEM_UNSUPPORTED,
                         "kernel %s is in a graph, where offsets and sizes may not use occ",
                         func->name);
-        plan_refused(action->site, DMI_DROP_UNSUPPORTED, &action->plan);
+        operand_refused(action->site, DMI_DROP_UNSUPPORTED, &action->operand);
     } else {
-        plan_from_params(action->site, func, k, &action->plan);
+        operand_from_params(action->site, func, k, &action->operand);
     }
     action->stale = false;
     graph_plan_limit(plan, action);
@@ -336,7 +336,7 @@ static int add_tap(struct err *err, struct graph_plan *plan, CUgraph graph,
             return no_memory(err);
         if (number)
             action->number = plan->n_nodes++;
-        plan_tap(site, &tap->tap, &action->plan);
+        operand_of_tap(site, &tap->tap, &action->operand);
         check_early(plan, action);
     }
     return kernel ? 0 : no_memory(err);

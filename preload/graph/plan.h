@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A graph plan: a clone of a graph of the application's, its kernels that the spec names, and the nodes of ours that
+ * A plan: a clone of a graph of the application's, its kernels that the spec names, and the nodes of ours that
  * the clone gets for them. One is instantiated in the graph's place; an update of an exec makes another, with nodes
  * in the same places.
  *
@@ -12,9 +12,9 @@
 #define PRELOAD_GRAPH_PLAN_H
 
 #include "core/err.h"
-#include "preload/base/functions.h"
-#include "preload/capture/plan.h"
+#include "preload/capture/operand.h"
 #include "preload/context/context.h"
+#include "preload/function/functions.h"
 #include "preload/graph/node_map.h"
 #include "preload/graph/tap.h"
 
@@ -36,12 +36,12 @@ struct graph_action {
     uint32_t next; /* of the same kernel; PLAN_NONE: the last */
     uint32_t site;
     const char *kernel;          /* that its problems are about; NULL: it is of a tap. Borrowed */
-    struct site_plan plan;       /* replaced as a whole when the kernel's parameters change */
+    struct operand operand;      /* replaced as a whole when the kernel's parameters change */
     struct memory_ranges ranges; /* that it lies in */
     int left; /* drop reason of all of its records, whatever it reads; DROP_NONE */
     int drop; /* why it cannot be read now, DROP_NONE */
     bool
-        stale; /* the exec's node has not the parameters that @plan asks for: the driver refused them */
+        stale; /* the exec's node has not the parameters that @operand asks for: the driver refused them */
     bool dead; /* there is no site here any more */
 };
 
@@ -114,7 +114,7 @@ void graph_plan_settle(struct graph_plan *plan);
 /* Its actions have no nodes any more: all of their records are drops for @reason. */
 void graph_plan_without_actions(struct graph_plan *plan, enum dmi_drop reason);
 
-/* What the action reads, as the kernel's parameters say: plan and drop reason are set anew. */
+/* What the action reads, as the kernel's parameters say: operand and drop reason are set anew. */
 void graph_plan_action(const struct graph_plan *plan, struct graph_action *action,
                        const struct func *func, const CUDA_KERNEL_NODE_PARAMS_v2 *params);
 

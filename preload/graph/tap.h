@@ -8,8 +8,8 @@
 #ifndef PRELOAD_GRAPH_TAP_H
 #define PRELOAD_GRAPH_TAP_H
 
-#include "preload/base/functions.h"
 #include "preload/base/stream.h"
+#include "preload/function/functions.h"
 
 #include <dmi/dmi.h>
 

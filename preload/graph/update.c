@@ -141,7 +141,7 @@ static int take_numbers(struct err *err, struct graph_plan *to, const struct gra
         action->number = before->number;
         action->dead = dead;
         if (dead)
-            plan_refused(action->site, DMI_DROP_UNSUPPORTED, &action->plan);
+            operand_refused(action->site, DMI_DROP_UNSUPPORTED, &action->operand);
     }
     return 0;
 }

@@ -3,9 +3,9 @@
  * Wrappers: the driver's calls on executable graphs. What is instantiated is a clone with nodes of ours
  * (graph/exec.h), whose nodes stand for the application's.
  */
-#include "preload/base/kernel_node.h"
 #include "preload/capture/regions.h"
 #include "preload/graph/exec.h"
+#include "preload/graph/kernel_node.h"
 #include "preload/graph/launch.h"
 #include "preload/graph/strip.h"
 #include "preload/graph/update.h"

@@ -3,7 +3,7 @@
  * Wrappers: the driver's calls that make, change and end graphs. Kernels that the spec names are noted while a graph is
  * built (graph/order.h).
  */
-#include "preload/base/functions.h"
+#include "preload/function/functions.h"
 #include "preload/graph/exec.h"
 #include "preload/graph/order.h"
 #include "preload/hook/wrapper.h"

@@ -4,9 +4,9 @@
  * for the device: what is loaded is looked through then, and if the spec names something of it the context gets its
  * ring (lifecycle_waited()), so that no lookup and no launch has to.
  */
-#include "preload/base/contents.h"
-#include "preload/base/functions.h"
 #include "preload/capture/regions.h"
+#include "preload/function/contents.h"
+#include "preload/function/functions.h"
 #include "preload/hook/wrapper.h"
 
 #include <string.h>

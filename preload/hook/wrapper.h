@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The shape of a wrapper: it calls the driver once, with the application's arguments, and returns what the driver
- * returned. Its own work lies between session_enter() and session_leave() (preload/base/session.h), which keep
+ * returned. Its own work lies between session_enter() and session_leave() (preload/session/session.h), which keep
  * errno and say whether there is anything to do. Any thread.
  */
 #ifndef PRELOAD_HOOK_WRAPPER_H
 #define PRELOAD_HOOK_WRAPPER_H
 
 #include "preload/base/driver.h"
-#include "preload/base/session.h"
 #include "preload/lifecycle.h"
+#include "preload/session/session.h"
 
 #define EXPORT __attribute__((visibility("default")))
 

@@ -4,7 +4,7 @@
 #include "core/atomic.h"
 #include "policy/nearest.h"
 #include "policy/range_name.h"
-#include "preload/base/session.h"
+#include "preload/session/session.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/nvtx/ranges.h"
 
-#include "preload/base/session.h"
 #include "preload/nvtx/names.h"
+#include "preload/session/session.h"
 
 #include <pthread.h>
 #include <stdlib.h>

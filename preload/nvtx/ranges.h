@@ -9,7 +9,7 @@
 #define PRELOAD_NVTX_RANGES_H
 
 #include "core/atomic.h"
-#include "preload/base/variants.h"
+#include "preload/function/variants.h"
 
 #include <stdbool.h>
 #include <stddef.h>

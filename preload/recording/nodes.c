@@ -4,11 +4,11 @@
 #include "core/cleanup.h"
 #include "core/grow.h"
 #include "preload/base/driver.h"
-#include "preload/base/functions.h"
 #include "preload/base/handles.h"
-#include "preload/base/kernel_node.h"
 #include "preload/capture/params.h"
+#include "preload/function/functions.h"
 #include "preload/graph/edges.h"
+#include "preload/graph/kernel_node.h"
 #include "preload/recording/recorder.h"
 
 #include <stdlib.h>

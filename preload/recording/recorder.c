@@ -7,10 +7,10 @@
 #include "core/grow.h"
 #include "core/log.h"
 #include "preload/base/driver.h"
-#include "preload/base/session.h"
 #include "preload/capture/params.h"
 #include "preload/recording/pages.h"
 #include "preload/recording/writer.h"
+#include "preload/session/session.h"
 
 #include <errno.h>
 #include <stdlib.h>

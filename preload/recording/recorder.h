@@ -9,8 +9,8 @@
 
 #include "core/err.h"
 #include "policy/spec.h"
-#include "preload/base/functions.h"
 #include "preload/eager/kernel.h"
+#include "preload/function/functions.h"
 
 #include <stdbool.h>
 

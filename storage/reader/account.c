@@ -5,8 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* Adds @b to @a; false where the sum does not fit, and *@a is then the greatest number. */
-static bool add(uint64_t *a, uint64_t b)
+bool reader_add(uint64_t *a, uint64_t b)
 {
     if (!__builtin_add_overflow(*a, b, a))
         return true;
@@ -14,11 +13,11 @@ static bool add(uint64_t *a, uint64_t b)
     return false;
 }
 
-static bool add_tally(struct dmi_tally *a, const struct dmi_tally *b)
+bool reader_add_tally(struct dmi_tally *a, const struct dmi_tally *b)
 {
-    bool fits = add(&a->records, b->records);
-    fits &= add(&a->rows, b->rows);
-    return add(&a->bytes, b->bytes) && fits;
+    bool fits = reader_add(&a->records, b->records);
+    fits &= reader_add(&a->rows, b->rows);
+    return reader_add(&a->bytes, b->bytes) && fits;
 }
 
 static uint64_t rest(uint64_t a, uint64_t b)
@@ -48,7 +47,7 @@ int reader_sum(struct reader *r)
         for (size_t k = 0; k < n; k++) {
             const struct dmi_tally t = { sites[k].records, sites[k].rows, sites[k].bytes };
             if (sites[k].site < r->said.n_sites)
-                add_tally(&r->found[sites[k].site], &t);
+                reader_add_tally(&r->found[sites[k].site], &t);
         }
     }
     return 0;
@@ -66,11 +65,11 @@ bool reader_account(const struct reader *r, uint32_t site, struct reader_account
     a->released = c->released;
     bool fits = true;
     for (int d = 0; d < DMI_DROP_ROOM; d++)
-        fits &= add_tally(&a->dropped, &c->dropped[d]);
+        fits &= reader_add_tally(&a->dropped, &c->dropped[d]);
     struct dmi_tally have = a->found, sum;
-    fits &= add_tally(&have, &a->released);
+    fits &= reader_add_tally(&have, &a->released);
     sum = have;
-    fits &= add_tally(&sum, &a->dropped);
+    fits &= reader_add_tally(&sum, &a->dropped);
     a->lost =
         (struct dmi_tally){ rest(a->expected.records, sum.records),
                             rest(a->expected.rows, sum.rows), rest(a->expected.bytes, sum.bytes) };

@@ -25,12 +25,11 @@ static int gather_chunk(struct reader *r, struct reader_segment *s, struct reade
     const char *wrong;
     int res = reader_load_chunk(r, s, c, &wrong);
     if (res == -EBADMSG)
-        reader_note(&r->notes, true, s->name, (int64_t)c->sequence, c->offset,
-                    "the chunk (%s) cannot be read: %s", chunk_type_name(c->type), wrong);
+        NOTE_CHUNK(r, s, c, "the chunk (%s) cannot be read: %s", chunk_type_name(c->type), wrong);
     if (res)
         return res == -EBADMSG ? 0 : res;
     for (size_t i = 0; i < c->n_held; i++) {
-        if (reader_grow((void **)all, *n, room, sizeof **all))
+        if (GROW(*all, *n, *room))
             return -ENOMEM;
         (*all)[(*n)++] = c->noted_changes[i];
     }
@@ -42,13 +41,10 @@ static int gather(struct reader *r, struct reader_noted **all, size_t *n)
 {
     size_t room = 0, kept = 0;
     int res = 0;
-    for (size_t i = 0; !res && i < r->index.n_segments; i++)
-        for (size_t k = 0; !res && k < r->index.segments[i].n_chunks; k++)
-            if (chunk_type_of(r->index.segments[i].chunks[k].type) == DMI_CHUNK_CHANGES)
-                res = gather_chunk(r, &r->index.segments[i], &r->index.segments[i].chunks[k], all,
-                                   n, &room);
-    if (*n)
-        qsort(*all, *n, sizeof **all, noted_order);
+    struct reader_cursor at = { 0 };
+    for (struct reader_chunk *c; !res && (c = reader_next_chunk(r, DMI_CHUNK_CHANGES, &at));)
+        res = gather_chunk(r, &r->index.segments[at.segment], c, all, n, &room);
+    SORT(*all, *n, noted_order);
     for (size_t i = 0; i < *n; i++)
         if (!kept || (*all)[kept - 1].at.number != (*all)[i].at.number)
             (*all)[kept++] = (*all)[i];

@@ -198,6 +198,19 @@ int reader_load_chunk(struct reader *r, struct reader_segment *s, struct reader_
     return res ? res : *wrong ? -EBADMSG : 0;
 }
 
+struct reader_chunk *reader_next_chunk(const struct reader *r, uint32_t type,
+                                       struct reader_cursor *at)
+{
+    for (; at->segment < r->index.n_segments; at->segment++, at->next = 0)
+        while (at->next < r->index.segments[at->segment].n_chunks) {
+            at->chunk = at->next++;
+            struct reader_chunk *c = &r->index.segments[at->segment].chunks[at->chunk];
+            if (chunk_type_of(c->type) == type)
+                return c;
+        }
+    return NULL;
+}
+
 void reader_free_chunks(struct reader *r, struct reader_segment *s)
 {
     for (size_t i = 0; i < s->n_chunks; i++) {

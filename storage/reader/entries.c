@@ -84,7 +84,7 @@ int reader_take_changes(struct reader_chunk *c, uint64_t n_meta, uint8_t *bytes,
             break;
         if (what)
             continue;
-        if (reader_grow((void **)&all, n_all, &room, sizeof *all))
+        if (GROW(all, n_all, room))
             return -ENOMEM;
         all[n_all++] = one;
     }

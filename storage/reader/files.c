@@ -76,8 +76,7 @@ int reader_list_runs(struct err *err, const char *path, char ***out, size_t *n_o
         char *one = NULL;
         if (e->d_name[0] == '.' || !is_run(dirfd(dir), e->d_name))
             continue;
-        if (reader_grow((void **)&paths, n, &room, sizeof *paths) ||
-            asprintf(&one, "%s/%s", path, e->d_name) < 0)
+        if (GROW(paths, n, room) || asprintf(&one, "%s/%s", path, e->d_name) < 0)
             res = err_set_errno(err, ENOMEM, "cannot open %s", path);
         else
             paths[n++] = one;
@@ -86,8 +85,7 @@ int reader_list_runs(struct err *err, const char *path, char ***out, size_t *n_o
         reader_free_paths(paths, n);
         return res;
     }
-    if (n)
-        qsort(paths, n, sizeof *paths, path_order);
+    SORT(paths, n, path_order);
     *out = paths;
     *n_out = n;
     return 0;

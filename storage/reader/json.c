@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* manifest.json, the site dictionary, counters and spec.yaml of a run. */
 #include "core/cleanup.h"
-#include "storage/alive.h"
+#include "storage/checksum.h"
 #include "storage/codec/hash.h"
-#include "storage/names.h"
 #include "storage/reader/reader_private.h"
 
 #include <dmi/dtype.h>
 
 #include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
 #include <string.h>
 
 #define MAX_DEPTH 64
@@ -47,22 +44,6 @@ json_t *reader_parse_json(const char *text, size_t n)
     return v;
 }
 
-/* The checksum covers the file with its own sixteen digits as zeros. */
-static bool checksum_holds(uint8_t *data, size_t n)
-{
-    static const char key[] = MANIFEST_CHECKSUM_KEY;
-    uint8_t *at = memmem(data, n, key, sizeof key - 1);
-    if (!at || (size_t)(data + n - at) < sizeof key - 1 + 16)
-        return false;
-    at += sizeof key - 1;
-    char said[17] = { 0 }, is[17];
-    memcpy(said, at, 16);
-    memcpy(at, MANIFEST_CHECKSUM_ZERO, 16);
-    snprintf(is, sizeof is, "%016" PRIx64, hash_bytes(data, n));
-    memcpy(at, said, 16);
-    return !strcmp(said, is);
-}
-
 static bool parse_uuid(const char *s, uint8_t out[16])
 {
     unsigned v[16];
@@ -91,7 +72,7 @@ int reader_take_manifest(struct reader *r)
         return 0;
     }
     /* version 1 had another hash: only its number is looked at */
-    bool sound = checksum_holds(data, n);
+    bool sound = checksum_holds((char *)data, n);
     json_t *m = reader_parse_json((const char *)data, n);
     const char *format = reader_text_of(m, "format");
     uint64_t version = format && !strcmp(format, "dmi-run") ? reader_number_of(m, "version") : 0;

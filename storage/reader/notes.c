@@ -12,8 +12,7 @@
 
 static void add(struct reader_notes *n, struct reader_finding finding, const char *fmt, va_list ap)
 {
-    if (n->vanished || n->n >= MAX_FINDINGS ||
-        reader_grow((void **)&n->list, n->n, &n->room, sizeof *n->list))
+    if (n->vanished || n->n >= MAX_FINDINGS || GROW(n->list, n->n, n->room))
         return;
     char *text = NULL, *file = strdup(finding.file);
     if (vasprintf(&text, fmt, ap) < 0 || !file) {

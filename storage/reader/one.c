@@ -381,8 +381,6 @@ void reader_close_one(struct reader *r)
     reader_free_query(r);
     for (size_t i = 0; i < r->index.n_segments; i++)
         reader_free_chunks(r, &r->index.segments[i]);
-    reader_forget_all(&r->notes);
-    free(r->notes.list);
     free(r->index.segments);
     free(r->selection.records);
     free(r->selection.steps);
@@ -390,12 +388,10 @@ void reader_close_one(struct reader *r)
     free(r->selection.ends);
     free(r->selection.kept);
     free(r->found);
-    free(r->counters);
     free(r->said.sites);
-    free((void *)(uintptr_t)r->run.conventions);
-    free((void *)(uintptr_t)r->run.absent);
-    free((void *)(uintptr_t)r->run.problems);
-    reader_forget_changes(r);
+    forget_files(r);
+    reader_forget_all(&r->notes);
+    free(r->notes.list);
     json_decref(r->said.manifest);
     json_decref(r->said.dictionary);
     codec_free(r->decoder.codec);

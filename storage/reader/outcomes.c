@@ -12,6 +12,14 @@
 
 /* ------------------------------------------------------------------------- joined with steps */
 
+/* Entry @i of the list of accepted rows, which is not aligned. */
+static uint32_t listed(const struct reader_outcome *o, size_t i)
+{
+    uint32_t row;
+    memcpy(&row, o->list + i * sizeof row, sizeof row);
+    return row;
+}
+
 /* The span that an outcome is of; NULL: it is of none, or its step is not selected. *@wrong where it cannot be. */
 static struct reader_step *step_of(struct reader *r, const struct reader_outcome *o,
                                    const char **wrong)
@@ -22,12 +30,10 @@ static struct reader_step *step_of(struct reader *r, const struct reader_outcome
     *wrong = "an outcome's span is not in its step";
     if (o->at.span >= step->entry->n_spans)
         return NULL;
-    uint32_t n_tokens = step->spans[o->at.span].n_tokens, last = 0;
+    uint32_t n_tokens = step->spans[o->at.span].n_tokens, n = o->at.n_accepted;
     *wrong = "an outcome names rows that its span has not";
-    if (o->list && o->at.n_accepted)
-        memcpy(&last, o->list + (o->at.n_accepted - 1) * sizeof last, sizeof last);
     if (o->at.flags & DMI_OUTCOME_ACCEPTED &&
-        (o->at.n_accepted > n_tokens || (o->list && o->at.n_accepted && last >= n_tokens)))
+        (n > n_tokens || (o->list && n && listed(o, n - 1) >= n_tokens)))
         return NULL;
     *wrong = NULL;
     return step;
@@ -48,8 +54,7 @@ static int add_end(struct reader *r, const struct reader_outcome *o, const struc
     } else {
         return 0; /* of a step that is not selected */
     }
-    if (reader_grow((void **)&r->selection.ends, r->selection.n_ends, &r->selection.ends_room,
-                    sizeof *r->selection.ends))
+    if (GROW(r->selection.ends, r->selection.n_ends, r->selection.ends_room))
         return -ENOMEM;
     r->selection.ends[r->selection.n_ends++] = end;
     return 0;
@@ -62,20 +67,18 @@ static int add_outcome(struct reader *r, struct reader_segment *s, struct reader
     const struct reader_step *step = step_of(r, o, &wrong);
     if (wrong) {
         if (!c->noted)
-            reader_note(&r->notes, true, s->name, (int64_t)c->sequence, c->offset,
-                        "the chunk (%s) contradicts the steps: %s", chunk_type_name(c->type),
-                        wrong);
+            NOTE_CHUNK(r, s, c, "the chunk (%s) contradicts the steps: %s",
+                       chunk_type_name(c->type), wrong);
         c->noted = true;
         return 0;
     }
     if (step && o->at.flags & DMI_OUTCOME_ACCEPTED) {
-        if (reader_grow((void **)&r->selection.outcomes, r->selection.n_outcomes,
-                        &r->selection.outcomes_room, sizeof *r->selection.outcomes))
+        if (GROW(r->selection.outcomes, r->selection.n_outcomes, r->selection.outcomes_room))
             return -ENOMEM;
-        r->selection.outcomes[r->selection.n_outcomes] = *o;
-        r->selection.outcomes[r->selection.n_outcomes].step = (size_t)(step - r->selection.steps);
-        r->selection.outcomes[r->selection.n_outcomes].place = r->selection.n_outcomes;
-        r->selection.n_outcomes++;
+        struct reader_outcome *to = &r->selection.outcomes[r->selection.n_outcomes];
+        *to = *o;
+        to->step = (size_t)(step - r->selection.steps);
+        to->place = r->selection.n_outcomes++;
     }
     return o->at.flags & (DMI_OUTCOME_END | DMI_OUTCOME_SHED) ? add_end(r, o, step) : 0;
 }
@@ -83,24 +86,19 @@ static int add_outcome(struct reader *r, struct reader_segment *s, struct reader
 static int outcome_order(const void *pa, const void *pb)
 {
     const struct reader_outcome *a = pa, *b = pb;
-    if (a->step != b->step)
-        return a->step < b->step ? -1 : 1;
-    if (a->at.span != b->at.span)
-        return a->at.span < b->at.span ? -1 : 1;
+    ORDER(a, b, step);
+    ORDER(a, b, at.span);
     return a->place < b->place ? -1 : a->place > b->place;
 }
 
 static int end_order(const void *pa, const void *pb)
 {
     const struct reader_end *a = pa, *b = pb;
-    if (a->after != b->after)
-        return a->after < b->after ? -1 : 1;
-    if (a->time_ns != b->time_ns)
-        return a->time_ns < b->time_ns ? -1 : 1;
+    ORDER(a, b, after);
+    ORDER(a, b, time_ns);
     if (a->shed != b->shed)
         return a->shed ? -1 : 1;
-    if (a->n_id != b->n_id)
-        return a->n_id < b->n_id ? -1 : 1;
+    ORDER(a, b, n_id);
     return a->n_id ? memcmp(a->id, b->id, a->n_id) : 0;
 }
 
@@ -117,9 +115,7 @@ static void drop_repeated_ends(struct reader *r)
 void reader_attach_outcomes(struct reader *r)
 {
     size_t kept = 0;
-    if (r->selection.n_outcomes)
-        qsort(r->selection.outcomes, r->selection.n_outcomes, sizeof *r->selection.outcomes,
-              outcome_order);
+    SORT(r->selection.outcomes, r->selection.n_outcomes, outcome_order);
     for (size_t i = 0; i < r->selection.n_outcomes;
          i++) { /* of several for one span the last counts */
         const struct reader_outcome *o = &r->selection.outcomes[i];
@@ -134,16 +130,14 @@ void reader_attach_outcomes(struct reader *r)
         step->outcomes = step->n_outcomes ? step->outcomes : &r->selection.outcomes[i];
         step->n_outcomes++;
     }
-    if (r->selection.n_ends)
-        qsort(r->selection.ends, r->selection.n_ends, sizeof *r->selection.ends, end_order);
+    SORT(r->selection.ends, r->selection.n_ends, end_order);
     drop_repeated_ends(r);
 }
 
 /* Adds those of a chunk to the selection, whose steps are there. Return: as reader_load_chunk(). */
-static int select_chunk(struct reader *r, uint32_t segment, uint32_t chunk, const char **wrong)
+static int select_chunk(struct reader *r, struct reader_segment *s, struct reader_chunk *c,
+                        const char **wrong)
 {
-    struct reader_segment *s = &r->index.segments[segment];
-    struct reader_chunk *c = &s->chunks[chunk];
     int res = reader_load_chunk(r, s, c, wrong);
     for (size_t i = 0; !res && i < c->n_held; i++)
         res = add_outcome(r, s, c, &c->outcomes[i]);
@@ -154,17 +148,15 @@ int reader_select_outcomes(struct reader *r)
 {
     bool incomplete = reader_is_incomplete(r);
     int res = 0;
-    for (uint32_t i = 0; !res && i < r->index.n_segments; i++)
-        for (uint32_t k = 0; !res && k < r->index.segments[i].n_chunks; k++) {
-            const char *wrong = NULL;
-            uint32_t type = r->index.segments[i].chunks[k].type;
-            if (chunk_type_of(type) != DMI_CHUNK_OUTCOMES ||
-                (chunk_type_repeats(type) && !incomplete))
-                continue;
-            res = select_chunk(r, i, k, &wrong);
-            if (res == -EBADMSG)
-                res = reader_distrust(r, i, k, wrong);
-        }
+    struct reader_cursor at = { 0 };
+    for (struct reader_chunk *c; !res && (c = reader_next_chunk(r, DMI_CHUNK_OUTCOMES, &at));) {
+        const char *wrong = NULL;
+        if (chunk_type_repeats(c->type) && !incomplete)
+            continue;
+        res = select_chunk(r, &r->index.segments[at.segment], c, &wrong);
+        if (res == -EBADMSG)
+            res = reader_distrust(r, at.segment, at.chunk, wrong);
+    }
     if (!res)
         reader_attach_outcomes(r);
     return res;
@@ -174,16 +166,9 @@ int reader_select_outcomes(struct reader *r)
 
 const struct reader_outcome *reader_outcome_of(const struct reader_step *step, uint32_t span)
 {
-    size_t low = 0, high = step->n_outcomes;
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        if (step->outcomes[mid].at.span < span)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low < step->n_outcomes && step->outcomes[low].at.span == span ? &step->outcomes[low]
-                                                                         : NULL;
+    size_t i;
+    SEARCH(i, step->n_outcomes, step->outcomes[i].at.span < span);
+    return i < step->n_outcomes && step->outcomes[i].at.span == span ? &step->outcomes[i] : NULL;
 }
 
 bool reader_outcome_has(const struct reader_outcome *o, uint32_t token, uint32_t *n)
@@ -193,20 +178,13 @@ bool reader_outcome_has(const struct reader_outcome *o, uint32_t token, uint32_t
         *n = o && has ? o->at.n_accepted - token : UINT32_MAX;
         return has;
     }
-    uint32_t low = 0, high = o->at.n_accepted, row = 0;
-    while (low < high) {
-        uint32_t mid = low + (high - low) / 2;
-        memcpy(&row, o->list + mid * sizeof row, sizeof row);
-        if (row < token)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    if (low == o->at.n_accepted) {
+    size_t i;
+    SEARCH(i, o->at.n_accepted, listed(o, i) < token);
+    if (i == o->at.n_accepted) {
         *n = UINT32_MAX;
         return false;
     }
-    memcpy(&row, o->list + low * sizeof row, sizeof row);
+    uint32_t row = listed(o, i);
     *n = row == token ? 1 : row - token;
     return row == token;
 }

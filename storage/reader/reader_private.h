@@ -31,6 +31,7 @@
 #define STORAGE_READER_READER_PRIVATE_H
 
 #include "core/grow.h"
+#include "core/sorted.h"
 #include "storage/chunk_types.h"
 #include "storage/codec/codec.h"
 #include "storage/footer.h"
@@ -246,17 +247,15 @@ struct reader {
     struct reader_ranks *ranks; /* NULL: this is one run */
 };
 
-/* Room for one more element of @size. Return: 0 or -ENOMEM. */
-static inline int reader_grow(void **array, size_t n, size_t *room, size_t size)
-{
-    return grow(array, n, room, size, 64);
-}
-
 /* Are records selected window by window? */
 static inline bool reader_is_by_window(const struct reader *r)
 {
     return r->selection.have_query && r->selection.query.by_window;
 }
+
+/* A finding of what is wrong about a chunk of a segment. */
+#define NOTE_CHUNK(r, s, c, ...)                                                                   \
+    reader_note(&(r)->notes, true, (s)->name, (int64_t)(c)->sequence, (c)->offset, __VA_ARGS__)
 
 /* ---- files.c */
 
@@ -378,6 +377,16 @@ void reader_note_strange(struct reader *reader, struct reader_segment *segment,
 /* Frees the metadata of a chunk of records. */
 void reader_free_meta(struct reader *reader, struct reader_chunk *chunk);
 
+/* A place among the chunks of a run; zeros: before the first. */
+struct reader_cursor {
+    uint32_t segment, chunk;
+    uint32_t next; /* chunk of that segment */
+};
+
+/* The next chunk of @type or that repeats it, and its place; NULL: there is none. */
+struct reader_chunk *reader_next_chunk(const struct reader *reader, uint32_t type,
+                                       struct reader_cursor *at);
+
 /* Frees metadata of all chunks. */
 void reader_free_chunks(struct reader *reader, struct reader_segment *segment);
 
@@ -432,7 +441,12 @@ void reader_drop_released(struct reader *reader);
 int reader_fill_changes(struct reader *reader);
 void reader_forget_changes(struct reader *reader);
 
-/* ---- account.c: sums what the segments hold, per site. Return: 0 or -ENOMEM. */
+/* ---- account.c */
+
+/* Adds @b to @a. Return: false where the sum does not fit, and *@a is then the greatest number. */
+bool reader_add(uint64_t *a, uint64_t b);
+bool reader_add_tally(struct dmi_tally *a, const struct dmi_tally *b);
+/* Sums what the segments hold, per site. Return: 0 or -ENOMEM. */
 int reader_sum(struct reader *reader);
 
 /* ---- check.c: notes what is wrong by itself. Return: 0 or -errno (memory). */

@@ -2,7 +2,7 @@
 #include "storage/reader/release.h"
 
 #include "core/cleanup.h"
-#include "storage/codec/hash.h"
+#include "storage/checksum.h"
 #include "storage/file.h"
 #include "storage/folder.h"
 #include "storage/names.h"
@@ -87,12 +87,8 @@ static char *manifest_without(const struct reader *r, uint32_t n)
                     released);
     char *text = json_dumps(m, JSON_INDENT(1));
     json_decref(m);
-    char *at = text ? strstr(text, MANIFEST_CHECKSUM_KEY) : NULL;
-    if (at) {
-        char sum[17];
-        snprintf(sum, sizeof sum, "%016" PRIx64, hash_bytes(text, strlen(text)));
-        memcpy(at + strlen(MANIFEST_CHECKSUM_KEY), sum, 16);
-    }
+    if (text)
+        checksum_write(text, strlen(text));
     return text;
 }
 

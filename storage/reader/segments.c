@@ -24,16 +24,9 @@ int reader_add_segment(struct reader *r, int dir, const char *name, uint32_t num
 
 static bool is_known(const struct reader *r, size_t n_known, uint32_t number)
 {
-    for (size_t low = 0, high = n_known; low < high;) {
-        size_t mid = low + (high - low) / 2;
-        if (r->index.segments[mid].number == number)
-            return true;
-        if (r->index.segments[mid].number < number)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return false;
+    size_t i;
+    SEARCH(i, n_known, r->index.segments[i].number < number);
+    return i < n_known && r->index.segments[i].number == number;
 }
 
 static int segment_order(const void *pa, const void *pb)
@@ -74,7 +67,6 @@ int reader_list_segments(struct err *err, struct reader *r)
     closedir(dir);
     if (res)
         return err_set_errno(err, ENOMEM, "cannot open %s", r->place.path);
-    if (r->index.n_segments)
-        qsort(r->index.segments, r->index.n_segments, sizeof *r->index.segments, segment_order);
+    SORT(r->index.segments, r->index.n_segments, segment_order);
     return 0;
 }

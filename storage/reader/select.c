@@ -32,7 +32,7 @@ static bool positions_meet(const struct reader_query *q, int64_t first, uint32_t
 
 static int want_step(struct reader_wanted *w, uint64_t sequence)
 {
-    if (reader_grow((void **)&w->steps, w->n_steps, &w->steps_room, sizeof *w->steps))
+    if (GROW(w->steps, w->n_steps, w->steps_room))
         return -ENOMEM;
     w->steps[w->n_steps++] = sequence;
     return 0;
@@ -56,18 +56,17 @@ static int want_repeated(const struct reader_chunk *c, struct reader_wanted *w)
 /* The index has no spans of repeated steps. What is wrong with such a chunk is named when it is read for its steps. */
 static int want_all_repeated(struct reader *r, struct reader_wanted *w)
 {
-    for (size_t i = 0; reader_is_incomplete(r) && i < r->index.n_segments; i++)
-        for (size_t k = 0; k < r->index.segments[i].n_chunks; k++) {
-            struct reader_chunk *c = &r->index.segments[i].chunks[k];
-            const char *wrong = NULL;
-            if (chunk_type_of(c->type) != DMI_CHUNK_STEPS || !chunk_type_repeats(c->type))
-                continue;
-            int res = reader_load_chunk(r, &r->index.segments[i], c, &wrong);
-            if (!res)
-                res = want_repeated(c, w);
-            if (res && res != -EBADMSG)
-                return res;
-        }
+    struct reader_cursor at = { 0 };
+    for (struct reader_chunk *c; (c = reader_next_chunk(r, DMI_CHUNK_STEPS, &at));) {
+        const char *wrong = NULL;
+        if (!chunk_type_repeats(c->type))
+            continue;
+        int res = reader_load_chunk(r, &r->index.segments[at.segment], c, &wrong);
+        if (!res)
+            res = want_repeated(c, w);
+        if (res && res != -EBADMSG)
+            return res;
+    }
     return 0;
 }
 
@@ -121,7 +120,7 @@ static int want_steps(struct reader *r, struct reader_wanted *w)
                 return -ENOMEM;
         }
     }
-    int res = want_all_repeated(r, w);
+    int res = reader_is_incomplete(r) ? want_all_repeated(r, w) : 0;
     if (res)
         return res;
     qsort(w->steps, w->n_steps, sizeof *w->steps, reader_number_order);
@@ -182,12 +181,11 @@ static bool agrees(const struct dmi_footer_entry *e, const struct dmi_record *re
 /* The chunk's table of kept rows, copied: the metadata may be freed before the records are. */
 static int copy_kept(struct reader *r, const struct records_view *v)
 {
-    if (reader_grow((void **)&r->selection.kept, r->selection.n_kept, &r->selection.kept_room,
-                    sizeof *r->selection.kept))
-        return -ENOMEM;
     uint32_t *table = malloc((v->n_kept + 1u) * sizeof *table);
-    if (!table)
+    if (!table || GROW(r->selection.kept, r->selection.n_kept, r->selection.kept_room)) {
+        free(table);
         return -ENOMEM;
+    }
     memcpy(table, v->kept, v->n_kept * sizeof *table);
     r->selection.kept[r->selection.n_kept++] = table;
     return 0;
@@ -199,8 +197,7 @@ static int add_record(struct reader *r, const struct records_view *v, uint32_t s
     const struct dmi_record *at = &v->records[index];
     if (!dmi_dtype_info(at->dtype))
         return 0; /* named by reader_note_strange() */
-    if (reader_grow((void **)&r->selection.records, r->selection.n_records,
-                    &r->selection.records_room, sizeof *r->selection.records))
+    if (GROW(r->selection.records, r->selection.n_records, r->selection.records_room))
         return -ENOMEM;
     struct reader_record rec = { .at = *at,
                                  .place = r->index.segments[segment].chunks[chunk].sequence,
@@ -220,8 +217,7 @@ static int chunk_order(const void *pa, const void *pb)
 {
     const struct dmi_footer_entry *a = *(const struct dmi_footer_entry *const *)pa;
     const struct dmi_footer_entry *b = *(const struct dmi_footer_entry *const *)pb;
-    if (a->chunk != b->chunk)
-        return a->chunk < b->chunk ? -1 : 1;
+    ORDER(a, b, chunk);
     return a->record < b->record ? -1 : a->record > b->record;
 }
 
@@ -285,27 +281,20 @@ static int select_segment(struct reader *r, uint32_t segment, uint64_t *n_gone)
 int reader_place_order(const void *pa, const void *pb)
 {
     const struct reader_record *a = pa, *b = pb;
-    if (a->segment != b->segment)
-        return a->segment < b->segment ? -1 : 1;
-    if (a->chunk != b->chunk)
-        return a->chunk < b->chunk ? -1 : 1;
-    if (a->at.group != b->at.group)
-        return a->at.group < b->at.group ? -1 : 1;
+    ORDER(a, b, segment);
+    ORDER(a, b, chunk);
+    ORDER(a, b, at.group);
     return a->at.offset < b->at.offset ? -1 : a->at.offset > b->at.offset;
 }
 
 int reader_record_order(const void *pa, const void *pb)
 {
     const struct reader_record *a = pa, *b = pb;
-    if (a->at.launch != b->at.launch)
-        return a->at.launch < b->at.launch ? -1 : 1;
+    ORDER(a, b, at.launch);
     /* the records of one launch of a graph */
-    if (a->at.forward != b->at.forward)
-        return a->at.forward < b->at.forward ? -1 : 1;
-    if (a->at.occurrence != b->at.occurrence)
-        return a->at.occurrence < b->at.occurrence ? -1 : 1;
-    if (a->at.site != b->at.site)
-        return a->at.site < b->at.site ? -1 : 1;
+    ORDER(a, b, at.forward);
+    ORDER(a, b, at.occurrence);
+    ORDER(a, b, at.site);
     return reader_place_order(pa, pb);
 }
 
@@ -345,9 +334,7 @@ static int select_named(struct reader *r, bool by_window)
 /* In launch order, with their steps. */
 static void order_records(struct reader *r)
 {
-    if (r->selection.n_records)
-        qsort(r->selection.records, r->selection.n_records, sizeof *r->selection.records,
-              reader_record_order);
+    SORT(r->selection.records, r->selection.n_records, reader_record_order);
     for (size_t i = 0; i < r->selection.n_records; i++)
         r->selection.records[i].step = r->selection.records[i].at.step == DMI_NO_STEP
                                            ? NULL

@@ -20,23 +20,16 @@ bool reader_is_incomplete(const struct reader *r)
 static int step_order(const void *pa, const void *pb)
 {
     const struct reader_step *a = pa, *b = pb;
-    if (a->entry->sequence != b->entry->sequence)
-        return a->entry->sequence < b->entry->sequence ? -1 : 1;
+    ORDER(a, b, entry->sequence);
     return a->place < b->place ? -1 : a->place > b->place;
 }
 
 /* The first selected step of that number or a later one. */
 static size_t lower_step(const struct reader *r, uint64_t sequence)
 {
-    size_t low = 0, high = r->selection.n_steps;
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        if (r->selection.steps[mid].entry->sequence < sequence)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low;
+    size_t i;
+    SEARCH(i, r->selection.n_steps, r->selection.steps[i].entry->sequence < sequence);
+    return i;
 }
 
 struct reader_step *reader_find_step(const struct reader *r, uint64_t sequence)
@@ -74,26 +67,21 @@ int reader_name_steps(struct reader *r)
 /* Whether one of the sorted @list lies in what the chunk holds. */
 static bool meets(const struct reader_chunk *c, const uint64_t *list, size_t n)
 {
-    size_t low = 0, high = n;
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        if (list[mid] < c->first)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low < n && list[low] <= c->last;
+    size_t i;
+    SEARCH(i, n, list[i] < c->first);
+    return i < n && list[i] <= c->last;
 }
 
 static int add_steps(struct reader *r, const struct reader_chunk *c)
 {
+    struct reader_selection *s = &r->selection;
     for (size_t i = 0; i < c->n_held; i++) {
-        if (reader_grow((void **)&r->selection.steps, r->selection.n_steps,
-                        &r->selection.steps_room, sizeof *r->selection.steps))
+        if (GROW(s->steps, s->n_steps, s->steps_room))
             return -ENOMEM;
-        r->selection.steps[r->selection.n_steps] = c->steps[i];
-        r->selection.steps[r->selection.n_steps].again = chunk_type_repeats(c->type);
-        r->selection.steps[r->selection.n_steps++].place = c->sequence;
+        struct reader_step *step = &s->steps[s->n_steps++];
+        *step = c->steps[i];
+        step->again = chunk_type_repeats(c->type);
+        step->place = c->sequence;
     }
     return 0;
 }
@@ -115,26 +103,22 @@ int reader_select_steps(struct reader *r, bool all)
     size_t n_named = r->selection.n_named;
     bool incomplete = reader_is_incomplete(r);
     int res = 0;
-    for (uint32_t i = 0; !res && i < r->index.n_segments; i++) {
-        struct reader_segment *s = &r->index.segments[i];
-        for (uint32_t k = 0; !res && k < s->n_chunks; k++) {
-            struct reader_chunk *c = &s->chunks[k];
-            const char *wrong = NULL;
-            if (chunk_type_of(c->type) != DMI_CHUNK_STEPS ||
-                !(chunk_type_repeats(c->type) ? incomplete : all || meets(c, named, n_named)))
-                continue;
-            res = reader_load_chunk(r, s, c, &wrong);
-            if (res == -EBADMSG)
-                res = reader_distrust(r, i, k, wrong);
-            if (!res)
-                res = add_steps(r, c);
-        }
+    struct reader_cursor at = { 0 };
+    for (struct reader_chunk *c; !res && (c = reader_next_chunk(r, DMI_CHUNK_STEPS, &at));) {
+        const char *wrong = NULL;
+        if (!(chunk_type_repeats(c->type) ? incomplete : all || meets(c, named, n_named)))
+            continue;
+        res = reader_load_chunk(r, &r->index.segments[at.segment], c, &wrong);
+        if (res == -EBADMSG)
+            res = reader_distrust(r, at.segment, at.chunk, wrong);
+        if (!res)
+            res = add_steps(r, c);
     }
-    if (!res && r->selection.n_steps)
-        qsort(r->selection.steps, r->selection.n_steps, sizeof *r->selection.steps, step_order);
-    if (!res)
-        drop_repeated(r);
-    return res;
+    if (res)
+        return res;
+    SORT(r->selection.steps, r->selection.n_steps, step_order);
+    drop_repeated(r);
+    return 0;
 }
 
 size_t reader_n_steps(const struct reader *r)

@@ -44,9 +44,8 @@ static int verify_payload(struct reader *r, struct reader_segment *s, const stru
     }
     uint64_t hash = stream ? hash_end(stream) : 0;
     if (res != -ENOMEM && (res || (h->n_payload ? hash : 0) != h->payload_hash))
-        reader_note(&r->notes, true, s->name, (int64_t)c->sequence, c->offset,
-                    "the payload of the chunk (%s) does not match its checksum",
-                    chunk_type_name(c->type));
+        NOTE_CHUNK(r, s, c, "the payload of the chunk (%s) does not match its checksum",
+                   chunk_type_name(c->type));
     return res == -ENOMEM ? res : 0;
 }
 
@@ -59,8 +58,7 @@ static int verify_chunk(struct reader *r, struct reader_segment *s, const struct
     if (c->type != DMI_CHUNK_RECORDS)
         return verify_payload(r, s, c, &h);
     if (h.payload_hash)
-        reader_note(&r->notes, true, s->name, (int64_t)c->sequence, c->offset,
-                    "the header of records has a hash of their payload");
+        NOTE_CHUNK(r, s, c, "the header of records has a hash of their payload");
     return 0;
 }
 
@@ -99,25 +97,24 @@ static int decode_all(struct reader *r)
     return 0;
 }
 
+#define NOTE_RECORD(r, rec, ...)                                                                   \
+    NOTE_CHUNK(r, &(r)->index.segments[(rec)->segment],                                            \
+               &(r)->index.segments[(rec)->segment].chunks[(rec)->chunk], __VA_ARGS__)
+
 static void verify_step_of(struct reader *r, const struct reader_record *rec, bool complete)
 {
-    const struct reader_segment *s = &r->index.segments[rec->segment];
-    const struct reader_chunk *c = &s->chunks[rec->chunk];
     if (!rec->step && rec->at.step != DMI_NO_STEP && complete)
-        reader_note(&r->notes, true, s->name, (int64_t)c->sequence, c->offset,
+        NOTE_RECORD(r, rec,
                     "the record of launch %" PRIu64 " names step %" PRIu64 ", which is nowhere",
                     rec->at.launch, rec->at.step);
-    if (rec->step && rec->step->place > c->sequence)
-        reader_note(&r->notes, true, s->name, (int64_t)c->sequence, c->offset,
-                    "the record of launch %" PRIu64 " stands before its step %" PRIu64,
+    if (rec->step && rec->step->place > rec->place)
+        NOTE_RECORD(r, rec, "the record of launch %" PRIu64 " stands before its step %" PRIu64,
                     rec->at.launch, rec->at.step);
 }
 
 /* Kept rows that stand twice. */
 static int verify_kept(struct reader *r, const struct reader_record *rec)
 {
-    const struct reader_segment *s = &r->index.segments[rec->segment];
-    const struct reader_chunk *c = &s->chunks[rec->chunk];
     if (!rec->kept)
         return 0;
     _cleanup_(freep) uint32_t *sorted = malloc((rec->n_rows + 1u) * sizeof *sorted);
@@ -125,8 +122,7 @@ static int verify_kept(struct reader *r, const struct reader_record *rec)
         return -ENOMEM;
     memcpy(sorted, rec->kept, rec->n_rows * sizeof *sorted);
     if (rows_repeat(sorted, rec->n_rows))
-        reader_note(&r->notes, true, s->name, (int64_t)c->sequence, c->offset,
-                    "the record of launch %" PRIu64 " keeps a row twice", rec->at.launch);
+        NOTE_RECORD(r, rec, "the record of launch %" PRIu64 " keeps a row twice", rec->at.launch);
     return 0;
 }
 
@@ -166,11 +162,11 @@ static void verify_account(struct reader *r)
 static int verify_all(struct reader *r)
 {
     int res = verify_steps(r);
-    if (!res && r->selection.n_records)
-        qsort(r->selection.records, r->selection.n_records, sizeof *r->selection.records,
-              reader_place_order); /* by chunk, so that blocks are decoded once */
-    if (!res)
-        res = decode_all(r);
+    if (res)
+        return res;
+    /* by chunk, so that blocks are decoded once */
+    SORT(r->selection.records, r->selection.n_records, reader_place_order);
+    res = decode_all(r);
     for (size_t i = 0; !res && i < r->index.n_segments; i++)
         for (size_t k = 0; !res && k < r->index.segments[i].n_chunks; k++)
             res = verify_chunk(r, &r->index.segments[i], &r->index.segments[i].chunks[k]);

@@ -47,10 +47,8 @@ static uint64_t scan(struct reader *r, struct reader_segment *s, uint64_t from, 
 static struct reader_chunk *add_chunk(struct reader_segment *s, const struct dmi_chunk_header *h,
                                       uint64_t offset)
 {
-    if (reader_grow((void **)&s->chunks, s->n_chunks, &s->chunks_room, sizeof *s->chunks))
+    if (GROW(s->chunks, s->n_chunks, s->chunks_room))
         return NULL;
-    s->first_chunk = s->n_chunks && s->first_chunk < h->sequence ? s->first_chunk : h->sequence;
-    s->end_chunk = s->n_chunks && s->end_chunk > h->sequence ? s->end_chunk : h->sequence + 1;
     struct reader_chunk *c = &s->chunks[s->n_chunks++];
     *c = (struct reader_chunk){ .offset = offset, .sequence = h->sequence, .type = h->type };
     return c;
@@ -71,43 +69,37 @@ static int index_chunk(struct reader_segment *s, struct reader_chunk *c,
     c->n = row->n;
     c->first = row->first;
     c->last = row->last;
+    bool others = s->n_chunks > 1;
+    s->first_chunk = others && s->first_chunk < h->sequence ? s->first_chunk : h->sequence;
+    s->end_chunk = others && s->end_chunk > h->sequence ? s->end_chunk : h->sequence + 1;
     return 0;
 }
 
-/* Return: 0 (*@wrong says what, if anything is), -errno (memory). Takes over @meta. */
-static int take_records(struct reader *r, struct reader_segment *s,
-                        const struct dmi_chunk_header *h, uint64_t offset, uint8_t *meta,
-                        const char **wrong)
+/* The chunk is listed last. Return: 0 (*@wrong says what, if anything is), -errno (memory). Takes over @meta. */
+static int take_records(struct reader *r, struct reader_segment *s, struct reader_chunk *c,
+                        const struct dmi_chunk_header *h, uint8_t *meta, const char **wrong)
 {
-    struct reader_chunk *c = add_chunk(s, h, offset);
-    if (!c)
-        free(meta);
-    int res = c ? reader_keep_meta(r, c, h, meta, wrong) : -ENOMEM;
+    int res = reader_keep_meta(r, c, h, meta, wrong);
     if (!res)
         res = index_chunk(s, c, h, meta);
     if (!res)
         reader_note_strange(r, s, c, &c->meta->view);
-    else if (c && !c->meta)
+    else if (!c->meta)
         s->n_chunks--;
     return *wrong ? 0 : res;
 }
 
-static int take_steps(struct reader *r, struct reader_segment *s, const struct dmi_chunk_header *h,
-                      uint64_t offset, uint8_t *meta, const char **wrong)
+static int take_steps(struct reader *r, struct reader_segment *s, struct reader_chunk *c,
+                      const struct dmi_chunk_header *h, uint8_t *meta, const char **wrong)
 {
     (void)r;
-    struct reader_chunk *c = add_chunk(s, h, offset);
-    if (!c)
-        free(meta);
-    int res = c ? reader_take_steps(c, h->n_meta, meta, wrong) : -ENOMEM;
+    int res = reader_take_steps(c, h->n_meta, meta, wrong);
     if (!res && !*wrong)
         return index_chunk(s, c, h, meta);
     s->lost = true; /* its steps that are sound are used, and the footer cannot be judged */
     if (res || !c->n_held) {
-        if (c) {
-            reader_free_held(c);
-            s->n_chunks--;
-        }
+        reader_free_held(c);
+        s->n_chunks--;
         return res;
     }
     const char *sound;
@@ -126,19 +118,15 @@ static int take_steps(struct reader *r, struct reader_segment *s, const struct d
 }
 
 /* Outcomes and changes: one that contradicts itself is left out, and named; the footer has nothing of it. */
-static int take_entries(struct reader *r, struct reader_segment *s,
-                        const struct dmi_chunk_header *h, uint64_t offset, uint8_t *meta,
-                        const char **wrong)
+static int take_entries(struct reader *r, struct reader_segment *s, struct reader_chunk *c,
+                        const struct dmi_chunk_header *h, uint8_t *meta, const char **wrong)
 {
     (void)r;
-    struct reader_chunk *c = add_chunk(s, h, offset);
-    if (!c)
-        free(meta);
-    int res = c ? reader_adopt(c, h->n_meta, meta, wrong) : -ENOMEM;
+    int res = reader_adopt(c, h->n_meta, meta, wrong);
     if (!res && c->bytes)
         return index_chunk(s, c, h, c->bytes);
     s->lost = true;
-    s->n_chunks -= c != NULL;
+    s->n_chunks--;
     return res;
 }
 
@@ -164,59 +152,50 @@ static int check_footer(struct reader *r, struct reader_segment *s,
     return 0;
 }
 
-static int take_dictionary(struct reader *r, struct reader_segment *s,
-                           const struct dmi_chunk_header *h, uint64_t offset, uint8_t *meta,
-                           const char **wrong)
+static int take_dictionary(struct reader *r, struct reader_segment *s, struct reader_chunk *c,
+                           const struct dmi_chunk_header *h, uint8_t *meta, const char **wrong)
 {
     _cleanup_(freep) uint8_t *owned = meta;
     (void)wrong;
-    struct reader_chunk *c = add_chunk(s, h, offset);
-    if (!c)
-        return -ENOMEM;
     int res = reader_take_dictionary(r, s->name, (const char *)owned, h->n_meta);
     return res ? res : index_chunk(s, c, h, owned);
 }
 
-static int take_footer(struct reader *r, struct reader_segment *s, const struct dmi_chunk_header *h,
-                       uint64_t offset, uint8_t *meta, const char **wrong)
+/* It is no chunk of its own index. */
+static int take_footer(struct reader *r, struct reader_segment *s, struct reader_chunk *c,
+                       const struct dmi_chunk_header *h, uint8_t *meta, const char **wrong)
 {
     _cleanup_(freep) uint8_t *owned = meta;
-    return check_footer(r, s, h, offset, owned, wrong);
-}
-
-static int skip_unknown(struct reader *r, struct reader_segment *s,
-                        const struct dmi_chunk_header *h, uint64_t offset, uint8_t *meta,
-                        const char **wrong)
-{
-    _cleanup_(freep) uint8_t *owned = meta;
-    (void)wrong;
-    struct reader_chunk *c = add_chunk(s, h, offset);
-    if (!c)
-        return -ENOMEM;
-    reader_note_unknown(&r->notes, s->name, (int64_t)h->sequence, offset,
-                        "chunk type %u is not known here: skipped", h->type);
-    return index_chunk(s, c, h, owned);
+    s->n_chunks--;
+    return check_footer(r, s, h, c->offset, owned, wrong);
 }
 
 /* A take function owns @meta; *@wrong says what contradicts what. */
-static int (*const take_of[])(struct reader *r, struct reader_segment *s,
-                              const struct dmi_chunk_header *h, uint64_t offset, uint8_t *meta,
+static int (*const take_of[])(struct reader *r, struct reader_segment *s, struct reader_chunk *c,
+                              const struct dmi_chunk_header *h, uint8_t *meta,
                               const char **wrong) = {
 #define CHUNK_TYPE(type, of, name, payload, index, repeat, live, adopt, take)                      \
     [DMI_CHUNK_##type] = take,
 #include "storage/chunk_types.def"
 };
 
-static int take_known(struct reader *r, struct reader_segment *s, const struct dmi_chunk_header *h,
-                      uint64_t offset, uint8_t *meta, const char **wrong)
+static int take_meta(struct reader *r, struct reader_segment *s, const struct dmi_chunk_header *h,
+                     uint64_t offset, uint8_t *meta, const char **wrong)
 {
-    if (!chunk_type_known(h->type))
-        return skip_unknown(r, s, h, offset, meta, wrong);
-    if (!h->n_payload || chunk_type_has_payload(h->type))
-        return take_of[h->type](r, s, h, offset, meta, wrong);
-    *wrong = "it has a payload";
-    free(meta);
-    return 0;
+    _cleanup_(freep) uint8_t *owned = meta;
+    bool known = chunk_type_known(h->type);
+    if (known && h->n_payload && !chunk_type_has_payload(h->type)) {
+        *wrong = "it has a payload";
+        return 0;
+    }
+    struct reader_chunk *c = add_chunk(s, h, offset);
+    if (!c)
+        return -ENOMEM;
+    if (known)
+        return take_of[h->type](r, s, c, h, steal_ptr(owned), wrong);
+    reader_note_unknown(&r->notes, s->name, (int64_t)h->sequence, offset,
+                        "chunk type %u is not known here: skipped", h->type);
+    return index_chunk(s, c, h, owned);
 }
 
 /* Takes one chunk whose header is valid and which ends inside the file. */
@@ -245,7 +224,7 @@ static int take_chunk(struct reader *r, struct reader_segment *s, const struct d
         s->lost = true;
         return 0;
     }
-    res = take_known(r, s, h, offset, meta, &wrong);
+    res = take_meta(r, s, h, offset, meta, &wrong);
     if (wrong) {
         reader_note(&r->notes, true, s->name, (int64_t)h->sequence, offset + sizeof *h,
                     "the chunk (%s) contradicts itself or its neighbours: %s",
@@ -387,16 +366,16 @@ int reader_distrust(struct reader *r, uint32_t segment, uint32_t chunk, const ch
     const struct reader_chunk c = s->chunks[chunk];
     bool indexed = s->indexed;
     if (!indexed) {
-        reader_note(&r->notes, true, s->name, (int64_t)c.sequence, c.offset,
-                    "the chunk (%s) changed while it was read: %s", chunk_type_name(c.type), wrong);
+        NOTE_CHUNK(r, s, &c, "the chunk (%s) changed while it was read: %s",
+                   chunk_type_name(c.type), wrong);
         return 0;
     }
     int res = reader_walk_anew(r, segment);
     if (res)
         return res;
-    reader_note(&r->notes, true, s->name, (int64_t)c.sequence, c.offset,
-                "the chunk (%s) and the index of the segment contradict each other: %s; read by "
-                "walking",
-                chunk_type_name(c.type), wrong);
+    NOTE_CHUNK(r, s, &c,
+               "the chunk (%s) and the index of the segment contradict each other: %s; read by "
+               "walking",
+               chunk_type_name(c.type), wrong);
     return -EAGAIN;
 }

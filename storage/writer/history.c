@@ -3,6 +3,7 @@
 
 #include "core/cleanup.h"
 #include "core/grow.h"
+#include "core/sorted.h"
 #include "storage/parse.h"
 #include "storage/writer/outcomes.h"
 
@@ -37,15 +38,9 @@ void history_deinit(struct history *h)
 /* The first step of that number or a later one. */
 static size_t lower(const struct history *h, uint64_t sequence)
 {
-    size_t low = 0, high = h->n;
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        if (h->steps[mid].sequence < sequence)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low;
+    size_t i;
+    SEARCH(i, h->n, h->steps[i].sequence < sequence);
+    return i;
 }
 
 static struct history_step *find(const struct history *h, uint64_t sequence)

@@ -5,6 +5,7 @@
  * rows of a step that was forgotten are counted as stray.
  */
 #include "core/atomic.h"
+#include "core/sorted.h"
 #include "storage/codec/hash.h"
 #include "storage/parse.h"
 #include "storage/rows.h"
@@ -265,15 +266,9 @@ static uint32_t first_of(const struct span_note *s, bool by_request, bool unpadd
 static const struct span_note *owner(const struct live_requests *q, const struct step_note *step,
                                      bool by_request, uint32_t row)
 {
-    uint32_t low = 0, high = step->n;
-    while (low < high) {
-        uint32_t mid = low + (high - low) / 2;
-        if (first_of(span_at(q, step, mid), by_request, false) <= row)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    const struct span_note *s = low ? span_at(q, step, low - 1) : NULL;
+    uint32_t i;
+    SEARCH(i, step->n, first_of(span_at(q, step, i), by_request, false) <= row);
+    const struct span_note *s = i ? span_at(q, step, i - 1) : NULL;
     return s && row - first_of(s, by_request, false) < (by_request ? 1 : s->n_tokens) ? s : NULL;
 }
 

@@ -3,7 +3,7 @@
 
 #include "core/cleanup.h"
 #include "core/grow.h"
-#include "storage/codec/hash.h"
+#include "storage/checksum.h"
 #include "storage/names.h"
 
 #include <dmi/dtype.h>
@@ -135,7 +135,6 @@ static void add_process(struct text *t, const struct alive_process *p)
 void manifest_write(struct text *text, const struct manifest *m)
 {
     text_printf(text, "{\n\"format\": \"dmi-run\",\n\"version\": %d,\n", DMI_FORMAT_VERSION);
-    size_t key = text->n;
     text_printf(text, MANIFEST_CHECKSUM_KEY MANIFEST_CHECKSUM_ZERO "\",\n\"uuid\": \"");
     add_uuid(text, m->run_uuid);
     text_printf(text, "\",\n\"job\": ");
@@ -169,11 +168,8 @@ void manifest_write(struct text *text, const struct manifest *m)
     text_printf(text, ",\n\"dictionary\": ");
     text_add(text, m->sites, strlen(m->sites));
     text_printf(text, "\n}\n");
-    if (text->failed)
-        return;
-    char sum[17];
-    snprintf(sum, sizeof sum, "%016" PRIx64, hash_bytes(text->data, text->n));
-    memcpy(text->data + key + strlen(MANIFEST_CHECKSUM_KEY), sum, 16);
+    if (!text->failed)
+        checksum_write(text->data, text->n);
 }
 
 static bool same(const char *a, const char *b)

@@ -2,6 +2,7 @@
 #include "storage/writer/outcomes.h"
 
 #include "core/clock.h"
+#include "core/sorted.h"
 #include "storage/codec/hash.h"
 
 #include <dmi/format.h>
@@ -67,8 +68,7 @@ static bool is_draft(const struct dmi_span *span)
 static int draft_order(const void *pa, const void *pb)
 {
     const struct draft *a = pa, *b = pb;
-    if (a->hash != b->hash)
-        return a->hash < b->hash ? -1 : 1;
+    ORDER(a, b, hash);
     return a->position < b->position ? -1 : a->position > b->position;
 }
 
@@ -178,14 +178,8 @@ static int add(struct outcomes *o, const struct dmi_outcome *entry, size_t n_ent
 static struct draft *find_drafts(struct outcomes_step *s, const char *id, size_t n_id, uint32_t *n)
 {
     uint64_t hash = hash_bytes(id, n_id);
-    uint32_t low = 0, high = s->n;
-    while (low < high) {
-        uint32_t mid = low + (high - low) / 2;
-        if (s->drafts[mid].hash < hash)
-            low = mid + 1;
-        else
-            high = mid;
-    }
+    size_t low;
+    SEARCH(low, s->n, s->drafts[low].hash < hash);
     *n = 0;
     while (low + *n < s->n && s->drafts[low + *n].hash == hash &&
            s->drafts[low + *n].id_bytes == n_id &&

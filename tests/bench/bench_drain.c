@@ -13,9 +13,9 @@
 #include "core/atomic.h"
 #include "core/clock.h"
 #include "core/log.h"
-#include "preload/context/workers.h"
 #include "preload/base/driver.h"
-#include "preload/base/session.h"
+#include "preload/context/workers.h"
+#include "preload/session/session.h"
 
 #include <dmi/dtype.h>
 

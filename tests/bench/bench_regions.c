@@ -8,7 +8,7 @@
  */
 #include "preload/capture/regions.h"
 
-#include "preload/base/session.h"
+#include "preload/session/session.h"
 #include "tests/bench/bench.h"
 
 #include <stdio.h>

@@ -8,7 +8,7 @@ from tree import code_of
 
 # Inside preload, from the top down; a file may include headers of its own layer and of those below.
 PRELOAD = (("hook", "api.c"), ("lifecycle.c", "lifecycle.h"), ("recording", "control"), ("eager",), ("graph",), ("nvtx",), ("action",), ("capture",),
-           ("context",), ("base",), ("image",))
+           ("context",), ("function",), ("session",), ("base",), ("image",))
 # Inside storage: a folder, and those whose headers it may include beside its own; "" is what lies in storage/ itself.
 STORAGE = {"codec": (), "": ("codec",), "writer": ("codec", ""), "reader": ("codec", "")}
 # Inside storage/reader: a file calls functions of those before it, and of its own.
@@ -165,6 +165,6 @@ def test_functions_are_short():
 def test_the_checks_see_what_is_wrong():
     assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
     assert circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
-    assert layer("preload/hook/entry.c") < layer("preload/lifecycle.c") < layer("preload/base/session.h")
+    assert layer("preload/hook/entry.c") < layer("preload/lifecycle.c") < layer("preload/session/session.h")
     code = 'extern "C" {\nstatic int\nf(void)\n{\n}\nstruct a {\n    int b;\n};\nM(x)\nint g(int (*h)(void))\n{\n}\n}\n'
     assert list(functions(code)) == [("f", 2, 5), ("g", 10, 12)], list(functions(code))

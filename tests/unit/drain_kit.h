@@ -7,7 +7,7 @@
 #define TESTS_UNIT_DRAIN_KIT_H
 
 #include "preload/base/driver.h"
-#include "preload/base/session.h"
+#include "preload/session/session.h"
 
 #include <stdint.h>
 

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Errors, log lines, scope-bound owners and sockets of core/. */
+/* Errors, log lines, scope-bound owners, sockets and sorted arrays of core/. */
 #include "core/cleanup.h"
 #include "core/clock.h"
 #include "core/err.h"
 #include "core/log.h"
 #include "core/socket.h"
+#include "core/sorted.h"
 
 #include <check.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -215,6 +217,43 @@ START_TEST(a_socket_is_not_seen_before_it_listens)
 }
 END_TEST
 
+START_TEST(a_search_finds_the_first_that_is_not_before)
+{
+    static const int sorted[] = { 1, 3, 3, 3, 8 };
+    static const size_t first[] = {
+        0, 0, 1, 1, 4, 4, 4, 4, 4, 5
+    }; /* by the number that is looked for */
+    for (int sought = 0; sought < 10; sought++)
+        for (size_t n = 0; n <= 5; n++) {
+            size_t i = 99;
+            SEARCH(i, n, sorted[i] < sought);
+            ck_assert_uint_eq(i, first[sought] < n ? first[sought] : n);
+        }
+}
+END_TEST
+
+struct pair {
+    unsigned first, second;
+};
+
+static int pair_order(const struct pair *a, const struct pair *b)
+{
+    ORDER(a, b, first);
+    ORDER(a, b, second);
+    return 0;
+}
+
+START_TEST(the_first_field_that_differs_decides_an_order)
+{
+    const struct pair low = { 1, UINT_MAX }, high = { UINT_MAX, 0 }, higher = { UINT_MAX, 1 };
+    ck_assert_int_eq(pair_order(&low, &high), -1);
+    ck_assert_int_eq(pair_order(&high, &low), 1);
+    ck_assert_int_eq(pair_order(&high, &higher), -1);
+    ck_assert_int_eq(pair_order(&higher, &high), 1);
+    ck_assert_int_eq(pair_order(&low, &low), 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("core");
@@ -228,6 +267,8 @@ int main(void)
     tcase_add_test(tests, an_owner_that_was_handed_over_is_left_alone);
     tcase_add_test(tests, monotonic_time_does_not_go_back);
     tcase_add_test(tests, a_socket_is_not_seen_before_it_listens);
+    tcase_add_test(tests, a_search_finds_the_first_that_is_not_before);
+    tcase_add_test(tests, the_first_field_that_differs_decides_an_order);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is kept of functions (preload/base/functions.c) over a driver of this file: nothing of those whose modules are
+ * What is kept of functions (preload/function/functions.c) over a driver of this file: nothing of those whose modules are
  * gone, and no handle is asked by the wrong call.
  */
 #include "preload/base/driver.h"
-#include "preload/base/functions.h"
-#include "preload/base/session.h"
+#include "preload/function/functions.h"
+#include "preload/session/session.h"
 
 #include <check.h>
 #include <malloc.h>

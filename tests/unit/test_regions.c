@@ -2,7 +2,7 @@
 /* What is known of memory, against a plain model: lists that are looked through from end to end. */
 #include "preload/capture/regions.h"
 
-#include "preload/base/session.h"
+#include "preload/session/session.h"
 
 #include <check.h>
 #include <pthread.h>

@@ -6,7 +6,7 @@
  * run, some do not fit. Whatever happens: every record that the spec wants of a launch that ran is
  * captured once, with its own bytes, or is a counted drop; nothing stalls; the ring comes back whole.
  */
-#include "preload/base/step.h"
+#include "preload/capture/step.h"
 #include "preload/context/device.h"
 #include "preload/context/lifetime.h"
 #include "preload/eager/launch.h"
@@ -158,7 +158,7 @@ void *driver_real_dlsym(void *handle, const char *name)
 
 /* ------------------------------------------------------------------------- the engine's kernels */
 
-/* What preload/base/functions.c keeps hangs on a table in mapped memory, where LeakSanitizer does not look. */
+/* What preload/function/functions.c keeps hangs on a table in mapped memory, where LeakSanitizer does not look. */
 __attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void)
 {
@@ -262,7 +262,7 @@ static void add_kernel(struct host *h, struct graph *g, uint32_t kernel)
                                     .site = d->engine[i].engine.site + t,
                                     .left = DROP_NONE,
                                     .drop = DROP_NONE };
-        c->plan = (struct site_plan){ .site = c->site, .drop = DROP_NONE };
+        c->operand = (struct operand){ .site = c->site, .drop = DROP_NONE };
         *node = (struct device_node){ .kind = NODE_COPY, .enabled = true, .behind = i };
         instrument_kernel(&x->plan, c, &k);
         memcpy(&node->copy, k.param, sizeof node->copy);

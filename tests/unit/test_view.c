@@ -48,7 +48,7 @@ static struct spec *spec_of(const char *site)
     return spec;
 }
 
-static int plan_of(const char *site, uint64_t *args, struct tensor_view *view)
+static int view_at(const char *site, uint64_t *args, struct tensor_view *view)
 {
     struct spec *spec = spec_of(site);
     struct expr_env env = {
@@ -98,7 +98,7 @@ static size_t wanted(uint64_t src, uint32_t n_dims, const uint32_t *count, const
     return n;
 }
 
-static void check_plan(const struct tensor_view *view, uint64_t src, uint32_t n_dims,
+static void check_view(const struct tensor_view *view, uint64_t src, uint32_t n_dims,
                        const uint32_t *count, const int64_t *stride, uint32_t elem)
 {
     static uint64_t got[1 << 17], want[1 << 17];
@@ -196,8 +196,8 @@ START_TEST(sites_as_engines_have_them)
     uint64_t args[N_ARGS] = { BASE, BASE + 2, 0, 7, BASE + 8 };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct tensor_view view;
-        ck_assert_int_eq(plan_of(rows[i].site, args, &view), 0);
-        check_plan(&view, rows[i].src, rows[i].n_dims, rows[i].count, rows[i].stride, rows[i].elem);
+        ck_assert_int_eq(view_at(rows[i].site, args, &view), 0);
+        check_view(&view, rows[i].src, rows[i].n_dims, rows[i].count, rows[i].stride, rows[i].elem);
         ck_assert_uint_eq(view.gather.run_bytes, rows[i].run_bytes);
         ck_assert_uint_eq(view.gather.access, rows[i].access);
     }
@@ -238,7 +238,7 @@ START_TEST(what_cannot_be_read_is_refused_by_name)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         uint64_t args[N_ARGS] = { rows[i].arg0, 0, 0, 7, 0, INT64_MAX };
         struct tensor_view view;
-        ck_assert_msg(plan_of(rows[i].site, args, &view) == rows[i].result, "row %zu", i);
+        ck_assert_msg(view_at(rows[i].site, args, &view) == rows[i].result, "row %zu", i);
         ck_assert_msg(view.dims[0] == rows[i].rows, "row %zu: %u rows", i, view.dims[0]);
     }
 }
@@ -270,7 +270,7 @@ START_TEST(a_paged_cache_ends_with_its_memory)
     uint64_t args[N_ARGS] = { BASE, BASE + 1024, 0, 5 };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct tensor_view view;
-        ck_assert_int_eq(plan_of(rows[i].site, args, &view), 0);
+        ck_assert_int_eq(view_at(rows[i].site, args, &view), 0);
         ck_assert_uint_eq(view.n_list_bytes, 20);
         ck_assert_uint_eq(view.gather.slots, BASE + 1024);
         ck_assert_uint_eq(view.first, BASE);
@@ -308,7 +308,7 @@ START_TEST(a_paged_cache_that_cannot_be_is_refused)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         uint64_t args[N_ARGS] = { BASE, rows[i].list, 0, 5 };
         struct tensor_view view;
-        ck_assert_msg(plan_of(rows[i].site, args, &view) == rows[i].result, "row %zu", i);
+        ck_assert_msg(view_at(rows[i].site, args, &view) == rows[i].result, "row %zu", i);
     }
 }
 END_TEST
@@ -318,7 +318,7 @@ START_TEST(no_rows_is_no_error_and_nothing_to_read)
     uint64_t args[N_ARGS] = { 0 };
     struct tensor_view view;
     ck_assert_int_eq(
-        plan_of(
+        view_at(
             "pointer: 'arg[0]', dtype: f32, dims: [{row: true, count: 'arg[3].i32'}, {count: 4}]",
             args, &view),
         0);
@@ -433,8 +433,8 @@ START_TEST(random_shapes_are_read_in_their_order)
     uint64_t offset = (uint64_t)rand_r(&seed) % 100 * elem;
     uint64_t args[N_ARGS] = { BASE, offset };
     struct tensor_view view;
-    ck_assert_int_eq(plan_of(site, args, &view), 0);
-    check_plan(&view, BASE + offset, n_dims, count, stride, elem);
+    ck_assert_int_eq(view_at(site, args, &view), 0);
+    check_view(&view, BASE + offset, n_dims, count, stride, elem);
 }
 END_TEST
 

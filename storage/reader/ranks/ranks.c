@@ -17,20 +17,19 @@
 /* The first steps of a run. Return: 0 with *@found, -ENOMEM. */
 static int first_step(struct reader *r, const struct dmi_step_entry **found)
 {
-    for (uint32_t i = 0; i < r->index.n_segments; i++)
-        for (uint32_t k = 0; k < r->index.segments[i].n_chunks; k++) {
-            struct reader_chunk *c = &r->index.segments[i].chunks[k];
-            const char *wrong = NULL;
-            if (c->type != DMI_CHUNK_STEPS)
-                continue;
-            int res = reader_load_chunk(r, &r->index.segments[i], c, &wrong);
-            if (res == -ENOMEM)
-                return res;
-            if (!res && c->n_held) {
-                *found = c->steps[0].entry;
-                return 0;
-            }
+    struct reader_cursor at = { 0 };
+    for (struct reader_chunk *c; (c = reader_next_chunk(r, DMI_CHUNK_STEPS, &at));) {
+        const char *wrong = NULL;
+        if (chunk_type_repeats(c->type))
+            continue;
+        int res = reader_load_chunk(r, &r->index.segments[at.segment], c, &wrong);
+        if (res == -ENOMEM)
+            return res;
+        if (!res && c->n_held) {
+            *found = c->steps[0].entry;
+            return 0;
         }
+    }
     return 0;
 }
 
@@ -97,12 +96,11 @@ static bool is_wanted(const struct reader_ranks *k, size_t i)
 static int add_sites(struct reader *r, const struct reader *run, uint32_t *site_of, size_t *room)
 {
     for (size_t s = 0; s < run->said.n_sites; s++) {
-        if (reader_grow((void **)&r->said.sites, r->said.n_sites, room, sizeof *r->said.sites))
+        if (GROW(r->said.sites, r->said.n_sites, *room))
             return -ENOMEM;
         site_of[s] = (uint32_t)r->said.n_sites;
         r->said.sites[r->said.n_sites] = run->said.sites[s];
-        r->said.sites[r->said.n_sites].id = (uint32_t)r->said.n_sites;
-        r->said.n_sites++;
+        r->said.sites[r->said.n_sites++].id = site_of[s];
     }
     return 0;
 }
@@ -118,8 +116,7 @@ static int named_order(const void *pa, const void *pb)
     int c = strcmp(a->name, b->name);
     if (c)
         return c;
-    if (a->run != b->run)
-        return a->run < b->run ? -1 : 1;
+    ORDER(a, b, run);
     return a->site < b->site ? -1 : a->site > b->site;
 }
 
@@ -164,7 +161,7 @@ static int merge_sites(struct reader *r)
         else
             res = add_sites(r, run, k->site_of[i], &room);
         for (size_t s = before; !res && s < r->said.n_sites; s++) {
-            if (reader_grow((void **)&owner, s, &owned, sizeof *owner))
+            if (GROW(owner, s, owned))
                 res = -ENOMEM;
             else
                 owner[s] = (uint32_t)i;
@@ -178,28 +175,15 @@ static int merge_sites(struct reader *r)
 
 /* ------------------------------------------------------------------------- what they are together */
 
-static void add_up(uint64_t *to, uint64_t more)
-{
-    if (__builtin_add_overflow(*to, more, to))
-        *to = UINT64_MAX;
-}
-
-static void add_tally(struct dmi_tally *to, const struct dmi_tally *more)
-{
-    add_up(&to->records, more->records);
-    add_up(&to->rows, more->rows);
-    add_up(&to->bytes, more->bytes);
-}
-
 static void add_site_counters(struct dmi_site_counters *to, const struct dmi_site_counters *more)
 {
-    add_tally(&to->expected, &more->expected);
-    add_tally(&to->captured, &more->captured);
-    add_tally(&to->released, &more->released);
-    add_up(&to->launches, more->launches);
-    add_up(&to->uncounted, more->uncounted);
+    reader_add_tally(&to->expected, &more->expected);
+    reader_add_tally(&to->captured, &more->captured);
+    reader_add_tally(&to->released, &more->released);
+    reader_add(&to->launches, more->launches);
+    reader_add(&to->uncounted, more->uncounted);
     for (int d = 0; d < DMI_DROP_ROOM; d++)
-        add_tally(&to->dropped[d], &more->dropped[d]);
+        reader_add_tally(&to->dropped[d], &more->dropped[d]);
 }
 
 /* Sums of the counters; none where one of them cannot be read. */
@@ -219,13 +203,13 @@ static int merge_counters(struct reader *r)
             free(sum);
             return 0;
         }
-        add_up(&sum->forwards, c->forwards);
-        add_up(&sum->launches_matched, c->launches_matched);
-        add_up(&sum->steps, c->steps);
-        add_up(&sum->steps_refused, c->steps_refused);
-        add_up(&sum->waits, c->waits);
-        add_up(&sum->waits_over, c->waits_over);
-        add_up(&sum->wait_ns, c->wait_ns);
+        reader_add(&sum->forwards, c->forwards);
+        reader_add(&sum->launches_matched, c->launches_matched);
+        reader_add(&sum->steps, c->steps);
+        reader_add(&sum->steps_refused, c->steps_refused);
+        reader_add(&sum->waits, c->waits);
+        reader_add(&sum->waits_over, c->waits_over);
+        reader_add(&sum->wait_ns, c->wait_ns);
         for (uint32_t s = 0; s < c->n_sites; s++)
             add_site_counters(&sum->sites[k->site_of[i][s]], &c->sites[s]);
     }
@@ -240,7 +224,7 @@ static int merge_found(struct reader *r)
     r->found = calloc(r->said.n_sites + 1, sizeof *r->found);
     for (size_t i = 0; r->found && i < k->n; i++)
         for (size_t s = 0; s < k->runs[i]->said.n_sites; s++)
-            add_tally(&r->found[k->site_of[i][s]], &k->runs[i]->found[s]);
+            reader_add_tally(&r->found[k->site_of[i][s]], &k->runs[i]->found[s]);
     return r->found ? 0 : -ENOMEM;
 }
 

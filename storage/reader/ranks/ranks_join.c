@@ -16,12 +16,6 @@
 
 #define MOST_NAMED 20 /* findings of a kind */
 
-#define ORDER(a, b, field)                                                                         \
-    do {                                                                                           \
-        if ((a)->field != (b)->field)                                                              \
-            return (a)->field < (b)->field ? -1 : 1;                                               \
-    } while (0)
-
 enum { TP, PP = 2, DP = 4 }; /* ranks in dmi_step_entry */
 
 /* ------------------------------------------------------------------------- steps */
@@ -204,8 +198,7 @@ static int join_outcomes(struct reader *r)
     for (size_t i = k->n; i-- > 0;) { /* of several the last counts: reader_attach_outcomes() */
         const struct reader *run = k->runs[i];
         for (size_t o = 0; o < run->selection.n_outcomes; o++) {
-            if (reader_grow((void **)&r->selection.outcomes, r->selection.n_outcomes,
-                            &r->selection.outcomes_room, sizeof *r->selection.outcomes))
+            if (GROW(r->selection.outcomes, r->selection.n_outcomes, r->selection.outcomes_room))
                 return -ENOMEM;
             struct reader_outcome *to = &r->selection.outcomes[r->selection.n_outcomes];
             *to = run->selection.outcomes[o];
@@ -213,8 +206,7 @@ static int join_outcomes(struct reader *r)
             to->place = r->selection.n_outcomes++;
         }
         for (size_t e = 0; e < run->selection.n_ends; e++) {
-            if (reader_grow((void **)&r->selection.ends, r->selection.n_ends,
-                            &r->selection.ends_room, sizeof *r->selection.ends))
+            if (GROW(r->selection.ends, r->selection.n_ends, r->selection.ends_room))
                 return -ENOMEM;
             struct reader_end *to = &r->selection.ends[r->selection.n_ends++];
             *to = run->selection.ends[e];
@@ -376,7 +368,7 @@ static void compare(struct joining *j, const struct entry *a, const struct entry
 
 static int add_part(struct reader_ranks *k, const struct entry *e)
 {
-    if (reader_grow((void **)&k->parts, k->n_parts, &k->parts_room, sizeof *k->parts))
+    if (GROW(k->parts, k->n_parts, k->parts_room))
         return -ENOMEM;
     k->parts[k->n_parts++] = (struct reader_part){ e->run, e->index };
     return 0;
@@ -442,8 +434,7 @@ static int join_tensor(struct joining *j, const struct entry *all, size_t n)
         t->n_unlike++;
         return 0;
     }
-    if (reader_grow((void **)&r->selection.records, r->selection.n_records,
-                    &r->selection.records_room, sizeof *r->selection.records))
+    if (GROW(r->selection.records, r->selection.n_records, r->selection.records_room))
         return -ENOMEM;
     rec.at.site = site->id;
     rec.step = all[0].has_step ? &r->selection.steps[all[0].step] : NULL;
@@ -481,17 +472,11 @@ static void tell(struct joining *j)
 /* Where a record stands among the steps: those said up to it. */
 static size_t place_of(const struct reader *r, const struct reader_record *rec)
 {
-    size_t low = 0, high = r->selection.n_steps;
     if (rec->step)
         return (size_t)(rec->step - r->selection.steps) + 1;
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        if (r->selection.steps[mid].entry->time_ns <= rec->at.time_ns)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low;
+    size_t i;
+    SEARCH(i, r->selection.n_steps, r->selection.steps[i].entry->time_ns <= rec->at.time_ns);
+    return i;
 }
 
 static int record_order(const void *pa, const void *pb, void *arg)

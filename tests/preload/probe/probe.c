@@ -20,15 +20,15 @@ static void probe_eager(const struct action_launch *l, struct action_kernel *out
     out->blocks = 2;
 }
 
-static void probe_node(const struct action_place *place, const struct site_plan *plan,
+static void probe_node(const struct action_place *place, const struct operand *operand,
                        struct action_kernel *out)
 {
     struct probe *p = (struct probe *)out->param;
-    *p = (struct probe){ .gather = action_node_gather(plan),
+    *p = (struct probe){ .gather = action_node_gather(operand),
                          .state = place->state,
                          .lists = place->context->lists_device,
                          .number = place->number,
-                         .n_rows = plan->view.dims[0] };
+                         .n_rows = operand->view.dims[0] };
     out->threads = 32;
     out->blocks = 2;
 }

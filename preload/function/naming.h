@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What kernels' names mean to the spec, as they are and as people write them. */
-#ifndef PRELOAD_BASE_NAMING_H
-#define PRELOAD_BASE_NAMING_H
+#ifndef PRELOAD_FUNCTION_NAMING_H
+#define PRELOAD_FUNCTION_NAMING_H
 
 #include "policy/spec.h"
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "preload/base/contents.h"
+#include "preload/function/contents.h"
 
 #include "core/cleanup.h"
 #include "preload/base/driver.h"
-#include "preload/base/layouts.h"
-#include "preload/base/session.h"
 #include "preload/base/stream.h"
+#include "preload/function/layouts.h"
+#include "preload/session/session.h"
 
 #include <stdlib.h>
 

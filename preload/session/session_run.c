@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From the session to its run on disk: what the environment says of it, and its creation. */
-#include "preload/base/session.h"
+#include "preload/session/session.h"
 
 #include "core/cleanup.h"
 #include "core/clock.h"

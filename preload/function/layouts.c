@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "preload/base/layouts.h"
+#include "preload/function/layouts.h"
 
 #include "core/atomic.h"
 #include "core/cleanup.h"
-#include "preload/base/naming.h"
 #include "preload/base/driver.h"
 #include "preload/base/handles.h"
 #include "preload/base/stream.h"
+#include "preload/function/naming.h"
 #include "preload/image/image.h"
 
 #include <fcntl.h>

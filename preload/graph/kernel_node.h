@@ -3,8 +3,8 @@
  * Kernel nodes, as CUDA 12.0 describes them. Drivers before that have the calls in an older form, without CUkernel and
  * context, and are asked in that one. The caller has resolved the driver. Any thread.
  */
-#ifndef PRELOAD_BASE_KERNEL_NODE_H
-#define PRELOAD_BASE_KERNEL_NODE_H
+#ifndef PRELOAD_GRAPH_KERNEL_NODE_H
+#define PRELOAD_GRAPH_KERNEL_NODE_H
 
 #include "preload/base/cuda_abi.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The taps that the spec names, by name, and what engines have tapped besides. */
-#ifndef PRELOAD_BASE_TAPS_H
-#define PRELOAD_BASE_TAPS_H
+#ifndef PRELOAD_EAGER_TAPS_H
+#define PRELOAD_EAGER_TAPS_H
 
-#include "preload/base/functions.h"
+#include "preload/function/functions.h"
 
 #include <dmi/dmi.h>
 

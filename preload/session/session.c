@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "preload/base/session.h"
+#include "preload/session/session.h"
 
 #include "core/log.h"
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "preload/base/naming.h"
+#include "preload/function/naming.h"
 
 #include "core/cleanup.h"
 #include "core/log.h"
-#include "preload/base/demangle.h"
-#include "preload/base/own_stack.h"
+#include "preload/function/demangle.h"
+#include "preload/function/own_stack.h"
 
 #include <string.h>
 

@@ -3,8 +3,8 @@
  * The step in force: which rows of a launch belong to whom, and which of them each choice of the spec keeps. Worked out
  * once, when the engine says so, not at each launch. A step is immutable, and lives until nobody holds it.
  */
-#ifndef PRELOAD_BASE_STEP_H
-#define PRELOAD_BASE_STEP_H
+#ifndef PRELOAD_CAPTURE_STEP_H
+#define PRELOAD_CAPTURE_STEP_H
 
 #include "policy/select.h"
 

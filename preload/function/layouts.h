@@ -3,8 +3,8 @@
  * Where the parameters of kernels lie: from the driver, or, where it does not say (before CUDA 12.4), from what their
  * module or library was loaded from. Of an image only the kernels that the spec names are kept, until its owner ends.
  */
-#ifndef PRELOAD_BASE_LAYOUTS_H
-#define PRELOAD_BASE_LAYOUTS_H
+#ifndef PRELOAD_FUNCTION_LAYOUTS_H
+#define PRELOAD_FUNCTION_LAYOUTS_H
 
 #include "policy/spec.h"
 #include "preload/base/cuda_abi.h"

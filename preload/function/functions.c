@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "preload/base/functions.h"
+#include "preload/function/functions.h"
 
 #include "core/atomic.h"
 #include "core/cleanup.h"
 #include "preload/base/driver.h"
 #include "preload/base/handles.h"
-#include "preload/base/naming.h"
-#include "preload/base/session.h"
 #include "preload/base/stream.h"
+#include "preload/function/naming.h"
+#include "preload/session/session.h"
 
 #include <pthread.h>
 #include <stdlib.h>

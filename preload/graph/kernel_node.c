@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "preload/base/kernel_node.h"
+#include "preload/graph/kernel_node.h"
 
 #include "preload/base/driver.h"
 

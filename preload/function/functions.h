@@ -3,12 +3,12 @@
  * What each function handle means to the spec: a cache that a launch reads without lock, call or
  * allocation. Handles are reused by the driver: an entry ends with its module or library.
  */
-#ifndef PRELOAD_BASE_FUNCTIONS_H
-#define PRELOAD_BASE_FUNCTIONS_H
+#ifndef PRELOAD_FUNCTION_FUNCTIONS_H
+#define PRELOAD_FUNCTION_FUNCTIONS_H
 
 #include "policy/spec.h"
 #include "preload/base/cuda_abi.h"
-#include "preload/base/layouts.h"
+#include "preload/function/layouts.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,7 +21,7 @@ struct func {
     enum func_type type;
     struct params_layout *layout; /* of functions_layout(), which see */
     int asked;                    /* 1: at a launch too; atomic */
-    const struct func *base; /* that this is a variant of (base/variants.h); NULL: it is none */
+    const struct func *base; /* that this is a variant of (function/variants.h); NULL: it is none */
 };
 
 /* The entry of kernels that the spec does not name. */

@@ -3,10 +3,10 @@
  * What a module or library holds, looked at while the application loads it: loading waits for the device anyway, and so
  * may what is asked of the kernels that the spec names. Looking them up later then asks nothing.
  */
-#ifndef PRELOAD_BASE_CONTENTS_H
-#define PRELOAD_BASE_CONTENTS_H
+#ifndef PRELOAD_FUNCTION_CONTENTS_H
+#define PRELOAD_FUNCTION_CONTENTS_H
 
-#include "preload/base/functions.h"
+#include "preload/function/functions.h"
 
 /*
  * The functions of the module, or the kernels of the library @owner, that the spec names are known from here on. Where

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "preload/base/step.h"
+#include "preload/capture/step.h"
 
 #include "core/atomic.h"
 #include "core/cleanup.h"
-#include "preload/base/session.h"
+#include "preload/session/session.h"
 
 #include <dmi/span.h>
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "preload/capture/plan.h"
+#include "preload/capture/operand.h"
 
 #include "core/atomic.h"
 #include "preload/base/driver.h"
 #include "preload/base/stream.h"
 #include "preload/capture/intervals.h"
-#include "preload/capture/regions.h"
 #include "preload/capture/params.h"
+#include "preload/capture/regions.h"
 
 #include <errno.h>
 #include <string.h>
@@ -54,36 +54,36 @@ static bool has_layout(const struct expr_env *env)
     return env->param != params_read || params->layout;
 }
 
-void plan_site(uint32_t site, const struct expr_env *env, struct site_plan *plan)
+void operand_of_site(uint32_t site, const struct expr_env *env, struct operand *operand)
 {
-    plan->site = site;
-    plan->layer = 0;
-    plan->drop = DROP_NONE;
-    int r = view_of_site(session_site(site), env, &plan->view);
+    operand->site = site;
+    operand->layer = 0;
+    operand->drop = DROP_NONE;
+    int r = view_of_site(session_site(site), env, &operand->view);
     if (!r)
         return;
     const struct failure *failure = failure_of(r, has_layout(env));
     session_problem(site, failure->problem, "occurrence %u: %s", (unsigned)env->occ, failure->text);
-    plan->drop = (int)failure->drop;
+    operand->drop = (int)failure->drop;
 }
 
-void plan_tap(uint32_t site, const struct dmi_tap *tap, struct site_plan *plan)
+void operand_of_tap(uint32_t site, const struct dmi_tap *tap, struct operand *operand)
 {
-    plan->site = site;
-    plan->layer = tap->layer;
-    plan->drop = DROP_NONE;
-    int r = view_of_tap(tap, &plan->view);
+    operand->site = site;
+    operand->layer = tap->layer;
+    operand->drop = DROP_NONE;
+    int r = view_of_tap(tap, &operand->view);
     if (!r)
         return;
     const struct failure *failure = failure_of(r, true);
     session_problem(site, failure->problem, "tapped in layer %d: %s", (int)tap->layer,
                     r == VIEW_E_EXPR ? "its strides overflow" : failure->text);
-    plan->drop = (int)failure->drop;
+    operand->drop = (int)failure->drop;
 }
 
-void plan_refused(uint32_t site, enum dmi_drop drop, struct site_plan *plan)
+void operand_refused(uint32_t site, enum dmi_drop drop, struct operand *operand)
 {
-    *plan = (struct site_plan){ .site = site, .drop = (int)drop };
+    *operand = (struct operand){ .site = site, .drop = (int)drop };
 }
 
 /* The allocation or mapping that @address lies in. The thread may be capturing: asking breaks nobody's capture. */
@@ -151,11 +151,11 @@ static int within_memory(const struct touched *t, int device, struct memory_rang
                : DMI_DROP_BAD_POINTER;
 }
 
-void plan_limit(struct site_plan *plan, int device, struct memory_ranges *ranges)
+void operand_limit(struct operand *operand, int device, struct memory_ranges *ranges)
 {
-    struct tensor_view *g = &plan->view;
+    struct tensor_view *g = &operand->view;
     const struct touched all = { g->first, UINT64_MAX };
-    if (plan->drop == DROP_NONE && g->n_list_bytes &&
+    if (operand->drop == DROP_NONE && g->n_list_bytes &&
         look_up(&all, device, &ranges->tensor) == CUDA_SUCCESS)
         view_limit(g, ranges->tensor.base + ranges->tensor.size);
 }
@@ -166,50 +166,50 @@ struct asked {
     int device;
 };
 
-/* Of the tensor, or of the list of its slots: @what. Return: as plan_check_memory(). */
-static int check_range(const struct site_plan *plan, const struct asked *asked, const char *what,
+/* Of the tensor, or of the list of its slots: @what. Return: as operand_check_memory(). */
+static int check_range(const struct operand *operand, const struct asked *asked, const char *what,
                        const struct touched *t, struct memory_range *range)
 {
     CUresult answer;
     int drop = within_memory(t, asked->device, range, &answer);
     if (drop == DMI_DROP_BAD_POINTER && range->barred)
-        session_problem(plan->site, PROBLEM_BAD_POINTER,
+        session_problem(operand->site, PROBLEM_BAD_POINTER,
                         "occurrence %u: %s reaches into mapped memory that device %d may not read",
                         asked->occurrence, what, asked->device);
     else if (drop == DMI_DROP_BAD_POINTER)
-        session_problem(plan->site, PROBLEM_BAD_POINTER,
+        session_problem(operand->site, PROBLEM_BAD_POINTER,
                         "occurrence %u: %s lies outside a live device allocation",
                         asked->occurrence, what);
     if (drop == DMI_DROP_COPY_FAILED)
-        session_problem(plan->site, PROBLEM_COPY_FAILED,
+        session_problem(operand->site, PROBLEM_COPY_FAILED,
                         "occurrence %u: the driver does not say where memory lies: error %d",
                         asked->occurrence, (int)answer);
     return drop;
 }
 
-int plan_check_memory(const struct site_plan *plan, uint32_t occurrence, int device,
-                      struct memory_ranges *ranges)
+int operand_check_memory(const struct operand *operand, uint32_t occurrence, int device,
+                         struct memory_ranges *ranges)
 {
-    const struct tensor_view *g = &plan->view;
-    if (plan->drop != DROP_NONE || !g->n_bytes)
-        return plan->drop;
+    const struct tensor_view *g = &operand->view;
+    if (operand->drop != DROP_NONE || !g->n_bytes)
+        return operand->drop;
     const struct asked asked = { occurrence, device };
     const struct touched tensor = { g->first, g->n_touched };
     const struct touched list = { g->gather.slots, g->n_list_bytes };
-    int drop = check_range(plan, &asked, "the tensor", &tensor, &ranges->tensor);
+    int drop = check_range(operand, &asked, "the tensor", &tensor, &ranges->tensor);
     if (drop == DROP_NONE && list.n && !g->n_slot_bytes) {
-        session_problem(plan->site, PROBLEM_COPY_FAILED,
+        session_problem(operand->site, PROBLEM_COPY_FAILED,
                         "occurrence %u: the driver did not say how much memory the slots are in",
                         occurrence);
         return DMI_DROP_COPY_FAILED;
     }
     if (drop == DROP_NONE && list.n)
-        drop = check_range(plan, &asked, "the list of its slots", &list, &ranges->slots);
+        drop = check_range(operand, &asked, "the list of its slots", &list, &ranges->slots);
     if (drop != DROP_NONE || !ranges->tensor.shared ||
-        session_site(plan->site)->shared_memory == SPEC_SHARED_ALLOW)
+        session_site(operand->site)->shared_memory == SPEC_SHARED_ALLOW)
         return drop;
     session_problem(
-        plan->site, PROBLEM_UNSUPPORTED,
+        operand->site, PROBLEM_UNSUPPORTED,
         "the tensor lies in memory that is shared with another process or device, which "
         "may write it before it is copied. vLLM and SGLang share what their graphs use, unless "
         "they are started with --disable-custom-all-reduce (shared_memory: allow captures it "
@@ -217,12 +217,12 @@ int plan_check_memory(const struct site_plan *plan, uint32_t occurrence, int dev
     return DMI_DROP_UNSUPPORTED;
 }
 
-bool plan_same(const struct site_plan *a, const struct site_plan *b)
+bool operand_same(const struct operand *a, const struct operand *b)
 {
     return a->site == b->site && a->drop == b->drop && !memcmp(&a->view, &b->view, sizeof a->view);
 }
 
-bool plan_needs_occurrence(uint32_t site)
+bool operand_needs_occurrence(uint32_t site)
 {
     return spec_uses_occurrence(session_site(site));
 }
@@ -233,17 +233,18 @@ static int no_param(void *ctx, struct expr_ref ref, void *dst, size_t n)
     return -ENOENT;
 }
 
-bool plan_layer(const struct site_plan *plan, uint32_t occurrence, int32_t *layer)
+bool operand_layer(const struct operand *operand, uint32_t occurrence, int32_t *layer)
 {
     static const uint32_t none[3];
-    const struct expr *expr = session_site(plan->site)->layer;
+    const struct expr *expr = session_site(operand->site)->layer;
     struct expr_env env = { .grid = none, .block = none, .occ = occurrence, .param = no_param };
     int64_t value;
-    *layer = session_site(plan->site)->about.tap ? plan->layer : RUN_NO_LAYER;
+    *layer = session_site(operand->site)->about.tap ? operand->layer : RUN_NO_LAYER;
     if (!expr)
         return true;
     if (expr_eval(expr, &env, &value) || value < 0 || value > INT32_MAX) {
-        session_problem(plan->site, PROBLEM_BAD_EXPR, "occurrence %u: no layer number", occurrence);
+        session_problem(operand->site, PROBLEM_BAD_EXPR, "occurrence %u: no layer number",
+                        occurrence);
         return false;
     }
     *layer = (int32_t)value;

@@ -7,8 +7,8 @@
  *         ...                       armed: spec, run and counters stay until session_leave()
  *     session_leave(&call);
  */
-#ifndef PRELOAD_BASE_SESSION_H
-#define PRELOAD_BASE_SESSION_H
+#ifndef PRELOAD_SESSION_SESSION_H
+#define PRELOAD_SESSION_SESSION_H
 
 #include "core/atomic.h"
 #include "policy/spec.h"
@@ -131,7 +131,7 @@ int session_note_change(const char *what, bool at_once);
 /* A size from the environment with an optional K, M or G (binary). Return: 0 where it is unset or no size. */
 uint64_t session_env_size(const char *name);
 
-/* Memory in which tensors were found has ended, or is mapped or shared otherwise: it is looked up again. To plan_check_memory(). Thread: any. */
+/* Memory in which tensors were found has ended, or is mapped or shared otherwise: it is looked up again. To operand_check_memory(). Thread: any. */
 static inline void session_memory_freed(void)
 {
     if (session_armed())

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "preload/base/taps.h"
+#include "preload/eager/taps.h"
 
 #include "core/atomic.h"
 #include "policy/nearest.h"

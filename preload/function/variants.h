@@ -5,10 +5,10 @@
  * sees one function. There is one variant for the same function, sites and layers, which is never freed.
  * Thread: any; takes a lock where a variant is new.
  */
-#ifndef PRELOAD_BASE_VARIANTS_H
-#define PRELOAD_BASE_VARIANTS_H
+#ifndef PRELOAD_FUNCTION_VARIANTS_H
+#define PRELOAD_FUNCTION_VARIANTS_H
 
-#include "preload/base/functions.h"
+#include "preload/function/functions.h"
 
 #include <stdbool.h>
 #include <stdint.h>

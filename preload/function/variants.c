@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "preload/base/variants.h"
+#include "preload/function/variants.h"
 
 #include "core/atomic.h"
-#include "preload/base/session.h"
+#include "preload/session/session.h"
 
 #include <pthread.h>
 #include <stdlib.h>
