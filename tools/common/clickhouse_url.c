@@ -93,9 +93,14 @@ static int take_layout(struct err *err, const char *value, struct clickhouse_url
     return err_set(err, -EINVAL, "clickhouse: layout=%s is none: write dmi or dmilib", value);
 }
 
+bool clickhouse_url_is_run(const char *text)
+{
+    return strlen(text) == 36 && strspn(text, "0123456789abcdef-") == 36;
+}
+
 static int take_run(struct err *err, const char *value, struct clickhouse_url *url)
 {
-    if (strlen(value) == 36 && strspn(value, "0123456789abcdef-") == 36)
+    if (clickhouse_url_is_run(value))
         return replace(&url->run, value);
     return err_set(err, -EINVAL, "clickhouse: run=%s is no UUID in lower case", value);
 }
