@@ -56,12 +56,12 @@ static void consume(struct replay *r)
 /* What was sent is taken: the cursor may say so. */
 int replay_settle(struct err *err, struct replay *r)
 {
-    uint64_t n_bytes = 0;
-    int res = r->sink->kind->settle ? r->sink->kind->settle(err, r->sink, &n_bytes) : 0;
+    struct sink_mark mark = { 0 };
+    int res = r->sink->kind->settle ? r->sink->kind->settle(err, r->sink, &mark) : 0;
     if (res)
         return res;
     r->settled_ns = clock_mono_ns();
-    r->cursor.n_bytes = n_bytes;
+    r->cursor.mark = mark;
     r->cursor.n_items = r->n_items;
     res = cursor_write(err, &r->cursor, r->sources, r->n);
     if (!res && r->options->consume)
