@@ -120,3 +120,14 @@ def test_a_replay_ends_where_a_server_lies(server, tmp_path, check, lie, said):
     done = ask(DMI_REPLAY, run, "--to", f"clickhouse://127.0.0.1:{server.server_port}/")
     first = done.stderr.splitlines()[:1]
     check(done.returncode == 2 and first and said in first[0], "with its sentence", (done.returncode, done.stderr[-400:]))
+
+
+@pytest.mark.parametrize("content, said", [(None, "no password in its first line"), (b"x" * 5000, "no password in its first line"), (b"se\0cret\n", "no password in its first line"),
+                                           (b"", "cannot read a password"), (b"secret\nmore", None)], ids=("without end", "too long", "a zero byte", "empty", "good"))
+def test_a_password_is_a_line(server, tmp_path, check, content, said):
+    server.answers = answers()
+    path = "/dev/zero" if content is None else tmp_path / "password"
+    if content is not None:
+        path.write_bytes(content)
+    done = ask(DMI_DUMP, "list", "--from", f"clickhouse://127.0.0.1:{server.server_port}/?password_file={path}")
+    check(done.returncode == (2 if said else 0) and (said or "") in done.stderr, "is said", (done.returncode, done.stderr))

@@ -2,6 +2,8 @@
 """dmi-sites match on recordings of an engine that never was: it writes what the reference holds, as a test wants it laid
 out.  Two prompts are served, each in two pieces, and three more tokens; what is written is blocks, as the recorder writes them."""
 import re
+import resource
+import struct
 
 import numpy as np
 import pytest
@@ -971,6 +973,31 @@ def test_damaged_recordings_are_refused(engine):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << int(rng.integers(8)))]) + whole[at + 1:])
         result = run([SITES, "match", path, "--reference", engine.folder / "ref", "-o", engine.folder / "spec.yaml"], check=False, timeout=60)
         assert result.returncode in (0, 1), (at, result.returncode, result.stderr)
+
+
+def bomb(write):
+    """A recording of chunks of 60 MiB that are nothing when they are compressed."""
+    for _ in range(20):
+        write.chunk(4, bytes(60 << 20), compress=True)
+
+
+def crumbs(write):
+    """One of very many parts of memory, a byte each in a page of its own."""
+    write.launch("k", [(1 << 20, 1 << 20, 4096)])
+    runs = np.empty((3 << 20, 2), "<u8")
+    for i in range(6):
+        runs[:, 0], runs[:, 1] = (np.arange(3 << 20, dtype="<u8") + (i << 24)) * 4096, 1
+        write.chunk(3, struct.pack("<QII", 1, 0, len(runs)) + runs.tobytes() + bytes(len(runs)), compress=True)
+
+
+@pytest.mark.parametrize("build", (bomb, crumbs))
+def test_a_small_recording_gets_no_more_memory_than_a_budget(tmp_path, build):
+    write = Writer(tmp_path / "rec")
+    build(write)
+    write.close()
+    assert (tmp_path / "rec").stat().st_size < 16 << 20
+    result = run([SITES, "kernels", tmp_path / "rec"], check=False, timeout=60, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30)))
+    assert result.returncode == 1 and "asks for more than" in result.stderr, (result.returncode, result.stderr)
 
 
 def test_a_recording_that_was_cut_off_is_used_as_far_as_it_goes(engine):

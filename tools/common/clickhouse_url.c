@@ -61,14 +61,22 @@ static int take_part(CURLU *u, CURLUPart what, const char *otherwise, char **out
 
 /* ------------------------------------------------------------------------- the password */
 
+#define MOST_PASSWORD 4096
+
 static int read_password(struct err *err, const char *path, struct clickhouse_url *url)
 {
     _cleanup_(fclosep) FILE *f = fopen(path, "re");
-    _cleanup_(freep) char *line = NULL;
-    size_t room = 0;
-    ssize_t n = f ? getline(&line, &room, f) : -1;
-    if (n < 0)
+    char line[MOST_PASSWORD + 1];
+    errno = 0;
+    size_t n = f ? fread(line, 1, MOST_PASSWORD, f) : 0;
+    if (!n)
         return err_set_errno(err, errno ? errno : ENODATA, "cannot read a password from %s", path);
+    line[n] = 0;
+    size_t length = strlen(line);
+    if (!strchr(line, '\n') && (length == MOST_PASSWORD || length < n))
+        return err_set(err, -EINVAL,
+                       "%s has no password in its first line: more than %d bytes, or a zero byte",
+                       path, MOST_PASSWORD - 1);
     line[strcspn(line, "\r\n")] = 0;
     return replace(&url->password, line);
 }
