@@ -240,6 +240,16 @@ def test_hostile_texts(tmp_path, check):
             check(json.loads(parsed.out or "[]") is not None, f"and its JSON parses: {words[0]} {words[-1]}", parsed.out[-300:])
 
 
+@pytest.mark.parametrize("names", [("q\0a", "q\0b"), ("q", "q\0"), ("", "q"), ("q", None)])
+def test_sites_whose_names_are_none_are_not_joined(tmp_path, check, names):
+    """A name that C would cut makes one site of two: the dictionary is damage."""
+    run = small(tmp_path / "run", [(0, 0, kit.NONE, 1, (1, 1), b"aaaa"), (1, 0, kit.NONE, 2, (1, 1), b"bbbb")], sites=[kit.site(name) for name in names])
+    for words in (("list",), ("stats",), ("verify",), ("export", "-o", tmp_path / "x")):
+        bad = complaints(dump(*words, run), statuses=(1, 2), said=("the site dictionary is not what",))
+        check(not bad, f"is refused: {words[0]}", bad)
+    check(not (tmp_path / "x").exists(), "and nothing is exported")
+
+
 def test_steps_that_claim_too_much(tmp_path, check):
     row = [(0, 0, 0, 1, (4, 1), bytes(16))]
     for name, step, status in (("flags that nobody knows", kit.step(0, [(b"r", 0, 0, 4)], flags=1), 0),

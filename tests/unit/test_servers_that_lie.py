@@ -93,7 +93,8 @@ def test_the_truth_is_taken(server, tmp_path, check):
 
 @pytest.mark.parametrize("lie, said", [
     ({"names": "x' OR 1\n"}, "is no UUID"), ({"names": ENDLESS}, "does not end after"), ({"names": (500, ENDLESS)}, "does not end after"),
-    ({"about": "[1]\n"}, "no JSON object"), ({"about": ""}, "there is no run"), ({"steps": json.dumps({**STEP, "step_sequence": "one"}) + "\n"}, "a fact of the table"),
+    ({"about": "[1]\n"}, "no JSON object"), ({"about": ""}, "there is no run"), ({"about": json.dumps({"sites": [{**SITES[0], "name": "q\0a"}]}) + "\n"}, "a fact of the table"),
+    ({"about": json.dumps({"sites": [{**SITES[0], "name": 3}]}) + "\n"}, "a fact of the table"), ({"steps": json.dumps({**STEP, "step_sequence": "one"}) + "\n"}, "a fact of the table"),
     ({"steps": json.dumps({**STEP, "rows": 1 << 40}) + "\n"}, "a fact of the table"), ({"steps": (503, ENDLESS)}, "does not end after"),
     ({"steps": json.dumps({**STEP, "spans": [{**SPAN, "tokens": -1}]}) + "\n"}, "a fact of the table"), ({"ends": "{\n"}, "no JSON object"),
     ({"chunks": "seven\n"}, "list of chunks"), ({"chunks": "7\n7\n"}, "list of chunks"), ({"chunks": "7\nx\n"}, "list of chunks"), ({"chunks": "-1\n"}, "list of chunks"),

@@ -70,8 +70,12 @@ int fetch_begin(struct err *err, struct fetched *x, const char *folder)
     if (!(x->sites = calloc(n, sizeof *x->sites)))
         return no_room(err);
     x->n_sites = (uint32_t)n;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
+        const json_t *name = json_object_get(json_array_get(sites, i), "name");
         x->sites[i] = site_of(json_array_get(sites, i));
+        if (!*x->sites[i].name || strlen(x->sites[i].name) != json_string_length(name))
+            return wrong_fact(err);
+    }
     const struct run_options options = { .out_dir = folder,
                                          .model = text_of(x->about, "model"),
                                          .job = text_of(x->about, "job"),
