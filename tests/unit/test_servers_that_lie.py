@@ -38,6 +38,9 @@ class Liar(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         said = self.path + body[:1000].decode("latin-1")
         status, answer = next((status, answer) for words, status, answer in self.server.answers if words in said)
+        if answer is None: # never
+            self.close_connection = not threading.Event().wait(60)
+            return
         self.send_response(status)
         self.send_header(*(("Transfer-Encoding", "chunked") if answer is ENDLESS else ("Content-Length", str(len(answer)))))
         self.end_headers()

@@ -2,6 +2,7 @@
 #include "tools/dump/fetch.h"
 
 #include "core/cleanup.h"
+#include "tools/common/leftover.h"
 #include "tools/common/say.h"
 #include "tools/dump/fetch_private.h"
 
@@ -203,12 +204,17 @@ int fetch(struct err *err, const char *address, char **out)
     *out = NULL;
     if (asprintf(&folder, "%s/dmi-fetched-XXXXXX", base && *base ? base : "/tmp") < 0)
         return err_set_errno(err, ENOMEM, "cannot fetch a run");
-    if (!mkdtemp(folder)) {
-        int r = err_set_errno(err, errno, "cannot make a folder for what is fetched");
+    leftover_hold();
+    int r =
+        mkdtemp(folder) ? 0 : err_set_errno(err, errno, "cannot make a folder for what is fetched");
+    if (!r)
+        leftover_note(folder);
+    leftover_release();
+    if (r) {
         free(folder);
         return r;
     }
-    int r = fetch_into(err, address, folder);
+    r = fetch_into(err, address, folder);
     if (r)
         fetch_remove(folder);
     else
@@ -227,5 +233,6 @@ void fetch_remove(char *folder)
 {
     if (folder)
         nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    leftover_forget(folder);
     free(folder);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dmi-dump: look at, check and export a run. See docs/man/dmi-dump.1. */
 #include "tools/dump/dump.h"
+#include "tools/common/leftover.h"
 #include "tools/common/select.h"
 #include "tools/common/ticker.h"
 #include "tools/dump/fetch.h"
@@ -69,6 +70,7 @@ static int run_fetched(struct options *o)
 
 int main(int argc, char **argv)
 {
+    leftover_install();
     struct options o;
     int status = options_parse(argc, argv, commands, &o);
     if (status >= 0)

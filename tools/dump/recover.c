@@ -3,6 +3,7 @@
 #include "tools/dump/recover.h"
 
 #include "core/cleanup.h"
+#include "tools/common/leftover.h"
 #include "tools/dump/dump.h"
 #include "tools/dump/export_place.h"
 
@@ -126,10 +127,14 @@ static int publish(struct err *err, struct recovery *x, struct place *place)
         x->run = NULL;
     if (r)
         return err_set_errno(err, -r, "cannot write %s", place->path);
-    if (rename(path, place->path))
-        return err_set_errno(err, errno, "cannot give %s its name", place->path);
-    place_discard(place); /* the empty folder around it */
-    return 0;
+    leftover_hold();
+    r = rename(path, place->path)
+            ? err_set_errno(err, errno, "cannot give %s its name", place->path)
+            : 0;
+    if (!r)
+        place_discard(place); /* the empty folder around it */
+    leftover_release();
+    return r;
 }
 
 static int recover(struct err *err, struct recovery *x, struct place *place)
