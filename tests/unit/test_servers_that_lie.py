@@ -23,10 +23,10 @@ ENDLESS = object()
 MEMORY = 1 << 30
 
 
-def row(record=0, first_row=0, rows=1):
+def row(record=0, first_row=0, rows=1, shape=None):
     """A row of the table, in RowBinary."""
     text = lambda s: bytes([len(s)]) + s  # noqa: E731
-    return (struct.pack("<IQ", record, 0) + text(b"q") + struct.pack("<iI", -1, 0) + text(b"f32") + b"\2" + struct.pack("<QQ", rows, 1) +
+    return (struct.pack("<IQ", record, 0) + text(b"q") + struct.pack("<iI", -1, 0) + text(b"f32") + b"\2" + struct.pack("<QQ", shape or rows, 1) +
             struct.pack("<QQqQIII", 0, 0, 0, 0, 0, first_row, rows) + text(bytes(4 * rows)))
 
 
@@ -124,6 +124,15 @@ def test_a_replay_ends_where_a_server_lies(server, tmp_path, check, lie, said):
     done = ask(DMI_REPLAY, run, "--to", f"clickhouse://127.0.0.1:{server.server_port}/")
     first = done.stderr.splitlines()[:1]
     check(done.returncode == 2 and first and said in first[0], "with its sentence", (done.returncode, done.stderr[-400:]))
+
+
+@pytest.mark.parametrize("lie, said", [({"rows": row() + row(1, shape=2)}, "1 parts of rows beyond 8 MiB are left out"),
+                                       ({"steps": json.dumps({**STEP, "spans": [SPAN, SPAN]}) + "\n"}, "1 steps of the table contradict themselves")], ids=("a part", "a step"))
+def test_what_was_left_out_is_no_success(server, tmp_path, check, lie, said):
+    server.answers = answers(**lie)
+    for words in (("list",), ("stats",), ("verify",), ("export", "-o", tmp_path / "x"), ("recover", "-o", tmp_path / "y")):
+        done = ask(DMI_DUMP, *words, "--from", f"clickhouse://127.0.0.1:{server.server_port}/", TMPDIR=str(tmp_path))
+        check(done.returncode == 1 and said in done.stderr and "nothing is lost" not in done.stdout, f"{words[0]} says so", (done.returncode, done.stdout[-300:], done.stderr[-300:]))
 
 
 @pytest.mark.parametrize("content, said", [(None, "no password in its first line"), (b"x" * 5000, "no password in its first line"), (b"se\0cret\n", "no password in its first line"),

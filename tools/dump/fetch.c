@@ -173,10 +173,14 @@ static int write_run(struct err *err, struct fetched *x, const char *folder)
         err_set_errno(err, -r, "cannot write the run that was fetched");
     if (x->n_left_out)
         complain("%" PRIu64 " parts of rows beyond 8 MiB are left out", x->n_left_out);
+    if (x->n_steps_refused)
+        complain("%" PRIu64 " steps of the table contradict themselves, and are left out",
+                 x->n_steps_refused);
     return r;
 }
 
-static int fetch_into(struct err *err, const char *address, const char *folder)
+static int fetch_into(struct err *err, const char *address, const char *folder,
+                      uint64_t *n_left_out)
 {
     _cleanup_(fetched_deinit) struct fetched x = { 0 };
     static const char scheme[] = "clickhouse://";
@@ -194,14 +198,18 @@ static int fetch_into(struct err *err, const char *address, const char *folder)
     }
     if (!r)
         r = ask_about(err, &x);
-    return r ? r : write_run(err, &x, folder);
+    if (!r)
+        r = write_run(err, &x, folder);
+    *n_left_out = x.n_left_out + x.n_steps_refused;
+    return r;
 }
 
-int fetch(struct err *err, const char *address, char **out)
+int fetch(struct err *err, const char *address, char **out, uint64_t *n_left_out)
 {
     const char *base = getenv("TMPDIR");
     char *folder = NULL;
     *out = NULL;
+    *n_left_out = 0;
     if (asprintf(&folder, "%s/dmi-fetched-XXXXXX", base && *base ? base : "/tmp") < 0)
         return err_set_errno(err, ENOMEM, "cannot fetch a run");
     leftover_hold();
@@ -214,7 +222,7 @@ int fetch(struct err *err, const char *address, char **out)
         free(folder);
         return r;
     }
-    r = fetch_into(err, address, folder);
+    r = fetch_into(err, address, folder, n_left_out);
     if (r)
         fetch_remove(folder);
     else

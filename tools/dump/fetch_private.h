@@ -21,7 +21,8 @@ struct fetched {
     json_t *about;      /* the fact `run` */
     struct dmi_site *sites;
     uint32_t n_sites;
-    uint64_t n_left_out; /* rows of a record that are no whole rows of its tensor */
+    uint64_t n_left_out;      /* parts of a record that are no whole rows of its tensor */
+    uint64_t n_steps_refused; /* the writer takes none of their kind */
 };
 
 /* The answer to a question, in x->answer. Return: 0 or -errno with a sentence in @err. */

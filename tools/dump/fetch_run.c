@@ -162,6 +162,7 @@ static int add_step(struct err *err, struct fetched *x, const json_t *o)
     if (bad)
         return wrong_fact(err);
     int r = run_step(x->run, sequence, &step);
+    x->n_steps_refused += r && r != -ENOMEM;
     return r == -ENOMEM ? no_room(err)
                         : 0; /* one that is refused stands among the run's problems */
 }

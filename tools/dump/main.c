@@ -58,14 +58,14 @@ static int run_fetched(struct options *o)
 {
     struct err err = { 0 };
     char *folder;
-    if (fetch(&err, o->from, &folder)) {
+    if (fetch(&err, o->from, &folder, &o->n_not_fetched)) {
         complain("%s", err.msg);
         return DUMP_USAGE;
     }
     o->run = folder;
     int status = run_command(o);
     fetch_remove(folder);
-    return status;
+    return status == DUMP_OK && o->n_not_fetched ? DUMP_FAILED : status;
 }
 
 int main(int argc, char **argv)

@@ -23,7 +23,8 @@ struct command {
 struct options {
     const struct command *command;
     const char *run, *other;
-    const char *from; /* an address, in the place of @run; NULL: none */
+    const char *from;       /* an address, in the place of @run; NULL: none */
+    uint64_t n_not_fetched; /* what of it was left out */
     struct selection select;
     struct range steps, forwards, rows;
     bool by_step, by_forward, by_rows;

@@ -52,6 +52,7 @@ static void add_lost(struct text *to, const struct recovery *x)
               "bytes at the end are of a chunk that was not finished");
     add_count(&t, l->n_steps, "steps are lost");
     add_count(&t, l->n_stepless, "records are of a step that is lost, and without tokens");
+    add_count(&t, x->n_not_fetched, "parts of rows or steps were not fetched");
     if (l->unknown)
         text_printf(&t, "; what was expected and what was dropped is not known of all sites: the "
                         "counters cannot be read, or contradict what the run holds");
@@ -73,7 +74,7 @@ static bool lacks(const struct recovery *x)
     bool damaged = x->n_undecoded || (l->unknown && !facts_is_segment(run));
     for (size_t i = 0; i < reader_n_findings(x->reader); i++)
         damaged |= reader_finding(x->reader, i)->damage;
-    return damaged || l->unread.records || l->n_stepless;
+    return damaged || x->n_not_fetched || l->unread.records || l->n_stepless;
 }
 
 static json_t *tally_value(const struct dmi_tally *t)
@@ -166,6 +167,7 @@ int dump_recover(struct reader *index, const struct options *o)
         r = reader_open_distrusting(&err, run->path, &reader);
     if (!r) {
         x.reader = reader;
+        x.n_not_fetched = o->n_not_fetched;
         r = recover(&err, &x, &place);
         facts_findings(&quiet, reader);
     }
