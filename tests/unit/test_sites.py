@@ -952,6 +952,23 @@ def test_kernels_of_a_recording(matched):
     assert text == "embed: 7 launches, arg[0] 8 at 0, arg[1] 4 at 8\nmake_q: 21 launches, arg[0] 8 at 0, arg[1] 4 at 8, arg[2] 4 at 12\n"
 
 
+NAUGHTY = "k\x1b[2Jred\x9b\u202ebidi\x7f\nforged: 7 launches"
+
+
+def test_names_of_a_recording_reach_no_terminal_raw(engine):
+    q = engine.alloc(32 * WIDTH * 4)
+    engine.serve(lambda e, i, *r: e.launch(NAUGHTY, [q, r[2]], [(q[0], e.rows("q", i, *r))]))
+    save_file(engine.ref, engine.folder / "ref")
+    said = [run([SITES, *words], check=False, timeout=60) for words in (
+        ("kernels", engine.folder / "rec"), ("match", engine.folder / "rec", "--reference", engine.folder / "ref", "-o", engine.folder / "spec.yaml"),
+        ("check", engine.folder / "spec.yaml", "--recording", engine.folder / "rec"), ("kernels", engine.folder / NAUGHTY))]
+    for done in said:
+        text = done.stdout + done.stderr
+        assert text and not any(c in text for c in "\x1b\x9b\u202e\x7f") and not any(line.startswith("forged") for line in text.splitlines()), (done.args, text)
+    assert "k?[2Jred??bidi??forged" in said[0].stdout, said[0].stdout
+    assert not any(c in (engine.folder / "spec.yaml").read_text() for c in "\x1b\x9b\u202e\x7f")
+
+
 def test_kernels_of_what_holds_none(tmp_path):
     for name, data in (("text", b"hello\n" * 20), ("empty", b""), ("elf", DMI_RUN.read_bytes())):
         (tmp_path / name).write_bytes(data)

@@ -3,11 +3,13 @@
 
 #include "core/cleanup.h"
 #include "tools/sites/device_code.h"
+#include "tools/sites/printable.h"
 #include "tools/sites/recording.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -51,8 +53,9 @@ static void put_image(void *ctx, uint32_t arch)
 static void put_kernel(void *ctx, const char *name, const struct dmi_recording_param *params,
                        uint32_t n)
 {
+    _cleanup_(freep) char *own = printable_name(strdup(name));
     (void)ctx;
-    printf("%s:", name);
+    printf("%s:", own ? own : "?");
     put_params(params, n);
 }
 

@@ -4,6 +4,7 @@
 #include "core/cleanup.h"
 #include "core/grow.h"
 #include "storage/codec/hash.h"
+#include "tools/sites/printable.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -89,7 +90,7 @@ static int add_kernel(struct err *err, struct recording *rec, struct rest rest)
     if (r)
         return r;
     params = own_copy(rec, params, known ? head.n_params * sizeof(struct dmi_recording_param) : 0);
-    char *name = strndup((const char *)rest.at, rest.n);
+    char *name = printable_name(strndup((const char *)rest.at, rest.n));
     if (!params || !name ||
         grow((void **)&rec->kernels, rec->n_kernels, &rec->room_kernels, sizeof *rec->kernels,
              64)) {

@@ -48,7 +48,7 @@ struct recording {
     char **unseen;
     size_t n_unseen, room_unseen;
     uint64_t n_asked; /* bytes of memory that it has asked for, and will */
-    bool ended; /* else the program was killed: what was written until then is there */
+    bool ended;       /* else the program was killed: what was written until then is there */
     struct dmi_recording_end end;
 };
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/sites/write.h"
 
+#include "core/utf8.h"
 #include "tools/sites/absent.h"
 
 #include <dmi/dtype.h>
@@ -15,12 +16,19 @@
 /* A name as a regular expression that matches nothing else. */
 static void put_escaped(FILE *out, const char *name)
 {
-    for (; *name; name++) {
+    for (size_t len; *name; name += len) {
+        uint32_t c;
+        len = utf8_next(name, strlen(name), &c);
+        if (!len || !utf8_is_printable(c)) {
+            fputc('.', out); /* no text of a HookSpec */
+            len = len ? len : 1;
+            continue;
+        }
         if (strchr("\\.[](){}*+?^$|", *name))
             fputc('\\', out);
         if (*name == '\'')
             fputc('\'', out);
-        fputc(*name, out);
+        fwrite(name, 1, len, out);
     }
 }
 
