@@ -57,6 +57,13 @@ const char *grouped(uint64_t n, char out[32])
     return out;
 }
 
+const char *counted(uint64_t n, const char *one, const char *several, char out[COUNTED_BYTES])
+{
+    char number[32];
+    snprintf(out, COUNTED_BYTES, "%s %s", grouped(n, number), n == 1 ? one : several);
+    return out;
+}
+
 const char *bytes_text(double n, char out[24])
 {
     static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB" };
