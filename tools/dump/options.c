@@ -73,6 +73,9 @@ static const char usage_text[] =
     "  --queries Q         export -f vllm-hook: all, or last: only each request's last\n"
     "  --head-dim N        export -f vllm-hook: elements of a head, if captured without a "
     "dimension of heads\n"
+    "  --multiplier X      export -f vllm-hook: by what attention multiplies queries and keys "
+    "(default:\n"
+    "                      1 / square root of a head's elements)\n"
     "  --version           the version\n"
     "\n"
     "Exit status: 0 all well; 1 damage, accounting that does not balance, a difference, nothing "
@@ -104,6 +107,7 @@ enum option_id {
     OPT_NAMES,
     OPT_QUERIES,
     OPT_HEAD_DIM,
+    OPT_MULTIPLIER,
     OPT_TOLERANCE,
     OPT_ROW_TOLERANCE,
     OPT_VERSION
@@ -131,6 +135,7 @@ static const struct option long_options[] = {
     { "names", required_argument, NULL, OPT_NAMES },
     { "queries", required_argument, NULL, OPT_QUERIES },
     { "head-dim", required_argument, NULL, OPT_HEAD_DIM },
+    { "multiplier", required_argument, NULL, OPT_MULTIPLIER },
     { "against", required_argument, NULL, OPT_AGAINST },
     { "from", required_argument, NULL, OPT_FROM },
     { "tolerance", required_argument, NULL, OPT_TOLERANCE },
@@ -221,6 +226,15 @@ static int take_head_dim(struct options *o)
     return hint();
 }
 
+static int take_multiplier(struct options *o)
+{
+    o->by_heads = true;
+    if (parse_double(optarg, &o->multiplier) && o->multiplier > 0 && isfinite(o->multiplier))
+        return -1;
+    complain("--multiplier: '%s' is no number above 0", optarg);
+    return hint();
+}
+
 /* A list is for formats that choose by themselves: hand_over(). */
 static int take_layers(int id, struct options *o)
 {
@@ -252,6 +266,7 @@ static int take_option(int c, struct options *o)
     case OPT_NAMES: o->names = optarg; break;
     case OPT_QUERIES: return take_queries(o);
     case OPT_HEAD_DIM: return take_head_dim(o);
+    case OPT_MULTIPLIER: return take_multiplier(o);
     case OPT_AGAINST: o->against = optarg; break;
     case OPT_FROM: o->from = optarg; break;
     case OPT_TOLERANCE: return take_tolerance(c, &o->tolerance);
@@ -334,7 +349,7 @@ static int hand_over(struct options *o)
         return hint();
     }
     if (o->by_heads && !(exports && format && format->takes_heads)) {
-        complain("--queries and --head-dim are for export --format vllm-hook");
+        complain("--queries, --head-dim and --multiplier are for export --format vllm-hook");
         return hint();
     }
     if (chooses) {

@@ -35,7 +35,8 @@ struct options {
     const char *names;
     bool last_queries;         /* --queries last */
     uint32_t head_dim;         /* 0: as captured */
-    bool by_heads;             /* one of these two was given */
+    double multiplier;         /* of attention; 0: that of the size of a head */
+    bool by_heads;             /* one of these was given */
     const char *site, *layers; /* as they are written, for a format that chooses by itself */
     double tolerance, row_tolerance;
 };
