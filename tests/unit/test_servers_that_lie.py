@@ -126,8 +126,8 @@ def test_a_replay_ends_where_a_server_lies(server, tmp_path, check, lie, said):
     check(done.returncode == 2 and first and said in first[0], "with its sentence", (done.returncode, done.stderr[-400:]))
 
 
-@pytest.mark.parametrize("lie, said", [({"rows": row() + row(1, shape=2)}, "1 parts of rows beyond 8 MiB are left out"),
-                                       ({"steps": json.dumps({**STEP, "spans": [SPAN, SPAN]}) + "\n"}, "1 steps of the table contradict themselves")], ids=("a part", "a step"))
+@pytest.mark.parametrize("lie, said", [({"rows": row() + row(1, shape=2)}, "1 part of a row beyond 8 MiB is left out"),
+                                       ({"steps": json.dumps({**STEP, "spans": [SPAN, SPAN]}) + "\n"}, "1 step of the table contradicts itself and is left out")], ids=("a part", "a step"))
 def test_what_was_left_out_is_no_success(server, tmp_path, check, lie, said):
     server.answers = answers(**lie)
     for words in (("list",), ("stats",), ("verify",), ("export", "-o", tmp_path / "x"), ("recover", "-o", tmp_path / "y")):

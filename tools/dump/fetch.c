@@ -2,6 +2,7 @@
 #include "tools/dump/fetch.h"
 
 #include "core/cleanup.h"
+#include "core/words.h"
 #include "tools/common/leftover.h"
 #include "tools/common/say.h"
 #include "tools/dump/fetch_private.h"
@@ -172,10 +173,13 @@ static int write_run(struct err *err, struct fetched *x, const char *folder)
     if (!r && (r = run_close(steal_ptr(x->run))))
         err_set_errno(err, -r, "cannot write the run that was fetched");
     if (x->n_left_out)
-        complain("%" PRIu64 " parts of rows beyond 8 MiB are left out", x->n_left_out);
+        complain("%" PRIu64 " %s left out", x->n_left_out,
+                 word_for(x->n_left_out, "part of a row beyond 8 MiB is",
+                          "parts of rows beyond 8 MiB are"));
     if (x->n_steps_refused)
-        complain("%" PRIu64 " steps of the table contradict themselves, and are left out",
-                 x->n_steps_refused);
+        complain("%" PRIu64 " %s left out", x->n_steps_refused,
+                 word_for(x->n_steps_refused, "step of the table contradicts itself and is",
+                          "steps of the table contradict themselves and are"));
     return r;
 }
 

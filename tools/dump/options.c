@@ -147,6 +147,37 @@ static const struct option long_options[] = {
     { 0 },
 };
 
+/* Which commands take an option, by their first letters but for stats, which is 't'; options that are not here go with all. */
+static const struct {
+    int id;
+    const char *commands;
+} taken_by[] = {
+    { OPT_SITE, "lde" },
+    { OPT_LAYER, "slde" },
+    { OPT_STEP, "s" },
+    { OPT_FORWARD, "s" },
+    { OPT_ROWS, "s" },
+    { OPT_REQUEST, "sltdev" },
+    { OPT_TOKENS, "sltde" },
+    { OPT_REJECTED, "slte" },
+    { OPT_SUPERSEDED, "slte" },
+    { OPT_ALL, "s" },
+    { OPT_RECORDS, "l" },
+    { OPT_TENSORS, "l" },
+    { OPT_REQUESTS, "lt" },
+    { OPT_AGAINST, "v" },
+    { OPT_FORCE, "e" },
+    { OPT_MAP, "s" },
+    { OPT_NAMES, "e" },
+    { OPT_QUERIES, "e" },
+    { OPT_HEAD_DIM, "e" },
+    { OPT_MULTIPLIER, "e" },
+    { OPT_TOLERANCE, "vd" },
+    { OPT_ROW_TOLERANCE, "vd" },
+    { 'f', "e" },
+    { 'o', "er" },
+};
+
 static const char *option_name(int id)
 {
     for (const struct option *o = long_options; o->name; o++)
@@ -319,6 +350,26 @@ static int take_words(int n, char **words, const struct command *commands, struc
     return -1;
 }
 
+/* Whether the command takes each of the options that were given. */
+static bool are_taken(const struct options *o, uint32_t given)
+{
+    char letter = strcmp(o->command->name, "stats") ? *o->command->name : 't';
+    for (size_t i = 0; i < sizeof taken_by / sizeof *taken_by; i++)
+        if (given >> i & 1 && !strchr(taken_by[i].commands, letter)) {
+            complain("%s does not take --%s", o->command->name, option_name(taken_by[i].id));
+            return false;
+        }
+    return true;
+}
+
+static uint32_t bit_of(int id)
+{
+    for (size_t i = 0; i < sizeof taken_by / sizeof *taken_by; i++)
+        if (taken_by[i].id == id)
+            return 1u << i;
+    return 0;
+}
+
 /* What is not given: diff allows nothing, or where one is given anything else. */
 static void set_tolerances(struct options *o)
 {
@@ -370,6 +421,7 @@ int options_parse(int argc, char **argv, const struct command *commands, struct 
                            .tolerance = -1,
                            .row_tolerance = -1 };
     int c;
+    uint32_t given = 0;
     opterr = 0;
     while ((c = getopt_long(argc, argv, ":f:o:h", long_options, NULL)) != -1) {
         int status;
@@ -378,6 +430,7 @@ int options_parse(int argc, char **argv, const struct command *commands, struct 
             status = hint();
         } else {
             status = take_option(c, o);
+            given |= bit_of(c);
         }
         if (status >= 0)
             return status;
@@ -387,6 +440,8 @@ int options_parse(int argc, char **argv, const struct command *commands, struct 
     if (o->select.request)
         o->select.n_request = strlen(o->select.request);
     int status = take_words(argc - optind, argv + optind, commands, o);
+    if (status < 0 && !are_taken(o, given))
+        status = hint();
     set_tolerances(o);
     return status < 0 ? hand_over(o) : status;
 }

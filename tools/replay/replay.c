@@ -3,6 +3,7 @@
 
 #include "core/clock.h"
 #include "core/grow.h"
+#include "core/words.h"
 #include "storage/codec/hash.h"
 #include "storage/reader/release.h"
 #include "tools/common/say.h"
@@ -128,7 +129,8 @@ static int send_findings(struct err *err, struct replay *r, struct source *s)
 static int send_gone(struct err *err, struct replay *r, struct source *s)
 {
     struct err why = { 0 };
-    err_set(&why, -ENOENT, "%" PRIu64 " records were deleted before they were read", s->n_gone);
+    err_set(&why, -ENOENT, "%" PRIu64 " %s deleted unread", s->n_gone,
+            word_for(s->n_gone, "record was", "records were"));
     const struct reader_finding f = { .file = "", .chunk = -1, .text = why.msg };
     s->n_lost += s->n_gone;
     s->n_gone = 0;

@@ -2,6 +2,7 @@
 #include "tools/sites/kernels.h"
 
 #include "core/cleanup.h"
+#include "core/words.h"
 #include "tools/sites/device_code.h"
 #include "tools/sites/printable.h"
 #include "tools/sites/recording.h"
@@ -33,7 +34,7 @@ static void put_recording(const struct recording *rec)
         size_t n = 0;
         for (size_t l = 0; l < rec->n_launches; l++)
             n += rec->launches[l].head.kernel == k;
-        printf("%s: %zu launches,", kernel->name, n);
+        printf("%s: %zu %s,", kernel->name, n, word_for(n, "launch", "launches"));
         if (kernel->n_params == DMI_RECORDING_NO_LAYOUT)
             puts(" parameters not known");
         else

@@ -2,6 +2,7 @@
 #include "tools/sites/write.h"
 
 #include "core/utf8.h"
+#include "core/words.h"
 #include "tools/sites/absent.h"
 
 #include <dmi/dtype.h>
@@ -223,8 +224,9 @@ void write_report(FILE *out, const struct scene *scene, const struct entries *en
 {
     for (uint32_t k = 0; k < scene->kinds->n; k++) {
         const struct kind *kind = &scene->kinds->at[k];
-        fprintf(out, "%s: %u forwards of %u to %u rows, ", kind->name, kind->n_forwards,
-                kind->fewest_rows, kind->most_rows);
+        fprintf(out, "%s: %u %s of %u to %u rows, ", kind->name, kind->n_forwards,
+                word_for(kind->n_forwards, "forward", "forwards"), kind->fewest_rows,
+                kind->most_rows);
         if (kind->begin)
             fprintf(out, "begun by %s\n", kind->begin);
         else
