@@ -18,6 +18,7 @@ struct visit {
     struct err why; /* code 0: it was decoded */
     uint8_t *raw;
     size_t room;
+    bool took; /* the visitor failed, not the reading */
 };
 
 static const struct stretch *stretch_of(const struct visit *v, const struct rows *rows)
@@ -85,7 +86,9 @@ static int visit_one(struct visit *v, const struct rows *rows)
     if (v->why.code)
         return v->visitor->damaged(v->ctx, rows, &v->why);
     uint64_t n_row = record_width(rec) * dmi_dtype_bytes(rec->at.dtype);
-    return v->visitor->take(v->ctx, rows, rec, v->raw ? v->raw + p->first_row * n_row : NULL);
+    r = v->visitor->take(v->ctx, rows, rec, v->raw ? v->raw + p->first_row * n_row : NULL);
+    v->took = r < 0;
+    return r;
 }
 
 int rows_visit(struct err *err, struct reader *reader, const struct tensors *tensors,
@@ -98,5 +101,6 @@ int rows_visit(struct err *err, struct reader *reader, const struct tensors *ten
     for (size_t i = 0; !r && i < n; i++)
         r = visit_one(&v, &all[i]);
     free(v.raw);
-    return r < 0 ? err_set_errno(err, -r, "cannot read the rows") : r;
+    return r < 0 ? err_set_errno(err, -r, v.took ? "cannot write the rows" : "cannot read the rows")
+                 : r;
 }

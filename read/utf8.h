@@ -6,22 +6,8 @@
 #ifndef READ_UTF8_H
 #define READ_UTF8_H
 
+#include "core/utf8.h"
 #include "storage/text.h"
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-/**
- * utf8_next() - the character at the start of @s
- * @n: bytes that are there, at least 1
- * Return: the bytes that it takes; 0 where no character begins (no surrogates, no overlong forms).
- */
-size_t utf8_next(const char *s, size_t n, uint32_t *character);
-
-/* Whether a terminal may print it: no control (C0, DEL, C1), no line or paragraph separator, nothing that turns the
- * direction of text or is invisible. */
-bool utf8_is_printable(uint32_t character);
 
 /* Adds @s as valid UTF-8: each byte that belongs to no character becomes U+FFFD, and so does NUL. */
 void utf8_add_valid(struct text *to, const char *s, size_t n);

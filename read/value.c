@@ -43,9 +43,16 @@ json_t *value_layer(int32_t layer)
     return layer == DMI_NO_LAYER ? json_null() : json_integer(layer);
 }
 
+/* Of jansson, which leaves DEL, C1, separators and what turns the direction of text as they are. Strings come whole. */
 static int add(const char *data, size_t n, void *to)
 {
-    text_add(to, data, n);
+    for (size_t i = 0, len; i < n; i += len) {
+        uint32_t c = '?';
+        len = utf8_next(data + i, n - i, &c);
+        bool plain = len && (c < ' ' || utf8_is_printable(c)); /* below: of the layout */
+        plain ? text_add(to, data + i, len) : text_json_character(to, c);
+        len = len ? len : 1;
+    }
     return 0;
 }
 

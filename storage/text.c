@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "storage/text.h"
 
+#include "core/utf8.h"
+
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -62,51 +64,27 @@ void text_printf(struct text *text, const char *fmt, ...)
     va_end(again);
 }
 
-/* Bytes of the UTF-8 sequence at @s, 0 if there is none (RFC 3629: no surrogates, no overlong). */
-static size_t utf8_length(const unsigned char *s, size_t n)
+void text_json_character(struct text *text, uint32_t c)
 {
-    static const struct {
-        unsigned char first, last, low, high, n; /* bounds of byte 1 and byte 2, length */
-    } forms[] = {
-        { 0xc2, 0xdf, 0x80, 0xbf, 2 }, { 0xe0, 0xe0, 0xa0, 0xbf, 3 }, { 0xe1, 0xec, 0x80, 0xbf, 3 },
-        { 0xed, 0xed, 0x80, 0x9f, 3 }, { 0xee, 0xef, 0x80, 0xbf, 3 }, { 0xf0, 0xf0, 0x90, 0xbf, 4 },
-        { 0xf1, 0xf3, 0x80, 0xbf, 4 }, { 0xf4, 0xf4, 0x80, 0x8f, 4 },
-    };
-    if (s[0] < 0x80)
-        return 1;
-    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
-        if (s[0] < forms[i].first || s[0] > forms[i].last)
-            continue;
-        if (n < forms[i].n || s[1] < forms[i].low || s[1] > forms[i].high)
-            return 0;
-        for (size_t k = 2; k < forms[i].n; k++)
-            if ((s[k] & 0xc0) != 0x80)
-                return 0;
-        return forms[i].n;
-    }
-    return 0;
+    if (c >= 0x10000)
+        text_printf(text, "\\u%04x\\u%04x", 0xd7c0 + (c >> 10), 0xdc00 + (c & 0x3ff));
+    else
+        text_printf(text, "\\u%04x", c);
 }
 
 void text_json_n(struct text *text, const char *s, size_t n)
 {
     text_add(text, "\"", 1);
     for (size_t i = 0; i < n;) {
-        unsigned char c = (unsigned char)s[i];
-        size_t len = utf8_length((const unsigned char *)s + i, n - i);
-        if (!len) {
-            text_add(text, "\\ufffd", 6);
-            i++;
-        } else if (c == '"' || c == '\\') {
-            char esc[2] = { '\\', (char)c };
-            text_add(text, esc, 2);
-            i++;
-        } else if (c < 0x20 || c == 0x7f) {
-            text_printf(text, "\\u%04x", c);
-            i++;
-        } else {
+        uint32_t c = 0xfffd;
+        size_t len = utf8_next(s + i, n - i, &c);
+        if (c == '"' || c == '\\')
+            text_add(text, (char[2]){ '\\', (char)c }, 2);
+        else if (!len || !utf8_is_printable(c))
+            text_json_character(text, c);
+        else
             text_add(text, s + i, len);
-            i += len;
-        }
+        i += len ? len : 1;
     }
     text_add(text, "\"", 1);
 }

@@ -23,7 +23,9 @@ void text_add(struct text *text, const char *data, size_t n);
 /* Appends what printf() would print. */
 void text_printf(struct text *text, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* A JSON string with its quotes; bytes that are no UTF-8 become U+FFFD. NULL: null. */
+/* \uXXXX, two of them beyond U+FFFF. */
+void text_json_character(struct text *text, uint32_t character);
+/* A JSON string with its quotes: bytes that are no UTF-8 become U+FFFD, what a terminal would act on is escaped. NULL: null. */
 void text_json(struct text *text, const char *s);
 void text_json_n(struct text *text, const char *s, size_t n);
 

@@ -66,6 +66,8 @@ static void status(struct text *answer)
     for (uint32_t i = 0; i < session.spec->n_sites; i++) {
         text_printf(answer, "%s{\"name\": ", i ? ", " : "");
         text_json(answer, session_site(i)->about.name);
+        text_printf(answer, ", \"forward\": ");
+        text_json(answer, session_site(i)->about.kind);
         text_printf(answer, ", \"state\": \"%s\"}", switches[atomic_load_relaxed(&session.off[i])]);
     }
     text_printf(answer, "]}\n");

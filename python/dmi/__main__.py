@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
+from typing import Any
 
 from . import export, open as open_run, reading, tables
 
@@ -47,8 +49,16 @@ def main(words: list | None = None) -> int:
         return 1 if wrong else 0
 
 
+def _end(number: int, _: Any) -> None:
+    """A signal ends the program as an exception, so that what is half written is removed."""
+    sys.exit(128 + number)
+
+
 def guarded() -> int:
     """main(), whose errors are a sentence on stderr."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, _end)
     try:
         return main()
     except export.ExportError as error:

@@ -9,6 +9,7 @@ What is selected (Run.select()) is what is written. numpy and pyarrow are import
 """
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import pathlib
@@ -72,6 +73,15 @@ class Folder:
             os.replace(self._temporary, self.path)
         else:
             shutil.rmtree(self._temporary, ignore_errors=True)
+
+
+def _to_disk(folder: pathlib.Path) -> None:
+    """All that was written below it, at once: syncfs(2). A flush of each file takes its disk as long."""
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        ctypes.CDLL(None).syncfs(fd)
+    finally:
+        os.close(fd)
 
 
 # ------------------------------------------------------------------------- rows
@@ -233,7 +243,6 @@ def _write_sample(path: pathlib.Path, about: dict, ids: Any, layers: Sequence[Te
         for at, data in _blocks(tensor):
             rows = numpy.frombuffer(data, "u1").reshape(-1, row_bytes)
             place[at:at + len(rows), k] = rows
-    place.flush()
 
 
 # ------------------------------------------------------------------------- speculators
@@ -299,4 +308,5 @@ def speculators(run: Run, out: str | os.PathLike, layers: str | Sequence | None 
         if not samples:
             raise ExportError("; ".join(["no request has all that a sample needs", *done.left_out[:20]]))
         _write_dataset(folder, samples)
+        _to_disk(folder)
     return done

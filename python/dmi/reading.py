@@ -18,6 +18,7 @@ from __future__ import annotations
 import collections.abc
 import ctypes
 import difflib
+import operator
 import os
 import pathlib
 import sys
@@ -301,6 +302,9 @@ class Tensor:
     def __len__(self) -> int:
         return self.shape[0]
 
+    def __reduce__(self) -> tuple:
+        return operator.getitem, (self.run, self.key)
+
     def _read(self, first: int, n: int, data: Any, rows: Any) -> None:
         if self._generation != self.run._generation:
             raise ReadError(f"{self.key}: the run was refreshed, or selects otherwise: take the tensor from it again")
@@ -311,9 +315,12 @@ class Tensor:
             self.run._warn_of_damage(self.key)
 
     def _span(self, rows: slice | None) -> tuple[int, int]:
-        first, end, step = (rows or slice(None)).indices(len(self))
+        try:
+            first, end, step = slice(None).indices(len(self)) if rows is None else rows.indices(len(self))
+        except (AttributeError, TypeError):
+            raise IndexError(f"{self.key}: rows are taken by a slice of whole numbers, not by {rows!r}") from None
         if step != 1:
-            raise ValueError("rows are read one after the other: the slice's step must be 1")
+            raise IndexError("rows are read one after the other: the slice's step must be 1")
         return first, max(end - first, 0)
 
     def bytes(self, rows: slice | None = None) -> bytearray:
@@ -355,7 +362,11 @@ class Tensor:
     def __getitem__(self, rows: int | slice) -> Any:
         if isinstance(rows, slice):
             return self.numpy(rows)
-        index = rows + len(self) if rows < 0 else rows
+        try:
+            index = operator.index(rows)
+        except TypeError:
+            raise IndexError(f"{self.key}: a row is taken by a whole number or a slice, not by {rows!r}") from None
+        index += len(self) if index < 0 else 0
         if not 0 <= index < len(self):
             raise IndexError(f"{self.key} has {len(self)} rows")
         return self.numpy(slice(index, index + 1))[0]
@@ -377,6 +388,7 @@ class Run(collections.abc.Mapping):
 
     def __init__(self, path: str | os.PathLike) -> None:
         global _library
+        self._asked, self._chosen = os.path.abspath(path), {}
         _library = _library or _load()
         why, self._handle = ctypes.create_string_buffer(512), ctypes.c_void_p()
         r = _library.dmi_read_open(os.fsencode(path), ctypes.byref(self._handle), why, U64(len(why)))
@@ -463,11 +475,25 @@ class Run(collections.abc.Mapping):
         if getattr(self, "_handle", None) is not None and _library is not None:
             self.close()
 
+    def __getstate__(self) -> tuple:
+        """For other processes, which open it anew by its path and select as it does."""
+        if self._handle is None:
+            raise ReadError("the run is closed")
+        return self._asked, self._chosen
+
+    def __setstate__(self, state: tuple) -> None:
+        path, chosen = state
+        self.__init__(path)  # type: ignore[misc]
+        if chosen:
+            self.select(**chosen)
+
     # ---- tensors
 
     def __getitem__(self, key: str) -> Tensor:
-        if key in self._tensors:
+        if isinstance(key, str) and key in self._tensors:
             return self._tensors[key]
+        if not isinstance(key, str):
+            raise KeyError(f"{key!r}: tensors are taken by their key, a text")
         near = difflib.get_close_matches(key, self._tensors, n=3, cutoff=0.5)
         raise KeyError(f"no tensor is called {key!r}" + (f"; near it: {', '.join(near)}" if near else ""))
 
@@ -500,8 +526,10 @@ class Run(collections.abc.Mapping):
         chosen.tokens = TOKENS[tokens] if isinstance(tokens, str) else 1
         if not isinstance(tokens, str):
             chosen.first, chosen.end = tokens
+        asked = {"request": request, "tokens": tokens, "rejected": rejected, "superseded": superseded, "tp": tp, "pp": pp, "dp": dp, "ep": ep}
         chosen.ranks = (U32 * 4)(*(0 if rank is None else 1 + rank for rank in (tp, pp, dp, ep)))
         self._call("dmi_read_select", ctypes.byref(chosen))
+        self._chosen = asked
         self._fill()
         return self
 

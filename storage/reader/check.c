@@ -139,10 +139,41 @@ static void note_missing(struct reader *r, size_t from, size_t to)
     }
 }
 
+/* An entry of the list, as docs/format.md 7 has it. @closed: the manifest is that of a closed run. */
+static bool names_segment(const json_t *said, size_t number, bool closed)
+{
+    char name[32];
+    const char *file = reader_text_of(said, "file");
+    if (reader_flag_of(said, "released") && reader_number_of(said, "chunks"))
+        return true;
+    snprintf(name, sizeof name, DMI_SEGMENT_NAME, (unsigned)number);
+    return file && !strcmp(file, name) && json_is_boolean(json_object_get(said, "closed")) &&
+           (!closed || reader_flag_of(said, "closed"));
+}
+
+/* One finding for all: a list may be long. */
+static void check_entries(struct reader *r, const json_t *list, bool closed)
+{
+    size_t n = json_array_size(list), n_wrong = 0, first = 0;
+    for (size_t i = n; i-- > 0;)
+        if (!names_segment(json_array_get(list, i), i, closed)) {
+            first = i;
+            n_wrong++;
+        }
+    if (n_wrong)
+        reader_note(&r->notes, true, "manifest.json", -1, 0,
+                    "%zu of the %zu entries in its list of segments name none%s: the first is "
+                    "number %zu",
+                    n_wrong, n, closed ? " that is closed" : "", first);
+    else if (r->said.manifest && !json_is_array(list))
+        reader_note(&r->notes, true, "manifest.json", -1, 0, "it has no list of segments");
+}
+
 static void check_segment_list(struct reader *r, bool closed)
 {
     const json_t *list = json_object_get(r->said.manifest, "segments");
     size_t n = json_array_size(list), next = 0;
+    check_entries(r, list, closed);
     for (size_t i = 0; i < r->index.n_segments; i++) {
         const struct reader_segment *s = &r->index.segments[i];
         note_missing(r, next, s->number);

@@ -149,6 +149,14 @@ static void take_shard(struct reader *r, const char *file, const json_t *o, stru
                         site->name);
 }
 
+/* A text of C ends at a zero byte: two names would be one. Return: NULL: it is no name. */
+static const char *name_of(const json_t *site)
+{
+    const json_t *name = json_object_get(site, "name");
+    const char *s = json_string_value(name);
+    return s && *s && strlen(s) == json_string_length(name) ? s : NULL;
+}
+
 static bool fill_sites(struct reader *r, const char *file, const json_t *list)
 {
     size_t n = json_array_size(list);
@@ -157,7 +165,7 @@ static bool fill_sites(struct reader *r, const char *file, const json_t *list)
         return false;
     for (size_t i = 0; i < n; i++) {
         const json_t *o = json_array_get(list, i);
-        const char *dtype = reader_text_of(o, "dtype"), *name = reader_text_of(o, "name");
+        const char *dtype = reader_text_of(o, "dtype"), *name = name_of(o);
         const json_t *scale = json_object_get(o, "scale");
         if (!name || !dtype || reader_number_of(o, "id") != i) {
             free(sites);

@@ -88,11 +88,14 @@ static int decode_all(struct reader *r)
         if (!res || !strcmp(said, err.msg))
             continue;
         memcpy(said, err.msg, sizeof said);
+        /* the finding has the place, "FILE, chunk N, offset N: ", by itself */
+        const char *what = strstr(err.msg, ": ");
+        what = what && strstr(err.msg, ", offset ") < what ? what + 2 : err.msg;
         if (res == -ENOTSUP)
-            reader_note_unknown(&r->notes, s->name, (int64_t)c->sequence, c->offset, "%s", err.msg);
+            reader_note_unknown(&r->notes, s->name, (int64_t)c->sequence, c->offset, "%s", what);
         else
             reader_note(&r->notes, res != -ENOENT, s->name, (int64_t)c->sequence, c->offset, "%s",
-                        err.msg);
+                        what);
     }
     return 0;
 }

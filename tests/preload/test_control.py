@@ -287,7 +287,7 @@ def test_a_long_path(bench):
     out.parent.mkdir()
     engine = Engine(bench, plan_of(8, n_steps=40, pause=0.02), DMI_OUT=out)
     said = subprocess.run([CTL, out, "sites", "on", "*"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    bench.check(said.returncode == 0 and said.stdout.splitlines()[-1] == "done", "dmi-ctl finds it by its folder", said.stdout)
+    bench.check(said.returncode == 0 and said.stdout.splitlines()[-1].startswith("done: "), "dmi-ctl finds it by its folder", said.stdout)
     status = subprocess.run([CTL, engine.run, "status"], stdout=subprocess.PIPE, text=True, check=False).stdout
     bench.check("site logits: on" in status and "overload: drop, drop-recent" in status, "and says it in words", status)
     bench.check([c["what"] for c in noted(engine.ends())] == ["sites on *"], "it is noted")

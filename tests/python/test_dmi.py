@@ -2,13 +2,14 @@
 """python/dmi: the public API from Python, and the adapter of tinygrad with a model that only counts."""
 import errno
 import pathlib
+import subprocess
 import sys
 
 import pytest
 
 import dmi
 import dmi.tinygrad
-from harness import DMI_DUMP, PRELOAD, STANDIN, dump_json, environment, only_run, run
+from harness import DMI_DUMP, PRELOAD, ROOT, STANDIN, dump_json, environment, only_run, run
 
 pytestmark = pytest.mark.built(PRELOAD, DMI_DUMP, STANDIN / "libcuda.so.1")
 
@@ -123,3 +124,13 @@ def test_adapter(check, said, monkeypatch):
     check(not forwards() and model.calls[-1] == (1, 3), "a call of its own is passed on, and belongs to nobody")
     monkeypatch.setattr(dmi, "step_begin", lambda step, spans: 1 // 0)
     check(next(model.generate([5, 5])) == 102, "an announcement that fails ends no program")
+
+
+def test_what_attach_starts_stays_among_the_modules(tmp_path):
+    """Where no other sitecustomize is found, as in a venv: Python looks for the module once it has run."""
+    start = ROOT / "python" / "dmi" / "torch" / "start"
+    (tmp_path / "sitecustomize.py").write_text("found = True\n")
+    for others, found in (([], False), ([str(tmp_path)], True)):
+        text = f"import os, sys\nsys.path[:] = {[str(start), *others]!r}\nimport sitecustomize\nprint(hasattr(sitecustomize, 'found'), 'sitecustomize' in sys.modules)"
+        done = subprocess.run([sys.executable, "-S", "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+        assert (done.returncode, done.stdout.split(), done.stderr) == (0, [str(found), "True"], ""), done

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import datasets
+import numpy
 import pyarrow.parquet as parquet
 import pytest
 import safetensors
@@ -178,6 +179,16 @@ def test_speculators_in_blocks(write, check, tmp_path, monkeypatch):
         export.speculators(run, tmp_path / "out")
     hidden, ids, *_ = sample(tmp_path / "out", 0)
     check(hidden.tolist() == wanted("a", range(31), (0, 1, 3, 9)) and ids.tolist() == [-9700 - p for p in range(31)], "every row", hidden)
+
+
+def test_speculators_ask_the_disk_once(write, tmp_path, monkeypatch):
+    """Not once a file: a flush of each takes half of the time."""
+    asked = []
+    monkeypatch.setattr(numpy.memmap, "flush", lambda self: asked.append("flush"))
+    monkeypatch.setattr(export, "_to_disk", lambda folder: asked.append(sorted(p.name for p in folder.iterdir())))
+    with dmi.open(write()) as run:
+        export.speculators(run, tmp_path / "out")
+    assert asked == [["data-00000-of-00001.arrow", "dataset_info.json", "hidden_states", "state.json"]] and len(samples(tmp_path / "out")) == 2
 
 
 def test_speculators_command(write, check, tmp_path):

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """dmi.open(): what it gives is what `dmi-dump export` writes, and what make_run.c wrote."""
 import json
+import os
+import pickle
 import re
 import struct
 import subprocess
@@ -194,7 +196,7 @@ def test_what_is_wrong_is_said(check, path, tmp_path):
     run = dmi.open(path)
     with pytest.raises(KeyError, match="near it: france/q"):
         run["france/qq.1"]  # pylint: disable=pointless-statement
-    with pytest.raises(ValueError, match="step must be 1"):
+    with pytest.raises(IndexError, match="step must be 1"):
         run["france/q.1"].numpy(slice(None, None, 2))
     with pytest.raises(IndexError):
         run["france/q.1"][6]  # pylint: disable=pointless-statement
@@ -223,3 +225,35 @@ def test_the_export_is_read_by_safetensors(check, path, tmp_path):
     with safe_open(tmp_path / "out.safetensors", "np") as file, dmi.open(path) as run:
         keys = [t.key for t in run.values() if t.dtype != "bf16"]
         check(keys and all(np.array_equal(file.get_tensor(key).ravel(), run[key].numpy().ravel()) for key in keys), f"{len(keys)} tensors")
+
+
+@pytest.mark.parametrize("index", (1.5, "0", None, (0, 1), [0], 2**70, slice(0.5, 2), slice("a", None), slice(0, 4, 2), np.zeros(2), ...), ids=repr)
+def test_an_odd_index_is_an_index_error(path, index):
+    with dmi.open(path) as run:
+        tensor = next(t for t in run.values() if len(t) > 1)
+        with pytest.raises(IndexError):
+            tensor[index]
+        if not isinstance(index, int) and index is not None:
+            with pytest.raises(IndexError):
+                tensor.numpy(index)
+        assert (tensor[np.int64(-1)] == tensor.numpy()[-1]).all()
+        with pytest.raises(KeyError, match="taken by their key"):
+            run[3]
+
+
+def test_a_run_is_the_same_in_another_process(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(path.parent)
+    with dmi.open(path.name) as run:
+        run.select(request="france", tokens=(1, 3))
+        wanted = {key: t.bytes() for key, t in run.items()}
+        assert wanted
+        tensor = next(iter(run.values()))
+        (tmp_path / "pickled").write_bytes(pickle.dumps([run, tensor, run]))
+    with pytest.raises(reading.ReadError, match="is closed"):
+        pickle.dumps(run)
+    text = ("import pickle, sys\nrun, tensor, same = pickle.load(open(sys.argv[1], 'rb'))\n"
+            "assert run is same and tensor.run is run and tensor.bytes() == run[tensor.key].bytes()\n"
+            "pickle.dump({key: t.bytes() for key, t in run.items()}, open(sys.argv[2], 'wb'))")
+    subprocess.run([sys.executable, "-c", text, tmp_path / "pickled", tmp_path / "read"], check=True, timeout=60, cwd="/",
+                   env={**os.environ, "PYTHONPATH": str(ROOT / "python")})
+    assert pickle.loads((tmp_path / "read").read_bytes()) == wanted

@@ -237,7 +237,31 @@ def test_hostile_texts(tmp_path, check):
         check(not bad and not forged, f"nothing of a run reaches the terminal raw: {words[0]} {words[-1]}", (bad, forged))
         if words[0] != "export":
             parsed = dump(*words, run, "--json")
+            raw = [c for c in BAD + ("\u2028", "\u200b") if c in parsed.out]
+            check(not raw, f"nor does its JSON bring it there: {words[0]} {words[-1]}", raw)
             check(json.loads(parsed.out or "[]") is not None, f"and its JSON parses: {words[0]} {words[-1]}", parsed.out[-300:])
+
+
+@pytest.mark.parametrize("names", [("q\0a", "q\0b"), ("q", "q\0"), ("", "q"), ("q", None)])
+def test_sites_whose_names_are_none_are_not_joined(tmp_path, check, names):
+    """A name that C would cut makes one site of two: the dictionary is damage."""
+    run = small(tmp_path / "run", [(0, 0, kit.NONE, 1, (1, 1), b"aaaa"), (1, 0, kit.NONE, 2, (1, 1), b"bbbb")], sites=[kit.site(name) for name in names])
+    for words in (("list",), ("stats",), ("verify",), ("export", "-o", tmp_path / "x")):
+        bad = complaints(dump(*words, run), statuses=(1, 2), said=("the site dictionary is not what",))
+        check(not bad, f"is refused: {words[0]}", bad)
+    check(not (tmp_path / "x").exists(), "and nothing is exported")
+
+
+def test_what_files_say_in_json_is_escaped_and_the_same(tmp_path, check):
+    name = "a\x9bb\u202e\u2028\U000e0041c"
+    run = small(tmp_path / "run", [(0, 0, 0, 1, (1, 1), bytes(4))], [kit.step(0, [(name.encode(), 0, 0, 1)])])
+    dump("export", run, "-f", "jsonl", "-o", tmp_path / "x")
+    lines = (tmp_path / "x").read_text().split("\n")
+    replayed = subprocess.run([BUILD / "tools" / "dmi-replay", run, "--to", "-", "--format", "jsonl"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False, timeout=60)
+    for text, what in (("\n".join(lines), "export"), (replayed.stdout.decode(), "replay"), (dump("list", "--requests", "--json", run).out, "list")):
+        check(text and not any(c in text for c in name if not c.isascii()), f"{what}: nothing is raw", text[:300])
+        check(name in json.dumps([json.loads(line) for line in text.split("\n") if line] if what != "list" else json.loads(text), ensure_ascii=False), f"{what}: the id is what it was",
+              text[:300])
 
 
 def test_steps_that_claim_too_much(tmp_path, check):

@@ -121,7 +121,7 @@ def test_damaged_payload(tmp_path, check):
     lost = 28 - facts("verify", out)["accounting"]["captured"]
     bad = complaints(run, out, done, lost=lost)
     check(done.returncode == 1 and lost > 0 and not bad, "damage is 1, and what it took is counted as lost", bad or done)
-    check("DAMAGED: seg-000000.dmi, chunk " in done.stderr and f"{lost} records (" in done.stdout and "cannot be read" in done.stdout,
+    check("DAMAGED: seg-000000.dmi, chunk " in done.stderr and f"{lost} record" in done.stdout and "cannot be read" in done.stdout,
           "and said", done)
     rows = rows_of(out)
     check(0 < len(rows) < len(whole) and all(whole[k] == v for k, v in rows.items()), "the other rows are there")

@@ -173,8 +173,8 @@ STEPS = [[("a", 0, 4), ("b", 2, 3)], [("b", 5, 1), ("a", 4, 1)], [("a", 5, 1)]]
 POSITIONS = {"a": range(6), "b": range(2, 6)}
 
 
-def qk_lines(steps=STEPS, dtype="bf16", sites=(9, 10), layers=(0, 2), heads=True, first_head=(0, 0), n_heads=(HEADS, KV_HEADS), lacking=()):
-    """Queries and keys, by their formula: element() of column c; @lacking: (site, layer, step)"""
+def qk_lines(steps=STEPS, dtype="bf16", sites=(9, 10), layers=(0, 2), heads=True, first_head=(0, 0), n_heads=(HEADS, KV_HEADS), lacking=(), odd=()):
+    """Queries and keys, by their formula: element() of column c; @lacking: (site, layer, step); @odd: (site, layer) whose heads have one element"""
     for number, spans in enumerate(steps):
         words, rows, row = [], [], 0
         for request, position, n in spans:
@@ -186,7 +186,7 @@ def qk_lines(steps=STEPS, dtype="bf16", sites=(9, 10), layers=(0, 2), heads=True
             for site, begin, n in zip(sites, first_head, n_heads):
                 values = " ".join(str(element(r, p, layer + site % 2, begin * DIM + c)) for r, p in rows for c in range(n * DIM))
                 if (site, layer, number) not in lacking:
-                    yield f"heads {n if heads else 0}"
+                    yield f"heads {n * DIM if (site, layer) in odd else n if heads else 0}"
                     yield f"put {site} {layer} {n * DIM} {dtype} {values}"
 
 
@@ -299,6 +299,30 @@ def test_vllm_hook_heads(hooked, export, check):  # noqa: F811
         check(said in done.stderr and not done.out.exists(), f"{words} is refused", done.stderr)
     done = export(run, "vllm", "--queries", "last", status=2)
     check("are for export --format vllm-hook" in done.stderr, "elsewhere too", done.stderr)
+
+
+def test_vllm_hook_has_requests_in_the_order_of_their_first_steps(hooked, export, check):  # noqa: F811
+    steps = [[("b", 0, 2)], [("a", 0, 3), ("b", 2, 1)], [("B", 0, 2)]]
+    (_, modules, meta, _), = load(export(hooked(steps=steps, dtype="f32"), "vllm-hook").out)
+    check((meta["requests"], meta["seq_lens"]) == (["b", "a", "B"], [3, 3, 2]), "in qk.json", meta)
+    for layer, queries, _ in modules.values():
+        for i, (request, n) in enumerate((("b", 3), ("a", 3), ("B", 2))):
+            check(queries[i].tolist() == [[element(request, p, layer + 1, c) for c in range(HEADS * DIM)] for p in range(n)], f"{request}: its own rows", queries[i])
+
+
+@pytest.mark.parametrize("odd, status, said", [({(9, 2), (10, 2)}, 1, ".2 has heads of another number or size"), ({(10, 2)}, 1, ".2 has heads of another number or size"),
+                                               ({(10, 0), (10, 2)}, 2, ".0 has heads of another size")])
+def test_vllm_hook_refuses_heads_that_differ(hooked, export, check, odd, status, said):  # noqa: F811
+    done = export(hooked(dtype="f32", odd=odd), "vllm-hook", status=status)
+    check(said in done.stderr and not done.out.exists(), "by name", done.stderr)
+
+
+def test_vllm_hook_multiplier(hooked, export, check):  # noqa: F811
+    (config, *_), = load(export(hooked(), "vllm-hook", "--multiplier", "0.0078125").out)
+    check(config["attention_multiplier"] == 0.0078125, "as it was said", config)
+    for wrong in ("0", "-1", "nan", "inf", "x"):
+        done = export(hooked(wrong), "vllm-hook", "--multiplier", wrong, status=2)
+        check("is no number above 0" in done.stderr, wrong, done.stderr)
 
 
 def test_vllm_hook_what_lacks(hooked, export, check):  # noqa: F811

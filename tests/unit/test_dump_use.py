@@ -2,6 +2,7 @@
 """dmi-dump where a run is odd, damaged or hostile, and where its user is mistaken."""
 import json
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -312,3 +313,37 @@ def test_bounds(case):
                read_header(path)[0]["r/s0"]["shape"] == [5, 0] and
                case.dump("verify", flat, "--against", path).returncode == 0 and
                case.dump("show", "s0", flat).returncode == 0)
+
+
+@pytest.mark.parametrize("words", (("stats", "--layer", "0"), ("verify", "--site", "q"), ("list", "--rows", "0:1"), ("export", "--all"), ("recover", "--force"), ("diff", "--records"),
+                                   ("list", "-o", "x"), ("stats", "-f", "npy"), ("show", "--tolerance", "1")), ids=" ".join)
+def test_an_option_that_a_command_does_not_take_is_refused(tmp_path, words, check):
+    subprocess.run([MAKE_RUN, tmp_path / "run"], check=True, stdout=subprocess.PIPE)
+    run = tmp_path / "run"
+    command, *options = words
+    places = {"show": ["q", run], "diff": [run, run]}.get(command, [run])
+    done = subprocess.run([DMI_DUMP, command, *places, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    name = {"-o": "output", "-f": "format"}.get(options[0], options[0].lstrip("-"))
+    check(done.returncode == 2 and f"{command} does not take --{name}" in done.stderr, "by name", done.stderr)
+
+
+def test_one_is_said_as_one_and_a_place_once(tmp_path, check):
+    subprocess.run([MAKE_RUN, tmp_path / "run"], check=True, stdout=subprocess.PIPE)
+    run = next((tmp_path / "run").iterdir())
+    flip_payload(run / "seg-000000.dmi", 0)
+    said = {}
+    for words in (("verify",), ("list",), ("stats",), ("recover", "-o", tmp_path / "kept"), ("diff", run)):
+        done = subprocess.run([DMI_DUMP, words[0], run, *words[1:]], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=60)
+        said[words[0]] = done.stdout
+        wrong = [line for line in done.stdout.splitlines() if re.search(r"(?<![\d.,:])1 [a-z]+s\b(?<!this)(?<!is)", line)]
+        check(not wrong, f"{words[0]}: nothing is one and several", wrong)
+    place = "seg-000000.dmi, chunk 2"
+    check(said["verify"].count(place) == 1, "the place stands once", said["verify"])
+    check("1 record (" in said["recover"] and "that was written cannot be read" in said["recover"], "of one record", said["recover"])
+
+
+def test_a_full_disk_is_not_read(tmp_path, check):
+    subprocess.run([MAKE_RUN, tmp_path / "run"], check=True, stdout=subprocess.PIPE)
+    for form in ("safetensors", "npz", "csv", "jsonl"):
+        done = subprocess.run([DMI_DUMP, "export", tmp_path / "run", "-f", form, "-o", "/dev/full"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+        check(done.returncode == 2 and "cannot write" in done.stderr and "No space left" in done.stderr and "cannot read" not in done.stderr, form, done.stderr)

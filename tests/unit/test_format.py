@@ -97,6 +97,15 @@ def test_the_golden_run_has_what_is_rare():
     assert set(run.tensors()[b"c", "bf16.0"]) == {11, 3, 4, 0, 7, 1}
 
 
+def test_the_golden_packed_run_by_the_page():
+    """Planes of codec 2, by the formula that test_storage_golden.c has."""
+    run = format_reader.Run(GOLDEN / "v2/packed")
+    wide = struct.pack("<12288f", *((1 + i % 97 / 128) * 2 ** (i % 5) for i in range(12288)))
+    found = {len(r.data): r.data for r in run.records}
+    assert 2 in run.codecs and not run.unknown, run.codecs
+    assert found == {len(wide): wide, len(wide) // 2: b"".join(wide[at + 2:at + 4] for at in range(0, len(wide), 4))}
+
+
 def wanted(tensors):
     return {f"{request.decode()}/{name}": b"".join(rows[p] for p in sorted(rows)) for (request, name), rows in tensors.items()}
 

@@ -290,7 +290,7 @@ def test_summary(run, tmp_path, check):
     said = json.loads(done.stdout)
     check((said["records"], said["rows"], said["status"], said["damage"], said["failed"]) == (28, 61, 0, 0, []) and not done.stderr, "as JSON", said)
     text = replay(run, "--to", f"file:{tmp_path / 'more'}").stderr.decode()
-    check(text == "dmi-replay: replayed 28 records, 61 rows, 2.6 KiB\n", "or a line", text)
+    check(text == "dmi-replay: replayed 28 records, 61 rows, 2.6 KiB of payload\n", "or a line", text)
     check(json.loads(replay(run, "--to", "-", "--json").stderr)["records"] == 28, "on stderr, where stdout is the sink")
 
 

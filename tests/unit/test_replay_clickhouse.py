@@ -155,6 +155,17 @@ def test_twice_is_once(server, base, tmp_path, check):
 # ---------------------------------------------------------------------------------------------------- views
 
 
+def test_a_cursor_does_not_speak_for_an_emptied_table(server, base, tmp_path, check):
+    run, cursor = schedule(tmp_path / "run", steps(3)), tmp_path / "cursor"
+    words = (run, "--to", server.address(base), "--cursor", cursor)
+    replay(*words)
+    check("was replayed before" in replay(*words).stderr.decode(), "the rows are there")
+    server.ask(f"DROP TABLE {base}.dmi_records")
+    check("dmi_records" in replay(*words, status=2).stderr.decode(), "a table that is gone")
+    replay(schedule(tmp_path / "other", steps(3)), "--to", server.address(base))
+    check("has nothing of run" in replay(*words, status=2).stderr.decode(), "a table of another run")
+
+
 def test_views(server, base, tmp_path, check):
     run = schedule(tmp_path / "run", steps(6, width=8, layers=2, request="r", tokens=2))
     for _ in range(2):

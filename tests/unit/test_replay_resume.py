@@ -2,6 +2,7 @@
 """dmi-replay --cursor and --follow: what was taken, what comes next, whatever is killed."""
 import io
 import json
+import os
 import random
 import signal
 import socket
@@ -49,11 +50,68 @@ def test_a_cursor_of_something_else(tmp_path, words, said, check):
 def test_a_file_that_is_shorter_than_its_cursor(tmp_path, check):
     run, out, cursor = schedule(tmp_path / "run", steps(3)), tmp_path / "out", tmp_path / "cursor"
     replay(run, "--to", f"file:{out}", "--cursor", cursor)
-    said = json.loads(cursor.read_text())
-    said["runs"][0]["done"] = False
-    cursor.write_text(json.dumps(said))
     out.write_bytes(out.read_bytes()[:100])
     check("is shorter than its cursor says" in replay(run, "--to", f"file:{out}", "--cursor", cursor, status=2).stderr.decode(), "is refused")
+
+
+def replaced(out, _):
+    out.write_bytes((b"a letter to a friend\n" * (out.stat().st_size // 20 + 1)))
+
+
+def changed_before_its_end(out, n_bytes):
+    data = bytearray(out.read_bytes())
+    data[n_bytes - 9] ^= 1
+    out.write_bytes(data)
+
+
+@pytest.mark.parametrize("done", (True, False), ids=("all was replayed", "a part was replayed"))
+@pytest.mark.parametrize("change, said", [(lambda out, _: out.unlink(), "o such file"), (lambda out, _: out.write_bytes(b""), "is shorter than its cursor says"), (replaced, "is not what its cursor was written with"),
+                                          (changed_before_its_end, "is not what its cursor was written with")], ids=("gone", "emptied", "replaced", "changed"))
+def test_a_cursor_does_not_speak_for_another_file(tmp_path, change, said, done, check):
+    run, out, cursor = schedule(tmp_path / "run", steps(30 if done else 3000)), tmp_path / "out", tmp_path / "cursor"
+    words = (run, "--to", f"file:{out}", "--cursor", cursor)
+    if done:
+        replay(*words)
+    else:
+        process = start(*words, "--speed", "0.5")
+        wait_for(lambda: cursor.exists() and json.loads(cursor.read_text())["bytes"] > 5000)
+        process.kill()
+        process.wait()
+        process.stderr.close()
+    change(out, json.loads(cursor.read_text())["bytes"])
+    before, noted = out.read_bytes() if out.exists() else None, cursor.read_bytes()
+    found = replay(*words, status=2).stderr.decode()
+    check(said in found and "was replayed before" not in found, "is said", found)
+    check((out.read_bytes() if out.exists() else None) == before and cursor.read_bytes() == noted, "and nothing is written")
+
+
+def test_a_file_that_is_longer_than_its_cursor_goes_on_from_there(tmp_path, check):
+    run, out, cursor = schedule(tmp_path / "run", steps(20)), tmp_path / "out", tmp_path / "cursor"
+    replay(run, "--to", f"file:{out}", "--cursor", cursor)
+    with open(out, "ab") as file:
+        file.write(b"half of a fra")
+    check("was replayed before" in replay(run, "--to", f"file:{out}", "--cursor", cursor).stderr.decode(), "what the cursor is of is there")
+
+
+@pytest.mark.parametrize("change", [lambda said: None, lambda said: said["runs"][0]["sent"].update(chunk=1), lambda said: said.update(bytes=7),
+                                    lambda said: said.pop("checksum"), lambda said: said.update(requests=9)], ids=("done", "sent", "bytes", "no checksum", "requests"))
+def test_a_cursor_that_was_changed(tmp_path, change, check):
+    run, out, cursor = schedule(tmp_path / "run", steps(3)), tmp_path / "out", tmp_path / "cursor"
+    replay(run, "--to", f"file:{out}", "--cursor", cursor)
+    said, before = json.loads(cursor.read_text()), out.read_bytes()
+    cursor.write_text(json.dumps(said))
+    replay(run, "--to", f"file:{out}", "--cursor", cursor)
+    said["runs"][0]["done"] = False
+    change(said)
+    cursor.write_text(json.dumps(said))
+    found = replay(run, "--to", f"file:{out}", "--cursor", cursor, status=2).stderr.decode()
+    check("does not match its checksum" in found and out.read_bytes() == before, "is not believed", found)
+
+
+def test_a_cursor_that_is_no_file(tmp_path, check):
+    run, out, cursor = schedule(tmp_path / "run", steps(3)), tmp_path / "out", tmp_path / "cursor"
+    os.mkfifo(cursor)
+    check("is no cursor" in replay(run, "--to", f"file:{out}", "--cursor", cursor, status=2).stderr.decode() and not out.exists(), "is refused at once")
 
 
 def test_killed_again_and_again(tmp_path, check):

@@ -2,6 +2,8 @@
 """dmi-sites match on recordings of an engine that never was: it writes what the reference holds, as a test wants it laid
 out.  Two prompts are served, each in two pieces, and three more tokens; what is written is blocks, as the recorder writes them."""
 import re
+import resource
+import struct
 
 import numpy as np
 import pytest
@@ -950,6 +952,23 @@ def test_kernels_of_a_recording(matched):
     assert text == "embed: 7 launches, arg[0] 8 at 0, arg[1] 4 at 8\nmake_q: 21 launches, arg[0] 8 at 0, arg[1] 4 at 8, arg[2] 4 at 12\n"
 
 
+NAUGHTY = "k\x1b[2Jred\x9b\u202ebidi\x7f\nforged: 7 launches"
+
+
+def test_names_of_a_recording_reach_no_terminal_raw(engine):
+    q = engine.alloc(32 * WIDTH * 4)
+    engine.serve(lambda e, i, *r: e.launch(NAUGHTY, [q, r[2]], [(q[0], e.rows("q", i, *r))]))
+    save_file(engine.ref, engine.folder / "ref")
+    said = [run([SITES, *words], check=False, timeout=60) for words in (
+        ("kernels", engine.folder / "rec"), ("match", engine.folder / "rec", "--reference", engine.folder / "ref", "-o", engine.folder / "spec.yaml"),
+        ("check", engine.folder / "spec.yaml", "--recording", engine.folder / "rec"), ("kernels", engine.folder / NAUGHTY))]
+    for done in said:
+        text = done.stdout + done.stderr
+        assert text and not any(c in text for c in "\x1b\x9b\u202e\x7f") and not any(line.startswith("forged") for line in text.splitlines()), (done.args, text)
+    assert "k?[2Jred??bidi??forged" in said[0].stdout, said[0].stdout
+    assert not any(c in (engine.folder / "spec.yaml").read_text() for c in "\x1b\x9b\u202e\x7f")
+
+
 def test_kernels_of_what_holds_none(tmp_path):
     for name, data in (("text", b"hello\n" * 20), ("empty", b""), ("elf", DMI_RUN.read_bytes())):
         (tmp_path / name).write_bytes(data)
@@ -971,6 +990,31 @@ def test_damaged_recordings_are_refused(engine):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << int(rng.integers(8)))]) + whole[at + 1:])
         result = run([SITES, "match", path, "--reference", engine.folder / "ref", "-o", engine.folder / "spec.yaml"], check=False, timeout=60)
         assert result.returncode in (0, 1), (at, result.returncode, result.stderr)
+
+
+def bomb(write):
+    """A recording of chunks of 60 MiB that are nothing when they are compressed."""
+    for _ in range(20):
+        write.chunk(4, bytes(60 << 20), compress=True)
+
+
+def crumbs(write):
+    """One of very many parts of memory, a byte each in a page of its own."""
+    write.launch("k", [(1 << 20, 1 << 20, 4096)])
+    runs = np.empty((3 << 20, 2), "<u8")
+    for i in range(6):
+        runs[:, 0], runs[:, 1] = (np.arange(3 << 20, dtype="<u8") + (i << 24)) * 4096, 1
+        write.chunk(3, struct.pack("<QII", 1, 0, len(runs)) + runs.tobytes() + bytes(len(runs)), compress=True)
+
+
+@pytest.mark.parametrize("build", (bomb, crumbs))
+def test_a_small_recording_gets_no_more_memory_than_a_budget(tmp_path, build):
+    write = Writer(tmp_path / "rec")
+    build(write)
+    write.close()
+    assert (tmp_path / "rec").stat().st_size < 16 << 20
+    result = run([SITES, "kernels", tmp_path / "rec"], check=False, timeout=60, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30)))
+    assert result.returncode == 1 and "asks for more than" in result.stderr, (result.returncode, result.stderr)
 
 
 def test_a_recording_that_was_cut_off_is_used_as_far_as_it_goes(engine):

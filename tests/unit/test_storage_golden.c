@@ -8,6 +8,7 @@
  *     invalid/X.dmi  its first segment with one thing wrong; X says what, and checksums are right again
  *     unknown/X.dmi  likewise, with something that a later program of the same version may write
  *     newer/         its files with the number of the next version
+ *     packed/        a run whose planes have codec 2; written by `--write-packed DIR`
  */
 #include "core/cleanup.h"
 #include "storage/codec/hash.h"
@@ -47,6 +48,39 @@ START_TEST(the_golden_run_reads_as_it_did)
     ck_assert_str_eq(reader_run(reader)->job, "kit-job");
     ck_assert(kit_holds(reader, WIDTH));
     kit_expect_special(reader, 8);
+}
+END_TEST
+
+#define N_PACKED 12288
+
+/* Exponents of a few values, as activations have: an element is (1 + (i mod 97) / 128) * 2^(i mod 5). */
+static void fill_packed(uint16_t bf16[N_PACKED], float f32[N_PACKED])
+{
+    for (size_t i = 0; i < N_PACKED; i++) {
+        uint32_t bits;
+        f32[i] = (1 + (float)(i % 97) / 128) * (float)(1u << i % 5);
+        memcpy(&bits, &f32[i], 4);
+        bf16[i] = (uint16_t)(bits >> 16);
+    }
+}
+
+START_TEST(packed_planes_read_as_they_did)
+{
+    static uint16_t bf16[N_PACKED], back[N_PACKED];
+    static float f32[N_PACKED], back32[N_PACKED];
+    fill_packed(bf16, f32);
+    _cleanup_(reader_closep) struct reader *reader = kit_read(golden("v2/packed"), true);
+    const struct reader_finding *first = NULL;
+    struct err err = { 0 };
+    ck_assert_msg(!kit_damage(reader, &first), "%s: %s", first->file, first->text);
+    ck_assert_uint_eq(reader_n_records(reader), 2);
+    for (size_t k = 0; k < 2; k++) {
+        const struct reader_record *rec = reader_record(reader, k);
+        bool wide = rec->at.dtype == DMI_DTYPE_F32;
+        ck_assert_uint_eq(rec->at.n_bytes, wide ? sizeof f32 : sizeof bf16);
+        ck_assert_int_eq(reader_decode(&err, reader, rec, wide ? (void *)back32 : back), 0);
+    }
+    ck_assert(!memcmp(back, bf16, sizeof bf16) && !memcmp(back32, f32, sizeof f32));
 }
 END_TEST
 
@@ -580,6 +614,41 @@ static void write_valid(const char *dir, char *valid, size_t n_valid)
 
 static const char *golden_target;
 
+static void append_packed(struct run *run, uint32_t dtype, const void *data, size_t n_bytes)
+{
+    struct chunk *chunk;
+    const struct run_record record = { .site = dtype - 1,
+                                       .layer = 0,
+                                       .dtype = dtype,
+                                       .launch = dtype,
+                                       .step = UINT64_MAX,
+                                       .n_dims = 2,
+                                       .n_row_dims = 1,
+                                       .dims = { 3, N_PACKED / 3 },
+                                       .data = data,
+                                       .n_bytes = n_bytes };
+    struct dmi_site_counters *c = &run_counters(run)->sites[record.site];
+    c->expected = c->captured = (struct dmi_tally){ 1, 3, n_bytes };
+    ck_assert_int_eq(run_encode(run, &record, 1, CODEC_PACKED, &chunk), 0);
+    ck_assert_int_eq(run_append_chunk(run, chunk), 0);
+}
+
+START_TEST(write_packed_files)
+{
+    static uint16_t bf16[N_PACKED];
+    static float f32[N_PACKED];
+    char packed[4096];
+    fill_packed(bf16, f32);
+    struct run *run = kit_open(golden_target, 0);
+    append_packed(run, DMI_DTYPE_BF16, bf16, sizeof bf16);
+    append_packed(run, DMI_DTYPE_F32, f32, sizeof f32);
+    _cleanup_(freep) char *made = strdup(run_path(run));
+    ck_assert_int_eq(run_close(run), 0);
+    snprintf(packed, sizeof packed, "%s/packed", golden_target);
+    ck_assert_int_eq(rename(made, packed), 0);
+}
+END_TEST
+
 /* Check's assertions, which the kit makes, need a test around them. */
 START_TEST(write_golden_files)
 {
@@ -620,7 +689,11 @@ int main(int argc, char **argv)
     if (argc == 3 && !strcmp(argv[1], "--write")) {
         golden_target = argv[2];
         tcase_add_test(tc, write_golden_files);
+    } else if (argc == 3 && !strcmp(argv[1], "--write-packed")) {
+        golden_target = argv[2];
+        tcase_add_test(tc, write_packed_files);
     } else {
+        tcase_add_test(tc, packed_planes_read_as_they_did);
         tcase_add_test(tc, the_golden_run_reads_as_it_did);
         tcase_add_test(tc, invalid_segments_are_damage);
         tcase_add_test(tc, what_is_not_known_is_named_by_its_number_and_loses_no_more_than_itself);

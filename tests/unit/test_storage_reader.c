@@ -389,12 +389,15 @@ END_TEST
 /* Replaces @from in the manifest by @to, of the same length, and makes its checksum right. */
 static void edit_manifest(const char *from, const char *to)
 {
-    size_t n;
-    _cleanup_(freep) uint8_t *data = kit_load(folder, "manifest.json", &n);
-    uint8_t *at = memmem(data, n, from, strlen(from));
+    size_t n_old;
+    _cleanup_(freep) uint8_t *old = kit_load(folder, "manifest.json", &n_old);
+    uint8_t *at = memmem(old, n_old, from, strlen(from));
     ck_assert_ptr_nonnull(at);
-    ck_assert_uint_eq(strlen(from), strlen(to));
-    memcpy(at, to, strlen(to));
+    size_t n = n_old - strlen(from) + strlen(to), before = (size_t)(at - old);
+    _cleanup_(freep) uint8_t *data = malloc(n);
+    memcpy(data, old, before);
+    memcpy(data + before, to, strlen(to));
+    memcpy(data + before + strlen(to), at + strlen(from), n_old - before - strlen(from));
     at = memmem(data, n, MANIFEST_CHECKSUM_KEY, strlen(MANIFEST_CHECKSUM_KEY));
     at += strlen(MANIFEST_CHECKSUM_KEY);
     memcpy(at, MANIFEST_CHECKSUM_ZERO, 16);
@@ -415,6 +418,30 @@ START_TEST(a_manifest_that_contradicts_the_segments_is_damage)
     edit_manifest("\"segments\"", "\"zegments\"");
     _cleanup_(reader_closep) struct reader *list = kit_read(folder, false);
     ck_assert(says(list, "does not list this segment"));
+}
+END_TEST
+
+/* A closed run of one segment, whose entry in the manifest is none. */
+START_TEST(a_closed_manifest_names_segments)
+{
+    static const char *const entries[][2] = {
+        { "\"file\": \"seg-000000.dmi\"", "\"file\": \"seg-000001.dmi\"" },
+        { "\"file\": \"seg-000000.dmi\"", "\"file\": 1234567890123456 " },
+        { "\"file\": \"seg-000000.dmi\"", "\"fill\": \"seg-000000.dmi\"" },
+        { "\"closed\": true", "\"closed\":false" },
+        { "\"closed\": true", "\"closed\":    1" },
+        { "\"closed\": true", "\"cloned\": true" },
+        { "\"segments\": [", "\"segments\": [7," },
+        { "\"segments\": [", "\"segments\": [{}," },
+        { "\"segments\": [", "\"segments\": 7, \"other\": [" },
+    };
+    make_closed(2, WIDTH, 0);
+    edit_manifest(entries[_i][0], entries[_i][1]);
+    _cleanup_(reader_closep) struct reader *reader = kit_read(folder, false);
+    const struct reader_finding *first = NULL;
+    ck_assert_msg(kit_damage(reader, &first), "entry %d", _i);
+    ck_assert_msg(says(reader, "list of segments"), "entry %d: %s: %s", _i, first->file,
+                  first->text);
 }
 END_TEST
 
@@ -543,6 +570,7 @@ int main(void)
     tcase_add_test(tc, a_terabyte_of_holes_is_passed_over);
     tcase_add_test(tc, a_stray_segment_of_a_high_number_is_one_line);
     tcase_add_test(tc, a_manifest_that_contradicts_the_segments_is_damage);
+    tcase_add_loop_test(tc, a_closed_manifest_names_segments, 0, 9);
     tcase_add_test(tc, a_released_segment_is_no_damage);
     tcase_add_test(tc, sums_that_wrap_do_not_balance);
     tcase_add_loop_test(tc, steps_that_cannot_be_are_damage, 0, 3);

@@ -16,6 +16,7 @@
 #define FIRST_PAUSE 100000000ull
 #define LAST_PAUSE  5000000000ull
 #define MOST_ANSWER (1u << 20)
+#define MOST_ERROR  (64u << 10)
 /* Over a cluster a batch is taken once its rows are where they belong; other tables have no use for the setting. */
 #define INSERT_ADDRESS "?insert_distributed_sync=1&query="
 #define MOST_SAID      300 /* of what a server says of an error */
@@ -27,17 +28,28 @@ struct clickhouse_http {
     struct text answer;
     uint64_t most;       /* bytes of an answer */
     bool reached;        /* it has answered once */
+    bool endless;        /* this answer is longer than it may be */
     uint64_t stopped_ns; /* when the user's wish to stop was seen; 0: not */
 };
 
 enum { AGAIN = 1 };
 
+/* Bytes that the answer may have: one that tells of an error is short. */
+static uint64_t most_now(const struct clickhouse_http *h)
+{
+    long status = 0;
+    clickhouse_curl.getinfo(h->curl, CURLINFO_RESPONSE_CODE, &status);
+    uint64_t most = status == 200 ? h->most : MOST_ERROR;
+    return most > h->answer.n ? most : h->answer.n;
+}
+
 static size_t take_answer(char *data, size_t size, size_t n, void *arg)
 {
     struct clickhouse_http *h = arg;
-    if (h->answer.n + size * n <= h->most)
+    h->endless |= size * n > most_now(h) - h->answer.n;
+    if (!h->endless)
         text_add(&h->answer, data, size * n);
-    return size * n;
+    return h->endless || h->answer.failed ? 0 : size * n; /* 0: libcurl ends the transfer */
 }
 
 /* Once the user wants to stop, the server has a little time for what it is being given. */
@@ -149,7 +161,7 @@ static int judge_answer(struct err *err, struct clickhouse_http *h)
     char words[MOST_SAID + 1];
     long status = 0, code = 0;
     clickhouse_curl.getinfo(h->curl, CURLINFO_RESPONSE_CODE, &status);
-    if (status == 200 && !h->answer.failed)
+    if (status == 200)
         return 0;
     if (h->answer.n > 6 && !memcmp(h->answer.data, "Code: ", 6))
         code = strtol(h->answer.data + 6, NULL, 10);
@@ -159,6 +171,11 @@ static int judge_answer(struct err *err, struct clickhouse_http *h)
 
 static int judge(struct err *err, struct clickhouse_http *h, CURLcode r)
 {
+    if (h->answer.failed)
+        return err_set_errno(err, ENOMEM, "cannot take an answer of %s", h->url->server);
+    if (h->endless)
+        return err_set(err, -EBADMSG, "%s: an answer does not end after %zu bytes", h->url->server,
+                       h->answer.n);
     switch (r) {
     case CURLE_OK: return judge_answer(err, h);
     case CURLE_ABORTED_BY_CALLBACK: return -EINTR;
@@ -198,6 +215,7 @@ static int address(struct clickhouse_http *h, const char *sql, const struct text
 static int ask_once(struct err *err, struct clickhouse_http *h)
 {
     h->answer.n = 0;
+    h->endless = false;
     int r = judge(err, h, clickhouse_curl.perform(h->curl));
     if (r == AGAIN && !h->reached)
         return err->code;
@@ -241,8 +259,9 @@ int clickhouse_http_ask(struct err *err, struct clickhouse_http *h, const char *
     if (pause_ns > FIRST_PAUSE)
         complain("%s answers again", h->url->server);
     if (answer) {
-        answer->n = 0;
-        text_add(answer, h->answer.n ? h->answer.data : "", h->answer.n);
+        struct text old = *answer;
+        *answer = h->answer;
+        h->answer = (struct text){ .data = old.data, .room = old.room };
     }
     return 0;
 }

@@ -20,7 +20,7 @@ int clickhouse_http_new(struct err *err, const struct clickhouse_url *url,
 /* Accepts NULL. */
 void clickhouse_http_free(struct clickhouse_http *http);
 
-/* Answers of up to so many bytes are kept; 1 MiB unless said. */
+/* An answer may have so many bytes; 1 MiB unless said. A longer one is an error. */
 void clickhouse_http_most(struct clickhouse_http *http, uint64_t n_bytes);
 
 /**

@@ -61,14 +61,22 @@ static int take_part(CURLU *u, CURLUPart what, const char *otherwise, char **out
 
 /* ------------------------------------------------------------------------- the password */
 
+#define MOST_PASSWORD 4096
+
 static int read_password(struct err *err, const char *path, struct clickhouse_url *url)
 {
     _cleanup_(fclosep) FILE *f = fopen(path, "re");
-    _cleanup_(freep) char *line = NULL;
-    size_t room = 0;
-    ssize_t n = f ? getline(&line, &room, f) : -1;
-    if (n < 0)
+    char line[MOST_PASSWORD + 1];
+    errno = 0;
+    size_t n = f ? fread(line, 1, MOST_PASSWORD, f) : 0;
+    if (!n)
         return err_set_errno(err, errno ? errno : ENODATA, "cannot read a password from %s", path);
+    line[n] = 0;
+    size_t length = strlen(line);
+    if (!strchr(line, '\n') && (length == MOST_PASSWORD || length < n))
+        return err_set(err, -EINVAL,
+                       "%s has no password in its first line: more than %d bytes, or a zero byte",
+                       path, MOST_PASSWORD - 1);
     line[strcspn(line, "\r\n")] = 0;
     return replace(&url->password, line);
 }
@@ -93,9 +101,14 @@ static int take_layout(struct err *err, const char *value, struct clickhouse_url
     return err_set(err, -EINVAL, "clickhouse: layout=%s is none: write dmi or dmilib", value);
 }
 
+bool clickhouse_url_is_run(const char *text)
+{
+    return strlen(text) == 36 && strspn(text, "0123456789abcdef-") == 36;
+}
+
 static int take_run(struct err *err, const char *value, struct clickhouse_url *url)
 {
-    if (strlen(value) == 36 && strspn(value, "0123456789abcdef-") == 36)
+    if (clickhouse_url_is_run(value))
         return replace(&url->run, value);
     return err_set(err, -EINVAL, "clickhouse: run=%s is no UUID in lower case", value);
 }

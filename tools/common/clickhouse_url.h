@@ -27,6 +27,8 @@ struct clickhouse_url {
  * The password may also be a file's first line or DMI_CLICKHOUSE_PASSWORD. Return: 0 or -errno with a sentence in @err.
  */
 int clickhouse_url_parse(struct err *err, const char *where, struct clickhouse_url *out);
+/* A run's UUID, in lower case? */
+bool clickhouse_url_is_run(const char *text);
 /* Accepts a zeroed struct. */
 void clickhouse_url_deinit(struct clickhouse_url *url);
 

@@ -2,6 +2,7 @@
 #include "tools/common/command.h"
 
 #include "core/cleanup.h"
+#include "core/utf8.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -22,14 +23,32 @@ void command_program(const char *name)
     program = name;
 }
 
+/* What a file, or an argument, says, as a terminal may print it. */
+static void put_printable(FILE *to, const char *s, size_t n)
+{
+    for (size_t i = 0, len; i < n; i += len) {
+        uint32_t c;
+        len = utf8_next(s + i, n - i, &c);
+        if (len && utf8_is_printable(c))
+            fwrite(s + i, 1, len, to);
+        else
+            fputc('?', to);
+        len = len ? len : 1;
+    }
+}
+
 void command_say(const char *fmt, ...)
 {
+    _cleanup_(freep) char *line = NULL;
     va_list ap;
     va_start(ap, fmt);
-    fprintf(stderr, "%s: ", program);
-    vfprintf(stderr, fmt, ap);
-    fputc('\n', stderr);
+    if (vasprintf(&line, fmt, ap) < 0)
+        line = NULL;
     va_end(ap);
+    fprintf(stderr, "%s: ", program);
+    if (line)
+        put_printable(stderr, line, strlen(line));
+    fputc('\n', stderr);
 }
 
 bool command_size(const char *text, char *out, size_t n_out)

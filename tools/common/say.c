@@ -2,6 +2,7 @@
 #include "tools/common/say.h"
 
 #include "core/cleanup.h"
+#include "core/words.h"
 #include "read/utf8.h"
 
 #include <inttypes.h>
@@ -54,6 +55,13 @@ const char *grouped(uint64_t n, char out[32])
         out[used++] = plain[i];
     }
     out[used] = 0;
+    return out;
+}
+
+const char *counted(uint64_t n, const char *one, const char *several, char out[COUNTED_BYTES])
+{
+    char number[32];
+    snprintf(out, COUNTED_BYTES, "%s %s", grouped(n, number), word_for(n, one, several));
     return out;
 }
 

@@ -24,6 +24,9 @@ void say_before(void (*fn)(void));
 
 /* "1,097" */
 const char *grouped(uint64_t n, char out[32]);
+#define COUNTED_BYTES 96
+/* "1 site", "1,097 sites": the words for one and for several stand here alone. */
+const char *counted(uint64_t n, const char *one, const char *several, char out[COUNTED_BYTES]);
 /* "1.5 KiB" */
 const char *bytes_text(double n, char out[24]);
 

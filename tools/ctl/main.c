@@ -33,7 +33,7 @@ static const char usage_text[] =
     "with\n"
     "several: then each is asked.\n"
     "\n"
-    "  --json      answers as they come, a JSON object a line\n"
+    "  --json      answers as they come, a JSON object a line; options may stand anywhere\n"
     "  --version   the version\n"
     "\n"
     "Exit status: 0 done by all; 1 one refused; 2 wrong usage, or a process that cannot be "
@@ -133,20 +133,75 @@ static void print(const char *fmt, ...)
     va_end(ap);
 }
 
+static uint64_t number_at(const json_t *o, const char *key)
+{
+    return (uint64_t)json_integer_value(json_object_get(o, key));
+}
+
+/* The member of an object, which is created where it is not there. */
+static json_t *member(json_t *o, const char *key)
+{
+    if (!json_object_get(o, key))
+        json_object_set_new(o, key, json_object());
+    return json_object_get(o, key);
+}
+
+/* A name may stand for several entries of the HookSpec, one a forward: {name: {state: {forward: {}}}}, in their order. */
+static json_t *by_name(const json_t *sites)
+{
+    json_t *all = json_object(), *site;
+    size_t i;
+    json_array_foreach(sites, i, site)
+    {
+        const char *forward = json_string_value(json_object_get(site, "forward"));
+        json_t *state = member(member(all, word_at(site, "name")), word_at(site, "state"));
+        if (forward)
+            member(state, forward);
+    }
+    return all;
+}
+
+/* "site q: on (prefill, decode)" */
+static void print_site(const char *name, json_t *states)
+{
+    _cleanup_(text_deinit) struct text t = { 0 };
+    const char *state, *forward;
+    json_t *forwards, *ignored;
+    json_object_foreach(states, state, forwards)
+    {
+        size_t n = 0;
+        text_printf(&t, "%s%s", t.n ? ", " : "", state);
+        json_object_foreach(forwards, forward, ignored)
+            text_printf(&t, "%s%s", n++ ? ", " : " (", forward);
+        text_printf(&t, "%s", n ? ")" : "");
+    }
+    print("site %s: %s", name, t.failed ? "?" : t.data);
+}
+
 static void print_status(const json_t *answer)
 {
-    const json_t *o = json_object_get(answer, "overload"),
-                 *sites = json_object_get(answer, "sites"), *site;
-    size_t i;
-    print("process %" JSON_INTEGER_FORMAT ", %" JSON_INTEGER_FORMAT " steps",
-          json_integer_value(json_object_get(answer, "pid")),
-          json_integer_value(json_object_get(answer, "steps")));
-    print("overload: %s, %s, %" JSON_INTEGER_FORMAT " patterns, %" JSON_INTEGER_FORMAT " budgets",
-          word_at(o, "mode"), word_at(o, "strategy"),
-          json_integer_value(json_object_get(o, "patterns")),
-          json_integer_value(json_object_get(o, "budgets")));
-    json_array_foreach(sites, i, site)
-        print("site %s: %s", word_at(site, "name"), word_at(site, "state"));
+    const json_t *o = json_object_get(answer, "overload");
+    char steps[COUNTED_BYTES], patterns[COUNTED_BYTES], budgets[COUNTED_BYTES];
+    json_t *sites = by_name(json_object_get(answer, "sites")), *states;
+    const char *name;
+    print("process %" PRIu64 ", %s", number_at(answer, "pid"),
+          counted(number_at(answer, "steps"), "step", "steps", steps));
+    print("overload: %s, %s, %s, %s", word_at(o, "mode"), word_at(o, "strategy"),
+          counted(number_at(o, "patterns"), "pattern", "patterns", patterns),
+          counted(number_at(o, "budgets"), "budget", "budgets", budgets));
+    json_object_foreach(sites, name, states) print_site(name, states);
+    json_decref(sites);
+}
+
+/* What was done, as the answer says it. */
+static void print_done(const json_t *answer)
+{
+    char sites[COUNTED_BYTES];
+    if (json_is_integer(json_object_get(answer, "sites")))
+        print("done: %s of the HookSpec",
+              counted(number_at(answer, "sites"), "entry", "entries", sites));
+    else
+        print("done: mode %s", word_at(answer, "mode"));
 }
 
 /* Return: an exit status. */
@@ -169,7 +224,7 @@ static int show(const char *run, const struct text *answer, bool json)
         if (json_object_get(o, "overload"))
             print_status(o);
         else
-            print("done");
+            print_done(o);
     }
     json_decref(o);
     return ok ? CTL_OK : CTL_REFUSED;
@@ -250,12 +305,12 @@ int main(int argc, char **argv)
     _cleanup_(text_deinit) struct text line = { 0 };
     bool json = false;
     opterr = 0;
-    for (int c; (c = getopt_long(argc, argv, "+h", options, NULL)) != -1;) {
+    for (int c; (c = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
         switch (c) {
         case 'j': json = true; break;
         case 'h': fputs(usage_text, stdout); return CTL_OK;
         case 'v': puts("dmi-ctl " DMI_VERSION); return CTL_OK;
-        default: return hint("unknown option");
+        default: return hint("unknown option: after -- words may begin with -");
         }
     }
     if (argc - optind < 2) {

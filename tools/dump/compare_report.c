@@ -3,6 +3,7 @@
 #include "tools/dump/compare.h"
 
 #include "core/cleanup.h"
+#include "core/words.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -186,9 +187,8 @@ static void verdict_lines(struct comparer *c, struct report *report, uint64_t n_
     const struct options *o = c->options;
     if (c->tensors.n_short)
         report_line(report,
-                    "%" PRIu64 " records have fewer rows than their forward has tokens: rows are "
-                    "missing.",
-                    c->tensors.n_short);
+                    "%" PRIu64 " %s fewer rows than the forward has tokens: rows are missing.",
+                    c->tensors.n_short, word_for(c->tensors.n_short, "record has", "records have"));
     if (!n_compared)
         report_line(report,
                     "Nothing could be compared: no tensor of the run has a name that %s knows. %s",
@@ -199,14 +199,17 @@ static void verdict_lines(struct comparer *c, struct report *report, uint64_t n_
                           "requests it is.");
     else if (good)
         report_line(report,
-                    "All %" PRIu64 " tensors agree with the reference: error <= %g of the norm, "
-                    "<= %g in any row.",
-                    n_compared, o->tolerance, o->row_tolerance);
+                    "%s %" PRIu64 " %s with the reference: error <= %g of the norm, <= %g in any "
+                    "row.",
+                    word_for(n_compared, "The", "All"), n_compared,
+                    word_for(n_compared, "tensor agrees", "tensors agree"), o->tolerance,
+                    o->row_tolerance);
     else
         report_line(report,
-                    "%" PRIu64 " of %" PRIu64 " tensors differ from the reference (allowed: %g of "
+                    "%" PRIu64 " of %" PRIu64 " %s from the reference (allowed: %g of "
                     "the norm, %g in any row).",
-                    n_failed, n_compared, o->tolerance, o->row_tolerance);
+                    n_failed, n_compared, word_for(n_compared, "tensor differs", "tensors differ"),
+                    o->tolerance, o->row_tolerance);
 }
 
 int compare_report(struct comparer *c, struct report *report)

@@ -4,6 +4,7 @@
 #include "tools/dump/names.h"
 
 #include "core/cleanup.h"
+#include "core/words.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -180,10 +181,11 @@ static void failure_line(struct report *report, const struct tensor *t, const st
                     x->first.element, x->first.ours, x->first.theirs);
     if (x->n_differ || !x->n_lacking)
         report_line(report,
-                    "DIFFERS %s: %" PRIu64 " of %" PRIu64 " rows, error %.2e of its norm, greatest "
+                    "DIFFERS %s: %" PRIu64 " of %" PRIu64 " %s, error %.2e of its norm, greatest "
                     "%.3g, cosine %.7f%s",
-                    t->key, x->n_differ, x->n_rows, sums_error(x->sums.err2, x->sums.ref2),
-                    x->sums.greatest, sums_cosine(&x->sums), first.data ? first.data : "");
+                    t->key, x->n_differ, x->n_rows, word_for(x->n_rows, "row", "rows"),
+                    sums_error(x->sums.err2, x->sums.ref2), x->sums.greatest, sums_cosine(&x->sums),
+                    first.data ? first.data : "");
 }
 
 /* Return: tensors that differ. */
@@ -261,8 +263,8 @@ static int print_only(const struct differ *d, struct report *report, uint64_t *n
     names_print(report, "Only in the other run (tensors): ", "only_in_other", &theirs);
     report_member(report, "rows_only_in_other", value_u64(rows));
     if (rows)
-        report_line(report, "Only in the other run, of tensors that both have: %" PRIu64 " rows",
-                    rows);
+        report_line(report, "Only in the other run, of tensors that both have: %" PRIu64 " %s",
+                    rows, word_for(rows, "row", "rows"));
     return 0;
 }
 
@@ -298,20 +300,23 @@ static void verdict(const struct differ *d, struct report *report, uint64_t n_co
     if (!n_compared)
         report_line(report, "Nothing could be compared: the runs have no tensor of the same name.");
     else if (equal && same == rows)
-        report_line(report,
-                    "All %" PRIu64 " tensors are the same, bit for bit, in %" PRIu64 " rows.",
-                    n_compared, rows);
+        report_line(report, "%s %" PRIu64 " %s the same, bit for bit, in %" PRIu64 " %s.",
+                    word_for(n_compared, "The", "All"), n_compared,
+                    word_for(n_compared, "tensor is", "tensors are"), rows,
+                    word_for(rows, "row", "rows"));
     else if (equal)
         report_line(report,
-                    "All %" PRIu64
-                    " tensors agree: error <= %g of the norm, <= %g in any row; %" PRIu64
+                    "%s %" PRIu64 " %s: error <= %g of the norm, <= %g in any row; %" PRIu64
                     " of %" PRIu64 " rows have the same bits.",
-                    n_compared, d->options->tolerance, d->options->row_tolerance, same, rows);
+                    word_for(n_compared, "The", "All"), n_compared,
+                    word_for(n_compared, "tensor agrees", "tensors agree"), d->options->tolerance,
+                    d->options->row_tolerance, same, rows);
     else
         report_line(report,
-                    "%" PRIu64 " of %" PRIu64 " tensors differ; %" PRIu64 " of %" PRIu64
+                    "%" PRIu64 " of %" PRIu64 " %s; %" PRIu64 " of %" PRIu64
                     " rows have the same bits.",
-                    n_failed, n_compared, same, rows);
+                    n_failed, n_compared, word_for(n_compared, "tensor differs", "tensors differ"),
+                    same, rows);
 }
 
 int diff_report(struct differ *d, struct report *report)

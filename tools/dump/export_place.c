@@ -2,6 +2,7 @@
 #include "tools/dump/export_place.h"
 
 #include "core/cleanup.h"
+#include "tools/common/leftover.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -219,13 +220,17 @@ static int open_temporary(struct place *p)
         return -ENOMEM;
     }
     int made = -1;
+    leftover_hold();
     if (!p->is_folder)
         made = p->fd = mkostemp(p->temporary, O_CLOEXEC);
     else if (mkdtemp(p->temporary))
         made = p->fd = open(p->temporary, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int saved = errno;
+    if (made >= 0)
+        leftover_note(p->temporary);
+    leftover_release();
     if (made >= 0)
         return 0;
-    int saved = errno;
     free(steal_ptr(p->temporary));
     return -saved;
 }
@@ -296,7 +301,11 @@ static int keep_file(struct place *p)
 
 int place_keep(struct err *err, struct place *p)
 {
+    leftover_hold();
     int r = !p->temporary ? 0 : p->is_folder ? keep_folder(p) : keep_file(p);
+    if (!r)
+        leftover_forget(p->temporary);
+    leftover_release();
     if (r)
         return err_set_errno(err, -r, "cannot give %s its name", p->path);
     free(steal_ptr(p->temporary));
@@ -313,6 +322,7 @@ void place_discard(struct place *p)
     p->fd = -1;
     if (p->temporary)
         p->is_folder ? rmdir(p->temporary) : unlink(p->temporary);
+    leftover_forget(p->temporary);
     free(steal_ptr(p->temporary));
 }
 

@@ -2,6 +2,8 @@
 /* What several commands say of a run: where it comes from, what it reports of itself, what is wrong with it. */
 #include "tools/dump/dump.h"
 
+#include "core/words.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -103,13 +105,15 @@ void facts_run(struct report *report, const struct reader *reader)
     ranks_lines(report, run);
     if (run->model)
         report_line(report, "model    %s", run->model);
-    report_line(report, "files    %zu segment%s, %s", run->n_segments,
-                run->n_segments == 1 ? "" : "s", bytes_text((double)run->n_file_bytes, size));
+    report_line(report, "files    %zu %s, %s", run->n_segments,
+                word_for(run->n_segments, "segment", "segments"),
+                bytes_text((double)run->n_file_bytes, size));
     if (run->counters)
-        snprintf(forwards, sizeof forwards, " of %" PRIu64 " forwards", run->counters->forwards);
-    report_line(report, "records  %" PRIu64 "%s, %" PRIu64 " steps that the engine named",
-                facts_n_records(reader), forwards,
-                run->counters ? run->counters->steps : (uint64_t)reader_n_steps(reader));
+        snprintf(forwards, sizeof forwards, " of %" PRIu64 " %s", run->counters->forwards,
+                 word_for(run->counters->forwards, "forward", "forwards"));
+    uint64_t n_steps = run->counters ? run->counters->steps : (uint64_t)reader_n_steps(reader);
+    report_line(report, "records  %" PRIu64 "%s, %" PRIu64 " %s that the engine named",
+                facts_n_records(reader), forwards, n_steps, word_for(n_steps, "step", "steps"));
     for (size_t i = 0; i < run->n_conventions; i++)
         report_line(report, "%s %s = %s", i ? "        " : "stated  ", run->conventions[i].key,
                     run->conventions[i].value);

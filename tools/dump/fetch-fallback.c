@@ -5,8 +5,9 @@
 #include <errno.h>
 #include <stdlib.h>
 
-int fetch(struct err *err, const char *address, char **folder)
+int fetch(struct err *err, const char *address, char **folder, uint64_t *n_left_out)
 {
+    *n_left_out = 0;
     (void)address;
     *folder = NULL;
     return err_set(err, -ENOTSUP,

@@ -2,6 +2,8 @@
 #include "tools/dump/fetch.h"
 
 #include "core/cleanup.h"
+#include "core/words.h"
+#include "tools/common/leftover.h"
 #include "tools/common/say.h"
 #include "tools/dump/fetch_private.h"
 
@@ -14,8 +16,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MOST_ANSWER (2ull << 30) /* of a chunk's rows */
-#define MOST_NAMED  300u         /* bytes of the runs that are named */
+#define MOST_LIST  (64ull << 20)  /* bytes of an answer: names of runs, numbers of chunks */
+#define MOST_FACTS (256ull << 20) /* the same, of steps or of ends */
+#define MOST_ROWS  (1ull << 30)   /* the same, of a chunk's rows */
+#define MOST_NAMED 300u           /* bytes of the runs that are named */
+#define GIVE_UP_S  60u            /* of a server that has answered and is away, unless it is said */
 
 int fetch_ask(struct err *err, struct fetched *x, const char *fmt, ...)
 {
@@ -55,66 +60,52 @@ static int choose_run(struct err *err, struct fetched *x)
         return err_set(err, -ENOTUNIQ, "%s.%s has several runs, name one of them with ?run=: %.*s",
                        x->url.database, x->url.table, MOST_NAMED, x->answer.data);
     }
-    x->url.run = strndup(x->answer.data, (size_t)(end - x->answer.data));
+    *end = 0;
+    if (!clickhouse_url_is_run(x->answer.data))
+        return err_set(err, -EBADMSG, "the server names a run by what is no UUID");
+    x->url.run = strdup(x->answer.data);
     return x->url.run ? 0 : err_set_errno(err, ENOMEM, "cannot fetch a run");
 }
 
 /* ------------------------------------------------------------------------- its facts */
 
-/* A line of JSON each. Return: an array; NULL with a sentence in @err. */
-static json_t *parse_lines(struct err *err, const struct text *lines)
+/* A line of JSON each, in x->answer. */
+static int ask_facts(struct err *err, struct fetched *x, const char *type)
 {
-    json_t *all = json_array();
-    const char *at = lines->n ? lines->data : "";
-    while (all && *at) {
-        const char *end = at + strcspn(at, "\n");
-        json_t *one = json_loadb(at, (size_t)(end - at), JSON_ALLOW_NUL, NULL);
-        if (!one || json_array_append_new(all, one)) {
-            json_decref(all);
-            err_set(err, -EBADMSG, "a fact of the table is no JSON object");
-            return NULL;
-        }
-        at = *end ? end + 1 : end;
-    }
-    if (!all)
-        err_set_errno(err, ENOMEM, "cannot fetch a run");
-    return all;
-}
-
-static json_t *ask_facts(struct err *err, struct fetched *x, const char *types)
-{
-    int r = fetch_ask(err, x,
-                      "SELECT facts FROM `%s`.`%s_facts` FINAL WHERE run = '%s' AND type IN (%s) "
-                      "FORMAT TabSeparatedRaw",
-                      x->url.database, x->url.table, x->url.run, types);
-    return r ? NULL : parse_lines(err, &x->answer);
+    clickhouse_http_most(x->http, MOST_FACTS);
+    return fetch_ask(err, x,
+                     "SELECT facts FROM `%s`.`%s_facts` FINAL WHERE run = '%s' AND type = '%s' "
+                     "FORMAT TabSeparatedRaw",
+                     x->url.database, x->url.table, x->url.run, type);
 }
 
 /* Of several (a replay that was resumed says it again) the sites are the same. */
 static int ask_about(struct err *err, struct fetched *x)
 {
-    json_t *facts = ask_facts(err, x, "'run'");
-    if (!facts)
-        return err->code;
-    x->about = json_incref(json_array_get(facts, 0));
-    json_decref(facts);
-    return x->about ? 0
-                    : err_set(err, -ENOENT, "there is no run %s in %s.%s", x->url.run,
-                              x->url.database, x->url.table);
+    int r = ask_facts(err, x, "run");
+    if (r)
+        return r;
+    if (!x->answer.n)
+        return err_set(err, -ENOENT, "there is no run %s in %s.%s", x->url.run, x->url.database,
+                       x->url.table);
+    return fetch_fact(err, x->answer.data, strcspn(x->answer.data, "\n"), &x->about);
 }
 
 static int ask_steps(struct err *err, struct fetched *x)
 {
-    json_t *facts = ask_facts(err, x, "'step', 'outcome'");
-    int r = facts ? fetch_steps(err, x, facts) : err->code;
-    json_decref(facts);
-    return r;
+    int r = ask_facts(err, x, "step");
+    if (!r)
+        r = fetch_steps(err, x);
+    if (!r)
+        r = ask_facts(err, x, "outcome");
+    return r ? r : fetch_ends(err, x);
 }
 
 /* ------------------------------------------------------------------------- its records */
 
 static int ask_chunk(struct err *err, struct fetched *x, uint64_t chunk)
 {
+    clickhouse_http_most(x->http, MOST_ROWS);
     int r = fetch_ask(
         err, x,
         "SELECT record, part, site, layer, occurrence, dtype, shape, forward, launch, "
@@ -125,20 +116,36 @@ static int ask_chunk(struct err *err, struct fetched *x, uint64_t chunk)
     return r ? r : fetch_rows(err, x);
 }
 
+/* A line of the list: digits, and more than the line before. */
+static int take_chunk(struct err *err, const char **rest, uint64_t first, uint64_t *chunk)
+{
+    char *end;
+    errno = 0;
+    *chunk = strtoull(*rest, &end, 10);
+    bool good = **rest >= '0' && **rest <= '9' && *end == '\n' && !errno && *chunk >= first &&
+                *chunk < UINT64_MAX;
+    *rest = end + 1;
+    return good ? 0 : err_set(err, -EBADMSG, "the server's list of chunks is none");
+}
+
 static int ask_records(struct err *err, struct fetched *x)
 {
     _cleanup_(text_deinit) struct text chunks = { 0 };
-    int r =
-        fetch_ask(err, x, "SELECT DISTINCT chunk FROM `%s`.`%s` WHERE run = '%s' ORDER BY chunk",
-                  x->url.database, x->url.table, x->url.run);
+    clickhouse_http_most(x->http, MOST_LIST);
+    int r = fetch_ask(err, x,
+                      "SELECT DISTINCT chunk FROM `%s`.`%s` WHERE run = '%s' AND rejected = 0 AND "
+                      "superseded = 0 ORDER BY chunk",
+                      x->url.database, x->url.table, x->url.run);
     text_add(&chunks, x->answer.n ? x->answer.data : "", r ? 0 : x->answer.n);
     if (!r && chunks.failed)
         r = err_set_errno(err, ENOMEM, "cannot fetch a run");
-    char *rest = chunks.data;
+    const char *rest = chunks.data;
+    uint64_t chunk, next = 0; /* the first that may come */
     while (!r && rest && *rest) {
-        uint64_t chunk = strtoull(rest, &rest, 10);
-        r = ask_chunk(err, x, chunk);
-        rest += strspn(rest, "\n");
+        r = take_chunk(err, &rest, next, &chunk);
+        if (!r)
+            r = ask_chunk(err, x, chunk);
+        next = chunk + 1;
     }
     return r;
 }
@@ -166,11 +173,18 @@ static int write_run(struct err *err, struct fetched *x, const char *folder)
     if (!r && (r = run_close(steal_ptr(x->run))))
         err_set_errno(err, -r, "cannot write the run that was fetched");
     if (x->n_left_out)
-        complain("%" PRIu64 " parts of rows beyond 8 MiB are left out", x->n_left_out);
+        complain("%" PRIu64 " %s left out", x->n_left_out,
+                 word_for(x->n_left_out, "part of a row beyond 8 MiB is",
+                          "parts of rows beyond 8 MiB are"));
+    if (x->n_steps_refused)
+        complain("%" PRIu64 " %s left out", x->n_steps_refused,
+                 word_for(x->n_steps_refused, "step of the table contradicts itself and is",
+                          "steps of the table contradict themselves and are"));
     return r;
 }
 
-static int fetch_into(struct err *err, const char *address, const char *folder)
+static int fetch_into(struct err *err, const char *address, const char *folder,
+                      uint64_t *n_left_out)
 {
     _cleanup_(fetched_deinit) struct fetched x = { 0 };
     static const char scheme[] = "clickhouse://";
@@ -182,27 +196,37 @@ static int fetch_into(struct err *err, const char *address, const char *folder)
     if (!r)
         r = clickhouse_http_new(err, &x.url, &x.http);
     if (!r) {
-        clickhouse_http_most(x.http, MOST_ANSWER);
+        x.url.give_up_s = x.url.give_up_s ? x.url.give_up_s : GIVE_UP_S;
+        clickhouse_http_most(x.http, MOST_LIST);
         r = choose_run(err, &x);
     }
     if (!r)
         r = ask_about(err, &x);
-    return r ? r : write_run(err, &x, folder);
+    if (!r)
+        r = write_run(err, &x, folder);
+    *n_left_out = x.n_left_out + x.n_steps_refused;
+    return r;
 }
 
-int fetch(struct err *err, const char *address, char **out)
+int fetch(struct err *err, const char *address, char **out, uint64_t *n_left_out)
 {
     const char *base = getenv("TMPDIR");
     char *folder = NULL;
     *out = NULL;
+    *n_left_out = 0;
     if (asprintf(&folder, "%s/dmi-fetched-XXXXXX", base && *base ? base : "/tmp") < 0)
         return err_set_errno(err, ENOMEM, "cannot fetch a run");
-    if (!mkdtemp(folder)) {
-        int r = err_set_errno(err, errno, "cannot make a folder for what is fetched");
+    leftover_hold();
+    int r =
+        mkdtemp(folder) ? 0 : err_set_errno(err, errno, "cannot make a folder for what is fetched");
+    if (!r)
+        leftover_note(folder);
+    leftover_release();
+    if (r) {
         free(folder);
         return r;
     }
-    int r = fetch_into(err, address, folder);
+    r = fetch_into(err, address, folder, n_left_out);
     if (r)
         fetch_remove(folder);
     else
@@ -221,5 +245,6 @@ void fetch_remove(char *folder)
 {
     if (folder)
         nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    leftover_forget(folder);
     free(folder);
 }

@@ -9,13 +9,16 @@
 
 #include "core/err.h"
 
+#include <stdint.h>
+
 /**
  * fetch() - the run that the address names
  * @address: clickhouse://..., with ?run=UUID where the table has several
+ * @n_left_out: of what the tables have, how much the run has not: parts of rows, and steps that no writer takes; each was said on stderr
  * @folder: set to the temporary folder that the run is in, to be given to fetch_remove(); NULL after a failure
  * Return: 0 or -errno with a sentence in @err.
  */
-int fetch(struct err *err, const char *address, char **folder);
+int fetch(struct err *err, const char *address, char **folder, uint64_t *n_left_out);
 
 /* Deletes it, and frees its name. Accepts NULL. */
 void fetch_remove(char *folder);

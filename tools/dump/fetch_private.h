@@ -21,7 +21,8 @@ struct fetched {
     json_t *about;      /* the fact `run` */
     struct dmi_site *sites;
     uint32_t n_sites;
-    uint64_t n_left_out; /* rows of a record that are no whole rows of its tensor */
+    uint64_t n_left_out;      /* parts of a record that are no whole rows of its tensor */
+    uint64_t n_steps_refused; /* the writer takes none of their kind */
 };
 
 /* The answer to a question, in x->answer. Return: 0 or -errno with a sentence in @err. */
@@ -30,8 +31,12 @@ int fetch_ask(struct err *err, struct fetched *x, const char *fmt, ...)
 
 /* A run in @folder as x->about says. Return: as above. */
 int fetch_begin(struct err *err, struct fetched *x, const char *folder);
-/* Notes the steps and ends in @facts, an array of facts in any order. Return: as above. */
-int fetch_steps(struct err *err, struct fetched *x, json_t *facts);
+/* The JSON object that a line holds. Return: as above. */
+int fetch_fact(struct err *err, const char *line, size_t n, json_t **out);
+/* Notes the steps whose facts are in x->answer, in any order. Return: as above. */
+int fetch_steps(struct err *err, struct fetched *x);
+/* Likewise the ends of requests. */
+int fetch_ends(struct err *err, struct fetched *x);
 /* Appends the records in x->answer. Return: as above. */
 int fetch_rows(struct err *err, struct fetched *x);
 

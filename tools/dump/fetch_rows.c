@@ -147,6 +147,13 @@ static struct run_record record_of(const struct part *p, uint32_t site, uint32_t
     return r;
 }
 
+/* The rows come after those that the record has. */
+static bool goes_on(const struct gathered *g, const struct part *p)
+{
+    return p->rows <= UINT32_MAX - p->first_row &&
+           (!g->n_kept || p->first_row > g->kept[g->n_kept - 1]);
+}
+
 static int add_part(struct gathered *g, const struct part *p)
 {
     for (uint32_t i = 0; i < p->rows; i++) {
@@ -224,6 +231,8 @@ static int take_row(struct err *err, struct fetched *x, struct gathered *g, cons
     if (!has_bytes(p, &g->record))
         return err_set(err, -EBADMSG,
                        "a record of the table has not the bytes that its shape says");
+    if (!goes_on(g, p))
+        return err_set(err, -EBADMSG, "a record of the table has rows that cannot be");
     return add_part(g, p) ? err_set_errno(err, ENOMEM, "cannot fetch a record") : 0;
 }
 
@@ -232,14 +241,17 @@ int fetch_rows(struct err *err, struct fetched *x)
     struct cursor c = { (const uint8_t *)x->answer.data,
                         (const uint8_t *)x->answer.data + x->answer.n, false };
     struct gathered g = { 0 };
-    struct part p, last = { .record = UINT32_MAX };
-    int r = 0;
+    struct part p;
+    uint64_t next = 0; /* the first record that may begin */
+    int r = c.at < c.end ? 0 : err_set(err, -EBADMSG, "the server names a chunk that has no rows");
     while (!r && c.at < c.end) {
         if (!take_part(&c, &p))
             r = err_set(err, -EBADMSG, "the server's answer is no whole number of rows");
+        else if (p.record + 1ull < next)
+            r = err_set(err, -EBADMSG, "the server's rows are not in their order");
         else
-            r = take_row(err, x, &g, &p, p.record != last.record);
-        last = p;
+            r = take_row(err, x, &g, &p, p.record >= next);
+        next = p.record + 1ull;
     }
     if (!r)
         r = append(err, x, &g);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/cleanup.h"
+#include "core/grow.h"
 #include "read/requests.h"
 #include "tools/dump/fetch_private.h"
 
@@ -17,9 +18,19 @@ static const char *text_of(const json_t *o, const char *key)
     return json_string_value(json_object_get(o, key));
 }
 
-static int64_t number_of(const json_t *o, const char *key)
+/* An integer from @least to @most; null where that is below 0 stands for it. Anything else: 0, and @bad. */
+static int64_t number_of(const json_t *o, const char *key, int64_t least, int64_t most, bool *bad)
 {
-    return json_integer_value(json_object_get(o, key));
+    const json_t *value = json_object_get(o, key);
+    int64_t n = json_is_null(value) && least < 0 ? least : json_integer_value(value);
+    bool good = (json_is_integer(value) || (json_is_null(value) && least < 0)) && n >= least;
+    *bad |= !good || n > most;
+    return good && n <= most ? n : 0;
+}
+
+static int wrong_fact(struct err *err)
+{
+    return err_set(err, -EBADMSG, "a fact of the table contradicts what a fact may say");
 }
 
 static bool flag_of(const json_t *o, const char *key)
@@ -59,8 +70,12 @@ int fetch_begin(struct err *err, struct fetched *x, const char *folder)
     if (!(x->sites = calloc(n, sizeof *x->sites)))
         return no_room(err);
     x->n_sites = (uint32_t)n;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
+        const json_t *name = json_object_get(json_array_get(sites, i), "name");
         x->sites[i] = site_of(json_array_get(sites, i));
+        if (!*x->sites[i].name || strlen(x->sites[i].name) != json_string_length(name))
+            return wrong_fact(err);
+    }
     const struct run_options options = { .out_dir = folder,
                                          .model = text_of(x->about, "model"),
                                          .job = text_of(x->about, "job"),
@@ -100,18 +115,25 @@ static const char *id_of(const json_t *span, char out[DMI_MAX_ID + 1])
     return out;
 }
 
-static struct dmi_span span_of(const json_t *o, char id[DMI_MAX_ID + 1])
+static struct dmi_span span_of(const json_t *o, char id[DMI_MAX_ID + 1], bool *bad)
 {
-    return (struct dmi_span){ .request_id = id_of(o, id),
-                              .first_position = number_of(o, "position"),
-                              .first_row = (uint32_t)number_of(o, "first_row"),
-                              .n_tokens = (uint32_t)number_of(o, "tokens"),
-                              .n_cached = (uint32_t)number_of(o, "cached"),
-                              .n_prompt = (uint32_t)number_of(o, "prompt"),
-                              .phase = number_named(text_of(o, "phase"), request_phase_name,
-                                                    DMI_PHASE_DRAFT),
-                              .flags = (flag_of(o, "padding") ? DMI_SPAN_PADDING : 0) |
-                                       (flag_of(o, "last") ? DMI_SPAN_LAST : 0) };
+    bool has_prompt = json_is_integer(json_object_get(o, "prompt"));
+    return (struct dmi_span){
+        .request_id = id_of(o, id),
+        .first_position = number_of(o, "position", -1, INT64_MAX, bad),
+        .first_row = (uint32_t)number_of(o, "first_row", 0, UINT32_MAX, bad),
+        .n_tokens = (uint32_t)number_of(o, "tokens", 0, UINT32_MAX, bad),
+        .n_cached = (uint32_t)number_of(o, "cached", 0, UINT32_MAX, bad),
+        .n_prompt = has_prompt ? (uint32_t)number_of(o, "prompt", 0, UINT32_MAX, bad) : 0,
+        .phase = number_named(text_of(o, "phase"), request_phase_name, DMI_PHASE_DRAFT),
+        .flags = (flag_of(o, "padding") ? DMI_SPAN_PADDING : 0) |
+                 (flag_of(o, "last") ? DMI_SPAN_LAST : 0)
+    };
+}
+
+static int32_t rank_of(const json_t *ranks, const char *axis, bool *bad)
+{
+    return json_is_object(ranks) ? (int32_t)number_of(ranks, axis, -1, INT32_MAX, bad) : 0;
 }
 
 static int add_step(struct err *err, struct fetched *x, const json_t *o)
@@ -122,20 +144,25 @@ static int add_step(struct err *err, struct fetched *x, const json_t *o)
     _cleanup_(freep) char(*ids)[DMI_MAX_ID + 1] = calloc(n + 1, sizeof *ids);
     if (!spans || !ids)
         return no_room(err);
+    bool bad = false;
     for (size_t i = 0; i < n; i++)
-        spans[i] = span_of(json_array_get(list, i), ids[i]);
+        spans[i] = span_of(json_array_get(list, i), ids[i], &bad);
+    uint64_t sequence = (uint64_t)number_of(o, "step_sequence", 0, INT64_MAX, &bad);
     const struct dmi_step step = { .size = sizeof step,
                                    .version = DMI_STEP_VERSION,
-                                   .step = (uint64_t)number_of(o, "step"),
-                                   .n_rows = (uint32_t)number_of(o, "rows"),
+                                   .step = (uint64_t)number_of(o, "step", 0, INT64_MAX, &bad),
+                                   .n_rows = (uint32_t)number_of(o, "rows", 0, UINT32_MAX, &bad),
                                    .n_spans = (uint32_t)n,
                                    .span_size = sizeof *spans,
                                    .spans = spans,
-                                   .tp_rank = (int32_t)number_of(rank, "tp"),
-                                   .pp_rank = (int32_t)number_of(rank, "pp"),
-                                   .dp_rank = (int32_t)number_of(rank, "dp"),
-                                   .ep_rank = (int32_t)number_of(rank, "ep") };
-    int r = run_step(x->run, (uint64_t)number_of(o, "step_sequence"), &step);
+                                   .tp_rank = rank_of(rank, "tp", &bad),
+                                   .pp_rank = rank_of(rank, "pp", &bad),
+                                   .dp_rank = rank_of(rank, "dp", &bad),
+                                   .ep_rank = rank_of(rank, "ep", &bad) };
+    if (bad)
+        return wrong_fact(err);
+    int r = run_step(x->run, sequence, &step);
+    x->n_steps_refused += r && r != -ENOMEM;
     return r == -ENOMEM ? no_room(err)
                         : 0; /* one that is refused stands among the run's problems */
 }
@@ -153,28 +180,99 @@ static int add_end(struct err *err, struct fetched *x, const json_t *o)
     return r == -ENOMEM ? no_room(err) : 0;
 }
 
-static int sequence_order(const void *pa, const void *pb)
+/* ------------------------------------------------------------------------- facts, a line each */
+
+/* A step's line, and where the step stands. */
+struct line {
+    int64_t sequence;
+    const char *at;
+    size_t n;
+};
+
+int fetch_fact(struct err *err, const char *line, size_t n, json_t **out)
 {
-    int64_t a = number_of(*(json_t *const *)pa, "step_sequence");
-    int64_t b = number_of(*(json_t *const *)pb, "step_sequence");
-    return a < b ? -1 : a > b;
+    *out = json_loadb(line, n, JSON_ALLOW_NUL, NULL);
+    if (json_is_object(*out))
+        return 0;
+    json_decref(*out);
+    *out = NULL;
+    return err_set(err, -EBADMSG, "a fact of the table is no JSON object");
 }
 
-int fetch_steps(struct err *err, struct fetched *x, json_t *facts)
+/* Takes each line of the answer. Return: 0 or what @take returned. */
+static int each_line(struct err *err, const struct text *answer, void *arg,
+                     int (*take)(struct err *err, void *arg, const char *line, size_t n))
 {
-    size_t n = json_array_size(facts), n_steps = 0, i;
-    _cleanup_(freep) json_t **steps = calloc(n + 1, sizeof *steps);
-    const json_t *one;
-    int r = steps ? 0 : no_room(err);
-    json_array_foreach(facts, i, one) if (steps && text_of(one, "type") &&
-                                          !strcmp(text_of(one, "type"), "step")) steps[n_steps++] =
-        json_array_get(facts, i);
-    if (n_steps)
-        qsort(steps, n_steps, sizeof *steps, sequence_order);
-    /* a resumed replay says the step in force again */
-    for (i = 0; !r && i < n_steps; i++)
-        if (!i || sequence_order(&steps[i - 1], &steps[i]))
-            r = add_step(err, x, steps[i]);
-    json_array_foreach(facts, i, one) if (!r) r = add_end(err, x, one);
+    const char *at = answer->data, *end = answer->n ? at + answer->n : at;
+    int r = 0;
+    while (!r && at < end) {
+        const char *stop = memchr(at, '\n', (size_t)(end - at));
+        stop = stop ? stop : end;
+        r = take(err, arg, at, (size_t)(stop - at));
+        at = stop + 1;
+    }
     return r;
+}
+
+struct lines {
+    struct line *all;
+    size_t n, room;
+};
+
+static int note_line(struct err *err, void *arg, const char *line, size_t n)
+{
+    struct lines *lines = arg;
+    json_t *fact;
+    bool bad = false;
+    int r = fetch_fact(err, line, n, &fact);
+    if (r)
+        return r;
+    int64_t sequence = number_of(fact, "step_sequence", 0, INT64_MAX, &bad);
+    json_decref(fact);
+    if (bad)
+        return wrong_fact(err);
+    if (grow((void **)&lines->all, lines->n, &lines->room, sizeof *lines->all, 64))
+        return no_room(err);
+    lines->all[lines->n++] = (struct line){ sequence, line, n };
+    return 0;
+}
+
+static int line_order(const void *pa, const void *pb)
+{
+    const struct line *a = pa, *b = pb;
+    return a->sequence < b->sequence ? -1 : a->sequence > b->sequence;
+}
+
+int fetch_steps(struct err *err, struct fetched *x)
+{
+    struct lines lines = { 0 };
+    json_t *fact;
+    int r = each_line(err, &x->answer, &lines, note_line);
+    if (lines.n)
+        qsort(lines.all, lines.n, sizeof *lines.all, line_order);
+    for (size_t i = 0; !r && i < lines.n; i++) {
+        if (i && lines.all[i - 1].sequence == lines.all[i].sequence)
+            continue; /* a resumed replay says the step in force again */
+        r = fetch_fact(err, lines.all[i].at, lines.all[i].n, &fact);
+        if (!r)
+            r = add_step(err, x, fact);
+        json_decref(fact);
+    }
+    free(lines.all);
+    return r;
+}
+
+static int take_end(struct err *err, void *arg, const char *line, size_t n)
+{
+    json_t *fact;
+    int r = fetch_fact(err, line, n, &fact);
+    if (!r)
+        r = add_end(err, arg, fact);
+    json_decref(fact);
+    return r;
+}
+
+int fetch_ends(struct err *err, struct fetched *x)
+{
+    return each_line(err, &x->answer, x, take_end);
 }

@@ -9,6 +9,7 @@
 #include "tools/dump/export_layers.h"
 
 #include "core/cleanup.h"
+#include "read/requests.h"
 #include "read/safetensors.h"
 
 #include <dmi/dtype.h>
@@ -98,6 +99,10 @@ static const char *fault_of(const struct target *t, const struct target *queries
         return "has other tokens than the queries before it";
     if (a->dtype != like->tensor->dtype || a->width != like->tensor->width)
         return "has another element type or width than those before it";
+    if (a->n_tail != like->tensor->n_tail ||
+        memcmp(a->tail, like->tensor->tail, a->n_tail * sizeof *a->tail))
+        return "has heads of another number or size than those before it, which this layout cannot "
+               "say";
     if (a->site->scale != 0 && a->site->scale != 1)
         return "was captured with a scale, which this layout cannot say";
     return NULL;
@@ -172,6 +177,10 @@ static int check_heads(struct err *err, const struct exporter *x)
                        "%s was captured without a dimension of heads: --head-dim says how many "
                        "elements a head has",
                        x->targets[0].tensor->name);
+    const struct tensor *keys = x->targets[1].tensor;
+    if (!x->options->head_dim && (keys->n_tail != 2 || keys->tail[1] != dim))
+        return err_set(err, -EINVAL, "%s has heads of another size than %s", keys->name,
+                       x->targets[0].tensor->name);
     if (!q || !k || q % dim || k % dim || q % k)
         return err_set(err, -EINVAL,
                        "heads of %" PRIu64 " elements do not divide queries of %" PRIu64
@@ -197,12 +206,52 @@ static json_t *config_of(const struct exporter *x)
     const struct tensor *q = x->targets[0].tensor, *k = x->targets[1].tensor;
     uint64_t dim = head_dim(x), n_q = q->width / dim * parts_of(x, q),
              n_k = k->width / dim * parts_of(x, k);
+    double said = x->options->multiplier;
     return json_pack("{s:o, s:o, s:o, s:o, s:f}", "num_attention_heads", value_u64(n_q),
                      "num_key_value_heads", value_u64(n_k), "hidden_size", value_u64(n_q * dim),
-                     "head_dim", value_u64(dim), "attention_multiplier", 1 / sqrt((double)dim));
+                     "head_dim", value_u64(dim), "attention_multiplier",
+                     said > 0 ? said : 1 / sqrt((double)dim));
 }
 
 /* ------------------------------------------------------------------------- the order */
+
+/* A request's targets, and its number among all. */
+struct place_of {
+    const struct target *first;
+    size_t number;
+};
+
+static int number_order(const void *pa, const void *pb)
+{
+    const struct place_of *a = pa, *b = pb;
+    return a->number < b->number ? -1 : a->number > b->number;
+}
+
+/* Requests in the order of their first steps, as dmi-dump list --requests has them: tensors come by the bytes of ids. */
+static int order_requests(struct exporter *x)
+{
+    size_t n = x->n_targets / x->n_group;
+    _cleanup_(requests_deinit) struct requests requests = { 0 };
+    _cleanup_(freep) struct place_of *order = calloc(n + 1, sizeof *order);
+    struct target *sorted = calloc(x->n_targets + 1, sizeof *sorted);
+    if (!order || !sorted || requests_build(x->reader, &requests)) {
+        free(sorted);
+        return -ENOMEM;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const struct target *first = &x->targets[i * x->n_group];
+        const struct tensor *t = first->tensor;
+        const struct request *q =
+            t->request ? requests_find(&requests, t->request, t->n_request) : NULL;
+        order[i] = (struct place_of){ first, q ? (size_t)(q - requests.all) : SIZE_MAX };
+    }
+    qsort(order, n, sizeof *order, number_order);
+    for (size_t i = 0; i < n; i++)
+        memcpy(&sorted[i * x->n_group], order[i].first, x->n_group * sizeof *sorted);
+    free(x->targets);
+    x->targets = sorted;
+    return 0;
+}
 
 static int arrange_by(struct err *err, struct exporter *x, const struct plan *p)
 {
@@ -214,7 +263,9 @@ static int arrange_by(struct err *err, struct exporter *x, const struct plan *p)
     free(x->targets);
     x->targets = kept;
     x->n_targets = n;
-    return n ? check_heads(err, x) : err_set(err, -ENODATA, "no request has all that is needed");
+    if (!n)
+        return err_set(err, -ENODATA, "no request has all that is needed");
+    return order_requests(x) ? err_set_errno(err, ENOMEM, "cannot export") : check_heads(err, x);
 }
 
 static int arrange(struct err *err, struct exporter *x)

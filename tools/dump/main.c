@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dmi-dump: look at, check and export a run. See docs/man/dmi-dump.1. */
 #include "tools/dump/dump.h"
+#include "tools/common/leftover.h"
 #include "tools/common/select.h"
 #include "tools/common/ticker.h"
 #include "tools/dump/fetch.h"
@@ -57,18 +58,19 @@ static int run_fetched(struct options *o)
 {
     struct err err = { 0 };
     char *folder;
-    if (fetch(&err, o->from, &folder)) {
+    if (fetch(&err, o->from, &folder, &o->n_not_fetched)) {
         complain("%s", err.msg);
         return DUMP_USAGE;
     }
     o->run = folder;
     int status = run_command(o);
     fetch_remove(folder);
-    return status;
+    return status == DUMP_OK && o->n_not_fetched ? DUMP_FAILED : status;
 }
 
 int main(int argc, char **argv)
 {
+    leftover_install();
     struct options o;
     int status = options_parse(argc, argv, commands, &o);
     if (status >= 0)

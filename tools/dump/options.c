@@ -73,6 +73,9 @@ static const char usage_text[] =
     "  --queries Q         export -f vllm-hook: all, or last: only each request's last\n"
     "  --head-dim N        export -f vllm-hook: elements of a head, if captured without a "
     "dimension of heads\n"
+    "  --multiplier X      export -f vllm-hook: by what attention multiplies queries and keys "
+    "(default:\n"
+    "                      1 / square root of a head's elements)\n"
     "  --version           the version\n"
     "\n"
     "Exit status: 0 all well; 1 damage, accounting that does not balance, a difference, nothing "
@@ -104,6 +107,7 @@ enum option_id {
     OPT_NAMES,
     OPT_QUERIES,
     OPT_HEAD_DIM,
+    OPT_MULTIPLIER,
     OPT_TOLERANCE,
     OPT_ROW_TOLERANCE,
     OPT_VERSION
@@ -131,6 +135,7 @@ static const struct option long_options[] = {
     { "names", required_argument, NULL, OPT_NAMES },
     { "queries", required_argument, NULL, OPT_QUERIES },
     { "head-dim", required_argument, NULL, OPT_HEAD_DIM },
+    { "multiplier", required_argument, NULL, OPT_MULTIPLIER },
     { "against", required_argument, NULL, OPT_AGAINST },
     { "from", required_argument, NULL, OPT_FROM },
     { "tolerance", required_argument, NULL, OPT_TOLERANCE },
@@ -140,6 +145,37 @@ static const struct option long_options[] = {
     { "help", no_argument, NULL, 'h' },
     { "version", no_argument, NULL, OPT_VERSION },
     { 0 },
+};
+
+/* Which commands take an option, by their first letters but for stats, which is 't'; options that are not here go with all. */
+static const struct {
+    int id;
+    const char *commands;
+} taken_by[] = {
+    { OPT_SITE, "lde" },
+    { OPT_LAYER, "slde" },
+    { OPT_STEP, "s" },
+    { OPT_FORWARD, "s" },
+    { OPT_ROWS, "s" },
+    { OPT_REQUEST, "sltdev" },
+    { OPT_TOKENS, "sltde" },
+    { OPT_REJECTED, "slte" },
+    { OPT_SUPERSEDED, "slte" },
+    { OPT_ALL, "s" },
+    { OPT_RECORDS, "l" },
+    { OPT_TENSORS, "l" },
+    { OPT_REQUESTS, "lt" },
+    { OPT_AGAINST, "v" },
+    { OPT_FORCE, "e" },
+    { OPT_MAP, "s" },
+    { OPT_NAMES, "e" },
+    { OPT_QUERIES, "e" },
+    { OPT_HEAD_DIM, "e" },
+    { OPT_MULTIPLIER, "e" },
+    { OPT_TOLERANCE, "vd" },
+    { OPT_ROW_TOLERANCE, "vd" },
+    { 'f', "e" },
+    { 'o', "er" },
 };
 
 static const char *option_name(int id)
@@ -221,6 +257,15 @@ static int take_head_dim(struct options *o)
     return hint();
 }
 
+static int take_multiplier(struct options *o)
+{
+    o->by_heads = true;
+    if (parse_double(optarg, &o->multiplier) && o->multiplier > 0 && isfinite(o->multiplier))
+        return -1;
+    complain("--multiplier: '%s' is no number above 0", optarg);
+    return hint();
+}
+
 /* A list is for formats that choose by themselves: hand_over(). */
 static int take_layers(int id, struct options *o)
 {
@@ -252,6 +297,7 @@ static int take_option(int c, struct options *o)
     case OPT_NAMES: o->names = optarg; break;
     case OPT_QUERIES: return take_queries(o);
     case OPT_HEAD_DIM: return take_head_dim(o);
+    case OPT_MULTIPLIER: return take_multiplier(o);
     case OPT_AGAINST: o->against = optarg; break;
     case OPT_FROM: o->from = optarg; break;
     case OPT_TOLERANCE: return take_tolerance(c, &o->tolerance);
@@ -304,6 +350,26 @@ static int take_words(int n, char **words, const struct command *commands, struc
     return -1;
 }
 
+/* Whether the command takes each of the options that were given. */
+static bool are_taken(const struct options *o, uint32_t given)
+{
+    char letter = strcmp(o->command->name, "stats") ? *o->command->name : 't';
+    for (size_t i = 0; i < sizeof taken_by / sizeof *taken_by; i++)
+        if (given >> i & 1 && !strchr(taken_by[i].commands, letter)) {
+            complain("%s does not take --%s", o->command->name, option_name(taken_by[i].id));
+            return false;
+        }
+    return true;
+}
+
+static uint32_t bit_of(int id)
+{
+    for (size_t i = 0; i < sizeof taken_by / sizeof *taken_by; i++)
+        if (taken_by[i].id == id)
+            return 1u << i;
+    return 0;
+}
+
 /* What is not given: diff allows nothing, or where one is given anything else. */
 static void set_tolerances(struct options *o)
 {
@@ -334,7 +400,7 @@ static int hand_over(struct options *o)
         return hint();
     }
     if (o->by_heads && !(exports && format && format->takes_heads)) {
-        complain("--queries and --head-dim are for export --format vllm-hook");
+        complain("--queries, --head-dim and --multiplier are for export --format vllm-hook");
         return hint();
     }
     if (chooses) {
@@ -355,6 +421,7 @@ int options_parse(int argc, char **argv, const struct command *commands, struct 
                            .tolerance = -1,
                            .row_tolerance = -1 };
     int c;
+    uint32_t given = 0;
     opterr = 0;
     while ((c = getopt_long(argc, argv, ":f:o:h", long_options, NULL)) != -1) {
         int status;
@@ -363,6 +430,7 @@ int options_parse(int argc, char **argv, const struct command *commands, struct 
             status = hint();
         } else {
             status = take_option(c, o);
+            given |= bit_of(c);
         }
         if (status >= 0)
             return status;
@@ -372,6 +440,8 @@ int options_parse(int argc, char **argv, const struct command *commands, struct 
     if (o->select.request)
         o->select.n_request = strlen(o->select.request);
     int status = take_words(argc - optind, argv + optind, commands, o);
+    if (status < 0 && !are_taken(o, given))
+        status = hint();
     set_tolerances(o);
     return status < 0 ? hand_over(o) : status;
 }

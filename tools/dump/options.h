@@ -23,7 +23,8 @@ struct command {
 struct options {
     const struct command *command;
     const char *run, *other;
-    const char *from; /* an address, in the place of @run; NULL: none */
+    const char *from;       /* an address, in the place of @run; NULL: none */
+    uint64_t n_not_fetched; /* what of it was left out */
     struct selection select;
     struct range steps, forwards, rows;
     bool by_step, by_forward, by_rows;
@@ -34,7 +35,8 @@ struct options {
     const char *names;
     bool last_queries;         /* --queries last */
     uint32_t head_dim;         /* 0: as captured */
-    bool by_heads;             /* one of these two was given */
+    double multiplier;         /* of attention; 0: that of the size of a head */
+    bool by_heads;             /* one of these was given */
     const char *site, *layers; /* as they are written, for a format that chooses by itself */
     double tolerance, row_tolerance;
 };

@@ -3,6 +3,8 @@
 #include "tools/dump/recover.h"
 
 #include "core/cleanup.h"
+#include "core/words.h"
+#include "tools/common/leftover.h"
 #include "tools/dump/dump.h"
 #include "tools/dump/export_place.h"
 
@@ -26,17 +28,20 @@ static int refuse(struct err *err, const struct reader_run *run)
 
 /* ------------------------------------------------------------------------- what was lost */
 
-static void add_part(struct text *t, const char *sentence, const struct dmi_tally *lost)
+static void add_part(struct text *t, const char *one, const char *several,
+                     const struct dmi_tally *lost)
 {
     if (lost->records || lost->rows || lost->bytes)
-        text_printf(t, "; %" PRIu64 " records (%" PRIu64 " rows, %" PRIu64 " bytes) %s",
-                    lost->records, lost->rows, lost->bytes, sentence);
+        text_printf(t, "; %" PRIu64 " %s (%" PRIu64 " %s, %" PRIu64 " %s) %s", lost->records,
+                    word_for(lost->records, "record", "records"), lost->rows,
+                    word_for(lost->rows, "row", "rows"), lost->bytes,
+                    word_for(lost->bytes, "byte", "bytes"), word_for(lost->records, one, several));
 }
 
-static void add_count(struct text *t, uint64_t n, const char *sentence)
+static void add_count(struct text *t, uint64_t n, const char *one, const char *several)
 {
     if (n)
-        text_printf(t, "; %" PRIu64 " %s", n, sentence);
+        text_printf(t, "; %" PRIu64 " %s", n, word_for(n, one, several));
 }
 
 /* What was lost, as sentences in a row. */
@@ -44,13 +49,18 @@ static void add_lost(struct text *to, const struct recovery *x)
 {
     const struct recover_lost *l = &x->lost;
     _cleanup_(text_deinit) struct text t = { 0 };
-    add_count(&t, l->n_chunks, "chunks are damaged or missing");
-    add_part(&t, "that were written cannot be read", &l->unread);
-    add_part(&t, "were on their way when the process ended", &l->at_kill);
+    add_count(&t, l->n_chunks, "chunk is damaged or missing", "chunks are damaged or missing");
+    add_part(&t, "that was written cannot be read", "that were written cannot be read", &l->unread);
+    add_part(&t, "was on its way when the process ended",
+             "were on their way when the process ended", &l->at_kill);
     add_count(&t, reader_run(x->reader)->n_torn,
+              "byte at the end is of a chunk that was not finished",
               "bytes at the end are of a chunk that was not finished");
-    add_count(&t, l->n_steps, "steps are lost");
-    add_count(&t, l->n_stepless, "records are of a step that is lost, and without tokens");
+    add_count(&t, l->n_steps, "step is lost", "steps are lost");
+    add_count(&t, l->n_stepless, "record is of a step that is lost, and without tokens",
+              "records are of a step that is lost, and without tokens");
+    add_count(&t, x->n_not_fetched, "part of a row or step was not fetched",
+              "parts of rows or steps were not fetched");
     if (l->unknown)
         text_printf(&t, "; what was expected and what was dropped is not known of all sites: the "
                         "counters cannot be read, or contradict what the run holds");
@@ -72,7 +82,7 @@ static bool lacks(const struct recovery *x)
     bool damaged = x->n_undecoded || (l->unknown && !facts_is_segment(run));
     for (size_t i = 0; i < reader_n_findings(x->reader); i++)
         damaged |= reader_finding(x->reader, i)->damage;
-    return damaged || l->unread.records || l->n_stepless;
+    return damaged || x->n_not_fetched || l->unread.records || l->n_stepless;
 }
 
 static json_t *tally_value(const struct dmi_tally *t)
@@ -97,8 +107,9 @@ static int report_recovery(const struct recovery *x, const struct options *o, co
     report_member(&report, "torn_bytes", value_u64(reader_run(x->reader)->n_torn));
     report_member(&report, "lost_steps", value_u64(l->n_steps));
     report_member(&report, "records_without_step", value_u64(l->n_stepless));
-    report_line(&report, "%" PRIu64 " records and %" PRIu64 " steps, to %s", x->n_records,
-                x->n_steps, output);
+    report_line(&report, "%" PRIu64 " %s and %" PRIu64 " %s, to %s", x->n_records,
+                word_for(x->n_records, "record", "records"), x->n_steps,
+                word_for(x->n_steps, "step", "steps"), output);
     add_lost(&t, x);
     report_line(&report, "%s", t.data ? t.data : "");
     report.failed |= t.failed;
@@ -126,10 +137,14 @@ static int publish(struct err *err, struct recovery *x, struct place *place)
         x->run = NULL;
     if (r)
         return err_set_errno(err, -r, "cannot write %s", place->path);
-    if (rename(path, place->path))
-        return err_set_errno(err, errno, "cannot give %s its name", place->path);
-    place_discard(place); /* the empty folder around it */
-    return 0;
+    leftover_hold();
+    r = rename(path, place->path)
+            ? err_set_errno(err, errno, "cannot give %s its name", place->path)
+            : 0;
+    if (!r)
+        place_discard(place); /* the empty folder around it */
+    leftover_release();
+    return r;
 }
 
 static int recover(struct err *err, struct recovery *x, struct place *place)
@@ -161,6 +176,7 @@ int dump_recover(struct reader *index, const struct options *o)
         r = reader_open_distrusting(&err, run->path, &reader);
     if (!r) {
         x.reader = reader;
+        x.n_not_fetched = o->n_not_fetched;
         r = recover(&err, &x, &place);
         facts_findings(&quiet, reader);
     }

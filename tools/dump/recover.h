@@ -31,6 +31,7 @@ struct recovery {
     struct text steps;         /* metadata that waits to be written */
     struct recover_lost lost;
     uint64_t n_undecoded;
+    uint64_t n_not_fetched;      /* of what a table has */
     uint64_t n_records, n_steps; /* written */
 };
 

@@ -3,6 +3,7 @@
 #include "tools/dump/dump.h"
 
 #include "core/cleanup.h"
+#include "core/words.h"
 #include "read/account.h"
 #include "tools/dump/layers.h"
 #include "tools/dump/missing.h"
@@ -189,9 +190,9 @@ static void requests_sentence(struct report *report, const struct requests *requ
     if (requests->n_rejected)
         snprintf(rejected, sizeof rejected, ", %" PRIu64 " of them rejected", requests->n_rejected);
     if (requests->n)
-        report_line(report, "%zu request%s: %" PRIu64 " tokens computed%s, %" PRIu64 " cached%s",
-                    requests->n, requests->n == 1 ? "" : "s", requests->n_computed, rejected,
-                    requests->n_cached,
+        report_line(report, "%zu %s: %" PRIu64 " %s computed%s, %" PRIu64 " cached%s", requests->n,
+                    word_for(requests->n, "request", "requests"), requests->n_computed,
+                    word_for(requests->n_computed, "token", "tokens"), rejected, requests->n_cached,
                     requests->n_cached ? " (taken over from an earlier request: nothing was "
                                          "computed, so there was nothing to capture)."
                                        : ".");
@@ -207,9 +208,10 @@ static void waits_sentence(struct report *report, const struct dmi_counters *c)
                             value_u64(c->waits_over), "ns", value_u64(c->wait_ns)));
     if (c->waits)
         report_line(report,
-                    "%" PRIu64 " launches waited for room, %.1f ms in all; for %" PRIu64
+                    "%" PRIu64 " %s waited for room, %.1f ms in all; for %" PRIu64
                     " of them there was none within wait_ms.",
-                    c->waits, (double)c->wait_ns / 1e6, c->waits_over);
+                    c->waits, word_for(c->waits, "launch", "launches"), (double)c->wait_ns / 1e6,
+                    c->waits_over);
 }
 
 /* ------------------------------------------------------------------------- the command */

@@ -3,18 +3,19 @@
 #include "tools/dump/dump.h"
 
 #include "core/cleanup.h"
+#include "core/words.h"
 
 static void verdict(struct report *report, const struct reader *reader, size_t n_damage)
 {
     const struct reader_run *run = reader_run(reader);
-    char records[32];
-    grouped(reader_n_records(reader), records);
+    char records[COUNTED_BYTES];
+    counted(reader_n_records(reader), "record", "records", records);
     if (n_damage)
-        report_line(report, "%zu thing%s wrong with %s (%s records can be read)", n_damage,
-                    n_damage == 1 ? " is" : "s are", run->path, records);
+        report_line(report, "%zu %s wrong with %s (%s can be read)", n_damage,
+                    word_for(n_damage, "thing is", "things are"), run->path, records);
     else
-        report_line(report, "%s: %zu segment%s, %s records, every checksum is right", run->path,
-                    run->n_segments, run->n_segments == 1 ? "" : "s", records);
+        report_line(report, "%s: %zu %s, %s, every checksum is right", run->path, run->n_segments,
+                    word_for(run->n_segments, "segment", "segments"), records);
 }
 
 /* @balances: false where the accounting is known and does not. Return: an exit status. */

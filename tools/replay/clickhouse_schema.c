@@ -5,6 +5,7 @@
 #include "tools/replay/clickhouse_part.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,23 +24,41 @@ struct table {
 
 static int ask(struct err *err, struct schema *s, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+static int ask_number(struct err *err, struct schema *s, unsigned *out, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
 
-static int ask(struct err *err, struct schema *s, const char *fmt, ...)
+static int ask_list(struct err *err, struct schema *s, const char *fmt, va_list ap)
 {
     _cleanup_(freep) char *sql = NULL;
-    va_list ap;
-    va_start(ap, fmt);
-    int n = vasprintf(&sql, fmt, ap);
-    va_end(ap);
-    if (n < 0)
+    if (vasprintf(&sql, fmt, ap) < 0)
         sql = NULL;
     return sql ? clickhouse_http_ask(err, s->http, sql, NULL, &s->answer)
                : err_set_errno(err, ENOMEM, "cannot replay");
 }
 
-static unsigned long number(const struct schema *s)
+static int ask(struct err *err, struct schema *s, const char *fmt, ...)
 {
-    return s->answer.n ? strtoul(s->answer.data, NULL, 10) : 0;
+    va_list ap;
+    va_start(ap, fmt);
+    int r = ask_list(err, s, fmt, ap);
+    va_end(ap);
+    return r;
+}
+
+/* Asks for one number, in a line. Return: as ask(). */
+static int ask_number(struct err *err, struct schema *s, unsigned *out, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    int r = ask_list(err, s, fmt, ap);
+    va_end(ap);
+    char *end = s->answer.data;
+    unsigned long v = r || !s->answer.n || *end < '0' || *end > '9' ? 0 : strtoul(end, &end, 10);
+    *out = (unsigned)v;
+    if (r || (s->answer.n && end != s->answer.data && !strcmp(end, "\n") && v <= UINT_MAX))
+        return r;
+    return err_set(err, -EBADMSG, "%s: the server's answer is no number where one was asked for",
+                   s->url->server);
 }
 
 /* ------------------------------------------------------------------------- one table */
@@ -140,9 +159,10 @@ static int make_records(struct err *err, struct schema *s, const char *name,
 /* The cluster is one of the server's own configuration. */
 static int check_cluster(struct err *err, struct schema *s)
 {
-    int r =
-        ask(err, s, "SELECT count() FROM system.clusters WHERE cluster = '%s'", s->url->cluster);
-    if (r || number(s))
+    unsigned n;
+    int r = ask_number(err, s, &n, "SELECT count() FROM system.clusters WHERE cluster = '%s'",
+                       s->url->cluster);
+    if (r || n)
         return r;
     return err_set(err, -ENOENT, "%s has no cluster %s (system.clusters, remote_servers)",
                    s->url->server, s->url->cluster);
@@ -196,8 +216,10 @@ static int make_views(struct err *err, struct schema *s, bool anew)
 /* A user without the right to make a database may use one that is there. */
 static int make_database(struct err *err, struct schema *s)
 {
-    int r = ask(err, s, "SELECT count() FROM system.databases WHERE name = '%s'", s->url->database);
-    return r || number(s) ? r : ask(err, s, "CREATE DATABASE IF NOT EXISTS `%s`", s->url->database);
+    unsigned n;
+    int r = ask_number(err, s, &n, "SELECT count() FROM system.databases WHERE name = '%s'",
+                       s->url->database);
+    return r || n ? r : ask(err, s, "CREATE DATABASE IF NOT EXISTS `%s`", s->url->database);
 }
 
 static int read_version(struct err *err, struct schema *s, unsigned *version)
@@ -207,10 +229,11 @@ static int read_version(struct err *err, struct schema *s, unsigned *version)
                 "CREATE TABLE IF NOT EXISTS `%s`.dmi_schema (name String, version UInt32) "
                 "ENGINE = ReplacingMergeTree ORDER BY (name, version)",
                 database);
+    *version = 0;
     if (!r)
-        r = ask(err, s, "SELECT max(version) FROM `%s`.dmi_schema WHERE name = '%s'", database,
-                s->url->table);
-    *version = r ? 0 : (unsigned)number(s);
+        r = ask_number(err, s, version,
+                       "SELECT max(version) FROM `%s`.dmi_schema WHERE name = '%s'", database,
+                       s->url->table);
     if (r || *version <= clickhouse_dmi.version)
         return r;
     return err_set(err, -ENOTSUP,

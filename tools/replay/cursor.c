@@ -3,14 +3,19 @@
 
 #include "core/cleanup.h"
 #include "read/value.h"
+#include "storage/codec/hash.h"
 #include "storage/file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define FORMAT  "dmi-cursor"
-#define VERSION 1
+#define VERSION 2 /* 1 had neither a checksum nor a tail */
+#define MOST    (64u << 20)
 
 /* Numbers of 64 bits go as two's complement: JSON's integers are signed. */
 static json_t *number(uint64_t v)
@@ -31,29 +36,57 @@ static const char *text_of(const json_t *object, const char *key)
 
 /* ------------------------------------------------------------------------- reading */
 
+/* Whoever changes a cursor, a disk or an editor, does not change its checksum: of the object without it, as JSON in one form. */
+static uint64_t checksum(const json_t *cursor)
+{
+    char *text = json_dumps(cursor, JSON_COMPACT | JSON_SORT_KEYS);
+    uint64_t hash = text ? hash_bytes(text, strlen(text)) : 0;
+    free(text);
+    return hash;
+}
+
+static bool is_sound(json_t *cursor)
+{
+    bool said = json_is_integer(json_object_get(cursor, "checksum"));
+    uint64_t hash = number_of(cursor, "checksum");
+    json_object_del(cursor, "checksum");
+    return said && hash == checksum(cursor);
+}
+
+/* Return: NULL: it is no file, too large, or no JSON. */
+static json_t *load(int fd)
+{
+    struct stat st;
+    return !fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_size <= MOST ? json_loadfd(fd, 0, NULL)
+                                                                        : NULL;
+}
+
 int cursor_read(struct err *err, struct cursor *c)
 {
-    json_error_t why;
-    c->n_bytes = c->n_items = c->n_requests = 0;
+    c->mark = (struct sink_mark){ 0 };
+    c->n_items = c->n_requests = 0;
     c->read = NULL;
     if (!c->path)
         return 0;
-    FILE *f = fopen(c->path, "re");
-    if (!f && errno == ENOENT)
-        return 0;
-    if (!f)
-        return err_set_errno(err, errno, "cannot read the cursor %s", c->path);
-    c->read = json_loadf(f, 0, &why);
-    fclose(f);
+    _cleanup_(closep) int fd = open(c->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return errno == ENOENT ? 0
+                               : err_set_errno(err, errno, "cannot read the cursor %s", c->path);
+    c->read = load(fd);
     if (!c->read || strcmp(text_of(c->read, "format"), FORMAT) ||
         number_of(c->read, "version") != VERSION)
         return err_set(err, -EINVAL, "%s is no cursor of this version: name another file", c->path);
+    if (!is_sound(c->read))
+        return err_set(err, -EINVAL,
+                       "the cursor %s does not match its checksum: nobody knows what was taken; "
+                       "remove it and the output to begin again",
+                       c->path);
     if (strcmp(text_of(c->read, "choice"), c->choice))
         return err_set(err, -EINVAL,
                        "the cursor %s is of another replay (%s), not of this one (%s): give the "
                        "same options, or another cursor",
                        c->path, text_of(c->read, "choice"), c->choice);
-    c->n_bytes = number_of(c->read, "bytes");
+    c->mark = (struct sink_mark){ number_of(c->read, "bytes"), number_of(c->read, "tail") };
     c->n_items = number_of(c->read, "items");
     c->n_requests = number_of(c->read, "requests");
     return 0;
@@ -112,6 +145,16 @@ int cursor_apply(struct err *err, const struct cursor *c, struct source *sources
     return 0;
 }
 
+const char **cursor_taken(const struct source *sources, size_t n)
+{
+    const char **all = calloc(n + 1, sizeof *all);
+    size_t n_taken = 0;
+    for (size_t i = 0; all && i < n; i++)
+        if (sources[i].n_records)
+            all[n_taken++] = reader_run(sources[i].reader)->uuid;
+    return all;
+}
+
 bool cursor_is_done(const struct source *sources, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -150,10 +193,13 @@ int cursor_write(struct err *err, const struct cursor *c, const struct source *s
     json_t *runs = json_array();
     for (size_t i = 0; i < n; i++)
         json_array_append_new(runs, source_value(&sources[i]));
-    value_add_new(&t,
-                  json_pack("{s:s, s:i, s:s, s:o, s:o, s:o, s:o}", "format", FORMAT, "version",
-                            VERSION, "choice", c->choice, "bytes", number(c->n_bytes), "items",
-                            number(c->n_items), "requests", number(c->n_requests), "runs", runs));
+    json_t *cursor = json_pack("{s:s, s:i, s:s, s:o, s:o, s:o, s:o, s:o}", "format", FORMAT,
+                               "version", VERSION, "choice", c->choice, "bytes",
+                               number(c->mark.n_bytes), "tail", number(c->mark.tail), "items",
+                               number(c->n_items), "requests", number(c->n_requests), "runs", runs);
+    if (cursor)
+        json_object_set_new(cursor, "checksum", number(checksum(cursor)));
+    value_add_new(&t, cursor);
     text_add(&t, "\n", 1);
     int r = t.failed ? -ENOMEM : file_replace(c->path, t.data, t.n, 0);
     return r ? err_set_errno(err, -r, "cannot write the cursor %s", c->path) : 0;

@@ -63,12 +63,39 @@ static int open_all(struct err *err, const struct options *o, struct opened *out
     return r;
 }
 
+/* What the sink is given, the cursor's word included. */
+static int sink_of(struct err *err, const struct replay *r, struct sink_options *out,
+                   const char ***taken)
+{
+    if (!(*taken = cursor_taken(r->sources, r->n)))
+        return err_set_errno(err, ENOMEM, "cannot replay");
+    *out = r->options->sink;
+    out->has_cursor = r->cursor.read != NULL;
+    out->mark = r->cursor.mark;
+    out->keeps_cursor = r->cursor.path != NULL;
+    out->taken = *taken;
+    return 0;
+}
+
+/* All was replayed before. Is it there? Return: 1: yes, or nobody can tell; -errno with a sentence in @err. */
+static int check_taken(struct err *err, const struct replay *r)
+{
+    struct sink_options sink;
+    _cleanup_(freep) const char **taken = NULL;
+    const struct sink_kind *kind = r->options->kind;
+    int res = sink_of(err, r, &sink, &taken);
+    if (!res && kind->check)
+        res = kind->check(err, &sink);
+    return res ? res : 1;
+}
+
 static int run(struct err *err, const struct options *o, struct replay *r)
 {
-    struct sink_options sink = o->sink;
-    sink.has_cursor = r->cursor.read != NULL;
-    sink.n_bytes = r->cursor.n_bytes;
-    int res = o->kind->open(err, &sink, &r->sink);
+    struct sink_options sink;
+    _cleanup_(freep) const char **taken = NULL;
+    int res = sink_of(err, r, &sink, &taken);
+    if (!res)
+        res = o->kind->open(err, &sink, &r->sink);
     r->stopped = res == -EINTR;
     if (res)
         return r->stopped ? 0 : res;
@@ -91,7 +118,7 @@ static int resume(struct err *err, struct replay *r)
         return res;
     r->resumed = r->cursor.n_items > 0;
     r->n_items = r->cursor.n_items;
-    return r->resumed && cursor_is_done(r->sources, r->n);
+    return r->resumed && cursor_is_done(r->sources, r->n) ? check_taken(err, r) : 0;
 }
 
 static int replay_all(const struct options *o)

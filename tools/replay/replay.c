@@ -3,6 +3,7 @@
 
 #include "core/clock.h"
 #include "core/grow.h"
+#include "core/words.h"
 #include "storage/codec/hash.h"
 #include "storage/reader/release.h"
 #include "tools/common/say.h"
@@ -56,12 +57,12 @@ static void consume(struct replay *r)
 /* What was sent is taken: the cursor may say so. */
 int replay_settle(struct err *err, struct replay *r)
 {
-    uint64_t n_bytes = 0;
-    int res = r->sink->kind->settle ? r->sink->kind->settle(err, r->sink, &n_bytes) : 0;
+    struct sink_mark mark = { 0 };
+    int res = r->sink->kind->settle ? r->sink->kind->settle(err, r->sink, &mark) : 0;
     if (res)
         return res;
     r->settled_ns = clock_mono_ns();
-    r->cursor.n_bytes = n_bytes;
+    r->cursor.mark = mark;
     r->cursor.n_items = r->n_items;
     res = cursor_write(err, &r->cursor, r->sources, r->n);
     if (!res && r->options->consume)
@@ -128,7 +129,8 @@ static int send_findings(struct err *err, struct replay *r, struct source *s)
 static int send_gone(struct err *err, struct replay *r, struct source *s)
 {
     struct err why = { 0 };
-    err_set(&why, -ENOENT, "%" PRIu64 " records were deleted before they were read", s->n_gone);
+    err_set(&why, -ENOENT, "%" PRIu64 " %s deleted unread", s->n_gone,
+            word_for(s->n_gone, "record was", "records were"));
     const struct reader_finding f = { .file = "", .chunk = -1, .text = why.msg };
     s->n_lost += s->n_gone;
     s->n_gone = 0;

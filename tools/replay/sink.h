@@ -16,15 +16,26 @@
 
 struct sink;
 
+/* How far an output is good. */
+struct sink_mark {
+    uint64_t n_bytes;
+    uint64_t
+        tail; /* hash of what lies right before that in a file: up to SINK_TAIL bytes; else 0 */
+};
+
+#define SINK_TAIL 65536u
+
 struct sink_options {
     const char *where;           /* what follows the prefix */
     const struct format *format; /* of sinks that take bytes */
     bool values;
-    const char *names; /* a JSON line an item, to this file, too; NULL: no */
-    unsigned wait_for; /* readers that are waited for before the first item */
-    unsigned lose_s;   /* a reader that takes nothing for so long is closed; 0: never */
-    bool has_cursor;   /* the sink's @n_bytes at the last settle() is known, or it is new */
-    uint64_t n_bytes;  /* what lies after it is written anew */
+    const char *names;     /* a JSON line an item, to this file, too; NULL: no */
+    unsigned wait_for;     /* readers that are waited for before the first item */
+    unsigned lose_s;       /* a reader that takes nothing for so long is closed; 0: never */
+    bool has_cursor;       /* the sink's @mark at the last settle() is known, or it is new */
+    struct sink_mark mark; /* what lies after it is written anew */
+    bool keeps_cursor;     /* marks are written to a cursor */
+    const char **taken; /* UUIDs of the runs of which the sink has records, NULL after the last */
 };
 
 struct sink_kind {
@@ -37,8 +48,10 @@ struct sink_kind {
     int (*take)(struct err *err, struct sink *sink, const struct item *item);
     /* Waits, and does meanwhile what there is to do. NULL: nothing but wait. Return: as take. */
     int (*wait)(struct err *err, struct sink *sink, uint64_t ns);
-    /* All that was given is taken; *@n_bytes: of the output so far. NULL: it is as soon as it is given. */
-    int (*settle)(struct err *err, struct sink *sink, uint64_t *n_bytes);
+    /* All that was given is taken, as *@mark says. NULL: it is as soon as it is given. */
+    int (*settle)(struct err *err, struct sink *sink, struct sink_mark *mark);
+    /* With a cursor, without opening: is what the sink has taken still there? NULL: nobody can tell. Return: as open. */
+    int (*check)(struct err *err, const struct sink_options *options);
     /* The requests that were given so far get no more. NULL: it makes no difference. */
     int (*end_requests)(struct err *err, struct sink *sink);
     /* Frees the sink. Return: as open. */

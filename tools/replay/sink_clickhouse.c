@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define CLICKHOUSE_BATCH (16u << 20)
 #define MOST_OF_A_ROW    (1u << 16) /* beside its payload */
@@ -82,15 +83,52 @@ static void free_sink(struct clickhouse_sink *s)
     free(s);
 }
 
-static int begin(struct err *err, struct clickhouse_sink *s, const char *where)
+/* Each run of which rows were taken has one there. */
+static int check_taken(struct err *err, struct clickhouse_sink *s, const char *const *taken)
 {
-    int r = clickhouse_url_parse(err, where, &s->url);
+    _cleanup_(text_deinit) struct text sql = { 0 }, answer = { 0 };
+    int r = 0;
+    for (size_t i = 0; !r && !s->url.dmilib && taken[i]; i++) {
+        sql.n = 0;
+        text_printf(&sql, "SELECT run FROM `%s`.`%s` WHERE run = '%s' LIMIT 1", s->url.database,
+                    s->url.table, taken[i]);
+        r = sql.failed ? err_set_errno(err, ENOMEM, "cannot replay")
+                       : clickhouse_http_ask(err, s->http, sql.data, NULL, &answer);
+        if (!r &&
+            (answer.n != strlen(taken[i]) + 1 || memcmp(answer.data, taken[i], strlen(taken[i]))))
+            r = err_set(err, -EINVAL,
+                        "the table %s.%s has nothing of run %s, of which the cursor says that rows "
+                        "were taken: remove the cursor to begin again",
+                        s->url.database, s->url.table, taken[i]);
+    }
+    return r;
+}
+
+static int clickhouse_check(struct err *err, const struct sink_options *options)
+{
+    struct clickhouse_sink *s = calloc(1, sizeof *s);
+    if (!s)
+        return err_set_errno(err, ENOMEM, "cannot replay");
+    int r = clickhouse_url_parse(err, options->where, &s->url);
+    if (!r)
+        r = clickhouse_http_new(err, &s->url, &s->http);
+    if (!r)
+        r = check_taken(err, s, options->taken);
+    free_sink(s);
+    return r;
+}
+
+static int begin(struct err *err, struct clickhouse_sink *s, const struct sink_options *options)
+{
+    int r = clickhouse_url_parse(err, options->where, &s->url);
     if (!r && s->url.run)
         r = err_set(err, -EINVAL, "--to clickhouse: run= is for dmi-dump --from");
     if (!r)
         r = clickhouse_http_new(err, &s->url, &s->http);
     if (!r)
         r = clickhouse_schema_make(err, s->http, &s->url);
+    if (!r && options->has_cursor)
+        r = check_taken(err, s, options->taken);
     if (!r)
         r = batch_init(err, &s->records, s->url.dmilib ? &clickhouse_dmilib : &clickhouse_dmi,
                        &s->url, "");
@@ -107,7 +145,7 @@ static int clickhouse_open(struct err *err, const struct sink_options *options, 
     if (!s)
         return err_set_errno(err, ENOMEM, "cannot replay");
     s->sink.kind = &sink_clickhouse;
-    int r = begin(err, s, options->where);
+    int r = begin(err, s, options);
     if (r)
         free_sink(s);
     else
@@ -131,11 +169,11 @@ static int clickhouse_take(struct err *err, struct sink *sink, const struct item
     return batch_send_full(err, s, &s->facts);
 }
 
-static int clickhouse_settle(struct err *err, struct sink *sink, uint64_t *n_bytes)
+static int clickhouse_settle(struct err *err, struct sink *sink, struct sink_mark *mark)
 {
     struct clickhouse_sink *s = (struct clickhouse_sink *)sink;
     int r = batch_send(err, s, &s->records);
-    *n_bytes = 0;
+    *mark = (struct sink_mark){ 0 };
     return r ? r : batch_send(err, s, &s->facts);
 }
 
@@ -143,8 +181,8 @@ static int clickhouse_settle(struct err *err, struct sink *sink, uint64_t *n_byt
 static int clickhouse_close(struct err *err, struct sink *sink)
 {
     struct clickhouse_sink *s = (struct clickhouse_sink *)sink;
-    uint64_t n_bytes;
-    int r = s->failed ? 0 : clickhouse_settle(err, sink, &n_bytes);
+    struct sink_mark mark;
+    int r = s->failed ? 0 : clickhouse_settle(err, sink, &mark);
     free_sink(s);
     return r == -EINTR ? 0 : r;
 }
@@ -156,5 +194,6 @@ const struct sink_kind sink_clickhouse = {
     .open = clickhouse_open,
     .take = clickhouse_take,
     .settle = clickhouse_settle,
+    .check = clickhouse_check,
     .close = clickhouse_close,
 };

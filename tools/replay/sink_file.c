@@ -3,6 +3,7 @@
 #include "tools/replay/sink.h"
 
 #include "core/cleanup.h"
+#include "storage/codec/hash.h"
 #include "tools/replay/bytes.h"
 
 #include <errno.h>
@@ -19,6 +20,7 @@ struct file_sink {
     struct sink_options options;
     const char *name; /* for what is said */
     int fd, names;    /* @names: -1: none */
+    int own;          /* the same file for reading; -1: it is no file with a cursor */
     bool may_block;
     uint64_t n_bytes;
     struct coded coded, line;
@@ -35,6 +37,7 @@ static int new_sink(struct err *err, const struct sink_kind *kind,
                              .name = options->where,
                              .fd = fd,
                              .names = -1,
+                             .own = -1,
                              .may_block = bytes_may_block(fd) };
     *out = s;
     if (!options->names)
@@ -50,6 +53,7 @@ static int file_close(struct err *err, struct sink *sink)
     if (s->fd > STDERR_FILENO && close(s->fd))
         r = err_set_errno(err, errno, "cannot write %s", s->name);
     closep(&s->names);
+    closep(&s->own);
     text_deinit(&s->coded.text);
     text_deinit(&s->line.text);
     json_decref(s->sink.failed);
@@ -72,6 +76,56 @@ static int stdout_open(struct err *err, const struct sink_options *options, stru
 
 /* ------------------------------------------------------------------------- a file by its name */
 
+static bool is_file(int fd)
+{
+    struct stat st;
+    return !fstat(fd, &st) && S_ISREG(st.st_mode);
+}
+
+/* Hash of the bytes right before @at. Return: 0 or -errno. */
+static int hash_tail(int fd, uint64_t at, uint64_t *out)
+{
+    size_t n = at < SINK_TAIL ? (size_t)at : SINK_TAIL, done = 0;
+    _cleanup_(freep) char *data = malloc(n + 1);
+    while (data && done < n) {
+        ssize_t more = pread(fd, data + done, n - done, (off_t)(at - n + done));
+        if (more < 0 && errno != EINTR)
+            return -errno;
+        if (!more)
+            return -ENODATA;
+        done += more > 0 ? (size_t)more : 0;
+    }
+    if (data)
+        *out = hash_bytes(data, n);
+    return data ? 0 : -ENOMEM;
+}
+
+/* Is the file what the cursor was written with, as far as that says? */
+static int file_check(struct err *err, const struct sink_options *o)
+{
+    struct stat st;
+    uint64_t tail;
+    if (!o->mark.n_bytes)
+        return 0;
+    if (stat(o->where, &st))
+        return err_set_errno(err, errno, "cannot read %s, which the cursor is of", o->where);
+    if (!S_ISREG(st.st_mode))
+        return 0;
+    if ((uint64_t)st.st_size < o->mark.n_bytes)
+        return err_set(err, -EINVAL,
+                       "%s is shorter than its cursor says: remove both to begin again", o->where);
+    _cleanup_(closep) int fd = open(o->where, O_RDONLY | O_CLOEXEC);
+    int r = fd < 0 ? -errno : hash_tail(fd, o->mark.n_bytes, &tail);
+    if (r)
+        return err_set_errno(err, -r, "cannot read %s, which the cursor is of", o->where);
+    if (tail != o->mark.tail)
+        return err_set(err, -EINVAL,
+                       "%s is not what its cursor was written with: name the cursor of this file, "
+                       "or remove both to begin again",
+                       o->where);
+    return 0;
+}
+
 /* A file that is there already is written on where a cursor says how far it is good, and else left alone. */
 static int continue_at(struct err *err, const struct sink_options *o, int fd)
 {
@@ -88,32 +142,35 @@ static int continue_at(struct err *err, const struct sink_options *o, int fd)
                        "%s is there already, and not empty: remove it, or name the cursor that it "
                        "was written with (--cursor)",
                        o->where);
-    if ((uint64_t)st.st_size < o->n_bytes)
-        return err_set(err, -EINVAL,
-                       "%s is shorter than its cursor says: remove both to begin again", o->where);
-    if (ftruncate(fd, (off_t)o->n_bytes) || lseek(fd, (off_t)o->n_bytes, SEEK_SET) < 0)
+    if (ftruncate(fd, (off_t)o->mark.n_bytes) || lseek(fd, (off_t)o->mark.n_bytes, SEEK_SET) < 0)
         return err_set_errno(err, errno, "cannot write %s", o->where);
     return 0;
 }
 
 static int file_open(struct err *err, const struct sink_options *options, struct sink **out)
 {
+    int r = options->has_cursor ? file_check(err, options) : 0;
+    if (r)
+        return r;
     _cleanup_(closep) int fd = open(options->where, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     struct file_sink *s = NULL;
     if (fd < 0 && errno == EINTR) /* a FIFO without a reader */
         return -EINTR;
     if (fd < 0)
         return err_set_errno(err, errno, "cannot write %s", options->where);
-    int r = continue_at(err, options, fd);
+    r = continue_at(err, options, fd);
     if (!r)
         r = new_sink(err, &sink_file, options, fd, &s);
     if (s)
         steal_fd(&fd);
+    if (!r && options->keeps_cursor && is_file(s->fd) &&
+        (s->own = open(options->where, O_RDONLY | O_CLOEXEC)) < 0)
+        r = err_set_errno(err, errno, "cannot read %s", options->where);
     if (r && s)
         file_close(NULL, &s->sink);
     if (r)
         return r;
-    s->n_bytes = options->n_bytes;
+    s->n_bytes = options->mark.n_bytes;
     *out = &s->sink;
     return 0;
 }
@@ -146,13 +203,23 @@ static int file_take(struct err *err, struct sink *sink, const struct item *item
     return r == -EINTR ? r : r ? err_set_errno(err, -r, "cannot write %s", s->options.names) : 0;
 }
 
-static int file_settle(struct err *err, struct sink *sink, uint64_t *n_bytes)
+static int stdout_settle(struct err *err, struct sink *sink, struct sink_mark *mark)
 {
     struct file_sink *s = (struct file_sink *)sink;
-    *n_bytes = s->n_bytes;
+    mark->n_bytes = s->n_bytes;
     if (s->may_block || !fdatasync(s->fd) || errno == EINVAL || errno == EROFS)
         return 0;
     return err_set_errno(err, errno, "cannot write %s", s->name);
+}
+
+static int file_settle(struct err *err, struct sink *sink, struct sink_mark *mark)
+{
+    struct file_sink *s = (struct file_sink *)sink;
+    int r = stdout_settle(err, sink, mark);
+    if (r || s->own < 0)
+        return r;
+    r = hash_tail(s->own, s->n_bytes, &mark->tail);
+    return r ? err_set_errno(err, -r, "cannot read %s", s->name) : 0;
 }
 
 const struct sink_kind sink_stdout = {
@@ -162,7 +229,7 @@ const struct sink_kind sink_stdout = {
     .has_bytes = true,
     .open = stdout_open,
     .take = file_take,
-    .settle = file_settle,
+    .settle = stdout_settle,
     .close = file_close,
 };
 
@@ -174,5 +241,6 @@ const struct sink_kind sink_file = {
     .open = file_open,
     .take = file_take,
     .settle = file_settle,
+    .check = file_check,
     .close = file_close,
 };

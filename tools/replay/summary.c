@@ -2,6 +2,7 @@
 #include "tools/replay/summary.h"
 
 #include "core/cleanup.h"
+#include "core/words.h"
 #include "read/account.h"
 #include "read/value.h"
 #include "tools/common/say.h"
@@ -66,14 +67,16 @@ static void say_state(const struct replay *r, const struct sums *all)
     else if (all->grows && !r->options->follow)
         complain("a process still writes this run: --follow reads on");
     if (r->n_without)
-        complain("%" PRIu64 " rows of no request were given to no command", r->n_without);
+        complain("%" PRIu64 " %s of no request, given to no command", r->n_without,
+                 word_for(r->n_without, "row is", "rows are"));
 }
 
 static void say(const struct replay *r, const struct sums *all)
 {
-    char records[32], rows[32], bytes[24];
-    complain("replayed %s records, %s rows, %s%s", grouped(all->n_records, records),
-             grouped(all->n_rows, rows), bytes_text((double)all->n_bytes, bytes),
+    char records[COUNTED_BYTES], rows[COUNTED_BYTES], bytes[24];
+    complain("replayed %s, %s, %s of payload%s",
+             counted(all->n_records, "record", "records", records),
+             counted(all->n_rows, "row", "rows", rows), bytes_text((double)all->n_bytes, bytes),
              r->resumed ? ", those before the cursor included" : "");
 }
 

@@ -4,6 +4,7 @@
 #include "core/cleanup.h"
 #include "core/grow.h"
 #include "storage/elements.h"
+#include "tools/sites/printable.h"
 
 #include <dmi/dtype.h>
 
@@ -94,7 +95,7 @@ static float *values_of(const struct st_entry *e, size_t n)
 
 static int add_tensor(struct err *err, struct activations *ref, const struct st_entry *e)
 {
-    _cleanup_(freep) char *key = strdup(e->key);
+    _cleanup_(freep) char *key = printable_name(strdup(e->key));
     const char *request, *site;
     struct ref_tensor t = { .width = 1 };
     if (!key)

@@ -2,6 +2,7 @@
 #include "tools/sites/check.h"
 
 #include "core/cleanup.h"
+#include "core/words.h"
 #include "policy/nearest.h"
 #include "policy/spec.h"
 #include "tools/sites/check_values.h"
@@ -212,12 +213,13 @@ static void put_site_report(const struct checking *c, uint32_t site)
         putchar('\n');
         return;
     }
-    printf(" %u launches", t->n_launches);
+    printf(" %u %s", t->n_launches, word_for(t->n_launches, "launch", "launches"));
     if (t->n_compared)
         printf(", %u compared, error %.1e", t->n_compared, (double)t->error);
     if (t->n_other_counts)
-        printf("; %u forwards with %u to %u launches, not %lld", t->n_other_counts, t->least,
-               t->most, (long long)s->about.expect);
+        printf("; %u %s with %u to %u launches, not %lld", t->n_other_counts,
+               word_for(t->n_other_counts, "forward", "forwards"), t->least, t->most,
+               (long long)s->about.expect);
     if (t->n_no_value)
         printf("; an expression has no value in %u", t->n_no_value);
     if (t->n_outside)

@@ -2,12 +2,15 @@
 #include "tools/sites/kernels.h"
 
 #include "core/cleanup.h"
+#include "core/words.h"
 #include "tools/sites/device_code.h"
+#include "tools/sites/printable.h"
 #include "tools/sites/recording.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -31,7 +34,7 @@ static void put_recording(const struct recording *rec)
         size_t n = 0;
         for (size_t l = 0; l < rec->n_launches; l++)
             n += rec->launches[l].head.kernel == k;
-        printf("%s: %zu launches,", kernel->name, n);
+        printf("%s: %zu %s,", kernel->name, n, word_for(n, "launch", "launches"));
         if (kernel->n_params == DMI_RECORDING_NO_LAYOUT)
             puts(" parameters not known");
         else
@@ -51,8 +54,9 @@ static void put_image(void *ctx, uint32_t arch)
 static void put_kernel(void *ctx, const char *name, const struct dmi_recording_param *params,
                        uint32_t n)
 {
+    _cleanup_(freep) char *own = printable_name(strdup(name));
     (void)ctx;
-    printf("%s:", name);
+    printf("%s:", own ? own : "?");
     put_params(params, n);
 }
 

@@ -5,6 +5,7 @@
 #include "tools/sites/check.h"
 #include "tools/sites/kernels.h"
 #include "tools/sites/match.h"
+#include "tools/sites/printable.h"
 #include "tools/sites/record.h"
 
 #include <getopt.h>
@@ -199,6 +200,7 @@ int main(int argc, char **argv)
     struct options o = { 0 };
     int c, status = -1;
     command_program("dmi-sites");
+    printable_install();
     const char *what = argc > 1 && *argv[1] != '-' ? argv[1] : "";
     if (!strcmp(what, "reference"))
         return run_reference(argv + 2, (size_t)argc - 2);

@@ -4,6 +4,7 @@
 #include "core/cleanup.h"
 #include "core/grow.h"
 #include "storage/codec/hash.h"
+#include "tools/sites/printable.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +13,15 @@
 #include <sys/stat.h>
 #include <zstd.h>
 
-#define MAX_RUNS (1u << 26)
+/*
+ * Memory that a recording may ask for: what its bytes are when they are decompressed, and what names them. That of a model compresses
+ * by 1.1 to 30, so only a file that was built to harm asks for more.
+ */
+#define MOST_FREE   (1ull << 30)
+#define MOST_FACTOR 64u
+#define OF_A_RUN    64u  /* bytes */
+#define OF_A_PAGE   160u /* the same: of each page that a run touches (memory.c) */
+#define OF_A_NAME   128u /* the same: of a kernel, of a launch */
 
 /* What is left of a chunk's bytes. */
 struct rest {
@@ -29,6 +38,21 @@ static const void *take(struct rest *rest, uint64_t n)
     rest->at += n;
     rest->n -= (size_t)n;
     return at;
+}
+
+/* Before memory is asked for. Return: 0 or an error in @err. */
+static int charge(struct err *err, struct recording *rec, uint64_t n)
+{
+    uint64_t most = MOST_FREE + MOST_FACTOR * (uint64_t)rec->n_map;
+    if (n <= most - rec->n_asked) {
+        rec->n_asked += n;
+        return 0;
+    }
+    return err_set(
+        err, -E2BIG,
+        "the recording asks for more than %llu MiB of memory, which is 1 GiB and %u times "
+        "its size: it is not one of this program's, or record less (--budget)",
+        (unsigned long long)(most >> 20), MOST_FACTOR);
 }
 
 /* A copy of @n bytes, aligned for what they are, that the recording owns. Return: NULL without memory. */
@@ -62,8 +86,11 @@ static int add_kernel(struct err *err, struct recording *rec, struct rest rest)
         take(&rest, known ? (uint64_t)head.n_params * sizeof(struct dmi_recording_param) : 0);
     if (!params || head.id != rec->n_kernels)
         return bad(err, "a kernel's parameters");
+    int r = charge(err, rec, OF_A_NAME + rest.n + (known ? 8ull * head.n_params : 0));
+    if (r)
+        return r;
     params = own_copy(rec, params, known ? head.n_params * sizeof(struct dmi_recording_param) : 0);
-    char *name = strndup((const char *)rest.at, rest.n);
+    char *name = printable_name(strndup((const char *)rest.at, rest.n));
     if (!params || !name ||
         grow((void **)&rec->kernels, rec->n_kernels, &rec->room_kernels, sizeof *rec->kernels,
              64)) {
@@ -86,6 +113,9 @@ static int add_launch(struct err *err, struct recording *rec, struct rest rest)
     if (!launch.pointers || !launch.params || launch.head.kernel >= rec->n_kernels ||
         launch.head.sequence != rec->n_launches)
         return bad(err, "a launch");
+    int r = charge(err, rec, OF_A_NAME + launch.head.n_pointers * sizeof *launch.pointers);
+    if (r)
+        return r;
     launch.pointers =
         own_copy(rec, launch.pointers, launch.head.n_pointers * sizeof *launch.pointers);
     if (!launch.pointers)
@@ -106,9 +136,11 @@ static int add_run(struct err *err, struct recording *rec, const struct dmi_reco
     const void *data = take(rest, run->n_bytes);
     if (!data || !run->n_bytes || run->address + run->n_bytes < run->address)
         return bad(err, "bytes of memory");
-    if (rec->n_runs == MAX_RUNS ||
-        grow((void **)&rec->runs, rec->n_runs, &rec->room_runs, sizeof *rec->runs, 1024))
-        return err_set(err, -ENOMEM, "no memory for so many parts");
+    int r = charge(err, rec, OF_A_RUN + OF_A_PAGE * (run->n_bytes / 4096 + 1));
+    if (r)
+        return r;
+    if (grow((void **)&rec->runs, rec->n_runs, &rec->room_runs, sizeof *rec->runs, 1024))
+        return err_set(err, -ENOMEM, "no memory");
     rec->runs[rec->n_runs++] = (struct rec_run){ run->address, run->n_bytes, time, data };
     return 0;
 }
@@ -141,6 +173,9 @@ static int add_bytes(struct err *err, struct recording *rec, struct rest rest)
 
 static int add_unseen(struct err *err, struct recording *rec, struct rest rest)
 {
+    int r = charge(err, rec, OF_A_NAME + rest.n);
+    if (r)
+        return r;
     if (grow((void **)&rec->unseen, rec->n_unseen, &rec->room_unseen, sizeof *rec->unseen, 16))
         return err_set(err, -ENOMEM, "no memory");
     char *text = strndup((const char *)rest.at, rest.n);
@@ -177,6 +212,9 @@ static int decompress(struct err *err, struct recording *rec, uint64_t n_plain, 
 {
     if (n_plain > DMI_RECORDING_MAX_CHUNK)
         return bad(err, "a chunk is too large");
+    int r = charge(err, rec, n_plain);
+    if (r)
+        return r;
     if (grow((void **)&rec->owned, rec->n_owned, &rec->room_owned, sizeof *rec->owned, 64))
         return err_set(err, -ENOMEM, "no memory");
     void *plain = malloc((size_t)n_plain);

@@ -47,7 +47,8 @@ struct recording {
     size_t n_owned, room_owned;
     char **unseen;
     size_t n_unseen, room_unseen;
-    bool ended; /* else the program was killed: what was written until then is there */
+    uint64_t n_asked; /* bytes of memory that it has asked for, and will */
+    bool ended;       /* else the program was killed: what was written until then is there */
     struct dmi_recording_end end;
 };
 

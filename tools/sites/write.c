@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/sites/write.h"
 
+#include "core/utf8.h"
+#include "core/words.h"
 #include "tools/sites/absent.h"
 
 #include <dmi/dtype.h>
@@ -15,12 +17,19 @@
 /* A name as a regular expression that matches nothing else. */
 static void put_escaped(FILE *out, const char *name)
 {
-    for (; *name; name++) {
+    for (size_t len; *name; name += len) {
+        uint32_t c;
+        len = utf8_next(name, strlen(name), &c);
+        if (!len || !utf8_is_printable(c)) {
+            fputc('.', out); /* no text of a HookSpec */
+            len = len ? len : 1;
+            continue;
+        }
         if (strchr("\\.[](){}*+?^$|", *name))
             fputc('\\', out);
         if (*name == '\'')
             fputc('\'', out);
-        fputc(*name, out);
+        fwrite(name, 1, len, out);
     }
 }
 
@@ -215,8 +224,9 @@ void write_report(FILE *out, const struct scene *scene, const struct entries *en
 {
     for (uint32_t k = 0; k < scene->kinds->n; k++) {
         const struct kind *kind = &scene->kinds->at[k];
-        fprintf(out, "%s: %u forwards of %u to %u rows, ", kind->name, kind->n_forwards,
-                kind->fewest_rows, kind->most_rows);
+        fprintf(out, "%s: %u %s of %u to %u rows, ", kind->name, kind->n_forwards,
+                word_for(kind->n_forwards, "forward", "forwards"), kind->fewest_rows,
+                kind->most_rows);
         if (kind->begin)
             fprintf(out, "begun by %s\n", kind->begin);
         else

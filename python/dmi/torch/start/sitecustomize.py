@@ -11,7 +11,7 @@ import sys
 def _start():
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [path for path in sys.path if os.path.abspath(path or ".") != here]
-    sys.modules.pop("sitecustomize", None)
+    own = sys.modules.pop("sitecustomize", None)
     if os.environ.get("DMI_ATTACH"):
         try:
             from dmi.torch.script import watch
@@ -23,6 +23,9 @@ def _start():
     except ModuleNotFoundError as error:
         if error.name != "sitecustomize":
             raise
+    finally:
+        if own is not None:  # whoever imports a module looks for it there afterwards
+            sys.modules.setdefault("sitecustomize", own)
 
 
 _start()
