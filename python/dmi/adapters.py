@@ -4,12 +4,14 @@
 An adapter that fails, or meets an engine that it does not know, turns itself off: records then have no request ids, and
 everything else goes on. Any thread.
 """
+import collections
 import functools
 import importlib.abc
 import importlib.machinery
 import itertools
 import json
 import sys
+import types
 
 import dmi
 
@@ -61,6 +63,45 @@ def counts_forwards(method, rows_of):
                 steps = None
         return method(*args, **kwargs)
     return counting
+
+
+MOST_HELD = 20_000  # objects that held_by() looks at
+
+
+def held_by(thing, is_wanted):
+    """What @thing is, or holds in its attributes, lists and dicts (or they in theirs), and is_wanted(): the outermost, nearest first.
+
+    A wrapper of a model keeps it in some attribute, whatever that is called: also one in __dict__ alone, or the object of a bound method.
+    """
+    found, seen, nearest = [], {id(thing)}, collections.deque([thing])
+    while nearest and len(seen) < MOST_HELD:
+        one = nearest.popleft()
+        if is_wanted(one):
+            found.append(one)
+            continue
+        for inside in _contents(one):
+            if id(inside) not in seen:
+                seen.add(id(inside))
+                nearest.append(inside)
+    return found
+
+
+def _contents(one):
+    """What is in a container, or in an object's attributes; nothing of classes, modules, functions, texts and numbers."""
+    if isinstance(one, dict):
+        return [value for value in one.values() if not isinstance(value, _PLAIN)]
+    if isinstance(one, (list, tuple, set, frozenset)):
+        return [value for value in one if not isinstance(value, _PLAIN)]
+    if isinstance(one, types.MethodType):
+        return [one.__self__]
+    if isinstance(one, functools.partial):
+        return [one.func, *one.args, *one.keywords.values()]
+    if isinstance(one, (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType)):
+        return []
+    return [value for value in getattr(one, "__dict__", {}).values() if not isinstance(value, _PLAIN)]
+
+
+_PLAIN = (str, bytes, int, float, complex, type(None))
 
 
 def when_imported(name, then):

@@ -4,6 +4,8 @@
     dmi.huggingface.attach(model)
     with dmi.huggingface.requests("france", "spain", tags={"capture": "yes"}):   # optional
         model.generate(**batch)
+    with dmi.huggingface.batch(batch["attention_mask"], ["france", "spain"]):    # a forward without generate()
+        model(**batch)
 
 The rows of a step are those of the flattened [batch, token]: row = batch * tokens + token. Positions count the tokens of a
 request from its first that is no padding. `dmi-run --attach` attaches every model. Without libdmi_preload.so nothing is done.
@@ -21,40 +23,58 @@ import dmi
 from dmi import adapters
 
 KNOWN = ((5, 19), (6, 0))  # from, and below
+NEEDED = ("generate", "prepare_inputs_for_generation", "_get_stopping_criteria")  # methods of a model that generates
 MODES = ("greedy_search", "sample", "beam_search", "beam_sample", "assisted_generation")
 
 _adapter = adapters.Adapter("dmi.huggingface")
-_steps, _calls = itertools.count(), itertools.count()
+_steps, _calls = itertools.count(), itertools.count()  # numbers
 _attached, _everywhere = weakref.WeakSet(), []
 _running, _lock = set(), threading.Lock()  # threads within a generate()
 
 
 class _Here(threading.local):
-    """What this thread is in: calls of generate(), the innermost last, and requests()."""
+    """What this thread is in: calls of generate(), the innermost last, requests(), and batch()."""
 
     def __init__(self):
-        self.calls, self.wishes = [], []
+        self.calls, self.wishes, self.batch = [], [], None
 
 
 _here = _Here()
 
 
 def attach(model):
-    """Make generate() of @model announce its forwards. Returns whether it does: not without the library, nor where transformers
-    is of a version that is not known, which is said on stderr. Raises ValueError if @model has no generate().
+    """Make generate() of @model announce its forwards. @model may be a wrapper that holds the model in an attribute: PEFT's, what
+    torch.compile() returned, a pipeline. Returns whether each forward will be announced: not without the library, nor for what is not
+    supported, which is said on stderr. Raises ValueError if @model neither has nor holds a generate() of transformers'.
     """
-    if not callable(getattr(model, "prepare_inputs_for_generation", None)):
-        raise ValueError(f"{type(model).__name__} has no generate() of transformers")
+    found = _models_in(model)
     if not dmi.loaded() or not _is_known():
         return False
-    _wrap_class(type(model))
-    _attached.add(model)
+    refused = [one.config.model_type for one in found if getattr(one.config, "is_encoder_decoder", False)]
+    if refused:
+        _adapter.warn(f"an encoder-decoder model ({refused[0]}) is not supported: its records have no request ids")
+        return False
+    for one in found:
+        _wrap_class(type(one))
+        _wrap_own(one)
+        _attached.add(one)
     return True
 
 
 def detach(model):
-    """@model announces no more forwards."""
-    _attached.discard(model)
+    """@model, or the model that it holds, announces no more forwards."""
+    for one in _models_in(model):
+        _attached.discard(one)
+
+
+def _models_in(model):
+    """The models that generate: @model, or what it holds. Raises ValueError where there is none."""
+    def generates(one):
+        kind = type(one)
+        return all(callable(getattr(kind, name, None)) for name in NEEDED)
+    if not (found := adapters.held_by(model, generates)):
+        raise ValueError(f"{type(model).__name__} has no generate() of transformers, and holds nothing that has")
+    return found
 
 
 def attach_all():
@@ -71,12 +91,102 @@ def requests(*ids, tags=None):
 
     ids   one for each row of its batch; none: they are called hf-CALL-ROW
     tags  of all of them, or a list with those of each: a dict, which becomes JSON, or text
+    A block in which no attached model generates names nothing, which is said on stderr: see batch().
     """
-    _here.wishes.append((ids, tags))
+    wish = _Wish(ids, tags)
+    _here.wishes.append(wish)
     try:
         yield
     finally:
-        _here.wishes.pop()
+        _here.wishes.remove(wish)
+        if not wish.used and dmi.loaded() and _adapter.on:
+            _adapter.warn("requests(): no generate() of an attached model ran in the block, so nothing has its names: batch(mask, ids) "
+                          "names the rows of model(**batch)")
+
+
+class _Wish:
+    """What requests() asks for; used: by a generate()."""
+
+    def __init__(self, ids, tags):
+        self.ids, self.tags, self.used = ids, tags, False
+
+
+class batch:
+    """Names the rows of one forward, model(**batch), that generate() has no part in: training, scoring, extraction.
+
+    mask  [batch, token] of 0 and 1: a tensor, an array, or lists; 0 is padding, wherever it stands. A batch without padding has a mask
+          of ones.
+    ids   one for each row of the batch
+    tags  of all of them, or a list with those of each: a dict, which becomes JSON, or text
+    past  columns of the mask that come from a cache: the forward computes those after them, and positions go on
+    ends  do the requests end with it? False: more forwards of theirs follow
+
+    A row's positions count its tokens that are no padding, from 0. The forward's rows are batch * (token - past), in that order. As a
+    context it names what this thread computes in the block; called as a function, what it computes until the next batch(), generate()
+    or finish(). Raises ValueError where mask and ids do not agree. Does nothing without the library.
+    """
+
+    def __init__(self, mask, ids, tags=None, past=0, ends=True):
+        self.ids, self.ends, self.done = [str(name) for name in ids], ends, True
+        shape = _shape(mask)
+        if len(shape) != 2 or shape[0] != len(self.ids) or not 0 <= past < shape[1]:
+            raise ValueError(f"mask: {list(shape)}, ids: {len(self.ids)}, past: {past}: a mask [batch, token] is expected, with a row for each id and "
+                             "more columns than the cache has")
+        tags = list(tags) if isinstance(tags, (list, tuple)) else [tags] * len(self.ids)
+        if len(tags) != len(self.ids):
+            raise ValueError(f"tags: {len(tags)}, ids: {len(self.ids)}: as many are expected")
+        if dmi.loaded() and _adapter.on:
+            self.done = False
+            _adapter.guarded(self._begin)(mask, [adapters.text_of_tags(tag) for tag in tags], past)
+
+    def _begin(self, mask, tags, past):
+        if _here.batch is not None:
+            _here.batch.finish()
+        _here.batch = self
+        rows = [[bool(one) for one in row] for row in (mask.tolist() if hasattr(mask, "tolist") else mask)]
+        n = len(rows[0]) - past
+        with _lock:
+            _running.add(threading.get_ident())
+        spans = [span for i, (name, tag, row) in enumerate(zip(self.ids, tags, rows)) for span in _spans_of(name, tag, row, past, i * n)]
+        _begin(next(_steps), spans, n * len(rows))
+
+    def finish(self):
+        """What this thread launches from here on is no part of the batch."""
+        if self.done:
+            return
+        self.done = True
+        if _here.batch is self:
+            _here.batch = None
+        dmi.step_end()
+        if not _here.calls:
+            with _lock:
+                _running.discard(threading.get_ident())
+        for name in self.ids if self.ends else ():
+            dmi.request_end(name)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.finish()
+
+
+def _shape(mask):
+    return tuple(mask.shape) if hasattr(mask, "shape") else (len(mask), *{len(row) if hasattr(row, "__len__") else 0 for row in mask})
+
+
+def _spans_of(name, tags, row, past, first_row):
+    """Of a row of a mask: runs of tokens, and of padding. @past: columns that are not computed."""
+    known, n_prompt = sum(row[:past]), 0 if past else sum(row)
+    for is_token, run in itertools.groupby(range(past, len(row)), row.__getitem__):
+        run = list(run)
+        at, n = first_row + run[0] - past, len(run)
+        if not is_token:
+            yield dmi.Span(None, 0, n, at, flags=dmi.PADDING)
+            continue
+        phase = dmi.Phase.DECODE if known and n == 1 and past else dmi.Phase.PREFILL
+        yield dmi.Span(name, known, n, at, phase=phase, tags=tags, n_prompt=n_prompt)
+        known += n
 
 
 @functools.cache
@@ -123,7 +233,8 @@ class _Call:
 
     def __init__(self, model, n_columns, assistant, parent):
         self.model, self.n_columns, self.assistant, self.parent, self.number = model, n_columns, assistant, parent, next(_calls)
-        self.rows, self.wish, self.config, self.mode = None, _here.wishes[-1] if _here.wishes else ((), None), None, ""
+        self.rows, self.wish, self.config, self.mode = None, _here.wishes[-1] if _here.wishes else _Wish((), None), None, ""
+        self.wish.used = True
         self.settled = self.off = self.judged = self.busy = self.drafting = self.has_past = False
         self.verdict, self.step, self.n_drafts, self.draft_prompt = None, 0, 0, None
 
@@ -150,7 +261,7 @@ class _Call:
     def name_rows(self, batch):
         n_each = max(self.config.num_beams, self.config.num_return_sequences)
         names = self.names(batch // n_each)
-        tags = self.wish[1] if isinstance(self.wish[1], (list, tuple)) else [self.wish[1]] * len(names)
+        tags = self.wish.tags if isinstance(self.wish.tags, (list, tuple)) else [self.wish.tags] * len(names)
         if len(tags) != len(names):
             _adapter.warn(f"requests(): {len(tags)} tags for a batch of {len(names)}: none are used")
             tags = [None] * len(names)
@@ -159,11 +270,12 @@ class _Call:
 
     def names(self, n):
         if self.drafting:
-            self.wish = ((), self.parent.rows[0].tags if self.parent.rows else self.parent.wish[1])
+            self.wish = _Wish((), self.parent.rows[0].tags if self.parent.rows else self.parent.wish.tags)
             return [self.parent.names(1)[0] + "#draft"]
-        if self.wish[0] and len(self.wish[0]) != n:
-            _adapter.warn(f"requests(): {len(self.wish[0])} ids for a batch of {n}: they are called hf-CALL-ROW instead")
-        return list(self.wish[0]) if len(self.wish[0]) == n else [f"hf-{self.number}-{i}" for i in range(n)]
+        ids = self.wish.ids
+        if ids and len(ids) != n:
+            _adapter.warn(f"requests(): {len(ids)} ids for a batch of {n}: they are called hf-CALL-ROW instead")
+        return list(ids) if len(ids) == n else [f"hf-{self.number}-{i}" for i in range(n)]
 
     # ---- before a forward
 
@@ -307,6 +419,9 @@ def _enter(model, args, kwargs):
     if outer is not None and outer.model is model and not outer.settled:
         return None  # a method that calls itself for another mode, or the one that it overrides
     _wrap_class(type(model))
+    _wrap_own(model)
+    if _here.batch is not None:
+        _here.batch.finish()
     call = _Call(model, _n_columns(*args, **kwargs), kwargs.get("assistant_model"), outer)
     if getattr(model.config, "is_encoder_decoder", False):
         call.refuse(f"an encoder-decoder model ({model.config.model_type})")
@@ -343,10 +458,20 @@ def _generating(generate):
     return wrapper
 
 
+def _n_held(cache):
+    """Tokens in a cache that a forward is given; what is no cache of transformers' holds none that count."""
+    return int(cache.get_seq_length()) if hasattr(cache, "get_seq_length") else 0
+
+
 @_adapter.guarded
 def _announce(call, sequences, inputs, given):
-    cache = given.get("past_key_values")
-    call.has_past = call.rows is None and cache is not None and int(cache.get_seq_length()) > 0
+    call.has_past = call.rows is None and _n_held(given.get("past_key_values")) > 0
+    tokens = inputs.get("inputs_embeds") if inputs.get("input_ids") is None else inputs["input_ids"]
+    if call.rows is None and (tokens.shape[1] > max(sequences.shape[1], call.n_columns)
+                              or not call.has_past and _n_held(inputs.get("past_key_values"))):
+        call.refuse("a learned prompt (PEFT), which adds tokens to the request's,")
+        dmi.step_end()
+        return
     call.announce(sequences.shape[1], inputs, given)
 
 
@@ -406,6 +531,24 @@ def _batching(start):
 
 _WRAPPERS = {"generate": _generating, "prepare_inputs_for_generation": _preparing, "_get_stopping_criteria": _choosing,
              "generate_batch": _batching, "init_continuous_batching": _batching}
+
+
+class _Own:
+    """A method that a model has of its own, in place of its class's: a wrapper put it there. Copied with its model."""
+    _dmi_wrapped = True
+
+    def __init__(self, model, method, wrapper):
+        self.model, self.method, self.wrapper = model, method, wrapper
+
+    def __call__(self, *args, **kwargs):
+        return self.wrapper(lambda _, *more, **named: self.method(*more, **named))(self.model, *args, **kwargs)
+
+
+def _wrap_own(model):
+    for name, wrapper in _WRAPPERS.items():
+        method = model.__dict__.get(name)
+        if callable(method) and not hasattr(method, "_dmi_wrapped"):
+            model.__dict__[name] = _Own(model, method, wrapper)
 
 
 def _wrap_class(kind):

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What dmi.torch.attach() taps of families' small models, against hooks of attach_models.py: attach_client.py WHAT FAMILY...
 
-WHAT: eager, or a backend of torch.compile. Each family has a process of its own, a copy of one that has imported PyTorch.
+WHAT: eager, or a backend of torch.compile. A FAMILY may be one of attach_kinds.py: what models are found in. Each family has a process of its own, a copy of one that has imported PyTorch.
 Prints a line of JSON for each thing that must hold: [holds, what, detail].
 """
 import json
@@ -14,6 +14,7 @@ import torch  # noqa: E402
 import transformers  # noqa: E402
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS  # noqa: E402
 
+import attach_kinds  # noqa: E402
 import attach_models as models  # noqa: E402
 import dmi.torch  # noqa: E402
 from dmi.torch import names  # noqa: E402
@@ -70,7 +71,7 @@ def expected(name):
         without = {"router_logits", "topk_ids", "topk_weights"} if not sparse else {"mlp_post"}
         without |= {"q_rot", "k_rot"} if name == "gpt2" else set()
         without |= {"resid_mid"} if name in models.PARALLEL else set()
-        without |= {"ln2"} if name == "phi" else set()
+        without |= {"ln2"} if name in ("phi", "cohere") else {"ln1", "ln2"} if name in models.NORMS_AFTER else set()
         sites |= {(site, layer) for site in names.PER_LAYER if site not in without}
     return sites | {(site, None) for site in names.ONCE}
 
@@ -123,12 +124,13 @@ def check_sums(name, sites, attention):
     """The residual stream is the sum that the names say."""
     for layer in range(models.LAYERS):
         at = {site: x for (site, of), x in sites.items() if of == layer}
-        middle = at["resid_pre"] + at["attn_out"]
+        times = models.MULTIPLIED.get(name, 1)
+        middle = at["resid_pre"] + times * at["attn_out"]
         if name in models.PARALLEL:
             close = torch.allclose(at["resid_post"], middle + at["mlp_out"], atol=1e-5)
         else:
             close = torch.allclose(at["resid_mid"], middle, atol=1e-5) and torch.allclose(
-                at["resid_post"], at["resid_mid"] + at["mlp_out"], atol=1e-5)
+                at["resid_post"], at["resid_mid"] + times * at["mlp_out"], atol=1e-5)
         after = sites["resid_pre", layer + 1] if layer + 1 < models.LAYERS else sites["resid_final", None]
         if not (close and torch.equal(at["resid_post"], after)):
             check(False, f"{attention}: residuals of layer {layer} are sums of what is added")
@@ -235,7 +237,9 @@ def caches(name):
 def try_family(what, name):
     torch.set_grad_enabled(False)
     torch.set_num_threads(1)
-    if what == "eager":
+    if name in attach_kinds.KINDS:
+        attach_kinds.KINDS[name](check, Recorder)
+    elif what == "eager":
         eager(name)
         caches(name)
     else:

@@ -27,8 +27,25 @@ CONFIGS = {
     "mixtral": ("Mixtral", _GROUPED | {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None}),
     "qwen2_moe": ("Qwen2Moe", _EXPERTS | {"shared_expert_intermediate_size": 40, "mlp_only_layers": [1]}),
     "qwen3_moe": ("Qwen3Moe", _EXPERTS | {"mlp_only_layers": [1]}),
+    "smollm3": ("SmolLM3", _GROUPED | {"no_rope_layers": [1, 0, 1]}),
+    "olmo2": ("Olmo2", _GROUPED),
+    "granite": ("Granite", _GROUPED | {"residual_multiplier": 0.5, "embedding_multiplier": 3.0, "logits_scaling": 2.0, "attention_multiplier": 0.3}),
+    "ministral": ("Ministral", _GROUPED | {"sliding_window": 4}),
+    "ministral3": ("Ministral3", _GROUPED),
+    "phi3": ("Phi3", _GROUPED),
+    "qwen2_5_vl": ("Qwen2_5_VL", _GROUPED),
+    "qwen3_vl": ("Qwen3VL", _GROUPED),
+    "glm4": ("Glm4", _GROUPED),
+    "cohere": ("Cohere", _GROUPED),
+    "starcoder2": ("Starcoder2", _GROUPED),
 }
-PARALLEL = ("gpt_neox", "phi")
+BY_STRUCTURE = ("glm4", "cohere", "starcoder2")  # they stand in no table of the product's
+PARALLEL = ("gpt_neox", "phi", "cohere")
+NORMS_AFTER = ("olmo2",)
+MULTIPLIED = {"granite": 0.5}  # with which attention's and the MLP's outputs are multiplied before they are added
+VISION = {"qwen2_5_vl": {"depth": 2, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": WIDTH, "fullatt_block_indexes": [1]},
+          "qwen3_vl": {"depth": 2, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": WIDTH,
+                       "deepstack_visual_indexes": [0], "num_position_embeddings": 16}}
 GEMMA = ("gemma2", "gemma3")
 SPARSE = {"mixtral": (0, 1, 2), "qwen2_moe": (0, 2), "qwen3_moe": (0, 2)}
 
@@ -36,6 +53,10 @@ SPARSE = {"mixtral": (0, 1, 2), "qwen2_moe": (0, 2), "qwen3_moe": (0, 2)}
 def config_of(name, experts):
     kind, options = CONFIGS[name]
     kind += "Text" if name == "gemma3" else ""
+    if name in VISION:
+        rope = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]}}
+        options = {"text_config": options | rope, "vision_config": VISION[name], "image_token_id": 60, "video_token_id": 61,
+                   "vision_start_token_id": 62, "vision_end_token_id": 63}
     config = getattr(transformers, kind + "Config")(**options)
     config._experts_implementation = experts
     return config
@@ -46,7 +67,8 @@ def model_of(name, attention="sdpa", experts="eager"):
     config = config_of(name, experts)
     config._attn_implementation = attention
     torch.manual_seed(5)
-    model = getattr(transformers, CONFIGS[name][0] + ("LMHeadModel" if name == "gpt2" else "ForCausalLM"))(config)
+    head = "LMHeadModel" if name == "gpt2" else "ForConditionalGeneration" if name in VISION else "ForCausalLM"
+    model = getattr(transformers, CONFIGS[name][0] + head)(config)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(torch.randn_like(parameter) / (parameter.shape[-1] ** 0.5 if parameter.dim() > 1 else 2))
@@ -54,10 +76,12 @@ def model_of(name, attention="sdpa", experts="eager"):
 
 
 def prompt(batch=2, tokens=6):
-    return (torch.arange(batch * tokens).reshape(batch, tokens) * 7 + 3) % VOCABULARY
+    return (torch.arange(batch * tokens).reshape(batch, tokens) * 7 + 3) % (VOCABULARY - 4)
 
 
 def backbone_of(model):
+    if hasattr(model, "model") and hasattr(model.model, "language_model"):
+        return model.model.language_model
     return model.transformer if hasattr(model, "transformer") else model.gpt_neox if hasattr(model, "gpt_neox") else model.model
 
 
@@ -82,7 +106,13 @@ PATHS = dict.fromkeys(CONFIGS, _SEQUENTIAL) | dict.fromkeys(GEMMA, _SEQUENTIAL |
                            "mlp_post": ("mlp.c_proj", "in")},
     "gpt_neox": {site: at for site, at in _NEOX.items() if site != "resid_mid"}, "gpt_neox_sequential": _NEOX,
     "phi": {site: at for site, at in _SEQUENTIAL.items() if site not in ("resid_mid", "ln2")} | {
-        "z": ("self_attn.dense", "in"), "attn_out": ("self_attn.dense", "out"), "mlp_post": ("mlp.fc2", "in")}}
+        "z": ("self_attn.dense", "in"), "attn_out": ("self_attn.dense", "out"), "mlp_post": ("mlp.fc2", "in")},
+    "olmo2": {site: at for site, at in _SEQUENTIAL.items() if site not in ("ln1", "ln2")} | {
+        "attn_out": ("post_attention_layernorm", "out"), "resid_mid": ("mlp.gate_proj", "in"), "mlp_out": ("post_feedforward_layernorm", "out")},
+    "phi3": _SEQUENTIAL | {"qkv": ("self_attn.qkv_proj", "out")},
+    "glm4": _SEQUENTIAL | {"attn_out": ("post_self_attn_layernorm", "out"), "mlp_out": ("post_mlp_layernorm", "out")},
+    "cohere": {site: at for site, at in _SEQUENTIAL.items() if site not in ("resid_mid", "ln2")},
+    "starcoder2": _SEQUENTIAL | {"mlp_post": ("mlp.c_proj", "in")}}
 
 
 class Reference:
@@ -122,6 +152,8 @@ class Reference:
         x = x.detach().clone()
         if site != "qkv":
             self.sites[site, layer] = x
+        elif self.name == "phi3":
+            self.sites.update({(one, layer): part for one, part in zip("qkv", x.split((WIDTH, 2 * HEAD, 2 * HEAD), dim=-1))})
         elif self.name == "gpt2":
             self.sites.update({(one, layer): part for one, part in zip("qkv", x.split(WIDTH, dim=-1))})
         else:
@@ -138,5 +170,7 @@ class Reference:
     def end(self):
         for handle in self.handles:
             handle.remove()
+        if self.name == "smollm3":  # its second layer rotates nothing
+            self.sites.update({(f"{one}_rot", 1): self.sites[one, 1].unflatten(-1, (-1, HEAD)).transpose(1, 2) for one in "qk"})
         if self.rotate:
             self.modeling.apply_rotary_pos_emb = self.rotate

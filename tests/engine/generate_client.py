@@ -24,6 +24,7 @@ from safetensors.torch import save_file  # noqa: E402
 import attach_models as models  # noqa: E402
 import dmi.huggingface  # noqa: E402
 import dmi.torch  # noqa: E402
+import plain_forwards  # noqa: E402
 from attach_client import check  # noqa: E402
 from dmi import taps as library  # noqa: E402
 
@@ -253,10 +254,9 @@ def refused(device):
     sizes = {"vocab_size": 64, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4, "decoder_start_token_id": 0}
     t5 = transformers.T5ForConditionalGeneration(transformers.T5Config(**sizes)).eval()
     ids = torch.tensor([PROMPTS[1]])
-    plain = t5.generate(ids, max_new_tokens=3)
-    dmi.huggingface.attach(t5)
-    out = []
-    said = said_by(lambda: [out.append(t5.generate(ids, max_new_tokens=3)) for _ in range(2)])
+    plain, out = t5.generate(ids, max_new_tokens=3), []
+    said = said_by(lambda: [check(dmi.huggingface.attach(t5) is False, "an encoder-decoder model is not attached"),
+                            *(out.append(t5.generate(ids, max_new_tokens=3)) for _ in range(2))])
     check(torch.equal(plain, out[1]) and len(said) == 1 and "encoder-decoder model (t5) is not supported" in said[0], "encoder-decoder models", said)
     model = small("llama")
     dmi.huggingface.attach(model)
@@ -354,6 +354,8 @@ def main():
         one(device, expected)
         beams(device, expected)
         assisted(device, expected)
+        plain_forwards.wrapped(sys.modules[__name__], device, expected)
+        plain_forwards.plain(sys.modules[__name__], device, expected)
         refused(device)
         threads(device, expected)
         edges(device)

@@ -18,6 +18,7 @@ HERE = ROOT / "tests" / "engine"
 DMI_SITES = harness.BUILD / "tools" / "dmi-sites"
 TAP_LOG = harness.BUILD / "tests" / "engine" / "libtap_log.so"
 FAMILIES = tuple(re.findall(r'^    "(\w+)": \("[A-Z]', (HERE / "attach_models.py").read_text(), re.M))
+KINDS = ("wrapped", "unknown", "recomputed")  # of attach_kinds.py
 # A sitecustomize of somebody else's, which comes after the one of dmi.torch: here it lets taps go to the output.
 CHAINED = torch_env.PREAMBLE + """
 from dmi.torch import hooks
@@ -103,11 +104,11 @@ def check_all(check, result):
         if line.startswith("["):
             holds, what, detail = json.loads(line)
             check(holds, f"{of}: {what}" if of else what, detail)
-        elif line in FAMILIES:
+        elif line in FAMILIES + KINDS:
             of = line
 
 
-@pytest.mark.parametrize("how, families", [("eager", ("gemma3", "gpt_neox")), ("aot_eager", ("qwen3_moe",)), *(
+@pytest.mark.parametrize("how, families", [("eager", ("gemma3", "gpt_neox", *KINDS)), ("aot_eager", ("qwen3_moe",)), *(
     pytest.param(how, FAMILIES, marks=pytest.mark.long) for how in ("eager", "aot_eager", "inductor"))])
 def test_families(check, torch, how, families):
     check_all(check, run(torch, HERE / "attach_client.py", how, *families))

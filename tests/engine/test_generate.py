@@ -125,7 +125,7 @@ def test_capture_on_request(check, tmp_path):
     """requests: 'tag:row=1' captures the second row of each batch that has tags, and nothing else."""
     generate(tmp_path, asking("row=1"))
     import dmi
-    wanted = {f"{what}-1" for what in ("dynamic", "static", "gpt2", "whole", "chunks")}
+    wanted = {f"{what}-1" for what in ("dynamic", "static", "gpt2", "whole", "chunks")}  # the batches with the tag
     with dmi.open(tmp_path / "RUN") as run:
         check({tensor.request for tensor in run.values()} == wanted, "those with the tag", {tensor.request for tensor in run.values()})
         check(run["dynamic-1/resid_pre.1"].positions[:3] == [0, 1, 2], "from their first token", run["dynamic-1/resid_pre.1"].positions)
