@@ -8,12 +8,16 @@ import collections
 import functools
 import importlib.abc
 import importlib.machinery
+import inspect
 import itertools
 import json
 import sys
 import types
 
 import dmi
+
+
+CACHES = ("cache", "past_key_values", "past_key_value", "layer_past")  # what transformers' methods call a cache, in one version or another
 
 
 class Adapter:
@@ -47,20 +51,73 @@ class Adapter:
         return call
 
 
-def counts_forwards(method, rows_of):
-    """@method of an engine that is not known well enough to say whose its rows are: each call begins a step of nobody's rows, so that
-    a HookSpec with `begin: step` captures them. rows_of(*args): how many tokens; a batch may be padded to the next power of two
-    (to 512 at least). What fails does so quietly, once."""
-    steps = itertools.count()
+class Trial:
+    """Of a version of an engine that nobody tried: its records carry no ids until STEPS steps agree with what the adapter would say.
+
+    @what: the engine and its version. @tried: is the version one of those that were? Then there is nothing to try.
+    """
+    STEPS = 3
+
+    def __init__(self, adapter, what, tried):
+        self.adapter, self.what, self.left = adapter, what, 0 if tried else self.STEPS
+
+    def passed(self, rows, scheduled, prompts, tokens):
+        """May a step's records carry ids? Compares the step unless the trial is over; where something differs the adapter is off, by name.
+
+        rows       [(request, position of its first token, tokens)], in the order of the batch's rows
+        scheduled  {request: tokens}, as the scheduler says
+        prompts    {request: ids of its prompt, or None}
+        tokens     a function: the runner's own ids, by row
+        """
+        if not self.left:
+            return True
+        wrong, n_compared = None, 0
+        if sorted((name, int(n)) for name, _, n in rows) != sorted((name, int(n)) for name, n in scheduled.items()):
+            wrong = "the requests of a step, or how many tokens they have,"
+        else:
+            at, ids = 0, list(map(int, tokens()))
+            for name, first, n in rows:
+                prompt = list(prompts.get(name) or ())[int(first):int(first) + int(n)]
+                if ids[at:at + len(prompt)] != prompt:
+                    wrong = f"tokens of request {name}"
+                    break
+                at, n_compared = at + int(n), n_compared + len(prompt)
+        if wrong:
+            self.adapter.turn_off(f"{self.what} is not known, and {wrong} are not where versions that are known have them")
+        elif n_compared:
+            self.left -= 1
+            if not self.left:
+                self.adapter.warn(f"{self.what} is not known: {self.STEPS} steps agree with versions that are, and records have request ids from here on")
+        return False
+
+
+def lacks(owner, methods):
+    """The first of @methods, {name: its parameters that are needed}, that the class @owner has not so: "name()", "name(parameter)"; None: none."""
+    for name, parameters in methods.items():
+        if not callable(method := getattr(owner, name, None)):
+            return f"{name}()"
+        has = inspect.signature(method).parameters
+        if any(one.kind is one.VAR_KEYWORD for one in has.values()):
+            continue
+        if missing := [one for one in parameters if one not in has]:
+            return f"{name}({missing[0]})"
+    return None
+
+
+def counts_forwards(method, rows_of, last_step=lambda *args: -1):
+    """@method of an engine whose rows the adapter cannot say the requests of: each call begins a step of nobody's rows, so that a HookSpec with
+    `begin: step` captures them. rows_of(*args): how many tokens; a batch may be padded to the next power of two (to 512 at least).
+    last_step(*args): the number of the step before the first one. A call of which these cannot say it (a dummy's) begins none."""
+    steps = None
 
     @functools.wraps(method)
     def counting(*args, **kwargs):
         nonlocal steps
-        if steps is not None:
-            try:
-                dmi.step_begin(next(steps), [], 1 << max(rows_of(*args) - 1, 511).bit_length())
-            except Exception:
-                steps = None
+        try:
+            steps = itertools.count(last_step(*args) + 1) if steps is None else steps
+            dmi.step_begin(next(steps), [], 1 << max(rows_of(*args) - 1, 511).bit_length())
+        except Exception:
+            dmi.step_end()
         return method(*args, **kwargs)
     return counting
 

@@ -11,7 +11,8 @@ The rows of a step are those of the flattened [batch, token]: row = batch * toke
 request from its first that is no padding. `dmi-run --attach` attaches every model. Without libdmi_preload.so nothing is done.
 
 Nothing of the compiled forward is touched: what prepares its inputs comes before each forward, and the stopping
-criteria after each. Source: transformers 5.19, generation/utils.py: generate() and the decoding methods that it calls.
+criteria after each. Whether a version of transformers is understood is judged by the methods that its models have; one that nobody tried is tried
+first (adapters.Trial). Source: transformers 4.57 to 5.24, generation/utils.py: generate() and the decoding methods that it calls.
 """
 import contextlib
 import functools
@@ -22,8 +23,9 @@ import weakref
 import dmi
 from dmi import adapters
 
-KNOWN = ((5, 19), (6, 0))  # from, and below
-NEEDED = ("generate", "prepare_inputs_for_generation", "_get_stopping_criteria")  # methods of a model that generates
+TRIED = ((4, 57), (5, 17), (5, 19), (5, 24))  # versions
+# {method of a model that generates: its parameters that are used}
+NEEDED = {"generate": (), "prepare_inputs_for_generation": ("input_ids",), "_get_stopping_criteria": ("generation_config",)}
 MODES = ("greedy_search", "sample", "beam_search", "beam_sample", "assisted_generation")
 
 _adapter = adapters.Adapter("dmi.huggingface")
@@ -48,7 +50,7 @@ def attach(model):
     supported, which is said on stderr. Raises ValueError if @model neither has nor holds a generate() of transformers'.
     """
     found = _models_in(model)
-    if not dmi.loaded() or not _is_known():
+    if not dmi.loaded() or not _is_understood():
         return False
     refused = [one.config.model_type for one in found if getattr(one.config, "is_encoder_decoder", False)]
     if refused:
@@ -79,7 +81,7 @@ def _models_in(model):
 
 def attach_all():
     """attach() for every model of this process, those that are yet to come among them."""
-    if dmi.loaded() and _is_known():
+    if dmi.loaded() and _is_understood():
         from transformers import GenerationMixin
         _wrap(GenerationMixin, "generate", _generating)
         _everywhere.append(True)
@@ -190,11 +192,17 @@ def _spans_of(name, tags, row, past, first_row):
 
 
 @functools.cache
-def _is_known():
-    text, version = adapters.version_of("transformers")
-    if not KNOWN[0] <= version < KNOWN[1]:
-        _adapter.turn_off(f"transformers {text} is not known (5.19 to 5.x are)")
+def _is_understood():
+    from transformers import GenerationMixin
+    if missing := adapters.lacks(GenerationMixin, NEEDED):
+        _adapter.turn_off(f"transformers {adapters.version_of('transformers')[0]} is not understood: a model has no {missing}")
     return _adapter.on
+
+
+@functools.cache
+def _trial():
+    text, version = adapters.version_of("transformers")
+    return adapters.Trial(_adapter, f"transformers {text}", version in TRIED)
 
 
 # ---------------------------------------------------------------------------------------- rows
@@ -235,7 +243,7 @@ class _Call:
         self.model, self.n_columns, self.assistant, self.parent, self.number = model, n_columns, assistant, parent, next(_calls)
         self.rows, self.wish, self.config, self.mode = None, _here.wishes[-1] if _here.wishes else _Wish((), None), None, ""
         self.wish.used = True
-        self.settled = self.off = self.judged = self.busy = self.drafting = self.has_past = False
+        self.settled = self.off = self.judged = self.busy = self.drafting = self.has_past = self.computed = False
         self.verdict, self.step, self.n_drafts, self.draft_prompt = None, 0, 0, None
 
     def settle(self, config, criteria):
@@ -279,9 +287,9 @@ class _Call:
 
     # ---- before a forward
 
-    def announce(self, columns, inputs, given):
-        """@columns: of the sequences so far, drafts included. @inputs: of the forward. @given: what they were prepared from."""
-        tokens = inputs.get("input_ids")
+    def announce(self, sequences, inputs, given):
+        """@sequences: [row, column], drafts included. @inputs: of the forward. @given: what they were prepared from."""
+        tokens, columns = inputs.get("input_ids"), sequences.shape[1]
         batch, n_tokens = (inputs["inputs_embeds"] if tokens is None else tokens).shape[:2]
         if self.rows is None:
             self.name_rows(batch)
@@ -292,16 +300,27 @@ class _Call:
         self.n_drafts = columns - self.n_columns if self.mode == "assisted_generation" else 0
         if not self.judged:
             self.locate(n_tokens - self.n_drafts, n_tokens, inputs, given)
-        self.step = next(_steps)
-        _begin(self.step, self.spans(n_tokens), batch * n_tokens)
+        self.step, spans, self.computed = next(_steps), self.spans(n_tokens), True
+        _begin(self.step, spans if _trial().left == 0 or self.agrees(sequences, tokens) else [], batch * n_tokens)
+
+    def agrees(self, sequences, tokens):
+        """Are the forward's tokens the last ones of the sequences? Copies them from the device."""
+        if tokens is None:
+            return False
+        n, known = tokens.shape[1], sequences.tolist()
+        rows = [(i, len(row) - n, n) for i, row in enumerate(known)]
+        return _trial().passed(rows, dict.fromkeys(range(len(known)), n), dict(enumerate(known)), tokens.flatten().tolist) and _adapter.on
 
     def locate(self, n_own, n_tokens, inputs, given):
-        """Tokens of a prompt: position_ids say which positions they have, the mask how many are padding."""
+        """Tokens of a prompt: the mask says how many are padding and come before, position_ids which positions follow a cache that was given.
+        Where no cache was given position_ids may count padding (chunks of transformers 4.57).
+        """
         padding = _leading_padding(given.get("attention_mask"), n_tokens, len(self.rows))
         positions = _positions(inputs.get("position_ids"), len(self.rows))
         for i, row in enumerate(self.rows):
             row.skip, before = padding[i] if padding else (0, row.next)
-            row.first = positions[i][row.skip] if positions and row.skip < len(positions[i]) else before
+            told = positions and row.skip < len(positions[i]) and (self.has_past or not padding)
+            row.first = positions[i][row.skip] if told else before
             row.next = row.first
             if self.config.prefill_chunk_size is None:
                 row.n_prompt = row.first + n_own - row.skip
@@ -337,6 +356,9 @@ class _Call:
 
     def judge(self, sequences, done):
         """The stopping criteria have seen @sequences [row, column], and said which of them are @done [row]: nothing is read yet."""
+        if not self.computed:  # transformers 5.17 asks about candidates, too, before the forward that verifies them
+            return
+        self.computed = False
         dmi.step_end()
         if not self.judged:
             for row in self.rows:
@@ -458,21 +480,22 @@ def _generating(generate):
     return wrapper
 
 
-def _n_held(cache):
-    """Tokens in a cache that a forward is given; what is no cache of transformers' holds none that count."""
+def _n_held(given):
+    """Tokens in the cache that a forward is given; what is no cache of transformers' holds none that count."""
+    cache = next((given[name] for name in adapters.CACHES if given.get(name) is not None), None)
     return int(cache.get_seq_length()) if hasattr(cache, "get_seq_length") else 0
 
 
 @_adapter.guarded
 def _announce(call, sequences, inputs, given):
-    call.has_past = call.rows is None and _n_held(given.get("past_key_values")) > 0
+    call.has_past = call.rows is None and _n_held(given) > 0
     tokens = inputs.get("inputs_embeds") if inputs.get("input_ids") is None else inputs["input_ids"]
     if call.rows is None and (tokens.shape[1] > max(sequences.shape[1], call.n_columns)
-                              or not call.has_past and _n_held(inputs.get("past_key_values"))):
+                              or not call.has_past and _n_held(inputs)):
         call.refuse("a learned prompt (PEFT), which adds tokens to the request's,")
         dmi.step_end()
         return
-    call.announce(sequences.shape[1], inputs, given)
+    call.announce(sequences, inputs, given)
 
 
 def _preparing(prepare):

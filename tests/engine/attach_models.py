@@ -39,6 +39,9 @@ CONFIGS = {
     "cohere": ("Cohere", _GROUPED),
     "starcoder2": ("Starcoder2", _GROUPED),
 }
+OLD = int(transformers.__version__.split(".")[0]) < 5
+# What a version lacks: {family: sites}. Before 5 a router is a projection, and the experts' block chooses.
+LACKS = {name: {"topk_ids", "topk_weights"} | ({"q_rot"} if name == "qwen2_moe" else set()) for name in ("mixtral", "qwen2_moe", "qwen3_moe")} if OLD else {}
 BY_STRUCTURE = ("glm4", "cohere", "starcoder2")  # they stand in no table of the product's
 PARALLEL = ("gpt_neox", "phi", "cohere")
 NORMS_AFTER = ("olmo2",)
@@ -54,7 +57,7 @@ def config_of(name, experts):
     kind, options = CONFIGS[name]
     kind += "Text" if name == "gemma3" else ""
     if name in VISION:
-        rope = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]}}
+        rope = {"rope_scaling" if OLD else "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]}}
         options = {"text_config": options | rope, "vision_config": VISION[name], "image_token_id": 60, "video_token_id": 61,
                    "vision_start_token_id": 62, "vision_end_token_id": 63}
     config = getattr(transformers, kind + "Config")(**options)
@@ -68,7 +71,12 @@ def model_of(name, attention="sdpa", experts="eager"):
     config._attn_implementation = attention
     torch.manual_seed(5)
     head = "LMHeadModel" if name == "gpt2" else "ForConditionalGeneration" if name in VISION else "ForCausalLM"
-    model = getattr(transformers, CONFIGS[name][0] + head)(config)
+    kind = getattr(transformers, CONFIGS[name][0] + head)
+    try:
+        model = kind(config)
+    except ValueError:  # transformers 5.24 has no sdpa for Gemma 2
+        config._attn_implementation = "eager"
+        model = kind(config)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(torch.randn_like(parameter) / (parameter.shape[-1] ** 0.5 if parameter.dim() > 1 else 2))
@@ -113,6 +121,9 @@ PATHS = dict.fromkeys(CONFIGS, _SEQUENTIAL) | dict.fromkeys(GEMMA, _SEQUENTIAL |
     "glm4": _SEQUENTIAL | {"attn_out": ("post_self_attn_layernorm", "out"), "mlp_out": ("post_mlp_layernorm", "out")},
     "cohere": {site: at for site, at in _SEQUENTIAL.items() if site not in ("resid_mid", "ln2")},
     "starcoder2": _SEQUENTIAL | {"mlp_post": ("mlp.c_proj", "in")}}
+if OLD:
+    PATHS |= {name: _SEQUENTIAL | {"router_logits": ("mlp.gate", "out"), "topk_ids": ("none", "out"), "topk_weights": ("none", "out")} for name in LACKS}
+    PATHS["mixtral"] = {site: (path.replace("mlp", "block_sparse_moe"), side) for site, (path, side) in PATHS["mixtral"].items()}
 
 
 class Reference:

@@ -50,6 +50,7 @@ def learned(client, device):
 
     def longer(input_ids, **given):
         inputs = prepare(input_ids, **given)
+        inputs.pop("cache_position", None)
         embeds = model.get_input_embeddings()(input_ids)
         return inputs | {"input_ids": None, "inputs_embeds": torch.cat([embeds[:, :1] * 0, embeds], 1), "attention_mask": None, "position_ids": None}
     model.prepare_inputs_for_generation = longer

@@ -12,6 +12,7 @@ import pytest
 
 import harness
 import torch_env
+import versions
 from harness import PRELOAD, ROOT, STANDIN
 
 HERE = ROOT / "tests" / "engine"
@@ -90,9 +91,10 @@ def test_reference_activations(check, torch, tmp_path):
     check(told == ["a 5 True [] [5, 32] [5, 16]", "b 9 True [] [9, 32] [9, 16]"], "values are those of the model", told)
 
 
-def run(torch, program, *words, **more):
+def run(torch, program, *words, version=None, **more):
     python, env = torch
-    env = dict(env, PYTHONPATH=f"{ROOT / 'python'}:{HERE}", **{key: str(value) for key, value in more.items()})
+    env = versions.before(version, dict(env, PYTHONPATH=f"{ROOT / 'python'}:{HERE}"))
+    env = dict(env, **{key: str(value) for key, value in more.items()})
     return harness.run([python, program, *words], env=env, timeout=1800)
 
 
@@ -112,6 +114,21 @@ def check_all(check, result):
     pytest.param(how, FAMILIES, marks=pytest.mark.long) for how in ("eager", "aot_eager", "inductor"))])
 def test_families(check, torch, how, families):
     check_all(check, run(torch, HERE / "attach_client.py", how, *families))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("version", versions.TRANSFORMERS)
+def test_other_versions(check, torch, version):
+    """Each family that a version has; what a version lacks is named, and nothing has another value."""
+    result = run(torch, HERE / "attach_client.py", "eager", *FAMILIES, *KINDS, version=version)
+    check_all(check, result)
+    check(result.stdout.count("true") > 500, f"{version}: it compared", result.stdout.count("true"))
+
+
+@pytest.mark.long
+def test_peft(check, torch):
+    """LoRA on every projection, learned prompts: PEFT itself, from its wheel."""
+    check_all(check, run(torch, HERE / "peft_client.py", version="peft"))
 
 
 @pytest.mark.long

@@ -12,13 +12,15 @@ Point = collections.namedtuple("Point", "path side pick rows", defaults=(None,))
 
 NO_EXPERT = "experts compute tokens sorted by expert: no tensor holds it for all tokens"
 NO_ROUTER = "its MLP has no router"
+ROUTER_SITES = ("router_logits", "topk_ids", "topk_weights")
+NO_CHOICE = "its router returns logits alone: the MLP chooses"
 SIDE_BY_SIDE = "attention and MLP run side by side: nothing is added between them"
 NORMS_AFTER = "its norms come after attention and MLP, which are given resid_pre and resid_mid themselves"
 
 
 @dataclass(frozen=True)
 class Family:
-    """blocks, embedding, norm: attributes of the backbone. attention: of a block. cache: what its forward() calls the cache.
+    """blocks, embedding, norm: attributes of the backbone. attention: of a block.
 
     head      attribute of the attention module: elements of a head
     points    {site: Point} of a block
@@ -32,7 +34,6 @@ class Family:
     attention: str
     points: dict
     head: str = "head_dim"
-    cache: str | None = "past_key_values"
     lacks: dict = field(default_factory=dict)
     notes: dict = field(default_factory=dict)
     once: dict = field(default_factory=dict)
@@ -170,7 +171,7 @@ def _without(points, *sites):
 _SEPARATE = _points(q=("self_attn.q_proj", _HEADS_OUT), k=("self_attn.k_proj", _HEADS_OUT), v=("self_attn.v_proj", _HEADS_OUT))
 _ROUTER = {"router_logits": Point("mlp.gate", "out", returned), "topk_weights": Point("mlp.gate", "out", second),
            "topk_ids": Point("mlp.gate", "out", third)}
-_ROUTED = dict.fromkeys(_ROUTER, NO_ROUTER)
+_ROUTED = dict.fromkeys(ROUTER_SITES, NO_ROUTER)
 
 _LLAMA_POINTS = {**_block("self_attn", "o_proj", "mlp.down_proj", "input_layernorm", "post_attention_layernorm"), **_SEPARATE, **_ROTATED}
 LLAMA = Family("layers", "embed_tokens", "norm", "self_attn", _LLAMA_POINTS, lacks=_ROUTED)
@@ -187,13 +188,13 @@ GEMMA = Family(
 
 GPT2 = Family(
     "h", "wte", "ln_f", "attn", {**_block("attn", "c_proj", "mlp.c_proj", "ln_1", "ln_2"), **_fused("attn.c_attn", Third)},
-    cache=None, lacks=_ROUTED | dict.fromkeys(("q_rot", "k_rot"), "positions are added to the embedding: nothing is rotated"),
+    lacks=_ROUTED | dict.fromkeys(("q_rot", "k_rot"), "positions are added to the embedding: nothing is rotated"),
     notes={"embed": "of the tokens alone; resid_pre of layer 0 has the positions, too"})
 
 _NEOX_POINTS = {**_block("attention", "dense", "mlp.dense_4h_to_h", "input_layernorm", "post_attention_layernorm"),
                 **_fused("attention.query_key_value", Interleaved), **_ROTATED}
-NEOX_SEQUENTIAL = Family("layers", "embed_in", "final_layer_norm", "attention", _NEOX_POINTS, "head_size", "layer_past", _ROUTED)
-NEOX = Family("layers", "embed_in", "final_layer_norm", "attention", _without(_NEOX_POINTS, "resid_mid"), "head_size", "layer_past",
+NEOX_SEQUENTIAL = Family("layers", "embed_in", "final_layer_norm", "attention", _NEOX_POINTS, "head_size", _ROUTED)
+NEOX = Family("layers", "embed_in", "final_layer_norm", "attention", _without(_NEOX_POINTS, "resid_mid"), "head_size",
               _ROUTED | {"resid_mid": SIDE_BY_SIDE}, {"ln2": "of resid_pre, which attention and MLP share"})
 
 PHI = Family(

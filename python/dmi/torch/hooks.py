@@ -20,7 +20,6 @@ from dmi import taps as library
 from dmi.torch import families, names, structure, taps
 
 KEY, QUERY = "dmi", "_dmi_query"
-CACHES = ("past_key_values", "past_key_value", "layer_past")  # what an attention's forward() calls its cache, in one version or another
 
 
 @dataclass(frozen=True)
@@ -117,7 +116,7 @@ def _backbone(model):
     of_vllm = _is_vllms(model)
     for path, module in model.named_modules():
         family = None if of_vllm else families.family_of_config(getattr(module, "config", None))
-        if family and isinstance(module._modules.get(family.blocks), torch.nn.ModuleList):
+        if family and isinstance(module._modules.get(family.blocks), torch.nn.ModuleList) and structure.has_parts(module, family):
             return module, family, path
     tokens = _embedding_of(model)
     for path, module in model.named_modules():
@@ -215,6 +214,8 @@ class _Plan:
             return self._add_rotated(name, attention, point, layer)
         if (module := _submodule(block, point.path) if point.path else self.blocks[layer]) is None:
             return family.lacks.get(name, f"the block has no {point.path}")
+        if point.pick in (families.second, families.third) and isinstance(module, torch.nn.Linear):  # transformers before 5
+            return families.NO_CHOICE
         self._tap(name, module, layer, point.side, self._pick(point.pick, attention), point.rows, point.path)
         return None
 
@@ -227,9 +228,8 @@ class _Plan:
             entry.query = True
         else:
             parameters = list(inspect.signature(forward).parameters)
-            cache = next((name for name in (self.family.cache, *CACHES) if name in parameters), None)
-            if cache is None:
-                return f"its attention is given no {self.family.cache}"
+            if (cache := next((name for name in adapters.CACHES if name in parameters), None)) is None:
+                return "its attention is given no cache"
             entry.keys = (cache, parameters.index(cache) - 1)
         self.modules[id(attention)] = entry
         self._note(name, layer, self.family.attention, point.side)
@@ -409,7 +409,8 @@ class _KeysHook:
         if len(args) > self.place:
             taps.complain(f"k_rot: {self.keyword} was given by its place")
             return None
-        return args, {**kwargs, self.keyword: _Keys(kwargs.get(self.keyword), module)}
+        keyword = next((name for name in adapters.CACHES if name in kwargs), self.keyword)  # an older name may be taken, too
+        return args, {**kwargs, keyword: _Keys(kwargs.get(keyword), module)}
 
 
 def _tapping(attention):

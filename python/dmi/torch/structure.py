@@ -127,6 +127,12 @@ def read(block):
 # ---------------------------------------------------------------------------------------- a family
 
 
+def has_parts(backbone, family):
+    """Have the layers of a known family its parts under the names of the table? Versions of transformers differ."""
+    block = next((part for part in backbone._modules[family.blocks].modules() if family.attention in part._modules), None)
+    return block is None or family.points["mlp_in"].path in block._modules
+
+
 def family_of(backbone, vllm=False):
     """The Family of a module that has a list of layers, an embedding of tokens and a norm after the layers; None: it is not one."""
     for name, module in backbone.named_children():
@@ -172,7 +178,7 @@ def _in_layer(layer, residual):
 
 def _lacks(layer):
     lacks = {"q": "its projection is none of those that are known", "z": "its projection is none of those that are known",
-             "mlp_post": families.NO_EXPERT, **dict.fromkeys(("router_logits", "topk_ids", "topk_weights"), families.NO_ROUTER)}
+             "mlp_post": families.NO_EXPERT, **dict.fromkeys(families.ROUTER_SITES, families.NO_ROUTER)}
     lacks |= dict.fromkeys(("k", "v"), lacks["q"])
     if layer.calls == AFTER:
         lacks |= dict.fromkeys(("ln1", "ln2"), families.NORMS_AFTER)
@@ -212,7 +218,13 @@ def _of_hugging_face(blocks, embedding, norm, layer, block):
     points = _in_layer(layer, ("in", given)) | {"resid_pre": Point("", "in", given), "resid_post": Point("", "out", returned)}
     _add_projections(points, layer, block, (0, 1))
     points |= {"q_rot": Point("", "attention", None, (0, 2)), "k_rot": Point("", "cache", None, (0, 2))}
-    return Family(blocks, embedding, norm, layer.attention, points, lacks=_lacks(layer), notes=_notes(layer))
+    mlp, lacks = block._modules[layer.mlp], _lacks(layer)
+    if (router := _first_there(mlp, ROUTERS)) and isinstance(mlp._modules[router], torch.nn.Linear):
+        points["router_logits"] = Point(f"{layer.mlp}.{router}", "out", returned)
+        lacks |= dict.fromkeys(("topk_ids", "topk_weights"), families.NO_CHOICE)
+    elif router:
+        lacks |= dict.fromkeys(families.ROUTER_SITES, "its router is none of those that are known: module:PATTERN:out taps it")
+    return Family(blocks, embedding, norm, layer.attention, points, lacks=lacks, notes=_notes(layer))
 
 
 def _of_vllm(blocks, embedding, norm, layer, block):
@@ -234,4 +246,4 @@ def _of_vllm(blocks, embedding, norm, layer, block):
     rotated = "what attention is given, rotated; [token, head, d]"
     notes = {"q_rot": rotated, "k_rot": rotated, "final_logits": "the model's logits, of the tokens that it samples after",
              "embed": "the embedding's output, before any factor of the model's"}
-    return Family(blocks, embedding, norm, layer.attention, points, cache=None, lacks=lacks, notes=notes | _notes(layer), once=once)
+    return Family(blocks, embedding, norm, layer.attention, points, lacks=lacks, notes=notes | _notes(layer), once=once)
