@@ -11,6 +11,7 @@ import importlib.machinery
 import inspect
 import itertools
 import json
+import re
 import sys
 import types
 
@@ -52,14 +53,15 @@ class Adapter:
 
 
 class Trial:
-    """Of a version of an engine that nobody tried: its records carry no ids until STEPS steps agree with what the adapter would say.
+    """Of a version of an engine that nobody tried: its records carry no ids until three steps agree with what the adapter would say.
 
-    @what: the engine and its version. @tried: is the version one of those that were? Then there is nothing to try.
+    @package: the engine's; @tried: versions of it, or their first two numbers, of which nothing is to be tried.
     """
-    STEPS = 3
 
-    def __init__(self, adapter, what, tried):
-        self.adapter, self.what, self.left = adapter, what, 0 if tried else self.STEPS
+    def __init__(self, adapter, package, tried):
+        text, numbers = version_of(package)
+        known = numbers in tried or re.sub(r"(\.post\d+)?(\+.*)?$", "", text) in tried  # how it was built does not matter
+        self.adapter, self.what, self.left = adapter, f"{package} {text}", 0 if known else 3
 
     def passed(self, rows, scheduled, prompts, tokens):
         """May a step's records carry ids? Compares the step unless the trial is over; where something differs the adapter is off, by name.
@@ -87,7 +89,7 @@ class Trial:
         elif n_compared:
             self.left -= 1
             if not self.left:
-                self.adapter.warn(f"{self.what} is not known: {self.STEPS} steps agree with versions that are, and records have request ids from here on")
+                self.adapter.warn(f"{self.what} is not known: 3 steps agree with versions that are, and records have request ids from here on")
         return False
 
 

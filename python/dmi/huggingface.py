@@ -201,8 +201,7 @@ def _is_understood():
 
 @functools.cache
 def _trial():
-    text, version = adapters.version_of("transformers")
-    return adapters.Trial(_adapter, f"transformers {text}", version in TRIED)
+    return adapters.Trial(_adapter, "transformers", TRIED)
 
 
 # ---------------------------------------------------------------------------------------- rows

@@ -36,8 +36,7 @@ class _State:
 
     def __init__(self):
         self.step, self.seen, self.ranks = -1, collections.OrderedDict(), _ranks()
-        version, _ = adapters.version_of("sglang")
-        self.trial = adapters.Trial(_adapter, f"SGLang {version}", version.partition(".post")[0] in TRIED)
+        self.trial = adapters.Trial(_adapter, "sglang", TRIED)
 
     def is_new(self, name):
         new = name not in self.seen
@@ -185,7 +184,7 @@ def _change(kind, name, wrap, module):
     owner = getattr(module, kind, None)
     method = getattr(owner, name, None)
     if missing := adapters.lacks(owner, {name: _NEEDED[name]}):
-        _adapter.turn_off(f"SGLang {adapters.version_of('sglang')[0]} is not understood: its {kind} has no {missing}")
+        _adapter.turn_off(f"sglang {adapters.version_of('sglang')[0]} is not understood: its {kind} has no {missing}")
     elif _adapter.on:
         setattr(owner, name, wrap(method))
         return

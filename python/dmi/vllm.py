@@ -62,8 +62,7 @@ class _State:
     def __init__(self, runner):
         self.requests, self.owners, self.output, self.step, self.drafts = {}, {}, None, -1, {}
         self.ranks, self.refusal = _ranks(runner.parallel_config), _refusal(runner)
-        version, _ = adapters.version_of("vllm")
-        self.trial = adapters.Trial(_adapter, f"vLLM {version}", version in TRIED)
+        self.trial = adapters.Trial(_adapter, "vllm", TRIED)
 
     # ---- requests
 
@@ -363,7 +362,7 @@ def _change(methods, module):
     """The model runner of @module announces its steps."""
     kind = getattr(module, "GPUModelRunner", None)
     if missing := adapters.lacks(kind, _NEEDED[module.__name__]):
-        _adapter.turn_off(f"vLLM {adapters.version_of('vllm')[0]} is not understood: its model runner has no {missing}")
+        _adapter.turn_off(f"vllm {adapters.version_of('vllm')[0]} is not understood: its model runner has no {missing}")
         if callable(execute := getattr(kind, "execute_model", None)):
             kind.execute_model = adapters.counts_forwards(execute, _n_scheduled)
         return

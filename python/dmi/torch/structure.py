@@ -142,7 +142,8 @@ def family_of(backbone, vllm=False):
         layer = block is not None and read(block)
         embedding, norm = _embedding_of(backbone), _norm_of(backbone)
         if layer and embedding and norm:
-            return (_of_vllm if vllm else _of_hugging_face)(name, embedding, norm, layer, block)
+            mlps = [found for other in module if (found := other._modules.get(layer.mlp)) is not None]  # with experts and without
+            return (_of_vllm if vllm else _of_hugging_face)(name, embedding, norm, layer, block._modules[layer.attention], mlps)
     return None
 
 
@@ -157,8 +158,8 @@ def _norm_of(backbone):
     return names[-1] if names else None
 
 
-def _first_there(module, names):
-    return next((name for name in names if name in module._modules), None)
+def _first_there(modules, names):
+    return next((name for name in names for module in modules if name in module._modules), None)
 
 
 def _in_layer(layer, residual):
@@ -193,16 +194,15 @@ def _notes(layer):
     return dict.fromkeys(("attn_out", "mlp_out"), f"before the layer scales it: {', '.join(layer.scales)}")
 
 
-def _add_projections(points, layer, block, rows):
+def _add_projections(points, layer, attention, mlps, rows):
     """q, k, v, z, mlp_post: what the projections of attention and the last one of the MLP return and are given."""
-    attention, mlp = block._modules[layer.attention], block._modules[layer.mlp]
     if "qkv_proj" in attention._modules and families.Packed.shape_of(attention, "head_dim"):
         points |= {site: Point(f"{layer.attention}.qkv_proj", "out", (families.Packed, returned, part), rows) for part, site in enumerate("qkv")}
     elif _is_by_head(attention):
         points |= {site: Point(f"{layer.attention}.{site}_proj", "out", (families.Heads, returned), rows) for site in "qkv"}
-    if last := _first_there(attention, LAST_OF_ATTENTION):
+    if last := _first_there([attention], LAST_OF_ATTENTION):
         points["z"] = Point(f"{layer.attention}.{last}", "in", (families.ValueHeads, given), rows)
-    if last := _first_there(mlp, LAST_OF_MLP):
+    if last := _first_there(mlps, LAST_OF_MLP):
         points["mlp_post"] = Point(f"{layer.mlp}.{last}", "in", given)
 
 
@@ -214,12 +214,12 @@ def _is_by_head(attention):
     return bool(head) and all(size and size % head == 0 for size in sizes) and sizes[0] == (n_heads or sizes[0] // head) * head
 
 
-def _of_hugging_face(blocks, embedding, norm, layer, block):
+def _of_hugging_face(blocks, embedding, norm, layer, attention, mlps):
     points = _in_layer(layer, ("in", given)) | {"resid_pre": Point("", "in", given), "resid_post": Point("", "out", returned)}
-    _add_projections(points, layer, block, (0, 1))
+    _add_projections(points, layer, attention, mlps, (0, 1))
     points |= {"q_rot": Point("", "attention", None, (0, 2)), "k_rot": Point("", "cache", None, (0, 2))}
-    mlp, lacks = block._modules[layer.mlp], _lacks(layer)
-    if (router := _first_there(mlp, ROUTERS)) and isinstance(mlp._modules[router], torch.nn.Linear):
+    router, lacks = _first_there(mlps, ROUTERS), _lacks(layer)
+    if router and all(isinstance(mlp._modules[router], torch.nn.Linear) for mlp in mlps if router in mlp._modules):
         points["router_logits"] = Point(f"{layer.mlp}.{router}", "out", returned)
         lacks |= dict.fromkeys(("topk_ids", "topk_weights"), families.NO_CHOICE)
     elif router:
@@ -227,16 +227,16 @@ def _of_hugging_face(blocks, embedding, norm, layer, block):
     return Family(blocks, embedding, norm, layer.attention, points, lacks=lacks, notes=_notes(layer))
 
 
-def _of_vllm(blocks, embedding, norm, layer, block):
+def _of_vllm(blocks, embedding, norm, layer, attention, mlps):
     """Of vLLM rows are tokens, and norms do the adding: a norm with two arguments returns what it normed and the sum."""
     if layer.calls == AFTER:
         return None
-    points, attention, mlp = _in_layer(layer, ("both", families.summed)), block._modules[layer.attention], layer.mlp
-    _add_projections(points, layer, block, (0,))
+    points = _in_layer(layer, ("both", families.summed))
+    _add_projections(points, layer, attention, mlps, (0,))
     if "attn" in attention._modules and "q" in points:
         points |= {"q_rot": Point(f"{layer.attention}.attn", "in", (families.Heads, given), (0,)),
                    "k_rot": Point(f"{layer.attention}.attn", "in", (families.Heads, families.given_second), (0,))}
-    points["router_logits"] = Point(f"{mlp}.{_first_there(block._modules[mlp], ROUTERS) or 'gate'}", "out", returned)
+    points["router_logits"] = Point(f"{layer.mlp}.{_first_there(mlps, ROUTERS) or 'gate'}", "out", returned)
     once = {"token_ids": Point(embedding, "in", given), "embed": Point(embedding, "out", returned),
             "resid_final": Point(norm, "both", families.summed), "final_ln": Point(norm, "out", returned),
             "final_logits": Point("logits_processor", "out", returned)}
