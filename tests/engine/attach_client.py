@@ -69,7 +69,7 @@ def expected(name):
     for layer in range(models.LAYERS):
         sparse = layer in models.SPARSE.get(name, ())
         without = {"router_logits", "topk_ids", "topk_weights"} if not sparse else {"mlp_post"}
-        without |= {"q_rot", "k_rot"} if name == "gpt2" else set()
+        without |= {"q_rot", "k_rot"} if name == "gpt2" else {"q", "k", "v"} if name in models.LATENT else set()
         without |= {"resid_mid"} if name in models.PARALLEL else set()
         without |= {"ln2"} if name in ("phi", "cohere") else {"ln1", "ln2"} if name in models.NORMS_AFTER else set()
         sites |= {(site, layer) for site in names.PER_LAYER if site not in without | models.LACKS.get(name, set())}
@@ -106,7 +106,7 @@ def eager(name):
         check(len(recorder.calls) == len(recorder.sites) and recorder.n_layers == {models.LAYERS}, f"{attention}: each once")
         seen = {at: x for at, x in reference.sites.items() if at in expected(name)}
         difference, site = worst(name, recorder.sites, seen)
-        apart = {("final_logits", None)} | {at for at in expected(name) if models.OLD and at[0].endswith("_rot")}
+        apart = {("final_logits", None)} | {at for at in expected(name) if (models.OLD or name in models.LATENT) and at[0].endswith("_rot")}
         check(difference == 0 and set(seen) >= expected(name) - apart, f"{attention}: each has the bits that hooks see",
               f"{site}: {difference}")
         hidden = {("resid_pre", i): x for i, x in enumerate(plain.hidden_states[:-1])} | {

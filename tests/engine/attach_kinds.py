@@ -141,6 +141,47 @@ class Own(nn.Module):
         return self.eyes(x) if hasattr(self, "eyes") else x
 
 
+class Nested(nn.Module):
+    """A model of one's own, whose calls stand one in the other: attention is named before the norm that runs before it. @after: norms do."""
+
+    class Layer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attn, self.mlp, self.norm1, self.norm2 = nn.Linear(8, 8), nn.Linear(8, 8), nn.LayerNorm(8), nn.LayerNorm(8)
+
+        def forward(self, x):
+            x = x + self.attn(self.norm1(x))
+            return x + self.mlp(self.norm2(x))
+
+    class After(Layer):
+        def forward(self, x):
+            x = x + self.norm1(self.attn(x))
+            return x + self.norm2(self.mlp(x))
+
+    def __init__(self, after):
+        super().__init__()
+        self.embed, self.norm = nn.Embedding(64, 8), nn.LayerNorm(8)
+        self.blocks = nn.ModuleList([(Nested.After if after else Nested.Layer)() for _ in range(3)])
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        for block in self.blocks:
+            x = block(x)
+        return self.norm(x)
+
+
+def nested(check, Recorder):
+    """Norms are what they are given in the order of the calls."""
+    ids = models.prompt(2, 5)
+    for after in (False, True):
+        model = Nested(after)
+        kept, attached = seen_by(Recorder, model, lambda: model(ids))
+        close = [torch.allclose(kept.sites["resid_mid", i], kept.sites["resid_pre", i] + kept.sites["attn_out", i])
+                 and torch.allclose(kept.sites["resid_post", i], kept.sites["resid_mid", i] + kept.sites["mlp_out", i]) for i in range(3)]
+        check(all(close) and (("ln1", 0) in kept.sites) != after, f"norms after: {after}: residuals are sums of what is added", close)
+        check({missing.name for missing in attached.missing} >= {"q", "z", "q_rot", "k_rot", "final_logits"}, "what it lacks is named", attached.missing)
+
+
 def unknown(check, Recorder):
     ids = models.prompt(2, 5)
     rows = []
@@ -189,4 +230,4 @@ def recomputed(check, Recorder):
         check(all(p.grad is not None for p in model.model.layers.parameters()), f"reentrant {reentrant}: gradients are there")
 
 
-KINDS = {"wrapped": wrapped, "unknown": unknown, "recomputed": recomputed}
+KINDS = {"wrapped": wrapped, "unknown": unknown, "nested": nested, "recomputed": recomputed}

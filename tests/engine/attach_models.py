@@ -38,11 +38,17 @@ CONFIGS = {
     "glm4": ("Glm4", _GROUPED),
     "cohere": ("Cohere", _GROUPED),
     "starcoder2": ("Starcoder2", _GROUPED),
+    "gpt_oss": ("GptOss", _GROUPED | {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 4}),
+    "deepseek_v3": ("DeepseekV3", _EXPERTS | {"n_routed_experts": 4, "n_group": 2, "topk_group": 1, "first_k_dense_replace": 1, "q_lora_rank": 8, "kv_lora_rank": 8,
+                                              "qk_rope_head_dim": 4, "qk_nope_head_dim": 4, "v_head_dim": HEAD, "num_key_value_heads": HEADS, "head_dim": 4}),
+    "granitemoe": ("GraniteMoe", _COMMON | {"num_key_value_heads": 2, "num_local_experts": 4, "num_experts_per_tok": 2}),
 }
+LATENT = ("deepseek_v3",)  # keys and values of heads come from one vector a token
 OLD = int(transformers.__version__.split(".")[0]) < 5
-# What a version lacks: {family: sites}. Before 5 a router is a projection, and the experts' block chooses.
-LACKS = {name: {"topk_ids", "topk_weights"} | ({"q_rot"} if name == "qwen2_moe" else set()) for name in ("mixtral", "qwen2_moe", "qwen3_moe")} if OLD else {}
-BY_STRUCTURE = ("glm4", "cohere", "starcoder2")  # they stand in no table of the product's
+NEW = tuple(map(int, transformers.__version__.split(".")[:2])) >= (5, 24)
+# What a version lacks: {family: sites}. Before 5 a router is a projection and the experts' block chooses, or it returns no logits.
+LACKS = {name: {"topk_ids", "topk_weights"} | ({"q_rot"} if name == "qwen2_moe" else set()) for name in ("mixtral", "qwen2_moe", "qwen3_moe")} | dict.fromkeys(
+    ("gpt_oss", "deepseek_v3", "granitemoe"), {"router_logits", "topk_ids", "topk_weights"}) if OLD else {}
 PARALLEL = ("gpt_neox", "phi", "cohere")
 NORMS_AFTER = ("olmo2",)
 MULTIPLIED = {"granite": 0.5}  # with which attention's and the MLP's outputs are multiplied before they are added
@@ -50,7 +56,7 @@ VISION = {"qwen2_5_vl": {"depth": 2, "hidden_size": 16, "intermediate_size": 16,
           "qwen3_vl": {"depth": 2, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": WIDTH,
                        "deepstack_visual_indexes": [0], "num_position_embeddings": 16}}
 GEMMA = ("gemma2", "gemma3")
-SPARSE = {"mixtral": (0, 1, 2), "qwen2_moe": (0, 2), "qwen3_moe": (0, 2)}
+SPARSE = {"gpt_oss": (0, 1, 2), "deepseek_v3": (1, 2), "granitemoe": (0, 1, 2), "mixtral": (0, 1, 2), "qwen2_moe": (0, 2), "qwen3_moe": (0, 2)}
 
 
 def config_of(name, experts):
@@ -120,9 +126,16 @@ PATHS = dict.fromkeys(CONFIGS, _SEQUENTIAL) | dict.fromkeys(GEMMA, _SEQUENTIAL |
     "phi3": _SEQUENTIAL | {"qkv": ("self_attn.qkv_proj", "out")},
     "glm4": _SEQUENTIAL | {"attn_out": ("post_self_attn_layernorm", "out"), "mlp_out": ("post_mlp_layernorm", "out")},
     "cohere": {site: at for site, at in _SEQUENTIAL.items() if site not in ("resid_mid", "ln2")},
-    "starcoder2": _SEQUENTIAL | {"mlp_post": ("mlp.c_proj", "in")}}
+    "starcoder2": _SEQUENTIAL | {"mlp_post": ("mlp.c_proj", "in")},
+    "gpt_oss": _SEQUENTIAL | {"router_logits": ("mlp.router", 0), "topk_weights": ("mlp.router", 1), "topk_ids": ("mlp.router", 2)},
+    "deepseek_v3": {site: at for site, at in _SEQUENTIAL.items() if site not in "qkv"},
+    "granitemoe": {site: (path.replace("mlp", "block_sparse_moe"), side) for site, (path, side) in _SEQUENTIAL.items() if "gate" not in path} | {
+        "router_logits": ("block_sparse_moe.router", 2), "topk_weights": ("block_sparse_moe.router", 1), "topk_ids": ("block_sparse_moe.router", 0)}}
+if NEW:
+    PATHS["granitemoe"] |= {"router_logits": ("block_sparse_moe.router", 0), "topk_ids": ("block_sparse_moe.router", 2)}
 if OLD:
-    PATHS |= {name: _SEQUENTIAL | {"router_logits": ("mlp.gate", "out"), "topk_ids": ("none", "out"), "topk_weights": ("none", "out")} for name in LACKS}
+    for _name in LACKS:
+        PATHS[_name] = {site: (path, "out" if site == "router_logits" else side) for site, (path, side) in PATHS[_name].items() if site not in LACKS[_name]}
     PATHS["mixtral"] = {site: (path.replace("mlp", "block_sparse_moe"), side) for site, (path, side) in PATHS["mixtral"].items()}
 
 

@@ -65,7 +65,7 @@ def tapped(client):
     return model
 
 
-MASKS = ([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]], [[1, 1, 1, 0, 0], [1, 0, 1, 1, 0]])  # before, and after and within
+MASKS = ([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]], [[1, 1, 1, 0, 0], [1, 0, 1, 0, 1]])  # before, and after and within
 
 
 def plain(client, device, expected):

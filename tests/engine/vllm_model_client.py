@@ -34,9 +34,8 @@ T, SITES = 11, "all"
 _EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 24}
 _CHOICE = {"resid_post", "topk_ids", "topk_weights"}
 # {family: what vLLM's model lacks}
-FAMILIES = dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "gemma3_text"), {"resid_post"}) | {"qwen3_moe": _CHOICE, "mixtral": _CHOICE,
-                                                                                                  "gpt_oss": {"resid_post"},
-                                                                                                  "deepseek_v3": {"resid_post", "q_rot", "k_rot"}}
+FAMILIES = {"deepseek_v3": _CHOICE | {"q_rot", "k_rot"}} | dict.fromkeys(("qwen3_moe", "mixtral", "gpt_oss"), _CHOICE) | dict.fromkeys(
+    ("llama", "mistral", "qwen2", "qwen3", "gemma3_text"), {"resid_post"})
 MORE = {"gemma3_text": {"sliding_window": 4, "query_pre_attn_scalar": 16, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
         "qwen3_moe": _EXPERTS | {"num_experts": 4, "norm_topk_prob": True, "mlp_only_layers": [1], "decoder_sparse_step": 1},
         "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None},
@@ -125,18 +124,7 @@ def main():
         found, missing, logits = recorded(ours, run)
         plain = logits if how in MODES else run()  # what vLLM has compiled stays as it is
     reference, _, out = recorded(theirs, lambda: theirs(ids[None], output_hidden_states=True))
-    reference |= routed(theirs, reference)
     compare(f"{family}, {how}", FAMILIES[family], (found, missing, logits, plain), (reference, out), made.model_config.hf_config)
-
-
-def routed(theirs, reference):
-    """What routers of Hugging Face's compute that return something else: a projection of mlp_in."""
-    found = {}
-    for layer, block in enumerate(theirs.model.layers):
-        router = getattr(block.mlp, "router", None) or getattr(block.mlp, "gate", None)
-        if router is not None and ("router_logits", layer) not in reference:
-            found["router_logits", layer] = torch.nn.functional.linear(reference["mlp_in", layer], router.weight, getattr(router, "bias", None))
-    return found
 
 
 def compare(what, lacks, ours, theirs, config):

@@ -13,7 +13,7 @@ Point = collections.namedtuple("Point", "path side pick rows", defaults=(None,))
 NO_EXPERT = "experts compute tokens sorted by expert: no tensor holds it for all tokens"
 NO_ROUTER = "its MLP has no router"
 ROUTER_SITES = ("router_logits", "topk_ids", "topk_weights")
-NO_CHOICE = "its router returns logits alone: the MLP chooses"
+NO_CHOICE = "its router does not return it"
 SIDE_BY_SIDE = "attention and MLP run side by side: nothing is added between them"
 NORMS_AFTER = "its norms come after attention and MLP, which are given resid_pre and resid_mid themselves"
 

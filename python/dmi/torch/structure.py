@@ -98,13 +98,18 @@ def _is_self(node):
 
 
 @functools.lru_cache(maxsize=256)
-def _calls_of(function):
+def _tree_of(function):
+    """The syntax of a function; None without its source."""
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+        return ast.parse(textwrap.dedent(inspect.getsource(function)))
     except (OSError, SyntaxError, TypeError):
-        return (), ()
+        return None
+
+
+def _calls_of(function):
     calls = _Calls()
-    calls.visit(tree)
+    if tree := _tree_of(function):
+        calls.visit(tree)
     return tuple(calls.called), tuple(dict.fromkeys(calls.read))
 
 
@@ -122,6 +127,22 @@ def read(block):
             return None
     scales = tuple(name for name in attributes if re.search(r"multiplier|scale|factor", name) and name not in block._modules)
     return Layer(order, named[NORM], attention, mlp, scales)
+
+
+ROUTED = {"router_logits": ("router_logits",), "topk_weights": ("topk_weights", "top_k_weights", "router_scores", "routing_weights"),
+          "topk_ids": ("topk_indices", "top_k_index", "router_indices", "selected_experts")}
+
+
+def _picks_of(router):
+    """{site: pick} of what a router returns: a projection its logits; a module of transformers' three tensors, which its source names."""
+    if isinstance(router, torch.nn.Linear):
+        return {"router_logits": returned}
+    tree = _tree_of(inspect.unwrap(type(router).forward))
+    last = [node.value for node in ast.walk(tree) if isinstance(node, ast.Return)] if tree else []
+    told = [getattr(one, "id", None) for one in last[0].elts] if len(last) == 1 and isinstance(last[0], ast.Tuple) else []
+    if len(told) != 3 or "router_logits" not in told:
+        return {}
+    return {site: pick for name, pick in zip(told, (returned, families.second, families.third)) for site, words in ROUTED.items() if name in words}
 
 
 # ---------------------------------------------------------------------------------------- a family
@@ -218,12 +239,11 @@ def _of_hugging_face(blocks, embedding, norm, layer, attention, mlps):
     points = _in_layer(layer, ("in", given)) | {"resid_pre": Point("", "in", given), "resid_post": Point("", "out", returned)}
     _add_projections(points, layer, attention, mlps, (0, 1))
     points |= {"q_rot": Point("", "attention", None, (0, 2)), "k_rot": Point("", "cache", None, (0, 2))}
-    router, lacks = _first_there(mlps, ROUTERS), _lacks(layer)
-    if router and all(isinstance(mlp._modules[router], torch.nn.Linear) for mlp in mlps if router in mlp._modules):
-        points["router_logits"] = Point(f"{layer.mlp}.{router}", "out", returned)
-        lacks |= dict.fromkeys(("topk_ids", "topk_weights"), families.NO_CHOICE)
-    elif router:
-        lacks |= dict.fromkeys(families.ROUTER_SITES, "its router is none of those that are known: module:PATTERN:out taps it")
+    lacks = _lacks(layer)
+    if router := _first_there(mlps, ROUTERS):
+        module = next(mlp._modules[router] for mlp in mlps if router in mlp._modules)
+        points |= {site: Point(f"{layer.mlp}.{router}", "out", pick) for site, pick in _picks_of(module).items()}
+        lacks |= {site: families.NO_CHOICE for site in families.ROUTER_SITES if site not in points}
     return Family(blocks, embedding, norm, layer.attention, points, lacks=lacks, notes=_notes(layer))
 
 
