@@ -26,6 +26,7 @@ from dmi import adapters
 TRIED = ((4, 57), (5, 17), (5, 19), (5, 24))  # versions
 # {method of a model that generates: its parameters that are used}
 NEEDED = {"generate": (), "prepare_inputs_for_generation": ("input_ids",), "_get_stopping_criteria": ("generation_config",)}
+LEARNED = "a learned prompt (PEFT), which adds tokens to the request's,"
 MODES = ("greedy_search", "sample", "beam_search", "beam_sample", "assisted_generation")
 
 _adapter = adapters.Adapter("dmi.huggingface")
@@ -52,15 +53,22 @@ def attach(model):
     found = _models_in(model)
     if not dmi.loaded() or not _is_understood():
         return False
-    refused = [one.config.model_type for one in found if getattr(one.config, "is_encoder_decoder", False)]
+    refused = [f"an encoder-decoder model ({one.config.model_type})" for one in found if getattr(one.config, "is_encoder_decoder", False)]
+    if adapters.held_by(model, _is_prompted):
+        refused.append(LEARNED)
     if refused:
-        _adapter.warn(f"an encoder-decoder model ({refused[0]}) is not supported: its records have no request ids")
+        _adapter.warn(f"{refused[0]} is not supported: its records have no request ids")
         return False
     for one in found:
         _wrap_class(type(one))
         _wrap_own(one)
         _attached.add(one)
     return True
+
+
+def _is_prompted(one):
+    """Does a wrapper of PEFT's add tokens to each request?"""
+    return hasattr(type(one), "active_peft_config") and getattr(one.active_peft_config, "is_prompt_learning", False)
 
 
 def detach(model):
@@ -242,7 +250,7 @@ class _Call:
         self.model, self.n_columns, self.assistant, self.parent, self.number = model, n_columns, assistant, parent, next(_calls)
         self.rows, self.wish, self.config, self.mode = None, _here.wishes[-1] if _here.wishes else _Wish((), None), None, ""
         self.wish.used = True
-        self.settled = self.off = self.judged = self.busy = self.drafting = self.has_past = self.computed = False
+        self.settled = self.off = self.judged = self.busy = self.drafting = self.has_past = self.computed = self.announced = False
         self.verdict, self.step, self.n_drafts, self.draft_prompt = None, 0, 0, None
 
     def settle(self, config, criteria):
@@ -395,6 +403,8 @@ class _Call:
 
     def finish(self, failed):
         dmi.step_end()
+        if not self.announced and not self.off and not failed:
+            _adapter.warn(f"generate() of {type(self.model).__name__} prepares no forward as transformers does: its records have no request ids")
         if self.rows is None or self.off:
             return
         if not failed:
@@ -491,9 +501,11 @@ def _announce(call, sequences, inputs, given):
     tokens = inputs.get("inputs_embeds") if inputs.get("input_ids") is None else inputs["input_ids"]
     if call.rows is None and (tokens.shape[1] > max(sequences.shape[1], call.n_columns)
                               or not call.has_past and _n_held(inputs)):
-        call.refuse("a learned prompt (PEFT), which adds tokens to the request's,")
+        call.refuse(LEARNED)
         dmi.step_end()
         return
+    for one in _here.calls:  # of a model around this one, too
+        one.announced = True
     call.announce(sequences, inputs, given)
 
 

@@ -33,6 +33,7 @@ def wrapped(client, device, expected):
     except ValueError as error:
         check("holds nothing that has" in str(error), "a wrapper of nothing that generates is an error", error)
     learned(client, device)
+    other_loop(client, device)
 
 
 def own_generate(model):
@@ -40,6 +41,16 @@ def own_generate(model):
     model.found = model.generate
     model.generate = types.MethodType(lambda self, **options: self.found(**options), model)
     return model
+
+
+def other_loop(client, device):
+    """A generate() that does without transformers' loop: it announces nothing, and says so."""
+    model, device.on = client.small("llama"), False
+    model.generate = lambda **options: model(options["input_ids"]).logits
+    dmi.huggingface.attach(model)
+    said = client.said_by(lambda: model.generate(input_ids=torch.tensor([client.PROMPTS[1]])))
+    check(len(said) == 1 and "LlamaForCausalLM prepares no forward as transformers does" in said[0], "a loop of another's is named", said)
+    device.on = True
 
 
 def learned(client, device):
