@@ -230,4 +230,66 @@ def recomputed(check, Recorder):
         check(all(p.grad is not None for p in model.model.layers.parameters()), f"reentrant {reentrant}: gradients are there")
 
 
-KINDS = {"wrapped": wrapped, "unknown": unknown, "nested": nested, "recomputed": recomputed}
+class Filling(nn.Module):
+    """Attention that gives a cache its keys."""
+
+    def __init__(self):
+        super().__init__()
+        self.o_proj = nn.Linear(8, 8)
+
+    def rotate(self, x):
+        return x * 2
+
+    def forward(self, x, past_key_values=None):
+        x = self.rotate(x)
+        if past_key_values is not None:
+            past_key_values.update(x[:, None], x[:, None], 0)
+        return self.o_proj(x)
+
+
+class Asking(Filling):
+    """Attention that asks more of a cache."""
+
+    def forward(self, x, past_key_values=None):
+        x = self.rotate(x)
+        if past_key_values is not None:
+            past_key_values.update(x[:, None], x[:, None], past_key_values.get_layer(0))
+        return self.o_proj(x)
+
+
+class Late(nn.Module):
+    """A layer that keeps what it adds to after its norm, as MiniMax's: no residual stream goes through it."""
+
+    def __init__(self):
+        super().__init__()
+        self.attn, self.mlp, self.norm1, self.norm2 = nn.Linear(8, 8), nn.Linear(8, 8), nn.LayerNorm(8), nn.LayerNorm(8)
+
+    def forward(self, x):
+        x = self.norm1(x)
+        residual = x
+        x = residual + self.attn(x)
+        residual = self.norm2(x)
+        return residual + self.mlp(residual)
+
+
+def without_cache(check, Recorder):
+    """A forward without a cache goes on as it would, though its attention asks more of a cache than to take keys."""
+    ids = models.prompt()
+    for kind, layers in ((Filling, {0, 1, 2}), (Asking, set())):
+        model, outs = Nested(False), []
+        for block in model.blocks:
+            block.attn = kind()
+        plain = model(ids)
+        kept, _ = seen_by(Recorder, model, lambda: outs.append(model(ids)), "resid_pre,k_rot")
+        check(torch.equal(plain, outs[0]), f"{kind.__name__}: outputs have the same bits with taps and without a cache")
+        check({layer for site, layer in kept.sites if site == "k_rot"} == layers, f"{kind.__name__}: keys are there where a stand-in will do", set(kept.sites))
+    model = Nested(False)
+    model.blocks = nn.ModuleList([Late() for _ in range(2)])
+    check("is no known family" in (complaint(model) or ""), "a layer that adds to what its norm returned has no names", complaint(model))
+    neo = transformers.GPTNeoForCausalLM(transformers.GPTNeoConfig(
+        vocab_size=64, hidden_size=32, num_layers=2, num_heads=4, attention_types=[[["global", "local"], 1]], max_position_embeddings=64)).eval()
+    _, attached = seen_by(Recorder, neo, lambda: neo(ids))
+    check({missing.name for missing in attached.missing} >= {"q_rot", "k_rot"}, "where nothing is rotated, nothing is said to be", attached.missing)
+
+
+KINDS = {"without_cache": without_cache, "wrapped": wrapped, "unknown": unknown, "nested": nested, "recomputed": recomputed}

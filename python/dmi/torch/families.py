@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 # path: of the module; side: "in", "out" or "both"; pick: how the tensor is found in what the module is given, returns, or both, and shaped.
 Point = collections.namedtuple("Point", "path side pick rows", defaults=(None,))
 
+NO_ROTATION = "positions are added elsewhere: nothing is rotated"
 NO_EXPERT = "experts compute tokens sorted by expert: no tensor holds it for all tokens"
 NO_ROUTER = "its MLP has no router"
 ROUTER_SITES = ("router_logits", "topk_ids", "topk_weights")
@@ -188,7 +189,7 @@ GEMMA = Family(
 
 GPT2 = Family(
     "h", "wte", "ln_f", "attn", {**_block("attn", "c_proj", "mlp.c_proj", "ln_1", "ln_2"), **_fused("attn.c_attn", Third)},
-    lacks=_ROUTED | dict.fromkeys(("q_rot", "k_rot"), "positions are added to the embedding: nothing is rotated"),
+    lacks=_ROUTED | dict.fromkeys(("q_rot", "k_rot"), NO_ROTATION),
     notes={"embed": "of the tokens alone; resid_pre of layer 0 has the positions, too"})
 
 _NEOX_POINTS = {**_block("attention", "dense", "mlp.dense_4h_to_h", "input_layernorm", "post_attention_layernorm"),

@@ -230,7 +230,7 @@ class _Plan:
             parameters = list(inspect.signature(forward).parameters)
             if (cache := next((name for name in adapters.CACHES if name in parameters), None)) is None:
                 return "its attention is given no cache"
-            entry.keys = (cache, parameters.index(cache) - 1)
+            entry.keys = (cache, parameters.index(cache) - 1, structure.only_updates(forward, cache))
         self.modules[id(attention)] = entry
         self._note(name, layer, self.family.attention, point.side)
         return None
@@ -400,16 +400,19 @@ class _Keys:
 
 
 class _KeysHook:
-    """points: what attention calls its cache, and its place among the arguments."""
+    """points: what attention calls its cache, its place among the arguments, and whether a stand-in will do where there is none."""
 
     def __init__(self, points):
-        self.keyword, self.place = points
+        self.keyword, self.place, self.for_none = points
 
     def __call__(self, module, args, kwargs):
         if len(args) > self.place:
             taps.complain(f"k_rot: {self.keyword} was given by its place")
             return None
         keyword = next((name for name in adapters.CACHES if name in kwargs), self.keyword)  # an older name may be taken, too
+        if kwargs.get(keyword) is None and not self.for_none:
+            taps.complain("k_rot: there is no cache in this forward, and attention does more with one than fill it")
+            return None
         return args, {**kwargs, keyword: _Keys(kwargs.get(keyword), module)}
 
 

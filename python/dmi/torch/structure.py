@@ -113,15 +113,25 @@ def _calls_of(function):
     return tuple(calls.called), tuple(dict.fromkeys(calls.read))
 
 
+def _keeps_normed(forward, norm):
+    """Is what the layer adds to (`residual`, where it has that name) kept only after its first @norm?"""
+    kept = [node.lineno for node in ast.walk(_tree_of(forward)) if isinstance(node, ast.Name) and node.id == "residual"]
+    normed = [node.lineno for node in ast.walk(_tree_of(forward)) if isinstance(node, ast.Attribute) and node.attr == norm and _is_self(node.value)]
+    return bool(kept) and min(kept) > min(normed)
+
+
 def read(block):
     """The Layer that @block is, or None."""
-    called, attributes = _calls_of(inspect.unwrap(type(block).forward))
+    forward = inspect.unwrap(type(block).forward)
+    called, attributes = _calls_of(forward)
     parts = {name: _kind(name, block._modules[name]) for name in called if block._modules.get(name) is not None}
     named = {kind: tuple(name for name, of in parts.items() if of == kind) for kind in (NORM, ATTENTION, MLP)}
     order = "".join(kind[0] for kind in parts.values() if kind)
     if order not in (PLAIN, PARALLEL, AFTER, AROUND) or order == PLAIN and getattr(block, "use_parallel_residual", False):
         return None
     attention, mlp = named[ATTENTION][0], named[MLP][0]
+    if order != AFTER and _keeps_normed(forward, named[NORM][0]):
+        return None
     for part in (attention, mlp):
         if "residual" in inspect.signature(inspect.unwrap(type(block._modules[part]).forward)).parameters:
             return None
@@ -143,6 +153,21 @@ def _picks_of(router):
     if len(told) != 3 or "router_logits" not in told:
         return {}
     return {site: pick for name, pick in zip(told, (returned, families.second, families.third)) for site, words in ROUTED.items() if name in words}
+
+
+def only_updates(forward, cache):
+    """Does an attention's forward() do nothing with its argument @cache but update() it? Then a stand-in can be given where it is given none."""
+    if (tree := _tree_of(forward)) is None:
+        return False
+    used = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == cache]
+    updated = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr == "update" and isinstance(node.value, ast.Name)
+               and node.value.id == cache]
+    compared = [node for node in ast.walk(tree) if isinstance(node, ast.Compare) and isinstance(node.left, ast.Name) and node.left.id == cache]
+    return len(used) == len(updated) + len(compared)
+
+
+def _rotates(attention):
+    return any(re.search(r"rot|rope", name) for name in inspect.unwrap(type(attention).forward).__code__.co_names)
 
 
 # ---------------------------------------------------------------------------------------- a family
@@ -238,8 +263,9 @@ def _is_by_head(attention):
 def _of_hugging_face(blocks, embedding, norm, layer, attention, mlps):
     points = _in_layer(layer, ("in", given)) | {"resid_pre": Point("", "in", given), "resid_post": Point("", "out", returned)}
     _add_projections(points, layer, attention, mlps, (0, 1))
-    points |= {"q_rot": Point("", "attention", None, (0, 2)), "k_rot": Point("", "cache", None, (0, 2))}
-    lacks = _lacks(layer)
+    lacks = _lacks(layer) | dict.fromkeys(("q_rot", "k_rot"), families.NO_ROTATION)
+    if _rotates(attention):
+        points |= {"q_rot": Point("", "attention", None, (0, 2)), "k_rot": Point("", "cache", None, (0, 2))}
     if router := _first_there(mlps, ROUTERS):
         module = next(mlp._modules[router] for mlp in mlps if router in mlp._modules)
         points |= {site: Point(f"{layer.mlp}.{router}", "out", pick) for site, pick in _picks_of(module).items()}
