@@ -279,6 +279,11 @@ def _n_scheduled(runner, output, *more):
     return output.total_num_scheduled_tokens
 
 
+def _not_understood(missing, runner=None, output=None, *more):
+    _adapter.warn(f"vllm {adapters.version_of('vllm')[0]} is not understood: its model runner has no {missing}: records have no request ids")
+    return _n_scheduled(runner, output) if output else 0
+
+
 def _around_execute(ends):
     """@ends: does the step end with this method?"""
     def wrap(execute):
@@ -362,9 +367,10 @@ def _change(methods, module):
     """The model runner of @module announces its steps."""
     kind = getattr(module, "GPUModelRunner", None)
     if missing := adapters.lacks(kind, _NEEDED[module.__name__]):
-        _adapter.turn_off(f"vllm {adapters.version_of('vllm')[0]} is not understood: its model runner has no {missing}")
-        if callable(execute := getattr(kind, "execute_model", None)):
-            kind.execute_model = adapters.counts_forwards(execute, _n_scheduled)
+        if callable(execute := getattr(kind, "execute_model", None)):  # it may be imported, and the other one run
+            kind.execute_model = adapters.counts_forwards(execute, functools.partial(_not_understood, missing))
+        else:
+            _not_understood(missing)
         return
     for name, wrap in methods.items():
         setattr(kind, name, wrap(getattr(kind, name)))

@@ -262,6 +262,14 @@ def test_llama_cpp_as_written(check, tmp_path):
         check(harness.run([tmp_path / "program"], env=dict(env, **library)).stdout == "5\n4\n", "it decodes as ever", library)
 
 
+def test_a_runner_of_another_name_is_named(check, tmp_path):
+    """No class to wrap at all."""
+    (tmp_path / "gone.py").write_text("class Runner: pass\n")
+    program = "import dmi.vllm, gone; gone.__name__ = dmi.vllm.V1; dmi.vllm._change(dmi.vllm._V1_METHODS, gone)"
+    said = harness.run([sys.executable, "-c", program], env=harness.environment(PYTHONPATH=f"{ROOT / 'python'}:{tmp_path}")).stderr
+    check(said.count("dmi.vllm: ") == 1 and "has no execute_model()" in said, "one line", said)
+
+
 def test_inert_without_the_library(check, tmp_path):
     """Engines load their plugins in every process: nothing is imported, nothing changed."""
     program = "import sys; import dmi.vllm, dmi.sglang; dmi.vllm.register(); dmi.sglang.register(); " \
