@@ -17,11 +17,11 @@ first (adapters.Trial). Source: transformers 4.57 to 5.24, generation/utils.py: 
 import contextlib
 import functools
 import itertools
-import threading
 import weakref
 
 import dmi
 from dmi import adapters
+from dmi.batches import _adapter, _begin, _enter_thread, _here, _leave_thread, _steps, batch  # noqa: F401
 
 TRIED = ((4, 57), (5, 17), (5, 19), (5, 24))  # versions
 # {method of a model that generates: its parameters that are used}
@@ -29,20 +29,8 @@ NEEDED = {"generate": (), "prepare_inputs_for_generation": ("input_ids",), "_get
 LEARNED = "a learned prompt (PEFT), which adds tokens to the request's,"
 MODES = ("greedy_search", "sample", "beam_search", "beam_sample", "assisted_generation")
 
-_adapter = adapters.Adapter("dmi.huggingface")
-_steps, _calls = itertools.count(), itertools.count()  # numbers
+_calls = itertools.count()  # numbers
 _attached, _everywhere = weakref.WeakSet(), []
-_running, _lock = set(), threading.Lock()  # threads within a generate()
-
-
-class _Here(threading.local):
-    """What this thread is in: calls of generate(), the innermost last, requests(), and batch()."""
-
-    def __init__(self):
-        self.calls, self.wishes, self.batch = [], [], None
-
-
-_here = _Here()
 
 
 def attach(model):
@@ -119,84 +107,6 @@ class _Wish:
 
     def __init__(self, ids, tags):
         self.ids, self.tags, self.used = ids, tags, False
-
-
-class batch:
-    """Names the rows of one forward, model(**batch), that generate() has no part in: training, scoring, extraction.
-
-    mask  [batch, token] of 0 and 1: a tensor, an array, or lists; 0 is padding, wherever it stands. A batch without padding has a mask
-          of ones.
-    ids   one for each row of the batch
-    tags  of all of them, or a list with those of each: a dict, which becomes JSON, or text
-    past  columns of the mask that come from a cache: the forward computes those after them, and positions go on
-    ends  do the requests end with it? False: more forwards of theirs follow
-
-    A row's positions count its tokens that are no padding, from 0. The forward's rows are batch * (token - past), in that order. As a
-    context it names what this thread computes in the block; called as a function, what it computes until the next batch(), generate()
-    or finish(). Raises ValueError where mask and ids do not agree. Does nothing without the library.
-    """
-
-    def __init__(self, mask, ids, tags=None, past=0, ends=True):
-        self.ids, self.ends, self.done = [str(name) for name in ids], ends, True
-        shape = _shape(mask)
-        if len(shape) != 2 or shape[0] != len(self.ids) or not 0 <= past < shape[1]:
-            raise ValueError(f"mask: {list(shape)}, ids: {len(self.ids)}, past: {past}: a mask [batch, token] is expected, with a row for each id and "
-                             "more columns than the cache has")
-        tags = list(tags) if isinstance(tags, (list, tuple)) else [tags] * len(self.ids)
-        if len(tags) != len(self.ids):
-            raise ValueError(f"tags: {len(tags)}, ids: {len(self.ids)}: as many are expected")
-        if dmi.loaded() and _adapter.on:
-            self.done = False
-            _adapter.guarded(self._begin)(mask, [adapters.text_of_tags(tag) for tag in tags], past)
-
-    def _begin(self, mask, tags, past):
-        if _here.batch is not None:
-            _here.batch.finish()
-        _here.batch = self
-        rows = [[bool(one) for one in row] for row in (mask.tolist() if hasattr(mask, "tolist") else mask)]
-        n = len(rows[0]) - past
-        with _lock:
-            _running.add(threading.get_ident())
-        spans = [span for i, (name, tag, row) in enumerate(zip(self.ids, tags, rows)) for span in _spans_of(name, tag, row, past, i * n)]
-        _begin(next(_steps), spans, n * len(rows))
-
-    def finish(self):
-        """What this thread launches from here on is no part of the batch."""
-        if self.done:
-            return
-        self.done = True
-        if _here.batch is self:
-            _here.batch = None
-        dmi.step_end()
-        if not _here.calls:
-            with _lock:
-                _running.discard(threading.get_ident())
-        for name in self.ids if self.ends else ():
-            dmi.request_end(name)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.finish()
-
-
-def _shape(mask):
-    return tuple(mask.shape) if hasattr(mask, "shape") else (len(mask), *{len(row) if hasattr(row, "__len__") else 0 for row in mask})
-
-
-def _spans_of(name, tags, row, past, first_row):
-    """Of a row of a mask: runs of tokens, and of padding. @past: columns that are not computed."""
-    known, n_prompt = sum(row[:past]), 0 if past else sum(row)
-    for is_token, run in itertools.groupby(range(past, len(row)), row.__getitem__):
-        run = list(run)
-        at, n = first_row + run[0] - past, len(run)
-        if not is_token:
-            yield dmi.Span(None, 0, n, at, flags=dmi.PADDING)
-            continue
-        phase = dmi.Phase.DECODE if known and n == 1 and past else dmi.Phase.PREFILL
-        yield dmi.Span(name, known, n, at, phase=phase, tags=tags, n_prompt=n_prompt)
-        known += n
 
 
 @functools.cache
@@ -416,16 +326,6 @@ class _Call:
             dmi.request_end(self.rows[0].name + "#draft", dmi.End.UNKNOWN)
 
 
-def _begin(step, spans, n_rows):
-    """The library has one step at a time: with two threads in generate() it would be the wrong one for one of them."""
-    with _lock:
-        if len(_running) > 1:
-            dmi.step_end()
-            _adapter.warn("two threads are in generate() at once: while they are, records have no request ids")
-        elif (status := dmi.step_begin(step, spans, n_rows)) < 0 or status == dmi.BAD_VERSION:
-            _adapter.warn(f"dmi_step_begin() refused a step: {status}")
-
-
 # ---------------------------------------------------------------------------------------- what is wrapped
 
 
@@ -458,9 +358,8 @@ def _enter(model, args, kwargs):
         call.refuse(f"an encoder-decoder model ({model.config.model_type})")
     elif kwargs.get("custom_generate") is not None:
         call.refuse("custom_generate")
-    with _lock:
-        _running.add(threading.get_ident())
-        dmi.step_end()
+    _enter_thread()
+    dmi.step_end()
     _here.calls.append(call)
     return call
 
@@ -469,9 +368,7 @@ def _leave(call, failed):
     while _here.calls.pop() is not call:
         pass
     _adapter.guarded(call.finish)(failed)
-    if not _here.calls:
-        with _lock:
-            _running.discard(threading.get_ident())
+    _leave_thread()
 
 
 def _generating(generate):
