@@ -20,8 +20,8 @@ import itertools
 import weakref
 
 import dmi
-from dmi import adapters
-from dmi.batches import _adapter, _begin, _enter_thread, _here, _leave_thread, _steps, batch  # noqa: F401
+from dmi import adapters, batches
+from dmi.batches import _adapter, _begin, _enter_thread, _here, _leave_thread, _steps
 
 TRIED = ((4, 57), (5, 17), (5, 19), (5, 24))  # versions
 # {method of a model that generates: its parameters that are used}
@@ -29,6 +29,7 @@ NEEDED = {"generate": (), "prepare_inputs_for_generation": ("input_ids",), "_get
 LEARNED = "a learned prompt (PEFT), which adds tokens to the request's,"
 MODES = ("greedy_search", "sample", "beam_search", "beam_sample", "assisted_generation")
 
+batch = batches.batch
 _calls = itertools.count()  # numbers
 _attached, _everywhere = weakref.WeakSet(), []
 
