@@ -4,14 +4,21 @@
 An adapter that fails, or meets an engine that it does not know, turns itself off: records then have no request ids, and
 everything else goes on. Any thread.
 """
+import collections
 import functools
 import importlib.abc
 import importlib.machinery
+import inspect
 import itertools
 import json
+import re
 import sys
+import types
 
 import dmi
+
+
+CACHES = ("cache", "past_key_values", "past_key_value", "layer_past")  # what transformers' methods call a cache, in one version or another
 
 
 class Adapter:
@@ -45,22 +52,115 @@ class Adapter:
         return call
 
 
-def counts_forwards(method, rows_of):
-    """@method of an engine that is not known well enough to say whose its rows are: each call begins a step of nobody's rows, so that
-    a HookSpec with `begin: step` captures them. rows_of(*args): how many tokens; a batch may be padded to the next power of two
-    (to 512 at least). What fails does so quietly, once."""
-    steps = itertools.count()
+class Trial:
+    """Of a version of an engine that nobody tried: its records carry no ids until three steps agree with what the adapter would say.
+
+    @package: the engine's; @tried: versions of it, or their first two numbers, of which nothing is to be tried.
+    """
+
+    def __init__(self, adapter, package, tried):
+        text, numbers = version_of(package)
+        known = numbers in tried or re.sub(r"(\.post\d+)?(\+.*)?$", "", text) in tried  # how it was built does not matter
+        self.adapter, self.what, self.left = adapter, f"{package} {text}", 0 if known else 3
+
+    def passed(self, rows, scheduled, prompts, tokens):
+        """May a step's records carry ids? Compares the step unless the trial is over; where something differs the adapter is off, by name.
+
+        rows       [(request, position of its first token, tokens)], in the order of the batch's rows
+        scheduled  {request: tokens}, as the scheduler says
+        prompts    {request: ids of its prompt, or None}
+        tokens     a function: the runner's own ids, by row
+        """
+        if not self.left:
+            return True
+        wrong, n_compared = None, 0
+        if sorted((name, int(n)) for name, _, n in rows) != sorted((name, int(n)) for name, n in scheduled.items()):
+            wrong = "the requests of a step, or how many tokens they have,"
+        else:
+            at, ids = 0, list(map(int, tokens()))
+            for name, first, n in rows:
+                prompt = list(prompts.get(name) or ())[int(first):int(first) + int(n)]
+                if ids[at:at + len(prompt)] != prompt:
+                    wrong = f"tokens of request {name}"
+                    break
+                at, n_compared = at + int(n), n_compared + len(prompt)
+        if wrong:
+            self.adapter.turn_off(f"{self.what} is not known, and {wrong} are not where versions that are known have them")
+        elif n_compared:
+            self.left -= 1
+            if not self.left:
+                self.adapter.warn(f"{self.what} is not known: 3 steps agree with versions that are, and records have request ids from here on")
+        return False
+
+
+def lacks(owner, methods):
+    """The first of @methods, {name: its parameters that are needed}, that the class @owner has not so: "name()", "name(parameter)"; None: none."""
+    for name, parameters in methods.items():
+        if not callable(method := getattr(owner, name, None)):
+            return f"{name}()"
+        has = inspect.signature(method).parameters
+        if any(one.kind is one.VAR_KEYWORD for one in has.values()):
+            continue
+        if missing := [one for one in parameters if one not in has]:
+            return f"{name}({missing[0]})"
+    return None
+
+
+def counts_forwards(method, rows_of, last_step=lambda *args: -1):
+    """@method of an engine whose rows the adapter cannot say the requests of: each call begins a step of nobody's rows, so that a HookSpec with
+    `begin: step` captures them. rows_of(*args): how many tokens; a batch may be padded to the next power of two (to 512 at least).
+    last_step(*args): the number of the step before the first one. A call of which these cannot say it (a dummy's) begins none."""
+    steps = None
 
     @functools.wraps(method)
     def counting(*args, **kwargs):
         nonlocal steps
-        if steps is not None:
-            try:
-                dmi.step_begin(next(steps), [], 1 << max(rows_of(*args) - 1, 511).bit_length())
-            except Exception:
-                steps = None
+        try:
+            steps = itertools.count(last_step(*args) + 1) if steps is None else steps
+            dmi.step_begin(next(steps), [], 1 << max(rows_of(*args) - 1, 511).bit_length())
+        except Exception:
+            dmi.step_end()
         return method(*args, **kwargs)
     return counting
+
+
+MOST_HELD = 20_000  # objects that held_by() looks at
+
+
+def held_by(thing, is_wanted):
+    """What @thing is, or holds in its attributes, lists and dicts (or they in theirs), and is_wanted(): the outermost, nearest first.
+
+    A wrapper of a model keeps it in some attribute, whatever that is called: also one in __dict__ alone, or the object of a bound method.
+    """
+    found, seen, nearest = [], {id(thing)}, collections.deque([thing])
+    while nearest and len(seen) < MOST_HELD:
+        one = nearest.popleft()
+        if is_wanted(one):
+            found.append(one)
+            continue
+        for inside in _contents(one):
+            if id(inside) not in seen:
+                seen.add(id(inside))
+                nearest.append(inside)
+    return found
+
+
+def _contents(one):
+    """What is in a container, or in an object's attributes; nothing of classes, modules, functions, texts and numbers."""
+    if isinstance(one, dict):
+        return [value for value in one.values() if not isinstance(value, _PLAIN)]
+    if isinstance(one, (list, tuple, set, frozenset)):
+        return [value for value in one if not isinstance(value, _PLAIN)]
+    if isinstance(one, types.MethodType):
+        return [one.__self__]
+    if isinstance(one, functools.partial):
+        return [one.func, *one.args, *one.keywords.values()]
+    if isinstance(one, (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType)):
+        return []
+    return [value for value in getattr(one, "__dict__", {}).values() if not isinstance(value, _PLAIN)]
+
+
+_PLAIN = (str, bytes, int, float, complex, type(None))
 
 
 def when_imported(name, then):

@@ -4,62 +4,81 @@
     dmi.huggingface.attach(model)
     with dmi.huggingface.requests("france", "spain", tags={"capture": "yes"}):   # optional
         model.generate(**batch)
+    with dmi.huggingface.batch(batch["attention_mask"], ["france", "spain"]):    # a forward without generate()
+        model(**batch)
 
 The rows of a step are those of the flattened [batch, token]: row = batch * tokens + token. Positions count the tokens of a
 request from its first that is no padding. `dmi-run --attach` attaches every model. Without libdmi_preload.so nothing is done.
 
 Nothing of the compiled forward is touched: what prepares its inputs comes before each forward, and the stopping
-criteria after each. Source: transformers 5.19, generation/utils.py: generate() and the decoding methods that it calls.
+criteria after each. Whether a version of transformers is understood is judged by the methods that its models have; one that nobody tried is tried
+first (adapters.Trial). Source: transformers 4.57 to 5.24, generation/utils.py: generate() and the decoding methods that it calls.
 """
 import contextlib
 import functools
 import itertools
-import threading
 import weakref
 
 import dmi
-from dmi import adapters
+from dmi import adapters, batches
+from dmi.batches import _adapter, _begin, _enter_thread, _here, _leave_thread, _steps
 
-KNOWN = ((5, 19), (6, 0))  # from, and below
+TRIED = ((4, 57), (5, 17), (5, 19), (5, 24))  # versions
+# {method of a model that generates: its parameters that are used}
+NEEDED = {"generate": (), "prepare_inputs_for_generation": ("input_ids",), "_get_stopping_criteria": ("generation_config",)}
+LEARNED = "a learned prompt (PEFT), which adds tokens to the request's,"
 MODES = ("greedy_search", "sample", "beam_search", "beam_sample", "assisted_generation")
 
-_adapter = adapters.Adapter("dmi.huggingface")
-_steps, _calls = itertools.count(), itertools.count()
+batch = batches.batch
+_calls = itertools.count()  # numbers
 _attached, _everywhere = weakref.WeakSet(), []
-_running, _lock = set(), threading.Lock()  # threads within a generate()
-
-
-class _Here(threading.local):
-    """What this thread is in: calls of generate(), the innermost last, and requests()."""
-
-    def __init__(self):
-        self.calls, self.wishes = [], []
-
-
-_here = _Here()
 
 
 def attach(model):
-    """Make generate() of @model announce its forwards. Returns whether it does: not without the library, nor where transformers
-    is of a version that is not known, which is said on stderr. Raises ValueError if @model has no generate().
+    """Make generate() of @model announce its forwards. @model may be a wrapper that holds the model in an attribute: PEFT's, what
+    torch.compile() returned, a pipeline. Returns whether each forward will be announced: not without the library, nor for what is not
+    supported, which is said on stderr. Raises ValueError if @model neither has nor holds a generate() of transformers'.
     """
-    if not callable(getattr(model, "prepare_inputs_for_generation", None)):
-        raise ValueError(f"{type(model).__name__} has no generate() of transformers")
-    if not dmi.loaded() or not _is_known():
+    found = _models_in(model)
+    if not dmi.loaded() or not _is_understood():
         return False
-    _wrap_class(type(model))
-    _attached.add(model)
+    refused = [f"an encoder-decoder model ({one.config.model_type})" for one in found if getattr(one.config, "is_encoder_decoder", False)]
+    if adapters.held_by(model, _is_prompted):
+        refused.append(LEARNED)
+    if refused:
+        _adapter.warn(f"{refused[0]} is not supported: its records have no request ids")
+        return False
+    for one in found:
+        _wrap_class(type(one))
+        _wrap_own(one)
+        _attached.add(one)
     return True
 
 
+def _is_prompted(one):
+    """Does a wrapper of PEFT's add tokens to each request?"""
+    return hasattr(type(one), "active_peft_config") and getattr(one.active_peft_config, "is_prompt_learning", False)
+
+
 def detach(model):
-    """@model announces no more forwards."""
-    _attached.discard(model)
+    """@model, or the model that it holds, announces no more forwards."""
+    for one in _models_in(model):
+        _attached.discard(one)
+
+
+def _models_in(model):
+    """The models that generate: @model, or what it holds. Raises ValueError where there is none."""
+    def generates(one):
+        kind = type(one)
+        return all(callable(getattr(kind, name, None)) for name in NEEDED)
+    if not (found := adapters.held_by(model, generates)):
+        raise ValueError(f"{type(model).__name__} has no generate() of transformers, and holds nothing that has")
+    return found
 
 
 def attach_all():
     """attach() for every model of this process, those that are yet to come among them."""
-    if dmi.loaded() and _is_known():
+    if dmi.loaded() and _is_understood():
         from transformers import GenerationMixin
         _wrap(GenerationMixin, "generate", _generating)
         _everywhere.append(True)
@@ -71,20 +90,37 @@ def requests(*ids, tags=None):
 
     ids   one for each row of its batch; none: they are called hf-CALL-ROW
     tags  of all of them, or a list with those of each: a dict, which becomes JSON, or text
+    A block in which no attached model generates names nothing, which is said on stderr: see batch().
     """
-    _here.wishes.append((ids, tags))
+    wish = _Wish(ids, tags)
+    _here.wishes.append(wish)
     try:
         yield
     finally:
-        _here.wishes.pop()
+        _here.wishes.remove(wish)
+        if not wish.used and dmi.loaded() and _adapter.on:
+            _adapter.warn("requests(): no generate() of an attached model ran in the block, so nothing has its names: batch(mask, ids) "
+                          "names the rows of model(**batch)")
+
+
+class _Wish:
+    """What requests() asks for; used: by a generate()."""
+
+    def __init__(self, ids, tags):
+        self.ids, self.tags, self.used = ids, tags, False
 
 
 @functools.cache
-def _is_known():
-    text, version = adapters.version_of("transformers")
-    if not KNOWN[0] <= version < KNOWN[1]:
-        _adapter.turn_off(f"transformers {text} is not known (5.19 to 5.x are)")
+def _is_understood():
+    from transformers import GenerationMixin
+    if missing := adapters.lacks(GenerationMixin, NEEDED):
+        _adapter.turn_off(f"transformers {adapters.version_of('transformers')[0]} is not understood: a model has no {missing}")
     return _adapter.on
+
+
+@functools.cache
+def _trial():
+    return adapters.Trial(_adapter, "transformers", TRIED)
 
 
 # ---------------------------------------------------------------------------------------- rows
@@ -123,8 +159,9 @@ class _Call:
 
     def __init__(self, model, n_columns, assistant, parent):
         self.model, self.n_columns, self.assistant, self.parent, self.number = model, n_columns, assistant, parent, next(_calls)
-        self.rows, self.wish, self.config, self.mode = None, _here.wishes[-1] if _here.wishes else ((), None), None, ""
-        self.settled = self.off = self.judged = self.busy = self.drafting = self.has_past = False
+        self.rows, self.wish, self.config, self.mode = None, _here.wishes[-1] if _here.wishes else _Wish((), None), None, ""
+        self.wish.used = True
+        self.settled = self.off = self.judged = self.busy = self.drafting = self.has_past = self.computed = self.announced = False
         self.verdict, self.step, self.n_drafts, self.draft_prompt = None, 0, 0, None
 
     def settle(self, config, criteria):
@@ -150,7 +187,7 @@ class _Call:
     def name_rows(self, batch):
         n_each = max(self.config.num_beams, self.config.num_return_sequences)
         names = self.names(batch // n_each)
-        tags = self.wish[1] if isinstance(self.wish[1], (list, tuple)) else [self.wish[1]] * len(names)
+        tags = self.wish.tags if isinstance(self.wish.tags, (list, tuple)) else [self.wish.tags] * len(names)
         if len(tags) != len(names):
             _adapter.warn(f"requests(): {len(tags)} tags for a batch of {len(names)}: none are used")
             tags = [None] * len(names)
@@ -159,17 +196,18 @@ class _Call:
 
     def names(self, n):
         if self.drafting:
-            self.wish = ((), self.parent.rows[0].tags if self.parent.rows else self.parent.wish[1])
+            self.wish = _Wish((), self.parent.rows[0].tags if self.parent.rows else self.parent.wish.tags)
             return [self.parent.names(1)[0] + "#draft"]
-        if self.wish[0] and len(self.wish[0]) != n:
-            _adapter.warn(f"requests(): {len(self.wish[0])} ids for a batch of {n}: they are called hf-CALL-ROW instead")
-        return list(self.wish[0]) if len(self.wish[0]) == n else [f"hf-{self.number}-{i}" for i in range(n)]
+        ids = self.wish.ids
+        if ids and len(ids) != n:
+            _adapter.warn(f"requests(): {len(ids)} ids for a batch of {n}: they are called hf-CALL-ROW instead")
+        return list(ids) if len(ids) == n else [f"hf-{self.number}-{i}" for i in range(n)]
 
     # ---- before a forward
 
-    def announce(self, columns, inputs, given):
-        """@columns: of the sequences so far, drafts included. @inputs: of the forward. @given: what they were prepared from."""
-        tokens = inputs.get("input_ids")
+    def announce(self, sequences, inputs, given):
+        """@sequences: [row, column], drafts included. @inputs: of the forward. @given: what they were prepared from."""
+        tokens, columns = inputs.get("input_ids"), sequences.shape[1]
         batch, n_tokens = (inputs["inputs_embeds"] if tokens is None else tokens).shape[:2]
         if self.rows is None:
             self.name_rows(batch)
@@ -180,16 +218,27 @@ class _Call:
         self.n_drafts = columns - self.n_columns if self.mode == "assisted_generation" else 0
         if not self.judged:
             self.locate(n_tokens - self.n_drafts, n_tokens, inputs, given)
-        self.step = next(_steps)
-        _begin(self.step, self.spans(n_tokens), batch * n_tokens)
+        self.step, spans, self.computed = next(_steps), self.spans(n_tokens), True
+        _begin(self.step, spans if _trial().left == 0 or self.agrees(sequences, tokens) else [], batch * n_tokens)
+
+    def agrees(self, sequences, tokens):
+        """Are the forward's tokens the last ones of the sequences? Copies them from the device."""
+        if tokens is None:
+            return False
+        n, known = tokens.shape[1], sequences.tolist()
+        rows = [(i, len(row) - n, n) for i, row in enumerate(known)]
+        return _trial().passed(rows, dict.fromkeys(range(len(known)), n), dict(enumerate(known)), tokens.flatten().tolist) and _adapter.on
 
     def locate(self, n_own, n_tokens, inputs, given):
-        """Tokens of a prompt: position_ids say which positions they have, the mask how many are padding."""
+        """Tokens of a prompt: the mask says how many are padding and come before, position_ids which positions follow a cache that was given.
+        Where no cache was given position_ids may count padding (chunks of transformers 4.57).
+        """
         padding = _leading_padding(given.get("attention_mask"), n_tokens, len(self.rows))
         positions = _positions(inputs.get("position_ids"), len(self.rows))
         for i, row in enumerate(self.rows):
             row.skip, before = padding[i] if padding else (0, row.next)
-            row.first = positions[i][row.skip] if positions and row.skip < len(positions[i]) else before
+            told = positions and row.skip < len(positions[i]) and (self.has_past or not padding)
+            row.first = positions[i][row.skip] if told else before
             row.next = row.first
             if self.config.prefill_chunk_size is None:
                 row.n_prompt = row.first + n_own - row.skip
@@ -225,6 +274,9 @@ class _Call:
 
     def judge(self, sequences, done):
         """The stopping criteria have seen @sequences [row, column], and said which of them are @done [row]: nothing is read yet."""
+        if not self.computed:  # transformers 5.17 asks about candidates, too, before the forward that verifies them
+            return
+        self.computed = False
         dmi.step_end()
         if not self.judged:
             for row in self.rows:
@@ -262,6 +314,8 @@ class _Call:
 
     def finish(self, failed):
         dmi.step_end()
+        if not self.announced and not self.off and not failed:
+            _adapter.warn(f"generate() of {type(self.model).__name__} prepares no forward as transformers does: its records have no request ids")
         if self.rows is None or self.off:
             return
         if not failed:
@@ -271,16 +325,6 @@ class _Call:
                 self.end(row, dmi.End.ABORTED if failed else dmi.End.UNKNOWN)
         if self.draft_prompt:
             dmi.request_end(self.rows[0].name + "#draft", dmi.End.UNKNOWN)
-
-
-def _begin(step, spans, n_rows):
-    """The library has one step at a time: with two threads in generate() it would be the wrong one for one of them."""
-    with _lock:
-        if len(_running) > 1:
-            dmi.step_end()
-            _adapter.warn("two threads are in generate() at once: while they are, records have no request ids")
-        elif (status := dmi.step_begin(step, spans, n_rows)) < 0 or status == dmi.BAD_VERSION:
-            _adapter.warn(f"dmi_step_begin() refused a step: {status}")
 
 
 # ---------------------------------------------------------------------------------------- what is wrapped
@@ -307,14 +351,16 @@ def _enter(model, args, kwargs):
     if outer is not None and outer.model is model and not outer.settled:
         return None  # a method that calls itself for another mode, or the one that it overrides
     _wrap_class(type(model))
+    _wrap_own(model)
+    if _here.batch is not None:
+        _here.batch.finish()
     call = _Call(model, _n_columns(*args, **kwargs), kwargs.get("assistant_model"), outer)
     if getattr(model.config, "is_encoder_decoder", False):
         call.refuse(f"an encoder-decoder model ({model.config.model_type})")
     elif kwargs.get("custom_generate") is not None:
         call.refuse("custom_generate")
-    with _lock:
-        _running.add(threading.get_ident())
-        dmi.step_end()
+    _enter_thread()
+    dmi.step_end()
     _here.calls.append(call)
     return call
 
@@ -323,9 +369,7 @@ def _leave(call, failed):
     while _here.calls.pop() is not call:
         pass
     _adapter.guarded(call.finish)(failed)
-    if not _here.calls:
-        with _lock:
-            _running.discard(threading.get_ident())
+    _leave_thread()
 
 
 def _generating(generate):
@@ -343,11 +387,24 @@ def _generating(generate):
     return wrapper
 
 
+def _n_held(given):
+    """Tokens in the cache that a forward is given; what is no cache of transformers' holds none that count."""
+    cache = next((given[name] for name in adapters.CACHES if given.get(name) is not None), None)
+    return int(cache.get_seq_length()) if hasattr(cache, "get_seq_length") else 0
+
+
 @_adapter.guarded
 def _announce(call, sequences, inputs, given):
-    cache = given.get("past_key_values")
-    call.has_past = call.rows is None and cache is not None and int(cache.get_seq_length()) > 0
-    call.announce(sequences.shape[1], inputs, given)
+    call.has_past = call.rows is None and _n_held(given) > 0
+    tokens = inputs.get("inputs_embeds") if inputs.get("input_ids") is None else inputs["input_ids"]
+    if call.rows is None and (tokens.shape[1] > max(sequences.shape[1], call.n_columns)
+                              or not call.has_past and _n_held(inputs)):
+        call.refuse(LEARNED)
+        dmi.step_end()
+        return
+    for one in _here.calls:  # of a model around this one, too
+        one.announced = True
+    call.announce(sequences, inputs, given)
 
 
 def _preparing(prepare):
@@ -406,6 +463,24 @@ def _batching(start):
 
 _WRAPPERS = {"generate": _generating, "prepare_inputs_for_generation": _preparing, "_get_stopping_criteria": _choosing,
              "generate_batch": _batching, "init_continuous_batching": _batching}
+
+
+class _Own:
+    """A method that a model has of its own, in place of its class's: a wrapper put it there. Copied with its model."""
+    _dmi_wrapped = True
+
+    def __init__(self, model, method, wrapper):
+        self.model, self.method, self.wrapper = model, method, wrapper
+
+    def __call__(self, *args, **kwargs):
+        return self.wrapper(lambda _, *more, **named: self.method(*more, **named))(self.model, *args, **kwargs)
+
+
+def _wrap_own(model):
+    for name, wrapper in _WRAPPERS.items():
+        method = model.__dict__.get(name)
+        if callable(method) and not hasattr(method, "_dmi_wrapped"):
+            model.__dict__[name] = _Own(model, method, wrapper)
 
 
 def _wrap_class(kind):

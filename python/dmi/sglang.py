@@ -3,9 +3,10 @@
 
 Nothing is to be called. SGLang loads its plugins in every process; without libdmi_preload.so this one does nothing, and with it each
 ModelRunner.forward() of the model that is served announces a step: the rows of a ForwardBatch, request by request in the order of `rids`.
-A request's `custom_params` (of its sampling parameters) are its tags.
+A request's `custom_params` (of its sampling parameters) are its tags. A version that nobody tried is tried first: its records have no request
+ids until three steps agree (adapters.Trial).
 
-Source: SGLang 0.5.23, sglang/srt/model_executor/model_runner.py: ModelRunner.forward(); forward_batch_info.py: ForwardBatch, ForwardMode.
+Source: SGLang 0.5.23 and 0.5.22, sglang/srt/model_executor/model_runner.py: ModelRunner.forward(); forward_batch_info.py: ForwardBatch, ForwardMode.
 """
 import collections
 import functools
@@ -14,7 +15,7 @@ import weakref
 import dmi
 from dmi import adapters
 
-KNOWN = "0.5.23"
+TRIED = ("0.5.22", "0.5.23")
 RUNNER, BATCH = "sglang.srt.model_executor.model_runner", "sglang.srt.model_executor.forward_batch_info"
 REMEMBERED = 65_536  # requests of which it is known that they came before
 
@@ -35,6 +36,7 @@ class _State:
 
     def __init__(self):
         self.step, self.seen, self.ranks = -1, collections.OrderedDict(), _ranks()
+        self.trial = adapters.Trial(_adapter, "sglang", TRIED)
 
     def is_new(self, name):
         new = name not in self.seen
@@ -91,12 +93,20 @@ def _padded(runner, batch, n):
 
 
 def _spans(state, batch):
-    row, about = 0, getattr(batch, "_dmi_requests", None) or [(0, None)] * len(batch.rids)
-    for name, start, n, (n_prompt, fields) in zip(batch.rids, *_lengths(batch), about):
+    row, about = 0, getattr(batch, "_dmi_requests", None) or [(None, (), None)] * len(batch.rids)
+    for name, start, n, (_, prompt, fields) in zip(batch.rids, *_lengths(batch), about):
+        n_prompt = len(prompt)
         decodes = n == 1 and (start >= n_prompt if n_prompt else batch.forward_mode.is_decode())
         yield dmi.Span(name, start, n, row, n_cached=start if state.is_new(name) and not decodes else 0, tags=adapters.text_of_tags(fields),
                        phase=dmi.Phase.DECODE if decodes else dmi.Phase.PREFILL, n_prompt=n_prompt)
         row += n
+
+
+def _is_understood(state, batch):
+    """Its ids are copied from the device for this."""
+    rows, about = [*zip(batch.rids, *_lengths(batch))], getattr(batch, "_dmi_requests", ())
+    scheduled = {name: n for (name, _, _), (_, _, n) in zip(about, rows)}
+    return state.trial.passed(rows, scheduled, {name: prompt for name, prompt, _ in about}, batch.input_ids.tolist) and _adapter.on
 
 
 @_adapter.guarded
@@ -112,6 +122,9 @@ def _begin(runner, batch):
         _adapter.warn(f"{refusal} is not supported: records have no request ids")
         dmi.step_begin(state.step, [], len(batch.input_ids), ranks=state.ranks)  # forwards are counted, their rows are nobody's
         return
+    if state.trial.left and not _is_understood(state, batch):
+        dmi.step_begin(state.step, [], len(batch.input_ids), ranks=state.ranks)
+        return
     spans = list(_spans(state, batch))
     n = sum(span.n_tokens for span in spans)
     n_rows = _padded(runner, batch, n)
@@ -122,9 +135,17 @@ def _begin(runner, batch):
         _adapter.warn(f"dmi_step_begin() refused a step: {status}")
 
 
+def _n_tokens(runner, batch, *more):
+    return len(batch.input_ids)
+
+
 def _around_forward(forward):
+    counting = adapters.counts_forwards(forward, _n_tokens, lambda runner, *more: _states[runner].step if runner in _states else -1)
+
     @functools.wraps(forward)
     def announcing(self, forward_batch, *args, **kwargs):
+        if not _adapter.on:
+            return counting(self, forward_batch, *args, **kwargs)
         _begin(self, forward_batch)
         try:
             return forward(self, forward_batch, *args, **kwargs)
@@ -136,8 +157,8 @@ def _around_forward(forward):
 
 @_adapter.guarded
 def _note(forward_batch, batch):
-    """What a ForwardBatch does not say of its requests: lengths of their prompts, and what their clients sent along."""
-    forward_batch._dmi_requests = [(len(request.origin_input_ids), _plain(request.sampling_params.custom_params)) for request in batch.reqs]
+    """What a ForwardBatch does not say of its requests: their prompts, and what their clients sent along."""
+    forward_batch._dmi_requests = [(request.rid, request.origin_input_ids, _plain(request.sampling_params.custom_params)) for request in batch.reqs]
 
 
 def _plain(fields):
@@ -155,14 +176,17 @@ def _around_init(init_new):
     return classmethod(init)
 
 
+_NEEDED = {"init_new": ("batch",), "forward": ("forward_batch",)}  # {method: its parameters that are used}
+
+
 def _change(kind, name, wrap, module):
     """A method of a class of @module announces its steps."""
-    text, _ = adapters.version_of("sglang")
     owner = getattr(module, kind, None)
     method = getattr(owner, name, None)
-    if text.partition(".post")[0] != KNOWN or not callable(method):
-        _adapter.turn_off(f"SGLang {text} is not known (0.5.23 is)")
-        if name == "forward" and callable(method):
-            setattr(owner, name, adapters.counts_forwards(method, lambda runner, batch, *more: len(batch.input_ids)))
+    if missing := adapters.lacks(owner, {name: _NEEDED[name]}):
+        _adapter.turn_off(f"sglang {adapters.version_of('sglang')[0]} is not understood: its {kind} has no {missing}")
+    elif _adapter.on:
+        setattr(owner, name, wrap(method))
         return
-    setattr(owner, name, wrap(method))
+    if name == "forward" and callable(method):
+        setattr(owner, name, adapters.counts_forwards(method, _n_tokens))

@@ -7,7 +7,10 @@ for it (with eight more characters) is its tag `vllm_request_id`. The client's f
 SamplingParams) are its tags, so that a HookSpec's `requests: 'tag:capture=*'` captures those who ask for it. With `dmi-run --attach SITES`
 vLLM's model is tapped by name before it is compiled.
 
-Source: vLLM 0.33.0, vllm/v1/worker/gpu_model_runner.py and gpu/model_runner.py: GPUModelRunner; v1/core/sched/output.py;
+Whether a version is understood is judged by the methods that its model runner has. One that nobody tried is tried first: its records
+have no request ids until three steps agree (adapters.Trial).
+
+Source: vLLM 0.33.0 and 0.27.1, vllm/v1/worker/gpu_model_runner.py and gpu/model_runner.py: GPUModelRunner; v1/core/sched/output.py;
 v1/engine/input_processor.py.
 """
 import functools
@@ -19,7 +22,7 @@ import weakref
 import dmi
 from dmi import adapters
 
-KNOWN = (0, 33)
+TRIED = ("0.27.1", "0.33.0")
 V1, V2 = "vllm.v1.worker.gpu_model_runner", "vllm.v1.worker.gpu.model_runner"
 INTERNAL = re.compile(r"(.+)-[0-9a-f]{8}", re.S)  # what InputProcessor gives to a client's id
 MAX_TAGS = 60_000                                 # bytes; the library takes 65,535
@@ -39,10 +42,12 @@ _registered = []
 
 
 class _Request:
-    """What is known of a request in this process. cached: tokens that the prefix cache had, None once they were said."""
+    """What is known of a request in this process. cached: tokens that the prefix cache had, None once they were said; prompt: its ids,
+    or None, as long as they are wanted.
+    """
 
-    def __init__(self, name, tags, n_prompt, cached):
-        self.name, self.tags, self.n_prompt, self.cached = name, tags, n_prompt, cached
+    def __init__(self, name, tags, n_prompt, cached, prompt):
+        self.name, self.tags, self.n_prompt, self.cached, self.prompt = name, tags, n_prompt, cached, prompt
 
 
 class _State:
@@ -57,6 +62,7 @@ class _State:
     def __init__(self, runner):
         self.requests, self.owners, self.output, self.step, self.drafts = {}, {}, None, -1, {}
         self.ranks, self.refusal = _ranks(runner.parallel_config), _refusal(runner)
+        self.trial = adapters.Trial(_adapter, "vllm", TRIED)
 
     # ---- requests
 
@@ -73,22 +79,24 @@ class _State:
         known = self.requests.get(new.req_id)
         prompt = new.prompt_token_ids if new.prompt_token_ids is not None else new.prompt_embeds
         if known is not None:  # it comes again: after a preemption, or with a longer prompt
-            known.n_prompt = len(prompt)
+            known.n_prompt, known.prompt = len(prompt), new.prompt_token_ids if self.trial.left else None
             return
         name = found[1] if (found := INTERNAL.fullmatch(new.req_id)) else new.req_id
         if self.owners.setdefault(name, new.req_id) != new.req_id:
             name = new.req_id  # two clients chose one id
         params = new.sampling_params or new.pooling_params
         tags = _tags(getattr(params, "extra_args", None), new.req_id)
-        self.requests[new.req_id] = _Request(name, tags, len(prompt), new.num_computed_tokens)
+        self.requests[new.req_id] = _Request(name, tags, len(prompt), new.num_computed_tokens, new.prompt_token_ids if self.trial.left else None)
 
     # ---- steps
 
-    def begin(self, ids, starts, counts, n_drafts, n_rows):
-        """@ids: in the order of their rows, each with the position of its first token, its tokens, and how many of those are drafts."""
+    def begin(self, ids, starts, counts, n_drafts, n_rows, tokens):
+        """@ids: in the order of their rows, each with the position of its first token, its tokens, and how many of those are drafts.
+        @tokens: a function, the runner's ids by row.
+        """
         self.step += 1
         self.drafts = {}
-        if self.refusal:
+        if self.refusal or self.trial.left and not self.is_understood(ids, starts, counts, tokens):
             dmi.step_begin(self.step, [], n_rows, ranks=self.ranks)  # forwards are counted, their rows are nobody's
             return
         spans, row = [], 0
@@ -100,6 +108,10 @@ class _State:
         status = dmi.step_begin(self.step, spans, n_rows, ranks=self.ranks)
         if status < 0 or status == dmi.BAD_VERSION:
             _adapter.warn(f"dmi_step_begin() refused a step: {status}")
+
+    def is_understood(self, ids, starts, counts, tokens):
+        prompts = {name: self.requests[name].prompt for name in ids}
+        return self.trial.passed([*zip(ids, starts, counts)], self.output.num_scheduled_tokens, prompts, tokens) and _adapter.on
 
     def spans_of(self, name, start, n, n_drafts, row):
         """One of what is computed for good, and one for each draft: each has a row of logits."""
@@ -190,7 +202,8 @@ def _determined(runner, given, said):
         return
     batch, drafts = runner.input_batch, state.output.scheduled_spec_decode_tokens
     counts, ids = given["num_scheduled_tokens_np"], batch.req_ids[:given["num_reqs"]]
-    state.begin(ids, batch.num_computed_tokens_cpu, counts, [len(drafts.get(name, ())) for name in ids], said[1].num_tokens)
+    state.begin(ids, batch.num_computed_tokens_cpu, counts, [len(drafts.get(name, ())) for name in ids], said[1].num_tokens,
+                lambda: runner.input_ids.cpu[:sum(map(int, counts))].tolist())
 
 
 @_adapter.guarded
@@ -201,14 +214,15 @@ def _prepared(runner, batch):
         return
     starts = batch.query_start_loc_np
     counts = [starts[i + 1] - starts[i] for i in range(batch.num_reqs)]
-    if not state.refusal and (batch.num_admitted_draft_tokens is not None or sum(counts) != batch.num_tokens):
+    adaptive = getattr(batch, "num_admitted_draft_tokens", None) is not None  # not in 0.27
+    if not state.refusal and (adaptive or sum(counts) != batch.num_tokens):
         state.step, state.drafts = state.step + 1, {}
         dmi.step_begin(state.step, [], batch.num_tokens_after_padding, ranks=state.ranks)
         _adapter.warn("adaptive verification is not supported: its records have no request ids")
         return
     drafts = batch.num_draft_tokens_per_req
     state.begin(batch.req_ids, batch.num_computed_tokens_np, counts, [0] * batch.num_reqs if drafts is None else drafts,
-                batch.num_tokens_after_padding)
+                batch.num_tokens_after_padding, lambda: batch.input_ids[:batch.num_tokens].tolist())
 
 
 def _judged_by(runner, said):
@@ -261,12 +275,25 @@ def _around_load(load):
     return load_model
 
 
+def _n_scheduled(runner, output, *more):
+    return output.total_num_scheduled_tokens
+
+
+def _not_understood(missing, runner=None, output=None, *more):
+    _adapter.warn(f"vllm {adapters.version_of('vllm')[0]} is not understood: its model runner has no {missing}: records have no request ids")
+    return _n_scheduled(runner, output) if output else 0
+
+
 def _around_execute(ends):
     """@ends: does the step end with this method?"""
     def wrap(execute):
+        counting = adapters.counts_forwards(execute, _n_scheduled, lambda runner, *more: _states[runner].step if runner in _states else -1)
+
         @functools.wraps(execute)
         def execute_model(self, scheduler_output, *args, **kwargs):
-            if _adapter.on and not kwargs.get("dummy_run") and not args[1:2] == (True,):
+            if not _adapter.on:
+                return counting(self, scheduler_output, *args, **kwargs)
+            if not kwargs.get("dummy_run") and not args[1:2] == (True,):
                 _execute(self, scheduler_output)
             try:
                 return execute(self, scheduler_output, *args, **kwargs)
@@ -329,15 +356,21 @@ _V2_METHODS = {"execute_model": _around_execute(ends=False), "prepare_inputs": _
                "sample": _around_sample, "sample_tokens": _around_sample_tokens, "load_model": _around_load}
 
 
+# {method: its parameters that are used}; further ones are as they like.
+_NEEDED = {V1: {"execute_model": ("scheduler_output",), "_determine_batch_execution_and_padding": ("num_scheduled_tokens_np", "num_reqs"),
+                "_dummy_run": (), "sample_tokens": (), "load_model": ()},
+           V2: {"execute_model": ("scheduler_output", "dummy_run"), "prepare_inputs": (), "_dummy_run": (), "sample": (), "sample_tokens": (),
+                "load_model": ()}}
+
+
 def _change(methods, module):
     """The model runner of @module announces its steps."""
-    text, version = adapters.version_of("vllm")
     kind = getattr(module, "GPUModelRunner", None)
-    missing = [name for name in methods if not callable(getattr(kind, name, None))]
-    if version != KNOWN or missing:
-        _adapter.turn_off(f"vLLM {text} is not known (0.33 is)" + (f": no {missing[0]}" if version == KNOWN else ""))
-        if callable(execute := getattr(kind, "execute_model", None)):
-            kind.execute_model = adapters.counts_forwards(execute, lambda runner, output, *more: output.total_num_scheduled_tokens)
+    if missing := adapters.lacks(kind, _NEEDED[module.__name__]):
+        if callable(execute := getattr(kind, "execute_model", None)):  # it may be imported, and the other one run
+            kind.execute_model = adapters.counts_forwards(execute, functools.partial(_not_understood, missing))
+        else:
+            _not_understood(missing)
         return
     for name, wrap in methods.items():
         setattr(kind, name, wrap(getattr(kind, name)))

@@ -5,6 +5,7 @@ import json
 import pytest
 
 import harness
+import versions
 from harness import DMI_RUN, PRELOAD, ROOT, STANDIN
 
 HERE = ROOT / "tests" / "engine"
@@ -34,9 +35,11 @@ def start(folder, command, spec, env, options=(), timeout=600):
     return harness.run([DMI_RUN, "--spec", folder / "spec.yaml", "--out", folder / "RUN", *options, "--", *command], env=env, timeout=timeout)
 
 
-def serve(engines, folder, command, spec=SPEC, options=()):
-    """(JSON that the client printed last, what was said on stderr) of a client of this folder in an engine's environment (engine_env.py)"""
+def serve(engines, folder, command, spec=SPEC, options=(), version=None):
+    """(JSON that the client printed last, what was said on stderr) of a client of this folder in an engine's environment (engine_env.py), or
+    with another @version of the engine (versions.py)."""
     python, env = engines
+    env = versions.before(version, env)
     env = env | {"PYTHONPATH": f"{ROOT / 'python'}:{HERE}:{folder / 'site'}:{env['PYTHONPATH']}",
                  "LD_LIBRARY_PATH": f"{STANDIN}:{env['LD_LIBRARY_PATH']}"}
     client, *words = command

@@ -6,9 +6,9 @@ tools/setup/engines.txt lists the wheels of the two, which are fetched once; too
 import contextlib
 import fcntl
 import hashlib
+import inspect
 import io
 import json
-import pathlib
 import re
 import shutil
 import sys
@@ -52,7 +52,7 @@ def is_wanted(name):
 
 def sources():
     """The folder with the engines' Python code."""
-    with once("code", LISTED.read_text() + pathlib.Path(__file__).read_text()) as make:
+    with once("code", LISTED.read_text() + inspect.getsource(is_wanted)) as make:
         if make:
             columns.step("fetching vLLM and SGLang from the Python package index",
                          [*pip(sys.executable, "download"), "-d", FOLDER / "wheels", "-r", LISTED], FOLDER / "fetch.log")
@@ -105,6 +105,13 @@ def unpack_headers(package, name, digest, folder):
                 target = folder / found[1]
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(packed.extractfile(member).read())
+
+
+def write_version(folder, package, version):
+    """In folder/site what @package would say of itself if it were another version."""
+    info = folder / "site" / f"{package}-{version}.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
 
 
 def write_site(folder, model):

@@ -24,6 +24,7 @@ from safetensors.torch import save_file  # noqa: E402
 import attach_models as models  # noqa: E402
 import dmi.huggingface  # noqa: E402
 import dmi.torch  # noqa: E402
+import plain_forwards  # noqa: E402
 from attach_client import check  # noqa: E402
 from dmi import taps as library  # noqa: E402
 
@@ -158,6 +159,8 @@ def batches(device, expected):
             lengths.add(len(tokens) - len(prompt))
             reason = "stop" if tokens[-1] in eos else "length"
             more = {"superseded": True} if what == "whole" else {"logits": True}
+            if what == "chunks" and models.OLD and len(prompt) < 7:  # its forward rotates by columns, padding among them
+                more = {"other_values": True}
             expected.add(model, names[i], tokens, len(prompt), reason=reason, **more)
         check(len(lengths) > 1, f"{what}: rows end at different lengths", lengths)
 
@@ -211,6 +214,8 @@ def assisted(device, expected):
     for what, options in (("assisted", {"assistant_model": assistant}), ("looked-up", {"prompt_lookup_num_tokens": 2}),
                           ("same", {"assistant_model": small("llama")})):
         before = len(accepted)
+        if what == "looked-up" and models.OLD:
+            continue  # there it needs an EOS
         if what == "looked-up":
             ids = torch.tensor([[3, 4, 5, 3, 4]])
         out = twice(device, model, [what], input_ids=ids, max_new_tokens=12, **options)
@@ -253,10 +258,9 @@ def refused(device):
     sizes = {"vocab_size": 64, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4, "decoder_start_token_id": 0}
     t5 = transformers.T5ForConditionalGeneration(transformers.T5Config(**sizes)).eval()
     ids = torch.tensor([PROMPTS[1]])
-    plain = t5.generate(ids, max_new_tokens=3)
-    dmi.huggingface.attach(t5)
-    out = []
-    said = said_by(lambda: [out.append(t5.generate(ids, max_new_tokens=3)) for _ in range(2)])
+    plain, out = t5.generate(ids, max_new_tokens=3), []
+    said = said_by(lambda: [check(dmi.huggingface.attach(t5) is False, "an encoder-decoder model is not attached"),
+                            *(out.append(t5.generate(ids, max_new_tokens=3)) for _ in range(2))])
     check(torch.equal(plain, out[1]) and len(said) == 1 and "encoder-decoder model (t5) is not supported" in said[0], "encoder-decoder models", said)
     model = small("llama")
     dmi.huggingface.attach(model)
@@ -333,11 +337,36 @@ def edges(device):
     dmi.step_begin = begin
     check(len(said) == 1 and "ZeroDivisionError" in said[0] and "no request ids" in said[0], "a failure is said once", said)
     check(not dmi.huggingface._adapter.on, "and turns the adapter off")
-    dmi.huggingface._is_known.cache_clear()
-    dmi.adapters.version_of = lambda package: ("6.1.0", (6, 1))
-    said = said_by(lambda: check(dmi.huggingface.attach(model) is False, "another version is not attached"))
-    check(len(said) == 1 and "transformers 6.1.0 is not known (5.19 to 5.x are)" in said[0], "it is said", said)
+    another_version(model, ids)
     device.on = True
+
+
+def another_version(model, ids):
+    """One that nobody tried is tried; one that lacks what is needed, or whose forwards have other tokens, is off by name."""
+    hf = dmi.huggingface
+    told, version_of, prepare = [], hf.adapters.version_of, type(model).prepare_inputs_for_generation
+    begin, dmi.step_begin = dmi.step_begin, lambda step, spans, *_: told.append(len(spans)) or 0
+    hf.adapters.version_of = lambda package: ("6.1.0", (6, 1))
+
+    def again(change):
+        hf._adapter.on, told[:] = True, []
+        hf._is_understood.cache_clear(), hf._trial.cache_clear()
+        change()
+        return said_by(lambda: [hf.attach(model) and model.generate(ids, max_new_tokens=5)])
+    said = again(lambda: None)
+    check(told == [0, 0, 0, 1, 1] and len(said) == 1 and "transformers 6.1.0 is not known: 3 steps agree" in said[0], "three steps are tried", (told, said))
+
+    def others(self, input_ids, **more):
+        inputs = prepare.__wrapped__(self, input_ids, **more)
+        return inputs | {"input_ids": inputs["input_ids"] * 0 + 1}
+    said = again(lambda: setattr(type(model), "prepare_inputs_for_generation", hf._preparing(others)))
+    check(not any(told) and len(said) == 1 and "6.1.0 is not known, and tokens of request 0" in said[0], "another forward's tokens", (told, said))
+    type(model).prepare_inputs_for_generation = prepare
+    criteria = transformers.GenerationMixin._get_stopping_criteria
+    said = again(lambda: setattr(transformers.GenerationMixin, "_get_stopping_criteria", None))
+    transformers.GenerationMixin._get_stopping_criteria = criteria
+    check(not told and len(said) == 1 and "6.1.0 is not understood: a model has no _get_stopping_criteria()" in said[0], "what it lacks is named", said)
+    hf.adapters.version_of, dmi.step_begin = version_of, begin
 
 
 def main():
@@ -354,6 +383,8 @@ def main():
         one(device, expected)
         beams(device, expected)
         assisted(device, expected)
+        plain_forwards.wrapped(sys.modules[__name__], device, expected)
+        plain_forwards.plain(sys.modules[__name__], device, expected)
         refused(device)
         threads(device, expected)
         edges(device)

@@ -2,7 +2,7 @@
 """What an adapter of a serving engine sees of it, and nothing else: a scheduler with made-up requests, and the model runners of vLLM and
 SGLang as far as dmi.vllm and dmi.sglang touch them. A forward taps a tensor whose rows say whose they are.
 
-Written after vLLM 0.33.0 and SGLang 0.5.10; test_runners.py compares names and fields with their sources.
+Written after vLLM 0.33.0 and SGLang 0.5.23; test_runners.py compares names and fields with their sources.
 """
 import ctypes
 import random
@@ -44,10 +44,15 @@ class Request:
         self.first = self.cached = self.computed = rng.choice([0, 0, rng.randrange(self.n_prompt)])
         self.known, self.limit, self.seen = self.n_prompt, self.n_prompt + rng.randint(2, 8), False
         self.fields = {"capture": "yes", "n": number} if number % 3 == 0 else None
+        self.prompt = [1000 * number + i for i in range(self.n_prompt)]
+
+    def tokens(self, n):
+        """The next @n, of the prompt and after it."""
+        return (self.prompt + [7] * (self.computed + n))[self.computed:self.computed + n]
 
     def as_new(self):
         params = Some(extra_args=self.fields)
-        return Some(req_id=self.id, prompt_token_ids=[0] * self.n_prompt, prompt_embeds=None, sampling_params=params, pooling_params=None,
+        return Some(req_id=self.id, prompt_token_ids=self.prompt, prompt_embeds=None, sampling_params=params, pooling_params=None,
                     num_computed_tokens=self.computed)
 
 
@@ -154,6 +159,15 @@ class Later:
 
 
 class Runner:
+    swaps = False  # are the first two requests' ids in each other's place?
+
+    def host_ids(self, counts):
+        slots = self.scheduler.slots
+        parts = [request.tokens(int(n)) for request, n in zip(slots, counts)]
+        if self.swaps and len(parts) > 1:
+            parts[:2] = parts[1::-1]
+        return np.array([token for part in parts for token in part], np.int64)
+
     def __init__(self, device, scheduler, **configs):
         self.device, self.scheduler, self.step, self.output, self.later = device, scheduler, -1, None, False
         self.__dict__.update(configs)
@@ -186,6 +200,7 @@ class V1(Runner):
                                 num_computed_tokens_cpu=np.array([request.computed for request in slots] + [99] * 4, np.int32))
         counts = np.array([scheduler_output.num_scheduled_tokens[request.id] for request in slots], np.int32)
         drafts = [len(scheduler_output.scheduled_spec_decode_tokens.get(request.id, ())) for request in slots]
+        self.input_ids = Some(cpu=self.host_ids(counts))
         _, descriptor, _, _, _ = self._determine_batch_execution_and_padding(
             num_tokens=int(counts.sum()), num_reqs=len(slots), num_scheduled_tokens_np=counts, max_num_scheduled_tokens=int(counts.max()),
             use_cascade_attn=False, num_encoder_reqs=0, allow_microbatching=False)
@@ -224,7 +239,7 @@ class V2(Runner):
         counts = [scheduler_output.num_scheduled_tokens[request.id] for request in slots]
         self.drafts = [len(scheduler_output.scheduled_spec_decode_tokens.get(request.id, ())) for request in slots]
         starts = np.concatenate([[0], np.cumsum(counts), [sum(counts)] * 2]).astype(np.int32)
-        return Some(req_ids=[request.id for request in slots], num_reqs=len(slots), query_start_loc_np=starts, num_tokens=sum(counts),
+        return Some(req_ids=[request.id for request in slots], num_reqs=len(slots), query_start_loc_np=starts, num_tokens=sum(counts), input_ids=self.host_ids(counts),
                     num_tokens_after_padding=-(-sum(counts) // 8) * 8, num_computed_tokens_np=np.array([r.computed for r in slots], np.int32),
                     num_draft_tokens_per_req=np.array(self.drafts, np.int32) if any(self.drafts) else None, num_admitted_draft_tokens=None, pcp=None)
 
@@ -267,7 +282,7 @@ class ForwardBatch(Some):
     @classmethod
     def init_new(cls, batch, model_runner):
         extends = not batch.forward_mode.is_decode()
-        return cls(forward_mode=batch.forward_mode, rids=[request.rid for request in batch.reqs], input_ids=[0] * sum(batch.extend_lens),
+        return cls(forward_mode=batch.forward_mode, rids=[request.rid for request in batch.reqs], input_ids=model_runner.host_ids(batch.extend_lens),
                    seq_lens_cpu=np.array(batch.seq_lens), extend_prefix_lens_cpu=batch.prefix_lens if extends else None,
                    extend_seq_lens_cpu=batch.extend_lens if extends else None, spec_algorithm=Some(is_none=lambda: not model_runner.speculates),
                    global_num_tokens_cpu=None, attn_cp_metadata=None, attn_dcp_metadata=None, tbo_split_seq_index=None, encoder_lens=None)
@@ -291,7 +306,7 @@ class SGLang(Runner):
         slots = self.scheduler.slots
         self.counts = [output.num_scheduled_tokens[request.id] for request in slots]
         self.drafts = [0] * len(slots)
-        reqs = [Some(rid=request.client, origin_input_ids=[0] * request.n_prompt, sampling_params=Some(custom_params=request.fields)) for request in slots]
+        reqs = [Some(rid=request.client, origin_input_ids=request.prompt, sampling_params=Some(custom_params=request.fields)) for request in slots]
         decodes = all(n == 1 and request.computed >= request.n_prompt for request, n in zip(slots, self.counts))
         starts = [request.computed for request in slots]
         batch = Some(reqs=reqs, forward_mode=Mode("DECODE" if decodes else "MIXED"), prefix_lens=starts, extend_lens=self.counts,

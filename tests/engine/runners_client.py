@@ -22,6 +22,7 @@ def runner_of(kind, seed, options):
     runner = getattr(importlib.import_module(module), name)(model_runners.Device(), scheduler, **configs)
     runner.speculates = "speculates" in options
     runner.later = "later" in options
+    runner.swaps = "swaps" in options
     return runner
 
 

@@ -12,12 +12,15 @@ import pytest
 
 import harness
 import torch_env
+import versions
 from harness import PRELOAD, ROOT, STANDIN
 
 HERE = ROOT / "tests" / "engine"
 DMI_SITES = harness.BUILD / "tools" / "dmi-sites"
 TAP_LOG = harness.BUILD / "tests" / "engine" / "libtap_log.so"
 FAMILIES = tuple(re.findall(r'^    "(\w+)": \("[A-Z]', (HERE / "attach_models.py").read_text(), re.M))
+COMPILED = (*FAMILIES[:13], "phi3")  # by the compiler itself, which takes long: each kind of pick
+KINDS = ("without_cache", "wrapped", "unknown", "nested", "recomputed")  # of attach_kinds.py
 # A sitecustomize of somebody else's, which comes after the one of dmi.torch: here it lets taps go to the output.
 CHAINED = torch_env.PREAMBLE + """
 from dmi.torch import hooks
@@ -89,9 +92,10 @@ def test_reference_activations(check, torch, tmp_path):
     check(told == ["a 5 True [] [5, 32] [5, 16]", "b 9 True [] [9, 32] [9, 16]"], "values are those of the model", told)
 
 
-def run(torch, program, *words, **more):
+def run(torch, program, *words, version=None, **more):
     python, env = torch
-    env = dict(env, PYTHONPATH=f"{ROOT / 'python'}:{HERE}", **{key: str(value) for key, value in more.items()})
+    env = versions.before(version, dict(env, PYTHONPATH=f"{ROOT / 'python'}:{HERE}"))
+    env = dict(env, **{key: str(value) for key, value in more.items()})
     return harness.run([python, program, *words], env=env, timeout=1800)
 
 
@@ -103,14 +107,29 @@ def check_all(check, result):
         if line.startswith("["):
             holds, what, detail = json.loads(line)
             check(holds, f"{of}: {what}" if of else what, detail)
-        elif line in FAMILIES:
+        elif line in FAMILIES + KINDS:
             of = line
 
 
-@pytest.mark.parametrize("how, families", [("eager", ("gemma3", "gpt_neox")), ("aot_eager", ("qwen3_moe",)), *(
-    pytest.param(how, FAMILIES, marks=pytest.mark.long) for how in ("eager", "aot_eager", "inductor"))])
+@pytest.mark.parametrize("how, families", [("eager", ("gemma3", "gpt_neox", *KINDS)), ("aot_eager", ("qwen3_moe",)), *(
+    pytest.param(how, families, marks=pytest.mark.long) for how, families in (("eager", FAMILIES), ("aot_eager", FAMILIES), ("inductor", COMPILED)))])
 def test_families(check, torch, how, families):
     check_all(check, run(torch, HERE / "attach_client.py", how, *families))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("version", versions.TRANSFORMERS)
+def test_other_versions(check, torch, version):
+    """Each family that a version has; what a version lacks is named, and nothing has another value."""
+    result = run(torch, HERE / "attach_client.py", "eager", *FAMILIES, *KINDS, version=version)
+    check_all(check, result)
+    check(result.stdout.count("true") > 500, f"{version}: it compared", result.stdout.count("true"))
+
+
+@pytest.mark.long
+def test_peft(check, torch):
+    """LoRA on every projection, learned prompts: PEFT itself, from its wheel."""
+    check_all(check, run(torch, HERE / "peft_client.py", version="peft"))
 
 
 @pytest.mark.long

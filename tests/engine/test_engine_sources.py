@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What dmi.vllm and dmi.sglang rely on is in the sources of the versions that they know.
+"""What dmi.vllm and dmi.sglang rely on is in the sources of the versions that were tried.
 
 Nothing of them is imported here.
 """
@@ -9,6 +9,7 @@ import pathlib
 import pytest
 
 import engine_env
+import versions
 
 # {file: {class: its methods with parameters that are used, its fields}}
 NEEDED = {
@@ -19,10 +20,10 @@ NEEDED = {
         {"execute_model": ["scheduler_output", "dummy_run"], "_dummy_run": [], "sample_tokens": [], "sample": [], "prepare_inputs": [], "load_model": []}, [])},
     "vllm/v1/worker/gpu/input_batch.py": {"InputBatch": ({}, [
         "req_ids", "num_reqs", "num_tokens", "num_tokens_after_padding", "query_start_loc_np", "num_computed_tokens_np",
-        "num_draft_tokens_per_req", "num_admitted_draft_tokens", "pcp"])},
+        "num_draft_tokens_per_req", "input_ids"])},
     "vllm/v1/core/sched/output.py": {
         "NewRequestData": ({}, ["req_id", "prompt_token_ids", "prompt_embeds", "sampling_params", "pooling_params", "num_computed_tokens"]),
-        "SchedulerOutput": ({}, ["scheduled_new_reqs", "finished_req_ids", "scheduled_spec_decode_tokens"])},
+        "SchedulerOutput": ({}, ["num_scheduled_tokens", "scheduled_new_reqs", "finished_req_ids", "scheduled_spec_decode_tokens"])},
     "vllm/v1/outputs.py": {"ModelRunnerOutput": ({}, ["req_ids", "sampled_token_ids"])},
     "vllm/forward_context.py": {"BatchDescriptor": ({}, ["num_tokens"])},
     "vllm/sampling_params.py": {"SamplingParams": ({}, ["extra_args"])},
@@ -40,17 +41,23 @@ CALLED = [("vllm/v1/worker/gpu_model_runner.py", "execute_model", "_determine_ba
           ("vllm/v1/worker/gpu_model_runner.py", "_dummy_run", "_determine_batch_execution_and_padding"),
           ("vllm/v1/worker/gpu/model_runner.py", "execute_model", "prepare_inputs"), ("vllm/v1/worker/gpu/model_runner.py", "sample_tokens", "sample")]
 TEXT = [("vllm/v1/worker/gpu_model_runner.py", "self.input_batch.num_computed_tokens_cpu"), ("vllm/v1/worker/gpu_model_runner.py", "self.input_batch.req_ids"),
-        ("vllm/v1/engine/input_processor.py", 'f"{request.external_req_id}-{random_uuid():.8}"'), ("vllm/plugins/__init__.py", '"vllm.general_plugins"'),
+        ("vllm/v1/worker/gpu_model_runner.py", "self.input_ids.cpu[:total_num_scheduled_tokens]"), ("vllm/v1/engine/input_processor.py", 'f"{request.external_req_id}-{random_uuid():.8}"'), ("vllm/plugins/__init__.py", '"vllm.general_plugins"'),
         ("vllm/distributed/parallel_state.py", "def get_ep_group()"), ("sglang/srt/plugins/__init__.py", '"sglang.srt.plugins"'),
         ("sglang/srt/runtime_context.py", "def get_parallel()"), ("sglang/srt/model_executor/runner/decode_cuda_graph_runner.py", "self.capture_bs"),
         ("sglang/srt/model_executor/runner/prefill_cuda_graph_runner.py", "self.capture_num_tokens")]
 
 
-@pytest.fixture(name="sources", scope="module")
-def fixture_sources(long):
+@pytest.fixture(name="sources", scope="module", params=[None, "vllm-0.27.1", "sglang-0.5.22"])
+def fixture_sources(long, request):
+    """The folder of the newest engines, or of another version of one of them."""
     if not long:
         pytest.skip("--long only")
-    return engine_env.sources()
+    return versions.folder_of(request.param) if request.param else engine_env.sources()
+
+
+def of_these(sources, entries):
+    """Of @entries, which begin with a file, those of the engines that are there."""
+    return [entry for entry in entries if (sources / entry[0].partition("/")[0]).is_dir()]
 
 
 def parsed(path):
@@ -66,7 +73,7 @@ def functions(tree):
 
 
 def test_names(check, sources):
-    for file, classes in NEEDED.items():
+    for file, classes in of_these(sources, NEEDED.items()):
         found = {node.name: node for node in parsed(sources / file).body if isinstance(node, ast.ClassDef)}
         for kind, (methods, fields) in classes.items():
             has = functions(found[kind]) if kind in found else {}
@@ -77,12 +84,12 @@ def test_names(check, sources):
 
 
 def test_calls(check, sources):
-    for file, function, called in CALLED:
+    for file, function, called in of_these(sources, CALLED):
         calls = {node.func.attr for node in ast.walk(functions(parsed(sources / file))[function]) if isinstance(node, ast.Call)
                  and isinstance(node.func, ast.Attribute)}
         check(called in calls, f"{file}: {function}() calls {called}()")
 
 
 def test_texts(check, sources):
-    for file, text in TEXT:
+    for file, text in of_these(sources, TEXT):
         check(text in (sources / file).read_text(encoding="utf-8"), f"{file}: {text}")

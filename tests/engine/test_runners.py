@@ -122,10 +122,9 @@ def test_sglang_on_request(check, tmp_path):
               "those that a client asked for, and nothing else", [*run])
 
 
-@pytest.mark.parametrize("option, version, word", [("speculates", "0.5.23", "speculative decoding"), ("", "0.5.20", "SGLang 0.5.20 is not known")])
-def test_sglang_refused_by_name(check, tmp_path, option, version, word):
-    _, said = serve(tmp_path, "sglang", "5", "plugin", option, **OF_SGLANG | {"version": version})
-    check(said.count("dmi.sglang: ") == 1 and word in said, "one line says what is not supported", said)
+def test_sglang_refused_by_name(check, tmp_path):
+    _, said = serve(tmp_path, "sglang", "5", "plugin", "speculates", **OF_SGLANG)
+    check(said.count("dmi.sglang: ") == 1 and "speculative decoding" in said, "one line says what is not supported", said)
     with opened(tmp_path) as run:
         check_nobody(check, tmp_path, run)
 
@@ -140,9 +139,51 @@ def test_refused_by_name(check, tmp_path, kind, option, word):
         check_nobody(check, tmp_path, run)
 
 
-def test_another_version(check, tmp_path):
-    _, said = serve(tmp_path, "v1", "5", "plugin", version="0.99.1")
-    check(said.count("dmi.vllm: ") == 1 and "vLLM 0.99.1 is not known" in said, "one line", said)
+ANOTHER = {"v1": {"version": "0.99.1"}, "v2": {"version": "0.99.1"}, "sglang": OF_SGLANG | {"version": "0.6.0"}}
+
+
+@pytest.mark.parametrize("kind", ANOTHER)
+def test_a_version_that_nobody_tried(check, tmp_path, kind):
+    """Its first steps are nobody's. Three that agree give the others ids; each row that has one is that request's."""
+    told, said = serve(tmp_path, kind, "5", "plugin", **ANOTHER[kind])
+    check(len(re.findall("dmi.(?:vllm|sglang): ", said)) == 1 and "is not known: 3 steps agree" in said, "one line", said)
+    n_rows = {"known": 0, "of nobody": 0}
+    with opened(tmp_path) as run:
+        for tensor in run.values():
+            if tensor.site.name != "resid_pre" or not tensor.request:
+                n_rows["of nobody"] += tensor.site.name == "resid_pre" and len(tensor)
+                continue
+            about, values = told["requests"][tensor.request], tensor.numpy()
+            check(np.all(values[:, 0] == about["number"]) and values[:, 1].tolist() == tensor.positions, f"{tensor.key}: rows", values[:, :2].tolist())
+            check(np.all(values[:, 3] >= 3), f"{tensor.key}: not before three steps", values[:, 3].tolist())
+            n_rows["known"] += len(tensor)
+    check(n_rows["known"] > 100, "records have ids after the trial", n_rows)
+    counters = harness.Counters(harness.only_run(tmp_path / "RUN"))
+    check((counters.steps, counters.steps_refused) == (told["steps"], 0), "each step is taken", (counters.steps, told["steps"]))
+
+
+@pytest.mark.parametrize("kind", ANOTHER)
+def test_a_version_that_disagrees(check, tmp_path, kind):
+    """Tokens of two requests lie in each other's place."""
+    told, said = serve(tmp_path, kind, "5", "plugin", "swaps", **ANOTHER[kind])
+    check(len(re.findall("dmi.(?:vllm|sglang): ", said)) == 1 and "is not known, and tokens of request " in said, "one line", said)
+    with opened(tmp_path) as run:
+        check_nobody(check, tmp_path, run)
+    counters = harness.Counters(harness.only_run(tmp_path / "RUN"))
+    check(counters.steps >= told["steps"] and counters.steps_refused == 0, "its steps are counted all the same", (counters.steps, told["steps"]))
+
+
+@pytest.mark.parametrize("kind, file, text, word", [
+    ("v1", "vllm/v1/worker/gpu_model_runner.py", "from model_runners import V1\nclass GPUModelRunner(V1):\n    load_model = None\n", "load_model()"),
+    ("v2", "vllm/v1/worker/gpu/model_runner.py", "from model_runners import V2\nclass GPUModelRunner(V2):\n"
+     "    def execute_model(self, scheduler_output, dummy=False):\n        return V2.execute_model(self, scheduler_output, dummy_run=dummy)\n"
+     "    def _dummy_run(self, n):\n        pass\n", "execute_model(dummy_run)"),
+    ("sglang", "sglang/srt/model_executor/model_runner.py", "from model_runners import SGLang\nclass ModelRunner(SGLang):\n"
+     "    def forward(self, batch):\n        return SGLang.forward(self, batch)\n", "forward(forward_batch)")])
+def test_what_a_version_lacks_is_named(check, tmp_path, kind, file, text, word):
+    given = ANOTHER[kind] | {"files": (SGLANG if kind == "sglang" else VLLM) | {file: text}}
+    _, said = serve(tmp_path, kind, "5", "plugin", **given)
+    check(len(re.findall("dmi.(?:vllm|sglang): ", said)) == 1 and f"has no {word}" in said, "one line", said)
     with opened(tmp_path) as run:
         check_nobody(check, tmp_path, run)
 
@@ -219,6 +260,14 @@ def test_llama_cpp_as_written(check, tmp_path):
                                 "step 1 of 4 rows: france 7+1 at 0 france 9+1 at 1 spain 2+2 at 2", "end", "4"], "its steps", said)
     for library in ({}, {"LD_PRELOAD": PRELOAD}):
         check(harness.run([tmp_path / "program"], env=dict(env, **library)).stdout == "5\n4\n", "it decodes as ever", library)
+
+
+def test_a_runner_of_another_name_is_named(check, tmp_path):
+    """No class to wrap at all."""
+    (tmp_path / "gone.py").write_text("class Runner: pass\n")
+    program = "import dmi.vllm, gone; gone.__name__ = dmi.vllm.V1; dmi.vllm._change(dmi.vllm._V1_METHODS, gone)"
+    said = harness.run([sys.executable, "-c", program], env=harness.environment(PYTHONPATH=f"{ROOT / 'python'}:{tmp_path}")).stderr
+    check(said.count("dmi.vllm: ") == 1 and "has no execute_model()" in said, "one line", said)
 
 
 def test_inert_without_the_library(check, tmp_path):

@@ -27,9 +27,9 @@ def served(folder):
     return dmi.open(paths[0])
 
 
-@pytest.mark.parametrize("seed", ["5", "6"])
-def test_sglang(check, tmp_path, engines, seed):
-    told, said = serve(engines, tmp_path, seed)
+@pytest.mark.parametrize("seed, version", [("5", None), ("6", None), ("5", "sglang-0.5.22")])
+def test_sglang(check, tmp_path, engines, seed, version):
+    told, said = serve(engines, tmp_path, seed, version=version)
     ours = [line for line in said.splitlines() if "dmi.sglang" in line]
     check(not ours, "the adapter complains of nothing", ours)
     check(any(about["cached"] for about in told.values()), "prefixes are found in the cache", [about["cached"] for about in told.values()])
@@ -58,6 +58,22 @@ def check_rows(check, run, name, about):
     rows = dict(zip(logits.positions, logits.numpy()[:, :2].tolist()))
     check(all(rows[p] == [tokens[p], p] for p in rows), f"{name}: logits", rows)
     check(set(range(about["n_prompt"] - 1, len(tokens) - 1)) <= set(rows), f"{name}: each token that was sampled has some", logits.positions)
+
+
+def test_a_version_that_nobody_tried(check, tmp_path, engines):
+    """SGLang as it is, under another number: three steps agree, and each row that has an id from then on is that request's."""
+    engine_env.write_version(tmp_path, "sglang", "0.9.0")
+    told, said = serve(engines, tmp_path, "5")
+    ours = [line for line in said.splitlines() if "dmi.sglang: " in line]
+    check(len(ours) == 1 and "sglang 0.9.0 is not known: 3 steps agree" in ours[0], "one line", ours)
+    n = 0
+    with served(tmp_path) as run:
+        for tensor in run.values():
+            if tensor.site.name == "resid_pre" and tensor.request:
+                tokens, rows = told[tensor.request]["tokens"], tensor.numpy()[:, :2].tolist()
+                check(rows == [[tokens[p], p] for p in tensor.positions], f"{tensor.key}: tokens", rows)
+                n += len(rows)
+    check(n > 200, "records have ids after the trial", n)
 
 
 def test_capture_on_request(check, tmp_path, engines):

@@ -8,10 +8,12 @@ onto a CPU. In place of a language model there is one whose next token follows f
 (token, position) of each row on the device. Prints JSON: of each request what the run must hold.
 """
 import dataclasses
+import inspect
 import json
 import os
 import random
 import sys
+import types
 
 sys.setdlopenflags(os.RTLD_LAZY)     # torch_env.py says why
 os.environ["CUDA_VISIBLE_DEVICES"] = ""  # while vLLM is imported: then it takes Triton as it is, with no driver of Triton's
@@ -36,6 +38,7 @@ from vllm.v1.request import Request  # noqa: E402
 from vllm.v1.sample.sampler import Sampler  # noqa: E402
 from vllm.v1.structured_output import StructuredOutputManager  # noqa: E402
 from vllm.v1.worker.cpu.model_runner import CPUModelRunner as V2  # noqa: E402
+from vllm.v1.worker.gpu import model_runner as base  # noqa: E402
 from vllm.v1.worker.cpu_model_runner import CPUModelRunner as V1  # noqa: E402
 
 import model_runners  # noqa: E402
@@ -96,7 +99,11 @@ def made_runner(kind, config, caches, model):
         Sampler.greedy_sample = staticmethod(lambda logits: logits.argmax(-1))  # vLLM's own is compiled code, which is not in its sources
     else:
         runner = V2(config, torch.device("cpu"))
-        runner.load_model(model=model)
+        if "model" in inspect.signature(base.GPUModelRunner.load_model).parameters:
+            runner.load_model(model=model)
+        else:  # vLLM before 0.33 asks a loader
+            base.get_model_loader = lambda *_: types.SimpleNamespace(load_model=lambda **_: model)
+            runner.load_model()
     runner.initialize_kv_cache(caches)
     pad(kind, config.compilation_config, runner)
     return runner

@@ -85,10 +85,19 @@ def test_modules():
 @pytest.mark.parametrize("text, complaint", [
     ("resid_per", "near it: resid_pre"), ("residual", "residuals"), ("wwww", "there are: resid_pre, ln1"), ("zz*", "nothing is called"),
     ("module:model.norm", "module:PATTERN:in"), ("module:model.norm:output", "module:PATTERN:in"), (" , ", "no sites"),
+    ("pattern", "q_rot k_rot^T"), ("blocks.2.attn.hook_attn_scores", "dmi.torch.tap(scores, 'attn_scores', layer)"), ("q,pattern", "keep no scores"),
     ("blocks.3.hook_resid_per", "hook_resid_pre"), ("blocks.3.ln1.hook_normalized", "nothing is called")])
 def test_wrong_sites(text, complaint):
     with pytest.raises(ValueError, match=re.escape(complaint)):
         names.parse_sites(text)
+
+
+def test_names_that_nothing_keeps():
+    """docs/taps.md has them for engines that tap them, and says that attach() does not."""
+    page = (ROOT / "docs" / "taps.md").read_text()
+    listed = [name.strip() for row in table(page, "name") for name in row[0].split(",")]
+    assert set(listed) == set(names.NAMES) | set(names.NOT_KEPT)
+    assert "`attn_scores` and `pattern`" in page.partition("# attach:")[2]
 
 
 def test_groups_are_those_of_dmi_run():

@@ -1,23 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the tensors of a family of models are: of Hugging Face's transformers, as of 5.19, and of vLLM's own models, as of 0.33.
+"""Where the tensors of a family of models of Hugging Face's transformers are. structure.py finds those of other models, and of vLLM's.
 
 A family is a table {site: Point}; paths begin at a block, or at the backbone for what exists once. Modules are looked up when a
 model is attached, so a path that a model lacks is a site that it lacks.
 """
 import collections
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 # path: of the module; side: "in", "out" or "both"; pick: how the tensor is found in what the module is given, returns, or both, and shaped.
 Point = collections.namedtuple("Point", "path side pick rows", defaults=(None,))
 
+NO_ROTATION = "positions are added elsewhere: nothing is rotated"
 NO_EXPERT = "experts compute tokens sorted by expert: no tensor holds it for all tokens"
 NO_ROUTER = "its MLP has no router"
-SCORES = "attention may not keep it in memory: q_rot and k_rot give it"
+ROUTER_SITES = ("router_logits", "topk_ids", "topk_weights")
+NO_CHOICE = "its router does not return it"
+SIDE_BY_SIDE = "attention and MLP run side by side: nothing is added between them"
+NORMS_AFTER = "its norms come after attention and MLP, which are given resid_pre and resid_mid themselves"
 
 
 @dataclass(frozen=True)
 class Family:
-    """blocks, embedding, norm: attributes of the backbone. attention: of a block. cache: what its forward() calls the cache.
+    """blocks, embedding, norm: attributes of the backbone. attention: of a block.
 
     head      attribute of the attention module: elements of a head
     points    {site: Point} of a block
@@ -31,7 +35,6 @@ class Family:
     attention: str
     points: dict
     head: str = "head_dim"
-    cache: str | None = "past_key_values"
     lacks: dict = field(default_factory=dict)
     notes: dict = field(default_factory=dict)
     once: dict = field(default_factory=dict)
@@ -110,6 +113,14 @@ class Interleaved(Third):
         return self.pick(*given).unflatten(-1, (-1, 3, self.head))[..., self.part, :]
 
 
+class ValueHeads(Heads):
+    """Of values, whose heads latent attention has in another size."""
+
+    @staticmethod
+    def shape_of(attention, head):
+        return (getattr(attention, "v_head_dim", 0) or getattr(attention, head, 0),)
+
+
 class Packed(Heads):
     """Of [q of all heads, k of all key-value heads, v of these]."""
 
@@ -120,7 +131,12 @@ class Packed(Heads):
 
     @staticmethod
     def shape_of(attention, head):
-        return tuple(getattr(attention, name, 0) for name in (head, "num_heads", "num_kv_heads"))
+        """None where the module does not say how many heads it has."""
+        size, config = getattr(attention, head, 0), getattr(attention, "config", None)
+        if size and hasattr(attention, "kv_size"):  # vLLM's, of this rank
+            return size, attention.q_size // size, attention.kv_size // size
+        n, n_kv = (getattr(config, name, 0) for name in ("num_attention_heads", "num_key_value_heads"))
+        return (size, n, n_kv) if size and n and n_kv else None
 
     def __call__(self, *given):
         return self.pick(*given).narrow(-1, self.first, self.n).unflatten(-1, (-1, self.head))
@@ -156,8 +172,7 @@ def _without(points, *sites):
 _SEPARATE = _points(q=("self_attn.q_proj", _HEADS_OUT), k=("self_attn.k_proj", _HEADS_OUT), v=("self_attn.v_proj", _HEADS_OUT))
 _ROUTER = {"router_logits": Point("mlp.gate", "out", returned), "topk_weights": Point("mlp.gate", "out", second),
            "topk_ids": Point("mlp.gate", "out", third)}
-_ROUTED = dict.fromkeys(_ROUTER, NO_ROUTER)
-_PARALLEL = "attention and MLP run side by side: nothing is added between them"
+_ROUTED = dict.fromkeys(ROUTER_SITES, NO_ROUTER)
 
 _LLAMA_POINTS = {**_block("self_attn", "o_proj", "mlp.down_proj", "input_layernorm", "post_attention_layernorm"), **_SEPARATE, **_ROTATED}
 LLAMA = Family("layers", "embed_tokens", "norm", "self_attn", _LLAMA_POINTS, lacks=_ROUTED)
@@ -174,38 +189,35 @@ GEMMA = Family(
 
 GPT2 = Family(
     "h", "wte", "ln_f", "attn", {**_block("attn", "c_proj", "mlp.c_proj", "ln_1", "ln_2"), **_fused("attn.c_attn", Third)},
-    cache=None, lacks=_ROUTED | dict.fromkeys(("q_rot", "k_rot"), "positions are added to the embedding: nothing is rotated"),
+    lacks=_ROUTED | dict.fromkeys(("q_rot", "k_rot"), NO_ROTATION),
     notes={"embed": "of the tokens alone; resid_pre of layer 0 has the positions, too"})
 
 _NEOX_POINTS = {**_block("attention", "dense", "mlp.dense_4h_to_h", "input_layernorm", "post_attention_layernorm"),
                 **_fused("attention.query_key_value", Interleaved), **_ROTATED}
-NEOX_SEQUENTIAL = Family("layers", "embed_in", "final_layer_norm", "attention", _NEOX_POINTS, "head_size", "layer_past", _ROUTED)
-NEOX = Family("layers", "embed_in", "final_layer_norm", "attention", _without(_NEOX_POINTS, "resid_mid"), "head_size", "layer_past",
-              _ROUTED | {"resid_mid": _PARALLEL}, {"ln2": "of resid_pre, which attention and MLP share"})
+NEOX_SEQUENTIAL = Family("layers", "embed_in", "final_layer_norm", "attention", _NEOX_POINTS, "head_size", _ROUTED)
+NEOX = Family("layers", "embed_in", "final_layer_norm", "attention", _without(_NEOX_POINTS, "resid_mid"), "head_size",
+              _ROUTED | {"resid_mid": SIDE_BY_SIDE}, {"ln2": "of resid_pre, which attention and MLP share"})
 
 PHI = Family(
     "layers", "embed_tokens", "final_layernorm", "self_attn",
     points=_without(_LLAMA_POINTS, "resid_mid", "ln2") | _points(z=("self_attn.dense", _HEADS_IN), mlp_post=("mlp.fc2", _IN)),
-    lacks=_ROUTED | {"resid_mid": _PARALLEL, "ln2": "attention and MLP share one norm: ln1"})
+    lacks=_ROUTED | {"resid_mid": SIDE_BY_SIDE, "ln2": "attention and MLP share one norm: ln1"})
 
-# Of vLLM: rows are tokens, projections are merged, and norms do the adding.
-_PACKED = {site: Point("self_attn.qkv_proj", "out", (Packed, returned, part), (0,)) for part, site in enumerate("qkv")}
-VLLM = Family(
-    "layers", "embed_tokens", "norm", "self_attn", cache=None,
-    points={**_without(_LLAMA_POINTS, "resid_post"), **_PACKED,
-            "resid_pre": Point("input_layernorm", "both", summed), "resid_mid": Point("post_attention_layernorm", "both", summed),
-            "q_rot": Point("self_attn.attn", "in", (Heads, given), (0,)), "k_rot": Point("self_attn.attn", "in", (Heads, given_second), (0,)),
-            "z": Point("self_attn.o_proj", "in", (Heads, given), (0,))},
-    once={"token_ids": Point("embed_tokens", "in", given), "embed": Point("embed_tokens", "out", returned),
-          "resid_final": Point("norm", "both", summed), "final_ln": Point("norm", "out", returned),
-          "final_logits": Point("logits_processor", "out", returned)},
-    lacks=_ROUTED | {"resid_post": "the next norm adds it up: resid_pre of the next layer, and resid_final"},
-    notes={"q_rot": "what attention is given, rotated; [token, head, d]", "k_rot": "what attention is given, rotated; [token, head, d]",
-           "final_logits": "the model's logits, of the tokens that it samples after"})
-_VLLM = dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), VLLM)
+GRANITE = replace(LLAMA, notes=dict.fromkeys(("attn_out", "mlp_out"), "before Granite multiplies it by residual_multiplier") | {
+    "embed": "before Granite multiplies it by embedding_multiplier", "final_logits": "divided by logits_scaling"})
+SMOLLM3 = replace(LLAMA, notes={"q_rot": "what attention is given; every fourth layer rotates nothing; [batch, head, token, d]",
+                                "k_rot": "what the cache is given; every fourth layer rotates nothing; [batch, head, token, d]"})
+OLMO2 = Family(
+    "layers", "embed_tokens", "norm", "self_attn", lacks=_ROUTED | dict.fromkeys(("ln1", "ln2"), NORMS_AFTER),
+    points=_without(_LLAMA_POINTS, "ln1", "ln2") | _points(
+        attn_out=("post_attention_layernorm", _OUT), resid_mid=("mlp", _IN), mlp_out=("post_feedforward_layernorm", _OUT)),
+    notes=dict.fromkeys(("attn_out", "mlp_out"), "what is added to the residual stream: after the norm that follows the module"))
+PHI3 = replace(LLAMA, points=_LLAMA_POINTS | _fused("self_attn.qkv_proj", Packed))
+QWEN3_VL = replace(LLAMA, notes={"resid_pre": "the residual stream as it enters the block; with images, after what DeepStack adds to it"})
 
 _BY_TYPE = {"llama": LLAMA, "mistral": LLAMA, "qwen2": LLAMA, "qwen3": LLAMA, "gemma2": GEMMA, "gemma3_text": GEMMA, "gpt2": GPT2,
-            "gpt_neox": NEOX, "phi": PHI, "mixtral": MOE, "qwen2_moe": MOE, "qwen3_moe": MOE}
+            "gpt_neox": NEOX, "phi": PHI, "mixtral": MOE, "qwen2_moe": MOE, "qwen3_moe": MOE, "smollm3": SMOLLM3, "olmo2": OLMO2, "granite": GRANITE,
+            "ministral": LLAMA, "ministral3": LLAMA, "phi3": PHI3, "qwen2_5_vl_text": LLAMA, "qwen3_vl_text": QWEN3_VL}
 
 
 def family_of_config(config):
@@ -214,14 +226,6 @@ def family_of_config(config):
     if kind == "gpt_neox" and not config.use_parallel_residual:
         return NEOX_SEQUENTIAL
     return _BY_TYPE.get(kind)
-
-
-def family_of_module(module):
-    """The Family of a backbone by its configuration and whose class it is, or None."""
-    config = getattr(module, "config", None)
-    if type(module).__module__.startswith("vllm."):
-        return _VLLM.get(getattr(config, "model_type", None))
-    return family_of_config(config)
 
 
 def known():

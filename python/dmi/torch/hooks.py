@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 import torch
 
+from dmi import adapters
 from dmi import taps as library
-from dmi.torch import families, names, taps
+from dmi.torch import families, names, structure, taps
 
 KEY, QUERY = "dmi", "_dmi_query"
 
@@ -41,12 +42,14 @@ class Missing:
 
 def family_of(model):
     """The name of the family that @model, or the first part of it that is of one, belongs to; None: of none."""
-    return (found := _backbone(model)) and found[0].config.model_type
+    found = _backbone(_module_in(model))
+    return found and getattr(getattr(found[0], "config", None), "model_type", type(found[0]).__name__)
 
 
 def attach(model, sites="residuals", layers=None, sink=None):
     """Tap @model's tensors by name: before it is compiled, if it is.
 
+    model   a module, or what holds one in an attribute: a pipeline, PEFT's wrapper, one of your own
     sites   names, patterns (resid_*), groups (residuals, attention, mlp, logits, eagle3, all), TransformerLens's names, and
             module:PATTERN:in or :out for any module by its path; a text with commas, or a list of texts
     layers  "3,7-12,middle,last-2", a number, or several; None: all
@@ -55,6 +58,7 @@ def attach(model, sites="residuals", layers=None, sink=None):
     compiled already. Without the library and without a sink the model stays as it is.
     """
     wishes = names.parse_sites(sites)
+    model = _module_in(model)
     _refuse(model)
     plan = _Plan(model)
     for wish in wishes:
@@ -62,6 +66,20 @@ def attach(model, sites="residuals", layers=None, sink=None):
     if not plan.modules:
         raise ValueError("nothing to tap: " + "; ".join(f"{missing.name}: {missing.reason}" for missing in plan.missing))
     return Attached(plan, sink)
+
+
+def _module_in(model):
+    """@model, or the module that it holds where PyTorch does not see it: as an object's attribute, or in a list. ValueError: none, or several."""
+    if isinstance(model, torch.nn.Module) and _backbone(model):
+        return model
+    found = [one for one in adapters.held_by(model, lambda one: one is not model and isinstance(one, torch.nn.Module) and _backbone(one))]
+    if len(found) > 1:
+        raise ValueError(f"{type(model).__name__} holds {len(found)} models ({', '.join(type(one).__name__ for one in found)}): attach one of them")
+    if not found and not isinstance(model, torch.nn.Module):
+        found = adapters.held_by(model, lambda one: isinstance(one, torch.nn.Module))
+        if len(found) != 1:
+            raise ValueError(f"{type(model).__name__} is no PyTorch module, and holds {len(found) or 'none'}")
+    return found[0] if found else model
 
 
 def _refuse(model):
@@ -94,12 +112,30 @@ def _given_to_compiler(model, frames):
 
 
 def _backbone(model):
-    """(module, Family, path) of the first module that has the blocks of a known family."""
+    """(module, Family, path) of the first module that has the blocks of a known family, or of a structure that is understood."""
+    of_vllm = _is_vllms(model)
     for path, module in model.named_modules():
-        family = families.family_of_module(module)
-        if family and isinstance(getattr(module, family.blocks, None), torch.nn.ModuleList):
+        family = None if of_vllm else families.family_of_config(getattr(module, "config", None))
+        if family and isinstance(module._modules.get(family.blocks), torch.nn.ModuleList) and structure.has_parts(module, family):
             return module, family, path
+    tokens = _embedding_of(model)
+    for path, module in model.named_modules():
+        if tokens is None or any(child is tokens for child in module.children()):
+            if family := structure.family_of(module, of_vllm):
+                return module, family, path
     return None
+
+
+def _is_vllms(model):
+    return any(type(module).__module__.startswith("vllm.") for module in (model, *model.children()))
+
+
+def _embedding_of(model):
+    """The embedding of tokens, where @model says which one that is."""
+    try:
+        return model.get_input_embeddings()
+    except (AttributeError, NotImplementedError, TypeError):  # vLLM's own asks for tokens, and models of one's own may do anything
+        return None
 
 
 def _submodule(module, path):
@@ -113,11 +149,22 @@ def _joined(*parts):
     return ".".join(part for part in parts if part)
 
 
-class _Module:
-    """What is tapped of a module: {side: [(name, pick, rows)]}; keys: what it calls its cache."""
+def _path_to(model, path):
+    """[(path, module)] from @model to its part at @path."""
+    parts = path.split(".") if path else []
+    return [(".".join(parts[:n]), model.get_submodule(".".join(parts[:n]))) for n in range(len(parts) + 1)]
 
-    def __init__(self, module, layer):
-        self.module, self.layer, self.query, self.keys = module, layer, False, None
+
+def _unwrapped(block, attention):
+    """@block, or the part of it that has the attention: a wrapper of the user's stands in the list in its place."""
+    return next((module for module in block.modules() if attention in module._modules), block)
+
+
+class _Module:
+    """What is tapped of a module: {side: [(name, pick, rows)]}; among: the layers that its own is one of; keys: what it calls its cache."""
+
+    def __init__(self, module, layer, among):
+        self.module, self.layer, self.among, self.query, self.keys = module, layer, among, False, None
         self.points = {"in": [], "out": [], "both": []}
 
 
@@ -129,6 +176,9 @@ class _Plan:
         self.backbone, self.family, self.path = _backbone(model) or (None, None, "")
         self.blocks = list(getattr(self.backbone, self.family.blocks)) if self.family else []
         self.block_path = _joined(self.path, self.family.blocks) if self.family else None
+        self.lists = structure.lists_of(model, self.block_path)
+        if not self.family and len(self.lists) == 1:
+            (self.block_path, self.blocks), = self.lists.items()
 
     def add(self, wish, layers):
         if wish.module:
@@ -136,8 +186,8 @@ class _Plan:
             return
         if not self.family:
             kind = getattr(getattr(self.model, "config", None), "model_type", type(self.model).__name__)
-            raise ValueError(f"{wish.text!r}: {kind} is no known family ({', '.join(families.known())}); module:PATTERN:in and "
-                             "module:PATTERN:out work on any model")
+            raise ValueError(f"{wish.text!r}: {kind} is no known family ({', '.join(families.known())}), and its layers are not built as "
+                             "theirs; module:PATTERN:in and module:PATTERN:out work on any model")
         chosen = sorted(names.parse_layers(wish.layers or layers, len(self.blocks)))
         for name in wish.names:
             if name in names.PER_LAYER:
@@ -155,15 +205,17 @@ class _Plan:
 
     def _add_in_block(self, name, layer):
         """Why there is no such tensor, or None."""
-        block, family = self.blocks[layer], self.family
-        if (attention := getattr(block, family.attention, None)) is None:
-            return "another process has the block"
+        family, block = self.family, _unwrapped(self.blocks[layer], self.family.attention)
+        if (attention := block._modules.get(family.attention)) is None:
+            return f"the block has no {family.attention}" if next(block.children(), None) is not None else "another process has the block"
         if (point := family.points.get(name)) is None:
             return family.lacks.get(name, "this family has none")
         if point.side in ("attention", "cache"):
             return self._add_rotated(name, attention, point, layer)
-        if (module := _submodule(block, point.path)) is None:
+        if (module := _submodule(block, point.path) if point.path else self.blocks[layer]) is None:
             return family.lacks.get(name, f"the block has no {point.path}")
+        if point.pick in (families.second, families.third) and isinstance(module, torch.nn.Linear):  # transformers before 5
+            return families.NO_CHOICE
         self._tap(name, module, layer, point.side, self._pick(point.pick, attention), point.rows, point.path)
         return None
 
@@ -176,9 +228,9 @@ class _Plan:
             entry.query = True
         else:
             parameters = list(inspect.signature(forward).parameters)
-            if self.family.cache not in parameters:
-                return f"its attention is given no {self.family.cache}"
-            entry.keys = (self.family.cache, parameters.index(self.family.cache) - 1)
+            if (cache := next((name for name in adapters.CACHES if name in parameters), None)) is None:
+                return "its attention is given no cache"
+            entry.keys = (cache, parameters.index(cache) - 1, structure.only_updates(forward, cache))
         self.modules[id(attention)] = entry
         self._note(name, layer, self.family.attention, point.side)
         return None
@@ -187,7 +239,7 @@ class _Plan:
         """Why there is no such tensor, or None."""
         if point := self.family.all_once().get(name):
             return self._add_point(name, point)
-        for path, module in self.model.named_modules():
+        for path, module in reversed(_path_to(self.model, self.path)):  # what wraps a model may pass its head on, and never be called
             if getattr(module, "get_output_embeddings", None) and module.get_output_embeddings() is not None:
                 self._tap(name, module, None, "out", families.logits, (0, 1), path, root="")
                 return None
@@ -195,34 +247,47 @@ class _Plan:
 
     def _add_point(self, name, point):
         """Why there is no such tensor, or None."""
-        of_model = name == "final_logits"
-        if (module := _submodule(self.model if of_model else self.backbone, point.path)) is None:
+        if name == "final_logits":  # of the model around the backbone, which may be a part of another
+            path, module = next((at for at in reversed(_path_to(self.model, self.path)) if point.path in at[1]._modules), ("", self.model))
+            path, module, root = _joined(path, point.path), _submodule(module, point.path), ""
+        else:
+            path, module, root = point.path, _submodule(self.backbone, point.path), None
+        if module is None:
             return f"the model has no {point.path}"
-        self._tap(name, module, None, point.side, point.pick, point.rows, point.path, root="" if of_model else None)
+        self._tap(name, module, None, point.side, point.pick, point.rows, path, root)
         return None
 
     def _add_modules(self, wish, layers):
         pattern, side = wish.module
-        n, paths = 0, [path for path, _ in self.model.named_modules() if path]
-        chosen = None if layers is None or not self.blocks else names.parse_layers(layers, len(self.blocks))
-        for path in fnmatch.filter(paths, pattern):
-            layer, inner = self._place_of(path)
-            n += 1
-            if chosen is None or layer is None or layer in chosen:
+        paths = [path for path, _ in self.model.named_modules() if path]
+        if not (matching := fnmatch.filter(paths, pattern)):
+            raise ValueError(f"{wish.text!r}: no module: " + names.unknown(pattern, paths))
+        if layers is not None and not self.lists:
+            raise ValueError(f"{wish.text!r}: layers {layers!r}: {type(self.model).__name__} has no list of layers")
+        chosen = {path: names.parse_layers(layers, len(blocks)) for path, blocks in self._lists_of(matching).items()}
+        rows = _rows_of_ids if side == "in" and not _is_vllms(self.model) else None
+        for path in matching:
+            among, layer, inner = self._place_of(path)
+            if among is None or layer in chosen[among]:
                 name = f"{inner}.{side}"
                 if len(name) > library.MAX_NAME:
                     raise ValueError(f"{wish.text!r}: {name!r} is longer than {library.MAX_NAME}")
-                self._tap(name, self.model.get_submodule(path), layer, side, _first_given if side == "in" else _first_returned,
-                          None, path, root="", convention=f"what {inner} {'is given' if side == 'in' else 'returns'}")
-        if not n:
-            raise ValueError(f"{wish.text!r}: no module: " + names.unknown(pattern, paths))
+                module = self.model.get_submodule(path)
+                self._tap(name, module, layer, side, _first_given if side == "in" else _first_returned, rows, path, among or "",
+                          convention=f"what {inner} {'is given' if side == 'in' else 'returns'}")
+
+    def _lists_of(self, paths):
+        return {among: self.lists[among] for among, _, _ in map(self._place_of, paths) if among is not None}
 
     def _place_of(self, path):
-        """(layer, path in the block) of a module, or (None, @path)."""
-        if self.block_path and path.startswith(self.block_path + "."):
-            layer, _, inner = path[len(self.block_path) + 1:].partition(".")
-            return int(layer), inner or "block"
-        return None, path
+        """(path of the list of layers, layer, name in the layer) of a module, or (None, None, @path). In another list than that of the
+        model's blocks the name begins with the list's path."""
+        for among in self.lists:
+            if path.startswith(among + "."):
+                layer, _, inner = path[len(among) + 1:].partition(".")
+                inner = inner or "block"
+                return among, int(layer), inner if among == self.block_path else f"{among}.{inner}"
+        return None, None, path
 
     def _pick(self, pick, attention):
         """The function for a pick of the family's table; one for all layers."""
@@ -232,11 +297,12 @@ class _Plan:
         shape = kind.shape_of(attention, self.family.head)
         return self.picks.setdefault((pick, shape), kind(inner, *shape, *more))
 
-    def _module(self, module, layer):
-        return self.modules.get(id(module)) or _Module(module, layer)
+    def _module(self, module, layer, among=None):
+        return self.modules.get(id(module)) or _Module(module, layer, self.lists[among or self.block_path] if layer is not None else ())
 
     def _tap(self, name, module, layer, side, pick, rows, path, root=None, convention=None):
-        entry = self.modules.setdefault(id(module), self._module(module, layer))
+        """@root: of @path; None: the block, or the backbone. "": the model. Another: the list of layers whose path it is, and which is in @path."""
+        entry = self.modules.setdefault(id(module), self._module(module, layer, root))
         taps_there = entry.points[side]
         if (name, pick, rows) not in taps_there:
             taps_there.append((name, pick, rows))
@@ -246,7 +312,7 @@ class _Plan:
         if root is None:
             path = _joined(self.path, self.family.blocks + ".{i}", path) if layer is not None else _joined(self.path, path)
         elif layer is not None:
-            path = _joined(self.block_path, "{i}", path[len(self.block_path) + 1:].partition(".")[2])
+            path = _joined(root, "{i}", path[len(root) + 1:].partition(".")[2])
         notes = self.family.notes if self.family else {}
         convention = convention or notes.get(name) or families.CONVENTIONS[name]
         self.found.setdefault((name, path, side, convention), set()).add(layer)
@@ -258,7 +324,7 @@ class _Plan:
 
     def device_of(self, entry):
         """Of the module's parameters; without any, of its block's, or the model's."""
-        around = self.model if entry.layer is None else self.blocks[entry.layer]
+        around = self.model if entry.layer is None else entry.among[entry.layer]
         parameter = next(itertools.chain(entry.module.parameters(), around.parameters(), self.model.parameters()), None)
         return torch.device("cpu") if parameter is None else parameter.device
 
@@ -273,6 +339,11 @@ def _first(values):
 
 def _first_given(args, kwargs):
     return _first((*args, *kwargs.values()))
+
+
+def _rows_of_ids(tensor):
+    """Ids, and masks, are [batch, token]; None: as many rows as the tensor's dimensions say."""
+    return (0, 1) if tensor.dim() == 2 and not tensor.is_floating_point() else None
 
 
 def _first_returned(out):
@@ -293,7 +364,8 @@ class _Hook:
     def tap_all(self, module, *given):
         for name, pick, rows in self.points:
             try:
-                taps.tap_of(module, pick(*given), name, rows)
+                tensor = pick(*given)
+                taps.tap_of(module, tensor, name, rows(tensor) if callable(rows) else rows)
             except Exception as error:
                 taps.complain(f"{name}: {error!r}")
 
@@ -328,16 +400,20 @@ class _Keys:
 
 
 class _KeysHook:
-    """points: what attention calls its cache, and its place among the arguments."""
+    """points: what attention calls its cache, its place among the arguments, and whether a stand-in will do where there is none."""
 
     def __init__(self, points):
-        self.keyword, self.place = points
+        self.keyword, self.place, self.for_none = points
 
     def __call__(self, module, args, kwargs):
         if len(args) > self.place:
             taps.complain(f"k_rot: {self.keyword} was given by its place")
             return None
-        return args, {**kwargs, self.keyword: _Keys(kwargs.get(self.keyword), module)}
+        keyword = next((name for name in adapters.CACHES if name in kwargs), self.keyword)  # an older name may be taken, too
+        if kwargs.get(keyword) is None and not self.for_none:
+            taps.complain("k_rot: there is no cache in this forward, and attention does more with one than fill it")
+            return None
+        return args, {**kwargs, keyword: _Keys(kwargs.get(keyword), module)}
 
 
 def _tapping(attention):
@@ -409,7 +485,8 @@ class Attached:
     def _install(self, plan, entries, sink):
         owners, hooks = {}, {}
         for entry in entries:
-            owner = owners.setdefault(entry.layer, taps.Owner(entry.layer, len(plan.blocks), sink))
+            n_layers = len(entry.among) or len(plan.blocks)
+            owner = owners.setdefault((entry.layer, n_layers), taps.Owner(entry.layer, n_layers, sink))
             taps.settle(entry.module, owner, plan.device_of(entry))
             self._modules.append(entry.module)
             sides = {side: tuple(points) for side, points in entry.points.items()}

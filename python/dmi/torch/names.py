@@ -31,6 +31,11 @@ LENS = {"hook_tokens": "token_ids", "hook_embed": "embed", "hook_resid_pre": "re
         "hook_resid_post": "resid_post", "hook_attn_out": "attn_out", "hook_mlp_out": "mlp_out", "attn.hook_q": "q",
         "attn.hook_k": "k", "attn.hook_v": "v", "attn.hook_z": "z", "attn.hook_rot_q": "q_rot", "attn.hook_rot_k": "k_rot",
         "mlp.hook_post": "mlp_post"}
+# Names of docs/taps.md that attach() cannot tap.
+NOT_KEPT = ("attn_scores", "pattern")
+WHY_NOT_KEPT = ("attention functions keep no scores in memory, so attach() finds none. Capture q_rot and k_rot: the scores are q_rot k_rot^T times "
+                "the model's scaling, and pattern is their softmax over the positions that the mask allows. An attention function of your own "
+                "that computes them can tap them: dmi.torch.tap(scores, {name!r}, layer)")
 IN_LENS_BLOCK = re.compile(r"blocks\.(\d+|\*|\{\w+\})\.(.+)")
 MODULE = re.compile(r"module:(.+):(in|out)")
 PATTERN = re.compile(r"[*?[]")
@@ -76,6 +81,8 @@ def _wish(word):
             return Wish(word, names, layers)
     elif name in NAMES:
         return Wish(word, (name,), layers, exact=True)
+    if (kept := name.rpartition("hook_")[2]) in NOT_KEPT:
+        raise ValueError(f"{word!r}: " + WHY_NOT_KEPT.format(name=kept))
     raise ValueError(unknown(name, NAMES + tuple(PRESETS) + tuple(LENS)))
 
 

@@ -76,11 +76,19 @@ def tap(tensor, name, layer=None, rows=None, n_layers=None):
         torch.ops.dmi.tap(tensor, _token(tensor.device), None, name, -1 if layer is None else layer, n_layers or 0,
                           mask_of(rows or ROWS.get(tensor.dim(), (0,))))
     else:
-        deliver(sink, tensor, name, layer, n_layers, rows)
+        deliver(sink, tensor, name, layer, n_layers, rows, of_module=False)
 
 
-def deliver(sink, tensor, name, layer, n_layers, rows):
-    """Call @sink, which may fail: the program goes on."""
+# Of the autograd pass that this thread is in, -1: in none. Gradient checkpointing computes a part of the forward again there.
+_backward = getattr(torch._C, "_current_graph_task_id", lambda: -1)
+
+
+def deliver(sink, tensor, name, layer, n_layers, rows, of_module=True):
+    """Call @sink, which may fail: the program goes on. A tap in a recomputation was seen in the forward. What tap() is given in a backward
+    pass may also be a gradient (@of_module: it is not): these come without a graph of their own.
+    """
+    if _backward() != -1 and (of_module or torch.is_grad_enabled()):
+        return
     try:
         if tensor.dim() == 0:
             tensor = tensor.reshape(1)
@@ -195,7 +203,7 @@ def _run(x, token, place, name, layer, n_layers, rows):
     else:
         return  # detached, and the graph is still there
     if sink is not None:
-        deliver(sink, x, name, layer, n_layers or None, rows_of(rows))
+        deliver(sink, x, name, layer, n_layers or None, rows_of(rows), place is not None)
 
 
 def _define():
