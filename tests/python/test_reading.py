@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """dmi.open(): what it gives is what `dmi-dump export` writes, and what make_run.c wrote."""
 import json
-import re
 import struct
 import subprocess
 import sys
@@ -204,17 +203,6 @@ def test_what_is_wrong_is_said(check, path, tmp_path):
         tensor.numpy()
     run.close()
     check("france" not in repr(run) and "closed" in repr(run), "a run says what it is", repr(run))
-
-
-def test_the_page_as_written(check, path, monkeypatch, capsys):
-    """docs/python.md"""
-    code, = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(), re.S)
-    scope = {}
-    monkeypatch.chdir(path.parent)
-    path.rename("RUN")
-    exec(code, scope)  # pylint: disable=exec-used
-    said = capsys.readouterr().out
-    check("france finished" in said and len(scope["first"]) == 2 and scope["array"].dtype == np.float32, "its code runs", said)
 
 
 def test_the_export_is_read_by_safetensors(check, path, tmp_path):
