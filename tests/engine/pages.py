@@ -5,6 +5,7 @@ A page's blocks are read in order. A block of ```c, ```python or ```yaml becomes
 last ("`look.py` does ...:"). In a block of ```console a line "$ CMD" is typed, lines "> ..." continue it, and the other
 lines are what it prints on a terminal, where "..." stands for any lines. Floats may vary by 3%, seconds and rates as they like.
 """
+import collections
 import os
 import re
 import shutil
@@ -12,6 +13,7 @@ import subprocess
 
 from harness import BUILD, ROOT
 
+Ran = collections.namedtuple("Ran", "command wanted printed status")
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.S | re.M)
 RUN_NAME = re.compile(r"[\w.-]+-\d+-\d{8}T\d{6}\.\d+Z")
 FLOAT = re.compile(r"-?\d+\.\d+(?:e[+-]?\d+)?")
@@ -69,7 +71,7 @@ def clone(folder):
 
 
 def run(folder, text, timeout=300):
-    """Type the commands of @text in a fresh shell of /home/you, which is @folder. Return: [(command, lines wanted, lines printed, status)]"""
+    """Type the commands of @text in a fresh shell of /home/you, which is @folder. Return: a Ran of each; wanted and printed are lines."""
     home = clone(folder)
     files, typed = script(text)
     for name, content in files:
@@ -82,7 +84,7 @@ def run(folder, text, timeout=300):
     pieces = re.split(rf"{MARK}\d+: (\d+)\n", done.stdout.replace(str(folder), "/home/you"))
     printed, statuses = pieces[0::2], [int(status) for status in pieces[1::2]]
     statuses += [-1] * (len(typed) - len(statuses))
-    return [(command, wanted, said.splitlines(), status) for (command, wanted), said, status in zip(typed, printed + [""] * len(typed), statuses)]
+    return [Ran(command, wanted, said.splitlines(), status) for (command, wanted), said, status in zip(typed, printed + [""] * len(typed), statuses)]
 
 
 def same(wanted, line):
@@ -112,13 +114,14 @@ def first_difference(wanted, printed):
 
 
 def check_page(check, folder, text, timeout=300):
-    """check() that each command of @text succeeds and prints what the page shows."""
+    """check() that each command of @text succeeds and prints what the page shows. Return: what run() does."""
     ran = run(folder, text, timeout)
     check(ran, "the page has commands")
     for command, wanted, printed, status in ran:
         check(status == 0, f"{command}: succeeds", [status, *printed[-20:]])
         difference = first_difference(wanted, printed)
         check(difference is None, f"{command}: prints what the page shows", [f"not there: {difference}", *printed])
+    return ran
 
 
 def have_environment():

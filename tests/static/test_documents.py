@@ -47,6 +47,14 @@ def test_every_page_is_in_the_index():
     assert not missing, missing
 
 
+def test_options_of_commands_are_those_of_their_manual():
+    wrong = [f"{page.name}: {command}: {option}" for page in PAGES for command in re.findall(r"`(dmi-\w+[^`\n]*)`", page.read_text(encoding="utf-8"))
+             if (manual := ROOT / "docs" / "man" / f"{command.split()[0]}.1").exists()
+             for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", command.split(" -- ")[0])
+             if option not in manual.read_text(encoding="utf-8").replace("\\-", "-")]
+    assert not wrong, wrong
+
+
 def test_the_check_of_links_sees_what_is_wrong():
     text = "# A title: `x`\n\n[a](#a-title-x) [b](#b) [c](nowhere.md) `[d](e.md)` [f](https://g)\n"
     assert anchors(text) == {"a-title-x"}

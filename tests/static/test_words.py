@@ -6,8 +6,8 @@ from sources import DATA, c_comments, c_strings, hash_comments, line_of, python_
 
 GLOSSARY = "docs/glossary.md"
 # Pages whose sentences begin with their subject, and name it.
-PLAIN = ("README.md", "docs/index.md", "docs/status.md", "docs/first-capture.md", "docs/limits.md", "docs/hookspec.md", "docs/architecture.md",
-         "docs/graphs.md", "docs/pressure.md", "docs/runs.md", "docs/python.md", "include/dmi/")
+PLAIN = ("README.md", "CONTRIBUTING.md", "docs/", "include/dmi/")
+NOT_YET_PLAIN = ("docs/format.md", "docs/glossary.md", "docs/measurements", "docs/man/", "docs/environment.md")
 NOT_PLAIN = (
     re.compile(r"(?:^|[.;:|?!]\s+|\*\s)(Of (?!course\b)(?:[^.,;:|]+),)", re.M),  # what the sentence is about comes first
     re.compile(r"\b(whoever|whomever|nobody(?:'s)?|somebody(?:'s)?|no one|anybody)\b", re.I),  # who acts is named
@@ -77,7 +77,8 @@ def not_plain(text):
 
 
 def test_rewritten_pages_name_the_subject_first():
-    complaints = [f"{path}:{line + at - 1}: {words}" for path in tracked() if str(path).startswith(PLAIN)
+    complaints = [f"{path}:{line + at - 1}: {words}" for path in tracked()
+                  if str(path).startswith(PLAIN) and not str(path).startswith(NOT_YET_PLAIN)
                   for line, text in texts(path) for at, words in not_plain(text)]
     assert not complaints, "\n".join(complaints)
 
