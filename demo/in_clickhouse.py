@@ -23,7 +23,7 @@ def main():
     server = Server(pathlib.Path(folder).resolve()).start()
     try:
         to = f"clickhouse://127.0.0.1:{server.port}/demo"
-        print(f"$ dmi-replay {run} --to {to}", flush=True)
+        print(f"+ dmi-replay {run} --to {to}", flush=True)
         subprocess.run(["dmi-replay", run, "--to", to], check=True, env=os.environ | {"DMI_CLICKHOUSE_PASSWORD": PASSWORD})
         print(f"\n{QUERY}\n")
         print("\n".join("\t".join(row) for row in server.ask(QUERY + " FORMAT PrettyCompactNoEscapes")))

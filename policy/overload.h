@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a HookSpec says is to happen under pressure: `overload`. Immutable once read; any thread. What follows from it for the
- * requests of a step is policy/shedding.h. Source: docs/hookspec.md, "Under pressure".
+ * requests of a step is policy/shedding.h. Source: docs/pressure.md.
  */
 #ifndef POLICY_OVERLOAD_H
 #define POLICY_OVERLOAD_H

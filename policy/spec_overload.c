@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The section `overload` of a HookSpec. Source: docs/hookspec.md, "Under pressure". */
+/* The section `overload` of a HookSpec. Source: docs/pressure.md. */
 #include "policy/spec_load.h"
 
 #include "core/cleanup.h"

@@ -3,8 +3,8 @@
  * The file `counters` of a run: a shared mapping that the capturing process updates with atomic
  * adds, so that it survives the process. For every site, in records, rows and bytes:
  *
- *     captured + dropped[reason...] = expected        after a clean close; of `captured`, `released`
- *                                                     lay in segments that were deleted since
+ *     captured + dropped[reason...] = expected        after a clean close; `released` is the part of `captured` whose
+ *                                                     segments were deleted since
  *     lost_at_kill = expected - captured - dropped    when the process was killed
  *
  * `expected` is added before the launch that makes the record is handed to the driver (and taken
@@ -88,7 +88,7 @@ struct dmi_counters {
     uint64_t steps;            /* dmi_step_begin() calls noted */
     uint64_t steps_refused;    /* that could not be noted: no memory, or numbers that cannot be */
     uint64_t waits;      /* launches, and pieces of a record, that waited for room in a ring */
-    uint64_t waits_over; /* of which the spec's wait_ms was over before there was any */
+    uint64_t waits_over; /* that ended without room, after the spec's wait_ms */
     uint64_t wait_ns;    /* of all of them together */
     uint64_t reserved[2];
     struct dmi_site_counters sites[];

@@ -36,7 +36,7 @@ enum dmi_phase {
 };
 
 enum dmi_span_flags {
-    DMI_SPAN_PADDING = 1 << 0, /* these rows belong to nobody: they fill the batch to a bucket */
+    DMI_SPAN_PADDING = 1 << 0, /* these rows belong to no request: they fill the batch */
     DMI_SPAN_LAST = 1 << 1, /* the request's last step, known ahead of it: see dmi_request_end() */
 };
 
@@ -87,19 +87,19 @@ struct dmi_step {
  * dmi_step_begin() - say whose tokens the rows of the coming forward are
  * @step: copied before the call returns; spans need not cover all rows
  *
- * Holds for every launch that follows in this process, from whatever thread, until the next call.
- * Where the HookSpec has `forward: {begin: step}`, it also starts a forward.
+ * The step holds for every launch that follows in this process, from any thread, until the next call. It also starts a
+ * forward if the HookSpec has `forward: {begin: step}`.
  *
- * A step that is refused is counted in the run (`steps_refused`), and the first one named in its manifest and in the log;
- * the launches that follow then belong to nobody. Thread: any. Return: 0, DMI_STATUS_OFF, DMI_STATUS_BAD_VERSION, -EINVAL
- * (a span lies outside n_rows, shares rows with another or positions with another of its request, has no request id, one
- * over 255 bytes, a negative position, or more cached tokens than there are before it; tags over 65,535 bytes; more than
- * 65,536 spans or 16,777,216 rows; a rank outside of its size), -ENOMEM.
+ * The run counts a step that is refused (`steps_refused`), and names the first one in its manifest and in the log. The
+ * rows of the launches that follow then belong to no request. Thread: any. Return: 0, DMI_STATUS_OFF,
+ * DMI_STATUS_BAD_VERSION, -EINVAL (a span lies outside n_rows, shares rows with another or positions with another of its
+ * request, has no request id, one over 255 bytes, a negative position, or more cached tokens than there are before it;
+ * tags over 65,535 bytes; more than 65,536 spans or 16,777,216 rows; a rank outside of its size), -ENOMEM.
  */
 int dmi_step_begin(const struct dmi_step *step);
 
 /**
- * dmi_step_end() - the rows of later launches belong to nobody until the next dmi_step_begin()
+ * dmi_step_end() - the rows of later launches belong to no request until the next dmi_step_begin()
  *
  * Thread: any. Return: 0 or DMI_STATUS_OFF.
  */
@@ -109,19 +109,19 @@ int dmi_step_end(void);
  * dmi_accept() - say what became of a request's drafts, once the engine has verified them
  * @request_id: as in its spans
  * @step: the engine's own number of the step that verified; the latest step of that number in this process
- * @n_accepted: of the request's rows of phase draft in that step, in the order of their positions, the first @n_accepted
- *              hold tokens that stay; the others are rejected
+ * @n_accepted: how many of the request's rows of phase draft in that step hold tokens that stay: the first ones, in the order
+ *              of their positions; the others are rejected
  *
- * What counts are rows, and a row stands for the token that went into it. A step that verifies K drafts has 1 + K rows of
- * the request: the last token that was accepted before, then the drafts. Where all of them are one span of phase draft, the
- * first row is one of the rows that are counted and always stays: @n_accepted is 1 + the accepted drafts, which is also how
- * many tokens the step gives the request (in vLLM the length of its list in sampled_token_ids). Where the first
- * row has a span of its own of phase decode, @n_accepted is the accepted drafts alone.
+ * This function counts rows. A row stands for the token that went into it. A step that verifies K drafts has 1 + K rows
+ * of the request: the last token that was accepted before, then the drafts. If all of them are one span of phase draft,
+ * the first row counts too, and always stays: @n_accepted is 1 + the accepted drafts, which is also how many tokens the
+ * step gives the request (in vLLM the length of its list in sampled_token_ids). If the first row has a span of its own of
+ * phase decode, @n_accepted is the accepted drafts alone.
  *
- * Rejected rows stay in the run, marked, and are in no tensor of the request unless somebody asks for them. Drafts of
- * which nothing is said count as accepted. Only the drafts of the latest 1024 steps with drafts (less where they take more
- * than 8 MiB) are remembered. What is refused is counted and named in the run's manifest. Nothing is written in the
- * calling thread.
+ * Rejected rows stay in the run, marked. No tensor of the request has them unless a reader asks for them. A draft counts
+ * as accepted if no call says otherwise. The library remembers the drafts of the latest 1024 steps with drafts, or of
+ * fewer if they take more than 8 MiB. The run counts what is refused and names it in its manifest. The calling thread
+ * writes nothing.
  *
  * Thread: any. Return: 0, DMI_STATUS_OFF, -ENOENT (no step of that number has draft rows of the request, or it is long
  * past), -EINVAL (it has fewer of them; no id, or one over 255 bytes), -EALREADY (it was said before), -ENOBUFS (more
@@ -133,8 +133,9 @@ int dmi_accept(const char *request_id, uint64_t step, uint32_t n_accepted);
  * dmi_request_end() - a request ended: no step after those that were begun computes tokens of it
  * @reason: enum dmi_end
  *
- * DMI_SPAN_LAST says the same where it is known ahead. An id may be used again by another request afterwards; readers
- * then see both as one that ended and came back. Preemption is not announced: it is seen from the spans that come back.
+ * DMI_SPAN_LAST says the same ahead of the last step. An id may be used again by another request afterwards; readers then
+ * see both as one that ended and came back. The library sees preemption from the spans that come back; no call announces
+ * it.
  *
  * Thread: any. Return: 0, DMI_STATUS_OFF, -EINVAL (no id, one over 255 bytes, a reason that is none), -ENOBUFS, -ENOMEM,
  * as dmi_accept().
@@ -145,19 +146,16 @@ int dmi_request_end(const char *request_id, uint32_t reason);
 struct dmi_tap {
     uint32_t size;    /* sizeof(struct dmi_tap) of the caller */
     uint32_t version; /* DMI_TAP_VERSION */
-    const char *
-        name; /* what the tensor is: letters, digits, _ - . and at most 128 of them; borrowed during the call */
+    const char *name; /* at most 128 letters, digits, _ - . ; borrowed during the call */
     const void *data; /* device address of its first element */
-    void *
-        stream; /* CUstream in whose order it holds its values: as after a kernel that was just launched there */
-    int32_t layer; /* from 0; -1: it belongs to none */
-    int32_t
-        n_layers; /* of the model; 0: not said ("last" in a HookSpec then needs a forward to be learned) */
-    uint32_t dtype;  /* enum dmi_dtype of <dmi/dtype.h> */
-    uint32_t n_dims; /* 1 to DMI_TAP_DIMS */
+    void *stream;     /* CUstream: at this point of it the tensor holds its values */
+    int32_t layer;    /* from 0; -1: none */
+    int32_t n_layers; /* layers of the model; 0: not said */
+    uint32_t dtype;   /* enum dmi_dtype of <dmi/dtype.h> */
+    uint32_t n_dims;  /* 1 to DMI_TAP_DIMS */
     /*
-     * Bit d: dimension d is a row dimension, along which tokens (or requests) lie; one or two bits. Of two, as of [batch,
-     * token, ...] or [batch, head, token, d], element (b, t) is row b * count[t's dimension] + t.
+     * Bit d: dimension d is a row dimension, along which tokens (or requests) lie; one or two bits. With two, as for
+     * [batch, token, ...] or [batch, head, token, d], element (b, t) is row b * count[t's dimension] + t.
      */
     uint32_t row_dims;
     uint32_t flags;               /* 0 */
@@ -169,14 +167,15 @@ struct dmi_tap {
  * dmi_tap() - say "here it is": a tensor, at the moment at which it holds its values
  * @tap: copied before the call returns; the tensor must stay until the stream has passed this point
  *
- * Where the HookSpec has a site with this tap (`tap: NAME`), the tensor is recorded as at a kernel's site: at once on an
- * ordinary stream; on a stream that is being captured, at each launch of the graph that comes of it. There the copy
- * waits for what the stream waits for now, and whatever is added to the capture later waits for the copy. The application's own
- * graph gets no node. The row dimensions come first in what is stored, as one dimension, then the others in their order.
+ * If the HookSpec has a site with this tap (`tap: NAME`), the library records the tensor as at a kernel's site. On an
+ * ordinary stream it copies at once. On a stream that is being captured it copies at each launch of the resulting graph:
+ * the copy waits for what the stream waits for now, and what is captured later waits for the copy. The application's own
+ * graph gets no node. If no tap says n_layers, "last" in a HookSpec holds from the second forward on. The row
+ * dimensions come first in what is stored, as one dimension, then the others in their order.
  *
- * A tap that no site names costs a look-up. One that cannot be (wrong sizes, a dtype that is none, no device memory there) is
- * counted and named in the run's manifest; what it points at is never read by the host. <dmi/tap.h> has dmi_tap_here(),
- * which needs no library to be there.
+ * A tap that no site names costs a look-up. The run counts a tap that cannot be (wrong sizes, a dtype that is none, no
+ * device memory there) and names it in its manifest. The host never reads what a tap points at. <dmi/tap.h> has
+ * dmi_tap_here(), which needs no library to be there.
  *
  * Thread: any whose current context is that of the stream. Return: 0 (also where no site wants it), DMI_STATUS_OFF,
  * DMI_STATUS_BAD_VERSION, -EINVAL (no name, or one that is none; n_dims, row_dims, dtype or layer that cannot be).
@@ -185,17 +184,17 @@ int dmi_tap(const struct dmi_tap *tap);
 
 /**
  * dmi_site_enable() - switch the capture of sites on or off, from the next launch on
- * @pattern: of the sites' names in the HookSpec, as a shell's (fnmatch(3)): "q", "resid_*", "*"; several
- *           with blanks between them
+ * @pattern: a shell's pattern (fnmatch(3)) for names of sites in the HookSpec: "q", "resid_*", "*";
+ *           several with blanks between them
  * @on: 0 off, else on; all sites are on at the start
  *
- * Occurrences, and with them layers, are counted on. Records of a site that is off are not expected,
- * and so neither captured nor dropped. In a CUDA graph the copies of sites that are off become
- * disabled nodes at the graph's next launch; nothing is captured or instantiated anew. The run notes
- * a call that changes something (`dmi-dump list` shows it); the note is on the disk a second later at most.
+ * The library goes on counting occurrences, and with them layers. It expects no records of a site that is off, so it
+ * neither captures nor drops them. In a CUDA graph the copies of sites that are off become disabled nodes at the graph's
+ * next launch; nothing is captured or instantiated anew. The run notes a call that changes something (`dmi-dump list`
+ * shows it); the note is on the disk a second later at most.
  *
- * Thread: any. Return: 0, DMI_STATUS_OFF, -ENOENT (no site of the spec has such a name), -EINVAL; -ENOSPC, -ENOMEM: the run
- * has no room for the note, and nothing has changed.
+ * Thread: any. Return: 0, DMI_STATUS_OFF, -ENOENT (no site of the spec has such a name), -EINVAL; -ENOSPC, -ENOMEM: the
+ * run has no room for the note, and nothing has changed.
  */
 int dmi_site_enable(const char *pattern, int on);
 

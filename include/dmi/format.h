@@ -44,7 +44,7 @@ struct dmi_segment_header {
     uint64_t hash;           /* XXH3 of the bytes before it */
 };
 
-/* Readers skip types that they do not know. Nothing is written of those that are reserved. */
+/* Readers skip types that they do not know. No writer writes the reserved ones. */
 enum dmi_chunk_type {
     DMI_CHUNK_SITES = 1,          /* the site dictionary: JSON; first chunk of every segment */
     DMI_CHUNK_STEPS = 2,          /* step metadata */

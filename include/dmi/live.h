@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The file `live` of a run: what is of use only while the process runs, for dmi-top. A shared mapping that the capturing
- * process stores into with relaxed atomics; whatever counts goes up, and nobody waits for anybody. It may be missing,
- * and whoever reads segments ignores it: the accounting is in `counters`. It is deleted by a clean close.
+ * process stores into with relaxed atomics; counts only rise, and no thread waits for another. The file may be missing, and
+ * readers of segments ignore it: the accounting is in `counters`. A clean close deletes it.
  *
- * Numbers by themselves are never torn, and of several no two need be of one moment. An entry of a request is: its
- * sequence is odd while it is written, and another one after that. Source: docs/format.md 10.1.
+ * A single number is never torn; two numbers may be of different moments. An entry of a request can be torn: its sequence is
+ * odd while it is written, and another one after that. Source: docs/format.md 10.1.
  */
 #ifndef DMI_LIVE_H
 #define DMI_LIVE_H
@@ -54,7 +54,7 @@ static inline uint64_t dmi_live_in_flight(const struct dmi_live_ring *r)
 
 enum dmi_live_request_state {
     DMI_LIVE_REQUEST_FREE = 0,
-    DMI_LIVE_REQUEST_RUNS = 1, /* it was in a step, and nobody said that it has ended */
+    DMI_LIVE_REQUEST_RUNS = 1, /* it was in a step, and no call said that it has ended */
     DMI_LIVE_REQUEST_SHED = 2, /* its rows are not captured any more */
     DMI_LIVE_REQUEST_ENDED = 3,
 };

@@ -13,16 +13,16 @@
  *         dmi_read_rows(run, (uint64_t)index, 0, t.n_rows, buffer, t.n_rows * t.row_bytes, NULL, 0);
  *     dmi_read_close(run);
  *
- * A run can be read while it is written, after a kill, and where it is damaged: what is undamaged is there, what is not
- * is a finding. Nothing in the files is trusted.
+ * A run can be read while it is written, after a kill, and where it is damaged. The reader gives what is undamaged, and a
+ * finding for the rest. It trusts nothing in the files.
  *
  * Functions return 0 (or what they say) on success and -errno on failure; dmi_read_error() then has a sentence. A handle
- * is for one thread at a time; several handles are independent. Pointers that are handed out belong to the handle, until
- * dmi_read_refresh() or dmi_read_close(). Nothing is printed and no process is ended.
+ * is for one thread at a time; several handles are independent. The handle owns the pointers that it hands out, until
+ * dmi_read_refresh() or dmi_read_close(). The library prints nothing and ends no process.
  *
  * The ABI is stable: functions are only added, fields only at the end of structs. Each struct begins with its size, which
- * the caller sets to sizeof: only that much of it is written, and what a newer caller has beyond the library's own size
- * is set to 0.
+ * the caller sets to sizeof. The library writes only that much, and sets to 0 what a newer caller's struct has beyond the
+ * library's own.
  */
 #ifndef DMI_READ_H
 #define DMI_READ_H
@@ -154,7 +154,7 @@ struct dmi_read_request {
     uint64_t n_records, n_rows, raw_bytes;
     uint64_t stored_bytes; /* its share of bytes in the files */
     int64_t
-        shed_step; /* the engine's number of the step from which on its rows were shed; -1: they were not */
+        shed_step; /* first step without its rows, as they were shed (the engine's number); -1: none */
 };
 
 enum dmi_read_tokens {
@@ -179,8 +179,7 @@ struct dmi_read_selection {
     uint32_t tokens; /* enum dmi_read_tokens, of each request */
     uint32_t reserved;
     int64_t first, end;
-    uint32_t ranks
-        [4]; /* of the runs of several ranks only those with these, by tp, pp, dp, ep: 1 + the rank; 0: any */
+    uint32_t ranks[4]; /* only runs of these ranks, by tp, pp, dp, ep: 1 + the rank; 0: any */
 };
 
 /* Something that a reader should know. */
@@ -193,7 +192,7 @@ struct dmi_read_finding {
     const char *text;
 };
 
-/* A step, as the engine said it. Of ranks that are joined it is the step of one of them. */
+/* A step, as the engine said it. If ranks are joined, it is the step of one of them. */
 struct dmi_read_step {
     uint32_t size;
     uint32_t n_spans;
@@ -220,7 +219,7 @@ struct dmi_read_span {
     uint32_t reserved;
 };
 
-/* What one site captured at one launch, whoever its rows belong to. */
+/* What one site captured at one launch, for all requests. */
 struct dmi_read_record {
     uint32_t size;
     uint32_t site; /* index for dmi_read_site() */
@@ -269,7 +268,7 @@ DMI_READ_API int dmi_read_refresh(struct dmi_read *run);
  */
 DMI_READ_API int dmi_read_select(struct dmi_read *run, const struct dmi_read_selection *selection);
 
-/* Return: what the last call that failed on this handle has to say; "" if none did. */
+/* Return: the sentence of the last call that failed on this handle; "" if none did. */
 DMI_READ_API const char *dmi_read_error(const struct dmi_read *run);
 
 /* Each fills @out, whose size the caller has set. Return: 0, -EINVAL (no size), -ENOENT (no such index), -EBADF. */
@@ -316,7 +315,7 @@ DMI_READ_API int dmi_read_several(struct dmi_read *run, const uint64_t *tensors,
 
 /**
  * dmi_read_verify() - decode everything, check every byte of every file and the accounting
- * What it finds is added to the findings. Return: how many of all findings are damage; -errno.
+ * Adds what it finds to the findings. Return: how many of all findings are damage; -errno.
  */
 DMI_READ_API int64_t dmi_read_verify(struct dmi_read *run);
 

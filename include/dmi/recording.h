@@ -14,7 +14,7 @@
 #define DMI_RECORDING_BLOCK      4096u       /* bytes that are compared at once */
 #define DMI_RECORDING_MAX_CHUNK  (64u << 20) /* bytes of a chunk, decompressed */
 #define DMI_RECORDING_MAX_PARAMS 32764u      /* bytes of a kernel's parameters */
-#define DMI_RECORDING_NO_LAYOUT  UINT32_MAX  /* nobody knows where the kernel's parameters lie */
+#define DMI_RECORDING_NO_LAYOUT  UINT32_MAX  /* it is not known where the kernel's parameters lie */
 
 struct dmi_recording_header {
     uint64_t magic;
@@ -79,8 +79,7 @@ static_assert(sizeof(struct dmi_recording_pointer) == 32, "pointer of a recordin
 /* Then @n_runs times struct dmi_recording_run, then their bytes, one after the other. */
 struct dmi_recording_bytes {
     uint64_t sequence; /* of the launch */
-    uint32_t
-        after; /* 1: read after that launch, which wrote them; 0: before it, somebody else did */
+    uint32_t after;    /* 1: read after that launch, which wrote them; 0: before it */
     uint32_t n_runs;
 };
 

@@ -22,10 +22,9 @@ typedef int64_t dmi_i64;
 typedef uint32_t dmi_u32;
 #endif
 
-#define DMI_RING_DIMS 4
-#define DMI_DESC_WILD_SLOT                                                                         \
-    1u /* of dmi_gather's slots one lay beyond those that there are: some rows were not read */
-#define DMI_SEQ_FIRST 2 /* launch sequences start here: a ready word is never 0 or 1 */
+#define DMI_RING_DIMS      4
+#define DMI_DESC_WILD_SLOT 1u /* a slot was beyond n_slots: its row was not read */
+#define DMI_SEQ_FIRST      2  /* launch sequences start here: a ready word is never 0 or 1 */
 
 /* 64 bytes, one slot of the descriptor ring in pinned host memory. */
 struct dmi_desc {
@@ -41,11 +40,11 @@ struct dmi_desc {
 };
 
 /*
- * A strided gather: for every i0 < count[0], i1 < count[1], ... in that nesting, run_bytes bytes at
- * src + i0 * stride[0] + i1 * stride[1] + ... are appended to the destination. Dimension 0 is the rows, of which
- * a launch may keep some: then i0 runs over those. Unused dimensions have count 1. Where rows are those of two dimensions,
- * row i0 lies at i0 / rows_inner * stride_outer + i0 % rows_inner * stride[0]. Where a list in device memory says which
- * slot of a paged cache each row is in, slots[i0] stands for i0 in that; a slot below 0 is nobody's, and the row zeros.
+ * A strided gather: for every i0 < count[0], i1 < count[1], ... in that nesting, run_bytes bytes at src + i0 * stride[0]
+ * + i1 * stride[1] + ... are appended to the destination. Dimension 0 is the rows. If a launch keeps some of them, i0
+ * runs over those. Unused dimensions have count 1. If two dimensions are the rows, row i0 lies at i0 / rows_inner *
+ * stride_outer + i0 % rows_inner * stride[0]. If a list in device memory has the slot of a paged cache for each row,
+ * slots[i0] takes the place of i0. A slot below 0 belongs to no row, and the row is zeros.
  */
 struct dmi_gather {
     dmi_u64 src;

@@ -58,7 +58,7 @@ static inline const char *dmi_axis_name(uint32_t axis)
     return axis < DMI_AXIS_COUNT ? names[axis] : NULL;
 }
 
-/* Strings belong to whoever filled the struct in (the spec, the writer's options, the reader). */
+/* The part that filled the struct in owns the strings: the spec, the writer's options, the reader. */
 struct dmi_site {
     uint32_t id; /* index in the spec and in the dictionary; what descriptors and records carry */
     const char *name;    /* "resid_pre"; may hold "{layer}", else tensors are named NAME.LAYER */
@@ -68,7 +68,7 @@ struct dmi_site {
     const char *note;    /* convention in words; NULL: none */
     uint32_t dtype;      /* enum dmi_dtype */
     uint32_t row;        /* enum dmi_row */
-    double scale;        /* stored value = true value * scale; 1 where nothing is said */
+    double scale;        /* stored value = true value * scale; 1 if the spec says none */
     int64_t expect;      /* matching launches a forward; -1: not declared */
     bool has_layer;      /* its records carry a layer number */
     uint32_t n_row_dims; /* leading dimensions that together are the rows; 0 is read as 1 */

@@ -43,7 +43,7 @@ static dmi_tap_fn *dmi_tap_function __attribute__((unused));
 
 /**
  * dmi_tap_is_on() - is there a library that takes taps?
- * For callers to whom filling in a struct dmi_tap is work. Thread: any.
+ * For callers that have to work to fill in a struct dmi_tap. Thread: any.
  */
 static inline int dmi_tap_is_on(void)
 {

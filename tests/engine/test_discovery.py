@@ -13,13 +13,13 @@ The recordings are of graphs, which the recorder launches kernel by kernel: what
 """
 import importlib.util
 import json
-import os
 import re
 import sys
 
 import pytest
 
 import harness
+import pages
 import torch_env
 from harness import BUILD, DMI_DUMP, DMI_RUN, PRELOAD, ROOT, STANDIN
 
@@ -160,22 +160,16 @@ def test_smollm2(check, tmp_path):
 
 
 @pytest.mark.long
+@pytest.mark.skipif(not pages.have_environment(), reason="build/venv or build/meson is not there: ./bootstrap build")
 def test_page_of_smollm2(check, tmp_path):
-    """python3 is one with PyTorch, python one with tinygrad; what the page shows of their output is in it."""
+    """~/torch/bin/python3 is one with PyTorch; else nothing is there that the page does not say."""
     python3, env = torch_env.python_with_torch()
-    section = (ROOT / "docs" / "first-capture.md").read_text().partition("## An engine as it is\n")[2].partition("\n## ")[0]
-    blocks = re.findall(r"```(sh|text)\n(.*?)```", section, re.S)
-    commands, shown = ("".join(text for kind, text in blocks if kind == wanted) for wanted in ("sh", "text"))
-    (tmp_path / "demo").symlink_to(ROOT / "demo")
-    (tmp_path / "sitecustomize.py").write_text(torch_env.PREAMBLE)
-    (tmp_path / "bin").mkdir()
-    with_torch = f"PYTHONPATH={tmp_path}:$PYTHONPATH LD_LIBRARY_PATH={env['LD_LIBRARY_PATH']} exec {python3}"
-    for name, start in (("python", f"exec {sys.executable}"), ("python3", with_torch)):
-        (tmp_path / "bin" / name).write_text(f'#!/bin/sh\n{start} "$@"\n')
-        (tmp_path / "bin" / name).chmod(0o755)
-    path = f"{tmp_path / 'bin'}:{DMI_SITES.parent}:{os.environ['PATH']}"
-    said = harness.run(["bash", "-e", "-c", commands], env=harness.environment(PATH=path), cwd=tmp_path, timeout=3000)
-    missing = [line for line in shown.splitlines() if line not in said.stdout]
-    check(commands.count("\n") > 8 and shown and not missing, "docs/first-capture.md: its commands print what the page says", [missing, said.stdout])
-    checked = re.findall(r"(?m)^(good|drifted) ", said.stdout)
-    check(set(checked) == {"good"} and len(checked) > 30, f"and check finds that {len(checked)} entries hold", said.stdout)
+    (tmp_path / "torch" / "bin").mkdir(parents=True)
+    (tmp_path / "torch" / "sitecustomize.py").write_text(torch_env.PREAMBLE)
+    start = tmp_path / "torch" / "bin" / "python3"
+    start.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path / "torch"}:$PYTHONPATH LD_LIBRARY_PATH={env["LD_LIBRARY_PATH"]} exec {python3} "$@"\n')
+    start.chmod(0o755)
+    ran = pages.check_page(check, tmp_path, pages.section("docs/first-capture.md", "An engine as it is"), timeout=3000)
+    said = "\n".join(ran[-1].printed)
+    checked = re.findall(r"(?m)^(good|drifted) ", said)
+    check(set(checked) == {"good"} and len(checked) > 30, f"check finds that {len(checked)} entries hold", said)

@@ -83,11 +83,18 @@ def test_the_tool_prepares_the_environment(bench):
     path = bench.folder / "tool.rec"
     (bench.folder / "script").write_text("\n".join(START + ["launch first 0 1 64 p 64 1", "sync"]) + "\n")
     command = [SITES, "record", "--out", path, "--budget", "1M", "--", CLIENT, bench.folder / "script", "dlopen"]
-    run(command, env=environment(DMI_STANDIN_CACHE=os.environ.get("DMI_STANDIN_CACHE", BUILD / "standin-cache")), timeout=120)
+    said = run(command, env=environment(DMI_STANDIN_CACHE=os.environ.get("DMI_STANDIN_CACHE", BUILD / "standin-cache")), timeout=120).stderr
+    bench.check("nothing was written" not in said, "its file is seen", said)
     rec = Recording(path)
     bench.check([words(x, 64) for x in rec.launches] == [filled(1, 64)], "recorded")
     again = run(command, env=environment(), timeout=120, check=False)
     bench.check(again.returncode == 2 and "never overwritten" in again.stderr, "not twice", again.stderr)
+
+
+def test_a_command_without_cuda_is_named(bench):
+    path = bench.folder / "none.rec"
+    said = run([SITES, "record", "--out", path, "--", "true"], env=environment(), timeout=120).stderr
+    bench.check(f"nothing was written to {path}: no process of the command has initialised CUDA" in said and not path.exists(), "and no file is there", said)
 
 
 def test_a_command_is_recorded_and_checked(bench):

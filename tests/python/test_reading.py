@@ -3,7 +3,6 @@
 import json
 import os
 import pickle
-import re
 import struct
 import subprocess
 import sys
@@ -206,17 +205,6 @@ def test_what_is_wrong_is_said(check, path, tmp_path):
         tensor.numpy()
     run.close()
     check("france" not in repr(run) and "closed" in repr(run), "a run says what it is", repr(run))
-
-
-def test_the_page_as_written(check, path, monkeypatch, capsys):
-    """docs/python.md"""
-    code, = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(), re.S)
-    scope = {}
-    monkeypatch.chdir(path.parent)
-    path.rename("RUN")
-    exec(code, scope)  # pylint: disable=exec-used
-    said = capsys.readouterr().out
-    check("france finished" in said and len(scope["first"]) == 2 and scope["array"].dtype == np.float32, "its code runs", said)
 
 
 def test_the_export_is_read_by_safetensors(check, path, tmp_path):

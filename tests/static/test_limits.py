@@ -1,12 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/limits.md says what the code says: its messages are in the sources, its drop reasons exist, its files are there."""
+"""What docs/ says of limits is what the code says: messages are in the sources, drop reasons exist, files are there.
+
+Rows stand in docs/limits.md and at the end of the page of their subject, in tables that begin with "| limit |".
+"""
 import ast
 import re
 
 from sources import ROOT, product, read
 
-TEXT = (ROOT / "docs/limits.md").read_text(encoding="utf-8")
-ROWS = [line for line in TEXT.splitlines() if line.startswith("|") and not line.startswith(("|---", "| limit"))]
+HEAD = "| limit |"
+PAGES = {path.name: text for path in sorted((ROOT / "docs").glob("*.md")) if HEAD in (text := path.read_text(encoding="utf-8"))}
+TEXT = "\n".join(PAGES.values())
+
+
+def rows(text):
+    """The rows of a page's tables of limits."""
+    found, inside = [], False
+    for line in text.splitlines():
+        inside = line.startswith("|") and (inside or line.startswith(HEAD))
+        if inside and not line.startswith(("|---", HEAD)):
+            found.append(line)
+    return found
+
+
+ROWS = [row for text in PAGES.values() for row in rows(text)]
 
 
 def literals():
@@ -45,3 +62,19 @@ def test_every_drop_reason_is_explained():
     header = (ROOT / "include/dmi/counters.h").read_text(encoding="utf-8")
     names = re.findall(r'"(\w+)"', header[header.index("names[DMI_DROP_COUNT]"):header.index("return reason")])
     assert len(names) > 10 and not [name for name in names if f"`{name}`" not in TEXT and name != "unknown"]
+
+
+def test_the_first_table_has_all_whose_user_sees_nothing():
+    first, _, rest = PAGES["limits.md"].partition("## The application sees it")
+    elsewhere = rows(rest) + [row for name, text in PAGES.items() if name != "limits.md" for row in rows(text)]
+    assert len(rows(first)) > 20 and not [row for row in rows(first) if "**nothing**" not in row]
+    assert len(elsewhere) > 100 and not [row for row in elsewhere if "**nothing**" in row]
+
+
+def test_the_first_page_names_each_page_with_rows():
+    assert len(PAGES) > 8 and not [name for name in PAGES if name != "limits.md" and f"]({name}#" not in PAGES["limits.md"]]
+
+
+def test_a_table_of_limits_is_found_among_others():
+    text = "| limit | why |\n|---|---|\n| a | b |\n\n| key | value |\n|---|---|\n| c | d |\n"
+    assert rows(text) == ["| a | b |"]

@@ -5,6 +5,14 @@ import re
 from sources import DATA, c_comments, c_strings, hash_comments, line_of, python_texts, read, tracked
 
 GLOSSARY = "docs/glossary.md"
+# Pages whose sentences begin with their subject, and name it.
+PLAIN = ("README.md", "CONTRIBUTING.md", "docs/", "include/dmi/")
+NOT_YET_PLAIN = ("docs/format.md", "docs/glossary.md", "docs/measurements", "docs/man/", "docs/environment.md")
+NOT_PLAIN = (
+    re.compile(r"(?:^|[.;:|?!]\s+|\*\s)(Of (?!course\b)(?:[^.,;:|]+),)", re.M),  # what the sentence is about comes first
+    re.compile(r"\b(whoever|whomever|nobody(?:'s)?|somebody(?:'s)?|no one|anybody)\b", re.I),  # who acts is named
+    re.compile(r"\b((?:nobody|no \w+) (?:\w+ ){0,3}(?:is|was|be) (?:told|said))\b", re.I),
+)
 C = (".c", ".h", ".cu", ".cuh", ".S", ".def", ".inc")
 
 
@@ -59,6 +67,27 @@ def files():
 def test_no_word_that_the_glossary_rules_out():
     complaints = [f"{path}:{line}: {phrase}" for path, line, phrase in found(files(), pattern(ruled_out(read(GLOSSARY))))]
     assert not complaints, "\n".join(complaints)
+
+
+def not_plain(text):
+    """[(line, words)] of sentences that are to be turned round; code and quoted messages apart."""
+    prose = re.sub(r"(?ms)^```.*?^```$", lambda code: "\n" * code[0].count("\n"), text)
+    prose = re.sub(r'"[^"\n]*"', lambda quoted: '"' * len(quoted[0]), prose)  # messages have their own words
+    return [(line_of(prose, match.start(1)), " ".join(match[1].split())) for wrong in NOT_PLAIN for match in wrong.finditer(prose)]
+
+
+def test_rewritten_pages_name_the_subject_first():
+    complaints = [f"{path}:{line + at - 1}: {words}" for path in tracked()
+                  if str(path).startswith(PLAIN) and not str(path).startswith(NOT_YET_PLAIN)
+                  for line, text in texts(path) for at, words in not_plain(text)]
+    assert not complaints, "\n".join(complaints)
+
+
+def test_the_check_of_sentences_sees_what_is_wrong():
+    text = ("Of a range's last kernel, which this may be, nothing is said.\nIt ends. Of one without, an event does.\n| a | Of it, much |\n"
+            "Whoever asks. Of course. A part of a run, or two.\n```\nnobody\n```\nIt says \"nobody knows\".\n")
+    assert [(line, words.split(",")[0]) for line, words in sorted(not_plain(text))] == [
+        (1, "Of a range's last kernel"), (2, "Of one without"), (3, "Of it"), (4, "Whoever")]
 
 
 def test_the_check_sees_what_is_wrong():

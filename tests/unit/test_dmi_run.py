@@ -9,6 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -35,6 +36,11 @@ def any_library(folder, name="libdmi_preload.so"):
     raise FileNotFoundError("libm.so.6")
 
 
+# What is said of every command here that starts no CUDA.
+NOTHING = re.compile(r"dmi: nothing was written to /.*/[\w-]+: no process of the command has initialised CUDA with libdmi_preload.so loaded, "
+                     "unless a line above says otherwise")
+
+
 class Case:
     def __init__(self, folder, library):
         self.folder, self.library = folder, library
@@ -44,8 +50,10 @@ class Case:
         clean.update({"DMI_PRELOAD_PATH": str(self.library), **env})
         # only for a dmi-run built with AddressSanitizer, which wants to be the first library of all
         clean["ASAN_OPTIONS"] = "verify_asan_link_order=0"
-        return subprocess.run([DMI_RUN, *map(str, args)], cwd=self.folder, env=clean, text=True,
+        done = subprocess.run([DMI_RUN, *map(str, args)], cwd=self.folder, env=clean, text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+        done.stderr = "".join(line for line in done.stderr.splitlines(keepends=True) if not NOTHING.fullmatch(line.strip()))
+        return done
 
     def environment(self, *args, **env):
         """(the command's environment, what dmi-run printed on stderr)"""
@@ -251,6 +259,23 @@ LOADS = "import ctypes, sys, time; time.sleep(float(sys.argv[1])); ctypes.CDLL('
 WAIT = "i=0; until [ -s said ] || [ $((i += 1)) -gt 100 ]; do sleep 0.1; done"
 
 
+def wait_for_watchers(folder):
+    """Until no watcher of a command in @folder is there: it ends after the command; 10 s at most."""
+    for _ in range(500):
+        if not any(lives_in(process, folder) for process in pathlib.Path("/proc").glob("[0-9]*")):
+            return
+        time.sleep(0.02)
+
+
+def lives_in(process, folder):
+    """Is it a watcher that has a file of @folder open, or is in it?"""
+    try:
+        return (process / "comm").read_text() == "dmi-watch\n" and any(
+            os.readlink(link).startswith(str(folder)) for link in [process / "cwd", *(process / "fd").iterdir()])
+    except OSError:
+        return False
+
+
 class Watched(Case):
     """Commands with processes that load a libcuda.so.1; what is said of them is in the file `said`."""
 
@@ -270,6 +295,7 @@ class Watched(Case):
         with open(self.folder / ("stderr" if log else "said"), "ab") as err:
             done = subprocess.run(list(map(str, words)), cwd=self.folder, env=clean, text=True, timeout=60, stdin=subprocess.DEVNULL,
                                   stdout=subprocess.PIPE, stderr=err)
+        wait_for_watchers(self.folder)
         said = self.folder / "said"
         return done.stdout.split(), said.read_text().splitlines() if said.exists() else []
 
@@ -315,8 +341,19 @@ def test_an_executable_is_named_once(watched):
 
 
 def test_processes_with_the_library_and_those_without_a_driver_are_not_named(watched):
-    _, said = watched.shell("LOADS 0 & a=$!; env -u LD_PRELOAD sleep 9 & sleep 1.5; kill $a $!")
-    assert not said, said
+    _, said = watched.shell("LOADS 0 & a=$!; env -u LD_PRELOAD sleep 9 & sleep 1.5; kill $a $!; wait", log=None)
+    assert [bool(NOTHING.fullmatch(line)) for line in said] == [True], said
+
+
+@pytest.mark.parametrize("script, lines", [
+    pytest.param("true", 1, id="a command without CUDA"),
+    pytest.param("mkdir dmi-out/.hidden", 1, id="one that was interrupted while its run was begun"),
+    pytest.param("mkdir dmi-out/a-run", 0, id="one that has a run"),
+    pytest.param("sleep 2 & sleep 0.5", 0, id="one whose children live on"),
+])
+def test_a_command_that_wrote_nothing_is_named(watched, script, lines):
+    _, said = watched.shell(script, log=None)
+    assert [bool(NOTHING.fullmatch(line)) for line in said] == [True] * lines, said
 
 
 def test_it_is_said_on_stderr(watched):
@@ -365,4 +402,4 @@ def test_the_watch_ends_with_the_command(watched):
     p = subprocess.Popen([str(w) for w in words], cwd=watched.folder, stderr=subprocess.PIPE,
                          env={**os.environ, "DMI_PRELOAD_PATH": str(watched.library), "ASAN_OPTIONS": "verify_asan_link_order=0"})
     _, err = p.communicate(timeout=20)
-    assert p.returncode == -9 and not err, (p.returncode, err)
+    assert p.returncode == -9 and NOTHING.fullmatch(err.decode().strip()), (p.returncode, err)

@@ -8,7 +8,7 @@
 #include "policy/tap_names.h"
 #include "tools/common/command.h"
 #include "tools/run/taps.h"
-#include "tools/run/watch.h"
+#include "tools/common/watch.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -276,7 +276,7 @@ static bool arm(const struct options *o, const char *const *vars, size_t n_vars)
         !command_set("DMI_RING_BYTES", o->ring_bytes) || !set_job() ||
         !command_set("DMI_CONTROL", o->control ? "1" : NULL) || !command_preload(library))
         return false;
-    watch_start(strrchr(library, '/') + 1, getenv("DMI_LOG"));
+    watch_start(strrchr(library, '/') + 1, getenv("DMI_LOG"), out);
     return true;
 }
 

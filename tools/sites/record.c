@@ -3,6 +3,7 @@
 
 #include "core/cleanup.h"
 #include "tools/common/command.h"
+#include "tools/common/watch.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -40,5 +41,6 @@ int record(const struct record_options *o)
         !command_set("DMI_RECORD_FORWARDS", o->forwards) ||
         !command_set("DMI_RECORD_BUDGET", o->budget) || !command_preload(library))
         return EXIT_USAGE;
+    watch_start(strrchr(library, '/') + 1, getenv("DMI_LOG"), out);
     return command_become(o->command);
 }

@@ -2,8 +2,8 @@
 /*
  * Processes, as /proc shows them: who descends from whom, and what is loaded into one. Init only: one thread.
  */
-#ifndef TOOLS_RUN_PROCESSES_H
-#define TOOLS_RUN_PROCESSES_H
+#ifndef TOOLS_COMMON_PROCESSES_H
+#define TOOLS_COMMON_PROCESSES_H
 
 #include <stdbool.h>
 #include <stddef.h>

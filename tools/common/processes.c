@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/run/processes.h"
+#include "tools/common/processes.h"
 
 #include "core/cleanup.h"
 #include "core/grow.h"

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/run/watch.h"
+#include "tools/common/watch.h"
 
 #include "core/cleanup.h"
 #include "core/clock.h"
 #include "core/log.h"
-#include "tools/run/processes.h"
+#include "tools/common/processes.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -32,6 +33,8 @@ struct watch {
     pid_t command;
     int fd; /* of the command: readable once it has ended */
     const char *library;
+    const char *out;        /* where processes of the command write, absolute */
+    size_t n_before;        /* entries() of it before the command */
     struct processes known; /* the command and what descends from it */
     char **named;           /* executables */
     size_t n_named;
@@ -76,6 +79,19 @@ static void name(struct watch *w, pid_t pid)
             process_asked_for(pid, w->library)
                 ? "the loader did not follow LD_PRELOAD: a static or privileged program?"
                 : "it was started without LD_PRELOAD: a cleared environment?");
+}
+
+/* Of a folder: how many files and folders are in it, hidden ones apart. Of a file: 1, or 0 if it is not there. */
+static size_t entries(const char *path)
+{
+    size_t n = 0;
+    DIR *folder = opendir(path);
+    if (!folder)
+        return !access(path, F_OK);
+    for (struct dirent *entry; (entry = readdir(folder));)
+        n += *entry->d_name != '.';
+    closedir(folder);
+    return n;
 }
 
 /* A map is not read at one moment; once the driver was seen, the library was there before the second reading. */
@@ -162,6 +178,29 @@ static bool scan(struct watch *w)
     return true;
 }
 
+static bool others_live(const struct watch *w)
+{
+    for (size_t i = 0; i < w->known.n; i++)
+        if (w->known.list[i].pid != w->command)
+            return true;
+    return false;
+}
+
+/* The command has ended. What it started may end with it, a moment later, or live on and begin a run. */
+static void say_if_nothing_came(struct watch *w)
+{
+    bool seen = scan(w);
+    for (int i = 0; i < 5 && seen && others_live(w); i++) {
+        usleep(FIRST_PAUSE_NS / 1000);
+        seen = scan(w);
+    }
+    if (seen && !others_live(w) && !w->n_named && entries(w->out) == w->n_before)
+        log_line(
+            "nothing was written to %s: no process of the command has initialised CUDA with %s "
+            "loaded, unless a line above says otherwise",
+            w->out, w->library);
+}
+
 static void watch(struct watch *w)
 {
     uint64_t pause = FIRST_PAUSE_NS;
@@ -174,6 +213,7 @@ static void watch(struct watch *w)
             w->pause_ns = LAST_PAUSE_NS;
         pause = w->pause_ns > least ? w->pause_ns : least;
     }
+    say_if_nothing_came(w);
 }
 
 static bool is_file(const char *log)
@@ -240,9 +280,13 @@ static bool start(struct watch *w, const char *log)
     return status == 0;
 }
 
-void watch_start(const char *library, const char *log)
+void watch_start(const char *library, const char *log, const char *out)
 {
-    struct watch w = { .command = getpid(), .library = library, .pause_ns = FIRST_PAUSE_NS };
+    struct watch w = { .command = getpid(),
+                       .library = library,
+                       .out = out,
+                       .n_before = entries(out),
+                       .pause_ns = FIRST_PAUSE_NS };
     if (log && !strcmp(log, "none"))
         return;
     log_init(log);
