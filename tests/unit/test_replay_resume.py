@@ -204,7 +204,7 @@ def test_commands_go_on_with_the_next_requests(tmp_path, check):
     out.mkdir()
     words = (run, "--to", 'command:n=$(wc -l); echo "$DMI_REQUEST $n" >>all', "--format", "jsonl", "--at-once", 2, "--cursor", cursor)
     process = start(*words, "--speed", "1", cwd=out)
-    wait_for(lambda: (out / "all").exists() and (out / "all").read_text().count("\n") == 2)
+    wait_for(lambda: cursor.exists() and json.loads(cursor.read_text())["requests"] == 2)  # both have ended, and the cursor says so
     process.kill()
     process.wait()
     process.stderr.close()
