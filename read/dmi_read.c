@@ -419,6 +419,7 @@ static int take_stretch(struct dmi_read *run, const struct wanted *w, const stru
         .step = rec->step ? rec->step->entry->step : UINT64_MAX,
         .time_ns = rec->at.time_ns,
         .device = rec->at.device,
+        .site = rec->at.site,
         .flags = (r ? DMI_READ_ROW_DAMAGED : 0u) |
                  (p->flags & STRETCH_REJECTED ? DMI_READ_ROW_REJECTED : 0u) |
                  (p->flags & STRETCH_SUPERSEDED ? DMI_READ_ROW_SUPERSEDED : 0u),
@@ -461,7 +462,7 @@ int dmi_read_rows(struct dmi_read *run, uint64_t tensor, uint64_t first, uint64_
     if (tensor >= run->view.tensors.n)
         return handle_fail(run, -ENOENT, "no such tensor");
     const struct tensor *t = &run->view.tensors.all[tensor];
-    if (t->mixed)
+    if (t->mixed == TENSOR_MIXED_TYPE)
         return handle_fail(run, -EINVAL,
                            "the tensor's type or width changes from record to record");
     if (first > t->n_rows || n_rows > t->n_rows - first)
@@ -533,7 +534,7 @@ int dmi_read_several(struct dmi_read *run, const uint64_t *tensors, uint64_t n, 
     for (uint64_t i = 0; i < n; i++) {
         if (tensors[i] >= all->n)
             return handle_fail(run, -ENOENT, "no such tensor");
-        if (all->all[tensors[i]].mixed)
+        if (all->all[tensors[i]].mixed == TENSOR_MIXED_TYPE)
             return handle_fail(run, -EINVAL,
                                "a tensor's type or width changes from record to record");
         to[tensors[i]] = data[i];

@@ -4,7 +4,7 @@
 #define READ_HANDLE_H
 
 #include "core/err.h"
-#include "read/map.h"
+#include "storage/map.h"
 #include "read/requests.h"
 #include "read/tensors.h"
 #include "storage/reader/reader.h"

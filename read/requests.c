@@ -48,11 +48,6 @@ static void begin_step(struct request *r, size_t step)
 {
     if (r->step == step)
         return;
-    if (r->ended) { /* the id came back: another request, or one that goes on */
-        r->ended = r->decoded = r->decodes = r->resumes = false;
-        r->firm = r->now = 0;
-        r->state = REQUEST_RUNNING;
-    }
     r->step = step;
     r->firm = r->now;
     r->decoded = r->decodes;
@@ -100,6 +95,20 @@ static void take_place(struct request *r, const struct dmi_span_entry *span, uin
         r->resumes = false;
 }
 
+/* What adapters say of requests that search with beams. */
+static const char beams_key[] = "\"dmi.beams\"";
+
+static void take_tags(struct request *r, const struct reader_step *step, uint32_t i)
+{
+    const struct dmi_span_entry *span = &step->spans[i];
+    const char *tags = (const char *)step->entry + span->tags_offset;
+    if (!span->tags_bytes)
+        return;
+    r->has_beams |= memmem(tags, span->tags_bytes, beams_key, sizeof beams_key - 1) != NULL;
+    r->tags = tags;
+    r->n_tags = span->tags_bytes;
+}
+
 static int take_span(struct requests *out, const struct reader_step *step, size_t s, uint32_t i)
 {
     const struct dmi_span_entry *span = &step->spans[i];
@@ -117,6 +126,9 @@ static int take_span(struct requests *out, const struct reader_step *step, size_
     uint32_t n_holds;
     accepted_rows(step, i, &n_accepted, &n_holds);
     begin_step(r, s);
+    if (r->n_steps == 1 && span->n_cached && !r->cached_end)
+        r->cached_end = span->first_position;
+    take_tags(r, step, i);
     take_prompt(r, span);
     take_place(r, span, n_holds,
                span->phase != DMI_PHASE_DRAFT || reader_outcome_of(step, i) != NULL);

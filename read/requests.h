@@ -6,7 +6,7 @@
 #ifndef READ_REQUESTS_H
 #define READ_REQUESTS_H
 
-#include "read/map.h"
+#include "storage/map.h"
 #include "read/range.h"
 #include "storage/reader/reader.h"
 
@@ -29,8 +29,12 @@ struct request {
     uint64_t n_cached;                 /* from a prefix cache: no rows of theirs were computed */
     uint64_t n_rejected;               /* of those computed */
     int64_t end;                       /* after the last position that counts */
-    int64_t n_prompt;                  /* where generation begins; -1: not known */
-    bool prompt_is_said;               /* else it follows from the first step that decodes */
+    const char *tags; /* as a span of it said them last; any bytes, not terminated; NULL: none */
+    size_t n_tags;
+    int64_t cached_end;  /* after the positions that a prefix cache had when it began */
+    bool has_beams;      /* its rows are of several sequences: the engine searched with beams */
+    int64_t n_prompt;    /* where generation begins; -1: not known */
+    bool prompt_is_said; /* else it follows from the first step that decodes */
     uint64_t n_preemptions;
     enum request_state state;
     uint32_t reason;    /* enum dmi_end, once it ended */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "read/sites.h"
 
-#include "read/map.h"
+#include "storage/map.h"
 
 #include <errno.h>
 #include <stdlib.h>

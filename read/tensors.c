@@ -3,7 +3,7 @@
 
 #include "core/cleanup.h"
 #include "core/grow.h"
-#include "read/map.h"
+#include "storage/map.h"
 #include "read/record.h"
 #include "read/requests.h"
 #include "read/utf8.h"
@@ -149,7 +149,20 @@ static struct tensor *find_tensor(struct tensors_growing *b, const char *request
     return t;
 }
 
-static void take_shape(struct tensor *t, const struct reader_record *rec)
+const char *tensor_mixed_text(const struct tensor *t)
+{
+    return t->mixed == TENSOR_MIXED_SCALE
+               ? "changes its scale from record to record: sites of one name have several"
+               : "changes its dtype or width from record to record, so it is not one tensor";
+}
+
+static double scale_of(const struct dmi_site *site)
+{
+    return site->scale != 0 ? site->scale : 1;
+}
+
+static void take_shape(struct tensor *t, const struct reader_record *rec,
+                       const struct dmi_site *site)
 {
     uint64_t width = record_width(rec);
     if (!t->n_stretches) {
@@ -158,7 +171,9 @@ static void take_shape(struct tensor *t, const struct reader_record *rec)
         t->n_tail = rec->at.n_dims - record_row_dims(rec);
         memcpy(t->tail, rec->at.dims + record_row_dims(rec), t->n_tail * sizeof t->tail[0]);
     } else if (t->dtype != rec->at.dtype || t->width != width) {
-        t->mixed = true;
+        t->mixed = TENSOR_MIXED_TYPE;
+    } else if (!t->mixed && scale_of(site) != scale_of(t->site)) {
+        t->mixed = TENSOR_MIXED_SCALE;
     }
 }
 
@@ -167,13 +182,13 @@ int tensors_add(struct tensors_growing *b, const struct part *part, size_t numbe
     if (b->out->n > TENSORS_MAX || b->out->n_stretches > TENSORS_MAX_STRETCHES)
         return -E2BIG;
     const struct reader_record *rec = reader_record(b->reader, part->record);
-    struct tensor *t = find_tensor(b, part->request, part->n_request,
-                                   reader_site(b->reader, rec->at.site), rec->at.layer);
+    const struct dmi_site *site = reader_site(b->reader, rec->at.site);
+    struct tensor *t = find_tensor(b, part->request, part->n_request, site, rec->at.layer);
     if (!t)
         return -ENOMEM;
     if (number == TENSORS_NO_ROWS)
         return 0;
-    take_shape(t, rec);
+    take_shape(t, rec, site);
     if (grow((void **)&t->stretches, t->n_stretches, &t->room, sizeof *t->stretches, 1))
         return -ENOMEM;
     t->stretches[t->n_stretches++] =

@@ -20,6 +20,13 @@
 
 #include <stdbool.h>
 
+/* What changes from record to record. */
+enum tensor_mixed {
+    TENSOR_ALIKE = 0,
+    TENSOR_MIXED_TYPE, /* dtype or width: it cannot be one tensor */
+    TENSOR_MIXED_SCALE, /* entries of its site's name have other scales: each value has that of its record's entry */
+};
+
 struct tensor {
     char *key;           /* REQUEST/SITE.LAYER or SITE.LAYER; UTF-8 without NUL, unique in a run */
     const char *name;    /* the part after the request */
@@ -34,7 +41,7 @@ struct tensor {
     uint64_t n_rows;
     struct stretch *stretches; /* rows in the tensor's order */
     size_t n_stretches, room;
-    bool mixed; /* dtype or width changes: cannot be one tensor */
+    enum tensor_mixed mixed;
 };
 
 struct tensors {
@@ -113,6 +120,9 @@ int tensors_end(struct err *err, struct tensors_growing *growing, const struct r
 /* The tensor of a request's rows; @order: as struct tensor has it. Return: NULL: none. */
 const struct tensor *tensors_find(const struct tensors *tensors, const char *request,
                                   size_t n_request, uint32_t order, int32_t layer);
+
+/* What is wrong with a mixed tensor, to stand after its name. */
+const char *tensor_mixed_text(const struct tensor *tensor);
 
 /* Whether rows of a request are wanted; @request NULL: they are nobody's. */
 bool selection_wants_request(const struct selection *select, const char *request, size_t n_request);

@@ -133,9 +133,8 @@ int dmi_accept(const char *request_id, uint64_t step, uint32_t n_accepted);
  * dmi_request_end() - a request ended: no step after those that were begun computes tokens of it
  * @reason: enum dmi_end
  *
- * DMI_SPAN_LAST says the same ahead of the last step. An id may be used again by another request afterwards; readers then
- * see both as one that ended and came back. The library sees preemption from the spans that come back; no call announces
- * it.
+ * DMI_SPAN_LAST says the same ahead of the last step. Another request may use the id afterwards: readers show it as ID~2.
+ * The library sees preemption from the spans that come back; no call announces it.
  *
  * Thread: any. Return: 0, DMI_STATUS_OFF, -EINVAL (no id, one over 255 bytes, a reason that is none), -ENOBUFS, -ENOMEM,
  * as dmi_accept().

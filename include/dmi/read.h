@@ -105,7 +105,9 @@ struct dmi_read_tensor {
     int32_t layer;                     /* -1: none */
     uint32_t n_dims;                   /* of a row: how many of @dims are used */
     uint32_t dims[4];                  /* their product is @width */
-    uint32_t mixed; /* 1: type or width changes from record to record: no rows can be read */
+    uint32_t
+        mixed; /* 1: type or width changes from record to record: no rows can be read; 2: the scale does: each row has
+                       that of its site, struct dmi_read_row */
 };
 
 enum dmi_read_row_flags {
@@ -123,7 +125,7 @@ struct dmi_read_row {
     uint32_t row;     /* in the launch */
     uint32_t device;  /* CUDA device ordinal */
     uint32_t flags;   /* enum dmi_read_row_flags */
-    uint32_t reserved;
+    uint32_t site;    /* index for dmi_read_site(): the entry that says the row's scale */
 };
 
 enum dmi_read_request_state {

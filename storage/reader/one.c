@@ -387,6 +387,9 @@ void reader_close_one(struct reader *r)
     free(r->selection.outcomes);
     free(r->selection.ends);
     free(r->selection.kept);
+    reader_forget_ids(&r->selection);
+    free(r->selection.shown);
+    free(r->selection.names);
     free(r->found);
     free(r->said.sites);
     forget_files(r);

@@ -62,21 +62,37 @@ void reader_closep(struct reader **reader)
 
 /* ------------------------------------------------------------------------- what is done with it */
 
+/* Ids as they are shown, where all steps are selected. */
+static int show_ids(struct err *err, struct reader *r)
+{
+    const struct reader_selection *s = &r->selection;
+    bool all_steps = r->ranks || (s->made && (!s->have_query || s->query.all_steps));
+    return all_steps && reader_show_ids(r)
+               ? err_set_errno(err, ENOMEM, "cannot read the requests of %s", r->run.path)
+               : 0;
+}
+
 int reader_select(struct err *err, struct reader *r, const struct reader_query *query)
 {
-    return r->ranks ? reader_select_ranks(err, r, query) : reader_select_one(err, r, query);
+    int res = r->ranks ? reader_select_ranks(err, r, query) : reader_select_one(err, r, query);
+    return res ? res : show_ids(err, r);
 }
 
 int reader_window(struct err *err, struct reader *r, uint64_t first, size_t most, uint64_t *next,
                   uint64_t *n_gone)
 {
-    return r->ranks ? err_set(err, -EINVAL, "%s: runs of ranks are not read by window", r->run.path)
-                    : reader_window_one(err, r, first, most, next, n_gone);
+    if (r->ranks)
+        return err_set(err, -EINVAL, "%s: runs of ranks are not read by window", r->run.path);
+    int res = reader_window_one(err, r, first, most, next, n_gone), shown = 0;
+    if (res == READER_E_AGAIN)
+        shown = show_ids(err, r);
+    return shown ? shown : res;
 }
 
 int reader_refresh(struct err *err, struct reader *r)
 {
-    return r->ranks ? reader_refresh_ranks(err, r) : reader_refresh_one(err, r);
+    int res = r->ranks ? reader_refresh_ranks(err, r) : reader_refresh_one(err, r);
+    return res ? res : show_ids(err, r);
 }
 
 int reader_decode(struct err *err, struct reader *r, const struct reader_record *rec, void *out)
@@ -86,7 +102,11 @@ int reader_decode(struct err *err, struct reader *r, const struct reader_record 
 
 int reader_verify(struct reader *r)
 {
-    return r->ranks ? reader_verify_ranks(r) : reader_verify_one(r);
+    struct err err = { 0 };
+    if (!r->ranks)
+        return reader_verify_one(r);
+    int res = reader_verify_ranks(r);
+    return res ? res : show_ids(&err, r);
 }
 
 /* ------------------------------------------------------------------------- what it is */

@@ -30,6 +30,14 @@ struct reader_outcome {
     size_t step, place;    /* private */
 };
 
+/* Private: the id of a span, where it is not the stored one. */
+struct reader_shown_id {
+    size_t step;
+    uint32_t span;
+    const char *id;
+    size_t n_id;
+};
+
 struct reader_step {
     const struct dmi_step_entry *entry;
     const struct dmi_span_entry *spans;    /* entry->n_spans; offsets checked */
@@ -37,11 +45,13 @@ struct reader_step {
     bool again;                            /* that chunk repeats it */
     const struct reader_outcome *outcomes; /* by span; see reader_outcome_of() */
     size_t n_outcomes;
+    const struct reader_shown_id *shown; /* private: by span */
+    size_t n_shown;
 };
 
 /* A request ended, or was shed. */
 struct reader_end {
-    const char *id; /* any bytes */
+    const char *id; /* as reader_span_id() shows it */
     size_t n_id;
     bool
         shed; /* no end: rows of it are not captured any more, from the last of the steps @after on */
@@ -222,7 +232,10 @@ bool reader_outcome_has(const struct reader_outcome *outcome, uint32_t token, ui
 size_t reader_n_ends(const struct reader *reader);
 const struct reader_end *reader_end(const struct reader *reader, size_t i);
 
-/* A span's request id, which may hold any byte. */
+/*
+ * A span's request id, which may hold any byte. An id that comes again after its end is another request: its second user
+ * is shown as ID~2. Where only some steps are selected, ids are as they are stored.
+ */
 const char *reader_span_id(const struct reader_step *step, uint32_t span, size_t *n_bytes);
 
 /* What to look for; what is left at its neutral value is not asked for. */

@@ -17,6 +17,7 @@
  *     check.c         manifest, counters and spec against what is there
  *     steps.c         steps that a selection needs
  *     outcomes.c      what became of their rows
+ *     reused_ids.c    ids that come again, as they are shown
  *     select.c        records that a query asks for
  *     decode.c        payload
  *     one.c           one run: opened, refreshed, selected, closed
@@ -197,6 +198,10 @@ struct reader_selection {
     size_t n_outcomes, outcomes_room;
     struct reader_end *ends;
     size_t n_ends, ends_room;
+    struct reader_shown_id *shown; /* by step and span */
+    size_t n_shown, shown_room;
+    char **names; /* their texts, owned */
+    size_t n_names, names_room;
 };
 
 /* decode.c */
@@ -471,6 +476,12 @@ static inline int reader_number_order(const void *pa, const void *pb)
     uint64_t a = *(const uint64_t *)pa, b = *(const uint64_t *)pb;
     return a < b ? -1 : a > b;
 }
+
+/* ---- reused_ids.c */
+
+/* Gives each span and each end the id that is shown; all steps must be selected. Return: 0 or -ENOMEM. */
+int reader_show_ids(struct reader *reader);
+void reader_forget_ids(struct reader_selection *selection);
 
 /* ---- outcomes.c */
 

@@ -311,6 +311,7 @@ void reader_free_selection(struct reader *r)
 {
     free_records(r);
     r->selection.n_steps = r->selection.n_outcomes = r->selection.n_ends = 0;
+    reader_forget_ids(&r->selection);
     free(r->selection.named);
     r->selection.named = NULL;
     r->selection.n_named = r->selection.n_matched = 0;

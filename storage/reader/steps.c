@@ -130,9 +130,3 @@ const struct reader_step *reader_step(const struct reader *r, size_t i)
 {
     return i < r->selection.n_steps ? &r->selection.steps[i] : NULL;
 }
-
-const char *reader_span_id(const struct reader_step *step, uint32_t span, size_t *n_bytes)
-{
-    *n_bytes = step->spans[span].id_bytes;
-    return (const char *)step->entry + step->spans[span].id_offset;
-}

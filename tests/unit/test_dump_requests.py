@@ -111,3 +111,81 @@ def test_a_crowd(tmp_path, check):
     check(sum(r["rejected"] for r in rows) == sum(3 - k % 4 for k in range(100)) * 600, "all of their outcomes count")
     check(all(r["state"] == "finished" and r["reason"] == "stop" for r in rows), "and their ends")
     check(dump("verify", run).returncode == 0, "and the run is sound")
+
+
+# ---- an id that comes again
+
+
+MAKE_SCHEDULE = BUILD / "tests" / "unit" / "make_schedule"
+LAST = 2
+
+
+def schedule(folder, *steps, ranks=(0, 1)):
+    """@steps: spans (id, position, tokens, prompt, flags), or a line of make_schedule's. Values of site h are 4096 * step + 64 * row."""
+    text, number = [], 0
+    for step in steps:
+        if isinstance(step, str):
+            text.append(step)
+            continue
+        spans, row = [], 0
+        for name, position, n, prompt, flags in step:
+            spans.append(f"{name}:{row}:{n}:{position}:{1 if n > 1 else 2}:{prompt}:{flags}")
+            row += n
+        text += [f"step {number} {row} {' '.join(spans)}", "rec 2 0 0 1 1"]
+        number += 1
+    subprocess.run([MAKE_SCHEDULE, folder, "job", *map(str, ranks), "0", "1"], input="".join(f"{line}\n" for line in text), text=True, check=True, timeout=60)
+    return folder
+
+
+def shown(run, *words):
+    """{request: (state, [(position, step)])} as dmi-dump reads it"""
+    requests = {r["request"]: r["state"] for r in facts("list", run, "--requests")["requests"]}
+    return {name: (state, [(r["position"], (int(r["values"][0]) // 4096) % 128) for r in facts("show", f"{name}/h.0", run, "--rows", ":", *words)])
+            for name, state in requests.items()}
+
+
+REUSED = {
+    "after its end": ([[("r", 0, 2, 2, 0)], "end r 1", [("r", 0, 3, 3, 0)]],
+                      {"r": ("finished", [(0, 0), (1, 0)]), "r~2": ("running", [(0, 1), (1, 1), (2, 1)])}),
+    "an end that was known ahead": ([[("r", 0, 2, 2, LAST)], [("r", 0, 2, 2, LAST)], [("r", 0, 1, 1, 0)]],
+                                    {"r": ("finished", [(0, 0), (1, 0)]), "r~2": ("finished", [(0, 1), (1, 1)]), "r~3": ("running", [(0, 2)])}),
+    "where the ended one was": ([[("r", 0, 2, 2, 0)], "end r 1", [("r", 2, 1, 3, 0)]], {"r": ("finished", [(0, 0), (1, 0)]), "r~2": ("running", [(2, 1)])}),
+    "no end, another prompt": ([[("r", 0, 4, 4, 0)], [("r", 0, 2, 2, 0)]], {"r": ("running", [(0, 0), (1, 0), (2, 0), (3, 0)]),
+                                                                        "r~2": ("running", [(0, 1), (1, 1)])}),
+    "preempted": ([[("r", 0, 4, 4, 0)], [("r", 0, 4, 4, 0)]], {"r": ("running", [(0, 1), (1, 1), (2, 1), (3, 1)])}),
+    "a number that a client has": ([[("r", 0, 1, 1, 0), ("r~2", 0, 1, 1, 0)], "end r 1", [("r", 0, 1, 1, 0)]],
+                                   {"r": ("finished", [(0, 0)]), "r~2": ("running", [(0, 0)]), "r~3": ("running", [(0, 1)])}),
+    "a client's number comes later": ([[("r", 0, 1, 1, 0)], "end r 1", [("r", 0, 1, 1, 0)], [("r~2", 0, 1, 1, 0)]],
+                                      {"r": ("finished", [(0, 0)]), "r~2": ("running", [(0, 1)]), "r~3": ("running", [(0, 2)])}),
+    "numbers that are none": ([[("r~02", 0, 1, 1, LAST), ("~2", 0, 1, 1, LAST), ("r~1", 0, 1, 1, LAST)],
+                               [("r~02", 0, 1, 1, 0), ("~2", 0, 1, 1, 0), ("r~1", 0, 1, 1, 0)]],
+                              {name: (state, [(0, step)]) for end, state, step in (("", "finished", 0), ("~2", "running", 1))
+                               for name in (f"r~02{end}", f"~2{end}", f"r~1{end}")}),
+    "in one step": ([[("r", 0, 2, 3, 0), ("r", 2, 1, 3, LAST)], "end r 1"], {"r": ("finished", [(0, 0), (1, 0), (2, 0)])}),
+}
+
+
+@pytest.mark.parametrize("name", REUSED)
+def test_an_id_that_comes_again_is_another_request(tmp_path, check, name):
+    steps, want = REUSED[name]
+    found = shown(schedule(tmp_path / "run", *steps))
+    check(found == want, "each has its own rows", found)
+
+
+def test_who_an_id_is_everywhere(tmp_path, check):
+    run = schedule(tmp_path / "run", [("r", 0, 2, 2, 0)], "end r 2", [("r", 0, 3, 3, 0), ("s", 0, 1, 1, 0)], "end r 1")
+    keys = {t["key"]: t["rows"] for t in facts("list", run, "--tensors")["tensors"]}
+    check(keys == {"r/h.0": 2, "r~2/h.0": 3, "s/h.0": 1}, "keys", keys)
+    keys = {t["key"]: t["rows"] for t in facts("list", run, "--tensors", "--request", "r~2", "--site", "h")["tensors"]}
+    check(keys == {"r~2/h.0": 3}, "a selection", keys)
+    rows = {r["request"]: r["reason"] for r in facts("list", run, "--requests")["requests"]}
+    check(rows == {"r": "length", "r~2": "stop", "s": None}, "each has its own end", rows)
+    said = subprocess.run([BUILD / "tools" / "dmi-replay", run, "--to", "-", "--format", "jsonl"], stdout=subprocess.PIPE, text=True, check=True, timeout=60)
+    lines = [json.loads(line) for line in said.stdout.splitlines()]
+    check([(line["request"], line["ended"]) for line in lines if line["type"] == "outcome"] == [("r", "length"), ("r~2", "stop")], "the stream's ends", lines)
+    check([[s["request"] for s in line["spans"]] for line in lines if line["type"] == "step"] == [["r"], ["r~2", "s"]], "and its steps", lines)
+    both = tmp_path / "both"  # one id on two data parallel ranks, at once
+    for rank in range(2):
+        schedule(both, f"dp {rank} 2", [("r", 0, 1, 1, 0)], [("r", 1, 1, 1, 0)])
+    keys = {t["key"]: t["rows"] for t in facts("list", both, "--tensors")["tensors"]}
+    check(keys == {"r/h.0": 2, "r~2/h.0": 2}, "ranks serve requests of their own", keys)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* read/: the order of rows, names as UTF-8, the map. */
-#include "read/map.h"
+#include "storage/map.h"
 #include "read/stretches.h"
 #include "read/utf8.h"
 

@@ -38,13 +38,15 @@ int select_records(struct err *err, struct reader *reader, const struct selectio
     if (!select || !select->site || select->tokens > TOKENS_RANGE ||
         !engine_named_requests(reader) || !is_site(reader, select->site, &has_requests))
         return select_all(err, reader, by_window);
-    struct reader_query query = { .site = select->site, .by_window = by_window };
+    /* ids are shown as what they are only by all steps */
+    struct reader_query query = { .site = select->site, .all_steps = true, .by_window = by_window };
     if (select->by_layer && select->layers.first >= 0 && select->layers.first <= INT32_MAX &&
         select->layers.end == select->layers.first + 1) {
         query.by_layer = true;
         query.layer = (int32_t)select->layers.first;
     }
-    if (select->request && has_requests) { /* rows of nobody's token belong to every request */
+    /* rows of nobody's token belong to every request; ID~2 may be stored as ID */
+    if (select->request && has_requests && !memchr(select->request, '~', select->n_request)) {
         query.request = select->request;
         query.n_request = select->n_request;
         if (select->tokens == TOKENS_RANGE && select->positions.end > select->positions.first) {

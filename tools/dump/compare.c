@@ -57,7 +57,8 @@ static void match(struct comparer *c, const char *chosen, const struct alias *al
         if (!t->width &&
             r->ref->entry->n_dims) /* rows without elements: alike if there are as many */
             r->n_compared = t->n_rows == r->ref->entry->dims[0];
-        r->bad_shape = !r->ref->entry->n_dims || t->mixed || (!r->sketch && width != t->width);
+        r->bad_shape = !r->ref->entry->n_dims || t->mixed == TENSOR_MIXED_TYPE ||
+                       (!r->sketch && width != t->width);
     }
 }
 

@@ -4,7 +4,7 @@
 #include "tools/dump/names.h"
 
 #include "core/cleanup.h"
-#include "read/map.h"
+#include "storage/map.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -5,7 +5,7 @@
 #include "tools/common/select.h"
 
 #include "core/cleanup.h"
-#include "read/map.h"
+#include "storage/map.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -55,7 +55,8 @@ static bool is_ordered(const struct tensor *t)
 static void pair(const struct tensor *t, const struct tensor *other, struct difference *out)
 {
     out->other = other;
-    out->bad_shape = t->mixed || other->mixed || t->width != other->width;
+    out->bad_shape = t->mixed == TENSOR_MIXED_TYPE || other->mixed == TENSOR_MIXED_TYPE ||
+                     t->width != other->width;
     out->by_position = is_ordered(t) && is_ordered(other);
 }
 

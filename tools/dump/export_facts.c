@@ -3,7 +3,7 @@
 #include "tools/dump/export.h"
 
 #include "core/grow.h"
-#include "read/map.h"
+#include "storage/map.h"
 
 #include <errno.h>
 #include <inttypes.h>

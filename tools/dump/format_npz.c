@@ -8,7 +8,7 @@
 #include "tools/dump/export_lens.h"
 
 #include "core/cleanup.h"
-#include "read/map.h"
+#include "storage/map.h"
 #include "tools/common/npy.h"
 
 #include <dmi/dtype.h>

@@ -9,7 +9,7 @@
 
 #include "core/cleanup.h"
 #include "core/grow.h"
-#include "read/map.h"
+#include "storage/map.h"
 #include "read/record.h"
 #include "tools/common/npy.h"
 #include "tools/common/select.h"

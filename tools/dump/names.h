@@ -5,7 +5,7 @@
 
 #include "tools/dump/output.h"
 
-#include "read/map.h"
+#include "storage/map.h"
 
 /* Names in the order in which they came, and how many tensors have them. */
 struct names {

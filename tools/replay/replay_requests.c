@@ -6,7 +6,7 @@
 #include "tools/replay/replay.h"
 
 #include "core/grow.h"
-#include "read/map.h"
+#include "storage/map.h"
 #include "tools/common/stop.h"
 
 #include <errno.h>

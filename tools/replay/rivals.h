@@ -8,7 +8,7 @@
 #define TOOLS_REPLAY_RIVALS_H
 
 #include "read/attribution.h"
-#include "read/map.h"
+#include "storage/map.h"
 #include "read/requests.h"
 #include "read/tensors.h"
 

@@ -3,8 +3,8 @@
  * A map from byte strings to numbers, so that what is looked up by name takes time in proportion to its number.
  * Keys are borrowed for as long as the map lives. Not locked: the owner's thread.
  */
-#ifndef READ_MAP_H
-#define READ_MAP_H
+#ifndef STORAGE_MAP_H
+#define STORAGE_MAP_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "read/map.h"
+#include "storage/map.h"
 
 #include "storage/codec/hash.h"
 
