@@ -315,6 +315,26 @@ DMI_READ_API int dmi_read_rows(struct dmi_read *run, uint64_t tensor, uint64_t f
 DMI_READ_API int dmi_read_several(struct dmi_read *run, const uint64_t *tensors, uint64_t n,
                                   void *const *data);
 
+/* What keeps the rows of a tensor from being a sample. */
+enum dmi_read_sample_fault {
+    DMI_READ_SAMPLE_WHOLE = 0,
+    DMI_READ_SAMPLE_OF_NOBODY,   /* its rows belong to no request */
+    DMI_READ_SAMPLE_OF_BEAMS,    /* rows of one position are of several sequences */
+    DMI_READ_SAMPLE_MIXED,       /* its type or scale changes from record to record */
+    DMI_READ_SAMPLE_LACKS_ROWS,  /* positions that were computed, and were not captured */
+    DMI_READ_SAMPLE_LACKS_CACHE, /* positions that a prefix cache had: no row of them was computed */
+    DMI_READ_SAMPLE_ROWS_TWICE,  /* rejected or superseded rows are selected too */
+    DMI_READ_SAMPLE_INCOMPLETE, /* never returned: for a program that lacks another tensor of the sample */
+};
+
+/**
+ * dmi_read_sample() - whether a tensor has every position of its request from 0 to the last, each once
+ * @why: gets what is wrong, a phrase to stand after the tensor's name; may be NULL
+ * Where a selection says which tokens are wanted, these positions. Damage of the files is not looked for.
+ * Return: enum dmi_read_sample_fault; -ENOENT, -EBADF, -ENOMEM.
+ */
+DMI_READ_API int dmi_read_sample(struct dmi_read *run, uint64_t tensor, char *why, uint64_t n_why);
+
 /**
  * dmi_read_verify() - decode everything, check every byte of every file and the accounting
  * Adds what it finds to the findings. Return: how many of all findings are damage; -errno.

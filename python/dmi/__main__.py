@@ -34,7 +34,7 @@ def write(run: reading.Run, options: argparse.Namespace) -> list:
         print(f"{', '.join(f'{n} {name}' for name, n in counts.items())}, to {options.output}")
         return []
     done = export.speculators(run, options.output, options.layers, options.site)
-    print(f"{len(done.requests)} samples, to {options.output}")
+    print(f"{done}, to {options.output}")
     return done.left_out
 
 

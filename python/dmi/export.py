@@ -19,7 +19,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any, Iterator, Sequence
 
-from .reading import DAMAGED, DTYPES, IN_NUMPY, Request, Run, Tensor, _Row
+from .reading import DAMAGED, DTYPES, IN_NUMPY, SAMPLE_FAULTS, Request, Run, Tensor, _Row
 
 AT_A_TIME = 8 << 20  # bytes that are decoded together
 IN_SAFETENSORS = {"f8e4m3": "F8_E4M3", "f8e5m2": "F8_E5M2", "bool": "BOOL"}  # others: as DTYPES, in capitals
@@ -33,13 +33,22 @@ class ExportError(ValueError):
 
 @dataclass
 class Exported:
-    """Ids of the requests in the order of the samples, and a sentence for each that is left out."""
+    """Ids of the requests in the order of the samples, a sentence for each that is left out, and how many were left out for what kind of reason."""
     requests: list = field(default_factory=list)
     left_out: list = field(default_factory=list)
+    reasons: dict = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        reasons = ", ".join(f"{n} {reason}" for reason, n in self.reasons.items())
+        return f"samples: {len(self.requests)} written, {len(self.left_out)} left out" + (f" ({reasons})" if reasons else "")
 
 
 class _Fault(Exception):
-    """Why one request cannot be a sample."""
+    """Why one request cannot be a sample. @kind: one of SAMPLE_FAULTS."""
+
+    def __init__(self, why: str, kind: str = SAMPLE_FAULTS[-1]) -> None:
+        super().__init__(why)
+        self.kind = kind
 
 
 def _arrow() -> Any:
@@ -95,7 +104,7 @@ def _blocks(tensor: Tensor) -> Iterator[tuple[int, bytearray]]:
         data, rows = bytearray(n * tensor.row_bytes), (_Row * n)()
         tensor._read(first, n, data, rows)
         if any(row.flags & DAMAGED for row in rows):
-            raise _Fault(f"{tensor.name} is damaged")
+            raise _Fault(f"{tensor.name} is damaged", SAMPLE_FAULTS[4])
         yield first, data
 
 
@@ -168,14 +177,13 @@ def _tensors(sites: dict, site: str, layers: Sequence) -> list[Tensor]:
 
 def _check(tensor: Tensor, ids: Tensor, like: Tensor) -> None:
     """_Fault: it cannot be the ids, or a layer beside @like."""
-    if tensor.mixed:
-        raise _Fault(f"{tensor.name} changes its type or width from record to record")
+    fault = tensor.run.sample_fault(tensor)
+    if fault:
+        raise _Fault(f"{tensor.name} {fault[1]}", fault[0])
     if tensor is ids:
         if tensor.row_bytes != BYTES[tensor.dtype] or tensor.dtype[0] not in "iu":
             raise _Fault(f"{IDS} is no integer a token")
         return
-    if _positions(tensor) != _positions(ids):
-        raise _Fault(f"{tensor.name} has other tokens than {IDS}")
     if tensor.dtype != like.dtype or tensor.row_bytes != like.row_bytes:
         raise _Fault(f"{tensor.name} has another element type or width than the layers before it")
     if tensor.site.scale not in (0, 1) and not tensor.dtype.startswith("f8"):
@@ -301,7 +309,8 @@ def speculators(run: Run, out: str | os.PathLike, layers: str | Sequence | None 
                 _write_sample(path, _about(run, name, tensors[1:]), ids, tensors[1:])
             except _Fault as fault:
                 path.unlink(missing_ok=True)
-                done.left_out.append(f"request '{name}' is left out: {fault}" if name is not None else f"the run names no requests: {fault}")
+                done.left_out.append(f"request '{name}' is left out: {fault}" if name is not None else f"rows without a request are left out: {fault}")
+                done.reasons[fault.kind] = done.reasons.get(fault.kind, 0) + 1
                 continue
             samples.append((ids, mask))
             done.requests.append(name)

@@ -39,6 +39,8 @@ STATES = ("closed", "running", "killed")                             # enum dmi_
 REQUEST_STATES = ("running", "finished", "aborted", "preempted")     # enum dmi_read_request_state
 ENDS = ("unknown", "stop", "length", "aborted")                      # enum dmi_end
 TOKENS = {"all": 0, "prompt": 2, "generated": 3, "last": 4}          # enum dmi_read_tokens; 1: a range
+SAMPLE_FAULTS = ("whole", "of no request", "of beams", "of changing type or scale", "without all rows", "with a cached prefix",
+                 "with rows that do not count", "without all tensors")  # enum dmi_read_sample_fault
 DAMAGED, REJECTED, SUPERSEDED = 1, 2, 4                              # enum dmi_read_row_flags
 THEIRS = {ours: theirs for theirs, ours in LENS.items()}
 
@@ -103,7 +105,7 @@ class _Selection(_Struct):
 
 class _Row(ctypes.Structure):
     _fields_ = [("position", I64), ("launch", U64), ("forward", U64), ("step", U64), ("time_ns", U64), ("row", U32), ("device", U32),
-                ("flags", U32), ("reserved", U32)]
+                ("flags", U32), ("site", U32)]
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,7 @@ class Row:
     time_ns   CLOCK_REALTIME when the launch was handed to the driver
     damaged   it cannot be decoded: its values are 0; None: nobody tried
     rejected, superseded   only where select() asked for such rows
+    site      index in Run.sites of the entry that says the row's scale
     """
     position: int | None
     step: int | None
@@ -127,6 +130,7 @@ class Row:
     damaged: bool | None
     rejected: bool
     superseded: bool
+    site: int = 0
 
 
 @dataclass(frozen=True)
@@ -212,7 +216,7 @@ def _load() -> ctypes.CDLL:
         if place.name == str(place) or place.exists():
             try:
                 library = ctypes.CDLL(str(place))
-                library.dmi_read_record  # pylint: disable=pointless-statement
+                library.dmi_read_sample  # pylint: disable=pointless-statement
             except (OSError, AttributeError) as error:
                 tried.append(f"{place}: {error}")
                 continue
@@ -269,9 +273,16 @@ def _float32(data: bytearray, dtype: str) -> Any:
     return numpy.frombuffer(data, IN_NUMPY[dtype]).astype(numpy.float32)
 
 
-def _true(values: Any, tensor: "Tensor") -> Any:
-    """Of stored values the true ones."""
-    return values if tensor.site.scale in (0, 1) else (values / tensor.site.scale).astype(values.dtype)
+def _true(values: Any, tensor: "Tensor", first: int = 0) -> Any:
+    """Of stored values the true ones, [rows, ...]. @first: the first one's row in the tensor."""
+    import numpy
+    values = values.reshape(-1, *tensor.shape[1:])
+    if tensor.scale not in (0, 1, None):
+        return (values / tensor.scale).astype(values.dtype)
+    if tensor.scale is None:
+        scales = numpy.array([tensor.run.sites[row.site].scale or 1 for row in tensor.rows(slice(first, first + len(values)))], "f8")
+        return (values / scales.reshape(-1, *[1] * (values.ndim - 1))).astype(values.dtype)
+    return values
 
 
 # ------------------------------------------------------------------------- a tensor
@@ -284,6 +295,7 @@ class Tensor:
     site     a Site; layer: None where there is none
     dtype    one of DTYPES; shape: (rows, ...)
     mixed    type or width changes from record to record: no rows can be read
+    scale    by which true values were multiplied; None: sites of one name have several, and float32() divides each row by its own
 
     Nothing is read before rows are asked for. What it says holds until the run is refreshed or selects otherwise.
     """
@@ -293,7 +305,8 @@ class Tensor:
         self.key, self.name = _text(entry.key), _text(entry.name)
         self.request = _text(_bytes_at(entry.request, entry.request_bytes)) if entry.request else None
         self.site, self.layer = run.sites[entry.site], None if entry.layer < 0 else entry.layer
-        self.dtype, self.mixed = DTYPES[entry.dtype] if entry.dtype < len(DTYPES) else "none", bool(entry.mixed)
+        self.dtype, self.mixed = DTYPES[entry.dtype] if entry.dtype < len(DTYPES) else "none", entry.mixed == 1
+        self.scale = None if entry.mixed == 2 else self.site.scale
         self.shape, self.row_bytes = (entry.n_rows, *entry.dims[:entry.n_dims]), entry.row_bytes
 
     def __repr__(self) -> str:
@@ -336,7 +349,7 @@ class Tensor:
         found = (_Row * max(n, 1))()
         self._read(first, n, bytearray(n * self.row_bytes) if check else None, found)
         return [Row(None if r.position < 0 else r.position, None if r.step == 2**64 - 1 else r.step, r.forward, r.launch, r.row, r.device,
-                    r.time_ns, bool(r.flags & DAMAGED) if check else None, bool(r.flags & REJECTED), bool(r.flags & SUPERSEDED)) for r in found[:n]]
+                    r.time_ns, bool(r.flags & DAMAGED) if check else None, bool(r.flags & REJECTED), bool(r.flags & SUPERSEDED), r.site) for r in found[:n]]
 
     @property
     def positions(self) -> list:
@@ -351,7 +364,8 @@ class Tensor:
 
     def float32(self, rows: slice | None = None) -> Any:
         """[rows, ...] as true values, so divided by the site's scale, in numpy's float32."""
-        return _true(_float32(self.bytes(rows), self.dtype), self).reshape(self._span(rows)[1], *self.shape[1:])
+        first, n = self._span(rows)
+        return _true(_float32(self.bytes(rows), self.dtype).reshape(n, *self.shape[1:]), self, first)
 
     def torch(self, rows: slice | None = None) -> Any:
         """[rows, ...] on the CPU, in the type that was captured; memory that nobody else has."""
@@ -533,6 +547,13 @@ class Run(collections.abc.Mapping):
         self._fill()
         return self
 
+    def sample_fault(self, tensor: Tensor) -> tuple[str, str] | None:
+        """Why a tensor's rows are no sample: (the kind, one of SAMPLE_FAULTS; a phrase to stand after its name). None: they are every position of its
+        request from 0 to the last, each once, or those that select(tokens=) chose."""
+        why = ctypes.create_string_buffer(256)
+        fault = self._call("dmi_read_sample", U64(tensor._index), why, U64(len(why)))
+        return (SAMPLE_FAULTS[fault], why.value.decode(errors="replace")) if fault else None
+
     # ---- much of it
 
     def load(self, site: str | None = None, layer: int | None = None, request: str | None = None, float32: bool = False) -> dict[str, Any]:
@@ -545,7 +566,9 @@ class Run(collections.abc.Mapping):
     @staticmethod
     def _array(tensor: Tensor, data: bytearray, float32: bool) -> Any:
         import numpy
-        found = _true(_float32(data, tensor.dtype), tensor) if float32 else numpy.frombuffer(data, _numpy_type(tensor.dtype))
+        if float32:
+            return _true(_float32(data, tensor.dtype).reshape(tensor.shape), tensor)
+        found = numpy.frombuffer(data, _numpy_type(tensor.dtype))
         return found.reshape(tensor.shape)
 
     def _several(self, tensors: list[Tensor]) -> list[tuple[Tensor, bytearray]]:

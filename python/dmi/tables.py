@@ -56,7 +56,7 @@ def _number(value: int) -> int | None:
 def _tensors(run: Run) -> Iterator[dict]:
     for t in run.values():
         yield {"key": _utf8(t.key), "request": _utf8(t.request), "site": t.site.name, "layer": t.layer, "dtype": t.dtype, "shape": list(t.shape),
-               "rows": len(t), "bytes": len(t) * t.row_bytes, "scale": t.site.scale or 1, "mixed": t.mixed}
+               "rows": len(t), "bytes": len(t) * t.row_bytes, "scale": None if t.scale is None else t.scale or 1, "mixed": t.mixed}
 
 
 class _Phases:

@@ -17,7 +17,7 @@ sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests" / "unit")]
 import dmi  # noqa: E402
 from damage import flip_payload  # noqa: E402
 from dmi import export, tables  # noqa: E402
-from test_dump_formats import POSITIONS, lines, read, wanted  # noqa: E402
+from test_dump_formats import ALL, POSITIONS, SAMPLES, lines, read, wanted  # noqa: E402
 
 MAKE_SCHEDULE, MAKE_ODD = (BUILD / "tests" / "unit" / name for name in ("make_schedule", "make_odd_run"))
 LIBRARY = BUILD / "read" / "libdmi_read.so.1"
@@ -133,7 +133,7 @@ def test_speculators_mask(write, check, tmp_path):
 
     def unknown(line):
         return line.replace(":1:0:0", ":0:0:0").replace(":2:0:0", ":0:0:0") if line.startswith("step") else line
-    cases = {"said": ({"change": said}, {"a": [0, 0, 1, 1, 1, 1], "b": [1, 1, 1, 1]}, 0),
+    cases = {"said": ({"change": said}, {"a": [0, 0, 1, 1, 1, 1], "b": [0, 0, 1, 1]}, 0),
              "prefilled": ({"steps": [[("a", 0, 4), ("b", 0, 2)]]}, {"a": [0] * 4, "b": [0] * 2}, 0)}
     for name, (how, masks, n_left_out) in cases.items():
         with dmi.open(write(name, **how)) as run:
@@ -145,7 +145,7 @@ def test_speculators_mask(write, check, tmp_path):
 
 
 def test_speculators_what_lacks(write, check, tmp_path):
-    cases = {"gap": ({"lacking": {(1, 2)}}, "request 'a' is left out: resid_pre.1 has other tokens than token_ids", ["b"]),
+    cases = {"gap": ({"lacking": {(1, 2)}}, "request 'a' is left out: resid_pre.1 lacks position 5", ["b"]),
              "one": ({"steps": [[("a", 0, 2)], [("b", 0, 2)]], "lacking": {(3, 1)}}, "request 'b' is left out: layer 3 is not there", ["a"])}
     for name, (how, left_out, requests) in cases.items():
         with dmi.open(write(name, **how)) as run:
@@ -162,11 +162,30 @@ def test_speculators_what_lacks(write, check, tmp_path):
     check(not (tmp_path / "none").exists(), "and nothing is written")
 
 
+def test_speculators_are_whole(write, check, tmp_path):
+    """The rule is that of `dmi-dump export`, whose cases are in test_dump_formats."""
+    for name, (steps, dropped, said, n) in SAMPLES.items():
+        with dmi.open(write(name, steps=steps, lacking={(layer, step) for layer in ALL for step in dropped})) as run:
+            done = export.speculators(run, tmp_path / f"out-{name}")
+        check(len(done.requests) == n and [f"{line}\n" for line in done.left_out] == ([f"request 'b' is left out: {said}"] if said else []), name, done)
+
+
+def test_scales_by_record(check, tmp_path):
+    text = "step 0 1 a:0:1:0:1:1:0\nput 7 0 1 f32 8\nstep 1 1 a:0:1:1:2:1:0\nput 11 0 1 f32 8\n"
+    subprocess.run([MAKE_SCHEDULE, tmp_path / "run", "job", "0", "1", "0", "1", "hidden"], input=text, text=True, check=True, timeout=60)
+    with dmi.open(tmp_path / "run") as run:
+        tensor = run["a/resid_mid.0"]
+        check(tensor.scale is None and tensor.float32().tolist() == [[2], [4]] and tensor.float32(slice(1, 2)).tolist() == [[4]], "each row by its own entry",
+              tensor.float32())
+        check(run.load(float32=True)["a/resid_mid.0"].tolist() == [[2], [4]] and tensor.numpy().tolist() == [[8], [8]], "and together", tensor.numpy())
+        check(run.sample_fault(tensor)[0] == "of changing type or scale", "no sample", run.sample_fault(tensor))
+
+
 def test_speculators_damage(write, check, tmp_path):
     run = write()
     flip_payload(sorted(run.rglob("seg-*.dmi"))[0], 12)  # of the last step, which is a's alone
     done = command("speculators", run, "-o", tmp_path / "out")
-    check(done.returncode == 1 and "request 'a' is left out: resid_pre.1 is damaged" in done.stderr and "1 samples" in done.stdout,
+    check(done.returncode == 1 and "request 'a' is left out: resid_pre.1 is damaged" in done.stderr and "samples: 1 written, 1 left out (1 without all rows)" in done.stdout,
           "zeros are no hidden states", done)
     check(sample(tmp_path / "out", 0)[3]["request"] == "b" and len(samples(tmp_path / "out")) == 1, "the other request is there")
 
@@ -238,10 +257,10 @@ def test_parquet(write, check, tmp_path):
           "records, padding and all", found)
     check([(s["step"], s["rows"], s["spans"]) for s in table(tmp_path / "out", "steps")] == [(0, 8, 2), (1, 3, 2), (2, 2, 1)], "steps")
     spans = [(s["step"], s["request"], s["first_row"], s["first_position"], s["end_position"], s["phase"], s["padding"]) for s in table(tmp_path / "out", "spans")]
-    check(spans == [(0, "a", 0, 0, 4, "prefill", False), (0, "b", 4, 2, 5, "prefill", False), (1, "b", 0, 5, 6, "decode", False),
+    check(spans == [(0, "a", 0, 0, 4, "prefill", False), (0, "b", 4, 0, 3, "prefill", False), (1, "b", 0, 3, 4, "decode", False),
                     (1, "a", 1, 4, 5, "decode", False), (2, "a", 0, 5, 6, "decode", False)], "spans", spans)
     check([(r["request"], r["prefill_tokens"], r["decode_tokens"], r["prompt_tokens"]) for r in table(tmp_path / "out", "requests")] ==
-          [("a", 4, 2, 4), ("b", 3, 1, 5)], "requests")
+          [("a", 4, 2, 4), ("b", 3, 1, 3)], "requests")
 
 
 def test_parquet_sums(write, check, tmp_path, monkeypatch):

@@ -3,7 +3,7 @@
  * Writes the run of one rank as a text on stdin says, for tests of what readers make of it:
  *
  *     make_schedule OUT JOB TP TP_SIZE PP PP_SIZE [hidden|SEGMENT_BYTES]
- *     step NUMBER ROWS ID:FIRST_ROW:N:POSITION:PHASE:PROMPT:FLAGS...
+ *     step NUMBER ROWS ID:FIRST_ROW:N:POSITION:PHASE:PROMPT:FLAGS[:CACHED]...
  *     rec SITE LAYER COLUMN N_COLUMNS TIMES     all rows of the step, those columns; LAYER -1: none
  *     put SITE LAYER N_COLUMNS DTYPE VALUE...    the same with these values, row by row: f32, f64; bf16 by cutting; of any
  *                                                other type the low bits of the integers that the values are
@@ -18,7 +18,7 @@
  *
  * Sites: 0 `q` f32, dimension 1 divided over tp; 1 `o` f32, the sum over tp; 2 `h` i32 and 3 `head` f32 (a row a request), on
  * every rank; with `hidden` also 4 `token_ids`, 5 `resid_pre`, 6 `resid_final`, 7 `resid_mid`, scaled by 4,
- * 8 `k`, as `q`, 9 `q_rot` and 10 `k_rot`. Element (row, column) of step S, the first being 0: TIMES * (((LAYER + 1) * 128 + S) * 64 + row) * 64 + column;
+ * 8 `k`, as `q`, 9 `q_rot`, 10 `k_rot` and 11 `resid_mid` again, scaled by 2. Element (row, column) of step S, the first being 0: TIMES * (((LAYER + 1) * 128 + S) * 64 + row) * 64 + column;
  * of `head` the row is that of the span.
  */
 #include "storage/writer/run.h"
@@ -51,9 +51,10 @@ static int put_step(struct writer *w, char *text)
         return -1;
     for (char *word = strtok(text + n, " \n"); word; word = strtok(NULL, " \n")) {
         struct dmi_span *s = &spans[w->n_spans];
+        s->n_cached = 0;
         if (w->n_spans == MOST_SPANS ||
-            sscanf(word, "%63[^:]:%u:%u:%llu:%u:%u:%u", ids[w->n_spans], &s->first_row,
-                   &s->n_tokens, &position, &s->phase, &s->n_prompt, &s->flags) != 7)
+            sscanf(word, "%63[^:]:%u:%u:%llu:%u:%u:%u:%u", ids[w->n_spans], &s->first_row,
+                   &s->n_tokens, &position, &s->phase, &s->n_prompt, &s->flags, &s->n_cached) < 7)
             return -1;
         s->request_id = ids[w->n_spans++];
         s->first_position = (int64_t)position;
@@ -276,8 +277,14 @@ int main(int argc, char **argv)
           .shard_axis = DMI_AXIS_TP },
         { .name = "q_rot", .kernel = "k", .dtype = DMI_DTYPE_F32, .expect = -1, .has_layer = true },
         { .name = "k_rot", .kernel = "k", .dtype = DMI_DTYPE_F32, .expect = -1, .has_layer = true },
+        { .name = "resid_mid",
+          .kernel = "k",
+          .dtype = DMI_DTYPE_F32,
+          .scale = 2,
+          .expect = -1,
+          .has_layer = true },
     };
-    const uint32_t n_hidden = argc == 8 && !strcmp(argv[7], "hidden") ? 0 : 7;
+    const uint32_t n_hidden = argc == 8 && !strcmp(argv[7], "hidden") ? 0 : 8;
     if (argc != 7 && argc != 8)
         return 2;
     struct writer w = { .step = { .size = sizeof w.step,

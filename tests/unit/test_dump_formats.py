@@ -24,7 +24,7 @@ from test_dump_diff import DECODE, PREFILL
 MAKE, MAKE_RUN, MAKE_ODD = (BUILD / "tests" / "unit" / name for name in ("make_schedule", "make_run", "make_odd_run"))
 pytestmark = pytest.mark.built(DMI_DUMP, MAKE, MAKE_RUN, MAKE_ODD)
 IDS, PRE, FINAL, MID = 4, 5, 6, 7
-STEPS = [[("a", 0, 4), ("b", 2, 3)], [("b", 5, 1), ("a", 4, 1)], [("a", 5, 1)]]
+STEPS = [[("a", 0, 4), ("b", 0, 3)], [("b", 3, 1), ("a", 4, 1)], [("a", 5, 1)]]
 WIDTH, LAYERS = 5, (0, 1, 3)
 
 
@@ -53,8 +53,8 @@ def lines(steps=STEPS, dtype="bf16", ids="i32", layers=LAYERS, final=True, lacki
 
 @pytest.fixture(name="write")
 def fixture_write(tmp_path):
-    def write(name="run", **how):
-        done = subprocess.run([MAKE, tmp_path / name, "job", "0", "1", "0", "1", "hidden"], input="".join(f"{line}\n" for line in lines(**how)),
+    def write(name="run", change=lambda line: line, **how):
+        done = subprocess.run([MAKE, tmp_path / name, "job", "0", "1", "0", "1", "hidden"], input="".join(f"{change(line)}\n" for line in lines(**how)),
                               text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
         assert done.returncode == 0, done.stderr
         return tmp_path / name
@@ -99,7 +99,7 @@ def wanted(request, positions, layers):
     return [[[element(request, p, layer, c) for c in range(WIDTH)] for layer in layers] for p in positions]
 
 
-POSITIONS = {"a": range(6), "b": range(2, 6)}
+POSITIONS = {"a": range(6), "b": range(4)}
 
 
 @pytest.mark.parametrize("dtype, stored", [("bf16", "BF16"), ("f8e4m3", "F8_E4M3"), ("f64", "F64")])
@@ -143,10 +143,10 @@ def test_formats_of_python(write, export, check):
 
 def test_vllm_selections(write, export, check):
     run = write()
-    done = export(run, "vllm", "--request", "b", "--tokens", "3:5")
+    done = export(run, "vllm", "--request", "b", "--tokens", "1:3")
     hidden, ids, _, _ = read(done.out / "b.safetensors")
-    check([p.name for p in done.out.iterdir()] == ["b.safetensors"] and hidden.tolist() == wanted("b", (3, 4), (0, 1, 3, 9)) and
-          ids.tolist() == [-9803, -9804], "requests and tokens", ids)
+    check([p.name for p in done.out.iterdir()] == ["b.safetensors"] and hidden.tolist() == wanted("b", (1, 2), (0, 1, 3, 9)) and
+          ids.tolist() == [-9801, -9802], "requests and tokens", ids)
     other = write("other", others=[f"put {MID} 2 2 f32 1 2"])
     done = export(other, "vllm", "--site", "resid_mid", status=1)
     check("resid_mid.2 was captured with a scale" in done.stderr and not done.out.exists(), "a scale is not dropped in silence", done.stderr)
@@ -163,11 +163,11 @@ def test_vllm_what_lacks(write, export, check):
     check("a site token_ids is there" in done.stderr and not done.out.exists(), "no ids", done.stderr)
     gap = write("gap", lacking={(1, 2)})
     done = export(gap, "vllm", status=1)
-    check("request 'a' is left out: resid_pre.1 has other tokens than token_ids" in done.stderr, "a layer that lacks tokens", done.stderr)
+    check("request 'a' is left out: resid_pre.1 lacks position 5" in done.stderr, "a layer that lacks tokens", done.stderr)
     check([p.name for p in done.out.iterdir()] == ["b.safetensors"], "the others are there", list(done.out.iterdir()))
     export(gap, "vllm", "--layers", "0,3")
     done = export(write("shifted", lacking={(1, 1), ("ids", 2)}), "vllm", "--layers", "1", "--request", "a", status=1)
-    check("resid_pre.1 has other tokens than token_ids" in done.stderr, "as many tokens, of other positions", done.stderr)
+    check("token_ids lacks position 5" in done.stderr, "as many tokens, of other positions", done.stderr)
     done = export(write("none", lacking={(3, 0), (3, 1), (3, 2)}), "vllm", "--layers", "0,3", status=1)
     check("'3'" in done.stderr, "a layer of nobody", done.stderr)
     one = write("one", steps=[[("a", 0, 2)], [("b", 0, 2)]], lacking={(3, 1)})
@@ -177,13 +177,68 @@ def test_vllm_what_lacks(write, export, check):
     check("is no integer a token" in done.stderr and "no request has all" in done.stderr and not done.out.exists(), "ids that are none", done.stderr)
 
 
+ALL = {"ids", *LAYERS, 9}
+SAMPLES = {  # steps, those without records, what is said, samples
+    "a chunk that was dropped": ([[("b", 0, 2)], [("b", 2, 2), ("a", 0, 1)]], {0}, "token_ids lacks positions 0-1\n", 1),
+    "the end was dropped": ([[("a", 0, 1), ("b", 0, 2)], [("b", 2, 1)]], {1}, "token_ids lacks position 2\n", 1),
+    "it was preempted": ([[("b", 0, 3)], [("b", 0, 2), ("a", 0, 1)], [("b", 2, 3)]], {0}, None, 2),
+    "it starts late": ([[("a", 0, 2), ("b", 2, 3)]], set(), "token_ids lacks positions 0-1\n", 1),
+    "holes": ([[("b", 2 * i, 1), ("a", i, 1)] for i in range(6)], set(), "token_ids lacks positions 1, 3, 5, 7 and 1 more ranges\n", 1),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_sample_has_every_position(write, export, check, name):
+    steps, dropped, said, n = SAMPLES[name]
+    done = export(write(steps=steps, lacking={(layer, step) for layer in ALL for step in dropped}), "vllm", status=1 if said else 0)
+    check(len(list(done.out.iterdir())) == n and (f"request 'b' is left out: {said}" if said else "") in done.stderr, "none is shortened", done.stderr)
+    check(done.stdout.splitlines()[-1] == f"samples: {n} written, {'1 left out (1 without all rows)' if said else '0 left out'}", "one line sums it", done.stdout)
+
+
+def test_a_sample_of_chosen_tokens(write, export, check):
+    run = write(steps=[[("a", 0, 2), ("b", 2, 3)]])
+    done = export(run, "vllm", "--tokens", "2:4", "--request", "b")
+    check(read(done.out / "b.safetensors")[1].tolist() == [-9802, -9803], "what was asked for is all there", done.stdout)
+    done = export(run, "vllm", "--tokens", "1:4", "--request", "b", status=1)
+    check("token_ids lacks position 1" in done.stderr and done.stdout == "samples: 0 written, 1 left out (1 without all rows)\n", "or is not", done.stderr)
+
+
+def test_rows_of_a_prefix_cache_are_named(write, export, check):
+    run = write(steps=[[("a", 0, 1), ("b", 2, 2)]], change=lambda line: line.replace("b:1:2:2:1:0:0", "b:1:2:2:1:0:0:2"))
+    done = export(run, "vllm", status=1)
+    check("request 'b' is left out: token_ids lacks positions 0-1, which a prefix cache had\n" in done.stderr and
+          done.stdout.endswith("samples: 1 written, 1 left out (1 with a cached prefix)\n"), "as what they are", (done.stdout, done.stderr))
+
+
+def test_rows_without_a_request_are_no_sample(export, check, tmp_path):
+    def make(name, first):
+        text = "".join(f"{line}\n" for line in [first, f"put {IDS} -1 1 i32 1 2", f"put {PRE} 0 2 f32 1 2 3 4"])
+        subprocess.run([MAKE, tmp_path / name, "job", "0", "1", "0", "1", "hidden"], input=text, text=True, check=True, timeout=60)
+        return tmp_path / name
+    done = export(make("named", "step 0 2 run:0:2:0:1:2:0"), "vllm", "--layers", "0")
+    check([p.name for p in done.out.iterdir()] == ["run.safetensors"], "a request may be called run", list(done.out.iterdir()))
+    done = export(make("none", "step 0 2 run:0:2:0:1:2:1"), "vllm", "--layers", "0", status=1)  # padding
+    check("samples: 0 written" in done.stdout and not done.out.exists(), "rows of padding are nobody's", (done.stdout, done.stderr))
+
+
+def test_values_have_the_scale_of_their_own_entry(write, export, check, tmp_path):
+    """Sites 7 and 11 have one name; 8 is 2 by the one and 4 by the other."""
+    run = tmp_path / "run"
+    text = "step 0 1 a:0:1:0:1:1:0\nput 7 0 1 f32 8\nstep 1 1 a:0:1:1:2:1:0\nput 11 0 1 f32 8\n"
+    subprocess.run([MAKE, run, "job", "0", "1", "0", "1", "hidden"], input=text, text=True, check=True, timeout=60)
+    shown = json.loads(subprocess.run([DMI_DUMP, "show", "a/resid_mid.0", run, "--rows", ":", "--json"], stdout=subprocess.PIPE, check=True, timeout=60).stdout)
+    check([row["values"] for row in shown] == [[2], [4]], "shown", shown)
+    done = export(run, "safetensors", status=1)
+    check("a/resid_mid.0 is left out: it changes its scale from record to record" in done.stderr, "files that say one scale leave it out", done.stderr)
+
+
 def test_vllm_damage(write, export, check):
     run = write()
     segment = sorted(next(p for p in [run, *run.iterdir()] if list(p.glob("seg-*"))).glob("seg-*.dmi"))[0]
     flip_payload(segment, 12)  # of the last step, which is a's alone
     done = export(run, "vllm", status=1)
     check([p.name for p in done.out.iterdir()] == ["b.safetensors"] and "DAMAGED" in done.stderr and
-          done.stderr.count("request 'a' is left out: resid_pre.1 has other tokens than token_ids") == 1,
+          done.stderr.count("request 'a' is left out: resid_pre.1 lacks position 5") == 1,
           "a request whose record is damaged has no file, and that is said once", (done.stderr, list(done.out.iterdir())))
     hidden, *_ = read(done.out / "b.safetensors")
     check(hidden.tolist() == wanted("b", POSITIONS["b"], (0, 1, 3, 9)), "the other's has all", hidden)
@@ -247,7 +302,7 @@ def test_npz_transformerlens(write, export, check):
         check(set(file.files) == {"hook_tokens", "blocks.0.hook_resid_pre", "blocks.1.hook_resid_pre", "blocks.3.hook_resid_pre", "resid_final", "index.json"},
               "of one request without its name", file.files)
         found = as_float(file["blocks.1.hook_resid_pre"], "BF16")
-        check(found.tolist() == stacked("b", range(2, 6), 1), "the values", found)
+        check(found.tolist() == stacked("b", range(4), 1), "the values", found)
     with numpy.load(export(run, "npz", "--names", "transformerlens", out="all.npz").out) as file:
         check({"a/blocks.3.hook_resid_pre", "b/hook_tokens"} < set(file.files), "of several with it", file.files)
     source = (ROOT / "tools/dump/export_lens.c").read_text(encoding="utf-8")

@@ -42,16 +42,16 @@ def test_tensorrt_llm(write, export, check):  # noqa: F811
     names = ["resid_final", "resid_pre.0", "resid_pre.1", "resid_pre.3", "token_ids"]
     check(files(done.out) == [f"PP_0/TP_0/iteration_{n}/{name}.npy" for n in range(3) for name in names] + ["index.jsonl"], "a file a tensor and step",
           files(done.out))
-    rows = [("a", p) for p in range(4)] + [("b", p) for p in range(2, 5)]
+    rows = [("a", p) for p in range(4)] + [("b", p) for p in range(3)]
     found = numpy.load(done.out / "PP_0/TP_0/iteration_0/resid_pre.3.npy")
     check(found.dtype == numpy.float32 and found.shape == (8, WIDTH) and
           found[:7].tolist() == [[element(r, p, 3, c) for c in range(WIDTH)] for r, p in rows], "bf16 as f32, rows as in the batch, with its padding", found)
     ids = numpy.load(done.out / "PP_0/TP_0/iteration_1/token_ids.npy")
-    check(ids.dtype == numpy.int32 and ids.tolist() == [[-9805], [-9704], [7]], "integers as they are", ids)
+    check(ids.dtype == numpy.int32 and ids.tolist() == [[-9803], [-9704], [7]], "integers as they are", ids)
     lines = index(done.out)
     steps, tensors = [line for line in lines if "spans" in line], {line["file"]: line for line in lines if "file" in line}
     check([(s["pp"], s["tp"], s["iteration"], s["rows"]) for s in steps] == [(0, 0, 0, 8), (0, 0, 1, 3), (0, 0, 2, 2)] and
-          steps[1]["spans"] == [{"request": "b", "first_row": 0, "rows": 1, "first_position": 5}, {"request": "a", "first_row": 1, "rows": 1, "first_position": 4}],
+          steps[1]["spans"] == [{"request": "b", "first_row": 0, "rows": 1, "first_position": 3}, {"request": "a", "first_row": 1, "rows": 1, "first_position": 4}],
           "whose rows an iteration holds", steps)
     about = tensors["PP_0/TP_0/iteration_2/resid_pre.1.npy"]
     check(len(tensors) == 15 and (about["site"], about["layer"], about["dtype"], about["kept_rows"]) == ("resid_pre", 1, "bf16", None), "and what a file is", about)
@@ -169,8 +169,8 @@ def test_tensorrt_llm_damage(write, export, check):  # noqa: F811
 # ---- vLLM Hook
 
 HEADS, KV_HEADS, DIM = 2, 1, 3
-STEPS = [[("a", 0, 4), ("b", 2, 3)], [("b", 5, 1), ("a", 4, 1)], [("a", 5, 1)]]
-POSITIONS = {"a": range(6), "b": range(2, 6)}
+STEPS = [[("a", 0, 4), ("b", 0, 3)], [("b", 3, 1), ("a", 4, 1)], [("a", 5, 1)]]
+POSITIONS = {"a": range(6), "b": range(4)}
 
 
 def qk_lines(steps=STEPS, dtype="bf16", sites=(9, 10), layers=(0, 2), heads=True, first_head=(0, 0), n_heads=(HEADS, KV_HEADS), lacking=(), odd=()):
@@ -327,7 +327,7 @@ def test_vllm_hook_multiplier(hooked, export, check):  # noqa: F811
 
 def test_vllm_hook_what_lacks(hooked, export, check):  # noqa: F811
     done = export(hooked("gap", lacking={(10, 2, 2)}), "vllm-hook", status=1)
-    check("request 'a' is left out: k_rot.2 has other tokens than the queries before it" in done.stderr, "keys that lack tokens", done.stderr)
+    check("request 'a' is left out: k_rot.2 lacks position 5" in done.stderr, "keys that lack tokens", done.stderr)
     (_, modules, meta, _), = load(done.out)
     check(meta["requests"] == ["b"] and modules["model.layers.0.self_attn.attn"][1][0].tolist() == formula("b", 9, 0, HEADS), "the other is there", meta)
     done = export(hooked("one", steps=[[("a", 0, 2)], [("b", 0, 2)]], lacking={(9, 2, 0)}), "vllm-hook", status=1)

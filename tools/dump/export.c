@@ -47,13 +47,14 @@ int export_write(int fd, const void *data, size_t n, uint64_t at)
     return 0;
 }
 
-void export_leave_out(struct exporter *x, const char *fmt, ...)
+void export_leave_out(struct exporter *x, enum sample_fault why, const char *fmt, ...)
 {
     char line[512];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(line, sizeof line, fmt, ap);
     va_end(ap);
+    x->left_out_by[why]++;
     if (x->n_left_out++ < MOST_TOLD)
         text_add(&x->left_out, line, strlen(line) + 1);
 }
@@ -114,6 +115,7 @@ static void drop_targets(struct job *job)
     text_deinit(&job->x.left_out);
     job->x.left_out = (struct text){ 0 };
     job->x.n_left_out = 0;
+    memset(job->x.left_out_by, 0, sizeof job->x.left_out_by);
     job->x.targets = NULL;
     job->target_of = NULL;
     job->x.n_targets = 0;
@@ -169,9 +171,8 @@ static void tell_mixed(struct job *job)
     for (size_t i = 0; i < job->tensors.n; i++) {
         const struct tensor *t = &job->tensors.all[i];
         if (t->mixed && ++job->n_mixed <= MOST_TOLD)
-            complain("%s is left out: its dtype or width changes from record to record, so it is "
-                     "not one tensor (dmi-dump list --records --site %s)",
-                     t->key, t->site->name);
+            complain("%s is left out: it %s (dmi-dump list --records --site %s)", t->key,
+                     tensor_mixed_text(t), t->site->name);
     }
     if (job->n_mixed > MOST_TOLD)
         complain("... and %zu more", job->n_mixed - MOST_TOLD);
@@ -251,6 +252,26 @@ static int copy_job(struct err *err, struct job *job)
 
 /* ------------------------------------------------------------------------- the command */
 
+/* How many samples there are, and why there are no more. */
+static void report_samples(struct report *report, const struct exporter *x)
+{
+    _cleanup_(text_deinit) struct text t = { 0 };
+    size_t n = x->n_group ? x->n_targets / x->n_group : 0;
+    json_t *by = json_object();
+    for (int f = SAMPLE_OF_NOBODY; f < SAMPLE_N_FAULTS; f++) {
+        if (!x->left_out_by[f])
+            continue;
+        json_object_set_new(by, sample_fault_name(f), value_u64(x->left_out_by[f]));
+        text_printf(&t, "%s%" PRIu64 " %s", t.n ? ", " : " (", x->left_out_by[f],
+                    sample_fault_name(f));
+    }
+    report_member(report, "samples", value_u64(n));
+    report_member(report, "requests_left_out", value_u64(x->n_left_out));
+    report_member(report, "left_out_by", by);
+    report_line(report, "samples: %zu written, %" PRIu64 " left out%s%s", n, x->n_left_out,
+                t.data ? t.data : "", t.n ? ")" : "");
+}
+
 static int report_job(const struct job *job, const struct options *o)
 {
     struct report report = { .json = o->json };
@@ -261,8 +282,6 @@ static int report_job(const struct job *job, const struct options *o)
     report_member(&report, "tensors", value_u64(n));
     report_member(&report, "bytes", value_u64(x->n_bytes));
     report_member(&report, "left_out", value_u64(job->n_mixed + job->n_emptied));
-    if (job->format->chooses)
-        report_member(&report, "requests_left_out", value_u64(x->n_left_out));
     report_member(&report, "damaged_records", value_u64(job->n_damaged));
     report_member(&report, "missing_rows", value_u64(job->n_missing));
     report_member(&report, "superseded_rows", value_u64(job->tensors.n_superseded));
@@ -286,6 +305,8 @@ static int report_job(const struct job *job, const struct options *o)
     if (job->tensors.n_nobody)
         report_line(&report, "%" PRIu64 " rows belong to no request (padding) and are left out",
                     job->tensors.n_nobody);
+    if (job->format->chooses)
+        report_samples(&report, x);
     return report_end(&report, DUMP_OK);
 }
 
@@ -302,6 +323,8 @@ static int build(struct err *err, struct job *job, const struct options *o)
     if (sites_build(job->x.reader, &sites))
         return err_set_errno(err, ENOMEM, "cannot export");
     int r = tensors_build(err, job->x.reader, &sites, &query, &job->tensors);
+    if (!r && requests_build(job->x.reader, &job->x.requests))
+        r = err_set_errno(err, ENOMEM, "cannot export");
     if (!r && !missing_has_request(job->x.reader, &o->select))
         tensors_deinit(&job->tensors);
     else if (!r && nothing_selected(job, o))
@@ -339,6 +362,12 @@ static int run_job(struct job *job, const struct options *o)
     if (r < 0)
         complain("%s", err.msg);
     size_t n_damage = facts_findings(&quiet, job->x.reader);
+    if (r == -ENODATA && job->format->chooses) {
+        struct report none = { .json = o->json };
+        job->x.n_targets = 0;
+        report_samples(&none, &job->x);
+        return report_end(&none, DUMP_FAILED);
+    }
     if (r == -ENODATA || r == 1)
         return DUMP_FAILED;
     if (r || report_job(job, o))
@@ -362,6 +391,7 @@ int dump_export(struct reader *reader, const struct options *o)
     int status = run_job(&job, o);
     drop_targets(&job);
     tensors_deinit(&job.tensors);
+    requests_deinit(&job.x.requests);
     place_deinit(&job.place);
     free(job.damaged);
     return status;

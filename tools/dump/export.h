@@ -3,6 +3,7 @@
 #ifndef TOOLS_DUMP_EXPORT_H
 #define TOOLS_DUMP_EXPORT_H
 
+#include "read/sample.h"
 #include "tools/dump/dump.h"
 #include "tools/dump/formats.h"
 
@@ -43,6 +44,8 @@ struct exporter {
     uint64_t n_bytes;     /* of all */
     struct text left_out; /* sentences, one a line: export_leave_out() */
     uint64_t n_left_out;
+    uint64_t left_out_by[SAMPLE_N_FAULTS];
+    struct requests requests;
     uint64_t n_files;              /* written by copy() */
     uint64_t n_damaged, n_missing; /* records that copy() could not decode; rows of theirs */
     const struct stretch *stretch; /* during write(): whose rows they are */
@@ -57,8 +60,8 @@ struct exporter {
 int export_write(int fd, const void *data, size_t n, uint64_t at);
 
 /* Says, once the export has ended well or not, that something is left out: the exit status is then 1. */
-void export_leave_out(struct exporter *x, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
+void export_leave_out(struct exporter *x, enum sample_fault why, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /**
  * export_file_name() - a file name of a key or a request

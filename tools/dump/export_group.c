@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/dump/export_group.h"
 
+#include "core/cleanup.h"
+
 #include <string.h>
 
 struct group group_at(const struct exporter *x, size_t at)
@@ -21,12 +23,22 @@ const struct target *group_find(const struct group *g, const char *site, int32_t
     return NULL;
 }
 
-void group_leave_out(struct exporter *x, const struct group *g, const char *what, const char *fault)
+void group_leave_out(struct exporter *x, const struct group *g, enum sample_fault why,
+                     const char *what, const char *fault)
 {
     const struct tensor *t = g->first->tensor;
     if (t->request)
-        export_leave_out(x, "request '%.*s' is left out: %s %s", (int)t->n_request, t->request,
+        export_leave_out(x, why, "request '%.*s' is left out: %s %s", (int)t->n_request, t->request,
                          what, fault);
     else
-        export_leave_out(x, "%s %s", what, fault);
+        export_leave_out(x, why, "rows without a request are left out: %s %s", what, fault);
+}
+
+bool group_is_whole(struct exporter *x, const struct group *g, const struct target *target)
+{
+    _cleanup_(text_deinit) struct text why = { 0 };
+    enum sample_fault fault = sample_fault(target->tensor, &x->requests, &x->options->select, &why);
+    if (fault)
+        group_leave_out(x, g, fault, target->tensor->name, why.data ? why.data : "is no sample");
+    return !fault;
 }

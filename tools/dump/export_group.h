@@ -17,7 +17,10 @@ struct group group_at(const struct exporter *x, size_t at);
 const struct target *group_find(const struct group *group, const char *site, int32_t layer);
 
 /* Says that the request is left out, because @what @fault. */
-void group_leave_out(struct exporter *x, const struct group *group, const char *what,
-                     const char *fault);
+void group_leave_out(struct exporter *x, const struct group *group, enum sample_fault why,
+                     const char *what, const char *fault);
+
+/* Whether the rows of the group's target are a sample; else the request is left out by name. */
+bool group_is_whole(struct exporter *x, const struct group *group, const struct target *target);
 
 #endif

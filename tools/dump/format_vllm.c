@@ -119,8 +119,6 @@ static const char *fault_of(const struct target *t, const struct target *ids,
         return "has no row a token";
     if (t == ids)
         return a->width != 1 || !is_whole_number(a->dtype) ? "is no integer a token" : NULL;
-    if (a->n_rows != ids->tensor->n_rows || t->positions != ids->positions)
-        return "has other tokens than " IDS;
     if (a->dtype != b->dtype || a->width != b->width)
         return "has another element type or width than the layers before it";
     if (a->site->scale != 0 && a->site->scale != 1)
@@ -133,7 +131,7 @@ static void lacks_layer(struct exporter *x, const struct group *g, int32_t layer
     _cleanup_(text_deinit) struct text name = { 0 };
     text_printf(&name, "layer ");
     export_layers_add_name(&name, layer);
-    group_leave_out(x, g, name.data ? name.data : "a layer", "is not there");
+    group_leave_out(x, g, SAMPLE_INCOMPLETE, name.data ? name.data : "a layer", "is not there");
 }
 
 /* Puts a request's targets in the file's order to @out: ids, then the layers. Return: whether all is there. */
@@ -142,27 +140,23 @@ static bool put_group(struct exporter *x, const struct group *g, const struct pl
 {
     const struct target *ids = find_ids(g);
     if (!ids) {
-        group_leave_out(x, g, IDS, "is not there");
+        group_leave_out(x, g, SAMPLE_INCOMPLETE, IDS, "is not there");
         return false;
     }
-    out[0] = *ids;
-    const char *fault = fault_of(ids, ids, ids);
-    if (fault)
-        group_leave_out(x, g, ids->tensor->name, fault);
-    const struct target *like = NULL;
-    for (size_t i = 0; !fault && i < p->wanted.n; i++) {
-        const struct target *t = find_layer(g, p, p->wanted.all[i]);
+    for (size_t i = 0; i <= p->wanted.n; i++) {
+        const struct target *t = i ? find_layer(g, p, p->wanted.all[i - 1]) : ids;
         if (!t) {
-            lacks_layer(x, g, p->wanted.all[i]);
+            lacks_layer(x, g, p->wanted.all[i - 1]);
             return false;
         }
-        like = like ? like : t;
-        fault = fault_of(t, ids, like);
+        out[i] = *t;
+        const char *fault = fault_of(t, ids, i ? &out[1] : ids);
         if (fault)
-            group_leave_out(x, g, t->tensor->name, fault);
-        out[1 + i] = *t;
+            group_leave_out(x, g, SAMPLE_INCOMPLETE, t->tensor->name, fault);
+        if (fault || !group_is_whole(x, g, t))
+            return false;
     }
-    return !fault;
+    return true;
 }
 
 /* ------------------------------------------------------------------------- the order */
@@ -175,8 +169,7 @@ static int set_places(struct target *group, size_t n)
     for (size_t i = 0; i < n; i++) {
         group[i].stride = i ? (n - 1) * n_row : 8;
         group[i].offset = i ? group->n_bytes + (i - 1) * n_row : 0;
-        group[i].file = t->request ? export_file_name(t->request, t->n_request, ".safetensors")
-                                   : export_file_name("run", 3, ".safetensors");
+        group[i].file = export_file_name(t->request, t->n_request, ".safetensors");
         if (!group[i].file)
             return -ENOMEM;
     }
@@ -235,7 +228,7 @@ static json_t *metadata_of(const struct exporter *x, const struct target *group)
     json_t *m =
         json_pack("{s:s, s:s, s:s, s:o}", "format", "pt", "producer", "dmi-dump", "run",
                   reader_run(x->reader)->uuid, "site", value_text(group[1].tensor->site->name));
-    if (m && t->request)
+    if (m)
         json_object_set_new(m, "request", value_bytes(t->request, t->n_request));
     text_printf(&layers, "[");
     for (size_t i = 1; i < x->n_group; i++) {
@@ -288,8 +281,6 @@ static int begin_file(struct exporter *x, struct target *group)
 
 static int begin(struct err *err, struct exporter *x)
 {
-    if (!x->targets->tensor->request)
-        complain("the engine named no requests: all rows go into run.safetensors");
     for (size_t i = 0; i < x->n_targets; i += x->n_group) {
         int r = begin_file(x, &x->targets[i]);
         if (r)

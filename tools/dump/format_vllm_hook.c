@@ -89,14 +89,11 @@ static int make_plan(struct err *err, struct plan *p, const struct exporter *x)
 /* ------------------------------------------------------------------------- a request */
 
 /* What keeps a tensor from being in the batch. NULL: nothing. */
-static const char *fault_of(const struct target *t, const struct target *queries,
-                            const struct target *like)
+static const char *fault_of(const struct target *t, const struct target *like)
 {
     const struct tensor *a = t->tensor;
     if (a->site->row != DMI_ROW_TOKEN)
         return "has no row a token";
-    if (t->positions != queries->positions)
-        return "has other tokens than the queries before it";
     if (a->dtype != like->tensor->dtype || a->width != like->tensor->width)
         return "has another element type or width than those before it";
     if (a->n_tail != like->tensor->n_tail ||
@@ -118,7 +115,7 @@ static bool put_one(struct exporter *x, const struct group *g, const char *site,
     }
     _cleanup_(text_deinit) struct text name = { 0 };
     tensor_add_name(&name, site, layer);
-    group_leave_out(x, g, name.failed ? site : name.data, "is not there");
+    group_leave_out(x, g, SAMPLE_INCOMPLETE, name.failed ? site : name.data, "is not there");
     return false;
 }
 
@@ -129,11 +126,11 @@ static bool put_group(struct exporter *x, const struct group *g, const struct pl
     for (size_t i = 0; i < x->n_group; i++) {
         if (!put_one(x, g, i % 2 ? p->keys : p->stock.site, p->wanted.all[i / 2], &out[i]))
             return false;
-        const char *fault = fault_of(&out[i], &out[0], &like[i % 2]);
-        if (fault) {
-            group_leave_out(x, g, out[i].tensor->name, fault);
+        const char *fault = fault_of(&out[i], &like[i % 2]);
+        if (fault)
+            group_leave_out(x, g, SAMPLE_INCOMPLETE, out[i].tensor->name, fault);
+        if (fault || !group_is_whole(x, g, &out[i]))
             return false;
-        }
     }
     return true;
 }
@@ -231,19 +228,17 @@ static int number_order(const void *pa, const void *pb)
 static int order_requests(struct exporter *x)
 {
     size_t n = x->n_targets / x->n_group;
-    _cleanup_(requests_deinit) struct requests requests = { 0 };
     _cleanup_(freep) struct place_of *order = calloc(n + 1, sizeof *order);
     struct target *sorted = calloc(x->n_targets + 1, sizeof *sorted);
-    if (!order || !sorted || requests_build(x->reader, &requests)) {
+    if (!order || !sorted) {
         free(sorted);
         return -ENOMEM;
     }
     for (size_t i = 0; i < n; i++) {
         const struct target *first = &x->targets[i * x->n_group];
         const struct tensor *t = first->tensor;
-        const struct request *q =
-            t->request ? requests_find(&requests, t->request, t->n_request) : NULL;
-        order[i] = (struct place_of){ first, q ? (size_t)(q - requests.all) : SIZE_MAX };
+        const struct request *q = requests_find(&x->requests, t->request, t->n_request);
+        order[i] = (struct place_of){ first, (size_t)(q - x->requests.all) };
     }
     qsort(order, n, sizeof *order, number_order);
     for (size_t i = 0; i < n; i++)
@@ -429,8 +424,7 @@ static json_t *requests(const struct exporter *x)
     json_t *list = json_array();
     for (size_t i = 0; i < x->n_targets; i += x->n_group) {
         const struct tensor *t = x->targets[i].tensor;
-        json_array_append_new(list,
-                              t->request ? value_bytes(t->request, t->n_request) : json_null());
+        json_array_append_new(list, value_bytes(t->request, t->n_request));
     }
     return list;
 }
