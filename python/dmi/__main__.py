@@ -61,8 +61,8 @@ def guarded() -> int:
             signal.signal(number, _end)
     try:
         return main()
-    except export.ExportError as error:
-        print(f"dmi: {error}", file=sys.stderr)
+    except (export.ExportError, KeyError) as error:
+        print(f"dmi: {error.args[0]}", file=sys.stderr)
         return 1
     except (reading.ReadError, ImportError, OSError) as error:
         print(f"dmi: {error}", file=sys.stderr)

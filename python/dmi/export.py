@@ -258,7 +258,7 @@ def _write_sample(path: pathlib.Path, about: dict, ids: Any, layers: Sequence[Te
 
 def _survey(run: Run, site: str) -> tuple[list, str | int | None]:
     """(layers of the site, what "last" means)"""
-    stock = sorted({t.layer for t in run.tensors(site=site) if t.layer is not None and t.site.name == site})
+    stock = sorted({t.layer for t in run.values() if t.layer is not None and t.site.name == site})
     has_final = any(t.site.name == FINAL for t in run.values())
     if not any(t.site.name == IDS for t in run.values()):
         raise ExportError(f"nothing of a site {IDS} is there: a sample has the tokens' ids beside their hidden states")

@@ -39,6 +39,7 @@ STATES = ("closed", "running", "killed")                             # enum dmi_
 REQUEST_STATES = ("running", "finished", "aborted", "preempted")     # enum dmi_read_request_state
 ENDS = ("unknown", "stop", "length", "aborted")                      # enum dmi_end
 TOKENS = {"all": 0, "prompt": 2, "generated": 3, "last": 4}          # enum dmi_read_tokens; 1: a range
+ROWS = ("token", "request", "none")                                  # enum dmi_row
 SAMPLE_FAULTS = ("whole", "of no request", "of beams", "of changing type or scale", "without all rows", "with a cached prefix",
                  "with rows that do not count", "without all tensors")  # enum dmi_read_sample_fault
 DAMAGED, REJECTED, SUPERSEDED = 1, 2, 4                              # enum dmi_read_row_flags
@@ -135,7 +136,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Site:
-    """An entry of the run's site dictionary. Values are stored as true value * scale."""
+    """An entry of the run's site dictionary. Values are stored as true value * scale. row: what a row is, token, request or none."""
     name: str
     kernel: str | None
     kind: str | None
@@ -143,6 +144,7 @@ class Site:
     dtype: str
     scale: float
     has_layer: bool
+    row: str = "token"
 
 
 @dataclass(frozen=True)
@@ -432,7 +434,7 @@ class Run(collections.abc.Mapping):
     def _site(self, i: int) -> Site:
         s = self._get("dmi_read_site", _Site, U64(i))
         return Site(_text(s.name), _text(s.kernel), _text(s.kind), _text(s.note), DTYPES[s.dtype] if s.dtype < len(DTYPES) else "none", s.scale,
-                    bool(s.has_layer))
+                    bool(s.has_layer), ROWS[s.row] if s.row < len(ROWS) else "none")
 
     def _request(self, i: int) -> Request:
         r = self._get("dmi_read_request", _Request, U64(i))
@@ -508,8 +510,20 @@ class Run(collections.abc.Mapping):
             return self._tensors[key]
         if not isinstance(key, str):
             raise KeyError(f"{key!r}: tensors are taken by their key, a text")
-        near = difflib.get_close_matches(key, self._tensors, n=3, cutoff=0.5)
-        raise KeyError(f"no tensor is called {key!r}" + (f"; near it: {', '.join(near)}" if near else ""))
+        raise KeyError(f"no tensor is called {key!r}{_near(key, self._tensors)}")
+
+    def _expect(self, site: str | None, layer: int | None, request: str | None) -> None:
+        """KeyError: the run has no site, layer or request of that name."""
+        tensors = self._tensors.values()
+        ids = {r.id for r in self.requests} | {t.request for t in tensors if t.request is not None}
+        if request is not None and ids and request not in ids:
+            raise KeyError(f"the run has no request {request!r}{_near(request, ids)}")
+        names = {s.name for s in self.sites} | {t.name for t in tensors}
+        if site is not None and site not in names:
+            raise KeyError(f"the run has no site {site!r}{_near(site, names)}")
+        layers = {t.layer for t in tensors if site in (None, t.site.name, t.name)}
+        if layer is not None and (isinstance(layer, bool) or not isinstance(layer, int) or (layers and layer not in layers)):
+            raise KeyError(f"{site or 'the run'} has no layer {layer!r}; there are {', '.join(map(str, sorted(layers - {None}))) or 'none'}")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._tensors)
@@ -518,7 +532,8 @@ class Run(collections.abc.Mapping):
         return len(self._tensors)
 
     def tensors(self, site: str | None = None, layer: int | None = None, request: str | None = None) -> list[Tensor]:
-        """Those of a site (its name, as in the spec), a layer, a request."""
+        """Those of a site (its name, as in the spec), a layer, a request. KeyError, with the nearest names: the run has none of that name."""
+        self._expect(site, layer, request)
         return [t for t in self._tensors.values() if site in (None, t.site.name, t.name) and layer in (None, t.layer) and
                 request in (None, t.request)]
 
@@ -527,19 +542,17 @@ class Run(collections.abc.Mapping):
         """Only these rows from now on, and only tensors that have such; select() takes it back. Tensors that were taken before end.
 
         request     only this one
-        tokens      "all", "prompt", "generated", "last", or (first, end): positions of each request, the end excluded
+        tokens      "all", "prompt", "generated", "last", or positions of each request, the end excluded: "A:B", (first, end), a slice; either may be left out
         rejected, superseded   rows whose drafts were rejected, or whose position was computed again, too
         tp, pp, dp, ep         of the runs of several ranks only those with these
         """
-        if isinstance(tokens, str) and tokens not in TOKENS:
-            raise ValueError(f"tokens={tokens!r}: one of {', '.join(TOKENS)}, or (first, end), was expected")
+        self._expect(None, None, request)
+        kind, first, end = _tokens(tokens)
         chosen = _Selection()
         chosen.flags = rejected | superseded << 1
         if request is not None:
             chosen.request, chosen.request_bytes = os.fsencode(request), len(os.fsencode(request))
-        chosen.tokens = TOKENS[tokens] if isinstance(tokens, str) else 1
-        if not isinstance(tokens, str):
-            chosen.first, chosen.end = tokens
+        chosen.tokens, chosen.first, chosen.end = kind, first, end
         asked = {"request": request, "tokens": tokens, "rejected": rejected, "superseded": superseded, "tp": tp, "pp": pp, "dp": dp, "ep": ep}
         chosen.ranks = (U32 * 4)(*(0 if rank is None else 1 + rank for rank in (tp, pp, dp, ep)))
         self._call("dmi_read_select", ctypes.byref(chosen))
@@ -584,11 +597,16 @@ class Run(collections.abc.Mapping):
     def cache(self, request: str | None = None, float32: bool = True) -> dict[str, Any]:
         """{name: array} of one request, by TransformerLens's names where it has one ("blocks.3.attn.hook_q"), else by ours ("ln1.3").
 
-        request  None: the only one. Arrays have no batch dimension: rows are positions.
+        request  None: the only one. Arrays have no batch dimension: rows are positions, from 0 or from where select(tokens=) begins. ValueError: rows of
+                 some positions are not there.
         """
         ids = {t.request for t in self._tensors.values()}
         if request is None and len(ids) > 1:
             raise ValueError(f"the run has {len(ids)} requests: say which ({', '.join(sorted(filter(None, ids))[:5])}, ...)")
+        for tensor in self.tensors(request=request):
+            fault = self.sample_fault(tensor) if tensor.request is not None and tensor.site.row == "token" else None
+            if fault and fault[0] != "of changing type or scale":
+                raise ValueError(f"{tensor.key} {fault[1]}: its rows are not positions; run[{tensor.key!r}].positions says what they are")
         found = self.load(request=request, float32=float32)
         return {_lens_name(self._tensors[key]): array for key, array in found.items()}
 
@@ -640,6 +658,26 @@ class Run(collections.abc.Mapping):
     def verify(self) -> int:
         """Decode everything, check every byte of every file and the accounting. Returns how many findings are damage."""
         return self._call("dmi_read_verify")
+
+
+def _near(name: str, names: Any) -> str:
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5) if isinstance(name, str) else []
+    return f"; near it: {', '.join(near)}" if near else ""
+
+
+def _tokens(tokens: Any) -> tuple[int, int, int]:
+    """(enum dmi_read_tokens, first position, the one after the last)"""
+    if isinstance(tokens, str) and tokens in TOKENS:
+        return TOKENS[tokens], 0, 0
+    words = tokens.split(":") if isinstance(tokens, str) else [tokens.start, tokens.stop] if isinstance(tokens, slice) and tokens.step is None else tokens
+    try:
+        first, end = (default if word in (None, "") else int(word) if isinstance(tokens, str) else operator.index(word)
+                      for word, default in zip(words, (0, 2**63 - 1), strict=True))
+        if 0 <= first <= end < 2**63:
+            return 1, first, end
+    except (TypeError, ValueError):
+        pass
+    raise ValueError(f"tokens={tokens!r}: one of {', '.join(TOKENS)}, or positions, \"A:B\" or (first, end), was expected")
 
 
 def _lens_name(tensor: Tensor) -> str:

@@ -219,7 +219,7 @@ def test_speculators_command(write, check, tmp_path):
     found = [sample(tmp_path / "all", i)[3]["request"] for i in range(4)]
     check(done.returncode == 0 and set(found) == set(names), "whatever requests are called", found)
     for words, status, said in (((run, "-o", tmp_path / "all"), 1, "is no empty folder"), ((run, "-o", run / "x"), 1, "lies in the run"),
-                                ((tmp_path / "no", "-o", tmp_path / "new"), 2, "dmi: "), ((run, "-o", tmp_path / "new", "--request", "z"), 1, "nothing of a site")):
+                                ((tmp_path / "no", "-o", tmp_path / "new"), 2, "dmi: "), ((run, "-o", tmp_path / "new", "--request", "bb"), 1, "no request 'bb'; near it: b")):
         inside = next(p for p in [run, *run.iterdir()] if list(p.glob("seg-*")))
         words = [inside / "x" if word == run / "x" else word for word in words]
         done = command("speculators", *words)

@@ -157,7 +157,32 @@ def test_names_of_transformerlens(check, tmp_path):
               "theirs where there is one, else ours", list(cache))
         with pytest.raises(ValueError, match="2 requests: say which"):
             run.cache()
-        check([t.key for t in run.tensors(site="q", layer=1)] == ["a/q.1", "b/q.1"] and not run.tensors(site="q", layer=0), "tensors()")
+        check([t.key for t in run.tensors(site="q", layer=1)] == ["a/q.1", "b/q.1"], "tensors()")
+
+
+def test_what_is_not_there_is_an_error(check, tmp_path):
+    """In any call that selects; each names what is near."""
+    with dmi.open(make(MAKE_ODD_RUN, tmp_path / "run", "drafts")) as run:
+        for call, error, said in ((lambda: run.select(request="aa"), KeyError, "no request 'aa'; near it: a"), (lambda: run.load(site="s00"), KeyError, "no site 's00'; near it: s0"),
+                                  (lambda: run.load(request="zz"), KeyError, "no request 'zz'"), (lambda: run.cache("zz"), KeyError, "no request 'zz'"),
+                                  (lambda: run.tensors(layer=7), KeyError, "no layer 7"), (lambda: run.load(layer="0"), KeyError, "no layer '0'"),
+                                  (lambda: run.select(tokens=(-3, -1)), ValueError, "was expected"), (lambda: run.select(tokens=5), ValueError, "was expected"),
+                                  (lambda: run.select(tokens="1:2:3"), ValueError, "was expected"), (lambda: run.select(tokens="5:1"), ValueError, "was expected"),
+                                  (lambda: run.select(tokens=slice(0, 4, 2)), ValueError, "was expected")):
+            with pytest.raises(error, match=said):
+                call()
+        for tokens, wanted in (("2:4", [2, 3]), (":2", [0, 1]), (slice(6, None), [206, 307]), ((0, None), [0, 1, 2, 3, 104, 105, 206, 307])):
+            run.select(request="a", tokens=tokens)
+            check(list(run["a/s0"].numpy().ravel()) == wanted, f"tokens={tokens}", run["a/s0"].numpy())
+
+
+def test_a_cache_has_every_position(check, tmp_path):
+    text = "step 0 2 a:0:2:2:1:4:0:2\nput 0 1 1 f32 1 2\nput 3 -1 1 f32 5\n"
+    with dmi.open(make(MAKE_SCHEDULE, tmp_path / "run", "job", "0", "1", "0", "1", text=text)) as run:
+        with pytest.raises(ValueError, match=r"a/q.1 lacks positions 0-1, which a prefix cache had: its rows are not positions"):
+            run.cache("a")
+        cache = run.select(tokens="2:").cache("a")
+        check(cache["blocks.1.attn.hook_q"].tolist() == [[1], [2]] and cache["head"].tolist() == [[5]], "chosen positions are all there", cache)
 
 
 def test_a_growing_run(check, path):
