@@ -4,10 +4,13 @@
 #include "storage/chunk.h"
 #include "storage/codec/hash.h"
 #include "storage/reader/reader_private.h"
+#include "storage/rows.h"
 
 #include <dmi/dtype.h>
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define MAX_META_BYTES (64u << 20) /* of RECORDS in memory at a time */
@@ -142,6 +145,21 @@ int reader_meta(struct reader *r, struct reader_segment *s, struct reader_chunk 
     return 0;
 }
 
+bool reader_keeps_twice(const struct records_view *v, const struct dmi_record *at)
+{
+    const uint32_t *kept = v->kept + at->kept;
+    bool ascends = true;
+    for (uint32_t i = 1; i < at->n_kept; i++)
+        ascends &= kept[i - 1] < kept[i];
+    if (!at->n_kept || ascends)
+        return false;
+    _cleanup_(freep) uint32_t *sorted = malloc(at->n_kept * sizeof *sorted);
+    if (!sorted)
+        return true;
+    memcpy(sorted, kept, at->n_kept * sizeof *sorted);
+    return rows_repeat(sorted, at->n_kept);
+}
+
 void reader_note_strange(struct reader *r, struct reader_segment *s, struct reader_chunk *c,
                          const struct records_view *v)
 {
@@ -156,6 +174,10 @@ void reader_note_strange(struct reader *r, struct reader_segment *s, struct read
                                 "of group %u cannot be decoded",
                                 v->groups[g].encoding, v->groups[g].element_bytes, g);
         }
+    for (uint32_t i = 0; i < v->n_records; i++)
+        if (reader_keeps_twice(v, &v->records[i]))
+            NOTE_CHUNK(r, s, c, "the record of launch %" PRIu64 " keeps a row twice",
+                       v->records[i].launch);
     uint32_t n_strange = 0, first = 0;
     for (uint32_t i = 0; i < v->n_records; i++)
         if (!dmi_dtype_info(v->records[i].dtype) && !n_strange++)

@@ -375,7 +375,10 @@ int reader_adopt(struct reader_chunk *chunk, uint64_t n_meta, uint8_t *bytes, co
 int reader_load_chunk(struct reader *reader, struct reader_segment *segment,
                       struct reader_chunk *chunk, const char **wrong);
 
-/* Names what is not known in a chunk of records, once. */
+/* Whether a record keeps a row twice: it contradicts itself, and is left out. */
+bool reader_keeps_twice(const struct records_view *view, const struct dmi_record *record);
+
+/* Names what is not known in a chunk of records, and which records contradict themselves, once. */
 void reader_note_strange(struct reader *reader, struct reader_segment *segment,
                          struct reader_chunk *chunk, const struct records_view *view);
 

@@ -195,7 +195,7 @@ static int add_record(struct reader *r, const struct records_view *v, uint32_t s
                       uint32_t chunk, uint32_t index)
 {
     const struct dmi_record *at = &v->records[index];
-    if (!dmi_dtype_info(at->dtype))
+    if (!dmi_dtype_info(at->dtype) || reader_keeps_twice(v, at))
         return 0; /* named by reader_note_strange() */
     if (GROW(r->selection.records, r->selection.n_records, r->selection.records_room))
         return -ENOMEM;

@@ -7,7 +7,6 @@
 #include "storage/chunk.h"
 #include "storage/codec/hash.h"
 #include "storage/reader/reader_private.h"
-#include "storage/rows.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -115,21 +114,7 @@ static void verify_step_of(struct reader *r, const struct reader_record *rec, bo
                     rec->at.launch, rec->at.step);
 }
 
-/* Kept rows that stand twice. */
-static int verify_kept(struct reader *r, const struct reader_record *rec)
-{
-    if (!rec->kept)
-        return 0;
-    _cleanup_(freep) uint32_t *sorted = malloc((rec->n_rows + 1u) * sizeof *sorted);
-    if (!sorted)
-        return -ENOMEM;
-    memcpy(sorted, rec->kept, rec->n_rows * sizeof *sorted);
-    if (rows_repeat(sorted, rec->n_rows))
-        NOTE_RECORD(r, rec, "the record of launch %" PRIu64 " keeps a row twice", rec->at.launch);
-    return 0;
-}
-
-static int verify_steps(struct reader *r)
+static void verify_steps(struct reader *r)
 {
     bool complete = r->index.n_segments && !reader_is_incomplete(r);
     for (size_t i = 1; i < r->selection.n_steps; i++)
@@ -137,12 +122,8 @@ static int verify_steps(struct reader *r)
             reader_note(&r->notes, true, "steps", (int64_t)r->selection.steps[i].place, 0,
                         "step %" PRIu64 " stands there twice",
                         r->selection.steps[i].entry->sequence);
-    int res = 0;
-    for (size_t i = 0; !res && i < r->selection.n_records; i++) {
+    for (size_t i = 0; i < r->selection.n_records; i++)
         verify_step_of(r, &r->selection.records[i], complete);
-        res = verify_kept(r, &r->selection.records[i]);
-    }
-    return res;
 }
 
 static void verify_account(struct reader *r)
@@ -164,12 +145,10 @@ static void verify_account(struct reader *r)
 
 static int verify_all(struct reader *r)
 {
-    int res = verify_steps(r);
-    if (res)
-        return res;
+    verify_steps(r);
     /* by chunk, so that blocks are decoded once */
     SORT(r->selection.records, r->selection.n_records, reader_place_order);
-    res = decode_all(r);
+    int res = decode_all(r);
     for (size_t i = 0; !res && i < r->index.n_segments; i++)
         for (size_t k = 0; !res && k < r->index.segments[i].n_chunks; k++)
             res = verify_chunk(r, &r->index.segments[i], &r->index.segments[i].chunks[k]);

@@ -8,6 +8,7 @@
  *     make_odd_run OUT flat     rows without elements
  *     make_odd_run OUT drafts   prompts, decodes, drafts of which some are rejected, preemption, requests that end
  *     make_odd_run OUT changes  something is changed before each forward; three segments or more
+ *     make_odd_run OUT twice    two forwards of request "a"; the second record keeps row 1 twice
  *     make_odd_run OUT crowd    60,000 requests over 600 steps, each with an outcome and an end
  *
  * Rows are i32, one element wide: 100 * forward + position, in `flat` none.
@@ -27,6 +28,7 @@ struct writer {
     struct run *run;
     uint64_t launch, forward;
     uint32_t n_sites, width;
+    const uint32_t *kept; /* of the records that follow; NULL: all rows */
 };
 
 static int put(struct writer *w, uint32_t site, const int32_t *rows, uint32_t n_rows)
@@ -42,6 +44,7 @@ static int put(struct writer *w, uint32_t site, const int32_t *rows, uint32_t n_
         .dims = { n_rows, w->width },
         .data = rows,
         .n_bytes = (uint64_t)n_rows * w->width * 4,
+        .kept = w->kept,
     };
     struct dmi_site_counters *c = &run_counters(w->run)->sites[site];
     struct dmi_tally *tallies[] = { &c->expected, &c->captured };
@@ -204,6 +207,16 @@ static int changes(struct writer *w)
     return r;
 }
 
+static int twice(struct writer *w)
+{
+    static const uint32_t contradiction[] = { 1, 0, 1 };
+    struct dmi_span spans[] = { { .request_id = "a", .n_tokens = 3 } };
+    int r = put_forward(w, spans, 1);
+    w->kept = contradiction;
+    spans[0].first_position = 3;
+    return r ? r : put_forward(w, spans, 1);
+}
+
 static const struct kind {
     const char *name;
     int (*put)(struct writer *);
@@ -211,7 +224,7 @@ static const struct kind {
 } kinds[] = {
     { "again", again, 1, 1 },     { "names", names, 4, 1 },   { "many", many, MOST_SITES, 1 },
     { "flat", flat, 1, 0 },       { "drafts", drafts, 1, 1 }, { "crowd", crowd, 1, 1 },
-    { "changes", changes, 1, 1 },
+    { "changes", changes, 1, 1 }, { "twice", twice, 1, 1 },
 };
 
 int main(int argc, char **argv)

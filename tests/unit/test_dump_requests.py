@@ -102,6 +102,15 @@ def test_export(drafts, tmp_path, check):
     check("3 rows are left out because their drafts were rejected" in plain, "what is left out is said", plain)
 
 
+def test_a_record_that_contradicts_itself_is_damaged_for_every_command(tmp_path, check):
+    run = make(tmp_path / "twice", "twice")
+    for words in (("list",), ("list", "--tensors"), ("stats",), ("show", "a/s0", "--rows", ":"), ("verify",), ("export", "-o", tmp_path / "out")):
+        done = dump(words[0], *([words[1]] if words[0] == "show" else []), run, *words[2 if words[0] == "show" else 1:], status=1)
+        check("DAMAGED" in done.stderr + done.stdout and "the record of launch 2 keeps a row twice" in done.stderr + done.stdout, words[0], (done.stdout, done.stderr))
+    rows = json.loads(dump("show", "a/s0", run, "--rows", ":", "--json", status=1).stdout)
+    check([row["position"] for row in rows] == [0, 1, 2], "its rows are used by none", rows)
+
+
 def test_a_crowd(tmp_path, check):
     run = make(tmp_path / "crowd", "crowd")
     begin = time.monotonic()

@@ -117,18 +117,6 @@ static struct run_record record_of(const struct reader_record *rec, void *data)
     return out;
 }
 
-/* Kept rows that stand twice are nobody's to choose from. */
-static bool contradicts(const struct reader_record *rec)
-{
-    if (!rec->kept)
-        return false;
-    _cleanup_(freep) uint32_t *sorted = malloc((rec->n_rows + 1u) * sizeof *sorted);
-    if (!sorted)
-        return true;
-    memcpy(sorted, rec->kept, rec->n_rows * sizeof *sorted);
-    return rows_repeat(sorted, rec->n_rows);
-}
-
 /* The record's bytes; NULL: they cannot be had, which is said of the first ones. */
 static void *decode(struct recovery *x, const struct reader_record *rec)
 {
@@ -136,9 +124,6 @@ static void *decode(struct recovery *x, const struct reader_record *rec)
     void *data = malloc(rec->at.n_bytes + 1);
     int r = data ? reader_decode(&why, x->reader, rec, data)
                  : err_set_errno(&why, ENOMEM, "cannot recover a record");
-    if (!r && contradicts(rec))
-        r = err_set(&why, -EBADMSG, "the record of launch %" PRIu64 " keeps a row twice",
-                    rec->at.launch);
     if (!r)
         return data;
     free(data);
