@@ -13,6 +13,8 @@
 #include "preload/session/session.h"
 
 #include <dmi/dmi.h>
+#include <dmi/format.h>
+#include <dmi/span.h>
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -48,6 +50,61 @@ static void put_in_force(struct step *step)
     atomic_add_acq_rel(&session.step_forward, 1); /* acquired by forward_advance() */
 }
 
+/* What is wrong with a span's id; NULL: nothing, or the rows are padding. */
+static const char *wrong_id(const struct dmi_span *span)
+{
+    if (span->flags & DMI_SPAN_PADDING)
+        return NULL;
+    if (!span->request_id || !*span->request_id)
+        return "a span has no request id";
+    return strnlen(span->request_id, DMI_MAX_ID + 1u) > DMI_MAX_ID
+               ? "a request id has more than 255 bytes"
+               : NULL;
+}
+
+/*
+ * A request whose id cannot be costs the others of its step nothing: its rows are nobody's, as those of padding are.
+ * @copy: gets the step with such spans, which are the caller's to free; its spans are NULL where all ids are good
+ * Return: 0 or -ENOMEM.
+ */
+static int leave_out_ids(struct run *run, const struct dmi_step *step, struct dmi_step *copy)
+{
+    const char *why = NULL;
+    for (uint32_t i = 0; !why && i < step->n_spans; i++)
+        why = wrong_id(dmi_span_at(step, i));
+    *copy = *step;
+    copy->spans = NULL;
+    if (!why)
+        return 0;
+    struct dmi_span *spans = calloc(step->n_spans, sizeof *spans);
+    if (!spans)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < step->n_spans; i++) {
+        spans[i] = *dmi_span_at(step, i);
+        if (!wrong_id(&spans[i]))
+            continue;
+        run_refuse_id(run, step->step, wrong_id(&spans[i]));
+        spans[i].request_id = spans[i].tags = NULL;
+        spans[i].flags |= DMI_SPAN_PADDING;
+    }
+    copy->spans = spans;
+    copy->span_size = sizeof *spans;
+    return 0;
+}
+
+static int take_step(struct run *run, const struct dmi_step *step)
+{
+    uint64_t sequence = atomic_add_relaxed(&session.next_step, 1);
+    int r = run_step(run, sequence, step);
+    struct step *rows = r == 0 ? shed_step(step_new(sequence, step)) : NULL;
+    if (r == 0)
+        atomic_add_relaxed(&session.counters->steps, 1);
+    if (r == 0 && !rows)
+        r = -ENOMEM;
+    put_in_force(rows);
+    return r;
+}
+
 static int note_step(struct run *run, const struct dmi_step *step)
 {
     const char *why;
@@ -61,14 +118,15 @@ static int note_step(struct run *run, const struct dmi_step *step)
         put_in_force(NULL);
         return -EINVAL;
     }
-    uint64_t sequence = atomic_add_relaxed(&session.next_step, 1);
-    int r = run_step(run, sequence, step);
-    struct step *rows = r == 0 ? shed_step(step_new(sequence, step)) : NULL;
-    if (r == 0)
-        atomic_add_relaxed(&session.counters->steps, 1);
-    if (r == 0 && !rows)
-        r = -ENOMEM;
-    put_in_force(rows);
+    struct dmi_step copy = { .spans = NULL };
+    bool fits = step->n_spans <= DMI_MAX_SPANS && step->spans;
+    if (fits && leave_out_ids(run, step, &copy)) {
+        run_refuse_step(run, "no memory");
+        put_in_force(NULL);
+        return -ENOMEM;
+    }
+    int r = take_step(run, copy.spans ? &copy : step);
+    free((void *)(uintptr_t)copy.spans);
     return r;
 }
 

@@ -91,10 +91,12 @@ struct dmi_step {
  * forward if the HookSpec has `forward: {begin: step}`.
  *
  * The run counts a step that is refused (`steps_refused`), and names the first one in its manifest and in the log. The
- * rows of the launches that follow then belong to no request. Thread: any. Return: 0, DMI_STATUS_OFF,
- * DMI_STATUS_BAD_VERSION, -EINVAL (a span lies outside n_rows, shares rows with another or positions with another of its
- * request, has no request id, one over 255 bytes, a negative position, or more cached tokens than there are before it;
- * tags over 65,535 bytes; more than 65,536 spans or 16,777,216 rows; a rank outside of its size), -ENOMEM.
+ * rows of the launches that follow then belong to no request. A span without a request id, or with one over 255 bytes,
+ * costs its own rows alone: they belong to no request, and the run counts and names it likewise (`ids_refused`).
+ *
+ * Thread: any. Return: 0, DMI_STATUS_OFF, DMI_STATUS_BAD_VERSION, -EINVAL (a span lies outside n_rows, shares rows with
+ * another or positions with another of its request, has a negative position, or more cached tokens than there are before
+ * it; tags over 65,535 bytes; more than 65,536 spans or 16,777,216 rows; a rank outside of its size), -ENOMEM.
  */
 int dmi_step_begin(const struct dmi_step *step);
 

@@ -11,7 +11,7 @@
 #include <pthread.h>
 
 /* What may be refused. */
-enum pending_kind { PENDING_STEP, PENDING_OUTCOME, PENDING_TAP, PENDING_KINDS };
+enum pending_kind { PENDING_STEP, PENDING_SPAN, PENDING_OUTCOME, PENDING_TAP, PENDING_KINDS };
 
 struct pending_refusals {
     uint64_t n;

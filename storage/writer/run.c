@@ -12,6 +12,7 @@
 #include "storage/writer/run_private.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -81,6 +82,8 @@ static void note_refused(struct run *run)
     pending_refused(&run->pending, refused, &back);
     manifest_set_problem(&run->manifest, "steps_refused", refused[PENDING_STEP].first,
                          refused[PENDING_STEP].n);
+    manifest_set_problem(&run->manifest, "ids_refused", refused[PENDING_SPAN].first,
+                         refused[PENDING_SPAN].n);
     manifest_set_problem(&run->manifest, "outcomes_refused", refused[PENDING_OUTCOME].first,
                          refused[PENDING_OUTCOME].n);
     manifest_set_problem(&run->manifest, "taps_refused", refused[PENDING_TAP].first,
@@ -295,6 +298,12 @@ void run_refuse_step(struct run *run, const char *why)
 {
     pending_refuse(&run->pending, PENDING_STEP, "a step of the engine is refused: %s", why);
     atomic_add_relaxed(&run->counters.map->steps_refused, 1);
+}
+
+void run_refuse_id(struct run *run, uint64_t step, const char *why)
+{
+    pending_refuse(&run->pending, PENDING_SPAN,
+                   "rows of step %" PRIu64 " of the engine belong to no request: %s", step, why);
 }
 
 void run_refuse_tap(struct run *run, const char *why)

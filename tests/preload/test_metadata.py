@@ -14,7 +14,7 @@ from harness import DMI_DUMP, environment
 CLIENT = pathlib.Path(__file__).with_name("metadata_client.py")
 E = -errno.EINVAL
 LIES = {"cuInit": 0, "good": 0, "two spans of a request": 0, "that share a position": E, "that share rows": E,
-        "outside the batch": E, "an id of 255 bytes": 0, "an id of 256 bytes": E, "an empty id": E, "a negative position": E,
+        "outside the batch": E, "an id of 255 bytes": 0, "an id of 256 bytes": 0, "an empty id": 0, "a negative position": E,
         "positions beyond 2^63": E, "more cached than before it": E, "tags too long": E, "a rank outside its size": E,
         "too many spans": E, "a number that went back": 0, "a later one": 0, "a struct of another size": 2, "nothing": 2,
         "accept": 0, "accept again": -errno.EALREADY, "accept of no draft": -errno.ENOENT,
@@ -32,14 +32,18 @@ def test_what_cannot_be_is_refused_counted_and_named_once(bench):
     bench.check(said(r.stdout) == LIES, "each call has its status",
                 {k: v for k, v in said(r.stdout).items() if LIES.get(k) != v})
     run = bench.captured("lies", r, [])
-    n_refused = 13
+    n_refused = 11
     bench.check(run.counters.steps_refused == n_refused, "refused steps are counted", run.counters.steps_refused)
     problems = {p["reason"]: p for p in run.manifest["problems"] if p["reason"] != "no_match"}
-    bench.check({k: v["times"] for k, v in problems.items()} == {"steps_refused": n_refused, "outcomes_refused": 8, "steps_went_back": 1},
+    bench.check({k: v["times"] for k, v in problems.items()} == {"steps_refused": n_refused, "ids_refused": 2, "outcomes_refused": 8, "steps_went_back": 1},
                 "the manifest names each kind once, with how often", problems)
     bench.check("position in common" in problems["steps_refused"]["sentence"], "by what was wrong first", problems)
     lines = [line for line in r.stderr.splitlines() if "is refused" in line]
     bench.check(len(lines) == 2, "the log names the first of each kind", lines)
+    bench.check(problems["ids_refused"]["sentence"] == "rows of step 3 of the engine belong to no request: a request id has more than 255 bytes" and
+                problems["ids_refused"]["sentence"] in r.stderr, "an id that cannot be costs its own rows", problems)
+    requests = json.loads(subprocess.run([DMI_DUMP, "list", run.folder, "--requests", "--json"], stdout=subprocess.PIPE, check=True).stdout)["requests"]
+    bench.check([(q["request"], q["computed"]) for q in requests if q["request"] in "ai"] == [("a", 10)], "and the others of its step nothing", requests)
     told = [(o.number, o.request, o.accepted) for o in run.outcomes if o.accepted is not None]
     bench.check(told == [(1, "b", 2), (10, "b", 0), (1199, "c", 1)], "what was accepted is in the run", told)
     ends = [(o.request, o.reason) for o in run.outcomes if o.ended]
