@@ -199,6 +199,15 @@ def text_of_tags(tags):
     return tags if isinstance(tags, str) else json.dumps(tags, default=str)
 
 
+def marked(tags, key, value):
+    """Text of tags, with a mark of ours beside the user's own: readers look for its key."""
+    try:
+        own = json.loads(tags) if tags else {}
+    except ValueError:
+        own = None
+    return json.dumps({**(own if isinstance(own, dict) else {"text": tags}), key: value})
+
+
 def version_of(package):
     """The version as it is written, and its first two numbers: ("5.19.0", (5, 19)); ("none", (0, 0)) where it has none."""
     import importlib.metadata

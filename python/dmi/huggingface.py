@@ -130,20 +130,21 @@ class _Row:
     """One row of the batch: a request.
 
     skip   tokens at its beginning that are padding; first: position of the one after them, as the first forward had it
+    shown  [token] of the first forward: is it no padding? None: no padding comes after the row's first token
     next   position of the first token that was not computed yet
     """
 
     def __init__(self, name, tags):
         self.name, self.tags, self.skip, self.first, self.next, self.n_prompt, self.ended = name, tags, 0, 0, 0, 0, False
+        self.shown = None
 
 
-def _leading_padding(mask, n_tokens, batch):
-    """[(padding among the last @n_tokens columns, tokens before those)] of each row of a mask [batch, column] of 0 and 1."""
+def _padding(mask, n_tokens, batch):
+    """[(leading padding among the last @n_tokens columns, tokens before those, [those columns: no padding?])] of each row of a mask [batch, column]."""
     if mask is None or mask.dim() != 2 or mask.shape[0] != batch or mask.shape[1] < n_tokens:
         return None
-    before = mask.shape[1] - n_tokens
-    first = [row.index(1) if 1 in row else len(row) for row in mask.cpu().int().tolist()]
-    return [(max(n - before, 0), max(before - n, 0)) for n in first]
+    before, rows = mask.shape[1] - n_tokens, [[bool(one) for one in row] for row in mask.cpu().tolist()]
+    return [(row[before:].index(True) if True in row[before:] else n_tokens, sum(row[:before]), row[before:]) for row in rows]
 
 
 def _positions(given, batch):
@@ -191,8 +192,10 @@ class _Call:
         if len(tags) != len(names):
             _adapter.warn(f"requests(): {len(tags)} tags for a batch of {len(names)}: none are used")
             tags = [None] * len(names)
-        self.rows = [_Row(name if n_each == 1 else f"{name}#{k}", adapters.text_of_tags(tag))
-                     for name, tag in zip(names, tags) for k in range(n_each)]
+        texts = [adapters.text_of_tags(tag) for tag in tags]
+        if self.beams:  # rows of one position are of several sequences: no reader takes them for one
+            texts = [adapters.marked(text, "dmi.beams", self.config.num_beams) for text in texts]
+        self.rows = [_Row(name if n_each == 1 else f"{name}#{k}", text) for name, text in zip(names, texts) for k in range(n_each)]
 
     def names(self, n):
         if self.drafting:
@@ -233,15 +236,16 @@ class _Call:
         """Tokens of a prompt: the mask says how many are padding and come before, position_ids which positions follow a cache that was given.
         Where no cache was given position_ids may count padding (chunks of transformers 4.57).
         """
-        padding = _leading_padding(given.get("attention_mask"), n_tokens, len(self.rows))
+        padding = _padding(given.get("attention_mask"), n_tokens, len(self.rows))
         positions = _positions(inputs.get("position_ids"), len(self.rows))
         for i, row in enumerate(self.rows):
-            row.skip, before = padding[i] if padding else (0, row.next)
+            row.skip, before, shown = padding[i] if padding else (0, row.next, None)
+            row.shown = shown if shown and not all(shown[row.skip:]) else None
             told = positions and row.skip < len(positions[i]) and (self.has_past or not padding)
             row.first = positions[i][row.skip] if told else before
             row.next = row.first
             if self.config.prefill_chunk_size is None:
-                row.n_prompt = row.first + n_own - row.skip
+                row.n_prompt = row.first + (sum(row.shown[:n_own]) if row.shown else n_own - row.skip)
         if self.drafting:
             for row in self.rows:
                 row.n_prompt = self.parent.draft_prompt or row.n_prompt
@@ -261,6 +265,17 @@ class _Call:
                 spans.append(dmi.Span(None, 0, skip, at, flags=dmi.PADDING))
             first = row.first if again else row.next
             common = {"tags": row.tags, "n_prompt": row.n_prompt}
+            if row.shown and (again or not self.judged):  # padding after its first token: each run of tokens has a span
+                runs = [(is_token, list(run)) for is_token, run in itertools.groupby(range(skip, n_own), (row.shown + [True] * n_own).__getitem__)]
+                for is_token, run in runs:
+                    if is_token:
+                        spans.append(dmi.Span(row.name, first, len(run), at + run[0], phase=phase, n_cached=self.cached(row, first), **common))
+                        first += len(run)
+                    elif not sparse:
+                        spans.append(dmi.Span(None, 0, len(run), at + run[0], flags=dmi.PADDING))
+                row.next = first
+                spans += [dmi.Span(row.name, row.next + k, 1, at + n_own + k, phase=dmi.Phase.DRAFT, **common) for k in range(self.n_drafts)]
+                continue
             spans.append(dmi.Span(row.name, first, n_own - skip, at + skip, phase=phase, n_cached=self.cached(row, first), **common))
             row.next = first + n_own - skip
             spans += [dmi.Span(row.name, row.next + k, 1, at + n_own + k, phase=dmi.Phase.DRAFT, **common) for k in range(self.n_drafts)]

@@ -185,6 +185,21 @@ def one(device, expected):
     expected.add(model, "embedded", PROMPTS[1] + out[0].tolist(), 7, reason="length", logits=True)
 
 
+def holes(device, expected):
+    """Padding after a prompt's tokens, and between them: it is nobody's, and positions count tokens. (After padding at its end transformers rotates
+    what it generates by another position.)"""
+    model = small("llama")
+    for what, prompts in (("right", [[7, 9, 11, 0, 0, 0], [3, 4, 5, 6, 8, 10]]), ("inner", [[7, 0, 9, 11, 0, 12], [0, 3, 4, 0, 5, 6]])):
+        for options in ({}, {"use_cache": False}):
+            names = [f"{what}-{len(options)}-{i}" for i in range(2)]
+            ids = torch.tensor(prompts)
+            out = twice(device, model, names, input_ids=ids, attention_mask=(ids != 0).long(), max_new_tokens=4, **options)
+            for name, prompt, row in zip(names, prompts, out.tolist()):
+                tokens = [token for token in prompt if token]
+                more = {"superseded": True} if options else {}
+                expected.add(model, name, tokens + row[len(prompt):], len(tokens), reason="length", other_values=models.OLD or not prompt[-1], **more)
+
+
 def beams(device, expected):
     """Rows are beams: beam k of a prompt holds at each position what row k of it computed in that step."""
     model, batch = small("llama"), padded(PROMPTS[:2])
@@ -381,6 +396,7 @@ def main():
     with dmi_sink(device):
         batches(device, expected)
         one(device, expected)
+        holes(device, expected)
         beams(device, expected)
         assisted(device, expected)
         plain_forwards.wrapped(sys.modules[__name__], device, expected)

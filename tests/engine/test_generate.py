@@ -82,6 +82,12 @@ def test_requests_and_phases(check, run, expected):
             check(request.n_decode == computed - request.n_prefill and not request.n_draft, f"{name}: the others of phase decode", request)
 
 
+def test_rows_of_beams_are_no_sample(check, run):
+    faults = {key: fault[0] for key, tensor in run.items() if tensor.site.name == "resid_pre" and (fault := run.sample_fault(tensor))}
+    check({key.partition("#")[0] for key, fault in faults.items() if fault == "of beams"} >= {"beams-0", "beams-1"}, "each beam is marked", faults)
+    check(not [key for key in faults if key.startswith(("right", "inner", "single", "dynamic", "two"))], "sequences are samples", faults)
+
+
 def test_rows(check, run, expected):
     """Each row has the values of one forward over its request's tokens alone, and none is missing."""
     requests, tensors = expected
