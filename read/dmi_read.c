@@ -331,6 +331,8 @@ int dmi_read_request(struct dmi_read *run, uint64_t index, struct dmi_read_reque
         .raw_bytes = q->n_bytes,
         .stored_bytes = (uint64_t)(q->n_stored + 0.5),
         .shed_step = q->shed ? (int64_t)q->shed_step : -1,
+        .tags = q->tags,
+        .tags_bytes = q->n_tags,
     };
     return handle_hand_out(run, out, &ours, sizeof ours);
 }

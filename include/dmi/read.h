@@ -157,6 +157,9 @@ struct dmi_read_request {
     uint64_t stored_bytes; /* its share of bytes in the files */
     int64_t
         shed_step; /* first step without its rows, as they were shed (the engine's number); -1: none */
+    const char *
+        tags; /* the latest that a span of it said, as the engine gave them; not terminated; NULL: none */
+    uint64_t tags_bytes;
 };
 
 enum dmi_read_tokens {

@@ -76,7 +76,7 @@ class _Request(_Struct):
     _fields_ = [("size", U32), ("reserved", U32), ("id", ctypes.c_void_p), ("id_bytes", U64), ("n_steps", U64), ("n_cached", U64),
                 ("n_prefill", U64), ("n_decode", U64), ("n_draft", U64), ("n_other", U64), ("end_position", I64), ("state", U32),
                 ("reason", U32), ("n_prompt", I64), ("n_generated", U64), ("n_rejected", U64), ("n_preemptions", U64), ("n_records", U64),
-                ("n_rows", U64), ("raw_bytes", U64), ("stored_bytes", U64), ("shed_step", I64)]
+                ("n_rows", U64), ("raw_bytes", U64), ("stored_bytes", U64), ("shed_step", I64), ("tags", ctypes.c_void_p), ("tags_bytes", U64)]
 
 
 class _Finding(_Struct):
@@ -158,6 +158,7 @@ class Request:
     n_other       tokens computed in a phase that the engine did not say
     raw_bytes, stored_bytes, n_records, n_rows   what its capture cost
     shed_step     the engine's number of the step from which on its rows were shed, or None: they were not
+    tags          text that the engine or the user gave it, by convention a JSON object; the latest, or None
     """
     id: str
     state: str
@@ -178,6 +179,7 @@ class Request:
     stored_bytes: int
     n_other: int
     shed_step: int | None = None
+    tags: str | None = None
 
 
 @dataclass(frozen=True)
@@ -196,6 +198,9 @@ class Step:
     step: int | None
     forward: int
     tensors: dict[str, tuple[list, Any]]
+
+    def __repr__(self) -> str:
+        return f"<dmi.reading.Step {self.step}, forward {self.forward}: {len(self.tensors)} tensors>"
 
 
 # ------------------------------------------------------------------------- the library
@@ -441,7 +446,7 @@ class Run(collections.abc.Mapping):
         return Request(_text(_bytes_at(r.id, r.id_bytes)), REQUEST_STATES[r.state], ENDS[r.reason] if r.reason < len(ENDS) else "unknown",
                        r.end_position, None if r.n_prompt < 0 else r.n_prompt, r.n_generated, r.n_steps, r.n_cached, r.n_prefill, r.n_decode,
                        r.n_draft, r.n_rejected, r.n_preemptions, r.n_records, r.n_rows, r.raw_bytes, r.stored_bytes, r.n_other,
-                       None if r.shed_step < 0 else r.shed_step)
+                       None if r.shed_step < 0 else r.shed_step, _text(_bytes_at(r.tags, r.tags_bytes)) if r.tags else None)
 
     @property
     def findings(self) -> list[Finding]:

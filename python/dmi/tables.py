@@ -37,7 +37,7 @@ COLUMNS = {
     "requests": {"request": "string", "state": "string", "reason": "string", "prompt_tokens": "int64", "generated_tokens": "uint64",
                  "end_position": "int64", "steps": "uint64", "cached_tokens": "uint64", "prefill_tokens": "uint64", "decode_tokens": "uint64",
                  "draft_tokens": "uint64", "other_tokens": "uint64", "rejected_tokens": "uint64", "preemptions": "uint64", "records": "uint64",
-                 "rows": "uint64", "bytes": "uint64", "stored_bytes": "uint64"},
+                 "rows": "uint64", "bytes": "uint64", "stored_bytes": "uint64", "tags": "string"},
 }
 
 
@@ -166,7 +166,8 @@ def _requests(run: Run) -> Iterator[dict]:
         yield {"request": _utf8(r.id), "state": r.state, "reason": r.reason, "prompt_tokens": r.n_prompt, "generated_tokens": r.n_generated,
                "end_position": r.end_position, "steps": r.n_steps, "cached_tokens": r.n_cached, "prefill_tokens": r.n_prefill,
                "decode_tokens": r.n_decode, "draft_tokens": r.n_draft, "other_tokens": r.n_other, "rejected_tokens": r.n_rejected,
-               "preemptions": r.n_preemptions, "records": r.n_records, "rows": r.n_rows, "bytes": r.raw_bytes, "stored_bytes": r.stored_bytes}
+               "preemptions": r.n_preemptions, "records": r.n_records, "rows": r.n_rows, "bytes": r.raw_bytes, "stored_bytes": r.stored_bytes,
+               "tags": None if r.tags is None else _utf8(r.tags)}
 
 
 LINES: dict[str, Callable[[Run], Iterator[dict]]] = {"tensors": _tensors, "rows": _rows, "records": _records, "steps": _steps, "spans": _spans,

@@ -263,6 +263,15 @@ def test_parquet(write, check, tmp_path):
           [("a", 4, 2, 4), ("b", 3, 1, 3)], "requests")
 
 
+def test_parquet_tags(check, tmp_path):
+    text = 'tags {"label": "fine"}\nstep 0 1 a:0:1:0:1:1:0\nput 7 0 1 f32 8\n'
+    subprocess.run([MAKE_SCHEDULE, tmp_path / "run", "job", "0", "1", "0", "1", "hidden"], input=text, text=True, check=True, timeout=60)
+    with dmi.open(tmp_path / "run") as run:
+        check(run.requests[0].tags == '{"label": "fine"}', "a request's", run.requests)
+        run.to_parquet(tmp_path / "out")
+    check(table(tmp_path / "out", "requests")[0]["tags"] == '{"label": "fine"}', "and in its line")
+
+
 def test_parquet_sums(write, check, tmp_path, monkeypatch):
     """What the tables say of rows and bytes is what the run says, however many lines are written at a time."""
     monkeypatch.setattr(tables, "AT_A_TIME", 3)

@@ -13,6 +13,7 @@
  *     drop SITE REASON N                         so many records of 1 row and 4 bytes were dropped
  *     heads N                                    records of `put` that follow have that many heads, as a second dimension
  *     dp RANK SIZE                               of the steps that follow
+ *     tags TEXT                                  of the spans of the steps that follow
  *     accept ID NUMBER N
  *     end ID REASON
  *
@@ -38,6 +39,7 @@ struct writer {
     uint64_t n_steps, launch, time_ns;
     uint32_t n_spans;
     uint32_t n_heads; /* 0: no dimension of them */
+    char tags[256];
 };
 
 static int put_step(struct writer *w, char *text)
@@ -52,6 +54,7 @@ static int put_step(struct writer *w, char *text)
     for (char *word = strtok(text + n, " \n"); word; word = strtok(NULL, " \n")) {
         struct dmi_span *s = &spans[w->n_spans];
         s->n_cached = 0;
+        s->tags = *w->tags ? w->tags : NULL;
         if (w->n_spans == MOST_SPANS ||
             sscanf(word, "%63[^:]:%u:%u:%llu:%u:%u:%u:%u", ids[w->n_spans], &s->first_row,
                    &s->n_tokens, &position, &s->phase, &s->n_prompt, &s->flags, &s->n_cached) < 7)
@@ -208,6 +211,8 @@ static int put_line(struct writer *w, char *text)
     if (sscanf(text, "heads %u", &w->n_heads) == 1)
         return 0;
     if (sscanf(text, "dp %d %d", &w->step.dp_rank, &w->step.dp_size) == 2)
+        return 0;
+    if (sscanf(text, "tags %255[^\n]", w->tags) == 1)
         return 0;
     if (sscanf(text, "launch %llu", &number) == 1) {
         w->launch = number - 1;

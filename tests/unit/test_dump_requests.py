@@ -111,6 +111,15 @@ def test_a_record_that_contradicts_itself_is_damaged_for_every_command(tmp_path,
     check([row["position"] for row in rows] == [0, 1, 2], "its rows are used by none", rows)
 
 
+def test_tags_come_out(tmp_path, check):
+    tags = '{"label": "toxic", "lora": "sql-7"}'
+    run = schedule(tmp_path / "run", f"tags {tags}", [("r", 0, 2, 2, 0)], [("r", 2, 1, 2, 0)])
+    check(facts("list", run, "--requests")["requests"][0]["tags"] == tags, "list")
+    said = subprocess.run([BUILD / "tools" / "dmi-replay", run, "--to", "-", "--format", "jsonl"], stdout=subprocess.PIPE, text=True, check=True, timeout=60)
+    steps = [line for line in map(json.loads, said.stdout.splitlines()) if line["type"] == "step"]
+    check([span["tags"] for step in steps for span in step["spans"]] == [tags, tags] and steps[0]["tags"] is None, "the stream", steps)
+
+
 def test_a_crowd(tmp_path, check):
     run = make(tmp_path / "crowd", "crowd")
     begin = time.monotonic()

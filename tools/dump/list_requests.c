@@ -99,6 +99,8 @@ static json_t *request_row(const struct request *r, double n_stored)
                   "stored_share", value_double(n_stored > 0 ? r->n_stored / n_stored : 0));
     if (row && cost)
         json_object_update(row, cost);
+    if (row)
+        json_object_set_new(row, "tags", r->tags ? value_bytes(r->tags, r->n_tags) : json_null());
     json_decref(cost);
     return row;
 }

@@ -132,6 +132,12 @@ json_t *describe_run(const struct source *s, bool resumed)
 
 /* ------------------------------------------------------------------------- a step */
 
+/* What the engine's user said of a step or a span; null: nothing. */
+static json_t *tags_value(const struct reader_step *step, uint32_t offset, uint32_t n)
+{
+    return n ? value_bytes((const char *)step->entry + offset, n) : json_null();
+}
+
 static json_t *span_value(const struct reader_step *step, uint32_t i)
 {
     const struct dmi_span_entry *span = &step->spans[i];
@@ -147,6 +153,7 @@ static json_t *span_value(const struct reader_step *step, uint32_t i)
     set(&o, "phase", json_string(request_phase_name(span->phase)));
     set(&o, "padding", json_boolean(span->flags & DMI_SPAN_PADDING));
     set(&o, "last", json_boolean(span->flags & DMI_SPAN_LAST));
+    set(&o, "tags", tags_value(step, span->tags_offset, span->tags_bytes));
     return o;
 }
 
@@ -162,6 +169,7 @@ json_t *describe_step(const struct source *s, const struct reader_step *step)
     set_step(&o, step, step->entry->sequence);
     set(&o, "time_ns", value_u64(step->entry->time_ns));
     set(&o, "rows", value_u64(step->entry->n_rows));
+    set(&o, "tags", tags_value(step, step->entry->tags_offset, step->entry->tags_bytes));
     for (uint32_t i = 0; i < step->entry->n_spans; i++)
         append(&spans, span_value(step, i));
     set(&o, "spans", spans);
