@@ -88,6 +88,21 @@ def open(path):  # pylint: disable=redefined-builtin
     return Run(path)
 
 
+def __getattr__(name):
+    """dmi.export, dmi.tables and dmi.reading, once they are asked for; __version__ of the installed package, in a clone the version that it would have."""
+    import importlib.metadata
+    import pathlib
+    import re
+    if name in ("export", "reading", "tables"):
+        return importlib.import_module(f"{__name__}.{name}")
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return importlib.metadata.version("dmi")
+    except importlib.metadata.PackageNotFoundError:
+        return re.search(r"^ *version: '(.*?)'", (pathlib.Path(__file__).parents[2] / "meson.build").read_text(encoding="utf-8"), re.MULTILINE)[1]
+
+
 def loaded():
     """Is libdmi_preload.so in this process?"""
     return _begin is not None

@@ -475,10 +475,14 @@ class Run(collections.abc.Mapping):
         return out
 
     def _warn_of_damage(self, key: str) -> None:
+        self._warn(key, f"rows of {key} are damaged, and 0 in what was read; rows(check=True) says which")
+
+    def _warn(self, key: str, what: str) -> None:
+        """Once for each key."""
         import warnings
         if key not in self._warned:
             self._warned.add(key)
-            warnings.warn(f"{self.path}: rows of {key} are damaged, and 0 in what was read; rows(check=True) says which", RuntimeWarning, stacklevel=5)
+            warnings.warn(f"{self.path}: {what}", RuntimeWarning, stacklevel=6)
 
     def close(self) -> None:
         """Gives memory and files back; what was read stays."""
@@ -591,6 +595,9 @@ class Run(collections.abc.Mapping):
 
     def _several(self, tensors: list[Tensor]) -> list[tuple[Tensor, bytearray]]:
         wanted = [t for t in tensors if not t.mixed]
+        for tensor in tensors:
+            if tensor.mixed:
+                self._warn(tensor.key, f"{tensor.key} is left out: its type or width changes from record to record, so it is not one tensor")
         buffers = [bytearray(len(t) * t.row_bytes) for t in wanted]
         places = (ctypes.c_void_p * max(len(wanted), 1))(*(
             ctypes.addressof((ctypes.c_char * len(b)).from_buffer(b)) if b else None for b in buffers))

@@ -176,6 +176,20 @@ def test_what_is_not_there_is_an_error(check, tmp_path):
             check(list(run["a/s0"].numpy().ravel()) == wanted, f"tokens={tokens}", run["a/s0"].numpy())
 
 
+def test_a_tensor_that_is_not_one_is_named(check, tmp_path):
+    text = "step 0 1 a:0:1:0:1:1:0\nput 0 1 1 f32 1\nstep 1 1 a:0:1:1:2:1:0\nput 0 1 2 f32 1 2\nput 2 1 1 i32 5\n"
+    with dmi.open(make(MAKE_SCHEDULE, tmp_path / "run", "job", "0", "1", "0", "1", text=text)) as run:
+        with pytest.warns(RuntimeWarning, match="a/q.1 is left out: its type or width changes"):
+            check(set(run.load()) == {"a/h.1"}, "the others are there")
+
+
+def test_what_the_package_has_by_itself(check):
+    done = subprocess.run([sys.executable, "-c", "import dmi; print(dmi.__version__, dmi.export.speculators.__name__)"], stdout=subprocess.PIPE, text=True, check=True,
+                          env={**os.environ, "PYTHONPATH": str(ROOT / "python")}, timeout=60)
+    version, name = done.stdout.split()
+    check(version.count(".") == 2 and name == "speculators", "dmi.export and dmi.__version__", done.stdout)
+
+
 def test_a_cache_has_every_position(check, tmp_path):
     text = "step 0 2 a:0:2:2:1:4:0:2\nput 0 1 1 f32 1 2\nput 3 -1 1 f32 5\n"
     with dmi.open(make(MAKE_SCHEDULE, tmp_path / "run", "job", "0", "1", "0", "1", text=text)) as run:
