@@ -43,13 +43,26 @@ json_t *value_layer(int32_t layer)
     return layer == DMI_NO_LAYER ? json_null() : json_integer(layer);
 }
 
+/* Bytes before the first that is not ASCII, or DEL. */
+static size_t ascii_bytes(const char *data, size_t n)
+{
+    size_t i = 0;
+    while (i < n && (uint8_t)data[i] < 0x7f)
+        i++;
+    return i;
+}
+
 /* Of jansson, which leaves DEL, C1, separators and what turns the direction of text as they are. Strings come whole. */
 static int add(const char *data, size_t n, void *to)
 {
     for (size_t i = 0, len; i < n; i += len) {
         uint32_t c = '?';
+        if ((len = ascii_bytes(data + i, n - i))) {
+            text_add(to, data + i, len);
+            continue;
+        }
         len = utf8_next(data + i, n - i, &c);
-        bool plain = len && (c < ' ' || utf8_is_printable(c)); /* below: of the layout */
+        bool plain = len && utf8_is_printable(c);
         plain ? text_add(to, data + i, len) : text_json_character(to, c);
         len = len ? len : 1;
     }
