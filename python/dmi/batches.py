@@ -104,12 +104,18 @@ def _shape(mask):
     return tuple(mask.shape) if hasattr(mask, "shape") else (len(mask), *{len(row) if hasattr(row, "__len__") else 0 for row in mask})
 
 
+def _runs(row, first=0):
+    """(tokens?, the first column, how many) of each run of tokens or of padding in a row of a mask, from column @first on."""
+    for is_token, run in itertools.groupby(range(first, len(row)), row.__getitem__):
+        run = list(run)
+        yield is_token, run[0], len(run)
+
+
 def _spans_of(name, tags, row, past, first_row):
     """Of a row of a mask: runs of tokens, and of padding. @past: columns that are not computed."""
     known, n_prompt = sum(row[:past]), 0 if past else sum(row)
-    for is_token, run in itertools.groupby(range(past, len(row)), row.__getitem__):
-        run = list(run)
-        at, n = first_row + run[0] - past, len(run)
+    for is_token, column, n in _runs(row, past):
+        at = first_row + column - past
         if not is_token:
             yield dmi.Span(None, 0, n, at, flags=dmi.PADDING)
             continue

@@ -19,7 +19,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any, Iterator, Sequence
 
-from .reading import DAMAGED, DTYPES, IN_NUMPY, SAMPLE_FAULTS, Request, Run, Tensor, _Row
+from .reading import DAMAGED, DTYPES, IN_NUMPY, INCOMPLETE, LACKS_ROWS, Request, Run, Tensor, _Row
 
 AT_A_TIME = 8 << 20  # bytes that are decoded together
 IN_SAFETENSORS = {"f8e4m3": "F8_E4M3", "f8e5m2": "F8_E5M2", "bool": "BOOL"}  # others: as DTYPES, in capitals
@@ -44,9 +44,9 @@ class Exported:
 
 
 class _Fault(Exception):
-    """Why one request cannot be a sample. @kind: one of SAMPLE_FAULTS."""
+    """Why one request cannot be a sample. @kind: one of reading.SAMPLE_FAULTS."""
 
-    def __init__(self, why: str, kind: str = SAMPLE_FAULTS[-1]) -> None:
+    def __init__(self, why: str, kind: str = INCOMPLETE) -> None:
         super().__init__(why)
         self.kind = kind
 
@@ -104,7 +104,7 @@ def _blocks(tensor: Tensor) -> Iterator[tuple[int, bytearray]]:
         data, rows = bytearray(n * tensor.row_bytes), (_Row * n)()
         tensor._read(first, n, data, rows)
         if any(row.flags & DAMAGED for row in rows):
-            raise _Fault(f"{tensor.name} is damaged", SAMPLE_FAULTS[4])
+            raise _Fault(f"{tensor.name} is damaged", LACKS_ROWS)
         yield first, data
 
 

@@ -130,13 +130,13 @@ class _Row:
     """One row of the batch: a request.
 
     skip   tokens at its beginning that are padding; first: position of the one after them, as the first forward had it
-    shown  [token] of the first forward: is it no padding? None: no padding comes after the row's first token
+    shown  [token] of the first forward: is it no padding? Tokens beyond the list are none
     next   position of the first token that was not computed yet
     """
 
     def __init__(self, name, tags):
         self.name, self.tags, self.skip, self.first, self.next, self.n_prompt, self.ended = name, tags, 0, 0, 0, 0, False
-        self.shown = None
+        self.shown = []
 
 
 def _padding(mask, n_tokens, batch):
@@ -239,13 +239,12 @@ class _Call:
         padding = _padding(given.get("attention_mask"), n_tokens, len(self.rows))
         positions = _positions(inputs.get("position_ids"), len(self.rows))
         for i, row in enumerate(self.rows):
-            row.skip, before, shown = padding[i] if padding else (0, row.next, None)
-            row.shown = shown if shown and not all(shown[row.skip:]) else None
+            row.skip, before, row.shown = padding[i] if padding else (0, row.next, [])
             told = positions and row.skip < len(positions[i]) and (self.has_past or not padding)
             row.first = positions[i][row.skip] if told else before
             row.next = row.first
             if self.config.prefill_chunk_size is None:
-                row.n_prompt = row.first + (sum(row.shown[:n_own]) if row.shown else n_own - row.skip)
+                row.n_prompt = row.first + (sum(row.shown[:n_own]) if padding else n_own)
         if self.drafting:
             for row in self.rows:
                 row.n_prompt = self.parent.draft_prompt or row.n_prompt
@@ -257,27 +256,19 @@ class _Call:
         sparse = any(row.ended or row.skip >= n_own for row in self.rows)
         spans = []
         for i, row in enumerate(self.rows):
-            at, skip = i * n_tokens, row.skip if again or not self.judged else 0
-            if row.ended or skip >= n_own:
+            at, shown = i * n_tokens, row.shown[:n_own] if again or not self.judged else []
+            if row.ended or len(shown) == n_own and not any(shown):
                 spans.append(dmi.Span(None, 0, n_tokens, at, flags=dmi.PADDING))
                 continue
-            if skip and not sparse:
-                spans.append(dmi.Span(None, 0, skip, at, flags=dmi.PADDING))
             first = row.first if again else row.next
-            common = {"tags": row.tags, "n_prompt": row.n_prompt}
-            if row.shown and (again or not self.judged):  # padding after its first token: each run of tokens has a span
-                runs = [(is_token, list(run)) for is_token, run in itertools.groupby(range(skip, n_own), (row.shown + [True] * n_own).__getitem__)]
-                for is_token, run in runs:
-                    if is_token:
-                        spans.append(dmi.Span(row.name, first, len(run), at + run[0], phase=phase, n_cached=self.cached(row, first), **common))
-                        first += len(run)
-                    elif not sparse:
-                        spans.append(dmi.Span(None, 0, len(run), at + run[0], flags=dmi.PADDING))
-                row.next = first
-                spans += [dmi.Span(row.name, row.next + k, 1, at + n_own + k, phase=dmi.Phase.DRAFT, **common) for k in range(self.n_drafts)]
-                continue
-            spans.append(dmi.Span(row.name, first, n_own - skip, at + skip, phase=phase, n_cached=self.cached(row, first), **common))
-            row.next = first + n_own - skip
+            common, n_cached = {"tags": row.tags, "n_prompt": row.n_prompt}, self.cached(row, first)
+            for is_token, column, n in batches._runs(shown + [True] * (n_own - len(shown))):
+                if is_token:
+                    spans.append(dmi.Span(row.name, first, n, at + column, phase=phase, n_cached=n_cached, **common))
+                    first, n_cached = first + n, 0
+                elif not sparse:
+                    spans.append(dmi.Span(None, 0, n, at + column, flags=dmi.PADDING))
+            row.next = first
             spans += [dmi.Span(row.name, row.next + k, 1, at + n_own + k, phase=dmi.Phase.DRAFT, **common) for k in range(self.n_drafts)]
         return spans
 

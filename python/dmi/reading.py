@@ -42,6 +42,7 @@ TOKENS = {"all": 0, "prompt": 2, "generated": 3, "last": 4}          # enum dmi_
 ROWS = ("token", "request", "none")                                  # enum dmi_row
 SAMPLE_FAULTS = ("whole", "of no request", "of beams", "of changing type or scale", "without all rows", "with a cached prefix",
                  "with rows that do not count", "without all tensors")  # enum dmi_read_sample_fault
+LACKS_ROWS, INCOMPLETE = SAMPLE_FAULTS[4], SAMPLE_FAULTS[7]
 DAMAGED, REJECTED, SUPERSEDED = 1, 2, 4                              # enum dmi_read_row_flags
 THEIRS = {ours: theirs for theirs, ours in LENS.items()}
 
@@ -283,13 +284,13 @@ def _float32(data: bytearray, dtype: str) -> Any:
 def _true(values: Any, tensor: "Tensor", first: int = 0) -> Any:
     """Of stored values the true ones, [rows, ...]. @first: the first one's row in the tensor."""
     import numpy
-    values = values.reshape(-1, *tensor.shape[1:])
-    if tensor.scale not in (0, 1, None):
-        return (values / tensor.scale).astype(values.dtype)
-    if tensor.scale is None:
-        scales = numpy.array([tensor.run.sites[row.site].scale or 1 for row in tensor.rows(slice(first, first + len(values)))], "f8")
-        return (values / scales.reshape(-1, *[1] * (values.ndim - 1))).astype(values.dtype)
-    return values
+    if tensor.scale in (0, 1):
+        return values
+    scale = tensor.scale
+    if scale is None:
+        each = [tensor.run.sites[row.site].scale or 1 for row in tensor.rows(slice(first, first + len(values)))]
+        scale = numpy.array(each, "f8").reshape(-1, *[1] * (values.ndim - 1))
+    return (values / scale).astype(values.dtype)
 
 
 # ------------------------------------------------------------------------- a tensor
@@ -524,15 +525,18 @@ class Run(collections.abc.Mapping):
     def _expect(self, site: str | None, layer: int | None, request: str | None) -> None:
         """KeyError: the run has no site, layer or request of that name."""
         tensors = self._tensors.values()
-        ids = {r.id for r in self.requests} | {t.request for t in tensors if t.request is not None}
-        if request is not None and ids and request not in ids:
-            raise KeyError(f"the run has no request {request!r}{_near(request, ids)}")
-        names = {s.name for s in self.sites} | {t.name for t in tensors}
-        if site is not None and site not in names:
-            raise KeyError(f"the run has no site {site!r}{_near(site, names)}")
-        layers = {t.layer for t in tensors if site in (None, t.site.name, t.name)}
-        if layer is not None and (isinstance(layer, bool) or not isinstance(layer, int) or (layers and layer not in layers)):
-            raise KeyError(f"{site or 'the run'} has no layer {layer!r}; there are {', '.join(map(str, sorted(layers - {None}))) or 'none'}")
+        if request is not None:
+            ids = {r.id for r in self.requests} | {t.request for t in tensors if t.request is not None}
+            if ids and request not in ids:
+                raise KeyError(f"the run has no request {request!r}{_near(request, ids)}")
+        if site is not None:
+            names = {s.name for s in self.sites} | {t.name for t in tensors}
+            if site not in names:
+                raise KeyError(f"the run has no site {site!r}{_near(site, names)}")
+        if layer is not None:
+            layers = {t.layer for t in tensors if site in (None, t.site.name, t.name)}
+            if isinstance(layer, bool) or not isinstance(layer, int) or (layers and layer not in layers):
+                raise KeyError(f"{site or 'the run'} has no layer {layer!r}; there are {', '.join(map(str, sorted(layers - {None}))) or 'none'}")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._tensors)

@@ -176,6 +176,13 @@ def test_what_is_not_there_is_an_error(check, tmp_path):
             check(list(run["a/s0"].numpy().ravel()) == wanted, f"tokens={tokens}", run["a/s0"].numpy())
 
 
+def test_rows_without_elements_have_true_values(check, tmp_path):
+    with dmi.open(make(MAKE_ODD_RUN, tmp_path / "run", "flat")) as run:
+        shapes = {(t.float32().shape, t.numpy().shape) for t in run.values()}
+        check(shapes and all(a == b and a[1] == 0 for a, b in shapes), "as many rows as were captured", shapes)
+        check(all(array.shape[1] == 0 for array in run.load(float32=True).values()), "and together")
+
+
 def test_a_tensor_that_is_not_one_is_named(check, tmp_path):
     text = "step 0 1 a:0:1:0:1:1:0\nput 0 1 1 f32 1\nstep 1 1 a:0:1:1:2:1:0\nput 0 1 2 f32 1 2\nput 2 1 1 i32 5\n"
     with dmi.open(make(MAKE_SCHEDULE, tmp_path / "run", "job", "0", "1", "0", "1", text=text)) as run:
