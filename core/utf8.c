@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/utf8.h"
 
+#include <string.h>
+
 /* Bounds of byte 1 and of byte 2, and the length: RFC 3629, section 4. */
 static const struct form {
     uint8_t first, last, low, high, n;
@@ -51,4 +53,17 @@ bool utf8_is_printable(uint32_t c)
         if (c >= barred[i].first && c <= barred[i].last)
             return false;
     return true;
+}
+
+size_t utf8_make_printable(char *s, size_t n)
+{
+    size_t used = 0;
+    for (size_t i = 0, len; i < n; i += len ? len : 1) {
+        uint32_t c;
+        len = utf8_next(s + i, n - i, &c);
+        bool good = len && utf8_is_printable(c);
+        memmove(s + used, good ? s + i : "?", good ? len : 1);
+        used += good ? len : 1;
+    }
+    return used;
 }

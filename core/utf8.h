@@ -18,4 +18,7 @@ size_t utf8_next(const char *s, size_t n, uint32_t *character);
  * direction of text or is invisible. */
 bool utf8_is_printable(uint32_t character);
 
+/* Makes '?' of each character that a terminal may not print, and of each byte that begins none, in place. Return: bytes left. */
+size_t utf8_make_printable(char *s, size_t n);
+
 #endif

@@ -11,6 +11,7 @@
 #include "preload/eager/tap.h"
 #include "preload/lifecycle.h"
 #include "preload/session/session.h"
+#include "storage/writer/steps.h"
 
 #include <dmi/dmi.h>
 #include <dmi/format.h>
@@ -50,20 +51,8 @@ static void put_in_force(struct step *step)
     atomic_add_acq_rel(&session.step_forward, 1); /* acquired by forward_advance() */
 }
 
-/* What is wrong with a span's id; NULL: nothing, or the rows are padding. */
-static const char *wrong_id(const struct dmi_span *span)
-{
-    if (span->flags & DMI_SPAN_PADDING)
-        return NULL;
-    if (!span->request_id || !*span->request_id)
-        return "a span has no request id";
-    return strnlen(span->request_id, DMI_MAX_ID + 1u) > DMI_MAX_ID
-               ? "a request id has more than 255 bytes"
-               : NULL;
-}
-
 /*
- * A request whose id cannot be costs the others of its step nothing: its rows are nobody's, as those of padding are.
+ * A request whose id cannot be costs the others of its step nothing: its rows belong to no request, as those of padding do.
  * @copy: gets the step with such spans, which are the caller's to free; its spans are NULL where all ids are good
  * Return: 0 or -ENOMEM.
  */
@@ -71,7 +60,7 @@ static int leave_out_ids(struct run *run, const struct dmi_step *step, struct dm
 {
     const char *why = NULL;
     for (uint32_t i = 0; !why && i < step->n_spans; i++)
-        why = wrong_id(dmi_span_at(step, i));
+        why = steps_wrong_id(dmi_span_at(step, i));
     *copy = *step;
     copy->spans = NULL;
     if (!why)
@@ -81,9 +70,10 @@ static int leave_out_ids(struct run *run, const struct dmi_step *step, struct dm
         return -ENOMEM;
     for (uint32_t i = 0; i < step->n_spans; i++) {
         spans[i] = *dmi_span_at(step, i);
-        if (!wrong_id(&spans[i]))
+        why = steps_wrong_id(&spans[i]);
+        if (!why)
             continue;
-        run_refuse_id(run, step->step, wrong_id(&spans[i]));
+        run_refuse_id(run, step->step, why);
         spans[i].request_id = spans[i].tags = NULL;
         spans[i].flags |= DMI_SPAN_PADDING;
     }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "read/sample.h"
 
+#include "core/words.h"
+
 #include <inttypes.h>
 
 #define MOST_GAPS 4 /* that are named */
@@ -76,10 +78,11 @@ static enum sample_fault lacks(const struct tensor *t, const struct request *q,
     find_gaps(&g, t, wanted);
     bool cached = g.n == 1 && g.first == wanted->first && g.end <= q->cached_end;
     if (g.n)
-        text_printf(why, "lacks position%s%s", g.n_positions == 1 ? "" : "s",
+        text_printf(why, "lacks %s%s", word_for((uint64_t)g.n_positions, "position", "positions"),
                     places.data ? places.data : "");
     if (g.n > MOST_GAPS)
-        text_printf(why, " and %zu more ranges", g.n - MOST_GAPS);
+        text_printf(why, " and %zu more %s", g.n - MOST_GAPS,
+                    word_for(g.n - MOST_GAPS, "range", "ranges"));
     if (cached)
         text_printf(why, ", which a prefix cache had");
     text_deinit(&places);

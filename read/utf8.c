@@ -13,12 +13,12 @@ void utf8_add_valid(struct text *to, const char *s, size_t n)
 
 void utf8_add_printable(struct text *to, const char *s, size_t n)
 {
-    for (size_t i = 0; i < n;) {
-        uint32_t c;
-        size_t len = utf8_next(s + i, n - i, &c);
-        len &&utf8_is_printable(c) ? text_add(to, s + i, len) : text_add(to, "?", 1);
-        i += len ? len : 1;
-    }
+    size_t start = to->n;
+    text_add(to, s, n);
+    if (to->failed || !n)
+        return;
+    to->n = start + utf8_make_printable(to->data + start, n);
+    to->data[to->n] = 0;
 }
 
 size_t utf8_columns(const char *s, size_t n)

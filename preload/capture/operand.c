@@ -166,7 +166,7 @@ struct asked {
     int device;
 };
 
-/* Of the tensor, or of the list of its slots: @what. Return: as operand_check_memory(). */
+/* Whether the tensor, or the list of its slots, lies in memory that may be read; @what names it. Return: as operand_check_memory(). */
 static int check_range(const struct operand *operand, const struct asked *asked, const char *what,
                        const struct touched *t, struct memory_range *range)
 {

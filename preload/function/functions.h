@@ -49,7 +49,7 @@ void functions_add_of_kernel(const struct spec *spec, CUfunction function, CUker
 /**
  * functions_layout() - where the parameters of @func lie
  * Asked of the driver again at the first launch if that failed when the function was looked up: there may have been
- * no context yet. Return: NULL where nobody knows it. Thread: any that entered; no lock is held.
+ * no context yet. Return: NULL where neither the driver nor the image says it. Thread: any that entered; no lock is held.
  */
 const struct params_layout *functions_layout(const struct func *func);
 

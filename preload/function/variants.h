@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Functions within NVTX ranges. A launch, or a node, of a kernel is of the sites that its name gives it and of those that
- * the ranges add that were open: a variant of the function says both, so that whoever follows launches and graphs
+ * the ranges add that were open: a variant of the function says both, so that the code that follows launches and graphs
  * sees one function. There is one variant for the same function, sites and layers, which is never freed.
  * Thread: any; takes a lock where a variant is new.
  */

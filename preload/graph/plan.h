@@ -6,7 +6,7 @@
  *
  *     open -> every root;  site -> action -> action -> whatever depends on the site;  every leaf -> close
  *
- * Thread: whoever instantiates or updates, entered; one at a time per plan.
+ * Thread: the one that instantiates or updates, entered; one at a time per plan.
  */
 #ifndef PRELOAD_GRAPH_PLAN_H
 #define PRELOAD_GRAPH_PLAN_H

@@ -245,7 +245,7 @@ void session_report_deferred(struct session_deferred *deferred);
  */
 void session_give_up(uint32_t site, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* All sites: nobody knows which are concerned. Thread: the same. */
+/* All sites: it is not known which are concerned. Thread: the same. */
 void session_give_up_all(const char *why);
 
 /* A write failed with this errno. Return: whether for the first time in this process. Thread: any. */

@@ -69,7 +69,7 @@ int run_step(struct run *run, uint64_t sequence, const struct dmi_step *step);
 /* A step that the caller refused: counted and named likewise. */
 void run_refuse_step(struct run *run, const char *why);
 
-/* A span of a step whose request id cannot be: its rows are nobody's. Counted and named likewise. */
+/* A span of a step whose request id cannot be: its rows belong to no request. Counted and named likewise. */
 void run_refuse_id(struct run *run, uint64_t step, const char *why);
 
 /* A tap that nobody can say the site of: the manifest has how many there were, and why the first was refused. */

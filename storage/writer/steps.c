@@ -29,13 +29,21 @@ static int refuse(const char **why, const char *sentence)
 
 /* ------------------------------------------------------------------------- what cannot be */
 
+const char *steps_wrong_id(const struct dmi_span *span)
+{
+    if (!span->request_id || !*span->request_id)
+        return span->flags & DMI_SPAN_PADDING ? NULL : "a span has no request id";
+    return strnlen(span->request_id, DMI_MAX_ID + 1u) > DMI_MAX_ID
+               ? "a request id has more than 255 bytes"
+               : NULL;
+}
+
 static const char *check_span(const struct dmi_span *span)
 {
     bool padding = span->flags & DMI_SPAN_PADDING;
-    if (!padding && (!span->request_id || !*span->request_id))
-        return "a span has no request id";
-    if (span->request_id && strnlen(span->request_id, DMI_MAX_ID + 1u) > DMI_MAX_ID)
-        return "a request id has more than 255 bytes";
+    const char *wrong = steps_wrong_id(span);
+    if (wrong)
+        return wrong;
     if (span->tags && strnlen(span->tags, DMI_MAX_TAGS + 1u) > DMI_MAX_TAGS)
         return "a span's tags have more than 65,535 bytes";
     if (!rows_position_fits(span->first_position, span->n_tokens))

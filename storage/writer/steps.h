@@ -10,6 +10,9 @@
 
 #include <dmi/dmi.h>
 
+/* What keeps the request id of a span from being stored, in words; NULL: nothing. Padding needs none. */
+const char *steps_wrong_id(const struct dmi_span *span);
+
 /**
  * steps_add() - append @step to @entries as number @sequence
  * @step: its span_size is the distance between its spans; shorter spans than ours are filled up with zeros

@@ -183,7 +183,7 @@ SAMPLES = {  # steps, those without records, what is said, samples
     "the end was dropped": ([[("a", 0, 1), ("b", 0, 2)], [("b", 2, 1)]], {1}, "token_ids lacks position 2\n", 1),
     "it was preempted": ([[("b", 0, 3)], [("b", 0, 2), ("a", 0, 1)], [("b", 2, 3)]], {0}, None, 2),
     "it starts late": ([[("a", 0, 2), ("b", 2, 3)]], set(), "token_ids lacks positions 0-1\n", 1),
-    "holes": ([[("b", 2 * i, 1), ("a", i, 1)] for i in range(6)], set(), "token_ids lacks positions 1, 3, 5, 7 and 1 more ranges\n", 1),
+    "holes": ([[("b", 2 * i, 1), ("a", i, 1)] for i in range(6)], set(), "token_ids lacks positions 1, 3, 5, 7 and 1 more range\n", 1),
 }
 
 

@@ -23,20 +23,6 @@ void command_program(const char *name)
     program = name;
 }
 
-/* What a file, or an argument, says, as a terminal may print it. */
-static void put_printable(FILE *to, const char *s, size_t n)
-{
-    for (size_t i = 0, len; i < n; i += len) {
-        uint32_t c;
-        len = utf8_next(s + i, n - i, &c);
-        if (len && utf8_is_printable(c))
-            fwrite(s + i, 1, len, to);
-        else
-            fputc('?', to);
-        len = len ? len : 1;
-    }
-}
-
 void command_say(const char *fmt, ...)
 {
     _cleanup_(freep) char *line = NULL;
@@ -47,7 +33,7 @@ void command_say(const char *fmt, ...)
     va_end(ap);
     fprintf(stderr, "%s: ", program);
     if (line)
-        put_printable(stderr, line, strlen(line));
+        fwrite(line, 1, utf8_make_printable(line, strlen(line)), stderr);
     fputc('\n', stderr);
 }
 

@@ -81,7 +81,7 @@ static void name(struct watch *w, pid_t pid)
                 : "it was started without LD_PRELOAD: a cleared environment?");
 }
 
-/* Of a folder: how many files and folders are in it, hidden ones apart. Of a file: 1, or 0 if it is not there. */
+/* How many files and folders are in a folder, hidden ones apart. A file counts 1 if it is there, else 0. */
 static size_t entries(const char *path)
 {
     size_t n = 0;

@@ -7,6 +7,7 @@
 #include "tools/dump/export.h"
 
 #include "core/cleanup.h"
+#include "core/words.h"
 #include "read/rows.h"
 #include "tools/dump/export_place.h"
 #include "tools/dump/missing.h"
@@ -287,8 +288,9 @@ static int report_job(const struct job *job, const struct options *o)
     report_member(&report, "superseded_rows", value_u64(job->tensors.n_superseded));
     report_member(&report, "rejected_rows", value_u64(job->tensors.n_rejected));
     report_member(&report, "rows_of_nobody", value_u64(job->tensors.n_nobody));
-    report_line(&report, "%" PRIu64 " tensor%s, %" PRIu64 " bytes, to %s", n, n == 1 ? "" : "s",
-                x->n_bytes, job->place.path);
+    report_line(&report, "%" PRIu64 " %s, %" PRIu64 " %s, to %s", n,
+                word_for(n, "tensor", "tensors"), x->n_bytes, word_for(x->n_bytes, "byte", "bytes"),
+                job->place.path);
     if (job->n_damaged)
         report_line(&report,
                     "%" PRIu64 " records cannot be read: %" PRIu64 " rows of theirs are left out, "
@@ -323,7 +325,7 @@ static int build(struct err *err, struct job *job, const struct options *o)
     if (sites_build(job->x.reader, &sites))
         return err_set_errno(err, ENOMEM, "cannot export");
     int r = tensors_build(err, job->x.reader, &sites, &query, &job->tensors);
-    if (!r && requests_build(job->x.reader, &job->x.requests))
+    if (!r && job->format->chooses && requests_build(job->x.reader, &job->x.requests))
         r = err_set_errno(err, ENOMEM, "cannot export");
     if (!r && !missing_has_request(job->x.reader, &o->select))
         tensors_deinit(&job->tensors);

@@ -45,7 +45,7 @@ struct exporter {
     struct text left_out; /* sentences, one a line: export_leave_out() */
     uint64_t n_left_out;
     uint64_t left_out_by[SAMPLE_N_FAULTS];
-    struct requests requests;
+    struct requests requests;      /* where the format chooses */
     uint64_t n_files;              /* written by copy() */
     uint64_t n_damaged, n_missing; /* records that copy() could not decode; rows of theirs */
     const struct stretch *stretch; /* during write(): whose rows they are */

@@ -36,7 +36,7 @@ static const char *text_of(const json_t *object, const char *key)
 
 /* ------------------------------------------------------------------------- reading */
 
-/* Whoever changes a cursor, a disk or an editor, does not change its checksum: of the object without it, as JSON in one form. */
+/* Of the object without it, as JSON in one form: a disk or an editor that changes a cursor does not change its checksum. */
 static uint64_t checksum(const json_t *cursor)
 {
     char *text = json_dumps(cursor, JSON_COMPACT | JSON_SORT_KEYS);
@@ -78,7 +78,7 @@ int cursor_read(struct err *err, struct cursor *c)
         return err_set(err, -EINVAL, "%s is no cursor of this version: name another file", c->path);
     if (!is_sound(c->read))
         return err_set(err, -EINVAL,
-                       "the cursor %s does not match its checksum: nobody knows what was taken; "
+                       "the cursor %s does not match its checksum: it is not known what was taken; "
                        "remove it and the output to begin again",
                        c->path);
     if (strcmp(text_of(c->read, "choice"), c->choice))

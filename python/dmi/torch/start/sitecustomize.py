@@ -24,7 +24,7 @@ def _start():
         if error.name != "sitecustomize":
             raise
     finally:
-        if own is not None:  # whoever imports a module looks for it there afterwards
+        if own is not None:  # an import looks for the module there afterwards
             sys.modules.setdefault("sitecustomize", own)
 
 
