@@ -16,7 +16,7 @@ static bool bound(const char *text, size_t n, int64_t missing, int64_t *out)
     *out = missing;
     if (!n)
         return true;
-    if (n >= sizeof copy || !isdigit((unsigned char)*text))
+    if (n >= sizeof copy || !isdigit((unsigned char)text[*text == '-']))
         return false;
     memcpy(copy, text, n);
     copy[n] = '\0';
@@ -30,16 +30,20 @@ static bool range_of(const char *text, struct select *s)
         !bound(colon + 1, strlen(colon + 1), INT64_MAX, &s->end))
         return false;
     s->tokens = SELECT_RANGE;
-    return s->first < s->end;
+    /* of which one counts from the end of the prompt, the other from its start: any order may be */
+    return (s->first < 0) != (s->end < 0) || s->first < s->end;
 }
 
-bool site_tokens(struct loader *l, const struct tree_node *node, void *into, const void *arg)
+bool value_tokens(struct loader *l, const struct tree_node *node, void *into, const void *arg)
 {
     static const char *const words[] = {
-        [SELECT_PROMPT] = "prompt", [SELECT_GENERATED] = "generated", [SELECT_LAST] = "last"
+        [SELECT_PROMPT] = "prompt",
+        [SELECT_GENERATED] = "generated",
+        [SELECT_LAST] = "last",
+        [SELECT_LAST_PROMPT] = "last_prompt",
     };
     (void)arg;
-    struct select *s = &((struct spec_site *)into)->choice;
+    struct select *s = into;
     char was[128];
     for (size_t i = SELECT_PROMPT; node->kind == TREE_SCALAR && i < N_OF(words); i++)
         if (!strcmp(node->text, words[i])) {
@@ -50,10 +54,16 @@ bool site_tokens(struct loader *l, const struct tree_node *node, void *into, con
         return true;
     loader_complain(
         l, node,
-        "found %s; expected prompt, generated, last or 'A:B', positions of which B, above "
-        "A, is the first that is left out",
+        "found %s; expected prompt, generated, last, last_prompt or 'A:B', positions of which B, "
+        "above "
+        "A, is the first that is left out; below 0 they count from the end of the prompt",
         node_found(node, was, sizeof was));
     return false;
+}
+
+bool site_tokens(struct loader *l, const struct tree_node *node, void *into, const void *arg)
+{
+    return value_tokens(l, node, &((struct spec_site *)into)->choice, arg);
 }
 
 /* ------------------------------------------------------------------------- requests */

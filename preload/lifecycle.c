@@ -17,6 +17,7 @@
 #include "preload/context/references.h"
 #include "preload/control/server.h"
 #include "preload/eager/taps.h"
+#include "preload/edit/edits.h"
 #include "preload/function/functions.h"
 #include "preload/graph/exec.h"
 #include "preload/graph/order.h"
@@ -110,6 +111,7 @@ static void in_child(void)
     references_reset();
     step_reset();
     shed_reset();
+    edits_reset();
     server_reset();
     functions_reset();
     variants_reset();
@@ -173,7 +175,9 @@ static void arm(struct spec *spec, enum session_work what)
     bool good = session.reported && session.off && taps_init(spec);
     if (spec->has_taps)
         functions_expect(); /* a tap may come at any time: its ring is built before */
-    if (!good)
+    if (good)
+        edits_start();
+    else
         say_no_memory();
     atomic_store_release(&session.armed, good); /* to session_armed() */
 }

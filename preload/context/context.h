@@ -131,6 +131,7 @@ struct context {
     CUdeviceptr desc_device;  /* the descriptors as kernels see them */
     CUdeviceptr lists_device; /* the row lists, likewise */
     CUdeviceptr retired;      /* per slot a u32 */
+    CUdeviceptr edits;        /* region of edit_region.h; 0: there is none */
     CUstream stream;          /* the drain's */
     void *desc_map;
     size_t n_desc_map;

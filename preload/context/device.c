@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/context/device.h"
 
+#include "core/log.h"
 #include "preload/base/driver.h"
+#include "preload/context/edit_region.h"
 #include "preload/session/session.h"
 
 #include <errno.h>
@@ -222,6 +224,17 @@ static int init_row_lists(struct err *err, struct context *c, uint32_t n_slots)
     return r ? err_set(err, r, "no host memory for lists of rows") : 0;
 }
 
+/* Without the memory for edits there is capture all the same. */
+static void init_edits(struct context *c)
+{
+    struct err err = { 0 };
+    if (!edit_region_init(&err, c))
+        return;
+    log_line("no memory for edits in this context, they write nothing there: %s", err.msg);
+    edit_region_give_back(c);
+    c->edits = 0;
+}
+
 int device_init(struct err *err, struct context *c)
 {
     size_t n_free, total;
@@ -242,6 +255,8 @@ int device_init(struct err *err, struct context *c)
         r = alloc_payload(err, c, &n_bytes);
     if (!r)
         r = init_row_lists(err, c, n_slots);
+    if (!r)
+        init_edits(c);
     return r ? r : init_ring(err, c, n_slots, n_bytes);
 }
 
@@ -252,6 +267,7 @@ void device_give_back(struct context *c)
         driver_table.cuMemFree_v2(c->payload);
     if (c->retired)
         driver_table.cuMemFree_v2(c->retired);
+    edit_region_give_back(c);
     if (c->stream)
         driver_table.cuStreamDestroy_v2(c->stream);
     if (c->module)
