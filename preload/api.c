@@ -9,6 +9,7 @@
 #include "preload/context/workers.h"
 #include "preload/control/switch.h"
 #include "preload/eager/tap.h"
+#include "preload/edit/edits.h"
 #include "preload/lifecycle.h"
 #include "preload/session/session.h"
 #include "storage/writer/steps.h"
@@ -159,6 +160,8 @@ EXPORT int dmi_request_end(const char *request_id, uint32_t reason)
     int r = run ? run_request_end(run, request_id, reason) : DMI_STATUS_OFF;
     if (r == 0)
         shed_request_end(request_id);
+    if (r == 0 && session.spec->n_places)
+        edits_request_end(request_id);
     session_leave(&call);
     return r;
 }

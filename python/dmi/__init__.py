@@ -59,6 +59,9 @@ class Span:
 _SPAN = struct.Struct("@PPqIIIIII")
 
 
+_CACHES = {None: 0, True: 1 << 0, False: 1 << 1}  # enum dmi_step_flags
+
+
 class _Step(ctypes.Structure):
     """struct dmi_step, version 1"""
     _fields_ = [("size", ctypes.c_uint32), ("version", ctypes.c_uint32), ("step", ctypes.c_uint64),
@@ -123,13 +126,14 @@ def _held(text):
     return found
 
 
-def step_begin(step, spans, n_rows=None, tags=None, ranks=((0, 1),) * 4):
+def step_begin(step, spans, n_rows=None, tags=None, ranks=((0, 1),) * 4, caches=None):
     """Say whose tokens the rows of the coming forward are: dmi_step_begin().
 
     step   the engine's own step number
     spans  list of Span; they need not cover all rows
     n_rows rows of the batch, padding included; if not given, up to the last row of the spans
     ranks  (rank, size) of tensor, pipeline, data and expert parallelism
+    caches do requests share cached rows of equal prefixes, unless their tag `cache_salt` tells them apart? None: not said (docs/edits.md)
     Returns OK, OFF, BAD_VERSION or -errno.
     """
     if _begin is None:
@@ -144,7 +148,7 @@ def step_begin(step, spans, n_rows=None, tags=None, ranks=((0, 1),) * 4):
         return -errno.EINVAL
     if n_rows is None:
         n_rows = max((span.first_row + span.n_tokens for span in spans), default=0)
-    given = _Step(ctypes.sizeof(_Step), 1, step, n_rows, len(spans), _SPAN.size, 0, ctypes.addressof(entries),
+    given = _Step(ctypes.sizeof(_Step), 1, step, n_rows, len(spans), _SPAN.size, _CACHES[caches], ctypes.addressof(entries),
                   None if tags is None else tags.encode(), *[n for pair in ranks for n in pair])
     return _begin(ctypes.byref(given))
 

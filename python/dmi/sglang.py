@@ -109,6 +109,12 @@ def _is_understood(state, batch):
     return state.trial.passed(rows, scheduled, {name: prompt for name, prompt, _ in about}, batch.input_ids.tolist) and _adapter.on
 
 
+def _caches(runner):
+    """Do requests share rows of the radix cache? None: it is not said."""
+    off = getattr(getattr(runner, "server_args", None), "disable_radix_cache", None)
+    return None if off is None else not off
+
+
 @_adapter.guarded
 def _begin(runner, batch):
     if runner.is_draft_worker or not batch.rids or batch.forward_mode.is_idle():
@@ -130,7 +136,7 @@ def _begin(runner, batch):
     n_rows = _padded(runner, batch, n)
     if n_rows > n:
         spans.append(dmi.Span(None, 0, n_rows - n, n, flags=dmi.PADDING))
-    status = dmi.step_begin(state.step, spans, n_rows, ranks=state.ranks)
+    status = dmi.step_begin(state.step, spans, n_rows, ranks=state.ranks, caches=_caches(runner))
     if status < 0 or status == dmi.BAD_VERSION:
         _adapter.warn(f"dmi_step_begin() refused a step: {status}")
 

@@ -39,7 +39,7 @@ def _announce(request, tokens, start_pos):
     cached, request.said = (0 if request.said else request.n_cached), True
     phase = dmi.Phase.DECODE if isinstance(length, int) else dmi.Phase.PREFILL
     dmi.step_begin(next(_steps), [dmi.Span(request.name, _number(start_pos), _number(length), n_cached=cached, phase=phase,
-                                          n_prompt=request.n_prompt)])
+                                          n_prompt=request.n_prompt)], caches=True)
 
 
 def _complain(error, said=[]):

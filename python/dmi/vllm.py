@@ -62,6 +62,7 @@ class _State:
     def __init__(self, runner):
         self.requests, self.owners, self.output, self.step, self.drafts = {}, {}, None, -1, {}
         self.ranks, self.refusal = _ranks(runner.parallel_config), _refusal(runner)
+        self.caches = getattr(getattr(runner, "cache_config", None), "enable_prefix_caching", None)
         self.trial = adapters.Trial(_adapter, "vllm", TRIED)
 
     # ---- requests
@@ -97,7 +98,7 @@ class _State:
         self.step += 1
         self.drafts = {}
         if self.refusal or self.trial.left and not self.is_understood(ids, starts, counts, tokens):
-            dmi.step_begin(self.step, [], n_rows, ranks=self.ranks)  # forwards are counted, their rows are nobody's
+            dmi.step_begin(self.step, [], n_rows, ranks=self.ranks, caches=self.caches)  # forwards are counted, their rows are nobody's
             return
         spans, row = [], 0
         for name, start, n, n_guessed in zip(ids, map(int, starts), map(int, counts), map(int, n_drafts)):
@@ -105,7 +106,7 @@ class _State:
             row += n
         if n_rows > row:
             spans.append(dmi.Span(None, 0, n_rows - row, row, flags=dmi.PADDING))
-        status = dmi.step_begin(self.step, spans, n_rows, ranks=self.ranks)
+        status = dmi.step_begin(self.step, spans, n_rows, ranks=self.ranks, caches=self.caches)
         if status < 0 or status == dmi.BAD_VERSION:
             _adapter.warn(f"dmi_step_begin() refused a step: {status}")
 
