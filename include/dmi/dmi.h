@@ -64,6 +64,11 @@ struct dmi_span {
     uint32_t phase;    /* enum dmi_phase */
     uint32_t flags;    /* enum dmi_span_flags */
     uint32_t n_prompt; /* tokens of the request's prompt, 0: not said */
+    /*
+     * Token ids of the @n_cached positions before first_position, in their order: no row of them is in any forward, so
+     * that readers know them from here alone. NULL: not said; borrowed during the call.
+     */
+    const int32_t *cached_ids;
 };
 
 /* One forward of the engine: which rows of its batch are whose tokens. */
@@ -96,7 +101,8 @@ struct dmi_step {
  *
  * Thread: any. Return: 0, DMI_STATUS_OFF, DMI_STATUS_BAD_VERSION, -EINVAL (a span lies outside n_rows, shares rows with
  * another or positions with another of its request, has a negative position, or more cached tokens than there are before
- * it; tags over 65,535 bytes; more than 65,536 spans or 16,777,216 rows; a rank outside of its size), -ENOMEM.
+ * it; tags over 65,535 bytes; more than 65,536 spans, 16,777,216 rows or as many ids of cached tokens; a rank outside of its
+ * size), -ENOMEM.
  */
 int dmi_step_begin(const struct dmi_step *step);
 

@@ -3,7 +3,7 @@
  * Writes the run of one rank as a text on stdin says, for tests of what readers make of it:
  *
  *     make_schedule OUT JOB TP TP_SIZE PP PP_SIZE [hidden|SEGMENT_BYTES]
- *     step NUMBER ROWS ID:FIRST_ROW:N:POSITION:PHASE:PROMPT:FLAGS[:CACHED]...
+ *     step NUMBER ROWS ID:FIRST_ROW:N:POSITION:PHASE:PROMPT:FLAGS[:CACHED[=TOKEN_ID,...]]...
  *     rec SITE LAYER COLUMN N_COLUMNS TIMES     all rows of the step, those columns; LAYER -1: none
  *     put SITE LAYER N_COLUMNS DTYPE VALUE...    the same with these values, row by row: f32, f64; bf16 by cutting; of any
  *                                                other type the low bits of the integers that the values are
@@ -31,7 +31,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_SPANS 64
+#define MOST_SPANS  64
+#define MOST_CACHED 256 /* token ids of a span */
 
 struct writer {
     struct run *run;
@@ -42,21 +43,36 @@ struct writer {
     char tags[256];
 };
 
+/* The token ids after a word's '=', which it loses; NULL: it has none. */
+static const int32_t *cached_ids(char *word, int32_t ids[MOST_CACHED])
+{
+    char *at = strchr(word, '=');
+    if (!at)
+        return NULL;
+    *at = 0;
+    for (size_t i = 0; at && i < MOST_CACHED; i++, at = strchr(at, ','))
+        ids[i] = (int32_t)strtol(++at, NULL, 10);
+    return ids;
+}
+
 static int put_step(struct writer *w, char *text)
 {
     static struct dmi_span spans[MOST_SPANS];
     static char ids[MOST_SPANS][64];
+    static int32_t tokens[MOST_SPANS][MOST_CACHED];
     unsigned long long number, position;
     int n = 0;
     w->n_spans = 0;
     if (sscanf(text, "step %llu %u%n", &number, &w->step.n_rows, &n) != 2)
         return -1;
     for (char *word = strtok(text + n, " \n"); word; word = strtok(NULL, " \n")) {
+        if (w->n_spans == MOST_SPANS)
+            return -1;
         struct dmi_span *s = &spans[w->n_spans];
         s->n_cached = 0;
+        s->cached_ids = cached_ids(word, tokens[w->n_spans]);
         s->tags = *w->tags ? w->tags : NULL;
-        if (w->n_spans == MOST_SPANS ||
-            sscanf(word, "%63[^:]:%u:%u:%llu:%u:%u:%u:%u", ids[w->n_spans], &s->first_row,
+        if (sscanf(word, "%63[^:]:%u:%u:%llu:%u:%u:%u:%u", ids[w->n_spans], &s->first_row,
                    &s->n_tokens, &position, &s->phase, &s->n_prompt, &s->flags, &s->n_cached) < 7)
             return -1;
         s->request_id = ids[w->n_spans++];
