@@ -144,7 +144,7 @@ static int read_tags(struct owner *o, const struct request *q)
 
 static bool is_ids(const struct tensor *t)
 {
-    return t->request && !t->mixed && t->width == 1 && !strcmp(t->site->name, FILL_IDS) &&
+    return t->request && !t->mixed && t->width == 1 && !strcmp(t->site->name, DMI_SITE_IDS) &&
            t->site->row == DMI_ROW_TOKEN && t->dtype >= DMI_DTYPE_I8 && t->dtype <= DMI_DTYPE_U64;
 }
 

@@ -12,8 +12,6 @@
 #include "read/tensors.h"
 #include "storage/text.h"
 
-#define FILL_IDS "token_ids" /* the site whose rows are the ids of computed tokens */
-
 /**
  * fill_build() - tensors_build(), and where @select says `fill_cached`, rows of cached tokens from their donors
  * @reader: with the records of all requests and of the site token_ids

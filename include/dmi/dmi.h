@@ -66,7 +66,8 @@ struct dmi_span {
     uint32_t n_prompt; /* tokens of the request's prompt, 0: not said */
     /*
      * Token ids of the @n_cached positions before first_position, in their order: no row of them is in any forward, so
-     * that readers know them from here alone. NULL: not said; borrowed during the call.
+     * that readers know them from here alone. NULL: not said; borrowed during the call. They are stored only if the HookSpec
+     * has a site token_ids, and while less than 32 MiB of steps wait for the disk.
      */
     const int32_t *cached_ids;
 };
@@ -101,8 +102,7 @@ struct dmi_step {
  *
  * Thread: any. Return: 0, DMI_STATUS_OFF, DMI_STATUS_BAD_VERSION, -EINVAL (a span lies outside n_rows, shares rows with
  * another or positions with another of its request, has a negative position, or more cached tokens than there are before
- * it; tags over 65,535 bytes; more than 65,536 spans, 16,777,216 rows or as many ids of cached tokens; a rank outside of its
- * size), -ENOMEM.
+ * it; tags over 65,535 bytes; more than 65,536 spans or 16,777,216 rows; a rank outside of its size), -ENOMEM.
  */
 int dmi_step_begin(const struct dmi_step *step);
 

@@ -13,9 +13,6 @@
 #include <stddef.h>
 #include <string.h>
 
-/* Of one step: as many as rows. */
-#define MOST_CACHED_IDS (16u << 20)
-
 static int refuse(const char **why, const char *sentence)
 {
     *why = sentence;
@@ -79,21 +76,17 @@ static int check_spans(const struct dmi_step *step, const char **why)
     _cleanup_(freep) struct rows_range *ranges = malloc((step->n_spans + 1u) * sizeof *ranges);
     _cleanup_(freep) struct dmi_span *spans = malloc((step->n_spans + 1u) * sizeof *spans);
     uint32_t n = 0;
-    uint64_t n_ids = 0;
     *why = "no memory";
     if (!ranges || !spans)
         return -ENOMEM;
     for (uint32_t i = 0; i < step->n_spans; i++) {
         const struct dmi_span span = dmi_span_read(step, i);
-        n_ids += n_cached_ids(&span);
         ranges[i] = (struct rows_range){ span.first_row, span.n_tokens };
         if ((*why = check_span(&span)))
             return -EINVAL;
         if (span.n_tokens && !(span.flags & DMI_SPAN_PADDING))
             spans[n++] = span;
     }
-    if (n_ids > MOST_CACHED_IDS)
-        return refuse(why, "it has more than 16,777,216 ids of cached tokens");
     if (!rows_disjoint(ranges, step->n_spans, step->n_rows))
         return refuse(why, "a span lies outside of the batch's rows, or shares some with another");
     return positions_repeat(spans, n)
@@ -142,14 +135,17 @@ static void add_ids(struct text *t, const struct dmi_span *span, size_t start,
                     struct dmi_span_entry *e)
 {
     e->n_ids = n_cached_ids(span);
-    if (!e->n_ids)
+    if (!e->n_ids || t->n + e->n_ids * (uint64_t)sizeof(int32_t) > STEPS_MOST_WITH_IDS) {
+        e->n_ids = 0;
         return;
+    }
     text_add(t, "\0\0\0", -(t->n - start) % sizeof(int32_t));
     e->ids_offset = (uint32_t)(t->n - start);
     text_add(t, (const char *)span->cached_ids, (size_t)e->n_ids * sizeof(int32_t));
 }
 
-static void add_span(struct text *t, const struct dmi_span *span, size_t start, uint32_t i)
+static void add_span(struct text *t, const struct dmi_span *span, size_t start, uint32_t i,
+                     bool with_ids)
 {
     struct dmi_span_entry e = {
         .first_position = span->first_position,
@@ -162,12 +158,14 @@ static void add_span(struct text *t, const struct dmi_span *span, size_t start, 
     };
     add_string(t, span->request_id, length(span->request_id), start, &e.id_offset, &e.id_bytes);
     add_string(t, span->tags, length(span->tags), start, &e.tags_offset, &e.tags_bytes);
-    add_ids(t, span, start, &e);
+    if (with_ids)
+        add_ids(t, span, start, &e);
     if (!t->failed)
         memcpy(t->data + start + sizeof(struct dmi_step_entry) + i * sizeof e, &e, sizeof e);
 }
 
-static void add_entry(struct text *t, const struct dmi_step *step, struct dmi_step_entry *entry)
+static void add_entry(struct text *t, const struct dmi_step *step, struct dmi_step_entry *entry,
+                      bool with_ids)
 {
     size_t start = t->n;
     text_add(t, (const char *)entry, sizeof *entry);
@@ -177,7 +175,7 @@ static void add_entry(struct text *t, const struct dmi_step *step, struct dmi_st
     }
     for (uint32_t i = 0; i < step->n_spans; i++) {
         const struct dmi_span span = dmi_span_read(step, i);
-        add_span(t, &span, start, i);
+        add_span(t, &span, start, i, with_ids);
     }
     add_string(t, step->tags, length(step->tags), start, &entry->tags_offset, &entry->tags_bytes);
     text_add(t, "\0\0\0\0\0\0\0", -(t->n - start) % DMI_CHUNK_ALIGN);
@@ -186,7 +184,7 @@ static void add_entry(struct text *t, const struct dmi_step *step, struct dmi_st
         memcpy(t->data + start, entry, sizeof *entry);
 }
 
-int steps_add(struct text *entries, uint64_t sequence, const struct dmi_step *step,
+int steps_add(struct text *entries, uint64_t sequence, const struct dmi_step *step, bool with_ids,
               const char **why)
 {
     const int32_t ranks[8] = { step->tp_rank, step->tp_size, step->pp_rank, step->pp_size,
@@ -205,7 +203,7 @@ int steps_add(struct text *entries, uint64_t sequence, const struct dmi_step *st
     };
     memcpy(entry.ranks, ranks, sizeof ranks);
     size_t start = entries->n;
-    add_entry(entries, step, &entry);
+    add_entry(entries, step, &entry, with_ids);
     if (entries->failed || entries->n > DMI_MAX_META / 2) {
         entries->n = start;
         entries->failed = 0;

@@ -32,6 +32,7 @@ struct job {
     bool *damaged;                 /* by record */
     uint64_t n_damaged, n_missing; /* records; rows of theirs */
     size_t n_mixed, n_emptied;     /* tensors left out: changing shape, no row that can be read */
+    size_t n_unfilled;             /* tensors that lack rows of cached tokens yet */
 };
 
 int export_write(int fd, const void *data, size_t n, uint64_t at)
@@ -178,6 +179,20 @@ static void tell_mixed(struct job *job)
     }
     if (job->n_mixed > MOST_TOLD)
         complain("... and %zu more", job->n_mixed - MOST_TOLD);
+}
+
+/* Rows of cached tokens that no other request has; a format of samples leaves their requests out, and says so itself. */
+static void tell_unfilled(struct job *job)
+{
+    for (size_t i = 0; !job->format->chooses && i < job->tensors.n; i++) {
+        _cleanup_(text_deinit) struct text why = { 0 };
+        const struct tensor *t = &job->tensors.all[i];
+        fill_add_fault(&why, t);
+        if (t->unfilled && ++job->n_unfilled <= MOST_TOLD)
+            complain("%s lacks rows of cached tokens%s", t->key, why.data ? why.data : "");
+    }
+    if (job->n_unfilled > MOST_TOLD)
+        complain("... and %zu more", job->n_unfilled - MOST_TOLD);
 }
 
 /* Takes the stretches of damaged records out of their tensors. */
@@ -376,6 +391,7 @@ static int export_selected(struct err *err, struct job *job, const struct option
     if (job->format->copy)
         return copy_job(err, job);
     tell_mixed(job);
+    tell_unfilled(job);
     return export_job(err, job);
 }
 
@@ -406,7 +422,9 @@ static int run_job(struct job *job, const struct options *o)
         return DUMP_FAILED;
     if (r || report_job(job, o))
         return DUMP_USAGE;
-    return job->n_mixed || job->n_damaged || n_damage || job->x.n_left_out ? DUMP_FAILED : DUMP_OK;
+    return job->n_mixed || job->n_damaged || job->n_unfilled || n_damage || job->x.n_left_out
+               ? DUMP_FAILED
+               : DUMP_OK;
 }
 
 int dump_export(struct reader *reader, const struct options *o)
