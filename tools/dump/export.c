@@ -181,18 +181,34 @@ static void tell_mixed(struct job *job)
         complain("... and %zu more", job->n_mixed - MOST_TOLD);
 }
 
-/* Rows of cached tokens that no other request has; a format of samples leaves their requests out, and says so itself. */
-static void tell_unfilled(struct job *job)
+/* Sites with a row a request have no row of most tokens anyway: only who asks for such a site lacks something. */
+static void tell_of_requests(struct job *job, const struct tensor *t, bool *told)
 {
+    if (told[t->order])
+        return;
+    told[t->order] = true;
+    job->n_unfilled += job->x.options->select.site != NULL;
+    complain("--fill-cached takes no rows of the site %s: they stand one a request", t->site->name);
+}
+
+/* Rows of cached tokens that no other request has; a format of samples leaves their requests out, and says so itself. */
+static int tell_unfilled(struct job *job)
+{
+    _cleanup_(freep) bool *told = calloc(reader_n_sites(job->x.reader) + 1, sizeof *told);
+    if (!told)
+        return -ENOMEM;
     for (size_t i = 0; !job->format->chooses && i < job->tensors.n; i++) {
         _cleanup_(text_deinit) struct text why = { 0 };
         const struct tensor *t = &job->tensors.all[i];
         fill_add_fault(&why, t);
-        if (t->unfilled && ++job->n_unfilled <= MOST_TOLD)
+        if (t->unfilled == FILL_OF_REQUESTS)
+            tell_of_requests(job, t, told);
+        else if (t->unfilled && ++job->n_unfilled <= MOST_TOLD)
             complain("%s lacks rows of cached tokens%s", t->key, why.data ? why.data : "");
     }
     if (job->n_unfilled > MOST_TOLD)
         complain("... and %zu more", job->n_unfilled - MOST_TOLD);
+    return 0;
 }
 
 /* Takes the stretches of damaged records out of their tensors. */
@@ -391,7 +407,8 @@ static int export_selected(struct err *err, struct job *job, const struct option
     if (job->format->copy)
         return copy_job(err, job);
     tell_mixed(job);
-    tell_unfilled(job);
+    if (tell_unfilled(job))
+        return err_set_errno(err, ENOMEM, "cannot export");
     return export_job(err, job);
 }
 
