@@ -92,7 +92,7 @@ class _Step(_Struct):
 
 class _Span(_Struct):
     _fields_ = [("size", U32), ("phase", U32), ("request", ctypes.c_void_p), ("request_bytes", U64), ("first_position", I64), ("first_row", U32),
-                ("n_tokens", U32), ("n_cached", U32), ("n_prompt", U32), ("flags", U32), ("reserved", U32)]
+                ("n_tokens", U32), ("n_cached", U32), ("n_prompt", U32), ("flags", U32), ("reserved", U32), ("cached_ids", ctypes.POINTER(I32))]
 
 
 class _Record(_Struct):

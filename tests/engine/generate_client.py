@@ -176,7 +176,7 @@ def one(device, expected):
     device.on = True
     longer = torch.cat([first.sequences, torch.tensor([[30, 31]])], dim=1)
     out = twice(device, model, ["goes-on"], input_ids=longer, past=first.past_key_values, max_new_tokens=3)
-    expected.add(model, "goes-on", out[0].tolist(), 13, n_cached=10, reason="length", logits=True)
+    expected.add(model, "goes-on", out[0].tolist(), 13, n_cached=10, cached_ids=out[0, :10].tolist(), reason="length", logits=True)
     out = twice(device, model, ["two"], **padded(PROMPTS[:1]), max_new_tokens=5, do_sample=True, num_return_sequences=2)
     for k in range(2):
         expected.add(model, f"two#{k}", out[k].tolist(), 3, reason="length", logits=True)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import harness
-from adapter_runs import HERE, MARKS, SPEC, asking, start
+from adapter_runs import HERE, MARKS, SPEC, asking, cached_ids, start
 from harness import PRELOAD, ROOT, STANDIN
 
 
@@ -82,6 +82,8 @@ def check_requests(check, run, told, state="finished"):
         request = requests[name]
         check((request.n_prompt, request.n_cached, request.state) == (about["n_prompt"], about["cached"], state), f"{name}: prompt, cache, end",
               request)
+    want = {name: [1000 * about["number"] + i for i in range(about["cached"])] for name, about in told["requests"].items() if about["cached"]}
+    check(cached_ids(run) == want, "cached tokens are said by their ids", cached_ids(run))
     nobody = [tensor.key for tensor in run.values() if tensor.site.name in ("drafted",) and tensor.request]
     check(not nobody, "a draft model's rows are nobody's", nobody)
 
