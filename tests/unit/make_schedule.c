@@ -2,7 +2,7 @@
 /*
  * Writes the run of one rank as a text on stdin says, for tests of what readers make of it:
  *
- *     make_schedule OUT JOB TP TP_SIZE PP PP_SIZE [hidden|SEGMENT_BYTES]
+ *     make_schedule OUT JOB TP TP_SIZE PP PP_SIZE [hidden|bidirectional|SEGMENT_BYTES]
  *     step NUMBER ROWS ID:FIRST_ROW:N:POSITION:PHASE:PROMPT:FLAGS[:CACHED[=TOKEN_ID,...]]...
  *     rec SITE LAYER COLUMN N_COLUMNS TIMES     all rows of the step, those columns; LAYER -1: none
  *     put SITE LAYER N_COLUMNS DTYPE VALUE...    the same with these values, row by row: f32, f64; bf16 by cutting; of any
@@ -18,7 +18,7 @@
  *     end ID REASON
  *
  * Sites: 0 `q` f32, dimension 1 divided over tp; 1 `o` f32, the sum over tp; 2 `h` i32 and 3 `head` f32 (a row a request), on
- * every rank; with `hidden` also 4 `token_ids`, 5 `resid_pre`, 6 `resid_final`, 7 `resid_mid`, scaled by 4,
+ * every rank; with `hidden`, and with `bidirectional`, which is also what the convention `attention` says, also 4 `token_ids`, 5 `resid_pre`, 6 `resid_final`, 7 `resid_mid`, scaled by 4,
  * 8 `k`, as `q`, 9 `q_rot`, 10 `k_rot` and 11 `resid_mid` again, scaled by 2. Element (row, column) of step S, the first being 0: TIMES * (((LAYER + 1) * 128 + S) * 64 + row) * 64 + column;
  * of `head` the row is that of the span.
  */
@@ -305,7 +305,9 @@ int main(int argc, char **argv)
           .expect = -1,
           .has_layer = true },
     };
-    const uint32_t n_hidden = argc == 8 && !strcmp(argv[7], "hidden") ? 0 : 8;
+    static const struct run_text attention = { "attention", "bidirectional" };
+    const bool later = argc == 8 && !strcmp(argv[7], "bidirectional");
+    const uint32_t n_hidden = later || (argc == 8 && !strcmp(argv[7], "hidden")) ? 0 : 8;
     if (argc != 7 && argc != 8)
         return 2;
     struct writer w = { .step = { .size = sizeof w.step,
@@ -320,6 +322,8 @@ int main(int argc, char **argv)
                                    .sites = sites,
                                    .n_sites = sizeof sites / sizeof sites[0] - n_hidden,
                                    .spec_text = "",
+                                   .conventions = &attention,
+                                   .n_conventions = later,
                                    .segment_bytes = argc == 8 && n_hidden
                                                         ? strtoull(argv[7], NULL, 10)
                                                         : 20000 };

@@ -57,9 +57,9 @@ def row(name, position):
 
 @pytest.fixture(name="make")
 def fixture_make(tmp_path):
-    def make(steps, name="run", **how):
+    def make(steps, name="run", kind="hidden", **how):
         text = "".join(f"{line}\n" for line in lines(steps, **how))
-        done = subprocess.run([MAKE, tmp_path / name, "job", "0", "1", "0", "1", "hidden"], input=text, text=True, stderr=subprocess.PIPE, timeout=60)
+        done = subprocess.run([MAKE, tmp_path / name, "job", "0", "1", "0", "1", kind], input=text, text=True, stderr=subprocess.PIPE, timeout=60)
         assert done.returncode == 0, done.stderr
         return tmp_path / name
     return make
@@ -94,6 +94,7 @@ CASES = {  # steps; what else; {request: whose row each of its positions has, - 
                  f"positions 0 to 3 {OTHER}"),
     "attention that sees later tokens": ([[Span("a", A)], 'tags {"dmi.attention": "bidirectional"}', [Span("b", B, 4, cached=4)]], {}, {"b": "----bb"},
                                          "attention sees later tokens"),
+    "a spec of such a model": ([[Span("a", A)], [Span("b", B, 4, cached=4)]], {"kind": "bidirectional"}, {"b": "----bb"}, "attention sees later tokens"),
     "rejected rows": ([[Span("a", A[:3])], [Span("a", A, 3, phase=3)], "accept a 1 0", [Span("b", B, 4, cached=4)]], {}, {"b": "aaa-bb"},
                       f"positions 3 to 3 {OTHER}"),
     "a request that was preempted itself": ([[Span("b", B, 0, 4)], [Span("b", B, 4, cached=4)]], {}, {"b": "bbbbbb"}, None),
