@@ -119,6 +119,21 @@ def test_rows_come_from(make, check, name):
         check(before == {tensor.key: (tensor.positions, tensor.float32().ravel().tolist()) for tensor in run.values()}, "nothing stays filled")
 
 
+def test_rows_of_joined_ranks(check, tmp_path):
+    """Divided over two ranks: both parts are the donor's. And pipeline stages: the ids are on the first alone."""
+    q, steps = 9, [[Span("a", A)], [Span("b", B, 4, cached=4)]]
+    for rank in range(2):
+        text = [line.replace(f"put {PRE} ", f"put {q} ").replace("bf16", "f32") for line in lines(steps)]
+        text += [f"put {2} 1 1 i32 {rank} {rank}"]
+        subprocess.run([MAKE, tmp_path / "tp", "job", str(rank), "2", "0", "1", "hidden"], input="".join(f"{x}\n" for x in text), text=True, check=True, timeout=60)
+        text = [line for line in lines(steps) if line.startswith("step") or (f"put {PRE} " if rank else f"put {IDS} ") in line]
+        subprocess.run([MAKE, tmp_path / "pp", "job", "0", "1", str(rank), "2", "hidden"], input="".join(f"{x}\n" for x in text), text=True, check=True, timeout=60)
+    for name, site in (("tp", "q_rot"), ("pp", "resid_pre")):
+        with dmi.open(tmp_path / name) as run:
+            tensor = run.select(fill_cached=True)[f"b/{site}.0"]
+            check(tensor.positions == [*range(6)] and tensor.donors == [(0, 4, "a")], f"{name}: all positions", (tensor.positions, tensor.donors))
+
+
 def dump(*words, status=0):
     done = subprocess.run([DMI_DUMP, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
     assert done.returncode == status, (done.returncode, done.stdout, done.stderr)
