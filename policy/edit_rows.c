@@ -172,10 +172,12 @@ static bool wants_rows(const struct edit_use *use, const struct span_at *at, str
 static int miss_cached(struct builder *b, const struct edit_section *s, const struct want *want,
                        const struct dmi_span *span)
 {
-    struct dmi_span cached = *span;
+    /* not a copy: the engine's struct may be an older one */
+    struct dmi_span cached = { .first_position = span->first_position - span->n_cached,
+                               .n_tokens = span->n_cached,
+                               .phase = span->phase,
+                               .n_prompt = span->n_prompt };
     int64_t from, to;
-    cached.first_position -= span->n_cached;
-    cached.n_tokens = span->n_cached;
     select_positions(&want->use->edit->who, &cached, false, &from, &to);
     if (from >= to || b->ask->has_cached(b->ask->arg, want->use, span))
         return 0;

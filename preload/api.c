@@ -39,7 +39,7 @@ static bool is_known(const struct dmi_step *step, const char **why)
     if (!step || step->size < sizeof *step || step->version != DMI_STEP_VERSION)
         return false;
     *why = "the size of its spans is not one that is known";
-    return !step->n_spans || step->span_size >= sizeof(struct dmi_span);
+    return !step->n_spans || step->span_size >= DMI_SPAN_LEAST;
 }
 
 /*
@@ -70,12 +70,13 @@ static int leave_out_ids(struct run *run, const struct dmi_step *step, struct dm
     if (!spans)
         return -ENOMEM;
     for (uint32_t i = 0; i < step->n_spans; i++) {
-        spans[i] = *dmi_span_at(step, i);
+        spans[i] = dmi_span_read(step, i);
         why = steps_wrong_id(&spans[i]);
         if (!why)
             continue;
         run_refuse_id(run, step->step, why);
         spans[i].request_id = spans[i].tags = NULL;
+        spans[i].cached_ids = NULL;
         spans[i].flags |= DMI_SPAN_PADDING;
     }
     copy->spans = spans;

@@ -72,6 +72,12 @@ struct dmi_span {
     uint32_t phase;    /* enum dmi_phase */
     uint32_t flags;    /* enum dmi_span_flags */
     uint32_t n_prompt; /* tokens of the request's prompt, 0: not said */
+    /*
+     * Token ids of the @n_cached positions before first_position, in their order: no row of them is in any forward, so
+     * that readers know them from here alone. NULL: not said; borrowed during the call. They are stored only if the HookSpec
+     * has a site token_ids, and while less than 32 MiB of steps wait for the disk.
+     */
+    const int32_t *cached_ids;
 };
 
 /* One forward of the engine: which rows of its batch are whose tokens. */

@@ -18,6 +18,7 @@ from __future__ import annotations
 import collections.abc
 import ctypes
 import difflib
+import itertools
 import operator
 import os
 import pathlib
@@ -91,7 +92,7 @@ class _Step(_Struct):
 
 class _Span(_Struct):
     _fields_ = [("size", U32), ("phase", U32), ("request", ctypes.c_void_p), ("request_bytes", U64), ("first_position", I64), ("first_row", U32),
-                ("n_tokens", U32), ("n_cached", U32), ("n_prompt", U32), ("flags", U32), ("reserved", U32)]
+                ("n_tokens", U32), ("n_cached", U32), ("n_prompt", U32), ("flags", U32), ("reserved", U32), ("cached_ids", ctypes.POINTER(I32))]
 
 
 class _Record(_Struct):
@@ -107,7 +108,7 @@ class _Selection(_Struct):
 
 class _Row(ctypes.Structure):
     _fields_ = [("position", I64), ("launch", U64), ("forward", U64), ("step", U64), ("time_ns", U64), ("row", U32), ("device", U32),
-                ("flags", U32), ("site", U32)]
+                ("flags", U32), ("site", U32), ("donor", U32), ("reserved", U32)]
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,7 @@ class Row:
     damaged   it cannot be decoded: its values are 0; None: nobody tried
     rejected, superseded   only where select() asked for such rows
     site      index in Run.sites of the entry that says the row's scale
+    donor     id of the request that it was computed for, where select(fill_cached=True) took it from there; else None
     """
     position: int | None
     step: int | None
@@ -133,6 +135,7 @@ class Row:
     rejected: bool
     superseded: bool
     site: int = 0
+    donor: str | None = None
 
 
 @dataclass(frozen=True)
@@ -357,12 +360,22 @@ class Tensor:
         found = (_Row * max(n, 1))()
         self._read(first, n, bytearray(n * self.row_bytes) if check else None, found)
         return [Row(None if r.position < 0 else r.position, None if r.step == 2**64 - 1 else r.step, r.forward, r.launch, r.row, r.device,
-                    r.time_ns, bool(r.flags & DAMAGED) if check else None, bool(r.flags & REJECTED), bool(r.flags & SUPERSEDED), r.site) for r in found[:n]]
+                    r.time_ns, bool(r.flags & DAMAGED) if check else None, bool(r.flags & REJECTED), bool(r.flags & SUPERSEDED), r.site,
+                    self.run.requests[r.donor - 1].id if r.donor else None) for r in found[:n]]
 
     @property
     def positions(self) -> list:
         """Of each row's token in its request; None where it is not known."""
         return [row.position for row in self.rows()]
+
+    @property
+    def donors(self) -> list:
+        """[(first row, rows, request)] of rows that select(fill_cached=True) took from other requests."""
+        found = (_Row * max(len(self), 1))()
+        self._read(0, len(self), None, found)
+        runs = itertools.groupby(enumerate(found[:len(self)]), lambda row: row[1].donor)
+        lists = [(donor, [i for i, _ in rows]) for donor, rows in runs if donor]
+        return [(rows[0], len(rows), self.run.requests[donor - 1].id) for donor, rows in lists]
 
     def numpy(self, rows: slice | None = None) -> Any:
         """[rows, ...] in the type that was captured; bf16 and 8-bit floats need ml_dtypes. TypeError: it is not installed."""
@@ -551,22 +564,25 @@ class Run(collections.abc.Mapping):
                 request in (None, t.request)]
 
     def select(self, request: str | None = None, tokens: str | tuple[int, int] = "all", rejected: bool = False, superseded: bool = False,
-               tp: int | None = None, pp: int | None = None, dp: int | None = None, ep: int | None = None) -> "Run":
+               tp: int | None = None, pp: int | None = None, dp: int | None = None, ep: int | None = None, fill_cached: bool = False) -> "Run":
         """Only these rows from now on, and only tensors that have such; select() takes it back. Tensors that were taken before end.
 
         request     only this one
         tokens      "all", "prompt", "generated", "last", or positions of each request, the end excluded: "A:B", (first, end), a slice; either may be left out
         rejected, superseded   rows whose drafts were rejected, or whose position was computed again, too
         tp, pp, dp, ep         of the runs of several ranks only those with these
+        fill_cached            rows of tokens that a prefix cache had, too: from the first request that computed them with the same token ids at every
+                               position from 0 on, which Row.donor and Tensor.donors name. Needs the site token_ids, and an engine that said the ids
         """
         self._expect(None, None, request)
         kind, first, end = _tokens(tokens)
         chosen = _Selection()
-        chosen.flags = rejected | superseded << 1
+        chosen.flags = rejected | superseded << 1 | fill_cached << 2
         if request is not None:
             chosen.request, chosen.request_bytes = os.fsencode(request), len(os.fsencode(request))
         chosen.tokens, chosen.first, chosen.end = kind, first, end
-        asked = {"request": request, "tokens": tokens, "rejected": rejected, "superseded": superseded, "tp": tp, "pp": pp, "dp": dp, "ep": ep}
+        asked = {"request": request, "tokens": tokens, "rejected": rejected, "superseded": superseded, "tp": tp, "pp": pp, "dp": dp, "ep": ep,
+                 "fill_cached": fill_cached}
         chosen.ranks = (U32 * 4)(*(0 if rank is None else 1 + rank for rank in (tp, pp, dp, ep)))
         self._call("dmi_read_select", ctypes.byref(chosen))
         self._chosen = asked

@@ -236,13 +236,22 @@ static void start_keeper(struct run *run, void (*begin)(void))
             "and released, and brought to the disk, as records come");
 }
 
+/* Ids of cached tokens are compared with those of computed ones, so that they are of use beside these alone. */
+static bool has_ids(const struct run_options *options)
+{
+    for (size_t i = 0; i < options->n_sites; i++)
+        if (!strcmp(options->sites[i].name, DMI_SITE_IDS))
+            return true;
+    return false;
+}
+
 int run_open(struct err *err, const struct run_options *options, struct run **out)
 {
     struct run *run = calloc(1, sizeof *run);
     if (!run)
         return err_set_errno(err, ENOMEM, "cannot start a run");
     pthread_mutex_init(&run->lock, NULL);
-    pending_init(&run->pending);
+    pending_init(&run->pending, has_ids(options));
     run->segment.file.fd = run->counters.file.fd = -1;
     bool fresh = access(options->out_dir, F_OK) != 0;
     int r = copy_options(run, options);

@@ -176,7 +176,7 @@ def one(device, expected):
     device.on = True
     longer = torch.cat([first.sequences, torch.tensor([[30, 31]])], dim=1)
     out = twice(device, model, ["goes-on"], input_ids=longer, past=first.past_key_values, max_new_tokens=3)
-    expected.add(model, "goes-on", out[0].tolist(), 13, n_cached=10, reason="length", logits=True)
+    expected.add(model, "goes-on", out[0].tolist(), 13, n_cached=10, cached_ids=out[0, :10].tolist(), reason="length", logits=True)
     out = twice(device, model, ["two"], **padded(PROMPTS[:1]), max_new_tokens=5, do_sample=True, num_return_sequences=2)
     for k in range(2):
         expected.add(model, f"two#{k}", out[k].tolist(), 3, reason="length", logits=True)
@@ -347,7 +347,7 @@ def edges(device):
             model.generate(ids, max_new_tokens=3, logits_processor=transformers.LogitsProcessorList([Broken()]))
         except KeyError as error:
             check("of the user's" in str(error), "an exception of the engine's arrives")
-    begin, dmi.step_begin = dmi.step_begin, lambda *_: 1 / 0
+    begin, dmi.step_begin = dmi.step_begin, lambda *_, **__: 1 / 0
     said = said_by(lambda: [check(torch.equal(model.generate(ids, max_new_tokens=3), plain), "tokens after a failure") for _ in range(2)])
     dmi.step_begin = begin
     check(len(said) == 1 and "ZeroDivisionError" in said[0] and "no request ids" in said[0], "a failure is said once", said)
@@ -360,7 +360,7 @@ def another_version(model, ids):
     """One that nobody tried is tried; one that lacks what is needed, or whose forwards have other tokens, is off by name."""
     hf = dmi.huggingface
     told, version_of, prepare = [], hf.adapters.version_of, type(model).prepare_inputs_for_generation
-    begin, dmi.step_begin = dmi.step_begin, lambda step, spans, *_: told.append(len(spans)) or 0
+    begin, dmi.step_begin = dmi.step_begin, lambda step, spans, *_, **__: told.append(len(spans)) or 0
     hf.adapters.version_of = lambda package: ("6.1.0", (6, 1))
 
     def again(change):

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 import harness
 import torch_env
 import versions
-from adapter_runs import HERE, MARKS, SPEC, asking, start
+from adapter_runs import HERE, MARKS, SPEC, asking, cached_ids, start
 from harness import DMI_RUN, ROOT, STANDIN
 from test_attach import check_all
 
@@ -21,7 +21,7 @@ PROGRAM = torch_env.PREAMBLE + """
 import json
 import torch, transformers, dmi
 steps, begin = [], dmi.step_begin
-dmi.step_begin = lambda step, spans, *more: steps.extend([s.request, s.first_position, s.n_tokens] for s in spans) or begin(step, spans, *more)
+dmi.step_begin = lambda step, spans, *more, **named: steps.extend([s.request, s.first_position, s.n_tokens] for s in spans) or begin(step, spans, *more, **named)
 sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 64, "intermediate_size": 48, "eos_token_id": None}
 model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes)).eval()
 ids = torch.arange(5)[None] + 3
@@ -80,6 +80,12 @@ def test_requests_and_phases(check, run, expected):
             check(request.n_draft > 0, f"{name}: drafts are of phase draft", request)
         else:
             check(request.n_decode == computed - request.n_prefill and not request.n_draft, f"{name}: the others of phase decode", request)
+
+
+def test_ids_of_a_cache_that_was_given(check, run, expected):
+    want = {name: about["cached_ids"] for name, about in expected[0].items() if "cached_ids" in about}
+    found = {name: ids for name, ids in cached_ids(run).items() if not name.startswith("hf-")}
+    check(found == want and want, "those of the tokens that it has", found)
 
 
 def test_rows_of_beams_are_no_sample(check, run):

@@ -58,7 +58,7 @@ class Steps(Silent):
         request = item.request
         common = {"n_prompt": request.n_prompt, "tags": json.dumps({"preemptions": request.preemptions, **request.tags})}
         yield self.dmi.Span(request.id, item.start, item.n, row, n_cached=item.n_cached, phase=phase,
-                            flags=self.dmi.LAST if item.is_last else 0, **common)
+                            cached_ids=request.tokens[item.start - item.n_cached:item.start], flags=self.dmi.LAST if item.is_last else 0, **common)
         for i in range(item.n, item.n_rows):
             yield self.dmi.Span(request.id, item.start + i, 1, row + i, phase=self.dmi.Phase.DRAFT, **common)
 
