@@ -89,12 +89,15 @@ def open(path):  # pylint: disable=redefined-builtin
 
 
 def __getattr__(name):
-    """dmi.export, dmi.tables and dmi.reading, once they are asked for; __version__ of the installed package, in a clone the version that it would have."""
+    """dmi.collect, dmi.collecting, dmi.export, dmi.tables and dmi.reading, once they are asked for; __version__ of the installed package, in a clone the version that it would have."""
     import importlib.metadata
     import pathlib
     import re
-    if name in ("export", "reading", "tables"):
+    if name in ("collecting", "export", "reading", "tables"):
         return importlib.import_module(f"{__name__}.{name}")
+    if name == "collect":
+        from .collecting import collect
+        return collect
     if name != "__version__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

@@ -15,9 +15,11 @@ with the nearest names where there is no tensor of that name.
 """
 from __future__ import annotations
 
+import bisect
 import collections.abc
 import ctypes
 import difflib
+import functools
 import operator
 import os
 import pathlib
@@ -44,6 +46,8 @@ SAMPLE_FAULTS = ("whole", "of no request", "of beams", "of changing type or scal
                  "with rows that do not count", "without all tensors")  # enum dmi_read_sample_fault
 LACKS_ROWS, INCOMPLETE = SAMPLE_FAULTS[4], SAMPLE_FAULTS[7]
 DAMAGED, REJECTED, SUPERSEDED = 1, 2, 4                              # enum dmi_read_row_flags
+DROPS = ("ring_full", "too_large", "bad_pointer", "bad_expr", "copy_failed", "not_run", "device_error", "unsupported", "write_failed", "exit_timeout",
+         "context_gone", "mismatch", "no_memory", "lost", "shed")    # enum dmi_drop
 THEIRS = {ours: theirs for theirs, ours in LENS.items()}
 
 
@@ -65,6 +69,15 @@ class _Run(_Struct):
 class _Site(_Struct):
     _fields_ = [("size", U32), ("dtype", U32), ("name", TEXT), ("kernel", TEXT), ("kind", TEXT), ("note", TEXT), ("scale", ctypes.c_double),
                 ("expect", I64), ("row", U32), ("has_layer", U32)]
+
+
+class _Tally(ctypes.Structure):
+    _fields_ = [("records", U64), ("rows", U64), ("bytes", U64)]
+
+
+class _Account(_Struct):
+    _fields_ = [("size", U32), ("known", U32), ("balances", U32), ("reserved", U32), ("expected", _Tally), ("captured", _Tally), ("dropped", _Tally),
+                ("lost", _Tally), ("dropped_by", U64 * 16), ("launches", U64), ("released", _Tally)]
 
 
 class _Tensor(_Struct):
@@ -149,6 +162,19 @@ class Site:
 
 
 @dataclass(frozen=True)
+class Account:
+    """What became of the records of one site. captured + dropped + missing = expected; of a run that goes on, the missing ones are on their way.
+
+    dropped_by  {reason: records}
+    """
+    expected: int
+    captured: int
+    dropped: int
+    missing: int
+    dropped_by: dict[str, int]
+
+
+@dataclass(frozen=True)
 class Request:
     """What the engine said of one request.
 
@@ -181,6 +207,24 @@ class Request:
     n_other: int
     shed_step: int | None = None
     tags: str | None = None
+
+    @property
+    def run(self) -> "Run":
+        """That it is from; ReadError: it was pickled since, and has none."""
+        if "_run" not in self.__dict__:
+            raise ReadError(f"request {self.id} has no run: it was pickled")
+        return self.__dict__["_run"]
+
+    @property
+    def tensors(self) -> dict[str, "Tensor"]:
+        """{SITE.LAYER: Tensor} of this request, as the run selects now."""
+        return self.run._of(self.__dict__.get("_own_id", self.id))
+
+    def __getstate__(self) -> dict:
+        return {key: value for key, value in self.__dict__.items() if not key.startswith("_")}
+
+    def __setstate__(self, state: dict) -> None:
+        self.__dict__.update(state)
 
 
 @dataclass(frozen=True)
@@ -360,6 +404,11 @@ class Tensor:
                     r.time_ns, bool(r.flags & DAMAGED) if check else None, bool(r.flags & REJECTED), bool(r.flags & SUPERSEDED), r.site) for r in found[:n]]
 
     @property
+    def scales(self) -> list[float]:
+        """By which each row's true values were multiplied."""
+        return [self.run.sites[row.site].scale or 1 for row in self.rows()] if self.scale is None else [self.scale or 1] * len(self)
+
+    @property
     def positions(self) -> list:
         """Of each row's token in its request; None where it is not known."""
         return [row.position for row in self.rows()]
@@ -401,6 +450,23 @@ class Tensor:
 # ------------------------------------------------------------------------- a run
 
 
+class Due:
+    """The records that a run expected at one moment and did not have. A run takes records in the order of their launches."""
+
+    def __init__(self, run: "Run") -> None:
+        self._captured, self._missing = self._totals(run)
+
+    @staticmethod
+    def _totals(run: "Run") -> tuple[int, int]:
+        known = [account for account in run.accounts if account]
+        return sum(account.captured for account in known), sum(account.missing for account in known)
+
+    def is_met(self, run: "Run") -> bool:
+        """Does the run have them now, or never will?"""
+        captured, missing = self._totals(run)
+        return run.state != "running" or not missing or captured - self._captured >= self._missing
+
+
 class Run(collections.abc.Mapping):
     """{key: Tensor} of a run: its folder, an --out folder with one run or those of one command's ranks, or one segment file.
 
@@ -430,12 +496,18 @@ class Run(collections.abc.Mapping):
         self.pid, self.start_ns, self.n_runs = entry.pid, entry.start_realtime_ns, entry.n_runs
         self.n_records, self.n_steps, self.n_segments, self.file_bytes = entry.n_records, entry.n_steps, entry.n_segments, entry.file_bytes
         self.sites = [self._site(i) for i in range(entry.n_sites)]
-        self.requests = [self._request(i) for i in range(entry.n_requests)]
-        self._n_findings = entry.n_findings
-        self._tensors: dict[str, Tensor] = {}
-        for i in range(entry.n_tensors):
-            tensor = Tensor(self, i, self._get("dmi_read_tensor", _Tensor, U64(i)))
-            self._tensors[tensor.key] = tensor
+        self._n_requests, self._n_tensors = entry.n_requests, entry.n_tensors
+        for name in ("requests", "_tensors"):
+            self.__dict__.pop(name, None)
+
+    @functools.cached_property
+    def requests(self) -> list[Request]:
+        return [self._request(i) for i in range(self._n_requests)]
+
+    @functools.cached_property
+    def _tensors(self) -> dict[str, Tensor]:
+        found = (Tensor(self, i, self._get("dmi_read_tensor", _Tensor, U64(i))) for i in range(self._n_tensors))
+        return {tensor.key: tensor for tensor in found}
 
     def _site(self, i: int) -> Site:
         s = self._get("dmi_read_site", _Site, U64(i))
@@ -444,10 +516,33 @@ class Run(collections.abc.Mapping):
 
     def _request(self, i: int) -> Request:
         r = self._get("dmi_read_request", _Request, U64(i))
-        return Request(_text(_bytes_at(r.id, r.id_bytes)), REQUEST_STATES[r.state], ENDS[r.reason] if r.reason < len(ENDS) else "unknown",
+        found = Request(_text(_bytes_at(r.id, r.id_bytes)), REQUEST_STATES[r.state], ENDS[r.reason] if r.reason < len(ENDS) else "unknown",
                        r.end_position, None if r.n_prompt < 0 else r.n_prompt, r.n_generated, r.n_steps, r.n_cached, r.n_prefill, r.n_decode,
                        r.n_draft, r.n_rejected, r.n_preemptions, r.n_records, r.n_rows, r.raw_bytes, r.stored_bytes, r.n_other,
                        None if r.shed_step < 0 else r.shed_step, _text(_bytes_at(r.tags, r.tags_bytes)) if r.tags else None)
+        found.__dict__["_run"] = self
+        return found
+
+    def _requests_called(self, ids: set) -> dict[str, Request]:
+        """{id: Request} of those that the run has. The latest are the last ones."""
+        found: dict[str, Request] = {}
+        for i in range(self._n_requests - 1, -1, -1):
+            if len(found) == len(ids):
+                break
+            r = self._get("dmi_read_request", _Request, U64(i))
+            if (name := _text(_bytes_at(r.id, r.id_bytes))) in ids:
+                found[name] = self._request(i)
+        return found
+
+    @property
+    def accounts(self) -> list[Account | None]:
+        """Of each entry of sites; None where the run's counters cannot be read."""
+        found = []
+        for i in range(len(self.sites)):
+            a = self._get("dmi_read_account", _Account, U64(i))
+            by = {DROPS[k] if k < len(DROPS) else "unknown": n for k, n in enumerate(a.dropped_by) if n}
+            found.append(Account(a.expected.records, a.captured.records + a.released.records, a.dropped.records, a.lost.records, by) if a.known else None)
+        return found
 
     @property
     def findings(self) -> list[Finding]:
@@ -488,8 +583,12 @@ class Run(collections.abc.Mapping):
     def close(self) -> None:
         """Gives memory and files back; what was read stays."""
         if self._handle is not None:
-            _library.dmi_read_close(self._handle)
-            self._handle = None
+            _ = self.requests, self._tensors  # what the run says of itself stays, too
+            self._give_back()
+
+    def _give_back(self) -> None:
+        _library.dmi_read_close(self._handle)
+        self._handle = None
 
     def __enter__(self) -> "Run":
         return self
@@ -499,7 +598,7 @@ class Run(collections.abc.Mapping):
 
     def __del__(self) -> None:
         if getattr(self, "_handle", None) is not None and _library is not None:
-            self.close()
+            self._give_back()
 
     def __getstate__(self) -> tuple:
         """For other processes, which open it anew by its path and select as it does."""
@@ -579,6 +678,20 @@ class Run(collections.abc.Mapping):
         why = ctypes.create_string_buffer(256)
         fault = self._call("dmi_read_sample", U64(tensor._index), why, U64(len(why)))
         return (SAMPLE_FAULTS[fault], why.value.decode(errors="replace")) if fault else None
+
+    def _of(self, request: str | None) -> dict[str, Tensor]:
+        """{name: Tensor} of one request, without a look at those of others: tensors lie in the order of their requests' bytes."""
+        def entry(i: int) -> _Tensor:
+            return self._get("dmi_read_tensor", _Tensor, U64(i))
+
+        def owner(i: int) -> bytes:
+            t = entry(i)
+            return _bytes_at(t.request, t.request_bytes) if t.request else b""
+        wanted = b"" if request is None else os.fsencode(request)
+        first = bisect.bisect_left(range(self._n_tensors), wanted, key=owner)
+        end = bisect.bisect_right(range(self._n_tensors), wanted, lo=first, key=owner)
+        tensors = [Tensor(self, i, entry(i)) for i in range(first, end)]
+        return {t.name: t for t in tensors if t.request == request}
 
     # ---- much of it
 

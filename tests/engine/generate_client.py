@@ -254,6 +254,26 @@ def said_by(action):
     return [line for line in said.getvalue().splitlines() if line.startswith("dmi.")]
 
 
+def collected(device, _):
+    """dmi.collect() has what the taps of each request saw, as PyTorch's, before generate() of the next one."""
+    model, batch = small("llama"), padded(PROMPTS)
+    dmi.huggingface.attach(model)
+    for _ in range(2):
+        with dmi.collect(sites=["resid_pre", "k_rot"], layers="last") as got:
+            out = model.generate(**batch, max_new_tokens=4)
+        check(len(got) == 3 and [*got] == [got[i].id for i in range(3)] and all(list(one.resid_pre) == [2] for one in got.values()), "a block's requests", [*got])
+        for i, prompt in enumerate(PROMPTS):
+            seen = {}
+            device.on = False
+            with dmi_sink(lambda x, site, layer, n_layers, dims, seen=seen: seen.update({(site, layer): x.detach().clone()})):
+                model(out[i:i + 1, 7 - len(prompt):-1], use_cache=False)
+            device.on = True
+            for site, wanted in (("resid_pre", seen["resid_pre", 2][0]), ("k_rot", seen["k_rot", 2][0].transpose(0, 1))):
+                rows = got[i][site][2]
+                check(rows.dtype == torch.float32 and not rows.is_cuda and rows.shape == wanted.shape and torch.allclose(rows, wanted, atol=2e-4),
+                      f"{site} of row {i}", (rows.shape, wanted.shape))
+
+
 class NeverRead:
     """A configuration that generate_batch() cannot use: whatever is asked of it, it raises."""
 
@@ -401,6 +421,7 @@ def main():
         assisted(device, expected)
         plain_forwards.wrapped(sys.modules[__name__], device, expected)
         plain_forwards.plain(sys.modules[__name__], device, expected)
+        collected(device, expected)
         refused(device)
         threads(device, expected)
         edges(device)

@@ -1,0 +1,264 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A program that reads what it computes: collect_client.py WHAT. Each function below is a WHAT; it prints lines of JSON: [holds, what, detail]."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+import time
+import warnings
+
+import numpy as np
+
+import dmi
+from model_runners import Device
+
+WIDTH, LAYERS = 4, 4
+
+
+def check(holds, what, detail=""):
+    print(json.dumps([bool(holds), what, str(detail)]), flush=True)
+
+
+def rows_of(number, layer, first, n):
+    """Values that say whose they are: [row, WIDTH]"""
+    return np.repeat(np.arange(first, first + n, dtype=np.float32)[:, None] + 100 * number + layer / 8, WIDTH, 1)
+
+
+class Engine:
+    """Requests whose rows are rows_of(); each generate() is a batch of them."""
+
+    def __init__(self):
+        self.device, self.n_steps, self.n_requests = Device(), 0, 0
+
+    def step(self, batch, position, n, sites=("resid_post",)):
+        """@batch: {id: number}. @n rows of each, from @position on."""
+        spans = [dmi.Span(name, position, n, i * n, n_prompt=3) for i, name in enumerate(batch)]
+        assert dmi.step_begin(self.n_steps, spans) == 0
+        self.n_steps += 1
+        for site in sites:
+            for layer in range(LAYERS):
+                self.device.tap(site, np.concatenate([rows_of(number, layer, position, n) for number in batch.values()]), layer)
+        self.device.tap("resid_final", np.concatenate([rows_of(number, LAYERS, position, n) for number in batch.values()]))
+        dmi.step_end()
+
+    def generate(self, *ids, n=3, ends=True, **more):
+        batch = {name: self.n_requests + i for i, name in enumerate(ids)}
+        self.n_requests += len(ids)
+        self.step(batch, 0, 3, **more)
+        for position in range(3, 3 + n):
+            self.step(batch, position, 1, **more)
+        for name in ids if ends else ():
+            dmi.request_end(name, dmi.End.LENGTH)
+        return batch
+
+
+def same(got, name, number, layer, first=0, n=6):
+    return np.array_equal(np.asarray(got[name].resid_post[layer]), rows_of(number, layer, first, n))
+
+
+def raised(kinds, body):
+    try:
+        body()
+    except kinds as error:
+        return str(error)
+    return ""
+
+
+def plain():
+    engine = Engine()
+    engine.generate("before")
+    with dmi.collect(sites=["resid_post"], layers="0,2-3") as got:
+        inside = raised(RuntimeError, lambda: got["france"])
+        engine.generate("france", "spain")
+        engine.generate("italy", n=1)
+    check("has ended" in inside, "within the block nothing is there yet", inside)
+    check(list(got) == ["france", "spain", "italy"] and len(got) == 3, "the requests that began in the block, in their order", list(got))
+    check(got[0] is got["france"] and got[-1].id == "italy", "a request is taken by its place, too", got)
+    check(list(got["france"].resid_post) == [0, 2, 3] and list(got["france"]) == ["resid_post"], "sites and layers are those asked for", dict(got["france"]))
+    check(all(same(got, name, i + 1, layer) for i, name in enumerate(("france", "spain")) for layer in (0, 2, 3)), "each row is its request's")
+    check(same(got, "italy", 3, 3, n=4) and got["italy"].positions("resid_post", 3) == [0, 1, 2, 3], "and stands at its position", got["italy"].resid_post[3])
+    check(isinstance(got[0].resid_post[0], np.ndarray) and got[0].resid_post[0].dtype == np.float32, "numpy's, without torch")
+    check(got["france"].request.n_generated == 3 and got["france"].request.reason == "length", "what the engine said of it", got["france"].request)
+    with dmi.collect() as everything:
+        engine.generate("france")
+    check(list(everything) == ["france~2"] and list(everything[0]) == ["resid_post", "resid_final"], "an id that comes again is another request",
+          (list(everything), list(everything[0])))
+    check(np.array_equal(everything[0].resid_final, rows_of(4, LAYERS, 0, 6)), "a site without layers is an array")
+    check(same(got, "france", 1, 0), "arrays of an earlier block stay")
+
+
+def names():
+    engine = Engine()
+    engine.generate("first")
+
+    def collect(**more):
+        with dmi.collect(**more) as got:
+            engine.generate("france")
+        return got
+    said = raised(KeyError, lambda: collect(sites="resid_pots"))
+    check("near it: resid_post" in said, "a site that is not captured has the nearest names", said)
+    said = raised(KeyError, lambda: collect(sites="resid_post", layers="1,7-9"))
+    check("'7-9'" in said and "there are 0, 1, 2, 3" in said, "a layer has those that there are", said)
+    got = collect(sites="resid_p*, resid_final", layers=["last", 0])
+    check(list(got[0].resid_post) == [0, 3] and list(got[0]) == ["resid_post", "resid_final"], "patterns, last, numbers", dict(got[0]))
+    said = raised(KeyError, lambda: got["frence"]), raised(KeyError, lambda: got[0]["resid_pst"]), raised(KeyError, lambda: got[0].resid_post[2])
+    check("began in the block" in said[0] and "resid_post" in said[1] and "there are 0, 3" in said[2], "what a block has not", said)
+    check(not hasattr(got[0], "q") and raised(IndexError, lambda: got[1]), "an attribute that is no site is none")
+    said = raised(ZeroDivisionError, lambda: collect_and(lambda: 1 // 0))
+    check(said, "what a block raises goes on")
+
+
+def collect_and(body):
+    with dmi.collect():
+        body()
+
+
+def partly():
+    """A request that began before the block is not of it, nor is one without steps."""
+    engine = Engine()
+    engine.step({"old": 0}, 0, 3)
+    with dmi.collect() as got:
+        engine.step({"old": 0, "new": 1}, 3, 1)
+    check(list(got) == ["new"] and got["new"].positions("resid_post", 1) == [3], "requests that began in the block", list(got))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        with dmi.collect() as got:
+            engine.device.tap("resid_post", rows_of(0, 0, 0, 1), 0)
+    check(list(got) == [] and len(said) == 1 and "no request began" in str(said[0].message) and "dmi.huggingface" in str(said[0].message) and
+          said[0].filename == __file__, "rows that belong to no request are said", [str(one.message) for one in said])
+
+
+def threads():
+    engine, other, found = Engine(), threading.Barrier(2), {}
+
+    def block(name):
+        with dmi.collect(sites="resid_post") as got:
+            other.wait()
+            with lock:
+                engine.device.cuda.cuCtxSetCurrent(engine.device.context)
+                engine.generate(name)
+        found[name] = got
+    lock = threading.Lock()
+    both = [threading.Thread(target=block, args=(name,)) for name in ("a", "b")]
+    for one in both:
+        one.start()
+    for one in both:
+        one.join()
+    check(all(name in found[name] and len(found[name][name].resid_post) == LAYERS for name in "ab"), "blocks of several threads each have their own", found)
+
+
+def many():
+    """DMI_SEGMENT_BYTES is small: the run is in many segments."""
+    engine, wrong = Engine(), []
+    for i in range(30):
+        with dmi.collect(sites="resid_post", layers="last") as got:
+            engine.generate(f"r{i}")
+        wrong += [] if list(got) == [f"r{i}"] and same(got, f"r{i}", i, 3) else [i]
+    check(not wrong, "each block has its own request", wrong)
+
+
+def late():
+    """Copies to the host are slow here."""
+    engine = Engine()
+
+    def block():
+        with dmi.collect(sites="resid_post", layers=1, timeout_s=0.05) as got:
+            found.append(got)
+            engine.generate("france", n=20)
+    found = []
+    said = raised(TimeoutError, block)
+    check("request france, resid_post.1, positions " in said and "0.05 s" in said, "it names request, site, layer and positions", said)
+    check(raised(TimeoutError, block) and "france~2" in found[1] or not found[1], "what is there can be had", found)
+
+
+def dropped():
+    """The ring is small, copies to the host are slow, and launches do not wait for them."""
+    engine = Engine()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        with dmi.collect(sites="resid_post", layers="0-1") as got:
+            for i in range(8):
+                engine.step({"france": 0}, 500 * i, 500)
+    said, there = [str(one.message) for one in said], {layer: got["france"].positions("resid_post", layer) for layer in got["france"].resid_post}
+    check(all(np.array_equal(got["france"].resid_post[layer], rows_of(0, layer, 0, 4000)[positions]) for layer, positions in there.items()), "what was captured is there", there)
+    lacks = {layer for layer in (0, 1) if len(there.get(layer, ())) < 4000}
+    check(lacks and len(said) == 1 and all((f"request france, resid_post.{layer}, positions " in said[0]) == (layer in lacks) for layer in (0, 1)) and
+          "shed" in said[0], "what was dropped is named, with the reason", said)
+    check(len(got.dropped) == len(lacks) and f"resid_post.{min(lacks)}" in got.dropped[0], "and can be had", got.dropped)
+
+
+class Elsewhere:
+    """As vLLM's: the tensors are computed in another process, which this one only asks."""
+
+    def __init__(self):
+        self.process = subprocess.Popen([sys.executable, __file__, "_serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+
+    def generate(self, *ids):
+        self.process.stdin.write(" ".join(ids) + "\n")
+        return json.loads(self.process.stdout.readline())
+
+    def __enter__(self):
+        self.generate("zero")
+        return self
+
+    def __exit__(self, *_):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def other_process():
+    with Elsewhere() as engine:
+        for ids in (["a", "b"], ["c"]):
+            with dmi.collect(sites="resid_post") as got:
+                numbers = engine.generate(*ids)
+            check(list(got) == ids and all(same(got, name, numbers[name], layer) for name in ids for layer in range(LAYERS)),
+                  "the requests of the other process, complete", list(got))
+
+
+def late_elsewhere():
+    """Copies to the host are slow here, too."""
+    with Elsewhere() as engine:
+        def block():
+            with dmi.collect(sites="resid_post", timeout_s=0.05):
+                engine.generate("france")
+        said = raised(TimeoutError, block)
+        check("records of resid_post" in said or "request france, resid_post." in said, "it names what is missing", said)
+
+
+def killed_elsewhere():
+    with Elsewhere() as engine, warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        with dmi.collect(sites="resid_post", layers="last") as got:
+            engine.generate("first")
+            wait_for("first")
+            engine.generate("france")
+            engine.process.kill()
+            engine.process.wait()
+    said = "".join(str(one.message) for one in said)
+    there = got["france"].resid_post if "france" in got and "resid_post" in got["france"] else {}
+    check("first" in got and (len(there.get(3, ())) == 6 or "france" not in got or "request france, resid_post.3" in said and "lost" in said), "what a kill took is named", said)
+
+
+def wait_for(name):
+    """Until the run has the rows of a request."""
+    while not any(name in path.read_bytes().decode("latin1") for path in pathlib.Path(os.environ["DMI_OUT"]).glob("*/seg-*")):
+        time.sleep(0.01)
+
+
+def _serve():
+    engine = Engine()
+    for line in sys.stdin:
+        print(json.dumps(engine.generate(*line.split())), flush=True)
+
+
+def none():
+    """No CUDA, no run."""
+    said = raised(RuntimeError, lambda: collect_and(lambda: None))
+    check("has no run of this program" in said, "a program that captures nothing", said)
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]]()
