@@ -24,11 +24,11 @@ from typing import Any, Iterable, Iterator
 
 import dmi
 
-from .reading import IN_TORCH, U32, U64, Due, ReadError, Request, Run, Tensor, _bytes_at, _near, _Span, _Step, _text
+from .growing import Due, spans_of, step_of
+from .reading import IN_TORCH, ReadError, Request, Run, Tensor, _near
 from .torch import names
 
-PADDING = 1              # of enum dmi_span_flags
-IDLE_S = 2.0             # the library writes steps without records after a second
+IDLE_S = 2.0              # the library writes steps without records after a second
 SLACK_NS = 1_000_000_000  # two threads may begin steps in another order than that of their times
 MOST_NAMED = 8           # parts of a sentence
 
@@ -347,13 +347,11 @@ class _Source:
         """Spans (request, first position, rows) of each step that began from then on, the latest first."""
         run = self.run
         for i in range(run.n_steps - 1, -1, -1):
-            step = run._get("dmi_read_step", _Step, U64(i))
+            step = step_of(run, i)
             if step.time_ns < since_ns - SLACK_NS and run.n_runs == 1:
                 break
             if step.time_ns >= since_ns:
-                spans = [run._get("dmi_read_span", _Span, U64(i), U32(k)) for k in range(step.n_spans)]
-                yield [(_text(_bytes_at(s.request, s.request_bytes)), s.first_position, s.n_tokens) for s in spans
-                       if s.request_bytes and not s.flags & PADDING]
+                yield [(name, span.first_position, span.n_tokens) for name, span in spans_of(run, i, step.n_spans)]
 
     # ---- what is asked for
 

@@ -210,10 +210,13 @@ class Request:
 
     @property
     def run(self) -> "Run":
-        """That it is from; ReadError: it was pickled since, and has none."""
-        if "_run" not in self.__dict__:
+        """That it is from. ReadError: it was pickled since, or the run was refreshed, after which its name may be another one's."""
+        run, n_refreshes = self.__dict__.get("_run", (None, 0))
+        if run is None:
             raise ReadError(f"request {self.id} has no run: it was pickled")
-        return self.__dict__["_run"]
+        if run._n_refreshes != n_refreshes:
+            raise ReadError(f"request {self.id}: the run was refreshed: take the request from it again")
+        return run
 
     @property
     def tensors(self) -> dict[str, "Tensor"]:
@@ -450,23 +453,6 @@ class Tensor:
 # ------------------------------------------------------------------------- a run
 
 
-class Due:
-    """The records that a run expected at one moment and did not have. A run takes records in the order of their launches."""
-
-    def __init__(self, run: "Run") -> None:
-        self._captured, self._missing = self._totals(run)
-
-    @staticmethod
-    def _totals(run: "Run") -> tuple[int, int]:
-        known = [account for account in run.accounts if account]
-        return sum(account.captured for account in known), sum(account.missing for account in known)
-
-    def is_met(self, run: "Run") -> bool:
-        """Does the run have them now, or never will?"""
-        captured, missing = self._totals(run)
-        return run.state != "running" or not missing or captured - self._captured >= self._missing
-
-
 class Run(collections.abc.Mapping):
     """{key: Tensor} of a run: its folder, an --out folder with one run or those of one command's ranks, or one segment file.
 
@@ -483,7 +469,7 @@ class Run(collections.abc.Mapping):
         if r:
             self._handle = None
             raise ReadError(-r, why.value.decode(errors="replace") or os.strerror(-r))
-        self._generation, self._warned = 0, set()
+        self._generation, self._n_refreshes, self._warned = 0, 0, set()
         self._fill()
 
     # ---- what it is
@@ -520,7 +506,7 @@ class Run(collections.abc.Mapping):
                        r.end_position, None if r.n_prompt < 0 else r.n_prompt, r.n_generated, r.n_steps, r.n_cached, r.n_prefill, r.n_decode,
                        r.n_draft, r.n_rejected, r.n_preemptions, r.n_records, r.n_rows, r.raw_bytes, r.stored_bytes, r.n_other,
                        None if r.shed_step < 0 else r.shed_step, _text(_bytes_at(r.tags, r.tags_bytes)) if r.tags else None)
-        found.__dict__["_run"] = self
+        found.__dict__["_run"] = self, self._n_refreshes
         return found
 
     def _requests_called(self, ids: set) -> dict[str, Request]:
@@ -765,6 +751,7 @@ class Run(collections.abc.Mapping):
     def refresh(self) -> bool:
         """Take in what was written since. Returns whether there is more now, or its state changed. Tensors that were taken before end."""
         before = self.n_records, self.n_steps, self.state
+        self._n_refreshes += 1
         self._call("dmi_read_refresh")
         self._fill()
         return before != (self.n_records, self.n_steps, self.state)
@@ -776,6 +763,17 @@ class Run(collections.abc.Mapping):
             time.sleep(poll_s)
             if self.refresh():
                 yield self
+
+    def finished(self, poll_s: float = 0.5, timeout_s: float | None = None) -> Iterator[Request]:
+        """Requests as they end, once their records are in the run, each once, until no process writes it any more. Those that ended before come first.
+
+        Request.tensors has what was captured of it, until the next one is asked for: the run is refreshed then. A request whose engine never says that
+        it ended is not among them. Where segments are released (DMI_KEEP_BYTES) a warning counts the steps that went before they were seen.
+        poll_s     how long it waits before it looks again
+        timeout_s  TimeoutError after so long without one; None: it waits as long as the process lives
+        """
+        from .growing import finished
+        return finished(self, poll_s, timeout_s)
 
     # ---- as tables
 

@@ -4,6 +4,7 @@
 import json
 import os
 import pathlib
+import pickle
 import subprocess
 import sys
 import threading
@@ -242,6 +243,52 @@ def killed_elsewhere():
     check("first" in got and (len(there.get(3, ())) == 6 or "france" not in got or "request france, resid_post.3" in said and "lost" in said), "what a kill took is named", said)
 
 
+def finished():
+    """Ids come again, and segments are released: names of requests change meanwhile."""
+    with Elsewhere() as engine:
+        engine.generate("r")
+        with dmi.open(os.environ["DMI_OUT"]) as run:
+            ends, released = run.finished(poll_s=0.01, timeout_s=60), run.n_segments
+            check([request.id for request in (next(ends), next(ends))] == ["zero", "r"], "those that ended before come first", run.requests)
+            wrong, kept = [], None
+            for i in range(12):
+                numbers = engine.generate(*(["r"] if i % 2 else ["r", f"ra{i}"]))
+                for name, number in numbers.items():
+                    request = next(ends)
+                    tensors = request.tensors
+                    rows = [tensors[f"resid_post.{layer}"] for layer in range(LAYERS)]
+                    wrong += [] if request.id.partition("~")[0] == name and all(
+                        np.array_equal(t.numpy(), rows_of(number, layer, 0, 6)) for layer, t in enumerate(rows)) else [(request.id, name, number)]
+                    kept = kept or request
+            check(not wrong, "each request once, with its own rows", wrong)
+            check(max(int(name[4:10]) for name in os.listdir(run.path) if name.startswith("seg-")) > 2 * len(list(pathlib.Path(run.path).glob("seg-*"))),
+                  "segments were released meanwhile", (released, os.listdir(run.path)))
+            check("was refreshed" in raised(OSError, lambda: kept.tensors), "an earlier request's name may be another one's now")
+            quiet = run.finished(timeout_s=0.02, poll_s=0.01)
+            check(raised(TimeoutError, lambda: [*quiet]), "waits are bounded")
+            engine.process.stdin.close()
+            check([request.id for request in ends] == [], "it ends when the run does")
+    lazy = dmi.open(run.path)
+    request = lazy.requests[-1]
+    lazy.close()
+    check(pickle.loads(pickle.dumps(request)) == request and raised(OSError, lambda: pickle.loads(pickle.dumps(request)).tensors), "a request can be pickled")
+
+
+def released():
+    """More is released between two looks than the run keeps."""
+    with Elsewhere() as engine:
+        engine.generate("r")
+        with dmi.open(os.environ["DMI_OUT"]) as run, warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            ends = run.finished(poll_s=0.01)
+            seen = [next(ends).id, next(ends).id]
+            for i in range(12):
+                engine.generate(f"r{i}")
+            seen.append(next(ends).id)
+        check(seen[:2] == ["zero", "r"] and seen[2] not in seen[:2] and len(said) == 1 and "steps were released before" in str(said[0].message),
+              "what went unseen is said", (seen, [str(one.message) for one in said]))
+
+
 def wait_for(name):
     """Until the run has the rows of a request."""
     while not any(name in path.read_bytes().decode("latin1") for path in pathlib.Path(os.environ["DMI_OUT"]).glob("*/seg-*")):
@@ -251,7 +298,9 @@ def wait_for(name):
 def _serve():
     engine = Engine()
     for line in sys.stdin:
-        print(json.dumps(engine.generate(*line.split())), flush=True)
+        numbers = engine.generate(*line.split())
+        assert not line.startswith("r") or dmi.flush(10) == 0
+        print(json.dumps(numbers), flush=True)
 
 
 def none():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""dmi.collect(): collect_client.py captures, and reads in its own process what it computed."""
+"""dmi.collect() and Run.finished(): collect_client.py captures, and reads what it computed, or another process of the same command."""
 import json
 import sys
 
@@ -20,13 +20,15 @@ def client(folder, what, ring="1M", spec=SPEC, **env):
     return harness.run([DMI_RUN, "--spec", folder / "spec.yaml", "--out", folder / "RUN", "--", sys.executable, HERE / "collect_client.py", what], env=env, timeout=60)
 
 
+RELEASING = {"DMI_SEGMENT_BYTES": 4000, "DMI_KEEP_BYTES": "20K"}
 WAYS = {"plain": {}, "names": {}, "partly": {}, "threads": {}, "many": {"DMI_SEGMENT_BYTES": 4000}, "late": {"DMI_STANDIN_DTOH_BPS": 1000, "DMI_EXIT_MS": 100}, "dropped": {"ring": "16K", "spec": SPEC.replace("mode: complete, wait_ms: 60000", "mode: best-effort"), "DMI_STANDIN_DTOH_BPS": 100000},
         "other_process": {"DMI_STANDIN_DTOH_BPS": 20000}, "late_elsewhere": {"DMI_STANDIN_DTOH_BPS": 500, "DMI_EXIT_MS": 100},
-        "killed_elsewhere": {"DMI_STANDIN_DTOH_BPS": 2000}, "none": {}}
+        "killed_elsewhere": {"DMI_STANDIN_DTOH_BPS": 2000}, "none": {},
+        "finished": RELEASING, "released": RELEASING}
 
 
 @pytest.mark.parametrize("what", WAYS)
-def test_a_block(check, tmp_path, what):
+def test_runs_that_grow(check, tmp_path, what):
     done = client(tmp_path, what, **WAYS[what])
     found = [json.loads(line) for line in done.stdout.splitlines()]
     check(found, "the client checked something", done.stderr)
