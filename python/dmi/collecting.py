@@ -30,6 +30,7 @@ from .torch import names
 
 IDLE_S = 2.0              # the library writes steps without records after a second
 SLACK_NS = 1_000_000_000  # two threads may begin steps in another order than that of their times
+FAR = 1 << 16             # layers that no model has
 MOST_NAMED = 8           # parts of a sentence
 
 
@@ -414,12 +415,15 @@ class _Source:
 def _layers(text: Any, there: set, highest: int) -> set:
     """What "0,3-7,last" means among layers that are @there, of a model whose last one is @highest; NotCaptured: one is not there."""
     chosen: set = set()
-    for part in str(text).split(",") if isinstance(text, (str, int)) else map(str, text):
-        first, last = names.range_of(part.strip(), highest + 1)
-        some = {layer for layer in there if first <= layer <= last}
-        if len(some) != last - first + 1:
-            raise NotCaptured(f"layers {part.strip()!r} are not all captured{_there_are(sorted(there))}")
-        chosen |= some
+    for part in text.split(",") if isinstance(text, str) else [text] if isinstance(text, int) else text:
+        try:
+            means = names.parse_layers(part, highest + 1)
+        except ValueError:
+            names.parse_layers(part, FAR)  # which raises where it means no layers of any model
+            means = None
+        if not means or means - there:
+            raise NotCaptured(f"layers {str(part).strip()!r} are not all captured{_there_are(sorted(there))}")
+        chosen |= means
     return chosen
 
 

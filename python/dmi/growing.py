@@ -109,17 +109,20 @@ class _Ends:
         return found
 
 
-def finished(run: "Run", poll_s: float, timeout_s: float | None) -> Iterator[Request]:
-    """As Run.finished() says."""
-    ends, since_s = _Ends(run), time.monotonic()
+def finished(runs: list["Run"], poll_s: float, timeout_s: float | None) -> Iterator[tuple[int, Request]]:
+    """As Run.finished() says, with the index of the request's run."""
+    ends, since_s = [_Ends(run) for run in runs], time.monotonic()
     while True:
-        is_last = run.state != "running"
-        for request in ends.new():
-            yield request
-            since_s = time.monotonic()
+        is_last = all(run.state != "running" for run in runs)
+        for i, of in enumerate(ends):
+            for request in of.new():
+                yield i, request
+                since_s = time.monotonic()
         if is_last:
             return
         if timeout_s is not None and time.monotonic() - since_s > timeout_s:
-            raise TimeoutError(f"{run.path}: no request ended within {timeout_s:g} s")
-        time.sleep(min(poll_s, 0.02) if ends.is_waiting() else poll_s)
-        run.refresh()
+            raise TimeoutError(f"{', '.join(str(run.path) for run in runs)}: no request ended within {timeout_s:g} s")
+        time.sleep(min(poll_s, 0.02) if any(of.is_waiting() for of in ends) else poll_s)
+        for run in runs:
+            if run.state == "running":
+                run.refresh()

@@ -520,6 +520,20 @@ class Run(collections.abc.Mapping):
                 found[name] = self._request(i)
         return found
 
+    def _of(self, request: str | None) -> dict[str, Tensor]:
+        """{name: Tensor} of one request, without a look at those of others: tensors lie in the order of their requests' bytes."""
+        def entry(i: int) -> _Tensor:
+            return self._get("dmi_read_tensor", _Tensor, U64(i))
+
+        def owner(i: int) -> bytes:
+            t = entry(i)
+            return _bytes_at(t.request, t.request_bytes) if t.request else b""
+        wanted = b"" if request is None else os.fsencode(request)
+        first = bisect.bisect_left(range(self._n_tensors), wanted, key=owner)
+        end = bisect.bisect_right(range(self._n_tensors), wanted, lo=first, key=owner)
+        tensors = [Tensor(self, i, entry(i)) for i in range(first, end)]
+        return {t.name: t for t in tensors if t.request == request}
+
     @property
     def accounts(self) -> list[Account | None]:
         """Of each entry of sites; None where the run's counters cannot be read."""
@@ -665,20 +679,6 @@ class Run(collections.abc.Mapping):
         fault = self._call("dmi_read_sample", U64(tensor._index), why, U64(len(why)))
         return (SAMPLE_FAULTS[fault], why.value.decode(errors="replace")) if fault else None
 
-    def _of(self, request: str | None) -> dict[str, Tensor]:
-        """{name: Tensor} of one request, without a look at those of others: tensors lie in the order of their requests' bytes."""
-        def entry(i: int) -> _Tensor:
-            return self._get("dmi_read_tensor", _Tensor, U64(i))
-
-        def owner(i: int) -> bytes:
-            t = entry(i)
-            return _bytes_at(t.request, t.request_bytes) if t.request else b""
-        wanted = b"" if request is None else os.fsencode(request)
-        first = bisect.bisect_left(range(self._n_tensors), wanted, key=owner)
-        end = bisect.bisect_right(range(self._n_tensors), wanted, lo=first, key=owner)
-        tensors = [Tensor(self, i, entry(i)) for i in range(first, end)]
-        return {t.name: t for t in tensors if t.request == request}
-
     # ---- much of it
 
     def load(self, site: str | None = None, layer: int | None = None, request: str | None = None, float32: bool = False) -> dict[str, Any]:
@@ -773,7 +773,7 @@ class Run(collections.abc.Mapping):
         timeout_s  TimeoutError after so long without one; None: it waits as long as the process lives
         """
         from .growing import finished
-        return finished(self, poll_s, timeout_s)
+        return (request for _, request in finished([self], poll_s, timeout_s))
 
     # ---- as tables
 

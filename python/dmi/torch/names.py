@@ -114,7 +114,7 @@ def parse_layers(text, n_layers):
     parts = text.split(",") if isinstance(text, str) else list(map(str, text))
     chosen = set()
     for part in filter(None, (part.strip() for part in parts)):
-        first, last = range_of(part, n_layers)
+        first, last = _range(part, n_layers)
         if not 0 <= first <= last < n_layers:
             raise ValueError(f"layers {part!r}: the model has {n_layers}, 0 to {n_layers - 1}")
         chosen.update(range(first, last + 1))
@@ -123,8 +123,7 @@ def parse_layers(text, n_layers):
     return chosen
 
 
-def range_of(part, n_layers):
-    """(first, last) of one part of such a text, which may lie outside of the model."""
+def _range(part, n_layers):
     one = r"(\d+|middle|last(?:-\d+)?)"
     if not (found := re.fullmatch(rf"{one}(?:-{one})?", part)):
         raise ValueError(f"layers {part!r}: a number, a range as 7-12, middle, last or last-2 is expected")

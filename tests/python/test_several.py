@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""dmi.open() of several runs: each tensor is that of its own run, whatever ids they share."""
+import pickle
+import subprocess
+
+import numpy as np
+import pytest
+
+import dmi
+from harness import BUILD
+
+MAKE_SCHEDULE, LIBRARY = BUILD / "tests" / "unit" / "make_schedule", BUILD / "read" / "libdmi_read.so.1"
+pytestmark = pytest.mark.built(MAKE_SCHEDULE, LIBRARY)
+
+
+@pytest.fixture(autouse=True)
+def fixture_library(monkeypatch):
+    monkeypatch.setenv("DMI_READ_LIBRARY", str(LIBRARY))
+
+
+def make(folder, requests, value):
+    """A run of requests of 2 tokens, whose every element is @value + their place; each ends."""
+    lines = []
+    for i, name in enumerate(requests):
+        put = " ".join([str(value + i)] * 4)
+        lines += [f"step {i} 2 {name}:0:2:0:1:2:0", f"put 2 0 2 i32 {put}", f"put 2 1 2 i32 {put}", f"end {name} 1"]
+    subprocess.run([MAKE_SCHEDULE, folder, "job", "0", "1", "0", "1"], input="\n".join(lines) + "\n", text=True, check=True, stdout=subprocess.PIPE, timeout=60)
+    return folder
+
+
+@pytest.fixture(name="paths")
+def fixture_paths(tmp_path):
+    """Ids that occur in both, within one, and as another's number."""
+    return [make(tmp_path / "a", ["r", "s", "r~3"], 10), make(tmp_path / "b", ["r", "r", "t"], 20), make(tmp_path / "c", ["r"], 30)]
+
+
+NAMES = ["r", "s", "r~3", "r~2", "r~4", "t", "r~5"]
+VALUES = [10, 11, 12, 20, 21, 22, 30]
+
+
+def test_ids_stay_apart(check, paths):
+    with dmi.open(paths) as runs:
+        check([request.id for request in runs.requests] == NAMES, "each request has a name of its own", runs.requests)
+        check([request.run for request in runs.requests] == [*runs.runs[:1] * 3, *runs.runs[1:2] * 3, runs.runs[2]], "and knows its run")
+        check([int(request.tensors["h.1"][0][0]) for request in runs.requests] == VALUES, "and its tensors")
+        check(list(runs) == [f"{name}/h.{layer}" for name in ("r", "r~3", "s", "r~2", "r~4", "t", "r~5") for layer in range(2)], "keys", [*runs])
+        check(all(np.all(runs[f"{name}/h.1"].numpy() == value) for name, value in zip(NAMES, VALUES)), "values by key")
+        loaded = runs.load(site="h", layer=0)
+        check({key: int(rows[0][0]) for key, rows in loaded.items()} == {f"{name}/h.0": value for name, value in zip(NAMES, VALUES)}, "all of them at once", loaded)
+        one, = runs.tensors("h", 1, request="r~4")
+        check((one.run, one.key, int(one[0][0])) == (runs.runs[1], "r~2/h.1", 21), "by its name here; it has its own in its run", one)
+        check({key: tensor.positions for key, tensor in runs.select(tokens=(1, 2)).items()} == {key: [1] for key in runs}, "rows are selected in all")
+        again = pickle.loads(pickle.dumps(runs))
+        check(list(again) == list(runs) and again["t/h.0"].positions == [1], "in another process", [*again])
+
+
+def test_what_there_is_none_of(check, paths, tmp_path):
+    with dmi.open(paths) as runs:
+        for what, name in (({"request": "s~2"}, "s"), ({"site": "hh"}, "h"), ({"request": "q"}, "q")):
+            with pytest.raises(KeyError, match=name):
+                runs.tensors(**what)
+        with pytest.raises(KeyError, match="near it: .*r~2/h.1"):
+            runs["r~2/hh.1"]
+    with pytest.raises(OSError, match="nowhere"):
+        dmi.open([*paths, tmp_path / "nowhere"])
+    with pytest.raises(ValueError, match="no runs"):
+        dmi.open([])
+
+
+def test_requests_that_ended(check, paths):
+    with dmi.open(paths) as runs:
+        check([(request.id, int(request.tensors["h.0"][0][0])) for request in runs.finished()] == list(zip(NAMES, VALUES)), "of all runs, each once")
+        check(not runs.refresh() and [request.id for request in runs.requests] == NAMES, "names stay")
