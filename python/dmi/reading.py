@@ -26,9 +26,12 @@ import pathlib
 import sys
 import time
 from dataclasses import dataclass
-from typing import Any, Iterator
+from typing import TYPE_CHECKING, Any, Iterator
 
 from .torch.names import LENS
+
+if TYPE_CHECKING:
+    from .experts import Experts
 
 U32, U64, I32, I64, TEXT = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int32, ctypes.c_int64, ctypes.c_char_p
 DTYPES = ("none", "f32", "f16", "bf16", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool", "f8e4m3", "f8e5m2")  # enum dmi_dtype
@@ -222,6 +225,17 @@ class Request:
     def tensors(self) -> dict[str, "Tensor"]:
         """{SITE.LAYER: Tensor} of this request, as the run selects now."""
         return self.run._of(self.__dict__.get("_own_id", self.id))
+
+    def experts(self, layer: int, k: int | None = None, normalize: bool = True) -> "Experts":
+        """(ids [tokens, k], weights [tokens, k]) of the experts that a layer chose for each token that was captured, in the order of positions.
+
+        They are topk_ids and topk_weights, as captured; else they follow from router_logits: the k largest, and their softmax.
+        k          experts a token: needed for router_logits, which do not say it
+        normalize  weights of a token sum up to 1 (Mixtral, Qwen3-MoE, gpt-oss); False: to less, as those of all experts do (norm_topk_prob: false)
+        KeyError: neither was captured in that layer. A router that adds a bias before it chooses (DeepSeek V3) cannot be followed from logits.
+        """
+        from .experts import chosen
+        return chosen(self, layer, k, normalize)
 
     def __getstate__(self) -> dict:
         return {key: value for key, value in self.__dict__.items() if not key.startswith("_")}

@@ -49,7 +49,7 @@ class Device:
         self.cuda.cuCtxSetCurrent(self.context)
         assert self.cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(n_bytes)) == 0
         assert self.cuda.cuMemcpyHtoD_v2(address, ctypes.c_void_p(tensor.data_ptr()), ctypes.c_size_t(n_bytes)) == 0
-        status = library.send(name, address.value, 0, library.DTYPES["float32"], tensor.shape, tensor.stride(), 4, sum(1 << d for d in rows),
+        status = library.send(name, address.value, 0, library.DTYPES[str(tensor.dtype)[6:]], tensor.shape, tensor.stride(), tensor.element_size(), sum(1 << d for d in rows),
                               library.NO_LAYER if layer is None else layer, n_layers)
         assert status == 0 and self.cuda.cuCtxSynchronize() == 0, status
         self.cuda.cuMemFree_v2(address)
@@ -274,6 +274,18 @@ def collected(device, _):
                       f"{site} of row {i}", (rows.shape, wanted.shape))
 
 
+def experts(device, _):
+    """Requests whose chosen experts the run has: one tapped by name, one by the router's logits alone."""
+    for name, sites in (("chosen", "router_logits,topk_ids,topk_weights"), ("from-logits", "router_logits")):
+        model = models.model_of("qwen3_moe")
+        model.generation_config.pad_token_id, model.generation_config.eos_token_id = 0, None
+        attached = dmi.torch.attach(model, sites if not models.OLD else "router_logits", sink=lambda *tapped: _sinks[-1](*tapped))
+        dmi.huggingface.attach(model)
+        with dmi.huggingface.requests(name):
+            model.generate(torch.tensor([PROMPTS[1]]), max_new_tokens=3, do_sample=False)
+        attached.detach()
+
+
 class NeverRead:
     """A configuration that generate_batch() cannot use: whatever is asked of it, it raises."""
 
@@ -422,6 +434,7 @@ def main():
         plain_forwards.wrapped(sys.modules[__name__], device, expected)
         plain_forwards.plain(sys.modules[__name__], device, expected)
         collected(device, expected)
+        experts(device, expected)
         refused(device)
         threads(device, expected)
         edges(device)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A program that reads what it computes: collect_client.py WHAT. Each function below is a WHAT; it prints lines of JSON: [holds, what, detail]."""
+import ctypes
 import json
 import os
 import pathlib
@@ -14,6 +15,7 @@ import warnings
 import numpy as np
 
 import dmi
+from dmi import taps
 from model_runners import Device
 
 WIDTH, LAYERS = 4, 4
@@ -189,6 +191,48 @@ def dropped():
     check(lacks and len(said) == 1 and all((f"request france, resid_post.{layer}, positions " in said[0]) == (layer in lacks) for layer in (0, 1)) and
           "shed" in said[0], "what was dropped is named, with the reason", said)
     check(len(got.dropped) == len(lacks) and f"resid_post.{min(lacks)}" in got.dropped[0], "and can be had", got.dropped)
+
+
+def experts():
+    """Layer 0 has ids and weights, layer 1 ids alone, layer 2 the router's logits; of layer 3 a weight's row is missing."""
+    cuda = Device().cuda
+    logits = np.array([[1, 3, 2, 3], [0, -1, 5, 4], [9, 9, 9, 9]], np.float32)
+    ids, weights = np.array([[1, 3], [2, 3], [0, 1]]), np.array([[.5, .25], [.75, .125], [.5, .5]], np.float32)
+
+    def tap(name, values, layer):
+        address = ctypes.c_uint64()
+        assert cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(values.nbytes)) == 0
+        assert cuda.cuMemcpyHtoD_v2(address, ctypes.c_void_p(values.ctypes.data), ctypes.c_size_t(values.nbytes)) == 0
+        size = values.itemsize
+        assert taps.send(name, address.value, 0, taps.DTYPES[str(values.dtype)], values.shape, (values.shape[1], 1), size, 1, layer, 4) == 0
+    for first, n in ((0, 2), (2, 1)):
+        dmi.step_begin(first, [dmi.Span("france", first, n, n_prompt=2)])
+        rows = slice(first, first + n)
+        tap("topk_ids", ids[rows].copy(), 0)
+        tap("topk_weights", weights[rows].copy(), 0)
+        tap("topk_ids", ids[rows].astype(np.int32), 1)
+        tap("router_logits", logits[rows].copy(), 2)
+        tap("topk_ids", ids[rows].copy(), 3)
+        if not first:
+            tap("topk_weights", weights[rows].copy(), 3)
+        dmi.step_end()
+    assert dmi.flush(10) == 0
+    with dmi.open(os.environ["DMI_OUT"]) as run:
+        request, = run.requests
+        found = request.experts(0)
+        check(np.array_equal(found.ids, ids) and np.array_equal(found.weights, weights) and found.weights.dtype == np.float32, "as captured", found)
+        found_ids, found_weights = request.experts(1, k=2)
+        check(np.array_equal(found_ids, ids) and found_ids.dtype == np.int64 and found_weights is None, "ids without weights", found_ids)
+        found = request.experts(2, k=2)
+        e = np.exp
+        wanted = np.array([[.5, .5], [1 / (1 + e(-1)), 1 / (1 + e(1))], [.5, .5]])
+        check(np.array_equal(found.ids, ids) and np.allclose(found.weights, wanted), "from the logits: of equal ones the first", found)
+        whole = e(logits.astype(float)) / e(logits.astype(float)).sum(1, keepdims=True)
+        check(np.allclose(request.experts(2, 2, normalize=False).weights, np.take_along_axis(whole, ids, 1)), "a softmax over all experts")
+        said = [raised(ValueError, lambda: request.experts(2)), raised(ValueError, lambda: request.experts(2, k=5)), raised(ValueError, lambda: request.experts(0, k=3)),
+                raised(ValueError, lambda: request.experts(3)), raised(KeyError, lambda: request.experts(9))]
+        check([word in text for word, text in zip(("give k", "has 4 experts", "2 experts a token, not 3", "same positions: 2 and 3 rows", "there are layers 0, 1, 2, 3"), said)]
+              == [True] * 5, "what cannot be", said)
 
 
 class Elsewhere:
