@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import collections.abc
 import fnmatch
-import json
 import os
-import pathlib
 import sys
 import threading
 import time
@@ -24,14 +22,12 @@ from typing import Any, Iterable, Iterator
 
 import dmi
 
-from .growing import Due, spans_of, step_of
-from .reading import IN_TORCH, ReadError, Request, Run, Tensor, _near
+from . import sources
+from .reading import IN_TORCH, Request, Run, Tensor, _near
+from .several import _free
 from .torch import names
 
-IDLE_S = 2.0              # the library writes steps without records after a second
-SLACK_NS = 1_000_000_000  # two threads may begin steps in another order than that of their times
-FAR = 1 << 16             # layers that no model has
-MOST_NAMED = 8           # parts of a sentence
+FAR = 1 << 16  # layers that no model has
 
 
 class NotCaptured(KeyError, AttributeError):
@@ -139,16 +135,21 @@ class collect(collections.abc.Mapping):
         if not dmi.loaded():
             raise RuntimeError(f"libdmi_preload.so is not in this process, so nothing is captured: start the program with `{self._command()}`")
         self._found, self.dropped, self._since_ns = None, [], time.time_ns()
+        sources.active.append(self._since_ns)
         return self
 
     def __exit__(self, kind: Any, *_: Any) -> None:
         self._found = {}
-        if kind is None:
-            with _lock:
-                self._end(time.monotonic() + self.timeout_s)
+        try:
+            if kind is None:
+                status = dmi.flush(max(self.timeout_s, 0))
+                with _lock:
+                    self._end(status, time.monotonic() + self.timeout_s)
+        finally:
+            sources.active.remove(self._since_ns)
 
     def _command(self) -> str:
-        words = self.sites.split(",") if isinstance(self.sites, str) else list(self.sites or ["residuals"])
+        words = _words(self.sites or "residuals")
         known = all(word in names.NAMES or word in names.PRESETS or names.PATTERN.search(word) for word in words)
         layers = "" if self.layers is None else f" --layers {self.layers if isinstance(self.layers, (str, int)) else ','.join(map(str, self.layers))}"
         program = sys.argv[0] if sys.argv[0] not in ("", "-c", "-m") else "prog.py"
@@ -182,39 +183,85 @@ class collect(collections.abc.Mapping):
 
     # ---- the end of a block
 
-    def _end(self, end_s: float) -> None:
-        status = dmi.flush(max(self.timeout_s, 0))
-        source, begun, is_settled = _wait(self._since_ns, status == dmi.TIMEOUT, end_s)
-        if source is None:
-            raise RuntimeError(f"nothing was captured in the block: {_out()} has no run of this program; stderr says why the library writes none")
-        tensors = {request.id: [*source.run._of(request.id).values()] for request, _ in begun}
-        source.note(tensor for of in tensors.values() for tensor in of)
-        if not begun and not is_settled:
-            raise TimeoutError(f"after {self.timeout_s:g} s the run says of no request that it began in the block, and lacks {_some(source.on_their_way())}")
-        if not begun:
-            self._warn(f"no request began in the block, so it collects nothing ({source.run.n_records} records are in the run). An adapter says whose "
-                       "rows are whose: dmi.huggingface.attach(model), dmi.huggingface.batch() for a forward without generate()")
+    def _end(self, status: int, end_s: float) -> None:
+        found = sources.wait(self._since_ns, status == dmi.TIMEOUT, end_s)
+        if not found.any:
+            raise RuntimeError(f"nothing was captured in the block: {sources.out()} has no run of this program; stderr says why the library writes none")
+        if not len(found):
+            self._warn(self._of_none(found))
             return
-        sites, layers = source.choose(self.sites, self.layers, [tensor for of in tensors.values() for tensor in of])
-        wanted = {name: [t for t in of if t.site.name in sites and (t.layer is None or layers is None or t.layer in layers)]
-                  for name, of in tensors.items()}
-        arrays = _arrays(source.run, [tensor for of in wanted.values() for tensor in of])
-        self._found = {request.id: Collected(request, wanted[request.id], arrays) for request, _ in begun}
-        if not is_settled and (missing := source.missing(begun, wanted, sites, layers)):
-            raise TimeoutError(f"after {self.timeout_s:g} s the run lacks {_some(missing)}")
-        self.dropped = source.dropped(begun, wanted, sites, layers)
-        if status < 0:
-            self.dropped.append(f"the run cannot be written: {os.strerror(-status)}")
+        tensors = {(source, request.id): [*source.run._of(request.id).values()] for source, begun in found.sources for request, _ in begun}
+        for (source, _), of in tensors.items():
+            source.note(of)
+        sites, layers = self._choose([source for source, _ in found.sources], [tensor for of in tensors.values() for tensor in of])
+        wanted = {key: [t for t in of if t.site.name in sites and (t.layer is None or layers is None or t.layer in layers)] for key, of in tensors.items()}
+        missing, self.dropped = [], [f"the run cannot be written: {os.strerror(-status)}"] if status < 0 else []
+        for source, begun in found.sources:
+            of = {request.id: wanted[source, request.id] for request, _ in begun}
+            self._take(source.run, begun, of)
+            missing += [] if found.settled else source.missing(begun, of, sites, layers)
+            self.dropped += source.dropped(begun, of, sites, layers)
+        if missing:
+            raise TimeoutError(f"after {self.timeout_s:g} s the run lacks {sources.some(missing)}")
         if self.dropped:
-            self._warn(f"not all of the block was captured: {_some(self.dropped)}")
+            self._warn(f"not all of the block was captured: {sources.some(self.dropped)}")
+
+    def _of_none(self, found: sources.Found) -> str:
+        """What to say of a block in which no request began."""
+        if not found.settled:
+            lacks = [part for source, _ in found.sources for part in source.on_their_way()]
+            raise TimeoutError(f"after {self.timeout_s:g} s the run says of no request that it began in the block, and lacks {sources.some(lacks)}")
+        n_records = sum(source.run.n_records for source, _ in found.sources)
+        return (f"no request began in the block, so it collects nothing ({n_records} records are in the run). An adapter says whose rows are whose: "
+                "dmi.huggingface.attach(model), dmi.huggingface.batch() for a forward without generate()")
+
+    def _choose(self, those: list[sources.Source], tensors: list[Tensor]) -> tuple[set, set | None]:
+        """(names of sites, layers or None: all). NotCaptured: one of them is captured by none. @tensors: of the block's requests; their model's last
+        layer is the highest of these, unless records were dropped: then the highest that any request has."""
+        known = {name for source in those for name in [*source.layers, *(site.name for site in source.run.sites)]}
+        chosen: set = set()
+        for word in sorted(known) if self.sites is None else _words(self.sites):
+            found = [word] if word in known else fnmatch.filter(known, word)
+            if not found:
+                raise NotCaptured(f"the run has no site {word!r}{_near(word, known) or _there_are(sorted(known))}")
+            chosen.update(found)
+        if self.layers is None:
+            return chosen, None
+        there = {layer for source in those for site in chosen for layer in source.layers.get(site, ())} - {None}
+        own = {t.layer for t in tensors if t.site.name in chosen} - {None}
+        dropped = any(source.reasons(chosen) for source in those)
+        return chosen, _layers(self.layers, there, max(own if own and not dropped else there, default=-1))
+
+    def _take(self, run: Run, begun: list, tensors: dict[str, list[Tensor]]) -> None:
+        arrays = _arrays(run, [tensor for of in tensors.values() for tensor in of])
+        for request, _ in begun:  # two engines may use one id
+            self._found[_free(request.id, self._found)] = Collected(request, tensors[request.id], arrays)
 
     @staticmethod
     def _warn(text: str) -> None:
         warnings.warn(f"dmi.collect: {text}", RuntimeWarning, stacklevel=4)
 
 
-def _some(parts: list[str]) -> str:
-    return "; ".join(parts[:MOST_NAMED]) + (f"; and {len(parts) - MOST_NAMED} more" if len(parts) > MOST_NAMED else "")
+_lock = threading.Lock()  # of what sources keeps open
+
+
+def _words(text: str | Iterable[str]) -> list[str]:
+    return [word.strip() for part in ([text] if isinstance(text, str) else text) for word in part.split(",") if word.strip()]
+
+
+def _layers(text: Any, there: set, highest: int) -> set:
+    """What "0,3-7,last" means among layers that are @there, of a model whose last one is @highest; NotCaptured: one is not there."""
+    chosen: set = set()
+    for part in text.split(",") if isinstance(text, str) else [text] if isinstance(text, int) else text:
+        try:
+            means = names.parse_layers(part, highest + 1)
+        except ValueError:
+            names.parse_layers(part, FAR)  # which raises where it means no layers of any model
+            means = None
+        if not means or means - there:
+            raise NotCaptured(f"layers {str(part).strip()!r} are not all captured{_there_are(sorted(there))}")
+        chosen |= means
+    return chosen
 
 
 # ------------------------------------------------------------------------- arrays
@@ -238,202 +285,3 @@ def _as_torch(torch: Any, tensor: Tensor, data: bytearray) -> Any:
     if tensor.scale in (0, 1):
         return values
     return values / (torch.tensor(tensor.scales, dtype=torch.float64).reshape(-1, *[1] * (values.dim() - 1)) if tensor.scale is None else tensor.scale)
-
-
-# ------------------------------------------------------------------------- the runs of this program
-
-
-_lock = threading.Lock()
-_abouts: dict[pathlib.Path, tuple[str | None, int | None]] = {}  # runs that were seen: (job, pid)
-_have_steps: set[pathlib.Path] = set()                           # runs in which a step was seen
-_sources: dict[tuple, "_Source"] = {}                            # the latest ones, which stay open
-
-
-def _out() -> pathlib.Path:
-    return pathlib.Path(os.environ.get("DMI_OUT") or "dmi-out").absolute()
-
-
-def _about(path: pathlib.Path) -> tuple[str | None, int | None]:
-    if path not in _abouts:
-        try:
-            about = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return None, None
-        _abouts[path] = about.get("job"), about.get("pid")
-    return _abouts[path]
-
-
-def _runs() -> tuple[list[pathlib.Path], list[pathlib.Path]]:
-    """([this process's own], those of the command's other processes)."""
-    job, own, others = os.environ.get("DMI_JOB"), [], []
-    try:
-        found = sorted(path for path in _out().iterdir() if not path.name.startswith("."))
-    except OSError:
-        return [], []
-    for path in found:
-        of, pid = _about(path)
-        if pid == os.getpid() and of == job:
-            own = [path]  # the latest: it may have executed itself anew
-        elif job and of == job:
-            others.append(path)
-    return own, others
-
-
-def _wait(since_ns: int, is_late: bool, end_s: float) -> tuple["_Source | None", list, bool]:
-    """(where the block's requests are, [(Request, positions that it computed)], is all that was launched before now in the run?).
-    @is_late: what the process itself launched is not."""
-    own, others = _runs()
-    mine, begun = None, []
-    if own:
-        mine = _source(own)
-        begun = mine.begun(since_ns)
-    if begun or not others:
-        return mine, begun, not is_late
-    theirs, due, begun, first_s, pause_s = None, None, [], time.monotonic(), 0.01
-    while True:
-        theirs = _source(others)
-        due = due or Due(theirs.run)
-        begun = theirs.begun(since_ns)
-        settled, now = due.is_met(theirs.run), time.monotonic()
-        if settled and (begun or theirs.run.state != "running" or now - first_s > IDLE_S) or now > end_s:
-            return theirs, begun, settled
-        time.sleep(pause_s)
-        pause_s = min(2 * pause_s, 0.2)
-
-
-def _source(paths: list[pathlib.Path]) -> "_Source":
-    """Those of them that have steps, read as one, with what was written since."""
-    _have_steps.update(path for path in paths if path not in _have_steps and Run(path).n_steps)
-    used = [path for path in paths if path in _have_steps] or paths[-1:]
-    key = (os.getpid(), *used)
-    if key in _sources:
-        try:
-            _sources[key].run.refresh()
-            return _sources[key]
-        except ReadError:
-            del _sources[key]
-    for old in list(_sources)[:-1]:
-        del _sources[old]
-    _sources[key] = _Source(used[0] if len(used) == 1 else _out())
-    return _sources[key]
-
-
-class _Source:
-    """A run that is open, or those of a command's ranks. layers: {site: those that any request has}, None among them: it has none."""
-
-    def __init__(self, path: pathlib.Path) -> None:
-        self.run = Run(path)
-        self.layers: dict[str, set] = {}
-        self.note(self.run.values())
-
-    def note(self, tensors: Iterable[Tensor]) -> None:
-        for tensor in tensors:
-            self.layers.setdefault(tensor.site.name, set()).add(tensor.layer)
-
-    def begun(self, since_ns: int) -> list[tuple[Request, set]]:
-        """[(Request, positions that it computed)] of those whose every step began from then on, in the order of their first rows."""
-        positions: dict[str, set] = {}
-        n_steps: dict[str, int] = {}
-        for spans in self._steps_since(since_ns):
-            for name, first, n in reversed(spans):
-                where = positions.pop(name, set())
-                positions[name] = where | set(range(first, first + n))
-            for name in {name for name, _, _ in spans}:
-                n_steps[name] = n_steps.get(name, 0) + 1
-        requests = self.run._requests_called(set(n_steps))
-        return [(requests[name], {p for p in positions[name] if p < requests[name].end_position})
-                for name in reversed(positions) if name in requests and requests[name].n_steps == n_steps[name]]
-
-    def _steps_since(self, since_ns: int) -> Iterator[list[tuple[str, int, int]]]:
-        """Spans (request, first position, rows) of each step that began from then on, the latest first."""
-        run = self.run
-        for i in range(run.n_steps - 1, -1, -1):
-            step = step_of(run, i)
-            if step.time_ns < since_ns - SLACK_NS and run.n_runs == 1:
-                break
-            if step.time_ns >= since_ns:
-                yield [(name, span.first_position, span.n_tokens) for name, span in spans_of(run, i, step.n_spans)]
-
-    # ---- what is asked for
-
-    def choose(self, sites: Any, layers: Any, tensors: list[Tensor]) -> tuple[set, set | None]:
-        """(names of sites, layers or None: all). NotCaptured: one of them is captured by none. @tensors: of the block's requests; their model's last
-        layer is the highest of these, unless records were dropped: then the highest that any request has."""
-        known = {site.name for site in self.run.sites} | set(self.layers)
-        chosen: set = set()
-        words = known if sites is None else sites.split(",") if isinstance(sites, str) else sites
-        for word in map(str.strip, words):
-            found = [word] if word in known else fnmatch.filter(known, word)
-            if not found:
-                raise NotCaptured(f"the run has no site {word!r}{_near(word, known) or _there_are(sorted(known))}")
-            chosen.update(found)
-        if layers is None:
-            return chosen, None
-        there = {layer for site in chosen for layer in self.layers.get(site, ())} - {None}
-        own = {t.layer for t in tensors if t.site.name in chosen} - {None}
-        return chosen, _layers(layers, there, max(own if own and not self._reasons(chosen) else there, default=-1))
-
-    def _parts(self, begun: list, wanted: dict, sites: set, layers: set | None) -> Iterator[tuple[Request, str, str, set]]:
-        """(request, site, the tensor's name, positions that it computed and that are not there)."""
-        is_row = {site.name: site.row for site in self.run.sites}
-        for request, computed in begun:
-            have = {(t.site.name, t.layer): t for t in wanted[request.id]}
-            for site in sorted(sites):
-                for layer in sorted(self.layers.get(site, ()), key=lambda one: -1 if one is None else one):
-                    if is_row.get(site, "token") != "token" or layer is not None and layers is not None and layer not in layers:
-                        continue
-                    tensor = have.get((site, layer))
-                    if lacks := computed - set(tensor.positions if tensor else ()):
-                        yield request, site, tensor.name if tensor else site if layer is None else f"{site}.{layer}", lacks
-
-    def missing(self, begun: list, wanted: dict, sites: set, layers: set | None) -> list[str]:
-        """Sentences' parts: "request france, resid_post.3, positions 5-9"."""
-        return [f"request {request.id}, {name}, positions {_ranges(lacks)}" for request, _, name, lacks in self._parts(begun, wanted, sites, layers)]
-
-    def _reasons(self, sites: set) -> dict[str, dict[str, int]]:
-        """{site: {reason: records}} of those of @sites that dropped any."""
-        found: dict[str, dict[str, int]] = {}
-        for site, account in zip(self.run.sites, self.run.accounts):
-            if account and site.name in sites:
-                lost = {"lost": account.missing} if self.run.state == "killed" and account.missing else {}
-                for reason, n in (account.dropped_by | lost).items():
-                    of = found.setdefault(site.name, {})
-                    of[reason] = of.get(reason, 0) + n
-        return found
-
-    def on_their_way(self) -> list[str]:
-        return [f"{account.missing} records of {site.name}" for site, account in zip(self.run.sites, self.run.accounts) if account and account.missing] or ["none"]
-
-    def dropped(self, begun: list, wanted: dict, sites: set, layers: set | None) -> list[str]:
-        """As missing(), of sites that dropped records, with the reasons."""
-        reasons = self._reasons(sites)
-        why = {site: ", ".join(f"{reason} {n}" for reason, n in of.items()) for site, of in reasons.items()}
-        return [f"request {request.id}, {name}, positions {_ranges(lacks)} (records that {site} dropped in the run: {why[site]})"
-                for request, site, name, lacks in self._parts(begun, wanted, set(reasons), layers)]
-
-
-def _layers(text: Any, there: set, highest: int) -> set:
-    """What "0,3-7,last" means among layers that are @there, of a model whose last one is @highest; NotCaptured: one is not there."""
-    chosen: set = set()
-    for part in text.split(",") if isinstance(text, str) else [text] if isinstance(text, int) else text:
-        try:
-            means = names.parse_layers(part, highest + 1)
-        except ValueError:
-            names.parse_layers(part, FAR)  # which raises where it means no layers of any model
-            means = None
-        if not means or means - there:
-            raise NotCaptured(f"layers {str(part).strip()!r} are not all captured{_there_are(sorted(there))}")
-        chosen |= means
-    return chosen
-
-
-def _ranges(positions: set) -> str:
-    """{1, 2, 3, 7} as "1-3, 7"."""
-    parts: list[list[int]] = []
-    for p in sorted(positions):
-        if parts and parts[-1][1] == p - 1:
-            parts[-1][1] = p
-        else:
-            parts.append([p, p])
-    said = [str(first) if first == last else f"{first}-{last}" for first, last in parts]
-    return ", ".join(said[:MOST_NAMED]) + (", ..." if len(said) > MOST_NAMED else "")

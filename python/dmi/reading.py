@@ -428,7 +428,9 @@ class Tensor:
     @property
     def positions(self) -> list:
         """Of each row's token in its request; None where it is not known."""
-        return [row.position for row in self.rows()]
+        rows = (_Row * max(len(self), 1))()
+        self._read(0, len(self), None, rows)
+        return [None if position < 0 else position for position in memoryview(bytes(rows)).cast("q")[::ctypes.sizeof(_Row) // 8].tolist()[:len(self)]]
 
     def numpy(self, rows: slice | None = None) -> Any:
         """[rows, ...] in the type that was captured; bf16 and 8-bit floats need ml_dtypes. TypeError: it is not installed."""

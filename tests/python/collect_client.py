@@ -193,28 +193,31 @@ def dropped():
     check(len(got.dropped) == len(lacks) and f"resid_post.{min(lacks)}" in got.dropped[0], "and can be had", got.dropped)
 
 
+def put(cuda, name, values, layer, is_shared=False):
+    """Tap a copy of @values [row, column]; @is_shared: in memory that another process may write."""
+    address = ctypes.c_uint64()
+    assert cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(values.nbytes)) == 0
+    assert cuda.cuMemcpyHtoD_v2(address, ctypes.c_void_p(values.ctypes.data), ctypes.c_size_t(values.nbytes)) == 0
+    assert not is_shared or cuda.cuIpcGetMemHandle(ctypes.create_string_buffer(64), address) == 0
+    assert taps.send(name, address.value, 0, taps.DTYPES[str(values.dtype)], values.shape, (values.shape[1], 1), values.itemsize, 1, layer, LAYERS) == 0
+
+
 def experts():
     """Layer 0 has ids and weights, layer 1 ids alone, layer 2 the router's logits; of layer 3 a weight's row is missing."""
     cuda = Device().cuda
     logits = np.array([[1, 3, 2, 3], [0, -1, 5, 4], [9, 9, 9, 9]], np.float32)
     ids, weights = np.array([[1, 3], [2, 3], [0, 1]]), np.array([[.5, .25], [.75, .125], [.5, .5]], np.float32)
 
-    def tap(name, values, layer):
-        address = ctypes.c_uint64()
-        assert cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(values.nbytes)) == 0
-        assert cuda.cuMemcpyHtoD_v2(address, ctypes.c_void_p(values.ctypes.data), ctypes.c_size_t(values.nbytes)) == 0
-        size = values.itemsize
-        assert taps.send(name, address.value, 0, taps.DTYPES[str(values.dtype)], values.shape, (values.shape[1], 1), size, 1, layer, 4) == 0
     for first, n in ((0, 2), (2, 1)):
         dmi.step_begin(first, [dmi.Span("france", first, n, n_prompt=2)])
         rows = slice(first, first + n)
-        tap("topk_ids", ids[rows].copy(), 0)
-        tap("topk_weights", weights[rows].copy(), 0)
-        tap("topk_ids", ids[rows].astype(np.int32), 1)
-        tap("router_logits", logits[rows].copy(), 2)
-        tap("topk_ids", ids[rows].copy(), 3)
+        put(cuda, "topk_ids", ids[rows].copy(), 0)
+        put(cuda, "topk_weights", weights[rows].copy(), 0)
+        put(cuda, "topk_ids", ids[rows].astype(np.int32), 1)
+        put(cuda, "router_logits", logits[rows].copy(), 2)
+        put(cuda, "topk_ids", ids[rows].copy(), 3)
         if not first:
-            tap("topk_weights", weights[rows].copy(), 3)
+            put(cuda, "topk_weights", weights[rows].copy(), 3)
         dmi.step_end()
     assert dmi.flush(10) == 0
     with dmi.open(os.environ["DMI_OUT"]) as run:
@@ -233,6 +236,21 @@ def experts():
                 raised(ValueError, lambda: request.experts(3)), raised(KeyError, lambda: request.experts(9))]
         check([word in text for word, text in zip(("give k", "has 4 experts", "2 experts a token, not 3", "same positions: 2 and 3 rows", "there are layers 0, 1, 2, 3"), said)]
               == [True] * 5, "what cannot be", said)
+
+
+def all_dropped():
+    """The library does not copy memory that another process may write: nothing of the sites comes to the run."""
+    cuda = Device().cuda
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        with dmi.collect() as got:
+            dmi.step_begin(0, [dmi.Span("france", 0, 8), dmi.Span("spain", 0, 8, 8)])
+            put(cuda, "resid_post", np.zeros((16, 4), np.float32), 0, is_shared=True)
+            put(cuda, "resid_final", np.zeros((2, 4), np.float32), taps.NO_LAYER, is_shared=True)
+            dmi.step_end()
+    said = "".join(str(one.message) for one in said)
+    check(list(got) == ["france", "spain"] and not len(got[0]) and "unsupported 1" in said, "requests of which nothing came", (list(got), said))
+    check(all(part in said for part in ("request spain, resid_post, positions 0-7", "request france, resid_final, positions 7")), "each site is named", said)
 
 
 class Elsewhere:

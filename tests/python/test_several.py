@@ -18,14 +18,19 @@ def fixture_library(monkeypatch):
     monkeypatch.setenv("DMI_READ_LIBRARY", str(LIBRARY))
 
 
+def made(folder, lines, *ranks):
+    subprocess.run([MAKE_SCHEDULE, folder, "job", *(ranks or ("0", "1")), "0", "1"], input="\n".join(lines) + "\n", text=True, check=True, stdout=subprocess.PIPE,
+                   timeout=60)
+    return folder
+
+
 def make(folder, requests, value):
     """A run of requests of 2 tokens, whose every element is @value + their place; each ends."""
     lines = []
     for i, name in enumerate(requests):
         put = " ".join([str(value + i)] * 4)
         lines += [f"step {i} 2 {name}:0:2:0:1:2:0", f"put 2 0 2 i32 {put}", f"put 2 1 2 i32 {put}", f"end {name} 1"]
-    subprocess.run([MAKE_SCHEDULE, folder, "job", "0", "1", "0", "1"], input="\n".join(lines) + "\n", text=True, check=True, stdout=subprocess.PIPE, timeout=60)
-    return folder
+    return made(folder, lines)
 
 
 @pytest.fixture(name="paths")
@@ -71,3 +76,45 @@ def test_requests_that_ended(check, paths):
     with dmi.open(paths) as runs:
         check([(request.id, int(request.tensors["h.0"][0][0])) for request in runs.finished()] == list(zip(NAMES, VALUES)), "of all runs, each once")
         check(not runs.refresh() and [request.id for request in runs.requests] == NAMES, "names stay")
+
+
+@pytest.fixture(name="command")
+def fixture_command(tmp_path, monkeypatch):
+    """The folder of a command's runs, in a process that computes nothing itself."""
+    monkeypatch.setenv("DMI_OUT", str(tmp_path))
+    monkeypatch.setenv("DMI_JOB", "job")
+    monkeypatch.setattr(dmi, "loaded", lambda: True)
+    return tmp_path
+
+
+def test_a_block_over_ranks(check, command):
+    """Columns of q are divided over two ranks."""
+    lines = ["step 7 2 r:0:2:0:1:2:0", "rec 0 1 {} 4 1", "end r 1"]
+    with dmi.collect() as got:
+        for rank in range(2):
+            made(command, [line.format(4 * rank) for line in lines], str(rank), "2")
+    check(list(got) == ["r"] and got["r"].q[1].shape == (2, 8), "one request, its columns joined", got)
+    check(np.array_equal(got[0].q[1][1] - got[0].q[1][1][0], np.arange(8)), "in their order", got[0].q[1])
+
+
+def test_a_block_over_engines(check, command):
+    """Two engines of one command, each with its own requests, some of which have one id; what another command left there does not count."""
+    subprocess.run([MAKE_SCHEDULE, command, "another", "0", "1", "0", "1"], input="step 0 1 r:0:1:0:1:1:0\nput 2 0 1 i32 5\n", text=True, check=True, timeout=60)
+    make(command, ["r"], 9)
+    with dmi.collect("h", "last") as got:
+        make(command, ["r", "s"], 10)
+        make(command, ["r"], 20)
+    check({name: int(one.h[1][0, 0]) for name, one in got.items()} == {"r": 10, "s": 11, "r~2": 20}, "those that began in the block", got)
+    check(got["r~2"].h[1].dtype == np.int32 and got["r~2"].request.id == "r", "integers stay integers; the request has its own id", got["r~2"].request)
+    with dmi.collect("h", "last") as got:
+        make(command, ["t"], 30)
+    check(list(got) == ["t"], "a later block has its own", got)
+
+
+def test_ranks_beside_another_command(check, command):
+    subprocess.run([MAKE_SCHEDULE, command, "another", "0", "1", "0", "1"], input="step 0 1 r:0:1:0:1:1:0\nput 2 0 1 i32 5\n", text=True, check=True, timeout=60)
+    with pytest.raises(OSError) as said:
+        with dmi.collect():
+            for rank in range(2):
+                made(command, ["step 7 2 r:0:2:0:1:2:0", f"rec 0 1 {4 * rank} 4 1", "end r 1"], str(rank), "2")
+    check("runs" in str(said.value) and str(command) in str(said.value), "their folder is named", said.value)
