@@ -284,4 +284,5 @@ def _as_torch(torch: Any, tensor: Tensor, data: bytearray) -> Any:
         values = values.to(torch.float32)
     if tensor.scale in (0, 1):
         return values
-    return values / (torch.tensor(tensor.scales, dtype=torch.float64).reshape(-1, *[1] * (values.dim() - 1)) if tensor.scale is None else tensor.scale)
+    scale = torch.tensor(tensor.scales, dtype=torch.float32).reshape(-1, *[1] * (values.dim() - 1)) if tensor.scale is None else tensor.scale
+    return values / scale

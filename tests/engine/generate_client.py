@@ -15,6 +15,7 @@ import os
 import pathlib
 import sys
 import threading
+import types
 
 sys.setdlopenflags(os.RTLD_LAZY)  # of the CUDA libraries that torch is linked to, most are not there
 import torch  # noqa: E402
@@ -26,6 +27,7 @@ import dmi.huggingface  # noqa: E402
 import dmi.torch  # noqa: E402
 import plain_forwards  # noqa: E402
 from attach_client import check  # noqa: E402
+from dmi import collecting  # noqa: E402
 from dmi import taps as library  # noqa: E402
 
 SITES = "resid_pre,k_rot,final_logits"
@@ -274,6 +276,20 @@ def collected(device, _):
                       f"{site} of row {i}", (rows.shape, wanted.shape))
 
 
+def true_values():
+    """What stands in a run as PyTorch's, whatever its type and scale."""
+    def of(values, dtype, scale, scales=None):
+        stored = bytearray(values.view(torch.uint8).numpy().tobytes())
+        return collecting._as_torch(torch, types.SimpleNamespace(dtype=dtype, shape=values.shape, scale=scale, scales=scales), stored)
+    x = torch.tensor([[1.5, -2.0], [0.25, 8.0]])
+    for dtype, kind in (("bf16", torch.bfloat16), ("f16", torch.float16), ("f32", torch.float32), ("f8e4m3", torch.float8_e4m3fn), ("f8e5m2", torch.float8_e5m2)):
+        got = [of((4 * x).to(kind), dtype, 4.0), of(x.to(kind), dtype, 0.0), of((x * torch.tensor([[2.0], [4.0]])).to(kind), dtype, None, [2, 4])]
+        check(all(one.dtype == torch.float32 and torch.equal(one, x) for one in got), f"{dtype}: true values", got)
+    ids = torch.tensor([[1 << 40, 3]])
+    check(torch.equal(of(ids, "i64", 0.0), ids) and of(ids, "i64", 0.0).dtype == torch.int64, "integers stay as they are", of(ids, "i64", 0.0))
+    check(of(x.double(), "f64", 1.0).dtype == torch.float64 and of(torch.empty(0, 3), "f32", 0.0).shape == (0, 3), "f64, and no rows")
+
+
 def experts(device, _):
     """Requests whose chosen experts the run has: one tapped by name, one by the router's logits alone."""
     for name, sites in (("chosen", "router_logits,topk_ids,topk_weights"), ("from-logits", "router_logits")):
@@ -435,6 +451,7 @@ def main():
         plain_forwards.plain(sys.modules[__name__], device, expected)
         collected(device, expected)
         experts(device, expected)
+        true_values()
         refused(device)
         threads(device, expected)
         edges(device)

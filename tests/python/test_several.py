@@ -111,6 +111,16 @@ def test_a_block_over_engines(check, command):
     check(list(got) == ["t"], "a later block has its own", got)
 
 
+def test_true_values(check, command):
+    """resid_mid of layer 0 has entries with scales of 4 and 2; f64 stays what it is."""
+    lines = ["step 0 1 r:0:1:0:1:2:0", "put 7 0 2 f32 8 12", "step 1 1 r:0:1:1:2:2:0", "put 11 0 2 f32 8 12", "put 5 0 2 f64 0.1 3", "put 5 1 2 bf16 1.5 3", "end r 1"]
+    with dmi.collect() as got:
+        subprocess.run([MAKE_SCHEDULE, command, "job", "0", "1", "0", "1", "hidden"], input="\n".join(lines) + "\n", text=True, check=True, timeout=60)
+    mid, pre = got[0].resid_mid[0], got[0].resid_pre
+    check(mid.tolist() == [[2, 3], [4, 6]] and mid.dtype == np.float32, "each row by its own scale", mid)
+    check(pre[0].tolist() == [[0.1, 3]] and pre[1].tolist() == [[1.5, 3]] and pre[1].dtype == np.float32, "types", dict(pre))
+
+
 def test_ranks_beside_another_command(check, command):
     subprocess.run([MAKE_SCHEDULE, command, "another", "0", "1", "0", "1"], input="step 0 1 r:0:1:0:1:1:0\nput 2 0 1 i32 5\n", text=True, check=True, timeout=60)
     with pytest.raises(OSError) as said:
