@@ -193,16 +193,19 @@ class collect(collections.abc.Mapping):
         tensors = {(source, request.id): [*source.run._of(request.id).values()] for source, begun in found.sources for request, _ in begun}
         for (source, _), of in tensors.items():
             source.note(of)
-        sites, layers = self._choose([source for source, _ in found.sources], [tensor for of in tensors.values() for tensor in of])
+        sites, layers = self._choose([source for source, _ in found.sources], [tensor for of in tensors.values() for tensor in of], found.settled)
         wanted = {key: [t for t in of if t.site.name in sites and (t.layer is None or layers is None or t.layer in layers)] for key, of in tensors.items()}
         missing, self.dropped = [], [f"the run cannot be written: {os.strerror(-status)}"] if status < 0 else []
         for source, begun in found.sources:
             of = {request.id: wanted[source, request.id] for request, _ in begun}
             self._take(source.run, begun, of)
-            missing += [] if found.settled else source.missing(begun, of, sites, layers)
+            missing += [] if found.settled else source.missing(begun, of, sites, layers, layers or set())
             self.dropped += source.dropped(begun, of, sites, layers)
         if missing:
             raise TimeoutError(f"after {self.timeout_s:g} s the run lacks {sources.some(missing)}")
+        if not any(self._found.values()) and not self.dropped:
+            self._warn(f"no rows of {', '.join(self._found)} were captured at {', '.join(sorted(sites)) or 'any site'}: the HookSpec takes none of these "
+                       "requests, or what is tapped lies in no GPU's memory")
         if self.dropped:
             self._warn(f"not all of the block was captured: {sources.some(self.dropped)}")
 
@@ -215,9 +218,9 @@ class collect(collections.abc.Mapping):
         return (f"no request began in the block, so it collects nothing ({n_records} records are in the run). An adapter says whose rows are whose: "
                 "dmi.huggingface.attach(model), dmi.huggingface.batch() for a forward without generate()")
 
-    def _choose(self, those: list[sources.Source], tensors: list[Tensor]) -> tuple[set, set | None]:
-        """(names of sites, layers or None: all). NotCaptured: one of them is captured by none. @tensors: of the block's requests; their model's last
-        layer is the highest of these, unless records were dropped: then the highest that any request has."""
+    def _choose(self, those: list[sources.Source], tensors: list[Tensor], is_settled: bool) -> tuple[set, set | None]:
+        """(names of sites, layers or None: all). NotCaptured: one of them is captured by none; layers may come yet where not @is_settled. @tensors: of the
+        block's requests; their model's last layer is the highest of these, unless records were dropped: then the highest that any request has."""
         known = {name for source in those for name in [*source.layers, *(site.name for site in source.run.sites)]}
         chosen: set = set()
         for word in sorted(known) if self.sites is None else _words(self.sites):
@@ -230,7 +233,7 @@ class collect(collections.abc.Mapping):
         there = {layer for source in those for site in chosen for layer in source.layers.get(site, ())} - {None}
         own = {t.layer for t in tensors if t.site.name in chosen} - {None}
         dropped = any(source.reasons(chosen) for source in those)
-        return chosen, _layers(self.layers, there, max(own if own and not dropped else there, default=-1))
+        return chosen, _layers(self.layers, there, max(own if own and not dropped else there, default=-1), is_settled)
 
     def _take(self, run: Run, begun: list, tensors: dict[str, list[Tensor]]) -> None:
         arrays = _arrays(run, [tensor for of in tensors.values() for tensor in of])
@@ -249,16 +252,16 @@ def _words(text: str | Iterable[str]) -> list[str]:
     return [word.strip() for part in ([text] if isinstance(text, str) else text) for word in part.split(",") if word.strip()]
 
 
-def _layers(text: Any, there: set, highest: int) -> set:
-    """What "0,3-7,last" means among layers that are @there, of a model whose last one is @highest; NotCaptured: one is not there."""
+def _layers(text: Any, there: set, highest: int, is_settled: bool) -> set:
+    """What "0,3-7,last" means among layers that are @there, of a model whose last one is @highest; NotCaptured: one is not there, unless it may come."""
     chosen: set = set()
     for part in text.split(",") if isinstance(text, str) else [text] if isinstance(text, int) else text:
+        far = names.parse_layers(part, FAR)  # ValueError: it means no layers of any model
         try:
             means = names.parse_layers(part, highest + 1)
         except ValueError:
-            names.parse_layers(part, FAR)  # which raises where it means no layers of any model
-            means = None
-        if not means or means - there:
+            means = far if max(far) < FAR // 2 else set()  # numbers, or counted from a last layer that is not known
+        if is_settled and (not means or means - there):
             raise NotCaptured(f"layers {str(part).strip()!r} are not all captured{_there_are(sorted(there))}")
         chosen |= means
     return chosen

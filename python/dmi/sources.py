@@ -11,6 +11,7 @@ from typing import Iterable, Iterator
 
 from .growing import Due, spans_of, step_of
 from .reading import ReadError, Request, Run, Tensor
+from .torch import names
 
 IDLE_S = 2.0              # the library writes steps without records after a second
 SLACK_NS = 1_000_000_000  # two threads may begin steps in another order than that of their times
@@ -159,22 +160,24 @@ class Source:
 
     # ---- what is not there
 
-    def _parts(self, begun: list, wanted: dict, sites: set, layers: set | None) -> Iterator[tuple[Request, str, str, set]]:
-        """(request, site, the tensor's name, positions that it computed and that are not there), of sites that do not have all records."""
+    def _parts(self, begun: list, wanted: dict, sites: set, layers: set | None, late: set) -> Iterator[tuple[Request, str, str, set]]:
+        """(request, site, the tensor's name, positions that it computed and that are not there), of sites that do not have all records. @late: layers of
+        which there may be nothing yet."""
+        layered = {site.name for site in self.run.sites if site.has_layer} - set(names.ONCE)
         row_of = {site.name: site.row for site, account in zip(self.run.sites, self.run.accounts) if not account or account.expected > account.captured}
         for request, computed in begun:
             have = {(t.site.name, t.layer): t for t in wanted[request.id]}
             for site in sorted(sites & set(row_of)):
-                for layer in sorted(self.layers.get(site) or {None}, key=lambda one: -1 if one is None else one):
+                for layer in sorted(self.layers.get(site, set()) | (late if site in layered else set()) or {None}, key=lambda one: -1 if one is None else one):
                     if layer is not None and layers is not None and layer not in layers:
                         continue
                     tensor = have.get((site, layer))
                     if lacks := computed.get(row_of[site], set()) - set(tensor.positions if tensor else ()):
                         yield request, site, tensor.name if tensor else site if layer is None else f"{site}.{layer}", lacks
 
-    def missing(self, begun: list, wanted: dict, sites: set, layers: set | None) -> list[str]:
+    def missing(self, begun: list, wanted: dict, sites: set, layers: set | None, late: set) -> list[str]:
         """Sentences' parts: "request france, resid_post.3, positions 5-9"."""
-        return [f"request {request.id}, {name}, positions {_ranges(lacks)}" for request, _, name, lacks in self._parts(begun, wanted, sites, layers)]
+        return [f"request {request.id}, {name}, positions {_ranges(lacks)}" for request, _, name, lacks in self._parts(begun, wanted, sites, layers, late)]
 
     def reasons(self, sites: set) -> dict[str, dict[str, int]]:
         """{site: {reason: records}} of those of @sites that dropped any."""
@@ -195,7 +198,7 @@ class Source:
         of_site = self.reasons(sites)
         why = {site: ", ".join(f"{reason} {n}" for reason, n in of.items()) for site, of in of_site.items()}
         return [f"request {request.id}, {name}, positions {_ranges(lacks)} (records that {site} dropped in the run: {why[site]})"
-                for request, site, name, lacks in self._parts(begun, wanted, set(of_site), layers)]
+                for request, site, name, lacks in self._parts(begun, wanted, set(of_site), layers, set())]
 
 
 def some(parts: list[str]) -> str:

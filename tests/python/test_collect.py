@@ -21,9 +21,9 @@ def client(folder, what, ring="1M", spec=SPEC, **env):
 
 
 RELEASING = {"DMI_SEGMENT_BYTES": 4000, "DMI_KEEP_BYTES": "20K"}
-WAYS = {"plain": {}, "names": {}, "partly": {}, "threads": {}, "many": {"DMI_SEGMENT_BYTES": 4000}, "late": {"DMI_STANDIN_DTOH_BPS": 1000, "DMI_EXIT_MS": 100}, "dropped": {"ring": "16K", "spec": SPEC.replace("mode: complete, wait_ms: 60000", "mode: best-effort"), "DMI_STANDIN_DTOH_BPS": 100000},
+WAYS = {"plain": {}, "names": {}, "partly": {}, "threads": {}, "many": {"DMI_SEGMENT_BYTES": 4000}, "late": {"DMI_STANDIN_DTOH_BPS": 10000, "DMI_EXIT_MS": 100}, "dropped": {"ring": "16K", "spec": SPEC.replace("mode: complete, wait_ms: 60000", "mode: best-effort"), "DMI_STANDIN_DTOH_BPS": 100000},
         "all_dropped": {"spec": SPEC.replace("resid_final}", "resid_final, row: request}")},
-        "other_process": {"DMI_STANDIN_DTOH_BPS": 20000}, "late_elsewhere": {"DMI_STANDIN_DTOH_BPS": 500, "DMI_EXIT_MS": 100},
+        "other_process": {"DMI_STANDIN_DTOH_BPS": 20000}, "late_elsewhere": {"DMI_STANDIN_DTOH_BPS": 10000, "DMI_EXIT_MS": 100},
         "killed_elsewhere": {"DMI_STANDIN_DTOH_BPS": 2000}, "none": {}, "experts": {"spec": SPEC.replace("{tap: resid_final}", "{tap: 'topk_*'}, {tap: router_logits}")},
         "finished": RELEASING, "released": RELEASING}
 

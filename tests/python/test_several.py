@@ -2,11 +2,14 @@
 """dmi.open() of several runs: each tensor is that of its own run, whatever ids they share."""
 import pickle
 import subprocess
+import time
+import warnings
 
 import numpy as np
 import pytest
 
 import dmi
+from dmi import collecting, sources
 from harness import BUILD
 
 MAKE_SCHEDULE, LIBRARY = BUILD / "tests" / "unit" / "make_schedule", BUILD / "read" / "libdmi_read.so.1"
@@ -119,6 +122,25 @@ def test_true_values(check, command):
     mid, pre = got[0].resid_mid[0], got[0].resid_pre
     check(mid.tolist() == [[2, 3], [4, 6]] and mid.dtype == np.float32, "each row by its own scale", mid)
     check(pre[0].tolist() == [[0.1, 3]] and pre[1].tolist() == [[1.5, 3]] and pre[1].dtype == np.float32, "types", dict(pre))
+
+
+def test_layers_of_which_there_is_nothing_yet(check, command):
+    since = time.time_ns()
+    made(command, ["step 0 2 r:0:2:0:1:2:0", "drop 2 0 4", "drop 0 0 1", "end r 1"])
+    source = sources.Source(command)
+    begun = source.begun(since)
+    check(source.missing(begun, {"r": []}, {"h", "head"}, {1, 3}, {1, 3}) == [f"request r, h.{layer}, positions 0-1" for layer in (1, 3)],
+          "layers that are asked for; of a site without records none are missing", source.run.accounts)
+    check([collecting._layers(text, there, highest, False) for text, there, highest in (("1,3", set(), -1), ("0-1,last", set(), -1), ("0,last", {0, 2}, 2))]
+          == [{1, 3}, {0, 1}, {0, 2}], "they may come")
+    for text, kind in (("9", KeyError), ("last-7", KeyError), ("x", ValueError)):
+        with pytest.raises(kind):
+            collecting._layers(text, {0, 2}, 2, True)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        with dmi.collect("h"):
+            made(command, ["step 0 2 s:0:2:0:1:2:0", "drop 2 0 4", "end s 1"])
+    check("request s, h, positions 0-1 (records that h dropped in the run: ring_full 4)" in str(said[0].message), "where none came, all are named", [*map(str, said)])
 
 
 def test_ranks_beside_another_command(check, command):
