@@ -226,6 +226,13 @@ class Request:
         """{SITE.LAYER: Tensor} of this request, as the run selects now."""
         return self.run._of(self.__dict__.get("_own_id", self.id))
 
+    @property
+    def response(self) -> "Response":
+        """{SITE.LAYER: Tensor} whose row 0 is that of the first token that was generated: request.response["q.3"][:16]. ValueError: where that is is unknown."""
+        if self.n_prompt is None:
+            raise ValueError(f"request {self.id}: it is not known where its generation begins")
+        return Response(self)
+
     def experts(self, layer: int, k: int | None = None, normalize: bool = True) -> "Experts":
         """(ids [tokens, k], weights [tokens, k]) of the experts that a layer chose for each token that was captured, in the order of positions.
 
@@ -368,6 +375,7 @@ class Tensor:
 
     Nothing is read before rows are asked for. What it says holds until the run is refreshed or selects otherwise.
     """
+    _offset, _since = 0, None  # of since(): its first row, and position
 
     def __init__(self, run: "Run", index: int, entry: _Tensor) -> None:
         self.run, self._index, self._generation = run, index, run._generation
@@ -385,13 +393,25 @@ class Tensor:
         return self.shape[0]
 
     def __reduce__(self) -> tuple:
-        return operator.getitem, (self.run, self.key)
+        return (operator.getitem, (self.run, self.key)) if self._since is None else (Tensor.since, (self.run[self.key], self._since))
+
+    def since(self, position: int) -> "Tensor":
+        """Its rows from a position on, row 0 being that of @position. ValueError: one of them is not there."""
+        positions = self.positions
+        first = next((i for i, p in enumerate(positions) if p is not None and p >= position), len(positions))
+        if positions[first:] != list(range(position, position + len(positions) - first)):
+            raise ValueError(f"{self.key} lacks positions from {position} on: its rows are not those of tokens one after the other")
+        found = object.__new__(Tensor)
+        found.__dict__.update(self.__dict__)
+        found._offset, found.shape = self._offset + first, (len(self) - first, *self.shape[1:])
+        found._since = position
+        return found
 
     def _read(self, first: int, n: int, data: Any, rows: Any) -> None:
         if self._generation != self.run._generation:
             raise ReadError(f"{self.key}: the run was refreshed, or selects otherwise: take the tensor from it again")
         place = (ctypes.c_char * len(data)).from_buffer(data) if data else None
-        r = self.run._call("dmi_read_rows", U64(self._index), U64(first), U64(n), place, U64(len(data) if data else 0),
+        r = self.run._call("dmi_read_rows", U64(self._index), U64(self._offset + first), U64(n), place, U64(len(data) if data else 0),
                            rows, U64(ctypes.sizeof(_Row) if rows else 0), allow=-74)
         if r and not rows:
             self.run._warn_of_damage(self.key)
@@ -464,6 +484,24 @@ class Tensor:
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         found = self.numpy()
         return found if dtype is None else found.astype(dtype)
+
+
+class Response(collections.abc.Mapping):
+    """{SITE.LAYER: Tensor} of a request from the first token on that was generated. Its row holds what was computed of that token, after it was sampled."""
+
+    def __init__(self, request: Request) -> None:
+        self._tensors, self._first = request.tensors, request.n_prompt
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name in self._tensors:
+            return self._tensors[name].since(self._first)
+        raise KeyError(f"no tensor is called {name!r}{_near(name, self._tensors)}")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
 
 
 # ------------------------------------------------------------------------- a run

@@ -91,10 +91,10 @@ def wait(since_ns: int, is_late: bool, end_s: float) -> Found:
     first_s, pause_s = time.monotonic(), 0.01
     while True:
         sources, is_running = _theirs(_runs()[1])
-        found = Found([(source, source.begun(since_ns)) for source in sources], any=True)
-        found.settled = all([due.setdefault(source, Due(source.run)).is_met(source.run) for source in sources])
+        found = Found([*begun, *((source, source.begun(since_ns)) for source in sources)], any=True)
+        found.settled = not is_late and all([due.setdefault(source, Due(source.run)).is_met(source.run) for source in sources])
         now = time.monotonic()
-        if found.settled and (len(found) or not is_running or now - first_s > IDLE_S) or now > end_s:
+        if is_late or found.settled and (len(found) or not is_running or now - first_s > IDLE_S) or now > end_s:
             return found
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, 0.2)
