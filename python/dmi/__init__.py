@@ -90,18 +90,24 @@ _flush = _function("dmi_flush", ctypes.c_uint64)
 
 
 def open(path):  # pylint: disable=redefined-builtin
-    """A run that was captured: dmi.reading.Run, whose page has the rest."""
+    """A run that was captured: dmi.reading.Run, whose page has the rest. Of a list of paths all of them: dmi.several.Runs."""
+    if isinstance(path, (list, tuple)):
+        from .several import Runs
+        return Runs(path)
     from .reading import Run
     return Run(path)
 
 
 def __getattr__(name):
-    """dmi.export, dmi.tables and dmi.reading, once they are asked for; __version__ of the installed package, in a clone the version that it would have."""
+    """dmi.collect, dmi.collecting, dmi.export, dmi.reading, dmi.several and dmi.tables, once they are asked for; __version__ of the installed package, in a clone the version that it would have."""
     import importlib.metadata
     import pathlib
     import re
-    if name in ("export", "reading", "tables"):
+    if name in ("collecting", "export", "reading", "several", "tables"):
         return importlib.import_module(f"{__name__}.{name}")
+    if name == "collect":
+        from .collecting import collect
+        return collect
     if name != "__version__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

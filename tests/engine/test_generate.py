@@ -130,6 +130,21 @@ def check_logits(check, run, key, wanted, about):
     check(close(found, wanted, rows), f"{key}: values")
 
 
+def test_chosen_experts(check, run):
+    """What follows from the router's logits is what transformers chose."""
+    requests = {request.id: request for request in run.requests}
+    layers = [tensor.layer for tensor in requests["from-logits"].tensors.values()]
+    check(layers, "layers with experts", layers)
+    for layer in layers:
+        ids, weights = requests["from-logits"].experts(layer, k=2)
+        logits = requests["from-logits"].tensors[f"router_logits.{layer}"]
+        check(ids.shape == weights.shape == (len(logits), 2) and np.allclose(weights.sum(1), 1), f"{layer}: two experts a token", ids.shape)
+        if "topk_ids." + str(layer) not in requests["chosen"].tensors:
+            continue  # transformers before 5
+        theirs = requests["chosen"].experts(layer)
+        check(np.array_equal(theirs.ids, ids) and np.allclose(theirs.weights, weights, atol=1e-6), f"{layer}: as transformers", (theirs, ids, weights))
+
+
 def test_steps_are_taken(check, done, run):
     counters = harness.Counters(harness.only_run(done[0] / "RUN"))
     check(counters.steps > 100 and counters.steps_refused == 0, "no step is refused", (counters.steps, counters.steps_refused))

@@ -120,6 +120,17 @@ def test_vllm(check, tmp_path, kind, options):
     check(counters.steps == told["steps"] and counters.steps_refused == 0, "each step is taken, none refused", (counters.steps, counters.steps_refused))
 
 
+def test_collected_from_the_engines_process(check, tmp_path):
+    """The process that asks for tokens computes nothing, and has what the engine's process computed once its block ends."""
+    told, _ = serve(tmp_path, "collect", "v1", "5", "plugin", "speculate", "later")
+    check(set(told["collected"]) == set(told["requests"]), "each request, under its client's id", set(told["collected"]) ^ set(told["requests"]))
+    for name, about in told["requests"].items():
+        wanted = list(range(about["first"], about["n"]))
+        for layer, (positions, rows) in told["collected"].get(name, {}).items():
+            check(positions == wanted and [row[:2] for row in rows] == [[about["number"], p] for p in wanted], f"{name}, layer {layer}: rows", (positions, wanted))
+        check(list(told["collected"].get(name, ())) == ["0", "1"], f"{name}: layers", told["collected"].get(name))
+
+
 @pytest.mark.parametrize("tag", ["capture=*", "vllm_request_id=req5-*"])
 def test_capture_on_request(check, tmp_path, tag):
     told, _ = serve(tmp_path, "v2", "5", "plugin", spec=asking(tag))
