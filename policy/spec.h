@@ -197,6 +197,12 @@ struct spec_pair {
     char *value;
 };
 
+/* Everything that the parser found wrong, each a line "FILE:LINE:COLUMN: found, expected, mend". */
+struct spec_errors {
+    char **lines;
+    size_t n_lines;
+};
+
 struct spec {
     char *path;
     char *text; /* the file as it was read, NUL-terminated */
@@ -221,17 +227,12 @@ struct spec {
     uint64_t keep_free;  /* bytes of device memory that copies in graphs leave alone */
     bool keep_free_said;
     struct overload overload;
-    void *regexes; /* compiled, private to spec_match.c */
+    struct spec_errors warnings; /* what is right, and seldom meant */
+    void *regexes;               /* compiled, private to spec_match.c */
 };
 
 #define SPEC_MAX_BYTES (1u << 20) /* of a file */
 #define SPEC_MAX_VARS  256
-
-/* Everything that the parser found wrong, each a line "FILE:LINE:COLUMN: found, expected, mend". */
-struct spec_errors {
-    char **lines;
-    size_t n_lines;
-};
 
 enum { SPEC_E_INVALID = 1 };
 

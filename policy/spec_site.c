@@ -432,5 +432,6 @@ bool section_sites(struct loader *l, const struct tree_node *node, void *into, c
     for (size_t i = 0; i < node->n_items; i++)
         read_entry(l, node, node->items[i]);
     check_crowd(l, node);
+    check_alike(l, node);
     return true;
 }
