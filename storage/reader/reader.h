@@ -114,7 +114,7 @@ struct reader_run {
     const struct reader_change *changes; /* as they came */
     size_t n_changes;
     size_t n_runs;                   /* that are joined; 1: this is one run */
-    const struct reader_rank *ranks; /* n_runs of them, NULL where n_runs is 1 */
+    const struct reader_rank *ranks; /* n_runs of them; NULL: this is one run */
     size_t n_segments;
     uint64_t n_file_bytes;               /* of all segments */
     uint64_t n_torn;                     /* bytes of a torn tail */
@@ -137,7 +137,7 @@ struct reader_finding {
  * @path: a run's folder, a folder that holds exactly one or those of one command's ranks, or a single segment file
  *
  * The runs of ranks are read as one: they have the same job, and their steps say different ranks (or nothing was captured
- * in them). Their steps are joined by the engine's number, their records by step, site, layer and occurrence, as the
+ * in them); a run or rank that is there twice is left out. Their steps are joined by the engine's number, their records by step, site, layer and occurrence, as the
  * sites' shards say; docs/format.md 8.1. Closed segments are known by their footers, the others by walking over their chunks. There are no records and
  * no steps before reader_select(). Damage does not make it fail: see reader_finding(). It fails where there is no
  * run, there are several, or nothing in them can be read. Return: 0 or -errno with a sentence in @err; -ENOTSUP:

@@ -22,6 +22,7 @@
  *     decode.c        payload
  *     one.c           one run: opened, refreshed, selected, closed
  *     verify.c        everything, the index distrusted
+ *     ranks_agree.c   runs of ranks that contradict each other
  *     ranks_join.c    steps and records of several runs joined
  *     ranks_decode.c  payload of joined records
  *     ranks.c         several runs as one: opened, selected, refreshed
@@ -224,6 +225,23 @@ struct reader_part {
     size_t index; /* in that run's selection */
 };
 
+/* A run that is not joined: it is another one again, or another says the same rank. */
+struct reader_left_out {
+    struct reader *run;
+    uint32_t *site_of;
+    size_t *step_of;
+    char *why; /* a sentence that names both */
+};
+
+/* Ranks mean different tensors by one site. */
+struct reader_contradiction {
+    uint64_t key;   /* of the site */
+    int32_t dp, pp; /* of the ranks; -1: of any */
+    uint32_t site;  /* ours, for its name */
+    uint64_t n;     /* records that are left out */
+    char text[400]; /* what two of them say */
+};
+
 /* Runs of several ranks, read as one. */
 struct reader_ranks {
     struct reader **runs;
@@ -236,6 +254,10 @@ struct reader_ranks {
     struct reader_part
         *parts; /* of the joined records; a record's segment is its first, its chunk their number */
     size_t n_parts, parts_room;
+    struct reader_left_out *left_out;
+    size_t n_left_out;
+    struct reader_contradiction *contradictions; /* of what is selected */
+    size_t n_contradictions, contradictions_room;
 };
 
 struct reader {

@@ -13,7 +13,7 @@ PRELOAD = (("hook", "api.c"), ("lifecycle.c", "lifecycle.h"), ("recording", "con
 STORAGE = {"codec": (), "": ("codec",), "writer": ("codec", ""), "reader": ("codec", "")}
 # Inside storage/reader: a file calls functions of those before it, and of its own.
 READER = ("notes", "files", "json", "entries", "chunk", "index", "walk", "segments", "changes", "account", "reused_ids", "check", "steps", "outcomes", "select",
-          "decode", "one", "verify", "ranks_join", "ranks_decode", "ranks", "reader", "release")
+          "decode", "one", "verify", "ranks_agree", "ranks_join", "ranks_decode", "ranks", "reader", "release")
 # Which of them change a part of struct reader, beside those that open a reader.
 PARTS = {"notes": ("notes", "walk"), "place": ("files",), "said": ("json",), "index": ("segments", "index", "walk", "chunk"),
          "selection": ("select", "steps", "outcomes", "reused_ids", "ranks_join"), "decoder": ("decode",), "counters": ("check",), "found": ("account",),

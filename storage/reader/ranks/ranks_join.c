@@ -4,7 +4,8 @@
  * is one record. Source: docs/format.md 8.1.
  */
 #include "core/cleanup.h"
-#include "storage/reader/reader_private.h"
+#include "core/words.h"
+#include "storage/reader/ranks/ranks_agree.h"
 
 #include <dmi/dmi.h>
 #include <dmi/dtype.h>
@@ -327,6 +328,7 @@ struct trouble {
     uint64_t n_incomplete, n_unlike, n_differ;
     int32_t rank, size; /* the first that is missing */
     char differ[160];   /* where bits differ, the first time */
+    char unlike[640];   /* what cannot be joined, the first time */
 };
 
 struct joining {
@@ -334,36 +336,69 @@ struct joining {
     struct trouble *troubles; /* by our site */
 };
 
-static bool same_kept(const struct reader_record *a, const struct reader_record *b)
-{
-    if (!a->kept != !b->kept || a->n_rows != b->n_rows)
-        return false;
-    return !a->kept || !memcmp(a->kept, b->kept, a->n_rows * sizeof *a->kept);
-}
-
-/* Whether two records are of one shape, but for dimension @free. */
-static bool same_shape(const struct reader_record *a, const struct reader_record *b, uint32_t free)
-{
-    bool same = a->at.dtype == b->at.dtype && a->at.n_dims == b->at.n_dims &&
-                a->at.n_row_dims == b->at.n_row_dims && same_kept(a, b);
-    for (uint32_t d = 0; same && d < a->at.n_dims; d++)
-        same = d == free || a->at.dims[d] == b->at.dims[d];
-    return same;
-}
-
 /* Ranks that have all of a tensor have the same bits. */
 static void compare(struct joining *j, const struct entry *a, const struct entry *b,
                     const struct dmi_site *site)
 {
     const struct reader_ranks *k = j->r->ranks;
     const struct reader_record *x = record_of(k, a), *y = record_of(k, b);
-    if (same_shape(x, y, UINT32_MAX) && x->at.hash == y->at.hash)
+    if (x->at.hash == y->at.hash)
         return;
     struct trouble *t = &j->troubles[site->id];
     if (!t->n_differ++)
         snprintf(t->differ, sizeof t->differ,
                  "layer %d, step %" PRIu64 ": tp rank %d has other bits than tp rank %d",
                  x->at.layer, x->step ? x->step->entry->step : 0, b->tp, a->tp);
+}
+
+/* Notes that two entries are no parts of one tensor. @size: the ranks say different sizes of the axis, or more ranks. */
+static void say_unlike(struct joining *j, const struct entry *a, const struct entry *b,
+                       const struct dmi_site *site, bool size)
+{
+    const struct reader_ranks *k = j->r->ranks;
+    const struct entry *both[] = { b, a };
+    struct trouble *t = &j->troubles[site->id];
+    uint32_t axis = axis_of(k, site);
+    const struct reader_record *rec = record_of(k, a);
+    if (t->n_unlike++)
+        return;
+    size_t n = (size_t)snprintf(t->unlike, sizeof t->unlike, "layer %d, step %" PRIu64 ": ",
+                                rec->at.layer, rec->step ? rec->step->entry->step : 0);
+    for (int i = 0; i < 2; i++) {
+        const int32_t *ranks = ranks_of(k, both[i]);
+        const struct reader_record *one = record_of(k, both[i]);
+        n += (size_t)snprintf(t->unlike + n, sizeof t->unlike - n, "%srank %s ", i ? ", and " : "",
+                              rank_text(ranks).text);
+        if (size)
+            snprintf(t->unlike + n, sizeof t->unlike - n, "is %s rank %d of %d",
+                     dmi_axis_name(axis), ranks[2 * axis], ranks[2 * axis + 1]);
+        else
+            snprintf(t->unlike + n, sizeof t->unlike - n, "has %s%s",
+                     one->kept ? "kept rows of " : "", shape_text(one).text);
+        n = strlen(t->unlike);
+    }
+}
+
+/* Whether entries of one tensor, @n of them, are of one shape and number of ranks; else says so. */
+static bool are_alike(struct joining *j, const struct entry *all, size_t n,
+                      const struct dmi_site *site)
+{
+    const struct reader_ranks *k = j->r->ranks;
+    uint32_t axis = axis_of(k, site);
+    bool joined = axis < DMI_AXIS_COUNT;
+    uint32_t free = joined && site->shard == DMI_SHARD_DIM ? site->shard_dim : UINT32_MAX;
+    for (size_t i = 1; i < n; i++) {
+        bool size = joined && reader_n_ranks(ranks_of(k, &all[i]), axis) !=
+                                  reader_n_ranks(ranks_of(k, all), axis);
+        if (!size && reader_same_shape(record_of(k, all), record_of(k, &all[i]), free))
+            continue;
+        say_unlike(j, all, &all[i], site, size);
+        return false;
+    }
+    if (!joined || all[n - 1].rank < reader_n_ranks(ranks_of(k, all), axis))
+        return true;
+    say_unlike(j, all, &all[n - 1], site, true);
+    return false;
 }
 
 static int add_part(struct reader_ranks *k, const struct entry *e)
@@ -385,7 +420,7 @@ static bool merge_shape(const struct reader_ranks *k, const struct dmi_site *sit
         return false;
     for (uint32_t i = 1; i < rec->chunk; i++) {
         const struct reader_record *p = &k->runs[parts[i].run]->selection.records[parts[i].index];
-        if (!same_shape(rec, p, d) ||
+        if (!reader_same_shape(rec, p, d) ||
             (d != UINT32_MAX &&
              __builtin_add_overflow(rec->at.dims[d], p->at.dims[d], &rec->at.dims[d])))
             return false;
@@ -405,7 +440,13 @@ static int join_tensor(struct joining *j, const struct entry *all, size_t n)
     const struct dmi_site *site =
         &r->said.sites[k->site_of[all[0].run][record_of(k, all)->at.site]];
     uint32_t axis = axis_of(k, site);
-    int32_t size = axis < DMI_AXIS_COUNT ? ranks_of(k, all)[2 * axis + 1] : 1, next = 0;
+    int32_t size = axis < DMI_AXIS_COUNT ? reader_n_ranks(ranks_of(k, all), axis) : 1, next = 0;
+    struct reader_contradiction *contradiction =
+        reader_contradiction_of(k, all->site, all->dp, all->pp);
+    if (contradiction)
+        contradiction->n += n;
+    if (contradiction || !are_alike(j, all, n, site))
+        return 0;
     struct reader_record rec = *record_of(k, &all[0]);
     rec.segment = (uint32_t)k->n_parts;
     rec.chunk = 0;
@@ -424,14 +465,14 @@ static int join_tensor(struct joining *j, const struct entry *all, size_t n)
             return -ENOMEM;
     }
     struct trouble *t = &j->troubles[site->id];
-    if (axis < DMI_AXIS_COUNT && next < (size > 1 ? size : 1)) {
+    if (axis < DMI_AXIS_COUNT && next < size) {
         t->rank = t->n_incomplete ? t->rank : next;
         t->size = size;
         t->n_incomplete++;
         return 0;
     }
     if (axis < DMI_AXIS_COUNT && !merge_shape(k, site, &rec)) {
-        t->n_unlike++;
+        say_unlike(j, all, &all[n - 1], site, false);
         return 0;
     }
     if (GROW(r->selection.records, r->selection.n_records, r->selection.records_room))
@@ -447,6 +488,13 @@ static int join_tensor(struct joining *j, const struct entry *all, size_t n)
 static void tell(struct joining *j)
 {
     struct reader *r = j->r;
+    const struct reader_ranks *k = r->ranks;
+    for (size_t i = 0; i < k->n_contradictions; i++)
+        if (k->contradictions[i].n)
+            reader_note(&r->notes, true, "ranks", -1, 0, "site %s: %s: %" PRIu64 " %s left out",
+                        r->said.sites[k->contradictions[i].site].name, k->contradictions[i].text,
+                        k->contradictions[i].n,
+                        word_for(k->contradictions[i].n, "record is", "records are"));
     for (size_t s = 0; s < r->said.n_sites; s++) {
         const struct trouble *t = &j->troubles[s];
         const struct dmi_site *site = &r->said.sites[s];
@@ -458,9 +506,10 @@ static void tell(struct joining *j)
                 site->name, t->n_incomplete, dmi_axis_name(site->shard_axis), t->rank, t->size);
         if (t->n_unlike)
             reader_note(&r->notes, true, "ranks", -1, 0,
-                        "site %s: the parts of %" PRIu64 " records are of shapes that cannot be "
-                        "joined; they are left out",
-                        site->name, t->n_unlike);
+                        "site %s: the parts of %" PRIu64 " %s cannot be joined and are left out; "
+                        "first in %s",
+                        site->name, t->n_unlike, word_for(t->n_unlike, "record", "records"),
+                        t->unlike);
         if (t->n_differ)
             reader_note(&r->notes, true, "ranks", -1, 0,
                         "site %s: ranks that have all of it differ in %" PRIu64
@@ -498,7 +547,7 @@ static int join_records(struct reader *r)
     _cleanup_(freep) struct entry *all = list_entries(r, &n);
     _cleanup_(freep) struct trouble *troubles = calloc(r->said.n_sites + 1, sizeof *troubles);
     struct joining j = { r, troubles };
-    if (!all || !troubles)
+    if (!all || !troubles || reader_find_contradictions(r))
         return -ENOMEM;
     r->selection.n_records = r->ranks->n_parts = 0;
     qsort(all, n, sizeof *all, nth_order);
