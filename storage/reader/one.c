@@ -2,7 +2,7 @@
 /* A run: its files are found, its structure is read, and read on when it has grown. */
 #include "core/cleanup.h"
 #include "storage/codec/hash.h"
-#include "storage/reader/reader_private.h"
+#include "storage/reader/reader_steps.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -383,13 +383,9 @@ void reader_close_one(struct reader *r)
         reader_free_chunks(r, &r->index.segments[i]);
     free(r->index.segments);
     free(r->selection.records);
-    free(r->selection.steps);
-    free(r->selection.outcomes);
-    free(r->selection.ends);
+    reader_free_steps(&r->selection.steps);
+    reader_free_names(&r->names);
     free(r->selection.kept);
-    reader_forget_ids(&r->selection);
-    free(r->selection.shown);
-    free(r->selection.names);
     free(r->found);
     free(r->said.sites);
     forget_files(r);

@@ -5,6 +5,7 @@
  */
 #include "core/cleanup.h"
 #include "storage/reader/ranks/ranks_agree.h"
+#include "storage/reader/reader_steps.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,11 +19,18 @@
 static int first_step(struct reader *r, const struct dmi_step_entry **found)
 {
     struct reader_cursor at = { 0 };
-    for (struct reader_chunk *c; (c = reader_next_chunk(r, DMI_CHUNK_STEPS, &at));) {
+    struct reader_chunk *c;
+    int res;
+    for (;;) {
         const char *wrong = NULL;
-        if (chunk_type_repeats(c->type))
+        res = reader_next_listed(r, DMI_CHUNK_STEPS, &at, &c);
+        if (res == -EAGAIN)
+            at = (struct reader_cursor){ 0 }; /* at most once a segment */
+        else if (res || !c)
+            return res == -ENOMEM ? res : 0;
+        if (res || chunk_type_repeats(c->type))
             continue;
-        int res = reader_load_chunk(r, &r->index.segments[at.segment], c, &wrong);
+        res = reader_load_chunk(r, &r->index.segments[at.segment], c, &wrong);
         if (res == -ENOMEM)
             return res;
         if (!res && c->n_held) {
@@ -30,7 +38,6 @@ static int first_step(struct reader *r, const struct dmi_step_entry **found)
             return 0;
         }
     }
-    return 0;
 }
 
 static uint64_t n_records(const struct reader *r)

@@ -6,6 +6,7 @@
 #include "core/cleanup.h"
 #include "core/words.h"
 #include "storage/reader/ranks/ranks_agree.h"
+#include "storage/reader/reader_steps.h"
 
 #include <dmi/dmi.h>
 #include <dmi/dtype.h>
@@ -69,13 +70,13 @@ static struct member *list_members(const struct reader_ranks *k, size_t *n_out)
 {
     size_t n = 0;
     for (size_t i = 0; i < k->n; i++)
-        n += k->runs[i]->selection.n_steps;
+        n += k->runs[i]->selection.steps.n;
     struct member *all = calloc(n + 1, sizeof *all);
     n = 0;
     for (uint32_t i = 0; all && i < k->n; i++) {
         uint64_t time = 0;
-        for (size_t s = 0; s < k->runs[i]->selection.n_steps; s++) {
-            const struct dmi_step_entry *e = k->runs[i]->selection.steps[s].entry;
+        for (size_t s = 0; s < k->runs[i]->selection.steps.n; s++) {
+            const struct dmi_step_entry *e = k->runs[i]->selection.steps.all[s].entry;
             time = e->time_ns > time ? e->time_ns : time;
             all[n++] = (struct member){
                 e->ranks[DP], e->ranks[PP], e->ranks[TP], e->step, 0, time, i, s, 0
@@ -106,7 +107,7 @@ static bool same_rows(const struct reader_step *a, const struct reader_step *b)
 
 static const struct reader_step *step_of(const struct reader_ranks *k, const struct member *m)
 {
-    return &k->runs[m->run]->selection.steps[m->index];
+    return &k->runs[m->run]->selection.steps.all[m->index];
 }
 
 /* Says which members are one step: each gets the index of the first. */
@@ -153,20 +154,20 @@ static int make_steps(struct reader *r, struct member *all, size_t n)
         if (all[i].lead == i)
             order[n_steps++] = i;
     qsort_r(order, n_steps, sizeof *order, time_order, all);
-    free(r->selection.steps);
-    r->selection.steps = calloc(n_steps + 1, sizeof *r->selection.steps);
-    r->selection.n_steps = r->selection.steps_room = r->selection.steps ? n_steps : 0;
-    if (!r->selection.steps)
+    free(r->selection.steps.all);
+    r->selection.steps.all = calloc(n_steps + 1, sizeof *r->selection.steps.all);
+    r->selection.steps.n = r->selection.steps.room = r->selection.steps.all ? n_steps : 0;
+    if (!r->selection.steps.all)
         return -ENOMEM;
     for (size_t i = 0; i < n_steps; i++) {
-        r->selection.steps[i] = *step_of(k, &all[order[i]]);
-        r->selection.steps[i].outcomes = NULL;
-        r->selection.steps[i].n_outcomes = 0;
+        r->selection.steps.all[i] = *step_of(k, &all[order[i]]);
+        r->selection.steps.all[i].outcomes = NULL;
+        r->selection.steps.all[i].n_outcomes = 0;
         place[order[i]] = i;
     }
     for (size_t i = 0; i < k->n; i++) {
         free(k->step_of[i]);
-        k->step_of[i] = calloc(k->runs[i]->selection.n_steps + 1, sizeof *k->step_of[i]);
+        k->step_of[i] = calloc(k->runs[i]->selection.steps.n + 1, sizeof *k->step_of[i]);
         if (!k->step_of[i])
             return -ENOMEM;
     }
@@ -195,26 +196,29 @@ static int join_steps(struct reader *r)
 static int join_outcomes(struct reader *r)
 {
     const struct reader_ranks *k = r->ranks;
-    r->selection.n_outcomes = r->selection.n_ends = 0;
+    r->selection.steps.n_outcomes = r->selection.steps.n_ends = 0;
     for (size_t i = k->n; i-- > 0;) { /* of several the last counts: reader_attach_outcomes() */
         const struct reader *run = k->runs[i];
-        for (size_t o = 0; o < run->selection.n_outcomes; o++) {
-            if (GROW(r->selection.outcomes, r->selection.n_outcomes, r->selection.outcomes_room))
+        for (size_t o = 0; o < run->selection.steps.n_outcomes; o++) {
+            if (GROW(r->selection.steps.outcomes, r->selection.steps.n_outcomes,
+                     r->selection.steps.outcomes_room))
                 return -ENOMEM;
-            struct reader_outcome *to = &r->selection.outcomes[r->selection.n_outcomes];
-            *to = run->selection.outcomes[o];
+            struct reader_outcome *to = &r->selection.steps.outcomes[r->selection.steps.n_outcomes];
+            *to = run->selection.steps.outcomes[o];
             to->step = k->step_of[i][to->step];
-            to->place = r->selection.n_outcomes++;
+            to->place = r->selection.steps.n_outcomes++;
         }
-        for (size_t e = 0; e < run->selection.n_ends; e++) {
-            if (GROW(r->selection.ends, r->selection.n_ends, r->selection.ends_room))
+        for (size_t e = 0; e < run->selection.steps.n_ends; e++) {
+            if (GROW(r->selection.steps.ends, r->selection.steps.n_ends,
+                     r->selection.steps.ends_room))
                 return -ENOMEM;
-            struct reader_end *to = &r->selection.ends[r->selection.n_ends++];
-            *to = run->selection.ends[e];
+            struct reader_end *to = &r->selection.steps.ends[r->selection.steps.n_ends++];
+            *to = run->selection.steps.ends[e];
             to->after = to->after ? k->step_of[i][to->after - 1] + 1 : 0;
+            to->place = r->selection.steps.n_ends; /* chunks of several runs have one number */
         }
     }
-    reader_attach_outcomes(r);
+    reader_attach_outcomes(&r->selection.steps);
     return 0;
 }
 
@@ -310,7 +314,7 @@ static struct entry *list_entries(const struct reader *r, size_t *n_out)
                                  .run = i,
                                  .index = x };
             if (rec->step)
-                e->step = k->step_of[i][rec->step - k->runs[i]->selection.steps];
+                e->step = k->step_of[i][rec->step - k->runs[i]->selection.steps.all];
             const int32_t *ranks = ranks_of(k, e);
             e->dp = axis == DMI_AXIS_DP ? -1 : ranks[DP];
             e->pp = axis == DMI_AXIS_PP ? -1 : ranks[PP];
@@ -478,7 +482,7 @@ static int join_tensor(struct joining *j, const struct entry *all, size_t n)
     if (GROW(r->selection.records, r->selection.n_records, r->selection.records_room))
         return -ENOMEM;
     rec.at.site = site->id;
-    rec.step = all[0].has_step ? &r->selection.steps[all[0].step] : NULL;
+    rec.step = all[0].has_step ? &r->selection.steps.all[all[0].step] : NULL;
     if (rec.step)
         rec.at.step = rec.step->entry->sequence;
     r->selection.records[r->selection.n_records++] = rec;
@@ -522,9 +526,9 @@ static void tell(struct joining *j)
 static size_t place_of(const struct reader *r, const struct reader_record *rec)
 {
     if (rec->step)
-        return (size_t)(rec->step - r->selection.steps) + 1;
+        return (size_t)(rec->step - r->selection.steps.all) + 1;
     size_t i;
-    SEARCH(i, r->selection.n_steps, r->selection.steps[i].entry->time_ns <= rec->at.time_ns);
+    SEARCH(i, r->selection.steps.n, r->selection.steps.all[i].entry->time_ns <= rec->at.time_ns);
     return i;
 }
 
