@@ -85,17 +85,12 @@ static int name_once(struct reader *r)
     int res = reader_is_by_window(r) ? name_by_window(r, naming)
                                      : reader_name_take(naming, &r->selection.steps);
     reader_name_end(naming, !res);
-    return res ? res : reader_show_ids(&r->names, &r->selection.steps);
+    return res;
 }
 
-/* Ids as they are shown, where all steps are selected. */
-static int show_ids(struct err *err, struct reader *r)
+static int name_all(struct err *err, struct reader *r)
 {
-    const struct reader_selection *s = &r->selection;
-    bool all_steps = r->ranks || (s->made && (!s->have_query || s->query.all_steps));
     int res = -EAGAIN;
-    if (!all_steps && !reader_is_by_window(r))
-        return 0;
     while (res == -EAGAIN) { /* at most once a segment */
         res = name_once(r);
         if (res == -EAGAIN && reader_select_again(err, r))
@@ -104,6 +99,21 @@ static int show_ids(struct err *err, struct reader *r)
             res = -ENOMEM;
     }
     return res ? err_set_errno(err, -res, "cannot read the requests of %s", r->run.path) : 0;
+}
+
+/* Ids as they are shown, where all steps are selected. */
+static int show_ids(struct err *err, struct reader *r)
+{
+    const struct reader_selection *s = &r->selection;
+    bool all_steps = r->ranks || (s->made && (!s->have_query || s->query.all_steps));
+    if (reader_is_by_window(r)) {
+        reader_unname(&r->names); /* until a window is asked for */
+        return 0;
+    }
+    int res = all_steps ? name_all(err, r) : 0;
+    if (!res && all_steps && reader_show_ids(&r->names, &r->selection.steps))
+        res = err_set_errno(err, ENOMEM, "cannot read the requests of %s", r->run.path);
+    return res;
 }
 
 int reader_select(struct err *err, struct reader *r, const struct reader_query *query)
@@ -117,19 +127,23 @@ int reader_window(struct err *err, struct reader *r, uint64_t first, size_t most
 {
     if (r->ranks)
         return err_set(err, -EINVAL, "%s: runs of ranks are not read by window", r->run.path);
-    int res = reader_window_one(err, r, first, most, next, n_gone), shown = 0;
+    int res = r->names.wanted ? name_all(err, r) : 0;
+    if (!res)
+        res = reader_window_one(err, r, first, most, next, n_gone);
     if (res == READER_E_AGAIN)
-        shown = show_ids(err, r);
-    return shown ? shown : res;
+        reader_unname(&r->names);
+    return res;
 }
 
 int reader_next_steps(struct err *err, struct reader *r, struct reader_step_place *place,
                       struct reader_steps *out)
 {
-    int res = reader_next_steps_one(err, r, place, out), shown = 0;
+    int res = r->names.wanted ? name_all(err, r) : 0;
+    if (!res)
+        res = reader_next_steps_one(err, r, place, out);
     if (res == READER_E_AGAIN)
-        shown = show_ids(err, r);
-    return shown ? shown : res;
+        reader_unname(&r->names);
+    return res;
 }
 
 int reader_refresh(struct err *err, struct reader *r)

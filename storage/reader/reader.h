@@ -256,7 +256,7 @@ const struct reader_steps *reader_steps(const struct reader *reader);
 size_t reader_n_steps(const struct reader *reader);
 const struct reader_step *reader_step(const struct reader *reader, size_t i);
 
-/* Ranks of the first step of the run or the selection, as in dmi_step_entry; NULL: it has none. */
+/* Ranks of the first step of the run or the selection, as in dmi_step_entry; NULL: it has none. By window once one was read. */
 const int32_t *reader_first_ranks(const struct reader *reader);
 
 /* What was said of a span's rows; NULL: nothing, all of them count. */

@@ -125,7 +125,7 @@ struct reader_segment {
     uint64_t walked;    /* where the next chunk would begin */
     uint64_t last_hash; /* of the header before that place, to see whether it was cut back */
     uint64_t last_offset;
-    bool have_footer;
+    bool have_footer, footer_holds; /* holds: it is the index of what was walked */
     uint64_t n_torn;
 };
 
@@ -216,6 +216,7 @@ struct reader_names {
     size_t n_ends, ends_room;
     char **texts; /* owned */
     size_t n_texts, texts_room;
+    bool wanted;      /* by window: they are not there yet */
     bool by_sequence; /* uses are from a sequence on; else from a place among all steps */
     bool any_step;    /* the run has steps; those of the first: */
     int32_t ranks[8];

@@ -89,6 +89,8 @@ int reader_name_take(struct reader_naming *naming, const struct reader_steps *st
 void reader_name_end(struct reader_naming *naming, bool whole);
 /* Gives each span and each end the id that is shown. Return: 0 or -ENOMEM. */
 int reader_show_ids(const struct reader_names *names, struct reader_steps *steps);
+/* Frees them: they are wanted anew. */
+void reader_unname(struct reader_names *names);
 /* Frees them, and leaves none. */
 void reader_free_names(struct reader_names *names);
 

@@ -361,6 +361,12 @@ void reader_free_names(struct reader_names *names)
     *names = (struct reader_names){ 0 };
 }
 
+void reader_unname(struct reader_names *names)
+{
+    reader_free_names(names);
+    names->wanted = true;
+}
+
 static int shown_order(const void *pa, const void *pb)
 {
     const struct reader_shown_id *a = pa, *b = pb;

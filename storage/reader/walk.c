@@ -167,7 +167,9 @@ static int take_footer(struct reader *r, struct reader_segment *s, struct reader
 {
     _cleanup_(freep) uint8_t *owned = meta;
     s->n_chunks--;
-    return check_footer(r, s, h, c->offset, owned, wrong);
+    int res = check_footer(r, s, h, c->offset, owned, wrong);
+    s->footer_holds = !res && !*wrong && !s->lost;
+    return res;
 }
 
 /* A take function owns @meta; *@wrong says what contradicts what. */
@@ -358,7 +360,7 @@ int reader_walk_anew(struct reader *r, uint32_t segment)
     reader_free_chunks(r, s);
     reader_forget_blocks(&r->decoder);
     reader_forget(&r->notes, s->number);
-    s->indexed = s->closed = s->lost = s->have_footer = false;
+    s->indexed = s->closed = s->lost = s->have_footer = s->footer_holds = false;
     s->n_seen = s->walked = s->n_torn = 0;
     s->next_sequence = s->first_sequence;
     return reader_walk(r, segment);

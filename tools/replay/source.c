@@ -100,13 +100,13 @@ static int survey_once(struct err *err, struct source *s)
     forget(s);
     s->left_out = (struct source_left_out){ 0 };
     s->n_all = s->end_chunk = 0;
-    s->attribution = (struct attribution){ .reader = s->reader,
-                                           .by_request = attribution_is_by_request(s->reader) };
+    s->attribution.reader = s->reader;
     s->events.select = &s->wanted->select;
     rivals_begin(&s->rivals, s->reader, &s->sites, &s->wanted->select);
     if (sites_build(s->reader, &s->sites))
         return err_set_errno(err, ENOMEM, "cannot replay");
     int r = survey_steps(err, s);
+    s->attribution.by_request = attribution_is_by_request(s->reader);
     if (!r)
         r = visit_all(err, s, look);
     if (r)
