@@ -315,3 +315,13 @@ def test_a_run_is_the_same_in_another_process(path, tmp_path, monkeypatch):
     subprocess.run([sys.executable, "-c", text, tmp_path / "pickled", tmp_path / "read"], check=True, timeout=60, cwd="/",
                    env={**os.environ, "PYTHONPATH": str(ROOT / "python")})
     assert pickle.loads((tmp_path / "read").read_bytes()) == wanted
+
+
+def test_ranks_that_contradict_each_other_are_named_and_not_joined(tmp_path):
+    step = "step 0 2 a:0:2:0:1:2:0\nrec 0 0 0 3 1\nrec 2 0 0 6 1\n"
+    make(MAKE_SCHEDULE, tmp_path / "two", "job", "0", "2", "0", "1", text=step)
+    make(MAKE_SCHEDULE, tmp_path / "two", "job", "1", "2", "0", "1", "sum", text=step)
+    run = dmi.open(tmp_path / "two")
+    assert list(run) == ["a/h.0"]
+    said = [f.text for f in run.findings if f.text.startswith("site q: rank tp 1, pp 0, dp 0 says that it is the sum over tp, and rank tp 0, pp 0, dp 0 ")]
+    assert len(said) == 1, run.findings

@@ -35,11 +35,12 @@ int select_records(struct err *err, struct reader *reader, const struct selectio
 {
     bool has_requests;
     /* how far a request is, all of its steps say; rows of cached tokens may be any request's */
-    if (!select || !select->site || select->fill_cached || select->tokens > TOKENS_RANGE ||
-        !engine_named_requests(reader) || !is_site(reader, select->site, &has_requests))
+    if (by_window || !select || !select->site || select->fill_cached ||
+        select->tokens > TOKENS_RANGE || !engine_named_requests(reader) ||
+        !is_site(reader, select->site, &has_requests))
         return select_all(err, reader, by_window);
     /* ids are shown as what they are only by all steps */
-    struct reader_query query = { .site = select->site, .all_steps = true, .by_window = by_window };
+    struct reader_query query = { .site = select->site, .all_steps = true };
     if (select->by_layer && select->layers.first >= 0 && select->layers.first <= INT32_MAX &&
         select->layers.end == select->layers.first + 1) {
         query.by_layer = true;
@@ -55,6 +56,5 @@ int select_records(struct err *err, struct reader *reader, const struct selectio
         }
     }
     int r = reader_select(err, reader, &query);
-    size_t n = by_window ? reader_n_matched(reader) : reader_n_records(reader);
-    return r || n ? r : select_all(err, reader, by_window);
+    return r || reader_n_records(reader) ? r : select_all(err, reader, false);
 }
