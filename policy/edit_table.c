@@ -48,7 +48,7 @@ static uint32_t add_bytes(struct builder *b, const void *from, size_t n)
 
 /* ------------------------------------------------------------------------- vectors */
 
-/* The numbers, divided by their length where an operation is along a direction. */
+/* The numbers, divided by their length where they are to have length 1. */
 static uint32_t vector_at(struct builder *b, const struct edit_numbers *t, bool direction)
 {
     const float *numbers = b->edits->numbers + t->first;
@@ -98,7 +98,8 @@ static struct dmi_edit_op *add_op(struct builder *b)
 /* The operation in a layer. *@width: what its vector is for, where it has one. */
 static void put_op(struct builder *b, const struct edit_op *op, int32_t layer, uint32_t *width)
 {
-    bool direction = op->kind == DMI_EDIT_PROJECT_OUT || op->kind == DMI_EDIT_LIMIT;
+    bool direction = op->kind == DMI_EDIT_PROJECT_OUT || op->kind == DMI_EDIT_LIMIT ||
+                     (op->vector != EDIT_NO_VECTOR && b->edits->vectors[op->vector].unit);
     const struct edit_numbers *t =
         op->vector == EDIT_NO_VECTOR ? NULL : edits_numbers(b->edits, op->vector, layer);
     uint32_t at = t ? vector_at(b, t, direction) : 0;
