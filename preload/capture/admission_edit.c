@@ -20,8 +20,8 @@ static bool suits(const struct edit_table *table, const struct dmi_edit_part *p,
     uint32_t most = p->of_heads ? n / head : n;
     if (p->n_columns && list[p->n_columns - 1] >= most)
         return false;
-    return !p->width || p->width == n || p->width == head ||
-           (!p->of_heads && p->width == p->n_columns);
+    return !p->width || p->width == n ||
+           p->width == (p->n_columns && !p->of_heads ? p->n_columns : head);
 }
 
 /* A tensor of other vectors than the edit's. */

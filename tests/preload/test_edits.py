@@ -1,0 +1,360 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Edits, operation by operation: what device memory holds after them, byte by byte, against docs/edits.md in numpy (edits_reference.py)."""
+import json
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import edits_reference as ref
+from harness import DMI_RUN, environment
+from kit import spec
+
+pytest.importorskip("cuda.bindings")
+pytestmark = [pytest.mark.since(12000, "what cuda.bindings 13 calls to build a graph"), pytest.mark.built(DMI_RUN)]
+
+CLIENT = pathlib.Path(__file__).with_name("edits_client.py")
+SIZE = {"f32": 4, "f16": 2, "bf16": 2}
+HOWS = ("eager", "graph", "capture", "params", "update")
+CANARY = 0xa5
+
+
+class Tensor:
+    """A place: what its kernel copies there, and how its elements lie: @index has the element of row and column, @dims says it to the HookSpec."""
+
+    def __init__(self, name, dtype, bits, index=None, dims=None, slots=None, **more):
+        self.name, self.dtype, self.more = name, dtype, more
+        self.bits = np.asarray(bits, ref.BITS[dtype])
+        rows, n = self.bits.shape
+        self.index = np.arange(rows * n).reshape(rows, n) if index is None else index
+        self.dims = dims or f"[{{row: true, count: 'arg[3].u32'}}, {{count: {n}}}]"
+        self.slots = slots
+        self.n_bytes = (int(self.index.max()) + 1) * SIZE[dtype] + 3 & ~3
+        self.edits, self.expected = [], None
+
+    @property
+    def x(self):
+        """True values."""
+        x = ref.values(self.bits, self.dtype)
+        return x / np.float32(self.more["scale"]) if "scale" in self.more else x
+
+    def site(self):
+        more = dict({"write": "{}", "capture": "none", "pointer": "arg[0]"}, **self.more)
+        return "\n".join([f"  - name: {self.name}", f"    kernel: '^{self.name}$'", f"    dtype: {self.dtype}", f"    dims: {self.dims}"]
+                         + [f"    {key}: {value}" for key, value in more.items()])
+
+
+class Memory:
+    """One allocation with regions between canaries."""
+
+    def __init__(self):
+        self.bytes = bytearray([CANARY] * 64)
+
+    def add(self, data):
+        at = len(self.bytes)
+        self.bytes += data
+        self.bytes += bytes([CANARY] * (64 + -len(self.bytes) % 64))
+        return at
+
+
+class Play:
+    """Tensors and edits of one process."""
+
+    def __init__(self, bench, tensors, edits=None, vectors=None, head="", sites=()):
+        self.bench, self.tensors = bench, tensors
+        self.memory, self.kernels, self.rounds = Memory(), [], []
+        self.at, self.source = {}, {}
+        self.folder = bench.folder / f"play{bench.n}"
+        self.folder.mkdir()
+        self.spec = spec(*[t.site() for t in tensors], *sites, head=head)
+        self.edits = edits if edits is not None else [dict(e, name=f"{t.name}-{i}", site=t.name) for t in tensors for i, e in enumerate(t.edits)]
+        self.vectors = {}
+        for name, v in (vectors or {}).items():
+            np.save(self.folder / f"{name}.npy", np.asarray(v, np.float32))
+            self.vectors[name] = {"file": f"{name}.npy"}
+        for t in tensors:
+            noise = np.random.default_rng(len(self.kernels)).integers(0, 256, t.n_bytes, np.uint8)
+            region = noise[:t.n_bytes // SIZE[t.dtype] * SIZE[t.dtype]].view(ref.BITS[t.dtype])
+            region[t.index] = t.bits
+            self.source[t.name] = region.tobytes()
+            to, source = self.memory.add(b"\0" * t.n_bytes), self.memory.add(region.tobytes())
+            slots = self.memory.add(np.asarray(t.slots, np.int64).tobytes()) if t.slots is not None else None
+            self.at[t.name] = (to, source)
+            self.kernels.append({"name": t.name, "to": to, "from": source, "words": t.n_bytes // 4, "rows": len(t.bits), "slots": slots})
+
+    def round(self, how, said=None, launches=None, out=True, **more):
+        self.rounds.append(dict({"data": str(self.folder / "data"), "how": how, "said": said, "out": str(self.folder / f"out{len(self.rounds)}") if out else None,
+                                 "launches": list(range(len(self.kernels))) if launches is None else launches}, **more))
+
+    def pack(self, env):
+        """The file that dmi-run makes of the edits."""
+        (self.folder / "spec.yaml").write_text(self.spec)
+        (self.folder / "edits.json").write_text(json.dumps({"editspec": 1, "vectors": self.vectors, "edits": self.edits}))
+        command = [DMI_RUN, "--spec", self.folder / "spec.yaml", "--edits", self.folder / "edits.json", "--out", self.folder / "packed", "--",
+                   "sh", "-c", 'cat "$DMI_EDITS"']
+        done = subprocess.run(list(map(str, command)), env=environment(**env), stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60, check=False)
+        self.bench.check(done.returncode == 0, "dmi-run takes the edits", done.stderr.decode())
+        (self.folder / "edits").write_bytes(done.stdout)
+        return self.folder / "edits"
+
+    def run(self, **env):
+        (self.folder / "data").write_bytes(self.memory.bytes)
+        (self.folder / "plan.json").write_text(json.dumps({"bytes": len(self.memory.bytes), "kernels": self.kernels, "rounds": self.rounds}))
+        result = self.bench.run([], self.spec, command=[sys.executable, CLIENT, self.folder / "plan.json"], timeout=120, DMI_EDITS=self.pack({}), **env)
+        good = result.code == 0 and result.stdout.endswith("done\n") and "in force" in result.stderr
+        assert self.bench.check(good, "the program runs", result.stdout[-500:] + result.stderr[-2000:])
+        return result
+
+    def image(self, number):
+        """What memory held after a round, and what it would hold without edits. Of both: {name: bytes of the tensor}, bytes of the rest."""
+        got, wanted = bytearray(pathlib.Path(self.rounds[number]["out"]).read_bytes()), bytearray(self.memory.bytes)
+        for t in self.tensors:
+            to, source = self.at[t.name]
+            wanted[to:to + t.n_bytes] = wanted[source:source + t.n_bytes]
+        return got, wanted
+
+    def compare(self, number, what, expected=None):
+        """Each tensor is as @expected (or what it itself expects), and nothing else has changed."""
+        got, wanted = self.image(number)
+        for t in self.tensors:
+            to = self.at[t.name][0]
+            n = t.n_bytes // SIZE[t.dtype]
+            found = np.frombuffer(bytes(got[to:to + n * SIZE[t.dtype]]), ref.BITS[t.dtype])[t.index]
+            bits, slack = (expected or {}).get(t.name, t.expected) if expected is None or t.name in expected else (t.bits, None)
+            self.bench.check(*differences(t, found, bits, slack, f"{what}: {t.name}"))
+            cells = np.frombuffer(bytes(wanted[to:to + n * SIZE[t.dtype]]), ref.BITS[t.dtype]).copy()
+            cells[t.index] = found
+            wanted[to:to + n * SIZE[t.dtype]] = cells.tobytes()
+        apart = [i for i, (a, b) in enumerate(zip(got, wanted)) if a != b] if got != wanted else []
+        self.bench.check(not apart, f"{what}: nothing beside the tensors has changed", apart[:20])
+
+
+def differences(t, found, wanted, slack, what):
+    """@slack: None: bits (a NaN is as any other, unless it was there before); else by how much each may differ."""
+    if slack is None:
+        a, b = ref.values(found, t.dtype), ref.values(wanted, t.dtype)
+        bad = (found != wanted) & ~(np.isnan(a) & np.isnan(b) & (found != t.bits))
+    else:
+        bad = ~(np.abs(ref.values(found, t.dtype).astype(np.float64) - wanted) <= slack)
+    where = np.argwhere(bad)[:4]
+    shown = [(tuple(map(int, i)), hex(t.bits[tuple(i)]), hex(found[tuple(i)]), ref.values(found, t.dtype)[tuple(i)], wanted[tuple(i)]) for i in where]
+    return not len(where), what, f"{bad.sum()} of {bad.size}: at, before, after, which is, wanted: {shown}"
+
+
+# ------------------------------------------------------------------------- operations on whole rows
+
+def all_values(dtype):
+    """Each value of the 16-bit types; of f32 what is odd, and others."""
+    if dtype != "f32":
+        return np.arange(65536, dtype=np.uint16).reshape(64, 1024)
+    dice = np.random.default_rng(1)
+    odd = np.array([0, 0x80000000, 1, 0x807fffff, 0x7f800000, 0xff800000, 0x7fc00001, 0x7f7fffff, 0x3f800000, 0x3f800001, 0x33800000], np.uint32)
+    return np.concatenate([np.resize(odd, 1024), ref.stored(dice.normal(size=3072) * 10.0 ** dice.integers(-6, 6, 3072), "f32")]).reshape(4, 1024)
+
+
+def wide(n=1024, seed=2):
+    dice = np.random.default_rng(seed)
+    v = (dice.normal(size=n) * 2.0 ** dice.integers(-10, 6, n)).astype(np.float32)
+    if n > 16:
+        v[:4] = 0, -0.0, 1, -1
+    return v
+
+
+ELEMENTWISE = [(("add", "v"), 1), (("add", "v"), -0.7), (("add", "v"), 0), (("scale", None), 3.1), (("scale", None), 0.5), (("scale", None), 1),
+               (("set", "v"), 1), (("set", 0.3), 1), (("zero", None), 1), (("clamp", [-1.1, 2.3]), 1)]
+
+
+def said_of(op, c):
+    """An operation as the file says it."""
+    kind, value = op
+    return {"zero": "zero", "keep_norm": "keep_norm"}.get(kind) or (
+        {"scale": c} if kind == "scale" else {"add": value, "times": c} if kind == "add" else {kind: value})
+
+
+def elementwise_tensors():
+    v = wide()
+    for dtype in SIZE:
+        for i, (op, c) in enumerate(ELEMENTWISE):
+            t = Tensor(f"{dtype}_{op[0]}_{i}", dtype, all_values(dtype))
+            t.edits = [{"do": [said_of(op, c)]}]
+            after = ref.stored(ref.elementwise(t.x, op, v if op[1] == "v" else None, c, dtype), dtype)
+            t.expected = (t.bits if c in (0, 1) and op[0] in ("add", "scale") and (op[0], c) != ("add", 1) else after, None)
+            yield t
+        # one after the other, each rounded
+        t = Tensor(f"{dtype}_chain", dtype, all_values(dtype))
+        t.edits = [{"do": [{"add": "v", "times": 0.3}, {"scale": 1.7}, {"clamp": [-20, 20]}]}, {"do": [{"scale": 0.9}]}, {"do": [{"add": "v"}]}]
+        x = t.x
+        for op, c in ((("add", "v"), 0.3), (("scale", None), 1.7), (("clamp", [-20, 20]), 1), (("scale", None), 0.9), (("add", "v"), 1)):
+            x = ref.elementwise(x, op, v, c, dtype)
+        t.expected = (ref.stored(x, dtype), None)
+        yield t
+
+
+@pytest.mark.parametrize("how", ["eager", "graph"])
+def test_operations_on_elements(bench, how):
+    """Each value of f16 and bf16, in bits."""
+    play = Play(bench, list(elementwise_tensors()), vectors={"v": wide()})
+    play.round(how)
+    play.run()
+    play.compare(0, how)
+
+
+# ------------------------------------------------------------------------- sums, columns, heads, layouts
+
+VECTORS = {"v": wide(), "short": wide(192, 3), "head": wide(64, 4), "three": wide(3, 5), "four": wide(4, 6), "row": wide(16, 7), "gentle": wide() / 100}
+
+
+def normal(rows, n, dtype, seed=0):
+    return ref.stored(np.random.default_rng(seed).normal(size=(rows, n)) * 3, dtype)
+
+
+def along(op, v, c=1.0):
+    """As the file says it."""
+    kind, value = op
+    more = {"project_out": {"times": c}, "adjust_rs": {"to": value}, "limit_along": {"between": value, "times": c}}[kind]
+    return {kind: v, **more}
+
+
+def near(t, x, before, op, v, c, take):
+    """What the elements @take of each row become, and what may be missing: 1e-6 of |x| |d|, and what the type cannot tell."""
+    after, share = ref.with_sum(x[take], before[take], op, v, c)
+    wanted, slack = t.x.astype(np.float64), np.zeros(t.bits.shape)
+    wanted[take] = after
+    slack[take] = 1e-6 * share + 0.5001 * ref.ulp(after, t.dtype)
+    t.expected = (wanted, slack)
+
+
+def sum_tensors():
+    for dtype in SIZE:
+        for i, (op, c) in enumerate(((("project_out", None), 1.0), (("project_out", None), -0.5), (("adjust_rs", 2.5), 1), (("limit_along", [-0.5, 0.75]), 0.8))):
+            t = Tensor(f"{dtype}_{op[0]}_{i}", dtype, normal(5, 1024, dtype, i))
+            t.edits = [{"do": [along(op, "gentle", c)]}]
+            near(t, t.x, t.x, op, VECTORS["gentle"], c, np.s_[:, :])
+            yield t
+        t = Tensor(f"{dtype}_keep_norm", dtype, normal(5, 192, dtype, 9))
+        t.edits = [{"do": [{"add": "short", "times": 2}, "keep_norm"]}]
+        near(t, ref.elementwise(t.x, ("add", "short"), VECTORS["short"], 2, dtype), t.x, ("keep_norm", None), None, 1, np.s_[:, :])
+        yield t
+        # a row of zeros has no length to keep, and no direction
+        t = Tensor(f"{dtype}_nothing", dtype, np.zeros((2, 192), ref.BITS[dtype]))
+        t.edits = [{"do": [{"scale": 2}, "keep_norm", along(("project_out", None), "short")]}]
+        t.expected = (np.zeros((2, 192)), np.zeros((2, 192)))
+        yield t
+
+
+def part_tensors():
+    """Columns and heads: sums run over them alone, and the others stay."""
+    for dtype in ("f32", "bf16"):
+        heads = "[{row: true, count: 'arg[3].u32'}, {count: 3}, {count: 64}]"
+
+        def tensor(name, do, dims=None, n=192, **keys):
+            t = Tensor(f"{dtype}_{name}", dtype, normal(4, n, dtype, 7), dims=dims)
+            t.edits = [{"do": [do], **keys}]
+            return t
+
+        def added(t, take, v, c=1):
+            wanted = t.x.copy()
+            wanted[:, take] = ref.elementwise(t.x[:, take], ("add", ""), v, c, dtype)
+            t.expected = (ref.stored(wanted, dtype), None)
+            return t
+
+        v = VECTORS
+        yield added(tensor("columns", {"add": "short"}, columns="5,100:102,191"), [5, 100, 101, 191], v["short"][[5, 100, 101, 191]])
+        yield added(tensor("columns_own", {"add": "three"}, columns="5,100,191"), [5, 100, 191], v["three"])
+        yield added(tensor("every_head", {"add": "head"}, dims=heads), np.s_[:], np.tile(v["head"], 3))
+        yield added(tensor("heads", {"add": "head", "times": 2}, dims=heads, heads="0,2"), [*range(64), *range(128, 192)], np.tile(v["head"], 2), 2)
+        # of a vector as wide as the row each head takes its own part
+        yield added(tensor("head_of_row", {"add": "short"}, dims=heads, heads="1:3"), np.s_[64:192], v["short"][64:])
+        # columns are those of the row, also where a vector for them is as wide as a head
+        four = "[{row: true, count: 'arg[3].u32'}, {count: 4}, {count: 4}]"
+        yield added(tensor("columns_as_head", {"add": "four"}, dims=four, n=16, columns="2,7,12,15"), [2, 7, 12, 15], v["four"])
+        yield added(tensor("columns_of_heads", {"add": "row"}, dims=four, n=16, columns="2,7,12,15"), [2, 7, 12, 15], v["row"][[2, 7, 12, 15]])
+        t = tensor("columns_no_fit", {"add": "four"}, dims=four, n=16, columns="2,7")
+        t.expected = (t.bits, None)
+        yield t
+        for name, keys in (("columns_beyond", {"columns": "192"}), ("heads_beyond", {"heads": "1,3"})):
+            t = tensor(name, "zero", dims=heads, **keys)
+            t.expected = (t.bits, None)
+            yield t
+        for name, do in (("width", {"add": "v"}), ("widths", {"add": "head"})):
+            t = tensor(name, do)
+            t.expected = (t.bits, None)
+            yield t
+        t = tensor("columns_sum", along(("project_out", None), "three"), columns="5,100,191")
+        near(t, t.x, t.x, ("project_out", None), v["three"], 1, np.s_[:, [5, 100, 191]])
+        yield t
+        t = tensor("heads_sum", along(("adjust_rs", 4.0), "head"), dims=heads, heads="1")
+        near(t, t.x, t.x, ("adjust_rs", 4.0), v["head"], 1, np.s_[:, 64:128])
+        yield t
+
+
+def one_after_the_other():
+    """Edits of other columns and heads, on the same elements."""
+    for dtype in ("f32", "f16"):
+        heads = "[{row: true, count: 'arg[3].u32'}, {count: 3}, {count: 200}]"
+        t = Tensor(f"{dtype}_after", dtype, normal(3, 600, dtype, 8), dims=heads)
+        t.edits = [{"do": [{"scale": 3}]}, {"do": [{"set": 7}], "columns": "300,599"}, {"do": [{"scale": 0.5}]}, {"do": [{"clamp": [-2, 2]}], "heads": "1:3"},
+                   {"do": ["zero"], "columns": "5,450"}, {"do": [{"scale": -1}]}]
+        x = ref.elementwise(t.x, ("scale", None), None, 3, dtype)
+        x[:, [300, 599]] = 7
+        x = ref.elementwise(x, ("scale", None), None, 0.5, dtype)
+        x[:, 200:] = ref.elementwise(x[:, 200:], ("clamp", [-2, 2]), None, 1, dtype)
+        x[:, [5, 450]] = 0
+        t.expected = (ref.stored(-x, dtype), None)
+        yield t
+
+
+def layout_tensors():
+    """Where rows lie: gaps, rows in the middle, two row dimensions, an odd address, slots of a paged cache."""
+    lies = {
+        "gaps": (np.arange(4)[:, None] * 40 + np.arange(24), "[{{row: true, count: 4, stride: 40 * {s}}}, {{count: 24, stride: {s}}}]", {}),
+        "every_other": (np.arange(4)[:, None] * 64 + np.arange(24) * 2, "[{{row: true, count: 4, stride: 64 * {s}}}, {{count: 24, stride: 2 * {s}}}]", {}),
+        "middle": ((np.arange(3)[:, None, None] * 4 + np.arange(4)[:, None]) * 8 + np.arange(8), "[{{count: 3}}, {{row: true, count: 4}}, {{count: 8}}]", {}),
+        "two": (np.arange(2)[:, None, None] * 100 + np.arange(3)[:, None] * 30 + np.arange(24),
+                "[{{row: true, count: 2, stride: 100 * {s}}}, {{row: true, count: 3, stride: 30 * {s}}}, {{count: 24, stride: {s}}}]", {}),
+        "odd": (np.arange(4)[:, None] * 24 + np.arange(24) + 1, "[{{row: true, count: 4}}, {{count: 24}}]", {"offset": "{s}"}),
+    }
+    lies["middle"] = (lies["middle"][0].transpose(1, 0, 2), *lies["middle"][1:])
+    for dtype in SIZE:
+        for name, (index, dims, more) in lies.items():
+            index = index.reshape(-1, 24)
+            t = Tensor(f"{dtype}_{name}", dtype, normal(len(index), 24, dtype, 4), index, dims.format(s=SIZE[dtype]),
+                       **{k: v.format(s=SIZE[dtype]) for k, v in more.items()})
+            t.edits = [{"do": [{"add": "two_dozen", "times": -1.5}]}]
+            t.expected = (ref.stored(ref.elementwise(t.x, ("add", ""), VECTORS["short"][:24], -1.5, dtype), dtype), None)
+            yield t
+        slots = [5, 0, -1, 3]
+        t = Tensor(f"{dtype}_slots", dtype, normal(6, 24, dtype, 4), slots=slots,
+                   dims="[{row: true, count: 4, slots: {pointer: 'arg[4]', dtype: i64}}, {count: 24}]")
+        t.edits = [{"do": [{"scale": 2}]}]
+        x = t.x.copy()
+        x[[5, 0, 3]] *= 2
+        t.expected = (ref.stored(x, dtype), None)
+        yield t
+
+
+def scaled_tensors():
+    """True values are those that are stored, divided by the scale."""
+    for dtype in SIZE:
+        t = Tensor(f"{dtype}_scaled", dtype, normal(3, 192, dtype, 5), scale=0.25)
+        t.edits = [{"do": [{"add": "short"}, {"clamp": [-6, 6]}]}]
+        x = ref.elementwise(t.x, ("add", ""), VECTORS["short"], 1, dtype)
+        t.expected = (ref.stored(ref.elementwise(x, ("clamp", [-6, 6]), None, 1, dtype) * np.float32(0.25), dtype), None)
+        yield t
+        t = Tensor(f"{dtype}_scaled_set", dtype, normal(3, 192, dtype, 5), scale=3.0)
+        t.edits = [{"do": [{"set": 1.5}], "columns": "7:9"}]
+        wanted = t.bits.copy()
+        wanted[:, 7:9] = ref.stored(np.float32(4.5), dtype)
+        t.expected = (wanted, None)
+        yield t
+
+
+@pytest.mark.parametrize("how", ["eager", "graph"])
+@pytest.mark.parametrize("tensors", [sum_tensors, part_tensors, one_after_the_other, layout_tensors, scaled_tensors], ids=lambda f: f.__name__)
+def test_rows_and_their_parts(bench, tensors, how):
+    play = Play(bench, list(tensors()), vectors=dict(VECTORS, two_dozen=VECTORS["short"][:24]))
+    play.round(how)
+    play.run()
+    play.compare(0, how)
