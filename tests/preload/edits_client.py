@@ -85,14 +85,18 @@ class Editing(Client):
             ok(cu.cuGraphExecUpdate(exe, self.chain(numbers)[0]))
         return exe
 
-    def launch_all(self, numbers, how):
+    def launch_all(self, numbers, how, refused):
         if how == "eager":
             self.eager(numbers)
             return
         key = how, tuple(numbers)
         if key not in self.execs:
             self.execs[key] = self.instantiate(numbers, how)
-        ok(cu.cuGraphLaunch(self.execs[key], self.streams[0]))
+        answer = cu.cuGraphLaunch(self.execs[key], self.streams[0])
+        if refused:
+            self.say(answer[0])
+        else:
+            ok(answer)
 
     def round(self, number, r):
         if r["data"]:
@@ -102,7 +106,7 @@ class Editing(Client):
             spans = [dmi.Span(**span) for span in r["said"]["spans"]]
             dmi.step_begin(number, spans, r["said"]["n_rows"])
         for _ in range(r.get("times", 1)):
-            self.launch_all(r["launches"], r["how"])
+            self.launch_all(r["launches"], r["how"], r.get("refused"))
         if r["said"]:
             dmi.step_end()
         if r["out"]:

@@ -13,13 +13,13 @@ def values(bits, dtype):
 
 
 def stored(x, dtype):
-    """Bits of float32, rounded to the nearest, of two the even one."""
+    """Bits of float32, rounded to the nearest, of two the even one; one NaN for all."""
     x = np.asarray(x, np.float32)
     if dtype == "f32":
-        return x.view(np.uint32)
+        return np.where(np.isnan(x), 0x7fc00000, x.view(np.uint32)).astype(np.uint32)
     with np.errstate(over="ignore", invalid="ignore"):
         if dtype == "f16":
-            return x.astype(np.float16).view(np.uint16)
+            return np.where(np.isnan(x), 0x7e00, x.astype(np.float16).view(np.uint16)).astype(np.uint16)
     u = x.view(np.uint32).astype(np.uint64)
     return np.where(np.isnan(x), 0x7fc0, (u + 0x7fff + (u >> 16 & 1)) >> 16).astype(np.uint16)
 

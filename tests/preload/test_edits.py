@@ -22,17 +22,19 @@ CANARY = 0xa5
 
 
 class Tensor:
-    """A place: what its kernel copies there, and how its elements lie: @index has the element of row and column, @dims says it to the HookSpec."""
+    """A place: what its kernel copies there, and how its elements lie: @index has the element of row and column, @dims says it to the HookSpec.
+    @before: edits write what the kernel is about to read; @stays: the kernel copies it onto itself, so that edits add up; @place: there is one."""
 
-    def __init__(self, name, dtype, bits, index=None, dims=None, slots=None, **more):
+    def __init__(self, name, dtype, bits, index=None, dims=None, slots=None, before=False, stays=False, place=True, **more):
         self.name, self.dtype, self.more = name, dtype, more
+        self.before, self.stays, self.place = before, stays, place
         self.bits = np.asarray(bits, ref.BITS[dtype])
         rows, n = self.bits.shape
         self.index = np.arange(rows * n).reshape(rows, n) if index is None else index
         self.dims = dims or f"[{{row: true, count: 'arg[3].u32'}}, {{count: {n}}}]"
         self.slots = slots
         self.n_bytes = (int(self.index.max()) + 1) * SIZE[dtype] + 3 & ~3
-        self.edits, self.expected = [], None
+        self.edits, self.expected, self.read = [], None, None  # @read: what the kernel read is afterwards, where that is another thing
 
     @property
     def x(self):
@@ -41,7 +43,8 @@ class Tensor:
         return x / np.float32(self.more["scale"]) if "scale" in self.more else x
 
     def site(self):
-        more = dict({"write": "{}", "capture": "none", "pointer": "arg[0]"}, **self.more)
+        more = dict({"write": "{}", "capture": "none", "pointer": "arg[1]" if self.before else "arg[0]"}, **self.more)
+        more |= {"when": "before"} if self.before else {}
         return "\n".join([f"  - name: {self.name}", f"    kernel: '^{self.name}$'", f"    dtype: {self.dtype}", f"    dims: {self.dims}"]
                          + [f"    {key}: {value}" for key, value in more.items()])
 
@@ -65,21 +68,20 @@ class Play:
     def __init__(self, bench, tensors, edits=None, vectors=None, head="", sites=()):
         self.bench, self.tensors = bench, tensors
         self.memory, self.kernels, self.rounds = Memory(), [], []
-        self.at, self.source = {}, {}
+        self.at = {}
         self.folder = bench.folder / f"play{bench.n}"
         self.folder.mkdir()
-        self.spec = spec(*[t.site() for t in tensors], *sites, head=head)
+        self.spec = spec(*[t.site() for t in tensors if t.place], *sites, head=head)
         self.edits = edits if edits is not None else [dict(e, name=f"{t.name}-{i}", site=t.name) for t in tensors for i, e in enumerate(t.edits)]
         self.vectors = {}
         for name, v in (vectors or {}).items():
             np.save(self.folder / f"{name}.npy", np.asarray(v, np.float32))
             self.vectors[name] = {"file": f"{name}.npy"}
         for t in tensors:
-            noise = np.random.default_rng(len(self.kernels)).integers(0, 256, t.n_bytes, np.uint8)
-            region = noise[:t.n_bytes // SIZE[t.dtype] * SIZE[t.dtype]].view(ref.BITS[t.dtype])
+            region = np.random.default_rng(len(self.kernels)).integers(0, 256, t.n_bytes, np.uint8).view(ref.BITS[t.dtype])
             region[t.index] = t.bits
-            self.source[t.name] = region.tobytes()
-            to, source = self.memory.add(b"\0" * t.n_bytes), self.memory.add(region.tobytes())
+            source = self.memory.add(region.tobytes())
+            to = source if t.stays else self.memory.add(b"\0" * t.n_bytes)
             slots = self.memory.add(np.asarray(t.slots, np.int64).tobytes()) if t.slots is not None else None
             self.at[t.name] = (to, source)
             self.kernels.append({"name": t.name, "to": to, "from": source, "words": t.n_bytes // 4, "rows": len(t.bits), "slots": slots})
@@ -99,43 +101,40 @@ class Play:
         (self.folder / "edits").write_bytes(done.stdout)
         return self.folder / "edits"
 
-    def run(self, **env):
+    def start(self, edits, **env):
         (self.folder / "data").write_bytes(self.memory.bytes)
         (self.folder / "plan.json").write_text(json.dumps({"bytes": len(self.memory.bytes), "kernels": self.kernels, "rounds": self.rounds}))
-        result = self.bench.run([], self.spec, command=[sys.executable, CLIENT, self.folder / "plan.json"], timeout=120, DMI_EDITS=self.pack({}), **env)
+        result = self.bench.run([], self.spec, command=[sys.executable, CLIENT, self.folder / "plan.json"], timeout=120, DMI_EDITS=edits, **env)
+        return result
+
+    def run(self, **env):
+        result = self.start(self.pack({}), **env)
         good = result.code == 0 and result.stdout.endswith("done\n") and "in force" in result.stderr
         assert self.bench.check(good, "the program runs", result.stdout[-500:] + result.stderr[-2000:])
         return result
 
-    def image(self, number):
-        """What memory held after a round, and what it would hold without edits. Of both: {name: bytes of the tensor}, bytes of the rest."""
-        got, wanted = bytearray(pathlib.Path(self.rounds[number]["out"]).read_bytes()), bytearray(self.memory.bytes)
-        for t in self.tensors:
-            to, source = self.at[t.name]
-            wanted[to:to + t.n_bytes] = wanted[source:source + t.n_bytes]
-        return got, wanted
-
     def compare(self, number, what, expected=None):
         """Each tensor is as @expected (or what it itself expects), and nothing else has changed."""
-        got, wanted = self.image(number)
+        got, wanted = bytearray(pathlib.Path(self.rounds[number]["out"]).read_bytes()), bytearray(self.memory.bytes)
         for t in self.tensors:
-            to = self.at[t.name][0]
-            n = t.n_bytes // SIZE[t.dtype]
-            found = np.frombuffer(bytes(got[to:to + n * SIZE[t.dtype]]), ref.BITS[t.dtype])[t.index]
-            bits, slack = (expected or {}).get(t.name, t.expected) if expected is None or t.name in expected else (t.bits, None)
-            self.bench.check(*differences(t, found, bits, slack, f"{what}: {t.name}"))
-            cells = np.frombuffer(bytes(wanted[to:to + n * SIZE[t.dtype]]), ref.BITS[t.dtype]).copy()
-            cells[t.index] = found
-            wanted[to:to + n * SIZE[t.dtype]] = cells.tobytes()
+            after = t.expected if expected is None else expected[t.name]
+            read = t.read or (after if t.before or t.stays else (t.bits, None))
+            for at, (bits, slack) in zip(self.at[t.name], (after, read)):
+                cells = np.frombuffer(bytes(got[at:at + t.n_bytes]), ref.BITS[t.dtype])
+                self.bench.check(*differences(t, cells[t.index], bits, slack, f"{what}: {t.name}"))
+                before = self.at[t.name][1]  # what the kernel copies there, too
+                whole = np.frombuffer(bytes(self.memory.bytes[before:before + t.n_bytes]), ref.BITS[t.dtype]).copy()
+                whole[t.index] = cells[t.index]
+                wanted[at:at + t.n_bytes] = whole.tobytes()
         apart = [i for i, (a, b) in enumerate(zip(got, wanted)) if a != b] if got != wanted else []
         self.bench.check(not apart, f"{what}: nothing beside the tensors has changed", apart[:20])
 
 
 def differences(t, found, wanted, slack, what):
-    """@slack: None: bits (a NaN is as any other, unless it was there before); else by how much each may differ."""
+    """@slack: None: bits, but that a NaN which was computed is as any other; else by how much each may differ."""
     if slack is None:
         a, b = ref.values(found, t.dtype), ref.values(wanted, t.dtype)
-        bad = (found != wanted) & ~(np.isnan(a) & np.isnan(b) & (found != t.bits))
+        bad = (found != wanted) & ~(np.isnan(a) & np.isnan(b) & (wanted != t.bits))
     else:
         bad = ~(np.abs(ref.values(found, t.dtype).astype(np.float64) - wanted) <= slack)
     where = np.argwhere(bad)[:4]
@@ -192,13 +191,20 @@ def elementwise_tensors():
         yield t
 
 
-@pytest.mark.parametrize("how", ["eager", "graph"])
-def test_operations_on_elements(bench, how):
+def both(bench, tensors, **more):
+    """Launch by launch, and in a graph. Return: what the program said."""
+    play = Play(bench, list(tensors), **more)
+    for how in ("eager", "graph"):
+        play.round(how)
+    result = play.run()
+    for i, how in enumerate(("eager", "graph")):
+        play.compare(i, how)
+    return result
+
+
+def test_operations_on_elements(bench):
     """Each value of f16 and bf16, in bits."""
-    play = Play(bench, list(elementwise_tensors()), vectors={"v": wide()})
-    play.round(how)
-    play.run()
-    play.compare(0, how)
+    both(bench, elementwise_tensors(), vectors={"v": wide()})
 
 
 # ------------------------------------------------------------------------- sums, columns, heads, layouts
@@ -351,10 +357,210 @@ def scaled_tensors():
         yield t
 
 
-@pytest.mark.parametrize("how", ["eager", "graph"])
 @pytest.mark.parametrize("tensors", [sum_tensors, part_tensors, one_after_the_other, layout_tensors, scaled_tensors], ids=lambda f: f.__name__)
-def test_rows_and_their_parts(bench, tensors, how):
-    play = Play(bench, list(tensors()), vectors=dict(VECTORS, two_dozen=VECTORS["short"][:24]))
-    play.round(how)
+def test_rows_and_their_parts(bench, tensors):
+    result = both(bench, tensors(), vectors=dict(VECTORS, two_dozen=VECTORS["short"][:24]))
+    bench.check(("do not suit rows of" in result.stderr) == (tensors is part_tensors), "edits that do not suit a tensor are named", result.stderr[-2000:])
+
+
+# ------------------------------------------------------------------------- which rows
+
+STEP = "forward: [{kind: step, begin: step}]\n"
+LAYERS = np.random.default_rng(11).normal(size=(3, 24)).astype(np.float32)
+WHO = [{"name": "calm", "site": "mlp", "requests": "a*", "tokens": "generated", "do": [{"add": "layered", "times": {"0": 2, "4": 0}}]},
+       {"name": "half", "site": "mlp", "layers": "1", "tokens": "last", "do": [{"scale": 0.5}]},
+       {"name": "tagged", "site": "mlp", "requests": "tag:team=x", "do": [{"add": "flat", "times": "tag:c"}]},
+       {"name": "mark", "site": "mlp", "layers": "0,2", "tokens": "last_prompt", "columns": "3,7", "do": [{"set": 9}]},
+       {"name": "early", "site": "mlp", "tokens": "-2:1", "do": [{"scale": -1}]}]
+FLAT = np.random.default_rng(12).normal(size=24).astype(np.float32)
+
+
+def wanted_row(x, layer, span, position, is_last, dtype):
+    """A row after WHO, edit by edit, as docs/edits.md has it."""
+    generated = position - span["n_prompt"]
+    tags = json.loads(span["tags"]) if span["tags"] else {}
+    if span["request"].startswith("a") and generated >= 0:
+        x = ref.elementwise(x, ("add", ""), LAYERS[layer], np.interp(generated, [0, 4], [2, 0]), dtype)
+    if layer == 1 and is_last:
+        x = ref.elementwise(x, ("scale", None), None, 0.5, dtype)
+    if tags.get("team") == "x" and isinstance(tags.get("c"), float):
+        x = ref.elementwise(x, ("add", ""), FLAT, tags["c"], dtype)
+    if layer != 1 and generated == -1:
+        x = x.copy()
+        x[[3, 7]] = 9
+    if generated >= -2 and position < 1:
+        x = ref.elementwise(x, ("scale", None), None, -1, dtype)
+    return x
+
+
+def random_steps(n):
+    """Prompts in chunks, then tokens, of three requests, in any order, with rows of nobody's between and after them."""
+    dice = np.random.default_rng(13)
+    at = {"a1": 0, "b2": 0, "a3": 0}
+    prompts = {"a1": 5, "b2": 2, "a3": 1}
+    tags = {"a1": '{"team": "x", "c": 1.5}', "b2": None, "a3": '{"team": "x", "c": "no number"}'}
+    for _ in range(n):
+        spans, row = [], 0
+        for name in dice.permutation(list(at)):
+            request = str(name)
+            left = prompts[request] - at[request]
+            n_tokens = int(dice.integers(1, left + 1)) if left > 0 else int(dice.integers(0, 2))
+            row += int(dice.integers(0, 2))
+            if n_tokens:
+                spans.append({"request": request, "first_position": at[request], "n_tokens": n_tokens, "first_row": row, "n_prompt": prompts[request],
+                              "tags": tags[request]})
+            at[request] += n_tokens
+            row += n_tokens
+        if row < 16:
+            spans.append({"request": None, "first_position": 0, "n_tokens": 16 - row, "first_row": row, "flags": 1})
+        yield {"spans": spans, "n_rows": 16}
+
+
+def rows_of_nobody(dtype):
+    """Elements that are -0.0, and NaN with bits of their own, among others: of rows that no edit takes each bit stays."""
+    bits = normal(16, 24, dtype, 21)
+    bits[:, 5] = {"f32": 0x80000000, "f16": 0x8000, "bf16": 0x8000}[dtype]
+    bits[:, 6] = {"f32": 0xffc01234, "f16": 0x7d55, "bf16": 0x7fa5}[dtype]
+    return bits
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_rows_of_requests_and_tokens(bench, dtype):
+    tensors = [Tensor(f"mlp_{i}", dtype, rows_of_nobody(dtype), place=False) for i in range(3)]
+    site = Tensor("mlp", dtype, tensors[0].bits, kernel="'^mlp_[012]$'", layer="occ").site().replace("kernel: '^mlp$'\n    ", "")
+    play = Play(bench, tensors, sites=[site], edits=WHO, vectors={"layered": LAYERS, "flat": FLAT}, head=STEP)
+    steps = list(random_steps(24))
+    for i, said in enumerate(steps):
+        play.round("graph" if i % 2 else "eager", said)
     play.run()
-    play.compare(0, how)
+    for i, said in enumerate(steps):
+        expected = {}
+        for layer, t in enumerate(tensors):
+            wanted = t.bits.copy()
+            for span in said["spans"]:
+                for k in range(span["n_tokens"] if span["request"] else 0):
+                    row, last = span["first_row"] + k, k == span["n_tokens"] - 1
+                    after = wanted_row(t.x[row], layer, span, span["first_position"] + k, last, dtype)
+                    wanted[row] = wanted[row] if after is t.x[row] or np.array_equal(after, t.x[row], equal_nan=True) else ref.stored(after, dtype)
+            expected[t.name] = (wanted, None)
+        play.compare(i, f"step {i}, {'graph' if i % 2 else 'eager'}", expected)
+
+
+# ------------------------------------------------------------------------- beside captures, before and after kernels
+
+def test_captures_beside_edits(bench):
+    """capture: says whether a record shows the tensor before or after the edit; when: on which side of the kernel both are."""
+    said = (("after", {"capture": "after"}), ("before", {"capture": "before"}), ("none", {}), ("read", {"before": True, "capture": "after"}),
+            ("read_first", {"before": True, "capture": "before"}))
+    tensors = [Tensor(name, "bf16", normal(3, 24, "bf16", i), **more) for i, (name, more) in enumerate(said)]
+    for t in tensors:
+        t.edits = [{"do": [{"scale": 3}]}]
+        t.expected = (ref.stored(t.x * 3, "bf16"), None)
+    play = Play(bench, tensors)
+    for how in HOWS:
+        play.round(how)
+    run = play.run().run()
+    for i, how in enumerate(HOWS):
+        play.compare(i, how)
+    sites = {"after": (1, True), "before": (2, False), "read": (6, True), "read_first": (7, False)}  # of each place the one that is captured
+    for t in tensors:
+        if t.name in sites:
+            number, edited = sites[t.name]
+            wanted = (t.expected[0] if edited else t.bits).tobytes()
+            bench.check([r.data for r in run.of(number)] == [wanted] * len(HOWS), f"{t.name}: records show it {'after' if edited else 'before'} the edit",
+                        [r.data.hex()[:40] for r in run.of(number)])
+    bench.check(not run.balance() and {r.site for r in run.records} == {n for n, _ in sites.values()}, "no other site has records", run.balance())
+
+
+def test_places_at_one_kernel(bench):
+    """Two on one tensor, whose order is the HookSpec's, though the edits have another; two on two tensors."""
+    t, other = Tensor("k", "f32", normal(3, 24, "f32"), place=False), Tensor("m", "f32", normal(3, 24, "f32", 1), place=False)
+    sites = [Tensor(name, "f32", t.bits, pointer=pointer, kernel=kernel).site().replace(f"kernel: '^{name}$'\n    ", "")
+             for name, kernel, pointer in (("first", "'^k$'", "arg[0]"), ("second", "'^k$'", "arg[0]"), ("to", "'^m$'", "arg[0]"), ("from", "'^m$'", "arg[1]"))]
+    edits = [{"name": f"e{i}", "site": site, "do": [do]} for i, (site, do) in enumerate((("second", {"scale": 2}), ("first", {"add": "v"}),
+                                                                                          ("from", {"set": 5}), ("to", {"scale": -1})))]
+    play = Play(bench, [t, other], sites=sites, edits=edits, vectors={"v": VECTORS["short"][:24]})
+    added = ref.elementwise(t.x, ("add", ""), VECTORS["short"][:24], 1, "f32")
+    t.expected = (ref.stored(added * 2, "f32"), None)
+    other.expected, other.read = (ref.stored(-other.x, "f32"), None), (ref.stored(np.full((3, 24), 5), "f32"), None)
+    for how in HOWS:
+        play.round(how)
+    play.run()
+    for i, how in enumerate(HOWS):
+        play.compare(i, how)
+
+
+# ------------------------------------------------------------------------- what goes wrong beside edits
+
+def counting(name, **more):
+    """A tensor to which each launch adds one."""
+    t = Tensor(name, "f32", ref.stored(np.zeros((4, 24)), "f32"), stays=True, **more)
+    t.edits = [{"do": [{"add": "one"}]}]
+    return t
+
+
+def counted(n):
+    return (ref.stored(np.full((4, 24), n), "f32"), None)
+
+
+FULL = "ring: {bytes: 4096, slots: 2}\noverload: {mode: drop}\n"
+
+
+def test_a_full_ring_stops_no_edit(bench):
+    t = counting("k", capture="after")
+    play = Play(bench, [t], vectors={"one": np.ones(24)}, head=FULL)
+    play.round("eager", times=40)
+    play.round("graph", times=40)
+    run = play.run(DMI_STANDIN_DTOH_LATENCY_NS=400000000).run()
+    for i in range(2):
+        play.compare(i, "each launch", {"k": counted(40)})
+    bench.check(sum(tally.records for tally in run.counters.dropped[1].values()) > 10 and not run.balance(), "records are dropped", run.counters.dropped)
+
+
+def test_shedding_takes_no_row_from_an_edit(bench):
+    t = counting("k", capture="after")
+    play = Play(bench, [t], vectors={"one": np.ones(24)}, head="ring: {bytes: 4096, slots: 64}\noverload: {mode: best-effort}\n")
+    said = {"spans": [{"request": "a", "first_position": 0, "n_tokens": 3}, {"request": "b", "first_position": 0, "n_tokens": 1, "first_row": 3}], "n_rows": 4}
+    for i in range(60):
+        play.round("graph" if i % 2 else "eager", said, out=i == 59, data=None if i else str(play.folder / "data"))
+    run = play.run(DMI_STANDIN_DTOH_BPS=30000).run()
+    play.compare(59, "each launch", {"k": counted(60)})
+    bench.check("shed" in run.counters.dropped[1] and run.counters.dropped[1]["shed"].rows and not run.balance(), "records are shed", run.counters.dropped)
+
+
+def test_launches_that_the_driver_refuses(bench):
+    """Nothing is edited for them, and those after them are edited as before."""
+    good, bad = counting("k"), counting("bad")
+    play = Play(bench, [good, bad], vectors={"one": np.ones(24)})
+    play.kernels[1]["refused"] = True
+    play.round("eager", times=3)
+    play.round("graph", launches=[0], times=2, data=None, refused=True)
+    play.round("graph", launches=[0], times=2, data=None)
+    result = play.run(DMI_STANDIN_FAIL="cuGraphLaunch:2:1")
+    play.compare(0, "eager", {"k": counted(3), "bad": counted(0)})
+    play.compare(1, "in a graph", {"k": counted(4), "bad": counted(0)})
+    play.compare(2, "later", {"k": counted(6), "bad": counted(0)})
+    bench.check(result.stdout == "1\n1\n1\n0\n1\ndone\n", "the program sees what the driver answers", result.stdout)
+
+
+def test_files_that_hold_no_edits(bench):
+    """The library says so, and the program runs as it is."""
+    t = counting("k")
+    play = Play(bench, [t], vectors={"one": np.ones(24)})
+    play.round("eager", times=3)
+    play.round("graph", data=None)
+    good = play.pack({})
+    edits = play.folder / "cut"
+    edits.write_bytes(good.read_bytes()[:-5])
+    for path, said in ((edits, "expected a file that dmi-run or dmi-ctl wrote"), (play.folder / "missing", "cannot be read"),
+                       (play.folder, "cannot be read")):
+        result = play.start(path)
+        bench.check(result.code == 0 and said in result.stderr and "no edit is in force" in result.stderr, f"{path.name}: it is named", result.stderr)
+        play.compare(1, path.name, {"k": counted(0)})
+    play.spec = "hookspec: 1\nedits: {bytes: 64K}\n" + play.spec.partition("\n")[2]
+    play.vectors["large"] = {"file": "large.npy"}
+    np.save(play.folder / "large.npy", np.ones((20, 1024), np.float32))
+    play.edits.append({"name": "large", "site": "k", "do": [{"add": "large"}]})
+    result = play.start(play.pack({}))
+    bench.check("\"edits: {bytes: ...}\" of the HookSpec leaves less: no edit is in force" in result.stderr, "room that does not do is named", result.stderr)
+    play.compare(1, "without room", {"k": counted(0)})
