@@ -23,7 +23,7 @@ CANARY = 0xa5
 
 class Tensor:
     """A place: what its kernel copies there, and how its elements lie: @index has the element of row and column, @dims says it to the HookSpec.
-    @before: edits write what the kernel is about to read; @stays: the kernel copies it onto itself, so that edits add up; @place: there is one."""
+    @before: edits write what the kernel is about to read; @stays: the kernel copies it onto itself, so that each launch edits what the last one left; @place: there is one."""
 
     def __init__(self, name, dtype, bits, index=None, dims=None, slots=None, before=False, stays=False, place=True, **more):
         self.name, self.dtype, self.more = name, dtype, more
@@ -564,3 +564,49 @@ def test_files_that_hold_no_edits(bench):
     result = play.start(play.pack({}))
     bench.check("\"edits: {bytes: ...}\" of the HookSpec leaves less: no edit is in force" in result.stderr, "room that does not do is named", result.stderr)
     play.compare(1, "without room", {"k": counted(0)})
+
+
+# ------------------------------------------------------------------------- the reference itself
+
+TORCH = """
+import pathlib, sys
+import torch
+folder = pathlib.Path(sys.argv[1])
+
+def read(name, dtype):
+    return torch.frombuffer(bytearray((folder / name).read_bytes()), dtype=dtype)
+
+def write(name, x):
+    (folder / name).write_bytes(bytes(x.contiguous().view(torch.uint8).flatten().tolist()))
+
+for name, dtype in (("f32", torch.float32), ("f16", torch.float16), ("bf16", torch.bfloat16)):
+    x = read(f"x.{name}", dtype).reshape(-1, 1024)
+    v = read("v", torch.float32).to(dtype)
+    for i, (op, value, c) in enumerate(OPERATIONS):
+        y = {"add": lambda: x + c * v, "scale": lambda: c * x, "set": lambda: (v if value == "v" else torch.tensor(value, dtype=dtype)).expand_as(x),
+             "zero": lambda: torch.zeros_like(x), "clamp": lambda: x.clamp(*value)}[op]()
+        write(f"y.{name}.{i}", y)
+"""
+
+
+@pytest.mark.long
+def test_the_reference_is_pytorchs(tmp_path, check):
+    """What the other tests compare with rounds as PyTorch's own operations do, on all values of f16 and bf16."""
+    import torch_env
+    python, env = torch_env.python_with_torch()
+    (tmp_path / "v").write_bytes(wide().tobytes())
+    for dtype in SIZE:
+        (tmp_path / f"x.{dtype}").write_bytes(all_values(dtype).tobytes())
+    operations = [(kind, value, c) for (kind, value), c in ELEMENTWISE]
+    program = torch_env.PREAMBLE + TORCH.replace("OPERATIONS", repr(operations))
+    subprocess.run([python, "-c", program, tmp_path], env=env, check=True, timeout=300)
+    for dtype in SIZE:
+        x = all_values(dtype)
+        for i, (op, c) in enumerate(ELEMENTWISE):
+            if (op[0], c) in (("add", 0), ("scale", 1)):  # PyTorch writes x + 0 there, edits write nothing
+                continue
+            wanted = np.frombuffer((tmp_path / f"y.{dtype}.{i}").read_bytes(), ref.BITS[dtype]).reshape(x.shape)
+            got = ref.stored(ref.elementwise(ref.values(x, dtype), op, wide() if op[1] == "v" else None, c, dtype), dtype)
+            nan = np.isnan(ref.values(got, dtype)) & np.isnan(ref.values(wanted, dtype))
+            bad = (got != wanted) & ~nan
+            check(not bad.any(), f"{dtype} {op} {c}", [(hex(a), hex(b), hex(w)) for a, b, w in zip(x[bad][:5], got[bad][:5], wanted[bad][:5])])
