@@ -23,7 +23,8 @@ CANARY = 0xa5
 
 class Tensor:
     """A place: what its kernel copies there, and how its elements lie: @index has the element of row and column, @dims says it to the HookSpec.
-    @before: edits write what the kernel is about to read; @stays: the kernel copies it onto itself, so that each launch edits what the last one left; @place: there is one."""
+    @before: edits write what the kernel is about to read; @stays: the kernel copies it onto itself, so that each launch edits what the last one
+    left; @place: there is one."""
 
     def __init__(self, name, dtype, bits, index=None, dims=None, slots=None, before=False, stays=False, place=True, **more):
         self.name, self.dtype, self.more = name, dtype, more
@@ -87,7 +88,8 @@ class Play:
             self.kernels.append({"name": t.name, "to": to, "from": source, "words": t.n_bytes // 4, "rows": len(t.bits), "slots": slots})
 
     def round(self, how, said=None, launches=None, out=True, **more):
-        self.rounds.append(dict({"data": str(self.folder / "data"), "how": how, "said": said, "out": str(self.folder / f"out{len(self.rounds)}") if out else None,
+        self.rounds.append(dict({"data": str(self.folder / "data"), "how": how, "said": said,
+                                 "out": str(self.folder / f"out{len(self.rounds)}") if out else None,
                                  "launches": list(range(len(self.kernels))) if launches is None else launches}, **more))
 
     def pack(self, env):
@@ -232,9 +234,12 @@ def near(t, x, before, op, v, c, take):
     t.expected = (wanted, slack)
 
 
+ALONG = [(("project_out", None), 1.0), (("project_out", None), -0.5), (("adjust_rs", 2.5), 1), (("limit_along", [-0.5, 0.75]), 0.8)]
+
+
 def sum_tensors():
     for dtype in SIZE:
-        for i, (op, c) in enumerate(((("project_out", None), 1.0), (("project_out", None), -0.5), (("adjust_rs", 2.5), 1), (("limit_along", [-0.5, 0.75]), 0.8))):
+        for i, (op, c) in enumerate(ALONG):
             t = Tensor(f"{dtype}_{op[0]}_{i}", dtype, normal(5, 1024, dtype, i))
             t.edits = [{"do": [along(op, "gentle", c)]}]
             near(t, t.x, t.x, op, VECTORS["gentle"], c, np.s_[:, :])
