@@ -4,8 +4,8 @@
 
 All tensors lie in one allocation. A kernel copies one region of it to another, word by word; each round fills the memory from a file, says
 a step, launches kernels in a row and writes what the memory holds then to a file. A round may say how it launches: by itself ("eager"), in a
-graph that is built by hand ("graph") or by a capture ("capture"), in one whose parameters are set later ("params"), or that is updated
-("update"). An exec is instantiated once for each list of kernels.
+graph that is built by hand ("graph") or by a capture ("capture"), in one whose parameters are set later ("params"), that is updated
+("update"), or that the library cannot clone ("left_alone"). An exec is instantiated once for each list of kernels.
 """
 import ctypes
 import json
@@ -54,7 +54,7 @@ class Editing(Client):
         for i in numbers:
             k = self.kernels[i]
             threads = 2048 if k.get("refused") else 64
-            answer = cu.cuLaunchKernel(self.copies[k["name"]], (k["words"] + 63) // 64, 1, 1, threads, 1, 1, 0, stream or self.streams[0], self.args(k), 0)
+            answer = cu.cuLaunchKernel(self.copies[k["name"]], max(1, (k["words"] + 63) // 64), 1, 1, threads, 1, 1, 0, stream or self.streams[0], self.args(k), 0)
             if k.get("refused"):
                 self.say(answer[0])
             else:
@@ -63,7 +63,7 @@ class Editing(Client):
     def node(self, k, scratch):
         p = cu.CUDA_KERNEL_NODE_PARAMS()
         p.func = self.copies[k["name"]]
-        p.gridDimX, p.gridDimY, p.gridDimZ, p.blockDimX, p.blockDimY, p.blockDimZ = (k["words"] + 63) // 64, 1, 1, 64, 1, 1
+        p.gridDimX, p.gridDimY, p.gridDimZ, p.blockDimX, p.blockDimY, p.blockDimZ = max(1, (k["words"] + 63) // 64), 1, 1, 64, 1, 1
         p.kernelParams = self.args(k, scratch)
         return p
 
@@ -73,9 +73,17 @@ class Editing(Client):
             nodes.append(ok(cu.cuGraphAddKernelNode(graph, nodes[-1:] or None, len(nodes[-1:]), self.node(self.kernels[i], scratch))))
         return graph, nodes
 
+    def with_memory(self, numbers, stream):
+        """A graph with a memory node cannot be cloned."""
+        memory = ok(cu.cuMemAllocAsync(256, stream))
+        self.eager(numbers, stream)
+        ok(cu.cuMemFreeAsync(memory, stream))
+
     def instantiate(self, numbers, how):
         if how == "capture":
             return ok(cu.cuGraphInstantiate(self.capture(lambda s: self.eager(numbers, s)), 0))
+        if how == "left_alone":
+            return ok(cu.cuGraphInstantiate(self.capture(lambda s: self.with_memory(numbers, s)), 0))
         graph, nodes = self.chain(numbers, how != "graph")
         exe = ok(cu.cuGraphInstantiate(graph, 0))
         if how == "params":

@@ -451,6 +451,51 @@ def test_rows_of_requests_and_tokens(bench, dtype):
         play.compare(i, f"step {i}, {'graph' if i % 2 else 'eager'}", expected)
 
 
+@pytest.mark.parametrize("seed", ["1", pytest.param("2", marks=pytest.mark.long), pytest.param("3", marks=pytest.mark.long)])
+@pytest.mark.parametrize("how", ["eager", "graph"])
+def test_many_steps_in_flight(bench, how, seed):
+    """Each step has rows and a coefficient of its own, and nobody waits for one before the next: what is added in the end is all of them."""
+    dice, n_steps = np.random.default_rng(int(seed)), 200
+    t = Tensor("k", "f32", ref.stored(np.zeros((16, 24)), "f32"), stays=True)
+    t.edits = [{"tokens": "generated", "requests": "a", "do": [{"add": "one", "times": {"0": 0, "1000": 1000}}]},
+               {"requests": "b", "do": [{"add": "one", "times": "tag:c"}], "tokens": "last"}]
+    play = Play(bench, [t], vectors={"one": np.ones(24)})
+    wanted = np.zeros(16)
+    for i in range(n_steps):
+        n, first, c = int(dice.integers(1, 6)), int(dice.integers(0, 6)), int(dice.integers(1, 9))
+        spans = [{"request": "a", "first_position": 10 + i, "n_tokens": n, "first_row": first, "n_prompt": 10},
+                 {"request": "b", "first_position": 0, "n_tokens": n, "first_row": first + n, "tags": f'{{"c": {c}}}'}]
+        wanted[first:first + n] += i + np.arange(n)
+        wanted[first + 2 * n - 1] += c
+        play.round(how, {"spans": spans, "n_rows": 16}, out=i + 1 == n_steps, data=None if i else str(play.folder / "data"))
+    play.run(DMI_STANDIN_DELAY_SEED=seed)
+    play.compare(n_steps - 1, "all steps", {"k": (ref.stored(np.repeat(wanted[:, None], 24, 1), "f32"), None)})
+
+
+def test_tensors_of_more_or_fewer_rows_than_the_step(bench):
+    """Rows that a tensor does not have are not written beyond its end; rows that the step does not have are nobody's."""
+    rows = {"none": 0, "two": 2, "four": 4, "empty": 0}
+    tensors = [Tensor(name, "bf16", normal(4, 24, "bf16", 3)) for name in rows]
+    tensors[3].dims = "[{row: true, count: 4}, {count: 3}, {count: 'arg[3].u32'}]"  # rows without elements
+    edits = [dict({"name": t.name, "site": t.name, "do": [{"set": 7}]}, **({"heads": "0"} if t.name == "empty" else {})) for t in tensors]
+    play = Play(bench, tensors, edits=edits)
+    for k, n in zip(play.kernels, rows.values()):
+        k["rows"] = n
+    said = {"spans": [{"request": "a", "first_position": 0, "n_tokens": 2, "first_row": 1}], "n_rows": 8}
+    for said_rows in (said, {"spans": [dict(said["spans"][0], n_tokens=7)], "n_rows": 8}, None):
+        for how in ("eager", "graph"):
+            play.round(how, said_rows)
+    play.run()
+    for i in range(6):
+        first, end = ((1, 3), (1, 8), (0, 8))[i // 2]
+        expected = {}
+        for name, n in rows.items():
+            wanted = tensors[0].bits.copy()
+            wanted[first:min(end, n)] = ref.stored(np.float32(7), "bf16")
+            expected[name] = (wanted, None)
+        play.compare(i, f"round {i}", expected)
+
+
 # ------------------------------------------------------------------------- beside captures, before and after kernels
 
 def test_captures_beside_edits(bench):
@@ -546,6 +591,41 @@ def test_launches_that_the_driver_refuses(bench):
     play.compare(1, "in a graph", {"k": counted(4), "bad": counted(0)})
     play.compare(2, "later", {"k": counted(6), "bad": counted(0)})
     bench.check(result.stdout == "1\n1\n1\n0\n1\ndone\n", "the program sees what the driver answers", result.stdout)
+
+
+def test_an_edit_that_the_driver_refuses(bench):
+    """The program does not see it, and the next launches are edited."""
+    play = Play(bench, [counting("k")], vectors={"one": np.ones(24)})
+    play.round("eager", times=3)
+    said = play.run(DMI_STANDIN_FAIL="cuLaunchKernel:4:999").stderr  # every second one is the library's
+    play.compare(0, "the others", {"k": counted(2)})
+    bench.check("999" in said, "it is named", said)
+
+
+def test_tensors_that_do_not_lie_in_memory(bench):
+    """Of a pointer to nothing, and of rows beyond the allocation, nothing is written; others are, and the program goes on."""
+    tensors = [counting(name) for name in ("nowhere", "beyond", "good")]
+    play = Play(bench, tensors, vectors={"one": np.ones(24)})
+    play.kernels[0].update({"to": 1 << 44, "words": 0})
+    play.kernels[1].update({"rows": 1 << 20})
+    for how in ("eager", "graph"):
+        play.round(how, times=2)
+    said = play.run().stderr
+    for i in range(2):
+        play.compare(i, "what is written", {"nowhere": counted(0), "beyond": counted(0), "good": counted(2)})
+    bench.check(said.count("lies outside a live device allocation") >= 2, "both are named", said)
+
+
+def test_a_graph_that_is_left_alone(bench):
+    """The library cannot put edits into it, says so, and the graph runs as it is."""
+    t = counting("k", capture="after")
+    play = Play(bench, [t], vectors={"one": np.ones(24)})
+    play.round("left_alone", times=3)
+    play.round("eager", data=None)
+    result = play.run()
+    play.compare(0, "left alone", {"k": counted(0)})
+    play.compare(1, "eager", {"k": counted(1)})
+    bench.check("left alone" in result.stderr, "it is named", result.stderr)
 
 
 def test_files_that_hold_no_edits(bench):
