@@ -130,8 +130,10 @@ static enum said take_coefficients(const struct edit *edit, const struct tree *t
 
 /* ------------------------------------------------------------------------- a span */
 
-static bool has_tags(const struct edit *edit)
+static bool asks_tags(const struct edit *edit)
 {
+    if (edit->who.tag)
+        return true;
     for (uint32_t k = 0; k < edit->n_ops; k++)
         if (edit->ops[k].times.from == EDIT_TAG)
             return true;
@@ -145,7 +147,7 @@ static int want_edit(struct builder *b, uint32_t number, const struct dmi_span *
     const struct edit *edit = &b->edits->list[number];
     struct want *want = &b->wants[b->n_wants];
     *want = (struct want){ .edit = number };
-    if (!select_request(&edit->who, span->request_id, span->tags))
+    if (!select_request_of(&edit->who, span->request_id, tags->root))
         return 0;
     select_positions(&edit->who, span, is_last, &want->from, &want->to);
     enum said said = take_coefficients(edit, tags, want);
@@ -168,7 +170,7 @@ static int find_wants(struct builder *b, const struct dmi_span *span, bool is_la
     int r = 0;
     b->n_wants = 0;
     for (uint32_t i = 0; i < b->edits->n && !r; i++) {
-        if (!parsed && span->tags && has_tags(&b->edits->list[i])) {
+        if (!parsed && span->tags && asks_tags(&b->edits->list[i])) {
             parsed = true;
             if (tree_parse(span->tags, strlen(span->tags), &tags, &error))
                 tags.root = NULL;

@@ -336,6 +336,16 @@ def layout_tensors():
             t.edits = [{"do": [{"add": "two_dozen", "times": -1.5}]}]
             t.expected = (ref.stored(ref.elementwise(t.x, ("add", ""), VECTORS["short"][:24], -1.5, dtype), dtype), None)
             yield t
+        t = Tensor(f"{dtype}_many_rows", dtype, normal(3000, 4, dtype, 6))  # more than the kernel has blocks
+        t.edits = [{"do": [{"add": "four"}]}]
+        t.expected = (ref.stored(ref.elementwise(t.x, ("add", ""), VECTORS["four"], 1, dtype), dtype), None)
+        yield t
+        t = Tensor(f"{dtype}_middle_head", dtype, normal(4, 24, dtype, 4), lies["middle"][0].reshape(4, 24), lies["middle"][1].format())
+        t.edits = [{"do": ["zero"], "heads": "1"}]
+        wanted = t.bits.copy()
+        wanted[:, 8:16] = 0
+        t.expected = (wanted, None)
+        yield t
         slots = [5, 0, -1, 3]
         t = Tensor(f"{dtype}_slots", dtype, normal(6, 24, dtype, 4), slots=slots,
                    dims="[{row: true, count: 4, slots: {pointer: 'arg[4]', dtype: i64}}, {count: 24}]")
