@@ -93,7 +93,7 @@ struct edits {
     uint32_t n_vectors;
     struct edit_numbers *tensors; /* by vector, then layer */
     uint32_t n_tensors;
-    float *numbers;
+    float *numbers; /* as the files have them: a table has those of length 1 */
     uint64_t n_numbers;
     uint64_t hash; /* of text and numbers, by edits_seal() */
 };

@@ -78,12 +78,6 @@ static bool edit_tokens(struct loader *l, const struct tree_node *node, void *in
     return value_tokens(l, node, into, arg);
 }
 
-static int by_number(const void *a, const void *b)
-{
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return x < y ? -1 : x > y;
-}
-
 /* '3,7' and '0:64', or a number. Return: whether it is such a list; *@n of the numbers stand in @out. */
 static bool parse_columns(const char *text, uint32_t *out, uint32_t *n)
 {
@@ -129,10 +123,10 @@ static bool take_columns(struct loader *l, const struct tree_node *node, struct 
                         node_found(node, was, sizeof was), EDIT_MAX_COLUMNS);
         return false;
     }
-    qsort(list, n, sizeof *list, by_number);
     for (uint32_t i = 1; i < n; i++)
-        if (list[i] == list[i - 1]) {
-            loader_complain(l, node, "found %u twice; expected it once", list[i]);
+        if (list[i] <= list[i - 1]) {
+            loader_complain(l, node, "found %u after %u; expected them to ascend", list[i],
+                            list[i - 1]);
             return false;
         }
     edit->n_columns = n;
@@ -210,6 +204,21 @@ static const struct key vector_keys[] = {
     { "norm", false, vector_unit, offsetof(struct edit_vector, unit), WORDS("as_is", "unit") },
 };
 
+static bool vector_name(struct loader *l, const struct tree_node *node, void *into, const void *arg)
+{
+    const struct edits *edits = edit_loader_of(l)->edits;
+    char **name = into;
+    if (!value_name(l, node, name, arg))
+        return false;
+    for (uint32_t i = 0; i + 1 < edits->n_vectors; i++)
+        if (edits->vectors[i].name && !strcmp(edits->vectors[i].name, *name)) {
+            loader_complain(l, node, "found the vector \"%s\" a second time; expected it once",
+                            *name);
+            return false;
+        }
+    return true;
+}
+
 static bool section_vectors(struct loader *l, const struct tree_node *node, void *into,
                             const void *arg)
 {
@@ -227,7 +236,7 @@ static bool section_vectors(struct loader *l, const struct tree_node *node, void
     for (size_t i = 0; i < node->n_items; i += 2) {
         struct edit_vector *v = &edits->vectors[edits->n_vectors++];
         v->line = node->items[i]->line;
-        good = value_name(l, node->items[i], &v->name, arg) &&
+        good = vector_name(l, node->items[i], &v->name, arg) &&
                keys_read(l, node->items[i + 1], "a vector", vector_keys, N_OF(vector_keys), v) &&
                good;
     }
