@@ -18,6 +18,7 @@ const char *sample_fault_name(enum sample_fault fault)
         [SAMPLE_LACKS_CACHE] = "with a cached prefix",
         [SAMPLE_ROWS_TWICE] = "with rows that do not count",
         [SAMPLE_INCOMPLETE] = "without all tensors",
+        [SAMPLE_LACKS_MASK] = "without a loss mask",
     };
     return names[fault];
 }

@@ -78,15 +78,15 @@ def as_float(bits, dtype):
     return (bits.astype("<u4") << 16).view("<f4") if dtype == "BF16" else bits
 
 
-def read(path):
-    """(hidden_states, token_ids, dtype of the first, metadata); the package checks the file, whose bf16 numpy lacks."""
+def read(path, more=()):
+    """(hidden_states, token_ids, dtype of the first, metadata), beside @more; the package checks the file, whose bf16 numpy lacks."""
     data = path.read_bytes()
     n = struct.unpack("<Q", data[:8])[0]
     header = json.loads(data[8:8 + n])
     entry = header["hidden_states"]
     stored = {"BF16": "<u2", "F32": "<f4", "F8_E4M3": "u1", "F64": "<f8"}[entry["dtype"]]
     with safetensors.safe_open(path, "np") as file:
-        assert sorted(file.keys()) == ["hidden_states", "token_ids"]
+        assert sorted(file.keys()) == sorted(["hidden_states", "token_ids", *more])
         ids, metadata = file.get_tensor("token_ids"), file.metadata()
         assert list(file.get_slice("hidden_states").get_shape()) == entry["shape"]
     first, end = entry["data_offsets"]

@@ -9,6 +9,7 @@
 #include "core/cleanup.h"
 #include "core/words.h"
 #include "read/rows.h"
+#include "tools/dump/export_mask.h"
 #include "tools/dump/export_place.h"
 #include "tools/dump/missing.h"
 
@@ -27,6 +28,7 @@ struct job {
     struct tensors tensors;
     const struct format *format;
     struct place place;
+    struct export_masks masks;
     size_t *target_of;             /* by tensor: index + 1, 0: left out */
     bool *damaged;                 /* by record */
     uint64_t n_damaged, n_missing; /* records; rows of theirs */
@@ -327,6 +329,8 @@ static int build(struct err *err, struct job *job, const struct options *o)
     int r = tensors_build(err, job->x.reader, &sites, &query, &job->tensors);
     if (!r && job->format->chooses && requests_build(job->x.reader, &job->x.requests))
         r = err_set_errno(err, ENOMEM, "cannot export");
+    if (!r && job->x.masks)
+        r = export_masks_match(err, &job->masks, &job->x.requests);
     if (!r && !missing_has_request(job->x.reader, &o->select))
         tensors_deinit(&job->tensors);
     else if (!r && nothing_selected(job, o))
@@ -351,7 +355,10 @@ static int run_job(struct job *job, const struct options *o)
 {
     struct report quiet = { 0 };
     struct err err = { 0 };
-    int r = place_choose(&err, &job->place, o->output, reader_run(job->x.reader),
+    int r = o->loss_mask ? masks_read(&err, o->loss_mask, &job->masks.masks) : 0;
+    job->x.masks = !r && o->loss_mask ? &job->masks.masks : NULL;
+    if (!r)
+        r = place_choose(&err, &job->place, o->output, reader_run(job->x.reader),
                          job->format->suffix, job->format->is_folder, o->force);
     if (!r)
         r = build(&err, job, o);
@@ -359,6 +366,7 @@ static int run_job(struct job *job, const struct options *o)
         job->x.tensors = &job->tensors;
         job->x.output = job->place.path;
         r = export_selected(&err, job, o);
+        export_masks_complain(&job->masks);
     }
     tell_left_out(&job->x);
     if (r < 0)
@@ -394,6 +402,7 @@ int dump_export(struct reader *reader, const struct options *o)
     drop_targets(&job);
     tensors_deinit(&job.tensors);
     requests_deinit(&job.x.requests);
+    export_masks_deinit(&job.masks);
     place_deinit(&job.place);
     free(job.damaged);
     return status;

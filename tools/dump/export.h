@@ -3,6 +3,7 @@
 #ifndef TOOLS_DUMP_EXPORT_H
 #define TOOLS_DUMP_EXPORT_H
 
+#include "read/mask.h"
 #include "read/sample.h"
 #include "tools/dump/dump.h"
 #include "tools/dump/formats.h"
@@ -46,6 +47,7 @@ struct exporter {
     uint64_t n_left_out;
     uint64_t left_out_by[SAMPLE_N_FAULTS];
     struct requests requests;      /* where the format chooses */
+    const struct masks *masks;     /* NULL: none were given */
     uint64_t n_files;              /* written by copy() */
     uint64_t n_damaged, n_missing; /* records that copy() could not decode; rows of theirs */
     const struct stretch *stretch; /* during write(): whose rows they are */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * dmi-dump export --format vllm: a folder with a file a request, as vLLM's extraction of hidden states writes them:
- * hidden_states [tokens, layers, hidden], token_ids [tokens] int64. Layer k is the residual stream that enters layer k.
+ * hidden_states [tokens, layers, hidden], token_ids [tokens] int64; and, if masks are given, loss_mask [tokens] int64. Layer k is the residual stream that enters layer k.
  * What vLLM does not write stands in the metadata. Source: vllm 0.33,
  * vllm/distributed/kv_transfer/kv_connector/v1/example_hidden_states_connector.py.
  */
@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #define IDS       "token_ids"
+#define MASK      "loss_mask"
 #define HIDDEN    "resid_pre"
 #define LAST      "resid_final"
 #define AT_A_TIME 512u /* ids */
@@ -143,6 +144,11 @@ static bool put_group(struct exporter *x, const struct group *g, const struct pl
         group_leave_out(x, g, SAMPLE_INCOMPLETE, IDS, "is not there");
         return false;
     }
+    const struct tensor *t0 = ids->tensor;
+    if (x->masks && t0->request && !masks_find(x->masks, t0->request, t0->n_request)) {
+        group_leave_out(x, g, SAMPLE_LACKS_MASK, x->masks->path, "has no line for it");
+        return false;
+    }
     for (size_t i = 0; i <= p->wanted.n; i++) {
         const struct target *t = i ? find_layer(g, p, p->wanted.all[i - 1]) : ids;
         if (!t) {
@@ -161,14 +167,15 @@ static bool put_group(struct exporter *x, const struct group *g, const struct pl
 
 /* ------------------------------------------------------------------------- the order */
 
-static int set_places(struct target *group, size_t n)
+static int set_places(const struct exporter *x, struct target *group)
 {
     const struct tensor *t = group->tensor;
+    uint64_t n = x->n_group, n_before = (x->masks ? 16 : 8) * t->n_rows;
     uint64_t n_row = group[1].tensor->width * dmi_dtype_bytes(group[1].tensor->dtype);
     group->n_bytes = 8 * t->n_rows;
     for (size_t i = 0; i < n; i++) {
         group[i].stride = i ? (n - 1) * n_row : 8;
-        group[i].offset = i ? group->n_bytes + (i - 1) * n_row : 0;
+        group[i].offset = i ? n_before + (i - 1) * n_row : 0;
         group[i].file = export_file_name(t->request, t->n_request, ".safetensors");
         if (!group[i].file)
             return -ENOMEM;
@@ -184,7 +191,7 @@ static int put_groups(struct exporter *x, const struct plan *p, struct target *k
         g = group_at(x, at);
         if (!is_ours(&g, p) || !put_group(x, &g, p, kept + *n_kept))
             continue;
-        r = set_places(kept + *n_kept, x->n_group);
+        r = set_places(x, kept + *n_kept);
         *n_kept += x->n_group;
     }
     return r;
@@ -254,9 +261,26 @@ static int put_header(const struct exporter *x, const struct target *group, stru
     safetensors_begin(to, metadata);
     json_decref(metadata);
     safetensors_add_dims(to, IDS, DMI_DTYPE_I64, &hidden->n_rows, 1, group->n_bytes);
+    if (x->masks)
+        safetensors_add_dims(to, MASK, DMI_DTYPE_I64, &hidden->n_rows, 1, group->n_bytes);
     const uint64_t dims[] = { hidden->n_rows, n_layers, hidden->width };
     safetensors_add_dims(to, "hidden_states", hidden->dtype, dims, 3, n_layers * group[1].n_bytes);
     return safetensors_end(to);
+}
+
+/* @at: of the file's first byte of data */
+static int write_mask(int fd, const struct exporter *x, const struct target *group, uint64_t at)
+{
+    const struct tensor *t = group->tensor;
+    const struct mask *mask = masks_find(x->masks, t->request, t->n_request);
+    const struct position_list *list = &x->positions[group->positions];
+    _cleanup_(freep) int64_t *all = calloc(t->n_rows + 1, sizeof *all);
+    if (!mask || !all)
+        return -ENOMEM;
+    int64_t *to = all;
+    for (size_t i = 0; i < list->n; to += list->pairs[i++].n)
+        mask_fill(mask, list->pairs[i].first, list->pairs[i].n, to);
+    return export_write(fd, all, group->n_bytes, at + group->n_bytes);
 }
 
 /* Never over another request's file: names differ, but a file system may take two for one. */
@@ -273,6 +297,8 @@ static int begin_file(struct exporter *x, struct target *group)
         r = export_write(fd, header.text.data, n_header, 8);
     if (!r && ftruncate(fd, (off_t)(8 + n_header + header.n_data)))
         r = -errno;
+    if (!r && x->masks)
+        r = write_mask(fd, x, group, 8 + n_header);
     for (size_t i = 0; i < x->n_group; i++)
         group[i].offset += 8 + n_header;
     text_deinit(&header.text);
@@ -343,6 +369,7 @@ const struct format format_vllm = {
     .suffix = "-vllm",
     .is_folder = true,
     .chooses = true,
+    .takes_mask = true,
     .arrange = arrange,
     .begin = begin,
     .write = write_rows,

@@ -21,6 +21,7 @@ struct format {
     const char *suffix;      /* of the default output's name */
     bool is_folder;          /* the output is a folder of files */
     bool takes_names;        /* --names */
+    bool takes_mask;         /* --loss-mask */
     bool takes_heads;        /* --queries, --head-dim, --multiplier */
     bool chooses;            /* --site and --layer are the format's: nothing is selected by them */
     /* Before anything is written: which targets it takes, in which order, and why others are left out

@@ -64,12 +64,26 @@ static void consider(struct nearest *s, const char *name, size_t n_name)
     s->best[at].distance = d;
 }
 
+static void add_nearest(struct text *to, const struct nearest *s)
+{
+    for (size_t i = 0; i < s->n; i++)
+        text_printf(to, "%s%.*s", i ? ", " : "; nearest: ", (int)s->best[i].n_name,
+                    s->best[i].name);
+}
+
+void missing_add_nearest(struct text *to, const char *wanted, const struct name_bytes *names,
+                         size_t n)
+{
+    struct nearest s = { .wanted = wanted, .n_wanted = strlen(wanted) };
+    for (size_t i = 0; i < n; i++)
+        consider(&s, names[i].at, names[i].n);
+    add_nearest(to, &s);
+}
+
 static void complain_nearest(const char *what, const struct nearest *s, const char *where)
 {
     _cleanup_(text_deinit) struct text t = { 0 };
-    for (size_t i = 0; i < s->n; i++)
-        text_printf(&t, "%s%.*s", i ? ", " : "; nearest: ", (int)s->best[i].n_name,
-                    s->best[i].name);
+    add_nearest(&t, s);
     complain("this run has no %s '%s' (%zu in all%s)%s", what, s->wanted, s->n_seen, where,
              t.data ? t.data : "");
 }

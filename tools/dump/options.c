@@ -70,6 +70,9 @@ static const char usage_text[] =
     "  --output PATH, -o   export, recover: where to (default: RUN's name in the current folder)\n"
     "  --force             export: replace a file that is there, or a folder that an export wrote\n"
     "  --names N           export -f npz: keys, or transformerlens: its names where it has one\n"
+    "  --loss-mask FILE    export -f vllm: which tokens count in a loss, by request: JSON lines "
+    "{\"request\": ID,\n"
+    "                      \"spans\": [[A, B], ...]} or {\"request\": ID, \"mask\": [0, 1, ...]}\n"
     "  --queries Q         export -f vllm-hook: all, or last: only each request's last\n"
     "  --head-dim N        export -f vllm-hook: elements of a head, if captured without a "
     "dimension of heads\n"
@@ -105,6 +108,7 @@ enum option_id {
     OPT_FORCE,
     OPT_MAP,
     OPT_NAMES,
+    OPT_LOSS_MASK,
     OPT_QUERIES,
     OPT_HEAD_DIM,
     OPT_MULTIPLIER,
@@ -133,6 +137,7 @@ static const struct option long_options[] = {
     { "force", no_argument, NULL, OPT_FORCE },
     { "map", no_argument, NULL, OPT_MAP },
     { "names", required_argument, NULL, OPT_NAMES },
+    { "loss-mask", required_argument, NULL, OPT_LOSS_MASK },
     { "queries", required_argument, NULL, OPT_QUERIES },
     { "head-dim", required_argument, NULL, OPT_HEAD_DIM },
     { "multiplier", required_argument, NULL, OPT_MULTIPLIER },
@@ -152,29 +157,14 @@ static const struct {
     int id;
     const char *commands;
 } taken_by[] = {
-    { OPT_SITE, "lde" },
-    { OPT_LAYER, "slde" },
-    { OPT_STEP, "s" },
-    { OPT_FORWARD, "s" },
-    { OPT_ROWS, "s" },
-    { OPT_REQUEST, "sltdev" },
-    { OPT_TOKENS, "sltde" },
-    { OPT_REJECTED, "slte" },
-    { OPT_SUPERSEDED, "slte" },
-    { OPT_ALL, "s" },
-    { OPT_RECORDS, "l" },
-    { OPT_TENSORS, "l" },
-    { OPT_REQUESTS, "lt" },
-    { OPT_AGAINST, "v" },
-    { OPT_FORCE, "e" },
-    { OPT_MAP, "s" },
-    { OPT_NAMES, "e" },
-    { OPT_QUERIES, "e" },
-    { OPT_HEAD_DIM, "e" },
-    { OPT_MULTIPLIER, "e" },
-    { OPT_TOLERANCE, "vd" },
-    { OPT_ROW_TOLERANCE, "vd" },
-    { 'f', "e" },
+    { OPT_SITE, "lde" },     { OPT_LAYER, "slde" },       { OPT_STEP, "s" },
+    { OPT_FORWARD, "s" },    { OPT_ROWS, "s" },           { OPT_REQUEST, "sltdev" },
+    { OPT_TOKENS, "sltde" }, { OPT_REJECTED, "slte" },    { OPT_SUPERSEDED, "slte" },
+    { OPT_ALL, "s" },        { OPT_RECORDS, "l" },        { OPT_TENSORS, "l" },
+    { OPT_REQUESTS, "lt" },  { OPT_AGAINST, "v" },        { OPT_FORCE, "e" },
+    { OPT_MAP, "s" },        { OPT_NAMES, "e" },          { OPT_LOSS_MASK, "e" },
+    { OPT_QUERIES, "e" },    { OPT_HEAD_DIM, "e" },       { OPT_MULTIPLIER, "e" },
+    { OPT_TOLERANCE, "vd" }, { OPT_ROW_TOLERANCE, "vd" }, { 'f', "e" },
     { 'o', "er" },
 };
 
@@ -295,6 +285,7 @@ static int take_option(int c, struct options *o)
     case OPT_FORCE: o->force = true; break;
     case OPT_MAP: o->map = true; break;
     case OPT_NAMES: o->names = optarg; break;
+    case OPT_LOSS_MASK: o->loss_mask = optarg; break;
     case OPT_QUERIES: return take_queries(o);
     case OPT_HEAD_DIM: return take_head_dim(o);
     case OPT_MULTIPLIER: return take_multiplier(o);
@@ -401,6 +392,10 @@ static int hand_over(struct options *o)
     }
     if (o->by_heads && !(exports && format && format->takes_heads)) {
         complain("--queries, --head-dim and --multiplier are for export --format vllm-hook");
+        return hint();
+    }
+    if (o->loss_mask && !(exports && format && format->takes_mask)) {
+        complain("--loss-mask is for export --format vllm");
         return hint();
     }
     if (chooses) {

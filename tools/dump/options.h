@@ -33,6 +33,7 @@ struct options {
     int32_t ranks[DMI_AXIS_COUNT]; /* -1: any */
     const char *against, *format, *output;
     const char *names;
+    const char *loss_mask;     /* a file */
     bool last_queries;         /* --queries last */
     uint32_t head_dim;         /* 0: as captured */
     double multiplier;         /* of attention; 0: that of the size of a head */
