@@ -19,6 +19,7 @@ const char *sample_fault_name(enum sample_fault fault)
         [SAMPLE_ROWS_TWICE] = "with rows that do not count",
         [SAMPLE_INCOMPLETE] = "without all tensors",
         [SAMPLE_LACKS_MASK] = "without a loss mask",
+        [SAMPLE_GREW] = "that grew after they were written",
     };
     return names[fault];
 }

@@ -20,6 +20,7 @@ enum sample_fault {
     SAMPLE_ROWS_TWICE,  /* rejected or superseded rows stand beside those that count */
     SAMPLE_INCOMPLETE, /* another tensor that belongs to the sample is not there, or does not fit */
     SAMPLE_LACKS_MASK, /* a file of loss masks has none for its request */
+    SAMPLE_GREW,       /* a dataset that the export goes on with has fewer tokens of its request */
     SAMPLE_N_FAULTS
 };
 

@@ -329,6 +329,7 @@ enum dmi_read_sample_fault {
     DMI_READ_SAMPLE_ROWS_TWICE,  /* rejected or superseded rows are selected too */
     DMI_READ_SAMPLE_INCOMPLETE, /* never returned: for a program that lacks another tensor of the sample */
     DMI_READ_SAMPLE_LACKS_MASK, /* never returned: for one whose file of loss masks has none for the request */
+    DMI_READ_SAMPLE_GREW, /* never returned: for one that goes on with a dataset, which has the request with fewer tokens */
 };
 
 /**

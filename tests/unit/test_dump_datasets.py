@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""dmi-dump export for trainers: loss masks from outside."""
+"""dmi-dump export for trainers: loss masks from outside, one dataset of several runs."""
+import fcntl
 import json
+import os
+import subprocess
 
 import numpy
 import pytest
 import safetensors.numpy
 
 from harness import DMI_DUMP
-from test_dump_formats import LAYERS, MAKE, STEPS, fixture_export, fixture_write, read, wanted  # the fixtures are those of pytest
+from test_dump_formats import LAYERS, MAKE, STEPS, files, fixture_export, fixture_write, read, wanted  # the fixtures are those of pytest
 
 pytestmark = pytest.mark.built(DMI_DUMP, MAKE)
 assert fixture_export and fixture_write
@@ -43,7 +46,7 @@ def test_a_loss_mask_from_outside(write, export, masks, check):
 
 def test_a_request_without_a_mask_is_left_out(write, export, masks, check):
     done = export(write(), "vllm", "--loss-mask", masks({"request": "b", "spans": []}), status=1)
-    check([p.name for p in done.out.iterdir()] == ["b.safetensors"] and mask_of(done.out / "b.safetensors") == [0] * 4, "an empty mask is one")
+    check(files(done.out) == ["b.safetensors"] and mask_of(done.out / "b.safetensors") == [0] * 4, "an empty mask is one")
     check("request 'a' is left out: " in done.stderr and "has no line for it" in done.stderr and
           done.stdout.endswith("samples: 1 written, 1 left out (1 without a loss mask)\n"), "by name and count", (done.stdout, done.stderr))
 
@@ -57,8 +60,8 @@ def test_a_mask_of_no_request_is_said_once(write, export, masks, check):
 def test_masks_go_by_the_ids_that_are_shown(write, export, masks, check):
     steps = [[("a", 0, 2)], [("a", 2, 1)], [("a", 0, 3)]]
     run = write(steps=steps, change=lambda line: line.replace("a:0:1:2:2:0:0", "a:0:1:2:2:0:2"))
-    names = [p.name for p in export(run, "vllm").out.iterdir()]
-    assert sorted(names) == ["a%7E2.safetensors", "a.safetensors"], names
+    names = files(export(run, "vllm").out)
+    assert names == ["a%7E2.safetensors", "a.safetensors"], names
     done = export(run, "vllm", "--loss-mask", masks({"request": "a~2", "mask": [0, 1, 1]}, {"request": "a", "mask": [1, 0, 0]}))
     check(mask_of(done.out / "a%7E2.safetensors") == [0, 1, 1] and mask_of(done.out / "a.safetensors") == [1, 0, 0], "the second of a name by ID~2")
 
@@ -95,3 +98,148 @@ def test_a_wrong_line_is_an_error(write, export, masks, check, name):
         check("none.jsonl" in done.stderr and not done.out.exists(), "a file that is not there", done.stderr)
         done = export(run, "npy", "--loss-mask", masks(first), status=2)
         check("--loss-mask" in done.stderr and "vllm" in done.stderr, "a format that has none", done.stderr)
+
+
+# ---- one dataset of several runs
+
+
+def two_runs(write):
+    """requests a and b, then a and c; both name one a"""
+    return write("one"), write("two", steps=[[("a", 0, 5), ("c", 0, 2)], [("c", 2, 1), ("a", 5, 2)]])
+
+
+def uuid_of(run):
+    done = subprocess.run([DMI_DUMP, "list", run, "--json"], stdout=subprocess.PIPE, check=True, timeout=60)
+    return json.loads(done.stdout)["uuid"]
+
+
+def export_to(out, *words, status=0):
+    done = subprocess.run([DMI_DUMP, "export", "-f", "vllm", "-o", out, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == status, (done.returncode, done.stdout, done.stderr)
+    return done
+
+
+def samples_of(out):
+    """[(run, request)] of the index, each checked against its file; all files are in it"""
+    index = json.loads((out / "index.json").read_text(encoding="utf-8"))
+    assert sorted(p.name for p in out.iterdir()) == sorted(["index.json", *(s["file"] for s in index["samples"])])
+    for number, sample in enumerate(index["samples"]):
+        hidden, ids, _, metadata = read(out / sample["file"])
+        assert sample["sample"] == number and (metadata["run"], metadata["request"]) == (sample["run"], sample["request"])
+        assert len(ids) == len(hidden) == sample["tokens"]
+        name = sample["request"]
+        assert hidden.tolist() == wanted(name, range(len(ids)), (*LAYERS, 9)) and ids.tolist() == [-100 * ord(name) - p for p in range(len(ids))]
+    return [(s["run"], s["request"]) for s in index["samples"]]
+
+
+def test_one_dataset_of_several_runs(write, check, tmp_path):
+    one, two = two_runs(write)
+    out, all_of_it = tmp_path / "out", [(uuid_of(one), "a"), (uuid_of(one), "b"), (uuid_of(two), "a"), (uuid_of(two), "c")]
+    done = export_to(out, one, two)
+    check(samples_of(out) == all_of_it, "samples are numbered through", samples_of(out))
+    check(done.stdout.splitlines()[-1] == "samples: 4 written, 0 left out" and "20 tensors" in done.stdout, "and summed once", done.stdout)
+    index = json.loads((out / "index.json").read_text(encoding="utf-8"))
+    check({key: value for key, value in index.items() if key != "samples"} == {
+        "format": "vllm", "site": "resid_pre", "layers": ["resid_pre.0", "resid_pre.1", "resid_pre.3", "resid_final"], "dtype": "bf16", "width": 5,
+        "tokens": "all", "loss_mask": False}, "what all of them are", index)
+    done = export_to(tmp_path / "json", one, two, "--json")
+    check(json.loads(done.stdout)["samples"] == 4 and json.loads(done.stdout)["tensors"] == 20, "one document", done.stdout)
+
+
+def test_a_dataset_goes_on(write, check, tmp_path):
+    one, two = two_runs(write)
+    out = tmp_path / "out"
+    export_to(out, one, "--append")
+    before = {p.name: p.stat().st_mtime_ns for p in out.glob("*.safetensors")}
+    done = export_to(out, one, two, "--append")
+    check("samples: 2 written, 2 there already, 0 left out\n" in done.stdout and len(samples_of(out)) == 4, "what is there already stays", done.stdout)
+    again = export_to(out, two, one, "--append", "--json")
+    check(json.loads(again.stdout)["samples"] == 0 and json.loads(again.stdout)["there_already"] == 4 and len(samples_of(out)) == 4, "a second call adds nothing", again.stdout)
+    check({name: (out / name).stat().st_mtime_ns for name in before} == before, "nor touches it")
+    check(sorted(p.name for p in tmp_path.iterdir()) == ["one", "out", "two"], "nothing else stays")
+
+
+def test_a_killed_export_goes_on(write, check, tmp_path):
+    """The index is there before the files: what it names and is not there was on its way at the kill."""
+    one, two = two_runs(write)
+    out, want = tmp_path / "out", None
+    export_to(out, one, two)
+    want = sorted(samples_of(out))
+    for name in ("a~2.safetensors", "b.safetensors"):
+        (out / name).unlink()
+    done = export_to(out, one, two, "--append")
+    check("samples: 2 written, 2 there already, 0 left out\n" in done.stdout and sorted(samples_of(out)) == want, "what lacks is written", done.stdout)
+
+
+def test_requests_that_grew_are_named(write, check, tmp_path):
+    whole, out = write("whole"), tmp_path / "out"
+    export_to(out, whole, "--append")
+    index = json.loads((out / "index.json").read_text(encoding="utf-8"))
+    index["samples"][0]["tokens"] = 4
+    (out / "index.json").write_text(json.dumps(index), encoding="utf-8")
+    done = export_to(out, whole, "--append", status=1)
+    check("request 'a' is left out: the dataset has it with 4 tokens, and there are 6 by now" in done.stderr and
+          done.stdout.endswith("samples: 0 written, 1 there already, 1 left out (1 that grew after they were written)\n"), "by name", (done.stdout, done.stderr))
+
+
+OTHERS = {
+    "layers": ({}, ["--layers", "0,1"], '"layers"'),
+    "a site": ({"others": [f"put 7 {layer} 5 bf16 " + " ".join("1" * 35) for layer in LAYERS]}, ["--tokens", "0:1"], '"tokens"'),
+    "an element type": ({"dtype": "f32"}, [], '"dtype" "bf16", and these have "f32"'),
+    "a loss mask": ({}, ["--loss-mask", "masks"], '"loss_mask"'),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_samples_are_refused(write, masks, check, tmp_path, name):
+    how, words, said = OTHERS[name]
+    out, mask = tmp_path / "out", masks({"request": "a", "spans": []}, {"request": "b", "spans": []})
+    export_to(out, write("one"))
+    before = (out / "index.json").read_text(encoding="utf-8")
+    done = export_to(out, write("two", **({} if name == "a site" else how)), "--append", *[mask if word == "masks" else word for word in words], status=2)
+    check(said in done.stderr and "another folder" in done.stderr, f"{name}: by name", done.stderr)
+    check((out / "index.json").read_text(encoding="utf-8") == before and len(list(out.iterdir())) == 3, "and nothing changes")
+
+
+def test_what_is_no_dataset_is_left_alone(write, export, check, tmp_path):
+    one, two = two_runs(write)
+    npy = export(one, "npy", out="npy").out
+    done = export_to(npy, two, "--append", status=2)
+    check("no dataset" in done.stderr and not list(npy.glob("*.safetensors")), "a folder of another format", done.stderr)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "x").write_text("x", encoding="utf-8")
+    check("no dataset" in export_to(tmp_path / "mine", two, "--append", status=2).stderr, "or of others")
+    (tmp_path / "mine" / "index.json").write_text('{"format": "vllm", "samples": [{"file": "../x"}]}', encoding="utf-8")
+    check("no dataset" in export_to(tmp_path / "mine", two, "--append", status=2).stderr, "or that says what no export says")
+    out = tmp_path / "out"
+    export_to(out, one)
+    (out / "a~2.safetensors").write_text("mine", encoding="utf-8")
+    export_to(out, two, "--append")
+    check((out / "a~2.safetensors").read_text(encoding="utf-8") == "mine" and (out / "a~3.safetensors").exists(), "a file that the index lacks stays", list(out.iterdir()))
+    for words, said in ((["-f", "npz"], "several runs"), (["--append", "--force"], "--force"), ([tmp_path / "none"], "none")):
+        done = export_to(tmp_path / "new", one, two, *words, status=2)
+        check(said in done.stderr and not (tmp_path / "new").exists(), f"{words}", done.stderr)
+
+
+def test_a_mask_is_of_one_request(write, masks, check, tmp_path):
+    one, two = two_runs(write)
+    path = masks(*({"request": name, "spans": [[0, 1]]} for name in "abcd"))
+    done = export_to(tmp_path / "out", one, two, "--loss-mask", path, status=2)
+    check("masks.jsonl:1: 'a' are two requests" in done.stderr and "--append" in done.stderr, "not of two runs'", done.stderr)
+    other = write("other", steps=[[("c", 0, 3)]])
+    done = export_to(tmp_path / "both", one, other, "--loss-mask", path)
+    check(done.stderr.count("\n") == 1 and "1 request that is not" in done.stderr and "line 4: 'd'" in done.stderr and done.stdout.endswith("samples: 3 written, 0 left out\n"),
+          "ids that no run has are said after the last", (done.stdout, done.stderr))
+
+
+def test_two_exports_to_one_dataset_do_not_mix(write, check, tmp_path):
+    one, two = two_runs(write)
+    out = tmp_path / "out"
+    export_to(out, one)
+    fd = os.open(out, os.O_RDONLY)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    done = export_to(out, two, "--append", status=2)
+    check("another export" in done.stderr and len(samples_of(out)) == 2, "one waits for nobody", done.stderr)
+    os.close(fd)
+    export_to(out, two, "--append")
+    check(len(samples_of(out)) == 4, "and comes later")

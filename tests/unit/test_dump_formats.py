@@ -95,6 +95,11 @@ def read(path, more=()):
     return as_float(hidden, entry["dtype"]), ids, entry["dtype"], metadata
 
 
+def files(out):
+    """of samples, in the order of their names"""
+    return sorted(p.name for p in out.glob("*.safetensors"))
+
+
 def wanted(request, positions, layers):
     return [[[element(request, p, layer, c) for c in range(WIDTH)] for layer in layers] for p in positions]
 
@@ -105,7 +110,7 @@ POSITIONS = {"a": range(6), "b": range(4)}
 @pytest.mark.parametrize("dtype, stored", [("bf16", "BF16"), ("f8e4m3", "F8_E4M3"), ("f64", "F64")])
 def test_vllm(write, export, check, dtype, stored):
     done = export(write(dtype=dtype), "vllm")
-    check({p.name for p in done.out.iterdir()} == {"a.safetensors", "b.safetensors"}, "a file a request", list(done.out.iterdir()))
+    check(files(done.out) == ["a.safetensors", "b.safetensors"], "a file a request", list(done.out.iterdir()))
     for request, positions in POSITIONS.items():
         hidden, ids, found, metadata = read(done.out / f"{request}.safetensors")
         check(found == stored and hidden.tolist() == wanted(request, positions, (0, 1, 3, 9)), f"{request}: [tokens, layers, hidden]", hidden)
@@ -145,7 +150,7 @@ def test_vllm_selections(write, export, check):
     run = write()
     done = export(run, "vllm", "--request", "b", "--tokens", "1:3")
     hidden, ids, _, _ = read(done.out / "b.safetensors")
-    check([p.name for p in done.out.iterdir()] == ["b.safetensors"] and hidden.tolist() == wanted("b", (1, 2), (0, 1, 3, 9)) and
+    check(files(done.out) == ["b.safetensors"] and hidden.tolist() == wanted("b", (1, 2), (0, 1, 3, 9)) and
           ids.tolist() == [-9801, -9802], "requests and tokens", ids)
     other = write("other", others=[f"put {MID} 2 2 f32 1 2"])
     done = export(other, "vllm", "--site", "resid_mid", status=1)
@@ -164,7 +169,7 @@ def test_vllm_what_lacks(write, export, check):
     gap = write("gap", lacking={(1, 2)})
     done = export(gap, "vllm", status=1)
     check("request 'a' is left out: resid_pre.1 lacks position 5" in done.stderr, "a layer that lacks tokens", done.stderr)
-    check([p.name for p in done.out.iterdir()] == ["b.safetensors"], "the others are there", list(done.out.iterdir()))
+    check(files(done.out) == ["b.safetensors"], "the others are there", list(done.out.iterdir()))
     export(gap, "vllm", "--layers", "0,3")
     done = export(write("shifted", lacking={(1, 1), ("ids", 2)}), "vllm", "--layers", "1", "--request", "a", status=1)
     check("token_ids lacks position 5" in done.stderr, "as many tokens, of other positions", done.stderr)
@@ -191,7 +196,7 @@ SAMPLES = {  # steps, those without records, what is said, samples
 def test_a_sample_has_every_position(write, export, check, name):
     steps, dropped, said, n = SAMPLES[name]
     done = export(write(steps=steps, lacking={(layer, step) for layer in ALL for step in dropped}), "vllm", status=1 if said else 0)
-    check(len(list(done.out.iterdir())) == n and (f"request 'b' is left out: {said}" if said else "") in done.stderr, "none is shortened", done.stderr)
+    check(len(files(done.out)) == n and (f"request 'b' is left out: {said}" if said else "") in done.stderr, "none is shortened", done.stderr)
     check(done.stdout.splitlines()[-1] == f"samples: {n} written, {'1 left out (1 without all rows)' if said else '0 left out'}", "one line sums it", done.stdout)
 
 
@@ -216,7 +221,7 @@ def test_rows_without_a_request_are_no_sample(export, check, tmp_path):
         subprocess.run([MAKE, tmp_path / name, "job", "0", "1", "0", "1", "hidden"], input=text, text=True, check=True, timeout=60)
         return tmp_path / name
     done = export(make("named", "step 0 2 run:0:2:0:1:2:0"), "vllm", "--layers", "0")
-    check([p.name for p in done.out.iterdir()] == ["run.safetensors"], "a request may be called run", list(done.out.iterdir()))
+    check(files(done.out) == ["run.safetensors"], "a request may be called run", list(done.out.iterdir()))
     done = export(make("none", "step 0 2 run:0:2:0:1:2:1"), "vllm", "--layers", "0", status=1)  # padding
     check("samples: 0 written" in done.stdout and not done.out.exists(), "rows of padding are nobody's", (done.stdout, done.stderr))
 
@@ -237,7 +242,7 @@ def test_vllm_damage(write, export, check):
     segment = sorted(next(p for p in [run, *run.iterdir()] if list(p.glob("seg-*"))).glob("seg-*.dmi"))[0]
     flip_payload(segment, 12)  # of the last step, which is a's alone
     done = export(run, "vllm", status=1)
-    check([p.name for p in done.out.iterdir()] == ["b.safetensors"] and "DAMAGED" in done.stderr and
+    check(files(done.out) == ["b.safetensors"] and "DAMAGED" in done.stderr and
           done.stderr.count("request 'a' is left out: resid_pre.1 lacks position 5") == 1,
           "a request whose record is damaged has no file, and that is said once", (done.stderr, list(done.out.iterdir())))
     hidden, *_ = read(done.out / "b.safetensors")
@@ -247,9 +252,9 @@ def test_vllm_damage(write, export, check):
 def test_vllm_names(write, export, check):
     names = ["../../x", "/etc/x", "..", "x" * 60, "%2E", ".", "X", "x", "a\x01\x1b"]
     done = export(write(steps=[[(name, 0, 1) for name in names]]), "vllm")
-    files = {p.name for p in done.out.iterdir()}
-    check(len(files) == len(names) and all(p.is_file() for p in done.out.iterdir()), "each in a file of its own", files)
-    found = {read(done.out / f)[3]["request"] for f in files}
+    its = files(done.out)
+    check(len(its) == len(names) and all(p.is_file() for p in done.out.iterdir()), "each in a file of its own", its)
+    found = {read(done.out / f)[3]["request"] for f in its}
     check(found == set(names), "which says whose it is", found)
     (done.out / "mine").write_text("x", encoding="utf-8")
     again = subprocess.run([DMI_DUMP, "export", done.out.parent / "run", "-f", "vllm", "-o", done.out], stderr=subprocess.PIPE, text=True, timeout=60)

@@ -239,7 +239,7 @@ def formula(request, site, layer, n_heads, first_head=0):
 def test_vllm_hook(hooked, export, check, dtype):  # noqa: F811
     done = export(hooked(dtype=dtype), "vllm-hook")
     (config, modules, meta, tensors), = load(done.out)
-    check(files(done.out) == [f"{meta['run']}/tp_rank_0/qk.json", f"{meta['run']}/tp_rank_0/qk.safetensors"], "two files", files(done.out))
+    check(files(done.out) == sorted(["index.json", f"{meta['run']}/tp_rank_0/qk.json", f"{meta['run']}/tp_rank_0/qk.safetensors"]), "two files", files(done.out))
     check(config == {"num_attention_heads": 2, "num_key_value_heads": 1, "hidden_size": 6, "head_dim": 3, "attention_multiplier": 1 / math.sqrt(3)}, "config", config)
     check((meta["requests"], meta["seq_lens"], meta["batch_size"], meta["hookq_mode"]) == (["a", "b"], [6, 4], 2, "all_tokens"), "the batch", meta)
     check(list(modules) == [f"model.layers.{layer}.self_attn.attn" for layer in (0, 2)] and "model__layers__2__self_attn__attn__q" in tensors, "names", list(modules))
@@ -346,7 +346,7 @@ def test_vllm_hook_names_and_damage(hooked, export, check):  # noqa: F811
     run = hooked("names", steps=[[(name, 0, 2) for name in names]])
     done = export(run, "vllm-hook")
     (_, _, meta, _), = load(done.out)
-    check(sorted(meta["requests"]) == sorted(names) and len(files(done.out)) == 2, "requests are not file names", meta["requests"])
+    check(sorted(meta["requests"]) == sorted(names) and len(files(done.out)) == 3, "requests are not file names", meta["requests"])
     run = hooked("damaged")
     flip_payload(sorted(run.rglob("seg-*.dmi"))[0], 8)  # of the last step
     done = export(run, "vllm-hook", status=1)
@@ -391,3 +391,28 @@ def test_memory_is_bounded(tmp_path, check, form, words):
                           stdout=subprocess.PIPE, text=True, check=True, timeout=120)
     written = sum(path.stat().st_size for path in (tmp_path / "out").rglob("*") if path.is_file())
     check(written > 200e6 and int(done.stdout) < 60e3, "less than a third of it", f"{done.stdout.strip()} KiB for {written} bytes")
+
+
+def test_vllm_hook_is_a_dataset_of_several_runs(hooked, export, check, tmp_path):  # noqa: F811
+    """A batch a run; a second call adds nothing, and what is asked for otherwise is refused."""
+    one, two = hooked(dtype="f32"), hooked("two", dtype="f32", steps=[[("a", 0, 3), ("c", 0, 2)]])
+    out = export(one, "vllm-hook", two).out
+    batches = {meta["run"]: meta for _, _, meta, _ in load(out)}
+    said = json.loads((out / "index.json").read_text(encoding="utf-8"))["samples"]
+    check([(s["run"], s["request"]) for s in said] == [(run, name) for run in dict.fromkeys(s["run"] for s in said) for name in batches[run]["requests"]] and
+          [s["tokens"] for s in said] == [6, 4, 3, 2] and all((out / s["file"]).is_file() for s in said), "samples are numbered through", said)
+
+    def again(*words, status=0):
+        return subprocess.run([DMI_DUMP, "export", "-f", "vllm-hook", "-o", out, "--append", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              timeout=60)
+    done = again(two, one)
+    check(done.returncode == 0 and "samples: 0 written, 4 there already, 0 left out" in done.stdout, "nothing twice", (done.stdout, done.stderr))
+    three = hooked("three", dtype="f32", steps=[[("d", 0, 2)]])
+    for words, said in (([three, "--queries", "last"], '"queries"'), ([three, "--layers", "2"], '"layers"')):
+        done = again(*words)
+        check(done.returncode == 2 and said in done.stderr and len(load(out)) == 2, f"{words}: by name", done.stderr)
+    done = again(three)
+    check(done.returncode == 0 and len(load(out)) == 3, "another run", done.stderr)
+    only = export(one, "vllm-hook", "--request", "a", out="only").out
+    done = subprocess.run([DMI_DUMP, "export", "-f", "vllm-hook", "-o", only, "--append", one], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, timeout=60)
+    check(done.returncode == 2 and "without request 'b'" in done.stderr, "a batch is not added to", done.stderr)

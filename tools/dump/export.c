@@ -7,10 +7,11 @@
 #include "tools/dump/export.h"
 
 #include "core/cleanup.h"
-#include "core/words.h"
 #include "read/rows.h"
 #include "tools/dump/export_mask.h"
 #include "tools/dump/export_place.h"
+#include "tools/dump/export_report.h"
+#include "tools/dump/dataset.h"
 #include "tools/dump/missing.h"
 
 #include <dmi/dtype.h>
@@ -23,16 +24,29 @@
 
 #define MOST_TOLD 20 /* records that cannot be read, by name */
 
+/* What is of all runs. */
+struct all {
+    const struct options *options;
+    const struct format *format;
+    struct export_masks masks;
+    struct dataset dataset;
+    struct export_totals totals;
+    char *output;   /* as it is called; NULL: nothing is there yet */
+    bool has_lacks; /* a run lacks what the format's files hold */
+};
+
+/* Of one run. */
 struct job {
+    struct all *all;
     struct exporter x;
     struct tensors tensors;
     const struct format *format;
     struct place place;
-    struct export_masks masks;
     size_t *target_of;             /* by tensor: index + 1, 0: left out */
     bool *damaged;                 /* by record */
     uint64_t n_damaged, n_missing; /* records; rows of theirs */
     size_t n_mixed, n_emptied;     /* tensors left out: changing shape, no row that can be read */
+    bool is_written;
 };
 
 int export_write(int fd, const void *data, size_t n, uint64_t at)
@@ -123,6 +137,7 @@ static void drop_targets(struct job *job)
     job->target_of = NULL;
     job->x.n_targets = 0;
     job->x.n_bytes = 0;
+    job->x.n_already = 0;
 }
 
 /* Which tensors go where, and how much that is, once the format has taken its own. */
@@ -160,6 +175,8 @@ static int collect_targets(struct job *job)
 static int choose(struct err *err, struct job *job)
 {
     int r = collect_targets(job);
+    if (!r)
+        r = dataset_rewind(&job->all->dataset);
     if (r)
         return err_set_errno(err, -r, "cannot export");
     if (job->format->arrange)
@@ -219,10 +236,21 @@ static int write_all(struct err *err, struct job *job)
     return r;
 }
 
+/* What was written gets its name. */
+static int keep(struct err *err, struct job *job)
+{
+    int r = place_keep(err, &job->place);
+    job->is_written = !r;
+    return r || !job->format->is_dataset ? r
+                                         : dataset_keep(err, &job->all->dataset, job->place.path);
+}
+
 /* At most twice: the second time without what cannot be read. */
 static int export_job(struct err *err, struct job *job)
 {
     int r = choose(err, job);
+    if (!r && !job->x.n_targets && job->x.n_already)
+        return 0;
     if (!r)
         r = write_all(err, job);
     if (!r && job->n_damaged) {
@@ -237,7 +265,7 @@ static int export_job(struct err *err, struct job *job)
             r = err_set(err, -EBADMSG, "the run is damaged while it is read");
         job->n_damaged = n;
     }
-    return r ? r : place_keep(err, &job->place);
+    return r ? r : keep(err, job);
 }
 
 /* Records as they are: what is said of tensors and their rows does not hold for them. */
@@ -250,69 +278,10 @@ static int copy_job(struct err *err, struct job *job)
         r = job->format->copy(err, &job->x);
     job->n_damaged = job->n_emptied = job->x.n_damaged;
     job->n_missing = job->x.n_missing;
-    return r ? r : place_keep(err, &job->place);
+    return r ? r : keep(err, job);
 }
 
-/* ------------------------------------------------------------------------- the command */
-
-/* How many samples there are, and why there are no more. */
-static void report_samples(struct report *report, const struct exporter *x)
-{
-    _cleanup_(text_deinit) struct text t = { 0 };
-    size_t n = x->n_group ? x->n_targets / x->n_group : 0;
-    json_t *by = json_object();
-    for (int f = SAMPLE_OF_NOBODY; f < SAMPLE_N_FAULTS; f++) {
-        if (!x->left_out_by[f])
-            continue;
-        json_object_set_new(by, sample_fault_name(f), value_u64(x->left_out_by[f]));
-        text_printf(&t, "%s%" PRIu64 " %s", t.n ? ", " : " (", x->left_out_by[f],
-                    sample_fault_name(f));
-    }
-    report_member(report, "samples", value_u64(n));
-    report_member(report, "requests_left_out", value_u64(x->n_left_out));
-    report_member(report, "left_out_by", by);
-    report_line(report, "samples: %zu written, %" PRIu64 " left out%s%s", n, x->n_left_out,
-                t.data ? t.data : "", t.n ? ")" : "");
-}
-
-static int report_job(const struct job *job, const struct options *o)
-{
-    struct report report = { .json = o->json };
-    const struct exporter *x = &job->x;
-    uint64_t n = x->n_files + x->n_targets;
-    report_member(&report, "output", value_text(job->place.path));
-    report_member(&report, "format", value_text(job->format->name));
-    report_member(&report, "tensors", value_u64(n));
-    report_member(&report, "bytes", value_u64(x->n_bytes));
-    report_member(&report, "left_out", value_u64(job->n_mixed + job->n_emptied));
-    report_member(&report, "damaged_records", value_u64(job->n_damaged));
-    report_member(&report, "missing_rows", value_u64(job->n_missing));
-    report_member(&report, "superseded_rows", value_u64(job->tensors.n_superseded));
-    report_member(&report, "rejected_rows", value_u64(job->tensors.n_rejected));
-    report_member(&report, "rows_of_nobody", value_u64(job->tensors.n_nobody));
-    report_line(&report, "%" PRIu64 " %s, %" PRIu64 " %s, to %s", n,
-                word_for(n, "tensor", "tensors"), x->n_bytes, word_for(x->n_bytes, "byte", "bytes"),
-                job->place.path);
-    if (job->n_damaged)
-        report_line(&report,
-                    "%" PRIu64 " records cannot be read: %" PRIu64 " rows of theirs are left out, "
-                    "and with them %zu tensors altogether",
-                    job->n_damaged, job->n_missing, job->n_emptied);
-    if (job->tensors.n_rejected && !o->select.rejected)
-        report_line(&report, "%" PRIu64 " rows are left out because their drafts were rejected",
-                    job->tensors.n_rejected);
-    if (job->tensors.n_superseded && !o->select.superseded)
-        report_line(&report,
-                    "%" PRIu64 " rows are left out because a later launch computed their position "
-                    "again",
-                    job->tensors.n_superseded);
-    if (job->tensors.n_nobody)
-        report_line(&report, "%" PRIu64 " rows belong to no request (padding) and are left out",
-                    job->tensors.n_nobody);
-    if (job->format->chooses)
-        report_samples(&report, x);
-    return report_end(&report, DUMP_OK);
-}
+/* ------------------------------------------------------------------------- a run */
 
 /* Of a run in which nothing was captured there is nothing to export: a file without tensors says so. */
 static bool nothing_selected(const struct job *job, const struct options *o)
@@ -330,7 +299,7 @@ static int build(struct err *err, struct job *job, const struct options *o)
     if (!r && job->format->chooses && requests_build(job->x.reader, &job->x.requests))
         r = err_set_errno(err, ENOMEM, "cannot export");
     if (!r && job->x.masks)
-        r = export_masks_match(err, &job->masks, &job->x.requests);
+        r = export_masks_match(err, &job->all->masks, &job->x.requests);
     if (!r && !missing_has_request(job->x.reader, &o->select))
         tensors_deinit(&job->tensors);
     else if (!r && nothing_selected(job, o))
@@ -351,46 +320,140 @@ static int export_selected(struct err *err, struct job *job, const struct option
     return export_job(err, job);
 }
 
-static int run_job(struct job *job, const struct options *o)
+/* After the first run that is written the others go on with it. */
+static int choose_place(struct err *err, struct job *job)
 {
+    const struct all *all = job->all;
+    const struct options *o = all->options;
+    bool goes_on = all->totals.n_written > 0;
+    job->place.force = o->force && !goes_on;
+    job->place.append = o->append || goes_on;
+    int r = place_choose(err, &job->place, all->output ? all->output : o->output,
+                         reader_run(job->x.reader), job->format->suffix, job->format->is_folder);
+    if (!r && job->place.goes_on && all->dataset.fd < 0)
+        r = dataset_open(err, &job->all->dataset, job->place.path);
+    return r;
+}
+
+static void add_totals(const struct job *job, size_t n_targets)
+{
+    struct export_totals *t = &job->all->totals;
+    const struct exporter *x = &job->x;
+    t->n_written += job->is_written;
+    t->tensors += x->n_files + n_targets;
+    t->bytes += n_targets || x->n_files ? x->n_bytes : 0;
+    t->mixed += job->n_mixed;
+    t->emptied += job->n_emptied;
+    t->damaged += job->n_damaged;
+    t->missing += job->n_missing;
+    t->superseded += job->tensors.n_superseded;
+    t->rejected += job->tensors.n_rejected;
+    t->of_nobody += job->tensors.n_nobody;
+    t->samples += x->n_group ? n_targets / x->n_group : 0;
+    t->there_already += x->n_already;
+    t->left_out += x->n_left_out;
+    for (int f = 0; f < SAMPLE_N_FAULTS; f++)
+        t->left_out_by[f] += x->left_out_by[f];
+}
+
+/* Return: an exit status. */
+static int run_job(struct job *job)
+{
+    struct all *all = job->all;
     struct report quiet = { 0 };
     struct err err = { 0 };
-    int r = o->loss_mask ? masks_read(&err, o->loss_mask, &job->masks.masks) : 0;
-    job->x.masks = !r && o->loss_mask ? &job->masks.masks : NULL;
+    int r = choose_place(&err, job);
     if (!r)
-        r = place_choose(&err, &job->place, o->output, reader_run(job->x.reader),
-                         job->format->suffix, job->format->is_folder, o->force);
-    if (!r)
-        r = build(&err, job, o);
+        r = build(&err, job, all->options);
     if (!r) {
         job->x.tensors = &job->tensors;
         job->x.output = job->place.path;
-        r = export_selected(&err, job, o);
-        export_masks_complain(&job->masks);
+        r = export_selected(&err, job, all->options);
     }
     tell_left_out(&job->x);
     if (r < 0)
         complain("%s", err.msg);
     size_t n_damage = facts_findings(&quiet, job->x.reader);
-    if (r == -ENODATA && job->format->chooses) {
-        struct report none = { .json = o->json };
-        job->x.n_targets = 0;
-        report_samples(&none, &job->x);
-        return report_end(&none, DUMP_FAILED);
-    }
-    if (r == -ENODATA || r == 1)
-        return DUMP_FAILED;
-    if (r || report_job(job, o))
-        return DUMP_USAGE;
+    if (!r || (r == -ENODATA && job->format->chooses))
+        add_totals(job, r ? 0 : job->x.n_targets);
+    all->has_lacks |= r == -ENODATA && job->format->chooses;
+    if (!r && !all->output)
+        all->output = steal_ptr(job->place.path);
+    if (r)
+        return r == -ENODATA || r == 1 ? DUMP_FAILED : DUMP_USAGE;
     return job->n_mixed || job->n_damaged || n_damage || job->x.n_left_out ? DUMP_FAILED : DUMP_OK;
+}
+
+static int export_run(struct all *all, struct reader *reader)
+{
+    struct job job = { .all = all,
+                       .x = { .reader = reader,
+                              .options = all->options,
+                              .masks = all->options->loss_mask ? &all->masks.masks : NULL,
+                              .dataset = &all->dataset,
+                              .fd = -1,
+                              .scratch = -1 },
+                       .format = all->format,
+                       .place = { .fd = -1 } };
+    int status = run_job(&job);
+    drop_targets(&job);
+    tensors_deinit(&job.tensors);
+    requests_deinit(&job.x.requests);
+    place_deinit(&job.place);
+    free(job.damaged);
+    return status;
+}
+
+/* ------------------------------------------------------------------------- the command */
+
+/* Before the first run is written: what would only be found wanting after it. Return: an exit status. */
+static int check_all(struct all *all)
+{
+    const struct options *o = all->options;
+    struct err err = { 0 };
+    for (size_t i = 1; i < o->n_runs; i++)
+        if (access(o->runs[i], F_OK)) {
+            complain("cannot read %s: %s", o->runs[i], strerror(errno));
+            return DUMP_USAGE;
+        }
+    if (!o->loss_mask || !masks_read(&err, o->loss_mask, &all->masks.masks))
+        return DUMP_OK;
+    complain("%s", err.msg);
+    return DUMP_USAGE;
+}
+
+static int export_other(struct all *all, const char *path)
+{
+    struct err err = { 0 };
+    _cleanup_(reader_closep) struct reader *reader = NULL;
+    if (!dump_open(&err, all->options, path, &reader))
+        return export_run(all, reader);
+    complain("%s", err.msg);
+    return DUMP_USAGE;
+}
+
+static int export_all(struct all *all, struct reader *reader)
+{
+    const struct options *o = all->options;
+    int status = check_all(all);
+    if (status)
+        return status;
+    status = export_run(all, reader);
+    for (size_t i = 1; i < o->n_runs && status != DUMP_USAGE; i++) {
+        int other = export_other(all, o->runs[i]);
+        status = other > status ? other : status;
+    }
+    if (status != DUMP_USAGE)
+        export_masks_complain(&all->masks);
+    bool says = all->output || (all->has_lacks && status != DUMP_USAGE);
+    int printed = says ? export_report(&all->totals, all->format, o, all->output) : DUMP_OK;
+    return printed ? printed : status;
 }
 
 int dump_export(struct reader *reader, const struct options *o)
 {
-    struct job job = { .x = { .reader = reader, .options = o, .fd = -1, .scratch = -1 },
-                       .format = formats_find(o->format),
-                       .place = { .fd = -1 } };
-    if (!job.format) {
+    struct all all = { .options = o, .format = formats_find(o->format), .dataset = { .fd = -1 } };
+    if (!all.format) {
         _cleanup_(text_deinit) struct text names = { 0 };
         for (size_t i = 0; formats[i]; i++)
             text_printf(&names, "%s%s", i ? ", " : "", formats[i]->name);
@@ -398,12 +461,9 @@ int dump_export(struct reader *reader, const struct options *o)
                  names.data ? names.data : "");
         return DUMP_USAGE;
     }
-    int status = run_job(&job, o);
-    drop_targets(&job);
-    tensors_deinit(&job.tensors);
-    requests_deinit(&job.x.requests);
-    export_masks_deinit(&job.masks);
-    place_deinit(&job.place);
-    free(job.damaged);
+    int status = export_all(&all, reader);
+    export_masks_deinit(&all.masks);
+    dataset_deinit(&all.dataset);
+    free(all.output);
     return status;
 }

@@ -34,6 +34,8 @@ struct target {
     char *file; /* its file in the folder: the format's; owned; NULL where all is one file */
 };
 
+struct dataset;
+
 struct exporter {
     struct reader *reader;
     const struct tensors *tensors;
@@ -48,6 +50,8 @@ struct exporter {
     uint64_t left_out_by[SAMPLE_N_FAULTS];
     struct requests requests;      /* where the format chooses */
     const struct masks *masks;     /* NULL: none were given */
+    struct dataset *dataset;       /* of a format that is one */
+    uint64_t n_already;            /* samples that the dataset has */
     uint64_t n_files;              /* written by copy() */
     uint64_t n_damaged, n_missing; /* records that copy() could not decode; rows of theirs */
     const struct stretch *stretch; /* during write(): whose rows they are */
@@ -85,8 +89,13 @@ json_t *export_facts(const struct target *t);
 int export_collect_positions(struct exporter *x);
 void export_drop_positions(struct exporter *x);
 
+/* Which tokens of each request are wanted, as --tokens says it; "all". NULL: no memory. */
+json_t *export_tokens(const struct selection *select);
+
 /* Adds index.json of npy files: keys, the files that hold them, what is known of each. */
 void export_index(struct text *to, const struct exporter *x);
+/* Writes index.json of a dataset. Return: 0 or -errno with a sentence in @err. */
+int export_dataset_index(struct err *err, struct exporter *x);
 /* Says on stderr that element types are stored as bits, if any is. */
 void export_complain_of_bits(const struct exporter *x);
 

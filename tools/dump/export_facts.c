@@ -144,3 +144,16 @@ json_t *export_facts(const struct target *target)
     json_decref(superseded);
     return facts;
 }
+
+json_t *export_tokens(const struct selection *select)
+{
+    static const char *const words[] = { [TOKENS_ALL] = "all",
+                                         [TOKENS_PROMPT] = "prompt",
+                                         [TOKENS_GENERATED] = "generated",
+                                         [TOKENS_LAST] = "last" };
+    const struct range *r = &select->positions;
+    if (select->tokens != TOKENS_RANGE)
+        return value_text(words[select->tokens]);
+    return r->end == INT64_MAX ? json_sprintf("%" PRId64 ":", r->first)
+                               : json_sprintf("%" PRId64 ":%" PRId64, r->first, r->end);
+}

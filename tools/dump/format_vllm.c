@@ -5,11 +5,13 @@
  * What vLLM does not write stands in the metadata. Source: vllm 0.33,
  * vllm/distributed/kv_transfer/kv_connector/v1/example_hidden_states_connector.py.
  */
+#include "tools/dump/dataset.h"
 #include "tools/dump/export.h"
 #include "tools/dump/export_group.h"
 #include "tools/dump/export_layers.h"
 
 #include "core/cleanup.h"
+#include "core/words.h"
 #include "read/safetensors.h"
 
 #include <dmi/dtype.h>
@@ -167,20 +169,53 @@ static bool put_group(struct exporter *x, const struct group *g, const struct pl
 
 /* ------------------------------------------------------------------------- the order */
 
-static int set_places(const struct exporter *x, struct target *group)
+/* Names a request's file, and notes its sample. Return: to be freed; NULL: no memory. */
+static char *name_file(struct exporter *x, const struct tensor *t)
+{
+    _cleanup_(freep) char *base = export_file_name(t->request, t->n_request, "");
+    _cleanup_(freep) char *file = base ? dataset_name(x->dataset, base, ".safetensors") : NULL;
+    if (!file || dataset_add(x->dataset, reader_run(x->reader)->uuid, t->request, t->n_request,
+                             t->n_rows, file))
+        return NULL;
+    return steal_ptr(file);
+}
+
+static int set_places(struct exporter *x, struct target *group)
 {
     const struct tensor *t = group->tensor;
     uint64_t n = x->n_group, n_before = (x->masks ? 16 : 8) * t->n_rows;
     uint64_t n_row = group[1].tensor->width * dmi_dtype_bytes(group[1].tensor->dtype);
+    _cleanup_(freep) char *file = name_file(x, t);
     group->n_bytes = 8 * t->n_rows;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; file && i < n; i++) {
         group[i].stride = i ? (n - 1) * n_row : 8;
         group[i].offset = i ? n_before + (i - 1) * n_row : 0;
-        group[i].file = export_file_name(t->request, t->n_request, ".safetensors");
+        group[i].file = strdup(file);
         if (!group[i].file)
             return -ENOMEM;
     }
-    return 0;
+    return file ? 0 : -ENOMEM;
+}
+
+/* Whether the dataset has the request. */
+static bool is_there(struct exporter *x, const struct group *g)
+{
+    const struct tensor *t = g->first->tensor;
+    const struct target *ids = find_ids(g);
+    const struct dataset_sample *s =
+        t->request ? dataset_find(x->dataset, reader_run(x->reader)->uuid, t->request, t->n_request)
+                   : NULL;
+    if (!s)
+        return false;
+    if (!ids || ids->tensor->n_rows == s->n_tokens) {
+        x->n_already++;
+        return true;
+    }
+    char what[96];
+    snprintf(what, sizeof what, "has it with %" PRIu64 " %s, and there are %" PRIu64 " by now",
+             s->n_tokens, word_for(s->n_tokens, "token", "tokens"), ids->tensor->n_rows);
+    group_leave_out(x, g, SAMPLE_GREW, "the dataset", what);
+    return true;
 }
 
 static int put_groups(struct exporter *x, const struct plan *p, struct target *kept, size_t *n_kept)
@@ -189,12 +224,33 @@ static int put_groups(struct exporter *x, const struct plan *p, struct target *k
     struct group g;
     for (size_t at = 0; !r && at < x->n_targets; at += g.n) {
         g = group_at(x, at);
-        if (!is_ours(&g, p) || !put_group(x, &g, p, kept + *n_kept))
+        if (!is_ours(&g, p) || is_there(x, &g) || !put_group(x, &g, p, kept + *n_kept))
             continue;
         r = set_places(x, kept + *n_kept);
         *n_kept += x->n_group;
     }
     return r;
+}
+
+/* What all samples of a dataset are. */
+static json_t *facts_of(const struct exporter *x, const struct plan *p)
+{
+    json_t *layers = json_array();
+    const struct target *like = x->targets;
+    while (!is_of(like, p->stock.site) && !is_of(like, p->stock.last))
+        like++;
+    for (size_t i = 0; i < p->wanted.n; i++) {
+        _cleanup_(text_deinit) struct text name = { 0 };
+        int32_t layer = p->wanted.all[i];
+        tensor_add_name(&name, layer == EXPORT_LAST ? p->stock.last : p->stock.site,
+                        layer == EXPORT_LAST ? DMI_NO_LAYER : layer);
+        json_array_append_new(layers, value_text(name.data));
+    }
+    return json_pack("{s:s, s:o, s:o, s:s, s:o, s:o, s:b}", "format", "vllm", "site",
+                     value_text(p->stock.site), "layers", layers, "dtype",
+                     dmi_dtype_info(like->tensor->dtype)->name, "width",
+                     value_u64(like->tensor->width), "tokens", export_tokens(&x->options->select),
+                     "loss_mask", x->masks != NULL);
 }
 
 static int arrange_by(struct err *err, struct exporter *x, const struct plan *p)
@@ -210,13 +266,17 @@ static int arrange_by(struct err *err, struct exporter *x, const struct plan *p)
     }
     if (r)
         return err_set_errno(err, -r, "cannot export");
-    return n_kept ? 0 : err_set(err, -ENODATA, "no request has all that its file needs");
+    return n_kept || x->n_already
+               ? 0
+               : err_set(err, -ENODATA, "no request has all that its file needs");
 }
 
 static int arrange(struct err *err, struct exporter *x)
 {
     _cleanup_(plan_deinit) struct plan plan = { 0 };
     int r = make_plan(err, &plan, x);
+    if (!r)
+        r = dataset_agree(err, x->dataset, x->output, facts_of(x, &plan));
     return r ? r : arrange_by(err, x, &plan);
 }
 
@@ -368,9 +428,11 @@ const struct format format_vllm = {
     .what = "a folder with a file a request: hidden_states, token_ids (needs the site token_ids)",
     .suffix = "-vllm",
     .is_folder = true,
+    .is_dataset = true,
     .chooses = true,
     .takes_mask = true,
     .arrange = arrange,
     .begin = begin,
     .write = write_rows,
+    .finish = export_dataset_index,
 };

@@ -4,6 +4,7 @@
  * qk.json beside it. Requests are a batch, each tensor is [batch, tokens of the longest, heads * head_dim], what lies
  * after a request's tokens is 0. Source: vLLM Hook (mia), graph/artifact_writer.py and run_utils.py.
  */
+#include "tools/dump/dataset.h"
 #include "tools/dump/export.h"
 #include "tools/dump/export_group.h"
 #include "tools/dump/export_layers.h"
@@ -263,11 +264,80 @@ static int arrange_by(struct err *err, struct exporter *x, const struct plan *p)
     return order_requests(x) ? err_set_errno(err, ENOMEM, "cannot export") : check_heads(err, x);
 }
 
+/* ------------------------------------------------------------------------- one dataset of several runs */
+
+static int32_t rank_of(const struct exporter *x)
+{
+    int32_t rank = x->options->by_rank ? x->options->ranks[DMI_AXIS_TP] : 0;
+    return rank > 0 ? rank : 0;
+}
+
+static void add_path(struct text *to, const struct exporter *x, const char *name)
+{
+    text_printf(to, "%s", reader_run(x->reader)->uuid);
+    if (name)
+        text_printf(to, "/tp_rank_%" PRId32 "%s", rank_of(x), name);
+}
+
+/* What all batches of a dataset are. */
+static json_t *facts_of(const struct exporter *x, const struct plan *p)
+{
+    const struct tensor *q = x->targets[0].tensor;
+    json_t *layers = json_array();
+    for (size_t i = 0; i < p->wanted.n; i++)
+        json_array_append_new(layers, json_integer(p->wanted.all[i]));
+    return json_pack("{s:s, s:o, s:o, s:s, s:o, s:s, s:o}", "format", "vllm-hook", "site",
+                     value_text(p->stock.site), "layers", layers, "dtype",
+                     dmi_dtype_info(q->dtype)->name, "config", config_of(x), "queries",
+                     x->options->last_queries ? "last" : "all", "tokens",
+                     export_tokens(&x->options->select));
+}
+
+static int add_samples(struct exporter *x, const char *file)
+{
+    int r = 0;
+    for (size_t i = 0; !r && i < x->n_targets; i += x->n_group) {
+        const struct tensor *t = x->targets[i].tensor;
+        r = dataset_add(x->dataset, reader_run(x->reader)->uuid, t->request, t->n_request,
+                        t->n_rows, file);
+    }
+    return r;
+}
+
+/* A run's requests are one batch: it is there with all of them, or it is written. */
+static int join_dataset(struct err *err, struct exporter *x, const struct plan *p)
+{
+    _cleanup_(text_deinit) struct text file = { 0 };
+    int r = dataset_agree(err, x->dataset, x->output, facts_of(x, p));
+    if (r)
+        return r;
+    add_path(&file, x, "/qk.safetensors");
+    if (file.failed)
+        return err_set_errno(err, ENOMEM, "cannot export");
+    if (!dataset_has_file(x->dataset, file.data))
+        return add_samples(x, file.data) ? err_set_errno(err, ENOMEM, "cannot export") : 0;
+    for (size_t i = 0; i < x->n_targets; i += x->n_group) {
+        const struct tensor *t = x->targets[i].tensor;
+        const struct dataset_sample *s =
+            dataset_find(x->dataset, reader_run(x->reader)->uuid, t->request, t->n_request);
+        if (!s || s->n_tokens != t->n_rows)
+            return err_set(err, -EINVAL,
+                           "%s/%s is there, without request '%.*s' as it is now, and nothing is "
+                           "added to a batch: name another folder with --output",
+                           x->output, file.data, (int)t->n_request, t->request);
+    }
+    x->n_already = x->n_targets / x->n_group;
+    x->n_targets = 0;
+    return 0;
+}
+
 static int arrange(struct err *err, struct exporter *x)
 {
     _cleanup_(plan_deinit) struct plan plan = { 0 };
     int r = make_plan(err, &plan, x);
-    return r ? r : arrange_by(err, x, &plan);
+    if (!r)
+        r = arrange_by(err, x, &plan);
+    return r ? r : join_dataset(err, x, &plan);
 }
 
 /* ------------------------------------------------------------------------- qk.safetensors */
@@ -283,19 +353,6 @@ static uint64_t longest(const struct exporter *x)
     for (size_t i = 0; i < x->n_targets; i += x->n_group)
         most = x->targets[i].tensor->n_rows > most ? x->targets[i].tensor->n_rows : most;
     return most;
-}
-
-static int32_t rank_of(const struct exporter *x)
-{
-    int32_t rank = x->options->by_rank ? x->options->ranks[DMI_AXIS_TP] : 0;
-    return rank > 0 ? rank : 0;
-}
-
-static void add_path(struct text *to, const struct exporter *x, const char *name)
-{
-    text_printf(to, "%s", reader_run(x->reader)->uuid);
-    if (name)
-        text_printf(to, "/tp_rank_%" PRId32 "%s", rank_of(x), name);
 }
 
 /* Entry @i of a request's, for all requests: where the rows of each begin. */
@@ -451,7 +508,8 @@ static int finish(struct err *err, struct exporter *x)
     _cleanup_(closep) int fd = r ? -1 : open_file(x, "/qk.json");
     if (!r)
         r = fd < 0 ? fd : export_write(fd, t.data, t.n, 0);
-    return r ? err_set_errno(err, -r, "cannot write qk.json to %s", x->output) : 0;
+    return r ? err_set_errno(err, -r, "cannot write qk.json to %s", x->output)
+             : export_dataset_index(err, x);
 }
 
 const struct format format_vllm_hook = {
@@ -459,6 +517,7 @@ const struct format format_vllm_hook = {
     .what = "a folder RUN/tp_rank_R with qk.safetensors and qk.json: queries and keys, a batch",
     .suffix = "-vllm-hook",
     .is_folder = true,
+    .is_dataset = true,
     .chooses = true,
     .takes_heads = true,
     .arrange = arrange,

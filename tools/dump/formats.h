@@ -20,6 +20,7 @@ struct format {
     const char *name, *what; /* for --format and for --help */
     const char *suffix;      /* of the default output's name */
     bool is_folder;          /* the output is a folder of files */
+    bool is_dataset;         /* several runs, and several calls, write one (dataset.h) */
     bool takes_names;        /* --names */
     bool takes_mask;         /* --loss-mask */
     bool takes_heads;        /* --queries, --head-dim, --multiplier */

@@ -20,7 +20,8 @@ static const char usage_text[] =
     "dmi-dump verify RUN --against REF    compare with a safetensors file of reference "
     "activations\n"
     "dmi-dump diff   RUN OTHER            where two runs differ: site, layer, request, token\n"
-    "dmi-dump export RUN --format F -o O  tensors in what others read\n"
+    "dmi-dump export RUN --format F -o O  tensors in what others read; some formats take several "
+    "runs\n"
     "dmi-dump recover RUN -o O            a new run of what a kill or damage has left\n"
     "\n"
     "RUN is a run's folder, the --out folder of one run or of one command's ranks, which are "
@@ -69,6 +70,8 @@ static const char usage_text[] =
     "  --format F, -f      export: one of the formats below\n"
     "  --output PATH, -o   export, recover: where to (default: RUN's name in the current folder)\n"
     "  --force             export: replace a file that is there, or a folder that an export wrote\n"
+    "  --append            export: go on with a dataset that is there: what it has is not written "
+    "twice\n"
     "  --names N           export -f npz: keys, or transformerlens: its names where it has one\n"
     "  --loss-mask FILE    export -f vllm: which tokens count in a loss, by request: JSON lines "
     "{\"request\": ID,\n"
@@ -106,6 +109,7 @@ enum option_id {
     OPT_AGAINST,
     OPT_FROM,
     OPT_FORCE,
+    OPT_APPEND,
     OPT_MAP,
     OPT_NAMES,
     OPT_LOSS_MASK,
@@ -135,6 +139,7 @@ static const struct option long_options[] = {
     { "tensors", no_argument, NULL, OPT_TENSORS },
     { "requests", no_argument, NULL, OPT_REQUESTS },
     { "force", no_argument, NULL, OPT_FORCE },
+    { "append", no_argument, NULL, OPT_APPEND },
     { "map", no_argument, NULL, OPT_MAP },
     { "names", required_argument, NULL, OPT_NAMES },
     { "loss-mask", required_argument, NULL, OPT_LOSS_MASK },
@@ -157,14 +162,31 @@ static const struct {
     int id;
     const char *commands;
 } taken_by[] = {
-    { OPT_SITE, "lde" },     { OPT_LAYER, "slde" },       { OPT_STEP, "s" },
-    { OPT_FORWARD, "s" },    { OPT_ROWS, "s" },           { OPT_REQUEST, "sltdev" },
-    { OPT_TOKENS, "sltde" }, { OPT_REJECTED, "slte" },    { OPT_SUPERSEDED, "slte" },
-    { OPT_ALL, "s" },        { OPT_RECORDS, "l" },        { OPT_TENSORS, "l" },
-    { OPT_REQUESTS, "lt" },  { OPT_AGAINST, "v" },        { OPT_FORCE, "e" },
-    { OPT_MAP, "s" },        { OPT_NAMES, "e" },          { OPT_LOSS_MASK, "e" },
-    { OPT_QUERIES, "e" },    { OPT_HEAD_DIM, "e" },       { OPT_MULTIPLIER, "e" },
-    { OPT_TOLERANCE, "vd" }, { OPT_ROW_TOLERANCE, "vd" }, { 'f', "e" },
+    { OPT_SITE, "lde" },
+    { OPT_LAYER, "slde" },
+    { OPT_STEP, "s" },
+    { OPT_FORWARD, "s" },
+    { OPT_ROWS, "s" },
+    { OPT_REQUEST, "sltdev" },
+    { OPT_TOKENS, "sltde" },
+    { OPT_REJECTED, "slte" },
+    { OPT_SUPERSEDED, "slte" },
+    { OPT_ALL, "s" },
+    { OPT_RECORDS, "l" },
+    { OPT_TENSORS, "l" },
+    { OPT_REQUESTS, "lt" },
+    { OPT_AGAINST, "v" },
+    { OPT_FORCE, "e" },
+    { OPT_APPEND, "e" },
+    { OPT_MAP, "s" },
+    { OPT_NAMES, "e" },
+    { OPT_LOSS_MASK, "e" },
+    { OPT_QUERIES, "e" },
+    { OPT_HEAD_DIM, "e" },
+    { OPT_MULTIPLIER, "e" },
+    { OPT_TOLERANCE, "vd" },
+    { OPT_ROW_TOLERANCE, "vd" },
+    { 'f', "e" },
     { 'o', "er" },
 };
 
@@ -283,6 +305,7 @@ static int take_option(int c, struct options *o)
     case OPT_TENSORS: o->tensors = true; break;
     case OPT_REQUESTS: o->requests = true; break;
     case OPT_FORCE: o->force = true; break;
+    case OPT_APPEND: o->append = true; break;
     case OPT_MAP: o->map = true; break;
     case OPT_NAMES: o->names = optarg; break;
     case OPT_LOSS_MASK: o->loss_mask = optarg; break;
@@ -334,6 +357,11 @@ static int take_words(int n, char **words, const struct command *commands, struc
     }
     if (o->command->takes_other)
         o->other = words[at++];
+    if (o->command->takes_several && o->run) {
+        o->runs = words + at - 1;
+        o->n_runs = (size_t)(n - at + 1);
+        at = n;
+    }
     if (at < n) {
         complain("'%s' is one argument too many", words[at]);
         return hint();
@@ -372,6 +400,21 @@ static void set_tolerances(struct options *o)
         o->row_tolerance = !exact ? 2e-2 : none ? 0 : HUGE_VAL;
 }
 
+/* Whether the format can be what several runs, or several calls, write. */
+static bool is_one(const struct options *o, const struct format *format)
+{
+    if (o->append && o->force) {
+        complain("--append goes on with what is there, --force replaces it: one of them");
+        return false;
+    }
+    if (format->is_dataset || (!o->append && o->n_runs < 2))
+        return true;
+    complain("--format %s is of one run: a dataset of several runs, and --append, are for export "
+             "--format vllm and vllm-hook",
+             format->name);
+    return false;
+}
+
 /* Checks what goes with some formats alone, and gives --site and --layers to a format that chooses by itself. Return: as take_option(). */
 static int hand_over(struct options *o)
 {
@@ -394,6 +437,8 @@ static int hand_over(struct options *o)
         complain("--queries, --head-dim and --multiplier are for export --format vllm-hook");
         return hint();
     }
+    if (exports && format && !is_one(o, format))
+        return hint();
     if (o->loss_mask && !(exports && format && format->takes_mask)) {
         complain("--loss-mask is for export --format vllm");
         return hint();

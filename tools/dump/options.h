@@ -14,21 +14,24 @@ struct command {
     const char *name;
     int (*run)(struct reader *reader, const struct options *options); /* Return: the exit status */
     bool takes_site;
-    bool selects;     /* reads only what its selection needs */
-    bool takes_other; /* a second run */
-    bool by_itself;   /* selects by itself */
-    bool reads_all;   /* of the run, once */
+    bool selects;       /* reads only what its selection needs */
+    bool takes_other;   /* a second run */
+    bool takes_several; /* runs */
+    bool by_itself;     /* selects by itself */
+    bool reads_all;     /* of the run, once */
 };
 
 struct options {
     const struct command *command;
     const char *run, *other;
+    char **runs; /* those of a command that takes several: the first is @run */
+    size_t n_runs;
     const char *from;       /* an address, in the place of @run; NULL: none */
     uint64_t n_not_fetched; /* what of it was left out */
     struct selection select;
     struct range steps, forwards, rows;
     bool by_step, by_forward, by_rows;
-    bool json, all_values, records, tensors, requests, force, map;
+    bool json, all_values, records, tensors, requests, force, append, map;
     bool by_rank;
     int32_t ranks[DMI_AXIS_COUNT]; /* -1: any */
     const char *against, *format, *output;
