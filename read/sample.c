@@ -20,6 +20,8 @@ const char *sample_fault_name(enum sample_fault fault)
         [SAMPLE_INCOMPLETE] = "without all tensors",
         [SAMPLE_LACKS_MASK] = "without a loss mask",
         [SAMPLE_GREW] = "that grew after they were written",
+        [SAMPLE_NO_PROMPT] = "whose generation begins at an unknown token",
+        [SAMPLE_NO_TOKENS] = "without the tokens that are asked for",
     };
     return names[fault];
 }

@@ -7,6 +7,7 @@
 #include "read/record.h"
 #include "read/requests.h"
 #include "read/utf8.h"
+#include "read/window.h"
 #include "storage/codec/hash.h"
 
 #include <errno.h>
@@ -330,7 +331,8 @@ struct range selection_range(const struct selection *select, const struct reques
     if (select->tokens == TOKENS_RANGE)
         return select->positions;
     const struct request *q = request ? requests_find(requests, request, n_request) : NULL;
-    return q ? request_tokens(q, select->tokens) : (struct range){ 0, 0 };
+    struct range tokens = q ? request_tokens(q, select->tokens) : (struct range){ 0, 0 };
+    return q && select->by_window ? window_of(&tokens, q->end, &select->window) : tokens;
 }
 
 /* Leaves the tokens that are selected. */

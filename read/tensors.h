@@ -64,6 +64,8 @@ struct selection {
     bool by_layer; /* else every layer */
     enum token_kind tokens;
     struct range positions;    /* TOKENS_RANGE */
+    struct range window;       /* of the prompt or of what was generated: window.h */
+    bool by_window;            /* else all of it */
     bool rejected, superseded; /* these rows too, flagged */
 };
 

@@ -330,6 +330,8 @@ enum dmi_read_sample_fault {
     DMI_READ_SAMPLE_INCOMPLETE, /* never returned: for a program that lacks another tensor of the sample */
     DMI_READ_SAMPLE_LACKS_MASK, /* never returned: for one whose file of loss masks has none for the request */
     DMI_READ_SAMPLE_GREW, /* never returned: for one that goes on with a dataset, which has the request with fewer tokens */
+    DMI_READ_SAMPLE_NO_PROMPT, /* never returned: for one that names requests whose generation begins at an unknown token */
+    DMI_READ_SAMPLE_NO_TOKENS, /* never returned: for one that names requests without the tokens that are asked for */
 };
 
 /**

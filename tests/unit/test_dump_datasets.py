@@ -243,3 +243,63 @@ def test_two_exports_to_one_dataset_do_not_mix(write, check, tmp_path):
     os.close(fd)
     export_to(out, two, "--append")
     check(len(samples_of(out)) == 4, "and comes later")
+
+
+# ---- tokens relative to the response
+
+
+WINDOWS = {  # positions of a and of b, as the index says it
+    "response": ((4, 5), (3,), "response"), "response[0:1]": ((4,), (3,), "response[0:1]"), "response[-1]": ((5,), (3,), "response[-1:]"),
+    "response[:16]": ((4, 5), (3,), "response[0:16]"), "prompt[-2:]": ((2, 3), (1, 2), "prompt[-2:]"), "prompt[0]": ((0,), (0,), "prompt[0:1]"),
+    "generated[0:-1]": ((4,), None, "response[0:-1]"), "response[1:9]": ((5,), None, "response[1:9]"), "prompt[:-3]": ((0,), None, "prompt[0:-3]")}
+
+
+@pytest.mark.parametrize("tokens", WINDOWS)
+def test_tokens_relative_to_the_response(write, export, check, tokens):
+    """a: four tokens of its prompt and two generated; b: three and one"""
+    run, wants, said = write(), dict(zip("ab", WINDOWS[tokens])), WINDOWS[tokens][2]
+    lacks = [name for name, positions in wants.items() if positions is None]
+    done = export(run, "vllm", "--tokens", tokens, status=1 if lacks else 0)
+    for name, positions in wants.items():
+        if positions is None:
+            check(f"request '{name}' is left out: none of its tokens is in {said}\n" in done.stderr and "1 without the tokens that are asked for" in done.stdout,
+                  "what has none is named", (done.stdout, done.stderr))
+            continue
+        hidden, ids, _, metadata = read(done.out / f"{name}.safetensors")
+        check(ids.tolist() == [-100 * ord(name) - p for p in positions] and hidden.tolist() == wanted(name, positions, (*LAYERS, 9)), f"{name}: these", ids)
+        check(json.loads(metadata["positions"]) == [[positions[0], len(positions)]], "positions are those of the request", metadata)
+    check(files(done.out) == [f"{name}.safetensors" for name in "ab" if wants[name]] and json.loads((done.out / "index.json").read_text())["tokens"] == said,
+          "and the index says so")
+    done = export(run, "npy", "--tokens", tokens, status=1 if lacks else 0)
+    check(numpy.load(done.out / "a%2Fresid_pre.1.npy").shape[0] == len(wants["a"]) and done.stderr.count("is left out") == len(lacks), "in every format", done.stderr)
+
+
+def test_a_request_whose_generation_begins_nobody_knows_where_is_named(write, export, check):
+    run = write(steps=[[("a", 0, 4), ("b", 0, 2)], [("b", 2, 1)]])
+    for form in ("vllm", "safetensors"):
+        done = export(run, form, "--tokens", "response[0:4]", status=1)
+        check("request 'a' is left out: it is not known where its generation begins" in done.stderr and "'b'" not in done.stderr, f"{form}: by name", done.stderr)
+    alone = write("alone", steps=[[("a", 0, 4)]])
+    done = export(alone, "vllm", "--tokens", "response", status=1, out="none")
+    check("request 'a' is left out: it is not known" in done.stderr and "samples: 0 written, 1 left out (1 whose generation begins at an unknown token)" in done.stdout,
+          "also where there is no other", (done.stdout, done.stderr))
+    said = write("said", steps=[[("a", 0, 4)], [("a", 4, 1)]], change=lambda line: line.replace("a:0:4:0:1:0:0", "a:0:4:0:1:2:0"))
+    check(read(export(said, "vllm", "--tokens", "response[:2]", out="said_out").out / "a.safetensors")[1].tolist() == [-9702, -9703], "what the engine says counts")
+
+
+def test_every_command_takes_windows(write, check, tmp_path):
+    run = write()
+    shown = json.loads(subprocess.run([DMI_DUMP, "show", "resid_pre.0", run, "--tokens", "response[-1]", "--json"], stdout=subprocess.PIPE, check=True, timeout=60).stdout)
+    check([(row["tensor"][0], row["position"]) for row in shown] == [("a", 5), ("b", 3)], "show", shown)
+    done = subprocess.run([DMI_DUMP, "list", run, "--records", "--site", "resid_final", "--tokens", "prompt[:1]"], stdout=subprocess.PIPE, text=True, check=True, timeout=60)
+    check(done.stdout.count("resid_final") == 1, "list: the records with rows of them", done.stdout)
+    out = tmp_path / "stream.jsonl"
+    done = subprocess.run([DMI_DUMP.parent / "dmi-replay", run, "--to", f"file:{out}", "--format", "jsonl", "--site", "resid_final", "--tokens", "response[0:1]"],
+                          check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
+    check("replayed 1 record, 2 rows" in done.stdout, "a replay", done.stdout)
+
+
+@pytest.mark.parametrize("tokens", ["response[", "response[]", "response[x]", "response[2:1]", "response[1:2", "reply[0:1]", "response[1]2", "last[0]", "response[ 1]", "response[0:2:1]"])
+def test_wrong_windows_are_refused(write, export, check, tokens):
+    done = export(write(), "vllm", "--tokens", tokens, status=2)
+    check(f"--tokens: '{tokens}'" in done.stderr and "response[A:B]" in done.stderr and not done.out.exists(), "by name", done.stderr)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/common/choice.h"
 
+#include "read/window.h"
 #include "tools/common/say.h"
 
 #include <errno.h>
@@ -40,21 +41,18 @@ bool choice_range(const char *option, const char *text, struct range *out)
 
 bool choice_tokens(const char *text, struct selection *select)
 {
-    static const struct {
-        const char *word;
-        enum token_kind kind;
-    } words[] = { { "prompt", TOKENS_PROMPT },
-                  { "generated", TOKENS_GENERATED },
-                  { "last", TOKENS_LAST } };
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
-        if (!strcmp(text, words[i].word)) {
-            select->tokens = words[i].kind;
-            return true;
-        }
+    select->by_window = window_parse(text, strlen(text), &select->tokens, &select->window);
+    if (select->by_window)
+        return true;
+    select->tokens = TOKENS_LAST;
+    if (!strcmp(text, "last"))
+        return true;
     select->tokens = TOKENS_RANGE;
     if (choice_parse_range(text, &select->positions))
         return true;
-    complain("--tokens: '%s' is neither a position, a range A:B, prompt, generated nor last", text);
+    complain("--tokens: '%s' is neither a position, a range A:B, prompt, response, a part of them "
+             "(prompt[A:B], response[A:B]) nor last",
+             text);
     return false;
 }
 

@@ -172,6 +172,29 @@ static int collect_targets(struct job *job)
     return export_collect_positions(&job->x);
 }
 
+/* Requests of which nothing is exported because of the tokens that are asked for: no tensor is theirs. */
+static void tell_without_tokens(struct job *job)
+{
+    const struct selection *select = &job->all->options->select;
+    _cleanup_(text_deinit) struct text tokens = { 0 };
+    export_add_tokens(&tokens, select);
+    for (size_t i = 0; select->by_window && i < job->x.requests.n; i++) {
+        const struct request *q = &job->x.requests.all[i];
+        const struct range range = selection_range(select, &job->x.requests, q->id, q->n_id);
+        if (!selection_wants_request(select, q->id, q->n_id))
+            continue;
+        if (q->n_prompt < 0)
+            export_leave_out(&job->x, SAMPLE_NO_PROMPT,
+                             "request '%.*s' is left out: it is not known where its generation "
+                             "begins: no span says n_prompt, and no step decodes",
+                             (int)q->n_id, q->id);
+        else if (range.first >= range.end || range.first >= q->end)
+            export_leave_out(&job->x, SAMPLE_NO_TOKENS,
+                             "request '%.*s' is left out: none of its tokens is in %s",
+                             (int)q->n_id, q->id, tokens.failed ? "?" : tokens.data);
+    }
+}
+
 static int choose(struct err *err, struct job *job)
 {
     int r = collect_targets(job);
@@ -183,6 +206,8 @@ static int choose(struct err *err, struct job *job)
         r = job->format->arrange(err, &job->x);
     if (!r)
         find_targets(job);
+    if (!r || r == -ENODATA)
+        tell_without_tokens(job);
     return r;
 }
 
@@ -296,14 +321,18 @@ static int build(struct err *err, struct job *job, const struct options *o)
     if (sites_build(job->x.reader, &sites))
         return err_set_errno(err, ENOMEM, "cannot export");
     int r = tensors_build(err, job->x.reader, &sites, &query, &job->tensors);
-    if (!r && job->format->chooses && requests_build(job->x.reader, &job->x.requests))
+    bool needs_requests = job->format->chooses || o->select.by_window;
+    if (!r && needs_requests && requests_build(job->x.reader, &job->x.requests))
         r = err_set_errno(err, ENOMEM, "cannot export");
     if (!r && job->x.masks)
         r = export_masks_match(err, &job->all->masks, &job->x.requests);
     if (!r && !missing_has_request(job->x.reader, &o->select))
         tensors_deinit(&job->tensors);
-    else if (!r && nothing_selected(job, o))
-        missing_complain(job->x.reader, &sites, &o->select);
+    else if (!r && nothing_selected(job, o)) {
+        tell_without_tokens(job);
+        if (!job->x.n_left_out)
+            missing_complain(job->x.reader, &sites, &o->select);
+    }
     if (!r && !(job->damaged = calloc(reader_n_records(job->x.reader) + 1, 1)))
         r = err_set_errno(err, ENOMEM, "cannot export");
     return r;
@@ -312,8 +341,10 @@ static int build(struct err *err, struct job *job, const struct options *o)
 /* Return: 1: nothing is selected; 0; -errno with a sentence in @err. */
 static int export_selected(struct err *err, struct job *job, const struct options *o)
 {
-    if (nothing_selected(job, o))
+    if (nothing_selected(job, o) && !job->x.n_left_out)
         return 1;
+    if (nothing_selected(job, o))
+        return err_set(err, -ENODATA, "no request has the tokens that are asked for");
     if (job->format->copy)
         return copy_job(err, job);
     tell_mixed(job);

@@ -89,7 +89,9 @@ json_t *export_facts(const struct target *t);
 int export_collect_positions(struct exporter *x);
 void export_drop_positions(struct exporter *x);
 
-/* Which tokens of each request are wanted, as --tokens says it; "all". NULL: no memory. */
+/* Which tokens of each request are wanted, as --tokens says it: "all", "response[0:16]". */
+void export_add_tokens(struct text *to, const struct selection *select);
+/* The same as a string. NULL: no memory. */
 json_t *export_tokens(const struct selection *select);
 
 /* Adds index.json of npy files: keys, the files that hold them, what is known of each. */

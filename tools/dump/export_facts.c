@@ -145,15 +145,29 @@ json_t *export_facts(const struct target *target)
     return facts;
 }
 
-json_t *export_tokens(const struct selection *select)
+void export_add_tokens(struct text *to, const struct selection *select)
 {
     static const char *const words[] = { [TOKENS_ALL] = "all",
+                                         [TOKENS_RANGE] = "",
                                          [TOKENS_PROMPT] = "prompt",
-                                         [TOKENS_GENERATED] = "generated",
+                                         [TOKENS_GENERATED] = "response",
                                          [TOKENS_LAST] = "last" };
-    const struct range *r = &select->positions;
-    if (select->tokens != TOKENS_RANGE)
-        return value_text(words[select->tokens]);
-    return r->end == INT64_MAX ? json_sprintf("%" PRId64 ":", r->first)
-                               : json_sprintf("%" PRId64 ":%" PRId64, r->first, r->end);
+    const struct range *r = select->by_window ? &select->window : &select->positions;
+    bool has_range =
+        select->by_window ? r->first || r->end < INT64_MAX : select->tokens == TOKENS_RANGE;
+    text_printf(to, "%s%s", words[select->tokens], select->by_window && has_range ? "[" : "");
+    if (has_range)
+        text_printf(to, "%" PRId64 ":", r->first);
+    if (has_range && r->end < INT64_MAX)
+        text_printf(to, "%" PRId64, r->end);
+    text_printf(to, "%s", select->by_window && has_range ? "]" : "");
+}
+
+json_t *export_tokens(const struct selection *select)
+{
+    struct text t = { 0 };
+    export_add_tokens(&t, select);
+    json_t *value = t.failed ? NULL : value_text(t.data);
+    text_deinit(&t);
+    return value;
 }

@@ -84,16 +84,6 @@ static json_t *record_row(const struct reader_record *rec, const struct dmi_site
                      "time_ns", value_u64(rec->at.time_ns), "bytes", value_u64(rec->at.n_bytes));
 }
 
-/* The positions of a span's request that are wanted. */
-static struct range wanted_tokens(const struct requests *requests, const struct selection *select,
-                                  const char *id, size_t n)
-{
-    const struct request *r = requests_find(requests, id, n);
-    if (select->tokens == TOKENS_RANGE)
-        return select->positions;
-    return select->tokens && r ? request_tokens(r, select->tokens) : (struct range){ 0, INT64_MAX };
-}
-
 /* Whether the step of a record computes a token that is wanted. */
 static bool is_of_request(const struct reader_record *rec, const struct requests *requests,
                           const struct selection *select)
@@ -106,7 +96,9 @@ static bool is_of_request(const struct reader_record *rec, const struct requests
         const char *id = reader_span_id(rec->step, i, &n);
         if (select->request && (n != select->n_request || memcmp(id, select->request, n)))
             continue;
-        struct range range = wanted_tokens(requests, select, id, n);
+        struct range range = { 0, INT64_MAX };
+        if (select->tokens)
+            range = selection_range(select, requests, id, n);
         if (span->first_position < range.end &&
             span->first_position + (int64_t)span->n_tokens > range.first)
             return true;

@@ -40,8 +40,9 @@ static const char usage_text[] =
     "  --site NAME         only this site or tensor\n"
     "  --layer N | A:B     only this layer, or layers A to B-1\n"
     "  --request ID        only rows of this request\n"
-    "  --tokens T          only these tokens of each request: positions A:B, prompt, generated, or "
-    "last\n"
+    "  --tokens T          only these tokens of each request: positions A:B, prompt, response, a "
+    "part of\n"
+    "                      them as response[0:16] or prompt[-4:], or last\n"
     "  --step S | A:B      the engine's step numbers (without step metadata: forwards)\n"
     "  --forward F | A:B   forwards, counted from 0\n"
     "  --rejected          also rows whose drafts were rejected\n"
@@ -396,6 +397,9 @@ char *options_choice(const struct options *o)
     if (w->select.tokens)
         text_printf(&t, " --tokens %d", (int)w->select.tokens);
     add_range(&t, "positions", w->select.tokens == TOKENS_RANGE, &w->select.positions);
+    const struct range *window = &w->select.window;
+    add_range(&t, "window", w->select.by_window && (window->first || window->end < INT64_MAX),
+              window);
     add_range(&t, "step", w->by_step, &w->steps);
     add_range(&t, "forward", w->by_forward, &w->forwards);
     text_printf(&t, "%s%s", w->select.rejected ? " --rejected" : "",
