@@ -10,7 +10,7 @@ import pytest
 import safetensors.numpy
 
 from harness import DMI_DUMP
-from test_dump_formats import LAYERS, MAKE, STEPS, files, fixture_export, fixture_write, read, wanted  # the fixtures are those of pytest
+from test_dump_formats import LAYERS, MAKE, STEPS, element, files, fixture_export, fixture_write, read, wanted  # the fixtures are those of pytest
 
 pytestmark = pytest.mark.built(DMI_DUMP, MAKE)
 assert fixture_export and fixture_write
@@ -140,7 +140,7 @@ def test_one_dataset_of_several_runs(write, check, tmp_path):
     check(done.stdout.splitlines()[-1] == "samples: 4 written, 0 left out" and "20 tensors" in done.stdout, "and summed once", done.stdout)
     index = json.loads((out / "index.json").read_text(encoding="utf-8"))
     check({key: value for key, value in index.items() if key != "samples"} == {
-        "format": "vllm", "site": "resid_pre", "layers": ["resid_pre.0", "resid_pre.1", "resid_pre.3", "resid_final"], "dtype": "bf16", "width": 5,
+        "format": "vllm", "sites": ["resid_pre"], "layers": ["resid_pre.0", "resid_pre.1", "resid_pre.3", "resid_final"], "dtype": "bf16", "width": 5,
         "tokens": "all", "loss_mask": False}, "what all of them are", index)
     done = export_to(tmp_path / "json", one, two, "--json")
     check(json.loads(done.stdout)["samples"] == 4 and json.loads(done.stdout)["tensors"] == 20, "one document", done.stdout)
@@ -243,6 +243,44 @@ def test_two_exports_to_one_dataset_do_not_mix(write, check, tmp_path):
     os.close(fd)
     export_to(out, two, "--append")
     check(len(samples_of(out)) == 4, "and comes later")
+
+
+# ---- several sites
+
+
+def beside(line):
+    """each layer of resid_pre is, 10 higher and each element 1 more, a layer of k_rot, too"""
+    words = line.split()
+    more = ["put", "10", str(int(words[2]) + 10), *words[3:5], *(str(int(word) + 1) for word in words[5:])] if line.startswith("put 5 ") else []
+    return line + ("\n" + " ".join(more) if more else "")
+
+
+def test_several_sites_are_stacked(write, export, check):
+    run = write(change=beside)
+    for words, layers in ((["--site", "k_rot", "--site", "resid_pre"], (10, 11, 13, 0, 1, 3, 9)), (["--site", "resid_pre", "--site", "k_rot", "--layers", "last"], (9, 13))):
+        done = export(run, "vllm", *words)
+        names = [f"k_rot.{layer}" if layer > 9 else f"resid_pre.{layer}" if layer < 9 else "resid_final" for layer in layers]
+        for name, n in LENGTHS.items():
+            hidden, _, _, metadata = read(done.out / f"{name}.safetensors")
+            want = [[[element(name, p, layer % 10 if layer > 9 else layer, c) + (layer > 9) for c in range(5)] for layer in layers] for p in range(n)]
+            check(hidden.tolist() == want and json.loads(metadata["layers"]) == names, f"{name}: one site after the other, each with its layers", hidden)
+        index = json.loads((done.out / "index.json").read_text(encoding="utf-8"))
+        check(index["layers"] == names and index["sites"] == words[1:4:2], "and the index says which", index)
+
+
+def test_several_sites_that_do_not_fit(write, export, check):
+    run = write(change=beside)
+    gap = write("gap", change=beside, steps=[[("a", 0, 2)], [("b", 0, 2)]], lacking={(1, 1)})
+    done = export(gap, "vllm", "--site", "resid_pre", "--site", "k_rot", "--layers", "0:12", status=1)
+    check("request 'b' is left out: resid_pre.1 is not there" in done.stderr, "what lacks is named with its site", done.stderr)
+    for words, said, status in ((["--site", "resid_pre", "--site", "resid_pre"], "named twice", 2), (["--site", "resid_pre", "--site", "mlp_out"], "a site mlp_out", 1),
+                                (["--site", "resid_pre", "--site", "k_rot", "--layers", "12"], "'12'", 1)):
+        done = export(run, "vllm", *words, status=status)
+        check(said in done.stderr and not done.out.exists(), f"{words}", done.stderr)
+    check("--site" in export(run, "vllm-hook", "--site", "q", "--site", "q_rot", status=2).stderr, "a layout of one site says so")
+    other = write("other", others=[f"put 10 2 1 bf16 {' '.join('1' * 7)}"], steps=[[("a", 0, 6)]])
+    done = export(other, "vllm", "--site", "resid_pre", "--site", "k_rot", status=1)
+    check("k_rot.2 has another element type or width" in done.stderr, "nor what is of another width", done.stderr)
 
 
 # ---- tokens relative to the response

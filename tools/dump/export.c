@@ -64,6 +64,16 @@ int export_write(int fd, const void *data, size_t n, uint64_t at)
     return 0;
 }
 
+size_t export_n_sites(const struct options *o)
+{
+    return o->n_sites;
+}
+
+const char *export_site(const struct options *o, size_t i)
+{
+    return i < o->n_sites ? o->sites[i] : NULL;
+}
+
 void export_leave_out(struct exporter *x, enum sample_fault why, const char *fmt, ...)
 {
     char line[512];

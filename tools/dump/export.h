@@ -62,6 +62,11 @@ struct exporter {
     int fd; /* of the file, or of the folder, that is written: still under another name */
 };
 
+/* Sites that a format which chooses by itself is to take, in their order. */
+size_t export_n_sites(const struct options *options);
+/* Return: NULL: there is no such one. */
+const char *export_site(const struct options *options, size_t i);
+
 /* Writes all of @data at an offset of a file. Return: 0 or -errno. */
 int export_write(int fd, const void *data, size_t n, uint64_t at);
 

@@ -11,6 +11,7 @@
 #include "tools/dump/export_layers.h"
 
 #include "core/cleanup.h"
+#include "core/grow.h"
 #include "core/words.h"
 #include "read/safetensors.h"
 
@@ -30,16 +31,22 @@
 
 /* ------------------------------------------------------------------------- what there is */
 
+/* One of the tensors that are stacked. */
+struct want {
+    const char *site;
+    int32_t layer; /* EXPORT_LAST: that of the site LAST */
+};
+
 struct plan {
-    struct export_stock stock;
-    struct layers wanted; /* in the order of the file */
-    bool has_ids;
+    struct want *all; /* in the order of the file */
+    size_t n, room;
+    json_t *sites; /* as they are named */
 };
 
 static void plan_deinit(struct plan *p)
 {
-    layers_deinit(&p->stock.layers);
-    layers_deinit(&p->wanted);
+    free(p->all);
+    json_decref(p->sites);
 }
 
 static bool is_of(const struct target *t, const char *site)
@@ -47,36 +54,82 @@ static bool is_of(const struct target *t, const char *site)
     return site && !strcmp(t->tensor->site->name, site);
 }
 
-static int survey(struct plan *p, const struct exporter *x)
+static bool has_ids(const struct exporter *x)
+{
+    for (size_t i = 0; i < x->n_targets; i++)
+        if (is_of(&x->targets[i], IDS))
+            return true;
+    return false;
+}
+
+static int survey(struct export_stock *stock, const struct exporter *x)
 {
     int r = 0;
     for (size_t i = 0; !r && i < x->n_targets; i++) {
         const struct target *t = &x->targets[i];
-        p->has_ids |= is_of(t, IDS);
-        p->stock.has_last |= is_of(t, p->stock.last);
-        if (is_of(t, p->stock.site) && !is_of(t, IDS))
-            r = layers_add(&p->stock.layers, t->tensor->layer);
+        stock->has_last |= is_of(t, stock->last);
+        if (is_of(t, stock->site) && !is_of(t, IDS))
+            r = layers_add(&stock->layers, t->tensor->layer);
     }
-    layers_sort(&p->stock.layers);
+    layers_sort(&stock->layers);
+    return r;
+}
+
+/* A site's layers come after those of the sites that were named before it. */
+static int add_wants(struct err *err, struct plan *p, const struct export_stock *stock,
+                     const struct layers *layers)
+{
+    for (size_t i = 0; i < layers->n; i++) {
+        if (grow((void **)&p->all, p->n, &p->room, sizeof *p->all, 64))
+            return err_set_errno(err, ENOMEM, "cannot export");
+        bool is_last = layers->all[i] == EXPORT_LAST;
+        p->all[p->n++] = (struct want){ is_last ? stock->last : stock->site, layers->all[i] };
+    }
+    return 0;
+}
+
+static int note_site(struct err *err, struct plan *p, const char *site)
+{
+    for (size_t i = 0; i < json_array_size(p->sites); i++)
+        if (!strcmp(json_string_value(json_array_get(p->sites, i)), site))
+            return err_set(err, -EINVAL, "--site: %s is named twice", site);
+    return json_array_append_new(p->sites, value_text(site))
+               ? err_set_errno(err, ENOMEM, "cannot export")
+               : 0;
+}
+
+static int add_site(struct err *err, struct plan *p, const struct exporter *x, const char *site)
+{
+    struct export_stock stock = { .site = site, .last = strcmp(site, HIDDEN) ? NULL : LAST };
+    struct layers layers = { 0 };
+    int r = note_site(err, p, site);
+    if (!r && survey(&stock, x))
+        r = err_set_errno(err, ENOMEM, "cannot export");
+    if (!r && !stock.layers.n && !stock.has_last)
+        r = err_set(err, -ENODATA,
+                    "nothing of a site %s is there to be hidden_states: --site names the site",
+                    site);
+    if (!r && !has_ids(x))
+        r = err_set(err, -ENODATA,
+                    "nothing of a site " IDS " is there: vLLM's layout has the tokens' ids "
+                    "beside their hidden states, so both must be captured and selected");
+    if (!r)
+        r = export_layers_choose(err, x->options->layers, &stock, &layers);
+    if (!r)
+        r = add_wants(err, p, &stock, &layers);
+    layers_deinit(&stock.layers);
+    layers_deinit(&layers);
     return r;
 }
 
 static int make_plan(struct err *err, struct plan *p, const struct exporter *x)
 {
-    const char *site = x->options->site;
-    p->stock.site = site ? site : HIDDEN;
-    p->stock.last = strcmp(p->stock.site, HIDDEN) ? NULL : LAST;
-    if (survey(p, x))
-        return err_set_errno(err, ENOMEM, "cannot export");
-    if (!p->stock.layers.n && !p->stock.has_last)
-        return err_set(err, -ENODATA,
-                       "nothing of a site %s is there to be hidden_states: --site names the site",
-                       p->stock.site);
-    if (!p->has_ids)
-        return err_set(err, -ENODATA,
-                       "nothing of a site " IDS " is there: vLLM's layout has the tokens' ids "
-                       "beside their hidden states, so both must be captured and selected");
-    return export_layers_choose(err, x->options->layers, &p->stock, &p->wanted);
+    size_t n = export_n_sites(x->options);
+    p->sites = json_array();
+    int r = n ? 0 : add_site(err, p, x, HIDDEN);
+    for (size_t i = 0; !r && i < n; i++)
+        r = add_site(err, p, x, export_site(x->options, i));
+    return r;
 }
 
 /* ------------------------------------------------------------------------- a request */
@@ -89,22 +142,25 @@ static const struct target *find_ids(const struct group *g)
     return NULL;
 }
 
-static const struct target *find_layer(const struct group *g, const struct plan *p, int32_t layer)
+static bool is_wanted(const struct target *t, const struct want *want)
 {
-    for (size_t i = 0; i < g->n; i++) {
-        const struct target *t = &g->first[i];
-        if (layer == EXPORT_LAST ? is_of(t, p->stock.last)
-                                 : is_of(t, p->stock.site) && t->tensor->layer == layer)
-            return t;
-    }
+    return is_of(t, want->site) && (want->layer == EXPORT_LAST || t->tensor->layer == want->layer);
+}
+
+static const struct target *find_layer(const struct group *g, const struct want *want)
+{
+    for (size_t i = 0; i < g->n; i++)
+        if (is_wanted(&g->first[i], want))
+            return &g->first[i];
     return NULL;
 }
 
 static bool is_ours(const struct group *g, const struct plan *p)
 {
     for (size_t i = 0; i < g->n; i++)
-        if (is_of(&g->first[i], p->stock.site) || is_of(&g->first[i], p->stock.last))
-            return true;
+        for (size_t k = 0; k < p->n; k++)
+            if (is_of(&g->first[i], p->all[k].site))
+                return true;
     return find_ids(g) != NULL;
 }
 
@@ -129,11 +185,21 @@ static const char *fault_of(const struct target *t, const struct target *ids,
     return NULL;
 }
 
-static void lacks_layer(struct exporter *x, const struct group *g, int32_t layer)
+static void add_name(struct text *to, const struct want *want)
+{
+    tensor_add_name(to, want->site, want->layer == EXPORT_LAST ? DMI_NO_LAYER : want->layer);
+}
+
+static void lacks_layer(struct exporter *x, const struct group *g, const struct plan *p,
+                        const struct want *want)
 {
     _cleanup_(text_deinit) struct text name = { 0 };
-    text_printf(&name, "layer ");
-    export_layers_add_name(&name, layer);
+    if (json_array_size(p->sites) > 1) {
+        add_name(&name, want);
+    } else {
+        text_printf(&name, "layer ");
+        export_layers_add_name(&name, want->layer);
+    }
     group_leave_out(x, g, SAMPLE_INCOMPLETE, name.data ? name.data : "a layer", "is not there");
 }
 
@@ -151,10 +217,10 @@ static bool put_group(struct exporter *x, const struct group *g, const struct pl
         group_leave_out(x, g, SAMPLE_LACKS_MASK, x->masks->path, "has no line for it");
         return false;
     }
-    for (size_t i = 0; i <= p->wanted.n; i++) {
-        const struct target *t = i ? find_layer(g, p, p->wanted.all[i - 1]) : ids;
+    for (size_t i = 0; i <= p->n; i++) {
+        const struct target *t = i ? find_layer(g, &p->all[i - 1]) : ids;
         if (!t) {
-            lacks_layer(x, g, p->wanted.all[i - 1]);
+            lacks_layer(x, g, p, &p->all[i - 1]);
             return false;
         }
         out[i] = *t;
@@ -237,18 +303,15 @@ static json_t *facts_of(const struct exporter *x, const struct plan *p)
 {
     json_t *layers = json_array();
     const struct target *like = x->targets;
-    while (!is_of(like, p->stock.site) && !is_of(like, p->stock.last))
+    while (!is_wanted(like, p->all))
         like++;
-    for (size_t i = 0; i < p->wanted.n; i++) {
+    for (size_t i = 0; i < p->n; i++) {
         _cleanup_(text_deinit) struct text name = { 0 };
-        int32_t layer = p->wanted.all[i];
-        tensor_add_name(&name, layer == EXPORT_LAST ? p->stock.last : p->stock.site,
-                        layer == EXPORT_LAST ? DMI_NO_LAYER : layer);
+        add_name(&name, &p->all[i]);
         json_array_append_new(layers, value_text(name.data));
     }
-    return json_pack("{s:s, s:o, s:o, s:s, s:o, s:o, s:b}", "format", "vllm", "site",
-                     value_text(p->stock.site), "layers", layers, "dtype",
-                     dmi_dtype_info(like->tensor->dtype)->name, "width",
+    return json_pack("{s:s, s:O, s:o, s:s, s:o, s:o, s:b}", "format", "vllm", "sites", p->sites,
+                     "layers", layers, "dtype", dmi_dtype_info(like->tensor->dtype)->name, "width",
                      value_u64(like->tensor->width), "tokens", export_tokens(&x->options->select),
                      "loss_mask", x->masks != NULL);
 }
@@ -256,7 +319,7 @@ static json_t *facts_of(const struct exporter *x, const struct plan *p)
 static int arrange_by(struct err *err, struct exporter *x, const struct plan *p)
 {
     size_t n_kept = 0;
-    x->n_group = 1 + p->wanted.n;
+    x->n_group = 1 + p->n;
     struct target *kept = calloc(x->n_targets + x->n_group, sizeof *kept);
     int r = kept ? put_groups(x, p, kept, &n_kept) : -ENOMEM;
     if (kept) {

@@ -54,7 +54,7 @@ static bool has_site(const struct exporter *x, const char *site)
 
 static int survey(struct plan *p, const struct exporter *x)
 {
-    const char *given = x->options->site;
+    const char *given = export_site(x->options, 0);
     p->stock.site = given ? given : has_site(x, ROTATED) ? ROTATED : PLAIN;
     p->keys = strdup(p->stock.site);
     if (!p->keys)
@@ -74,6 +74,9 @@ static int make_plan(struct err *err, struct plan *p, const struct exporter *x)
 {
     if (survey(p, x))
         return err_set_errno(err, ENOMEM, "cannot export");
+    if (export_n_sites(x->options) > 1)
+        return err_set(err, -EINVAL,
+                       "--site: this layout has one site of queries, whose keys go with it");
     if (p->stock.site[0] != 'q')
         return err_set(err, -EINVAL,
                        "--site %s: this layout has queries and keys, so a site of queries is "
@@ -430,7 +433,7 @@ static int begin_file(struct exporter *x, struct st_header *header)
 static int begin(struct err *err, struct exporter *x)
 {
     struct st_header header = { 0 };
-    if (!x->options->site && !strcmp(x->targets[0].tensor->site->name, PLAIN))
+    if (!export_n_sites(x->options) && !strcmp(x->targets[0].tensor->site->name, PLAIN))
         complain("q and k are exported, as nothing of a site " ROTATED " is there: vLLM Hook has "
                  "queries and keys after their rotary embedding");
     int r = begin_file(x, &header);

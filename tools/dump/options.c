@@ -34,7 +34,9 @@ static const char usage_text[] =
     "?run=UUID\n"
     "                      where there are several)\n"
     "  --json              JSON on stdout instead of text\n"
-    "  --site NAME         list, diff, export: only this site or tensor\n"
+    "  --site NAME         list, diff, export: only this site or tensor; vllm stacks those of "
+    "several "
+    "--site\n"
     "  --layer N | A:B     show, list, diff, export: only this layer, or layers A to B-1\n"
     "  --layers 2,15,last  export -f vllm: these layers, in this order; last: what enters the last "
     "norm\n"
@@ -280,6 +282,18 @@ static int take_multiplier(struct options *o)
     return hint();
 }
 
+/* Several are for formats that choose by themselves: hand_over(). */
+static int take_site(struct options *o)
+{
+    o->select.site = optarg;
+    if (o->n_sites < OPTIONS_MOST_SITES) {
+        o->sites[o->n_sites++] = optarg;
+        return -1;
+    }
+    complain("--site: more than %d sites", OPTIONS_MOST_SITES);
+    return hint();
+}
+
 /* A list is for formats that choose by themselves: hand_over(). */
 static int take_layers(int id, struct options *o)
 {
@@ -292,7 +306,7 @@ static int take_option(int c, struct options *o)
 {
     switch (c) {
     case OPT_JSON: o->json = true; break;
-    case OPT_SITE: o->select.site = optarg; break;
+    case OPT_SITE: return take_site(o);
     case OPT_LAYER: return take_layers(c, o);
     case OPT_STEP: return take_range(c, &o->steps, &o->by_step);
     case OPT_FORWARD: return take_range(c, &o->forwards, &o->by_forward);
@@ -429,6 +443,10 @@ static int hand_over(struct options *o)
                  o->layers);
         return hint();
     }
+    if (!chooses && o->n_sites > 1) {
+        complain("--site: several are for export --format vllm");
+        return hint();
+    }
     bool takes_names = exports && format && format->takes_names;
     if (o->names &&
         (!takes_names || (strcmp(o->names, "keys") && strcmp(o->names, "transformerlens")))) {
@@ -446,7 +464,6 @@ static int hand_over(struct options *o)
         return hint();
     }
     if (chooses) {
-        o->site = o->select.site;
         o->select.site = NULL;
         o->select.by_layer = false;
     }

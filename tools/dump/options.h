@@ -10,6 +10,8 @@
 struct reader;
 struct options;
 
+#define OPTIONS_MOST_SITES 64
+
 struct command {
     const char *name;
     int (*run)(struct reader *reader, const struct options *options); /* Return: the exit status */
@@ -36,12 +38,14 @@ struct options {
     int32_t ranks[DMI_AXIS_COUNT]; /* -1: any */
     const char *against, *format, *output;
     const char *names;
-    const char *loss_mask;     /* a file */
-    bool last_queries;         /* --queries last */
-    uint32_t head_dim;         /* 0: as captured */
-    double multiplier;         /* of attention; 0: that of the size of a head */
-    bool by_heads;             /* one of these was given */
-    const char *site, *layers; /* as they are written, for a format that chooses by itself */
+    const char *loss_mask;                 /* a file */
+    bool last_queries;                     /* --queries last */
+    uint32_t head_dim;                     /* 0: as captured */
+    double multiplier;                     /* of attention; 0: that of the size of a head */
+    bool by_heads;                         /* one of these was given */
+    const char *sites[OPTIONS_MOST_SITES]; /* in their order */
+    size_t n_sites;
+    const char *layers; /* as they are written, for a format that chooses by itself */
     double tolerance, row_tolerance;
 };
 
