@@ -22,6 +22,7 @@ const char *sample_fault_name(enum sample_fault fault)
         [SAMPLE_GREW] = "that grew after they were written",
         [SAMPLE_NO_PROMPT] = "whose generation begins at an unknown token",
         [SAMPLE_NO_TOKENS] = "without the tokens that are asked for",
+        [SAMPLE_RUNS] = "that still run",
     };
     return names[fault];
 }

@@ -23,6 +23,7 @@ enum sample_fault {
     SAMPLE_GREW,       /* a dataset that the export goes on with has fewer tokens of its request */
     SAMPLE_NO_PROMPT,  /* tokens by where generation begins are asked for, and that is not known */
     SAMPLE_NO_TOKENS,  /* its request has none of the tokens that are asked for */
+    SAMPLE_RUNS,       /* its request goes on, and the dataset would keep what there is of it */
     SAMPLE_N_FAULTS
 };
 

@@ -332,6 +332,7 @@ enum dmi_read_sample_fault {
     DMI_READ_SAMPLE_GREW, /* never returned: for one that goes on with a dataset, which has the request with fewer tokens */
     DMI_READ_SAMPLE_NO_PROMPT, /* never returned: for one that names requests whose generation begins at an unknown token */
     DMI_READ_SAMPLE_NO_TOKENS, /* never returned: for one that names requests without the tokens that are asked for */
+    DMI_READ_SAMPLE_RUNS, /* never returned: for one that waits until a request has ended */
 };
 
 /**

@@ -43,7 +43,7 @@ ROWS = ("token", "request", "none")                                  # enum dmi_
 SAMPLE_FAULTS = ("whole", "of no request", "of beams", "of changing type or scale", "without all rows", "with a cached prefix",
                  "with rows that do not count", "without all tensors", "without a loss mask",
                  "that grew after they were written", "whose generation begins at an unknown token",
-                 "without the tokens that are asked for")  # enum dmi_read_sample_fault
+                 "without the tokens that are asked for", "that still run")  # enum dmi_read_sample_fault
 LACKS_ROWS, INCOMPLETE = SAMPLE_FAULTS[4], SAMPLE_FAULTS[7]
 DAMAGED, REJECTED, SUPERSEDED = 1, 2, 4                              # enum dmi_read_row_flags
 THEIRS = {ours: theirs for theirs, ours in LENS.items()}

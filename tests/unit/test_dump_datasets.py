@@ -10,7 +10,8 @@ import pytest
 import safetensors.numpy
 
 from harness import DMI_DUMP
-from test_dump_formats import LAYERS, MAKE, STEPS, element, files, fixture_export, fixture_write, read, wanted  # the fixtures are those of pytest
+from replay_kit import wait_for
+from test_dump_formats import LAYERS, MAKE, STEPS, element, files, fixture_export, fixture_write, lines, read, wanted  # the fixtures are those of pytest
 
 pytestmark = pytest.mark.built(DMI_DUMP, MAKE)
 assert fixture_export and fixture_write
@@ -180,6 +181,23 @@ def test_requests_that_grew_are_named(write, check, tmp_path):
     done = export_to(out, whole, "--append", status=1)
     check("request 'a' is left out: the dataset has it with 4 tokens, and there are 6 by now" in done.stderr and
           done.stdout.endswith("samples: 0 written, 1 there already, 1 left out (1 that grew after they were written)\n"), "by name", (done.stdout, done.stderr))
+
+
+def test_a_dataset_waits_for_requests_that_still_run(write, check, tmp_path):
+    """A call beside the run that is written takes what has ended; the next one takes the rest."""
+    run, out = tmp_path / "grows", tmp_path / "out"
+    with subprocess.Popen([MAKE, run, "job", "0", "1", "0", "1", "hidden"], stdin=subprocess.PIPE, text=True) as process:
+        for line in lines():
+            print(f"end b 1\n{line}" if line.startswith("step 2 ") else line, file=process.stdin, flush=True)
+        wait_for(lambda: subprocess.run([DMI_DUMP, "list", run, "--requests"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60).stdout.count("finished") == 1)
+        done = export_to(out, run, "--append", status=1)
+        check("request 'a' is left out: it still runs" in done.stderr and
+              done.stdout.endswith("samples: 1 written, 0 there already, 1 left out (1 that still run)\n"), "what still runs is named", (done.stdout, done.stderr))
+        process.stdin.close()
+        assert process.wait(timeout=60) == 0
+    done = export_to(out, run, "--append")
+    check("samples: 1 written, 1 there already, 0 left out\n" in done.stdout and sorted(samples_of(out)) == [(uuid_of(run), "a"), (uuid_of(run), "b")], "and comes once it has ended",
+          done.stdout)
 
 
 OTHERS = {

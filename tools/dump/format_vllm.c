@@ -290,7 +290,8 @@ static int put_groups(struct exporter *x, const struct plan *p, struct target *k
     struct group g;
     for (size_t at = 0; !r && at < x->n_targets; at += g.n) {
         g = group_at(x, at);
-        if (!is_ours(&g, p) || is_there(x, &g) || !put_group(x, &g, p, kept + *n_kept))
+        if (!is_ours(&g, p) || is_there(x, &g) || (x->options->append && group_still_runs(x, &g)) ||
+            !put_group(x, &g, p, kept + *n_kept))
             continue;
         r = set_places(x, kept + *n_kept);
         *n_kept += x->n_group;

@@ -155,7 +155,8 @@ static size_t put_groups(struct exporter *x, const struct plan *p, struct target
     size_t n = 0;
     for (size_t at = 0; at < x->n_targets; at += g.n) {
         g = group_at(x, at);
-        if (is_ours(&g, p) && put_group(x, &g, p, kept + n, kept))
+        if (is_ours(&g, p) && !(x->options->append && group_still_runs(x, &g)) &&
+            put_group(x, &g, p, kept + n, kept))
             n += x->n_group;
     }
     return n;
