@@ -9,6 +9,7 @@
 #include "core/cleanup.h"
 #include "core/words.h"
 #include "read/rows.h"
+#include "tools/common/select.h"
 #include "tools/dump/export_place.h"
 #include "tools/dump/missing.h"
 
@@ -315,21 +316,27 @@ static int report_job(const struct job *job, const struct options *o)
 /* Of a run in which nothing was captured there is nothing to export: a file without tensors says so. */
 static bool nothing_selected(const struct job *job, const struct options *o)
 {
-    return !job->tensors.n && !missing_is_all(&o->select);
+    return !job->tensors.n && !selection_is_all(&o->select);
+}
+
+const char *export_site(const struct options *o)
+{
+    return o->own.sites.n ? o->own.sites.all[0].s : NULL;
 }
 
 static int build(struct err *err, struct job *job, const struct options *o)
 {
+    struct selection own = { .sites = o->own.sites };
     _cleanup_(sites_deinit) struct sites sites = { 0 };
     const struct tensors_query query = { .select = &o->select };
     if (sites_build(job->x.reader, &sites))
         return err_set_errno(err, ENOMEM, "cannot export");
-    int r = tensors_build(err, job->x.reader, &sites, &query, &job->tensors);
+    int r = select_check(err, job->x.reader, &own);
+    if (!r)
+        r = tensors_build(err, job->x.reader, &sites, &query, &job->tensors);
     if (!r && job->format->chooses && requests_build(job->x.reader, &job->x.requests))
         r = err_set_errno(err, ENOMEM, "cannot export");
-    if (!r && !missing_has_request(job->x.reader, &o->select))
-        tensors_deinit(&job->tensors);
-    else if (!r && nothing_selected(job, o))
+    if (!r && nothing_selected(job, o))
         missing_complain(job->x.reader, &sites, &o->select);
     if (!r && !(job->damaged = calloc(reader_n_records(job->x.reader) + 1, 1)))
         r = err_set_errno(err, ENOMEM, "cannot export");

@@ -76,6 +76,9 @@ void export_add_position_list(struct text *to, const struct position_list *list)
 /* Whether both are of one request, or neither is of any. */
 bool export_same_request(const struct tensor *a, const struct tensor *b);
 
+/* --site of a format that chooses by itself; NULL: none. */
+const char *export_site(const struct options *options);
+
 /* What whoever reads the output must know of a tensor: an object. NULL: no memory. */
 json_t *export_facts(const struct target *t);
 

@@ -60,7 +60,7 @@ static int survey(struct plan *p, const struct exporter *x)
 
 static int make_plan(struct err *err, struct plan *p, const struct exporter *x)
 {
-    const char *site = x->options->site;
+    const char *site = export_site(x->options);
     p->stock.site = site ? site : HIDDEN;
     p->stock.last = strcmp(p->stock.site, HIDDEN) ? NULL : LAST;
     if (survey(p, x))
@@ -73,7 +73,7 @@ static int make_plan(struct err *err, struct plan *p, const struct exporter *x)
         return err_set(err, -ENODATA,
                        "nothing of a site " IDS " is there: vLLM's layout has the tokens' ids "
                        "beside their hidden states, so both must be captured and selected");
-    return export_layers_choose(err, x->options->layers, &p->stock, &p->wanted);
+    return export_layers_choose(err, &x->options->own, &p->stock, &p->wanted);
 }
 
 /* ------------------------------------------------------------------------- a request */

@@ -53,7 +53,7 @@ static bool has_site(const struct exporter *x, const char *site)
 
 static int survey(struct plan *p, const struct exporter *x)
 {
-    const char *given = x->options->site;
+    const char *given = export_site(x->options);
     p->stock.site = given ? given : has_site(x, ROTATED) ? ROTATED : PLAIN;
     p->keys = strdup(p->stock.site);
     if (!p->keys)
@@ -83,7 +83,7 @@ static int make_plan(struct err *err, struct plan *p, const struct exporter *x)
                        "nothing of a site %s is there: this layout has queries and keys, so both "
                        "must be captured and selected",
                        p->stock.layers.n ? p->keys : p->stock.site);
-    return export_layers_choose(err, x->options->layers, &p->stock, &p->wanted);
+    return export_layers_choose(err, &x->options->own, &p->stock, &p->wanted);
 }
 
 /* ------------------------------------------------------------------------- a request */
@@ -373,7 +373,7 @@ static int begin_file(struct exporter *x, struct st_header *header)
 static int begin(struct err *err, struct exporter *x)
 {
     struct st_header header = { 0 };
-    if (!x->options->site && !strcmp(x->targets[0].tensor->site->name, PLAIN))
+    if (!x->options->own.sites.n && !strcmp(x->targets[0].tensor->site->name, PLAIN))
         complain("q and k are exported, as nothing of a site " ROTATED " is there: vLLM Hook has "
                  "queries and keys after their rotary embedding");
     int r = begin_file(x, &header);
