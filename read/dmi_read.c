@@ -14,14 +14,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Everything but the reader, which must be open. */
-static int view_fill(struct err *err, struct view *v, const struct selection *select)
+int view_fill(struct err *err, struct view *v, struct selection *select)
 {
     const struct tensors_query query = { .select = select };
     int r = sites_build(v->reader, &v->sites) || requests_build(v->reader, &v->requests) ||
-                    requests_add_costs(v->reader, &v->requests)
+                    requests_add_costs(v->reader, &v->requests) ||
+                    seen_add_all(&v->seen, &v->sites, v->reader)
                 ? -ENOMEM
                 : 0;
+    selection_find_last(select, v->reader);
     if (!r)
         r = tensors_build(err, v->reader, &v->sites, &query, &v->tensors);
     for (size_t i = 0; !r && i < v->tensors.n; i++) {
@@ -35,16 +36,16 @@ static int view_fill(struct err *err, struct view *v, const struct selection *se
     return r ? err_set_errno(err, -r, "cannot join rows and requests") : 0;
 }
 
-/* Everything but the reader. */
-static void view_empty(struct view *v)
+void view_empty(struct view *v)
 {
     map_deinit(&v->keys);
+    seen_deinit(&v->seen);
     requests_deinit(&v->requests);
     tensors_deinit(&v->tensors);
     sites_deinit(&v->sites);
 }
 
-static void forget_raw(struct dmi_read *run)
+void handle_forget(struct dmi_read *run)
 {
     run->raw.record = SIZE_MAX;
     memset(&run->cursor, 0, sizeof run->cursor);
@@ -79,7 +80,7 @@ int dmi_read_open(const char *path, struct dmi_read **out, char *why, uint64_t n
         dmi_read_close(run);
         return r;
     }
-    forget_raw(run);
+    handle_forget(run);
     for (int a = 0; a < DMI_AXIS_COUNT; a++)
         run->ranks[a] = -1;
     *out = run;
@@ -93,7 +94,7 @@ void dmi_read_close(struct dmi_read *run)
     view_empty(&run->view);
     reader_close(run->view.reader);
     free(run->raw.data);
-    free((char *)(uintptr_t)run->select.request);
+    selection_deinit(&run->select);
     free(run);
 }
 
@@ -102,77 +103,9 @@ int dmi_read_refresh(struct dmi_read *run)
     if (run->failed)
         return -EBADF;
     view_empty(&run->view);
-    forget_raw(run);
+    handle_forget(run);
     run->err = (struct err){ 0 };
     int r = reader_refresh(&run->err, run->view.reader);
-    if (!r)
-        r = view_fill(&run->err, &run->view, &run->select);
-    run->failed = r != 0;
-    return r;
-}
-
-/* What the caller's struct says; what its size leaves out is 0. Return: 0, -EINVAL, -ENOMEM. */
-static int take_selection(const struct dmi_read_selection *given, struct selection *out,
-                          int32_t ranks[DMI_AXIS_COUNT])
-{
-    struct dmi_read_selection s = { 0 };
-    *out = (struct selection){ 0 };
-    for (int a = 0; a < DMI_AXIS_COUNT; a++)
-        ranks[a] = -1;
-    if (!given)
-        return 0;
-    if (given->size < sizeof s.size)
-        return -EINVAL;
-    memcpy(&s, given, given->size < sizeof s ? given->size : sizeof s);
-    if (s.tokens > DMI_READ_TOKENS_LAST || s.reserved ||
-        s.flags & ~(uint32_t)(DMI_READ_REJECTED | DMI_READ_SUPERSEDED))
-        return -EINVAL;
-    for (int a = 0; a < DMI_AXIS_COUNT; a++)
-        ranks[a] = (int32_t)(s.ranks[a] - 1u);
-    char *request = s.request ? malloc(s.request_bytes + 1) : NULL;
-    if (s.request && !request)
-        return -ENOMEM;
-    if (request)
-        memcpy(request, s.request, s.request_bytes);
-    *out = (struct selection){ .request = request,
-                               .n_request = s.request_bytes,
-                               .tokens = (enum token_kind)s.tokens,
-                               .positions = { s.first, s.end },
-                               .rejected = s.flags & DMI_READ_REJECTED,
-                               .superseded = s.flags & DMI_READ_SUPERSEDED };
-    return 0;
-}
-
-static bool any_rank(const int32_t ranks[DMI_AXIS_COUNT])
-{
-    bool any = true;
-    for (int a = 0; a < DMI_AXIS_COUNT; a++)
-        any &= ranks[a] < 0;
-    return any;
-}
-
-int dmi_read_select(struct dmi_read *run, const struct dmi_read_selection *selection)
-{
-    struct selection select;
-    int32_t ranks[DMI_AXIS_COUNT];
-    if (run->failed)
-        return -EBADF;
-    int r = take_selection(selection, &select, ranks);
-    if (r)
-        return handle_fail(run, r, r == -EINVAL ? "the selection cannot be" : "no memory");
-    if (!reader_only_ranks(run->view.reader, ranks) && !any_rank(ranks)) {
-        reader_only_ranks(run->view.reader, run->ranks);
-        free((char *)(uintptr_t)select.request);
-        return handle_fail(run, -ENOENT, "no run has these ranks");
-    }
-    free((char *)(uintptr_t)run->select.request);
-    run->select = select;
-    memcpy(run->ranks, ranks, sizeof ranks);
-    view_empty(&run->view);
-    forget_raw(run);
-    run->err = (struct err){ 0 };
-    r = reader_run(run->view.reader)->n_runs > 1 ? reader_select(&run->err, run->view.reader, NULL)
-                                                 : 0;
     if (!r)
         r = view_fill(&run->err, &run->view, &run->select);
     run->failed = r != 0;

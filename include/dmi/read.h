@@ -175,7 +175,16 @@ enum dmi_read_selection_flags {
     DMI_READ_SUPERSEDED = 2, /* rows whose position was computed again, too */
 };
 
-/* Which tensors there are, and which of their rows. */
+/* Any bytes. */
+struct dmi_read_name {
+    const char *text;
+    uint64_t bytes;
+};
+
+/*
+ * Which tensors there are, and which of their rows. Lists of words, separated by commas, are written as in the options of
+ * dmi-dump (docs/selections.md): layers "0,3-7,last", positions "-2:", "prompt,5:9".
+ */
 struct dmi_read_selection {
     uint32_t size;
     uint32_t flags;      /* enum dmi_read_selection_flags */
@@ -185,6 +194,12 @@ struct dmi_read_selection {
     uint32_t reserved;
     int64_t first, end;
     uint32_t ranks[4]; /* only runs of these ranks, by tp, pp, dp, ep: 1 + the rank; 0: any */
+    const struct dmi_read_name *requests; /* these too, beside @request */
+    uint64_t n_requests;
+    const struct dmi_read_name *sites; /* a site's name, or a tensor's; 0: all */
+    uint64_t n_sites;
+    const char *layers;    /* words; NULL: all */
+    const char *positions; /* words, beside @tokens; NULL: none */
 };
 
 /* Something that a reader should know. */
@@ -267,11 +282,21 @@ DMI_READ_API int dmi_read_refresh(struct dmi_read *run);
 /**
  * dmi_read_select() - choose tensors and rows from now on, as refreshing keeps them
  * @selection: copied; NULL: all that count, as after dmi_read_open()
- * Indices change. Return: 0; -EINVAL (no size, a kind of tokens that is none), -ENOENT (no run has these ranks): all is as
- * before; -errno, and the
- * handle is as after a failed dmi_read_refresh().
+ * Indices change. Return: 0; -EINVAL (no size, words that are none), -ENOENT (the run has not what it names, as
+ * dmi_read_error() says with the nearest names): all is as before; -errno, and the handle is as after a failed
+ * dmi_read_refresh().
  */
 DMI_READ_API int dmi_read_select(struct dmi_read *run, const struct dmi_read_selection *selection);
+
+/**
+ * dmi_read_match() - which of the tensors that are selected are of some sites, layers and requests
+ * @selection: only what names these
+ * @tensors: gets their indices, of which it has room for @n_room
+ * Return: how many there are; -EINVAL, -ENOENT as dmi_read_select(); -ENOMEM, -EBADF.
+ */
+DMI_READ_API int64_t dmi_read_match(struct dmi_read *run,
+                                    const struct dmi_read_selection *selection, uint64_t *tensors,
+                                    uint64_t n_room);
 
 /* Return: the sentence of the last call that failed on this handle; "" if none did. */
 DMI_READ_API const char *dmi_read_error(const struct dmi_read *run);

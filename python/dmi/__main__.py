@@ -17,13 +17,14 @@ def parser() -> argparse.ArgumentParser:
     samples = commands.add_parser("speculators", help="training data for speculators: hs_{i}.safetensors and a dataset (needs pyarrow)")
     samples.add_argument("run", metavar="RUN")
     samples.add_argument("-o", "--output", metavar="OUT", required=True, help="the folder to write")
-    samples.add_argument("--layers", metavar="LIST", help="layers, ranges A:B and last, with commas; the last one is the verifier's")
+    samples.add_argument("--layers", metavar="LIST", action="append", help="layers, intervals as 3-7 and last, with commas, in this order; the last one is "
+                         "the verifier's")
     samples.add_argument("--site", default=export.HIDDEN, help="whose layers; default: %(default)s")
-    samples.add_argument("--request", metavar="ID", help="only this request")
+    samples.add_argument("--request", metavar="ID", action="append", help="only this request; several times: these")
     parquet = commands.add_parser("parquet", help="what is known of records, steps, requests and tensors, as tables (needs pyarrow)")
     parquet.add_argument("run", metavar="RUN")
     parquet.add_argument("-o", "--output", metavar="DIR", required=True, help="the folder to write")
-    parquet.add_argument("--request", metavar="ID", help="only tensors and rows of this request; the other tables are as they are")
+    parquet.add_argument("--request", metavar="ID", action="append", help="only tensors and rows of this request; the other tables are as they are")
     return main
 
 
@@ -33,7 +34,7 @@ def write(run: reading.Run, options: argparse.Namespace) -> list:
         counts = tables.write(run, options.output)
         print(f"{', '.join(f'{n} {name}' for name, n in counts.items())}, to {options.output}")
         return []
-    done = export.speculators(run, options.output, options.layers, options.site)
+    done = export.speculators(run, options.output, options.layers and ",".join(options.layers), options.site)
     print(f"{done}, to {options.output}")
     return done.left_out
 
@@ -61,9 +62,12 @@ def guarded() -> int:
             signal.signal(number, _end)
     try:
         return main()
-    except (export.ExportError, KeyError) as error:
-        print(f"dmi: {error.args[0]}", file=sys.stderr)
+    except export.ExportError as error:
+        print(f"dmi: {error}", file=sys.stderr)
         return 1
+    except (KeyError, ValueError) as error:  # what the run has not, or what cannot be
+        print(f"dmi: {error.args[0]}", file=sys.stderr)
+        return 2
     except (reading.ReadError, ImportError, OSError) as error:
         print(f"dmi: {error}", file=sys.stderr)
         return 2

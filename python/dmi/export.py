@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Iterator, Sequence
 
 from .reading import DAMAGED, DTYPES, IN_NUMPY, INCOMPLETE, LACKS_ROWS, Request, Run, Tensor, _Row
+from .torch.names import layer_words, layers_of
 
 AT_A_TIME = 8 << 20  # bytes that are decoded together
 IN_SAFETENSORS = {"f8e4m3": "F8_E4M3", "f8e5m2": "F8_E5M2", "bool": "BOOL"}  # others: as DTYPES, in capitals
@@ -118,31 +119,16 @@ def _positions(tensor: Tensor) -> list:
 # ------------------------------------------------------------------------- layers
 
 
-def _word(word: str, stock: Sequence[int], last: str | int) -> list:
-    """Layers that one word of a list means."""
-    if word == "last":
-        return [last]
-    first, colon, end = word.partition(":")
-    try:
-        low = int(first) if first else 0
-        high = (int(end) if end else 2**31) if colon else low + 1
-    except ValueError:
-        raise ExportError(f"layers: '{word}' is neither a number, nor a range A:B, nor last") from None
-    if not word or low < 0:
-        raise ExportError(f"layers: '{word}' is neither a number, nor a range A:B, nor last")
-    return [layer for layer in stock if low <= layer < high]
-
-
 def choose_layers(text: str | Sequence | None, stock: Sequence[int], last: str | int | None) -> list:
-    """Layers in the order in which they are named. @text: "2,15,last", ranges A:B among them, a list, None: all that there are; @last: what "last" means."""
-    words = [*map(str, stock), *(["last"] if last == "last" else [])] if text is None else text.split(",") if isinstance(text, str) else list(map(str, text))
-    chosen = []
-    for word in words:
-        found = _word(word, stock, last) if word != "last" or last is not None else []
-        if not found:
-            raise ExportError(f"layers: '{word}' was not captured: there are {', '.join(map(str, stock)) or 'none'}" +
-                              (", and last" if last is not None else ""))
-        chosen += found
+    """Layers in the order in which they are named. @text: "2,7-12,last", a list, None: all that there are; @last: what "last" means. KeyError, ValueError."""
+    if text is None:
+        return [*stock, *(["last"] if last == "last" else [])]
+    n_layers, chosen = (stock[-1] + 1 if stock else 0), []
+    for word in layer_words(text):
+        means = [last] if word == "last" and last is not None else [k for k in layers_of(word, n_layers) if k in stock] if word != "last" else []
+        if not means:
+            raise KeyError(f"layers: '{word}' was not captured: there are {', '.join(map(str, stock)) or 'none'}" + (", and last" if last is not None else ""))
+        chosen += means
     if len(set(chosen)) < len(chosen):
         raise ExportError("layers: a layer is in the list twice")
     return chosen

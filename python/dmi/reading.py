@@ -18,13 +18,14 @@ from __future__ import annotations
 import collections.abc
 import ctypes
 import difflib
+import errno
 import operator
 import os
 import pathlib
 import sys
 import time
 from dataclasses import dataclass
-from typing import Any, Iterator
+from typing import Any, Iterable, Iterator
 
 from .torch.names import LENS
 
@@ -38,7 +39,6 @@ IN_TORCH = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "f64": "floa
 STATES = ("closed", "running", "killed")                             # enum dmi_read_state
 REQUEST_STATES = ("running", "finished", "aborted", "preempted")     # enum dmi_read_request_state
 ENDS = ("unknown", "stop", "length", "aborted")                      # enum dmi_end
-TOKENS = {"all": 0, "prompt": 2, "generated": 3, "last": 4}          # enum dmi_read_tokens; 1: a range
 ROWS = ("token", "request", "none")                                  # enum dmi_row
 SAMPLE_FAULTS = ("whole", "of no request", "of beams", "of changing type or scale", "without all rows", "with a cached prefix",
                  "with rows that do not count", "without all tensors", "without a loss mask",
@@ -46,6 +46,7 @@ SAMPLE_FAULTS = ("whole", "of no request", "of beams", "of changing type or scal
                  "without the tokens that are asked for", "that still run")  # enum dmi_read_sample_fault
 LACKS_ROWS, INCOMPLETE = SAMPLE_FAULTS[4], SAMPLE_FAULTS[7]
 DAMAGED, REJECTED, SUPERSEDED = 1, 2, 4                              # enum dmi_read_row_flags
+Names = str | Iterable[str] | None
 THEIRS = {ours: theirs for theirs, ours in LENS.items()}
 
 
@@ -102,9 +103,14 @@ class _Record(_Struct):
                 ("time_ns", U64), ("n_bytes", U64), ("stored_bytes", U64)]
 
 
+class _Name(ctypes.Structure):
+    _fields_ = [("text", TEXT), ("bytes", U64)]
+
+
 class _Selection(_Struct):
     _fields_ = [("size", U32), ("flags", U32), ("request", TEXT), ("request_bytes", U64), ("tokens", U32), ("reserved", U32), ("first", I64),
-                ("end", I64), ("ranks", U32 * 4)]
+                ("end", I64), ("ranks", U32 * 4), ("requests", ctypes.POINTER(_Name)), ("n_requests", U64), ("sites", ctypes.POINTER(_Name)),
+                ("n_sites", U64), ("layers", TEXT), ("positions", TEXT)]
 
 
 class _Row(ctypes.Structure):
@@ -226,12 +232,12 @@ def _load() -> ctypes.CDLL:
         if place.name == str(place) or place.exists():
             try:
                 library = ctypes.CDLL(str(place))
-                library.dmi_read_sample  # pylint: disable=pointless-statement
+                library.dmi_read_match  # pylint: disable=pointless-statement
             except (OSError, AttributeError) as error:
                 tried.append(f"{place}: {error}")
                 continue
             library.dmi_read_error.restype = TEXT
-            library.dmi_read_find.restype = library.dmi_read_verify.restype = I64
+            library.dmi_read_find.restype = library.dmi_read_verify.restype = library.dmi_read_match.restype = I64
             return library
     raise ImportError(f"libdmi_read.so.1 cannot be loaded ({'; '.join(tried)}); DMI_READ_LIBRARY may say where it is")
 
@@ -524,56 +530,54 @@ class Run(collections.abc.Mapping):
             raise KeyError(f"{key!r}: tensors are taken by their key, a text")
         raise KeyError(f"no tensor is called {key!r}{_near(key, self._tensors)}")
 
-    def _expect(self, site: str | None, layer: int | None, request: str | None) -> None:
-        """KeyError: the run has no site, layer or request of that name."""
-        tensors = self._tensors.values()
-        if request is not None:
-            ids = {r.id for r in self.requests} | {t.request for t in tensors if t.request is not None}
-            if ids and request not in ids:
-                raise KeyError(f"the run has no request {request!r}{_near(request, ids)}")
-        if site is not None:
-            names = {s.name for s in self.sites} | {t.name for t in tensors}
-            if site not in names:
-                raise KeyError(f"the run has no site {site!r}{_near(site, names)}")
-        if layer is not None:
-            layers = {t.layer for t in tensors if site in (None, t.site.name, t.name)}
-            if isinstance(layer, bool) or not isinstance(layer, int) or (layers and layer not in layers):
-                raise KeyError(f"{site or 'the run'} has no layer {layer!r}; there are {', '.join(map(str, sorted(layers - {None}))) or 'none'}")
-
     def __iter__(self) -> Iterator[str]:
         return iter(self._tensors)
 
     def __len__(self) -> int:
         return len(self._tensors)
 
-    def tensors(self, site: str | None = None, layer: int | None = None, request: str | None = None) -> list[Tensor]:
-        """Those of a site (its name, as in the spec), a layer, a request. KeyError, with the nearest names: the run has none of that name."""
-        self._expect(site, layer, request)
-        return [t for t in self._tensors.values() if site in (None, t.site.name, t.name) and layer in (None, t.layer) and
-                request in (None, t.request)]
+    def tensors(self, site: Names = None, layer: Any = None, request: Names = None) -> list[Tensor]:
+        """Those of a site (its name, as in the spec), a layer, a request, or of several.
 
-    def select(self, request: str | None = None, tokens: str | tuple[int, int] = "all", rejected: bool = False, superseded: bool = False,
-               tp: int | None = None, pp: int | None = None, dp: int | None = None, ep: int | None = None) -> "Run":
+        site, request  a name, or a list of them
+        layer          a number, "0,3-7,last" (7 is included), or a list of these
+        KeyError, with the nearest names: the run has none of that name; ValueError: such layers cannot be.
+        """
+        room = (U64 * max(len(self), 1))()
+        n = self._choose("dmi_read_match", _selection(site, layer, request), room, U64(len(room)))
+        tensors = list(self._tensors.values())
+        return [tensors[room[i]] for i in range(n)]
+
+    def select(self, request: Names = None, tokens: Any = "all", rejected: bool = False, superseded: bool = False,
+               tp: int | None = None, pp: int | None = None, dp: int | None = None, ep: int | None = None, site: Names = None, layer: Any = None) -> "Run":
         """Only these rows from now on, and only tensors that have such; select() takes it back. Tensors that were taken before end.
 
-        request     only this one
-        tokens      "all", "prompt", "generated", "last", or positions of each request, the end excluded: "A:B", (first, end), a slice; either may be left out
+        request, site, layer   only these, as tensors() takes them
+        tokens      "all", "prompt", "generated", "last", or positions of each request, as slices are: 5, "A:B", (first, end), slice(first, end), where
+                    either may be left out and a number below 0 counts from the request's end; several in a list, or with commas
         rejected, superseded   rows whose drafts were rejected, or whose position was computed again, too
         tp, pp, dp, ep         of the runs of several ranks only those with these
+        KeyError, with the nearest names: the run has none of that name; ValueError: such layers or tokens cannot be. Then all is as before.
         """
-        self._expect(None, None, request)
-        kind, first, end = _tokens(tokens)
-        chosen = _Selection()
-        chosen.flags = rejected | superseded << 1
-        if request is not None:
-            chosen.request, chosen.request_bytes = os.fsencode(request), len(os.fsencode(request))
-        chosen.tokens, chosen.first, chosen.end = kind, first, end
-        asked = {"request": request, "tokens": tokens, "rejected": rejected, "superseded": superseded, "tp": tp, "pp": pp, "dp": dp, "ep": ep}
+        chosen = _selection(site, layer, request)
+        chosen.flags, chosen.positions = rejected | superseded << 1, _words("tokens", tokens)
+        asked = {"request": request, "tokens": tokens, "rejected": rejected, "superseded": superseded, "tp": tp, "pp": pp, "dp": dp, "ep": ep,
+                 "site": site, "layer": layer}
         chosen.ranks = (U32 * 4)(*(0 if rank is None else 1 + rank for rank in (tp, pp, dp, ep)))
-        self._call("dmi_read_select", ctypes.byref(chosen))
+        self._choose("dmi_read_select", chosen)
         self._chosen = asked
         self._fill()
         return self
+
+    def _choose(self, name: str, chosen: _Selection, *more: Any) -> int:
+        """A call that selects: what the run has not is a KeyError, what cannot be a ValueError."""
+        try:
+            return self._call(name, ctypes.byref(chosen), *more)
+        except ReadError as error:
+            kind = {errno.ENOENT: KeyError, errno.EINVAL: ValueError}.get(error.errno)
+            if kind is None:
+                raise
+            raise kind(error.strerror) from None
 
     def sample_fault(self, tensor: Tensor) -> tuple[str, str] | None:
         """Why a tensor's rows are no sample: (the kind, one of SAMPLE_FAULTS; a phrase to stand after its name). None: they are every position of its
@@ -584,7 +588,7 @@ class Run(collections.abc.Mapping):
 
     # ---- much of it
 
-    def load(self, site: str | None = None, layer: int | None = None, request: str | None = None, float32: bool = False) -> dict[str, Any]:
+    def load(self, site: Names = None, layer: Any = None, request: Names = None, float32: bool = False) -> dict[str, Any]:
         """{key: array} of all tensors that tensors() would list, each record decoded once.
 
         float32  true values as float32; else the types that were captured, of which bf16 and 8-bit floats need ml_dtypes
@@ -683,19 +687,46 @@ def _near(name: str, names: Any) -> str:
     return f"; near it: {', '.join(near)}" if near else ""
 
 
-def _tokens(tokens: Any) -> tuple[int, int, int]:
-    """(enum dmi_read_tokens, first position, the one after the last)"""
-    if isinstance(tokens, str) and tokens in TOKENS:
-        return TOKENS[tokens], 0, 0
-    words = tokens.split(":") if isinstance(tokens, str) else [tokens.start, tokens.stop] if isinstance(tokens, slice) and tokens.step is None else tokens
+def _selection(site: Names, layer: Any, request: Names) -> _Selection:
+    chosen = _Selection()
+    chosen.sites, chosen.n_sites = _names("site", site)
+    chosen.requests, chosen.n_requests = _names("request", request)
+    chosen.layers = None if layer is None else _words("layer", layer)
+    return chosen
+
+
+def _names(what: str, names: Names) -> tuple:
+    """(what C takes, how many)"""
+    each = [] if names is None else [names] if isinstance(names, str) else list(names)
+    if not all(isinstance(name, str) for name in each):
+        raise ValueError(f"{what}={names!r}: a name or a list of names was expected")
+    if not each and names is not None:
+        raise ValueError(f"{what}={names!r}: no name is in it")
+    texts = [os.fsencode(name) for name in each]
+    return (_Name * max(len(texts), 1))(*(_Name(text, len(text)) for text in texts)), len(texts)
+
+
+def _words(what: str, words: Any) -> bytes:
+    """As C takes them: "5", "1:3", "0,3-7,last"."""
+    if what == "tokens" and isinstance(words, tuple) and len(words) == 2:
+        words = slice(*words)
+    each = list(words) if isinstance(words, (list, tuple, range, set)) else [words]
+    if not each:
+        raise ValueError(f"{what}={words!r}: nothing is in it")
+    return ",".join(_word(what, word) for word in each).encode(errors="surrogateescape")
+
+
+def _word(what: str, word: Any) -> str:
+    if isinstance(word, str):
+        return word
     try:
-        first, end = (default if word in (None, "") else int(word) if isinstance(tokens, str) else operator.index(word)
-                      for word, default in zip(words, (0, 2**63 - 1), strict=True))
-        if 0 <= first <= end < 2**63:
-            return 1, first, end
-    except (TypeError, ValueError):
+        if isinstance(word, slice) and what == "tokens" and word.step in (None, 1):
+            return ":".join("" if end is None else str(operator.index(end)) for end in (word.start, word.stop))
+        if not isinstance(word, bool):
+            return str(operator.index(word))
+    except TypeError:
         pass
-    raise ValueError(f"tokens={tokens!r}: one of {', '.join(TOKENS)}, or positions, \"A:B\" or (first, end), was expected")
+    raise ValueError(f"{what}={word!r}: a number, a text" + (", (first, end) or a slice without a step" if what == "tokens" else "") + " was expected")
 
 
 def _lens_name(tensor: Tensor) -> str:

@@ -143,9 +143,9 @@ def test_selection(check, tmp_path):
         run.select(superseded=True)
         check(sum(r.superseded for r in run["b/s0"].rows()) == 4, "superseded rows")
         check(len(run.select()) == everything, "select() takes it back")
-        with pytest.raises(ValueError, match="prompt, generated"):
+        with pytest.raises(ValueError, match="prompt, response"):
             run.select(tokens="some")
-        with pytest.raises(reading.ReadError, match="rank"):
+        with pytest.raises(KeyError, match="no rank tp=3"):
             run.select(tp=3)
 
 
@@ -163,15 +163,21 @@ def test_names_of_transformerlens(check, tmp_path):
 def test_what_is_not_there_is_an_error(check, tmp_path):
     """In any call that selects; each names what is near."""
     with dmi.open(make(MAKE_ODD_RUN, tmp_path / "run", "drafts")) as run:
-        for call, error, said in ((lambda: run.select(request="aa"), KeyError, "no request 'aa'; near it: a"), (lambda: run.load(site="s00"), KeyError, "no site 's00'; near it: s0"),
+        for call, error, said in ((lambda: run.select(request="aa"), KeyError, "no request 'aa'; near it: a"), (lambda: run.load(site="s00"), KeyError, "no site or tensor 's00'; near it: s0"),
                                   (lambda: run.load(request="zz"), KeyError, "no request 'zz'"), (lambda: run.cache("zz"), KeyError, "no request 'zz'"),
-                                  (lambda: run.tensors(layer=7), KeyError, "no layer 7"), (lambda: run.load(layer="0"), KeyError, "no layer '0'"),
-                                  (lambda: run.select(tokens=(-3, -1)), ValueError, "was expected"), (lambda: run.select(tokens=5), ValueError, "was expected"),
-                                  (lambda: run.select(tokens="1:2:3"), ValueError, "was expected"), (lambda: run.select(tokens="5:1"), ValueError, "was expected"),
+                                  (lambda: run.tensors(layer=7), KeyError, "no layer 7"), (lambda: run.load(layer="5-9"), KeyError, "no layer 5-9"),
+                                  (lambda: run.select(site="s0", layer=3), KeyError, "no layer 3"), (lambda: run.load(layer=True), ValueError, "was expected"),
+                                  (lambda: run.load(layer="0:2"), ValueError, "'0:2' is written 0-1"), (lambda: run.select(request=["a", "zz"]), KeyError, "'zz'"),
+                                  (lambda: run.select(request=[]), ValueError, "no name"), (lambda: run.select(tokens="3-5"), ValueError, "is written 3:6"),
+                                  (lambda: run.select(tokens="1:2:3"), ValueError, "is none of"), (lambda: run.select(tokens="5:1"), ValueError, "is none of"), (lambda: run.select(tokens="last[0]"), ValueError, "is none of"),
+                                  (lambda: run.select(tokens="prompt[]"), ValueError, "is none of"),
                                   (lambda: run.select(tokens=slice(0, 4, 2)), ValueError, "was expected")):
             with pytest.raises(error, match=said):
                 call()
-        for tokens, wanted in (("2:4", [2, 3]), (":2", [0, 1]), (slice(6, None), [206, 307]), ((0, None), [0, 1, 2, 3, 104, 105, 206, 307])):
+        for tokens, wanted in (("2:4", [2, 3]), (":2", [0, 1]), (slice(6, None), [206, 307]), ((0, None), [0, 1, 2, 3, 104, 105, 206, 307]),
+                               ((-3, -1), [105, 206]), (5, [105]), ("-2:", [206, 307]), (-1, [307]), ([0, "4:6", "last"], [0, 104, 105, 307]), ("prompt,-1", [0, 1, 2, 3, 307]),
+                               ("response[0:2]", [104, 105]), ("prompt[-1:],generated[-1]", [3, 307]), ("response[2:9]", [206, 307]),
+                               (slice(-1), [0, 1, 2, 3, 104, 105, 206])):
             run.select(request="a", tokens=tokens)
             check(list(run["a/s0"].numpy().ravel()) == wanted, f"tokens={tokens}", run["a/s0"].numpy())
 

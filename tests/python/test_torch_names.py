@@ -56,7 +56,7 @@ def test_layers(text, layers):
 
 
 @pytest.mark.parametrize("text, complaint", [
-    ("12", "the model has 12, 0 to 11"), ("5-3", "5-3"), ("last-12", "0 to 11"), ("first", "a number, a range"), ("", "no layers"),
+    ("12", "the model has 12, 0 to 11"), ("5-3", "5-3"), ("last-12", "0 to 11"), ("first", "a number, a range"), ("", "a number, a range"), ("3:5", "is written 3-4"), (":", "is written 0-last"),
     ("-1", "a number, a range"), ("3;4", "a number, a range"), ("1-2-3", "a number, a range")])
 def test_wrong_layers(text, complaint):
     with pytest.raises(ValueError, match=re.escape(complaint)):

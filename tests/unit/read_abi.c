@@ -46,7 +46,7 @@ AT(dmi_read_request, tags, 160);
 AT(dmi_read_request, shed_step, 152);
 AT(dmi_read_request, state, 80);
 AT(dmi_read_request, n_preemptions, 112);
-static_assert(sizeof(struct dmi_read_selection) == 64, "ABI");
+static_assert(sizeof(struct dmi_read_selection) == 112, "ABI");
 AT(dmi_read_selection, request_bytes, 16);
 AT(dmi_read_selection, first, 32);
 AT(dmi_read_selection, ranks, 48);

@@ -55,7 +55,7 @@ def test_a_request_without_a_mask_is_left_out(write, export, masks, check):
 def test_a_mask_of_no_request_is_said_once(write, export, masks, check):
     rows = [{"request": name, "spans": []} for name in ("a", "b", "bb", "zzzz")]
     done = export(write(), "vllm", "--loss-mask", masks(*rows))
-    check(done.stderr.count("\n") == 1 and "2 requests" in done.stderr and "line 3: 'bb'" in done.stderr and "nearest: b" in done.stderr, "with the nearest name", done.stderr)
+    check(done.stderr.count("\n") == 1 and "2 requests" in done.stderr and "line 3: 'bb'" in done.stderr and "near it: b" in done.stderr, "with the nearest name", done.stderr)
 
 
 def test_masks_go_by_the_ids_that_are_shown(write, export, masks, check):
@@ -289,10 +289,10 @@ def test_several_sites_are_stacked(write, export, check):
 def test_several_sites_that_do_not_fit(write, export, check):
     run = write(change=beside)
     gap = write("gap", change=beside, steps=[[("a", 0, 2)], [("b", 0, 2)]], lacking={(1, 1)})
-    done = export(gap, "vllm", "--site", "resid_pre", "--site", "k_rot", "--layers", "0:12", status=1)
+    done = export(gap, "vllm", "--site", "resid_pre", "--site", "k_rot", "--layers", "0-12", status=1)
     check("request 'b' is left out: resid_pre.1 is not there" in done.stderr, "what lacks is named with its site", done.stderr)
-    for words, said, status in ((["--site", "resid_pre", "--site", "resid_pre"], "named twice", 2), (["--site", "resid_pre", "--site", "mlp_out"], "a site mlp_out", 1),
-                                (["--site", "resid_pre", "--site", "k_rot", "--layers", "12"], "'12'", 1)):
+    for words, said, status in ((["--site", "resid_pre", "--site", "resid_pre"], "named twice", 2), (["--site", "resid_pre", "--site", "mlp_out"], "'mlp_out'", 2),
+                                (["--site", "resid_pre", "--site", "k_rot", "--layers", "12"], "12", 2)):
         done = export(run, "vllm", *words, status=status)
         check(said in done.stderr and not done.out.exists(), f"{words}", done.stderr)
     check("--site" in export(run, "vllm-hook", "--site", "q", "--site", "q_rot", status=2).stderr, "a layout of one site says so")
@@ -353,9 +353,3 @@ def test_every_command_takes_windows(write, check, tmp_path):
     done = subprocess.run([DMI_DUMP.parent / "dmi-replay", run, "--to", f"file:{out}", "--format", "jsonl", "--site", "resid_final", "--tokens", "response[0:1]"],
                           check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
     check("replayed 1 record, 2 rows" in done.stdout, "a replay", done.stdout)
-
-
-@pytest.mark.parametrize("tokens", ["response[", "response[]", "response[x]", "response[2:1]", "response[1:2", "reply[0:1]", "response[1]2", "last[0]", "response[ 1]", "response[0:2:1]"])
-def test_wrong_windows_are_refused(write, export, check, tokens):
-    done = export(write(), "vllm", "--tokens", tokens, status=2)
-    check(f"--tokens: '{tokens}'" in done.stderr and "response[A:B]" in done.stderr and not done.out.exists(), "by name", done.stderr)

@@ -128,17 +128,17 @@ def test_vllm_types_of_ids(write, export, check, ids):
 
 def test_vllm_layers(write, export, check):
     run = write()
-    for text, layers in (("3,0,last", (3, 0, 9)), ("last", (9,)), ("0:2", (0, 1)), ("1", (1,)), (":2,last", (0, 1, 9))):
+    for text, layers in (("3,0,last", (3, 0, 9)), ("last", (9,)), ("0-1", (0, 1)), ("1", (1,)), ("0-1,last", (0, 1, 9))):
         hidden, *_ = read(export(run, "vllm", "--layers", text).out / "a.safetensors")
         check(hidden.tolist() == wanted("a", range(6), layers), f"--layers {text}", hidden)
-    for text, said, status in (("2", "resid_pre was captured in layers 0-1,3, and what enters the last norm is 'last'", 1), ("0,4", "'4'", 1),
-                               ("7:9", "'7:9'", 1), ("1,0:2", "twice", 2), ("x", "neither a number", 2), ("0,,1", "neither", 2)):
+    for text, said, status in (("2", "site resid_pre has no layer 2; there is 0-1,3", 2), ("0,4", "no layer 4", 2), ("0:2", "is written 0-1", 2),
+                               ("7-9", "no layer 7-9", 2), ("1,0-1", "twice", 2), ("x", "is none of a layer", 2), ("0,,1", "is none of a layer", 2)):
         done = export(run, "vllm", "--layers", text, status=status)
         check(said in done.stderr and not done.out.exists(), f"--layers {text} is refused", done.stderr)
     done = export(write("short", final=False), "vllm", "--layers", "0,last", status=1)
     check("no site resid_final was captured" in done.stderr, "no last", done.stderr)
-    done = export(run, "safetensors", "--layers", "0,last", status=2)
-    check("for export --format vllm" in done.stderr, "a list elsewhere", done.stderr)
+    found = read_safetensors(export(run, "safetensors", "--layers", "0", "--layers", "last", out="list.safetensors").out)[0]
+    check({(key[-1], key[:1]) for key in found if "resid_pre" in key} == {("0", "a"), ("3", "a"), ("0", "b"), ("3", "b")}, "a list elsewhere", list(found))
 
 
 def test_formats_of_python(write, export, check):
@@ -155,9 +155,9 @@ def test_vllm_selections(write, export, check):
     other = write("other", others=[f"put {MID} 2 2 f32 1 2"])
     done = export(other, "vllm", "--site", "resid_mid", status=1)
     check("resid_mid.2 was captured with a scale" in done.stderr and not done.out.exists(), "a scale is not dropped in silence", done.stderr)
-    done = export(run, "vllm", "--site", "mlp_out", status=1)
-    check("nothing of a site mlp_out" in done.stderr and not done.out.exists(), "a site that is not there", done.stderr)
-    done = export(run, "vllm", "--request", "z", status=1)
+    done = export(run, "vllm", "--site", "mlp_out", status=2)
+    check("no site or tensor 'mlp_out'" in done.stderr and not done.out.exists(), "a site that is not there", done.stderr)
+    done = export(run, "vllm", "--request", "z", status=2)
     check("z" in done.stderr and not done.out.exists(), "nor a request", done.stderr)
     done = export(write("nothing", steps=[]), "vllm", status=1)
     check("nothing of a site resid_pre" in done.stderr and not done.out.exists(), "nothing at all", done.stderr)
@@ -173,8 +173,8 @@ def test_vllm_what_lacks(write, export, check):
     export(gap, "vllm", "--layers", "0,3")
     done = export(write("shifted", lacking={(1, 1), ("ids", 2)}), "vllm", "--layers", "1", "--request", "a", status=1)
     check("token_ids lacks position 5" in done.stderr, "as many tokens, of other positions", done.stderr)
-    done = export(write("none", lacking={(3, 0), (3, 1), (3, 2)}), "vllm", "--layers", "0,3", status=1)
-    check("'3'" in done.stderr, "a layer of nobody", done.stderr)
+    done = export(write("none", lacking={(3, 0), (3, 1), (3, 2)}), "vllm", "--layers", "0,3", status=2)
+    check("no layer 3" in done.stderr, "a layer of nobody", done.stderr)
     one = write("one", steps=[[("a", 0, 2)], [("b", 0, 2)]], lacking={(3, 1)})
     done = export(one, "vllm", status=1)
     check("request 'b' is left out: layer 3 is not there" in done.stderr, "a layer of one request", done.stderr)
@@ -314,7 +314,7 @@ def test_npz_transformerlens(write, export, check):
     check(dict(re.findall(r'\{ "(\w+)", "([\w.]+)" \}', source)) == {ours: theirs for theirs, ours in table().items()}, "the names that Python has")
     for form, names in (("npz", "x"), ("safetensors", "keys")):
         check("--names" in export(run, form, "--names", names, status=2).stderr, f"--names {names} of {form} is refused")
-    done = export(run, "npz", "--request", "z", status=1)
+    done = export(run, "npz", "--request", "z", status=2)
     check(not done.out.exists() and "z" in done.stderr, "nothing selected", done.stderr)
 
 
@@ -375,7 +375,7 @@ def test_jsonl(formula, export, check):
 
 def test_jsonl_of_what_is_rare(write, export, check, tmp_path):
     odd = [f"put {MID} 0 3 f32 nan inf -inf -0.0 1e-45 3e38", f"put {PRE} 7 2 i64 9007199254740993 -9223372036854775808"]
-    lines_ = export(write(steps=[[("a", 0, 1)]], others=odd), "jsonl", "--layers", "0:8", out="odd.jsonl").out.read_text(encoding="utf-8").splitlines()
+    lines_ = export(write(steps=[[("a", 0, 1)]], others=odd), "jsonl", "--layers", "0-7", out="odd.jsonl").out.read_text(encoding="utf-8").splitlines()
     rows = {(row["site"], row["layer"]): row["values"] for row in map(json.loads, lines_)}
     check(rows["resid_mid", 0] == ["NaN", "Infinity", "-Infinity"] and rows["resid_pre", 7] == [9007199254740993, -2**63], "what a double lacks", rows)
     subprocess.run([MAKE_ODD, tmp_path / "drafts", "again"], check=True, timeout=60)
@@ -383,7 +383,7 @@ def test_jsonl_of_what_is_rare(write, export, check, tmp_path):
     rows = [(row["position"], row["values"][0], row.get("superseded", False)) for row in map(json.loads, lines_)]
     check(rows == [(0, 0, False), (1, 1, False), (2, 2, True), (3, 3, True), (2, 102, False), (3, 103, True), (3, 203, False)],
           "rows that do not count are marked", rows)
-    done = export(tmp_path / "drafts", "jsonl", "--site", "z", status=1, out="none.jsonl")
+    done = export(tmp_path / "drafts", "jsonl", "--site", "z", status=2, out="none.jsonl")
     check(not done.out.exists() and "z" in done.stderr, "nothing selected", done.stderr)
     wide = write("wide", steps=[[("a", 0, 30)]], layers=range(20))
     want = tensors_of(export(wide, "safetensors", out="wide.safetensors").out)

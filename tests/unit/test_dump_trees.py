@@ -116,10 +116,10 @@ def test_tensorrt_llm_types(write, export, check, dtype, stored):  # noqa: F811
 
 def test_tensorrt_llm_selections(write, export, check):  # noqa: F811
     run = write()
-    done = export(run, "tensorrt-llm", "--site", "resid_pre", "--layer", "0:2")
+    done = export(run, "tensorrt-llm", "--site", "resid_pre", "--layers", "0-1")
     check(files(done.out) == [f"PP_0/TP_0/iteration_{n}/resid_pre.{layer}.npy" for n in range(3) for layer in (0, 1)] + ["index.jsonl"], "sites and layers",
           files(done.out))
-    done = export(run, "tensorrt-llm", "--site", "mlp_out", status=1)
+    done = export(run, "tensorrt-llm", "--site", "mlp_out", status=2)
     check(not done.out.exists() and "mlp_out" in done.stderr, "nothing selected", done.stderr)
     for words in (("--request", "a"), ("--tokens", "last"), ("--rejected",)):
         done = export(run, "tensorrt-llm", *words, status=2)
@@ -334,8 +334,8 @@ def test_vllm_hook_what_lacks(hooked, export, check):  # noqa: F811
     check("request 'a' is left out: q_rot.2 is not there" in done.stderr, "a layer of one request", done.stderr)
     for name, how, words, said in (("keyless", {"lacking": {(10, layer, n) for layer in (0, 2) for n in range(3)}}, (), "a site k_rot is there"),
                                    ("nothing", {"steps": []}, (), "a site q is there"), ("none", {}, ("--request", "z"), "z"),
-                                   ("other", {}, ("--layers", "1"), "was captured in layers 0,2"), ("site", {}, ("--site", "q"), "a site q is there")):
-        done = export(hooked(name, **how), "vllm-hook", *words, status=1)
+                                   ("other", {}, ("--layers", "1"), "has no layer 1; there is 0,2"), ("site", {}, ("--site", "q"), "a site q is there")):
+        done = export(hooked(name, **how), "vllm-hook", *words, status=2 if name in ("none", "other") else 1)
         check(said in done.stderr and not done.out.exists(), name, done.stderr)
     done = export(hooked("resid"), "vllm-hook", "--site", "resid_pre", status=2)
     check("begins with q" in done.stderr, "a site that is none of queries", done.stderr)

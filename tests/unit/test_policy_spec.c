@@ -211,7 +211,7 @@ static const struct {
     { GOOD "  row: tokn\n", "8:8", { "did you mean \"token\"?" } },
     { GOOD "  tokens: lst\n",
       "8:11",
-      { "found \"lst\"; expected prompt, generated, last or 'A:B'" } },
+      { "found \"lst\"; expected prompt, generated, last, a position or 'A:B'" } },
     { GOOD "  tokens: '7:3'\n", "8:11", { "'A:B', positions of which B, above A" } },
     { GOOD "  tokens: '-1:3'\n", "8:11", { "expected prompt" } },
     { GOOD "  tokens: [1, 2]\n", "8:11", { "expected prompt" } },

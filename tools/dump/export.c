@@ -9,6 +9,7 @@
 #include "core/cleanup.h"
 #include "read/rows.h"
 #include "tools/dump/export_mask.h"
+#include "tools/common/select.h"
 #include "tools/dump/export_place.h"
 #include "tools/dump/export_report.h"
 #include "tools/dump/dataset.h"
@@ -26,7 +27,7 @@
 
 /* What is of all runs. */
 struct all {
-    const struct options *options;
+    struct options options; /* its selection learns of each run how many layers that has */
     const struct format *format;
     struct export_masks masks;
     struct dataset dataset;
@@ -66,12 +67,12 @@ int export_write(int fd, const void *data, size_t n, uint64_t at)
 
 size_t export_n_sites(const struct options *o)
 {
-    return o->n_sites;
+    return o->own.sites.n;
 }
 
 const char *export_site(const struct options *o, size_t i)
 {
-    return i < o->n_sites ? o->sites[i] : NULL;
+    return i < o->own.sites.n ? o->own.sites.all[i].s : NULL;
 }
 
 void export_leave_out(struct exporter *x, enum sample_fault why, const char *fmt, ...)
@@ -185,20 +186,26 @@ static int collect_targets(struct job *job)
 /* Requests of which nothing is exported because of the tokens that are asked for: no tensor is theirs. */
 static void tell_without_tokens(struct job *job)
 {
-    const struct selection *select = &job->all->options->select;
+    const struct selection *select = &job->all->options.select;
+    bool by_prompt = false;
+    for (size_t i = 0; i < select->n_tokens; i++)
+        by_prompt |=
+            select->tokens[i].kind == TOKENS_PROMPT || select->tokens[i].kind == TOKENS_GENERATED;
     _cleanup_(text_deinit) struct text tokens = { 0 };
     export_add_tokens(&tokens, select);
-    for (size_t i = 0; select->by_window && i < job->x.requests.n; i++) {
+    for (size_t i = 0; by_prompt && i < job->x.requests.n; i++) {
         const struct request *q = &job->x.requests.all[i];
-        const struct range range = selection_range(select, &job->x.requests, q->id, q->n_id);
-        if (!selection_wants_request(select, q->id, q->n_id))
+        const struct ranges ranges =
+            selection_ranges(select, &job->x.requests, q->id, q->n_id, q->end);
+        if (!selection_wants_request(select, q->id, q->n_id) ||
+            (ranges.n && ranges.all[0].first < q->end))
             continue;
         if (q->n_prompt < 0)
             export_leave_out(&job->x, SAMPLE_NO_PROMPT,
                              "request '%.*s' is left out: it is not known where its generation "
                              "begins: no span says n_prompt, and no step decodes",
                              (int)q->n_id, q->id);
-        else if (range.first >= range.end || range.first >= q->end)
+        else
             export_leave_out(&job->x, SAMPLE_NO_TOKENS,
                              "request '%.*s' is left out: none of its tokens is in %s",
                              (int)q->n_id, q->id, tokens.failed ? "?" : tokens.data);
@@ -321,24 +328,25 @@ static int copy_job(struct err *err, struct job *job)
 /* Of a run in which nothing was captured there is nothing to export: a file without tensors says so. */
 static bool nothing_selected(const struct job *job, const struct options *o)
 {
-    return !job->tensors.n && !missing_is_all(&o->select);
+    return !job->tensors.n && !selection_is_all(&o->select);
 }
 
 static int build(struct err *err, struct job *job, const struct options *o)
 {
+    struct selection own = { .sites = o->own.sites };
     _cleanup_(sites_deinit) struct sites sites = { 0 };
     const struct tensors_query query = { .select = &o->select };
     if (sites_build(job->x.reader, &sites))
         return err_set_errno(err, ENOMEM, "cannot export");
-    int r = tensors_build(err, job->x.reader, &sites, &query, &job->tensors);
-    bool needs_requests = job->format->chooses || o->select.by_window;
+    int r = select_check(err, job->x.reader, &own);
+    if (!r)
+        r = tensors_build(err, job->x.reader, &sites, &query, &job->tensors);
+    bool needs_requests = job->format->chooses || selection_needs_requests(&o->select);
     if (!r && needs_requests && requests_build(job->x.reader, &job->x.requests))
         r = err_set_errno(err, ENOMEM, "cannot export");
     if (!r && job->x.masks)
         r = export_masks_match(err, &job->all->masks, &job->x.requests);
-    if (!r && !missing_has_request(job->x.reader, &o->select))
-        tensors_deinit(&job->tensors);
-    else if (!r && nothing_selected(job, o)) {
+    if (!r && nothing_selected(job, o)) {
         tell_without_tokens(job);
         if (!job->x.n_left_out)
             missing_complain(job->x.reader, &sites, &o->select);
@@ -365,7 +373,7 @@ static int export_selected(struct err *err, struct job *job, const struct option
 static int choose_place(struct err *err, struct job *job)
 {
     const struct all *all = job->all;
-    const struct options *o = all->options;
+    const struct options *o = &all->options;
     bool goes_on = all->totals.n_written > 0;
     job->place.force = o->force && !goes_on;
     job->place.append = o->append || goes_on;
@@ -405,11 +413,11 @@ static int run_job(struct job *job)
     struct err err = { 0 };
     int r = choose_place(&err, job);
     if (!r)
-        r = build(&err, job, all->options);
+        r = build(&err, job, &all->options);
     if (!r) {
         job->x.tensors = &job->tensors;
         job->x.output = job->place.path;
-        r = export_selected(&err, job, all->options);
+        r = export_selected(&err, job, &all->options);
     }
     tell_left_out(&job->x);
     if (r < 0)
@@ -429,8 +437,8 @@ static int export_run(struct all *all, struct reader *reader)
 {
     struct job job = { .all = all,
                        .x = { .reader = reader,
-                              .options = all->options,
-                              .masks = all->options->loss_mask ? &all->masks.masks : NULL,
+                              .options = &all->options,
+                              .masks = all->options.loss_mask ? &all->masks.masks : NULL,
                               .dataset = &all->dataset,
                               .fd = -1,
                               .scratch = -1 },
@@ -450,7 +458,7 @@ static int export_run(struct all *all, struct reader *reader)
 /* Before the first run is written: what would only be found wanting after it. Return: an exit status. */
 static int check_all(struct all *all)
 {
-    const struct options *o = all->options;
+    const struct options *o = &all->options;
     struct err err = { 0 };
     for (size_t i = 1; i < o->n_runs; i++)
         if (access(o->runs[i], F_OK)) {
@@ -467,7 +475,8 @@ static int export_other(struct all *all, const char *path)
 {
     struct err err = { 0 };
     _cleanup_(reader_closep) struct reader *reader = NULL;
-    if (!dump_open(&err, all->options, path, &reader))
+    all->options.select.n_of_model = 0;
+    if (!dump_open(&err, &all->options, path, &reader))
         return export_run(all, reader);
     complain("%s", err.msg);
     return DUMP_USAGE;
@@ -475,7 +484,7 @@ static int export_other(struct all *all, const char *path)
 
 static int export_all(struct all *all, struct reader *reader)
 {
-    const struct options *o = all->options;
+    const struct options *o = &all->options;
     int status = check_all(all);
     if (status)
         return status;
@@ -493,7 +502,7 @@ static int export_all(struct all *all, struct reader *reader)
 
 int dump_export(struct reader *reader, const struct options *o)
 {
-    struct all all = { .options = o, .format = formats_find(o->format), .dataset = { .fd = -1 } };
+    struct all all = { .options = *o, .format = formats_find(o->format), .dataset = { .fd = -1 } };
     if (!all.format) {
         _cleanup_(text_deinit) struct text names = { 0 };
         for (size_t i = 0; formats[i]; i++)

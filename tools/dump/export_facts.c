@@ -152,15 +152,19 @@ void export_add_tokens(struct text *to, const struct selection *select)
                                          [TOKENS_PROMPT] = "prompt",
                                          [TOKENS_GENERATED] = "response",
                                          [TOKENS_LAST] = "last" };
-    const struct range *r = select->by_window ? &select->window : &select->positions;
-    bool has_range =
-        select->by_window ? r->first || r->end < INT64_MAX : select->tokens == TOKENS_RANGE;
-    text_printf(to, "%s%s", words[select->tokens], select->by_window && has_range ? "[" : "");
-    if (has_range)
-        text_printf(to, "%" PRId64 ":", r->first);
-    if (has_range && r->end < INT64_MAX)
-        text_printf(to, "%" PRId64, r->end);
-    text_printf(to, "%s", select->by_window && has_range ? "]" : "");
+    for (size_t i = 0; i < select->n_tokens; i++) {
+        const struct token_word *w = &select->tokens[i];
+        bool is_range = w->kind == TOKENS_RANGE;
+        bool has_slice = is_range || w->slice.first || w->slice.end < INT64_MAX;
+        text_printf(to, "%s%s%s", i ? "," : "", words[w->kind], has_slice && !is_range ? "[" : "");
+        if (has_slice)
+            text_printf(to, "%" PRId64 ":", w->slice.first);
+        if (has_slice && w->slice.end < INT64_MAX)
+            text_printf(to, "%" PRId64, w->slice.end);
+        text_printf(to, "%s", has_slice && !is_range ? "]" : "");
+    }
+    if (!select->n_tokens)
+        text_printf(to, "all");
 }
 
 json_t *export_tokens(const struct selection *select)

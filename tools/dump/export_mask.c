@@ -3,9 +3,9 @@
 
 #include "core/cleanup.h"
 #include "core/words.h"
+#include "read/missing.h"
 #include "read/utf8.h"
 #include "tools/common/say.h"
-#include "tools/dump/missing.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -42,7 +42,7 @@ void export_masks_complain(const struct export_masks *m)
     const char *at = m->ids.data;
     for (size_t i = 0; names && i < m->n_ids; at += names[i++].n + 1)
         names[i] = (struct name_bytes){ at, strlen(at) };
-    missing_add_nearest(&t, first->id, names, names ? m->n_ids : 0);
+    missing_add_nearest(&t, first->id, first->n_id, names, names ? m->n_ids : 0);
     complain("%s has %" PRIu64 " %s that %s, the first on line %" PRIu64 ": '%s'%s", m->masks.path,
              n, word_for(n, "request", "requests"),
              word_for(n, "is not in what is exported", "are not in what is exported"), first->line,

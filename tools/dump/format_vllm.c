@@ -114,7 +114,7 @@ static int add_site(struct err *err, struct plan *p, const struct exporter *x, c
                     "nothing of a site " IDS " is there: vLLM's layout has the tokens' ids "
                     "beside their hidden states, so both must be captured and selected");
     if (!r)
-        r = export_layers_choose(err, x->options->layers, &stock, &layers);
+        r = export_layers_choose(err, &x->options->own, &stock, &layers);
     if (!r)
         r = add_wants(err, p, &stock, &layers);
     layers_deinit(&stock.layers);
@@ -495,6 +495,7 @@ const struct format format_vllm = {
     .is_dataset = true,
     .chooses = true,
     .takes_mask = true,
+    .takes_sites = true,
     .arrange = arrange,
     .begin = begin,
     .write = write_rows,

@@ -74,9 +74,6 @@ static int make_plan(struct err *err, struct plan *p, const struct exporter *x)
 {
     if (survey(p, x))
         return err_set_errno(err, ENOMEM, "cannot export");
-    if (export_n_sites(x->options) > 1)
-        return err_set(err, -EINVAL,
-                       "--site: this layout has one site of queries, whose keys go with it");
     if (p->stock.site[0] != 'q')
         return err_set(err, -EINVAL,
                        "--site %s: this layout has queries and keys, so a site of queries is "
@@ -87,7 +84,7 @@ static int make_plan(struct err *err, struct plan *p, const struct exporter *x)
                        "nothing of a site %s is there: this layout has queries and keys, so both "
                        "must be captured and selected",
                        p->stock.layers.n ? p->keys : p->stock.site);
-    return export_layers_choose(err, x->options->layers, &p->stock, &p->wanted);
+    return export_layers_choose(err, &x->options->own, &p->stock, &p->wanted);
 }
 
 /* ------------------------------------------------------------------------- a request */

@@ -22,6 +22,7 @@ struct format {
     bool is_folder;          /* the output is a folder of files */
     bool is_dataset;         /* several runs, and several calls, write one (dataset.h) */
     bool takes_names;        /* --names */
+    bool takes_sites;        /* several --site; else one */
     bool takes_mask;         /* --loss-mask */
     bool takes_heads;        /* --queries, --head-dim, --multiplier */
     bool chooses;            /* --site and --layer are the format's: nothing is selected by them */

@@ -4,7 +4,7 @@
 
 #include "core/cleanup.h"
 #include "read/record.h"
-#include "tools/dump/layers.h"
+#include "read/layers.h"
 #include "tools/dump/missing.h"
 
 #include <dmi/dtype.h>
@@ -84,23 +84,29 @@ static json_t *record_row(const struct reader_record *rec, const struct dmi_site
                      "time_ns", value_u64(rec->at.time_ns), "bytes", value_u64(rec->at.n_bytes));
 }
 
+/* Whether a span computes a token that is wanted. */
+static bool is_of_tokens(const struct dmi_span_entry *span, const struct requests *requests,
+                         const struct selection *select, const char *id, size_t n)
+{
+    int64_t end = span->first_position + (int64_t)span->n_tokens;
+    struct ranges r = selection_ranges(select, requests, id, n, end);
+    for (size_t i = 0; i < r.n; i++)
+        if (span->first_position < r.all[i].end && end > r.all[i].first)
+            return true;
+    return !select->n_tokens && end > 0;
+}
+
 /* Whether the step of a record computes a token that is wanted. */
 static bool is_of_request(const struct reader_record *rec, const struct requests *requests,
                           const struct selection *select)
 {
-    if (!rec->step || (!select->request && !select->tokens))
-        return !select->tokens;
+    if (!rec->step || (!select->requests.n && !select->n_tokens))
+        return !select->n_tokens;
     for (uint32_t i = 0; i < rec->step->entry->n_spans; i++) {
         const struct dmi_span_entry *span = &rec->step->spans[i];
         size_t n;
         const char *id = reader_span_id(rec->step, i, &n);
-        if (select->request && (n != select->n_request || memcmp(id, select->request, n)))
-            continue;
-        struct range range = { 0, INT64_MAX };
-        if (select->tokens)
-            range = selection_range(select, requests, id, n);
-        if (span->first_position < range.end &&
-            span->first_position + (int64_t)span->n_tokens > range.first)
+        if (selection_wants_request(select, id, n) && is_of_tokens(span, requests, select, id, n))
             return true;
     }
     return false;
@@ -231,7 +237,7 @@ static int list_sites(struct report *report, const struct reader *reader, const 
     if (!r)
         report_table(report, "sites", site_columns, N_OF(site_columns));
     for (size_t s = 0; sums && s < sites->n; s++) {
-        if (!r && sites->first[s] == s && (sums[s].any || missing_is_all(&o->select)))
+        if (!r && sites->first[s] == s && (sums[s].any || selection_is_all(&o->select)))
             report_row(report, site_row(reader_site(reader, s), &sums[s]));
         layers_deinit(&sums[s].layers);
     }
@@ -275,8 +281,6 @@ int dump_list(struct reader *reader, const struct options *o)
     if (sites_build(reader, &sites) || requests_build(reader, &requests) ||
         (o->requests && requests_add_costs(reader, &requests)))
         return no_memory();
-    if (!missing_has_request(reader, &o->select))
-        return DUMP_FAILED;
     list_facts(&report, reader);
     int r = 0;
     if (o->records)
@@ -287,7 +291,7 @@ int dump_list(struct reader *reader, const struct options *o)
         list_requests(&report, reader, &requests, &o->select);
     else
         r = list_sites(&report, reader, &sites, o);
-    bool nothing = !r && !report.n_rows && !missing_is_all(&o->select);
+    bool nothing = !r && !report.n_rows && !selection_is_all(&o->select);
     if (nothing)
         missing_complain(reader, &sites, &o->select);
     if (!report.json)

@@ -15,8 +15,8 @@ static const struct command commands[] = {
     { "list", dump_list, .selects = true },
     { "show", dump_show, .takes_site = true, .selects = true },
     { "stats", dump_stats },
-    { "verify", dump_verify, .reads_all = true },
-    { "diff", dump_diff, .takes_other = true, .by_itself = true },
+    { "verify", dump_verify, .reads_all = true, .aliases = true },
+    { "diff", dump_diff, .takes_other = true, .by_itself = true, .aliases = true },
     { "export", dump_export, .selects = true, .takes_several = true },
     { "recover", dump_recover, .by_itself = true },
     { 0 },
@@ -68,9 +68,9 @@ int main(int argc, char **argv)
     leftover_install();
     struct options o;
     int status = options_parse(argc, argv, commands, &o);
-    if (status >= 0)
-        return status;
-    status = o.from ? run_fetched(&o) : run_command(&o);
+    if (status < 0)
+        status = o.from ? run_fetched(&o) : run_command(&o);
+    options_deinit(&o);
     if (fflush(stdout) || ferror(stdout)) {
         complain("cannot write the output: %s", strerror(errno));
         return DUMP_USAGE;

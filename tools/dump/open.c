@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/dump/dump.h"
 
+#include "read/missing.h"
 #include "tools/common/select.h"
 
-#include <errno.h>
-
-int dump_open(struct err *err, const struct options *o, const char *path, struct reader **out)
+int dump_open(struct err *err, struct options *o, const char *path, struct reader **out)
 {
     int r = reader_open_index(err, path, out);
-    if (!r && o->by_rank && !reader_only_ranks(*out, o->ranks))
-        r = err_set(err, -ENOENT, "%s: no run is of that rank (dmi-dump list)", path);
+    if (!r && o->by_rank)
+        r = missing_ranks(err, *out, o->ranks);
     if (!r && !o->command->by_itself)
         r = select_records(err, *out, o->command->selects ? &o->select : NULL, false);
+    if (!r && !o->command->aliases && !o->command->by_itself)
+        r = select_check(err, *out, &o->select);
     return r;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/dump/options.h"
 
+#include "policy/number.h"
 #include "tools/common/choice.h"
 #include "tools/dump/formats.h"
 #include "tools/dump/output.h"
@@ -34,23 +35,27 @@ static const char usage_text[] =
     "?run=UUID\n"
     "                      where there are several)\n"
     "  --json              JSON on stdout instead of text\n"
-    "  --site NAME         list, diff, export: only this site or tensor; vllm stacks those of "
-    "several "
-    "--site\n"
-    "  --layer N | A:B     show, list, diff, export: only this layer, or layers A to B-1\n"
-    "  --layers 2,15,last  export -f vllm: these layers, in this order; last: what enters the last "
-    "norm\n"
-    "  --step S | A:B      show: the engine's step numbers (without step metadata: forwards)\n"
-    "  --forward F | A:B   show: forwards, counted from 0\n"
-    "  --rows A:B          show: rows A to B-1 of what is selected (default: the first 4)\n"
+    "  --site NAME         list, diff, export: only this site or tensor; vllm stacks several\n"
+    "  --layers LIST       show, list, diff, export: only these layers: 0,3-7,last (3-7: 7 is "
+    "included).\n"
+    "                      Formats that stack layers take them in this order; there last is what "
+    "enters the\n"
+    "                      last norm\n"
+    "  --step A:B          show: the engine's step numbers (without step metadata: forwards), A to "
+    "B-1\n"
+    "  --forward A:B       show: forwards, counted from 0\n"
+    "  --rows A:B          show: rows A to B-1 of what is selected, -2: the last two (default: the "
+    "first 4)\n"
     "  --request ID        show, list, stats, diff, export: only this request; verify --against: "
     "only this\n"
     "                      one, or what to call that of a run whose engine gave no request ids\n"
-    "  --tokens T          show, list, stats, diff, export: only these tokens of each request: "
-    "positions\n"
-    "                      A:B, prompt, response, a part of them as response[0:16] or prompt[-4:], "
-    "or "
-    "last\n"
+    "  --tokens LIST       show, list, stats, diff, export: only these tokens of each request: "
+    "positions 5\n"
+    "                      or A:B, which -2: counts from the end, prompt, response, "
+    "response[0:16], "
+    "last, all\n"
+    "                      These options may come several times: all of it is wanted. Lists have "
+    "commas.\n"
     "  --rejected          show, list, stats, export: also rows whose drafts were rejected\n"
     "  --superseded        show, list, stats, export: also rows whose position was computed again\n"
     "  --rank R | tp=R,... of a folder with the runs of several ranks: only those of tensor "
@@ -90,7 +95,7 @@ static const char usage_text[] =
     "\n"
     "Exit status: 0 all well; 1 damage, accounting that does not balance, a difference, nothing "
     "found;\n"
-    "2 wrong usage or nothing readable.\n"
+    "2 wrong usage, a name that the run has not, or nothing readable.\n"
     "\n"
     "Formats of export, the default first:\n";
 
@@ -233,21 +238,15 @@ static int take_tolerance(int id, double *out)
     return hint();
 }
 
-static bool is_list(const char *layers)
-{
-    return strchr(layers, ',') || !strcmp(layers, "last");
-}
-
 /* Return: as take_option(). */
 static int take(bool taken)
 {
     return taken ? -1 : hint();
 }
 
-static int take_range(int id, struct range *range, bool *given)
+static int take_numbers(int id, bool from_end, struct slices *slices)
 {
-    *given = true;
-    return take(choice_range(option_name(id), optarg, range));
+    return take(choice_numbers(option_name(id), optarg, from_end, slices));
 }
 
 static int take_queries(struct options *o)
@@ -262,11 +261,10 @@ static int take_queries(struct options *o)
 
 static int take_head_dim(struct options *o)
 {
-    struct range range;
+    int64_t n;
     o->by_heads = true;
-    bool good = choice_parse_range(optarg, &range) && range.first > 0 &&
-                range.end == range.first + 1 && range.first <= 65536;
-    o->head_dim = good ? (uint32_t)range.first : 0;
+    bool good = parse_integer(optarg, &n) && n > 0 && n <= 65536;
+    o->head_dim = good ? (uint32_t)n : 0;
     if (good)
         return -1;
     complain("--head-dim: '%s' is no number from 1 to 65536", optarg);
@@ -282,36 +280,17 @@ static int take_multiplier(struct options *o)
     return hint();
 }
 
-/* Several are for formats that choose by themselves: hand_over(). */
-static int take_site(struct options *o)
-{
-    o->select.site = optarg;
-    if (o->n_sites < OPTIONS_MOST_SITES) {
-        o->sites[o->n_sites++] = optarg;
-        return -1;
-    }
-    complain("--site: more than %d sites", OPTIONS_MOST_SITES);
-    return hint();
-}
-
-/* A list is for formats that choose by themselves: hand_over(). */
-static int take_layers(int id, struct options *o)
-{
-    o->layers = optarg;
-    return is_list(optarg) ? -1 : take_range(id, &o->select.layers, &o->select.by_layer);
-}
-
 /* Return: -1 to go on, else an exit status. */
 static int take_option(int c, struct options *o)
 {
     switch (c) {
     case OPT_JSON: o->json = true; break;
-    case OPT_SITE: return take_site(o);
-    case OPT_LAYER: return take_layers(c, o);
-    case OPT_STEP: return take_range(c, &o->steps, &o->by_step);
-    case OPT_FORWARD: return take_range(c, &o->forwards, &o->by_forward);
-    case OPT_ROWS: return take_range(c, &o->rows, &o->by_rows);
-    case OPT_REQUEST: o->select.request = optarg; break;
+    case OPT_SITE: return take(choice_name(optarg, &o->select.sites));
+    case OPT_LAYER: return take(choice_layers(optarg, &o->select));
+    case OPT_STEP: return take_numbers(c, false, &o->steps);
+    case OPT_FORWARD: return take_numbers(c, false, &o->forwards);
+    case OPT_ROWS: return take_numbers(c, true, &o->rows);
+    case OPT_REQUEST: return take(choice_name(optarg, &o->select.requests));
     case OPT_TOKENS: return take(choice_tokens(optarg, &o->select));
     case OPT_REJECTED: o->select.rejected = true; break;
     case OPT_SUPERSEDED: o->select.superseded = true; break;
@@ -355,9 +334,10 @@ static int take_words(int n, char **words, const struct command *commands, struc
         return hint();
     }
     int at = 1;
-    if (o->command->takes_site && at < n)
-        o->select.site = words[at++];
-    else if (o->command->takes_site) {
+    if (o->command->takes_site && at < n) {
+        if (!choice_name(words[at++], &o->select.sites))
+            return DUMP_USAGE;
+    } else if (o->command->takes_site) {
         complain("%s needs a SITE (dmi-dump list names them) and a RUN", words[0]);
         return hint();
     }
@@ -437,16 +417,6 @@ static int hand_over(struct options *o)
     const struct format *format = formats_find(o->format);
     bool exports = !strcmp(o->command->name, "export");
     bool chooses = exports && format && format->chooses;
-    if (!chooses && o->layers && is_list(o->layers)) {
-        complain("--layers: a list, and 'last', are for export --format vllm and vllm-hook: '%s' "
-                 "is neither a number nor a range A:B",
-                 o->layers);
-        return hint();
-    }
-    if (!chooses && o->n_sites > 1) {
-        complain("--site: several are for export --format vllm");
-        return hint();
-    }
     bool takes_names = exports && format && format->takes_names;
     if (o->names &&
         (!takes_names || (strcmp(o->names, "keys") && strcmp(o->names, "transformerlens")))) {
@@ -463,22 +433,23 @@ static int hand_over(struct options *o)
         complain("--loss-mask is for export --format vllm");
         return hint();
     }
+    if (chooses && !format->takes_sites && o->select.sites.n > 1) {
+        complain("--site: export --format %s takes one", format->name);
+        return hint();
+    }
     if (chooses) {
-        o->select.site = NULL;
-        o->select.by_layer = false;
+        o->own.sites = o->select.sites;
+        memcpy(o->own.layers, o->select.layers, sizeof o->own.layers);
+        o->own.n_layers = o->select.n_layers;
+        o->select.sites = (struct selection_names){ 0 };
+        o->select.n_layers = 0;
     }
     return -1;
 }
 
 int options_parse(int argc, char **argv, const struct command *commands, struct options *o)
 {
-    static const struct range all = { 0, INT64_MAX };
-    *o = (struct options){ .ranks = { -1, -1, -1, -1 },
-                           .steps = all,
-                           .forwards = all,
-                           .rows = all,
-                           .tolerance = -1,
-                           .row_tolerance = -1 };
+    *o = (struct options){ .ranks = { -1, -1, -1, -1 }, .tolerance = -1, .row_tolerance = -1 };
     int c;
     uint32_t given = 0;
     opterr = 0;
@@ -496,11 +467,15 @@ int options_parse(int argc, char **argv, const struct command *commands, struct 
     }
     if (optind == argc)
         return print_usage(stderr);
-    if (o->select.request)
-        o->select.n_request = strlen(o->select.request);
     int status = take_words(argc - optind, argv + optind, commands, o);
     if (status < 0 && !are_taken(o, given))
         status = hint();
     set_tolerances(o);
     return status < 0 ? hand_over(o) : status;
+}
+
+void options_deinit(struct options *o)
+{
+    selection_deinit(&o->select);
+    selection_deinit(&o->own);
 }

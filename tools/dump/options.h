@@ -3,14 +3,12 @@
 #ifndef TOOLS_DUMP_OPTIONS_H
 #define TOOLS_DUMP_OPTIONS_H
 
-#include "read/tensors.h"
+#include "read/selection.h"
 
 #include <stdbool.h>
 
 struct reader;
 struct options;
-
-#define OPTIONS_MOST_SITES 64
 
 struct command {
     const char *name;
@@ -20,6 +18,7 @@ struct command {
     bool takes_other;   /* a second run */
     bool takes_several; /* runs */
     bool by_itself;     /* selects by itself */
+    bool aliases;       /* --request ID=NAME, which it looks up by itself */
     bool reads_all;     /* of the run, once */
 };
 
@@ -31,21 +30,18 @@ struct options {
     const char *from;       /* an address, in the place of @run; NULL: none */
     uint64_t n_not_fetched; /* what of it was left out */
     struct selection select;
-    struct range steps, forwards, rows;
-    bool by_step, by_forward, by_rows;
+    struct slices steps, forwards, rows;
     bool json, all_values, records, tensors, requests, force, append, map;
     bool by_rank;
     int32_t ranks[DMI_AXIS_COUNT]; /* -1: any */
     const char *against, *format, *output;
     const char *names;
-    const char *loss_mask;                 /* a file */
-    bool last_queries;                     /* --queries last */
-    uint32_t head_dim;                     /* 0: as captured */
-    double multiplier;                     /* of attention; 0: that of the size of a head */
-    bool by_heads;                         /* one of these was given */
-    const char *sites[OPTIONS_MOST_SITES]; /* in their order */
-    size_t n_sites;
-    const char *layers; /* as they are written, for a format that chooses by itself */
+    const char *loss_mask; /* a file */
+    bool last_queries;     /* --queries last */
+    uint32_t head_dim;     /* 0: as captured */
+    double multiplier;     /* of attention; 0: that of the size of a head */
+    bool by_heads;         /* one of these was given */
+    struct selection own;  /* sites and layers, for a format that chooses by itself */
     double tolerance, row_tolerance;
 };
 
@@ -55,5 +51,7 @@ struct options {
  * Says on stderr what is wrong. Return: -1 to go on, else an exit status.
  */
 int options_parse(int argc, char **argv, const struct command *commands, struct options *out);
+/* Frees what the options own. */
+void options_deinit(struct options *options);
 
 #endif
