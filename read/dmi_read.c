@@ -5,6 +5,7 @@
 #include "core/cleanup.h"
 #include "read/account.h"
 #include "read/handle.h"
+#include "read/record.h"
 #include "read/rows.h"
 
 #include <dmi/dtype.h>
@@ -339,6 +340,7 @@ static int take_stretch(struct dmi_read *run, const struct wanted *w, const stru
                         uint64_t at)
 {
     const struct reader_record *rec = reader_record(run->view.reader, p->record);
+    uint32_t n_row_dims = record_row_dims(rec);
     uint64_t from = w->first > at ? w->first - at : 0;
     uint64_t end = w->first + w->n - at < p->n_rows ? w->first + w->n - at : p->n_rows;
     int r = w->data ? load(run, p->record) : 0;
@@ -355,10 +357,13 @@ static int take_stretch(struct dmi_read *run, const struct wanted *w, const stru
         .time_ns = rec->at.time_ns,
         .device = rec->at.device,
         .site = rec->at.site,
+        .dtype = rec->at.dtype,
+        .n_dims = rec->at.n_dims - n_row_dims,
         .flags = (r ? DMI_READ_ROW_DAMAGED : 0u) |
                  (p->flags & STRETCH_REJECTED ? DMI_READ_ROW_REJECTED : 0u) |
                  (p->flags & STRETCH_SUPERSEDED ? DMI_READ_ROW_SUPERSEDED : 0u),
     };
+    memcpy(row.dims, rec->at.dims + n_row_dims, row.n_dims * sizeof *row.dims);
     for (uint64_t i = from; w->rows && i < end; i++) {
         row.position = p->position < 0 ? -1 : p->position + (int64_t)i;
         row.row = (uint32_t)(p->first_row + i);
@@ -389,6 +394,23 @@ static int take_rows(struct dmi_read *run, uint64_t tensor, const struct wanted 
     return damaged ? -EBADMSG : 0;
 }
 
+/* Whether the rows that are wanted of a mixed tensor are of one type and width; then w->n_row is theirs. */
+static bool one_size(const struct dmi_read *run, const struct tensor *t, struct wanted *w)
+{
+    const struct reader_record *first = NULL;
+    uint64_t at = 0;
+    for (size_t i = 0; i < t->n_stretches && at < w->first + w->n; at += t->stretches[i++].n_rows) {
+        const struct reader_record *rec = reader_record(run->view.reader, t->stretches[i].record);
+        if (at + t->stretches[i].n_rows <= w->first)
+            continue;
+        first = first ? first : rec;
+        if (rec->at.dtype != first->at.dtype || record_width(rec) != record_width(first))
+            return false;
+    }
+    w->n_row = first ? record_width(first) * dmi_dtype_bytes(first->at.dtype) : w->n_row;
+    return true;
+}
+
 int dmi_read_rows(struct dmi_read *run, uint64_t tensor, uint64_t first, uint64_t n_rows,
                   void *data, uint64_t n_data, struct dmi_read_row *rows, uint64_t row_size)
 {
@@ -397,9 +419,6 @@ int dmi_read_rows(struct dmi_read *run, uint64_t tensor, uint64_t first, uint64_
     if (tensor >= run->view.tensors.n)
         return handle_fail(run, -ENOENT, "no such tensor");
     const struct tensor *t = &run->view.tensors.all[tensor];
-    if (t->mixed == TENSOR_MIXED_TYPE)
-        return handle_fail(run, -EINVAL,
-                           "the tensor's type or width changes from record to record");
     if (first > t->n_rows || n_rows > t->n_rows - first)
         return handle_fail(run, -ERANGE, "the tensor has fewer rows");
     struct wanted w = { .first = first,
@@ -409,6 +428,8 @@ int dmi_read_rows(struct dmi_read *run, uint64_t tensor, uint64_t first, uint64_
                         .rows = (uint8_t *)rows,
                         .row_size = row_size };
     uint64_t need;
+    if (data && t->mixed == TENSOR_MIXED_TYPE && !one_size(run, t, &w))
+        return handle_fail(run, -EINVAL, tensor_mixed_text(t));
     if (data && (__builtin_mul_overflow(n_rows, w.n_row, &need) || need > n_data))
         return handle_fail(run, -ENOSPC, "the buffer is too small for these rows");
     return take_rows(run, tensor, &w);

@@ -106,8 +106,8 @@ struct dmi_read_tensor {
     uint32_t n_dims;                   /* of a row: how many of @dims are used */
     uint32_t dims[4];                  /* their product is @width */
     uint32_t
-        mixed; /* 1: type or width changes from record to record: no rows can be read; 2: the scale does: each row has
-                       that of its site, struct dmi_read_row */
+        mixed; /* 1: type or width changes from record to record, and each row has its own, struct dmi_read_row; 2: the scale
+                       does: each row has that of its site */
 };
 
 enum dmi_read_row_flags {
@@ -126,6 +126,10 @@ struct dmi_read_row {
     uint32_t device;  /* CUDA device ordinal */
     uint32_t flags;   /* enum dmi_read_row_flags */
     uint32_t site;    /* index for dmi_read_site(): the entry that says the row's scale */
+    uint32_t
+        dtype; /* enum dmi_dtype of this row, and its dimensions: in a mixed tensor not those of the others */
+    uint32_t n_dims;
+    uint32_t dims[4];
 };
 
 enum dmi_read_request_state {
@@ -327,7 +331,7 @@ DMI_READ_API int64_t dmi_read_find(struct dmi_read *run, const char *key);
  *        NULL with 0: only @rows is wanted, and nothing is decoded
  * @rows: gets @n_rows structs of @row_size bytes each, or NULL with 0
  * Return: 0; -EBADMSG if some of the rows are damaged: those are 0 in @data and flagged in @rows, the others are good;
- * -ERANGE (outside of the tensor), -ENOSPC (@n_data), -EINVAL (a mixed tensor), -errno.
+ * -ERANGE (outside of the tensor), -ENOSPC (@n_data), -EINVAL (@data, and the rows are not of one type and width), -errno.
  */
 DMI_READ_API int dmi_read_rows(struct dmi_read *run, uint64_t tensor, uint64_t first,
                                uint64_t n_rows, void *data, uint64_t n_data,

@@ -12,7 +12,7 @@ from . import export, open as open_run, reading, tables
 
 def parser() -> argparse.ArgumentParser:
     main = argparse.ArgumentParser(prog="python -m dmi", description=__doc__.partition(": ")[2], epilog="Exit status: 0 all well; 1 something is left "
-                                   "out, damaged or not there; 2 wrong usage, or nothing that could be read or written.")
+                                   "out or damaged; 2 wrong usage, a name that the run has not, or nothing that could be read or written.")
     commands = main.add_subparsers(dest="command", required=True, metavar="COMMAND")
     samples = commands.add_parser("speculators", help="training data for speculators: hs_{i}.safetensors and a dataset (needs pyarrow)")
     samples.add_argument("run", metavar="RUN")

@@ -19,12 +19,11 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any, Iterator, Sequence
 
-from .reading import DAMAGED, DTYPES, IN_NUMPY, INCOMPLETE, LACKS_ROWS, Request, Run, Tensor, _Row
+from .reading import BYTES, DAMAGED, IN_NUMPY, INCOMPLETE, LACKS_ROWS, Request, Run, Tensor, _Row
 from .torch.names import layer_words, layers_of
 
 AT_A_TIME = 8 << 20  # bytes that are decoded together
 IN_SAFETENSORS = {"f8e4m3": "F8_E4M3", "f8e5m2": "F8_E5M2", "bool": "BOOL"}  # others: as DTYPES, in capitals
-BYTES = {name: int("".join(filter(str.isdigit, name.partition("e")[0]))) // 8 for name in DTYPES if name[-1].isdigit()} | {"bool": 1}
 IDS, HIDDEN, FINAL = "token_ids", "resid_pre", "resid_final"
 
 
@@ -34,14 +33,17 @@ class ExportError(ValueError):
 
 @dataclass
 class Exported:
-    """Ids of the requests in the order of the samples, a sentence for each that is left out, and how many were left out for what kind of reason."""
+    """Ids of the requests in the order of the samples, a sentence for each that is left out, how many were left out for what kind of reason, and how
+    many of those written have no token in the loss (their loss_mask is 0 throughout)."""
     requests: list = field(default_factory=list)
     left_out: list = field(default_factory=list)
     reasons: dict = field(default_factory=dict)
+    without_loss: int = 0
 
     def __str__(self) -> str:
         reasons = ", ".join(f"{n} {reason}" for reason, n in self.reasons.items())
-        return f"samples: {len(self.requests)} written, {len(self.left_out)} left out" + (f" ({reasons})" if reasons else "")
+        return f"samples: {len(self.requests)} written, {len(self.left_out)} left out" + (f" ({reasons})" if reasons else "") + \
+            (f"; {self.without_loss} of those written without a token in the loss" if self.without_loss else "")
 
 
 class _Fault(Exception):
@@ -276,7 +278,8 @@ def speculators(run: Run, out: str | os.PathLike, layers: str | Sequence | None 
     site    whose layers: a residual stream that enters layer k, whose "last" is resid_final; of another site the highest layer
 
     loss_mask is 0 for tokens of the prompt and 1 for those generated, as the engine said where generation begins, or by the first step that
-    decodes; a request that only prefilled has 0 throughout. hidden_states keep the type that was captured; 8-bit floats have hidden_states_scales
+    decodes; a request that only prefilled has 0 throughout, and the last line counts
+    such samples. hidden_states keep the type that was captured; 8-bit floats have hidden_states_scales
     beside them, which speculators' FP8Transfer multiplies by. Requests that lack a layer, a token,
     or the knowledge where generation begins, and damaged ones, are left out by a sentence. ExportError, ImportError (no pyarrow).
     """
@@ -299,6 +302,7 @@ def speculators(run: Run, out: str | os.PathLike, layers: str | Sequence | None 
                 done.reasons[fault.kind] = done.reasons.get(fault.kind, 0) + 1
                 continue
             samples.append((ids, mask))
+            done.without_loss += 1 not in mask
             done.requests.append(name)
         if not samples:
             raise ExportError("; ".join(["no request has all that a sample needs", *done.left_out[:20]]))

@@ -19,6 +19,7 @@ import collections.abc
 import ctypes
 import difflib
 import errno
+import math
 import operator
 import os
 import pathlib
@@ -36,6 +37,7 @@ IN_NUMPY = {"f32": "<f4", "f16": "<f2", "f64": "<f8", "i8": "i1", "i16": "<i2", 
 IN_ML_DTYPES = {"bf16": "bfloat16", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
 IN_TORCH = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "f64": "float64", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
             "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64", "bool": "bool", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
+BYTES = {name: int("".join(filter(str.isdigit, name.partition("e")[0]))) // 8 for name in DTYPES if name[-1].isdigit()} | {"bool": 1}
 STATES = ("closed", "running", "killed")                             # enum dmi_read_state
 REQUEST_STATES = ("running", "finished", "aborted", "preempted")     # enum dmi_read_request_state
 ENDS = ("unknown", "stop", "length", "aborted")                      # enum dmi_end
@@ -44,6 +46,7 @@ SAMPLE_FAULTS = ("whole", "of no request", "of beams", "of changing type or scal
                  "with rows that do not count", "without all tensors", "without a loss mask",
                  "that grew after they were written", "whose generation begins at an unknown token",
                  "without the tokens that are asked for", "that still run")  # enum dmi_read_sample_fault
+MIXED = "changes its dtype or width from record to record, so it is not one tensor"
 LACKS_ROWS, INCOMPLETE = SAMPLE_FAULTS[4], SAMPLE_FAULTS[7]
 DAMAGED, REJECTED, SUPERSEDED = 1, 2, 4                              # enum dmi_read_row_flags
 Names = str | Iterable[str] | None
@@ -115,7 +118,7 @@ class _Selection(_Struct):
 
 class _Row(ctypes.Structure):
     _fields_ = [("position", I64), ("launch", U64), ("forward", U64), ("step", U64), ("time_ns", U64), ("row", U32), ("device", U32),
-                ("flags", U32), ("site", U32)]
+                ("flags", U32), ("site", U32), ("dtype", U32), ("n_dims", U32), ("dims", U32 * 4)]
 
 
 @dataclass(frozen=True)
@@ -129,6 +132,7 @@ class Row:
     damaged   it cannot be decoded: its values are 0; None: nobody tried
     rejected, superseded   only where select() asked for such rows
     site      index in Run.sites of the entry that says the row's scale
+    dtype, shape   of this row: in a tensor that is mixed not those of the others
     """
     position: int | None
     step: int | None
@@ -141,6 +145,8 @@ class Row:
     rejected: bool
     superseded: bool
     site: int = 0
+    dtype: str = "none"
+    shape: tuple = ()
 
 
 @dataclass(frozen=True)
@@ -310,7 +316,8 @@ class Tensor:
     key      REQUEST/SITE.LAYER, or SITE.LAYER; name: the part after the request; request: None where there is none
     site     a Site; layer: None where there is none
     dtype    one of DTYPES; shape: (rows, ...)
-    mixed    type or width changes from record to record: no rows can be read
+    mixed    type or width changes from record to record: it is not one tensor, and dtype and shape are those of its first record. Each row stands
+             alone: tensor[i], rows(), positions, Run.steps(), and slices of rows that are alike; others are a ValueError
     scale    by which true values were multiplied; None: sites of one name have several, and float32() divides each row by its own
 
     Nothing is read before rows are asked for. What it says holds until the run is refreshed or selects otherwise.
@@ -322,7 +329,7 @@ class Tensor:
         self.request = _text(_bytes_at(entry.request, entry.request_bytes)) if entry.request else None
         self.site, self.layer = run.sites[entry.site], None if entry.layer < 0 else entry.layer
         self.dtype, self.mixed = DTYPES[entry.dtype] if entry.dtype < len(DTYPES) else "none", entry.mixed == 1
-        self.scale = None if entry.mixed == 2 else self.site.scale
+        self.scale = None if entry.mixed else self.site.scale
         self.shape, self.row_bytes = (entry.n_rows, *entry.dims[:entry.n_dims]), entry.row_bytes
 
     def __repr__(self) -> str:
@@ -355,17 +362,32 @@ class Tensor:
     def bytes(self, rows: slice | None = None) -> bytearray:
         """Rows as they were captured, little-endian, packed. Damaged ones are 0, and a warning says so."""
         first, n = self._span(rows)
-        data = bytearray(n * self.row_bytes)
+        data = bytearray(n * self._like(first, n)[2])
         self._read(first, n, data, None)
         return data
+
+    def _like(self, first: int, n: int) -> tuple[str, tuple, int]:
+        """(dtype, shape, bytes) of each of these rows. ValueError: they are not alike."""
+        if not self.mixed:
+            return self.dtype, self.shape[1:], self.row_bytes
+        kinds = {(row.dtype, row.shape) for row in self.rows(slice(first, first + n))} or {(self.dtype, self.shape[1:])}
+        if len(kinds) > 1:
+            raise ValueError(f"{self.key} {MIXED}: rows stand alone, as {self.key}[i] and Run.steps() give them")
+        dtype, shape = kinds.pop()
+        return dtype, shape, math.prod(shape) * BYTES[dtype]
 
     def rows(self, rows: slice | None = None, check: bool = False) -> list[Row]:
         """Where each row comes from. @check: decode them too, to say which are damaged."""
         first, n = self._span(rows)
         found = (_Row * max(n, 1))()
-        self._read(first, n, bytearray(n * self.row_bytes) if check else None, found)
+        self._read(first, n, bytearray(n * self.row_bytes) if check and not self.mixed else None, found)
+        for i in range(n if check and self.mixed else 0):
+            row = found[i]
+            size = math.prod(row.dims[:row.n_dims]) * BYTES[DTYPES[row.dtype]]
+            self._read(first + i, 1, bytearray(size), (_Row * 1).from_buffer(found, i * ctypes.sizeof(_Row)))
         return [Row(None if r.position < 0 else r.position, None if r.step == 2**64 - 1 else r.step, r.forward, r.launch, r.row, r.device,
-                    r.time_ns, bool(r.flags & DAMAGED) if check else None, bool(r.flags & REJECTED), bool(r.flags & SUPERSEDED), r.site) for r in found[:n]]
+                    r.time_ns, bool(r.flags & DAMAGED) if check else None, bool(r.flags & REJECTED), bool(r.flags & SUPERSEDED), r.site,
+                    DTYPES[r.dtype] if r.dtype < len(DTYPES) else "none", tuple(r.dims[:r.n_dims])) for r in found[:n]]
 
     @property
     def positions(self) -> list:
@@ -375,19 +397,23 @@ class Tensor:
     def numpy(self, rows: slice | None = None) -> Any:
         """[rows, ...] in the type that was captured; bf16 and 8-bit floats need ml_dtypes. TypeError: it is not installed."""
         import numpy
-        kind, n = _numpy_type(self.dtype), self._span(rows)[1]
-        return numpy.frombuffer(self.bytes(rows), kind).reshape(n, *self.shape[1:])
+        first, n = self._span(rows)
+        dtype, shape, _ = self._like(first, n)
+        return numpy.frombuffer(self.bytes(rows), _numpy_type(dtype)).reshape(n, *shape)
 
     def float32(self, rows: slice | None = None) -> Any:
         """[rows, ...] as true values, so divided by the site's scale, in numpy's float32."""
         first, n = self._span(rows)
-        return _true(_float32(self.bytes(rows), self.dtype).reshape(n, *self.shape[1:]), self, first)
+        dtype, shape, _ = self._like(first, n)
+        return _true(_float32(self.bytes(rows), dtype).reshape(n, *shape), self, first)
 
     def torch(self, rows: slice | None = None) -> Any:
         """[rows, ...] on the CPU, in the type that was captured; memory that nobody else has."""
         import torch
-        data, kind = self.bytes(rows), getattr(torch, IN_TORCH[self.dtype])
-        return (torch.frombuffer(data, dtype=kind) if data else torch.empty(0, dtype=kind)).reshape(self._span(rows)[1], *self.shape[1:])
+        first, n = self._span(rows)
+        dtype, shape, _ = self._like(first, n)
+        data, kind = self.bytes(rows), getattr(torch, IN_TORCH[dtype])
+        return (torch.frombuffer(data, dtype=kind) if data else torch.empty(0, dtype=kind)).reshape(n, *shape)
 
     def __getitem__(self, rows: int | slice) -> Any:
         if isinstance(rows, slice):
@@ -607,7 +633,7 @@ class Run(collections.abc.Mapping):
         wanted = [t for t in tensors if not t.mixed]
         for tensor in tensors:
             if tensor.mixed:
-                self._warn(tensor.key, f"{tensor.key} is left out: its type or width changes from record to record, so it is not one tensor")
+                self._warn(tensor.key, f"{tensor.key} is left out: it {MIXED}; run[{tensor.key!r}][i] gives its rows one by one")
         buffers = [bytearray(len(t) * t.row_bytes) for t in wanted]
         places = (ctypes.c_void_p * max(len(wanted), 1))(*(
             ctypes.addressof((ctypes.c_char * len(b)).from_buffer(b)) if b else None for b in buffers))
@@ -625,8 +651,14 @@ class Run(collections.abc.Mapping):
         ids = {t.request for t in self._tensors.values()}
         if request is None and len(ids) > 1:
             raise ValueError(f"the run has {len(ids)} requests: say which ({', '.join(sorted(filter(None, ids))[:5])}, ...)")
+        at = None  # the positions that tensors without a fault have in common
         for tensor in self.tensors(request=request):
-            fault = self.sample_fault(tensor) if tensor.request is not None and tensor.site.row == "token" else None
+            if tensor.request is None or tensor.site.row != "token":
+                continue
+            fault = self.sample_fault(tensor)
+            at = tensor.positions if at is None and not fault else at
+            if not fault and at and at[-1] - at[0] + 1 != len(at):
+                fault = LACKS_ROWS, "has rows of positions that do not follow one another"
             if fault and fault[0] != "of changing type or scale":
                 raise ValueError(f"{tensor.key} {fault[1]}: its rows are not positions; run[{tensor.key!r}].positions says what they are")
         found = self.load(request=request, float32=float32)
@@ -637,7 +669,7 @@ class Run(collections.abc.Mapping):
         places: dict[int, list] = {}
         numbers = {}
         for tensor in self._tensors.values():
-            for i, row in enumerate([] if tensor.mixed else tensor.rows()):
+            for i, row in enumerate(tensor.rows()):
                 places.setdefault(row.forward, []).append((tensor, i, row.position))
                 numbers[row.forward] = row.step
         for forward in sorted(places):
@@ -648,8 +680,13 @@ class Run(collections.abc.Mapping):
                                                    for key, rows in of_tensor.items()})
 
     def _pick(self, key: str, rows: list[int], float32: bool) -> Any:
-        """Rows of a tensor, mostly one after the other."""
-        read = self._tensors[key].float32 if float32 else self._tensors[key].numpy
+        """Rows of a tensor, mostly one after the other. A list where they are not alike."""
+        tensor = self._tensors[key]
+        read = tensor.float32 if float32 else tensor.numpy
+        if tensor.mixed:
+            import numpy
+            each = [read(slice(i, i + 1))[0] for i in rows]
+            return numpy.stack(each) if len({(row.dtype, row.shape) for row in each}) == 1 else each
         found = read(slice(rows[0], rows[-1] + 1))
         return found if len(found) == len(rows) else found[[i - rows[0] for i in rows]]
 

@@ -140,6 +140,7 @@ def test_speculators_mask(write, check, tmp_path):
             done = export.speculators(run, tmp_path / f"out-{name}", "0,last")
         found = {request: mask for request, (_, mask, _) in zip(done.requests, samples(tmp_path / f"out-{name}"))}
         check(found == masks and len(done.left_out) == n_left_out, name, (found, done.left_out))
+        check(str(done) == "samples: 2 written, 0 left out" + ("; 2 of those written without a token in the loss" if name == "prefilled" else ""), "in one line", str(done))
     with dmi.open(write("unknown", change=unknown)) as run, pytest.raises(export.ExportError, match="not known where its generation begins"):
         export.speculators(run, tmp_path / "none")
 

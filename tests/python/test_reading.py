@@ -192,7 +192,7 @@ def test_rows_without_elements_have_true_values(check, tmp_path):
 def test_a_tensor_that_is_not_one_is_named(check, tmp_path):
     text = "step 0 1 a:0:1:0:1:1:0\nput 0 1 1 f32 1\nstep 1 1 a:0:1:1:2:1:0\nput 0 1 2 f32 1 2\nput 2 1 1 i32 5\n"
     with dmi.open(make(MAKE_SCHEDULE, tmp_path / "run", "job", "0", "1", "0", "1", text=text)) as run:
-        with pytest.warns(RuntimeWarning, match="a/q.1 is left out: its type or width changes"):
+        with pytest.warns(RuntimeWarning, match="a/q.1 is left out: it changes its dtype or width"):
             check(set(run.load()) == {"a/h.1"}, "the others are there")
 
 
@@ -210,6 +210,11 @@ def test_a_cache_has_every_position(check, tmp_path):
             run.cache("a")
         cache = run.select(tokens="2:").cache("a")
         check(cache["blocks.1.attn.hook_q"].tolist() == [[1], [2]] and cache["head"].tolist() == [[5]], "chosen positions are all there", cache)
+    text = "step 0 6 a:0:6:0:1:4:0\nput 0 1 1 f32 1 2 3 4 5 6\n"
+    with dmi.open(make(MAKE_SCHEDULE, tmp_path / "more", "job", "0", "1", "0", "1", text=text)) as run:
+        with pytest.raises(ValueError, match=r"a/q.1 has rows of positions that do not follow one another: its rows are not positions"):
+            run.select(tokens="0,3:").cache()
+        check(run.select(tokens="-2:").cache()["blocks.1.attn.hook_q"].tolist() == [[5], [6]], "a range from the end is one")
 
 
 def test_a_growing_run(check, path):
@@ -297,3 +302,22 @@ def test_a_run_is_the_same_in_another_process(path, tmp_path, monkeypatch):
     subprocess.run([sys.executable, "-c", text, tmp_path / "pickled", tmp_path / "read"], check=True, timeout=60, cwd="/",
                    env={**os.environ, "PYTHONPATH": str(ROOT / "python")})
     assert pickle.loads((tmp_path / "read").read_bytes()) == wanted
+
+
+def test_rows_of_a_tensor_that_changes_stand_alone(check, tmp_path):
+    """Two rows of two f32, two of three, one of two f16: one name, layer and request."""
+    text = "step 0 2 a:0:2:0:1:3:0\nput 0 1 2 f32 1 2 3 4\nstep 1 2 a:0:2:2:1:3:0\nput 0 1 3 f32 5 6 7 8 9 10\nstep 2 1 a:0:1:4:1:3:0\nput 0 1 2 f16 14336 13312\n"
+    with dmi.open(make(MAKE_SCHEDULE, tmp_path / "run", "job", "0", "1", "0", "1", text=text)) as run:
+        tensor = run["a/q.1"]
+        check(tensor.mixed and tensor.positions == [0, 1, 2, 3, 4], "positions", tensor.positions)
+        check([(r.dtype, r.shape, r.damaged) for r in tensor.rows(check=True)] == 2 * [("f32", (2,), False)] + 2 * [("f32", (3,), False)] + [("f16", (2,), False)],
+              "what each row is", tensor.rows())
+        check([tensor[i].tolist() for i in range(5)] == [[1, 2], [3, 4], [5, 6, 7], [8, 9, 10], [0.5, 0.25]] and tensor[4].dtype == np.float16, "each row")
+        check(tensor[2:4].tolist() == [[5, 6, 7], [8, 9, 10]] and tensor.float32(slice(-1, None)).tolist() == [[0.5, 0.25]], "rows that are alike")
+        for read in (tensor.numpy, tensor.bytes, tensor.float32, lambda: tensor[1:3]):
+            with pytest.raises(ValueError, match="a/q.1 changes its dtype or width from record to record, so it is not one tensor"):
+                read()
+        with pytest.warns(RuntimeWarning, match="a/q.1 is left out: it changes its dtype or width from record to record"):
+            check(not run.load(site="q"), "load() leaves it out by name")
+        steps = [{key: (positions, rows.tolist()) for key, (positions, rows) in step.tensors.items()} for step in run.steps()]
+        check(steps == [{"a/q.1": ([0, 1], [[1, 2], [3, 4]])}, {"a/q.1": ([2, 3], [[5, 6, 7], [8, 9, 10]])}, {"a/q.1": ([4], [[0.5, 0.25]])}], "steps", steps)

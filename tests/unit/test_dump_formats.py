@@ -119,6 +119,20 @@ def test_vllm(write, export, check, dtype, stored):
               json.loads(metadata["layers"]) == ["resid_pre.0", "resid_pre.1", "resid_pre.3", "resid_final"], "and what they are", metadata)
 
 
+def test_rows_of_a_tensor_that_changes_stand_alone(tmp_path, export, check):
+    """jsonl, show and a replay have each row; what is one array leaves them out by the words that list and Python have."""
+    text = "step 0 2 a:0:2:0:1:3:0\nput 0 1 2 f32 1 2 3 4\nstep 1 1 a:0:1:2:1:3:0\nput 0 1 3 f16 14336 13312 0\n"
+    subprocess.run([MAKE, tmp_path / "changes", "job", "0", "1", "0", "1"], input=text, text=True, check=True, stdout=subprocess.PIPE, timeout=60)
+    run, words = tmp_path / "changes", "changes its dtype or width from record to record, so it is not one tensor"
+    rows = [json.loads(line) for line in export(run, "jsonl", out="changes.jsonl").out.read_text(encoding="utf-8").splitlines()]
+    check([(row["position"], row["values"]) for row in rows] == [(0, [1, 2]), (1, [3, 4]), (2, [0.5, 0.25, 0])], "jsonl", rows)
+    shown = json.loads(subprocess.run([DMI_DUMP, "show", "q.1", run, "--rows", ":", "--json"], stdout=subprocess.PIPE, check=True, timeout=60).stdout)
+    check([row["values"] for row in shown] == [[1, 2], [3, 4], [0.5, 0.25, 0]], "show", shown)
+    check(f"a/q.1 is left out: it {words}" in export(run, "safetensors", status=1).stderr, "safetensors names it")
+    listed = subprocess.run([DMI_DUMP, "list", "--tensors", run], stdout=subprocess.PIPE, check=True, text=True, timeout=60).stdout
+    check(f"({words})" in listed and f'MIXED = "{words}"' in (ROOT / "python/dmi/reading.py").read_text(encoding="utf-8"), "list names it, and Python", listed)
+
+
 @pytest.mark.parametrize("ids", ["i64", "u8", "i8"])
 def test_vllm_types_of_ids(write, export, check, ids):
     _, found, _, _ = read(export(write(ids=ids), "vllm").out / "a.safetensors")

@@ -355,7 +355,11 @@ def test_vllm_hook_names_and_damage(hooked, export, check):  # noqa: F811
           (meta, done.stderr))
     done = export(hooked("some"), "vllm-hook", "--tokens", "prompt", "--request", "a")
     (_, modules, meta, _), = load(done.out)
+    check(meta["positions"] == [[[0, 4]]], "whose positions they are is beside them", meta)
     check(meta["seq_lens"] == [4] and modules["model.layers.2.self_attn.attn"][1][0].tolist() == formula("a", 9, 2, HEADS)[:4], "tokens are chosen", meta)
+    (_, modules, meta, _), = load(export(hooked("parts"), "vllm-hook", "--tokens", "1,-2:", "--request", "a", out="chosen").out)
+    check(meta["positions"] == [[[1, 1], [4, 2]]] and modules["model.layers.2.self_attn.attn"][1][0].tolist() == [formula("a", 9, 2, HEADS)[i] for i in (1, 4, 5)],
+          "also where they do not follow one another", meta)
 
 
 # ---- runs that are not as they should be

@@ -7,6 +7,7 @@
 #include "tools/dump/export.h"
 
 #include "core/cleanup.h"
+#include "read/record.h"
 #include "read/rows.h"
 #include "tools/dump/export_mask.h"
 #include "tools/common/select.h"
@@ -109,12 +110,12 @@ static int take(void *ctx, const struct rows *rows, const struct reader_record *
     struct job *job = ctx;
     const struct target *target = &job->x.targets[job->target_of[rows->tensor] - 1];
     const struct tensor *t = target->tensor;
-    uint64_t n_row = t->width * dmi_dtype_bytes(t->dtype);
+    uint64_t n_row = record_width(record) * dmi_dtype_bytes(record->at.dtype);
     uint64_t n = t->stretches[rows->stretch].n_rows * n_row;
-    (void)record;
     if (!n || job->n_damaged) /* begins anew: look only for more that is damaged */
         return 0;
     job->x.stretch = &t->stretches[rows->stretch];
+    job->x.record = record;
     return job->format->write(&job->x, target, data, n, rows->first * n_row);
 }
 
@@ -162,6 +163,27 @@ static void find_targets(struct job *job)
     }
 }
 
+/* Of rows that stand alone each has a type and width of its own, but no scale. */
+static bool is_left_out(const struct job *job, const struct tensor *t)
+{
+    return t->mixed && !(job->format->rows_alone && t->mixed == TENSOR_MIXED_TYPE);
+}
+
+/* Return: false: it does not fit. */
+static bool n_bytes_of(const struct job *job, const struct tensor *t, uint64_t *out)
+{
+    bool fits = true;
+    *out = 0;
+    for (size_t i = 0; fits && i < t->n_stretches; i++) {
+        const struct reader_record *rec = reader_record(job->x.reader, t->stretches[i].record);
+        uint64_t n;
+        fits = !__builtin_mul_overflow(t->stretches[i].n_rows,
+                                       record_width(rec) * dmi_dtype_bytes(rec->at.dtype), &n) &&
+               !__builtin_add_overflow(*out, n, out);
+    }
+    return fits;
+}
+
 static int collect_targets(struct job *job)
 {
     size_t n = job->tensors.n;
@@ -172,11 +194,10 @@ static int collect_targets(struct job *job)
         return -ENOMEM;
     for (size_t i = 0; i < n; i++) {
         const struct tensor *t = &job->tensors.all[i];
-        if (t->mixed || !t->n_stretches)
+        if (is_left_out(job, t) || !t->n_stretches)
             continue;
         struct target target = { .tensor = t };
-        if (__builtin_mul_overflow(t->n_rows, t->width * dmi_dtype_bytes(t->dtype),
-                                   &target.n_bytes))
+        if (!n_bytes_of(job, t, &target.n_bytes))
             return -EOVERFLOW;
         job->x.targets[job->x.n_targets++] = target;
     }
@@ -232,7 +253,7 @@ static void tell_mixed(struct job *job)
 {
     for (size_t i = 0; i < job->tensors.n; i++) {
         const struct tensor *t = &job->tensors.all[i];
-        if (t->mixed && ++job->n_mixed <= MOST_TOLD)
+        if (is_left_out(job, t) && ++job->n_mixed <= MOST_TOLD)
             complain("%s is left out: it %s (dmi-dump list --records --site %s)", t->key,
                      tensor_mixed_text(t), t->site->name);
     }

@@ -48,15 +48,16 @@ struct exporter {
     struct text left_out; /* sentences, one a line: export_leave_out() */
     uint64_t n_left_out;
     uint64_t left_out_by[SAMPLE_N_FAULTS];
-    struct requests requests;      /* where the format chooses */
-    const struct masks *masks;     /* NULL: none were given */
-    struct dataset *dataset;       /* of a format that is one */
-    uint64_t n_already;            /* samples that the dataset has */
-    uint64_t n_files;              /* written by copy() */
-    uint64_t n_damaged, n_missing; /* records that copy() could not decode; rows of theirs */
-    const struct stretch *stretch; /* during write(): whose rows they are */
-    uint64_t at;                   /* bytes written, where they follow one another: the format's */
-    int scratch;                   /* a file without a name: the format's; -1: none */
+    struct requests requests;           /* where the format chooses */
+    const struct masks *masks;          /* NULL: none were given */
+    struct dataset *dataset;            /* of a format that is one */
+    uint64_t n_already;                 /* samples that the dataset has */
+    uint64_t n_files;                   /* written by copy() */
+    uint64_t n_damaged, n_missing;      /* records that copy() could not decode; rows of theirs */
+    const struct stretch *stretch;      /* during write(): whose rows they are */
+    const struct reader_record *record; /* likewise: of which record */
+    uint64_t at; /* bytes written, where they follow one another: the format's */
+    int scratch; /* a file without a name: the format's; -1: none */
     const struct options *options;
     const char *output; /* as it will be called */
     int fd; /* of the file, or of the folder, that is written: still under another name */

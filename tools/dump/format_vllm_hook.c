@@ -487,14 +487,29 @@ static json_t *requests(const struct exporter *x)
     return list;
 }
 
+/* Of each request's rows, as pairs of a first position and a number of rows. */
+static json_t *positions(const struct exporter *x)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < x->n_targets; i += x->n_group) {
+        const struct position_list *own = &x->positions[x->targets[i].positions];
+        json_t *pairs = json_array();
+        for (size_t k = 0; k < own->n; k++)
+            json_array_append_new(pairs, json_pack("[I, o]", (json_int_t)own->pairs[k].first,
+                                                   value_u64(own->pairs[k].n)));
+        json_array_append_new(list, pairs);
+    }
+    return list;
+}
+
 static int put_facts(struct text *to, const struct exporter *x)
 {
     const char *mode = x->options->last_queries ? "last_token" : "all_tokens";
-    json_t *o = json_pack("{s:o, s:o, s:o, s:s, s:i, s:o, s:o, s:s, s:o}", "config", config_of(x),
-                          "layer_order", layer_order(x, mode), "batch_size",
-                          value_u64(x->n_targets / x->n_group), "hookq_mode", mode, "tp_rank",
-                          rank_of(x), "seq_lens", lengths(x), "k_seq_lens", lengths(x), "run",
-                          reader_run(x->reader)->uuid, "requests", requests(x));
+    json_t *o = json_pack(
+        "{s:o, s:o, s:o, s:s, s:i, s:o, s:o, s:s, s:o, s:o}", "config", config_of(x), "layer_order",
+        layer_order(x, mode), "batch_size", value_u64(x->n_targets / x->n_group), "hookq_mode",
+        mode, "tp_rank", rank_of(x), "seq_lens", lengths(x), "k_seq_lens", lengths(x), "run",
+        reader_run(x->reader)->uuid, "requests", requests(x), "positions", positions(x));
     if (o && !x->options->last_queries)
         json_object_set_new(o, "q_seq_lens", lengths(x));
     value_add_new(to, o);

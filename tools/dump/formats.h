@@ -25,7 +25,8 @@ struct format {
     bool takes_sites;        /* several --site; else one */
     bool takes_mask;         /* --loss-mask */
     bool takes_heads;        /* --queries, --head-dim, --multiplier */
-    bool chooses;            /* --site and --layer are the format's: nothing is selected by them */
+    bool rows_alone; /* each row says what it is: tensors whose type changes are written, too */
+    bool chooses;    /* --site and --layer are the format's: nothing is selected by them */
     /* Before anything is written: which targets it takes, in which order, and why others are left out
      * (export_leave_out()). NULL: all as they are. Return: 0 or -errno with a sentence in @err; -ENODATA: the run lacks
      * what its files hold. */

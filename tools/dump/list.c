@@ -131,8 +131,9 @@ static void list_records(struct report *report, const struct reader *reader,
 static void tensor_width(struct text *to, const json_t *row)
 {
     add_shape(to, json_object_get(row, "shape"));
-    if (json_is_true(json_object_get(row, "changes")))
-        text_printf(to, "  (changes: not one tensor)");
+    const char *what = json_string_value(json_object_get(row, "what_changes"));
+    if (what)
+        text_printf(to, "  (%s)", what);
 }
 
 static const struct column tensor_columns[] = {
@@ -156,10 +157,12 @@ static int list_tensors(struct report *report, const struct reader *reader,
     report_table(report, "tensors", tensor_columns, N_OF(tensor_columns));
     for (size_t i = 0; i < ts.n; i++) {
         const struct tensor *t = &ts.all[i];
-        report_row(report, json_pack("{s:o, s:s, s:o, s:o, s:o, s:b}", "key", value_text(t->key),
-                                     "dtype", dtype_name(t->dtype), "rows", value_u64(t->n_rows),
-                                     "width", value_u64(t->width), "shape",
-                                     dims_value(t->tail, t->n_tail), "changes", t->mixed));
+        report_row(report,
+                   json_pack("{s:o, s:s, s:o, s:o, s:o, s:b, s:o}", "key", value_text(t->key),
+                             "dtype", dtype_name(t->dtype), "rows", value_u64(t->n_rows), "width",
+                             value_u64(t->width), "shape", dims_value(t->tail, t->n_tail),
+                             "changes", t->mixed, "what_changes",
+                             value_text(t->mixed ? tensor_mixed_text(t) : NULL)));
     }
     report_table_end(report);
     return 0;
