@@ -160,6 +160,19 @@ def test_a_dataset_goes_on(write, check, tmp_path):
     check(sorted(p.name for p in tmp_path.iterdir()) == ["one", "out", "two"], "nothing else stays")
 
 
+def test_a_request_is_of_one_of_the_runs(write, check, tmp_path):
+    one, two = two_runs(write)
+    out = tmp_path / "out"
+    done = export_to(out, one, two, "--request", "c", "--request", "b")
+    check(samples_of(out) == [(uuid_of(one), "b"), (uuid_of(two), "c")] and done.stderr == "", "each from the run that has it", done.stderr)
+    done = export_to(tmp_path / "only", one, two, "--request", "c")
+    check(samples_of(tmp_path / "only") == [(uuid_of(two), "c")] and done.stdout.endswith("samples: 1 written, 0 left out\n"), "a run may have none", done.stdout)
+    done = export_to(tmp_path / "none", one, two, "--request", "c", "--request", "zz", status=1)
+    check("no run has the request 'zz'" in done.stderr and samples_of(tmp_path / "none") == [(uuid_of(two), "c")], "what none has is said once", done.stderr)
+    done = export_to(tmp_path / "site", one, two, "--site", "mlp_out", status=2)
+    check("mlp_out" in done.stderr and not (tmp_path / "site").exists(), "a site is of each", done.stderr)
+
+
 def test_a_killed_export_goes_on(write, check, tmp_path):
     """The index is there before the files: what it names and is not there was on its way at the kill."""
     one, two = two_runs(write)

@@ -10,6 +10,7 @@
 #include "read/record.h"
 #include "read/rows.h"
 #include "tools/dump/export_mask.h"
+#include "tools/dump/export_met.h"
 #include "tools/common/select.h"
 #include "tools/dump/export_place.h"
 #include "tools/dump/export_report.h"
@@ -31,6 +32,7 @@ struct all {
     struct options options; /* its selection learns of each run how many layers that has */
     const struct format *format;
     struct export_masks masks;
+    struct export_met met;
     struct dataset dataset;
     struct export_totals totals;
     char *output;   /* as it is called; NULL: nothing is there yet */
@@ -49,6 +51,7 @@ struct job {
     uint64_t n_damaged, n_missing; /* records; rows of theirs */
     size_t n_mixed, n_emptied;     /* tensors left out: changing shape, no row that can be read */
     bool is_written;
+    bool is_passed_over; /* it has none of the requests */
 };
 
 int export_write(int fd, const void *data, size_t n, uint64_t at)
@@ -365,7 +368,11 @@ static int build(struct err *err, struct job *job, const struct options *o)
     bool needs_requests = job->format->chooses || selection_needs_requests(&o->select);
     if (!r && needs_requests && requests_build(job->x.reader, &job->x.requests))
         r = err_set_errno(err, ENOMEM, "cannot export");
-    if (!r && job->x.masks)
+    if (!r && o->n_runs > 1)
+        r = export_met_note(&job->all->met, &o->select, &job->x.requests, &job->is_passed_over);
+    if (r || job->is_passed_over)
+        return r;
+    if (job->x.masks)
         r = export_masks_match(err, &job->all->masks, &job->x.requests);
     if (!r && nothing_selected(job, o)) {
         tell_without_tokens(job);
@@ -435,6 +442,8 @@ static int run_job(struct job *job)
     int r = choose_place(&err, job);
     if (!r)
         r = build(&err, job, &all->options);
+    if (!r && job->is_passed_over)
+        return DUMP_OK;
     if (!r) {
         job->x.tensors = &job->tensors;
         job->x.output = job->place.path;
@@ -499,7 +508,7 @@ static int export_other(struct all *all, const char *path)
     all->options.select.n_of_model = 0;
     if (!dump_open(&err, &all->options, path, &reader))
         return export_run(all, reader);
-    complain("%s", err.msg);
+    complain("%s: %s", path, err.msg);
     return DUMP_USAGE;
 }
 
@@ -516,6 +525,8 @@ static int export_all(struct all *all, struct reader *reader)
     }
     if (status != DUMP_USAGE)
         export_masks_complain(&all->masks);
+    if (status != DUMP_USAGE && export_met_complain(&all->met, &o->select))
+        status = DUMP_FAILED;
     bool says = all->output || (all->has_lacks && status != DUMP_USAGE);
     int printed = says ? export_report(&all->totals, all->format, o, all->output) : DUMP_OK;
     return printed ? printed : status;
@@ -534,6 +545,7 @@ int dump_export(struct reader *reader, const struct options *o)
     }
     int status = export_all(&all, reader);
     export_masks_deinit(&all.masks);
+    export_met_deinit(&all.met);
     dataset_deinit(&all.dataset);
     free(all.output);
     return status;

@@ -11,7 +11,12 @@ int dump_open(struct err *err, struct options *o, const char *path, struct reade
         r = missing_ranks(err, *out, o->ranks);
     if (!r && !o->command->by_itself)
         r = select_records(err, *out, o->command->selects ? &o->select : NULL, false);
+    struct selection wanted = o->select;
+    if (o->n_runs > 1)
+        wanted.requests =
+            (struct selection_names){ 0 }; /* one of the runs has each: export_met.h */
     if (!r && !o->command->aliases && !o->command->by_itself)
-        r = select_check(err, *out, &o->select);
+        r = select_check(err, *out, &wanted);
+    o->select.n_of_model = wanted.n_of_model;
     return r;
 }
