@@ -41,6 +41,7 @@ def test_a_loss_mask_from_outside(write, export, masks, check):
     hidden, ids, _, _ = read(done.out / "a.safetensors", more=["loss_mask"])
     check(hidden.tolist() == wanted("a", range(6), (*LAYERS, 9)) and ids.tolist() == [-100 * ord("a") - p for p in range(6)], "beside what was there before")
     check(done.stderr == "" and done.stdout.endswith("samples: 2 written, 0 left out\n"), "nothing else is said", (done.stdout, done.stderr))
+    check(json.loads(export(done.out.parent / "run", "vllm", "--loss-mask", path, "--tokens", "1:3", "--json").stdout)["without_loss"] == 1, "of these tokens none counts")
     done = export(done.out.parent / "run", "vllm", "--loss-mask", path, "--tokens", "1:4", "--layers", "0")
     check(mask_of(done.out / "a.safetensors") == [0, 0, 1] and mask_of(done.out / "b.safetensors") == [1, 0, 1], "of chosen tokens theirs")
 
@@ -49,7 +50,7 @@ def test_a_request_without_a_mask_is_left_out(write, export, masks, check):
     done = export(write(), "vllm", "--loss-mask", masks({"request": "b", "spans": []}), status=1)
     check(files(done.out) == ["b.safetensors"] and mask_of(done.out / "b.safetensors") == [0] * 4, "an empty mask is one")
     check("request 'a' is left out: " in done.stderr and "has no line for it" in done.stderr and
-          done.stdout.endswith("samples: 1 written, 1 left out (1 without a loss mask)\n"), "by name and count", (done.stdout, done.stderr))
+          done.stdout.endswith("samples: 1 written, 1 left out (1 without a loss mask); 1 of those written without a token in the loss\n"), "by name and count", (done.stdout, done.stderr))
 
 
 def test_a_mask_of_no_request_is_said_once(write, export, masks, check):

@@ -152,7 +152,7 @@ static void drop_targets(struct job *job)
     job->target_of = NULL;
     job->x.n_targets = 0;
     job->x.n_bytes = 0;
-    job->x.n_already = 0;
+    job->x.n_already = job->x.n_without_loss = 0;
 }
 
 /* Which tensors go where, and how much that is, once the format has taken its own. */
@@ -428,6 +428,7 @@ static void add_totals(const struct job *job, size_t n_targets)
     t->of_nobody += job->tensors.n_nobody;
     t->samples += x->n_group ? n_targets / x->n_group : 0;
     t->there_already += x->n_already;
+    t->without_loss += n_targets ? x->n_without_loss : 0;
     t->left_out += x->n_left_out;
     for (int f = 0; f < SAMPLE_N_FAULTS; f++)
         t->left_out_by[f] += x->left_out_by[f];

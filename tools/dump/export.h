@@ -52,6 +52,7 @@ struct exporter {
     const struct masks *masks;          /* NULL: none were given */
     struct dataset *dataset;            /* of a format that is one */
     uint64_t n_already;                 /* samples that the dataset has */
+    uint64_t n_without_loss;            /* samples whose mask is 0 throughout */
     uint64_t n_files;                   /* written by copy() */
     uint64_t n_damaged, n_missing;      /* records that copy() could not decode; rows of theirs */
     const struct stretch *stretch;      /* during write(): whose rows they are */

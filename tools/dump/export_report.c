@@ -11,7 +11,7 @@
 static void report_samples(struct report *report, const struct export_totals *t, bool is_dataset,
                            bool goes_on)
 {
-    _cleanup_(text_deinit) struct text by_name = { 0 }, already = { 0 };
+    _cleanup_(text_deinit) struct text by_name = { 0 }, already = { 0 }, loss = { 0 };
     json_t *by = json_object();
     for (int f = SAMPLE_OF_NOBODY; f < SAMPLE_N_FAULTS; f++) {
         if (!t->left_out_by[f])
@@ -25,11 +25,15 @@ static void report_samples(struct report *report, const struct export_totals *t,
         report_member(report, "there_already", value_u64(t->there_already));
     if (goes_on || t->there_already)
         text_printf(&already, "%" PRIu64 " there already, ", t->there_already);
+    report_member(report, "without_loss", value_u64(t->without_loss));
+    if (t->without_loss)
+        text_printf(&loss, "; %" PRIu64 " of those written without a token in the loss",
+                    t->without_loss);
     report_member(report, "requests_left_out", value_u64(t->left_out));
     report_member(report, "left_out_by", by);
-    report_line(report, "samples: %" PRIu64 " written, %s%" PRIu64 " left out%s%s", t->samples,
+    report_line(report, "samples: %" PRIu64 " written, %s%" PRIu64 " left out%s%s%s", t->samples,
                 already.n ? already.data : "", t->left_out, by_name.data ? by_name.data : "",
-                by_name.n ? ")" : "");
+                by_name.n ? ")" : "", loss.n ? loss.data : "");
 }
 
 static void report_rows(struct report *report, const struct export_totals *t,

@@ -16,6 +16,7 @@ struct export_totals {
     uint64_t superseded, rejected, of_nobody; /* rows left out */
     uint64_t samples, there_already, left_out;
     uint64_t left_out_by[SAMPLE_N_FAULTS];
+    uint64_t without_loss; /* of the samples: their loss mask is 0 throughout */
 };
 
 /* Prints it. @output: NULL: nothing was written. Return: an exit status: DUMP_OK, or DUMP_USAGE if it could not be built. */

@@ -393,7 +393,7 @@ static int put_header(const struct exporter *x, const struct target *group, stru
 }
 
 /* @at: of the file's first byte of data */
-static int write_mask(int fd, const struct exporter *x, const struct target *group, uint64_t at)
+static int write_mask(int fd, struct exporter *x, const struct target *group, uint64_t at)
 {
     const struct tensor *t = group->tensor;
     const struct mask *mask = masks_find(x->masks, t->request, t->n_request);
@@ -404,6 +404,7 @@ static int write_mask(int fd, const struct exporter *x, const struct target *gro
     int64_t *to = all;
     for (size_t i = 0; i < list->n; to += list->pairs[i++].n)
         mask_fill(mask, list->pairs[i].first, list->pairs[i].n, to);
+    x->n_without_loss += !memchr(all, 1, group->n_bytes);
     return export_write(fd, all, group->n_bytes, at + group->n_bytes);
 }
 
