@@ -216,6 +216,8 @@ def test_speculators_command(write, check, tmp_path):
     run = write(steps=[[(name, 0, 2) for name in names]])
     done = command("speculators", run, "-o", tmp_path / "out", "--layers", "1,last", "--request", "../../x")
     check(done.returncode == 0 and sample(tmp_path / "out", 0)[3]["request"] == "../../x" and len(samples(tmp_path / "out")) == 1, "one request", done)
+    done = command("speculators", run, "-o", tmp_path / "two", "--layers", "1", "--request", "b", "--layers", "last", "--request", "../../x")
+    check(done.returncode == 0 and [sample(tmp_path / "two", i)[0].shape[1] for i in range(2)] == [2, 2] and len(samples(tmp_path / "two")) == 2, "or two", done)
     done = command("speculators", run, "-o", tmp_path / "all", "--layers", "1,last")
     found = [sample(tmp_path / "all", i)[3]["request"] for i in range(4)]
     check(done.returncode == 0 and set(found) == set(names), "whatever requests are called", found)

@@ -297,6 +297,10 @@ def test_comparing(case, out):
     write_safetensors(path, ref)
     only, status = case.json("verify", out, "--against", path, "--request", "france")
     case.check("verify --against --request: only that", status == 0 and only["compared"] == 3, only)
+    both, status = case.json("verify", out, "--against", path, "--request", "france", "--request", X)
+    case.check("verify --against --request twice: these", status == 0 and both["compared"] == len(keys), both)
+    done = case.dump("verify", out, "--against", path, "--request", "france", "--request", "fance")
+    case.check("verify --against --request: one that the run has not", done.returncode == 2 and "no request 'fance'; near it: france" in done.stderr, done)
     sketched = {key: [sketch(row) for row in rows_] for key, rows_ in ref.items() if "mlp" not in key}
     write_safetensors(path, sketched)
     facts, status = case.json("verify", out, "--against", path)

@@ -109,6 +109,8 @@ def layer_words(text):
     """The words of "3,7-12,last", as tools and HookSpecs have them (docs/selections.md); an int, or several, will do, too."""
     parts = text.split(",") if isinstance(text, str) else [text] if isinstance(text, int) else list(text)
     words = [str(part).strip() for part in parts]
+    if not words:
+        raise ValueError("no layers are named")
     for word in words:
         found = LAYER.fullmatch(word)
         ends = [int(end) for end in found.group(1, 2) if end and end != "last"] if found else [1, 0]
