@@ -33,7 +33,7 @@ static __device__ __forceinline__ dmi_u32 row_of(const struct choice *c, dmi_u32
 /* What no row lies at. */
 #define NOWHERE ((dmi_i64)(1ull << 63))
 
-/* The slot of a paged cache that row @row is in. Return: false where it is none that may be read. */
+/* The slot of a paged cache that row @row is in. @retired: NULL: nobody asks. Return: false where it is none that may be read. */
 static __device__ __forceinline__ bool slot_of(const struct dmi_gather *g, dmi_u32 *row,
                                                dmi_u32 *retired)
 {
@@ -42,7 +42,7 @@ static __device__ __forceinline__ bool slot_of(const struct dmi_gather *g, dmi_u
     *row = (dmi_u32)slot;
     if ((dmi_u64)slot < g->n_slots)
         return true;
-    if (slot >= 0)
+    if (slot >= 0 && retired)
         atomicOr(retired, WILD_SLOT);
     return false;
 }

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "policy/number.h"
 
+#include <locale.h>
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 bool parse_integer(const char *text, int64_t *out)
@@ -27,6 +30,20 @@ bool parse_integer(const char *text, int64_t *out)
     }
     *out = v;
     return true;
+}
+
+bool parse_decimal(const char *text, double *out)
+{
+    char *end;
+    if (!*text || text[strspn(text, "+-0123456789.eE")])
+        return false;
+    /* the application may have set a locale with a decimal comma */
+    locale_t c = newlocale(LC_ALL_MASK, "C", NULL);
+    if (!c)
+        return false;
+    *out = strtod_l(text, &end, c);
+    freelocale(c);
+    return !*end && isfinite(*out);
 }
 
 bool parse_size(const char *text, size_t n_text, uint64_t *out)

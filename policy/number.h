@@ -10,6 +10,9 @@
 /* An integer in decimal or 0x form, to the end of the text. */
 bool parse_integer(const char *text, int64_t *out);
 
+/* A finite number in decimal form, to the end of the text, in whatever locale the program is. */
+bool parse_decimal(const char *text, double *out);
+
 /**
  * parse_size() - a number that K, M or G (1024, 1024^2, 1024^3) may follow
  * @text: @n_text bytes and a NUL

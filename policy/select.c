@@ -91,19 +91,40 @@ static bool says_phase(const struct dmi_span *span)
     return span->n_prompt || span->phase != DMI_PHASE_UNKNOWN;
 }
 
+/* Bounds below 0 count from the end of the prompt; nothing is known of them where the engine does not say where that is. */
+static struct stretch range_of(const struct select *s, const struct dmi_span *span)
+{
+    int64_t base = span->n_prompt;
+    if ((s->first < 0 || s->end < 0) && !base)
+        return within(span, 0, 0);
+    return within(span, s->first < 0 ? base + s->first : s->first,
+                  s->end < 0 ? base + s->end : s->end);
+}
+
 static struct stretch kept_positions(const struct select *s, const struct dmi_span *span,
                                      bool is_last)
 {
     int64_t end = span->first_position + span->n_tokens;
     switch (s->tokens) {
     case SELECT_ALL: return within(span, 0, INT64_MAX);
-    case SELECT_RANGE: return within(span, s->first, s->end);
+    case SELECT_RANGE: return range_of(s, span);
     case SELECT_PROMPT: return within(span, 0, says_phase(span) ? end_of_prompt(span) : 0);
     case SELECT_GENERATED:
         return within(span, says_phase(span) ? end_of_prompt(span) : INT64_MAX, INT64_MAX);
     case SELECT_LAST: return within(span, is_last ? end - 1 : end, end);
+    case SELECT_LAST_PROMPT:
+        return span->n_prompt ? within(span, (int64_t)span->n_prompt - 1, span->n_prompt)
+                              : within(span, 0, 0);
     }
     return within(span, 0, 0);
+}
+
+void select_positions(const struct select *s, const struct dmi_span *span, bool is_last,
+                      int64_t *from, int64_t *to)
+{
+    struct stretch kept = kept_positions(s, span, is_last);
+    *from = kept.from;
+    *to = kept.to;
 }
 
 static bool is_padding(const struct dmi_span *span)
@@ -122,8 +143,7 @@ static int by_request(const void *a, const void *b, void *arg)
     return x->first_position < y->first_position ? -1 : x->first_position > y->first_position;
 }
 
-/* For each span: does it hold the last row that its request has in the step? Return: NULL without memory. */
-static bool *find_last(const struct dmi_step *step)
+bool *select_find_last(const struct dmi_step *step)
 {
     uint32_t n = 0;
     bool *last = calloc(step->n_spans + 1u, sizeof *last);
@@ -207,7 +227,7 @@ int select_rows(const struct select *s, const struct dmi_step *step, const bool 
     uint32_t n = by_token ? step->n_rows : step->n_spans;
     *out = (struct select_rows){ .rows = calloc(2 * (size_t)n + 1, sizeof *out->rows) };
     _cleanup_(freep) uint8_t *keep = by_token ? calloc(n + 1u, 1) : NULL;
-    _cleanup_(freep) bool *last = asks_last ? find_last(step) : NULL;
+    _cleanup_(freep) bool *last = asks_last ? select_find_last(step) : NULL;
     if (!out->rows || (by_token && !keep) || (asks_last && !last))
         return -ENOMEM;
     out->own = out->rows + n;

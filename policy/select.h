@@ -15,16 +15,17 @@
 /* By position within the request. */
 enum select_tokens {
     SELECT_ALL = 0,
-    SELECT_RANGE,     /* first <= position < end */
-    SELECT_PROMPT,    /* of the prompt: before n_prompt, or in a prefill where that is not said */
-    SELECT_GENERATED, /* after it, or in a decode or draft */
-    SELECT_LAST,      /* the last row of each request in the step */
+    SELECT_RANGE,       /* first <= position < end */
+    SELECT_PROMPT,      /* of the prompt: before n_prompt, or in a prefill where that is not said */
+    SELECT_GENERATED,   /* after it, or in a decode or draft */
+    SELECT_LAST,        /* the last row of each request in the step */
+    SELECT_LAST_PROMPT, /* the last one of the prompt, where the engine says how long that is */
 };
 
 struct select {
     uint32_t row; /* enum dmi_row, token or request: what a row stands for */
     enum select_tokens tokens;
-    int64_t first, end;
+    int64_t first, end; /* below 0: counted from the end of the prompt */
     char *
         tag; /* key of the tag whose value @requests is for; NULL: the request's id. Owned by the spec */
     char *requests; /* pattern, as a shell's; NULL: every request. Owned by the spec */
@@ -38,6 +39,16 @@ static inline bool select_is_default(const struct select *s)
 
 /* Frees its texts, and leaves the default. */
 void select_deinit(struct select *s);
+
+/**
+ * select_positions() - which positions of a span are kept, [*from, *to)
+ * @is_last: the span holds the last row that its request has in the step
+ */
+void select_positions(const struct select *s, const struct dmi_span *span, bool is_last,
+                      int64_t *from, int64_t *to);
+
+/* For each span, whether it holds the last row of its request. Return: NULL without memory; free() it. */
+bool *select_find_last(const struct dmi_step *step);
 
 /* Do both choose alike? */
 bool select_same(const struct select *a, const struct select *b);

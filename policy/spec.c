@@ -60,6 +60,7 @@ static void free_sites(struct spec *spec)
         }
         expr_free(site->offset);
         expr_free(site->layer);
+        write_deinit(&site->write);
         free((char *)site->about.name);
         free((char *)site->about.kernel);
         free((char *)site->about.tap);
@@ -155,6 +156,7 @@ static const struct key top_keys[] = {
     { "vars", false, NULL, 0, NULL }, /* section_vars(), also where the key is missing */
     { "convention", false, section_convention, 0, NULL },
     { "ring", false, section_ring, 0, NULL },
+    { "edits", false, section_edits, 0, NULL },
     { "overload", false, section_overload, 0, NULL },
     { "forward", false, section_forward, 0, NULL },
     { "sites", true, section_sites, 0, NULL },

@@ -32,17 +32,41 @@ enum spec_when { SPEC_AFTER = 0, SPEC_BEFORE = 1 };
 enum spec_shared { SPEC_SHARED_REFUSE = 0, SPEC_SHARED_ALLOW = 1 };
 
 /* What happens at a site, a row an action. */
-enum spec_action { SPEC_CAPTURE = 0 /* the tensor is copied into a record */ };
+enum spec_action {
+    SPEC_CAPTURE = 0, /* the tensor is copied into a record */
+    SPEC_EDIT = 1,    /* edits write into its rows (policy/edit.h) */
+};
 struct spec_action_row {
-    const char *word; /* of the key `action` */
+    const char *word; /* of the key `action`, and in messages */
     bool
         publishes; /* each of its launches is a record: it takes a slot of the ring, and is captured or dropped */
 };
-#define SPEC_ACTIONS(ROW) ROW([SPEC_CAPTURE] = { "capture", true })
+#define SPEC_ACTIONS(ROW)                                                                          \
+    ROW([SPEC_CAPTURE] = { "capture", true })                                                      \
+    ROW([SPEC_EDIT] = { "edit", false })
 extern const struct spec_action_row spec_actions[]; /* in spec_actions.c */
 extern const uint32_t spec_n_actions;
 
 #define SPEC_MAX_ACTIONS 8
+
+/* When a site that is a place for edits is captured: around what they write. */
+enum spec_captured { SPEC_CAPTURED_AFTER = 0, SPEC_CAPTURED_BEFORE = 1, SPEC_CAPTURED_NONE = 2 };
+
+#define SPEC_MAX_PLACES      63 /* entries with `write`: a ticket names place and layer in 16 bits */
+#define SPEC_MAX_PLACE_LAYER 1021 /* the highest layer in which edits write */
+#define SPEC_MAX_REACH       16
+
+/* What a site says of edits. */
+struct spec_write {
+    bool is;                     /* edits may write here */
+    char *reach[SPEC_MAX_REACH]; /* names of sites that an edit here changes, too */
+    uint32_t n_reach;
+    enum spec_captured captured;
+    struct expr_ref
+        plus; /* a second tensor of the same shape that is only read: edits work on the sum */
+    bool has_plus;
+    uint32_t place; /* of a site whose action is SPEC_EDIT: its number among those */
+};
 
 /* Of which steps or forwards a site is captured: every @every-th, counted from 0. */
 enum spec_steps_of { SPEC_STEPS_FORWARD = 0, SPEC_STEPS_ENGINE = 1 };
@@ -106,6 +130,7 @@ struct spec_site {
     struct expr *layer;                         /* from `occ`; NULL: the site has no layer */
     enum spec_when when;
     enum spec_action action;
+    struct spec_write write;
     enum spec_shared shared_memory;
     struct select choice; /* while it is read; then in spec->selects */
     uint32_t select;      /* index there, SPEC_NO_SELECT: rows have no token */
@@ -160,6 +185,9 @@ static inline bool spec_takes_occurrence(const struct spec_site *site, uint32_t 
     PART("occurrences", false, occurrences)                                                        \
     PART("layer", false, layer)                                                                    \
     KEY("when", false, word, when, WORDS([SPEC_AFTER] = "after", [SPEC_BEFORE] = "before"))        \
+    PART("write", false, write)                                                                    \
+    PART("plus", false, plus)                                                                      \
+    PART("capture", false, capture)                                                                \
     SPEC_WANTED_KEYS(KEY, PART)
 
 /* A site that is a tap, which says the rest itself. */
@@ -212,6 +240,7 @@ struct spec {
     struct spec_site *sites;
     uint32_t n_sites;
     bool has_kernels, has_taps;              /* sites that are found by the one or the other */
+    uint32_t n_places;                       /* sites whose action is SPEC_EDIT */
     struct select selects[SPEC_MAX_SELECTS]; /* those that sites have, each once */
     uint32_t n_selects;
     struct spec_absent *absent;
@@ -220,6 +249,7 @@ struct spec {
     uint32_t ring_slots; /* 0: not said */
     uint64_t keep_free;  /* bytes of device memory that copies in graphs leave alone */
     bool keep_free_said;
+    uint64_t edit_bytes; /* of device memory for edits; 0: not said */
     struct overload overload;
     void *regexes; /* compiled, private to spec_match.c */
 };

@@ -28,6 +28,7 @@ struct loader {
     /* of the site under way: the taps that its entry stands for, and which of them it is */
     const char *taps[TAP_NAMES_MAX];
     size_t n_taps, tap;
+    bool as_place; /* the entry under way is read as a place for edits, not as what is captured */
     bool no_memory;
 };
 
@@ -132,6 +133,8 @@ key_reader value_expr;         /* struct expr *; struct range of constants, NULL
 key_reader value_place;        /* struct expr_ref */
 key_reader value_kind;         /* int: index of the kind of forward that is named */
 key_reader value_requests;     /* struct select, of which it becomes the pattern of requests */
+key_reader value_tokens;       /* struct select, of which it becomes the positions */
+key_reader value_layers;       /* struct spec_layers */
 
 /* ------------------------------------------------ spec_sections.c, spec_site.c, spec_shard.c: parts */
 
@@ -143,7 +146,8 @@ void section_vars(struct loader *l, const struct tree_node *node, const char *co
                   size_t n_vars);
 
 /* Each a key_reader; @into is the struct spec. */
-key_reader section_convention, section_ring, section_overload, section_forward, section_absent;
+key_reader section_convention, section_ring, section_edits, section_overload, section_forward;
+key_reader section_absent;
 key_reader section_sites;
 
 /* ------------------------------------------------------------------ spec_overload.c */
@@ -170,6 +174,23 @@ void selects_free(struct spec *spec);
 
 /* A key_reader; @into is the struct spec_site, whose dimensions are known, but for a tap. */
 key_reader site_shard;
+
+/* ------------------------------------------------------------------ spec_write.c: places for edits */
+
+/* Each a key_reader; @into is the struct spec_site. */
+key_reader site_write, site_plus, site_capture;
+
+/* How often the entry is read, and whether as a place for edits. Return: 1 or 2. */
+size_t write_readings(const struct tree_node *node, bool as_place[2]);
+
+/* After all keys were read: the site is a place for edits, if it is read as one, and can be one. */
+void write_settle(struct loader *l, const struct tree_node *node, struct spec_site *site);
+
+/* Once all sites are read: what the places name is there. @list: of the sites. */
+void write_check(struct loader *l, const struct tree_node *list);
+
+/* Frees what the site says of edits. */
+void write_deinit(struct spec_write *write);
 
 /* --------------------------------------------------------------------------- spec_tap.c: taps */
 

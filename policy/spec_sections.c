@@ -233,6 +233,18 @@ bool section_ring(struct loader *l, const struct tree_node *node, void *into, co
     return keys_read(l, node, "ring", ring_keys, N_OF(ring_keys), into);
 }
 
+/* ---------------------------------------------------------------------------------------- edits */
+
+static const struct key edits_keys[] = {
+    { "bytes", false, value_size, offsetof(struct spec, edit_bytes), RANGE(1 << 16, 1ll << 32) },
+};
+
+bool section_edits(struct loader *l, const struct tree_node *node, void *into, const void *arg)
+{
+    (void)arg;
+    return keys_read(l, node, "edits", edits_keys, N_OF(edits_keys), into);
+}
+
 /* -------------------------------------------------------------------------------------- forward */
 
 static bool begin_with_step(struct loader *l, const struct tree_node *node, uint32_t index)

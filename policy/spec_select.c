@@ -8,25 +8,31 @@
 
 /* ------------------------------------------------------------------------- tokens */
 
-/* A running engine knows no end to count from. */
 static bool range_of(const char *text, struct select *s)
 {
     struct slice slice;
-    if (!slice_parse(text, strlen(text), &slice) || slice_is_from_end(slice))
+    if (!slice_parse(text, strlen(text), &slice))
         return false;
+    if (slice.first == -1 && !strchr(text, ':')) { /* the end of its slice is that of the prompt */
+        s->tokens = SELECT_LAST_PROMPT;
+        return true;
+    }
     s->tokens = SELECT_RANGE;
     s->first = slice.first;
     s->end = slice.end;
     return true;
 }
 
-bool site_tokens(struct loader *l, const struct tree_node *node, void *into, const void *arg)
+bool value_tokens(struct loader *l, const struct tree_node *node, void *into, const void *arg)
 {
     static const char *const words[] = {
-        [SELECT_PROMPT] = "prompt", [SELECT_GENERATED] = "generated", [SELECT_LAST] = "last"
+        [SELECT_PROMPT] = "prompt",
+        [SELECT_GENERATED] = "generated",
+        [SELECT_LAST] = "last",
+        [SELECT_LAST_PROMPT] = "last_prompt",
     };
     (void)arg;
-    struct select *s = &((struct spec_site *)into)->choice;
+    struct select *s = into;
     char was[128], hint[128] = "";
     for (size_t i = SELECT_PROMPT; node->kind == TREE_SCALAR && i < N_OF(words); i++)
         if (!strcmp(node->text, words[i])) {
@@ -39,10 +45,17 @@ bool site_tokens(struct loader *l, const struct tree_node *node, void *into, con
         slice_hint(node->text, strlen(node->text), hint, sizeof hint);
     loader_complain(
         l, node,
-        "found %s; expected prompt, generated, last, a position or 'A:B', positions of which B, "
-        "above A, is the first that is left out%s",
+        "found %s; expected prompt, generated, last, last_prompt, a position or 'A:B', positions "
+        "of "
+        "which B, above A, is the first that is left out; below 0 they count from the end of the "
+        "prompt%s",
         node_found(node, was, sizeof was), hint);
     return false;
+}
+
+bool site_tokens(struct loader *l, const struct tree_node *node, void *into, const void *arg)
+{
+    return value_tokens(l, node, &((struct spec_site *)into)->choice, arg);
 }
 
 /* ------------------------------------------------------------------------- requests */

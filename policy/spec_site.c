@@ -361,6 +361,7 @@ static void read_site(struct loader *l, const struct tree_node *node, struct spe
         keys_read(l, node, "a site", site_keys, N_OF(site_keys), site);
     select_settle(l, node, site);
     nvtx_settle(l, node, site);
+    write_settle(l, node, site);
     if (site->about.name && strstr(site->about.name, "{layer}") && !site->about.has_layer)
         loader_complain(l, keys_value(node, "name"),
                         "found \"{layer}\" in the name of a site without \"layer\"; "
@@ -387,6 +388,19 @@ static void read_one(struct loader *l, const struct tree_node *node)
     spec->has_kernels = spec->has_kernels || site->about.kernel || site->nvtx.pattern;
 }
 
+/* Once, or as a place for edits and as what is captured, in the order in which they come. */
+static void read_readings(struct loader *l, const struct tree_node *node)
+{
+    size_t before = l->report.n_lines;
+    bool as_place[2];
+    size_t n = write_readings(node, as_place);
+    for (size_t i = 0; i < n && l->report.n_lines == before; i++) {
+        l->as_place = as_place[i];
+        read_one(l, node);
+    }
+    l->as_place = false;
+}
+
 /* The sites of an entry, for which there is room: a pattern of taps is one of each. */
 static void read_entry(struct loader *l, const struct tree_node *list, const struct tree_node *node)
 {
@@ -396,7 +410,7 @@ static void read_entry(struct loader *l, const struct tree_node *list, const str
         l->n_taps = 0; /* what is wrong is complained of when it is read */
     l->tap = 0;
     if (!taps)
-        read_one(l, node);
+        read_readings(l, node);
     /* one after the other, the first errors are enough */
     for (; l->tap < l->n_taps && l->report.n_lines == before; l->tap++)
         read_one(l, node);
@@ -406,8 +420,9 @@ static void read_entry(struct loader *l, const struct tree_node *list, const str
 static size_t n_sites_of(const struct tree_node *list, const struct tree_node *node)
 {
     const char *taps[TAP_NAMES_MAX];
+    bool as_place[2];
     size_t n;
-    return taps_of(list, node, taps, &n) ? n : 1;
+    return taps_of(list, node, taps, &n) ? n : write_readings(node, as_place);
 }
 
 bool section_sites(struct loader *l, const struct tree_node *node, void *into, const void *arg)
@@ -432,5 +447,6 @@ bool section_sites(struct loader *l, const struct tree_node *node, void *into, c
     for (size_t i = 0; i < node->n_items; i++)
         read_entry(l, node, node->items[i]);
     check_crowd(l, node);
+    write_check(l, node);
     return true;
 }

@@ -115,9 +115,9 @@ static bool add_word(struct spec_layers *layers, const char *text, size_t n)
     return true;
 }
 
-bool site_layers(struct loader *l, const struct tree_node *node, void *into, const void *arg)
+bool value_layers(struct loader *l, const struct tree_node *node, void *into, const void *arg)
 {
-    struct spec_layers *layers = &((struct spec_site *)into)->layers;
+    struct spec_layers *layers = into;
     (void)arg;
     if (!value_nonempty(l, node, "layers, as '3,7-12,last'"))
         return false;
@@ -140,6 +140,11 @@ bool site_layers(struct loader *l, const struct tree_node *node, void *into, con
             return true;
         p = end + 1;
     }
+}
+
+bool site_layers(struct loader *l, const struct tree_node *node, void *into, const void *arg)
+{
+    return value_layers(l, node, &((struct spec_site *)into)->layers, arg);
 }
 
 bool spec_takes_layer(const struct spec_layers *layers, int32_t layer, int32_t n_layers)

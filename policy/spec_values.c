@@ -8,8 +8,6 @@
 
 #include <dmi/dtype.h>
 
-#include <locale.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,26 +70,12 @@ bool value_size(struct loader *l, const struct tree_node *node, void *into, cons
     return false;
 }
 
-/* strtod() by the "C" locale: the application may have set one with a decimal comma. */
-static bool parse_double(struct loader *l, const char *text, double *out)
-{
-    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    if (!c)
-        return loader_no_memory(l);
-    char *end;
-    *out = strtod_l(text, &end, c);
-    freelocale(c);
-    return !*end;
-}
-
 bool value_scale(struct loader *l, const struct tree_node *node, void *into, const void *arg)
 {
     (void)arg;
     char was[128];
     double v;
-    if (node->kind == TREE_SCALAR && node->n_text &&
-        strspn(node->text, "+-0123456789.eE") == node->n_text && parse_double(l, node->text, &v) &&
-        isfinite(v) && v != 0) {
+    if (node->kind == TREE_SCALAR && parse_decimal(node->text, &v) && v != 0) {
         *(double *)into = v;
         return true;
     }
@@ -156,9 +140,16 @@ bool value_action(struct loader *l, const struct tree_node *node, void *into, co
 {
     (void)arg;
     const char *names[SPEC_MAX_ACTIONS];
+    uint32_t actions[SPEC_MAX_ACTIONS], n = 0, index;
     for (uint32_t i = 0; i < spec_n_actions; i++)
-        names[i] = spec_actions[i].word;
-    return take_index(l, node, names, spec_n_actions, into);
+        if (i != SPEC_EDIT) { /* a place for edits is one by `write`, and is captured besides */
+            names[n] = spec_actions[i].word;
+            actions[n++] = i;
+        }
+    bool good = take_index(l, node, names, n, &index);
+    if (good)
+        *(uint32_t *)into = actions[index];
+    return good;
 }
 
 bool value_row(struct loader *l, const struct tree_node *node, void *into, const void *arg)

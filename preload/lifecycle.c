@@ -17,6 +17,7 @@
 #include "preload/context/references.h"
 #include "preload/control/server.h"
 #include "preload/eager/taps.h"
+#include "preload/edit/edits.h"
 #include "preload/function/functions.h"
 #include "preload/graph/exec.h"
 #include "preload/graph/order.h"
@@ -110,6 +111,7 @@ static void in_child(void)
     references_reset();
     step_reset();
     shed_reset();
+    edits_reset();
     server_reset();
     functions_reset();
     variants_reset();
@@ -201,6 +203,7 @@ static void begin_run(void)
 {
     log_line("armed: %u sites of %s, in %s", session.spec->n_sites, session.spec->path,
              run_path(session.run));
+    edits_start();
     server_start();
 }
 
@@ -470,6 +473,7 @@ static void close_run(void)
     struct session_quiet quiet;
     struct run *run = session.run;
     session_quiet_begin(&quiet);
+    edits_finish();
     session.run = NULL;
     session.counters = NULL;
     session.live = NULL;

@@ -4,6 +4,7 @@
 
 #include "core/cleanup.h"
 #include "read/account.h"
+#include "read/fill.h"
 #include "read/handle.h"
 #include "read/record.h"
 #include "read/rows.h"
@@ -17,7 +18,6 @@
 
 int view_fill(struct err *err, struct view *v, struct selection *select)
 {
-    const struct tensors_query query = { .select = select };
     int r = sites_build(v->reader, &v->sites) || requests_build(v->reader, &v->requests) ||
                     requests_add_costs(v->reader, &v->requests) ||
                     seen_add_all(&v->seen, &v->sites, v->reader)
@@ -25,7 +25,7 @@ int view_fill(struct err *err, struct view *v, struct selection *select)
                 : 0;
     selection_find_last(select, v->reader);
     if (!r)
-        r = tensors_build(err, v->reader, &v->sites, &query, &v->tensors);
+        r = fill_build(err, v->reader, &v->sites, &v->requests, select, &v->tensors);
     for (size_t i = 0; !r && i < v->tensors.n; i++) {
         const char *key = v->tensors.all[i].key;
         size_t *value = map_at(&v->keys, key, strlen(key));
@@ -362,6 +362,7 @@ static int take_stretch(struct dmi_read *run, const struct wanted *w, const stru
         .flags = (r ? DMI_READ_ROW_DAMAGED : 0u) |
                  (p->flags & STRETCH_REJECTED ? DMI_READ_ROW_REJECTED : 0u) |
                  (p->flags & STRETCH_SUPERSEDED ? DMI_READ_ROW_SUPERSEDED : 0u),
+        .donor = p->donor,
     };
     memcpy(row.dims, rec->at.dims + n_row_dims, row.n_dims * sizeof *row.dims);
     for (uint64_t i = from; w->rows && i < end; i++) {

@@ -53,12 +53,14 @@ static int take_selection(struct err *err, const struct dmi_read_selection *give
         return err_set(err, -EINVAL, "the struct's size was not set");
     if (given)
         memcpy(&s, given, given->size < sizeof s ? given->size : sizeof s);
-    if (s.reserved || s.flags & ~(uint32_t)(DMI_READ_REJECTED | DMI_READ_SUPERSEDED))
+    if (s.reserved ||
+        s.flags & ~(uint32_t)(DMI_READ_REJECTED | DMI_READ_SUPERSEDED | DMI_READ_FILL_CACHED))
         return err_set(err, -EINVAL, "the selection has a flag that is none");
     for (int a = 0; a < DMI_AXIS_COUNT; a++)
         ranks[a] = (int32_t)(s.ranks[a] - 1u);
     out->rejected = s.flags & DMI_READ_REJECTED;
     out->superseded = s.flags & DMI_READ_SUPERSEDED;
+    out->fill_cached = s.flags & DMI_READ_FILL_CACHED;
     int r = add_all(err, &s, out);
     if (r)
         selection_deinit(out);

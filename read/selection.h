@@ -56,6 +56,7 @@ struct selection {
     struct token_word tokens[SELECTION_MOST_RANGES]; /* none: all */
     size_t n_tokens;
     bool rejected, superseded; /* these rows too, flagged */
+    bool fill_cached; /* rows of cached tokens from requests that computed them: read/fill.h */
 };
 
 /* Frees what it owns, and leaves one that wants all. */

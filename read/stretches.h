@@ -14,12 +14,16 @@ enum stretch_flags {
     STRETCH_SUPERSEDED = 1 << 1, /* a later record computed their positions again */
 };
 
+#define STRETCH_OWN 0 /* in `donor` */
+
 /* Consecutive rows of one record that belong to one tensor. */
 struct stretch {
     size_t record; /* index for reader_record(): a later record has a higher one */
     uint32_t first_row, n_rows;
     int64_t position; /* of the first row's token in its request; -1: not known */
     uint32_t flags;   /* enum stretch_flags */
+    uint32_t
+        donor; /* 1 + the index of the request that the rows were computed for; STRETCH_OWN: the tensor's */
 };
 
 /**
@@ -33,6 +37,9 @@ struct stretch {
  */
 int stretches_arrange(struct stretch **stretches, size_t *n, size_t most, bool keep,
                       uint64_t *n_superseded);
+
+/* Puts stretches that share no position into their order. */
+void stretches_sort(struct stretch *stretches, size_t n);
 
 /* Leaves the part that lies in a range of positions. Return: false: there is none, or it has no position. */
 bool stretch_cut(struct stretch *stretch, const struct range *range);

@@ -58,6 +58,9 @@ static inline const char *dmi_axis_name(uint32_t axis)
     return axis < DMI_AXIS_COUNT ? names[axis] : NULL;
 }
 
+/* The site whose rows, one a token, are the ids of the tokens: integers. */
+#define DMI_SITE_IDS "token_ids"
+
 /* The part that filled the struct in owns the strings: the spec, the writer's options, the reader. */
 struct dmi_site {
     uint32_t id; /* index in the spec and in the dictionary; what descriptors and records carry */
@@ -75,6 +78,8 @@ struct dmi_site {
     uint32_t shard;      /* enum dmi_shard */
     uint32_t shard_dim;  /* DMI_SHARD_DIM: which dimension of the stored tensor, from 0 */
     uint32_t shard_axis; /* enum dmi_axis: over whose ranks */
+    bool
+        writes; /* edits write into the tensor here; it has no records: those are another site's of the name */
 };
 
 #endif

@@ -29,6 +29,7 @@ void admission_count(struct context *c, uint32_t site, struct admission *item)
 void admission_begin(struct admission_launch *l)
 {
     l->step = step_hold();
+    l->edits = l->step ? NULL : edits_hold();
     l->overload = session_overload();
     l->unslotted = UNSLOTTED_NONE;
     l->close_slot = RING_NO_CLOSE;
@@ -36,8 +37,10 @@ void admission_begin(struct admission_launch *l)
 
 void admission_end(struct admission_launch *l)
 {
+    version_release(l->edits);
     step_release(l->step);
     l->step = NULL;
+    l->edits = NULL;
 }
 
 /* What is chosen by the engine's words is not captured where it says nothing. */
@@ -185,11 +188,26 @@ static int pick_kept(const struct admission_launch *l, struct admission *item, i
     return drop;
 }
 
+/* Sets the layer. Return: DROP_NONE, or why it, or the occurrence, is not known. */
+static int doubt_or_layer(struct admission *item)
+{
+    if (is_in_doubt(item))
+        return DMI_DROP_UNSUPPORTED;
+    return find_layer(item) ? DROP_NONE : DMI_DROP_BAD_EXPR;
+}
+
 void admission_expect(const struct admission_launch *l, struct admission *item,
                       const struct operand *operand, int drop)
 {
     const struct tensor_view *g = &operand->view;
     item->operand = operand;
+    if (session_site(item->site)->action == SPEC_EDIT) {
+        item->layer = RUN_NO_LAYER;
+        if (drop == DROP_NONE)
+            drop = doubt_or_layer(item);
+        admission_expect_edit(l, item, drop);
+        return;
+    }
     item->has_record = spec_publishes(session_site(item->site));
     drop = pick_kept(l, item, drop);
     if (!item->pick.n && g->row_bytes)
@@ -197,14 +215,12 @@ void admission_expect(const struct admission_launch *l, struct admission *item,
     if (item->has_record)
         shed_note_cost(item->site, (uint32_t)g->row_bytes);
     item->layer = RUN_NO_LAYER;
-    if (drop == DROP_NONE && is_in_doubt(item))
-        drop = DMI_DROP_UNSUPPORTED;
-    if (drop == DROP_NONE && !find_layer(item))
-        drop = DMI_DROP_BAD_EXPR;
+    if (drop == DROP_NONE)
+        drop = doubt_or_layer(item);
     item->state = ADMISSION_EXPECTED;
     count_expected(item, 1);
     if (drop != DROP_NONE)
-        admission_drop(l->context, item, (enum dmi_drop)drop);
+        admission_drop(l, item, (enum dmi_drop)drop);
 }
 
 void admission_refuse(uint32_t site, enum dmi_drop reason)
@@ -222,16 +238,17 @@ void admission_cancel_item(struct context *c, struct admission *item)
     item->state = ours ? ADMISSION_EXPECTED : ADMISSION_GIVEN_UP;
 }
 
-void admission_drop(struct context *c, struct admission *item, enum dmi_drop reason)
+void admission_drop(const struct admission_launch *l, struct admission *item, enum dmi_drop reason)
 {
     if (item->state == ADMISSION_RESERVED)
-        admission_cancel_item(c, item);
+        admission_cancel_item(l->context, item);
     if (item->state == ADMISSION_GIVEN_UP)
         return; /* the drain has counted it */
     item->state = ADMISSION_DROPPED;
     item->reason = (int)reason;
     count(item, &session_counters(item->site)->dropped[reason], 1);
-    report_drop(c, item);
+    admission_miss_edit(l, item, (int)reason);
+    report_drop(l->context, item);
 }
 void admission_pick_again(const struct admission_launch *l, struct admission *item)
 {
@@ -239,7 +256,7 @@ void admission_pick_again(const struct admission_launch *l, struct admission *it
     int drop = pick_kept(l, item, DROP_NONE);
     count_expected(item, 1);
     if (drop != DROP_NONE)
-        admission_drop(l->context, item, (enum dmi_drop)drop);
+        admission_drop(l, item, (enum dmi_drop)drop);
 }
 
 void admission_cancel_records(struct admission_launch *l)
@@ -291,6 +308,7 @@ void admission_take_back(struct admission_launch *l)
     take_back_occurrences(l);
     for (uint32_t i = 0; i < l->n; i++) {
         struct admission *item = &l->items[i];
+        admission_take_back_edit(l, item);
         switch (item->state) {
         case ADMISSION_DROPPED:
             count(item, &session_counters(item->site)->dropped[item->reason], -1);

@@ -39,6 +39,8 @@ struct admission {
         *operand; /* borrowed until the launch is over; set by admission_expect() */
     enum admission_state state;
     bool has_record;         /* its action publishes one: it is counted, and takes a slot */
+    bool edits_due;          /* of a place: rows of it are due (edit/accounts.h) */
+    uint32_t place;          /* of one: DMI_EDIT_AT() */
     int reason;              /* drop reason, DROP_NONE */
     struct context *context; /* whose occurrence it took */
     uint32_t site, occurrence;
@@ -66,6 +68,7 @@ struct admission_launch {
     struct admission *items; /* borrowed */
     uint32_t n;
     struct step *step;               /* in force, held until admission_end(); NULL: none */
+    struct edit_version *edits;      /* where there is no step: in force, held; NULL: none */
     const struct overload *overload; /* in force when it began */
     uint64_t number;                 /* the launch number, once something is reserved */
     uint64_t
@@ -93,7 +96,7 @@ void admission_count(struct context *context, uint32_t site, struct admission *i
 /* The step in force is that of the launch, from here to admission_end(). */
 void admission_begin(struct admission_launch *launch);
 
-/* Nothing is reserved any more; counts and states may still change. */
+/* Nothing of it changes any more. */
 void admission_end(struct admission_launch *launch);
 
 /*
@@ -145,7 +148,8 @@ bool admission_wait(uint64_t *end_ns);
 CUdeviceptr admission_rows_address(const struct context *context, const struct admission *item);
 
 /* An EXPECTED or RESERVED item becomes a counted drop, unless the drain has dropped it. */
-void admission_drop(struct context *context, struct admission *item, enum dmi_drop reason);
+void admission_drop(const struct admission_launch *launch, struct admission *item,
+                    enum dmi_drop reason);
 
 /* The copies of the RESERVED items are never launched: their slots are cancelled, the items EXPECTED again. */
 void admission_cancel(struct admission_launch *launch);

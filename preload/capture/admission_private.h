@@ -23,6 +23,14 @@ static inline bool admission_wants_slot(const struct admission *item)
     return item->state == ADMISSION_EXPECTED && item->has_record;
 }
 
+/*
+ * In admission_edit.c, of places for edits: what is due, and, with a drop reason, missed; what was due is missed after all; and the
+ * driver refused the launch. The layer is known.
+ */
+void admission_expect_edit(const struct admission_launch *launch, struct admission *item, int drop);
+void admission_miss_edit(const struct admission_launch *launch, struct admission *item, int drop);
+void admission_take_back_edit(const struct admission_launch *launch, struct admission *item);
+
 /* In admission_unslotted.c: EXPECTED items whose actions publish nothing get all that they need, or are DROPPED. */
 void admission_reserve_unslotted(struct admission_launch *launch);
 

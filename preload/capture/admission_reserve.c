@@ -323,7 +323,7 @@ static void drop_too_large(struct admission_launch *l)
     choose_sites(l, true);
     for (uint32_t i = 0; i < l->n; i++)
         if (admission_wants_slot(&l->items[i]) && l->items[i].reason != DROP_NONE)
-            admission_drop(l->context, &l->items[i], (enum dmi_drop)l->items[i].reason);
+            admission_drop(l, &l->items[i], (enum dmi_drop)l->items[i].reason);
 }
 
 bool admission_fits(const struct admission_launch *l)
@@ -397,7 +397,7 @@ static void drop_all(struct admission_launch *l, enum dmi_drop reason)
 {
     for (uint32_t i = 0; i < l->n; i++)
         if (l->items[i].state == ADMISSION_EXPECTED)
-            admission_drop(l->context, &l->items[i], reason);
+            admission_drop(l, &l->items[i], reason);
 }
 
 /* A record that found no room, or another reason why not. */
@@ -405,7 +405,7 @@ static void drop_for_room(struct admission_launch *l, struct admission *item)
 {
     if (item->reason == DMI_DROP_RING_FULL)
         shed_lost(l->step, item->site);
-    admission_drop(l->context, item, (enum dmi_drop)item->reason);
+    admission_drop(l, item, (enum dmi_drop)item->reason);
 }
 
 uint32_t admission_reserve(struct admission_launch *l)

@@ -65,7 +65,7 @@ static void miss(struct admission_launch *l, struct admission *item)
                         "occurrence %u: too many launches in flight have lists of rows: its action "
                         "did nothing there",
                         item->occurrence);
-    admission_drop(l->context, item, (enum dmi_drop)item->reason);
+    admission_drop(l, item, (enum dmi_drop)item->reason);
 }
 
 void admission_reserve_unslotted(struct admission_launch *l)

@@ -109,7 +109,8 @@ static struct dmi_step *copy_said(const struct dmi_step *said)
     copy->tags = NULL;
     bool good = true;
     for (uint32_t i = 0; i < said->n_spans; i++) {
-        spans[i] = *dmi_span_at(said, i);
+        spans[i] = dmi_span_read(said, i);
+        spans[i].cached_ids = NULL; /* the run has them: nothing here asks */
         good = copy_text(&spans[i].request_id) && good;
         good = copy_text(&spans[i].tags) && good;
     }
@@ -123,8 +124,10 @@ static void step_free(struct step *step)
 {
     for (uint32_t i = 0; i < session.spec->n_selects; i++)
         select_rows_deinit(&step->rows[i]);
-    if (!step->before)
+    if (!step->before) {
         free_said(step->said);
+        edits_step_deinit(&step->edits);
+    }
     step_release(step->before);
     free(step->keeps);
     free(step);
@@ -158,7 +161,7 @@ struct step *step_new(uint64_t sequence, const struct dmi_step *said)
     step->number = said->step;
     step->all = step;
     step->said = sheds ? copy_said(said) : NULL;
-    if (choose_all(step, said, NULL) || (sheds && !step->said)) {
+    if (choose_all(step, said, NULL) || (sheds && !step->said) || edits_step(said, &step->edits)) {
         step_free(step);
         return NULL;
     }
@@ -180,6 +183,7 @@ struct step *step_without(struct step *before, const bool *keeps)
     step->number = before->number;
     step->said = before->said;
     step->before = before;
+    step->edits = before->edits;
     step->all = before->all;
     return step;
 }

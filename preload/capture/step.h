@@ -7,6 +7,7 @@
 #define PRELOAD_CAPTURE_STEP_H
 
 #include "policy/select.h"
+#include "preload/edit/edits.h"
 
 #include <dmi/dmi.h>
 
@@ -23,6 +24,8 @@ struct step {
     struct step *before;   /* what step_without() made it of, held: its lists stay; NULL: none */
     struct step *all;      /* the first of these, in which nothing was shed. Held by @before */
     bool *keeps;           /* per span of @said; NULL: all */
+    struct edit_step
+        edits; /* of a step with @before those of that: shedding takes no row from them */
     struct select_rows rows[]; /* per entry of spec->selects */
 };
 

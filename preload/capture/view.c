@@ -241,6 +241,22 @@ int view_of_site(const struct spec_site *site, const struct expr_env *env, struc
     return pointer ? finish(&shape, elem, pointer + (uint64_t)offset, view) : VIEW_E_POINTER;
 }
 
+static uint32_t element_bytes(const struct tensor_view *g)
+{
+    return dmi_dtype_bytes(g->dtype);
+}
+
+uint32_t view_elements(const struct tensor_view *g)
+{
+    return element_bytes(g) ? g->row_bytes / element_bytes(g) : 0;
+}
+
+uint32_t view_head(const struct tensor_view *g)
+{
+    uint32_t n = view_elements(g);
+    return g->n_dims < 3 || !g->dims[1] ? n : n / g->dims[1];
+}
+
 int view_of_tap(const struct dmi_tap *tap, struct tensor_view *view)
 {
     struct shape shape = { .n = tap->n_dims };

@@ -24,7 +24,14 @@ struct tensor_view {
     uint32_t dtype;
     uint32_t n_dims;
     uint32_t dims[SPEC_MAX_DIMS]; /* elements; dims[0] is rows, those of two row dimensions too */
+    uint64_t plus; /* of a place for edits: address of the tensor that is added to it; 0: none */
 };
+
+/* Elements of a row; 0 where it is not known. */
+uint32_t view_elements(const struct tensor_view *view);
+
+/* Elements of a head, where a row is heads side by side in a dimension of their own; else those of a row. */
+uint32_t view_head(const struct tensor_view *view);
 
 enum {
     VIEW_E_EXPR = 1, /* overflow, division by zero, or an impossible size */

@@ -31,7 +31,8 @@ static bool split(const char *patterns, struct words *out)
 static bool is_meant(uint32_t site, const struct words *words)
 {
     for (const char *word = words->first; word < words->end; word += strlen(word) + 1)
-        if (*word && !fnmatch(word, session_site(site)->about.name, 0))
+        if (session_site(site)->action != SPEC_EDIT && *word &&
+            !fnmatch(word, session_site(site)->about.name, 0))
             return true;
     return false;
 }

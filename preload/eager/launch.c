@@ -109,7 +109,7 @@ static void launch_action(const struct eager_launch *l, struct eager_job *job,
     if (eager_launch_rows(l, &job->launch, item, 0, item->pick.n))
         item->state = ADMISSION_LAUNCHED;
     else
-        admission_drop(job->launch.context, item, DMI_DROP_COPY_FAILED);
+        admission_drop(&job->launch, item, DMI_DROP_COPY_FAILED);
 }
 
 static void launch_actions(const struct eager_launch *l, struct eager_job *job, enum spec_when when)
@@ -170,8 +170,6 @@ static void admit(const struct eager_launch *l, struct eager_job *job)
         keep_ranges(job, &ranges);
     if (n || job->in_pieces)
         launch_actions(l, job, SPEC_BEFORE);
-    if (!job->in_pieces)
-        admission_end(&job->launch);
 }
 
 void eager_before(const struct eager_launch *l, const struct func *func, struct eager_job *job)

@@ -118,7 +118,7 @@ void pieces_copy(const struct eager_launch *launch, struct admission_launch *l,
     item->state = reason == DROP_NONE ? ADMISSION_LAUNCHED : ADMISSION_GIVEN_UP;
     if (reason != DROP_NONE && (!s.assembly || assembly_settle(s.assembly))) {
         item->state = ADMISSION_EXPECTED;
-        admission_drop(l->context, item, (enum dmi_drop)reason);
+        admission_drop(l, item, (enum dmi_drop)reason);
     }
     if (s.assembly)
         assembly_release(s.assembly);

@@ -11,6 +11,13 @@
 
 /* ------------------------------------------------------------------------- nodes on and off */
 
+/* Is the site on and, where it is a place, has it edits? */
+static bool acts(uint32_t site)
+{
+    const struct spec_site *s = session_site(site);
+    return session_site_on(site) && (s->action != SPEC_EDIT || edits_reach_place(s->write.place));
+}
+
 /*
  * Actions of sites that are off cost less as disabled nodes than as kernels that do nothing. Only that: the ticket
  * decides what is copied, so a node that the driver does not disable harms nobody. Of one that it does not
@@ -24,7 +31,7 @@ static void follow_switches(struct exec *x)
     bool any = false;
     for (uint32_t k = 0; k < x->plan.n_actions; k++) {
         const struct graph_action *c = &x->plan.actions[k];
-        bool on = session_site_on(c->site);
+        bool on = acts(c->site);
         if (c->number == PLAN_NONE)
             continue;
         ticket_switch_node(x, &x->plan.nodes[c->number], !on);
@@ -142,7 +149,7 @@ static void drop_reserved(struct admission_launch *l)
     admission_cancel(l);
     for (uint32_t k = 0; k < l->n; k++)
         if (l->items[k].state == ADMISSION_EXPECTED)
-            admission_drop(l->context, &l->items[k], DMI_DROP_COPY_FAILED);
+            admission_drop(l, &l->items[k], DMI_DROP_COPY_FAILED);
 }
 
 /* Return: true if the ring tells when the launch is over: it has a ticket, and slots. */
@@ -210,7 +217,6 @@ static void prepare(struct exec *x, struct stream stream, bool armed, struct gra
     count_occurrences(x, c);
     admission_begin(&job->launch);
     job->by_event = !admit(x, &job->launch) && ticket_is_read(x);
-    admission_end(&job->launch);
 }
 
 /* The driver does not say how often they ran: which occurrence comes next is in doubt. */
@@ -276,8 +282,10 @@ void graph_after(struct exec *x, struct graph_job *job, CUresult result)
         launched(x, job);
     else if (job->counted)
         admission_take_back(&job->launch);
-    if (job->counted)
+    if (job->counted) {
         admission_settle(&job->launch, job->stream);
+        admission_end(&job->launch);
+    }
     current_leave(&visit);
     if (job->context)
         context_unuse(job->context);

@@ -184,6 +184,8 @@ static bool fill_sites(struct reader *r, const char *file, const json_t *list)
             .expect = json_integer_value(json_object_get(o, "expect")),
             .has_layer = reader_flag_of(o, "has_layer"),
             .n_row_dims = row_dims_of(o),
+            .writes =
+                !strcmp(reader_text_of(o, "action") ? reader_text_of(o, "action") : "", "edit"),
         };
         take_shard(r, file, o, &sites[i]);
     }

@@ -8,7 +8,7 @@ from tree import code_of
 
 # Inside preload, from the top down; a file may include headers of its own layer and of those below.
 PRELOAD = (("hook", "api.c"), ("lifecycle.c", "lifecycle.h"), ("recording", "control"), ("eager",), ("graph",), ("nvtx",), ("action",), ("capture",),
-           ("context",), ("function",), ("session",), ("base",), ("image",))
+           ("edit",), ("context",), ("function",), ("session",), ("base",), ("image",))
 # Inside storage: a folder, and those whose headers it may include beside its own; "" is what lies in storage/ itself.
 STORAGE = {"codec": (), "": ("codec",), "writer": ("codec", ""), "reader": ("codec", "")}
 # Inside storage/reader: a file calls functions of those before it, and of its own.

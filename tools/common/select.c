@@ -73,10 +73,10 @@ int select_records(struct err *err, struct reader *reader, const struct selectio
                    bool by_window)
 {
     bool has_requests;
-    /* how far a request is, all of its steps say */
-    if (!select || !only(&select->sites) || selection_needs_requests(select) ||
-        selection_needs_last(select) || !engine_named_requests(reader) ||
-        !is_site(reader, only(&select->sites)->s, &has_requests))
+    /* how far a request is, all of its steps say; rows of cached tokens may be any request's */
+    if (!select || !only(&select->sites) || select->fill_cached ||
+        selection_needs_requests(select) || selection_needs_last(select) ||
+        !engine_named_requests(reader) || !is_site(reader, only(&select->sites)->s, &has_requests))
         return select_all(err, reader, by_window);
     struct reader_query query = query_of(select, has_requests);
     query.by_window = by_window;

@@ -7,6 +7,7 @@
 #include "tools/dump/export.h"
 
 #include "core/cleanup.h"
+#include "read/fill.h"
 #include "read/record.h"
 #include "read/rows.h"
 #include "tools/dump/export_mask.h"
@@ -50,6 +51,7 @@ struct job {
     bool *damaged;                 /* by record */
     uint64_t n_damaged, n_missing; /* records; rows of theirs */
     size_t n_mixed, n_emptied;     /* tensors left out: changing shape, no row that can be read */
+    size_t n_unfilled;             /* tensors that lack rows of cached tokens yet */
     bool is_written;
     bool is_passed_over; /* it has none of the requests */
 };
@@ -264,6 +266,36 @@ static void tell_mixed(struct job *job)
         complain("... and %zu more", job->n_mixed - MOST_TOLD);
 }
 
+/* Sites with a row a request have no row of most tokens anyway: only who asks for such a site lacks something. */
+static void tell_of_requests(struct job *job, const struct tensor *t, bool *told)
+{
+    if (told[t->order])
+        return;
+    told[t->order] = true;
+    job->n_unfilled += job->x.options->select.sites.n != 0;
+    complain("--fill-cached takes no rows of the site %s: they stand one a request", t->site->name);
+}
+
+/* Rows of cached tokens that no other request has; a format of samples leaves their requests out, and says so itself. */
+static int tell_unfilled(struct job *job)
+{
+    _cleanup_(freep) bool *told = calloc(reader_n_sites(job->x.reader) + 1, sizeof *told);
+    if (!told)
+        return -ENOMEM;
+    for (size_t i = 0; !job->format->chooses && i < job->tensors.n; i++) {
+        _cleanup_(text_deinit) struct text why = { 0 };
+        const struct tensor *t = &job->tensors.all[i];
+        fill_add_fault(&why, t);
+        if (t->unfilled == FILL_OF_REQUESTS)
+            tell_of_requests(job, t, told);
+        else if (t->unfilled && ++job->n_unfilled <= MOST_TOLD)
+            complain("%s lacks rows of cached tokens%s", t->key, why.data ? why.data : "");
+    }
+    if (job->n_unfilled > MOST_TOLD)
+        complain("... and %zu more", job->n_unfilled - MOST_TOLD);
+    return 0;
+}
+
 /* Takes the stretches of damaged records out of their tensors. */
 static void drop_damaged(struct job *job)
 {
@@ -359,20 +391,19 @@ static int build(struct err *err, struct job *job, const struct options *o)
 {
     struct selection own = { .sites = o->own.sites };
     _cleanup_(sites_deinit) struct sites sites = { 0 };
-    const struct tensors_query query = { .select = &o->select };
     if (sites_build(job->x.reader, &sites))
         return err_set_errno(err, ENOMEM, "cannot export");
     int r = select_check(err, job->x.reader, &own);
-    if (!r)
-        r = tensors_build(err, job->x.reader, &sites, &query, &job->tensors);
-    bool needs_requests = job->format->chooses || selection_needs_requests(&o->select);
+    bool needs_requests =
+        job->format->chooses || o->select.fill_cached || selection_needs_requests(&o->select);
     if (!r && needs_requests && requests_build(job->x.reader, &job->x.requests))
         r = err_set_errno(err, ENOMEM, "cannot export");
     if (!r && o->n_runs > 1)
         r = export_met_note(&job->all->met, &o->select, &job->x.requests, &job->is_passed_over);
     if (r || job->is_passed_over)
         return r;
-    if (job->x.masks)
+    r = fill_build(err, job->x.reader, &sites, &job->x.requests, &o->select, &job->tensors);
+    if (!r && job->x.masks)
         r = export_masks_match(err, &job->all->masks, &job->x.requests);
     if (!r && nothing_selected(job, o)) {
         tell_without_tokens(job);
@@ -394,6 +425,8 @@ static int export_selected(struct err *err, struct job *job, const struct option
     if (job->format->copy)
         return copy_job(err, job);
     tell_mixed(job);
+    if (tell_unfilled(job))
+        return err_set_errno(err, ENOMEM, "cannot export");
     return export_job(err, job);
 }
 
@@ -429,6 +462,8 @@ static void add_totals(const struct job *job, size_t n_targets)
     t->samples += x->n_group ? n_targets / x->n_group : 0;
     t->there_already += x->n_already;
     t->without_loss += n_targets ? x->n_without_loss : 0;
+    t->samples_filled += n_targets ? export_n_filled(x) : 0;
+    t->filled_rows += n_targets ? export_filled(x, t->filled) : 0;
     t->left_out += x->n_left_out;
     for (int f = 0; f < SAMPLE_N_FAULTS; f++)
         t->left_out_by[f] += x->left_out_by[f];
@@ -461,7 +496,9 @@ static int run_job(struct job *job)
         all->output = steal_ptr(job->place.path);
     if (r)
         return r == -ENODATA || r == 1 ? DUMP_FAILED : DUMP_USAGE;
-    return job->n_mixed || job->n_damaged || n_damage || job->x.n_left_out ? DUMP_FAILED : DUMP_OK;
+    return job->n_mixed || job->n_damaged || job->n_unfilled || n_damage || job->x.n_left_out
+               ? DUMP_FAILED
+               : DUMP_OK;
 }
 
 static int export_run(struct all *all, struct reader *reader)
@@ -535,7 +572,10 @@ static int export_all(struct all *all, struct reader *reader)
 
 int dump_export(struct reader *reader, const struct options *o)
 {
-    struct all all = { .options = *o, .format = formats_find(o->format), .dataset = { .fd = -1 } };
+    struct all all = { .options = *o,
+                       .format = formats_find(o->format),
+                       .dataset = { .fd = -1 },
+                       .totals = { .filled = json_object() } };
     if (!all.format) {
         _cleanup_(text_deinit) struct text names = { 0 };
         for (size_t i = 0; formats[i]; i++)
@@ -548,6 +588,7 @@ int dump_export(struct reader *reader, const struct options *o)
     export_masks_deinit(&all.masks);
     export_met_deinit(&all.met);
     dataset_deinit(&all.dataset);
+    json_decref(all.totals.filled);
     free(all.output);
     return status;
 }

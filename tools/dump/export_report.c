@@ -7,11 +7,14 @@
 
 #include <inttypes.h>
 
+#define MOST_TOLD 20 /* requests with rows of others */
+
 /* How many samples there are, and why there are no more. */
 static void report_samples(struct report *report, const struct export_totals *t, bool is_dataset,
                            bool goes_on)
 {
-    _cleanup_(text_deinit) struct text by_name = { 0 }, already = { 0 }, loss = { 0 };
+    _cleanup_(text_deinit) struct text by_name = { 0 }, filled = { 0 }, already = { 0 },
+                                       loss = { 0 };
     json_t *by = json_object();
     for (int f = SAMPLE_OF_NOBODY; f < SAMPLE_N_FAULTS; f++) {
         if (!t->left_out_by[f])
@@ -21,6 +24,9 @@ static void report_samples(struct report *report, const struct export_totals *t,
                     sample_fault_name(f));
     }
     report_member(report, "samples", value_u64(t->samples));
+    report_member(report, "samples_filled", value_u64(t->samples_filled));
+    if (t->samples_filled)
+        text_printf(&filled, " (%" PRIu64 " with rows of other requests)", t->samples_filled);
     if (is_dataset)
         report_member(report, "there_already", value_u64(t->there_already));
     if (goes_on || t->there_already)
@@ -31,9 +37,31 @@ static void report_samples(struct report *report, const struct export_totals *t,
                     t->without_loss);
     report_member(report, "requests_left_out", value_u64(t->left_out));
     report_member(report, "left_out_by", by);
-    report_line(report, "samples: %" PRIu64 " written, %s%" PRIu64 " left out%s%s%s", t->samples,
-                already.n ? already.data : "", t->left_out, by_name.data ? by_name.data : "",
-                by_name.n ? ")" : "", loss.n ? loss.data : "");
+    report_line(report, "samples: %" PRIu64 " written%s, %s%" PRIu64 " left out%s%s%s", t->samples,
+                filled.n ? filled.data : "", already.n ? already.data : "", t->left_out,
+                by_name.data ? by_name.data : "", by_name.n ? ")" : "", loss.n ? loss.data : "");
+}
+
+/* Which requests got rows of which others. */
+static void report_filled(struct report *report, const struct export_totals *t)
+{
+    _cleanup_(text_deinit) struct text ids = { 0 };
+    report_member(report, "filled_rows", value_u64(t->filled_rows));
+    const char *id;
+    json_t *donors, *donor;
+    size_t i, n_told = 0, n = json_object_size(t->filled);
+    json_object_foreach(t->filled, id, donors)
+    {
+        if (n_told++ == MOST_TOLD)
+            break;
+        ids.n = 0;
+        json_array_foreach(donors, i, donor)
+            text_printf(&ids, "%s'%s'", i ? ", " : "", json_string_value(donor));
+        report_line(report, "cached tokens of '%s' have rows of %s", id, ids.data ? ids.data : "");
+    }
+    if (n > MOST_TOLD)
+        report_line(report, "... and those of %zu more requests", n - MOST_TOLD);
+    report_member(report, "filled", json_incref(t->filled));
 }
 
 static void report_rows(struct report *report, const struct export_totals *t,
@@ -76,6 +104,8 @@ int export_report(const struct export_totals *t, const struct format *format,
                     word_for(t->tensors, "tensor", "tensors"), t->bytes,
                     word_for(t->bytes, "byte", "bytes"), output);
         report_rows(&report, t, o);
+        if (o->select.fill_cached)
+            report_filled(&report, t);
     }
     if (format->chooses)
         report_samples(&report, t, format->is_dataset, o->append);

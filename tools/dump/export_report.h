@@ -4,6 +4,7 @@
 #define TOOLS_DUMP_EXPORT_REPORT_H
 
 #include "read/sample.h"
+#include "read/value.h"
 #include "tools/dump/formats.h"
 #include "tools/dump/options.h"
 
@@ -16,7 +17,10 @@ struct export_totals {
     uint64_t superseded, rejected, of_nobody; /* rows left out */
     uint64_t samples, there_already, left_out;
     uint64_t left_out_by[SAMPLE_N_FAULTS];
-    uint64_t without_loss; /* of the samples: their loss mask is 0 throughout */
+    uint64_t without_loss;                /* of the samples: their loss mask is 0 throughout */
+    uint64_t samples_filled, filled_rows; /* with rows of other requests; these rows */
+    json_t
+        *filled; /* owned: by request, the ids of the requests whose rows its cached tokens have */
 };
 
 /* Prints it. @output: NULL: nothing was written. Return: an exit status: DUMP_OK, or DUMP_USAGE if it could not be built. */

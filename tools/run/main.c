@@ -7,6 +7,7 @@
 #include "policy/spec.h"
 #include "policy/tap_names.h"
 #include "tools/common/command.h"
+#include "tools/run/edits.h"
 #include "tools/run/taps.h"
 #include "tools/common/watch.h"
 
@@ -27,6 +28,7 @@
 struct options {
     const char *spec;
     struct taps_options taps; /* in place of @spec where @taps.all is there */
+    struct edits_options edits;
     const char *out;
     const char *log;
     const char *ring_bytes;
@@ -49,6 +51,10 @@ static const char usage[] =
     "  --layers LIST      of which layers they are stored, as 3,7-12,last (else all)\n"
     "  --attach SITES     COMMAND is a program in Python: models of Hugging Face's are tapped\n"
     "                     there, by name or module:PATTERN:in|out, and the taps stored\n"
+    "  --edits FILE       edits that are in force from the first step on (docs/edits.md)\n"
+    "  --steer FILE       add the vector of FILE at each site that is a place for edits, in the\n"
+    "                     layers of --layers (else in all that FILE has)\n"
+    "  --times N          with --steer: N times the vector (else 1)\n"
     "  --out DIR          folder for the runs (else $DMI_OUT, else dmi-out); made if missing\n"
     "  -D NAME=VALUE      set a variable of the spec's vars:; may be given several times\n"
     "  --log DEST         log lines to stderr, none, or a file (else $DMI_LOG, else stderr)\n"
@@ -75,6 +81,9 @@ static int read_options(int argc, char **argv, struct options *o)
         PRESET,
         LAYERS,
         ATTACH,
+        EDITS,
+        STEER,
+        TIMES,
         OUT,
         LOG,
         RING_BYTES,
@@ -89,6 +98,9 @@ static int read_options(int argc, char **argv, struct options *o)
         { "preset", required_argument, NULL, PRESET },
         { "layers", required_argument, NULL, LAYERS },
         { "attach", required_argument, NULL, ATTACH },
+        { "edits", required_argument, NULL, EDITS },
+        { "steer", required_argument, NULL, STEER },
+        { "times", required_argument, NULL, TIMES },
         { "out", required_argument, NULL, OUT },
         { "define", required_argument, NULL, 'D' },
         { "log", required_argument, NULL, LOG },
@@ -123,6 +135,9 @@ static int read_options(int argc, char **argv, struct options *o)
             }
             o->taps.preset = optarg;
             break;
+        case EDITS: o->edits.file = optarg; break;
+        case STEER: o->edits.steer = optarg; break;
+        case TIMES: o->edits.times = optarg; break;
         case OUT: o->out = optarg; break;
         case LOG: o->log = optarg; break;
         case CONTROL: o->control = true; break;
@@ -157,7 +172,11 @@ static int complete_options(struct options *o)
     bool taps = o->taps.names || o->taps.preset;
     if (!o->spec && !taps && !o->taps.attach)
         o->spec = getenv("DMI_SPEC");
-    if (!taps_complete(&o->taps, o->spec && *o->spec)) {
+    if (o->edits.steer) {
+        o->edits.layers = o->taps.layers;
+        o->taps.layers = NULL;
+    }
+    if (!edits_complete(&o->edits) || !taps_complete(&o->taps, o->spec && *o->spec)) {
         fputs("Try: dmi-run --help\n", stderr);
         return EXIT_USAGE;
     }
@@ -182,8 +201,8 @@ static int complete_options(struct options *o)
     return EXIT_USAGE;
 }
 
-/* Prints what is wrong with the spec. Return: true if nothing is. */
-static bool spec_is_good(const struct options *o, const char *const *vars, size_t n_vars)
+/* Prints what is wrong with the spec, and with the edits that are for it. Return: true if nothing is. */
+static bool spec_is_good(struct options *o, const char *const *vars, size_t n_vars)
 {
     struct spec_errors errors = { 0 };
     struct spec *spec = NULL;
@@ -201,8 +220,9 @@ static bool spec_is_good(const struct options *o, const char *const *vars, size_
                spec->name, spec->n_sites, spec->n_sites == 1 ? "" : "s", spec->n_kinds,
                spec->n_kinds == 1 ? "" : "s");
     spec_errors_deinit(&errors);
+    bool good = rc == 0 && (!edits_wanted(&o->edits) || edits_read(&o->edits, spec, o->check));
     spec_free(spec);
-    return rc == 0;
+    return good;
 }
 
 /* Makes @path and what is missing above it. Return: 0 or -errno. */
@@ -288,6 +308,7 @@ static bool arm(const struct options *o, const char *const *vars, size_t n_vars)
     if (!command_set("DMI_SPEC", spec) || !taps_set(&o->taps) || !command_set("DMI_OUT", out) ||
         !set_vars(vars, n_vars) || !command_set("DMI_LOG", log ? log : o->log) ||
         !command_set("DMI_RING_BYTES", o->ring_bytes) || !set_job() ||
+        (o->edits.read && !edits_set(&o->edits, out)) ||
         !command_set("DMI_CONTROL", o->control ? "1" : NULL) || !command_preload(library))
         return false;
     watch_start(strrchr(library, '/') + 1, getenv("DMI_LOG"), out);
@@ -297,6 +318,7 @@ static bool arm(const struct options *o, const char *const *vars, size_t n_vars)
 static void options_deinit(struct options *o)
 {
     taps_deinit(&o->taps);
+    edits_deinit(&o->edits);
 }
 
 int main(int argc, char **argv)

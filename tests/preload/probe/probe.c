@@ -6,10 +6,11 @@
 #include "tests/preload/probe/probe.h"
 
 #include "preload/action/copy.h"
+#include "preload/action/edit.h"
 
 #define ROW(...) __VA_ARGS__,
 const struct spec_action_row spec_actions[] = { SPEC_ACTIONS(ROW){ "probe", false } };
-const uint32_t spec_n_actions = 2;
+const uint32_t spec_n_actions = 3;
 
 static void probe_eager(const struct action_launch *l, struct action_kernel *out)
 {
@@ -38,4 +39,6 @@ static const struct action action_probe = {
     .eager = probe_eager,
     .node = probe_node,
 };
-const struct action *const action_table[] = { [SPEC_CAPTURE] = &action_copy, &action_probe };
+const struct action *const action_table[] = {
+    [SPEC_CAPTURE] = &action_copy, [SPEC_EDIT] = &action_edit, &action_probe
+};

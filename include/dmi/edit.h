@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What host and device share of edits: tables, which say what each edit does at each place, and the parameter of the kernel.
+ * Plain structs as in <dmi/ring.h>. Tables lie in one region of device memory and hold offsets alone: a table is the same at
+ * any address. Offsets count units of 16 bytes. What the operations compute: docs/edits.md.
+ */
+#ifndef DMI_EDIT_H
+#define DMI_EDIT_H
+
+#include <dmi/ring.h>
+
+#define DMI_EDIT_ALIGN 16
+
+/* What an operation does to x, a row or a head of it; c is its coefficient, v its vector, u that vector at length 1. */
+#define DMI_EDIT_ADD         0u /* x + c v */
+#define DMI_EDIT_SCALE       1u /* c x */
+#define DMI_EDIT_SET         2u /* v, or the constant a */
+#define DMI_EDIT_ZERO        3u /* 0 */
+#define DMI_EDIT_CLAMP       4u /* each element to [a, b] */
+#define DMI_EDIT_PROJECT_OUT 5u /* x - c (x.u) u */
+#define DMI_EDIT_ADJUST      6u /* x + (a - x.v) v */
+#define DMI_EDIT_LIMIT       7u /* x + c (clamp(x.u, a, b) - x.u) u */
+#define DMI_EDIT_KEEP_NORM   8u /* x |x before the edit| / |x| */
+#define DMI_EDIT_KINDS       9u
+
+#define DMI_EDIT_MAX_OPS 16u /* of one edit */
+
+struct dmi_edit_op {
+    dmi_u32 kind;
+    dmi_u32 vector;   /* offset of its numbers, f32; 0: it has none */
+    dmi_u32 n_vector; /* of them */
+    float a, b;
+    dmi_u32 reserved[3];
+};
+
+/* One edit at one place in one layer. */
+struct dmi_edit_part {
+    dmi_u32 edit;     /* its number in the table; parts of a place ascend by it */
+    dmi_u32 first_op; /* among the table's */
+    dmi_u32 n_ops;
+    dmi_u32 width;   /* elements that its vectors are for; 0: any */
+    dmi_u32 columns; /* offset of a list of u32: the columns, or heads, that it takes, ascending */
+    dmi_u32 n_columns; /* 0: all */
+    dmi_u32 of_heads;  /* 1: the list names heads */
+    dmi_u32 reserved;
+};
+
+/* The parts of a place in a layer. */
+struct dmi_edit_parts {
+    dmi_u32 first, n;
+};
+
+/* The head of a table. Its arrays follow in any order. */
+struct dmi_edit_table {
+    dmi_u32 n_places;
+    dmi_u32 n_layers; /* entries a place: n_layers + 2, see DMI_EDIT_ENTRY() */
+    dmi_u32 entries;  /* offset of struct dmi_edit_parts[n_places][n_layers + 2] */
+    dmi_u32 parts;    /* offset of struct dmi_edit_part[] */
+    dmi_u32 ops;      /* offset of struct dmi_edit_op[] */
+    dmi_u32 reserved[3];
+};
+
+/* Place and layer (-1: none) as a launch names them, in 16 bits. */
+#define DMI_EDIT_AT(place, layer) ((dmi_u32)(place) << 10 | (dmi_u32)((layer) + 1))
+
+/* Which entry of a table DMI_EDIT_AT() is: no layer, the layers that the table names, or a layer beyond these. */
+#define DMI_EDIT_ENTRY(table, at)                                                                  \
+    (((at) >> 10) * ((table)->n_layers + 2) +                                                      \
+     (((at)&1023u) > (table)->n_layers ? (table)->n_layers + 1 : ((at)&1023u)))
+
+/*
+ * Which rows are written, and by what: u32 words. A pair for each row: its number, ascending, and where its program begins, in
+ * words from the first pair. Where the first word is DMI_EDIT_EVERY, the second says the program of every row. A program is a
+ * sequence of sections, then 0. A section is the offset of its table, a number of edits, and for each: DMI_EDIT_HEAD(), the
+ * number of its counter, and a coefficient (f32) for each of its operations. Edits of a section ascend by number.
+ */
+#define DMI_EDIT_EVERY             0xffffffffu
+#define DMI_EDIT_HEAD(edit, n_ops) ((dmi_u32)(edit) | (dmi_u32)(n_ops) << 16)
+
+#define DMI_EDIT_F32  0u
+#define DMI_EDIT_F16  1u
+#define DMI_EDIT_BF16 2u
+
+/* The parameter of dmi_edit_eager and dmi_edit_graph. */
+struct dmi_edit {
+    struct dmi_gather gather; /* src is written, too */
+    dmi_u64 plus; /* address of the second tensor, in which elements lie as in the first; 0: none */
+    dmi_u64 region;       /* of tables */
+    dmi_u64 counters;     /* address of a u64 for each counter: rows that were written */
+    dmi_u64 rows;         /* eagerly: address of the words */
+    dmi_u64 state, lists; /* in a graph: the ticket, and the context's lists */
+    dmi_u32 n_rows;       /* eagerly: pairs, or all rows of the tensor */
+    dmi_u32 at;           /* eagerly: DMI_EDIT_AT(); in a graph the ticket's slot says it */
+    dmi_u32 number;       /* in a graph: in the ticket */
+    dmi_u32 dtype;        /* DMI_EDIT_F32, ... */
+    dmi_u32 n;            /* elements a row */
+    dmi_u32 head;         /* elements a head, or @n */
+    float scale;          /* stored value = true value * scale */
+    dmi_u32 reserved;
+};
+
+#ifndef __CUDACC__
+static_assert(sizeof(struct dmi_edit_op) == 32 && sizeof(struct dmi_edit_part) == 32 &&
+                  sizeof(struct dmi_edit_table) == 32,
+              "shared with device code");
+static_assert(sizeof(struct dmi_edit) == 176, "shared with device code");
+#endif
+
+#endif

@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The edit kernel: what edits do to the rows that they choose. A block has a row, and each element has one thread, so that an
+ * element is read and written by its own thread alone. Rows that no edit chooses are neither read nor written.
+ *
+ * The operations of an edit follow one another on each element without memory in between, as the results of those before are
+ * computed again where a sum needs them: so wide rows need no room. A result is rounded to the tensor's type after each operation
+ * that PyTorch would round after; products and sums are not contracted.
+ */
+#include "kernels/gather.cuh"
+#include "kernels/ticket.cuh"
+
+#include <dmi/edit.h>
+
+#define THREADS 256u /* of a block; the order of sums depends on it */
+
+/* ------------------------------------------------------------------------- values */
+
+static __device__ __forceinline__ float bf16_value(unsigned short bits)
+{
+    return __uint_as_float((dmi_u32)bits << 16);
+}
+
+/* To the nearest, of two the even one. */
+static __device__ __forceinline__ unsigned short bf16_bits(float v)
+{
+    dmi_u32 u = __float_as_uint(v);
+    if ((u & 0x7fffffffu) > 0x7f800000u)
+        return 0x7fc0;
+    return (unsigned short)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
+}
+
+static __device__ __forceinline__ float f16_value(unsigned short bits)
+{
+    float v;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(v) : "h"(bits));
+    return v;
+}
+
+static __device__ __forceinline__ unsigned short f16_bits(float v)
+{
+    unsigned short bits;
+    if ((__float_as_uint(v) & 0x7fffffffu) > 0x7f800000u)
+        return 0x7e00;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(v));
+    return bits;
+}
+
+static __device__ __forceinline__ float load(dmi_u32 dtype, const char *at)
+{
+    if (dtype == DMI_EDIT_F32)
+        return *(const float *)at;
+    unsigned short bits = *(const unsigned short *)at;
+    return dtype == DMI_EDIT_BF16 ? bf16_value(bits) : f16_value(bits);
+}
+
+static __device__ __forceinline__ void store(dmi_u32 dtype, char *at, float v)
+{
+    if (dtype == DMI_EDIT_F32)
+        *(float *)at = v;
+    else
+        *(unsigned short *)at = dtype == DMI_EDIT_BF16 ? bf16_bits(v) : f16_bits(v);
+}
+
+/* As it would be after a store. */
+static __device__ __forceinline__ float stored(dmi_u32 dtype, float v)
+{
+    if (dtype == DMI_EDIT_F32)
+        return v;
+    return dtype == DMI_EDIT_BF16 ? bf16_value(bf16_bits(v)) : f16_value(f16_bits(v));
+}
+
+/* ------------------------------------------------------------------------- elements of a row */
+
+/* One row, or a head of it, under one edit. */
+struct stretch {
+    const struct dmi_edit *e;
+    const struct dmi_edit_part *part;
+    const struct dmi_edit_op *ops;
+    const float *coefficients;
+    const char *region;
+    const dmi_u32 *columns; /* NULL: all */
+    dmi_u32 n;              /* elements that the edit takes */
+    dmi_u32 width;          /* elements of the row or head */
+    dmi_u32 first;          /* element of the row with which it begins */
+    dmi_i64 row;            /* where the row lies, in bytes from the first */
+};
+
+/* Which element of the row or head the @i-th is that the edit takes. */
+static __device__ __forceinline__ dmi_u32 column_of(const struct stretch *s, dmi_u32 i)
+{
+    return s->columns ? s->columns[i] : i;
+}
+
+/* Where it lies, in bytes from the tensor's first. */
+static __device__ __forceinline__ dmi_i64 place_of(const struct stretch *s, dmi_u32 column)
+{
+    const struct dmi_gather *g = &s->e->gather;
+    dmi_u32 size = s->e->dtype == DMI_EDIT_F32 ? 4 : 2;
+    dmi_u32 a_run = g->run_bytes / size, element = s->first + column;
+    dmi_u32 run = element / a_run;
+    dmi_i64 at = s->row + (dmi_i64)(element - run * a_run) * size;
+    if (!run)
+        return at;
+    at += run % g->count[3] * g->stride[3];
+    run /= g->count[3];
+    at += run % g->count[2] * g->stride[2];
+    run /= g->count[2];
+    return at + run * g->stride[1];
+}
+
+/* The value that edits work on. With a second tensor it is the sum, which no memory holds. */
+static __device__ __forceinline__ float value_at(const struct stretch *s, dmi_i64 at)
+{
+    const struct dmi_edit *e = s->e;
+    float x = load(e->dtype, (const char *)e->gather.src + at);
+    if (e->scale != 1.0f)
+        x = __fdiv_rn(x, e->scale);
+    return e->plus ? __fadd_rn(x, load(e->dtype, (const char *)e->plus + at)) : x;
+}
+
+/* A result as the tensor can hold it; sums with a second tensor are rounded once, at the end. */
+static __device__ __forceinline__ float rounded(const struct stretch *s, float v)
+{
+    const struct dmi_edit *e = s->e;
+    if (e->plus || e->dtype == DMI_EDIT_F32)
+        return v;
+    if (e->scale == 1.0f)
+        return stored(e->dtype, v);
+    return __fdiv_rn(stored(e->dtype, __fmul_rn(v, e->scale)), e->scale);
+}
+
+static __device__ __forceinline__ void put(const struct stretch *s, dmi_i64 at, float v)
+{
+    const struct dmi_edit *e = s->e;
+    if (e->plus)
+        v = __fsub_rn(v, load(e->dtype, (const char *)e->plus + at));
+    store(e->dtype, (char *)e->gather.src + at, e->scale == 1.0f ? v : __fmul_rn(v, e->scale));
+}
+
+/* ------------------------------------------------------------------------- operations */
+
+/* Of the operation's vector: a number for each element, or for each that the edit takes. */
+static __device__ __forceinline__ float number_of(const struct stretch *s,
+                                                  const struct dmi_edit_op *op, dmi_u32 i)
+{
+    const float *v = (const float *)(s->region + (dmi_u64)op->vector * DMI_EDIT_ALIGN);
+    return v[op->n_vector == s->width ? column_of(s, i) : i];
+}
+
+static __device__ __forceinline__ bool has_sum(const struct dmi_edit_op *op)
+{
+    return op->kind >= DMI_EDIT_PROJECT_OUT;
+}
+
+/* Does the operation leave everything as it is? Then nothing is written for it, not even what x + 0 would change. */
+static __device__ __forceinline__ bool is_idle(const struct dmi_edit_op *op, float c)
+{
+    bool adds =
+        op->kind == DMI_EDIT_ADD || op->kind == DMI_EDIT_PROJECT_OUT || op->kind == DMI_EDIT_LIMIT;
+    return (adds && c == 0.0f) || (op->kind == DMI_EDIT_SCALE && c == 1.0f);
+}
+
+/* NaN stays NaN. */
+static __device__ __forceinline__ float clamped(float x, float low, float high)
+{
+    x = x < low ? low : x;
+    return x > high ? high : x;
+}
+
+/* How far along its vector the operation moves a row whose sum is @sum. */
+static __device__ __forceinline__ float step_of(const struct dmi_edit_op *op, float c, float sum)
+{
+    if (op->kind == DMI_EDIT_PROJECT_OUT)
+        return -__fmul_rn(c, sum);
+    if (op->kind == DMI_EDIT_ADJUST)
+        return __fsub_rn(op->a, sum);
+    return __fmul_rn(c, __fsub_rn(clamped(sum, op->a, op->b), sum));
+}
+
+/* One operation on the @i-th element. @step: of one with a sum, which is known by now. */
+static __device__ __forceinline__ float applied(const struct stretch *s,
+                                                const struct dmi_edit_op *op, float c, float step,
+                                                dmi_u32 i, float x)
+{
+    switch (op->kind) {
+    case DMI_EDIT_ADD: {
+        float v = rounded(s, number_of(s, op, i));
+        return rounded(s, __fadd_rn(x, rounded(s, __fmul_rn(v, c))));
+    }
+    case DMI_EDIT_SCALE: return rounded(s, __fmul_rn(x, c));
+    case DMI_EDIT_SET: return rounded(s, op->vector ? number_of(s, op, i) : op->a);
+    case DMI_EDIT_ZERO: return 0.0f;
+    case DMI_EDIT_CLAMP: return clamped(x, rounded(s, op->a), rounded(s, op->b));
+    case DMI_EDIT_KEEP_NORM: return rounded(s, __fmul_rn(x, step));
+    default: return rounded(s, __fadd_rn(x, __fmul_rn(step, number_of(s, op, i))));
+    }
+}
+
+/* The first @n operations on the @i-th element. @steps: of those with sums. */
+static __device__ __forceinline__ float after(const struct stretch *s, dmi_u32 n,
+                                              const float *steps, dmi_u32 i, float x)
+{
+    for (dmi_u32 k = 0; k < n; k++)
+        if (!is_idle(&s->ops[k], s->coefficients[k]))
+            x = applied(s, &s->ops[k], s->coefficients[k], steps[k], i, x);
+    return x;
+}
+
+/* The sum over all threads, in an order that is always the same. */
+static __device__ float sum_of_all(float mine)
+{
+    __shared__ float partial[THREADS];
+    __syncthreads();
+    partial[threadIdx.x] = mine;
+    for (dmi_u32 half = THREADS / 2; half; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half)
+            partial[threadIdx.x] = __fadd_rn(partial[threadIdx.x], partial[threadIdx.x + half]);
+    }
+    __syncthreads();
+    return partial[0];
+}
+
+/* What operation number @k needs to know of the whole row or head. */
+static __device__ float find_step(const struct stretch *s, dmi_u32 k, const float *steps)
+{
+    const struct dmi_edit_op *op = &s->ops[k];
+    float sum = 0.0f, before = 0.0f;
+    for (dmi_u32 i = threadIdx.x; i < s->n; i += THREADS) {
+        float x = value_at(s, place_of(s, column_of(s, i)));
+        float y = after(s, k, steps, i, x);
+        float other = op->kind == DMI_EDIT_KEEP_NORM ? y : number_of(s, op, i);
+        sum = __fadd_rn(sum, __fmul_rn(y, other));
+        before = __fadd_rn(before, __fmul_rn(x, x));
+    }
+    sum = sum_of_all(sum);
+    if (op->kind != DMI_EDIT_KEEP_NORM)
+        return step_of(op, s->coefficients[k], sum);
+    before = sum_of_all(before);
+    return sum > 0.0f ? __fsqrt_rn(__fdiv_rn(before, sum)) : 1.0f;
+}
+
+static __device__ void edit_stretch(const struct stretch *s)
+{
+    float steps[DMI_EDIT_MAX_OPS];
+    bool any = false;
+    for (dmi_u32 k = 0; k < s->part->n_ops; k++) {
+        bool idle = is_idle(&s->ops[k], s->coefficients[k]);
+        steps[k] = has_sum(&s->ops[k]) && !idle ? find_step(s, k, steps) : 0.0f;
+        any = any || !idle;
+    }
+    for (dmi_u32 i = threadIdx.x; any && i < s->n; i += THREADS) {
+        dmi_i64 at = place_of(s, column_of(s, i));
+        put(s, at, after(s, s->part->n_ops, steps, i, value_at(s, at)));
+    }
+}
+
+/* ------------------------------------------------------------------------- edits of a row */
+
+/* The part on a whole row, or on the heads that it takes. */
+static __device__ void edit_row(struct stretch *s)
+{
+    const struct dmi_edit *e = s->e;
+    const struct dmi_edit_part *p = s->part;
+    const dmi_u32 *list = (const dmi_u32 *)(s->region + (dmi_u64)p->columns * DMI_EDIT_ALIGN);
+    bool by_head = p->of_heads || (p->width && p->width != e->n && p->width == e->head);
+    dmi_u32 n = !by_head ? 1 : p->of_heads ? p->n_columns : e->n / e->head;
+    s->width = by_head ? e->head : e->n;
+    s->columns = p->n_columns && !p->of_heads ? list : nullptr;
+    s->n = s->columns ? p->n_columns : s->width;
+    for (dmi_u32 i = 0; i < n; i++) {
+        s->first = (p->of_heads ? list[i] : i) * s->width;
+        edit_stretch(s);
+    }
+}
+
+/* Do its vectors, columns and heads suit the row? The host finds the same, and counts it. */
+static __device__ bool suits(const struct dmi_edit *e, const struct dmi_edit_part *p,
+                             const char *region)
+{
+    const dmi_u32 *list = (const dmi_u32 *)(region + (dmi_u64)p->columns * DMI_EDIT_ALIGN);
+    dmi_u32 most = p->of_heads ? e->n / e->head : e->n;
+    if (p->n_columns && list[p->n_columns - 1] >= most)
+        return false;
+    return !p->width || p->width == e->n || p->width == e->head ||
+           (!p->of_heads && p->width == p->n_columns);
+}
+
+/*
+ * The edits that a section of the program has, in their order; of those that the place has, each is looked for once. Return: what
+ * follows the section.
+ */
+static __device__ const dmi_u32 *edit_by(const struct dmi_edit *e, dmi_u32 place, dmi_i64 row,
+                                         const dmi_u32 *program)
+{
+    const char *region = (const char *)e->region;
+    const struct dmi_edit_table *t =
+        (const struct dmi_edit_table *)(region + (dmi_u64)program[0] * DMI_EDIT_ALIGN);
+    const char *base = (const char *)t;
+    const struct dmi_edit_parts *parts =
+        (const struct dmi_edit_parts *)(base + (dmi_u64)t->entries * DMI_EDIT_ALIGN) +
+        DMI_EDIT_ENTRY(t, place);
+    const struct dmi_edit_part *p =
+        (const struct dmi_edit_part *)(base + (dmi_u64)t->parts * DMI_EDIT_ALIGN) + parts->first;
+    const struct dmi_edit_part *end = p + parts->n;
+    const dmi_u32 *entry = program + 2;
+    for (dmi_u32 i = 0; i < program[1]; i++) {
+        while (p < end && p->edit < (entry[0] & 0xffffu))
+            p++;
+        if (p < end && p->edit == (entry[0] & 0xffffu) && suits(e, p, base)) {
+            struct stretch s = {};
+            s.e = e;
+            s.part = p;
+            s.ops =
+                (const struct dmi_edit_op *)(base + (dmi_u64)t->ops * DMI_EDIT_ALIGN) + p->first_op;
+            s.coefficients = (const float *)(entry + 2);
+            s.region = base;
+            s.row = row;
+            edit_row(&s);
+            if (threadIdx.x == 0)
+                atomicAdd((dmi_u64 *)e->counters + entry[1], 1ull);
+        }
+        entry += 2 + (entry[0] >> 16);
+    }
+    return entry;
+}
+
+static __device__ void edit_rows(const struct dmi_edit *e, dmi_u32 place, const dmi_u32 *words,
+                                 dmi_u32 n_rows)
+{
+    bool every = words[0] == DMI_EDIT_EVERY;
+    for (dmi_u32 i = blockIdx.x; i < n_rows; i += gridDim.x) {
+        dmi_u32 row = every ? i : words[2 * i];
+        dmi_u32 program = every ? words[1] : words[2 * i + 1];
+        struct choice choice = { nullptr, n_rows };
+        dmi_i64 at = row_at(&e->gather, &choice, row, nullptr);
+        for (const dmi_u32 *section = words + program; at != NOWHERE && *section;)
+            section = edit_by(e, place, at, section);
+    }
+}
+
+/* Grid: any number of blocks of THREADS. */
+extern "C" __global__ void dmi_edit_eager(const __grid_constant__ struct dmi_edit e)
+{
+    edit_rows(&e, e.at, (const dmi_u32 *)e.rows, e.n_rows);
+}
+
+/* The same in a graph, as the ticket says. */
+extern "C" __global__ void dmi_edit_graph(const __grid_constant__ struct dmi_edit e)
+{
+    const struct dmi_ticket *state = (const struct dmi_ticket *)e.state;
+    if (!is_wanted(state, e.number))
+        return;
+    struct choice choice = choice_of(state, e.number, e.lists, e.n_rows);
+    edit_rows(&e, state->slot[e.number], choice.list, choice.n_rows);
+}

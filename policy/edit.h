@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Edits: what is written into the places of a HookSpec, for which requests and tokens. Immutable once read. Source: docs/edits.md.
+ *
+ *   text -> edits_parse() -> numbers of its vectors -> edits_pack() -> one file, which the library reads -> edits_unpack()
+ *        -> edit_table_build() for the device, edit_rows_build() for each step
+ */
+#ifndef POLICY_EDIT_H
+#define POLICY_EDIT_H
+
+#include "policy/select.h"
+#include "policy/spec.h"
+
+#include <dmi/edit.h>
+#include <dmi/edit_account.h>
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define EDITS_VERSION     1
+#define EDITS_MAX         256
+#define EDITS_MAX_BYTES   (1u << 20) /* of a text */
+#define EDITS_MAX_VECTORS 1024
+#define EDITS_MAX_NUMBERS (1u << 30) /* of all vectors together */
+#define EDIT_MAX_POINTS   16
+#define EDIT_MAX_COLUMNS  65536
+
+#define EDIT_NO_VECTOR UINT32_MAX
+#define EDIT_ANY_LAYER (-1)
+
+/* Where a coefficient comes from. */
+enum edit_times { EDIT_NUMBER = 0, EDIT_POINTS = 1, EDIT_TAG = 2 };
+
+struct edit_coefficient {
+    enum edit_times from;
+    float number;
+    uint32_t n_points; /* EDIT_POINTS: linear between them, by generated token; ascending */
+    struct edit_point {
+        int64_t token;
+        float value;
+    } points[EDIT_MAX_POINTS];
+    char *tag; /* EDIT_TAG: of the request, whose value is a number */
+};
+
+struct edit_op {
+    uint32_t kind;   /* DMI_EDIT_* */
+    uint32_t vector; /* index in edits->vectors, EDIT_NO_VECTOR */
+    float a, b;      /* as of struct dmi_edit_op */
+    struct edit_coefficient times;
+};
+
+struct edit {
+    char *name;
+    char *site;
+    struct spec_layers layers; /* numbers alone; none: those that its vectors have, or all */
+    struct edit_op ops[DMI_EDIT_MAX_OPS];
+    uint32_t n_ops;
+    struct select who; /* requests and tokens */
+    bool any_cache;    /* `cache: ignore` */
+    bool live;         /* follows changes in the middle of a request */
+    bool aborts;       /* `on_miss: abort` */
+    uint32_t *columns; /* or heads, ascending */
+    uint32_t n_columns;
+    bool of_heads;
+    uint32_t line; /* of its entry, for messages */
+};
+
+/* Numbers of a vector in a layer. */
+struct edit_numbers {
+    uint32_t vector;
+    int32_t layer; /* EDIT_ANY_LAYER: in each */
+    uint64_t first, n;
+};
+
+struct edit_vector {
+    char *name;
+    char *file;
+    char *tensor; /* "{layer}" may stand in it; NULL: the only one of the file */
+    bool unit;    /* `norm: unit`: brought to length 1 */
+    uint32_t line;
+};
+
+struct edits {
+    char *path; /* that messages name */
+    char *text;
+    size_t n_text;
+    struct edit *list; /* in the order of the file */
+    uint32_t n;
+    struct edit_vector *vectors;
+    uint32_t n_vectors;
+    struct edit_numbers *tensors; /* by vector, then layer */
+    uint32_t n_tensors;
+    float *numbers;
+    uint64_t n_numbers;
+    uint64_t hash; /* of text and numbers, by edits_seal() */
+};
+
+/**
+ * edits_parse() - read and check the text of edits
+ * @path: names it in messages
+ * @spec: whose places they are for
+ * @errors: as of spec_load()
+ * Return: 0, SPEC_E_INVALID, -ENOMEM. @out: to be freed with edits_free(); its vectors have no numbers yet.
+ */
+int edits_parse(const char *path, const char *text, size_t n_text, const struct spec *spec,
+                struct spec_errors *errors, struct edits **out);
+
+/* Accepts NULL. */
+void edits_free(struct edits *edits);
+
+/* ------------------------------------------------------------------------- vectors; edit_file.c */
+
+/**
+ * edits_add_numbers() - numbers of a vector, in a layer or EDIT_ANY_LAYER
+ * To be called in the order of vectors and layers. Return: 0; -EINVAL: some are not finite, or the vector is to have length 1 and is 0;
+ * -E2BIG, -ENOMEM.
+ */
+int edits_add_numbers(struct edits *edits, uint32_t vector, int32_t layer, const float *numbers,
+                      uint64_t n);
+
+/* Of a vector, as a direction is brought to length 1. */
+double edits_length(const float *numbers, uint64_t n);
+
+/* All numbers are there. */
+void edits_seal(struct edits *edits);
+
+/* The numbers of a vector in a layer, NULL: it has none there. */
+const struct edit_numbers *edits_numbers(const struct edits *edits, uint32_t vector, int32_t layer);
+
+/* What no file can mend: a vector lacks a layer that its edit names. Return: 0, SPEC_E_INVALID, -ENOMEM. */
+int edits_check_layers(const struct edits *edits, struct spec_errors *errors);
+
+/* Text and numbers as one block of bytes, which edits_unpack() takes. Return: 0 or -ENOMEM. @out: free(). */
+int edits_pack(const struct edits *edits, void **out, size_t *n);
+
+/* Return: as edits_parse(). */
+int edits_unpack(const char *path, const void *data, size_t n, const struct spec *spec,
+                 struct spec_errors *errors, struct edits **out);
+
+/* ------------------------------------------------------------------------- in force */
+
+/* An edit as it is in force: of which text, and what was changed of it since. */
+struct edit_use {
+    const struct edits *of;
+    const struct edit *edit;
+    uint64_t uid; /* of the edit, in the process */
+    bool off;
+    struct edit_coefficient
+        *times; /* in place of each that its operations have; NULL: as they are. Without a tag */
+};
+
+/* Has the operation a coefficient that may be changed? */
+bool edit_op_has_times(const struct edit_op *op);
+
+#define EDIT_SALT_FORMAT "dmi-%016" PRIx64 /* as requests have it, of edits_salt() */
+
+/*
+ * What tells requests apart whose keys and values differ, as edits wrote into them: a number of the edits that want the request, with
+ * all that they do. 0: none does. @tags: as of select_request()
+ */
+uint64_t edits_salt(const struct edit_use *uses, uint32_t n, const char *id, const char *tags);
+
+/* ------------------------------------------------------------------------- for the device; edit_table.c */
+
+/* A table as kernels read it; it may be copied to any address that DMI_EDIT_ALIGN divides. */
+struct edit_table {
+    void *bytes;
+    size_t n;
+    uint32_t n_places;
+    uint32_t n_layers;
+};
+
+/* Return: 0, -E2BIG (more than 4 GiB), -ENOMEM. @out: edit_table_deinit(). Edits have the numbers of their uses. */
+int edit_table_build(const struct edit_use *uses, uint32_t n, const struct spec *spec,
+                     struct edit_table *out);
+
+/* Accepts what was zeroed. */
+void edit_table_deinit(struct edit_table *table);
+
+/* The parts of a place (its number) in a layer, -1: none. Any thread. */
+const struct dmi_edit_part *edit_table_parts(const struct edit_table *table, uint32_t place,
+                                             int32_t layer, uint32_t *n);
+
+/* ------------------------------------------------------------------------- for a step; edit_rows.c */
+
+#define EDIT_NO_MISS (-1)
+
+/* Uses of one table, in its order. */
+struct edit_section {
+    const struct edit_use *uses;
+    uint32_t n;
+    uint32_t table;     /* offset of the table, in units of DMI_EDIT_ALIGN */
+    const void *owner;  /* for whoever asks */
+    bool live, settled; /* which of them count: those that follow changes, and those that do not */
+};
+
+#define EDIT_MAX_SECTIONS 2
+
+/* Rows of one request that one edit wants in a step. Those with a reason have no pair. */
+struct edit_share {
+    const void *owner; /* of its section */
+    uint32_t edit;
+    uint32_t counter; /* of the edit in the request */
+    int miss;         /* enum dmi_edit_miss, EDIT_NO_MISS */
+    uint32_t n_rows;
+};
+
+/* Which rows of a step are written and by what, as the words of <dmi/edit.h>. */
+struct edit_rows {
+    uint32_t *words;
+    uint32_t n_words;
+    uint32_t n_rows;           /* pairs */
+    bool every;                /* all rows of any tensor: there is no pair */
+    struct edit_share *shares; /* by owner, ascending by edit */
+    uint32_t n_shares;
+};
+
+/* What edit_rows_build() does not know. Of a span; NULL: of rows whose request is not known. */
+struct edit_rows_ask {
+    /* the edits that are in force for it. Return: how many sections */
+    uint32_t (*sections)(void *arg, const struct dmi_span *span,
+                         struct edit_section out[EDIT_MAX_SECTIONS]);
+    /* the counter of an edit in it. *@miss, EDIT_NO_MISS before: its rows are missed, whatever it says */
+    uint32_t (*counter)(void *arg, const struct edit_use *use, const struct dmi_span *span,
+                        int *miss);
+    /* do rows that it has from a prefix cache have the edit already? */
+    bool (*has_cached)(void *arg, const struct edit_use *use, const struct dmi_span *span);
+    void *arg;
+};
+
+/**
+ * edit_rows_build() - what edits write in a step
+ * @step: as dmi_step_begin() takes it: checked. Rows of padding are never written
+ * Return: 0 or -ENOMEM. @out: edit_rows_deinit(). Pure but for the calls of @ask. Any thread.
+ */
+int edit_rows_build(const struct dmi_step *step, const struct edit_rows_ask *ask,
+                    struct edit_rows *out);
+
+/*
+ * The same where the engine says no steps: every row of any tensor, by the edits that want all requests and tokens. What others
+ * want is not known: they have shares without rows, missed as DMI_EDIT_MISS_NO_STEP.
+ */
+int edit_rows_build_every(const struct edit_rows_ask *ask, struct edit_rows *out);
+
+/* Accepts what was zeroed. */
+void edit_rows_deinit(struct edit_rows *rows);
+
+/* Pairs whose rows are below @n_rows. */
+uint32_t edit_rows_below(const struct edit_rows *rows, uint32_t n_rows);
+
+#endif

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What edit_load.c and edit_ops.c share; no other file includes it. */
+#ifndef POLICY_EDIT_LOAD_H
+#define POLICY_EDIT_LOAD_H
+
+#include "policy/edit.h"
+#include "policy/spec_load.h"
+
+/* What readers of edits know beside the loader. */
+struct edit_loader {
+    struct loader loader; /* first: a struct loader * is one of these */
+    struct edits *edits;
+    const struct spec *spec;
+};
+
+/* The loader of edits that @l is the first part of. */
+static inline struct edit_loader *edit_loader_of(struct loader *l)
+{
+    return (struct edit_loader *)l;
+}
+
+/* A key_reader, in edit_ops.c: the list of an edit's operations. @into: the struct edit. */
+key_reader edit_operations;
+
+#endif

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What an edit does: its operations, their vectors, numbers and coefficients. Grammar: docs/edits.md, "Operations". */
+#include "policy/edit_load.h"
+
+#include "core/cleanup.h"
+#include "policy/nearest.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ------------------------------------------------------------------------- numbers */
+
+static bool take_number(struct loader *l, const struct tree_node *node, float *out)
+{
+    double v;
+    char was[128];
+    if (node->kind == TREE_SCALAR && parse_decimal(node->text, &v) && fabs(v) <= 3e38) {
+        *out = (float)v;
+        return true;
+    }
+    loader_complain(l, node, "found %s; expected a decimal number",
+                    node_found(node, was, sizeof was));
+    return false;
+}
+
+/* {0: 2.0, 64: 0} */
+static bool take_points(struct loader *l, const struct tree_node *node,
+                        struct edit_coefficient *out)
+{
+    out->from = EDIT_POINTS;
+    if (!node->n_items || node->n_items / 2 > EDIT_MAX_POINTS) {
+        loader_complain(l, node, "found %zu points; expected 1 to %d", node->n_items / 2,
+                        EDIT_MAX_POINTS);
+        return false;
+    }
+    for (size_t i = 0; i < node->n_items; i += 2) {
+        struct edit_point *p = &out->points[out->n_points];
+        if (!value_integer(l, node->items[i], &p->token, RANGE(0, INT32_MAX)) ||
+            !take_number(l, node->items[i + 1], &p->value))
+            return false;
+        if (out->n_points++ && p->token <= p[-1].token) {
+            loader_complain(l, node->items[i],
+                            "found generated token %lld after %lld; expected them to ascend",
+                            (long long)p->token, (long long)p[-1].token);
+            return false;
+        }
+    }
+    return true;
+}
+
+#define TAG "tag:"
+
+static bool take_times(struct loader *l, const struct tree_node *node, struct edit_coefficient *out)
+{
+    if (node->kind == TREE_MAP)
+        return take_points(l, node, out);
+    if (node->kind != TREE_SCALAR || strncmp(node->text, TAG, strlen(TAG))) {
+        out->from = EDIT_NUMBER;
+        return take_number(l, node, &out->number);
+    }
+    out->from = EDIT_TAG;
+    if (!node->text[strlen(TAG)]) {
+        loader_complain(l, node, "found a tag without a name; expected 'tag:NAME'");
+        return false;
+    }
+    out->tag = strdup(node->text + strlen(TAG));
+    return out->tag || loader_no_memory(l);
+}
+
+/* [low, high] */
+static bool take_bounds(struct loader *l, const struct tree_node *node, struct edit_op *op)
+{
+    char was[128];
+    if (node->kind != TREE_LIST || node->n_items != 2) {
+        loader_complain(l, node, "found %s; expected two numbers, as [-1, 1]",
+                        node_found(node, was, sizeof was));
+        return false;
+    }
+    if (!take_number(l, node->items[0], &op->a) || !take_number(l, node->items[1], &op->b))
+        return false;
+    if (op->a <= op->b)
+        return true;
+    loader_complain(l, node,
+                    "found bounds of which the first is the greater one; expected [low, "
+                    "high]");
+    return false;
+}
+
+/* ------------------------------------------------------------------------- operations */
+
+static bool take_vector(struct loader *l, const struct tree_node *node, struct edit_op *op)
+{
+    const struct edits *edits = edit_loader_of(l)->edits;
+    _cleanup_(freep) const char **names = calloc(edits->n_vectors + 1, sizeof *names);
+    char was[128], all[256], hint[64];
+    if (!names)
+        return loader_no_memory(l);
+    for (uint32_t i = 0; i < edits->n_vectors; i++) {
+        names[i] = edits->vectors[i].name ? edits->vectors[i].name : "";
+        if (node->kind == TREE_SCALAR && !strcmp(node->text, names[i])) {
+            op->vector = i;
+            return true;
+        }
+    }
+    names_join(names, edits->n_vectors, all, sizeof all);
+    nearest_hint(node->kind == TREE_SCALAR ? node->text : "",
+                 node->kind == TREE_SCALAR ? node->n_text : 0, names, edits->n_vectors, hint,
+                 sizeof hint);
+    loader_complain(l, node, "found %s; expected one of \"vectors\": %s%s",
+                    node_found(node, was, sizeof was), edits->n_vectors ? all : "there are none",
+                    hint);
+    return false;
+}
+
+static bool read_vector_op(struct loader *l, const struct tree_node *node, struct edit_op *op)
+{
+    return take_vector(l, node, op);
+}
+
+static bool read_scale(struct loader *l, const struct tree_node *node, struct edit_op *op)
+{
+    return take_times(l, node, &op->times);
+}
+
+static bool read_set(struct loader *l, const struct tree_node *node, struct edit_op *op)
+{
+    double v;
+    if (node->kind == TREE_SCALAR && node->plain && parse_decimal(node->text, &v))
+        return take_number(l, node, &op->a);
+    return take_vector(l, node, op);
+}
+
+static bool read_bounds(struct loader *l, const struct tree_node *node, struct edit_op *op)
+{
+    return take_bounds(l, node, op);
+}
+
+/* What an operation is called, what its value is, and which keys stand beside it. */
+static const struct operation {
+    const char *word;
+    uint32_t kind;
+    bool (*read)(struct loader *l, const struct tree_node *node,
+                 struct edit_op *op); /* NULL: a word alone */
+    bool times;                       /* may have a coefficient */
+    const char *other;                /* a key that it needs: "to" (a number), "between" (bounds) */
+} operations[] = {
+    { "add", DMI_EDIT_ADD, read_vector_op, true, NULL },
+    { "scale", DMI_EDIT_SCALE, read_scale, false, NULL },
+    { "set", DMI_EDIT_SET, read_set, false, NULL },
+    { "zero", DMI_EDIT_ZERO, NULL, false, NULL },
+    { "clamp", DMI_EDIT_CLAMP, read_bounds, false, NULL },
+    { "project_out", DMI_EDIT_PROJECT_OUT, read_vector_op, true, NULL },
+    { "adjust_rs", DMI_EDIT_ADJUST, read_vector_op, false, "to" },
+    { "limit_along", DMI_EDIT_LIMIT, read_vector_op, true, "between" },
+    { "keep_norm", DMI_EDIT_KEEP_NORM, NULL, false, NULL },
+};
+
+/* What the second part of the grammar will have; named here, so that nobody looks for a typing error. */
+static const char *const later[] = { "patch", "feature", "save" };
+
+static const struct operation *operation_of(const char *word)
+{
+    for (size_t i = 0; i < N_OF(operations); i++)
+        if (!strcmp(operations[i].word, word))
+            return &operations[i];
+    return NULL;
+}
+
+static bool no_operation(struct loader *l, const struct tree_node *node)
+{
+    const char *names[N_OF(operations)];
+    char was[128], all[256], hint[64];
+    const char *text = node->kind == TREE_SCALAR ? node->text : "";
+    for (size_t i = 0; i < N_OF(operations); i++)
+        names[i] = operations[i].word;
+    for (size_t i = 0; i < N_OF(later); i++)
+        if (!strcmp(text, later[i])) {
+            loader_complain(l, node, "found \"%s\", which this build does not have", text);
+            return false;
+        }
+    names_join(names, N_OF(names), all, sizeof all);
+    nearest_hint(text, strlen(text), names, N_OF(names), hint, sizeof hint);
+    loader_complain(l, node, "found %s; expected an operation: %s%s",
+                    node_found(node, was, sizeof was), all, hint);
+    return false;
+}
+
+/* The key @other that the operation needs beside its vector. */
+static bool read_other(struct loader *l, const struct tree_node *node, const struct operation *o,
+                       struct edit_op *op)
+{
+    const struct tree_node *value = keys_value(node, o->other);
+    if (!value) {
+        loader_complain(l, node, "found \"%s\" without \"%s\"; expected {%s: VECTOR, %s: %s}",
+                        o->word, o->other, o->word, o->other,
+                        !strcmp(o->other, "to") ? "NUMBER" : "[LOW, HIGH]");
+        return false;
+    }
+    return !strcmp(o->other, "to") ? take_number(l, value, &op->a) : take_bounds(l, value, op);
+}
+
+/* Are all keys of the mapping ones that the operation knows? */
+static bool keys_fit(struct loader *l, const struct tree_node *node, const struct operation *o)
+{
+    bool good = true;
+    for (size_t i = 2; i < node->n_items; i += 2) {
+        const struct tree_node *key = node->items[i];
+        const char *text = key->kind == TREE_SCALAR ? key->text : "";
+        if ((o->times && !strcmp(text, "times")) || (o->other && !strcmp(text, o->other)))
+            continue;
+        char was[128];
+        good = false;
+        loader_complain(l, key, "found %s beside \"%s\"; expected %s%s%s",
+                        node_found(key, was, sizeof was), o->word,
+                        o->times   ? "times"
+                        : o->other ? o->other
+                                   : "nothing",
+                        o->times && o->other ? ", " : "", o->times && o->other ? o->other : "");
+    }
+    return good;
+}
+
+static bool read_op(struct loader *l, const struct tree_node *node, struct edit_op *op)
+{
+    bool word = node->kind == TREE_SCALAR;
+    const struct tree_node *first = word ? node : node->n_items ? node->items[0] : node;
+    const struct operation *o = first->kind == TREE_SCALAR ? operation_of(first->text) : NULL;
+    *op = (struct edit_op){ .vector = EDIT_NO_VECTOR, .times = { .number = 1 } };
+    if (!o || node->kind == TREE_LIST)
+        return no_operation(l, first);
+    op->kind = o->kind;
+    if (word != !o->read) {
+        loader_complain(l, node,
+                        word ? "found \"%s\" alone; expected {%s: ...}"
+                             : "found a value of \"%s\"; expected the word alone: %s",
+                        o->word, o->word);
+        return false;
+    }
+    if (word)
+        return true;
+    const struct tree_node *times = o->times ? keys_value(node, "times") : NULL;
+    return keys_fit(l, node, o) && o->read(l, node->items[1], op) &&
+           (!o->other || read_other(l, node, o, op)) &&
+           (!times || take_times(l, times, &op->times));
+}
+
+bool edit_operations(struct loader *l, const struct tree_node *node, void *into, const void *arg)
+{
+    (void)arg;
+    struct edit *edit = into;
+    if (!keys_list(l, node, "a list of operations, as [{add: VECTOR, times: 2}]", DMI_EDIT_MAX_OPS))
+        return false;
+    if (!node->n_items)
+        loader_complain(l, node, "found no operation; expected one or more");
+    bool good = node->n_items > 0;
+    for (size_t i = 0; good && i < node->n_items; i++)
+        good = read_op(l, node->items[i], &edit->ops[edit->n_ops++]);
+    return good;
+}

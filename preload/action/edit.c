@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "preload/action/edit.h"
+
+#include <dmi/dtype.h>
+#include <dmi/edit.h>
+
+#include <assert.h>
+
+static_assert(sizeof(struct dmi_edit) <= ACTION_PARAM_BYTES, "it is a parameter");
+
+#define EDIT_THREADS    256u /* kernels/edit.cu counts on it */
+#define EDIT_MAX_BLOCKS 1024u
+
+/* A block a row. */
+static void size_grid(uint32_t n_rows, struct action_kernel *out)
+{
+    out->threads = EDIT_THREADS;
+    out->blocks = n_rows > EDIT_MAX_BLOCKS ? EDIT_MAX_BLOCKS : n_rows ? n_rows : 1;
+}
+
+static uint32_t dtype_of(uint32_t dtype)
+{
+    return dtype == DMI_DTYPE_F32   ? DMI_EDIT_F32
+           : dtype == DMI_DTYPE_F16 ? DMI_EDIT_F16
+                                    : DMI_EDIT_BF16;
+}
+
+/* What does not depend on the launch. */
+static struct dmi_edit edit_of(const struct context *c, const struct operand *operand)
+{
+    const struct tensor_view *g = &operand->view;
+    return (struct dmi_edit){
+        .plus = g->plus,
+        .region = c->edits.region,
+        .counters = c->edits.counters,
+        .dtype = dtype_of(g->dtype),
+        .n = view_elements(g),
+        .head = view_head(g),
+        .scale = (float)session_site(operand->site)->about.scale,
+    };
+}
+
+static void edit_eager(const struct action_launch *l, struct action_kernel *out)
+{
+    struct dmi_edit *edit = (struct dmi_edit *)out->param;
+    *edit = edit_of(l->context, l->operand);
+    edit->gather = l->operand->view.gather;
+    edit->rows = l->rows;
+    edit->n_rows = l->n_rows;
+    edit->at = l->place;
+    size_grid(l->n_rows, out);
+}
+
+static void edit_node(const struct action_place *place, const struct operand *operand,
+                      struct action_kernel *out)
+{
+    struct dmi_edit *edit = (struct dmi_edit *)out->param;
+    *edit = edit_of(place->context, operand);
+    edit->gather = action_node_gather(operand);
+    edit->state = place->state;
+    edit->lists = place->context->lists_device;
+    edit->number = place->number;
+    size_grid(operand->view.dims[0], out);
+}
+
+const struct action action_edit = {
+    .kernels = { [ACTION_EAGER] = "dmi_edit_eager", [ACTION_NODE] = "dmi_edit_graph" },
+    .eager = edit_eager,
+    .node = edit_node,
+};

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The part of admission.h that is about places for edits: what is due at a launch, and what becomes of it. */
+#include "preload/capture/admission_private.h"
+#include "preload/edit/accounts.h"
+
+/* What edits do in the launch's step, or without one. */
+static const struct edit_rows *rows_of(const struct admission_launch *l)
+{
+    return l->step ? &l->step->edits.rows : l->edits ? &l->edits->every : NULL;
+}
+
+/* Do the vectors, columns and heads of the part suit the tensor? As kernels/edit.cu finds it. */
+static bool suits(const struct edit_table *table, const struct dmi_edit_part *p, uint32_t n,
+                  uint32_t head)
+{
+    const uint32_t *list =
+        (const uint32_t *)((const char *)table->bytes + (size_t)p->columns * DMI_EDIT_ALIGN);
+    uint32_t most = p->of_heads ? n / head : n;
+    if (p->n_columns && list[p->n_columns - 1] >= most)
+        return false;
+    return !p->width || p->width == n || p->width == head ||
+           (!p->of_heads && p->width == p->n_columns);
+}
+
+/* A tensor of other vectors than the edit's. */
+static void report_width(const struct edit_share *share, const struct admission *item,
+                         const struct dmi_edit_part *p, uint32_t n)
+{
+    const struct edit_version *version = share->owner;
+    session_problem(item->site, PROBLEM_UNSUPPORTED,
+                    "the edit \"%s\" has vectors of %u elements, columns or heads that do not suit "
+                    "rows of %u elements: it writes nothing here",
+                    version->uses[p->edit].edit->name, p->width, n);
+}
+
+/* What the share's version does at the place, in the item's layer. Return: its table. */
+static const struct edit_table *parts_at(const struct edit_share *share,
+                                         const struct admission *item,
+                                         const struct dmi_edit_part **first,
+                                         const struct dmi_edit_part **end)
+{
+    uint32_t n;
+    const struct edit_table *table = version_table(share->owner);
+    *first = edit_table_parts(table, session_site(item->site)->write.place, item->layer, &n);
+    *end = *first + n;
+    return table;
+}
+
+/*
+ * Rows that are due here by @sign, and, with a reason (EDIT_NO_MISS: none), those that could have been written missed by it. Return:
+ * whether anything is due.
+ */
+static bool account(const struct admission_launch *l, const struct admission *item, int sign,
+                    int why)
+{
+    const struct edit_rows *rows = rows_of(l);
+    uint32_t n = view_elements(&item->operand->view), head = view_head(&item->operand->view);
+    const struct edit_table *table = NULL;
+    const struct dmi_edit_part *p = NULL, *end = NULL;
+    bool any = false;
+    for (uint32_t i = 0; i < rows->n_shares; i++) {
+        const struct edit_share *share = &rows->shares[i];
+        if (!i || share->owner != rows->shares[i - 1].owner)
+            table = parts_at(share, item, &p, &end);
+        while (p < end && p->edit < share->edit)
+            p++;
+        if (p == end || p->edit != share->edit)
+            continue;
+        int64_t n_rows =
+            sign * (int64_t)(rows->every ? item->operand->view.dims[0] : share->n_rows);
+        int miss = share->miss != EDIT_NO_MISS ? share->miss : why;
+        bool fits = !n || suits(table, p, n, head);
+        if (!fits && sign > 0)
+            report_width(share, item, p, n);
+        if (share->miss == EDIT_NO_MISS && !fits)
+            miss = DMI_EDIT_MISS_WIDTH;
+        accounts_due(share->counter, n_rows);
+        if (miss != EDIT_NO_MISS)
+            accounts_missed(share->counter, (enum dmi_edit_miss)miss, n_rows);
+        any = true;
+    }
+    return any;
+}
+
+/* What hinders a launch, as accounts say it. */
+static enum dmi_edit_miss miss_of(int drop)
+{
+    switch (drop) {
+    case DMI_DROP_BAD_POINTER:
+    case DMI_DROP_BAD_EXPR: return DMI_EDIT_MISS_BAD_POINTER;
+    case DMI_DROP_COPY_FAILED: return DMI_EDIT_MISS_DRIVER;
+    case DMI_DROP_NO_MEMORY: return DMI_EDIT_MISS_NO_ROOM;
+    default: return DMI_EDIT_MISS_UNSUPPORTED;
+    }
+}
+
+/* Rows that were due are missed after all; only those that could have been written. */
+static void miss_rows(const struct admission_launch *l, const struct admission *item, int drop)
+{
+    account(l, item, -1, EDIT_NO_MISS);
+    account(l, item, 1, (int)miss_of(drop));
+}
+
+void admission_expect_edit(const struct admission_launch *l, struct admission *item, int drop)
+{
+    const struct edit_rows *rows = rows_of(l);
+    item->has_record = false;
+    item->edits_due = false;
+    if (!rows || !rows->n_shares)
+        return;
+    if (!account(l, item, 1, EDIT_NO_MISS))
+        return; /* no edit does anything in this layer */
+    item->edits_due = true;
+    item->pick =
+        (struct select_pick){ .n = rows->every ? item->operand->view.dims[0]
+                                               : edit_rows_below(rows, item->operand->view.dims[0]),
+                              .rows = rows->words,
+                              .n_list = rows->n_words };
+    item->place = DMI_EDIT_AT(session_site(item->site)->write.place, item->layer);
+    if (drop == DROP_NONE && !l->context->edits.region)
+        drop = DMI_DROP_UNSUPPORTED;
+    item->state = ADMISSION_EXPECTED;
+    if (drop == DROP_NONE && item->pick.n)
+        return;
+    item->state = drop == DROP_NONE ? ADMISSION_COUNTED : ADMISSION_DROPPED;
+    item->reason = drop;
+    if (drop != DROP_NONE)
+        miss_rows(l, item, drop);
+}
+
+void admission_miss_edit(const struct admission_launch *l, struct admission *item, int drop)
+{
+    if (item->edits_due)
+        miss_rows(l, item, drop);
+}
+
+void admission_take_back_edit(const struct admission_launch *l, struct admission *item)
+{
+    int why = item->state == ADMISSION_DROPPED ? (int)miss_of(item->reason) : EDIT_NO_MISS;
+    if (item->edits_due && item->state != ADMISSION_LAUNCHED)
+        account(l, item, -1, why);
+    item->edits_due = false;
+}

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "preload/edit/edits.h"
+
+#include "core/atomic.h"
+#include "core/grow.h"
+#include "core/log.h"
+#include "preload/context/edit_region.h"
+#include "preload/edit/accounts.h"
+#include "preload/edit/requests.h"
+#include "preload/session/session.h"
+
+#include <dmi/span.h>
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* never held across a driver call */
+static struct edit_version *in_force;                    /* held; under the lock */
+
+struct edit_version *edits_hold(void)
+{
+    if (!session.spec->n_places)
+        return NULL;
+    pthread_mutex_lock(&lock);
+    struct edit_version *v = in_force;
+    if (v)
+        version_use(v);
+    pthread_mutex_unlock(&lock);
+    return v;
+}
+
+void edits_put_in_force(struct edit_version *v)
+{
+    pthread_mutex_lock(&lock);
+    struct edit_version *before = in_force;
+    in_force = v;
+    pthread_mutex_unlock(&lock);
+    atomic_add_acq_rel(&session.switches, 1); /* acquired by follow_switches() of graph/launch.c */
+    version_release(before);
+}
+
+/* ------------------------------------------------------------------------- whose rows have which edits */
+
+/* A step while its rows are found. */
+struct asking {
+    const struct dmi_step *said;
+    struct edit_step *step;
+    struct edit_version *now;
+    size_t room;
+    bool no_memory;
+};
+
+/* The step holds the version until it ends. Takes over @v. */
+static void keep(struct asking *a, struct edit_version *v)
+{
+    struct edit_step *s = a->step;
+    for (uint32_t i = 0; i < s->n_held; i++)
+        if (s->held[i] == v) {
+            version_release(v);
+            return;
+        }
+    if (grow((void **)&s->held, s->n_held, &a->room, sizeof *s->held, 4)) {
+        a->no_memory = true;
+        version_release(v);
+        return;
+    }
+    s->held[s->n_held++] = v;
+}
+
+static bool has_live(const struct edit_version *v)
+{
+    for (uint32_t i = 0; i < v->n; i++)
+        if (v->uses[i].edit->live)
+            return true;
+    return false;
+}
+
+static uint32_t sections_of(void *arg, const struct dmi_span *span,
+                            struct edit_section out[EDIT_MAX_SECTIONS])
+{
+    struct asking *a = arg;
+    struct edit_version *own = a->now;
+    if (span) {
+        own = requests_version(span->request_id, a->now);
+        keep(a, own);
+    }
+    out[0] = version_section(own);
+    if (own == a->now)
+        return 1;
+    /* edits that follow changes come after the others, in their order */
+    out[0].live = false;
+    out[1] = version_section(a->now);
+    out[1].settled = false;
+    return has_live(a->now) ? 2 : 1;
+}
+
+/* Is the tensor of the edit's place divided, over more than one rank? */
+static bool is_divided(const struct edit_use *use, const struct dmi_step *step)
+{
+    const int32_t sizes[] = { [DMI_AXIS_TP] = step->tp_size,
+                              [DMI_AXIS_PP] = step->pp_size,
+                              [DMI_AXIS_DP] = step->dp_size,
+                              [DMI_AXIS_EP] = step->ep_size };
+    for (uint32_t s = 0; s < session.spec->n_sites; s++) {
+        const struct dmi_site *about = &session_site(s)->about;
+        if (about->writes && about->shard != DMI_SHARD_NONE && sizes[about->shard_axis] > 1 &&
+            !strcmp(about->name, use->edit->site))
+            return true;
+    }
+    return false;
+}
+
+/* Is the request told apart, by its salt, from all that have not its edits? */
+static bool is_salted(struct asking *a, const struct dmi_span *span)
+{
+    struct edit_section sections[EDIT_MAX_SECTIONS];
+    uint32_t n = sections_of(a, span, sections);
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t salt = edits_salt(sections[i].uses, sections[i].n, span->request_id, span->tags);
+        if (salt && !requests_have_salt(span->tags, salt))
+            return false;
+    }
+    return true;
+}
+
+static uint32_t counter_of(void *arg, const struct edit_use *use, const struct dmi_span *span,
+                           int *miss)
+{
+    struct asking *a = arg;
+    uint32_t account = accounts_find(use, span ? span->request_id : NULL, miss);
+    if (*miss != EDIT_NO_MISS || !span)
+        return account;
+    if (is_divided(use, a->said))
+        *miss = DMI_EDIT_MISS_RANK;
+    else if (!use->edit->any_cache && !(a->said->flags & DMI_STEP_CACHES_NOTHING) &&
+             !((a->said->flags & DMI_STEP_CACHES_PREFIXES) && is_salted(a, span)))
+        *miss = DMI_EDIT_MISS_CACHE_SHARED;
+    return account;
+}
+
+/* Rows of a request with the salt of its edits come from requests with these edits. */
+static bool has_cached(void *arg, const struct edit_use *use, const struct dmi_span *span)
+{
+    return !use->edit->any_cache && is_salted(arg, span);
+}
+
+/* ------------------------------------------------------------------------- steps */
+
+/* Requests whose last step was said ahead of it have ended when the next one begins. */
+static void note_last(const struct dmi_step *said)
+{
+    for (uint32_t i = 0; i < said->n_spans; i++) {
+        const struct dmi_span *span = dmi_span_at(said, i);
+        if (span->flags & DMI_SPAN_LAST && !(span->flags & DMI_SPAN_PADDING))
+            requests_last(span->request_id);
+    }
+}
+
+static void say_unknown_cache(const struct edit_rows *rows, uint32_t flags)
+{
+    static int said;
+    for (uint32_t i = 0; i < rows->n_shares; i++)
+        if (rows->shares[i].miss == DMI_EDIT_MISS_CACHE_SHARED &&
+            !atomic_exchange_acq_rel(&said, 1))
+            log_line(
+                flags & DMI_STEP_CACHES_PREFIXES
+                    ? "the engine shares cached prefixes between requests, and a request has not "
+                      "the salt of its edits: they write nothing there (dmi-ctl RUN edit salt)"
+                    : "whether the engine shares cached prefixes between requests is not known: "
+                      "edits write nothing, unless they say cache: ignore");
+}
+
+int edits_step(const struct dmi_step *said, struct edit_step *out)
+{
+    *out = (struct edit_step){ .n_held = 0 };
+    struct edit_version *now = edits_hold();
+    if (!now)
+        return 0;
+    requests_end_last(edits_request_end);
+    struct asking a = { .said = said, .step = out, .now = now };
+    keep(&a, now);
+    const struct edit_rows_ask ask = {
+        .sections = sections_of, .counter = counter_of, .has_cached = has_cached, .arg = &a
+    };
+    int r = edit_rows_build(said, &ask, &out->rows);
+    if (!r && a.no_memory)
+        r = -ENOMEM;
+    if (r)
+        edits_step_deinit(out);
+    else
+        say_unknown_cache(&out->rows, said->flags);
+    note_last(said);
+    return r;
+}
+
+void edits_step_deinit(struct edit_step *step)
+{
+    edit_rows_deinit(&step->rows);
+    for (uint32_t i = 0; i < step->n_held; i++)
+        version_release(step->held[i]);
+    free(step->held);
+    *step = (struct edit_step){ 0 };
+}
+
+void edits_request_end(const char *id)
+{
+    struct edit_version *v = requests_forget(id);
+    version_release(v);
+    accounts_end(id);
+}
+
+int edits_every(struct edit_version *v)
+{
+    struct edit_step step = { .n_held = 0 };
+    struct asking a = { .step = &step, .now = v };
+    const struct edit_rows_ask ask = {
+        .sections = sections_of, .counter = counter_of, .has_cached = has_cached, .arg = &a
+    };
+    return edit_rows_build_every(&ask, &v->every);
+}
+
+/* ------------------------------------------------------------------------- places, and the end */
+
+bool edits_reach_place(uint32_t place)
+{
+    struct edit_version *now = edits_hold();
+    bool reach = (now && version_has_place(now, place)) || requests_any(version_has_place, place);
+    version_release(now);
+    return reach;
+}
+
+void edits_finish(void)
+{
+    if (session.spec->n_places)
+        accounts_finish();
+}
+
+void edits_reset(void)
+{
+    pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
+    lock = unlocked;
+    in_force = NULL; /* the parent's */
+    versions_reset();
+    requests_reset();
+    edit_region_reset();
+    accounts_reset();
+}

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/common/vectors.h"
+
+#include "core/cleanup.h"
+#include "policy/report.h"
+#include "read/safetensors.h"
+#include "storage/elements.h"
+#include "tools/common/npy.h"
+
+#include <dmi/dtype.h>
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define LAYER "{layer}"
+
+/* The vector under way. */
+struct reading {
+    struct edits *edits;
+    struct report *report;
+    uint32_t vector;
+    const char *path; /* of its file */
+};
+
+static const struct edit_vector *vector_of(const struct reading *r)
+{
+    return &r->edits->vectors[r->vector];
+}
+
+static int complain(struct reading *r, const char *what)
+{
+    report_add(r->report, vector_of(r)->line, 1, "the vector \"%s\", %s: %s", vector_of(r)->name,
+               r->path, what);
+    return 0;
+}
+
+/* One tensor's numbers, for a layer or EDIT_ANY_LAYER. */
+static int take(struct reading *r, int32_t layer, uint32_t dtype, const void *data, uint64_t n)
+{
+    _cleanup_(freep) float *numbers = calloc(n + 1, sizeof *numbers);
+    if (!numbers)
+        return -ENOMEM;
+    for (uint64_t i = 0; i < n; i++) {
+        double v;
+        elements_to_double(dtype, (const char *)data + i * dmi_dtype_bytes(dtype), 1, &v);
+        numbers[i] = (float)v;
+    }
+    int rc = edits_add_numbers(r->edits, r->vector, layer, numbers, n);
+    if (rc == -EINVAL)
+        return complain(r,
+                        n ? "its numbers are not all finite, or are to have length 1 and are all 0"
+                          : "it holds no number");
+    if (rc == -E2BIG)
+        return complain(r, "all vectors together have more than 2^30 numbers");
+    return rc;
+}
+
+/* An array: a vector, or one for each layer from 0 on. */
+static int take_array(struct reading *r, uint32_t dtype, const uint64_t *dims, uint32_t n_dims,
+                      const char *data)
+{
+    if (dtype != DMI_DTYPE_F32 && dtype != DMI_DTYPE_F16 && dtype != DMI_DTYPE_BF16)
+        return complain(r, "its numbers are of another type than f32, f16 and bf16");
+    if (n_dims == 1)
+        return take(r, EDIT_ANY_LAYER, dtype, data, dims[0]);
+    if (n_dims != 2)
+        return complain(r, "expected one dimension, or two: layers, elements");
+    if (dims[0] == 1)
+        return take(r, EDIT_ANY_LAYER, dtype, data, dims[1]);
+    int rc =
+        dims[0] > SPEC_MAX_PLACE_LAYER + 1 ? complain(r, "it has more layers than models have") : 0;
+    for (uint64_t i = 0; i < dims[0] && dims[0] <= SPEC_MAX_PLACE_LAYER + 1 && !rc; i++)
+        rc = take(r, (int32_t)i, dtype, data + i * dims[1] * dmi_dtype_bytes(dtype), dims[1]);
+    return rc;
+}
+
+/* ------------------------------------------------------------------------- safetensors */
+
+/* A tensor's key with a layer's number in it. */
+struct keyed {
+    int32_t layer;
+    const struct st_entry *entry;
+};
+
+static int by_layer(const void *a, const void *b)
+{
+    const struct keyed *x = a, *y = b;
+    return x->layer < y->layer ? -1 : x->layer > y->layer;
+}
+
+/* Is the key @pattern with a number in place of {layer}? */
+static bool has_layer(const char *key, const char *pattern, int32_t *layer)
+{
+    size_t before = (size_t)(strstr(pattern, LAYER) - pattern);
+    const char *after = pattern + before + strlen(LAYER);
+    if (strncmp(key, pattern, before) || !isdigit((unsigned char)key[before]))
+        return false;
+    char *end;
+    unsigned long n = strtoul(key + before, &end, 10);
+    *layer = (int32_t)n;
+    return n <= SPEC_MAX_PLACE_LAYER && !strcmp(end, after);
+}
+
+/* All tensors whose keys fit the pattern, by layer. */
+static int take_layers(struct reading *r, const struct safetensors *st, const char *pattern)
+{
+    _cleanup_(freep) struct keyed *found = calloc(st->n + 1, sizeof *found);
+    size_t n = 0;
+    if (!found)
+        return -ENOMEM;
+    for (size_t i = 0; i < st->n; i++)
+        if (has_layer(st->entries[i].key, pattern, &found[n].layer))
+            found[n++].entry = &st->entries[i];
+    qsort(found, n, sizeof *found, by_layer);
+    if (!n)
+        return complain(r, "no tensor's name fits \"tensor\" with a layer's number in it");
+    int rc = 0;
+    for (size_t i = 0; i < n && !rc; i++) {
+        const struct st_entry *e = found[i].entry;
+        uint64_t elements = 1;
+        for (uint32_t d = 0; d < e->n_dims; d++)
+            elements *= e->dims[d];
+        if (e->dtype != DMI_DTYPE_F32 && e->dtype != DMI_DTYPE_F16 && e->dtype != DMI_DTYPE_BF16)
+            return complain(r, "its numbers are of another type than f32, f16 and bf16");
+        if (i && found[i].layer == found[i - 1].layer)
+            return complain(r, "two tensors have one layer");
+        rc = take(r, found[i].layer, e->dtype, e->data, elements);
+    }
+    return rc;
+}
+
+/* What all keys have in common, with {layer} in place of the number by which they differ. Return: NULL: they differ otherwise. */
+static char *pattern_of(const struct safetensors *st)
+{
+    const char *key = st->entries[0].key;
+    for (const char *p = key; *p; p++) {
+        if (!isdigit((unsigned char)*p) || (p > key && isdigit((unsigned char)p[-1])))
+            continue;
+        char *pattern;
+        int32_t layer;
+        size_t n = strspn(p, "0123456789"), fit = 0;
+        if (asprintf(&pattern, "%.*s" LAYER "%s", (int)(p - key), key, p + n) < 0)
+            return NULL;
+        for (size_t i = 0; i < st->n; i++)
+            fit += has_layer(st->entries[i].key, pattern, &layer);
+        if (fit == st->n)
+            return pattern;
+        free(pattern);
+    }
+    return NULL;
+}
+
+static int take_entry(struct reading *r, const struct st_entry *e)
+{
+    return take_array(r, e->dtype, e->dims, e->n_dims, e->data);
+}
+
+static int take_safetensors(struct reading *r, const struct safetensors *st)
+{
+    const char *tensor = vector_of(r)->tensor;
+    if (tensor && strstr(tensor, LAYER))
+        return take_layers(r, st, tensor);
+    if (tensor) {
+        const struct st_entry *e = safetensors_find(st, tensor);
+        return e ? take_entry(r, e) : complain(r, "it has no tensor of the name in \"tensor\"");
+    }
+    if (st->n == 1)
+        return take_entry(r, &st->entries[0]);
+    _cleanup_(freep) char *pattern = st->n ? pattern_of(st) : NULL;
+    return pattern ? take_layers(r, st, pattern)
+                   : complain(r, "which of its tensors is meant is not clear; expected \"tensor: "
+                                 "NAME\", in which {layer} may stand");
+}
+
+/* ------------------------------------------------------------------------- npy */
+
+static int take_npy(struct reading *r, const char *data, size_t n)
+{
+    uint64_t dims[2];
+    uint32_t dtype, n_dims;
+    size_t head;
+    const char *why = npy_read(data, n, &dtype, dims, &n_dims, &head);
+    return why ? complain(r, why) : take_array(r, dtype, dims, n_dims, data + head);
+}
+
+/* The file's bytes. Return: NULL: errno says why. */
+static char *read_all(const char *path, size_t *n)
+{
+    _cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st))
+        return NULL;
+    errno = S_ISREG(st.st_mode) ? EFBIG : EINVAL;
+    if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size > 4 * (uint64_t)EDITS_MAX_NUMBERS + 65536)
+        return NULL;
+    char *data = malloc((size_t)st.st_size + 1);
+    for (*n = 0; data && *n < (size_t)st.st_size;) {
+        ssize_t got = read(fd, data + *n, (size_t)st.st_size - *n);
+        if (got <= 0)
+            break;
+        *n += (size_t)got;
+    }
+    return data;
+}
+
+/* ------------------------------------------------------------------------- files */
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), k = strlen(end);
+    return n >= k && !strcmp(text + n - k, end);
+}
+
+static int read_safetensors(struct reading *r)
+{
+    struct err err = { 0 };
+    struct safetensors st = { 0 };
+    int rc = safetensors_open(&err, r->path, &st);
+    rc = rc ? complain(r, err.msg) : take_safetensors(r, &st);
+    safetensors_deinit(&st);
+    return rc;
+}
+
+static int read_npy(struct reading *r)
+{
+    size_t n = 0;
+    _cleanup_(freep) char *data = read_all(r->path, &n);
+    return data ? take_npy(r, data, n) : complain(r, strerror(errno));
+}
+
+static int read_vector(struct reading *r)
+{
+    if (ends_with(r->path, ".safetensors"))
+        return read_safetensors(r);
+    if (ends_with(r->path, ".npy"))
+        return read_npy(r);
+    return complain(r, "expected a file that ends with .safetensors or .npy");
+}
+
+/* A file's path, seen from the folder of the edits' own. Return: NULL without memory. */
+static char *path_of(const struct edits *edits, const char *file)
+{
+    const char *slash = strrchr(edits->path, '/');
+    char *path = NULL;
+    if (*file == '/' || !slash)
+        return strdup(file);
+    return asprintf(&path, "%.*s/%s", (int)(slash - edits->path), edits->path, file) < 0 ? NULL
+                                                                                         : path;
+}
+
+int vectors_read(struct edits *edits, struct spec_errors *errors)
+{
+    struct report report = { .path = edits->path };
+    int rc = 0;
+    *errors = (struct spec_errors){ 0 };
+    for (uint32_t i = 0; i < edits->n_vectors && !rc; i++) {
+        _cleanup_(freep) char *path = path_of(edits, edits->vectors[i].file);
+        struct reading r = { edits, &report, i, path };
+        rc = path ? read_vector(&r) : -ENOMEM;
+    }
+    int finished = report_finish(&report, &errors->lines, &errors->n_lines);
+    rc = rc ? rc : finished;
+    if (rc || errors->n_lines)
+        return rc ? rc : SPEC_E_INVALID;
+    return edits_check_layers(edits, errors);
+}
+
+static void say_errors(const char *path, int rc, struct spec_errors *errors)
+{
+    for (size_t i = 0; i < errors->n_lines; i++)
+        fprintf(stderr, "%s\n", errors->lines[i]);
+    if (rc && !errors->n_lines)
+        fprintf(stderr, "%s: %s\n", path, rc < 0 ? strerror(-rc) : "no edits");
+    spec_errors_deinit(errors);
+}
+
+struct edits *vectors_edits_of(const char *name, const char *text, size_t n_text,
+                               const struct spec *spec)
+{
+    struct spec_errors errors = { 0 };
+    struct edits *edits = NULL;
+    int rc = edits_parse(name, text, n_text, spec, &errors, &edits);
+    if (!rc)
+        rc = vectors_read(edits, &errors);
+    say_errors(name, rc, &errors);
+    if (!rc)
+        return edits;
+    edits_free(edits);
+    return NULL;
+}
+
+struct edits *vectors_edits(const char *path, const struct spec *spec)
+{
+    struct spec_errors none = { 0 };
+    size_t n = 0;
+    _cleanup_(freep) char *text = read_all(path, &n);
+    int rc = !text ? -errno : n > EDITS_MAX_BYTES ? -EFBIG : 0;
+    if (!rc)
+        return vectors_edits_of(path, text, n, spec);
+    say_errors(path, rc, &none);
+    return NULL;
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The files that edits name: their vectors, read and put into the edits. Safetensors (f32, f16, bf16) and npy (f32, f16). One thread.
+ * Which tensor is of which layer: docs/edits.md, "Vectors".
+ */
+#ifndef TOOLS_COMMON_VECTORS_H
+#define TOOLS_COMMON_VECTORS_H
+
+#include "policy/edit.h"
+
+/**
+ * vectors_read() - the numbers of all vectors of @edits
+ * Files are named from the folder in which the edits' own file lies.
+ * @errors: a line "FILE:LINE:COLUMN: ..." for each vector that cannot be; free with spec_errors_deinit()
+ * Return: 0, SPEC_E_INVALID, -ENOMEM.
+ */
+int vectors_read(struct edits *edits, struct spec_errors *errors);
+
+/**
+ * vectors_edits() - the edits of a file, with the numbers of their vectors
+ * @spec: whose places they are for
+ * What is wrong stands on stderr. Return: NULL then; else edits_free().
+ */
+struct edits *vectors_edits(const char *path, const struct spec *spec);
+
+/* The same of a text; @name names it in messages. */
+struct edits *vectors_edits_of(const char *name, const char *text, size_t n_text,
+                               const struct spec *spec);
+
+#endif

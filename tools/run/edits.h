@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The edits that are in force from the first step on: checked, and written for the library as one file. One thread. */
+#ifndef TOOLS_RUN_EDITS_H
+#define TOOLS_RUN_EDITS_H
+
+#include "policy/spec.h"
+
+#include <stdbool.h>
+
+/* What the options say of edits. */
+struct edits_options {
+    const char *file;   /* --edits; NULL: none */
+    const char *steer;  /* --steer: a file of a vector that is added at each place */
+    const char *times;  /* with --steer; NULL: 1 */
+    char *layers;       /* likewise: owned; NULL: all that the vector has */
+    struct edits *read; /* by edits_read() */
+};
+
+/* Do the options go together? Return: false: said why. */
+bool edits_complete(const struct edits_options *options);
+
+/* Is anything asked for? */
+static inline bool edits_wanted(const struct edits_options *options)
+{
+    return options->file || options->steer;
+}
+
+/* Reads and checks them. @check: the number of edits is said. Return: false: said why. */
+bool edits_read(struct edits_options *options, const struct spec *spec, bool check);
+
+/* Writes them into a new file of the folder @out, and names that to the library. Return: false: said why. */
+bool edits_set(const struct edits_options *options, const char *out);
+
+/* Frees what was read. */
+void edits_deinit(struct edits_options *options);
+
+#endif
