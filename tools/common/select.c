@@ -93,7 +93,8 @@ int select_check(struct err *err, const struct reader *reader, struct selection 
     if (selection_is_all(select))
         return 0;
     selection_find_last(select, reader);
-    if (sites_build(reader, &sites) || requests_build(reader, &requests) ||
+    bool by_name = select->requests.n || select->sites.n; /* keys of tensors begin with a request */
+    if (sites_build(reader, &sites) || (by_name && requests_build(reader, &requests)) ||
         seen_add_all(&seen, &sites, reader))
         return err_set_errno(err, ENOMEM, "cannot select");
     return missing_check(err, &(struct missing_from){ reader, &sites, &requests, &seen }, select);
