@@ -41,11 +41,12 @@ static bool is_meant(uint32_t site, const struct words *words)
 /* After the word, a few bytes of the nearest name. */
 static void name_nearest(const char *word, char *why, size_t n_why)
 {
-    uint32_t n = session.spec->n_sites;
+    uint32_t n = 0;
     char hint[96] = "";
-    _cleanup_(freep) const char **names = calloc(n + 1, sizeof *names);
-    for (uint32_t i = 0; names && i < n; i++)
-        names[i] = session_site(i)->about.name;
+    _cleanup_(freep) const char **names = calloc(session.spec->n_sites + 1, sizeof *names);
+    for (uint32_t i = 0; names && i < session.spec->n_sites; i++)
+        if (session_site(i)->action != SPEC_EDIT) /* places for edits are not switched */
+            names[n++] = session_site(i)->about.name;
     if (names)
         nearest_hint(word, strlen(word), names, n, hint, sizeof hint);
     snprintf(why, n_why, "no site's name matches '%.100s'%s (status lists them)", word, hint);
