@@ -241,10 +241,11 @@ static __device__ float find_step(const struct stretch *s, dmi_u32 k, const floa
     return sum > 0.0f ? __fsqrt_rn(__fdiv_rn(before, sum)) : 1.0f;
 }
 
-static __device__ void edit_stretch(const struct stretch *s)
+/* Return: has this thread stored something that is not finite? */
+static __device__ bool edit_stretch(const struct stretch *s)
 {
     float steps[DMI_EDIT_MAX_OPS];
-    bool any = false;
+    bool any = false, wild = false;
     for (dmi_u32 k = 0; k < s->part->n_ops; k++) {
         bool idle = is_idle(&s->ops[k], s->coefficients[k]);
         steps[k] = has_sum(&s->ops[k]) && !idle ? find_step(s, k, steps) : 0.0f;
@@ -253,13 +254,16 @@ static __device__ void edit_stretch(const struct stretch *s)
     for (dmi_u32 i = threadIdx.x; any && i < s->n; i += THREADS) {
         dmi_i64 at = place_of(s, column_of(s, i));
         put(s, at, after(s, s->part->n_ops, steps, i, value_at(s, at)));
+        float stored = load(s->e->dtype, (const char *)s->e->gather.src + at);
+        wild = wild || (__float_as_uint(stored) & 0x7f800000u) == 0x7f800000u;
     }
+    return wild;
 }
 
 /* ------------------------------------------------------------------------- edits of a row */
 
-/* The part on a whole row, or on the heads that it takes. */
-static __device__ void edit_row(struct stretch *s)
+/* The part on a whole row, or on the heads that it takes. Return: as edit_stretch(). */
+static __device__ bool edit_row(struct stretch *s)
 {
     const struct dmi_edit *e = s->e;
     const struct dmi_edit_part *p = s->part;
@@ -269,10 +273,12 @@ static __device__ void edit_row(struct stretch *s)
     s->width = by_head ? e->head : e->n;
     s->columns = p->n_columns && !p->of_heads ? list : nullptr;
     s->n = s->columns ? p->n_columns : s->width;
+    bool wild = false;
     for (dmi_u32 i = 0; i < n; i++) {
         s->first = (p->of_heads ? list[i] : i) * s->width;
-        edit_stretch(s);
+        wild = edit_stretch(s) || wild;
     }
+    return wild;
 }
 
 /* Do its vectors, columns and heads suit the row? The host finds the same, and counts it. */
@@ -317,9 +323,11 @@ static __device__ const dmi_u32 *edit_by(const struct dmi_edit *e, dmi_u32 place
             s.coefficients = (const float *)(entry + 2);
             s.region = base;
             s.row = row;
-            edit_row(&s);
+            bool wild = __syncthreads_or(edit_row(&s));
             if (threadIdx.x == 0)
                 atomicAdd((dmi_u64 *)e->counters + entry[1], 1ull);
+            if (threadIdx.x == 0 && wild)
+                atomicAdd((dmi_u64 *)e->counters + e->n_counters + entry[1], 1ull);
         }
         entry += 2 + (entry[0] >> 16);
     }

@@ -24,6 +24,7 @@
 #define EDITS_MAX_BYTES   (1u << 20) /* of a text */
 #define EDITS_MAX_VECTORS 1024
 #define EDITS_MAX_NUMBERS (1u << 30) /* of all vectors together */
+#define EDIT_MAX_NAME     127
 #define EDIT_MAX_POINTS   16
 #define EDIT_MAX_COLUMNS  65536
 

@@ -163,6 +163,11 @@ static bool edit_name(struct loader *l, const struct tree_node *node, void *into
     struct edit *edit = into;
     if (!value_name(l, node, &edit->name, arg))
         return false;
+    if (strlen(edit->name) > EDIT_MAX_NAME) {
+        loader_complain(l, node, "found a name of %zu characters; expected at most %d",
+                        strlen(edit->name), EDIT_MAX_NAME);
+        return false;
+    }
     for (uint32_t i = 0; &edits->list[i] < edit; i++)
         if (edits->list[i].name && !strcmp(edits->list[i].name, edit->name)) {
             loader_complain(l, node, "found the edit \"%s\" a second time; expected it once",

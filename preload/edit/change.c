@@ -292,6 +292,14 @@ void edits_start(void)
         return;
     accounts_start(run_edits(session.run), note_request);
     edit_region_start(session.spec->edit_bytes, &watch);
+    /* requests that begin before the first edit have none until they end */
+    struct edit_version *none = version_new(&err, NULL, UINT32_MAX, NULL);
+    if (!none || finish(&err, none)) {
+        log_line("no edit can come into force: %s", err.msg);
+        version_release(none);
+        return;
+    }
+    edits_put_in_force(none);
     if (path && *path && add_file(&err, path))
         log_line("%s: %s: no edit is in force", path, err.msg);
 }

@@ -150,6 +150,13 @@ static bool has_cached(void *arg, const struct edit_use *use, const struct dmi_s
 
 /* ------------------------------------------------------------------------- steps */
 
+static int ranks; /* 1: several have the same requests; atomic */
+
+bool edits_have_ranks(void)
+{
+    return atomic_load_relaxed(&ranks);
+}
+
 /* Requests whose last step was said ahead of it have ended when the next one begins. */
 static void note_last(const struct dmi_step *said)
 {
@@ -177,6 +184,8 @@ static void say_unknown_cache(const struct edit_rows *rows, uint32_t flags)
 int edits_step(const struct dmi_step *said, struct edit_step *out)
 {
     *out = (struct edit_step){ .n_held = 0 };
+    if (said->tp_size > 1 || said->pp_size > 1 || said->ep_size > 1)
+        atomic_store_relaxed(&ranks, 1);
     struct edit_version *now = edits_hold();
     if (!now)
         return 0;

@@ -54,6 +54,9 @@ void edits_put_in_force(struct edit_version *version);
 /* Fills in what the version does where the engine says no steps. Return: 0 or -ENOMEM. */
 int edits_every(struct edit_version *version);
 
+/* Has the engine said that it is one of several ranks, which have the same requests? */
+bool edits_have_ranks(void);
+
 /* After fork, in the child. */
 void edits_reset(void);
 
