@@ -22,7 +22,7 @@ struct attribution_forward {
 bool attribution_is_by_request(const struct reader *reader)
 {
     const struct dmi_counters *counters = reader_run(reader)->counters;
-    return reader_n_steps(reader) || (counters && counters->steps);
+    return reader_first_ranks(reader) || (counters && counters->steps);
 }
 
 /* ------------------------------------------------------------------------- without steps */

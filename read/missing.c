@@ -127,7 +127,7 @@ static int no_such(struct err *err, const char *what, const struct nearest *s)
 static int check_request(struct err *err, const struct missing_from *run,
                          const struct selection_name *name)
 {
-    if (!reader_n_steps(run->reader) || requests_find(run->requests, name->s, name->n))
+    if (!reader_first_ranks(run->reader) || requests_find(run->requests, name->s, name->n))
         return 0;
     struct nearest s = { .wanted = name->s, .n_wanted = name->n };
     for (size_t i = 0; i < run->requests->n; i++)
@@ -154,7 +154,7 @@ static bool is_request(const struct missing_from *run, const char *key, size_t n
         if (id.failed || (id.n == n && !memcmp(id.data ? id.data : "", key, n)))
             return true;
     }
-    return !reader_n_steps(run->reader);
+    return !reader_first_ranks(run->reader);
 }
 
 /* Without the "~2" that a key gets whose like another tensor has. */

@@ -248,24 +248,6 @@ static struct context *context_counting(const struct graph_plan *plan, CUcontext
     return plan->context;
 }
 
-/*
- * May the site's action have a node there? Edits before a kernel may not, where another node of the graph is not ordered with the
- * kernel: it may read the tensor while they write.
- */
-static bool may_act(const struct graph_plan *plan, const struct node_pair *pair, uint32_t site,
-                    const struct func *func)
-{
-    const struct spec_site *s = session_site(site);
-    if (s->action != SPEC_EDIT || s->when != SPEC_BEFORE ||
-        (pair->graph == plan->clone && siblings_are_none(pair->graph, pair->node)))
-        return true;
-    session_problem(site, PROBLEM_UNSUPPORTED,
-                    "kernel %s is in a graph in which other nodes may run at the same time: edits "
-                    "with when: before could write what these read, and write nothing there",
-                    func->name);
-    return false;
-}
-
 /* The kernel of @pair, if it is one of the spec. @noted: with the node; @number: its actions are to have nodes. */
 static int add_node(struct err *err, struct graph_plan *plan, const struct node_pair *pair,
                     CUcontext handle, const struct func *noted, bool ordered, bool number)
@@ -293,7 +275,8 @@ static int add_node(struct err *err, struct graph_plan *plan, const struct node_
         if (!action)
             return no_memory(err);
         if (number && kernel->context == plan->context &&
-            may_act(plan, pair, func->match.sites[s], func))
+            siblings_allow(func->match.sites[s], func,
+                           pair->graph == plan->clone ? plan->clone : NULL, pair->node))
             action->number = plan->n_nodes++;
         graph_plan_action(plan, action, func, &k);
     }

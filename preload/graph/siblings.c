@@ -5,6 +5,7 @@
 #include "core/sorted.h"
 #include "preload/base/driver.h"
 #include "preload/graph/edges.h"
+#include "preload/session/session.h"
 
 #include <stdlib.h>
 
@@ -48,7 +49,8 @@ static bool follow(struct walk *w, CUgraphNode node, bool (*ask)(CUgraphNode, st
     return true;
 }
 
-bool siblings_are_none(CUgraph graph, CUgraphNode node)
+/* Does every other node of @graph come before or after @node? */
+static bool has_none(CUgraph graph, CUgraphNode node)
 {
     struct walk w = { .n = 0 };
     if (driver_table.cuGraphGetNodes(graph, NULL, &w.n) != CUDA_SUCCESS)
@@ -64,4 +66,16 @@ bool siblings_are_none(CUgraph graph, CUgraphNode node)
     meet(&w, node);
     w.n_queue = 0;
     return follow(&w, node, edges_in) && follow(&w, node, edges_out) && w.n_met == w.n;
+}
+
+bool siblings_allow(uint32_t site, const struct func *func, CUgraph graph, CUgraphNode node)
+{
+    const struct spec_site *s = session_site(site);
+    if (s->action != SPEC_EDIT || s->when != SPEC_BEFORE || (graph && has_none(graph, node)))
+        return true;
+    session_problem(site, PROBLEM_UNSUPPORTED,
+                    "kernel %s is in a graph in which other nodes may run at the same time: edits "
+                    "with when: before could write what these read, and write nothing there",
+                    func->name);
+    return false;
 }

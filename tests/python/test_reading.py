@@ -345,3 +345,13 @@ def test_rows_of_a_tensor_that_changes_stand_alone(check, tmp_path):
             check(not run.load(site="q"), "load() leaves it out by name")
         steps = [{key: (positions, rows.tolist()) for key, (positions, rows) in step.tensors.items()} for step in run.steps()]
         check(steps == [{"a/q.1": ([0, 1], [[1, 2], [3, 4]])}, {"a/q.1": ([2, 3], [[5, 6, 7], [8, 9, 10]])}, {"a/q.1": ([4], [[0.5, 0.25]])}], "steps", steps)
+
+
+def test_ranks_that_contradict_each_other_are_named_and_not_joined(tmp_path):
+    step = "step 0 2 a:0:2:0:1:2:0\nrec 0 0 0 3 1\nrec 2 0 0 6 1\n"
+    make(MAKE_SCHEDULE, tmp_path / "two", "job", "0", "2", "0", "1", text=step)
+    make(MAKE_SCHEDULE, tmp_path / "two", "job", "1", "2", "0", "1", "sum", text=step)
+    run = dmi.open(tmp_path / "two")
+    assert list(run) == ["a/h.0"]
+    said = [f.text for f in run.findings if f.text.startswith("site q: rank tp 1, pp 0, dp 0 says that it is the sum over tp, and rank tp 0, pp 0, dp 0 ")]
+    assert len(said) == 1, run.findings

@@ -110,6 +110,10 @@ def test_checking(says, case):
     done = case.run("--spec", "good.yaml", "--check")
     says("--check accepts a good spec", (done.returncode == 0 and not done.stderr, done),
          ('"good": 1 site, 0 kinds' in done.stdout, done.stdout))
+    (case.folder / "two.yaml").write_text("hookspec: 1\nsites:\n- {tap: q}\n- {tap: p, name: q, scale: 2}\n")
+    done = case.run("--spec", "two.yaml", "--check")
+    says("--check names sites of one name that mean different values, status 0",
+         (done.returncode == 0 and "two.yaml:4:3: warning: " in done.stderr and "at line 3" in done.stderr, done))
     done = case.run("--spec", "bad.yaml", "--check")
     says("--check shows all errors of a bad one, status 2", (done.returncode == 2 and not done.stdout, done),
          ("bad.yaml:5:15: " in done.stderr and "bad.yaml:5:52: " in done.stderr, done.stderr),

@@ -359,3 +359,21 @@ def test_memory_is_bounded(tmp_path, check):
     check(many - few < 12 * 1024, "60 times the records take 12 MiB more at most, of 48 MB", (few, many))
     few, many = (peak(schedule(tmp_path / str(n), steps(n, width=1, layers=50), segment_bytes=1 << 20)) for n in (150, 1200))
     check(many - few < 3 * 1024, "52,500 records more take 3 MiB more at most", (few, many))
+
+
+def speculating(n):
+    """Lines for schedule(): n steps of four requests with drafts, each of which lives for 2,000 steps, and comes again."""
+    for i in range(n):
+        at = i % 2000
+        spans = " ".join(f"request-{k}:{3 * k}:3:{2 * at}:3:0:0" for k in range(4))
+        yield f"step {i} 12 {spans}\n" + "\n".join(f"rec 2 {layer} 0 1 1" for layer in range(4))
+        yield from (f"accept request-{k} {i} 2" for k in range(4))
+        if at == 1999:
+            yield from (f"end request-{k} 1" for k in range(4))
+
+
+def test_memory_does_not_grow_with_steps_and_outcomes(tmp_path, check):
+    if os.environ.get("DMI_TEST_RUNTIME"):
+        pytest.skip("a sanitizer keeps what is freed")
+    few, many = (peak(schedule(tmp_path / str(n), speculating(n), segment_bytes=1 << 18)) for n in (1500, 15000))
+    check(many < 1.2 * few, "13,500 steps and 54,000 outcomes more take a fifth more at most", (few, many))

@@ -74,15 +74,13 @@ int select_records(struct err *err, struct reader *reader, const struct selectio
 {
     bool has_requests;
     /* how far a request is, all of its steps say; rows of cached tokens may be any request's */
-    if (!select || !only(&select->sites) || select->fill_cached ||
+    if (by_window || !select || !only(&select->sites) || select->fill_cached ||
         selection_needs_requests(select) || selection_needs_last(select) ||
         !engine_named_requests(reader) || !is_site(reader, only(&select->sites)->s, &has_requests))
         return select_all(err, reader, by_window);
     struct reader_query query = query_of(select, has_requests);
-    query.by_window = by_window;
     int r = reader_select(err, reader, &query);
-    size_t n = by_window ? reader_n_matched(reader) : reader_n_records(reader);
-    return r || n ? r : select_all(err, reader, by_window);
+    return r || reader_n_records(reader) ? r : select_all(err, reader, false);
 }
 
 int select_check(struct err *err, const struct reader *reader, struct selection *select)

@@ -8,7 +8,7 @@
 /**
  * select_records() - read the records that a selection needs, by the run's index
  * @select: NULL: all
- * @by_window: only their steps: the records are for reader_window()
+ * @by_window: none: reader_window() and reader_next_steps() read some at a time
  * Reads all where the engine named no requests, since positions then follow from all rows of a forward; and where
  * nothing matches, so that it can be said what is nearest.
  * Return: 0 or -errno with a sentence in @err.

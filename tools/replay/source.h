@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One run that is replayed: its records and what was said of their rows, in the recorded order. Records are read by window:
- * those of some chunks are in memory, and the payload of one record, twice. The steps of the run stay in memory, and rows
- * that have rivals (rivals.h). A program of one thread.
+ * those of some chunks are in memory with the steps that they name, and the payload of one record, twice. What stays in memory
+ * are the run's requests, and rows that have rivals (rivals.h). A program of one thread.
  */
 #ifndef TOOLS_REPLAY_SOURCE_H
 #define TOOLS_REPLAY_SOURCE_H
@@ -10,6 +10,7 @@
 #include "tools/replay/item.h"
 #include "tools/replay/position.h"
 #include "tools/replay/rivals.h"
+#include "tools/replay/source_events.h"
 
 #include "read/missing.h"
 #include "read/tensors.h"
@@ -35,13 +36,6 @@ struct source_rows {
     struct stretch stretch;
 };
 
-/* Something that was said of rows, or of a request. */
-struct source_event {
-    struct moment at;
-    size_t step; /* index; of an end: how many steps came before */
-    size_t end;  /* index of the end; SIZE_MAX: of a span */
-};
-
 struct source {
     struct reader *reader;
     const struct wanted *wanted;
@@ -63,8 +57,7 @@ struct source {
     uint64_t
         n_gone; /* records that were deleted before they were read, and that was not said yet */
 
-    struct source_event *events;
-    size_t n_events, event_at;
+    struct source_events events;
 
     /* what was sent, which a cursor keeps */
     struct position sent;
@@ -104,6 +97,8 @@ int source_seek(struct err *err, struct source *source);
 
 /* Passes over the record that comes next. Return: as source_seek(). */
 int source_advance(struct err *err, struct source *source);
+/* Passes over the event that comes next: it was said. Return: likewise. */
+int source_pass(struct err *err, struct source *source);
 
 /**
  * source_refresh() - take in what was written since

@@ -211,6 +211,8 @@ static bool spec_is_good(struct options *o, const char *const *vars, size_t n_va
                   : spec_load(o->spec, vars, n_vars, &errors, &spec);
     for (size_t i = 0; i < errors.n_lines; i++)
         fprintf(stderr, "%s\n", errors.lines[i]);
+    for (size_t i = 0; o->check && spec && i < spec->warnings.n_lines; i++)
+        fprintf(stderr, "%s\n", spec->warnings.lines[i]);
     if (rc < 0)
         fprintf(stderr, "%s: cannot read the HookSpec: %s\n", o->spec, strerror(-rc));
     else if (rc)
