@@ -105,7 +105,6 @@ void admission_expect_edit(const struct admission_launch *l, struct admission *i
 {
     const struct edit_rows *rows = rows_of(l);
     item->has_record = false;
-    item->edits_due = false;
     if (!rows || !rows->n_shares)
         return;
     if (!account(l, item, 1, EDIT_NO_MISS))
