@@ -47,7 +47,10 @@ static bool edit_layers(struct loader *l, const struct tree_node *node, void *in
         return true;
     if (!value_layers(l, node, &edit->layers, arg))
         return false;
-    if (spec_needs_n_layers(&edit->layers)) {
+    bool by_word = spec_needs_n_layers(&edit->layers);
+    for (uint32_t i = 0; i < edit->layers.n; i++)
+        by_word |= edit->layers.at[i].last == INT32_MAX; /* "3-last" */
+    if (by_word) {
         loader_complain(l, node,
                         "found a layer by a word; expected numbers, intervals or all: "
                         "kernels do not say how many layers there are");

@@ -7,6 +7,7 @@
 #ifndef POLICY_SPEC_LOAD_H
 #define POLICY_SPEC_LOAD_H
 
+#include "policy/interval.h"
 #include "policy/number.h"
 #include "policy/pattern.h"
 #include "policy/report.h"

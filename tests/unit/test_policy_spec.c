@@ -222,9 +222,11 @@ static const struct {
     { GOOD "  row: tokn\n", "8:8", { "did you mean \"token\"?" } },
     { GOOD "  tokens: lst\n",
       "8:11",
-      { "found \"lst\"; expected prompt, generated, last, last_prompt or 'A:B'" } },
+      { "found \"lst\"; expected prompt, generated, last, last_prompt, a position or 'A:B'" } },
     { GOOD "  tokens: '7:3'\n", "8:11", { "'A:B', positions of which B, above A" } },
     { GOOD "  tokens: '-:3'\n", "8:11", { "expected prompt" } },
+    { GOOD "  tokens: '-1:-3'\n", "8:11", { "expected prompt" } },
+    { GOOD "  tokens: '-2:0'\n", "8:11", { "expected prompt" } },
     { GOOD "  tokens: [1, 2]\n", "8:11", { "expected prompt" } },
     { GOOD "  requests: 'tag:=x'\n", "8:13", { "expected 'tag:KEY=PATTERN'" } },
     { GOOD "  requests: 'tag:capture'\n", "8:13", { "a tag without key or pattern" } },
@@ -681,6 +683,39 @@ START_TEST(layers_of_a_tap)
 }
 END_TEST
 
+START_TEST(positions_of_a_site)
+{
+    static const struct {
+        const char *text;
+        enum select_tokens tokens;
+        int64_t first, end;
+    } rows[] = {
+        { "5", SELECT_RANGE, 5, 6 },
+        { "'3:8'", SELECT_RANGE, 3, 8 },
+        { "':8'", SELECT_RANGE, 0, 8 },
+        { "'-5:'", SELECT_RANGE, -5, INT64_MAX },
+        { "'-1:'", SELECT_RANGE, -1, INT64_MAX },
+        { "'2:-1'", SELECT_RANGE, 2, -1 },
+        { "'-4:9'", SELECT_RANGE, -4, 9 },
+        { "-2", SELECT_RANGE, -2, -1 },
+        { "-1", SELECT_LAST_PROMPT, 0, 0 },
+        { "last_prompt", SELECT_LAST_PROMPT, 0, 0 },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct spec_errors errors;
+        struct spec *spec;
+        char text[256];
+        snprintf(text, sizeof text, GOOD "  row: token\n  tokens: %s\n", rows[i].text);
+        ck_assert_int_eq(parse(text, &errors, &spec), 0);
+        const struct select *s = &spec->selects[spec->sites[0].select];
+        ck_assert_msg(s->tokens == rows[i].tokens && s->first == rows[i].first &&
+                          s->end == rows[i].end,
+                      "%s", rows[i].text);
+        spec_free(spec);
+    }
+}
+END_TEST
+
 START_TEST(a_spec_of_names_alone)
 {
     static const struct {
@@ -1102,6 +1137,7 @@ int main(void)
     tcase_add_loop_test(tc, right_spec_is_accepted, 0, ROWS(good_texts));
     tcase_add_test(tc, patterns_of_taps_are_sites_of_their_own);
     tcase_add_test(tc, layers_of_a_tap);
+    tcase_add_test(tc, positions_of_a_site);
     tcase_add_test(tc, a_spec_of_names_alone);
     tcase_add_test(tc, all_errors_come_in_one_go_in_order);
     tcase_add_test(tc, flood_of_errors_is_cut);

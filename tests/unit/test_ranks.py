@@ -184,7 +184,7 @@ def test_one_rank_alone(tmp_path, check):
     check(all(len(rows[0][1]) == 2 for key, rows in second.items() if "/q." in key), "each by itself")
     key = next(key for key in whole if "/o." in key)
     check([[2 * v for v in a[1]] for a in first[key]] == [b[1] for b in second[key]], "and of a sum", (first[key], second[key]))
-    check("no run is of that rank" in dump("list", tmp_path / "two", "--rank", "2", status=2).stderr, "a rank that is not there")
+    check("the run has no rank tp=2; there is tp=0,pp=0,dp=0,ep=0; tp=1" in dump("list", tmp_path / "two", "--rank", "2", status=2).stderr, "a rank that is not there")
     check("neither a rank" in dump("list", tmp_path / "two", "--rank", "zp=1", status=2).stderr, "an axis that is none")
 
 

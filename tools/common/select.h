@@ -3,7 +3,7 @@
 #ifndef TOOLS_COMMON_SELECT_H
 #define TOOLS_COMMON_SELECT_H
 
-#include "read/tensors.h"
+#include "read/selection.h"
 
 /**
  * select_records() - read the records that a selection needs, by the run's index
@@ -15,5 +15,12 @@
  */
 int select_records(struct err *err, struct reader *reader, const struct selection *select,
                    bool by_window);
+
+/**
+ * select_check() - whether the run has what a selection names, by the records that are selected
+ * @select: gets the number of layers that "last" counts from
+ * Return: 0; -ENOENT and -errno with a sentence in @err.
+ */
+int select_check(struct err *err, const struct reader *reader, struct selection *select);
 
 #endif

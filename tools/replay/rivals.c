@@ -125,7 +125,7 @@ int rivals_look(struct rivals *v, const struct reader_record *rec)
 
 bool rivals_are_needed(const struct rivals *v)
 {
-    return v->any || v->select->site;
+    return v->any || v->select->sites.n;
 }
 
 bool rivals_has(const struct rivals *v, const struct reader_record *rec, const char *request,
@@ -156,7 +156,7 @@ static int add_part(void *ctx, const struct part *part)
     bool has =
         rivals_has(v, reader_record(v->reader, part->record), part->request, part->n_request);
     g->any |= has;
-    if (!has && !v->select->site)
+    if (!has && !v->select->sites.n)
         return 0;
     struct part own = *part; /* steps go, and the ids in them */
     const struct request *q =

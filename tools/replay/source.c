@@ -26,6 +26,7 @@ static void forget(struct source *s)
     rivals_deinit(&s->rivals);
     sites_deinit(&s->sites);
     attribution_deinit(&s->attribution);
+    seen_deinit(&s->seen);
     source_events_deinit(&s->events);
     s->n_entries = 0;
     s->loaded = SIZE_MAX;
@@ -38,7 +39,8 @@ static int look(struct source *s)
     for (size_t i = 0; !r && i < s->n_order; i++) {
         const struct reader_record *rec = reader_record(s->reader, s->order[i]);
         s->end_chunk = rec->place >= s->end_chunk ? rec->place + 1 : s->end_chunk;
-        if (s->attribution.by_request)
+        r = seen_add(&s->seen, &s->sites, &rec->at);
+        if (!r && s->attribution.by_request)
             r = rivals_look(&s->rivals, rec);
     }
     return r;
@@ -120,11 +122,19 @@ static int survey_once(struct err *err, struct source *s)
     return r ? r : visit_all(err, s, count);
 }
 
-static bool has_request(const struct source *s)
+/* Names that the run has not; and positions from an end that it does not say. */
+static int check_wanted(struct err *err, struct source *s)
 {
     const struct selection *select = &s->wanted->select;
-    return !select->request || !reader_first_ranks(s->reader) ||
-           requests_find(&s->rivals.requests, select->request, select->n_request);
+    for (size_t i = 0; i < select->n_tokens && !s->attribution.by_request; i++)
+        if (select->tokens[i].kind == TOKENS_RANGE && slice_is_from_end(select->tokens[i].slice))
+            return err_set(err, -EINVAL,
+                           "--tokens: the run does not say whose its rows are, so no position "
+                           "counts from the end");
+    s->lacks = (struct err){ 0 };
+    const struct missing_from run = { s->reader, &s->sites, &s->rivals.requests, &s->seen };
+    int r = missing_check(&s->lacks, &run, select);
+    return r == -ENOENT ? 0 : r;
 }
 
 static int build(struct err *err, struct source *s)
@@ -134,7 +144,8 @@ static int build(struct err *err, struct source *s)
         r = survey_once(err, s);
     if (r == READER_E_AGAIN)
         return changed(err, s);
-    s->unknown_request = !r && !has_request(s);
+    if (!r)
+        r = check_wanted(err, s);
     return r ? r : source_seek(err, s);
 }
 
@@ -144,7 +155,7 @@ int source_open(struct err *err, const char *path, const struct wanted *wanted, 
 {
     *out = (struct source){ .wanted = wanted, .step = DMI_NO_STEP, .loaded = SIZE_MAX };
     int r = reader_open_index(err, path, &out->reader);
-    if (!r && wanted->by_rank && !reader_only_ranks(out->reader, wanted->ranks))
+    if (!r && wanted->by_rank && missing_ranks(err, out->reader, wanted->ranks))
         r = SOURCE_E_RANK;
     if (!r)
         r = select_records(err, out->reader, &wanted->select, true);

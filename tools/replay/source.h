@@ -12,13 +12,14 @@
 #include "tools/replay/rivals.h"
 #include "tools/replay/source_events.h"
 
+#include "read/missing.h"
 #include "read/tensors.h"
 
 /* What is wanted of it; borrowed for as long as the source lives. */
 struct wanted {
     struct selection select;
-    struct range steps, forwards;
-    bool by_step, by_forward, by_rank;
+    struct slices steps, forwards;
+    bool by_rank;
     int32_t ranks[DMI_AXIS_COUNT];
 };
 
@@ -41,7 +42,8 @@ struct source {
     struct sites sites;
     struct rivals rivals;
     struct attribution attribution;
-    bool unknown_request; /* the run has not the request that is wanted */
+    struct seen seen;
+    struct err lacks;     /* what the run has not of what is wanted; code 0: nothing */
     size_t n_all, n_past; /* records that are wanted: all, and those before the next one */
     uint64_t end_chunk;   /* after the last chunk with a record */
 
@@ -84,7 +86,7 @@ enum { SOURCE_E_RANK = 1 };
 
 /**
  * source_open() - open a run, and find what is wanted of it
- * Return: 0; SOURCE_E_RANK: it is of another rank; -errno with a sentence in @err.
+ * Return: 0; SOURCE_E_RANK: it is of another rank, as @err says; -errno with a sentence in @err.
  */
 int source_open(struct err *err, const char *path, const struct wanted *wanted, struct source *out);
 /* Accepts a zeroed struct. */

@@ -9,12 +9,6 @@
 
 /* ------------------------------------------------------------------------- of some steps */
 
-static bool is_request(const struct source_events *events, const char *id, size_t n_id)
-{
-    const struct selection *select = events->select;
-    return !select->request || (select->n_request == n_id && !memcmp(select->request, id, n_id));
-}
-
 /* What is found among steps: to be counted, or to be kept. */
 struct listing {
     const struct source_events *events;
@@ -73,7 +67,7 @@ static int list_outcome(struct listing *l, const struct reader_step *step, uint3
     const struct reader_outcome *o = reader_outcome_of(step, k);
     size_t n_id;
     const char *id = reader_span_id(step, k, &n_id);
-    if (!o || !is_request(l->events, id, n_id))
+    if (!o || !selection_wants_request(l->events->select, id, n_id))
         return 0;
     struct source_event event = { .at = { o->at.time_ns, step->entry->sequence, k },
                                   .kind = EVENT_OUTCOME,
@@ -103,7 +97,7 @@ static int list_end(struct listing *l, const struct reader_steps *steps, size_t 
                                   .reason = e->reason,
                                   .has_step = before != NULL,
                                   .sequence = before ? before->sequence : 0 };
-    if (!is_request(l->events, e->id, e->n_id))
+    if (!selection_wants_request(l->events->select, e->id, e->n_id))
         return 0;
     if (l->after)
         return keep(l, event, e->id, e->n_id);

@@ -117,10 +117,24 @@ static int read_options(int argc, char **argv, struct options *o)
     while ((c = getopt_long(argc, argv, "+D:h", longs, NULL)) != -1) {
         switch (c) {
         case SPEC: o->spec = optarg; break;
-        case TAP: o->taps.names = optarg; break;
-        case PRESET: o->taps.preset = optarg; break;
-        case LAYERS: o->taps.layers = optarg; break;
-        case ATTACH: o->taps.attach = optarg; break;
+        case TAP:
+        case LAYERS:
+        case ATTACH:
+            if (taps_add(c == TAP      ? &o->taps.names
+                         : c == LAYERS ? &o->taps.layers
+                                       : &o->taps.attach,
+                         optarg))
+                break;
+            command_say("no memory");
+            return EXIT_USAGE;
+        case PRESET:
+            if (o->taps.preset) {
+                command_say("--preset %s beside --preset %s: expected one; --tap names more",
+                            optarg, o->taps.preset);
+                return EXIT_USAGE;
+            }
+            o->taps.preset = optarg;
+            break;
         case EDITS: o->edits.file = optarg; break;
         case STEER: o->edits.steer = optarg; break;
         case TIMES: o->edits.times = optarg; break;
