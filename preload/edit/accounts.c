@@ -22,6 +22,7 @@ struct about {
         next; /* of those with the same hash, and of those that are free: one more than its number; 0: the last */
     uint64_t request;  /* hash of the id */
     uint64_t ended_ns; /* monotonic; 0: the request goes on */
+    bool aborts;       /* its edit says `on_miss: abort` */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* never held across a driver call */
@@ -111,6 +112,8 @@ uint32_t accounts_find(const struct edit_use *use, const char *request, int *mis
                         .n_request = n > 255 ? 255 : n };
     pthread_mutex_lock(&lock);
     uint32_t found = book.file ? find(&w) : ACCOUNTS_NONE;
+    if (found != ACCOUNTS_NONE)
+        book.about[found].aborts = use->edit->aborts;
     if (found == ACCOUNTS_NONE) {
         *miss = DMI_EDIT_MISS_NO_ROOM;
         w.state = DMI_EDIT_ACCOUNT_REST;
@@ -278,6 +281,20 @@ void accounts_finish(void)
         if (a->state == DMI_EDIT_ACCOUNT_OPEN && missed_of(a))
             note_missed(a);
     }
+}
+
+int64_t accounts_aborting(const char *request)
+{
+    size_t n = strlen(request);
+    uint64_t hash = XXH3_64bits(request, n), missed = 0;
+    pthread_mutex_lock(&lock);
+    for (uint32_t i = 0; book.file && i < book.n; i++)
+        if (book.about[i].aborts && book.about[i].request == hash &&
+            book.file->accounts[i].n_request == n &&
+            book.file->accounts[i].state == DMI_EDIT_ACCOUNT_OPEN)
+            missed += missed_of(&book.file->accounts[i]);
+    pthread_mutex_unlock(&lock);
+    return (int64_t)missed;
 }
 
 void accounts_sum(uint64_t uid, uint64_t *due, uint64_t *written,

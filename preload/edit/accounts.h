@@ -53,6 +53,9 @@ void accounts_settle(void);
 /* All launches are over: what is not written by now was not run. Thread: the last flush's. */
 void accounts_finish(void);
 
+/* Rows of a request that edits with `on_miss: abort` have missed so far. */
+int64_t accounts_aborting(const char *request_id);
+
 /* Adds what the edit's requests come to, together, to the sums. */
 void accounts_sum(uint64_t uid, uint64_t *due, uint64_t *written,
                   uint64_t missed[DMI_EDIT_MISS_COUNT]);

@@ -162,6 +162,16 @@ def test_prefix_caches(bench):
     bench.check("is not known" in out.result.stderr, "a line says why", out.result.stderr)
 
 
+def test_requests_to_abort(bench):
+    """An adapter learns which requests have missed rows of an edit that says so."""
+    path = edits(bench.folder, "strict", SET.format("strict", 7, "s*", ", on_miss: abort") + SET.format("lax", 8, "l*", ""))
+    plan = [step_of(1, {"s1": (0, 2), "l1": (0, 1)}, False, caches=True, commands=[["edit", "add", path]], missed=["s1", "l1", "none"]),
+            step_of(2, {"s1": (2, 1), "s2": (0, 1)}, True, caches=True, missed=["s1", "s2"]), step_of(3, {"s3": (0, 1)}, False, missed=["s3"])]
+    out = Served(bench, plan)
+    said = [line for line in out.result.stdout.splitlines() if line.startswith("missed")]
+    bench.check(said == ["missed 2 0 0", "missed 3 1", "missed 0"], "rows", said)
+
+
 def test_several_ranks(bench):
     """dmi-ctl changes nothing where ranks would change at different steps."""
     path = edits(bench.folder, "one", SET.format("seven", 7, "*", ""))
