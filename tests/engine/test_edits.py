@@ -41,11 +41,12 @@ MODES = {
     "graph": ["--mode", "graph"],
     "piecewise": ["--mode", "piecewise"],
     "chunked": ["--mode", "piecewise", "--chunk", "7"],
-    "uncached": ["--mode", "graph", "--no-prefix-cache"],
     "alone": ["--batch", "1"],
-    "preempted": ["--mode", "graph", "--blocks", "3", "--chunk", "16"],
+    "preempted": ["--mode", "graph"],
     "speculative": ["--mode", "graph", "--speculate", "3", "--draft-layers", "1"],
 }
+# Both requests that cells edit give their blocks back while they generate, and come in another order.
+PREEMPTED = {"steps": {"3": {"preempt": ["france"]}, "5": {"preempt": ["count"]}, "6": {"order": ["count", "one", "france"]}}}
 
 
 @pytest.fixture(scope="module")
@@ -137,13 +138,17 @@ def check_others(check, what, served, tensors, plain, edited=()):
 
 def serve_cell(server, cell, mode, dtype="float32", **env):
     entries = edit_cells.named(CELLS[cell]["edits"], CELLS[cell]["request"])
-    return server.serve(f"{cell}-{mode}-{dtype}-{len(env)}", requests(dtype, cell), *MODES[mode], dtype=dtype, spec=serving.spec_text(dtype),
+    (server.folder / "schedule").write_text(json.dumps(PREEMPTED))
+    options = ["--no-prefix-cache", *MODES[mode], *(["--schedule", server.folder / "schedule"] if mode == "preempted" else [])]
+    name = "-".join([cell, mode, dtype, *map(str, env.values())])
+    return server.serve(name, requests(dtype, cell), *options, dtype=dtype, spec=serving.spec_text(dtype),
                         edits=edits_text(entries), **env)
 
 
 def check_cell(check, server, plain, cell, mode, **env):
     what, request = f"{cell} {mode}", CELLS[cell]["request"]
     served, alone = serve_cell(server, cell, mode, **env), plain("float32")
+    happened(check, what, mode, served)
     tensors = captured(check, what, served)
     check(served.sampled[request] == SAID["tokens"][cell], f"{what}: greedy tokens are Hugging Face's", served.sampled[request])
     off = errors(tensors, cell)
@@ -157,6 +162,20 @@ def check_cell(check, server, plain, cell, mode, **env):
     before = [key for key in want if key[0] == request and f"{cell}/{key[1]}" not in reference() and key[1] not in ("token_ids", "final_logits")]
     wrong = same_bits(tensors, want, before, n_prompt)
     check(not wrong and (before or cell == "project_out"), f"{what}: {len(before)} tensors before the edits are the same bits", wrong[:5])
+
+
+def happened(check, what, mode, served):
+    """What a mode is there for did take place."""
+    items = [item for step in served.trace for item in step["items"]]
+    if "--mode" in MODES[mode]:
+        check(any(step["replayed"] for step in served.trace), f"{what}: graphs were replayed")
+    if mode == "preempted":
+        preempted = [name for step in served.trace for name in step["preempted"]]
+        check({"france", "count"} <= set(preempted), f"{what}: requests were", preempted)
+    if mode == "chunked":
+        check(sum(item["request"] == "count" and item["start"] < 17 for item in items) > 2, f"{what}: a prompt came in several steps")
+    if mode == "speculative":
+        check(any(item["drafts"] for item in items), f"{what}: there were drafts")
 
 
 SHORT = [("add", "graph"), ("project_out", "piecewise"), ("columns", "eager"), ("kept", "speculative")]
@@ -201,7 +220,8 @@ def test_bfloat16(check, server, plain, cell, mode):
     *(pytest.param(mode, None, marks=pytest.mark.long) for mode in ("eager", "graph", "piecewise"))])
 def test_idle(check, server, plain, mode, entries):
     what = f"{entries[0]['name'] if entries else 'no edits'} {mode}"
-    served = server.serve(what.replace(" ", "-"), requests(), *MODES[mode], spec=serving.spec_text("float32"), edits=entries and edits_text(entries))
+    served = server.serve(what.replace(" ", "-"), requests(), "--no-prefix-cache", *MODES[mode], spec=serving.spec_text("float32"),
+                          edits=entries and edits_text(entries))
     check_others(check, what, served, captured(check, what, served), plain("float32"))
 
 
