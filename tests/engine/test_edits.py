@@ -6,12 +6,15 @@
              bits of a run without the library; so has every row of all other requests
   bfloat16   the same within 1.5 times Hugging Face's own bfloat16 error, with its edits
   idle       places without edits, and edits for no request: the bits of a run without the library
+  tinygrad   its graphs: a request is edited after others made the graphs, within 3e-3 a row; before and after it the same prompt has the same bits
   curve      the score of a concept rises with the coefficient as Hugging Face's does, and is its when the concept is taken out
 
 --long takes every cell in every mode, and chunks, preemption, drafts and random delays of streams.
 """
 import functools
 import json
+import os
+import sys
 
 import pytest
 
@@ -223,6 +226,43 @@ def test_idle(check, server, plain, mode, entries):
     served = server.serve(what.replace(" ", "-"), requests(), "--no-prefix-cache", *MODES[mode], spec=serving.spec_text("float32"),
                           edits=entries and edits_text(entries))
     check_others(check, what, served, captured(check, what, served), plain("float32"))
+
+
+# ---- tinygrad
+
+@pytest.mark.long
+def test_tinygrad(check, tmp_path):
+    """One process serves one prompt four times, and edits the third: its prompt and its tokens are then graphs."""
+    pytest.importorskip("tinygrad")
+    tokens, prompt = SAID["tokens"]["add"], serving.REQUESTS["france"]["prompt_tokens"]
+    (tmp_path / "requests").write_text(json.dumps({"requests": [{"id": name, "prompt_tokens": prompt, "forced_tokens": tokens[:-1]}
+                                                                for name in ("first", "second", "edited", "after")]}))
+    (tmp_path / "edits.json").write_text(edits_text([{"name": "add", "site": "resid_pre", "layers": "10", "requests": "edited",
+                                                      "do": [{"add": "noise", "times": 12}]}]))
+    harness.run([DMI_RUN, "--spec", harness.ROOT / "specs" / "tinygrad-smollm2-edits.yaml", "--edits", tmp_path / "edits.json",
+                 "--out", tmp_path / "run", "--", sys.executable, harness.ROOT / "tests" / "engine" / "tinygrad_client.py", "--announce",
+                 "--requests", tmp_path / "requests", "--out", tmp_path / "answers"],
+                env=harness.environment(DEV="CUDA:PTX", JIT=1, CACHEDB=os.environ.get("CACHEDB", tmp_path / "cache.db")), timeout=3000)
+    rows = serving.exported_rows(tmp_path / "run", tmp_path / "export")
+    told = [int(row.argmax()) for row in rows["edited", "final_logits"][1]]
+    check(told == tokens, "greedy tokens are Hugging Face's", told)
+    check(told != [int(row.argmax()) for row in rows["first", "final_logits"][1]], "they are others than without the edit")
+    worst, n = {}, 0
+    for key in (key.partition("/")[2] for key in reference() if key.startswith("add/")):
+        if ("edited", key) in rows:
+            positions, x = rows["edited", key]
+            x = x.reshape(len(x), -1) / (1e12 if key == "final_logits" else 1)
+            off = np.linalg.norm(sketch(x) - reference()[f"add/{key}"][positions], axis=1) / np.linalg.norm(x, axis=1)
+            worst[key.split(".")[0]] = max(worst.get(key.split(".")[0], 0), off.max())
+            n += 1
+    check(set(worst) == {"resid_pre", "resid_mid", "mlp_post", "resid_final", "final_logits"} and n > 60 and max(worst.values()) < 3e-3,
+          f"rows of {n} tensors are within 3e-3 of Hugging Face's", worst)
+    keys = [key for request, key in rows if request == "first" and key != "final_logits"]  # tinygrad adds noise to those
+    wrong = [f"{name} {key}" for name in ("second", "after") for key in keys if rows[name, key][1].tobytes() != rows["first", key][1].tobytes()]
+    check(not wrong and len(keys) > 90, f"{len(keys)} tensors of what is not edited are the same bits before and after", wrong[:5])
+    same = {key for key in keys if rows["edited", key][1].tobytes() == rows["first", key][1].tobytes()}
+    before = {f"{site}.{layer}" for site in ("resid_pre", "resid_mid", "mlp_post") for layer in range(10)}
+    check(same == before, "of the edited request those up to the edit", sorted(same ^ before)[:5])
 
 
 # ---- a concept
