@@ -287,9 +287,12 @@ static __device__ bool suits(const struct dmi_edit *e, const struct dmi_edit_par
            (!p->of_heads && p->width == p->n_columns);
 }
 
-/* The edits that the program has, in their order; of those that the place has, each is looked for once. */
-static __device__ void edit_by(const struct dmi_edit *e, dmi_u32 place, dmi_i64 row,
-                               const dmi_u32 *program)
+/*
+ * The edits that a section of the program has, in their order; of those that the place has, each is looked for once. Return: what
+ * follows the section.
+ */
+static __device__ const dmi_u32 *edit_by(const struct dmi_edit *e, dmi_u32 place, dmi_i64 row,
+                                         const dmi_u32 *program)
 {
     const char *region = (const char *)e->region;
     const struct dmi_edit_table *t =
@@ -302,7 +305,7 @@ static __device__ void edit_by(const struct dmi_edit *e, dmi_u32 place, dmi_i64 
         (const struct dmi_edit_part *)(base + (dmi_u64)t->parts * DMI_EDIT_ALIGN) + parts->first;
     const struct dmi_edit_part *end = p + parts->n;
     const dmi_u32 *entry = program + 2;
-    for (dmi_u32 i = 0; i < program[1] && p < end; i++) {
+    for (dmi_u32 i = 0; i < program[1]; i++) {
         while (p < end && p->edit < (entry[0] & 0xffffu))
             p++;
         if (p < end && p->edit == (entry[0] & 0xffffu) && suits(e, p, base)) {
@@ -320,6 +323,7 @@ static __device__ void edit_by(const struct dmi_edit *e, dmi_u32 place, dmi_i64 
         }
         entry += 2 + (entry[0] >> 16);
     }
+    return entry;
 }
 
 static __device__ void edit_rows(const struct dmi_edit *e, dmi_u32 place, const dmi_u32 *words,
@@ -331,8 +335,8 @@ static __device__ void edit_rows(const struct dmi_edit *e, dmi_u32 place, const 
         dmi_u32 program = every ? words[1] : words[2 * i + 1];
         struct choice choice = { nullptr, n_rows };
         dmi_i64 at = row_at(&e->gather, &choice, row, nullptr);
-        if (at != NOWHERE)
-            edit_by(e, place, at, words + program);
+        for (const dmi_u32 *section = words + program; at != NOWHERE && *section;)
+            section = edit_by(e, place, at, section);
     }
 }
 

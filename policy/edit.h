@@ -12,7 +12,9 @@
 #include "policy/spec.h"
 
 #include <dmi/edit.h>
+#include <dmi/edit_account.h>
 
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -92,6 +94,7 @@ struct edits {
     uint32_t n_tensors;
     float *numbers;
     uint64_t n_numbers;
+    uint64_t hash; /* of text and numbers, by edits_seal() */
 };
 
 /**
@@ -120,6 +123,9 @@ int edits_add_numbers(struct edits *edits, uint32_t vector, int32_t layer, const
 /* Of a vector, as a direction is brought to length 1. */
 double edits_length(const float *numbers, uint64_t n);
 
+/* All numbers are there. */
+void edits_seal(struct edits *edits);
+
 /* The numbers of a vector in a layer, NULL: it has none there. */
 const struct edit_numbers *edits_numbers(const struct edits *edits, uint32_t vector, int32_t layer);
 
@@ -133,6 +139,29 @@ int edits_pack(const struct edits *edits, void **out, size_t *n);
 int edits_unpack(const char *path, const void *data, size_t n, const struct spec *spec,
                  struct spec_errors *errors, struct edits **out);
 
+/* ------------------------------------------------------------------------- in force */
+
+/* An edit as it is in force: of which text, and what was changed of it since. */
+struct edit_use {
+    const struct edits *of;
+    const struct edit *edit;
+    uint64_t uid; /* of the edit, in the process */
+    bool off;
+    struct edit_coefficient
+        *times; /* in place of each that its operations have; NULL: as they are. Without a tag */
+};
+
+/* Has the operation a coefficient that may be changed? */
+bool edit_op_has_times(const struct edit_op *op);
+
+#define EDIT_SALT_FORMAT "dmi-%016" PRIx64 /* as requests have it, of edits_salt() */
+
+/*
+ * What tells requests apart whose keys and values differ, as edits wrote into them: a number of the edits that want the request, with
+ * all that they do. 0: none does. @tags: as of select_request()
+ */
+uint64_t edits_salt(const struct edit_use *uses, uint32_t n, const char *id, const char *tags);
+
 /* ------------------------------------------------------------------------- for the device; edit_table.c */
 
 /* A table as kernels read it; it may be copied to any address that DMI_EDIT_ALIGN divides. */
@@ -143,8 +172,9 @@ struct edit_table {
     uint32_t n_layers;
 };
 
-/* Return: 0, -E2BIG (more than 4 GiB), -ENOMEM. @out: edit_table_deinit(). */
-int edit_table_build(const struct edits *edits, const struct spec *spec, struct edit_table *out);
+/* Return: 0, -E2BIG (more than 4 GiB), -ENOMEM. @out: edit_table_deinit(). Edits have the numbers of their uses. */
+int edit_table_build(const struct edit_use *uses, uint32_t n, const struct spec *spec,
+                     struct edit_table *out);
 
 /* Accepts what was zeroed. */
 void edit_table_deinit(struct edit_table *table);
@@ -155,33 +185,25 @@ const struct dmi_edit_part *edit_table_parts(const struct edit_table *table, uin
 
 /* ------------------------------------------------------------------------- for a step; edit_rows.c */
 
-/* Why a row that an edit chose is not written. Numbers are part of the format. */
-enum edit_miss {
-    EDIT_MISS_NOT_RUN = 0,     /* its launch or node did not come to it */
-    EDIT_MISS_WIDTH = 1,       /* vectors, columns or heads do not suit the tensor */
-    EDIT_MISS_BAD_TAG = 2,     /* the tag that is its coefficient is no number */
-    EDIT_MISS_NO_STEP = 3,     /* the engine did not say whose the rows are */
-    EDIT_MISS_UNSUPPORTED = 4, /* where the launch is, edits cannot be */
-    EDIT_MISS_BAD_POINTER = 5, /* the tensor does not lie in live memory, or its expressions fail */
-    EDIT_MISS_DRIVER = 6,      /* the driver refused our kernel, its parameters or a question */
-    EDIT_MISS_NO_ROOM = 7,     /* too many launches in flight have lists of rows */
-    EDIT_MISS_RANK = 8,        /* the tensor is divided between ranks */
-    EDIT_MISS_CACHE_SHARED =
-        9, /* the engine caches prefixes, and the request has not the salt of the edits */
-    EDIT_MISS_CACHED = 10, /* the row came from a prefix cache */
-    EDIT_MISS_COUNT
+#define EDIT_NO_MISS (-1)
+
+/* Uses of one table, in its order. */
+struct edit_section {
+    const struct edit_use *uses;
+    uint32_t n;
+    uint32_t table;     /* offset of the table, in units of DMI_EDIT_ALIGN */
+    const void *owner;  /* for whoever asks */
+    bool live, settled; /* which of them count: those that follow changes, and those that do not */
 };
 
-/* As runs and tools spell it. */
-extern const char *const edit_miss_names[EDIT_MISS_COUNT];
-
-#define EDIT_NO_MISS (-1)
+#define EDIT_MAX_SECTIONS 2
 
 /* Rows of one request that one edit wants in a step. Those with a reason have no pair. */
 struct edit_share {
+    const void *owner; /* of its section */
     uint32_t edit;
     uint32_t counter; /* of the edit in the request */
-    int miss;         /* enum edit_miss, EDIT_NO_MISS */
+    int miss;         /* enum dmi_edit_miss, EDIT_NO_MISS */
     uint32_t n_rows;
 };
 
@@ -191,17 +213,20 @@ struct edit_rows {
     uint32_t n_words;
     uint32_t n_rows;           /* pairs */
     bool every;                /* all rows of any tensor: there is no pair */
-    struct edit_share *shares; /* ascending by edit */
+    struct edit_share *shares; /* by owner, ascending by edit */
     uint32_t n_shares;
 };
 
+/* What edit_rows_build() does not know. Of a span; NULL: of rows whose request is not known. */
 struct edit_rows_ask {
-    uint32_t table; /* offset of the table, in units of DMI_EDIT_ALIGN */
-    /*
-     * The counter of an edit in a request, and whether its rows are missed whatever it says (*@miss, else EDIT_NO_MISS). NULL: there
-     * is no request.
-     */
-    uint32_t (*counter)(void *arg, uint32_t edit, const struct dmi_span *span, int *miss);
+    /* the edits that are in force for it. Return: how many sections */
+    uint32_t (*sections)(void *arg, const struct dmi_span *span,
+                         struct edit_section out[EDIT_MAX_SECTIONS]);
+    /* the counter of an edit in it. *@miss, EDIT_NO_MISS before: its rows are missed, whatever it says */
+    uint32_t (*counter)(void *arg, const struct edit_use *use, const struct dmi_span *span,
+                        int *miss);
+    /* do rows that it has from a prefix cache have the edit already? */
+    bool (*has_cached)(void *arg, const struct edit_use *use, const struct dmi_span *span);
     void *arg;
 };
 
@@ -210,15 +235,14 @@ struct edit_rows_ask {
  * @step: as dmi_step_begin() takes it: checked. Rows of padding are never written
  * Return: 0 or -ENOMEM. @out: edit_rows_deinit(). Pure but for the calls of @ask. Any thread.
  */
-int edit_rows_build(const struct edits *edits, const struct dmi_step *step,
-                    const struct edit_rows_ask *ask, struct edit_rows *out);
+int edit_rows_build(const struct dmi_step *step, const struct edit_rows_ask *ask,
+                    struct edit_rows *out);
 
 /*
  * The same where the engine says no steps: every row of any tensor, by the edits that want all requests and tokens. What others
- * want nobody knows: they have shares without rows, missed as EDIT_MISS_NO_STEP.
+ * want is not known: they have shares without rows, missed as DMI_EDIT_MISS_NO_STEP.
  */
-int edit_rows_build_every(const struct edits *edits, const struct edit_rows_ask *ask,
-                          struct edit_rows *out);
+int edit_rows_build_every(const struct edit_rows_ask *ask, struct edit_rows *out);
 
 /* Accepts what was zeroed. */
 void edit_rows_deinit(struct edit_rows *rows);

@@ -14,6 +14,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #define MAGIC "DMIEDIT1"
 
@@ -96,6 +97,15 @@ const struct edit_numbers *edits_numbers(const struct edits *edits, uint32_t vec
             (edits->tensors[i].layer == layer || edits->tensors[i].layer == EDIT_ANY_LAYER))
             return &edits->tensors[i];
     return NULL;
+}
+
+void edits_seal(struct edits *edits)
+{
+    uint64_t hash = XXH3_64bits(edits->text, edits->n_text);
+    if (edits->n_numbers)
+        hash =
+            XXH3_64bits_withSeed(edits->numbers, edits->n_numbers * sizeof *edits->numbers, hash);
+    edits->hash = hash;
 }
 
 /* The first layer that the edit names and the vector lacks, -1: none. */
@@ -207,9 +217,11 @@ int edits_unpack(const char *path, const void *data, size_t n, const struct spec
         r = not_one(path, errors, "numbers that no vector can have");
     if (!r)
         r = edits_check_layers(edits, errors);
-    if (r)
+    if (r) {
         edits_free(edits);
-    else
-        *out = edits;
-    return r;
+        return r;
+    }
+    edits_seal(edits);
+    *out = edits;
+    return 0;
 }

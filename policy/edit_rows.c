@@ -4,6 +4,7 @@
 
 #include "core/cleanup.h"
 #include "core/grow.h"
+#include "core/sorted.h"
 #include "policy/number.h"
 #include "policy/tree.h"
 
@@ -13,34 +14,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const edit_miss_names[EDIT_MISS_COUNT] = {
-    [EDIT_MISS_NOT_RUN] = "not_run",
-    [EDIT_MISS_WIDTH] = "width",
-    [EDIT_MISS_BAD_TAG] = "bad_tag",
-    [EDIT_MISS_NO_STEP] = "no_step",
-    [EDIT_MISS_UNSUPPORTED] = "unsupported",
-    [EDIT_MISS_BAD_POINTER] = "bad_pointer",
-    [EDIT_MISS_DRIVER] = "driver",
-    [EDIT_MISS_NO_ROOM] = "no_room",
-    [EDIT_MISS_RANK] = "rank",
-    [EDIT_MISS_CACHE_SHARED] = "cache_shared",
-    [EDIT_MISS_CACHED] = "cached",
-};
-
 /* An edit in a span: what it wants there. */
 struct want {
-    uint32_t edit, counter;
+    const struct edit_use *use;
+    uint32_t edit, counter; /* its number in the table */
+    uint32_t section;
     int64_t from, to; /* positions */
     float coefficients[DMI_EDIT_MAX_OPS];
     bool moves; /* some of them depend on the position */
 };
 
 struct builder {
-    const struct edits *edits;
     const struct edit_rows_ask *ask;
     struct edit_rows *out;
-    struct want *wants; /* of the span under way, in the order of edits */
-    uint32_t n_wants;
+    struct edit_section sections[EDIT_MAX_SECTIONS]; /* of the span under way */
+    struct want *wants;                              /* of it, by section, in the order of edits */
+    size_t n_wants, room_wants;
     uint32_t *pairs, *programs; /* pairs hold offsets within @programs until all are known */
     size_t n_pairs, room_pairs, n_programs, room_programs;
     size_t room_shares;
@@ -112,13 +101,25 @@ static enum said number_of_tag(const struct tree *tags, const char *key, float *
     return SAID_NOTHING;
 }
 
+bool edit_op_has_times(const struct edit_op *op)
+{
+    return op->kind == DMI_EDIT_ADD || op->kind == DMI_EDIT_SCALE ||
+           op->kind == DMI_EDIT_PROJECT_OUT || op->kind == DMI_EDIT_LIMIT;
+}
+
+static const struct edit_coefficient *coefficient_of(const struct edit_use *use, uint32_t op)
+{
+    const struct edit_op *o = &use->edit->ops[op];
+    return use->times && edit_op_has_times(o) ? use->times : &o->times;
+}
+
 /* The coefficients that do not depend on the position. Return: the worst that a tag said. */
-static enum said take_coefficients(const struct edit *edit, const struct tree *tags,
+static enum said take_coefficients(const struct edit_use *use, const struct tree *tags,
                                    struct want *want)
 {
     enum said worst = SAID_NUMBER;
-    for (uint32_t k = 0; k < edit->n_ops; k++) {
-        const struct edit_coefficient *c = &edit->ops[k].times;
+    for (uint32_t k = 0; k < use->edit->n_ops; k++) {
+        const struct edit_coefficient *c = coefficient_of(use, k);
         want->coefficients[k] = c->number;
         want->moves = want->moves || c->from == EDIT_POINTS;
         enum said said =
@@ -130,52 +131,99 @@ static enum said take_coefficients(const struct edit *edit, const struct tree *t
 
 /* ------------------------------------------------------------------------- a span */
 
-static bool has_tags(const struct edit *edit)
+static bool has_tags(const struct edit_use *use)
 {
-    for (uint32_t k = 0; k < edit->n_ops; k++)
-        if (edit->ops[k].times.from == EDIT_TAG)
+    for (uint32_t k = 0; k < use->edit->n_ops; k++)
+        if (coefficient_of(use, k)->from == EDIT_TAG)
             return true;
     return false;
 }
 
-/* Whether, and where, the edit wants rows of the span: a want or, with a reason, a share alone. */
-static int want_edit(struct builder *b, uint32_t number, const struct dmi_span *span, bool is_last,
-                     const struct tree *tags)
+/* A span under way. */
+struct span_at {
+    const struct dmi_span *span; /* NULL: rows of no known request */
+    bool is_last;
+    struct tree tags;
+    bool parsed;
+};
+
+static const struct tree *tags_of(struct span_at *at, const struct edit_use *use)
 {
-    const struct edit *edit = &b->edits->list[number];
-    struct want *want = &b->wants[b->n_wants];
-    *want = (struct want){ .edit = number };
-    if (!select_request(&edit->who, span->request_id, span->tags))
+    struct tree_error error;
+    if (!at->parsed && at->span && at->span->tags && has_tags(use)) {
+        at->parsed = true;
+        if (tree_parse(at->span->tags, strlen(at->span->tags), &at->tags, &error))
+            at->tags.root = NULL;
+    }
+    return &at->tags;
+}
+
+/* Of a request that is known: does the edit want rows of it? */
+static bool wants_rows(const struct edit_use *use, const struct span_at *at, struct want *want)
+{
+    const struct select *who = &use->edit->who;
+    if (!select_request(who, at->span->request_id, at->span->tags))
+        return false;
+    select_positions(who, at->span, at->is_last, &want->from, &want->to);
+    return want->from < want->to;
+}
+
+/* Rows before the span, which the request has from a prefix cache, and which the edit wants. */
+static int miss_cached(struct builder *b, const struct edit_section *s, const struct want *want,
+                       const struct dmi_span *span)
+{
+    /* not a copy: the engine's struct may be an older one */
+    struct dmi_span cached = { .first_position = span->first_position - span->n_cached,
+                               .n_tokens = span->n_cached,
+                               .phase = span->phase,
+                               .n_prompt = span->n_prompt };
+    int64_t from, to;
+    select_positions(&want->use->edit->who, &cached, false, &from, &to);
+    if (from >= to || b->ask->has_cached(b->ask->arg, want->use, span))
         return 0;
-    select_positions(&edit->who, span, is_last, &want->from, &want->to);
-    enum said said = take_coefficients(edit, tags, want);
-    if (want->from >= want->to || said == SAID_NOTHING)
-        return 0;
+    return add_share(b, (struct edit_share){ s->owner, want->edit, want->counter,
+                                             DMI_EDIT_MISS_CACHED, (uint32_t)(to - from) });
+}
+
+/* Whether, and where, the edit wants rows of the span: a want or, with a reason, a share alone. */
+static int want_edit(struct builder *b, uint32_t section, uint32_t number, struct span_at *at)
+{
+    const struct edit_section *s = &b->sections[section];
+    const struct edit_use *use = &s->uses[number];
+    struct want want = { .use = use, .edit = number, .section = section, .to = 1 };
     int miss = EDIT_NO_MISS;
-    want->counter = b->ask->counter(b->ask->arg, number, span, &miss);
-    if (miss == EDIT_NO_MISS && said == SAID_NO_NUMBER)
-        miss = EDIT_MISS_BAD_TAG;
-    b->n_wants += miss == EDIT_NO_MISS;
-    return add_share(
-        b, (struct edit_share){ number, want->counter, miss, (uint32_t)(want->to - want->from) });
+    if (use->off || !(use->edit->live ? s->live : s->settled) ||
+        (at->span && !wants_rows(use, at, &want)))
+        return 0;
+    enum said said = take_coefficients(use, tags_of(at, use), &want);
+    if (at->span && said == SAID_NOTHING)
+        return 0;
+    want.counter = b->ask->counter(b->ask->arg, use, at->span, &miss);
+    if (!at->span && (!select_is_default(&use->edit->who) || said != SAID_NUMBER || want.moves))
+        miss = DMI_EDIT_MISS_NO_STEP;
+    else if (miss == EDIT_NO_MISS && said == SAID_NO_NUMBER)
+        miss = DMI_EDIT_MISS_BAD_TAG;
+    int r = at->span && at->span->n_cached ? miss_cached(b, s, &want, at->span) : 0;
+    if (!r && miss == EDIT_NO_MISS) {
+        if (GROW(b->wants, b->n_wants, b->room_wants))
+            return -ENOMEM;
+        b->wants[b->n_wants++] = want;
+    }
+    return r ? r
+             : add_share(b, (struct edit_share){ s->owner, number, want.counter, miss,
+                                                 at->span ? (uint32_t)(want.to - want.from) : 0 });
 }
 
 static int find_wants(struct builder *b, const struct dmi_span *span, bool is_last)
 {
-    struct tree tags = { 0 };
-    struct tree_error error;
-    bool parsed = false;
+    struct span_at at = { .span = span, .is_last = is_last };
+    uint32_t n = b->ask->sections(b->ask->arg, span, b->sections);
     int r = 0;
     b->n_wants = 0;
-    for (uint32_t i = 0; i < b->edits->n && !r; i++) {
-        if (!parsed && span->tags && has_tags(&b->edits->list[i])) {
-            parsed = true;
-            if (tree_parse(span->tags, strlen(span->tags), &tags, &error))
-                tags.root = NULL;
-        }
-        r = want_edit(b, i, span, is_last, &tags);
-    }
-    tree_deinit(&tags);
+    for (uint32_t s = 0; s < n; s++)
+        for (uint32_t i = 0; i < b->sections[s].n && !r; i++)
+            r = want_edit(b, s, i, &at);
+    tree_deinit(&at.tags);
     return r;
 }
 
@@ -187,7 +235,7 @@ static bool takes(const struct want *w, int64_t position)
 /* Does a row have what the one before it has? */
 static bool same_as_before(const struct builder *b, int64_t position)
 {
-    for (uint32_t i = 0; i < b->n_wants; i++) {
+    for (size_t i = 0; i < b->n_wants; i++) {
         const struct want *w = &b->wants[i];
         if (takes(w, position) != takes(w, position - 1) || (takes(w, position) && w->moves))
             return false;
@@ -197,12 +245,12 @@ static bool same_as_before(const struct builder *b, int64_t position)
 
 static int add_entry(struct builder *b, const struct want *w, int64_t token)
 {
-    const struct edit *edit = &b->edits->list[w->edit];
-    int r = add_word(b, DMI_EDIT_HEAD(w->edit, edit->n_ops));
+    uint32_t n_ops = w->use->edit->n_ops;
+    int r = add_word(b, DMI_EDIT_HEAD(w->edit, n_ops));
     if (!r)
         r = add_word(b, w->counter);
-    for (uint32_t k = 0; k < edit->n_ops && !r; k++) {
-        const struct edit_coefficient *c = &edit->ops[k].times;
+    for (uint32_t k = 0; k < n_ops && !r; k++) {
+        const struct edit_coefficient *c = coefficient_of(w->use, k);
         float value = c->from == EDIT_POINTS ? at_point(c, token) : w->coefficients[k];
         uint32_t word;
         memcpy(&word, &value, sizeof word);
@@ -211,23 +259,33 @@ static int add_entry(struct builder *b, const struct want *w, int64_t token)
     return r;
 }
 
-/* The program of a row. *@program: where it begins; UINT32_MAX: nothing is done there. */
-static int add_program(struct builder *b, const struct dmi_span *span, int64_t position,
-                       uint32_t *program)
+/* Those of one section that take the position. */
+static int add_section(struct builder *b, uint32_t section, int64_t position, int64_t n_prompt)
 {
     uint32_t n = 0;
-    *program = UINT32_MAX;
-    for (uint32_t i = 0; i < b->n_wants; i++)
-        n += takes(&b->wants[i], position);
+    for (size_t i = 0; i < b->n_wants; i++)
+        n += b->wants[i].section == section && takes(&b->wants[i], position);
     if (!n)
         return 0;
-    *program = (uint32_t)b->n_programs;
-    int r = add_word(b, b->ask->table);
+    int r = add_word(b, b->sections[section].table);
     if (!r)
         r = add_word(b, n);
-    for (uint32_t i = 0; i < b->n_wants && !r; i++)
-        if (takes(&b->wants[i], position))
-            r = add_entry(b, &b->wants[i], position - (int64_t)span->n_prompt);
+    for (size_t i = 0; i < b->n_wants && !r; i++)
+        if (b->wants[i].section == section && takes(&b->wants[i], position))
+            r = add_entry(b, &b->wants[i], position - n_prompt);
+    return r;
+}
+
+/* The program of a row. *@program: where it begins; UINT32_MAX: nothing is done there. */
+static int add_program(struct builder *b, int64_t position, int64_t n_prompt, uint32_t *program)
+{
+    uint32_t at = (uint32_t)b->n_programs;
+    int r = 0;
+    for (uint32_t s = 0; s < EDIT_MAX_SECTIONS && !r; s++)
+        r = add_section(b, s, position, n_prompt);
+    *program = b->n_programs > at ? at : UINT32_MAX;
+    if (!r && *program != UINT32_MAX)
+        r = add_word(b, 0); /* no table lies there: the end */
     return r;
 }
 
@@ -238,7 +296,7 @@ static int add_span(struct builder *b, const struct dmi_span *span, bool is_last
     for (uint32_t i = 0; i < span->n_tokens && b->n_wants && !r; i++) {
         int64_t position = span->first_position + i;
         if (!i || !same_as_before(b, position))
-            r = add_program(b, span, position, &program);
+            r = add_program(b, position, span->n_prompt, &program);
         if (!r && program != UINT32_MAX)
             r = add_pair(b, span->first_row + i, program);
     }
@@ -256,9 +314,10 @@ static int by_row(const void *a, const void *b)
 static int by_edit(const void *a, const void *b)
 {
     const struct edit_share *x = a, *y = b;
-    if (x->edit != y->edit)
-        return x->edit < y->edit ? -1 : 1;
-    return x->counter < y->counter ? -1 : x->counter > y->counter;
+    ORDER(x, y, owner);
+    ORDER(x, y, edit);
+    ORDER(x, y, counter);
+    return 0;
 }
 
 /* Pairs, then programs, in one list. */
@@ -296,14 +355,13 @@ static int finish(struct builder *b, int r)
     return r;
 }
 
-int edit_rows_build(const struct edits *edits, const struct dmi_step *step,
-                    const struct edit_rows_ask *ask, struct edit_rows *out)
+int edit_rows_build(const struct dmi_step *step, const struct edit_rows_ask *ask,
+                    struct edit_rows *out)
 {
     *out = (struct edit_rows){ 0 };
-    struct builder b = { .edits = edits, .ask = ask, .out = out };
+    struct builder b = { .ask = ask, .out = out };
     _cleanup_(freep) bool *last = select_find_last(step);
-    b.wants = calloc(edits->n + 1, sizeof *b.wants);
-    int r = last && b.wants ? 0 : -ENOMEM;
+    int r = last ? 0 : -ENOMEM;
     for (uint32_t i = 0; i < step->n_spans && !r; i++) {
         const struct dmi_span *span = dmi_span_at(step, i);
         if (!(span->flags & DMI_SPAN_PADDING) && span->n_tokens)
@@ -312,31 +370,14 @@ int edit_rows_build(const struct edits *edits, const struct dmi_step *step,
     return finish(&b, r);
 }
 
-int edit_rows_build_every(const struct edits *edits, const struct edit_rows_ask *ask,
-                          struct edit_rows *out)
+int edit_rows_build_every(const struct edit_rows_ask *ask, struct edit_rows *out)
 {
-    static const struct dmi_span nobody;
-    const struct tree no_tags = { 0 };
     *out = (struct edit_rows){ .every = true };
-    struct builder b = { .edits = edits, .ask = ask, .out = out };
-    b.wants = calloc(edits->n + 1, sizeof *b.wants);
-    int r = b.wants ? 0 : -ENOMEM;
-    for (uint32_t i = 0; i < edits->n && !r; i++) {
-        const struct edit *edit = &edits->list[i];
-        struct want *want = &b.wants[b.n_wants];
-        *want = (struct want){ .edit = i, .to = 1 };
-        int miss = EDIT_NO_MISS;
-        want->counter = ask->counter(ask->arg, i, NULL, &miss);
-        bool known = select_is_default(&edit->who) &&
-                     take_coefficients(edit, &no_tags, want) == SAID_NUMBER && !want->moves;
-        if (!known)
-            miss = EDIT_MISS_NO_STEP;
-        b.n_wants += miss == EDIT_NO_MISS;
-        r = add_share(&b, (struct edit_share){ i, want->counter, miss, 0 });
-    }
+    struct builder b = { .ask = ask, .out = out };
     uint32_t program = UINT32_MAX;
+    int r = find_wants(&b, NULL, false);
     if (!r)
-        r = add_program(&b, &nobody, 0, &program);
+        r = add_program(&b, 0, 0, &program);
     if (!r && program != UINT32_MAX)
         r = add_pair(&b, DMI_EDIT_EVERY, program);
     return finish(&b, r);

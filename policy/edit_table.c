@@ -3,24 +3,35 @@
 #include "policy/edit.h"
 
 #include "core/cleanup.h"
+#include "core/grow.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* Numbers that the table has, at length 1 where @direction. */
+struct lying {
+    const float *numbers;
+    bool direction;
+    uint32_t at;
+};
+
 /* A table while it is built; it grows as a whole. */
 struct builder {
-    const struct edits *edits;
+    const struct edit_use *uses;
+    uint32_t n_uses;
     const struct spec *spec;
     char *bytes;
     size_t n, room;
     struct dmi_edit_part *parts;
-    uint32_t n_parts, room_parts;
+    uint32_t n_parts;
+    size_t room_parts;
     struct dmi_edit_op *ops;
-    uint32_t n_ops, room_ops;
-    uint32_t *
-        vectors; /* per tensor of the edits: where its numbers lie; 0: not yet. Then the same at length 1 */
-    uint32_t *columns; /* per edit: likewise */
+    uint32_t n_ops;
+    size_t room_ops;
+    struct lying *vectors; /* what lies in it already */
+    size_t n_vectors, room_vectors;
+    uint32_t *columns; /* per use: where its list lies; 0: not yet */
     uint32_t n_layers;
     bool no_memory;
 };
@@ -48,60 +59,68 @@ static uint32_t add_bytes(struct builder *b, const void *from, size_t n)
 
 /* ------------------------------------------------------------------------- vectors */
 
-/* The numbers, divided by their length where an operation is along a direction. */
-static uint32_t vector_at(struct builder *b, const struct edit_numbers *t, bool direction)
+static uint32_t add_vector(struct builder *b, const float *numbers, uint64_t n, bool direction)
 {
-    const float *numbers = b->edits->numbers + t->first;
-    uint32_t *at = &b->vectors[2 * (t - b->edits->tensors) + direction];
-    if (*at)
-        return *at;
-    *at = add_bytes(b, numbers, t->n * sizeof *numbers);
+    uint32_t at = add_bytes(b, numbers, n * sizeof *numbers);
     if (!direction || b->no_memory)
-        return *at;
-    float *own = (float *)(b->bytes + (size_t)*at * DMI_EDIT_ALIGN);
-    double length = edits_length(numbers, t->n);
-    for (uint64_t i = 0; i < t->n; i++)
+        return at;
+    float *own = (float *)(b->bytes + (size_t)at * DMI_EDIT_ALIGN);
+    double length = edits_length(numbers, n);
+    for (uint64_t i = 0; i < n; i++)
         own[i] = (float)(own[i] / length);
-    return *at;
+    return at;
+}
+
+/* Where the numbers lie, divided by their length where an operation is along a direction. */
+static uint32_t vector_at(struct builder *b, const struct edits *of, const struct edit_numbers *t,
+                          bool direction)
+{
+    const float *numbers = of->numbers + t->first;
+    for (size_t i = 0; i < b->n_vectors; i++)
+        if (b->vectors[i].numbers == numbers && b->vectors[i].direction == direction)
+            return b->vectors[i].at;
+    if (GROW(b->vectors, b->n_vectors, b->room_vectors)) {
+        b->no_memory = true;
+        return 0;
+    }
+    uint32_t at = add_vector(b, numbers, t->n, direction);
+    b->vectors[b->n_vectors++] = (struct lying){ numbers, direction, at };
+    return at;
 }
 
 /* ------------------------------------------------------------------------- parts */
 
 /* Has the edit all that it needs in the layer (-1: none)? */
-static bool takes_layer(const struct edits *edits, const struct edit *edit, int32_t layer)
+static bool takes_layer(const struct edit_use *use, int32_t layer)
 {
+    const struct edit *edit = use->edit;
     if (edit->layers.n && (layer < 0 || !spec_takes_layer(&edit->layers, layer, 0)))
         return false;
     for (uint32_t k = 0; k < edit->n_ops; k++)
         if (edit->ops[k].vector != EDIT_NO_VECTOR &&
-            !edits_numbers(edits, edit->ops[k].vector, layer))
+            !edits_numbers(use->of, edit->ops[k].vector, layer))
             return false;
     return true;
 }
 
 static struct dmi_edit_op *add_op(struct builder *b)
 {
-    if (b->n_ops == b->room_ops) {
-        uint32_t room = b->room_ops ? 2 * b->room_ops : 64;
-        struct dmi_edit_op *ops = realloc(b->ops, room * sizeof *ops);
-        if (!ops) {
-            b->no_memory = true;
-            return NULL;
-        }
-        b->ops = ops;
-        b->room_ops = room;
+    if (GROW(b->ops, b->n_ops, b->room_ops)) {
+        b->no_memory = true;
+        return NULL;
     }
     b->ops[b->n_ops] = (struct dmi_edit_op){ 0 };
     return &b->ops[b->n_ops++];
 }
 
 /* The operation in a layer. *@width: what its vector is for, where it has one. */
-static void put_op(struct builder *b, const struct edit_op *op, int32_t layer, uint32_t *width)
+static void put_op(struct builder *b, const struct edits *of, const struct edit_op *op,
+                   int32_t layer, uint32_t *width)
 {
     bool direction = op->kind == DMI_EDIT_PROJECT_OUT || op->kind == DMI_EDIT_LIMIT;
     const struct edit_numbers *t =
-        op->vector == EDIT_NO_VECTOR ? NULL : edits_numbers(b->edits, op->vector, layer);
-    uint32_t at = t ? vector_at(b, t, direction) : 0;
+        op->vector == EDIT_NO_VECTOR ? NULL : edits_numbers(of, op->vector, layer);
+    uint32_t at = t ? vector_at(b, of, t, direction) : 0;
     struct dmi_edit_op *out = add_op(b);
     if (!out)
         return;
@@ -117,26 +136,21 @@ static void put_op(struct builder *b, const struct edit_op *op, int32_t layer, u
 
 static void put_part(struct builder *b, uint32_t number, int32_t layer)
 {
-    const struct edit *edit = &b->edits->list[number];
+    const struct edits *of = b->uses[number].of;
+    const struct edit *edit = b->uses[number].edit;
     struct dmi_edit_part part = { .edit = number,
                                   .first_op = b->n_ops,
                                   .n_ops = edit->n_ops,
                                   .n_columns = edit->n_columns,
                                   .of_heads = edit->of_heads };
     for (uint32_t k = 0; k < edit->n_ops; k++)
-        put_op(b, &edit->ops[k], layer, &part.width);
+        put_op(b, of, &edit->ops[k], layer, &part.width);
     if (edit->n_columns && !b->columns[number])
         b->columns[number] = add_bytes(b, edit->columns, edit->n_columns * sizeof *edit->columns);
     part.columns = b->columns[number];
-    if (b->n_parts == b->room_parts) {
-        uint32_t room = b->room_parts ? 2 * b->room_parts : 64;
-        struct dmi_edit_part *parts = realloc(b->parts, room * sizeof *parts);
-        if (!parts) {
-            b->no_memory = true;
-            return;
-        }
-        b->parts = parts;
-        b->room_parts = room;
+    if (GROW(b->parts, b->n_parts, b->room_parts)) {
+        b->no_memory = true;
+        return;
     }
     b->parts[b->n_parts++] = part;
 }
@@ -145,9 +159,8 @@ static void put_part(struct builder *b, uint32_t number, int32_t layer)
 static struct dmi_edit_parts put_parts(struct builder *b, const char *site, int32_t layer)
 {
     struct dmi_edit_parts parts = { .first = b->n_parts };
-    for (uint32_t i = 0; i < b->edits->n; i++)
-        if (!strcmp(b->edits->list[i].site, site) &&
-            takes_layer(b->edits, &b->edits->list[i], layer))
+    for (uint32_t i = 0; i < b->n_uses; i++)
+        if (!strcmp(b->uses[i].edit->site, site) && takes_layer(&b->uses[i], layer))
             put_part(b, i, layer);
     parts.n = b->n_parts - parts.first;
     return parts;
@@ -156,16 +169,21 @@ static struct dmi_edit_parts put_parts(struct builder *b, const char *site, int3
 /* ------------------------------------------------------------------------- the table */
 
 /* Layers from 0 on that some edit or vector names. */
-static uint32_t n_layers_of(const struct edits *edits)
+static void see_layers(const struct edit_use *use, int32_t *most)
+{
+    for (uint32_t k = 0; k < use->edit->layers.n; k++)
+        if (use->edit->layers.at[k].last > *most)
+            *most = use->edit->layers.at[k].last;
+    for (uint32_t i = 0; i < use->of->n_tensors; i++)
+        if (use->of->tensors[i].layer > *most)
+            *most = use->of->tensors[i].layer;
+}
+
+static uint32_t n_layers_of(const struct edit_use *uses, uint32_t n)
 {
     int32_t most = -1;
-    for (uint32_t i = 0; i < edits->n; i++)
-        for (uint32_t k = 0; k < edits->list[i].layers.n; k++)
-            if (edits->list[i].layers.at[k].last > most)
-                most = edits->list[i].layers.at[k].last;
-    for (uint32_t i = 0; i < edits->n_tensors; i++)
-        if (edits->tensors[i].layer > most)
-            most = edits->tensors[i].layer;
+    for (uint32_t i = 0; i < n; i++)
+        see_layers(&uses[i], &most);
     return (uint32_t)(most + 1);
 }
 
@@ -205,12 +223,14 @@ static int put_table(struct builder *b)
     return 0;
 }
 
-int edit_table_build(const struct edits *edits, const struct spec *spec, struct edit_table *out)
+int edit_table_build(const struct edit_use *uses, uint32_t n, const struct spec *spec,
+                     struct edit_table *out)
 {
-    struct builder b = { .edits = edits, .spec = spec, .n_layers = n_layers_of(edits) };
-    b.vectors = calloc(2 * (size_t)edits->n_tensors + 1, sizeof *b.vectors);
-    b.columns = calloc(edits->n + 1, sizeof *b.columns);
-    int r = b.vectors && b.columns ? put_table(&b) : -ENOMEM;
+    struct builder b = {
+        .uses = uses, .n_uses = n, .spec = spec, .n_layers = n_layers_of(uses, n)
+    };
+    b.columns = calloc(n + 1, sizeof *b.columns);
+    int r = b.columns ? put_table(&b) : -ENOMEM;
     free(b.vectors);
     free(b.columns);
     free(b.parts);

@@ -9,6 +9,7 @@
 #include "preload/context/workers.h"
 #include "preload/control/switch.h"
 #include "preload/eager/tap.h"
+#include "preload/edit/edits.h"
 #include "preload/lifecycle.h"
 #include "preload/session/session.h"
 #include "storage/writer/steps.h"
@@ -38,7 +39,7 @@ static bool is_known(const struct dmi_step *step, const char **why)
     if (!step || step->size < sizeof *step || step->version != DMI_STEP_VERSION)
         return false;
     *why = "the size of its spans is not one that is known";
-    return !step->n_spans || step->span_size >= sizeof(struct dmi_span);
+    return !step->n_spans || step->span_size >= DMI_SPAN_LEAST;
 }
 
 /*
@@ -69,12 +70,13 @@ static int leave_out_ids(struct run *run, const struct dmi_step *step, struct dm
     if (!spans)
         return -ENOMEM;
     for (uint32_t i = 0; i < step->n_spans; i++) {
-        spans[i] = *dmi_span_at(step, i);
+        spans[i] = dmi_span_read(step, i);
         why = steps_wrong_id(&spans[i]);
         if (!why)
             continue;
         run_refuse_id(run, step->step, why);
         spans[i].request_id = spans[i].tags = NULL;
+        spans[i].cached_ids = NULL;
         spans[i].flags |= DMI_SPAN_PADDING;
     }
     copy->spans = spans;
@@ -159,6 +161,8 @@ EXPORT int dmi_request_end(const char *request_id, uint32_t reason)
     int r = run ? run_request_end(run, request_id, reason) : DMI_STATUS_OFF;
     if (r == 0)
         shed_request_end(request_id);
+    if (r == 0 && session.spec->n_places)
+        edits_request_end(request_id);
     session_leave(&call);
     return r;
 }

@@ -175,9 +175,7 @@ static void arm(struct spec *spec, enum session_work what)
     bool good = session.reported && session.off && taps_init(spec);
     if (spec->has_taps)
         functions_expect(); /* a tap may come at any time: its ring is built before */
-    if (good)
-        edits_start();
-    else
+    if (!good)
         say_no_memory();
     atomic_store_release(&session.armed, good); /* to session_armed() */
 }
@@ -205,6 +203,7 @@ static void begin_run(void)
 {
     log_line("armed: %u sites of %s, in %s", session.spec->n_sites, session.spec->path,
              run_path(session.run));
+    edits_start();
     server_start();
 }
 
@@ -474,6 +473,7 @@ static void close_run(void)
     struct session_quiet quiet;
     struct run *run = session.run;
     session_quiet_begin(&quiet);
+    edits_finish();
     session.run = NULL;
     session.counters = NULL;
     session.live = NULL;

@@ -4,6 +4,7 @@
 
 #include "core/cleanup.h"
 #include "read/account.h"
+#include "read/fill.h"
 #include "read/handle.h"
 #include "read/rows.h"
 
@@ -17,13 +18,12 @@
 /* Everything but the reader, which must be open. */
 static int view_fill(struct err *err, struct view *v, const struct selection *select)
 {
-    const struct tensors_query query = { .select = select };
     int r = sites_build(v->reader, &v->sites) || requests_build(v->reader, &v->requests) ||
                     requests_add_costs(v->reader, &v->requests)
                 ? -ENOMEM
                 : 0;
     if (!r)
-        r = tensors_build(err, v->reader, &v->sites, &query, &v->tensors);
+        r = fill_build(err, v->reader, &v->sites, &v->requests, select, &v->tensors);
     for (size_t i = 0; !r && i < v->tensors.n; i++) {
         const char *key = v->tensors.all[i].key;
         size_t *value = map_at(&v->keys, key, strlen(key));
@@ -125,7 +125,7 @@ static int take_selection(const struct dmi_read_selection *given, struct selecti
         return -EINVAL;
     memcpy(&s, given, given->size < sizeof s ? given->size : sizeof s);
     if (s.tokens > DMI_READ_TOKENS_LAST || s.reserved ||
-        s.flags & ~(uint32_t)(DMI_READ_REJECTED | DMI_READ_SUPERSEDED))
+        s.flags & ~(uint32_t)(DMI_READ_REJECTED | DMI_READ_SUPERSEDED | DMI_READ_FILL_CACHED))
         return -EINVAL;
     for (int a = 0; a < DMI_AXIS_COUNT; a++)
         ranks[a] = (int32_t)(s.ranks[a] - 1u);
@@ -139,7 +139,8 @@ static int take_selection(const struct dmi_read_selection *given, struct selecti
                                .tokens = (enum token_kind)s.tokens,
                                .positions = { s.first, s.end },
                                .rejected = s.flags & DMI_READ_REJECTED,
-                               .superseded = s.flags & DMI_READ_SUPERSEDED };
+                               .superseded = s.flags & DMI_READ_SUPERSEDED,
+                               .fill_cached = s.flags & DMI_READ_FILL_CACHED };
     return 0;
 }
 
@@ -426,6 +427,7 @@ static int take_stretch(struct dmi_read *run, const struct wanted *w, const stru
         .flags = (r ? DMI_READ_ROW_DAMAGED : 0u) |
                  (p->flags & STRETCH_REJECTED ? DMI_READ_ROW_REJECTED : 0u) |
                  (p->flags & STRETCH_SUPERSEDED ? DMI_READ_ROW_SUPERSEDED : 0u),
+        .donor = p->donor,
     };
     for (uint64_t i = from; w->rows && i < end; i++) {
         row.position = p->position < 0 ? -1 : p->position + (int64_t)i;

@@ -44,6 +44,7 @@ int dmi_read_span(struct dmi_read *run, uint64_t step, uint32_t span, struct dmi
         .first_row = e->first_row,
         .n_tokens = e->n_tokens,
         .n_cached = e->n_cached,
+        .cached_ids = reader_cached_ids(s, span),
         .n_prompt = e->n_prompt,
         .flags = e->flags,
     };

@@ -2,6 +2,7 @@
 #include "read/sample.h"
 
 #include "core/words.h"
+#include "read/fill.h"
 
 #include <inttypes.h>
 
@@ -76,7 +77,7 @@ static enum sample_fault lacks(const struct tensor *t, const struct request *q,
     struct text places = { 0 };
     struct gaps g = { .to = &places };
     find_gaps(&g, t, wanted);
-    bool cached = g.n == 1 && g.first == wanted->first && g.end <= q->cached_end;
+    bool cached = g.n == 1 && (g.first == wanted->first || t->unfilled) && g.end <= q->cached_end;
     if (g.n)
         text_printf(why, "lacks %s%s", word_for((uint64_t)g.n_positions, "position", "positions"),
                     places.data ? places.data : "");
@@ -85,6 +86,8 @@ static enum sample_fault lacks(const struct tensor *t, const struct request *q,
                     word_for(g.n - MOST_GAPS, "range", "ranges"));
     if (cached)
         text_printf(why, ", which a prefix cache had");
+    if (g.n)
+        fill_add_fault(why, t);
     text_deinit(&places);
     return !g.n ? SAMPLE_WHOLE : cached ? SAMPLE_LACKS_CACHE : SAMPLE_LACKS_ROWS;
 }

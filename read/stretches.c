@@ -82,7 +82,8 @@ static void emit(struct stretch *out, size_t *n_out, const struct stretch *p, in
         last->first_row + last->n_rows == first)
         last->n_rows += (uint32_t)(end - from);
     else
-        out[(*n_out)++] = (struct stretch){ p->record, first, (uint32_t)(end - from), from, 0 };
+        out[(*n_out)++] =
+            (struct stretch){ p->record, first, (uint32_t)(end - from), from, 0, STRETCH_OWN };
 }
 
 static size_t sweep(const struct stretch *stretches, size_t n, struct heap *h, struct stretch *out)
@@ -149,8 +150,12 @@ static size_t find(const struct stretch *out, size_t n, int64_t at)
 
 static int add_flagged(struct list *l, const struct stretch *p, int64_t from, int64_t end)
 {
-    const struct stretch part = { p->record, p->first_row + (uint32_t)(from - p->position),
-                                  (uint32_t)(end - from), from, STRETCH_SUPERSEDED };
+    const struct stretch part = { p->record,
+                                  p->first_row + (uint32_t)(from - p->position),
+                                  (uint32_t)(end - from),
+                                  from,
+                                  STRETCH_SUPERSEDED,
+                                  STRETCH_OWN };
     return from < end ? add(l, &part) : 0;
 }
 
@@ -214,7 +219,8 @@ static int add_rows(struct list *l, const struct stretch *p)
 {
     int r = 0;
     for (uint32_t i = 0; !r && i < p->n_rows; i++) {
-        const struct stretch row = { p->record, p->first_row + i, 1, p->position + i, p->flags };
+        const struct stretch row = { p->record,       p->first_row + i, 1,
+                                     p->position + i, p->flags,         p->donor };
         r = add(l, &row);
     }
     return r;
@@ -267,6 +273,12 @@ int stretches_arrange(struct stretch **stretches, size_t *n, size_t most, bool k
     if (!r && *n > 1)
         qsort(*stretches, *n, sizeof **stretches, order);
     return !r && overlap(*stretches, *n) ? alternate(stretches, n, most) : r;
+}
+
+void stretches_sort(struct stretch *stretches, size_t n)
+{
+    if (n > 1)
+        qsort(stretches, n, sizeof *stretches, order);
 }
 
 uint64_t stretches_clip(struct stretch *stretches, size_t *n, int64_t first, int64_t end)

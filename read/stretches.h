@@ -12,12 +12,16 @@ enum stretch_flags {
     STRETCH_SUPERSEDED = 1 << 1, /* a later record computed their positions again */
 };
 
+#define STRETCH_OWN 0 /* in `donor` */
+
 /* Consecutive rows of one record that belong to one tensor. */
 struct stretch {
     size_t record; /* index for reader_record(): a later record has a higher one */
     uint32_t first_row, n_rows;
     int64_t position; /* of the first row's token in its request; -1: not known */
     uint32_t flags;   /* enum stretch_flags */
+    uint32_t
+        donor; /* 1 + the index of the request that the rows were computed for; STRETCH_OWN: the tensor's */
 };
 
 /**
@@ -31,6 +35,9 @@ struct stretch {
  */
 int stretches_arrange(struct stretch **stretches, size_t *n, size_t most, bool keep,
                       uint64_t *n_superseded);
+
+/* Puts stretches that share no position into their order. */
+void stretches_sort(struct stretch *stretches, size_t n);
 
 /* Cuts the rows outside of @first to before @end away; what has no position is left out. Return: rows that are left. */
 uint64_t stretches_clip(struct stretch *stretches, size_t *n, int64_t first, int64_t end);

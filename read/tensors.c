@@ -191,9 +191,12 @@ int tensors_add(struct tensors_growing *b, const struct part *part, size_t numbe
     take_shape(t, rec, site);
     if (grow((void **)&t->stretches, t->n_stretches, &t->room, sizeof *t->stretches, 1))
         return -ENOMEM;
-    t->stretches[t->n_stretches++] =
-        (struct stretch){ number, part->first_row, part->n_rows, part->position,
-                          part->rejected ? STRETCH_REJECTED : 0 };
+    t->stretches[t->n_stretches++] = (struct stretch){ number,
+                                                       part->first_row,
+                                                       part->n_rows,
+                                                       part->position,
+                                                       part->rejected ? STRETCH_REJECTED : 0,
+                                                       STRETCH_OWN };
     t->n_rows += part->n_rows;
     b->out->n_stretches++;
     return 0;
@@ -343,23 +346,33 @@ static void clip(struct tensors *out, struct tensor *t, const struct requests *r
     out->n_stretches -= n - t->n_stretches;
 }
 
+static void narrow(struct tensors *out, const struct requests *requests,
+                   const struct selection *select, bool in_part)
+{
+    for (size_t i = 0; select && select->tokens && i < out->n; i++)
+        clip(out, &out->all[i], requests, select);
+    drop_unwanted(out, select, select && select->tokens && !in_part);
+}
+
+void tensors_narrow(struct tensors *out, const struct requests *requests,
+                    const struct selection *select)
+{
+    narrow(out, requests, select, false);
+}
+
 static int put_in_order(struct tensors_growing *b, const struct requests *requests)
 {
     struct tensors *out = b->out;
-    const struct selection *select = b->select;
     int r = 0;
-    for (size_t i = 0; !r && i < out->n; i++) {
+    for (size_t i = 0; !r && i < out->n; i++)
         if (out->all[i].request)
-            r = arrange(out, &out->all[i], select);
-        if (!r && select && select->tokens)
-            clip(out, &out->all[i], requests, select);
-    }
+            r = arrange(out, &out->all[i], b->select);
     if (out->n)
         qsort(out->all, out->n, sizeof *out->all, tensor_order);
     if (!r)
         r = make_unique(out);
     if (!r)
-        drop_unwanted(out, select, select && select->tokens && !b->in_part);
+        narrow(out, requests, b->select, b->in_part);
     return r;
 }
 

@@ -27,6 +27,15 @@ enum tensor_mixed {
     TENSOR_MIXED_SCALE, /* entries of its site's name have other scales: each value has that of its record's entry */
 };
 
+/* What keeps cached tokens from having rows of another request. */
+enum fill_fault {
+    FILL_NONE = 0,
+    FILL_OF_REQUESTS, /* the site's rows stand one a request: they are no token's */
+    FILL_SEES_LATER, /* attention sees later tokens: rows depend on more than the ids up to theirs */
+    FILL_NO_IDS,     /* the engine did not say the ids of the cached tokens */
+    FILL_NO_DONOR,   /* no request has computed these rows, with the same ids from position 0 on */
+};
+
 struct tensor {
     char *key;           /* REQUEST/SITE.LAYER or SITE.LAYER; UTF-8 without NUL, unique in a run */
     const char *name;    /* the part after the request */
@@ -42,6 +51,8 @@ struct tensor {
     struct stretch *stretches; /* rows in the tensor's order */
     size_t n_stretches, room;
     enum tensor_mixed mixed;
+    enum fill_fault unfilled;    /* why rows of cached tokens were not taken from another request */
+    struct range unfilled_range; /* positions of the first of them */
 };
 
 struct tensors {
@@ -52,6 +63,7 @@ struct tensors {
     uint64_t n_nobody;     /* rows that belong to no request (padding) */
     uint64_t n_superseded; /* rows whose position a later record has too */
     uint64_t n_rejected;   /* rows whose drafts were rejected */
+    uint64_t n_filled;     /* rows that were taken from other requests */
     bool by_request;       /* the run has step metadata */
 };
 
@@ -65,6 +77,7 @@ struct selection {
     enum token_kind tokens;
     struct range positions;    /* TOKENS_RANGE */
     bool rejected, superseded; /* these rows too, flagged */
+    bool fill_cached; /* rows of cached tokens from requests that computed them: read/fill.h */
 };
 
 /* More than that is more than any program can use, and what a small hostile file can claim. */
@@ -116,6 +129,10 @@ int tensors_add(struct tensors_growing *growing, const struct part *part, size_t
  */
 int tensors_end(struct err *err, struct tensors_growing *growing, const struct requests *requests,
                 int result);
+
+/* Leaves the tensors and tokens that are selected, where tensors_build() took all. @requests: read as by tensors_end(). */
+void tensors_narrow(struct tensors *tensors, const struct requests *requests,
+                    const struct selection *select);
 
 /* The tensor of a request's rows; @order: as struct tensor has it. Return: NULL: none. */
 const struct tensor *tensors_find(const struct tensors *tensors, const char *request,

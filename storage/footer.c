@@ -2,6 +2,7 @@
 #include "storage/footer.h"
 
 #include "core/sorted.h"
+#include "storage/parse.h"
 #include "storage/rows.h"
 
 #include <errno.h>
@@ -86,7 +87,7 @@ static void index_steps(struct footer *f, const struct chunk *chunk, struct dmi_
         memcpy(&step, chunk->meta + at, sizeof step);
         for (uint32_t i = 0; i < step.n_spans; i++) {
             struct dmi_span_entry span;
-            memcpy(&span, chunk->meta + at + sizeof step + i * sizeof span, sizeof span);
+            parse_span(chunk->meta + at, i, &span);
             struct dmi_footer_span entry = { .id_offset = (uint32_t)f->strings.n,
                                              .id_bytes = span.id_bytes,
                                              .sequence = step.sequence,

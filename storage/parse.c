@@ -168,6 +168,26 @@ static bool inside(uint32_t offset, uint32_t n, uint64_t first, uint32_t end)
     return n ? offset >= first && offset <= end && n <= end - offset : offset == 0;
 }
 
+void parse_span(const uint8_t *entry, uint32_t i, struct dmi_span_entry *out)
+{
+    struct dmi_step_entry e;
+    memcpy(&e, entry, sizeof e);
+    *out = (struct dmi_span_entry){ 0 };
+    memcpy(out, entry + sizeof e + (uint64_t)i * e.span_bytes,
+           e.span_bytes < sizeof *out ? e.span_bytes : sizeof *out);
+}
+
+/* Ids of cached tokens: of all of them, or of none. */
+static bool ids_fit(const struct dmi_step_entry *e, const struct dmi_span_entry *span,
+                    uint64_t strings)
+{
+    if (!span->n_ids)
+        return !span->ids_offset;
+    return span->n_ids == span->n_cached && span->n_cached <= span->first_position &&
+           span->n_ids <= e->n_bytes / sizeof(int32_t) && !(span->ids_offset % sizeof(int32_t)) &&
+           inside(span->ids_offset, span->n_ids * (uint32_t)sizeof(int32_t), strings, e->n_bytes);
+}
+
 static const char *check_span(const struct dmi_step_entry *e, const struct dmi_span_entry *span,
                               uint64_t strings)
 {
@@ -176,50 +196,48 @@ static const char *check_span(const struct dmi_step_entry *e, const struct dmi_s
         return "a span's text lies outside of its step";
     if (span->id_bytes > DMI_MAX_ID || span->tags_bytes > DMI_MAX_TAGS)
         return "a span's text is too long";
-    return rows_position_fits(span->first_position, span->n_tokens)
-               ? NULL
-               : "a span's positions cannot be";
+    if (!rows_position_fits(span->first_position, span->n_tokens))
+        return "a span's positions cannot be";
+    return ids_fit(e, span, strings) ? NULL : "the ids of a span's cached tokens cannot be";
 }
 
-static const char *check_spans(const struct dmi_step_entry *e, const struct dmi_span_entry *spans,
-                               uint64_t strings, struct rows_range *ranges)
+static const char *check_spans(const struct dmi_step_entry *e, uint64_t strings,
+                               struct rows_range *ranges)
 {
     for (uint32_t i = 0; i < e->n_spans; i++) {
-        const char *wrong = check_span(e, &spans[i], strings);
+        struct dmi_span_entry span;
+        parse_span((const uint8_t *)e, i, &span);
+        const char *wrong = check_span(e, &span, strings);
         if (wrong)
             return wrong;
-        ranges[i] = (struct rows_range){ spans[i].first_row, spans[i].n_tokens };
+        ranges[i] = (struct rows_range){ span.first_row, span.n_tokens };
     }
     return rows_disjoint(ranges, e->n_spans, e->n_rows)
                ? NULL
                : "the rows of its spans overlap or lie outside of the batch";
 }
 
-int parse_step(uint8_t *meta, uint64_t n_left, uint64_t *n_bytes, const char **wrong)
+int parse_step(const uint8_t *meta, uint64_t n_left, uint64_t *n_bytes, const char **wrong)
 {
-    struct dmi_step_entry *e = (struct dmi_step_entry *)(void *)meta;
+    const struct dmi_step_entry *e = (const struct dmi_step_entry *)(const void *)meta;
     *n_bytes = 0;
     *wrong = "a step's size cannot be";
     if (n_left < sizeof *e || e->n_bytes < sizeof *e || e->n_bytes > n_left ||
         e->n_bytes % DMI_CHUNK_ALIGN)
         return 0;
     *n_bytes = e->n_bytes;
-    uint64_t stride = e->span_bytes, strings = sizeof *e + e->n_spans * stride;
-    if (e->n_spans > DMI_MAX_SPANS || stride < sizeof(struct dmi_span_entry) ||
-        stride % DMI_CHUNK_ALIGN || e->reserved || strings > e->n_bytes ||
+    uint64_t strings = sizeof *e + (uint64_t)e->n_spans * e->span_bytes;
+    if (e->n_spans > DMI_MAX_SPANS || e->span_bytes < DMI_SPAN_ENTRY_LEAST ||
+        e->span_bytes % DMI_CHUNK_ALIGN || e->reserved || strings > e->n_bytes ||
         !inside(e->tags_offset, e->tags_bytes, strings, e->n_bytes) ||
         e->tags_bytes > DMI_MAX_TAGS || e->sequence == DMI_NO_STEP) {
         *wrong = "a step's numbers cannot be";
         return 0;
     }
-    struct dmi_span_entry *spans = (struct dmi_span_entry *)(e + 1);
-    for (uint32_t i = 1; i < e->n_spans && stride != sizeof *spans; i++)
-        memmove(&spans[i], (uint8_t *)spans + i * stride, sizeof *spans);
-    e->span_bytes = sizeof *spans;
     _cleanup_(freep) struct rows_range *ranges = malloc((e->n_spans + 1u) * sizeof *ranges);
     if (!ranges)
         return -ENOMEM;
-    *wrong = check_spans(e, spans, strings, ranges);
+    *wrong = check_spans(e, strings, ranges);
     return 0;
 }
 

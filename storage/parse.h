@@ -34,11 +34,13 @@ uint32_t parse_planes(const struct records_view *view, uint32_t g);
 
 /**
  * parse_step() - the entry of a STEPS chunk at @meta
- * Spans that are farther apart than sizeof(struct dmi_span_entry) are moved together, in place.
  * *@n_bytes is where the next entry begins, 0 where that cannot be said.
  * Return: 0 with *@wrong NULL or what contradicts what; -ENOMEM.
  */
-int parse_step(uint8_t *meta, uint64_t n_left, uint64_t *n_bytes, const char **wrong);
+int parse_step(const uint8_t *meta, uint64_t n_left, uint64_t *n_bytes, const char **wrong);
+
+/* Span @i of an entry that parse_step() let pass, or that a writer made; what an older writer's spans lack is 0. */
+void parse_span(const uint8_t *entry, uint32_t i, struct dmi_span_entry *out);
 
 struct outcomes_view {
     uint32_t n, entry_bytes, n_string_bytes;

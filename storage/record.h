@@ -34,6 +34,7 @@ struct run_change {
     uint64_t launch;  /* the first launch number that may have been drawn after it */
     uint64_t step;    /* the first step sequence that may have been drawn after it */
     const char *what; /* a sentence of the one who changed it, such as "sites off q" */
+    const char *more; /* further keys of its object, as JSON with a comma in front; NULL: none */
 };
 
 #endif

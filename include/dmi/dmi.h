@@ -35,6 +35,14 @@ enum dmi_phase {
     DMI_PHASE_DRAFT = 3,   /* speculative tokens that may be rejected: see dmi_accept() */
 };
 
+/* What the engine's prefix cache does. Where neither is said it is not known, and edits (docs/edits.md) write nothing. */
+enum dmi_step_flags {
+    DMI_STEP_CACHES_PREFIXES =
+        1
+        << 0, /* requests share cached rows of equal prefixes, unless tag `cache_salt` tells them apart */
+    DMI_STEP_CACHES_NOTHING = 1 << 1, /* no row that one request computes is another's */
+};
+
 enum dmi_span_flags {
     DMI_SPAN_PADDING = 1 << 0, /* these rows belong to no request: they fill the batch */
     DMI_SPAN_LAST = 1 << 1, /* the request's last step, known ahead of it: see dmi_request_end() */
@@ -64,6 +72,12 @@ struct dmi_span {
     uint32_t phase;    /* enum dmi_phase */
     uint32_t flags;    /* enum dmi_span_flags */
     uint32_t n_prompt; /* tokens of the request's prompt, 0: not said */
+    /*
+     * Token ids of the @n_cached positions before first_position, in their order: no row of them is in any forward, so
+     * that readers know them from here alone. NULL: not said; borrowed during the call. They are stored only if the HookSpec
+     * has a site token_ids, and while less than 32 MiB of steps wait for the disk.
+     */
+    const int32_t *cached_ids;
 };
 
 /* One forward of the engine: which rows of its batch are whose tokens. */
@@ -74,7 +88,7 @@ struct dmi_step {
     uint32_t n_rows;              /* rows of the batch, padding included */
     uint32_t n_spans;             /* entries of @spans */
     uint32_t span_size;           /* sizeof(struct dmi_span) of the caller: the array's stride */
-    uint32_t flags;               /* 0 */
+    uint32_t flags;               /* enum dmi_step_flags */
     const struct dmi_span *spans; /* borrowed during the call */
     const char *tags;             /* as a span's; NULL: none; borrowed */
     int32_t tp_rank, tp_size;     /* tensor parallel coordinates; 0 of 1 where there is none */

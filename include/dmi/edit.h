@@ -70,9 +70,9 @@ struct dmi_edit_table {
 
 /*
  * Which rows are written, and by what: u32 words. A pair for each row: its number, ascending, and where its program begins, in
- * words from the first pair. Where the first word is DMI_EDIT_EVERY, the second says the program of every row. A program is
- * the offset of its table, a number of edits, and for each: DMI_EDIT_HEAD(), the number of its counter, and a coefficient (f32)
- * for each of its operations. Edits ascend by number.
+ * words from the first pair. Where the first word is DMI_EDIT_EVERY, the second says the program of every row. A program is a
+ * sequence of sections, then 0. A section is the offset of its table, a number of edits, and for each: DMI_EDIT_HEAD(), the
+ * number of its counter, and a coefficient (f32) for each of its operations. Edits of a section ascend by number.
  */
 #define DMI_EDIT_EVERY             0xffffffffu
 #define DMI_EDIT_HEAD(edit, n_ops) ((dmi_u32)(edit) | (dmi_u32)(n_ops) << 16)

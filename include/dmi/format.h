@@ -7,6 +7,7 @@
 #define DMI_FORMAT_H
 
 #include <assert.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define DMI_FORMAT_VERSION 2
@@ -145,7 +146,7 @@ struct dmi_step_entry {
     int32_t ranks[8];     /* tp rank, size, pp rank, size, dp, ep */
     uint32_t tags_offset; /* of the string, from the entry's start */
     uint32_t tags_bytes;  /* 0: none */
-    uint32_t span_bytes;  /* distance from span to span: at least sizeof(struct dmi_span_entry) */
+    uint32_t span_bytes;  /* distance from span to span: at least DMI_SPAN_ENTRY_LEAST */
     uint32_t reserved;    /* 0 */
 };
 
@@ -161,7 +162,13 @@ struct dmi_span_entry {
     uint32_t phase;
     uint32_t flags;
     uint32_t n_prompt; /* tokens of the request's prompt; 0: not said */
+    /* what writers before 2026-11-25 had no place for: DMI_SPAN_ENTRY_LEAST */
+    uint32_t
+        ids_offset; /* of the ids of the cached tokens, i32 each, from the entry's start: a multiple of 4 */
+    uint32_t n_ids; /* n_cached, or 0: not said */
 };
+
+#define DMI_SPAN_ENTRY_LEAST 48 /* bytes of a span that every writer has written */
 
 #define DMI_OUTCOME_NO_SPAN UINT32_MAX /* in `span` */
 #define DMI_OUTCOME_FIRST   UINT32_MAX /* in `accepted`: the first rows of the span, no list */
@@ -269,7 +276,9 @@ static_assert(sizeof(struct dmi_record) == 112, "on-disk layout");
 static_assert(sizeof(struct dmi_group) == 32, "on-disk layout");
 static_assert(sizeof(struct dmi_plane) == 16, "on-disk layout");
 static_assert(sizeof(struct dmi_step_entry) == 88, "on-disk layout");
-static_assert(sizeof(struct dmi_span_entry) == 48, "on-disk layout");
+static_assert(sizeof(struct dmi_span_entry) == 56 &&
+                  offsetof(struct dmi_span_entry, ids_offset) == DMI_SPAN_ENTRY_LEAST,
+              "on-disk layout");
 static_assert(sizeof(struct dmi_outcomes_head) == 16, "on-disk layout");
 static_assert(sizeof(struct dmi_outcome) == 48, "on-disk layout");
 static_assert(sizeof(struct dmi_change_entry) == 40, "on-disk layout");

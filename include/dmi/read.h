@@ -128,6 +128,9 @@ struct dmi_read_row {
     uint32_t device;  /* CUDA device ordinal */
     uint32_t flags;   /* enum dmi_read_row_flags */
     uint32_t site;    /* index for dmi_read_site(): the entry that says the row's scale */
+    uint32_t
+        donor; /* 1 + index for dmi_read_request(): the request whose row this is, where that is not the tensor's; else 0 */
+    uint32_t reserved;
 };
 
 enum dmi_read_request_state {
@@ -175,6 +178,11 @@ enum dmi_read_tokens {
 enum dmi_read_selection_flags {
     DMI_READ_REJECTED = 1,   /* rows whose drafts were rejected, too */
     DMI_READ_SUPERSEDED = 2, /* rows whose position was computed again, too */
+    /*
+     * Rows of tokens that a prefix cache had, from the first request that computed them with the same ids at every position
+     * from 0 on. Needs the site token_ids and an engine that said the ids; sites with a row a token.
+     */
+    DMI_READ_FILL_CACHED = 4,
 };
 
 /* Which tensors there are, and which of their rows. */
@@ -224,6 +232,7 @@ struct dmi_read_span {
     uint32_t n_prompt; /* of the request; 0: not said */
     uint32_t flags;    /* enum dmi_span_flags, <dmi/dmi.h> */
     uint32_t reserved;
+    const int32_t *cached_ids; /* of the @n_cached tokens before it; NULL: not said */
 };
 
 /* What one site captured at one launch, for all requests. */

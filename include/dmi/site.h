@@ -58,6 +58,9 @@ static inline const char *dmi_axis_name(uint32_t axis)
     return axis < DMI_AXIS_COUNT ? names[axis] : NULL;
 }
 
+/* The site whose rows, one a token, are the ids of the tokens: integers. */
+#define DMI_SITE_IDS "token_ids"
+
 /* The part that filled the struct in owns the strings: the spec, the writer's options, the reader. */
 struct dmi_site {
     uint32_t id; /* index in the spec and in the dictionary; what descriptors and records carry */

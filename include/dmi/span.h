@@ -9,12 +9,25 @@
 #include <dmi/dmi.h>
 
 #include <stddef.h>
+#include <string.h>
 
-/* Span number @i of the step; an older struct has only the first span_size bytes. */
+/* What the oldest struct dmi_span had: every span of a step has these bytes. */
+#define DMI_SPAN_LEAST offsetof(struct dmi_span, cached_ids)
+
+/* Span number @i of the step: the first DMI_SPAN_LEAST bytes of it are there, the rest as dmi_span_read() has it. */
 static inline const struct dmi_span *dmi_span_at(const struct dmi_step *step, uint32_t i)
 {
     size_t stride = step->span_size ? step->span_size : sizeof(struct dmi_span);
     return (const struct dmi_span *)((const char *)step->spans + i * stride);
+}
+
+/* A copy of span number @i; what an older struct lacks is 0. */
+static inline struct dmi_span dmi_span_read(const struct dmi_step *step, uint32_t i)
+{
+    size_t stride = step->span_size ? step->span_size : sizeof(struct dmi_span);
+    struct dmi_span span = { 0 };
+    memcpy(&span, dmi_span_at(step, i), stride < sizeof span ? stride : sizeof span);
+    return span;
 }
 
 #endif

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/action/edit.h"
 
-#include "preload/context/edit_region.h"
-
 #include <dmi/dtype.h>
 #include <dmi/edit.h>
 
@@ -33,8 +31,8 @@ static struct dmi_edit edit_of(const struct context *c, const struct operand *op
     const struct tensor_view *g = &operand->view;
     return (struct dmi_edit){
         .plus = g->plus,
-        .region = c->edits,
-        .counters = c->edits,
+        .region = c->edits.region,
+        .counters = c->edits.counters,
         .dtype = dtype_of(g->dtype),
         .n = view_elements(g),
         .head = view_head(g),

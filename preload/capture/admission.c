@@ -29,7 +29,7 @@ void admission_count(struct context *c, uint32_t site, struct admission *item)
 void admission_begin(struct admission_launch *l)
 {
     l->step = step_hold();
-    l->edits = l->step ? l->step->edits.version : edits_hold();
+    l->edits = l->step ? NULL : edits_hold();
     l->overload = session_overload();
     l->unslotted = UNSLOTTED_NONE;
     l->close_slot = RING_NO_CLOSE;
@@ -37,8 +37,7 @@ void admission_begin(struct admission_launch *l)
 
 void admission_end(struct admission_launch *l)
 {
-    if (!l->step)
-        edits_release(l->edits);
+    version_release(l->edits);
     step_release(l->step);
     l->step = NULL;
     l->edits = NULL;

@@ -68,7 +68,7 @@ struct admission_launch {
     struct admission *items; /* borrowed */
     uint32_t n;
     struct step *step;               /* in force, held until admission_end(); NULL: none */
-    struct edit_version *edits;      /* of the step, or held where there is none; NULL: none */
+    struct edit_version *edits;      /* where there is no step: in force, held; NULL: none */
     const struct overload *overload; /* in force when it began */
     uint64_t number;                 /* the launch number, once something is reserved */
     uint64_t

@@ -6,9 +6,7 @@
 /* What edits do in the launch's step, or without one. */
 static const struct edit_rows *rows_of(const struct admission_launch *l)
 {
-    if (!l->edits)
-        return NULL;
-    return l->step ? &l->step->edits.rows : &l->edits->every;
+    return l->step ? &l->step->edits.rows : l->edits ? &l->edits->every : NULL;
 }
 
 /* Do the vectors, columns and heads of the part suit the tensor? As kernels/edit.cu finds it. */
@@ -25,13 +23,27 @@ static bool suits(const struct edit_table *table, const struct dmi_edit_part *p,
 }
 
 /* A tensor of other vectors than the edit's. */
-static void report_width(const struct admission_launch *l, const struct admission *item,
+static void report_width(const struct edit_share *share, const struct admission *item,
                          const struct dmi_edit_part *p, uint32_t n)
 {
+    const struct edit_version *version = share->owner;
     session_problem(item->site, PROBLEM_UNSUPPORTED,
                     "the edit \"%s\" has vectors of %u elements, columns or heads that do not suit "
                     "rows of %u elements: it writes nothing here",
-                    l->edits->edits->list[p->edit].name, p->width, n);
+                    version->uses[p->edit].edit->name, p->width, n);
+}
+
+/* What the share's version does at the place, in the item's layer. Return: its table. */
+static const struct edit_table *parts_at(const struct edit_share *share,
+                                         const struct admission *item,
+                                         const struct dmi_edit_part **first,
+                                         const struct dmi_edit_part **end)
+{
+    uint32_t n;
+    const struct edit_table *table = version_table(share->owner);
+    *first = edit_table_parts(table, session_site(item->site)->write.place, item->layer, &n);
+    *end = *first + n;
+    return table;
 }
 
 /*
@@ -42,15 +54,14 @@ static bool account(const struct admission_launch *l, const struct admission *it
                     int why)
 {
     const struct edit_rows *rows = rows_of(l);
-    uint32_t n_parts, n = view_elements(&item->operand->view);
-    uint32_t head = view_head(&item->operand->view);
-    const struct edit_table *table = &l->edits->table;
-    const struct dmi_edit_part *p =
-        edit_table_parts(table, session_site(item->site)->write.place, item->layer, &n_parts);
-    const struct dmi_edit_part *end = p + n_parts;
+    uint32_t n = view_elements(&item->operand->view), head = view_head(&item->operand->view);
+    const struct edit_table *table = NULL;
+    const struct dmi_edit_part *p = NULL, *end = NULL;
     bool any = false;
     for (uint32_t i = 0; i < rows->n_shares; i++) {
         const struct edit_share *share = &rows->shares[i];
+        if (!i || share->owner != rows->shares[i - 1].owner)
+            table = parts_at(share, item, &p, &end);
         while (p < end && p->edit < share->edit)
             p++;
         if (p == end || p->edit != share->edit)
@@ -60,26 +71,26 @@ static bool account(const struct admission_launch *l, const struct admission *it
         int miss = share->miss != EDIT_NO_MISS ? share->miss : why;
         bool fits = !n || suits(table, p, n, head);
         if (!fits && sign > 0)
-            report_width(l, item, p, n);
+            report_width(share, item, p, n);
         if (share->miss == EDIT_NO_MISS && !fits)
-            miss = EDIT_MISS_WIDTH;
+            miss = DMI_EDIT_MISS_WIDTH;
         accounts_due(share->counter, n_rows);
         if (miss != EDIT_NO_MISS)
-            accounts_missed(share->counter, (enum edit_miss)miss, n_rows);
+            accounts_missed(share->counter, (enum dmi_edit_miss)miss, n_rows);
         any = true;
     }
     return any;
 }
 
 /* What hinders a launch, as accounts say it. */
-static enum edit_miss miss_of(int drop)
+static enum dmi_edit_miss miss_of(int drop)
 {
     switch (drop) {
     case DMI_DROP_BAD_POINTER:
-    case DMI_DROP_BAD_EXPR: return EDIT_MISS_BAD_POINTER;
-    case DMI_DROP_COPY_FAILED: return EDIT_MISS_DRIVER;
-    case DMI_DROP_NO_MEMORY: return EDIT_MISS_NO_ROOM;
-    default: return EDIT_MISS_UNSUPPORTED;
+    case DMI_DROP_BAD_EXPR: return DMI_EDIT_MISS_BAD_POINTER;
+    case DMI_DROP_COPY_FAILED: return DMI_EDIT_MISS_DRIVER;
+    case DMI_DROP_NO_MEMORY: return DMI_EDIT_MISS_NO_ROOM;
+    default: return DMI_EDIT_MISS_UNSUPPORTED;
     }
 }
 
@@ -108,7 +119,7 @@ void admission_expect_edit(const struct admission_launch *l, struct admission *i
                               .rows = rows->words,
                               .n_list = rows->n_words };
     item->place = DMI_EDIT_AT(session_site(item->site)->write.place, item->layer);
-    if (drop == DROP_NONE && !l->context->edits)
+    if (drop == DROP_NONE && !l->context->edits.region)
         drop = DMI_DROP_UNSUPPORTED;
     item->state = ADMISSION_EXPECTED;
     if (drop == DROP_NONE && item->pick.n)

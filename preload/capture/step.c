@@ -109,7 +109,8 @@ static struct dmi_step *copy_said(const struct dmi_step *said)
     copy->tags = NULL;
     bool good = true;
     for (uint32_t i = 0; i < said->n_spans; i++) {
-        spans[i] = *dmi_span_at(said, i);
+        spans[i] = dmi_span_read(said, i);
+        spans[i].cached_ids = NULL; /* the run has them: nothing here asks */
         good = copy_text(&spans[i].request_id) && good;
         good = copy_text(&spans[i].tags) && good;
     }

@@ -102,6 +102,16 @@ struct context_calls {
     uint64_t epoch;   /* counts the enders */
 };
 
+/* For edits; by edit_region.c, but for the addresses of counters. */
+struct context_edits {
+    CUdeviceptr region;     /* of tables; 0: there is none */
+    CUdeviceptr counters;   /* as kernels see them */
+    const uint64_t *counts; /* the same memory: a count an account */
+    uint64_t *seen;         /* what was collected of each */
+    uint64_t placed;        /* how many tables were placed when it last had all; atomic */
+    uint64_t followed_ns;   /* the drain's */
+};
+
 struct context {
     /* these outlive a capture context: a thread that comes late finds out by them */
     int state;      /* enum context_state; written by context.c alone */
@@ -131,8 +141,8 @@ struct context {
     CUdeviceptr desc_device;  /* the descriptors as kernels see them */
     CUdeviceptr lists_device; /* the row lists, likewise */
     CUdeviceptr retired;      /* per slot a u32 */
-    CUdeviceptr edits;        /* region of edit_region.h; 0: there is none */
-    CUstream stream;          /* the drain's */
+    struct context_edits edits;
+    CUstream stream; /* the drain's */
     void *desc_map;
     size_t n_desc_map;
     bool desc_is_drivers; /* the driver allocated it: it ends with the CUDA context */

@@ -152,6 +152,8 @@ static size_t descriptors_bytes(uint32_t n_slots)
 
 static uint32_t unslotted_bytes(void)
 {
+    if (session.spec->n_places)
+        return UNSLOTTED_EDIT_BYTES;
     for (uint32_t site = 0; site < session.spec->n_sites; site++)
         if (!spec_publishes(session_site(site)))
             return UNSLOTTED_BYTES;
@@ -161,7 +163,8 @@ static uint32_t unslotted_bytes(void)
 /* Some machines register no memory (Tegra): there the driver's own serves, whose end the drain must not outlive. */
 static int map_descriptors(struct err *err, struct context *c, uint32_t n_slots)
 {
-    c->n_desc_map = descriptors_bytes(n_slots) + ROW_LISTS_BYTES + unslotted_bytes();
+    c->n_desc_map = descriptors_bytes(n_slots) + ROW_LISTS_BYTES + unslotted_bytes() +
+                    edit_region_counter_bytes();
     CUresult r = register_descriptors(c);
     if (r != CUDA_SUCCESS && driver_table.cuMemHostAlloc) {
         r = driver_table.cuMemHostAlloc(&c->desc_map, c->n_desc_map, CU_MEMHOSTALLOC_DEVICEMAP);
@@ -228,11 +231,13 @@ static int init_row_lists(struct err *err, struct context *c, uint32_t n_slots)
 static void init_edits(struct context *c)
 {
     struct err err = { 0 };
+    size_t at = c->n_desc_map - edit_region_counter_bytes();
+    c->edits.counts = (const uint64_t *)((char *)c->desc_map + at);
+    c->edits.counters = c->desc_device + at;
     if (!edit_region_init(&err, c))
         return;
     log_line("no memory for edits in this context, they write nothing there: %s", err.msg);
     edit_region_give_back(c);
-    c->edits = 0;
 }
 
 int device_init(struct err *err, struct context *c)
@@ -286,6 +291,7 @@ void device_deinit(struct context *c)
 
 void device_forget(struct context *c)
 {
+    edit_region_forget(c);
     if (c->desc_map && !c->desc_is_drivers)
         munmap(c->desc_map, c->n_desc_map);
     c->desc_map = NULL;

@@ -6,6 +6,7 @@
 #include "core/log.h"
 #include "preload/base/driver.h"
 #include "preload/context/assembly.h"
+#include "preload/context/edit_region.h"
 #include "preload/context/gauge.h"
 #include "preload/context/staging.h"
 #include "preload/session/session.h"
@@ -397,12 +398,15 @@ static bool drain_round(struct drain *d)
 {
     struct context *c = d->context;
     uint64_t stop_ns = atomic_load_acquire(&c->stop_ns); /* of workers_stop() */
-    if (!stop_ns && d->r == CUDA_SUCCESS && may_gather(c, d->batch_ns, clock_mono_ns())) {
+    uint64_t now = clock_mono_ns();
+    edit_region_follow(c, now);
+    if (!stop_ns && d->r == CUDA_SUCCESS && may_gather(c, d->batch_ns, now)) {
         nap(c);
         return true;
     }
     struct batch *b = staging_take_idle(c->staging);
-    if (stop_ns && c->ring.tail_slot >= atomic_load_relaxed(&c->stop_slot)) {
+    if (stop_ns && c->ring.tail_slot >= atomic_load_relaxed(&c->stop_slot) &&
+        (edit_region_is_over(c) || d->r != CUDA_SUCCESS || now > stop_ns)) {
         staging_give_idle(c->staging, b);
         return false;
     }

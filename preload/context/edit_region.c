@@ -1,18 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "preload/context/edit_region.h"
 
+#include "core/atomic.h"
+#include "core/clock.h"
 #include "preload/base/driver.h"
 #include "preload/context/context.h"
-#include "preload/session/session.h"
 
 #include <dmi/edit.h>
+#include <dmi/edit_account.h>
 
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <time.h>
 
 #define DEFAULT_BYTES (64ull << 20)
-#define COUNTER_BYTES (EDIT_COUNTERS * sizeof(uint64_t))
+#define FIRST         DMI_EDIT_ALIGN /* offset 0 is no table */
+#define FOLLOW_NS     20000000u
+#define POLL_NS       500000
+
+#define COUNTER_BYTES (DMI_EDIT_ACCOUNTS * sizeof(uint64_t))
 
 /* A table in all regions; in the order of their places. */
 struct table {
@@ -25,6 +32,8 @@ static struct region {
     uint64_t n_bytes; /* 0: there are no edits */
     struct table *tables;
     size_t n_tables;
+    uint64_t placed; /* counts tables; atomic */
+    const struct edit_watch *watch;
 } region;
 
 static uint64_t rounded(uint64_t n)
@@ -32,16 +41,21 @@ static uint64_t rounded(uint64_t n)
     return (n + DMI_EDIT_ALIGN - 1) & ~(uint64_t)(DMI_EDIT_ALIGN - 1);
 }
 
-int edit_region_start(uint64_t n_bytes)
+void edit_region_start(uint64_t n_bytes, const struct edit_watch *watch)
 {
-    region.n_bytes = rounded(n_bytes ? n_bytes : DEFAULT_BYTES) + COUNTER_BYTES;
-    return 0;
+    region.n_bytes = rounded(n_bytes ? n_bytes : DEFAULT_BYTES);
+    region.watch = watch;
+}
+
+size_t edit_region_counter_bytes(void)
+{
+    return region.n_bytes ? COUNTER_BYTES : 0;
 }
 
 /* The first gap that is large enough. Return: its offset, 0: there is none; *@before: tables before it. */
 static uint64_t find_gap(uint64_t n, size_t *before)
 {
-    uint64_t at = COUNTER_BYTES;
+    uint64_t at = FIRST;
     for (size_t i = 0; i <= region.n_tables; i++) {
         uint64_t end = i < region.n_tables ? region.tables[i].at : region.n_bytes;
         *before = i;
@@ -65,6 +79,7 @@ int edit_region_place(struct err *err, const void *bytes, size_t n, uint32_t *at
         for (size_t i = region.n_tables++; i > before; i--)
             tables[i] = tables[i - 1];
         tables[before] = (struct table){ gap, n, bytes };
+        atomic_add_acq_rel(&region.placed, 1); /* acquired by edit_region_follow() */
     }
     pthread_mutex_unlock(&lock);
     *at = (uint32_t)(gap / DMI_EDIT_ALIGN);
@@ -104,25 +119,101 @@ static bool table_at(size_t i, struct table *out)
     return found;
 }
 
-int edit_region_init(struct err *err, struct context *c)
+/* All tables that there are, whether or not the context has them. */
+static CUresult upload(struct context *c)
 {
     struct table t;
+    CUresult r = CUDA_SUCCESS;
+    for (size_t i = 0; r == CUDA_SUCCESS && table_at(i, &t); i++)
+        r = driver_table.cuMemcpyHtoDAsync_v2(c->edits.region + t.at, t.bytes, t.n, c->stream);
+    return r == CUDA_SUCCESS ? driver_table.cuStreamSynchronize(c->stream) : r;
+}
+
+int edit_region_init(struct err *err, struct context *c)
+{
     if (!region.n_bytes)
         return 0;
-    int r = check(err, driver_table.cuMemAlloc_v2(&c->edits, region.n_bytes), "cuMemAlloc_v2");
+    c->edits.seen = calloc(1, COUNTER_BYTES);
+    if (!c->edits.seen)
+        return err_set(err, -ENOMEM, "no host memory");
+    uint64_t placed = atomic_load_acquire(&region.placed);
+    int r =
+        check(err, driver_table.cuMemAlloc_v2(&c->edits.region, region.n_bytes), "cuMemAlloc_v2");
     if (!r)
-        r = check(err, driver_table.cuMemsetD8Async(c->edits, 0, COUNTER_BYTES, c->stream),
-                  "cuMemsetD8Async");
-    for (size_t i = 0; !r && table_at(i, &t); i++)
-        r = check(err, driver_table.cuMemcpyHtoDAsync_v2(c->edits + t.at, t.bytes, t.n, c->stream),
-                  "cuMemcpyHtoDAsync_v2");
-    return r ? r : check(err, driver_table.cuStreamSynchronize(c->stream), "cuStreamSynchronize");
+        r = check(err, upload(c), "cuMemcpyHtoDAsync_v2");
+    atomic_store_release(&c->edits.placed, placed); /* to edit_region_wait() */
+    return r;
 }
 
 void edit_region_give_back(struct context *c)
 {
-    if (c->edits)
-        driver_table.cuMemFree_v2(c->edits);
+    if (c->edits.region)
+        driver_table.cuMemFree_v2(c->edits.region);
+    c->edits.region = 0;
+}
+
+void edit_region_forget(struct context *c)
+{
+    if (c->edits.seen && c->edits.counts && !c->desc_is_drivers)
+        region.watch->collect(c->edits.counts, c->edits.seen);
+    free(c->edits.seen);
+    c->edits = (struct context_edits){ 0 };
+}
+
+/* ------------------------------------------------------------------------- the drain */
+
+void edit_region_follow(struct context *c, uint64_t now)
+{
+    if (!c->edits.region)
+        return;
+    uint64_t placed = atomic_load_acquire(&region.placed);
+    if (placed != c->edits.placed && upload(c) == CUDA_SUCCESS)
+        atomic_store_release(&c->edits.placed, placed); /* to edit_region_wait() */
+    if (now - c->edits.followed_ns < FOLLOW_NS)
+        return;
+    c->edits.followed_ns = now;
+    region.watch->collect(c->edits.counts, c->edits.seen);
+    region.watch->settle();
+}
+
+bool edit_region_is_over(struct context *c)
+{
+    if (!c->edits.region)
+        return true;
+    unslotted_settle(&c->unslotted, &c->lock);
+    pthread_mutex_lock(&c->lock);
+    bool over = c->unslotted.tail == c->unslotted.head;
+    pthread_mutex_unlock(&c->lock);
+    region.watch->collect(c->edits.counts, c->edits.seen);
+    return over;
+}
+
+/* How far the contexts that run are. */
+struct following {
+    uint64_t placed;
+    bool all;
+};
+
+static void see_context(struct context *c, void *arg)
+{
+    struct following *f = arg;
+    if (context_state(c) == CONTEXT_READY && c->edits.region &&
+        atomic_load_acquire(&c->edits.placed) < f->placed)
+        f->all = false;
+}
+
+bool edit_region_wait(uint64_t timeout_ns)
+{
+    uint64_t end = clock_mono_ns() + timeout_ns;
+    struct following f = { .placed = atomic_load_acquire(&region.placed) };
+    const struct timespec pause = { .tv_nsec = POLL_NS };
+    for (;;) {
+        f.all = true;
+        context_each(see_context, &f);
+        if (f.all || clock_mono_ns() > end)
+            return f.all;
+        nanosleep(&pause, NULL);
+    }
 }
 
 void edit_region_reset(void)

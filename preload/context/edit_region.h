@@ -1,24 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Device memory for edits: one region a capture context, of the same size in each. Counters come first, then tables, each at one
- * offset in all contexts: a table may be named without saying in which context it lies.
+ * Memory for edits: tables in a region of device memory, one a capture context, each table at one offset in all of them, so that it may be
+ * named without saying in which context; and counters in pinned host memory, to which kernels add. The drain follows: it uploads
+ * tables that were placed after its context was created, and hands on what the counters say.
  */
 #ifndef PRELOAD_CONTEXT_EDIT_REGION_H
 #define PRELOAD_CONTEXT_EDIT_REGION_H
 
 #include "core/err.h"
-#include "preload/base/cuda_abi.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define EDIT_COUNTERS 16384u /* edits x requests at one time */
-
 struct context;
 
-/* There are places for edits. @n_bytes: of a region, 0: nobody said. Thread: the one that arms the session. Return: 0 or -ENOMEM. */
-int edit_region_start(uint64_t n_bytes);
+/* What the drain of each context calls every few milliseconds, and at its end. */
+struct edit_watch {
+    void (*collect)(const uint64_t *counts,
+                    uint64_t *seen); /* the context's counters, and what was seen of them */
+    void (*settle)(void);
+};
+
+/* There are places for edits. @n_bytes: of a region, 0: nobody said. Thread: the one that arms the session. */
+void edit_region_start(uint64_t n_bytes, const struct edit_watch *watch);
 
 /**
  * edit_region_place() - room for a table, in each region
@@ -31,11 +36,24 @@ int edit_region_place(struct err *err, const void *bytes, size_t n, uint32_t *at
 /* No kernel reads the table any more. Thread: any. */
 void edit_region_free(uint32_t at);
 
+/* Have all contexts that run the tables that were placed so far? Waits for it. Thread: any that holds no lock. */
+bool edit_region_wait(uint64_t timeout_ns);
+
+/* Bytes of pinned host memory that a context needs for its counters. */
+size_t edit_region_counter_bytes(void);
+
 /* The region of a context that is created, with all tables. Return: 0 or -errno. Thread: of device_init(). */
 int edit_region_init(struct err *err, struct context *context);
 
-/* Gives it back. Thread: of device_give_back(). */
+/* Gives it back, and what it is on the host. Thread: of device_give_back(), of device_forget(). */
 void edit_region_give_back(struct context *context);
+void edit_region_forget(struct context *context);
+
+/* New tables, and what was written. Thread: the context's drain. */
+void edit_region_follow(struct context *context, uint64_t now_ns);
+
+/* Are all launches over that wrote by edits, and what they wrote handed on? Thread: the same, when it ends. */
+bool edit_region_is_over(struct context *context);
 
 /* After fork, in the child. */
 void edit_region_reset(void);

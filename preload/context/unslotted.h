@@ -14,9 +14,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define UNSLOTTED_MAX   4096u /* launches in flight: more than drivers queue on a few streams */
-#define UNSLOTTED_BYTES (256u << 10)
-#define UNSLOTTED_NONE  UINT64_MAX
+#define UNSLOTTED_MAX        4096u /* launches in flight: more than drivers queue on a few streams */
+#define UNSLOTTED_BYTES      (256u << 10)
+#define UNSLOTTED_EDIT_BYTES (4u << 20) /* where edits write: their lists hold coefficients, too */
+#define UNSLOTTED_NONE       UINT64_MAX
 
 /* Under the capture context's lock, @lock below; an event is its launch's own until it is said to be recorded. */
 struct unslotted {

@@ -3,6 +3,7 @@
 
 #include "core/atomic.h"
 #include "core/cleanup.h"
+#include "preload/control/edit_command.h"
 #include "preload/control/switch.h"
 #include "preload/session/session.h"
 
@@ -11,29 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-void command_refuse(struct text *answer, const char *why)
-{
-    text_printf(answer, "{\"ok\": false, \"error\": ");
-    text_json(answer, why);
-    text_printf(answer, "}\n");
-}
-
-static char *next_word(char **rest)
-{
-    char *word = *rest + strspn(*rest, " \t");
-    char *end = word + strcspn(word, " \t");
-    *rest = *end ? end + 1 : end;
-    *end = 0;
-    return word;
-}
-
 /* ------------------------------------------------------------------------- noted in the run */
 
 static void refuse_note(struct text *answer, int error)
 {
-    command_refuse(answer, error == -ENOSPC
-                               ? "the disk has not taken the notes of the changes before this one"
-                               : "no memory");
+    line_refuse(answer, error == -ENOSPC
+                            ? "the disk has not taken the notes of the changes before this one"
+                            : "no memory");
 }
 
 /* Return: whether to go on. */
@@ -81,17 +66,17 @@ static void status(struct text *answer)
 
 static void sites(char *rest, const char *what, struct text *answer)
 {
-    const char *word = next_word(&rest);
+    const char *word = line_word(&rest);
     bool on = !strcmp(word, "on");
     if (!on && strcmp(word, "off")) {
-        command_refuse(answer, "expected: sites on PATTERN... or sites off PATTERN...");
+        line_refuse(answer, "expected: sites on PATTERN... or sites off PATTERN...");
         return;
     }
     int n = switch_sites(rest, on, what);
     if (n < 0)
         refuse_note(answer, n);
     else if (!n)
-        command_refuse(answer, "no site's name matches (status lists them)");
+        line_refuse(answer, "no site's name matches (status lists them)");
     else
         text_printf(answer, "{\"ok\": true, \"sites\": %d}\n", n);
 }
@@ -118,7 +103,7 @@ static void overload(const char *rest, const char *what, struct text *answer)
     struct spec_errors errors = { 0 };
     struct overload *o = NULL;
     if (n_replaced == MOST_REPLACED)
-        command_refuse(answer, "overload was changed 1000 times: a run takes no more");
+        line_refuse(answer, "overload was changed 1000 times: a run takes no more");
     else if (overload_parse("overload", rest, strlen(rest), session.spec, &errors, &o))
         refuse_overload(&errors, answer);
     else if (!note(what, answer))
@@ -133,19 +118,21 @@ static void overload(const char *rest, const char *what, struct text *answer)
 
 /* ------------------------------------------------------------------------- all of them */
 
-void command_run(char *line, struct text *answer)
+void command_run(char *line, const struct line_peer *peer, struct text *answer)
 {
     _cleanup_(freep) char *what = strdup(line);
-    char *rest = line, *word = next_word(&rest);
+    char *rest = line, *word = line_word(&rest);
     if (!what)
-        command_refuse(answer, "no memory");
+        line_refuse(answer, "no memory");
     else if (!strcmp(word, "status"))
         status(answer);
     else if (!strcmp(word, "sites"))
         sites(rest, what, answer);
     else if (!strcmp(word, "overload"))
         overload(rest, what, answer);
+    else if (!strcmp(word, "edit"))
+        edit_command(rest, peer, answer);
     else
-        command_refuse(answer, "no such command; there are: status, sites on|off PATTERN..., "
-                               "overload MAPPING");
+        line_refuse(answer, "no such command; there are: status, sites on|off PATTERN..., "
+                            "overload MAPPING, edit ...");
 }

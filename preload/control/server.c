@@ -24,6 +24,7 @@
 
 #define SOCKET_NAME "control"
 #define MAX_CLIENTS 8
+#define MAX_GIVEN   4 /* descriptors a message; the kernel closes further ones */
 #define BACKLOG     16
 #define SILENCE_NS  5000000000u
 #define WAKE_MS     1000 /* at most, where nothing else wakes the thread */
@@ -42,6 +43,8 @@ struct client {
     struct text out;
     size_t n_sent;
     bool ends; /* once @out is sent */
+    struct line_peer peer;
+    struct descriptor given; /* by the client, for its next line */
 };
 
 static struct server {
@@ -73,18 +76,36 @@ static void descriptor_close(struct descriptor *d)
 
 /* ------------------------------------------------------------------------- clients */
 
+/* A file of the client's, unless the application has closed it and used its number. */
+static void close_given(struct client *c)
+{
+    struct stat st;
+    if (c->given.fd >= 0 && !fstat(c->given.fd, &st) && st.st_ino == c->given.inode)
+        close(c->given.fd);
+    c->given.fd = -1;
+}
+
 static void client_close(struct client *c)
 {
     descriptor_close(&c->at);
+    close_given(c);
     text_deinit(&c->out);
-    *c = (struct client){ .at.fd = -1 };
+    *c = (struct client){ .at.fd = -1, .given.fd = -1 };
 }
 
 static void client_refuse(struct client *c, const char *why)
 {
-    command_refuse(&c->out, why);
+    line_refuse(&c->out, why);
     c->ends = true;
     c->n_in = 0;
+}
+
+/* The line may use the descriptor that came with it, or before it. */
+static void run_line(struct client *c)
+{
+    c->peer.fd = c->given.fd;
+    command_run(c->in, &c->peer, &c->out);
+    close_given(c);
 }
 
 /* Answers the first line, if there is one. Return: whether there was. */
@@ -96,9 +117,9 @@ static bool answer_line(struct client *c)
     size_t n = (size_t)(end - c->in);
     *end = 0;
     if (strlen(c->in) < n)
-        command_refuse(&c->out, "a line with a NUL in it");
+        line_refuse(&c->out, "a line with a NUL in it");
     else
-        command_run(c->in, &c->out);
+        run_line(c);
     c->n_in -= n + 1;
     memmove(c->in, end + 1, c->n_in);
     if (c->out.failed)
@@ -106,10 +127,36 @@ static bool answer_line(struct client *c)
     return true;
 }
 
+/* The descriptor in a message; of several one stays. */
+static void take_descriptor(struct client *c, struct msghdr *message)
+{
+    for (struct cmsghdr *h = CMSG_FIRSTHDR(message); h; h = CMSG_NXTHDR(message, h)) {
+        int fds[MAX_GIVEN];
+        size_t n = h->cmsg_len - CMSG_LEN(0);
+        if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS || n > sizeof fds)
+            continue;
+        memcpy(fds, CMSG_DATA(h), n);
+        for (size_t i = 0; i < n / sizeof fds[0]; i++) {
+            close_given(c);
+            c->given = descriptor_of(fds[i]);
+        }
+    }
+}
+
 static void client_read(struct client *c)
 {
-    ssize_t got = recv(c->at.fd, c->in + c->n_in, COMMAND_MAX_BYTES - c->n_in,
-                       MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    union {
+        char bytes[CMSG_SPACE(MAX_GIVEN * sizeof(int))];
+        struct cmsghdr align;
+    } control;
+    struct iovec at = { c->in + c->n_in, COMMAND_MAX_BYTES - c->n_in };
+    struct msghdr message = { .msg_iov = &at,
+                              .msg_iovlen = 1,
+                              .msg_control = control.bytes,
+                              .msg_controllen = sizeof control.bytes };
+    ssize_t got = recvmsg(c->at.fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (got >= 0)
+        take_descriptor(c, &message);
     if (got < 0 && (errno == EINTR || errno == EAGAIN))
         return;
     if (got <= 0) {
@@ -159,11 +206,13 @@ static void client_serve(struct client *c, short events)
 /* ------------------------------------------------------------------------- the socket */
 
 /* Whoever is not the user of this process is refused, whatever the mode of the socket says. */
-static bool is_owner(int fd)
+static bool is_owner(int fd, struct line_peer *peer)
 {
-    struct ucred who;
+    struct ucred who = { 0 };
     socklen_t n = sizeof who;
-    return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) && who.uid == geteuid();
+    bool known = !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n);
+    *peer = (struct line_peer){ .uid = who.uid, .pid = who.pid, .fd = -1 };
+    return known && who.uid == geteuid();
 }
 
 static struct client *free_place(void)
@@ -180,7 +229,7 @@ static void accept_client(void)
     int fd = c ? accept4(server.listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK) : -1;
     if (fd < 0)
         return;
-    if (!is_owner(fd)) {
+    if (!is_owner(fd, &c->peer)) {
         close(fd);
         return;
     }
@@ -274,7 +323,7 @@ static int start(void)
     if (!server.clients)
         return -ENOMEM;
     for (int i = 0; i < MAX_CLIENTS; i++)
-        server.clients[i].at.fd = -1;
+        server.clients[i].at.fd = server.clients[i].given.fd = -1;
     int r = listen_in(run_path(session.run));
     if (r)
         return r;

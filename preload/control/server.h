@@ -2,7 +2,7 @@
 /*
  * The control socket: `control` in the run's folder, for the user alone who runs the process. A thread of its own, which is
  * there only if DMI_CONTROL asks for it; it waits in poll(), and calls nothing of the driver's. A client sends lines
- * (control/command.h) and gets a line for each. Bounded: 8 clients at a time, 16 KiB a line, 5 s of silence.
+ * (control/command.h), some with a descriptor, and gets a line for each. Bounded: 8 clients at a time, 16 KiB a line, 5 s of silence.
  */
 #ifndef PRELOAD_CONTROL_SERVER_H
 #define PRELOAD_CONTROL_SERVER_H

@@ -3,81 +3,120 @@
 
 #include "core/atomic.h"
 #include "core/cleanup.h"
-#include "preload/context/edit_region.h"
+#include "core/clock.h"
+#include "storage/text.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
-#define NONE    UINT32_MAX
-#define N_HEADS 4096u
+#define N_HEADS 1024u
+#define N_KEPT  (2 * EDITS_MAX) /* accounts that requests do not get: of rests and totals */
+#define WAIT_NS 10000000000u    /* after which rows of a request that has ended were not run */
 
-/* Of one edit in one request, or of all requests for which there was no account. */
-struct account {
-    char *request;    /* NULL: nobody knows whose rows they are */
-    uint64_t version; /* 0: the account is free */
-    uint32_t edit;
-    bool rest;     /* of the requests without an account */
-    uint32_t next; /* of those with the same hash */
-    int64_t due;   /* atomic, as @missed */
-    int64_t missed[EDIT_MISS_COUNT];
+/* What is known of an account beside its entry in the file. */
+struct about {
+    uint32_t
+        next; /* of those with the same hash, and of those that are free: one more than its number; 0: the last */
+    uint64_t request;  /* hash of the id */
+    uint64_t ended_ns; /* monotonic; 0: the request goes on */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* never held across a driver call */
-static struct account *accounts;                         /* EDIT_COUNTERS; NULL: none yet */
-static uint32_t n_accounts, *heads; /* by hash; 0: none, else one more than the account */
+static struct book {
+    struct dmi_edit_accounts *file;
+    accounts_note_fn *note;
+    struct about about[DMI_EDIT_ACCOUNTS];
+    uint32_t heads[N_HEADS]; /* by hash, as about.next */
+    uint32_t n,
+        free; /* accounts that were in use at some time; the first that is free, as about.next */
+    uint32_t n_open;
+} book;
 
-static uint32_t hash_of(uint64_t version, uint32_t edit, const char *request)
+/* ------------------------------------------------------------------------- finding one */
+
+struct wanted {
+    uint64_t uid;
+    enum dmi_edit_account_state state;
+    const char *edit, *request;
+    size_t n_request;
+};
+
+static uint64_t hash_of(const struct wanted *w)
 {
-    uint64_t seed = version * EDITS_MAX + edit;
-    return (uint32_t)(XXH3_64bits_withSeed(request ? request : "", request ? strlen(request) : 0,
-                                           seed) %
-                      N_HEADS);
+    return XXH3_64bits_withSeed(w->request ? w->request : "", w->n_request, w->uid * 4 + w->state);
 }
 
-static bool is_it(const struct account *a, const struct account *wanted)
+static bool is_it(const struct dmi_edit_account *a, const struct wanted *w)
 {
-    return a->version == wanted->version && a->edit == wanted->edit && a->rest == wanted->rest &&
-           !a->request == !wanted->request && (!a->request || !strcmp(a->request, wanted->request));
+    return a->uid == w->uid && a->state == w->state && a->n_request == w->n_request &&
+           !memcmp(a->request, w->request ? w->request : "", w->n_request);
 }
 
-/* Under the lock. Return: NONE: there is none left, or no memory. */
-static uint32_t find(const struct account *wanted)
+/* Under the lock. Return: ACCOUNTS_NONE: all are in use. */
+static uint32_t take_free(bool kept)
 {
-    if (!accounts)
-        accounts = calloc(EDIT_COUNTERS, sizeof *accounts);
-    if (!heads)
-        heads = calloc(N_HEADS, sizeof *heads);
-    if (!accounts || !heads)
-        return NONE;
-    uint32_t hash = hash_of(wanted->version, wanted->edit, wanted->request);
-    for (uint32_t i = heads[hash]; i; i = accounts[i - 1].next)
-        if (is_it(&accounts[i - 1], wanted))
+    if (!kept && book.n_open >= DMI_EDIT_ACCOUNTS - N_KEPT)
+        return ACCOUNTS_NONE;
+    if (book.free) {
+        uint32_t i = book.free - 1;
+        book.free = book.about[i].next;
+        return i;
+    }
+    return book.n < DMI_EDIT_ACCOUNTS ? book.n++ : ACCOUNTS_NONE;
+}
+
+static uint32_t add(const struct wanted *w, uint32_t *head)
+{
+    uint32_t i = take_free(w->state != DMI_EDIT_ACCOUNT_OPEN);
+    if (i == ACCOUNTS_NONE)
+        return i;
+    struct dmi_edit_account *a = &book.file->accounts[i];
+    memset(a, 0, sizeof *a);
+    a->uid = w->uid;
+    a->n_request = (uint32_t)w->n_request;
+    strncpy(a->edit, w->edit, sizeof a->edit - 1);
+    if (w->n_request)
+        memcpy(a->request, w->request, w->n_request);
+    book.about[i] =
+        (struct about){ .next = *head,
+                        .request = XXH3_64bits(w->request ? w->request : "", w->n_request) };
+    book.n_open += w->state == DMI_EDIT_ACCOUNT_OPEN;
+    *head = i + 1;
+    atomic_store_release(&a->state, (uint32_t)w->state); /* to whoever reads the file */
+    return i;
+}
+
+/* Under the lock. Return: ACCOUNTS_NONE: there is none left. */
+static uint32_t find(const struct wanted *w)
+{
+    uint32_t *head = &book.heads[hash_of(w) % N_HEADS];
+    for (uint32_t i = *head; i; i = book.about[i - 1].next)
+        if (is_it(&book.file->accounts[i - 1], w)) {
+            book.about[i - 1].ended_ns = 0; /* the id has come again before all was known of it */
             return i - 1;
-    /* the last ones are for what finds no other */
-    if (n_accounts == EDIT_COUNTERS || (!wanted->rest && n_accounts >= EDIT_COUNTERS - EDITS_MAX))
-        return NONE;
-    struct account *a = &accounts[n_accounts];
-    *a = *wanted;
-    a->request = wanted->request ? strdup(wanted->request) : NULL;
-    if (wanted->request && !a->request)
-        return NONE;
-    a->next = heads[hash];
-    heads[hash] = ++n_accounts;
-    return n_accounts - 1;
+        }
+    return add(w, head);
 }
 
-uint32_t accounts_find(uint64_t version, uint32_t edit, const char *request, int *miss)
+uint32_t accounts_find(const struct edit_use *use, const char *request, int *miss)
 {
-    struct account wanted = { .request = (char *)request, .version = version, .edit = edit };
+    size_t n = request ? strlen(request) : 0;
+    struct wanted w = { .uid = use->uid,
+                        .state = DMI_EDIT_ACCOUNT_OPEN,
+                        .edit = use->edit->name,
+                        .request = request,
+                        .n_request = n > 255 ? 255 : n };
     pthread_mutex_lock(&lock);
-    uint32_t found = find(&wanted);
-    if (found == NONE) {
-        *miss = EDIT_MISS_NO_ROOM;
-        wanted.rest = true;
-        wanted.request = NULL;
-        found = find(&wanted);
+    uint32_t found = book.file ? find(&w) : ACCOUNTS_NONE;
+    if (found == ACCOUNTS_NONE) {
+        *miss = DMI_EDIT_MISS_NO_ROOM;
+        w.state = DMI_EDIT_ACCOUNT_REST;
+        w.request = NULL;
+        w.n_request = 0;
+        found = book.file ? find(&w) : ACCOUNTS_NONE;
     }
     pthread_mutex_unlock(&lock);
     return found;
@@ -85,21 +124,181 @@ uint32_t accounts_find(uint64_t version, uint32_t edit, const char *request, int
 
 void accounts_due(uint32_t account, int64_t n)
 {
-    if (account != NONE)
-        atomic_add_relaxed(&accounts[account].due, n);
+    if (account != ACCOUNTS_NONE)
+        atomic_add_relaxed(&book.file->accounts[account].due, (uint64_t)n);
 }
 
-void accounts_missed(uint32_t account, enum edit_miss why, int64_t n)
+void accounts_missed(uint32_t account, enum dmi_edit_miss why, int64_t n)
 {
-    if (account != NONE)
-        atomic_add_relaxed(&accounts[account].missed[why], n);
+    if (account != ACCOUNTS_NONE)
+        atomic_add_relaxed(&book.file->accounts[account].missed[why], (uint64_t)n);
+}
+
+void accounts_collect(const uint64_t *counts, uint64_t *seen)
+{
+    for (uint32_t i = 0; book.file && i < atomic_load_relaxed(&book.n); i++) {
+        uint64_t count = atomic_load_relaxed(&counts[i]);
+        if (count == seen[i])
+            continue;
+        atomic_add_relaxed(&book.file->accounts[i].written, count - seen[i]);
+        seen[i] = count;
+    }
+}
+
+/* ------------------------------------------------------------------------- requests that end */
+
+static uint64_t missed_of(const struct dmi_edit_account *a)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < DMI_EDIT_MISS_COUNT; i++)
+        n += atomic_load_relaxed(&a->missed[i]);
+    return n;
+}
+
+/* The run names a request of which a row was missed. */
+static void note_missed(const struct dmi_edit_account *a)
+{
+    _cleanup_(text_deinit) struct text what = { 0 }, more = { 0 };
+    uint64_t missed = missed_of(a);
+    text_printf(&what, "edit %s: of %" PRIu64 " rows of a request %" PRIu64 " %s missed (", a->edit,
+                a->due, missed, missed == 1 ? "was" : "were");
+    text_printf(&more, ", \"edit\": \"%s\", \"request\": ", a->edit);
+    text_json_n(&more, a->request, a->n_request);
+    text_printf(&more, ", \"due\": %" PRIu64 ", \"written\": %" PRIu64 ", \"missed\": {", a->due,
+                a->written);
+    for (uint32_t i = 0, n = 0; i < DMI_EDIT_MISS_COUNT; i++) {
+        if (!a->missed[i])
+            continue;
+        text_printf(&what, "%s%s", n ? ", " : "", dmi_edit_miss_name(i));
+        text_printf(&more, "%s\"%s\": %" PRIu64, n++ ? ", " : "", dmi_edit_miss_name(i),
+                    a->missed[i]);
+    }
+    text_printf(&what, ")");
+    text_printf(&more, "}");
+    text_add(&what, "", 1);
+    text_add(&more, "", 1);
+    if (!what.failed && !more.failed)
+        book.note(what.data, more.data);
+}
+
+static void unlink_account(uint32_t i)
+{
+    const struct dmi_edit_account *a = &book.file->accounts[i];
+    struct wanted w = { .uid = a->uid,
+                        .state = (enum dmi_edit_account_state)a->state,
+                        .request = a->request,
+                        .n_request = a->n_request };
+    uint32_t *at = &book.heads[hash_of(&w) % N_HEADS];
+    while (*at != i + 1)
+        at = &book.about[*at - 1].next;
+    *at = book.about[i].next;
+}
+
+/* Its numbers go into the edit's total, and it is free. Under the lock. */
+static void fold(uint32_t i)
+{
+    struct dmi_edit_account *a = &book.file->accounts[i];
+    struct wanted w = { .uid = a->uid, .state = DMI_EDIT_ACCOUNT_TOTAL, .edit = a->edit };
+    uint32_t total = find(&w);
+    if (total == ACCOUNTS_NONE)
+        return; /* it stays as it is */
+    struct dmi_edit_account *t = &book.file->accounts[total];
+    unlink_account(i);
+    atomic_store_release(&a->state, (uint32_t)DMI_EDIT_ACCOUNT_FREE);
+    t->due += a->due;
+    t->written += a->written;
+    for (uint32_t k = 0; k < DMI_EDIT_MISS_COUNT; k++)
+        t->missed[k] += a->missed[k];
+    book.file->ended++;
+    book.file->marked += missed_of(a) != 0;
+    book.n_open--;
+    book.about[i] = (struct about){ .next = book.free };
+    book.free = i + 1;
+}
+
+void accounts_end(const char *request)
+{
+    size_t n = strlen(request);
+    uint64_t hash = XXH3_64bits(request, n), now = clock_mono_ns();
+    pthread_mutex_lock(&lock);
+    for (uint32_t i = 0; book.file && i < book.n; i++)
+        if (book.about[i].request == hash && book.file->accounts[i].n_request == n &&
+            book.file->accounts[i].state == DMI_EDIT_ACCOUNT_OPEN)
+            book.about[i].ended_ns = now;
+    pthread_mutex_unlock(&lock);
+}
+
+/* Is all known of an account whose request has ended? After a time what is not there does not come. */
+static bool is_settled(uint32_t i, uint64_t now)
+{
+    struct dmi_edit_account *a = &book.file->accounts[i];
+    uint64_t due = atomic_load_relaxed(&a->due);
+    uint64_t known = atomic_load_relaxed(&a->written) + missed_of(a);
+    if (known < due && now - book.about[i].ended_ns > WAIT_NS) {
+        a->missed[DMI_EDIT_MISS_NOT_RUN] += due - known;
+        known = due;
+    }
+    return known >= due;
+}
+
+void accounts_settle(void)
+{
+    uint64_t now = clock_mono_ns();
+    for (uint32_t i = 0; book.file && i < atomic_load_relaxed(&book.n); i++) {
+        struct dmi_edit_account done = { 0 };
+        pthread_mutex_lock(&lock);
+        if (book.file->accounts[i].state == DMI_EDIT_ACCOUNT_OPEN && book.about[i].ended_ns &&
+            is_settled(i, now)) {
+            done = book.file->accounts[i];
+            fold(i);
+        }
+        pthread_mutex_unlock(&lock);
+        if (missed_of(&done))
+            note_missed(&done);
+    }
+}
+
+void accounts_finish(void)
+{
+    for (uint32_t i = 0; book.file && i < book.n; i++) {
+        struct dmi_edit_account *a = &book.file->accounts[i];
+        uint64_t known = a->written + missed_of(a);
+        if (a->state != DMI_EDIT_ACCOUNT_FREE && known < a->due)
+            a->missed[DMI_EDIT_MISS_NOT_RUN] += a->due - known;
+        if (a->state == DMI_EDIT_ACCOUNT_OPEN && missed_of(a))
+            note_missed(a);
+    }
+}
+
+void accounts_sum(uint64_t uid, uint64_t *due, uint64_t *written,
+                  uint64_t missed[DMI_EDIT_MISS_COUNT])
+{
+    pthread_mutex_lock(&lock);
+    for (uint32_t i = 0; book.file && i < book.n; i++) {
+        const struct dmi_edit_account *a = &book.file->accounts[i];
+        if (a->state == DMI_EDIT_ACCOUNT_FREE || a->uid != uid)
+            continue;
+        *due += atomic_load_relaxed(&a->due);
+        *written += atomic_load_relaxed(&a->written);
+        for (uint32_t k = 0; k < DMI_EDIT_MISS_COUNT; k++)
+            missed[k] += atomic_load_relaxed(&a->missed[k]);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* ------------------------------------------------------------------------- start and end */
+
+void accounts_start(struct dmi_edit_accounts *file, accounts_note_fn *note)
+{
+    book.note = note;
+    book.file = file;
+    if (!file)
+        book.file = calloc(1, sizeof *file + DMI_EDIT_ACCOUNTS * sizeof file->accounts[0]);
 }
 
 void accounts_reset(void)
 {
     pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
     lock = unlocked;
-    accounts = NULL;
-    heads = NULL;
-    n_accounts = 0;
+    memset(&book, 0, sizeof book);
 }

@@ -2,39 +2,24 @@
 #include "preload/edit/edits.h"
 
 #include "core/atomic.h"
-#include "core/cleanup.h"
+#include "core/grow.h"
 #include "core/log.h"
 #include "preload/context/edit_region.h"
 #include "preload/edit/accounts.h"
+#include "preload/edit/requests.h"
 #include "preload/session/session.h"
 
+#include <dmi/span.h>
+
 #include <errno.h>
-#include <fcntl.h>
+#include <inttypes.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* never held across a driver call */
 static struct edit_version *in_force;                    /* held; under the lock */
-static uint64_t next_number = 1;
-static uint64_t places; /* a bit a place; atomic */
-
-static_assert(SPEC_MAX_PLACES <= 64, "each has a bit");
-
-/* ------------------------------------------------------------------------- versions */
-
-static void version_free(struct edit_version *v)
-{
-    if (v->at)
-        edit_region_free(v->at);
-    edit_rows_deinit(&v->every);
-    edit_table_deinit(&v->table);
-    edits_free(v->edits);
-    free(v);
-}
 
 struct edit_version *edits_hold(void)
 {
@@ -43,157 +28,224 @@ struct edit_version *edits_hold(void)
     pthread_mutex_lock(&lock);
     struct edit_version *v = in_force;
     if (v)
-        atomic_add_relaxed(&v->refs, 1);
+        version_use(v);
     pthread_mutex_unlock(&lock);
     return v;
 }
 
-void edits_release(struct edit_version *v)
-{
-    /* whoever is last sees what the others did with it */
-    if (v && atomic_sub_acq_rel(&v->refs, 1) == 1)
-        version_free(v);
-}
-
-/* Which rows are counted where. */
-static uint32_t counter_of(void *arg, uint32_t edit, const struct dmi_span *span, int *miss)
-{
-    const struct edit_version *v = arg;
-    return accounts_find(v->number, edit, span ? span->request_id : NULL, miss);
-}
-
-static uint64_t places_of(const struct edit_version *v)
-{
-    uint64_t found = 0;
-    for (uint32_t s = 0; s < session.spec->n_sites; s++) {
-        const struct spec_site *site = session_site(s);
-        for (uint32_t i = 0; i < v->edits->n && site->action == SPEC_EDIT; i++)
-            if (!strcmp(v->edits->list[i].site, site->about.name))
-                found |= 1ull << site->write.place;
-    }
-    return found;
-}
-
-/* Takes over @edits. Return: NULL where there is no room, which @err says. */
-static struct edit_version *version_new(struct err *err, struct edits *edits)
-{
-    struct edit_version *v = calloc(1, sizeof *v);
-    if (!v) {
-        edits_free(edits);
-        err_set(err, -ENOMEM, "no memory");
-        return NULL;
-    }
-    v->refs = 1;
-    v->edits = edits;
-    int r = edit_table_build(edits, session.spec, &v->table);
-    if (r)
-        err_set(err, r, "no memory for its table");
-    else
-        r = edit_region_place(err, v->table.bytes, v->table.n, &v->at);
-    if (!r) {
-        v->number = next_number++;
-        struct edit_rows_ask ask = { .table = v->at, .counter = counter_of, .arg = v };
-        r = edit_rows_build_every(edits, &ask, &v->every);
-    }
-    if (!r)
-        return v;
-    version_free(v);
-    return NULL;
-}
-
-static void put_in_force(struct edit_version *v)
+void edits_put_in_force(struct edit_version *v)
 {
     pthread_mutex_lock(&lock);
     struct edit_version *before = in_force;
     in_force = v;
     pthread_mutex_unlock(&lock);
-    atomic_store_relaxed(&places, places_of(v));
     atomic_add_acq_rel(&session.switches, 1); /* acquired by follow_switches() of graph/launch.c */
-    edits_release(before);
+    version_release(before);
 }
 
-bool edits_reach_place(uint32_t place)
+/* ------------------------------------------------------------------------- whose rows have which edits */
+
+/* A step while its rows are found. */
+struct asking {
+    const struct dmi_step *said;
+    struct edit_step *step;
+    struct edit_version *now;
+    size_t room;
+    bool no_memory;
+};
+
+/* The step holds the version until it ends. Takes over @v. */
+static void keep(struct asking *a, struct edit_version *v)
 {
-    return atomic_load_relaxed(&places) >> place & 1;
+    struct edit_step *s = a->step;
+    for (uint32_t i = 0; i < s->n_held; i++)
+        if (s->held[i] == v) {
+            version_release(v);
+            return;
+        }
+    if (grow((void **)&s->held, s->n_held, &a->room, sizeof *s->held, 4)) {
+        a->no_memory = true;
+        version_release(v);
+        return;
+    }
+    s->held[s->n_held++] = v;
+}
+
+static bool has_live(const struct edit_version *v)
+{
+    for (uint32_t i = 0; i < v->n; i++)
+        if (v->uses[i].edit->live)
+            return true;
+    return false;
+}
+
+static uint32_t sections_of(void *arg, const struct dmi_span *span,
+                            struct edit_section out[EDIT_MAX_SECTIONS])
+{
+    struct asking *a = arg;
+    struct edit_version *own = a->now;
+    if (span) {
+        own = requests_version(span->request_id, a->now);
+        keep(a, own);
+    }
+    out[0] = version_section(own);
+    if (own == a->now)
+        return 1;
+    /* edits that follow changes come after the others, in their order */
+    out[0].live = false;
+    out[1] = version_section(a->now);
+    out[1].settled = false;
+    return has_live(a->now) ? 2 : 1;
+}
+
+/* Is the tensor of the edit's place divided, over more than one rank? */
+static bool is_divided(const struct edit_use *use, const struct dmi_step *step)
+{
+    const int32_t sizes[] = { [DMI_AXIS_TP] = step->tp_size,
+                              [DMI_AXIS_PP] = step->pp_size,
+                              [DMI_AXIS_DP] = step->dp_size,
+                              [DMI_AXIS_EP] = step->ep_size };
+    for (uint32_t s = 0; s < session.spec->n_sites; s++) {
+        const struct dmi_site *about = &session_site(s)->about;
+        if (about->writes && about->shard != DMI_SHARD_NONE && sizes[about->shard_axis] > 1 &&
+            !strcmp(about->name, use->edit->site))
+            return true;
+    }
+    return false;
+}
+
+/* Is the request told apart, by its salt, from all that have not its edits? */
+static bool is_salted(struct asking *a, const struct dmi_span *span)
+{
+    struct edit_section sections[EDIT_MAX_SECTIONS];
+    uint32_t n = sections_of(a, span, sections);
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t salt = edits_salt(sections[i].uses, sections[i].n, span->request_id, span->tags);
+        if (salt && !requests_have_salt(span->tags, salt))
+            return false;
+    }
+    return true;
+}
+
+static uint32_t counter_of(void *arg, const struct edit_use *use, const struct dmi_span *span,
+                           int *miss)
+{
+    struct asking *a = arg;
+    uint32_t account = accounts_find(use, span ? span->request_id : NULL, miss);
+    if (*miss != EDIT_NO_MISS || !span)
+        return account;
+    if (is_divided(use, a->said))
+        *miss = DMI_EDIT_MISS_RANK;
+    else if (!use->edit->any_cache && !(a->said->flags & DMI_STEP_CACHES_NOTHING) &&
+             !((a->said->flags & DMI_STEP_CACHES_PREFIXES) && is_salted(a, span)))
+        *miss = DMI_EDIT_MISS_CACHE_SHARED;
+    return account;
+}
+
+/* Rows of a request with the salt of its edits come from requests with these edits. */
+static bool has_cached(void *arg, const struct edit_use *use, const struct dmi_span *span)
+{
+    return !use->edit->any_cache && is_salted(arg, span);
 }
 
 /* ------------------------------------------------------------------------- steps */
 
+static int ranks; /* 1: several have the same requests; atomic */
+
+bool edits_have_ranks(void)
+{
+    return atomic_load_relaxed(&ranks);
+}
+
+/* Requests whose last step was said ahead of it have ended when the next one begins. */
+static void note_last(const struct dmi_step *said)
+{
+    for (uint32_t i = 0; i < said->n_spans; i++) {
+        const struct dmi_span *span = dmi_span_at(said, i);
+        if (span->flags & DMI_SPAN_LAST && !(span->flags & DMI_SPAN_PADDING))
+            requests_last(span->request_id);
+    }
+}
+
+static void say_unknown_cache(const struct edit_rows *rows, uint32_t flags)
+{
+    static int said;
+    for (uint32_t i = 0; i < rows->n_shares; i++)
+        if (rows->shares[i].miss == DMI_EDIT_MISS_CACHE_SHARED &&
+            !atomic_exchange_acq_rel(&said, 1))
+            log_line(
+                flags & DMI_STEP_CACHES_PREFIXES
+                    ? "the engine shares cached prefixes between requests, and a request has not "
+                      "the salt of its edits: they write nothing there (dmi-ctl RUN edit salt)"
+                    : "whether the engine shares cached prefixes between requests is not known: "
+                      "edits write nothing, unless they say cache: ignore");
+}
+
 int edits_step(const struct dmi_step *said, struct edit_step *out)
 {
-    *out = (struct edit_step){ .version = edits_hold() };
-    if (!out->version)
+    *out = (struct edit_step){ .n_held = 0 };
+    if (said->tp_size > 1 || said->pp_size > 1 || said->ep_size > 1)
+        atomic_store_relaxed(&ranks, 1);
+    struct edit_version *now = edits_hold();
+    if (!now)
         return 0;
-    struct edit_rows_ask ask = { .table = out->version->at,
-                                 .counter = counter_of,
-                                 .arg = out->version };
-    int r = edit_rows_build(out->version->edits, said, &ask, &out->rows);
+    requests_end_last(edits_request_end);
+    struct asking a = { .said = said, .step = out, .now = now };
+    keep(&a, now);
+    const struct edit_rows_ask ask = {
+        .sections = sections_of, .counter = counter_of, .has_cached = has_cached, .arg = &a
+    };
+    int r = edit_rows_build(said, &ask, &out->rows);
+    if (!r && a.no_memory)
+        r = -ENOMEM;
     if (r)
         edits_step_deinit(out);
+    else
+        say_unknown_cache(&out->rows, said->flags);
+    note_last(said);
     return r;
 }
 
 void edits_step_deinit(struct edit_step *step)
 {
     edit_rows_deinit(&step->rows);
-    edits_release(step->version);
+    for (uint32_t i = 0; i < step->n_held; i++)
+        version_release(step->held[i]);
+    free(step->held);
     *step = (struct edit_step){ 0 };
 }
 
-/* ------------------------------------------------------------------------- from the start */
-
-static struct edits *unpack(const char *path, const void *data, size_t n)
+void edits_request_end(const char *id)
 {
-    struct spec_errors errors = { 0 };
-    struct edits *edits = NULL;
-    int r = edits_unpack(path, data, n, session.spec, &errors, &edits);
-    for (size_t i = 0; i < errors.n_lines; i++)
-        log_line("%s", errors.lines[i]);
-    if (r)
-        log_line("%s: no edit is in force", path);
-    spec_errors_deinit(&errors);
-    return edits;
+    struct edit_version *v = requests_forget(id);
+    version_release(v);
+    accounts_end(id);
 }
 
-static struct edits *read_file(const char *path)
+int edits_every(struct edit_version *v)
 {
-    _cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    struct stat st;
-    if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode) || !st.st_size) {
-        log_line("%s cannot be read: no edit is in force", path);
-        return NULL;
-    }
-    void *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (map == MAP_FAILED) {
-        log_line("%s cannot be mapped: no edit is in force", path);
-        return NULL;
-    }
-    struct edits *edits = unpack(path, map, (size_t)st.st_size);
-    munmap(map, (size_t)st.st_size);
-    return edits;
+    struct edit_step step = { .n_held = 0 };
+    struct asking a = { .step = &step, .now = v };
+    const struct edit_rows_ask ask = {
+        .sections = sections_of, .counter = counter_of, .has_cached = has_cached, .arg = &a
+    };
+    return edit_rows_build_every(&ask, &v->every);
 }
 
-void edits_start(void)
+/* ------------------------------------------------------------------------- places, and the end */
+
+bool edits_reach_place(uint32_t place)
 {
-    const char *path = getenv("DMI_EDITS");
-    struct err err = { 0 };
-    if (!path || !*path)
-        return;
-    if (edit_region_start(session.spec->edit_bytes)) {
-        log_line("no memory for edits: none is in force");
-        return;
-    }
-    struct edits *edits = read_file(path);
-    if (!edits)
-        return;
-    uint32_t n = edits->n;
-    struct edit_version *v = version_new(&err, edits);
-    if (!v) {
-        log_line("%s: %s: no edit is in force", path, err.msg);
-        return;
-    }
-    put_in_force(v);
-    log_line("%u %s in force, of %s", n, n == 1 ? "edit is" : "edits are", path);
+    struct edit_version *now = edits_hold();
+    bool reach = (now && version_has_place(now, place)) || requests_any(version_has_place, place);
+    version_release(now);
+    return reach;
+}
+
+void edits_finish(void)
+{
+    if (session.spec->n_places)
+        accounts_finish();
 }
 
 void edits_reset(void)
@@ -201,8 +253,8 @@ void edits_reset(void)
     pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
     lock = unlocked;
     in_force = NULL; /* the parent's */
-    next_number = 1;
-    places = 0;
+    versions_reset();
+    requests_reset();
     edit_region_reset();
     accounts_reset();
 }

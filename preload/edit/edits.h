@@ -1,45 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The edits in force. They come in versions: immutable, one after the other, each with a table in the region of device memory that
- * every capture context has, at the same offset in each. A step is built of the version in force when it begins, and holds it.
- * Thread: any that entered the session, but where it says more.
+ * The edits in force. They come in versions, immutable, one after the other. The edits of a version stand in a block: a table in the region
+ * of device memory that every capture context has (context/edit_region.h); versions that differ in coefficients and switches share
+ * one. A request keeps the version of its first step until it ends, so that a prompt that is computed again is computed alike; edits
+ * with `live: true` follow each change from the next step on. Thread: any that entered the session, but where it says more.
  */
 #ifndef PRELOAD_EDIT_EDITS_H
 #define PRELOAD_EDIT_EDITS_H
 
 #include "core/err.h"
 #include "policy/edit.h"
-#include "preload/context/context.h"
+#include "preload/edit/version.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-struct edit_version {
-    uint32_t refs;   /* atomic */
-    uint64_t number; /* from 1 */
-    struct edits *edits;
-    struct edit_table table;
-    uint32_t at;            /* where it lies in the region, in units of DMI_EDIT_ALIGN */
-    struct edit_rows every; /* what it does where the engine says no steps */
-};
-
 /* What edits do in one step. */
 struct edit_step {
-    struct edit_version *version; /* held; NULL: there are no edits */
+    struct edit_version **held; /* versions of its rows; NULL: there are no edits */
+    uint32_t n_held;
     struct edit_rows rows;
 };
 
+/* ------------------------------------------------------------------------- launches and steps */
+
 /**
  * edits_start() - the edits of the file that DMI_EDITS names are in force
- * What is wrong with them is said in the log, and none is then. Thread: the one that arms the session.
+ * What is wrong with them is said in the log, and none is then. Thread: one, once the run is open.
  */
 void edits_start(void);
 
-/* The version in force, to be given back; NULL: there is none. */
+/* The version in force, held; NULL: there is none. */
 struct edit_version *edits_hold(void);
-
-/* Accepts NULL. */
-void edits_release(struct edit_version *version);
 
 /* Return: 0 or -ENOMEM: then nothing is done in this step. @out: edits_step_deinit(). */
 int edits_step(const struct dmi_step *said, struct edit_step *out);
@@ -47,10 +39,45 @@ int edits_step(const struct dmi_step *said, struct edit_step *out);
 /* Accepts what was zeroed. */
 void edits_step_deinit(struct edit_step *step);
 
-/* May the place be written: has a version that is in force, or held, an edit there? For nodes that are switched off. */
+/* A request has ended: its id may come again, and is another one then. */
+void edits_request_end(const char *id);
+
+/* May the place be written: has the version in force, or one that requests have, an edit there? For nodes that are switched off. */
 bool edits_reach_place(uint32_t place);
+
+/* All launches are over, and the run is about to be closed. Thread: the last flush's. */
+void edits_finish(void);
+
+/* The version, taken over and numbered, is in force for steps that begin now. Thread: one that changes. */
+void edits_put_in_force(struct edit_version *version);
+
+/* Fills in what the version does where the engine says no steps. Return: 0 or -ENOMEM. */
+int edits_every(struct edit_version *version);
+
+/* Has the engine said that it is one of several ranks, which have the same requests? */
+bool edits_have_ranks(void);
 
 /* After fork, in the child. */
 void edits_reset(void);
+
+/* ------------------------------------------------------------------------- changes; one thread at a time */
+
+/*
+ * Each returns 0, or -errno with a sentence in @err and nothing has changed. A change holds from the step that begins next, whose
+ * number (sequence in the run) is *@step. The run notes it before.
+ */
+
+/* @pack: as edits_pack() makes it; @who: what the note says of the one who asks, in words. */
+int edits_add(struct err *err, const void *pack, size_t n, const char *who, uint64_t *step);
+
+/* What edits_add() would say, without effect. */
+int edits_check(struct err *err, const void *pack, size_t n);
+
+/* @times: NULL: only the switch. @on: -1: as it is */
+int edits_set(struct err *err, const char *name, const struct edit_coefficient *times, int on,
+              const char *who, uint64_t *step);
+
+/* It holds no more for steps that begin then. */
+int edits_remove(struct err *err, const char *name, const char *who, uint64_t *step);
 
 #endif

@@ -128,6 +128,9 @@ struct run *session_run(void);
  */
 int session_note_change(const char *what, bool at_once);
 
+/* The same with further keys of the note's object: @more is JSON with a comma in front, or NULL. */
+int session_note_change_with(const char *what, const char *more, bool at_once);
+
 /* A size from the environment with an optional K, M or G (binary). Return: 0 where it is unset or no size. */
 uint64_t session_env_size(const char *name);
 

@@ -217,11 +217,17 @@ struct run *session_run(void)
 
 int session_note_change(const char *what, bool at_once)
 {
+    return session_note_change_with(what, NULL, at_once);
+}
+
+int session_note_change_with(const char *what, const char *more, bool at_once)
+{
     struct run *run = session_run();
     const struct run_change change = { .time_ns = clock_real_ns(),
                                        .launch = atomic_load_relaxed(&session.next_launch),
                                        .step = atomic_load_relaxed(&session.next_step),
-                                       .what = what };
+                                       .what = what,
+                                       .more = more };
     int r = !run ? 0 : at_once ? run_change(run, &change) : run_change_later(run, &change);
     if (!r && at_once)
         log_line("changed: %.200s", what);

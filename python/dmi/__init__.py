@@ -8,10 +8,12 @@ dmi.tinygrad.
 
 dmi.open() reads what was captured, in any process: dmi.reading.
 """
+import array
 import ctypes
 import enum
 import errno
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 OK, OFF, BAD_VERSION, TIMEOUT = 0, 1, 2, 3  # enum dmi_status; below 0: -errno
@@ -43,6 +45,7 @@ class Span:
     phase, flags    Phase; PADDING, LAST
     tags            text of the user's own, by convention a JSON object
     n_prompt        tokens of the request's prompt, 0: not said
+    cached_ids      ids of these n_cached tokens: a list or an array; None: not said
     """
     request: str | None
     first_position: int
@@ -53,10 +56,14 @@ class Span:
     flags: int = 0
     tags: str | None = None
     n_prompt: int = 0
+    cached_ids: Sequence[int] | None = None
 
 
-# struct dmi_span: request_id, tags, first_position, first_row, n_tokens, n_cached, phase, flags, n_prompt
-_SPAN = struct.Struct("@PPqIIIIII")
+# struct dmi_span: request_id, tags, first_position, first_row, n_tokens, n_cached, phase, flags, n_prompt, cached_ids
+_SPAN = struct.Struct("@PPqIIIIIIP")
+
+
+_CACHES = {None: 0, True: 1 << 0, False: 1 << 1}  # enum dmi_step_flags
 
 
 class _Step(ctypes.Structure):
@@ -83,18 +90,24 @@ _flush = _function("dmi_flush", ctypes.c_uint64)
 
 
 def open(path):  # pylint: disable=redefined-builtin
-    """A run that was captured: dmi.reading.Run, whose page has the rest."""
+    """A run that was captured: dmi.reading.Run, whose page has the rest. Of a list of paths all of them: dmi.several.Runs."""
+    if isinstance(path, (list, tuple)):
+        from .several import Runs
+        return Runs(path)
     from .reading import Run
     return Run(path)
 
 
 def __getattr__(name):
-    """dmi.export, dmi.tables and dmi.reading, once they are asked for; __version__ of the installed package, in a clone the version that it would have."""
+    """dmi.collect, dmi.collecting, dmi.export, dmi.reading, dmi.several and dmi.tables, once they are asked for; __version__ of the installed package, in a clone the version that it would have."""
     import importlib.metadata
     import pathlib
     import re
-    if name in ("export", "reading", "tables"):
+    if name in ("collecting", "export", "reading", "several", "tables"):
         return importlib.import_module(f"{__name__}.{name}")
+    if name == "collect":
+        from .collecting import collect
+        return collect
     if name != "__version__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
@@ -123,13 +136,24 @@ def _held(text):
     return found
 
 
-def step_begin(step, spans, n_rows=None, tags=None, ranks=((0, 1),) * 4):
+def _ids(span):
+    """The ids of a span's cached tokens for C, as _held(). ValueError: they are not as many; OverflowError: no 32-bit integers."""
+    if span.cached_ids is None or not span.n_cached:
+        return None, 0
+    if len(span.cached_ids) != span.n_cached:
+        raise ValueError
+    memory = array.array("i", span.cached_ids.tolist() if hasattr(span.cached_ids, "tolist") else span.cached_ids)
+    return memory, memory.buffer_info()[0]
+
+
+def step_begin(step, spans, n_rows=None, tags=None, ranks=((0, 1),) * 4, caches=None):
     """Say whose tokens the rows of the coming forward are: dmi_step_begin().
 
     step   the engine's own step number
     spans  list of Span; they need not cover all rows
     n_rows rows of the batch, padding included; if not given, up to the last row of the spans
     ranks  (rank, size) of tensor, pipeline, data and expert parallelism
+    caches do requests share cached rows of equal prefixes, unless their tag `cache_salt` tells them apart? None: not said (docs/edits.md)
     Returns OK, OFF, BAD_VERSION or -errno.
     """
     if _begin is None:
@@ -137,14 +161,15 @@ def step_begin(step, spans, n_rows=None, tags=None, ranks=((0, 1),) * 4):
     entries = ctypes.create_string_buffer(_SPAN.size * len(spans) or 1)
     held = [(_held(span.request), _held(span.tags)) for span in spans]
     try:
-        for i, (span, (name, text)) in enumerate(zip(spans, held)):
+        ids = [_ids(span) for span in spans]
+        for i, (span, (name, text), cached) in enumerate(zip(spans, held, ids)):
             _SPAN.pack_into(entries, i * _SPAN.size, name[1], text[1], span.first_position, span.first_row, span.n_tokens, span.n_cached,
-                            span.phase, span.flags, span.n_prompt)
-    except struct.error:  # a number that the struct cannot hold
+                            span.phase, span.flags, span.n_prompt, cached[1])
+    except (struct.error, ValueError, OverflowError, TypeError):  # what the struct cannot hold
         return -errno.EINVAL
     if n_rows is None:
         n_rows = max((span.first_row + span.n_tokens for span in spans), default=0)
-    given = _Step(ctypes.sizeof(_Step), 1, step, n_rows, len(spans), _SPAN.size, 0, ctypes.addressof(entries),
+    given = _Step(ctypes.sizeof(_Step), 1, step, n_rows, len(spans), _SPAN.size, _CACHES[caches], ctypes.addressof(entries),
                   None if tags is None else tags.encode(), *[n for pair in ranks for n in pair])
     return _begin(ctypes.byref(given))
 

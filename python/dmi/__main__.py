@@ -20,6 +20,8 @@ def parser() -> argparse.ArgumentParser:
     samples.add_argument("--layers", metavar="LIST", help="layers, ranges A:B and last, with commas; the last one is the verifier's")
     samples.add_argument("--site", default=export.HIDDEN, help="whose layers; default: %(default)s")
     samples.add_argument("--request", metavar="ID", help="only this request")
+    samples.add_argument("--fill-cached", action="store_true", help="rows of tokens that a prefix cache had, from a request that computed them with the same "
+                         "tokens from position 0 on; each file names it")
     parquet = commands.add_parser("parquet", help="what is known of records, steps, requests and tensors, as tables (needs pyarrow)")
     parquet.add_argument("run", metavar="RUN")
     parquet.add_argument("-o", "--output", metavar="DIR", required=True, help="the folder to write")
@@ -41,8 +43,9 @@ def write(run: reading.Run, options: argparse.Namespace) -> list:
 def main(words: list | None = None) -> int:
     options = parser().parse_args(words)
     with open_run(options.run) as run:
-        if options.request is not None:
-            run.select(request=options.request)
+        fill_cached = getattr(options, "fill_cached", False)
+        if options.request is not None or fill_cached:
+            run.select(request=options.request, fill_cached=fill_cached)
         wrong = write(run, options) + [finding.text for finding in run.findings if finding.damage]
         for line in wrong:
             print(line, file=sys.stderr)

@@ -199,6 +199,16 @@ def text_of_tags(tags):
     return tags if isinstance(tags, str) else json.dumps(tags, default=str)
 
 
+ATTENTION, CACHE = "dmi.attention", "dmi.cache"  # tags that readers know: rows of cached tokens, docs/format.md 8
+
+
+def marks(tags, cache=None, sees_later=False):
+    """Text of tags with what a reader must know before it gives a request rows of another one's. @cache: what an engine's prefix cache
+    is keyed by beside token ids; @sees_later: does attention see later tokens?"""
+    tags = marked(tags, CACHE, cache) if cache else tags
+    return marked(tags, ATTENTION, "bidirectional") if sees_later else tags
+
+
 def marked(tags, key, value):
     """Text of tags, with a mark of ours beside the user's own: readers look for its key."""
     try:

@@ -27,7 +27,7 @@ def _begin(step, spans, n_rows):
         if len(_running) > 1:
             dmi.step_end()
             _adapter.warn("two threads are in generate() at once: while they are, records have no request ids")
-        elif (status := dmi.step_begin(step, spans, n_rows)) < 0 or status == dmi.BAD_VERSION:
+        elif (status := dmi.step_begin(step, spans, n_rows, caches=False)) < 0 or status == dmi.BAD_VERSION:
             _adapter.warn(f"dmi_step_begin() refused a step: {status}")
 
 

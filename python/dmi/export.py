@@ -33,14 +33,17 @@ class ExportError(ValueError):
 
 @dataclass
 class Exported:
-    """Ids of the requests in the order of the samples, a sentence for each that is left out, and how many were left out for what kind of reason."""
+    """Ids of the requests in the order of the samples, a sentence for each that is left out, how many were left out for what kind of reason,
+    and {request: those whose rows its cached tokens have}."""
     requests: list = field(default_factory=list)
     left_out: list = field(default_factory=list)
     reasons: dict = field(default_factory=dict)
+    filled: dict = field(default_factory=dict)
 
     def __str__(self) -> str:
         reasons = ", ".join(f"{n} {reason}" for reason, n in self.reasons.items())
-        return f"samples: {len(self.requests)} written, {len(self.left_out)} left out" + (f" ({reasons})" if reasons else "")
+        filled = f" ({len(self.filled)} with rows of other requests)" if self.filled else ""
+        return f"samples: {len(self.requests)} written{filled}, {len(self.left_out)} left out" + (f" ({reasons})" if reasons else "")
 
 
 class _Fault(Exception):
@@ -203,10 +206,16 @@ def _read_ids(tensor: Tensor) -> Any:
     return numpy.concatenate(parts) if parts else numpy.zeros(0, "<i8")
 
 
+def _plain(request: str) -> str:
+    return os.fsencode(request).decode(errors="replace")
+
+
 def _about(run: Run, request: str | None, layers: Sequence[Tensor]) -> dict:
     """What speculators does not write: strings only."""
-    return {"format": "pt", "producer": "dmi", "run": run.uuid, "request": os.fsencode(request or "").decode(errors="replace"),
-            "layers": json.dumps([tensor.name for tensor in layers])}
+    filled = {tensor.name: [(first, n, _plain(donor)) for first, n, donor in tensor.donors] for tensor in layers if tensor.donors}
+    about = {"format": "pt", "producer": "dmi", "run": run.uuid, "request": _plain(request or ""),
+             "layers": json.dumps([tensor.name for tensor in layers])}
+    return {**about, "filled": json.dumps(filled)} if filled else about
 
 
 def _scales(layers: Sequence[Tensor], n: int) -> Any:
@@ -314,6 +323,8 @@ def speculators(run: Run, out: str | os.PathLike, layers: str | Sequence | None 
                 continue
             samples.append((ids, mask))
             done.requests.append(name)
+            if donors := list(dict.fromkeys(donor for tensor in tensors for _, _, donor in tensor.donors)):
+                done.filled[name] = donors
         if not samples:
             raise ExportError("; ".join(["no request has all that a sample needs", *done.left_out[:20]]))
         _write_dataset(folder, samples)

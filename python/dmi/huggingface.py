@@ -131,12 +131,13 @@ class _Row:
 
     skip   tokens at its beginning that are padding; first: position of the one after them, as the first forward had it
     shown  [token] of the first forward: is it no padding? Tokens beyond the list are none
+    held   ids of the tokens that a given cache has; None: not known
     next   position of the first token that was not computed yet
     """
 
     def __init__(self, name, tags):
         self.name, self.tags, self.skip, self.first, self.next, self.n_prompt, self.ended = name, tags, 0, 0, 0, 0, False
-        self.shown = []
+        self.shown, self.held = [], None
 
 
 def _padding(mask, n_tokens, batch):
@@ -145,6 +146,20 @@ def _padding(mask, n_tokens, batch):
         return None
     before, rows = mask.shape[1] - n_tokens, [[bool(one) for one in row] for row in mask.cpu().tolist()]
     return [(row[before:].index(True) if True in row[before:] else n_tokens, sum(row[:before]), row[before:]) for row in rows]
+
+
+def _held_ids(sequences, n_tokens, mask):
+    """[[ids of the tokens before the last @n_tokens columns]] of each row: those of a cache that generate() was given."""
+    n = max(sequences.shape[1] - n_tokens, 0)
+    rows = sequences[:, :n].tolist()
+    if mask is None or mask.dim() != 2 or mask.shape != sequences.shape:
+        return rows
+    return [[one for one, shown in zip(row, of) if shown] for row, of in zip(rows, mask[:, :n].tolist())]
+
+
+def _sees_later(config):
+    """Does attention see tokens after a row's own?"""
+    return getattr(config, "is_causal", True) is False or bool(getattr(config, "use_bidirectional_attention", False))
 
 
 def _positions(given, batch):
@@ -195,6 +210,7 @@ class _Call:
         texts = [adapters.text_of_tags(tag) for tag in tags]
         if self.beams:  # rows of one position are of several sequences: no reader takes them for one
             texts = [adapters.marked(text, "dmi.beams", self.config.num_beams) for text in texts]
+        texts = [adapters.marks(text, sees_later=_sees_later(self.model.config)) for text in texts]
         self.rows = [_Row(name if n_each == 1 else f"{name}#{k}", text) for name, text in zip(names, texts) for k in range(n_each)]
 
     def names(self, n):
@@ -221,6 +237,9 @@ class _Call:
         self.n_drafts = columns - self.n_columns if self.mode == "assisted_generation" else 0
         if not self.judged:
             self.locate(n_tokens - self.n_drafts, n_tokens, inputs, given)
+            if self.has_past:
+                for row, held in zip(self.rows, _held_ids(sequences, n_tokens, given.get("attention_mask"))):
+                    row.held = held
         self.step, spans, self.computed = next(_steps), self.spans(n_tokens), True
         _begin(self.step, spans if _trial().left == 0 or self.agrees(sequences, tokens) else [], batch * n_tokens)
 
@@ -264,7 +283,8 @@ class _Call:
             common, n_cached = {"tags": row.tags, "n_prompt": row.n_prompt}, self.cached(row, first)
             for is_token, column, n in batches._runs(shown + [True] * (n_own - len(shown))):
                 if is_token:
-                    spans.append(dmi.Span(row.name, first, n, at + column, phase=phase, n_cached=n_cached, **common))
+                    spans.append(dmi.Span(row.name, first, n, at + column, phase=phase, n_cached=n_cached,
+                                          cached_ids=row.held if n_cached and n_cached == len(row.held or ()) else None, **common))
                     first, n_cached = first + n, 0
                 elif not sparse:
                     spans.append(dmi.Span(None, 0, n, at + column, flags=dmi.PADDING))

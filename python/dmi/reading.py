@@ -15,18 +15,24 @@ with the nearest names where there is no tensor of that name.
 """
 from __future__ import annotations
 
+import bisect
 import collections.abc
 import ctypes
 import difflib
+import functools
+import itertools
 import operator
 import os
 import pathlib
 import sys
 import time
 from dataclasses import dataclass
-from typing import Any, Iterator
+from typing import TYPE_CHECKING, Any, Iterator
 
 from .torch.names import LENS
+
+if TYPE_CHECKING:
+    from .experts import Experts
 
 U32, U64, I32, I64, TEXT = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int32, ctypes.c_int64, ctypes.c_char_p
 DTYPES = ("none", "f32", "f16", "bf16", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool", "f8e4m3", "f8e5m2")  # enum dmi_dtype
@@ -44,6 +50,8 @@ SAMPLE_FAULTS = ("whole", "of no request", "of beams", "of changing type or scal
                  "with rows that do not count", "without all tensors")  # enum dmi_read_sample_fault
 LACKS_ROWS, INCOMPLETE = SAMPLE_FAULTS[4], SAMPLE_FAULTS[7]
 DAMAGED, REJECTED, SUPERSEDED = 1, 2, 4                              # enum dmi_read_row_flags
+DROPS = ("ring_full", "too_large", "bad_pointer", "bad_expr", "copy_failed", "not_run", "device_error", "unsupported", "write_failed", "exit_timeout",
+         "context_gone", "mismatch", "no_memory", "lost", "shed")    # enum dmi_drop
 THEIRS = {ours: theirs for theirs, ours in LENS.items()}
 
 
@@ -65,6 +73,15 @@ class _Run(_Struct):
 class _Site(_Struct):
     _fields_ = [("size", U32), ("dtype", U32), ("name", TEXT), ("kernel", TEXT), ("kind", TEXT), ("note", TEXT), ("scale", ctypes.c_double),
                 ("expect", I64), ("row", U32), ("has_layer", U32), ("writes", U32), ("reserved", U32)]
+
+
+class _Tally(ctypes.Structure):
+    _fields_ = [("records", U64), ("rows", U64), ("bytes", U64)]
+
+
+class _Account(_Struct):
+    _fields_ = [("size", U32), ("known", U32), ("balances", U32), ("reserved", U32), ("expected", _Tally), ("captured", _Tally), ("dropped", _Tally),
+                ("lost", _Tally), ("dropped_by", U64 * 16), ("launches", U64), ("released", _Tally)]
 
 
 class _Tensor(_Struct):
@@ -91,7 +108,7 @@ class _Step(_Struct):
 
 class _Span(_Struct):
     _fields_ = [("size", U32), ("phase", U32), ("request", ctypes.c_void_p), ("request_bytes", U64), ("first_position", I64), ("first_row", U32),
-                ("n_tokens", U32), ("n_cached", U32), ("n_prompt", U32), ("flags", U32), ("reserved", U32)]
+                ("n_tokens", U32), ("n_cached", U32), ("n_prompt", U32), ("flags", U32), ("reserved", U32), ("cached_ids", ctypes.POINTER(I32))]
 
 
 class _Record(_Struct):
@@ -107,7 +124,7 @@ class _Selection(_Struct):
 
 class _Row(ctypes.Structure):
     _fields_ = [("position", I64), ("launch", U64), ("forward", U64), ("step", U64), ("time_ns", U64), ("row", U32), ("device", U32),
-                ("flags", U32), ("site", U32)]
+                ("flags", U32), ("site", U32), ("donor", U32), ("reserved", U32)]
 
 
 @dataclass(frozen=True)
@@ -121,6 +138,7 @@ class Row:
     damaged   it cannot be decoded: its values are 0; None: nobody tried
     rejected, superseded   only where select() asked for such rows
     site      index in Run.sites of the entry that says the row's scale
+    donor     id of the request that it was computed for, where select(fill_cached=True) took it from there; else None
     """
     position: int | None
     step: int | None
@@ -133,6 +151,7 @@ class Row:
     rejected: bool
     superseded: bool
     site: int = 0
+    donor: str | None = None
 
 
 @dataclass(frozen=True)
@@ -151,6 +170,19 @@ class Site:
     has_layer: bool
     row: str = "token"
     writes: bool = False
+
+
+@dataclass(frozen=True)
+class Account:
+    """What became of the records of one site. captured + dropped + missing = expected; of a run that goes on, the missing ones are on their way.
+
+    dropped_by  {reason: records}
+    """
+    expected: int
+    captured: int
+    dropped: int
+    missing: int
+    dropped_by: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -186,6 +218,45 @@ class Request:
     n_other: int
     shed_step: int | None = None
     tags: str | None = None
+
+    @property
+    def run(self) -> "Run":
+        """That it is from. ReadError: it was pickled since, or the run was refreshed, after which its name may be another one's."""
+        run, n_refreshes = self.__dict__.get("_run", (None, 0))
+        if run is None:
+            raise ReadError(f"request {self.id} has no run: it was pickled")
+        if run._n_refreshes != n_refreshes:
+            raise ReadError(f"request {self.id}: the run was refreshed: take the request from it again")
+        return run
+
+    @property
+    def tensors(self) -> dict[str, "Tensor"]:
+        """{SITE.LAYER: Tensor} of this request, as the run selects now."""
+        return self.run._of(self.__dict__.get("_own_id", self.id))
+
+    @property
+    def response(self) -> "Response":
+        """{SITE.LAYER: Tensor} whose row 0 is that of the first token that was generated: request.response["q.3"][:16]. ValueError: where that is is unknown."""
+        if self.n_prompt is None:
+            raise ValueError(f"request {self.id}: it is not known where its generation begins")
+        return Response(self)
+
+    def experts(self, layer: int, k: int | None = None, normalize: bool = True) -> "Experts":
+        """(ids [tokens, k], weights [tokens, k]) of the experts that a layer chose for each token that was captured, in the order of positions.
+
+        They are topk_ids and topk_weights, as captured; else they follow from router_logits: the k largest, and their softmax.
+        k          experts a token: needed for router_logits, which do not say it
+        normalize  weights of a token sum up to 1 (Mixtral, Qwen3-MoE, gpt-oss); False: to less, as those of all experts do (norm_topk_prob: false)
+        KeyError: neither was captured in that layer. A router that adds a bias before it chooses (DeepSeek V3) cannot be followed from logits.
+        """
+        from .experts import chosen
+        return chosen(self, layer, k, normalize)
+
+    def __getstate__(self) -> dict:
+        return {key: value for key, value in self.__dict__.items() if not key.startswith("_")}
+
+    def __setstate__(self, state: dict) -> None:
+        self.__dict__.update(state)
 
 
 @dataclass(frozen=True)
@@ -312,6 +383,7 @@ class Tensor:
 
     Nothing is read before rows are asked for. What it says holds until the run is refreshed or selects otherwise.
     """
+    _offset, _since = 0, None  # of since(): its first row, and position
 
     def __init__(self, run: "Run", index: int, entry: _Tensor) -> None:
         self.run, self._index, self._generation = run, index, run._generation
@@ -329,13 +401,25 @@ class Tensor:
         return self.shape[0]
 
     def __reduce__(self) -> tuple:
-        return operator.getitem, (self.run, self.key)
+        return (operator.getitem, (self.run, self.key)) if self._since is None else (Tensor.since, (self.run[self.key], self._since))
+
+    def since(self, position: int) -> "Tensor":
+        """Its rows from a position on, row 0 being that of @position. ValueError: one of them is not there."""
+        positions = self.positions
+        first = next((i for i, p in enumerate(positions) if p is not None and p >= position), len(positions))
+        if positions[first:] != list(range(position, position + len(positions) - first)):
+            raise ValueError(f"{self.key} lacks positions from {position} on: its rows are not those of tokens one after the other")
+        found = object.__new__(Tensor)
+        found.__dict__.update(self.__dict__)
+        found._offset, found.shape = self._offset + first, (len(self) - first, *self.shape[1:])
+        found._since = position
+        return found
 
     def _read(self, first: int, n: int, data: Any, rows: Any) -> None:
         if self._generation != self.run._generation:
             raise ReadError(f"{self.key}: the run was refreshed, or selects otherwise: take the tensor from it again")
         place = (ctypes.c_char * len(data)).from_buffer(data) if data else None
-        r = self.run._call("dmi_read_rows", U64(self._index), U64(first), U64(n), place, U64(len(data) if data else 0),
+        r = self.run._call("dmi_read_rows", U64(self._index), U64(self._offset + first), U64(n), place, U64(len(data) if data else 0),
                            rows, U64(ctypes.sizeof(_Row) if rows else 0), allow=-74)
         if r and not rows:
             self.run._warn_of_damage(self.key)
@@ -362,12 +446,29 @@ class Tensor:
         found = (_Row * max(n, 1))()
         self._read(first, n, bytearray(n * self.row_bytes) if check else None, found)
         return [Row(None if r.position < 0 else r.position, None if r.step == 2**64 - 1 else r.step, r.forward, r.launch, r.row, r.device,
-                    r.time_ns, bool(r.flags & DAMAGED) if check else None, bool(r.flags & REJECTED), bool(r.flags & SUPERSEDED), r.site) for r in found[:n]]
+                    r.time_ns, bool(r.flags & DAMAGED) if check else None, bool(r.flags & REJECTED), bool(r.flags & SUPERSEDED), r.site,
+                    self.run.requests[r.donor - 1].id if r.donor else None) for r in found[:n]]
+
+    @property
+    def scales(self) -> list[float]:
+        """By which each row's true values were multiplied."""
+        return [self.run.sites[row.site].scale or 1 for row in self.rows()] if self.scale is None else [self.scale or 1] * len(self)
 
     @property
     def positions(self) -> list:
         """Of each row's token in its request; None where it is not known."""
-        return [row.position for row in self.rows()]
+        rows = (_Row * max(len(self), 1))()
+        self._read(0, len(self), None, rows)
+        return [None if position < 0 else position for position in memoryview(bytes(rows)).cast("q")[::ctypes.sizeof(_Row) // 8].tolist()[:len(self)]]
+
+    @property
+    def donors(self) -> list:
+        """[(first row, rows, request)] of rows that select(fill_cached=True) took from other requests."""
+        found = (_Row * max(len(self), 1))()
+        self._read(0, len(self), None, found)
+        runs = itertools.groupby(enumerate(found[:len(self)]), lambda row: row[1].donor)
+        lists = [(donor, [i for i, _ in rows]) for donor, rows in runs if donor]
+        return [(rows[0], len(rows), self.run.requests[donor - 1].id) for donor, rows in lists]
 
     def numpy(self, rows: slice | None = None) -> Any:
         """[rows, ...] in the type that was captured; bf16 and 8-bit floats need ml_dtypes. TypeError: it is not installed."""
@@ -403,6 +504,24 @@ class Tensor:
         return found if dtype is None else found.astype(dtype)
 
 
+class Response(collections.abc.Mapping):
+    """{SITE.LAYER: Tensor} of a request from the first token on that was generated. Its row holds what was computed of that token, after it was sampled."""
+
+    def __init__(self, request: Request) -> None:
+        self._tensors, self._first = request.tensors, request.n_prompt
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name in self._tensors:
+            return self._tensors[name].since(self._first)
+        raise KeyError(f"no tensor is called {name!r}{_near(name, self._tensors)}")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+
 # ------------------------------------------------------------------------- a run
 
 
@@ -422,7 +541,7 @@ class Run(collections.abc.Mapping):
         if r:
             self._handle = None
             raise ReadError(-r, why.value.decode(errors="replace") or os.strerror(-r))
-        self._generation, self._warned = 0, set()
+        self._generation, self._n_refreshes, self._warned = 0, 0, set()
         self._fill()
 
     # ---- what it is
@@ -435,12 +554,18 @@ class Run(collections.abc.Mapping):
         self.pid, self.start_ns, self.n_runs = entry.pid, entry.start_realtime_ns, entry.n_runs
         self.n_records, self.n_steps, self.n_segments, self.file_bytes = entry.n_records, entry.n_steps, entry.n_segments, entry.file_bytes
         self.sites = [self._site(i) for i in range(entry.n_sites)]
-        self.requests = [self._request(i) for i in range(entry.n_requests)]
-        self._n_findings = entry.n_findings
-        self._tensors: dict[str, Tensor] = {}
-        for i in range(entry.n_tensors):
-            tensor = Tensor(self, i, self._get("dmi_read_tensor", _Tensor, U64(i)))
-            self._tensors[tensor.key] = tensor
+        self._n_requests, self._n_tensors = entry.n_requests, entry.n_tensors
+        for name in ("requests", "_tensors"):
+            self.__dict__.pop(name, None)
+
+    @functools.cached_property
+    def requests(self) -> list[Request]:
+        return [self._request(i) for i in range(self._n_requests)]
+
+    @functools.cached_property
+    def _tensors(self) -> dict[str, Tensor]:
+        found = (Tensor(self, i, self._get("dmi_read_tensor", _Tensor, U64(i))) for i in range(self._n_tensors))
+        return {tensor.key: tensor for tensor in found}
 
     def _site(self, i: int) -> Site:
         s = self._get("dmi_read_site", _Site, U64(i))
@@ -449,10 +574,47 @@ class Run(collections.abc.Mapping):
 
     def _request(self, i: int) -> Request:
         r = self._get("dmi_read_request", _Request, U64(i))
-        return Request(_text(_bytes_at(r.id, r.id_bytes)), REQUEST_STATES[r.state], ENDS[r.reason] if r.reason < len(ENDS) else "unknown",
+        found = Request(_text(_bytes_at(r.id, r.id_bytes)), REQUEST_STATES[r.state], ENDS[r.reason] if r.reason < len(ENDS) else "unknown",
                        r.end_position, None if r.n_prompt < 0 else r.n_prompt, r.n_generated, r.n_steps, r.n_cached, r.n_prefill, r.n_decode,
                        r.n_draft, r.n_rejected, r.n_preemptions, r.n_records, r.n_rows, r.raw_bytes, r.stored_bytes, r.n_other,
                        None if r.shed_step < 0 else r.shed_step, _text(_bytes_at(r.tags, r.tags_bytes)) if r.tags else None)
+        found.__dict__["_run"] = self, self._n_refreshes
+        return found
+
+    def _requests_called(self, ids: set) -> dict[str, Request]:
+        """{id: Request} of those that the run has. The latest are the last ones."""
+        found: dict[str, Request] = {}
+        for i in range(self._n_requests - 1, -1, -1):
+            if len(found) == len(ids):
+                break
+            r = self._get("dmi_read_request", _Request, U64(i))
+            if (name := _text(_bytes_at(r.id, r.id_bytes))) in ids:
+                found[name] = self._request(i)
+        return found
+
+    def _of(self, request: str | None) -> dict[str, Tensor]:
+        """{name: Tensor} of one request, without a look at those of others: tensors lie in the order of their requests' bytes."""
+        def entry(i: int) -> _Tensor:
+            return self._get("dmi_read_tensor", _Tensor, U64(i))
+
+        def owner(i: int) -> bytes:
+            t = entry(i)
+            return _bytes_at(t.request, t.request_bytes) if t.request else b""
+        wanted = b"" if request is None else os.fsencode(request)
+        first = bisect.bisect_left(range(self._n_tensors), wanted, key=owner)
+        end = bisect.bisect_right(range(self._n_tensors), wanted, lo=first, key=owner)
+        tensors = [Tensor(self, i, entry(i)) for i in range(first, end)]
+        return {t.name: t for t in tensors if t.request == request}
+
+    @property
+    def accounts(self) -> list[Account | None]:
+        """Of each entry of sites; None where the run's counters cannot be read."""
+        found = []
+        for i in range(len(self.sites)):
+            a = self._get("dmi_read_account", _Account, U64(i))
+            by = {DROPS[k] if k < len(DROPS) else "unknown": n for k, n in enumerate(a.dropped_by) if n}
+            found.append(Account(a.expected.records, a.captured.records + a.released.records, a.dropped.records, a.lost.records, by) if a.known else None)
+        return found
 
     @property
     def findings(self) -> list[Finding]:
@@ -493,8 +655,12 @@ class Run(collections.abc.Mapping):
     def close(self) -> None:
         """Gives memory and files back; what was read stays."""
         if self._handle is not None:
-            _library.dmi_read_close(self._handle)
-            self._handle = None
+            _ = self.requests, self._tensors  # what the run says of itself stays, too
+            self._give_back()
+
+    def _give_back(self) -> None:
+        _library.dmi_read_close(self._handle)
+        self._handle = None
 
     def __enter__(self) -> "Run":
         return self
@@ -504,7 +670,7 @@ class Run(collections.abc.Mapping):
 
     def __del__(self) -> None:
         if getattr(self, "_handle", None) is not None and _library is not None:
-            self.close()
+            self._give_back()
 
     def __getstate__(self) -> tuple:
         """For other processes, which open it anew by its path and select as it does."""
@@ -556,22 +722,25 @@ class Run(collections.abc.Mapping):
                 request in (None, t.request)]
 
     def select(self, request: str | None = None, tokens: str | tuple[int, int] = "all", rejected: bool = False, superseded: bool = False,
-               tp: int | None = None, pp: int | None = None, dp: int | None = None, ep: int | None = None) -> "Run":
+               tp: int | None = None, pp: int | None = None, dp: int | None = None, ep: int | None = None, fill_cached: bool = False) -> "Run":
         """Only these rows from now on, and only tensors that have such; select() takes it back. Tensors that were taken before end.
 
         request     only this one
         tokens      "all", "prompt", "generated", "last", or positions of each request, the end excluded: "A:B", (first, end), a slice; either may be left out
         rejected, superseded   rows whose drafts were rejected, or whose position was computed again, too
         tp, pp, dp, ep         of the runs of several ranks only those with these
+        fill_cached            rows of tokens that a prefix cache had, too: from the first request that computed them with the same token ids at every
+                               position from 0 on, which Row.donor and Tensor.donors name. Needs the site token_ids, and an engine that said the ids
         """
         self._expect(None, None, request)
         kind, first, end = _tokens(tokens)
         chosen = _Selection()
-        chosen.flags = rejected | superseded << 1
+        chosen.flags = rejected | superseded << 1 | fill_cached << 2
         if request is not None:
             chosen.request, chosen.request_bytes = os.fsencode(request), len(os.fsencode(request))
         chosen.tokens, chosen.first, chosen.end = kind, first, end
-        asked = {"request": request, "tokens": tokens, "rejected": rejected, "superseded": superseded, "tp": tp, "pp": pp, "dp": dp, "ep": ep}
+        asked = {"request": request, "tokens": tokens, "rejected": rejected, "superseded": superseded, "tp": tp, "pp": pp, "dp": dp, "ep": ep,
+                 "fill_cached": fill_cached}
         chosen.ranks = (U32 * 4)(*(0 if rank is None else 1 + rank for rank in (tp, pp, dp, ep)))
         self._call("dmi_read_select", ctypes.byref(chosen))
         self._chosen = asked
@@ -657,6 +826,7 @@ class Run(collections.abc.Mapping):
     def refresh(self) -> bool:
         """Take in what was written since. Returns whether there is more now, or its state changed. Tensors that were taken before end."""
         before = self.n_records, self.n_steps, self.state
+        self._n_refreshes += 1
         self._call("dmi_read_refresh")
         self._fill()
         return before != (self.n_records, self.n_steps, self.state)
@@ -668,6 +838,17 @@ class Run(collections.abc.Mapping):
             time.sleep(poll_s)
             if self.refresh():
                 yield self
+
+    def finished(self, poll_s: float = 0.5, timeout_s: float | None = None) -> Iterator[Request]:
+        """Requests as they end, once their records are in the run, each once, until no process writes it any more. Those that ended before come first.
+
+        Request.tensors has what was captured of it, until the next one is asked for: the run is refreshed then. A request whose engine never says that
+        it ended is not among them. Where segments are released (DMI_KEEP_BYTES) a warning counts the steps that went before they were seen.
+        poll_s     how long it waits before it looks again
+        timeout_s  TimeoutError after so long without one; None: it waits as long as the process lives
+        """
+        from .growing import finished
+        return (request for _, request in finished([self], poll_s, timeout_s))
 
     # ---- as tables
 

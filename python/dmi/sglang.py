@@ -94,10 +94,11 @@ def _padded(runner, batch, n):
 
 def _spans(state, batch):
     row, about = 0, getattr(batch, "_dmi_requests", None) or [(None, (), None)] * len(batch.rids)
-    for name, start, n, (_, prompt, fields) in zip(batch.rids, *_lengths(batch), about):
+    for name, start, n, (_, prompt, tags) in zip(batch.rids, *_lengths(batch), about):
         n_prompt = len(prompt)
         decodes = n == 1 and (start >= n_prompt if n_prompt else batch.forward_mode.is_decode())
-        yield dmi.Span(name, start, n, row, n_cached=start if state.is_new(name) and not decodes else 0, tags=adapters.text_of_tags(fields),
+        cached = start if state.is_new(name) and not decodes else 0
+        yield dmi.Span(name, start, n, row, n_cached=cached, cached_ids=list(prompt[:cached]) if cached <= n_prompt else None, tags=tags,
                        phase=dmi.Phase.DECODE if decodes else dmi.Phase.PREFILL, n_prompt=n_prompt)
         row += n
 
@@ -107,6 +108,12 @@ def _is_understood(state, batch):
     rows, about = [*zip(batch.rids, *_lengths(batch))], getattr(batch, "_dmi_requests", ())
     scheduled = {name: n for (name, _, _), (_, _, n) in zip(about, rows)}
     return state.trial.passed(rows, scheduled, {name: prompt for name, prompt, _ in about}, batch.input_ids.tolist) and _adapter.on
+
+
+def _caches(runner):
+    """Do requests share rows of the radix cache? None: it is not said."""
+    off = getattr(getattr(runner, "server_args", None), "disable_radix_cache", None)
+    return None if off is None else not off
 
 
 @_adapter.guarded
@@ -130,7 +137,7 @@ def _begin(runner, batch):
     n_rows = _padded(runner, batch, n)
     if n_rows > n:
         spans.append(dmi.Span(None, 0, n_rows - n, n, flags=dmi.PADDING))
-    status = dmi.step_begin(state.step, spans, n_rows, ranks=state.ranks)
+    status = dmi.step_begin(state.step, spans, n_rows, ranks=state.ranks, caches=_caches(runner))
     if status < 0 or status == dmi.BAD_VERSION:
         _adapter.warn(f"dmi_step_begin() refused a step: {status}")
 
@@ -158,7 +165,13 @@ def _around_forward(forward):
 @_adapter.guarded
 def _note(forward_batch, batch):
     """What a ForwardBatch does not say of its requests: their prompts, and what their clients sent along."""
-    forward_batch._dmi_requests = [(request.rid, request.origin_input_ids, _plain(request.sampling_params.custom_params)) for request in batch.reqs]
+    forward_batch._dmi_requests = [(request.rid, request.origin_input_ids, _tags(request)) for request in batch.reqs]
+
+
+def _tags(request):
+    """What its client sent along, and what SGLang's cache is keyed by beside token ids."""
+    key = {name: value for name in ("extra_key", "cache_salt") if (value := getattr(request, name, None)) is not None}
+    return adapters.marks(adapters.text_of_tags(_plain(request.sampling_params.custom_params)), key)
 
 
 def _plain(fields):

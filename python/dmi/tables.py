@@ -27,7 +27,8 @@ COLUMNS = {
                 "bytes": "uint64", "scale": "double", "mixed": "bool"},
     "rows": {"key": "string", "request": "string", "site": "string", "layer": "int32", "first_index": "uint64", "rows": "uint64",
              "first_position": "int64", "end_position": "int64", "phase": "string", "step": "uint64", "forward": "uint64", "launch": "uint64",
-             "first_row": "uint32", "device": "uint32", "time": "time", "bytes": "uint64", "rejected": "bool", "superseded": "bool"},
+             "first_row": "uint32", "device": "uint32", "time": "time", "bytes": "uint64", "rejected": "bool", "superseded": "bool",
+             "donor": "string"},
     "records": {"site": "string", "layer": "int32", "occurrence": "uint32", "dtype": "string", "shape": "list<uint64>", "row_dims": "uint32",
                 "rows": "uint32", "kept_rows": "uint32", "bytes": "uint64", "stored_bytes": "uint64", "step": "uint64", "step_sequence": "uint64",
                 "forward": "uint64", "launch": "uint64", "device": "uint32", "time": "time", **RANKS},
@@ -98,7 +99,7 @@ def _steps_of(run: Run) -> Iterator[tuple[_Step, list[_Span]]]:
 def _follows(row: _Row, before: _Row) -> bool:
     """Whether both come from one launch, one after the other there and in their request."""
     position = before.position + 1 if before.position >= 0 else -1
-    return (row.launch, row.flags, row.row, row.position) == (before.launch, before.flags, before.row + 1, position)
+    return (row.launch, row.flags, row.donor, row.row, row.position) == (before.launch, before.flags, before.donor, before.row + 1, position)
 
 
 def _parts(rows: Any, phases: list) -> Iterator[tuple[int, int]]:
@@ -115,7 +116,11 @@ def _line(t: Tensor, at: int, n: int, r: _Row, phase: str | None) -> dict:
     return {"key": _utf8(t.key), "request": _utf8(t.request), "site": t.site.name, "layer": t.layer, "first_index": at, "rows": n,
             "first_position": r.position if known else None, "end_position": r.position + n if known else None, "phase": phase,
             "step": _number(r.step), "forward": r.forward, "launch": r.launch, "first_row": r.row, "device": r.device, "time": r.time_ns,
-            "bytes": n * t.row_bytes, "rejected": bool(r.flags & REJECTED), "superseded": bool(r.flags & SUPERSEDED)}
+            "bytes": n * t.row_bytes, "rejected": bool(r.flags & REJECTED), "superseded": bool(r.flags & SUPERSEDED), "donor": _utf8(_donor(t, r))}
+
+
+def _donor(t: Tensor, r: _Row) -> str | None:
+    return t.run.requests[r.donor - 1].id if r.donor else None
 
 
 def _rows(run: Run) -> Iterator[dict]:
@@ -125,7 +130,7 @@ def _rows(run: Run) -> Iterator[dict]:
             n = min(AT_A_TIME, len(t) - at)
             rows = (_Row * n)()
             t._read(at, n, None, rows)
-            of_rows = [phases.of(t.request, row) for row in rows]
+            of_rows = [phases.of(_donor(t, row) or t.request, row) for row in rows]
             for first, end in _parts(rows, of_rows):
                 yield _line(t, at + first, end - first, rows[first], of_rows[first])
 

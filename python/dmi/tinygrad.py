@@ -25,8 +25,9 @@ _running = threading.local()  # .request: of the generate() that runs in this th
 class _Request:
     """What a generate() has announced so far."""
 
-    def __init__(self, name, n_cached, n_prompt):
-        self.name, self.n_cached, self.n_prompt, self.said = name, n_cached, n_prompt, False
+    def __init__(self, name, n_cached, tokens):
+        self.name, self.n_cached, self.n_prompt, self.said = name, n_cached, len(tokens), False
+        self.cached_ids = tokens[:n_cached]
 
 
 def _number(value):
@@ -39,7 +40,7 @@ def _announce(request, tokens, start_pos):
     cached, request.said = (0 if request.said else request.n_cached), True
     phase = dmi.Phase.DECODE if isinstance(length, int) else dmi.Phase.PREFILL
     dmi.step_begin(next(_steps), [dmi.Span(request.name, _number(start_pos), _number(length), n_cached=cached, phase=phase,
-                                          n_prompt=request.n_prompt)])
+                                          n_prompt=request.n_prompt, cached_ids=request.cached_ids if cached else None)], caches=True)
 
 
 def _complain(error, said=[]):
@@ -71,7 +72,7 @@ def attach(transformer=None):
     @functools.wraps(generate)
     def announcing_generate(self, tokens, *args, **kwargs):
         name = self.__dict__.pop("dmi_request", None) or str(next(_requests))
-        request, inner = _Request(name, self.get_start_pos(tokens), len(tokens)), generate(self, tokens, *args, **kwargs)
+        request, inner = _Request(name, self.get_start_pos(tokens), tokens), generate(self, tokens, *args, **kwargs)
         try:
             while True:
                 # Several generators may take turns: a forward belongs to the one that runs now.

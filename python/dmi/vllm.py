@@ -42,12 +42,12 @@ _registered = []
 
 
 class _Request:
-    """What is known of a request in this process. cached: tokens that the prefix cache had, None once they were said; prompt: its ids,
-    or None, as long as they are wanted.
+    """What is known of a request in this process. cached: tokens that the prefix cache had, None once they were said; cached_ids: their
+    ids, or None; prompt: its ids, or None, as long as they are wanted.
     """
 
-    def __init__(self, name, tags, n_prompt, cached, prompt):
-        self.name, self.tags, self.n_prompt, self.cached, self.prompt = name, tags, n_prompt, cached, prompt
+    def __init__(self, name, tags, n_prompt, cached, cached_ids, prompt):
+        self.name, self.tags, self.n_prompt, self.cached, self.cached_ids, self.prompt = name, tags, n_prompt, cached, cached_ids, prompt
 
 
 class _State:
@@ -61,7 +61,8 @@ class _State:
 
     def __init__(self, runner):
         self.requests, self.owners, self.output, self.step, self.drafts = {}, {}, None, -1, {}
-        self.ranks, self.refusal = _ranks(runner.parallel_config), _refusal(runner)
+        self.ranks, self.refusal, self.sees_later = _ranks(runner.parallel_config), _refusal(runner), _sees_later(runner.model_config)
+        self.caches = getattr(getattr(runner, "cache_config", None), "enable_prefix_caching", None)
         self.trial = adapters.Trial(_adapter, "vllm", TRIED)
 
     # ---- requests
@@ -85,8 +86,9 @@ class _State:
         if self.owners.setdefault(name, new.req_id) != new.req_id:
             name = new.req_id  # two clients chose one id
         params = new.sampling_params or new.pooling_params
-        tags = _tags(getattr(params, "extra_args", None), new.req_id)
-        self.requests[new.req_id] = _Request(name, tags, len(prompt), new.num_computed_tokens, new.prompt_token_ids if self.trial.left else None)
+        tags = adapters.marks(_tags(getattr(params, "extra_args", None), new.req_id), _cache_key(new), self.sees_later)
+        self.requests[new.req_id] = _Request(name, tags, len(prompt), new.num_computed_tokens, _cached_ids(new),
+                                             new.prompt_token_ids if self.trial.left else None)
 
     # ---- steps
 
@@ -97,7 +99,7 @@ class _State:
         self.step += 1
         self.drafts = {}
         if self.refusal or self.trial.left and not self.is_understood(ids, starts, counts, tokens):
-            dmi.step_begin(self.step, [], n_rows, ranks=self.ranks)  # forwards are counted, their rows are nobody's
+            dmi.step_begin(self.step, [], n_rows, ranks=self.ranks, caches=self.caches)  # forwards are counted, their rows are nobody's
             return
         spans, row = [], 0
         for name, start, n, n_guessed in zip(ids, map(int, starts), map(int, counts), map(int, n_drafts)):
@@ -105,7 +107,7 @@ class _State:
             row += n
         if n_rows > row:
             spans.append(dmi.Span(None, 0, n_rows - row, row, flags=dmi.PADDING))
-        status = dmi.step_begin(self.step, spans, n_rows, ranks=self.ranks)
+        status = dmi.step_begin(self.step, spans, n_rows, ranks=self.ranks, caches=self.caches)
         if status < 0 or status == dmi.BAD_VERSION:
             _adapter.warn(f"dmi_step_begin() refused a step: {status}")
 
@@ -116,11 +118,13 @@ class _State:
     def spans_of(self, name, start, n, n_drafts, row):
         """One of what is computed for good, and one for each draft: each has a row of logits."""
         request = self.requests[name]
-        cached, request.cached = request.cached, None
+        cached, ids = min(request.cached or 0, start), request.cached_ids
+        request.cached = request.cached_ids = None
         own = n - n_drafts
         phase = dmi.Phase.DECODE if own == 1 and start >= request.n_prompt else dmi.Phase.PREFILL
         common = {"tags": request.tags, "n_prompt": request.n_prompt}
-        yield dmi.Span(request.name, start, own, row, n_cached=min(cached or 0, start), phase=phase, **common)
+        yield dmi.Span(request.name, start, own, row, n_cached=cached, phase=phase,
+                       cached_ids=ids[start - cached:start] if cached and ids and len(ids) >= start else None, **common)
         if n_drafts:
             self.drafts[name] = request.name
         for k in range(own, n):
@@ -144,6 +148,28 @@ def _tags(fields, name):
         return text
     _adapter.warn("fields of a request that take more than 60,000 bytes are no tags")
     return adapters.text_of_tags({"vllm_request_id": name})
+
+
+def _cached_ids(new):
+    """Ids of the tokens that a new request's cache has; None: not all of them are known (embeddings in the place of tokens)."""
+    known = getattr(new, "prefill_token_ids", None) or new.prompt_token_ids
+    if known is None or len(known) < new.num_computed_tokens or not all(getattr(new, "prompt_is_token_ids", None) or ()):
+        return None
+    return known[:new.num_computed_tokens]
+
+
+def _cache_key(new):
+    """What vLLM's cache is keyed by beside token ids, as far as a worker gets it: the LoRA adapter, the images. A salt it does not get."""
+    lora, features = getattr(new, "lora_request", None), getattr(new, "mm_features", None)
+    key = {"lora": [lora.lora_name, lora.lora_path] if lora else None,
+           "inputs": [[one.identifier, one.mm_position.offset] for one in features] if features else None}
+    return {name: value for name, value in key.items() if value}
+
+
+def _sees_later(config):
+    """Does attention see tokens after a row's own?"""
+    hf = getattr(config, "hf_config", None)
+    return bool(getattr(config, "is_mm_prefix_lm", False)) or getattr(hf, "is_causal", True) is False
 
 
 def _refusal(runner):

@@ -6,29 +6,56 @@
 #include <errno.h>
 #include <stdlib.h>
 
+/* Adds copies of an entry's spans, where theirs is another size than today's; else they are used as they lie there. */
+static int widen_spans(struct reader_chunk *c, const uint8_t *entry, size_t *n, size_t *room)
+{
+    const struct dmi_step_entry *e = (const struct dmi_step_entry *)(const void *)entry;
+    for (uint32_t i = 0; e->span_bytes != sizeof *c->spans && i < e->n_spans; i++) {
+        if (GROW(c->spans, *n, *room))
+            return -ENOMEM;
+        parse_span(entry, i, &c->spans[(*n)++]);
+    }
+    return 0;
+}
+
+/* Once none of the copies moves any more. */
+static void place_spans(struct reader_step *steps, size_t n_steps,
+                        const struct dmi_span_entry *copies)
+{
+    for (size_t i = 0; i < n_steps; i++) {
+        const struct dmi_step_entry *e = steps[i].entry;
+        steps[i].spans = (const struct dmi_span_entry *)(e + 1);
+        if (e->span_bytes == sizeof *copies || !e->n_spans)
+            continue;
+        steps[i].spans = copies;
+        copies += e->n_spans;
+    }
+}
+
 int reader_take_steps(struct reader_chunk *c, uint64_t n_meta, uint8_t *bytes, const char **wrong)
 {
     _cleanup_(freep) uint8_t *owned = bytes;
     _cleanup_(freep) struct reader_step *steps = NULL;
     const char *first_wrong = NULL;
-    size_t n_steps = 0, room = 0;
+    size_t n_steps = 0, room = 0, n_spans = 0, spans_room = 0;
     uint64_t n = 0;
     for (uint64_t at = 0; at < n_meta; at += n) {
         int res = parse_step(bytes + at, n_meta - at, &n, wrong);
         if (!res && !*wrong)
             res =
                 grow((void **)&steps, n_steps, &room, sizeof *steps, 1); /* most chunks have few */
+        if (!res && !*wrong)
+            res = widen_spans(c, bytes + at, &n_spans, &spans_room);
         if (res)
             return res;
-        const struct dmi_step_entry *e = (const struct dmi_step_entry *)(void *)(bytes + at);
         if (!*wrong)
-            steps[n_steps++] =
-                (struct reader_step){ .entry = e, .spans = (const struct dmi_span_entry *)(e + 1) };
+            steps[n_steps++] = (struct reader_step){ .entry = (const void *)(bytes + at) };
         else if (!first_wrong)
             first_wrong = *wrong;
         if (!n)
             break;
     }
+    place_spans(steps, n_steps, c->spans);
     *wrong = first_wrong;
     c->bytes = steal_ptr(owned);
     c->steps = steal_ptr(steps);
@@ -98,6 +125,8 @@ void reader_free_held(struct reader_chunk *c)
 {
     free(c->bytes);
     free(c->held);
+    free(c->spans);
+    c->spans = NULL;
     c->bytes = NULL;
     c->held = NULL;
     c->n_held = 0;

@@ -116,6 +116,19 @@ const struct reader_run *reader_run(const struct reader *r)
     return &r->run;
 }
 
+const char *reader_convention(const struct reader *r, const char *key)
+{
+    for (size_t i = 0; r->ranks && i < r->ranks->n; i++) {
+        const char *value = reader_convention(r->ranks->runs[i], key);
+        if (value)
+            return value;
+    }
+    for (size_t i = 0; i < r->run.n_conventions; i++)
+        if (!strcmp(r->run.conventions[i].key, key))
+            return r->run.conventions[i].value;
+    return NULL;
+}
+
 size_t reader_n_sites(const struct reader *r)
 {
     return r->said.n_sites;

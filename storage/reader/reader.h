@@ -205,6 +205,9 @@ void reader_closep(struct reader **reader);
 /* What the run is; borrowed. */
 const struct reader_run *reader_run(const struct reader *reader);
 
+/* What the spec states under @key; of joined runs what the first of them does. NULL: nothing. */
+const char *reader_convention(const struct reader *reader, const char *key);
+
 /* Entries of the site dictionary. */
 size_t reader_n_sites(const struct reader *reader);
 /* Entry @i of the site dictionary; its strings are borrowed. */
@@ -237,6 +240,9 @@ const struct reader_end *reader_end(const struct reader *reader, size_t i);
  * is shown as ID~2. Where only some steps are selected, ids are as they are stored.
  */
 const char *reader_span_id(const struct reader_step *step, uint32_t span, size_t *n_bytes);
+
+/* Ids of the tokens that a prefix cache had: n_cached of the span, of the positions before its first. NULL: not said. */
+const int32_t *reader_cached_ids(const struct reader_step *step, uint32_t span);
 
 /* What to look for; what is left at its neutral value is not asked for. */
 struct reader_query {

@@ -75,6 +75,8 @@ struct reader_chunk {
         struct reader_noted *noted_changes;
     };
     size_t n_held;
+    struct dmi_span_entry
+        *spans; /* of @steps whose entries have spans of another size than today's */
 };
 
 struct reader_segment {

@@ -130,3 +130,9 @@ const struct reader_step *reader_step(const struct reader *r, size_t i)
 {
     return i < r->selection.n_steps ? &r->selection.steps[i] : NULL;
 }
+
+const int32_t *reader_cached_ids(const struct reader_step *step, uint32_t span)
+{
+    const struct dmi_span_entry *s = &step->spans[span];
+    return s->n_ids ? (const int32_t *)((const char *)step->entry + s->ids_offset) : NULL;
+}

@@ -14,7 +14,7 @@ int changes_add(struct text *entries, uint64_t number, const struct run_change *
     size_t before = entries->n;
     text_printf(&json, "{\"what\": ");
     text_json(&json, change->what);
-    text_printf(&json, "}");
+    text_printf(&json, "%s}", change->more ? change->more : "");
     const struct dmi_change_entry at = {
         .n_bytes = (uint32_t)chunk_pad(sizeof at + json.n),
         .json_bytes = (uint32_t)json.n,

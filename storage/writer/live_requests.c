@@ -181,7 +181,7 @@ static void note_step(struct live_requests *q, const uint8_t *meta, const struct
     q->n_steps++;
     for (uint32_t i = 0; i < at->n_spans; i++) {
         struct dmi_span_entry span;
-        memcpy(&span, meta + sizeof *at + (size_t)i * at->span_bytes, sizeof span);
+        parse_span(meta, i, &span);
         bool padding = span.flags & DMI_SPAN_PADDING;
         if (!padding) {
             struct entry *e = take(q, (const char *)meta + span.id_offset, span.id_bytes, at);

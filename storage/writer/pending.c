@@ -21,9 +21,9 @@ static void lock_release(pthread_mutex_t **lock)
     __attribute__((cleanup(lock_release))) pthread_mutex_t *held = &(p)->lock;                     \
     pthread_mutex_lock(held)
 
-void pending_init(struct pending *p)
+void pending_init(struct pending *p, bool with_ids)
 {
-    *p = (struct pending){ 0 };
+    *p = (struct pending){ .with_ids = with_ids };
     pthread_mutex_init(&p->lock, NULL);
 }
 
@@ -84,7 +84,7 @@ static int add_step(struct pending *p, uint64_t sequence, const struct dmi_step 
 {
     HOLD(p);
     size_t before = p->steps.n;
-    int r = steps_add(&p->steps, sequence, step, why);
+    int r = steps_add(&p->steps, sequence, step, p->with_ids, why);
     if (!r && outcomes_step(&p->outcomes, sequence, step)) {
         p->steps.n = before; /* a step whose drafts nobody could judge is none */
         *why = "no memory";

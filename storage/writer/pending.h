@@ -24,11 +24,12 @@ struct pending {
     uint64_t last_number; /* of the engine's last step */
     struct outcomes outcomes;
     struct pending_refusals refused[PENDING_KINDS];
+    bool with_ids;                /* of cached tokens: the run has a site whose rows are ids */
     struct pending_refusals back; /* steps whose number went back: taken, and named */
 };
 
-/* Before anybody else knows it; after everybody has left it. */
-void pending_init(struct pending *pending);
+/* Before anybody else knows it; after everybody has left it. @with_ids: ids of cached tokens are kept */
+void pending_init(struct pending *pending, bool with_ids);
 void pending_deinit(struct pending *pending);
 
 /* Return: as steps_add(); what is refused is counted. */

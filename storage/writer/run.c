@@ -75,6 +75,17 @@ static void make_live(struct run *run, const struct run_options *o)
                  LIVE_FILE, strerror(-r));
 }
 
+/* Where there are places for edits. The run goes on without it: the process counts then for its own log alone. */
+static void make_edits(struct run *run, const struct run_options *o)
+{
+    bool writes = false;
+    for (uint32_t i = 0; i < o->n_sites; i++)
+        writes = writes || o->sites[i].writes;
+    int r = writes ? edit_accounts_create(&run->edits, run->path, run->manifest.run_uuid) : 0;
+    if (r)
+        log_line("what becomes of edits is in no file of this run: %s", strerror(-r));
+}
+
 /* What the engine said and could not be taken, as problems. The counters have a field for steps alone. */
 static void note_refused(struct run *run)
 {
@@ -193,6 +204,7 @@ static void free_run(struct run *run)
     direct_deinit(&run->direct);
     live_deinit(&run->live);
     counters_deinit(&run->counters);
+    edit_accounts_deinit(run->edits);
     manifest_deinit(&run->manifest);
     pthread_mutex_destroy(&run->lock);
     free(run->path);
@@ -224,13 +236,22 @@ static void start_keeper(struct run *run, void (*begin)(void))
             "and released, and brought to the disk, as records come");
 }
 
+/* Ids of cached tokens are compared with those of computed ones, so that they are of use beside these alone. */
+static bool has_ids(const struct run_options *options)
+{
+    for (size_t i = 0; i < options->n_sites; i++)
+        if (!strcmp(options->sites[i].name, DMI_SITE_IDS))
+            return true;
+    return false;
+}
+
 int run_open(struct err *err, const struct run_options *options, struct run **out)
 {
     struct run *run = calloc(1, sizeof *run);
     if (!run)
         return err_set_errno(err, ENOMEM, "cannot start a run");
     pthread_mutex_init(&run->lock, NULL);
-    pending_init(&run->pending);
+    pending_init(&run->pending, has_ids(options));
     run->segment.file.fd = run->counters.file.fd = -1;
     bool fresh = access(options->out_dir, F_OK) != 0;
     int r = copy_options(run, options);
@@ -251,6 +272,8 @@ int run_open(struct err *err, const struct run_options *options, struct run **ou
             err_set_errno(err, -r, "cannot write %s in %s", what, options->out_dir);
         if (!r && options->live)
             make_live(run, options);
+        if (!r)
+            make_edits(run, options);
         if (!r)
             r = publish(err, run);
         if (r) {
@@ -277,6 +300,17 @@ struct dmi_counters *run_counters(struct run *run)
 struct dmi_live *run_live(struct run *run)
 {
     return run->live.map;
+}
+
+struct dmi_edit_accounts *run_edits(struct run *run)
+{
+    return run->edits;
+}
+
+int run_put_file(struct run *run, const char *name, const void *data, size_t n)
+{
+    _cleanup_(freep) char *path = folder_file(run->path, name);
+    return path ? file_replace(path, data, n, run_syncs(run)) : -ENOMEM;
 }
 
 const char *run_path(const struct run *run)

@@ -16,6 +16,7 @@
 
 #include <dmi/counters.h>
 #include <dmi/dmi.h>
+#include <dmi/edit_account.h>
 #include <dmi/live.h>
 
 #include <stddef.h>
@@ -113,6 +114,12 @@ struct dmi_counters *run_counters(struct run *run);
 
 /* What is of use only while it runs: live until run_close(). NULL: there is none. */
 struct dmi_live *run_live(struct run *run);
+
+/* The mapped file of edits' accounts; any thread adds to it. NULL: there is none. */
+struct dmi_edit_accounts *run_edits(struct run *run);
+
+/* A file in the run's folder (0600), in one piece. Thread: any. Return: 0 or -errno. */
+int run_put_file(struct run *run, const char *name, const void *data, size_t n);
 
 /* The run's folder. */
 const char *run_path(const struct run *run);

@@ -12,6 +12,7 @@
 #include "core/cleanup.h"
 #include "storage/direct.h"
 #include "storage/writer/counters.h"
+#include "storage/writer/edit_accounts.h"
 #include "storage/writer/history.h"
 #include "storage/writer/keeper.h"
 #include "storage/writer/live.h"
@@ -35,6 +36,7 @@ struct run {
 
     struct direct direct; /* of segments; with the lock */
     struct counters counters;
+    struct dmi_edit_accounts *edits; /* NULL: it has no places, or no file of them */
     struct pending
         pending; /* its lock is never held together with ours, except in pending_take() */
     struct keeper keeper;

@@ -13,14 +13,6 @@
 #include <stddef.h>
 #include <string.h>
 
-/* The caller's array has its own stride: an older or newer struct dmi_span. */
-static void read_span(const struct dmi_step *step, uint32_t i, struct dmi_span *out)
-{
-    bool is_short = step->span_size && step->span_size < sizeof *out;
-    *out = (struct dmi_span){ 0 };
-    memcpy(out, dmi_span_at(step, i), is_short ? step->span_size : sizeof *out);
-}
-
 static int refuse(const char **why, const char *sentence)
 {
     *why = sentence;
@@ -36,6 +28,12 @@ const char *steps_wrong_id(const struct dmi_span *span)
     return strnlen(span->request_id, DMI_MAX_ID + 1u) > DMI_MAX_ID
                ? "a request id has more than 255 bytes"
                : NULL;
+}
+
+/* Ids that are said of a span: those of padding are nobody's. */
+static uint32_t n_cached_ids(const struct dmi_span *span)
+{
+    return span->cached_ids && !(span->flags & DMI_SPAN_PADDING) ? span->n_cached : 0;
 }
 
 static const char *check_span(const struct dmi_span *span)
@@ -82,8 +80,7 @@ static int check_spans(const struct dmi_step *step, const char **why)
     if (!ranges || !spans)
         return -ENOMEM;
     for (uint32_t i = 0; i < step->n_spans; i++) {
-        struct dmi_span span;
-        read_span(step, i, &span);
+        const struct dmi_span span = dmi_span_read(step, i);
         ranges[i] = (struct rows_range){ span.first_row, span.n_tokens };
         if ((*why = check_span(&span)))
             return -EINVAL;
@@ -110,7 +107,7 @@ static int check_step(uint64_t sequence, const struct dmi_step *step, const int3
 {
     if (sequence == DMI_NO_STEP || step->n_spans > DMI_MAX_SPANS || (step->n_spans && !step->spans))
         return refuse(why, "its number of spans cannot be");
-    if (step->span_size && step->span_size < offsetof(struct dmi_span, n_prompt))
+    if (step->span_size && step->span_size < DMI_SPAN_LEAST)
         return refuse(why, "the size of its spans is not one that is known");
     if (!ranks_fit(ranks))
         return refuse(why, "a rank lies outside of its size");
@@ -134,7 +131,21 @@ static void add_string(struct text *t, const char *s, size_t n, size_t start, ui
     text_add(t, s ? s : "", n);
 }
 
-static void add_span(struct text *t, const struct dmi_span *span, size_t start, uint32_t i)
+static void add_ids(struct text *t, const struct dmi_span *span, size_t start,
+                    struct dmi_span_entry *e)
+{
+    e->n_ids = n_cached_ids(span);
+    if (!e->n_ids || t->n + e->n_ids * (uint64_t)sizeof(int32_t) > STEPS_MOST_WITH_IDS) {
+        e->n_ids = 0;
+        return;
+    }
+    text_add(t, "\0\0\0", -(t->n - start) % sizeof(int32_t));
+    e->ids_offset = (uint32_t)(t->n - start);
+    text_add(t, (const char *)span->cached_ids, (size_t)e->n_ids * sizeof(int32_t));
+}
+
+static void add_span(struct text *t, const struct dmi_span *span, size_t start, uint32_t i,
+                     bool with_ids)
 {
     struct dmi_span_entry e = {
         .first_position = span->first_position,
@@ -147,11 +158,14 @@ static void add_span(struct text *t, const struct dmi_span *span, size_t start, 
     };
     add_string(t, span->request_id, length(span->request_id), start, &e.id_offset, &e.id_bytes);
     add_string(t, span->tags, length(span->tags), start, &e.tags_offset, &e.tags_bytes);
+    if (with_ids)
+        add_ids(t, span, start, &e);
     if (!t->failed)
         memcpy(t->data + start + sizeof(struct dmi_step_entry) + i * sizeof e, &e, sizeof e);
 }
 
-static void add_entry(struct text *t, const struct dmi_step *step, struct dmi_step_entry *entry)
+static void add_entry(struct text *t, const struct dmi_step *step, struct dmi_step_entry *entry,
+                      bool with_ids)
 {
     size_t start = t->n;
     text_add(t, (const char *)entry, sizeof *entry);
@@ -160,9 +174,8 @@ static void add_entry(struct text *t, const struct dmi_step *step, struct dmi_st
         text_add(t, (const char *)&none, sizeof none); /* its place: strings come after all spans */
     }
     for (uint32_t i = 0; i < step->n_spans; i++) {
-        struct dmi_span span;
-        read_span(step, i, &span);
-        add_span(t, &span, start, i);
+        const struct dmi_span span = dmi_span_read(step, i);
+        add_span(t, &span, start, i, with_ids);
     }
     add_string(t, step->tags, length(step->tags), start, &entry->tags_offset, &entry->tags_bytes);
     text_add(t, "\0\0\0\0\0\0\0", -(t->n - start) % DMI_CHUNK_ALIGN);
@@ -171,7 +184,7 @@ static void add_entry(struct text *t, const struct dmi_step *step, struct dmi_st
         memcpy(t->data + start, entry, sizeof *entry);
 }
 
-int steps_add(struct text *entries, uint64_t sequence, const struct dmi_step *step,
+int steps_add(struct text *entries, uint64_t sequence, const struct dmi_step *step, bool with_ids,
               const char **why)
 {
     const int32_t ranks[8] = { step->tp_rank, step->tp_size, step->pp_rank, step->pp_size,
@@ -190,7 +203,7 @@ int steps_add(struct text *entries, uint64_t sequence, const struct dmi_step *st
     };
     memcpy(entry.ranks, ranks, sizeof ranks);
     size_t start = entries->n;
-    add_entry(entries, step, &entry);
+    add_entry(entries, step, &entry, with_ids);
     if (entries->failed || entries->n > DMI_MAX_META / 2) {
         entries->n = start;
         entries->failed = 0;

@@ -29,6 +29,12 @@ def asking(tag):
     return SPEC.replace("{tap: '*'}", f"{{tap: '*', requests: 'tag:{tag}'}}").replace("row: request", f"row: request, requests: 'tag:{tag}'")
 
 
+def cached_ids(run):
+    """{request: the ids that were said of its cached tokens}"""
+    from dmi.tables import _request, _steps_of
+    return {_request(span): span.cached_ids[:span.n_cached] for _, spans in _steps_of(run) for span in spans if span.cached_ids}
+
+
 def start(folder, command, spec, env, options=(), timeout=600):
     """@command under dmi-run with @spec and more of its @options; runs are left in folder/RUN."""
     (folder / "spec.yaml").write_text(spec)

@@ -15,6 +15,7 @@ import os
 import pathlib
 import sys
 import threading
+import types
 
 sys.setdlopenflags(os.RTLD_LAZY)  # of the CUDA libraries that torch is linked to, most are not there
 import torch  # noqa: E402
@@ -26,6 +27,7 @@ import dmi.huggingface  # noqa: E402
 import dmi.torch  # noqa: E402
 import plain_forwards  # noqa: E402
 from attach_client import check  # noqa: E402
+from dmi import collecting  # noqa: E402
 from dmi import taps as library  # noqa: E402
 
 SITES = "resid_pre,k_rot,final_logits"
@@ -49,7 +51,7 @@ class Device:
         self.cuda.cuCtxSetCurrent(self.context)
         assert self.cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(n_bytes)) == 0
         assert self.cuda.cuMemcpyHtoD_v2(address, ctypes.c_void_p(tensor.data_ptr()), ctypes.c_size_t(n_bytes)) == 0
-        status = library.send(name, address.value, 0, library.DTYPES["float32"], tensor.shape, tensor.stride(), 4, sum(1 << d for d in rows),
+        status = library.send(name, address.value, 0, library.DTYPES[str(tensor.dtype)[6:]], tensor.shape, tensor.stride(), tensor.element_size(), sum(1 << d for d in rows),
                               library.NO_LAYER if layer is None else layer, n_layers)
         assert status == 0 and self.cuda.cuCtxSynchronize() == 0, status
         self.cuda.cuMemFree_v2(address)
@@ -176,7 +178,7 @@ def one(device, expected):
     device.on = True
     longer = torch.cat([first.sequences, torch.tensor([[30, 31]])], dim=1)
     out = twice(device, model, ["goes-on"], input_ids=longer, past=first.past_key_values, max_new_tokens=3)
-    expected.add(model, "goes-on", out[0].tolist(), 13, n_cached=10, reason="length", logits=True)
+    expected.add(model, "goes-on", out[0].tolist(), 13, n_cached=10, cached_ids=out[0, :10].tolist(), reason="length", logits=True)
     out = twice(device, model, ["two"], **padded(PROMPTS[:1]), max_new_tokens=5, do_sample=True, num_return_sequences=2)
     for k in range(2):
         expected.add(model, f"two#{k}", out[k].tolist(), 3, reason="length", logits=True)
@@ -252,6 +254,52 @@ def said_by(action):
     with contextlib.redirect_stderr(said):
         action()
     return [line for line in said.getvalue().splitlines() if line.startswith("dmi.")]
+
+
+def collected(device, _):
+    """dmi.collect() has what the taps of each request saw, as PyTorch's, before generate() of the next one."""
+    model, batch = small("llama"), padded(PROMPTS)
+    dmi.huggingface.attach(model)
+    for _ in range(2):
+        with dmi.collect(sites=["resid_pre", "k_rot"], layers="last") as got:
+            out = model.generate(**batch, max_new_tokens=4)
+        check(len(got) == 3 and [*got] == [got[i].id for i in range(3)] and all(list(one.resid_pre) == [2] for one in got.values()), "a block's requests", [*got])
+        for i, prompt in enumerate(PROMPTS):
+            seen = {}
+            device.on = False
+            with dmi_sink(lambda x, site, layer, n_layers, dims, seen=seen: seen.update({(site, layer): x.detach().clone()})):
+                model(out[i:i + 1, 7 - len(prompt):-1], use_cache=False)
+            device.on = True
+            for site, wanted in (("resid_pre", seen["resid_pre", 2][0]), ("k_rot", seen["k_rot", 2][0].transpose(0, 1))):
+                rows = got[i][site][2]
+                check(rows.dtype == torch.float32 and not rows.is_cuda and rows.shape == wanted.shape and torch.allclose(rows, wanted, atol=2e-4),
+                      f"{site} of row {i}", (rows.shape, wanted.shape))
+
+
+def true_values():
+    """What stands in a run as PyTorch's, whatever its type and scale."""
+    def of(values, dtype, scale, scales=None):
+        stored = bytearray(values.view(torch.uint8).numpy().tobytes())
+        return collecting._as_torch(torch, types.SimpleNamespace(dtype=dtype, shape=values.shape, scale=scale, scales=scales), stored)
+    x = torch.tensor([[1.5, -2.0], [0.25, 8.0]])
+    for dtype, kind in (("bf16", torch.bfloat16), ("f16", torch.float16), ("f32", torch.float32), ("f8e4m3", torch.float8_e4m3fn), ("f8e5m2", torch.float8_e5m2)):
+        got = [of((4 * x).to(kind), dtype, 4.0), of(x.to(kind), dtype, 0.0), of((x * torch.tensor([[2.0], [4.0]])).to(kind), dtype, None, [2, 4])]
+        check(all(one.dtype == torch.float32 and torch.equal(one, x) for one in got), f"{dtype}: true values", got)
+    ids = torch.tensor([[1 << 40, 3]])
+    check(torch.equal(of(ids, "i64", 0.0), ids) and of(ids, "i64", 0.0).dtype == torch.int64, "integers stay as they are", of(ids, "i64", 0.0))
+    check(of(x.double(), "f64", 1.0).dtype == torch.float64 and of(torch.empty(0, 3), "f32", 0.0).shape == (0, 3), "f64, and no rows")
+
+
+def experts(device, _):
+    """Requests whose chosen experts the run has: one tapped by name, one by the router's logits alone."""
+    for name, sites in (("chosen", "router_logits,topk_ids,topk_weights"), ("from-logits", "router_logits")):
+        model = models.model_of("qwen3_moe")
+        model.generation_config.pad_token_id, model.generation_config.eos_token_id = 0, None
+        attached = dmi.torch.attach(model, sites if not models.OLD else "router_logits", sink=lambda *tapped: _sinks[-1](*tapped))
+        dmi.huggingface.attach(model)
+        with dmi.huggingface.requests(name):
+            model.generate(torch.tensor([PROMPTS[1]]), max_new_tokens=3, do_sample=False)
+        attached.detach()
 
 
 class NeverRead:
@@ -347,7 +395,7 @@ def edges(device):
             model.generate(ids, max_new_tokens=3, logits_processor=transformers.LogitsProcessorList([Broken()]))
         except KeyError as error:
             check("of the user's" in str(error), "an exception of the engine's arrives")
-    begin, dmi.step_begin = dmi.step_begin, lambda *_: 1 / 0
+    begin, dmi.step_begin = dmi.step_begin, lambda *_, **__: 1 / 0
     said = said_by(lambda: [check(torch.equal(model.generate(ids, max_new_tokens=3), plain), "tokens after a failure") for _ in range(2)])
     dmi.step_begin = begin
     check(len(said) == 1 and "ZeroDivisionError" in said[0] and "no request ids" in said[0], "a failure is said once", said)
@@ -360,7 +408,7 @@ def another_version(model, ids):
     """One that nobody tried is tried; one that lacks what is needed, or whose forwards have other tokens, is off by name."""
     hf = dmi.huggingface
     told, version_of, prepare = [], hf.adapters.version_of, type(model).prepare_inputs_for_generation
-    begin, dmi.step_begin = dmi.step_begin, lambda step, spans, *_: told.append(len(spans)) or 0
+    begin, dmi.step_begin = dmi.step_begin, lambda step, spans, *_, **__: told.append(len(spans)) or 0
     hf.adapters.version_of = lambda package: ("6.1.0", (6, 1))
 
     def again(change):
@@ -401,6 +449,9 @@ def main():
         assisted(device, expected)
         plain_forwards.wrapped(sys.modules[__name__], device, expected)
         plain_forwards.plain(sys.modules[__name__], device, expected)
+        collected(device, expected)
+        experts(device, expected)
+        true_values()
         refused(device)
         threads(device, expected)
         edges(device)

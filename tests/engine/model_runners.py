@@ -22,6 +22,7 @@ class Device:
         self.cuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
         for status in (self.cuda.cuInit(0), self.cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), self.cuda.cuCtxSetCurrent(context)):
             assert status == 0, status
+        self.context = context
 
     def tap(self, name, rows, layer=taps.NO_LAYER):
         if not len(rows):

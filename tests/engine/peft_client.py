@@ -32,7 +32,7 @@ def tapped(name):
         for key, parameter in wrapper.named_parameters():
             if "lora_B" in key:
                 parameter.normal_()  # PEFT begins with zeros, which change nothing
-    dmi.step_begin = lambda step, spans, *_: steps.append([(s.request, s.first_position, s.n_tokens) for s in spans]) or 0
+    dmi.step_begin = lambda step, spans, *_, **__: steps.append([(s.request, s.first_position, s.n_tokens) for s in spans]) or 0
 
     def generate():
         with dmi.torch.attach(wrapper, "all", sink=seen), dmi.huggingface.requests("x"), torch.no_grad():

@@ -3,12 +3,15 @@
 """An engine's model runner, as far as its adapter sees it, serves made-up requests: runners_client.py KIND SEED [OPTION ...]
 
 KIND: v1, v2, sglang. OPTIONS: speculate, later (tokens come to the host later), and what an adapter refuses: async, ubatching, context.
-Prints JSON: of each request what the run must hold.
+Prints JSON: of each request what the run must hold. `runners_client.py collect KIND SEED ...` serves in a process of its own, as vLLM's engine does,
+and prints what dmi.collect() has of it, too.
 """
 import importlib
 import json
+import subprocess
 import sys
 
+import dmi
 import model_runners
 
 
@@ -40,7 +43,16 @@ def serve(runner):
     return requests
 
 
+def collect(words):
+    with dmi.collect(sites="resid_pre", timeout_s=60) as got:
+        told = json.loads(subprocess.run([sys.executable, __file__, *words], stdout=subprocess.PIPE, check=True).stdout)
+    told["collected"] = {name: {layer: [one.positions("resid_pre", layer), rows.tolist()] for layer, rows in one.resid_pre.items()} for name, one in got.items()}
+    print(json.dumps(told))
+
+
 def main():
+    if sys.argv[1] == "collect":
+        return collect(sys.argv[2:])
     kind, seed, *options = sys.argv[1:]
     if "plugin" in options:  # as vLLM does with its entry points
         adapter = importlib.import_module("dmi.sglang" if kind == "sglang" else "dmi.vllm")

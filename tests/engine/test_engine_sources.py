@@ -22,7 +22,7 @@ NEEDED = {
         "req_ids", "num_reqs", "num_tokens", "num_tokens_after_padding", "query_start_loc_np", "num_computed_tokens_np",
         "num_draft_tokens_per_req", "input_ids"])},
     "vllm/v1/core/sched/output.py": {
-        "NewRequestData": ({}, ["req_id", "prompt_token_ids", "prompt_embeds", "sampling_params", "pooling_params", "num_computed_tokens"]),
+        "NewRequestData": ({}, ["req_id", "prompt_token_ids", "prompt_embeds", "sampling_params", "pooling_params", "num_computed_tokens", "lora_request", "mm_features"]),
         "SchedulerOutput": ({}, ["num_scheduled_tokens", "scheduled_new_reqs", "finished_req_ids", "scheduled_spec_decode_tokens"])},
     "vllm/v1/outputs.py": {"ModelRunnerOutput": ({}, ["req_ids", "sampled_token_ids"])},
     "vllm/forward_context.py": {"BatchDescriptor": ({}, ["num_tokens"])},

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 import harness
 import torch_env
 import versions
-from adapter_runs import HERE, MARKS, SPEC, asking, start
+from adapter_runs import HERE, MARKS, SPEC, asking, cached_ids, start
 from harness import DMI_RUN, ROOT, STANDIN
 from test_attach import check_all
 
@@ -21,7 +21,7 @@ PROGRAM = torch_env.PREAMBLE + """
 import json
 import torch, transformers, dmi
 steps, begin = [], dmi.step_begin
-dmi.step_begin = lambda step, spans, *more: steps.extend([s.request, s.first_position, s.n_tokens] for s in spans) or begin(step, spans, *more)
+dmi.step_begin = lambda step, spans, *more, **named: steps.extend([s.request, s.first_position, s.n_tokens] for s in spans) or begin(step, spans, *more, **named)
 sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 64, "intermediate_size": 48, "eos_token_id": None}
 model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes)).eval()
 ids = torch.arange(5)[None] + 3
@@ -82,6 +82,12 @@ def test_requests_and_phases(check, run, expected):
             check(request.n_decode == computed - request.n_prefill and not request.n_draft, f"{name}: the others of phase decode", request)
 
 
+def test_ids_of_a_cache_that_was_given(check, run, expected):
+    want = {name: about["cached_ids"] for name, about in expected[0].items() if "cached_ids" in about}
+    found = {name: ids for name, ids in cached_ids(run).items() if not name.startswith("hf-")}
+    check(found == want and want, "those of the tokens that it has", found)
+
+
 def test_rows_of_beams_are_no_sample(check, run):
     faults = {key: fault[0] for key, tensor in run.items() if tensor.site.name == "resid_pre" and (fault := run.sample_fault(tensor))}
     check({key.partition("#")[0] for key, fault in faults.items() if fault == "of beams"} >= {"beams-0", "beams-1"}, "each beam is marked", faults)
@@ -122,6 +128,21 @@ def check_logits(check, run, key, wanted, about):
     rows = [i for i, position in enumerate(found.positions) if position >= first]
     check([found.positions[i] for i in rows] == list(range(first, about["n"])), f"{key}: positions", found.positions)
     check(close(found, wanted, rows), f"{key}: values")
+
+
+def test_chosen_experts(check, run):
+    """What follows from the router's logits is what transformers chose."""
+    requests = {request.id: request for request in run.requests}
+    layers = [tensor.layer for tensor in requests["from-logits"].tensors.values()]
+    check(layers, "layers with experts", layers)
+    for layer in layers:
+        ids, weights = requests["from-logits"].experts(layer, k=2)
+        logits = requests["from-logits"].tensors[f"router_logits.{layer}"]
+        check(ids.shape == weights.shape == (len(logits), 2) and np.allclose(weights.sum(1), 1), f"{layer}: two experts a token", ids.shape)
+        if "topk_ids." + str(layer) not in requests["chosen"].tensors:
+            continue  # transformers before 5
+        theirs = requests["chosen"].experts(layer)
+        check(np.array_equal(theirs.ids, ids) and np.allclose(theirs.weights, weights, atol=1e-6), f"{layer}: as transformers", (theirs, ids, weights))
 
 
 def test_steps_are_taken(check, done, run):

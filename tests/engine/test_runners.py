@@ -7,12 +7,13 @@ relies on are looked up in vLLM's own sources.
 import json
 import re
 import sys
+from types import SimpleNamespace as Some
 
 import numpy as np
 import pytest
 
 import harness
-from adapter_runs import HERE, MARKS, SPEC, asking, start
+from adapter_runs import HERE, MARKS, SPEC, asking, cached_ids, start
 from harness import PRELOAD, ROOT, STANDIN
 
 
@@ -82,8 +83,28 @@ def check_requests(check, run, told, state="finished"):
         request = requests[name]
         check((request.n_prompt, request.n_cached, request.state) == (about["n_prompt"], about["cached"], state), f"{name}: prompt, cache, end",
               request)
+    want = {name: [1000 * about["number"] + i for i in range(about["cached"])] for name, about in told["requests"].items() if about["cached"]}
+    check(cached_ids(run) == want, "cached tokens are said by their ids", cached_ids(run))
     nobody = [tensor.key for tensor in run.values() if tensor.site.name in ("drafted",) and tensor.request]
     check(not nobody, "a draft model's rows are nobody's", nobody)
+
+
+def test_what_a_prefix_cache_is_keyed_by(check):
+    """Requests with another adapter or another image have other rows of the same tokens."""
+    from dmi import adapters, vllm
+    plain = Some(prompt_token_ids=[1, 2, 3], prompt_embeds=None, num_computed_tokens=2, lora_request=None, mm_features=[], prefill_token_ids=None)
+    check((vllm._cache_key(plain), vllm._cached_ids(plain)) == ({}, [1, 2]), "tokens alone", vllm._cache_key(plain))
+    tuned = Some(**{**vars(plain), "lora_request": Some(lora_name="l", lora_path="/l"), "mm_features": [Some(identifier="i", mm_position=Some(offset=1))]})
+    check(vllm._cache_key(tuned) == {"lora": ["l", "/l"], "inputs": [["i", 1]]}, "an adapter, and an image", vllm._cache_key(tuned))
+    for name, more in {"embeddings": {"prompt_token_ids": None}, "embeddings among tokens": {"prompt_is_token_ids": [True, False, True]},
+                       "more than the prompt": {"num_computed_tokens": 4}}.items():
+        check(vllm._cached_ids(Some(**{**vars(plain), **more})) is None, f"{name}: no ids", more)
+    resumed = Some(**{**vars(plain), "num_computed_tokens": 4, "prefill_token_ids": [1, 2, 3, 4, 5]})
+    check(vllm._cached_ids(resumed) == [1, 2, 3, 4], "generated tokens that came back", vllm._cached_ids(resumed))
+    check(json.loads(adapters.marks('{"n": 1}', {"lora": None}, True)) == {"n": 1, "dmi.cache": {"lora": None}, "dmi.attention": "bidirectional"},
+          "as tags beside the user's", adapters.marks('{"n": 1}', {"lora": None}, True))
+    check(adapters.marks(None) is None and vllm._sees_later(Some(hf_config=Some(is_causal=False))) and not vllm._sees_later(Some(hf_config=Some())),
+          "what sees later tokens says so", None)
 
 
 @pytest.mark.parametrize("options", [(), ("speculate",), ("speculate", "later")], ids=["plain", "speculate", "later"])
@@ -97,6 +118,17 @@ def test_vllm(check, tmp_path, kind, options):
         check_requests(check, run, told)
     counters = harness.Counters(harness.only_run(tmp_path / "RUN"))
     check(counters.steps == told["steps"] and counters.steps_refused == 0, "each step is taken, none refused", (counters.steps, counters.steps_refused))
+
+
+def test_collected_from_the_engines_process(check, tmp_path):
+    """The process that asks for tokens computes nothing, and has what the engine's process computed once its block ends."""
+    told, _ = serve(tmp_path, "collect", "v1", "5", "plugin", "speculate", "later")
+    check(set(told["collected"]) == set(told["requests"]), "each request, under its client's id", set(told["collected"]) ^ set(told["requests"]))
+    for name, about in told["requests"].items():
+        wanted = list(range(about["first"], about["n"]))
+        for layer, (positions, rows) in told["collected"].get(name, {}).items():
+            check(positions == wanted and [row[:2] for row in rows] == [[about["number"], p] for p in wanted], f"{name}, layer {layer}: rows", (positions, wanted))
+        check(list(told["collected"].get(name, ())) == ["0", "1"], f"{name}: layers", told["collected"].get(name))
 
 
 @pytest.mark.parametrize("tag", ["capture=*", "vllm_request_id=req5-*"])

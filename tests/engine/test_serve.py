@@ -15,6 +15,7 @@
 """
 import collections
 import json
+from types import SimpleNamespace as Some
 
 import pytest
 
@@ -264,6 +265,19 @@ def check_requests(check, what, served, dump):
             if said["preemptions"] > result["preemptions"]:
                 wrong.append(f"{request}: preempted {said['preemptions']} times, not {result['preemptions']}")
     check(not wrong, f"{what}: {len(told)} requests: states, reasons, and tokens cached, computed and rejected", wrong[:5])
+
+
+def test_cached_rows_are_those_of_another_request(check, server, plain):
+    """Filled, each tensor has all positions, with the bits of the run that computes every token."""
+    served = server.serve("filled", serving.some(*MIXED, tokens=10), "--batch", "3", "--mode", "graph", spec=serving.spec_text("float32"))
+    n_cached = sum(item["cached"] for step in served.trace for item in step["items"])
+    want = {key: found for key, found in plain[True].dump().tensors().items() if key[1] != "final_logits"}
+    exported = serving.exported_rows(served.out, served.folder / "export", "--fill-cached")
+    lengths = {request: max(positions) + 1 for (request, _), (positions, _) in want.items()}
+    exported = {key: found for key, found in exported.items() if key in want}
+    n, wrong = serving.export_complaints(exported, Some(tensors=lambda: want))
+    check(n_cached and not wrong and all(list(positions) == list(range(lengths[key[0]])) for key, (positions, _) in exported.items()),
+          f"{n_cached} cached tokens: {n} rows are those of the run without a cache, bit for bit", wrong[:5])
 
 
 # ---- several processes

@@ -43,7 +43,7 @@ class Announcer:
         if self.dmi is None:
             return
         span = self.dmi.Span(request, first, n_tokens, phase=phase, flags=self.dmi.LAST if last else 0)
-        status = self.dmi.step_begin(number, [span])
+        status = self.dmi.step_begin(number, [span], caches=False)
         if status not in (self.dmi.OK, self.dmi.OFF):
             raise SystemExit(f"dmi_step_begin() answered {status}")
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program that tells the library what cannot be, and what can; a JSON line a call: what it was, what it returned.
 
-Its argument: `lies`, `threads`, `wait` (says an outcome, waits for a line on stdin, ends by _exit without a flush).
+Its argument: `lies`, `cached` (ids of cached tokens, in spans of three sizes), `threads`, `wait` (says an outcome, waits for a line on stdin, ends by _exit without a flush).
 """
 import ctypes
 import json
@@ -59,6 +59,23 @@ def lies():
         dmi.step_begin(100 + i, [Span("c", 3 * i, 3, phase=D)])
     say("accept long past", dmi.accept("c", 100, 1))
     say("accept still known", dmi.accept("c", 1199, 1))
+    say("flush", dmi.flush(5))
+
+
+def cached():
+    """Spans of a program that was built before they said ids, of one of today, and of a later one, each twice in a step."""
+    ids, names = (ctypes.c_int32 * 4)(7, 8, 9, 10), [ctypes.create_string_buffer(name) for name in (b"a", b"b")]
+    for number, size in enumerate((40, 48, 56, 72)):
+        spans = ctypes.create_string_buffer(2 * size)
+        for i, (name, n) in enumerate(zip(names, (4, 2))):
+            whole = dmi._SPAN.pack(ctypes.addressof(name), 0, 4, i, 1, n, Phase.PREFILL, 0, 0, ctypes.addressof(ids)) + b"\xff" * 16
+            spans[i * size:(i + 1) * size] = whole[:size]
+        step = dmi._Step(ctypes.sizeof(dmi._Step), 1, number, 2, 2, size, 0, ctypes.addressof(spans), None, *[0, 1] * 4)
+        say(f"spans of {size} bytes", dmi._begin(ctypes.byref(step)))
+    say("not as many", dmi.step_begin(9, [Span("a", 4, 1, n_cached=4, cached_ids=[1, 2, 3])]))
+    say("no numbers", dmi.step_begin(9, [Span("a", 4, 1, n_cached=1, cached_ids=["x"])]))
+    say("too large", dmi.step_begin(9, [Span("a", 4, 1, n_cached=1, cached_ids=[2**31])]))
+    say("a list", dmi.step_begin(10, [Span("a", 4, 1, n_cached=3, cached_ids=[2, 3, 4]), Span("b", 4, 1, first_row=1, n_cached=4)]))
     say("flush", dmi.flush(5))
 
 

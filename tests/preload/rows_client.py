@@ -74,7 +74,8 @@ def begin(step):
     if step["said"] is None:
         return dmi.step_end()
     spans = [dmi.Span(**span) for span in step["said"]["spans"]]
-    return dmi.step_begin(step["said"]["step"], spans, step["said"]["n_rows"])
+    said = step["said"]
+    return dmi.step_begin(said["step"], spans, said["n_rows"], ranks=said.get("ranks", ((0, 1),) * 4), caches=said.get("caches"))
 
 
 def wait_at(gate):

@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 
+import dmi
 import kit
 import segments
+from dmi import reading
 from harness import DMI_DUMP, environment
 
 CLIENT = pathlib.Path(__file__).with_name("metadata_client.py")
@@ -48,6 +50,27 @@ def test_what_cannot_be_is_refused_counted_and_named_once(bench):
     bench.check(told == [(1, "b", 2), (10, "b", 0), (1199, "c", 1)], "what was accepted is in the run", told)
     ends = [(o.request, o.reason) for o in run.outcomes if o.ended]
     bench.check(ends == [("b", 2)], "and which requests ended", ends)
+
+
+def cached_ids(run):
+    with dmi.open(run.folder) as opened:
+        steps = [opened._get("dmi_read_step", reading._Step, reading.U64(i)) for i in range(opened.n_steps)]
+        spans = [[opened._get("dmi_read_span", reading._Span, reading.U64(i), reading.U32(k)) for k in range(step.n_spans)] for i, step in enumerate(steps)]
+        return {step.step: [list(span.cached_ids[:span.n_cached]) if span.cached_ids else None for span in of] for step, of in zip(steps, spans)}
+
+
+def test_ids_of_cached_tokens(bench):
+    """Of programs that were built with another struct dmi_span, too; and only where ids of computed tokens are there to be compared."""
+    told = {"cuInit": 0, "spans of 40 bytes": 2, "spans of 48 bytes": 0, "spans of 56 bytes": 0, "spans of 72 bytes": 0, "not as many": E, "no numbers": E,
+            "too large": E, "a list": 0, "flush": 0}
+    for name, site in (("ids", "token_ids"), ("none", "out")):
+        r = bench.run([], kit.spec(kit.site(site)), command=[sys.executable, CLIENT, "cached"])
+        bench.check(said(r.stdout) == told, "each call has its status", {k: v for k, v in said(r.stdout).items() if told.get(k) != v})
+        full, part = [7, 8, 9, 10], [7, 8]
+        want = {1: [None, None], 2: [full, part], 3: [full, part], 10: [[2, 3, 4], None]}
+        want = want if site == "token_ids" else {step: [None, None] for step in want}
+        found = cached_ids(bench.captured(name, r, []))
+        bench.check(found == want, f"{site}: what is in the run", found)
 
 
 def test_several_threads(bench):

@@ -83,8 +83,8 @@ def said(monkeypatch):
     """What the adapter announces, in order."""
     said = []
     monkeypatch.setattr(dmi, "loaded", lambda: True)
-    monkeypatch.setattr(dmi, "step_begin", lambda step, spans: said.append(
-        [(s.request, s.first_position, s.n_tokens, s.n_cached, s.phase.name) for s in spans][0]))
+    monkeypatch.setattr(dmi, "step_begin", lambda step, spans, **_: said.append(
+        [(s.request, s.first_position, s.n_tokens, s.cached_ids or s.n_cached, s.phase.name) for s in spans][0]))
     monkeypatch.setattr(dmi, "step_end", lambda: said.append("end"))
     return said
 
@@ -107,7 +107,7 @@ def test_adapter(check, said, monkeypatch):
     check(forwards() == [("0", 0, 4, 0, "PREFILL"), ("0", 4, 2, 0, "PREFILL"), ("0", 6, 1, 0, "DECODE"), ("0", 7, 1, 0, "DECODE")],
           "a request's forwards, in chunks and then a token a step", said)
     next(model.generate([1, 2, 3, 9]))
-    check(forwards() == [("1", 3, 1, 3, "PREFILL")], "a chunk of one token is prefill; cached tokens are said", said)
+    check(forwards() == [("1", 3, 1, [1, 2, 3], "PREFILL")], "a chunk of one token is prefill; cached tokens are said by their ids", said)
     one, two = model.generate([7, 7]), model.generate([8, 8])
     for generator in (one, two, one, two):
         next(generator)
@@ -122,7 +122,7 @@ def test_adapter(check, said, monkeypatch):
     check(forwards() == [("mine", 0, 2, 0, "PREFILL")], "the program may name a request", said)
     model(Input(1), 3, 0.0)
     check(not forwards() and model.calls[-1] == (1, 3), "a call of its own is passed on, and belongs to nobody")
-    monkeypatch.setattr(dmi, "step_begin", lambda step, spans: 1 // 0)
+    monkeypatch.setattr(dmi, "step_begin", lambda step, spans, **_: 1 // 0)
     check(next(model.generate([5, 5])) == 102, "an announcement that fails ends no program")
 
 

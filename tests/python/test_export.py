@@ -210,6 +210,22 @@ def test_speculators_ask_the_disk_once(write, tmp_path, monkeypatch):
     assert asked == [["data-00000-of-00001.arrow", "dataset_info.json", "hidden_states", "state.json"]] and len(samples(tmp_path / "out")) == 2
 
 
+def test_speculators_with_rows_of_another_request(check, tmp_path):
+    text = ["step 0 2 a:0:2:0:1:2:0", "put 4 -1 1 i32 11 12", "put 5 0 1 bf16 1 2", "step 1 1 b:0:1:2:1:3:0:2=11,12", "put 4 -1 1 i32 13", "put 5 0 1 bf16 3"]
+    subprocess.run([MAKE_SCHEDULE, tmp_path / "run", "job", "0", "1", "0", "1", "hidden"], input="".join(f"{line}\n" for line in text), text=True, check=True,
+                   timeout=60)
+    done = command("speculators", tmp_path / "run", "-o", tmp_path / "out", "--layers", "0", "--fill-cached")
+    check(done.returncode == 0 and "samples: 2 written (1 with rows of other requests), 0 left out, to" in done.stdout, "one line sums it", done)
+    check(samples(tmp_path / "out")[1][0] == [11, 12, 13], "the ids are there", samples(tmp_path / "out"))
+    with safetensors.safe_open(tmp_path / "out" / "hidden_states" / "hs_1.safetensors", "numpy") as file:
+        check(json.loads(file.metadata()["filled"]) == {"resid_pre.0": [[0, 2, "a"]]}, "the file names the donor", file.metadata())
+    with dmi.open(tmp_path / "run") as run:
+        done = export.speculators(run.select(fill_cached=True), tmp_path / "again", layers="0")
+        check(done.filled == {"b": ["a"]}, "as Python does", done)
+        rows = {line["request"]: line["donor"] for line in tables.LINES["rows"](run) if line["first_position"] == 0}
+        check(rows == {"a": None, "b": "a"}, "and the table of rows", rows)
+
+
 def test_speculators_command(write, check, tmp_path):
     names = ["../../x", "x" * 60, "a\x01\x1b", "b"]
     run = write(steps=[[(name, 0, 2) for name in names]])

@@ -131,6 +131,30 @@ def test_step_by_step(check, path):
         check(not wrong, "each where it belongs", wrong[:3])
 
 
+def test_rows_of_the_response(check, tmp_path):
+    """A prompt of 3 tokens and 3 that were generated; of resid_mid, scaled by 4, each row is its position."""
+    lines = "".join(f"step {i} {n} r:0:{n}:{first}:{phase}:3:0\nput 7 0 2 f32 {' '.join(str(4 * p) for p in range(first, first + n) for _ in range(2))}\n"
+                    for i, (first, n, phase) in enumerate(((0, 3, 1), (3, 1, 2), (4, 1, 2), (5, 1, 2))))
+    with dmi.open(make(MAKE_SCHEDULE, tmp_path / "a", "j", "0", "1", "0", "1", "hidden", text=lines)) as run:
+        request, = run.requests
+        rows = request.response["resid_mid.0"]
+        check((rows.positions, rows.shape, len(rows)) == ([3, 4, 5], (3, 2), 3), "from the first token that was generated", rows)
+        check(rows.float32().tolist() == [[p, p] for p in (3, 4, 5)] and rows.float32(slice(1, 2)).tolist() == [[4, 4]], "true values", rows.float32())
+        check(rows[0].tolist() == [12, 12] and rows[-1].tolist() == [20, 20] and rows[:2].tolist() == [[12, 12], [16, 16]] and
+              bytes(rows.bytes(slice(2, 3))) == bytes(run["r/resid_mid.0"].bytes(slice(5, 6))), "slices and indices are its own")
+        check([row.position for row in rows.rows(slice(1, None))] == [4, 5] and list(request.response) == list(request.tensors) == ["resid_mid.0"], "where they come from")
+        again = pickle.loads(pickle.dumps(rows))
+        check(again.positions == rows.positions and np.array_equal(again.numpy(), rows.numpy()), "in another process")
+        with pytest.raises(KeyError, match="near it: resid_mid.0"):
+            request.response["resid_mid.1"]
+        run.select(tokens=(4, 99))
+        with pytest.raises(ValueError, match="lacks positions from 3 on"):
+            run.requests[0].response["resid_mid.0"]
+    lines = "step 0 1 r:0:1:0:0:0:0\nput 2 0 1 i32 5\n"
+    with dmi.open(make(MAKE_SCHEDULE, tmp_path / "b", "j", "0", "1", "0", "1", text=lines)) as run, pytest.raises(ValueError, match="where its generation begins"):
+        run.requests[0].response["h.0"]
+
+
 def test_selection(check, tmp_path):
     """Values of make_odd_run's drafts: 100 * forward + position."""
     with dmi.open(make(MAKE_ODD_RUN, tmp_path / "run", "drafts")) as run:

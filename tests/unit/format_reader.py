@@ -56,6 +56,7 @@ class Span:
     phase: int
     flags: int
     n_prompt: int
+    cached_ids: tuple | None = None
 
     @property
     def padding(self):
@@ -339,8 +340,12 @@ class Run:
                 expect(position >= 0 and position + tokens < 2**63 and row + tokens <= n_rows, "a span")
                 expect(taken.isdisjoint(rows), "spans share a row")
                 taken.update(rows)
+                ids_at, n_ids = struct.unpack_from("<II", entry, STEP.size + i * stride + 48) if stride >= 56 else (0, 0)
+                expect(n_ids in (0, cached) and (not n_ids or cached <= position) and ids_at % 4 == 0 and (n_ids or not ids_at)
+                       and (not n_ids or STEP.size + n_spans * stride <= ids_at <= size - 4 * n_ids), "ids of cached tokens")
                 spans.append(Span(entry[id_at:id_at + n_id], entry[text_at:text_at + n_text], position, row, tokens, cached,
-                                  phase if phase <= 3 else 0, flags, prompt))
+                                  phase if phase <= 3 else 0, flags, prompt,
+                                  struct.unpack_from(f"<{n_ids}i", entry, ids_at) if n_ids else None))
             out.append(Step(sequence, number, n_rows, ranks, entry[tags_at:tags_at + n_tags], spans))
             at += size
         return out

@@ -2,8 +2,8 @@
 /*
  * Writes the run of one rank as a text on stdin says, for tests of what readers make of it:
  *
- *     make_schedule OUT JOB TP TP_SIZE PP PP_SIZE [hidden|SEGMENT_BYTES]
- *     step NUMBER ROWS ID:FIRST_ROW:N:POSITION:PHASE:PROMPT:FLAGS[:CACHED]...
+ *     make_schedule OUT JOB TP TP_SIZE PP PP_SIZE [hidden|bidirectional|SEGMENT_BYTES]
+ *     step NUMBER ROWS ID:FIRST_ROW:N:POSITION:PHASE:PROMPT:FLAGS[:CACHED[=TOKEN_ID,...]]...
  *     rec SITE LAYER COLUMN N_COLUMNS TIMES     all rows of the step, those columns; LAYER -1: none
  *     put SITE LAYER N_COLUMNS DTYPE VALUE...    the same with these values, row by row: f32, f64; bf16 by cutting; of any
  *                                                other type the low bits of the integers that the values are
@@ -18,7 +18,7 @@
  *     end ID REASON
  *
  * Sites: 0 `q` f32, dimension 1 divided over tp; 1 `o` f32, the sum over tp; 2 `h` i32 and 3 `head` f32 (a row a request), on
- * every rank; with `hidden` also 4 `token_ids`, 5 `resid_pre`, 6 `resid_final`, 7 `resid_mid`, scaled by 4,
+ * every rank; with `hidden`, and with `bidirectional`, which is also what the convention `attention` says, also 4 `token_ids`, 5 `resid_pre`, 6 `resid_final`, 7 `resid_mid`, scaled by 4,
  * 8 `k`, as `q`, 9 `q_rot`, 10 `k_rot` and 11 `resid_mid` again, scaled by 2. Element (row, column) of step S, the first being 0: TIMES * (((LAYER + 1) * 128 + S) * 64 + row) * 64 + column;
  * of `head` the row is that of the span.
  */
@@ -31,7 +31,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_SPANS 64
+#define MOST_SPANS  64
+#define MOST_CACHED 256 /* token ids of a span */
 
 struct writer {
     struct run *run;
@@ -42,21 +43,36 @@ struct writer {
     char tags[256];
 };
 
+/* The token ids after a word's '=', which it loses; NULL: it has none. */
+static const int32_t *cached_ids(char *word, int32_t ids[MOST_CACHED])
+{
+    char *at = strchr(word, '=');
+    if (!at)
+        return NULL;
+    *at = 0;
+    for (size_t i = 0; at && i < MOST_CACHED; i++, at = strchr(at, ','))
+        ids[i] = (int32_t)strtol(++at, NULL, 10);
+    return ids;
+}
+
 static int put_step(struct writer *w, char *text)
 {
     static struct dmi_span spans[MOST_SPANS];
     static char ids[MOST_SPANS][64];
+    static int32_t tokens[MOST_SPANS][MOST_CACHED];
     unsigned long long number, position;
     int n = 0;
     w->n_spans = 0;
     if (sscanf(text, "step %llu %u%n", &number, &w->step.n_rows, &n) != 2)
         return -1;
     for (char *word = strtok(text + n, " \n"); word; word = strtok(NULL, " \n")) {
+        if (w->n_spans == MOST_SPANS)
+            return -1;
         struct dmi_span *s = &spans[w->n_spans];
         s->n_cached = 0;
+        s->cached_ids = cached_ids(word, tokens[w->n_spans]);
         s->tags = *w->tags ? w->tags : NULL;
-        if (w->n_spans == MOST_SPANS ||
-            sscanf(word, "%63[^:]:%u:%u:%llu:%u:%u:%u:%u", ids[w->n_spans], &s->first_row,
+        if (sscanf(word, "%63[^:]:%u:%u:%llu:%u:%u:%u:%u", ids[w->n_spans], &s->first_row,
                    &s->n_tokens, &position, &s->phase, &s->n_prompt, &s->flags, &s->n_cached) < 7)
             return -1;
         s->request_id = ids[w->n_spans++];
@@ -289,7 +305,9 @@ int main(int argc, char **argv)
           .expect = -1,
           .has_layer = true },
     };
-    const uint32_t n_hidden = argc == 8 && !strcmp(argv[7], "hidden") ? 0 : 8;
+    static const struct run_text attention = { "attention", "bidirectional" };
+    const bool later = argc == 8 && !strcmp(argv[7], "bidirectional");
+    const uint32_t n_hidden = later || (argc == 8 && !strcmp(argv[7], "hidden")) ? 0 : 8;
     if (argc != 7 && argc != 8)
         return 2;
     struct writer w = { .step = { .size = sizeof w.step,
@@ -304,6 +322,8 @@ int main(int argc, char **argv)
                                    .sites = sites,
                                    .n_sites = sizeof sites / sizeof sites[0] - n_hidden,
                                    .spec_text = "",
+                                   .conventions = &attention,
+                                   .n_conventions = later,
                                    .segment_bytes = argc == 8 && n_hidden
                                                         ? strtoull(argv[7], NULL, 10)
                                                         : 20000 };

@@ -106,6 +106,12 @@ def test_the_golden_packed_run_by_the_page():
     assert found == {len(wide): wide, len(wide) // 2: b"".join(wide[at + 2:at + 4] for at in range(0, len(wide), 4))}
 
 
+def test_the_golden_run_says_ids_of_cached_tokens():
+    spans = format_reader.Run(GOLDEN / "v2/cached").steps[0].spans
+    assert [span.cached_ids for span in spans] == [(7, 0, 2147483647, 11, 5), None, (11, 5)]
+    assert [span.cached_ids for step in format_reader.Run(GOLDEN / "v2/valid").steps.values() for span in step.spans] == [None] * 9
+
+
 def wanted(tensors):
     return {f"{request.decode()}/{name}": b"".join(rows[p] for p in sorted(rows)) for (request, name), rows in tensors.items()}
 

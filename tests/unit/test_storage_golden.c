@@ -9,6 +9,7 @@
  *     unknown/X.dmi  likewise, with something that a later program of the same version may write
  *     newer/         its files with the number of the next version
  *     packed/        a run whose planes have codec 2; written by `--write-packed DIR`
+ *     cached/        a run whose spans say the ids of cached tokens; by `--write-cached DIR`, as invalid/cached_X.dmi
  */
 #include "core/cleanup.h"
 #include "storage/codec/hash.h"
@@ -81,6 +82,54 @@ START_TEST(packed_planes_read_as_they_did)
         ck_assert_int_eq(reader_decode(&err, reader, rec, wide ? (void *)back32 : back), 0);
     }
     ck_assert(!memcmp(back, bf16, sizeof bf16) && !memcmp(back32, f32, sizeof f32));
+}
+END_TEST
+
+static const int32_t cached_tokens[5] = { 7, 0, 2147483647, 11, 5 };
+
+/* A step with two prefixes: one whose ids were said, and one whose were not. */
+static int cached_step(struct run *run)
+{
+    static const struct dmi_span spans[] = {
+        { .request_id = "abc",
+          .tags = "{}",
+          .first_position = 5,
+          .n_tokens = 2,
+          .n_cached = 5,
+          .cached_ids = cached_tokens },
+        { .request_id = "b", .first_position = 3, .first_row = 2, .n_tokens = 1, .n_cached = 3 },
+        { .request_id = "c",
+          .first_position = 4,
+          .first_row = 3,
+          .n_tokens = 1,
+          .n_cached = 2,
+          .cached_ids = cached_tokens + 3 },
+    };
+    const struct dmi_step step = { .size = sizeof step,
+                                   .version = 1,
+                                   .n_rows = 4,
+                                   .n_spans = 3,
+                                   .span_size = sizeof spans[0],
+                                   .spans = spans };
+    return run_step(run, 0, &step);
+}
+
+static void expect_cached(const struct reader *reader)
+{
+    const struct reader_step *step = reader_step(reader, 0);
+    ck_assert_ptr_nonnull(step);
+    ck_assert_uint_eq(step->entry->n_spans, 3);
+    ck_assert_mem_eq(reader_cached_ids(step, 0), cached_tokens, sizeof cached_tokens);
+    ck_assert_ptr_null(reader_cached_ids(step, 1));
+    ck_assert_mem_eq(reader_cached_ids(step, 2), cached_tokens + 3, 2 * sizeof *cached_tokens);
+}
+
+START_TEST(ids_of_cached_tokens_read_as_they_did)
+{
+    _cleanup_(reader_closep) struct reader *reader = kit_read(golden("v2/cached"), true);
+    const struct reader_finding *first = NULL;
+    ck_assert_msg(!kit_damage(reader, &first), "%s: %s", first->file, first->text);
+    expect_cached(reader);
 }
 END_TEST
 
@@ -325,6 +374,35 @@ static void bad_position_end(uint8_t *c)
 {
     span_of(c, 0)->first_position = INT64_MAX;
 }
+static void bad_ids_count(uint8_t *c)
+{
+    span_of(c, 0)->n_ids--;
+}
+static void bad_ids_too_many(uint8_t *c)
+{
+    span_of(c, 0)->n_ids = span_of(c, 0)->n_cached = 0x40000001; /* times 4 it is 4 */
+    span_of(c, 0)->first_position = 0x40000001;
+}
+static void bad_ids_place(uint8_t *c)
+{
+    span_of(c, 0)->ids_offset = step_of(c)->n_bytes - 16;
+}
+static void bad_ids_before(uint8_t *c)
+{
+    span_of(c, 2)->ids_offset = sizeof(struct dmi_step_entry);
+}
+static void bad_ids_aligned(uint8_t *c)
+{
+    span_of(c, 0)->ids_offset -= 2;
+}
+static void bad_ids_positions(uint8_t *c)
+{
+    span_of(c, 0)->first_position = 4;
+}
+static void bad_ids_none(uint8_t *c)
+{
+    span_of(c, 2)->n_ids = 0;
+}
 static void bad_id(uint8_t *c)
 {
     span_of(c, 0)->id_offset = 8;
@@ -476,6 +554,16 @@ static const struct wrong {
     { "unknown/chunk_version", DMI_CHUNK_RECORDS, other_version },
     { "unknown/phase", DMI_CHUNK_STEPS, other_phase },
     { "unknown/row", DMI_CHUNK_SITES, other_row },
+};
+
+static const struct wrong cached_wrongs[] = {
+    { "invalid/cached_count", DMI_CHUNK_STEPS, bad_ids_count },
+    { "invalid/cached_too_many", DMI_CHUNK_STEPS, bad_ids_too_many },
+    { "invalid/cached_place", DMI_CHUNK_STEPS, bad_ids_place },
+    { "invalid/cached_before", DMI_CHUNK_STEPS, bad_ids_before },
+    { "invalid/cached_aligned", DMI_CHUNK_STEPS, bad_ids_aligned },
+    { "invalid/cached_positions", DMI_CHUNK_STEPS, bad_ids_positions },
+    { "invalid/cached_none", DMI_CHUNK_STEPS, bad_ids_none },
 };
 
 static uint64_t chunk_size(const uint8_t *chunk)
@@ -649,6 +737,48 @@ START_TEST(write_packed_files)
 }
 END_TEST
 
+/* Files with one thing wrong each, of a segment. */
+static void write_wrongs(const struct wrong *list, size_t n_list, const uint8_t *intact, size_t n)
+{
+    for (size_t i = 0; i < n_list; i++) {
+        _cleanup_(freep) uint8_t *data = memcpy(malloc(n), intact, n);
+        uint8_t *chunk = find_chunk(data, list[i].type);
+        list[i].make(chunk);
+        seal(chunk);
+        /* without the footer, which would contradict what is wrong, and what is not known, alike */
+        bool alone = list[i].type == DMI_CHUNK_RECORDS || list[i].type == DMI_CHUNK_STEPS;
+        char name[64];
+        snprintf(name, sizeof name, "%s.dmi", list[i].name);
+        kit_store(golden_target, name, data,
+                  alone ? (size_t)(find_chunk(data, DMI_CHUNK_FOOTER) - data) : n);
+    }
+}
+
+START_TEST(write_cached_files)
+{
+    char cached[4096], path[4096];
+    static const struct dmi_site ids = {
+        .name = DMI_SITE_IDS, .kernel = "k", .dtype = DMI_DTYPE_I32, .scale = 1, .expect = -1
+    };
+    const struct run_options options = {
+        .out_dir = golden_target, .job = "kit-job", .sites = &ids, .n_sites = 1, .spec_text = ""
+    };
+    struct err err = { 0 };
+    struct run *run;
+    ck_assert_int_eq(run_open(&err, &options, &run), 0);
+    ck_assert_int_eq(cached_step(run), 0);
+    _cleanup_(freep) char *made = strdup(run_path(run));
+    ck_assert_int_eq(run_close(run), 0);
+    snprintf(cached, sizeof cached, "%s/cached", golden_target);
+    ck_assert_int_eq(rename(made, cached), 0);
+    snprintf(path, sizeof path, "%s/invalid", golden_target);
+    mkdir(path, 0755);
+    size_t n;
+    _cleanup_(freep) uint8_t *intact = kit_load(cached, "seg-000000.dmi", &n);
+    write_wrongs(cached_wrongs, sizeof cached_wrongs / sizeof *cached_wrongs, intact, n);
+}
+END_TEST
+
 /* Check's assertions, which the kit makes, need a test around them. */
 START_TEST(write_golden_files)
 {
@@ -663,18 +793,7 @@ START_TEST(write_golden_files)
     write_newer(path, valid);
     size_t n;
     _cleanup_(freep) uint8_t *intact = kit_load(valid, "seg-000000.dmi", &n);
-    for (size_t i = 0; i < sizeof wrongs / sizeof wrongs[0]; i++) {
-        _cleanup_(freep) uint8_t *data = memcpy(malloc(n), intact, n);
-        uint8_t *chunk = find_chunk(data, wrongs[i].type);
-        wrongs[i].make(chunk);
-        seal(chunk);
-        /* without the footer, which would contradict what is wrong, and what is not known, alike */
-        bool alone = wrongs[i].type == DMI_CHUNK_RECORDS || wrongs[i].type == DMI_CHUNK_STEPS;
-        char name[64];
-        snprintf(name, sizeof name, "%s.dmi", wrongs[i].name);
-        kit_store(golden_target, name, data,
-                  alone ? (size_t)(find_chunk(data, DMI_CHUNK_FOOTER) - data) : n);
-    }
+    write_wrongs(wrongs, sizeof wrongs / sizeof *wrongs, intact, n);
     snprintf(path, sizeof path, "%s/unknown", golden_target);
     write_longer_spans(path, intact, n);
     write_longer_metadata(path, intact, n);
@@ -692,7 +811,11 @@ int main(int argc, char **argv)
     } else if (argc == 3 && !strcmp(argv[1], "--write-packed")) {
         golden_target = argv[2];
         tcase_add_test(tc, write_packed_files);
+    } else if (argc == 3 && !strcmp(argv[1], "--write-cached")) {
+        golden_target = argv[2];
+        tcase_add_test(tc, write_cached_files);
     } else {
+        tcase_add_test(tc, ids_of_cached_tokens_read_as_they_did);
         tcase_add_test(tc, packed_planes_read_as_they_did);
         tcase_add_test(tc, the_golden_run_reads_as_it_did);
         tcase_add_test(tc, invalid_segments_are_damage);

@@ -34,8 +34,8 @@ int select_records(struct err *err, struct reader *reader, const struct selectio
                    bool by_window)
 {
     bool has_requests;
-    /* how far a request is, all of its steps say */
-    if (!select || !select->site || select->tokens > TOKENS_RANGE ||
+    /* how far a request is, all of its steps say; rows of cached tokens may be any request's */
+    if (!select || !select->site || select->fill_cached || select->tokens > TOKENS_RANGE ||
         !engine_named_requests(reader) || !is_site(reader, select->site, &has_requests))
         return select_all(err, reader, by_window);
     /* ids are shown as what they are only by all steps */

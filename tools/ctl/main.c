@@ -5,6 +5,7 @@
 #include "read/runs.h"
 #include "read/value.h"
 #include "tools/common/say.h"
+#include "tools/ctl/edits.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -28,6 +29,12 @@ static const char usage_text[] =
     "dmi-ctl RUN status                       what is in force\n"
     "dmi-ctl RUN sites on|off PATTERN...      switch sites whose names match\n"
     "dmi-ctl RUN overload MAPPING             another overload of the HookSpec\n"
+    "dmi-ctl RUN edit add|check FILE          edits (docs/edits.md) that come into force, or only "
+    "checked\n"
+    "dmi-ctl RUN edit set NAME times=NUMBER   another coefficient\n"
+    "dmi-ctl RUN edit on|off|remove NAME      switch an edit, or take it out\n"
+    "dmi-ctl RUN edit list                    what is in force, and what became of its rows\n"
+    "dmi-ctl RUN edit salt ID [TAGS]          what the tag cache_salt of a request is to hold\n"
     "\n"
     "RUN is the folder of a run whose process was started with dmi-run --control, or a folder "
     "with\n"
@@ -74,10 +81,42 @@ static int connect_to(struct err *err, const char *run)
     return steal_fd(&fd);
 }
 
-static int send_line(struct err *err, int fd, const struct text *line)
+/* What is asked: a line and, with `edit add`, a file whose edits go along. */
+struct question {
+    struct text line;
+    const char *file; /* NULL: none */
+};
+
+static void question_deinit(struct question *q)
+{
+    text_deinit(&q->line);
+}
+
+/* The first bytes of the line bring the descriptor, if there is one. */
+static ssize_t send_some(int fd, const char *data, size_t n, int given)
+{
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr align;
+    } control = { .bytes = { 0 } };
+    struct iovec at = { (void *)(uintptr_t)data, n };
+    struct msghdr message = { .msg_iov = &at, .msg_iovlen = 1 };
+    if (given >= 0) {
+        message.msg_control = control.bytes;
+        message.msg_controllen = sizeof control.bytes;
+        struct cmsghdr *h = CMSG_FIRSTHDR(&message);
+        h->cmsg_level = SOL_SOCKET;
+        h->cmsg_type = SCM_RIGHTS;
+        h->cmsg_len = CMSG_LEN(sizeof given);
+        memcpy(CMSG_DATA(h), &given, sizeof given);
+    }
+    return sendmsg(fd, &message, MSG_NOSIGNAL);
+}
+
+static int send_line(struct err *err, int fd, const struct text *line, int given)
 {
     for (size_t sent = 0; sent < line->n;) {
-        ssize_t n = send(fd, line->data + sent, line->n - sent, MSG_NOSIGNAL);
+        ssize_t n = send_some(fd, line->data + sent, line->n - sent, sent ? -1 : given);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
@@ -107,12 +146,15 @@ static int receive_line(struct err *err, int fd, struct text *answer)
     return 0;
 }
 
-static int ask(struct err *err, const char *run, const struct text *line, struct text *answer)
+static int ask(struct err *err, const char *run, const struct question *q, struct text *answer)
 {
+    _cleanup_(closep) int given = q->file ? edits_memory(err, run, q->file) : -1;
+    if (q->file && given < 0)
+        return given;
     _cleanup_(closep) int fd = connect_to(err, run);
     if (fd < 0)
         return fd;
-    int r = send_line(err, fd, line);
+    int r = send_line(err, fd, &q->line, given);
     return r ? r : receive_line(err, fd, answer);
 }
 
@@ -193,6 +235,31 @@ static void print_status(const json_t *answer)
     json_decref(sites);
 }
 
+/* "edit calm at mlp_out: on, 480 rows due, 480 written" */
+static void print_edit(const json_t *edit)
+{
+    _cleanup_(text_deinit) struct text t = { 0 };
+    const char *reason;
+    json_t *n;
+    if (json_object_get(edit, "times"))
+        text_printf(&t, ", times %g", json_number_value(json_object_get(edit, "times")));
+    text_printf(&t, ", %" PRIu64 " rows due, %" PRIu64 " written", number_at(edit, "due"),
+                number_at(edit, "written"));
+    json_object_foreach(json_object_get(edit, "missed"), reason, n)
+        text_printf(&t, ", %" PRIu64 " missed (%s)", (uint64_t)json_integer_value(n), reason);
+    print("edit %s at %s: %s%s", word_at(edit, "name"), word_at(edit, "site"),
+          json_is_true(json_object_get(edit, "on")) ? "on" : "off", t.failed ? "" : t.data);
+}
+
+static void print_edits(const json_t *answer)
+{
+    const json_t *edits = json_object_get(answer, "edits"), *edit;
+    size_t i;
+    if (!json_array_size(edits))
+        print("no edit is in force");
+    json_array_foreach(edits, i, edit) print_edit(edit);
+}
+
 /* What was done, as the answer says it. */
 static void print_done(const json_t *answer)
 {
@@ -223,6 +290,14 @@ static int show(const char *run, const struct text *answer, bool json)
         print("%s", run);
         if (json_object_get(o, "overload"))
             print_status(o);
+        else if (json_object_get(o, "edits"))
+            print_edits(o);
+        else if (json_object_get(o, "salt"))
+            print("salt: %s", word_at(o, "salt"));
+        else if (json_object_get(o, "step"))
+            print("done: from step %" PRIu64 " on", number_at(o, "step"));
+        else if (json_object_get(o, "checked"))
+            print("no error");
         else
             print_done(o);
     }
@@ -232,18 +307,18 @@ static int show(const char *run, const struct text *answer, bool json)
 
 /* ------------------------------------------------------------------------- runs */
 
-static int one_run(const char *run, const struct text *line, bool json)
+static int one_run(const char *run, const struct question *q, bool json)
 {
     struct err err = { 0 };
     _cleanup_(text_deinit) struct text answer = { 0 };
-    if (!ask(&err, run, line, &answer))
+    if (!ask(&err, run, q, &answer))
         return show(run, &answer, json);
     complain("%s: %s", run, err.msg);
     return CTL_USAGE;
 }
 
 /* Those of a folder that have no socket ended, or are to be left alone; one at least must have it. */
-static int each_run(const struct runs *runs, const struct text *line, bool json)
+static int each_run(const struct runs *runs, const struct question *q, bool json)
 {
     int status = CTL_OK;
     bool any = false;
@@ -252,7 +327,7 @@ static int each_run(const struct runs *runs, const struct text *line, bool json)
         text_printf(&path, "%s/control", runs->paths[i]);
         if (path.failed || access(path.data, F_OK))
             continue;
-        int s = one_run(runs->paths[i], line, json);
+        int s = one_run(runs->paths[i], q, json);
         status = s > status ? s : status;
         any = true;
     }
@@ -264,13 +339,13 @@ static int each_run(const struct runs *runs, const struct text *line, bool json)
     return CTL_USAGE;
 }
 
-static int ask_all(const char *folder, const struct text *line, bool json)
+static int ask_all(const char *folder, const struct question *q, bool json)
 {
     _cleanup_(runs_deinit) struct runs runs = { 0 };
     struct err ignored = { 0 };
     if (runs_find(&ignored, folder, &runs) || !runs.n)
-        return one_run(folder, line, json);
-    return each_run(&runs, line, json);
+        return one_run(folder, q, json);
+    return each_run(&runs, q, json);
 }
 
 /* ------------------------------------------------------------------------- the command line */
@@ -283,8 +358,12 @@ static int hint(const char *why)
 }
 
 /* Return: what is wrong; NULL: nothing. */
-static const char *make_line(char **words, int n, struct text *line)
+static const char *make_line(char **words, int n, struct question *q)
 {
+    struct text *line = &q->line;
+    if (n == 3 && !strcmp(words[0], "edit") &&
+        (!strcmp(words[1], "add") || !strcmp(words[1], "check")))
+        q->file = words[--n];
     for (int i = 0; i < n; i++) {
         if (strpbrk(words[i], "\n\r"))
             return "a command is one line: leave line ends out";
@@ -302,7 +381,7 @@ int main(int argc, char **argv)
                                              { "help", no_argument, NULL, 'h' },
                                              { "version", no_argument, NULL, 'v' },
                                              { 0 } };
-    _cleanup_(text_deinit) struct text line = { 0 };
+    _cleanup_(question_deinit) struct question q = { .file = NULL };
     bool json = false;
     opterr = 0;
     for (int c; (c = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
@@ -317,10 +396,10 @@ int main(int argc, char **argv)
         fputs(usage_text, stderr);
         return CTL_USAGE;
     }
-    const char *wrong = make_line(argv + optind + 1, argc - optind - 1, &line);
+    const char *wrong = make_line(argv + optind + 1, argc - optind - 1, &q);
     if (wrong)
         return hint(wrong);
-    int status = ask_all(argv[optind], &line, json);
+    int status = ask_all(argv[optind], &q, json);
     if (fflush(stdout) || ferror(stdout)) {
         complain("cannot write the output: %s", strerror(errno));
         return CTL_USAGE;

@@ -8,6 +8,7 @@
 
 #include "core/cleanup.h"
 #include "core/words.h"
+#include "read/fill.h"
 #include "read/rows.h"
 #include "tools/dump/export_place.h"
 #include "tools/dump/missing.h"
@@ -31,6 +32,7 @@ struct job {
     bool *damaged;                 /* by record */
     uint64_t n_damaged, n_missing; /* records; rows of theirs */
     size_t n_mixed, n_emptied;     /* tensors left out: changing shape, no row that can be read */
+    size_t n_unfilled;             /* tensors that lack rows of cached tokens yet */
 };
 
 int export_write(int fd, const void *data, size_t n, uint64_t at)
@@ -179,6 +181,36 @@ static void tell_mixed(struct job *job)
         complain("... and %zu more", job->n_mixed - MOST_TOLD);
 }
 
+/* Sites with a row a request have no row of most tokens anyway: only who asks for such a site lacks something. */
+static void tell_of_requests(struct job *job, const struct tensor *t, bool *told)
+{
+    if (told[t->order])
+        return;
+    told[t->order] = true;
+    job->n_unfilled += job->x.options->select.site != NULL;
+    complain("--fill-cached takes no rows of the site %s: they stand one a request", t->site->name);
+}
+
+/* Rows of cached tokens that no other request has; a format of samples leaves their requests out, and says so itself. */
+static int tell_unfilled(struct job *job)
+{
+    _cleanup_(freep) bool *told = calloc(reader_n_sites(job->x.reader) + 1, sizeof *told);
+    if (!told)
+        return -ENOMEM;
+    for (size_t i = 0; !job->format->chooses && i < job->tensors.n; i++) {
+        _cleanup_(text_deinit) struct text why = { 0 };
+        const struct tensor *t = &job->tensors.all[i];
+        fill_add_fault(&why, t);
+        if (t->unfilled == FILL_OF_REQUESTS)
+            tell_of_requests(job, t, told);
+        else if (t->unfilled && ++job->n_unfilled <= MOST_TOLD)
+            complain("%s lacks rows of cached tokens%s", t->key, why.data ? why.data : "");
+    }
+    if (job->n_unfilled > MOST_TOLD)
+        complain("... and %zu more", job->n_unfilled - MOST_TOLD);
+    return 0;
+}
+
 /* Takes the stretches of damaged records out of their tensors. */
 static void drop_damaged(struct job *job)
 {
@@ -257,7 +289,7 @@ static int copy_job(struct err *err, struct job *job)
 static void report_samples(struct report *report, const struct exporter *x)
 {
     _cleanup_(text_deinit) struct text t = { 0 };
-    size_t n = x->n_group ? x->n_targets / x->n_group : 0;
+    size_t n = x->n_group ? x->n_targets / x->n_group : 0, n_filled = export_n_filled(x);
     json_t *by = json_object();
     for (int f = SAMPLE_OF_NOBODY; f < SAMPLE_N_FAULTS; f++) {
         if (!x->left_out_by[f])
@@ -267,10 +299,39 @@ static void report_samples(struct report *report, const struct exporter *x)
                     sample_fault_name(f));
     }
     report_member(report, "samples", value_u64(n));
+    report_member(report, "samples_filled", value_u64(n_filled));
     report_member(report, "requests_left_out", value_u64(x->n_left_out));
     report_member(report, "left_out_by", by);
-    report_line(report, "samples: %zu written, %" PRIu64 " left out%s%s", n, x->n_left_out,
-                t.data ? t.data : "", t.n ? ")" : "");
+    _cleanup_(text_deinit) struct text filled = { 0 };
+    if (n_filled)
+        text_printf(&filled, " (%zu with rows of other requests)", n_filled);
+    report_line(report, "samples: %zu written%s, %" PRIu64 " left out%s%s", n,
+                filled.data ? filled.data : "", x->n_left_out, t.data ? t.data : "",
+                t.n ? ")" : "");
+}
+
+/* Which requests got rows of which others. */
+static void report_filled(struct report *report, const struct exporter *x)
+{
+    _cleanup_(text_deinit) struct text t = { 0 };
+    json_t *all = json_object();
+    uint64_t n_rows = export_filled(x, all);
+    report_member(report, "filled_rows", value_u64(n_rows));
+    const char *id;
+    json_t *donors, *donor;
+    size_t i, n_told = 0, n = json_object_size(all);
+    json_object_foreach(all, id, donors)
+    {
+        if (n_told++ == MOST_TOLD)
+            break;
+        t.n = 0;
+        json_array_foreach(donors, i, donor)
+            text_printf(&t, "%s'%s'", i ? ", " : "", json_string_value(donor));
+        report_line(report, "cached tokens of '%s' have rows of %s", id, t.data ? t.data : "");
+    }
+    if (n > MOST_TOLD)
+        report_line(report, "... and those of %zu more requests", n - MOST_TOLD);
+    report_member(report, "filled", all);
 }
 
 static int report_job(const struct job *job, const struct options *o)
@@ -307,6 +368,8 @@ static int report_job(const struct job *job, const struct options *o)
     if (job->tensors.n_nobody)
         report_line(&report, "%" PRIu64 " rows belong to no request (padding) and are left out",
                     job->tensors.n_nobody);
+    if (o->select.fill_cached)
+        report_filled(&report, x);
     if (job->format->chooses)
         report_samples(&report, x);
     return report_end(&report, DUMP_OK);
@@ -321,12 +384,12 @@ static bool nothing_selected(const struct job *job, const struct options *o)
 static int build(struct err *err, struct job *job, const struct options *o)
 {
     _cleanup_(sites_deinit) struct sites sites = { 0 };
-    const struct tensors_query query = { .select = &o->select };
     if (sites_build(job->x.reader, &sites))
         return err_set_errno(err, ENOMEM, "cannot export");
-    int r = tensors_build(err, job->x.reader, &sites, &query, &job->tensors);
-    if (!r && job->format->chooses && requests_build(job->x.reader, &job->x.requests))
-        r = err_set_errno(err, ENOMEM, "cannot export");
+    bool asks = job->format->chooses || o->select.fill_cached;
+    if (asks && requests_build(job->x.reader, &job->x.requests))
+        return err_set_errno(err, ENOMEM, "cannot export");
+    int r = fill_build(err, job->x.reader, &sites, &job->x.requests, &o->select, &job->tensors);
     if (!r && !missing_has_request(job->x.reader, &o->select))
         tensors_deinit(&job->tensors);
     else if (!r && nothing_selected(job, o))
@@ -344,6 +407,8 @@ static int export_selected(struct err *err, struct job *job, const struct option
     if (job->format->copy)
         return copy_job(err, job);
     tell_mixed(job);
+    if (tell_unfilled(job))
+        return err_set_errno(err, ENOMEM, "cannot export");
     return export_job(err, job);
 }
 
@@ -374,7 +439,9 @@ static int run_job(struct job *job, const struct options *o)
         return DUMP_FAILED;
     if (r || report_job(job, o))
         return DUMP_USAGE;
-    return job->n_mixed || job->n_damaged || n_damage || job->x.n_left_out ? DUMP_FAILED : DUMP_OK;
+    return job->n_mixed || job->n_damaged || job->n_unfilled || n_damage || job->x.n_left_out
+               ? DUMP_FAILED
+               : DUMP_OK;
 }
 
 int dump_export(struct reader *reader, const struct options *o)

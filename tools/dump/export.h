@@ -77,7 +77,18 @@ void export_add_position_list(struct text *to, const struct position_list *list)
 bool export_same_request(const struct tensor *a, const struct tensor *b);
 
 /* What whoever reads the output must know of a tensor: an object. NULL: no memory. */
-json_t *export_facts(const struct target *t);
+json_t *export_facts(const struct exporter *x, const struct target *t);
+
+/* The id of the request that rows were computed for, where that is another one. */
+json_t *export_donor(const struct exporter *x, const struct stretch *stretch);
+/* Rows that are another request's, [[index, rows, its id], ...]; NULL: there are none. */
+json_t *export_donors(const struct exporter *x, const struct tensor *tensor);
+/* The same of @n targets of one request: {name: list}; NULL: there are none. */
+json_t *export_donors_of(const struct exporter *x, const struct target *targets, size_t n);
+/* Rows of targets that are other requests'. @out: gets the ids of these, a list for each request that has such rows. */
+uint64_t export_filled(const struct exporter *x, json_t *out);
+/* Groups of x->n_group targets that have such rows. */
+size_t export_n_filled(const struct exporter *x);
 
 /* Collects the targets' positions, each list once. Return: 0 or -ENOMEM. */
 int export_collect_positions(struct exporter *x);

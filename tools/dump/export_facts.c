@@ -123,7 +123,7 @@ static json_t *flagged(const struct tensor *t, uint32_t flag)
     return list;
 }
 
-json_t *export_facts(const struct target *target)
+json_t *export_facts(const struct exporter *x, const struct target *target)
 {
     const struct tensor *t = target->tensor;
     json_t *shape = json_array();
@@ -142,5 +142,9 @@ json_t *export_facts(const struct target *target)
         json_object_set(facts, "superseded", superseded);
     json_decref(rejected);
     json_decref(superseded);
+    json_t *donors = export_donors(x, t);
+    if (donors && facts)
+        json_object_set(facts, "filled", donors);
+    json_decref(donors);
     return facts;
 }

@@ -5,14 +5,14 @@
 
 #include <dmi/dtype.h>
 
-static void add_target(struct text *t, const struct target *target)
+static void add_target(struct text *t, const struct exporter *x, const struct target *target)
 {
     uint32_t dtype = target->tensor->dtype;
     value_add_new(t, value_text(target->tensor->key));
     text_printf(t, ": ");
     value_add_new(t, json_pack("{s:o, s:s, s:s, s:o}", "file", value_text(target->file), "dtype",
                                dmi_dtype_info(dtype)->name, "stored_as", npy_type(dtype), "facts",
-                               export_facts(target)));
+                               export_facts(x, target)));
 }
 
 void export_index(struct text *to, const struct exporter *x)
@@ -27,7 +27,7 @@ void export_index(struct text *to, const struct exporter *x)
     text_printf(to, ",\n\"tensors\": {");
     for (size_t i = 0; i < x->n_targets; i++) {
         text_printf(to, "%s\n  ", i ? "," : "");
-        add_target(to, &x->targets[i]);
+        add_target(to, x, &x->targets[i]);
     }
     text_printf(to, "\n}\n}\n");
 }

@@ -51,6 +51,10 @@ static void add_head(struct text *to, const struct exporter *x, const struct ten
         text_printf(to, ", \"rejected\": true");
     if (x->stretch->flags & STRETCH_SUPERSEDED)
         text_printf(to, ", \"superseded\": true");
+    if (x->stretch->donor != STRETCH_OWN) {
+        text_printf(to, ", \"donor\": ");
+        value_add_new(to, export_donor(x, x->stretch));
+    }
     text_printf(to, ", \"values\": [");
 }
 

@@ -42,7 +42,7 @@ static void put_tensors(json_t *metadata, const struct exporter *x)
         text_printf(&t, i ? ", " : "");
         value_add_new(&t, value_text(x->targets[i].tensor->key));
         text_printf(&t, ": ");
-        value_add_new(&t, export_facts(&x->targets[i]));
+        value_add_new(&t, export_facts(x, &x->targets[i]));
     }
     text_printf(&t, "}");
     put_text(metadata, "tensors", &t);

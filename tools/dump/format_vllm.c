@@ -220,6 +220,17 @@ static void put_string(json_t *metadata, const char *key, const struct text *t)
     json_object_set_new(metadata, key, t->failed ? NULL : value_bytes(t->data, t->n));
 }
 
+/* Whose rows those of cached tokens are: {tensor: [[first, rows, request], ...]}. */
+static void put_donors(json_t *metadata, const struct exporter *x, const struct target *group)
+{
+    _cleanup_(text_deinit) struct text filled = { 0 };
+    json_t *donors = export_donors_of(x, group, x->n_group);
+    if (!donors)
+        return;
+    value_add_new(&filled, donors);
+    put_string(metadata, "filled", &filled);
+}
+
 /* Strings only, JSON text where they are more. Return: NULL: no memory. */
 static json_t *metadata_of(const struct exporter *x, const struct target *group)
 {
@@ -240,6 +251,7 @@ static json_t *metadata_of(const struct exporter *x, const struct target *group)
     if (m) {
         put_string(m, "layers", &layers);
         put_string(m, "positions", &positions);
+        put_donors(m, x, group);
     }
     return m;
 }

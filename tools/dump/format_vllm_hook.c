@@ -429,6 +429,17 @@ static json_t *requests(const struct exporter *x)
     return list;
 }
 
+/* By request: whose rows those of its cached tokens are, {tensor: [[first, rows, request], ...]}. */
+static json_t *donors(const struct exporter *x)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < x->n_targets; i += x->n_group) {
+        json_t *of = export_donors_of(x, &x->targets[i], x->n_group);
+        json_array_append_new(list, of ? of : json_object());
+    }
+    return list;
+}
+
 static int put_facts(struct text *to, const struct exporter *x)
 {
     const char *mode = x->options->last_queries ? "last_token" : "all_tokens";
@@ -439,6 +450,8 @@ static int put_facts(struct text *to, const struct exporter *x)
                           reader_run(x->reader)->uuid, "requests", requests(x));
     if (o && !x->options->last_queries)
         json_object_set_new(o, "q_seq_lens", lengths(x));
+    if (o && x->options->select.fill_cached)
+        json_object_set_new(o, "filled", donors(x));
     value_add_new(to, o);
     text_printf(to, "\n");
     return to->failed ? -ENOMEM : 0;

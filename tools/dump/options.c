@@ -48,6 +48,9 @@ static const char usage_text[] =
     "                      A:B, prompt, generated, or last\n"
     "  --rejected          show, list, stats, export: also rows whose drafts were rejected\n"
     "  --superseded        show, list, stats, export: also rows whose position was computed again\n"
+    "  --fill-cached       export: rows of tokens that a prefix cache had, from a request that "
+    "computed them\n"
+    "                      with the same tokens from position 0 on; the output says from which\n"
     "  --rank R | tp=R,... of a folder with the runs of several ranks: only those of tensor "
     "parallel rank\n"
     "                      R, or with these ranks of tp, pp, dp, ep; not joined with the others\n"
@@ -95,6 +98,7 @@ enum option_id {
     OPT_TOKENS,
     OPT_REJECTED,
     OPT_SUPERSEDED,
+    OPT_FILL_CACHED,
     OPT_RANK,
     OPT_ALL,
     OPT_RECORDS,
@@ -125,6 +129,7 @@ static const struct option long_options[] = {
     { "tokens", required_argument, NULL, OPT_TOKENS },
     { "rejected", no_argument, NULL, OPT_REJECTED },
     { "superseded", no_argument, NULL, OPT_SUPERSEDED },
+    { "fill-cached", no_argument, NULL, OPT_FILL_CACHED },
     { "rank", required_argument, NULL, OPT_RANK },
     { "all", no_argument, NULL, OPT_ALL },
     { "records", no_argument, NULL, OPT_RECORDS },
@@ -161,6 +166,7 @@ static const struct {
     { OPT_TOKENS, "sltde" },
     { OPT_REJECTED, "slte" },
     { OPT_SUPERSEDED, "slte" },
+    { OPT_FILL_CACHED, "e" },
     { OPT_ALL, "s" },
     { OPT_RECORDS, "l" },
     { OPT_TENSORS, "l" },
@@ -287,6 +293,7 @@ static int take_option(int c, struct options *o)
     case OPT_TOKENS: return take(choice_tokens(optarg, &o->select));
     case OPT_REJECTED: o->select.rejected = true; break;
     case OPT_SUPERSEDED: o->select.superseded = true; break;
+    case OPT_FILL_CACHED: o->select.fill_cached = true; break;
     case OPT_RANK: o->by_rank = true; return take(choice_ranks(optarg, o->ranks));
     case OPT_ALL: o->all_values = true; break;
     case OPT_RECORDS: o->records = true; break;
@@ -391,6 +398,11 @@ static int hand_over(struct options *o)
         complain("--layers: a list, and 'last', are for export --format vllm and vllm-hook: '%s' "
                  "is neither a number nor a range A:B",
                  o->layers);
+        return hint();
+    }
+    if (o->select.fill_cached && format && format->copy) {
+        complain("--fill-cached: format %s has records as they are, and no tensors to fill",
+                 format->name);
         return hint();
     }
     bool takes_names = exports && format && format->takes_names;

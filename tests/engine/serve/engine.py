@@ -76,7 +76,7 @@ class Engine:
             shape = dataclasses.replace(self.shape, layers=min(opt.draft_layers, self.shape.layers))
             self.drafter = Drafter(self.make_runner(shape, prefix="draft_"), BLOCK, MAX_ROWS, self.merged)
         self.dump = Dump(opt.dump, self.dtype, suffix=f"-{part.number}" if part.ranks * part.stages > 1 else "") if opt.dump else None
-        self.steps = Steps(part) if opt.steps else Silent()
+        self.steps = Steps(part, not opt.no_prefix_cache) if opt.steps else Silent()
         self.given, self.n_requests = json.loads(pathlib.Path(opt.requests).read_text())["requests"], 0
         self.scheduler = Scheduler(batch=opt.batch, chunk=opt.chunk, n_blocks=opt.blocks, block_size=BLOCK, max_rows=MAX_ROWS,
                                    speculate=opt.speculate, share=not opt.no_prefix_cache, schedule=self.make_schedule())
@@ -106,7 +106,8 @@ class Engine:
         limit = min(filter(None, (limit, given.get("max_tokens", len(forced) if forced else 16))))
         self.n_requests += 1
         request = Request(name, self.n_requests, given["prompt_tokens"], None if forced is None else forced[:limit], limit,
-                          frozenset() if forced or given.get("ignore_stop") else self.stop, given.get("arrival", 0))
+                          frozenset() if forced or given.get("ignore_stop") else self.stop, given.get("arrival", 0),
+                          given.get("tags", {}))
         if request.n_prompt + request.limit + self.opt.speculate > POSITIONS:
             raise SystemExit(f"request {name} has more than {POSITIONS} positions")
         self.scheduler.add(request)

@@ -21,6 +21,7 @@ class Request:
     limit: int = 16             # tokens to make
     stop: frozenset = frozenset()
     arrival: int = 0
+    tags: dict = field(default_factory=dict)  # the client's; the value of `cache_salt` keeps its blocks apart from those of others
     tokens: list = field(default_factory=list)
     n_computed: int = 0
     blocks: list = field(default_factory=list)
@@ -51,7 +52,7 @@ class Request:
     def key(self, i, block_size):
         while len(self.keys) <= i:
             n = len(self.keys)
-            self.keys.append(chain(self.keys[-1] if n else b"", self.tokens[n * block_size:(n + 1) * block_size]))
+            self.keys.append(chain(self.keys[-1] if n else str(self.tags.get("cache_salt", "")).encode(), self.tokens[n * block_size:(n + 1) * block_size]))
         return self.keys[i]
 
 

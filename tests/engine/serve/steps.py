@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """--steps: what the engine tells DMI. Without libdmi_preload.so in the process all of it does nothing."""
 import importlib
+import json
 import pathlib
 import sys
 
@@ -31,8 +32,9 @@ class Silent:
 
 
 class Steps(Silent):
-    def __init__(self, part):
+    def __init__(self, part, caches):
         self.dmi = dmi = package("dmi")
+        self.caches = caches  # rows of equal prefixes are shared between requests
         self.ranks = ((part.rank, part.ranks), (part.stage, part.stages), (0, 1), (0, 1))
         self.reasons = {"stop": dmi.End.STOP, "length": dmi.End.LENGTH, "aborted": dmi.End.ABORTED}
 
@@ -44,7 +46,7 @@ class Steps(Silent):
             row += item.n_rows
         if row < n_rows:
             spans.append(self.dmi.Span(None, 0, n_rows - row, row, flags=self.dmi.PADDING))
-        self.judge("dmi_step_begin()", self.dmi.step_begin(plan.step, spans, n_rows=n_rows, ranks=self.ranks))
+        self.judge("dmi_step_begin()", self.dmi.step_begin(plan.step, spans, n_rows=n_rows, ranks=self.ranks, caches=self.caches))
 
     def judge(self, what, status):
         if status not in (self.dmi.OK, self.dmi.OFF):
@@ -54,9 +56,9 @@ class Steps(Silent):
         """Tokens that are the request's, then drafts that may be rejected: a span each, as each has logits of its own."""
         phase = self.dmi.Phase.DECODE if item.is_decode else self.dmi.Phase.PREFILL
         request = item.request
-        common = {"n_prompt": request.n_prompt, "tags": f'{{"preemptions": {request.preemptions}}}'}
+        common = {"n_prompt": request.n_prompt, "tags": json.dumps({"preemptions": request.preemptions, **request.tags})}
         yield self.dmi.Span(request.id, item.start, item.n, row, n_cached=item.n_cached, phase=phase,
-                            flags=self.dmi.LAST if item.is_last else 0, **common)
+                            cached_ids=request.tokens[item.start - item.n_cached:item.start], flags=self.dmi.LAST if item.is_last else 0, **common)
         for i in range(item.n, item.n_rows):
             yield self.dmi.Span(request.id, item.start + i, 1, row + i, phase=self.dmi.Phase.DRAFT, **common)
 

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Commands about edits, and their answers, as of control/command.h:
+ *
+ *     edit add                      the edits in the descriptor that came with the line: a memfd, sealed, as edits_pack() makes it
+ *     edit check                    all that add would find wrong, without effect
+ *     edit set NAME times=NUMBER    another coefficient for its operations
+ *     edit on|off NAME
+ *     edit remove NAME
+ *     edit list                     what is in force, and what became of its rows
+ *     edit salt ID [TAGS]           what the tag `cache_salt` of such a request is to hold
+ *
+ * A change holds from the step on that the answer names. Thread: the control thread alone.
+ */
+#ifndef PRELOAD_CONTROL_EDIT_COMMAND_H
+#define PRELOAD_CONTROL_EDIT_COMMAND_H
+
+#include "preload/control/line.h"
+
+/* @rest: what follows the word "edit"; it is written to. */
+void edit_command(char *rest, const struct line_peer *peer, struct text *answer);
+
+#endif

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What commands share: who asks, the words of a line, and the answer that refuses. Thread: the control thread alone. */
+#ifndef PRELOAD_CONTROL_LINE_H
+#define PRELOAD_CONTROL_LINE_H
+
+#include "storage/text.h"
+
+#include <sys/types.h>
+
+/* Who asks. */
+struct line_peer {
+    uid_t uid;
+    pid_t pid;
+    int fd; /* that came with the line; -1: none */
+};
+
+/* The next word of a line, after blanks; "": there is none. *@rest: what follows it. */
+char *line_word(char **rest);
+
+/* The answer to something that is no command, or that is refused. */
+void line_refuse(struct text *answer, const char *why);
+
+#endif

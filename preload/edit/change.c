@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Changes of what is in force: made, noted in the run, and waited for until every context has what they need. */
+#include "core/cleanup.h"
+#include "core/log.h"
+#include "preload/context/edit_region.h"
+#include "preload/edit/accounts.h"
+#include "preload/edit/edits.h"
+#include "preload/session/session.h"
+#include "storage/codec/hash.h"
+#include "storage/text.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define UPLOAD_NS 5000000000u /* for the contexts to have new tables */
+
+static uint64_t n_packs; /* one thread at a time */
+
+static void release(struct edit_version **v)
+{
+    version_release(*v);
+}
+
+/* Its uses are as they will be. */
+static int finish(struct err *err, struct edit_version *v)
+{
+    return edits_every(v) ? err_set(err, -ENOMEM, "no memory") : 0;
+}
+
+/* ------------------------------------------------------------------------- noted, and in force */
+
+/* Its edits, as the note has them. */
+static void add_uses(struct text *t, const struct edit_version *v)
+{
+    text_printf(t, ", \"version\": %" PRIu64 ", \"edits\": [", v->number);
+    for (uint32_t i = 0; i < v->n; i++) {
+        const struct edit_use *use = &v->uses[i];
+        text_printf(t, "%s{\"name\": ", i ? ", " : "");
+        text_json(t, use->edit->name);
+        text_printf(t, ", \"uid\": %" PRIu64 ", \"hash\": \"%016" PRIx64 "\", \"number\": %td",
+                    use->uid, use->of->hash, use->edit - use->of->list);
+        if (use->off)
+            text_printf(t, ", \"off\": true");
+        if (use->times && use->times->from == EDIT_NUMBER) {
+            text_printf(t, ", \"times\": ");
+            text_json_double(t, use->times->number);
+        }
+        text_printf(t, "}");
+    }
+    text_printf(t, "]");
+}
+
+/* Return: 0, or -errno and @err says why the run takes no note. */
+static int note(struct err *err, const struct edit_version *v, const char *what, const char *more)
+{
+    _cleanup_(text_deinit) struct text t = { 0 };
+    add_uses(&t, v);
+    text_printf(&t, "%s", more ? more : "");
+    text_add(&t, "", 1);
+    int r = t.failed ? -ENOMEM : session_note_change_with(what, t.data, true);
+    return r ? err_set_errno(err, -r, "the run takes no note of it") : 0;
+}
+
+/* Takes over @v. @what: in words; @more: as of session_note_change_with(). */
+static int publish(struct err *err, struct edit_version *v, const char *what, const char *more,
+                   uint64_t *step)
+{
+    if (!edit_region_wait(UPLOAD_NS)) {
+        version_release(v);
+        return err_set(err, -ETIMEDOUT, "a context did not take the tables within 5 s");
+    }
+    int r = note(err, v, what, more);
+    if (r) {
+        version_release(v);
+        return r;
+    }
+    *step = atomic_load_relaxed(&session.next_step);
+    edits_put_in_force(v);
+    return 0;
+}
+
+/* ------------------------------------------------------------------------- adding */
+
+static struct edits *unpack(struct err *err, const void *pack, size_t n)
+{
+    struct spec_errors errors = { 0 };
+    struct edits *edits = NULL;
+    int r = edits_unpack("edits", pack, n, session.spec, &errors, &edits);
+    if (r)
+        err_set(err, r < 0 ? r : -EINVAL, "%s", errors.n_lines ? errors.lines[0] : "no memory");
+    spec_errors_deinit(&errors);
+    return edits;
+}
+
+static uint32_t number_of(const struct edit_version *v, const char *name)
+{
+    uint32_t i = 0;
+    while (v && i < v->n && strcmp(v->uses[i].edit->name, name))
+        i++;
+    return v && i < v->n ? i : UINT32_MAX;
+}
+
+static int check_names(struct err *err, const struct edit_version *v, const struct edits *edits)
+{
+    for (uint32_t i = 0; i < edits->n; i++)
+        if (number_of(v, edits->list[i].name) != UINT32_MAX)
+            return err_set(
+                err, -EEXIST,
+                "the edit \"%s\" is there already: remove it first, or give another name",
+                edits->list[i].name);
+    return 0;
+}
+
+/* Text and numbers go into a file of the run. Adds to @more which. */
+static int keep_pack(struct err *err, const void *pack, size_t n, struct text *more)
+{
+    char name[64];
+    snprintf(name, sizeof name, "edits-%06" PRIu64 ".pack", n_packs);
+    int r = run_put_file(session.run, name, pack, n);
+    if (r)
+        return err_set_errno(err, -r, "%s cannot be written", name);
+    n_packs++;
+    text_printf(more, ", \"file\": \"%s\", \"bytes\": %zu, \"xxh3\": \"%016" PRIx64 "\"", name, n,
+                hash_bytes(pack, n));
+    text_add(more, "", 1);
+    return more->failed ? err_set(err, -ENOMEM, "no memory") : 0;
+}
+
+static void name_all(struct text *t, const struct edits *edits)
+{
+    for (uint32_t i = 0; i < edits->n; i++)
+        text_printf(t, "%s%s", i ? ", " : "", edits->list[i].name);
+}
+
+/* The version that has them too. @edits is taken over. */
+static int prepare(struct err *err, struct edits *edits, struct edit_version **out)
+{
+    _cleanup_(release) struct edit_version *now = edits_hold();
+    int r = check_names(err, now, edits);
+    if (r) {
+        edits_free(edits);
+        return r;
+    }
+    struct edit_version *v = version_new(err, now, UINT32_MAX, edits);
+    r = v ? finish(err, v) : err->code;
+    if (r)
+        version_release(v);
+    else
+        *out = v;
+    return r;
+}
+
+int edits_check(struct err *err, const void *pack, size_t n)
+{
+    struct edit_version *v = NULL;
+    struct edits *edits = unpack(err, pack, n);
+    int r = edits ? prepare(err, edits, &v) : err->code;
+    version_release(v);
+    return r;
+}
+
+int edits_add(struct err *err, const void *pack, size_t n, const char *who, uint64_t *step)
+{
+    _cleanup_(text_deinit) struct text what = { 0 }, more = { 0 };
+    struct edit_version *v = NULL;
+    struct edits *edits = unpack(err, pack, n);
+    if (!edits)
+        return err->code;
+    text_printf(&what, "edits add ");
+    name_all(&what, edits);
+    text_printf(&what, "%s", who);
+    text_add(&what, "", 1);
+    int r = prepare(err, edits, &v);
+    if (!r && what.failed)
+        r = err_set(err, -ENOMEM, "no memory");
+    if (!r)
+        r = keep_pack(err, pack, n, &more);
+    if (!r)
+        return publish(err, v, what.data, more.data, step);
+    version_release(v);
+    return r;
+}
+
+/* The first edits. As edits_add(). */
+static int add_file(struct err *err, const char *path)
+{
+    _cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    struct stat st;
+    uint64_t step;
+    if (fd < 0 || fstat(fd, &st))
+        return err_set_errno(err, errno, "cannot be read");
+    if (!S_ISREG(st.st_mode) || !st.st_size)
+        return err_set(err, -EINVAL, "is no file of edits");
+    void *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (map == MAP_FAILED)
+        return err_set_errno(err, errno, "cannot be mapped");
+    int r = edits_add(err, map, (size_t)st.st_size, ", from the first step on", &step);
+    munmap(map, (size_t)st.st_size);
+    return r;
+}
+
+/* ------------------------------------------------------------------------- changing and removing */
+
+/* Return: its number, UINT32_MAX, and @err says so, where there is none. */
+static uint32_t find(struct err *err, const struct edit_version *now, const char *name)
+{
+    uint32_t i = number_of(now, name);
+    if (i == UINT32_MAX)
+        err_set(err, -ENOENT, "no edit is called \"%s\"%s", name,
+                now && now->n ? "; list names them" : ": there is none");
+    return i;
+}
+
+static void add_words(struct text *t, const struct edit_coefficient *times, int on)
+{
+    if (times) {
+        text_printf(t, " times=");
+        text_json_double(t, times->number);
+    }
+    if (on >= 0)
+        text_printf(t, on ? " on" : " off");
+}
+
+int edits_set(struct err *err, const char *name, const struct edit_coefficient *times, int on,
+              const char *who, uint64_t *step)
+{
+    _cleanup_(release) struct edit_version *now = edits_hold();
+    _cleanup_(text_deinit) struct text what = { 0 };
+    uint32_t i = find(err, now, name);
+    if (i == UINT32_MAX)
+        return err->code;
+    struct edit_version *v = version_new(err, now, UINT32_MAX, NULL);
+    if (!v)
+        return err->code;
+    struct edit_use *use = &v->uses[i];
+    if (on >= 0)
+        use->off = !on;
+    if (times && !use->times)
+        use->times = malloc(sizeof *use->times);
+    if (times && use->times)
+        *use->times = *times;
+    text_printf(&what, "edits set %s", name);
+    add_words(&what, times, on);
+    text_printf(&what, "%s", who);
+    text_add(&what, "", 1);
+    int r =
+        what.failed || (times && !use->times) ? err_set(err, -ENOMEM, "no memory") : finish(err, v);
+    if (!r)
+        return publish(err, v, what.data, NULL, step);
+    version_release(v);
+    return r;
+}
+
+int edits_remove(struct err *err, const char *name, const char *who, uint64_t *step)
+{
+    _cleanup_(release) struct edit_version *now = edits_hold();
+    _cleanup_(text_deinit) struct text what = { 0 };
+    uint32_t i = find(err, now, name);
+    if (i == UINT32_MAX)
+        return err->code;
+    struct edit_version *v = version_new(err, now, i, NULL);
+    text_printf(&what, "edits remove %s%s", name, who);
+    text_add(&what, "", 1);
+    int r = !v ? err->code : what.failed ? err_set(err, -ENOMEM, "no memory") : finish(err, v);
+    if (!r)
+        return publish(err, v, what.data, NULL, step);
+    version_release(v);
+    return r;
+}
+
+/* ------------------------------------------------------------------------- start */
+
+static const struct edit_watch watch = { .collect = accounts_collect, .settle = accounts_settle };
+
+static void note_request(const char *what, const char *more)
+{
+    session_note_change_with(what, more, false);
+}
+
+void edits_start(void)
+{
+    const char *path = getenv("DMI_EDITS");
+    struct err err = { 0 };
+    if (!session.spec->n_places)
+        return;
+    accounts_start(run_edits(session.run), note_request);
+    edit_region_start(session.spec->edit_bytes, &watch);
+    /* requests that begin before the first edit have none until they end */
+    struct edit_version *none = version_new(&err, NULL, UINT32_MAX, NULL);
+    if (!none || finish(&err, none)) {
+        log_line("no edit can come into force: %s", err.msg);
+        version_release(none);
+        return;
+    }
+    edits_put_in_force(none);
+    if (path && *path && add_file(&err, path))
+        log_line("%s: %s: no edit is in force", path, err.msg);
+}

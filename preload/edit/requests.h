@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The requests that have edits, and the version that each has kept since its first step. Thread: any that entered. */
+#ifndef PRELOAD_EDIT_REQUESTS_H
+#define PRELOAD_EDIT_REQUESTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct edit_version;
+
+/* The version of the request, held; @now if it has none yet, which it keeps from here on, unless there are too many. */
+struct edit_version *requests_version(const char *id, struct edit_version *now);
+
+/* The request is forgotten. Return: its version, to be given back; NULL: it had none. */
+struct edit_version *requests_forget(const char *id);
+
+/* The step under way is the request's last one. */
+void requests_last(const char *id);
+
+/* Calls @end for each of those, and forgets that they were. */
+void requests_end_last(void (*end)(const char *id));
+
+/* Does some request have a version of @wants? For edits_reach_place(). */
+bool requests_any(bool (*wants)(const struct edit_version *version, uint32_t place),
+                  uint32_t place);
+
+/* Do the request's tags have the salt: is it in the value of the key `cache_salt`? */
+bool requests_have_salt(const char *tags, uint64_t salt);
+
+/* After fork, in the child. */
+void requests_reset(void);
+
+#endif

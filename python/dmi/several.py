@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several runs read as one: dmi.open(["MONDAY", "TUESDAY"])."""
+from __future__ import annotations
+
+import collections.abc
+import os
+import re
+from typing import Any, Iterable, Iterator
+
+from . import growing
+from .reading import Request, Run, Tensor, _near
+
+NUMBERED = re.compile(r"(.+)~([1-9]\d{0,8})", re.S)
+
+
+class Runs(collections.abc.Mapping):
+    """{key: Tensor} of several runs, in their order; runs: each one, a dmi.reading.Run.
+
+    A request whose id an earlier run has is ID~2 here, as is an id that comes again within a run; Request.run and Tensor.run are the run that it is
+    from, where it has its own id and key. A name stays while its run has that id. One thread at a time, as Run.
+    """
+
+    def __init__(self, paths: Iterable[str | os.PathLike | Run]) -> None:
+        self.runs: list[Run] = []
+        self._names: dict[tuple, str] = {}  # (index of the run, id there): name here
+        self._taken: set[str] = set()
+        self._seen: tuple | None = None     # the state of the runs that the next two are of
+        self._requests: list[Request] = []
+        self._tensors: dict[str, Tensor] = {}
+        try:
+            for path in paths:
+                self.runs.append(path if isinstance(path, Run) else Run(path))
+        except OSError:
+            self.close()
+            raise
+        if not self.runs:
+            raise ValueError("dmi.open(): no runs are named")
+
+    def __repr__(self) -> str:
+        return f"<dmi.several.Runs {', '.join(str(run.path) for run in self.runs)}: {len(self)} tensors, {len(self.requests)} requests>"
+
+    def __reduce__(self) -> tuple:
+        return Runs, (self.runs,)
+
+    def __enter__(self) -> "Runs":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """As Run.close(), of each."""
+        for run in self.runs:
+            run.close()
+
+    # ---- names
+
+    def _name(self, i: int, own: str) -> str:
+        if (i, own) not in self._names:
+            self._names[i, own] = _free(own, self._taken)
+            self._taken.add(self._names[i, own])
+        return self._names[i, own]
+
+    def _named(self, i: int, request: Request) -> Request:
+        own, fields = request.id, dict(request.__dict__)
+        named = object.__new__(Request)
+        named.__dict__.update(fields, id=self._name(i, own), _own_id=own)
+        return named
+
+    def _fill(self) -> None:
+        state = tuple(run._generation for run in self.runs)
+        if state == self._seen:
+            return
+        self._requests = [self._named(i, request) for i, run in enumerate(self.runs) for request in run.requests]
+        self._tensors = {}
+        for i, run in enumerate(self.runs):
+            for tensor in run.values():
+                name = tensor.request if tensor.request is None else self._name(i, tensor.request)
+                key = tensor.key if name == tensor.request else f"{name}/{tensor.name}"
+                self._tensors[_free(key, self._tensors)] = tensor
+        self._seen = state
+
+    # ---- what there is
+
+    @property
+    def requests(self) -> list[Request]:
+        """Of all runs, in their order."""
+        self._fill()
+        return self._requests
+
+    def __getitem__(self, key: str) -> Tensor:
+        self._fill()
+        if key in self._tensors:
+            return self._tensors[key]
+        raise KeyError(f"no tensor is called {key!r}{_near(key, self._tensors)}")
+
+    def __iter__(self) -> Iterator[str]:
+        self._fill()
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        self._fill()
+        return len(self._tensors)
+
+    def tensors(self, site: Any = None, layer: Any = None, request: str | None = None) -> list[Tensor]:
+        """As Run.tensors(), of all runs; @request: by its name here. KeyError where no run has what is asked for."""
+        if request is not None:
+            where = {self._name(i, one.id): (run, one.id) for i, run in enumerate(self.runs) for one in run.requests}
+            if request not in where:
+                raise KeyError(f"the runs have no request {request!r}{_near(request, where)}")
+            run, own = where[request]
+            return run.tensors(site, layer, own)
+        found, wrong = [], []
+        for run in self.runs:
+            try:
+                found.append(run.tensors(site, layer))
+            except KeyError as error:
+                wrong.append(error)
+        if len(wrong) == len(self.runs):
+            raise wrong[0]
+        return [tensor for some in found for tensor in some]
+
+    def load(self, site: Any = None, layer: Any = None, request: str | None = None, float32: bool = False) -> dict[str, Any]:
+        """As Run.load(), by the keys of this mapping."""
+        keys, found = {id(tensor): key for key, tensor in self.items()}, {}
+        wanted = self.tensors(site, layer, request)
+        for run in self.runs:
+            for tensor, data in run._several([tensor for tensor in wanted if tensor.run is run]):
+                found[keys[id(tensor)]] = run._array(tensor, data, float32)
+        return found
+
+    def select(self, tokens: Any = "all", rejected: bool = False, superseded: bool = False) -> "Runs":
+        """As Run.select(), of all requests of all runs."""
+        for run in self.runs:
+            run.select(tokens=tokens, rejected=rejected, superseded=superseded)
+        return self
+
+    # ---- runs that grow
+
+    def refresh(self) -> bool:
+        """As Run.refresh(): whether one of them has more."""
+        return any([run.refresh() for run in self.runs])
+
+    def finished(self, poll_s: float = 0.5, timeout_s: float | None = None) -> Iterator[Request]:
+        """As Run.finished(), of all runs, until the last of them ends."""
+        for i, request in growing.finished(self.runs, poll_s, timeout_s):
+            yield self._named(i, request)
+
+
+def _free(name: str, taken: Any) -> str:
+    """@name, or where it is taken the first of NAME~2, NAME~3 ... that is not. NAME~2 itself goes on from there."""
+    if name not in taken:
+        return name
+    numbered = NUMBERED.fullmatch(name)
+    base, number = (numbered[1], int(numbered[2])) if numbered else (name, 1)
+    while f"{base}~{number}" in taken or number == 1:
+        number += 1
+    return f"{base}~{number}"

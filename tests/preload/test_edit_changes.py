@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Edits that change while the engine serves, by dmi-ctl: from which step on they hold and for which requests, what the run notes of it, what
+became of each row, and who is refused. A kernel writes 4 words a row, edits set them, and a record after the edit shows what is there.
+"""
+import array
+import fcntl
+import json
+import os
+import pathlib
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+import pytest
+
+from harness import BUILD, PRELOAD, ROOT, dump_json, environment
+from kit import spec
+from rows_client import WIDTH
+
+pytest.importorskip("cuda.bindings")
+pytestmark = pytest.mark.since(12000, "what cuda.bindings 13 calls to build a graph")
+
+CLIENT = pathlib.Path(__file__).with_name("rows_client.py")
+CTL = BUILD / "tools" / "dmi-ctl"
+PLACE = f"""  - name: x
+    kernel: '^block$'
+    pointer: arg[0]
+    dtype: f32
+    dims: [{{row: true, count: 'arg[1].u32 / {WIDTH}'}}, {{count: {WIDTH}}}]
+    write: {{}}
+"""
+HEAD = "forward: [{kind: step, begin: step}]\nring: {bytes: 1M, slots: 4096}\n"
+MISSES = ["not_run", "width", "bad_tag", "no_step", "unsupported", "bad_pointer", "driver", "no_room", "rank", "cache_shared", "cached"]
+
+
+def step_of(number, requests, graph, caches=False, **more):
+    """A step of @requests, {id: (first position, rows)}, or with tags {id: (first, rows, tags)}."""
+    spans, row = [], 0
+    for name, (first, n, *tags) in requests.items():
+        spans.append({"request": name, "first_position": first, "n_tokens": n, "first_row": row, "n_prompt": 4, "phase": 1 if first < 4 else 2,
+                      "tags": tags[0] if tags else None})
+        row += n
+    spans.append({"request": None, "first_position": 0, "n_tokens": 1, "first_row": row, "flags": 1})
+    return {"said": {"step": number, "spans": spans, "n_rows": row + 1, "caches": caches}, "launches": [["block", row + 1, number, graph]], **more}
+
+
+def edits(folder, name, text, vectors=()):
+    """A file of edits, with npy files of its vectors."""
+    for key, values in dict(vectors).items():
+        head = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({len(values)},), }}".ljust(117) + "\n"
+        (folder / f"{key}.npy").write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head.encode() + array.array("f", values).tobytes())
+    path = folder / f"{name}.yaml"
+    path.write_text("editspec: 1\n" + ("vectors: {" + ", ".join(f"{k}: {{file: {k}.npy}}" for k in dict(vectors)) + "}\n" if vectors else "") + "edits:\n" + text)
+    return str(path)
+
+
+class Accounts:
+    """The file `edits` of a run (docs/format.md 10.2)."""
+
+    def __init__(self, path):
+        data = path.read_bytes()
+        self.ended, self.marked = struct.unpack_from("<QQ", data, 32)
+        self.all = []
+        for at in range(64, len(data), 552):
+            uid, state, n, due, written, *missed = struct.unpack_from("<QII2Q16Q", data, at)
+            if state:
+                self.all.append((data[at + 160:at + 296].rstrip(b"\0").decode(), data[at + 296:at + 296 + n].decode(), due, written,
+                                 {MISSES[i]: k for i, k in enumerate(missed) if k}))
+
+    def of(self, edit):
+        """(due, written, {reason: missed}) of all its requests."""
+        due, written, missed = 0, 0, {}
+        for name, _, d, w, reasons in self.all:
+            if name == edit:
+                due, written = due + d, written + w
+                for reason, n in reasons.items():
+                    missed[reason] = missed.get(reason, 0) + n
+        return due, written, missed
+
+
+class Served:
+    def __init__(self, bench, plan, head=HEAD, **env):
+        path, answers = bench.folder / "plan.json", bench.folder / "answers"
+        path.write_text(json.dumps(plan))
+        self.result = bench.run([], spec(PLACE.rstrip("\n"), head=head), command=[sys.executable, CLIENT, path], timeout=120, PYTHONPATH=ROOT / "python",
+                                DMI_CONTROL="1", CTL=CTL, ANSWERS=answers, **env)
+        bench.check(self.result.code == 0 and self.result.folders, "the program runs, and a run is written", self.result.stderr[-1500:])
+        self.run = self.result.run()
+        self.answers = [(code, json.loads(said) if said.startswith("{") else said) for code, said in map(json.loads, answers.read_text().splitlines())] \
+            if answers.exists() else []
+        self.accounts = Accounts(self.result.folders[0] / "edits")
+        sums = [a for a in self.accounts.all if a[2] != a[3] + sum(a[4].values())]
+        bench.check(not sums and not self.run.balance(), "due = written + missed, and records balance", sums)
+
+    def rows(self):
+        """{step: [what each row holds, as f32]}: a value where all words are the same, "kernel" where the kernel's are there. Padding is in no record."""
+        found = {}
+        for record in self.run.of(1):
+            rows = [record.words[i:i + WIDTH] for i in range(0, len(record.words), WIDTH)]
+            found[record.step + 1] = [
+                "kernel" if [w & 0xffff for w in row] == [r * WIDTH + i for i in range(WIDTH)] and row[0] >> 16 == record.step + 1
+                else struct.unpack("<f", struct.pack("<I", row[0]))[0] if len(set(row)) == 1 else row for r, row in enumerate(rows)]
+        return found
+
+
+SET = "  - {{name: {}, site: x, do: [{{set: {}}}], requests: '{}'{}}}\n"
+
+
+@pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
+def test_changes_hold_for_requests_that_begin(bench, graph):
+    """A request keeps what was in force at its first step; an edit with `live: true` follows each change from the next step on."""
+    first = edits(bench.folder, "first", SET.format("seven", 7, "*", ""))
+    live = edits(bench.folder, "live", SET.format("nine", 9, "l*", ", live: true"))
+    plan = [step_of(1, {"a": (0, 2), "l": (0, 1)}, graph),
+            step_of(2, {"a": (2, 2), "b": (0, 2), "l": (1, 1)}, graph, commands=[["edit", "add", first]]),
+            step_of(3, {"a": (4, 1), "b": (2, 1), "l": (2, 1)}, graph, commands=[["edit", "add", live], ["edit", "list"]]),
+            step_of(4, {"b": (3, 1), "c": (0, 1), "l": (3, 1)}, graph, commands=[["edit", "off", "nine"], ["edit", "remove", "seven"]]),
+            step_of(5, {"b": (4, 1), "c": (1, 1), "l": (4, 1)}, graph, commands=[["edit", "on", "nine"]], ends=["b"]),
+            step_of(6, {"b": (0, 1), "l": (5, 1)}, graph)]
+    out = Served(bench, plan)
+    k = "kernel"
+    bench.check(out.rows() == {1: [k] * 3, 2: [k, k, 7.0, 7.0, k], 3: [k, 7.0, 9.0], 4: [7.0, k, k], 5: [7.0, k, 9.0], 6: [k, 9.0]},
+                "rows", (out.rows(), out.answers))
+    listed = out.answers[2][1]["edits"]
+    bench.check([code for code, _ in out.answers] == [0] * 6 and [e["name"] for e in listed] == ["seven", "nine"], "answers", out.answers)
+    bench.check(listed[0]["due"] >= 2 and [out.answers[i][1]["step"] for i in (0, 1, 3, 4, 5)] == [1, 2, 3, 3, 4], "steps from which on they hold", out.answers)
+    bench.check(out.accounts.of("seven") == (5, 5, {}) and out.accounts.of("nine") == (3, 3, {}), "accounts", out.accounts.all)
+    noted = dump_json("list", out.result.folders[0])["changes"]
+    who = f", by uid {os.geteuid()}, pid "
+    bench.check([c["what"].split(", by")[0] for c in noted] == ["edits add seven", "edits add nine", "edits set nine off", "edits remove seven", "edits set nine on"]
+                and all(who in c["what"] for c in noted), "each change is noted", noted)
+
+
+def test_coefficients(bench):
+    """By number, by generated token, by the request's own tag; another from dmi-ctl."""
+    path = edits(bench.folder, "all", """  - {name: tagged, site: x, do: [{set: 0}, {add: one, times: 'tag:much'}], requests: t*}
+  - {name: moving, site: x, do: [zero, {add: one, times: {0: 8, 4: 0}}], requests: p*, tokens: generated}
+  - {name: plain, site: x, do: [zero, {add: one, times: 3}], requests: n*}
+""", {"one": [1.0] * WIDTH})
+    plan = [step_of(1, {"t1": (0, 1, '{"much": 2.5}'), "t2": (0, 1), "t3": (0, 1, '{"much": "a lot"}'), "n": (0, 1)}, True, commands=[["edit", "add", path]]),
+            step_of(2, {"p": (3, 4), "n": (1, 1)}, False),
+            step_of(3, {"n": (2, 1), "n2": (0, 1)}, False, commands=[["edit", "set", "plain", "times=5"]])]
+    out = Served(bench, plan)
+    k = "kernel"
+    bench.check(out.rows() == {1: [2.5, k, k, 3.0], 2: [k, 8.0, 6.0, 4.0, 3.0], 3: [3.0, 5.0]}, "rows", (out.rows(), out.answers))
+    bench.check(out.accounts.of("tagged") == (2, 1, {"bad_tag": 1}), "a tag that is no number is missed; none is not due", out.accounts.all)
+
+
+def test_prefix_caches(bench):
+    """An edit writes in requests with its salt alone where the engine shares cached rows, or does not say whether it does."""
+    path = edits(bench.folder, "cached", SET.format("seven", 7, "*", "") + SET.format("any", 8, "i*", ", cache: ignore"))
+    plan = [step_of(1, {"a": (0, 1)}, False, caches=None, commands=[["edit", "add", path], ["edit", "salt", "a"]]),
+            step_of(2, {"b": (0, 1), "i": (0, 1)}, False, caches=True), step_of(3, {"c": (0, 1)}, False, caches=False)]
+    salt = Served(bench, plan).answers[1][1]["salt"]
+    plan += [step_of(4, {"d": (0, 1, json.dumps({"cache_salt": f"mine/{salt}"})), "e": (0, 1, '{"cache_salt": "mine"}')}, True, caches=True)]
+    out = Served(bench, plan)
+    k = "kernel"
+    bench.check(out.rows() == {1: [k], 2: [k, 8.0], 3: [7.0], 4: [7.0, k]}, "rows", (out.rows(), out.answers))
+    bench.check(out.accounts.of("seven") == (6, 2, {"cache_shared": 4}) and out.accounts.of("any") == (1, 1, {}), "accounts", out.accounts.all)
+    bench.check("is not known" in out.result.stderr, "a line says why", out.result.stderr)
+
+
+def test_several_ranks(bench):
+    """dmi-ctl changes nothing where ranks would change at different steps."""
+    path = edits(bench.folder, "one", SET.format("seven", 7, "*", ""))
+    step = step_of(1, {"a": (0, 1)}, False)
+    step["said"]["ranks"] = ((1, 2), (0, 1), (0, 1), (0, 1))
+    out = Served(bench, [step, step_of(2, {"b": (0, 1)}, False, commands=[["edit", "add", path], ["edit", "check", path], ["edit", "list"]])])
+    bench.check([code for code, _ in out.answers] == [1, 0, 0] and "several ranks" in out.answers[0][1]["error"], "refused", out.answers)
+    bench.check(out.rows() == {1: ["kernel"], 2: ["kernel"]}, "and nothing is written", out.rows())
+
+
+def send(run, line, descriptor):
+    """What the process answers to a line with a descriptor."""
+    folder = os.open(run, os.O_PATH)
+    with socket.socket(socket.AF_UNIX) as s:
+        s.connect(f"/proc/self/fd/{folder}/control")
+        socket.send_fds(s, [line.encode() + b"\n"], [] if descriptor is None else [descriptor])
+        answer = s.makefile().readline()
+    os.close(folder)
+    return json.loads(answer)
+
+
+def sealed(data, seals=0xf):
+    fd = os.memfd_create("pack", os.MFD_ALLOW_SEALING)
+    os.write(fd, data)
+    fcntl.fcntl(fd, 1033, seals)  # F_ADD_SEALS
+    return fd
+
+
+def pack(text, numbers=(), tensors=()):
+    """As edits_pack() makes it."""
+    head = b"DMIEDIT1" + struct.pack("<IIQ", len(tensors), len(text), len(numbers))
+    return head + b"".join(struct.pack("<IiQQ", *t) for t in tensors) + array.array("f", numbers).tobytes() + text.encode()
+
+
+GOOD = "editspec: 1\nedits: [{name: e, site: x, do: [zero]}]\n"
+VECTOR = "editspec: 1\nvectors: {v: {file: v.npy}}\nedits: [{name: e, site: x, do: [{add: v}]}]\n"
+HOSTILE = [("no descriptor", None, "no descriptor came"), ("unsealed", (pack(GOOD), 0x2), "not sealed"), ("empty", (b"", 0xf), "no memory file"),
+           ("noise", (b"\xff" * 4096, 0xf), "found no edits"), ("cut", (pack(GOOD)[:-1], 0xf), "found no edits"),
+           ("long", (pack(GOOD) + b"x", 0xf), "found no edits"), ("counts", (pack(GOOD)[:8] + struct.pack("<IIQ", 2**31, 10, 2**40), 0xf), "found no edits"),
+           ("no vector", (pack(VECTOR), 0xf), None), ("not finite", (pack(VECTOR, [1.0, float("nan")], [(0, -1, 0, 2)]), 0xf), "numbers that no vector can have"),
+           ("beyond", (pack(VECTOR, [1.0], [(0, -1, 0, 2)]), 0xf), "numbers that no vector can have"),
+           ("another vector", (pack(VECTOR, [1.0], [(7, -1, 0, 1)]), 0xf), "numbers that no vector can have"),
+           ("a wrong site", (pack(GOOD.replace("site: x", "site: y")), 0xf), 'expected a site of the HookSpec with "write": x'),
+           ("binary", (pack("editspec: 1\nedits: [{name: e, site: x, do: [zero]}]\n\0"), 0xf), None)]
+
+
+def test_hostile_clients(bench):
+    """Whoever sends what is no edits gets a sentence; the engine and its capture go on."""
+    gate = bench.folder / "gate"
+    plan = bench.folder / "plan.json"
+    plan.write_text(json.dumps([step_of(i, {"a": (i - 1, 1)}, False) for i in range(1, 4)]))
+    (bench.folder / "spec.yaml").write_text(spec(PLACE.rstrip("\n"), head=HEAD))
+    env = environment(DMI_SPEC=bench.folder / "spec.yaml", DMI_OUT=bench.folder / "out", DMI_CONTROL="1", PYTHONPATH=ROOT / "python", LD_PRELOAD=PRELOAD)
+    process = subprocess.Popen([sys.executable, CLIENT, plan, gate], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        while not pathlib.Path(f"{gate}.reached").exists():
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.01)
+        run, = (p for p in (bench.folder / "out").iterdir() if p.is_dir())
+        for name, given, words in HOSTILE:
+            fd = None if given is None else sealed(*given)
+            answer = send(run, "edit add", fd)
+            if fd is not None:
+                os.close(fd)
+            bench.check(answer["ok"] is False and (words is None or words in answer["error"]) if name != "no vector" else True, name, answer)
+            send(run, "edit remove e", None)
+        bench.check(send(run, "edit set e times=x", None)["ok"] is False and send(run, "edit nonsense", None)["ok"] is False, "words", "")
+        fd = sealed(pack(GOOD))
+        bench.check(send(run, "edit add", fd)["ok"] and "is there already" in send(run, "edit add", fd)["error"], "and a good one is taken, once", "")
+        os.close(fd)
+    finally:
+        gate.touch()
+        stdout, stderr = process.communicate(timeout=60)
+    bench.check(process.returncode == 0, "the program ends as ever", stderr[-800:])
+
+
+def test_many_changes(bench):
+    """Memory stays as it is: versions go when no step and no kernel in flight has them."""
+    paths = [edits(bench.folder, f"e{i}", SET.format(f"e{i % 2}", i, "*", "")) for i in range(2)]
+    changes = []
+    for i in range(60):
+        changes += [["edit", "add", paths[i % 2]], ["edit", "set", f"e{i % 2}", "times=2"], ["edit", "remove", f"e{i % 2}"]]
+    plan = [step_of(i + 1, {f"r{i}": (0, 1)}, bool(i % 2), commands=changes[9 * i:9 * i + 9], ends=[f"r{i}"]) for i in range(20)]
+    out = Served(bench, plan, head=HEAD + "edits: {bytes: 65536}\n")
+    bench.check([code for code, _ in out.answers] == [0] * 180, "all are taken", [a for a in out.answers if a[0]][:2])
