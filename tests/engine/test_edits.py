@@ -14,6 +14,7 @@
 import functools
 import json
 import os
+import re
 import sys
 
 import pytest
@@ -31,6 +32,7 @@ import serving  # noqa: E402
 from edit_cells import CELLS, CURVE, N_TOKENS  # noqa: E402
 from serve.dtypes import from_bf16  # noqa: E402
 from sketch import sketch  # noqa: E402
+from test_edit_changes import Accounts  # noqa: E402
 
 pytestmark = pytest.mark.built(DMI_RUN, DMI_DUMP, PRELOAD, STANDIN / "libcuda.so.1", *serving.KERNELS)
 F32_BOUND = 1e-5
@@ -122,9 +124,18 @@ def captured(check, what, served):
     expected, got = (sum(tallies, harness.Tally()) for tallies in (counters.expected, counters.captured))
     check(expected == got and expected.records, f"{what}: captured all of {expected}", got)
     harness.run([DMI_DUMP, "verify", served.run])
-    problems = [line for line in served.stderr.splitlines() if line.startswith("dmi:") and not ("armed" in line or "in force" in line)]
+    problems = [line for line in served.stderr.splitlines() if line.startswith("dmi:") and not re.search("armed|in force|edits add", line)]
     check(not problems, f"{what}: the library reports no problem", problems[:5])
     return serving.exported_rows(served.out, served.folder / "export")
+
+
+def check_accounts(check, what, served, request):
+    """Every row that an edit wanted was written; an edit of one layer, and all tokens, wanted each row that the request computed."""
+    accounts = Accounts(served.run / "edits")
+    due, written = (sum(account[i] for account in accounts.all) for i in (2, 3))
+    check(due == written > 0 and not any(account[4] for account in accounts.all), f"{what}: all of {due} rows that are due are written", accounts.all)
+    rows = sum(item["n"] + item["drafts"] for step in served.trace for item in step["items"] if item["request"] == request)
+    check(what.split()[0] != "add" or accounts.of("edit-0")[0] == rows, f"{what}: {rows} rows were computed", accounts.all)
 
 
 def check_others(check, what, served, tensors, plain, edited=()):
@@ -160,6 +171,7 @@ def check_cell(check, server, plain, cell, mode, **env):
     check(not wrong and len(off) > 200, f"{what}: {len(off)} tensors within {F32_BOUND} of Hugging Face's, the worst {worst[0]:.1e}", wrong[:8])
     without = errors(alone.dump().tensors(), cell) if alone.sampled[request] == served.sampled[request] else {}
     check(not without or max(t for t, _ in without.values()) > 100 * F32_BOUND, f"{what}: without the edits they are not")
+    check_accounts(check, what, served, request)
     check_others(check, what, served, tensors, alone, (request,))
     want, n_prompt = alone.dump().tensors(), len(serving.REQUESTS[request]["prompt_tokens"])
     before = [key for key in want if key[0] == request and f"{cell}/{key[1]}" not in reference() and key[1] not in ("token_ids", "final_logits")]
