@@ -7,6 +7,8 @@
   bfloat16   the same within 1.5 times Hugging Face's own bfloat16 error, with its edits
   idle       places without edits, and edits for no request: the bits of a run without the library
   tinygrad   its graphs: a request is edited after others made the graphs, within 3e-3 a row; before and after it the same prompt has the same bits
+  caches     rows of a prompt that edited requests have in the prefix cache go to those with the salt of the edits alone
+  ranks      an edit of a sum over ranks writes nothing
   curve      the score of a concept rises with the coefficient as Hugging Face's does, and is its when the concept is taken out
 
 --long takes every cell in every mode, and chunks, preemption, drafts and random delays of streams.
@@ -15,6 +17,7 @@ import functools
 import json
 import os
 import re
+import subprocess
 import sys
 
 import pytest
@@ -93,9 +96,9 @@ def relative(x, y):
     return np.linalg.norm(off) / np.linalg.norm(norms), (off / norms).max()
 
 
-def errors(tensors, cell):
+def errors(tensors, cell, request=None):
     """{site with layer: (of the tensor, of the worst row)} of what the edited request has, against the reference of @cell."""
-    found, request = {}, CELLS[cell]["request"]
+    found, request = {}, request or CELLS[cell]["request"]
     for key in (key.partition("/")[2] for key in reference() if key.startswith(f"{cell}/")):
         positions, rows = tensors[request, key]
         want = reference()[f"{cell}/{key}"]
@@ -159,16 +162,20 @@ def serve_cell(server, cell, mode, dtype="float32", **env):
                         edits=edits_text(entries), **env)
 
 
+def check_reached(check, what, off, least=200):
+    """@off, of errors(), is within the bound."""
+    wrong = [f"{key}: tensor {t:.1e}, row {r:.1e}" for key, (t, r) in off.items() if not (t <= F32_BOUND and r <= SKETCH_FACTOR * F32_BOUND)]
+    worst = max((t, key) for key, (t, _) in off.items())
+    check(not wrong and len(off) > least, f"{what}: {len(off)} tensors within {F32_BOUND} of Hugging Face's, the worst {worst[0]:.1e}", wrong[:8])
+
+
 def check_cell(check, server, plain, cell, mode, **env):
     what, request = f"{cell} {mode}", CELLS[cell]["request"]
     served, alone = serve_cell(server, cell, mode, **env), plain("float32")
     happened(check, what, mode, served)
     tensors = captured(check, what, served)
     check(served.sampled[request] == SAID["tokens"][cell], f"{what}: greedy tokens are Hugging Face's", served.sampled[request])
-    off = errors(tensors, cell)
-    wrong = [f"{key}: tensor {t:.1e}, row {r:.1e}" for key, (t, r) in off.items() if not (t <= F32_BOUND and r <= SKETCH_FACTOR * F32_BOUND)]
-    worst = max((t, key) for key, (t, _) in off.items())
-    check(not wrong and len(off) > 200, f"{what}: {len(off)} tensors within {F32_BOUND} of Hugging Face's, the worst {worst[0]:.1e}", wrong[:8])
+    check_reached(check, what, errors(tensors, cell))
     without = errors(alone.dump().tensors(), cell) if alone.sampled[request] == served.sampled[request] else {}
     check(not without or max(t for t, _ in without.values()) > 100 * F32_BOUND, f"{what}: without the edits they are not")
     check_accounts(check, what, served, request)
@@ -224,6 +231,70 @@ def test_bfloat16(check, server, plain, cell, mode):
              if t > BF16_FACTOR * known[site]["tensor"] or r > BF16_FACTOR * SKETCH_FACTOR * known[site]["token"]]
     check(not wrong and len(worst) > 12, f"{what}: {len(worst)} sites within {BF16_FACTOR} of Hugging Face's own error", wrong)
     check_others(check, what, served, tensors, plain("bfloat16", cell), (request,))
+
+
+# ---- prefix caches and ranks
+
+HOLD = """
+from cuda.bindings import driver as cu
+cu.cuInit(0)
+cu.cuCtxCreate(None, 0, 0)
+print(flush=True)
+input()
+"""
+
+
+def salt_of(folder, edits, request):
+    """The salt of the edits that @request would get, as dmi-ctl names it in a process that waits."""
+    folder.mkdir()
+    (folder / "spec.yaml").write_text(serving.spec_text("float32"))
+    (folder / "edits.yaml").write_text(edits)
+    command = [DMI_RUN, "--spec", folder / "spec.yaml", "--edits", folder / "edits.yaml", "--out", folder / "run", "--", sys.executable, "-c", HOLD]
+    with subprocess.Popen([str(word) for word in command], env=harness.environment(DMI_CONTROL=1), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL, text=True) as held:
+        held.stdout.readline()
+        answer = harness.run([BUILD / "tools" / "dmi-ctl", "--json", harness.only_run(folder / "run"), "edit", "salt", request])
+        held.communicate("\n", timeout=60)
+    return json.loads(answer.stdout)["salt"]
+
+
+def test_prefix_caches(check, server, plain):
+    """Requests of one prompt: cached rows of edited ones go to those with their salt alone."""
+    edits = edits_text(edit_cells.named(CELLS["project_out"]["edits"], "x*"))
+    salt = salt_of(server.folder / "salt", edits, "x1")
+    prompt = {"prompt_tokens": serving.REQUESTS["count"]["prompt_tokens"], "max_tokens": N_TOKENS, "ignore_stop": True}
+    tags = {"tags": {"cache_salt": f"mine/{salt}"}}
+    served = server.serve("caches", [{"id": "x1", **prompt, **tags}, {"id": "y", "arrival": 10, **prompt}, {"id": "x2", "arrival": 10, **prompt, **tags},
+                                     {"id": "x3", "arrival": 12, **prompt}], "--mode", "graph", spec=serving.spec_text("float32"), edits=edits)
+    tensors = serving.exported_rows(served.out, served.folder / "export")
+    cached = {r["id"]: sum(i["cached"] for step in served.trace for i in step["items"] if i["request"] == r["id"]) for r in served.results}
+    check(cached == {"x1": 0, "y": 0, "x2": 16, "x3": 16}, "cached are rows of the same salt", cached)
+    for request in ("x1", "x2"):
+        check(served.sampled[request] == SAID["tokens"]["project_out"], f"{request}: tokens are Hugging Face's", served.sampled)
+        check_reached(check, request, errors(tensors, "project_out", request))
+    want = plain("float32").dump().tensors()
+    for request in ("y", "x3"):
+        got = {key: rows for (name, key), rows in tensors.items() if name == request}
+        alone = {key: dict(zip(*want["count", key])) for key in got}
+        wrong = [f"{key} at {p}" for key, rows in got.items() for p, row in zip(*rows) if row.tobytes() != alone[key][p].tobytes()]
+        check(not wrong and len(got) > 300, f"{request}, without the salt: {len(got)} tensors have the bits of a run without the library", wrong[:5])
+    accounts = [Accounts(served.run / "edits").of(f"edit-{i}") for i in range(3)]
+    check(accounts == [(n * 56, n * 32, {"cache_shared": n * 8, "cached": n * 16}) for n in (1, 30, 30)],
+          "rows of the one without the salt are missed: those that it computed and those that it took from the cache", accounts)
+
+
+def test_ranks(check, server):
+    """mlp_out is a part of a sum on each rank: nothing is written there, and the accounts say so."""
+    edits = edits_text([{"name": "add", "site": "mlp_out", "do": [{"add": "noise", "times": 12}], "requests": "france"}])
+    requests = serving.free("france", "count", tokens=3)
+    options = ["--ranks", "2", "--no-prefix-cache", "--mode", "graph"]
+    without = server.serve("ranks-plain", requests, *options, layers=2, spec=serving.spec_text("float32"))
+    served = server.serve("ranks", requests, *options, layers=2, spec=serving.spec_text("float32"), edits=edits)
+    check(served.tokens == without.tokens, "tokens are as without the edit", [served.tokens, without.tokens])
+    got, want = ({key: rows.tobytes() for key, (_, rows) in serving.exported_rows(s.out, s.folder / "export").items()} for s in (served, without))
+    check(got == want and len(got) > 60, f"{len(got)} joined tensors are, too")
+    accounts = [Accounts(run / "edits").of("add") for run in harness.runs_of(served.out)]
+    check(len(accounts) == 2 and all(a == (14, 0, {"rank": 14}) for a in accounts), "rows are missed as rank", accounts)
 
 
 # ---- nothing to do
