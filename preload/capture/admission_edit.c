@@ -18,8 +18,8 @@ static bool suits(const struct edit_table *table, const struct dmi_edit_part *p,
     uint32_t most = p->of_heads ? n / head : n;
     if (p->n_columns && list[p->n_columns - 1] >= most)
         return false;
-    return !p->width || p->width == n || p->width == head ||
-           (!p->of_heads && p->width == p->n_columns);
+    return !p->width || p->width == n ||
+           p->width == (p->n_columns && !p->of_heads ? p->n_columns : head);
 }
 
 /* A tensor of other vectors than the edit's. */
@@ -105,7 +105,6 @@ void admission_expect_edit(const struct admission_launch *l, struct admission *i
 {
     const struct edit_rows *rows = rows_of(l);
     item->has_record = false;
-    item->edits_due = false;
     if (!rows || !rows->n_shares)
         return;
     if (!account(l, item, 1, EDIT_NO_MISS))

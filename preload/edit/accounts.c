@@ -134,14 +134,23 @@ void accounts_missed(uint32_t account, enum dmi_edit_miss why, int64_t n)
         atomic_add_relaxed(&book.file->accounts[account].missed[why], (uint64_t)n);
 }
 
+/* What came since it was looked at last. */
+static uint64_t since(const uint64_t *count, uint64_t *seen)
+{
+    uint64_t now = atomic_load_relaxed(count), more = now - *seen;
+    *seen = now;
+    return more;
+}
+
 void accounts_collect(const uint64_t *counts, uint64_t *seen)
 {
     for (uint32_t i = 0; book.file && i < atomic_load_relaxed(&book.n); i++) {
-        uint64_t count = atomic_load_relaxed(&counts[i]);
-        if (count == seen[i])
+        struct dmi_edit_account *a = &book.file->accounts[i];
+        uint32_t wild = DMI_EDIT_ACCOUNTS + i;
+        if (counts[i] == seen[i])
             continue;
-        atomic_add_relaxed(&book.file->accounts[i].written, count - seen[i]);
-        seen[i] = count;
+        atomic_add_relaxed(&a->not_finite, since(&counts[wild], &seen[wild]));
+        atomic_add_relaxed(&a->written, since(&counts[i], &seen[i]));
     }
 }
 
@@ -207,6 +216,7 @@ static void fold(uint32_t i)
     atomic_store_release(&a->state, (uint32_t)DMI_EDIT_ACCOUNT_FREE);
     t->due += a->due;
     t->written += a->written;
+    t->not_finite += a->not_finite;
     for (uint32_t k = 0; k < DMI_EDIT_MISS_COUNT; k++)
         t->missed[k] += a->missed[k];
     book.file->ended++;

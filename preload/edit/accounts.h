@@ -41,7 +41,7 @@ void accounts_end(const char *request_id);
 
 /**
  * accounts_collect() - what kernels of a context have written
- * @counts: their counters, one an account
+ * @counts: their counters, as struct dmi_edit has them
  * @seen: what was collected of each, the context's own
  * Thread: one at a time of a context.
  */
