@@ -196,7 +196,7 @@ static int check_site(struct err *err, const struct missing_from *run,
         return 0;
     struct nearest s = { .wanted = name->s, .n_wanted = name->n };
     for (size_t i = 0; i < run->sites->n; i++)
-        if (run->sites->first[i] == i)
+        if (sites_is_shown(run->reader, run->sites, i))
             consider(&s, reader_site(run->reader, i)->name,
                      strlen(reader_site(run->reader, i)->name));
     for (size_t i = 0; strpbrk(name->s, "./") && i < run->seen->n; i++) {

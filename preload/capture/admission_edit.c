@@ -111,8 +111,10 @@ void admission_expect_edit(const struct admission_launch *l, struct admission *i
         return; /* no edit does anything in this layer */
     item->edits_due = true;
     item->pick =
-        (struct select_pick){ .n = rows->every ? item->operand->view.dims[0]
-                                               : edit_rows_below(rows, item->operand->view.dims[0]),
+        (struct select_pick){ .n = !rows->n_words ? 0
+                                   : rows->every
+                                       ? item->operand->view.dims[0]
+                                       : edit_rows_below(rows, item->operand->view.dims[0]),
                               .rows = rows->words,
                               .n_list = rows->n_words };
     item->place = DMI_EDIT_AT(session_site(item->site)->write.place, item->layer);

@@ -105,6 +105,11 @@ class Served:
         return found
 
 
+    def values(self):
+        """The same of each record, as f32, in their order."""
+        return [[struct.unpack("<f", struct.pack("<I", word))[0] for word in record.words[::WIDTH]] for record in self.run.of(1)]
+
+
 SET = "  - {{name: {}, site: x, do: [{{set: {}}}], requests: '{}'{}}}\n"
 
 
@@ -131,6 +136,23 @@ def test_changes_hold_for_requests_that_begin(bench, graph):
     who = f", by uid {os.geteuid()}, pid "
     bench.check([c["what"].split(", by")[0] for c in noted] == ["edits add seven", "edits add nine", "edits set nine off", "edits remove seven", "edits set nine on"]
                 and all(who in c["what"] for c in noted), "each change is noted", noted)
+
+
+@pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
+def test_engines_that_say_no_steps(bench, graph):
+    """All rows are written by edits of all requests and tokens; those of named requests are missed, and nothing is launched for them alone."""
+    everyone = edits(bench.folder, "everyone", SET.format("seven", 7, "*", ""))
+    eight = edits(bench.folder, "eight", SET.format("eight", 8, "*", ""))
+    somebody = edits(bench.folder, "somebody", SET.format("named", 9, "a*", ""))
+    commands = [[], [["edit", "add", somebody]], [["edit", "add", everyone]], [["edit", "remove", "seven"], ["edit", "add", eight]],
+                [["edit", "remove", "eight"]]]
+    plan = [{"said": None, "launches": [["block", 3, number, graph]] * 2, "commands": commands[number - 1]} for number in range(1, 6)]
+    out = Served(bench, plan, head="ring: {bytes: 1M, slots: 4096}\n")
+    found = [["kernel" if row != 7.0 and row != 8.0 else row for row in rows] for rows in out.values()]
+    k = "kernel"
+    bench.check(found == [[k] * 3] * 4 + [[7.0] * 3] * 2 + [[8.0] * 3] * 2 + [[k] * 3] * 2, "rows", (found, out.answers))
+    bench.check([out.accounts.of(name) for name in ("seven", "eight", "named")] == [(6, 6, {}), (6, 6, {}), (24, 0, {"no_step": 24})], "accounts",
+                out.accounts.all)
 
 
 def test_coefficients(bench):
