@@ -77,7 +77,7 @@ struct reader_steps {
     size_t n_outcomes, outcomes_room;
     struct reader_shown_id *shown; /* by step and span */
     size_t n_shown, shown_room;
-    uint8_t **held; /* bytes that no chunk has any more */
+    void **held; /* bytes that no chunk has any more */
     size_t n_held, held_room;
 };
 

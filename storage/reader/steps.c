@@ -115,9 +115,15 @@ int reader_hold(struct reader_steps *steps, struct reader_chunk *c)
 {
     if (c->in_part || !c->bytes)
         return 0;
+    /* entries point into both */
     if (GROW(steps->held, steps->n_held, steps->held_room))
         return -ENOMEM;
     steps->held[steps->n_held++] = steal_ptr(c->bytes);
+    if (!c->spans)
+        return 0;
+    if (GROW(steps->held, steps->n_held, steps->held_room))
+        return -ENOMEM;
+    steps->held[steps->n_held++] = steal_ptr(c->spans);
     return 0;
 }
 
