@@ -59,10 +59,12 @@ def test_a_run_that_was_fetched_is_removed_where_no_reader_is_left(server, tmp_p
 
 def test_what_python_writes_is_removed(tmp_path, check):
     """`python -m dmi` takes the signals that would end it as exceptions, unless they are ignored."""
-    text = ("import os, pathlib, signal, sys\nfrom dmi import __main__ as main, export\n"
+    text = ("import os, pathlib, signal, sys\nnumber = int(sys.argv[2])\n"
+            "signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)\n"  # nohup ignores one
+            "from dmi import __main__ as main, export\n"
             "class Run: path = 'none'\n"
             "def write():\n with export.Folder(sys.argv[1], Run()) as folder:\n"
-            "  (folder / 'hs_0.safetensors').write_bytes(b'half')\n  os.kill(os.getpid(), int(sys.argv[2]))\n  signal.pause()\n"
+            "  (folder / 'hs_0.safetensors').write_bytes(b'half')\n  os.kill(os.getpid(), number)\n  signal.pause()\n"
             "main.main = write\nsys.exit(main.guarded())\n")
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         done = subprocess.run([sys.executable, "-c", text, tmp_path / "out", str(int(number))], env={**os.environ, "PYTHONPATH": str(ROOT / "python")}, stderr=subprocess.PIPE,

@@ -574,8 +574,7 @@ int dump_export(struct reader *reader, const struct options *o)
 {
     struct all all = { .options = *o,
                        .format = formats_find(o->format),
-                       .dataset = { .fd = -1 },
-                       .totals = { .filled = json_object() } };
+                       .dataset = { .fd = -1 } };
     if (!all.format) {
         _cleanup_(text_deinit) struct text names = { 0 };
         for (size_t i = 0; formats[i]; i++)
@@ -584,6 +583,7 @@ int dump_export(struct reader *reader, const struct options *o)
                  names.data ? names.data : "");
         return DUMP_USAGE;
     }
+    all.totals.filled = json_object();
     int status = export_all(&all, reader);
     export_masks_deinit(&all.masks);
     export_met_deinit(&all.met);
