@@ -145,6 +145,12 @@ static inline bool spec_publishes(const struct spec_site *site)
     return spec_actions[site->action].publishes;
 }
 
+/* Is it a place for edits next to the site that its entry captures? */
+static inline bool spec_is_second(const struct spec_site *site)
+{
+    return site->action == SPEC_EDIT && site->write.captured != SPEC_CAPTURED_NONE;
+}
+
 /* Is it one of those that the site takes? Any thread, for the hot path. */
 static inline bool spec_takes_occurrence(const struct spec_site *site, uint32_t occ)
 {

@@ -247,6 +247,7 @@ int dmi_read_site(struct dmi_read *run, uint64_t index, struct dmi_read_site *ou
         .expect = s->expect,
         .row = s->row,
         .has_layer = s->has_layer,
+        .writes = s->writes,
     };
     return handle_hand_out(run, out, &ours, sizeof ours);
 }

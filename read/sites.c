@@ -7,6 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Whether a site stands for its name instead of @first, which is a place for edits and has no records. */
+static bool takes_over(const struct reader *reader, size_t first, size_t site)
+{
+    return reader_site(reader, first)->writes && !reader_site(reader, site)->writes;
+}
+
 int sites_build(const struct reader *reader, struct sites *out)
 {
     struct map names = { 0 };
@@ -19,9 +25,12 @@ int sites_build(const struct reader *reader, struct sites *out)
             sites_deinit(out);
             break;
         }
-        if (*value == MAP_NONE)
+        if (*value == MAP_NONE || takes_over(reader, *value, i))
             *value = i;
-        out->first[i] = (uint32_t)*value;
+    }
+    for (size_t i = 0; out->first && i < out->n; i++) {
+        const char *name = reader_site(reader, i)->name;
+        out->first[i] = (uint32_t)*map_at(&names, name, strlen(name));
     }
     map_deinit(&names);
     return out->first ? 0 : -ENOMEM;

@@ -74,6 +74,8 @@ struct dmi_read_site {
     int64_t expect;                   /* matching launches a forward, -1: not declared */
     uint32_t row;                     /* enum dmi_row, <dmi/site.h> */
     uint32_t has_layer;               /* 1: its records carry a layer */
+    uint32_t writes;                  /* 1: edits may write here, and there are no records of it */
+    uint32_t reserved;
 };
 
 struct dmi_read_tally {

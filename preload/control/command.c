@@ -48,8 +48,12 @@ static void status(struct text *answer)
                 overload_strategy_name(o->strategy), o->n_keep, o->n_budgets);
     text_json_double(answer, o->strategy == OVERLOAD_SAMPLE ? o->share : 1);
     text_printf(answer, "}, \"sites\": [");
+    const char *before = "";
     for (uint32_t i = 0; i < session.spec->n_sites; i++) {
-        text_printf(answer, "%s{\"name\": ", i ? ", " : "");
+        if (session_site(i)->action == SPEC_EDIT)
+            continue;
+        text_printf(answer, "%s{\"name\": ", before);
+        before = ", ";
         text_json(answer, session_site(i)->about.name);
         text_printf(answer, ", \"forward\": ");
         text_json(answer, session_site(i)->about.kind);

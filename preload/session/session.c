@@ -135,8 +135,11 @@ static void defer(struct session_deferred *d, uint32_t site, enum problem proble
 
 static void problem(uint32_t site, enum problem problem, const char *fmt, va_list ap)
 {
+    const struct spec_site *s = session_site(site);
     if (session_is_for(SESSION_RECORDING)) /* its one site is the library's own */
         return;
+    if ((problem == PROBLEM_NO_MATCH || problem == PROBLEM_COUNT) && spec_is_second(s))
+        return; /* its entry's other site says so */
     if (!session_is_open() || session_reported(site, problem) ||
         __atomic_fetch_or(&session.reported[site], 1u << problem, __ATOMIC_RELAXED) &
             (1u << problem))
@@ -144,7 +147,6 @@ static void problem(uint32_t site, enum problem problem, const char *fmt, va_lis
     int saved = errno;
     char sentence[512];
     compose(sentence, sizeof sentence, site, fmt, ap);
-    const struct spec_site *s = session_site(site);
     if (!session_thread.unlogged)
         log_line("site %s (%s:%d): %s", s->about.name, session.spec->path, s->line, sentence);
     struct run *run = session_run();

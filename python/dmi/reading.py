@@ -72,7 +72,7 @@ class _Run(_Struct):
 
 class _Site(_Struct):
     _fields_ = [("size", U32), ("dtype", U32), ("name", TEXT), ("kernel", TEXT), ("kind", TEXT), ("note", TEXT), ("scale", ctypes.c_double),
-                ("expect", I64), ("row", U32), ("has_layer", U32)]
+                ("expect", I64), ("row", U32), ("has_layer", U32), ("writes", U32), ("reserved", U32)]
 
 
 class _Tally(ctypes.Structure):
@@ -156,7 +156,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Site:
-    """An entry of the run's site dictionary. Values are stored as true value * scale. row: what a row is, token, request or none."""
+    """An entry of the run's site dictionary. Values are stored as true value * scale.
+
+    row     what a row is: token, request or none
+    writes  edits may write here; such an entry has no records
+    """
     name: str
     kernel: str | None
     kind: str | None
@@ -165,6 +169,7 @@ class Site:
     scale: float
     has_layer: bool
     row: str = "token"
+    writes: bool = False
 
 
 @dataclass(frozen=True)
@@ -565,7 +570,7 @@ class Run(collections.abc.Mapping):
     def _site(self, i: int) -> Site:
         s = self._get("dmi_read_site", _Site, U64(i))
         return Site(_text(s.name), _text(s.kernel), _text(s.kind), _text(s.note), DTYPES[s.dtype] if s.dtype < len(DTYPES) else "none", s.scale,
-                    bool(s.has_layer), ROWS[s.row] if s.row < len(ROWS) else "none")
+                    bool(s.has_layer), ROWS[s.row] if s.row < len(ROWS) else "none", bool(s.writes))
 
     def _request(self, i: int) -> Request:
         r = self._get("dmi_read_request", _Request, U64(i))

@@ -22,7 +22,7 @@ AT(dmi_read_run, path, 8);
 AT(dmi_read_run, pid, 48);
 AT(dmi_read_run, n_sites, 80);
 AT(dmi_read_run, n_forwards, 128);
-static_assert(sizeof(struct dmi_read_site) == 64, "ABI");
+static_assert(sizeof(struct dmi_read_site) == 72, "ABI");
 AT(dmi_read_site, name, 8);
 AT(dmi_read_site, scale, 40);
 AT(dmi_read_site, row, 56);

@@ -239,7 +239,7 @@ static int list_sites(struct report *report, const struct reader *reader, const 
     if (!r)
         report_table(report, "sites", site_columns, N_OF(site_columns));
     for (size_t s = 0; sums && s < sites->n; s++) {
-        if (!r && sites->first[s] == s && (sums[s].any || missing_is_all(&o->select)))
+        if (!r && sites_is_shown(reader, sites, s) && (sums[s].any || missing_is_all(&o->select)))
             report_row(report, site_row(reader_site(reader, s), &sums[s]));
         layers_deinit(&sums[s].layers);
     }

@@ -105,7 +105,7 @@ static void complain_site(const struct reader *reader, const struct sites *sites
 {
     struct nearest s = { .wanted = wanted, .n_wanted = strlen(wanted) };
     for (size_t i = 0; i < sites->n; i++)
-        if (sites->first[i] == i)
+        if (sites_is_shown(reader, sites, i))
             consider(&s, reader_site(reader, i)->name, strlen(reader_site(reader, i)->name));
     complain_nearest("site or tensor", &s, ": list");
 }
@@ -125,6 +125,10 @@ static void complain_empty(const struct reader *reader, const struct sites *site
     }
     layers_sort(&layers);
     layers_add_text(&t, &layers);
+    if (reader_site(reader, first)->writes) {
+        complain("site %s is a place for edits, and is not captured", site->name);
+        return;
+    }
     char expected[32], dropped[32];
     if (layers.n)
         complain(

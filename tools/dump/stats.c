@@ -259,7 +259,7 @@ static void stats_table(struct report *report, const struct reader *reader, cons
     static const struct layers none;
     report_table(report, "sites", columns, N_OF(columns));
     for (size_t i = 0; i < s->sites.n; i++)
-        if (s->sites.first[i] == i)
+        if (sites_is_shown(reader, &s->sites, i))
             report_row(report, stats_row(reader_site(reader, i)->name, &s->accounts.sites[i],
                                          &s->layers[i], lost_name));
     json_t *total = stats_row("total", &s->accounts.total, &none, lost_name);

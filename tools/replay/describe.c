@@ -125,7 +125,8 @@ json_t *describe_run(const struct source *s, bool resumed)
     set(&o, "state", json_string(describe_state(s)));
     set(&o, "resumed", json_boolean(resumed));
     for (size_t i = 0; i < reader_n_sites(s->reader); i++)
-        append(&sites, site_value(reader_site(s->reader, i)));
+        if (!reader_site(s->reader, i)->writes)
+            append(&sites, site_value(reader_site(s->reader, i)));
     set(&o, "sites", sites);
     return o;
 }

@@ -251,7 +251,8 @@ static bool report(const struct checking *c)
                                               "recording holds");
         }
     for (uint32_t i = 0; i < c->spec->n_sites; i++) {
-        put_site_report(c, i);
+        if (!spec_is_second(&c->spec->sites[i]))
+            put_site_report(c, i);
         good = good && !is_bad(c, i);
     }
     for (uint32_t i = 0; c->compares && i < c->spec->n_sites; i++) {

@@ -53,14 +53,17 @@ static char *copy_text(const json_t *object, const char *key)
     return s ? strdup(s) : NULL;
 }
 
-/* Names of sites; one that has none is called by its number. Return: 0 or -ENOMEM. */
+/* Names of sites; one that has none is called by its number. A place for edits has no records: NULL. Return: 0 or -ENOMEM. */
 static int copy_sites(struct top_run *r, const json_t *list)
 {
     size_t n = json_array_size(list);
     r->sites = calloc(n + 1, sizeof *r->sites);
     for (; r->sites && r->n_sites < n; r->n_sites++) {
         char **to = &r->sites[r->n_sites];
-        *to = copy_text(json_array_get(list, r->n_sites), "name");
+        const json_t *site = json_array_get(list, r->n_sites);
+        if (json_object_get(site, "action"))
+            continue;
+        *to = copy_text(site, "name");
         if (!*to && asprintf(to, "%zu", r->n_sites) < 0)
             return -ENOMEM;
     }

@@ -267,6 +267,8 @@ static void add_run(struct view *v, const struct top_run *run)
     v->n_running += now->state == TOP_RUNNING;
     v->has_live = v->has_live || now->live;
     for (size_t i = 0; i < run->n_sites; i++) {
+        if (!run->sites[i])
+            continue;
         struct view_site *s = &v->sites[v->n_sites++];
         *s = (struct view_site){ .name = run->sites[i] };
         add_site(s, &c->sites[i], &b->sites[i]);
