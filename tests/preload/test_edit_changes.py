@@ -32,7 +32,7 @@ PLACE = f"""  - name: x
     write: {{}}
 """
 HEAD = "forward: [{kind: step, begin: step}]\nring: {bytes: 1M, slots: 4096}\n"
-MISSES = ["not_run", "width", "bad_tag", "no_step", "unsupported", "bad_pointer", "driver", "no_room", "rank", "cache_shared", "cached"]
+MISSES = ["not_run", "width", "bad_tag", "no_step", "unsupported", "bad_pointer", "driver", "no_room", "rank", "cache_shared", "cached", "lost"]
 
 
 def step_of(number, requests, graph, caches=False, **more):

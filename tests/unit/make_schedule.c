@@ -228,6 +228,12 @@ static int put_line(struct writer *w, char *text)
         return 0;
     if (sscanf(text, "dp %d %d", &w->step.dp_rank, &w->step.dp_size) == 2)
         return 0;
+    if (sscanf(text, "flags %u", &w->step.flags) == 1)
+        return 0;
+    if (!strncmp(text, "change ", 7)) {
+        text[strcspn(text, "\n")] = 0;
+        return run_change(w->run, &(struct run_change){ .step = w->n_steps, .what = "edits", .more = text + 7 });
+    }
     if (sscanf(text, "tags %255[^\n]", w->tags) == 1)
         return 0;
     if (sscanf(text, "launch %llu", &number) == 1) {

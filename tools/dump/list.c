@@ -4,6 +4,7 @@
 
 #include "core/cleanup.h"
 #include "read/record.h"
+#include "tools/dump/edits.h"
 #include "tools/dump/layers.h"
 #include "tools/dump/missing.h"
 
@@ -250,7 +251,7 @@ static int list_sites(struct report *report, const struct reader *reader, const 
 
 /* ------------------------------------------------------------------------- the command */
 
-static void list_facts(struct report *report, const struct reader *reader)
+static int list_facts(struct report *report, const struct reader *reader)
 {
     const struct reader_run *run = reader_run(reader);
     facts_run(report, reader);
@@ -260,7 +261,9 @@ static void list_facts(struct report *report, const struct reader *reader)
         facts_problems(report, run);
         facts_changes(report, run);
     }
+    int status = edits_summary(report, reader);
     report_line(report, "%s", "");
+    return status;
 }
 
 static void list_remarks(struct report *report, const struct reader_run *run)
@@ -285,7 +288,8 @@ int dump_list(struct reader *reader, const struct options *o)
         return no_memory();
     if (!missing_has_request(reader, &o->select))
         return DUMP_FAILED;
-    list_facts(&report, reader);
+    if (list_facts(&report, reader))
+        return DUMP_USAGE;
     int r = 0;
     if (o->records)
         list_records(&report, reader, &requests, o);

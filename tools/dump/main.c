@@ -4,6 +4,7 @@
 #include "tools/common/leftover.h"
 #include "tools/common/select.h"
 #include "tools/common/ticker.h"
+#include "tools/dump/edits.h"
 #include "tools/dump/fetch.h"
 
 #include "core/cleanup.h"
@@ -18,6 +19,7 @@ static const struct command commands[] = {
     { "stats", dump_stats },
     { "verify", dump_verify, .reads_all = true },
     { "diff", dump_diff, .takes_other = true, .by_itself = true },
+    { "edits", dump_edits },
     { "export", dump_export, .selects = true },
     { "recover", dump_recover, .by_itself = true },
     { 0 },

@@ -28,10 +28,11 @@ struct options {
     struct selection select;
     struct range steps, forwards, rows;
     bool by_step, by_forward, by_rows;
-    bool json, all_values, records, tensors, requests, force, map;
+    bool json, all_values, records, tensors, requests, force, map, edits;
     bool by_rank;
     int32_t ranks[DMI_AXIS_COUNT]; /* -1: any */
     const char *against, *format, *output;
+    const char *edits_to; /* edits --export */
     const char *names;
     bool last_queries;         /* --queries last */
     uint32_t head_dim;         /* 0: as captured */

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What dmi-dump tells of the edits of a run: who changed what and when, due = written + missed, what a kill took, what of the files is
+damaged, an export that puts the same in force again, and where a run with edits parts from one without.
+"""
+import contextlib
+import json
+import pathlib
+import shutil
+import struct
+import subprocess
+import sys
+import time
+
+import pytest
+
+from harness import DMI_DUMP, PRELOAD, ROOT, dump_json, environment, run as harness_run
+from kit import spec
+from rows_client import WIDTH
+from test_edit_changes import CLIENT, CTL, HEAD, PLACE, SET, Accounts, Served, edits, step_of
+
+pytest.importorskip("cuda.bindings")
+pytestmark = [pytest.mark.since(12000, "what cuda.bindings 13 calls to build a graph"), pytest.mark.built(DMI_DUMP, CTL)]
+
+EDITS = """  - {name: tagged, site: x, do: [{set: 0}, {add: one, times: 'tag:much'}], requests: t*}
+  - {name: plain, site: x, do: [zero, {add: one, times: 3}, {scale: 1}], requests: n*, tokens: all}
+"""
+AT, ACCOUNT = 64, 552  # of the first account; bytes of one
+
+
+def dump(*words):
+    done = harness_run([DMI_DUMP, *words], check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def changed(folder, name, change):
+    """A copy of the run in @folder, of which @change has changed the file, or removed it where it says None."""
+    copy = folder.parent / name
+    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("control"))
+    what, how = change
+    data = how((copy / what).read_bytes())
+    (copy / what).unlink()
+    if data is not None:
+        (copy / what).write_bytes(data)
+    return copy
+
+
+def put(offset, form, value):
+    """What puts a number into bytes."""
+    def how(data):
+        data = bytearray(data)
+        struct.pack_into(form, data, offset, value)
+        return bytes(data)
+    return how
+
+
+DAMAGE = [("short", ("edits", lambda data: data[:-8]), "damaged or of another run"), ("magic", ("edits", put(0, "<B", 7)), "damaged or of another run"),
+          ("others", ("edits", put(16, "<Q", 7)), "damaged or of another run"), ("newer", ("edits", put(8, "<I", 2)), "of version 2, not used"),
+          ("many", ("edits", put(12, "<I", 2**31)), "damaged or of another run"), ("gone", ("edits", lambda data: None), "missing or unreadable"),
+          ("more", ("edits", put(AT + 24, "<Q", 2**64 - 1)), "written + missed is not due"), ("less", ("edits", put(AT + 16, "<Q", 2**40)), "written + missed is not due"),
+          ("state", ("edits", put(AT + 8, "<I", 9)), "contradicts itself"), ("id", ("edits", put(AT + 12, "<I", 300)), "contradicts itself"),
+          ("pack", ("edits-000000.pack", lambda data: data[:-1] + b"x"), "does not match size and checksum"),
+          ("long pack", ("edits-000000.pack", lambda data: data + b"x"), "does not match size and checksum"),
+          ("no pack", ("edits-000000.pack", lambda data: None), "a change names it; missing")]
+
+
+@contextlib.contextmanager
+def gated(bench, plan):
+    """A run with the place while its process waits: what the plan launches is done."""
+    gate, path = bench.folder / "gate", bench.folder / "plan.json"
+    path.write_text(json.dumps(plan))
+    (bench.folder / "spec.yaml").write_text(spec(PLACE.rstrip("\n"), head=HEAD))
+    env = environment(DMI_SPEC=bench.folder / "spec.yaml", DMI_OUT=bench.folder / "out", DMI_CONTROL="1", PYTHONPATH=ROOT / "python", LD_PRELOAD=PRELOAD,
+                      CTL=CTL, ANSWERS=bench.folder / "answers")
+    process = subprocess.Popen([sys.executable, CLIENT, path, gate], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        while not pathlib.Path(f"{gate}.reached").exists():
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.01)
+        yield next(p for p in (bench.folder / "out").iterdir() if p.is_dir()), process
+    finally:
+        if process.poll() is None:
+            gate.touch()
+            process.communicate(timeout=60)
+
+
+def test_a_run_tells_its_edits(bench):
+    """In list, verify, stats and edits; exported, the same is in force again and writes the same rows; what is damaged is named."""
+    one = edits(bench.folder, "one", EDITS, {"one": [1.0, 2.0, 3.0, 4.0]})
+    two = edits(bench.folder, "two", "  - {name: other, site: x, do: [{set: one}], requests: o*, tokens: '0:'}\n", {"one": [9.0] * WIDTH})
+    last = {"t1": (0, 1, '{"much": 2.5}'), "n2": (0, 1), "o": (0, 1), "q": (0, 1)}
+    plan = [step_of(1, {"t0": (0, 1, '{"much": "a lot"}'), "n": (0, 2)}, True, commands=[["edit", "add", one], ["edit", "add", two]], ends=["n"]),
+            step_of(2, last, True, commands=[["edit", "set", "plain", "times=5"]]),
+            step_of(3, {"n3": (0, 1)}, False, commands=[["edit", "off", "tagged"]])]
+    out = Served(bench, plan, DMI_KEEP_BYTES="64K")
+    run = out.result.folders[0]
+    due, written, missed = (sum(f(out.accounts.of(name)) for name in ("tagged", "plain", "other")) for f in (lambda a: a[0], lambda a: a[1], lambda a: sum(a[2].values())))
+    code, said = dump("verify", run)
+    bench.check(code == 0 and f"{due} rows due = {written} written + {missed} missed" in said and missed == 1, "verify says it", said)
+    listed = dump_json("list", run)["edits"]
+    bench.check((listed["due"], listed["written"], listed["missed"], listed["missed_by_reason"], listed["holds"], listed["requests_marked"], listed["changes"])
+                == (due, written, missed, {"bad_tag": 1}, True, 1, 4), "list says it", listed)
+    stats = dump_json("stats", run, "--edits")
+    bench.check({e["edit"]: (e["due"], e["written"], e["missed_by_reason"]) for e in stats["edit_accounts"]}
+                == {"tagged": (2, 1, {"bad_tag": 1}), "plain": (4, 4, {}), "other": (1, 1, {})}, "stats: each edit", stats["edit_accounts"])
+    bench.check({(e["edit"], e["request"]) for e in stats["edit_requests"]} >= {("tagged", "t0"), ("tagged", "t1"), ("plain", "n2"), ("other", "o")},
+                "and each request", stats["edit_requests"])
+    told = dump_json("edits", run)
+    bench.check([(c["what"], [(e["name"], e.get("times"), e.get("off", False)) for e in c["edits"]]) for c in told["changes"]] == [
+        ("edits add tagged, plain", [("tagged", None, False), ("plain", None, False)]),
+        ("edits add other", [("tagged", None, False), ("plain", None, False), ("other", None, False)]),
+        ("edits set plain times=5", [("tagged", None, False), ("plain", 5, False), ("other", None, False)]),
+        ("edits set tagged off", [("tagged", None, True), ("plain", 5, False), ("other", None, False)])], "edits: the changes", told["changes"])
+    bench.check(all(c["who"].startswith("uid ") and c["time_ns"] for c in told["changes"]) and [c["step_sequence"] for c in told["changes"]] == [0, 0, 1, 2], "who, and when", told)
+    bench.check([(m["edit"], m["request"], m["missed"]) for m in told["requests_with_missed_rows"]] == [("tagged", "t0", {"bad_tag": 1})], "whose rows were missed", told)
+    code, said = dump("edits", run, "--export", bench.folder / "again.yaml")
+    bench.check(code == 0 and "THEN IN FORCE" in said and "tagged (off), plain, other" in said and dump("edits", run, "--export", bench.folder / "again.yaml")[0] == 2,
+                "text, an export, and a file that is there stays", said)
+    again = Served(bench, [step_of(1, last, True, commands=[["edit", "add", str(bench.folder / "again.yaml")]])]).rows()[1]
+    before = out.rows()[2]
+    bench.check("kernel" not in before[:3] and before[3] == "kernel" and again == ["kernel", *before[1:]],
+                "what was exported writes the same rows, and what was off is left out", (again, before))
+    for name, change, words in DAMAGE:
+        copy = changed(run, name, change)
+        code, said = dump("verify", copy)
+        bench.check(code == (0 if name == "newer" else 1) and words in said, f"{name} is named", said[-600:])
+        shutil.rmtree(copy)
+
+
+def test_what_a_kill_took(bench, tmp_path):
+    """Rows that were due and of which nothing is known are lost; recover keeps accounts, changes and files of edits."""
+    path = edits(bench.folder, "one", EDITS, {"one": [1.0] * WIDTH})
+    plan = [step_of(1, {"n": (0, 3)}, True, commands=[["edit", "add", path]])]
+    with gated(bench, plan) as (run, process):
+        process.kill()
+        process.communicate()
+    data = (run / "edits").read_bytes()
+    due = next(at for at in range(AT, len(data), ACCOUNT) if struct.unpack_from("<Q", data, at + 16) == (3,))
+    copy = changed(run, "killed", ("edits", put(due + 24, "<Q", 1)))  # the device had counted one of them
+    code, said = dump("verify", copy)
+    bench.check(code == 0 and "3 rows due = 1 written + 0 missed + 2 lost at kill" in said, "verify says what was lost", said)
+    code, said = dump("recover", copy, "-o", tmp_path / "recovered")
+    bench.check(code == 0 and "2 rows that edits wanted were on their way" in said, "and recover", said)
+    code, said = dump("verify", tmp_path / "recovered")
+    bench.check(code == 0 and "3 rows due = 1 written + 2 missed" in said, "the new run balances", said)
+    bench.check(Accounts(tmp_path / "recovered" / "edits").all and (tmp_path / "recovered" / "edits-000000.pack").read_bytes() == (run / "edits-000000.pack").read_bytes(),
+                "it has accounts and files of edits")
+    told = [{**c, "launch": 0} for c in dump_json("edits", tmp_path / "recovered")["changes"]]
+    bench.check(told == [{**c, "launch": 0} for c in dump_json("edits", run)["changes"]] and told, "and the changes", told)
+
+
+SITES = """  - name: x
+    kernel: '^block$'
+    pointer: arg[0]
+    dtype: f32
+    dims: [{row: true, count: 'arg[1].u32 / 4'}, {count: 4}]
+    layer: 3 + occ
+    write: {reach: [y, z, w]}
+  - name: y
+    kernel: '^block$'
+    pointer: arg[0]
+    dtype: f32
+    dims: [{row: true, count: 'arg[1].u32 / 4'}, {count: 4}]
+  - name: z
+    kernel: '^other$'
+    pointer: arg[0]
+    dtype: f32
+    dims: [{row: true, count: 'arg[1].u32 / 4'}, {count: 4}]
+  - name: w
+    kernel: '^last$'
+    pointer: arg[0]
+    dtype: f32
+    dims: [{row: true, count: 'arg[1].u32 / 4'}, {count: 4}]"""
+
+
+def test_diff_of_a_plain_and_an_edited_run(bench):
+    """The edits are said to differ; the site and layer that they changed first are named, and what they should have reached and did not."""
+    path = edits(bench.folder, "one", SET.format("seven", 7, "a", ""))
+    runs = []
+    for commands in ([], [["edit", "add", path]]):
+        step = step_of(1, {"a": (0, 2), "b": (0, 1)}, False, commands=commands)
+        step["launches"].append(["other", 4, 1, False])
+        plan = bench.folder / "plan.json"
+        plan.write_text(json.dumps([step]))
+        result = bench.run([], spec(SITES, head=HEAD), command=[sys.executable, CLIENT, plan], DMI_CONTROL="1", CTL=CTL, ANSWERS=bench.folder / "answers")
+        bench.check(result.code == 0 and result.folders, "it runs", result.stderr[-800:])
+        runs.append(result.folders[0])
+    told = json.loads(harness_run([DMI_DUMP, "diff", *runs, "--json"], check=False).stdout)
+    bench.check(told["edits_differ"] and told["edits"] == {"run": [], "other": ["seven"]} and told["first_edited"] == {"site": "x", "layer": 3}, "edits differ", told)
+    bench.check(told["reach"] == [{"place": "x", "changed": ["y"], "not_changed": ["z"], "not_compared": ["w"]}], "what they reach", told["reach"])
+    code, said = dump("diff", *runs)
+    bench.check(code == 1 and "Edits differ, so what differs may be their work: the first run had in force: none; the other one: seven." in said
+                and "site x, layer 3." in said and "Reach of x: z did NOT change." in said, "in words", said)
+    code, said = dump("diff", runs[1], runs[1])
+    bench.check(code == 0 and "Edits differ" not in said, "the same edits do not", said)
