@@ -17,6 +17,7 @@ from harness import DMI_DUMP, PRELOAD, ROOT, dump_json, environment, run as harn
 from kit import spec
 from rows_client import WIDTH
 from test_edit_changes import CLIENT, CTL, HEAD, PLACE, SET, Accounts, Served, edits, step_of
+from test_top import top
 
 pytest.importorskip("cuda.bindings")
 pytestmark = [pytest.mark.since(12000, "what cuda.bindings 13 calls to build a graph"), pytest.mark.built(DMI_DUMP, CTL)]
@@ -192,3 +193,22 @@ def test_diff_of_a_plain_and_an_edited_run(bench):
                 and "site x, layer 3." in said and "Reach of x: z did NOT change." in said, "in words", said)
     code, said = dump("diff", runs[1], runs[1])
     bench.check(code == 0 and "Edits differ" not in said, "the same edits do not", said)
+
+
+def test_dmi_top(bench):
+    """Edits in force, rows written and missed while the process runs: as text, JSON and for Prometheus. A damaged file is refused, and the rest stays."""
+    path = edits(bench.folder, "one", EDITS, {"one": [1.0] * WIDTH})
+    plan = [step_of(1, {"n": (0, 3), "t": (0, 1, '{"much": "x"}')}, True, commands=[["edit", "add", path], ["edit", "off", "plain"]]), step_of(2, {"n": (3, 1)}, True)]
+    with gated(bench, plan) as (run, process):
+        seen = json.loads(top("--once", "--json", "--interval", 0.1, run).stdout)["runs"][0]["edits"]
+        text = top("--once", "--interval", 0.1, run).stdout
+        top("--once", "--interval", 0.1, "--prometheus", bench.folder / "page", run)
+        page = (bench.folder / "page").read_text()
+        process.kill()
+        process.communicate()
+    bench.check((seen["in_force"], seen["due"], seen["written"], seen["missed"]) == (1, 1, 0, 1), "in force, due, written, missed", seen)
+    bench.check({e["edit"]: e["missed_by_reason"] for e in seen["edits"]}["tagged"] == {"bad_tag": 1}, "by name and reason", seen)
+    bench.check("edits: 1 in force; 1 rows due, 0 written, 1 missed" in text and "bad_tag 1" in text, "text", text)
+    bench.check('dmi_edits_in_force{run="' in page and 'edit="tagged",reason="bad_tag"} 1\n' in page, "Prometheus", page[-1500:])
+    said = top("--once", "--interval", 0.1, changed(run, "other", ("edits", put(16, "<Q", 7))))
+    bench.check(said.returncode == 1 and "edits: is of another run" in said.stdout and "forwards" in said.stdout, "a damaged file is refused", said.stdout + said.stderr)
