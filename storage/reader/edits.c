@@ -168,8 +168,7 @@ void reader_forget_edits(struct reader *r)
 
 /* ------------------------------------------------------------------------- files that notes name */
 
-/* A name from a note is a path to nowhere else. */
-static bool is_pack(const char *name)
+bool reader_is_edits_file(const char *name)
 {
     char again[32];
     unsigned n;
@@ -185,7 +184,7 @@ static void check_pack(struct reader *r, const json_t *note)
     _cleanup_(freep) uint8_t *data = NULL;
     char is[17];
     size_t n = 0;
-    if (!is_pack(name)) {
+    if (!reader_is_edits_file(name)) {
         reader_note(&r->notes, true, FILE_NAME, -1, 0,
                     "a change names a file of edits that is none");
         return;

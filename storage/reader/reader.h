@@ -297,6 +297,9 @@ int reader_decode(struct err *err, struct reader *reader, const struct reader_re
  */
 int reader_verify(struct reader *reader);
 
+/* Whether @name is that of a file of edits in a run's folder: a note names it, and may be hostile. NULL: false. */
+bool reader_is_edits_file(const char *name);
+
 /* Findings so far: of the open, of selections, of reader_verify(). */
 size_t reader_n_findings(const struct reader *reader);
 /* Finding @i; borrowed until the next one. */

@@ -13,14 +13,15 @@ import time
 
 import pytest
 
-from harness import DMI_DUMP, PRELOAD, ROOT, dump_json, environment, run as harness_run
+from harness import BUILD, DMI_DUMP, PRELOAD, ROOT, dump_json, environment, run as harness_run
 from kit import spec
 from rows_client import WIDTH
 from test_edit_changes import CLIENT, CTL, HEAD, PLACE, SET, Accounts, Served, edits, step_of
 from test_top import top
 
+DMI_RUN = BUILD / "tools" / "dmi-run"
 pytest.importorskip("cuda.bindings")
-pytestmark = [pytest.mark.since(12000, "what cuda.bindings 13 calls to build a graph"), pytest.mark.built(DMI_DUMP, CTL)]
+pytestmark = [pytest.mark.since(12000, "what cuda.bindings 13 calls to build a graph"), pytest.mark.built(DMI_DUMP, CTL, DMI_RUN)]
 
 EDITS = """  - {name: tagged, site: x, do: [{set: 0}, {add: one, times: 'tag:much'}], requests: t*}
   - {name: plain, site: x, do: [zero, {add: one, times: 3}, {scale: 1}], requests: n*, tokens: all}
@@ -65,11 +66,11 @@ DAMAGE = [("short", ("edits", lambda data: data[:-8]), "damaged or of another ru
 
 
 @contextlib.contextmanager
-def gated(bench, plan):
+def gated(bench, plan, place=PLACE):
     """A run with the place while its process waits: what the plan launches is done."""
     gate, path = bench.folder / "gate", bench.folder / "plan.json"
     path.write_text(json.dumps(plan))
-    (bench.folder / "spec.yaml").write_text(spec(PLACE.rstrip("\n"), head=HEAD))
+    (bench.folder / "spec.yaml").write_text(spec(place.rstrip("\n"), head=HEAD))
     env = environment(DMI_SPEC=bench.folder / "spec.yaml", DMI_OUT=bench.folder / "out", DMI_CONTROL="1", PYTHONPATH=ROOT / "python", LD_PRELOAD=PRELOAD,
                       CTL=CTL, ANSWERS=bench.folder / "answers")
     process = subprocess.Popen([sys.executable, CLIENT, path, gate], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -116,6 +117,8 @@ def test_a_run_tells_its_edits(bench):
     code, said = dump("edits", run, "--export", bench.folder / "again.yaml")
     bench.check(code == 0 and "THEN IN FORCE" in said and "tagged (off), plain, other" in said and dump("edits", run, "--export", bench.folder / "again.yaml")[0] == 2,
                 "text, an export, and a file that is there stays", said)
+    code, said = (done := harness_run([DMI_RUN, "--spec", run / "spec.yaml", "--edits", bench.folder / "again.yaml", "--check"], check=False)).returncode, done.stdout + done.stderr
+    bench.check(code == 0 and "2 edits, 1 vector: no error" in said.replace("2 vectors", "1 vector"), "dmi-run takes it", said)
     again = Served(bench, [step_of(1, last, True, commands=[["edit", "add", str(bench.folder / "again.yaml")]])]).rows()[1]
     before = out.rows()[2]
     bench.check("kernel" not in before[:3] and before[3] == "kernel" and again == ["kernel", *before[1:]],
@@ -191,8 +194,39 @@ def test_diff_of_a_plain_and_an_edited_run(bench):
     code, said = dump("diff", *runs)
     bench.check(code == 1 and "Edits differ, so what differs may be their work: the first run had in force: none; the other one: seven." in said
                 and "site x, layer 3." in said and "Reach of x: z did NOT change." in said, "in words", said)
+    bench.check(dump("export", runs[0], "-f", "safetensors", "-o", bench.folder / "plain.safetensors")[0] == 0, "a reference", "")
+    for run, remark in ((runs[0], False), (runs[1], True)):
+        code, said = dump("verify", run, "--against", bench.folder / "plain.safetensors")
+        bench.check(code == remark and ("Edits were in force in this run" in said) == remark, "verify --against says it, too", said)
     code, said = dump("diff", runs[1], runs[1])
     bench.check(code == 0 and "Edits differ" not in said, "the same edits do not", said)
+
+
+def test_retention_keeps_edits(bench):
+    """Segments go; accounts, the note of what is in force and the files of edits stay."""
+    path = edits(bench.folder, "one", EDITS, {"one": [1.0] * WIDTH})
+    plan = [step_of(i, {"n": (i - 1, 40)}, False, commands=[["edit", "add", path]] if i == 1 else []) for i in range(1, 61)]
+    out = Served(bench, plan, DMI_SEGMENT_BYTES=4000, DMI_KEEP_BYTES="20K", balances=False)
+    run = out.result.folders[0]
+    code, said = dump("verify", run)
+    bench.check(code == 0 and "2400 rows due = 2400 written" in said and "of them released" in said, "all is accounted for", said)
+    bench.check(len(dump_json("edits", run)["changes"]) == 1 and dump("edits", run, "--export", bench.folder / "kept.yaml")[0] == 0, "and can be put in force again", "")
+
+
+def test_a_place_is_no_site(bench):
+    """What edits write into and nobody captures is no tensor without records."""
+    path = edits(bench.folder, "one", SET.format("seven", 7, "*", ""))
+    place = PLACE.rstrip("\n") + "\n    capture: none\n" + PLACE.replace("name: x", "name: y").replace("    write: {}\n", "")
+    with gated(bench, [step_of(1, {"a": (0, 1)}, True, commands=[["edit", "add", path]])], place) as (run, process):
+        seen = json.loads(top("--once", "--json", "--interval", 0.1, run).stdout)["runs"][0]
+        process.kill()
+        process.communicate()
+    bench.check([s["site"] for s in seen["sites"]] == ["y"] and seen["edits"]["written"] == 1, "dmi-top", seen["sites"])
+    for command in ("list", "stats"):
+        told = dump_json(command, run)
+        bench.check([s["site"] for s in told["sites"]] == ["y"] and not told["findings"], command, told["sites"])
+    code, said = dump("verify", run)
+    bench.check(code == 0 and "1 rows due" not in said and "1 row due = 1 written" in said, "verify", said)
 
 
 def test_dmi_top(bench):
@@ -201,6 +235,7 @@ def test_dmi_top(bench):
     plan = [step_of(1, {"n": (0, 3), "t": (0, 1, '{"much": "x"}')}, True, commands=[["edit", "add", path], ["edit", "off", "plain"]]), step_of(2, {"n": (3, 1)}, True)]
     with gated(bench, plan) as (run, process):
         seen = json.loads(top("--once", "--json", "--interval", 0.1, run).stdout)["runs"][0]["edits"]
+        bench.check(dump("verify", run)[0] == 0, "a run that goes on is read", dump("verify", run))
         text = top("--once", "--interval", 0.1, run).stdout
         top("--once", "--interval", 0.1, "--prometheus", bench.folder / "page", run)
         page = (bench.folder / "page").read_text()

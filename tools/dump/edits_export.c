@@ -219,9 +219,12 @@ static int add_edit_node(struct exporting *x, const struct edits *of, const stru
     return r;
 }
 
-/* An entry of what is in force. Return: 0 or -errno with a sentence. */
-static int add_edit(struct err *err, struct exporting *x, const json_t *entry)
+/* An entry of what is in force; the files are looked at for the first one. Return: 0 or -errno with a sentence. */
+static int add_edit(struct err *err, struct exporting *x, const struct reader_run *run,
+                    const json_t *entry)
 {
+    if (!x->packs.spec && edit_packs_open(err, run, &x->packs))
+        return err->code;
     const struct edits *of = edit_packs_find(err, &x->packs, edit_text(entry, "hash"));
     json_int_t number = json_integer_value(json_object_get(entry, "number"));
     struct tree tree = { 0 };
@@ -306,10 +309,9 @@ int edits_export(struct err *err, const struct reader_run *run, const struct edi
         safetensors_begin(&x.header, metadata);
     json_decref(metadata);
     r = r ? r : refuse(err, path, force);
-    r = r ? r : edit_packs_open(err, run, &x.packs);
     for (size_t i = 0; !r && i < json_array_size(in_force); i++)
         if (!edit_is_off(json_array_get(in_force, i)))
-            r = add_edit(err, &x, json_array_get(in_force, i));
+            r = add_edit(err, &x, run, json_array_get(in_force, i));
     if (!r && x.n_vectors)
         r = refuse(err, beside, force);
     if (!r && x.n_vectors)

@@ -33,7 +33,7 @@ static void copy_pack(struct recovery *x, const char *name)
 {
     void *data = NULL;
     size_t n = 0;
-    if (edit_packs_load(reader_run(x->reader), name, &data, &n) ||
+    if (!reader_is_edits_file(name) || edit_packs_load(reader_run(x->reader), name, &data, &n) ||
         run_put_file(x->run, name, data, n))
         x->lost.n_packs++;
     free(data);
@@ -45,7 +45,7 @@ int recover_edits(struct recovery *x)
     int r = edit_history_build(x->reader, &h);
     for (size_t i = 0; !r && i < h.n; i++) {
         const char *name = edit_text(h.changes[i].note, "file");
-        if (*name && !strchr(name, '/'))
+        if (*name)
             copy_pack(x, name);
     }
     copy_accounts(x);
