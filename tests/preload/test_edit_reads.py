@@ -247,3 +247,22 @@ def test_dmi_top(bench):
     bench.check('dmi_edits_in_force{run="' in page and 'edit="tagged",reason="bad_tag"} 1\n' in page, "Prometheus", page[-1500:])
     said = top("--once", "--interval", 0.1, changed(run, "other", ("edits", put(16, "<Q", 7))))
     bench.check(said.returncode == 1 and "edits: is of another run" in said.stdout and "forwards" in said.stdout, "a damaged file is refused", said.stdout + said.stderr)
+
+
+def test_ranks_are_joined(bench):
+    """Runs of one command's ranks, read as one, have the accounts of all."""
+    path = edits(bench.folder, "one", SET.format("seven", 7, "*", ""))
+    for rank in range(2):
+        step = step_of(1, {"a": (0, 2)}, False, commands=[["edit", "add", path]])
+        step["said"]["ranks"] = ((rank, 2), (0, 1), (0, 1), (0, 1))
+        Served(bench, [step], DMI_OUT=bench.folder / f"rank{rank}", DMI_JOB="job")
+    out = bench.folder / "joined"
+    out.mkdir()
+    for rank in range(2):
+        shutil.copytree(next((bench.folder / f"rank{rank}").iterdir()), out / f"rank{rank}")
+    code, said = dump("list", out)
+    bench.check(code == 0 and "2 changes, 1 edit in force in the end; 4 rows due = 4 written + 0 missed" in said, "their sum", said)
+    code, said = dump("verify", out)
+    bench.check(code == 0 and "4 rows due" in said, "verify", said)
+    code, said = dump("edits", out, "--export", bench.folder / "x.yaml")
+    bench.check(code == 2 and "name one of them" in said, "one of them is to be named for an export", said)
